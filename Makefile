@@ -1,0 +1,44 @@
+# kubelot: make help
+
+.DEFAULT_GOAL := help
+.PHONY: help build run cluster test unit check fmt fix gen bench install clean
+
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## the multi-call executable and its links, into .bin
+	@tools/build.sh
+	@ls -l .bin/kubelot .bin/kubelot-all
+
+run: ## kubelot with a containerd of its own and the static pods of examples/ (root)
+	@tools/run.sh standalone
+
+cluster: ## the same with a Kubernetes control plane; leaves .run/admin.kubeconfig for kubectl (root)
+	@tools/run.sh cluster
+
+test: ## all tests: units, then end to end on real parts (root)
+	@tools/test.sh
+
+unit: ## the unit tests alone
+	@tools/test.sh --unit
+
+check: ## format, generated files, modules, import rules, linters, units; make fix mends
+	@tools/check.sh
+
+fmt: ## format the Go files
+	@tools/fmt.sh
+
+fix: ## mend what make check complains about, as far as a machine can
+	@tools/fix.sh
+
+gen: ## write the generated files anew: docs/dataflow.md, the bus's permissions
+	@cd crew && go run ./cmd/contracts
+
+bench: ## measure kubelot against bare CRI calls, on a control plane of its own (root)
+	@tools/bench.sh
+
+install: ## install into a versioned directory with systemd units (PREFIX=, DESTDIR=)
+	@tools/install.sh
+
+clean: ## remove what was built and what make run left
+	@tools/clean.sh

@@ -1,0 +1,65 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+)
+
+// Call is a topic of requests, each with one reply.
+type Call[Req, Resp any] struct{ info }
+
+// NewCall binds a call to the Go types of its request and its reply.
+func NewCall[Req, Resp any](spec Spec) Call[Req, Resp] {
+	return Call[Req, Resp]{info{Spec: spec, kind: KindCall, payload: reflect.TypeFor[Req]()}}
+}
+
+// Do sends the request and waits for the reply until ctx ends. The server's error comes back
+// with its text. ErrNoResponder says that nobody was reached; ErrDisconnected that the bus was away, or
+// went away before the reply came.
+func (t Call[Req, Resp]) Do(ctx context.Context, c *Conn, req Req) (Resp, error) {
+	var resp Resp
+	data, err := json.Marshal(req)
+	if err != nil {
+		return resp, fmt.Errorf("encode call %s: %w", t.Name(), err)
+	}
+	request := Message{Subject: t.Name(), Header: c.header(t), Data: data}
+	reply, err := c.transport.Request(ctx, request)
+	if err != nil {
+		return resp, fmt.Errorf("call %s: %w", t.Name(), err)
+	}
+	if text := reply.Header[HeaderError]; text != "" {
+		return resp, fmt.Errorf("call %s: %w", t.Name(), errors.New(text))
+	}
+	if err := decode(reply.Data, &resp); err != nil {
+		return resp, fmt.Errorf("decode the reply of %s: %w", t.Name(), err)
+	}
+	return resp, nil
+}
+
+// Serve answers requests, each in a goroutine of its own. It blocks until ctx ends and every answer was
+// given, and then returns nil; an error says why it can't serve at all.
+func (t Call[Req, Resp]) Serve(ctx context.Context, c *Conn, handle func(context.Context, Req) (Resp, error)) error {
+	return c.transport.Serve(ctx, t.Name(), func(ctx context.Context, m Message) Message {
+		resp, err := t.answer(ctx, m, handle)
+		reply := Message{Header: c.header(t), Data: resp}
+		if err != nil {
+			reply.Header[HeaderError] = err.Error()
+		}
+		return reply
+	})
+}
+
+func (t Call[Req, Resp]) answer(ctx context.Context, m Message, handle func(context.Context, Req) (Resp, error)) ([]byte, error) {
+	var req Req
+	if err := decode(m.Data, &req); err != nil {
+		return nil, fmt.Errorf("decode the request: %w", err)
+	}
+	resp, err := handle(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(resp)
+}

@@ -1,0 +1,44 @@
+package embed
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+)
+
+// admin is the bus's own user. Its key never leaves the process, nor does its connection.
+type admin struct {
+	server *server.Server
+	pair   nkeys.KeyPair
+	public string
+}
+
+func newAdmin() (*admin, error) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, fmt.Errorf("make the bus's own key: %w", err)
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("make the bus's own key: %w", err)
+	}
+	return &admin{pair: pair, public: public}, nil
+}
+
+// do works on the streams with a connection that exists only meanwhile.
+func (a *admin) do(ctx context.Context, work func(context.Context, jetstream.JetStream) error) error {
+	nc, err := nats.Connect("", nats.InProcessServer(a.server), nats.Nkey(a.public, a.pair.Sign), nats.Name("kubelot-bus"), nats.NoReconnect())
+	if err != nil {
+		return fmt.Errorf("connect to the embedded server: %w", err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return fmt.Errorf("connect to the embedded server: %w", err)
+	}
+	return work(ctx, js)
+}

@@ -1,0 +1,139 @@
+package embed
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/bussuite"
+)
+
+// childDir names the run directory in the environment of a test process that is to be the bus.
+const childDir = "KUBELOT_TEST_BUS_DIR"
+
+// runChild is the bus as a process of its own, until it is killed.
+func runChild(dir string) {
+	o := DefaultOptions(dir)
+	o.Crew, o.Log = CrewOf(bussuite.Topics(), bussuite.Contracts()), slog.Default()
+	s, err := New(o)
+	if err == nil {
+		err = s.Run(context.Background())
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// process starts the bus as a process that dies with the test.
+func process(t *testing.T, dir string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(self)
+	child.Env = append(os.Environ(), childDir+"="+dir)
+	child.Stderr = os.Stderr
+	child.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return child
+}
+
+func kill(t *testing.T, child *exec.Cmd) {
+	t.Helper()
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait() // reports the kill
+}
+
+// The bus is killed again and again while a writer writes and a reader reads. What was acknowledged is
+// there, the reader ends at the last values, and events come in order without a gap.
+func TestKilledBusLosesNothingAcknowledged(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "kubelot-bus-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	live := &liveBus{options: DefaultOptions(dir)}
+	child := process(t, dir)
+	writer, reader := conn(t, live, "writer"), conn(t, live, "reader")
+	changes, err := bussuite.Things.Watch(within(t), reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	events := bussuite.News.Subscribe(within(t), reader, bus.From{Durable: "crash"})
+	w, p := bussuite.Things.Writer(writer), bussuite.News.Publisher(writer)
+
+	const rounds, perRound = 6, 400
+	for round := range rounds {
+		for i := range perRound {
+			n := round*perRound + i
+			if err := w.Set("k"+strconv.Itoa(i%20), bussuite.Thing{N: n}); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Publish("k", bussuite.Thing{N: n}); err != nil {
+				t.Fatal(err)
+			}
+			if i%100 == 50 {
+				flush(t, w)
+			}
+		}
+		time.Sleep(time.Duration(round) * 5 * time.Millisecond) // in the middle of something, each time of something else
+		kill(t, child)
+		child = process(t, dir)
+	}
+	defer kill(t, child)
+	flush(t, w)
+
+	want := rounds * perRound
+	for next := 0; next < want; {
+		o := receive(t, events)
+		if o.Value.N > next {
+			t.Fatalf("event %d came where %d was due", o.Value.N, next)
+		}
+		if o.Value.N == next {
+			next++
+		}
+		o.Ack()
+	}
+	last := map[string]int{}
+	for complete := 0; complete < 20; {
+		c := receive(t, changes)
+		if c.Synced || c.Deleted {
+			continue
+		}
+		if last[c.Key] < want-20 && c.Value.N >= want-20 {
+			complete++
+		}
+		last[c.Key] = c.Value.N
+	}
+	values, err := bussuite.Things.Read(within(t), reader)
+	if err != nil || len(values) != 20 {
+		t.Fatalf("the bus has %d keys, %v; want 20", len(values), err)
+	}
+	for key, v := range values {
+		if v.N < want-20 {
+			t.Errorf("%s is %d, an old value", key, v.N)
+		}
+	}
+}
+
+func receive[T any](t *testing.T, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(20 * time.Second):
+		t.Fatal("nothing came")
+	}
+	panic("unreachable")
+}

@@ -1,0 +1,48 @@
+package embed
+
+import (
+	"context"
+
+	"github.com/spf13/pflag"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+)
+
+// Daemon is kubelot-bus.
+var Daemon = newDaemon()
+
+func newDaemon() daemon.Spec {
+	var tcp string
+	return daemon.Spec{
+		Name:       "bus",
+		Doc:        "Carries the messages between the daemons and keeps their last state and a bounded history.",
+		WithoutBus: true,
+		Flags: func(fs *pflag.FlagSet) {
+			fs.StringVar(&tcp, "listen", "", "also listen on this loopback address (host:port), for the stock nats CLI; off by default")
+		},
+		Run: func(ctx context.Context, env daemon.Env) error { return runDaemon(ctx, env, tcp) },
+	}
+}
+
+func runDaemon(ctx context.Context, env daemon.Env, tcp string) error {
+	crew, err := BuiltinCrew()
+	if err != nil {
+		return err
+	}
+	o := DefaultOptions(env.Config.RunDir)
+	o.Socket, o.Listen, o.Crew, o.Log = env.Config.BusSocket, tcp, crew, env.Log
+	s, err := New(o)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	select {
+	case <-s.Ready():
+		env.Health.Set(topic.Healthy, "")
+	case err := <-ended:
+		return err
+	}
+	return <-ended
+}

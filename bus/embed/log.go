@@ -1,0 +1,42 @@
+package embed
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+)
+
+// natsLog hands the embedded server's log to slog. Its notices are this daemon's debug messages.
+type natsLog struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	last error
+}
+
+func (l *natsLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *natsLog) Warnf(format string, v ...any)   { l.log.Warn(fmt.Sprintf(format, v...)) }
+func (l *natsLog) Debugf(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
+func (l *natsLog) Tracef(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
+
+func (l *natsLog) Errorf(format string, v ...any) {
+	text := fmt.Sprintf(format, v...)
+	l.mu.Lock()
+	l.last = errors.New(text)
+	l.mu.Unlock()
+	l.log.Error(text)
+}
+
+// Fatalf doesn't exit: the start notices that the server isn't there, and says why.
+func (l *natsLog) Fatalf(format string, v ...any) { l.Errorf(format, v...) }
+
+// lastError is the last error the server logged.
+func (l *natsLog) lastError() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last == nil {
+		return errors.New("it gives no reason")
+	}
+	return l.last
+}

@@ -1,0 +1,182 @@
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+)
+
+// eventQueue bounds the events a daemon holds for a bus that is away; beyond it the oldest is dropped.
+const eventQueue = 4096
+
+// Event is a topic with a bounded history.
+type Event[T any] struct{ info }
+
+// NewEvent binds an event topic to its Go type.
+func NewEvent[T any](spec Spec) Event[T] {
+	return Event[T]{info{Spec: spec, kind: KindEvent, payload: reflect.TypeFor[T]()}}
+}
+
+// Occurrence is one event handed to a reader.
+type Occurrence[T any] struct {
+	Key   string
+	Value T
+	// At is when the bus stored the event.
+	At time.Time
+	// Ack tells the bus that a durable reader is done with it.
+	Ack func()
+}
+
+// Subscribe delivers events until ctx ends. One that can't be decoded is logged, acknowledged and left out.
+func (e Event[T]) Subscribe(ctx context.Context, c *Conn, from From) <-chan Occurrence[T] {
+	raw := c.transport.WatchEvents(ctx, []string{Filter(e)}, from)
+	out := make(chan Occurrence[T])
+	go func() {
+		defer close(out)
+		for d := range raw {
+			o := Occurrence[T]{Key: e.keyOf(d.Subject), At: d.Time, Ack: d.Ack}
+			if err := decode(d.Data, &o.Value); err != nil {
+				c.log.Warn("event on the bus can't be decoded and is ignored", "subject", d.Subject, "daemon", d.Header[HeaderDaemon], "error", err)
+				d.Ack()
+				continue
+			}
+			select {
+			case out <- o:
+			case <-ctx.Done():
+				return
+			case <-c.ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+// Publisher sends the events of one topic in order. It never waits for the bus; while the bus is
+// away it holds up to 4096 events and then drops the oldest with a log line.
+type Publisher[T any] struct {
+	topic Event[T]
+	conn  *Conn
+
+	mu      sync.Mutex
+	queue   []Message
+	dropped int
+	wake    chan struct{}
+	sending bool
+	idle    chan struct{} // closed and replaced when everything was sent
+}
+
+// Publisher starts a publisher of the topic. It ends with the connection.
+func (e Event[T]) Publisher(c *Conn) *Publisher[T] {
+	p := &Publisher[T]{topic: e, conn: c, wake: make(chan struct{}, 1), idle: make(chan struct{})}
+	c.flushes(p.Flush)
+	c.background(p.run)
+	return p
+}
+
+// Publish queues one event.
+func (p *Publisher[T]) Publish(key string, v T) error {
+	subject, err := p.topic.subject(key)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s %s: %w", p.topic.Name(), key, err)
+	}
+	p.mu.Lock()
+	p.queue = append(p.queue, Message{Subject: subject, Header: p.conn.header(p.topic), Data: data})
+	if len(p.queue) > eventQueue {
+		p.queue = p.queue[1:]
+		p.dropped++
+	}
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func (p *Publisher[T]) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		}
+		for ctx.Err() == nil && p.sendOne(ctx) {
+		}
+	}
+}
+
+// sendOne sends the oldest event and tells whether there may be more to send.
+func (p *Publisher[T]) sendOne(ctx context.Context) bool {
+	m, dropped, ok := p.take()
+	if !ok {
+		return false
+	}
+	if dropped > 0 {
+		p.conn.log.Warn("events dropped while the bus was away", "topic", p.topic.Name(), "count", dropped)
+	}
+	publishCtx, cancel := context.WithTimeout(ctx, publishTimeout)
+	err := p.conn.transport.Publish(publishCtx, m)
+	cancel()
+	p.settle(m, err)
+	if err != nil && !lasting(err) {
+		pause(ctx, retryPause)
+	}
+	return true
+}
+
+// take takes the oldest event off the queue.
+func (p *Publisher[T]) take() (m Message, dropped int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sending = len(p.queue) > 0
+	if !p.sending {
+		close(p.idle)
+		p.idle = make(chan struct{})
+		return Message{}, 0, false
+	}
+	m, dropped = p.queue[0], p.dropped
+	p.queue, p.dropped = p.queue[1:], 0
+	return m, dropped, true
+}
+
+// settle puts a failed event back to the front of the queue, unless it can never be sent.
+func (p *Publisher[T]) settle(m Message, err error) {
+	switch {
+	case err == nil:
+	case lasting(err):
+		p.conn.log.Error("the bus never takes this event, it is dropped", "subject", m.Subject, "error", err)
+	default:
+		p.mu.Lock()
+		p.queue = append([]Message{m}, p.queue...)
+		p.mu.Unlock()
+	}
+}
+
+// Flush waits until every event published so far was sent or dropped.
+func (p *Publisher[T]) Flush(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		pending, sending, idle := len(p.queue), p.sending, p.idle
+		p.mu.Unlock()
+		if pending == 0 && !sending {
+			return nil
+		}
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return fmt.Errorf("%d events of %s are still unsent: %w", pending, p.topic.Name(), context.Cause(ctx))
+		}
+	}
+}
+
+// lasting tells whether sending the same message again can't help.
+func lasting(err error) bool { return errors.Is(err, ErrDenied) || errors.Is(err, ErrTooLarge) }

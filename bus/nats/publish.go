@@ -1,0 +1,109 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"kubelot.dev/bus"
+)
+
+// pubAck is JetStream's answer to a stored message.
+type pubAck struct {
+	Error *apiError `json:"error"`
+}
+
+// Publish implements bus.Transport. While the bus is away it waits for it until ctx ends.
+func (t *Transport) Publish(ctx context.Context, m bus.Message) error {
+	if err := t.publish(ctx, m); err != nil {
+		return fmt.Errorf("publish %s: %w", m.Subject, err)
+	}
+	return nil
+}
+
+func (t *Transport) publish(ctx context.Context, m bus.Message) error {
+	s, err := t.await(ctx, nil)
+	if err != nil {
+		return err
+	}
+	reply, err := s.request(ctx, encode(m))
+	if errors.Is(err, bus.ErrNoResponder) {
+		return errors.New("the bus keeps no stream for this subject: is kubelot-bus of another version?")
+	}
+	if err != nil {
+		return err
+	}
+	var ack pubAck
+	if err := json.Unmarshal(reply.Data, &ack); err != nil {
+		return fmt.Errorf("decode the bus's acknowledgement: %w", err)
+	}
+	if ack.Error != nil {
+		return ack.Error
+	}
+	return nil
+}
+
+// Request implements bus.Transport.
+func (t *Transport) Request(ctx context.Context, m bus.Message) (bus.Message, error) {
+	s, _ := t.current()
+	if s == nil {
+		return bus.Message{}, bus.ErrDisconnected
+	}
+	reply, err := s.request(ctx, encode(m))
+	if err != nil {
+		return bus.Message{}, err
+	}
+	return decode(reply, time.Time{}), nil
+}
+
+// Serve implements bus.Transport.
+func (t *Transport) Serve(ctx context.Context, subject string, handle func(context.Context, bus.Message) bus.Message) error {
+	failure := make(chan error, 1)
+	t.spawn(ctx, func(ctx context.Context) { failure <- t.serve(ctx, subject, handle) })
+	return <-failure
+}
+
+func (t *Transport) serve(ctx context.Context, subject string, handle func(context.Context, bus.Message) bus.Message) error {
+	srv := &server{t: t, requests: make(chan *natsgo.Msg), handle: handle}
+	defer srv.answers.Wait()
+	var s *session
+	for {
+		var err error
+		if s, err = t.await(ctx, s); err != nil {
+			return nil // ctx or the transport has ended, as it should some day
+		}
+		if err := srv.session(ctx, s, subject); err != nil {
+			return fmt.Errorf("serve %s: %w", subject, err)
+		}
+	}
+}
+
+// encode is the NATS form of m.
+func encode(m bus.Message) *natsgo.Msg {
+	out := &natsgo.Msg{Subject: m.Subject, Data: m.Data}
+	if len(m.Header) > 0 {
+		out.Header = make(natsgo.Header, len(m.Header))
+		for name, value := range m.Header {
+			out.Header[name] = []string{value}
+		}
+	}
+	return out
+}
+
+// decode is the inverse of encode.
+func decode(m *natsgo.Msg, at time.Time) bus.Message {
+	out := bus.Message{Subject: m.Subject, Data: m.Data, Time: at}
+	if len(m.Header) > 0 {
+		out.Header = make(map[string]string, len(m.Header))
+		for name, values := range m.Header {
+			if len(values) > 0 {
+				out.Header[name] = values[0]
+			}
+		}
+	}
+	return out
+}

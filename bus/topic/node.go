@@ -1,0 +1,71 @@
+package topic
+
+import (
+	"time"
+)
+
+// Machine is the payload of node.machine.
+type Machine struct {
+	NumCores int `json:"numCores"`
+	// MemoryBytes is the physical memory, SwapBytes the swap space.
+	MemoryBytes uint64 `json:"memoryBytes"`
+	SwapBytes   uint64 `json:"swapBytes,omitempty"`
+	// HugePages is the number of pages by page size in KiB.
+	HugePages map[uint64]uint64 `json:"hugePages,omitempty"`
+	// RootFS is the filesystem of the root directory, ImageFS the one of the runtime's images.
+	RootFS  Filesystem  `json:"rootFS"`
+	ImageFS *Filesystem `json:"imageFS,omitempty"`
+	// PIDLimit is the most processes the machine can have.
+	PIDLimit int64 `json:"pidLimit"`
+
+	MachineID     string `json:"machineID"`
+	SystemUUID    string `json:"systemUUID"`
+	BootID        string `json:"bootID"`
+	KernelVersion string `json:"kernelVersion"`
+	OSImage       string `json:"osImage"`
+	// CgroupVersion is 1 or 2.
+	CgroupVersion int `json:"cgroupVersion"`
+}
+
+// Filesystem is a filesystem's size.
+type Filesystem struct {
+	Path          string `json:"path"`
+	CapacityBytes uint64 `json:"capacityBytes"`
+	Inodes        uint64 `json:"inodes,omitempty"`
+}
+
+// Pressure is the payload of node.pressure.
+type Pressure struct {
+	Memory bool `json:"memory"`
+	Disk   bool `json:"disk"`
+	PID    bool `json:"pid"`
+	// Message names the signals that are over their threshold.
+	Message string    `json:"message,omitempty"`
+	Since   time.Time `json:"since"`
+}
+
+// HealthState is how a daemon does.
+type HealthState string
+
+const (
+	// Healthy daemons do all they should.
+	Healthy HealthState = "healthy"
+	// Degraded daemons do part of it; the message says what is missing.
+	Degraded HealthState = "degraded"
+	// Unhealthy daemons can't do their job; the node is not Ready where the job is vital.
+	Unhealthy HealthState = "unhealthy"
+	// Stopped daemons ended in order.
+	Stopped HealthState = "stopped"
+)
+
+// DaemonHealth is the payload of health.<daemon>. It is sent on change and every 30 s.
+type DaemonHealth struct {
+	State   HealthState `json:"state"`
+	Message string      `json:"message,omitempty"`
+	Since   time.Time   `json:"since"`
+	// Beat is when the daemon last said so.
+	Beat    time.Time `json:"beat"`
+	Version string    `json:"version"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+}

@@ -1,0 +1,119 @@
+package topic
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Lifecycle is how far a pod's worker is. It never goes backwards.
+type Lifecycle string
+
+const (
+	// Syncing pods start or run.
+	Syncing Lifecycle = "syncing"
+	// Terminating pods are being stopped; volumes must stay mounted.
+	Terminating Lifecycle = "terminating"
+	// Terminated pods have no running container and never will: volumes are to be unmounted.
+	Terminated Lifecycle = "terminated"
+)
+
+// Source is where a pod comes from; the values of the kubelet's kubernetes.io/config.source annotation.
+type Source string
+
+const (
+	SourceAPI  Source = "api"
+	SourceFile Source = "file"
+	SourceHTTP Source = "http"
+)
+
+// Ref names a pod.
+type Ref struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+}
+
+// Pod is the payload of pod.update.
+type Pod struct {
+	// Pod is the pod as admitted. A static pod has the UID that is derived from its manifest.
+	// managedFields are left out.
+	Pod       *corev1.Pod `json:"pod"`
+	Source    Source      `json:"source"`
+	Lifecycle Lifecycle   `json:"lifecycle"`
+	// GracePeriodSeconds and Deadline bound the termination; set from the moment it begins.
+	GracePeriodSeconds *int64     `json:"gracePeriodSeconds,omitempty"`
+	Deadline           *time.Time `json:"deadline,omitempty"`
+	// FirstSeen is when this node first saw the pod.
+	FirstSeen time.Time `json:"firstSeen"`
+}
+
+// Static tells whether the pod comes from a manifest and not from the API server.
+func (p Pod) Static() bool { return p.Source != SourceAPI }
+
+// MirrorPod is the payload of pod.mirror.
+type MirrorPod struct {
+	Ref
+	// Hash is the static pod's manifest hash that the mirror pod carries (annotation kubernetes.io/config.mirror).
+	Hash string `json:"hash"`
+	// Deleting is true once the mirror pod has a deletion timestamp.
+	Deleting bool `json:"deleting,omitempty"`
+}
+
+// Sources is the payload of pod.sources.
+type Sources struct {
+	// Ready is true once every configured source has delivered its full set of pods.
+	Ready bool `json:"ready"`
+	// Waiting names the sources that have not.
+	Waiting []Source `json:"waiting,omitempty"`
+	// Pods are the UIDs of the pods that are wanted at the moment; complete only when Ready.
+	Pods []string `json:"pods,omitempty"`
+}
+
+// PodStatus is the payload of status.patch.
+type PodStatus struct {
+	Ref
+	Source Source `json:"source"`
+	// Status is the status that follows from spec and runtime. Readiness that depends on probes is
+	// merged by the status daemon from probe.result; Ready is then false in here.
+	Status corev1.PodStatus `json:"status"`
+	// Finished means: no container runs or ever will, volumes are unmounted, the cgroup and the pod's
+	// directory are gone. The API object of a pod with a deletion timestamp may go.
+	Finished bool `json:"finished,omitempty"`
+}
+
+// Step is the payload of podsync.step.
+type Step struct {
+	Ref
+	// Name is what is done, such as "create sandbox", "pull image", "start container", "wait for volumes".
+	// It has a JSON name of its own: "name" is the pod's.
+	Name      string `json:"step"`
+	Container string `json:"container,omitempty"`
+	Image     string `json:"image,omitempty"`
+	// Phase is "begin" or "end".
+	Phase string `json:"phase"`
+	// Duration and Error belong to the end.
+	Duration time.Duration `json:"durationNanoseconds,omitempty"`
+	Error    string        `json:"error,omitempty"`
+	At       time.Time     `json:"at"`
+}
+
+// The phases of a Step.
+const (
+	StepBegin = "begin"
+	StepEnd   = "end"
+)
+
+// Event is the payload of event.<daemon>: a Kubernetes Event.
+type Event struct {
+	// Kind is "Pod" or "Node".
+	Kind string `json:"kind"`
+	Ref
+	// FieldPath is the involved object's field path, such as spec.containers{app}.
+	FieldPath string `json:"fieldPath,omitempty"`
+	// Type is Normal or Warning.
+	Type    string    `json:"type"`
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+	At      time.Time `json:"at"`
+}

@@ -1,0 +1,108 @@
+// Package topic lists every topic of the bus: its subject, its payload and who keys it.
+// There are no subject strings outside it. Fields are only ever added to the payloads.
+package topic
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus"
+)
+
+// State topics written by podsync.
+var (
+	// PodUpdate is a pod as admitted to this node, and how far its worker is.
+	PodUpdate = bus.NewState[Pod](bus.Spec{
+		Name: "pod.update", Keys: "<uid>", Schema: 1,
+		Doc: "The pod as admitted: its source and its lifecycle (syncing, terminating, terminated).",
+	})
+	// PodMirror is a mirror pod as the API server has it.
+	PodMirror = bus.NewState[MirrorPod](bus.Spec{
+		Name: "pod.mirror", Keys: "<uid>", Schema: 1,
+		Doc: "A mirror pod that exists at the API server, keyed by the mirror pod's own UID.",
+	})
+	// PodSources tells whether every pod source has been read once.
+	PodSources = bus.NewState[Sources](bus.Spec{
+		Name: "pod.sources", Schema: 1,
+		Doc: "Whether all pod sources have delivered; until then nobody removes what looks unwanted.",
+	})
+	// StatusPatch is the pod status that podsync computed.
+	StatusPatch = bus.NewState[PodStatus](bus.Spec{
+		Name: "status.patch", Keys: "<uid>", Schema: 1,
+		Doc: "The computed pod status, and whether the pod is finished for good.",
+	})
+)
+
+// State topics written by the other daemons.
+var (
+	// PLEGEvent is what the runtime says of one pod.
+	PLEGEvent = bus.NewState[PodObservation](bus.Spec{
+		Name: "pleg.event", Keys: "<uid>", Schema: 1,
+		Doc: "Every sandbox and container of the pod as the runtime reports it.",
+	})
+	// NodeRuntime is the runtime's identity and health.
+	NodeRuntime = bus.NewState[Runtime](bus.Spec{
+		Name: "node.runtime", Schema: 1,
+		Doc: "The container runtime: name, version, conditions, handlers.",
+	})
+	// VolumeState says which volumes of a pod are usable and where.
+	VolumeState = bus.NewState[PodVolumes](bus.Spec{
+		Name: "volume.state", Keys: "<uid>", Schema: 1,
+		Doc: "The pod's volumes: pending, mounted, failed or unmounted, with paths and reasons.",
+	})
+	// ProbeResult is the last verdict of one probe on one container.
+	ProbeResult = bus.NewState[Probe](bus.Spec{
+		Name: "probe.result", Keys: "<uid>.<container>.<kind>", Schema: 1,
+		Doc: "A probe's verdict for a container ID.",
+	})
+	// NodeMachine are the machine's facts.
+	NodeMachine = bus.NewState[Machine](bus.Spec{
+		Name: "node.machine", Schema: 1,
+		Doc: "What the machine is: cores, memory, disks, identifiers, kernel and operating system.",
+	})
+	// NodeObject is the Node as the API server has it, or as this node would register itself.
+	NodeObject = bus.NewState[corev1.Node](bus.Spec{
+		Name: "node.object", Schema: 1,
+		Doc: "The Node object: from the API server, or as computed where there is none.",
+	})
+	// NodePressure are the eviction signals that are over their threshold.
+	NodePressure = bus.NewState[Pressure](bus.Spec{
+		Name: "node.pressure", Schema: 1,
+		Doc: "Memory, disk and pid pressure of the node.",
+	})
+	// Health is how one daemon does.
+	Health = bus.NewState[DaemonHealth](bus.Spec{
+		Name: "health", Keys: "<daemon>", Schema: 1, PerDaemon: true,
+		Doc: "A daemon's health, version and process.",
+	})
+)
+
+// Event topics.
+var (
+	// PodStep is one step of a pod's worker.
+	PodStep = bus.NewEvent[Step](bus.Spec{
+		Name: "podsync.step", Keys: "<uid>", Schema: 1,
+		Doc: "A step of a pod's worker with its begin, end, error and duration.",
+	})
+	// KubeEvent is a Kubernetes Event to record.
+	KubeEvent = bus.NewEvent[Event](bus.Spec{
+		Name: "event", Keys: "<daemon>", Schema: 1, PerDaemon: true,
+		Doc: "A Kubernetes Event that the status daemon records at the API server.",
+	})
+)
+
+// Calls.
+var (
+	// VolumeSubPath asks the volume daemon for the host paths of a container's subPath mounts.
+	VolumeSubPath = bus.NewCall[SubPathRequest, SubPathReply](bus.Spec{
+		Name: "volume.subpath", Schema: 1,
+		Doc: "Binds a container's subPath mounts and answers with their host paths.",
+	})
+)
+
+// All are all topics, in the order in which documents list them.
+func All() []bus.Topic {
+	return []bus.Topic{
+		PodUpdate, PodMirror, PodSources, PodStep, PLEGEvent, VolumeState, ProbeResult, StatusPatch, KubeEvent,
+		NodeMachine, NodeRuntime, NodeObject, NodePressure, Health, VolumeSubPath,
+	}
+}

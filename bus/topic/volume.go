@@ -1,0 +1,66 @@
+package topic
+
+// VolumePhase is how far a volume is.
+type VolumePhase string
+
+const (
+	// VolumePending volumes are being set up.
+	VolumePending VolumePhase = "pending"
+	// VolumeMounted volumes are usable at their HostPath.
+	VolumeMounted VolumePhase = "mounted"
+	// VolumeFailed volumes could not be set up; it is tried again.
+	VolumeFailed VolumePhase = "failed"
+	// VolumeUnmounted volumes have left nothing behind.
+	VolumeUnmounted VolumePhase = "unmounted"
+)
+
+// PodVolumes is the payload of volume.state.
+type PodVolumes struct {
+	Ref
+	// Phase is the worst of the volumes': mounted only when all are mounted, unmounted only when all are.
+	Phase VolumePhase `json:"phase"`
+	// Volumes is keyed by the volume's name in the pod spec.
+	Volumes map[string]Volume `json:"volumes"`
+}
+
+// Volume is one volume of a pod.
+type Volume struct {
+	Phase VolumePhase `json:"phase"`
+	// HostPath is where the volume is on the host; empty for an image volume, which the runtime mounts.
+	HostPath string `json:"hostPath,omitempty"`
+	// Image is the reference of an image volume, which podsync pulls and hands to the runtime.
+	Image string `json:"image,omitempty"`
+	// ReadOnly is true where the volume's source itself is read-only.
+	ReadOnly bool `json:"readOnly,omitempty"`
+	// SELinuxRelabel tells the runtime to relabel the files.
+	SELinuxRelabel bool `json:"seLinuxRelabel,omitempty"`
+	// SupplementalGroup is a group that containers need to use the volume.
+	SupplementalGroup *int64 `json:"supplementalGroup,omitempty"`
+	// Reason and Message say why a volume is pending or failed; the reason is one of the kubelet's
+	// event reasons, such as FailedMount.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// SubPathRequest is the request of volume.subpath.
+type SubPathRequest struct {
+	Ref
+	Container string `json:"container"`
+	// Mounts are the container's mounts that have a subPath, already expanded.
+	Mounts []SubPath `json:"mounts"`
+}
+
+// SubPath is one mount with a subPath.
+type SubPath struct {
+	// Index is the mount's position in the container's volumeMounts.
+	Index    int    `json:"index"`
+	Volume   string `json:"volume"`
+	SubPath  string `json:"subPath"`
+	ReadOnly bool   `json:"readOnly,omitempty"`
+}
+
+// SubPathReply answers volume.subpath.
+type SubPathReply struct {
+	// Paths are the host paths by the mount's index.
+	Paths map[int]string `json:"paths"`
+}

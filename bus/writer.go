@@ -1,0 +1,206 @@
+package bus
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+)
+
+// publishTimeout bounds one publish until the bus has acknowledged it.
+const publishTimeout = 5 * time.Second
+
+// retryPause is how long a writer waits after a failed publish before it tries again.
+// Publish itself waits for a bus that is away, so this only slows down failures of another kind.
+const retryPause = 50 * time.Millisecond
+
+// Writer publishes the values of a state topic. It remembers the last value of each key:
+// Set and Delete never wait for the bus, overwritten values may stay unsent, the last one
+// is sent as soon as the bus takes it, and all of them again after a reconnection.
+// Its methods may be called from several goroutines.
+type Writer[T any] struct {
+	topic State[T]
+	conn  *Conn
+
+	mu     sync.Mutex
+	values map[string]*Message // by subject: last value or tombstone
+	order  []string            // unsent subjects, oldest first
+	unsent map[string]bool
+	wake   chan struct{}
+	idle   chan struct{} // closed and replaced when everything was sent
+}
+
+// Writer starts the one writer of the topic in this daemon. It ends with the connection.
+func (s State[T]) Writer(c *Conn) *Writer[T] {
+	w := &Writer[T]{
+		topic: s, conn: c,
+		values: map[string]*Message{}, unsent: map[string]bool{},
+		wake: make(chan struct{}, 1), idle: make(chan struct{}),
+	}
+	c.flushes(w.Flush)
+	c.background(w.run)
+	return w
+}
+
+// Set makes v the value of key. The error says that v can't be encoded or that key doesn't
+// fit the topic; a bus that is away is no error. A value equal to the last one isn't sent again.
+func (w *Writer[T]) Set(key string, v T) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s %s: %w", w.topic.Name(), key, err)
+	}
+	return w.put(key, &Message{Header: w.conn.header(w.topic), Data: data})
+}
+
+// Delete removes the key with a tombstone.
+func (w *Writer[T]) Delete(key string) error {
+	header := w.conn.header(w.topic)
+	header[HeaderTombstone] = "1"
+	return w.put(key, &Message{Header: header})
+}
+
+// Flush waits until everything set so far has been acknowledged, or refused for good, by the bus.
+func (w *Writer[T]) Flush(ctx context.Context) error {
+	for {
+		w.mu.Lock()
+		pending, idle := len(w.unsent), w.idle
+		w.mu.Unlock()
+		if pending == 0 {
+			return nil
+		}
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			return fmt.Errorf("%d messages of %s are still unsent: %w", pending, w.topic.Name(), context.Cause(ctx))
+		}
+	}
+}
+
+func (w *Writer[T]) put(key string, m *Message) error {
+	subject, err := w.topic.subject(key)
+	if err != nil {
+		return err
+	}
+	m.Subject = subject
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if last := w.values[subject]; last != nil && last.Tombstone() == m.Tombstone() && bytes.Equal(last.Data, m.Data) {
+		return nil
+	}
+	w.values[subject] = m
+	w.queueLocked(subject)
+	return nil
+}
+
+func (w *Writer[T]) queueLocked(subject string) {
+	if !w.unsent[subject] {
+		w.unsent[subject] = true
+		w.order = append(w.order, subject)
+	}
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (w *Writer[T]) run(ctx context.Context) {
+	connects := w.conn.transport.Connects(ctx)
+	select {
+	case <-connects: // the first: nothing was sent yet, so nothing can have been lost
+	case <-ctx.Done():
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, open := <-connects:
+			if !open {
+				connects = nil // the transport was closed; ctx ends this loop
+				continue
+			}
+			w.queueAll()
+		case <-w.wake:
+		}
+		w.sendAll(ctx)
+	}
+}
+
+// queueAll marks every value unsent: the bus may have lost what it had acknowledged.
+func (w *Writer[T]) queueAll() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for subject := range maps.Keys(w.values) {
+		w.queueLocked(subject)
+	}
+}
+
+func (w *Writer[T]) sendAll(ctx context.Context) {
+	for ctx.Err() == nil {
+		m := w.next()
+		if m == nil {
+			return
+		}
+		err := w.send(ctx, m)
+		if err != nil && lasting(err) {
+			w.conn.log.Error("the bus never takes this value, it is left out", "subject", m.Subject, "error", err)
+		}
+		w.mu.Lock()
+		w.settleLocked(m, err)
+		w.mu.Unlock()
+		if err == nil || lasting(err) || ctx.Err() != nil {
+			continue
+		}
+		pause(ctx, retryPause)
+	}
+}
+
+func (w *Writer[T]) send(ctx context.Context, m *Message) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	return w.conn.transport.Publish(ctx, *m)
+}
+
+// next is the oldest unsent message, or nil.
+func (w *Writer[T]) next() *Message {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.order) == 0 {
+		return nil
+	}
+	return w.values[w.order[0]]
+}
+
+// settleLocked takes m off the queue after it was sent or refused for good; a newer value of its key
+// stays queued. After another failure the key goes to the end, so that it doesn't hold up the others.
+func (w *Writer[T]) settleLocked(m *Message, err error) {
+	w.order = w.order[1:]
+	if err != nil && !lasting(err) {
+		w.order = append(w.order, m.Subject)
+		return
+	}
+	delete(w.unsent, m.Subject)
+	switch {
+	case w.values[m.Subject] != m:
+		w.queueLocked(m.Subject)
+	case m.Tombstone():
+		delete(w.values, m.Subject)
+	}
+	if len(w.unsent) == 0 {
+		close(w.idle)
+		w.idle = make(chan struct{})
+	}
+}
+
+// pause waits for d or the context's end.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubelot.dev/bus/topic"
+)
+
+// call runs the command line and returns its exit code and both outputs.
+func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var files [2]*os.File
+	for i := range files {
+		f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		files[i] = f
+	}
+	code = run(args, files[0], files[1])
+	var texts [2]string
+	for i, f := range files {
+		text, err := os.ReadFile(f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[i] = string(text)
+	}
+	return code, texts[0], texts[1]
+}
+
+func TestCommands(t *testing.T) {
+	empty := t.TempDir()
+	for name, c := range map[string]struct {
+		args   []string
+		code   int
+		stdout string
+		stderr string
+	}{
+		"version":           {args: []string{"version"}, stdout: "kubelot "},
+		"help":              {args: []string{"--help"}, stdout: "tap"},
+		"completion":        {args: []string{"completion", "bash"}, stdout: "bash completion"},
+		"topic completion":  {args: []string{"__complete", "tap", "--topic", "pod"}, stdout: "pod.update"},
+		"unknown command":   {args: []string{"tab"}, code: 1, stderr: "tap"},
+		"tap without a bus": {args: []string{"tap", "--run-dir", empty}, code: 1, stderr: "no bus has left its key at " + empty},
+		"bad output":        {args: []string{"tap", "-o", "xml"}, code: 1, stderr: "want text or json"},
+		"pods":              {args: []string{"pods", "--run-dir", empty}, code: 1, stderr: "start the crew"},
+		"up without crew":   {args: []string{"up", "--run-dir", empty, "--bin-dir", empty, "--hostname-override=n"}, code: 1, stderr: "make build"},
+		"up bad config":     {args: []string{"up", "--max-pods=-1"}, code: 1, stderr: "maxPods (set in the command line)"},
+		"down bad config":   {args: []string{"down", "--config=/does/not/exist"}, code: 1, stderr: "/does/not/exist"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := call(t, c.args...)
+			if code != c.code || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {
+				t.Errorf("exit code %d\nstdout %s\nstderr %s", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+func TestJudge(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	got := report(judge(map[string]topic.DaemonHealth{
+		"pleg":   {State: topic.Healthy, Since: now.Add(-time.Hour), Beat: now, Version: "v1", PID: 7},
+		"lease":  {State: topic.Healthy, Beat: now.Add(-2 * time.Minute)},
+		"volume": {State: topic.Degraded, Message: "no API server", Beat: now},
+		"status": {State: topic.Stopped, Beat: now.Add(-time.Hour)},
+	}, now))
+	want := `BAD  lease: says nothing since 2m0s ago
+     -> see its log: journalctl -u kubelot-lease
+ok   pleg: healthy for 1h0m0s, v1, pid 7
+BAD  status: stopped
+     -> see its log: journalctl -u kubelot-status
+BAD  volume: degraded: no API server
+     -> see its log: journalctl -u kubelot-volume
+`
+	if got != want {
+		t.Errorf("report:\n%s\nwant:\n%s", got, want)
+	}
+}

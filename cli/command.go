@@ -1,0 +1,116 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/nats"
+	"kubelot.dev/daemon"
+)
+
+// busPatience is how long a command that needs the bus waits for it.
+const busPatience = 5 * time.Second
+
+// Main runs the command line as this process and ends the process.
+func Main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr *os.File) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	command := Command(stdout, stderr)
+	command.SetArgs(args)
+	if err := command.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(stderr, "kubelot: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// Command is the command `kubelot` with its subcommands; completion comes with cobra.
+func Command(stdout, stderr *os.File) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "kubelot",
+		Short:         "Does the whole job of the Kubernetes kubelet, as a crew of small daemons.",
+		Version:       daemon.Version(),
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.AddCommand(upCommand(stdout, stderr), downCommand(stdout), tapCommand(stdout), podsCommand(stdout), doctorCommand(stdout), versionCommand(stdout))
+	return root
+}
+
+func versionCommand(out io.Writer) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version.",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(out, "kubelot", daemon.Version())
+			return err
+		},
+	}
+}
+
+// busFlags say which bus a command talks to.
+type busFlags struct {
+	runDir string
+	server string
+}
+
+func (f *busFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&f.runDir, "run-dir", "/run/kubelot", "directory with kubelot's sockets and keys")
+	c.Flags().StringVar(&f.server, "server", "", "TCP address of a bus that was started with --listen, instead of its socket")
+}
+
+// dial connects as the command line's member of the crew.
+func (f *busFlags) dial(ctx context.Context) (*bus.Conn, error) {
+	key := filepath.Join(f.runDir, "keys", Contract.Daemon+".nk")
+	if _, err := os.Stat(key); err != nil {
+		if errors.Is(err, os.ErrPermission) {
+			return nil, fmt.Errorf("the bus's key %s can't be read: run it as root", key)
+		}
+		return nil, fmt.Errorf("no bus has left its key at %s: start the crew (kubelot up, or systemctl start kubelot.target) or name its --run-dir", key)
+	}
+	options := nats.Options{Server: f.server, KeyFile: key, Daemon: Contract.Daemon, Log: slog.New(slog.DiscardHandler)}
+	if f.server == "" {
+		options.Socket = filepath.Join(f.runDir, "bus.sock")
+	}
+	transport, err := nats.Dial(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	return bus.NewConn(transport, Contract.Daemon, options.Log), nil
+}
+
+// await is an error unless the bus is connected soon.
+func await(ctx context.Context, conn *bus.Conn) error {
+	limited, cancel := context.WithTimeout(ctx, busPatience)
+	defer cancel()
+	select {
+	case _, ok := <-conn.Transport().Connects(limited):
+		if ok {
+			return nil
+		}
+	case <-limited.Done():
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("the bus doesn't answer within %s: is the crew running? (kubelot up, or systemctl status kubelot-bus)", busPatience)
+}

@@ -1,0 +1,140 @@
+package down
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// mountsBelow are the mount points below dir, deepest first.
+func mountsBelow(dir string) ([]string, error) {
+	resolved, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find mounts below %s: %w", dir, err)
+	}
+	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(resolved))
+	if err != nil {
+		return nil, fmt.Errorf("find mounts below %s: %w", dir, err)
+	}
+	var points []string
+	for _, m := range mounts {
+		if m.Mountpoint != resolved {
+			points = append(points, m.Mountpoint)
+		}
+	}
+	slices.SortFunc(points, func(a, b string) int { return len(b) - len(a) })
+	return points, nil
+}
+
+// unmountBelow unmounts everything below dir; what is busy or hangs is detached.
+func unmountBelow(dir string) error {
+	points, err := mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, point := range points {
+		err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
+		if err != nil && !errors.Is(err, unix.EINVAL) {
+			err = unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+		}
+		if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: it went with a mount below it
+			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removePodDirs deletes the pods' directories in which nothing is mounted any more.
+func removePodDirs(dir string, out io.Writer) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("pod directories: %w", err)
+	}
+	var errs []error
+	removed := 0
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			continue
+		}
+		path := filepath.Join(dir, entry.Name())
+		err := removeTree(path)
+		errs = append(errs, err)
+		if err == nil {
+			removed++
+		}
+	}
+	if removed > 0 {
+		fmt.Fprintf(out, "removed %d pod directories below %s\n", removed, dir)
+	}
+	return errors.Join(errs...)
+}
+
+// removeTree deletes a directory unless something is mounted below it. An empty path is nothing.
+func removeTree(path string) error {
+	if path == "" {
+		return nil
+	}
+	points, err := mountsBelow(path)
+	if err != nil {
+		return err
+	}
+	if len(points) > 0 {
+		return fmt.Errorf("%s is kept, since %s is still mounted: unmount it and run kubelot down again", path, points[0])
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return fmt.Errorf("delete %s: %w", path, err)
+	}
+	return nil
+}
+
+// removeLogs deletes the log directories of the pods with these UIDs, and the links that then lead nowhere.
+func removeLogs(podLogs, containerLogs string, uids map[string]bool) error {
+	entries, err := os.ReadDir(podLogs)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("pod logs: %w", err)
+	}
+	var errs []error
+	for _, entry := range entries {
+		name := entry.Name()
+		if uids[name[strings.LastIndexByte(name, '_')+1:]] {
+			errs = append(errs, removeTree(filepath.Join(podLogs, name)))
+		}
+	}
+	return errors.Join(append(errs, removeDeadLinks(containerLogs, podLogs))...)
+}
+
+// removeDeadLinks deletes the links in dir that point below target to what is gone.
+func removeDeadLinks(dir, target string) error {
+	if dir == "" {
+		return nil
+	}
+	links, err := filepath.Glob(filepath.Join(dir, "*.log"))
+	if err != nil {
+		return fmt.Errorf("container logs: %w", err)
+	}
+	var errs []error
+	for _, link := range links {
+		to, err := os.Readlink(link)
+		if err != nil || !strings.HasPrefix(to, strings.TrimRight(target, "/")+"/") {
+			continue
+		}
+		if _, err := os.Stat(to); errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, os.Remove(link))
+		}
+	}
+	return errors.Join(errs...)
+}

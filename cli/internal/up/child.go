@@ -1,0 +1,85 @@
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+const (
+	// firstPause and longestPause bound the wait before a child that ended is started again.
+	firstPause   = 100 * time.Millisecond
+	longestPause = 10 * time.Second
+	// steady is how long a child must have run for its next pause to be short again.
+	steady = 10 * time.Second
+	// stopGrace is how long a child may take to stop before it is killed.
+	stopGrace = 10 * time.Second
+)
+
+// nextPause is the pause before the next start of a child that ran this long, after the earlier pause.
+func nextPause(earlier, ran time.Duration) time.Duration {
+	if earlier == 0 || ran >= steady {
+		return firstPause
+	}
+	return min(2*earlier, longestPause)
+}
+
+// child is one daemon of the crew.
+type child struct {
+	name    string
+	path    string
+	args    []string
+	console *console
+}
+
+// keep runs the child until ctx ends, again and again, and returns when it has ended for good.
+func (c *child) keep(ctx context.Context) {
+	// The kernel ties the death signal to the thread that starts the child, so it must live as long.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var pause time.Duration
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := c.runOnce(ctx)
+		if ctx.Err() != nil {
+			c.reportStop(err)
+			return
+		}
+		pause = nextPause(pause, time.Since(began))
+		c.console.line(c.name, fmt.Appendf(nil, "ended (%v), starting it again in %s", describeEnd(err), pause))
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (c *child) runOnce(ctx context.Context) error {
+	out := &output{console: c.console, name: c.name}
+	defer out.flush()
+	cmd := exec.CommandContext(ctx, c.path, c.args...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = stopGrace
+	// A group of its own keeps Ctrl-C from the child: kubelot up stops the crew in order.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
+	return cmd.Run()
+}
+
+// reportStop says so if the child didn't stop in order.
+func (c *child) reportStop(err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		c.console.line(c.name, fmt.Appendf(nil, "stopped: %v", err))
+	}
+}
+
+func describeEnd(err error) string {
+	if err == nil {
+		return "exit status 0"
+	}
+	return err.Error()
+}

@@ -1,0 +1,152 @@
+// Package up runs the crew in the foreground: one child process per daemon.
+//
+// # Owns
+//
+// The children. They get SIGTERM when this process stops, and from the kernel when it dies; the pods
+// they look after go on running.
+//
+// # Guarantees
+//
+//   - The bus starts first and stops last.
+//   - A daemon that ends is started again, after 100 ms, doubling to 10 s; the others go on.
+package up
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"kubelot.dev/cli/internal/paint"
+)
+
+// busName is the daemon that the others talk through.
+const busName = "bus"
+
+// vital daemons must be there for pods to run; optional ones run where they are installed.
+var (
+	vital    = []string{busName, "lease", "pleg", "podsync", "stats", "status", "volume"}
+	optional = []string{"api", "gc", "probe"}
+)
+
+// Options say what is run.
+type Options struct {
+	// BinDir holds the executables kubelot-<daemon>.
+	BinDir string
+	// Args go to every daemon.
+	Args []string
+	// Without are daemons that are left out.
+	Without []string
+	// BusSocket is where the bus will listen.
+	BusSocket string
+	Out       io.Writer
+	Painter   paint.Painter
+}
+
+// Run runs the crew until ctx ends and all children have stopped. work runs beside the crew; when it
+// returns, the crew is stopped, and its error is Run's.
+func Run(ctx context.Context, o Options, work func(ctx context.Context) error) error {
+	if err := NotRunning(ctx, o.BusSocket); err != nil {
+		return err
+	}
+	children, err := crew(o)
+	if err != nil {
+		return err
+	}
+	busCtx, stopBus := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBus()
+	var bus, daemons sync.WaitGroup
+	for _, c := range children {
+		if c.name == busName {
+			bus.Go(func() { c.keep(busCtx) })
+		}
+	}
+	awaitSocket(ctx, o.BusSocket)
+	crewCtx, stopCrew := context.WithCancel(ctx)
+	defer stopCrew()
+	for _, c := range children {
+		if c.name != busName {
+			daemons.Go(func() { c.keep(crewCtx) })
+		}
+	}
+	err = work(crewCtx)
+	stopCrew()
+	daemons.Wait()
+	stopBus()
+	bus.Wait()
+	return err
+}
+
+// crew finds the executables.
+func crew(o Options) ([]*child, error) {
+	console := &console{out: o.Out, painter: o.Painter}
+	var children []*child
+	var missing []string
+	for _, name := range slices.Concat(vital, optional) {
+		if slices.Contains(o.Without, name) {
+			continue
+		}
+		path := filepath.Join(o.BinDir, "kubelot-"+name)
+		if _, err := os.Stat(path); err != nil {
+			if slices.Contains(vital, name) {
+				missing = append(missing, "kubelot-"+name)
+			}
+			continue
+		}
+		console.width = max(console.width, len(name))
+		children = append(children, &child{name: name, path: path, args: o.Args, console: console})
+	}
+	if len(missing) > 0 {
+		return nil, fmt.Errorf("%s has no %s: build them with make build, or say where they are with --bin-dir", o.BinDir, strings.Join(missing, ", "))
+	}
+	return children, nil
+}
+
+// NotRunning is an error where another crew answers on the bus socket.
+func NotRunning(ctx context.Context, socket string) error {
+	if !Answers(ctx, socket) {
+		return nil
+	}
+	return fmt.Errorf("a bus answers at %s already: stop that crew first (systemctl stop kubelot.target), or use another --run-dir", socket)
+}
+
+// Answers tells whether something accepts connections on the unix socket.
+func Answers(ctx context.Context, socket string) bool {
+	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return false
+	}
+	// The connection was only a knock.
+	_ = conn.Close()
+	return true
+}
+
+const (
+	// socketPatience is how long the daemons wait for the bus to listen; after it they start anyway, since they
+	// run without it.
+	socketPatience = 3 * time.Second
+	socketLook     = 5 * time.Millisecond
+)
+
+func awaitSocket(ctx context.Context, socket string) {
+	ctx, cancel := context.WithTimeout(ctx, socketPatience)
+	defer cancel()
+	look := time.NewTicker(socketLook)
+	defer look.Stop()
+	for {
+		if Answers(ctx, socket) {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
+}

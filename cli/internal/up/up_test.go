@@ -1,0 +1,160 @@
+package up
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestNextPause(t *testing.T) {
+	pause := time.Duration(0)
+	var got []string
+	for range 9 {
+		pause = nextPause(pause, time.Second)
+		got = append(got, pause.String())
+	}
+	if want := "100ms 200ms 400ms 800ms 1.6s 3.2s 6.4s 10s 10s"; strings.Join(got, " ") != want {
+		t.Errorf("pauses %v, want %s", got, want)
+	}
+	if pause = nextPause(10*time.Second, steady); pause != firstPause {
+		t.Errorf("pause after a long run %v", pause)
+	}
+}
+
+func TestOutputCutsLines(t *testing.T) {
+	var out bytes.Buffer
+	o := &output{console: &console{out: &out, width: 6}, name: "bus"}
+	for _, part := range []string{"one\ntw", "o\r\n\nrest"} {
+		if n, err := o.Write([]byte(part)); n != len(part) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	o.flush()
+	if want := "bus    | one\nbus    | two\nbus    | \nbus    | rest\n"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
+	}
+	out.Reset()
+	if _, err := o.Write(bytes.Repeat([]byte("x"), maxLine+1)); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.Len(); got < maxLine || len(o.rest) != 0 {
+		t.Errorf("an endless line must be cut: %d written, %d held", got, len(o.rest))
+	}
+}
+
+// safeBuffer is written by several children.
+type safeBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	seen chan struct{} // gets a value with each write
+}
+
+func (b *safeBuffer) Write(data []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case b.seen <- struct{}{}:
+	default:
+	}
+	return b.text.Write(data)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// await waits until the buffer holds text.
+func (b *safeBuffer) await(ctx context.Context, text string) error {
+	for !strings.Contains(b.String(), text) {
+		select {
+		case <-ctx.Done():
+			return errors.New("never written: " + text + "\n" + b.String())
+		case <-b.seen:
+		}
+	}
+	return nil
+}
+
+// scripts makes a crew of shell scripts; each records how it ends in the file order.
+func scripts(t *testing.T, bodies map[string]string) (dir, order string) {
+	t.Helper()
+	dir = t.TempDir()
+	order = filepath.Join(dir, "order")
+	for _, name := range vital {
+		body := bodies[name]
+		if body == "" {
+			body = `trap 'echo ` + name + ` >> ` + order + `; exit 0' TERM; echo "up $*"; while :; do sleep 0.01; done`
+		}
+		if err := os.WriteFile(filepath.Join(dir, "kubelot-"+name), []byte("#!/bin/sh\n"+body+"\n"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, order
+}
+
+func TestCrewRestartsWhatDiesAndStopsTheBusLast(t *testing.T) {
+	dir, order := scripts(t, map[string]string{"pleg": "echo hello; exit 3"})
+	listener, err := net.Listen("unix", filepath.Join(dir, "other.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	out := &safeBuffer{seen: make(chan struct{}, 1)}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	failed := errors.New("work is over")
+	err = Run(ctx, Options{BinDir: dir, Args: []string{"--v=1"}, Without: []string{"lease"}, BusSocket: filepath.Join(dir, "bus.sock"), Out: out},
+		func(ctx context.Context) error {
+			return errors.Join(
+				out.await(ctx, "pleg    | ended (exit status 3), starting it again in 200ms"),
+				out.await(ctx, "volume  | up --v=1"),
+				out.await(ctx, "podsync | up --v=1"), out.await(ctx, "stats   | up"), out.await(ctx, "status  | up"),
+				failed)
+		})
+	if !errors.Is(err, failed) {
+		t.Fatalf("error %v\n%s", err, out)
+	}
+	text, err := os.ReadFile(order)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := strings.Fields(string(text))
+	if len(ended) != 5 || ended[4] != "bus" {
+		t.Errorf("children that stopped in order: %v", ended)
+	}
+	if strings.Contains(out.String(), "lease") {
+		t.Error("a daemon that is left out runs")
+	}
+}
+
+func TestRefusesToRun(t *testing.T) {
+	dir, _ := scripts(t, nil)
+	socket := filepath.Join(dir, "bus.sock")
+	nothing := func(context.Context) error { return nil }
+	err := Run(t.Context(), Options{BinDir: t.TempDir(), BusSocket: socket}, nothing)
+	if err == nil || !strings.Contains(err.Error(), "has no kubelot-bus, kubelot-lease") {
+		t.Errorf("missing executables: %v", err)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	err = Run(t.Context(), Options{BinDir: dir, BusSocket: socket}, nothing)
+	if err == nil || !strings.Contains(err.Error(), "answers at "+socket+" already") {
+		t.Errorf("second crew: %v", err)
+	}
+}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/paint"
+	"kubelot.dev/cli/internal/pods"
+	"kubelot.dev/cli/internal/tap"
+)
+
+func tapCommand(stdout *os.File) *cobra.Command {
+	var (
+		busAt   busFlags
+		options tap.Options
+		output  string
+		noColor bool
+	)
+	c := &cobra.Command{
+		Use:   "tap",
+		Short: "Show what the daemons say to each other, one line per message.",
+		Example: `  kubelot tap --pod default/web-0 --since 5m
+  kubelot tap --topic podsync.step --topic volume
+  kubelot tap --daemon pleg -o json | jq .data`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			switch output {
+			case "text":
+				options.Format.Painter = paint.For(stdout, noColor)
+			case "json":
+				options.Format.JSON = true
+			default:
+				return fmt.Errorf("-o %q: want text or json", output)
+			}
+			conn, err := busAt.dial(c.Context())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			if err := await(c.Context(), conn); err != nil {
+				return err
+			}
+			return tap.Run(c.Context(), conn.Transport(), options, stdout)
+		},
+	}
+	busAt.register(c)
+	flags := c.Flags()
+	flags.StringVar(&options.Filter.Pod, "pod", "", "only this pod: namespace/name, name or UID")
+	flags.StringArrayVar(&options.Filter.Topics, "topic", nil, "only this topic, or all that begin with it, such as pod; may be repeated")
+	flags.StringVar(&options.Filter.Daemon, "daemon", "", "only what this daemon wrote")
+	flags.DurationVar(&options.Since, "since", 0, "begin with the history of this long, such as 5m")
+	flags.StringVarP(&output, "output", "o", "text", "text or json")
+	flags.BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
+	flags.BoolVar(&options.Format.ShowEnv, "show-env", false, "show values of environment variables in JSON (root only)")
+	complete(c, "topic", topicNames())
+	complete(c, "output", []string{"text", "json"})
+	return c
+}
+
+// complete offers fixed values to the shell's completion.
+func complete(c *cobra.Command, flag string, values []string) {
+	err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		// The flag is registered lines above; a test calls every command's constructor.
+		panic(err)
+	}
+}
+
+func topicNames() []string {
+	var names []string
+	for _, t := range topic.All() {
+		names = append(names, t.Name())
+	}
+	return names
+}
+
+func podsCommand(stdout *os.File) *cobra.Command {
+	var (
+		busAt   busFlags
+		output  string
+		noColor bool
+		wait    time.Duration
+	)
+	c := &cobra.Command{
+		Use:   "pods",
+		Short: "List the node's pods as the bus knows them.",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			conn, err := busAt.dial(c.Context())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			if err := await(c.Context(), conn); err != nil {
+				return err
+			}
+			rows, err := lookAtPods(c, conn, wait)
+			if rows == nil && err != nil {
+				return err
+			}
+			if printErr := printPods(stdout, rows, output, noColor); printErr != nil {
+				return printErr
+			}
+			return err
+		},
+	}
+	busAt.register(c)
+	c.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	c.Flags().BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
+	c.Flags().DurationVar(&wait, "wait", 0, "wait this long until all pods run, and fail if they don't")
+	complete(c, "output", []string{"table", "json"})
+	return c
+}
+
+func printPods(stdout *os.File, rows []pods.Row, output string, noColor bool) error {
+	switch output {
+	case "json":
+		encoder := json.NewEncoder(stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(rows)
+	case "table":
+		_, err := fmt.Fprint(stdout, pods.Table(rows, time.Now(), paint.For(stdout, noColor)))
+		return err
+	}
+	return fmt.Errorf("-o %q: want table or json", output)
+}

@@ -1,0 +1,180 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/cli/internal/down"
+	"kubelot.dev/cli/internal/paint"
+	"kubelot.dev/cli/internal/pods"
+	"kubelot.dev/cli/internal/up"
+	"kubelot.dev/cri"
+	"kubelot.dev/daemon/config"
+)
+
+// lookAtPods reads the pods once, or waits until all run.
+func lookAtPods(c *cobra.Command, conn *bus.Conn, wait time.Duration) ([]pods.Row, error) {
+	if wait > 0 {
+		ctx, cancel := context.WithTimeout(c.Context(), wait)
+		defer cancel()
+		return pods.Wait(ctx, conn)
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), busPatience)
+	defer cancel()
+	world, err := pods.Read(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	return pods.Build(world), nil
+}
+
+// upOptions are the flags of kubelot up beside the kubelet's own.
+type upOptions struct {
+	config     config.Flags
+	binDir     string
+	without    []string
+	down       bool
+	untilReady time.Duration
+	showPods   bool
+	noColor    bool
+	profiling  bool
+}
+
+func upCommand(stdout, stderr *os.File) *cobra.Command {
+	var o upOptions
+	c := &cobra.Command{
+		Use:   "up [kubelet flags]",
+		Short: "Run the crew in the foreground, without systemd.",
+		Long: `Runs the bus and every daemon as child processes and starts again what ends.
+Ctrl-C stops the crew and leaves the pods running; with --down it removes them.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), stdout, stderr) },
+	}
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&o.binDir, "bin-dir", "", "directory of the executables kubelot-<daemon> (default: this executable's)")
+	flags.StringSliceVar(&o.without, "without", nil, "daemons that are not run")
+	flags.BoolVar(&o.down, "down", false, "remove all pods at the end")
+	flags.BoolVar(&o.showPods, "show-pods", false, "print the table of pods once all of them run")
+	flags.DurationVar(&o.untilReady, "until-ready", 0, "end when all pods run, and fail if they don't within this time")
+	flags.BoolVar(&o.noColor, "no-color", false, "no colours, even on a terminal")
+	flags.BoolVar(&o.profiling, "profiling", false, "serve pprof beside each daemon's metrics")
+	o.config.Register(flags)
+	return c
+}
+
+func (o *upOptions) run(ctx context.Context, stdout, stderr *os.File) error {
+	c, err := o.config.Load()
+	if err != nil {
+		return err
+	}
+	if o.binDir == "" {
+		executable, err := os.Executable()
+		if err != nil {
+			return fmt.Errorf("find the daemons' executables: %w: name their directory with --bin-dir", err)
+		}
+		o.binDir = filepath.Dir(executable)
+	}
+	args := o.config.Args()
+	if term.IsTerminal(int(stderr.Fd())) && !o.noColor {
+		args = append(args, "--log-style=human")
+	}
+	if o.profiling {
+		args = append(args, "--profiling")
+	}
+	options := up.Options{
+		BinDir: o.binDir, Args: args, Without: o.without, BusSocket: c.BusSocket,
+		Out: stderr, Painter: paint.For(stderr, o.noColor),
+	}
+	err = up.Run(ctx, options, func(ctx context.Context) error { return o.watch(ctx, c, stdout) })
+	if o.down {
+		fmt.Fprintln(stderr, "kubelot: removing all pods")
+		// The crew was told to stop by the same signal; the pods still have to go.
+		err = errors.Join(err, removeAll(context.WithoutCancel(ctx), c, defaultGrace, stderr))
+	}
+	return err
+}
+
+// watch waits beside the crew: until all pods run if that was asked for, and until it is told to stop.
+func (o *upOptions) watch(ctx context.Context, c *config.Config, stdout *os.File) error {
+	if o.showPods || o.untilReady > 0 {
+		err := o.awaitPods(ctx, c, stdout)
+		if o.untilReady > 0 {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (o *upOptions) awaitPods(ctx context.Context, c *config.Config, stdout *os.File) error {
+	if o.untilReady > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, o.untilReady)
+		defer cancel()
+	}
+	conn, err := (&busFlags{runDir: c.RunDir}).dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	rows, err := pods.Wait(ctx, conn)
+	if err != nil && ctx.Err() != nil && o.untilReady == 0 {
+		return nil
+	}
+	return errors.Join(err, printPods(stdout, rows, "table", o.noColor))
+}
+
+// defaultGrace is how long containers may take to end when all pods are removed.
+const defaultGrace = 5 * time.Second
+
+func downCommand(stdout *os.File) *cobra.Command {
+	var (
+		flags config.Flags
+		grace time.Duration
+	)
+	c := &cobra.Command{
+		Use:   "down [kubelet flags]",
+		Short: "Remove all pods of this node: containers, mounts, cgroups, directories, logs.",
+		Long: `Stops and removes every pod sandbox that carries the kubelet's labels, and what pods left on this node.
+The API server isn't told: it is for standalone nodes, and for cleaning up. The crew must not be running.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			resolved, err := flags.Load()
+			if err != nil {
+				return err
+			}
+			if err := up.NotRunning(c.Context(), resolved.BusSocket); err != nil {
+				return err
+			}
+			return removeAll(c.Context(), resolved, grace, stdout)
+		},
+	}
+	c.Flags().SortFlags = false
+	c.Flags().DurationVar(&grace, "grace", defaultGrace, "how long containers may take to end")
+	flags.Register(c.Flags())
+	return c
+}
+
+// removeAll removes every pod of the configured node.
+func removeAll(ctx context.Context, c *config.Config, grace time.Duration, out io.Writer) error {
+	client, err := cri.Dial(c.RuntimeEndpoint, cri.Options{Timeout: c.Kubelet.RuntimeRequestTimeout.Duration})
+	if err != nil {
+		return err
+	}
+	err = down.Run(ctx, down.Options{
+		Runtime: client, RootDir: c.RootDir, PodLogsDir: c.PodLogsDir, ContainerLogsDir: "/var/log/containers",
+		Cgroups:  down.CgroupPaths(c.Kubelet.CgroupDriver, c.Kubelet.CgroupRoot),
+		BusStore: filepath.Join(c.RunDir, "bus"), Grace: grace, Out: out,
+	})
+	return errors.Join(err, client.Close())
+}

@@ -1,0 +1,96 @@
+package crew
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// rule says what one program must not link, and why. Packages are given by the beginning of their path.
+type rule struct {
+	forbidden string
+	reason    string
+}
+
+// everywhere holds for every program.
+var everywhere = []rule{
+	{"k8s.io/kubernetes/", "the product is built from published modules; k8s.io/kubernetes isn't one"},
+	{"k8s.io/client-go/kubernetes.", "the whole clientset costs every daemon megabytes; package kube has the typed clients that are used"},
+	{"k8s.io/client-go/informers", "reflectors without indexers are enough and smaller"},
+	{"testing", "test helpers don't belong into a program"},
+	{"github.com/stretchr/", "test helpers don't belong into a program"},
+}
+
+const (
+	noAPIServer = "rule 3 of the design: this daemon can't reach the API server, so it can't come to depend on it"
+	noRuntime   = "rule 3 of the design: this daemon can't reach the container runtime, so it can't act behind podsync's back"
+	noNATS      = "only kubelot-bus is the bus"
+	noCLI       = "a daemon never needs the command line"
+)
+
+// rules are the programs' packages with what each must not link.
+var rules = map[string][]rule{
+	"kubelot.dev/bus/embed/cmd/kubelot-bus":            {{"kubelot.dev/kube", noAPIServer}, {"kubelot.dev/cri", noRuntime}},
+	"kubelot.dev/services/podsync/cmd/kubelot-podsync": {},
+	"kubelot.dev/services/pleg/cmd/kubelot-pleg":       {{"kubelot.dev/kube", noAPIServer}, {"k8s.io/client-go", noAPIServer}},
+	"kubelot.dev/services/status/cmd/kubelot-status":   {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
+	"kubelot.dev/services/lease/cmd/kubelot-lease":     {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
+	"kubelot.dev/services/volume/cmd/kubelot-volume":   {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
+	"kubelot.dev/services/stats/cmd/kubelot-stats":     {{"kubelot.dev/kube", noAPIServer}, {"k8s.io/client-go", noAPIServer}},
+	"kubelot.dev/cli/cmd/kubelot":                      {{"kubelot.dev/kube", noAPIServer}, {"k8s.io/client-go", noAPIServer}, {"kubelot.dev/services", "the command line starts daemons as processes"}},
+}
+
+// The reasons above are what a person reads who breaks a rule.
+func TestArchProgramsLinkWhatTheyMay(t *testing.T) {
+	for program, own := range rules {
+		t.Run(program[strings.LastIndexByte(program, '/')+1:], func(t *testing.T) {
+			for _, dep := range dependencies(t, program) {
+				for _, r := range append(own, common(program)...) {
+					if strings.HasPrefix(dep+".", r.forbidden) {
+						t.Errorf("%s links %s: %s", program, dep, r.reason)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestArchEveryDaemonHasItsRules(t *testing.T) {
+	for _, spec := range Daemons() {
+		found := false
+		for program := range rules {
+			found = found || strings.HasSuffix(program, "/kubelot-"+spec.Name)
+		}
+		if !found {
+			t.Errorf("daemon %s has no import rules: add its program to rules", spec.Name)
+		}
+	}
+}
+
+// common are the rules for every program, and those between programs.
+func common(program string) []rule {
+	all := append([]rule{}, everywhere...)
+	if !strings.Contains(program, "/bus/embed/") {
+		all = append(all, rule{"github.com/nats-io/nats-server", noNATS}, rule{"kubelot.dev/bus/embed", noNATS})
+	}
+	if !strings.Contains(program, "/cli/") {
+		all = append(all, rule{"kubelot.dev/cli", noCLI}, rule{"kubelot.dev/crew", noCLI})
+	}
+	module, _, _ := strings.Cut(program, "/cmd/")
+	for _, spec := range Daemons() {
+		if other := "kubelot.dev/services/" + spec.Name; other != module {
+			all = append(all, rule{other, "services never import services: they meet on the bus"})
+		}
+	}
+	return all
+}
+
+// dependencies are all packages that a program links.
+func dependencies(t *testing.T, program string) []string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", program).Output()
+	if err != nil {
+		t.Fatalf("list what %s links: %v", program, err)
+	}
+	return strings.Fields(string(out))
+}

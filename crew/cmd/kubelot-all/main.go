@@ -1,0 +1,29 @@
+// Command kubelot-all is every program in one executable: ten processes of it share the pages of one.
+// The name by which it is called chooses the program.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"kubelot.dev/cli"
+	"kubelot.dev/crew"
+	"kubelot.dev/daemon"
+)
+
+func main() {
+	program, args, err := crew.Choose(os.Args)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	os.Args = args
+	if program == crew.CLI {
+		cli.Main()
+	}
+	for _, spec := range crew.Daemons() {
+		if spec.Name == program {
+			daemon.Main(spec)
+		}
+	}
+}

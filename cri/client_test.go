@@ -1,0 +1,202 @@
+package cri_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/cri"
+	"kubelot.dev/cri/critest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestDialRefusesWhatIsNoSocket(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"":                          "containerRuntimeEndpoint",
+		"tcp://127.0.0.1:1234":      "is not a unix socket",
+		"unix://relative/path.sock": "no absolute path",
+		"relative.sock":             "no absolute path",
+		"http://x":                  "is not a unix socket",
+	} {
+		if _, err := cri.Dial(endpoint, cri.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Dial(%q) = %v, want an error with %q", endpoint, err, want)
+		}
+	}
+	_, err := cri.Dial("unix:///run/a.sock", cri.Options{ImageEndpoint: "tcp://x"})
+	if err == nil || !strings.Contains(err.Error(), "image service") {
+		t.Errorf("a wrong image endpoint: %v", err)
+	}
+}
+
+func TestAbsentSocket(t *testing.T) {
+	endpoint := "unix://" + filepath.Join(t.TempDir(), "none.sock")
+	client := dial(t, endpoint, cri.Options{})
+	_, err := client.Version(t.Context())
+	if !cri.IsUnavailable(err) {
+		t.Fatalf("an absent runtime answered %v", err)
+	}
+	for _, part := range []string{"CRI Version", endpoint, "no such file", "check that it runs"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q doesn't say %q", err, part)
+		}
+	}
+}
+
+// A process that accepts connections and says nothing, as a stopped containerd does.
+func TestSilentSocket(t *testing.T) {
+	var listen net.ListenConfig
+	listener, err := listen.Listen(t.Context(), "unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client := dial(t, listener.Addr().String(), cri.Options{Timeout: 100 * time.Millisecond})
+	_, err = client.Status(t.Context(), false)
+	if !cri.IsDeadline(err) || !strings.Contains(err.Error(), "gave no answer within 100ms") {
+		t.Errorf("a silent runtime: %v", err)
+	}
+}
+
+func TestHangingCall(t *testing.T) {
+	fake := critest.Start(t)
+	fake.On("ListContainers", critest.Hang)
+	client := fake.Client(t, 50*time.Millisecond)
+	_, err := client.ListContainers(t.Context(), nil)
+	if !cri.IsDeadline(err) || !strings.Contains(err.Error(), "no answer within 50ms") {
+		t.Errorf("a hanging call: %v", err)
+	}
+	if _, err := client.ListPodSandbox(t.Context(), nil); err != nil {
+		t.Errorf("the other calls suffer: %v", err)
+	}
+	cause := errors.New("the daemon stops")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(cause)
+	if _, err := client.ListContainers(ctx, nil); !errors.Is(err, cause) || cri.IsDeadline(err) {
+		t.Errorf("a cancelled call says %v, want its cause", err)
+	}
+}
+
+func TestReconnects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := critest.Start(t, critest.InMemory())
+		client := fake.Client(t, 0)
+		if _, err := client.Version(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		fake.Down()
+		for range 60 { // the connection's back-off grows meanwhile
+			if _, err := client.Version(t.Context()); !cri.IsUnavailable(err) {
+				t.Fatalf("a runtime that is down answered %v", err)
+			}
+			<-time.After(time.Second)
+		}
+		fake.Up(t)
+		<-time.After(150 * time.Millisecond)
+		if _, err := client.Version(t.Context()); err != nil {
+			t.Errorf("150 ms after the runtime's return: %v", err)
+		}
+	})
+}
+
+func TestErrorKeepsCodeAndObject(t *testing.T) {
+	fake := critest.Start(t)
+	fake.On("StopContainer", func(context.Context, any) error { return status.Error(codes.ResourceExhausted, "too much") })
+	err := fake.Client(t, 0).StopContainer(t.Context(), "abc", time.Second)
+	if got, want := err.Error(), "CRI StopContainer abc: too much"; got != want {
+		t.Errorf("error %q, want %q", got, want)
+	}
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("code %s got lost", status.Code(err))
+	}
+}
+
+func TestNameHolder(t *testing.T) {
+	for message, want := range map[string]string{
+		`failed to reserve container name "a_b_c_d_0": name "a_b_c_d_0" is reserved for "4f2e"`:                                                     "4f2e",
+		`the container name "k8s_a_b" is already in use by 77aa. You have to remove that container to be able to reuse that name: name is reserved`: "77aa",
+		`error reserving ctr name k8s_a for id 12: name is reserved`:                                                                                "",
+	} {
+		fake := critest.Start(t)
+		fake.On("RunPodSandbox", func(context.Context, any) error { return status.Error(codes.Unknown, message) })
+		_, err := fake.Client(t, 0).RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{}, "")
+		if holder, reserved := cri.NameHolder(err); !reserved || holder != want {
+			t.Errorf("%q: holder %q, reserved %t; want %q", message, holder, reserved, want)
+		}
+	}
+	if cri.IsNameReserved(errors.New("name is reserved")) || cri.IsNameReserved(nil) {
+		t.Error("an error that isn't the runtime's counts as a reserved name")
+	}
+}
+
+func TestStopContainerOutlastsGrace(t *testing.T) {
+	fake := critest.Start(t)
+	var got time.Duration
+	var seconds int64
+	fake.On("StopContainer", func(ctx context.Context, req any) error {
+		deadline, _ := ctx.Deadline()
+		got, seconds = time.Until(deadline), req.(*runtimeapi.StopContainerRequest).GetTimeout()
+		return nil
+	})
+	if err := fake.Client(t, 0).StopContainer(t.Context(), "x", 90500*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if seconds != 91 || got < 209*time.Second || got > 211*time.Second {
+		t.Errorf("grace of 90.5 s: sent %d s with %s to answer, want 91 s and 210.5 s", seconds, got)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	fake := critest.Start(t)
+	registry := prometheus.NewPedanticRegistry()
+	first := dial(t, fake.Endpoint(), cri.Options{Metrics: registry})
+	second := dial(t, fake.Endpoint(), cri.Options{Metrics: registry})
+	for _, client := range []*cri.Client{first, second} {
+		if _, err := client.Version(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = second.StartContainer(t.Context(), "none")
+	err := testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP kubelet_runtime_operations_errors_total Failed calls to the container runtime by operation type.
+# TYPE kubelet_runtime_operations_errors_total counter
+kubelet_runtime_operations_errors_total{operation_type="start_container"} 1
+# HELP kubelet_runtime_operations_total Calls to the container runtime by operation type.
+# TYPE kubelet_runtime_operations_total counter
+kubelet_runtime_operations_total{operation_type="start_container"} 1
+kubelet_runtime_operations_total{operation_type="version"} 2
+`), "kubelet_runtime_operations_total", "kubelet_runtime_operations_errors_total")
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEventsOfARuntimeWithoutThem(t *testing.T) {
+	fake := critest.Start(t, critest.WithoutEvents())
+	err := fake.Client(t, 0).GetContainerEvents(t.Context(), func(*runtimeapi.ContainerEventResponse) {})
+	if !cri.IsUnimplemented(err) {
+		t.Errorf("GetContainerEvents = %v, want unimplemented", err)
+	}
+}
+
+func dial(t *testing.T, endpoint string, options cri.Options) *cri.Client {
+	t.Helper()
+	client, err := cri.Dial(endpoint, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}

@@ -1,0 +1,119 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Error is a failed call to the runtime.
+type Error struct {
+	// Call is the CRI's name of the call, Object what it was about: an ID, a pod or an image.
+	Call, Object string
+	Endpoint     string
+	Code         codes.Code
+	// Timeout is the call's deadline where that is what ended it.
+	Timeout time.Duration
+	err     error
+}
+
+func newError(ctx context.Context, op operation, err error) error {
+	e := &Error{Call: op.name, Object: op.object, Endpoint: op.endpoint, Code: status.Code(err), err: err}
+	if e.Code == codes.DeadlineExceeded && ctx.Err() == nil && op.timeout > 0 {
+		e.Timeout = op.timeout
+	}
+	if e.Code == codes.Canceled && ctx.Err() != nil {
+		e.err = context.Cause(ctx)
+	}
+	return e
+}
+
+// Error says what failed, on which object, and what to do where that isn't the runtime's own answer.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("CRI " + e.Call)
+	if e.Object != "" {
+		b.WriteString(" " + e.Object)
+	}
+	b.WriteString(": ")
+	message := e.Message()
+	switch {
+	case e.Timeout > 0:
+		fmt.Fprintf(&b, "the runtime at %s gave no answer within %s; see whether it hangs (its log, crictl info)", e.Endpoint, e.Timeout)
+	case e.Code == codes.Unavailable:
+		fmt.Fprintf(&b, "the runtime at %s can't be reached: %s; check that it runs and that containerRuntimeEndpoint names its socket",
+			e.Endpoint, message)
+	case e.Code == codes.Unimplemented:
+		fmt.Fprintf(&b, "the runtime at %s doesn't offer this call: %s", e.Endpoint, message)
+	default:
+		b.WriteString(message)
+	}
+	return b.String()
+}
+
+// Message is the runtime's own text, without gRPC's wrapping.
+func (e *Error) Message() string {
+	if s, ok := status.FromError(e.err); ok {
+		return s.Message()
+	}
+	return e.err.Error()
+}
+
+// Unwrap gives the gRPC error, or the cause of a cancelled context.
+func (e *Error) Unwrap() error { return e.err }
+
+// GRPCStatus keeps the code for status.Code and status.FromError.
+func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message()) }
+
+// IsNotFound tells whether the object is unknown to the runtime.
+func IsNotFound(err error) bool { return code(err) == codes.NotFound }
+
+// IsUnavailable tells whether the runtime can't be reached.
+func IsUnavailable(err error) bool { return code(err) == codes.Unavailable }
+
+// IsDeadline tells whether the call had no answer in time: what it asked for may still happen.
+func IsDeadline(err error) bool {
+	return code(err) == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded)
+}
+
+// IsUnimplemented tells whether the runtime doesn't know the call.
+func IsUnimplemented(err error) bool { return code(err) == codes.Unimplemented }
+
+// reservedFor finds the holder's ID in the words of containerd (name "x" is reserved for "ID") and of
+// CRI-O (the container name "x" is already in use by ID).
+var reservedFor = regexp.MustCompile(`name "?[^ "]+"? is (?:reserved for|already in use by) "?([0-9A-Za-z_.-]+)"?`)
+
+// IsNameReserved tells whether a create failed because an earlier one with the same name and
+// attempt still holds the name, as after a call that timed out.
+func IsNameReserved(err error) bool {
+	_, reserved := NameHolder(err)
+	return reserved
+}
+
+// NameHolder tells whether a create failed because its name is taken, and by which sandbox or
+// container where the runtime says so: that is what to adopt or to remove.
+func NameHolder(err error) (id string, reserved bool) {
+	var e *Error
+	if !errors.As(err, &e) {
+		return "", false
+	}
+	message := e.Message()
+	if match := reservedFor.FindStringSubmatch(message); match != nil {
+		return strings.TrimSuffix(match[1], "."), true
+	}
+	return "", e.Code == codes.AlreadyExists || strings.Contains(message, "name is reserved")
+}
+
+func code(err error) codes.Code {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Code
+	}
+	return codes.OK
+}

@@ -1,0 +1,76 @@
+package cri
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Version reads the runtime's name and version.
+func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	op := operation{name: "Version", metric: "version"}
+	// "0.1.0" is what the kubelet sends as its own version of the protocol; runtimes ignore it.
+	return do(ctx, c, op, c.runtime.Version, &runtimeapi.VersionRequest{Version: "0.1.0"})
+}
+
+// Status reads the runtime's conditions, handlers and features, with its own info where verbose is set.
+func (c *Client) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
+	op := operation{name: "Status", metric: "status"}
+	return do(ctx, c, op, c.runtime.Status, &runtimeapi.StatusRequest{Verbose: verbose})
+}
+
+// RuntimeConfig reads the runtime's configuration, such as its cgroup driver; containerd before 2.0 doesn't offer it.
+func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
+	op := operation{name: "RuntimeConfig", metric: "runtime_config"}
+	return do(ctx, c, op, c.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
+}
+
+// UpdateRuntimeConfig tells the runtime the node's pod CIDR.
+func (c *Client) UpdateRuntimeConfig(ctx context.Context, config *runtimeapi.RuntimeConfig) error {
+	op := operation{name: "UpdateRuntimeConfig", metric: "update_runtime_config"}
+	_, err := do(ctx, c, op, c.runtime.UpdateRuntimeConfig, &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: config})
+	return err
+}
+
+// ListMetricDescriptors reads which pod metrics the runtime offers.
+func (c *Client) ListMetricDescriptors(ctx context.Context) ([]*runtimeapi.MetricDescriptor, error) {
+	op := operation{name: "ListMetricDescriptors", metric: "list_metric_descriptors"}
+	resp, err := do(ctx, c, op, c.runtime.ListMetricDescriptors, &runtimeapi.ListMetricDescriptorsRequest{})
+	return resp.GetDescriptors(), err
+}
+
+// ListPodSandboxMetrics reads the runtime's own pod metrics.
+func (c *Client) ListPodSandboxMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
+	op := operation{name: "ListPodSandboxMetrics", metric: "list_podsandbox_metrics"}
+	resp, err := do(ctx, c, op, c.runtime.ListPodSandboxMetrics, &runtimeapi.ListPodSandboxMetricsRequest{})
+	return resp.GetPodMetrics(), err
+}
+
+// GetContainerEvents hands every container event to handle, in order, until ctx ends or the
+// stream breaks; the error says why and is never nil. A runtime without events answers with an
+// error for which IsUnimplemented is true, at once. handle must not block: containerd 2 holds up its
+// own calls until a subscriber takes the events.
+func (c *Client) GetContainerEvents(ctx context.Context, handle func(*runtimeapi.ContainerEventResponse)) error {
+	op := operation{name: "GetContainerEvents", metric: "get_container_events", endpoint: c.endpoint}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	begin := time.Now()
+	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
+	c.metrics.observe(op.metric, time.Since(begin), err)
+	for err == nil {
+		var event *runtimeapi.ContainerEventResponse
+		if event, err = stream.Recv(); err == nil {
+			handle(event)
+		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = errStreamEnded
+	}
+	return newError(ctx, op, err)
+}
+
+// errStreamEnded is what a runtime's regular end of the event stream becomes.
+var errStreamEnded = errors.New("the runtime ended the event stream")

@@ -1,0 +1,129 @@
+package observe
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri"
+)
+
+// Inspect reads the details of a listed pod. earlier may be nil; see PodSince.
+func Inspect(ctx context.Context, reader Reader, pod Listed, earlier *topic.PodObservation) topic.PodObservation {
+	in := &inspection{
+		reader: reader,
+		known:  map[string]topic.Container{},
+		ready:  map[string]topic.Sandbox{},
+		seen: topic.PodObservation{
+			Ref: pod.Ref, At: pod.At, Sandboxes: []topic.Sandbox{}, Containers: []topic.Container{},
+		},
+	}
+	if earlier != nil {
+		for _, container := range earlier.Containers {
+			in.known[container.ID] = container
+		}
+		for _, sandbox := range earlier.Sandboxes {
+			if sandbox.Ready && (sandbox.HostNetwork || len(sandbox.IPs) > 0) {
+				in.ready[sandbox.ID] = sandbox
+			}
+		}
+	}
+	var group errgroup.Group
+	group.SetLimit(podParallel)
+	for _, sandbox := range pod.Sandboxes {
+		group.Go(func() error { in.sandbox(ctx, sandbox); return nil })
+	}
+	for _, container := range pod.Containers {
+		group.Go(func() error { in.container(ctx, container); return nil })
+	}
+	_ = group.Wait() // its functions have no errors
+	in.sort()
+	return in.seen
+}
+
+// inspection is one call of Inspect under way.
+type inspection struct {
+	reader Reader
+	// known are the containers of the earlier observation by ID.
+	known map[string]topic.Container
+	// ready are the complete, ready sandboxes of the earlier observation by ID.
+	ready map[string]topic.Sandbox
+
+	mu   sync.Mutex
+	seen topic.PodObservation
+}
+
+func (in *inspection) sandbox(ctx context.Context, listed *runtimeapi.PodSandbox) {
+	if known, ok := in.ready[listed.GetId()]; ok && listed.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+		in.addSandbox(known, nil) // its addresses and namespaces stay until it ends
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	status, err := in.reader.PodSandboxStatus(ctx, listed.GetId())
+	if cri.IsNotFound(err) {
+		return
+	}
+	result := sandboxFromList(listed)
+	if err == nil {
+		result = sandboxFromStatus(status)
+	}
+	in.addSandbox(result, err)
+}
+
+func (in *inspection) addSandbox(sandbox topic.Sandbox, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.seen.Sandboxes = append(in.seen.Sandboxes, sandbox)
+	if err != nil {
+		in.seen.Errors = append(in.seen.Errors, fmt.Sprintf("sandbox %s: %v", sandbox.ID, err))
+	}
+}
+
+func (in *inspection) container(ctx context.Context, listed *runtimeapi.Container) {
+	known, isKnown := in.known[listed.GetId()]
+	isKnown = isKnown && known.State == stateOf(listed.GetState())
+	if isKnown && known.State == topic.ContainerExited {
+		in.addContainer(known, nil) // an exit is final
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+	status, err := in.reader.ContainerStatus(ctx, listed.GetId())
+	switch {
+	case cri.IsNotFound(err):
+		return
+	case err == nil:
+		in.addContainer(containerFromStatus(status, listed.GetPodSandboxId()), nil)
+	case isKnown:
+		in.addContainer(known, err)
+	default:
+		in.addContainer(containerFromList(listed), err)
+	}
+}
+
+func (in *inspection) addContainer(container topic.Container, err error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.seen.Containers = append(in.seen.Containers, container)
+	if err != nil {
+		in.seen.Errors = append(in.seen.Errors, fmt.Sprintf("container %s (%s): %v", container.Name, container.ID, err))
+	}
+}
+
+// sort puts the newest first; IDs break ties, so that equal observations are equal.
+func (in *inspection) sort() {
+	slices.SortFunc(in.seen.Sandboxes, func(a, b topic.Sandbox) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(a.ID, b.ID))
+	})
+	slices.SortFunc(in.seen.Containers, func(a, b topic.Container) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(a.ID, b.ID))
+	})
+	slices.Sort(in.seen.Errors)
+}

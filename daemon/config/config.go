@@ -1,0 +1,58 @@
+// Package config is the node's configuration as every daemon sees it: the kubelet's own
+// KubeletConfiguration file and drop-ins, decoded strictly, with defaults filled in and
+// validated, and the flags that the kubelet has beside it.
+package config
+
+import (
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// Config is the resolved configuration. It doesn't change while a daemon runs.
+type Config struct {
+	// Kubelet is the KubeletConfiguration with every default filled in.
+	Kubelet kubeletv1beta1.KubeletConfiguration
+
+	// NodeName is the Node object's name: --hostname-override or the lower-case host name.
+	NodeName string
+	// NodeIPs are the addresses given by --node-ip, primary first; empty means: find out.
+	NodeIPs []netip.Addr
+	// ProviderID is --provider-id or the configuration's providerID.
+	ProviderID string
+	// CloudProvider is "" or "external" (--cloud-provider).
+	CloudProvider string
+	// RegisterNode tells whether the node registers itself (default true).
+	RegisterNode bool
+	// NodeLabels (--node-labels) and RegisterTaints (--register-with-taints or the configuration) are set at registration.
+	NodeLabels     map[string]string
+	RegisterTaints []corev1.Taint
+
+	// RootDir holds pods, plugins, pki and checkpoints (default /var/lib/kubelet).
+	RootDir string
+	// PodLogsDir is where container logs are (default /var/log/pods).
+	PodLogsDir string
+	// RunDir holds the bus socket, keys and metrics sockets (default /run/kubelot).
+	RunDir string
+	// BusSocket is the bus's unix socket (default <RunDir>/bus.sock).
+	BusSocket string
+
+	// Kubeconfig is the path of the credentials for the API server; empty means standalone mode:
+	// static pods only, no API server.
+	Kubeconfig string
+	// BootstrapKubeconfig is used to get a client certificate where Kubeconfig doesn't exist yet.
+	BootstrapKubeconfig string
+	// CertDir is where rotated certificates are kept (default <RootDir>/pki).
+	CertDir string
+
+	// RuntimeEndpoint and ImageEndpoint are the CRI sockets, such as unix:///run/containerd/containerd.sock.
+	RuntimeEndpoint string
+	ImageEndpoint   string
+
+	// Warnings name the configured fields that kubelot doesn't support yet, a sentence each.
+	Warnings []string
+}
+
+// Standalone tells whether there is no API server.
+func (c *Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }

@@ -1,0 +1,146 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Flags are the command-line flags that make up a Config: the kubelet's own, as kubeadm and
+// distributions use them, and kubelot's few.
+type Flags struct {
+	ConfigFile          string
+	ConfigDir           string
+	Kubeconfig          string
+	BootstrapKubeconfig string
+	HostnameOverride    string
+	NodeIP              string
+	RootDir             string
+	CertDir             string
+	CloudProvider       string
+	NodeLabels          string
+	RunDir              string
+	BusSocket           string
+
+	fields  map[string]*fieldFlag
+	ignored map[string]*string
+	set     *pflag.FlagSet
+}
+
+// ignoredFlags are kubelet flags that are accepted with a warning: the flag, and why it has no effect.
+var ignoredFlags = map[string]string{
+	"container-runtime":                        "the runtime is always the CRI one",
+	"exit-on-lock-contention":                  "kubelot has no lock file",
+	"experimental-allocatable-ignore-eviction": "eviction thresholds always count",
+	"experimental-mounter-path":                "CSI drivers took its place",
+	"image-credential-provider-bin-dir":        "kubelot doesn't support credential provider plugins yet",
+	"image-credential-provider-config":         "kubelot doesn't support credential provider plugins yet",
+	"lock-file":                                "systemd runs one instance of each daemon",
+	"log-flush-frequency":                      "log lines are written at once",
+	"maximum-dead-containers":                  "the newest dead instance of each container is kept",
+	"maximum-dead-containers-per-container":    "the newest dead instance of each container is kept",
+	"minimum-container-ttl-duration":           "the newest dead instance of each container is kept",
+	"pod-infra-container-image":                "the runtime's own configuration names the sandbox image",
+	"runtime-cgroups":                          "the runtime's unit decides where it runs",
+	"vmodule":                                  "log levels are per daemon (--v)",
+}
+
+// Register adds the flags to fs.
+func (f *Flags) Register(fs *pflag.FlagSet) {
+	f.set = fs
+	fs.StringVar(&f.ConfigFile, "config", "", "file with a KubeletConfiguration (kubelet.config.k8s.io/v1beta1)")
+	fs.StringVar(&f.ConfigDir, "config-dir", "", "directory with *.conf drop-ins, merged in lexical order over --config")
+	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "credentials for the API server; without them the node runs static pods only")
+	fs.StringVar(&f.BootstrapKubeconfig, "bootstrap-kubeconfig", "", "credentials that obtain the ones of --kubeconfig if that file doesn't exist")
+	fs.StringVar(&f.HostnameOverride, "hostname-override", "", "the node's name, instead of the host name")
+	fs.StringVar(&f.NodeIP, "node-ip", "", "the node's IP address, or two of different families separated by a comma")
+	fs.StringVar(&f.RootDir, "root-dir", "/var/lib/kubelet", "directory for pods, plugins, certificates and checkpoints")
+	fs.StringVar(&f.CertDir, "cert-dir", "", "directory for certificates (default <root-dir>/pki)")
+	fs.StringVar(&f.CloudProvider, "cloud-provider", "", `"external" or nothing`)
+	fs.StringVar(&f.NodeLabels, "node-labels", "", "labels for the registration of the node, as key=value,...")
+	fs.StringVar(&f.RunDir, "run-dir", "/run/kubelot", "directory for kubelot's sockets and keys")
+	fs.StringVar(&f.BusSocket, "bus-socket", "", "the bus's unix socket (default <run-dir>/bus.sock)")
+	f.fields = addFieldFlags(fs)
+	f.ignored = make(map[string]*string, len(ignoredFlags))
+	for _, name := range slices.Sorted(maps.Keys(ignoredFlags)) {
+		f.ignored[name] = fs.String(name, "", "no effect: "+ignoredFlags[name])
+		fs.Lookup(name).NoOptDefVal = "true"
+		fs.Lookup(name).Hidden = true
+	}
+}
+
+// Args are the flags that were given, in a form that another daemon takes; kubelot up hands them on.
+func (f *Flags) Args() []string {
+	var args []string
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	(&Flags{}).Register(own)
+	f.set.Visit(func(flag *pflag.Flag) {
+		if own.Lookup(flag.Name) == nil {
+			return
+		}
+		texts := []string{flag.Value.String()}
+		if field := f.fields[flag.Name]; field != nil {
+			texts = field.texts
+		}
+		for _, text := range texts {
+			args = append(args, "--"+flag.Name+"="+text)
+		}
+	})
+	return args
+}
+
+// layer is what the command line says of KubeletConfiguration's fields.
+func (f *Flags) layer() (layer, error) {
+	l := layer{source: "the command line", fields: map[string]any{}}
+	for _, name := range slices.Sorted(maps.Keys(f.fields)) {
+		if f.set.Changed(name) {
+			put(l.fields, f.fields[name].path, f.fields[name].value)
+		}
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return layer{}, fmt.Errorf("find the directory that relative paths on the command line belong to: %w", err)
+	}
+	anchorPaths(l.fields, dir)
+	return l, nil
+}
+
+// warnings names the given flags that have no effect.
+func (f *Flags) warnings() []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(f.ignored)) {
+		if f.set.Changed(name) {
+			out = append(out, fmt.Sprintf("flag --%s has no effect: %s", name, ignoredFlags[name]))
+		}
+	}
+	return out
+}
+
+// labels parses --node-labels.
+func (f *Flags) labels() (map[string]string, error) {
+	labels := map[string]string{}
+	for item := range strings.SplitSeq(f.NodeLabels, ",") {
+		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		key, value, _ := strings.Cut(item, "=")
+		if err := checkNodeLabel(key, value); err != nil {
+			return nil, fmt.Errorf("--node-labels: %w", err)
+		}
+		labels[key] = value
+	}
+	return labels, nil
+}
+
+// absolute makes a path absolute and leaves an empty one empty.
+func absolute(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	return filepath.Abs(path)
+}

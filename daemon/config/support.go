@@ -1,0 +1,138 @@
+package config
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+// Level tells what kubelot does with a field of KubeletConfiguration.
+type Level string
+
+const (
+	// Supported fields do what the kubelet's do.
+	Supported Level = "supported"
+	// Later fields are accepted, named in a warning, and have no effect yet.
+	Later Level = "later"
+	// Moot fields are accepted and have nothing to act on in kubelot; the table says why.
+	Moot Level = "moot"
+)
+
+// Field is kubelot's answer to one top-level field of KubeletConfiguration.
+type Field struct {
+	// Path is the field's JSON name.
+	Path  string
+	Level Level
+	// Note completes the warning of a field that isn't supported.
+	Note string
+}
+
+const (
+	nodeAPI   = "the node's HTTPS API"
+	gcDaemon  = "garbage collection and eviction"
+	statsWork = "usage statistics"
+	managers  = "CPU, memory and topology management"
+)
+
+// Fields is the table of all fields of KubeletConfiguration; a test holds it complete.
+var Fields = slices.Concat(
+	level(Supported, "",
+		"staticPodPath", "podLogsDir", "syncFrequency", "fileCheckFrequency", "httpCheckFrequency",
+		"staticPodURL", "staticPodURLHeader", "registryPullQPS", "registryBurst", "eventRecordQPS", "eventBurst",
+		"clusterDomain", "clusterDNS", "nodeStatusUpdateFrequency", "nodeStatusReportFrequency",
+		"nodeLeaseDurationSeconds", "cgroupRoot", "cgroupsPerQOS", "cgroupDriver", "runtimeRequestTimeout",
+		"maxPods", "podsPerCore", "podPidsLimit", "resolvConf", "cpuCFSQuota", "cpuCFSQuotaPeriod",
+		"nodeStatusMaxImages", "contentType", "kubeAPIQPS", "kubeAPIBurst", "serializeImagePulls",
+		"maxParallelImagePulls", "configMapAndSecretChangeDetectionStrategy", "systemReserved", "kubeReserved",
+		"enforceNodeAllocatable", "allowedUnsafeSysctls", "providerID", "logging", "crashLoopBackOff",
+		"seccompDefault", "registerWithTaints", "registerNode", "containerRuntimeEndpoint",
+		"imageServiceEndpoint", "rotateCertificates", "evictionHard", "mergeDefaultEvictionSettings",
+		"failCgroupV1", "userNamespaces"),
+	level(Later, nodeAPI,
+		"enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
+		"tlsCurvePreferences", "tlsMinVersion", "serverTLSBootstrap", "authentication", "authorization",
+		"enableDebuggingHandlers", "enableContentionProfiling", "healthzPort", "healthzBindAddress",
+		"streamingConnectionIdleTimeout", "enableSystemLogHandler", "enableSystemLogQuery",
+		"enableProfilingHandler", "enableDebugFlagsHandler"),
+	level(Later, gcDaemon,
+		"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
+		"evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
+		"evictionMinimumReclaim", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
+		"containerLogMonitorInterval", "localStorageCapacityIsolation"),
+	level(Later, statsWork, "volumeStatsAggPeriod", "systemCgroups", "kubeletCgroups"),
+	level(Later, managers,
+		"cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
+		"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "reservedMemory",
+		"reservedSystemCPUs"),
+	level(Later, "swap", "failSwapOn", "memorySwap"),
+	level(Later, "memory quality of service", "qosReserved", "memoryThrottlingFactor", "memoryReservationPolicy"),
+	level(Later, "verification of pull credentials", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"),
+	level(Later, "cgroups of reserved resources", "systemReservedCgroup", "kubeReservedCgroup"),
+	level(Later, "graceful node shutdown", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority"),
+	level(Later, "a choice by node of what an OOM kill takes", "singleProcessOOMKill"),
+	level(Later, "CSI and attachable volumes", "enableControllerAttachDetach"),
+	level(Later, "tracing", "tracing"),
+	level(Later, "a check of kernel parameters", "protectKernelDefaults"),
+	level(Moot, "kubelot has no feature gates; what the named gate does is either on or listed as unsupported", "featureGates"),
+	level(Moot, "systemd sets it for each daemon (OOMScoreAdjust= in the unit)", "oomScoreAdj"),
+	level(Moot, "systemd sets it for each daemon (LimitNOFILE= in the unit)", "maxOpenFiles"),
+	level(Moot, "it belonged to the kubenet network plugin, which is gone", "hairpinMode", "podCIDR"),
+	level(Moot, "no kubelot daemon writes iptables rules", "makeIPTablesUtilChains", "iptablesMasqueradeBit", "iptablesDropBit"),
+	level(Moot, "FlexVolume drivers aren't run", "volumePluginDir"),
+	level(Moot, "run-once mode was removed from Kubernetes (KEP-4580)", "runOnce"),
+	level(Moot, "it has no effect on cgroup v2 and was never more than a hint", "kernelMemcgNotification"),
+	level(Moot, "kubelot hides no metrics", "showHiddenMetricsForVersion"),
+)
+
+func level(l Level, note string, paths ...string) []Field {
+	fields := make([]Field, 0, len(paths))
+	for _, path := range paths {
+		fields = append(fields, Field{Path: path, Level: l, Note: note})
+	}
+	return fields
+}
+
+// fieldWarnings names every field that was set to something other than its default and has no effect.
+func fieldWarnings(m merged, effective *kubeletv1beta1.KubeletConfiguration) ([]string, error) {
+	var defaults kubeletv1beta1.KubeletConfiguration
+	setDefaults(&defaults)
+	plain, err := generic(defaults)
+	if err != nil {
+		return nil, err
+	}
+	actual, err := generic(*effective)
+	if err != nil {
+		return nil, err
+	}
+	var warnings []string
+	for _, field := range Fields {
+		if field.Level == Supported || m.fields[field.Path] == nil || reflect.DeepEqual(plain[field.Path], actual[field.Path]) {
+			continue
+		}
+		text := fmt.Sprintf("configuration field %s%s has no effect: ", field.Path, m.where(field.Path))
+		if field.Level == Later {
+			text += "kubelot doesn't support " + strings.TrimSpace(field.Note) + " yet"
+		} else {
+			text += field.Note
+		}
+		warnings = append(warnings, text)
+	}
+	return warnings, nil
+}
+
+// generic is the JSON form of a configuration as plain maps.
+func generic(k kubeletv1beta1.KubeletConfiguration) (map[string]any, error) {
+	raw, err := json.Marshal(k)
+	if err != nil {
+		return nil, fmt.Errorf("encode the configuration: %w", err)
+	}
+	fields := map[string]any{}
+	if err := json.Unmarshal(raw, &fields); err != nil {
+		return nil, fmt.Errorf("decode the configuration: %w", err)
+	}
+	return fields, nil
+}

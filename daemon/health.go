@@ -1,0 +1,128 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+)
+
+// beatEvery is how often a daemon says that it lives.
+const beatEvery = 30 * time.Second
+
+// health publishes health.<daemon> on change and every 30 s, and tells systemd the same.
+type health struct {
+	daemon string
+	writer *bus.Writer[topic.DaemonHealth]
+	log    *slog.Logger
+
+	mu    sync.Mutex
+	now   topic.DaemonHealth
+	ready bool
+}
+
+func newHealth(conn *bus.Conn, log *slog.Logger) *health {
+	h := &health{log: log}
+	h.now = topic.DaemonHealth{Version: Version(), PID: os.Getpid(), Started: time.Now()}
+	if conn != nil {
+		h.daemon = conn.Daemon()
+		h.writer = topic.Health.Writer(conn)
+	}
+	return h
+}
+
+// Set states the daemon's health.
+func (h *health) Set(state topic.HealthState, message string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.now.State == state && h.now.Message == message {
+		return
+	}
+	h.logChange(state, message)
+	if h.now.State != state {
+		h.now.Since = time.Now()
+	}
+	h.now.State, h.now.Message = state, message
+	h.publishLocked()
+	status := "STATUS=" + string(state)
+	if message != "" {
+		status += ": " + message
+	}
+	if !h.ready {
+		h.ready = true
+		status = systemd.SdNotifyReady + "\n" + status
+	}
+	h.notify(status)
+}
+
+func (h *health) logChange(state topic.HealthState, message string) {
+	switch {
+	case state == topic.Degraded || state == topic.Unhealthy:
+		h.log.Warn("health changed", "state", state, "reason", message)
+	case h.now.State != "" && h.now.State != state && state == topic.Healthy:
+		h.log.Info("health changed", "state", state)
+	}
+}
+
+func (h *health) publishLocked() {
+	h.now.Beat = time.Now()
+	if h.writer == nil {
+		return
+	}
+	if err := h.writer.Set(h.daemon, h.now); err != nil {
+		h.log.Error("health can't be published", "error", err)
+	}
+}
+
+// run beats until ctx ends.
+func (h *health) run(ctx context.Context) {
+	every := beatEvery
+	if watchdog, err := systemd.SdWatchdogEnabled(false); err == nil && watchdog > 0 {
+		every = min(every, watchdog/2)
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			h.beat()
+		}
+	}
+}
+
+func (h *health) beat() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.now.State != "" {
+		h.publishLocked()
+	}
+	h.notify(systemd.SdNotifyWatchdog)
+}
+
+// stopping tells systemd that the daemon was asked to stop.
+func (h *health) stopping() { h.notify(systemd.SdNotifyStopping) }
+
+// finish states how the daemon ended.
+func (h *health) finish(err error) {
+	message := ""
+	if err != nil && !errors.Is(err, context.Canceled) {
+		message = err.Error()
+	}
+	h.Set(topic.Stopped, message)
+}
+
+// notify tells systemd; without systemd it does nothing.
+func (h *health) notify(state string) {
+	if _, err := systemd.SdNotify(false, state); err != nil {
+		h.log.Warn("systemd can't be told the state", "error", err)
+	}
+}

@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+
+	"k8s.io/klog/v2"
+
+	"kubelot.dev/daemon/config"
+)
+
+// logStyle is how log lines look.
+type logStyle string
+
+const (
+	styleAuto  logStyle = "auto"  // human on a terminal, else what logging.format says
+	styleHuman logStyle = "human" // coloured, for eyes
+	styleText  logStyle = "text"  // key=value
+	styleJSON  logStyle = "json"
+)
+
+func (s *logStyle) String() string { return string(*s) }
+func (s *logStyle) Type() string   { return "style" }
+
+func (s *logStyle) Set(text string) error {
+	switch style := logStyle(text); style {
+	case styleAuto, styleHuman, styleText, styleJSON:
+		*s = style
+		return nil
+	}
+	return fmt.Errorf("want auto, human, text or json, got %q", text)
+}
+
+// debugVerbosity is the --v from which debug lines are logged, as Kubernetes components do.
+const debugVerbosity = 4
+
+// logOptions are the log's settings from the command line and the configuration.
+type logOptions struct {
+	style  logStyle
+	level  slog.Level
+	daemon string
+}
+
+func (o *logOptions) configure(c *config.Config, daemon string, terminal bool) {
+	o.daemon = daemon
+	if c.Kubelet.Logging.Verbosity >= debugVerbosity {
+		o.level = slog.LevelDebug
+	}
+	if o.style != "" && o.style != styleAuto {
+		return
+	}
+	switch {
+	case c.Kubelet.Logging.Format == "json":
+		o.style = styleJSON
+	case terminal:
+		o.style = styleHuman
+	default:
+		o.style = styleText
+	}
+}
+
+// logger builds the logger, and makes the Kubernetes libraries log through it.
+func (o *logOptions) logger(w io.Writer) *slog.Logger {
+	handlerOptions := &slog.HandlerOptions{Level: o.level}
+	var log *slog.Logger
+	switch o.style {
+	case styleHuman:
+		log = slog.New(newHumanHandler(w, o.level))
+	case styleJSON:
+		log = slog.New(slog.NewJSONHandler(w, handlerOptions)).With("daemon", o.daemon)
+	default:
+		log = slog.New(slog.NewTextHandler(w, handlerOptions)).With("daemon", o.daemon)
+	}
+	klog.SetSlogLogger(log)
+	return log
+}

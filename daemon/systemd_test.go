@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/config"
+)
+
+// systemdSocket stands for systemd: it returns what a daemon notifies, in order.
+func systemdSocket(t *testing.T) func() string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "notify")
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	t.Setenv("NOTIFY_SOCKET", path)
+	return func() string {
+		t.Helper()
+		if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		buffer := make([]byte, 4096)
+		n, err := conn.Read(buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.ReplaceAll(string(buffer[:n]), "\n", " ")
+	}
+}
+
+func expect(t *testing.T, next func() string, want ...string) {
+	t.Helper()
+	for _, w := range want {
+		if got := next(); got != w {
+			t.Errorf("systemd was told %q, want %q", got, w)
+		}
+	}
+}
+
+func TestSystemdIsToldStartHealthAndStop(t *testing.T) {
+	next := systemdSocket(t)
+	env, conn := testEnv(&recorder{})
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	spec := Spec{Name: "test", Run: func(ctx context.Context, env Env) error {
+		expect(t, next, "READY=1 STATUS=healthy")
+		env.Health.Set(topic.Degraded, "no API server")
+		expect(t, next, "STATUS=degraded: no API server")
+		cancel()
+		expect(t, next, "STOPPING=1")
+		return ctx.Err()
+	}}
+	if err := RunWith(ctx, spec, env); err == nil {
+		t.Error("the daemon's error got lost")
+	}
+	expect(t, next, "STATUS=stopped")
+}
+
+func TestWatchdogIsFed(t *testing.T) {
+	next := systemdSocket(t)
+	t.Setenv("WATCHDOG_USEC", "20000")
+	env, conn := testEnv(&recorder{})
+	defer conn.Close()
+	spec := Spec{Name: "test", Run: func(context.Context, Env) error {
+		expect(t, next, "READY=1 STATUS=healthy", "WATCHDOG=1", "WATCHDOG=1")
+		return nil
+	}}
+	if err := RunWith(t.Context(), spec, env); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The others start after the bus, so it is ready only when it says so.
+func TestADaemonWithoutBusIsReadyWhenItSaysSo(t *testing.T) {
+	next := systemdSocket(t)
+	spec := Spec{Name: "bus", WithoutBus: true, Run: func(_ context.Context, env Env) error {
+		env.Events.Record(topic.Event{}) // goes nowhere, and that is fine
+		env.Health.Set(topic.Healthy, "")
+		return nil
+	}}
+	env := NewEnv(spec, &config.Config{}, nil, slog.New(slog.DiscardHandler))
+	if err := RunWith(t.Context(), spec, env); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, next, "READY=1 STATUS=healthy", "STATUS=stopped")
+}

@@ -1,0 +1,123 @@
+package kube
+
+import (
+	"context"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// NamespaceNodeLease is where the leases of nodes are.
+const NamespaceNodeLease = corev1.NamespaceNodeLease
+
+// GetPod reads a pod from the API server.
+func (c *Client) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// CreatePod creates a pod: a mirror pod, for nodes may create no other.
+func (c *Client) CreatePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.core.Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+}
+
+// PatchPodStatus applies a strategic merge patch to pods/status. A patch that carries metadata.uid
+// fails with a conflict where the pod of that name is another one by now.
+func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.Pod, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.core.Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+}
+
+// DeletePod removes the API object of the pod with that UID at once (grace period zero). A pod that is
+// gone already, or has another UID by now, is no error.
+func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid types.UID) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	now := int64(0)
+	err := c.core.Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{
+		GracePeriodSeconds: &now,
+		Preconditions:      &metav1.Preconditions{UID: &uid},
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// CreateToken asks for a token of a service account.
+func (c *Client) CreateToken(ctx context.Context, namespace, serviceAccount string, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.core.ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, req, metav1.CreateOptions{})
+}
+
+// GetNode reads a Node.
+func (c *Client) GetNode(ctx context.Context, name string) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.core.Nodes().Get(ctx, name, metav1.GetOptions{})
+}
+
+// CreateNode registers a Node.
+func (c *Client) CreateNode(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.core.Nodes().Create(ctx, node, metav1.CreateOptions{})
+}
+
+// PatchNode applies a strategic merge patch to a Node's metadata and spec.
+func (c *Client) PatchNode(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.core.Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+}
+
+// PatchNodeStatus applies a strategic merge patch to nodes/status.
+func (c *Client) PatchNodeStatus(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.core.Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+}
+
+// GetLease reads a node's lease.
+func (c *Client) GetLease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.coordination.Leases(NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
+}
+
+// CreateLease creates a node's lease.
+func (c *Client) CreateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.coordination.Leases(NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{})
+}
+
+// UpdateLease writes a node's lease; it fails with a conflict where somebody else wrote it since it was read.
+func (c *Client) UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.coordination.Leases(NamespaceNodeLease).Update(ctx, lease, metav1.UpdateOptions{})
+}
+
+// CreateEvent records a Kubernetes Event.
+func (c *Client) CreateEvent(ctx context.Context, event *corev1.Event) (*corev1.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.core.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+}
+
+// PatchEvent applies a strategic merge patch to a recorded Event, such as a new count.
+func (c *Client) PatchEvent(ctx context.Context, event *corev1.Event, patch []byte) (*corev1.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.core.Events(event.Namespace).Patch(ctx, event.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+}

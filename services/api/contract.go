@@ -1,0 +1,13 @@
+package api
+
+import (
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+)
+
+// Contract is what api does on the bus.
+var Contract = bus.Contract{
+	Daemon: "api",
+	Writes: []bus.Topic{topic.Health, topic.KubeEvent},
+	Reads:  []bus.Topic{topic.PodUpdate, topic.StatusPatch, topic.PLEGEvent, topic.NodeObject, topic.Health},
+}

@@ -1,0 +1,13 @@
+package gc
+
+import (
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+)
+
+// Contract is what gc does on the bus.
+var Contract = bus.Contract{
+	Daemon: "gc",
+	Writes: []bus.Topic{topic.NodePressure, topic.Health, topic.KubeEvent},
+	Reads:  []bus.Topic{topic.PodUpdate, topic.PodSources, topic.PLEGEvent, topic.NodeMachine, topic.NodePressure},
+}

@@ -1,0 +1,185 @@
+package lease
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/topic"
+)
+
+const (
+	// grace is how long a vital daemon or the runtime may be away before the node isn't Ready any more: long
+	// enough for a restart or an upgrade.
+	grace = 30 * time.Second
+	// beat is how often a daemon says how it does (see topic.DaemonHealth).
+	beat = 30 * time.Second
+	// silence is how long after its last beat a daemon counts as away: one beat, and the grace.
+	silence = beat + grace + 5*time.Second
+)
+
+// vital are the daemons without which pods can't start or be watched.
+var vital = []string{"podsync", "pleg"}
+
+// The kubelet's reasons and messages of node conditions; tools know them.
+const (
+	reasonReady    = "KubeletReady"
+	reasonNotReady = "KubeletNotReady"
+	messageReady   = "kubelet is posting ready status"
+)
+
+type pressureWords struct {
+	condition                       corev1.NodeConditionType
+	under                           func(topic.Pressure) bool
+	badReason, badText, badEvent    string
+	goodReason, goodText, goodEvent string
+}
+
+var pressures = []pressureWords{
+	{
+		corev1.NodeMemoryPressure, func(p topic.Pressure) bool { return p.Memory },
+		"KubeletHasInsufficientMemory", "kubelet has insufficient memory available", "NodeHasInsufficientMemory",
+		"KubeletHasSufficientMemory", "kubelet has sufficient memory available", "NodeHasSufficientMemory",
+	},
+	{
+		corev1.NodeDiskPressure, func(p topic.Pressure) bool { return p.Disk },
+		"KubeletHasDiskPressure", "kubelet has disk pressure", "NodeHasDiskPressure",
+		"KubeletHasNoDiskPressure", "kubelet has no disk pressure", "NodeHasNoDiskPressure",
+	},
+	{
+		corev1.NodePIDPressure, func(p topic.Pressure) bool { return p.PID },
+		"KubeletHasInsufficientPID", "kubelet has insufficient PID available", "NodeHasInsufficientPID",
+		"KubeletHasSufficientPID", "kubelet has sufficient PID available", "NodeHasSufficientPID",
+	},
+}
+
+// Conditions are the node's conditions: those of other owners first, as they are, then the node's own, Ready last.
+// status is the Node's status so far.
+func Conditions(f Facts, status corev1.NodeStatus) []corev1.NodeCondition {
+	var all []corev1.NodeCondition
+	for _, c := range status.Conditions {
+		if !ownCondition(c.Type) {
+			all = append(all, c)
+		}
+	}
+	for _, p := range pressures {
+		c := corev1.NodeCondition{Type: p.condition, Status: corev1.ConditionFalse, Reason: p.goodReason, Message: p.goodText}
+		if f.Pressure != nil && p.under(*f.Pressure) {
+			c.Status, c.Reason, c.Message = corev1.ConditionTrue, p.badReason, p.badText
+		}
+		all = append(all, dated(c, status.Conditions, f.Now))
+	}
+	return append(all, dated(ready(f, status), status.Conditions, f.Now))
+}
+
+func ownCondition(t corev1.NodeConditionType) bool {
+	return t == corev1.NodeReady || slices.ContainsFunc(pressures, func(p pressureWords) bool { return p.condition == t })
+}
+
+// dated sets the time of the report and of the last change of status.
+func dated(c corev1.NodeCondition, current []corev1.NodeCondition, now time.Time) corev1.NodeCondition {
+	c.LastHeartbeatTime = metav1.NewTime(now).Rfc3339Copy()
+	c.LastTransitionTime = c.LastHeartbeatTime
+	if old := condition(current, c.Type); old != nil && old.Status == c.Status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	return c
+}
+
+func condition(list []corev1.NodeCondition, t corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range list {
+		if list[i].Type == t {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// ready is the Ready condition.
+func ready(f Facts, status corev1.NodeStatus) corev1.NodeCondition {
+	old := condition(status.Conditions, corev1.NodeReady)
+	if old != nil && old.Status != corev1.ConditionUnknown && silent(f) {
+		// Nobody says anything: the bus is away, and the daemons go on without it.
+		return *old
+	}
+	patience := time.Duration(0)
+	if old != nil && old.Status == corev1.ConditionTrue {
+		patience = grace
+	}
+	problems := append(runtimeProblems(f, patience), daemonProblems(f, patience)...)
+	var missing []string
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
+		if _, ok := status.Capacity[name]; !ok {
+			missing = append(missing, string(name))
+		}
+	}
+	if len(missing) > 0 {
+		problems = append(problems, "missing node capacity for resources: "+strings.Join(missing, ", "))
+	}
+	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: reasonReady, Message: messageReady}
+	if len(problems) > 0 {
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, reasonNotReady, problems[0]
+		if len(problems) > 1 {
+			c.Message = "[" + strings.Join(problems, ", ") + "]"
+		}
+	}
+	return c
+}
+
+// silent tells whether no daemon at all, this one included, has been heard of for longer than a beat takes.
+func silent(f Facts) bool {
+	for _, h := range f.Health {
+		if f.Now.Sub(h.Beat) < silence {
+			return false
+		}
+	}
+	return true
+}
+
+// runtimeProblems are what is wrong with the runtime; one that was well may be away for the time of patience.
+func runtimeProblems(f Facts, patience time.Duration) []string {
+	r := f.Runtime
+	switch {
+	case r == nil:
+		return []string{"container runtime status check may not have completed yet"}
+	case !f.RuntimeDown.IsZero() && f.Now.Sub(f.RuntimeDown) >= patience:
+		if !r.Reachable {
+			return []string{"container runtime is down: " + r.Message}
+		}
+		return []string{"container runtime is down: " + words("RuntimeReady", r.RuntimeReady)}
+	case r.Reachable && r.RuntimeReady.Status && !r.NetworkReady.Status:
+		return []string{"container runtime network not ready: " + words("NetworkReady", r.NetworkReady)}
+	}
+	return nil
+}
+
+func words(name string, c topic.RuntimeCondition) string {
+	return fmt.Sprintf("%s=%t reason:%s message:%s", name, c.Status, c.Reason, c.Message)
+}
+
+// daemonProblems are what is wrong with the vital daemons. Their texts hold no figures that change by themselves:
+// each change of the text is written to the API server.
+func daemonProblems(f Facts, patience time.Duration) []string {
+	var problems []string
+	for _, name := range vital {
+		h, known := f.Health[name]
+		since := f.Now.Sub(h.Since)
+		switch {
+		case !known:
+			problems = append(problems, fmt.Sprintf("kubelot-%s has not started yet", name))
+		case h.State == topic.Unhealthy && since >= patience && name == "pleg":
+			problems = append(problems, "PLEG is not healthy: "+h.Message)
+		case h.State == topic.Unhealthy && since >= patience:
+			problems = append(problems, fmt.Sprintf("kubelot-%s is not healthy: %s", name, h.Message))
+		case h.State == topic.Stopped && since >= patience:
+			problems = append(problems, fmt.Sprintf("kubelot-%s has been stopped", name))
+		case f.Now.Sub(h.Beat) >= silence:
+			problems = append(problems, fmt.Sprintf("kubelot-%s was last heard of at %s", name, h.Beat.UTC().Format(time.RFC3339)))
+		}
+	}
+	return problems
+}

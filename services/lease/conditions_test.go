@@ -1,0 +1,103 @@
+package lease
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/topic"
+)
+
+func TestReady(t *testing.T) {
+	var (
+		ready    = &corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(t0)}
+		notReady = &corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(t0)}
+	)
+	down := func(f *Facts, ago time.Duration) {
+		f.Runtime.Reachable, f.Runtime.Message = false, "connection refused"
+		f.RuntimeDown = f.Now.Add(-ago)
+	}
+	state := func(f *Facts, name string, s topic.HealthState, since time.Duration) {
+		f.Health[name] = topic.DaemonHealth{State: s, Message: "why", Since: f.Now.Add(-since), Beat: f.Now}
+	}
+	for name, test := range map[string]struct {
+		edit    func(*Facts)
+		old     *corev1.NodeCondition
+		want    corev1.ConditionStatus
+		message string
+	}{
+		"all is well":            {old: notReady, want: corev1.ConditionTrue, message: "kubelet is posting ready status"},
+		"no word of the runtime": {edit: func(f *Facts) { f.Runtime = nil }, old: ready, want: corev1.ConditionFalse, message: "container runtime status check may not have completed yet"},
+		"no network": {edit: func(f *Facts) {
+			f.Runtime.NetworkReady = topic.RuntimeCondition{Reason: "NetworkPluginNotReady", Message: "cni"}
+		}, old: ready, want: corev1.ConditionFalse, message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni"},
+		"runtime restarts":           {edit: func(f *Facts) { down(f, 20*time.Second) }, old: ready, want: corev1.ConditionTrue},
+		"runtime is down":            {edit: func(f *Facts) { down(f, 31*time.Second) }, old: ready, want: corev1.ConditionFalse, message: "container runtime is down: connection refused"},
+		"runtime not up yet":         {edit: func(f *Facts) { down(f, time.Second) }, old: notReady, want: corev1.ConditionFalse, message: "container runtime is down"},
+		"runtime down, first report": {edit: func(f *Facts) { down(f, time.Second) }, want: corev1.ConditionFalse},
+		"podsync restarts in order":  {edit: func(f *Facts) { state(f, "podsync", topic.Stopped, 20*time.Second) }, old: ready, want: corev1.ConditionTrue},
+		"podsync is stopped":         {edit: func(f *Facts) { state(f, "podsync", topic.Stopped, 40*time.Second) }, old: ready, want: corev1.ConditionFalse, message: "kubelot-podsync has been stopped"},
+		"podsync was killed": {edit: func(f *Facts) {
+			h := f.Health["podsync"]
+			h.Beat = f.Now.Add(-50 * time.Second)
+			f.Health["podsync"] = h
+		}, old: ready, want: corev1.ConditionTrue},
+		"podsync is dead": {edit: func(f *Facts) {
+			h := f.Health["podsync"]
+			h.Beat = f.Now.Add(-70 * time.Second)
+			f.Health["podsync"] = h
+		}, old: ready, want: corev1.ConditionFalse, message: "kubelot-podsync was last heard of"},
+		"podsync not started":                {edit: func(f *Facts) { delete(f.Health, "podsync") }, want: corev1.ConditionFalse, message: "kubelot-podsync has not started yet"},
+		"pleg is unhealthy":                  {edit: func(f *Facts) { state(f, "pleg", topic.Unhealthy, time.Minute) }, old: ready, want: corev1.ConditionFalse, message: "PLEG is not healthy: why"},
+		"pleg is degraded":                   {edit: func(f *Facts) { state(f, "pleg", topic.Degraded, time.Hour) }, old: ready, want: corev1.ConditionTrue},
+		"the bus is away":                    {edit: func(f *Facts) { f.Health = healthy(f.Now.Add(-time.Hour)) }, old: ready, want: corev1.ConditionTrue},
+		"the bus is away, nothing was known": {edit: func(f *Facts) { f.Health = nil }, want: corev1.ConditionFalse},
+		"this daemon restarts without a bus": {edit: func(f *Facts) { f.Health, f.Runtime = nil, nil }, old: ready, want: corev1.ConditionTrue},
+		"the control plane gave the node up": {edit: func(f *Facts) { f.Health = nil }, old: &corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, want: corev1.ConditionFalse},
+		"no machine":                         {edit: func(f *Facts) { f.Machine = nil }, want: corev1.ConditionFalse, message: "missing node capacity for resources: cpu, memory, pods"},
+		"two problems":                       {edit: func(f *Facts) { f.Runtime = nil; delete(f.Health, "pleg") }, want: corev1.ConditionFalse, message: "[container runtime status check may not have completed yet, kubelot-pleg has not started yet]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := goodFacts()
+			f.Now = t0.Add(time.Hour)
+			f.Health = healthy(f.Now)
+			if test.edit != nil {
+				test.edit(&f)
+			}
+			current := Build(testConfig(), f, nil)
+			current.Status.Conditions = nil
+			if test.old != nil {
+				current.Status.Conditions = []corev1.NodeCondition{*test.old}
+			}
+			c := condition(Conditions(f, current.Status), corev1.NodeReady)
+			if c.Status != test.want || !strings.HasPrefix(c.Message, test.message) {
+				t.Errorf("Ready is %s: %q, want %s: %q", c.Status, c.Message, test.want, test.message)
+			}
+			if moved := !c.LastTransitionTime.Time.Equal(t0); test.old != nil && test.old.Status != corev1.ConditionUnknown && moved != (test.old.Status != c.Status) {
+				t.Errorf("last transition at %s for a change from %s to %s", c.LastTransitionTime, test.old.Status, c.Status)
+			}
+		})
+	}
+}
+
+func TestPressure(t *testing.T) {
+	f := goodFacts()
+	f.Pressure = &topic.Pressure{Disk: true}
+	conditions := Conditions(f, corev1.NodeStatus{})
+	for typ, want := range map[corev1.NodeConditionType]string{
+		corev1.NodeMemoryPressure: "KubeletHasSufficientMemory",
+		corev1.NodeDiskPressure:   "KubeletHasDiskPressure",
+		corev1.NodePIDPressure:    "KubeletHasSufficientPID",
+	} {
+		if c := condition(conditions, typ); c.Reason != want || (c.Status == corev1.ConditionTrue) != (typ == corev1.NodeDiskPressure) {
+			t.Errorf("%s is %s (%s), want the reason %s", typ, c.Status, c.Reason, want)
+		}
+	}
+	turnedOn := turned(Conditions(goodFacts(), corev1.NodeStatus{}), conditions)
+	if len(turnedOn) != 1 || eventReason(turnedOn[0]) != "NodeHasDiskPressure" {
+		t.Errorf("turned %v", turnedOn)
+	}
+}

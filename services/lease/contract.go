@@ -1,0 +1,22 @@
+package lease
+
+import (
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+)
+
+// Contract is what the lease daemon does on the bus.
+var Contract = bus.Contract{
+	Daemon: "lease",
+	Writes: []bus.Topic{topic.NodeObject, topic.Health, topic.KubeEvent},
+	Reads:  []bus.Topic{topic.NodeMachine, topic.NodeRuntime, topic.NodePressure, topic.Health},
+}
+
+// Daemon is the lease daemon.
+var Daemon = daemon.Spec{
+	Name:     "lease",
+	Doc:      "Registers the Node, renews its lease and reports its status and conditions.",
+	Contract: Contract,
+	Run:      Run,
+}

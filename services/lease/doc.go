@@ -1,0 +1,24 @@
+// Package lease is the node's identity at the API server: it registers the Node, renews its lease and reports its
+// status and conditions.
+//
+// # Reads
+//
+// node.machine, node.runtime, node.pressure and health.* on the bus; the Node and its lease at the API server; the
+// addresses of the machine.
+//
+// # Writes
+//
+// node.object on the bus. The Node, its status and its lease (in kube-node-lease) at the API server.
+//
+// # Owns
+//
+// The Node object's status. Nothing on disk.
+//
+// # Guarantees
+//
+// The lease is renewed by a loop of its own that needs nothing but the API server: neither the bus nor any other
+// daemon nor a Node status that can't be written holds it up. The Ready condition follows the runtime, the network, pleg and
+// podsync; a daemon may be away for half a minute, and the bus for as long as it likes, without a change of
+// it. Changes of conditions are written at once, others within ten seconds, and all is reported every
+// five minutes. node.object has an empty UID until the Node is registered, and always in standalone mode.
+package lease

@@ -1,0 +1,190 @@
+package lease
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"sync"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"kubelot.dev/kube"
+)
+
+var errDown = errors.New("dial tcp: connection refused")
+
+// server is the Nodes and leases part of an API server, with one Node and one lease.
+type server struct {
+	mu         sync.Mutex
+	node       *corev1.Node
+	lease      *coordinationv1.Lease
+	watchers   []chan kube.Change[corev1.Node]
+	version    int
+	down       bool
+	writes     int
+	renewals   int
+	reconnects int
+}
+
+func (s *server) setDown(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+}
+
+func (s *server) get() (node *corev1.Node, writes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node.DeepCopy(), s.writes
+}
+
+// renewed is the lease, how often it was written, and how often the connections were opened anew.
+func (s *server) renewed() (lease *coordinationv1.Lease, renewals, reconnects int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lease.DeepCopy(), s.renewals, s.reconnects
+}
+
+// changed gives the Node a new version and tells the watchers.
+func (s *server) changed() {
+	s.version++
+	s.node.ResourceVersion = strconv.Itoa(s.version)
+	for _, w := range s.watchers {
+		w <- kube.Change[corev1.Node]{Object: s.node.DeepCopy()}
+	}
+}
+
+func (s *server) GetNode(_ context.Context, name string) (*corev1.Node, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.down:
+		return nil, errDown
+	case s.node == nil:
+		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
+	}
+	return s.node.DeepCopy(), nil
+}
+
+func (s *server) CreateNode(_ context.Context, node *corev1.Node) (*corev1.Node, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.down:
+		return nil, errDown
+	case s.node != nil:
+		return nil, apierrors.NewAlreadyExists(corev1.Resource("nodes"), node.Name)
+	}
+	s.writes++
+	s.node = node.DeepCopy()
+	s.node.UID = "uid-1"
+	s.changed()
+	return s.node.DeepCopy(), nil
+}
+
+func (s *server) PatchNodeStatus(_ context.Context, name string, patch []byte) (*corev1.Node, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.down:
+		return nil, errDown
+	case s.node == nil:
+		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
+	}
+	before, err := json.Marshal(s.node)
+	if err != nil {
+		return nil, err
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, patch, corev1.Node{})
+	if err != nil {
+		return nil, err
+	}
+	s.node = &corev1.Node{}
+	if err := json.Unmarshal(after, s.node); err != nil {
+		return nil, err
+	}
+	s.writes++
+	s.changed()
+	return s.node.DeepCopy(), nil
+}
+
+// WatchNode has room for all the changes of a test, so that the server never waits.
+func (s *server) WatchNode(ctx context.Context, _ string) <-chan kube.Change[corev1.Node] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in, out := make(chan kube.Change[corev1.Node], 1000), make(chan kube.Change[corev1.Node])
+	if s.node != nil {
+		in <- kube.Change[corev1.Node]{Object: s.node.DeepCopy()}
+	}
+	in <- kube.Change[corev1.Node]{Synced: true}
+	s.watchers = append(s.watchers, in)
+	go func() {
+		defer close(out)
+		for {
+			select {
+			case c := <-in:
+				select {
+				case out <- c:
+				case <-ctx.Done():
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return out
+}
+
+func (s *server) GetLease(_ context.Context, name string) (*coordinationv1.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.down:
+		return nil, errDown
+	case s.lease == nil:
+		return nil, apierrors.NewNotFound(coordinationv1.Resource("leases"), name)
+	}
+	return s.lease.DeepCopy(), nil
+}
+
+func (s *server) CreateLease(_ context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, errDown
+	}
+	s.version++
+	s.lease = lease.DeepCopy()
+	s.lease.ResourceVersion = strconv.Itoa(s.version)
+	s.renewals++
+	return s.lease.DeepCopy(), nil
+}
+
+func (s *server) UpdateLease(_ context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.down:
+		return nil, errDown
+	case s.lease == nil:
+		return nil, apierrors.NewNotFound(coordinationv1.Resource("leases"), lease.Name)
+	case s.lease.ResourceVersion != lease.ResourceVersion:
+		return nil, apierrors.NewConflict(coordinationv1.Resource("leases"), lease.Name, errors.New("it was changed"))
+	}
+	s.version++
+	s.lease = lease.DeepCopy()
+	s.lease.ResourceVersion = strconv.Itoa(s.version)
+	s.renewals++
+	return s.lease.DeepCopy(), nil
+}
+
+func (s *server) Reconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reconnects++
+}

@@ -1,0 +1,119 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+)
+
+const (
+	// addressesPeriod is how often the machine's addresses are looked up again, and addressesRetry after a failure.
+	addressesPeriod = time.Minute
+	addressesRetry  = time.Second
+)
+
+// follow reads the topics and the machine's addresses into one channel of steps.
+func (s *Service) follow(ctx context.Context) (<-chan func(*Service), error) {
+	f := follower{ctx: ctx, service: s, out: make(chan func(*Service))}
+	watch(&f, topic.NodeMachine, func(s *Service, _ string, m *topic.Machine) {
+		if m != nil {
+			s.facts.Machine = m
+		}
+	})
+	watch(&f, topic.NodePressure, func(s *Service, _ string, p *topic.Pressure) { s.facts.Pressure = p })
+	watch(&f, topic.NodeRuntime, func(s *Service, _ string, r *topic.Runtime) { s.setRuntime(r, time.Now()) })
+	watch(&f, topic.Health, func(s *Service, daemon string, h *topic.DaemonHealth) {
+		if h == nil {
+			delete(s.facts.Health, daemon)
+			return
+		}
+		s.facts.Health[daemon] = *h
+	})
+	if f.err != nil {
+		return nil, f.err
+	}
+	s.wg.Go(func() { s.followAddresses(ctx, f.out) })
+	return f.out, nil
+}
+
+// setRuntime notes since when the runtime is down.
+func (s *Service) setRuntime(r *topic.Runtime, now time.Time) {
+	s.facts.Runtime = r
+	switch {
+	case r != nil && r.Reachable && r.RuntimeReady.Status:
+		s.facts.RuntimeDown = time.Time{}
+	case s.facts.RuntimeDown.IsZero():
+		s.facts.RuntimeDown = now
+	}
+}
+
+type follower struct {
+	ctx     context.Context
+	service *Service
+	out     chan func(*Service)
+	err     error
+}
+
+// watch turns a topic's changes into steps; a removed value is nil.
+func watch[T any](f *follower, t bus.State[T], set func(s *Service, key string, v *T)) {
+	if f.err != nil {
+		return
+	}
+	in, err := t.Watch(f.ctx, f.service.env.Bus)
+	if err != nil {
+		f.err = fmt.Errorf("read %s: %w", t.Name(), err)
+		return
+	}
+	f.service.wg.Go(func() {
+		for c := range in {
+			if c.Synced {
+				continue
+			}
+			step := func(s *Service) { set(s, c.Key, &c.Value) }
+			if c.Deleted {
+				step = func(s *Service) { set(s, c.Key, nil) }
+			}
+			select {
+			case f.out <- step:
+			case <-f.ctx.Done():
+			}
+		}
+	})
+}
+
+// followAddresses looks up the addresses, which may take a DNS server's time.
+func (s *Service) followAddresses(ctx context.Context, out chan<- func(*Service)) {
+	failed := false
+	for {
+		delay := addressesPeriod
+		addresses, err := findAddresses(ctx, s.env.Config, s.host)
+		if err != nil {
+			delay = addressesRetry
+			if !failed && ctx.Err() == nil {
+				s.env.Log.Warn("the node has no address yet; the lookup is tried again", "error", err)
+			}
+		}
+		failed = err != nil
+		if err == nil {
+			select {
+			case out <- func(s *Service) { s.setAddresses(addresses) }:
+			case <-ctx.Done():
+				return
+			}
+		}
+		timer := time.NewTimer(delay)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+func (s *Service) setAddresses(addresses []corev1.NodeAddress) { s.facts.Addresses = addresses }

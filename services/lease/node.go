@@ -1,0 +1,160 @@
+package lease
+
+import (
+	"maps"
+	"runtime"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/config"
+	"kubelot.dev/kube"
+)
+
+const (
+	// The labels of the operating system and the architecture had these names before Kubernetes 1.14.
+	labelOSBeta   = "beta.kubernetes.io/os"
+	labelArchBeta = "beta.kubernetes.io/arch"
+
+	annotationAttachDetach = "volumes.kubernetes.io/controller-managed-attach-detach"
+	// annotationProvidedIP tells an external cloud provider of --node-ip.
+	annotationProvidedIP = "alpha.kubernetes.io/provided-node-ip"
+	taintUninitialized   = "node.cloudprovider.kubernetes.io/uninitialized"
+
+	// imageNamesMax bounds the names a Node tells of one image.
+	imageNamesMax = 5
+)
+
+// Facts are what the node's object follows from.
+type Facts struct {
+	Machine  *topic.Machine  // nil while unknown
+	Runtime  *topic.Runtime  // nil while unknown
+	Pressure *topic.Pressure // nil means none
+	// Health is the last word of each daemon.
+	Health map[string]topic.DaemonHealth
+	// RuntimeDown is since when the runtime hasn't answered; zero while it does.
+	RuntimeDown time.Time
+	// Addresses are the machine's, primary first.
+	Addresses []corev1.NodeAddress
+	Now       time.Time
+}
+
+// Build makes the Node as the node agent wants it, starting from the one that the API server has (nil where it has
+// none): what others own in it stays. It doesn't change its arguments.
+func Build(c *config.Config, f Facts, current *corev1.Node) *corev1.Node {
+	var node *corev1.Node
+	if current == nil {
+		node = initial(c)
+	} else {
+		node = current.DeepCopy()
+		reconcile(node, c)
+	}
+	setAddresses(node, c, f)
+	setInfo(&node.Status.NodeInfo, f)
+	if f.Machine != nil {
+		setResources(&node.Status, c, *f.Machine)
+	}
+	if f.Runtime != nil {
+		setRuntime(&node.Status, c, *f.Runtime)
+	}
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = c.Kubelet.Port
+	node.Status.Conditions = Conditions(f, node.Status)
+	return node
+}
+
+// initial is a Node to be registered, without its status.
+func initial(c *config.Config) *corev1.Node {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: c.NodeName, Labels: defaultLabels(c), Annotations: map[string]string{}},
+		Spec:       corev1.NodeSpec{ProviderID: c.ProviderID},
+	}
+	maps.Copy(node.Labels, allowedLabels(c.NodeLabels))
+	node.Spec.Taints = append(node.Spec.Taints, c.RegisterTaints...)
+	if external(c) {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: taintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})
+	}
+	setAttachDetach(node, c)
+	return node
+}
+
+func external(c *config.Config) bool { return c.CloudProvider == "external" }
+
+func defaultLabels(c *config.Config) map[string]string {
+	return map[string]string{
+		corev1.LabelHostname:   c.NodeName,
+		corev1.LabelOSStable:   runtime.GOOS,
+		corev1.LabelArchStable: runtime.GOARCH,
+		labelOSBeta:            runtime.GOOS,
+		labelArchBeta:          runtime.GOARCH,
+	}
+}
+
+// reconcile brings what the node agent owns of a registered Node's metadata up to date. Labels and taints that were given
+// for registration and changed since stay as they are, as with the kubelet; labels that every node has are set again.
+func reconcile(node *corev1.Node, c *config.Config) {
+	if node.Labels == nil {
+		node.Labels = map[string]string{}
+	}
+	labels := defaultLabels(c)
+	for name, value := range c.NodeLabels {
+		if reassertedLabels[name] && value != "" {
+			labels[name] = value
+		}
+	}
+	maps.Copy(node.Labels, labels)
+	setAttachDetach(node, c)
+}
+
+func setAttachDetach(node *corev1.Node, c *config.Config) {
+	if on := c.Kubelet.EnableControllerAttachDetach; on != nil && !*on {
+		delete(node.Annotations, annotationAttachDetach)
+		return
+	}
+	if node.Annotations == nil {
+		node.Annotations = map[string]string{}
+	}
+	node.Annotations[annotationAttachDetach] = "true"
+}
+
+func setInfo(info *corev1.NodeSystemInfo, f Facts) {
+	info.OperatingSystem, info.Architecture = runtime.GOOS, runtime.GOARCH
+	info.KubeletVersion = kube.KubernetesVersion
+	info.KubeProxyVersion = "" //nolint:staticcheck // an older kubelet may have set it; the control plane wants it empty
+	if m := f.Machine; m != nil {
+		info.MachineID, info.SystemUUID, info.BootID = m.MachineID, m.SystemUUID, m.BootID
+		info.KernelVersion, info.OSImage = m.KernelVersion, m.OSImage
+		info.Swap = nil
+		if m.SwapBytes > 0 {
+			capacity := int64(m.SwapBytes)
+			info.Swap = &corev1.NodeSwapStatus{Capacity: &capacity}
+		}
+	}
+	if r := f.Runtime; r != nil && r.Name != "" {
+		info.ContainerRuntimeVersion = r.Name + "://" + r.Version
+	} else if info.ContainerRuntimeVersion == "" {
+		info.ContainerRuntimeVersion = "remote://Unknown"
+	}
+}
+
+func setRuntime(s *corev1.NodeStatus, c *config.Config, r topic.Runtime) {
+	if !r.Reachable {
+		return
+	}
+	s.RuntimeHandlers = r.Handlers
+	features := r.Features
+	s.Features = &features
+	s.Images = nil
+	limit := 50
+	if n := c.Kubelet.NodeStatusMaxImages; n != nil {
+		limit = int(*n)
+	}
+	for i, image := range r.Images {
+		if limit >= 0 && i >= limit {
+			break
+		}
+		image.Names = image.Names[:min(len(image.Names), imageNamesMax)]
+		s.Images = append(s.Images, image)
+	}
+}

@@ -1,0 +1,188 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"kubelot.dev/bus/topic"
+)
+
+const (
+	// writeRetryFirst and writeRetryMax bound the delay after a failed registration or report.
+	writeRetryFirst = 100 * time.Millisecond
+	writeRetryMax   = 7 * time.Second
+)
+
+// evaluate publishes or writes the Node where that is due, and tells when to come again at the latest.
+func (s *Service) evaluate(ctx context.Context, now time.Time) time.Duration {
+	period := s.env.Config.Kubelet.NodeStatusUpdateFrequency.Duration
+	if s.facts.Machine == nil && s.node == nil {
+		// Without its machine there is no Node to speak of; the message from the stats daemon wakes this loop.
+		return period
+	}
+	s.facts.Now = now
+	s.rebooted()
+	wanted := s.wanted()
+	if s.api == nil {
+		s.env.Health.Set(topic.Healthy, "standalone: the Node is not registered anywhere")
+		return period
+	}
+	switch {
+	case s.writing:
+		return period
+	case now.Before(s.retry):
+		return s.retry.Sub(now)
+	case s.node == nil && !s.registered && s.env.Config.RegisterNode:
+		s.write(func() answer { return s.register(ctx, wanted) })
+	case s.node != nil && s.due(wanted, now):
+		s.computed = now
+		s.report(ctx, wanted)
+	}
+	return period
+}
+
+// wanted is the Node as it should be. While the API server has none it is published as it would be registered.
+func (s *Service) wanted() *corev1.Node {
+	if s.node != nil {
+		return Build(s.env.Config, s.facts, s.node)
+	}
+	node := Build(s.env.Config, s.facts, s.local)
+	if s.local == nil || differs(s.local, node) {
+		s.local = node
+		s.publish(*node)
+	}
+	return node
+}
+
+// due tells whether the wanted Node is to be written now: at once where a condition changes, else with the next
+// tick, and in any case after the report period.
+func (s *Service) due(wanted *corev1.Node, now time.Time) bool {
+	k := s.env.Config.Kubelet
+	switch {
+	case now.Sub(s.reported) >= k.NodeStatusReportFrequency.Duration:
+		return true
+	case !differs(s.node, wanted):
+		return false
+	case now.Sub(s.computed) >= k.NodeStatusUpdateFrequency.Duration:
+		return true
+	}
+	return len(turned(s.node.Status.Conditions, wanted.Status.Conditions)) > 0
+}
+
+// turned are the conditions of wanted whose status is another than in current.
+func turned(current, wanted []corev1.NodeCondition) []corev1.NodeCondition {
+	var list []corev1.NodeCondition
+	for _, c := range wanted {
+		if old := condition(current, c.Type); old == nil || old.Status != c.Status {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// write runs one request in the background; its answer comes on the channel.
+func (s *Service) write(request func() answer) {
+	s.writing = true
+	go func() { s.answers <- request() }()
+}
+
+// register makes the Node, or finds the one that exists.
+func (s *Service) register(ctx context.Context, wanted *corev1.Node) answer {
+	node, err := s.api.CreateNode(ctx, wanted)
+	switch {
+	case err == nil:
+		return answer{node: node, created: true}
+	case !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err):
+		return answer{err: fmt.Errorf("register node %s: %w", wanted.Name, err)}
+	}
+	// A node that may not register itself may have been registered by somebody else.
+	if node, getErr := s.api.GetNode(ctx, wanted.Name); getErr == nil {
+		return answer{node: node}
+	}
+	return answer{err: fmt.Errorf("register node %s: %w", wanted.Name, err)}
+}
+
+func (s *Service) report(ctx context.Context, wanted *corev1.Node) {
+	patch, err := diff(s.node, wanted)
+	if err != nil {
+		s.env.Log.Error("the Node's status can't be compared", "node", wanted.Name, "error", err)
+		return
+	}
+	before := s.node.Status.Conditions
+	s.write(func() answer {
+		node, err := s.api.PatchNodeStatus(ctx, wanted.Name, patch)
+		if err != nil {
+			return answer{err: fmt.Errorf("report the status of node %s: %w", wanted.Name, err)}
+		}
+		return answer{node: node, report: true, before: before}
+	})
+}
+
+// settle takes the API server's answer.
+func (s *Service) settle(a answer) {
+	s.writing = false
+	if a.err != nil {
+		s.failed(a.err)
+		return
+	}
+	s.failures, s.retry = 0, time.Time{}
+	s.env.Health.Set(topic.Healthy, "")
+	if a.report {
+		s.reported = time.Now()
+		s.tell(a.before, a.node.Status.Conditions)
+	} else {
+		s.env.Log.Info("the node is registered", "node", a.node.Name, "uid", a.node.UID, "new", a.created)
+	}
+	if a.created {
+		s.event(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
+	}
+	s.adopt(a.node)
+}
+
+// failed puts the next write off.
+func (s *Service) failed(err error) {
+	if s.node != nil && apierrors.IsNotFound(err) {
+		s.gone()
+		return
+	}
+	s.retry = time.Now().Add(min(writeRetryFirst<<min(s.failures, 10), writeRetryMax))
+	s.failures++
+	if s.failures == 1 || s.failures%10 == 0 {
+		s.env.Log.Warn("the API server doesn't take the Node; it is tried again", "error", err, "failures", s.failures)
+	}
+	s.env.Health.Set(topic.Degraded, err.Error())
+}
+
+// tell records Events of the conditions that have changed.
+func (s *Service) tell(before, after []corev1.NodeCondition) {
+	for _, c := range turned(before, after) {
+		reason := eventReason(c)
+		if reason == "" {
+			continue
+		}
+		s.event(corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", s.env.Config.NodeName, reason))
+	}
+}
+
+func eventReason(c corev1.NodeCondition) string {
+	if c.Type == corev1.NodeReady {
+		if c.Status == corev1.ConditionTrue {
+			return "NodeReady"
+		}
+		return "NodeNotReady"
+	}
+	for _, p := range pressures {
+		if p.condition != c.Type {
+			continue
+		}
+		if c.Status == corev1.ConditionTrue {
+			return p.badEvent
+		}
+		return p.goodEvent
+	}
+	return ""
+}

@@ -1,0 +1,86 @@
+package pleg
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"kubelot.dev/bus/topic"
+)
+
+// metrics are the kubelet's metrics of its PLEG.
+type metrics struct {
+	relistDuration, relistInterval prometheus.Histogram
+	lastSeen, runningPods          prometheus.Gauge
+	containers                     *prometheus.GaugeVec
+	discarded                      prometheus.Counter
+}
+
+func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
+		relistDuration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_pleg_relist_duration_seconds", Buckets: prometheus.DefBuckets,
+			Help: "How long a relist took, from the lists to the reading of the last pod that differed.",
+		}),
+		relistInterval: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_pleg_relist_interval_seconds", Buckets: prometheus.DefBuckets,
+			Help: "Time between the begins of relists.",
+		}),
+		lastSeen: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_pleg_last_seen_seconds", Help: "Unix time of the last complete relist.",
+		}),
+		discarded: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_pleg_discard_events", Help: "Times that events of the runtime came too fast and a relist took their place.",
+		}),
+		runningPods: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_running_pods", Help: "Pods with a sandbox that is ready.",
+		}),
+		containers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_running_containers", Help: "Containers by their state.",
+		}, []string{"container_state"}),
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.relistDuration, m.relistInterval, m.lastSeen, m.discarded, m.runningPods, m.containers} {
+		errs = append(errs, registry.Register(c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("register the metrics of pleg: %w", err)
+	}
+	return m, nil
+}
+
+// count brings the numbers of pods and containers up to date.
+func (m *metrics) count(pods map[string]*pod) {
+	running := 0
+	containers := map[topic.ContainerState]int{
+		topic.ContainerCreated: 0, topic.ContainerRunning: 0, topic.ContainerExited: 0, topic.ContainerUnknown: 0,
+	}
+	for _, p := range pods {
+		if p.seen == nil {
+			continue
+		}
+		if len(p.seen.Sandboxes) > 0 && p.seen.Sandboxes[0].Ready {
+			running++
+		}
+		for _, container := range p.seen.Containers {
+			containers[container.State]++
+		}
+	}
+	m.runningPods.Set(float64(running))
+	for state, n := range containers {
+		m.containers.WithLabelValues(string(state)).Set(float64(n))
+	}
+}
+
+func (m *metrics) relistBegins(now, last time.Time) {
+	if !last.IsZero() {
+		m.relistInterval.Observe(now.Sub(last).Seconds())
+	}
+}
+
+func (m *metrics) relistEnds(now, begin time.Time) {
+	m.relistDuration.Observe(now.Sub(begin).Seconds())
+	m.lastSeen.Set(float64(now.Unix()))
+}

@@ -1,0 +1,140 @@
+package pleg
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/observe"
+)
+
+// relistOverdue is the age of the last complete relist at which the kubelet calls its PLEG unhealthy.
+const relistOverdue = 3 * time.Minute
+
+// relistIn reads the lists after a pause, or earlier where that is planned already.
+func (s *Service) relistIn(pause time.Duration) {
+	due := time.Now().Add(pause)
+	if !s.relist.due.IsZero() && !s.relist.due.After(due) {
+		return
+	}
+	s.relist.due = due
+	if !s.relist.running {
+		s.relist.timer.Reset(pause)
+	}
+}
+
+// interval is the pause between relists.
+func (s *Service) interval() time.Duration {
+	if s.streamOpen && !s.relist.failed {
+		return relistOpen
+	}
+	return relistClosed
+}
+
+func (s *Service) startRelist(ctx context.Context) {
+	now := time.Now()
+	s.metrics.relistBegins(now, s.relist.begin)
+	s.relist.running, s.relist.due, s.relist.begin = true, time.Time{}, now
+	s.wg.Go(func() {
+		listCtx, cancel := context.WithTimeout(ctx, readTimeout)
+		defer cancel()
+		pods, err := observe.List(listCtx, s.runtime)
+		select {
+		case s.lists <- relisted{pods: pods, err: err}:
+		case <-ctx.Done():
+		}
+	})
+}
+
+func (s *Service) onLists(r relisted) {
+	if failed := r.err != nil; failed != s.relist.failed {
+		s.relist.failed = failed
+		signal(s.probeNow)
+		if failed {
+			s.env.Log.Warn("the runtime's pods can't be listed, what was last seen of them stays", "error", r.err)
+		} else {
+			s.env.Log.Info("the runtime's pods can be listed again")
+		}
+	}
+	now := time.Now()
+	if r.err == nil {
+		s.tracker.relisted(now, r.pods)
+		s.finishRelist(now)
+	}
+	// What was planned meanwhile (due) may be earlier than the interval.
+	s.relist.running = false
+	due := s.relist.due
+	s.relist.due = time.Time{}
+	pause := s.interval()
+	if !due.IsZero() {
+		pause = min(pause, max(0, due.Sub(now)))
+	}
+	s.relistIn(pause)
+}
+
+// finishRelist takes note when every pod that the last relist asked for has been read.
+func (s *Service) finishRelist(now time.Time) {
+	if !s.tracker.complete() {
+		return
+	}
+	first := s.lastRelist.IsZero()
+	s.lastRelist = now
+	s.metrics.relistEnds(now, s.relist.begin)
+	if first {
+		s.env.Log.Info("every pod of the runtime has been read", "pods", len(s.tracker.pods))
+		s.publishNode()
+	}
+}
+
+// onNode takes the runtime's health. Every reading publishes, so that the last relist is known too.
+func (s *Service) onNode(now topic.Runtime) {
+	if s.known && s.now.Reachable != now.Reachable {
+		s.relistIn(0)
+	}
+	s.now, s.known = now, true
+	s.publishNode()
+}
+
+// publishNode publishes node.runtime and what follows from it for the daemon's own health.
+func (s *Service) publishNode() {
+	if !s.known {
+		return // the runtime hasn't been asked yet
+	}
+	s.now.EventStream, s.now.LastRelist = s.streamOpen, s.lastRelist.UTC()
+	if err := s.node.Set("", s.now); err != nil {
+		s.env.Log.Error("the runtime's health can't be published", "error", err)
+	}
+	s.env.Health.Set(s.health(time.Now()))
+}
+
+// health is how pleg does: it depends on the runtime alone.
+func (s *Service) health(now time.Time) (topic.HealthState, string) {
+	last := s.lastRelist
+	if last.IsZero() {
+		last = s.began
+	}
+	switch age := now.Sub(last); {
+	case !s.now.Reachable:
+		return topic.Unhealthy, s.now.Message
+	case age >= relistOverdue:
+		return topic.Unhealthy, fmt.Sprintf("pleg was last seen active %s ago; threshold is %s: pods of the runtime can't be read",
+			age.Truncate(time.Second), relistOverdue)
+	case s.lastRelist.IsZero():
+		return topic.Degraded, "the pods of the runtime haven't all been read yet"
+	}
+	if stuck := s.stuck(); stuck > 0 {
+		return topic.Degraded, fmt.Sprintf("containers of %d pods can't be inspected; see the errors in their pleg.event", stuck)
+	}
+	return topic.Healthy, s.now.Message
+}
+
+func (s *Service) stuck() int {
+	n := 0
+	for _, p := range s.tracker.pods {
+		if p.seen != nil && len(p.seen.Errors) > 0 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,87 @@
+package pleg
+
+import (
+	"context"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/cri"
+)
+
+const (
+	// A stream doesn't tell that it is open: without an event it counts as open after streamGrace.
+	streamGrace = time.Second
+	// streamRetry is the pause after a broken stream, streamUnknownRetry after a runtime said that it has none.
+	streamRetry, streamUnknownRetry = 200 * time.Millisecond, time.Minute
+)
+
+// streamState is what the loop learns about the event stream.
+type streamState struct {
+	open bool
+	err  error // why it isn't
+}
+
+// follow keeps the event stream open until ctx ends. Events go to s.events; where that is full, s.missed tells.
+func (s *Service) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := s.stream(ctx)
+		s.tell(ctx, streamState{err: err})
+		pause := streamRetry
+		if cri.IsUnimplemented(err) {
+			pause = streamUnknownRetry
+		}
+		sleep(ctx, pause)
+	}
+}
+
+// stream opens the stream once and follows it to its end, of which the error tells the reason.
+func (s *Service) stream(ctx context.Context) error {
+	first := make(chan struct{}, 1)
+	streamCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.wg.Go(func() {
+		timer := time.NewTimer(streamGrace)
+		defer timer.Stop()
+		select {
+		case <-streamCtx.Done():
+			return
+		case <-first:
+		case <-timer.C:
+		}
+		s.tell(streamCtx, streamState{open: true})
+	})
+	return s.runtime.GetContainerEvents(streamCtx, func(e *runtimeapi.ContainerEventResponse) {
+		signal(first)
+		select {
+		case s.events <- newEvent(e):
+		default:
+			signal(s.missed)
+		}
+	})
+}
+
+func (s *Service) tell(ctx context.Context, state streamState) {
+	select {
+	case s.streams <- state:
+	case <-ctx.Done():
+	}
+}
+
+// signal wakes whoever waits on c, which has room for one signal.
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// sleep waits for d or the end of ctx.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,107 @@
+package podsync
+
+import (
+	"runtime"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/admit"
+	"kubelot.dev/services/podsync/internal/source"
+	"kubelot.dev/services/podsync/internal/worker"
+)
+
+// admit starts a worker for a pod that has none. A static pod waits until the one it replaces is gone.
+func (d *dispatcher) admit(p *source.Pod) {
+	if p.Source != topic.SourceAPI {
+		for _, e := range d.workers {
+			if e.source != topic.SourceAPI && e.pod.Name == p.Pod.Name && e.pod.Namespace == p.Pod.Namespace {
+				return
+			}
+		}
+	}
+	uid := string(p.Pod.UID)
+	cfg := worker.Config{Pod: p.Pod, Source: p.Source, FirstSeen: p.FirstSeen, Previous: p.Pod.Status}
+	obs := d.observed[uid]
+	if before, ok := d.before[uid]; ok {
+		cfg.Restored, cfg.FirstSeen = &before, before.FirstSeen
+	}
+	if p.Source != topic.SourceAPI {
+		cfg.Previous = d.status[uid].Status
+	}
+	admitted := cfg.Restored != nil || len(obs.Sandboxes) > 0 || terminal(p.Pod) || p.Pod.DeletionTimestamp != nil
+	if !admitted {
+		if r := d.judge(p.Pod); r != nil {
+			d.log.Warn("pod is not admitted", "pod", p.Pod.Name, "namespace", p.Pod.Namespace, "uid", uid, "reason", r.Reason, "message", r.Message)
+			d.report.Event(p.Pod, "", corev1.EventTypeWarning, r.Reason, r.Message)
+			cfg.Reject = &worker.Failed{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
+		}
+	}
+	d.start(cfg, obs)
+}
+
+// judge asks for the pod's admission. A critical pod takes the place of less important ones where that is enough.
+func (d *dispatcher) judge(pod *corev1.Pod) *admit.Rejection {
+	active := d.active()
+	r := admit.Admit(pod, d.facts.Node(), active, d.admissionFacts())
+	if r == nil {
+		return nil
+	}
+	victims := admit.Victims(pod, r, active)
+	for _, victim := range victims {
+		d.log.Warn("pod is preempted by a critical one", "pod", victim.Name, "namespace", victim.Namespace, "uid", string(victim.UID), "critical", pod.Name)
+		d.report.Event(victim, "", corev1.EventTypeWarning, admit.ReasonPreempting, admit.MessagePreempting)
+		d.workers[string(victim.UID)].Evict(worker.Eviction{
+			Reason: admit.ReasonPreempting, Message: admit.MessagePreempting, Disruption: corev1.PodReasonTerminationByKubelet,
+		})
+	}
+	if len(victims) > 0 {
+		return nil
+	}
+	return r
+}
+
+func terminal(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+}
+
+func (d *dispatcher) start(cfg worker.Config, obs topic.PodObservation) *entry {
+	uid := string(cfg.Pod.UID)
+	d.rank++
+	cfg.Rank, cfg.Node = d.rank, d.facts
+	e := &entry{Worker: worker.New(cfg, obs, d.actor, d.report, d.log), pod: cfg.Pod, source: cfg.Source, admitted: cfg.Reject == nil}
+	d.workers[uid] = e
+	volumes, known := d.volumes[uid]
+	d.wg.Go(func() {
+		e.Run(d.ctx, d.opCtx)
+		if e.Gone() {
+			d.report.Gone(uid)
+		}
+		select {
+		case d.ended <- uid:
+		case <-d.ctx.Done():
+		}
+	})
+	if known {
+		e.Volumes(volumes)
+	}
+	return e
+}
+
+// active are the pods that were admitted and have not ended: they hold resources and ports.
+func (d *dispatcher) active() []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, e := range d.workers {
+		if e.admitted && !e.Ending() && !terminal(e.pod) {
+			pods = append(pods, e.pod)
+		}
+	}
+	return pods
+}
+
+func (d *dispatcher) admissionFacts() admit.Facts {
+	return admit.Facts{
+		OS: runtime.GOOS, Arch: runtime.GOARCH, AllowedUnsafeSysctls: d.cfg.Kubelet.AllowedUnsafeSysctls,
+		AppArmor: hasAppArmor(), Pressure: d.pressure,
+	}
+}

@@ -1,0 +1,201 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/cgroups"
+	"kubelot.dev/services/podsync/internal/source"
+	"kubelot.dev/services/podsync/internal/worker"
+)
+
+// finishing is how long steps under way may take to end when the daemon stops.
+const finishing = 5 * time.Second
+
+// dispatcher is the one owner of who is wanted and who works. All its fields belong to the goroutine of loop.
+type dispatcher struct {
+	*Service
+	merge    *source.Merge
+	desired  source.Desired
+	workers  map[string]*entry
+	mirrors  map[string]bool
+	observed map[string]topic.PodObservation
+	volumes  map[string]topic.PodVolumes
+	pressure topic.Pressure
+	// before is what the bus still had from an earlier run of this daemon.
+	before map[string]topic.Pod
+	status map[string]topic.PodStatus
+	rank   uint64
+	seen   bool // all sources have delivered once
+	tree   bool // the node's cgroups are there with their limits
+	// conflicts are those that were told of.
+	conflicts map[source.Problem]bool
+
+	ctx, opCtx context.Context
+	wg         sync.WaitGroup
+	ended      chan string
+	inbox      chan func()
+}
+
+// entry is a worker with what the dispatcher last told it.
+type entry struct {
+	*worker.Worker
+	pod      *corev1.Pod
+	source   topic.Source
+	removed  bool
+	admitted bool
+}
+
+// dispatch runs the dispatcher until ctx ends.
+func (s *Service) dispatch(ctx context.Context, sets <-chan source.Set) error {
+	opCtx, stopOps := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopOps(nil)
+	d := &dispatcher{
+		Service: s, merge: source.NewMerge(s.sourceNames()...), workers: map[string]*entry{}, mirrors: map[string]bool{},
+		observed: map[string]topic.PodObservation{}, volumes: map[string]topic.PodVolumes{},
+		ctx: ctx, opCtx: opCtx, ended: make(chan string), inbox: make(chan func()),
+	}
+	if err := d.takeStock(ctx); err != nil {
+		return err
+	}
+	if err := d.subscribe(); err != nil { //nolint:contextcheck // the dispatcher keeps the context it was started with
+		return err
+	}
+	d.loop(sets) //nolint:contextcheck // the same
+	timer := time.AfterFunc(finishing, func() { stopOps(fmt.Errorf("podsync stops: %w", context.Cause(ctx))) })
+	defer timer.Stop()
+	d.wg.Wait()
+	return ctx.Err()
+}
+
+func (d *dispatcher) loop(sets <-chan source.Set) {
+	housekeeping := time.NewTicker(housekeepingEvery)
+	defer housekeeping.Stop()
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case set := <-sets:
+			d.take(set)
+		case handle := <-d.inbox:
+			handle()
+		case uid := <-d.ended:
+			delete(d.workers, uid)
+			d.sync()
+		case <-housekeeping.C:
+			d.orphans()
+		}
+	}
+}
+
+func (d *dispatcher) take(set source.Set) {
+	if set.Err != nil {
+		d.log.Warn("pod source can't be read; its last pods stay wanted", "source", string(set.Source), "error", set.Err)
+	}
+	if d.merge.Set(set, time.Now()) {
+		d.desired = d.merge.Desired()
+		d.tellConflicts()
+		d.sync()
+	}
+}
+
+// tellConflicts tells once of each pod that has the name of another.
+func (d *dispatcher) tellConflicts() {
+	now := map[source.Problem]bool{}
+	for _, p := range d.desired.Conflicts {
+		now[p] = true
+		if !d.conflicts[p] {
+			d.manifestProblem(p)
+		}
+	}
+	d.conflicts = now
+}
+
+// sync makes the workers fit what is wanted.
+func (d *dispatcher) sync() {
+	if !d.facts.Ready() {
+		d.health.Set(topic.Degraded, "waiting for the node's facts (node.object, node.machine) before pods are admitted")
+		return
+	}
+	if err := d.ensureTree(); err != nil {
+		d.health.Set(topic.Unhealthy, err.Error())
+		return
+	}
+	wanted := map[string]bool{}
+	for i := range d.desired.Pods {
+		p := &d.desired.Pods[i]
+		uid := string(p.Pod.UID)
+		wanted[uid] = true
+		if e := d.workers[uid]; e != nil {
+			if e.pod != p.Pod {
+				e.pod = p.Pod
+				e.Update(p.Pod)
+			}
+			continue
+		}
+		d.admit(p)
+	}
+	d.reportSources(wanted)
+	if !d.merge.Ready() {
+		d.health.Set(topic.Healthy, fmt.Sprintf("waiting for the pod sources %v", d.merge.Waiting()))
+		return
+	}
+	for uid, e := range d.workers {
+		if !wanted[uid] && !e.removed {
+			e.removed = true
+			e.Remove()
+		}
+	}
+	if !d.seen {
+		d.seen = true
+		d.orphans()
+	}
+	d.health.Set(topic.Healthy, "")
+}
+
+// ensureTree makes the node's cgroups once the node's capacity is known. Limits that can't be set, such as one below what
+// pods use already, don't keep pods from running: they are tried again with the next housekeeping.
+func (d *dispatcher) ensureTree() error {
+	if d.tree {
+		return nil
+	}
+	k := &d.cfg.Kubelet
+	limits := cgroups.NodeLimits(d.facts.Node().Status.Capacity, reserved(k.KubeReserved), reserved(k.SystemReserved))
+	err := d.cgroups.EnsureNode(limits)
+	var soft *cgroups.LimitsError
+	if errors.As(err, &soft) {
+		d.log.Warn("the limits of the node's cgroups can't be set; trying again", "error", err, "retry_in", housekeepingEvery)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("set up the node's cgroups: %w", err)
+	}
+	d.tree = true
+	return nil
+}
+
+// reportSources states which pods are wanted, and the mirror pods that the API server has.
+func (d *dispatcher) reportSources(wanted map[string]bool) {
+	s := topic.Sources{Ready: d.merge.Ready(), Waiting: d.merge.Waiting()}
+	for i := range d.desired.Pods {
+		s.Pods = append(s.Pods, string(d.desired.Pods[i].Pod.UID))
+	}
+	mirrors := map[string]bool{}
+	for _, m := range d.desired.Mirrors {
+		mirrors[m.UID] = true
+		d.report.Mirror(m)
+	}
+	for uid := range d.mirrors {
+		if !mirrors[uid] {
+			d.report.MirrorGone(uid)
+		}
+	}
+	d.mirrors = mirrors
+	d.report.Sources(s)
+}

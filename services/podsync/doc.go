@@ -1,0 +1,26 @@
+// Package podsync makes the pods that are wanted on this node run, and ends those that are not.
+//
+// # Reads
+//
+// Pods from the API server, a manifest directory and a manifest URL; from the API server also the ConfigMaps and
+// Secrets that environment variables and image pulls need, Services and RuntimeClasses. From the bus: pleg.event
+// (what runs), volume.state, probe.result, node.object, node.machine, node.runtime, node.pressure. From the
+// runtime: each pod it has just changed.
+//
+// # Writes
+//
+// pod.update, pod.mirror, pod.sources, podsync.step and status.patch on the bus, and every changing CRI call of a
+// pod's life: sandboxes, image pulls, containers.
+//
+// # Owns
+//
+// The QoS and pod cgroups, the directories of pods except their volumes, /etc/hosts and termination logs of
+// containers, the log directories of pods.
+//
+// # Guarantees
+//
+// One worker per pod UID. A pod goes from syncing to terminating to terminated and never back. Containers that
+// run are adopted after a restart and never started twice: a worker plans only on a reading of the runtime
+// that began after its last deed. Nothing is removed before every pod source has delivered once. Starts are
+// bounded, and the pods that came first go first. Admission is asked once: a pod that runs is not judged again.
+package podsync

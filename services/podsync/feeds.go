@@ -1,0 +1,97 @@
+package podsync
+
+import (
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/plan"
+)
+
+// subscribe has the messages of every topic that the dispatcher reads handled in its loop.
+func (d *dispatcher) subscribe() error {
+	return errors.Join(
+		follow(d, topic.PLEGEvent, d.onObservation),
+		follow(d, topic.VolumeState, d.onVolumes),
+		follow(d, topic.ProbeResult, d.onProbe),
+		follow(d, topic.NodeObject, onValue(func(n *corev1.Node) {
+			d.facts.SetNode(n)
+			d.sync()
+		})),
+		follow(d, topic.NodeMachine, onValue(func(m *topic.Machine) {
+			d.facts.SetMachine(m)
+			d.sync()
+		})),
+		follow(d, topic.NodeRuntime, onValue(d.facts.SetRuntime)),
+		follow(d, topic.NodePressure, onValue(func(p *topic.Pressure) { d.pressure = *p })),
+	)
+}
+
+// follow hands the changes of a topic to the loop until ctx ends.
+func follow[T any](d *dispatcher, t bus.State[T], handle func(bus.Change[T])) error {
+	changes, err := t.Watch(d.ctx, d.bus)
+	if err != nil {
+		return err
+	}
+	d.wg.Go(func() {
+		for change := range changes {
+			select {
+			case d.inbox <- func() { handle(change) }:
+			case <-d.ctx.Done():
+			}
+		}
+	})
+	return nil
+}
+
+// onValue is for topics with one value, which is never taken back.
+func onValue[T any](set func(*T)) func(bus.Change[T]) {
+	return func(change bus.Change[T]) {
+		if !change.Synced && !change.Deleted {
+			set(&change.Value)
+		}
+	}
+}
+
+func (d *dispatcher) onObservation(change bus.Change[topic.PodObservation]) {
+	switch {
+	case change.Synced:
+		return
+	case change.Deleted:
+		delete(d.observed, change.Key)
+		if e := d.workers[change.Key]; e != nil {
+			e.Observe(topic.PodObservation{Ref: topic.Ref{UID: change.Key}, At: change.At})
+		}
+	default:
+		d.observed[change.Key] = change.Value
+		if e := d.workers[change.Key]; e != nil {
+			e.Observe(change.Value)
+		}
+	}
+}
+
+func (d *dispatcher) onVolumes(change bus.Change[topic.PodVolumes]) {
+	if change.Synced {
+		return
+	}
+	if change.Deleted {
+		delete(d.volumes, change.Key)
+		return
+	}
+	d.volumes[change.Key] = change.Value
+	if e := d.workers[change.Key]; e != nil {
+		e.Volumes(change.Value)
+	}
+}
+
+func (d *dispatcher) onProbe(change bus.Change[topic.Probe]) {
+	if change.Synced || change.Deleted {
+		return
+	}
+	uid, container, kind, ok := probeKey(change.Key)
+	if e := d.workers[uid]; ok && e != nil {
+		e.Probe(plan.ProbeKey{Container: container, Kind: kind}, change.Value)
+	}
+}

@@ -1,0 +1,199 @@
+// Package act does what plans say: it is podsync's only caller of the runtime's changing calls. Each deed ends
+// with a fresh reading of the pod, so that a worker never plans on what was true before its own call.
+package act
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri"
+	"kubelot.dev/services/podsync/internal/criconfig"
+	"kubelot.dev/services/podsync/internal/dns"
+	"kubelot.dev/services/podsync/internal/env"
+	"kubelot.dev/services/podsync/internal/hooks"
+	"kubelot.dev/services/podsync/internal/image"
+	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/report"
+	"kubelot.dev/services/podsync/internal/slots"
+	"kubelot.dev/services/podsync/internal/worker"
+)
+
+// Sandboxes are the runtime's calls that change sandboxes.
+type Sandboxes interface {
+	RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, runtimeHandler string) (string, error)
+	StopPodSandbox(ctx context.Context, id string) error
+	RemovePodSandbox(ctx context.Context, id string) error
+}
+
+// Containers are the runtime's calls that change containers.
+type Containers interface {
+	CreateContainer(ctx context.Context, sandboxID string, config *runtimeapi.ContainerConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
+	StartContainer(ctx context.Context, id string) error
+	StopContainer(ctx context.Context, id string, grace time.Duration) error
+	RemoveContainer(ctx context.Context, id string) error
+}
+
+// Cgroups keeps pod cgroups.
+type Cgroups interface {
+	Create(pod *corev1.Pod) (parent string, err error)
+	Parent(pod *corev1.Pod) string
+	Destroy(ctx context.Context, uid types.UID) error
+}
+
+// Node gives the node's facts, which may change while pods run.
+type Node interface {
+	Handlers
+	CRI() *criconfig.Node
+	DNS() dns.Node
+	HostIPs() []string
+	Allocatable() corev1.ResourceList
+}
+
+// Handlers tell of the runtime's handlers.
+type Handlers interface {
+	// Handler is the runtime handler of a RuntimeClass; "" names none.
+	Handler(ctx context.Context, class string) (string, error)
+	// RecursiveReadOnly tells whether the pod's runtime handler can mount read-only recursively.
+	RecursiveReadOnly(pod *corev1.Pod) bool
+}
+
+// Deps are what an Actor works with.
+type Deps struct {
+	Sandboxes  Sandboxes
+	Containers Containers
+	// Observe reads one pod from the runtime.
+	Observe func(ctx context.Context, uid string) (topic.PodObservation, error)
+	Images  *image.Puller
+	Sources env.Sources
+	Hooks   *hooks.Runner
+	Cgroups Cgroups
+	// Slots bound the expensive calls.
+	Slots *slots.Slots
+	Node  Node
+	// SubPaths asks the volume daemon for the host paths of subPath mounts.
+	SubPaths func(ctx context.Context, req topic.SubPathRequest) (topic.SubPathReply, error)
+	UserNS   *UserNamespaces
+	Report   *report.Reporter
+	Log      *slog.Logger
+}
+
+// Actor does deeds. Its methods may be called from any goroutine.
+type Actor struct{ Deps }
+
+// New makes an Actor.
+func New(deps Deps) *Actor { return &Actor{deps} }
+
+// observeTimeout bounds the reading after a deed.
+const observeTimeout = 20 * time.Second
+
+// Do does one deed and reads the pod afterwards, also when the deed failed or was cancelled.
+func (a *Actor) Do(ctx context.Context, s worker.Snapshot, action plan.Action) worker.Outcome {
+	var out worker.Outcome
+	end := a.Report.Step(s.Pod, string(action.Kind), action.Container, imageOf(s.Pod, action))
+	out.Images, out.Err = a.deed(ctx, s, action)
+	if out.Err != nil && ctx.Err() != nil {
+		out.Err = errors.Join(context.Cause(ctx), out.Err)
+	}
+	end(out.Err)
+	if action.Kind == plan.EnsureImage || action.Kind == plan.ReleaseNode {
+		return out
+	}
+	readCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), observeTimeout)
+	defer cancel()
+	obs, err := a.Observe(readCtx, string(s.Pod.UID))
+	if err != nil {
+		a.Log.Warn("pod can't be read from the runtime after a step", "pod", s.Pod.Name, "namespace", s.Pod.Namespace, "step", string(action.Kind), "error", err)
+		return out
+	}
+	out.Obs = &obs
+	return out
+}
+
+func (a *Actor) deed(ctx context.Context, s worker.Snapshot, action plan.Action) (worker.Images, error) {
+	switch action.Kind {
+	case plan.EnsureImage:
+		return a.ensureImage(ctx, s, action)
+	case plan.CreateSandbox:
+		return worker.Images{}, a.createSandbox(ctx, s, action)
+	case plan.StartContainer:
+		return worker.Images{}, a.startContainer(ctx, s, action)
+	case plan.StopContainer:
+		return worker.Images{}, a.stopContainer(ctx, s, action)
+	case plan.StopSandbox:
+		return worker.Images{}, a.stopSandbox(ctx, s, action.ID)
+	case plan.RemoveContainer:
+		return worker.Images{}, a.removeContainer(ctx, s, action)
+	case plan.ReleaseNode:
+		return worker.Images{}, a.release(ctx, s)
+	case plan.RemoveSandboxes:
+		return worker.Images{}, a.removeSandboxes(ctx, s)
+	}
+	return worker.Images{}, fmt.Errorf("no such deed: %s", action.Kind)
+}
+
+// slot waits for the pod's turn.
+func (a *Actor) slot(ctx context.Context, s worker.Snapshot) (func(), error) {
+	release, err := a.Slots.Acquire(ctx, s.Rank)
+	if err != nil {
+		return nil, fmt.Errorf("wait for a free slot: %w", err)
+	}
+	return release, nil
+}
+
+// container finds a container of any kind in the pod's spec; nil if there is none of that name.
+func container(pod *corev1.Pod, name string) *corev1.Container {
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == name {
+			return &pod.Spec.Containers[i]
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if pod.Spec.InitContainers[i].Name == name {
+			return &pod.Spec.InitContainers[i]
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if pod.Spec.EphemeralContainers[i].Name == name {
+			c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+			return &c
+		}
+	}
+	return nil
+}
+
+func imageOf(pod *corev1.Pod, action plan.Action) string {
+	if c := container(pod, action.Container); c != nil && action.Kind == plan.EnsureImage {
+		return c.Image
+	}
+	return ""
+}
+
+// words is what a user reads of a runtime's error: its own text, with the container's name in place of its ID, so that
+// Events of several runs are counted together.
+func words(err error, id, name string) string {
+	text := err.Error()
+	var failed *cri.Error
+	if errors.As(err, &failed) {
+		text = failed.Message()
+	}
+	if id != "" {
+		text = strings.ReplaceAll(text, id, name)
+	}
+	return text
+}
+
+func ignoreNotFound(err error) error {
+	if cri.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,147 @@
+package act
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/services/podsync/internal/cleanup"
+	"kubelot.dev/services/podsync/internal/criconfig"
+	"kubelot.dev/services/podsync/internal/dns"
+	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/worker"
+)
+
+const (
+	reasonSandboxFailed  = "FailedCreatePodSandBox"
+	reasonSandboxChanged = "SandboxChanged"
+)
+
+// createSandbox ends what is left of older sandboxes and creates a new one.
+func (a *Actor) createSandbox(ctx context.Context, s worker.Snapshot, action plan.Action) error {
+	release, err := a.slot(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if action.Attempt > 0 {
+		a.Report.Event(s.Pod, "", corev1.EventTypeNormal, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
+	}
+	for _, old := range s.Obs.Sandboxes {
+		if err := ignoreNotFound(a.Sandboxes.StopPodSandbox(ctx, old.ID)); err != nil {
+			return fmt.Errorf("stop the sandbox %s before a new one is created: %w", old.ID, err)
+		}
+	}
+	if err := a.runSandbox(ctx, s, action.Attempt); err != nil {
+		if ctx.Err() == nil {
+			a.Report.Event(s.Pod, "", corev1.EventTypeWarning, reasonSandboxFailed, "Failed to create pod sandbox: "+words(err, "", ""))
+		}
+		return err
+	}
+	return nil
+}
+
+func (a *Actor) runSandbox(ctx context.Context, s worker.Snapshot, attempt uint32) error {
+	if _, err := a.Cgroups.Create(s.Pod); err != nil {
+		return fmt.Errorf("create the pod's cgroup: %w", err)
+	}
+	_, warnings := dns.ForPod(a.Node.DNS(), s.Pod)
+	for _, w := range warnings {
+		a.Report.Event(s.Pod, "", corev1.EventTypeWarning, w.Reason, w.Message)
+	}
+	config, err := a.sandboxConfig(s, attempt)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
+		return fmt.Errorf("create the pod's log directory: %w", err)
+	}
+	handler, err := a.handler(ctx, s.Pod)
+	if err != nil {
+		return err
+	}
+	_, err = a.Sandboxes.RunPodSandbox(ctx, config, handler)
+	return err
+}
+
+func (a *Actor) handler(ctx context.Context, pod *corev1.Pod) (string, error) {
+	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
+		return "", nil
+	}
+	return a.Node.Handler(ctx, *pod.Spec.RuntimeClassName)
+}
+
+func (a *Actor) sandboxConfig(s worker.Snapshot, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
+	dnsConfig, _ := dns.ForPod(a.Node.DNS(), s.Pod)
+	userNS, err := a.UserNS.For(s.Pod)
+	if err != nil {
+		return nil, err
+	}
+	return criconfig.Sandbox(a.Node.CRI(), criconfig.SandboxInput{
+		Pod: s.Pod, Attempt: attempt, DNS: dnsConfig, CgroupParent: a.Cgroups.Parent(s.Pod), UserNamespace: userNS, SupplementalGroups: groups(s),
+	})
+}
+
+// groups are the supplemental groups that the pod's volumes ask for.
+func groups(s worker.Snapshot) []int64 {
+	var gids []int64
+	for i := range s.Pod.Spec.Volumes {
+		if gid := s.Volumes.Volumes[s.Pod.Spec.Volumes[i].Name].SupplementalGroup; gid != nil {
+			gids = append(gids, *gid)
+		}
+	}
+	return gids
+}
+
+func (a *Actor) stopSandbox(ctx context.Context, s worker.Snapshot, id string) error {
+	release, err := a.slot(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return ignoreNotFound(a.Sandboxes.StopPodSandbox(ctx, id))
+}
+
+// release gives back what the pod holds on the node once its volumes are unmounted.
+func (a *Actor) release(ctx context.Context, s worker.Snapshot) error {
+	if err := a.Cgroups.Destroy(ctx, s.Pod.UID); err != nil {
+		return fmt.Errorf("remove the pod's cgroup: %w", err)
+	}
+	if !s.Going {
+		return nil
+	}
+	a.UserNS.Release(s.Pod.UID)
+	return cleanup.RemovePodDir(a.Node.CRI().RootDir, s.Pod.UID)
+}
+
+// removeSandboxes removes all that the runtime still has of the pod, and its logs.
+func (a *Actor) removeSandboxes(ctx context.Context, s worker.Snapshot) error {
+	release, err := a.slot(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer release()
+	var failed error
+	for _, sandbox := range s.Obs.Sandboxes {
+		err := ignoreNotFound(a.Sandboxes.StopPodSandbox(ctx, sandbox.ID))
+		if err == nil {
+			err = ignoreNotFound(a.Sandboxes.RemovePodSandbox(ctx, sandbox.ID))
+		}
+		failed = errors.Join(failed, err)
+	}
+	for _, c := range s.Obs.Containers {
+		a.removeLogLink(s.Pod, c.Name, c.ID)
+		if len(s.Obs.Sandboxes) == 0 {
+			failed = errors.Join(failed, ignoreNotFound(a.Containers.RemoveContainer(ctx, c.ID)))
+		}
+	}
+	a.Images.Forget(s.Pod)
+	node := a.Node.CRI()
+	return errors.Join(failed,
+		cleanup.RemoveLogDir(node.PodLogsDir, s.Pod.Namespace, s.Pod.Name, s.Pod.UID),
+		cleanup.RemovePodDir(node.RootDir, s.Pod.UID))
+}

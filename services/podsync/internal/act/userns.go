@@ -1,0 +1,130 @@
+package act
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// userNSFile is where a pod's ID mapping is kept below its directory, in the kubelet's format, so that either agent
+// finds the other's.
+const userNSFile = "userns"
+
+// UserNamespaces hands out ranges of host IDs to pods with hostUsers: false (KEP-127): one range of a fixed
+// length for each pod, kept on disk so that it is the same after a restart. Its methods may be called from any goroutine.
+type UserNamespaces struct {
+	podsDir string
+	length  uint32 // IDs of a pod
+	max     int    // ranges
+
+	mu   sync.Mutex
+	used map[int]types.UID // by index of the range; range 0 is the host's
+}
+
+type idMapping struct {
+	HostID      uint32 `json:"hostId"`
+	ContainerID uint32 `json:"containerId"`
+	Length      uint32 `json:"length"`
+}
+
+type userNSRecord struct {
+	UIDMappings []idMapping `json:"uidMappings"`
+	GIDMappings []idMapping `json:"gidMappings"`
+}
+
+// NewUserNamespaces reads the ranges that pods below rootDir have already.
+func NewUserNamespaces(rootDir string, length uint32, pods int) (*UserNamespaces, error) {
+	u := &UserNamespaces{podsDir: filepath.Join(rootDir, "pods"), length: max(length, 65536), max: max(pods, 1), used: map[int]types.UID{}}
+	entries, err := os.ReadDir(u.podsDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the user namespaces of the pods on disk: %w", err)
+	}
+	for _, e := range entries {
+		if r, err := u.read(types.UID(e.Name())); err == nil {
+			u.used[int(r.UIDMappings[0].HostID/u.length)] = types.UID(e.Name())
+		}
+	}
+	return u, nil
+}
+
+// For is the pod's mapping; nil for a pod that uses the host's user namespace.
+func (u *UserNamespaces) For(pod *corev1.Pod) (*runtimeapi.UserNamespace, error) {
+	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+		return nil, nil
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	r, err := u.read(pod.UID)
+	if err != nil {
+		if r, err = u.allocate(pod.UID); err != nil {
+			return nil, fmt.Errorf("give the pod a range of user IDs: %w", err)
+		}
+	}
+	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: mappings(r.UIDMappings), Gids: mappings(r.GIDMappings)}, nil
+}
+
+// Release gives the pod's range back.
+func (u *UserNamespaces) Release(uid types.UID) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for index, owner := range u.used {
+		if owner == uid {
+			delete(u.used, index)
+		}
+	}
+}
+
+func (u *UserNamespaces) read(uid types.UID) (userNSRecord, error) {
+	var r userNSRecord
+	data, err := os.ReadFile(filepath.Join(u.podsDir, string(uid), userNSFile))
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, err
+	}
+	if len(r.UIDMappings) != 1 || len(r.GIDMappings) != 1 || r.UIDMappings[0].HostID == 0 {
+		return r, errors.New("not a mapping of one range")
+	}
+	return r, nil
+}
+
+func (u *UserNamespaces) allocate(uid types.UID) (userNSRecord, error) {
+	for index := 1; index <= u.max; index++ {
+		if _, taken := u.used[index]; taken {
+			continue
+		}
+		m := []idMapping{{HostID: uint32(index) * u.length, Length: u.length}}
+		r := userNSRecord{UIDMappings: m, GIDMappings: m}
+		data, err := json.Marshal(r)
+		if err != nil {
+			return r, err
+		}
+		dir := filepath.Join(u.podsDir, string(uid))
+		if err := os.MkdirAll(dir, 0o750); err != nil {
+			return r, err
+		}
+		if err := os.WriteFile(filepath.Join(dir, userNSFile), data, 0o600); err != nil {
+			return r, err
+		}
+		u.used[index] = uid
+		return r, nil
+	}
+	return userNSRecord{}, fmt.Errorf("all %d ranges are in use", u.max)
+}
+
+func mappings(list []idMapping) []*runtimeapi.IDMapping {
+	var out []*runtimeapi.IDMapping
+	for _, m := range list {
+		out = append(out, &runtimeapi.IDMapping{HostId: m.HostID, ContainerId: m.ContainerID, Length: m.Length})
+	}
+	return out
+}

@@ -1,0 +1,273 @@
+package cgroups
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/fs"
+	"github.com/opencontainers/cgroups/manager"
+	"github.com/opencontainers/cgroups/systemd"
+	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"kubelot.dev/services/podsync/internal/qos"
+)
+
+// The drivers.
+const (
+	DriverSystemd  = "systemd"
+	DriverCgroupfs = "cgroupfs"
+)
+
+// unifiedRoot is where version 2 is mounted (systemd's and every runtime's convention).
+const unifiedRoot = "/sys/fs/cgroup"
+
+// Config is how the node's cgroups are laid out.
+type Config struct {
+	// Driver is "systemd" or "cgroupfs".
+	Driver string
+	// Root is the cgroup below which kubepods is made (cgroupRoot); empty is the root of the hierarchy.
+	Root string
+	// PerQOS is cgroupsPerQOS; without it pods have no cgroup of their own.
+	PerQOS bool
+	// EnforcePods holds kubepods to the node's limits (enforceNodeAllocatable has "pods").
+	EnforcePods bool
+	// CPUCFSQuota and CPUCFSQuotaPeriod bound CPU by the limits; the period is 100 ms when 0.
+	CPUCFSQuota       bool
+	CPUCFSQuotaPeriod time.Duration
+	// PodPidsLimit bounds the processes of a pod; 0 or less is no bound.
+	PodPidsLimit int64
+}
+
+func (c Config) period() time.Duration {
+	if c.CPUCFSQuotaPeriod > 0 {
+		return c.CPUCFSQuotaPeriod
+	}
+	return 100 * time.Millisecond
+}
+
+// LimitsError tells that a cgroup is there and its limits could not be set.
+type LimitsError struct {
+	Cgroup string
+	Err    error
+}
+
+func (e *LimitsError) Error() string {
+	return fmt.Sprintf("set the limits of cgroup %s: %v", e.Cgroup, e.Err)
+}
+
+func (e *LimitsError) Unwrap() error { return e.Err }
+
+// Manager owns the cgroups of pods. Create, Update and Destroy may be called at once for different pods;
+// EnsureNode and UpdateQOS by one goroutine.
+type Manager struct {
+	cfg      Config
+	root     name
+	kubepods name
+	v2       bool
+	// mounts are the hierarchies by controller; with version 2 there is one, under "".
+	mounts map[string]string
+	// pageSizes are the huge pages that the kernel accounts for, such as 2MB; empty without the controller.
+	pageSizes []string
+	// burstable are the shares last set.
+	burstable uint64
+}
+
+// New looks at the machine's cgroup hierarchies; it changes nothing.
+func New(cfg Config) (*Manager, error) {
+	if cfg.Driver != DriverSystemd && cfg.Driver != DriverCgroupfs {
+		return nil, fmt.Errorf("cgroupDriver is %q: set it to %q or %q, as in the runtime's configuration",
+			cfg.Driver, DriverSystemd, DriverCgroupfs)
+	}
+	if cfg.Driver == DriverSystemd && !systemd.IsRunningSystemd() {
+		return nil, errors.New("cgroupDriver is systemd, and systemd doesn't run here: set cgroupDriver: cgroupfs, " +
+			"and the same in the runtime's configuration")
+	}
+	return newManager(cfg, Unified())
+}
+
+func newManager(cfg Config, v2 bool) (*Manager, error) {
+	root, err := parseRoot(cfg.Root)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{cfg: cfg, root: root, kubepods: root.child(kubepods), v2: v2}
+	if v2 {
+		m.mounts = map[string]string{"": unifiedRoot}
+		m.pageSizes = cgroups.HugePageSizes()
+		return m, nil
+	}
+	// The library knows the controllers that runtimes use; the others are left alone.
+	top, err := fs.NewManager(&cgroups.Cgroup{Path: "/", Resources: &cgroups.Resources{SkipDevices: true}}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("find the cgroup hierarchies: %w: mount them under %s", err, unifiedRoot)
+	}
+	m.mounts = map[string]string{}
+	for controller, p := range top.GetPaths() {
+		m.mounts[controller] = filepath.Clean(p)
+	}
+	for _, vital := range []string{"cpu", "memory"} {
+		if m.mounts[vital] == "" {
+			return nil, fmt.Errorf("the cgroup controller %q is not mounted: mount it at %s/%s, or boot with cgroup v2",
+				vital, unifiedRoot, vital)
+		}
+	}
+	if m.mounts["hugetlb"] != "" {
+		m.pageSizes = cgroups.HugePageSizes()
+	}
+	return m, nil
+}
+
+// EnsureNode makes kubepods and the cgroups of the QoS classes, and sets kubepods' limits (see NodeLimits). A
+// LimitsError means that the cgroups are there and pods can run, as when pods use more memory than a limit
+// that was lowered; try again later.
+func (m *Manager) EnsureNode(limits corev1.ResourceList) error {
+	if !m.cfg.PerQOS {
+		return nil
+	}
+	pods := nodeLimits(limits, m.cfg.EnforcePods)
+	nodeErr := m.ensure(m.kubepods, pods)
+	var soft *LimitsError
+	if nodeErr != nil && !errors.As(nodeErr, &soft) {
+		return nodeErr
+	}
+	if err := m.ensure(m.kubepods.child(bestEffort), Limits{CPUShares: minShares}); err != nil {
+		return err
+	}
+	shares := m.burstable
+	if shares == 0 {
+		shares = minShares
+	}
+	if err := m.ensure(m.kubepods.child(burstable), Limits{CPUShares: shares}); err != nil {
+		return err
+	}
+	m.burstable = shares
+	return nodeErr
+}
+
+// UpdateQOS sets the CPU shares of the burstable class to what its active pods request.
+func (m *Manager) UpdateQOS(active []*corev1.Pod) error {
+	if !m.cfg.PerQOS {
+		return nil
+	}
+	var milli int64
+	for _, pod := range active {
+		if qos.Class(pod) == corev1.PodQOSBurstable {
+			requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+			milli += requests.Cpu().MilliValue()
+		}
+	}
+	shares := Shares(milli)
+	if shares == m.burstable {
+		return nil
+	}
+	if err := m.set(m.kubepods.child(burstable), Limits{CPUShares: shares}); err != nil {
+		return err
+	}
+	m.burstable = shares
+	return nil
+}
+
+// Parent is the pod's cgroup as the CRI's cgroup_parent wants it: a path for cgroupfs, the slice's
+// name alone for systemd. Without PerQOS it is the root.
+func (m *Manager) Parent(pod *corev1.Pod) string {
+	n := m.root
+	if m.cfg.PerQOS {
+		var err error
+		if n, err = m.podName(pod); err != nil {
+			return ""
+		}
+	}
+	if m.cfg.Driver == DriverSystemd && len(n) > 0 {
+		return path.Base(m.path(n))
+	}
+	return m.path(n)
+}
+
+// Create makes the pod's cgroup with its limits and answers with Parent(pod). If it exists, only the limits are set.
+func (m *Manager) Create(pod *corev1.Pod) (string, error) {
+	if !m.cfg.PerQOS {
+		return m.Parent(pod), nil
+	}
+	n, err := m.podName(pod)
+	if err != nil {
+		return "", err
+	}
+	if err := m.ensure(n, Resources(pod, m.cfg)); err != nil {
+		return "", err
+	}
+	return m.Parent(pod), nil
+}
+
+// Update sets the limits of the pod's cgroup anew, as after an in-place resize.
+func (m *Manager) Update(pod *corev1.Pod) error {
+	if !m.cfg.PerQOS {
+		return nil
+	}
+	n, err := m.podName(pod)
+	if err != nil {
+		return err
+	}
+	return m.set(n, Resources(pod, m.cfg))
+}
+
+// ensure makes the cgroup and sets its limits.
+func (m *Manager) ensure(n name, l Limits) error {
+	lib, err := m.library(n, l)
+	if err != nil {
+		return fmt.Errorf("cgroup %s: %w", m.path(n), err)
+	}
+	// The PID -1 makes the cgroup and puts no process into it.
+	if err := lib.Apply(-1); err != nil {
+		return fmt.Errorf("create cgroup %s: %w: kubelot must run as root, with the cgroup hierarchies writable", m.path(n), err)
+	}
+	return m.apply(lib, n, l)
+}
+
+func (m *Manager) set(n name, l Limits) error {
+	lib, err := m.library(n, l)
+	if err != nil {
+		return fmt.Errorf("cgroup %s: %w", m.path(n), err)
+	}
+	return m.apply(lib, n, l)
+}
+
+func (m *Manager) apply(lib cgroups.Manager, n name, l Limits) error {
+	if err := lib.Set(l.library(m.v2, m.pageSizes)); err != nil {
+		return &LimitsError{Cgroup: m.path(n), Err: err}
+	}
+	return nil
+}
+
+// library is the library's manager of one cgroup. Handing it the paths saves it a reading of mountinfo for
+// each controller.
+func (m *Manager) library(n name, l Limits) (cgroups.Manager, error) {
+	cg := &cgroups.Cgroup{Resources: l.library(m.v2, m.pageSizes)}
+	if m.cfg.Driver != DriverSystemd {
+		cg.Path = n.cgroupfs()
+		return manager.NewWithPaths(cg, m.paths(n))
+	}
+	dir, slice := path.Split(n.systemd())
+	cg.Systemd, cg.Name, cg.Parent = true, slice, "-.slice"
+	if dir = strings.TrimSuffix(dir, "/"); dir != "" {
+		cg.Parent = path.Base(dir)
+	}
+	return manager.NewWithPaths(cg, m.paths(n))
+}
+
+// paths are the cgroup's directories by controller.
+func (m *Manager) paths(n name) map[string]string {
+	p := make(map[string]string, len(m.mounts))
+	for controller, mount := range m.mounts {
+		p[controller] = filepath.Join(mount, m.path(n))
+	}
+	return p
+}
+
+// Unified tells whether the machine has cgroup v2.
+func Unified() bool { return cgroups.IsCgroup2UnifiedMode() }

@@ -1,0 +1,207 @@
+// Package facts keeps what is known of the node in the forms that podsync's parts want it in.
+package facts
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/config"
+	"kubelot.dev/services/podsync/internal/criconfig"
+	"kubelot.dev/services/podsync/internal/dns"
+	"kubelot.dev/services/podsync/internal/objects"
+)
+
+// Facts are the node's facts. Its readers may be in any goroutine; the setters belong to one.
+type Facts struct {
+	cfg     *config.Config
+	objects *objects.Objects
+	log     *slog.Logger
+	dns     dns.Node
+
+	node    atomic.Pointer[corev1.Node]
+	machine atomic.Pointer[topic.Machine]
+	runtime atomic.Pointer[topic.Runtime]
+	cri     atomic.Pointer[criconfig.Node]
+}
+
+// New reads the resolver configuration; everything else arrives by the setters.
+func New(cfg *config.Config, o *objects.Objects, log *slog.Logger) (*Facts, error) {
+	f := &Facts{cfg: cfg, objects: o, log: log}
+	f.dns = dns.Node{ClusterDNS: cfg.Kubelet.ClusterDNS, ClusterDomain: cfg.Kubelet.ClusterDomain, IPs: cfg.NodeIPs}
+	_, err := f.resolv()
+	return f, err
+}
+
+// resolv reads the resolver configuration that resolvConf names; it may change while the node runs.
+func (f *Facts) resolv() (*dns.Resolv, error) {
+	path := f.cfg.Kubelet.ResolverConfig
+	if path == nil || *path == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(*path)
+	if err != nil {
+		return nil, fmt.Errorf("read the resolver configuration that resolvConf names: %w", err)
+	}
+	resolv, err := dns.ParseResolvConf(text)
+	if err != nil {
+		f.log.Warn("part of the resolver configuration can't be used", "file", *path, "error", err)
+	}
+	return resolv, nil
+}
+
+// Ready tells whether enough is known to admit pods.
+func (f *Facts) Ready() bool { return f.node.Load() != nil && f.cri.Load() != nil }
+
+// SetNode takes the Node object.
+func (f *Facts) SetNode(n *corev1.Node) { f.node.Store(n) }
+
+// SetRuntime takes the runtime's facts.
+func (f *Facts) SetRuntime(r *topic.Runtime) { f.runtime.Store(r) }
+
+// SetMachine takes the machine's facts.
+func (f *Facts) SetMachine(m *topic.Machine) {
+	f.machine.Store(m)
+	k := &f.cfg.Kubelet
+	node := &criconfig.Node{
+		RootDir: f.cfg.RootDir, PodLogsDir: f.cfg.PodLogsDir, ClusterDomain: k.ClusterDomain,
+		SeccompDefault: k.SeccompDefault != nil && *k.SeccompDefault,
+		CPUCFSQuota:    k.CPUCFSQuota == nil || *k.CPUCFSQuota, CPUCFSQuotaPeriod: 100 * time.Millisecond,
+		MemoryCapacity: m.MemoryBytes, SwapCapacity: m.SwapBytes, CgroupV2: m.CgroupVersion == 2, SwapController: m.CgroupVersion == 2,
+		SwapBehavior: k.MemorySwap.SwapBehavior, SingleProcessOOMKill: m.CgroupVersion != 2,
+	}
+	if p := k.CPUCFSQuotaPeriod; p != nil && p.Duration > 0 {
+		node.CPUCFSQuotaPeriod = p.Duration
+	}
+	if s := k.SingleProcessOOMKill; s != nil {
+		node.SingleProcessOOMKill = *s
+	}
+	for kib := range m.HugePages {
+		node.HugePageSizes = append(node.HugePageSizes, pageSize(kib))
+	}
+	slices.Sort(node.HugePageSizes)
+	node.SELinux = exists("/sys/fs/selinux/enforce")
+	// What the kubelet masks beside the runtime's usual paths: counters that tell of other tenants' load.
+	node.MaskedPaths, _ = filepath.Glob("/sys/devices/system/cpu/cpu*/thermal_throttle")
+	f.cri.Store(node)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// pageSize is a huge page size as cgroups name it, such as 2MB.
+func pageSize(kib uint64) string {
+	switch {
+	case kib >= 1<<20:
+		return fmt.Sprintf("%dGB", kib>>20)
+	case kib >= 1<<10:
+		return fmt.Sprintf("%dMB", kib>>10)
+	default:
+		return fmt.Sprintf("%dKB", kib)
+	}
+}
+
+// CRI are the facts that CRI configurations are built from.
+func (f *Facts) CRI() *criconfig.Node {
+	if n := f.cri.Load(); n != nil {
+		return n
+	}
+	return &criconfig.Node{RootDir: f.cfg.RootDir, PodLogsDir: f.cfg.PodLogsDir, ClusterDomain: f.cfg.Kubelet.ClusterDomain, CPUCFSQuota: true, CPUCFSQuotaPeriod: 100 * time.Millisecond}
+}
+
+// DNS are the facts that pods' resolvers are built from.
+func (f *Facts) DNS() dns.Node {
+	node := f.dns
+	var err error
+	if node.Resolv, err = f.resolv(); err != nil {
+		f.log.Error("pods get no resolver configuration from the node", "error", err)
+	}
+	if len(node.IPs) == 0 {
+		for _, ip := range f.HostIPs() {
+			if addr, err := netip.ParseAddr(ip); err == nil {
+				node.IPs = append(node.IPs, addr)
+			}
+		}
+	}
+	return node
+}
+
+// Node is the Node object; nil until it is known.
+func (f *Facts) Node() *corev1.Node { return f.node.Load() }
+
+// HostIPs are the node's internal addresses, primary first.
+func (f *Facts) HostIPs() []string {
+	n := f.node.Load()
+	if n == nil {
+		return nil
+	}
+	var ips []string
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			ips = append(ips, a.Address)
+		}
+	}
+	return ips
+}
+
+// Allocatable are the node's allocatable resources.
+func (f *Facts) Allocatable() corev1.ResourceList {
+	if n := f.node.Load(); n != nil {
+		return n.Status.Allocatable
+	}
+	return nil
+}
+
+// RuntimeName is the prefix of container IDs in statuses.
+func (f *Facts) RuntimeName() string {
+	if r := f.runtime.Load(); r != nil && r.Name != "" {
+		return strings.ToLower(r.Name)
+	}
+	return "containerd"
+}
+
+// MaxBackoff caps the crash back-off (KEP-5593); 0 is the default.
+func (f *Facts) MaxBackoff() time.Duration {
+	if p := f.cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod; p != nil {
+		return p.Duration
+	}
+	return 0
+}
+
+// Handler is the runtime handler of a RuntimeClass.
+func (f *Facts) Handler(ctx context.Context, class string) (string, error) {
+	return f.objects.Handler(ctx, class)
+}
+
+// RecursiveReadOnly tells whether the runtime says that the pod's handler can mount read-only recursively.
+func (f *Facts) RecursiveReadOnly(pod *corev1.Pod) bool {
+	r := f.runtime.Load()
+	if r == nil {
+		return false
+	}
+	name := ""
+	if c := pod.Spec.RuntimeClassName; c != nil && *c != "" {
+		var err error
+		if name, err = f.objects.Handler(context.Background(), *c); err != nil {
+			return false
+		}
+	}
+	for _, h := range r.Handlers {
+		if h.Name == name && h.Features != nil && h.Features.RecursiveReadOnlyMounts != nil {
+			return *h.Features.RecursiveReadOnlyMounts
+		}
+	}
+	return false
+}

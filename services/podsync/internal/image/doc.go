@@ -1,0 +1,24 @@
+// Package image gets images onto the node.
+//
+// # Reads
+//
+// The runtime's image store (CRI ImageStatus), the pull secrets given with a request, and the node's own
+// registry credentials in the configured directories.
+//
+// # Writes
+//
+// The runtime's image store (CRI PullImage); Events through the given function.
+//
+// # Owns
+//
+// The pulls that run, their limit, and the back-off of pod and image.
+//
+// # Guarantees
+//
+// An image that is present and may be used as it is costs one ImageStatus call and waits for no pull.
+// Requests for one image with the same credentials share one pull; it is cancelled only when nobody waits for it
+// any more. No lock is held over a call. Nothing is started by New, and no goroutine outlives the last Ensure.
+//
+// Source: Kubernetes documentation "Images" (imagePullPolicy, imagePullSecrets, ImagePullBackOff), KubeletConfiguration
+// fields serializeImagePulls, maxParallelImagePulls, registryPullQPS, registryBurst.
+package image

@@ -1,0 +1,165 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// errAbandoned ends a pull that nobody waits for any more.
+var errAbandoned = errors.New("nobody waits for the image any more")
+
+// flight is one pull, and all who wait for it. waiters is under the Puller's lock; the results are
+// written before done is closed.
+type flight struct {
+	key     string
+	cancel  context.CancelCauseFunc
+	waiters int
+	done    chan struct{}
+
+	began time.Time
+	// pulling is the time that the pull took, without the wait for its turn.
+	pulling time.Duration
+	image   *runtimeapi.Image
+	ref     string
+	err     error
+}
+
+// pullSpec is what one pull is about.
+type pullSpec struct {
+	image       *runtimeapi.ImageSpec
+	credentials []*runtimeapi.AuthConfig
+	sandbox     *runtimeapi.PodSandboxConfig
+}
+
+func (s *pullSpec) key() string {
+	return strings.Join([]string{s.image.Image, s.image.RuntimeHandler, fingerprint(s.credentials)}, "\x00")
+}
+
+// await joins the pull of the image, or begins one, and waits for its end. Who waits last and gives up ends the pull.
+func (p *Puller) await(ctx context.Context, spec *pullSpec) (*flight, error) {
+	f := p.join(ctx, spec)
+	select {
+	case <-f.done:
+		p.leave(f)
+		return f, nil
+	case <-ctx.Done():
+		if p.leave(f) {
+			f.cancel(errAbandoned)
+			<-f.done
+		}
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (p *Puller) join(ctx context.Context, spec *pullSpec) *flight {
+	key := spec.key()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f := p.flights[key]
+	if f == nil {
+		f = &flight{key: key, done: make(chan struct{}), began: time.Now()}
+		var pullCtx context.Context
+		// The pull belongs to all who wait: it must not end with the first one's context.
+		pullCtx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+		p.flights[key] = f
+		go p.fly(pullCtx, f, spec)
+	}
+	f.waiters++
+	return f
+}
+
+// leave tells whether nobody is left. A flight that is over or abandoned takes no more passengers.
+func (p *Puller) leave(f *flight) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f.waiters--
+	if f.waiters == 0 && p.flights[f.key] == f {
+		delete(p.flights, f.key)
+	}
+	return f.waiters == 0
+}
+
+// fly does one pull, in its turn.
+func (p *Puller) fly(ctx context.Context, f *flight, spec *pullSpec) {
+	defer func() {
+		p.mu.Lock()
+		if p.flights[f.key] == f {
+			delete(p.flights, f.key)
+		}
+		p.mu.Unlock()
+		f.cancel(nil)
+		close(f.done)
+	}()
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+		f.err = context.Cause(ctx)
+		return
+	}
+	if f.err = p.limiter.Wait(ctx); f.err != nil {
+		return
+	}
+	began := time.Now()
+	if f.ref, f.err = p.pull(ctx, spec); f.err == nil {
+		f.pulling = time.Since(began)
+		f.image, f.err = p.inspectPulled(ctx, spec.image)
+	}
+}
+
+// pull tries the credentials in turn; without any, the registry is asked as anybody.
+func (p *Puller) pull(ctx context.Context, spec *pullSpec) (string, error) {
+	candidates := spec.credentials
+	if len(candidates) == 0 {
+		candidates = []*runtimeapi.AuthConfig{nil}
+	}
+	var failures []string
+	for _, credential := range candidates {
+		ref, err := p.runtime.PullImage(ctx, spec.image, credential, spec.sandbox)
+		if err == nil {
+			return ref, nil
+		}
+		if ctx.Err() != nil {
+			return "", context.Cause(ctx)
+		}
+		if text := runtimeText(err); !slices.Contains(failures, text) {
+			failures = append(failures, text)
+		}
+	}
+	if len(failures) == 1 {
+		return "", errors.New(failures[0])
+	}
+	return "", errors.New("[" + strings.Join(failures, ", ") + "]")
+}
+
+// inspectPulled learns whom the image runs as, without which no container may be made from it.
+func (p *Puller) inspectPulled(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
+	image, err := p.runtime.ImageStatus(ctx, spec)
+	switch {
+	case err != nil:
+		return nil, errors.New("inspect the pulled image: " + runtimeText(err))
+	case image == nil:
+		return nil, errors.New("inspect the pulled image: the runtime no longer has it")
+	}
+	return image, nil
+}
+
+// runtimeText gives the runtime's answer in the form in which the kubelet shows it: its own words, and the code
+// where it says more than Unknown.
+func runtimeText(err error) string {
+	s, ok := status.FromError(err)
+	switch {
+	case !ok:
+		return err.Error()
+	case s.Code() == codes.Unknown:
+		return s.Message()
+	}
+	return s.Err().Error()
+}

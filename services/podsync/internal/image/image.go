@@ -1,0 +1,218 @@
+package image
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Runtime is the part of the CRI client that pulls need.
+type Runtime interface {
+	// ImageStatus gives nil when the image isn't there.
+	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
+	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
+}
+
+// Config are the settings of a Puller.
+type Config struct {
+	// MaxParallel bounds the pulls that run at a time; 0 means DefaultMaxParallel.
+	MaxParallel int
+	// QPS and Burst bound how often pulls begin (registryPullQPS, registryBurst); QPS 0 means no bound. A pull
+	// over the bound waits for its turn; the kubelet would let it fail.
+	QPS   float64
+	Burst int
+	// CredentialDirs are searched for config.json and .dockercfg, the first file found counts.
+	CredentialDirs []string
+}
+
+const (
+	// DefaultMaxParallel is how many pulls run at a time where the configuration doesn't say.
+	DefaultMaxParallel = 4
+	// inspectRetry and neverRetry are when to look again after a runtime that didn't answer, and for an image that
+	// somebody else must bring.
+	inspectRetry = 2 * time.Second
+	neverRetry   = 10 * time.Second
+)
+
+// Event is a Kubernetes Event about a container's image.
+type Event struct {
+	Pod *corev1.Pod
+	// FieldPath is the Request's.
+	FieldPath string
+	// Type is Normal or Warning.
+	Type    string
+	Reason  string
+	Message string
+}
+
+// Request is a wish for an image.
+type Request struct {
+	Pod *corev1.Pod
+	// FieldPath is the container's, such as spec.containers{app}; for Events.
+	FieldPath string
+	// Image is the reference as in the spec.
+	Image string
+	// Policy is the container's; empty means what the API server would have filled in.
+	Policy  corev1.PullPolicy
+	Secrets []corev1.Secret
+	// Sandbox is handed to the runtime with the pull; it may be nil while there is no sandbox yet.
+	Sandbox *runtimeapi.PodSandboxConfig
+	// RuntimeHandler is the pod's; empty for the default.
+	RuntimeHandler string
+}
+
+// Image is an image on the node.
+type Image struct {
+	// Ref is what containers are created from and image volumes are mounted by: the runtime's image ID.
+	Ref string
+	// UID and Username are whom the image runs as; at most one is set, neither means root.
+	UID      *int64
+	Username string
+}
+
+// Puller gets images. Its methods may be called from any goroutine.
+type Puller struct {
+	cfg     Config
+	runtime Runtime
+	record  func(Event)
+	// slots has a place for each pull that may run; waiting senders are served first come first served.
+	slots   chan struct{}
+	limiter *rate.Limiter
+
+	// mu guards what is below; it's never held over a call.
+	mu      sync.Mutex
+	flights map[string]*flight
+	backoff backoff
+}
+
+// New makes a Puller that reports Events to record, which must not block.
+func New(cfg Config, rt Runtime, record func(Event)) *Puller {
+	if cfg.MaxParallel <= 0 {
+		cfg.MaxParallel = DefaultMaxParallel
+	}
+	limit := rate.Limit(cfg.QPS)
+	if cfg.QPS <= 0 {
+		limit = rate.Inf
+	}
+	return &Puller{
+		cfg: cfg, runtime: rt, record: record,
+		slots: make(chan struct{}, cfg.MaxParallel), limiter: rate.NewLimiter(limit, max(cfg.Burst, 1)),
+		flights: map[string]*flight{}, backoff: backoff{},
+	}
+}
+
+// Ensure makes the image present as the policy asks. Every error but ctx's cause is an *Error.
+func (p *Puller) Ensure(ctx context.Context, req Request) (Image, error) {
+	parsed, err := parseName(req.Image)
+	if err != nil {
+		return Image{}, p.fail(req, "InspectFailed", &Error{
+			Reason: ReasonInvalidName, Message: fmt.Sprintf("Failed to apply default image tag %q: %v", req.Image, err),
+		})
+	}
+	spec := &runtimeapi.ImageSpec{Image: parsed.full, UserSpecifiedImage: req.Image, RuntimeHandler: req.RuntimeHandler, Annotations: req.Pod.Annotations}
+	policy := policyFor(req.Policy, parsed)
+	if policy != corev1.PullAlways {
+		image, err := p.runtime.ImageStatus(ctx, spec)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return Image{}, context.Cause(ctx)
+		case err != nil:
+			return Image{}, p.fail(req, "InspectFailed", &Error{
+				Reason: ReasonInspect, Message: fmt.Sprintf("Failed to inspect image %q: %s", req.Image, runtimeText(err)), RetryAt: time.Now().Add(inspectRetry),
+			})
+		case image != nil:
+			p.event(req, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", req.Image))
+			return toImage(image.Id, image), nil
+		case policy == corev1.PullNever:
+			return Image{}, p.fail(req, ReasonNeverPull, &Error{
+				Reason: ReasonNeverPull, Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", req.Image), RetryAt: time.Now().Add(neverRetry),
+			})
+		}
+	}
+	return p.ensurePulled(ctx, req, parsed, spec)
+}
+
+// ensurePulled pulls the image unless it's too early for another try.
+func (p *Puller) ensurePulled(ctx context.Context, req Request, parsed name, spec *runtimeapi.ImageSpec) (Image, error) {
+	if err := p.backingOff(req); err != nil {
+		return Image{}, err
+	}
+	p.event(req, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", req.Image))
+	ring, problems := credentialsOf(req.Secrets, p.cfg.CredentialDirs)
+	began := time.Now()
+	f, err := p.await(ctx, &pullSpec{image: spec, credentials: ring.lookup(parsed.repository), sandbox: req.Sandbox})
+	if err != nil {
+		return Image{}, err
+	}
+	if f.err != nil {
+		return Image{}, p.pullFailed(req, f, problems)
+	}
+	p.mu.Lock()
+	p.backoff.succeeded(req.Pod.UID, req.Image)
+	p.mu.Unlock()
+	p.event(req, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+		req.Image, f.pulling.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), f.image.Size))
+	return toImage(f.ref, f.image), nil
+}
+
+// backingOff gives the error of a pull that has to wait.
+func (p *Puller) backingOff(req Request) error {
+	p.mu.Lock()
+	last, waiting := p.backoff.waiting(req.Pod.UID, req.Image, time.Now())
+	p.mu.Unlock()
+	if !waiting {
+		return nil
+	}
+	text := fmt.Sprintf("Back-off pulling image %q", req.Image)
+	p.event(req, corev1.EventTypeNormal, "BackOff", text)
+	p.event(req, corev1.EventTypeWarning, "Failed", "Error: "+ReasonBackOff)
+	return &Error{Reason: ReasonBackOff, Message: fmt.Sprintf("%s: %s: %s", text, last.reason, last.message), RetryAt: last.retryAt()}
+}
+
+// pullFailed counts and reports a failed pull.
+func (p *Puller) pullFailed(req Request, f *flight, problems []string) error {
+	text := strings.Join(append([]string{f.err.Error()}, problems...), "; ")
+	reason, message := explain(req.Image, text)
+	p.mu.Lock()
+	last := p.backoff.failed(req.Pod.UID, req.Image, f.began, time.Now(), Error{Reason: reason, Message: message})
+	p.mu.Unlock()
+	p.event(req, corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", req.Image, text))
+	p.event(req, corev1.EventTypeWarning, "Failed", "Error: "+reason)
+	return &Error{Reason: reason, Message: message, RetryAt: last.retryAt()}
+}
+
+// fail reports an error that isn't a pull's: its cause under a reason of its own, then that the container failed.
+func (p *Puller) fail(req Request, reason string, err *Error) error {
+	p.event(req, corev1.EventTypeWarning, reason, err.Message)
+	p.event(req, corev1.EventTypeWarning, "Failed", "Error: "+err.Reason)
+	return err
+}
+
+func (p *Puller) event(req Request, kind, reason, message string) {
+	p.record(Event{Pod: req.Pod, FieldPath: req.FieldPath, Type: kind, Reason: reason, Message: message})
+}
+
+// Forget drops what is remembered about a pod that is gone.
+func (p *Puller) Forget(pod *corev1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.backoff, pod.UID)
+}
+
+func toImage(ref string, image *runtimeapi.Image) Image {
+	out := Image{Ref: ref, Username: image.Username}
+	if out.Ref == "" {
+		out.Ref = image.Id
+	}
+	if image.Uid != nil {
+		uid := image.Uid.Value
+		out.UID, out.Username = &uid, ""
+	}
+	return out
+}

@@ -1,0 +1,153 @@
+package image
+
+import (
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestNames(t *testing.T) {
+	digest := "@sha256:" + strings.Repeat("a", 64)
+	for image, want := range map[string]name{
+		"nginx":                       {"nginx:latest", "docker.io/library/nginx", "latest"},
+		"nginx:1":                     {"nginx:1", "docker.io/library/nginx", "1"},
+		"me/app":                      {"me/app:latest", "docker.io/me/app", "latest"},
+		"localhost:5000/app":          {"localhost:5000/app:latest", "localhost:5000/app", "latest"},
+		"reg.example/a/b:v":           {"reg.example/a/b:v", "reg.example/a/b", "v"},
+		"reg.example/a/b" + digest:    {"reg.example/a/b" + digest, "reg.example/a/b", ""},
+		"reg.example/a/b:v" + digest:  {"reg.example/a/b:v" + digest, "reg.example/a/b", "v"},
+		"docker.io/library/busybox:1": {"docker.io/library/busybox:1", "docker.io/library/busybox", "1"},
+	} {
+		if got, err := parseName(image); err != nil || got != want {
+			t.Errorf("%s: got %+v, %v", image, got, err)
+		}
+	}
+	for _, image := range []string{"", "A", "a:", "a b", ":1", "a@sha256:12", "http://a/b"} {
+		if got, err := parseName(image); err == nil {
+			t.Errorf("%q: got %+v, want an error", image, got)
+		}
+	}
+}
+
+func TestMatches(t *testing.T) {
+	for _, c := range []struct {
+		pattern, repository string
+		want                bool
+	}{
+		{"reg.example", "reg.example/a", true},
+		{"reg.example/a", "reg.example/a/b", true},
+		{"reg.example/b", "reg.example/a/b", false},
+		{"*.example", "reg.example/a", true},
+		{"*.example", "a.reg.example/a", false},
+		{"r*g.example", "reg.example/a", true},
+		{"*.example", "evil/example", false},
+		{"reg.example:5000", "reg.example:5000/a", true},
+		{"reg.example", "reg.example:5000/a", false},
+		{"reg.example:5000", "reg.example/a", false},
+		{"[.example", "reg.example/a", false},
+	} {
+		if got := matches(c.pattern, c.repository); got != c.want {
+			t.Errorf("%s for %s: got %v", c.pattern, c.repository, got)
+		}
+	}
+}
+
+// users gives who is tried for a repository, in order.
+func users(k keyring, repository string) []string {
+	var out []string
+	for _, a := range k.lookup(repository) {
+		out = append(out, a.Username+":"+a.Password)
+	}
+	return out
+}
+
+func TestCredentials(t *testing.T) {
+	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	k, problems := credentialsOf([]corev1.Secret{
+		dockerSecret(`{"auths":{
+			"https://index.docker.io/v1/":{"auth":"` + b64("hub:pw:with:colons") + `"},
+			"reg.example/v2/":{"auth":"` + strings.TrimRight(b64("a:b"), "=") + `"},
+			"https://reg.example/team/":{"username":"team","password":"t"}}}`),
+		{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: []byte(`{"old.example":{"username":"old"}}`)}},
+		{Type: corev1.SecretTypeOpaque, Data: map[string][]byte{corev1.DockerConfigKey: []byte(`garbage`)}},
+	}, nil)
+	if len(problems) > 0 {
+		t.Errorf("problems: %v", problems)
+	}
+	for repository, want := range map[string][]string{
+		"docker.io/library/nginx": {"hub:pw:with:colons"},
+		"reg.example/team/app":    {"team:t", "a:b"},
+		"reg.example/v2/x":        {"a:b"},
+		"old.example/x":           {"old:"},
+		"none.example/x":          nil,
+	} {
+		if got := users(k, repository); !slices.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", repository, got, want)
+		}
+	}
+}
+
+func TestMalformedCredentialsAreNamedButNotShown(t *testing.T) {
+	secret := dockerSecret(`{"auths":{"a.example":{"auth":"s3cret!"},"b.example":{"username":"u","password":"p"},"c.example":7,":":{},"d.example":{"auth":"` +
+		base64.StdEncoding.EncodeToString([]byte("s3cret")) + `"}}}`)
+	secret.Namespace, secret.Name = "ns", "s"
+	k, problems := credentialsOf([]corev1.Secret{secret}, nil)
+	if got := users(k, "b.example/x"); !slices.Equal(got, []string{"u:p"}) {
+		t.Errorf("got %v", got)
+	}
+	text := strings.Join(problems, "\n")
+	for _, want := range []string{"ns/s", "a.example", "c.example", "d.example", "registry :"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q isn't named in: %s", want, text)
+		}
+	}
+	if strings.Contains(text, "s3cret") || strings.Contains(text, "b.example") {
+		t.Errorf("shows too much: %s", text)
+	}
+}
+
+func TestNodeCredentials(t *testing.T) {
+	root, home := t.TempDir(), t.TempDir()
+	write := func(dir, file, text string) {
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dirs := []string{root, home}
+	if k, problems := credentialsOf(nil, dirs); len(k) > 0 || len(problems) > 0 {
+		t.Errorf("got %v, %v", k, problems)
+	}
+	write(root, ".dockercfg", `{"reg.example":{"username":"cfg"}}`)
+	k, _ := credentialsOf(nil, dirs)
+	if got := users(k, "reg.example/x"); !slices.Equal(got, []string{"cfg:"}) {
+		t.Errorf("got %v", got)
+	}
+	write(home, "config.json", `{"auths":{"reg.example":{"username":"json"}}}`)
+	k, _ = credentialsOf([]corev1.Secret{dockerSecret(`{"auths":{"*.example":{"username":"pod"}}}`)}, dirs)
+	if got := users(k, "reg.example/x"); !slices.Equal(got, []string{"pod:", "json:"}) {
+		t.Errorf("got %v, want the pod's before the node's", got)
+	}
+	write(root, "config.json", `{`)
+	_, problems := credentialsOf(nil, dirs)
+	if len(problems) != 1 || !strings.Contains(problems[0], filepath.Join(root, "config.json")) {
+		t.Errorf("got %v", problems)
+	}
+}
+
+// FuzzCredentials checks that any file is either read or refused, without showing what is in it.
+func FuzzCredentials(f *testing.F) {
+	for _, seed := range []string{`{"auths":{"a":{"auth":"YTpi"}}}`, `{"auths":{"https://a/v1/":{"auth":"YQ=="}}}`, `{`, `[]`, `{"auths":{"%":{}}}`} {
+		f.Add(seed, "docker.io/library/nginx")
+	}
+	f.Fuzz(func(t *testing.T, text, repository string) {
+		k, _ := credentialsOf([]corev1.Secret{dockerSecret(text)}, nil)
+		if got := len(k.lookup(repository)); got > len(k) {
+			t.Errorf("%d of %d credentials", got, len(k))
+		}
+	})
+}

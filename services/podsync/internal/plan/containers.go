@@ -1,0 +1,281 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+)
+
+// IsSidecar tells whether an init container is a restartable one (KEP-753).
+func IsSidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// latest is the newest container of that name in any sandbox, or nil.
+func (p *planner) latest(name string) *topic.Container {
+	for i := range p.obs.Containers {
+		if p.obs.Containers[i].Name == name {
+			return &p.obs.Containers[i]
+		}
+	}
+	return nil
+}
+
+// current is the newest container of that name in the usable sandbox, or nil.
+func (p *planner) current(name string) *topic.Container {
+	for i := range p.obs.Containers {
+		c := &p.obs.Containers[i]
+		if c.Name == name && p.sandbox != nil && c.SandboxID == p.sandbox.ID {
+			return c
+		}
+	}
+	return nil
+}
+
+// ensureImages plans the image of every container whose next start may come, all side by side.
+func (p *planner) ensureImages() {
+	visit := func(c *corev1.Container) {
+		if p.facts.Images[c.Name] || p.facts.Busy[c.Name] || !p.mayStart(c) {
+			return
+		}
+		if failure, failed := p.facts.Failures[c.Name]; failed && p.now.Before(failure.RetryAt) {
+			return
+		}
+		p.do(Action{Kind: EnsureImage, Container: c.Name})
+	}
+	for i := range p.Pod.Spec.InitContainers {
+		visit(&p.Pod.Spec.InitContainers[i])
+	}
+	for i := range p.Pod.Spec.Containers {
+		visit(&p.Pod.Spec.Containers[i])
+	}
+	for i := range p.Pod.Spec.EphemeralContainers {
+		c := corev1.Container(p.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		visit(&c)
+	}
+}
+
+// mayStart tells whether the container's next start could be now, as far as its own state says.
+func (p *planner) mayStart(c *corev1.Container) bool {
+	last := p.current(c.Name)
+	if last == nil {
+		return true
+	}
+	if last.State != topic.ContainerExited || p.isEphemeral(c.Name) {
+		return false
+	}
+	if p.isInit(c.Name) && !IsSidecar(c) && p.mainsBegun() {
+		return false
+	}
+	if !p.restarts(c, last) {
+		return false
+	}
+	return !p.now.Before(p.backoffEnd(c, last))
+}
+
+func (p *planner) isInit(name string) bool {
+	return slices.ContainsFunc(p.Pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name })
+}
+
+func (p *planner) isEphemeral(name string) bool {
+	return slices.ContainsFunc(p.Pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
+}
+
+// ephemeral starts the ephemeral containers that have never run; they are never restarted (KEP-277).
+func (p *planner) ephemeral() {
+	for i := range p.Pod.Spec.EphemeralContainers {
+		c := corev1.Container(p.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
+		if p.facts.Busy[c.Name] {
+			p.wait(c.Name, p.creating(), "")
+			continue
+		}
+		if last := p.latest(c.Name); last == nil || last.State == topic.ContainerCreated {
+			p.start(&c, last)
+		}
+	}
+}
+
+// initContainers drives the init containers in order and tells whether the main containers may start.
+func (p *planner) initContainers() bool {
+	begun := p.mainsBegun()
+	for i := range p.Pod.Spec.InitContainers {
+		c := &p.Pod.Spec.InitContainers[i]
+		if IsSidecar(c) {
+			up := p.keep(c)
+			if !begun && !up {
+				p.waitRest(i + 1)
+				return false
+			}
+			continue
+		}
+		if begun {
+			continue
+		}
+		cur := p.current(c.Name)
+		if cur != nil && cur.State == topic.ContainerExited && cur.ExitCode == 0 {
+			continue
+		}
+		if cur == nil || cur.State != topic.ContainerRunning {
+			p.keep(c)
+		}
+		p.waitRest(i + 1)
+		return false
+	}
+	return true
+}
+
+// mainsBegun tells whether a main container was created in the usable sandbox: the init containers are then done.
+func (p *planner) mainsBegun() bool {
+	for i := range p.Pod.Spec.Containers {
+		if p.current(p.Pod.Spec.Containers[i].Name) != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// waitRest marks the init containers from index on and all main containers as waiting for initialization.
+func (p *planner) waitRest(index int) {
+	for i := index; i < len(p.Pod.Spec.InitContainers); i++ {
+		p.wait(p.Pod.Spec.InitContainers[i].Name, ReasonPodInitializing, "")
+	}
+	for i := range p.Pod.Spec.Containers {
+		p.wait(p.Pod.Spec.Containers[i].Name, ReasonPodInitializing, "")
+	}
+}
+
+// mainContainers starts the main containers in the order of the spec: one begins when those before
+// it have been started (their postStart hooks included) or are waiting after a failure.
+func (p *planner) mainContainers() {
+	blocked := false
+	for i := range p.Pod.Spec.Containers {
+		c := &p.Pod.Spec.Containers[i]
+		cur := p.current(c.Name)
+		begun := cur != nil && cur.State != topic.ContainerCreated
+		if blocked && !begun {
+			if p.isDue(c) {
+				p.wait(c.Name, p.creating(), "")
+			}
+			continue
+		}
+		p.keep(c)
+		if p.facts.Busy[c.Name] || (!begun && p.isComing(c.Name) && p.isDue(c)) {
+			blocked = true
+		}
+	}
+}
+
+// isComing tells whether a container that isn't there yet is on its way and not in a back-off.
+func (p *planner) isComing(name string) bool {
+	_, failed := p.facts.Failures[name]
+	return !failed
+}
+
+// keep makes one container run as its spec and restart policy say, and tells whether it is
+// running and started (its startup probe, if any, has succeeded).
+func (p *planner) keep(c *corev1.Container) bool {
+	cur := p.current(c.Name)
+	if p.facts.Busy[c.Name] {
+		p.wait(c.Name, p.creating(), "")
+		return false
+	}
+	if cur == nil {
+		if last := p.latest(c.Name); last != nil && !p.restarts(c, last) && !p.isInit(c.Name) {
+			return false
+		}
+		p.start(c, nil)
+		return false
+	}
+	switch cur.State {
+	case topic.ContainerCreated:
+		p.start(c, cur)
+	case topic.ContainerRunning:
+		return p.running(c, cur)
+	case topic.ContainerExited:
+		if p.restarts(c, cur) {
+			p.restart(c, cur)
+		}
+	case topic.ContainerUnknown:
+		p.do(Action{Kind: StopContainer, Container: c.Name, ID: cur.ID, Grace: PodGrace(p.Pod), Message: "Container is in an unknown state, it will be stopped and restarted."})
+	}
+	return false
+}
+
+// running checks a running container against its spec and its probes.
+func (p *planner) running(c *corev1.Container, cur *topic.Container) bool {
+	if p.facts.Hash != nil && cur.Hash != "" && cur.Hash != p.facts.Hash(c) {
+		p.replace(c, cur, PodGrace(p.Pod), fmt.Sprintf("Container %s definition changed, will be restarted", c.Name))
+		return false
+	}
+	if p.probeFailed(c.Name, topic.ProbeLiveness, cur.ID) {
+		p.replace(c, cur, probeGrace(c.LivenessProbe, PodGrace(p.Pod)), fmt.Sprintf("Container %s failed liveness probe, will be restarted", c.Name))
+		return false
+	}
+	if c.StartupProbe == nil {
+		return true
+	}
+	if p.probeFailed(c.Name, topic.ProbeStartup, cur.ID) {
+		p.replace(c, cur, probeGrace(c.StartupProbe, PodGrace(p.Pod)), fmt.Sprintf("Container %s failed startup probe, will be restarted", c.Name))
+		return false
+	}
+	result, ok := p.facts.Probes[ProbeKey{c.Name, topic.ProbeStartup}]
+	return ok && result.ContainerID == cur.ID && result.Success
+}
+
+func (p *planner) replace(c *corev1.Container, cur *topic.Container, grace time.Duration, message string) {
+	p.do(Action{Kind: StopContainer, Container: c.Name, ID: cur.ID, Grace: grace, Reason: "replace", Message: message})
+}
+
+func (p *planner) probeFailed(container, kind, id string) bool {
+	result, ok := p.facts.Probes[ProbeKey{container, kind}]
+	return ok && result.ContainerID == id && !result.Success
+}
+
+// probeGrace is the probe's own termination grace period (KEP-2238), else the pod's.
+func probeGrace(probe *corev1.Probe, pod time.Duration) time.Duration {
+	if probe != nil && probe.TerminationGracePeriodSeconds != nil {
+		return time.Duration(*probe.TerminationGracePeriodSeconds) * time.Second
+	}
+	return pod
+}
+
+// start plans a container's start, now or when what it needs is there. created is a container that
+// was created and not started.
+func (p *planner) start(c *corev1.Container, created *topic.Container) {
+	p.wait(c.Name, p.creating(), "")
+	if failure, failed := p.facts.Failures[c.Name]; failed {
+		p.wait(c.Name, failure.Reason, failure.Message)
+		if p.now.Before(failure.RetryAt) {
+			p.wakeAt(failure.RetryAt)
+			return
+		}
+	}
+	if created != nil {
+		p.do(Action{Kind: StartContainer, Container: c.Name, ID: created.ID, SandboxID: created.SandboxID, Attempt: created.Attempt})
+		return
+	}
+	if !p.facts.Images[c.Name] || !p.facts.VolumesMounted {
+		return
+	}
+	attempt := uint32(0)
+	if last := p.latest(c.Name); last != nil {
+		attempt = max(last.Attempt, uint32(max(last.RestartCount, 0))) + 1
+	}
+	p.do(Action{Kind: StartContainer, Container: c.Name, SandboxID: p.sandbox.ID, Attempt: attempt})
+}
+
+// prune removes dead containers beyond the two newest of a name: what runs or ran last, and the one before,
+// which kubectl logs --previous and lastState show.
+func (p *planner) prune() {
+	seen := map[string]int{}
+	for _, c := range p.obs.Containers {
+		seen[c.Name]++
+		if seen[c.Name] > 2 && c.State == topic.ContainerExited {
+			p.do(Action{Kind: RemoveContainer, Container: c.Name, ID: c.ID})
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/plan/plantest"
+)
+
+// TestScenarios runs testdata: each file states a pod, what the runtime reports and what the worker knows, and the
+// plan that follows. "go test -rewrite" writes the plans anew; read the difference before you keep it.
+//
+//	pod       a PodSpec in YAML
+//	runtime   lines "sandbox ID key=value..." and "container ID name=NAME key=value...", newest first, "error TEXT..."
+//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX"
+//	plan      at=T, and for a pod that is to stop: stop=T grace=D
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
+		s := &scenario{}
+		datadriven.RunTest(t, path, s.run)
+	})
+}
+
+type scenario struct {
+	pod   *corev1.Pod
+	obs   topic.PodObservation
+	facts Facts
+}
+
+func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "pod":
+		s.pod = plantest.Pod(t, d.Input)
+		return ""
+	case "runtime":
+		s.obs = plantest.Observation(t, d.Input)
+		return ""
+	case "facts":
+		s.facts = Facts{
+			Images: map[string]bool{}, Failures: map[string]Failure{}, Busy: map[string]bool{},
+			Probes: map[ProbeKey]topic.Probe{}, Replaced: map[string]bool{}, BackoffBase: map[string]int{},
+			SandboxesStopped: map[string]bool{},
+		}
+		for line := range strings.Lines(d.Input) {
+			s.fact(t, strings.Fields(line))
+		}
+		return ""
+	case "plan":
+		return s.plan(t, d)
+	}
+	t.Fatalf("unknown command %q", d.Cmd)
+	return ""
+}
+
+func (s *scenario) fact(t *testing.T, words []string) {
+	switch words[0] {
+	case "volumes":
+		s.facts.VolumesMounted = true
+	case "image":
+		for _, name := range words[1:] {
+			s.facts.Images[name] = true
+		}
+	case "busy":
+		s.facts.Busy[words[1]] = true
+	case "stopped":
+		s.facts.SandboxesStopped[words[1]] = true
+	case "replaced":
+		s.facts.Replaced[words[1]] = true
+	case "base":
+		s.facts.BackoffBase[words[1]] = plantest.Number(t, words[2])
+	case "hash":
+		s.facts.Hash = func(*corev1.Container) string { return words[1] }
+	case "failure":
+		o := plantest.Options(words[2:])
+		name := words[1]
+		if name == "sandbox" {
+			name = ""
+		}
+		s.facts.Failures[name] = Failure{Reason: o["reason"], Message: o["message"], RetryAt: plantest.At(t, o["retry"])}
+	case "probe":
+		s.facts.Probes[ProbeKey{words[1], words[2]}] = topic.Probe{ContainerID: words[3], Success: words[4] == "ok"}
+	default:
+		t.Fatalf("unknown fact %v", words)
+	}
+}
+
+func (s *scenario) plan(t *testing.T, d *datadriven.TestData) string {
+	var now, stop, grace string
+	d.ScanArgs(t, "at", &now)
+	desired := Desired{Pod: s.pod}
+	if d.HasArg("stop") {
+		d.ScanArgs(t, "stop", &stop)
+		d.ScanArgs(t, "grace", &grace)
+		desired.Stop, desired.StopSince, desired.StopMessage = true, plantest.At(t, stop), "Stopping container"
+		desired.Grace = plantest.Duration(t, grace)
+	}
+	return render(Make(desired, s.obs, s.facts, plantest.At(t, now)))
+}
+
+func render(p Plan) string {
+	var b strings.Builder
+	for _, a := range p.Actions {
+		fmt.Fprintf(&b, "%s", a.Kind)
+		for _, field := range [][2]string{{"container", a.Container}, {"id", a.ID}, {"sandbox", a.SandboxID}} {
+			if field[1] != "" {
+				fmt.Fprintf(&b, " %s=%s", field[0], field[1])
+			}
+		}
+		if a.Kind == CreateSandbox || a.Kind == StartContainer {
+			fmt.Fprintf(&b, " attempt=%d", a.Attempt)
+		}
+		if a.Kind == StopContainer {
+			fmt.Fprintf(&b, " grace=%s", a.Grace)
+		}
+		if a.Message != "" {
+			fmt.Fprintf(&b, " (%s)", a.Message)
+		}
+		b.WriteByte('\n')
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Waiting)) {
+		fmt.Fprintf(&b, "waiting %s: %s\n", name, strings.TrimSpace(p.Waiting[name].Reason+" "+p.Waiting[name].Message))
+	}
+	if !p.WakeAt.IsZero() {
+		fmt.Fprintf(&b, "wake at %s\n", p.WakeAt.Sub(plantest.Epoch))
+	}
+	if p.Complete {
+		b.WriteString("complete\n")
+	}
+	if p.Stopped {
+		b.WriteString("stopped\n")
+	}
+	if p.Released {
+		b.WriteString("released\n")
+	}
+	for name, count := range p.NewBackoffBase {
+		fmt.Fprintf(&b, "back-off of %s begins anew at %d\n", name, count)
+	}
+	if b.Len() == 0 {
+		return "nothing\n"
+	}
+	return b.String()
+}

@@ -1,0 +1,220 @@
+package podstatus
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/plan"
+)
+
+// containerStatuses makes one status for each container, in the spec's order.
+func containerStatuses(in Input, containers []corev1.Container, previous []corev1.ContainerStatus, init bool) []corev1.ContainerStatus {
+	var statuses []corev1.ContainerStatus
+	for i := range containers {
+		c := &containers[i]
+		newest, before := runs(in.Obs, c.Name)
+		status := containerStatus(in, c, newest, before, find(previous, c.Name))
+		if init && in.Pod.Spec.InitContainers[i].RestartPolicy == nil && status.State.Terminated != nil {
+			status.LastTerminationState = corev1.ContainerState{}
+		}
+		statuses = append(statuses, status)
+	}
+	return statuses
+}
+
+func find(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatus {
+	for i := range statuses {
+		if statuses[i].Name == name {
+			return &statuses[i]
+		}
+	}
+	return nil
+}
+
+// runs are the newest container of that name and the newest ended one before it.
+func runs(obs topic.PodObservation, name string) (newest, before *topic.Container) {
+	for i := range obs.Containers {
+		c := &obs.Containers[i]
+		if c.Name != name {
+			continue
+		}
+		if newest == nil {
+			newest = c
+			continue
+		}
+		if c.State == topic.ContainerExited {
+			return newest, c
+		}
+	}
+	return newest, before
+}
+
+func containerStatus(in Input, c *corev1.Container, newest, before *topic.Container, previous *corev1.ContainerStatus) corev1.ContainerStatus {
+	status := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: new(bool), VolumeMounts: mounts(c)}
+	if newest == nil {
+		unseen(&status, in, previous)
+		return status
+	}
+	status.RestartCount = int32(newest.RestartCount)
+	status.ContainerID = runtimeID(in, newest.ID)
+	status.ImageID = newest.ImageRef
+	if newest.Image != "" {
+		status.Image = newest.Image
+	}
+	status.AllocatedResources = c.Resources.Requests.DeepCopy()
+	status.Resources = resources(c, newest)
+	status.User = newest.User
+	status.StopSignal = stopSignal(c, newest.StopSignal)
+	current(&status, in, c, newest)
+	last(&status, in, newest, before, previous)
+	return status
+}
+
+// unseen is the status of a container the runtime doesn't have: not yet, or no longer.
+func unseen(status *corev1.ContainerStatus, in Input, previous *corev1.ContainerStatus) {
+	waiting := in.Waiting[status.Name]
+	if waiting.Reason == "" {
+		waiting.Reason = plan.ReasonContainerCreating
+		if len(in.Pod.Spec.InitContainers) > 0 {
+			waiting.Reason = plan.ReasonPodInitializing
+		}
+	}
+	status.State.Waiting = &corev1.ContainerStateWaiting{Reason: waiting.Reason, Message: waiting.Message}
+	if previous == nil {
+		return
+	}
+	status.RestartCount = previous.RestartCount
+	status.LastTerminationState = previous.LastTerminationState
+	switch {
+	case previous.State.Terminated != nil && (in.Ending || waiting.Reason == plan.ReasonPodInitializing || in.Waiting[status.Name].Reason == ""):
+		status.State = previous.State
+		status.ContainerID, status.ImageID, status.Image = previous.ContainerID, previous.ImageID, previous.Image
+	case previous.State.Running != nil:
+		// It ran and its record is gone: the runtime's state was lost or somebody removed it.
+		unknown := unlocated()
+		unknown.Terminated.ContainerID, unknown.Terminated.StartedAt = previous.ContainerID, previous.State.Running.StartedAt
+		if in.Ending {
+			status.State = unknown
+		} else {
+			status.LastTerminationState = unknown
+			status.LastTerminationState.Terminated.Message = "The container could not be located when the pod was deleted.  The container used to be Running"
+		}
+		status.ContainerID, status.ImageID, status.Image = previous.ContainerID, previous.ImageID, previous.Image
+	}
+}
+
+// current sets the state of the newest run.
+func current(status *corev1.ContainerStatus, in Input, c *corev1.Container, newest *topic.Container) {
+	waiting, isWaiting := in.Waiting[c.Name]
+	switch {
+	case newest.State == topic.ContainerRunning && !in.Busy[c.Name]:
+		status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(newest.StartedAt)}
+	case newest.State == topic.ContainerExited && (!isWaiting || in.Ending):
+		status.State.Terminated = terminated(in, newest)
+	case newest.State == topic.ContainerUnknown:
+		status.State.Terminated = &corev1.ContainerStateTerminated{
+			ExitCode: 137, Reason: "ContainerStatusUnknown", ContainerID: status.ContainerID,
+			Message: "The runtime doesn't know what became of the container",
+		}
+	default:
+		if waiting.Reason == "" {
+			waiting.Reason = plan.ReasonContainerCreating
+		}
+		status.State.Waiting = &corev1.ContainerStateWaiting{Reason: waiting.Reason, Message: waiting.Message}
+	}
+}
+
+// last sets the state of the run before: the newest one if it has ended and the container waits, else the one before it.
+func last(status *corev1.ContainerStatus, in Input, newest, before *topic.Container, previous *corev1.ContainerStatus) {
+	switch {
+	case status.State.Waiting != nil && newest.State == topic.ContainerExited:
+		status.LastTerminationState.Terminated = terminated(in, newest)
+	case before != nil:
+		status.LastTerminationState.Terminated = terminated(in, before)
+	case previous != nil:
+		if t := previous.LastTerminationState.Terminated; t != nil && t.ContainerID != status.ContainerID {
+			status.LastTerminationState = previous.LastTerminationState
+		}
+	}
+}
+
+// terminated is the state of an ended run, with the runtime's reason or the one that follows from the exit code.
+func terminated(in Input, c *topic.Container) *corev1.ContainerStateTerminated {
+	reason := c.Reason
+	if reason == "" {
+		reason = "Completed"
+		if c.ExitCode != 0 {
+			reason = "Error"
+		}
+	}
+	message := in.Messages[c.ID]
+	if message == "" {
+		message = c.Message
+	}
+	return &corev1.ContainerStateTerminated{
+		ExitCode: c.ExitCode, Reason: reason, Message: message,
+		StartedAt: moment(c.StartedAt), FinishedAt: moment(c.FinishedAt),
+		ContainerID: runtimeID(in, c.ID),
+	}
+}
+
+// moment is a time of the runtime, which knows none for the start of what couldn't be started; for that the kubelet shows 1970.
+func moment(t time.Time) metav1.Time {
+	if t.IsZero() {
+		t = time.Unix(0, 0)
+	}
+	return metav1.NewTime(t)
+}
+
+// runtimeID is the container's ID in the form "<runtime>://<id>".
+func runtimeID(in Input, id string) string {
+	name := in.RuntimeName
+	if name == "" {
+		name = "containerd"
+	}
+	return strings.ToLower(name) + "://" + id
+}
+
+// resources are what the container really has: the runtime's limits where it tells them, else the spec's.
+func resources(c *corev1.Container, newest *topic.Container) *corev1.ResourceRequirements {
+	r := c.Resources.DeepCopy()
+	if newest.Resources == nil || newest.State != topic.ContainerRunning {
+		return r
+	}
+	for name, quantity := range newest.Resources.Limits {
+		if _, asked := r.Limits[name]; asked {
+			r.Limits[name] = quantity
+		}
+	}
+	return r
+}
+
+// stopSignal reports the signal that ends the container where the pod asks for one (KEP-4960, off by default).
+func stopSignal(c *corev1.Container, name string) *corev1.Signal {
+	if name == "" || c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+		return nil
+	}
+	signal := corev1.Signal(name)
+	return &signal
+}
+
+// mounts reports the volume mounts (KEP-3857); the mode of a recursive read-only mount is what was asked for.
+func mounts(c *corev1.Container) []corev1.VolumeMountStatus {
+	var statuses []corev1.VolumeMountStatus
+	for _, m := range c.VolumeMounts {
+		s := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := corev1.RecursiveReadOnlyDisabled
+			if m.RecursiveReadOnly != nil {
+				mode = *m.RecursiveReadOnly
+			}
+			s.RecursiveReadOnly = &mode
+		}
+		statuses = append(statuses, s)
+	}
+	return statuses
+}

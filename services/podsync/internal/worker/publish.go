@@ -1,0 +1,124 @@
+package worker
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/podstatus"
+	"kubelot.dev/services/podsync/internal/qos"
+	"kubelot.dev/services/podsync/internal/report"
+)
+
+// holdSmallSteps is how long a status that tells only of a small step of a start waits for the next.
+const holdSmallSteps = time.Second
+
+// idle is how long a worker sleeps when only news can change its plan.
+const idle = time.Hour
+
+// announceBackoff records the BackOff event when a container's crash back-off begins.
+func (w *Worker) announceBackoff(p plan.Plan) {
+	for name, waiting := range p.Waiting {
+		if waiting.Reason != plan.ReasonCrashLoopBackOff {
+			delete(w.announced, name)
+			continue
+		}
+		if !w.announced[name] {
+			w.announced[name] = true
+			w.report.Event(w.Pod, report.FieldPath(w.Pod, name), corev1.EventTypeWarning, "BackOff",
+				fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", name, w.Pod.Name, w.Pod.Namespace, w.Pod.UID))
+		}
+	}
+}
+
+// publish states the pod and its status on the bus.
+func (w *Worker) publish(p plan.Plan, now time.Time) {
+	ended := w.lifecycle == topic.Terminated
+	in := podstatus.Input{
+		Pod: w.Pod, Obs: w.obs, Waiting: p.Waiting, Busy: w.busy, Messages: w.messages, Previous: w.status,
+		Ending: w.stop != nil, Ended: ended, Rejected: w.Reject != nil, HostIPs: w.Node.HostIPs(), RuntimeName: w.Node.RuntimeName(),
+		StartTime: w.start, QOS: qos.Class(w.Pod), Now: now,
+	}
+	if w.stop != nil {
+		in.Fail, in.Reason, in.Message = w.stop.fail, w.stop.reason, w.stop.message
+		if w.stop.disruption != "" {
+			in.Conditions = append(in.Conditions, corev1.PodCondition{
+				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: w.stop.disruption, Message: w.stop.message, ObservedGeneration: w.Pod.Generation,
+			})
+		}
+	}
+	for name, failure := range w.failures {
+		if _, planned := in.Waiting[name]; !planned {
+			in.Waiting[name] = plan.Waiting{Reason: failure.Reason, Message: failure.Message}
+		}
+	}
+	status := podstatus.Compute(in)
+	if !reflect.DeepEqual(status.ContainerStatuses, w.status.ContainerStatuses) || status.Phase != w.status.Phase {
+		w.status = status
+	}
+	w.report.Pod(w.state())
+	w.reportStatus(topic.PodStatus{
+		Ref: report.RefOf(w.Pod), Source: w.Source, Status: status,
+		Finished: ended && w.released,
+	}, now)
+}
+
+// reportStatus states the status at once if somebody waits for it. The small steps of a start wait a little for the
+// next one: a pod that starts at once is written to the API server once.
+func (w *Worker) reportStatus(s topic.PodStatus, now time.Time) {
+	if w.stop == nil && !podstatus.Urgent(w.reported, s.Status) {
+		if w.heldSince.IsZero() {
+			w.heldSince = now
+		}
+		if now.Sub(w.heldSince) < holdSmallSteps {
+			return
+		}
+	}
+	w.heldSince, w.reported = time.Time{}, s.Status
+	w.report.Status(s)
+}
+
+// state is the payload of pod.update.
+func (w *Worker) state() topic.Pod {
+	pod := w.Pod
+	if len(pod.ManagedFields) > 0 {
+		pod = pod.DeepCopy()
+		pod.ManagedFields = nil
+	}
+	t := topic.Pod{Pod: pod, Source: w.Source, Lifecycle: w.lifecycle, FirstSeen: w.FirstSeen}
+	if w.stop != nil {
+		if t.Lifecycle == topic.Syncing {
+			t.Lifecycle = topic.Terminating
+		}
+		seconds := int64(w.stop.grace / time.Second)
+		end := w.stop.since.Add(w.stop.grace)
+		t.GracePeriodSeconds, t.Deadline = &seconds, &end
+	}
+	return t
+}
+
+func (w *Worker) nextWake(p plan.Plan, now time.Time) time.Duration {
+	wake := now.Add(idle)
+	earlier := func(t time.Time) {
+		if !t.IsZero() && t.Before(wake) {
+			wake = t
+		}
+	}
+	earlier(p.WakeAt)
+	if !w.heldSince.IsZero() {
+		earlier(w.heldSince.Add(holdSmallSteps))
+	}
+	if w.stop == nil {
+		earlier(w.deadline())
+	}
+	for _, failure := range w.failures {
+		if failure.RetryAt.After(now) {
+			earlier(failure.RetryAt)
+		}
+	}
+	return max(wake.Sub(now), time.Millisecond)
+}

@@ -1,0 +1,189 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/labels"
+	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/podstatus"
+)
+
+var (
+	errShutdown = errors.New("podsync stops")
+	errStopping = errors.New("the pod is to stop")
+	errShorter  = errors.New("the grace period was shortened")
+)
+
+// step plans, begins what is to be done, and reports. It returns how long nothing will change by itself.
+func (w *Worker) step(ctx context.Context) time.Duration {
+	now := time.Now()
+	w.triggers(now)
+	p := w.plan(now)
+	if p.Complete && w.stop == nil {
+		w.beginStop(&stop{since: now, grace: plan.PodGrace(w.Pod), killing: "Stopping container"})
+		p = w.plan(now)
+	}
+	if w.stop != nil {
+		w.cancelStarts()
+	}
+	for _, a := range p.Actions {
+		w.begin(ctx, a)
+	}
+	for name, count := range p.NewBackoffBase {
+		w.base[name] = count
+	}
+	w.announceBackoff(p)
+	if w.stop != nil && p.Stopped && !w.startsInFlight() {
+		w.afterStop(ctx, p)
+	}
+	w.publish(p, now)
+	return w.nextWake(p, now)
+}
+
+func (w *Worker) plan(now time.Time) plan.Plan {
+	d := plan.Desired{Pod: w.Pod}
+	if w.stop != nil {
+		d.Stop, d.StopSince, d.Grace, d.StopMessage = true, w.stop.since, w.stop.grace, w.stop.killing
+	}
+	images := make(map[string]bool, len(w.images))
+	for name := range w.images {
+		images[name] = true
+	}
+	return plan.Make(d, w.obs, plan.Facts{
+		VolumesMounted: w.volumes.Phase == topic.VolumeMounted || len(w.Pod.Spec.Volumes) == 0,
+		Images:         images, Failures: w.failures, Busy: w.busy, Probes: w.probes,
+		Replaced: w.replaced, SandboxesStopped: w.stopped, BackoffBase: w.base, MaxBackoff: w.Node.MaxBackoff(), Hash: labels.ContainerHash,
+	}, now)
+}
+
+// begin has the action done, unless it is under way.
+func (w *Worker) begin(ctx context.Context, a plan.Action) {
+	key := a.Key()
+	if w.flight[key] != nil || (w.stop != nil && a.Starts()) || time.Now().Before(w.failures[failureKey(a)].RetryAt) {
+		return
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	w.flight[key] = &flight{action: a, cancel: cancel}
+	if a.Kind == plan.StartContainer {
+		w.busy[a.Container] = true
+	}
+	if a.Kind == plan.StopContainer {
+		if a.Reason == "replace" {
+			w.replaced[a.ID] = true
+		}
+	}
+	s := Snapshot{
+		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container], Rank: w.Rank,
+		Static: w.Source != topic.SourceAPI, Going: w.Pod.DeletionTimestamp != nil || w.removed,
+	}
+	go func() {
+		outcome := w.hands.Do(ctx, s, a)
+		w.results <- result{a, outcome}
+		cancel(nil)
+	}()
+}
+
+// finish takes in a deed's outcome.
+func (w *Worker) finish(r result) {
+	delete(w.flight, r.action.Key())
+	w.observe(r.Obs)
+	switch r.action.Kind {
+	case plan.EnsureImage:
+		if r.Err == nil {
+			w.images[r.action.Container] = r.Images
+		}
+	case plan.StartContainer:
+		delete(w.busy, r.action.Container)
+		delete(w.images, r.action.Container)
+	case plan.StopSandbox:
+		w.stopped[r.action.ID] = r.Err == nil
+	case plan.ReleaseNode:
+		w.released = r.Err == nil
+	case plan.RemoveSandboxes:
+		w.gone = r.Err == nil
+	}
+	w.settle(r)
+}
+
+// settle keeps or forgets the failure of a deed's object. What is stopped is tried again at once by the plan, after the same back-off.
+func (w *Worker) settle(r result) {
+	name := failureKey(r.action)
+	if r.Err == nil {
+		if r.action.Kind != plan.EnsureImage {
+			delete(w.tries, name)
+		}
+		delete(w.failures, name)
+		return
+	}
+	if errors.Is(r.Err, context.Canceled) || errors.Is(r.Err, errStopping) || errors.Is(r.Err, errShorter) || errors.Is(r.Err, errShutdown) {
+		return
+	}
+	failure := plan.Failure{Reason: string(r.action.Kind), Message: r.Err.Error()}
+	var failed *Failed
+	if errors.As(r.Err, &failed) {
+		failure = plan.Failure{Reason: failed.Reason, Message: failed.Message, RetryAt: failed.RetryAt}
+	}
+	w.tries[name]++
+	if failure.RetryAt.IsZero() {
+		failure.RetryAt = time.Now().Add(retryAfter(w.tries[name]))
+	}
+	w.failures[name] = failure
+	w.log.Warn("step failed and will be tried again", "step", string(r.action.Kind), "container", r.action.Container, "retry_in", time.Until(failure.RetryAt).Round(time.Millisecond), "error", r.Err)
+}
+
+// failureKey is under which key a deed's failure is kept: a start's under its container, so that
+// the plan sees it, any other's under its own.
+func failureKey(a plan.Action) string {
+	if a.Starts() {
+		return a.Container
+	}
+	return a.Key()
+}
+
+// retryAfter doubles from half a second to ten.
+func retryAfter(tries int) time.Duration {
+	d := 500 * time.Millisecond
+	for i := 1; i < tries && d < 10*time.Second; i++ {
+		d *= 2
+	}
+	return min(d, 10*time.Second)
+}
+
+func (w *Worker) update(pod *corev1.Pod) {
+	wasGoing := w.Pod.DeletionTimestamp != nil
+	if w.Pod.Generation != pod.Generation {
+		clear(w.failures) // what failed may be what was mended
+	}
+	w.Pod = pod
+	if pod.DeletionTimestamp != nil && !wasGoing {
+		w.released = false // the pod's directory goes too, now
+	}
+	if w.status.Phase == "" {
+		w.status = *pod.Status.DeepCopy()
+	}
+}
+
+// observe takes a report of the runtime unless it is older than the one at hand, or incomplete.
+func (w *Worker) observe(obs *topic.PodObservation) {
+	if obs == nil || !obs.At.After(w.obs.At) {
+		return
+	}
+	if len(obs.Errors) > 0 && !w.obs.At.IsZero() {
+		return // what couldn't be inspected looks as if it had changed; pleg reads the pod again
+	}
+	w.obs = *obs
+	for i := range w.obs.Containers {
+		c := &w.obs.Containers[i]
+		if c.State != topic.ContainerExited {
+			continue
+		}
+		if _, known := w.messages[c.ID]; !known {
+			w.messages[c.ID] = podstatus.TerminationMessage(c)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+// Package worker runs one pod: one goroutine owns its state, asks the plan what to do, has it done
+// side by side by the Hands, and reports. It is the thin shell around package plan.
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/image"
+	"kubelot.dev/services/podsync/internal/plan"
+)
+
+// Hands does what a plan says. Do returns after the deed; it may take as long as the context allows.
+type Hands interface {
+	Do(ctx context.Context, s Snapshot, a plan.Action) Outcome
+}
+
+// Reporter is what a worker writes.
+type Reporter interface {
+	Pod(p topic.Pod)
+	Status(s topic.PodStatus)
+	Event(pod *corev1.Pod, fieldPath, eventType, reason, message string)
+}
+
+// Snapshot is what a deed may rely on. Nobody changes it.
+type Snapshot struct {
+	Pod     *corev1.Pod
+	Obs     topic.PodObservation
+	Volumes topic.PodVolumes
+	// Images are what the container is to be created with, for StartContainer.
+	Images Images
+	// Rank is the pod's place in the order of arrival.
+	Rank uint64
+	// Static is true for a pod from a manifest.
+	Static bool
+	// Going is true for a pod that is removed, not only ended: its directory may go too.
+	Going bool
+}
+
+// Outcome is how a deed ended.
+type Outcome struct {
+	// Obs is a reading of the runtime after the deed, if one was possible.
+	Obs *topic.PodObservation
+	// Images are what EnsureImage made present.
+	Images Images
+	// Err is why the deed failed. A *Failed tells the waiting reason.
+	Err error
+}
+
+// Images are a container's own image and those of the image volumes it mounts, by the volume's name.
+type Images struct {
+	image.Image
+	Volumes map[string]*runtimeapi.ImageSpec
+}
+
+// Failed is a failure with the reason and message that the container's waiting state shows.
+type Failed struct {
+	Reason  string
+	Message string
+	// RetryAt is when to try again; zero leaves it to the worker's own back-off.
+	RetryAt time.Time
+}
+
+// Error is the failure's message.
+func (f *Failed) Error() string { return f.Message }
+
+// Config is what a worker is made with.
+type Config struct {
+	Pod       *corev1.Pod
+	Source    topic.Source
+	FirstSeen time.Time
+	Rank      uint64
+	// Previous is the last known status, of the API server or from the bus.
+	Previous corev1.PodStatus
+	// Reject ends the pod before it began: it failed admission with this reason.
+	Reject *Failed
+	// Restored is what the bus still has of the pod from before a restart of this daemon.
+	Restored *topic.Pod
+	Node     Node
+}
+
+// Node are the facts of the node that a worker needs. They may change while it runs.
+type Node interface {
+	// HostIPs are the node's addresses, primary first.
+	HostIPs() []string
+	// RuntimeName is the prefix of container IDs.
+	RuntimeName() string
+	// MaxBackoff caps the crash back-off; 0 is the default.
+	MaxBackoff() time.Duration
+}
+
+// Worker is one pod's worker.
+type Worker struct {
+	Config
+	hands  Hands
+	report Reporter
+	log    *slog.Logger
+
+	in      chan func(*Worker)
+	results chan result
+	done    chan struct{}
+	ended   atomic.Bool
+
+	// The rest is owned by the goroutine of Run.
+	obs       topic.PodObservation
+	volumes   topic.PodVolumes
+	probes    map[plan.ProbeKey]topic.Probe
+	images    map[string]Images
+	failures  map[string]plan.Failure
+	tries     map[string]int // failures in a row, by container name
+	busy      map[string]bool
+	replaced  map[string]bool
+	stopped   map[string]bool // sandboxes, by ID
+	base      map[string]int
+	messages  map[string]string
+	announced map[string]bool // containers whose back-off was announced by an Event
+	flight    map[string]*flight
+	stop      *stop
+	removed   bool
+	lifecycle topic.Lifecycle
+	released  bool
+	gone      bool
+	start     time.Time
+	status    corev1.PodStatus // last computed
+	reported  corev1.PodStatus // last stated on the bus
+	heldSince time.Time        // since when a status waits to be stated; zero if none does
+}
+
+// flight is a deed under way.
+type flight struct {
+	action plan.Action
+	cancel context.CancelCauseFunc
+}
+
+type result struct {
+	action plan.Action
+	Outcome
+}
+
+// stop is why and how the pod ends.
+type stop struct {
+	since   time.Time
+	grace   time.Duration
+	killing string // message of the Killing event
+	fail    bool
+	reason  string
+	message string
+	// disruption is the reason of the DisruptionTarget condition; empty for none.
+	disruption string
+}
+
+// New makes a worker. obs is the runtime's report on the pod at this time.
+func New(cfg Config, obs topic.PodObservation, hands Hands, report Reporter, log *slog.Logger) *Worker {
+	w := &Worker{
+		Config: cfg, hands: hands, report: report,
+		log: log.With("pod", cfg.Pod.Name, "namespace", cfg.Pod.Namespace, "uid", string(cfg.Pod.UID)),
+		in:  make(chan func(*Worker)), results: make(chan result), done: make(chan struct{}),
+		obs:    obs,
+		probes: map[plan.ProbeKey]topic.Probe{}, images: map[string]Images{}, failures: map[string]plan.Failure{},
+		tries: map[string]int{}, busy: map[string]bool{}, replaced: map[string]bool{}, stopped: map[string]bool{}, base: map[string]int{},
+		messages: map[string]string{}, announced: map[string]bool{}, flight: map[string]*flight{},
+		lifecycle: topic.Syncing, status: cfg.Previous, reported: cfg.Previous, start: time.Now(),
+	}
+	if t := cfg.Previous.StartTime; t != nil {
+		w.start = t.Time
+	}
+	w.restore()
+	return w
+}
+
+// restore goes on with a termination that an earlier run of the daemon had begun: its deadline stays the same.
+func (w *Worker) restore() {
+	r := w.Restored
+	if r == nil || r.Deadline == nil || r.GracePeriodSeconds == nil || r.Lifecycle == topic.Syncing {
+		return
+	}
+	grace := time.Duration(*r.GracePeriodSeconds) * time.Second
+	w.stop = &stop{since: r.Deadline.Add(-grace), grace: grace, killing: "Stopping container", reason: w.Previous.Reason, message: w.Previous.Message}
+	w.stop.fail = w.Previous.Phase == corev1.PodFailed
+}
+
+// Gone tells, after Run has returned, whether the pod is gone for good, not only the daemon stopped.
+func (w *Worker) Gone() bool { return w.gone }
+
+// Ending tells whether the pod's resources are free, or promised to another pod by its eviction. It may be asked
+// from any goroutine.
+func (w *Worker) Ending() bool { return w.ended.Load() }
+
+// Update hands over the pod's newest form.
+func (w *Worker) Update(pod *corev1.Pod) { w.send(func(w *Worker) { w.update(pod) }) }
+
+// Remove says that no source wants the pod any more.
+func (w *Worker) Remove() { w.send(func(w *Worker) { w.removed = true }) }
+
+// Eviction is why the node ends a pod.
+type Eviction struct {
+	// Reason and Message are the pod's in its Failed status.
+	Reason  string
+	Message string
+	// Disruption is the reason of the DisruptionTarget condition (KEP-3329).
+	Disruption string
+	// Grace bounds the pod's own grace period; zero leaves it.
+	Grace time.Duration
+}
+
+// Evict ends the pod as Failed.
+func (w *Worker) Evict(e Eviction) {
+	w.ended.Store(true)
+	w.send(func(w *Worker) { w.evict(e) })
+}
+
+// Observe hands over a report of the runtime; one from before the last deed is ignored.
+func (w *Worker) Observe(obs topic.PodObservation) { w.send(func(w *Worker) { w.observe(&obs) }) }
+
+// Volumes hands over the state of the pod's volumes.
+func (w *Worker) Volumes(v topic.PodVolumes) { w.send(func(w *Worker) { w.volumes = v }) }
+
+// Probe hands over a probe's verdict.
+func (w *Worker) Probe(key plan.ProbeKey, p topic.Probe) {
+	w.send(func(w *Worker) { w.probes[key] = p })
+}
+
+// send never blocks for long: the worker's goroutine does no I/O.
+func (w *Worker) send(f func(*Worker)) {
+	select {
+	case w.in <- f:
+	case <-w.done:
+	}
+}
+
+// Run drives the pod until it is gone or ctx ends. Deeds under way when ctx ends are given
+// opCtx's life to finish.
+func (w *Worker) Run(ctx, opCtx context.Context) {
+	defer close(w.done)
+	defer w.drain()
+	for !w.gone {
+		wake := w.step(opCtx)
+		timer := time.NewTimer(wake)
+		select {
+		case f := <-w.in:
+			f(w)
+		case r := <-w.results:
+			w.finish(r)
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		timer.Stop()
+	}
+}
+
+// drain waits for the deeds under way; waiting ones end with their context.
+func (w *Worker) drain() {
+	for _, f := range w.flight {
+		if f.action.Kind == plan.StopContainer || f.action.Kind == plan.EnsureImage {
+			f.cancel(errShutdown)
+		}
+	}
+	for len(w.flight) > 0 {
+		w.finish(<-w.results)
+	}
+}

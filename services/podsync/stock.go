@@ -1,0 +1,198 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/observe"
+	"kubelot.dev/services/podsync/internal/cleanup"
+	"kubelot.dev/services/podsync/internal/report"
+	"kubelot.dev/services/podsync/internal/worker"
+)
+
+const (
+	// housekeepingEvery is how often what nobody wants is looked for; nothing on a pod's way waits for it.
+	housekeepingEvery = 30 * time.Second
+	// retainedWait is how long a start waits for what the bus kept of an earlier run.
+	retainedWait = 5 * time.Second
+	// runtimeRetry is how often a runtime that doesn't answer at start is asked again.
+	runtimeRetry = time.Second
+)
+
+// takeStock reads what an earlier run left: the pods in the runtime, and what was said of them on the bus.
+func (d *dispatcher) takeStock(ctx context.Context) error {
+	if err := d.readRuntime(ctx); err != nil {
+		return err
+	}
+	readCtx, cancel := context.WithTimeoutCause(ctx, retainedWait, errors.New("the bus doesn't answer"))
+	defer cancel()
+	var err error
+	if d.before, err = topic.PodUpdate.Read(readCtx, d.bus); err != nil {
+		d.log.Warn("what an earlier run left on the bus can't be read; going on with what the runtime and the sources say", "error", err)
+		return ctx.Err()
+	}
+	if d.status, err = topic.StatusPatch.Read(readCtx, d.bus); err != nil {
+		d.log.Warn("the statuses of an earlier run can't be read from the bus", "error", err)
+		return ctx.Err()
+	}
+	mirrors, err := topic.PodMirror.Read(readCtx, d.bus)
+	if err != nil {
+		d.log.Warn("the mirror pods of an earlier run can't be read from the bus", "error", err)
+		return ctx.Err()
+	}
+	for uid := range mirrors {
+		d.mirrors[uid] = true
+	}
+	return nil
+}
+
+// readRuntime waits for the runtime: without knowing what runs, nothing may be started.
+func (d *dispatcher) readRuntime(ctx context.Context) error {
+	for {
+		all, err := observe.All(ctx, d.runtime)
+		if err == nil {
+			for _, obs := range all {
+				d.observed[obs.UID] = obs
+			}
+			return nil
+		}
+		if err := d.runtimeAway(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// orphans ends what is on this node and wanted by nobody: pods in the runtime, pods that only the bus remembers,
+// cgroups and directories. It does nothing before every source has delivered.
+func (d *dispatcher) orphans() {
+	if !d.seen || !d.facts.Ready() {
+		return
+	}
+	if err := d.ensureTree(); err != nil {
+		d.log.Warn("the node's cgroups aren't as they should be", "error", err)
+	}
+	wanted := d.wantedUIDs()
+	for uid, obs := range d.observed {
+		if !wanted[types.UID(uid)] {
+			d.endOrphan(uid, obs)
+		}
+	}
+	for uid, before := range d.before {
+		if !wanted[types.UID(uid)] && d.workers[uid] == nil {
+			d.endOrphan(uid, topic.PodObservation{Ref: report.RefOf(before.Pod)})
+		}
+	}
+	d.before, d.status = nil, nil // a pod that comes again is another life
+	d.sweep(wanted)
+	if err := d.cgroups.UpdateQOS(d.active()); err != nil {
+		d.log.Warn("CPU shares of the QoS cgroups can't be set", "error", err)
+	}
+}
+
+func (d *dispatcher) wantedUIDs() map[types.UID]bool {
+	wanted := map[types.UID]bool{}
+	for i := range d.desired.Pods {
+		wanted[d.desired.Pods[i].Pod.UID] = true
+	}
+	for uid := range d.workers {
+		wanted[types.UID(uid)] = true
+	}
+	return wanted
+}
+
+// endOrphan gives a pod that nobody wants a worker that ends it.
+func (d *dispatcher) endOrphan(uid string, obs topic.PodObservation) {
+	cfg := worker.Config{Source: topic.SourceAPI, FirstSeen: time.Now(), Pod: skeleton(obs)}
+	if before, ok := d.before[uid]; ok && before.Pod != nil {
+		cfg.Pod, cfg.Source, cfg.Restored, cfg.FirstSeen = before.Pod, before.Source, &before, before.FirstSeen
+		cfg.Previous = d.status[uid].Status
+	}
+	d.log.Info("pod that no source wants is ended", "pod", cfg.Pod.Name, "namespace", cfg.Pod.Namespace, "uid", uid)
+	e := d.start(cfg, obs)
+	e.removed = true
+	e.Remove()
+}
+
+// skeleton is as much of a pod as the runtime tells.
+func skeleton(obs topic.PodObservation) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: obs.Namespace, Name: obs.Name, UID: types.UID(obs.UID)}}
+	seen := map[string]bool{}
+	for _, c := range obs.Containers {
+		if !seen[c.Name] {
+			seen[c.Name] = true
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+		}
+	}
+	return pod
+}
+
+// sweep removes cgroups, directories and logs of pods that neither a source nor the runtime knows.
+func (d *dispatcher) sweep(wanted map[types.UID]bool) {
+	observed := map[types.UID]bool{}
+	for uid := range d.observed {
+		observed[types.UID(uid)] = true
+	}
+	groups, err := d.cgroups.List()
+	if err != nil {
+		d.log.Warn("pod cgroups can't be listed", "error", err)
+	}
+	var found []types.UID
+	for uid := range groups {
+		found = append(found, uid)
+	}
+	for _, uid := range cleanup.Orphans(found, wanted, observed) {
+		ctx, cancel := context.WithTimeout(d.ctx, time.Second)
+		if err := d.cgroups.Destroy(ctx, uid); err != nil {
+			d.log.Warn("orphaned pod cgroup can't be removed; trying again later", "uid", string(uid), "error", err)
+		}
+		cancel()
+	}
+	dirs, err := cleanup.PodDirs(d.cfg.RootDir)
+	if err != nil {
+		d.log.Warn("pod directories can't be listed", "error", err)
+	}
+	for _, uid := range cleanup.Orphans(dirs, wanted, observed) {
+		if err := cleanup.RemovePodDir(d.cfg.RootDir, uid); err != nil {
+			d.log.Info("orphaned pod directory can't be removed yet", "uid", string(uid), "error", err)
+		}
+	}
+	d.sweepLogs(wanted, observed)
+}
+
+// sweepLogs removes log directories. One is left when podsync is killed before it has said of a pod that it takes it on,
+// and the pod is gone when it is back.
+func (d *dispatcher) sweepLogs(wanted, observed map[types.UID]bool) {
+	logs, err := cleanup.LogDirs(d.cfg.PodLogsDir)
+	if err != nil {
+		d.log.Warn("pod logs can't be listed", "error", err)
+	}
+	for _, uid := range cleanup.Orphans(slices.Collect(maps.Keys(logs)), wanted, observed) {
+		if err := cleanup.RemoveLogDir(d.cfg.PodLogsDir, logs[uid].Namespace, logs[uid].Name, uid); err != nil {
+			d.log.Info("orphaned pod logs can't be removed yet", "uid", string(uid), "error", err)
+		}
+	}
+}
+
+func probeKey(key string) (uid, container, kind string, ok bool) {
+	parts := strings.Split(key, ".")
+	if len(parts) != 3 {
+		return "", "", "", false
+	}
+	return parts[0], parts[1], parts[2], true
+}
+
+// hasAppArmor tells whether the kernel enforces AppArmor profiles.
+func hasAppArmor() bool {
+	data, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	return err == nil && strings.HasPrefix(string(data), "Y")
+}

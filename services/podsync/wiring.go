@@ -1,0 +1,128 @@
+package podsync
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"kubelot.dev/cri"
+	"kubelot.dev/daemon/config"
+	"kubelot.dev/services/podsync/internal/cgroups"
+	"kubelot.dev/services/podsync/internal/image"
+)
+
+// newCgroups makes the cgroup manager that the configuration asks for.
+func newCgroups(cfg *config.Config, driver string) (*cgroups.Manager, error) {
+	k := &cfg.Kubelet
+	if k.FailCgroupV1 != nil && *k.FailCgroupV1 && !cgroups.Unified() {
+		return nil, errors.New("this machine has cgroup v1 and the configuration's failCgroupV1 is true (its default): boot with cgroup v2, or set failCgroupV1: false")
+	}
+	c := cgroups.Config{
+		Driver: driver, Root: k.CgroupRoot,
+		PerQOS:      k.CgroupsPerQOS == nil || *k.CgroupsPerQOS,
+		EnforcePods: enforces(k.EnforceNodeAllocatable, "pods"),
+		CPUCFSQuota: k.CPUCFSQuota == nil || *k.CPUCFSQuota,
+	}
+	if p := k.CPUCFSQuotaPeriod; p != nil {
+		c.CPUCFSQuotaPeriod = p.Duration
+	}
+	if p := k.PodPidsLimit; p != nil {
+		c.PodPidsLimit = *p
+	}
+	return cgroups.New(c)
+}
+
+// imageConfig are the pull settings. Pulls are parallel unless the file asks for serial ones in so many words
+// (maxParallelImagePulls: 1): the kubelet's default is the one its users complain of most.
+func imageConfig(cfg *config.Config) image.Config {
+	k := &cfg.Kubelet
+	c := image.Config{Burst: int(k.RegistryBurst), CredentialDirs: credentialDirs(cfg.RootDir)}
+	if k.RegistryPullQPS != nil {
+		c.QPS = float64(*k.RegistryPullQPS)
+	}
+	if k.MaxParallelImagePulls != nil {
+		c.MaxParallel = int(*k.MaxParallelImagePulls)
+	}
+	return c
+}
+
+// reserved are resources as the configuration writes them; it has been validated.
+func reserved(settings map[string]string) corev1.ResourceList {
+	list := corev1.ResourceList{}
+	for name, text := range settings {
+		if q, err := resource.ParseQuantity(text); err == nil {
+			list[corev1.ResourceName(name)] = q
+		}
+	}
+	return list
+}
+
+// credentialDirs are where the node's own registry credentials are looked for, in the kubelet's order.
+func credentialDirs(rootDir string) []string {
+	dirs := []string{rootDir}
+	if home, err := os.UserHomeDir(); err == nil {
+		dirs = append(dirs, filepath.Join(home, ".docker"), home)
+	}
+	return append(dirs, "/.docker", "/")
+}
+
+func userNSLength(u *kubeletv1beta1.UserNamespaces) uint32 {
+	if u != nil && u.IDsPerPod != nil {
+		return uint32(*u.IDsPerPod)
+	}
+	return 65536
+}
+
+// execer gives hooks the part of ExecSync that they need.
+type execer struct{ client *cri.Client }
+
+func (e execer) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
+	resp, err := e.client.ExecSync(ctx, id, command, timeout)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	return resp.GetStdout(), resp.GetStderr(), resp.GetExitCode(), nil
+}
+
+// ordered is a set of pods in the order of their arrival.
+type ordered struct {
+	order []string
+	pods  map[string]*corev1.Pod
+}
+
+func newOrdered() *ordered { return &ordered{pods: map[string]*corev1.Pod{}} }
+
+func (o *ordered) set(pod *corev1.Pod) {
+	uid := string(pod.UID)
+	if o.pods[uid] == nil {
+		o.order = append(o.order, uid)
+	}
+	o.pods[uid] = pod
+}
+
+func (o *ordered) remove(uid string) {
+	if o.pods[uid] == nil {
+		return
+	}
+	delete(o.pods, uid)
+	for i, known := range o.order {
+		if known == uid {
+			o.order = append(o.order[:i:i], o.order[i+1:]...)
+			return
+		}
+	}
+}
+
+func (o *ordered) list() []*corev1.Pod {
+	list := make([]*corev1.Pod, 0, len(o.order))
+	for _, uid := range o.order {
+		list = append(list, o.pods[uid])
+	}
+	return list
+}

@@ -1,0 +1,21 @@
+package stats
+
+import (
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+)
+
+// Contract is what the stats daemon does on the bus.
+var Contract = bus.Contract{
+	Daemon: "stats",
+	Writes: []bus.Topic{topic.NodeMachine, topic.Health, topic.KubeEvent},
+}
+
+// Daemon is the stats daemon.
+var Daemon = daemon.Spec{
+	Name:     "stats",
+	Doc:      "Tells what the machine is: cores, memory, disks, identifiers, kernel and operating system.",
+	Contract: Contract,
+	Run:      Run,
+}

@@ -1,0 +1,133 @@
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/google/cadvisor/lib/machine"
+	"github.com/google/cadvisor/lib/utils/sysfs"
+	"github.com/google/cadvisor/lib/utils/sysinfo"
+	"golang.org/x/sys/unix"
+
+	"kubelot.dev/bus/topic"
+)
+
+const (
+	hugePagesDir = "/sys/kernel/mm/hugepages/"
+	bootIDFile   = "/proc/sys/kernel/random/boot_id"
+	cgroupRoot   = "/sys/fs/cgroup"
+)
+
+// machineIDFiles are tried in this order, as systemd and D-Bus define them.
+var machineIDFiles = []string{"/etc/machine-id", "/var/lib/dbus/machine-id"}
+
+// ReadMachine reads the facts of the machine; rootDir is the kubelet's root directory, whose filesystem
+// is the node's. What can't be read is left empty and named in the error.
+func ReadMachine(rootDir string) (topic.Machine, error) {
+	var errs []error
+	note := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	sys := sysfs.NewRealSysFs()
+	m := topic.Machine{
+		NumCores:      runtime.NumCPU(),
+		KernelVersion: machine.KernelVersion(),
+		OSImage:       machine.ContainerOsVersion(),
+		CgroupVersion: cgroupVersion(cgroupRoot),
+	}
+	if _, cores, err := machine.GetTopology(sys); err == nil && cores > 0 {
+		m.NumCores = cores
+	}
+	var err error
+	m.MemoryBytes, err = machine.GetMachineMemoryCapacity()
+	note("memory", err)
+	m.SwapBytes, err = machine.GetMachineSwapCapacity()
+	note("swap", err)
+	m.HugePages, err = hugePages(sys)
+	note("huge pages", err)
+	m.RootFS, err = filesystem(rootDir)
+	note("root filesystem", err)
+	m.PIDLimit, err = pidLimit("/proc/sys/kernel")
+	note("pid limit", err)
+	m.MachineID, err = firstFile(machineIDFiles...)
+	note("machine ID", err)
+	m.BootID, err = firstFile(bootIDFile)
+	note("boot ID", err)
+	m.SystemUUID, err = sysinfo.GetSystemUUID(sys)
+	note("system UUID", err)
+	return m, errors.Join(errs...)
+}
+
+func hugePages(sys sysfs.SysFs) (map[uint64]uint64, error) {
+	sizes, err := sysinfo.GetHugePagesInfo(sys, hugePagesDir)
+	if err != nil {
+		return nil, err
+	}
+	pages := make(map[uint64]uint64, len(sizes))
+	for _, s := range sizes {
+		pages[s.PageSize] = s.NumPages
+	}
+	return pages, nil
+}
+
+// filesystem measures the filesystem that dir is on, or will be on: a directory that is still to be made
+// is on the filesystem of its nearest parent.
+func filesystem(dir string) (topic.Filesystem, error) {
+	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
+		var s unix.Statfs_t
+		err := unix.Statfs(at, &s)
+		if errors.Is(err, unix.ENOENT) && at != filepath.Dir(at) {
+			continue
+		}
+		if err != nil {
+			return topic.Filesystem{}, fmt.Errorf("statfs %s: %w", at, err)
+		}
+		return topic.Filesystem{Path: dir, CapacityBytes: s.Blocks * uint64(s.Bsize), Inodes: s.Files}, nil
+	}
+}
+
+// pidLimit is the smaller of the kernel's bounds of process IDs and of threads.
+func pidLimit(dir string) (int64, error) {
+	limit := int64(0)
+	for _, name := range []string{"pid_max", "threads-max"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s holds no number: %w", filepath.Join(dir, name), err)
+		}
+		if limit == 0 || n < limit {
+			limit = n
+		}
+	}
+	return limit, nil
+}
+
+// firstFile is the trimmed content of the first file that has any.
+func firstFile(paths ...string) (string, error) {
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if text := strings.TrimSpace(string(data)); err == nil && text != "" {
+			return text, nil
+		}
+	}
+	return "", fmt.Errorf("none of %s can be read or holds anything", strings.Join(paths, ", "))
+}
+
+// cgroupVersion is 2 where the root of the hierarchy is the unified one.
+func cgroupVersion(root string) int {
+	var s unix.Statfs_t
+	if err := unix.Statfs(root, &s); err == nil && s.Type == unix.CGROUP2_SUPER_MAGIC {
+		return 2
+	}
+	return 1
+}

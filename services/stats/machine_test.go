@@ -1,0 +1,75 @@
+package stats
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestReadMachineKnowsThisMachine(t *testing.T) {
+	root := t.TempDir()
+	m, err := ReadMachine(root)
+	if err != nil {
+		t.Logf("left out on this machine: %v", err)
+	}
+	if m.NumCores < 1 || m.MemoryBytes < 1<<20 || m.PIDLimit < 100 {
+		t.Errorf("cores %d, memory %d, pids %d: want real figures", m.NumCores, m.MemoryBytes, m.PIDLimit)
+	}
+	if m.KernelVersion == "" || m.OSImage == "" || m.BootID == "" {
+		t.Errorf("kernel %q, os %q, boot ID %q: want none empty", m.KernelVersion, m.OSImage, m.BootID)
+	}
+	if m.RootFS.CapacityBytes == 0 || m.RootFS.Path != root {
+		t.Errorf("root filesystem %+v: want a size and the path %s", m.RootFS, root)
+	}
+}
+
+func TestFilesystemOfADirectoryStillToBeMade(t *testing.T) {
+	dir := t.TempDir()
+	have, err := filesystem(filepath.Join(dir, "not", "yet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := filesystem(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if have.CapacityBytes != want.CapacityBytes {
+		t.Errorf("capacity %d, want the parent's %d", have.CapacityBytes, want.CapacityBytes)
+	}
+}
+
+func TestPIDLimit(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("pid_max", "4194304\n")
+	write("threads-max", "1000\n")
+	if n, err := pidLimit(dir); err != nil || n != 1000 {
+		t.Errorf("limit %d, %v; want the smaller bound 1000", n, err)
+	}
+	write("threads-max", "many")
+	if _, err := pidLimit(dir); err == nil || !strings.Contains(err.Error(), "threads-max") {
+		t.Errorf("error %v; want one that names the file", err)
+	}
+}
+
+func TestFirstFileSkipsEmptyOnes(t *testing.T) {
+	dir := t.TempDir()
+	empty, full := filepath.Join(dir, "empty"), filepath.Join(dir, "full")
+	for path, text := range map[string]string{empty: "\n", full: " id \n"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, err := firstFile(filepath.Join(dir, "absent"), empty, full); err != nil || text != "id" {
+		t.Errorf("%q, %v; want id", text, err)
+	}
+	if _, err := firstFile(empty); err == nil {
+		t.Error("an empty file counted as an identifier")
+	}
+}

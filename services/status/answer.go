@@ -1,0 +1,96 @@
+package status
+
+import (
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"kubelot.dev/bus/topic"
+)
+
+// answer is what the API server said to an action.
+type answer struct {
+	action action
+	pod    *corev1.Pod
+	err    error
+}
+
+// settle records an answer. It returns the error if the action is to be tried again.
+func (w *world) settle(a answer) error {
+	if a.action.verb != doCreate && otherPod(a) {
+		w.lost(a.action)
+		return nil
+	}
+	if a.err != nil {
+		if !unreachable(a.err) {
+			w.rebase(a.action, nil)
+		}
+		return a.err
+	}
+	switch a.action.verb {
+	case doGet, doPatch:
+		w.rebase(a.action, a.pod)
+	case doDelete:
+		w.removed(a.action)
+	case doCreate:
+		uid := string(a.pod.UID)
+		w.setMirror(uid, topic.MirrorPod{
+			Ref:  topic.Ref{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: uid},
+			Hash: a.pod.Annotations[annotationMirror],
+		})
+		w.mirrors[uid].base = a.pod.Status.DeepCopy()
+	}
+	w.touch(a.action.key)
+	return nil
+}
+
+// otherPod tells whether the API server has no pod of that name and UID.
+func otherPod(a answer) bool {
+	if a.err != nil {
+		return apierrors.IsNotFound(a.err) || apierrors.IsConflict(a.err)
+	}
+	return a.pod != nil && string(a.pod.UID) != a.action.UID
+}
+
+// rebase sets the status that the API server has; a nil pod means that it has to be asked.
+func (w *world) rebase(a action, pod *corev1.Pod) {
+	var base *corev1.PodStatus
+	if pod != nil {
+		base = &pod.Status
+	}
+	if m := w.mirrors[a.UID]; m != nil {
+		m.base = base
+		return
+	}
+	if p := w.pods[a.UID]; p != nil {
+		p.base = base
+		if pod != nil {
+			p.version = resourceVersion(pod)
+		}
+	}
+}
+
+// lost records that the API server has no object of that name and UID.
+func (w *world) lost(a action) {
+	w.dropMirror(a.UID)
+	if p := w.pods[a.UID]; p != nil {
+		p.gone = true
+	}
+}
+
+func (w *world) removed(a action) {
+	if m := w.mirrors[a.UID]; m != nil {
+		m.asked = true
+	}
+	if p := w.pods[a.UID]; p != nil {
+		p.deleted = true
+	}
+}
+
+// unreachable tells failures that say nothing of the object: the server can't be reached or is busy.
+func unreachable(err error) bool {
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err)
+}

@@ -1,0 +1,61 @@
+package status
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/daemon"
+	"kubelot.dev/kube"
+)
+
+// podClient adapts the client's UID type and notes when it writes a status.
+type podClient struct {
+	*kube.Client
+	wrote *lastWrite
+}
+
+// DeletePod removes the API object of the pod with that UID.
+func (c podClient) DeletePod(ctx context.Context, namespace, name, uid string) error {
+	c.wrote.note()
+	return c.Client.DeletePod(ctx, namespace, name, types.UID(uid))
+}
+
+// PatchPodStatus applies a patch to pods/status.
+func (c podClient) PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.Pod, error) {
+	c.wrote.note()
+	return c.Client.PatchPodStatus(ctx, namespace, name, patch)
+}
+
+// lastWrite is when a pod was last written to the API server; Events give way to that.
+type lastWrite struct{ at atomic.Int64 }
+
+func (l *lastWrite) note() { l.at.Store(time.Now().UnixNano()) }
+
+func (l *lastWrite) since() time.Duration { return time.Since(time.Unix(0, l.at.Load())) }
+
+// clients are one client for pods and one for Events, so that a flood of Events doesn't hold up a status.
+func clients(ctx context.Context, env daemon.Env) (pods, events *kube.Client, err error) {
+	k := env.Config.Kubelet
+	options := kube.Options{Daemon: "status", ContentType: k.ContentType, Log: env.Log, Burst: int(k.KubeAPIBurst)}
+	if k.KubeAPIQPS != nil {
+		options.QPS = float32(*k.KubeAPIQPS)
+	}
+	if pods, err = kube.WaitClient(ctx, env.Config.Kubeconfig, options); err != nil {
+		return nil, nil, err
+	}
+	options.QPS, options.Burst = 0, int(k.EventBurst)
+	if k.EventRecordQPS != nil {
+		if options.QPS = float32(*k.EventRecordQPS); options.QPS == 0 {
+			// Zero means no limit, as in the field's description.
+			options.QPS = -1
+		}
+	}
+	if events, err = kube.WaitClient(ctx, env.Config.Kubeconfig, options); err != nil {
+		return nil, nil, err
+	}
+	return pods, events, nil
+}

@@ -1,0 +1,26 @@
+// Package status tells the API server what became of the pods: it writes their status, keeps the mirror
+// pods of static pods, removes finished pods and records Kubernetes Events.
+//
+// # Reads
+//
+// pod.update, status.patch, probe.result, pod.mirror, pod.sources, node.object (the Node's UID, for mirror pods)
+// and event.*. At the API server: a pod whose last written status isn't known for sure.
+//
+// # Writes
+//
+// The API server: pods/status, mirror pods, the deletion of finished pods, Events. On the bus nothing but
+// its health.
+//
+// # Owns
+//
+// The API server's copy of this node's pod status. Nothing on disk.
+//
+// # Guarantees
+//
+// A pod's phase never leaves Succeeded or Failed. Conditions of other owners stay. Readiness belongs to a container ID: it
+// changes with a probe's result or a new container and with nothing else, restarts of any daemon included. Only the latest
+// state is written, one request per pod at a time, a few pods at once; a failed write is tried again until it succeeds or the
+// pod is gone, and the first success ends the waiting of all others. An unchanged status isn't written again.
+// A pod is removed only with its UID as precondition, after its final status was written. Events are recorded in order; those
+// that can't be recorded yet wait on the bus, which bounds them by size and age.
+package status

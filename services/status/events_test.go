@@ -1,0 +1,214 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/bustest"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/config"
+)
+
+// eventServer is the Events part of an API server.
+type eventServer struct {
+	mu      sync.Mutex
+	events  map[string]*corev1.Event
+	err     error
+	patches int
+}
+
+func (s *eventServer) CreateEvent(_ context.Context, e *corev1.Event) (*corev1.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	if s.events[e.Name] != nil {
+		return nil, apierrors.NewAlreadyExists(corev1.Resource("events"), e.Name)
+	}
+	s.events[e.Name] = e.DeepCopy()
+	return e, nil
+}
+
+func (s *eventServer) PatchEvent(_ context.Context, e *corev1.Event, _ []byte) (*corev1.Event, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	if s.events[e.Name] == nil {
+		return nil, apierrors.NewNotFound(corev1.Resource("events"), e.Name)
+	}
+	s.patches++
+	s.events[e.Name] = e.DeepCopy()
+	return e, nil
+}
+
+func (s *eventServer) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = err
+}
+
+func (s *eventServer) all() []*corev1.Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []*corev1.Event
+	for _, e := range s.events {
+		list = append(list, e)
+	}
+	return list
+}
+
+// recording runs a recorder in a bubble and hands the body a function that publishes an Event.
+func recording(t *testing.T, body func(server *eventServer, publish func(reason, message string), restart func())) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := bustest.New()
+		podsync := b.Conn("podsync")
+		defer podsync.Close()
+		out := topic.KubeEvent.Publisher(podsync)
+		server := &eventServer{events: map[string]*corev1.Event{}}
+		start := func() (stop func()) {
+			conn := b.Conn("status")
+			r := newRecorder(daemon.Env{Config: &config.Config{NodeName: "n1"}, Bus: conn, Log: slog.New(slog.DiscardHandler)}, server, &lastWrite{})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); r.run(ctx) }()
+			synctest.Wait()
+			return func() { cancel(); <-done; conn.Close() }
+		}
+		stop := start()
+		body(server, func(reason, message string) {
+			time.Sleep(time.Millisecond)
+			e := topic.Event{
+				Kind: "Pod", Ref: topic.Ref{Namespace: "default", Name: "web", UID: uid}, FieldPath: "spec.containers{app}",
+				Type: corev1.EventTypeNormal, Reason: reason, Message: message, At: time.Now(),
+			}
+			if err := out.Publish("podsync", e); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}, func() { stop(); stop = start() })
+		stop()
+	})
+}
+
+func TestAnEventLooksLikeTheKubelets(t *testing.T) {
+	recording(t, func(server *eventServer, publish func(reason, message string), _ func()) {
+		publish("Started", "Container started")
+		all := server.all()
+		if len(all) != 1 {
+			t.Fatalf("%d Events, want 1", len(all))
+		}
+		e := all[0]
+		if e.Source.Component != "kubelet" || e.Source.Host != "n1" || e.ReportingController != "kubelet" || e.Namespace != "default" {
+			t.Errorf("source %+v, namespace %s", e.Source, e.Namespace)
+		}
+		if o := e.InvolvedObject; o.Kind != "Pod" || string(o.UID) != uid || o.FieldPath != "spec.containers{app}" || o.APIVersion != "v1" {
+			t.Errorf("involved object %+v", o)
+		}
+	})
+}
+
+func TestEqualEventsAreCounted(t *testing.T) {
+	recording(t, func(server *eventServer, publish func(reason, message string), _ func()) {
+		for range 3 {
+			publish("BackOff", "Back-off restarting failed container")
+		}
+		all := server.all()
+		if len(all) != 1 || all[0].Count != 3 {
+			t.Errorf("%d Events, the first counted %d times; want one counted 3 times", len(all), all[0].Count)
+		}
+	})
+}
+
+func TestAFloodIsCutAt25(t *testing.T) {
+	recording(t, func(server *eventServer, publish func(reason, message string), _ func()) {
+		for i := range 60 {
+			publish(fmt.Sprintf("Reason%d", i), "flood")
+		}
+		if n := len(server.all()); n != 25 {
+			t.Errorf("%d Events, want 25", n)
+		}
+	})
+}
+
+func TestEventsWaitForTheAPIServer(t *testing.T) {
+	recording(t, func(server *eventServer, publish func(reason, message string), restart func()) {
+		server.fail(errDown)
+		publish("Pulling", "one")
+		publish("Pulled", "two")
+		time.Sleep(time.Minute)
+		restart()
+		server.fail(nil)
+		time.Sleep(retryMax)
+		synctest.Wait()
+		if n := len(server.all()); n != 2 {
+			t.Errorf("%d Events after the outage, want 2", n)
+		}
+	})
+}
+
+func TestARefusedEventHoldsUpNoOther(t *testing.T) {
+	recording(t, func(server *eventServer, publish func(reason, message string), _ func()) {
+		server.fail(apierrors.NewForbidden(corev1.Resource("events"), "x", nil))
+		publish("Killing", "in a namespace that is terminating")
+		server.fail(nil)
+		publish("Started", "elsewhere")
+		if all := server.all(); len(all) != 1 || all[0].Reason != "Started" {
+			t.Errorf("Events %v, want the second alone", all)
+		}
+	})
+}
+
+func TestAnEventOfTheNodeIsInTheDefaultNamespace(t *testing.T) {
+	e := eventObject(topic.Event{Kind: "Node", Ref: topic.Ref{Name: "n1", UID: "n1"}, At: t0}, "n1")
+	if e.Namespace != metav1.NamespaceDefault || e.InvolvedObject.Namespace != "" || e.InvolvedObject.UID != "n1" {
+		t.Errorf("%+v", e)
+	}
+}
+
+// A burst of starts must not share the API server with the Events about it; yet no Event waits for ever.
+func TestNormalEventsGiveWayToStatuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wrote := &lastWrite{}
+		r := &recorder{wrote: wrote}
+		begin := time.Now()
+		normal := topic.Event{Type: corev1.EventTypeNormal, At: begin}
+
+		wrote.note()
+		r.giveWay(t.Context(), topic.Event{Type: corev1.EventTypeWarning, At: begin})
+		if waited := time.Since(begin); waited != 0 {
+			t.Errorf("a warning waited %s", waited)
+		}
+		r.giveWay(t.Context(), normal)
+		if waited := time.Since(begin); waited != giveWayTo {
+			t.Errorf("waited %s after the last write, want %s", waited, giveWayTo)
+		}
+
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			for ctx.Err() == nil {
+				wrote.note()
+				time.Sleep(giveWayTo / 2)
+			}
+		}()
+		synctest.Wait()
+		r.giveWay(ctx, normal)
+		if waited := time.Since(begin); waited != giveWayFor {
+			t.Errorf("waited %s while pods were written all the time, want %s", waited, giveWayFor)
+		}
+	})
+}

@@ -1,0 +1,240 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+)
+
+const (
+	// writers bounds the requests that are under way at once.
+	writers = 8
+	// retryFirst and retryMax bound the delay after a failed request; the delay doubles in between.
+	retryFirst = 100 * time.Millisecond
+	retryMax   = 10 * time.Second
+)
+
+// pods is what the service needs of the API server.
+type pods interface {
+	GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error)
+	CreatePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error)
+	PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.Pod, error)
+	DeletePod(ctx context.Context, namespace, name, uid string) error
+}
+
+// Service writes pods. Its Run is the goroutine that owns the world.
+type Service struct {
+	env     daemon.Env
+	api     pods
+	world   *world
+	tries   map[string]*try
+	answers chan answer
+	active  int
+	metrics metrics
+	outage  string
+	wg      sync.WaitGroup
+}
+
+// try is how often a key's action has failed, and from when it may be tried again.
+type try struct {
+	busy        bool
+	failures    int
+	unreachable bool
+	after       time.Time
+}
+
+// New makes the service. It starts nothing.
+func New(env daemon.Env, api pods) *Service {
+	return &Service{
+		env: env, api: api, world: newWorld(), tries: map[string]*try{},
+		answers: make(chan answer), metrics: newMetrics(env.Metrics),
+	}
+}
+
+// Run is the status daemon's work. Without an API server there is none.
+func Run(ctx context.Context, env daemon.Env) error {
+	if env.Config.Standalone() {
+		env.Health.Set(topic.Healthy, "standalone: there is no API server to report to")
+		<-ctx.Done()
+		return nil
+	}
+	client, events, err := clients(ctx, env)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	defer client.Close()
+	defer events.Close()
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	wrote := &lastWrite{}
+	recorder := newRecorder(env, events, wrote)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		recorder.run(ctx)
+	}()
+	err = New(env, podClient{client, wrote}).Run(ctx)
+	cancel()
+	<-done
+	return err
+}
+
+// Run works until ctx ends and waits for the requests under way.
+func (s *Service) Run(ctx context.Context) error {
+	defer s.wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	changes, err := s.follow(ctx)
+	if err != nil {
+		return err
+	}
+	s.env.Health.Set(topic.Healthy, "")
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	synced := map[string]bool{}
+	for {
+		if s.world.live {
+			s.start(ctx)
+			timer.Reset(s.nextRetry(time.Now()))
+		}
+		select {
+		case <-ctx.Done():
+			s.finish()
+			return nil
+		case change := <-changes:
+			if change.apply != nil {
+				change.apply(s.world)
+				continue
+			}
+			synced[change.topic] = true
+			s.world.live = len(synced) == watches
+		case a := <-s.answers:
+			s.settle(a)
+		case <-timer.C:
+		}
+	}
+}
+
+// start begins as many requests as there are writers.
+func (s *Service) start(ctx context.Context) {
+	now := time.Now()
+	idle := func(key string) bool {
+		t := s.tries[key]
+		return t == nil || !t.busy && !now.Before(t.after)
+	}
+	for s.active < writers {
+		key := s.world.take(idle)
+		if key == "" {
+			return
+		}
+		a, err := s.world.decide(key, now)
+		if err != nil {
+			s.env.Log.Error("pod status can't be written", "uid", key, "error", err)
+			continue
+		}
+		if a.verb == doNothing {
+			delete(s.tries, key)
+			continue
+		}
+		if s.tries[key] == nil {
+			s.tries[key] = &try{}
+		}
+		s.tries[key].busy = true
+		s.active++
+		s.wg.Go(func() { s.answers <- s.do(ctx, a) })
+	}
+}
+
+func (s *Service) do(ctx context.Context, a action) answer {
+	answered := answer{action: a}
+	switch a.verb {
+	case doGet:
+		answered.pod, answered.err = s.api.GetPod(ctx, a.Namespace, a.Name)
+	case doPatch:
+		answered.pod, answered.err = s.api.PatchPodStatus(ctx, a.Namespace, a.Name, a.patch)
+	case doCreate:
+		answered.pod, answered.err = s.api.CreatePod(ctx, a.pod)
+	case doDelete:
+		answered.err = s.api.DeletePod(ctx, a.Namespace, a.Name, a.UID)
+	}
+	if answered.err != nil {
+		answered.err = fmt.Errorf("%s %s/%s: %w", a.verb, a.Namespace, a.Name, answered.err)
+	}
+	return answered
+}
+
+func (s *Service) settle(a answer) {
+	key := a.action.key
+	s.active--
+	t := s.tries[key]
+	t.busy = false
+	if p := s.world.pods[key]; p != nil && a.err == nil && a.action.verb == doPatch && !p.changed.IsZero() {
+		s.metrics.sync.Observe(time.Since(p.changed).Seconds())
+		p.changed = time.Time{}
+	}
+	if err := s.world.settle(a); err != nil {
+		s.failed(key, t, err)
+		return
+	}
+	t.failures = 0
+	s.reached()
+}
+
+// failed puts the key off.
+func (s *Service) failed(key string, t *try, err error) {
+	t.unreachable = unreachable(err)
+	t.after = time.Now().Add(min(retryFirst<<min(t.failures, 10), retryMax))
+	t.failures++
+	s.world.touch(key)
+	switch {
+	case !t.unreachable:
+		s.env.Log.Warn("the API server refused a request for a pod; it is tried again", "uid", key, "error", err, "failures", t.failures)
+	case s.outage == "":
+		s.outage = err.Error()
+		s.env.Log.Warn("the API server can't be reached; the latest status of each pod will be written when it can", "error", err)
+		s.env.Health.Set(topic.Degraded, "the API server can't be reached: "+err.Error())
+	}
+}
+
+// reached ends the waiting of all requests that failed for the server's absence.
+func (s *Service) reached() {
+	if s.outage == "" {
+		return
+	}
+	s.outage = ""
+	s.env.Log.Info("the API server answers again")
+	s.env.Health.Set(topic.Healthy, "")
+	for _, t := range s.tries {
+		if t.unreachable {
+			t.after, t.unreachable = time.Time{}, false
+		}
+	}
+}
+
+// nextRetry is how long until the first put-off key may be tried again.
+func (s *Service) nextRetry(now time.Time) time.Duration {
+	next := time.Hour
+	for _, t := range s.tries {
+		if !t.busy && t.after.After(now) {
+			next = min(next, t.after.Sub(now))
+		}
+	}
+	return next
+}
+
+// finish takes the answers of the requests under way, which end with the context.
+func (s *Service) finish() {
+	for ; s.active > 0; s.active-- {
+		<-s.answers
+	}
+}

@@ -1,0 +1,274 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// errTerminated is the cause with which the worker of a pod that has terminated is stopped.
+var errTerminated = errors.New("the pod has terminated")
+
+func (s *Service) stage(p *pod) topic.Lifecycle { return lifecycle(p, s.sources) }
+
+// podUpdate takes what podsync says of a pod.
+func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
+	switch p := s.pods[c.Key]; {
+	case c.Synced:
+		s.synced.pods = true
+	case c.Deleted && p != nil:
+		p.gone = true
+	case c.Deleted, c.Key == "": // a channel that is closed delivers empty changes
+	case !valid(c):
+		s.log.Warn("pod.update without a usable pod is ignored", "uid", c.Key)
+	case p == nil, p.update.Pod == nil, p.swept && c.Value.Lifecycle != topic.Terminated:
+		s.adopt(c.Value)
+	default:
+		s.refresh(p, c.Value)
+	}
+}
+
+// valid refuses a pod whose names would lead out of the pods' directory.
+func valid(c bus.Change[topic.Pod]) bool {
+	if c.Value.Pod == nil || string(c.Value.Pod.UID) != c.Key || !plainName(c.Key) {
+		return false
+	}
+	for i := range c.Value.Pod.Spec.Volumes {
+		if !plainName(c.Value.Pod.Spec.Volumes[i].Name) {
+			return false
+		}
+	}
+	return true
+}
+
+// adopt begins with a pod that is new to this daemon. Mounting finds out what exists already. A sweep of
+// the same directory that still runs is waited for, since it holds on to the old entry.
+func (s *Service) adopt(update topic.Pod) {
+	p := newPod(update, s.root, s.kinds)
+	if old := s.pods[p.ref.UID]; old != nil {
+		s.forget(old)
+		p.sweeping = old.sweeping
+	}
+	s.pods[p.ref.UID] = p
+	for _, v := range p.volumes {
+		for _, o := range v.objects {
+			if s.users[o] == nil {
+				s.users[o] = map[*volume]*pod{}
+			}
+			s.users[o][v] = p
+		}
+	}
+	s.hold(p)
+}
+
+// refresh takes a new state of a known pod.
+func (s *Service) refresh(p *pod, update topic.Pod) {
+	changed := !sameForVolumes(p.update.Pod, update.Pod)
+	ended := update.Lifecycle == topic.Terminated && p.update.Lifecycle != topic.Terminated
+	revived := update.Lifecycle != topic.Terminated && p.update.Lifecycle == topic.Terminated
+	p.update, p.gone, p.touched = update, false, p.touched || revived
+	for _, v := range p.volumes {
+		switch {
+		case ended:
+			v.retry, v.problem = retry{}, ""
+			if v.cancel != nil {
+				v.cancel(errTerminated)
+			}
+		case revived, changed && v.followsPod:
+			v.dirty, v.retry = true, retry{}
+		}
+		if revived && v.phase == topic.VolumeUnmounted {
+			v.phase = topic.VolumePending
+		}
+	}
+}
+
+// sameForVolumes tells whether nothing has changed that the downward API shows.
+func sameForVolumes(a, b *corev1.Pod) bool {
+	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
+		equality.Semantic.DeepEqual(a.Spec.Containers, b.Spec.Containers) &&
+		equality.Semantic.DeepEqual(a.Spec.InitContainers, b.Spec.InitContainers)
+}
+
+// hold has the pod's objects watched; linger in the cache spares a new watch for the namespace's next pod.
+func (s *Service) hold(p *pod) {
+	var configMaps, secrets []types.NamespacedName
+	for _, v := range p.volumes {
+		for _, o := range v.objects {
+			if o.secret {
+				secrets = append(secrets, o.key)
+			} else {
+				configMaps = append(configMaps, o.key)
+			}
+		}
+	}
+	s.ports.ConfigMaps.Hold(p.ref.UID, configMaps...)
+	s.ports.Secrets.Hold(p.ref.UID, secrets...)
+}
+
+// forget drops a pod; its objects are watched no longer.
+func (s *Service) forget(p *pod) {
+	delete(s.pods, p.ref.UID)
+	s.release(p)
+}
+
+func (s *Service) release(p *pod) {
+	for _, v := range p.volumes {
+		for _, o := range v.objects {
+			delete(s.users[o], v)
+			if len(s.users[o]) == 0 {
+				delete(s.users, o)
+			}
+		}
+	}
+	s.ports.ConfigMaps.Hold(p.ref.UID)
+	s.ports.Secrets.Hold(p.ref.UID)
+}
+
+func (s *Service) sourcesUpdate(c bus.Change[topic.Sources]) {
+	if c.Synced {
+		s.synced.sources = true
+		return
+	}
+	s.sources = c.Value
+}
+
+func (s *Service) nodeUpdate(c bus.Change[corev1.Node]) {
+	if c.Synced {
+		s.synced.node = true
+		return
+	}
+	if c.Deleted || equality.Semantic.DeepEqual(s.allocatable, c.Value.Status.Allocatable) {
+		return
+	}
+	s.allocatable = c.Value.Status.Allocatable
+	for _, p := range s.pods {
+		for _, v := range p.volumes {
+			if v.followsNode {
+				v.dirty, v.retry = true, retry{}
+			}
+		}
+	}
+}
+
+// objectChanged has every volume that is made from the object written again, at once.
+func (s *Service) objectChanged(o object) {
+	for v := range s.users[o] {
+		v.dirty, v.retry = true, retry{}
+	}
+}
+
+// advance starts every worker that is wanted by now and drops the pods that are done.
+func (s *Service) advance(ctx context.Context) {
+	now := s.now()
+	for _, p := range s.pods {
+		stage := s.stage(p)
+		for _, v := range p.volumes {
+			s.reportSlow(p, v)
+			switch v.next(p, stage, now) {
+			case opMount:
+				v.dirty = false
+				s.start(ctx, p, v, opMount, s.mountJob(p, v, stage))
+			case opUnmount:
+				s.start(ctx, p, v, opUnmount, s.unmountJob(p, v))
+			}
+		}
+		if p.sweepNow(stage, now) {
+			p.sweeping = true
+			s.start(ctx, p, nil, opUnmount, s.sweepJob(p))
+		}
+		if p.gone && p.swept && !p.sweeping {
+			s.drop(p)
+		}
+	}
+	s.findLeftovers(ctx, now)
+}
+
+func (s *Service) drop(p *pod) {
+	s.forget(p)
+	if err := s.ports.State.Delete(p.ref.UID); err != nil {
+		s.log.Error("the state of a pod's volumes can't be removed", "uid", p.ref.UID, "error", err)
+	}
+}
+
+// start runs a job in a goroutine of its own.
+func (s *Service) start(ctx context.Context, p *pod, v *volume, what op, do job) {
+	ctx, cancel := context.WithTimeoutCause(ctx, opTimeout, fmt.Errorf("it was not done after %s", opTimeout))
+	stop := cancel
+	if v != nil {
+		stoppable, cancelCause := context.WithCancelCause(ctx)
+		ctx, v.cancel = stoppable, cancelCause
+		v.op, v.since, v.slow, v.late, v.unmounting = what, s.now(), false, false, what == opUnmount
+		stop = func() { cancelCause(nil); cancel() }
+	}
+	s.workers.Go(func() {
+		defer stop()
+		o := outcome{pod: p, volume: v, op: what}
+		o.result, o.err = do(ctx)
+		s.tell(func() { s.finished(o) })
+	})
+}
+
+// finished takes a worker's answer.
+func (s *Service) finished(o outcome) {
+	p, v := o.pod, o.volume
+	// Of a pod that goes, only the end is news, or what keeps it from coming.
+	p.touched = p.touched || o.op == opMount || o.err != nil || v == nil || p.slow()
+	if v == nil {
+		s.sweepFinished(p, o.err)
+		return
+	}
+	s.ports.Metrics.done(v.kind, o.op, s.now().Sub(v.since), o.err)
+	v.op, v.cancel = opNone, nil
+	switch {
+	case o.err == nil:
+		v.problem, v.retry = "", retry{}
+		v.result, v.phase = o.result, topic.VolumeMounted
+		if o.op == opUnmount {
+			v.phase = topic.VolumeUnmounted
+		}
+		if o.result.Warning != "" {
+			s.log.Warn("volume is out of date", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
+				"volume", v.spec.Name, "error", o.result.Warning)
+		}
+	case s.stage(p) == topic.Terminated && o.op == opMount, errors.Is(o.err, errNotMounted):
+		v.problem = ""
+	case o.op == opUnmount:
+		v.retry.fail(s.now())
+		s.fail(p, v, failedUnmount(v.spec.Name, o.err))
+	default:
+		v.dirty = true
+		v.retry.fail(s.now())
+		if o.result != (plugin.Result{}) {
+			v.result, v.phase = o.result, topic.VolumeMounted
+		}
+		s.fail(p, v, failedMount(v.spec.Name, o.err))
+	}
+}
+
+func (s *Service) sweepFinished(p *pod, err error) {
+	p.sweeping, p.problem = false, ""
+	current := s.pods[p.ref.UID]
+	if current != nil {
+		// A pod of the same UID that came meanwhile has waited for this.
+		current.sweeping = false
+	}
+	switch {
+	case err != nil:
+		p.problem = err.Error()
+		p.retry.fail(s.now())
+		s.log.Warn("the remains of a pod's volumes can't be removed, it is tried again", "namespace", p.ref.Namespace, "pod", p.ref.Name,
+			"uid", p.ref.UID, "error", err)
+	case current == p && s.stage(p) == topic.Terminated:
+		p.swept, p.retry = true, retry{}
+		s.release(p)
+	}
+}

@@ -1,0 +1,261 @@
+package atomicwriter
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path"
+	"strings"
+	"time"
+)
+
+const (
+	dataLink    = "..data"
+	dataLinkNew = "..data_tmp"
+)
+
+// The permission bits that a volume's files and directories get with an fsGroup, and the mode of directories.
+const (
+	groupFile = 0o440
+	dirMode   = 0o755
+)
+
+// Write makes p the content of the directory dir, which exists, and tells whether it changed anything
+// that readers see. With a gid, files and directories belong to that group and are readable by it.
+func Write(dir string, p Payload, gid *int64) (changed bool, err error) {
+	payload, err := clean(p)
+	if err != nil {
+		return false, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = root.Close() }()
+	w := writer{root: root, gid: gid}
+	current := w.current()
+	if current == "" || !w.same(current, payload) {
+		changed = true
+		if current, err = w.replace(payload); err != nil {
+			return false, err
+		}
+	}
+	shown, err := w.show(payload)
+	if err != nil {
+		return changed, err
+	}
+	return changed || shown, w.tidy(current, payload)
+}
+
+// Written tells whether the directory holds the files of an earlier Write.
+func Written(dir string) bool {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = root.Close() }()
+	return writer{root: root}.current() != ""
+}
+
+// Read returns the content of one file of a volume as it was written last.
+func Read(dir, name string) ([]byte, error) {
+	if err := checkPath(name); err != nil {
+		return nil, fmt.Errorf("file path %q: %w", name, err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }()
+	return root.ReadFile(path.Join(dataLink, name))
+}
+
+type writer struct {
+	root *os.Root
+	gid  *int64
+}
+
+// current is the name of the directory behind ..data; empty where there is none.
+func (w writer) current() string {
+	name, err := w.root.Readlink(dataLink)
+	if err != nil || !strings.HasPrefix(name, "..") || name == ".." || strings.Contains(name, "/") {
+		return ""
+	}
+	if info, err := w.root.Lstat(name); err != nil || !info.IsDir() {
+		return ""
+	}
+	return name
+}
+
+// replace writes the payload into a new directory and makes ..data point to it.
+func (w writer) replace(p Payload) (string, error) {
+	name, err := w.newDir()
+	if err != nil {
+		return "", err
+	}
+	if err := w.fill(name, p); err != nil {
+		return "", errors.Join(err, w.root.RemoveAll(name))
+	}
+	if err := w.root.RemoveAll(dataLinkNew); err != nil {
+		return "", err
+	}
+	if err := w.link(name, dataLinkNew); err != nil {
+		return "", err
+	}
+	return name, w.root.Rename(dataLinkNew, dataLink)
+}
+
+func (w writer) newDir() (string, error) {
+	stamp := time.Now().UTC().Format("..2006_01_02_15_04_05.")
+	for {
+		name := fmt.Sprintf("%s%d", stamp, rand.Uint32())
+		err := w.mkdir(name)
+		if !errors.Is(err, fs.ErrExist) {
+			return name, err
+		}
+	}
+}
+
+func (w writer) mkdir(name string) error {
+	if err := w.root.Mkdir(name, 0o700); err != nil {
+		return err
+	}
+	mode := fs.FileMode(dirMode)
+	if w.gid != nil {
+		mode |= fs.ModeSetgid
+		if err := w.root.Lchown(name, -1, int(*w.gid)); err != nil {
+			return err
+		}
+	}
+	return w.root.Chmod(name, mode)
+}
+
+func (w writer) fill(top string, p Payload) error {
+	made := map[string]bool{".": true}
+	for name, file := range p {
+		for _, dir := range parents(name) {
+			if made[dir] {
+				continue
+			}
+			made[dir] = true
+			if err := w.mkdir(path.Join(top, dir)); err != nil {
+				return err
+			}
+		}
+		if err := w.file(path.Join(top, name), file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parents are the directories above name, outermost first.
+func parents(name string) []string {
+	var dirs []string
+	for i, c := range name {
+		if c == '/' {
+			dirs = append(dirs, name[:i])
+		}
+	}
+	return dirs
+}
+
+func (w writer) file(name string, file File) error {
+	f, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(file.Data)
+	if err == nil && (file.UID != nil || w.gid != nil) {
+		err = f.Chown(id(file.UID), id(w.gid))
+	}
+	if err == nil {
+		err = f.Chmod(w.mode(file))
+	}
+	return errors.Join(err, f.Close())
+}
+
+func (w writer) mode(file File) fs.FileMode {
+	if w.gid != nil {
+		return file.Mode | groupFile
+	}
+	return file.Mode
+}
+
+func (w writer) link(target, name string) error {
+	if err := w.root.Symlink(target, name); err != nil {
+		return err
+	}
+	if w.gid == nil {
+		return nil
+	}
+	return w.root.Lchown(name, -1, int(*w.gid))
+}
+
+// id is what chown takes: -1 leaves the owner as it is.
+func id(n *int64) int {
+	if n == nil {
+		return -1
+	}
+	return int(*n)
+}
+
+// show makes a link for each first component of the payload's paths.
+func (w writer) show(p Payload) (changed bool, err error) {
+	for name := range firsts(p) {
+		target := path.Join(dataLink, name)
+		info, err := w.root.Lstat(name)
+		if err == nil && info.IsDir() {
+			// The mount point of another volume: what is mounted there hides the file.
+			continue
+		}
+		if err == nil {
+			if old, err := w.root.Readlink(name); err == nil && old == target {
+				continue
+			}
+			if err := w.root.Remove(name); err != nil {
+				return changed, err
+			}
+		}
+		if err := w.link(target, name); err != nil {
+			return changed, err
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+// tidy removes links to files that are no more, and whatever older and interrupted writes have left.
+func (w writer) tidy(current string, p Payload) error {
+	wanted := firsts(p)
+	entries, err := fs.ReadDir(w.root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		stale := strings.HasPrefix(name, "..") && name != dataLink && name != current
+		if entry.Type() == fs.ModeSymlink && !strings.HasPrefix(name, "..") && !wanted[name] {
+			target, err := w.root.Readlink(name)
+			stale = err == nil && strings.HasPrefix(target, dataLink+"/")
+		}
+		if !stale {
+			continue
+		}
+		if err := w.root.RemoveAll(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func firsts(p Payload) map[string]bool {
+	names := map[string]bool{}
+	for name := range p {
+		first, _, _ := strings.Cut(name, "/")
+		names[first] = true
+	}
+	return names
+}

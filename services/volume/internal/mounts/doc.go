@@ -1,0 +1,21 @@
+// Package mounts makes, mounts, unmounts and removes the directories of pod volumes.
+//
+// # Reads
+//
+// /proc/self/mountinfo, and only where something turned out to be mounted in an unexpected place.
+//
+// # Writes
+//
+// The directories it is given.
+//
+// # Owns
+//
+// Nothing: the caller says which directories are its own.
+//
+// # Guarantees
+//
+//   - A directory that exists under its final name is complete: mode and group were set before.
+//   - Removing a tree never follows a symbolic link and never crosses a mount point, also not one that
+//     appears meanwhile: what is mounted there is data of somebody else. It needs openat2 (Linux 5.6).
+//   - Every function may be repeated after it failed half way, or after the process was killed.
+package mounts

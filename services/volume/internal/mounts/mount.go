@@ -1,0 +1,148 @@
+package mounts
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+)
+
+// Tmpfs are the options of a tmpfs.
+type Tmpfs struct {
+	// SizeBytes bounds it; 0 means the kernel's default, half of the memory.
+	SizeBytes int64
+	// Mode is the mode of its root directory.
+	Mode fs.FileMode
+	// GID is the group of its root directory; nil means root's.
+	GID *int64
+}
+
+// swappable is set once the kernel refused the noswap option (Linux before 6.4).
+var swappable atomic.Bool
+
+// EnsureTmpfs mounts a tmpfs at dir, which exists, unless something is mounted there already. Its pages aren't
+// written to swap where the kernel can promise that.
+func EnsureTmpfs(dir string, o Tmpfs) error {
+	mounted, err := Mounted(dir)
+	if err != nil || mounted {
+		return err
+	}
+	options := o.data()
+	if !swappable.Load() {
+		err := mount("tmpfs", dir, options+",noswap")
+		if !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+		swappable.Store(true)
+	}
+	return mount("tmpfs", dir, options)
+}
+
+func (o Tmpfs) data() string {
+	options := fmt.Sprintf("mode=%o", unixMode(o.Mode))
+	if o.SizeBytes > 0 {
+		options += fmt.Sprintf(",size=%d", o.SizeBytes)
+	}
+	if o.GID != nil {
+		options += fmt.Sprintf(",gid=%d", *o.GID)
+	}
+	return options
+}
+
+// EnsureHugetlbfs mounts huge pages of that size at dir, which exists, unless something is mounted there already.
+func EnsureHugetlbfs(dir string, pageBytes int64, mode fs.FileMode, gid *int64) error {
+	mounted, err := Mounted(dir)
+	if err != nil || mounted {
+		return err
+	}
+	options := fmt.Sprintf("pagesize=%d,mode=%o", pageBytes, unixMode(mode))
+	if gid != nil {
+		options += fmt.Sprintf(",gid=%d", *gid)
+	}
+	return mount("hugetlbfs", dir, options)
+}
+
+// Bind makes the file or directory behind an open descriptor appear at target, whatever
+// its path names by then.
+func Bind(fd int, target string) error {
+	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), target, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("bind mount at %s: %w", target, err)
+	}
+	return nil
+}
+
+// Mounted tells whether dir is a mount point; a dir that doesn't exist is none.
+func Mounted(dir string) (bool, error) {
+	mounted, err := mountinfo.Mounted(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return mounted, err
+}
+
+// Below lists the mount points at and below dir, deepest and latest first.
+func Below(dir string) ([]string, error) {
+	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
+		return i.Mountpoint != dir && !strings.HasPrefix(i.Mountpoint, strings.TrimSuffix(dir, "/")+"/"), false
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the mounts below %s: %w", dir, err)
+	}
+	points := make([]string, 0, len(infos))
+	for _, i := range slices.Backward(infos) {
+		points = append(points, i.Mountpoint)
+	}
+	slices.SortStableFunc(points, func(a, b string) int {
+		return strings.Count(b, "/") - strings.Count(a, "/")
+	})
+	return points, nil
+}
+
+// UnmountBelow unmounts everything at and below dir. What was mounted there keeps its content.
+func UnmountBelow(dir string) error {
+	points, err := Below(dir)
+	if err != nil {
+		return err
+	}
+	for _, p := range points {
+		if err := Unmount(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Unmount unmounts what is mounted at path, if anything is.
+func Unmount(path string) error {
+	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
+	switch {
+	case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
+		return nil
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Errorf("unmount %s: a process of this node still uses it: %w", path, err)
+	}
+	return fmt.Errorf("unmount %s: %w", path, err)
+}
+
+func mount(fstype, dir, options string) error {
+	if err := unix.Mount(fstype, dir, fstype, 0, options); err != nil {
+		return fmt.Errorf("mount %s with options %q at %s: %w", fstype, options, dir, err)
+	}
+	return nil
+}
+
+// unixMode is the mode in the bits that the kernel's mount options use.
+func unixMode(m fs.FileMode) uint32 {
+	bits := uint32(m.Perm())
+	for flag, bit := range map[fs.FileMode]uint32{fs.ModeSetuid: unix.S_ISUID, fs.ModeSetgid: unix.S_ISGID, fs.ModeSticky: unix.S_ISVTX} {
+		if m&flag != 0 {
+			bits |= bit
+		}
+	}
+	return bits
+}

@@ -1,0 +1,141 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"kubelot.dev/bus/topic"
+)
+
+const (
+	// readTimeout bounds the reading of retained states for the search.
+	readTimeout = 10 * time.Second
+	// searchPause is the pause before the search is repeated, because it could not be made or found pods that
+	// still run.
+	searchPause = 15 * time.Second
+)
+
+// orphans is how far the search for what earlier runs have left is. It is made once after each start.
+type orphans struct {
+	running, complete bool
+	notBefore         time.Time
+}
+
+func (o orphans) wakeAt(now time.Time) time.Time {
+	if o.complete || !o.notBefore.After(now) {
+		return time.Time{}
+	}
+	return o.notBefore
+}
+
+// leftovers are the pods of which there is something.
+type leftovers struct {
+	// dirs are the UIDs with volumes on disk, states those with a retained volume.state.
+	dirs, states []string
+	// alive are the UIDs of which the runtime has something running.
+	alive map[string]bool
+	err   error
+}
+
+// plainName tells whether name is one component of a path.
+func plainName(name string) bool {
+	return name != "" && name != "." && name != ".." && filepath.Base(name) == name && len(name) <= 253
+}
+
+// findLeftovers begins the search once all pods are known.
+func (s *Service) findLeftovers(ctx context.Context, now time.Time) {
+	if !s.sources.Ready || s.orphans.running || s.orphans.complete || now.Before(s.orphans.notBefore) {
+		return
+	}
+	s.orphans.running = true
+	s.workers.Go(func() {
+		l := s.search(ctx)
+		s.tell(func() { s.foundLeftovers(l) })
+	})
+}
+
+func (s *Service) search(ctx context.Context) (l leftovers) {
+	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errors.New("the bus has not answered"))
+	defer cancel()
+	if l.alive, l.err = s.alive(ctx); l.err != nil {
+		return l
+	}
+	states, err := topic.VolumeState.Read(ctx, s.conn)
+	if err != nil {
+		return leftovers{err: err}
+	}
+	for uid := range states {
+		l.states = append(l.states, uid)
+	}
+	uids, err := names(s.root.pods())
+	if err != nil {
+		return leftovers{err: err}
+	}
+	for _, uid := range uids {
+		entries, err := names(s.root.pod(uid))
+		if err == nil && (slices.Contains(entries, "volumes") || slices.Contains(entries, "volume-subpaths")) {
+			l.dirs = append(l.dirs, uid)
+		}
+	}
+	return l
+}
+
+var errNoRelist = errors.New("it is not known yet what the runtime runs")
+
+// alive are the pods of which the runtime has something running.
+func (s *Service) alive(ctx context.Context) (map[string]bool, error) {
+	runtimes, err := topic.NodeRuntime.Read(ctx, s.conn)
+	if err != nil {
+		return nil, err
+	}
+	if runtimes[""].LastRelist.IsZero() {
+		return nil, errNoRelist
+	}
+	seen, err := topic.PLEGEvent.Read(ctx, s.conn)
+	if err != nil {
+		return nil, err
+	}
+	alive := map[string]bool{}
+	for uid, o := range seen {
+		alive[uid] = slices.ContainsFunc(o.Sandboxes, func(b topic.Sandbox) bool { return b.Ready }) ||
+			slices.ContainsFunc(o.Containers, func(c topic.Container) bool {
+				return c.State == topic.ContainerRunning || c.State == topic.ContainerUnknown
+			})
+	}
+	return alive, nil
+}
+
+// foundLeftovers makes an entry for each directory of which no source knows, so that it is swept.
+func (s *Service) foundLeftovers(l leftovers) {
+	s.orphans.running, s.orphans.complete = false, l.err == nil
+	if l.err != nil {
+		s.log.Info("what earlier pods have left can't be looked for yet", "error", l.err)
+	}
+	for _, uid := range l.dirs {
+		switch {
+		case s.known(uid):
+		case l.alive[uid]:
+			s.orphans.complete = false
+		default:
+			s.log.Info("volumes of a pod that is gone are removed", "uid", uid)
+			s.pods[uid] = &pod{ref: topic.Ref{UID: uid}, gone: true}
+		}
+	}
+	for _, uid := range l.states {
+		if s.known(uid) || l.alive[uid] {
+			continue
+		}
+		if err := s.ports.State.Delete(uid); err != nil {
+			s.log.Error("the state of a pod's volumes can't be removed", "uid", uid, "error", err)
+		}
+	}
+	s.orphans.notBefore = s.now().Add(searchPause)
+}
+
+// known tells whether there is a reason to leave the pod's volumes to the normal way of things.
+func (s *Service) known(uid string) bool {
+	return s.pods[uid] != nil || slices.Contains(s.sources.Pods, uid)
+}

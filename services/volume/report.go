@@ -1,0 +1,81 @@
+package volume
+
+import (
+	"fmt"
+
+	"kubelot.dev/bus/topic"
+)
+
+// The reasons of volumes that can't be set up, the kubelet's, and of those that can't be removed.
+const (
+	reasonFailedMount   = "FailedMount"
+	reasonFailedUnmount = "FailedUnmount"
+)
+
+// publish sends the state of every pod that was touched, and the daemon's health.
+func (s *Service) publish() {
+	hung := 0
+	for uid, p := range s.pods {
+		for _, v := range p.volumes {
+			if v.op != opNone && v.late {
+				hung++
+			}
+		}
+		if !p.touched {
+			continue
+		}
+		p.touched = false
+		if p.update.Pod == nil {
+			continue
+		}
+		if err := s.ports.State.Set(uid, summary(p)); err != nil {
+			s.log.Error("the state of a pod's volumes can't be published", "uid", uid, "error", err)
+		}
+	}
+	if hung > 0 {
+		s.ports.Health.Set(topic.Degraded, fmt.Sprintf("%d volumes hang on filesystems that do not answer; volume.state names them", hung))
+		return
+	}
+	s.ports.Health.Set(topic.Healthy, "")
+}
+
+// fail records why a volume's worker failed, and tells the pod's owner while the pod is starting.
+func (s *Service) fail(p *pod, v *volume, what string) {
+	starting := v.phase != topic.VolumeMounted
+	if starting {
+		v.phase = topic.VolumeFailed
+	}
+	v.problem, p.touched = what, true
+	s.log.Warn("volume failed, it is tried again", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
+		"volume", v.spec.Name, "error", what)
+	if s.stage(p) == topic.Syncing {
+		s.ports.Events.Record(topic.Event{Kind: "Pod", Ref: p.ref, Type: "Warning", Reason: reasonFailedMount, Message: what})
+	}
+}
+
+// failedMount and failedUnmount word a failure as the kubelet does.
+func failedMount(volume string, err error) string {
+	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", volume, err)
+}
+
+func failedUnmount(volume string, err error) string {
+	return fmt.Sprintf("UnmountVolume.TearDown failed for volume %q : %v", volume, err)
+}
+
+// reportSlow tells of a worker that takes long: a filesystem that doesn't answer, most often.
+func (s *Service) reportSlow(p *pod, v *volume) {
+	running := s.now().Sub(v.since)
+	switch {
+	case v.op == opNone:
+	case running >= lateAfter && !v.late:
+		v.late = true
+		s.fail(p, v, fmt.Sprintf("volume %q: the %s that began at %s has not come back; a filesystem below it does not answer, and a "+
+			"system call that waits for it can't be cancelled. It goes on once the filesystem answers, or is unmounted by force (umount -f)",
+			v.spec.Name, v.op, v.since.UTC().Format("15:04:05 UTC")))
+	case running >= slowAfter && !v.slow:
+		v.slow, p.touched = true, true
+		v.problem = fmt.Sprintf("volume %q: the %s takes longer than %s", v.spec.Name, v.op, slowAfter)
+		s.log.Warn("volume takes long", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
+			"volume", v.spec.Name, "operation", v.op)
+	}
+}

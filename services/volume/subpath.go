@@ -1,0 +1,78 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/subpath"
+)
+
+// subPath answers volume.subpath. The binding is done here, not by the goroutine of Run; that only notes
+// that it goes on, so that the volumes aren't unmounted meanwhile.
+func (s *Service) subPath(ctx context.Context, r topic.SubPathRequest) (topic.SubPathReply, error) {
+	plans := make(chan bindPlan, 1)
+	if !s.tell(func() { plans <- s.planBind(r) }) {
+		return topic.SubPathReply{}, context.Canceled
+	}
+	plan := <-plans
+	if plan.err != nil {
+		return topic.SubPathReply{}, plan.err
+	}
+	answers := make(chan bindPlan, 1)
+	s.workers.Go(func() {
+		paths, err := bindAll(ctx, r, plan.mounts)
+		s.tell(func() { plan.pod.binds-- })
+		answers <- bindPlan{paths: paths, err: err}
+	})
+	select {
+	case a := <-answers:
+		return topic.SubPathReply{Paths: a.paths}, a.err
+	case <-ctx.Done():
+		return topic.SubPathReply{}, fmt.Errorf("subPath mounts of container %q: the volume's filesystem does not answer: %w", r.Container, context.Cause(ctx))
+	}
+}
+
+// bindPlan is what is to be bound, or was.
+type bindPlan struct {
+	pod    *pod
+	mounts []subpath.Mount
+	paths  map[int]string
+	err    error
+}
+
+// planBind looks up where the volumes are.
+func (s *Service) planBind(r topic.SubPathRequest) bindPlan {
+	p := s.pods[r.UID]
+	if p == nil || p.update.Pod == nil {
+		return bindPlan{err: fmt.Errorf("pod %s/%s (%s) has no volumes here", r.Namespace, r.Name, r.UID)}
+	}
+	if stage := s.stage(p); stage != topic.Syncing {
+		return bindPlan{err: fmt.Errorf("pod %s/%s is %s, its volumes are bound no more", r.Namespace, r.Name, stage)}
+	}
+	plan := bindPlan{pod: p}
+	for _, m := range r.Mounts {
+		v := p.volume(m.Volume)
+		if v == nil || v.phase != topic.VolumeMounted || v.result.HostPath == "" {
+			return bindPlan{err: fmt.Errorf("container %q: volume %q is not mounted", r.Container, m.Volume)}
+		}
+		plan.mounts = append(plan.mounts, subpath.Mount{
+			PodDir: s.root.pod(r.UID), Volume: m.Volume, VolumePath: v.result.HostPath,
+			Container: r.Container, Index: m.Index, SubPath: m.SubPath,
+		})
+	}
+	p.binds++
+	return plan
+}
+
+func bindAll(ctx context.Context, r topic.SubPathRequest, mounts []subpath.Mount) (map[int]string, error) {
+	paths := make(map[int]string, len(mounts))
+	for _, m := range mounts {
+		path, err := subpath.Bind(ctx, m)
+		if err != nil {
+			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Volume, r.Container, err)
+		}
+		paths[m.Index] = path
+	}
+	return paths, nil
+}

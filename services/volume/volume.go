@@ -1,0 +1,202 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// stopPatience is how long Run waits for its workers at the end. One that hangs in a system call can't be waited for.
+const stopPatience = 5 * time.Second
+
+// Watched is a kind of API object that pods refer to; kube.ObjectCache is one.
+type Watched[T any] interface {
+	plugin.Source[T]
+	// Hold makes keys the whole set of objects that owner refers to.
+	Hold(owner string, keys ...types.NamespacedName)
+	// Changes delivers the keys of held objects that appeared, changed or went away.
+	Changes() <-chan types.NamespacedName
+}
+
+// Ports are what the daemon works with besides the bus.
+type Ports struct {
+	ConfigMaps Watched[corev1.ConfigMap]
+	Secrets    Watched[corev1.Secret]
+	Tokens     plugin.Tokens
+	// State writes volume.state; a process has one such writer.
+	State  *bus.Writer[topic.PodVolumes]
+	Events daemon.EventRecorder
+	Health daemon.HealthReporter
+	// Metrics is where the daemon's metrics are registered, once for a process.
+	Metrics metrics
+}
+
+// Service is the volume daemon.
+type Service struct {
+	root  layout
+	conn  *bus.Conn
+	ports Ports
+	log   *slog.Logger
+	kinds plugin.List
+	now   func() time.Time
+
+	// All below belongs to the goroutine of Run.
+	pods        map[string]*pod
+	users       map[object]map[*volume]*pod
+	sources     topic.Sources
+	synced      synced
+	allocatable corev1.ResourceList
+	orphans     orphans
+
+	workers sync.WaitGroup
+	// inbox takes what workers and calls have to tell the goroutine of Run.
+	inbox chan func()
+	ended chan struct{}
+}
+
+// New makes the daemon for the pods below rootDir. It starts nothing.
+func New(rootDir string, conn *bus.Conn, ports Ports, log *slog.Logger) *Service {
+	return &Service{
+		root: layout(rootDir), conn: conn, ports: ports, log: log, now: time.Now,
+		kinds: plugin.All(plugin.Objects{ConfigMaps: ports.ConfigMaps, Secrets: ports.Secrets, Tokens: ports.Tokens}),
+		pods:  map[string]*pod{}, users: map[object]map[*volume]*pod{},
+		inbox: make(chan func()), ended: make(chan struct{}),
+	}
+}
+
+// synced are the topics of which all that is retained has been delivered once.
+type synced struct{ pods, sources, node bool }
+
+// all tells whether decisions can be made: a volume whose limits come from the node must not fail for a
+// message that is on its way.
+func (s synced) all() bool { return s.pods && s.sources && s.node }
+
+// Run does the daemon's work until ctx ends. Mounts stay as they are. A Service runs once.
+func (s *Service) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	in, err := s.subscribe(ctx)
+	if err != nil {
+		return err
+	}
+	serving := make(chan error, 1)
+	go func() { serving <- topic.VolumeSubPath.Serve(ctx, s.conn, s.subPath) }()
+	err = s.loop(ctx, in, serving)
+	cancel(errors.Join(errors.New("the volume daemon stops"), err))
+	close(s.ended)
+	s.waitForWorkers()
+	return err
+}
+
+// inputs are the topics that Run reads.
+type inputs struct {
+	pods    <-chan bus.Change[topic.Pod]
+	sources <-chan bus.Change[topic.Sources]
+	node    <-chan bus.Change[corev1.Node]
+}
+
+func (s *Service) subscribe(ctx context.Context) (in inputs, err error) {
+	if in.pods, err = topic.PodUpdate.Watch(ctx, s.conn); err != nil {
+		return in, err
+	}
+	if in.sources, err = topic.PodSources.Watch(ctx, s.conn); err != nil {
+		return in, err
+	}
+	in.node, err = topic.NodeObject.Watch(ctx, s.conn)
+	return in, err
+}
+
+// loop owns the state. Whatever happens only changes what is known; advance then decides for all pods.
+func (s *Service) loop(ctx context.Context, in inputs, serving <-chan error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return <-serving
+		case err := <-serving:
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		case c := <-in.pods:
+			s.podUpdate(c)
+		case c := <-in.sources:
+			s.sourcesUpdate(c)
+		case c := <-in.node:
+			s.nodeUpdate(c)
+		case key := <-s.ports.ConfigMaps.Changes():
+			s.objectChanged(object{false, key})
+		case key := <-s.ports.Secrets.Changes():
+			s.objectChanged(object{true, key})
+		case tell := <-s.inbox:
+			tell()
+		case <-timer.C:
+		}
+		if ctx.Err() != nil || !s.synced.all() {
+			continue
+		}
+		s.advance(ctx)
+		s.publish()
+		s.rest(timer)
+	}
+}
+
+// tell has f run by the goroutine of Run; it tells whether that still runs.
+func (s *Service) tell(f func()) bool {
+	select {
+	case s.inbox <- f:
+		return true
+	case <-s.ended:
+		return false
+	}
+}
+
+// rest sets the timer to the next moment at which something is due.
+func (s *Service) rest(timer *time.Timer) {
+	now := s.now()
+	next := s.orphans.wakeAt(now)
+	for _, p := range s.pods {
+		if at := p.wakeAt(s.stage(p), now); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
+	}
+	if next.IsZero() {
+		timer.Stop()
+		return
+	}
+	timer.Reset(next.Sub(now))
+}
+
+// waitForWorkers waits for the workers, and gives up on those that hang.
+func (s *Service) waitForWorkers() {
+	idle := make(chan struct{})
+	go func() {
+		s.workers.Wait()
+		close(idle)
+	}()
+	patience := time.NewTimer(stopPatience)
+	defer patience.Stop()
+	select {
+	case <-idle:
+	case <-patience.C:
+		for _, p := range s.pods {
+			for _, v := range p.volumes {
+				if v.op != opNone {
+					s.log.Error("the daemon stops while a volume's worker hangs in the kernel", "namespace", p.ref.Namespace,
+						"pod", p.ref.Name, "uid", p.ref.UID, "volume", v.spec.Name, "operation", v.op)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package floor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"kubelot.dev/test/bench/measure"
+)
+
+// Degrees of parallelism that Best tries.
+var degrees = []int{2, 3, 4, 6, 8}
+
+// Run measures single pods (repeat times) and a batch of pods at the best
+// parallelism for starting, and for stopping, of those it tries.
+func (c *Client) Run(ctx context.Context, repeat, pods int) (measure.Result, error) {
+	result := measure.Result{Subject: "floor"}
+	for i := range repeat {
+		created, deleted, err := c.single(ctx, fmt.Sprintf("single-%d", i))
+		if err != nil {
+			return result, err
+		}
+		result.Create = append(result.Create, created)
+		result.Delete = append(result.Delete, deleted)
+	}
+	// The medians of the calls are those of a pod alone, before others disturb.
+	result.Calls = map[string]time.Duration{}
+	for call, sample := range maps.All(c.calls) {
+		result.Calls[call] = sample.Median()
+	}
+	for _, parallel := range degrees {
+		starts, stops, err := c.batch(ctx, pods, parallel)
+		if err != nil {
+			return result, err
+		}
+		result.Starts = better(result.Starts, starts)
+		result.Stops = better(result.Stops, stops)
+	}
+	return result, nil
+}
+
+// better is the batch that was done earlier.
+func better(a, b measure.Batch) measure.Batch {
+	if len(a.Times) == 0 || b.Times.Max() < a.Times.Max() {
+		return b
+	}
+	return a
+}
+
+func (c *Client) single(ctx context.Context, name string) (created, deleted time.Duration, err error) {
+	begin := time.Now()
+	p, err := c.start(ctx, name)
+	created = time.Since(begin)
+	if err != nil {
+		return 0, 0, errors.Join(err, c.discard(ctx, p))
+	}
+	time.Sleep(measure.Settle)
+	begin = time.Now()
+	err = c.stop(context.WithoutCancel(ctx), p)
+	return created, time.Since(begin), err
+}
+
+// discard removes what a failed start left.
+func (c *Client) discard(ctx context.Context, p pod) error {
+	if p.sandbox == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return c.stop(ctx, p)
+}
+
+// batch starts pods with the given parallelism, and stops them likewise.
+func (c *Client) batch(ctx context.Context, n, parallel int) (starts, stops measure.Batch, err error) {
+	pods := make([]pod, n)
+	starts, startErr := each(n, parallel, func(i int) (err error) {
+		pods[i], err = c.start(ctx, fmt.Sprintf("batch-%d-%d", parallel, i))
+		return err
+	})
+	stops, stopErr := each(n, parallel, func(i int) error {
+		if pods[i].sandbox == "" {
+			return nil
+		}
+		// Also when ctx was cancelled meanwhile: the pods must go.
+		return c.stop(context.WithoutCancel(ctx), pods[i])
+	})
+	return starts, stops, errors.Join(startErr, stopErr)
+}
+
+// each does n things, so many at a time in their order, and notes when each
+// was done since the beginning.
+func each(n, parallel int, do func(i int) error) (measure.Batch, error) {
+	batch := measure.Batch{Parallel: parallel, Times: make(measure.Sample, n)}
+	errs := make([]error, n)
+	next := make(chan int)
+	begin := time.Now()
+	var workers sync.WaitGroup
+	for range parallel {
+		workers.Go(func() {
+			for i := range next {
+				errs[i] = do(i)
+				batch.Times[i] = time.Since(begin)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	return batch, errors.Join(errs...)
+}

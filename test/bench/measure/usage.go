@@ -1,0 +1,129 @@
+package measure
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Usage is what the agent's processes took.
+type Usage struct {
+	StartCPU time.Duration `json:"startCPU"` // CPU time to start the batch
+	StopCPU  time.Duration `json:"stopCPU"`  // CPU time to stop it
+	Idle     float64       `json:"idle"`     // CPU in millicores with the batch running and nothing to do
+	PSS      int64         `json:"pss"`      // bytes, with the batch running
+}
+
+var usageRows = []struct {
+	title string
+	cell  func(*Usage) string
+}{
+	{"agent CPU to start them", func(u *Usage) string { return fmt.Sprintf("%.1f s", u.StartCPU.Seconds()) }},
+	{"agent CPU to stop them", func(u *Usage) string { return fmt.Sprintf("%.1f s", u.StopCPU.Seconds()) }},
+	{"agent CPU with them idle", func(u *Usage) string { return fmt.Sprintf("%.0f millicores", u.Idle) }},
+	{"agent memory (PSS) with them idle", func(u *Usage) string { return fmt.Sprintf("%.0f MiB", float64(u.PSS)/(1<<20)) }},
+}
+
+// clockTick is the unit of CPU times in /proc on every Linux that Go runs on.
+const clockTick = time.Second / 100
+
+// CPU is the CPU time so far of a process and its descendants, of those that
+// were reaped too.
+func CPU(root int) (time.Duration, error) {
+	var total time.Duration
+	for _, pid := range tree(root) {
+		used, err := cpuOf(pid)
+		if err != nil {
+			// It ended meanwhile; its parent has its time soon.
+			continue
+		}
+		total += used
+	}
+	if total == 0 {
+		return 0, fmt.Errorf("process %d has no CPU time: is it still there?", root)
+	}
+	return total, nil
+}
+
+func cpuOf(pid int) (time.Duration, error) {
+	fields, err := statFields(pid)
+	if err != nil {
+		return 0, err
+	}
+	var ticks int64
+	// utime, stime, cutime, cstime: fields 14 to 17 of proc(5), counted from
+	// the state, which is field 3.
+	for _, field := range fields[11:15] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * clockTick, nil
+}
+
+// PSS is the proportional set size of a process and its descendants in bytes:
+// pages they share count once.
+func PSS(root int) (int64, error) {
+	var total int64
+	for _, pid := range tree(root) {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(data)) {
+			if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "Pss:" {
+				kib, err := strconv.ParseInt(fields[1], 10, 64)
+				if err != nil {
+					return 0, fmt.Errorf("memory of process %d: %w", pid, err)
+				}
+				total += kib << 10
+			}
+		}
+	}
+	return total, nil
+}
+
+// tree is the process and its descendants.
+func tree(root int) []int {
+	children := map[int][]int{}
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		fields, err := statFields(pid)
+		if err != nil {
+			continue
+		}
+		if parent, err := strconv.Atoi(fields[1]); err == nil {
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	all := []int{root}
+	for i := 0; i < len(all); i++ {
+		all = append(all, children[all[i]]...)
+	}
+	return all
+}
+
+// statFields are the fields of /proc/<pid>/stat from the state on; the command
+// name before it may contain blanks and parentheses.
+func statFields(pid int) ([]string, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil, err
+	}
+	end := strings.LastIndexByte(string(data), ')')
+	fields := strings.Fields(string(data[end+1:]))
+	if len(fields) < 15 {
+		return nil, errors.New("too few fields")
+	}
+	return fields, nil
+}

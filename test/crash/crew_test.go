@@ -1,0 +1,143 @@
+package crash
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/test/e2e/kit"
+)
+
+// TestCrewRestart kills the whole crew while pods start, stops it in order while they run, and kills it while they stop.
+func TestCrewRestart(t *testing.T) {
+	ns := bed.Namespace(t)
+	ns.Apply(settings)
+	watchFlips(t, ns)
+	before := newHerd(t, ns, "before", 3)
+	before.running(3)
+
+	h := newHerd(t, ns, "crew", outageHerd)
+	kit.Eventually(t, "the pods to start", atLeast(h.alive, 3))
+	bed.Node.Kill()
+	h.cutStarts++
+	relaunch(t)
+	h.running(outageHerd)
+	bed.Node.Stop()
+	relaunch(t)
+	unchanged(t, ns, h)
+	h.delete()
+	kit.Eventually(t, "the pods to stop", atMost(h.alive, 9))
+	bed.Node.Kill()
+	relaunch(t)
+	h.gone()
+	unchanged(t, ns, before)
+}
+
+func relaunch(t *testing.T) {
+	t.Helper()
+	if err := bed.Node.Launch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFrozenDaemons stops the clocks of daemons for a while (SIGSTOP): what they missed is done when they go on.
+func TestFrozenDaemons(t *testing.T) {
+	frozen := []string{"pleg", "status", "bus"}
+	ns := bed.Namespace(t)
+	ns.Apply(settings)
+	watchFlips(t, ns)
+	for _, daemon := range frozen {
+		bed.Signal(t, daemon, syscall.SIGSTOP)
+	}
+	h := newHerd(t, ns, "frozen", outageHerd)
+	time.Sleep(2 * time.Second) // the time for which nobody answers
+	for _, daemon := range frozen {
+		bed.Signal(t, daemon, syscall.SIGCONT)
+	}
+	h.running(outageHerd)
+	h.delete()
+	h.gone()
+}
+
+// TestNewsDuringOutage has pods end, restart and stop, and a static pod come, while the API server is away: the node
+// goes on by itself, and the API server learns of all of it afterwards.
+func TestNewsDuringOutage(t *testing.T) {
+	const waits = `{name: app, image: "busybox:1.36", command: [sh, -c, "until [ -e /tmp/end ]; do sleep 0.1; done; exit 3"]}`
+	const deaf = `{name: app, image: "busybox:1.36", command: [sh, -c, "trap '' TERM; while :; do sleep 1; done"]}`
+	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s}\nspec: {terminationGracePeriodSeconds: 3, restartPolicy: %s, containers: [%s]}\n"
+	ns := bed.Namespace(t)
+	ns.Apply(fmt.Sprintf(pod, "ends", ns.Name, "Never", waits) + "---\n" + fmt.Sprintf(pod, "restarts", ns.Name, "Always", waits) + "---\n" + fmt.Sprintf(pod, "stops", ns.Name, "Always", deaf))
+	ends, restarts, stops := ns.Running("ends"), ns.Running("restarts"), ns.Running("stops")
+	ns.Delete("stops", -1)
+	bed.ControlPlane.StopAPIServer()
+	defer startAPIServerAgain(t)()
+
+	ns.Exec(ends, "app", "touch /tmp/end")
+	ns.Exec(restarts, "app", "touch /tmp/end")
+	manifest := filepath.Join(bed.Node.ManifestDir, "outage.yaml")
+	content := fmt.Sprintf(pod, "outage", ns.Name, "Always", strings.Replace(deaf, "''", "'exit 0'", 1))
+	if err := os.WriteFile(manifest, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(manifest)
+	kit.Eventually(t, "the static pod", func() error {
+		return attempts(t, "io.kubernetes.pod.name", "outage-"+kit.NodeName, "0")
+	})
+	kit.Eventually(t, "the restarted container", func() error {
+		return attempts(t, "io.kubernetes.pod.uid", string(restarts.UID), "1")
+	})
+	kit.Eventually(t, "the deleted pod's container to end", func() error {
+		return attempts(t, "io.kubernetes.pod.uid", string(stops.UID), "")
+	})
+	kill(t, bed, "status") // what it had to tell is on the bus
+	startAPIServer(t)
+
+	if s := kit.Status(ns.Phase("ends", corev1.PodFailed), "app"); s.State.Terminated == nil || s.State.Terminated.ExitCode != 3 {
+		t.Errorf("the pod that ended meanwhile: %+v", s)
+	}
+	ns.Wait("restarts", "its restart", func(p *corev1.Pod) bool {
+		s := kit.Status(p, "app")
+		return kit.Ready(p) && s.RestartCount == 1 && s.LastTerminationState.Terminated != nil && s.LastTerminationState.Terminated.ExitCode == 3
+	})
+	ns.Gone(stops)
+	mirror := ns.Running("outage-" + kit.NodeName)
+	if err := os.Remove(manifest); err != nil {
+		t.Fatal(err)
+	}
+	ns.Gone(mirror)
+}
+
+// startAPIServerAgain is for a test that ends while the API server is away.
+func startAPIServerAgain(t *testing.T) func() {
+	return func() {
+		if t.Failed() {
+			startAPIServer(t)
+		}
+	}
+}
+
+// attempts is an error unless the running containers with that label have just these attempts.
+func attempts(t *testing.T, label, value, want string) error {
+	t.Helper()
+	answer, err := bed.Containerd.Runtime().ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+		LabelSelector: map[string]string{label: value}, State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+	}})
+	if err != nil {
+		return err
+	}
+	var found []string
+	for _, c := range answer.GetContainers() {
+		found = append(found, fmt.Sprint(c.GetMetadata().GetAttempt()))
+	}
+	if got := strings.Join(found, " "); got != want {
+		return fmt.Errorf("running containers of %s have the attempts [%s], want [%s]", value, got, want)
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package crash
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/nats"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/harness/proc"
+)
+
+// TestBadConfig starts kubelot with configurations that are wrong: it must end with one line that names the error.
+func TestBadConfig(t *testing.T) {
+	const head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+	for name, c := range map[string]struct{ config, want string }{
+		"unknown field": {head + "maxPodz: 3\n", `unknown field "maxPodz"`},
+		"wrong type":    {head + "maxPods: many\n", "maxPods"},
+		"out of range":  {head + "healthzPort: 99999\n", "healthzPort"},
+		"not YAML":      {"\x00{", "neither valid YAML"},
+		"wrong kind":    {"apiVersion: v1\nkind: Pod\n", "KubeletConfiguration"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			file := filepath.Join(dir, "kubelet.yaml")
+			if err := os.WriteFile(file, []byte(c.config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
+			defer cancel()
+			out, err := exec.CommandContext(ctx, bed.Program("kubelot"), "up", "--config="+file, "--run-dir="+dir, "--root-dir="+dir).CombinedOutput()
+			if err == nil || ctx.Err() != nil {
+				t.Errorf("it ended with %v, want an error at once", err)
+			}
+			if bytes.Count(out, []byte("\n")) != 1 || !strings.Contains(string(out), c.want) || !strings.Contains(string(out), file) {
+				t.Errorf("it says %q, want one line with %q and the file's name", out, c.want)
+			}
+		})
+	}
+}
+
+// dial connects to the bus as a daemon, with that daemon's own key unless another file is given.
+func dial(t *testing.T, daemon, keyFile string, log *slog.Logger) bus.Transport {
+	t.Helper()
+	if keyFile == "" {
+		keyFile = bed.Bed.Path("run", "keys", daemon+".nk")
+	}
+	transport, err := nats.Dial(t.Context(), nats.Options{Socket: bed.Bed.Path("run", "bus.sock"), KeyFile: keyFile, Daemon: daemon, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(transport.Close)
+	return transport
+}
+
+// TestGarbageOnTheBus has each daemon say nonsense about a running pod, a pod that doesn't exist and the node.
+func TestGarbageOnTheBus(t *testing.T) {
+	ns := bed.Namespace(t)
+	ns.Apply(settings)
+	watchFlips(t, ns)
+	before := newHerd(t, ns, "before", 2)
+	before.running(2)
+	running := string(before.pods[0].UID)
+	pids := map[string]int{}
+	for _, daemon := range daemons {
+		pids[daemon], _ = bed.Daemon(daemon)
+	}
+
+	for daemon, topics := range map[string][]bus.Topic{
+		"podsync": {topic.PodUpdate, topic.StatusPatch, topic.PodSources, topic.PodStep},
+		"pleg":    {topic.PLEGEvent, topic.NodeRuntime},
+		"volume":  {topic.VolumeState},
+		"lease":   {topic.NodeObject},
+	} {
+		transport := dial(t, daemon, "", slog.New(slog.DiscardHandler))
+		for _, about := range topics {
+			for _, garbage := range []string{"\x00\xff", `[{"uid": 7}]`, `null`, strings.Repeat("[", 100_000)} {
+				for _, key := range []string{running, "nobody", "00000000-0000-0000-0000-000000000000"} {
+					say(t, transport, about, key, garbage)
+				}
+			}
+		}
+	}
+	// The next tests shall find a bus that knows the truth: daemons state it anew when they start.
+	defer func() {
+		for _, daemon := range []string{"podsync", "pleg", "volume", "lease"} {
+			kill(t, bed, daemon)
+		}
+	}()
+	h := newHerd(t, ns, "after", 3)
+	h.running(3)
+	h.delete()
+	h.gone()
+	unchanged(t, ns, before)
+	for daemon, pid := range pids {
+		if now, err := bed.Daemon(daemon); err != nil || now != pid {
+			t.Errorf("%s was process %d and is %d (%v): garbage ended it", daemon, pid, now, err)
+		}
+	}
+}
+
+func say(t *testing.T, transport bus.Transport, about bus.Topic, key, text string) {
+	t.Helper()
+	subject := about.Name()
+	if about.Keys() != "" {
+		subject = bus.Key(subject, key)
+	}
+	kit.Eventually(t, "the bus to take "+subject, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		return transport.Publish(ctx, bus.Message{Subject: subject, Header: map[string]string{bus.HeaderSchema: "1"}, Data: []byte(text)})
+	})
+}
+
+// TestWrongKey connects to the bus with a key that isn't its, and with one that may not do what it tries.
+func TestWrongKey(t *testing.T) {
+	other := filepath.Join(t.TempDir(), "other.nk")
+	seed := "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY" // the well-known example of the nkeys project
+	if err := os.WriteFile(other, []byte(seed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	stranger := dial(t, "podsync", other, slog.New(slog.NewTextHandler(&log, nil)))
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	err := stranger.Publish(ctx, bus.Message{Subject: bus.Key(topic.PodUpdate.Name(), "nobody"), Data: []byte("{}")})
+	stranger.Close()
+	if err == nil {
+		t.Error("a stranger may publish")
+	}
+	// The bus may hang up before its reason was read; then the reason is a second line.
+	if lines := strings.Count(log.String(), "\n"); lines < 1 || lines > 2 || !strings.Contains(log.String(), "key") {
+		t.Errorf("a stranger is told, in %d lines: %s", lines, log.String())
+	}
+
+	pleg := dial(t, "pleg", "", slog.New(slog.DiscardHandler))
+	kit.Eventually(t, "a refusal", func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		err := pleg.Publish(ctx, bus.Message{Subject: bus.Key(topic.PodUpdate.Name(), "nobody"), Data: []byte("{}")})
+		if err == nil || !strings.Contains(err.Error(), bus.ErrDenied.Error()) {
+			return fmt.Errorf("pleg's pod.update: %v", err)
+		}
+		return nil
+	})
+}
+
+// TestHangingRuntime stops containerd from answering.
+func TestHangingRuntime(t *testing.T) {
+	ns := bed.Namespace(t)
+	ns.Apply(settings)
+	watchFlips(t, ns)
+	before := newHerd(t, ns, "before", 3)
+	before.running(3)
+	signal := func(s syscall.Signal) {
+		if err := syscall.Kill(bed.Containerd.PID(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	defer signal(syscall.SIGCONT)
+	h := newHerd(t, ns, "meanwhile", 3)
+	kill(t, bed, "pleg")
+	kill(t, bed, "podsync")
+	h.cutStarts++
+	time.Sleep(3 * time.Second)
+	signal(syscall.SIGCONT)
+	h.running(3)
+	h.delete()
+	h.gone()
+	unchanged(t, ns, before)
+}
+
+// TestNothingThereAtStart starts the crew while neither the API server nor the runtime can be reached.
+func TestNothingThereAtStart(t *testing.T) {
+	ns := bed.Namespace(t)
+	ns.Apply(settings)
+	watchFlips(t, ns)
+	before := newHerd(t, ns, "before", 3)
+	before.running(3)
+
+	bed.Node.Stop()
+	bed.ControlPlane.StopAPIServer()
+	bed.Containerd.Stop()
+	launched := make(chan error, 1)
+	go func() { launched <- bed.Node.Launch(t.Context()) }()
+	said := func(daemon, text string) func() error {
+		return func() error {
+			for line := range strings.Lines(proc.Tail(bed.Node.LogPath(), 1<<16)) {
+				if strings.Contains(line, "daemon="+daemon+" ") && strings.Contains(line, text) {
+					return nil
+				}
+			}
+			return fmt.Errorf("%s didn't say %q", daemon, text)
+		}
+	}
+	kit.Eventually(t, "an error about the runtime", said("pleg", "containerd.sock"))
+	kit.Eventually(t, "an error about the API server", said("lease", "refused"))
+	startAPIServer(t)
+	launchContainerd(t)
+	if err := <-launched; err != nil {
+		t.Fatal(err)
+	}
+	h := newHerd(t, ns, "after", 3)
+	h.running(3)
+	unchanged(t, ns, before)
+}

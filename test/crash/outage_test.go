@@ -1,0 +1,118 @@
+package crash
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/test/e2e/kit"
+)
+
+// outageHerd is how many pods an outage meets; it is their mix of stages that matters, not their number.
+const outageHerd = 12
+
+// TestAPIServerOutage takes the API server away while pods start and while they stop, and kills daemons meanwhile.
+func TestAPIServerOutage(t *testing.T) {
+	ns := bed.Namespace(t)
+	ns.Apply(settings)
+	watchFlips(t, ns)
+	before := newHerd(t, ns, "before", 3)
+	before.running(3)
+
+	h := newHerd(t, ns, "outage", outageHerd)
+	kit.Eventually(t, "the pods to start", atLeast(h.alive, 3))
+	bed.ControlPlane.StopAPIServer()
+	for _, daemon := range []string{"podsync", "status", "volume", "lease"} {
+		kill(t, bed, daemon)
+	}
+	h.cutStarts++
+	kit.Eventually(t, "the crew without an API server", crewRuns)
+	startAPIServer(t)
+	h.running(outageHerd)
+
+	h.delete()
+	kit.Eventually(t, "the pods to stop", atMost(h.alive, 9))
+	bed.ControlPlane.StopAPIServer()
+	kill(t, bed, "status")
+	// What is stopping stops without the API server too.
+	time.Sleep(time.Second)
+	startAPIServer(t)
+	h.gone()
+	unchanged(t, ns, before)
+}
+
+func startAPIServer(t *testing.T) {
+	t.Helper()
+	if err := bed.ControlPlane.StartAPIServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// crewRuns is an error while a daemon is missing.
+func crewRuns() error {
+	var errs []error
+	for _, daemon := range daemons {
+		_, err := bed.Daemon(daemon)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// TestContainerdRestart stops containerd under running pods and kills it under starting ones: what runs isn't touched,
+// what is asked for meanwhile is done afterwards.
+func TestContainerdRestart(t *testing.T) {
+	ns := bed.Namespace(t)
+	ns.Apply(settings)
+	watchFlips(t, ns)
+	before := newHerd(t, ns, "before", 3)
+	before.running(3)
+	going := newHerd(t, ns, "going", 3)
+	going.running(3)
+
+	bed.Containerd.Stop()
+	h := newHerd(t, ns, "meanwhile", outageHerd)
+	going.delete()
+	// The daemons see pods come and go without a runtime, and one of them has just begun.
+	kill(t, bed, "pleg")
+	kit.Eventually(t, "the crew without containerd", crewRuns)
+	time.Sleep(time.Second)
+	launchContainerd(t)
+	going.gone()
+	kit.Eventually(t, "the pods to start", atLeast(h.alive, 3))
+	bed.Containerd.Kill()
+	launchContainerd(t)
+	// At most one for each place of the bounded starts.
+	h.cutStarts, h.restarts = 2*runtime.NumCPU(), 2*runtime.NumCPU()
+	h.running(outageHerd)
+	h.delete()
+	h.gone()
+	unchanged(t, ns, before)
+	nodeReady(t)
+}
+
+func launchContainerd(t *testing.T) {
+	t.Helper()
+	if err := bed.Containerd.Launch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// nodeReady waits until the node is Ready.
+func nodeReady(t *testing.T) {
+	t.Helper()
+	kit.Follow(t, "Ready node", func(ctx context.Context) (kit.Watcher, error) {
+		return bed.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName})
+	}, func(n *corev1.Node) bool {
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady {
+				return c.Status == corev1.ConditionTrue
+			}
+		}
+		return false
+	})
+}

@@ -1,0 +1,170 @@
+// Package kit is what the end-to-end tests have in common: a bed with kubelot on it, a namespace per test,
+// waits that follow watches, and a look inside containers.
+//
+// Reads: .bin, or the directory that KUBELOT_BIN names. Writes and owns: the bed, in a temporary directory.
+//
+// Guarantees: a failed test prints what a person would ask for first (kubectl describe, the tap history of its
+// pods, kubelot's last log lines); Stop leaves nothing behind.
+package kit
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"kubelot.dev/test/harness/cluster"
+	"kubelot.dev/test/harness/node"
+)
+
+// NodeName is the node of every bed.
+const NodeName = "testbed"
+
+// Options say what a bed has beside containerd and kubelot.
+type Options struct {
+	// Standalone leaves the control plane out.
+	Standalone bool
+	// Registry runs a registry on loopback.
+	Registry bool
+	// Config is appended to the KubeletConfiguration.
+	Config string
+	// Args are appended to kubelot's command line.
+	Args []string
+}
+
+// Bed is a running node with its control plane.
+type Bed struct {
+	*cluster.Cluster
+	Node   *node.Node
+	Client *kubernetes.Clientset // nil without a control plane
+
+	dynamic *dynamic.DynamicClient
+}
+
+// Start runs a bed and waits until its node is Ready.
+func Start(ctx context.Context, o Options) (*Bed, error) {
+	c, err := cluster.Start(ctx, cluster.Options{Out: os.Stderr, ControlPlane: !o.Standalone, Registry: o.Registry})
+	if err != nil {
+		return nil, err
+	}
+	b := &Bed{Cluster: c}
+	if err := b.start(ctx, o); err != nil {
+		return nil, errors.Join(err, b.Stop())
+	}
+	return b, nil
+}
+
+// StartWithoutNode runs a bed with a control plane that has no node yet.
+func StartWithoutNode(ctx context.Context) (*Bed, error) {
+	c, err := cluster.Start(ctx, cluster.Options{Out: os.Stderr, ControlPlane: true})
+	if err != nil {
+		return nil, err
+	}
+	b := &Bed{Cluster: c}
+	if err := b.connect(); err != nil {
+		return nil, errors.Join(err, b.Stop())
+	}
+	return b, nil
+}
+
+// StartNode runs the agent, with the defaults of Start, and waits until the node is Ready.
+func (b *Bed) StartNode(ctx context.Context, agent node.Agent) error {
+	var args []string
+	if dir := os.Getenv("KUBELOT_BIN"); dir != "" && agent == node.Kubelot {
+		args = append(args, "--bin-dir="+dir)
+	}
+	var err error
+	b.Node, err = node.Start(ctx, b.Cluster, node.Options{Agent: agent, Name: NodeName, ExtraArgs: args})
+	return err
+}
+
+// connect makes the clients of the API server.
+func (b *Bed) connect() error {
+	config, err := b.ControlPlane.RESTConfig()
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	b.Client = b.ControlPlane.Client()
+	if b.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return fmt.Errorf("start bed: %w", err)
+	}
+	return nil
+}
+
+func (b *Bed) start(ctx context.Context, o Options) error {
+	if !o.Standalone {
+		if err := b.connect(); err != nil {
+			return err
+		}
+	}
+	args := o.Args
+	if dir := os.Getenv("KUBELOT_BIN"); dir != "" {
+		args = append(args, "--bin-dir="+dir)
+	}
+	var err error
+	b.Node, err = node.Start(ctx, b.Cluster, node.Options{
+		Agent: node.Kubelot, Name: NodeName, Standalone: o.Standalone, ExtraConfig: o.Config, ExtraArgs: args,
+	})
+	return err
+}
+
+// Stop ends the bed and removes it.
+func (b *Bed) Stop() error {
+	if b.Node != nil {
+		b.Node.Kill()
+	}
+	return b.Cluster.Stop()
+}
+
+// Main is a TestMain's body: it runs the tests on one bed, which it puts into *into.
+func Main(m *testing.M, into **Bed, o Options) int {
+	flag.Parse()
+	// The tests wait more than they work.
+	if !set("test.parallel") {
+		_ = flag.Set("test.parallel", "12")
+	}
+	bed, err := Start(context.Background(), o)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start the test bed:", err)
+		return 1
+	}
+	*into = bed
+	code := m.Run()
+	if code == 0 && !o.Standalone {
+		if err := bed.awaitClean(); err != nil {
+			fmt.Fprintf(os.Stderr, "all tests are done and their namespaces deleted, but the node isn't clean: %v\n%s\n", err, last(bed.tap(""), 60))
+			code = 1
+		}
+	}
+	if err := bed.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop the test bed:", err)
+		return 1
+	}
+	return code
+}
+
+// awaitClean waits until nothing is left of any pod.
+func (b *Bed) awaitClean() error {
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	for {
+		err := b.Clean(ctx)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func set(name string) bool {
+	found := false
+	flag.Visit(func(f *flag.Flag) { found = found || f.Name == name })
+	return found
+}

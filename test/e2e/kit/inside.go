@@ -1,0 +1,70 @@
+package kit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Try runs a shell command in the container and returns its output, without the last newline, or its failure.
+func (n *Namespace) Try(pod *corev1.Pod, container, command string) (string, error) {
+	status := Status(pod, container)
+	if status == nil {
+		return "", fmt.Errorf("pod %s has no status of container %s", pod.Name, container)
+	}
+	_, id, _ := strings.Cut(status.ContainerID, "://")
+	answer, err := n.bed.Containerd.Runtime().ExecSync(n.t.Context(), &runtimeapi.ExecSyncRequest{
+		ContainerId: id, Cmd: []string{"sh", "-c", command}, Timeout: 20,
+	})
+	if err != nil {
+		return "", err
+	}
+	if answer.ExitCode != 0 {
+		return string(answer.Stdout), fmt.Errorf("%s: exit code %d: %s", command, answer.ExitCode, answer.Stderr)
+	}
+	return strings.TrimSuffix(string(answer.Stdout), "\n"), nil
+}
+
+// Exec is Try that must succeed.
+func (n *Namespace) Exec(pod *corev1.Pod, container, command string) string {
+	n.t.Helper()
+	out, err := n.Try(pod, container, command)
+	if err != nil {
+		n.t.Fatalf("in %s/%s: %v", pod.Name, container, err)
+	}
+	return out
+}
+
+// Equal runs the command in the container and compares its output.
+func (n *Namespace) Equal(pod *corev1.Pod, container, command, want string) {
+	n.t.Helper()
+	if got := n.Exec(pod, container, command); got != want {
+		n.t.Errorf("in %s/%s, %s:\n got %q\nwant %q", pod.Name, container, command, got, want)
+	}
+}
+
+// Log is what the container's run of that number has written to its standard output and error.
+func (n *Namespace) Log(pod *corev1.Pod, container string, run int) string {
+	n.t.Helper()
+	path := filepath.Join(n.bed.Node.PodLogs, fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID), container, fmt.Sprintf("%d.log", run))
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return ""
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(data)) {
+		// <time> <stream> <tag> <text>
+		if fields := strings.SplitN(line, " ", 4); len(fields) == 4 {
+			out.WriteString(fields[3])
+		}
+	}
+	return out.String()
+}

@@ -1,0 +1,272 @@
+package parity
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/harness/node"
+)
+
+// TestSameStory compares, story by story.
+func TestSameStory(t *testing.T) {
+	bed, err := kit.StartWithoutNode(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bed.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	want := tell(t, bed, node.Kubelet)
+	got := tell(t, bed, node.Kubelot)
+	dump(t, "kubelet", want)
+	dump(t, "kubelot", got)
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		t.Run(name, func(t *testing.T) {
+			if difference := unintended(name, diff(want[name], got[name])); difference != "" {
+				t.Errorf("- kubelet, + kubelot\n%s", difference)
+			}
+		})
+	}
+}
+
+// dump leaves what was compared where PARITY_DUMP says.
+func dump(t *testing.T, agent string, told map[string]string) {
+	dir := os.Getenv("PARITY_DUMP")
+	if dir == "" {
+		return
+	}
+	var all strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(told)) {
+		fmt.Fprintf(&all, "##### %s\n%s", name, told[name])
+	}
+	if err := os.WriteFile(dir+"/"+agent, []byte(all.String()), 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// tell runs all stories under the agent and returns what was seen of each, and of the node.
+func tell(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]string {
+	t.Helper()
+	if err := bed.StartNode(t.Context(), agent); err != nil {
+		t.Fatal(err)
+	}
+	ns := bed.Namespace(t)
+	for _, s := range stories {
+		ns.Apply("apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + s.name + "\nspec:\n  terminationGracePeriodSeconds: 2\n" + s.spec)
+	}
+	told := map[string]string{}
+	pods := map[string]*corev1.Pod{}
+	var lock sync.Mutex
+	var waits sync.WaitGroup
+	for _, s := range stories {
+		// Side by side: the state of a container that crashes changes every few seconds.
+		waits.Go(func() {
+			p := ns.Wait(s.name, "settled", s.settled)
+			if s.event != "" {
+				ns.Event(s.name, s.event, s.eventText)
+			}
+			lock.Lock()
+			defer lock.Unlock()
+			pods[s.name], told[s.name] = p, "status:\n"+status(t, p)
+		})
+	}
+	waits.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+	time.Sleep(3 * time.Second) // Events come after what they tell of
+	last := ends(t, bed, ns, pods)
+	for _, s := range stories {
+		if s.end {
+			told[s.name] += "last status:\n" + status(t, last[s.name])
+		}
+		told[s.name] += "events:\n" + events(t, bed, ns.Name, s.name)
+		told[s.name] = anonymous(told[s.name], ns.Name, bed.Bed.Dir)
+	}
+	told["node"] = nodeSeen(t, bed)
+	if err := bed.Node.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.Client.CoreV1().Nodes().Delete(t.Context(), kit.NodeName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return told
+}
+
+// ends deletes all pods and returns the last that was seen of each.
+func ends(t *testing.T, bed *kit.Bed, ns *kit.Namespace, pods map[string]*corev1.Pod) map[string]*corev1.Pod {
+	t.Helper()
+	last := map[string]*corev1.Pod{}
+	var lock sync.Mutex
+	w, err := bed.Client.CoreV1().Pods(ns.Name).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	go func() {
+		for event := range w.ResultChan() {
+			if p, ok := event.Object.(*corev1.Pod); ok {
+				lock.Lock()
+				last[p.Name] = p
+				lock.Unlock()
+			}
+		}
+	}()
+	for name := range pods {
+		ns.Delete(name, -1)
+	}
+	for _, p := range pods {
+		ns.Gone(p)
+	}
+	time.Sleep(2 * time.Second)
+	lock.Lock()
+	defer lock.Unlock()
+	return maps.Clone(last)
+}
+
+// undisclosed are fields of the pod's status that kubelot doesn't write: they belong to the resizing of pod-level
+// resources in place (KEP-5419, beta), which needs the allocation's own checkpoint.
+var undisclosed = []string{"resources", "allocatedResources"}
+
+// status is the pod's status as YAML, with times, addresses and IDs only as being there.
+func status(t *testing.T, p *corev1.Pod) string {
+	t.Helper()
+	data, err := json.Marshal(p.Status)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(data, &tree); err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range undisclosed {
+		delete(tree, field)
+	}
+	if list, ok := tree["conditions"].([]any); ok {
+		slices.SortFunc(list, func(a, b any) int {
+			return strings.Compare(a.(map[string]any)["type"].(string), b.(map[string]any)["type"].(string))
+		})
+	}
+	out, err := yaml.Marshal(tree)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+// events are the Events about the pod, each once.
+func events(t *testing.T, bed *kit.Bed, namespace, name string) string {
+	t.Helper()
+	list, err := bed.Client.CoreV1().Events(namespace).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	for _, e := range list.Items {
+		if e.Source.Component == "default-scheduler" {
+			continue
+		}
+		told[fmt.Sprintf("%s %s %s (%s, %s): %s\n", e.Type, e.Reason, e.InvolvedObject.FieldPath, e.Source.Component, e.ReportingController, e.Message)] = true
+	}
+	return strings.Join(slices.Sorted(maps.Keys(told)), "")
+}
+
+// nodeSeen is the Node object as YAML.
+func nodeSeen(t *testing.T, bed *kit.Bed) string {
+	t.Helper()
+	n, err := bed.Client.CoreV1().Nodes().Get(context.Background(), kit.NodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.ManagedFields = nil
+	out, err := yaml.Marshal(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return anonymous(string(out), "none", bed.Bed.Dir)
+}
+
+var anonyms = []struct {
+	pattern *regexp.Regexp
+	name    string
+}{
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
+	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
+	{regexp.MustCompile(`containerd://[0-9a-f]{64}`), "CONTAINER"},
+	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "ID"},
+	{regexp.MustCompile(`\b10\.\d+\.\d+\.\d+\b`), "ADDRESS"},
+	{regexp.MustCompile(`in [0-9.]+m?s \([0-9.]+m?s including waiting\)`), "in DURATION"},
+	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-XXXXX"},
+	{regexp.MustCompile(`used: \d+`), "used: N"},
+	{regexp.MustCompile(`(resourceVersion|ephemeral-storage|memory): "?\d+(Ki)?"?`), "$1: N"},
+	{regexp.MustCompile(`Port: \d+`), "Port: N"},
+}
+
+func anonymous(text, namespace, dir string) string {
+	text = strings.ReplaceAll(strings.ReplaceAll(text, namespace, "NAMESPACE"), dir, "BED")
+	for _, a := range anonyms {
+		text = a.pattern.ReplaceAllString(text, a.name)
+	}
+	return text
+}
+
+// unintended are the lines that no intended difference accounts for.
+func unintended(story string, lines []string) string {
+	return strings.Join(slices.DeleteFunc(lines, func(line string) bool {
+		for _, i := range intended {
+			if slices.Contains(strings.Split(i.stories, "|"), story) && regexp.MustCompile(i.line).MatchString(line) {
+				return true
+			}
+		}
+		return false
+	}), "\n")
+}
+
+// diff are the lines that differ, with what one has to take away and to add.
+func diff(want, got string) []string {
+	a, b := strings.Split(want, "\n"), strings.Split(got, "\n")
+	// The longest common subsequence, from the end.
+	length := make([][]int, len(a)+1)
+	for i := range length {
+		length[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if a[i] == b[j] {
+				length[i][j] = length[i+1][j+1] + 1
+			} else {
+				length[i][j] = max(length[i+1][j], length[i][j+1])
+			}
+		}
+	}
+	var out []string
+	for i, j := 0, 0; i < len(a) || j < len(b); {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			i, j = i+1, j+1
+		case j == len(b) || i < len(a) && length[i+1][j] >= length[i][j+1]:
+			out = append(out, "- "+a[i])
+			i++
+		default:
+			out = append(out, "+ "+b[j])
+			j++
+		}
+	}
+	return out
+}

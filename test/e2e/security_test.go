@@ -1,0 +1,150 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/test/e2e/kit"
+)
+
+// The security context of pod and container, as the process sees it.
+func TestSecurityContext(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	ns.Apply(pod("secure", `
+  securityContext:
+    runAsUser: 1000
+    runAsGroup: 2000
+    supplementalGroups: [3000]
+    sysctls: [{name: net.ipv4.ip_unprivileged_port_start, value: "80"}]
+    seccompProfile: {type: RuntimeDefault}
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: $FOREVER
+    securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL], add: [NET_BIND_SERVICE]}}
+  - name: root
+    image: busybox:1.36
+    command: $FOREVER
+    securityContext: {runAsUser: 0, runAsGroup: 0, capabilities: {add: [NET_ADMIN]}}
+  - name: privileged
+    image: busybox:1.36
+    command: $FOREVER
+    securityContext: {runAsUser: 0, privileged: true}
+`))
+	p := ns.Running("secure")
+	for _, c := range []struct{ container, command, want string }{
+		{"app", "id -u; id -g", "1000\n2000"},
+		{"app", "id -G | tr ' ' '\\n' | grep -c 3000", "1"},
+		{"app", "touch /x 2>/dev/null || echo no", "no"},
+		{"app", "grep NoNewPrivs /proc/self/status", "NoNewPrivs:\t1"},
+		{"app", "grep Seccomp: /proc/self/status", "Seccomp:\t2"},
+		{"app", "grep CapBnd /proc/1/status", "CapBnd:\t0000000000000400"},
+		{"app", "cat /proc/sys/net/ipv4/ip_unprivileged_port_start", "80"},
+		{"root", "id -u", "0"},
+		{"root", "touch /x && echo yes", "yes"},
+		{"root", "ip link add dummy0 type dummy 2>/dev/null; ip link set lo mtu 60000 && echo yes", "yes"},
+		{"privileged", "grep Seccomp: /proc/self/status", "Seccomp:\t0"},
+		{"privileged", "test -e /dev/kmsg || test -e /dev/loop-control && echo devices", "devices"},
+	} {
+		ns.Equal(p, c.container, c.command, c.want)
+	}
+	user := kit.Status(p, "app").User
+	if user == nil || user.Linux == nil || user.Linux.UID != 1000 || user.Linux.GID != 2000 {
+		t.Errorf("user in the status: %+v; want 1000:2000", user)
+	}
+}
+
+// Namespaces shared with the host or within the pod.
+func TestSharedNamespaces(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	ns.Apply(pod("host", `
+  hostPID: true
+  hostIPC: true
+  containers: [{name: app, image: "busybox:1.36", command: $FOREVER}]
+`) + "\n---\n" + pod("shared", `
+  shareProcessNamespace: true
+  containers:
+  - {name: app, image: "busybox:1.36", command: $FOREVER}
+  - {name: other, image: "busybox:1.36", command: [sleep, "12345"]}
+`) + "\n---\n" + pod("own", `
+  containers:
+  - {name: app, image: "busybox:1.36", command: $FOREVER}
+  - {name: other, image: "busybox:1.36", command: $FOREVER}
+`))
+	p := ns.Running("host")
+	ns.Equal(p, "app", "readlink /proc/self/ns/pid; readlink /proc/self/ns/ipc", hostLink(t, "pid")+"\n"+hostLink(t, "ipc"))
+	p = ns.Running("shared")
+	ns.Equal(p, "app", "ps -o args | grep -c '^sleep 12345'", "1")
+	ns.Equal(p, "app", "cat /proc/1/comm", "pause")
+	p = ns.Running("own")
+	if a, b := ns.Exec(p, "app", "readlink /proc/self/ns/pid"), ns.Exec(p, "other", "readlink /proc/self/ns/pid"); a == b || a == hostLink(t, "pid") {
+		t.Errorf("PID namespaces %s and %s; want one for each container", a, b)
+	}
+	if a, b := ns.Exec(p, "app", "readlink /proc/self/ns/net"), ns.Exec(p, "other", "readlink /proc/self/ns/net"); a != b || a == hostLink(t, "net") {
+		t.Errorf("network namespaces %s and %s; want one for the pod", a, b)
+	}
+}
+
+// An image that runs as root is refused where the pod says so.
+func TestRunAsNonRoot(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	ns.Apply(pod("root", `
+  securityContext: {runAsNonRoot: true}
+  containers: [{name: app, image: "busybox:1.36", command: $FOREVER}]
+`) + "\n---\n" + pod("fine", `
+  securityContext: {runAsNonRoot: true, runAsUser: 1000}
+  containers: [{name: app, image: "busybox:1.36", command: $FOREVER}]
+`))
+	waiting := ns.Waiting("root", "app", "CreateContainerConfigError")
+	if !strings.HasPrefix(waiting.Message, "container has runAsNonRoot and image will run as root") {
+		t.Errorf("message: %s", waiting.Message)
+	}
+	ns.Event("root", "Failed", "Error: container has runAsNonRoot and image will run as root")
+	ns.Running("fine")
+}
+
+// A pod in a user namespace: root inside is nobody outside.
+func TestUserNamespace(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	ns.Apply(pod("mapped", `
+  hostUsers: false
+  containers:
+  - {name: app, image: "busybox:1.36", command: $FOREVER, volumeMounts: [{name: scratch, mountPath: /scratch}]}
+  volumes: [{name: scratch, emptyDir: {}}]
+`))
+	p := ns.Running("mapped")
+	ns.Equal(p, "app", "id -u; touch /scratch/x && stat -c %u /scratch/x", "0\n0")
+	fields := strings.Fields(ns.Exec(p, "app", "cat /proc/self/uid_map"))
+	if len(fields) != 3 || fields[0] != "0" || fields[1] == "0" || fields[2] != "65536" {
+		t.Errorf("uid_map %v; want 65536 IDs from somewhere above 0", fields)
+	}
+}
+
+// The cgroup of a pod has its limits.
+func TestResources(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	ns.Apply(pod("limited", `
+  containers:
+  - {name: app, image: "busybox:1.36", command: $FOREVER, resources: {limits: {cpu: 200m, memory: 32Mi}}}
+`) + "\n---\n" + pod("greedy", `
+  restartPolicy: Never
+  containers:
+  - {name: app, image: "busybox:1.36", command: [sh, -c, "tail /dev/zero"], resources: {limits: {memory: 16Mi}}}
+`))
+	p := ns.Running("limited")
+	if p.Status.QOSClass != corev1.PodQOSGuaranteed {
+		t.Errorf("QoS class %s; want Guaranteed", p.Status.QOSClass)
+	}
+	ns.Equal(p, "app", "cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max", "33554432")
+	p = ns.Phase("greedy", corev1.PodFailed)
+	if s := kit.Status(p, "app").State.Terminated; s == nil || s.Reason != "OOMKilled" || s.ExitCode != 137 {
+		t.Errorf("state of a container that took too much memory: %+v; want OOMKilled, 137", s)
+	}
+}

@@ -1,0 +1,21 @@
+package cluster
+
+import (
+	"context"
+
+	"kubelot.dev/test/harness/images"
+)
+
+// ImportAgnhost builds Kubernetes' test image, if that wasn't done before, and
+// gives it to containerd.
+func (c *Cluster) ImportAgnhost(ctx context.Context) (images.Image, error) {
+	path, err := c.Tools.EnsureAgnhost(ctx)
+	if err != nil {
+		return images.Image{}, err
+	}
+	img, err := images.Agnhost(path, "/bin/busybox")
+	if err != nil {
+		return images.Image{}, err
+	}
+	return img, c.Containerd.Import(ctx, img)
+}

@@ -1,0 +1,123 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	serviceRange = "10.96.0.0/16"
+	serviceIP    = "10.96.0.1" // of the service kubernetes.default
+	// clientRate lifts the default limits of 20 to 50 requests per second: a
+	// test creates a hundred pods at once and measures the node, not this.
+	clientRate = "500"
+)
+
+func (c *ControlPlane) etcdArgs() []string {
+	return []string{
+		"--data-dir=" + c.bed.Path("etcd"),
+		"--listen-client-url=" + c.etcdURL,
+		"--listen-peer-url=" + c.peerURL,
+	}
+}
+
+func (c *ControlPlane) apiserverArgs() []string {
+	address := c.bed.Gateway.String()
+	return []string{
+		"--etcd-servers=" + c.etcdURL,
+		"--bind-address=" + address,
+		"--advertise-address=" + address,
+		"--secure-port=" + strconv.Itoa(c.port),
+		"--service-cluster-ip-range=" + serviceRange,
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--enable-bootstrap-token-auth",
+		"--allow-privileged",
+		"--client-ca-file=" + c.CAFile(),
+		"--tls-cert-file=" + c.ca.path("apiserver.crt"),
+		"--tls-private-key-file=" + c.ca.path("apiserver.key"),
+		"--kubelet-client-certificate=" + c.ca.path("apiserver-kubelet-client.crt"),
+		"--kubelet-client-key=" + c.ca.path("apiserver-kubelet-client.key"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-signing-key-file=" + c.ca.path("service-account.key"),
+		"--service-account-key-file=" + c.ca.path("service-account.key"),
+		"--api-audiences=https://kubernetes.default.svc.cluster.local",
+		"--max-requests-inflight=2000",
+		"--max-mutating-requests-inflight=1000",
+		"--profiling=false",
+	}
+}
+
+func (c *ControlPlane) schedulerArgs() []string {
+	return []string{
+		"--kubeconfig=" + c.componentKubeconfig("kube-scheduler"),
+		"--leader-elect=false",
+		"--bind-address=127.0.0.1",
+		"--secure-port=0",
+		"--kube-api-qps=" + clientRate,
+		"--kube-api-burst=" + clientRate,
+	}
+}
+
+func (c *ControlPlane) controllerArgs() []string {
+	return []string{
+		"--kubeconfig=" + c.componentKubeconfig("kube-controller-manager"),
+		"--leader-elect=false",
+		"--bind-address=127.0.0.1",
+		"--secure-port=0",
+		"--use-service-account-credentials",
+		"--service-account-private-key-file=" + c.ca.path("service-account.key"),
+		"--root-ca-file=" + c.CAFile(),
+		"--cluster-signing-cert-file=" + c.CAFile(),
+		"--cluster-signing-key-file=" + c.ca.path("ca.key"),
+		"--kube-api-qps=" + clientRate,
+		"--kube-api-burst=" + clientRate,
+	}
+}
+
+func (c *ControlPlane) etcdReady(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.etcdURL+"/health", nil)
+	if err != nil {
+		return err
+	}
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd health: %s", answer.Status)
+	}
+	return nil
+}
+
+func (c *ControlPlane) apiserverReady(ctx context.Context) error {
+	_, err := c.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+	return err
+}
+
+// controllersReady waits for what a first pod needs: the default namespace's
+// service account, and the ConfigMap that is mounted with its token.
+func (c *ControlPlane) controllersReady(ctx context.Context) error {
+	core := c.client.CoreV1()
+	if _, err := core.ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+		return fmt.Errorf("service account default/default: %w", err)
+	}
+	if _, err := core.ConfigMaps(metav1.NamespaceDefault).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{}); err != nil {
+		return fmt.Errorf("ConfigMap default/kube-root-ca.crt: %w", err)
+	}
+	return nil
+}
+
+func ignoreExists(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+const architecture = runtime.GOARCH
+
+var searchPath = []string{"PATH=/bin"}
+
+// layer collects files; the first error is kept until finish.
+type layer struct {
+	buf bytes.Buffer
+	tar *tar.Writer
+	err error
+}
+
+func newLayer() *layer {
+	l := &layer{}
+	l.tar = tar.NewWriter(&l.buf)
+	return l
+}
+
+// userland is a root file system around a static busybox.
+func userland(busybox string) *layer {
+	l := newLayer()
+	l.dir("/bin", 0o755)
+	l.dir("/etc", 0o755)
+	l.dir("/home", 0o755)
+	l.dir("/root", 0o700)
+	l.dir("/tmp", 0o1777)
+	l.dir("/var", 0o755)
+	l.file("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\napp:x:1000:1000:app:/home:/bin/sh\n")
+	l.file("/etc/group", 0o644, "root:x:0:\nnobody:x:65534:\napp:x:1000:\n")
+	l.copy("/bin/busybox", busybox, 0o755)
+	applets, err := exec.CommandContext(context.Background(), busybox, "--list").Output()
+	if err != nil {
+		l.fail(fmt.Errorf("list the applets of %s: %w", busybox, err))
+	}
+	for _, applet := range strings.Fields(string(applets)) {
+		if applet != "busybox" {
+			l.link("/bin/"+applet, "busybox")
+		}
+	}
+	return l
+}
+
+func (l *layer) fail(err error) {
+	if l.err == nil {
+		l.err = err
+	}
+}
+
+func (l *layer) add(header tar.Header, content io.Reader) {
+	if l.err != nil {
+		return
+	}
+	header.Name = strings.TrimPrefix(header.Name, "/")
+	header.Format = tar.FormatPAX
+	if l.err = l.tar.WriteHeader(&header); l.err == nil && content != nil {
+		_, l.err = io.Copy(l.tar, content)
+	}
+}
+
+func (l *layer) dir(name string, mode int64) {
+	l.add(tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode}, nil)
+}
+
+func (l *layer) link(name, target string) {
+	l.add(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}, nil)
+}
+
+func (l *layer) file(name string, mode int64, content string) {
+	l.add(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content))}, strings.NewReader(content))
+}
+
+func (l *layer) copy(name, path string, mode int64) {
+	file, err := os.Open(path)
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	l.add(tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: info.Size()}, file)
+}
+
+func (l *layer) finish() (v1.Layer, error) {
+	if err := l.tar.Close(); err != nil {
+		l.fail(err)
+	}
+	if l.err != nil {
+		return nil, l.err
+	}
+	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+		return io.NopCloser(bytes.NewReader(l.buf.Bytes())), nil
+	}, tarball.WithCompressionLevel(gzip.BestSpeed))
+}

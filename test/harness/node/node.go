@@ -1,0 +1,241 @@
+// Package node runs a Kubernetes node agent against a test bed: kubelot, or the
+// upstream kubelet with the same configuration to compare with.
+//
+// Reads: .bin, the bed, its control plane. Writes: <bed>/kubelet (root
+// directory), <bed>/podlogs, <bed>/run, <bed>/kubelet.yaml. Owns: the agent's processes.
+//
+// Guarantees: Start returns when the Node is Ready. Stop ends the agent and
+// leaves its pods running, as an upgrade of the agent does.
+package node
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"text/template"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/test/harness/cluster"
+	"kubelot.dev/test/harness/proc"
+)
+
+const (
+	startTimeout = 60 * time.Second
+	stopGrace    = 15 * time.Second
+)
+
+//go:embed kubelet.yaml
+var configTemplate string
+
+// Agent is which program runs the node.
+type Agent string
+
+// The agents.
+const (
+	Kubelot Agent = "kubelot"
+	Kubelet Agent = "kubelet"
+)
+
+// Options say how a node is run.
+type Options struct {
+	Agent Agent
+	Name  string // of the Node object; empty is "testbed"
+	// Standalone runs without the API server: static pods only.
+	Standalone bool
+	// ExtraConfig is appended to the KubeletConfiguration.
+	ExtraConfig string
+	// ExtraArgs are appended to the command line.
+	ExtraArgs []string
+}
+
+// Node is a running agent.
+type Node struct {
+	Name        string
+	Port        int    // of the agent's HTTPS API
+	HealthPort  int    // of its /healthz
+	ManifestDir string // static pods
+	RootDir     string
+	PodLogs     string
+
+	cluster *cluster.Cluster
+	opts    Options
+	process *proc.Process
+}
+
+// Start runs the agent and waits until the Node is Ready.
+func Start(ctx context.Context, c *cluster.Cluster, opts Options) (*Node, error) {
+	if opts.Name == "" {
+		opts.Name = "testbed"
+	}
+	n := &Node{
+		Name: opts.Name, cluster: c, opts: opts,
+		ManifestDir: c.Bed.Path("manifests"),
+		RootDir:     c.Bed.Path("kubelet"),
+		PodLogs:     c.Bed.Path("podlogs"),
+	}
+	if err := n.prepare(); err != nil {
+		return nil, err
+	}
+	if err := n.Launch(ctx); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
+func (n *Node) prepare() error {
+	for _, dir := range []string{n.ManifestDir, n.RootDir, n.PodLogs} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("prepare node: %w", err)
+		}
+	}
+	if err := mountTmpfs(n.runDir()); err != nil {
+		return err
+	}
+	var err error
+	if n.Port, err = freePort(); err != nil {
+		return err
+	}
+	if n.HealthPort, err = freePort(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(n.cluster.Bed.Path("resolv.conf"), []byte("nameserver "+n.cluster.Bed.Gateway.String()+"\n"), 0o644); err != nil {
+		return fmt.Errorf("prepare node: %w", err)
+	}
+	return n.writeConfig()
+}
+
+func (n *Node) writeConfig() error {
+	var out bytes.Buffer
+	settings := map[string]any{
+		"Bed": n.cluster.Bed, "Node": n, "Standalone": n.opts.Standalone,
+		"Socket": n.cluster.Containerd.Socket, "Resolv": n.cluster.Bed.Path("resolv.conf"),
+		"Plugins": n.cluster.Bed.Path("volumeplugins"),
+	}
+	if !n.opts.Standalone {
+		settings["CA"] = n.cluster.ControlPlane.CAFile()
+	}
+	if err := template.Must(template.New("").Parse(configTemplate)).Execute(&out, settings); err != nil {
+		return fmt.Errorf("configure node: %w", err)
+	}
+	out.WriteString(n.opts.ExtraConfig)
+	if err := os.WriteFile(n.ConfigFile(), out.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("configure node: %w", err)
+	}
+	return nil
+}
+
+// ConfigFile is the path of the KubeletConfiguration.
+func (n *Node) ConfigFile() string { return n.cluster.Bed.Path("kubelet.yaml") }
+
+// runDir is on tmpfs, as /run is.
+func (n *Node) runDir() string { return n.cluster.Bed.Path("run") }
+
+// Launch runs the agent, for the first time or after Stop or Kill.
+func (n *Node) Launch(ctx context.Context) error {
+	args, err := n.args()
+	if err != nil {
+		return err
+	}
+	n.process, err = proc.Start(proc.Spec{
+		Name: string(n.opts.Agent), Path: n.cluster.Tools.Path(string(n.opts.Agent)),
+		Args: args, Dir: n.cluster.Bed.Logs(),
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("waited %v", startTimeout))
+	defer cancel()
+	ready := n.ready
+	if n.opts.Standalone {
+		ready = n.healthy
+	}
+	if err := n.process.WaitReady(ctx, ready); err != nil {
+		n.Kill()
+		return err
+	}
+	return nil
+}
+
+func (n *Node) args() ([]string, error) {
+	var args []string
+	if n.opts.Agent == Kubelot {
+		args = append(args, "up", "--run-dir="+n.runDir())
+	}
+	args = append(args,
+		"--config="+n.ConfigFile(),
+		"--root-dir="+n.RootDir,
+		"--cert-dir="+n.cluster.Bed.Path("kubelet-pki"),
+		"--hostname-override="+n.Name,
+		"--node-ip="+n.cluster.Bed.Gateway.String(),
+	)
+	if !n.opts.Standalone {
+		kubeconfig, err := n.cluster.ControlPlane.NodeKubeconfig(n.Name)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--kubeconfig="+kubeconfig)
+	}
+	return append(args, n.opts.ExtraArgs...), nil
+}
+
+func (n *Node) ready(ctx context.Context) error {
+	node, err := n.cluster.ControlPlane.Client().CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.Name, err)
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			if condition.Status == corev1.ConditionTrue {
+				return nil
+			}
+			return fmt.Errorf("node %s is not Ready: %s", n.Name, condition.Message)
+		}
+	}
+	return errors.New("node " + n.Name + " has no Ready condition")
+}
+
+// PID of the agent; for kubelot of its supervisor.
+func (n *Node) PID() int { return n.process.PID() }
+
+// LogPath is the agent's log.
+func (n *Node) LogPath() string { return n.process.LogPath() }
+
+// Stop ends the agent and leaves the pods running.
+func (n *Node) Stop() { n.process.Stop(stopGrace) }
+
+// Kill ends the agent with SIGKILL.
+func (n *Node) Kill() { n.process.Kill() }
+
+// Remove ends the agent and clears its directories, so that another agent can
+// follow in the same bed. The pods should be gone by then.
+func (n *Node) Remove() error {
+	n.Stop()
+	return n.cluster.Bed.Discard("kubelet", "podlogs", "manifests", "kubelet-pki", "run")
+}
+
+func mountTmpfs(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("create run directory: %w", err)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
+		return fmt.Errorf("mount tmpfs on %s: %w", dir, err)
+	}
+	return nil
+}
+
+func freePort() (int, error) {
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", ":0")
+	if err != nil {
+		return 0, fmt.Errorf("find a free port: %w", err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Everything that can be said about the tree without running it. `make fix` mends what a machine can mend.
+. "$(dirname "$0")/lib.sh"
+
+# go_files are the Go files that belong to the repository.
+go_files() { git -C "$root" ls-files '*.go' | sed "s|^|$root/|"; }
+
+formatted() {
+  local bad
+  bad=$(go_files | xargs -r gofumpt -l)
+  if [ -n "$bad" ]; then
+    echo "not formatted (make fmt mends it):"
+    echo "$bad"
+    return 1
+  fi
+}
+
+generated() {
+  go -C "$root/crew" run ./cmd/contracts -check || {
+    echo "generated files are out of date: make gen mends it"
+    return 1
+  }
+}
+
+# alone builds each module without the workspace, as somebody who depends on it would.
+alone() {
+  local dir failed=0
+  for dir in $(modules) $(test_modules); do
+    printf '   %s\n' "${dir#"$root"/}"
+    (cd "$dir" && GOWORK=off go build ./... && GOWORK=off go vet ./...) || failed=1
+  done
+  return $failed
+}
+
+lint() {
+  local dir failed=0
+  for dir in $(modules); do
+    printf '   %s\n' "${dir#"$root"/}"
+    (cd "$dir" && golangci-lint run --allow-parallel-runners --config "$root/.golangci.yml" ./...) || failed=1
+  done
+  return $failed
+}
+
+imports() { go -C "$root/crew" test -count=1 -run 'TestArch' ./...; }
+
+units() {
+  if ! command -v systemd-analyze >/dev/null; then
+    echo "systemd-analyze isn't installed: the units are not verified here"
+    return 0
+  fi
+  "$root/tools/verify-units.sh"
+}
+
+scripts() {
+  local file
+  for file in "$root"/tools/*.sh "$root/.ci/run"; do bash -n "$file" || return 1; done
+  if command -v shellcheck >/dev/null; then shellcheck -x -e SC1091 "$root"/tools/*.sh "$root/.ci/run"; fi
+}
+
+vulnerabilities() {
+  local dir out
+  if ! curl -sf --max-time 5 -o /dev/null https://vuln.go.dev/index/modules.json; then
+    echo "the Go vulnerability database can't be reached from here: govulncheck is left out"
+    return 0
+  fi
+  for dir in $(modules); do
+    out=$(cd "$dir" && govulncheck ./... 2>&1) || { echo "$out"; return 1; }
+  done
+}
+
+step "developer tools" "$root/tools/devtools.sh"
+try "scripts" scripts
+try "format" formatted
+try "generated files" generated
+try "each module alone (GOWORK=off build and vet)" alone
+try "import rules" imports
+try "golangci-lint" lint
+try "systemd units" units
+try "vulnerabilities" vulnerabilities
+verdict check

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Lets systemd read the units as it would at boot. The executables need not be installed for it.
+. "$(dirname "$0")/lib.sh"
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+for unit in "$root"/deploy/systemd/*.{service,target,slice}; do
+  sed 's|^ExecStart=[^ ]*|ExecStart=/bin/true|' "$unit" >"$dir/$(basename "$unit")"
+done
+# systemd says what it doesn't understand on standard error, and ends with 0 for much of it.
+out=$(SYSTEMD_UNIT_PATH=$dir: systemd-analyze verify --man=no --recursive-errors=no "$dir"/* 2>&1) || true
+if [ -n "$out" ]; then
+  echo "$out"
+  exit 1
+fi
+for name in bus podsync pleg status lease volume stats; do
+  [ -f "$root/deploy/systemd/kubelot-$name.service" ] || { echo "kubelot-$name has no unit"; exit 1; }
+done
+# A mount namespace of its own would hide the volumes from the runtime.
+if grep -nE '^(Protect(System|Home|KernelTunables|ControlGroups|KernelLogs|Hostname|Proc)|Private(Tmp|Devices|Mounts)|ReadWritePaths|ReadOnlyPaths|InaccessiblePaths|MountFlags|RootDirectory)=' "$root"/deploy/systemd/kubelot-{volume,podsync}.service; then
+  echo "this gives the daemon a mount namespace of its own: its mounts would not reach the runtime"
+  exit 1
+fi
