@@ -20,6 +20,9 @@ var debianPackages = []string{
 	"containernetworking-plugins", "iptables", "iproute2", "busybox-static",
 }
 
+// lockPatience has apt wait, in seconds, for another apt at work: a fresh machine may just be updating itself.
+const lockPatience = "DPkg::Lock::Timeout=300"
+
 func (b *Box) packages(ctx context.Context) error {
 	var missing []string
 	for _, name := range debianPackages {
@@ -33,8 +36,8 @@ func (b *Box) packages(ctx context.Context) error {
 	}
 	b.progress("installing Debian packages: %s", strings.Join(missing, " "))
 	for _, args := range [][]string{
-		{"apt-get", "update", "-q"},
-		append([]string{"apt-get", "install", "-q", "-y", "--no-install-recommends"}, missing...),
+		{"apt-get", "update", "-q", "-o", lockPatience},
+		append([]string{"apt-get", "install", "-q", "-y", "--no-install-recommends", "-o", lockPatience}, missing...),
 	} {
 		what := build{command: args, env: []string{"DEBIAN_FRONTEND=noninteractive"}}
 		if err := b.exec(ctx, what); err != nil {
