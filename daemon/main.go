@@ -89,6 +89,9 @@ func (p *process) run(ctx context.Context) error {
 	p.log.configure(c, p.spec.Name, term.IsTerminal(int(p.stderr.Fd())))
 	log := p.log.logger(p.stderr)
 	tuneMemory()
+	resting, stopResting := context.WithCancel(ctx)
+	defer stopResting()
+	go rest(resting)
 	err = p.serve(ctx, c, log)
 	if err != nil {
 		log.Error("daemon ended", "error", err)

@@ -52,32 +52,32 @@ func better(a, b measure.Batch) measure.Batch {
 
 func (c *Client) single(ctx context.Context, name string) (created, deleted time.Duration, err error) {
 	begin := time.Now()
-	p, err := c.start(ctx, name)
+	p, err := c.Start(ctx, name)
 	created = time.Since(begin)
 	if err != nil {
 		return 0, 0, errors.Join(err, c.discard(ctx, p))
 	}
 	time.Sleep(measure.Settle)
 	begin = time.Now()
-	err = c.stop(context.WithoutCancel(ctx), p)
+	err = c.Stop(context.WithoutCancel(ctx), p)
 	return created, time.Since(begin), err
 }
 
 // discard removes what a failed start left.
-func (c *Client) discard(ctx context.Context, p pod) error {
+func (c *Client) discard(ctx context.Context, p Pod) error {
 	if p.sandbox == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	return c.stop(ctx, p)
+	return c.Stop(ctx, p)
 }
 
 // batch starts pods with the given parallelism, and stops them likewise.
 func (c *Client) batch(ctx context.Context, n, parallel int) (starts, stops measure.Batch, err error) {
-	pods := make([]pod, n)
+	pods := make([]Pod, n)
 	starts, startErr := each(n, parallel, func(i int) (err error) {
-		pods[i], err = c.start(ctx, fmt.Sprintf("batch-%d-%d", parallel, i))
+		pods[i], err = c.Start(ctx, fmt.Sprintf("batch-%d-%d", parallel, i))
 		return err
 	})
 	stops, stopErr := each(n, parallel, func(i int) error {
@@ -85,7 +85,7 @@ func (c *Client) batch(ctx context.Context, n, parallel int) (starts, stops meas
 			return nil
 		}
 		// Also when ctx was cancelled meanwhile: the pods must go.
-		return c.stop(context.WithoutCancel(ctx), pods[i])
+		return c.Stop(context.WithoutCancel(ctx), pods[i])
 	})
 	return starts, stops, errors.Join(startErr, stopErr)
 }

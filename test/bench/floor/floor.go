@@ -1,5 +1,6 @@
 // Package floor measures what the container runtime itself takes for pods: the
-// CRI calls that no node agent can avoid, made by a bare client.
+// CRI calls that no node agent can avoid, made by a bare client with the
+// contents that the kubelet gives them.
 //
 // Reads and writes: the CRI socket. Owns: the pods it creates.
 //
@@ -9,8 +10,6 @@ package floor
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -53,19 +52,23 @@ func Dial(socket string, opts Options) (*Client, error) {
 // Close disconnects.
 func (c *Client) Close() { _ = c.conn.Close() }
 
-// pod is a running pod with one container.
-type pod struct {
+// Pod is a running pod with one container.
+type Pod struct {
 	sandbox   string
 	container string
 }
 
-// start makes the three calls after which the pod runs.
-func (c *Client) start(ctx context.Context, name string) (pod, error) {
-	config, err := c.sandbox(name)
+// Container is the container's ID.
+func (p Pod) Container() string { return p.container }
+
+// Start makes the three calls after which the pod runs.
+func (c *Client) Start(ctx context.Context, name string) (Pod, error) {
+	files, err := c.files(name)
 	if err != nil {
-		return pod{}, err
+		return Pod{}, err
 	}
-	var p pod
+	config := c.sandbox(name, files)
+	var p Pod
 	err = c.timed("RunPodSandbox", func() error {
 		answer, err := c.runtime.RunPodSandbox(ctx, &runtimeapi.RunPodSandboxRequest{Config: config})
 		p.sandbox = answer.GetPodSandboxId()
@@ -76,7 +79,7 @@ func (c *Client) start(ctx context.Context, name string) (pod, error) {
 	}
 	err = c.timed("CreateContainer", func() error {
 		answer, err := c.runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{
-			PodSandboxId: p.sandbox, Config: c.container(), SandboxConfig: config,
+			PodSandboxId: p.sandbox, Config: c.container(name, files), SandboxConfig: config,
 		})
 		p.container = answer.GetContainerId()
 		return err
@@ -94,8 +97,8 @@ func (c *Client) start(ctx context.Context, name string) (pod, error) {
 	return p, nil
 }
 
-// stop makes the calls after which nothing of the pod is left.
-func (c *Client) stop(ctx context.Context, p pod) error {
+// Stop makes the calls after which nothing of the pod is left.
+func (c *Client) Stop(ctx context.Context, p Pod) error {
 	if p.container != "" {
 		err := c.timed("StopContainer", func() error {
 			_, err := c.runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: p.container, Timeout: stopTimeout})
@@ -129,38 +132,4 @@ func (c *Client) timed(call string, do func() error) error {
 	defer c.mu.Unlock()
 	c.calls[call] = append(c.calls[call], time.Since(begin))
 	return err
-}
-
-// sandbox is the config of an ordinary pod: networking, DNS, a cgroup of its own.
-func (c *Client) sandbox(name string) (*runtimeapi.PodSandboxConfig, error) {
-	logs := filepath.Join(c.opts.LogDir, name)
-	if err := os.MkdirAll(logs, 0o755); err != nil {
-		return nil, fmt.Errorf("log directory of %s: %w", name, err)
-	}
-	return &runtimeapi.PodSandboxConfig{
-		Metadata:     &runtimeapi.PodSandboxMetadata{Name: name, Uid: "floor-" + name, Namespace: "floor"},
-		Hostname:     name,
-		LogDirectory: logs,
-		DnsConfig:    &runtimeapi.DNSConfig{Servers: []string{"10.96.0.10"}, Searches: []string{"cluster.local"}, Options: []string{"ndots:5"}},
-		Labels:       map[string]string{"io.kubernetes.pod.name": name, "io.kubernetes.pod.namespace": "floor", "io.kubernetes.pod.uid": "floor-" + name},
-		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent:    filepath.Join(c.opts.CgroupParent, "pod-"+name),
-			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{}},
-		},
-	}, nil
-}
-
-func (c *Client) container() *runtimeapi.ContainerConfig {
-	return &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: "main"},
-		Image:    &runtimeapi.ImageSpec{Image: c.opts.Image},
-		Labels:   map[string]string{"io.kubernetes.container.name": "main"},
-		LogPath:  "main/0.log",
-		Linux: &runtimeapi.LinuxContainerConfig{
-			Resources: &runtimeapi.LinuxContainerResources{CpuShares: 2, OomScoreAdj: 1000},
-			SecurityContext: &runtimeapi.LinuxContainerSecurityContext{
-				NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
-			},
-		},
-	}
 }

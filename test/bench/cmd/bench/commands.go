@@ -11,6 +11,7 @@ import (
 
 	"kubelot.dev/test/bench/agent"
 	"kubelot.dev/test/bench/floor"
+	"kubelot.dev/test/bench/hollow"
 	"kubelot.dev/test/bench/measure"
 	"kubelot.dev/test/harness/cluster"
 	"kubelot.dev/test/harness/images"
@@ -109,6 +110,11 @@ func run(ctx context.Context, o *options) (err error) {
 			return err
 		}
 		results = append(results, result)
+		result, err = measureHollow(ctx, o, c, result.Starts.Parallel)
+		if err != nil {
+			return fmt.Errorf("measure the hollow agent: %w", err)
+		}
+		results = append(results, result)
 	}
 	for _, name := range o.agents {
 		result, err := measureAgent(ctx, o, c, node.Agent(name))
@@ -118,6 +124,26 @@ func run(ctx context.Context, o *options) (err error) {
 		results = append(results, result)
 	}
 	return report(o, results)
+}
+
+// measureHollow runs the hollow agent within this process, as many pods at a time as were best for the bare calls.
+func measureHollow(ctx context.Context, o *options, c *cluster.Cluster, parallel int) (measure.Result, error) {
+	client, err := floor.Dial(o.socket, o.floor)
+	if err != nil {
+		return measure.Result{}, err
+	}
+	defer client.Close()
+	const node = "bench-hollow"
+	h := hollow.Agent{Client: c.ControlPlane.Client(), Runtime: client, Node: node, Parallel: parallel}
+	hollowCtx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(hollowCtx) }()
+	result, err := agent.Run(ctx, c.ControlPlane.Client(), agent.Options{
+		Subject: "hollow", Node: node, Image: images.PauseRef, PID: os.Getpid(), Repeat: o.repeat, Pods: o.pods,
+	})
+	stop()
+	result.Usage = nil // it would be the benchmark's own
+	return result, errors.Join(err, <-ended)
 }
 
 // measureAgent runs each agent as a node of its own, so that none meets what
