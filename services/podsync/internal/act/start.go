@@ -214,7 +214,7 @@ func (a *Actor) prepare(ctx context.Context, s worker.Snapshot, c *corev1.Contai
 	if err != nil {
 		return nil, nil, err
 	}
-	sandbox, err := a.sandboxConfig(s, s.Obs.Sandboxes[0].Attempt)
+	sandbox, _, err := a.sandboxConfig(s, s.Obs.Sandboxes[0].Attempt)
 	return config, sandbox, err
 }
 
@@ -277,7 +277,7 @@ func (a *Actor) files(s worker.Snapshot, c *corev1.Container, in *criconfig.Cont
 		return nil
 	}
 	hosts, err := dns.Hosts(dns.HostsInput{
-		Pod: s.Pod, ClusterDomain: a.Node.DNS().ClusterDomain, PodIPs: a.podIPs(s), NodeHosts: nodeHosts(s.Pod),
+		Pod: s.Pod, ClusterDomain: a.Node.CRI().ClusterDomain, PodIPs: a.podIPs(s), NodeHosts: nodeHosts(s.Pod),
 	})
 	if err != nil {
 		return fmt.Errorf("compute /etc/hosts: %w", err)
