@@ -135,7 +135,13 @@ func (a *Actor) startContainer(ctx context.Context, s worker.Snapshot, action pl
 		return nil
 	}
 	target := hooks.Target{Pod: s.Pod, Container: c, ContainerID: id, PodIP: first(a.podIPs(s))}
-	if err := a.Hooks.Run(ctx, target, c.Lifecycle.PostStart); err != nil {
+	err = a.Hooks.Run(ctx, target, c.Lifecycle.PostStart)
+	if ctx.Err() != nil {
+		// The hook was broken off, it didn't fail. A pod that ends is stopped by its plan, within its own grace period;
+		// where only podsync ends, the container runs on.
+		return context.Cause(ctx)
+	}
+	if err != nil {
 		a.Log.Warn("postStart hook failed, the container is stopped", "pod", s.Pod.Name, "namespace", s.Pod.Namespace, "container", c.Name, "error", err)
 		a.Report.Event(s.Pod, report.FieldPath(s.Pod, c.Name), corev1.EventTypeWarning, hooks.ReasonFailedPostStart, hooks.MessagePostStart)
 		stopErr := a.stop(context.WithoutCancel(ctx), s, plan.Action{Container: c.Name, ID: id, Grace: plan.PodGrace(s.Pod), Message: hooks.ReasonFailedPostStart})
