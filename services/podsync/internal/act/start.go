@@ -37,7 +37,7 @@ const pullBackOffShown = 2 * time.Second
 
 // ensureImage makes the images of the container and of the image volumes it mounts present.
 func (a *Actor) ensureImage(ctx context.Context, s worker.Snapshot, action plan.Action) (worker.Images, error) {
-	c := container(s.Pod, action.Container)
+	c := plan.Container(s.Pod, action.Container)
 	if c == nil {
 		return worker.Images{}, fmt.Errorf("the pod has no container %q any more", action.Container)
 	}
@@ -122,7 +122,7 @@ func mounts(c *corev1.Container, volume string) bool {
 
 // startContainer creates a container unless it is there already, starts it, and runs its postStart hook.
 func (a *Actor) startContainer(ctx context.Context, s worker.Snapshot, action plan.Action) error {
-	c := container(s.Pod, action.Container)
+	c := plan.Container(s.Pod, action.Container)
 	if c == nil {
 		return fmt.Errorf("the pod has no container %q any more", action.Container)
 	}
