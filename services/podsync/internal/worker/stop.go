@@ -51,6 +51,12 @@ func (w *Worker) beginStop(s *stop) {
 		return
 	}
 	if s.grace < w.stop.grace {
+		// It counts from now on, and can't reach beyond the end that was promised before.
+		if end := s.since.Add(s.grace); end.Before(w.stop.since.Add(w.stop.grace)) {
+			w.stop.since = s.since
+		} else {
+			w.stop.since = w.stop.since.Add(w.stop.grace - s.grace)
+		}
 		w.stop.grace = s.grace
 		for _, f := range w.flight {
 			if f.action.Kind == plan.StopContainer && f.action.Grace > s.grace {

@@ -1,0 +1,48 @@
+package worker
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/plan"
+)
+
+func runs() topic.PodObservation {
+	return topic.PodObservation{
+		At:         time.Now(),
+		Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
+		Containers: []topic.Container{{ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerRunning}},
+	}
+}
+
+func deletedWithin(seconds int64) *corev1.Pod {
+	pod := testPod()
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, &seconds
+	return pod
+}
+
+func TestAShorterGracePeriodCountsFromNow(t *testing.T) {
+	for _, c := range []struct{ after, grace, end time.Duration }{
+		{10 * time.Second, 5 * time.Second, 15 * time.Second},
+		{28 * time.Second, 5 * time.Second, 30 * time.Second}, // it never grows
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &hands{slow: map[plan.Kind]time.Duration{plan.StopContainer: time.Hour}}
+			w, r := launch(t, Config{Pod: testPod()}, runs(), h)
+			synctest.Wait()
+			begin := time.Now()
+			w.Update(deletedWithin(30))
+			time.Sleep(c.after)
+			w.Update(deletedWithin(int64(c.grace / time.Second)))
+			synctest.Wait()
+			if p, _ := r.last(); p.Deadline.Sub(begin) != c.end {
+				t.Errorf("deleted again after %s within %s: it ends after %s, want %s", c.after, c.grace, p.Deadline.Sub(begin), c.end)
+			}
+		})
+	}
+}
