@@ -46,3 +46,19 @@ func TestAShorterGracePeriodCountsFromNow(t *testing.T) {
 		})
 	}
 }
+
+// The pod garbage collector, for one, declares pods of a node ended that was taken out of service.
+func TestAPodThatTheAPIServerDeclaresEndedIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{}
+		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
+		settle()
+		failed := testPod()
+		failed.Status.Phase, failed.Status.Reason = corev1.PodFailed, "Terminated"
+		w.Update(failed)
+		settle()
+		if p, s := r.last(); p.Lifecycle != topic.Terminated || s.Status.Phase != corev1.PodFailed || s.Status.Reason != "Terminated" {
+			t.Errorf("got lifecycle %s, %s %s; want terminated, Failed Terminated", p.Lifecycle, s.Status.Phase, s.Status.Reason)
+		}
+	})
+}

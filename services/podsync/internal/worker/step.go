@@ -159,6 +159,10 @@ func (w *Worker) update(pod *corev1.Pod) {
 	if w.Pod.Generation != pod.Generation {
 		clear(w.failures) // what failed may be what was mended
 	}
+	if podstatus.Terminal(pod.Status.Phase) && !podstatus.Terminal(w.status.Phase) {
+		// Somebody else has declared the pod ended, such as the pod garbage collector; a terminal phase is final.
+		w.Previous, w.status.Phase = *pod.Status.DeepCopy(), pod.Status.Phase
+	}
 	w.Pod = pod
 	if pod.DeletionTimestamp != nil && !wasGoing {
 		w.released = false // the pod's directory goes too, now
