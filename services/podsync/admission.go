@@ -27,8 +27,9 @@ func (d *dispatcher) admit(p *source.Pod) {
 	if before, ok := d.before[uid]; ok {
 		cfg.Restored, cfg.FirstSeen = &before, before.FirstSeen
 	}
-	if p.Source != topic.SourceAPI {
-		cfg.Previous = d.status[uid].Status
+	// The API server may not have heard yet what this daemon last said of the pod.
+	if last, ok := d.status[uid]; ok && !podstatus.Terminal(p.Pod.Status.Phase) {
+		cfg.Previous = last.Status
 	}
 	admitted := cfg.Restored != nil || len(obs.Sandboxes) > 0 || podstatus.Terminal(p.Pod.Status.Phase) || p.Pod.DeletionTimestamp != nil
 	if !admitted {

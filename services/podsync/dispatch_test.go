@@ -243,3 +243,28 @@ func TestACriticalPodTakesThePlaceOfAnother(t *testing.T) {
 		b.wantFailed("u1", "Preempting")
 	})
 }
+
+// The API server has not heard of it yet when podsync starts again: what the bus has kept counts.
+func TestAPreemptionGoesOnAfterARestart(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		stop := b.start(fromAPI)
+		b.node(1)
+		plain, critical := pod("plain", "u1"), pod("critical", "u2")
+		priority := int32(2000000000)
+		critical.Spec.Priority = &priority
+		b.deliver(fromAPI, plain)
+		list, err := b.client.ListContainers(b.t.Context(), nil)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%d containers, %v", len(list), err)
+		}
+		b.fake.Stubborn(list[0].GetId())
+		b.deliver(fromAPI, plain, critical)
+		stop()
+		b.start(fromAPI)
+		b.node(1)
+		b.deliver(fromAPI, plain, critical)
+		b.pass(time.Minute)
+		b.wantRunning("critical")
+		b.wantFailed("u1", "Preempting")
+	})
+}

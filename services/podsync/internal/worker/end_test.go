@@ -62,3 +62,32 @@ func TestAPodThatTheAPIServerDeclaresEndedIsStopped(t *testing.T) {
 		}
 	})
 }
+
+func TestAnEvictionGoesOnAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{slow: map[plan.Kind]time.Duration{plan.StopContainer: 10 * time.Second}}
+		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
+		settle()
+		w.Evict(Eviction{Reason: "Evicted", Message: "the node was low on memory", Disruption: corev1.PodReasonTerminationByKubelet})
+		settle()
+		before, status := r.last()
+		if status.Status.Phase != corev1.PodRunning {
+			t.Fatalf("got %s while it is being stopped, want Running", status.Status.Phase)
+		}
+
+		h = &hands{obs: runs()}
+		_, r = launch(t, Config{Pod: testPod(), Restored: &before, Previous: status.Status}, runs(), h)
+		settle()
+		_, status = r.last()
+		if s := status.Status; s.Phase != corev1.PodFailed || s.Reason != "Evicted" || s.Message != "the node was low on memory" {
+			t.Errorf("got %s %s %q, want it Failed and Evicted", s.Phase, s.Reason, s.Message)
+		}
+		disrupted := false
+		for _, c := range status.Status.Conditions {
+			disrupted = disrupted || c.Type == corev1.DisruptionTarget && c.Reason == corev1.PodReasonTerminationByKubelet
+		}
+		if !disrupted {
+			t.Errorf("got conditions %v, want DisruptionTarget among them", status.Status.Conditions)
+		}
+	})
+}

@@ -182,7 +182,13 @@ func (w *Worker) restore() {
 	}
 	grace := time.Duration(*r.GracePeriodSeconds) * time.Second
 	w.stop = &stop{since: r.Deadline.Add(-grace), grace: grace, killing: "Stopping container", reason: w.Previous.Reason, message: w.Previous.Message}
-	w.stop.fail = w.Previous.Phase == corev1.PodFailed
+	// A pod of which a reason was stated was ended by the node. Its phase is Failed only once nothing runs any more.
+	w.stop.fail = w.Previous.Phase == corev1.PodFailed || w.Previous.Reason != ""
+	for _, c := range w.Previous.Conditions {
+		if w.stop.fail && c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			w.stop.disruption = c.Reason
+		}
+	}
 }
 
 // Gone tells, after Run has returned, whether the pod is gone for good, not only the daemon stopped.
