@@ -91,3 +91,29 @@ func TestAnEvictionGoesOnAfterARestart(t *testing.T) {
 		}
 	})
 }
+
+// What was made present before the spec named another image must not be started in its place.
+func TestAnImageThatChangesBeforeTheStart(t *testing.T) {
+	for name, pull := range map[string]time.Duration{"after its pull": 0, "during its pull": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hands{slow: map[plan.Kind]time.Duration{plan.EnsureImage: pull}}
+				w, _ := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
+				settle()
+				other := testPod()
+				other.Generation, other.Spec.Containers[0].Image = 2, "b"
+				w.Update(other)
+				w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+				settle()
+				if n := h.count("ensure image app"); n != 2 {
+					t.Errorf("images were ensured %d times, want once for each", n)
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if n := h.count("start container app"); n != 1 {
+					t.Errorf("the container was started %d times, want once", n)
+				}
+			})
+		})
+	}
+}
