@@ -58,58 +58,67 @@ func (s *server) changed() {
 	}
 }
 
-func (s *server) GetNode(_ context.Context, name string) (*corev1.Node, error) {
+// serve answers a request with a copy; while the server is down every request fails.
+func serve[T interface{ DeepCopy() T }](s *server, handle func() (T, error)) (T, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.down:
-		return nil, errDown
-	case s.node == nil:
-		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
+	var none T
+	if s.down {
+		return none, errDown
 	}
-	return s.node.DeepCopy(), nil
+	answer, err := handle()
+	if err != nil {
+		return none, err
+	}
+	return answer.DeepCopy(), nil
+}
+
+func (s *server) GetNode(_ context.Context, name string) (*corev1.Node, error) {
+	return serve(s, func() (*corev1.Node, error) { return s.node, s.hasNode(name) })
+}
+
+// hasNode is an error unless the Node is there.
+func (s *server) hasNode(name string) error {
+	if s.node == nil {
+		return apierrors.NewNotFound(corev1.Resource("nodes"), name)
+	}
+	return nil
 }
 
 func (s *server) CreateNode(_ context.Context, node *corev1.Node) (*corev1.Node, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.down:
-		return nil, errDown
-	case s.node != nil:
-		return nil, apierrors.NewAlreadyExists(corev1.Resource("nodes"), node.Name)
-	}
-	s.writes++
-	s.node = node.DeepCopy()
-	s.node.UID = "uid-1"
-	s.changed()
-	return s.node.DeepCopy(), nil
+	return serve(s, func() (*corev1.Node, error) {
+		if s.node != nil {
+			return nil, apierrors.NewAlreadyExists(corev1.Resource("nodes"), node.Name)
+		}
+		s.writes++
+		s.node = node.DeepCopy()
+		s.node.UID = "uid-1"
+		s.changed()
+		return s.node, nil
+	})
 }
 
 func (s *server) PatchNodeStatus(_ context.Context, name string, patch []byte) (*corev1.Node, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.down:
-		return nil, errDown
-	case s.node == nil:
-		return nil, apierrors.NewNotFound(corev1.Resource("nodes"), name)
-	}
-	before, err := json.Marshal(s.node)
-	if err != nil {
-		return nil, err
-	}
-	after, err := strategicpatch.StrategicMergePatch(before, patch, corev1.Node{})
-	if err != nil {
-		return nil, err
-	}
-	s.node = &corev1.Node{}
-	if err := json.Unmarshal(after, s.node); err != nil {
-		return nil, err
-	}
-	s.writes++
-	s.changed()
-	return s.node.DeepCopy(), nil
+	return serve(s, func() (*corev1.Node, error) {
+		if err := s.hasNode(name); err != nil {
+			return nil, err
+		}
+		before, err := json.Marshal(s.node)
+		if err != nil {
+			return nil, err
+		}
+		after, err := strategicpatch.StrategicMergePatch(before, patch, corev1.Node{})
+		if err != nil {
+			return nil, err
+		}
+		s.node = &corev1.Node{}
+		if err := json.Unmarshal(after, s.node); err != nil {
+			return nil, err
+		}
+		s.writes++
+		s.changed()
+		return s.node, nil
+	})
 }
 
 // WatchNode has room for all the changes of a test, so that the server never waits.
@@ -141,46 +150,40 @@ func (s *server) WatchNode(ctx context.Context, _ string) <-chan kube.Change[cor
 }
 
 func (s *server) GetLease(_ context.Context, name string) (*coordinationv1.Lease, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.down:
-		return nil, errDown
-	case s.lease == nil:
-		return nil, apierrors.NewNotFound(coordinationv1.Resource("leases"), name)
+	return serve(s, func() (*coordinationv1.Lease, error) { return s.lease, s.hasLease(name) })
+}
+
+// hasLease is an error unless the lease is there.
+func (s *server) hasLease(name string) error {
+	if s.lease == nil {
+		return apierrors.NewNotFound(coordinationv1.Resource("leases"), name)
 	}
-	return s.lease.DeepCopy(), nil
+	return nil
 }
 
 func (s *server) CreateLease(_ context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.down {
-		return nil, errDown
-	}
-	s.version++
-	s.lease = lease.DeepCopy()
-	s.lease.ResourceVersion = strconv.Itoa(s.version)
-	s.renewals++
-	return s.lease.DeepCopy(), nil
+	return serve(s, func() (*coordinationv1.Lease, error) { return s.renew(lease), nil })
 }
 
 func (s *server) UpdateLease(_ context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.down:
-		return nil, errDown
-	case s.lease == nil:
-		return nil, apierrors.NewNotFound(coordinationv1.Resource("leases"), lease.Name)
-	case s.lease.ResourceVersion != lease.ResourceVersion:
-		return nil, apierrors.NewConflict(coordinationv1.Resource("leases"), lease.Name, errors.New("it was changed"))
-	}
+	return serve(s, func() (*coordinationv1.Lease, error) {
+		if err := s.hasLease(lease.Name); err != nil {
+			return nil, err
+		}
+		if s.lease.ResourceVersion != lease.ResourceVersion {
+			return nil, apierrors.NewConflict(coordinationv1.Resource("leases"), lease.Name, errors.New("it was changed"))
+		}
+		return s.renew(lease), nil
+	})
+}
+
+// renew stores the lease under a new version.
+func (s *server) renew(lease *coordinationv1.Lease) *coordinationv1.Lease {
 	s.version++
 	s.lease = lease.DeepCopy()
 	s.lease.ResourceVersion = strconv.Itoa(s.version)
 	s.renewals++
-	return s.lease.DeepCopy(), nil
+	return s.lease
 }
 
 func (s *server) Reconnect() {

@@ -7,6 +7,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/admit"
+	"kubelot.dev/services/podsync/internal/podstatus"
 	"kubelot.dev/services/podsync/internal/source"
 	"kubelot.dev/services/podsync/internal/worker"
 )
@@ -26,10 +27,11 @@ func (d *dispatcher) admit(p *source.Pod) {
 	if before, ok := d.before[uid]; ok {
 		cfg.Restored, cfg.FirstSeen = &before, before.FirstSeen
 	}
-	if p.Source != topic.SourceAPI {
-		cfg.Previous = d.status[uid].Status
+	// The API server may not have heard yet what this daemon last said of the pod.
+	if last, ok := d.status[uid]; ok && !podstatus.Terminal(p.Pod.Status.Phase) {
+		cfg.Previous = last.Status
 	}
-	admitted := cfg.Restored != nil || len(obs.Sandboxes) > 0 || terminal(p.Pod) || p.Pod.DeletionTimestamp != nil
+	admitted := cfg.Restored != nil || len(obs.Sandboxes) > 0 || podstatus.Terminal(p.Pod.Status.Phase) || p.Pod.DeletionTimestamp != nil
 	if !admitted {
 		if r := d.judge(p.Pod); r != nil {
 			d.log.Warn("pod is not admitted", "pod", p.Pod.Name, "namespace", p.Pod.Namespace, "uid", uid, "reason", r.Reason, "message", r.Message)
@@ -61,10 +63,6 @@ func (d *dispatcher) judge(pod *corev1.Pod) *admit.Rejection {
 	return r
 }
 
-func terminal(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
-}
-
 func (d *dispatcher) start(cfg worker.Config, obs topic.PodObservation) *entry {
 	uid := string(cfg.Pod.UID)
 	d.rank++
@@ -92,7 +90,7 @@ func (d *dispatcher) start(cfg worker.Config, obs topic.PodObservation) *entry {
 func (d *dispatcher) active() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, e := range d.workers {
-		if e.admitted && !e.Ending() && !terminal(e.pod) {
+		if e.admitted && !e.Ending() && !podstatus.Terminal(e.pod.Status.Phase) {
 			pods = append(pods, e.pod)
 		}
 	}

@@ -198,13 +198,15 @@ func TestNormalEventsGiveWayToStatuses(t *testing.T) {
 		}
 
 		ctx, cancel := context.WithCancel(t.Context())
+		var writer sync.WaitGroup
+		defer writer.Wait()
 		defer cancel()
-		go func() {
+		writer.Go(func() {
 			for ctx.Err() == nil {
 				wrote.note()
 				time.Sleep(giveWayTo / 2)
 			}
-		}()
+		})
 		synctest.Wait()
 		r.giveWay(ctx, normal)
 		if waited := time.Since(begin); waited != giveWayFor {

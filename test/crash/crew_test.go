@@ -69,20 +69,23 @@ func TestFrozenDaemons(t *testing.T) {
 // TestNewsDuringOutage has pods end, restart and stop, and a static pod come, while the API server is away: the node
 // goes on by itself, and the API server learns of all of it afterwards.
 func TestNewsDuringOutage(t *testing.T) {
-	const waits = `{name: app, image: "busybox:1.36", command: [sh, -c, "until [ -e /tmp/end ]; do sleep 0.1; done; exit 3"]}`
-	const deaf = `{name: app, image: "busybox:1.36", command: [sh, -c, "trap '' TERM; while :; do sleep 1; done"]}`
+	// The pause lets the command that makes the file come back before its container goes.
+	const waits = `{name: app, image: "busybox:1.36", command: [sh, -c, "until [ -e /tmp/end ]; do sleep 0.1; done; sleep 1; exit 3"]}`
+	const deaf = `{name: app, image: "busybox:1.36", command: [sh, -c, "trap 'touch /tmp/asked' TERM; while :; do sleep 0.1; done"]}`
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s}\nspec: {terminationGracePeriodSeconds: 3, restartPolicy: %s, containers: [%s]}\n"
 	ns := bed.Namespace(t)
 	ns.Apply(fmt.Sprintf(pod, "ends", ns.Name, "Never", waits) + "---\n" + fmt.Sprintf(pod, "restarts", ns.Name, "Always", waits) + "---\n" + fmt.Sprintf(pod, "stops", ns.Name, "Always", deaf))
 	ends, restarts, stops := ns.Running("ends"), ns.Running("restarts"), ns.Running("stops")
 	ns.Delete("stops", -1)
+	// The node must have heard of it before the API server goes.
+	ns.Exec(stops, "app", "until [ -e /tmp/asked ]; do sleep 0.1; done")
 	bed.ControlPlane.StopAPIServer()
 	defer startAPIServerAgain(t)()
 
 	ns.Exec(ends, "app", "touch /tmp/end")
 	ns.Exec(restarts, "app", "touch /tmp/end")
 	manifest := filepath.Join(bed.Node.ManifestDir, "outage.yaml")
-	content := fmt.Sprintf(pod, "outage", ns.Name, "Always", strings.Replace(deaf, "''", "'exit 0'", 1))
+	content := fmt.Sprintf(pod, "outage", ns.Name, "Always", strings.Replace(deaf, "touch /tmp/asked", "exit 0", 1))
 	if err := os.WriteFile(manifest, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -3,11 +3,12 @@ package controlplane
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/test/harness/proc"
 )
 
 const (
@@ -82,19 +83,7 @@ func (c *ControlPlane) controllerArgs() []string {
 }
 
 func (c *ControlPlane) etcdReady(ctx context.Context) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.etcdURL+"/health", nil)
-	if err != nil {
-		return err
-	}
-	answer, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return err
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("etcd health: %s", answer.Status)
-	}
-	return nil
+	return proc.Healthy(ctx, c.etcdURL+"/health")
 }
 
 func (c *ControlPlane) apiserverReady(ctx context.Context) error {

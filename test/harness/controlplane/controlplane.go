@@ -157,8 +157,13 @@ func (c *ControlPlane) componentKubeconfig(name string) string {
 // in a crash. etcd and the controllers stay.
 func (c *ControlPlane) StopAPIServer() { c.apiserver.Kill() }
 
-// StartAPIServer brings it back at the same address.
+// StartAPIServer brings it back at the same address, unless it runs.
 func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
+	select {
+	case <-c.apiserver.Done():
+	default:
+		return nil
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("waited %v", startTimeout))
 	defer cancel()
 	var err error

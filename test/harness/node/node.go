@@ -155,7 +155,9 @@ func (n *Node) Launch(ctx context.Context) error {
 	defer cancel()
 	ready := n.ready
 	if n.opts.Standalone {
-		ready = n.healthy
+		ready = func(ctx context.Context) error {
+			return proc.Healthy(ctx, fmt.Sprintf("http://127.0.0.1:%d/healthz", n.HealthPort))
+		}
 	}
 	if err := n.process.WaitReady(ctx, ready); err != nil {
 		n.Kill()

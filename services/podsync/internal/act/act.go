@@ -149,29 +149,8 @@ func (a *Actor) slot(ctx context.Context, s worker.Snapshot) (func(), error) {
 	return release, nil
 }
 
-// container finds a container of any kind in the pod's spec; nil if there is none of that name.
-func container(pod *corev1.Pod, name string) *corev1.Container {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == name {
-			return &pod.Spec.Containers[i]
-		}
-	}
-	for i := range pod.Spec.InitContainers {
-		if pod.Spec.InitContainers[i].Name == name {
-			return &pod.Spec.InitContainers[i]
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		if pod.Spec.EphemeralContainers[i].Name == name {
-			c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-			return &c
-		}
-	}
-	return nil
-}
-
 func imageOf(pod *corev1.Pod, action plan.Action) string {
-	if c := container(pod, action.Container); c != nil && action.Kind == plan.EnsureImage {
+	if c := plan.Container(pod, action.Container); c != nil && action.Kind == plan.EnsureImage {
 		return c.Image
 	}
 	return ""

@@ -49,13 +49,12 @@ func (a *Actor) runSandbox(ctx context.Context, s worker.Snapshot, attempt uint3
 	if _, err := a.Cgroups.Create(s.Pod); err != nil {
 		return fmt.Errorf("create the pod's cgroup: %w", err)
 	}
-	_, warnings := dns.ForPod(a.Node.DNS(), s.Pod)
-	for _, w := range warnings {
-		a.Report.Event(s.Pod, "", corev1.EventTypeWarning, w.Reason, w.Message)
-	}
-	config, err := a.sandboxConfig(s, attempt)
+	config, warnings, err := a.sandboxConfig(s, attempt)
 	if err != nil {
 		return err
+	}
+	for _, w := range warnings {
+		a.Report.Event(s.Pod, "", corev1.EventTypeWarning, w.Reason, w.Message)
 	}
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return fmt.Errorf("create the pod's log directory: %w", err)
@@ -75,15 +74,17 @@ func (a *Actor) handler(ctx context.Context, pod *corev1.Pod) (string, error) {
 	return a.Node.Handler(ctx, *pod.Spec.RuntimeClassName)
 }
 
-func (a *Actor) sandboxConfig(s worker.Snapshot, attempt uint32) (*runtimeapi.PodSandboxConfig, error) {
-	dnsConfig, _ := dns.ForPod(a.Node.DNS(), s.Pod)
+// sandboxConfig is what a sandbox is created with, and what the user must know of its DNS settings.
+func (a *Actor) sandboxConfig(s worker.Snapshot, attempt uint32) (*runtimeapi.PodSandboxConfig, []dns.Warning, error) {
+	dnsConfig, warnings := dns.ForPod(a.Node.DNS(), s.Pod)
 	userNS, err := a.UserNS.For(s.Pod)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return criconfig.Sandbox(a.Node.CRI(), criconfig.SandboxInput{
+	config, err := criconfig.Sandbox(a.Node.CRI(), criconfig.SandboxInput{
 		Pod: s.Pod, Attempt: attempt, DNS: dnsConfig, CgroupParent: a.Cgroups.Parent(s.Pod), UserNamespace: userNS, SupplementalGroups: groups(s),
 	})
+	return config, warnings, err
 }
 
 // groups are the supplemental groups that the pod's volumes ask for.

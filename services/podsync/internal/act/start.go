@@ -37,7 +37,7 @@ const pullBackOffShown = 2 * time.Second
 
 // ensureImage makes the images of the container and of the image volumes it mounts present.
 func (a *Actor) ensureImage(ctx context.Context, s worker.Snapshot, action plan.Action) (worker.Images, error) {
-	c := container(s.Pod, action.Container)
+	c := plan.Container(s.Pod, action.Container)
 	if c == nil {
 		return worker.Images{}, fmt.Errorf("the pod has no container %q any more", action.Container)
 	}
@@ -122,7 +122,7 @@ func mounts(c *corev1.Container, volume string) bool {
 
 // startContainer creates a container unless it is there already, starts it, and runs its postStart hook.
 func (a *Actor) startContainer(ctx context.Context, s worker.Snapshot, action plan.Action) error {
-	c := container(s.Pod, action.Container)
+	c := plan.Container(s.Pod, action.Container)
 	if c == nil {
 		return fmt.Errorf("the pod has no container %q any more", action.Container)
 	}
@@ -135,7 +135,13 @@ func (a *Actor) startContainer(ctx context.Context, s worker.Snapshot, action pl
 		return nil
 	}
 	target := hooks.Target{Pod: s.Pod, Container: c, ContainerID: id, PodIP: first(a.podIPs(s))}
-	if err := a.Hooks.Run(ctx, target, c.Lifecycle.PostStart); err != nil {
+	err = a.Hooks.Run(ctx, target, c.Lifecycle.PostStart)
+	if ctx.Err() != nil {
+		// The hook was broken off, it didn't fail. A pod that ends is stopped by its plan, within its own grace period;
+		// where only podsync ends, the container runs on.
+		return context.Cause(ctx)
+	}
+	if err != nil {
 		a.Log.Warn("postStart hook failed, the container is stopped", "pod", s.Pod.Name, "namespace", s.Pod.Namespace, "container", c.Name, "error", err)
 		a.Report.Event(s.Pod, report.FieldPath(s.Pod, c.Name), corev1.EventTypeWarning, hooks.ReasonFailedPostStart, hooks.MessagePostStart)
 		stopErr := a.stop(context.WithoutCancel(ctx), s, plan.Action{Container: c.Name, ID: id, Grace: plan.PodGrace(s.Pod), Message: hooks.ReasonFailedPostStart})
@@ -214,7 +220,7 @@ func (a *Actor) prepare(ctx context.Context, s worker.Snapshot, c *corev1.Contai
 	if err != nil {
 		return nil, nil, err
 	}
-	sandbox, err := a.sandboxConfig(s, s.Obs.Sandboxes[0].Attempt)
+	sandbox, _, err := a.sandboxConfig(s, s.Obs.Sandboxes[0].Attempt)
 	return config, sandbox, err
 }
 
@@ -277,7 +283,7 @@ func (a *Actor) files(s worker.Snapshot, c *corev1.Container, in *criconfig.Cont
 		return nil
 	}
 	hosts, err := dns.Hosts(dns.HostsInput{
-		Pod: s.Pod, ClusterDomain: a.Node.DNS().ClusterDomain, PodIPs: a.podIPs(s), NodeHosts: nodeHosts(s.Pod),
+		Pod: s.Pod, ClusterDomain: a.Node.CRI().ClusterDomain, PodIPs: a.podIPs(s), NodeHosts: nodeHosts(s.Pod),
 	})
 	if err != nil {
 		return fmt.Errorf("compute /etc/hosts: %w", err)

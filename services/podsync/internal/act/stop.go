@@ -32,7 +32,7 @@ func (a *Actor) stop(ctx context.Context, s worker.Snapshot, action plan.Action)
 	}
 	a.Report.Event(s.Pod, path, corev1.EventTypeNormal, "Killing", message)
 	began := time.Now()
-	if c := container(s.Pod, action.Container); c != nil && c.Lifecycle != nil && c.Lifecycle.PreStop != nil && action.Grace > 0 {
+	if c := plan.Container(s.Pod, action.Container); c != nil && c.Lifecycle != nil && c.Lifecycle.PreStop != nil && action.Grace > 0 {
 		a.preStop(ctx, s, c, action)
 	}
 	grace := max(action.Grace-time.Since(began), minGrace)

@@ -2,39 +2,12 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
 )
-
-// IsSidecar tells whether an init container is a restartable one (KEP-753).
-func IsSidecar(c *corev1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
-}
-
-// latest is the newest container of that name in any sandbox, or nil.
-func (p *planner) latest(name string) *topic.Container {
-	for i := range p.obs.Containers {
-		if p.obs.Containers[i].Name == name {
-			return &p.obs.Containers[i]
-		}
-	}
-	return nil
-}
-
-// current is the newest container of that name in the usable sandbox, or nil.
-func (p *planner) current(name string) *topic.Container {
-	for i := range p.obs.Containers {
-		c := &p.obs.Containers[i]
-		if c.Name == name && p.sandbox != nil && c.SandboxID == p.sandbox.ID {
-			return c
-		}
-	}
-	return nil
-}
 
 // ensureImages plans the image of every container whose next start may come, all side by side.
 func (p *planner) ensureImages() {
@@ -61,28 +34,22 @@ func (p *planner) ensureImages() {
 
 // mayStart tells whether the container's next start could be now, as far as its own state says.
 func (p *planner) mayStart(c *corev1.Container) bool {
-	last := p.current(c.Name)
-	if last == nil {
-		return true
-	}
-	if last.State != topic.ContainerExited || p.isEphemeral(c.Name) {
+	if p.isInit(c.Name) && !IsSidecar(c) && p.mainsBegun() {
 		return false
 	}
-	if p.isInit(c.Name) && !IsSidecar(c) && p.mainsBegun() {
+	last := p.current(c.Name)
+	if last == nil {
+		// What ended for good in an older sandbox is done; only init containers run again in each.
+		before := p.latest(c.Name)
+		return before == nil || p.isInit(c.Name) || p.restarts(c, before)
+	}
+	if last.State != topic.ContainerExited || p.isEphemeral(c.Name) {
 		return false
 	}
 	if !p.restarts(c, last) {
 		return false
 	}
 	return !p.now.Before(p.backoffEnd(c, last))
-}
-
-func (p *planner) isInit(name string) bool {
-	return slices.ContainsFunc(p.Pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name })
-}
-
-func (p *planner) isEphemeral(name string) bool {
-	return slices.ContainsFunc(p.Pod.Spec.EphemeralContainers, func(c corev1.EphemeralContainer) bool { return c.Name == name })
 }
 
 // ephemeral starts the ephemeral containers that have never run; they are never restarted (KEP-277).
@@ -207,7 +174,7 @@ func (p *planner) keep(c *corev1.Container) bool {
 
 // running checks a running container against its spec and its probes.
 func (p *planner) running(c *corev1.Container, cur *topic.Container) bool {
-	if p.facts.Hash != nil && cur.Hash != "" && cur.Hash != p.facts.Hash(c) {
+	if p.changed(c, cur) {
 		p.replace(c, cur, PodGrace(p.Pod), fmt.Sprintf("Container %s definition changed, will be restarted", c.Name))
 		return false
 	}
@@ -224,6 +191,11 @@ func (p *planner) running(c *corev1.Container, cur *topic.Container) bool {
 	}
 	result, ok := p.facts.Probes[ProbeKey{c.Name, topic.ProbeStartup}]
 	return ok && result.ContainerID == cur.ID && result.Success
+}
+
+// changed tells whether the container was created from another spec than it has now.
+func (p *planner) changed(c *corev1.Container, was *topic.Container) bool {
+	return p.facts.Hash != nil && was.Hash != "" && was.Hash != p.facts.Hash(c)
 }
 
 func (p *planner) replace(c *corev1.Container, cur *topic.Container, grace time.Duration, message string) {

@@ -54,7 +54,8 @@ func (p *planner) restarts(c *corev1.Container, last *topic.Container) bool {
 	}
 	switch Policy(p.Pod, c, last.ExitCode, false) {
 	case corev1.RestartPolicyNever:
-		return false
+		// A container that was stopped since its spec changed hasn't ended by itself: it's started as it is to be now.
+		return p.facts.Replaced[last.ID] && p.changed(c, last)
 	case corev1.RestartPolicyOnFailure:
 		return last.ExitCode != 0 || p.facts.Replaced[last.ID]
 	default:

@@ -11,10 +11,13 @@ type tally struct {
 	waiting, running, stopped, failed int
 }
 
+// Terminal tells whether a pod in this phase has ended for good.
+func Terminal(p corev1.PodPhase) bool { return p == corev1.PodFailed || p == corev1.PodSucceeded }
+
 // phase is the pod's phase (API reference, PodPhase). A terminal phase is final.
 func phase(in Input, status *corev1.PodStatus) corev1.PodPhase {
-	if previous := in.Previous.Phase; previous == corev1.PodFailed || previous == corev1.PodSucceeded {
-		return previous
+	if Terminal(in.Previous.Phase) {
+		return in.Previous.Phase
 	}
 	count := tallyOf(status.ContainerStatuses)
 	pendingInit, failedInit := initProgress(in, status)

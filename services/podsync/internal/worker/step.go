@@ -17,6 +17,7 @@ var (
 	errShutdown = errors.New("podsync stops")
 	errStopping = errors.New("the pod is to stop")
 	errShorter  = errors.New("the grace period was shortened")
+	errChanged  = errors.New("the pod asks for another image now")
 )
 
 // step plans, begins what is to be done, and reports. It returns how long nothing will change by itself.
@@ -68,7 +69,8 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	w.flight[key] = &flight{action: a, cancel: cancel}
+	f := &flight{action: a, image: imageName(w.Pod, a.Container), cancel: cancel}
+	w.flight[key] = f
 	if a.Kind == plan.StartContainer {
 		w.busy[a.Container] = true
 	}
@@ -78,12 +80,12 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		}
 	}
 	s := Snapshot{
-		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container], Rank: w.Rank,
+		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container].Images, Rank: w.Rank,
 		Static: w.Source != topic.SourceAPI, Going: w.Pod.DeletionTimestamp != nil || w.removed,
 	}
 	go func() {
 		outcome := w.hands.Do(ctx, s, a)
-		w.results <- result{a, outcome}
+		w.results <- result{f, outcome}
 		cancel(nil)
 	}()
 }
@@ -94,8 +96,8 @@ func (w *Worker) finish(r result) {
 	w.observe(r.Obs)
 	switch r.action.Kind {
 	case plan.EnsureImage:
-		if r.Err == nil {
-			w.images[r.action.Container] = r.Images
+		if r.Err == nil && r.image == imageName(w.Pod, r.action.Container) {
+			w.images[r.action.Container] = ready{r.image, r.Images}
 		}
 	case plan.StartContainer:
 		delete(w.busy, r.action.Container)
@@ -120,7 +122,7 @@ func (w *Worker) settle(r result) {
 		delete(w.failures, name)
 		return
 	}
-	if errors.Is(r.Err, context.Canceled) || errors.Is(r.Err, errStopping) || errors.Is(r.Err, errShorter) || errors.Is(r.Err, errShutdown) {
+	if errors.Is(r.Err, context.Canceled) || errors.Is(r.Err, errStopping) || errors.Is(r.Err, errShorter) || errors.Is(r.Err, errChanged) || errors.Is(r.Err, errShutdown) {
 		return
 	}
 	failure := plan.Failure{Reason: string(r.action.Kind), Message: r.Err.Error()}
@@ -159,13 +161,40 @@ func (w *Worker) update(pod *corev1.Pod) {
 	if w.Pod.Generation != pod.Generation {
 		clear(w.failures) // what failed may be what was mended
 	}
+	if podstatus.Terminal(pod.Status.Phase) && !podstatus.Terminal(w.status.Phase) {
+		// Somebody else has declared the pod ended, such as the pod garbage collector; a terminal phase is final.
+		w.Previous, w.status.Phase = *pod.Status.DeepCopy(), pod.Status.Phase
+	}
 	w.Pod = pod
+	w.dropImages()
 	if pod.DeletionTimestamp != nil && !wasGoing {
 		w.released = false // the pod's directory goes too, now
 	}
 	if w.status.Phase == "" {
 		w.status = *pod.Status.DeepCopy()
 	}
+}
+
+// dropImages forgets images that the pod doesn't ask for any more, and breaks off their pulls.
+func (w *Worker) dropImages() {
+	for name, got := range w.images {
+		if got.name != imageName(w.Pod, name) {
+			delete(w.images, name)
+		}
+	}
+	for _, f := range w.flight {
+		if f.action.Kind == plan.EnsureImage && f.image != imageName(w.Pod, f.action.Container) {
+			f.cancel(errChanged)
+		}
+	}
+}
+
+// imageName is the image that the spec names for a container of any kind.
+func imageName(pod *corev1.Pod, container string) string {
+	if c := plan.Container(pod, container); c != nil {
+		return c.Image
+	}
+	return ""
 }
 
 // observe takes a report of the runtime unless it is older than the one at hand, or incomplete.

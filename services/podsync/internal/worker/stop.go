@@ -8,12 +8,13 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/podstatus"
 )
 
 // triggers begins the pod's end where something asks for it, and shortens its grace period, which never grows.
 func (w *Worker) triggers(now time.Time) {
 	switch {
-	case terminalPhase(w.Previous.Phase) && w.stop == nil:
+	case podstatus.Terminal(w.Previous.Phase) && w.stop == nil:
 		w.beginStop(&stop{since: now, grace: plan.PodGrace(w.Pod), killing: "Stopping container", reason: w.Previous.Reason, message: w.Previous.Message})
 	case w.Reject != nil && w.stop == nil:
 		w.beginStop(&stop{since: now, fail: true, reason: w.Reject.Reason, message: w.Reject.Message})
@@ -44,14 +45,18 @@ func (w *Worker) evict(e Eviction) {
 	w.stop.fail, w.stop.reason, w.stop.message, w.stop.disruption = true, e.Reason, e.Message, e.Disruption
 }
 
-func terminalPhase(p corev1.PodPhase) bool { return p == corev1.PodFailed || p == corev1.PodSucceeded }
-
 func (w *Worker) beginStop(s *stop) {
 	if w.stop == nil {
 		w.stop = s
 		return
 	}
 	if s.grace < w.stop.grace {
+		// It counts from now on, and can't reach beyond the end that was promised before.
+		if end := s.since.Add(s.grace); end.Before(w.stop.since.Add(w.stop.grace)) {
+			w.stop.since = s.since
+		} else {
+			w.stop.since = w.stop.since.Add(w.stop.grace - s.grace)
+		}
 		w.stop.grace = s.grace
 		for _, f := range w.flight {
 			if f.action.Kind == plan.StopContainer && f.action.Grace > s.grace {

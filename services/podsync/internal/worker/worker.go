@@ -111,7 +111,7 @@ type Worker struct {
 	obs       topic.PodObservation
 	volumes   topic.PodVolumes
 	probes    map[plan.ProbeKey]topic.Probe
-	images    map[string]Images
+	images    map[string]ready
 	failures  map[string]plan.Failure
 	tries     map[string]int // failures in a row, by container name
 	busy      map[string]bool
@@ -135,12 +135,19 @@ type Worker struct {
 // flight is a deed under way.
 type flight struct {
 	action plan.Action
+	image  string // what the spec named for the action's container when the deed began
 	cancel context.CancelCauseFunc
 }
 
 type result struct {
-	action plan.Action
+	*flight
 	Outcome
+}
+
+// ready are images that were made present for a container whose image had that name then.
+type ready struct {
+	name string
+	Images
 }
 
 // stop is why and how the pod ends.
@@ -162,7 +169,7 @@ func New(cfg Config, obs topic.PodObservation, hands Hands, report Reporter, log
 		log: log.With("pod", cfg.Pod.Name, "namespace", cfg.Pod.Namespace, "uid", string(cfg.Pod.UID)),
 		in:  make(chan func(*Worker)), results: make(chan result), done: make(chan struct{}),
 		obs:    obs,
-		probes: map[plan.ProbeKey]topic.Probe{}, images: map[string]Images{}, failures: map[string]plan.Failure{},
+		probes: map[plan.ProbeKey]topic.Probe{}, images: map[string]ready{}, failures: map[string]plan.Failure{},
 		tries: map[string]int{}, busy: map[string]bool{}, replaced: map[string]bool{}, stopped: map[string]bool{}, base: map[string]int{},
 		messages: map[string]string{}, announced: map[string]bool{}, flight: map[string]*flight{},
 		lifecycle: topic.Syncing, status: cfg.Previous, reported: cfg.Previous, start: time.Now(),
@@ -182,7 +189,13 @@ func (w *Worker) restore() {
 	}
 	grace := time.Duration(*r.GracePeriodSeconds) * time.Second
 	w.stop = &stop{since: r.Deadline.Add(-grace), grace: grace, killing: "Stopping container", reason: w.Previous.Reason, message: w.Previous.Message}
-	w.stop.fail = w.Previous.Phase == corev1.PodFailed
+	// A pod of which a reason was stated was ended by the node. Its phase is Failed only once nothing runs any more.
+	w.stop.fail = w.Previous.Phase == corev1.PodFailed || w.Previous.Reason != ""
+	for _, c := range w.Previous.Conditions {
+		if w.stop.fail && c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			w.stop.disruption = c.Reason
+		}
+	}
 }
 
 // Gone tells, after Run has returned, whether the pod is gone for good, not only the daemon stopped.

@@ -1,0 +1,119 @@
+package worker
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/plan"
+)
+
+func runs() topic.PodObservation {
+	return topic.PodObservation{
+		At:         time.Now(),
+		Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
+		Containers: []topic.Container{{ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerRunning}},
+	}
+}
+
+func deletedWithin(seconds int64) *corev1.Pod {
+	pod := testPod()
+	pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, &seconds
+	return pod
+}
+
+func TestAShorterGracePeriodCountsFromNow(t *testing.T) {
+	for _, c := range []struct{ after, grace, end time.Duration }{
+		{10 * time.Second, 5 * time.Second, 15 * time.Second},
+		{28 * time.Second, 5 * time.Second, 30 * time.Second}, // it never grows
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := &hands{slow: map[plan.Kind]time.Duration{plan.StopContainer: time.Hour}}
+			w, r := launch(t, Config{Pod: testPod()}, runs(), h)
+			synctest.Wait()
+			begin := time.Now()
+			w.Update(deletedWithin(30))
+			time.Sleep(c.after)
+			w.Update(deletedWithin(int64(c.grace / time.Second)))
+			synctest.Wait()
+			if p, _ := r.last(); p.Deadline.Sub(begin) != c.end {
+				t.Errorf("deleted again after %s within %s: it ends after %s, want %s", c.after, c.grace, p.Deadline.Sub(begin), c.end)
+			}
+		})
+	}
+}
+
+// The pod garbage collector, for one, declares pods of a node ended that was taken out of service.
+func TestAPodThatTheAPIServerDeclaresEndedIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{}
+		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
+		settle()
+		failed := testPod()
+		failed.Status.Phase, failed.Status.Reason = corev1.PodFailed, "Terminated"
+		w.Update(failed)
+		settle()
+		if p, s := r.last(); p.Lifecycle != topic.Terminated || s.Status.Phase != corev1.PodFailed || s.Status.Reason != "Terminated" {
+			t.Errorf("got lifecycle %s, %s %s; want terminated, Failed Terminated", p.Lifecycle, s.Status.Phase, s.Status.Reason)
+		}
+	})
+}
+
+func TestAnEvictionGoesOnAfterARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{slow: map[plan.Kind]time.Duration{plan.StopContainer: 10 * time.Second}}
+		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
+		settle()
+		w.Evict(Eviction{Reason: "Evicted", Message: "the node was low on memory", Disruption: corev1.PodReasonTerminationByKubelet})
+		settle()
+		before, status := r.last()
+		if status.Status.Phase != corev1.PodRunning {
+			t.Fatalf("got %s while it is being stopped, want Running", status.Status.Phase)
+		}
+
+		h = &hands{obs: runs()}
+		_, r = launch(t, Config{Pod: testPod(), Restored: &before, Previous: status.Status}, runs(), h)
+		settle()
+		_, status = r.last()
+		if s := status.Status; s.Phase != corev1.PodFailed || s.Reason != "Evicted" || s.Message != "the node was low on memory" {
+			t.Errorf("got %s %s %q, want it Failed and Evicted", s.Phase, s.Reason, s.Message)
+		}
+		disrupted := false
+		for _, c := range status.Status.Conditions {
+			disrupted = disrupted || c.Type == corev1.DisruptionTarget && c.Reason == corev1.PodReasonTerminationByKubelet
+		}
+		if !disrupted {
+			t.Errorf("got conditions %v, want DisruptionTarget among them", status.Status.Conditions)
+		}
+	})
+}
+
+// What was made present before the spec named another image must not be started in its place.
+func TestAnImageThatChangesBeforeTheStart(t *testing.T) {
+	for name, pull := range map[string]time.Duration{"after its pull": 0, "during its pull": time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &hands{slow: map[plan.Kind]time.Duration{plan.EnsureImage: pull}}
+				w, _ := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
+				settle()
+				other := testPod()
+				other.Generation, other.Spec.Containers[0].Image = 2, "b"
+				w.Update(other)
+				w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+				settle()
+				if n := h.count("ensure image app"); n != 2 {
+					t.Errorf("images were ensured %d times, want once for each", n)
+				}
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				if n := h.count("start container app"); n != 1 {
+					t.Errorf("the container was started %d times, want once", n)
+				}
+			})
+		})
+	}
+}
