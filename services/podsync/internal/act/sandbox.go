@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/cleanup"
 	"kubelot.dev/services/podsync/internal/criconfig"
 	"kubelot.dev/services/podsync/internal/dns"
@@ -23,21 +24,27 @@ const (
 
 // createSandbox ends what is left of older sandboxes and creates a new one.
 func (a *Actor) createSandbox(ctx context.Context, s worker.Snapshot, action plan.Action) error {
+	if action.Attempt > 0 {
+		a.Report.Event(s.Pod, "", corev1.EventTypeNormal, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
+	}
+	return a.settle(ctx, s.Pod,
+		func(ctx context.Context) error { return a.renewSandbox(ctx, s, action.Attempt) },
+		func(obs topic.PodObservation) bool { return plan.Current(s.Pod, obs) != nil })
+}
+
+func (a *Actor) renewSandbox(ctx context.Context, s worker.Snapshot, attempt uint32) error {
 	release, err := a.slot(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if action.Attempt > 0 {
-		a.Report.Event(s.Pod, "", corev1.EventTypeNormal, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
-	}
 	for _, old := range s.Obs.Sandboxes {
 		if err := ignoreNotFound(a.Sandboxes.StopPodSandbox(ctx, old.ID)); err != nil {
 			return fmt.Errorf("stop the sandbox %s before a new one is created: %w", old.ID, err)
 		}
 	}
-	if err := a.runSandbox(ctx, s, action.Attempt); err != nil {
-		if ctx.Err() == nil {
+	if err := a.runSandbox(ctx, s, attempt); err != nil {
+		if ctx.Err() == nil && !a.Settling() {
 			a.Report.Event(s.Pod, "", corev1.EventTypeWarning, reasonSandboxFailed, "Failed to create pod sandbox: "+words(err, "", ""))
 		}
 		return err
