@@ -98,7 +98,7 @@ func (s *Store) notify(message string, fds ...int) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }() // the message is sent by then, or its error known
 	if err := c.SetWriteDeadline(time.Now().Add(notifyTimeout)); err != nil {
 		return err
 	}

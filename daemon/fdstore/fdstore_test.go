@@ -2,6 +2,7 @@ package fdstore
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -156,7 +157,7 @@ func TestAConnectionOutlivesItsProcess(t *testing.T) {
 		t.Errorf("closed: the supervisor got %q after %q", gone, other)
 	}
 	keptToo.Close()
-	if _, err := thereToo.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := thereToo.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the other end of a closed connection reads %v", err)
 	}
 
@@ -195,7 +196,7 @@ func TestAConnectionOutlivesItsProcess(t *testing.T) {
 		}
 	}
 	kept.Close()
-	if _, err := there.Read(make([]byte, 1)); err != io.EOF {
+	if _, err := there.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("the other end reads %v when the last duplicate is closed", err)
 	}
 }

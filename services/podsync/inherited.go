@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// settling is how long after a start a call that fails may do so because one of an earlier process is under way.
-	settling = 30 * time.Second
+	// settleTime is how long after a start a call that fails may do so because one of an earlier process is under way.
+	settleTime = 30 * time.Second
 	// maxInherited bounds how many earlier processes' connections are kept; the supervisor's store is not much larger.
 	maxInherited = 8
 	// defaultRequestTimeout is that of the configuration.
@@ -58,7 +58,7 @@ func inherit[C connection](kept []C, requestTimeout time.Duration, log *slog.Log
 // settling tells whether calls of an earlier process may be under way. Their deadlines are later, but a runtime that
 // takes this long for one has a problem that is to be told of. It may be asked from any goroutine.
 func (in *inherited) settling() bool {
-	return len(in.connections) > 0 && time.Since(in.began) < settling
+	return len(in.connections) > 0 && time.Since(in.began) < settleTime
 }
 
 // run drops the connections when nothing can be under way on them. If ctx ends before, the next process gets them.

@@ -40,9 +40,9 @@ func TestInheritedConnections(t *testing.T) {
 		if !in.settling() {
 			t.Error("calls of the earlier process may be under way")
 		}
-		time.Sleep(settling)
+		time.Sleep(settleTime)
 		if in.settling() {
-			t.Errorf("what fails after %s has failed", settling)
+			t.Errorf("what fails after %s has failed", settleTime)
 		}
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

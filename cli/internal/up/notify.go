@@ -57,9 +57,12 @@ func (n *notify) close() {
 	if n == nil {
 		return
 	}
-	n.conn.Close()
 	n.store.close()
-	if err := os.Remove(n.path); err != nil && !os.IsNotExist(err) {
+	err := n.conn.Close()
+	if removeErr := os.Remove(n.path); !os.IsNotExist(removeErr) {
+		err = errors.Join(err, removeErr)
+	}
+	if err != nil {
 		n.complain(err)
 	}
 }

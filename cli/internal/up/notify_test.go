@@ -2,6 +2,7 @@ package up
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -131,7 +132,7 @@ func TestAKilledChildsConnectionsGoToTheNext(t *testing.T) {
 	cancel()
 	<-done
 	for _, conn := range conns {
-		if _, err := conn.Read(data); err != io.EOF {
+		if _, err := conn.Read(data); !errors.Is(err, io.EOF) {
 			t.Errorf("the server reads %v when the crew has ended", err)
 		}
 	}

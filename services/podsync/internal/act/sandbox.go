@@ -27,6 +27,10 @@ func (a *Actor) createSandbox(ctx context.Context, s worker.Snapshot, action pla
 	if action.Attempt > 0 {
 		a.Report.Event(s.Pod, "", corev1.EventTypeNormal, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
 	}
+	_, warnings := dns.ForPod(a.Node.DNS(), s.Pod)
+	for _, w := range warnings {
+		a.Report.Event(s.Pod, "", corev1.EventTypeWarning, w.Reason, w.Message)
+	}
 	return a.settle(ctx, s.Pod,
 		func(ctx context.Context) error { return a.renewSandbox(ctx, s, action.Attempt) },
 		func(obs topic.PodObservation) bool { return plan.Current(s.Pod, obs) != nil })
@@ -55,10 +59,6 @@ func (a *Actor) renewSandbox(ctx context.Context, s worker.Snapshot, attempt uin
 func (a *Actor) runSandbox(ctx context.Context, s worker.Snapshot, attempt uint32) error {
 	if _, err := a.Cgroups.Create(s.Pod); err != nil {
 		return fmt.Errorf("create the pod's cgroup: %w", err)
-	}
-	_, warnings := dns.ForPod(a.Node.DNS(), s.Pod)
-	for _, w := range warnings {
-		a.Report.Event(s.Pod, "", corev1.EventTypeWarning, w.Reason, w.Message)
 	}
 	config, err := a.sandboxConfig(s, attempt)
 	if err != nil {

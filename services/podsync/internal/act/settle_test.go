@@ -85,6 +85,7 @@ type plainNode struct{ dir string }
 func (n plainNode) CRI() *criconfig.Node {
 	return &criconfig.Node{RootDir: n.dir, PodLogsDir: filepath.Join(n.dir, "pods-logs")}
 }
+
 func (plainNode) DNS() dns.Node                                   { return dns.Node{Resolv: &dns.Resolv{}} }
 func (plainNode) HostIPs() []string                               { return []string{"192.0.2.1"} }
 func (plainNode) Allocatable() corev1.ResourceList                { return nil }
