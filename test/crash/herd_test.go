@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,9 @@ import (
 
 	"kubelot.dev/test/e2e/kit"
 )
+
+// startsAtOnce is how many sandboxes and containers podsync brings up at a time.
+var startsAtOnce = 2 * runtime.NumCPU()
 
 // herdSize is how many pods start and stop at a time.
 const herdSize = 30
@@ -58,7 +62,8 @@ type herd struct {
 	starts string // directory of the lines that containers write
 	pods   []*corev1.Pod
 	wrote  map[string]string // what containers wrote until they were Ready, by pod
-	// cutStarts is how many starts may have been cut by killing their caller.
+	// cutStarts is how many starts may have been cut: by killing the runtime, or podsync together with the supervisor
+	// that keeps its connection.
 	cutStarts int
 	// restarts is how many containers may have been started a second time, since the runtime itself was killed when it
 	// had just started them, and told of them as ended when it was back.
@@ -151,8 +156,8 @@ func (h *herd) awaitLines(p *corev1.Pod) string {
 	return lines
 }
 
-// good tells whether each container has started once. If cutStarts is set, a line may be there twice: containerd
-// breaks a start off when its caller is killed, and in the last milliseconds the command may run already.
+// good tells whether each container has started once. If cutStarts is set, a line may be there twice: a start is broken
+// off when containerd is killed or its caller hangs up, and in the last milliseconds the command may run already.
 func (h *herd) good(lines string) bool {
 	if lines == wantStarts {
 		return true
