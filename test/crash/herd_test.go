@@ -117,6 +117,7 @@ func (h *herd) startedOnce(p *corev1.Pod) error {
 		if status := kit.Status(p, name); status == nil || status.RestartCount != 0 {
 			errs = append(errs, fmt.Errorf("status of %s: %v", name, status))
 		}
+		errs = append(errs, hasLog(p, name))
 	}
 	lines := h.awaitLines(p)
 	if h.wrote[p.Name] = lines; !h.good(lines) {
@@ -140,6 +141,21 @@ func (h *herd) startedOnce(p *corev1.Pod) error {
 		errs = append(errs, fmt.Errorf("%d ready sandboxes in containerd, error %v", n, err))
 	}
 	return errors.Join(errs...)
+}
+
+// hasLog is an error unless the link that log collectors follow leads to a log of the container.
+func hasLog(p *corev1.Pod, container string) error {
+	pattern := filepath.Join(filepath.Dir(bed.Node.PodLogs), "containers", fmt.Sprintf("%s_%s_%s-*.log", p.Name, p.Namespace, container))
+	links, err := filepath.Glob(pattern)
+	if err == nil && len(links) == 0 {
+		return fmt.Errorf("%s has no link to its log (%s)", container, pattern)
+	}
+	for _, link := range links {
+		if _, statErr := os.Stat(link); statErr != nil {
+			err = errors.Join(err, fmt.Errorf("link to the log of %s: %w", container, statErr))
+		}
+	}
+	return err
 }
 
 // awaitLines waits for the main container's line: a container runs a moment before its command does.

@@ -45,7 +45,7 @@ func TestKilledDuringStarts(t *testing.T) {
 	h.gone()
 }
 
-// noWarnings checks that no Event tells a user of trouble.
+// noWarnings checks that no Event of the node tells a user of trouble.
 func noWarnings(t *testing.T, ns *kit.Namespace) {
 	t.Helper()
 	events, err := bed.Client.CoreV1().Events(ns.Name).List(t.Context(), metav1.ListOptions{FieldSelector: "type=Warning"})
@@ -53,6 +53,9 @@ func noWarnings(t *testing.T, ns *kit.Namespace) {
 		t.Fatal(err)
 	}
 	for _, e := range events.Items {
+		if e.Source.Host != kit.NodeName {
+			continue // the scheduler, where the machine is so busy that the node isn't Ready for a moment
+		}
 		t.Errorf("%s %s: %s: %s", e.InvolvedObject.Name, e.InvolvedObject.FieldPath, e.Reason, e.Message)
 	}
 }
