@@ -92,7 +92,7 @@ func (o *upOptions) run(ctx context.Context, stdout, stderr *os.File) error {
 		args = append(args, "--profiling")
 	}
 	options := up.Options{
-		BinDir: o.binDir, Args: args, Without: o.without, BusSocket: c.BusSocket,
+		BinDir: o.binDir, Args: args, Without: o.without, BusSocket: c.BusSocket, RunDir: c.RunDir,
 		Out: stderr, Painter: paint.For(stderr, o.noColor),
 	}
 	err = up.Run(ctx, options, func(ctx context.Context) error { return o.watch(ctx, c, stdout) })

@@ -4,7 +4,7 @@
 // # Reads
 //
 // The command line, the kubelet's configuration file and drop-ins (package config), the daemon's bus key
-// <run-dir>/keys/<daemon>.nk, systemd's environment (NOTIFY_SOCKET, WATCHDOG_USEC).
+// <run-dir>/keys/<daemon>.nk, systemd's environment (NOTIFY_SOCKET, WATCHDOG_USEC, and what package fdstore reads).
 //
 // # Writes
 //
@@ -33,6 +33,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
+	"kubelot.dev/daemon/fdstore"
 )
 
 // Spec is what a daemon is made of.
@@ -64,6 +65,8 @@ type Env struct {
 	Health  HealthReporter
 	// Events publishes Kubernetes Events under the daemon's name.
 	Events EventRecorder
+	// Connections keeps connections open when this process is killed; nil where nobody supervises it.
+	Connections *fdstore.Store
 }
 
 // HealthReporter publishes the daemon's health on the bus and to systemd.

@@ -17,6 +17,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/nats"
 	"kubelot.dev/daemon/config"
+	"kubelot.dev/daemon/fdstore"
 )
 
 // errEnded is a daemon that ended although nobody asked it to.
@@ -119,6 +120,7 @@ func (p *process) serve(ctx context.Context, c *config.Config, log *slog.Logger)
 		defer conn.Close()
 	}
 	env := NewEnv(p.spec, c, conn, log)
+	env.Connections = fdstore.FromEnvironment(log)
 	metrics, err := serveMetrics(ctx, filepath.Join(c.RunDir, "metrics", p.spec.Name+".sock"), env.Metrics, p.profile)
 	if err != nil {
 		log.Warn("metrics are not served", "error", err)

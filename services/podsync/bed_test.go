@@ -11,7 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,8 +26,6 @@ import (
 	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/source"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const testImage = "docker.io/library/busybox:1.36"
 
@@ -114,7 +111,7 @@ func (b *bed) start(sources ...topic.Source) (stop func()) {
 	cfg := &config.Config{NodeName: "n1", RootDir: filepath.Join(b.dir, "kubelet"), PodLogsDir: filepath.Join(b.dir, "pods")}
 	cfg.Kubelet.CgroupsPerQOS, cfg.Kubelet.FailCgroupV1 = &no, &no // this machine's cgroups are left alone
 	conn, log := b.bus.Conn("podsync"), slog.New(slog.DiscardHandler)
-	s := &Service{cfg: cfg, bus: conn, log: log, health: b, report: report.New(conn, b, log), runtime: b.client}
+	s := &Service{cfg: cfg, bus: conn, log: log, health: b, report: report.New(conn, b, log), runtime: b.client, inherited: inherit([]connection(nil), 0, log)}
 	if err := s.prepare(cgroups.DriverCgroupfs); err != nil {
 		b.t.Fatal(err)
 	}

@@ -21,6 +21,8 @@
 //
 // One worker per pod UID. A pod goes from syncing to terminating to terminated and never back. Containers that
 // run are adopted after a restart and never started twice: a worker plans only on a reading of the runtime
-// that began after its last deed. Nothing is removed before every pod source has delivered once. Starts are
-// bounded, and the pods that came first go first. Admission is asked once: a pod that runs is not judged again.
+// that began after its last deed. What the runtime was asked for when podsync was killed is finished and adopted,
+// as the supervisor keeps the connection (systemd's file descriptor store, or kubelot up). Nothing is removed before
+// every pod source has delivered once. Starts are bounded, and the pods that came first go first. Admission is asked
+// once: a pod that runs is not judged again.
 package podsync

@@ -61,7 +61,9 @@ type Service struct {
 	cgroups *cgroups.Manager
 	actor   *act.Actor
 	sources []source.Source
-	away    string // why the runtime couldn't be read when it was last tried
+	// inherited are the connections of earlier processes of this daemon.
+	inherited *inherited
+	away      string // why the runtime couldn't be read when it was last tried
 }
 
 // New wires the daemon. It connects to nothing yet.
@@ -70,10 +72,14 @@ func New(env daemon.Env) (*Service, error) {
 	s.report = report.New(env.Bus, env.Events, env.Log)
 	var err error
 	k := &s.cfg.Kubelet
-	s.runtime, err = cri.Dial(s.cfg.RuntimeEndpoint, cri.Options{ImageEndpoint: s.cfg.ImageEndpoint, Timeout: k.RuntimeRequestTimeout.Duration, Metrics: env.Metrics})
+	s.runtime, err = cri.Dial(s.cfg.RuntimeEndpoint, cri.Options{
+		ImageEndpoint: s.cfg.ImageEndpoint, Timeout: k.RuntimeRequestTimeout.Duration, Metrics: env.Metrics,
+		Dialer: env.Connections.Dialer("cri"),
+	})
 	if err != nil {
 		return nil, err
 	}
+	s.inherited = inherit(env.Connections.Inherited(), k.RuntimeRequestTimeout.Duration, s.log)
 	return s, nil
 }
 
@@ -92,6 +98,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { s.objects.Run(ctx); return nil })
+	group.Go(func() error { s.inherited.run(ctx); return nil })
 	sets := make(chan source.Set)
 	for _, src := range s.sources {
 		group.Go(func() error {
@@ -179,7 +186,7 @@ func (s *Service) prepare(cgroupDriver string) error {
 		Images:  image.New(imageConfig(s.cfg), s.runtime, s.imageEvent),
 		Sources: s.objects, Hooks: s.hooks(), Cgroups: s.cgroups,
 		Slots: slots.New(startSlots()), Node: s.facts, SubPaths: s.subPaths, UserNS: userNS,
-		Report: s.report, Log: s.log,
+		Settling: s.inherited.settling, Report: s.report, Log: s.log,
 	})
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -86,12 +85,8 @@ func (c *chaos) act() {
 		c.live = append(c.live, name)
 	case n < 28:
 		c.delete()
-	case n < 31:
-		daemon := []string{"pleg", "volume", "status", "lease", "bus"}[c.IntN(5)]
-		kill(c.t, bed, daemon)
-	case n == 31:
-		// SIGKILL while a container starts can leave it in a state that only a restart of containerd mends.
-		bed.Signal(c.t, "podsync", syscall.SIGTERM)
+	case n < 32:
+		kill(c.t, bed, daemons[c.IntN(len(daemons))])
 	case n == 32 && c.IntN(4) == 0:
 		bed.Containerd.Kill()
 		launchContainerd(c.t)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +18,9 @@ import (
 
 	"kubelot.dev/test/e2e/kit"
 )
+
+// startsAtOnce is how many sandboxes and containers podsync brings up at a time.
+var startsAtOnce = 2 * runtime.NumCPU()
 
 // herdSize is how many pods start and stop at a time.
 const herdSize = 30
@@ -58,7 +62,8 @@ type herd struct {
 	starts string // directory of the lines that containers write
 	pods   []*corev1.Pod
 	wrote  map[string]string // what containers wrote until they were Ready, by pod
-	// cutStarts is how many starts may have been cut by killing their caller.
+	// cutStarts is how many starts may have been cut: by killing the runtime, or podsync together with the supervisor
+	// that keeps its connection.
 	cutStarts int
 	// restarts is how many containers may have been started a second time, since the runtime itself was killed when it
 	// had just started them, and told of them as ended when it was back.
@@ -112,6 +117,7 @@ func (h *herd) startedOnce(p *corev1.Pod) error {
 		if status := kit.Status(p, name); status == nil || status.RestartCount != 0 {
 			errs = append(errs, fmt.Errorf("status of %s: %v", name, status))
 		}
+		errs = append(errs, hasLog(p, name))
 	}
 	lines := h.awaitLines(p)
 	if h.wrote[p.Name] = lines; !h.good(lines) {
@@ -137,6 +143,21 @@ func (h *herd) startedOnce(p *corev1.Pod) error {
 	return errors.Join(errs...)
 }
 
+// hasLog is an error unless the link that log collectors follow leads to a log of the container.
+func hasLog(p *corev1.Pod, container string) error {
+	pattern := filepath.Join(filepath.Dir(bed.Node.PodLogs), "containers", fmt.Sprintf("%s_%s_%s-*.log", p.Name, p.Namespace, container))
+	links, err := filepath.Glob(pattern)
+	if err == nil && len(links) == 0 {
+		return fmt.Errorf("%s has no link to its log (%s)", container, pattern)
+	}
+	for _, link := range links {
+		if _, statErr := os.Stat(link); statErr != nil {
+			err = errors.Join(err, fmt.Errorf("link to the log of %s: %w", container, statErr))
+		}
+	}
+	return err
+}
+
 // awaitLines waits for the main container's line: a container runs a moment before its command does.
 func (h *herd) awaitLines(p *corev1.Pod) string {
 	h.t.Helper()
@@ -151,8 +172,8 @@ func (h *herd) awaitLines(p *corev1.Pod) string {
 	return lines
 }
 
-// good tells whether each container has started once. If cutStarts is set, a line may be there twice: containerd
-// breaks a start off when its caller is killed, and in the last milliseconds the command may run already.
+// good tells whether each container has started once. If cutStarts is set, a line may be there twice: a start is broken
+// off when containerd is killed or its caller hangs up, and in the last milliseconds the command may run already.
 func (h *herd) good(lines string) bool {
 	if lines == wantStarts {
 		return true

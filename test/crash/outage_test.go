@@ -3,7 +3,6 @@ package crash
 import (
 	"context"
 	"errors"
-	"runtime"
 	"testing"
 	"time"
 
@@ -30,7 +29,6 @@ func TestAPIServerOutage(t *testing.T) {
 	for _, daemon := range []string{"podsync", "status", "volume", "lease"} {
 		kill(t, bed, daemon)
 	}
-	h.cutStarts++
 	kit.Eventually(t, "the crew without an API server", crewRuns)
 	startAPIServer(t)
 	h.running(outageHerd)
@@ -86,8 +84,7 @@ func TestContainerdRestart(t *testing.T) {
 	kit.Eventually(t, "the pods to start", atLeast(h.alive, 3))
 	bed.Containerd.Kill()
 	launchContainerd(t)
-	// At most one for each place of the bounded starts.
-	h.cutStarts, h.restarts = 2*runtime.NumCPU(), 2*runtime.NumCPU()
+	h.cutStarts, h.restarts = startsAtOnce, startsAtOnce
 	h.running(outageHerd)
 	h.delete()
 	h.gone()

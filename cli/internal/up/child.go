@@ -33,7 +33,10 @@ type child struct {
 	name    string
 	path    string
 	args    []string
+	runDir  string
 	console *console
+	// notify is what the child speaks to; nil if there can't be any.
+	notify *notify
 }
 
 // keep runs the child until ctx ends, again and again, and returns when it has ended for good.
@@ -41,6 +44,8 @@ func (c *child) keep(ctx context.Context) {
 	// The kernel ties the death signal to the thread that starts the child, so it must live as long.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	c.listen()
+	defer c.notify.close()
 	var pause time.Duration
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -58,15 +63,26 @@ func (c *child) keep(ctx context.Context) {
 	}
 }
 
+// listen makes the child's notify socket. Without it the child runs as well, as long as it isn't killed.
+func (c *child) listen() {
+	complain := func(err error) { c.console.line(c.name, fmt.Appendf(nil, "kubelot up: %v", err)) }
+	var err error
+	if c.notify, err = listen(c.runDir, c.name, complain); err != nil {
+		complain(fmt.Errorf("connections will not outlive the daemon if it is killed: %w", err))
+	}
+}
+
 func (c *child) runOnce(ctx context.Context) error {
 	out := &output{console: c.console, name: c.name}
 	defer out.flush()
 	cmd := exec.CommandContext(ctx, c.path, c.args...)
 	cmd.Stdout, cmd.Stderr = out, out
+	cmd.Env, cmd.ExtraFiles = c.notify.inheritance()
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = stopGrace
 	// A group of its own keeps Ctrl-C from the child: kubelot up stops the crew in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
+	defer c.notify.serve()()
 	return cmd.Run()
 }
 

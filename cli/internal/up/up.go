@@ -9,6 +9,7 @@
 //
 //   - The bus starts first and stops last.
 //   - A daemon that ends is started again, after 100 ms, doubling to 10 s; the others go on.
+//   - What a daemon gave away to be kept (sd_notify's FDSTORE=1) its next process gets, as from systemd.
 package up
 
 import (
@@ -45,8 +46,10 @@ type Options struct {
 	Without []string
 	// BusSocket is where the bus will listen.
 	BusSocket string
-	Out       io.Writer
-	Painter   paint.Painter
+	// RunDir is where the daemons' notify sockets are made.
+	RunDir  string
+	Out     io.Writer
+	Painter paint.Painter
 }
 
 // Run runs the crew until ctx ends and all children have stopped. work runs beside the crew; when it
@@ -100,7 +103,7 @@ func crew(o Options) ([]*child, error) {
 			continue
 		}
 		console.width = max(console.width, len(name))
-		children = append(children, &child{name: name, path: path, args: o.Args, console: console})
+		children = append(children, &child{name: name, path: path, args: o.Args, runDir: o.RunDir, console: console})
 	}
 	if len(missing) > 0 {
 		return nil, fmt.Errorf("%s has no %s: build them with make build, or say where they are with --bin-dir", o.BinDir, strings.Join(missing, ", "))

@@ -11,11 +11,7 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestNextPause(t *testing.T) {
 	pause := time.Duration(0)
@@ -116,7 +112,7 @@ func TestCrewRestartsWhatDiesAndStopsTheBusLast(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	failed := errors.New("work is over")
-	err = Run(ctx, Options{BinDir: dir, Args: []string{"--v=1"}, Without: []string{"lease"}, BusSocket: filepath.Join(dir, "bus.sock"), Out: out},
+	err = Run(ctx, Options{BinDir: dir, Args: []string{"--v=1"}, Without: []string{"lease"}, BusSocket: filepath.Join(dir, "bus.sock"), RunDir: dir, Out: out},
 		func(ctx context.Context) error {
 			return errors.Join(
 				out.await(ctx, "pleg    | ended (exit status 3), starting it again in 200ms"),
@@ -144,7 +140,7 @@ func TestRefusesToRun(t *testing.T) {
 	dir, _ := scripts(t, nil)
 	socket := filepath.Join(dir, "bus.sock")
 	nothing := func(context.Context) error { return nil }
-	err := Run(t.Context(), Options{BinDir: t.TempDir(), BusSocket: socket}, nothing)
+	err := Run(t.Context(), Options{BinDir: t.TempDir(), BusSocket: socket, RunDir: dir}, nothing)
 	if err == nil || !strings.Contains(err.Error(), "has no kubelot-bus, kubelot-lease") {
 		t.Errorf("missing executables: %v", err)
 	}
@@ -153,7 +149,7 @@ func TestRefusesToRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	err = Run(t.Context(), Options{BinDir: dir, BusSocket: socket}, nothing)
+	err = Run(t.Context(), Options{BinDir: dir, BusSocket: socket, RunDir: dir}, nothing)
 	if err == nil || !strings.Contains(err.Error(), "answers at "+socket+" already") {
 		t.Errorf("second crew: %v", err)
 	}

@@ -82,6 +82,8 @@ type Deps struct {
 	// SubPaths asks the volume daemon for the host paths of subPath mounts.
 	SubPaths func(ctx context.Context, req topic.SubPathRequest) (topic.SubPathReply, error)
 	UserNS   *UserNamespaces
+	// Settling tells whether calls of an earlier process may be under way still; see settle. nil means never.
+	Settling func() bool
 	Report   *report.Reporter
 	Log      *slog.Logger
 }
@@ -90,7 +92,12 @@ type Deps struct {
 type Actor struct{ Deps }
 
 // New makes an Actor.
-func New(deps Deps) *Actor { return &Actor{deps} }
+func New(deps Deps) *Actor {
+	if deps.Settling == nil {
+		deps.Settling = func() bool { return false }
+	}
+	return &Actor{deps}
+}
 
 // observeTimeout bounds the reading after a deed.
 const observeTimeout = 20 * time.Second

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/cleanup"
 	"kubelot.dev/services/podsync/internal/criconfig"
 	"kubelot.dev/services/podsync/internal/dns"
@@ -23,38 +24,51 @@ const (
 
 // createSandbox ends what is left of older sandboxes and creates a new one.
 func (a *Actor) createSandbox(ctx context.Context, s worker.Snapshot, action plan.Action) error {
+	if action.Attempt > 0 {
+		a.Report.Event(s.Pod, "", corev1.EventTypeNormal, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
+	}
+	config, warnings, err := a.sandboxConfig(s, action.Attempt)
+	if err != nil {
+		a.sandboxFailed(ctx, s.Pod, err)
+		return err
+	}
+	for _, w := range warnings {
+		a.Report.Event(s.Pod, "", corev1.EventTypeWarning, w.Reason, w.Message)
+	}
+	return a.settle(ctx, s.Pod,
+		func(ctx context.Context) error { return a.renewSandbox(ctx, s, config) },
+		func(obs topic.PodObservation) bool { return plan.Current(s.Pod, obs) != nil })
+}
+
+func (a *Actor) renewSandbox(ctx context.Context, s worker.Snapshot, config *runtimeapi.PodSandboxConfig) error {
 	release, err := a.slot(ctx, s)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if action.Attempt > 0 {
-		a.Report.Event(s.Pod, "", corev1.EventTypeNormal, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
-	}
 	for _, old := range s.Obs.Sandboxes {
 		if err := ignoreNotFound(a.Sandboxes.StopPodSandbox(ctx, old.ID)); err != nil {
 			return fmt.Errorf("stop the sandbox %s before a new one is created: %w", old.ID, err)
 		}
 	}
-	if err := a.runSandbox(ctx, s, action.Attempt); err != nil {
-		if ctx.Err() == nil {
-			a.Report.Event(s.Pod, "", corev1.EventTypeWarning, reasonSandboxFailed, "Failed to create pod sandbox: "+words(err, "", ""))
+	if err := a.runSandbox(ctx, s, config); err != nil {
+		if !a.Settling() {
+			a.sandboxFailed(ctx, s.Pod, err)
 		}
 		return err
 	}
 	return nil
 }
 
-func (a *Actor) runSandbox(ctx context.Context, s worker.Snapshot, attempt uint32) error {
+func (a *Actor) sandboxFailed(ctx context.Context, pod *corev1.Pod, err error) {
+	if ctx.Err() == nil {
+		a.Report.Event(pod, "", corev1.EventTypeWarning, reasonSandboxFailed, "Failed to create pod sandbox: "+words(err, "", ""))
+	}
+}
+
+func (a *Actor) runSandbox(ctx context.Context, s worker.Snapshot, config *runtimeapi.PodSandboxConfig) error {
 	if _, err := a.Cgroups.Create(s.Pod); err != nil {
 		return fmt.Errorf("create the pod's cgroup: %w", err)
-	}
-	config, warnings, err := a.sandboxConfig(s, attempt)
-	if err != nil {
-		return err
-	}
-	for _, w := range warnings {
-		a.Report.Event(s.Pod, "", corev1.EventTypeWarning, w.Reason, w.Message)
 	}
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return fmt.Errorf("create the pod's log directory: %w", err)

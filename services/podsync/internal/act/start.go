@@ -18,18 +18,10 @@ import (
 	"kubelot.dev/services/podsync/internal/criconfig"
 	"kubelot.dev/services/podsync/internal/dns"
 	"kubelot.dev/services/podsync/internal/env"
-	"kubelot.dev/services/podsync/internal/hooks"
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/plan"
 	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/worker"
-)
-
-// Waiting reasons of failed starts, as the kubelet names them.
-const (
-	reasonCreateError = "CreateContainerError"
-	reasonRunError    = "RunContainerError"
-	reasonFailed      = "Failed"
 )
 
 // pullBackOffShown is how soon after a failed pull the waiting reason turns from ErrImagePull to ImagePullBackOff.
@@ -118,77 +110,6 @@ func mounts(c *corev1.Container, volume string) bool {
 		}
 	}
 	return false
-}
-
-// startContainer creates a container unless it is there already, starts it, and runs its postStart hook.
-func (a *Actor) startContainer(ctx context.Context, s worker.Snapshot, action plan.Action) error {
-	c := plan.Container(s.Pod, action.Container)
-	if c == nil {
-		return fmt.Errorf("the pod has no container %q any more", action.Container)
-	}
-	id, err := a.up(ctx, s, c, action)
-	if err != nil {
-		return err
-	}
-	a.linkLog(s.Pod, c.Name, id, restartCount(s.Obs, a.logDir(s.Pod), c.Name, action))
-	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
-		return nil
-	}
-	target := hooks.Target{Pod: s.Pod, Container: c, ContainerID: id, PodIP: first(a.podIPs(s))}
-	err = a.Hooks.Run(ctx, target, c.Lifecycle.PostStart)
-	if ctx.Err() != nil {
-		// The hook was broken off, it didn't fail. A pod that ends is stopped by its plan, within its own grace period;
-		// where only podsync ends, the container runs on.
-		return context.Cause(ctx)
-	}
-	if err != nil {
-		a.Log.Warn("postStart hook failed, the container is stopped", "pod", s.Pod.Name, "namespace", s.Pod.Namespace, "container", c.Name, "error", err)
-		a.Report.Event(s.Pod, report.FieldPath(s.Pod, c.Name), corev1.EventTypeWarning, hooks.ReasonFailedPostStart, hooks.MessagePostStart)
-		stopErr := a.stop(context.WithoutCancel(ctx), s, plan.Action{Container: c.Name, ID: id, Grace: plan.PodGrace(s.Pod), Message: hooks.ReasonFailedPostStart})
-		return &worker.Failed{Reason: hooks.ReasonPostStartError, Message: errors.Join(err, stopErr).Error()}
-	}
-	return nil
-}
-
-// up creates and starts within one slot.
-func (a *Actor) up(ctx context.Context, s worker.Snapshot, c *corev1.Container, action plan.Action) (string, error) {
-	path := report.FieldPath(s.Pod, c.Name)
-	id := action.ID
-	var config *runtimeapi.ContainerConfig
-	var sandbox *runtimeapi.PodSandboxConfig
-	if id == "" {
-		var err error
-		if config, sandbox, err = a.prepare(ctx, s, c, action); err != nil {
-			a.failed(ctx, s.Pod, path, err.Error())
-			return "", &worker.Failed{Reason: criconfig.ReasonConfigError, Message: err.Error()}
-		}
-	}
-	release, err := a.slot(ctx, s)
-	if err != nil {
-		return "", err
-	}
-	defer release()
-	if id == "" {
-		if id, err = a.Containers.CreateContainer(ctx, action.SandboxID, config, sandbox); err != nil {
-			text := words(err, "", "")
-			a.failed(ctx, s.Pod, path, text)
-			return "", &worker.Failed{Reason: reasonCreateError, Message: text}
-		}
-		a.Report.Event(s.Pod, path, corev1.EventTypeNormal, "Created", "Container created")
-	}
-	if err := a.Containers.StartContainer(ctx, id); err != nil {
-		text := words(err, id, c.Name)
-		a.failed(ctx, s.Pod, path, text)
-		return "", &worker.Failed{Reason: reasonRunError, Message: text, RetryAt: time.Now()}
-	}
-	a.Report.Event(s.Pod, path, corev1.EventTypeNormal, "Started", "Container started")
-	return id, nil
-}
-
-func (a *Actor) failed(ctx context.Context, pod *corev1.Pod, path, text string) {
-	if ctx.Err() == nil {
-		a.Report.Event(pod, path, corev1.EventTypeWarning, reasonFailed, "Error: "+text)
-	}
 }
 
 // prepare builds a container's configuration and the files it mounts.

@@ -77,8 +77,7 @@ func (a *Actor) linkDir() string {
 }
 
 // linkLog makes the link that log collectors follow. It is a convenience: a failure is logged, the container runs on.
-func (a *Actor) linkLog(pod *corev1.Pod, name, id string, restarts int) {
-	log := filepath.Join(a.logDir(pod), name, fmt.Sprintf("%d.log", restarts))
+func (a *Actor) linkLog(pod *corev1.Pod, name, id, log string) {
 	link := cleanup.LogLink(a.linkDir(), pod.Name, pod.Namespace, name, id)
 	err := os.MkdirAll(a.linkDir(), 0o755)
 	if err == nil {

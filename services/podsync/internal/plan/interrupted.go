@@ -7,9 +7,9 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// Interrupted tells whether the container's start was broken off because its caller went away, as podsync does when
-// it is killed: containerd then takes back what it has begun and leaves an ended container. It never ran, so it is no
-// run that failed: neither the back-off nor the restart count may know of it.
+// Interrupted tells whether the container's start was broken off because its caller hung up, as happens when podsync
+// and the supervisor that keeps its connection are killed: containerd then takes back what it has begun and leaves
+// an ended container. It never ran, so it is no run that failed: neither the back-off nor the restart count may know of it.
 func Interrupted(c *topic.Container) bool {
 	return c.State == topic.ContainerExited && c.StartedAt.IsZero() &&
 		c.Reason == "StartError" && strings.HasSuffix(c.Message, "context canceled")

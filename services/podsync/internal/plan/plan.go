@@ -99,6 +99,8 @@ type Facts struct {
 	BackoffBase map[string]int
 	// MaxBackoff caps the crash back-off (default 300 s, see Backoff).
 	MaxBackoff time.Duration
+	// Settling means that calls of an earlier process of the daemon may be under way still.
+	Settling bool
 	// Hash is the kubelet's container hash.
 	Hash func(*corev1.Container) string
 }

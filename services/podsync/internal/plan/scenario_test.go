@@ -19,7 +19,7 @@ import (
 //
 //	pod       a PodSpec in YAML
 //	runtime   lines "sandbox ID key=value..." and "container ID name=NAME key=value...", newest first, "error TEXT..."
-//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX"
+//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX", "settling"
 //	plan      at=T, and for a pod that is to stop: stop=T grace=D
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -67,6 +67,8 @@ func (s *scenario) fact(t *testing.T, words []string) {
 		for _, name := range words[1:] {
 			s.facts.Images[name] = true
 		}
+	case "settling":
+		s.facts.Settling = true
 	case "busy":
 		s.facts.Busy[words[1]] = true
 	case "stopped":

@@ -28,6 +28,7 @@ func (p *planner) stop() {
 }
 
 func (p *planner) stopContainers() (running bool) {
+	running = p.clearCreated()
 	sidecars := p.sidecars()
 	for _, c := range p.obs.Containers {
 		if _, later := sidecars[c.Name]; !later && alive(c) {
@@ -51,6 +52,18 @@ func (p *planner) stopContainers() (running bool) {
 		}
 	}
 	return false
+}
+
+// clearCreated removes created containers while a call of an earlier process may be starting them. The runtime refuses
+// that for one that is being started, which shows as running soon: the pod hasn't stopped before.
+func (p *planner) clearCreated() (some bool) {
+	for _, c := range p.obs.Containers {
+		if p.facts.Settling && c.State == topic.ContainerCreated {
+			some = true
+			p.do(Action{Kind: RemoveContainer, Container: c.Name, ID: c.ID})
+		}
+	}
+	return some
 }
 
 func (p *planner) sidecars() map[string]*corev1.Container {

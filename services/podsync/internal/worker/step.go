@@ -59,6 +59,7 @@ func (w *Worker) plan(now time.Time) plan.Plan {
 		VolumesMounted: w.volumes.Phase == topic.VolumeMounted || len(w.Pod.Spec.Volumes) == 0,
 		Images:         images, Failures: w.failures, Busy: w.busy, Probes: w.probes,
 		Replaced: w.replaced, SandboxesStopped: w.stopped, BackoffBase: w.base, MaxBackoff: w.Node.MaxBackoff(), Hash: labels.ContainerHash,
+		Settling: w.Settling != nil && w.Settling(),
 	}, now)
 }
 

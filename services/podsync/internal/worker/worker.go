@@ -82,6 +82,8 @@ type Config struct {
 	Reject *Failed
 	// Restored is what the bus still has of the pod from before a restart of this daemon.
 	Restored *topic.Pod
+	// Settling tells whether calls of an earlier run of this daemon may be under way still; nil means never.
+	Settling func() bool
 	Node     Node
 }
 

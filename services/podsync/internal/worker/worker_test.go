@@ -336,3 +336,32 @@ func TestATerminationGoesOnAfterARestart(t *testing.T) {
 		}
 	})
 }
+
+func TestAPodThatIsToStopWaitsForAnEarlierProcesssStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{fail: map[plan.Kind]error{plan.RemoveContainer: errors.New("it is being started")}}
+		h.obs = topic.PodObservation{
+			At:         time.Now(),
+			Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
+			Containers: []topic.Container{{ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerCreated}},
+		}
+		pod := testPod()
+		pod.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		w, r := launch(t, Config{Pod: pod, Settling: func() bool { return true }}, h.obs, h)
+		settle()
+		if p, _ := r.last(); p.Lifecycle != topic.Terminating || h.count("stop sandbox s") != 0 {
+			t.Fatalf("the pod is %s while its container may be starting, deeds %v", p.Lifecycle, h.deeds)
+		}
+		h.mu.Lock()
+		h.obs.Containers[0].State = topic.ContainerRunning
+		obs := h.obs
+		h.mu.Unlock()
+		obs.Containers = slices.Clone(obs.Containers)
+		obs.At = time.Now()
+		w.Observe(obs)
+		settle()
+		if p, _ := r.last(); p.Lifecycle != topic.Terminated || h.count("stop container x") != 1 || h.count("stop sandbox s") != 1 {
+			t.Errorf("the pod is %s, deeds %v", p.Lifecycle, h.deeds)
+		}
+	})
+}
