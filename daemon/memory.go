@@ -11,7 +11,7 @@ import (
 const (
 	// burstGC lets the heap grow in a burst of work: a few megabytes live in each daemon, and collecting them each time as
 	// much again was allocated took a third of the crew's CPU time while a hundred pods started.
-	burstGC = 400
+	burstGC = 50
 	// restAfter is how often a daemon looks whether it has come to rest, and restBytes what it may allocate meanwhile
 	// and still be at rest.
 	restAfter = 5 * time.Second
