@@ -110,6 +110,16 @@ func (b *Box) EnsureAgnhost(ctx context.Context) (string, error) {
 	return b.Path("agnhost"), b.ensure(ctx, b.agnhost())
 }
 
+// EnsureTestServer builds the server that probes are tried on, on demand, and returns its path.
+func (b *Box) EnsureTestServer(ctx context.Context) (string, error) {
+	unlock, err := b.lock()
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	return b.Path("testserver"), b.ensure(ctx, b.testServer())
+}
+
 // Path is where the program of that name is.
 func (b *Box) Path(name string) string { return filepath.Join(b.Bin, name) }
 
