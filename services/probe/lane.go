@@ -10,8 +10,8 @@ const (
 	// restFactor is how long an exec lane rests after a run while pods start or stop, as a multiple of the run's
 	// duration: the slower the machine gets, the longer.
 	restFactor = 3
-	// patience is how long a probe gives way at most.
-	patience = 10 * time.Second
+	// patience is how long a probe gives way at most, endingPatience how long one on a pod that ends.
+	patience, endingPatience = 10 * time.Second, 30 * time.Second
 	// networkLimit bounds the probes that connect.
 	networkLimit = 64
 )

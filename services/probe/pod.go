@@ -91,9 +91,14 @@ func (p *pod) starts() bool {
 
 // classOf is the rank of a run that is due. Nobody waits for one on a pod that ends.
 func (p *pod) classOf(probe *probe, now time.Time) class {
-	_, decided := p.verdict(probe.target)
-	first := !decided && probe.kind != topic.ProbeLiveness
-	if (first || now.Sub(probe.due) > patience) && !p.terminates() {
+	waited := now.Sub(probe.due)
+	if p.terminates() {
+		if waited > endingPatience {
+			return urgent
+		}
+		return routine
+	}
+	if _, decided := p.verdict(probe.target); !decided && probe.kind != topic.ProbeLiveness || waited > patience {
 		return urgent
 	}
 	return routine

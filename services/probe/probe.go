@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"sync"
 	"time"
@@ -37,8 +38,8 @@ type Service struct {
 	writer  *bus.Writer[topic.Probe]
 	// unread are the topics whose retained values have not all come yet.
 	unread map[string]bool
-	// away is true while the runtime doesn't answer.
-	away bool
+	// away are the exec probes that the runtime doesn't answer.
+	away map[*probe]error
 }
 
 // result is the end of a run.
@@ -63,7 +64,7 @@ func Run(ctx context.Context, env daemon.Env) error {
 func New(checker checker, env daemon.Env) *Service {
 	return &Service{
 		checker: checker, env: env, tracker: newTracker(runtime.NumCPU()),
-		inbox: make(chan func()), results: make(chan result), unread: map[string]bool{},
+		inbox: make(chan func()), results: make(chan result), unread: map[string]bool{}, away: map[*probe]error{},
 	}
 }
 
@@ -135,20 +136,28 @@ func (s *Service) onResult(r result) {
 	case !r.result.Success:
 		log.Debug("probe failed", "output", r.result.Output)
 	}
-	if r.probe.exec() {
-		s.reportRuntime(r.err)
+	var away check.RuntimeError
+	if errors.As(r.err, &away) {
+		s.away[r.probe] = away
+	} else {
+		delete(s.away, r.probe)
 	}
+	s.reportRuntime()
 }
 
 // reportRuntime keeps the daemon's health: exec probes decide nothing while the runtime doesn't answer.
-func (s *Service) reportRuntime(err error) {
-	var away check.RuntimeError
-	s.away = errors.As(err, &away)
-	if s.away {
-		s.env.Health.Set(topic.Degraded, fmt.Sprintf("exec probes can't be run, their verdicts stay as they are: %v", err))
-	} else {
-		s.env.Health.Set(topic.Healthy, "")
+func (s *Service) reportRuntime() {
+	maps.DeleteFunc(s.away, func(p *probe, _ error) bool { return !s.tracker.has(p) })
+	for _, err := range s.away {
+		// The error names the container where the runtime is there: with more than one it would change all the time.
+		message := fmt.Sprintf("%d exec probes can't be run, their verdicts stay as they are", len(s.away))
+		if len(s.away) == 1 {
+			message = fmt.Sprintf("an exec probe can't be run, its verdict stays as it is: %v", err)
+		}
+		s.env.Health.Set(topic.Degraded, message)
+		return
 	}
+	s.env.Health.Set(topic.Healthy, "")
 }
 
 // act does what the tracker wants done.
@@ -171,5 +180,9 @@ func (s *Service) act() {
 	}
 	for _, ref := range out.gone {
 		s.metrics.gone(ref)
+	}
+	if len(s.away) > 0 {
+		// The probe that the runtime didn't answer may have stopped.
+		s.reportRuntime()
 	}
 }

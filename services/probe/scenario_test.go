@@ -175,7 +175,7 @@ func (s *scenario) end(t *testing.T, words []string, now time.Time) {
 	case "error":
 		err = errors.New(result.Output)
 	case "away":
-		err = check.RuntimeError{}
+		err = check.RuntimeError{Cause: errors.New(result.Output)}
 	}
 	s.tracker.done(now, p, result, err)
 }
@@ -184,10 +184,9 @@ func (s *scenario) effects() string {
 	out := s.tracker.take()
 	var lines []string
 	for _, c := range out.verdicts {
-		switch v := c.verdict; {
-		case v == nil:
+		if v := c.verdict; v == nil {
 			lines = append(lines, "tombstone "+c.key)
-		default:
+		} else {
 			lines = append(lines, strings.TrimSpace(fmt.Sprintf("verdict %s %s success=%v %s", c.key, v.ContainerID, v.Success, v.Message)))
 		}
 	}

@@ -292,10 +292,10 @@ func (t *tracker) lagging(now time.Time) (next time.Time) {
 func (t *tracker) done(now time.Time, p *probe, result check.Result, err error) bool {
 	t.lane(p).end(p.slow, t.transit(now), now.Sub(p.began), now)
 	delete(t.under, p)
-	owner := t.pods[p.ref.UID]
-	if owner == nil || owner.probes[p.slot] != p {
+	if !t.has(p) {
 		return false
 	}
+	owner := t.pods[p.ref.UID]
 	if err != nil {
 		return t.failed(now, p, err)
 	}
@@ -310,6 +310,12 @@ func (t *tracker) done(now time.Time, p *probe, result check.Result, err error) 
 		}
 	}
 	return true
+}
+
+// has tells whether the probe still is to run.
+func (t *tracker) has(p *probe) bool {
+	owner := t.pods[p.ref.UID]
+	return owner != nil && owner.probes[p.slot] == p
 }
 
 // decide states a verdict.

@@ -44,10 +44,12 @@ type Result struct {
 func failure(format string, args ...any) Result { return Result{Output: fmt.Sprintf(format, args...)} }
 
 // RuntimeError is a container runtime that can't be reached or doesn't answer.
-type RuntimeError struct{ error }
+type RuntimeError struct{ Cause error }
+
+func (e RuntimeError) Error() string { return e.Cause.Error() }
 
 // Unwrap gives the cause.
-func (e RuntimeError) Unwrap() error { return e.error }
+func (e RuntimeError) Unwrap() error { return e.Cause }
 
 // Execer is the part of the CRI client that exec probes need.
 type Execer interface {

@@ -235,7 +235,9 @@ func TestTCP(t *testing.T) {
 }
 
 // healthServer knows the services "" and "up", and "slow", which answers late.
-type healthServer struct{ health.UnimplementedHealthServer }
+type healthServer struct {
+	health.UnimplementedHealthServer
+}
 
 func (healthServer) Check(ctx context.Context, r *health.HealthCheckRequest) (*health.HealthCheckResponse, error) {
 	switch r.GetService() {

@@ -32,7 +32,8 @@ func runGRPC(ctx context.Context, t Target, action *corev1.GRPCAction, timeout t
 	if err != nil {
 		return failure("error: failed to connect service at %q: %v", address, err), nil
 	}
-	defer conn.Close()
+	// All that can be said of it is that it was closed already.
+	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := connected(ctx, conn); err != nil {
