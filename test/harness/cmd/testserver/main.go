@@ -88,7 +88,9 @@ func serveGRPC() error {
 	return server.Serve(listener)
 }
 
-type healthServer struct{ health.UnimplementedHealthServer }
+type healthServer struct {
+	health.UnimplementedHealthServer
+}
 
 // Check knows the services "" and "app"; others are unknown.
 func (healthServer) Check(_ context.Context, r *health.HealthCheckRequest) (*health.HealthCheckResponse, error) {
