@@ -38,6 +38,6 @@
 // probes), KEP-2727 (grpc), KEP-4781 (readiness over restarts of the agent).
 //
 // What is where: target.go says which probes a pod has, threshold.go and schedule.go when a verdict is reached and when to run
-// next, lane.go how many run at once, tracker.go joins them; none of them has a clock or does I/O. probe.go is the loop
+// next, lane.go how many run at once, tracker.go and runs.go join them; none of them has a clock or does I/O. probe.go is the loop
 // around them, internal/check runs one probe.
 package probe

@@ -12,8 +12,11 @@ import (
 	"kubelot.dev/services/probe/internal/check"
 )
 
-// The reasons of probes' Events; tools know them, and the sentences.
 const (
+	// retries is how often a probe that can't be run is tried before it is told, retryPause the time between: that
+	// of pleg to see that the container has ended.
+	retries, retryPause = 3, 100 * time.Millisecond
+	// The reasons of probes' Events; tools know them, and the sentences.
 	reasonUnhealthy = "Unhealthy"
 	reasonWarning   = "ProbeWarning"
 )

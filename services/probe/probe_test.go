@@ -297,7 +297,9 @@ func TestRuntimeAway(t *testing.T) {
 		stop := b.start()
 		defer stop()
 		b.pod("u1", 1)
-		b.tell(func(string) (check.Result, error) { return check.Result{}, check.RuntimeError{Cause: errors.New("no answer")} })
+		b.tell(func(string) (check.Result, error) {
+			return check.Result{}, check.RuntimeError{Cause: errors.New("no answer")}
+		})
 		b.after(10 * time.Second)
 		if len(b.events) != 0 || !strings.HasPrefix(b.health, "degraded an exec probe can't be run, its verdict stays as it is: no answer") {
 			t.Errorf("events %v, health %q", b.events, b.health)

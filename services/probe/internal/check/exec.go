@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -45,7 +46,10 @@ func (c *Checker) runExec(ctx context.Context, t Target, words []string, timeout
 		return failure("command timed out: %q timed out after %s", strings.Join(command, " "), timeout), nil
 	case cri.IsUnavailable(err):
 		return Result{}, RuntimeError{Cause: err}
-	default:
-		return Result{}, err
 	}
+	if call := (*cri.Error)(nil); errors.As(err, &call) {
+		// An Event names the container already; the rest is the runtime's answer as the kubelet shows it.
+		err = call.Unwrap()
+	}
+	return Result{}, err
 }
