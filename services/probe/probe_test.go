@@ -145,7 +145,7 @@ func (b *bed) pod(uid string, period int32) {
 
 func (b *bed) running(uid string, ids ...string) {
 	b.t.Helper()
-	seen := topic.PodObservation{}
+	seen := topic.PodObservation{Ref: topic.Ref{UID: uid}}
 	for _, id := range ids {
 		seen.Containers = append(seen.Containers, topic.Container{ID: id, Name: "app", State: topic.ContainerRunning, StartedAt: time.Now()})
 	}
@@ -320,7 +320,7 @@ func TestMalformedMessages(t *testing.T) {
 		other := b.bus.Transport("podsync", slog.New(slog.DiscardHandler))
 		for subject, data := range map[string]string{
 			"pod.update.bad": "{", "pod.update.empty": "{}", "pleg.event.bad": `{"containers": 3}`, "probe.result.u1.app.startup": `"x"`,
-			"probe.result.u1.app.none": `{}`, "pleg.event.empty": "{}",
+			"probe.result.u1.app.none": `{}`, "pleg.event.empty": "{}", "pleg.event.u2": "null",
 		} {
 			if err := other.Publish(t.Context(), bus.Message{Subject: subject, Data: []byte(data)}); err != nil {
 				t.Fatal(err)
@@ -330,6 +330,10 @@ func TestMalformedMessages(t *testing.T) {
 		b.pod("u1", 1)
 		stop := b.start()
 		defer stop()
+		if err := b.seen.Set("u1", topic.PodObservation{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
 		if got := b.verdicts(); !strings.Contains(got, bothGood[:10]) || !strings.Contains(got, "u1.app.startup c-u1 true") {
 			t.Errorf("verdicts %s", got)
 		}

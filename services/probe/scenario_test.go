@@ -57,7 +57,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		if d.Input == "gone" {
 			s.tracker.dropSeen(now, uid)
 		} else {
-			s.tracker.setSeen(now, uid, observation(t, d.Input))
+			s.tracker.setSeen(now, uid, observation(t, uid, d.Input))
 		}
 	case "node":
 		s.tracker.setNode(now, corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n"}, {Type: corev1.NodeInternalIP, Address: d.Input}}}})
@@ -101,8 +101,8 @@ func (s *scenario) pod(t *testing.T, text string, args map[string]string, now ti
 	s.tracker.setPod(now, uid, topic.Pod{Pod: pod, Lifecycle: topic.Lifecycle(cmp.Or(args["lifecycle"], string(topic.Syncing)))})
 }
 
-func observation(t *testing.T, text string) topic.PodObservation {
-	var seen topic.PodObservation
+func observation(t *testing.T, uid, text string) topic.PodObservation {
+	seen := topic.PodObservation{Ref: topic.Ref{UID: uid}}
 	for line := range strings.Lines(text) {
 		w := strings.Fields(line)
 		switch w[0] {

@@ -103,13 +103,18 @@ func (t *tracker) dropPod(now time.Time, uid string) {
 }
 
 func (t *tracker) setSeen(now time.Time, uid string, seen topic.PodObservation) {
+	if seen.UID != uid {
+		return // a message without content looks as if the pod had no containers any more
+	}
 	p := t.pod(uid)
 	p.seen = &seen
 	t.refresh(now, p)
 }
 
 // dropSeen takes note that the runtime has nothing of the pod.
-func (t *tracker) dropSeen(now time.Time, uid string) { t.setSeen(now, uid, topic.PodObservation{}) }
+func (t *tracker) dropSeen(now time.Time, uid string) {
+	t.setSeen(now, uid, topic.PodObservation{Ref: topic.Ref{UID: uid}})
+}
 
 func (t *tracker) setNode(now time.Time, node corev1.Node) {
 	ip := ""
