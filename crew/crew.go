@@ -40,6 +40,7 @@ func Daemons() []daemon.Spec {
 		stats.Daemon,
 		pleg.Daemon,
 		volume.Daemon,
+		probe.Daemon,
 		status.Daemon,
 		lease.Daemon,
 		podsync.Daemon,

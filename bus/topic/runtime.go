@@ -114,7 +114,7 @@ type Probe struct {
 	// ContainerID is the CRI id of the container the verdict belongs to.
 	ContainerID string `json:"containerID"`
 	Success     bool   `json:"success"`
-	// Message is the probe's last output, at most 10 KiB.
+	// Message is the output of the run that decided it, at most 10 KiB.
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since"`
 }

@@ -83,6 +83,9 @@ func (d *dispatcher) start(cfg worker.Config, obs topic.PodObservation) *entry {
 	if known {
 		e.Volumes(volumes)
 	}
+	for key, verdict := range d.probes[uid] {
+		e.Probe(key, verdict)
+	}
 	return e
 }
 

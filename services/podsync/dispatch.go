@@ -11,6 +11,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/cgroups"
+	"kubelot.dev/services/podsync/internal/plan"
 	"kubelot.dev/services/podsync/internal/source"
 	"kubelot.dev/services/podsync/internal/worker"
 )
@@ -27,6 +28,7 @@ type dispatcher struct {
 	mirrors  map[string]bool
 	observed map[string]topic.PodObservation
 	volumes  map[string]topic.PodVolumes
+	probes   map[string]map[plan.ProbeKey]topic.Probe
 	pressure topic.Pressure
 	// before is what the bus still had from an earlier run of this daemon.
 	before map[string]topic.Pod
@@ -59,7 +61,8 @@ func (s *Service) dispatch(ctx context.Context, sets <-chan source.Set) error {
 	d := &dispatcher{
 		Service: s, merge: source.NewMerge(s.sourceNames()...), workers: map[string]*entry{}, mirrors: map[string]bool{},
 		observed: map[string]topic.PodObservation{}, volumes: map[string]topic.PodVolumes{},
-		ctx: ctx, opCtx: opCtx, ended: make(chan string), inbox: make(chan func()),
+		probes: map[string]map[plan.ProbeKey]topic.Probe{},
+		ctx:    ctx, opCtx: opCtx, ended: make(chan string), inbox: make(chan func()),
 	}
 	if err := d.takeStock(ctx); err != nil {
 		return err

@@ -87,11 +87,24 @@ func (d *dispatcher) onVolumes(change bus.Change[topic.PodVolumes]) {
 }
 
 func (d *dispatcher) onProbe(change bus.Change[topic.Probe]) {
-	if change.Synced || change.Deleted {
+	uid, container, kind, ok := probeKey(change.Key)
+	if !ok {
 		return
 	}
-	uid, container, kind, ok := probeKey(change.Key)
-	if e := d.workers[uid]; ok && e != nil {
-		e.Probe(plan.ProbeKey{Container: container, Kind: kind}, change.Value)
+	key := plan.ProbeKey{Container: container, Kind: kind}
+	if change.Deleted {
+		// A worker that has it loses nothing by it: it counts for its container only.
+		delete(d.probes[uid], key)
+		if len(d.probes[uid]) == 0 {
+			delete(d.probes, uid)
+		}
+		return
+	}
+	if d.probes[uid] == nil {
+		d.probes[uid] = map[plan.ProbeKey]topic.Probe{}
+	}
+	d.probes[uid][key] = change.Value
+	if e := d.workers[uid]; e != nil {
+		e.Probe(key, change.Value)
 	}
 }

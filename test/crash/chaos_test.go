@@ -27,12 +27,14 @@ var specs = []string{
 	`"initContainers": [{"name": "side", "image": "busybox:1.36", "restartPolicy": "Always", "command": ["sleep", "1000"]}],
 	 "containers": [{"name": "app", "image": "busybox:1.36", "command": ["sleep", "1000"], "volumeMounts": [{"name": "e", "mountPath": "/e", "subPath": "x"}]}],
 	 "volumes": [{"name": "e", "emptyDir": {"medium": "Memory"}}]`,
+	`"containers": [{"name": "app", "image": "busybox:1.36", "command": ["sleep", "1000"], "startupProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1},
+	 "livenessProbe": {"exec": {"command": ["sh", "-c", "mkdir /tmp/once"]}, "periodSeconds": 2, "failureThreshold": 1}, "readinessProbe": {"tcpSocket": {"port": 81}, "periodSeconds": 1}}]`,
 	// From here on they need the API server, so they can't be static pods.
 	`"containers": [{"name": "app", "image": "busybox:1.36", "command": ["sleep", "1000"], "volumeMounts": [{"name": "c", "mountPath": "/c"}]}],
 	 "volumes": [{"name": "c", "configMap": {"name": "absent"}}]`,
 }
 
-const staticSpecs = 6
+const staticSpecs = 7
 
 // chaos is trouble of every kind, in an order that follows from the seed.
 type chaos struct {

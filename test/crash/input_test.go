@@ -81,6 +81,7 @@ func TestGarbageOnTheBus(t *testing.T) {
 		"pleg":    {topic.PLEGEvent, topic.NodeRuntime},
 		"volume":  {topic.VolumeState},
 		"lease":   {topic.NodeObject},
+		"probe":   {topic.ProbeResult},
 	} {
 		transport := dial(t, daemon, "", slog.New(slog.DiscardHandler))
 		for _, about := range topics {
@@ -93,7 +94,7 @@ func TestGarbageOnTheBus(t *testing.T) {
 	}
 	// The next tests shall find a bus that knows the truth: daemons state it anew when they start.
 	defer func() {
-		for _, daemon := range []string{"podsync", "pleg", "volume", "lease"} {
+		for _, daemon := range []string{"podsync", "pleg", "volume", "lease", "probe"} {
 			kill(t, bed, daemon)
 		}
 	}()
@@ -113,7 +114,8 @@ func say(t *testing.T, transport bus.Transport, about bus.Topic, key, text strin
 	t.Helper()
 	subject := about.Name()
 	if about.Keys() != "" {
-		subject = bus.Key(subject, key)
+		// A probe's key has the names of a container and of a kind too.
+		subject = bus.Key(subject, key) + strings.Repeat(".main", strings.Count(about.Keys(), "."))
 	}
 	kit.Eventually(t, "the bus to take "+subject, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

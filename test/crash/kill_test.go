@@ -10,7 +10,7 @@ import (
 )
 
 // daemons are those that pods need.
-var daemons = []string{"podsync", "pleg", "volume", "status", "lease", "bus"}
+var daemons = []string{"podsync", "pleg", "volume", "probe", "status", "lease", "bus"}
 
 // TestKilledDaemon kills each daemon several times while many pods start, and again while they stop.
 func TestKilledDaemon(t *testing.T) {

@@ -32,8 +32,8 @@ const busName = "bus"
 
 // vital daemons must be there for pods to run; optional ones run where they are installed.
 var (
-	vital    = []string{busName, "lease", "pleg", "podsync", "stats", "status", "volume"}
-	optional = []string{"api", "gc", "probe"}
+	vital    = []string{busName, "lease", "pleg", "podsync", "probe", "stats", "status", "volume"}
+	optional = []string{"api", "gc"}
 )
 
 // Options say what is run.

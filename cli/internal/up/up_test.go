@@ -128,7 +128,7 @@ func TestCrewRestartsWhatDiesAndStopsTheBusLast(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := strings.Fields(string(text))
-	if len(ended) != 5 || ended[4] != "bus" {
+	if len(ended) != 6 || ended[5] != "bus" {
 		t.Errorf("children that stopped in order: %v", ended)
 	}
 	if strings.Contains(out.String(), "lease") {

@@ -38,6 +38,9 @@ type Options struct {
 	Repeat  int    // single pods
 	Pods    int    // in the batch
 	Idle    time.Duration
+	// ExecProbe is the period of an exec readiness probe of every pod, in whole seconds; zero for none. The image must
+	// then have a shell.
+	ExecProbe time.Duration
 }
 
 // bench is one run.
@@ -199,12 +202,17 @@ func (b *bench) cpuOf(do func() error) (time.Duration, error) {
 }
 
 func (b *bench) create(ctx context.Context, name string) error {
+	container := corev1.Container{Name: "main", Image: b.opts.Image, ImagePullPolicy: corev1.PullIfNotPresent}
+	if b.opts.ExecProbe > 0 {
+		container.Command = []string{"sh", "-c", `trap "exit 0" TERM; while :; do sleep 3600 & wait; done`}
+		container.ReadinessProbe = &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
+			PeriodSeconds: int32(b.opts.ExecProbe / time.Second),
+		}
+	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: corev1.PodSpec{
-			NodeName:   b.opts.Node,
-			Containers: []corev1.Container{{Name: "main", Image: b.opts.Image, ImagePullPolicy: corev1.PullIfNotPresent}},
-		},
+		Spec:       corev1.PodSpec{NodeName: b.opts.Node, Containers: []corev1.Container{container}},
 	}
 	if _, err := b.client.CoreV1().Pods(b.namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create pod %s: %w", name, err)

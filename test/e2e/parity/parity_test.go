@@ -45,6 +45,12 @@ func TestSameStory(t *testing.T) {
 	}
 }
 
+// chosen are the stories whose names match PARITY_STORIES; all without it.
+func chosen() []story {
+	names := regexp.MustCompile(os.Getenv("PARITY_STORIES"))
+	return slices.DeleteFunc(slices.Clone(stories), func(s story) bool { return !names.MatchString(s.name) })
+}
+
 // dump leaves what was compared where PARITY_DUMP says.
 func dump(t *testing.T, agent string, told map[string]string) {
 	dir := os.Getenv("PARITY_DUMP")
@@ -67,14 +73,14 @@ func tell(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]string {
 		t.Fatal(err)
 	}
 	ns := bed.Namespace(t)
-	for _, s := range stories {
+	for _, s := range chosen() {
 		ns.Apply("apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + s.name + "\nspec:\n  terminationGracePeriodSeconds: 2\n" + s.spec)
 	}
 	told := map[string]string{}
 	pods := map[string]*corev1.Pod{}
 	var lock sync.Mutex
 	var waits sync.WaitGroup
-	for _, s := range stories {
+	for _, s := range chosen() {
 		// Side by side: the state of a container that crashes changes every few seconds.
 		waits.Go(func() {
 			p := ns.Wait(s.name, "settled", s.settled)
@@ -92,7 +98,7 @@ func tell(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]string {
 	}
 	time.Sleep(3 * time.Second) // Events come after what they tell of
 	last := ends(t, bed, ns, pods)
-	for _, s := range stories {
+	for _, s := range chosen() {
 		if s.end {
 			told[s.name] += "last status:\n" + status(t, last[s.name])
 		}

@@ -37,6 +37,12 @@ func waiting(reason string) func(*corev1.Pod) bool {
 	}
 }
 
+// running waits for a container that runs and isn't Ready.
+func running(p *corev1.Pod) bool {
+	s := kit.Status(p, "app")
+	return s != nil && s.State.Running != nil && kit.Condition(p, corev1.PodReady) == corev1.ConditionFalse
+}
+
 func terminated(container string) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool {
 		s := kit.Status(p, container)
@@ -96,6 +102,15 @@ var stories = []story{
 	{name: "volumes", spec: app(forever+", volumeMounts: [{name: e, mountPath: /e}, {name: p, mountPath: /p, readOnly: true}]") + "  volumes: [{name: e, emptyDir: {medium: Memory}}, {name: p, projected: {sources: [{configMap: {name: kube-root-ca.crt}}]}}]\n", settled: kit.Ready},
 	{name: "users", spec: "  securityContext: {runAsUser: 1000, supplementalGroups: [3000], fsGroup: 4000}\n" + app(forever), settled: kit.Ready},
 	{name: "gated", spec: "  readinessGates: [{conditionType: example.com/ready}]\n" + app(forever), settled: func(p *corev1.Pod) bool { return kit.Condition(p, corev1.ContainersReady) == corev1.ConditionTrue }},
+	{name: "probed", spec: app(forever + `, startupProbe: {exec: {command: ["true"]}}, livenessProbe: {exec: {command: ["true"]}}, readinessProbe: {exec: {command: ["true"]}}`), settled: kit.Ready, end: true},
+	{name: "unready", spec: app(forever + `, readinessProbe: {exec: {command: [cat, /no/such]}, periodSeconds: 1}`), settled: running, event: "Unhealthy"},
+	{name: "unreadyslow", spec: app(forever + `, readinessProbe: {exec: {command: [sleep, "60"]}, periodSeconds: 1}`), settled: running, event: "Unhealthy"},
+	{name: "unreadytcp", spec: app(forever + `, readinessProbe: {tcpSocket: {port: 81}, periodSeconds: 1}`), settled: running, event: "Unhealthy"},
+	{name: "unreadyhttp", spec: app(forever + `, readinessProbe: {httpGet: {port: 81}, periodSeconds: 1}`), settled: running, event: "Unhealthy"},
+	{name: "unreadygrpc", spec: app(forever + `, readinessProbe: {grpc: {port: 81}, periodSeconds: 1}`), settled: running, event: "Unhealthy"},
+	{name: "unstarted", spec: app(forever + `, startupProbe: {exec: {command: ["false"]}, periodSeconds: 1, failureThreshold: 1000}`), settled: running, event: "Unhealthy", end: true},
+	{name: "ill", spec: "  restartPolicy: Never\n" + app(forever+`, livenessProbe: {exec: {command: ["false"]}, periodSeconds: 1, failureThreshold: 1}`), settled: phase(corev1.PodSucceeded), event: "Killing"},
+	{name: "illsidecar", spec: "  initContainers: [{name: side, image: \"busybox:1.36\", restartPolicy: Always, " + forever + `, startupProbe: {exec: {command: ["false"]}, periodSeconds: 1, failureThreshold: 1000}}]` + "\n" + app(forever), settled: func(p *corev1.Pod) bool { s := kit.Status(p, "side"); return s != nil && s.State.Running != nil }, event: "Unhealthy"},
 	{name: "unschedulable", spec: "  nodeSelector: {no: where}\n" + app(forever), settled: func(p *corev1.Pod) bool { return kit.Condition(p, corev1.PodScheduled) == corev1.ConditionFalse }},
 	{name: "dns", spec: "  dnsPolicy: None\n  dnsConfig: {nameservers: [192.0.2.1], searches: [a.example]}\n" + app(forever), settled: kit.Ready},
 	{name: "restartonfailure", spec: "  restartPolicy: OnFailure\n" + app(`command: ["true"]`), settled: phase(corev1.PodSucceeded)},
@@ -107,10 +122,12 @@ var intended = []struct{ stories, line, reason string }{
 	{"hostpath|nokeyvolume|nosecretvolume|novolume", `^\+ Normal Pulled spec.containers\{app\}`, "images are pulled beside the mounting of volumes"},
 	{"hostpath|nokeyvolume|nosecretvolume|novolume", `^[+-]   status: "(True|False)"$`, "the sandbox is created beside the mounting of volumes"},
 	{"hostpath|nokeyvolume|nosecretvolume|novolume", `^\+ (podIP: ADDRESS|podIPs:|- ip: ADDRESS)$`, "the sandbox is created beside the mounting of volumes"},
-	{"initfailed|initloop", `^\+ Normal Pulled spec.containers\{app\}`, "the images of all containers are pulled side by side"},
+	{"initfailed|initloop|illsidecar", `^\+ Normal Pulled spec.containers\{app\}`, "the images of all containers are pulled side by side"},
 	{"novolume|nopull", `^-   message: 'containers with unready status: \[app\]'$`, "the conditions of a pod that has ended follow from its final phase"},
 	{"novolume|nopull", `^[+-]   reason: (ContainersNotReady|PodFailed)$`, "the conditions of a pod that has ended follow from its final phase"},
 	{"outofcpu|selector|sysctl", `^\+ (conditions:|- lastProbeTime: null|  lastTransitionTime: "TIME"|  observedGeneration: 1|  reason: PodFailed|  status: "(True|False)"|  type: .*)$`, "a rejected pod has its conditions"},
+	{"ill", `^[+-] Normal Killing `, "the kubelet stops the whole pod where its last container isn't started again; kubelot says why, and keeps to the probe's own grace period"},
+	{"illsidecar|unready|unreadyslow|unstarted", `^- Warning Unhealthy .* context canceled$`, "the kubelet's own end shows as an error of the probes under way"},
 	{"node", `^-   (declaredFeatures:|- (ExtendWebSocketsToKubelet|InPlacePodLevelResourcesVerticalScaling|InPlacePodVerticalScalingInitContainers|RestartAllContainersOnContainerExits))$`, "features that kubelot has not declare themselves (KEP-5328)"},
 	{"novolume|nosecretvolume|nokeyvolume", `^- Warning FailedMount .* not registered$`, "the kubelet forgets a deleted pod's objects while it still mounts them"},
 	{"outofcpu|selector|sysctl", `^\+ (hostIP: ADDRESS|hostIPs:|- ip: ADDRESS)$`, "a rejected pod has its node's address"},

@@ -1,7 +1,7 @@
 // Package images builds the container images of the tests from static
 // programs, as no registry can be reached from where the tests run.
 //
-// Reads: .bin/pause, .bin/agnhost, /bin/busybox. Writes: nothing. Owns: nothing.
+// Reads: .bin/pause, .bin/agnhost, .bin/testserver, /bin/busybox. Writes: nothing. Owns: nothing.
 //
 // Guarantees: the same input gives the same digest.
 package images
@@ -24,6 +24,9 @@ const (
 	PauseRef   = "registry.k8s.io/pause:3.10.2"
 	BusyboxRef = "docker.io/library/busybox:1.36"
 	AgnhostRef = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
+
+	// TestServerRef is an image of the harness's own.
+	TestServerRef = "kubelot.dev/testserver:1"
 )
 
 // Image is an image with the reference it goes by.
@@ -44,6 +47,13 @@ func Agnhost(path, busybox string) (Image, error) {
 	layer := userland(busybox)
 	layer.copy("/agnhost", path, 0o755)
 	return layer.image(AgnhostRef, v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Env: searchPath})
+}
+
+// TestServer makes the image of the program at path that probes are tried on, with a shell.
+func TestServer(path, busybox string) (Image, error) {
+	layer := userland(busybox)
+	layer.copy("/testserver", path, 0o755)
+	return layer.image(TestServerRef, v1.Config{Cmd: []string{"/testserver"}, Env: searchPath})
 }
 
 // Busybox makes a shell image of the static busybox at path, with every

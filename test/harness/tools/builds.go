@@ -63,15 +63,22 @@ func (b *Box) pause() build {
 }
 
 // testbed is the command that cleans up after a test that was killed.
-func (b *Box) testbed() build {
-	dir := b.harness()
+func (b *Box) testbed() build { return b.own("testbed", sources(b.harness())) }
+
+// testServer is what probes are tried on.
+func (b *Box) testServer() build {
+	return b.own("testserver", append(sources(b.harness("cmd", "testserver")), b.harness("go.mod"), b.harness("go.sum")))
+}
+
+// own is a program of the harness itself.
+func (b *Box) own(name string, from []string) build {
 	return build{
-		name:     "testbed",
-		stamp:    hashFiles(sources(dir)...),
-		programs: []string{"testbed"},
-		dir:      dir,
+		name:     name,
+		stamp:    hashFiles(from...),
+		programs: []string{name},
+		dir:      b.harness(),
 		env:      []string{"CGO_ENABLED=0", "GOWORK=off"},
-		command:  []string{"go", "build", "-o", b.Path("testbed"), "./cmd/testbed"},
+		command:  []string{"nice", "go", "build", "-o", b.Path(name), "./cmd/" + name},
 	}
 }
 

@@ -102,12 +102,22 @@ func Ensure(ctx context.Context, out io.Writer) (*Box, error) {
 
 // EnsureAgnhost builds Kubernetes' test image program on demand and returns its path.
 func (b *Box) EnsureAgnhost(ctx context.Context) (string, error) {
+	return b.onDemand(ctx, b.agnhost())
+}
+
+// EnsureTestServer builds the server that probes are tried on, on demand, and returns its path.
+func (b *Box) EnsureTestServer(ctx context.Context) (string, error) {
+	return b.onDemand(ctx, b.testServer())
+}
+
+// onDemand makes the one program of what and returns its path.
+func (b *Box) onDemand(ctx context.Context, what build) (string, error) {
 	unlock, err := b.lock()
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	return b.Path("agnhost"), b.ensure(ctx, b.agnhost())
+	return b.Path(what.name), b.ensure(ctx, what)
 }
 
 // Path is where the program of that name is.

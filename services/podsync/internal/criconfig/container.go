@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"kubelot.dev/cri/expand"
 	"kubelot.dev/cri/labels"
 	"kubelot.dev/services/podsync/internal/env"
 )
@@ -59,7 +60,7 @@ func LogPath(container string, restartCount int) string {
 func expandAll(words []string, lookup func(string) (string, bool)) []string {
 	var out []string
 	for _, w := range words {
-		out = append(out, env.Expand(w, lookup))
+		out = append(out, expand.References(w, lookup))
 	}
 	return out
 }

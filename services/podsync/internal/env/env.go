@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/cri/expand"
 )
 
 // Sources give the API objects that variables refer to. The errors of ConfigMap and Secret for a missing
@@ -111,7 +113,7 @@ func (r *resolver) from(ctx context.Context, f *corev1.EnvFromSource) error {
 // set computes one variable. An optional source that is missing leaves the variable as it was.
 func (r *resolver) set(ctx context.Context, v *corev1.EnvVar) error {
 	if v.Value != "" || v.ValueFrom == nil {
-		r.vars[v.Name] = Expand(v.Value, r.lookup)
+		r.vars[v.Name] = expand.References(v.Value, r.lookup)
 		return nil
 	}
 	value, found, err := r.source(ctx, v.ValueFrom)

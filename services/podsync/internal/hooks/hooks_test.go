@@ -154,7 +154,7 @@ func TestHTTP(t *testing.T) {
 		t.Fatalf("%v: the status of the answer doesn't matter", err)
 	}
 	_, accept := got.Header["Accept"]
-	if got.URL.String() != "/hook?q=1" || got.Host != "h.example" || len(got.Header["X-A"]) != 2 || accept || got.Header.Get("User-Agent") != userAgent {
+	if got.URL.String() != "/hook?q=1" || got.Host != "h.example" || len(got.Header["X-A"]) != 2 || accept || got.Header.Get("User-Agent") != "kube-lifecycle/1.36" {
 		t.Errorf("got %s %s %v", got.Host, got.URL, got.Header)
 	}
 }
@@ -219,22 +219,4 @@ func TestHTTPErrors(t *testing.T) {
 	target.PodIP = ""
 	err := New(nil).Run(t.Context(), target, hook(intstr.FromString("http")))
 	wantText(t, err, `HTTP lifecycle hook (/x) for Container "app" in Pod "web_ns(u)" failed - error: failed to find networking container: the pod has no address`)
-}
-
-func TestRequest(t *testing.T) {
-	target := testTarget()
-	target.PodIP = "fd00::1"
-	for _, c := range []struct {
-		action corev1.HTTPGetAction
-		want   string
-	}{
-		{corev1.HTTPGetAction{Port: intstr.FromString("http")}, "http://[fd00::1]:8080"},
-		{corev1.HTTPGetAction{Port: intstr.FromString("81"), Path: "a"}, "http://[fd00::1]:81/a"},
-		{corev1.HTTPGetAction{Port: intstr.FromInt32(82), Host: "h", Scheme: "HTTPS", Path: "/%zz"}, "https://h:82/%25zz"},
-	} {
-		req, err := newRequest(t.Context(), target, &c.action)
-		if err != nil || req.URL.String() != c.want {
-			t.Errorf("got %v, %v, want %s", req, err, c.want)
-		}
-	}
 }

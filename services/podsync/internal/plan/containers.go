@@ -175,18 +175,18 @@ func (p *planner) keep(c *corev1.Container) bool {
 // running checks a running container against its spec and its probes.
 func (p *planner) running(c *corev1.Container, cur *topic.Container) bool {
 	if p.changed(c, cur) {
-		p.replace(c, cur, PodGrace(p.Pod), fmt.Sprintf("Container %s definition changed, will be restarted", c.Name))
+		p.replace(c, cur, PodGrace(p.Pod), "definition changed", true)
 		return false
 	}
 	if p.probeFailed(c.Name, topic.ProbeLiveness, cur.ID) {
-		p.replace(c, cur, probeGrace(c.LivenessProbe, PodGrace(p.Pod)), fmt.Sprintf("Container %s failed liveness probe, will be restarted", c.Name))
+		p.replace(c, cur, probeGrace(c.LivenessProbe, PodGrace(p.Pod)), "failed liveness probe", p.restartsUnhealthy(c))
 		return false
 	}
 	if c.StartupProbe == nil {
 		return true
 	}
 	if p.probeFailed(c.Name, topic.ProbeStartup, cur.ID) {
-		p.replace(c, cur, probeGrace(c.StartupProbe, PodGrace(p.Pod)), fmt.Sprintf("Container %s failed startup probe, will be restarted", c.Name))
+		p.replace(c, cur, probeGrace(c.StartupProbe, PodGrace(p.Pod)), "failed startup probe", p.restartsUnhealthy(c))
 		return false
 	}
 	result, ok := p.facts.Probes[ProbeKey{c.Name, topic.ProbeStartup}]
@@ -198,8 +198,26 @@ func (p *planner) changed(c *corev1.Container, was *topic.Container) bool {
 	return p.facts.Hash != nil && was.Hash != "" && was.Hash != p.facts.Hash(c)
 }
 
-func (p *planner) replace(c *corev1.Container, cur *topic.Container, grace time.Duration, message string) {
-	p.do(Action{Kind: StopContainer, Container: c.Name, ID: cur.ID, Grace: grace, Reason: "replace", Message: message})
+// replace stops a container; again tells whether it is then started again whatever its exit code.
+func (p *planner) replace(c *corev1.Container, cur *topic.Container, grace time.Duration, why string, again bool) {
+	a := Action{Kind: StopContainer, Container: c.Name, ID: cur.ID, Grace: grace, Message: fmt.Sprintf("Container %s %s", c.Name, why)}
+	if again {
+		a.Reason = "replace"
+		a.Message += ", will be restarted"
+	}
+	if p.isInit(c.Name) {
+		a.Message = fmt.Sprintf("Init container %s %s", c.Name, why)
+	}
+	p.do(a)
+}
+
+// restartsUnhealthy tells whether a container that failed a probe is started again. Restart rules don't count, as
+// they are about exit codes.
+func (p *planner) restartsUnhealthy(c *corev1.Container) bool {
+	if c.RestartPolicy != nil {
+		return *c.RestartPolicy != corev1.ContainerRestartPolicyNever
+	}
+	return p.Pod.Spec.RestartPolicy != corev1.RestartPolicyNever
 }
 
 func (p *planner) probeFailed(container, kind, id string) bool {

@@ -33,6 +33,7 @@ type options struct {
 	dir    string
 	idle   time.Duration
 	noCRI  bool
+	probe  time.Duration
 }
 
 func newCommand() *cobra.Command {
@@ -49,6 +50,7 @@ func newCommand() *cobra.Command {
 	root.Flags().StringSliceVar(&o.agents, "agent", []string{"kubelot"}, "agents to measure, one after the other: kubelot, kubelet")
 	root.Flags().StringVar(&o.dir, "dir", "", "directory of the test bed, whose logs stay (default: a temporary one)")
 	root.Flags().DurationVar(&o.idle, "idle", 30*time.Second, "how long the idle agent is measured")
+	root.Flags().DurationVar(&o.probe, "exec-probe", 0, "give every pod an exec readiness probe with this period, in whole seconds")
 	root.Flags().BoolVar(&o.noCRI, "no-floor", false, "leave out the bare CRI calls")
 	root.AddCommand(floorCommand())
 	return root
@@ -154,9 +156,13 @@ func measureAgent(ctx context.Context, o *options, c *cluster.Cluster, name node
 		return result, err
 	}
 	defer func() { err = errors.Join(err, n.Remove()) }()
+	image := images.PauseRef
+	if o.probe > 0 {
+		image = images.BusyboxRef
+	}
 	return agent.Run(ctx, c.ControlPlane.Client(), agent.Options{
-		Subject: string(name), Node: n.Name, Image: images.PauseRef, PID: n.PID(),
-		Repeat: o.repeat, Pods: o.pods, Idle: o.idle,
+		Subject: string(name), Node: n.Name, Image: image, PID: n.PID(),
+		Repeat: o.repeat, Pods: o.pods, Idle: o.idle, ExecProbe: o.probe,
 	})
 }
 

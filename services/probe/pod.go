@@ -1,0 +1,105 @@
+package probe
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+)
+
+// targets are the probes of the pod's running containers.
+func (p *pod) targets(nodeIP string) []target {
+	if p.update == nil || p.seen == nil || p.update.Lifecycle == topic.Terminated {
+		return nil
+	}
+	return targets(p.update.Pod, *p.seen, nodeIP)
+}
+
+// terminates tells whether the pod is to end.
+func (p *pod) terminates() bool {
+	return p.update != nil && (p.update.Lifecycle != topic.Syncing || p.update.Pod.DeletionTimestamp != nil)
+}
+
+// verdict is the one on this very container.
+func (p *pod) verdict(t target) (topic.Probe, bool) {
+	v, ok := p.verdicts[t.slot]
+	return v, ok && v.ContainerID == t.id
+}
+
+// runs tells whether the target is to be probed as things stand.
+func (p *pod) runs(t target) bool {
+	verdict, decided := p.verdict(t)
+	switch {
+	case !t.reachable():
+		return false
+	case t.kind == topic.ProbeStartup:
+		return !decided && !p.terminates()
+	case !p.started(t):
+		return false
+	case t.kind == topic.ProbeLiveness:
+		return !p.terminates() && (!decided || verdict.Success)
+	default:
+		return true
+	}
+}
+
+// started tells whether the target's container has passed its startup probe, if it has one.
+func (p *pod) started(t target) bool {
+	if t.containerSpec.StartupProbe == nil {
+		return true
+	}
+	t.kind = topic.ProbeStartup
+	verdict, decided := p.verdict(t)
+	return decided && verdict.Success
+}
+
+// outdated tells whether a verdict's container is replaced or gone, or its pod. What isn't known keeps it.
+func (p *pod) outdated(s slot, verdict topic.Probe) bool {
+	switch {
+	case p.removed || p.update != nil && p.update.Lifecycle == topic.Terminated:
+		return true
+	case p.seen == nil:
+		return p.update == nil
+	}
+	for i := range p.seen.Containers {
+		if c := &p.seen.Containers[i]; c.Name == s.container {
+			return c.ID != verdict.ContainerID
+		}
+	}
+	return len(p.seen.Errors) == 0
+}
+
+// setTransit notes since when the pod starts or stops.
+func (p *pod) setTransit(now time.Time) {
+	switch {
+	case !p.terminates() && !p.starts():
+		p.transit = time.Time{}
+	case p.transit.IsZero():
+		p.transit = now
+	}
+}
+
+// starts tells whether a main container has never been there. One that crashes and comes again is no start.
+func (p *pod) starts() bool {
+	if p.update == nil {
+		return false
+	}
+	return p.seen == nil || slices.ContainsFunc(p.update.Pod.Spec.Containers, func(c corev1.Container) bool { return newest(*p.seen, c.Name) == nil })
+}
+
+// classOf is the rank of a run that is due. Nobody waits for one on a pod that ends.
+func (p *pod) classOf(probe *probe, now time.Time) class {
+	waited := now.Sub(probe.due)
+	if p.terminates() {
+		if waited > endingPatience {
+			return urgent
+		}
+		return routine
+	}
+	if _, decided := p.verdict(probe.target); !decided && probe.kind != topic.ProbeLiveness || waited > patience {
+		return urgent
+	}
+	return routine
+}

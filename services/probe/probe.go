@@ -1,0 +1,188 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri"
+	"kubelot.dev/cri/handler"
+	"kubelot.dev/daemon"
+	"kubelot.dev/services/probe/internal/check"
+)
+
+// checker runs one probe once.
+type checker interface {
+	Run(ctx context.Context, t check.Target, spec *corev1.Probe) (check.Result, error)
+}
+
+// Service runs the probes. Its fields below the channels belong to the goroutine of Run.
+type Service struct {
+	checker checker
+	env     daemon.Env
+	wg      sync.WaitGroup
+
+	inbox   chan func()
+	results chan result
+
+	tracker *tracker
+	metrics *metrics
+	writer  *bus.Writer[topic.Probe]
+	// unread are the topics whose retained values have not all come yet.
+	unread map[string]bool
+	// away are the exec probes that the runtime doesn't answer.
+	away map[*probe]error
+}
+
+// result is the end of a run.
+type result struct {
+	probe  *probe
+	result check.Result
+	err    error
+}
+
+// Run is the probe daemon's work.
+func Run(ctx context.Context, env daemon.Env) error {
+	client, err := cri.Dial(env.Config.RuntimeEndpoint, cri.Options{
+		Timeout: env.Config.Kubelet.RuntimeRequestTimeout.Duration, Metrics: env.Metrics,
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(New(check.New(client), env).Run(ctx), client.Close())
+}
+
+// New makes the service. It starts nothing.
+func New(checker checker, env daemon.Env) *Service {
+	return &Service{
+		checker: checker, env: env, tracker: newTracker(runtime.NumCPU()),
+		inbox: make(chan func()), results: make(chan result), unread: map[string]bool{}, away: map[*probe]error{},
+	}
+}
+
+// Run probes until ctx ends. An error says why it can't begin.
+func (s *Service) Run(ctx context.Context) error {
+	var err error
+	if s.metrics, err = newMetrics(s.env.Metrics); err != nil {
+		return err
+	}
+	s.writer = topic.ProbeResult.Writer(s.env.Bus)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer s.wg.Wait()
+	defer cancel(errors.New("probe stops"))
+	if err := s.subscribe(ctx); err != nil {
+		return err
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		begin, wake := s.tracker.next(time.Now())
+		for _, p := range begin {
+			s.begin(ctx, p)
+		}
+		timer.Stop()
+		if !wake.IsZero() {
+			timer.Reset(time.Until(wake))
+		}
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		case change := <-s.inbox:
+			change()
+		case r := <-s.results:
+			s.onResult(r)
+		}
+		s.act()
+	}
+	return nil
+}
+
+// begin runs the probe in a goroutine of its own, which answers on s.results.
+func (s *Service) begin(ctx context.Context, p *probe) {
+	s.metrics.began(p)
+	target := check.Target{Target: handler.Target{Container: p.containerSpec, PodIP: p.podIP}, ContainerID: p.id}
+	spec := p.spec
+	s.wg.Go(func() {
+		r, err := s.checker.Run(ctx, target, spec)
+		send(ctx, s.results, result{p, r, err})
+	})
+}
+
+func send[T any](ctx context.Context, to chan<- T, v T) {
+	select {
+	case to <- v:
+	case <-ctx.Done():
+	}
+}
+
+func (s *Service) onResult(r result) {
+	now := time.Now()
+	took := now.Sub(r.probe.began)
+	if s.tracker.done(now, r.probe, r.result, r.err) {
+		s.metrics.ended(r.probe, r.result.Success, took)
+	}
+	log := s.env.Log.With("pod", r.probe.ref.Name, "namespace", r.probe.ref.Namespace, "container", r.probe.container, "kind", r.probe.kind)
+	switch {
+	case r.err != nil:
+		log.Debug("probe can't be run", "error", r.err)
+	case !r.result.Success:
+		log.Debug("probe failed", "output", r.result.Output)
+	}
+	var away check.RuntimeError
+	if errors.As(r.err, &away) {
+		s.away[r.probe] = away
+	} else {
+		delete(s.away, r.probe)
+	}
+	s.reportRuntime()
+}
+
+// reportRuntime keeps the daemon's health: exec probes decide nothing while the runtime doesn't answer.
+func (s *Service) reportRuntime() {
+	maps.DeleteFunc(s.away, func(p *probe, _ error) bool { return !s.tracker.has(p) })
+	for _, err := range s.away {
+		// The error names the container where the runtime is there: with more than one it would change all the time.
+		message := fmt.Sprintf("%d exec probes can't be run, their verdicts stay as they are", len(s.away))
+		if len(s.away) == 1 {
+			message = fmt.Sprintf("an exec probe can't be run, its verdict stays as it is: %v", err)
+		}
+		s.env.Health.Set(topic.Degraded, message)
+		return
+	}
+	s.env.Health.Set(topic.Healthy, "")
+}
+
+// act does what the tracker wants done.
+func (s *Service) act() {
+	out := s.tracker.take()
+	for _, change := range out.verdicts {
+		var err error
+		if change.verdict != nil {
+			s.env.Log.Debug("verdict", "key", change.key, "id", change.verdict.ContainerID, "success", change.verdict.Success)
+			err = s.writer.Set(change.key, *change.verdict)
+		} else {
+			err = s.writer.Delete(change.key)
+		}
+		if err != nil {
+			s.env.Log.Error("the probe's verdict can't be published, so nobody acts on it", "key", change.key, "error", err)
+		}
+	}
+	for _, e := range out.events {
+		s.env.Events.Record(e)
+	}
+	for _, ref := range out.gone {
+		s.metrics.gone(ref)
+	}
+	if len(s.away) > 0 {
+		// The probe that the runtime didn't answer may have stopped.
+		s.reportRuntime()
+	}
+}

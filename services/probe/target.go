@@ -1,0 +1,134 @@
+package probe
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+)
+
+// slot names a probe within its pod.
+type slot struct{ container, kind string }
+
+// key is the slot's key of probe.result.
+func (s slot) key(uid string) string { return bus.Key(uid, s.container, s.kind) }
+
+// parseKey is the inverse of slot.key.
+func parseKey(key string) (uid string, s slot, ok bool) {
+	tokens := strings.Split(key, ".")
+	if len(tokens) != 3 || !slices.Contains(kinds, tokens[2]) {
+		return "", slot{}, false
+	}
+	return tokens[0], slot{tokens[1], tokens[2]}, true
+}
+
+var kinds = []string{topic.ProbeStartup, topic.ProbeLiveness, topic.ProbeReadiness}
+
+func specOf(c *corev1.Container, kind string) *corev1.Probe {
+	switch kind {
+	case topic.ProbeStartup:
+		return c.StartupProbe
+	case topic.ProbeLiveness:
+		return c.LivenessProbe
+	default:
+		return c.ReadinessProbe
+	}
+}
+
+// target is a probe of a container as it runs.
+type target struct {
+	slot
+	spec          *corev1.Probe
+	containerSpec *corev1.Container
+	// fieldPath is where Events point to.
+	fieldPath string
+	id        string
+	started   time.Time
+	// podIP is the pod's address; empty where it isn't known.
+	podIP string
+}
+
+// exec tells whether the probe is a command.
+func (t target) exec() bool { return t.spec.Exec != nil }
+
+// reachable tells whether it is known where to connect to.
+func (t target) reachable() bool {
+	switch s := t.spec; {
+	case s.HTTPGet != nil:
+		return s.HTTPGet.Host != "" || t.podIP != ""
+	case s.TCPSocket != nil:
+		return s.TCPSocket.Host != "" || t.podIP != ""
+	case s.GRPC != nil:
+		return t.podIP != ""
+	default:
+		return true
+	}
+}
+
+// targets are the probes of all containers that run: main containers and sidecars.
+func targets(pod *corev1.Pod, seen topic.PodObservation, nodeIP string) []target {
+	var all []target
+	add := func(c *corev1.Container, path string) {
+		running := newest(seen, c.Name)
+		if running == nil || running.State != topic.ContainerRunning {
+			return
+		}
+		for _, kind := range kinds {
+			if spec := specOf(c, kind); spec != nil {
+				all = append(all, target{
+					slot: slot{c.Name, kind}, spec: spec, containerSpec: c, fieldPath: path + "{" + c.Name + "}",
+					id: running.ID, started: running.StartedAt, podIP: address(pod, seen, running.SandboxID, nodeIP),
+				})
+			}
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			add(c, "spec.initContainers")
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i], "spec.containers")
+	}
+	return all
+}
+
+// newest is the newest container of that name, or nil: an observation lists them newest first.
+func newest(seen topic.PodObservation, name string) *topic.Container {
+	for i := range seen.Containers {
+		if seen.Containers[i].Name == name {
+			return &seen.Containers[i]
+		}
+	}
+	return nil
+}
+
+func address(pod *corev1.Pod, seen topic.PodObservation, sandboxID, nodeIP string) string {
+	if pod.Spec.HostNetwork {
+		return nodeIP
+	}
+	for i := range seen.Sandboxes {
+		if s := &seen.Sandboxes[i]; s.ID == sandboxID && len(s.IPs) > 0 {
+			return s.IPs[0]
+		}
+	}
+	return ""
+}
+
+// startedBefore tells whether the pod's status says of this very container that its startup probe has succeeded: so it is
+// when a node is taken over from a kubelet, or the bus has lost its state.
+func startedBefore(pod *corev1.Pod, t target) bool {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
+		for i := range list {
+			if s := &list[i]; s.Name == t.container && s.Started != nil && *s.Started {
+				_, id, _ := strings.Cut(s.ContainerID, "://")
+				return id == t.id
+			}
+		}
+	}
+	return false
+}
