@@ -14,11 +14,14 @@ type event struct {
 	// object is the ID of a container or sandbox, pod its pod's UID where the event tells it.
 	object, pod string
 	kind        runtimeapi.ContainerEventType
+	// sandbox is true where the object is the pod's sandbox.
+	sandbox bool
 }
 
 func newEvent(e *runtimeapi.ContainerEventResponse) event {
 	result := event{object: e.GetContainerId(), kind: e.GetContainerEventType()}
 	if sandbox := e.GetPodSandboxStatus(); sandbox != nil {
+		result.sandbox = sandbox.GetId() == result.object
 		result.pod = labels.Pod(sandbox.GetLabels()).UID
 		if result.pod == "" {
 			result.pod = sandbox.GetMetadata().GetUid()
@@ -27,12 +30,21 @@ func newEvent(e *runtimeapi.ContainerEventResponse) event {
 	return result
 }
 
-// patience is how long an event may wait for those that usually follow it. Nobody hurries for a created
-// container, since it is about to be started; starts and ends are what others wait for.
+// comingUp is how long what is on its way up waits for the rest of it. A created container is about to be started,
+// and so is the first container of a sandbox that has started; podsync, who asked for both, has read them itself.
+const comingUp = 500 * time.Millisecond
+
+// patience is how long an event may wait for those that usually follow it. Starts and ends of containers are what others
+// wait for, and the end of a sandbox.
 func (e event) patience() time.Duration {
 	switch e.kind {
 	case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
-		return 50 * time.Millisecond
+		return comingUp
+	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
+		if e.sandbox {
+			return comingUp
+		}
+		return 0
 	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
 		return 10 * time.Millisecond
 	default:

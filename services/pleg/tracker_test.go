@@ -56,12 +56,12 @@ func idle(t *testing.T, tr *tracker) {
 func TestEventsCoalesceAndNeverReadAPodTwiceAtOnce(t *testing.T) {
 	tr := newTracker()
 	for range 5 {
-		if _, pause, known := tr.event(start, event{"u-c", "u", started}); pause != 0 || !known {
+		if _, pause, known := tr.event(start, event{object: "u-c", pod: "u", kind: started}); pause != 0 || !known {
 			t.Fatal("a start waits")
 		}
 	}
 	uid, _, _ := tr.next()
-	tr.event(start, event{"u-c", "u", stopped})
+	tr.event(start, event{object: "u-c", pod: "u", kind: stopped})
 	idle(t, tr)
 	if out := tr.done(start, uid, seen("u", topic.ContainerRunning), nil); !out.publish {
 		t.Error("the first observation isn't published")
@@ -78,19 +78,32 @@ func TestEventsCoalesceAndNeverReadAPodTwiceAtOnce(t *testing.T) {
 
 func TestCreationWaitsForTheStart(t *testing.T) {
 	tr := newTracker()
-	if _, pause, _ := tr.event(start, event{"u-c", "u", created}); pause == 0 {
+	if _, pause, _ := tr.event(start, event{object: "u-c", pod: "u", kind: created}); pause == 0 {
 		t.Error("a creation doesn't wait")
 	}
 	idle(t, tr)
-	tr.event(start.Add(time.Millisecond), event{"u-c", "u", started})
+	tr.event(start.Add(time.Millisecond), event{object: "u-c", pod: "u", kind: started})
 	read(t, tr, "u", start, seen("u", topic.ContainerRunning))
 	tr.woken(start.Add(time.Second), "u")
 	idle(t, tr)
-	tr.event(start, event{"u-d", "u", created})
+	tr.event(start, event{object: "u-d", pod: "u", kind: created})
 	tr.woken(start.Add(time.Millisecond), "u")
 	idle(t, tr)
-	tr.woken(start.Add(50*time.Millisecond), "u")
+	tr.woken(start.Add(comingUp), "u")
 	read(t, tr, "u", start, seen("u", topic.ContainerRunning))
+}
+
+func TestASandboxWaitsForItsFirstContainer(t *testing.T) {
+	tr := newTracker()
+	if _, pause, _ := tr.event(start, event{object: "u-box", pod: "u", kind: started, sandbox: true}); pause == 0 {
+		t.Error("a started sandbox doesn't wait for its containers")
+	}
+	idle(t, tr)
+	tr.event(start, event{object: "u-c", pod: "u", kind: started})
+	read(t, tr, "u", start, seen("u", topic.ContainerRunning))
+	if _, pause, _ := tr.event(start, event{object: "u-box", pod: "u", kind: stopped, sandbox: true}); pause != 0 {
+		t.Error("the end of a sandbox waits")
+	}
 }
 
 func TestContradictionIsReadAgainAndThenBelieved(t *testing.T) {
@@ -98,7 +111,7 @@ func TestContradictionIsReadAgainAndThenBelieved(t *testing.T) {
 	tr.mark("u")
 	read(t, tr, "u", start, seen("u", ""))
 	now := start
-	tr.event(now, event{"u-box", "", deleted})
+	tr.event(now, event{object: "u-box", pod: "", kind: deleted})
 	pause := 10 * time.Millisecond
 	for range contradictionRetries {
 		now = now.Add(pause)
@@ -113,7 +126,7 @@ func TestContradictionIsReadAgainAndThenBelieved(t *testing.T) {
 	if out := read(t, tr, "u", now.Add(pause), seen("u", "")); out.wake != 0 {
 		t.Errorf("after the last retry: %+v", out)
 	}
-	tr.event(now, event{"u-box", "", deleted})
+	tr.event(now, event{object: "u-box", pod: "", kind: deleted})
 	tr.woken(now.Add(time.Hour), "u")
 	if out := read(t, tr, "u", now, nothing("u")); !out.remove || out.wake != 0 {
 		t.Errorf("a pod that is gone gave %+v", out)
@@ -151,12 +164,12 @@ func TestContradicted(t *testing.T) {
 
 func TestEventsWithoutAPodGoToTheOwner(t *testing.T) {
 	tr := newTracker()
-	if _, _, known := tr.event(start, event{"u-c", "", stopped}); known {
+	if _, _, known := tr.event(start, event{object: "u-c", pod: "", kind: stopped}); known {
 		t.Error("an event of an unknown container is known")
 	}
 	tr.mark("u")
 	read(t, tr, "u", start, seen("u", topic.ContainerRunning))
-	if uid, _, known := tr.event(start, event{"u-c", "", stopped}); !known || uid != "u" {
+	if uid, _, known := tr.event(start, event{object: "u-c", pod: "", kind: stopped}); !known || uid != "u" {
 		t.Errorf("the event of u's container went to %q", uid)
 	}
 }
@@ -269,7 +282,7 @@ func TestRetainedPodsThatAreGoneAreRemoved(t *testing.T) {
 	if out := read(t, tr, "u", start, nothing("u")); !out.remove {
 		t.Errorf("a retained pod that the runtime doesn't have gave %+v", out)
 	}
-	tr.event(start, event{"v-c", "v", started})
+	tr.event(start, event{object: "v-c", pod: "v", kind: started})
 	if out := read(t, tr, "v", start, nothing("v")); out.remove || out.publish {
 		t.Errorf("a pod of which nobody heard gave %+v", out)
 	}

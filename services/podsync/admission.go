@@ -66,7 +66,7 @@ func (d *dispatcher) judge(pod *corev1.Pod) *admit.Rejection {
 func (d *dispatcher) start(cfg worker.Config, obs topic.PodObservation) *entry {
 	uid := string(cfg.Pod.UID)
 	d.rank++
-	cfg.Rank, cfg.Node, cfg.Settling = d.rank, d.facts, d.inherited.settling
+	cfg.Rank, cfg.Node, cfg.Settling, cfg.Crowded = d.rank, d.facts, d.inherited.settling, d.actor.Slots.Crowded
 	e := &entry{Worker: worker.New(cfg, obs, d.actor, d.report, d.log), pod: cfg.Pod, source: cfg.Source, admitted: cfg.Reject == nil}
 	d.workers[uid] = e
 	volumes, known := d.volumes[uid]

@@ -195,8 +195,8 @@ func (s *Service) prepare(cgroupDriver string) error {
 // cores, since a start waits for the disk and the kernel part of its time (test/bench finds the best number).
 func startSlots() int { return 2 * runtime.NumCPU() }
 
-func (s *Service) observe(ctx context.Context, uid string) (topic.PodObservation, error) {
-	return observe.Pod(ctx, s.runtime, uid)
+func (s *Service) observe(ctx context.Context, uid string, earlier *topic.PodObservation) (topic.PodObservation, error) {
+	return observe.PodSince(ctx, s.runtime, uid, earlier)
 }
 
 func (s *Service) subPaths(ctx context.Context, req topic.SubPathRequest) (topic.SubPathReply, error) {

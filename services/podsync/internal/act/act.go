@@ -70,8 +70,8 @@ type Handlers interface {
 type Deps struct {
 	Sandboxes  Sandboxes
 	Containers Containers
-	// Observe reads one pod from the runtime.
-	Observe func(ctx context.Context, uid string) (topic.PodObservation, error)
+	// Observe reads one pod from the runtime; what it said earlier and can't have changed isn't asked again.
+	Observe func(ctx context.Context, uid string, earlier *topic.PodObservation) (topic.PodObservation, error)
 	Images  *image.Puller
 	Sources env.Sources
 	Hooks   *hooks.Runner
@@ -116,7 +116,7 @@ func (a *Actor) Do(ctx context.Context, s worker.Snapshot, action plan.Action) w
 	}
 	readCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), observeTimeout)
 	defer cancel()
-	obs, err := a.Observe(readCtx, string(s.Pod.UID))
+	obs, err := a.Observe(readCtx, string(s.Pod.UID), &s.Obs)
 	if err != nil {
 		a.Log.Warn("pod can't be read from the runtime after a step", "pod", s.Pod.Name, "namespace", s.Pod.Namespace, "step", string(action.Kind), "error", err)
 		return out

@@ -29,7 +29,7 @@ func (a *Actor) settle(ctx context.Context, pod *corev1.Pod, try func(context.Co
 		case <-ctx.Done():
 			return err
 		}
-		obs, readErr := a.Observe(ctx, string(pod.UID))
+		obs, readErr := a.Observe(ctx, string(pod.UID), nil)
 		if readErr == nil && len(obs.Errors) == 0 && adopt(obs) {
 			return nil
 		}

@@ -72,7 +72,7 @@ func (r *busyRuntime) ExecSync(context.Context, string, []string, time.Duration)
 	return nil, nil, 0, r.call("hook")
 }
 
-func (r *busyRuntime) observe(context.Context, string) (topic.PodObservation, error) {
+func (r *busyRuntime) observe(context.Context, string, *topic.PodObservation) (topic.PodObservation, error) {
 	if time.Now().Before(r.until) {
 		return topic.PodObservation{}, errors.New("not now")
 	}

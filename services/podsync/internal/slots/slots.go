@@ -56,6 +56,13 @@ func (s *Slots) abandon(w *waiter) {
 	}
 }
 
+// Crowded tells whether callers wait for a slot.
+func (s *Slots) Crowded() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting) > 0
+}
+
 func (s *Slots) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

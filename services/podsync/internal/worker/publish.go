@@ -14,8 +14,13 @@ import (
 	"kubelot.dev/services/podsync/internal/report"
 )
 
-// holdSmallSteps is how long a status that tells only of a small step of a start waits for the next.
-const holdSmallSteps = time.Second
+// A status that tells only of a small step of a start waits this long for the next: a while where the pod's turn comes
+// at once, longer where pods queue for their starts. To write of each that it waits takes the API server as long as
+// to write that it runs, and all of them wait for that.
+const (
+	holdSmallSteps        = time.Second
+	holdSmallStepsCrowded = 10 * time.Second
+)
 
 // idle is how long a worker sleeps when only news can change its plan.
 const idle = time.Hour
@@ -74,12 +79,20 @@ func (w *Worker) reportStatus(s topic.PodStatus, now time.Time) {
 		if w.heldSince.IsZero() {
 			w.heldSince = now
 		}
-		if now.Sub(w.heldSince) < holdSmallSteps {
+		if now.Sub(w.heldSince) < w.hold() {
 			return
 		}
 	}
 	w.heldSince, w.reported = time.Time{}, s.Status
 	w.report.Status(s)
+}
+
+// hold is how long small steps are held now.
+func (w *Worker) hold() time.Duration {
+	if w.Crowded != nil && w.Crowded() {
+		return holdSmallStepsCrowded
+	}
+	return holdSmallSteps
 }
 
 // state is the payload of pod.update.
@@ -110,7 +123,8 @@ func (w *Worker) nextWake(p plan.Plan, now time.Time) time.Duration {
 	}
 	earlier(p.WakeAt)
 	if !w.heldSince.IsZero() {
-		earlier(w.heldSince.Add(holdSmallSteps))
+		// Whether it is still crowded is asked every second.
+		earlier(now.Add(holdSmallSteps - now.Sub(w.heldSince)%holdSmallSteps))
 	}
 	if w.stop == nil {
 		earlier(w.deadline())

@@ -85,6 +85,8 @@ type Config struct {
 	// Settling tells whether calls of an earlier run of this daemon may be under way still; nil means never.
 	Settling func() bool
 	Node     Node
+	// Crowded tells whether pods queue for their starts; nil means never.
+	Crowded func() bool
 }
 
 // Node are the facts of the node that a worker needs. They may change while it runs.
