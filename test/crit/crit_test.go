@@ -210,6 +210,13 @@ func TestPLEGOutlivesContainerd(t *testing.T) {
 	}
 	defer removeSandbox(t, client, box)
 	id := startContainer(ctx, t, client, box, config, 0)
+	pods, err := topic.PLEGEvent.Watch(ctx, reader, "crit-outlive")
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(ctx, t, pods, func(seen topic.PodObservation) bool {
+		return len(seen.Containers) == 1 && seen.Containers[0].State == topic.ContainerRunning
+	})
 	nodes, err := topic.NodeRuntime.Watch(ctx, reader)
 	if err != nil {
 		t.Fatal(err)
