@@ -12,12 +12,14 @@ import (
 	"kubelot.dev/services/podsync/internal/worker"
 )
 
-// admit starts a worker for a pod that has none. A static pod waits until the one it replaces is gone.
-func (d *dispatcher) admit(p *source.Pod) {
+// admit starts a worker for a pod that has none. A static pod waits until the one it replaces is gone. A pod of the API
+// server's waits for the Node that the API server has, and admit is false: the node's own draft of it lacks the
+// labels and taints of others, and a rejection is for good.
+func (d *dispatcher) admit(p *source.Pod) bool {
 	if p.Source != topic.SourceAPI {
 		for _, e := range d.workers {
 			if e.source != topic.SourceAPI && e.pod.Name == p.Pod.Name && e.pod.Namespace == p.Pod.Namespace {
-				return
+				return true
 			}
 		}
 	}
@@ -32,6 +34,9 @@ func (d *dispatcher) admit(p *source.Pod) {
 		cfg.Previous = last.Status
 	}
 	admitted := cfg.Restored != nil || len(obs.Sandboxes) > 0 || podstatus.Terminal(p.Pod.Status.Phase) || p.Pod.DeletionTimestamp != nil
+	if !admitted && p.Source == topic.SourceAPI && d.facts.Node().UID == "" {
+		return false
+	}
 	if !admitted {
 		if r := d.judge(p.Pod); r != nil {
 			d.log.Warn("pod is not admitted", "pod", p.Pod.Name, "namespace", p.Pod.Namespace, "uid", uid, "reason", r.Reason, "message", r.Message)
@@ -40,6 +45,7 @@ func (d *dispatcher) admit(p *source.Pod) {
 		}
 	}
 	d.start(cfg, obs)
+	return true
 }
 
 // judge asks for the pod's admission. A critical pod takes the place of less important ones where that is enough.

@@ -39,6 +39,7 @@ type bed struct {
 	others *bus.Conn
 	dir    string
 	sets   chan source.Set
+	labels map[string]string // of the Node
 
 	mu      sync.Mutex
 	state   topic.HealthState
@@ -171,11 +172,14 @@ func get[T any](b *bed, t bus.State[T], key string) (v T, ok bool) {
 }
 
 // node tells what podsync must know of the node, which takes so many pods.
-func (b *bed) node(pods int64) {
+func (b *bed) node(pods int64) { b.nodeOf("node-1", pods) }
+
+// nodeOf tells of a Node with the UID; without one it isn't registered.
+func (b *bed) nodeOf(uid types.UID, pods int64) {
 	b.t.Helper()
 	set(b, topic.NodeMachine, "", topic.Machine{NumCores: 2, MemoryBytes: 1 << 30, CgroupVersion: 2})
 	set(b, topic.NodeObject, "", corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: uid, Labels: b.labels},
 		Status: corev1.NodeStatus{
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}},
 			Allocatable: corev1.ResourceList{

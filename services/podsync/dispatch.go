@@ -130,7 +130,7 @@ func (d *dispatcher) sync() {
 		d.health.Set(topic.Unhealthy, err.Error())
 		return
 	}
-	wanted := map[string]bool{}
+	wanted, waiting := map[string]bool{}, 0
 	for i := range d.desired.Pods {
 		p := &d.desired.Pods[i]
 		uid := string(p.Pod.UID)
@@ -142,7 +142,9 @@ func (d *dispatcher) sync() {
 			}
 			continue
 		}
-		d.admit(p)
+		if !d.admit(p) {
+			waiting++
+		}
 	}
 	d.reportSources(wanted)
 	if !d.merge.Ready() {
@@ -158,6 +160,10 @@ func (d *dispatcher) sync() {
 	if !d.seen {
 		d.seen = true
 		d.orphans()
+	}
+	if waiting > 0 {
+		d.health.Set(topic.Degraded, fmt.Sprintf("%d pods wait for the Node as the API server has it (node.object, by kubelot-lease) before they are admitted", waiting))
+		return
 	}
 	d.health.Set(topic.Healthy, "")
 }
