@@ -53,7 +53,7 @@ type Cgroups interface {
 type Node interface {
 	Handlers
 	CRI() *criconfig.Node
-	DNS() dns.Node
+	DNS() (dns.Node, error)
 	HostIPs() []string
 	Allocatable() corev1.ResourceList
 }

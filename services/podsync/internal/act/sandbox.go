@@ -90,7 +90,11 @@ func (a *Actor) handler(ctx context.Context, pod *corev1.Pod) (string, error) {
 
 // sandboxConfig is what a sandbox is created with, and what the user must know of its DNS settings.
 func (a *Actor) sandboxConfig(s worker.Snapshot, attempt uint32) (*runtimeapi.PodSandboxConfig, []dns.Warning, error) {
-	dnsConfig, warnings := dns.ForPod(a.Node.DNS(), s.Pod)
+	resolver, err := a.Node.DNS()
+	if err != nil {
+		return nil, nil, err
+	}
+	dnsConfig, warnings := dns.ForPod(resolver, s.Pod)
 	userNS, err := a.UserNS.For(s.Pod)
 	if err != nil {
 		return nil, nil, err

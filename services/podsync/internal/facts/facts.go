@@ -121,12 +121,13 @@ func (f *Facts) CRI() *criconfig.Node {
 	return &criconfig.Node{RootDir: f.cfg.RootDir, PodLogsDir: f.cfg.PodLogsDir, ClusterDomain: f.cfg.Kubelet.ClusterDomain, CPUCFSQuota: true, CPUCFSQuotaPeriod: 100 * time.Millisecond}
 }
 
-// DNS are the facts that pods' resolvers are built from.
-func (f *Facts) DNS() dns.Node {
+// DNS are the facts that pods' resolvers are built from. A sandbox keeps its resolver for life, so a resolver
+// configuration that can't be read is an error, not an empty one.
+func (f *Facts) DNS() (dns.Node, error) {
 	node := f.dns
 	var err error
 	if node.Resolv, err = f.resolv(); err != nil {
-		f.log.Error("pods get no resolver configuration from the node", "error", err)
+		return dns.Node{}, err
 	}
 	if len(node.IPs) == 0 {
 		for _, ip := range f.HostIPs() {
@@ -135,7 +136,7 @@ func (f *Facts) DNS() dns.Node {
 			}
 		}
 	}
-	return node
+	return node, nil
 }
 
 // Node is the Node object; nil until it is known.
