@@ -40,6 +40,8 @@ type bed struct {
 	dir    string
 	sets   chan source.Set
 	labels map[string]string // of the Node
+	// cgroupRoot is a cgroup of the test's own; empty for none.
+	cgroupRoot string
 
 	mu      sync.Mutex
 	state   topic.HealthState
@@ -110,7 +112,8 @@ func (b *bed) start(sources ...topic.Source) (stop func()) {
 	b.t.Helper()
 	no := false
 	cfg := &config.Config{NodeName: "n1", RootDir: filepath.Join(b.dir, "kubelet"), PodLogsDir: filepath.Join(b.dir, "pods")}
-	cfg.Kubelet.CgroupsPerQOS, cfg.Kubelet.FailCgroupV1 = &no, &no // this machine's cgroups are left alone
+	perQOS := b.cgroupRoot != "" // without a root of the test's own this machine's cgroups are left alone
+	cfg.Kubelet.CgroupsPerQOS, cfg.Kubelet.FailCgroupV1, cfg.Kubelet.CgroupRoot = &perQOS, &no, b.cgroupRoot
 	conn, log := b.bus.Conn("podsync"), slog.New(slog.DiscardHandler)
 	s := &Service{cfg: cfg, bus: conn, log: log, health: b, report: report.New(conn, b, log), runtime: b.client, inherited: inherit([]connection(nil), 0, log)}
 	if err := s.prepare(cgroups.DriverCgroupfs); err != nil {

@@ -34,8 +34,9 @@ type dispatcher struct {
 	before map[string]topic.Pod
 	status map[string]topic.PodStatus
 	rank   uint64
-	seen   bool // all sources have delivered once
-	tree   bool // the node's cgroups are there with their limits
+	seen   bool  // all sources have delivered once
+	tree   bool  // the node's cgroups are there with their limits
+	qosErr error // why the QoS classes' CPU shares couldn't be set last
 	// conflicts are those that were told of.
 	conflicts map[source.Problem]bool
 
@@ -147,6 +148,7 @@ func (d *dispatcher) sync() {
 		}
 	}
 	d.reportSources(wanted)
+	d.updateQOS()
 	if !d.merge.Ready() {
 		d.health.Set(topic.Healthy, fmt.Sprintf("waiting for the pod sources %v", d.merge.Waiting()))
 		return

@@ -126,3 +126,11 @@ func TestLibraryForm(t *testing.T) {
 		}
 	}
 }
+
+func TestAWeightIsReadBackAsItWasSet(t *testing.T) {
+	for w := uint64(1); w <= 10000; w++ {
+		if got := weight(sharesOf(w)); got != w {
+			t.Fatalf("weight %d is read as %d shares, which weigh %d", w, sharesOf(w), got)
+		}
+	}
+}
