@@ -17,6 +17,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
+	"kubelot.dev/services/podsync/internal/cgroups"
 	"kubelot.dev/services/podsync/internal/criconfig"
 	"kubelot.dev/services/podsync/internal/dns"
 	"kubelot.dev/services/podsync/internal/objects"
@@ -77,7 +78,7 @@ func (f *Facts) SetMachine(m *topic.Machine) {
 		RootDir: f.cfg.RootDir, PodLogsDir: f.cfg.PodLogsDir, ClusterDomain: k.ClusterDomain,
 		SeccompDefault: k.SeccompDefault != nil && *k.SeccompDefault,
 		CPUCFSQuota:    k.CPUCFSQuota == nil || *k.CPUCFSQuota, CPUCFSQuotaPeriod: 100 * time.Millisecond,
-		MemoryCapacity: m.MemoryBytes, SwapCapacity: m.SwapBytes, CgroupV2: m.CgroupVersion == 2, SwapController: m.CgroupVersion == 2,
+		MemoryCapacity: m.MemoryBytes, SwapCapacity: m.SwapBytes, CgroupV2: m.CgroupVersion == 2, SwapController: cgroups.SwapController(),
 		SwapBehavior: k.MemorySwap.SwapBehavior, SingleProcessOOMKill: m.CgroupVersion != 2,
 	}
 	if p := k.CPUCFSQuotaPeriod; p != nil && p.Duration > 0 {
