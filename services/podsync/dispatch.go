@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/config"
 	"kubelot.dev/services/podsync/internal/cgroups"
 	"kubelot.dev/services/podsync/internal/plan"
 	"kubelot.dev/services/podsync/internal/source"
@@ -176,8 +177,7 @@ func (d *dispatcher) ensureTree() error {
 	if d.tree {
 		return nil
 	}
-	k := &d.cfg.Kubelet
-	limits := cgroups.NodeLimits(d.facts.Node().Status.Capacity, reserved(k.KubeReserved), reserved(k.SystemReserved))
+	limits := cgroups.NodeLimits(d.facts.Capacity(), config.Reserved(&d.cfg.Kubelet))
 	err := d.cgroups.EnsureNode(limits)
 	var soft *cgroups.LimitsError
 	if errors.As(err, &soft) {

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"kubelot.dev/daemon/config"
 )
 
 // hierarchies are this machine's, by where they are mounted; on cgroup v2 there is one.
@@ -46,16 +48,23 @@ func (b *bed) ownCgroups() {
 	})
 }
 
-// burstableShares is what the kernel gives the burstable class, in its own unit.
-func (b *bed) burstableShares() string {
+// control is what a control file of a cgroup below the test's own says.
+func (b *bed) control(cgroup, controller, v1, v2 string) string {
 	b.t.Helper()
-	for _, file := range []string{"/sys/fs/cgroup/cpu" + b.cgroupRoot + "/kubepods/burstable/cpu.shares", "/sys/fs/cgroup" + b.cgroupRoot + "/kubepods/burstable/cpu.weight"} {
+	for _, file := range []string{
+		filepath.Join("/sys/fs/cgroup", controller, b.cgroupRoot, cgroup, v1), filepath.Join("/sys/fs/cgroup", b.cgroupRoot, cgroup, v2),
+	} {
 		if text, err := os.ReadFile(file); err == nil {
 			return strings.TrimSpace(string(text))
 		}
 	}
-	b.t.Fatal("no cgroup of burstable pods")
+	b.t.Fatalf("cgroup %s has no %s", cgroup, v1)
 	return ""
+}
+
+func (b *bed) shares(cgroup string) string {
+	b.t.Helper()
+	return b.control(cgroup, "cpu", "cpu.shares", "cpu.weight")
 }
 
 // either is the value of the machine's cgroup version.
@@ -77,7 +86,7 @@ func TestTheBurstableClassHasTheSharesOfItsPodsAtOnce(t *testing.T) {
 		b.ownCgroups()
 		check := func(when, v1, v2 string) {
 			t.Helper()
-			if got, want := b.burstableShares(), either(v1, v2); got != want {
+			if got, want := b.shares("kubepods/burstable"), either(v1, v2); got != want {
 				t.Errorf("%s: the burstable class has %s, want %s", when, got, want)
 			}
 		}
@@ -99,4 +108,34 @@ func TestTheBurstableClassHasTheSharesOfItsPodsAtOnce(t *testing.T) {
 		b.deliver(fromAPI)
 		check("without pods", "2", "1")
 	})
+}
+
+func TestPodsAreHeldToWhatIsNotReserved(t *testing.T) {
+	for name, c := range map[string]struct {
+		set    func(*config.Config)
+		v1, v2 string
+	}{
+		"an amount of CPU": {func(c *config.Config) { c.Kubelet.SystemReserved = map[string]string{"cpu": "500m", "pid": "1000"} }, "1536", "59"},
+		"CPUs by number": {func(c *config.Config) {
+			c.Kubelet.SystemReserved, c.Kubelet.ReservedSystemCPUs = map[string]string{"cpu": "500m", "pid": "1000"}, "1"
+		}, "1024", "39"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.ownCgroups()
+				b.configure = func(cfg *config.Config) {
+					c.set(cfg)
+					cfg.Kubelet.EnforceNodeAllocatable = []string{"pods"}
+				}
+				b.start(fromAPI)
+				b.node(110)
+				if got, want := b.shares("kubepods"), either(c.v1, c.v2); got != want {
+					t.Errorf("kubepods has %s of the CPU, want %s", got, want)
+				}
+				if got := b.control("kubepods", "pids", "pids.max", "pids.max"); got != "3000" {
+					t.Errorf("kubepods may have %s processes, want the machine's 4000 less those reserved", got)
+				}
+			})
+		})
+	}
 }

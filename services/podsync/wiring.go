@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"kubelot.dev/cri"
@@ -50,17 +49,6 @@ func imageConfig(cfg *config.Config) image.Config {
 		c.MaxParallel = int(*k.MaxParallelImagePulls)
 	}
 	return c
-}
-
-// reserved are resources as the configuration writes them; it has been validated.
-func reserved(settings map[string]string) corev1.ResourceList {
-	list := corev1.ResourceList{}
-	for name, text := range settings {
-		if q, err := resource.ParseQuantity(text); err == nil {
-			list[corev1.ResourceName(name)] = q
-		}
-	}
-	return list
 }
 
 // credentialDirs are where the node's own registry credentials are looked for, in the kubelet's order.

@@ -92,7 +92,7 @@ func TestResources(t *testing.T) {
 }
 
 func TestNodeLimits(t *testing.T) {
-	l := NodeLimits(list("cpu", "4", "memory", "8Gi", "pid", "1000"), list("cpu", "500m", "pid", "2000"), list("memory", "1Gi"))
+	l := NodeLimits(list("cpu", "4", "memory", "8Gi", "pid", "1000"), list("cpu", "500m", "pid", "2000", "memory", "1Gi"))
 	got := nodeLimits(l, true)
 	want := Limits{CPUShares: 3584, Memory: 7 << 30, Pids: 0, HugePages: map[int64]int64{}}
 	if !reflect.DeepEqual(got, want) {

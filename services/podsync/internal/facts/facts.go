@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
@@ -156,6 +158,18 @@ func (f *Facts) HostIPs() []string {
 		}
 	}
 	return ips
+}
+
+// Capacity is the node's, and the number of processes that the machine can have, which the Node object doesn't tell.
+func (f *Facts) Capacity() corev1.ResourceList {
+	list := corev1.ResourceList{}
+	if n := f.node.Load(); n != nil {
+		maps.Copy(list, n.Status.Capacity)
+	}
+	if m := f.machine.Load(); m != nil && m.PIDLimit > 0 {
+		list[cgroups.PIDs] = *resource.NewQuantity(m.PIDLimit, resource.DecimalSI)
+	}
+	return list
 }
 
 // Allocatable are the node's allocatable resources.
