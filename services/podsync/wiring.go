@@ -37,8 +37,9 @@ func newCgroups(cfg *config.Config, driver string) (*cgroups.Manager, error) {
 	return cgroups.New(c)
 }
 
-// imageConfig are the pull settings. Pulls are parallel unless the file asks for serial ones in so many words
-// (maxParallelImagePulls: 1): the kubelet's default is the one its users complain of most.
+// imageConfig are the pull settings. Pulls are parallel, at most image.DefaultMaxParallel, unless the configuration asks for
+// serial ones in so many words (serializeImagePulls: true): the kubelet's default of serial pulls is the one that its
+// users complain of most.
 func imageConfig(cfg *config.Config) image.Config {
 	k := &cfg.Kubelet
 	c := image.Config{Burst: int(k.RegistryBurst), CredentialDirs: credentialDirs(cfg.RootDir)}
@@ -47,6 +48,9 @@ func imageConfig(cfg *config.Config) image.Config {
 	}
 	if k.MaxParallelImagePulls != nil {
 		c.MaxParallel = int(*k.MaxParallelImagePulls)
+	}
+	if k.SerializeImagePulls != nil && *k.SerializeImagePulls {
+		c.MaxParallel = 1
 	}
 	return c
 }
