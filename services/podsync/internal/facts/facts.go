@@ -196,6 +196,16 @@ func (f *Facts) MaxBackoff() time.Duration {
 	return 0
 }
 
+// NetworkProblem is why the runtime can't give pods a network, in the kubelet's words; empty where it can, or while
+// nothing is known of it.
+func (f *Facts) NetworkProblem() string {
+	r := f.runtime.Load()
+	if r == nil || !r.Reachable || r.NetworkReady.Status {
+		return ""
+	}
+	return fmt.Sprintf("container runtime network not ready: NetworkReady=false reason:%s message:%s", r.NetworkReady.Reason, r.NetworkReady.Message)
+}
+
 // Handler is the runtime handler of a RuntimeClass.
 func (f *Facts) Handler(ctx context.Context, class string) (string, error) {
 	return f.objects.Handler(ctx, class)
