@@ -27,6 +27,10 @@ func (a *Actor) createSandbox(ctx context.Context, s worker.Snapshot, action pla
 	if action.Attempt > 0 {
 		a.Report.Event(s.Pod, "", corev1.EventTypeNormal, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
 	}
+	if err := a.grantable(ctx, s.Pod); err != nil {
+		a.sandboxFailed(ctx, s.Pod, err)
+		return err
+	}
 	config, warnings, err := a.sandboxConfig(s, action.Attempt)
 	if err != nil {
 		a.sandboxFailed(ctx, s.Pod, err)

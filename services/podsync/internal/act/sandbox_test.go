@@ -27,3 +27,23 @@ func TestNoSandboxWithoutAResolverConfiguration(t *testing.T) {
 		t.Errorf("events %s", got)
 	}
 }
+
+func TestNoSandboxWithoutTheUserNamespaceThatIsAskedFor(t *testing.T) {
+	no := false
+	for class, c := range map[string]struct{ calls, events string }{
+		"":     {"", "Warning FailedCreatePodSandBox"},
+		"kata": {"run", ""},
+	} {
+		r := &busyRuntime{}
+		a, told := newActor(t, r, nil)
+		pod := hooked()
+		pod.Spec.HostUsers, pod.Spec.RuntimeClassName = &no, &class
+		out := a.Do(t.Context(), worker.Snapshot{Pod: pod}, plan.Action{Kind: plan.CreateSandbox})
+		if (out.Err == nil) != (c.calls == "run") {
+			t.Errorf("handler %q: error %v", class, out.Err)
+		}
+		if calls, events := strings.Join(r.calls, ", "), strings.Join(told.list, ", "); calls != c.calls || events != c.events {
+			t.Errorf("handler %q: calls %q, events %q", class, calls, events)
+		}
+	}
+}

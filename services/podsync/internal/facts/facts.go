@@ -3,6 +3,7 @@ package facts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -209,6 +210,20 @@ func (f *Facts) NetworkProblem() string {
 // Handler is the runtime handler of a RuntimeClass.
 func (f *Facts) Handler(ctx context.Context, class string) (string, error) {
 	return f.objects.Handler(ctx, class)
+}
+
+// UserNamespaces tells whether the runtime says that the handler can give pods user namespaces (KEP-127).
+func (f *Facts) UserNamespaces(handler string) (bool, error) {
+	r := f.runtime.Load()
+	if r == nil {
+		return false, errors.New("what the runtime supports isn't known yet (node.runtime, by kubelot-pleg)")
+	}
+	for _, h := range r.Handlers {
+		if h.Name == handler {
+			return h.Features != nil && h.Features.UserNamespaces != nil && *h.Features.UserNamespaces, nil
+		}
+	}
+	return false, fmt.Errorf("the runtime doesn't tell of its handler %q whether it supports user namespaces: containerd 2.0 and later do", handler)
 }
 
 // RecursiveReadOnly tells whether the runtime says that the pod's handler can mount read-only recursively.

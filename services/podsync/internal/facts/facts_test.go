@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
 )
 
@@ -38,5 +41,20 @@ func TestAResolverConfigurationThatIsAwayIsAnError(t *testing.T) {
 	write()
 	if node, err := f.DNS(); err != nil || node.Resolv == nil || len(node.Resolv.Servers) != 1 {
 		t.Errorf("facts %+v, %v once the file is back", node, err)
+	}
+}
+
+func TestUserNamespacesAreTheHandlersToGive(t *testing.T) {
+	f, yes := newFacts(t, &config.Config{}), true
+	if ok, err := f.UserNamespaces(""); ok || err == nil {
+		t.Errorf("%v, %v before the runtime is known", ok, err)
+	}
+	f.SetRuntime(&topic.Runtime{Handlers: []corev1.NodeRuntimeHandler{
+		{Name: "", Features: &corev1.NodeRuntimeHandlerFeatures{UserNamespaces: &yes}}, {Name: "old"},
+	}})
+	for handler, want := range map[string]struct{ ok, fails bool }{"": {true, false}, "old": {false, false}, "unknown": {false, true}} {
+		if ok, err := f.UserNamespaces(handler); ok != want.ok || (err != nil) != want.fails {
+			t.Errorf("handler %q: %v, %v", handler, ok, err)
+		}
 	}
 }
