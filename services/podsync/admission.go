@@ -16,12 +16,8 @@ import (
 // server's waits for the Node that the API server has, and admit is false: the node's own draft of it lacks the
 // labels and taints of others, and a rejection is for good.
 func (d *dispatcher) admit(p *source.Pod) bool {
-	if p.Source != topic.SourceAPI {
-		for _, e := range d.workers {
-			if e.source != topic.SourceAPI && e.pod.Name == p.Pod.Name && e.pod.Namespace == p.Pod.Namespace {
-				return true
-			}
-		}
+	if p.Source != topic.SourceAPI && d.replaces(p.Pod) {
+		return true
 	}
 	uid := string(p.Pod.UID)
 	cfg := worker.Config{Pod: p.Pod, Source: p.Source, FirstSeen: p.FirstSeen, Previous: p.Pod.Status}
@@ -46,6 +42,16 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	}
 	d.start(cfg, obs)
 	return true
+}
+
+// replaces tells whether another static pod has the pod's name still.
+func (d *dispatcher) replaces(pod *corev1.Pod) bool {
+	for _, e := range d.workers {
+		if e.source != topic.SourceAPI && e.pod.Name == pod.Name && e.pod.Namespace == pod.Namespace {
+			return true
+		}
+	}
+	return false
 }
 
 // judge asks for the pod's admission. A critical pod takes the place of less important ones where that is enough.

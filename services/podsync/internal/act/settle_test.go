@@ -86,7 +86,8 @@ func (n plainNode) CRI() *criconfig.Node {
 	return &criconfig.Node{RootDir: n.dir, PodLogsDir: filepath.Join(n.dir, "pods-logs")}
 }
 
-func (plainNode) DNS() (dns.Node, error)                                  { return dns.Node{Resolv: &dns.Resolv{}}, nil }
+func (plainNode) DNS() (dns.Node, error) { return dns.Node{Resolv: &dns.Resolv{}}, nil }
+
 func (plainNode) HostIPs() []string                                       { return []string{"192.0.2.1"} }
 func (plainNode) Allocatable() corev1.ResourceList                        { return nil }
 func (plainNode) Handler(_ context.Context, class string) (string, error) { return class, nil }
