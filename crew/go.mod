@@ -3,6 +3,7 @@ module kubelot.dev/crew
 go 1.26.0
 
 require (
+	k8s.io/kubelet v0.36.3
 	kubelot.dev/bus v0.0.0-00010101000000-000000000000
 	kubelot.dev/bus/embed v0.0.0-00010101000000-000000000000
 	kubelot.dev/cli v0.0.0-00010101000000-000000000000
@@ -99,7 +100,6 @@ require (
 	k8s.io/cri-api v0.36.3 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
-	k8s.io/kubelet v0.36.3 // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
 	kubelot.dev/cri v0.0.0-00010101000000-000000000000 // indirect
 	kubelot.dev/kube v0.0.0-00010101000000-000000000000 // indirect

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
@@ -16,6 +15,8 @@ type Level string
 const (
 	// Supported fields do what the kubelet's do.
 	Supported Level = "supported"
+	// Partly fields do part of what the kubelet's do; a warning names the part that is missing.
+	Partly Level = "partly"
 	// Later fields are accepted, named in a warning, and have no effect yet.
 	Later Level = "later"
 	// Moot fields are accepted and have nothing to act on in kubelot; the table says why.
@@ -41,7 +42,7 @@ const (
 // Fields is the table of all fields of KubeletConfiguration; a test holds it complete.
 var Fields = slices.Concat(
 	level(Supported, "",
-		"staticPodPath", "podLogsDir", "syncFrequency", "fileCheckFrequency", "httpCheckFrequency",
+		"staticPodPath", "podLogsDir", "fileCheckFrequency", "httpCheckFrequency",
 		"staticPodURL", "staticPodURLHeader", "registryPullQPS", "registryBurst", "eventRecordQPS", "eventBurst",
 		"clusterDomain", "clusterDNS", "nodeStatusUpdateFrequency", "nodeStatusReportFrequency",
 		"nodeLeaseDurationSeconds", "cgroupRoot", "cgroupsPerQOS", "cgroupDriver", "runtimeRequestTimeout",
@@ -50,10 +51,14 @@ var Fields = slices.Concat(
 		"maxParallelImagePulls", "configMapAndSecretChangeDetectionStrategy", "systemReserved", "kubeReserved",
 		"enforceNodeAllocatable", "allowedUnsafeSysctls", "providerID", "logging", "crashLoopBackOff",
 		"seccompDefault", "registerWithTaints", "registerNode", "containerRuntimeEndpoint",
-		"imageServiceEndpoint", "rotateCertificates", "evictionHard", "mergeDefaultEvictionSettings",
-		"failCgroupV1", "userNamespaces"),
+		"imageServiceEndpoint", "evictionHard", "mergeDefaultEvictionSettings",
+		"failCgroupV1", "userNamespaces", "reservedSystemCPUs", "memorySwap", "singleProcessOOMKill",
+		"localStorageCapacityIsolation"),
+	level(Partly, "attaching volumes from the node (the Node's annotation is set, for the controller to know)", "enableControllerAttachDetach"),
+	level(Partly, nodeAPI+" (the Node tells the port, and nothing listens on it)", "port"),
+	level(Later, "rotation of the client certificate", "rotateCertificates"),
 	level(Later, nodeAPI,
-		"enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
+		"enableServer", "address", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
 		"tlsCurvePreferences", "tlsMinVersion", "serverTLSBootstrap", "authentication", "authorization",
 		"enableDebuggingHandlers", "enableContentionProfiling", "healthzPort", "healthzBindAddress",
 		"streamingConnectionIdleTimeout", "enableSystemLogHandler", "enableSystemLogQuery",
@@ -62,19 +67,16 @@ var Fields = slices.Concat(
 		"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
 		"evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
 		"evictionMinimumReclaim", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
-		"containerLogMonitorInterval", "localStorageCapacityIsolation"),
+		"containerLogMonitorInterval"),
 	level(Later, statsWork, "volumeStatsAggPeriod", "systemCgroups", "kubeletCgroups"),
 	level(Later, managers,
 		"cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
-		"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "reservedMemory",
-		"reservedSystemCPUs"),
-	level(Later, "swap", "failSwapOn", "memorySwap"),
+		"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "reservedMemory"),
+	level(Later, "a refusal to start with swap on", "failSwapOn"),
 	level(Later, "memory quality of service", "qosReserved", "memoryThrottlingFactor", "memoryReservationPolicy"),
 	level(Later, "verification of pull credentials", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"),
 	level(Later, "cgroups of reserved resources", "systemReservedCgroup", "kubeReservedCgroup"),
 	level(Later, "graceful node shutdown", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority"),
-	level(Later, "a choice by node of what an OOM kill takes", "singleProcessOOMKill"),
-	level(Later, "CSI and attachable volumes", "enableControllerAttachDetach"),
 	level(Later, "tracing", "tracing"),
 	level(Later, "a check of kernel parameters", "protectKernelDefaults"),
 	level(Moot, "kubelot has no feature gates; what the named gate does is either on or listed as unsupported", "featureGates"),
@@ -85,6 +87,7 @@ var Fields = slices.Concat(
 	level(Moot, "FlexVolume drivers aren't run", "volumePluginDir"),
 	level(Moot, "run-once mode was removed from Kubernetes (KEP-4580)", "runOnce"),
 	level(Moot, "it has no effect on cgroup v2 and was never more than a hint", "kernelMemcgNotification"),
+	level(Moot, "pods are synced by events, and tried again by their own back-off", "syncFrequency"),
 	level(Moot, "kubelot hides no metrics", "showHiddenMetricsForVersion"),
 )
 
@@ -113,13 +116,19 @@ func fieldWarnings(m merged, effective *kubeletv1beta1.KubeletConfiguration) ([]
 		if field.Level == Supported || m.fields[field.Path] == nil || reflect.DeepEqual(plain[field.Path], actual[field.Path]) {
 			continue
 		}
-		text := fmt.Sprintf("configuration field %s%s has no effect: ", field.Path, m.where(field.Path))
-		if field.Level == Later {
-			text += "kubelot doesn't support " + strings.TrimSpace(field.Note) + " yet"
-		} else {
-			text += field.Note
+		effect, note := "no effect", field.Note
+		if field.Level != Moot {
+			note = "kubelot doesn't support " + note + " yet"
 		}
-		warnings = append(warnings, text)
+		if field.Level == Partly {
+			effect = "part of its effect only"
+		}
+		warnings = append(warnings, fmt.Sprintf("configuration field %s%s has %s: %s", field.Path, m.where(field.Path), effect, note))
+	}
+	for _, value := range effective.EnforceNodeAllocatable {
+		if value != "pods" && value != "none" {
+			warnings = append(warnings, fmt.Sprintf("configuration field enforceNodeAllocatable%s has %q, which has no effect: kubelot doesn't support cgroups of reserved resources yet", m.where("enforceNodeAllocatable"), value))
+		}
 	}
 	return warnings, nil
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/utils/cpuset"
 )
 
 // checker gathers what is wrong with a configuration, each with the field's path and where it was set.
@@ -147,6 +148,8 @@ func (c *checker) network(k *kubeletv1beta1.KubeletConfiguration) {
 }
 
 func (c *checker) reservations(k *kubeletv1beta1.KubeletConfiguration) {
+	_, err := cpuset.Parse(k.ReservedSystemCPUs)
+	c.check(err == nil, "reservedSystemCPUs", strconv.Quote(k.ReservedSystemCPUs), "want a list of CPUs such as 0-3,6")
 	for _, r := range []struct {
 		path   string
 		values map[string]string

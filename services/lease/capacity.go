@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
-	"k8s.io/utils/cpuset"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
@@ -62,12 +61,11 @@ func capacity(k kubeletv1beta1.KubeletConfiguration, m topic.Machine) corev1.Res
 // allocatable is what is left for pods: capacity less kubeReserved, systemReserved and the hard eviction
 // thresholds; memory also less the huge pages.
 func allocatable(k kubeletv1beta1.KubeletConfiguration, capacity corev1.ResourceList) corev1.ResourceList {
-	list := corev1.ResourceList{}
+	list, reserved := corev1.ResourceList{}, config.Reserved(&k)
 	for name, quantity := range capacity {
 		left := quantity.DeepCopy()
-		for _, held := range reservations(k, name, quantity) {
-			left.Sub(held)
-		}
+		left.Sub(reserved[name])
+		left.Sub(evictionHold(k, name, quantity))
 		list[name] = atLeastZero(left)
 	}
 	memory := list[corev1.ResourceMemory]
@@ -80,23 +78,15 @@ func allocatable(k kubeletv1beta1.KubeletConfiguration, capacity corev1.Resource
 	return list
 }
 
-func reservations(k kubeletv1beta1.KubeletConfiguration, name corev1.ResourceName, capacity resource.Quantity) []resource.Quantity {
-	var held []resource.Quantity
-	if cpus, err := cpuset.Parse(k.ReservedSystemCPUs); name == corev1.ResourceCPU && err == nil && cpus.Size() > 0 {
-		return append(held, *resource.NewQuantity(int64(cpus.Size()), resource.DecimalSI))
-	}
-	for _, reserved := range []map[string]string{k.KubeReserved, k.SystemReserved} {
-		if q, err := resource.ParseQuantity(reserved[string(name)]); err == nil {
-			held = append(held, q)
-		}
-	}
+// evictionHold is what the hard eviction threshold keeps free of the resource.
+func evictionHold(k kubeletv1beta1.KubeletConfiguration, name corev1.ResourceName, capacity resource.Quantity) resource.Quantity {
 	signal := map[corev1.ResourceName]string{corev1.ResourceMemory: signalMemory, corev1.ResourceEphemeralStorage: signalNodeFS}[name]
 	if text := k.EvictionHard[signal]; signal != "" && text != "" {
 		if q, ok := threshold(text, capacity); ok {
-			held = append(held, q)
+			return q
 		}
 	}
-	return held
+	return resource.Quantity{}
 }
 
 // threshold is an eviction threshold, absolute or in percent of the capacity.

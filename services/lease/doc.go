@@ -3,7 +3,7 @@
 //
 // # Reads
 //
-// node.machine, node.runtime, node.pressure and health.* on the bus; the Node and its lease at the API server; the
+// node.machine, node.runtime, node.pressure, health.* and what it has itself left in node.object on the bus; the Node and its lease at the API server; the
 // addresses of the machine.
 //
 // # Writes
@@ -20,5 +20,6 @@
 // daemon nor a Node status that can't be written holds it up. The Ready condition follows the runtime, the network, pleg and
 // podsync; a daemon may be away for half a minute, and the bus for as long as it likes, without a change of
 // it. Changes of conditions are written at once, others within ten seconds, and all is reported every
-// five minutes. node.object has an empty UID until the Node is registered, and always in standalone mode.
+// five minutes. node.object has an empty UID until the Node is registered, and always in standalone mode. Once it has had
+// one it keeps it through restarts, until the API server says that the Node is gone.
 package lease

@@ -23,6 +23,7 @@ type server struct {
 	node       *corev1.Node
 	lease      *coordinationv1.Lease
 	watchers   []chan kube.Change[corev1.Node]
+	unlisted   []chan kube.Change[corev1.Node] // watches that began while the server was down
 	version    int
 	down       bool
 	writes     int
@@ -34,6 +35,21 @@ func (s *server) setDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
+	if !down {
+		for _, w := range s.unlisted {
+			s.list(w)
+		}
+		s.unlisted = nil
+	}
+}
+
+// list begins a watch.
+func (s *server) list(w chan kube.Change[corev1.Node]) {
+	if s.node != nil {
+		w <- kube.Change[corev1.Node]{Object: s.node.DeepCopy()}
+	}
+	w <- kube.Change[corev1.Node]{Synced: true}
+	s.watchers = append(s.watchers, w)
 }
 
 func (s *server) get() (node *corev1.Node, writes int) {
@@ -126,11 +142,11 @@ func (s *server) WatchNode(ctx context.Context, _ string) <-chan kube.Change[cor
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	in, out := make(chan kube.Change[corev1.Node], 1000), make(chan kube.Change[corev1.Node])
-	if s.node != nil {
-		in <- kube.Change[corev1.Node]{Object: s.node.DeepCopy()}
+	if s.down {
+		s.unlisted = append(s.unlisted, in)
+	} else {
+		s.list(in)
 	}
-	in <- kube.Change[corev1.Node]{Synced: true}
-	s.watchers = append(s.watchers, in)
 	go func() {
 		defer close(out)
 		for {

@@ -34,6 +34,7 @@ func (s *Service) follow(ctx context.Context) (<-chan func(*Service), error) {
 		}
 		s.facts.Health[daemon] = *h
 	})
+	f.followOwn()
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -77,6 +78,36 @@ func watch[T any](f *follower, t bus.State[T], set func(s *Service, key string, 
 			step := func(s *Service) { set(s, c.Key, &c.Value) }
 			if c.Deleted {
 				step = func(s *Service) { set(s, c.Key, nil) }
+			}
+			select {
+			case f.out <- step:
+			case <-f.ctx.Done():
+			}
+		}
+	})
+}
+
+// retained is what the bus has of node.object, from this process or an earlier one.
+type retained struct {
+	// read is true once the bus has told, claimed while it has a Node that came from the API server.
+	read, claimed bool
+}
+
+// followOwn reads what this daemon itself has put on the bus.
+func (f *follower) followOwn() {
+	if f.err != nil {
+		return
+	}
+	in, err := topic.NodeObject.Watch(f.ctx, f.service.env.Bus)
+	if err != nil {
+		f.err = fmt.Errorf("read %s: %w", topic.NodeObject.Name(), err)
+		return
+	}
+	f.service.wg.Go(func() {
+		for c := range in {
+			step := func(s *Service) { s.bus.claimed = !c.Deleted && c.Value.UID != "" }
+			if c.Synced {
+				step = func(s *Service) { s.bus.read = true }
 			}
 			select {
 			case f.out <- step:

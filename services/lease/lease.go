@@ -79,8 +79,12 @@ type Service struct {
 	facts Facts
 	// node is the Node as the API server has it; nil while unknown.
 	node *corev1.Node
-	// local is the Node as this daemon would register it, while the API server has none.
+	// local is the Node as this daemon would register it, while the API server has none; told once it is on the bus.
 	local *corev1.Node
+	told  bool
+	// absent is true once the API server has said that it has no such Node. bus is what the bus has of it.
+	absent bool
+	bus    retained
 	// registered is true once this process has seen its Node: one that is deleted after that isn't made again.
 	registered bool
 	bootTold   bool
@@ -171,6 +175,7 @@ func (s *Service) finish(watched <-chan kube.Change[corev1.Node]) {
 func (s *Service) seen(c kube.Change[corev1.Node]) {
 	switch {
 	case c.Synced:
+		s.absent = s.node == nil
 	case c.Deleted:
 		if s.node != nil && s.node.UID == c.Object.UID {
 			s.gone()
@@ -181,7 +186,7 @@ func (s *Service) seen(c kube.Change[corev1.Node]) {
 }
 
 func (s *Service) gone() {
-	s.node = nil
+	s.node, s.absent = nil, true
 	s.env.Log.Warn("the Node was deleted at the API server; restart kubelot-lease to register it again", "node", s.env.Config.NodeName)
 	s.env.Health.Set(topic.Degraded, "the Node was deleted at the API server")
 }
@@ -192,7 +197,7 @@ func (s *Service) adopt(n *corev1.Node) {
 		return
 	}
 	s.node = n
-	s.registered, s.local = true, nil
+	s.registered, s.local, s.told, s.absent = true, nil, false, false
 	s.publish(*n)
 }
 

@@ -262,6 +262,64 @@ func TestRegistrationIsTriedUntilTheAPIServerAnswers(t *testing.T) {
 	})
 }
 
+// Pods are judged by node.object: a Node that lacks what an administrator has put on it fails them for good.
+func TestAdoptionNeverShowsAnotherNode(t *testing.T) {
+	labelled := Build(testConfig(), goodFacts(), nil)
+	labelled.UID, labelled.Labels["team"] = "uid-0", "green"
+	for name, down := range map[string]time.Duration{"the API server answers": 0, "the API server is away": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			server := &server{node: labelled.DeepCopy()}
+			run(t, server, func(r *rig) {
+				r.must(r.machine.Set("", *testMachine()), r.runtime.Set("", *testRuntime()))
+				r.start()()
+				if got := r.published(); got.Labels["team"] != "green" {
+					t.Fatalf("node.object before the restart: %+v", got.ObjectMeta)
+				}
+				conn := r.bus.Conn("podsync")
+				seen, err := topic.NodeObject.Watch(r.t.Context(), conn)
+				r.must(err)
+				ended := make(chan int)
+				go func() {
+					values := 0
+					for c := range seen {
+						if !c.Synced && (c.Deleted || c.Value.UID != "uid-0" || c.Value.Labels["team"] != "green") {
+							t.Errorf("node.object was %+v", c.Value.ObjectMeta)
+						}
+						values++
+					}
+					ended <- values
+				}()
+				server.setDown(down > 0)
+				stop := r.start()
+				time.Sleep(down)
+				server.setDown(false)
+				time.Sleep(time.Minute)
+				stop()
+				conn.Close()
+				if values := <-ended; values < 3 {
+					t.Errorf("%d changes of node.object, want the retained one, the mark after it and the adopted one", values)
+				}
+			})
+		})
+	}
+}
+
+func TestANodeThatIsGoneIsNotKept(t *testing.T) {
+	server := &server{node: Build(testConfig(), goodFacts(), nil)}
+	server.node.UID = "uid-0"
+	run(t, server, func(r *rig) {
+		r.must(r.machine.Set("", *testMachine()))
+		r.start()()
+		server.mu.Lock()
+		server.node = nil
+		server.mu.Unlock()
+		defer r.start()()
+		if got := r.published(); got.UID != "uid-1" {
+			t.Errorf("node.object has the UID %q, want that of the new Node", got.UID)
+		}
+	})
+}
+
 func TestStandaloneSpeaksOfTheNodeOnTheBusOnly(t *testing.T) {
 	run(t, nil, func(r *rig) {
 		defer r.start()()

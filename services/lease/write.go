@@ -45,17 +45,28 @@ func (s *Service) evaluate(ctx context.Context, now time.Time) time.Duration {
 	return period
 }
 
-// wanted is the Node as it should be. While the API server has none it is published as it would be registered.
+// wanted is the Node as it should be. While the API server has none it is published as it would be registered: static
+// pods don't wait for the API server, which may be one of them.
 func (s *Service) wanted() *corev1.Node {
 	if s.node != nil {
 		return Build(s.env.Config, s.facts, s.node)
 	}
 	node := Build(s.env.Config, s.facts, s.local)
 	if s.local == nil || differs(s.local, node) {
-		s.local = node
+		s.local, s.told = node, false
+	}
+	if !s.told && s.unclaimed() {
+		s.told = true
 		s.publish(*node)
 	}
 	return node
+}
+
+// unclaimed tells whether no Node of the API server's is in the way of the local one. A Node that an earlier process
+// has put on the bus carries labels and taints of others; until the API server says that it is gone it is
+// the better one, or pods would be judged by a Node that nobody has labelled.
+func (s *Service) unclaimed() bool {
+	return s.api == nil || s.absent || s.bus.read && !s.bus.claimed
 }
 
 // due tells whether the wanted Node is to be written now: at once where a condition changes, else with the next

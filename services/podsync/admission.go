@@ -12,14 +12,12 @@ import (
 	"kubelot.dev/services/podsync/internal/worker"
 )
 
-// admit starts a worker for a pod that has none. A static pod waits until the one it replaces is gone.
-func (d *dispatcher) admit(p *source.Pod) {
-	if p.Source != topic.SourceAPI {
-		for _, e := range d.workers {
-			if e.source != topic.SourceAPI && e.pod.Name == p.Pod.Name && e.pod.Namespace == p.Pod.Namespace {
-				return
-			}
-		}
+// admit starts a worker for a pod that has none. A static pod waits until the one it replaces is gone. A pod of the API
+// server's waits for the Node that the API server has, and admit is false: the node's own draft of it lacks the
+// labels and taints of others, and a rejection is for good.
+func (d *dispatcher) admit(p *source.Pod) bool {
+	if p.Source != topic.SourceAPI && d.replaces(p.Pod) {
+		return true
 	}
 	uid := string(p.Pod.UID)
 	cfg := worker.Config{Pod: p.Pod, Source: p.Source, FirstSeen: p.FirstSeen, Previous: p.Pod.Status}
@@ -32,6 +30,9 @@ func (d *dispatcher) admit(p *source.Pod) {
 		cfg.Previous = last.Status
 	}
 	admitted := cfg.Restored != nil || len(obs.Sandboxes) > 0 || podstatus.Terminal(p.Pod.Status.Phase) || p.Pod.DeletionTimestamp != nil
+	if !admitted && p.Source == topic.SourceAPI && d.facts.Node().UID == "" {
+		return false
+	}
 	if !admitted {
 		if r := d.judge(p.Pod); r != nil {
 			d.log.Warn("pod is not admitted", "pod", p.Pod.Name, "namespace", p.Pod.Namespace, "uid", uid, "reason", r.Reason, "message", r.Message)
@@ -40,6 +41,17 @@ func (d *dispatcher) admit(p *source.Pod) {
 		}
 	}
 	d.start(cfg, obs)
+	return true
+}
+
+// replaces tells whether another static pod has the pod's name still.
+func (d *dispatcher) replaces(pod *corev1.Pod) bool {
+	for _, e := range d.workers {
+		if e.source != topic.SourceAPI && e.pod.Name == pod.Name && e.pod.Namespace == pod.Namespace {
+			return true
+		}
+	}
+	return false
 }
 
 // judge asks for the pod's admission. A critical pod takes the place of less important ones where that is enough.

@@ -39,6 +39,11 @@ type bed struct {
 	others *bus.Conn
 	dir    string
 	sets   chan source.Set
+	labels map[string]string // of the Node
+	// configure changes the configuration; nil for none.
+	configure func(*config.Config)
+	// cgroupRoot is a cgroup of the test's own; empty for none.
+	cgroupRoot string
 
 	mu      sync.Mutex
 	state   topic.HealthState
@@ -109,7 +114,11 @@ func (b *bed) start(sources ...topic.Source) (stop func()) {
 	b.t.Helper()
 	no := false
 	cfg := &config.Config{NodeName: "n1", RootDir: filepath.Join(b.dir, "kubelet"), PodLogsDir: filepath.Join(b.dir, "pods")}
-	cfg.Kubelet.CgroupsPerQOS, cfg.Kubelet.FailCgroupV1 = &no, &no // this machine's cgroups are left alone
+	perQOS := b.cgroupRoot != "" // without a root of the test's own this machine's cgroups are left alone
+	cfg.Kubelet.CgroupsPerQOS, cfg.Kubelet.FailCgroupV1, cfg.Kubelet.CgroupRoot = &perQOS, &no, b.cgroupRoot
+	if b.configure != nil {
+		b.configure(cfg)
+	}
 	conn, log := b.bus.Conn("podsync"), slog.New(slog.DiscardHandler)
 	s := &Service{cfg: cfg, bus: conn, log: log, health: b, report: report.New(conn, b, log), runtime: b.client, inherited: inherit([]connection(nil), 0, log)}
 	if err := s.prepare(cgroups.DriverCgroupfs); err != nil {
@@ -171,13 +180,18 @@ func get[T any](b *bed, t bus.State[T], key string) (v T, ok bool) {
 }
 
 // node tells what podsync must know of the node, which takes so many pods.
-func (b *bed) node(pods int64) {
+func (b *bed) node(pods int64) { b.nodeOf("node-1", pods) }
+
+// nodeOf tells of a Node with the UID; without one it isn't registered.
+func (b *bed) nodeOf(uid types.UID, pods int64) {
 	b.t.Helper()
-	set(b, topic.NodeMachine, "", topic.Machine{NumCores: 2, MemoryBytes: 1 << 30, CgroupVersion: 2})
+	set(b, topic.NodeMachine, "", topic.Machine{NumCores: 2, MemoryBytes: 1 << 30, PIDLimit: 4000, CgroupVersion: 2})
+	own := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")}
 	set(b, topic.NodeObject, "", corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "n1"},
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: uid, Labels: b.labels},
 		Status: corev1.NodeStatus{
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}},
+			Capacity:  own,
 			Allocatable: corev1.ResourceList{
 				corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi"),
 				corev1.ResourcePods: *resource.NewQuantity(pods, resource.DecimalSI),

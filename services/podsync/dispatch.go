@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/config"
 	"kubelot.dev/services/podsync/internal/cgroups"
 	"kubelot.dev/services/podsync/internal/plan"
 	"kubelot.dev/services/podsync/internal/source"
@@ -34,8 +35,9 @@ type dispatcher struct {
 	before map[string]topic.Pod
 	status map[string]topic.PodStatus
 	rank   uint64
-	seen   bool // all sources have delivered once
-	tree   bool // the node's cgroups are there with their limits
+	seen   bool  // all sources have delivered once
+	tree   bool  // the node's cgroups are there with their limits
+	qosErr error // why the QoS classes' CPU shares couldn't be set last
 	// conflicts are those that were told of.
 	conflicts map[source.Problem]bool
 
@@ -130,7 +132,7 @@ func (d *dispatcher) sync() {
 		d.health.Set(topic.Unhealthy, err.Error())
 		return
 	}
-	wanted := map[string]bool{}
+	wanted, waiting := map[string]bool{}, 0
 	for i := range d.desired.Pods {
 		p := &d.desired.Pods[i]
 		uid := string(p.Pod.UID)
@@ -142,9 +144,12 @@ func (d *dispatcher) sync() {
 			}
 			continue
 		}
-		d.admit(p)
+		if !d.admit(p) {
+			waiting++
+		}
 	}
 	d.reportSources(wanted)
+	d.updateQOS()
 	if !d.merge.Ready() {
 		d.health.Set(topic.Healthy, fmt.Sprintf("waiting for the pod sources %v", d.merge.Waiting()))
 		return
@@ -159,6 +164,10 @@ func (d *dispatcher) sync() {
 		d.seen = true
 		d.orphans()
 	}
+	if waiting > 0 {
+		d.health.Set(topic.Degraded, fmt.Sprintf("%d pods wait for the Node as the API server has it (node.object, by kubelot-lease) before they are admitted", waiting))
+		return
+	}
 	d.health.Set(topic.Healthy, "")
 }
 
@@ -168,8 +177,7 @@ func (d *dispatcher) ensureTree() error {
 	if d.tree {
 		return nil
 	}
-	k := &d.cfg.Kubelet
-	limits := cgroups.NodeLimits(d.facts.Node().Status.Capacity, reserved(k.KubeReserved), reserved(k.SystemReserved))
+	limits := cgroups.NodeLimits(d.facts.Capacity(), config.Reserved(&d.cfg.Kubelet))
 	err := d.cgroups.EnsureNode(limits)
 	var soft *cgroups.LimitsError
 	if errors.As(err, &soft) {

@@ -37,6 +37,32 @@ func TestNothingIsAdmittedWithoutNodeFacts(t *testing.T) {
 	})
 }
 
+// The node's own draft of its Node lacks what others have put on it; a pod that is judged by it may fail for good.
+func TestPodsOfTheAPIAreJudgedByTheRegisteredNode(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.start(fromAPI, fromFile)
+		b.nodeOf("", 110)
+		picky := pod("picky", "u1")
+		picky.Spec.NodeSelector = map[string]string{"disk": "fast"}
+		b.deliver(fromAPI, picky)
+		b.deliver(fromFile, pod("proxy", "u2"))
+		b.pass(2 * housekeepingEvery)
+		b.wantRunning("proxy")
+		if s, known := get(b, topic.StatusPatch, "u1"); known {
+			t.Errorf("the pod of the API is %s (%s) before its Node is known", s.Status.Phase, s.Status.Reason)
+		}
+		if state, message := b.health(); state != topic.Degraded || !strings.Contains(message, "node.object") {
+			t.Errorf("health is %s %q, want degraded for want of the Node", state, message)
+		}
+		b.labels = map[string]string{"disk": "fast"}
+		b.node(110)
+		b.wantRunning("picky", "proxy")
+		if state, message := b.health(); state != topic.Healthy {
+			t.Errorf("health is %s %q, want healthy", state, message)
+		}
+	})
+}
+
 // orphan makes a sandbox in the runtime that nobody has asked for.
 func (b *bed) orphan(name, uid string) {
 	b.t.Helper()

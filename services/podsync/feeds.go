@@ -24,7 +24,7 @@ func (d *dispatcher) subscribe() error {
 			d.facts.SetMachine(m)
 			d.sync()
 		})),
-		follow(d, topic.NodeRuntime, onValue(d.facts.SetRuntime)),
+		follow(d, topic.NodeRuntime, onValue(d.onRuntime)),
 		follow(d, topic.NodePressure, onValue(func(p *topic.Pressure) { d.pressure = *p })),
 	)
 }
@@ -52,6 +52,18 @@ func onValue[T any](set func(*T)) func(bus.Change[T]) {
 		if !change.Synced && !change.Deleted {
 			set(&change.Value)
 		}
+	}
+}
+
+// onRuntime has pods that wait for the network go on as soon as it is there.
+func (d *dispatcher) onRuntime(r *topic.Runtime) {
+	before := d.facts.NetworkProblem()
+	d.facts.SetRuntime(r)
+	if d.facts.NetworkProblem() == before {
+		return
+	}
+	for _, e := range d.workers {
+		e.Wake()
 	}
 }
 

@@ -94,9 +94,16 @@ func (d *dispatcher) orphans() {
 	}
 	d.before, d.status = nil, nil // a pod that comes again is another life
 	d.sweep(wanted)
-	if err := d.cgroups.UpdateQOS(d.active()); err != nil {
-		d.log.Warn("CPU shares of the QoS cgroups can't be set", "error", err)
+	d.updateQOS()
+}
+
+// updateQOS gives the QoS classes the CPU shares of the pods that are active now. A failure is told of when it is new.
+func (d *dispatcher) updateQOS() {
+	err := d.cgroups.UpdateQOS(d.active(), d.merge.Ready())
+	if err != nil && (d.qosErr == nil || err.Error() != d.qosErr.Error()) {
+		d.log.Warn("CPU shares of the QoS cgroups can't be set; trying again with the next pod", "error", err)
 	}
+	d.qosErr = err
 }
 
 func (d *dispatcher) wantedUIDs() map[types.UID]bool {

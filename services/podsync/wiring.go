@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"kubelot.dev/cri"
@@ -38,8 +37,9 @@ func newCgroups(cfg *config.Config, driver string) (*cgroups.Manager, error) {
 	return cgroups.New(c)
 }
 
-// imageConfig are the pull settings. Pulls are parallel unless the file asks for serial ones in so many words
-// (maxParallelImagePulls: 1): the kubelet's default is the one its users complain of most.
+// imageConfig are the pull settings. Pulls are parallel, at most image.DefaultMaxParallel, unless the configuration asks for
+// serial ones in so many words (serializeImagePulls: true): the kubelet's default of serial pulls is the one that its
+// users complain of most.
 func imageConfig(cfg *config.Config) image.Config {
 	k := &cfg.Kubelet
 	c := image.Config{Burst: int(k.RegistryBurst), CredentialDirs: credentialDirs(cfg.RootDir)}
@@ -49,18 +49,10 @@ func imageConfig(cfg *config.Config) image.Config {
 	if k.MaxParallelImagePulls != nil {
 		c.MaxParallel = int(*k.MaxParallelImagePulls)
 	}
-	return c
-}
-
-// reserved are resources as the configuration writes them; it has been validated.
-func reserved(settings map[string]string) corev1.ResourceList {
-	list := corev1.ResourceList{}
-	for name, text := range settings {
-		if q, err := resource.ParseQuantity(text); err == nil {
-			list[corev1.ResourceName(name)] = q
-		}
+	if k.SerializeImagePulls != nil && *k.SerializeImagePulls {
+		c.MaxParallel = 1
 	}
-	return list
+	return c
 }
 
 // credentialDirs are where the node's own registry credentials are looked for, in the kubelet's order.

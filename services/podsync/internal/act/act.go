@@ -53,7 +53,7 @@ type Cgroups interface {
 type Node interface {
 	Handlers
 	CRI() *criconfig.Node
-	DNS() dns.Node
+	DNS() (dns.Node, error)
 	HostIPs() []string
 	Allocatable() corev1.ResourceList
 }
@@ -64,6 +64,8 @@ type Handlers interface {
 	Handler(ctx context.Context, class string) (string, error)
 	// RecursiveReadOnly tells whether the pod's runtime handler can mount read-only recursively.
 	RecursiveReadOnly(pod *corev1.Pod) bool
+	// UserNamespaces tells whether the runtime handler can give a pod a user namespace.
+	UserNamespaces(handler string) (bool, error)
 }
 
 // Deps are what an Actor works with.

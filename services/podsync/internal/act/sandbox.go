@@ -27,6 +27,10 @@ func (a *Actor) createSandbox(ctx context.Context, s worker.Snapshot, action pla
 	if action.Attempt > 0 {
 		a.Report.Event(s.Pod, "", corev1.EventTypeNormal, reasonSandboxChanged, "Pod sandbox changed, it will be killed and re-created.")
 	}
+	if err := a.grantable(ctx, s.Pod); err != nil {
+		a.sandboxFailed(ctx, s.Pod, err)
+		return err
+	}
 	config, warnings, err := a.sandboxConfig(s, action.Attempt)
 	if err != nil {
 		a.sandboxFailed(ctx, s.Pod, err)
@@ -90,7 +94,11 @@ func (a *Actor) handler(ctx context.Context, pod *corev1.Pod) (string, error) {
 
 // sandboxConfig is what a sandbox is created with, and what the user must know of its DNS settings.
 func (a *Actor) sandboxConfig(s worker.Snapshot, attempt uint32) (*runtimeapi.PodSandboxConfig, []dns.Warning, error) {
-	dnsConfig, warnings := dns.ForPod(a.Node.DNS(), s.Pod)
+	resolver, err := a.Node.DNS()
+	if err != nil {
+		return nil, nil, err
+	}
+	dnsConfig, warnings := dns.ForPod(resolver, s.Pod)
 	userNS, err := a.UserNS.For(s.Pod)
 	if err != nil {
 		return nil, nil, err

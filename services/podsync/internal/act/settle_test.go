@@ -86,11 +86,13 @@ func (n plainNode) CRI() *criconfig.Node {
 	return &criconfig.Node{RootDir: n.dir, PodLogsDir: filepath.Join(n.dir, "pods-logs")}
 }
 
-func (plainNode) DNS() dns.Node                                   { return dns.Node{Resolv: &dns.Resolv{}} }
-func (plainNode) HostIPs() []string                               { return []string{"192.0.2.1"} }
-func (plainNode) Allocatable() corev1.ResourceList                { return nil }
-func (plainNode) Handler(context.Context, string) (string, error) { return "", nil }
-func (plainNode) RecursiveReadOnly(*corev1.Pod) bool              { return false }
+func (plainNode) DNS() (dns.Node, error) { return dns.Node{Resolv: &dns.Resolv{}}, nil }
+
+func (plainNode) HostIPs() []string                                       { return []string{"192.0.2.1"} }
+func (plainNode) Allocatable() corev1.ResourceList                        { return nil }
+func (plainNode) Handler(_ context.Context, class string) (string, error) { return class, nil }
+func (plainNode) RecursiveReadOnly(*corev1.Pod) bool                      { return false }
+func (plainNode) UserNamespaces(handler string) (bool, error)             { return handler == "kata", nil }
 
 type noCgroups struct{}
 

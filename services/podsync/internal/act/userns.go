@@ -1,6 +1,7 @@
 package act
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,8 +27,12 @@ type UserNamespaces struct {
 	max     int    // ranges
 
 	mu   sync.Mutex
-	used map[int]types.UID // by index of the range; range 0 is the host's
+	used map[types.UID]span
 }
+
+// span are the first and the last range that a pod's mapping covers; range 0 is the host's. A mapping that was made with
+// another length may cover part of several.
+type span struct{ first, last int }
 
 type idMapping struct {
 	HostID      uint32 `json:"hostId"`
@@ -42,14 +47,14 @@ type userNSRecord struct {
 
 // NewUserNamespaces reads the ranges that pods below rootDir have already.
 func NewUserNamespaces(rootDir string, length uint32, pods int) (*UserNamespaces, error) {
-	u := &UserNamespaces{podsDir: filepath.Join(rootDir, "pods"), length: max(length, 65536), max: max(pods, 1), used: map[int]types.UID{}}
+	u := &UserNamespaces{podsDir: filepath.Join(rootDir, "pods"), length: max(length, 65536), max: max(pods, 1), used: map[types.UID]span{}}
 	entries, err := os.ReadDir(u.podsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the user namespaces of the pods on disk: %w", err)
 	}
 	for _, e := range entries {
 		if r, err := u.read(types.UID(e.Name())); err == nil {
-			u.used[int(r.UIDMappings[0].HostID/u.length)] = types.UID(e.Name())
+			u.used[types.UID(e.Name())] = u.covered(r.UIDMappings[0])
 		}
 	}
 	return u, nil
@@ -75,11 +80,21 @@ func (u *UserNamespaces) For(pod *corev1.Pod) (*runtimeapi.UserNamespace, error)
 func (u *UserNamespaces) Release(uid types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for index, owner := range u.used {
-		if owner == uid {
-			delete(u.used, index)
+	delete(u.used, uid)
+}
+
+func (u *UserNamespaces) covered(m idMapping) span {
+	end := uint64(m.HostID) + uint64(max(m.Length, 1)) - 1
+	return span{first: int(m.HostID / u.length), last: int(end / uint64(u.length))}
+}
+
+func (u *UserNamespaces) taken(index int) bool {
+	for _, s := range u.used {
+		if s.first <= index && index <= s.last {
+			return true
 		}
 	}
+	return false
 }
 
 func (u *UserNamespaces) read(uid types.UID) (userNSRecord, error) {
@@ -99,7 +114,7 @@ func (u *UserNamespaces) read(uid types.UID) (userNSRecord, error) {
 
 func (u *UserNamespaces) allocate(uid types.UID) (userNSRecord, error) {
 	for index := 1; index <= u.max; index++ {
-		if _, taken := u.used[index]; taken {
+		if u.taken(index) {
 			continue
 		}
 		m := []idMapping{{HostID: uint32(index) * u.length, Length: u.length}}
@@ -115,10 +130,30 @@ func (u *UserNamespaces) allocate(uid types.UID) (userNSRecord, error) {
 		if err := os.WriteFile(filepath.Join(dir, userNSFile), data, 0o600); err != nil {
 			return r, err
 		}
-		u.used[index] = uid
+		u.used[uid] = span{index, index}
 		return r, nil
 	}
 	return userNSRecord{}, fmt.Errorf("all %d ranges are in use", u.max)
+}
+
+// grantable tells why a pod can't be given the user namespace that it asks for; nil where it can, or asks for none. A runtime
+// that can't make one would run the pod in the host's, as root of the node.
+func (a *Actor) grantable(ctx context.Context, pod *corev1.Pod) error {
+	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+		return nil
+	}
+	handler, err := a.handler(ctx, pod)
+	if err != nil {
+		return err
+	}
+	ok, err := a.Node.UserNamespaces(handler)
+	if err != nil {
+		return fmt.Errorf("the pod asks for a user namespace (hostUsers: false): %w", err)
+	}
+	if !ok {
+		return fmt.Errorf("RuntimeClass handler %q does not support user namespaces, which the pod asks for (hostUsers: false)", handler)
+	}
+	return nil
 }
 
 func mappings(list []idMapping) []*runtimeapi.IDMapping {

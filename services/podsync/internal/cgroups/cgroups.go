@@ -13,9 +13,6 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/cgroups/systemd"
 	corev1 "k8s.io/api/core/v1"
-	resourcehelper "k8s.io/component-helpers/resource"
-
-	"kubelot.dev/services/podsync/internal/qos"
 )
 
 // The drivers.
@@ -123,7 +120,8 @@ func newManager(cfg Config, v2 bool) (*Manager, error) {
 	return m, nil
 }
 
-// EnsureNode makes kubepods and the cgroups of the QoS classes, and sets kubepods' limits (see NodeLimits). A
+// EnsureNode makes kubepods and the cgroups of the QoS classes, and sets kubepods' limits (see NodeLimits). The burstable
+// class keeps the CPU shares it has: its pods run on through a restart, and UpdateQOS knows what they request. A
 // LimitsError means that the cgroups are there and pods can run, as when pods use more memory than a limit
 // that was lowered; try again later.
 func (m *Manager) EnsureNode(limits corev1.ResourceList) error {
@@ -141,36 +139,13 @@ func (m *Manager) EnsureNode(limits corev1.ResourceList) error {
 	}
 	shares := m.burstable
 	if shares == 0 {
-		shares = minShares
+		shares = m.shares(m.kubepods.child(burstable))
 	}
 	if err := m.ensure(m.kubepods.child(burstable), Limits{CPUShares: shares}); err != nil {
 		return err
 	}
 	m.burstable = shares
 	return nodeErr
-}
-
-// UpdateQOS sets the CPU shares of the burstable class to what its active pods request.
-func (m *Manager) UpdateQOS(active []*corev1.Pod) error {
-	if !m.cfg.PerQOS {
-		return nil
-	}
-	var milli int64
-	for _, pod := range active {
-		if qos.Class(pod) == corev1.PodQOSBurstable {
-			requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-			milli += requests.Cpu().MilliValue()
-		}
-	}
-	shares := Shares(milli)
-	if shares == m.burstable {
-		return nil
-	}
-	if err := m.set(m.kubepods.child(burstable), Limits{CPUShares: shares}); err != nil {
-		return err
-	}
-	m.burstable = shares
-	return nil
 }
 
 // Parent is the pod's cgroup as the CRI's cgroup_parent wants it: a path for cgroupfs, the slice's

@@ -131,12 +131,11 @@ func nodeLimits(list corev1.ResourceList, enforce bool) Limits {
 
 // NodeLimits is what pods may use of a machine in all: its capacity less what is reserved. Eviction thresholds are
 // not taken off: they are kept free by eviction, long before the kernel kills.
-func NodeLimits(capacity, kubeReserved, systemReserved corev1.ResourceList) corev1.ResourceList {
+func NodeLimits(capacity, reserved corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, q := range capacity {
 		left := q.DeepCopy()
-		left.Sub(kubeReserved[name])
-		left.Sub(systemReserved[name])
+		left.Sub(reserved[name])
 		if left.Sign() < 0 {
 			left = *resource.NewQuantity(0, left.Format)
 		}

@@ -92,7 +92,7 @@ func TestResources(t *testing.T) {
 }
 
 func TestNodeLimits(t *testing.T) {
-	l := NodeLimits(list("cpu", "4", "memory", "8Gi", "pid", "1000"), list("cpu", "500m", "pid", "2000"), list("memory", "1Gi"))
+	l := NodeLimits(list("cpu", "4", "memory", "8Gi", "pid", "1000"), list("cpu", "500m", "pid", "2000", "memory", "1Gi"))
 	got := nodeLimits(l, true)
 	want := Limits{CPUShares: 3584, Memory: 7 << 30, Pids: 0, HugePages: map[int64]int64{}}
 	if !reflect.DeepEqual(got, want) {
@@ -123,6 +123,14 @@ func TestLibraryForm(t *testing.T) {
 	for size, want := range map[int64]string{64 << 10: "64KB", 2 << 20: "2MB", 1 << 30: "1GB"} {
 		if got := pageSize(size); got != want {
 			t.Errorf("pageSize(%d) = %s, want %s", size, got, want)
+		}
+	}
+}
+
+func TestAWeightIsReadBackAsItWasSet(t *testing.T) {
+	for w := uint64(1); w <= 10000; w++ {
+		if got := weight(sharesOf(w)); got != w {
+			t.Fatalf("weight %d is read as %d shares, which weigh %d", w, sharesOf(w), got)
 		}
 	}
 }

@@ -98,10 +98,34 @@ func TestPodOnThisMachine(t *testing.T) {
 	expect(n, "memory", "67108864", "67108864")
 	expect(n, "pids", "50", "50")
 
-	if err := m.UpdateQOS([]*corev1.Pod{pod, burstablePod("other"), podWith("b", corev1.PodQOSBestEffort)}); err != nil {
+	if err := m.UpdateQOS([]*corev1.Pod{pod, burstablePod("other"), podWith("b", corev1.PodQOSBestEffort)}, true); err != nil {
 		t.Fatal(err)
 	}
 	expect(m.kubepods.child(burstable), "shares", "512", "20")
+
+	// A new process doesn't know yet what runs: what the pods have been given stays theirs.
+	again, err := New(m.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := again.EnsureNode(list("cpu", "2", "memory", "4Gi", "pid", "4000")); err != nil {
+		t.Fatal(err)
+	}
+	expect(m.kubepods.child(burstable), "shares", "512", "20")
+	for _, step := range []struct {
+		pods     []*corev1.Pod
+		complete bool
+		v1, v2   string
+	}{
+		{[]*corev1.Pod{pod}, false, "512", "20"},
+		{[]*corev1.Pod{pod, pod, pod}, false, "768", "30"},
+		{[]*corev1.Pod{pod, pod}, true, "512", "20"},
+	} {
+		if err := again.UpdateQOS(step.pods, step.complete); err != nil {
+			t.Fatal(err)
+		}
+		expect(m.kubepods.child(burstable), "shares", step.v1, step.v2)
+	}
 
 	pod.Spec.Containers[0].Resources.Limits = list("cpu", "1")
 	if err := m.Update(pod); err != nil {

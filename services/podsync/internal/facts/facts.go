@@ -3,8 +3,10 @@ package facts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,9 +16,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
+	"kubelot.dev/services/podsync/internal/cgroups"
 	"kubelot.dev/services/podsync/internal/criconfig"
 	"kubelot.dev/services/podsync/internal/dns"
 	"kubelot.dev/services/podsync/internal/objects"
@@ -77,7 +81,7 @@ func (f *Facts) SetMachine(m *topic.Machine) {
 		RootDir: f.cfg.RootDir, PodLogsDir: f.cfg.PodLogsDir, ClusterDomain: k.ClusterDomain,
 		SeccompDefault: k.SeccompDefault != nil && *k.SeccompDefault,
 		CPUCFSQuota:    k.CPUCFSQuota == nil || *k.CPUCFSQuota, CPUCFSQuotaPeriod: 100 * time.Millisecond,
-		MemoryCapacity: m.MemoryBytes, SwapCapacity: m.SwapBytes, CgroupV2: m.CgroupVersion == 2, SwapController: m.CgroupVersion == 2,
+		MemoryCapacity: m.MemoryBytes, SwapCapacity: m.SwapBytes, CgroupV2: m.CgroupVersion == 2, SwapController: cgroups.SwapController(),
 		SwapBehavior: k.MemorySwap.SwapBehavior, SingleProcessOOMKill: m.CgroupVersion != 2,
 	}
 	if p := k.CPUCFSQuotaPeriod; p != nil && p.Duration > 0 {
@@ -121,12 +125,13 @@ func (f *Facts) CRI() *criconfig.Node {
 	return &criconfig.Node{RootDir: f.cfg.RootDir, PodLogsDir: f.cfg.PodLogsDir, ClusterDomain: f.cfg.Kubelet.ClusterDomain, CPUCFSQuota: true, CPUCFSQuotaPeriod: 100 * time.Millisecond}
 }
 
-// DNS are the facts that pods' resolvers are built from.
-func (f *Facts) DNS() dns.Node {
+// DNS are the facts that pods' resolvers are built from. A sandbox keeps its resolver for life, so a resolver
+// configuration that can't be read is an error, not an empty one.
+func (f *Facts) DNS() (dns.Node, error) {
 	node := f.dns
 	var err error
 	if node.Resolv, err = f.resolv(); err != nil {
-		f.log.Error("pods get no resolver configuration from the node", "error", err)
+		return dns.Node{}, err
 	}
 	if len(node.IPs) == 0 {
 		for _, ip := range f.HostIPs() {
@@ -135,7 +140,7 @@ func (f *Facts) DNS() dns.Node {
 			}
 		}
 	}
-	return node
+	return node, nil
 }
 
 // Node is the Node object; nil until it is known.
@@ -154,6 +159,18 @@ func (f *Facts) HostIPs() []string {
 		}
 	}
 	return ips
+}
+
+// Capacity is the node's, and the number of processes that the machine can have, which the Node object doesn't tell.
+func (f *Facts) Capacity() corev1.ResourceList {
+	list := corev1.ResourceList{}
+	if n := f.node.Load(); n != nil {
+		maps.Copy(list, n.Status.Capacity)
+	}
+	if m := f.machine.Load(); m != nil && m.PIDLimit > 0 {
+		list[cgroups.PIDs] = *resource.NewQuantity(m.PIDLimit, resource.DecimalSI)
+	}
+	return list
 }
 
 // Allocatable are the node's allocatable resources.
@@ -180,9 +197,33 @@ func (f *Facts) MaxBackoff() time.Duration {
 	return 0
 }
 
+// NetworkProblem is why the runtime can't give pods a network, in the kubelet's words; empty where it can, or while
+// nothing is known of it.
+func (f *Facts) NetworkProblem() string {
+	r := f.runtime.Load()
+	if r == nil || !r.Reachable || r.NetworkReady.Status {
+		return ""
+	}
+	return fmt.Sprintf("container runtime network not ready: NetworkReady=false reason:%s message:%s", r.NetworkReady.Reason, r.NetworkReady.Message)
+}
+
 // Handler is the runtime handler of a RuntimeClass.
 func (f *Facts) Handler(ctx context.Context, class string) (string, error) {
 	return f.objects.Handler(ctx, class)
+}
+
+// UserNamespaces tells whether the runtime says that the handler can give pods user namespaces (KEP-127).
+func (f *Facts) UserNamespaces(handler string) (bool, error) {
+	r := f.runtime.Load()
+	if r == nil {
+		return false, errors.New("what the runtime supports isn't known yet (node.runtime, by kubelot-pleg)")
+	}
+	for _, h := range r.Handlers {
+		if h.Name == handler {
+			return h.Features != nil && h.Features.UserNamespaces != nil && *h.Features.UserNamespaces, nil
+		}
+	}
+	return false, fmt.Errorf("the runtime doesn't tell of its handler %q whether it supports user namespaces: containerd 2.0 and later do", handler)
 }
 
 // RecursiveReadOnly tells whether the runtime says that the pod's handler can mount read-only recursively.

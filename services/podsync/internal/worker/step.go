@@ -66,7 +66,7 @@ func (w *Worker) plan(now time.Time) plan.Plan {
 // begin has the action done, unless it is under way.
 func (w *Worker) begin(ctx context.Context, a plan.Action) {
 	key := a.Key()
-	if w.flight[key] != nil || (w.stop != nil && a.Starts()) || time.Now().Before(w.failures[failureKey(a)].RetryAt) {
+	if w.flight[key] != nil || (w.stop != nil && a.Starts()) || time.Now().Before(w.failures[failureKey(a)].RetryAt) || w.lacksNetwork(a) {
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -97,6 +97,8 @@ type Node interface {
 	RuntimeName() string
 	// MaxBackoff caps the crash back-off; 0 is the default.
 	MaxBackoff() time.Duration
+	// NetworkProblem is why pods can't have a network; empty where they can.
+	NetworkProblem() string
 }
 
 // Worker is one pod's worker.
@@ -125,6 +127,7 @@ type Worker struct {
 	messages  map[string]string
 	announced map[string]bool // containers whose back-off was announced by an Event
 	flight    map[string]*flight
+	network   string // why the pod waits for the node's network
 	stop      *stop
 	removed   bool
 	lifecycle topic.Lifecycle

@@ -127,6 +127,7 @@ type node struct{}
 func (node) HostIPs() []string         { return []string{"192.0.2.1"} }
 func (node) RuntimeName() string       { return "containerd" }
 func (node) MaxBackoff() time.Duration { return 0 }
+func (node) NetworkProblem() string    { return "" }
 
 func testPod() *corev1.Pod {
 	grace := int64(30)
