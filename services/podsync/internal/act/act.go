@@ -22,6 +22,7 @@ import (
 	"kubelot.dev/services/podsync/internal/hooks"
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/podstatus"
 	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/slots"
 	"kubelot.dev/services/podsync/internal/worker"
@@ -124,6 +125,9 @@ func (a *Actor) Do(ctx context.Context, s worker.Snapshot, action plan.Action) w
 	out.Obs = &obs
 	return out
 }
+
+// TerminationMessage reads what an ended container left.
+func (a *Actor) TerminationMessage(c *topic.Container) string { return podstatus.TerminationMessage(c) }
 
 func (a *Actor) deed(ctx context.Context, s worker.Snapshot, action plan.Action) (worker.Images, error) {
 	switch action.Kind {

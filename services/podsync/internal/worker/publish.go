@@ -61,6 +61,9 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 		w.status = status
 	}
 	w.report.Pod(w.state())
+	if now.Before(w.messagesDue()) {
+		return
+	}
 	w.reportStatus(topic.PodStatus{
 		Ref: report.RefOf(w.Pod), Source: w.Source, Status: status,
 		Finished: ended && w.released,
@@ -109,6 +112,9 @@ func (w *Worker) nextWake(p plan.Plan, now time.Time) time.Duration {
 		}
 	}
 	earlier(p.WakeAt)
+	if due := w.messagesDue(); due.After(now) {
+		earlier(due)
+	}
 	if !w.heldSince.IsZero() {
 		earlier(w.heldSince.Add(holdSmallSteps))
 	}

@@ -207,13 +207,6 @@ func (w *Worker) observe(obs *topic.PodObservation) {
 		return // what couldn't be inspected looks as if it had changed; pleg reads the pod again
 	}
 	w.obs = *obs
-	for i := range w.obs.Containers {
-		c := &w.obs.Containers[i]
-		if c.State != topic.ContainerExited {
-			continue
-		}
-		if _, known := w.messages[c.ID]; !known {
-			w.messages[c.ID] = podstatus.TerminationMessage(c)
-		}
-	}
+	w.forget()
+	w.readMessages()
 }

@@ -107,6 +107,9 @@ func (w *Worker) afterStop(ctx context.Context, p plan.Plan) {
 	if w.volumes.Phase != topic.VolumeUnmounted && len(w.Pod.Spec.Volumes) > 0 {
 		return
 	}
+	if time.Now().Before(w.messagesDue()) {
+		return // what is read goes with the pod's directory
+	}
 	if !w.released {
 		w.begin(ctx, plan.Action{Kind: plan.ReleaseNode})
 		return

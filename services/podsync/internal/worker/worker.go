@@ -16,9 +16,12 @@ import (
 	"kubelot.dev/services/podsync/internal/plan"
 )
 
-// Hands does what a plan says. Do returns after the deed; it may take as long as the context allows.
+// Hands does what a plan says.
 type Hands interface {
+	// Do returns after the deed; it may take as long as the context allows.
 	Do(ctx context.Context, s Snapshot, a plan.Action) Outcome
+	// TerminationMessage reads what an ended container left; it takes as long as the disk does.
+	TerminationMessage(c *topic.Container) string
 }
 
 // Reporter is what a worker writes.
@@ -120,8 +123,9 @@ type Worker struct {
 	replaced  map[string]bool
 	stopped   map[string]bool // sandboxes, by ID
 	base      map[string]int
-	messages  map[string]string
-	announced map[string]bool // containers whose back-off was announced by an Event
+	messages  map[string]string    // termination messages, by container ID
+	reading   map[string]time.Time // since when those are read that aren't known yet, by container ID
+	announced map[string]bool      // containers whose back-off was announced by an Event
 	flight    map[string]*flight
 	stop      *stop
 	removed   bool
@@ -173,7 +177,7 @@ func New(cfg Config, obs topic.PodObservation, hands Hands, report Reporter, log
 		obs:    obs,
 		probes: map[plan.ProbeKey]topic.Probe{}, images: map[string]ready{}, failures: map[string]plan.Failure{},
 		tries: map[string]int{}, busy: map[string]bool{}, replaced: map[string]bool{}, stopped: map[string]bool{}, base: map[string]int{},
-		messages: map[string]string{}, announced: map[string]bool{}, flight: map[string]*flight{},
+		messages: map[string]string{}, reading: map[string]time.Time{}, announced: map[string]bool{}, flight: map[string]*flight{},
 		lifecycle: topic.Syncing, status: cfg.Previous, reported: cfg.Previous, start: time.Now(),
 	}
 	if t := cfg.Previous.StartTime; t != nil {
@@ -254,6 +258,7 @@ func (w *Worker) send(f func(*Worker)) {
 func (w *Worker) Run(ctx, opCtx context.Context) {
 	defer close(w.done)
 	defer w.drain()
+	w.readMessages()
 	for !w.gone {
 		wake := w.step(opCtx)
 		timer := time.NewTimer(wake)

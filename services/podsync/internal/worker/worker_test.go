@@ -26,6 +26,14 @@ type hands struct {
 	reads time.Duration
 	fail  map[plan.Kind]error
 	slow  map[plan.Kind]time.Duration
+	// left is what ended containers leave, by ID; read only after slowDisk.
+	left     map[string]string
+	slowDisk time.Duration
+}
+
+func (h *hands) TerminationMessage(c *topic.Container) string {
+	time.Sleep(h.slowDisk)
+	return h.left[c.ID]
 }
 
 func (h *hands) Do(ctx context.Context, _ Snapshot, a plan.Action) Outcome {
@@ -145,6 +153,7 @@ func launch(t *testing.T, cfg Config, obs topic.PodObservation, h *hands) (*Work
 	t.Helper()
 	r := &record{}
 	cfg.Node, cfg.Source = node{}, topic.SourceAPI
+	obs.Sandboxes, obs.Containers = slices.Clone(obs.Sandboxes), slices.Clone(obs.Containers)
 	w := New(cfg, obs, h, r, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
