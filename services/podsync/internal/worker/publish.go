@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/alloc"
 	"kubelot.dev/services/podsync/internal/plan"
 	"kubelot.dev/services/podsync/internal/podstatus"
 	"kubelot.dev/services/podsync/internal/qos"
@@ -50,6 +51,11 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: w.stop.disruption, Message: w.stop.message, ObservedGeneration: w.Pod.Generation,
 			})
 		}
+	}
+	if w.resize {
+		in.Conditions = append(in.Conditions, corev1.PodCondition{
+			Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: alloc.MessageInfeasible, ObservedGeneration: w.Pod.Generation,
+		})
 	}
 	for name, failure := range w.failures {
 		if _, planned := in.Waiting[name]; !planned {

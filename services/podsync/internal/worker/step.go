@@ -166,7 +166,7 @@ func (w *Worker) update(pod *corev1.Pod) {
 		// Somebody else has declared the pod ended, such as the pod garbage collector; a terminal phase is final.
 		w.Previous, w.status.Phase = *pod.Status.DeepCopy(), pod.Status.Phase
 	}
-	w.Pod = pod
+	w.allocate(pod, w.Pod)
 	w.dropImages()
 	if pod.DeletionTimestamp != nil && !wasGoing {
 		w.released = false // the pod's directory goes too, now

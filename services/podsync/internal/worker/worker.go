@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/alloc"
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/plan"
 )
@@ -111,6 +112,7 @@ type Worker struct {
 	results chan result
 	done    chan struct{}
 	ended   atomic.Bool
+	pod     atomic.Pointer[corev1.Pod] // as allocated
 
 	// The rest is owned by the goroutine of Run.
 	obs       topic.PodObservation
@@ -129,6 +131,7 @@ type Worker struct {
 	flight    map[string]*flight
 	stop      *stop
 	removed   bool
+	resize    bool // the pod asks for other resources than were allocated
 	lifecycle topic.Lifecycle
 	released  bool
 	gone      bool
@@ -183,9 +186,27 @@ func New(cfg Config, obs topic.PodObservation, hands Hands, report Reporter, log
 	if t := cfg.Previous.StartTime; t != nil {
 		w.start = t.Time
 	}
+	w.allocate(cfg.Pod, restoredPod(cfg.Restored))
 	w.restore()
 	return w
 }
+
+// restoredPod is the pod as an earlier run of the daemon had it; nil if it had none.
+func restoredPod(r *topic.Pod) *corev1.Pod {
+	if r == nil {
+		return nil
+	}
+	return r.Pod
+}
+
+// allocate takes the pod's newest form, with the resources that were allocated to it before.
+func (w *Worker) allocate(pod, before *corev1.Pod) {
+	w.Pod, w.resize = alloc.Keep(pod, before)
+	w.pod.Store(w.Pod)
+}
+
+// Allocated is the pod with the resources that it holds. It may be asked from any goroutine.
+func (w *Worker) Allocated() *corev1.Pod { return w.pod.Load() }
 
 // restore goes on with a termination that an earlier run of the daemon had begun: its deadline stays the same.
 func (w *Worker) restore() {
