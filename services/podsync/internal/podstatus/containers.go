@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/criconfig"
 	"kubelot.dev/services/podsync/internal/plan"
 )
 
@@ -55,7 +56,7 @@ func runs(obs topic.PodObservation, name string) (newest, before *topic.Containe
 }
 
 func containerStatus(in Input, c *corev1.Container, newest, before *topic.Container, previous *corev1.ContainerStatus) corev1.ContainerStatus {
-	status := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: new(bool), VolumeMounts: mounts(c)}
+	status := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: new(bool), VolumeMounts: mounts(c, in.RecursiveReadOnly)}
 	if newest == nil {
 		unseen(&status, in, previous)
 		return status
@@ -216,15 +217,16 @@ func stopSignal(c *corev1.Container, name string) *corev1.Signal {
 	return &signal
 }
 
-// mounts reports the volume mounts (KEP-3857); the mode of a recursive read-only mount is what was asked for.
-func mounts(c *corev1.Container) []corev1.VolumeMountStatus {
+// mounts reports the volume mounts; of one that was to be recursively read-only if possible, whether it is (KEP-3857).
+func mounts(c *corev1.Container, supported bool) []corev1.VolumeMountStatus {
 	var statuses []corev1.VolumeMountStatus
-	for _, m := range c.VolumeMounts {
+	for i := range c.VolumeMounts {
+		m := &c.VolumeMounts[i]
 		s := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
 			mode := corev1.RecursiveReadOnlyDisabled
-			if m.RecursiveReadOnly != nil {
-				mode = *m.RecursiveReadOnly
+			if recursive, err := criconfig.RecursiveReadOnly(m, supported); err == nil && recursive {
+				mode = corev1.RecursiveReadOnlyEnabled
 			}
 			s.RecursiveReadOnly = &mode
 		}

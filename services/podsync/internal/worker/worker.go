@@ -97,6 +97,8 @@ type Node interface {
 	HostIPs() []string
 	// RuntimeName is the prefix of container IDs.
 	RuntimeName() string
+	// RecursiveReadOnly tells whether the pod's runtime handler can mount read-only recursively.
+	RecursiveReadOnly(pod *corev1.Pod) bool
 	// MaxBackoff caps the crash back-off; 0 is the default.
 	MaxBackoff() time.Duration
 }
