@@ -139,6 +139,8 @@ func (a *Actor) deed(ctx context.Context, s worker.Snapshot, action plan.Action)
 		return worker.Images{}, a.startContainer(ctx, s, action)
 	case plan.StopContainer:
 		return worker.Images{}, a.stopContainer(ctx, s, action)
+	case plan.RunPreStop:
+		return worker.Images{}, a.runPreStop(ctx, s, action)
 	case plan.StopSandbox:
 		return worker.Images{}, a.stopSandbox(ctx, s, action.ID)
 	case plan.RemoveContainer:

@@ -54,6 +54,7 @@ func (w *Worker) forget() {
 	}
 	prune(w.messages, containers)
 	prune(w.replaced, containers)
+	prune(w.hooksRan, containers)
 	prune(w.stopped, sandboxes)
 }
 

@@ -58,7 +58,7 @@ func (w *Worker) plan(now time.Time) plan.Plan {
 	return plan.Make(d, w.obs, plan.Facts{
 		VolumesMounted: w.volumes.Phase == topic.VolumeMounted || len(w.Pod.Spec.Volumes) == 0,
 		Images:         images, Failures: w.failures, Busy: w.busy, Probes: w.probes,
-		Replaced: w.replaced, SandboxesStopped: w.stopped, BackoffBase: w.base, MaxBackoff: w.Node.MaxBackoff(), Hash: labels.ContainerHash,
+		Replaced: w.replaced, SandboxesStopped: w.stopped, HooksRan: w.hooksRan, BackoffBase: w.base, MaxBackoff: w.Node.MaxBackoff(), Hash: labels.ContainerHash,
 		Settling: w.Settling != nil && w.Settling(),
 	}, now)
 }
@@ -105,6 +105,8 @@ func (w *Worker) finish(r result) {
 		delete(w.images, r.action.Container)
 	case plan.StopSandbox:
 		w.stopped[r.action.ID] = r.Err == nil
+	case plan.RunPreStop:
+		w.hooksRan[r.action.ID] = r.Err == nil
 	case plan.ReleaseNode:
 		w.released = r.Err == nil
 	case plan.RemoveSandboxes:

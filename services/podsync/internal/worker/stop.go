@@ -59,7 +59,7 @@ func (w *Worker) beginStop(s *stop) {
 		}
 		w.stop.grace = s.grace
 		for _, f := range w.flight {
-			if f.action.Kind == plan.StopContainer && f.action.Grace > s.grace {
+			if (f.action.Kind == plan.StopContainer || f.action.Kind == plan.RunPreStop) && f.action.Grace > s.grace {
 				f.cancel(errShorter)
 			}
 		}

@@ -126,6 +126,7 @@ type Worker struct {
 	busy      map[string]bool
 	replaced  map[string]bool
 	stopped   map[string]bool // sandboxes, by ID
+	hooksRan  map[string]bool // containers, by ID, whose preStop hook has run before their turn
 	base      map[string]int
 	messages  map[string]string    // termination messages, by container ID
 	reading   map[string]time.Time // since when those are read that aren't known yet, by container ID
@@ -181,7 +182,7 @@ func New(cfg Config, obs topic.PodObservation, hands Hands, report Reporter, log
 		in:  make(chan func(*Worker)), results: make(chan result), done: make(chan struct{}),
 		obs:    obs,
 		probes: map[plan.ProbeKey]topic.Probe{}, images: map[string]ready{}, failures: map[string]plan.Failure{},
-		tries: map[string]int{}, busy: map[string]bool{}, replaced: map[string]bool{}, stopped: map[string]bool{}, base: map[string]int{},
+		tries: map[string]int{}, busy: map[string]bool{}, replaced: map[string]bool{}, stopped: map[string]bool{}, hooksRan: map[string]bool{}, base: map[string]int{},
 		messages: map[string]string{}, reading: map[string]time.Time{}, announced: map[string]bool{}, flight: map[string]*flight{},
 		lifecycle: topic.Syncing, status: cfg.Previous, reported: cfg.Previous, start: time.Now(),
 	}
@@ -302,7 +303,7 @@ func (w *Worker) Run(ctx, opCtx context.Context) {
 // drain waits for the deeds under way; waiting ones end with their context.
 func (w *Worker) drain() {
 	for _, f := range w.flight {
-		if f.action.Kind == plan.StopContainer || f.action.Kind == plan.EnsureImage {
+		if f.action.Kind == plan.StopContainer || f.action.Kind == plan.RunPreStop || f.action.Kind == plan.EnsureImage {
 			f.cancel(errShutdown)
 		}
 	}
