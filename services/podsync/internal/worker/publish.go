@@ -2,6 +2,7 @@ package worker
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"time"
 
@@ -99,7 +100,7 @@ func (w *Worker) state() topic.Pod {
 		pod = pod.DeepCopy()
 		pod.ManagedFields = nil
 	}
-	t := topic.Pod{Pod: pod, Source: w.Source, Lifecycle: w.lifecycle, FirstSeen: w.FirstSeen}
+	t := topic.Pod{Pod: pod, Source: w.Source, Lifecycle: w.lifecycle, FirstSeen: w.FirstSeen, BackoffBase: maps.Clone(w.base)}
 	if w.stop != nil {
 		if t.Lifecycle == topic.Syncing {
 			t.Lifecycle = topic.Terminating

@@ -209,6 +209,7 @@ func (w *Worker) observe(obs *topic.PodObservation) {
 		return // what couldn't be inspected looks as if it had changed; pleg reads the pod again
 	}
 	w.obs = *obs
+	w.seedBackoff()
 	w.forget()
 	w.readMessages()
 }

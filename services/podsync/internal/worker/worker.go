@@ -5,6 +5,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -127,7 +128,7 @@ type Worker struct {
 	replaced  map[string]bool
 	stopped   map[string]bool // sandboxes, by ID
 	hooksRan  map[string]bool // containers, by ID, whose preStop hook has run before their turn
-	base      map[string]int
+	base      map[string]int // restart counts at which the crash back-off began anew, by container name
 	messages  map[string]string    // termination messages, by container ID
 	reading   map[string]time.Time // since when those are read that aren't known yet, by container ID
 	announced map[string]bool      // containers whose back-off was announced by an Event
@@ -190,6 +191,10 @@ func New(cfg Config, obs topic.PodObservation, hands Hands, report Reporter, log
 		w.start = t.Time
 	}
 	w.allocate(cfg.Pod, restoredPod(cfg.Restored))
+	if cfg.Restored != nil {
+		maps.Copy(w.base, cfg.Restored.BackoffBase)
+	}
+	w.seedBackoff()
 	w.restore()
 	return w
 }
@@ -210,6 +215,17 @@ func (w *Worker) allocate(pod, before *corev1.Pod) {
 
 // Allocated is the pod with the resources that it holds. It may be asked from any goroutine.
 func (w *Worker) Allocated() *corev1.Pod { return w.pod.Load() }
+
+// seedBackoff has the crash back-off of a container that isn't known begin with its newest run: restarts from before the
+// daemon knew of the pod, or from before a reboot, may be of long ago.
+func (w *Worker) seedBackoff() {
+	for i := range w.obs.Containers {
+		c := &w.obs.Containers[i]
+		if _, known := w.base[c.Name]; !known {
+			w.base[c.Name] = c.RestartCount
+		}
+	}
+}
 
 // restore goes on with a termination that an earlier run of the daemon had begun: its deadline stays the same.
 func (w *Worker) restore() {

@@ -426,3 +426,45 @@ func TestAResizeIsAnsweredAndNotDone(t *testing.T) {
 		}
 	})
 }
+
+// How often a container was restarted in its life says nothing on how it does now.
+func TestTheBackoffAfterARestartOfTheDaemon(t *testing.T) {
+	for name, v := range map[string]struct {
+		restored *topic.Pod
+		wait     time.Duration
+	}{
+		"taken over":         {nil, 0},
+		"from before it was": {&topic.Pod{Pod: testPod()}, 0},
+		"known":              {&topic.Pod{Pod: testPod(), BackoffBase: map[string]int{"app": 38}}, 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				obs := topic.PodObservation{
+					At:        time.Now(),
+					Sandboxes: []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
+					Containers: []topic.Container{{
+						ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerExited, ExitCode: 1, Attempt: 40, RestartCount: 40, FinishedAt: time.Now(),
+					}},
+				}
+				h := &hands{obs: obs}
+				w, r := launch(t, Config{Pod: testPod(), Restored: v.restored}, obs, h)
+				w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+				if v.wait > 0 {
+					time.Sleep(v.wait - time.Second)
+					synctest.Wait()
+					if h.count("start container app") != 0 {
+						t.Error("started too early")
+					}
+					time.Sleep(time.Second)
+				}
+				settle()
+				if h.count("start container app") != 1 {
+					t.Error("not started")
+				}
+				if p, _ := r.last(); len(p.BackoffBase) != 1 {
+					t.Errorf("the bus is told %v", p.BackoffBase)
+				}
+			})
+		})
+	}
+}
