@@ -108,7 +108,7 @@ func (named) Run(context.Context, chan<- source.Set) error { return nil }
 func (b *bed) start(sources ...topic.Source) (stop func()) {
 	b.t.Helper()
 	no := false
-	cfg := &config.Config{NodeName: "n1", RootDir: filepath.Join(b.dir, "kubelet"), PodLogsDir: filepath.Join(b.dir, "pods")}
+	cfg := &config.Config{NodeName: "n1", RootDir: filepath.Join(b.dir, "kubelet"), PodLogsDir: filepath.Join(b.dir, "pods"), ContainerLogsDir: filepath.Join(b.dir, "containers")}
 	cfg.Kubelet.CgroupsPerQOS, cfg.Kubelet.FailCgroupV1 = &no, &no // this machine's cgroups are left alone
 	conn, log := b.bus.Conn("podsync"), slog.New(slog.DiscardHandler)
 	s := &Service{cfg: cfg, bus: conn, log: log, health: b, report: report.New(conn, b, log), runtime: b.client, inherited: inherit([]connection(nil), 0, log)}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,15 +83,11 @@ func (a *Actor) removeContainer(ctx context.Context, s worker.Snapshot, action p
 	return nil
 }
 
-// linkDir holds the links that log collectors read: /var/log/containers beside /var/log/pods.
-func (a *Actor) linkDir() string {
-	return filepath.Join(filepath.Dir(a.Node.CRI().PodLogsDir), "containers")
-}
-
 // linkLog makes the link that log collectors follow. It is a convenience: a failure is logged, the container runs on.
 func (a *Actor) linkLog(pod *corev1.Pod, name, id, log string) {
-	link := cleanup.LogLink(a.linkDir(), pod.Name, pod.Namespace, name, id)
-	err := os.MkdirAll(a.linkDir(), 0o755)
+	dir := a.Node.CRI().ContainerLogsDir
+	link := cleanup.LogLink(dir, pod.Name, pod.Namespace, name, id)
+	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
 		err = os.Symlink(log, link)
 	}
@@ -102,7 +97,7 @@ func (a *Actor) linkLog(pod *corev1.Pod, name, id, log string) {
 }
 
 func (a *Actor) removeLogLink(pod *corev1.Pod, name, id string) {
-	link := cleanup.LogLink(a.linkDir(), pod.Name, pod.Namespace, name, id)
+	link := cleanup.LogLink(a.Node.CRI().ContainerLogsDir, pod.Name, pod.Namespace, name, id)
 	if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
 		a.Log.Warn("link to the container's log can't be removed", "link", link, "error", err)
 	}

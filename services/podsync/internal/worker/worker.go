@@ -126,9 +126,9 @@ type Worker struct {
 	tries     map[string]int // failures in a row, by container name
 	busy      map[string]bool
 	replaced  map[string]bool
-	stopped   map[string]bool // sandboxes, by ID
-	hooksRan  map[string]bool // containers, by ID, whose preStop hook has run before their turn
-	base      map[string]int // restart counts at which the crash back-off began anew, by container name
+	stopped   map[string]bool      // sandboxes, by ID
+	hooksRan  map[string]bool      // containers, by ID, whose preStop hook has run before their turn
+	base      map[string]int       // restart counts at which the crash back-off began anew, by container name
 	messages  map[string]string    // termination messages, by container ID
 	reading   map[string]time.Time // since when those are read that aren't known yet, by container ID
 	announced map[string]bool      // containers whose back-off was announced by an Event

@@ -133,10 +133,10 @@ func (r *record) last() (topic.Pod, topic.PodStatus) {
 
 type node struct{}
 
-func (node) HostIPs() []string         { return []string{"192.0.2.1"} }
-func (node) RuntimeName() string       { return "containerd" }
+func (node) HostIPs() []string                  { return []string{"192.0.2.1"} }
+func (node) RuntimeName() string                { return "containerd" }
 func (node) RecursiveReadOnly(*corev1.Pod) bool { return false }
-func (node) MaxBackoff() time.Duration { return 0 }
+func (node) MaxBackoff() time.Duration          { return 0 }
 
 func testPod() *corev1.Pod {
 	grace := int64(30)
