@@ -134,12 +134,19 @@ func (w *Worker) settle(r result) {
 		failure = plan.Failure{Reason: failed.Reason, Message: failed.Message, RetryAt: failed.RetryAt}
 	}
 	w.tries[name]++
+	if (r.action.Kind == plan.StopContainer || r.action.Kind == plan.StopSandbox) && w.tries[name] >= tellStop {
+		w.report.Event(w.Pod, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: "+r.Err.Error())
+	}
 	if failure.RetryAt.IsZero() {
 		failure.RetryAt = time.Now().Add(retryAfter(w.tries[name]))
 	}
 	w.failures[name] = failure
 	w.log.Warn("step failed and will be tried again", "step", string(r.action.Kind), "container", r.action.Container, "retry_in", time.Until(failure.RetryAt).Round(time.Millisecond), "error", r.Err)
 }
+
+// tellStop is with which failure in a row an Event tells that something can't be stopped: the first may be of a runtime
+// that is being restarted.
+const tellStop = 2
 
 // failureKey is under which key a deed's failure is kept: a start's under its container, so that
 // the plan sees it, any other's under its own.

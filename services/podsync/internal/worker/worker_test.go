@@ -297,12 +297,19 @@ func TestAFailedStopIsRetriedWithoutASpin(t *testing.T) {
 			Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
 			Containers: []topic.Container{{ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerRunning}},
 		}
-		w, _ := launch(t, Config{Pod: testPod()}, obs, h)
+		w, r := launch(t, Config{Pod: testPod()}, obs, h)
 		w.Remove()
+		settle()
+		if slices.Contains(r.events, "FailedKillPod") {
+			t.Error("one failure is no news")
+		}
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if n := h.count("stop container x"); n < 3 || n > 8 {
 			t.Errorf("tried %d times in 20 s, want a few with growing pauses", n)
+		}
+		if !slices.Contains(r.events, "FailedKillPod") {
+			t.Errorf("got Events %v, want FailedKillPod", r.events)
 		}
 	})
 }
