@@ -172,7 +172,7 @@ func removeAll(ctx context.Context, c *config.Config, grace time.Duration, out i
 		return err
 	}
 	err = down.Run(ctx, down.Options{
-		Runtime: client, RootDir: c.RootDir, PodLogsDir: c.PodLogsDir, ContainerLogsDir: "/var/log/containers",
+		Runtime: client, RootDir: c.RootDir, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir,
 		Cgroups:  down.CgroupPaths(c.Kubelet.CgroupDriver, c.Kubelet.CgroupRoot),
 		BusStore: filepath.Join(c.RunDir, "bus"), Grace: grace, Out: out,
 	})

@@ -46,6 +46,9 @@ type Pod struct {
 	Deadline           *time.Time `json:"deadline,omitempty"`
 	// FirstSeen is when this node first saw the pod.
 	FirstSeen time.Time `json:"firstSeen"`
+	// BackoffBase is, by container name, the restart count at which the crash back-off last began anew; for podsync itself,
+	// after a restart.
+	BackoffBase map[string]int `json:"backoffBase,omitzero"`
 }
 
 // Static tells whether the pod comes from a manifest and not from the API server.

@@ -10,6 +10,9 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
+// ContainerLogsDir is where log collectors find the logs of all containers. Kubernetes has no setting for it.
+const ContainerLogsDir = "/var/log/containers"
+
 // Config is the resolved configuration. It doesn't change while a daemon runs.
 type Config struct {
 	// Kubelet is the KubeletConfiguration with every default filled in.
@@ -33,6 +36,9 @@ type Config struct {
 	RootDir string
 	// PodLogsDir is where container logs are (default /var/log/pods).
 	PodLogsDir string
+	// ContainerLogsDir holds the links into PodLogsDir that log collectors read: always the constant of this name, wherever
+	// the logs are; only tests have their own.
+	ContainerLogsDir string
 	// RunDir holds the bus socket, keys and metrics sockets (default /run/kubelot).
 	RunDir string
 	// BusSocket is the bus's unix socket (default <RunDir>/bus.sock).

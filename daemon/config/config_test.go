@@ -64,12 +64,12 @@ func TestDefaults(t *testing.T) {
 	got := []any{
 		k.MaxPods, *k.RegistryPullQPS, k.RegistryBurst, k.NodeLeaseDurationSeconds, k.CgroupDriver, *k.ResolverConfig,
 		*k.SerializeImagePulls, *k.MaxParallelImagePulls, *k.PodPidsLimit, k.EvictionHard["memory.available"],
-		c.RootDir, c.CertDir, c.RunDir, c.BusSocket, c.PodLogsDir, c.RuntimeEndpoint, c.ImageEndpoint, c.NodeName, c.RegisterNode,
+		c.RootDir, c.CertDir, c.RunDir, c.BusSocket, c.PodLogsDir, c.ContainerLogsDir, c.RuntimeEndpoint, c.ImageEndpoint, c.NodeName, c.RegisterNode,
 	}
 	want := []any{
 		int32(110), int32(5), int32(10), int32(40), "cgroupfs", "/etc/resolv.conf",
 		false, int32(4), int64(-1), "100Mi",
-		"/var/lib/kubelet", "/var/lib/kubelet/pki", "/run/kubelot", "/run/kubelot/bus.sock", "/var/log/pods",
+		"/var/lib/kubelet", "/var/lib/kubelet/pki", "/run/kubelot", "/run/kubelot/bus.sock", "/var/log/pods", "/var/log/containers",
 		"unix:///run/containerd/containerd.sock", "unix:///run/containerd/containerd.sock", "node-1", false,
 	}
 	if !reflect.DeepEqual(got, want) {

@@ -33,6 +33,8 @@ func (f *Flags) Load() (*Config, error) {
 		CloudProvider:  f.CloudProvider,
 		RegisterTaints: kubelet.RegisterWithTaints,
 		PodLogsDir:     kubelet.PodLogsDir,
+
+		ContainerLogsDir: ContainerLogsDir,
 	}
 	if err := errors.Join(f.resolveNode(c), f.resolvePaths(c), f.resolveEndpoints(c)); err != nil {
 		return nil, fmt.Errorf("invalid configuration: %w", err)

@@ -7,6 +7,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/admit"
+	"kubelot.dev/services/podsync/internal/alloc"
 	"kubelot.dev/services/podsync/internal/podstatus"
 	"kubelot.dev/services/podsync/internal/source"
 	"kubelot.dev/services/podsync/internal/worker"
@@ -34,7 +35,8 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 		return false
 	}
 	if !admitted {
-		if r := d.judge(p.Pod); r != nil {
+		allocated, _ := alloc.Keep(p.Pod, nil)
+		if r := d.judge(allocated); r != nil {
 			d.log.Warn("pod is not admitted", "pod", p.Pod.Name, "namespace", p.Pod.Namespace, "uid", uid, "reason", r.Reason, "message", r.Message)
 			d.report.Event(p.Pod, "", corev1.EventTypeWarning, r.Reason, r.Message)
 			cfg.Reject = &worker.Failed{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
@@ -106,7 +108,7 @@ func (d *dispatcher) active() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, e := range d.workers {
 		if e.admitted && !e.Ending() && !podstatus.Terminal(e.pod.Status.Phase) {
-			pods = append(pods, e.pod)
+			pods = append(pods, e.Allocated())
 		}
 	}
 	return pods

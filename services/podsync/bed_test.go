@@ -113,7 +113,7 @@ func (named) Run(context.Context, chan<- source.Set) error { return nil }
 func (b *bed) start(sources ...topic.Source) (stop func()) {
 	b.t.Helper()
 	no := false
-	cfg := &config.Config{NodeName: "n1", RootDir: filepath.Join(b.dir, "kubelet"), PodLogsDir: filepath.Join(b.dir, "pods")}
+	cfg := &config.Config{NodeName: "n1", RootDir: filepath.Join(b.dir, "kubelet"), PodLogsDir: filepath.Join(b.dir, "pods"), ContainerLogsDir: filepath.Join(b.dir, "containers")}
 	perQOS := b.cgroupRoot != "" // without a root of the test's own this machine's cgroups are left alone
 	cfg.Kubelet.CgroupsPerQOS, cfg.Kubelet.FailCgroupV1, cfg.Kubelet.CgroupRoot = &perQOS, &no, b.cgroupRoot
 	if b.configure != nil {

@@ -23,6 +23,8 @@ import (
 const (
 	// housekeepingEvery is how often what nobody wants is looked for; nothing on a pod's way waits for it.
 	housekeepingEvery = 30 * time.Second
+	// linkAge is how old a link to a log that isn't there is before it is removed.
+	linkAge = 5 * time.Minute
 	// retainedWait is how long a start waits for what the bus kept of an earlier run.
 	retainedWait = 5 * time.Second
 	// runtimeRetry is how often a runtime that doesn't answer at start is asked again.
@@ -176,7 +178,7 @@ func (d *dispatcher) sweep(wanted map[types.UID]bool) {
 	d.sweepLogs(wanted, observed)
 }
 
-// sweepLogs removes log directories. One is left when podsync is killed before it has said of a pod that it takes it on,
+// sweepLogs removes log directories, and links to logs that are gone. One is left when podsync is killed before it has said of a pod that it takes it on,
 // and the pod is gone when it is back.
 func (d *dispatcher) sweepLogs(wanted, observed map[types.UID]bool) {
 	logs, err := cleanup.LogDirs(d.cfg.PodLogsDir)
@@ -187,6 +189,15 @@ func (d *dispatcher) sweepLogs(wanted, observed map[types.UID]bool) {
 		if err := cleanup.RemoveLogDir(d.cfg.PodLogsDir, logs[uid].Namespace, logs[uid].Name, uid); err != nil {
 			d.log.Info("orphaned pod logs can't be removed yet", "uid", string(uid), "error", err)
 		}
+	}
+	inUse := map[string]bool{}
+	for _, obs := range d.observed {
+		for i := range obs.Containers {
+			inUse[obs.Containers[i].LogPath] = true
+		}
+	}
+	if err := cleanup.RemoveDanglingLinks(d.cfg.ContainerLogsDir, d.cfg.PodLogsDir, inUse, linkAge); err != nil {
+		d.log.Warn("links to logs that are gone can't be removed", "error", err)
 	}
 }
 

@@ -23,6 +23,10 @@ func Merge(patch topic.PodStatus, pod topic.Pod, probes Probes, current corev1.P
 	if terminal(current.Phase) && !pod.Static() {
 		keepTerminal(&s, current)
 	}
+	if !terminal(s.Phase) && s.Reason != "" {
+		// Why the node ends the pod is told with the phase, once nothing runs any more.
+		s.Reason, s.Message = current.Reason, current.Message
+	}
 	mergeReadiness(&s, pod.Pod, probes, current)
 	normalize(&s, pod.Pod)
 	s.Conditions = conditions(conditionInput{

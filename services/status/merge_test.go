@@ -253,3 +253,16 @@ func TestLongMessagesAreBounded(t *testing.T) {
 		t.Errorf("message of %d bytes ends in %q", len(got), got[len(got)-2:])
 	}
 }
+
+// Whoever sees the reason sees a pod that has ended, as from the kubelet.
+func TestTheReasonComesWithThePhase(t *testing.T) {
+	patch := patchOf(corev1.PodRunning, running("app", "a"))
+	patch.Status.Reason, patch.Status.Message = "DeadlineExceeded", "too long"
+	if s := Merge(patch, apiPod(), nil, corev1.PodStatus{}, t0); s.Reason != "" || s.Message != "" {
+		t.Errorf("a pod that runs: reason %q, message %q", s.Reason, s.Message)
+	}
+	patch.Status.Phase = corev1.PodFailed
+	if s := Merge(patch, apiPod(), nil, corev1.PodStatus{}, t0); s.Reason != "DeadlineExceeded" || s.Message != "too long" {
+		t.Errorf("a pod that has ended: reason %q, message %q", s.Reason, s.Message)
+	}
+}

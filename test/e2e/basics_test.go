@@ -179,13 +179,13 @@ func TestTerminationMessages(t *testing.T) {
   - {name: custom, image: "busybox:1.36", terminationMessagePath: /tmp/last, command: [sh, -c, "echo -n elsewhere > /tmp/last"]}
   - {name: logs, image: "busybox:1.36", terminationMessagePolicy: FallbackToLogsOnError, command: [sh, -c, "echo what went wrong; exit 2"]}
   - {name: nothing, image: "busybox:1.36", command: [sh, -c, "echo what went wrong; exit 2"]}
-  - {name: long, image: "busybox:1.36", command: [sh, -c, "head -c 10000 /dev/zero | tr '\\0' x > /dev/termination-log"]}
+  - {name: long, image: "busybox:1.36", command: [sh, -c, "(head -c 10000 /dev/zero | tr '\\0' x; head -c 4096 /dev/zero | tr '\\0' y) > /dev/termination-log"]}
 `))
 	p := ns.Phase("words", corev1.PodFailed)
-	// All messages of a pod share 12 KiB.
+	// Of a long file its end counts, and all messages of a pod share 12 KiB.
 	const share = 12 * 1024 / 5
 	for container, want := range map[string]string{
-		"file": "farewell", "custom": "elsewhere", "logs": "what went wrong\n", "nothing": "", "long": strings.Repeat("x", share),
+		"file": "farewell", "custom": "elsewhere", "logs": "what went wrong\n", "nothing": "", "long": strings.Repeat("y", share),
 	} {
 		if s := kit.Status(p, container).State.Terminated; s == nil || s.Message != want {
 			t.Errorf("container %s: %+v; want message %.50q", container, s, want)

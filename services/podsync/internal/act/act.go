@@ -22,6 +22,7 @@ import (
 	"kubelot.dev/services/podsync/internal/hooks"
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/podstatus"
 	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/slots"
 	"kubelot.dev/services/podsync/internal/worker"
@@ -127,6 +128,9 @@ func (a *Actor) Do(ctx context.Context, s worker.Snapshot, action plan.Action) w
 	return out
 }
 
+// TerminationMessage reads what an ended container left.
+func (a *Actor) TerminationMessage(c *topic.Container) string { return podstatus.TerminationMessage(c) }
+
 func (a *Actor) deed(ctx context.Context, s worker.Snapshot, action plan.Action) (worker.Images, error) {
 	switch action.Kind {
 	case plan.EnsureImage:
@@ -137,6 +141,8 @@ func (a *Actor) deed(ctx context.Context, s worker.Snapshot, action plan.Action)
 		return worker.Images{}, a.startContainer(ctx, s, action)
 	case plan.StopContainer:
 		return worker.Images{}, a.stopContainer(ctx, s, action)
+	case plan.RunPreStop:
+		return worker.Images{}, a.runPreStop(ctx, s, action)
 	case plan.StopSandbox:
 		return worker.Images{}, a.stopSandbox(ctx, s, action.ID)
 	case plan.RemoveContainer:

@@ -83,7 +83,7 @@ func (r *busyRuntime) observe(context.Context, string, *topic.PodObservation) (t
 type plainNode struct{ dir string }
 
 func (n plainNode) CRI() *criconfig.Node {
-	return &criconfig.Node{RootDir: n.dir, PodLogsDir: filepath.Join(n.dir, "pods-logs")}
+	return &criconfig.Node{RootDir: n.dir, PodLogsDir: filepath.Join(n.dir, "pods-logs"), ContainerLogsDir: filepath.Join(n.dir, "links")}
 }
 
 func (plainNode) DNS() (dns.Node, error) { return dns.Node{Resolv: &dns.Resolv{}}, nil }
@@ -198,7 +198,7 @@ func TestWhatAnEarlierProcessBegan(t *testing.T) {
 					t.Errorf("events %s\nwant   %s", got, c.events)
 				}
 				if strings.Contains(c.calls, "start early") && !c.fails {
-					link := filepath.Join(a.linkDir(), "web_default_app-early.log")
+					link := filepath.Join(a.Node.CRI().ContainerLogsDir, "web_default_app-early.log")
 					if _, err := os.Lstat(link); err != nil {
 						t.Errorf("the log collectors' link: %v", err)
 					}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,23 +22,36 @@ func (a *Actor) stopContainer(ctx context.Context, s worker.Snapshot, action pla
 	return a.stop(ctx, s, action)
 }
 
-// stop runs the preStop hook and stops the container; both share the grace period.
+// stop runs the preStop hook, unless it has run, and stops the container; both share the grace period.
 func (a *Actor) stop(ctx context.Context, s worker.Snapshot, action plan.Action) error {
-	path := report.FieldPath(s.Pod, action.Container)
-	message := action.Message
-	if message == "" || message == "Stopping container" {
-		message = "Stopping container " + action.Container
-	}
-	a.Report.Event(s.Pod, path, corev1.EventTypeNormal, "Killing", message)
 	began := time.Now()
-	if c := plan.Container(s.Pod, action.Container); c != nil && c.Lifecycle != nil && c.Lifecycle.PreStop != nil && action.Grace > 0 {
-		a.preStop(ctx, s, c, action)
+	if !action.HookRan {
+		a.killing(s.Pod, action)
+		if c := plan.Container(s.Pod, action.Container); c != nil && c.Lifecycle != nil && c.Lifecycle.PreStop != nil && action.Grace > 0 {
+			a.preStop(ctx, s, c, action)
+		}
 	}
 	grace := max(action.Grace-time.Since(began), minGrace)
 	if err := ignoreNotFound(a.Containers.StopContainer(ctx, action.ID, grace)); err != nil {
 		return fmt.Errorf("stop container %s: %w", action.Container, err)
 	}
 	return nil
+}
+
+// runPreStop runs the hook of a container whose turn to be stopped comes later. It fails only if it is broken off.
+func (a *Actor) runPreStop(ctx context.Context, s worker.Snapshot, action plan.Action) error {
+	a.killing(s.Pod, action)
+	a.preStop(ctx, s, plan.Container(s.Pod, action.Container), action)
+	return context.Cause(ctx)
+}
+
+// killing tells that a container's end begins.
+func (a *Actor) killing(pod *corev1.Pod, action plan.Action) {
+	message := action.Message
+	if message == "" || message == "Stopping container" {
+		message = "Stopping container " + action.Container
+	}
+	a.Report.Event(pod, report.FieldPath(pod, action.Container), corev1.EventTypeNormal, "Killing", message)
 }
 
 // preStop runs the hook for at most the grace period; its failure is reported and doesn't keep the container alive.
@@ -71,15 +83,11 @@ func (a *Actor) removeContainer(ctx context.Context, s worker.Snapshot, action p
 	return nil
 }
 
-// linkDir holds the links that log collectors read: /var/log/containers beside /var/log/pods.
-func (a *Actor) linkDir() string {
-	return filepath.Join(filepath.Dir(a.Node.CRI().PodLogsDir), "containers")
-}
-
 // linkLog makes the link that log collectors follow. It is a convenience: a failure is logged, the container runs on.
 func (a *Actor) linkLog(pod *corev1.Pod, name, id, log string) {
-	link := cleanup.LogLink(a.linkDir(), pod.Name, pod.Namespace, name, id)
-	err := os.MkdirAll(a.linkDir(), 0o755)
+	dir := a.Node.CRI().ContainerLogsDir
+	link := cleanup.LogLink(dir, pod.Name, pod.Namespace, name, id)
+	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
 		err = os.Symlink(log, link)
 	}
@@ -89,7 +97,7 @@ func (a *Actor) linkLog(pod *corev1.Pod, name, id, log string) {
 }
 
 func (a *Actor) removeLogLink(pod *corev1.Pod, name, id string) {
-	link := cleanup.LogLink(a.linkDir(), pod.Name, pod.Namespace, name, id)
+	link := cleanup.LogLink(a.Node.CRI().ContainerLogsDir, pod.Name, pod.Namespace, name, id)
 	if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
 		a.Log.Warn("link to the container's log can't be removed", "link", link, "error", err)
 	}

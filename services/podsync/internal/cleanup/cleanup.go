@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -87,6 +88,34 @@ func RemoveLogDir(podLogsDir, namespace, name string, uid types.UID) error {
 		return fmt.Errorf("remove the logs of pod %s/%s: %w", namespace, name, err)
 	}
 	return nil
+}
+
+// RemoveDanglingLinks removes the links below dir into podLogsDir whose log is gone, unless it is a log in use, which is
+// away for a moment when it is rotated. Links younger than age are left alone: a log is made after its link.
+func RemoveDanglingLinks(dir, podLogsDir string, inUse map[string]bool, age time.Duration) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("list the links to container logs: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		link := filepath.Join(dir, e.Name())
+		target, err := os.Readlink(link)
+		if err != nil || !strings.HasPrefix(target, podLogsDir+"/") || inUse[target] {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil || time.Since(info.ModTime()) < age {
+			continue
+		}
+		if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove a link to a log that is gone: %w", err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // maxName is the longest name that a file can have.

@@ -18,6 +18,8 @@ type Node struct {
 	RootDir string
 	// PodLogsDir is where the pods' log directories are (/var/log/pods).
 	PodLogsDir string
+	// ContainerLogsDir is where the links to the containers' logs are (/var/log/containers).
+	ContainerLogsDir string
 	// ClusterDomain is KubeletConfiguration.clusterDomain.
 	ClusterDomain string
 	// SeccompDefault is KubeletConfiguration.seccompDefault: RuntimeDefault where a pod says nothing.

@@ -53,7 +53,7 @@ func volumeMount(node *Node, in ContainerInput, index int) (*runtimeapi.Mount, e
 	if err != nil {
 		return nil, err
 	}
-	recursive, err := recursiveReadOnly(wish, in.RecursiveReadOnly)
+	recursive, err := RecursiveReadOnly(wish, in.RecursiveReadOnly)
 	if err != nil {
 		return nil, fmt.Errorf("failed to resolve recursive read-only mode: %w", err)
 	}
@@ -143,8 +143,8 @@ func propagation(mode *corev1.MountPropagationMode) (runtimeapi.MountPropagation
 	return 0, fmt.Errorf("invalid MountPropagation mode: %q", *mode)
 }
 
-// recursiveReadOnly decides on VolumeMount.recursiveReadOnly (KEP-3857).
-func recursiveReadOnly(m *corev1.VolumeMount, supported bool) (bool, error) {
+// RecursiveReadOnly decides on VolumeMount.recursiveReadOnly (KEP-3857); supported tells whether the runtime can do it.
+func RecursiveReadOnly(m *corev1.VolumeMount, supported bool) (bool, error) {
 	if m.RecursiveReadOnly == nil || *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
 		return false, nil
 	}

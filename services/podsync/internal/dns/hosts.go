@@ -3,10 +3,12 @@ package dns
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -76,7 +78,7 @@ func HostsPath(podDir string) string { return filepath.Join(podDir, "etc-hosts")
 // WriteHosts brings the file to the given content: untouched when it has it already, so that the containers that
 // have it mounted keep what they see, else replaced as a whole, so that a full disk leaves the old file.
 func WriteHosts(path string, content []byte) error {
-	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, content) {
+	if has(path, content) {
 		return nil
 	}
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".etc-hosts-*")
@@ -89,6 +91,23 @@ func WriteHosts(path string, content []byte) error {
 		return fmt.Errorf("write hosts file %s: %w", path, err)
 	}
 	return nil
+}
+
+// has tells whether the file has that content. Containers have it mounted and may have grown it beyond what memory
+// holds, so no more of it is read than is asked for.
+func has(path string, content []byte) bool {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() != int64(len(content)) {
+		return false
+	}
+	old := make([]byte, len(content))
+	_, err = io.ReadFull(f, old)
+	return err == nil && bytes.Equal(old, content)
 }
 
 func writeAndRename(tmp *os.File, path string, content []byte) error {

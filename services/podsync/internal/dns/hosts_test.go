@@ -137,3 +137,20 @@ func TestWriteHosts(t *testing.T) {
 		t.Error("no error for a directory that isn't there")
 	}
 }
+
+// A container may write its hosts file, and so may make it a terabyte long.
+func TestWriteHostsOverAFileThatMemoryCanNotHold(t *testing.T) {
+	path := HostsPath(t.TempDir())
+	if err := os.WriteFile(path, []byte("one"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 1<<40); err != nil {
+		t.Skip("the file system has no sparse files of this size:", err)
+	}
+	if err := WriteHosts(path, []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "one" {
+		t.Errorf("got %q, %v", text, err)
+	}
+}

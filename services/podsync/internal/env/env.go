@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/cri/expand"
+	"kubelot.dev/kube/resourceref"
 )
 
 // Sources give the API objects that variables refer to. The errors of ConfigMap and Secret for a missing
@@ -140,7 +141,7 @@ func (r *resolver) source(ctx context.Context, s *corev1.EnvVarSource) (value st
 	case s.FieldRef != nil:
 		value, err = fieldValue(s.FieldRef, r.in)
 	case s.ResourceFieldRef != nil:
-		value, err = resourceValue(s.ResourceFieldRef, r.in)
+		value, err = resourceref.Value(s.ResourceFieldRef, r.in.Pod, r.in.Container, r.in.Allocatable)
 	case s.ConfigMapKeyRef != nil:
 		return r.configMapKey(ctx, s.ConfigMapKeyRef)
 	case s.SecretKeyRef != nil:

@@ -78,7 +78,7 @@ func (f *Facts) SetMachine(m *topic.Machine) {
 	f.machine.Store(m)
 	k := &f.cfg.Kubelet
 	node := &criconfig.Node{
-		RootDir: f.cfg.RootDir, PodLogsDir: f.cfg.PodLogsDir, ClusterDomain: k.ClusterDomain,
+		RootDir: f.cfg.RootDir, PodLogsDir: f.cfg.PodLogsDir, ContainerLogsDir: f.cfg.ContainerLogsDir, ClusterDomain: k.ClusterDomain,
 		SeccompDefault: k.SeccompDefault != nil && *k.SeccompDefault,
 		CPUCFSQuota:    k.CPUCFSQuota == nil || *k.CPUCFSQuota, CPUCFSQuotaPeriod: 100 * time.Millisecond,
 		MemoryCapacity: m.MemoryBytes, SwapCapacity: m.SwapBytes, CgroupV2: m.CgroupVersion == 2, SwapController: cgroups.SwapController(),
@@ -122,7 +122,7 @@ func (f *Facts) CRI() *criconfig.Node {
 	if n := f.cri.Load(); n != nil {
 		return n
 	}
-	return &criconfig.Node{RootDir: f.cfg.RootDir, PodLogsDir: f.cfg.PodLogsDir, ClusterDomain: f.cfg.Kubelet.ClusterDomain, CPUCFSQuota: true, CPUCFSQuotaPeriod: 100 * time.Millisecond}
+	return &criconfig.Node{RootDir: f.cfg.RootDir, PodLogsDir: f.cfg.PodLogsDir, ContainerLogsDir: f.cfg.ContainerLogsDir, ClusterDomain: f.cfg.Kubelet.ClusterDomain, CPUCFSQuota: true, CPUCFSQuotaPeriod: 100 * time.Millisecond}
 }
 
 // DNS are the facts that pods' resolvers are built from. A sandbox keeps its resolver for life, so a resolver

@@ -24,6 +24,8 @@ const (
 	StartContainer Kind = "start container"
 	// StopContainer ends container ID within Grace.
 	StopContainer Kind = "stop container"
+	// RunPreStop runs the preStop hook of container ID within Grace, and doesn't stop it.
+	RunPreStop Kind = "run preStop hook"
 	// RemoveContainer removes the dead container ID.
 	RemoveContainer Kind = "remove container"
 	// ReleaseNode removes the pod's cgroup and, for a pod that goes, its directory, once its volumes are unmounted.
@@ -42,6 +44,8 @@ type Action struct {
 	Attempt   uint32
 	// Grace is how long a container may take to stop.
 	Grace time.Duration
+	// HookRan means that the container to be stopped has had its preStop hook, and its Killing event, by RunPreStop.
+	HookRan bool
 	// Reason and Message say why a container is stopped, in the words of the Killing event.
 	Reason  string
 	Message string
@@ -49,7 +53,8 @@ type Action struct {
 
 // Key identifies the deed.
 func (a Action) Key() string {
-	if a.Kind == StopContainer || a.Kind == StopSandbox || a.Kind == RemoveContainer {
+	switch a.Kind {
+	case StopContainer, StopSandbox, RemoveContainer, RunPreStop:
 		return string(a.Kind) + " " + a.ID
 	}
 	return string(a.Kind) + " " + a.Container
@@ -92,6 +97,8 @@ type Facts struct {
 	Probes map[ProbeKey]topic.Probe
 	// Replaced are containers, by ID, that were stopped in order to be started again.
 	Replaced map[string]bool
+	// HooksRan are containers, by ID, whose preStop hook has run by RunPreStop.
+	HooksRan map[string]bool
 	// SandboxesStopped are sandboxes, by ID, whose StopPodSandbox has succeeded: one that isn't ready may still
 	// have its network.
 	SandboxesStopped map[string]bool

@@ -90,10 +90,16 @@ func matches(codes *corev1.ContainerRestartRuleOnExitCodes, exitCode int32) bool
 // backoffEnd is when an exited container may be started again.
 func (p *planner) backoffEnd(c *corev1.Container, last *topic.Container) time.Time {
 	restarts := last.RestartCount - p.facts.BackoffBase[c.Name]
-	if ranLong(last) {
+	if p.anew(c, last) {
 		restarts = 0
 	}
 	return last.FinishedAt.Add(Backoff(restarts, p.facts.MaxBackoff))
+}
+
+// anew tells whether the back-off begins anew after this run: it was long enough, or the next isn't of the same image,
+// by which the kubelet keeps its back-off.
+func (p *planner) anew(c *corev1.Container, last *topic.Container) bool {
+	return ranLong(last) || p.changed(c, last)
 }
 
 func ranLong(c *topic.Container) bool {
@@ -102,7 +108,7 @@ func ranLong(c *topic.Container) bool {
 
 // restart plans the next run of an exited container, after its back-off.
 func (p *planner) restart(c *corev1.Container, last *topic.Container) {
-	if ranLong(last) {
+	if p.anew(c, last) {
 		p.plan.NewBackoffBase[c.Name] = last.RestartCount
 	}
 	end := p.backoffEnd(c, last)

@@ -19,7 +19,7 @@ import (
 //
 //	pod       a PodSpec in YAML
 //	runtime   lines "sandbox ID key=value..." and "container ID name=NAME key=value...", newest first, "error TEXT..."
-//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX", "settling"
+//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX", "hook ID", "settling"
 //	plan      at=T, and for a pod that is to stop: stop=T grace=D
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -46,7 +46,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		s.facts = Facts{
 			Images: map[string]bool{}, Failures: map[string]Failure{}, Busy: map[string]bool{},
 			Probes: map[ProbeKey]topic.Probe{}, Replaced: map[string]bool{}, BackoffBase: map[string]int{},
-			SandboxesStopped: map[string]bool{},
+			SandboxesStopped: map[string]bool{}, HooksRan: map[string]bool{},
 		}
 		for line := range strings.Lines(d.Input) {
 			s.fact(t, strings.Fields(line))
@@ -73,6 +73,8 @@ func (s *scenario) fact(t *testing.T, words []string) {
 		s.facts.Busy[words[1]] = true
 	case "stopped":
 		s.facts.SandboxesStopped[words[1]] = true
+	case "hook":
+		s.facts.HooksRan[words[1]] = true
 	case "replaced":
 		s.facts.Replaced[words[1]] = true
 	case "base":
@@ -118,8 +120,11 @@ func render(p Plan) string {
 		if a.Kind == CreateSandbox || a.Kind == StartContainer {
 			fmt.Fprintf(&b, " attempt=%d", a.Attempt)
 		}
-		if a.Kind == StopContainer {
+		if a.Kind == StopContainer || a.Kind == RunPreStop {
 			fmt.Fprintf(&b, " grace=%s", a.Grace)
+		}
+		if a.HookRan {
+			b.WriteString(" hook ran")
 		}
 		if a.Message != "" {
 			fmt.Fprintf(&b, " (%s)", a.Message)

@@ -8,11 +8,9 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// minGrace is what a sidecar gets to end even where the main containers used up the pod's grace period.
-const minGrace = 2 * time.Second
-
 // stop plans a pod that should end: the main, ephemeral and running init containers at once, then the
-// sidecars one after the other in reverse order (KEP-753), then the sandboxes.
+// sidecars one after the other in reverse order, then the sandboxes. The sidecars' preStop hooks don't wait for their
+// turn, and nobody's turn comes later than the end of the grace period (KEP-753).
 func (p *planner) stop() {
 	running := p.stopContainers()
 	if running {
@@ -29,29 +27,62 @@ func (p *planner) stop() {
 
 func (p *planner) stopContainers() (running bool) {
 	running = p.clearCreated()
-	sidecars := p.sidecars()
+	names := p.sidecars()
+	var sidecars []topic.Container
 	for _, c := range p.obs.Containers {
-		if _, later := sidecars[c.Name]; !later && alive(c) {
+		switch _, sidecar := names[c.Name]; {
+		case !alive(c):
+		case sidecar:
+			sidecars = append(sidecars, c)
+		default:
 			running = true
-			p.doStop(c, p.remaining(0))
+			p.doStop(c, p.remaining())
 		}
 	}
-	if running {
+	if len(sidecars) == 0 {
+		return running
+	}
+	if p.remaining() == 0 {
+		for _, c := range sidecars {
+			p.doStop(c, 0)
+		}
 		return true
 	}
-	for i := len(p.Pod.Spec.InitContainers) - 1; i >= 0; i-- {
-		name := p.Pod.Spec.InitContainers[i].Name
-		if _, ok := sidecars[name]; !ok {
-			continue
-		}
-		for _, c := range p.obs.Containers {
-			if c.Name == name && alive(c) {
-				p.doStop(c, p.remaining(minGrace))
-				return true
-			}
+	p.wakeAt(p.StopSince.Add(p.Grace))
+	for _, c := range sidecars {
+		if p.hookDue(c) {
+			p.do(Action{Kind: RunPreStop, Container: c.Name, ID: c.ID, Grace: p.remaining(), Message: p.StopMessage})
 		}
 	}
-	return false
+	if !running {
+		p.stopLast(sidecars)
+	}
+	return true
+}
+
+// stopLast stops the sidecar that is the last in the spec, when its hook is over.
+func (p *planner) stopLast(sidecars []topic.Container) {
+	for i := len(p.Pod.Spec.InitContainers) - 1; i >= 0; i-- {
+		found := false
+		for _, c := range sidecars {
+			if c.Name != p.Pod.Spec.InitContainers[i].Name {
+				continue
+			}
+			found = true
+			if !p.hookDue(c) {
+				p.doStop(c, p.remaining())
+			}
+		}
+		if found {
+			return
+		}
+	}
+}
+
+// hookDue tells whether the container has a preStop hook that hasn't run yet.
+func (p *planner) hookDue(c topic.Container) bool {
+	spec := Container(p.Pod, c.Name)
+	return spec.Lifecycle != nil && spec.Lifecycle.PreStop != nil && !p.facts.HooksRan[c.ID]
 }
 
 // clearCreated removes created containers while a call of an earlier process may be starting them. The runtime refuses
@@ -77,12 +108,13 @@ func (p *planner) sidecars() map[string]*corev1.Container {
 }
 
 func (p *planner) doStop(c topic.Container, grace time.Duration) {
-	p.do(Action{Kind: StopContainer, Container: c.Name, ID: c.ID, Grace: grace, Message: p.StopMessage})
+	p.do(Action{Kind: StopContainer, Container: c.Name, ID: c.ID, Grace: grace, Message: p.StopMessage, HookRan: p.facts.HooksRan[c.ID]})
 }
 
-// remaining is what is left of the grace period, at least floor.
-func (p *planner) remaining(floor time.Duration) time.Duration {
-	return max(p.Grace-p.now.Sub(p.StopSince), min(floor, p.Grace), 0)
+// remaining is what is left of the grace period. Where nothing is, a container has no hook run any more, and the least
+// time to end that any gets.
+func (p *planner) remaining() time.Duration {
+	return max(p.Grace-p.now.Sub(p.StopSince), 0)
 }
 
 func alive(c topic.Container) bool {

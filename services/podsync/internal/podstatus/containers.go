@@ -1,6 +1,7 @@
 package podstatus
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/criconfig"
 	"kubelot.dev/services/podsync/internal/plan"
 )
 
@@ -54,7 +56,7 @@ func runs(obs topic.PodObservation, name string) (newest, before *topic.Containe
 }
 
 func containerStatus(in Input, c *corev1.Container, newest, before *topic.Container, previous *corev1.ContainerStatus) corev1.ContainerStatus {
-	status := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: new(bool), VolumeMounts: mounts(c)}
+	status := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: new(bool), VolumeMounts: mounts(c, in.RecursiveReadOnly)}
 	if newest == nil {
 		unseen(&status, in, previous)
 		return status
@@ -69,7 +71,7 @@ func containerStatus(in Input, c *corev1.Container, newest, before *topic.Contai
 	status.Resources = resources(c, newest)
 	status.User = newest.User
 	status.StopSignal = stopSignal(c, newest.StopSignal)
-	current(&status, in, c, newest)
+	current(&status, in, c, newest, previous)
 	last(&status, in, newest, before, previous)
 	return status
 }
@@ -108,13 +110,13 @@ func unseen(status *corev1.ContainerStatus, in Input, previous *corev1.Container
 }
 
 // current sets the state of the newest run.
-func current(status *corev1.ContainerStatus, in Input, c *corev1.Container, newest *topic.Container) {
+func current(status *corev1.ContainerStatus, in Input, c *corev1.Container, newest *topic.Container, previous *corev1.ContainerStatus) {
 	waiting, isWaiting := in.Waiting[c.Name]
 	switch {
 	case newest.State == topic.ContainerRunning && !in.Busy[c.Name]:
 		status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(newest.StartedAt)}
 	case newest.State == topic.ContainerExited && (!isWaiting || in.Ending):
-		status.State.Terminated = terminated(in, newest)
+		status.State.Terminated = terminated(in, newest, previous)
 	case newest.State == topic.ContainerUnknown:
 		status.State.Terminated = &corev1.ContainerStateTerminated{
 			ExitCode: 137, Reason: "ContainerStatusUnknown", ContainerID: status.ContainerID,
@@ -132,9 +134,9 @@ func current(status *corev1.ContainerStatus, in Input, c *corev1.Container, newe
 func last(status *corev1.ContainerStatus, in Input, newest, before *topic.Container, previous *corev1.ContainerStatus) {
 	switch {
 	case status.State.Waiting != nil && newest.State == topic.ContainerExited:
-		status.LastTerminationState.Terminated = terminated(in, newest)
+		status.LastTerminationState.Terminated = terminated(in, newest, previous)
 	case before != nil:
-		status.LastTerminationState.Terminated = terminated(in, before)
+		status.LastTerminationState.Terminated = terminated(in, before, previous)
 	case previous != nil:
 		if t := previous.LastTerminationState.Terminated; t != nil && t.ContainerID != status.ContainerID {
 			status.LastTerminationState = previous.LastTerminationState
@@ -143,7 +145,7 @@ func last(status *corev1.ContainerStatus, in Input, newest, before *topic.Contai
 }
 
 // terminated is the state of an ended run, with the runtime's reason or the one that follows from the exit code.
-func terminated(in Input, c *topic.Container) *corev1.ContainerStateTerminated {
+func terminated(in Input, c *topic.Container, previous *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	reason := c.Reason
 	if reason == "" {
 		reason = "Completed"
@@ -153,13 +155,26 @@ func terminated(in Input, c *topic.Container) *corev1.ContainerStateTerminated {
 	}
 	message := in.Messages[c.ID]
 	if message == "" {
-		message = c.Message
+		message = cmp.Or(messageBefore(previous, runtimeID(in, c.ID)), c.Message)
 	}
 	return &corev1.ContainerStateTerminated{
 		ExitCode: c.ExitCode, Reason: reason, Message: message,
 		StartedAt: moment(c.StartedAt), FinishedAt: moment(c.FinishedAt),
 		ContainerID: runtimeID(in, c.ID),
 	}
+}
+
+// messageBefore is the termination message that was stated of the same run before: it isn't read again yet, or its file is gone.
+func messageBefore(previous *corev1.ContainerStatus, id string) string {
+	if previous == nil {
+		return ""
+	}
+	for _, state := range []corev1.ContainerState{previous.State, previous.LastTerminationState} {
+		if t := state.Terminated; t != nil && t.ContainerID == id {
+			return t.Message
+		}
+	}
+	return ""
 }
 
 // moment is a time of the runtime, which knows none for the start of what couldn't be started; for that the kubelet shows 1970.
@@ -202,15 +217,16 @@ func stopSignal(c *corev1.Container, name string) *corev1.Signal {
 	return &signal
 }
 
-// mounts reports the volume mounts (KEP-3857); the mode of a recursive read-only mount is what was asked for.
-func mounts(c *corev1.Container) []corev1.VolumeMountStatus {
+// mounts reports the volume mounts; of one that was to be recursively read-only if possible, whether it is (KEP-3857).
+func mounts(c *corev1.Container, supported bool) []corev1.VolumeMountStatus {
 	var statuses []corev1.VolumeMountStatus
-	for _, m := range c.VolumeMounts {
+	for i := range c.VolumeMounts {
+		m := &c.VolumeMounts[i]
 		s := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
 			mode := corev1.RecursiveReadOnlyDisabled
-			if m.RecursiveReadOnly != nil {
-				mode = *m.RecursiveReadOnly
+			if recursive, err := criconfig.RecursiveReadOnly(m, supported); err == nil && recursive {
+				mode = corev1.RecursiveReadOnlyEnabled
 			}
 			s.RecursiveReadOnly = &mode
 		}

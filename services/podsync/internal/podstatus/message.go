@@ -2,6 +2,7 @@ package podstatus
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -19,53 +20,43 @@ const (
 	maxLogLines   = 80
 )
 
-// TerminationMessage reads what a container left as its termination message: its file, or the end of its log
-// if it failed without one and terminationMessagePolicy is FallbackToLogsOnError.
+// logWindow is how much of a log's end is read to find those lines in it.
+const logWindow = 64 << 10
+
+// TerminationMessage is the runtime's own message on the container's end, and what the container left: its file, or the
+// end of its log if it failed without one and terminationMessagePolicy is FallbackToLogsOnError.
 func TerminationMessage(c *topic.Container) string {
-	message := readMessage(c.TerminationMessageFile)
-	if message != "" || c.ExitCode == 0 || c.TerminationMessagePolicy != string(corev1.TerminationMessageFallbackToLogsOnError) {
-		return message
+	left := strings.ToValidUTF8(string(readEnd(c.TerminationMessageFile, maxMessage)), "")
+	if left == "" && c.ExitCode != 0 && c.Reason != "ContainerCannotRun" && c.TerminationMessagePolicy == string(corev1.TerminationMessageFallbackToLogsOnError) {
+		left = tailOf(readEnd(c.LogPath, logWindow))
 	}
-	return logTail(c.LogPath)
+	if c.Message != "" && left != "" {
+		return c.Message + ": " + left
+	}
+	return c.Message + left
 }
 
-func readMessage(path string) string {
+// readEnd reads the last bytes of a file, at most limit of them; none of what isn't a regular file, as a container may
+// have made it a link or a FIFO.
+func readEnd(path string, limit int64) []byte {
 	if path == "" {
-		return ""
+		return nil
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|oNoFollowNonblock, 0)
 	if err != nil {
-		return ""
+		return nil
 	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxMessage))
-	if err != nil {
-		return ""
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil
 	}
-	return strings.ToValidUTF8(string(data), "")
-}
-
-// logTail is the last lines of a log in the CRI's format, without their prefixes.
-func logTail(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
+	data := make([]byte, min(limit, info.Size()))
+	n, err := f.ReadAt(data, info.Size()-int64(len(data)))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil
 	}
-	defer f.Close()
-	const window = 64 << 10
-	if end, err := f.Seek(0, io.SeekEnd); err != nil || end < window {
-		_, err = f.Seek(0, io.SeekStart)
-		if err != nil {
-			return ""
-		}
-	} else if _, err := f.Seek(-window, io.SeekEnd); err != nil {
-		return ""
-	}
-	data, err := io.ReadAll(io.LimitReader(f, window))
-	if err != nil {
-		return ""
-	}
-	return tailOf(data)
+	return data[:n]
 }
 
 // tailOf takes "<time> <stream> <tag> <text>" lines apart and joins the last of them.

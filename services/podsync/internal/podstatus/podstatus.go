@@ -41,6 +41,8 @@ type Input struct {
 	HostIPs []string
 	// RuntimeName is the prefix of container IDs, such as containerd.
 	RuntimeName string
+	// RecursiveReadOnly tells whether the pod's runtime handler can mount read-only recursively.
+	RecursiveReadOnly bool
 	// StartTime is when the node took the pod on.
 	StartTime time.Time
 	QOS       corev1.PodQOSClass

@@ -117,3 +117,37 @@ func TestAnImageThatChangesBeforeTheStart(t *testing.T) {
 		})
 	}
 }
+
+// Hooks of sidecars run beside the stop of the main containers and once; a sidecar whose hook is over is stopped without.
+func TestHooksOfSidecarsDoNotWaitForTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		always := corev1.ContainerRestartPolicyAlways
+		pod := func(p *corev1.Pod) *corev1.Pod {
+			p.Spec.InitContainers = []corev1.Container{{
+				Name: "side", Image: "s", RestartPolicy: &always, Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{}}},
+			}}
+			return p
+		}
+		obs := runs()
+		obs.Containers = append(obs.Containers, topic.Container{ID: "y", Name: "side", SandboxID: "s", State: topic.ContainerRunning})
+		h := &hands{obs: obs, slow: map[plan.Kind]time.Duration{plan.RunPreStop: 10 * time.Second, plan.StopContainer: 5 * time.Second}}
+		w, r := launch(t, Config{Pod: pod(testPod())}, obs, h)
+		settle()
+		begin := time.Now()
+		w.Update(pod(deletedWithin(30)))
+		settle()
+		if h.count("stop container x") != 1 || h.count("run preStop hook y") != 1 {
+			t.Fatalf("got deeds %v, want the stop and the hook at once", h.deeds)
+		}
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if h.count("stop container y") != 0 {
+			t.Error("the sidecar was stopped during its hook")
+		}
+		time.Sleep(6 * time.Second)
+		settle()
+		if p, _ := r.last(); p.Lifecycle != topic.Terminated || h.count("run preStop hook y") != 1 || h.count("stop container y") != 1 {
+			t.Errorf("after %s the pod is %s, deeds %v", time.Since(begin), p.Lifecycle, h.deeds)
+		}
+	})
+}

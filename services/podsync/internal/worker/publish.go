@@ -2,12 +2,14 @@ package worker
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/alloc"
 	"kubelot.dev/services/podsync/internal/plan"
 	"kubelot.dev/services/podsync/internal/podstatus"
 	"kubelot.dev/services/podsync/internal/qos"
@@ -47,6 +49,7 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 		Pod: w.Pod, Obs: w.obs, Waiting: p.Waiting, Busy: w.busy, Messages: w.messages, Previous: w.status,
 		Ending: w.stop != nil, Ended: ended, Rejected: w.Reject != nil, HostIPs: w.Node.HostIPs(), RuntimeName: w.Node.RuntimeName(),
 		StartTime: w.start, QOS: qos.Class(w.Pod), Now: now,
+		RecursiveReadOnly: w.Node.RecursiveReadOnly(w.Pod),
 	}
 	if w.stop != nil {
 		in.Fail, in.Reason, in.Message = w.stop.fail, w.stop.reason, w.stop.message
@@ -55,6 +58,11 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: w.stop.disruption, Message: w.stop.message, ObservedGeneration: w.Pod.Generation,
 			})
 		}
+	}
+	if w.resize {
+		in.Conditions = append(in.Conditions, corev1.PodCondition{
+			Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: alloc.MessageInfeasible, ObservedGeneration: w.Pod.Generation,
+		})
 	}
 	for name, failure := range w.failures {
 		if _, planned := in.Waiting[name]; !planned {
@@ -66,6 +74,9 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 		w.status = status
 	}
 	w.report.Pod(w.state())
+	if now.Before(w.messagesDue()) {
+		return
+	}
 	w.reportStatus(topic.PodStatus{
 		Ref: report.RefOf(w.Pod), Source: w.Source, Status: status,
 		Finished: ended && w.released,
@@ -102,7 +113,7 @@ func (w *Worker) state() topic.Pod {
 		pod = pod.DeepCopy()
 		pod.ManagedFields = nil
 	}
-	t := topic.Pod{Pod: pod, Source: w.Source, Lifecycle: w.lifecycle, FirstSeen: w.FirstSeen}
+	t := topic.Pod{Pod: pod, Source: w.Source, Lifecycle: w.lifecycle, FirstSeen: w.FirstSeen, BackoffBase: maps.Clone(w.base)}
 	if w.stop != nil {
 		if t.Lifecycle == topic.Syncing {
 			t.Lifecycle = topic.Terminating
@@ -122,6 +133,9 @@ func (w *Worker) nextWake(p plan.Plan, now time.Time) time.Duration {
 		}
 	}
 	earlier(p.WakeAt)
+	if due := w.messagesDue(); due.After(now) {
+		earlier(due)
+	}
 	if !w.heldSince.IsZero() {
 		// Whether it is still crowded is asked every second.
 		earlier(now.Add(holdSmallSteps - now.Sub(w.heldSince)%holdSmallSteps))

@@ -58,7 +58,7 @@ func (w *Worker) plan(now time.Time) plan.Plan {
 	return plan.Make(d, w.obs, plan.Facts{
 		VolumesMounted: w.volumes.Phase == topic.VolumeMounted || len(w.Pod.Spec.Volumes) == 0,
 		Images:         images, Failures: w.failures, Busy: w.busy, Probes: w.probes,
-		Replaced: w.replaced, SandboxesStopped: w.stopped, BackoffBase: w.base, MaxBackoff: w.Node.MaxBackoff(), Hash: labels.ContainerHash,
+		Replaced: w.replaced, SandboxesStopped: w.stopped, HooksRan: w.hooksRan, BackoffBase: w.base, MaxBackoff: w.Node.MaxBackoff(), Hash: labels.ContainerHash,
 		Settling: w.Settling != nil && w.Settling(),
 	}, now)
 }
@@ -105,6 +105,8 @@ func (w *Worker) finish(r result) {
 		delete(w.images, r.action.Container)
 	case plan.StopSandbox:
 		w.stopped[r.action.ID] = r.Err == nil
+	case plan.RunPreStop:
+		w.hooksRan[r.action.ID] = r.Err == nil
 	case plan.ReleaseNode:
 		w.released = r.Err == nil
 	case plan.RemoveSandboxes:
@@ -132,12 +134,19 @@ func (w *Worker) settle(r result) {
 		failure = plan.Failure{Reason: failed.Reason, Message: failed.Message, RetryAt: failed.RetryAt}
 	}
 	w.tries[name]++
+	if (r.action.Kind == plan.StopContainer || r.action.Kind == plan.StopSandbox) && w.tries[name] >= tellStop {
+		w.report.Event(w.Pod, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: "+r.Err.Error())
+	}
 	if failure.RetryAt.IsZero() {
 		failure.RetryAt = time.Now().Add(retryAfter(w.tries[name]))
 	}
 	w.failures[name] = failure
 	w.log.Warn("step failed and will be tried again", "step", string(r.action.Kind), "container", r.action.Container, "retry_in", time.Until(failure.RetryAt).Round(time.Millisecond), "error", r.Err)
 }
+
+// tellStop is with which failure in a row an Event tells that something can't be stopped: the first may be of a runtime
+// that is being restarted.
+const tellStop = 2
 
 // failureKey is under which key a deed's failure is kept: a start's under its container, so that
 // the plan sees it, any other's under its own.
@@ -166,7 +175,7 @@ func (w *Worker) update(pod *corev1.Pod) {
 		// Somebody else has declared the pod ended, such as the pod garbage collector; a terminal phase is final.
 		w.Previous, w.status.Phase = *pod.Status.DeepCopy(), pod.Status.Phase
 	}
-	w.Pod = pod
+	w.allocate(pod, w.Pod)
 	w.dropImages()
 	if pod.DeletionTimestamp != nil && !wasGoing {
 		w.released = false // the pod's directory goes too, now
@@ -207,13 +216,7 @@ func (w *Worker) observe(obs *topic.PodObservation) {
 		return // what couldn't be inspected looks as if it had changed; pleg reads the pod again
 	}
 	w.obs = *obs
-	for i := range w.obs.Containers {
-		c := &w.obs.Containers[i]
-		if c.State != topic.ContainerExited {
-			continue
-		}
-		if _, known := w.messages[c.ID]; !known {
-			w.messages[c.ID] = podstatus.TerminationMessage(c)
-		}
-	}
+	w.seedBackoff()
+	w.forget()
+	w.readMessages()
 }

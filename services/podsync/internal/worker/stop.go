@@ -59,7 +59,7 @@ func (w *Worker) beginStop(s *stop) {
 		}
 		w.stop.grace = s.grace
 		for _, f := range w.flight {
-			if f.action.Kind == plan.StopContainer && f.action.Grace > s.grace {
+			if (f.action.Kind == plan.StopContainer || f.action.Kind == plan.RunPreStop) && f.action.Grace > s.grace {
 				f.cancel(errShorter)
 			}
 		}
@@ -106,6 +106,9 @@ func (w *Worker) afterStop(ctx context.Context, p plan.Plan) {
 	}
 	if w.volumes.Phase != topic.VolumeUnmounted && len(w.Pod.Spec.Volumes) > 0 {
 		return
+	}
+	if time.Now().Before(w.messagesDue()) {
+		return // what is read goes with the pod's directory
 	}
 	if !w.released {
 		w.begin(ctx, plan.Action{Kind: plan.ReleaseNode})

@@ -5,6 +5,7 @@ package worker
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -12,13 +13,17 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/alloc"
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/plan"
 )
 
-// Hands does what a plan says. Do returns after the deed; it may take as long as the context allows.
+// Hands does what a plan says.
 type Hands interface {
+	// Do returns after the deed; it may take as long as the context allows.
 	Do(ctx context.Context, s Snapshot, a plan.Action) Outcome
+	// TerminationMessage reads what an ended container left; it takes as long as the disk does.
+	TerminationMessage(c *topic.Container) string
 }
 
 // Reporter is what a worker writes.
@@ -95,6 +100,8 @@ type Node interface {
 	HostIPs() []string
 	// RuntimeName is the prefix of container IDs.
 	RuntimeName() string
+	// RecursiveReadOnly tells whether the pod's runtime handler can mount read-only recursively.
+	RecursiveReadOnly(pod *corev1.Pod) bool
 	// MaxBackoff caps the crash back-off; 0 is the default.
 	MaxBackoff() time.Duration
 	// NetworkProblem is why pods can't have a network; empty where they can.
@@ -112,6 +119,7 @@ type Worker struct {
 	results chan result
 	done    chan struct{}
 	ended   atomic.Bool
+	pod     atomic.Pointer[corev1.Pod] // as allocated
 
 	// The rest is owned by the goroutine of Run.
 	obs       topic.PodObservation
@@ -122,14 +130,17 @@ type Worker struct {
 	tries     map[string]int // failures in a row, by container name
 	busy      map[string]bool
 	replaced  map[string]bool
-	stopped   map[string]bool // sandboxes, by ID
-	base      map[string]int
-	messages  map[string]string
-	announced map[string]bool // containers whose back-off was announced by an Event
+	stopped   map[string]bool      // sandboxes, by ID
+	hooksRan  map[string]bool      // containers, by ID, whose preStop hook has run before their turn
+	base      map[string]int       // restart counts at which the crash back-off began anew, by container name
+	messages  map[string]string    // termination messages, by container ID
+	reading   map[string]time.Time // since when those are read that aren't known yet, by container ID
+	announced map[string]bool      // containers whose back-off was announced by an Event
 	flight    map[string]*flight
 	network   string // why the pod waits for the node's network
 	stop      *stop
 	removed   bool
+	resize    bool // the pod asks for other resources than were allocated
 	lifecycle topic.Lifecycle
 	released  bool
 	gone      bool
@@ -177,15 +188,48 @@ func New(cfg Config, obs topic.PodObservation, hands Hands, report Reporter, log
 		in:  make(chan func(*Worker)), results: make(chan result), done: make(chan struct{}),
 		obs:    obs,
 		probes: map[plan.ProbeKey]topic.Probe{}, images: map[string]ready{}, failures: map[string]plan.Failure{},
-		tries: map[string]int{}, busy: map[string]bool{}, replaced: map[string]bool{}, stopped: map[string]bool{}, base: map[string]int{},
-		messages: map[string]string{}, announced: map[string]bool{}, flight: map[string]*flight{},
+		tries: map[string]int{}, busy: map[string]bool{}, replaced: map[string]bool{}, stopped: map[string]bool{}, hooksRan: map[string]bool{}, base: map[string]int{},
+		messages: map[string]string{}, reading: map[string]time.Time{}, announced: map[string]bool{}, flight: map[string]*flight{},
 		lifecycle: topic.Syncing, status: cfg.Previous, reported: cfg.Previous, start: time.Now(),
 	}
 	if t := cfg.Previous.StartTime; t != nil {
 		w.start = t.Time
 	}
+	w.allocate(cfg.Pod, restoredPod(cfg.Restored))
+	if cfg.Restored != nil {
+		maps.Copy(w.base, cfg.Restored.BackoffBase)
+	}
+	w.seedBackoff()
 	w.restore()
 	return w
+}
+
+// restoredPod is the pod as an earlier run of the daemon had it; nil if it had none.
+func restoredPod(r *topic.Pod) *corev1.Pod {
+	if r == nil {
+		return nil
+	}
+	return r.Pod
+}
+
+// allocate takes the pod's newest form, with the resources that were allocated to it before.
+func (w *Worker) allocate(pod, before *corev1.Pod) {
+	w.Pod, w.resize = alloc.Keep(pod, before)
+	w.pod.Store(w.Pod)
+}
+
+// Allocated is the pod with the resources that it holds. It may be asked from any goroutine.
+func (w *Worker) Allocated() *corev1.Pod { return w.pod.Load() }
+
+// seedBackoff has the crash back-off of a container that isn't known begin with its newest run: restarts from before the
+// daemon knew of the pod, or from before a reboot, may be of long ago.
+func (w *Worker) seedBackoff() {
+	for i := range w.obs.Containers {
+		c := &w.obs.Containers[i]
+		if _, known := w.base[c.Name]; !known {
+			w.base[c.Name] = c.RestartCount
+		}
+	}
 }
 
 // restore goes on with a termination that an earlier run of the daemon had begun: its deadline stays the same.
@@ -259,6 +303,7 @@ func (w *Worker) send(f func(*Worker)) {
 func (w *Worker) Run(ctx, opCtx context.Context) {
 	defer close(w.done)
 	defer w.drain()
+	w.readMessages()
 	for !w.gone {
 		wake := w.step(opCtx)
 		timer := time.NewTimer(wake)
@@ -279,7 +324,7 @@ func (w *Worker) Run(ctx, opCtx context.Context) {
 // drain waits for the deeds under way; waiting ones end with their context.
 func (w *Worker) drain() {
 	for _, f := range w.flight {
-		if f.action.Kind == plan.StopContainer || f.action.Kind == plan.EnsureImage {
+		if f.action.Kind == plan.StopContainer || f.action.Kind == plan.RunPreStop || f.action.Kind == plan.EnsureImage {
 			f.cancel(errShutdown)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
@@ -26,6 +27,14 @@ type hands struct {
 	reads time.Duration
 	fail  map[plan.Kind]error
 	slow  map[plan.Kind]time.Duration
+	// left is what ended containers leave, by ID; read only after slowDisk.
+	left     map[string]string
+	slowDisk time.Duration
+}
+
+func (h *hands) TerminationMessage(c *topic.Container) string {
+	time.Sleep(h.slowDisk)
+	return h.left[c.ID]
 }
 
 func (h *hands) Do(ctx context.Context, _ Snapshot, a plan.Action) Outcome {
@@ -124,10 +133,11 @@ func (r *record) last() (topic.Pod, topic.PodStatus) {
 
 type node struct{}
 
-func (node) HostIPs() []string         { return []string{"192.0.2.1"} }
-func (node) RuntimeName() string       { return "containerd" }
-func (node) MaxBackoff() time.Duration { return 0 }
-func (node) NetworkProblem() string    { return "" }
+func (node) HostIPs() []string                  { return []string{"192.0.2.1"} }
+func (node) RuntimeName() string                { return "containerd" }
+func (node) RecursiveReadOnly(*corev1.Pod) bool { return false }
+func (node) MaxBackoff() time.Duration          { return 0 }
+func (node) NetworkProblem() string             { return "" }
 
 func testPod() *corev1.Pod {
 	grace := int64(30)
@@ -146,6 +156,7 @@ func launch(t *testing.T, cfg Config, obs topic.PodObservation, h *hands) (*Work
 	t.Helper()
 	r := &record{}
 	cfg.Node, cfg.Source = node{}, topic.SourceAPI
+	obs.Sandboxes, obs.Containers = slices.Clone(obs.Sandboxes), slices.Clone(obs.Containers)
 	w := New(cfg, obs, h, r, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -287,12 +298,19 @@ func TestAFailedStopIsRetriedWithoutASpin(t *testing.T) {
 			Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
 			Containers: []topic.Container{{ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerRunning}},
 		}
-		w, _ := launch(t, Config{Pod: testPod()}, obs, h)
+		w, r := launch(t, Config{Pod: testPod()}, obs, h)
 		w.Remove()
+		settle()
+		if slices.Contains(r.events, "FailedKillPod") {
+			t.Error("one failure is no news")
+		}
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if n := h.count("stop container x"); n < 3 || n > 8 {
 			t.Errorf("tried %d times in 20 s, want a few with growing pauses", n)
+		}
+		if !slices.Contains(r.events, "FailedKillPod") {
+			t.Errorf("got Events %v, want FailedKillPod", r.events)
 		}
 	})
 }
@@ -365,4 +383,96 @@ func TestAPodThatIsToStopWaitsForAnEarlierProcesssStart(t *testing.T) {
 			t.Errorf("the pod is %s, deeds %v", p.Lifecycle, h.deeds)
 		}
 	})
+}
+
+func TestAResizeIsAnsweredAndNotDone(t *testing.T) {
+	sized := func(cpu string) *corev1.Pod {
+		pod := testPod()
+		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+		return pod
+	}
+	check := func(t *testing.T, w *Worker, r *record) {
+		t.Helper()
+		p, s := r.last()
+		requests := s.Status.ContainerStatuses[0].AllocatedResources
+		for _, got := range []*resource.Quantity{requests.Cpu(), w.Allocated().Spec.Containers[0].Resources.Requests.Cpu(), p.Pod.Spec.Containers[0].Resources.Requests.Cpu()} {
+			if got.Value() != 1 {
+				t.Errorf("%s CPUs count, want the one that was allocated", got)
+			}
+		}
+		answered := slices.ContainsFunc(s.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonInfeasible && c.Message != ""
+		})
+		if !answered {
+			t.Errorf("got conditions %+v, want PodResizePending", s.Status.Conditions)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w, r := launch(t, Config{Pod: sized("1")}, topic.PodObservation{}, &hands{})
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		w.Update(sized("2"))
+		settle()
+		check(t, w, r)
+
+		_, before := r.last()
+		obs := topic.PodObservation{
+			At:         time.Now(),
+			Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
+			Containers: []topic.Container{{ID: "app-1", Name: "app", SandboxID: "s", State: topic.ContainerRunning}},
+		}
+		w, r = launch(t, Config{Pod: sized("2"), Restored: &topic.Pod{Pod: sized("1")}, Previous: before.Status}, obs, &hands{obs: obs})
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		check(t, w, r)
+
+		w.Update(sized("1"))
+		settle()
+		if _, s := r.last(); slices.ContainsFunc(s.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending }) {
+			t.Error("a wish that was taken back is still pending")
+		}
+	})
+}
+
+// How often a container was restarted in its life says nothing on how it does now.
+func TestTheBackoffAfterARestartOfTheDaemon(t *testing.T) {
+	for name, v := range map[string]struct {
+		restored *topic.Pod
+		wait     time.Duration
+	}{
+		"taken over":         {nil, 0},
+		"from before it was": {&topic.Pod{Pod: testPod()}, 0},
+		"known":              {&topic.Pod{Pod: testPod(), BackoffBase: map[string]int{"app": 38}}, 20 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				obs := topic.PodObservation{
+					At:        time.Now(),
+					Sandboxes: []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
+					Containers: []topic.Container{{
+						ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerExited, ExitCode: 1, Attempt: 40, RestartCount: 40, FinishedAt: time.Now(),
+					}},
+				}
+				h := &hands{obs: obs}
+				w, r := launch(t, Config{Pod: testPod(), Restored: v.restored}, obs, h)
+				w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+				if v.wait > 0 {
+					time.Sleep(v.wait - time.Second)
+					synctest.Wait()
+					if h.count("start container app") != 0 {
+						t.Error("started too early")
+					}
+					time.Sleep(time.Second)
+				}
+				settle()
+				if h.count("start container app") != 1 {
+					t.Error("not started")
+				}
+				if p, _ := r.last(); len(p.BackoffBase) != 1 {
+					t.Errorf("the bus is told %v", p.BackoffBase)
+				}
+			})
+		})
+	}
 }

@@ -46,6 +46,6 @@ func (w writer) sameFile(name string, entry fs.DirEntry, file File) bool {
 	if !ok || (file.UID != nil && int64(stat.Uid) != *file.UID) || (w.gid != nil && int64(stat.Gid) != *w.gid) {
 		return false
 	}
-	data, err := w.root.ReadFile(name)
+	data, err := readAtMost(w.root, name, int64(len(file.Data)))
 	return err == nil && bytes.Equal(data, file.Data)
 }

@@ -3,11 +3,13 @@ package atomicwriter
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -69,7 +71,28 @@ func Read(dir, name string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }()
-	return root.ReadFile(path.Join(dataLink, name))
+	return readAtMost(root, path.Join(dataLink, name), maxRead)
+}
+
+// maxRead is more than the API lets any file of a volume be.
+const maxRead = 4 << 20
+
+// readAtMost reads a regular file, and fails on one that is longer than limit: what containers can mount, a privileged
+// one can also write.
+func readAtMost(root *os.Root, name string, limit int64) ([]byte, error) {
+	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > limit {
+		return nil, fmt.Errorf("%s is no regular file of at most %d bytes", name, limit)
+	}
+	return io.ReadAll(io.LimitReader(f, limit))
 }
 
 type writer struct {

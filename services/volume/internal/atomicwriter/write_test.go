@@ -256,3 +256,15 @@ func FuzzWrite(f *testing.F) {
 		}
 	})
 }
+
+func TestReadOfAFileThatMemoryCanNotHold(t *testing.T) {
+	dir := t.TempDir()
+	_, err := Write(dir, files("token", "t"), nil)
+	must(t, err)
+	if err := os.Truncate(filepath.Join(dir, "..data", "token"), 1<<40); err != nil {
+		t.Skip("the file system has no sparse files of this size:", err)
+	}
+	if data, err := Read(dir, "token"); err == nil {
+		t.Errorf("read %d bytes", len(data))
+	}
+}

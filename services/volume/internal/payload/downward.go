@@ -1,26 +1,20 @@
 package payload
 
 import (
-	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"kubelot.dev/kube/resourceref"
 	"kubelot.dev/services/volume/internal/atomicwriter"
 )
-
-// ErrNoAllocatable says that a container has no limit of its own and the node's allocatable, which then
-// stands for it, isn't known yet.
-var ErrNoAllocatable = errors.New("the node's allocatable resources are not known yet")
 
 // Downward are the files of a downward API volume. allocatable are the node's resources, which stand in
 // for limits that a container doesn't have; nil where they aren't known yet.
@@ -34,7 +28,7 @@ func Downward(items []corev1.DownwardAPIVolumeFile, pod *corev1.Pod, allocatable
 		case item.FieldRef != nil:
 			text, err = field(pod, item.FieldRef.FieldPath)
 		case item.ResourceFieldRef != nil:
-			text, err = resourceField(item.ResourceFieldRef, pod, allocatable)
+			text, err = resourceref.Value(item.ResourceFieldRef, pod, nil, allocatable)
 		}
 		if err != nil {
 			errs = append(errs, err)
@@ -95,65 +89,4 @@ func formatMap(m map[string]string) string {
 		lines = append(lines, key+"="+strconv.Quote(m[key]))
 	}
 	return strings.Join(lines, "\n")
-}
-
-func resourceField(ref *corev1.ResourceFieldSelector, pod *corev1.Pod, allocatable corev1.ResourceList) (string, error) {
-	container, err := findContainer(pod, ref.ContainerName)
-	if err != nil {
-		return "", err
-	}
-	side, name, _ := strings.Cut(ref.Resource, ".")
-	if !known(corev1.ResourceName(name)) || (side != "limits" && side != "requests") {
-		return "", fmt.Errorf("unsupported container resource : %v", ref.Resource)
-	}
-	list := container.Resources.Requests
-	if side == "limits" {
-		list = container.Resources.Limits
-	}
-	quantity := list[corev1.ResourceName(name)]
-	if side == "limits" && quantity.IsZero() && !hugePages(corev1.ResourceName(name)) {
-		if allocatable == nil {
-			return "", fmt.Errorf("%s of container %s: %w", ref.Resource, container.Name, ErrNoAllocatable)
-		}
-		quantity = allocatable[corev1.ResourceName(name)]
-	}
-	return divide(corev1.ResourceName(name), quantity, ref.Divisor), nil
-}
-
-func findContainer(pod *corev1.Pod, name string) (*corev1.Container, error) {
-	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i], nil
-			}
-		}
-	}
-	return nil, fmt.Errorf("container %s not found", name)
-}
-
-func known(name corev1.ResourceName) bool {
-	switch name {
-	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
-		return true
-	}
-	return hugePages(name)
-}
-
-func hugePages(name corev1.ResourceName) bool {
-	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
-}
-
-// divide is quantity in units of divisor, rounded up; a divisor of zero means 1.
-func divide(name corev1.ResourceName, quantity, divisor resource.Quantity) string {
-	if divisor.IsZero() {
-		divisor = resource.MustParse("1")
-	}
-	if name == corev1.ResourceCPU {
-		return ceil(quantity.MilliValue(), divisor.MilliValue())
-	}
-	return ceil(quantity.Value(), divisor.Value())
-}
-
-func ceil(n, by int64) string {
-	return strconv.FormatInt(int64(math.Ceil(float64(n)/float64(by))), 10)
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kubelot.dev/kube/resourceref"
 	"kubelot.dev/services/volume/internal/atomicwriter"
 )
 
@@ -123,7 +124,11 @@ func TestDownwardResources(t *testing.T) {
 	}
 	_, err := Downward([]corev1.DownwardAPIVolumeFile{{Path: "f", ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "init", Resource: "limits.cpu"}}},
 		downwardPod, nil, nil)
-	if !errors.Is(err, ErrNoAllocatable) {
+	limited := downwardPod.DeepCopy()
+	limited.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("2")}}
+	ref := &corev1.ResourceFieldSelector{ContainerName: "app", Resource: "limits.cpu"}
+	check(t, "limited as a whole", show(Downward([]corev1.DownwardAPIVolumeFile{{Path: "f", ResourceFieldRef: ref}}, limited, node, nil)), "f=2(644)")
+	if !errors.Is(err, resourceref.ErrNoAllocatable) {
 		t.Errorf("without the node's allocatable: %v", err)
 	}
 }
