@@ -22,7 +22,7 @@ test: ## all tests: units, then end to end on real parts (root)
 unit: ## the unit tests alone
 	@tools/test.sh --unit
 
-check: ## format, generated files, modules, import rules, linters, units; make fix mends
+check: ## format, generated files, modules, import rules, sizes, linters, units; make fix mends
 	@tools/check.sh
 
 fmt: ## format the Go files
