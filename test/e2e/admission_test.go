@@ -109,7 +109,8 @@ func TestTaintedNode(t *testing.T) {
 	}
 	registered := own.KubeNode(t)
 	want := []corev1.Taint{
-		{Key: "dedicated", Value: "gpu", Effect: corev1.TaintEffectNoExecute}, {Key: "quiet", Effect: corev1.TaintEffectPreferNoSchedule},
+		{Key: "dedicated", Value: "gpu", Effect: corev1.TaintEffectNoExecute},
+		{Key: "quiet", Effect: corev1.TaintEffectPreferNoSchedule},
 		{Key: "full", Value: "yes", Effect: corev1.TaintEffectNoSchedule},
 	}
 	for _, taint := range want {
