@@ -13,7 +13,7 @@ build: ## the multi-call executable and its links, into .bin
 run: ## kubelot with a containerd of its own and the static pods of examples/ (root)
 	@tools/run.sh standalone
 
-cluster: ## the same with a Kubernetes control plane; leaves .run/admin.kubeconfig for kubectl (root)
+cluster: ## the same with a Kubernetes control plane; meanwhile .run/admin.kubeconfig is for kubectl (root)
 	@tools/run.sh cluster
 
 test: ## all tests: units, then end to end on real parts (root)
@@ -22,7 +22,7 @@ test: ## all tests: units, then end to end on real parts (root)
 unit: ## the unit tests alone
 	@tools/test.sh --unit
 
-check: ## format, generated files, modules, import rules, linters, units; make fix mends
+check: ## format, generated files, modules, import rules, sizes, linters, units; make fix mends
 	@tools/check.sh
 
 fmt: ## format the Go files

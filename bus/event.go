@@ -14,11 +14,20 @@ import (
 const eventQueue = 4096
 
 // Event is a topic with a bounded history.
-type Event[T any] struct{ info }
+type Event[T any] struct {
+	info
+	check *check[T]
+}
 
 // NewEvent binds an event topic to its Go type.
 func NewEvent[T any](spec Spec) Event[T] {
-	return Event[T]{info{Spec: spec, kind: KindEvent, payload: reflect.TypeFor[T]()}}
+	return Event[T]{info: info{Spec: spec, kind: KindEvent, payload: reflect.TypeFor[T]()}}
+}
+
+// Checked is State.Checked for events.
+func (e Event[T]) Checked(sense func(key string, v T) error) Event[T] {
+	e.check = &check[T]{sense}
+	return e
 }
 
 // Occurrence is one event handed to a reader.
@@ -31,7 +40,7 @@ type Occurrence[T any] struct {
 	Ack func()
 }
 
-// Subscribe delivers events until ctx ends. One that can't be decoded is logged, acknowledged and left out.
+// Subscribe delivers events until ctx ends. One that can't be decoded, or isn't what the topic's check accepts, is logged, acknowledged and left out.
 func (e Event[T]) Subscribe(ctx context.Context, c *Conn, from From) <-chan Occurrence[T] {
 	raw := c.transport.WatchEvents(ctx, []string{Filter(e)}, from)
 	out := make(chan Occurrence[T])
@@ -39,8 +48,12 @@ func (e Event[T]) Subscribe(ctx context.Context, c *Conn, from From) <-chan Occu
 		defer close(out)
 		for d := range raw {
 			o := Occurrence[T]{Key: e.keyOf(d.Subject), At: d.Time, Ack: d.Ack}
-			if err := decode(d.Data, &o.Value); err != nil {
-				c.log.Warn("event on the bus can't be decoded and is ignored", "subject", d.Subject, "daemon", d.Header[HeaderDaemon], "error", err)
+			err := decode(d.Data, &o.Value)
+			if err == nil {
+				err = e.check.of(o.Key, o.Value)
+			}
+			if err != nil {
+				c.log.Warn("event on the bus makes no sense and is ignored", "subject", d.Subject, "daemon", d.Header[HeaderDaemon], "error", err)
 				d.Ack()
 				continue
 			}

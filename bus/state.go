@@ -8,11 +8,21 @@ import (
 )
 
 // State is a topic that keeps the last value of every key.
-type State[T any] struct{ info }
+type State[T any] struct {
+	info
+	check *check[T] // nil means that every value of the type makes sense
+}
 
 // NewState binds a state topic to its Go type.
 func NewState[T any](spec Spec) State[T] {
-	return State[T]{info{Spec: spec, kind: KindState, payload: reflect.TypeFor[T]()}}
+	return State[T]{info: info{Spec: spec, kind: KindState, payload: reflect.TypeFor[T]()}}
+}
+
+// Checked is the topic with a check of its values: readers leave out what is an error, as they do with what can't be
+// decoded, and keep what they had.
+func (s State[T]) Checked(sense func(key string, v T) error) State[T] {
+	s.check = &check[T]{sense}
+	return s
 }
 
 // Change is what a state reader sees: a key's new value, its removal, or the end of the retained values.
@@ -29,7 +39,7 @@ type Change[T any] struct {
 }
 
 // Watch delivers the retained value of every key, a Synced change, and then live changes,
-// until ctx ends. A value that can't be decoded is logged and left out. keys limits the watch to
+// until ctx ends. A value that can't be decoded, or isn't what the topic's check accepts, is logged and left out. keys limits the watch to
 // these keys; none means all.
 func (s State[T]) Watch(ctx context.Context, c *Conn, keys ...string) (<-chan Change[T], error) {
 	filters := []string{Filter(s)}
@@ -50,7 +60,7 @@ func (s State[T]) Watch(ctx context.Context, c *Conn, keys ...string) (<-chan Ch
 		for d := range raw {
 			change, err := s.decode(d)
 			if err != nil {
-				c.log.Warn("message on the bus can't be decoded and is ignored", "subject", d.Subject, "daemon", d.Header[HeaderDaemon], "error", err)
+				c.log.Warn("message on the bus makes no sense and is ignored", "subject", d.Subject, "daemon", d.Header[HeaderDaemon], "error", err)
 				continue
 			}
 			select {
@@ -104,7 +114,7 @@ func (s State[T]) decode(d Delivery) (Change[T], error) {
 		return change, nil
 	}
 	if err := decode(d.Data, &change.Value); err != nil {
-		return Change[T]{}, fmt.Errorf("decode %s as %s: %w", d.Subject, s.payload, err)
+		return Change[T]{}, fmt.Errorf("decode as %s: %w", s.payload, err)
 	}
-	return change, nil
+	return change, s.check.of(change.Key, change.Value)
 }

@@ -63,6 +63,16 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// A person who asks for help sees at once how it is done.
+func TestEveryCommandHasAnExample(t *testing.T) {
+	root := Command(os.Stdout, os.Stderr)
+	for _, c := range append(root.Commands(), root) {
+		if !strings.HasPrefix(c.Example, "  kubelot ") && c.Name() != "help" && c.Name() != "completion" {
+			t.Errorf("kubelot %s --help has no example", c.Name())
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	got := report(judge(map[string]topic.DaemonHealth{

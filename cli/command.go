@@ -43,8 +43,12 @@ func run(args []string, stdout, stderr *os.File) int {
 // Command is the command `kubelot` with its subcommands; completion comes with cobra.
 func Command(stdout, stderr *os.File) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "kubelot",
-		Short:         "Does the whole job of the Kubernetes kubelet, as a crew of small daemons.",
+		Use:   "kubelot",
+		Short: "Does the whole job of the Kubernetes kubelet, as a crew of small daemons.",
+		Example: `  kubelot up --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf
+  kubelot pods
+  kubelot tap --since 5m
+  kubelot doctor`,
 		Version:       daemon.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -57,9 +61,10 @@ func Command(stdout, stderr *os.File) *cobra.Command {
 
 func versionCommand(out io.Writer) *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version.",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version.",
+		Example: "  kubelot version",
+		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintln(out, "kubelot", daemon.Version())
 			return err

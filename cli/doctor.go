@@ -34,9 +34,10 @@ const deaf = 90 * time.Second
 func doctorCommand(out io.Writer) *cobra.Command {
 	var flags config.Flags
 	c := &cobra.Command{
-		Use:   "doctor [kubelet flags]",
-		Short: "Check what the crew needs on this node, and how each daemon does.",
-		Args:  cobra.NoArgs,
+		Use:     "doctor [kubelet flags]",
+		Short:   "Check what the crew needs on this node, and how each daemon does.",
+		Example: "  kubelot doctor --config /var/lib/kubelet/config.yaml",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			resolved, err := flags.Load()
 			if err != nil {

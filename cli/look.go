@@ -89,7 +89,10 @@ func podsCommand(stdout *os.File) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pods",
 		Short: "List the node's pods as the bus knows them.",
-		Args:  cobra.NoArgs,
+		Example: `  kubelot pods
+  kubelot pods --wait 2m
+  kubelot pods -o json | jq '.[].name'`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			conn, err := busAt.dial(c.Context())
 			if err != nil {

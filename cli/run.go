@@ -56,6 +56,8 @@ func upCommand(stdout, stderr *os.File) *cobra.Command {
 		Short: "Run the crew in the foreground, without systemd.",
 		Long: `Runs the bus and every daemon as child processes and starts again what ends.
 Ctrl-C stops the crew and leaves the pods running; with --down it removes them.`,
+		Example: `  kubelot up --config kubelet.yaml --kubeconfig node.kubeconfig
+  kubelot up --config kubelet.yaml --pod-manifest-path ./manifests --show-pods --down`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), stdout, stderr) },
 	}
@@ -147,7 +149,8 @@ func downCommand(stdout *os.File) *cobra.Command {
 		Short: "Remove all pods of this node: containers, mounts, cgroups, directories, logs.",
 		Long: `Stops and removes every pod sandbox that carries the kubelet's labels, and what pods left on this node.
 The API server isn't told: it is for standalone nodes, and for cleaning up. The crew must not be running.`,
-		Args: cobra.NoArgs,
+		Example: "  kubelot down --config kubelet.yaml --grace 30s",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			resolved, err := flags.Load()
 			if err != nil {

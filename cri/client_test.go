@@ -68,6 +68,13 @@ func TestSilentSocket(t *testing.T) {
 	if !cri.IsDeadline(err) || !strings.Contains(err.Error(), "gave no answer within 100ms") {
 		t.Errorf("a silent runtime: %v", err)
 	}
+	// A caller with less patience than the configuration: pleg asks for the runtime's health within seconds.
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = client.Status(ctx, false)
+	if !cri.IsDeadline(err) || !strings.Contains(err.Error(), listener.Addr().String()+" gave no answer in time; see whether it hangs") {
+		t.Errorf("a silent runtime and a hasty caller: %v", err)
+	}
 }
 
 func TestHangingCall(t *testing.T) {

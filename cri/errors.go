@@ -28,7 +28,7 @@ func newError(ctx context.Context, op operation, err error) error {
 	if e.Code == codes.DeadlineExceeded && ctx.Err() == nil && op.timeout > 0 {
 		e.Timeout = op.timeout
 	}
-	if e.Code == codes.Canceled && ctx.Err() != nil {
+	if (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded) && ctx.Err() != nil {
 		e.err = context.Cause(ctx)
 	}
 	return e
@@ -46,6 +46,9 @@ func (e *Error) Error() string {
 	switch {
 	case e.Timeout > 0:
 		fmt.Fprintf(&b, "the runtime at %s gave no answer within %s; see whether it hangs (its log, crictl info)", e.Endpoint, e.Timeout)
+	case e.Code == codes.DeadlineExceeded && errors.Is(e.err, context.DeadlineExceeded):
+		// The caller had less patience than the configuration has.
+		fmt.Fprintf(&b, "the runtime at %s gave no answer in time; see whether it hangs (its log, crictl info)", e.Endpoint)
 	case e.Code == codes.Unavailable:
 		fmt.Fprintf(&b, "the runtime at %s can't be reached: %s; check that it runs and that containerRuntimeEndpoint names its socket",
 			e.Endpoint, message)

@@ -41,7 +41,7 @@ lint() {
   return $failed
 }
 
-imports() { go -C "$root/crew" test -count=1 -run 'TestArch' ./...; }
+arch() { go -C "$root/crew" test -count=1 -run 'TestArch' ./...; }
 
 units() {
   if ! command -v systemd-analyze >/dev/null; then
@@ -73,7 +73,7 @@ try "scripts" scripts
 try "format" formatted
 try "generated files" generated
 try "each module alone (GOWORK=off build and vet)" alone
-try "import rules" imports
+try "import rules and sizes" arch
 try "golangci-lint" lint
 try "systemd units" units
 try "vulnerabilities" vulnerabilities

@@ -116,8 +116,10 @@ if $interactive; then
   trap 'exit 0' INT
   kubelot "${args[@]}" --show-pods
 elif [ "$mode" = standalone ]; then
+  say "no terminal: kubelot runs until all pods do (at most $patience s), then everything is removed again"
   kubelot "${args[@]}" --until-ready ${patience}s
 else
+  say "no terminal: a Deployment must run on the node (at most $patience s), then everything is removed again"
   kubelot "${args[@]}" &
   kubelot=$!
   # The node registers itself before kubectl can wait for it.

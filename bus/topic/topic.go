@@ -14,12 +14,12 @@ var (
 	PodUpdate = bus.NewState[Pod](bus.Spec{
 		Name: "pod.update", Keys: "<uid>", Schema: 1,
 		Doc: "The pod as admitted: its source and its lifecycle (syncing, terminating, terminated).",
-	})
+	}).Checked(checkPod)
 	// PodMirror is a mirror pod as the API server has it.
 	PodMirror = bus.NewState[MirrorPod](bus.Spec{
 		Name: "pod.mirror", Keys: "<uid>", Schema: 1,
 		Doc: "A mirror pod that exists at the API server, keyed by the mirror pod's own UID.",
-	})
+	}).Checked(checkMirror)
 	// PodSources tells whether every pod source has been read once.
 	PodSources = bus.NewState[Sources](bus.Spec{
 		Name: "pod.sources", Schema: 1,
@@ -29,7 +29,7 @@ var (
 	StatusPatch = bus.NewState[PodStatus](bus.Spec{
 		Name: "status.patch", Keys: "<uid>", Schema: 1,
 		Doc: "The computed pod status, and whether the pod is finished for good.",
-	})
+	}).Checked(checkStatus)
 )
 
 // State topics written by the other daemons.
@@ -38,42 +38,42 @@ var (
 	PLEGEvent = bus.NewState[PodObservation](bus.Spec{
 		Name: "pleg.event", Keys: "<uid>", Schema: 1,
 		Doc: "Every sandbox and container of the pod as the runtime reports it.",
-	})
+	}).Checked(checkObservation)
 	// NodeRuntime is the runtime's identity and health.
 	NodeRuntime = bus.NewState[Runtime](bus.Spec{
 		Name: "node.runtime", Schema: 1,
 		Doc: "The container runtime: name, version, conditions, handlers.",
-	})
+	}).Checked(checkRuntime)
 	// VolumeState says which volumes of a pod are usable and where.
 	VolumeState = bus.NewState[PodVolumes](bus.Spec{
 		Name: "volume.state", Keys: "<uid>", Schema: 1,
 		Doc: "The pod's volumes: pending, mounted, failed or unmounted, with paths and reasons.",
-	})
+	}).Checked(checkVolumes)
 	// ProbeResult is the last verdict of one probe on one container.
 	ProbeResult = bus.NewState[Probe](bus.Spec{
 		Name: "probe.result", Keys: "<uid>.<container>.<kind>", Schema: 1,
 		Doc: "A probe's verdict for a container ID.",
-	})
+	}).Checked(checkProbe)
 	// NodeMachine are the machine's facts.
 	NodeMachine = bus.NewState[Machine](bus.Spec{
 		Name: "node.machine", Schema: 1,
 		Doc: "What the machine is: cores, memory, disks, identifiers, kernel and operating system.",
-	})
+	}).Checked(checkMachine)
 	// NodeObject is the Node as the API server has it, or as this node would register itself.
 	NodeObject = bus.NewState[corev1.Node](bus.Spec{
 		Name: "node.object", Schema: 1,
 		Doc: "The Node object: from the API server, or as computed where there is none.",
-	})
+	}).Checked(checkNode)
 	// NodePressure are the eviction signals that are over their threshold.
 	NodePressure = bus.NewState[Pressure](bus.Spec{
 		Name: "node.pressure", Schema: 1,
 		Doc: "Memory, disk and pid pressure of the node.",
-	})
+	}).Checked(checkPressure)
 	// Health is how one daemon does.
 	Health = bus.NewState[DaemonHealth](bus.Spec{
 		Name: "health", Keys: "<daemon>", Schema: 1, PerDaemon: true,
 		Doc: "A daemon's health, version and process.",
-	})
+	}).Checked(checkHealth)
 )
 
 // Event topics.
@@ -87,7 +87,7 @@ var (
 	KubeEvent = bus.NewEvent[Event](bus.Spec{
 		Name: "event", Keys: "<daemon>", Schema: 1, PerDaemon: true,
 		Doc: "A Kubernetes Event that the status daemon records at the API server.",
-	})
+	}).Checked(checkEvent)
 )
 
 // Calls.

@@ -117,14 +117,14 @@ func (h *herd) startedOnce(p *corev1.Pod) error {
 		if status := kit.Status(p, name); status == nil || status.RestartCount != 0 {
 			errs = append(errs, fmt.Errorf("status of %s: %v", name, status))
 		}
-		errs = append(errs, hasLog(p, name))
+		errs = append(errs, h.hasLog(p, name))
 	}
 	lines := h.awaitLines(p)
 	if h.wrote[p.Name] = lines; !h.good(lines) {
 		errs = append(errs, fmt.Errorf("its containers wrote %q, want %q", lines, wantStarts))
 	}
 	filter := map[string]string{"io.kubernetes.pod.uid": string(p.UID)}
-	answer, err := bed.Containerd.Runtime().ListContainers(h.t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: filter}})
+	answer, err := h.ns.Bed().Containerd.Runtime().ListContainers(h.t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: filter}})
 	errs = append(errs, err)
 	var seen []string
 	for _, c := range answer.GetContainers() {
@@ -134,7 +134,7 @@ func (h *herd) startedOnce(p *corev1.Pod) error {
 		errs = append(errs, fmt.Errorf("containers in containerd, with attempts: %v", seen))
 	}
 	// What is left of a sandbox whose creation was broken off stays until the pod goes.
-	sandboxes, err := bed.Containerd.Runtime().ListPodSandbox(h.t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
+	sandboxes, err := h.ns.Bed().Containerd.Runtime().ListPodSandbox(h.t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
 		LabelSelector: filter, State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
 	}})
 	if n := len(sandboxes.GetItems()); err != nil || n != 1 {
@@ -144,8 +144,8 @@ func (h *herd) startedOnce(p *corev1.Pod) error {
 }
 
 // hasLog is an error unless the link that log collectors follow leads to a log of the container.
-func hasLog(p *corev1.Pod, container string) error {
-	pattern := filepath.Join(filepath.Dir(bed.Node.PodLogs), "containers", fmt.Sprintf("%s_%s_%s-*.log", p.Name, p.Namespace, container))
+func (h *herd) hasLog(p *corev1.Pod, container string) error {
+	pattern := filepath.Join(filepath.Dir(h.ns.Bed().Node.PodLogs), "containers", fmt.Sprintf("%s_%s_%s-*.log", p.Name, p.Namespace, container))
 	links, err := filepath.Glob(pattern)
 	if err == nil && len(links) == 0 {
 		return fmt.Errorf("%s has no link to its log (%s)", container, pattern)
@@ -191,7 +191,7 @@ func (h *herd) good(lines string) bool {
 // delete deletes the pods and doesn't wait.
 func (h *herd) delete() {
 	h.t.Helper()
-	err := bed.Client.CoreV1().Pods(h.ns.Name).DeleteCollection(h.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "herd=" + h.name})
+	err := h.ns.Bed().Client.CoreV1().Pods(h.ns.Name).DeleteCollection(h.t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "herd=" + h.name})
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -203,7 +203,7 @@ func (h *herd) gone() {
 	for _, p := range h.pods {
 		h.ns.Gone(p)
 	}
-	kit.Eventually(h.t, "nothing left of deleted pods", func() error { return bed.Leftovers(h.t.Context(), h.pods...) })
+	kit.Eventually(h.t, "nothing left of deleted pods", func() error { return h.ns.Bed().Leftovers(h.t.Context(), h.pods...) })
 	for _, p := range h.pods {
 		if lines, err := os.ReadFile(filepath.Join(h.starts, p.Name)); err != nil || string(lines) != h.wrote[p.Name] {
 			h.t.Errorf("pod %s: its containers wrote %q and when it was gone %q (%v)", p.Name, h.wrote[p.Name], lines, err)
@@ -214,7 +214,7 @@ func (h *herd) gone() {
 // alive counts the herd's running main containers, as the runtime tells.
 func (h *herd) alive() int {
 	h.t.Helper()
-	answer, err := bed.Containerd.Runtime().ListContainers(h.t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+	answer, err := h.ns.Bed().Containerd.Runtime().ListContainers(h.t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 		State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 		LabelSelector: map[string]string{"io.kubernetes.pod.namespace": h.ns.Name, "io.kubernetes.container.name": "main"},
 	}})
@@ -245,7 +245,7 @@ func watchFlips(t *testing.T, ns *kit.Namespace) {
 	go func() {
 		defer close(done)
 		for t.Context().Err() == nil {
-			w, err := bed.Client.CoreV1().Pods(ns.Name).Watch(t.Context(), metav1.ListOptions{})
+			w, err := ns.Bed().Client.CoreV1().Pods(ns.Name).Watch(t.Context(), metav1.ListOptions{})
 			if err != nil {
 				time.Sleep(100 * time.Millisecond) // the API server is away
 				continue

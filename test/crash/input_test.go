@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/nats"
@@ -63,49 +65,119 @@ func dial(t *testing.T, daemon, keyFile string, log *slog.Logger) bus.Transport 
 	return transport
 }
 
-// TestGarbageOnTheBus has each daemon say nonsense about a running pod, a pod that doesn't exist and the node.
+// TestGarbageOnTheBus has each daemon say what can't be decoded about a running pod, a pod that doesn't exist and the node,
+// and then well-formed nonsense, one word at a time. Each reader refuses each with one line and keeps what it had.
 func TestGarbageOnTheBus(t *testing.T) {
 	ns := bed.Namespace(t)
 	ns.Apply(settings)
 	watchFlips(t, ns)
 	before := newHerd(t, ns, "before", 2)
 	before.running(2)
-	running := string(before.pods[0].UID)
+	running, other := before.pods[0], before.pods[1]
 	pids := map[string]int{}
 	for _, daemon := range daemons {
 		pids[daemon], _ = bed.Daemon(daemon)
 	}
-
-	for daemon, topics := range map[string][]bus.Topic{
-		"podsync": {topic.PodUpdate, topic.StatusPatch, topic.PodSources, topic.PodStep},
-		"pleg":    {topic.PLEGEvent, topic.NodeRuntime},
-		"volume":  {topic.VolumeState},
-		"lease":   {topic.NodeObject},
-		"probe":   {topic.ProbeResult},
-	} {
-		transport := dial(t, daemon, "", slog.New(slog.DiscardHandler))
-		for _, about := range topics {
-			for _, garbage := range []string{"\x00\xff", `[{"uid": 7}]`, `null`, strings.Repeat("[", 100_000)} {
-				for _, key := range []string{running, "nobody", "00000000-0000-0000-0000-000000000000"} {
-					say(t, transport, about, key, garbage)
-				}
-			}
+	transports := map[string]bus.Transport{}
+	for _, daemon := range slices.Concat(daemons, []string{"stats"}) {
+		if daemon != "bus" { // the server itself; it has no key
+			transports[daemon] = dial(t, daemon, "", slog.New(slog.DiscardHandler))
 		}
 	}
 	// The next tests shall find a bus that knows the truth: daemons state it anew when they start.
 	defer func() {
-		for _, daemon := range []string{"podsync", "pleg", "volume", "lease", "probe"} {
+		for daemon := range transports {
 			kill(t, bed, daemon)
 		}
 	}()
+
+	for daemon, topics := range map[string][]bus.Topic{
+		"podsync": {topic.PodUpdate, topic.PodMirror, topic.StatusPatch, topic.PodSources, topic.PodStep},
+		"pleg":    {topic.PLEGEvent, topic.NodeRuntime},
+		"volume":  {topic.VolumeState},
+		"lease":   {topic.NodeObject},
+		"probe":   {topic.ProbeResult},
+		"stats":   {topic.NodeMachine},
+		"status":  {},
+	} {
+		for _, about := range append(topics, topic.Health, topic.KubeEvent) {
+			for _, garbage := range []string{"\x00\xff", `[{"uid": 7}]`, `null`, strings.Repeat("[", 100_000)} {
+				if about.PerDaemon() {
+					say(t, transports[daemon], about, daemon, garbage)
+					continue
+				}
+				for _, key := range []string{string(running.UID), "nobody", "00000000-0000-0000-0000-000000000000"} {
+					say(t, transports[daemon], about, key, garbage)
+				}
+			}
+		}
+	}
+	for _, n := range nonsenseAbout(running, other) {
+		n.refused(t, transports[n.writer])
+	}
+
 	h := newHerd(t, ns, "after", 3)
 	h.running(3)
 	h.delete()
 	h.gone()
 	unchanged(t, ns, before)
+	nodeReady(t, bed, corev1.ConditionTrue)
 	for daemon, pid := range pids {
 		if now, err := bed.Daemon(daemon); err != nil || now != pid {
 			t.Errorf("%s was process %d and is %d (%v): garbage ended it", daemon, pid, now, err)
+		}
+	}
+}
+
+// absurd is a well-formed message that makes no sense, and how its readers must refuse it.
+type absurd struct {
+	writer  string
+	about   bus.Topic
+	key     string
+	text    string
+	why     string
+	readers []string
+}
+
+func nonsenseAbout(running, other *corev1.Pod) []absurd {
+	uid := string(running.UID)
+	huge := strings.Repeat("x", 900_000)
+	ref := func(rest string) string {
+		return fmt.Sprintf(`{"namespace": %q, "name": %q, "uid": %q%s}`, other.Namespace, other.Name, other.UID, rest)
+	}
+	const anothers = "is about the pod with the UID"
+	return []absurd{
+		{"podsync", topic.PodUpdate, uid, `{"pod": {"metadata": ` + ref("") + `}, "source": "api", "lifecycle": "terminated"}`, anothers, []string{"volume", "probe", "status"}},
+		{"podsync", topic.PodUpdate, uid, `{"source": "api", "lifecycle": "terminated"}`, "has no pod", []string{"volume", "probe", "status"}},
+		{"podsync", topic.PodUpdate, "nobody", `{"pod": {"metadata": {"uid": "nobody", "namespace": "../..", "name": "a/b"}}, "lifecycle": "syncing"}`, "its namespace is", []string{"volume", "probe", "status"}},
+		{"podsync", topic.PodUpdate, "nobody", `{"pod": {"metadata": {"uid": "nobody", "name": "a\u0000b"}}, "lifecycle": "syncing"}`, "control character", []string{"volume", "probe", "status"}},
+		{"podsync", topic.StatusPatch, uid, ref(`, "finished": true, "status": {"phase": "Failed"}`), anothers, []string{"status"}},
+		{"podsync", topic.StatusPatch, "nobody", `{"uid": "nobody", "status": {"message": "` + huge + `"}}`, "has 900000 bytes", []string{"status"}},
+		{"pleg", topic.PLEGEvent, uid, ref(`, "sandboxes": [], "containers": []`), anothers, []string{"podsync", "probe"}},
+		{"pleg", topic.NodeRuntime, "", `{"name": "` + huge + `"}`, "has 900000 bytes", []string{"lease", "podsync"}},
+		{"volume", topic.VolumeState, uid, ref(`, "phase": "unmounted", "volumes": {}`), anothers, []string{"podsync"}},
+		{"probe", topic.ProbeResult, uid, `{"success": false}`, "names no container", []string{"podsync", "status"}},
+		{"lease", topic.NodeObject, "", `{}`, "is empty", []string{"podsync", "probe", "status", "volume"}},
+		{"lease", topic.NodeObject, "", `{"metadata": {"name": "testbed"}, "status": {"allocatable": {"cpu": "-4", "pods": "110"}}}`, "it has -4 of", []string{"podsync", "probe", "status", "volume"}},
+		{"stats", topic.NodeMachine, "", `{"numCores": -2, "memoryBytes": 1073741824}`, "it has -2 cores", []string{"lease"}},
+		{"stats", topic.NodeMachine, "", `{"numCores": 2, "memoryBytes": -1}`, "memoryBytes", []string{"lease"}},
+		{"stats", topic.NodeMachine, "", `{"numCores": 2, "memoryBytes": 1073741824, "machineID": "a\u0000b"}`, "control character", []string{"lease"}},
+		{"podsync", topic.Health, "podsync", `{}`, "has no state", []string{"lease"}},
+		{"pleg", topic.Health, "pleg", `{"state": "unhealthy", "message": "` + huge + `"}`, "has 900000 bytes", []string{"lease"}},
+		{"pleg", topic.KubeEvent, "pleg", `{"kind": "Pod", "name": "` + huge + `", "reason": "Because"}`, "has 900000 characters", []string{"status"}},
+		{"probe", topic.KubeEvent, "probe", `{}`, "lacks a kind, a name or a reason", []string{"status"}},
+	}
+}
+
+// refused says it and waits until each reader has refused it, in one short line.
+func (a absurd) refused(t *testing.T, writer bus.Transport) {
+	t.Helper()
+	log := newJournal(t, bed)
+	say(t, writer, a.about, a.key, a.text)
+	for _, reader := range a.readers {
+		log.says(t, reader, "makes no sense and is ignored", "subject="+a.about.Name(), a.why)
+		if lines := log.lines(t, reader, "subject="+a.about.Name(), a.why); len(lines) != 1 || len(lines[0]) > 1000 {
+			t.Errorf("%s refuses %s in %d lines, the first of %d bytes", reader, a.about.Name(), len(lines), len(lines[0]))
 		}
 	}
 }
@@ -155,31 +227,6 @@ func TestWrongKey(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// TestHangingRuntime stops containerd from answering.
-func TestHangingRuntime(t *testing.T) {
-	ns := bed.Namespace(t)
-	ns.Apply(settings)
-	watchFlips(t, ns)
-	before := newHerd(t, ns, "before", 3)
-	before.running(3)
-	signal := func(s syscall.Signal) {
-		if err := syscall.Kill(bed.Containerd.PID(), s); err != nil {
-			t.Fatal(err)
-		}
-	}
-	signal(syscall.SIGSTOP)
-	defer signal(syscall.SIGCONT)
-	h := newHerd(t, ns, "meanwhile", 3)
-	kill(t, bed, "pleg")
-	kill(t, bed, "podsync")
-	time.Sleep(3 * time.Second)
-	signal(syscall.SIGCONT)
-	h.running(3)
-	h.delete()
-	h.gone()
-	unchanged(t, ns, before)
 }
 
 // TestNothingThereAtStart starts the crew while neither the API server nor the runtime can be reached.

@@ -89,7 +89,7 @@ func TestContainerdRestart(t *testing.T) {
 	h.delete()
 	h.gone()
 	unchanged(t, ns, before)
-	nodeReady(t)
+	nodeReady(t, bed, corev1.ConditionTrue)
 }
 
 func launchContainerd(t *testing.T) {
@@ -99,17 +99,19 @@ func launchContainerd(t *testing.T) {
 	}
 }
 
-// nodeReady waits until the node is Ready.
-func nodeReady(t *testing.T) {
+// nodeReady waits until the bed's node has the Ready condition with that status, and returns the condition.
+func nodeReady(t *testing.T, b *kit.Bed, want corev1.ConditionStatus) corev1.NodeCondition {
 	t.Helper()
-	kit.Follow(t, "Ready node", func(ctx context.Context) (kit.Watcher, error) {
-		return bed.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName})
+	var ready corev1.NodeCondition
+	kit.Follow(t, "Ready condition "+string(want), func(ctx context.Context) (kit.Watcher, error) {
+		return b.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName})
 	}, func(n *corev1.Node) bool {
 		for _, c := range n.Status.Conditions {
 			if c.Type == corev1.NodeReady {
-				return c.Status == corev1.ConditionTrue
+				ready = c
 			}
 		}
-		return false
+		return ready.Status == want
 	})
+	return ready
 }

@@ -1,12 +1,15 @@
 package e2e
 
 import (
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/harness/node"
 )
 
 // Pods that the node refuses, with the reasons and sentences that tools know.
@@ -45,11 +48,34 @@ func TestAdmission(t *testing.T) {
 			`forbidden sysctl: "kernel.msgmax" not allowlisted`,
 		},
 		{
+			"affinity", container + `  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: NotIn, values: [linux]}]}]}}}` + "\n",
+			"NodeAffinity", "Predicate NodeAffinity failed",
+		},
+		{
+			"storage", "  containers: [{name: app, image: \"busybox:1.36\", resources: {requests: {ephemeral-storage: 900Ti}}}]\n", "OutOfephemeral-storage",
+			"Node didn't have enough resource: ephemeral-storage, requested: ",
+		},
+		{
+			"huge", "  containers: [{name: app, image: \"busybox:1.36\", resources: {requests: {cpu: 1m, hugepages-2Mi: 90Ti}, limits: {hugepages-2Mi: 90Ti}}}]\n",
+			"OutOfhugepages-2Mi", "Node didn't have enough resource: hugepages-2Mi, requested: 98956046499840, used: 0, capacity: ",
+		},
+		{
+			"unsafe", container + "  securityContext: {sysctls: [{name: net.core.somaxconn, value: \"4096\"}]}\n", "SysctlForbidden",
+			`forbidden sysctl: "net.core.somaxconn" not allowlisted`,
+		},
+		{
+			"apparmor", container + "  securityContext: {appArmorProfile: {type: RuntimeDefault}}\n", "AppArmor",
+			"Cannot enforce AppArmor: AppArmor is not enabled on the host",
+		},
+		{
 			"os", container + "  os: {name: windows}\n", "PodOSNotSupported",
 			"Failed to admit pod as the OS field doesn't match node OS",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			if enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled"); c.reason == "AppArmor" && strings.HasPrefix(string(enabled), "Y") {
+				t.Skip("this kernel has AppArmor")
+			}
 			ns.Apply(pod(c.name, "  nodeName: testbed\n"+c.spec))
 			p := ns.Phase(c.name, corev1.PodFailed)
 			if p.Status.Reason != c.reason || !strings.HasPrefix(p.Status.Message, "Pod was rejected: "+c.message) {
@@ -60,5 +86,70 @@ func TestAdmission(t *testing.T) {
 	}
 	if p := ns.Running("holder"); kit.Status(p, "app").RestartCount != 0 {
 		t.Errorf("the pod that was there first: %+v", p.Status)
+	}
+}
+
+// A node with taints, few places and labels of its own refuses what doesn't fit it, and takes what does.
+func TestTaintedNode(t *testing.T) {
+	t.Parallel()
+	own, err := kit.StartWithoutNode(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := own.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := own.StartNode(t.Context(), node.Kubelot, "--max-pods=2", "--allowed-unsafe-sysctls=net.core.*",
+		"--register-with-taints=dedicated=gpu:NoExecute,quiet=:PreferNoSchedule,full=yes:NoSchedule",
+		"--node-labels=topology.kubernetes.io/zone=z1,node.kubernetes.io/instance-type=m1,example.com/rack=7",
+		"--kube-reserved=cpu=100m,memory=64Mi,ephemeral-storage=1Gi", "--system-reserved=cpu=50m,memory=32Mi"); err != nil {
+		t.Fatal(err)
+	}
+	registered := own.KubeNode(t)
+	want := []corev1.Taint{
+		{Key: "dedicated", Value: "gpu", Effect: corev1.TaintEffectNoExecute},
+		{Key: "quiet", Effect: corev1.TaintEffectPreferNoSchedule},
+		{Key: "full", Value: "yes", Effect: corev1.TaintEffectNoSchedule},
+	}
+	for _, taint := range want {
+		if !slices.ContainsFunc(registered.Spec.Taints, func(is corev1.Taint) bool { return is.MatchTaint(&taint) && is.Value == taint.Value }) {
+			t.Errorf("the node has the taints %v; want %v", registered.Spec.Taints, taint)
+		}
+	}
+	for key, value := range map[string]string{
+		corev1.LabelTopologyZone: "z1", corev1.LabelInstanceTypeStable: "m1", "example.com/rack": "7", corev1.LabelHostname: kit.NodeName,
+	} {
+		if registered.Labels[key] != value {
+			t.Errorf("label %s is %q; want %q", key, registered.Labels[key], value)
+		}
+	}
+	heldBack(t, registered, map[corev1.ResourceName]string{corev1.ResourceCPU: "150m", corev1.ResourceMemory: "196Mi", corev1.ResourcePods: "0"})
+	if pods := registered.Status.Capacity.Pods().Value(); pods != 2 {
+		t.Errorf("room for %d pods; want 2", pods)
+	}
+
+	ns := own.Namespace(t)
+	const container = `  nodeName: testbed
+  containers: [{name: app, image: "busybox:1.36", command: $FOREVER}]
+`
+	const tolerant = container + "  tolerations: [{key: dedicated, operator: Exists, effect: NoExecute}]\n"
+	// Only NoExecute counts where the scheduler was left out.
+	ns.Apply(pod("tolerant", tolerant+"  nodeSelector: {example.com/rack: \"7\"}\n  securityContext: {sysctls: [{name: net.core.somaxconn, value: \"4096\"}]}\n"))
+	p := ns.Running("tolerant")
+	ns.Equal(p, "app", "cat /proc/sys/net/core/somaxconn", "4096")
+	ns.Apply(pod("frail", container))
+	ns.Event("frail", "TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
+	ns.Apply(pod("second", tolerant))
+	second := ns.Running("second")
+	ns.Apply(pod("third", tolerant))
+	third := ns.Phase("third", corev1.PodFailed)
+	if want := "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 2, capacity: 2"; third.Status.Reason != "OutOfpods" || third.Status.Message != want {
+		t.Errorf("reason %s, message %q; want OutOfpods, %q", third.Status.Reason, third.Status.Message, want)
+	}
+	for _, p := range []*corev1.Pod{p, second} {
+		ns.Delete(p.Name, -1)
+		ns.Gone(p)
 	}
 }

@@ -2,8 +2,13 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -46,6 +51,117 @@ func TestNode(t *testing.T) {
 	kit.Follow(t, "the lease's renewal", func(ctx context.Context) (kit.Watcher, error) {
 		return leases.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName})
 	}, func(l *coordinationv1.Lease) bool { return l.Spec.RenewTime.After(first.Spec.RenewTime.Time) })
+}
+
+// What the node says of itself: labels, addresses, conditions, capacity and what of it is left for pods.
+func TestNodeStatus(t *testing.T) {
+	t.Parallel()
+	// The controllers take their taint off once the node is Ready.
+	n := kit.Follow(t, "node without taints", func(ctx context.Context) (kit.Watcher, error) {
+		return bed.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName})
+	}, func(n *corev1.Node) bool { return len(n.Spec.Taints) == 0 })
+	for key, value := range map[string]string{
+		corev1.LabelHostname: kit.NodeName, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH,
+		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": runtime.GOARCH,
+	} {
+		if n.Labels[key] != value {
+			t.Errorf("label %s is %q; want %q", key, n.Labels[key], value)
+		}
+	}
+	want := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: bed.Bed.Gateway.String()}, {Type: corev1.NodeHostName, Address: kit.NodeName}}
+	if !slices.Equal(n.Status.Addresses, want) {
+		t.Errorf("addresses %v; want %v", n.Status.Addresses, want)
+	}
+	var conditions []string
+	for _, c := range n.Status.Conditions {
+		conditions = append(conditions, fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Reason))
+		if c.LastHeartbeatTime.IsZero() || c.LastTransitionTime.IsZero() || c.Message == "" {
+			t.Errorf("condition %+v lacks a time or a message", c)
+		}
+	}
+	if want := []string{
+		"MemoryPressure=False KubeletHasSufficientMemory", "DiskPressure=False KubeletHasNoDiskPressure",
+		"PIDPressure=False KubeletHasSufficientPID", "Ready=True KubeletReady",
+	}; !slices.Equal(conditions, want) {
+		t.Errorf("conditions %q; want %q", conditions, want)
+	}
+	info := n.Status.NodeInfo
+	if info.KernelVersion == "" || info.OSImage == "" || info.BootID == "" || info.OperatingSystem != "linux" || !strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://") {
+		t.Errorf("node info: %+v", info)
+	}
+	if port := n.Status.DaemonEndpoints.KubeletEndpoint.Port; int(port) != bed.Node.Port {
+		t.Errorf("the port is %d; want %d", port, bed.Node.Port)
+	}
+	checkCapacity(t, n)
+	heldBack(t, n, map[corev1.ResourceName]string{corev1.ResourceCPU: "0", corev1.ResourceMemory: "100Mi", corev1.ResourcePods: "0"})
+	storage := n.Status.Capacity.StorageEphemeral().Value()
+	if left := n.Status.Allocatable.StorageEphemeral().Value(); left != storage-storage/100 {
+		t.Errorf("%d bytes of %d are left for pods; want all but one per cent", left, storage)
+	}
+}
+
+// checkCapacity compares the node's capacity with what the kernel says.
+func checkCapacity(t *testing.T, n *corev1.Node) {
+	t.Helper()
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(bed.Node.RootDir, &disk); err != nil {
+		t.Fatal(err)
+	}
+	want := map[corev1.ResourceName]int64{
+		corev1.ResourceCPU: int64(runtime.NumCPU()), corev1.ResourcePods: 250,
+		corev1.ResourceEphemeralStorage: int64(disk.Blocks) * disk.Bsize,
+	}
+	meminfo, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kib int64
+	if _, err := fmt.Sscanf(string(meminfo), "MemTotal: %d kB", &kib); err != nil {
+		t.Fatal(err)
+	}
+	want[corev1.ResourceMemory] = kib << 10
+	pools, err := filepath.Glob("/sys/kernel/mm/hugepages/hugepages-*kB/nr_hugepages")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pool := range pools {
+		data, err := os.ReadFile(pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var size, pages int64
+		if _, err := fmt.Sscanf(filepath.Base(filepath.Dir(pool))+" "+string(data), "hugepages-%dkB %d", &size, &pages); err != nil {
+			t.Fatal(err)
+		}
+		name := corev1.ResourceHugePagesPrefix + resource.NewQuantity(size<<10, resource.BinarySI).String()
+		want[corev1.ResourceName(name)] = pages * size << 10
+	}
+	for name, value := range want {
+		if is, ok := n.Status.Capacity[name]; !ok || is.Value() != value {
+			t.Errorf("capacity of %s is %s (%t); want %d", name, is.String(), ok, value)
+		}
+	}
+	if len(n.Status.Capacity) != len(want) {
+		t.Errorf("capacity %v; want just %v", n.Status.Capacity, want)
+	}
+}
+
+// heldBack checks how much of the capacity pods don't get. Huge pages are not in the machine's memory for pods either.
+func heldBack(t *testing.T, n *corev1.Node, want map[corev1.ResourceName]string) {
+	t.Helper()
+	for name, text := range want {
+		held := n.Status.Capacity[name].DeepCopy()
+		held.Sub(n.Status.Allocatable[name])
+		quantity := resource.MustParse(text)
+		for pages, pool := range n.Status.Capacity {
+			if name == corev1.ResourceMemory && strings.HasPrefix(string(pages), corev1.ResourceHugePagesPrefix) {
+				quantity.Add(pool)
+			}
+		}
+		if held.Cmp(quantity) != 0 {
+			t.Errorf("%s of %s is held back; want %s", held.String(), name, quantity.String())
+		}
+	}
 }
 
 // A RuntimeClass chooses the handler, and its overhead counts.

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -73,15 +75,24 @@ func StartWithoutNode(ctx context.Context) (*Bed, error) {
 	return b, nil
 }
 
-// StartNode runs the agent, with the defaults of Start, and waits until the node is Ready.
-func (b *Bed) StartNode(ctx context.Context, agent node.Agent) error {
-	var args []string
+// StartNode runs the agent, with the defaults of Start and these arguments, and waits until the node is Ready.
+func (b *Bed) StartNode(ctx context.Context, agent node.Agent, args ...string) error {
 	if dir := os.Getenv("KUBELOT_BIN"); dir != "" && agent == node.Kubelot {
 		args = append(args, "--bin-dir="+dir)
 	}
 	var err error
 	b.Node, err = node.Start(ctx, b.Cluster, node.Options{Agent: agent, Name: NodeName, ExtraArgs: args})
 	return err
+}
+
+// KubeNode is the Node object at the API server.
+func (b *Bed) KubeNode(t testing.TB) *corev1.Node {
+	t.Helper()
+	n, err := b.Client.CoreV1().Nodes().Get(t.Context(), NodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // connect makes the clients of the API server.

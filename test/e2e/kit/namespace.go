@@ -46,6 +46,9 @@ func (b *Bed) Namespace(t testing.TB) *Namespace {
 	return n
 }
 
+// Bed is the bed that the namespace is on.
+func (n *Namespace) Bed() *Bed { return n.bed }
+
 func byName(name string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: "metadata.name=" + name}
 }

@@ -102,8 +102,12 @@ func New(deps Deps) *Actor {
 	return &Actor{deps}
 }
 
-// observeTimeout bounds the reading after a deed.
-const observeTimeout = 20 * time.Second
+const (
+	// observeTimeout bounds a reading after a deed.
+	observeTimeout = 20 * time.Second
+	// lookAgainFirst and lookAgainMax are the pauses between readings that weren't complete.
+	lookAgainFirst, lookAgainMax = 200 * time.Millisecond, 5 * time.Second
+)
 
 // Do does one deed and reads the pod afterwards, also when the deed failed or was cancelled.
 func (a *Actor) Do(ctx context.Context, s worker.Snapshot, action plan.Action) worker.Outcome {
@@ -117,15 +121,47 @@ func (a *Actor) Do(ctx context.Context, s worker.Snapshot, action plan.Action) w
 	if action.Kind == plan.EnsureImage || action.Kind == plan.ReleaseNode {
 		return out
 	}
-	readCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), observeTimeout)
-	defer cancel()
-	obs, err := a.Observe(readCtx, string(s.Pod.UID), &s.Obs)
-	if err != nil {
-		a.Log.Warn("pod can't be read from the runtime after a step", "pod", s.Pod.Name, "namespace", s.Pod.Namespace, "step", string(action.Kind), "error", err)
-		return out
-	}
-	out.Obs = &obs
+	out.Obs = a.look(ctx, s, action, out.Err == nil && action.Starts())
 	return out
+}
+
+// look reads the pod after a deed; nil where that isn't possible. After one that has brought something up it doesn't
+// give up before it has seen all of the pod, or ctx ends: what isn't seen would be brought up a second time.
+func (a *Actor) look(ctx context.Context, s worker.Snapshot, action plan.Action, broughtUp bool) *topic.PodObservation {
+	for pause := lookAgainFirst; ; pause = min(2*pause, lookAgainMax) {
+		obs, err := a.observe(ctx, s)
+		if err == nil && len(obs.Errors) == 0 {
+			return &obs
+		}
+		if pause == lookAgainFirst {
+			a.Log.Warn("pod can't be read from the runtime after a step", "pod", s.Pod.Name, "namespace", s.Pod.Namespace,
+				"step", string(action.Kind), "error", unread(obs, err))
+		}
+		if broughtUp && ctx.Err() == nil {
+			select {
+			case <-time.After(pause):
+				continue
+			case <-ctx.Done():
+			}
+		}
+		if err != nil {
+			return nil
+		}
+		return &obs
+	}
+}
+
+func unread(obs topic.PodObservation, err error) error {
+	if err != nil {
+		return err
+	}
+	return errors.New(first(obs.Errors))
+}
+
+func (a *Actor) observe(ctx context.Context, s worker.Snapshot) (topic.PodObservation, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), observeTimeout)
+	defer cancel()
+	return a.Observe(ctx, string(s.Pod.UID), &s.Obs)
 }
 
 // TerminationMessage reads what an ended container left.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -100,7 +99,7 @@ func (u *upcoming) up(ctx context.Context) error {
 	if err := u.Containers.StartContainer(ctx, u.id); err != nil {
 		text := words(err, u.id, u.c.Name)
 		u.callFailed(ctx, text)
-		return &worker.Failed{Reason: reasonRunError, Message: text, RetryAt: time.Now()}
+		return &worker.Failed{Reason: reasonRunError, Message: text}
 	}
 	u.started()
 	return nil

@@ -1,0 +1,82 @@
+package crew
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The budget on the tail of sizes, in lines. A daemon's tests don't count.
+const (
+	maxFile   = 500
+	maxDaemon = 4000
+	// maxPackage is for the packages of a daemon that is larger than maxDaemon.
+	maxPackage = 2000
+)
+
+// split are the daemons that are larger because their work is; each is held together by small packages.
+var split = map[string]bool{"podsync": true, "volume": true}
+
+func TestArchFilesAreShort(t *testing.T) {
+	for path, lines := range goFiles(t, "..") {
+		if lines > maxFile {
+			t.Errorf("%s has %d lines, the limit is %d: split it by what changes together", path, lines, maxFile)
+		}
+	}
+}
+
+func TestArchDaemonsAreSmall(t *testing.T) {
+	for _, spec := range Daemons() {
+		dir := "../services/" + spec.Name
+		if spec.Name == "bus" {
+			dir = "../bus/embed"
+		}
+		total, packages := 0, map[string]int{}
+		for path, lines := range goFiles(t, dir) {
+			if !strings.HasSuffix(path, "_test.go") {
+				total += lines
+				packages[filepath.Dir(path)] += lines
+			}
+		}
+		if total == 0 {
+			t.Errorf("no Go file of daemon %s in %s", spec.Name, dir)
+		}
+		if total > maxDaemon && !split[spec.Name] {
+			t.Errorf("daemon %s has %d lines without tests, the limit is %d", spec.Name, total, maxDaemon)
+		}
+		for name, lines := range packages {
+			if total > maxDaemon && lines > maxPackage {
+				t.Errorf("package %s has %d lines without tests, the limit in a daemon of several packages is %d", name, lines, maxPackage)
+			}
+		}
+	}
+}
+
+// goFiles counts the lines of the Go files below dir, without hidden directories and generated files.
+func goFiles(t *testing.T, dir string) map[string]int {
+	t.Helper()
+	files := map[string]int{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		name := filepath.Base(path)
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && strings.HasPrefix(name, ".") && strings.Trim(name, ".") != "":
+			return filepath.SkipDir
+		case entry.IsDir() || filepath.Ext(name) != ".go":
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if err == nil && !bytes.Contains(data[:min(len(data), 500)], []byte("// Code generated ")) {
+			files[path] = bytes.Count(data, []byte("\n"))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
