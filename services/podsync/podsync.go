@@ -241,22 +241,7 @@ func (s *Service) newSources() []source.Source {
 
 // reflectPods turns the watch of this node's pods into whole sets.
 func (s *Service) reflectPods(ctx context.Context, handle func([]*corev1.Pod)) error {
-	pods := newOrdered()
-	synced := false
-	changes := s.kube.WatchPods(ctx, s.cfg.NodeName)
-	for change := range changes {
-		switch {
-		case change.Synced:
-			synced = true
-		case change.Deleted:
-			pods.remove(string(change.Object.UID))
-		default:
-			pods.set(change.Object)
-		}
-		if synced && len(changes) == 0 {
-			handle(pods.list())
-		}
-	}
+	gather(s.kube.WatchPods(ctx, s.cfg.NodeName), handle)
 	return ctx.Err()
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"kubelot.dev/cri"
 	"kubelot.dev/daemon/config"
+	"kubelot.dev/kube"
 	"kubelot.dev/services/podsync/internal/cgroups"
 	"kubelot.dev/services/podsync/internal/image"
 )
@@ -109,6 +110,42 @@ func (o *ordered) remove(uid string) {
 			return
 		}
 	}
+}
+
+// gather hands over all pods after each change, once the first list is complete.
+func gather(changes <-chan kube.Change[corev1.Pod], handle func([]*corev1.Pod)) {
+	pods := newOrdered()
+	synced := false
+	for change := range changes {
+		switch {
+		case change.Synced:
+			synced = true
+		case change.Deleted:
+			if synced && pods.endsSooner(change.Object) {
+				handle(pods.list())
+			}
+			pods.remove(string(change.Object.UID))
+		default:
+			pods.set(change.Object)
+		}
+		if synced && len(changes) == 0 {
+			handle(pods.list())
+		}
+	}
+}
+
+// endsSooner takes in the last state of a known pod that is gone, and tells whether it says another grace period than
+// the one before: a pod that is deleted by force is changed and removed in one moment.
+func (o *ordered) endsSooner(last *corev1.Pod) bool {
+	known := o.pods[string(last.UID)]
+	if known == nil || last.DeletionGracePeriodSeconds == nil {
+		return false
+	}
+	if was := known.DeletionGracePeriodSeconds; was != nil && *was <= *last.DeletionGracePeriodSeconds {
+		return false
+	}
+	o.set(last)
+	return true
 }
 
 func (o *ordered) list() []*corev1.Pod {
