@@ -156,15 +156,15 @@ func (a *Actor) removeSandboxes(ctx context.Context, s worker.Snapshot) error {
 		}
 		failed = errors.Join(failed, err)
 	}
-	for _, c := range s.Obs.Containers {
-		a.removeLogLink(s.Pod, c.Name, c.ID)
-		if len(s.Obs.Sandboxes) == 0 {
+	if len(s.Obs.Sandboxes) == 0 {
+		for _, c := range s.Obs.Containers {
 			failed = errors.Join(failed, ignoreNotFound(a.Containers.RemoveContainer(ctx, c.ID)))
 		}
 	}
 	a.Images.Forget(s.Pod)
 	node := a.Node.CRI()
 	return errors.Join(failed,
+		cleanup.RemoveLinks(node.ContainerLogsDir, a.logDir(s.Pod)),
 		cleanup.RemoveLogDir(node.PodLogsDir, s.Pod.Namespace, s.Pod.Name, s.Pod.UID),
 		cleanup.RemovePodDir(node.RootDir, s.Pod.UID))
 }

@@ -90,6 +90,26 @@ func RemoveLogDir(podLogsDir, namespace, name string, uid types.UID) error {
 	return nil
 }
 
+// RemoveLinks removes the links below dir into a pod's log directory, also those of containers that the runtime has forgotten.
+func RemoveLinks(dir, logDir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("list the links to container logs: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		link := filepath.Join(dir, e.Name())
+		target, err := os.Readlink(link)
+		if err != nil || !strings.HasPrefix(target, logDir+"/") {
+			continue
+		}
+		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("remove a link to a log in %s: %w", logDir, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // RemoveDanglingLinks removes the links below dir into podLogsDir whose log is gone, unless it is a log in use, which is
 // away for a moment when it is rotated. Links younger than age are left alone: a log is made after its link.
 func RemoveDanglingLinks(dir, podLogsDir string, inUse map[string]bool, age time.Duration) error {

@@ -183,3 +183,35 @@ func TestRemoveDanglingLinks(t *testing.T) {
 		t.Errorf("left %v, %v", left(), err)
 	}
 }
+
+func TestRemoveLinksOfOnePod(t *testing.T) {
+	dir := t.TempDir()
+	for name, target := range map[string]string{
+		"web_default_app-0.log":   "/logs/default_web_u1/app/0.log", // its log is gone, the runtime has forgotten it
+		"web_default_app-1.log":   "/logs/default_web_u1/app/1.log",
+		"web_default_app-2.log":   "/logs/default_web_u2/app/0.log", // of the pod that took the name
+		"odd.log":                 "/logs/default_web_u1/app/2.log",
+		"web_default_strange.log": "/etc/passwd",
+	} {
+		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := RemoveLinks(dir, "/logs/default_web_u1"); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, e := range entries {
+		left = append(left, e.Name())
+	}
+	if want := []string{"web_default_app-2.log", "web_default_strange.log"}; !slices.Equal(left, want) {
+		t.Errorf("left are %v, want %v", left, want)
+	}
+	if err := RemoveLinks(filepath.Join(dir, "absent"), "/logs/x"); err != nil {
+		t.Errorf("no directory of links is no error, got %v", err)
+	}
+}
