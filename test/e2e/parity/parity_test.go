@@ -185,7 +185,7 @@ func events(t *testing.T, bed *kit.Bed, namespace, name string) string {
 	}
 	told := map[string]bool{}
 	for _, e := range list.Items {
-		if e.Source.Component == "default-scheduler" {
+		if e.Source.Component == "default-scheduler" || e.ReportingController == "default-scheduler" {
 			continue
 		}
 		told[fmt.Sprintf("%s %s %s (%s, %s): %s\n", e.Type, e.Reason, e.InvolvedObject.FieldPath, e.Source.Component, e.ReportingController, e.Message)] = true
