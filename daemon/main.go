@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -91,8 +92,10 @@ func (p *process) run(ctx context.Context) error {
 	log := p.log.logger(p.stderr)
 	tuneMemory()
 	resting, stopResting := context.WithCancel(ctx)
+	var memory sync.WaitGroup
+	memory.Go(func() { rest(resting) })
+	defer memory.Wait()
 	defer stopResting()
-	go rest(resting)
 	err = p.serve(ctx, c, log)
 	if err != nil {
 		log.Error("daemon ended", "error", err)
