@@ -26,6 +26,7 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
@@ -62,7 +63,10 @@ type Env struct {
 	// Metrics is where the daemon registers its metrics; they are served on a unix socket
 	// under the run directory, from where kubelot-api gathers them.
 	Metrics *prometheus.Registry
-	Health  HealthReporter
+	// Pages are further paths of that socket, for what is too large for the bus; kubelot-api passes them on. Handlers may
+	// be added at any time, before or after it is served.
+	Pages  *http.ServeMux
+	Health HealthReporter
 	// Events publishes Kubernetes Events under the daemon's name.
 	Events EventRecorder
 	// Connections keeps connections open when this process is killed; nil where nobody supervises it.

@@ -215,7 +215,7 @@ func TestMetricsSocket(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(buildInfo("test"))
 	for round := range 2 { // the second finds the socket of the first
-		m, err := serveMetrics(t.Context(), socket, registry, round == 1)
+		m, err := serveMetrics(t.Context(), socket, registry, http.NewServeMux(), round == 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ func NewEnv(spec Spec, c *config.Config, conn *bus.Conn, log *slog.Logger) Env {
 		Bus:     conn,
 		Log:     log,
 		Metrics: registry,
+		Pages:   http.NewServeMux(),
 		Health:  newHealth(conn, log),
 		Events:  newEvents(conn, log),
 	}

@@ -124,7 +124,7 @@ func (p *process) serve(ctx context.Context, c *config.Config, log *slog.Logger)
 	}
 	env := NewEnv(p.spec, c, conn, log)
 	env.Connections = fdstore.FromEnvironment(log)
-	metrics, err := serveMetrics(ctx, filepath.Join(c.RunDir, "metrics", p.spec.Name+".sock"), env.Metrics, p.profile)
+	metrics, err := serveMetrics(ctx, filepath.Join(c.RunDir, "metrics", p.spec.Name+".sock"), env.Metrics, env.Pages, p.profile)
 	if err != nil {
 		log.Warn("metrics are not served", "error", err)
 	}

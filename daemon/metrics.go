@@ -22,8 +22,8 @@ type metricsServer struct {
 	done   sync.WaitGroup
 }
 
-// serveMetrics listens on the socket, which only root may use.
-func serveMetrics(ctx context.Context, socket string, registry *prometheus.Registry, profile bool) (*metricsServer, error) {
+// serveMetrics listens on the socket, which only root may use. What isn't the metrics' is pages'.
+func serveMetrics(ctx context.Context, socket string, registry *prometheus.Registry, pages http.Handler, profile bool) (*metricsServer, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
 		return nil, fmt.Errorf("directory of the metrics socket: %w", err)
 	}
@@ -38,6 +38,7 @@ func serveMetrics(ctx context.Context, socket string, registry *prometheus.Regis
 		return nil, errors.Join(fmt.Errorf("metrics socket: %w", err), listener.Close())
 	}
 	mux := http.NewServeMux()
+	mux.Handle("/", pages)
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
 	if profile {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)

@@ -101,6 +101,13 @@ func checkEvent(_ string, e Event) error {
 	return errors.Join(name("namespace", e.Namespace), name("name", e.Name), identifier("reason", e.Reason), text("message", e.Message))
 }
 
+func checkDecision(_ string, d Decision) error {
+	if d.Deed == "" || d.Object == "" {
+		return errors.New("it lacks a deed or an object")
+	}
+	return errors.Join(identifier("deed", string(d.Deed)), text("object", d.Object), text("reason", d.Reason), text("error", d.Error))
+}
+
 // name is an error where the value can't be an object's name, which paths and requests are made of.
 func name(field, value string) error {
 	if len(value) > maxName {

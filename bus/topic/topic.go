@@ -4,6 +4,7 @@ package topic
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"kubelot.dev/bus"
 )
@@ -83,6 +84,11 @@ var (
 		Name: "podsync.step", Keys: "<uid>", Schema: 1,
 		Doc: "A step of a pod's worker with its begin, end, error and duration.",
 	})
+	// GCDecision is something that gc removed, evicted or left alone, and why.
+	GCDecision = bus.NewEvent[Decision](bus.Spec{
+		Name: "gc.decision", Schema: 1,
+		Doc: "What gc removed, evicted, rotated or left alone, with the figures that decided it.",
+	}).Checked(checkDecision)
 	// KubeEvent is a Kubernetes Event to record.
 	KubeEvent = bus.NewEvent[Event](bus.Spec{
 		Name: "event", Keys: "<daemon>", Schema: 1, PerDaemon: true,
@@ -97,12 +103,28 @@ var (
 		Name: "volume.subpath", Schema: 1,
 		Doc: "Binds a container's subPath mounts and answers with their host paths.",
 	})
+	// PodEvict ends a pod as Failed.
+	PodEvict = bus.NewCall[Eviction, EvictionReply](bus.Spec{
+		Name: "pod.evict", Schema: 1,
+		Doc: "Ends a pod as Failed with a reason and a message; answers once its end is decided, not when it is over.",
+	})
+	// StatsSummary reads the usage of the node and its pods.
+	StatsSummary = bus.NewCall[SummaryRequest, statsv1alpha1.Summary](bus.Spec{
+		Name: "stats.summary", Schema: 1,
+		Doc: "The usage of the node, its pods, containers, volumes and filesystems, as the kubelet's summary API tells it.",
+	})
+	// GCPlan asks what gc would remove at this moment.
+	GCPlan = bus.NewCall[GCPlanRequest, GCPlanReply](bus.Spec{
+		Name: "gc.plan", Schema: 1,
+		Doc: "What gc would remove or evict at this moment, and what it keeps, each with the reason; it does nothing.",
+	})
 )
 
 // All are all topics, in the order in which documents list them.
 func All() []bus.Topic {
 	return []bus.Topic{
-		PodUpdate, PodMirror, PodSources, PodStep, PLEGEvent, VolumeState, ProbeResult, StatusPatch, KubeEvent,
-		NodeMachine, NodeRuntime, NodeObject, NodePressure, Health, VolumeSubPath,
+		PodUpdate, PodMirror, PodSources, PodStep, PLEGEvent, VolumeState, ProbeResult, StatusPatch, GCDecision, KubeEvent,
+		NodeMachine, NodeRuntime, NodeObject, NodePressure, Health,
+		VolumeSubPath, PodEvict, StatsSummary, GCPlan,
 	}
 }

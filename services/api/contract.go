@@ -10,4 +10,5 @@ var Contract = bus.Contract{
 	Daemon: "api",
 	Writes: []bus.Topic{topic.Health, topic.KubeEvent},
 	Reads:  []bus.Topic{topic.PodUpdate, topic.StatusPatch, topic.PLEGEvent, topic.NodeObject, topic.Health},
+	Calls:  []bus.Topic{topic.StatsSummary},
 }

@@ -16,5 +16,6 @@ var Contract = bus.Contract{
 		// Its own retained state, to go on after a restart.
 		topic.PodUpdate, topic.PodMirror, topic.StatusPatch,
 	},
-	Calls: []bus.Topic{topic.VolumeSubPath},
+	Serves: []bus.Topic{topic.PodEvict},
+	Calls:  []bus.Topic{topic.VolumeSubPath},
 }

@@ -10,6 +10,8 @@ import (
 var Contract = bus.Contract{
 	Daemon: "stats",
 	Writes: []bus.Topic{topic.NodeMachine, topic.Health, topic.KubeEvent},
+	Reads:  []bus.Topic{topic.PodUpdate, topic.PLEGEvent, topic.VolumeState, topic.NodeObject},
+	Serves: []bus.Topic{topic.StatsSummary},
 }
 
 // Daemon is the stats daemon.

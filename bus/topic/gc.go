@@ -1,0 +1,65 @@
+package topic
+
+import "time"
+
+// Eviction is the request of pod.evict.
+type Eviction struct {
+	Ref
+	// Reason and Message are the pod's in its Failed status, such as Evicted.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// Disruption is the reason of the DisruptionTarget condition (KEP-3329); empty for none.
+	Disruption string `json:"disruption,omitempty"`
+	// GracePeriodSeconds bounds the pod's own grace period; absent leaves it.
+	GracePeriodSeconds *int64 `json:"gracePeriodSeconds,omitempty"`
+}
+
+// EvictionReply answers pod.evict.
+type EvictionReply struct {
+	// Ending is true where the pod was ending already: the eviction changes nothing but shortens its grace period.
+	Ending bool `json:"ending,omitempty"`
+}
+
+// Deed is what gc does, or would do.
+type Deed string
+
+// The deeds of gc.
+const (
+	DeedRemoveContainer Deed = "remove container"
+	DeedRemoveSandbox   Deed = "remove sandbox"
+	DeedRemoveImage     Deed = "remove image"
+	DeedRemoveLog       Deed = "remove log"
+	DeedRotateLog       Deed = "rotate log"
+	DeedEvict           Deed = "evict pod"
+	// DeedKeep leaves something alone that one would expect to go; the reason says why.
+	DeedKeep Deed = "keep"
+)
+
+// Decision is the payload of gc.decision: one thing and what is done with it.
+type Decision struct {
+	Deed Deed `json:"deed"`
+	// Object is what it is done to: a container ID, an image reference, a path, or namespace/name of a pod.
+	Object string `json:"object"`
+	// Pod is the pod it belongs to, where it belongs to one.
+	Pod *Ref `json:"pod,omitempty"`
+	// Reason says why, with the figures that decided it.
+	Reason string `json:"reason"`
+	// FreedBytes is what it frees, where that is known.
+	FreedBytes uint64 `json:"freedBytes,omitempty"`
+	// Error is set where it was tried and failed.
+	Error string    `json:"error,omitempty"`
+	At    time.Time `json:"at"`
+}
+
+// GCPlanRequest is the request of gc.plan.
+type GCPlanRequest struct {
+	// Images asks for what is removed when all unused images are to go, as under disk pressure.
+	Images bool `json:"images,omitempty"`
+}
+
+// GCPlanReply answers gc.plan.
+type GCPlanReply struct {
+	Decisions []Decision `json:"decisions"`
+	// Waiting says why nothing may be removed at this moment, such as pod sources that have not delivered.
+	Waiting string `json:"waiting,omitempty"`
+}

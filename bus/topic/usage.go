@@ -1,0 +1,14 @@
+package topic
+
+import "time"
+
+// SummaryRequest is the request of stats.summary. The reply is the kubelet's own
+// (k8s.io/kubelet/pkg/apis/stats/v1alpha1.Summary).
+type SummaryRequest struct {
+	// OnlyCPUAndMemory leaves out filesystems, volumes and networks, which cost more to read.
+	OnlyCPUAndMemory bool `json:"onlyCPUAndMemory,omitempty"`
+	// Pods are the UIDs of the pods that are asked for; empty means all.
+	Pods []string `json:"pods,omitempty"`
+	// MaxAge is how old the figures may be; zero means that stats decides.
+	MaxAge time.Duration `json:"maxAgeNanoseconds,omitempty"`
+}
