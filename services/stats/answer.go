@@ -9,7 +9,6 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/stats/internal/disk"
 	"kubelot.dev/services/stats/internal/fresh"
 )
 
@@ -159,12 +158,4 @@ func (a *answers) podDisks(ctx context.Context, f *figures, age, volumeAge time.
 		}
 	}
 	wg.Wait()
-}
-
-// filesystems are the figures of the node's own disk and of the machine, for the metrics.
-func (a *answers) filesystems(ctx context.Context) (rootFS *disk.Filesystem, devices map[[2]uint64]string) {
-	if fs, ok := a.sources.rootfs(ctx, diskAge); ok {
-		rootFS = &fs
-	}
-	return rootFS, a.cgroups.tree.Devices()
 }

@@ -25,6 +25,7 @@ func (s *Service) pages() {
 	}
 	s.env.Pages.HandleFunc("GET "+pageSummary, s.summaryPage)
 	s.env.Pages.HandleFunc("GET "+pageResource, s.resourcePage)
+	s.env.Pages.HandleFunc("GET "+pageCadvisor, s.cadvisorPage)
 }
 
 // summaryPage is the summary API for people with curl; programs use the call on the bus or api.
@@ -49,5 +50,17 @@ func (s *Service) resourcePage(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", text.ContentType)
 	if err := writeResource(w, summary); err != nil {
 		s.env.Log.Debug("the caller of the resource metrics has gone", "error", err)
+	}
+}
+
+func (s *Service) cadvisorPage(w http.ResponseWriter, r *http.Request) {
+	defer s.answers.report.answered("cadvisor metrics", time.Now())
+	in, err := s.answers.metrics(r.Context(), s.ooms)
+	if err != nil {
+		s.env.Log.Debug("the metrics of containers can't be read", "error", err)
+	}
+	w.Header().Set("Content-Type", text.ContentType)
+	if err := writeCadvisor(w, in); err != nil {
+		s.env.Log.Debug("the caller of the metrics has gone", "error", err)
 	}
 }
