@@ -21,7 +21,6 @@ import (
 type metricsInput struct {
 	view     view
 	usage    *usage
-	devices  map[[2]uint64]string
 	rootFS   *disk.Filesystem
 	oomKills map[string]uint64
 	// sockets and cores are those of the processor, 0 where it doesn't tell.
@@ -34,7 +33,7 @@ func (a *answers) metrics(ctx context.Context, ooms *oomKills) (*metricsInput, e
 	if err != nil {
 		return nil, err
 	}
-	in := &metricsInput{view: v, devices: a.cgroups.tree.Devices(), oomKills: ooms.counts(), usage: a.usage(ctx, v, true, false, 0)}
+	in := &metricsInput{view: v, oomKills: ooms.counts(), usage: a.usage(ctx, v, true, false, 0)}
 	if fs, ok := a.sources.rootfs(ctx, diskAge); ok {
 		in.rootFS = &fs
 	}
@@ -82,7 +81,7 @@ func cgroupLabels(id string, container containerView, ref topic.Ref) text.Labels
 func (in *metricsInput) subjects() []subject {
 	var list []subject
 	add := func(r *reading, labels text.Labels) *subject {
-		list = append(list, subject{r: r, labels: labels, devices: in.devices})
+		list = append(list, subject{r: r, labels: labels, devices: in.usage.devices})
 		return &list[len(list)-1]
 	}
 	node := add(&in.usage.node, cgroupLabels("/", containerView{}, topic.Ref{}))
@@ -136,7 +135,7 @@ func (in *metricsInput) nodeDisk() *nodeDisk {
 		return nil
 	}
 	fs := in.rootFS
-	name := in.devices[[2]uint64{uint64(unix.Major(fs.Device)), uint64(unix.Minor(fs.Device))}]
+	name := in.usage.devices[[2]uint64{uint64(unix.Major(fs.Device)), uint64(unix.Minor(fs.Device))}]
 	return &nodeDisk{labels: text.Pairs("device", name), capacity: fs.Capacity, used: fs.Used, inodes: fs.Inodes, inodesFree: fs.InodesFree}
 }
 

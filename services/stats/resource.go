@@ -57,10 +57,8 @@ func writeResource(to io.Writer, s *statsapi.Summary) error {
 		writeUsage(w, "node", node)
 		writeUsage(w, "pod", pods)
 	}
-	for _, name := range []string{"resource_scrape_error", "scrape_error"} {
-		w.Family(name, text.Gauge, "[STABLE] 1 if the usage of containers could not be read, 0 otherwise")
-		w.Sample("", failed, time.Time{})
-	}
+	w.Family("resource_scrape_error", text.Gauge, "[STABLE] 1 if the usage of containers could not be read, 0 otherwise")
+	w.Sample("", failed, time.Time{})
 	return w.Flush()
 }
 

@@ -21,6 +21,8 @@ type usage struct {
 	node    reading
 	network []cgroup.Interface
 	threads int64
+	// devices are the names of block devices by their numbers.
+	devices map[[2]uint64]string
 	// system are the node's system containers by the names of the summary API.
 	system map[string]reading
 	// classes are kubepods and those below it that are no pod's.
@@ -104,6 +106,12 @@ func (r *cgroups) node(all bool) (*usage, error) {
 	}
 	if all {
 		u.network, _ = r.tree.HostNetwork()
+		disks, names := r.tree.Disks()
+		u.devices = names
+		if len(u.node.IO) == 0 {
+			// Version 1 counts nothing for the root.
+			u.node.IO = disks
+		}
 	}
 	u.threads, _ = r.tree.Running()
 	return u, errors.Join(errs...)

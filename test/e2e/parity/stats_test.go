@@ -88,7 +88,18 @@ func (d differences) find(page, name string) string {
 	return ""
 }
 
-var statsDifferences = differences{}
+var statsDifferences = differences{
+	{regexp.MustCompile("summary"), regexp.MustCompile(`^(node\.systemContainers\[pods\]|pod)\.(cpu|memory|io)\.psi\.`), "cgroup v1 has no pressure figures; the kubelet shows zeros"},
+	{regexp.MustCompile("summary"), regexp.MustCompile(`^pod\.containers\[other\]\.(memory\.availableBytes|swap\.swapAvailableBytes)$`), "0 where there is no limit would read as nothing left; the API's documentation wants it left out"},
+	{regexp.MustCompile("resource"), regexp.MustCompile(`^container_swap_limit_bytes{container="other"`), "there is no limit"},
+	{regexp.MustCompile("summary"), regexp.MustCompile(`^pod\.(network|process_stats)\.`), "the bed's containerd isn't where cAdvisor looks for one, and so it knows no sandbox"},
+	{regexp.MustCompile("summary"), regexp.MustCompile(`^pod\.volume\[`), "the kubelet measures volumes a minute after the pod's start"},
+	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_network_.*{"), "as for the summary"},
+	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_(cpu_load_|tasks_state|health_state|file_descriptors|sockets|ulimits_soft)"), "the kubelet shows zeros or nothing of use: nobody measures them there"},
+	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_fs_(io_|read_seconds|reads_merged|sector_|write_seconds|writes_merged)"), "the kernel counts these for the scheduler CFQ only, which is gone; the kubelet shows zeros"},
+	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^machine_(cpu_books|cpu_drawers|nvm_|dimm_)"), "mainframes' parts and persistent memory"},
+	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_pressure_"), "the node's, which the kernel tells on cgroup v1 too"},
+}
 
 // statsOf runs the pod under the agent and returns the names of what is told, by page.
 func statsOf(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]map[string]bool {
@@ -127,7 +138,7 @@ func statsOf(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]map[string
 		if strings.HasPrefix(page, "/stats/") {
 			found[page] = summaryNames(t, data, ns.Name)
 		} else {
-			found[page] = metricNames(data, ns.Name)
+			found[page] = metricNames(data, ns.Name, page == "/metrics/resource")
 		}
 	}
 	ns.Delete("user", 0)
@@ -172,8 +183,11 @@ func collect(names map[string]bool, path string, value any) {
 			if fields, ok := item.(map[string]any); ok {
 				element, _ = fields["name"].(string)
 			}
-			if strings.HasPrefix(element, "kube-api-access-") {
+			switch {
+			case strings.HasPrefix(element, "kube-api-access-"):
 				element = "kube-api-access"
+			case path == "node.network.interfaces" && element != "eth0":
+				continue // of other beds on this machine
 			}
 			collect(names, path+"["+element+"]", item)
 		}
@@ -182,13 +196,8 @@ func collect(names map[string]bool, path string, value any) {
 	}
 }
 
-var (
-	labelValue = regexp.MustCompile(`(id|name|image|pod|device)="([^"]*)"`)
-	uidOrID    = regexp.MustCompile(`pod[0-9a-f-]{36}|[0-9a-f]{64}`)
-)
-
-// metricNames are the families with their labels, of the pod and of the node; values that name an object of the test are replaced.
-func metricNames(data []byte, namespace string) map[string]bool {
+// metricNames are the families with their labels. Of cAdvisor's the labels' values are left out.
+func metricNames(data []byte, namespace string, values bool) map[string]bool {
 	names := map[string]bool{}
 	for line := range bytes.Lines(data) {
 		text := strings.TrimSpace(string(line))
@@ -201,13 +210,19 @@ func metricNames(data []byte, namespace string) map[string]bool {
 		} else {
 			name, _, _ = strings.Cut(text, " ")
 		}
-		var kept []string
-		for _, pair := range regexp.MustCompile(`[a-z_]+="[^"]*"`).FindAllString(labels, -1) {
-			pair = strings.ReplaceAll(pair, namespace, "NAMESPACE")
-			kept = append(kept, labelValue.ReplaceAllStringFunc(pair, func(s string) string { return uidOrID.ReplaceAllString(s, "ID") }))
+		if strings.Contains(labels, `namespace="e2e-`) && !strings.Contains(labels, namespace) {
+			continue // of the other agent's pod, which is still there
 		}
-		slices.Sort(kept)
-		names[name+"{"+strings.Join(kept, ",")+"}"] = true
+		pairs := pair.FindAllString(strings.ReplaceAll(labels, namespace, "NAMESPACE"), -1)
+		if !values {
+			for i := range pairs {
+				pairs[i], _, _ = strings.Cut(pairs[i], "=")
+			}
+		}
+		slices.Sort(pairs)
+		names[name+"{"+strings.Join(pairs, ",")+"}"] = true
 	}
 	return names
 }
+
+var pair = regexp.MustCompile(`[A-Za-z_]+="[^"]*"`)

@@ -17,9 +17,6 @@ type files struct{ buf []byte }
 // read is the file's content, valid until the next read; nil where it can't be read. Most files are missing for a good reason, such as a
 // controller that is off, so that the absence of the part is all there is to say.
 func (f *files) read(dir, name string) []byte {
-	if f.buf == nil {
-		f.buf = make([]byte, 8<<10)
-	}
 	fd, err := open(path.Join(dir, name))
 	if err != nil {
 		return nil

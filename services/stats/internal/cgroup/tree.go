@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,6 +27,15 @@ type Tree struct {
 	v2      bool
 	driver  string
 	classes []cgroupname.Name
+	pool    sync.Pool
+}
+
+// files are a reader with a buffer that is used again.
+func (t *Tree) files() *files {
+	if f, ok := t.pool.Get().(*files); ok {
+		return f
+	}
+	return &files{buf: make([]byte, 8<<10)}
 }
 
 // New looks at which version the machine has below fsRoot ("/" but in tests). driver and root are cgroupDriver and cgroupRoot.
@@ -112,24 +122,25 @@ func (t *Tree) Read(cgroup string, all bool) (Sample, error) {
 	if s.Created, err = created(t.dir("memory", cgroup)); err != nil {
 		return s, fmt.Errorf("cgroup %s: %w", cgroup, err)
 	}
-	var f files
+	f := t.files()
+	defer t.pool.Put(f)
 	if t.v2 {
-		s.CPU, s.Memory = t.cpu2(&f, cgroup, all), t.memory2(&f, cgroup, all)
+		s.CPU, s.Memory = t.cpu2(f, cgroup, all), t.memory2(f, cgroup, all)
 	} else {
-		s.CPU, s.Memory = t.cpu1(&f, cgroup, all), t.memory1(&f, cgroup, all)
+		s.CPU, s.Memory = t.cpu1(f, cgroup, all), t.memory1(f, cgroup, all)
 	}
 	if !t.v2 && cgroup == "/" {
-		t.machinePressure(&f, &s)
+		t.machinePressure(f, &s)
 	}
 	if !all {
 		return s, nil
 	}
 	if t.v2 {
-		s.IO, s.IOPressure = parseIOStat(f.read(t.dir("io", cgroup), "io.stat")), t.pressure(&f, cgroup, "io")
+		s.IO, s.IOPressure = parseIOStat(f.read(t.dir("io", cgroup), "io.stat")), t.pressure(f, cgroup, "io")
 	} else {
-		s.IO = t.io1(&f, cgroup)
+		s.IO = t.io1(f, cgroup)
 	}
-	s.Tasks = t.tasks(&f, cgroup)
+	s.Tasks = t.tasks(f, cgroup)
 	return s, nil
 }
 
@@ -146,13 +157,14 @@ func (t *Tree) machinePressure(f *files, s *Sample) {
 
 // CPUTime is the cgroup's CPU time in nanoseconds, for a second sample a moment later.
 func (t *Tree) CPUTime(cgroup string) (at time.Time, total uint64, ok bool) {
-	var f files
+	f := t.files()
+	defer t.pool.Put(f)
 	var c *CPU
 	at = time.Now()
 	if t.v2 {
-		c = t.cpu2(&f, cgroup, false)
+		c = t.cpu2(f, cgroup, false)
 	} else {
-		c = t.cpu1(&f, cgroup, false)
+		c = t.cpu1(f, cgroup, false)
 	}
 	if c == nil {
 		return at, 0, false
@@ -172,7 +184,8 @@ func (t *Tree) tasks(f *files, cgroup string) *Tasks {
 
 // Network are the interfaces that the cgroup's first process sees.
 func (t *Tree) Network(cgroup string) ([]Interface, bool) {
-	var f files
+	f := t.files()
+	defer t.pool.Put(f)
 	line, _, _ := strings.Cut(string(f.read(t.dir("pids", cgroup), "cgroup.procs")), "\n")
 	pid, err := strconv.Atoi(line)
 	if err != nil || pid <= 0 {
@@ -184,7 +197,8 @@ func (t *Tree) Network(cgroup string) ([]Interface, bool) {
 
 // HostNetwork are the machine's own interfaces.
 func (t *Tree) HostNetwork() ([]Interface, bool) {
-	var f files
+	f := t.files()
+	defer t.pool.Put(f)
 	data := f.read(t.proc(), "1/net/dev")
 	return parseNetDev(data), data != nil
 }
@@ -208,22 +222,28 @@ func (t *Tree) Own() string {
 // Version2 tells whether the machine has cgroup v2.
 func (t *Tree) Version2() bool { return t.v2 }
 
-// Devices names block devices by their numbers, as /dev/sda, from /proc/diskstats.
-func (t *Tree) Devices() map[[2]uint64]string {
-	var f files
-	names := map[[2]uint64]string{}
+// Disks are the machine's block devices that were ever used, with their names, from /proc/diskstats.
+func (t *Tree) Disks() (io []DeviceIO, names map[[2]uint64]string) {
+	const sector = 512
+	f := t.files()
+	defer t.pool.Put(f)
+	names = map[[2]uint64]string{}
 	eachLine(f.read(t.proc(), "diskstats"), func(line []byte) {
 		fields := strings.Fields(string(line))
 		if len(fields) < 3 {
 			return
 		}
-		major, err := strconv.ParseUint(fields[0], 10, 32)
-		minor, err2 := strconv.ParseUint(fields[1], 10, 32)
-		if err == nil && err2 == nil {
-			names[[2]uint64{major, minor}] = "/dev/" + fields[2]
+		var n [10]uint64
+		for i := range min(len(fields), len(n)) {
+			// The third is the name.
+			n[i], _ = strconv.ParseUint(fields[i], 10, 64)
+		}
+		names[[2]uint64{n[0], n[1]}] = "/dev/" + fields[2]
+		if n[3]+n[7] > 0 {
+			io = append(io, DeviceIO{Major: n[0], Minor: n[1], Reads: n[3], ReadBytes: n[5] * sector, Writes: n[7], WrittenBytes: n[9] * sector})
 		}
 	})
-	return names
+	return io, names
 }
 
 // Running is the number of threads of the whole machine: the fourth field of /proc/loadavg, after its slash.
