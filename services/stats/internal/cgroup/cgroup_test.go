@@ -2,41 +2,25 @@ package cgroup
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+
+	"kubelot.dev/services/stats/internal/cgrouptest"
 )
 
 const (
-	uid = "1a69be6e-6c8e-4bdc-a50b-bd36fe48a684"
-	app = "b81342284807215487a177fca51e81b3e85b9ba8ec86e81e68d091575f2d299e"
+	uid = cgrouptest.UID
+	app = cgrouptest.App
 )
 
-// recorded unpacks a tree: v1.txt was recorded from a pod on a real machine, v2.txt is written after the kernel's documentation.
-func recorded(t testing.TB, name, driver string) *Tree {
+func recorded(t testing.TB, tree, driver string) *Tree {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
+	made, err := New(cgrouptest.Unpack(t, tree), driver, "/")
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := t.TempDir()
-	for _, part := range strings.Split("\n"+string(data), "\n-- ")[1:] {
-		file, content, _ := strings.Cut(part, " --\n")
-		file = filepath.Join(root, file)
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	tree, err := New(root, driver, "/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tree
+	return made
 }
 
 // read samples a container of the recorded pod.
@@ -55,7 +39,7 @@ func read(t *testing.T, tree *Tree, id string) (Sample, string) {
 }
 
 func TestVersion1(t *testing.T) {
-	tree := recorded(t, "v1.txt", "cgroupfs")
+	tree := recorded(t, cgrouptest.V1, "cgroupfs")
 	s, at := read(t, tree, app)
 	if tree.Version2() || at != "/kubepods/burstable/pod"+uid+"/"+app {
 		t.Errorf("version 2 is %v, path %s", tree.Version2(), at)
@@ -71,11 +55,11 @@ func TestVersion1(t *testing.T) {
 	if s.Tasks.Processes != 2 || s.Tasks.Threads != 2 {
 		t.Errorf("tasks %+v, want 2 processes", s.Tasks)
 	}
-	other, _ := read(t, tree, "f21fcdbdaaab391098d0c131799ccebfd0529b80616a29fc0e56a7539e33797c")
+	other, _ := read(t, tree, cgrouptest.Other)
 	if other.Memory.Limit != Unlimited || other.Memory.SwapLimit != Unlimited || other.CPU.Quota != 0 {
 		t.Errorf("a container without limits has %+v, %+v", other.Memory, other.CPU)
 	}
-	_, box := read(t, tree, "d2f3ea3a5c08ec034a1a0c197337ddf98907cf3b770b11e8fe1468afd6332bc6")
+	_, box := read(t, tree, cgrouptest.Box)
 	net, ok := tree.Network(box)
 	want := Interface{Name: "eth0", RxBytes: 1086, RxPackets: 15, RxErrors: 1, RxDropped: 2, TxBytes: 612, TxPackets: 8, TxErrors: 3, TxDropped: 4}
 	if !ok || len(net) != 1 || net[0] != want {
@@ -84,7 +68,7 @@ func TestVersion1(t *testing.T) {
 }
 
 func TestVersion2(t *testing.T) {
-	tree := recorded(t, "v2.txt", "systemd")
+	tree := recorded(t, cgrouptest.V2, "systemd")
 	s, at := read(t, tree, app)
 	if !tree.Version2() || !strings.HasSuffix(at, ".slice/cri-containerd-"+app+".scope") {
 		t.Errorf("version 2 is %v, path %s", tree.Version2(), at)
@@ -123,7 +107,7 @@ func TestVersion2(t *testing.T) {
 
 // The root of version 2 has no memory.current.
 func TestRootOfVersion2(t *testing.T) {
-	tree := recorded(t, "v2.txt", "systemd")
+	tree := recorded(t, cgrouptest.V2, "systemd")
 	s, err := tree.Read("/", true)
 	if err != nil || s.CPU == nil || s.Memory == nil {
 		t.Fatalf("%+v, %v", s, err)
@@ -138,7 +122,7 @@ func TestRootOfVersion2(t *testing.T) {
 }
 
 func TestGone(t *testing.T) {
-	tree := recorded(t, "v1.txt", "cgroupfs")
+	tree := recorded(t, cgrouptest.V1, "cgroupfs")
 	if _, err := tree.Read("/kubepods/none", true); !errors.Is(err, ErrGone) {
 		t.Errorf("error %v, want ErrGone", err)
 	}
@@ -176,7 +160,7 @@ func FuzzParse(f *testing.F) {
 
 // BenchmarkRead is the cost of one cgroup: 100 pods of one container have 300.
 func BenchmarkRead(b *testing.B) {
-	tree := recorded(b, "v1.txt", "cgroupfs")
+	tree := recorded(b, cgrouptest.V1, "cgroupfs")
 	at := "/kubepods/burstable/pod" + uid + "/" + app
 	for name, all := range map[string]bool{"cpu and memory": false, "all": true} {
 		b.Run(name, func(b *testing.B) {
