@@ -40,15 +40,6 @@ func Stat(path string) (Filesystem, error) {
 	}, nil
 }
 
-// Mounted tells whether path is on another filesystem than its parent directory.
-func Mounted(path string) bool {
-	var at, above unix.Stat_t
-	if unix.Lstat(path, &at) != nil || unix.Lstat(filepath.Dir(path), &above) != nil {
-		return false
-	}
-	return at.Dev != above.Dev
-}
-
 // Usage is what a directory takes up.
 type Usage struct{ Bytes, Inodes uint64 }
 
