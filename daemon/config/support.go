@@ -33,9 +33,9 @@ type Field struct {
 }
 
 const (
-	nodeAPI   = "the node's HTTPS API"
-	gcDaemon  = "garbage collection and eviction"
-	managers  = "CPU, memory and topology management"
+	nodeAPI  = "the node's HTTPS API"
+	gcDaemon = "garbage collection and eviction"
+	managers = "CPU, memory and topology management"
 )
 
 // Fields is the table of all fields of KubeletConfiguration; a test holds it complete.
