@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -98,7 +100,7 @@ func TestStatsSummary(t *testing.T) {
 	})
 }
 
-// A runtime that hangs, and one that is gone, take from the summary what only they know.
+// The metrics are told of the pod under the names that metrics-server and dashboards ask for.
 func TestStatsMetrics(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
@@ -134,7 +136,21 @@ func TestStatsRest(t *testing.T) {
 	if used := cpuTicks(t, pid) - before; used > 10 {
 		t.Errorf("%d ms of CPU time in 10 s without a request", 10*used)
 	}
-	if err := syscall.Kill(pid, 0); err != nil {
-		t.Error(err)
+}
+
+// cpuTicks is the process's CPU time in hundredths of a second.
+func cpuTicks(t *testing.T, pid int) int {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
 	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	user, err := strconv.Atoi(fields[11])
+	system, err2 := strconv.Atoi(fields[12])
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	return user + system
 }
