@@ -41,6 +41,7 @@ const (
 // Fields is the table of all fields of KubeletConfiguration; a test holds it complete.
 var Fields = slices.Concat(
 	level(Supported, "",
+		"volumeStatsAggPeriod", "systemCgroups", "kubeletCgroups",
 		"staticPodPath", "podLogsDir", "fileCheckFrequency", "httpCheckFrequency",
 		"staticPodURL", "staticPodURLHeader", "registryPullQPS", "registryBurst", "eventRecordQPS", "eventBurst",
 		"clusterDomain", "clusterDNS", "nodeStatusUpdateFrequency", "nodeStatusReportFrequency",
@@ -52,7 +53,7 @@ var Fields = slices.Concat(
 		"seccompDefault", "registerWithTaints", "registerNode", "containerRuntimeEndpoint",
 		"imageServiceEndpoint", "evictionHard", "mergeDefaultEvictionSettings",
 		"failCgroupV1", "userNamespaces", "reservedSystemCPUs", "memorySwap", "singleProcessOOMKill",
-		"localStorageCapacityIsolation", "volumeStatsAggPeriod", "systemCgroups", "kubeletCgroups"),
+		"localStorageCapacityIsolation"),
 	level(Partly, "attaching volumes from the node (the Node's annotation is set, for the controller to know)", "enableControllerAttachDetach"),
 	level(Partly, nodeAPI+" (the Node tells the port, and nothing listens on it)", "port"),
 	level(Later, "rotation of the client certificate", "rotateCertificates"),
