@@ -78,9 +78,9 @@ func TestStatsSummary(t *testing.T) {
 			volumes[v.Name] = v.UsedBytes
 		}
 		for _, err := range []error{
-			// A fifth of a core, of which a loaded machine may not give all.
-			within("CPU use", c.CPU.UsageNanoCores, 100e6, 260e6),
-			within("the pod's CPU use", p.CPU.UsageNanoCores, 100e6, 280e6),
+			// A fifth of a core, of which a loaded machine may give a tenth.
+			within("CPU use", c.CPU.UsageNanoCores, 20e6, 260e6),
+			within("the pod's CPU use", p.CPU.UsageNanoCores, 20e6, 280e6),
 			// The files in the memory volume are the container's memory.
 			within("memory", c.Memory.WorkingSetBytes, 20e6, 40e6),
 			within("memory left", c.Memory.AvailableBytes, 24e6, 48e6),
