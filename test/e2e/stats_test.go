@@ -107,21 +107,24 @@ func TestStatsMetrics(t *testing.T) {
 	ns.Apply(pod("plain", "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER}]\n"))
 	ns.Wait("plain", "ready", kit.Ready)
 	labels := fmt.Sprintf(`{container="app",namespace=%q,pod="plain"} `, ns.Name)
-	resource := string(bed.Page(t, "stats", "/metrics/resource"))
-	for _, name := range []string{"container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_start_time_seconds"} {
-		if !strings.Contains(resource, "\n"+name+labels) {
-			t.Errorf("no %s%s in\n%s", name, labels, resource)
+	kit.Eventually(t, "the pod's metrics", func() error {
+		resource := string(bed.Page(t, "stats", "/metrics/resource"))
+		for _, name := range []string{"container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_start_time_seconds"} {
+			if !strings.Contains(resource, "\n"+name+labels) {
+				return fmt.Errorf("no %s%s in\n%s", name, labels, resource)
+			}
 		}
-	}
-	found := 0
-	for line := range strings.Lines(string(bed.Page(t, "stats", "/metrics/cadvisor"))) {
-		if strings.HasPrefix(line, "container_memory_usage_bytes{") && strings.Contains(line, `namespace="`+ns.Name+`"`) {
-			found++
+		found := 0
+		for line := range strings.Lines(string(bed.Page(t, "stats", "/metrics/cadvisor"))) {
+			if strings.HasPrefix(line, "container_memory_usage_bytes{") && strings.Contains(line, `namespace="`+ns.Name+`"`) {
+				found++
+			}
 		}
-	}
-	if found != 3 {
-		t.Errorf("%d cgroups of the pod, want its own, its sandbox's and its container's", found)
-	}
+		if found != 3 {
+			return fmt.Errorf("%d cgroups of the pod, want its own, its sandbox's and its container's", found)
+		}
+		return nil
+	})
 }
 
 // Between two requests the daemon does next to nothing.

@@ -34,7 +34,9 @@ spec:
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: "$NS-top"}
-rules: [{apiGroups: [metrics.k8s.io], resources: [pods, nodes], verbs: [get, list]}]
+rules:
+- {apiGroups: [metrics.k8s.io], resources: [pods, nodes], verbs: [get, list]}
+- {nonResourceURLs: [/apis, /apis/*, /openapi/*], verbs: [get]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -74,13 +76,14 @@ func TestTop(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns.Kubectl("apply", "-f", manifest)
-	t.Cleanup(func() { ns.Kubectl("delete", "--ignore-not-found", "-f", manifest) })
+	defer ns.Kubectl("delete", "--ignore-not-found", "-f", manifest)
 	ns.Wait("burner", "ready", kit.Ready)
 	kit.Eventually(t, "kubectl top", func() error {
 		out, err := ns.TryKubectl("top", "pod", "burner", "--containers", "--no-headers")
 		fields := strings.Fields(out)
 		if err != nil || len(fields) != 4 || fields[1] != "burner" {
-			return fmt.Errorf("kubectl top pod: %v: %s", err, out)
+			why, _ := ns.TryKubectl("get", "apiservice", "v1beta1.metrics.k8s.io", "-o", "jsonpath={.status.conditions}")
+			return fmt.Errorf("kubectl top pod: %v: %s: %s", err, out, why)
 		}
 		var milli, mebi int
 		if _, err := fmt.Sscanf(fields[2]+" "+fields[3], "%dm %dMi", &milli, &mebi); err != nil || milli < 20 || milli > 260 || mebi < 19 || mebi > 40 {
