@@ -65,12 +65,17 @@ func TestTop(t *testing.T) {
 	p, err := proc.Start(proc.Spec{Name: "metrics-server", Path: program, Dir: dir, Args: []string{
 		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
 		"--secure-port=" + port, "--bind-address=127.0.0.1", "--cert-dir=" + filepath.Join(dir, "certs"),
-		"--kubelet-insecure-tls", "--kubelet-preferred-address-types=InternalIP", "--metric-resolution=10s", "--kubelet-use-node-status-port",
+		"--kubelet-insecure-tls", "--kubelet-preferred-address-types=InternalIP", "--metric-resolution=10s", "--kubelet-request-timeout=8s", "--kubelet-use-node-status-port",
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { p.Stop(10 * time.Second) })
+	t.Cleanup(func() {
+		p.Stop(10 * time.Second)
+		if out, err := os.ReadFile(p.LogPath()); err == nil && t.Failed() {
+			t.Logf("metrics-server says:\n%s", out[max(0, len(out)-4000):])
+		}
+	})
 	manifest := filepath.Join(dir, "api.yaml")
 	if err := os.WriteFile(manifest, []byte(strings.NewReplacer("$NS", ns.Name, "$PORT", port).Replace(metricsAPI)), 0o600); err != nil {
 		t.Fatal(err)
