@@ -39,9 +39,7 @@ func (t *Tree) cpu2(f *files, cgroup string, all bool) *CPU {
 	if n, ok := number(quota); ok && n != Unlimited {
 		c.Quota = n
 	}
-	if n, ok := number(period); ok {
-		c.Period = n
-	}
+	c.Period, _ = number(period)
 	return c
 }
 
