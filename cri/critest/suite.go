@@ -42,6 +42,7 @@ func Suite(t *testing.T, target Target) {
 	t.Run("remove while running", func(t *testing.T) { testRemoveRunning(t, target) })
 	t.Run("events", func(t *testing.T) { testEvents(t, target) })
 	t.Run("observe", func(t *testing.T) { testObserve(t, target) })
+	t.Run("stats", func(t *testing.T) { testStats(t, target) })
 	t.Run("not found", func(t *testing.T) { testNotFound(t, target) })
 }
 

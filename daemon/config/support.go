@@ -33,15 +33,15 @@ type Field struct {
 }
 
 const (
-	nodeAPI   = "the node's HTTPS API"
-	gcDaemon  = "garbage collection and eviction"
-	statsWork = "usage statistics"
-	managers  = "CPU, memory and topology management"
+	nodeAPI  = "the node's HTTPS API"
+	gcDaemon = "garbage collection and eviction"
+	managers = "CPU, memory and topology management"
 )
 
 // Fields is the table of all fields of KubeletConfiguration; a test holds it complete.
 var Fields = slices.Concat(
 	level(Supported, "",
+		"volumeStatsAggPeriod", "systemCgroups", "kubeletCgroups",
 		"staticPodPath", "podLogsDir", "fileCheckFrequency", "httpCheckFrequency",
 		"staticPodURL", "staticPodURLHeader", "registryPullQPS", "registryBurst", "eventRecordQPS", "eventBurst",
 		"clusterDomain", "clusterDNS", "nodeStatusUpdateFrequency", "nodeStatusReportFrequency",
@@ -68,7 +68,6 @@ var Fields = slices.Concat(
 		"evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
 		"evictionMinimumReclaim", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
 		"containerLogMonitorInterval"),
-	level(Later, statsWork, "volumeStatsAggPeriod", "systemCgroups", "kubeletCgroups"),
 	level(Later, managers,
 		"cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
 		"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "reservedMemory"),

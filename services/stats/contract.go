@@ -10,14 +10,14 @@ import (
 var Contract = bus.Contract{
 	Daemon: "stats",
 	Writes: []bus.Topic{topic.NodeMachine, topic.Health, topic.KubeEvent},
-	Reads:  []bus.Topic{topic.PodUpdate, topic.PLEGEvent, topic.VolumeState, topic.NodeObject},
+	Reads:  []bus.Topic{topic.PodUpdate, topic.PLEGEvent, topic.VolumeState},
 	Serves: []bus.Topic{topic.StatsSummary},
 }
 
 // Daemon is the stats daemon.
 var Daemon = daemon.Spec{
 	Name:     "stats",
-	Doc:      "Tells what the machine is: cores, memory, disks, identifiers, kernel and operating system.",
+	Doc:      "Tells what the machine is, and what the node, its pods, containers, volumes and filesystems use of it.",
 	Contract: Contract,
 	Run:      Run,
 }

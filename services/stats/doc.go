@@ -1,13 +1,18 @@
-// Package stats tells what the machine is: cores, memory, huge pages, disks, identifiers,
-// kernel and operating system.
+// Package stats tells what the machine is, and what the node, its pods, containers, volumes and filesystems use of it.
 //
 // # Reads
 //
-// /proc, /sys, /etc and statfs of the root directory. Nothing on the bus.
+// pod.update (volumes), pleg.event (sandboxes and containers), volume.state (where volumes are). The cgroup hierarchies, version 1 or 2;
+// /proc, /sys and /etc; the filesystems of the root directory, of volumes and of logs; the kernel's log, from the start on. From the
+// runtime: the sizes of images and of writable layers.
 //
 // # Writes
 //
-// node.machine.
+// node.machine. event.stats: SystemOOM, for a process that the kernel killed because the machine had no memory left.
+//
+// # Serves
+//
+// The call stats.summary. On the daemon's socket: /stats/summary, /metrics/resource and /metrics/cadvisor, which kubelot-api hands on.
 //
 // # Owns
 //
@@ -15,6 +20,17 @@
 //
 // # Guarantees
 //
-// The facts are read at start and each minute; a message is sent when they differ. What can't be
-// read is left out of the message and named in the daemon's health; it holds up nothing else.
+//   - The machine's facts are read at start and each minute; a message is sent when they differ. Usage is read when somebody asks;
+//     between two requests nothing runs but the reader of the kernel's log, which sleeps.
+//   - Whoever asks at the same time shares one reading. Figures are at most as old as the caller allows, or 5 s (cgroups), 10 s
+//     (filesystems) and volumeStatsAggPeriod (volumes).
+//   - Every source has its own deadline: an answer waits 5 s for the slowest. What can't be read is left out and named in the daemon's
+//     health and in kubelot_stats_read_errors_total; it holds up nothing else.
+//   - Directories are counted two at a time at the lowest priority, never across filesystems, each inode once.
+//   - CPU use is taken over an earlier sample of 5 s to a minute ago; where there is none, two samples are taken 200 ms apart.
+//
+// Source: the summary API (k8s.io/kubelet/pkg/apis/stats/v1alpha1), KEP-727 (resource metrics), KEP-4205 (pressure), cAdvisor's metrics.
+//
+// What is where: summary.go and families.go turn readings into answers, rate.go decides on samples; they do no I/O. state.go is what
+// the bus says, usage.go reads cgroups, source.go the rest, answer.go brings them together; stats.go is the loop.
 package stats

@@ -2,61 +2,208 @@ package stats
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri"
 	"kubelot.dev/daemon"
+	"kubelot.dev/services/stats/internal/cgroup"
+	"kubelot.dev/services/stats/internal/fresh"
+	"kubelot.dev/services/stats/internal/kmsg"
 )
 
-// interval is how often the facts are read again: memory, cores and disks can be added to a running machine.
-const interval = time.Minute
+const (
+	// interval is how often the facts are read again: memory, cores and disks can be added to a running machine.
+	interval = time.Minute
+	// lastPatience is how long the end waits for readings under way.
+	lastPatience = 2 * time.Second
+	// kernelLog is where the kernel says what it killed.
+	kernelLog = "/dev/kmsg"
+)
 
-// reader reads the machine's facts. The error names what could not be read; the rest is valid.
-type reader func() (topic.Machine, error)
+type (
+	machineReader func() (topic.Machine, error)
+	killFollower  func(ctx context.Context, found func(kmsg.Kill)) error
+)
 
-// Service publishes the machine's facts.
+// Service publishes the machine's facts and answers for the node's usage. The state belongs to the goroutine of Run.
 type Service struct {
-	env  daemon.Env
-	read reader
+	env     daemon.Env
+	machine machineReader
+	kills   killFollower
+	inbox   chan func()
+	state   *state
+	ooms    *oomKills
+	answers *answers
+	wg      sync.WaitGroup
 }
 
-// New makes a service that reads the facts with read. It starts nothing.
-func New(env daemon.Env, read reader) *Service { return &Service{env: env, read: read} }
+// Ports are what the service reads from.
+type Ports struct {
+	// Machine reads the machine's facts; the error names what could not be read.
+	Machine func() (topic.Machine, error)
+	// FSRoot is put before /sys/fs/cgroup and /proc.
+	FSRoot string
+	// Kills hands over every out-of-memory kill until ctx ends.
+	Kills   func(ctx context.Context, found func(kmsg.Kill)) error
+	Runtime runtimeStats
+}
+
+// New makes a service. It starts nothing. The error says what of the configuration or of the machine makes no sense.
+func New(env daemon.Env, p Ports) (*Service, error) {
+	k := env.Config.Kubelet
+	tree, err := cgroup.New(p.FSRoot, k.CgroupDriver, k.CgroupRoot)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newReport(env)
+	if err != nil {
+		return nil, err
+	}
+	boot, _ := cgroup.BootTime()
+	s := &Service{
+		env: env, machine: p.Machine, kills: p.Kills, inbox: make(chan func()), state: newState(), ooms: newOOMKills(),
+	}
+	s.answers = &answers{
+		cgroups:   &cgroups{tree: tree, rates: newRates(), system: systemCgroups(tree, k.KubeletCgroups, k.SystemCgroups)},
+		report:    r,
+		boot:      boot,
+		volumeAge: k.VolumeStatsAggPeriod.Duration,
+		view:      s.view,
+		sources: &sources{
+			runtime: p.Runtime, runtimeTimeout: k.RuntimeRequestTimeout.Duration, rootDir: env.Config.RootDir, logsDir: env.Config.PodLogsDir,
+			report: r, walks: make(chan struct{}, walkers),
+			volumes: map[string]map[string]*fresh.Cell[volumeUsage]{}, files: map[string]*fresh.Cell[podFiles]{},
+		},
+	}
+	return s, nil
+}
 
 // Run is the stats daemon's work.
 func Run(ctx context.Context, env daemon.Env) error {
+	client, err := cri.Dial(env.Config.RuntimeEndpoint, cri.Options{
+		ImageEndpoint: env.Config.ImageEndpoint, Timeout: env.Config.Kubelet.RuntimeRequestTimeout.Duration, Metrics: env.Metrics,
+	})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
 	root := env.Config.RootDir
-	return New(env, func() (topic.Machine, error) { return ReadMachine(root) }).Run(ctx)
+	s, err := New(env, Ports{
+		Machine: func() (topic.Machine, error) { return ReadMachine(root) }, FSRoot: "/", Runtime: client,
+		Kills: func(ctx context.Context, found func(kmsg.Kill)) error { return kmsg.Follow(ctx, kernelLog, found) },
+	})
+	if err != nil {
+		return err
+	}
+	return s.Run(ctx)
 }
 
-// Run publishes until ctx ends.
+// Run publishes and answers until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	group := fresh.NewGroup(ctx)
+	s.answers.group, s.answers.sources.group = group, group
+	defer group.Wait(lastPatience)
+	defer s.wg.Wait()
+	defer cancel(errors.New("stats stops"))
+	if err := s.subscribe(ctx); err != nil {
+		return err
+	}
+	failed := make(chan error, 1)
+	s.wg.Go(func() {
+		if err := topic.StatsSummary.Serve(ctx, s.env.Bus, s.answers.Summary); err != nil {
+			failed <- err
+		}
+	})
+	s.wg.Go(func() { s.followOOM(ctx) })
+	s.pages()
 	out := topic.NodeMachine.Writer(s.env.Bus)
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
+	if err := s.publish(out); err != nil {
+		return err
+	}
 	for {
-		if err := s.publish(out); err != nil {
-			return err
-		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-failed:
+			return err
+		case change := <-s.inbox:
+			change()
 		case <-ticker.C:
+			if err := s.publish(out); err != nil {
+				return err
+			}
 		}
 	}
 }
 
 func (s *Service) publish(out *bus.Writer[topic.Machine]) error {
-	m, err := s.read()
-	if err != nil {
-		s.env.Health.Set(topic.Degraded, "some facts of the machine can't be read: "+err.Error())
-	} else {
-		s.env.Health.Set(topic.Healthy, "")
-	}
+	m, err := s.machine()
+	s.answers.report.problem("facts of the machine", err)
+	s.state.machine = m
 	if err := out.Set("", m); err != nil {
 		return fmt.Errorf("publish the machine's facts: %w", err)
 	}
 	return nil
+}
+
+// subscribe has the messages of every topic that is read handled in the loop.
+func (s *Service) subscribe(ctx context.Context) error {
+	return errors.Join(
+		follow(ctx, s, topic.PodUpdate, func(uid string, v topic.Pod) { s.state.pods[uid] = v }, func(uid string) {
+			delete(s.state.pods, uid)
+			s.answers.sources.forget(uid)
+		}),
+		follow(ctx, s, topic.PLEGEvent, func(uid string, v topic.PodObservation) { s.state.seen[uid] = v }, func(uid string) { delete(s.state.seen, uid) }),
+		follow(ctx, s, topic.VolumeState, func(uid string, v topic.PodVolumes) { s.state.volumes[uid] = v }, func(uid string) { delete(s.state.volumes, uid) }),
+	)
+}
+
+// follow hands the changes of a topic to the loop until ctx ends.
+func follow[T any](ctx context.Context, s *Service, t bus.State[T], set func(key string, v T), drop func(key string)) error {
+	changes, err := t.Watch(ctx, s.env.Bus)
+	if err != nil {
+		return err
+	}
+	s.wg.Go(func() {
+		for c := range changes {
+			s.do(ctx, func() {
+				switch {
+				case c.Synced:
+				case c.Deleted:
+					drop(c.Key)
+				default:
+					set(c.Key, c.Value)
+				}
+			})
+		}
+	})
+	return nil
+}
+
+// do has the loop do something, unless it ends first.
+func (s *Service) do(ctx context.Context, change func()) {
+	select {
+	case s.inbox <- change:
+	case <-ctx.Done():
+	}
+}
+
+// view has the loop make a view of the pods.
+func (s *Service) view(ctx context.Context, uids []string) (view, error) {
+	answer := make(chan view, 1)
+	s.do(ctx, func() { answer <- s.state.view(s.env.Config.NodeName, uids) })
+	select {
+	case v := <-answer:
+		return v, nil
+	case <-ctx.Done():
+		return view{}, context.Cause(ctx)
+	}
 }

@@ -14,9 +14,17 @@ import (
 	"kubelot.dev/bus/bustest"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/config"
+	"kubelot.dev/services/stats/internal/kmsg"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// noKills is a kernel that kills nothing.
+func noKills(ctx context.Context, _ func(kmsg.Kill)) error {
+	<-ctx.Done()
+	return nil
+}
 
 // health keeps the last state.
 type health struct {
@@ -53,7 +61,12 @@ func TestFactsArePublishedWhenTheyChange(t *testing.T) {
 		h := &health{}
 		done := make(chan error)
 		go func() {
-			done <- New(daemon.Env{Bus: conn, Log: slog.New(slog.DiscardHandler), Health: h}, read).Run(ctx)
+			s, err := New(daemon.Env{Bus: conn, Log: slog.New(slog.DiscardHandler), Health: h, Config: &config.Config{}},
+				Ports{Machine: read, FSRoot: t.TempDir(), Kills: noKills})
+			if err == nil {
+				err = s.Run(ctx)
+			}
+			done <- err
 		}()
 		changes, err := topic.NodeMachine.Watch(ctx, reader)
 		if err != nil {

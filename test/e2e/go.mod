@@ -7,6 +7,7 @@ require (
 	k8s.io/apimachinery v0.36.3
 	k8s.io/client-go v0.36.3
 	k8s.io/cri-api v0.36.3
+	k8s.io/kubelet v0.36.3
 	kubelot.dev/test/harness v0.0.0
 	sigs.k8s.io/yaml v1.6.0
 )

@@ -37,6 +37,11 @@ func (n *Namespace) Kubectl(args ...string) string {
 	return n.bed.Kubectl(n.t, append([]string{"--namespace=" + n.Name}, args...)...)
 }
 
+// TryKubectl is Kubectl for a command that may fail.
+func (n *Namespace) TryKubectl(args ...string) (string, error) {
+	return n.bed.kubectl(n.t.Context(), append([]string{"--namespace=" + n.Name}, args...)...)
+}
+
 // Program is the path of one of kubelot's executables.
 func (b *Bed) Program(name string) string {
 	if dir := os.Getenv("KUBELOT_BIN"); dir != "" {

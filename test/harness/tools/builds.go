@@ -140,6 +140,19 @@ func (b *Box) agnhost() build {
 	}
 }
 
+// metricsServer is what `kubectl top` asks, in a module of its own: it has other versions than the control plane.
+func (b *Box) metricsServer() build {
+	dir := filepath.Join(b.Root, "test", "metricsserver")
+	return build{
+		name:     "metrics-server",
+		stamp:    hashFiles(sources(dir)...),
+		programs: []string{"metrics-server"},
+		dir:      dir,
+		env:      []string{"CGO_ENABLED=0", "GOWORK=off"},
+		command:  []string{"nice", "go", "build", "-ldflags", "-s -w", "-o", b.Path("metrics-server"), "sigs.k8s.io/metrics-server/cmd/metrics-server"},
+	}
+}
+
 func (b *Box) harness(elem ...string) string {
 	return filepath.Join(append([]string{b.Root, "test", "harness"}, elem...)...)
 }

@@ -110,6 +110,11 @@ func (b *Box) EnsureTestServer(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.testServer())
 }
 
+// EnsureMetricsServer builds metrics-server on demand and returns its path.
+func (b *Box) EnsureMetricsServer(ctx context.Context) (string, error) {
+	return b.onDemand(ctx, b.metricsServer())
+}
+
 // onDemand makes the one program of what and returns its path.
 func (b *Box) onDemand(ctx context.Context, what build) (string, error) {
 	unlock, err := b.lock()

@@ -13,12 +13,14 @@ import (
 	"github.com/opencontainers/cgroups/manager"
 	"github.com/opencontainers/cgroups/systemd"
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/cri/cgroupname"
 )
 
 // The drivers.
 const (
-	DriverSystemd  = "systemd"
-	DriverCgroupfs = "cgroupfs"
+	DriverSystemd  = cgroupname.DriverSystemd
+	DriverCgroupfs = cgroupname.DriverCgroupfs
 )
 
 // unifiedRoot is where version 2 is mounted (systemd's and every runtime's convention).
@@ -64,8 +66,8 @@ func (e *LimitsError) Unwrap() error { return e.Err }
 // EnsureNode and UpdateQOS by one goroutine.
 type Manager struct {
 	cfg      Config
-	root     name
-	kubepods name
+	root     cgroupname.Name
+	kubepods cgroupname.Name
 	v2       bool
 	// mounts are the hierarchies by controller; with version 2 there is one, under "".
 	mounts map[string]string
@@ -89,11 +91,11 @@ func New(cfg Config) (*Manager, error) {
 }
 
 func newManager(cfg Config, v2 bool) (*Manager, error) {
-	root, err := parseRoot(cfg.Root)
+	root, err := cgroupname.ParseRoot(cfg.Root)
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{cfg: cfg, root: root, kubepods: root.child(kubepods), v2: v2}
+	m := &Manager{cfg: cfg, root: root, kubepods: root.Child(cgroupname.Kubepods), v2: v2}
 	if v2 {
 		m.mounts = map[string]string{"": unifiedRoot}
 		m.pageSizes = cgroups.HugePageSizes()
@@ -134,14 +136,14 @@ func (m *Manager) EnsureNode(limits corev1.ResourceList) error {
 	if nodeErr != nil && !errors.As(nodeErr, &soft) {
 		return nodeErr
 	}
-	if err := m.ensure(m.kubepods.child(bestEffort), Limits{CPUShares: minShares}); err != nil {
+	if err := m.ensure(m.kubepods.Child(cgroupname.BestEffort), Limits{CPUShares: minShares}); err != nil {
 		return err
 	}
 	shares := m.burstable
 	if shares == 0 {
-		shares = m.shares(m.kubepods.child(burstable))
+		shares = m.shares(m.kubepods.Child(cgroupname.Burstable))
 	}
-	if err := m.ensure(m.kubepods.child(burstable), Limits{CPUShares: shares}); err != nil {
+	if err := m.ensure(m.kubepods.Child(cgroupname.Burstable), Limits{CPUShares: shares}); err != nil {
 		return err
 	}
 	m.burstable = shares
@@ -231,7 +233,7 @@ func (m *Manager) MemoryUsage(pod *corev1.Pod) (uint64, error) {
 }
 
 // ensure makes the cgroup and sets its limits.
-func (m *Manager) ensure(n name, l Limits) error {
+func (m *Manager) ensure(n cgroupname.Name, l Limits) error {
 	lib, err := m.library(n, l)
 	if err != nil {
 		return fmt.Errorf("cgroup %s: %w", m.path(n), err)
@@ -243,7 +245,7 @@ func (m *Manager) ensure(n name, l Limits) error {
 	return m.apply(lib, n, l)
 }
 
-func (m *Manager) set(n name, l Limits) error {
+func (m *Manager) set(n cgroupname.Name, l Limits) error {
 	lib, err := m.library(n, l)
 	if err != nil {
 		return fmt.Errorf("cgroup %s: %w", m.path(n), err)
@@ -251,7 +253,7 @@ func (m *Manager) set(n name, l Limits) error {
 	return m.apply(lib, n, l)
 }
 
-func (m *Manager) apply(lib cgroups.Manager, n name, l Limits) error {
+func (m *Manager) apply(lib cgroups.Manager, n cgroupname.Name, l Limits) error {
 	if err := lib.Set(l.library(m.v2, m.pageSizes)); err != nil {
 		return &LimitsError{Cgroup: m.path(n), Err: err}
 	}
@@ -260,13 +262,13 @@ func (m *Manager) apply(lib cgroups.Manager, n name, l Limits) error {
 
 // library is the library's manager of one cgroup. Handing it the paths saves it a reading of mountinfo for
 // each controller.
-func (m *Manager) library(n name, l Limits) (cgroups.Manager, error) {
+func (m *Manager) library(n cgroupname.Name, l Limits) (cgroups.Manager, error) {
 	cg := &cgroups.Cgroup{Resources: l.library(m.v2, m.pageSizes)}
 	if m.cfg.Driver != DriverSystemd {
-		cg.Path = n.cgroupfs()
+		cg.Path = n.Cgroupfs()
 		return manager.NewWithPaths(cg, m.paths(n))
 	}
-	dir, slice := path.Split(n.systemd())
+	dir, slice := path.Split(m.path(n))
 	cg.Systemd, cg.Name, cg.Parent = true, slice, "-.slice"
 	if dir = strings.TrimSuffix(dir, "/"); dir != "" {
 		cg.Parent = path.Base(dir)
@@ -275,7 +277,7 @@ func (m *Manager) library(n name, l Limits) (cgroups.Manager, error) {
 }
 
 // paths are the cgroup's directories by controller.
-func (m *Manager) paths(n name) map[string]string {
+func (m *Manager) paths(n cgroupname.Name) map[string]string {
 	p := make(map[string]string, len(m.mounts))
 	for controller, mount := range m.mounts {
 		p[controller] = filepath.Join(mount, m.path(n))

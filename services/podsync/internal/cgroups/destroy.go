@@ -13,6 +13,8 @@ import (
 	"github.com/opencontainers/cgroups"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/cri/cgroupname"
 )
 
 // How long Destroy waits between two tries: a killed process takes a moment to leave its cgroup.
@@ -73,12 +75,12 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 
 // stopSlice tells systemd to let go of the pod's slice. Its failure shows when the directories are removed.
 func (m *Manager) stopSlice(uid types.UID) {
-	part, err := podPart(uid)
+	part, err := cgroupname.PodPart(string(uid))
 	if err != nil {
 		return
 	}
 	for _, class := range m.classes() {
-		n := class.child(part)
+		n := class.Child(part)
 		for _, dir := range m.paths(n) {
 			if _, err := os.Lstat(dir); err != nil {
 				continue
@@ -118,13 +120,13 @@ func (m *Manager) List() (map[types.UID]string, error) {
 
 // podDirs are all directories that the pod's cgroup can have.
 func (m *Manager) podDirs(uid types.UID) []string {
-	part, err := podPart(uid)
+	part, err := cgroupname.PodPart(string(uid))
 	if err != nil {
 		return nil
 	}
 	var dirs []string
 	for _, class := range m.classes() {
-		for _, dir := range m.paths(class.child(part)) {
+		for _, dir := range m.paths(class.Child(part)) {
 			dirs = append(dirs, dir)
 		}
 	}

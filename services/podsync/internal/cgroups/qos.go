@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"kubelot.dev/cri/cgroupname"
 	"kubelot.dev/services/podsync/internal/qos"
 )
 
@@ -29,7 +30,7 @@ func (m *Manager) UpdateQOS(active []*corev1.Pod, complete bool) error {
 	if shares == m.burstable || !complete && shares < m.burstable {
 		return nil
 	}
-	if err := m.set(m.kubepods.child(burstable), Limits{CPUShares: shares}); err != nil {
+	if err := m.set(m.kubepods.Child(cgroupname.Burstable), Limits{CPUShares: shares}); err != nil {
 		return err
 	}
 	m.burstable = shares
@@ -37,7 +38,7 @@ func (m *Manager) UpdateQOS(active []*corev1.Pod, complete bool) error {
 }
 
 // shares are the CPU shares that the cgroup has; the least there are where it doesn't exist.
-func (m *Manager) shares(n name) uint64 {
+func (m *Manager) shares(n cgroupname.Name) uint64 {
 	file, fromFile := filepath.Join(m.mounts["cpu"], m.path(n), "cpu.shares"), func(v uint64) uint64 { return v }
 	if m.v2 {
 		file, fromFile = filepath.Join(m.mounts[""], m.path(n), "cpu.weight"), sharesOf

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/cri/cgroupname"
 )
 
 // real is a manager on this machine's own hierarchies (as root), below a root of the test's own.
@@ -48,7 +50,7 @@ var files = map[string][3]string{
 }
 
 // read is what a control file says.
-func read(t *testing.T, m *Manager, n name, what string) string {
+func read(t *testing.T, m *Manager, n cgroupname.Name, what string) string {
 	t.Helper()
 	f := files[what]
 	file := filepath.Join(m.mounts[f[0]], m.path(n), f[1])
@@ -79,7 +81,7 @@ func TestPodOnThisMachine(t *testing.T) {
 	if parent != m.path(n) || !m.Exists(pod.UID) {
 		t.Fatalf("parent is %s, exists %v", parent, m.Exists(pod.UID))
 	}
-	expect := func(n name, what, v1, v2 string) {
+	expect := func(n cgroupname.Name, what, v1, v2 string) {
 		t.Helper()
 		want := v1
 		if m.v2 {
@@ -92,7 +94,7 @@ func TestPodOnThisMachine(t *testing.T) {
 	expect(m.kubepods, "shares", "2048", "79")
 	expect(m.kubepods, "memory", "4294967296", "4294967296")
 	expect(m.kubepods, "pids", "4000", "4000")
-	expect(m.kubepods.child(bestEffort), "shares", "2", "1")
+	expect(m.kubepods.Child(cgroupname.BestEffort), "shares", "2", "1")
 	expect(n, "shares", "256", "10")
 	expect(n, "quota", "50000", "50000 100000")
 	expect(n, "memory", "67108864", "67108864")
@@ -101,7 +103,7 @@ func TestPodOnThisMachine(t *testing.T) {
 	if err := m.UpdateQOS([]*corev1.Pod{pod, burstablePod("other"), podWith("b", corev1.PodQOSBestEffort)}, true); err != nil {
 		t.Fatal(err)
 	}
-	expect(m.kubepods.child(burstable), "shares", "512", "20")
+	expect(m.kubepods.Child(cgroupname.Burstable), "shares", "512", "20")
 
 	// A new process doesn't know yet what runs: what the pods have been given stays theirs.
 	again, err := New(m.cfg)
@@ -111,7 +113,7 @@ func TestPodOnThisMachine(t *testing.T) {
 	if err := again.EnsureNode(list("cpu", "2", "memory", "4Gi", "pid", "4000")); err != nil {
 		t.Fatal(err)
 	}
-	expect(m.kubepods.child(burstable), "shares", "512", "20")
+	expect(m.kubepods.Child(cgroupname.Burstable), "shares", "512", "20")
 	for _, step := range []struct {
 		pods     []*corev1.Pod
 		complete bool
@@ -124,7 +126,7 @@ func TestPodOnThisMachine(t *testing.T) {
 		if err := again.UpdateQOS(step.pods, step.complete); err != nil {
 			t.Fatal(err)
 		}
-		expect(m.kubepods.child(burstable), "shares", step.v1, step.v2)
+		expect(m.kubepods.Child(cgroupname.Burstable), "shares", step.v1, step.v2)
 	}
 
 	pod.Spec.Containers[0].Resources.Limits = list("cpu", "1")
@@ -160,12 +162,12 @@ func TestDestroyKillsWhatIsLeft(t *testing.T) {
 	exited := make(chan error, 1)
 	go func() { exited <- sleeper.Wait() }()
 	// A container's cgroup, and one more below it, as systemd in a container makes them.
-	for _, dir := range m.paths(n.child("container").child("init.scope")) {
+	for _, dir := range m.paths(n.Child("container").Child("init.scope")) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	join(t, m, n.child("container").child("init.scope"), sleeper.Process.Pid)
+	join(t, m, n.Child("container").Child("init.scope"), sleeper.Process.Pid)
 	start := time.Now()
 	if err := m.Destroy(context.Background(), pod.UID); err != nil || m.Exists(pod.UID) {
 		t.Fatalf("Destroy: %v, exists %v", err, m.Exists(pod.UID))
@@ -198,7 +200,7 @@ func TestDestroyGivesUpWithItsContext(t *testing.T) {
 }
 
 // join puts a process into the cgroup, in one of the hierarchies with version 1.
-func join(t *testing.T, m *Manager, n name, pid int) {
+func join(t *testing.T, m *Manager, n cgroupname.Name, pid int) {
 	t.Helper()
 	mount := m.mounts["cpu"]
 	if m.v2 {

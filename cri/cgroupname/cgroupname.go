@@ -1,0 +1,119 @@
+// Package cgroupname has the names of the cgroups that pods and containers run in: those that a kubelet 1.36 gives to pods, and
+// those that runtimes give to containers below them. It neither reads nor writes any cgroup.
+package cgroupname
+
+import (
+	"fmt"
+	"path"
+	"strings"
+)
+
+// The drivers, as KubeletConfiguration and the CRI call them.
+const (
+	DriverSystemd  = "systemd"
+	DriverCgroupfs = "cgroupfs"
+)
+
+// The parts of the tree that pods are in.
+const (
+	Kubepods   = "kubepods"
+	Burstable  = "burstable"
+	BestEffort = "besteffort"
+)
+
+const (
+	podPrefix    = "pod"
+	sliceSuffix  = ".slice"
+	scopeSuffix  = ".scope"
+	systemdSlash = "-"
+	// idLength is the length of the container IDs of containerd and CRI-O.
+	idLength = 64
+)
+
+// Name is a cgroup as the list of its parts from the root, whichever the driver.
+type Name []string
+
+// Child is the cgroup below n.
+func (n Name) Child(part string) Name { return append(append(Name{}, n...), part) }
+
+// Path is n as the driver writes it, relative to a hierarchy.
+func (n Name) Path(driver string) string {
+	if driver == DriverSystemd {
+		return n.systemd()
+	}
+	return n.Cgroupfs()
+}
+
+// Cgroupfs is the path as the cgroupfs driver has it: /kubepods/burstable/pod1234.
+func (n Name) Cgroupfs() string { return "/" + path.Join(n...) }
+
+// systemd is the path as the systemd driver has it. A slice's name repeats those of its parents, joined by
+// dashes, hence a dash within a part becomes an underscore (systemd.slice(5)):
+// /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12_34.slice.
+func (n Name) systemd() string {
+	p, prefix := "/", ""
+	for _, part := range n {
+		prefix += strings.ReplaceAll(part, systemdSlash, "_")
+		p = path.Join(p, prefix+sliceSuffix)
+		prefix += systemdSlash
+	}
+	return p
+}
+
+// ParseRoot splits the configured root (cgroupRoot), which is written as the cgroupfs driver writes it.
+func ParseRoot(root string) (Name, error) {
+	var n Name
+	for part := range strings.SplitSeq(root, "/") {
+		switch {
+		case part == "":
+			continue
+		case part == "." || part == ".." || strings.Contains(part, "_"):
+			return nil, fmt.Errorf("cgroupRoot %q: the part %q is not allowed: "+
+				"use names without underscores, such as /workloads", root, part)
+		}
+		n = append(n, part)
+	}
+	return n, nil
+}
+
+// Classes are the cgroups that hold pods: Guaranteed ones are directly below kubepods.
+func Classes(root Name) []Name {
+	kubepods := root.Child(Kubepods)
+	return []Name{kubepods, kubepods.Child(Burstable), kubepods.Child(BestEffort)}
+}
+
+// PodPart is the last part of a pod's cgroup. A UID from a manifest can be anything; what isn't a single
+// plain name never becomes part of a path.
+func PodPart(uid string) (string, error) {
+	if uid == "" || strings.ContainsAny(uid, "/_\x00\n") || strings.Contains(uid, "..") {
+		return "", fmt.Errorf("the pod UID %q can't name a cgroup: remove metadata.uid from the manifest", uid)
+	}
+	return podPrefix + uid, nil
+}
+
+// PodUID is the UID in a directory's name below the class's cgroup.
+func PodUID(class Name, driver, dir string) (string, bool) {
+	if driver != DriverSystemd {
+		uid, ok := strings.CutPrefix(dir, podPrefix)
+		return uid, ok && uid != ""
+	}
+	prefix := strings.TrimSuffix(path.Base(class.systemd()), sliceSuffix) + systemdSlash + podPrefix
+	uid, ok := strings.CutPrefix(strings.TrimSuffix(dir, sliceSuffix), prefix)
+	if !ok || uid == "" || !strings.HasSuffix(dir, sliceSuffix) {
+		return "", false
+	}
+	return strings.ReplaceAll(uid, "_", systemdSlash), true
+}
+
+// ContainerID is the ID in the name of a container's or sandbox's cgroup, which is the last part of path: the ID itself with the
+// cgroupfs driver, a scope such as cri-containerd-<id>.scope or crio-<id>.scope with systemd.
+func ContainerID(cgroup string) (string, bool) {
+	name := path.Base(cgroup)
+	if scope, ok := strings.CutSuffix(name, scopeSuffix); ok {
+		name = scope[strings.LastIndex(scope, systemdSlash)+1:]
+	}
+	if len(name) != idLength || strings.Trim(name, "0123456789abcdef") != "" {
+		return "", false
+	}
+	return name, true
+}

@@ -1,0 +1,161 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/stats/internal/fresh"
+)
+
+const (
+	// usageAge and diskAge are how old figures may be where the caller doesn't say. The kubelet's are up to 10 to 15 s old; the
+	// runtime measures its layers every 10 s.
+	usageAge = 5 * time.Second
+	diskAge  = 10 * time.Second
+	// usageTimeout bounds a reading of all cgroups.
+	usageTimeout = 30 * time.Second
+)
+
+// errSlow is why a figure is left out that did not come in time.
+var errSlow = errors.New("it did not answer in time, and is asked again")
+
+// answers makes answers out of the readings. Its methods may be called at once.
+type answers struct {
+	cgroups *cgroups
+	sources *sources
+	group   *fresh.Group
+	report  *report
+	boot    time.Time
+	// volumeAge is how old the figures of volumes may be (volumeStatsAggPeriod); negative means that there are none.
+	volumeAge time.Duration
+	// view makes a view of the pods; the loop does it.
+	view func(ctx context.Context, uids []string) (view, error)
+
+	light, full fresh.Cell[*usage]
+}
+
+// Summary answers stats.summary.
+func (a *answers) Summary(ctx context.Context, req topic.SummaryRequest) (statsapi.Summary, error) {
+	defer a.report.answered("summary", time.Now())
+	v, err := a.view(ctx, req.Pods)
+	if err != nil {
+		return statsapi.Summary{}, err
+	}
+	f := &figures{view: v, boot: a.boot, now: time.Now()}
+	var wg sync.WaitGroup
+	wg.Go(func() { f.usage = a.usage(ctx, v, !req.OnlyCPUAndMemory, len(req.Pods) > 0, req.MaxAge) })
+	if !req.OnlyCPUAndMemory {
+		a.disks(ctx, f, req)
+	}
+	wg.Wait()
+	return build(f, req.OnlyCPUAndMemory), nil
+}
+
+// usage reads the cgroups: of all pods together with others who ask at the same time, or of the few that are asked for.
+func (a *answers) usage(ctx context.Context, v view, all, few bool, maxAge time.Duration) *usage {
+	if maxAge <= 0 {
+		maxAge = usageAge
+	}
+	if last := a.full.Peek(); !last.At.IsZero() && time.Since(last.At) <= maxAge && last.Value.has(v) {
+		return last.Value
+	}
+	if few {
+		u, err := a.cgroups.usage(ctx, v, all)
+		a.report.source("cgroups", err)
+		return u
+	}
+	cell := &a.light
+	if all {
+		cell = &a.full
+	}
+	r := cell.Get(ctx, a.group, maxAge, usageTimeout, func(ctx context.Context) (*usage, error) {
+		// The view is of now, not of the caller's: others share the reading.
+		v, err := a.view(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		u, err := a.cgroups.usage(ctx, v, all)
+		a.report.source("cgroups", err)
+		a.cgroups.forget(u)
+		return u, nil
+	})
+	if r.Value == nil {
+		a.report.source("cgroups", r.Err)
+		return newUsage()
+	}
+	return r.Value
+}
+
+// has tells whether the usage has every pod of the view.
+func (u *usage) has(v view) bool {
+	for i := range v.pods {
+		if _, ok := u.pods[v.pods[i].ref.UID]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// disks reads all filesystems side by side.
+func (a *answers) disks(ctx context.Context, f *figures, req topic.SummaryRequest) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSlow)
+	defer cancel()
+	age, volumeAge := diskAge, a.volumeAge
+	if req.MaxAge > 0 {
+		age, volumeAge = req.MaxAge, req.MaxAge
+	}
+	var sandboxes []string
+	if len(req.Pods) > 0 {
+		for i := range f.view.pods {
+			sandboxes = append(sandboxes, f.view.pods[i].sandbox)
+		}
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if fs, ok := a.sources.rootfs(ctx, age); ok {
+			f.rootFS = &fs
+		}
+	})
+	wg.Go(func() { f.images, _ = a.sources.imageFS(ctx, age) })
+	wg.Go(func() { f.layers, _ = a.sources.writable(ctx, age, sandboxes) })
+	wg.Go(func() { a.podDisks(ctx, f, age, volumeAge) })
+	wg.Wait()
+}
+
+// podDisks reads the volumes and logs of the view's pods. Few are under way at a time (see sources.walk); what doesn't come in time
+// is what it was before.
+func (a *answers) podDisks(ctx context.Context, f *figures, age, volumeAge time.Duration) {
+	f.files, f.volumes = map[string]podFiles{}, map[string]map[string]volumeUsage{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i := range f.view.pods {
+		pod := &f.view.pods[i]
+		uid := pod.ref.UID
+		wg.Go(func() {
+			if files, ok := a.sources.podFiles(ctx, pod, age); ok {
+				mu.Lock()
+				defer mu.Unlock()
+				f.files[uid] = files
+			}
+		})
+		if a.volumeAge < 0 {
+			continue
+		}
+		f.volumes[uid] = map[string]volumeUsage{}
+		for _, v := range pod.volumes {
+			wg.Go(func() {
+				if u, ok := a.sources.volume(ctx, uid, v, volumeAge); ok {
+					mu.Lock()
+					defer mu.Unlock()
+					f.volumes[uid][v.name] = u
+				}
+			})
+		}
+	}
+	wg.Wait()
+}

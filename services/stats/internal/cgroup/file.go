@@ -1,0 +1,78 @@
+package cgroup
+
+import (
+	"errors"
+	"path"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxFile bounds what is read of one file: memory.stat of version 2 has some 2 KiB, cgroup.procs 8 bytes for each process.
+const maxFile = 1 << 20
+
+// files reads many small files with one buffer.
+type files struct{ buf []byte }
+
+// read is the file's content, valid until the next read; nil where it can't be read. Most files are missing for a good reason, such as a
+// controller that is off, so that the absence of the part is all there is to say.
+func (f *files) read(dir, name string) []byte {
+	fd, err := open(path.Join(dir, name))
+	if err != nil {
+		return nil
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only read
+	n := 0
+	for {
+		if n == len(f.buf) {
+			if n >= maxFile {
+				return nil
+			}
+			f.buf = append(f.buf, make([]byte, len(f.buf))...)
+		}
+		got, err := unix.Read(fd, f.buf[n:])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil
+		case got == 0:
+			return f.buf[:n]
+		default:
+			n += got
+		}
+	}
+}
+
+func open(file string) (int, error) {
+	for {
+		fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+// number is the number that the file holds, and fallback where there is none.
+func (f *files) number(dir, name string, fallback uint64) uint64 {
+	if n, ok := number(f.read(dir, name)); ok {
+		return n
+	}
+	return fallback
+}
+
+// lines counts the file's lines.
+func (f *files) lines(dir, name string) uint64 {
+	var n uint64
+	eachLine(f.read(dir, name), func([]byte) { n++ })
+	return n
+}
+
+// created is when a cgroup's directory was made, which is when its inode last changed.
+func created(dir string) (time.Time, error) {
+	var s unix.Stat_t
+	err := unix.Stat(dir, &s)
+	if errors.Is(err, unix.ENOENT) {
+		return time.Time{}, ErrGone
+	}
+	return time.Unix(s.Mtim.Unix()), err
+}

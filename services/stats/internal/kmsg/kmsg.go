@@ -1,0 +1,118 @@
+// Package kmsg finds the kernel's out-of-memory kills in its log.
+//
+// # Guarantees
+//
+//   - Parsing is a pure function of the lines; garbage gives no kill and no error.
+//   - Reading begins with what the kernel says from then on, ends with its context, and survives overwritten records.
+package kmsg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kill is one process that the kernel killed for want of memory.
+type Kill struct {
+	// Constraint is the kernel's, such as CONSTRAINT_NONE (the machine was short) or CONSTRAINT_MEMCG (a cgroup was).
+	Constraint string
+	// LimitedCgroup is the cgroup whose limit was reached, "/" for the machine; Cgroup the one that the process was in.
+	LimitedCgroup, Cgroup string
+	Process               string
+	PID                   int
+}
+
+// System tells whether the machine ran out of memory, and not a cgroup. The kubelet, too, goes by the cgroup whose limit was reached.
+func (k Kill) System() bool { return k.LimitedCgroup == "/" }
+
+// Parser joins the lines of one kill. The zero value is ready.
+type Parser struct{ pending *Kill }
+
+var (
+	// Linux 5.0 and later say all in one line.
+	summary = regexp.MustCompile(`^oom-kill:constraint=([^,]*),.*?(?:oom_memcg=([^,]*),|global_oom,)(?:.*?)task_memcg=(.*),task=(.*),pid=(\d+),uid=\d+$`)
+	// Before, the cgroups and the process had a line each.
+	legacyCgroups = regexp.MustCompile(`^Task in (\S+) killed as a result of limit of (\S+)$`)
+	legacyProcess = regexp.MustCompile(`Killed process (\d+) \((.+?)\)`)
+)
+
+// Line takes the next line of the log and tells of a kill that it completes.
+func (p *Parser) Line(line string) (Kill, bool) {
+	if m := summary.FindStringSubmatch(line); m != nil {
+		p.pending = nil
+		pid, err := strconv.Atoi(m[5])
+		kill := Kill{Constraint: m[1], LimitedCgroup: m[2], Cgroup: m[3], Process: m[4], PID: pid}
+		if kill.LimitedCgroup == "" {
+			kill.LimitedCgroup = "/"
+		}
+		return kill, err == nil
+	}
+	if strings.Contains(line, "invoked oom-killer:") {
+		p.pending = &Kill{LimitedCgroup: "/", Cgroup: "/"}
+		return Kill{}, false
+	}
+	if p.pending == nil {
+		return Kill{}, false
+	}
+	if m := legacyCgroups.FindStringSubmatch(line); m != nil {
+		p.pending.Cgroup, p.pending.LimitedCgroup = m[1], m[2]
+	} else if m := legacyProcess.FindStringSubmatch(line); m != nil {
+		kill := *p.pending
+		p.pending = nil
+		var err error
+		kill.PID, err = strconv.Atoi(m[1])
+		kill.Process = m[2]
+		return kill, err == nil
+	}
+	return Kill{}, false
+}
+
+// maxRecord is the most that the kernel hands out of one record (CONSOLE_EXT_LOG_MAX).
+const maxRecord = 8192
+
+// Follow hands every kill from now on to found, until ctx ends, which is no error.
+func Follow(ctx context.Context, path string, found func(Kill)) error {
+	// Without blocking, the runtime's poller waits for records, so that closing the file ends a read.
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	file := os.NewFile(uintptr(fd), path)
+	defer file.Close()
+	if _, err := unix.Seek(fd, 0, unix.SEEK_END); err != nil {
+		return &fs.PathError{Op: "seek", Path: path, Err: err}
+	}
+	stop := context.AfterFunc(ctx, func() { file.Close() })
+	defer stop()
+	var parser Parser
+	buf := make([]byte, maxRecord)
+	for {
+		n, err := file.Read(buf)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL):
+			// Records were overwritten before they were read, or one is larger than any should be; the next read goes on behind.
+			continue
+		case err != nil:
+			return fmt.Errorf("read the kernel's log: %w", err)
+		}
+		if kill, ok := parser.Line(message(string(buf[:n]))); ok {
+			found(kill)
+		}
+	}
+}
+
+// message is the text of a record: "6,1234,5678901,-;text" and lines of continuation, which begin with a space.
+func message(record string) string {
+	_, text, _ := strings.Cut(record, ";")
+	text, _, _ = strings.Cut(text, "\n")
+	return text
+}

@@ -1,0 +1,256 @@
+package stats
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/services/stats/internal/disk"
+	"kubelot.dev/services/stats/internal/fresh"
+)
+
+const (
+	// patience is how long an answer waits for one source; what comes later serves the next answer.
+	patience = 5 * time.Second
+	// walkTimeout bounds the counting of one volume or of a pod's logs.
+	walkTimeout = 2 * time.Minute
+	// walkers is how many directories are counted at a time.
+	walkers = 2
+)
+
+// runtimeStats is what the runtime knows and the cgroups don't: the layers on its disks.
+type runtimeStats interface {
+	ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error)
+	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+}
+
+// layer is a writable layer, or what all images take up.
+type layer struct {
+	at     time.Time
+	usage  disk.Usage
+	inodes bool
+	fs     *disk.Filesystem
+}
+
+// images are the runtime's filesystems.
+type images struct{ image, container *layer }
+
+// volumeUsage is one volume's reading, or that of a pod's files outside its volumes.
+type volumeUsage struct {
+	at    time.Time
+	usage disk.Usage
+	fs    disk.Filesystem
+}
+
+// podFiles are a pod's files outside its volumes.
+type podFiles struct {
+	at   time.Time
+	logs map[string]disk.Usage
+	// other are the files beside the containers' log directories, and etc-hosts.
+	other disk.Usage
+}
+
+// sources are the readings that are kept for a moment, each with its own deadline.
+type sources struct {
+	runtime        runtimeStats
+	runtimeTimeout time.Duration
+	rootDir        string
+	logsDir        string
+	group          *fresh.Group
+	report         *report
+
+	rootFS fresh.Cell[disk.Filesystem]
+	images fresh.Cell[images]
+	layers fresh.Cell[map[string]layer]
+	walks  chan struct{}
+
+	mu      sync.Mutex
+	volumes map[string]map[string]*fresh.Cell[volumeUsage] // by pod UID and volume
+	files   map[string]*fresh.Cell[podFiles]
+}
+
+// value is the reading's value and whether there is one.
+func value[T any](s *sources, source string, r fresh.Reading[T]) (T, bool) {
+	s.report.source(source, r.Err)
+	return r.Value, !r.At.IsZero()
+}
+
+func (s *sources) rootfs(ctx context.Context, maxAge time.Duration) (disk.Filesystem, bool) {
+	r := s.rootFS.Get(ctx, s.group, maxAge, patience, func(context.Context) (disk.Filesystem, error) { return disk.Stat(s.rootDir) })
+	return value(s, "node filesystem", r)
+}
+
+func (s *sources) imageFS(ctx context.Context, maxAge time.Duration) (images, bool) {
+	r := s.images.Get(ctx, s.group, maxAge, s.runtimeTimeout, func(ctx context.Context) (images, error) {
+		info, err := s.runtime.ImageFsInfo(ctx)
+		if err != nil {
+			return images{}, err
+		}
+		var found images
+		if list := info.GetImageFilesystems(); len(list) > 0 {
+			found.image = filesystemLayer(list[0], map[string]*disk.Filesystem{})
+		}
+		if list := info.GetContainerFilesystems(); len(list) > 0 {
+			found.container = filesystemLayer(list[0], map[string]*disk.Filesystem{})
+		}
+		if found.image == nil {
+			return images{}, fmt.Errorf("the runtime names no image filesystem")
+		}
+		if found.container == nil {
+			found.container = found.image
+		}
+		return found, nil
+	})
+	return value(s, "image filesystem", r)
+}
+
+// writable are the writable layers by container ID: of all, or only of the sandboxes given.
+func (s *sources) writable(ctx context.Context, maxAge time.Duration, sandboxes []string) (map[string]layer, bool) {
+	if last := s.layers.Peek(); len(sandboxes) > 0 && (last.At.IsZero() || time.Since(last.At) > maxAge) {
+		var all []*runtimeapi.ContainerStats
+		for _, id := range sandboxes {
+			list, err := s.runtime.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{PodSandboxId: id})
+			s.report.source("container filesystems", err)
+			if err != nil {
+				return nil, false
+			}
+			all = append(all, list...)
+		}
+		return layersOf(all), true
+	}
+	r := s.layers.Get(ctx, s.group, maxAge, s.runtimeTimeout, func(ctx context.Context) (map[string]layer, error) {
+		list, err := s.runtime.ListContainerStats(ctx, nil)
+		return layersOf(list), err
+	})
+	return value(s, "container filesystems", r)
+}
+
+func layersOf(list []*runtimeapi.ContainerStats) map[string]layer {
+	layers, seen := map[string]layer{}, map[string]*disk.Filesystem{}
+	for _, c := range list {
+		if l := filesystemLayer(c.GetWritableLayer(), seen); l != nil && c.GetAttributes().GetId() != "" {
+			layers[c.GetAttributes().GetId()] = *l
+		}
+	}
+	return layers
+}
+
+// filesystemLayer is what the runtime says of a filesystem, with the filesystem's own figures where it is on this machine.
+func filesystemLayer(u *runtimeapi.FilesystemUsage, seen map[string]*disk.Filesystem) *layer {
+	if u == nil || u.GetUsedBytes() == nil {
+		return nil
+	}
+	l := &layer{
+		at: time.Unix(0, u.GetTimestamp()), inodes: u.GetInodesUsed() != nil,
+		usage: disk.Usage{Bytes: u.GetUsedBytes().GetValue(), Inodes: u.GetInodesUsed().GetValue()},
+	}
+	mount := u.GetFsId().GetMountpoint()
+	if _, known := seen[mount]; !known && mount != "" {
+		seen[mount] = nil
+		if fs, err := disk.Stat(mount); err == nil {
+			seen[mount] = &fs
+		}
+	}
+	l.fs = seen[mount]
+	return l
+}
+
+// volume measures one volume.
+func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge time.Duration) (volumeUsage, bool) {
+	s.mu.Lock()
+	if s.volumes[uid] == nil {
+		s.volumes[uid] = map[string]*fresh.Cell[volumeUsage]{}
+	}
+	cell := s.volumes[uid][v.name]
+	if cell == nil {
+		cell = &fresh.Cell[volumeUsage]{}
+		s.volumes[uid][v.name] = cell
+	}
+	s.mu.Unlock()
+	r := cell.Get(ctx, s.group, maxAge, walkTimeout, func(ctx context.Context) (volumeUsage, error) {
+		u := volumeUsage{at: time.Now()}
+		var err error
+		if u.fs, err = disk.Stat(v.path); err != nil {
+			return u, err
+		}
+		if !v.walk {
+			u.usage = disk.Usage{Bytes: u.fs.Used, Inodes: u.fs.Inodes - u.fs.InodesFree}
+			return u, nil
+		}
+		err = s.walk(ctx, func() error {
+			u.usage, err = disk.Walk(ctx, v.path)
+			return err
+		})
+		return u, err
+	})
+	return value(s, "volumes", r)
+}
+
+// podFiles measures the pod's logs and the files that are made for it.
+func (s *sources) podFiles(ctx context.Context, pod *podView, maxAge time.Duration) (podFiles, bool) {
+	s.mu.Lock()
+	cell := s.files[pod.ref.UID]
+	if cell == nil {
+		cell = &fresh.Cell[podFiles]{}
+		s.files[pod.ref.UID] = cell
+	}
+	s.mu.Unlock()
+	r := cell.Get(ctx, s.group, maxAge, walkTimeout, func(ctx context.Context) (podFiles, error) {
+		f := podFiles{at: time.Now(), logs: map[string]disk.Usage{}}
+		err := s.walk(ctx, func() error { return s.measureFiles(ctx, pod, &f) })
+		return f, err
+	})
+	return value(s, "logs", r)
+}
+
+func (s *sources) measureFiles(ctx context.Context, pod *podView, f *podFiles) error {
+	dir := filepath.Join(s.logsDir, pod.ref.Namespace+"_"+pod.ref.Name+"_"+pod.ref.UID)
+	var err error
+	if f.other, err = disk.Files(ctx, dir); err != nil {
+		return err
+	}
+	if hosts, err := disk.Walk(ctx, filepath.Join(s.rootDir, "pods", pod.ref.UID, "etc-hosts")); err == nil {
+		f.other = f.other.Add(hosts)
+	}
+	for _, c := range pod.containers {
+		if _, done := f.logs[c.name]; done {
+			continue
+		}
+		if f.logs[c.name], err = disk.Files(ctx, filepath.Join(dir, c.name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walk runs work when it is its turn, on a thread of the lowest priority that ends with it: pods go first.
+func (s *sources) walk(ctx context.Context, work func() error) error {
+	select {
+	case s.walks <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-s.walks }()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		// It is a courtesy; without the right to it the work is done all the same.
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19)
+		done <- work()
+	}()
+	return <-done
+}
+
+// forget drops what is known of pods that are gone.
+func (s *sources) forget(uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.volumes, uid)
+	delete(s.files, uid)
+}

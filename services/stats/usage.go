@@ -1,0 +1,245 @@
+package stats
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path"
+	"strings"
+	"time"
+
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"kubelot.dev/services/stats/internal/cgroup"
+)
+
+// secondSample is how long after the first one a second sample is taken where there is none to compare with.
+const secondSample = 200 * time.Millisecond
+
+// usage is one reading of the cgroups.
+type usage struct {
+	node    reading
+	network []cgroup.Interface
+	threads int64
+	// devices are the names of block devices by their numbers.
+	devices map[[2]uint64]string
+	// system are the node's system containers by the names of the summary API.
+	system map[string]reading
+	// classes are kubepods and those below it that are no pod's.
+	classes []reading
+	pods    map[string]podUsage
+	// missing are pods of the view whose cgroup isn't there.
+	missing int
+}
+
+// podUsage is one pod's.
+type podUsage struct {
+	reading
+	network []cgroup.Interface
+	// containers are those of containers and of the sandbox, by ID.
+	containers map[string]reading
+}
+
+// reading is a sample with where it is from.
+type reading struct {
+	path string
+	cgroup.Sample
+	// nanoCores is the CPU use in billionths of a core; valid where rated.
+	nanoCores uint64
+	rated     bool
+}
+
+// cgroups reads cgroups. Its methods may be called at once.
+type cgroups struct {
+	tree  *cgroup.Tree
+	rates *rates
+	// system are the cgroups of system containers by name; empty ones aren't known.
+	system map[string]string
+}
+
+// read takes a sample of the cgroup. One that is gone is no reading and no error.
+func (r *cgroups) read(path string, all bool, errs *[]error) (reading, bool) {
+	s, err := r.tree.Read(path, all)
+	if err != nil {
+		if !errors.Is(err, cgroup.ErrGone) {
+			*errs = append(*errs, err)
+		}
+		return reading{}, false
+	}
+	u := reading{path: path, Sample: s}
+	if s.CPU != nil {
+		u.nanoCores, u.rated = r.rates.add(path, point{s.At, s.CPU.Total})
+	}
+	return u, true
+}
+
+// usage reads the node and the pods of the view, with rates. The error tells what could not be read; the rest is there.
+func (r *cgroups) usage(ctx context.Context, v view, all bool) (*usage, error) {
+	u, err := r.node(all)
+	err = errors.Join(err, r.pods(ctx, u, v, all))
+	r.rate(ctx, u)
+	return u, err
+}
+
+func newUsage() *usage {
+	return &usage{system: map[string]reading{}, pods: map[string]podUsage{}}
+}
+
+// node reads all but the pods.
+func (r *cgroups) node(all bool) (*usage, error) {
+	var errs []error
+	u := newUsage()
+	u.node, _ = r.read("/", all, &errs)
+	for name, path := range r.system {
+		if s, ok := r.read(path, all, &errs); ok {
+			u.system[name] = s
+		}
+	}
+	for _, path := range r.tree.Classes() {
+		s, ok := r.read(path, all, &errs)
+		if ok && path == r.tree.Kubepods() {
+			u.system[statsapi.SystemContainerPods] = s
+		}
+		if ok {
+			u.classes = append(u.classes, s)
+		}
+	}
+	if all {
+		u.network, _ = r.tree.HostNetwork()
+		disks, names := r.tree.Disks()
+		u.devices = names
+		if len(u.node.IO) == 0 {
+			// Version 1 counts nothing for the root.
+			u.node.IO = disks
+		}
+	}
+	u.threads, _ = r.tree.Running()
+	return u, errors.Join(errs...)
+}
+
+// pods adds the pods of the view. The error tells what could not be read; the rest is there.
+func (r *cgroups) pods(ctx context.Context, u *usage, v view, all bool) error {
+	paths, err := r.tree.Pods()
+	errs := []error{}
+	if err != nil {
+		errs = append(errs, err)
+	}
+	for i := range v.pods {
+		if ctx.Err() != nil {
+			errs = append(errs, context.Cause(ctx))
+			break
+		}
+		pod := &v.pods[i]
+		path, ok := paths[pod.ref.UID]
+		if !ok {
+			u.missing++
+			continue
+		}
+		if p, ok := r.pod(path, pod, all, &errs); ok {
+			u.pods[pod.ref.UID] = p
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *cgroups) pod(path string, pod *podView, all bool, errs *[]error) (podUsage, bool) {
+	var p podUsage
+	var ok bool
+	if p.reading, ok = r.read(path, all, errs); !ok {
+		return p, false
+	}
+	p.containers = map[string]reading{}
+	below := r.tree.Containers(path)
+	for _, c := range pod.containers {
+		if at, ok := below[c.id]; ok && c.running {
+			if s, ok := r.read(at, all, errs); ok {
+				p.containers[c.id] = s
+			}
+		}
+	}
+	if at, ok := below[pod.sandbox]; ok && all {
+		if s, ok := r.read(at, all, errs); ok {
+			p.containers[pod.sandbox] = s
+		}
+		p.network, _ = r.tree.Network(at)
+	}
+	return p, true
+}
+
+// rate takes a second sample of what has no rate yet.
+func (r *cgroups) rate(ctx context.Context, u *usage) {
+	if !u.unrated() {
+		return
+	}
+	timer := time.NewTimer(secondSample)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return
+	}
+	u.each(func(s *reading) {
+		if s.rated || s.CPU == nil {
+			return
+		}
+		if at, total, ok := r.tree.CPUTime(s.path); ok {
+			s.nanoCores, s.rated = r.rates.add(s.path, point{at, total})
+		}
+	})
+}
+
+func (u *usage) unrated() bool {
+	found := false
+	u.each(func(s *reading) { found = found || !s.rated && s.CPU != nil })
+	return found
+}
+
+// each visits every reading and keeps what visit changes.
+func (u *usage) each(visit func(*reading)) {
+	visit(&u.node)
+	for name, s := range u.system {
+		visit(&s)
+		u.system[name] = s
+	}
+	for i := range u.classes {
+		visit(&u.classes[i])
+	}
+	for uid, p := range u.pods {
+		visit(&p.reading)
+		for id, s := range p.containers {
+			visit(&s)
+			p.containers[id] = s
+		}
+		u.pods[uid] = p
+	}
+}
+
+// forget drops the earlier samples of cgroups that a reading of everything didn't find.
+func (r *cgroups) forget(u *usage) {
+	there := map[string]bool{}
+	u.each(func(s *reading) { there[s.path] = true })
+	r.rates.keep(func(path string) bool { return there[path] })
+}
+
+// systemCgroups finds the cgroups of the node's system containers. What the configuration names goes first; else the agent's is
+// the slice of its daemons, and the runtime's that of its unit.
+func systemCgroups(tree *cgroup.Tree, kubelet, misc string) map[string]string {
+	found := map[string]string{
+		statsapi.SystemContainerKubelet: kubelet, statsapi.SystemContainerMisc: misc,
+	}
+	if kubelet == "" {
+		own := tree.Own()
+		if before, _, ok := strings.Cut(own, "kubelot.slice"); ok {
+			found[statsapi.SystemContainerKubelet] = before + "kubelot.slice"
+		} else if strings.HasSuffix(own, ".service") {
+			found[statsapi.SystemContainerKubelet] = own
+		}
+	}
+	for _, unit := range []string{"containerd.service", "crio.service"} {
+		if at := path.Join("/system.slice", unit); tree.Exists(at) {
+			found[statsapi.SystemContainerRuntime] = at
+		}
+	}
+	maps.DeleteFunc(found, func(_, path string) bool { return path == "" || path == "/" })
+	return found
+}

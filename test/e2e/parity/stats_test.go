@@ -1,0 +1,228 @@
+package parity
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/harness/node"
+)
+
+// user is a pod that uses a little of everything that is measured.
+const user = `apiVersion: v1
+kind: Pod
+metadata:
+  name: user
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: [sh, -c, "head -c 3000000 /dev/zero > /data/file; head -c 2000000 /dev/zero > /file; while :; do echo hello; sleep 1; done"]
+    resources: {limits: {memory: 64Mi, cpu: 500m}}
+    volumeMounts: [{name: data, mountPath: /data}]
+  - name: other
+    image: busybox:1.36
+    command: [sleep, "1000000"]
+  volumes:
+  - {name: data, emptyDir: {}}
+`
+
+// statsPages are the pages that are compared.
+var statsPages = []string{"/stats/summary", "/stats/summary?only_cpu_and_memory=true", "/metrics/resource", "/metrics/cadvisor"}
+
+// TestSameStats compares which fields and metrics there are, for the same pod under either agent.
+func TestSameStats(t *testing.T) {
+	bed, err := kit.StartWithoutNode(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bed.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	want, got := statsOf(t, bed, node.Kubelet), statsOf(t, bed, node.Kubelot)
+	for _, page := range statsPages {
+		t.Run(strings.Trim(page, "/"), func(t *testing.T) {
+			missing, more := 0, 0
+			for _, name := range slices.Sorted(maps.Keys(want[page])) {
+				if !got[page][name] && statsDifferences.find(page, name) == "" {
+					t.Errorf("- %s", name)
+					missing++
+				}
+			}
+			for _, name := range slices.Sorted(maps.Keys(got[page])) {
+				if !want[page][name] && statsDifferences.find(page, name) == "" {
+					t.Errorf("+ %s", name)
+					more++
+				}
+			}
+			t.Logf("%d of the kubelet's, %d of kubelot's; %d missing, %d more", len(want[page]), len(got[page]), missing, more)
+		})
+	}
+}
+
+// differences are intended, each with its reason.
+type differences []struct {
+	page, name *regexp.Regexp
+	reason     string
+}
+
+func (d differences) find(page, name string) string {
+	for _, one := range d {
+		if one.page.MatchString(page) && one.name.MatchString(name) {
+			return one.reason
+		}
+	}
+	return ""
+}
+
+var statsDifferences = differences{
+	{regexp.MustCompile("summary"), regexp.MustCompile(`^(node\.systemContainers\[pods\]|pod)\.(cpu|memory|io)\.psi\.`), "cgroup v1 has no pressure figures; the kubelet shows zeros"},
+	{regexp.MustCompile("summary"), regexp.MustCompile(`^pod\.containers\[other\]\.(memory\.availableBytes|swap\.swapAvailableBytes)$`), "0 where there is no limit would read as nothing left; the API's documentation wants it left out"},
+	{regexp.MustCompile("resource"), regexp.MustCompile(`^container_swap_limit_bytes{container="other"`), "there is no limit"},
+	{regexp.MustCompile("summary"), regexp.MustCompile(`^pod\.(network|process_stats)\.`), "the bed's containerd isn't where cAdvisor looks for one, and so it knows no sandbox"},
+	{regexp.MustCompile("summary"), regexp.MustCompile(`^pod\.volume\[`), "the kubelet measures volumes a minute after the pod's start"},
+	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_network_.*{"), "as for the summary"},
+	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_(cpu_load_|tasks_state|health_state|file_descriptors|sockets|ulimits_soft)"), "the kubelet shows zeros or nothing of use: nobody measures them there"},
+	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_fs_(io_|read_seconds|reads_merged|sector_|write_seconds|writes_merged)"), "the kernel counts these for the scheduler CFQ only, which is gone; the kubelet shows zeros"},
+	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^machine_(cpu_books|cpu_drawers|nvm_|dimm_)"), "mainframes' parts and persistent memory"},
+	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_pressure_"), "the node's, which the kernel tells on cgroup v1 too"},
+}
+
+// statsOf runs the pod under the agent and returns the names of what is told, by page.
+func statsOf(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]map[string]bool {
+	t.Helper()
+	if err := bed.StartNode(t.Context(), agent); err != nil {
+		t.Fatal(err)
+	}
+	ns := bed.Namespace(t)
+	ns.Apply(user)
+	ns.Wait("user", "running", kit.Ready)
+	// The kubelet looks at volumes and cgroups by clocks of its own.
+	time.Sleep(20 * time.Second)
+	found := map[string]map[string]bool{}
+	for _, page := range statsPages {
+		var data []byte
+		var err error
+		if agent == node.Kubelet {
+			path, query, _ := strings.Cut(page, "?")
+			request := bed.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + kit.NodeName + "/proxy" + path)
+			if name, value, ok := strings.Cut(query, "="); ok {
+				request = request.Param(name, value)
+			}
+			data, err = request.DoRaw(t.Context())
+		} else {
+			data = bed.Page(t, "stats", page)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v: %s", page, err, data)
+		}
+		if dir := os.Getenv("PARITY_DUMP"); dir != "" {
+			file := fmt.Sprintf("%s/%s%s", dir, agent, strings.NewReplacer("/", "_", "?", "_").Replace(page))
+			if err := os.WriteFile(file, data, 0o644); err != nil {
+				t.Error(err)
+			}
+		}
+		if strings.HasPrefix(page, "/stats/") {
+			found[page] = summaryNames(t, data, ns.Name)
+		} else {
+			found[page] = metricNames(data, ns.Name, page == "/metrics/resource")
+		}
+	}
+	ns.Delete("user", 0)
+	if err := bed.Node.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.Client.CoreV1().Nodes().Delete(t.Context(), kit.NodeName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// summaryNames are the paths of the fields of the node and of the pod.
+func summaryNames(t *testing.T, data []byte, namespace string) map[string]bool {
+	t.Helper()
+	var summary struct {
+		Node any              `json:"node"`
+		Pods []map[string]any `json:"pods"`
+	}
+	if err := json.Unmarshal(data, &summary); err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	collect(names, "node", summary.Node)
+	for _, pod := range summary.Pods {
+		if ref, _ := pod["podRef"].(map[string]any); ref["namespace"] == namespace {
+			collect(names, "pod", pod)
+		}
+	}
+	return names
+}
+
+func collect(names map[string]bool, path string, value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, field := range v {
+			collect(names, path+"."+name, field)
+		}
+	case []any:
+		for _, item := range v {
+			element := ""
+			if fields, ok := item.(map[string]any); ok {
+				element, _ = fields["name"].(string)
+			}
+			switch {
+			case strings.HasPrefix(element, "kube-api-access-"):
+				element = "kube-api-access"
+			case path == "node.network.interfaces" && element != "eth0":
+				continue // of other beds on this machine
+			}
+			collect(names, path+"["+element+"]", item)
+		}
+	default:
+		names[path] = true
+	}
+}
+
+// metricNames are the families with their labels. Of cAdvisor's the labels' values are left out.
+func metricNames(data []byte, namespace string, values bool) map[string]bool {
+	names := map[string]bool{}
+	for line := range bytes.Lines(data) {
+		text := strings.TrimSpace(string(line))
+		if strings.HasPrefix(text, "#") || text == "" {
+			continue
+		}
+		name, labels := text, ""
+		if at := strings.IndexByte(text, '{'); at >= 0 {
+			name, labels = text[:at], text[at+1:strings.LastIndexByte(text, '}')]
+		} else {
+			name, _, _ = strings.Cut(text, " ")
+		}
+		if strings.Contains(labels, `namespace="e2e-`) && !strings.Contains(labels, namespace) {
+			continue // of the other agent's pod, which is still there
+		}
+		pairs := pair.FindAllString(strings.ReplaceAll(labels, namespace, "NAMESPACE"), -1)
+		if !values {
+			for i := range pairs {
+				pairs[i], _, _ = strings.Cut(pairs[i], "=")
+			}
+		}
+		slices.Sort(pairs)
+		names[name+"{"+strings.Join(pairs, ",")+"}"] = true
+	}
+	return names
+}
+
+var pair = regexp.MustCompile(`[A-Za-z_]+="[^"]*"`)

@@ -1,0 +1,152 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/harness/proc"
+)
+
+// scraper may read the metrics of nodes. $NS is the test's namespace.
+const scraper = `apiVersion: v1
+kind: ServiceAccount
+metadata: {name: scraper}
+`
+
+// hasAPI tells whether the crew has its HTTPS API.
+func hasAPI() bool {
+	_, err := bed.Daemon("api")
+	return err == nil
+}
+
+// A real Prometheus (Debian's package) scrapes the node as deploy/prometheus says. Without api a proxy stands for it.
+func TestPrometheus(t *testing.T) {
+	t.Parallel()
+	program, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Skip("there is no prometheus: apt-get install prometheus")
+	}
+	ns := bed.Namespace(t)
+	ns.Apply(scraper + "---\n" + pod("plain", "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER}]\n"))
+	ns.Wait("plain", "ready", kit.Ready)
+	dir := t.TempDir()
+	config, err := os.ReadFile(filepath.Join(bed.Tools.Root, "deploy/prometheus/prometheus.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, text := fmt.Sprintf("%s:%d", bed.Bed.Gateway, bed.Node.Port), strings.NewReplacer("/etc/prometheus/", dir+"/", "30s", "2s").Replace(string(config))
+	if !hasAPI() {
+		target, text = socketProxy(t), strings.ReplaceAll(text, "scheme: https", "scheme: http")
+	}
+	for name, content := range map[string]string{"prometheus.yml": text, "kubelot.token": token(t, ns), "kubelot-nodes.yml": "[{targets: ['" + target + "']}]\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	address := freeAddress(t)
+	p, err := proc.Start(proc.Spec{Name: "prometheus", Path: program, Dir: dir, Args: []string{
+		"--config.file=" + filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + address,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Stop(10 * time.Second) })
+	for query, want := range map[string]int{
+		`up == 1`: 3,
+		`container_memory_working_set_bytes{job="kubelot-cadvisor",container="app",namespace="` + ns.Name + `"} > 0`: 1,
+		`rate(pod_cpu_usage_seconds_total{namespace="` + ns.Name + `",pod="plain"}[20s])`:                            1,
+		`container_network_receive_bytes_total{namespace="` + ns.Name + `",interface="eth0"}`:                        1,
+		`node_memory_working_set_bytes > 0`:       1,
+		`scrape_samples_scraped{} == 0`:           0,
+		`kubelot_build_info{daemon="stats"} == 1`: 1,
+	} {
+		kit.Eventually(t, query, func() error {
+			n, err := ask(t.Context(), address, query)
+			if err == nil && n != want {
+				err = fmt.Errorf("%d results, want %d", n, want)
+			}
+			return err
+		})
+	}
+}
+
+// socketProxy serves the pages of stats over TCP.
+func socketProxy(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "stats"})
+	proxy.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", bed.Bed.Path("run/metrics/stats.sock"))
+	}}
+	server := &http.Server{Handler: proxy, ReadHeaderTimeout: 5 * time.Second}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return listener.Addr().String()
+}
+
+// token is one of the scraper's, who is bound to the role of those who may use a kubelet's API.
+func token(t *testing.T, ns *kit.Namespace) string {
+	t.Helper()
+	ns.Kubectl("create", "clusterrolebinding", ns.Name, "--clusterrole=system:kubelet-api-admin", "--serviceaccount="+ns.Name+":scraper")
+	t.Cleanup(func() {
+		_ = bed.Client.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()), ns.Name, metav1.DeleteOptions{})
+	})
+	made, err := bed.Client.CoreV1().ServiceAccounts(ns.Name).CreateToken(t.Context(), "scraper", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.Status.Token
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// ask counts the results of a query.
+func ask(ctx context.Context, address, query string) (int, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/v1/query?query="+url.QueryEscape(query), nil)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer response.Body.Close()
+	var answer struct {
+		Status string
+		Error  string
+		Data   struct{ Result []any }
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return 0, err
+	}
+	if answer.Status != "success" {
+		return 0, fmt.Errorf("prometheus says %s: %s", answer.Status, answer.Error)
+	}
+	return len(answer.Data.Result), nil
+}
