@@ -25,7 +25,7 @@ import (
 func awaitAPI(t *testing.T) {
 	t.Helper()
 	kit.Eventually(t, "the node's API", func() error {
-		conn, err := net.Dial("tcp", fmt.Sprintf("%s:%d", bed.Bed.Gateway, bed.Node.Port))
+		conn, err := net.Dial("tcp", net.JoinHostPort(bed.Bed.Gateway.String(), strconv.Itoa(bed.Node.Port)))
 		if err != nil {
 			return err
 		}
