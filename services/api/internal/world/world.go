@@ -206,15 +206,15 @@ func (p Pod) Sandbox() (id string, ok bool) {
 
 // SpecOf is the specification of the container: an init, main or ephemeral one; nil if there is none of the name.
 func (p Pod) SpecOf(name string) *corev1.Container {
-	for _, list := range [][]corev1.Container{p.Pod.Spec.InitContainers, p.Pod.Spec.Containers} {
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]
 			}
 		}
 	}
-	for i := range p.Pod.Spec.EphemeralContainers {
-		if c := &p.Pod.Spec.EphemeralContainers[i]; c.Name == name {
+	for i := range p.Spec.EphemeralContainers {
+		if c := &p.Spec.EphemeralContainers[i]; c.Name == name {
 			plain := corev1.Container(c.EphemeralContainerCommon)
 			return &plain
 		}
