@@ -27,7 +27,6 @@ spec:
 `)
 	ns.Running("talk")
 	in, out := io.Pipe()
-	defer out.Close()
 	shell := ns.Session(nil, in, "exec", "-i", "talk", "--", "sh")
 	say := func(word string) {
 		t.Helper()
@@ -46,6 +45,7 @@ spec:
 	}
 	kit.Eventually(t, "the crew", crewRuns)
 	say("after")
+	out.Close()
 	shell.Kill()
 	log.Kill()
 	number := 0

@@ -248,8 +248,8 @@ func TestAttach(t *testing.T) {
 		}
 		return nil
 	})
-	f.Kill()
 	out.Close()
+	f.Kill()
 }
 
 func TestPortForward(t *testing.T) {

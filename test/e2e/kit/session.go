@@ -35,8 +35,6 @@ func (n *Namespace) Session(env []string, stdin io.Reader, args ...string) *Sess
 	s := &Session{t: n.t, cmd: n.KubectlCommand(n.t.Context(), args...), done: make(chan error, 1)}
 	s.cmd.Env = append(os.Environ(), env...)
 	s.cmd.Stdout, s.cmd.Stderr, s.cmd.Stdin = s, s, stdin
-	// The end of kubectl isn't that of its standard input.
-	s.cmd.WaitDelay = time.Second
 	if err := s.cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
@@ -81,7 +79,7 @@ func (s *Session) Ends() error {
 	}
 }
 
-// Kill ends kubectl and waits.
+// Kill ends kubectl and waits. A pipe that is its standard input has to be closed before.
 func (s *Session) Kill() {
 	s.t.Helper()
 	// One that has ended can't be killed.
