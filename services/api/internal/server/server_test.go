@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -218,4 +219,41 @@ func FuzzStreams(f *testing.F) {
 			t.Errorf("%s became no port", text)
 		}
 	})
+}
+
+// A client that takes nothing holds up nobody else, and not for ever.
+func TestSlowReader(t *testing.T) {
+	b := newBed(t, "streamingConnectionIdleTimeout: 300ms\n")
+	path := filepath.Join(b.dir, "0.log")
+	if err := os.WriteFile(path, []byte("2026-01-01T00:00:01Z stdout F "), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// A hole reads as zeros: a line that no buffer between the two takes.
+	if err := os.Truncate(path, 256<<20); err != nil {
+		t.Fatal(err)
+	}
+	b.pod(path, topic.ContainerRunning)
+	ended := make(chan struct{})
+	routes := b.service.routes()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		routes.ServeHTTP(w, r)
+		if strings.HasPrefix(r.URL.Path, "/containerLogs/") {
+			close(ended)
+		}
+	}))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte("GET /containerLogs/ns/web/app HTTP/1.1\r\nHost: n1\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	b.wants("GET", "/pods", 200, "PodList")
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the client that reads nothing is still served")
+	}
 }
