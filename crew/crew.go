@@ -43,6 +43,7 @@ func Daemons() []daemon.Spec {
 		probe.Daemon,
 		status.Daemon,
 		lease.Daemon,
+		gc.Daemon,
 		podsync.Daemon,
 	}
 }

@@ -34,7 +34,6 @@ type Field struct {
 
 const (
 	nodeAPI   = "the node's HTTPS API"
-	gcDaemon  = "garbage collection and eviction"
 	statsWork = "usage statistics"
 	managers  = "CPU, memory and topology management"
 )
@@ -53,7 +52,11 @@ var Fields = slices.Concat(
 		"seccompDefault", "registerWithTaints", "registerNode", "containerRuntimeEndpoint",
 		"imageServiceEndpoint", "evictionHard", "mergeDefaultEvictionSettings",
 		"failCgroupV1", "userNamespaces", "reservedSystemCPUs", "memorySwap", "singleProcessOOMKill",
-		"localStorageCapacityIsolation"),
+		"localStorageCapacityIsolation",
+		"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
+		"evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
+		"evictionMinimumReclaim", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
+		"containerLogMonitorInterval"),
 	level(Partly, "attaching volumes from the node (the Node's annotation is set, for the controller to know)", "enableControllerAttachDetach"),
 	level(Partly, nodeAPI+" (the Node tells the port, and nothing listens on it)", "port"),
 	level(Later, "rotation of the client certificate", "rotateCertificates"),
@@ -63,11 +66,6 @@ var Fields = slices.Concat(
 		"enableDebuggingHandlers", "enableContentionProfiling", "healthzPort", "healthzBindAddress",
 		"streamingConnectionIdleTimeout", "enableSystemLogHandler", "enableSystemLogQuery",
 		"enableProfilingHandler", "enableDebugFlagsHandler"),
-	level(Later, gcDaemon,
-		"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
-		"evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
-		"evictionMinimumReclaim", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
-		"containerLogMonitorInterval"),
 	level(Later, statsWork, "volumeStatsAggPeriod", "systemCgroups", "kubeletCgroups"),
 	level(Later, managers,
 		"cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
