@@ -93,7 +93,7 @@ func (p *process) run(ctx context.Context) error {
 	tuneMemory()
 	resting, stopResting := context.WithCancel(ctx)
 	var memory sync.WaitGroup
-	memory.Go(func() { rest(resting) })
+	memory.Go(func() { rest(resting, log) })
 	defer memory.Wait()
 	defer stopResting()
 	err = p.serve(ctx, c, log)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 )
@@ -33,6 +35,9 @@ func TestGoldenMessages(t *testing.T) {
 // replies are the types of the calls' replies.
 var replies = map[string]reflect.Type{
 	topic.VolumeSubPath.Name(): reflect.TypeFor[topic.SubPathReply](),
+	topic.PodEvict.Name():      reflect.TypeFor[topic.EvictionReply](),
+	topic.StatsSummary.Name():  reflect.TypeFor[statsv1alpha1.Summary](),
+	topic.GCPlan.Name():        reflect.TypeFor[topic.GCPlanReply](),
 }
 
 // checkGolden decodes the file as the type and encodes it again: nothing of it may get lost, and the

@@ -58,6 +58,8 @@ type entry struct {
 
 // dispatch runs the dispatcher until ctx ends.
 func (s *Service) dispatch(ctx context.Context, sets <-chan source.Set) error {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	opCtx, stopOps := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopOps(nil)
 	d := &dispatcher{
@@ -72,11 +74,12 @@ func (s *Service) dispatch(ctx context.Context, sets <-chan source.Set) error {
 	if err := d.subscribe(); err != nil { //nolint:contextcheck // the dispatcher keeps the context it was started with
 		return err
 	}
+	d.serveEvictions(fail)
 	d.loop(sets) //nolint:contextcheck // the same
 	timer := time.AfterFunc(finishing, func() { stopOps(fmt.Errorf("podsync stops: %w", context.Cause(ctx))) })
 	defer timer.Stop()
 	d.wg.Wait()
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 
 func (d *dispatcher) loop(sets <-chan source.Set) {

@@ -34,14 +34,15 @@ func (w *Worker) triggers(now time.Time) {
 }
 
 func (w *Worker) evict(e Eviction) {
-	if w.stop != nil && w.stop.fail {
-		return
-	}
+	failing := w.stop != nil && w.stop.fail
 	grace := plan.PodGrace(w.Pod)
 	if e.Grace > 0 {
 		grace = min(grace, e.Grace)
 	}
 	w.beginStop(&stop{since: time.Now(), grace: grace, killing: "Stopping container"})
+	if failing {
+		return // the first reason stays
+	}
 	w.stop.fail, w.stop.reason, w.stop.message, w.stop.disruption = true, e.Reason, e.Message, e.Disruption
 }
 

@@ -273,7 +273,7 @@ type Eviction struct {
 	Grace time.Duration
 }
 
-// Evict ends the pod as Failed.
+// Evict ends the pod as Failed; a pod that is ended already by the node keeps its reason and may only get less time.
 func (w *Worker) Evict(e Eviction) {
 	w.ended.Store(true)
 	w.send(func(w *Worker) { w.evict(e) })

@@ -1,0 +1,98 @@
+package podsync
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+)
+
+// evict asks podsync as gc does.
+func (b *bed) evict(e topic.Eviction) (topic.EvictionReply, error) {
+	ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
+	defer cancel()
+	return topic.PodEvict.Do(ctx, b.others, e)
+}
+
+func eviction(name, uid string, grace int64) topic.Eviction {
+	return topic.Eviction{
+		Ref: topic.Ref{Namespace: "default", Name: name, UID: uid}, Reason: "Evicted", Message: "The node was low on resource: memory. ",
+		Disruption: corev1.PodReasonTerminationByKubelet, GracePeriodSeconds: &grace,
+	}
+}
+
+func TestAnEvictedPodFailsWithItsReason(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.start(fromAPI)
+		b.node(110)
+		b.deliver(fromAPI, pod("hog", "u1"), pod("meek", "u2"))
+		reply, err := b.evict(eviction("hog", "u1", 1))
+		if err != nil || reply.Ending {
+			t.Fatalf("%+v, %v; want a pod that was not ending", reply, err)
+		}
+		b.settle()
+		b.wantRunning("meek")
+		b.wantFailed("u1", "Evicted")
+		s, _ := get(b, topic.StatusPatch, "u1")
+		found := false
+		for _, c := range s.Status.Conditions {
+			found = found || c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue &&
+				c.Reason == corev1.PodReasonTerminationByKubelet && c.Message == s.Status.Message
+		}
+		if !found || s.Status.Message != "The node was low on resource: memory. " {
+			t.Errorf("message %q, conditions %+v; want the message in both", s.Status.Message, s.Status.Conditions)
+		}
+		if reply, err := b.evict(eviction("hog", "u1", 1)); err != nil || !reply.Ending {
+			t.Errorf("%+v, %v; want a pod that has ended", reply, err)
+		}
+	})
+}
+
+// A soft threshold gave the pod its time; a hard one that is met meanwhile takes it.
+func TestAnEvictionShortensTheGraceOfAnother(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.start(fromAPI)
+		b.node(110)
+		b.deliver(fromAPI, pod("hog", "u1"))
+		list, err := b.client.ListContainers(b.t.Context(), nil)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%d containers, %v", len(list), err)
+		}
+		b.fake.Stubborn(list[0].GetId())
+		for _, grace := range []int64{25, 0} {
+			if _, err := b.evict(eviction("hog", "u1", grace)); err != nil {
+				t.Fatal(err)
+			}
+			b.settle()
+		}
+		b.pass(2 * time.Second)
+		b.wantRunning()
+		b.wantFailed("u1", "Evicted")
+	})
+}
+
+func TestNonsenseEvictsNothing(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.start(fromAPI)
+		b.node(110)
+		b.deliver(fromAPI, pod("meek", "u1"))
+		noReason := eviction("meek", "u1", 1)
+		noReason.Reason = ""
+		for text, e := range map[string]topic.Eviction{
+			"without a reason": noReason,
+			"-5 s":             eviction("meek", "u1", -5),
+			"no worker":        eviction("meek", "u9", 1),
+			"not default/hog":  eviction("hog", "u1", 1),
+		} {
+			if _, err := b.evict(e); err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("error %v; want one with %q", err, text)
+			}
+		}
+		b.settle()
+		b.wantRunning("meek")
+	})
+}
