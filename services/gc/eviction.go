@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/gc/internal/evict"
 	"kubelot.dev/services/gc/internal/image"
@@ -158,6 +159,7 @@ func (r *relief) evictFor(ctx context.Context, t evict.Threshold, obs evict.Obse
 		return err
 	}
 	o := obs[t.Signal]
+	var errs []error
 	for i, c := range evict.Rank(t.Signal, s.fs.Load().layout, withStats(r.pods, stats)) {
 		ref := refOf(c.Pod)
 		if c.Critical() {
@@ -168,13 +170,24 @@ func (r *relief) evictFor(ctx context.Context, t evict.Threshold, obs evict.Obse
 		grace := evict.GracePeriod(t, s.settings.maxGrace, c.Pod)
 		err := s.end(ctx, ending{ref: ref, signal: t.Signal, message: message, disruption: evict.Disruption, grace: grace, reason: c.Why(t, o, i)})
 		if err != nil {
-			return err
+			// podsync may have no such pod any more; where it doesn't answer the next would fare no better.
+			errs = append(errs, err)
+			if !refused(err) {
+				break
+			}
+			continue
 		}
 		s.metrics.statsAge.WithLabelValues(string(t.Signal)).Observe(time.Since(o.At).Seconds())
 		r.evicted = ref.UID
-		return nil
+		return errors.Join(errs...)
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+// refused tells whether podsync has answered, if only that it won't.
+func refused(err error) bool {
+	return !errors.Is(err, bus.ErrNoResponder) && !errors.Is(err, bus.ErrDisconnected) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, errNoAnswer)
 }
 
 // summary is who uses what, read for the threshold.

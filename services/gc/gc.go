@@ -258,9 +258,12 @@ func (s *Service) recordsPath() string {
 	return filepath.Join(s.env.Config.RunDir, "gc", "images.json")
 }
 
+// errNoAnswer is a call that took too long.
+var errNoAnswer = errors.New("no answer")
+
 // call makes a call on the bus with its deadline.
 func call[Req, Resp any](ctx context.Context, conn *bus.Conn, t bus.Call[Req, Resp], req Req) (Resp, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("no answer within %s", callTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("%w within %s", errNoAnswer, callTimeout))
 	defer cancel()
 	return t.Do(ctx, conn, req)
 }

@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/cri/labels"
 	"kubelot.dev/services/gc/internal/container"
 	"kubelot.dev/services/gc/internal/logs"
 )
@@ -93,10 +92,6 @@ func (s *Service) removeLeftovers(ctx context.Context, c census, inUse map[strin
 		return nil
 	}
 	cfg, now := s.env.Config, time.Now()
-	for _, all := range c.containers {
-		uid := labels.Pod(all.GetLabels()).UID
-		c.lives[uid] = max(c.lives[uid], container.Wanted)
-	}
 	dirs, errDirs := logs.Dirs(cfg.PodLogsDir, c.known, now)
 	errs := []error{errDirs}
 	for _, dir := range dirs {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/labels"
 	"kubelot.dev/services/gc/internal/container"
 )
 
@@ -71,7 +73,11 @@ type census struct {
 func (c census) life(uid string) container.Life { return c.lives[uid] }
 
 // known tells whether the pod exists or the runtime has something of it.
-func (c census) known(uid string) bool { return c.lives[uid] != container.Gone }
+func (c census) known(uid string) bool {
+	return c.lives[uid] != container.Gone ||
+		slices.ContainsFunc(c.containers, func(o *runtimeapi.Container) bool { return labels.Pod(o.GetLabels()).UID == uid }) ||
+		slices.ContainsFunc(c.sandboxes, func(o *runtimeapi.PodSandbox) bool { return labels.Pod(o.GetLabels()).UID == uid })
+}
 
 // take reads a census. It is an error where the bus is away or podsync's state is missing. known are the pods of which the loop
 // knows: what the bus has lost is not gone.

@@ -13,8 +13,12 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// MinAge is how old what belongs to nobody must be: directories and links are made before the news of their pod has come.
-const MinAge = 10 * time.Second
+const (
+	// dirAge is how old a directory that belongs to nobody must be: it is made before the news of its pod has come.
+	dirAge = 10 * time.Second
+	// linkAge is the same for a link: it is made with the container, the log when that is started.
+	linkAge = 5 * time.Minute
+)
 
 // Leftover is a directory of logs, or a link to a log.
 type Leftover struct {
@@ -34,7 +38,7 @@ func Dirs(podLogsDir string, known func(uid string) bool, now time.Time) ([]Left
 	for _, e := range entries {
 		// Neither a namespace nor a name has an underscore.
 		parts := strings.Split(e.Name(), "_")
-		if !e.IsDir() || len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" || known(parts[2]) || young(e, now) {
+		if !e.IsDir() || len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" || known(parts[2]) || young(e, dirAge, now) {
 			continue
 		}
 		found = append(found, Leftover{
@@ -55,7 +59,7 @@ func Links(dir, podLogsDir string, inUse map[string]bool, now time.Time) ([]Left
 	for _, e := range entries {
 		link := filepath.Join(dir, e.Name())
 		target, err := os.Readlink(link)
-		if err != nil || !strings.HasPrefix(target, podLogsDir+"/") || inUse[target] || young(e, now) {
+		if err != nil || !strings.HasPrefix(target, podLogsDir+"/") || inUse[target] || young(e, linkAge, now) {
 			continue
 		}
 		if _, err := os.Lstat(target); errors.Is(err, fs.ErrNotExist) {
@@ -65,9 +69,9 @@ func Links(dir, podLogsDir string, inUse map[string]bool, now time.Time) ([]Left
 	return found, nil
 }
 
-func young(e fs.DirEntry, now time.Time) bool {
+func young(e fs.DirEntry, age time.Duration, now time.Time) bool {
 	info, err := e.Info()
-	return err != nil || now.Sub(info.ModTime()) < MinAge
+	return err != nil || now.Sub(info.ModTime()) < age
 }
 
 // RemoveDir removes a directory of logs and all below it, without following links.
