@@ -98,7 +98,7 @@ func (t *Tracker) Update(obs Observations, now time.Time) (due []Threshold, p Pr
 		}
 		met[s.threshold.Signal.Condition()] = true
 		messages = append(messages, s.text)
-		if s.due {
+		if _, known := obs[s.threshold.Signal]; s.due && known {
 			due = append(due, s.threshold)
 		}
 	}
