@@ -112,6 +112,8 @@ func Pick(in Input) []Choice {
 			c.Reason = "pinned by the runtime"
 		case in.Policy.MaxAge > 0 && unused > in.Policy.MaxAge:
 			c.Why, c.Reason = ForAge, fmt.Sprintf("unused for %s, longer than imageMaximumGCAge (%s)", round(unused), in.Policy.MaxAge)
+		case free <= 0 && because != "":
+			c.Reason = fmt.Sprintf("unused for %s; others that were used longer ago free enough", round(unused))
 		case free <= 0:
 			c.Reason = fmt.Sprintf("unused for %s; the images' filesystem is %d%% full, the high threshold is %d%%", round(unused), in.FS.Used(), in.Policy.High)
 		case in.Now.Sub(record.FirstSeen) < in.Policy.MinAge:
