@@ -23,7 +23,7 @@
 //   - It deletes nothing until all sources have delivered and podsync's and pleg's states have been known for ten seconds without a break, and
 //     reads both anew from the bus before each deletion: without the bus, or with podsync's state missing, nothing is deleted.
 //     Rotating logs and evicting pods don't wait for that; pods that aren't known aren't evicted.
-//   - Signals are read each second, and at once when the kernel sees tasks stall for memory, so a threshold that is crossed has
+//   - Signals are read twice a second, and at once when the kernel sees tasks stall for memory, so a threshold that is crossed has
 //     its consequence within two seconds. No signal waits for anything that is slow: calls are made beside the loop.
 //   - One pod is evicted at a time. The next is chosen when it has ended and the signals have been read again, or after 30 s.
 //   - Thresholds are independent of each other: one that can't be relieved doesn't keep the next from being tried.

@@ -87,6 +87,8 @@ type Service struct {
 	// evicted are the pods that were evicted and are still there.
 	evicted map[string]bool
 	records map[string]image.Record
+	// stuck is true while images take more than they may and none may go.
+	stuck   bool
 	report  *reporter
 	metrics *metrics
 }
@@ -103,7 +105,7 @@ func Run(ctx context.Context, env daemon.Env) error {
 	reader := signal.New(signal.PodsCgroup(c.Kubelet.CgroupDriver, c.Kubelet.CgroupRoot))
 	bell, err := signal.NewAlarm(reader.Proc)
 	if err != nil {
-		env.Log.Info("no early warning by the kernel's pressure-stall information: signals are read each second", "error", err)
+		env.Log.Info("no early warning by the kernel's pressure-stall information: signals are read twice a second", "error", err)
 	}
 	s, err := New(Ports{Containers: client, Images: client, Logs: logs.Rotator{Runtime: client}, Sensor: reader, Alarm: bell}, env)
 	if err == nil {
@@ -169,7 +171,7 @@ func send(ctx context.Context, to chan<- func(), f func()) bool {
 	}
 }
 
-// sense reads the signals each second, and at once when the alarm goes off.
+// sense reads the signals twice a second, and at once when the alarm goes off.
 func (s *Service) sense(ctx context.Context) {
 	for ctx.Err() == nil {
 		obs, err := s.Sensor.Read(time.Now(), s.fs.Load().Filesystems)
@@ -188,7 +190,9 @@ func (s *Service) onReading(ctx context.Context, obs evict.Observations, err err
 	due, p := s.tracker.Update(obs, now)
 	s.state(p, now)
 	s.evict(ctx, due, now)
-	if fs := obs[evict.ImageFSAvailable]; image.ToFree(s.settings.images, image.Filesystem{Capacity: fs.Capacity, Available: fs.Available}, false) > 0 {
+	fs := obs[evict.ImageFSAvailable]
+	// Where the last pass found nothing to remove the usual period is soon enough.
+	if !s.stuck && image.ToFree(s.settings.images, image.Filesystem{Capacity: fs.Capacity, Available: fs.Available}, false) > 0 {
 		s.schedule.soon(jobImages, now)
 	}
 }

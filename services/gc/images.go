@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,9 @@ import (
 // rounds bound how often images are picked in one go: what they free is known only when they are gone.
 const rounds = 10
 
+// errFull marks that nothing is left to remove, without words of its own.
+var errFull = errors.New("")
+
 // collect removes images for their age, and for space.
 func (s *Service) collect() work {
 	known, records := maps.Clone(s.world.pods), s.records
@@ -25,6 +29,7 @@ func (s *Service) collect() work {
 		next, err := s.removeImages(ctx, known, records, false)
 		return func() {
 			s.keepRecords(next)
+			s.stuck = errors.Is(err, errFull)
 			if again := s.report.problem("collection of images", err); again && ctx.Err() == nil {
 				s.report.node(corev1.EventTypeWarning, reasonImageGCFailed, err.Error())
 			}
@@ -65,7 +70,7 @@ func (s *Service) removeImages(ctx context.Context, known map[string]topic.Pod, 
 		switch {
 		case err != nil || ctx.Err() != nil:
 			return records, err
-		case need > 0 && removed == 0 && !squeeze:
+		case need > 0 && removed == 0 && !squeeze && !slices.ContainsFunc(picked, func(c image.Choice) bool { return c.Young }):
 			return records, s.cannotFree(in, picked, freed)
 		case removed == 0 || need == 0:
 			return records, nil
@@ -111,5 +116,5 @@ func (s *Service) cannotFree(in image.Input, picked []image.Choice, freed int64)
 		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
 		in.FS.Used(), image.Size(in.FS.Capacity), max(freed, 0))
 	s.report.node(corev1.EventTypeWarning, reasonFreeDiskSpace, message)
-	return errors.New(message)
+	return fmt.Errorf("%s%w", message, errFull)
 }

@@ -62,7 +62,7 @@ func TestDiskPressure(t *testing.T) {
 	}()
 	// The eviction may come before its end.
 	_, _ = ns.Try(hog, "app", "dd if=/dev/zero of=/data/much bs=1M count=400 2>/dev/null")
-	ns.Wait("hog", "reason Evicted", func(p *corev1.Pod) bool { return p.Status.Reason == "Evicted" })
+	ns.Event("hog", "Evicted", "The node was low on resource: ephemeral-storage. ")
 	took := time.Since(<-crossed)
 	p := evicted(t, ns, "hog", "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: ", true)
 	t.Logf("evicted %s after the threshold was crossed: %s", took, p.Status.Message)

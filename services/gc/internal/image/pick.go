@@ -73,6 +73,8 @@ type Choice struct {
 	Image *runtimeapi.Image
 	// Why is ForAge or ForSpace where it goes.
 	Why string
+	// Young ones would go if they were older.
+	Young bool
 }
 
 // Key is what an image is known by: its ID, and the runtime handler it was pulled for where there is one.
@@ -117,6 +119,7 @@ func Pick(in Input) []Choice {
 		case free <= 0:
 			c.Reason = fmt.Sprintf("unused for %s; the images' filesystem is %d%% full, the high threshold is %d%%", round(unused), in.FS.Used(), in.Policy.High)
 		case in.Now.Sub(record.FirstSeen) < in.Policy.MinAge:
+			c.Young = true
 			c.Reason = fmt.Sprintf("seen for the first time %s ago, less than imageMinimumGCAge (%s)", round(in.Now.Sub(record.FirstSeen)), in.Policy.MinAge)
 		default:
 			c.Why, c.Reason = ForSpace, because

@@ -1,5 +1,5 @@
 // Package signal reads the eviction signals of the node: a dozen small files and a statfs for each filesystem, some tens of
-// microseconds of work, so it can be done each second; nobody else has to measure for it.
+// microseconds of work, so it can be done all the time; nobody else has to measure for it.
 //
 // # Guarantees
 //
