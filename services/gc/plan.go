@@ -46,9 +46,8 @@ func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPl
 	reply.Decisions = append(pressure, s.planLogs(snap)...)
 	c, err := take(ctx, s.env.Bus, s.Containers, snap.known)
 	if err != nil {
-		// What isn't known isn't removed either.
 		reply.Waiting = err.Error()
-		return reply, nil
+		return reply, nil //nolint:nilerr // what isn't known isn't removed either, so that is the plan
 	}
 	for _, choice := range container.Pick(container.Input{
 		Policy: s.settings.containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life, Now: time.Now(), Squeeze: req.Images,

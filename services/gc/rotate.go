@@ -59,12 +59,12 @@ func (s *Service) rotate() work {
 }
 
 func (s *Service) rotateOne(ctx context.Context, l log) error {
-	if ctx.Err() != nil {
-		return nil
-	}
 	steps, size, err := s.Logs.Look(l.path, time.Now())
 	if err != nil || steps.None() {
 		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
 	err = s.Logs.Do(ctx, l.id, l.path, steps)
 	if steps.Rotate == "" {

@@ -89,7 +89,7 @@ func (s *Service) removeSandbox(ctx context.Context, id string) error {
 // removeLeftovers removes the logs of pods that are gone, and links to logs that are.
 func (s *Service) removeLeftovers(ctx context.Context, c census, inUse map[string]bool) error {
 	if ctx.Err() != nil {
-		return nil
+		return context.Cause(ctx)
 	}
 	cfg, now := s.env.Config, time.Now()
 	dirs, errDirs := logs.Dirs(cfg.PodLogsDir, c.known, now)

@@ -111,7 +111,9 @@ func TestInUse(t *testing.T) {
 		{Id: "g", RepoTags: []string{"registry.example/unused:1"}},
 	}
 	containers := []*runtimeapi.Container{
-		{ImageId: id}, {ImageRef: digest}, {ImageId: "f", Labels: map[string]string{labels.PodName: "p", labels.PodNamespace: "n", labels.ContainerName: "c"}},
+		{ImageId: id},
+		{ImageRef: digest},
+		{ImageId: "f", Labels: map[string]string{labels.PodName: "p", labels.PodNamespace: "n", labels.ContainerName: "c"}},
 		{Image: &runtimeapi.ImageSpec{Image: "::nonsense"}},
 	}
 	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "web"}, Spec: corev1.PodSpec{

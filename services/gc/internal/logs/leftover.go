@@ -80,7 +80,7 @@ func RemoveDir(podLogsDir, name string) error {
 	if err != nil {
 		return fmt.Errorf("remove the logs %s: %w", name, err)
 	}
-	defer root.Close()
+	defer root.Close() //nolint:errcheck // nothing was written
 	if err := root.RemoveAll(name); err != nil {
 		return fmt.Errorf("remove the logs %s: %w", name, err)
 	}

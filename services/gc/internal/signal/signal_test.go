@@ -191,12 +191,12 @@ func TestAlarm(t *testing.T) {
 	if begin := time.Now(); a.Wait(ctx, time.Minute) || time.Since(begin) > 30*time.Second {
 		t.Error("it doesn't end with its context")
 	}
-	real, err := NewAlarm("/proc")
+	kernel, err := NewAlarm("/proc")
 	if err != nil {
 		t.Skipf("the kernel has no pressure-stall information: %v", err)
 	}
-	defer real.Close()
-	real.Wait(t.Context(), 10*time.Millisecond)
+	defer kernel.Close()
+	kernel.Wait(t.Context(), 10*time.Millisecond)
 }
 
 func TestNumber(t *testing.T) {
