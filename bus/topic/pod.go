@@ -49,6 +49,18 @@ type Pod struct {
 	// BackoffBase is, by container name, the restart count at which the crash back-off last began anew; for podsync itself,
 	// after a restart.
 	BackoffBase map[string]int `json:"backoffBase,omitzero"`
+	// Resize is an in-place resize that was allocated and isn't done yet.
+	Resize *Resize `json:"resize,omitempty"`
+}
+
+// Resize is an in-place resize under way (KEP-1287): the pod of the message has the resources that were allocated.
+type Resize struct {
+	// Generation is the pod's when it was allocated.
+	Generation int64 `json:"generation"`
+	// Before are the resources that running containers have still, by their ID.
+	Before map[string]corev1.ResourceRequirements `json:"before,omitempty"`
+	// Error is why it could not be done yet.
+	Error string `json:"error,omitempty"`
 }
 
 // Static tells whether the pod comes from a manifest and not from the API server.

@@ -21,11 +21,13 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 		return true
 	}
 	uid := string(p.Pod.UID)
-	cfg := worker.Config{Pod: p.Pod, Source: p.Source, FirstSeen: p.FirstSeen, Previous: p.Pod.Status}
+	cfg := worker.Config{Source: p.Source, FirstSeen: p.FirstSeen, Previous: p.Pod.Status}
 	obs := d.observed[uid]
+	var heldBefore *corev1.Pod
 	if before, ok := d.before[uid]; ok {
-		cfg.Restored, cfg.FirstSeen = &before, before.FirstSeen
+		cfg.Restored, cfg.FirstSeen, heldBefore = &before, before.FirstSeen, before.Pod
 	}
+	cfg.Pod, _ = alloc.Keep(p.Pod, heldBefore)
 	// The API server may not have heard yet what this daemon last said of the pod.
 	if last, ok := d.status[uid]; ok && !podstatus.Terminal(p.Pod.Status.Phase) {
 		cfg.Previous = last.Status
@@ -35,14 +37,13 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 		return false
 	}
 	if !admitted {
-		allocated, _ := alloc.Keep(p.Pod, nil)
-		if r := d.judge(allocated); r != nil {
+		if r := d.judge(cfg.Pod); r != nil {
 			d.log.Warn("pod is not admitted", "pod", p.Pod.Name, "namespace", p.Pod.Namespace, "uid", uid, "reason", r.Reason, "message", r.Message)
 			d.report.Event(p.Pod, "", corev1.EventTypeWarning, r.Reason, r.Message)
 			cfg.Reject = &worker.Failed{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
 		}
 	}
-	d.start(cfg, obs)
+	d.start(cfg, obs).renew(p.Pod)
 	return true
 }
 
@@ -81,7 +82,7 @@ func (d *dispatcher) start(cfg worker.Config, obs topic.PodObservation) *entry {
 	uid := string(cfg.Pod.UID)
 	d.rank++
 	cfg.Rank, cfg.Node, cfg.Settling, cfg.Crowded = d.rank, d.facts, d.inherited.settling, d.actor.Slots.Crowded
-	e := &entry{Worker: worker.New(cfg, obs, d.actor, d.report, d.log), pod: cfg.Pod, source: cfg.Source, admitted: cfg.Reject == nil}
+	e := &entry{Worker: worker.New(cfg, obs, d.actor, d.report, d.log), pod: cfg.Pod, held: cfg.Pod, source: cfg.Source, admitted: cfg.Reject == nil, told: true}
 	d.workers[uid] = e
 	volumes, known := d.volumes[uid]
 	d.wg.Go(func() {
@@ -108,7 +109,7 @@ func (d *dispatcher) active() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, e := range d.workers {
 		if e.admitted && !e.Ending() && !podstatus.Terminal(e.pod.Status.Phase) {
-			pods = append(pods, e.Allocated())
+			pods = append(pods, e.held)
 		}
 	}
 	return pods

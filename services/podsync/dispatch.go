@@ -50,10 +50,14 @@ type dispatcher struct {
 // entry is a worker with what the dispatcher last told it.
 type entry struct {
 	*worker.Worker
-	pod      *corev1.Pod
+	pod      *corev1.Pod // as its source has it
+	held     *corev1.Pod // with the resources that it holds
+	pending  *worker.Pending
+	since    time.Time // since when it is put off; zero unless it asks for more
 	source   topic.Source
 	removed  bool
 	admitted bool
+	told     bool // the worker knows all of this
 }
 
 // dispatch runs the dispatcher until ctx ends.
@@ -141,16 +145,14 @@ func (d *dispatcher) sync() {
 		uid := string(p.Pod.UID)
 		wanted[uid] = true
 		if e := d.workers[uid]; e != nil {
-			if e.pod != p.Pod {
-				e.pod = p.Pod
-				e.Update(p.Pod)
-			}
+			e.renew(p.Pod)
 			continue
 		}
 		if !d.admit(p) {
 			waiting++
 		}
 	}
+	d.resizes()
 	d.reportSources(wanted)
 	d.updateQOS()
 	if !d.merge.Ready() {

@@ -182,7 +182,7 @@ func (s *Service) prepare(cgroupDriver string) error {
 	}
 	s.sources = s.newSources()
 	s.actor = act.New(act.Deps{
-		Sandboxes: s.runtime, Containers: s.runtime, Observe: s.observe,
+		Sandboxes: s.runtime, Containers: s.runtime, Sizes: s.runtime, Observe: s.observe,
 		Images:  image.New(imageConfig(s.cfg), s.runtime, s.imageEvent),
 		Sources: s.objects, Hooks: s.hooks(), Cgroups: s.cgroups,
 		Slots: slots.New(startSlots()), Node: s.facts, SubPaths: s.subPaths, UserNS: userNS,

@@ -66,7 +66,9 @@ func conditions(in conditionInput) []corev1.PodCondition {
 
 // dated sets the generation and the time of the last change of status.
 func (in conditionInput) dated(c corev1.PodCondition) corev1.PodCondition {
-	c.ObservedGeneration = in.status.ObservedGeneration
+	if c.ObservedGeneration == 0 {
+		c.ObservedGeneration = in.status.ObservedGeneration
+	}
 	old := condition(in.current, c.Type)
 	switch {
 	case old != nil && old.Status == c.Status:

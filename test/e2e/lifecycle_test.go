@@ -90,22 +90,6 @@ func TestSidecarOfJob(t *testing.T) {
 	}
 }
 
-// An in-place resize is answered, not done, and what was allocated goes on to count.
-func TestResizeIsAnswered(t *testing.T) {
-	t.Parallel()
-	ns := bed.Namespace(t)
-	ns.Apply(pod("web", "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER, resources: {requests: {cpu: 20m}, limits: {cpu: 500m}}}]\n"))
-	ns.Running("web")
-	ns.Kubectl("patch", "pod/web", "--subresource=resize", "--patch", `{"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "30m"}}}]}}`)
-	p := ns.Wait("web", "answer to the resize", func(p *corev1.Pod) bool {
-		return kit.Condition(p, corev1.PodResizePending) == corev1.ConditionTrue
-	})
-	s := kit.Status(p, "app")
-	if got := s.AllocatedResources.Cpu(); got.MilliValue() != 20 || s.Resources.Requests.Cpu().MilliValue() != 20 || s.RestartCount != 0 {
-		t.Errorf("allocated %s, resources %v, restarts %d; want 20m and no restart", got, s.Resources, s.RestartCount)
-	}
-}
-
 // An ephemeral container joins a running pod and isn't started again.
 func TestEphemeralContainer(t *testing.T) {
 	t.Parallel()

@@ -48,6 +48,7 @@ type Cgroups interface {
 	Create(pod *corev1.Pod) (parent string, err error)
 	Parent(pod *corev1.Pod) string
 	Destroy(ctx context.Context, uid types.UID) error
+	Resizer
 }
 
 // Node gives the node's facts, which may change while pods run.
@@ -73,6 +74,7 @@ type Handlers interface {
 type Deps struct {
 	Sandboxes  Sandboxes
 	Containers Containers
+	Sizes      Sizes
 	// Observe reads one pod from the runtime; what it said earlier and can't have changed isn't asked again.
 	Observe func(ctx context.Context, uid string, earlier *topic.PodObservation) (topic.PodObservation, error)
 	Images  *image.Puller
@@ -181,6 +183,8 @@ func (a *Actor) deed(ctx context.Context, s worker.Snapshot, action plan.Action)
 		return worker.Images{}, a.runPreStop(ctx, s, action)
 	case plan.StopSandbox:
 		return worker.Images{}, a.stopSandbox(ctx, s, action.ID)
+	case plan.ResizePod:
+		return worker.Images{}, a.resizePod(ctx, s)
 	case plan.RemoveContainer:
 		return worker.Images{}, a.removeContainer(ctx, s, action)
 	case plan.ReleaseNode:

@@ -99,6 +99,10 @@ type noCgroups struct{}
 func (noCgroups) Create(*corev1.Pod) (string, error)       { return "", nil }
 func (noCgroups) Parent(*corev1.Pod) string                { return "" }
 func (noCgroups) Destroy(context.Context, types.UID) error { return nil }
+func (noCgroups) Loosen(*corev1.Pod) error                 { return nil }
+func (noCgroups) Update(*corev1.Pod) error                 { return nil }
+func (noCgroups) MemoryLimit(*corev1.Pod) int64            { return 0 }
+func (noCgroups) MemoryUsage(*corev1.Pod) (uint64, error)  { return 0, nil }
 
 // events keeps the Events' types and reasons.
 type events struct {

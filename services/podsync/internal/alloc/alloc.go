@@ -1,6 +1,5 @@
-// Package alloc keeps a pod to the resources that it was admitted with. The API lets users change those of a running
-// pod (KEP-1287), which this node doesn't do yet: until it does, what was allocated goes on to count wherever the
-// node looks at the pod, and the wish is answered as infeasible.
+// Package alloc keeps apart the resources that a pod asks for and those that it holds. The API lets users change the
+// wish of a running pod (KEP-1287); what the pod holds counts wherever the node looks at it, until the node allocates the wish.
 package alloc
 
 import (
@@ -8,11 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// MessageInfeasible answers a resize, as the kubelet does on nodes that can't.
-const MessageInfeasible = "In-place pod resize is not supported on this node"
-
-// Keep is the pod with the resources that it was admitted with, and tells whether it asks for others. before is the pod
-// as it was kept last; nil if that isn't known: then what its status says of a resize that waits counts. Neither is changed.
+// Keep is the pod with the resources that it holds, and tells whether it asks for others. before is the pod as it was kept
+// last; nil if that isn't known: then what its status says of a resize that waits counts. Neither is changed.
 func Keep(pod, before *corev1.Pod) (kept *corev1.Pod, resize bool) {
 	allocated := fromStatus(pod)
 	if before != nil {
@@ -20,7 +16,7 @@ func Keep(pod, before *corev1.Pod) (kept *corev1.Pod, resize bool) {
 	}
 	same := equality.Semantic.DeepEqual
 	differs := allocated.pod != nil && !same(*allocated.pod, pod.Spec.Resources)
-	each(&pod.Spec, func(c *corev1.Container) {
+	Each(&pod.Spec, func(c *corev1.Container) {
 		r, known := allocated.containers[c.Name]
 		differs = differs || known && !same(r, c.Resources)
 	})
@@ -31,7 +27,7 @@ func Keep(pod, before *corev1.Pod) (kept *corev1.Pod, resize bool) {
 	if allocated.pod != nil {
 		kept.Spec.Resources = (*allocated.pod).DeepCopy()
 	}
-	each(&kept.Spec, func(c *corev1.Container) {
+	Each(&kept.Spec, func(c *corev1.Container) {
 		if r, known := allocated.containers[c.Name]; known {
 			c.Resources = *r.DeepCopy()
 		}
@@ -47,7 +43,7 @@ type allocation struct {
 
 func fromSpec(pod *corev1.Pod) allocation {
 	a := allocation{pod: &pod.Spec.Resources, containers: map[string]corev1.ResourceRequirements{}}
-	each(&pod.Spec, func(c *corev1.Container) { a.containers[c.Name] = c.Resources })
+	Each(&pod.Spec, func(c *corev1.Container) { a.containers[c.Name] = c.Resources })
 	return a
 }
 
@@ -75,12 +71,59 @@ func fromStatus(pod *corev1.Pod) allocation {
 	return a
 }
 
-// each visits the containers that can have resources.
-func each(spec *corev1.PodSpec, visit func(*corev1.Container)) {
+// Each visits the containers that can have resources.
+func Each(spec *corev1.PodSpec, visit func(*corev1.Container)) {
 	for i := range spec.InitContainers {
 		visit(&spec.InitContainers[i])
 	}
 	for i := range spec.Containers {
 		visit(&spec.Containers[i])
 	}
+}
+
+// Same tells whether both forms of a pod have the same CPU and memory, all in all and in each container.
+func Same(a, b *corev1.Pod) bool {
+	if !equality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources) {
+		return false
+	}
+	same := true
+	Each(&a.Spec, func(c *corev1.Container) {
+		other := Of(b, c.Name)
+		same = same && other != nil && SameResources(&c.Resources, other)
+	})
+	return same
+}
+
+// SameResources compares CPU and memory, which is all that can be resized.
+func SameResources(a, b *corev1.ResourceRequirements) bool {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if a.Requests.Name(name, "").Cmp(*b.Requests.Name(name, "")) != 0 || a.Limits.Name(name, "").Cmp(*b.Limits.Name(name, "")) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Of are the resources of the container with that name; nil if there is none.
+func Of(pod *corev1.Pod, container string) (found *corev1.ResourceRequirements) {
+	Each(&pod.Spec, func(c *corev1.Container) {
+		if c.Name == container {
+			found = &c.Resources
+		}
+	})
+	return found
+}
+
+// Restarts tells whether a container has to be started anew to get from the resources it has to those of its spec.
+func Restarts(c *corev1.Container, has *corev1.ResourceRequirements) bool {
+	for _, policy := range c.ResizePolicy {
+		if policy.RestartPolicy != corev1.RestartContainer {
+			continue
+		}
+		name := policy.ResourceName
+		if c.Resources.Requests.Name(name, "").Cmp(*has.Requests.Name(name, "")) != 0 || c.Resources.Limits.Name(name, "").Cmp(*has.Limits.Name(name, "")) != 0 {
+			return true
+		}
+	}
+	return false
 }

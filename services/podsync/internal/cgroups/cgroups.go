@@ -191,6 +191,45 @@ func (m *Manager) Update(pod *corev1.Pod) error {
 	return m.set(n, Resources(pod, m.cfg))
 }
 
+// Loosen lifts the CPU and memory limits of the pod's cgroup until Update.
+func (m *Manager) Loosen(pod *corev1.Pod) error {
+	if !m.cfg.PerQOS {
+		return nil
+	}
+	n, err := m.podName(pod)
+	if err != nil {
+		return err
+	}
+	l := Resources(pod, m.cfg)
+	l.CPUQuota, l.Memory = unlimited, unlimited
+	return m.set(n, l)
+}
+
+// MemoryLimit is what the pod's cgroup is held to, in bytes; 0 for no limit.
+func (m *Manager) MemoryLimit(pod *corev1.Pod) int64 {
+	if !m.cfg.PerQOS {
+		return 0
+	}
+	return max(Resources(pod, m.cfg).Memory, 0)
+}
+
+// MemoryUsage is what the pod's cgroup uses, in bytes, page cache included.
+func (m *Manager) MemoryUsage(pod *corev1.Pod) (uint64, error) {
+	n, err := m.podName(pod)
+	if err != nil {
+		return 0, err
+	}
+	lib, err := m.library(n, Limits{})
+	if err != nil {
+		return 0, fmt.Errorf("cgroup %s: %w", m.path(n), err)
+	}
+	stats, err := lib.GetStats()
+	if err != nil {
+		return 0, fmt.Errorf("cgroup %s: %w", m.path(n), err)
+	}
+	return stats.MemoryStats.Usage.Usage, nil
+}
+
 // ensure makes the cgroup and sets its limits.
 func (m *Manager) ensure(n name, l Limits) error {
 	lib, err := m.library(n, l)

@@ -244,6 +244,9 @@ func (p *planner) start(c *corev1.Container, created *topic.Container) {
 			return
 		}
 	}
+	if p.resizing {
+		return
+	}
 	if created != nil {
 		p.do(Action{Kind: StartContainer, Container: c.Name, ID: created.ID, SandboxID: created.SandboxID, Attempt: created.Attempt})
 		return

@@ -26,6 +26,8 @@ const (
 	StopContainer Kind = "stop container"
 	// RunPreStop runs the preStop hook of container ID within Grace, and doesn't stop it.
 	RunPreStop Kind = "run preStop hook"
+	// ResizePod gives the pod's cgroup and the running containers the resources of the spec.
+	ResizePod Kind = "resize pod"
 	// RemoveContainer removes the dead container ID.
 	RemoveContainer Kind = "remove container"
 	// ReleaseNode removes the pod's cgroup and, for a pod that goes, its directory, once its volumes are unmounted.
@@ -106,6 +108,8 @@ type Facts struct {
 	BackoffBase map[string]int
 	// MaxBackoff caps the crash back-off (default 300 s, see Backoff).
 	MaxBackoff time.Duration
+	// Resize is the resize to be done; nil for none.
+	Resize *topic.Resize
 	// Settling means that calls of an earlier process of the daemon may be under way still.
 	Settling bool
 	// Hash is the kubelet's container hash.
@@ -170,6 +174,8 @@ type planner struct {
 	plan  Plan
 	// sandbox is the usable sandbox, or nil.
 	sandbox *topic.Sandbox
+	// resizing means that no container may be started before the pod has its new size.
+	resizing bool
 }
 
 func (p *planner) do(a Action) { p.plan.Actions = append(p.plan.Actions, a) }
@@ -208,6 +214,7 @@ func (p *planner) run() {
 			p.do(Action{Kind: StopSandbox, ID: old.ID})
 		}
 	}
+	p.resize()
 	p.ephemeral()
 	if p.initContainers() {
 		p.mainContainers()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/plan/plantest"
@@ -19,7 +20,7 @@ import (
 //
 //	pod       a PodSpec in YAML
 //	runtime   lines "sandbox ID key=value..." and "container ID name=NAME key=value...", newest first, "error TEXT..."
-//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX", "hook ID", "settling"
+//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX", "hook ID", "settling", "resize ID=CPU..."
 //	plan      at=T, and for a pod that is to stop: stop=T grace=D
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -79,13 +80,22 @@ func (s *scenario) fact(t *testing.T, words []string) {
 		s.facts.Replaced[words[1]] = true
 	case "base":
 		s.facts.BackoffBase[words[1]] = plantest.Number(t, words[2])
+	case "resize":
+		s.facts.Resize = &topic.Resize{Before: map[string]corev1.ResourceRequirements{}}
+		for _, word := range words[1:] {
+			id, cpu, _ := strings.Cut(word, "=")
+			s.facts.Resize.Before[id] = corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}
+		}
 	case "hash":
 		s.facts.Hash = func(*corev1.Container) string { return words[1] }
 	case "failure":
 		o := plantest.Options(words[2:])
 		name := words[1]
-		if name == "sandbox" {
+		switch name {
+		case "sandbox":
 			name = ""
+		case "resize":
+			name = Action{Kind: ResizePod}.Key()
 		}
 		s.facts.Failures[name] = Failure{Reason: o["reason"], Message: o["message"], RetryAt: plantest.At(t, o["retry"])}
 	case "probe":

@@ -68,7 +68,7 @@ func containerStatus(in Input, c *corev1.Container, newest, before *topic.Contai
 		status.Image = newest.Image
 	}
 	status.AllocatedResources = c.Resources.Requests.DeepCopy()
-	status.Resources = resources(c, newest)
+	status.Resources = resources(in, c, newest)
 	status.User = newest.User
 	status.StopSignal = stopSignal(c, newest.StopSignal)
 	current(&status, in, c, newest, previous)
@@ -194,18 +194,12 @@ func runtimeID(in Input, id string) string {
 	return strings.ToLower(name) + "://" + id
 }
 
-// resources are what the container really has: the runtime's limits where it tells them, else the spec's.
-func resources(c *corev1.Container, newest *topic.Container) *corev1.ResourceRequirements {
-	r := c.Resources.DeepCopy()
-	if newest.Resources == nil || newest.State != topic.ContainerRunning {
-		return r
+// resources are what the container has: those of the spec unless a resize hasn't reached it yet.
+func resources(in Input, c *corev1.Container, newest *topic.Container) *corev1.ResourceRequirements {
+	if has, differs := in.Before[newest.ID]; differs && newest.State == topic.ContainerRunning {
+		return has.DeepCopy()
 	}
-	for name, quantity := range newest.Resources.Limits {
-		if _, asked := r.Limits[name]; asked {
-			r.Limits[name] = quantity
-		}
-	}
-	return r
+	return c.Resources.DeepCopy()
 }
 
 // stopSignal reports the signal that ends the container where the pod asks for one (KEP-4960, off by default).

@@ -35,6 +35,8 @@ type Input struct {
 	Fail    bool
 	Reason  string
 	Message string
+	// Before are the resources that running containers have still, by ID, while a resize isn't done.
+	Before map[string]corev1.ResourceRequirements
 	// Conditions are extra conditions, such as DisruptionTarget.
 	Conditions []corev1.PodCondition
 	// HostIPs are the node's addresses, primary first.

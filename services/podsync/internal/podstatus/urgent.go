@@ -16,7 +16,10 @@ func Urgent(before, after corev1.PodStatus) bool {
 		return true
 	}
 	small := func(c corev1.PodCondition) bool { return c.Type == corev1.PodReadyToStartContainers }
-	if len(slices.DeleteFunc(slices.Clone(before.Conditions), small)) != len(slices.DeleteFunc(slices.Clone(after.Conditions), small)) {
+	same := func(a, b corev1.PodCondition) bool {
+		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
+	}
+	if !slices.EqualFunc(slices.DeleteFunc(slices.Clone(before.Conditions), small), slices.DeleteFunc(slices.Clone(after.Conditions), small), same) {
 		return true
 	}
 	return urgentStates(before.InitContainerStatuses, after.InitContainerStatuses) ||

@@ -36,9 +36,9 @@ func TestAShorterGracePeriodCountsFromNow(t *testing.T) {
 			w, r := launch(t, Config{Pod: testPod()}, runs(), h)
 			synctest.Wait()
 			begin := time.Now()
-			w.Update(deletedWithin(30))
+			w.Update(deletedWithin(30), nil)
 			time.Sleep(c.after)
-			w.Update(deletedWithin(int64(c.grace / time.Second)))
+			w.Update(deletedWithin(int64(c.grace/time.Second)), nil)
 			synctest.Wait()
 			if p, _ := r.last(); p.Deadline.Sub(begin) != c.end {
 				t.Errorf("deleted again after %s within %s: it ends after %s, want %s", c.after, c.grace, p.Deadline.Sub(begin), c.end)
@@ -55,7 +55,7 @@ func TestAPodThatTheAPIServerDeclaresEndedIsStopped(t *testing.T) {
 		settle()
 		failed := testPod()
 		failed.Status.Phase, failed.Status.Reason = corev1.PodFailed, "Terminated"
-		w.Update(failed)
+		w.Update(failed, nil)
 		settle()
 		if p, s := r.last(); p.Lifecycle != topic.Terminated || s.Status.Phase != corev1.PodFailed || s.Status.Reason != "Terminated" {
 			t.Errorf("got lifecycle %s, %s %s; want terminated, Failed Terminated", p.Lifecycle, s.Status.Phase, s.Status.Reason)
@@ -102,7 +102,7 @@ func TestAnImageThatChangesBeforeTheStart(t *testing.T) {
 				settle()
 				other := testPod()
 				other.Generation, other.Spec.Containers[0].Image = 2, "b"
-				w.Update(other)
+				w.Update(other, nil)
 				w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 				settle()
 				if n := h.count("ensure image app"); n != 2 {
@@ -134,7 +134,7 @@ func TestHooksOfSidecarsDoNotWaitForTheirTurn(t *testing.T) {
 		w, r := launch(t, Config{Pod: pod(testPod())}, obs, h)
 		settle()
 		begin := time.Now()
-		w.Update(pod(deletedWithin(30)))
+		w.Update(pod(deletedWithin(30)), nil)
 		settle()
 		if h.count("stop container x") != 1 || h.count("run preStop hook y") != 1 {
 			t.Fatalf("got deeds %v, want the stop and the hook at once", h.deeds)

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/alloc"
 	"kubelot.dev/services/podsync/internal/plan"
 	"kubelot.dev/services/podsync/internal/podstatus"
 	"kubelot.dev/services/podsync/internal/qos"
@@ -49,7 +48,7 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 		Pod: w.Pod, Obs: w.obs, Waiting: p.Waiting, Busy: w.busy, Messages: w.messages, Previous: w.status,
 		Ending: w.stop != nil, Ended: ended, Rejected: w.Reject != nil, HostIPs: w.Node.HostIPs(), RuntimeName: w.Node.RuntimeName(),
 		StartTime: w.start, QOS: qos.Class(w.Pod), Now: now,
-		RecursiveReadOnly: w.Node.RecursiveReadOnly(w.Pod),
+		RecursiveReadOnly: w.Node.RecursiveReadOnly(w.Pod), Before: w.before(),
 	}
 	if w.stop != nil {
 		in.Fail, in.Reason, in.Message = w.stop.fail, w.stop.reason, w.stop.message
@@ -59,10 +58,8 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 			})
 		}
 	}
-	if w.resize {
-		in.Conditions = append(in.Conditions, corev1.PodCondition{
-			Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonInfeasible, Message: alloc.MessageInfeasible, ObservedGeneration: w.Pod.Generation,
-		})
+	if !ended {
+		in.Conditions = append(in.Conditions, w.resizeConditions()...)
 	}
 	for name, failure := range w.failures {
 		if _, planned := in.Waiting[name]; !planned {
@@ -113,7 +110,7 @@ func (w *Worker) state() topic.Pod {
 		pod = pod.DeepCopy()
 		pod.ManagedFields = nil
 	}
-	t := topic.Pod{Pod: pod, Source: w.Source, Lifecycle: w.lifecycle, FirstSeen: w.FirstSeen, BackoffBase: maps.Clone(w.base)}
+	t := topic.Pod{Pod: pod, Source: w.Source, Lifecycle: w.lifecycle, FirstSeen: w.FirstSeen, BackoffBase: maps.Clone(w.base), Resize: w.resize}
 	if w.stop != nil {
 		if t.Lifecycle == topic.Syncing {
 			t.Lifecycle = topic.Terminating

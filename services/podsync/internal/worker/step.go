@@ -59,7 +59,7 @@ func (w *Worker) plan(now time.Time) plan.Plan {
 		VolumesMounted: w.volumes.Phase == topic.VolumeMounted || len(w.Pod.Spec.Volumes) == 0,
 		Images:         images, Failures: w.failures, Busy: w.busy, Probes: w.probes,
 		Replaced: w.replaced, SandboxesStopped: w.stopped, HooksRan: w.hooksRan, BackoffBase: w.base, MaxBackoff: w.Node.MaxBackoff(), Hash: labels.ContainerHash,
-		Settling: w.Settling != nil && w.Settling(),
+		Resize: w.resize, Settling: w.Settling != nil && w.Settling(),
 	}, now)
 }
 
@@ -70,7 +70,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	f := &flight{action: a, image: imageName(w.Pod, a.Container), cancel: cancel}
+	f := &flight{action: a, pod: w.Pod, cancel: cancel}
 	w.flight[key] = f
 	if a.Kind == plan.StartContainer {
 		w.busy[a.Container] = true
@@ -82,7 +82,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 	}
 	s := Snapshot{
 		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container].Images, Rank: w.Rank,
-		Static: w.Source != topic.SourceAPI, Going: w.Pod.DeletionTimestamp != nil || w.removed,
+		Before: w.before(), Static: w.Source != topic.SourceAPI, Going: w.Pod.DeletionTimestamp != nil || w.removed,
 	}
 	go func() {
 		outcome := w.hands.Do(ctx, s, a)
@@ -97,12 +97,15 @@ func (w *Worker) finish(r result) {
 	w.observe(r.Obs)
 	switch r.action.Kind {
 	case plan.EnsureImage:
-		if r.Err == nil && r.image == imageName(w.Pod, r.action.Container) {
-			w.images[r.action.Container] = ready{r.image, r.Images}
+		if name := imageName(r.pod, r.action.Container); r.Err == nil && name == imageName(w.Pod, r.action.Container) {
+			w.images[r.action.Container] = ready{name, r.Images}
 		}
 	case plan.StartContainer:
 		delete(w.busy, r.action.Container)
 		delete(w.images, r.action.Container)
+		w.startedSmaller(r)
+	case plan.ResizePod:
+		w.resized(r)
 	case plan.StopSandbox:
 		w.stopped[r.action.ID] = r.Err == nil
 	case plan.RunPreStop:
@@ -166,7 +169,7 @@ func retryAfter(tries int) time.Duration {
 	return min(d, 10*time.Second)
 }
 
-func (w *Worker) update(pod *corev1.Pod) {
+func (w *Worker) update(pod *corev1.Pod, pending *Pending) {
 	wasGoing := w.Pod.DeletionTimestamp != nil
 	if w.Pod.Generation != pod.Generation {
 		clear(w.failures) // what failed may be what was mended
@@ -175,7 +178,8 @@ func (w *Worker) update(pod *corev1.Pod) {
 		// Somebody else has declared the pod ended, such as the pod garbage collector; a terminal phase is final.
 		w.Previous, w.status.Phase = *pod.Status.DeepCopy(), pod.Status.Phase
 	}
-	w.allocate(pod, w.Pod)
+	w.beginResize(pod)
+	w.Pod, w.Pending = pod, pending
 	w.dropImages()
 	if pod.DeletionTimestamp != nil && !wasGoing {
 		w.released = false // the pod's directory goes too, now
@@ -193,7 +197,7 @@ func (w *Worker) dropImages() {
 		}
 	}
 	for _, f := range w.flight {
-		if f.action.Kind == plan.EnsureImage && f.image != imageName(w.Pod, f.action.Container) {
+		if f.action.Kind == plan.EnsureImage && imageName(f.pod, f.action.Container) != imageName(w.Pod, f.action.Container) {
 			f.cancel(errChanged)
 		}
 	}

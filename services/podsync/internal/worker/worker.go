@@ -13,7 +13,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/alloc"
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/plan"
 )
@@ -40,6 +39,8 @@ type Snapshot struct {
 	Volumes topic.PodVolumes
 	// Images are what the container is to be created with, for StartContainer.
 	Images Images
+	// Before are the resources that running containers have still, by their ID, for ResizePod.
+	Before map[string]corev1.ResourceRequirements
 	// Rank is the pod's place in the order of arrival.
 	Rank uint64
 	// Static is true for a pod from a manifest.
@@ -89,7 +90,9 @@ type Config struct {
 	Restored *topic.Pod
 	// Settling tells whether calls of an earlier run of this daemon may be under way still; nil means never.
 	Settling func() bool
-	Node     Node
+	// Pending is the answer to a wish for other resources than Pod has; nil if there is none.
+	Pending *Pending
+	Node    Node
 	// Crowded tells whether pods queue for their starts; nil means never.
 	Crowded func() bool
 }
@@ -119,7 +122,6 @@ type Worker struct {
 	results chan result
 	done    chan struct{}
 	ended   atomic.Bool
-	pod     atomic.Pointer[corev1.Pod] // as allocated
 
 	// The rest is owned by the goroutine of Run.
 	obs       topic.PodObservation
@@ -140,7 +142,7 @@ type Worker struct {
 	network   string // why the pod waits for the node's network
 	stop      *stop
 	removed   bool
-	resize    bool // the pod asks for other resources than were allocated
+	resize    *topic.Resize // an in-place resize that isn't done; nil for none. Never changed, only replaced
 	lifecycle topic.Lifecycle
 	released  bool
 	gone      bool
@@ -153,7 +155,7 @@ type Worker struct {
 // flight is a deed under way.
 type flight struct {
 	action plan.Action
-	image  string // what the spec named for the action's container when the deed began
+	pod    *corev1.Pod // as it was when the deed began
 	cancel context.CancelCauseFunc
 }
 
@@ -195,31 +197,14 @@ func New(cfg Config, obs topic.PodObservation, hands Hands, report Reporter, log
 	if t := cfg.Previous.StartTime; t != nil {
 		w.start = t.Time
 	}
-	w.allocate(cfg.Pod, restoredPod(cfg.Restored))
 	if cfg.Restored != nil {
 		maps.Copy(w.base, cfg.Restored.BackoffBase)
+		w.resize = cfg.Restored.Resize
 	}
 	w.seedBackoff()
 	w.restore()
 	return w
 }
-
-// restoredPod is the pod as an earlier run of the daemon had it; nil if it had none.
-func restoredPod(r *topic.Pod) *corev1.Pod {
-	if r == nil {
-		return nil
-	}
-	return r.Pod
-}
-
-// allocate takes the pod's newest form, with the resources that were allocated to it before.
-func (w *Worker) allocate(pod, before *corev1.Pod) {
-	w.Pod, w.resize = alloc.Keep(pod, before)
-	w.pod.Store(w.Pod)
-}
-
-// Allocated is the pod with the resources that it holds. It may be asked from any goroutine.
-func (w *Worker) Allocated() *corev1.Pod { return w.pod.Load() }
 
 // seedBackoff has the crash back-off of a container that isn't known begin with its newest run: restarts from before the
 // daemon knew of the pod, or from before a reboot, may be of long ago.
@@ -256,8 +241,10 @@ func (w *Worker) Gone() bool { return w.gone }
 // from any goroutine.
 func (w *Worker) Ending() bool { return w.ended.Load() }
 
-// Update hands over the pod's newest form.
-func (w *Worker) Update(pod *corev1.Pod) { w.send(func(w *Worker) { w.update(pod) }) }
+// Update hands over the pod's newest form, with the resources that it holds now, and the answer to a wish for others.
+func (w *Worker) Update(pod *corev1.Pod, pending *Pending) {
+	w.send(func(w *Worker) { w.update(pod, pending) })
+}
 
 // Remove says that no source wants the pod any more.
 func (w *Worker) Remove() { w.send(func(w *Worker) { w.removed = true }) }

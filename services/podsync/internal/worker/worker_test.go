@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
@@ -198,7 +197,7 @@ func TestAPodStartsAndGoes(t *testing.T) {
 
 		deleted := testPod()
 		deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-		w.Update(deleted)
+		w.Update(deleted, nil)
 		settle()
 		p, s := r.last()
 		if p.Lifecycle != topic.Terminated || s.Finished {
@@ -270,7 +269,7 @@ func TestDeletionEndsAPullAtOnce(t *testing.T) {
 		settle()
 		deleted := testPod()
 		deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-		w.Update(deleted)
+		w.Update(deleted, nil)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeUnmounted})
 		settle()
 		if _, s := r.last(); !s.Finished {
@@ -387,56 +386,6 @@ func TestAPodThatIsToStopWaitsForAnEarlierProcesssStart(t *testing.T) {
 		settle()
 		if p, _ := r.last(); p.Lifecycle != topic.Terminated || h.count("stop container x") != 1 || h.count("stop sandbox s") != 1 {
 			t.Errorf("the pod is %s, deeds %v", p.Lifecycle, h.deeds)
-		}
-	})
-}
-
-func TestAResizeIsAnsweredAndNotDone(t *testing.T) {
-	sized := func(cpu string) *corev1.Pod {
-		pod := testPod()
-		pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
-		return pod
-	}
-	check := func(t *testing.T, w *Worker, r *record) {
-		t.Helper()
-		p, s := r.last()
-		requests := s.Status.ContainerStatuses[0].AllocatedResources
-		for _, got := range []*resource.Quantity{requests.Cpu(), w.Allocated().Spec.Containers[0].Resources.Requests.Cpu(), p.Pod.Spec.Containers[0].Resources.Requests.Cpu()} {
-			if got.Value() != 1 {
-				t.Errorf("%s CPUs count, want the one that was allocated", got)
-			}
-		}
-		answered := slices.ContainsFunc(s.Status.Conditions, func(c corev1.PodCondition) bool {
-			return c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue && c.Reason == corev1.PodReasonInfeasible && c.Message != ""
-		})
-		if !answered {
-			t.Errorf("got conditions %+v, want PodResizePending", s.Status.Conditions)
-		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		w, r := launch(t, Config{Pod: sized("1")}, topic.PodObservation{}, &hands{})
-		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
-		settle()
-		w.Update(sized("2"))
-		settle()
-		check(t, w, r)
-
-		_, before := r.last()
-		obs := topic.PodObservation{
-			At:         time.Now(),
-			Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
-			Containers: []topic.Container{{ID: "app-1", Name: "app", SandboxID: "s", State: topic.ContainerRunning}},
-		}
-		w, r = launch(t, Config{Pod: sized("2"), Restored: &topic.Pod{Pod: sized("1")}, Previous: before.Status}, obs, &hands{obs: obs})
-		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		check(t, w, r)
-
-		w.Update(sized("1"))
-		settle()
-		if _, s := r.last(); slices.ContainsFunc(s.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodResizePending }) {
-			t.Error("a wish that was taken back is still pending")
 		}
 	})
 }

@@ -1,0 +1,117 @@
+package worker
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/plan"
+)
+
+// sized is the test's pod with so much CPU, of the generation.
+func sized(cpu string, generation int64) *corev1.Pod {
+	pod := testPod()
+	pod.Generation = generation
+	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}
+	return pod
+}
+
+func running() topic.PodObservation {
+	return topic.PodObservation{
+		At:         time.Now(),
+		Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
+		Containers: []topic.Container{{ID: "app-1", Name: "app", SandboxID: "s", State: topic.ContainerRunning}},
+	}
+}
+
+// size is what the status says that the container has, and that was allocated to it.
+func size(s topic.PodStatus) (has, allocated string) {
+	c := s.Status.ContainerStatuses[0]
+	return c.Resources.Requests.Cpu().String(), c.AllocatedResources.Cpu().String()
+}
+
+func condition(s topic.PodStatus, kind corev1.PodConditionType) *corev1.PodCondition {
+	i := slices.IndexFunc(s.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &s.Status.Conditions[i]
+}
+
+func TestAResizeIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fails := errors.New("cannot decrease memory limits: too much is used")
+		h := &hands{obs: running(), fail: map[plan.Kind]error{plan.ResizePod: fails}}
+		w, r := launch(t, Config{Pod: sized("1", 1)}, running(), h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		w.Update(sized("2", 2), nil)
+		settle()
+		p, s := r.last()
+		if has, allocated := size(s); has != "1" || allocated != "2" {
+			t.Errorf("has %s, allocated %s; want 1 until it is done, and 2", has, allocated)
+		}
+		if c := condition(s, corev1.PodResizeInProgress); c == nil || c.Reason != corev1.PodReasonError || c.Message != fails.Error() || c.ObservedGeneration != 2 {
+			t.Errorf("condition %+v; want the error", c)
+		}
+		if before := p.Resize.Before["app-1"]; p.Resize == nil || before.Requests.Cpu().String() != "1" {
+			t.Errorf("the bus is told %+v; want what the container has still", p.Resize)
+		}
+
+		// Another run of the daemon goes on with it.
+		h = &hands{obs: running()}
+		w, r = launch(t, Config{Pod: sized("2", 2), Restored: &p, Previous: s.Status}, running(), h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		p, s = r.last()
+		if has, allocated := size(s); has != "2" || allocated != "2" || condition(s, corev1.PodResizeInProgress) != nil || p.Resize != nil {
+			t.Errorf("has %s, allocated %s, conditions %+v; want it done", has, allocated, s.Status.Conditions)
+		}
+		if n := h.count("resize pod "); n != 1 {
+			t.Errorf("resized %d times", n)
+		}
+	})
+}
+
+// What was allocated while a resize was being done isn't lost.
+func TestAResizeIsFollowedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{obs: running(), slow: map[plan.Kind]time.Duration{plan.ResizePod: 5 * time.Second}}
+		w, r := launch(t, Config{Pod: sized("1", 1)}, running(), h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		w.Update(sized("2", 2), nil)
+		settle()
+		w.Update(sized("3", 3), nil)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		_, s := r.last()
+		if has, _ := size(s); has != "3" || h.count("resize pod ") != 2 || condition(s, corev1.PodResizeInProgress) != nil {
+			t.Errorf("has %s after %d resizes, conditions %+v", has, h.count("resize pod "), s.Status.Conditions)
+		}
+	})
+}
+
+func TestAResizeThatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, r := launch(t, Config{Pod: sized("1", 1)}, running(), &hands{obs: running()})
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		w.Update(sized("1", 2), &Pending{Reason: corev1.PodReasonDeferred, Message: "no CPU", Generation: 2})
+		settle()
+		_, s := r.last()
+		if c := condition(s, corev1.PodResizePending); c == nil || c.Reason != corev1.PodReasonDeferred || c.Message != "no CPU" {
+			t.Errorf("condition %+v", c)
+		}
+		w.Update(sized("1", 3), nil)
+		settle()
+		if _, s := r.last(); condition(s, corev1.PodResizePending) != nil {
+			t.Error("a wish that was taken back is still pending")
+		}
+	})
+}

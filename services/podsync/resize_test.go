@@ -1,0 +1,78 @@
+package podsync
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+)
+
+// asking is the pod with another wish of CPU, of the generation.
+func asking(p *corev1.Pod, cpu string, generation int64) *corev1.Pod {
+	p = requesting(p.DeepCopy(), cpu)
+	p.Generation = generation
+	return p
+}
+
+// resizeOf is what the pod holds, and the condition of a wish that waits.
+func (b *bed) resizeOf(uid string) (held string, pending *corev1.PodCondition) {
+	b.t.Helper()
+	s, _ := get(b, topic.StatusPatch, uid)
+	if len(s.Status.ContainerStatuses) > 0 {
+		held = s.Status.ContainerStatuses[0].AllocatedResources.Cpu().String()
+	}
+	for i := range s.Status.Conditions {
+		if s.Status.Conditions[i].Type == corev1.PodResizePending {
+			pending = &s.Status.Conditions[i]
+		}
+	}
+	return held, pending
+}
+
+// A wish waits while the node lacks what it takes, and a restart of podsync, and is met when another pod has gone.
+func TestAResizeWaitsForItsTurn(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		stop := b.start(fromAPI)
+		b.node(110)
+		first, second := asking(pod("first", "u1"), "1", 1), asking(pod("second", "u2"), "800m", 1)
+		b.deliver(fromAPI, first, second)
+		b.wantRunning("first", "second")
+		first = asking(first, "1500m", 2)
+		b.deliver(fromAPI, first, second)
+		waits := func() {
+			t.Helper()
+			held, pending := b.resizeOf("u1")
+			if held != "1" || pending == nil || pending.Reason != corev1.PodReasonDeferred || !strings.Contains(pending.Message, "cpu") || pending.ObservedGeneration != 2 {
+				t.Errorf("holds %s, condition %+v; want 1 and a wish that is put off", held, pending)
+			}
+		}
+		waits()
+		if e := b.event("ResizeDeferred"); e.Name != "first" || !strings.HasPrefix(e.Message, `Pod resize Deferred: {"containers":[{"name":"app"`) {
+			t.Errorf("Event %+v", e)
+		}
+		stop()
+		b.start(fromAPI)
+		b.deliver(fromAPI, first, second)
+		b.settle()
+		waits()
+
+		// The smaller wish of another pod is met at once, and doesn't take what it holds from the one that waits.
+		second = asking(second, "400m", 2)
+		b.deliver(fromAPI, first, second)
+		if held, pending := b.resizeOf("u2"); held != "400m" || pending != nil {
+			t.Errorf("holds %s, condition %+v; want 400m", held, pending)
+		}
+		b.settle()
+		if held, pending := b.resizeOf("u1"); held != "1500m" || pending != nil {
+			t.Errorf("holds %s, condition %+v; want 1500m", held, pending)
+		}
+		if n := b.fake.Calls("UpdateContainerResources"); n != 2 {
+			t.Errorf("%d containers were resized, want 2", n)
+		}
+		if started, done := b.event("ResizeStarted"), b.event("ResizeCompleted"); started.Name == "" || done.Name == "" {
+			t.Errorf("Events %+v, %+v; want both", started, done)
+		}
+	})
+}
