@@ -104,7 +104,10 @@ func Run(ctx context.Context, env daemon.Env) error {
 	}
 	reader := signal.New(signal.PodsCgroup(c.Kubelet.CgroupDriver, c.Kubelet.CgroupRoot))
 	bell, err := signal.NewAlarm(reader.Proc)
-	if err != nil {
+	switch {
+	case bell == nil:
+		return errors.Join(err, client.Close())
+	case err != nil:
 		env.Log.Info("no early warning by the kernel's pressure-stall information: signals are read twice a second", "error", err)
 	}
 	s, err := New(Ports{Containers: client, Images: client, Logs: logs.Rotator{Runtime: client}, Sensor: reader, Alarm: bell}, env)

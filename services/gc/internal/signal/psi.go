@@ -22,7 +22,7 @@ type Alarm struct {
 }
 
 // NewAlarm opens the kernel's pressure-stall information below proc. Where there is none the alarm only waits for time to
-// pass; the error then says why, and the alarm works.
+// pass; the error then says why, and the alarm works. Without an alarm the error says why there can't be one.
 func NewAlarm(proc string) (*Alarm, error) {
 	a := &Alarm{}
 	var err error
