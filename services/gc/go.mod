@@ -9,8 +9,10 @@ replace kubelot.dev/daemon => ../../daemon
 replace kubelot.dev/cri => ../../cri
 
 require (
+	github.com/cockroachdb/datadriven v1.0.3
 	github.com/distribution/reference v0.6.0
 	github.com/prometheus/client_golang v1.25.0
+	go.uber.org/goleak v1.3.0
 	golang.org/x/sync v0.23.0
 	golang.org/x/sys v0.49.0
 	k8s.io/api v0.36.3
@@ -21,6 +23,7 @@ require (
 	kubelot.dev/bus v0.0.0-00010101000000-000000000000
 	kubelot.dev/cri v0.0.0-00010101000000-000000000000
 	kubelot.dev/daemon v0.0.0-00010101000000-000000000000
+	sigs.k8s.io/yaml v1.6.0
 )
 
 require (
@@ -66,5 +69,4 @@ require (
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
-	sigs.k8s.io/yaml v1.6.0 // indirect
 )

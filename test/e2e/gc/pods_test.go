@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,17 @@ func TestPods(t *testing.T) {
 		t.Run("DeadContainers", func(t *testing.T) { t.Parallel(); deadContainers(t, bed) })
 		t.Run("StorageLimits", func(t *testing.T) { t.Parallel(); storageLimits(t, bed) })
 	})
+	t.Logf("gc's processor time: %s", cost(t, bed))
+}
+
+// cost is how long gc has run and what it has used of a processor in that time.
+func cost(t *testing.T, bed *kit.Bed) string {
+	t.Helper()
+	pid, err := bed.Daemon("gc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(command(t, "ps", "-o", "etimes=,cputimes=,rss=", "-p", strconv.Itoa(pid))) + " (seconds since its start, seconds of processor, KiB resident)"
 }
 
 const lines = 60000
