@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"kubelot.dev/cli/internal/pods"
 	"kubelot.dev/cli/internal/up"
 	"kubelot.dev/cri"
+	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/config"
 )
 
@@ -93,6 +95,7 @@ func (o *upOptions) run(ctx context.Context, stdout, stderr *os.File) error {
 	if o.profiling {
 		args = append(args, "--profiling")
 	}
+	defer daemon.SaveMemory(ctx, slog.New(slog.DiscardHandler))()
 	options := up.Options{
 		BinDir: o.binDir, Args: args, Without: o.without, BusSocket: c.BusSocket, RunDir: c.RunDir,
 		Out: stderr, Painter: paint.For(stderr, o.noColor),

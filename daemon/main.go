@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -90,12 +89,7 @@ func (p *process) run(ctx context.Context) error {
 	}
 	p.log.configure(c, p.spec.Name, term.IsTerminal(int(p.stderr.Fd())))
 	log := p.log.logger(p.stderr)
-	tuneMemory()
-	resting, stopResting := context.WithCancel(ctx)
-	var memory sync.WaitGroup
-	memory.Go(func() { rest(resting, log) })
-	defer memory.Wait()
-	defer stopResting()
+	defer SaveMemory(ctx, log)()
 	err = p.serve(ctx, c, log)
 	if err != nil {
 		log.Error("daemon ended", "error", err)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -26,10 +27,18 @@ const (
 	worthBytes = 4 << 20
 )
 
-// tuneMemory sets how often memory is collected. GOGC and GOMEMLIMIT in the unit's environment win.
-func tuneMemory() {
+// SaveMemory sets how often memory is collected, and gives memory back at rest until ctx ends or stop is called, which
+// waits for it. GOGC and GOMEMLIMIT in the unit's environment win. It is for processes that live long and do little.
+func SaveMemory(ctx context.Context, log *slog.Logger) (stop func()) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var resting sync.WaitGroup
+	resting.Go(func() { rest(ctx, log) })
+	return func() {
+		cancel()
+		resting.Wait()
 	}
 }
 
