@@ -55,7 +55,7 @@ func Command(stdout, stderr *os.File) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(upCommand(stdout, stderr), downCommand(stdout), tapCommand(stdout), podsCommand(stdout), doctorCommand(stdout), versionCommand(stdout))
+	root.AddCommand(upCommand(stdout, stderr), downCommand(stdout), tapCommand(stdout), podsCommand(stdout), gcCommand(stdout), doctorCommand(stdout), versionCommand(stdout))
 	return root
 }
 

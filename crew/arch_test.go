@@ -43,6 +43,7 @@ var rules = map[string][]rule{
 	"kubelot.dev/services/lease/cmd/kubelot-lease":     {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
 	"kubelot.dev/services/volume/cmd/kubelot-volume":   {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
 	"kubelot.dev/services/probe/cmd/kubelot-probe":     {{"kubelot.dev/kube", noAPIServer}, {"k8s.io/client-go", noAPIServer}},
+	"kubelot.dev/services/gc/cmd/kubelot-gc":           {{"kubelot.dev/kube", noAPIServer}, {"k8s.io/client-go", noAPIServer}},
 	"kubelot.dev/services/stats/cmd/kubelot-stats":     {{"kubelot.dev/kube", noAPIServer}, {"k8s.io/client-go", noAPIServer}},
 	"kubelot.dev/services/api/cmd/kubelot-api":         {},
 	"kubelot.dev/crew/cmd/kubelot-all":                 {},

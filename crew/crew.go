@@ -47,6 +47,7 @@ func Daemons() []daemon.Spec {
 		probe.Daemon,
 		status.Daemon,
 		lease.Daemon,
+		gc.Daemon,
 		podsync.Daemon,
 	}
 }

@@ -8,11 +8,12 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/embed"
+	"kubelot.dev/cli"
 )
 
 // Permissions is the content of bus/embed/crew_gen.json.
 func Permissions(topics []bus.Topic, contracts []bus.Contract) ([]byte, error) {
-	data, err := json.MarshalIndent(embed.CrewOf(topics, contracts), "", "  ")
+	data, err := json.MarshalIndent(embed.CrewOf(topics, append(slices.Clone(contracts), cli.Contract)), "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode the crew: %w", err)
 	}
@@ -21,6 +22,8 @@ func Permissions(topics []bus.Topic, contracts []bus.Contract) ([]byte, error) {
 
 // Dataflow is the content of docs/dataflow.md.
 func Dataflow(topics []bus.Topic, contracts []bus.Contract) []byte {
+	// That the command line reads everything is said once; what it asks for is shown.
+	contracts = append(slices.Clone(contracts), bus.Contract{Daemon: cli.Contract.Daemon, Calls: cli.Contract.Calls})
 	var out strings.Builder
 	out.WriteString("# Who says what to whom\n\n" +
 		"Generated from the daemons' contracts (`services/*/contract.go`) and the topics (`bus/topic`).\n" +

@@ -2,6 +2,8 @@ package topic
 
 import (
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Machine is the payload of node.machine.
@@ -42,6 +44,8 @@ type Pressure struct {
 	// Message names the signals that are over their threshold.
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since"`
+	// Relieved is since when no threshold of a condition that still holds is met; for gc itself, after a restart.
+	Relieved map[corev1.NodeConditionType]time.Time `json:"relieved,omitempty"`
 }
 
 // HealthState is how a daemon does.

@@ -5,6 +5,7 @@ package config
 
 import (
 	"net/netip"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -56,8 +57,18 @@ type Config struct {
 	RuntimeEndpoint string
 	ImageEndpoint   string
 
+	// DeadContainers are the flags --maximum-dead-containers-per-container, --maximum-dead-containers and
+	// --minimum-container-ttl-duration, which have no fields.
+	DeadContainers DeadContainers
+
 	// Warnings name the configured fields that kubelot doesn't support yet, a sentence each.
 	Warnings []string
+}
+
+// DeadContainers is how many dead containers are kept; negative numbers mean any.
+type DeadContainers struct {
+	PerContainer, Total int
+	MinAge              time.Duration
 }
 
 // Standalone tells whether there is no API server.

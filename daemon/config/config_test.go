@@ -220,12 +220,12 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	c := mustLoad(t, header+"imageGCHighThresholdPercent: 90\nreadOnlyPort: 0\nevictionPressureTransitionPeriod: 0s\nfeatureGates: {A: true}\n"+
+	c := mustLoad(t, header+"shutdownGracePeriod: 30s\nreadOnlyPort: 0\nevictionPressureTransitionPeriod: 0s\nfeatureGates: {A: true}\n"+
 		"enforceNodeAllocatable: [pods, kube-reserved]\nenableControllerAttachDetach: false\nmemorySwap: {swapBehavior: LimitedSwap}\nsyncFrequency: 10s\n", nil,
 		"--pod-infra-container-image=pause", "--fail-swap-on=false")
 	joined := strings.Join(c.Warnings, "\n")
 	for _, want := range []string{
-		"--pod-infra-container-image", "imageGCHighThresholdPercent (set in ", "failSwapOn (set in the command line)", "featureGates",
+		"--pod-infra-container-image", "shutdownGracePeriod (set in ", "failSwapOn (set in the command line)", "featureGates",
 		`has "kube-reserved", which has no effect`, "enableControllerAttachDetach (set in ", "part of its effect only", "syncFrequency",
 	} {
 		if !strings.Contains(joined, want) {

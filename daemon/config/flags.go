@@ -26,6 +26,7 @@ type Flags struct {
 	NodeLabels          string
 	RunDir              string
 	BusSocket           string
+	DeadContainers      DeadContainers
 
 	fields  map[string]*fieldFlag
 	ignored map[string]*string
@@ -42,9 +43,6 @@ var ignoredFlags = map[string]string{
 	"image-credential-provider-config":         "kubelot doesn't support credential provider plugins yet",
 	"lock-file":                                "systemd runs one instance of each daemon",
 	"log-flush-frequency":                      "log lines are written at once",
-	"maximum-dead-containers":                  "the newest dead instance of each container is kept",
-	"maximum-dead-containers-per-container":    "the newest dead instance of each container is kept",
-	"minimum-container-ttl-duration":           "the newest dead instance of each container is kept",
 	"pod-infra-container-image":                "the runtime's own configuration names the sandbox image",
 	"runtime-cgroups":                          "the runtime's unit decides where it runs",
 	"vmodule":                                  "log levels are per daemon (--v)",
@@ -65,6 +63,9 @@ func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.NodeLabels, "node-labels", "", "labels for the registration of the node, as key=value,...")
 	fs.StringVar(&f.RunDir, "run-dir", "/run/kubelot", "directory for kubelot's sockets and keys")
 	fs.StringVar(&f.BusSocket, "bus-socket", "", "the bus's unix socket (default <run-dir>/bus.sock)")
+	fs.IntVar(&f.DeadContainers.PerContainer, "maximum-dead-containers-per-container", 1, "dead instances to keep of each container; negative for any number")
+	fs.IntVar(&f.DeadContainers.Total, "maximum-dead-containers", -1, "dead containers to keep on the node; negative for any number")
+	fs.DurationVar(&f.DeadContainers.MinAge, "minimum-container-ttl-duration", 0, "least age of a dead container before it is removed")
 	f.fields = addFieldFlags(fs)
 	f.ignored = make(map[string]*string, len(ignoredFlags))
 	for _, name := range slices.Sorted(maps.Keys(ignoredFlags)) {

@@ -35,6 +35,7 @@ func (f *Flags) Load() (*Config, error) {
 		PodLogsDir:     kubelet.PodLogsDir,
 
 		ContainerLogsDir: ContainerLogsDir,
+		DeadContainers:   f.DeadContainers,
 	}
 	if err := errors.Join(f.resolveNode(c), f.resolvePaths(c), f.resolveEndpoints(c)); err != nil {
 		return nil, fmt.Errorf("invalid configuration: %w", err)

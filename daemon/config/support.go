@@ -32,10 +32,7 @@ type Field struct {
 	Note string
 }
 
-const (
-	gcDaemon = "garbage collection and eviction"
-	managers = "CPU, memory and topology management"
-)
+const managers = "CPU, memory and topology management"
 
 // Fields is the table of all fields of KubeletConfiguration; a test holds it complete.
 var Fields = slices.Concat(
@@ -53,6 +50,10 @@ var Fields = slices.Concat(
 		"imageServiceEndpoint", "evictionHard", "mergeDefaultEvictionSettings",
 		"failCgroupV1", "userNamespaces", "reservedSystemCPUs", "memorySwap", "singleProcessOOMKill",
 		"localStorageCapacityIsolation",
+		"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
+		"evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
+		"evictionMinimumReclaim", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
+		"containerLogMonitorInterval",
 		"enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
 		"tlsCurvePreferences", "tlsMinVersion", "serverTLSBootstrap", "authentication", "authorization",
 		"enableDebuggingHandlers", "enableContentionProfiling", "healthzPort", "healthzBindAddress",
@@ -61,11 +62,6 @@ var Fields = slices.Concat(
 	level(Later, "rotation of the client certificate", "rotateCertificates"),
 	level(Later, "queries of the journal and of log files over the node's API", "enableSystemLogQuery"),
 	level(Later, "setting the log's verbosity over the node's API", "enableDebugFlagsHandler"),
-	level(Later, gcDaemon,
-		"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
-		"evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
-		"evictionMinimumReclaim", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
-		"containerLogMonitorInterval"),
 	level(Later, managers,
 		"cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
 		"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "reservedMemory"),

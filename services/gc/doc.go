@@ -1,20 +1,40 @@
-// Package gc is the place of the daemon that reclaims what pods leave on a node and evicts pods under
-// pressure. It holds the daemon's contract so far; podsync removes the sandboxes, containers and logs of pods that are
-// deleted, and keeps the two newest dead containers of each name.
+// Package gc reclaims what pods leave on a node, and evicts pods when the node runs short of memory, disk or process IDs.
 //
 // # Reads
 //
-// pod.update and pod.sources (what should run), pleg.event (what runs), node.usage.
+// pod.update and pod.sources (what should run), pleg.event (what runs, and where its logs are), at start its own node.pressure.
+// From the runtime: containers, sandboxes, images, and where its filesystems are. From the machine: the eviction signals.
+// By calls: stats.summary, the usage of pods, only when somebody is to be evicted or has a limit on local storage.
 //
 // # Writes
 //
-// node.pressure: the eviction signals that are over their threshold.
+// node.pressure: the node's conditions. gc.decision: everything that was removed, rotated or evicted, with the figures that decided
+// it. event.gc: Kubernetes Events. It answers gc.plan: what it would do at this moment, which kubelot gc --dry-run shows.
+// pod.evict asks podsync to end a pod.
 //
 // # Owns
 //
-// Dead containers, images, rotated logs, and the decision to evict.
+// Dead containers of pods that exist; sandboxes, dead containers, logs and links that a pod has left which is gone; images;
+// rotated logs; <RunDir>/gc/images.json (when images were used). podsync removes what belongs to a pod when it ends it, kills
+// what runs and nobody wants, and owns the pods' directories and cgroups.
 //
 // # Guarantees
 //
-// With sources not ready or podsync's state missing it deletes nothing.
+//   - It deletes nothing until all sources have delivered and podsync's and pleg's states have been known for ten seconds without a break, and
+//     reads both anew from the bus before each deletion: without the bus, or with podsync's state missing, nothing is deleted.
+//     Rotating logs and evicting pods don't wait for that; pods that aren't known aren't evicted.
+//   - Signals are read twice a second, and at once when the kernel sees tasks stall for memory, so a threshold that is crossed has
+//     its consequence within two seconds. No signal waits for anything that is slow: calls are made beside the loop.
+//   - One pod is evicted at a time. The next is chosen when it has ended and the signals have been read again, or after 30 s.
+//   - Thresholds are independent of each other: one that can't be relieved doesn't keep the next from being tried.
+//   - On disk pressure dead containers and unused images go first, and the filesystem is measured again, before a pod is evicted.
+//   - Critical and static pods are never evicted, images in use or pinned are never removed, a container's newest dead instance is kept.
+//   - A condition holds for evictionPressureTransitionPeriod after its last threshold is relieved, over restarts too.
+//
+// Source: kubernetes.io, "Node-pressure Eviction" and "Garbage Collection"; KEP-4191 (split image filesystem), KEP-4210
+// (imageMaximumGCAge), KEP-3329 (DisruptionTarget).
+//
+// What is where: internal/evict, internal/image, internal/container and internal/logs decide, without clock or I/O (but for the files
+// that the last three remove and rotate); internal/signal reads the machine. gc.go is the loop, world.go what it knows, jobs.go when what
+// is done; eviction.go, sweep.go, images.go, logs.go and limits.go do it, each beside the loop; plan.go answers gc.plan; report.go tells.
 package gc

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/podstatus"
 	"kubelot.dev/services/podsync/internal/worker"

@@ -3,9 +3,7 @@ package podsync
 import (
 	"context"
 	"errors"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -23,8 +21,6 @@ import (
 const (
 	// housekeepingEvery is how often what nobody wants is looked for; nothing on a pod's way waits for it.
 	housekeepingEvery = 30 * time.Second
-	// linkAge is how old a link to a log that isn't there is before it is removed.
-	linkAge = 5 * time.Minute
 	// retainedWait is how long a start waits for what the bus kept of an earlier run.
 	retainedWait = 5 * time.Second
 	// runtimeRetry is how often a runtime that doesn't answer at start is asked again.
@@ -145,7 +141,7 @@ func skeleton(obs topic.PodObservation) *corev1.Pod {
 	return pod
 }
 
-// sweep removes cgroups, directories and logs of pods that neither a source nor the runtime knows.
+// sweep removes cgroups and directories of pods that neither a source nor the runtime knows.
 func (d *dispatcher) sweep(wanted map[types.UID]bool) {
 	observed := map[types.UID]bool{}
 	for uid := range d.observed {
@@ -174,30 +170,6 @@ func (d *dispatcher) sweep(wanted map[types.UID]bool) {
 		if err := cleanup.RemovePodDir(d.cfg.RootDir, uid); err != nil {
 			d.log.Info("orphaned pod directory can't be removed yet", "uid", string(uid), "error", err)
 		}
-	}
-	d.sweepLogs(wanted, observed)
-}
-
-// sweepLogs removes log directories, and links to logs that are gone. One is left when podsync is killed before it has said of a pod that it takes it on,
-// and the pod is gone when it is back.
-func (d *dispatcher) sweepLogs(wanted, observed map[types.UID]bool) {
-	logs, err := cleanup.LogDirs(d.cfg.PodLogsDir)
-	if err != nil {
-		d.log.Warn("pod logs can't be listed", "error", err)
-	}
-	for _, uid := range cleanup.Orphans(slices.Collect(maps.Keys(logs)), wanted, observed) {
-		if err := cleanup.RemoveLogDir(d.cfg.PodLogsDir, logs[uid].Namespace, logs[uid].Name, uid); err != nil {
-			d.log.Info("orphaned pod logs can't be removed yet", "uid", string(uid), "error", err)
-		}
-	}
-	inUse := map[string]bool{}
-	for _, obs := range d.observed {
-		for i := range obs.Containers {
-			inUse[obs.Containers[i].LogPath] = true
-		}
-	}
-	if err := cleanup.RemoveDanglingLinks(d.cfg.ContainerLogsDir, d.cfg.PodLogsDir, inUse, linkAge); err != nil {
-		d.log.Warn("links to logs that are gone can't be removed", "error", err)
 	}
 }
 

@@ -36,6 +36,7 @@ var renderers = map[string]renderer{
 	topic.VolumeState.Name():   typed(describeVolumes),
 	topic.ProbeResult.Name():   typed(describeProbe),
 	topic.StatusPatch.Name():   typed(describeStatus),
+	topic.GCDecision.Name():    typed(describeDecision),
 	topic.KubeEvent.Name():     typed(describeEvent),
 	topic.NodeMachine.Name():   typed(describeMachine),
 	topic.NodeRuntime.Name():   typed(describeRuntime),

@@ -15,7 +15,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 // References by which the images are imported. The pause and agnhost versions are those of Kubernetes
@@ -127,4 +129,17 @@ func (l *layer) image(ref string, config v1.Config) (Image, error) {
 		return Image{}, fmt.Errorf("image %s: %w", ref, err)
 	}
 	return Image{Ref: ref, Image: img}, nil
+}
+
+// Padded returns the image under another reference with a layer of random bytes, for tests that fill a disk with images.
+func Padded(img Image, ref string, size int64) (Image, error) {
+	layer, err := random.Layer(size, types.DockerLayer)
+	if err != nil {
+		return Image{}, fmt.Errorf("image %s: %w", ref, err)
+	}
+	made, err := mutate.AppendLayers(img.Image, layer)
+	if err != nil {
+		return Image{}, fmt.Errorf("image %s: %w", ref, err)
+	}
+	return Image{Ref: ref, Image: made}, nil
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -61,23 +60,6 @@ func LogDir(podLogsDir, namespace, name string, uid types.UID) string {
 	return filepath.Join(podLogsDir, strings.Join([]string{namespace, name, string(uid)}, "_"))
 }
 
-// LogDirs are the pods that have a log directory. What isn't named like one is left out.
-func LogDirs(podLogsDir string) (map[types.UID]types.NamespacedName, error) {
-	entries, err := os.ReadDir(podLogsDir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("list the log directories of pods: %w", err)
-	}
-	pods := map[types.UID]types.NamespacedName{}
-	for _, e := range entries {
-		// Neither a namespace nor a name has an underscore.
-		parts := strings.Split(e.Name(), "_")
-		if e.IsDir() && len(parts) == 3 && !slices.Contains(parts, "") {
-			pods[types.UID(parts[2])] = types.NamespacedName{Namespace: parts[0], Name: parts[1]}
-		}
-	}
-	return pods, nil
-}
-
 // RemoveLogDir removes the pod's log directory. It is no error if there is none.
 func RemoveLogDir(podLogsDir, namespace, name string, uid types.UID) error {
 	dir := strings.Join([]string{namespace, name, string(uid)}, "_")
@@ -105,34 +87,6 @@ func RemoveLinks(dir, logDir string) error {
 		}
 		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = append(errs, fmt.Errorf("remove a link to a log in %s: %w", logDir, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// RemoveDanglingLinks removes the links below dir into podLogsDir whose log is gone, unless it is a log in use, which is
-// away for a moment when it is rotated. Links younger than age are left alone: a log is made after its link.
-func RemoveDanglingLinks(dir, podLogsDir string, inUse map[string]bool, age time.Duration) error {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("list the links to container logs: %w", err)
-	}
-	var errs []error
-	for _, e := range entries {
-		link := filepath.Join(dir, e.Name())
-		target, err := os.Readlink(link)
-		if err != nil || !strings.HasPrefix(target, podLogsDir+"/") || inUse[target] {
-			continue
-		}
-		info, err := e.Info()
-		if err != nil || time.Since(info.ModTime()) < age {
-			continue
-		}
-		if _, err := os.Lstat(target); !errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("remove a link to a log that is gone: %w", err))
 		}
 	}
 	return errors.Join(errs...)

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,22 +50,6 @@ func TestPodDirs(t *testing.T) {
 	write(t, root+"/pods/stray-file")
 	if uids, err := PodDirs(root); err != nil || !reflect.DeepEqual(uids, []types.UID{"uid-1"}) {
 		t.Errorf("got %v, %v", uids, err)
-	}
-}
-
-func TestLogDirs(t *testing.T) {
-	root := t.TempDir()
-	if pods, err := LogDirs(filepath.Join(root, "absent")); err != nil || len(pods) != 0 {
-		t.Errorf("without a directory: %v, %v", pods, err)
-	}
-	write(t, LogDir(root, "default", "web-0", "uid-1")+"/app/0.log")
-	write(t, root+"/default_web_uid-2")
-	write(t, root+"/somebody-elses/file")
-	write(t, root+"/a_b_c_d/file")
-	write(t, root+"/a_b_/file")
-	want := map[types.UID]types.NamespacedName{"uid-1": {Namespace: "default", Name: "web-0"}}
-	if pods, err := LogDirs(root); err != nil || !reflect.DeepEqual(pods, want) {
-		t.Errorf("got %v, %v; want %v", pods, err, want)
 	}
 }
 
@@ -149,38 +132,6 @@ func TestLogs(t *testing.T) {
 	long := filepath.Base(LogLink("/l", strings.Repeat("p", 253), strings.Repeat("n", 63), "c", "id"))
 	if len(long) != 255 || !strings.HasSuffix(long, ".log") {
 		t.Errorf("the long link is %d bytes: %s", len(long), long)
-	}
-}
-
-func TestRemoveDanglingLinks(t *testing.T) {
-	links, logs, others := t.TempDir(), t.TempDir(), t.TempDir()
-	if err := RemoveDanglingLinks(filepath.Join(links, "absent"), logs, nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	write(t, logs+"/there/0.log")
-	for name, target := range map[string]string{
-		"there": logs + "/there/0.log", "gone": logs + "/gone/0.log", "rotated": logs + "/rotated/0.log", "somebody-elses": others + "/gone/0.log",
-	} {
-		if err := os.Symlink(target, filepath.Join(links, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	left := func() (names []string) {
-		entries, err := os.ReadDir(links)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			names = append(names, e.Name())
-		}
-		return names
-	}
-	inUse := map[string]bool{logs + "/rotated/0.log": true}
-	if err := RemoveDanglingLinks(links, logs, inUse, time.Hour); err != nil || len(left()) != 4 {
-		t.Errorf("left %v of new links, %v", left(), err)
-	}
-	if err := RemoveDanglingLinks(links, logs, inUse, 0); err != nil || !slices.Equal(left(), []string{"rotated", "somebody-elses", "there"}) {
-		t.Errorf("left %v, %v", left(), err)
 	}
 }
 

@@ -260,15 +260,3 @@ func (p *planner) start(c *corev1.Container, created *topic.Container) {
 	}
 	p.do(Action{Kind: StartContainer, Container: c.Name, SandboxID: p.sandbox.ID, Attempt: attempt})
 }
-
-// prune removes dead containers beyond the two newest of a name: what runs or ran last, and the one before,
-// which kubectl logs --previous and lastState show.
-func (p *planner) prune() {
-	seen := map[string]int{}
-	for _, c := range p.obs.Containers {
-		seen[c.Name]++
-		if seen[c.Name] > 2 && c.State == topic.ContainerExited {
-			p.do(Action{Kind: RemoveContainer, Container: c.Name, ID: c.ID})
-		}
-	}
-}

@@ -203,7 +203,6 @@ func (p *planner) run() {
 		p.plan.Complete = true
 		return
 	}
-	p.prune()
 	p.ensureImages()
 	if p.sandbox == nil {
 		p.renewSandbox()

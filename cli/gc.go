@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/garbage"
+	"kubelot.dev/cli/internal/paint"
+)
+
+// planPatience is how long gc may take for its plan: it lists what the runtime has.
+const planPatience = 30 * time.Second
+
+func gcCommand(stdout *os.File) *cobra.Command {
+	var (
+		busAt                         busFlags
+		output                        string
+		noColor, dryRun, all, squeeze bool
+	)
+	c := &cobra.Command{
+		Use:   "gc --dry-run",
+		Short: "Show what gc would remove, evict and rotate at this moment, and why.",
+		Long: `Asks kubelot-gc what it would do at this moment: dead containers and sandboxes, images, logs, pods to evict. Nothing is done:
+gc does it by itself when it is due. With --all it shows too what stays, and why.`,
+		Example: `  kubelot gc --dry-run
+  kubelot gc --dry-run --all
+  kubelot gc --dry-run --disk-pressure
+  kubelot gc --dry-run -o json | jq '.decisions[] | select(.deed == "remove image") | .object'`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if !dryRun {
+				return errors.New("gc collects by itself when it is due; ask with --dry-run what it would do at this moment")
+			}
+			if output != "table" && output != "json" {
+				return fmt.Errorf("-o %q: want table or json", output)
+			}
+			conn, err := busAt.dial(c.Context())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			plan, err := askPlan(c.Context(), conn, squeeze)
+			if err != nil {
+				return err
+			}
+			if output == "table" {
+				_, err := fmt.Fprint(stdout, garbage.Table(plan, all, paint.For(stdout, noColor)))
+				return err
+			}
+			plan.Decisions = garbage.Sort(plan.Decisions, all)
+			encoder := json.NewEncoder(stdout)
+			encoder.SetIndent("", "  ")
+			return encoder.Encode(plan)
+		},
+	}
+	busAt.register(c)
+	flags := c.Flags()
+	flags.BoolVar(&dryRun, "dry-run", false, "only show it; gc isn't told to do anything")
+	flags.BoolVar(&all, "all", false, "show what is kept too")
+	flags.BoolVar(&squeeze, "disk-pressure", false, "as under disk pressure, when all unused images go")
+	flags.StringVarP(&output, "output", "o", "table", "table or json")
+	flags.BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
+	complete(c, "output", []string{"table", "json"})
+	return c
+}
+
+func askPlan(ctx context.Context, conn *bus.Conn, squeeze bool) (topic.GCPlanReply, error) {
+	if err := await(ctx, conn); err != nil {
+		return topic.GCPlanReply{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, planPatience)
+	defer cancel()
+	plan, err := topic.GCPlan.Do(ctx, conn, topic.GCPlanRequest{Images: squeeze})
+	if errors.Is(err, bus.ErrNoResponder) {
+		return plan, fmt.Errorf("kubelot-gc isn't running: %w: see systemctl status kubelot-gc, or kubelot doctor", err)
+	}
+	return plan, err
+}

@@ -1,0 +1,19 @@
+package tap
+
+import (
+	"strings"
+
+	"kubelot.dev/bus/topic"
+)
+
+func describeDecision(_ string, now topic.Decision, _ *topic.Decision) (string, bool) {
+	parts := []string{string(now.Deed), now.Object}
+	if now.Pod != nil && now.Deed != topic.DeedEvict && now.Deed != topic.DeedKeep {
+		parts = append(parts, "of "+now.Pod.Namespace+"/"+now.Pod.Name)
+	}
+	text := strings.Join(parts, " ") + ": " + now.Reason
+	if now.Error != "" {
+		text += "; FAILED: " + now.Error
+	}
+	return text, now.Error != "" || now.Deed == topic.DeedEvict
+}

@@ -1,0 +1,24 @@
+package tap
+
+import (
+	"testing"
+
+	"kubelot.dev/bus/topic"
+)
+
+func TestDecision(t *testing.T) {
+	pod := &topic.Ref{Namespace: "default", Name: "web"}
+	for _, c := range []struct {
+		d      topic.Decision
+		want   string
+		urgent bool
+	}{
+		{topic.Decision{Deed: topic.DeedEvict, Object: "default/web", Pod: pod, Reason: "memory"}, "evict pod default/web: memory", true},
+		{topic.Decision{Deed: topic.DeedRemoveContainer, Object: "c1", Pod: pod, Reason: "old"}, "remove container c1 of default/web: old", false},
+		{topic.Decision{Deed: topic.DeedRemoveImage, Object: "app:1", Reason: "unused", Error: "busy"}, "remove image app:1: unused; FAILED: busy", true},
+	} {
+		if got, urgent := describeDecision("", c.d, nil); got != c.want || urgent != c.urgent {
+			t.Errorf("%q, %v; want %q, %v", got, urgent, c.want, c.urgent)
+		}
+	}
+}

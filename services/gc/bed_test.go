@@ -1,0 +1,309 @@
+package gc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/bustest"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/critest"
+	"kubelot.dev/cri/labels"
+	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/config"
+	"kubelot.dev/services/gc/internal/evict"
+	"kubelot.dev/services/gc/internal/logs"
+	"kubelot.dev/services/gc/internal/signal"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	mib     = 1 << 20
+	busybox = "docker.io/library/busybox:1.36"
+)
+
+// bed is the daemon on a bus and a runtime in memory, with signals, statistics and a podsync that are as told, in a synctest bubble.
+type bed struct {
+	t       *testing.T
+	bus     *bustest.Bus
+	podsync *bus.Conn
+	runtime *critest.Runtime
+	pods    *bus.Writer[topic.Pod]
+	seen    *bus.Writer[topic.PodObservation]
+	sources *bus.Writer[topic.Sources]
+	config  *config.Config
+	began   time.Time
+
+	mu      sync.Mutex
+	memory  int64 // available, in bytes
+	disk    int64
+	usage   map[string]int64 // of memory, by pod
+	volumes map[string]int64
+	evicted []string // "SECOND NAME GRACE DISRUPTION"
+	message string
+	events  []string
+	health  string
+	deaf    bool // stats doesn't answer
+}
+
+func inBubble(t *testing.T, test func(b *bed)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bed{
+			t: t, bus: bustest.New(), runtime: critest.Start(t, critest.InMemory()), config: testConfig(dir), began: time.Now(),
+			memory: 1000 * mib, disk: 1000 * mib, usage: map[string]int64{}, volumes: map[string]int64{},
+		}
+		b.runtime.AddImage(busybox, 100*mib)
+		pleg, stats := b.bus.Conn("pleg"), b.bus.Conn("stats")
+		b.podsync = b.bus.Conn("podsync")
+		b.pods, b.sources = topic.PodUpdate.Writer(b.podsync), topic.PodSources.Writer(b.podsync)
+		b.seen = topic.PLEGEvent.Writer(pleg)
+		ctx, cancel := context.WithCancel(t.Context())
+		var serving sync.WaitGroup
+		serving.Go(func() { _ = topic.PodEvict.Serve(ctx, b.podsync, b.evict) })
+		serving.Go(func() { _ = topic.StatsSummary.Serve(ctx, stats, b.summary) })
+		synctest.Wait()
+		test(b)
+		cancel()
+		serving.Wait()
+		for _, c := range []*bus.Conn{b.podsync, pleg, stats} {
+			c.Close()
+		}
+	})
+}
+
+func testConfig(dir string) *config.Config {
+	high, low, files, workers := int32(85), int32(80), int32(5), int32(1)
+	return &config.Config{
+		NodeName: "n", RootDir: dir, RunDir: filepath.Join(dir, "run"), PodLogsDir: filepath.Join(dir, "podlogs"),
+		ContainerLogsDir: filepath.Join(dir, "containers"), DeadContainers: config.DeadContainers{PerContainer: 1, Total: -1},
+		Kubelet: kubeletv1beta1.KubeletConfiguration{
+			EvictionHard:                     map[string]string{"memory.available": "100Mi", "nodefs.available": "100Mi"},
+			EvictionPressureTransitionPeriod: metav1.Duration{Duration: time.Minute},
+			ImageGCHighThresholdPercent:      &high, ImageGCLowThresholdPercent: &low, ImageMinimumGCAge: metav1.Duration{Duration: time.Minute},
+			ContainerLogMaxSize: "1Ki", ContainerLogMaxFiles: &files, ContainerLogMaxWorkers: &workers,
+			ContainerLogMonitorInterval: &metav1.Duration{Duration: 10 * time.Second},
+		},
+	}
+}
+
+// Read is the sensor.
+func (b *bed) Read(now time.Time, _ signal.Filesystems) (evict.Observations, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	const capacity = 2000 * mib
+	return evict.Observations{
+		evict.MemoryAvailable:  {Available: b.memory, Capacity: capacity, At: now},
+		evict.NodeFSAvailable:  {Available: b.disk, Capacity: capacity, At: now},
+		evict.ImageFSAvailable: {Available: b.disk, Capacity: capacity, At: now},
+	}, nil
+}
+
+// Wait is the alarm.
+func (b *bed) Wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// ImageFsInfo is the runtime's; the fake's filesystem isn't one that can be looked up.
+type fsInfo struct {
+	images
+	dir string
+}
+
+func (f fsInfo) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: f.dir}}}}, nil
+}
+
+func (b *bed) evict(_ context.Context, e topic.Eviction) (topic.EvictionReply, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e.Name == "refused" {
+		return topic.EvictionReply{}, errors.New("no such pod")
+	}
+	b.evicted = append(b.evicted, fmt.Sprintf("%s %s grace %d %s", time.Since(b.began).Truncate(time.Second), e.Name, *e.GracePeriodSeconds, e.Disruption))
+	b.message = e.Message
+	return topic.EvictionReply{}, nil
+}
+
+func (b *bed) summary(context.Context, topic.SummaryRequest) (statsv1alpha1.Summary, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.deaf {
+		return statsv1alpha1.Summary{}, errors.New("stats is deaf")
+	}
+	var s statsv1alpha1.Summary
+	u := func(n int64) *uint64 { v := uint64(n); return &v }
+	for _, name := range slices.Sorted(maps.Keys(b.usage)) {
+		s.Pods = append(s.Pods, statsv1alpha1.PodStats{
+			PodRef: statsv1alpha1.PodReference{Name: name, Namespace: "default", UID: name}, Memory: &statsv1alpha1.MemoryStats{WorkingSetBytes: u(b.usage[name])},
+			VolumeStats: []statsv1alpha1.VolumeStats{{Name: "data", FsStats: statsv1alpha1.FsStats{UsedBytes: u(b.volumes[name])}}},
+		})
+	}
+	return s, nil
+}
+
+func (b *bed) Record(e topic.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, e.Kind+" "+e.Name+" "+e.Reason)
+}
+
+func (b *bed) Set(state topic.HealthState, message string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.health = strings.TrimSuffix(string(state)+": "+message, ": ")
+}
+
+// run runs the daemon while work does.
+func (b *bed) run(work func()) {
+	b.t.Helper()
+	conn := b.bus.Conn("gc")
+	env := daemon.Env{Config: b.config, Bus: conn, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Health: b, Events: b}
+	client := b.runtime.Client(b.t, 0)
+	s, err := New(Ports{Containers: client, Images: fsInfo{client, b.config.RootDir}, Logs: logs.Rotator{Runtime: client}, Sensor: b, Alarm: b}, env)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(b.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	work()
+	cancel()
+	if err := <-done; err != nil {
+		b.t.Error(err)
+	}
+	conn.Close()
+	_ = client.Close()
+}
+
+// set changes what the bed tells.
+func (b *bed) set(change func()) {
+	b.mu.Lock()
+	change()
+	b.mu.Unlock()
+}
+
+func (b *bed) get(what func() string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return what()
+}
+
+func (b *bed) after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// pod publishes a pod that requests so much memory.
+func (b *bed) pod(name string, request string, lifecycle topic.Lifecycle, change ...func(*corev1.Pod)) {
+	b.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+	p.Spec.Containers = []corev1.Container{{Name: "app", Image: busybox, Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(request)}}}}
+	for _, f := range change {
+		f(p)
+	}
+	b.must(b.pods.Set(name, topic.Pod{Pod: p, Source: topic.SourceAPI, Lifecycle: lifecycle}))
+}
+
+func (b *bed) ready() { b.must(b.sources.Set("", topic.Sources{Ready: true})) }
+
+func (b *bed) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// dead makes a container of a pod in the runtime that has exited.
+func (b *bed) dead(uid string, runs int) (sandbox string) {
+	b.t.Helper()
+	ctx, client := b.t.Context(), b.runtime.Client(b.t, 0)
+	meta := &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "default", Uid: uid}
+	own := map[string]string{labels.PodUID: uid, labels.PodName: uid, labels.PodNamespace: "default"}
+	boxConfig := &runtimeapi.PodSandboxConfig{Metadata: meta, Labels: own}
+	sandbox, err := client.RunPodSandbox(ctx, boxConfig, "")
+	b.must(err)
+	for run := range runs {
+		c := maps.Clone(own)
+		c[labels.ContainerName] = "app"
+		id, err := client.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
+			Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: uint32(run)}, Image: &runtimeapi.ImageSpec{Image: busybox}, Labels: c,
+			Annotations: map[string]string{labels.RestartCount: fmt.Sprint(run)}, Command: []string{"true"},
+		}, boxConfig)
+		b.must(err)
+		b.must(client.StartContainer(ctx, id))
+		time.Sleep(time.Millisecond)
+	}
+	_ = client.Close()
+	return sandbox
+}
+
+// inRuntime counts containers and sandboxes.
+func (b *bed) inRuntime() string {
+	b.t.Helper()
+	client := b.runtime.Client(b.t, 0)
+	containers, err := client.ListContainers(b.t.Context(), nil)
+	b.must(err)
+	sandboxes, err := client.ListPodSandbox(b.t.Context(), nil)
+	b.must(err)
+	_ = client.Close()
+	return fmt.Sprintf("%d containers, %d sandboxes", len(containers), len(sandboxes))
+}
+
+func (b *bed) pressure() topic.Pressure {
+	b.t.Helper()
+	var p topic.Pressure
+	if data, ok := b.bus.Retained()["node.pressure"]; ok {
+		b.must(json.Unmarshal(data, &p))
+	}
+	return p
+}
+
+func (b *bed) want(what, got, want string) {
+	b.t.Helper()
+	if got != want {
+		b.t.Errorf("%s: %s\nwant %s", what, got, want)
+	}
+}
+
+func (b *bed) evictions() string {
+	return b.get(func() string { return strings.Join(b.evicted, ", ") })
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

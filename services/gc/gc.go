@@ -1,0 +1,281 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri"
+	"kubelot.dev/daemon"
+	"kubelot.dev/services/gc/internal/evict"
+	"kubelot.dev/services/gc/internal/image"
+	"kubelot.dev/services/gc/internal/logs"
+	"kubelot.dev/services/gc/internal/signal"
+)
+
+// containers are the CRI calls about containers and sandboxes.
+type containers interface {
+	ListContainers(context.Context, *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	ListPodSandbox(context.Context, *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
+	RemoveContainer(ctx context.Context, id string) error
+	StopPodSandbox(ctx context.Context, id string) error
+	RemovePodSandbox(ctx context.Context, id string) error
+}
+
+// images are the CRI calls about images.
+type images interface {
+	ListImages(context.Context, *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
+	RemoveImage(context.Context, *runtimeapi.ImageSpec) error
+	ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+}
+
+// sensor reads the signals.
+type sensor interface {
+	Read(now time.Time, paths signal.Filesystems) (evict.Observations, error)
+}
+
+// alarm waits for the time of the next reading.
+type alarm interface {
+	Wait(ctx context.Context, d time.Duration) (early bool)
+}
+
+// Ports are what gc works on.
+type Ports struct {
+	Containers containers
+	Images     images
+	Logs       logs.Rotator
+	Sensor     sensor
+	Alarm      alarm
+}
+
+// filesystems are where things are.
+type filesystems struct {
+	signal.Filesystems
+	layout evict.Layout
+	known  bool
+}
+
+// Service is the gc daemon. Its fields below the channel belong to the goroutine of Run, but for fs.
+type Service struct {
+	Ports
+	env      daemon.Env
+	settings settings
+	wg       sync.WaitGroup
+	inbox    chan func()
+
+	// fs is read beside the loop.
+	fs atomic.Pointer[filesystems]
+
+	world    world
+	schedule schedule
+	tracker  *evict.Tracker
+	obs      evict.Observations
+	restored bool
+	pressure topic.Pressure
+	pass     pass
+	// evicted are the pods that were evicted and are still there.
+	evicted map[string]bool
+	records map[string]image.Record
+	// stuck is true while images take more than they may and none may go.
+	stuck   bool
+	report  *reporter
+	metrics *metrics
+}
+
+// Run is the gc daemon's work.
+func Run(ctx context.Context, env daemon.Env) error {
+	c := env.Config
+	client, err := cri.Dial(c.RuntimeEndpoint, cri.Options{
+		ImageEndpoint: c.ImageEndpoint, Timeout: c.Kubelet.RuntimeRequestTimeout.Duration, Metrics: env.Metrics,
+	})
+	if err != nil {
+		return err
+	}
+	reader := signal.New(signal.PodsCgroup(c.Kubelet.CgroupDriver, c.Kubelet.CgroupRoot))
+	bell, err := signal.NewAlarm(reader.Proc)
+	switch {
+	case bell == nil:
+		return errors.Join(err, client.Close())
+	case err != nil:
+		env.Log.Info("no early warning by the kernel's pressure-stall information: signals are read twice a second", "error", err)
+	}
+	s, err := New(Ports{Containers: client, Images: client, Logs: logs.Rotator{Runtime: client}, Sensor: reader, Alarm: bell}, env)
+	if err == nil {
+		err = s.Run(ctx)
+	}
+	return errors.Join(err, bell.Close(), client.Close())
+}
+
+// New makes the service. It starts nothing. The error says that the configuration has no meaning.
+func New(ports Ports, env daemon.Env) (*Service, error) {
+	set, err := newSettings(env.Config)
+	if err != nil {
+		return nil, err
+	}
+	ports.Logs.Policy = set.logs
+	s := &Service{
+		Ports: ports, env: env, settings: set, inbox: make(chan func()), world: newWorld(), evicted: map[string]bool{},
+		tracker: evict.NewTracker(set.thresholds, set.transition), schedule: newSchedule(set),
+	}
+	s.fs.Store(&filesystems{Filesystems: signal.Filesystems{Node: env.Config.RootDir}})
+	return s, nil
+}
+
+// Run collects and evicts until ctx ends. An error says why it can't begin.
+func (s *Service) Run(ctx context.Context) error {
+	var err error
+	if s.metrics, err = newMetrics(s.env.Metrics); err != nil {
+		return err
+	}
+	s.report = newReporter(s.env)
+	if s.records, err = image.Load(s.recordsPath()); err != nil {
+		s.env.Log.Warn("records of images are lost", "error", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer s.wg.Wait()
+	defer cancel(errors.New("gc stops"))
+	if err := s.subscribe(ctx); err != nil {
+		return err
+	}
+	s.wg.Go(func() { s.sense(ctx) })
+	s.wg.Go(func() {
+		if err := topic.GCPlan.Serve(ctx, s.env.Bus, s.plan); err != nil {
+			s.env.Log.Error("nobody can ask for a plan", "error", err)
+		}
+	})
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case change := <-s.inbox:
+			change()
+		}
+		s.begin(ctx, time.Now())
+	}
+	return nil
+}
+
+func send(ctx context.Context, to chan<- func(), f func()) bool {
+	select {
+	case to <- f:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// sense reads the signals twice a second, and at once when the alarm goes off.
+func (s *Service) sense(ctx context.Context) {
+	for ctx.Err() == nil {
+		obs, err := s.Sensor.Read(time.Now(), s.fs.Load().Filesystems)
+		send(ctx, s.inbox, func() { s.onReading(ctx, obs, err, time.Now()) })
+		s.Alarm.Wait(ctx, readEvery)
+	}
+}
+
+// onReading judges the signals. Before it is known what an earlier process has stated nothing is stated.
+func (s *Service) onReading(ctx context.Context, obs evict.Observations, err error, now time.Time) {
+	s.report.problem("signals", err)
+	s.obs = obs
+	if s.world.unread[topic.NodePressure.Name()] {
+		return
+	}
+	due, p := s.tracker.Update(obs, now)
+	s.state(p, now)
+	s.evict(ctx, due, now)
+	fs := obs[evict.ImageFSAvailable]
+	// Where the last pass found nothing to remove the usual period is soon enough.
+	if !s.stuck && image.ToFree(s.settings.images, image.Filesystem{Capacity: fs.Capacity, Available: fs.Available}, false) > 0 {
+		s.schedule.soon(jobImages, now)
+	}
+}
+
+// state publishes the node's conditions when they change.
+func (s *Service) state(p evict.Pressure, now time.Time) {
+	last := s.pressure
+	next := topic.Pressure{
+		Memory: p.Under[corev1.NodeMemoryPressure], Disk: p.Under[corev1.NodeDiskPressure], PID: p.Under[corev1.NodePIDPressure],
+		Message: p.Message, Since: last.Since, Relieved: p.Relieved,
+	}
+	if last.Since.IsZero() || last.Memory != next.Memory || last.Disk != next.Disk || last.PID != next.PID {
+		next.Since = now
+		s.env.Log.Info("node's conditions", "memory", next.Memory, "disk", next.Disk, "pid", next.PID, "reason", next.Message)
+	}
+	s.pressure = next
+	s.report.state(next)
+}
+
+// place looks up where the runtime's filesystems are.
+func (s *Service) place(ctx context.Context) func() {
+	info, err := s.Images.ImageFsInfo(ctx)
+	paths := signal.Filesystems{Node: s.env.Config.RootDir}
+	if err == nil {
+		paths.Image = mountpoint(info.GetImageFilesystems())
+		paths.Container = mountpoint(info.GetContainerFilesystems())
+		if paths.Container == "" {
+			paths.Container = paths.Image
+		}
+		if paths.Image == "" {
+			err = errors.New("CRI ImageFsInfo: the runtime names no filesystem of images")
+		}
+	}
+	var layout evict.Layout
+	if err == nil {
+		layout, err = signal.Layout(paths)
+	}
+	return func() {
+		s.report.problem("filesystems", err)
+		if err != nil {
+			s.schedule.after(jobPlace, retryPlace, time.Now())
+			return
+		}
+		split := layout.ContainerFS && !sameDevice(paths)
+		if !split {
+			paths.Container = ""
+		}
+		s.fs.Store(&filesystems{Filesystems: paths, layout: layout, known: true})
+		s.tracker.SetThresholds(evict.ForLayout(s.settings.thresholds, split))
+	}
+}
+
+// sameDevice tells whether containers are on the root directory's filesystem, where its thresholds stand for theirs.
+func sameDevice(paths signal.Filesystems) bool {
+	layout, err := signal.Layout(signal.Filesystems{Node: paths.Node, Image: paths.Container, Container: paths.Container})
+	return err == nil && !layout.ImageFS
+}
+
+func mountpoint(all []*runtimeapi.FilesystemUsage) string {
+	if len(all) == 0 {
+		return ""
+	}
+	return all[0].GetFsId().GetMountpoint()
+}
+
+func (s *Service) recordsPath() string {
+	return filepath.Join(s.env.Config.RunDir, "gc", "images.json")
+}
+
+// errNoAnswer is a call that took too long.
+var errNoAnswer = errors.New("no answer")
+
+// call makes a call on the bus with its deadline.
+func call[Req, Resp any](ctx context.Context, conn *bus.Conn, t bus.Call[Req, Resp], req Req) (Resp, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("%w within %s", errNoAnswer, callTimeout))
+	defer cancel()
+	return t.Do(ctx, conn, req)
+}
+
+// enforces tells whether the list has the word (enforceNodeAllocatable).
+func enforces(list []string, what string) bool {
+	return slices.ContainsFunc(list, func(item string) bool { return strings.EqualFold(item, what) })
+}

@@ -1,0 +1,71 @@
+package evict
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// Reason is the reason of evicted pods and of their Events; Disruption that of their DisruptionTarget condition (KEP-3329).
+const (
+	Reason     = "Evicted"
+	Disruption = corev1.PodReasonTerminationByKubelet
+)
+
+// Message says why the pod is evicted, in the kubelet's words.
+func Message(t Threshold, o Observation, c Candidate) string {
+	name := t.Signal.Resource()
+	var text strings.Builder
+	fmt.Fprintf(&text, "The node was low on resource: %v. ", name)
+	fmt.Fprintf(&text, "Threshold quantity: %v, available: %v. ", t.Value.of(t.Signal, o.Capacity), t.Signal.quantity(o.Available))
+	if c.Stats == nil {
+		return text.String()
+	}
+	if name == corev1.ResourceMemory && resourcehelper.IsPodLevelResourcesSet(c.Pod) && c.Stats.Memory != nil {
+		if want, ok := c.Pod.Spec.Resources.Requests[name]; ok {
+			used := resource.NewQuantity(value(c.Stats.Memory.WorkingSetBytes), resource.BinarySI)
+			fmt.Fprintf(&text, "Pod %s was using %s, request is %s, has larger consumption of %v. ", c.Pod.Name, used, want.String(), name)
+		}
+	}
+	specs := slices.Concat(c.Pod.Spec.Containers, c.Pod.Spec.InitContainers)
+	for i := range c.Stats.Containers {
+		stats := &c.Stats.Containers[i]
+		at := slices.IndexFunc(specs, func(spec corev1.Container) bool { return spec.Name == stats.Name })
+		used := containerUsage(name, stats)
+		if at < 0 || used == nil {
+			continue
+		}
+		if want := specs[at].Resources.Requests[name]; used.Cmp(want) > 0 {
+			fmt.Fprintf(&text, "Container %s was using %s, request is %s, has larger consumption of %v. ", stats.Name, used, want.String(), name)
+		}
+	}
+	return text.String()
+}
+
+// containerUsage is what the container uses of the resource; nil where nobody knows.
+func containerUsage(name corev1.ResourceName, s *statsv1alpha1.ContainerStats) *resource.Quantity {
+	switch {
+	case name == corev1.ResourceMemory && s.Memory != nil && s.Memory.WorkingSetBytes != nil:
+		return resource.NewQuantity(value(s.Memory.WorkingSetBytes), resource.BinarySI)
+	case name == corev1.ResourceEphemeralStorage && s.Rootfs != nil && s.Rootfs.UsedBytes != nil && s.Logs != nil && s.Logs.UsedBytes != nil:
+		return resource.NewQuantity(bytesOf(s.Rootfs)+bytesOf(s.Logs), resource.BinarySI)
+	}
+	return nil
+}
+
+// GracePeriod is how long the pod may take to end, in seconds: one after a hard threshold, else its own, bounded by
+// evictionMaxPodGracePeriod.
+func GracePeriod(t Threshold, most int32, pod *corev1.Pod) int64 {
+	if t.Hard {
+		return 1
+	}
+	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
+		return min(int64(most), *own)
+	}
+	return int64(most)
+}

@@ -1,0 +1,172 @@
+package evict
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Value is a share of the capacity or, where that is zero, an absolute figure.
+type Value struct {
+	Share    float64
+	Quantity *resource.Quantity
+}
+
+// of is the value as a quantity of the signal, of a capacity.
+func (v Value) of(s Signal, capacity int64) *resource.Quantity {
+	if v.Quantity != nil {
+		q := v.Quantity.DeepCopy()
+		return &q
+	}
+	// The kubelet shows shares of inodes and processes in this format too.
+	return resource.NewQuantity(int64(float64(capacity)*v.Share), resource.BinarySI)
+}
+
+// Threshold is a figure that must stay available.
+type Threshold struct {
+	Signal Signal
+	Hard   bool
+	Value  Value
+	// Grace is how long a soft threshold must be met before pods are evicted.
+	Grace time.Duration
+	// Reclaim is how much more must be available before the threshold counts as relieved, once pods were to be evicted.
+	Reclaim *Value
+}
+
+// String is the threshold as in the configuration.
+func (t Threshold) String() string {
+	kind := "soft"
+	if t.Hard {
+		kind = "hard"
+	}
+	if t.Value.Quantity != nil {
+		return fmt.Sprintf("%s %s<%s", kind, t.Signal, t.Value.Quantity)
+	}
+	return fmt.Sprintf("%s %s<%s%%", kind, t.Signal, strconv.FormatFloat(t.Value.Share*100, 'f', -1, 64))
+}
+
+// Figures is what is available beside the threshold.
+func (t Threshold) Figures(o Observation) string {
+	return fmt.Sprintf("%s available of %s, threshold %s", t.Signal.quantity(o.Available), t.Signal.quantity(o.Capacity), t.Value.of(t.Signal, o.Capacity))
+}
+
+// Settings are the fields of the configuration that make thresholds.
+type Settings struct {
+	Hard, Soft, SoftGrace, Reclaim map[string]string
+	// EnforcePods adds the threshold on what pods may have of the memory to one on the node's (enforceNodeAllocatable has pods).
+	EnforcePods bool
+}
+
+// Thresholds parses the configuration. Memory comes first, and of each signal the hard threshold.
+// The signals of containerfs have no thresholds of their own: they follow those of nodefs or imagefs, as KEP-4191 says.
+func Thresholds(s Settings) ([]Threshold, error) {
+	var all []Threshold
+	for _, kind := range []struct {
+		values map[string]string
+		hard   bool
+	}{{s.Hard, true}, {s.Soft, false}} {
+		for _, name := range slices.Sorted(maps.Keys(kind.values)) {
+			t := Threshold{Signal: Signal(name), Hard: kind.hard}
+			if t.Signal == ContainerFSAvailable || t.Signal == ContainerFSInodes || none(kind.values[name]) {
+				continue
+			}
+			if err := t.parse(kind.values[name], s); err != nil {
+				return nil, err
+			}
+			all = append(all, t)
+			if s.EnforcePods && t.Hard && t.Signal == MemoryAvailable {
+				t.Signal = AllocatableAvailable
+				all = append(all, t)
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Threshold) int {
+		return cmp.Or(cmp.Compare(rank(a.Signal), rank(b.Signal)), cmp.Compare(a.Signal, b.Signal), before(a.Hard, b.Hard))
+	})
+	return all, nil
+}
+
+// ForLayout adds the thresholds of a filesystem of containers that is neither the images' nor the root directory's.
+func ForLayout(all []Threshold, split bool) []Threshold {
+	out := slices.Clone(all)
+	if !split {
+		return out
+	}
+	follow := map[Signal]Signal{NodeFSAvailable: ContainerFSAvailable, NodeFSInodes: ContainerFSInodes}
+	for _, t := range all {
+		if as, ok := follow[t.Signal]; ok {
+			t.Signal = as
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+func (t *Threshold) parse(text string, s Settings) error {
+	value, err := parseValue(text)
+	if err != nil {
+		return fmt.Errorf("eviction threshold of %s is %q: %w", t.Signal, text, err)
+	}
+	t.Value = value
+	if text, ok := s.Reclaim[string(t.Signal)]; ok {
+		value, err := parseValue(text)
+		if err != nil {
+			return fmt.Errorf("evictionMinimumReclaim of %s is %q: %w", t.Signal, text, err)
+		}
+		t.Reclaim = &value
+	}
+	if t.Hard {
+		return nil
+	}
+	text = s.SoftGrace[string(t.Signal)]
+	if t.Grace, err = time.ParseDuration(text); err != nil || t.Grace < 0 {
+		return fmt.Errorf("evictionSoftGracePeriod of %s is %q: each soft threshold needs one, such as 1m30s", t.Signal, text)
+	}
+	return nil
+}
+
+// none tells whether the threshold is switched off, as the kubelet has it.
+func none(text string) bool { return text == "0%" || text == "100%" }
+
+func parseValue(text string) (Value, error) {
+	if percent, ok := strings.CutSuffix(text, "%"); ok {
+		share, err := strconv.ParseFloat(percent, 64)
+		if err != nil || share < 0 || share > 100 {
+			return Value{}, fmt.Errorf("want a percentage from 0%% to 100%%")
+		}
+		return Value{Share: share / 100}, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return Value{}, err
+	}
+	return Value{Quantity: &q}, nil
+}
+
+// rank has memory first: nothing kills a node faster.
+func rank(s Signal) int {
+	switch {
+	case s.Resource() == MemoryAvailable.Resource():
+		return 0
+	case s.Disk():
+		return 1
+	}
+	return 2
+}
+
+// before sorts what is true before what isn't.
+func before(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}

@@ -1,0 +1,184 @@
+package evict
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// conditions are the node's conditions that thresholds bring about.
+var conditions = [...]corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
+
+// Pressure is what the thresholds say of the node.
+type Pressure struct {
+	// Under are the conditions that hold.
+	Under map[corev1.NodeConditionType]bool
+	// Relieved is since when no threshold of a condition that holds is met any more; missing while one is.
+	Relieved map[corev1.NodeConditionType]time.Time
+	// Message names the thresholds that are met, with their figures.
+	Message string
+}
+
+// state is what is remembered of one threshold.
+type state struct {
+	threshold Threshold
+	// since is when it was met first, without a break.
+	since time.Time
+	// due is true from the moment pods are to be evicted until the minimum reclaim is reached.
+	due bool
+	// text says so with the figures of the moment: a message that changed with each reading would be news each second.
+	text string
+}
+
+// Tracker follows the thresholds over time.
+type Tracker struct {
+	states     []state
+	transition time.Duration
+	pressure   Pressure
+}
+
+// NewTracker follows the thresholds; a condition holds for the transition period after its last threshold is relieved.
+func NewTracker(thresholds []Threshold, transition time.Duration) *Tracker {
+	t := &Tracker{transition: transition, pressure: Pressure{
+		Under: map[corev1.NodeConditionType]bool{}, Relieved: map[corev1.NodeConditionType]time.Time{},
+	}}
+	t.SetThresholds(thresholds)
+	return t
+}
+
+// SetThresholds replaces the thresholds; what is remembered of those that stay is kept.
+func (t *Tracker) SetThresholds(thresholds []Threshold) {
+	old := t.states
+	t.states = make([]state, len(thresholds))
+	for i, threshold := range thresholds {
+		t.states[i].threshold = threshold
+		for _, s := range old {
+			if s.threshold.String() == threshold.String() {
+				t.states[i] = s
+			}
+		}
+	}
+}
+
+// Restore sets the conditions that an earlier process has stated. A condition that held then goes on to hold for its
+// transition period, from when it was relieved, or from now on where it was not.
+func (t *Tracker) Restore(p Pressure, now time.Time) {
+	for _, c := range conditions {
+		if !p.Under[c] || t.pressure.Under[c] {
+			continue
+		}
+		t.pressure.Under[c] = true
+		t.pressure.Relieved[c] = now
+		if at, ok := p.Relieved[c]; ok && at.Before(now) {
+			t.pressure.Relieved[c] = at
+		}
+	}
+}
+
+// Thresholds are the thresholds that are followed.
+func (t *Tracker) Thresholds() []Threshold {
+	all := make([]Threshold, len(t.states))
+	for i, s := range t.states {
+		all[i] = s.threshold
+	}
+	return all
+}
+
+// Update takes new readings. due are the thresholds for which pods are to be evicted, in the order in which to try.
+func (t *Tracker) Update(obs Observations, now time.Time) (due []Threshold, p Pressure) {
+	met := map[corev1.NodeConditionType]bool{}
+	var messages []string
+	for i := range t.states {
+		s := &t.states[i]
+		s.update(obs, now)
+		if s.since.IsZero() {
+			continue
+		}
+		met[s.threshold.Signal.Condition()] = true
+		messages = append(messages, s.text)
+		if _, known := obs[s.threshold.Signal]; s.due && known {
+			due = append(due, s.threshold)
+		}
+	}
+	t.settle(met, now)
+	t.pressure.Message = strings.Join(messages, "; ")
+	return due, t.pressure.clone()
+}
+
+// update judges one threshold.
+func (s *state) update(obs Observations, now time.Time) {
+	o, known := obs[s.threshold.Signal]
+	if !known {
+		return
+	}
+	if !Met(s.threshold, o, s.due) {
+		*s = state{threshold: s.threshold}
+		return
+	}
+	before := *s
+	if s.since.IsZero() {
+		s.since = now
+	}
+	s.due = s.due || now.Sub(s.since) >= s.threshold.Grace
+	if before.since.IsZero() || s.due != before.due {
+		s.text = s.message(o)
+	}
+}
+
+// Met tells whether less is available than the threshold, or than the threshold and its minimum reclaim.
+func Met(t Threshold, o Observation, reclaim bool) bool {
+	limit := t.Value.of(t.Signal, o.Capacity)
+	if reclaim && t.Reclaim != nil {
+		limit.Add(*t.Reclaim.of(t.Signal, o.Capacity))
+	}
+	return limit.Cmp(*t.Signal.quantity(o.Available)) > 0
+}
+
+func (s *state) message(o Observation) string {
+	signal := s.threshold.Signal
+	limit := s.threshold.Value.of(signal, o.Capacity)
+	text := fmt.Sprintf("%s is %s, %s threshold %s", signal, signal.quantity(o.Available), kind(s.threshold), limit)
+	if !s.due {
+		text += fmt.Sprintf(", grace period %s", s.threshold.Grace)
+	}
+	return text
+}
+
+func kind(t Threshold) string {
+	if t.Hard {
+		return "hard"
+	}
+	return "soft"
+}
+
+// settle brings the conditions up to date.
+func (t *Tracker) settle(met map[corev1.NodeConditionType]bool, now time.Time) {
+	for _, c := range conditions {
+		switch at, relieved := t.pressure.Relieved[c]; {
+		case met[c]:
+			t.pressure.Under[c] = true
+			delete(t.pressure.Relieved, c)
+		case !t.pressure.Under[c]:
+		case !relieved && t.transition > 0:
+			t.pressure.Relieved[c] = now
+		case !relieved || now.Sub(at) >= t.transition:
+			delete(t.pressure.Under, c)
+			delete(t.pressure.Relieved, c)
+		}
+	}
+}
+
+func (p Pressure) clone() Pressure {
+	out := Pressure{Under: map[corev1.NodeConditionType]bool{}, Relieved: map[corev1.NodeConditionType]time.Time{}, Message: p.Message}
+	for _, c := range conditions {
+		if p.Under[c] {
+			out.Under[c] = true
+		}
+		if at, ok := p.Relieved[c]; ok {
+			out.Relieved[c] = at
+		}
+	}
+	return out
+}

@@ -1,0 +1,118 @@
+package evict
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+)
+
+// parts are what of a pod's disk usage counts.
+type parts struct{ root, logs, volumes bool }
+
+// partsOf are the parts that are on the signal's filesystem.
+func partsOf(s Signal, l Layout) parts {
+	image := s == ImageFSAvailable || s == ImageFSInodes
+	switch {
+	case !l.ImageFS:
+		return parts{root: true, logs: true, volumes: true}
+	case image && l.ContainerFS:
+		return parts{} // images only: no pod has a part of them
+	case image:
+		return parts{root: true}
+	case (s == NodeFSAvailable || s == NodeFSInodes) && !l.ContainerFS:
+		return parts{logs: true, volumes: true}
+	default:
+		return parts{root: true, logs: true, volumes: true}
+	}
+}
+
+// usage is what the pod uses of what the signal says is short.
+func usage(s Signal, l Layout, pod *corev1.Pod, stats *statsv1alpha1.PodStats) int64 {
+	switch {
+	case !s.Disk() && s != PIDAvailable:
+		if stats.Memory == nil {
+			return 0
+		}
+		return value(stats.Memory.WorkingSetBytes)
+	case s == PIDAvailable:
+		if stats.ProcessStats == nil {
+			return 0
+		}
+		return value(stats.ProcessStats.ProcessCount)
+	}
+	count := bytesOf
+	if s.Resource() == inodes {
+		count = inodesOf
+	}
+	return diskUsage(partsOf(s, l), count, pod, stats)
+}
+
+func diskUsage(p parts, count func(*statsv1alpha1.FsStats) int64, pod *corev1.Pod, stats *statsv1alpha1.PodStats) int64 {
+	var sum int64
+	for i := range stats.Containers {
+		if p.root {
+			sum += count(stats.Containers[i].Rootfs)
+		}
+		if p.logs {
+			sum += count(stats.Containers[i].Logs)
+		}
+	}
+	if !p.volumes {
+		return sum
+	}
+	for i := range pod.Spec.Volumes {
+		if v := &pod.Spec.Volumes[i]; local(v) {
+			sum += volumeUsage(v.Name, count, stats)
+		}
+	}
+	return sum
+}
+
+// local tells whether the volume takes space on the root directory's filesystem.
+func local(v *corev1.Volume) bool {
+	return v.HostPath != nil || v.GitRepo != nil || v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault
+}
+
+func volumeUsage(name string, count func(*statsv1alpha1.FsStats) int64, stats *statsv1alpha1.PodStats) int64 {
+	for i := range stats.VolumeStats {
+		if stats.VolumeStats[i].Name == name {
+			return count(&stats.VolumeStats[i].FsStats)
+		}
+	}
+	return 0
+}
+
+func bytesOf(s *statsv1alpha1.FsStats) int64 {
+	if s == nil {
+		return 0
+	}
+	return value(s.UsedBytes)
+}
+
+func inodesOf(s *statsv1alpha1.FsStats) int64 {
+	if s == nil {
+		return 0
+	}
+	return value(s.InodesUsed)
+}
+
+func value(n *uint64) int64 {
+	if n == nil {
+		return 0
+	}
+	return int64(*n)
+}
+
+// request is the pod's request of a resource; its overhead counts where it requests any.
+func request(pod *corev1.Pod, name corev1.ResourceName) *resource.Quantity {
+	sum := resource.Quantity{}
+	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true, SkipContainerLevelResources: resourcehelper.IsPodLevelResourcesSet(pod)}
+	if q, ok := resourcehelper.PodRequests(pod, options)[name]; ok {
+		sum.Add(q)
+	}
+	if q, ok := pod.Spec.Overhead[name]; ok && !sum.IsZero() {
+		sum.Add(q)
+	}
+	return &sum
+}

@@ -1,0 +1,190 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/labels"
+)
+
+// epoch is the time 0s of scenarios.
+var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// TestScenarios runs testdata. "go test -rewrite" writes the results anew; read the difference before you keep it.
+//
+//	pick capacity=N available=N [high=N] [low=N] [min=D] [max=D] [squeeze] [begun]   lines "ID SIZE seen=T [used=T] [pinned] [inuse]"; now is 1h
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata", func(t *testing.T, path string) { datadriven.RunTest(t, path, pick) })
+}
+
+func pick(t *testing.T, d *datadriven.TestData) string {
+	in := Input{Policy: Policy{High: 85, Low: 80, MinAge: 2 * time.Minute}, Now: epoch.Add(time.Hour), Records: map[string]Record{}, InUse: map[string]string{}}
+	for _, a := range d.CmdArgs {
+		switch a.Key {
+		case "squeeze":
+			in.Squeeze = true
+		case "begun":
+			in.Begun = true
+		case "min":
+			in.Policy.MinAge = duration(t, a.Vals[0])
+		case "max":
+			in.Policy.MaxAge = duration(t, a.Vals[0])
+		default:
+			var n int64
+			if _, err := fmt.Sscan(a.Vals[0], &n); err != nil {
+				t.Fatal(err)
+			}
+			switch a.Key {
+			case "capacity":
+				in.FS.Capacity = n
+			case "available":
+				in.FS.Available = n
+			case "high":
+				in.Policy.High = int(n)
+			case "low":
+				in.Policy.Low = int(n)
+			}
+		}
+	}
+	for line := range strings.Lines(d.Input) {
+		w := strings.Fields(line)
+		i := &runtimeapi.Image{Id: w[0]}
+		if _, err := fmt.Sscan(w[1], &i.Size); err != nil {
+			t.Fatal(err)
+		}
+		var r Record
+		for _, word := range w[2:] {
+			switch name, value, _ := strings.Cut(word, "="); name {
+			case "seen":
+				r.FirstSeen = epoch.Add(duration(t, value))
+			case "used":
+				r.LastUsed = epoch.Add(duration(t, value))
+			case "pinned":
+				i.Pinned = true
+			case "inuse":
+				in.InUse[w[0]] = "pod default/web"
+			}
+		}
+		in.Records[w[0]] = r
+		in.Images = append(in.Images, i)
+	}
+	var out strings.Builder
+	for _, c := range Pick(in) {
+		fmt.Fprintf(&out, "%s %s: %s\n", c.Deed, c.Object, c.Reason)
+	}
+	return out.String()
+}
+
+func duration(t *testing.T, text string) time.Duration {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// Containers use images by ID, reference or digest; pods by the names in their specs, however short.
+func TestInUse(t *testing.T) {
+	const id = "sha256:1111111111111111111111111111111111111111111111111111111111111111"
+	const digest = "docker.io/library/app@sha256:2222222222222222222222222222222222222222222222222222222222222222"
+	images := []*runtimeapi.Image{
+		{Id: id, RepoTags: []string{"docker.io/library/busybox:1.36"}},
+		{Id: "b", RepoTags: []string{"docker.io/library/latest:latest"}},
+		{Id: "c", RepoTags: []string{"registry.example/team/app:2"}, RepoDigests: []string{digest}},
+		{Id: "d", RepoTags: []string{"registry.example/volume:1"}},
+		{Id: "e", RepoTags: []string{"registry.example/init:1"}},
+		{Id: "f", Spec: &runtimeapi.ImageSpec{RuntimeHandler: "kata"}},
+		{Id: "g", RepoTags: []string{"registry.example/unused:1"}},
+	}
+	containers := []*runtimeapi.Container{
+		{ImageId: id},
+		{ImageRef: digest},
+		{ImageId: "f", Labels: map[string]string{labels.PodName: "p", labels.PodNamespace: "n", labels.ContainerName: "c"}},
+		{Image: &runtimeapi.ImageSpec{Image: "::nonsense"}},
+	}
+	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "web"}, Spec: corev1.PodSpec{
+		Containers:     []corev1.Container{{Image: "latest"}},
+		InitContainers: []corev1.Container{{Image: "registry.example/init:1"}},
+		Volumes:        []corev1.Volume{{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "registry.example/volume:1"}}}, {}},
+	}}}
+	inUse := InUse(images, containers, pods)
+	if got, want := slices.Sorted(maps.Keys(inUse)), []string{"b", "c", "d", "e", "f,kata", id}; !slices.Equal(got, want) {
+		t.Errorf("in use are %q, want %q", got, want)
+	}
+	if inUse["f,kata"] != "container c of n/p" || inUse["b"] != "pod n/web" {
+		t.Errorf("users: %q", inUse)
+	}
+}
+
+func TestRecords(t *testing.T) {
+	images := []*runtimeapi.Image{{Id: "old"}, {Id: "new"}, {Id: "used"}, {Id: "future"}}
+	before := map[string]Record{"old": {FirstSeen: epoch}, "used": {FirstSeen: epoch}, "gone": {FirstSeen: epoch}, "future": {FirstSeen: epoch.Add(time.Hour)}}
+	now := epoch.Add(time.Minute)
+	next := Update(before, images, map[string]string{"used": "somebody"}, now)
+	want := map[string]Record{"old": {FirstSeen: epoch}, "new": {FirstSeen: now}, "used": {FirstSeen: epoch, LastUsed: now}, "future": {FirstSeen: now}}
+	if !maps.Equal(next, want) {
+		t.Errorf("records %+v\nwant %+v", next, want)
+	}
+	path := filepath.Join(t.TempDir(), "gc", "images.json")
+	if records, err := Load(path); err != nil || records != nil {
+		t.Errorf("without a file: %v, %v", records, err)
+	}
+	if err := Save(path, before, next); err != nil {
+		t.Fatal(err)
+	}
+	if records, err := Load(path); err != nil || !maps.EqualFunc(records, want, func(a, b Record) bool {
+		return a.FirstSeen.Equal(b.FirstSeen) && a.LastUsed.Equal(b.LastUsed)
+	}) {
+		t.Errorf("read again: %+v, %v", records, err)
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if records, err := Load(path); err == nil || records != nil {
+		t.Errorf("half a file: %v, %v", records, err)
+	}
+}
+
+type remover func(id string) error
+
+func (r remover) RemoveImage(_ context.Context, i *runtimeapi.ImageSpec) error { return r(i.Image) }
+
+func TestRemove(t *testing.T) {
+	choices := []Choice{
+		{Image: &runtimeapi.Image{Id: "a"}, Why: ForSpace, Decision: topic.Decision{Object: "a", FreedBytes: 5}},
+		{Image: &runtimeapi.Image{Id: "b"}, Why: ForSpace, Decision: topic.Decision{Object: "b", FreedBytes: 5}},
+		{Image: &runtimeapi.Image{Id: "c"}},
+	}
+	var told []string
+	removed, err := Remove(t.Context(), remover(func(id string) error {
+		if id == "b" {
+			return errors.New("read-only")
+		}
+		return nil
+	}), choices, func(c Choice) { told = append(told, fmt.Sprint(c.Object, c.FreedBytes, c.Error)) })
+	if removed != 1 || err == nil || !slices.Equal(told, []string{"a5", "b0read-only"}) {
+		t.Errorf("removed %d, %v, told %q", removed, err, told)
+	}
+}
+
+func TestSize(t *testing.T) {
+	for n, want := range map[int64]string{5: "5 B", 1 << 10: "1.0 KiB", 3 << 20: "3.0 MiB", 5 << 29: "2.5 GiB", 1 << 52: "4096.0 TiB"} {
+		if got := Size(n); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,69 @@
+package image
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Update is the records with the images as they are now: new ones are seen for the first time, those in use are used
+// now, those that are gone are forgotten.
+func Update(records map[string]Record, images []*runtimeapi.Image, inUse map[string]string, now time.Time) map[string]Record {
+	next := make(map[string]Record, len(images))
+	for _, i := range images {
+		key := Key(i)
+		record, known := records[key]
+		if !known || record.FirstSeen.After(now) {
+			record = Record{FirstSeen: now}
+		}
+		if inUse[key] != "" {
+			record.LastUsed = now
+		}
+		next[key] = record
+	}
+	return next
+}
+
+// Load reads the records of an earlier process. None is no error.
+func Load(path string) (map[string]Record, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	records := map[string]Record{}
+	if err == nil {
+		err = json.Unmarshal(data, &records)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read when images were used: %w: every image counts as new", err)
+	}
+	return records, nil
+}
+
+// Save writes the records, unless they are as before.
+func Save(path string, before, records map[string]Record) error {
+	if maps.Equal(before, records) {
+		return nil
+	}
+	data, err := json.Marshal(records)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(path+".new", data, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		return fmt.Errorf("write when images were used: %w: it is forgotten when gc is restarted", err)
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"kubelot.dev/bus/topic"
+)
+
+const (
+	// dirAge is how old a directory that belongs to nobody must be: it is made before the news of its pod has come.
+	dirAge = 10 * time.Second
+	// linkAge is the same for a link: it is made with the container, the log when that is started.
+	linkAge = 5 * time.Minute
+)
+
+// Leftover is a directory of logs, or a link to a log.
+type Leftover struct {
+	// Path is where it is; Name its name below the directory that was looked at.
+	Path, Name string
+	// Pod is whose it was, where the name tells.
+	Pod topic.Ref
+}
+
+// Dirs are the directories below podLogsDir of pods for which known is false. What isn't named like one is left alone.
+func Dirs(podLogsDir string, known func(uid string) bool, now time.Time) ([]Leftover, error) {
+	entries, err := os.ReadDir(podLogsDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list the log directories of pods: %w", err)
+	}
+	var found []Leftover
+	for _, e := range entries {
+		// Neither a namespace nor a name has an underscore.
+		parts := strings.Split(e.Name(), "_")
+		if !e.IsDir() || len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" || known(parts[2]) || young(e, dirAge, now) {
+			continue
+		}
+		found = append(found, Leftover{
+			Path: filepath.Join(podLogsDir, e.Name()), Name: e.Name(), Pod: topic.Ref{Namespace: parts[0], Name: parts[1], UID: parts[2]},
+		})
+	}
+	return found, nil
+}
+
+// Links are the links below dir into podLogsDir whose log is gone, unless it is one in use, which is away for a moment while it is
+// rotated.
+func Links(dir, podLogsDir string, inUse map[string]bool, now time.Time) ([]Leftover, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list the links to container logs: %w", err)
+	}
+	var found []Leftover
+	for _, e := range entries {
+		link := filepath.Join(dir, e.Name())
+		target, err := os.Readlink(link)
+		if err != nil || !strings.HasPrefix(target, podLogsDir+"/") || inUse[target] || young(e, linkAge, now) {
+			continue
+		}
+		if _, err := os.Lstat(target); errors.Is(err, fs.ErrNotExist) {
+			found = append(found, Leftover{Path: link, Name: e.Name()})
+		}
+	}
+	return found, nil
+}
+
+func young(e fs.DirEntry, age time.Duration, now time.Time) bool {
+	info, err := e.Info()
+	return err != nil || now.Sub(info.ModTime()) < age
+}
+
+// RemoveDir removes a directory of logs and all below it, without following links.
+func RemoveDir(podLogsDir, name string) error {
+	root, err := os.OpenRoot(podLogsDir)
+	if err != nil {
+		return fmt.Errorf("remove the logs %s: %w", name, err)
+	}
+	defer root.Close() //nolint:errcheck // nothing was written
+	if err := root.RemoveAll(name); err != nil {
+		return fmt.Errorf("remove the logs %s: %w", name, err)
+	}
+	return nil
+}
+
+// RemoveOf removes the log of a container that is gone: the file, what was rotated, and the links to it.
+func RemoveOf(podLogsDir, linksDir string, pod topic.Ref, container string, restartCount int) error {
+	dir := filepath.Join(podLogsDir, strings.Join([]string{pod.Namespace, pod.Name, pod.UID}, "_"), container)
+	if filepath.Dir(filepath.Dir(dir)) != filepath.Clean(podLogsDir) {
+		return fmt.Errorf("remove the log of container %q of %s/%s: that isn't the name of a directory", container, pod.Namespace, pod.Name)
+	}
+	log := strconv.Itoa(restartCount) + ".log"
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the log of a container: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if e.Name() == log || strings.HasPrefix(e.Name(), log+".") {
+			errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	links, err := os.ReadDir(linksDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	for _, e := range links {
+		link := filepath.Join(linksDir, e.Name())
+		if target, err := os.Readlink(link); err == nil && target == filepath.Join(dir, log) {
+			errs = append(errs, os.Remove(link))
+		}
+	}
+	return errors.Join(errs...)
+}

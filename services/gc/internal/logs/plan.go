@@ -1,0 +1,91 @@
+package logs
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// The suffixes of rotated logs.
+const (
+	zipped    = ".gz"
+	temporary = ".tmp"
+	// stamp is the time of the rotation in the name of what was rotated.
+	stamp = "20060102-150405"
+)
+
+// Policy is when a log is rotated, in bytes, and how many files it may have, the one that is written to among them.
+type Policy struct {
+	MaxSize  int64
+	MaxFiles int
+}
+
+// Steps are what is to be done about one log; names are those of files.
+type Steps struct {
+	Remove   []string
+	Compress []string
+	// Rotate is the name that the log gets; empty if it stays.
+	Rotate string
+	// Reopen has the runtime make the log that is missing.
+	Reopen bool
+}
+
+// None tells whether nothing is to be done.
+func (s Steps) None() bool {
+	return len(s.Remove) == 0 && len(s.Compress) == 0 && s.Rotate == "" && !s.Reopen
+}
+
+// Plan decides about the log with the name, among the files of its directory. size is negative where it is missing.
+func Plan(p Policy, log string, size int64, files []string, now time.Time) Steps {
+	rotated, steps := classify(log, files)
+	steps.Reopen = size < 0
+	next := log + "." + now.Format(stamp)
+	// Two rotations within a second would have the same name.
+	taken := slices.ContainsFunc(rotated, func(f string) bool { return strings.TrimSuffix(f, zipped) == next })
+	if size >= p.MaxSize && !taken {
+		steps.Rotate = next
+	}
+	keep := max(p.MaxFiles-1, 0)
+	if steps.Rotate != "" {
+		keep = max(p.MaxFiles-2, 0)
+	}
+	if excess := len(rotated) - keep; excess > 0 {
+		steps.Remove = append(steps.Remove, rotated[:excess]...)
+		rotated = rotated[excess:]
+	}
+	for i, f := range rotated {
+		// What was rotated last stays as it is: log collectors and kubectl logs may still be reading it.
+		last := i == len(rotated)-1 && steps.Rotate == ""
+		if !strings.HasSuffix(f, zipped) && !last {
+			steps.Compress = append(steps.Compress, f)
+		}
+	}
+	return steps
+}
+
+// classify are the rotated logs, oldest first, and what an interrupted pass has left: half a compressed log, or a log that
+// has been compressed and is still there.
+func classify(log string, files []string) (rotated []string, steps Steps) {
+	has := map[string]bool{}
+	for _, f := range files {
+		has[f] = true
+	}
+	for _, f := range files {
+		rest, ok := strings.CutPrefix(f, log+".")
+		if !ok {
+			continue
+		}
+		at, isTemporary := strings.CutSuffix(rest, temporary)
+		if _, err := time.Parse(stamp, strings.TrimSuffix(at, zipped)); err != nil {
+			continue // somebody else's
+		}
+		if isTemporary || has[f+zipped] {
+			steps.Remove = append(steps.Remove, f)
+			continue
+		}
+		rotated = append(rotated, f)
+	}
+	slices.Sort(rotated)
+	slices.Sort(steps.Remove)
+	return rotated, steps
+}

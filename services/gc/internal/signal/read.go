@@ -1,0 +1,248 @@
+package signal
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kubelot.dev/services/gc/internal/evict"
+)
+
+// Reader knows where the signals are.
+type Reader struct {
+	// Proc is /proc.
+	Proc string
+	// Memory is the root of the cgroup hierarchy that has memory, Pods the cgroup of all pods below it; Unified tells that it is v2.
+	Memory, Pods string
+	Unified      bool
+}
+
+// Filesystems are paths on the filesystems: that of the root directory, that of the images, and that of the containers'
+// writable layers. An empty one isn't known.
+type Filesystems struct{ Node, Image, Container string }
+
+// New is a reader of this machine. pods is the path of the pods' cgroup below a hierarchy.
+func New(pods string) *Reader {
+	r := &Reader{Proc: "/proc", Memory: "/sys/fs/cgroup", Unified: true}
+	var stat unix.Statfs_t
+	if err := unix.Statfs(r.Memory, &stat); err == nil && stat.Type != unix.CGROUP2_SUPER_MAGIC {
+		r.Memory, r.Unified = filepath.Join(r.Memory, "memory"), false
+	}
+	r.Pods = filepath.Join(r.Memory, pods)
+	return r
+}
+
+// PodsCgroup is the path of the cgroup of all pods below a hierarchy, for a driver and the configured root. systemd's slices
+// repeat the names of those above them (systemd.slice(5)).
+func PodsCgroup(driver, root string) string {
+	path, prefix := "/", ""
+	for part := range strings.SplitSeq(strings.Trim(root, "/")+"/kubepods", "/") {
+		if driver == "systemd" && part != "" {
+			prefix += strings.ReplaceAll(strings.TrimSuffix(part, ".slice"), "-", "_")
+			path = filepath.Join(path, prefix+".slice")
+			prefix += "-"
+			continue
+		}
+		path = filepath.Join(path, part)
+	}
+	return path
+}
+
+// Read reads all signals.
+func (r *Reader) Read(now time.Time, paths Filesystems) (evict.Observations, error) {
+	obs := evict.Observations{}
+	var errs []error
+	set := func(s evict.Signal, available, capacity int64, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read %s: %w", s, err))
+			return
+		}
+		obs[s] = evict.Observation{Available: available, Capacity: capacity, At: now}
+	}
+	total, free, err := r.meminfo()
+	if err == nil {
+		var used int64
+		used, err = r.rootWorkingSet(total, free)
+		set(evict.MemoryAvailable, max(total-used, 0), total, err)
+	} else {
+		set(evict.MemoryAvailable, 0, 0, err)
+	}
+	if limit, used, err := r.podsMemory(total); err != nil || limit > 0 {
+		set(evict.AllocatableAvailable, max(limit-used, 0), limit, err)
+	}
+	running, most, err := r.processes()
+	set(evict.PIDAvailable, most-running, most, err)
+	r.filesystems(paths, set)
+	return obs, errors.Join(errs...)
+}
+
+// filesystems reads the signals of the filesystems.
+func (r *Reader) filesystems(paths Filesystems, set func(evict.Signal, int64, int64, error)) {
+	for _, f := range []struct {
+		path          string
+		bytes, inodes evict.Signal
+	}{
+		{paths.Node, evict.NodeFSAvailable, evict.NodeFSInodes},
+		{paths.Image, evict.ImageFSAvailable, evict.ImageFSInodes},
+		{paths.Container, evict.ContainerFSAvailable, evict.ContainerFSInodes},
+	} {
+		if f.path == "" {
+			continue
+		}
+		var s unix.Statfs_t
+		err := unix.Statfs(f.path, &s)
+		if err != nil {
+			err = &os.PathError{Op: "statfs", Path: f.path, Err: err}
+		}
+		set(f.bytes, int64(s.Bavail)*s.Bsize, int64(s.Blocks)*s.Bsize, err)
+		// Filesystems without a fixed number of inodes, such as btrfs, tell of none.
+		if err == nil && s.Files > 0 {
+			set(f.inodes, int64(s.Ffree), int64(s.Files), nil)
+		}
+	}
+}
+
+// meminfo is the machine's memory, and how much of it is free, in bytes.
+func (r *Reader) meminfo() (total, free int64, err error) {
+	values, err := fields(filepath.Join(r.Proc, "meminfo"), "MemTotal:", "MemFree:")
+	if err != nil {
+		return 0, 0, err
+	}
+	return values[0] << 10, values[1] << 10, nil
+}
+
+// rootWorkingSet is what the machine uses less what it can drop at once. The root of v2 has no figure of its own for usage.
+func (r *Reader) rootWorkingSet(total, free int64) (int64, error) {
+	if r.Unified {
+		inactive, err := fields(filepath.Join(r.Memory, "memory.stat"), "inactive_file")
+		if err != nil {
+			return 0, err
+		}
+		return max(total-free-inactive[0], 0), nil
+	}
+	return r.workingSet(r.Memory)
+}
+
+func (r *Reader) workingSet(group string) (int64, error) {
+	usage, inactive := "memory.usage_in_bytes", "total_inactive_file"
+	if r.Unified {
+		usage, inactive = "memory.current", "inactive_file"
+	}
+	used, err := number(filepath.Join(group, usage))
+	if err != nil {
+		return 0, err
+	}
+	values, err := fields(filepath.Join(group, "memory.stat"), inactive)
+	if err != nil {
+		return 0, err
+	}
+	return max(used-values[0], 0), nil
+}
+
+// podsMemory is the limit of the pods' cgroup and what they use; a limit of 0 means that there is none.
+func (r *Reader) podsMemory(total int64) (limit, used int64, err error) {
+	name := "memory.limit_in_bytes"
+	if r.Unified {
+		name = "memory.max"
+	}
+	limit, err = number(filepath.Join(r.Pods, name))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return 0, 0, nil // podsync hasn't made it yet
+	case err != nil:
+		return 0, 0, err
+	case limit <= 0 || total > 0 && limit > total:
+		return 0, 0, nil
+	}
+	used, err = r.workingSet(r.Pods)
+	return limit, used, err
+}
+
+// processes are the tasks of the machine and how many there can be.
+func (r *Reader) processes() (running, most int64, err error) {
+	most = math.MaxInt64
+	for _, name := range []string{"sys/kernel/pid_max", "sys/kernel/threads-max"} {
+		if n, err := number(filepath.Join(r.Proc, name)); err == nil {
+			most = min(most, n)
+		}
+	}
+	if most == math.MaxInt64 {
+		return 0, 0, errors.New("neither kernel.pid_max nor kernel.threads-max can be read")
+	}
+	path := filepath.Join(r.Proc, "loadavg")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	if words := strings.Fields(string(data)); len(words) >= 4 {
+		if _, tasks, ok := strings.Cut(words[3], "/"); ok {
+			running, err = strconv.ParseInt(tasks, 10, 64)
+			return running, most, err
+		}
+	}
+	return 0, 0, fmt.Errorf("%s is %.80q, which has no number of tasks", path, data)
+}
+
+// Layout tells what shares a filesystem, by the numbers of the devices.
+func Layout(paths Filesystems) (evict.Layout, error) {
+	var devices [3]uint64
+	for i, path := range []string{paths.Node, paths.Image, paths.Container} {
+		var s unix.Stat_t
+		if err := unix.Stat(path, &s); err != nil {
+			return evict.Layout{}, &os.PathError{Op: "stat", Path: path, Err: err}
+		}
+		devices[i] = s.Dev
+	}
+	return evict.Layout{ImageFS: devices[1] != devices[0], ContainerFS: devices[2] != devices[1]}, nil
+}
+
+// number is a file with one number; "max" is a very large one.
+func number(path string) (int64, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	text := strings.TrimSpace(string(data))
+	if text == "max" {
+		return math.MaxInt64, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s is %.80q: %w", path, text, err)
+	}
+	return n, nil
+}
+
+// fields are the numbers behind the names in a file of lines such as "name 1234".
+func fields(path string, names ...string) ([]int64, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]int64, len(names))
+	for i, name := range names {
+		found := false
+		for line := range strings.Lines(string(data)) {
+			words := strings.Fields(line)
+			if len(words) < 2 || words[0] != name {
+				continue
+			}
+			if values[i], err = strconv.ParseInt(words[1], 10, 64); err != nil {
+				return nil, fmt.Errorf("%s: %s is %.80q: %w", path, name, words[1], err)
+			}
+			found = true
+			break
+		}
+		if !found {
+			return nil, fmt.Errorf("%s has no %s", path, name)
+		}
+	}
+	return values, nil
+}

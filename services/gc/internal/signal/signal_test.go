@@ -1,0 +1,220 @@
+package signal
+
+import (
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"kubelot.dev/services/gc/internal/evict"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// tree writes files below a directory.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+var proc = map[string]string{
+	"proc/meminfo": "MemTotal:        2000000 kB\nMemFree:          500000 kB\nBuffers: 5 kB\n",
+	"proc/loadavg": "1.36 3.49 4.53 2/3518 3715089\n", "proc/sys/kernel/pid_max": "4194304\n", "proc/sys/kernel/threads-max": "30000\n",
+}
+
+func with(more map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, m := range []map[string]string{proc, more} {
+		for name, text := range m {
+			all[name] = text
+		}
+	}
+	return all
+}
+
+func reader(dir string, unified bool) *Reader {
+	return &Reader{Proc: filepath.Join(dir, "proc"), Memory: filepath.Join(dir, "cgroup"), Pods: filepath.Join(dir, "cgroup/kubepods"), Unified: unified}
+}
+
+func TestRead(t *testing.T) {
+	v1 := with(map[string]string{
+		"cgroup/memory.usage_in_bytes": "1500000000\n", "cgroup/memory.stat": "inactive_file 5\ntotal_inactive_file 300000000\n",
+		"cgroup/kubepods/memory.usage_in_bytes": "700000000\n", "cgroup/kubepods/memory.stat": "total_inactive_file 100000000\n",
+		"cgroup/kubepods/memory.limit_in_bytes": "1000000000\n",
+	})
+	v2 := with(map[string]string{
+		"cgroup/memory.stat": "anon 1\ninactive_file 300000000\n", "cgroup/kubepods/memory.current": "700000000\n",
+		"cgroup/kubepods/memory.stat": "inactive_file 100000000\n", "cgroup/kubepods/memory.max": "1000000000\n",
+	})
+	const total = 2000000 << 10
+	for name, c := range map[string]struct {
+		files     map[string]string
+		unified   bool
+		available int64
+	}{
+		"v1": {v1, false, total - 1200000000},
+		"v2": {v2, true, total - (total - 500000<<10 - 300000000)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			obs, err := reader(tree(t, c.files), c.unified).Read(now, Filesystems{Node: t.TempDir(), Image: "/proc"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for signal, want := range map[evict.Signal]evict.Observation{
+				evict.MemoryAvailable:      {Available: c.available, Capacity: total, At: now},
+				evict.AllocatableAvailable: {Available: 400000000, Capacity: 1000000000, At: now},
+				evict.PIDAvailable:         {Available: 30000 - 3518, Capacity: 30000, At: now},
+			} {
+				if got := obs[signal]; got != want {
+					t.Errorf("%s is %+v, want %+v", signal, got, want)
+				}
+			}
+			if o := obs[evict.NodeFSAvailable]; o.Available <= 0 || o.Capacity < o.Available {
+				t.Errorf("nodefs is %+v", o)
+			}
+			if _, known := obs[evict.ImageFSInodes]; known {
+				t.Error("a filesystem without inodes has some")
+			}
+		})
+	}
+}
+
+// What can't be read is named, and the rest is there.
+func TestUnreadable(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  map[string]string
+		missing evict.Signal
+		want    string
+	}{
+		"no limit":          {map[string]string{"cgroup/kubepods/memory.max": "max\n"}, evict.AllocatableAvailable, ""},
+		"no pods yet":       {nil, evict.AllocatableAvailable, ""},
+		"limit is nonsense": {map[string]string{"cgroup/kubepods/memory.max": "much\n"}, evict.AllocatableAvailable, `memory.max is "much"`},
+		"no statistics":     {map[string]string{"cgroup/memory.stat": "anon 1\n"}, evict.MemoryAvailable, "no inactive_file"},
+		"bad statistics":    {map[string]string{"cgroup/memory.stat": "inactive_file x\n"}, evict.MemoryAvailable, `inactive_file is "x"`},
+		"bad meminfo":       {map[string]string{"proc/meminfo": "\n"}, evict.MemoryAvailable, "no MemTotal:"},
+		"bad loadavg":       {map[string]string{"proc/loadavg": "1 2 3\n"}, evict.PIDAvailable, "no number of tasks"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := with(map[string]string{"cgroup/memory.stat": "inactive_file 300000000\n"})
+			for name, text := range c.change {
+				files[name] = text
+			}
+			obs, err := reader(tree(t, files), true).Read(time.Now(), Filesystems{Node: "/"})
+			if _, known := obs[c.missing]; known {
+				t.Errorf("%s is known", c.missing)
+			}
+			if _, known := obs[evict.NodeFSAvailable]; !known {
+				t.Error("nodefs is missing too")
+			}
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+	obs, err := reader(t.TempDir(), false).Read(time.Now(), Filesystems{Node: "/absent"})
+	if len(obs) != 0 || err == nil {
+		t.Errorf("of nothing: %v, %v", obs, err)
+	}
+}
+
+func TestThisMachine(t *testing.T) {
+	r := New("/no-pods")
+	obs, err := r.Read(time.Now(), Filesystems{Node: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, signal := range []evict.Signal{evict.MemoryAvailable, evict.PIDAvailable, evict.NodeFSAvailable} {
+		if o := obs[signal]; o.Available <= 0 || o.Available > o.Capacity {
+			t.Errorf("%s is %+v", signal, o)
+		}
+	}
+}
+
+func TestPodsCgroup(t *testing.T) {
+	for in, want := range map[[2]string]string{
+		{"cgroupfs", "/"}: "/kubepods", {"cgroupfs", "/a/b"}: "/a/b/kubepods", {"", ""}: "/kubepods",
+		{"systemd", "/"}: "/kubepods.slice", {"systemd", "/a-b"}: "/a_b.slice/a_b-kubepods.slice",
+	} {
+		if got := PodsCgroup(in[0], in[1]); got != want {
+			t.Errorf("%q: %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestLayout(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		paths Filesystems
+		want  evict.Layout
+	}{
+		"one":   {Filesystems{dir, dir, dir}, evict.Layout{}},
+		"two":   {Filesystems{dir, "/proc", "/proc"}, evict.Layout{ImageFS: true}},
+		"split": {Filesystems{dir, "/proc", dir}, evict.Layout{ImageFS: true, ContainerFS: true}},
+	} {
+		if got, err := Layout(c.paths); err != nil || got != c.want {
+			t.Errorf("%s: %+v, %v", name, got, err)
+		}
+	}
+	if _, err := Layout(Filesystems{dir, "/absent", dir}); err == nil {
+		t.Error("no error")
+	}
+}
+
+// The alarm waits for its time, ends with its context, and works without the kernel's information.
+func TestAlarm(t *testing.T) {
+	a, err := NewAlarm(t.TempDir())
+	if err == nil {
+		t.Error("no pressure-stall information, and no error")
+	}
+	defer a.Close()
+	if begin := time.Now(); a.Wait(t.Context(), 20*time.Millisecond) || time.Since(begin) < 20*time.Millisecond {
+		t.Error("it went off too early")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if begin := time.Now(); a.Wait(ctx, time.Minute) || time.Since(begin) > 30*time.Second {
+		t.Error("it doesn't end with its context")
+	}
+	kernel, err := NewAlarm("/proc")
+	if err != nil {
+		t.Skipf("the kernel has no pressure-stall information: %v", err)
+	}
+	defer kernel.Close()
+	kernel.Wait(t.Context(), 10*time.Millisecond)
+}
+
+func TestNumber(t *testing.T) {
+	dir := tree(t, map[string]string{"max": "max\n", "n": "5\n", "bad": "x"})
+	if n, err := number(filepath.Join(dir, "max")); err != nil || n != math.MaxInt64 {
+		t.Errorf("%d, %v", n, err)
+	}
+	if _, err := number(filepath.Join(dir, "bad")); err == nil {
+		t.Error("no error")
+	}
+}
+
+// Reading is done all the time, so it must cost next to nothing.
+func BenchmarkRead(b *testing.B) {
+	r := New("/no-pods")
+	for b.Loop() {
+		if _, err := r.Read(time.Now(), Filesystems{Node: "/", Image: "/tmp"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

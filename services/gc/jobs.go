@@ -1,0 +1,147 @@
+package gc
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"kubelot.dev/daemon/config"
+	"kubelot.dev/services/gc/internal/container"
+	"kubelot.dev/services/gc/internal/evict"
+	"kubelot.dev/services/gc/internal/image"
+	"kubelot.dev/services/gc/internal/logs"
+)
+
+const (
+	// readEvery is how often the signals are read, which takes some 70 µs.
+	readEvery = 500 * time.Millisecond
+	// The kubelet's periods.
+	sweepEvery, imagesEvery, limitsEvery = time.Minute, 5 * time.Minute, 10 * time.Second
+	// placeEvery is how often it is looked up where the runtime's filesystems are, retryPlace after a failure.
+	placeEvery, retryPlace = 5 * time.Minute, 2 * time.Second
+	// soonest is how soon after its end a job may begin again when something asks for it.
+	soonest = 10 * time.Second
+	// censusTimeout bounds the reading of what runs and what should, callTimeout a call of another daemon.
+	censusTimeout, callTimeout = 30 * time.Second, 10 * time.Second
+	// goneTimeout is how long an evicted pod is waited for, restPeriod how long nothing is tried after a pass that evicted nobody.
+	goneTimeout, restPeriod = 30 * time.Second, 10 * time.Second
+)
+
+// settings are what the configuration says to gc.
+type settings struct {
+	thresholds  []evict.Threshold
+	transition  time.Duration
+	maxGrace    int32
+	images      image.Policy
+	containers  container.Policy
+	logs        logs.Policy
+	logWorkers  int
+	logsEvery   time.Duration
+	localLimits bool
+}
+
+func newSettings(c *config.Config) (settings, error) {
+	k := &c.Kubelet
+	thresholds, err := evict.Thresholds(evict.Settings{
+		Hard: k.EvictionHard, Soft: k.EvictionSoft, SoftGrace: k.EvictionSoftGracePeriod, Reclaim: k.EvictionMinimumReclaim,
+		EnforcePods: enforces(k.EnforceNodeAllocatable, "pods"),
+	})
+	if err != nil {
+		return settings{}, err
+	}
+	size, err := resource.ParseQuantity(k.ContainerLogMaxSize)
+	if err != nil {
+		return settings{}, err
+	}
+	return settings{
+		thresholds: thresholds, transition: k.EvictionPressureTransitionPeriod.Duration, maxGrace: k.EvictionMaxPodGracePeriod,
+		images: image.Policy{
+			High: int(*k.ImageGCHighThresholdPercent), Low: int(*k.ImageGCLowThresholdPercent),
+			MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration,
+		},
+		containers: container.Policy{
+			MaxPerContainer: c.DeadContainers.PerContainer, MaxTotal: c.DeadContainers.Total, MinAge: c.DeadContainers.MinAge,
+		},
+		logs:       logs.Policy{MaxSize: size.Value(), MaxFiles: int(*k.ContainerLogMaxFiles)},
+		logWorkers: int(*k.ContainerLogMaxWorkers), logsEvery: k.ContainerLogMonitorInterval.Duration,
+		localLimits: k.LocalStorageCapacityIsolation == nil || *k.LocalStorageCapacityIsolation,
+	}, nil
+}
+
+// job is a kind of work that is done beside the loop, one of each at a time.
+type job int
+
+const (
+	jobPlace job = iota
+	jobSweep
+	jobImages
+	jobLogs
+	jobLimits
+	jobEvict
+	jobs
+)
+
+// schedule says when each job is due.
+type schedule struct {
+	every   [jobs]time.Duration
+	next    [jobs]time.Time // zero: at once
+	ended   [jobs]time.Time
+	running [jobs]bool
+}
+
+func newSchedule(s settings) schedule {
+	return schedule{every: [jobs]time.Duration{
+		jobPlace: placeEvery, jobSweep: sweepEvery, jobImages: imagesEvery, jobLogs: s.logsEvery, jobLimits: limitsEvery,
+	}}
+}
+
+// soon makes a job due, not too soon after its last end.
+func (s *schedule) soon(j job, now time.Time) {
+	if at := s.ended[j].Add(soonest); at.Before(s.next[j]) {
+		s.next[j] = at
+	}
+}
+
+// after makes a job due after d.
+func (s *schedule) after(j job, d time.Duration, now time.Time) { s.next[j] = now.Add(d) }
+
+func (s *schedule) due(j job, now time.Time) bool { return !s.running[j] && !now.Before(s.next[j]) }
+
+// begin begins what is due. Readings come each second, so the loop does.
+func (s *Service) begin(ctx context.Context, now time.Time) {
+	deletes := s.world.waiting(now) == ""
+	known := len(s.world.unread) == 0
+	for _, j := range []struct {
+		job   job
+		ready bool
+		// prepare takes what the work needs from the loop's state.
+		prepare func() work
+	}{
+		{jobPlace, true, func() work { return s.place }},
+		{jobSweep, deletes, s.sweep},
+		{jobImages, deletes && s.fs.Load().known, s.collect},
+		{jobLogs, known, s.rotate},
+		{jobLimits, known && s.settings.localLimits, s.limits},
+	} {
+		if j.ready && s.schedule.due(j.job, now) {
+			s.start(ctx, j.job, j.prepare())
+		}
+	}
+}
+
+// work is done beside the loop; what it returns is done in the loop at its end.
+type work func(context.Context) (done func())
+
+// start does a job's work.
+func (s *Service) start(ctx context.Context, j job, do work) {
+	s.schedule.running[j] = true
+	s.wg.Go(func() {
+		done := do(ctx)
+		send(ctx, s.inbox, func() {
+			now := time.Now()
+			s.schedule.running[j], s.schedule.ended[j], s.schedule.next[j] = false, now, now.Add(s.schedule.every[j])
+			done()
+		})
+	})
+}

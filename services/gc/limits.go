@@ -1,0 +1,57 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/gc/internal/evict"
+)
+
+// limits evicts the pods that use more local storage than they may. Only those that have a limit are measured.
+func (s *Service) limits() work {
+	pods := s.candidates(evict.LimitsStorage)
+	return func(ctx context.Context) func() {
+		over, err := s.overLimits(ctx, pods)
+		return func() {
+			s.report.problem("limits on local storage", err)
+			for _, uid := range over {
+				s.evicted[uid] = true
+			}
+		}
+	}
+}
+
+func (s *Service) overLimits(ctx context.Context, pods []evict.Candidate) (evicted []string, err error) {
+	if len(pods) == 0 {
+		return nil, nil
+	}
+	request := topic.SummaryRequest{MaxAge: limitsEvery / 2}
+	for _, c := range pods {
+		request.Pods = append(request.Pods, string(c.Pod.UID))
+	}
+	summary, err := call(ctx, s.env.Bus, topic.StatsSummary, request)
+	if err != nil {
+		return nil, fmt.Errorf("nobody knows what pods with a limit use: %w", err)
+	}
+	var errs []error
+	for _, c := range withStats(pods, summary) {
+		by, message := evict.OverLimit(c, s.fs.Load().layout)
+		if message == "" {
+			continue
+		}
+		ref := refOf(c.Pod)
+		if c.Critical() {
+			s.report.decided(topic.Decision{Deed: topic.DeedKeep, Object: name(ref), Pod: &ref, Reason: "it is critical; otherwise it were evicted: " + message})
+			continue
+		}
+		// The kubelet gives these pods no DisruptionTarget: the fault is theirs.
+		if err := s.end(ctx, ending{ref: ref, signal: by, message: message, grace: 1, reason: message}); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		evicted = append(evicted, ref.UID)
+	}
+	return evicted, errors.Join(errs...)
+}

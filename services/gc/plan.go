@@ -1,0 +1,157 @@
+package gc
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/gc/internal/container"
+	"kubelot.dev/services/gc/internal/evict"
+	"kubelot.dev/services/gc/internal/image"
+	"kubelot.dev/services/gc/internal/logs"
+)
+
+// snapshot is what a plan takes from the loop.
+type snapshot struct {
+	waiting    string
+	known      map[string]topic.Pod
+	records    map[string]image.Record
+	inUse      map[string]bool
+	thresholds []evict.Threshold
+	pods       []evict.Candidate
+	logs       []log
+}
+
+// plan answers gc.plan by the same functions by which things are removed; nothing is done.
+func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPlanReply, error) {
+	taken := make(chan snapshot, 1)
+	if !send(ctx, s.inbox, func() { taken <- s.snapshot(time.Now()) }) {
+		return topic.GCPlanReply{}, context.Cause(ctx)
+	}
+	var snap snapshot
+	select {
+	case snap = <-taken:
+	case <-ctx.Done():
+		return topic.GCPlanReply{}, context.Cause(ctx)
+	}
+	reply := topic.GCPlanReply{Waiting: snap.waiting}
+	pressure, err := s.planEviction(ctx, snap)
+	if err != nil {
+		return reply, err
+	}
+	reply.Decisions = append(pressure, s.planLogs(snap)...)
+	c, err := take(ctx, s.env.Bus, s.Containers, snap.known)
+	if err != nil {
+		reply.Waiting = err.Error()
+		return reply, nil //nolint:nilerr // what isn't known isn't removed either, so that is the plan
+	}
+	for _, choice := range container.Pick(container.Input{
+		Policy: s.settings.containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life, Now: time.Now(), Squeeze: req.Images,
+	}) {
+		reply.Decisions = append(reply.Decisions, choice.Decision)
+	}
+	left, err := s.planLeftovers(c, snap.inUse)
+	if err != nil {
+		return reply, err
+	}
+	reply.Decisions = append(reply.Decisions, left...)
+	chosen, err := s.planImages(ctx, snap, req.Images)
+	reply.Decisions = append(reply.Decisions, chosen...)
+	now := time.Now()
+	for i := range reply.Decisions {
+		reply.Decisions[i].At = now
+	}
+	return reply, err
+}
+
+func (s *Service) snapshot(now time.Time) snapshot {
+	return snapshot{
+		waiting: s.world.waiting(now), known: maps.Clone(s.world.pods), records: s.records, inUse: logsInUse(s.world.seen),
+		thresholds: s.tracker.Thresholds(), pods: s.candidates(func(*corev1.Pod) bool { return true }), logs: s.runningLogs(),
+	}
+}
+
+// planEviction tells how far each threshold is, and who would be evicted for those that are met.
+func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Decision, error) {
+	fs := s.fs.Load()
+	obs, err := s.Sensor.Read(time.Now(), fs.Filesystems)
+	if err != nil {
+		return nil, err
+	}
+	var out []topic.Decision
+	for _, t := range snap.thresholds {
+		o, ok := obs[t.Signal]
+		if !ok {
+			continue
+		}
+		d := topic.Decision{Deed: topic.DeedKeep, Object: t.String(), Reason: t.Figures(o)}
+		if !evict.Met(t, o, false) {
+			out = append(out, d)
+			continue
+		}
+		summary, err := s.summary(ctx, t)
+		if err != nil {
+			return out, err
+		}
+		for _, r := range evict.Rank(t.Signal, fs.layout, withStats(snap.pods, summary)) {
+			if r.Critical() {
+				continue
+			}
+			ref := refOf(r.Pod)
+			d = topic.Decision{Deed: topic.DeedEvict, Object: name(ref), Pod: &ref, Reason: r.Why(t, o, 0)}
+			if t.Grace > 0 {
+				d.Reason += fmt.Sprintf("; once the threshold has been met for %s", t.Grace)
+			}
+			break
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+func (s *Service) planLogs(snap snapshot) []topic.Decision {
+	var out []topic.Decision
+	for _, l := range snap.logs {
+		if steps, size, err := s.Logs.Look(l.path, time.Now()); err == nil && steps.Rotate != "" {
+			out = append(out, topic.Decision{Deed: topic.DeedRotateLog, Object: l.path, Pod: &l.pod, Reason: s.whyRotate(size)})
+		}
+	}
+	return out
+}
+
+func (s *Service) planLeftovers(c census, inUse map[string]bool) ([]topic.Decision, error) {
+	now := time.Now()
+	dirs, err := logs.Dirs(s.env.Config.PodLogsDir, c.known, now)
+	if err != nil {
+		return nil, err
+	}
+	links, err := logs.Links(s.env.Config.ContainerLogsDir, s.env.Config.PodLogsDir, inUse, now)
+	var out []topic.Decision
+	for _, dir := range dirs {
+		out = append(out, topic.Decision{Deed: topic.DeedRemoveLog, Object: dir.Path, Pod: &dir.Pod, Reason: podGone})
+	}
+	for _, link := range links {
+		out = append(out, topic.Decision{Deed: topic.DeedRemoveLog, Object: link.Path, Reason: logGone})
+	}
+	return out, err
+}
+
+func (s *Service) planImages(ctx context.Context, snap snapshot, squeeze bool) ([]topic.Decision, error) {
+	if !s.fs.Load().known {
+		return nil, nil
+	}
+	in, err := s.imageInput(ctx, snap.known, snap.records)
+	if err != nil {
+		return nil, err
+	}
+	in.Squeeze = squeeze
+	var out []topic.Decision
+	for _, c := range image.Pick(in) {
+		out = append(out, c.Decision)
+	}
+	return out, nil
+}

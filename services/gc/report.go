@@ -1,0 +1,107 @@
+package gc
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+)
+
+// Reasons of Events, the kubelet's.
+const (
+	reasonThresholdMet     = "EvictionThresholdMet"
+	reasonFreeDiskSpace    = "FreeDiskSpaceFailed"
+	reasonImageGCFailed    = "ImageGCFailed"
+	reasonContainerGC      = "ContainerGCFailed"
+	reasonInvalidCapacity  = "InvalidDiskCapacity"
+	invalidCapacityMessage = "invalid capacity 0 on image filesystem"
+)
+
+// reporter tells the bus, the API server and the log. Its methods may be called from several goroutines.
+type reporter struct {
+	env       daemon.Env
+	decisions *bus.Publisher[topic.Decision]
+	pressure  *bus.Writer[topic.Pressure]
+
+	mu       sync.Mutex
+	problems map[string]string
+}
+
+func newReporter(env daemon.Env) *reporter {
+	return &reporter{
+		env: env, problems: map[string]string{},
+		decisions: topic.GCDecision.Publisher(env.Bus), pressure: topic.NodePressure.Writer(env.Bus),
+	}
+}
+
+// decided publishes a decision.
+func (r *reporter) decided(d topic.Decision) {
+	d.At = time.Now()
+	args := []any{"deed", d.Deed, "object", d.Object, "reason", d.Reason}
+	if d.Pod != nil {
+		args = append(args, "pod", d.Pod.Name, "namespace", d.Pod.Namespace, "uid", d.Pod.UID)
+	}
+	switch {
+	case d.Error != "":
+		r.env.Log.Warn("what was decided failed", append(args, "error", d.Error)...)
+	case d.Deed == topic.DeedEvict:
+		r.env.Log.Info("decided", args...)
+	default:
+		r.env.Log.Debug("decided", args...)
+	}
+	if err := r.decisions.Publish("", d); err != nil {
+		r.env.Log.Error("decision can't be published", "error", err)
+	}
+}
+
+// state publishes the node's conditions.
+func (r *reporter) state(p topic.Pressure) {
+	if err := r.pressure.Set("", p); err != nil {
+		r.env.Log.Error("the node's conditions can't be published, so nobody acts on them", "error", err)
+	}
+}
+
+// node records an Event on the node.
+func (r *reporter) node(kind, reason, message string) {
+	n := r.env.Config.NodeName
+	r.env.Events.Record(topic.Event{Kind: "Node", Ref: topic.Ref{Name: n, UID: n}, Type: kind, Reason: reason, Message: message})
+}
+
+// pod records an Event on a pod.
+func (r *reporter) pod(ref topic.Ref, reason, message string) {
+	r.env.Events.Record(topic.Event{Kind: "Pod", Ref: ref, Type: corev1.EventTypeWarning, Reason: reason, Message: message})
+}
+
+// problem states or, with nil, takes back what keeps part of the work from being done; it tells whether it is still there after
+// it was there before.
+func (r *reporter) problem(what string, err error) (again bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, again = r.problems[what]
+	if err == nil {
+		if !again {
+			return false
+		}
+		delete(r.problems, what)
+	} else {
+		r.problems[what] = fmt.Sprintf("%s: %s", what, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	texts := make([]string, 0, len(r.problems))
+	for _, text := range r.problems {
+		texts = append(texts, text)
+	}
+	slices.Sort(texts)
+	if len(texts) == 0 {
+		r.env.Health.Set(topic.Healthy, "")
+	} else {
+		r.env.Health.Set(topic.Degraded, strings.Join(texts, "; "))
+	}
+	return again && err != nil
+}

@@ -1,0 +1,81 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"kubelot.dev/bus/topic"
+)
+
+// log is a log of a running container.
+type log struct {
+	id, path string
+	pod      topic.Ref
+}
+
+// runningLogs are the logs of running containers.
+func (s *Service) runningLogs() []log {
+	var all []log
+	for _, o := range s.world.seen {
+		for i := range o.Containers {
+			if c := &o.Containers[i]; c.State == topic.ContainerRunning && c.LogPath != "" {
+				all = append(all, log{c.ID, c.LogPath, o.Ref})
+			}
+		}
+	}
+	return all
+}
+
+func (s *Service) whyRotate(size int64) string {
+	return fmt.Sprintf("%d bytes, containerLogMaxSize is %s", size, s.env.Config.Kubelet.ContainerLogMaxSize)
+}
+
+// rotate rotates the logs of running containers that have grown too large, and mends what a pass has left half done.
+func (s *Service) rotate() work {
+	all := s.runningLogs()
+	return func(ctx context.Context) func() {
+		var mu sync.Mutex
+		var errs []error
+		var group errgroup.Group
+		group.SetLimit(max(s.settings.logWorkers, 1))
+		for _, l := range all {
+			group.Go(func() error {
+				if err := s.rotateOne(ctx, l); err != nil {
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+				return nil
+			})
+		}
+		_ = group.Wait() // its functions have no errors
+		return func() { s.report.problem("rotation of logs", errors.Join(errs...)) }
+	}
+}
+
+func (s *Service) rotateOne(ctx context.Context, l log) error {
+	steps, size, err := s.Logs.Look(l.path, time.Now())
+	if err != nil || steps.None() {
+		return err
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	err = s.Logs.Do(ctx, l.id, l.path, steps)
+	if steps.Rotate == "" {
+		return err
+	}
+	d := topic.Decision{Deed: topic.DeedRotateLog, Object: l.path, Pod: &l.pod, Reason: s.whyRotate(size)}
+	if err != nil {
+		d.Error = err.Error()
+	} else {
+		s.metrics.rotated.Inc()
+	}
+	s.report.decided(d)
+	return err
+}

@@ -1,0 +1,119 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/gc/internal/container"
+	"kubelot.dev/services/gc/internal/logs"
+)
+
+// Why logs and links go.
+const (
+	podGone = "its pod is gone"
+	logGone = "the log it leads to is gone"
+)
+
+// sweep removes dead containers and sandboxes, and the logs of pods that are gone.
+func (s *Service) sweep() work {
+	known, inUse := maps.Clone(s.world.pods), logsInUse(s.world.seen)
+	return func(ctx context.Context) func() {
+		c, err := take(ctx, s.env.Bus, s.Containers, known)
+		if err == nil {
+			err = errors.Join(s.removeDead(ctx, c, false), s.removeLeftovers(ctx, c, inUse))
+		}
+		return func() {
+			if s.report.problem("collection of containers", err); err != nil && ctx.Err() == nil {
+				s.report.node(corev1.EventTypeWarning, reasonContainerGC, err.Error())
+			}
+		}
+	}
+}
+
+// removeDead removes what is picked.
+func (s *Service) removeDead(ctx context.Context, c census, squeeze bool) error {
+	picked := container.Pick(container.Input{
+		Policy: s.settings.containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life, Now: time.Now(), Squeeze: squeeze,
+	})
+	var errs []error
+	failed := map[string]bool{}
+	for _, choice := range picked {
+		if ctx.Err() != nil {
+			break
+		}
+		var err error
+		switch choice.Deed {
+		case topic.DeedRemoveContainer:
+			err = s.removeContainer(ctx, choice)
+			failed[choice.Pod.UID] = failed[choice.Pod.UID] || err != nil
+		case topic.DeedRemoveSandbox:
+			if failed[choice.Pod.UID] {
+				continue // one of its containers may still be there
+			}
+			err = s.removeSandbox(ctx, choice.Object)
+		default:
+			continue
+		}
+		if err != nil {
+			choice.Error = err.Error()
+			errs = append(errs, err)
+		}
+		s.report.decided(choice.Decision)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) removeContainer(ctx context.Context, choice container.Choice) error {
+	if err := s.Containers.RemoveContainer(ctx, choice.Object); err != nil {
+		return err
+	}
+	cfg := s.env.Config
+	return logs.RemoveOf(cfg.PodLogsDir, cfg.ContainerLogsDir, *choice.Pod, choice.Name, choice.RestartCount)
+}
+
+// removeSandbox stops the sandbox first: what it left of its network goes by that.
+func (s *Service) removeSandbox(ctx context.Context, id string) error {
+	if err := s.Containers.StopPodSandbox(ctx, id); err != nil {
+		return err
+	}
+	return s.Containers.RemovePodSandbox(ctx, id)
+}
+
+// removeLeftovers removes the logs of pods that are gone, and links to logs that are.
+func (s *Service) removeLeftovers(ctx context.Context, c census, inUse map[string]bool) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	cfg, now := s.env.Config, time.Now()
+	dirs, errDirs := logs.Dirs(cfg.PodLogsDir, c.known, now)
+	errs := []error{errDirs}
+	for _, dir := range dirs {
+		errs = append(errs, s.removeLeftover(dir, podGone, logs.RemoveDir(cfg.PodLogsDir, dir.Name)))
+	}
+	links, err := logs.Links(cfg.ContainerLogsDir, cfg.PodLogsDir, inUse, now)
+	errs = append(errs, err)
+	for _, link := range links {
+		errs = append(errs, s.removeLeftover(link, logGone, os.Remove(link.Path)))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) removeLeftover(l logs.Leftover, reason string, err error) error {
+	d := topic.Decision{Deed: topic.DeedRemoveLog, Object: l.Path, Reason: reason}
+	if l.Pod.UID != "" {
+		d.Pod = &l.Pod
+	}
+	if err != nil {
+		d.Error = err.Error()
+		err = fmt.Errorf("remove %s: %w", l.Path, err)
+	}
+	s.report.decided(d)
+	return err
+}

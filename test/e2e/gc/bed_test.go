@@ -1,0 +1,201 @@
+package gc
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/harness/node"
+)
+
+// forever is a shell command that ends at once when told to.
+const forever = `trap "exit 0" TERM; while :; do sleep 0.5 & wait; done`
+
+// pod makes a manifest of what every pod has and the rest of its spec. $FOREVER is replaced.
+func pod(name, spec string) string {
+	manifest := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  terminationGracePeriodSeconds: 5\n" + spec
+	return strings.ReplaceAll(manifest, "$FOREVER", "["+`sh, -c, '`+forever+`']`)
+}
+
+// start runs a bed with a drop-in of the KubeletConfiguration; prepare runs before the node does.
+func start(t *testing.T, config string, prepare func(*kit.Bed)) *kit.Bed {
+	t.Helper()
+	bed, err := kit.StartWithoutNode(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() && bed.Node != nil {
+			if data, err := os.ReadFile(bed.Node.LogPath()); err == nil {
+				t.Logf("the crew's log:\n%s", tail(string(data), 80))
+			}
+		}
+		if err := bed.Stop(); err != nil {
+			t.Errorf("stop the bed: %v", err)
+		}
+	})
+	if prepare != nil {
+		prepare(bed)
+	}
+	write(t, bed, config)
+	if err := bed.StartNode(context.WithoutCancel(t.Context()), node.Kubelot, "--config-dir="+dropIns(bed), "--v=4"); err != nil {
+		t.Fatal(err)
+	}
+	return bed
+}
+
+func dropIns(bed *kit.Bed) string { return bed.Bed.Path("drop-ins") }
+
+// write writes the drop-in.
+func write(t *testing.T, bed *kit.Bed, config string) {
+	t.Helper()
+	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" + config
+	if err := os.MkdirAll(dropIns(bed), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dropIns(bed), "10-gc.conf"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// configure changes the drop-in and starts gc anew, which reads it.
+func configure(t *testing.T, bed *kit.Bed, config string) {
+	t.Helper()
+	write(t, bed, config)
+	before, err := bed.Daemon("gc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bed.Signal(t, "gc", syscall.SIGTERM)
+	kit.Eventually(t, "another process of gc", func() error {
+		if now, err := bed.Daemon("gc"); err != nil || now == before {
+			return fmt.Errorf("process %d: %w", now, err)
+		}
+		return nil
+	})
+}
+
+func number(t *testing.T, path string) int64 {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Skip("this test reads figures as cgroup v1 has them")
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func tail(text string, n int) string {
+	lines := strings.Split(text, "\n")
+	return strings.Join(lines[max(len(lines)-n, 0):], "\n")
+}
+
+// loopback mounts a new ext4 filesystem of that size in MiB at dir, in a bed. The bed unmounts it in the end, and its loop device goes
+// with it.
+func loopback(t *testing.T, dir string, mib int) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "disk")
+	command(t, "truncate", "-s", strconv.Itoa(mib)+"M", file)
+	command(t, "mkfs.ext4", "-q", "-m", "0", "-N", "20000", file)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	command(t, "mount", "-o", "loop", file, dir)
+	if err := os.RemoveAll(filepath.Join(dir, "lost+found")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func command(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}
+
+// available is the memory that the eviction signal memory.available tells of on cgroup v1, in bytes.
+func available(t *testing.T) int64 {
+	t.Helper()
+	total := field(t, "/proc/meminfo", "MemTotal:") << 10
+	used := number(t, "/sys/fs/cgroup/memory/memory.usage_in_bytes")
+	return total - (used - field(t, "/sys/fs/cgroup/memory/memory.stat", "total_inactive_file"))
+}
+
+func field(t *testing.T, path, name string) int64 {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == name {
+			n, err := strconv.ParseInt(words[1], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+	}
+	t.Fatalf("%s has no %s", path, name)
+	return 0
+}
+
+// evicted waits until the pod has failed, and checks that it was evicted with a message that begins with the text.
+func evicted(t *testing.T, ns *kit.Namespace, name, message string, disrupted bool) *corev1.Pod {
+	t.Helper()
+	p := ns.Phase(name, corev1.PodFailed)
+	if p.Status.Reason != "Evicted" || !strings.HasPrefix(p.Status.Message, message) {
+		t.Errorf("pod %s: reason %q, message %q; want Evicted, %q", name, p.Status.Reason, p.Status.Message, message)
+	}
+	has := false
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.DisruptionTarget {
+			has = c.Status == corev1.ConditionTrue && c.Reason == "TerminationByKubelet" && c.Message == p.Status.Message
+		}
+	}
+	if has != disrupted {
+		t.Errorf("pod %s has a right DisruptionTarget: %v; want %v\n%+v", name, has, disrupted, p.Status.Conditions)
+	}
+	ns.Event(name, "Evicted", p.Status.Message)
+	return p
+}
+
+// unharmed checks that a pod has gone on running all the time.
+func unharmed(t *testing.T, ns *kit.Namespace, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		p := ns.Running(name)
+		for _, s := range p.Status.ContainerStatuses {
+			if s.RestartCount != 0 || p.DeletionTimestamp != nil {
+				t.Errorf("pod %s was harmed: %+v", name, s)
+			}
+		}
+	}
+}
+
+// condition waits for a condition of the node.
+func condition(t *testing.T, bed *kit.Bed, kind corev1.NodeConditionType, want corev1.ConditionStatus) {
+	t.Helper()
+	kit.Eventually(t, fmt.Sprintf("condition %s %s", kind, want), func() error {
+		for _, c := range bed.KubeNode(t).Status.Conditions {
+			if c.Type == kind && c.Status == want {
+				return nil
+			}
+		}
+		return fmt.Errorf("it isn't")
+	})
+}

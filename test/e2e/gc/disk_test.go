@@ -1,0 +1,168 @@
+package gc
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/harness/images"
+)
+
+func nodeEvent(t *testing.T, bed *kit.Bed, reason, message string) error {
+	t.Helper()
+	list, err := bed.Client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
+	if err != nil {
+		return err
+	}
+	for _, e := range list.Items {
+		if strings.Contains(e.Message, message) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%d Events %s, none with %q", len(list.Items), reason, message)
+}
+
+// A full filesystem of the root directory: the pod that has filled it is evicted.
+func TestDiskPressure(t *testing.T) {
+	bed := start(t, "evictionHard: {nodefs.available: 100Mi}\nevictionPressureTransitionPeriod: 10s\n", func(b *kit.Bed) {
+		loopback(t, b.Bed.Path("kubelet"), 512)
+	})
+	ns := bed.Namespace(t)
+	ns.Apply(pod("good", `
+  containers:
+  - {name: app, image: "busybox:1.36", command: $FOREVER, volumeMounts: [{name: data, mountPath: /data}]}
+  volumes: [{name: data, emptyDir: {}}]
+`))
+	good := ns.Running("good")
+	ns.Exec(good, "app", "dd if=/dev/zero of=/data/some bs=1M count=50 2>/dev/null")
+	ns.Apply(pod("hog", `
+  containers:
+  - {name: app, image: "busybox:1.36", command: $FOREVER, volumeMounts: [{name: data, mountPath: /data}]}
+  volumes: [{name: data, emptyDir: {}}]
+`))
+	hog := ns.Running("hog")
+	crossed := make(chan time.Time, 1)
+	go func() {
+		for t.Context().Err() == nil {
+			if free(t, bed.Node.RootDir) < 100<<20 {
+				crossed <- time.Now()
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	// The eviction may come before its end.
+	_, _ = ns.Try(hog, "app", "dd if=/dev/zero of=/data/much bs=1M count=400 2>/dev/null")
+	ns.Event("hog", "Evicted", "The node was low on resource: ephemeral-storage. ")
+	took := time.Since(<-crossed)
+	p := evicted(t, ns, "hog", "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: ", true)
+	t.Logf("evicted %s after the threshold was crossed: %s", took, p.Status.Message)
+	if took > prompt {
+		t.Errorf("the eviction took %s; want %s at most", took, prompt)
+	}
+	condition(t, bed, corev1.NodeDiskPressure, corev1.ConditionTrue)
+	condition(t, bed, corev1.NodeDiskPressure, corev1.ConditionFalse)
+	unharmed(t, ns, "good")
+}
+
+// A full filesystem of images is freed down to the low threshold, and what is used or pinned stays.
+func TestImages(t *testing.T) {
+	const size, padded = 1600, 30
+	bed := start(t, "imageGCHighThresholdPercent: 60\nimageGCLowThresholdPercent: 40\nimageMinimumGCAge: 1s\n", func(b *kit.Bed) {
+		b.Containerd.Stop()
+		root := b.Bed.Path("containerd", "root")
+		if err := os.RemoveAll(root); err != nil {
+			t.Fatal(err)
+		}
+		loopback(t, root, size)
+		if err := b.Containerd.Launch(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		pause, err := images.Pause(b.Tools.Path("pause"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Containerd.Import(t.Context(), pause, b.Busybox); err != nil {
+			t.Fatal(err)
+		}
+	})
+	ns := bed.Namespace(t)
+	load := func(ref string) {
+		t.Helper()
+		img, err := images.Padded(bed.Busybox, ref, padded<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := bed.Containerd.Import(t.Context(), img); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const used = "docker.io/library/used:1"
+	load(used)
+	ns.Apply(pod("user", `
+  containers:
+  - {name: app, image: "`+used+`", imagePullPolicy: Never, command: $FOREVER}
+`))
+	ns.Running("user")
+	root := bed.Bed.Path("containerd", "root")
+	// gc isn't to act before the disk is full.
+	bed.Signal(t, "gc", syscall.SIGSTOP)
+	for i := 0; percent(t, root) < 65; i++ {
+		load(fmt.Sprintf("docker.io/library/waste:%d", i))
+	}
+	bed.Signal(t, "gc", syscall.SIGCONT)
+	begin := time.Now()
+	t.Logf("filled to %d%%", percent(t, root))
+	plan := command(t, bed.Program("kubelot"), "gc", "--dry-run", "--all", "--run-dir="+filepath.Join(bed.Bed.Dir, "run"))
+	t.Logf("\n%s", plan)
+	kit.Eventually(t, "the filesystem of images to be freed", func() error {
+		if p := percent(t, root); p > 40 {
+			return fmt.Errorf("it is %d%% full", p)
+		}
+		return nil
+	})
+	t.Logf("freed to %d%% after %s", percent(t, root), time.Since(begin))
+	list, err := bed.Containerd.Images().ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := fmt.Sprint(list.GetImages())
+	for _, want := range []string{used, images.PauseRef} {
+		if !strings.Contains(left, want) {
+			t.Errorf("image %s is gone; left are %s", want, left)
+		}
+	}
+	if !strings.Contains(left, "library/waste:") {
+		t.Error("all unused images are gone, also those below the low threshold")
+	}
+	unharmed(t, ns, "user")
+}
+
+// free is what is available on a filesystem, in bytes.
+func free(t *testing.T, dir string) int64 {
+	t.Helper()
+	var blocks, size int64
+	if _, err := fmt.Sscan(command(t, "stat", "-f", "-c", "%a %S", dir), &blocks, &size); err != nil {
+		t.Fatal(err)
+	}
+	return blocks * size
+}
+
+// percent is how full a filesystem is, as image collection reckons it.
+func percent(t *testing.T, dir string) int {
+	t.Helper()
+	var free, blocks int
+	if _, err := fmt.Sscan(command(t, "stat", "-f", "-c", "%a %b", dir), &free, &blocks); err != nil {
+		t.Fatal(err)
+	}
+	return 100 - free*100/blocks
+}
