@@ -14,9 +14,6 @@ import (
 	"testing"
 )
 
-// unmerged are metrics of the dashboard that a daemon still to come registers.
-var unmerged = map[string]string{"kubelet_evictions": "gc"}
-
 // ofLibraries are metrics that libraries register for every daemon.
 var ofLibraries = regexp.MustCompile("^(process|go)_")
 
@@ -46,11 +43,8 @@ func TestDashboardHasMetricsThatExist(t *testing.T) {
 			}
 			for _, name := range metrics {
 				used++
-				if !exists(named, name) && unmerged[name] == "" {
+				if !exists(named, name) {
 					t.Errorf("panel %q: no daemon has the metric %s", panel.Title, name)
-				}
-				if exists(named, name) && unmerged[name] != "" {
-					t.Errorf("%s exists now: take it off the list of those to come", name)
 				}
 			}
 		}

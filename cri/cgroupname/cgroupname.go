@@ -1,10 +1,12 @@
 // Package cgroupname has the names of the cgroups that pods and containers run in: those that a kubelet 1.36 gives to pods, and
-// those that runtimes give to containers below them. It neither reads nor writes any cgroup.
+// those that runtimes give to containers below them. Of cgroups it reads only whether they are there.
 package cgroupname
 
 import (
 	"fmt"
+	"os"
 	"path"
+	"path/filepath"
 	"strings"
 )
 
@@ -74,6 +76,21 @@ func ParseRoot(root string) (Name, error) {
 		n = append(n, part)
 	}
 	return n, nil
+}
+
+// Driver is the driver whose names the pods' cgroups have below the hierarchy mounted there: the configured one, unless only
+// the other's are there, for where the runtime tells its driver that one counts (KEP-4033).
+func Driver(hierarchy string, root Name, configured string) string {
+	there := func(driver string) bool {
+		_, err := os.Stat(filepath.Join(hierarchy, root.Child(Kubepods).Path(driver)))
+		return err == nil
+	}
+	for _, driver := range []string{configured, DriverSystemd, DriverCgroupfs} {
+		if driver != "" && there(driver) {
+			return driver
+		}
+	}
+	return configured
 }
 
 // Classes are the cgroups that hold pods: Guaranteed ones are directly below kubepods.

@@ -1,6 +1,8 @@
 package cgroupname
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -40,4 +42,19 @@ func FuzzPodUID(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestTheDriverThatMadeThemCounts(t *testing.T) {
+	hierarchy := t.TempDir()
+	if got := Driver(hierarchy, nil, DriverCgroupfs); got != DriverCgroupfs {
+		t.Errorf("%s before there are any, want the configured one", got)
+	}
+	for _, step := range []struct{ dir, want string }{{"kubepods.slice", DriverSystemd}, {"kubepods", DriverCgroupfs}} {
+		if err := os.Mkdir(filepath.Join(hierarchy, step.dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if got := Driver(hierarchy, nil, DriverCgroupfs); got != step.want {
+			t.Errorf("%s with %s, want %s", got, step.dir, step.want)
+		}
+	}
 }

@@ -102,7 +102,10 @@ func Run(ctx context.Context, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	reader := signal.New(signal.PodsCgroup(c.Kubelet.CgroupDriver, c.Kubelet.CgroupRoot))
+	reader, err := signal.New(c.Kubelet.CgroupDriver, c.Kubelet.CgroupRoot)
+	if err != nil {
+		return errors.Join(err, client.Close())
+	}
 	bell, err := signal.NewAlarm(reader.Proc)
 	switch {
 	case bell == nil:

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubelot.dev/cri/cgroupname"
 	"kubelot.dev/services/gc/internal/evict"
 )
 
@@ -19,40 +20,36 @@ import (
 type Reader struct {
 	// Proc is /proc.
 	Proc string
-	// Memory is the root of the cgroup hierarchy that has memory, Pods the cgroup of all pods below it; Unified tells that it is v2.
-	Memory, Pods string
-	Unified      bool
+	// Memory is the root of the cgroup hierarchy that has memory; Unified tells that it is v2.
+	Memory  string
+	Unified bool
+	// Driver and Root are cgroupDriver and cgroupRoot, below which the pods' cgroup is.
+	Driver string
+	Root   cgroupname.Name
 }
 
 // Filesystems are paths on the filesystems: that of the root directory, that of the images, and that of the containers'
 // writable layers. An empty one isn't known.
 type Filesystems struct{ Node, Image, Container string }
 
-// New is a reader of this machine. pods is the path of the pods' cgroup below a hierarchy.
-func New(pods string) *Reader {
-	r := &Reader{Proc: "/proc", Memory: "/sys/fs/cgroup", Unified: true}
+// New is a reader of this machine, with the configured cgroupDriver and cgroupRoot.
+func New(driver, root string) (*Reader, error) {
+	name, err := cgroupname.ParseRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{Proc: "/proc", Memory: "/sys/fs/cgroup", Unified: true, Driver: driver, Root: name}
 	var stat unix.Statfs_t
 	if err := unix.Statfs(r.Memory, &stat); err == nil && stat.Type != unix.CGROUP2_SUPER_MAGIC {
 		r.Memory, r.Unified = filepath.Join(r.Memory, "memory"), false
 	}
-	r.Pods = filepath.Join(r.Memory, pods)
-	return r
+	return r, nil
 }
 
-// PodsCgroup is the path of the cgroup of all pods below a hierarchy, for a driver and the configured root. systemd's slices
-// repeat the names of those above them (systemd.slice(5)).
-func PodsCgroup(driver, root string) string {
-	path, prefix := "/", ""
-	for part := range strings.SplitSeq(strings.Trim(root, "/")+"/kubepods", "/") {
-		if driver == "systemd" && part != "" {
-			prefix += strings.ReplaceAll(strings.TrimSuffix(part, ".slice"), "-", "_")
-			path = filepath.Join(path, prefix+".slice")
-			prefix += "-"
-			continue
-		}
-		path = filepath.Join(path, part)
-	}
-	return path
+// pods is the cgroup of all pods.
+func (r *Reader) pods() string {
+	driver := cgroupname.Driver(r.Memory, r.Root, r.Driver)
+	return filepath.Join(r.Memory, r.Root.Child(cgroupname.Kubepods).Path(driver))
 }
 
 // Read reads all signals.
@@ -152,7 +149,8 @@ func (r *Reader) podsMemory(total int64) (limit, used int64, err error) {
 	if r.Unified {
 		name = "memory.max"
 	}
-	limit, err = number(filepath.Join(r.Pods, name))
+	pods := r.pods()
+	limit, err = number(filepath.Join(pods, name))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return 0, 0, nil // podsync hasn't made it yet
@@ -161,7 +159,7 @@ func (r *Reader) podsMemory(total int64) (limit, used int64, err error) {
 	case limit <= 0 || total > 0 && limit > total:
 		return 0, 0, nil
 	}
-	used, err = r.workingSet(r.Pods)
+	used, err = r.workingSet(pods)
 	return limit, used, err
 }
 

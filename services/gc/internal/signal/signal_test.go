@@ -48,7 +48,7 @@ func with(more map[string]string) map[string]string {
 }
 
 func reader(dir string, unified bool) *Reader {
-	return &Reader{Proc: filepath.Join(dir, "proc"), Memory: filepath.Join(dir, "cgroup"), Pods: filepath.Join(dir, "cgroup/kubepods"), Unified: unified}
+	return &Reader{Proc: filepath.Join(dir, "proc"), Memory: filepath.Join(dir, "cgroup"), Unified: unified}
 }
 
 func TestRead(t *testing.T) {
@@ -134,7 +134,10 @@ func TestUnreadable(t *testing.T) {
 }
 
 func TestThisMachine(t *testing.T) {
-	r := New("/no-pods")
+	r, err := New("cgroupfs", "/no-pods")
+	if err != nil {
+		t.Fatal(err)
+	}
 	obs, err := r.Read(time.Now(), Filesystems{Node: "/"})
 	if err != nil {
 		t.Fatal(err)
@@ -142,17 +145,6 @@ func TestThisMachine(t *testing.T) {
 	for _, signal := range []evict.Signal{evict.MemoryAvailable, evict.PIDAvailable, evict.NodeFSAvailable} {
 		if o := obs[signal]; o.Available <= 0 || o.Available > o.Capacity {
 			t.Errorf("%s is %+v", signal, o)
-		}
-	}
-}
-
-func TestPodsCgroup(t *testing.T) {
-	for in, want := range map[[2]string]string{
-		{"cgroupfs", "/"}: "/kubepods", {"cgroupfs", "/a/b"}: "/a/b/kubepods", {"", ""}: "/kubepods",
-		{"systemd", "/"}: "/kubepods.slice", {"systemd", "/a-b"}: "/a_b.slice/a_b-kubepods.slice",
-	} {
-		if got := PodsCgroup(in[0], in[1]); got != want {
-			t.Errorf("%q: %s, want %s", in, got, want)
 		}
 	}
 }
@@ -211,7 +203,10 @@ func TestNumber(t *testing.T) {
 
 // Reading is done all the time, so it must cost next to nothing.
 func BenchmarkRead(b *testing.B) {
-	r := New("/no-pods")
+	r, err := New("cgroupfs", "/no-pods")
+	if err != nil {
+		b.Fatal(err)
+	}
 	for b.Loop() {
 		if _, err := r.Read(time.Now(), Filesystems{Node: "/", Image: "/tmp"}); err != nil {
 			b.Fatal(err)

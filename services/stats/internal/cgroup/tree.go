@@ -23,11 +23,12 @@ const mountPoint = "/sys/fs/cgroup"
 // Tree is the machine's cgroup hierarchies. It may be read from several goroutines.
 type Tree struct {
 	// fsRoot is put before every path; tests have recorded trees.
-	fsRoot  string
-	v2      bool
-	driver  string
-	classes []cgroupname.Name
-	pool    sync.Pool
+	fsRoot string
+	v2     bool
+	// configured is the driver of the configuration; see cgroupname.Driver.
+	configured string
+	root       cgroupname.Name
+	pool       sync.Pool
 }
 
 // files are a reader with a buffer that is used again.
@@ -44,7 +45,7 @@ func New(fsRoot, driver, root string) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Tree{fsRoot: fsRoot, driver: driver, classes: cgroupname.Classes(name)}
+	t := &Tree{fsRoot: fsRoot, configured: driver, root: name}
 	// The file is in every cgroup of version 2 and in none of version 1.
 	_, err = os.Lstat(filepath.Join(fsRoot, mountPoint, "cgroup.controllers"))
 	t.v2 = err == nil
@@ -52,15 +53,20 @@ func New(fsRoot, driver, root string) (*Tree, error) {
 }
 
 // Kubepods is the cgroup that holds all pods.
-func (t *Tree) Kubepods() string { return t.classes[0].Path(t.driver) }
+func (t *Tree) Kubepods() string { return t.Classes()[0] }
 
 // Classes are kubepods and those of the QoS classes below it.
 func (t *Tree) Classes() []string {
 	var paths []string
-	for _, class := range t.classes {
-		paths = append(paths, class.Path(t.driver))
+	driver := t.driver()
+	for _, class := range cgroupname.Classes(t.root) {
+		paths = append(paths, class.Path(driver))
 	}
 	return paths
+}
+
+func (t *Tree) driver() string {
+	return cgroupname.Driver(t.dir("memory", "/"), t.root, t.configured)
 }
 
 func (t *Tree) proc() string { return path.Join(t.fsRoot, "/proc") }
@@ -76,8 +82,9 @@ func (t *Tree) dir(controller, cgroup string) string {
 // Pods are the pods' cgroups by UID.
 func (t *Tree) Pods() (map[string]string, error) {
 	pods := map[string]string{}
-	for _, class := range t.classes {
-		classPath := class.Path(t.driver)
+	driver := t.driver()
+	for _, class := range cgroupname.Classes(t.root) {
+		classPath := class.Path(driver)
 		entries, err := os.ReadDir(t.dir("memory", classPath))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -86,7 +93,7 @@ func (t *Tree) Pods() (map[string]string, error) {
 			return nil, fmt.Errorf("list the cgroups of pods: %w", err)
 		}
 		for _, e := range entries {
-			if uid, ok := cgroupname.PodUID(class, t.driver, e.Name()); ok && e.IsDir() {
+			if uid, ok := cgroupname.PodUID(class, driver, e.Name()); ok && e.IsDir() {
 				pods[uid] = path.Join(classPath, e.Name())
 			}
 		}
