@@ -1,70 +1,52 @@
 package run
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
+	"os"
+	"regexp"
+	"strconv"
 	"strings"
-	"sync"
-	"time"
 )
 
-// watcher takes the suite's progress reports: each of ginkgo's processes posts one after each spec.
-type watcher struct {
-	url    string
-	server *http.Server
-
-	mu     sync.Mutex
-	out    io.Writer
-	agent  string
-	begin  time.Time
+// progress is how far the suite is, by what ginkgo has printed: a bullet for each spec that ended, and for a failed one
+// a heading with the spec's name below.
+type progress struct {
 	total  int
-	passed int
-	failed int
+	ended  int
+	failed []string
 }
 
-// report is what the suite posts: a spec's verdict and name, and of the first process the number of specs.
-type report struct {
-	Message string `json:"msg"`
-	Total   int    `json:"total"`
+var (
+	willRun = regexp.MustCompile(`(?m)^Will run (\d+) of \d+ specs`)
+	failure = regexp.MustCompile(`(?m)^• \[(?:FAILED|PANICKED!|TIMEDOUT|INTERRUPTED)\].*\n(.*)$`)
+)
+
+// look reads ginkgo's output. It is for people who wait, so what can't be read counts as nothing; results come from JUnit.
+func look(path string) progress {
+	output, _ := os.ReadFile(path)
+	return scan(string(output))
 }
 
-func watch(out io.Writer, agent string) (*watcher, error) {
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("watch the suite's progress: %w", err)
+func scan(output string) progress {
+	var p progress
+	if found := willRun.FindStringSubmatch(output); found != nil {
+		p.total, _ = strconv.Atoi(found[1])
 	}
-	w := &watcher{url: "http://" + listener.Addr().String(), out: out, agent: agent, begin: time.Now()}
-	w.server = &http.Server{Handler: w, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = w.server.Serve(listener) }()
-	return w, nil
+	p.ended = strings.Count(output, "•")
+	for _, found := range failure.FindAllStringSubmatch(output, -1) {
+		p.failed = append(p.failed, found[1])
+	}
+	return p
 }
 
-func (w *watcher) close() { _ = w.server.Close() }
-
-// ServeHTTP takes one report. A report that can't be read is left out: this is for people who wait, results come from JUnit.
-func (w *watcher) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
-	var r report
-	if json.NewDecoder(req.Body).Decode(&r) != nil {
-		return
+// since is what there is to say after before was said: each failure, and a count every ten specs.
+func (p progress) since(before progress) []string {
+	var lines []string
+	for _, spec := range p.failed[min(len(before.failed), len(p.failed)):] {
+		lines = append(lines, "FAILED "+spec)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.total = max(w.total, r.Total)
-	verdict, spec, _ := strings.Cut(r.Message, " ")
-	switch verdict {
-	case "PASSED":
-		w.passed++
-	case "FAILED":
-		w.failed++
-		fmt.Fprintf(w.out, "%s: FAILED %s\n", w.agent, spec)
-	default:
-		return
+	if p.ended/10 > before.ended/10 || (p.ended == p.total && before.ended != p.ended) {
+		lines = append(lines, fmt.Sprintf("%d of %d specs ended, %d failed", p.ended, p.total, len(p.failed)))
 	}
-	if done := w.passed + w.failed; done%10 == 0 || done == w.total {
-		fmt.Fprintf(w.out, "%s: %d of %d specs, %d failed, %s\n", w.agent, done, w.total, w.failed, time.Since(w.begin).Round(time.Second))
-	}
+	return lines
 }

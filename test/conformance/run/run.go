@@ -22,8 +22,11 @@ import (
 	"kubelot.dev/test/harness/proc"
 )
 
-// stopGrace is what ginkgo has to clean up after an interrupt.
-const stopGrace = 90 * time.Second
+const (
+	// stopGrace is what ginkgo has to clean up after an interrupt.
+	stopGrace = 90 * time.Second
+	lookEvery = 10 * time.Second
+)
 
 // Options say what is run and where its results go.
 type Options struct {
@@ -71,21 +74,12 @@ func (o Options) once(ctx context.Context, c *cluster.Cluster, n *node.Node, num
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return nil, fmt.Errorf("results of %s: %w", o.Agent, err)
 	}
-	watcher, err := watch(o.Log, string(o.Agent))
+	ginkgo, err := proc.Start(proc.Spec{Name: "ginkgo", Path: c.Tools.Path("ginkgo"), Dir: dir, Args: o.args(c, n, dir)})
 	if err != nil {
 		return nil, err
 	}
-	defer watcher.close()
-	ginkgo, err := proc.Start(proc.Spec{Name: "ginkgo", Path: c.Tools.Path("ginkgo"), Dir: dir, Args: o.args(c, n, dir, watcher.url)})
-	if err != nil {
+	if err := o.await(ctx, ginkgo); err != nil {
 		return nil, err
-	}
-	select {
-	case <-ginkgo.Done():
-	case <-ctx.Done():
-		_ = ginkgo.Signal(syscall.SIGINT)
-		ginkgo.Stop(stopGrace)
-		return nil, context.Cause(ctx)
 	}
 	full := filepath.Join(dir, "junit_01.xml")
 	results, err := conformance.ReadJUnit(full)
@@ -98,9 +92,37 @@ func (o Options) once(ctx context.Context, c *cluster.Cluster, n *node.Node, num
 	return results, shorten(full, filepath.Join(dir, "junit.xml"))
 }
 
-func (o Options) args(c *cluster.Cluster, n *node.Node, dir, progress string) []string {
+// await waits for the suite's end and tells how far it is.
+func (o Options) await(ctx context.Context, ginkgo *proc.Process) error {
+	begin, told := time.Now(), progress{}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ginkgo.Done():
+			return nil
+		case <-tick.C:
+			now := look(ginkgo.LogPath())
+			for _, line := range now.since(told) {
+				fmt.Fprintf(o.Log, "%s: %s, %s\n", o.Agent, line, time.Since(begin).Round(time.Second))
+			}
+			told = now
+		case <-ctx.Done():
+			// Ginkgo deletes the specs' namespaces first.
+			_ = ginkgo.Signal(syscall.SIGINT)
+			select {
+			case <-ginkgo.Done():
+			case <-time.After(stopGrace):
+				ginkgo.Kill()
+			}
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (o Options) args(c *cluster.Cluster, n *node.Node, dir string) []string {
 	args := append([]string{
-		"--procs=" + strconv.Itoa(o.Procs), "--timeout=" + o.Timeout.String(), "--no-color",
+		"--procs=" + strconv.Itoa(o.Procs), "--timeout=" + o.Timeout.String(), "--no-color", "--silence-skips",
 		// Children that outlive a spec would hold up the end of an intercepted output.
 		"--output-interceptor-mode=none",
 	}, o.Scope.Flags()...)
@@ -113,7 +135,6 @@ func (o Options) args(c *cluster.Cluster, n *node.Node, dir, progress string) []
 		"--num-nodes=1",
 		"--report-dir="+dir,
 		"--disable-log-dump",
-		"--progress-report-url="+progress,
 	)
 }
 
