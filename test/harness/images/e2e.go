@@ -45,6 +45,7 @@ func e2eGroups() []e2eGroup {
 			"nginx:1.27-0":     {Env: e2eEnv, Cmd: []string{"httpd", "-f", "-p", "80", "-h", "/mnt"}},
 		}},
 		{ipcLayer, map[string]v1.Config{"ipc-utils:1.4": {Env: e2eEnv, Cmd: []string{"sh"}}}},
+		{kittenLayer, map[string]v1.Config{"kitten:1.8": {Env: e2eEnv}}},
 		{nnpLayer, map[string]v1.Config{"nonewprivs:1.4": {Env: e2eEnv, Cmd: []string{"nnp"}}}},
 	}
 }
@@ -77,21 +78,31 @@ func E2EPackages() []string {
 	return []string{"busybox-static", "bash", "bind9-dnsutils", "curl", "libc-bin", "netcat-openbsd", "util-linux"}
 }
 
-func shellLayer(from E2E) *layer { return userland(from.Busybox) }
-
-func agnhostLayer(from E2E) *layer {
+// withShell is a root file system like userland's, with bash for its shell: that of Debian 12's busybox runs its own
+// applets (nc, which knows no UDP) whatever the path says, and drops from the environment what is no variable's name
+// ("data-1"). The shell of the real images does neither.
+func withShell(from E2E, passwd, group string) *layer {
 	l := newLayer()
 	l.tree()
-	l.users("user-defined-in-image:x:1000:1000::/home:/bin/sh\n",
+	l.users(passwd, group)
+	l.shell(from.Busybox, "sh", "ash", "bash", "nc", "ipcs")
+	l.program("bash")
+	l.link("/bin/sh", "../usr/bin/bash")
+	return l
+}
+
+func shellLayer(from E2E) *layer { return withShell(from, "", "") }
+
+func agnhostLayer(from E2E) *layer {
+	l := withShell(from, "user-defined-in-image:x:1000:1000::/home:/bin/sh\n",
 		"user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")
-	l.shell(from.Busybox, "bash", "nc")
 	l.copy("/agnhost", from.Agnhost, 0o755)
 	l.link("/agnhost-2", "agnhost")
 	for _, file := range []string{"localhost.crt", "localhost.key"} {
 		l.copy("/"+file, filepath.Join(from.Certs, file), 0o644)
 	}
 	l.dir("/uploads", 0o755)
-	for _, program := range []string{"curl", "dig", "nc.openbsd", "bash", "getent"} {
+	for _, program := range []string{"curl", "dig", "nc.openbsd", "getent"} {
 		l.program(program)
 	}
 	l.link("/usr/bin/nc", "nc.openbsd")
@@ -99,12 +110,18 @@ func agnhostLayer(from E2E) *layer {
 }
 
 func ipcLayer(from E2E) *layer {
-	l := newLayer()
-	l.tree()
-	l.users("", "")
-	l.shell(from.Busybox, "ipcs")
+	l := withShell(from, "", "")
 	l.program("ipcs")
 	l.program("ipcmk")
+	return l
+}
+
+// kittenLayer has the files that are read when the image is mounted as a volume.
+func kittenLayer(E2E) *layer {
+	l := newLayer()
+	l.dir("/etc", 0o755)
+	l.file("/etc/os-release", 0o644, "NAME=\"Alpine Linux\"\n")
+	l.file("/data.json", 0o644, "{\"image\": \"kitten.jpg\"}\n")
 	return l
 }
 
