@@ -2,6 +2,7 @@ package crew
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -15,10 +16,15 @@ type rule struct {
 // everywhere holds for every program.
 var everywhere = []rule{
 	{"k8s.io/kubernetes/", "the product is built from published modules; k8s.io/kubernetes isn't one"},
-	{"k8s.io/client-go/kubernetes.", "the whole clientset costs every daemon megabytes; package kube has the typed clients that are used"},
-	{"k8s.io/client-go/informers", "reflectors without indexers are enough and smaller"},
 	{"testing", "test helpers don't belong into a program"},
 	{"github.com/stretchr/", "test helpers don't belong into a program"},
+}
+
+// light holds for the programs that share an executable: each pays for what one of them links. It holds for that executable too.
+var light = []rule{
+	{"k8s.io/client-go/kubernetes.", "the whole clientset costs every daemon megabytes; package kube has the typed clients that are used"},
+	{"k8s.io/client-go/informers", "reflectors without indexers are enough and smaller"},
+	{"k8s.io/apiserver/", "it links the whole clientset, CEL and OpenTelemetry's exporters; only kubelot-api, which has an executable of its own, may"},
 }
 
 const (
@@ -38,6 +44,8 @@ var rules = map[string][]rule{
 	"kubelot.dev/services/volume/cmd/kubelot-volume":   {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
 	"kubelot.dev/services/probe/cmd/kubelot-probe":     {{"kubelot.dev/kube", noAPIServer}, {"k8s.io/client-go", noAPIServer}},
 	"kubelot.dev/services/stats/cmd/kubelot-stats":     {{"kubelot.dev/kube", noAPIServer}, {"k8s.io/client-go", noAPIServer}},
+	"kubelot.dev/services/api/cmd/kubelot-api":         {},
+	"kubelot.dev/crew/cmd/kubelot-all":                 {},
 	"kubelot.dev/cli/cmd/kubelot":                      {{"kubelot.dev/kube", noAPIServer}, {"k8s.io/client-go", noAPIServer}, {"kubelot.dev/services", "the command line starts daemons as processes"}},
 }
 
@@ -57,13 +65,13 @@ func TestArchProgramsLinkWhatTheyMay(t *testing.T) {
 }
 
 func TestArchEveryDaemonHasItsRules(t *testing.T) {
-	for _, spec := range Daemons() {
+	for _, name := range daemonNames() {
 		found := false
 		for program := range rules {
-			found = found || strings.HasSuffix(program, "/kubelot-"+spec.Name)
+			found = found || strings.HasSuffix(program, "/kubelot-"+name)
 		}
 		if !found {
-			t.Errorf("daemon %s has no import rules: add its program to rules", spec.Name)
+			t.Errorf("daemon %s has no import rules: add its program to rules", name)
 		}
 	}
 }
@@ -71,6 +79,12 @@ func TestArchEveryDaemonHasItsRules(t *testing.T) {
 // common are the rules for every program, and those between programs.
 func common(program string) []rule {
 	all := append([]rule{}, everywhere...)
+	if !slices.ContainsFunc(Apart(), func(name string) bool { return strings.HasSuffix(program, "/kubelot-"+name) }) {
+		all = append(all, light...)
+	}
+	if strings.HasSuffix(program, "/"+Self) {
+		return all
+	}
 	if !strings.Contains(program, "/bus/embed/") {
 		all = append(all, rule{"github.com/nats-io/nats-server", noNATS}, rule{"kubelot.dev/bus/embed", noNATS})
 	}
@@ -78,12 +92,21 @@ func common(program string) []rule {
 		all = append(all, rule{"kubelot.dev/cli", noCLI}, rule{"kubelot.dev/crew", noCLI})
 	}
 	module, _, _ := strings.Cut(program, "/cmd/")
-	for _, spec := range Daemons() {
-		if other := "kubelot.dev/services/" + spec.Name; other != module {
+	for _, name := range daemonNames() {
+		if other := "kubelot.dev/services/" + name; other != module {
 			all = append(all, rule{other, "services never import services: they meet on the bus"})
 		}
 	}
 	return all
+}
+
+// daemonNames are all daemons, wherever their executables are.
+func daemonNames() []string {
+	names := Apart()
+	for _, spec := range Daemons() {
+		names = append(names, spec.Name)
+	}
+	return names
 }
 
 // dependencies are all packages that a program links.

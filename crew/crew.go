@@ -33,7 +33,11 @@ func Contracts() []bus.Contract {
 	}
 }
 
-// Daemons are the daemons that this release runs, in the order of their start.
+// Apart are the daemons that have an executable of their own, since what they link would cost every other process of
+// the multi-call executable memory (docs/adr/0007).
+func Apart() []string { return []string{api.Contract.Daemon} }
+
+// Daemons are the daemons of the multi-call executable, in the order of their start.
 func Daemons() []daemon.Spec {
 	return []daemon.Spec{
 		embed.Daemon,

@@ -56,6 +56,7 @@ type Client struct {
 	coordination *coordinationv1.CoordinationV1Client
 	node         *nodev1.NodeV1Client
 	conns        *connrotation.Dialer
+	config       *rest.Config
 	http         *http.Client
 	host         string
 	outage       *outage
@@ -105,6 +106,10 @@ func WaitClient(ctx context.Context, kubeconfig string, o Options) (*Client, err
 // Host is the API server's URL.
 func (c *Client) Host() string { return c.host }
 
+// Config is what another typed client needs to share this one's connections and limits, for API groups that only
+// one daemon uses.
+func (c *Client) Config() (*rest.Config, *http.Client) { return rest.CopyConfig(c.config), c.http }
+
 // Reconnect closes all connections to the API server, so that the next request of any kind
 // opens a new one. It is for a server that has not answered for long.
 func (c *Client) Reconnect() { c.conns.CloseAll() }
@@ -135,7 +140,7 @@ func (o Options) withDefaults() Options {
 }
 
 func newClient(cfg *rest.Config, o Options) (*Client, error) {
-	c := &Client{host: cfg.Host, outage: &outage{host: cfg.Host}, log: o.Log}
+	c := &Client{config: cfg, host: cfg.Host, outage: &outage{host: cfg.Host}, log: o.Log}
 	cfg.ContentType = o.ContentType
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	cfg.UserAgent = fmt.Sprintf("kubelot/%s (%s) kubernetes/%s", o.Version, o.Daemon, KubernetesVersion)

@@ -13,7 +13,7 @@ if [ -n "$out" ]; then
   echo "$out"
   exit 1
 fi
-for name in bus podsync pleg status lease volume probe stats; do
+for name in bus podsync pleg status lease volume probe stats api; do
   [ -f "$root/deploy/systemd/kubelot-$name.service" ] || { echo "kubelot-$name has no unit"; exit 1; }
 done
 # A mount namespace of its own would hide the volumes from the runtime.

@@ -1,0 +1,199 @@
+// Package gather makes one page of the metrics of all daemons, each of which serves its own on a unix socket.
+//
+// A family that several daemons have gets the label daemon, for good once it was seen so; the others have the kubelet's
+// labels and no more.
+package gather
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+const (
+	// patience is how long a daemon may take; one that doesn't answer is left out.
+	patience = 3 * time.Second
+	// label tells the daemons apart.
+	label = "daemon"
+)
+
+// Gatherer serves the metrics of all daemons.
+type Gatherer struct {
+	dir  string
+	up *prometheus.GaugeVec
+
+	mu     sync.Mutex
+	shared map[string]bool // families that several daemons have
+	known  map[string]bool // daemons that were seen
+}
+
+// New makes a gatherer of the daemons below runDir. It registers what it knows about them with r.
+func New(runDir string, r prometheus.Registerer) *Gatherer {
+	g := &Gatherer{
+		dir: filepath.Join(runDir, "metrics"), shared: map[string]bool{}, known: map[string]bool{},
+		up: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelot_daemon_up", Help: "Whether the daemon's metrics could be read at the last scrape.",
+		}, []string{label}),
+	}
+	r.MustRegister(g.up)
+	return g
+}
+
+// Transport connects to a daemon's socket, whatever the address says.
+func Transport(runDir, daemon string) *http.Transport {
+	return transport(filepath.Join(runDir, "metrics", daemon+".sock"))
+}
+
+func transport(socket string) *http.Transport {
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+		DisableKeepAlives: true,
+	}
+}
+
+// answer is what one daemon has.
+type answer struct {
+	daemon   string
+	families map[string]*dto.MetricFamily
+	err      error
+}
+
+// ServeHTTP writes the metrics of all daemons in the form that the client asks for.
+func (g *Gatherer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	families := g.Gather(r.Context())
+	format := expfmt.Negotiate(r.Header)
+	w.Header().Set("Content-Type", string(format))
+	encoder := expfmt.NewEncoder(w, format)
+	for _, name := range slices.Sorted(maps.Keys(families)) {
+		if err := encoder.Encode(families[name]); err != nil {
+			return
+		}
+	}
+	if closer, ok := encoder.(expfmt.Closer); ok {
+		// A client that went away is nobody to tell.
+		_ = closer.Close()
+	}
+}
+
+// Gather reads all daemons, side by side, and puts their families together.
+func (g *Gatherer) Gather(ctx context.Context) map[string]*dto.MetricFamily {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	daemons := g.daemons()
+	answers := make([]answer, len(daemons))
+	var wg sync.WaitGroup
+	for i, name := range daemons {
+		wg.Go(func() {
+			answers[i] = answer{daemon: name}
+			answers[i].families, answers[i].err = read(ctx, filepath.Join(g.dir, name+".sock"))
+		})
+	}
+	wg.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, a := range answers {
+		value := 1.0
+		if a.err != nil {
+			value = 0
+		}
+		g.up.WithLabelValues(a.daemon).Set(value)
+	}
+	return merge(answers, g.shared)
+}
+
+// daemons are those that have a socket, and those that had one.
+func (g *Gatherer) daemons() []string {
+	// The pattern is sound; a directory that can't be read has no daemons.
+	paths, _ := filepath.Glob(filepath.Join(g.dir, "*.sock"))
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, path := range paths {
+		g.known[strings.TrimSuffix(filepath.Base(path), ".sock")] = true
+	}
+	return slices.Sorted(maps.Keys(g.known))
+}
+
+func read(ctx context.Context, socket string) (map[string]*dto.MetricFamily, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://daemon/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := (&http.Client{Transport: transport(socket)}).Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("status %s", response.Status)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		return nil, errors.Join(err, ctx.Err())
+	}
+	return families, nil
+}
+
+// merge puts the families of the same name together. shared are the names that several daemons have; it learns new ones.
+func merge(answers []answer, shared map[string]bool) map[string]*dto.MetricFamily {
+	owners := map[string]int{}
+	for _, a := range answers {
+		for name, family := range a.families {
+			if !labelled(family) {
+				owners[name]++
+			}
+			if owners[name] > 1 {
+				shared[name] = true
+			}
+		}
+	}
+	all := map[string]*dto.MetricFamily{}
+	for _, a := range answers {
+		for name, family := range a.families {
+			if shared[name] {
+				mark(family, a.daemon)
+			}
+			whole := all[name]
+			switch {
+			case whole == nil:
+				all[name] = family
+			case whole.GetType() == family.GetType():
+				whole.Metric = append(whole.Metric, family.Metric...)
+			}
+		}
+	}
+	return all
+}
+
+// labelled tells whether every series says already which daemon it is from.
+func labelled(family *dto.MetricFamily) bool {
+	for _, m := range family.Metric {
+		if !slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == label }) {
+			return false
+		}
+	}
+	return true
+}
+
+func mark(family *dto.MetricFamily, daemon string) {
+	name := label
+	for _, m := range family.Metric {
+		m.Label = append(m.Label, &dto.LabelPair{Name: &name, Value: &daemon})
+		slices.SortFunc(m.Label, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
+	}
+}

@@ -1,0 +1,148 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+	"kubelot.dev/kube"
+	"kubelot.dev/services/api/internal/auth"
+)
+
+const (
+	// idleTimeout and maxHeader are the kubelet's; a request's header has to come in headerTimeout.
+	idleTimeout   = 90 * time.Second
+	maxHeader     = 1 << 20
+	headerTimeout = 30 * time.Second
+	// stopGrace is how long answers may take that are under way when the daemon stops.
+	stopGrace = time.Second
+	// bindRetry is how soon a healthz port that is taken is tried again.
+	bindRetry = 5 * time.Second
+)
+
+// serve starts the listeners that the configuration asks for. What can't go on goes to s.failed.
+func (s *Service) serve(ctx context.Context) {
+	k := s.env.Config.Kubelet
+	if port := *k.HealthzPort; port > 0 {
+		s.wg.Go(func() { s.serveHealthz(ctx, address(k.HealthzBindAddress, port)) })
+	}
+	if !*k.EnableServer {
+		return
+	}
+	s.begin(ctx, s.serveHTTPS)
+	if k.ReadOnlyPort > 0 {
+		s.begin(ctx, func(ctx context.Context) error {
+			return s.listen(ctx, address(k.Address, k.ReadOnlyPort), s.readOnly(), nil)
+		})
+	}
+}
+
+func (s *Service) begin(ctx context.Context, work func(context.Context) error) {
+	s.wg.Go(func() {
+		if err := work(ctx); err != nil && ctx.Err() == nil {
+			select {
+			case s.failed <- err:
+			case <-ctx.Done():
+			}
+		}
+	})
+}
+
+func address(host string, port int32) string { return net.JoinHostPort(host, strconv.Itoa(int(port))) }
+
+// serveHealthz goes on trying where the port is taken: an agent that is being replaced may hold it.
+func (s *Service) serveHealthz(ctx context.Context, addr string) {
+	mux := http.NewServeMux()
+	s.healthz(mux)
+	for {
+		err := s.listen(ctx, addr, mux, nil)
+		if ctx.Err() != nil {
+			return
+		}
+		s.env.Health.Set(topic.Degraded, fmt.Sprintf("healthz isn't served: %v", err))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(bindRetry):
+		}
+	}
+}
+
+// serveHTTPS serves the node's API once there are credentials for the API server, where there is one.
+func (s *Service) serveHTTPS(ctx context.Context) error {
+	c := s.env.Config
+	var client kubernetes.Interface
+	if !c.Standalone() {
+		connection, err := kube.WaitClient(ctx, c.Kubeconfig, kube.Options{
+			Daemon: "api", Version: daemon.Version(), QPS: float32(*c.Kubelet.KubeAPIQPS), Burst: int(c.Kubelet.KubeAPIBurst),
+			ContentType: c.Kubelet.ContentType, Log: s.env.Log,
+		})
+		if err != nil {
+			return err
+		}
+		defer connection.Close()
+		if client, err = kubernetes.NewForConfigAndClient(connection.Config()); err != nil {
+			return fmt.Errorf("client of the API server: %w", err)
+		}
+	}
+	guard, err := auth.New(c.Kubelet, s.rules, client, s.env.Log)
+	if err != nil {
+		return err
+	}
+	config, stop, err := s.tlsConfig(ctx, client)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if guard.ClientCA != nil {
+		config.ClientAuth = tls.RequestClientCert
+	}
+	s.wg.Go(func() { guard.Run(ctx) })
+	return s.listen(ctx, address(c.Kubelet.Address, c.Kubelet.Port), s.metrics.count("readwrite", guard.Filter(s.routes())), config)
+}
+
+// listen serves until ctx ends; any other end is an error.
+func (s *Service) listen(ctx context.Context, addr string, handler http.Handler, config *tls.Config) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", addr, err)
+	}
+	if config != nil {
+		listener = tls.NewListener(listener, config)
+	}
+	s.env.Log.Info("listening", "address", addr, "tls", config != nil)
+	server := &http.Server{
+		Handler: handler, IdleTimeout: idleTimeout, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog:    slog.NewLogLogger(s.env.Log.Handler(), slog.LevelDebug),
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+		defer cancel()
+		if server.Shutdown(grace) != nil {
+			// What doesn't end in time loses its connection.
+			_ = server.Close()
+		}
+	})
+	err = server.Serve(listener)
+	if stop() {
+		return fmt.Errorf("serve on %s: %w", addr, err)
+	}
+	<-ended
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,153 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri"
+	"kubelot.dev/services/api/internal/logs"
+	"kubelot.dev/services/api/internal/world"
+)
+
+// getContainerLogs writes a container's log. Errors that are found after the container was chosen come as text in an
+// answer that is already OK: the kubelet does so, and kubectl shows it.
+func (s *Service) getContainerLogs(w http.ResponseWriter, r *http.Request) {
+	query, err := logs.ParseQuery(r.URL.Query(), time.Now())
+	if err != nil {
+		code := http.StatusBadRequest
+		if errors.Is(err, logs.ErrInvalid) {
+			code = http.StatusUnprocessableEntity
+		}
+		fail(w, code, err)
+		return
+	}
+	namespace, podName, name := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
+	pod, err := s.pod(r.Context(), namespace, podName)
+	switch {
+	case err != nil:
+		fail(w, http.StatusNotFound, err)
+		return
+	case pod.SpecOf(name) == nil:
+		fail(w, http.StatusNotFound, fmt.Errorf("container %q not found in pod %q", name, podName))
+		return
+	}
+	id, err := pod.LogContainer(name, query.Previous)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err)
+		return
+	}
+	out := &flusher{w: w, control: http.NewResponseController(w), idle: s.env.Config.Kubelet.StreamingConnectionIdleTimeout.Duration}
+	// A client that follows wants to know at once that it will be answered.
+	if _, err := out.Write(nil); err != nil {
+		return
+	}
+	if err := s.copyLog(r.Context(), pod, id, query, out); err != nil && r.Context().Err() == nil {
+		_, _ = out.Write([]byte(err.Error()))
+	}
+}
+
+// pod finds a pod by name.
+func (s *Service) pod(ctx context.Context, namespace, name string) (world.Pod, error) {
+	type answer struct {
+		pod world.Pod
+		ok  bool
+	}
+	a, err := ask(ctx, s, func(known *world.World) (a answer) {
+		a.pod, a.ok = known.Pod(namespace, name)
+		return a
+	})
+	if err == nil && !a.ok {
+		err = fmt.Errorf("pod %q does not exist", name)
+	}
+	return a.pod, err
+}
+
+func (s *Service) copyLog(ctx context.Context, pod world.Pod, fullID string, q logs.Query, out *flusher) error {
+	id := world.BareID(fullID)
+	path, err := s.logPath(ctx, pod, id)
+	if err != nil {
+		s.env.Log.Debug("log can't be found", "pod", pod.Name, "namespace", pod.Namespace, "id", id, "error", err)
+		return fmt.Errorf("unable to retrieve container logs for %s", fullID)
+	}
+	if !q.Follow {
+		return logs.Read(path, q.Options, out)
+	}
+	f := follower{service: s, namespace: pod.Namespace, name: pod.Name, id: id, asked: time.Now()}
+	return logs.Follow(ctx, path, q.Options, f.running, out)
+}
+
+// logPath is known from the runtime's view that pleg publishes; the runtime is asked where that is older than the container.
+func (s *Service) logPath(ctx context.Context, pod world.Pod, id string) (string, error) {
+	if c, ok := pod.Container(id); ok && c.LogPath != "" {
+		return c.LogPath, nil
+	}
+	status, err := s.runtime.ContainerStatus(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if status.GetLogPath() == "" {
+		return "", errors.New("the runtime knows no log of it")
+	}
+	return status.GetLogPath(), nil
+}
+
+// askEvery is how often the runtime is asked whether a followed container runs, beside what pleg says of it: the bus may
+// be away.
+const askEvery = 10 * time.Second
+
+// follower knows whether the container of a followed log still runs.
+type follower struct {
+	service             *Service
+	namespace, name, id string
+	asked               time.Time
+}
+
+func (f *follower) running(ctx context.Context) bool {
+	pod, err := f.service.pod(ctx, f.namespace, f.name)
+	c, known := pod.Container(f.id)
+	if err == nil && known && (c.State == topic.ContainerRunning || c.State == topic.ContainerCreated) && time.Since(f.asked) < askEvery {
+		return true
+	}
+	if known && c.State == topic.ContainerExited {
+		return false
+	}
+	if time.Since(f.asked) < askEvery/10 {
+		return true
+	}
+	f.asked = time.Now()
+	status, err := f.service.runtime.ContainerStatus(ctx, f.id)
+	switch {
+	case cri.IsNotFound(err):
+		return false
+	case err != nil:
+		// It may run while the runtime doesn't answer.
+		return true
+	}
+	state := status.GetState()
+	return state == runtimeapi.ContainerState_CONTAINER_RUNNING || state == runtimeapi.ContainerState_CONTAINER_CREATED
+}
+
+// flusher sends each part at once. A client that takes nothing for the idle time loses its connection.
+type flusher struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	idle    time.Duration
+}
+
+func (f *flusher) Write(p []byte) (int, error) {
+	if f.idle > 0 {
+		// Where a deadline isn't possible, the client's own end is all there is.
+		_ = f.control.SetWriteDeadline(time.Now().Add(f.idle))
+	}
+	n, err := f.w.Write(p)
+	if err != nil {
+		return n, err
+	}
+	return n, f.control.Flush()
+}

@@ -1,0 +1,153 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/api/internal/world"
+)
+
+func (s *Service) getPods(w http.ResponseWriter, r *http.Request) { s.list(w, r, (*world.World).Pods) }
+
+func (s *Service) getRunningPods(w http.ResponseWriter, r *http.Request) {
+	s.list(w, r, (*world.World).Running)
+}
+
+func (s *Service) list(w http.ResponseWriter, r *http.Request, of func(*world.World) []corev1.Pod) {
+	pods, err := ask(r.Context(), s, of)
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	s.answer(w, corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: pods})
+}
+
+// summaryPatience is how long stats may take to answer.
+const summaryPatience = 20 * time.Second
+
+func (s *Service) getSummary(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil {
+		fail(w, http.StatusInternalServerError, fmt.Errorf("internal error: %w", err))
+		return
+	}
+	request := topic.SummaryRequest{OnlyCPUAndMemory: slices.Equal(r.Form["only_cpu_and_memory"], []string{"true"})}
+	ctx, cancel := context.WithTimeout(r.Context(), summaryPatience)
+	defer cancel()
+	summary, err := topic.StatsSummary.Do(ctx, s.env.Bus, request)
+	if err != nil {
+		fail(w, http.StatusServiceUnavailable, fmt.Errorf("the usage can't be had from kubelot-stats: %w", err))
+		return
+	}
+	s.answer(w, summary)
+}
+
+// found finds the pod and answers where there is none.
+func (s *Service) found(w http.ResponseWriter, r *http.Request) (world.Pod, bool) {
+	type answer struct {
+		pod   world.Pod
+		named bool
+		ok    bool
+	}
+	a, err := ask(r.Context(), s, func(known *world.World) (a answer) {
+		a.pod, a.named = known.Pod(r.PathValue("namespace"), r.PathValue("pod"))
+		a.ok = a.named && known.IsUID(a.pod, r.PathValue("uid"))
+		return a
+	})
+	switch {
+	case err != nil:
+		fail(w, http.StatusInternalServerError, err)
+	case !a.named:
+		fail(w, http.StatusNotFound, errNoPod)
+	case !a.ok:
+		fail(w, http.StatusNotFound, errOtherPod)
+	}
+	return a.pod, err == nil && a.ok
+}
+
+// running finds the running container and answers where there is none.
+func (s *Service) running(w http.ResponseWriter, r *http.Request) (pod world.Pod, id string, ok bool) {
+	if pod, ok = s.found(w, r); !ok {
+		return pod, "", false
+	}
+	name := r.PathValue("container")
+	if id, ok = pod.RunningContainer(name); !ok {
+		fail(w, http.StatusInternalServerError, fmt.Errorf("container not found (%q)", name))
+	}
+	return pod, id, ok
+}
+
+// getRun runs a command, whose words are separated by spaces, and answers with its output.
+func (s *Service) getRun(w http.ResponseWriter, r *http.Request) {
+	_, id, ok := s.running(w, r)
+	if !ok {
+		return
+	}
+	command := strings.Split(r.FormValue("cmd"), " ")
+	result, err := s.runtime.ExecSync(r.Context(), id, command, 0)
+	if err == nil && result.GetExitCode() != 0 {
+		err = fmt.Errorf("command '%s' exited with %d: %s", strings.Join(command, " "), result.GetExitCode(), result.GetStderr())
+	}
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// The kubelet says so, whatever the command wrote.
+	_, _ = w.Write(append(result.GetStdout(), result.GetStderr()...))
+}
+
+// checkpoint has the runtime write a checkpoint of a container into the root directory.
+func (s *Service) checkpoint(w http.ResponseWriter, r *http.Request) {
+	pod, ok := s.found(w, r)
+	if !ok {
+		return
+	}
+	name := r.PathValue("container")
+	if pod.SpecOf(name) == nil {
+		fail(w, http.StatusNotFound, fmt.Errorf("container %v does not exist", name))
+		return
+	}
+	timeout, err := checkpointTimeout(r)
+	if err != nil {
+		fail(w, http.StatusNotFound, err)
+		return
+	}
+	id, ok := pod.RunningContainer(name)
+	file := fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", pod.Name, pod.Namespace, name, time.Now().Format(time.RFC3339))
+	path := filepath.Join(s.env.Config.RootDir, "checkpoints", file)
+	if err = fmt.Errorf("container %v not found", name); ok {
+		err = s.runtime.CheckpointContainer(r.Context(), id, path, timeout)
+	}
+	if err != nil {
+		fail(w, http.StatusInternalServerError, fmt.Errorf("checkpointing of %v/%v/%v failed (%w)", pod.Namespace, pod.Name, name, err))
+		return
+	}
+	s.answer(w, map[string][]string{"items": {path}})
+}
+
+// checkpointTimeout is the last timeout parameter, in seconds; zero without one.
+func checkpointTimeout(r *http.Request) (time.Duration, error) {
+	values := r.URL.Query()["timeout"]
+	if len(values) == 0 {
+		return 0, nil
+	}
+	seconds, err := strconv.ParseInt(values[len(values)-1], 10, 64)
+	if err != nil || seconds < 0 || seconds > int64(maxCheckpoint/time.Second) {
+		return 0, errTimeout
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+// maxCheckpoint keeps a timeout within what makes sense.
+const maxCheckpoint = 24 * time.Hour
+

@@ -1,0 +1,138 @@
+package server
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/pprof"
+	"os"
+	goruntime "runtime"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// systemLogs is what /logs/ shows. Kubernetes has no setting for it.
+const systemLogs = "/var/log"
+
+// open are the paths that the read-only port has too.
+func (s *Service) open(mux *http.ServeMux) {
+	s.healthz(mux)
+	mux.HandleFunc("GET /pods", s.getPods)
+	mux.HandleFunc("GET /pods/{$}", s.getPods)
+	for _, method := range []string{"GET", "POST"} {
+		mux.HandleFunc(method+" /stats/summary", s.getSummary)
+	}
+	mux.Handle("GET /metrics", s.gather)
+	mux.HandleFunc("GET /metrics/resource", page("stats", s.env.Config.RunDir))
+	mux.HandleFunc("GET /metrics/cadvisor", page("stats", s.env.Config.RunDir))
+	mux.HandleFunc("GET /metrics/probes", page("probe", s.env.Config.RunDir))
+	mux.Handle("GET /metrics/slis", promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}))
+}
+
+// readOnly are the paths of the read-only port.
+func (s *Service) readOnly() http.Handler {
+	mux := http.NewServeMux()
+	s.open(mux)
+	return s.metrics.count("readonly", mux)
+}
+
+// routes are the paths of the HTTPS port.
+func (s *Service) routes() http.Handler {
+	mux := http.NewServeMux()
+	s.open(mux)
+	k := s.env.Config.Kubelet
+	if !*k.EnableDebuggingHandlers {
+		for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
+			mux.HandleFunc(path, disabled("Debug endpoints are disabled."))
+		}
+		return mux
+	}
+	for _, method := range []string{"GET", "POST"} {
+		for _, container := range []string{"/{namespace}/{pod}/{container}", "/{namespace}/{pod}/{uid}/{container}"} {
+			mux.HandleFunc(method+" /exec"+container, s.getExec)
+			mux.HandleFunc(method+" /attach"+container, s.getAttach)
+			if method == http.MethodPost {
+				mux.HandleFunc(method+" /run"+container, s.getRun)
+			}
+		}
+		mux.HandleFunc(method+" /portForward/{namespace}/{pod}", s.getPortForward)
+		mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", s.getPortForward)
+	}
+	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.getContainerLogs)
+	mux.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
+	mux.HandleFunc("GET /configz", s.getConfig)
+	mux.HandleFunc("GET /runningpods/{$}", s.getRunningPods)
+	s.logFiles(mux)
+	s.profiles(mux)
+	return mux
+}
+
+func disabled(text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
+}
+
+// logFiles shows the machine's logs, and nothing that a link leads to outside of them.
+func (s *Service) logFiles(mux *http.ServeMux) {
+	if !*s.env.Config.Kubelet.EnableSystemLogHandler {
+		mux.HandleFunc("/logs/", disabled("logs endpoint is disabled."))
+		return
+	}
+	mux.HandleFunc("GET /logs/", func(w http.ResponseWriter, r *http.Request) {
+		root, err := os.OpenRoot(s.systemLogs)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		defer root.Close()
+		http.StripPrefix("/logs/", http.FileServerFS(root.FS())).ServeHTTP(w, r)
+	})
+}
+
+// profiles are this daemon's; the others serve theirs beside their metrics with --profiling.
+func (s *Service) profiles(mux *http.ServeMux) {
+	k := s.env.Config.Kubelet
+	if !*k.EnableProfilingHandler {
+		mux.HandleFunc("/debug/pprof/", disabled("profiling endpoint is disabled."))
+		return
+	}
+	mux.HandleFunc("GET /debug/pprof/", func(w http.ResponseWriter, r *http.Request) {
+		switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {
+		case "profile":
+			pprof.Profile(w, r)
+		case "symbol":
+			pprof.Symbol(w, r)
+		case "cmdline":
+			pprof.Cmdline(w, r)
+		case "trace":
+			pprof.Trace(w, r)
+		default:
+			pprof.Index(w, r)
+		}
+	})
+	if k.EnableContentionProfiling {
+		goruntime.SetBlockProfileRate(1)
+	}
+}
+
+// getConfig shows the effective configuration.
+func (s *Service) getConfig(w http.ResponseWriter, _ *http.Request) {
+	s.answer(w, map[string]any{"kubeletconfig": s.env.Config.Kubelet})
+}
+
+// answer writes a value as JSON.
+func (s *Service) answer(w http.ResponseWriter, value any) {
+	data, err := json.Marshal(value)
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	// A client that went away is nobody to tell.
+	_, _ = w.Write(data)
+}
+
+// fail answers with the error's text, as the kubelet does.
+func fail(w http.ResponseWriter, code int, err error) {
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(err.Error()))
+}

@@ -1,0 +1,220 @@
+// Package world is what kubelot-api knows of the node: what it has read from the bus, and what follows from it. It has no
+// clock and does no I/O; the daemon's loop owns it.
+package world
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus/topic"
+)
+
+// World is the last value of every key that api reads.
+type World struct {
+	pods     map[string]topic.Pod
+	mirrors  map[string]topic.MirrorPod
+	statuses map[string]topic.PodStatus
+	seen     map[string]topic.PodObservation
+	health   map[string]topic.DaemonHealth
+	node     *corev1.Node
+}
+
+// New makes an empty world.
+func New() *World {
+	return &World{
+		pods: map[string]topic.Pod{}, mirrors: map[string]topic.MirrorPod{}, statuses: map[string]topic.PodStatus{},
+		seen: map[string]topic.PodObservation{}, health: map[string]topic.DaemonHealth{},
+	}
+}
+
+// SetPod and the like take the values of a topic; Drop... their tombstones.
+func (w *World) SetPod(uid string, p topic.Pod) { w.pods[uid] = p }
+
+// DropPod forgets a pod.
+func (w *World) DropPod(uid string) { delete(w.pods, uid) }
+
+// SetMirror takes a mirror pod, by the mirror's own UID.
+func (w *World) SetMirror(uid string, m topic.MirrorPod) { w.mirrors[uid] = m }
+
+// DropMirror forgets a mirror pod.
+func (w *World) DropMirror(uid string) { delete(w.mirrors, uid) }
+
+// SetStatus takes a pod's computed status.
+func (w *World) SetStatus(uid string, s topic.PodStatus) { w.statuses[uid] = s }
+
+// DropStatus forgets a pod's status.
+func (w *World) DropStatus(uid string) { delete(w.statuses, uid) }
+
+// SetSeen takes what the runtime has of a pod.
+func (w *World) SetSeen(uid string, o topic.PodObservation) { w.seen[uid] = o }
+
+// DropSeen forgets what the runtime has of a pod.
+func (w *World) DropSeen(uid string) { delete(w.seen, uid) }
+
+// SetHealth takes how a daemon does.
+func (w *World) SetHealth(daemon string, h topic.DaemonHealth) { w.health[daemon] = h }
+
+// DropHealth forgets a daemon.
+func (w *World) DropHealth(daemon string) { delete(w.health, daemon) }
+
+// SetNode takes the Node object.
+func (w *World) SetNode(_ string, n corev1.Node) { w.node = &n }
+
+// DropNode forgets the Node object.
+func (w *World) DropNode(string) { w.node = nil }
+
+// Addresses are the node's addresses; none as long as the Node isn't known.
+func (w *World) Addresses() []corev1.NodeAddress {
+	if w.node == nil {
+		return nil
+	}
+	return w.node.Status.Addresses
+}
+
+// Pod is what there is of one pod, with its status as far as it is known.
+type Pod struct {
+	*corev1.Pod
+	Status corev1.PodStatus
+	// Seen is the runtime's view; nil where it has nothing of the pod.
+	Seen *topic.PodObservation
+}
+
+// Pod finds a pod by name. Of several, the one that is not over wins, then the latest: a new pod of an old name is the one
+// that is meant.
+func (w *World) Pod(namespace, name string) (Pod, bool) {
+	var best *topic.Pod
+	for _, p := range w.pods {
+		if p.Pod.Name == name && p.Pod.Namespace == namespace && (best == nil || preferred(p, *best)) {
+			best = &p
+		}
+	}
+	if best == nil {
+		return Pod{}, false
+	}
+	return w.whole(*best), true
+}
+
+func preferred(a, b topic.Pod) bool {
+	if over := a.Lifecycle == topic.Terminated; over != (b.Lifecycle == topic.Terminated) {
+		return !over
+	}
+	return a.FirstSeen.After(b.FirstSeen)
+}
+
+func (w *World) whole(p topic.Pod) Pod {
+	uid := string(p.Pod.UID)
+	pod := Pod{Pod: p.Pod, Status: p.Pod.Status}
+	if s, ok := w.statuses[uid]; ok {
+		pod.Status = s.Status
+	}
+	if seen, ok := w.seen[uid]; ok {
+		pod.Seen = &seen
+	}
+	return pod
+}
+
+// IsUID tells whether a caller that says uid means the pod: the pod's own UID, or its mirror pod's, or none at all.
+func (w *World) IsUID(pod Pod, uid string) bool {
+	m, mirrored := w.mirrors[uid]
+	return uid == "" || uid == string(pod.UID) || mirrored && m.Name == pod.Name && m.Namespace == pod.Namespace
+}
+
+// Pods are all pods of the node with their statuses, by namespace and name.
+func (w *World) Pods() []corev1.Pod {
+	var list []corev1.Pod
+	for _, p := range w.pods {
+		pod := *p.Pod
+		pod.Status = w.whole(p).Status
+		list = append(list, pod)
+	}
+	sortPods(list)
+	return list
+}
+
+// Running are the pods that have anything running at the runtime, with the few fields that it knows.
+func (w *World) Running() []corev1.Pod {
+	var list []corev1.Pod
+	for _, uid := range slices.Sorted(maps.Keys(w.seen)) {
+		seen := w.seen[uid]
+		pod := corev1.Pod{}
+		pod.Name, pod.Namespace, pod.UID = seen.Name, seen.Namespace, types.UID(uid)
+		runs := slices.ContainsFunc(seen.Sandboxes, func(s topic.Sandbox) bool { return s.Ready })
+		for _, c := range seen.Containers {
+			if c.State == topic.ContainerRunning {
+				runs = true
+				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+			}
+		}
+		if runs {
+			list = append(list, pod)
+		}
+	}
+	sortPods(list)
+	return list
+}
+
+func sortPods(list []corev1.Pod) {
+	slices.SortFunc(list, func(a, b corev1.Pod) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+}
+
+// Container finds the container of that ID in the runtime's view.
+func (p Pod) Container(id string) (topic.Container, bool) {
+	if p.Seen == nil {
+		return topic.Container{}, false
+	}
+	i := slices.IndexFunc(p.Seen.Containers, func(c topic.Container) bool { return c.ID == id })
+	if i < 0 {
+		return topic.Container{}, false
+	}
+	return p.Seen.Containers[i], true
+}
+
+// RunningContainer is the ID of the container of that name that runs.
+func (p Pod) RunningContainer(name string) (id string, ok bool) {
+	if p.Seen == nil {
+		return "", false
+	}
+	for _, c := range p.Seen.Containers {
+		if c.Name == name && c.State == topic.ContainerRunning {
+			return c.ID, true
+		}
+	}
+	return "", false
+}
+
+// Sandbox is the ID of the pod's sandbox that is ready.
+func (p Pod) Sandbox() (id string, ok bool) {
+	if p.Seen == nil {
+		return "", false
+	}
+	for _, s := range p.Seen.Sandboxes {
+		if s.Ready {
+			return s.ID, true
+		}
+	}
+	return "", false
+}
+
+// SpecOf is the specification of the container: an init, main or ephemeral one; nil if there is none of the name.
+func (p Pod) SpecOf(name string) *corev1.Container {
+	for _, list := range [][]corev1.Container{p.Pod.Spec.InitContainers, p.Pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	for i := range p.Pod.Spec.EphemeralContainers {
+		if c := &p.Pod.Spec.EphemeralContainers[i]; c.Name == name {
+			plain := corev1.Container(c.EphemeralContainerCommon)
+			return &plain
+		}
+	}
+	return nil
+}
