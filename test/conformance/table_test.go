@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -74,11 +76,23 @@ func TestTable(t *testing.T) {
 }
 
 func TestScopeFlags(t *testing.T) {
-	all, quick := Scope{}.Flags(), Scope{Quick: true}.Flags()
-	if strings.Join(all, " ") == strings.Join(quick, " ") {
-		t.Error("the quick part is everything")
-	}
-	if got := (Scope{Focus: "Probing"}).Flags(); got[len(got)-1] != "--focus=Probing" {
-		t.Errorf("focus: %q", got)
+	for _, c := range []struct {
+		scope Scope
+		want  []string // beginnings
+	}{
+		{Scope{}, []string{"--label-filter=Conformance", `--focus=\[sig-node\]|`}},
+		{Scope{Quick: true}, []string{"--label-filter=Conformance", `--focus=\[sig-node\]|`, "--skip=Probing"}},
+		{Scope{Focus: "Probing"}, []string{"--label-filter=Conformance", "--focus=Probing"}},
+	} {
+		got := c.scope.Flags()
+		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
+			t.Errorf("%+v: %q, want %q", c.scope, got, c.want)
+		}
+		for _, flag := range got[1:] {
+			_, expression, _ := strings.Cut(flag, "=")
+			if _, err := regexp.Compile(expression); err != nil {
+				t.Errorf("%+v: %v", c.scope, err)
+			}
+		}
 	}
 }
