@@ -33,7 +33,6 @@ type Field struct {
 }
 
 const (
-	nodeAPI   = "the node's HTTPS API"
 	gcDaemon  = "garbage collection and eviction"
 	statsWork = "usage statistics"
 	managers  = "CPU, memory and topology management"
@@ -53,16 +52,15 @@ var Fields = slices.Concat(
 		"seccompDefault", "registerWithTaints", "registerNode", "containerRuntimeEndpoint",
 		"imageServiceEndpoint", "evictionHard", "mergeDefaultEvictionSettings",
 		"failCgroupV1", "userNamespaces", "reservedSystemCPUs", "memorySwap", "singleProcessOOMKill",
-		"localStorageCapacityIsolation"),
-	level(Partly, "attaching volumes from the node (the Node's annotation is set, for the controller to know)", "enableControllerAttachDetach"),
-	level(Partly, nodeAPI+" (the Node tells the port, and nothing listens on it)", "port"),
-	level(Later, "rotation of the client certificate", "rotateCertificates"),
-	level(Later, nodeAPI,
-		"enableServer", "address", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
+		"localStorageCapacityIsolation",
+		"enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
 		"tlsCurvePreferences", "tlsMinVersion", "serverTLSBootstrap", "authentication", "authorization",
 		"enableDebuggingHandlers", "enableContentionProfiling", "healthzPort", "healthzBindAddress",
-		"streamingConnectionIdleTimeout", "enableSystemLogHandler", "enableSystemLogQuery",
-		"enableProfilingHandler", "enableDebugFlagsHandler"),
+		"streamingConnectionIdleTimeout", "enableSystemLogHandler", "enableProfilingHandler"),
+	level(Partly, "attaching volumes from the node (the Node's annotation is set, for the controller to know)", "enableControllerAttachDetach"),
+	level(Later, "rotation of the client certificate", "rotateCertificates"),
+	level(Later, "queries of the journal and of log files over the node's API", "enableSystemLogQuery"),
+	level(Later, "setting the log's verbosity over the node's API", "enableDebugFlagsHandler"),
 	level(Later, gcDaemon,
 		"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
 		"evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",

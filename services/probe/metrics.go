@@ -3,21 +3,26 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"kubelot.dev/bus/topic"
 )
 
-// metrics are the kubelet's metrics of its prober, and how late probes begin.
+// metrics are the kubelet's metrics of its prober, which have a page of their own, and how late probes begin.
 type metrics struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	late     *prometheus.HistogramVec
 }
 
-func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+// page is where kubelot-api finds the metrics of containers' probes: the kubelet has them apart from its own, too.
+const page = "/metrics/probes"
+
+func newMetrics(registry prometheus.Registerer, pages *http.ServeMux) (*metrics, error) {
 	m := &metrics{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "prober_probe_total", Help: "Runs of liveness, readiness and startup probes by container and result.",
@@ -30,9 +35,11 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"handler"}),
 	}
-	if err := errors.Join(registry.Register(m.total), registry.Register(m.duration), registry.Register(m.late)); err != nil {
+	probes := prometheus.NewRegistry()
+	if err := errors.Join(probes.Register(m.total), probes.Register(m.duration), registry.Register(m.late)); err != nil {
 		return nil, fmt.Errorf("register the metrics of probes: %w", err)
 	}
+	pages.Handle(page, promhttp.HandlerFor(probes, promhttp.HandlerOpts{}))
 	return m, nil
 }
 

@@ -71,7 +71,7 @@ func New(checker checker, env daemon.Env) *Service {
 // Run probes until ctx ends. An error says why it can't begin.
 func (s *Service) Run(ctx context.Context) error {
 	var err error
-	if s.metrics, err = newMetrics(s.env.Metrics); err != nil {
+	if s.metrics, err = newMetrics(s.env.Metrics, s.env.Pages); err != nil {
 		return err
 	}
 	s.writer = topic.ProbeResult.Writer(s.env.Bus)

@@ -110,7 +110,7 @@ func (a *Auth) Filter(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok, err := a.Authenticator.AuthenticateRequest(r)
 		if err != nil {
-			a.log.Warn("request can't be authenticated", "path", r.URL.Path, "from", r.RemoteAddr, "error", err)
+			a.log.Debug("request can't be authenticated", "path", r.URL.Path, "from", r.RemoteAddr, "error", err)
 		}
 		if err != nil || !ok {
 			refuse(w, http.StatusUnauthorized, "Unauthorized")

@@ -28,22 +28,26 @@ const (
 	patience = 3 * time.Second
 	// label tells the daemons apart.
 	label = "daemon"
+	// self is the daemon that this process is.
+	self = "api"
 )
 
 // Gatherer serves the metrics of all daemons.
 type Gatherer struct {
-	dir  string
-	up *prometheus.GaugeVec
+	dir   string
+	local prometheus.Gatherer
+	up    *prometheus.GaugeVec
 
 	mu     sync.Mutex
 	shared map[string]bool // families that several daemons have
 	known  map[string]bool // daemons that were seen
 }
 
-// New makes a gatherer of the daemons below runDir. It registers what it knows about them with r.
-func New(runDir string, r prometheus.Registerer) *Gatherer {
+// New makes a gatherer of the daemons below runDir. It registers what it knows about them with r. local are further metrics of
+// this process, which its socket doesn't show; nil for none.
+func New(runDir string, r prometheus.Registerer, local prometheus.Gatherer) *Gatherer {
 	g := &Gatherer{
-		dir: filepath.Join(runDir, "metrics"), shared: map[string]bool{}, known: map[string]bool{},
+		local: local, dir: filepath.Join(runDir, "metrics"), shared: map[string]bool{}, known: map[string]bool{},
 		up: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubelot_daemon_up", Help: "Whether the daemon's metrics could be read at the last scrape.",
 		}, []string{label}),
@@ -104,9 +108,10 @@ func (g *Gatherer) Gather(ctx context.Context) map[string]*dto.MetricFamily {
 		})
 	}
 	wg.Wait()
+	answers = append(answers, answer{daemon: self, families: g.own()})
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, a := range answers {
+	for _, a := range answers[:len(daemons)] {
 		value := 1.0
 		if a.err != nil {
 			value = 0
@@ -114,6 +119,23 @@ func (g *Gatherer) Gather(ctx context.Context) map[string]*dto.MetricFamily {
 		g.up.WithLabelValues(a.daemon).Set(value)
 	}
 	return merge(answers, g.shared)
+}
+
+// own are the metrics of the Kubernetes packages in this process: requests to the API server, reviews. What they say of the
+// process itself is on the socket.
+func (g *Gatherer) own() map[string]*dto.MetricFamily {
+	if g.local == nil {
+		return nil
+	}
+	// What can be had is had; the rest is a defect of a package's metric.
+	list, _ := g.local.Gather()
+	families := map[string]*dto.MetricFamily{}
+	for _, family := range list {
+		if name := family.GetName(); !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+			families[name] = family
+		}
+	}
+	return families
 }
 
 // daemons are those that have a socket, and those that had one.

@@ -150,4 +150,3 @@ func checkpointTimeout(r *http.Request) (time.Duration, error) {
 
 // maxCheckpoint keeps a timeout within what makes sense.
 const maxCheckpoint = 24 * time.Hour
-

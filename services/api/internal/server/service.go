@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/restclient" // counts the requests to the API server
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus"
@@ -57,7 +59,7 @@ func New(env daemon.Env, r runtime) (*Service, error) {
 	}
 	return &Service{
 		env: env, runtime: r, rules: auth.Rules{Node: env.Config.NodeName}, metrics: m,
-		gather: gather.New(env.Config.RunDir, env.Metrics), world: world.New(), systemLogs: systemLogs,
+		gather: gather.New(env.Config.RunDir, env.Metrics, legacyregistry.DefaultGatherer), world: world.New(), systemLogs: systemLogs,
 		inbox: make(chan func(*world.World)), failed: make(chan error), closed: make(chan struct{}),
 	}, nil
 }

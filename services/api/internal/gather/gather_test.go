@@ -1,0 +1,113 @@
+package gather
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// serve is a daemon's socket with this page.
+func serve(t *testing.T, dir, daemon, page string) (stop func()) {
+	t.Helper()
+	return serveFunc(t, dir, daemon, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(page)) })
+}
+
+func serveFunc(t *testing.T, dir, daemon string, handle http.HandlerFunc) (stop func()) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, "metrics"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", filepath.Join(dir, "metrics", daemon+".sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: handle}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener)
+	}()
+	return func() {
+		server.Close()
+		<-done
+	}
+}
+
+func scrape(t *testing.T, g *Gatherer) string {
+	t.Helper()
+	answer := httptest.NewRecorder()
+	g.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if answer.Code != http.StatusOK {
+		t.Fatalf("status %d", answer.Code)
+	}
+	return answer.Body.String()
+}
+
+const (
+	one = "# TYPE go_goroutines gauge\ngo_goroutines 3\n# TYPE kubelet_own counter\nkubelet_own{a=\"b\"} 1\n" +
+		"# TYPE kubelot_build_info gauge\nkubelot_build_info{daemon=\"one\"} 1\n# TYPE lat histogram\nlat_bucket{le=\"+Inf\"} 2\nlat_sum 3\nlat_count 2\n"
+	two = "# TYPE go_goroutines gauge\ngo_goroutines 5\n# TYPE kubelot_build_info gauge\nkubelot_build_info{daemon=\"two\"} 1\n"
+)
+
+func TestGather(t *testing.T) {
+	dir := t.TempDir()
+	stopOne, stopTwo := serve(t, dir, "one", one), serve(t, dir, "two", two)
+	defer stopOne()
+	registry, local := prometheus.NewRegistry(), prometheus.NewRegistry()
+	requests := prometheus.NewCounter(prometheus.CounterOpts{Name: "rest_client_requests_total"})
+	if err := local.Register(requests); err != nil {
+		t.Fatal(err)
+	}
+	g := New(dir, registry, local)
+	page := scrape(t, g)
+	for _, want := range []string{
+		`go_goroutines{daemon="one"} 3`, `go_goroutines{daemon="two"} 5`, `kubelet_own{a="b"} 1`, `kubelot_build_info{daemon="one"} 1`,
+		`kubelot_build_info{daemon="two"} 1`, `lat_count 2`, `rest_client_requests_total 0`,
+	} {
+		if !strings.Contains(page, want+"\n") {
+			t.Errorf("the page lacks %s:\n%s", want, page)
+		}
+	}
+	stopTwo()
+	page = scrape(t, g)
+	if !strings.Contains(page, `go_goroutines{daemon="one"} 3`) || strings.Contains(page, `go_goroutines{daemon="two"}`) {
+		t.Errorf("with one of two away its series changed their labels:\n%s", page)
+	}
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatal(families, err)
+	}
+	for _, m := range families[0].Metric {
+		if up := m.GetGauge().GetValue() == 1; up != (m.Label[0].GetValue() == "one") {
+			t.Errorf("up of %s: %v", m.Label[0].GetValue(), up)
+		}
+	}
+}
+
+// A daemon that hangs or talks nonsense is left out, and holds up nobody for long.
+func TestGatherWithoutTheSick(t *testing.T) {
+	dir := t.TempDir()
+	release := make(chan struct{})
+	defer serve(t, dir, "one", one)()
+	defer serve(t, dir, "nonsense", "}{ 5\n")()
+	defer serveFunc(t, dir, "failing", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })()
+	defer serveFunc(t, dir, "hanging", func(http.ResponseWriter, *http.Request) { <-release })()
+	defer close(release)
+	begin := time.Now()
+	if page := scrape(t, New(dir, prometheus.NewRegistry(), nil)); !strings.Contains(page, "go_goroutines 3\n") {
+		t.Errorf("page:\n%s", page)
+	}
+	if took := time.Since(begin); took > patience+2*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}

@@ -1,0 +1,175 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"kubelot.dev/services/api/internal/auth"
+)
+
+// reviewer is an API server that knows the tokens admin and nobody, and allows admin what is in may ("verb subresource").
+func reviewer(may map[string]bool, asked *[]string) *fake.Clientset {
+	client := fake.NewClientset()
+	client.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		review := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview)
+		token := review.Spec.Token
+		if token == "away" {
+			return true, nil, errors.New("the API server is away")
+		}
+		review.Status.Authenticated = token == "admin" || token == "nobody"
+		review.Status.User.Username = token
+		return true, review, nil
+	})
+	client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
+		r := review.Spec.ResourceAttributes
+		what := r.Verb + " " + r.Subresource
+		*asked = append(*asked, what)
+		review.Status.Allowed = review.Spec.User == "admin" && (may == nil || may[what]) && r.Resource == "nodes" && r.Name == "n1"
+		return true, review, nil
+	})
+	return client
+}
+
+// everyPath is each path that is served, with what is asked about it.
+var everyPath = []struct{ method, path, asked string }{
+	{"GET", "/healthz", "get healthz,get proxy"},
+	{"GET", "/healthz/ping", "get healthz,get proxy"},
+	{"GET", "/healthz/log", "get healthz,get proxy"},
+	{"GET", "/healthz/syncloop", "get healthz,get proxy"},
+	{"GET", "/pods", "get pods,get proxy"},
+	{"GET", "/pods/", "get pods,get proxy"},
+	{"GET", "/runningpods/", "get pods,get proxy"},
+	{"GET", "/configz", "get configz,get proxy"},
+	{"GET", "/stats/summary", "get stats"},
+	{"POST", "/stats/summary", "create stats"},
+	{"GET", "/metrics", "get metrics"},
+	{"GET", "/metrics/resource", "get metrics"},
+	{"GET", "/metrics/cadvisor", "get metrics"},
+	{"GET", "/metrics/probes", "get metrics"},
+	{"GET", "/metrics/slis", "get metrics"},
+	{"GET", "/logs/", "get log"},
+	{"GET", "/logs/x.log", "get log"},
+	{"POST", "/checkpoint/ns/web/app", "create checkpoint"},
+	{"GET", "/containerLogs/ns/web/app", "get proxy"},
+	{"GET", "/exec/ns/web/app", "create proxy"},
+	{"POST", "/exec/ns/web/app", "create proxy"},
+	{"GET", "/exec/ns/web/u1/app", "create proxy"},
+	{"GET", "/attach/ns/web/app", "create proxy"},
+	{"POST", "/attach/ns/web/u1/app", "create proxy"},
+	{"GET", "/portForward/ns/web", "create proxy"},
+	{"POST", "/portForward/ns/web/u1", "create proxy"},
+	{"POST", "/run/ns/web/app", "create proxy"},
+	{"GET", "/run/ns/web/app", "create proxy"},
+	{"GET", "/debug/pprof/", "get proxy"},
+	{"GET", "/debug/pprof/cmdline", "get proxy"},
+	{"GET", "/", "get proxy"},
+	{"GET", "/nonsense", "get proxy"},
+	{"GET", "/podsnonsense", "get proxy"},
+	{"DELETE", "/pods", "delete pods,delete proxy"},
+	{"GET", "/healthz/../exec/ns/web/app", "get healthz,get proxy"},
+}
+
+func TestNoPathIsOpen(t *testing.T) {
+	b := newBed(t, "")
+	for _, p := range everyPath {
+		t.Run(p.method+" "+p.path, func(t *testing.T) {
+			for _, c := range []struct {
+				token string
+				code  int
+			}{{"", http.StatusUnauthorized}, {"wrong", http.StatusUnauthorized}, {"away", http.StatusUnauthorized}, {"nobody", http.StatusForbidden}} {
+				code, body, reached, asked := through(t, b, p.method, p.path, c.token, map[string]bool{})
+				if code != c.code || reached {
+					t.Errorf("token %q: %d %q, reached: %v; want %d", c.token, code, body, reached, c.code)
+				}
+				if c.token == "nobody" && asked != p.asked {
+					t.Errorf("asked %q, want %q", asked, p.asked)
+				}
+			}
+			for _, right := range strings.Split(p.asked, ",") {
+				if _, body, reached, _ := through(t, b, p.method, p.path, "admin", map[string]bool{right: true}); !reached {
+					t.Errorf("with the right to %s: %q", right, body)
+				}
+			}
+		})
+	}
+}
+
+// through sends a request to the guarded routes and tells whether it got past the guard.
+func through(t *testing.T, b *bed, method, path, token string, may map[string]bool) (code int, body string, reached bool, asked string) {
+	t.Helper()
+	var questions []string
+	guard, err := auth.New(b.service.env.Config.Kubelet, b.service.rules, reviewer(may, &questions), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := guard.Filter(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached = true }))
+	request := httptest.NewRequest(method, "http://n1"+path, nil)
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, request)
+	return answer.Code, answer.Body.String(), reached, strings.Join(questions, ",")
+}
+
+// Every pattern that is served is in the table above.
+func TestEveryPathIsInTheTable(t *testing.T) {
+	b := newBed(t, "")
+	mux := b.service.routes().(*http.ServeMux)
+	served := map[string]bool{}
+	for _, p := range everyPath {
+		_, pattern := mux.Handler(httptest.NewRequest(p.method, "http://n1"+p.path, nil))
+		served[pattern] = true
+	}
+	for _, want := range []string{
+		"GET /healthz", "GET /pods", "GET /runningpods/{$}", "GET /configz", "GET /stats/summary", "GET /metrics", "GET /metrics/resource",
+		"GET /metrics/cadvisor", "GET /metrics/probes", "GET /metrics/slis", "GET /logs/", "GET /debug/pprof/", "GET /containerLogs/{namespace}/{pod}/{container}",
+		"POST /checkpoint/{namespace}/{pod}/{container}", "GET /exec/{namespace}/{pod}/{container}", "GET /exec/{namespace}/{pod}/{uid}/{container}",
+		"GET /attach/{namespace}/{pod}/{container}", "GET /portForward/{namespace}/{pod}", "POST /run/{namespace}/{pod}/{container}",
+	} {
+		if !served[want] {
+			t.Errorf("%s isn't served, or isn't in the table", want)
+		}
+	}
+}
+
+func TestGetMayDoWhereItIsSwitchedOn(t *testing.T) {
+	b := newBed(t, "")
+	b.service.rules.GetMayDo = true
+	if _, body, reached, asked := through(t, b, "GET", "/exec/ns/web/app", "admin", map[string]bool{"get proxy": true}); !reached || asked != "get proxy" {
+		t.Errorf("asked %q, answered %q", asked, body)
+	}
+}
+
+// Without an API server nothing is open that wasn't asked to be.
+func TestStandaloneIsClosed(t *testing.T) {
+	for lines, want := range map[string]int{
+		"":                                     http.StatusUnauthorized,
+		"authorization: {mode: AlwaysAllow}\n": http.StatusUnauthorized,
+		"authentication: {anonymous: {enabled: true}}\n":                                     http.StatusForbidden,
+		"authentication: {webhook: {enabled: false}}\n":                                      http.StatusUnauthorized,
+		"authentication: {anonymous: {enabled: true}}\nauthorization: {mode: AlwaysAllow}\n": http.StatusOK,
+	} {
+		b := newBed(t, lines)
+		guard, err := auth.New(b.service.env.Config.Kubelet, b.service.rules, nil, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer := httptest.NewRecorder()
+		guard.Filter(b.service.routes()).ServeHTTP(answer, httptest.NewRequest("GET", "/configz", nil))
+		if answer.Code != want {
+			t.Errorf("%q: %d, want %d", lines, answer.Code, want)
+		}
+	}
+}

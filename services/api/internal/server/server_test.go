@@ -1,0 +1,221 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+)
+
+const record = "2026-01-01T00:00:01Z stdout F hello\n"
+
+func TestContainerLogs(t *testing.T) {
+	b := newBed(t, "")
+	path := filepath.Join(b.dir, "0.log")
+	if err := os.WriteFile(path, []byte(record), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.pod(path, topic.ContainerRunning)
+	const base = "/containerLogs/ns/web/app"
+	b.wants("GET", base, 200, "hello\n")
+	b.wants("GET", base+"?tailLines=x", 400, `{"message": "Unable to decode query."}`)
+	b.wants("GET", base+"?tailLines=-1", 422, `{"message": "Invalid request."}`)
+	b.wants("GET", base+"?previous=true", 400, `previous terminated container "app" in pod "web" not found`)
+	b.wants("GET", "/containerLogs/ns/none/app", 404, `pod "none" does not exist`)
+	b.wants("GET", "/containerLogs/ns/web/none", 404, `container "none" not found in pod "web"`)
+	b.wants("GET", "/containerLogs/ns/web", 404, "")
+	b.wants("POST", base, 405, "")
+}
+
+// The log of a container that is removed: the kubelet's words, in an answer that has begun.
+func TestLogOfARemovedContainer(t *testing.T) {
+	b := newBed(t, "")
+	b.pod("", topic.ContainerExited)
+	b.wants("GET", "/containerLogs/ns/web/app", 200, "unable to retrieve container logs for containerd://c1")
+	b.pod(filepath.Join(b.dir, "gone.log"), topic.ContainerExited)
+	b.wants("GET", "/containerLogs/ns/web/app", 200, "no such file or directory")
+}
+
+func TestLogIsFollowedToTheContainersEnd(t *testing.T) {
+	b := newBed(t, "")
+	path := filepath.Join(b.dir, "0.log")
+	if err := os.WriteFile(path, []byte(record), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.pod(path, topic.ContainerRunning)
+	time.AfterFunc(100*time.Millisecond, func() {
+		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+		if err == nil {
+			_, err = f.WriteString(record)
+			f.Close()
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		b.pod(path, topic.ContainerExited)
+	})
+	b.wants("GET", "/containerLogs/ns/web/app?follow=true", 200, "hello\nhello\n")
+}
+
+// A client that goes away ends the work for it, however late the runtime is.
+func TestLateRuntime(t *testing.T) {
+	b := newBed(t, "")
+	b.pod("", topic.ContainerRunning)
+	called := make(chan struct{}, 2)
+	wait := func(ctx context.Context, _ any) error {
+		called <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	b.fake.On("Exec", wait)
+	b.fake.On("ContainerStatus", wait)
+	for _, path := range []string{"/exec/ns/web/app?output=1&command=true", "/containerLogs/ns/web/app"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-called
+			cancel()
+		}()
+		answer := httptest.NewRecorder()
+		b.service.routes().ServeHTTP(answer, httptest.NewRequest("GET", path, nil).WithContext(ctx))
+		// What is written is for nobody; that the handler ended is what counts.
+	}
+}
+
+func TestPods(t *testing.T) {
+	b := newBed(t, "")
+	b.wants("GET", "/pods", 200, `"items":null`)
+	b.pod("", topic.ContainerRunning)
+	for path, check := range map[string]func(p corev1.Pod) bool{
+		"/pods": func(p corev1.Pod) bool {
+			return len(p.Status.ContainerStatuses) == 1 && p.Spec.Containers[0].Name == "app"
+		},
+		"/runningpods/": func(p corev1.Pod) bool { return p.Spec.Containers[0].Image == "i" && p.UID == "u1" },
+	} {
+		_, body := b.call("GET", path)
+		var list corev1.PodList
+		if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "PodList" || len(list.Items) != 1 || !check(list.Items[0]) {
+			t.Errorf("%s: %s, %v", path, body, err)
+		}
+	}
+}
+
+func TestStreamsRefuseNonsense(t *testing.T) {
+	b := newBed(t, "")
+	b.pod("", topic.ContainerRunning)
+	b.wants("GET", "/exec/ns/web/app?command=true", 400, "you must specify at least 1 of stdin, stdout, stderr")
+	b.wants("POST", "/attach/ns/web/app", 400, "you must specify at least 1 of stdin, stdout, stderr")
+	b.wants("GET", "/exec/ns/none/app?output=1", 404, "pod does not exist")
+	b.wants("GET", "/exec/ns/web/other-uid/app?output=1", 404, "pod not found")
+	b.wants("GET", "/exec/ns/web/none?output=1", 500, `container not found ("none")`)
+	b.wants("POST", "/portForward/ns/none", 404, "pod does not exist")
+	b.wants("POST", "/run/ns/none/app?cmd=true", 404, "pod does not exist")
+	b.wants("POST", "/checkpoint/ns/web/none", 404, "container none does not exist")
+	b.wants("POST", "/checkpoint/ns/web/app?timeout=soon", 404, "cannot parse value of timeout parameter")
+}
+
+func TestHealthz(t *testing.T) {
+	b := newBed(t, "")
+	b.wants("GET", "/healthz", 500, "[-]syncloop failed: reason withheld\nhealthz check failed")
+	b.wants("GET", "/healthz/syncloop", 500, "kubelot-podsync has not been heard of yet")
+	b.wants("GET", "/healthz?exclude=syncloop", 200, "ok")
+	for _, w := range b.health {
+		name := "podsync"
+		if w == b.health["pleg"] {
+			name = "pleg"
+		}
+		if err := w.Set(name, topic.DaemonHealth{State: topic.Healthy, Beat: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.until(func() bool { code, _ := b.call("GET", "/healthz"); return code == 200 })
+	b.wants("GET", "/healthz?verbose", 200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n")
+	b.wants("GET", "/metrics/slis", 200, `kubernetes_healthcheck{name="syncloop",type="healthz"} 1`)
+}
+
+func TestPagesOfOthersThatAreAway(t *testing.T) {
+	b := newBed(t, "")
+	for _, path := range []string{"/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/stats/summary"} {
+		b.wants("GET", path, http.StatusServiceUnavailable, "kubelot-")
+	}
+}
+
+// Logs of the machine are shown, and nothing that a link leads to elsewhere.
+func TestSystemLogs(t *testing.T) {
+	b := newBed(t, "")
+	b.service.systemLogs = filepath.Join(b.dir, "log")
+	secret := filepath.Join(b.dir, "secret")
+	for _, err := range []error{
+		os.Mkdir(b.service.systemLogs, 0o700), os.WriteFile(filepath.Join(b.service.systemLogs, "x.log"), []byte("inside"), 0o600),
+		os.WriteFile(secret, []byte("outside"), 0o600), os.Symlink(secret, filepath.Join(b.service.systemLogs, "abs")),
+		os.Symlink("../secret", filepath.Join(b.service.systemLogs, "rel")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.wants("GET", "/logs/", 200, "x.log")
+	b.wants("GET", "/logs/x.log", 200, "inside")
+	for _, path := range []string{"/logs/abs", "/logs/rel", "/logs/../secret", "/logs/%2e%2e/secret", "/logs//etc/passwd"} {
+		if code, body := b.call("GET", path); code == 200 || strings.Contains(body, "outside") {
+			t.Errorf("%s: %d %q", path, code, body)
+		}
+	}
+}
+
+func TestSwitchedOff(t *testing.T) {
+	b := newBed(t, "enableDebuggingHandlers: false\n")
+	for _, path := range []string{"/exec/a/b/c", "/logs/", "/debug/pprof/", "/containerLogs/a/b/c", "/runningpods/"} {
+		b.wants("GET", path, 405, "Debug endpoints are disabled.")
+	}
+	b.wants("GET", "/pods", 200, "PodList")
+	b = newBed(t, "enableSystemLogHandler: false\nenableProfilingHandler: false\n")
+	b.wants("GET", "/logs/", 405, "logs endpoint is disabled.")
+	b.wants("GET", "/debug/pprof/", 405, "profiling endpoint is disabled.")
+	b.wants("GET", "/configz", 200, `{"kubeletconfig":{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1"`)
+}
+
+// The read-only port shows, and does nothing.
+func TestReadOnly(t *testing.T) {
+	b := newBed(t, "")
+	for path, want := range map[string]int{"/pods": 200, "/metrics": 200, "/exec/ns/web/app": 404, "/containerLogs/ns/web/app": 404, "/configz": 404, "/logs/": 404} {
+		answer := httptest.NewRecorder()
+		b.service.readOnly().ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
+		if answer.Code != want {
+			t.Errorf("%s: %d, want %d", path, answer.Code, want)
+		}
+	}
+}
+
+func FuzzStreams(f *testing.F) {
+	f.Add("input=1&output=1&error=1&tty=1&port=80,443&port=1")
+	f.Add("port=0")
+	f.Add("port=,")
+	f.Fuzz(func(t *testing.T, text string) {
+		values, err := url.ParseQuery(text)
+		if err != nil {
+			return
+		}
+		if s, err := parseStreams(values); err == nil && (s.tty && s.stderr || !s.stdin && !s.stdout && !s.stderr) {
+			t.Errorf("%s became %+v", text, s)
+		}
+		ports, err := parsePorts(values)
+		for _, p := range ports {
+			if p < 1 || p > 65535 {
+				t.Errorf("%s became port %d", text, p)
+			}
+		}
+		if err == nil && len(ports) == 0 {
+			t.Errorf("%s became no port", text)
+		}
+	})
+}

@@ -1,0 +1,126 @@
+package world
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus/topic"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func pod(uid string, seen time.Time, l topic.Lifecycle) topic.Pod {
+	return topic.Pod{FirstSeen: seen, Lifecycle: l, Pod: &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web", UID: types.UID(uid)},
+		Spec: corev1.PodSpec{
+			InitContainers: []corev1.Container{{Name: "init"}}, Containers: []corev1.Container{{Name: "app"}},
+			EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debugger", TTY: true}}},
+		},
+	}}
+}
+
+func TestPodOfAName(t *testing.T) {
+	w := New()
+	if _, ok := w.Pod("ns", "web"); ok {
+		t.Error("a pod was found in an empty world")
+	}
+	w.SetPod("old", pod("old", start, topic.Terminated))
+	w.SetPod("older", pod("older", start.Add(-time.Hour), topic.Terminated))
+	if p, _ := w.Pod("ns", "web"); p.UID != "old" {
+		t.Errorf("of two that are over: %s, want the later", p.UID)
+	}
+	w.SetPod("new", pod("new", start.Add(-time.Minute), topic.Terminating))
+	p, _ := w.Pod("ns", "web")
+	if p.UID != "new" {
+		t.Errorf("found %s, want the one that isn't over", p.UID)
+	}
+	for name, want := range map[string]bool{"init": true, "app": true, "debugger": true, "none": false} {
+		if got := p.SpecOf(name); (got != nil) != want || want && got.Name != name {
+			t.Errorf("spec of %s: %+v", name, got)
+		}
+	}
+	w.SetMirror("mirror", topic.MirrorPod{Ref: topic.Ref{Namespace: "ns", Name: "web", UID: "mirror"}})
+	for uid, want := range map[string]bool{"": true, "new": true, "mirror": true, "old": false} {
+		if w.IsUID(p, uid) != want {
+			t.Errorf("UID %q means the pod: %v", uid, !want)
+		}
+	}
+}
+
+func TestLogContainer(t *testing.T) {
+	running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	ended := func(id string) corev1.ContainerState {
+		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ContainerID: id}}
+	}
+	waits := func(reason string) corev1.ContainerState {
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+	}
+	for name, c := range map[string]struct {
+		state, last corev1.ContainerState
+		previous    bool
+		want, err   string
+	}{
+		"runs":                  {state: running, want: "now"},
+		"ended":                 {state: ended("e"), want: "e"},
+		"ended without an ID":   {state: ended(""), last: ended("l"), want: "l"},
+		"ended, no ID at all":   {state: ended(""), err: `container "app" in pod "web" is terminated`},
+		"last has no ID":        {state: waits("x"), last: ended(""), err: `container "app" in pod "web" is terminated`},
+		"waits after a crash":   {state: waits("CrashLoopBackOff"), last: ended("l"), want: "l"},
+		"previous":              {state: running, last: ended("l"), previous: true, want: "l"},
+		"no previous":           {state: running, previous: true, err: `previous terminated container "app" in pod "web" not found`},
+		"waits":                 {state: waits("ContainerCreating"), err: `container "app" in pod "web" is waiting to start: ContainerCreating`},
+		"waits for a pull":      {state: waits("ErrImagePull"), err: `container "app" in pod "web" is waiting to start: image can't be pulled`},
+		"waits for a late pull": {state: waits("ImagePullBackOff"), err: `container "app" in pod "web" is waiting to start: trying and failing to pull image`},
+		"unknown":               {err: `container "app" in pod "web" is waiting to start - no logs yet`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Pod{Pod: pod("u", start, topic.Syncing).Pod}
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", ContainerID: "now", State: c.state, LastTerminationState: c.last}}
+			id, err := p.LogContainer("app", c.previous)
+			if id != c.want || (err != nil) != (c.err != "") || err != nil && err.Error() != c.err {
+				t.Errorf("%q, %v; want %q, %s", id, err, c.want, c.err)
+			}
+		})
+	}
+	none := Pod{Pod: pod("u", start, topic.Syncing).Pod}
+	if _, err := none.LogContainer("app", false); err == nil || err.Error() != `container "app" in pod "web" is not available` {
+		t.Error(err)
+	}
+}
+
+func TestSyncLoop(t *testing.T) {
+	w := New()
+	if w.SyncLoop(start) == nil {
+		t.Error("healthy although nobody was heard of")
+	}
+	well := topic.DaemonHealth{State: topic.Healthy, Beat: start}
+	w.SetHealth("podsync", well)
+	w.SetHealth("pleg", well)
+	if err := w.SyncLoop(start.Add(time.Minute)); err != nil {
+		t.Error(err)
+	}
+	if w.SyncLoop(start.Add(2*time.Minute)) == nil {
+		t.Error("healthy although nobody has beaten for two minutes")
+	}
+	w.SetHealth("pleg", topic.DaemonHealth{State: topic.Unhealthy, Message: "runtime is down", Beat: start})
+	if err := w.SyncLoop(start); err == nil || err.Error() != "kubelot-pleg is not healthy: runtime is down" {
+		t.Error(err)
+	}
+}
+
+func TestRunning(t *testing.T) {
+	w := New()
+	w.SetSeen("b", topic.PodObservation{Ref: topic.Ref{Namespace: "ns", Name: "b", UID: "b"}, Containers: []topic.Container{
+		{ID: "1", Name: "app", Image: "i", State: topic.ContainerRunning}, {ID: "2", Name: "init", State: topic.ContainerExited},
+	}})
+	w.SetSeen("a", topic.PodObservation{Ref: topic.Ref{Namespace: "ns", Name: "a", UID: "a"}, Sandboxes: []topic.Sandbox{{ID: "s", Ready: true}}})
+	w.SetSeen("c", topic.PodObservation{Ref: topic.Ref{Namespace: "ns", Name: "c", UID: "c"}, Containers: []topic.Container{{State: topic.ContainerExited}}})
+	got := w.Running()
+	if len(got) != 2 || got[0].Name != "a" || got[1].Name != "b" || len(got[1].Spec.Containers) != 1 || got[1].Spec.Containers[0].Image != "i" {
+		t.Errorf("running: %+v", got)
+	}
+}

@@ -1,0 +1,453 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/test/e2e/kit"
+)
+
+// awaitAPI waits until the node's API listens: the node may be Ready before.
+func awaitAPI(t *testing.T) {
+	t.Helper()
+	kit.Eventually(t, "the node's API", func() error {
+		conn, err := net.Dial("tcp", net.JoinHostPort(bed.Bed.Gateway.String(), strconv.Itoa(bed.Node.Port)))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+}
+
+// try runs kubectl in the namespace with these additions to its environment and standard input.
+func try(t *testing.T, ns *kit.Namespace, env []string, stdin string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
+	defer cancel()
+	cmd := kubectlCommand(ctx, ns, args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func kubectlCommand(ctx context.Context, ns *kit.Namespace, args ...string) *exec.Cmd {
+	all := append([]string{"--kubeconfig=" + bed.ControlPlane.AdminKubeconfig(), "--namespace=" + ns.Name}, args...)
+	return exec.CommandContext(ctx, bed.Tools.Path("kubectl"), all...)
+}
+
+// following is a kubectl that goes on running, and what it has written.
+type following struct {
+	cmd  *exec.Cmd
+	mu   sync.Mutex
+	text bytes.Buffer
+	done chan error
+}
+
+func (f *following) Write(p []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.text.Write(p)
+}
+
+func (f *following) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.text.String()
+}
+
+// begin starts a kubectl that ends with the test at the latest.
+func begin(t *testing.T, ns *kit.Namespace, stdin io.Reader, args ...string) *following {
+	t.Helper()
+	f := &following{cmd: kubectlCommand(t.Context(), ns, args...), done: make(chan error, 1)}
+	f.cmd.Stdout, f.cmd.Stderr, f.cmd.Stdin = f, f, stdin
+	if err := f.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { f.done <- f.cmd.Wait() }()
+	return f
+}
+
+// shows waits until the text is written.
+func (f *following) shows(t *testing.T, text string) {
+	t.Helper()
+	kit.Eventually(t, fmt.Sprintf("%q in what kubectl writes", text), func() error {
+		if out := f.String(); !strings.Contains(out, text) {
+			return fmt.Errorf("so far: %q", out)
+		}
+		return nil
+	})
+}
+
+func (f *following) ends(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-f.done:
+		return err
+	case <-time.After(kit.Patience):
+		t.Fatalf("kubectl doesn't end; it wrote %q", f.String())
+		return nil
+	}
+}
+
+// Logs in all the ways that kubectl asks for them.
+func TestLogs(t *testing.T) {
+	t.Parallel()
+	awaitAPI(t)
+	ns := bed.Namespace(t)
+	ns.Apply(pod("talker", `
+  initContainers: [{name: init, image: "busybox:1.36", command: [echo, from init]}]
+  containers:
+  - {name: app, image: "busybox:1.36", command: [sh, -c, 'for i in 1 2 3 4 5; do echo line $i; done; echo oops >&2; trap "exit 0" TERM; while :; do sleep 0.5 & wait; done']}
+  - {name: other, image: "busybox:1.36", command: $FOREVER}
+`))
+	ns.Running("talker")
+	const all = "line 1\nline 2\nline 3\nline 4\nline 5\n"
+	kit.Eventually(t, "the whole log", func() error {
+		if out := ns.Kubectl("logs", "talker", "-c", "app"); strings.ReplaceAll(out, "oops\n", "") != all || !strings.Contains(out, "oops\n") {
+			return fmt.Errorf("logs: %q", out)
+		}
+		return nil
+	})
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-c", "init"}, "from init\n"},
+		{[]string{"-c", "other"}, ""},
+		{[]string{"-c", "app", "--limit-bytes=9"}, "line 1\nli"},
+		{[]string{"-c", "app", "--tail=0"}, ""},
+		{[]string{"-c", "app", "--since-time=2100-01-01T00:00:00Z"}, ""},
+	} {
+		if got := ns.Kubectl(append([]string{"logs", "talker"}, test.args...)...); got != test.want {
+			t.Errorf("kubectl logs %v: %q, want %q", test.args, got, test.want)
+		}
+	}
+	if got := ns.Kubectl("logs", "talker", "-c", "app", "--tail=2"); strings.Count(got, "\n") != 2 {
+		t.Errorf("the last two lines: %q", got)
+	}
+	line, _, _ := strings.Cut(ns.Kubectl("logs", "talker", "-c", "app", "--timestamps"), "\n")
+	if stamp, _, _ := strings.Cut(line, " "); len(stamp) < 20 {
+		t.Errorf("no time before %q", line)
+	} else if _, err := time.Parse(time.RFC3339Nano, stamp); err != nil {
+		t.Error(err)
+	}
+	if out := ns.Kubectl("logs", "talker", "-c", "app", "--since=1h"); !strings.Contains(out, "line 5") {
+		t.Errorf("of the last hour: %q", out)
+	}
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"-c", "app", "--previous"}, `previous terminated container "app" in pod "talker" not found`},
+		{[]string{"-c", "none"}, "container none is not valid for pod talker"},
+	} {
+		if out, err := try(t, ns, nil, "", append([]string{"logs", "talker"}, test.args...)...); err == nil || !strings.Contains(out, test.want) {
+			t.Errorf("kubectl logs %v: %v, %q; want %q", test.args, err, out, test.want)
+		}
+	}
+}
+
+// The log of the container before, and what is told of one that doesn't start.
+func TestLogsOfOthers(t *testing.T) {
+	t.Parallel()
+	awaitAPI(t)
+	ns := bed.Namespace(t)
+	ns.Apply(pod("crasher", `
+  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, 'echo life of $(hostname); exit 3']}]
+`))
+	ns.Apply(pod("waiter", `
+  containers: [{name: app, image: "no.such.registry/image:1"}]
+`))
+	ns.Wait("crasher", "a second container", func(p *corev1.Pod) bool {
+		s := kit.Status(p, "app")
+		return s != nil && s.RestartCount > 0 && s.LastTerminationState.Terminated != nil
+	})
+	if out := ns.Kubectl("logs", "crasher", "--previous"); out != "life of crasher\n" {
+		t.Errorf("log of the container before: %q", out)
+	}
+	ns.Wait("waiter", "a failed pull", func(p *corev1.Pod) bool {
+		s := kit.Status(p, "app")
+		return s != nil && s.State.Waiting != nil && strings.Contains(s.State.Waiting.Reason, "ImagePull")
+	})
+	if out, err := try(t, ns, nil, "", "logs", "waiter"); err == nil || !strings.Contains(out, `container "app" in pod "waiter" is waiting to start:`) {
+		t.Errorf("log of a container that waits: %v, %q", err, out)
+	}
+}
+
+// A log that is followed goes on across rotations, and ends with the container.
+func TestLogsFollow(t *testing.T) {
+	t.Parallel()
+	awaitAPI(t)
+	ns := bed.Namespace(t)
+	ns.Apply(pod("steady", `
+  restartPolicy: Never
+  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, 'i=0; while [ ! -e /tmp/stop ]; do i=$((i+1)); echo line $i; sleep 0.05; done; echo the end']}]
+`))
+	p := ns.Running("steady")
+	f := begin(t, ns, nil, "logs", "-f", "steady")
+	f.shows(t, "line 3\n")
+	dir := filepath.Join(bed.Node.PodLogs, fmt.Sprintf("%s_%s_%s", p.Namespace, p.Name, p.UID), "app")
+	_, id, _ := strings.Cut(kit.Status(p, "app").ContainerID, "://")
+	for round := range 3 {
+		path := filepath.Join(dir, "0.log")
+		if err := os.Rename(path, fmt.Sprintf("%s.2026010%d-000000", path, round)); err != nil {
+			t.Fatal(err)
+		}
+		reopenLog(t, id)
+		have := strings.Count(f.String(), "\n")
+		f.shows(t, fmt.Sprintf("line %d\n", have+10))
+	}
+	ns.Exec(p, "app", "touch /tmp/stop")
+	f.shows(t, "the end\n")
+	if err := f.ends(t); err != nil {
+		t.Errorf("kubectl logs -f ended with %v", err)
+	}
+	number := 0
+	for line := range strings.Lines(f.String()) {
+		if number++; line != fmt.Sprintf("line %d\n", number) && line != "the end\n" {
+			t.Fatalf("line %d is %q: rotation lost or doubled something", number, line)
+		}
+	}
+}
+
+// Both protocols of kubectl: WebSockets, the default, and SPDY.
+var protocols = map[string][]string{
+	"websocket": {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=true", "KUBECTL_PORT_FORWARD_WEBSOCKETS=true"},
+	"spdy":      {"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false"},
+}
+
+func TestExec(t *testing.T) {
+	t.Parallel()
+	awaitAPI(t)
+	ns := bed.Namespace(t)
+	ns.Apply(pod("shell", "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER}]\n"))
+	ns.Running("shell")
+	for name, env := range protocols {
+		t.Run(name, func(t *testing.T) {
+			out, err := try(t, ns, env, "from stdin", "exec", "-i", "shell", "--", "sh", "-c", "cat; echo to stderr >&2")
+			if err != nil || len(out) != len("from stdinto stderr\n") || !strings.Contains(out, "from stdin") || !strings.Contains(out, "to stderr\n") {
+				t.Errorf("exec -i: %v, %q", err, out)
+			}
+			out, err = try(t, ns, env, "", "exec", "shell", "--", "sh", "-c", "exit 7")
+			if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 7 {
+				t.Errorf("exit code: %v, %q; want 7", err, out)
+			}
+			if out, err := try(t, ns, env, "", "exec", "shell", "--", "no-such-program"); err == nil {
+				t.Errorf("a program that isn't there: %q", out)
+			}
+			// script(1) gives kubectl a terminal.
+			line := strings.Join(kubectlCommand(t.Context(), ns, "exec", "-it", "shell", "--", "sh", "-c", "'tty; until stty size 2>/dev/null | grep 77; do sleep 0.1; done'").Args, " ")
+			cmd := exec.CommandContext(t.Context(), "script", "-qec", "stty rows 33 cols 77; "+line, "/dev/null")
+			cmd.Env = append(os.Environ(), env...)
+			terminal, err := cmd.CombinedOutput()
+			if err != nil || !strings.Contains(string(terminal), "/dev/pts/") || !strings.Contains(string(terminal), "33 77") {
+				t.Errorf("exec -it: %v, %q", err, terminal)
+			}
+		})
+	}
+}
+
+// Files of some size go in and come out whole.
+func TestCopy(t *testing.T) {
+	t.Parallel()
+	awaitAPI(t)
+	ns := bed.Namespace(t)
+	ns.Apply(pod("box", "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER}]\n"))
+	ns.Running("box")
+	dir := t.TempDir()
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
+	if err := os.WriteFile(dir+"/in", content, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, env := range protocols {
+		t.Run(name, func(t *testing.T) {
+			for _, args := range [][]string{{"cp", dir + "/in", "box:/tmp/file"}, {"cp", "box:/tmp/file", dir + "/" + name}} {
+				if out, err := try(t, ns, env, "", args...); err != nil {
+					t.Fatalf("kubectl %v: %v, %s", args, err, out)
+				}
+			}
+			if got, err := os.ReadFile(dir + "/" + name); err != nil || !bytes.Equal(got, content) {
+				t.Errorf("%d bytes came back (%v), want %d", len(got), err, len(content))
+			}
+		})
+	}
+}
+
+func TestAttach(t *testing.T) {
+	t.Parallel()
+	awaitAPI(t)
+	ns := bed.Namespace(t)
+	ns.Apply(pod("echo", `
+  containers: [{name: app, image: "busybox:1.36", stdin: true, command: [sh, -c, 'while read line; do echo "heard $line"; done']}]
+`))
+	ns.Running("echo")
+	in, out := io.Pipe()
+	f := begin(t, ns, in, "attach", "-i", "echo")
+	kit.Eventually(t, "the container's answer", func() error {
+		if _, err := io.WriteString(out, "hello\n"); err != nil {
+			return err
+		}
+		if text := f.String(); !strings.Contains(text, "heard hello") {
+			return fmt.Errorf("so far: %q", text)
+		}
+		return nil
+	})
+	_ = f.cmd.Process.Kill()
+	out.Close()
+	_ = f.ends(t)
+}
+
+func TestPortForward(t *testing.T) {
+	t.Parallel()
+	awaitAPI(t)
+	ns := bed.Namespace(t)
+	ns.Apply(pod("web", `
+  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, 'mkdir /tmp/www; echo it works > /tmp/www/index.html; exec httpd -f -p 8123 -h /tmp/www']}]
+`))
+	ns.Running("web")
+	for name, env := range protocols {
+		t.Run(name, func(t *testing.T) {
+			f := &following{done: make(chan error, 1)}
+			f.cmd = kubectlCommand(t.Context(), ns, "port-forward", "web", ":8123")
+			f.cmd.Env, f.cmd.Stdout, f.cmd.Stderr = append(os.Environ(), env...), f, f
+			if err := f.cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			go func() { f.done <- f.cmd.Wait() }()
+			f.shows(t, "-> 8123")
+			_, rest, _ := strings.Cut(f.String(), "127.0.0.1:")
+			port, _, _ := strings.Cut(rest, " ")
+			for range 3 {
+				if body := fetch(t, "http://127.0.0.1:"+port); body != "it works\n" {
+					t.Errorf("through the forwarded port: %q", body)
+				}
+			}
+			_ = f.cmd.Process.Kill()
+			_ = f.ends(t)
+		})
+	}
+}
+
+func fetch(t *testing.T, url string) string {
+	t.Helper()
+	resp, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+func TestDebug(t *testing.T) {
+	t.Parallel()
+	awaitAPI(t)
+	ns := bed.Namespace(t)
+	ns.Apply(pod("patient", "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER}]\n"))
+	ns.Running("patient")
+	in, out := io.Pipe()
+	f := begin(t, ns, in, "debug", "-i", "patient", "--image=busybox:1.36", "--target=app", "--", "sh")
+	f.shows(t, "command prompt")
+	if _, err := io.WriteString(out, "echo ephemeral $((40+2)); ps\n"); err != nil {
+		t.Fatal(err)
+	}
+	f.shows(t, "ephemeral 42")
+	// The debugger sees the target's processes.
+	f.shows(t, "sleep 0.5")
+	if _, err := io.WriteString(out, "exit\n"); err != nil {
+		t.Fatal(err)
+	}
+	out.Close()
+	if err := f.ends(t); err != nil {
+		t.Errorf("kubectl debug ended with %v: %s", err, f)
+	}
+}
+
+// Whatever the node serves is reached through the API server's proxy.
+func TestNodeProxy(t *testing.T) {
+	t.Parallel()
+	awaitAPI(t)
+	ns := bed.Namespace(t)
+	ns.Apply(pod("seen", "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER, readinessProbe: {exec: {command: [\"true\"]}}}]\n"))
+	ns.Running("seen")
+	raw := func(path string) string {
+		return ns.Kubectl("get", "--raw", "/api/v1/nodes/"+kit.NodeName+"/proxy"+path)
+	}
+	for path, want := range map[string]string{
+		"/healthz": "ok", "/healthz?verbose=true": "[+]syncloop ok", "/pods": ns.Name, "/runningpods/": ns.Name,
+		"/configz": `"kubeletconfig"`, "/metrics": "kubelet_runtime_operations_total{", "/metrics/probes": "prober_probe_total{",
+		"/logs/": "<pre>", "/debug/pprof/goroutine?debug=1": "goroutine profile",
+		"/containerLogs/" + ns.Name + "/seen/app": "",
+	} {
+		if body := raw(path); !strings.Contains(body, want) {
+			t.Errorf("%s: %.300q lacks %q", path, body, want)
+		}
+	}
+	if body := raw("/metrics/slis"); !strings.Contains(body, `kubernetes_healthcheck{name="syncloop",type="healthz"} 1`) {
+		t.Errorf("/metrics/slis: %s", body)
+	}
+	metrics := raw("/metrics")
+	for _, want := range []string{
+		"kubelet_http_requests_total{", "kubelot_daemon_up{daemon=\"podsync\"} 1", "go_goroutines{daemon=\"api\"}",
+		"kubelet_certificate_manager_server_ttl_seconds", "rest_client_requests_total",
+	} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("/metrics lacks %s", want)
+		}
+	}
+	if out, err := try(t, ns, nil, "", "exec", "seen", "-c", "none", "--", "true"); err == nil {
+		t.Errorf("exec into a container that isn't there: %q", out)
+	}
+}
+
+// Many sessions at once all get their own output.
+func TestManyExecs(t *testing.T) {
+	awaitAPI(t)
+	ns := bed.Namespace(t)
+	ns.Apply(pod("busy", "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER}]\n"))
+	ns.Running("busy")
+	const sessions = 200
+	client := streamClient(t, ns, "busy", "app")
+	var wg sync.WaitGroup
+	errs := make(chan error, sessions)
+	for i := range sessions {
+		wg.Go(func() {
+			var out bytes.Buffer
+			want := strconv.Itoa(i) + "\n"
+			if err := client(t.Context(), []string{"sh", "-c", "sleep 1; echo " + strconv.Itoa(i)}, &out); err != nil {
+				errs <- fmt.Errorf("session %d: %w", i, err)
+			} else if out.String() != want {
+				errs <- fmt.Errorf("session %d got %q", i, out.String())
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	failed := 0
+	for err := range errs {
+		if failed++; failed <= 5 {
+			t.Error(err)
+		}
+	}
+	if failed > 0 {
+		t.Errorf("%d of %d sessions failed", failed, sessions)
+	}
+}
