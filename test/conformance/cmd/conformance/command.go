@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,7 +69,7 @@ func compare(ctx context.Context, o options) error {
 		if err != nil {
 			return fmt.Errorf("run the suite under %s: %w", agent, err)
 		}
-		if err := keep(o.out, agent, results[agent]); err != nil {
+		if err := o.keep(agent, results[agent]); err != nil {
 			return err
 		}
 	}
@@ -111,20 +112,21 @@ func judge(o options, results map[string]conformance.Results, limits []conforman
 
 func resultsFile(out, agent string) string { return filepath.Join(out, agent, "results.json") }
 
-// keep stores what a run found beside what earlier runs of other specs found.
-func keep(out, agent string, results conformance.Results) error {
-	all, err := kept(out, agent)
-	if err != nil {
-		return err
-	}
-	for spec, result := range results {
-		all[spec] = result
+// keep stores what a run found; a run of a part leaves the other specs' earlier results.
+func (o options) keep(agent string, results conformance.Results) error {
+	all := results
+	if o.quick || o.focus != "" {
+		var err error
+		if all, err = kept(o.out, agent); err != nil {
+			return err
+		}
+		maps.Copy(all, results)
 	}
 	data, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
 		return fmt.Errorf("keep results of %s: %w", agent, err)
 	}
-	return os.WriteFile(resultsFile(out, agent), data, 0o644)
+	return os.WriteFile(resultsFile(o.out, agent), data, 0o644)
 }
 
 func kept(out, agent string) (conformance.Results, error) {
