@@ -135,7 +135,7 @@ func (b *bed) pod(logPath string, state topic.ContainerState) {
 	b.until(func() bool {
 		p, err := b.service.pod(b.t.Context(), "ns", podName)
 		c, ok := p.Container("c1")
-		return err == nil && ok && c.State == state && len(p.Status.ContainerStatuses) == 1
+		return err == nil && ok && c.State == state && c.LogPath == logPath && len(p.Status.ContainerStatuses) == 1
 	})
 }
 

@@ -1,7 +1,7 @@
 package server
 
 import (
-	"errors"
+	"encoding/json"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -10,35 +10,60 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"kubelot.dev/services/api/internal/auth"
 )
 
 // reviewer is an API server that knows the tokens admin and nobody, and allows admin what is in may ("verb subresource").
-func reviewer(may map[string]bool, asked *[]string) *fake.Clientset {
-	client := fake.NewClientset()
-	client.PrependReactor("create", "tokenreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		review := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview)
-		token := review.Spec.Token
-		if token == "away" {
-			return true, nil, errors.New("the API server is away")
-		}
-		review.Status.Authenticated = token == "admin" || token == "nobody"
-		review.Status.User.Username = token
-		return true, review, nil
+// It doesn't review the token away.
+func reviewer(t *testing.T, may map[string]bool, asked *[]string) kubernetes.Interface {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /apis/authentication.k8s.io/v1/tokenreviews", func(w http.ResponseWriter, r *http.Request) {
+		reviewed(t, w, r, func(review *authenticationv1.TokenReview) int {
+			token := review.Spec.Token
+			review.Status.Authenticated = token == "admin" || token == "nobody"
+			review.Status.User.Username = token
+			if token == "away" {
+				return http.StatusForbidden
+			}
+			return http.StatusCreated
+		})
 	})
-	client.PrependReactor("create", "subjectaccessreviews", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		review := a.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
-		r := review.Spec.ResourceAttributes
-		what := r.Verb + " " + r.Subresource
-		*asked = append(*asked, what)
-		review.Status.Allowed = review.Spec.User == "admin" && (may == nil || may[what]) && r.Resource == "nodes" && r.Name == "n1"
-		return true, review, nil
+	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/subjectaccessreviews", func(w http.ResponseWriter, r *http.Request) {
+		reviewed(t, w, r, func(review *authorizationv1.SubjectAccessReview) int {
+			a := review.Spec.ResourceAttributes
+			what := a.Verb + " " + a.Subresource
+			*asked = append(*asked, what)
+			review.Status.Allowed = review.Spec.User == "admin" && may[what] && a.Resource == "nodes" && a.Name == "n1"
+			return http.StatusCreated
+		})
 	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, Transport: transport})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return client
+}
+
+// reviewed reads a review, has it decided, and answers with it.
+func reviewed[T any](t *testing.T, w http.ResponseWriter, r *http.Request, decide func(*T) int) {
+	var review T
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		t.Error(err)
+	}
+	code := decide(&review)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	if err := json.NewEncoder(w).Encode(review); err != nil {
+		t.Error(err)
+	}
 }
 
 // everyPath is each path that is served, with what is asked about it.
@@ -109,7 +134,7 @@ func TestNoPathIsOpen(t *testing.T) {
 func through(t *testing.T, b *bed, method, path, token string, may map[string]bool) (code int, body string, reached bool, asked string) {
 	t.Helper()
 	var questions []string
-	guard, err := auth.New(b.service.env.Config.Kubelet, b.service.rules, reviewer(may, &questions), slog.New(slog.DiscardHandler))
+	guard, err := auth.New(b.service.env.Config.Kubelet, b.service.rules, reviewer(t, may, &questions), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
