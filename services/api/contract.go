@@ -9,6 +9,8 @@ import (
 var Contract = bus.Contract{
 	Daemon: "api",
 	Writes: []bus.Topic{topic.Health, topic.KubeEvent},
-	Reads:  []bus.Topic{topic.PodUpdate, topic.PodMirror, topic.StatusPatch, topic.PLEGEvent, topic.NodeObject, topic.Health},
-	Calls:  []bus.Topic{topic.StatsSummary},
+	Reads: []bus.Topic{
+		topic.PodUpdate, topic.PodMirror, topic.StatusPatch, topic.PLEGEvent, topic.ProbeResult, topic.NodeObject, topic.Health,
+	},
+	Calls: []bus.Topic{topic.StatsSummary},
 }

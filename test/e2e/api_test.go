@@ -38,70 +38,11 @@ func try(t *testing.T, ns *kit.Namespace, env []string, stdin string, args ...st
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
-	cmd := kubectlCommand(ctx, ns, args...)
+	cmd := ns.KubectlCommand(ctx, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
-}
-
-func kubectlCommand(ctx context.Context, ns *kit.Namespace, args ...string) *exec.Cmd {
-	all := append([]string{"--kubeconfig=" + bed.ControlPlane.AdminKubeconfig(), "--namespace=" + ns.Name}, args...)
-	return exec.CommandContext(ctx, bed.Tools.Path("kubectl"), all...)
-}
-
-// following is a kubectl that goes on running, and what it has written.
-type following struct {
-	cmd  *exec.Cmd
-	mu   sync.Mutex
-	text bytes.Buffer
-	done chan error
-}
-
-func (f *following) Write(p []byte) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.text.Write(p)
-}
-
-func (f *following) String() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.text.String()
-}
-
-// begin starts a kubectl that ends with the test at the latest.
-func begin(t *testing.T, ns *kit.Namespace, stdin io.Reader, args ...string) *following {
-	t.Helper()
-	f := &following{cmd: kubectlCommand(t.Context(), ns, args...), done: make(chan error, 1)}
-	f.cmd.Stdout, f.cmd.Stderr, f.cmd.Stdin = f, f, stdin
-	if err := f.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { f.done <- f.cmd.Wait() }()
-	return f
-}
-
-// shows waits until the text is written.
-func (f *following) shows(t *testing.T, text string) {
-	t.Helper()
-	kit.Eventually(t, fmt.Sprintf("%q in what kubectl writes", text), func() error {
-		if out := f.String(); !strings.Contains(out, text) {
-			return fmt.Errorf("so far: %q", out)
-		}
-		return nil
-	})
-}
-
-func (f *following) ends(t *testing.T) error {
-	t.Helper()
-	select {
-	case err := <-f.done:
-		return err
-	case <-time.After(kit.Patience):
-		t.Fatalf("kubectl doesn't end; it wrote %q", f.String())
-		return nil
-	}
 }
 
 // Logs in all the ways that kubectl asks for them.
@@ -199,8 +140,8 @@ func TestLogsFollow(t *testing.T) {
   containers: [{name: app, image: "busybox:1.36", command: [sh, -c, 'i=0; while [ ! -e /tmp/stop ]; do i=$((i+1)); echo line $i; sleep 0.05; done; echo the end']}]
 `))
 	p := ns.Running("steady")
-	f := begin(t, ns, nil, "logs", "-f", "steady")
-	f.shows(t, "line 3\n")
+	f := ns.Session(nil, nil, "logs", "-f", "steady")
+	f.Shows("line 3\n")
 	dir := filepath.Join(bed.Node.PodLogs, fmt.Sprintf("%s_%s_%s", p.Namespace, p.Name, p.UID), "app")
 	_, id, _ := strings.Cut(kit.Status(p, "app").ContainerID, "://")
 	for round := range 3 {
@@ -210,11 +151,11 @@ func TestLogsFollow(t *testing.T) {
 		}
 		reopenLog(t, id)
 		have := strings.Count(f.String(), "\n")
-		f.shows(t, fmt.Sprintf("line %d\n", have+10))
+		f.Shows(fmt.Sprintf("line %d\n", have+10))
 	}
 	ns.Exec(p, "app", "touch /tmp/stop")
-	f.shows(t, "the end\n")
-	if err := f.ends(t); err != nil {
+	f.Shows("the end\n")
+	if err := f.Ends(); err != nil {
 		t.Errorf("kubectl logs -f ended with %v", err)
 	}
 	number := 0
@@ -251,7 +192,7 @@ func TestExec(t *testing.T) {
 				t.Errorf("a program that isn't there: %q", out)
 			}
 			// script(1) gives kubectl a terminal.
-			line := strings.Join(kubectlCommand(t.Context(), ns, "exec", "-it", "shell", "--", "sh", "-c", "'tty; until stty size 2>/dev/null | grep 77; do sleep 0.1; done'").Args, " ")
+			line := strings.Join(ns.KubectlCommand(t.Context(), "exec", "-it", "shell", "--", "sh", "-c", "'tty; until stty size 2>/dev/null | grep 77; do sleep 0.1; done'").Args, " ")
 			cmd := exec.CommandContext(t.Context(), "script", "-qec", "stty rows 33 cols 77; "+line, "/dev/null")
 			cmd.Env = append(os.Environ(), env...)
 			terminal, err := cmd.CombinedOutput()
@@ -297,7 +238,7 @@ func TestAttach(t *testing.T) {
 `))
 	ns.Running("echo")
 	in, out := io.Pipe()
-	f := begin(t, ns, in, "attach", "-i", "echo")
+	f := ns.Session(nil, in, "attach", "-i", "echo")
 	kit.Eventually(t, "the container's answer", func() error {
 		if _, err := io.WriteString(out, "hello\n"); err != nil {
 			return err
@@ -307,9 +248,8 @@ func TestAttach(t *testing.T) {
 		}
 		return nil
 	})
-	_ = f.cmd.Process.Kill()
+	f.Kill()
 	out.Close()
-	_ = f.ends(t)
 }
 
 func TestPortForward(t *testing.T) {
@@ -322,14 +262,8 @@ func TestPortForward(t *testing.T) {
 	ns.Running("web")
 	for name, env := range protocols {
 		t.Run(name, func(t *testing.T) {
-			f := &following{done: make(chan error, 1)}
-			f.cmd = kubectlCommand(t.Context(), ns, "port-forward", "web", ":8123")
-			f.cmd.Env, f.cmd.Stdout, f.cmd.Stderr = append(os.Environ(), env...), f, f
-			if err := f.cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			go func() { f.done <- f.cmd.Wait() }()
-			f.shows(t, "-> 8123")
+			f := ns.Session(env, nil, "port-forward", "web", ":8123")
+			f.Shows("-> 8123")
 			_, rest, _ := strings.Cut(f.String(), "127.0.0.1:")
 			port, _, _ := strings.Cut(rest, " ")
 			for range 3 {
@@ -337,8 +271,7 @@ func TestPortForward(t *testing.T) {
 					t.Errorf("through the forwarded port: %q", body)
 				}
 			}
-			_ = f.cmd.Process.Kill()
-			_ = f.ends(t)
+			f.Kill()
 		})
 	}
 }
@@ -364,19 +297,19 @@ func TestDebug(t *testing.T) {
 	ns.Apply(pod("patient", "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER}]\n"))
 	ns.Running("patient")
 	in, out := io.Pipe()
-	f := begin(t, ns, in, "debug", "-i", "patient", "--image=busybox:1.36", "--target=app", "--", "sh")
-	f.shows(t, "command prompt")
+	f := ns.Session(nil, in, "debug", "-i", "patient", "--image=busybox:1.36", "--target=app", "--", "sh")
+	f.Shows("command prompt")
 	if _, err := io.WriteString(out, "echo ephemeral $((40+2)); ps\n"); err != nil {
 		t.Fatal(err)
 	}
-	f.shows(t, "ephemeral 42")
+	f.Shows("ephemeral 42")
 	// The debugger sees the target's processes.
-	f.shows(t, "sleep 0.5")
+	f.Shows("sleep 0.5")
 	if _, err := io.WriteString(out, "exit\n"); err != nil {
 		t.Fatal(err)
 	}
 	out.Close()
-	if err := f.ends(t); err != nil {
+	if err := f.Ends(); err != nil {
 		t.Errorf("kubectl debug ended with %v: %s", err, f)
 	}
 }

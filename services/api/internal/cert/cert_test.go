@@ -91,8 +91,11 @@ func TestTemplate(t *testing.T) {
 		t.Error("a certificate without an IP address is asked for")
 	}
 	r := template("n", []corev1.NodeAddress{
-		{Type: corev1.NodeInternalIP, Address: "10.0.0.2"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.2"},
-		{Type: corev1.NodeExternalIP, Address: "nonsense"}, {Type: corev1.NodeHostName, Address: "n"}, {Type: corev1.NodeInternalDNS, Address: ""},
+		{Type: corev1.NodeInternalIP, Address: "10.0.0.2"},
+		{Type: corev1.NodeInternalIP, Address: "10.0.0.2"},
+		{Type: corev1.NodeExternalIP, Address: "nonsense"},
+		{Type: corev1.NodeHostName, Address: "n"},
+		{Type: corev1.NodeInternalDNS, Address: ""},
 	})
 	if r == nil || r.Subject.CommonName != "system:node:n" || r.Subject.Organization[0] != "system:nodes" ||
 		len(r.DNSNames) != 1 || len(r.IPAddresses) != 1 || !r.IPAddresses[0].Equal(net.IPv4(10, 0, 0, 2)) {

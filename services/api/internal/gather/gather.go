@@ -80,7 +80,7 @@ type answer struct {
 // ServeHTTP writes the metrics of all daemons in the form that the client asks for.
 func (g *Gatherer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	families := g.Gather(r.Context())
-	format := expfmt.Negotiate(r.Header)
+	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
 	w.Header().Set("Content-Type", string(format))
 	encoder := expfmt.NewEncoder(w, format)
 	for _, name := range slices.Sorted(maps.Keys(families)) {
@@ -99,7 +99,8 @@ func (g *Gatherer) Gather(ctx context.Context) map[string]*dto.MetricFamily {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	daemons := g.daemons()
-	answers := make([]answer, len(daemons))
+	answers := make([]answer, len(daemons)+1)
+	answers[len(daemons)] = answer{daemon: self, families: g.own()}
 	var wg sync.WaitGroup
 	for i, name := range daemons {
 		wg.Go(func() {
@@ -108,7 +109,6 @@ func (g *Gatherer) Gather(ctx context.Context) map[string]*dto.MetricFamily {
 		})
 	}
 	wg.Wait()
-	answers = append(answers, answer{daemon: self, families: g.own()})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, a := range answers[:len(daemons)] {

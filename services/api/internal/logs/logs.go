@@ -98,15 +98,15 @@ type reader struct {
 }
 
 func open(path string, o Options, out io.Writer) (*reader, error) {
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, fmt.Errorf("failed to try resolving symlinks in path %q: %w", path, err)
 	}
-	file, err := os.Open(real)
+	file, err := os.Open(resolved)
 	if err != nil {
-		return nil, fmt.Errorf("failed to open log file %q: %w", real, err)
+		return nil, fmt.Errorf("failed to open log file %q: %w", resolved, err)
 	}
-	r := &reader{path: real, file: file, records: -1, print: printer{out: out, o: o, remain: o.Limit, fresh: true}}
+	r := &reader{path: resolved, file: file, records: -1, print: printer{out: out, o: o, remain: o.Limit, fresh: true}}
 	r.lines = bufio.NewReaderSize(file, block)
 	if o.Tail >= 0 {
 		start, err := tailStart(file, o.Tail)
@@ -115,7 +115,7 @@ func open(path string, o Options, out io.Writer) (*reader, error) {
 		}
 		if err != nil {
 			file.Close()
-			return nil, fmt.Errorf("failed to tail %d lines of log file %q: %w", o.Tail, real, err)
+			return nil, fmt.Errorf("failed to tail %d lines of log file %q: %w", o.Tail, resolved, err)
 		}
 	}
 	return r, nil

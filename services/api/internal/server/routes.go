@@ -83,7 +83,7 @@ func (s *Service) logFiles(mux *http.ServeMux) {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		defer root.Close()
+		defer func() { _ = root.Close() }()
 		http.StripPrefix("/logs/", http.FileServerFS(root.FS())).ServeHTTP(w, r)
 	})
 }

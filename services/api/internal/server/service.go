@@ -115,6 +115,7 @@ func (s *Service) subscribe(ctx context.Context) error {
 		follow(ctx, s, topic.PodMirror, (*world.World).SetMirror, (*world.World).DropMirror),
 		follow(ctx, s, topic.StatusPatch, (*world.World).SetStatus, (*world.World).DropStatus),
 		follow(ctx, s, topic.PLEGEvent, (*world.World).SetSeen, (*world.World).DropSeen),
+		follow(ctx, s, topic.ProbeResult, (*world.World).SetProbe, (*world.World).DropProbe),
 		follow(ctx, s, topic.NodeObject, (*world.World).SetNode, (*world.World).DropNode),
 		follow(ctx, s, topic.Health, (*world.World).SetHealth, (*world.World).DropHealth),
 	)

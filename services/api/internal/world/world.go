@@ -20,6 +20,7 @@ type World struct {
 	statuses map[string]topic.PodStatus
 	seen     map[string]topic.PodObservation
 	health   map[string]topic.DaemonHealth
+	probes   map[string]topic.Probe
 	node     *corev1.Node
 }
 
@@ -27,7 +28,7 @@ type World struct {
 func New() *World {
 	return &World{
 		pods: map[string]topic.Pod{}, mirrors: map[string]topic.MirrorPod{}, statuses: map[string]topic.PodStatus{},
-		seen: map[string]topic.PodObservation{}, health: map[string]topic.DaemonHealth{},
+		seen: map[string]topic.PodObservation{}, health: map[string]topic.DaemonHealth{}, probes: map[string]topic.Probe{},
 	}
 }
 
@@ -128,7 +129,9 @@ func (w *World) Pods() []corev1.Pod {
 	var list []corev1.Pod
 	for _, p := range w.pods {
 		pod := *p.Pod
-		pod.Status = w.whole(p).Status
+		if s, ok := w.statuses[string(pod.UID)]; ok {
+			pod.Status = w.withReadiness(p.Pod, s.Status)
+		}
 		list = append(list, pod)
 	}
 	sortPods(list)
@@ -203,15 +206,15 @@ func (p Pod) Sandbox() (id string, ok bool) {
 
 // SpecOf is the specification of the container: an init, main or ephemeral one; nil if there is none of the name.
 func (p Pod) SpecOf(name string) *corev1.Container {
-	for _, list := range [][]corev1.Container{p.Pod.Spec.InitContainers, p.Pod.Spec.Containers} {
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]
 			}
 		}
 	}
-	for i := range p.Pod.Spec.EphemeralContainers {
-		if c := &p.Pod.Spec.EphemeralContainers[i]; c.Name == name {
+	for i := range p.Spec.EphemeralContainers {
+		if c := &p.Spec.EphemeralContainers[i]; c.Name == name {
 			plain := corev1.Container(c.EphemeralContainerCommon)
 			return &plain
 		}

@@ -124,3 +124,34 @@ func TestRunning(t *testing.T) {
 		t.Errorf("running: %+v", got)
 	}
 }
+
+// What probes know is in the statuses that readers on the node see.
+func TestPodsAreReadyByTheirProbes(t *testing.T) {
+	w := New()
+	p := pod("u", start, topic.Syncing)
+	p.Pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{}
+	w.SetPod("u", p)
+	w.SetStatus("u", topic.PodStatus{Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
+		{Name: "app", ContainerID: "containerd://c2", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+	}}})
+	ready := func() bool {
+		s := w.Pods()[0].Status
+		for _, c := range s.Conditions {
+			if (c.Status == corev1.ConditionTrue) != s.ContainerStatuses[0].Ready {
+				t.Errorf("condition %s is %s, ready %v", c.Type, c.Status, s.ContainerStatuses[0].Ready)
+			}
+		}
+		return len(s.Conditions) == 2 && s.ContainerStatuses[0].Ready
+	}
+	if ready() {
+		t.Error("ready without a verdict")
+	}
+	w.SetProbe("u.app.readiness", topic.Probe{ContainerID: "c1", Success: true})
+	if ready() {
+		t.Error("ready by the verdict on another container")
+	}
+	w.SetProbe("u.app.readiness", topic.Probe{ContainerID: "c2", Success: true})
+	if !ready() {
+		t.Error("not ready after its probe's success")
+	}
+}

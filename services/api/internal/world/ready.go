@@ -1,0 +1,71 @@
+package world
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+)
+
+// SetProbe takes a probe's verdict; its key is pod, container and kind.
+func (w *World) SetProbe(key string, p topic.Probe) { w.probes[key] = p }
+
+// DropProbe forgets a probe's verdict.
+func (w *World) DropProbe(key string) { delete(w.probes, key) }
+
+// withReadiness completes a computed status by what only probes know: the started and ready flags, and the conditions that
+// follow from them. (What goes to the API server is the status daemon's; this is for readers on the node.)
+func (w *World) withReadiness(pod *corev1.Pod, s corev1.PodStatus) corev1.PodStatus {
+	s = *s.DeepCopy()
+	all := corev1.ConditionTrue
+	for i := range s.ContainerStatuses {
+		c := &s.ContainerStatuses[i]
+		w.setReady(pod, c)
+		if !c.Ready {
+			all = corev1.ConditionFalse
+		}
+	}
+	for i := range s.InitContainerStatuses {
+		c := &s.InitContainerStatuses[i]
+		w.setReady(pod, c)
+		c.Ready = c.Ready || c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
+	}
+	if len(s.ContainerStatuses) < len(pod.Spec.Containers) || s.Phase != corev1.PodRunning {
+		all = corev1.ConditionFalse
+	}
+	setCondition(&s, corev1.ContainersReady, all)
+	for _, gate := range pod.Spec.ReadinessGates {
+		open := func(c corev1.PodCondition) bool {
+			return c.Type == gate.ConditionType && c.Status == corev1.ConditionTrue
+		}
+		if !slices.ContainsFunc(pod.Status.Conditions, open) {
+			all = corev1.ConditionFalse
+		}
+	}
+	setCondition(&s, corev1.PodReady, all)
+	return s
+}
+
+func (w *World) setReady(pod *corev1.Pod, c *corev1.ContainerStatus) {
+	spec := Pod{Pod: pod}.SpecOf(c.Name)
+	if spec == nil || c.State.Running == nil {
+		return
+	}
+	holds := func(probe *corev1.Probe, kind string) bool {
+		verdict, ok := w.probes[strings.Join([]string{string(pod.UID), c.Name, kind}, ".")]
+		return probe == nil || ok && verdict.Success && verdict.ContainerID == BareID(c.ContainerID)
+	}
+	started := holds(spec.StartupProbe, topic.ProbeStartup)
+	c.Started, c.Ready = &started, started && holds(spec.ReadinessProbe, topic.ProbeReadiness)
+}
+
+func setCondition(s *corev1.PodStatus, kind corev1.PodConditionType, status corev1.ConditionStatus) {
+	i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == kind })
+	if i < 0 {
+		s.Conditions = append(s.Conditions, corev1.PodCondition{Type: kind})
+		i = len(s.Conditions) - 1
+	}
+	s.Conditions[i].Status = status
+}
