@@ -1,10 +1,10 @@
 # kubelot: make help
 
 .DEFAULT_GOAL := help
-.PHONY: help build run cluster test unit check fmt fix gen bench install clean
+.PHONY: help build run cluster test unit check fmt fix gen bench conformance install clean
 
 help: ## what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## the multi-call executable and its links, into .bin
 	@tools/build.sh
@@ -36,6 +36,9 @@ gen: ## write the generated files anew: docs/dataflow.md, the bus's permissions
 
 bench: ## measure kubelot against bare CRI calls, on a control plane of its own (root)
 	@tools/bench.sh
+
+conformance: ## Kubernetes' conformance specs on kubelot (AGENT=kubelet, QUICK=1, FOCUS=expression, REPEAT=3) (root)
+	@tools/conformance.sh
 
 install: ## install into a versioned directory with systemd units (PREFIX=, DESTDIR=)
 	@tools/install.sh

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"path/filepath"
 
 	"kubelot.dev/test/harness/images"
 )
@@ -31,4 +32,26 @@ func (c *Cluster) ImportTestServer(ctx context.Context) error {
 		return err
 	}
 	return c.Containerd.Import(ctx, img)
+}
+
+// PushE2EImages makes the images of Kubernetes' end-to-end suite and puts them into the registry, which
+// must run. They are pulled like any others when a pod asks for them.
+func (c *Cluster) PushE2EImages(ctx context.Context) error {
+	source, err := c.Tools.KubernetesSource(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := images.E2EImages(images.E2E{
+		Busybox: "/bin/busybox", Agnhost: c.Tools.Path("agnhost"), Nnp: c.Tools.Path("nonewprivs"),
+		Pause: c.Tools.Path("pause"), Certs: filepath.Join(source, "test", "images", "agnhost", "porter"),
+	})
+	if err != nil {
+		return err
+	}
+	for _, img := range all {
+		if _, err := c.Registry.Push(ctx, img); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -110,11 +110,16 @@ func ArchiveFile(path string, all ...Image) error {
 }
 
 func (l *layer) image(ref string, config v1.Config) (Image, error) {
-	made, err := l.finish()
+	files, err := l.finish()
 	if err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", ref, err)
 	}
-	img, err := mutate.AppendLayers(empty.Image, made)
+	return assemble(ref, files, config)
+}
+
+// assemble makes an image of one layer.
+func assemble(ref string, files v1.Layer, config v1.Config) (Image, error) {
+	img, err := mutate.AppendLayers(empty.Image, files)
 	if err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", ref, err)
 	}

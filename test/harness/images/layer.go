@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -22,9 +23,10 @@ var searchPath = []string{"PATH=/bin"}
 
 // layer collects files; the first error is kept until finish.
 type layer struct {
-	buf bytes.Buffer
-	tar *tar.Writer
-	err error
+	buf    bytes.Buffer
+	tar    *tar.Writer
+	shared []string // libraries that are in it
+	err    error
 }
 
 func newLayer() *layer {
@@ -36,25 +38,38 @@ func newLayer() *layer {
 // userland is a root file system around a static busybox.
 func userland(busybox string) *layer {
 	l := newLayer()
-	l.dir("/bin", 0o755)
-	l.dir("/etc", 0o755)
-	l.dir("/home", 0o755)
+	l.tree()
+	l.users("app:x:1000:1000:app:/home:/bin/sh\n", "app:x:1000:\n")
+	l.shell(busybox)
+	return l
+}
+
+func (l *layer) tree() {
+	for _, name := range []string{"/bin", "/etc", "/home", "/mnt", "/var"} {
+		l.dir(name, 0o755)
+	}
 	l.dir("/root", 0o700)
 	l.dir("/tmp", 0o1777)
-	l.dir("/var", 0o755)
-	l.file("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\napp:x:1000:1000:app:/home:/bin/sh\n")
-	l.file("/etc/group", 0o644, "root:x:0:\nnobody:x:65534:\napp:x:1000:\n")
+}
+
+// users writes the user database: root, nobody, and more.
+func (l *layer) users(passwd, group string) {
+	l.file("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\n"+passwd)
+	l.file("/etc/group", 0o644, "root:x:0:\nnobody:x:65534:\n"+group)
+}
+
+// shell adds a static busybox, with every applet but those that the image has better.
+func (l *layer) shell(busybox string, without ...string) {
 	l.copy("/bin/busybox", busybox, 0o755)
 	applets, err := exec.CommandContext(context.Background(), busybox, "--list").Output()
 	if err != nil {
 		l.fail(fmt.Errorf("list the applets of %s: %w", busybox, err))
 	}
 	for _, applet := range strings.Fields(string(applets)) {
-		if applet != "busybox" {
+		if applet != "busybox" && !slices.Contains(without, applet) {
 			l.link("/bin/"+applet, "busybox")
 		}
 	}
-	return l
 }
 
 func (l *layer) fail(err error) {

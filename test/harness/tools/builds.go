@@ -23,9 +23,9 @@ var debianPackages = []string{
 // lockPatience has apt wait, in seconds, for another apt at work: a fresh machine may just be updating itself.
 const lockPatience = "DPkg::Lock::Timeout=300"
 
-func (b *Box) packages(ctx context.Context) error {
+func (b *Box) packages(ctx context.Context, wanted []string) error {
 	var missing []string
-	for _, name := range debianPackages {
+	for _, name := range wanted {
 		out, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Status}", name).Output()
 		if err != nil || !strings.HasSuffix(string(out), " installed") {
 			missing = append(missing, name)

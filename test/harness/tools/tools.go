@@ -86,7 +86,7 @@ func Ensure(ctx context.Context, out io.Writer) (*Box, error) {
 		return nil, err
 	}
 	defer unlock()
-	if err := box.packages(ctx); err != nil {
+	if err := box.packages(ctx, debianPackages); err != nil {
 		return nil, err
 	}
 	for _, build := range box.builds() {
@@ -113,6 +113,25 @@ func (b *Box) EnsureTestServer(ctx context.Context) (string, error) {
 // EnsureMetricsServer builds metrics-server on demand and returns its path.
 func (b *Box) EnsureMetricsServer(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.metricsServer())
+}
+
+// EnsureSuite builds Kubernetes' end-to-end suite (e2e.test), ginkgo that runs it, agnhost, and nonewprivs, a program of
+// the suite's images, and installs the Debian packages that those images are made of.
+func (b *Box) EnsureSuite(ctx context.Context, packages []string) error {
+	unlock, err := b.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := b.packages(ctx, packages); err != nil {
+		return err
+	}
+	for _, what := range append(b.suite(), b.agnhost()) {
+		if err := b.ensure(ctx, what); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // onDemand makes the one program of what and returns its path.

@@ -10,6 +10,7 @@ import (
 
 	"kubelot.dev/test/harness/bed"
 	"kubelot.dev/test/harness/cluster"
+	"kubelot.dev/test/harness/images"
 	"kubelot.dev/test/harness/node"
 	"kubelot.dev/test/harness/tools"
 )
@@ -21,7 +22,7 @@ func newCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(toolsCommand(), containerdCommand(), clusterCommand(), cleanCommand(), reapCommand())
+	root.AddCommand(toolsCommand(), suiteCommand(), containerdCommand(), clusterCommand(), cleanCommand(), reapCommand())
 	return root
 }
 
@@ -37,6 +38,21 @@ func toolsCommand() *cobra.Command {
 			}
 			fmt.Println(box.Bin)
 			return nil
+		},
+	}
+}
+
+func suiteCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "suite",
+		Short: "Build Kubernetes' end-to-end suite and the programs of its images into .bin",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			box, err := tools.Find(os.Stderr)
+			if err != nil {
+				return err
+			}
+			return box.EnsureSuite(cmd.Context(), images.E2EPackages())
 		},
 	}
 }

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubelot.dev/test/conformance"
+	"kubelot.dev/test/conformance/run"
+	"kubelot.dev/test/harness/node"
+)
+
+type options struct {
+	agents  []string
+	out     string
+	quick   bool
+	focus   string
+	procs   int
+	repeat  int
+	timeout time.Duration
+}
+
+func newCommand() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:           "conformance",
+		Short:         "Run Kubernetes' conformance specs of a node and compare kubelot with the upstream kubelet",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return compare(cmd.Context(), o) },
+	}
+	cmd.Flags().StringSliceVar(&o.agents, "agent", []string{"kubelot"}, "agents to run, one after the other: kubelot, kubelet")
+	cmd.Flags().StringVar(&o.out, "out", "", "directory of the results, where those of the other agent are looked for too")
+	cmd.Flags().BoolVar(&o.quick, "quick", false, "a part that takes some minutes")
+	cmd.Flags().StringVar(&o.focus, "focus", "", "only conformance specs that match this regular expression")
+	cmd.Flags().IntVar(&o.procs, "procs", 6, "specs at a time")
+	cmd.Flags().IntVar(&o.repeat, "repeat", 1, "runs in a row; a spec must pass in all of them")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Hour, "of one run")
+	// It fails for an undefined flag only.
+	_ = cmd.MarkFlagRequired("out")
+	return cmd
+}
+
+// compare runs the agents, keeps their results, and fails if one of the agents that were run did what it must not.
+func compare(ctx context.Context, o options) error {
+	limits, err := conformance.Limits()
+	if err != nil {
+		return err
+	}
+	results := map[string]conformance.Results{}
+	for _, agent := range o.agents {
+		if agent != string(node.Kubelot) && agent != string(node.Kubelet) {
+			return fmt.Errorf("agent %q: want kubelot or kubelet", agent)
+		}
+		results[agent], err = run.Suite(ctx, run.Options{
+			Agent: node.Agent(agent), Scope: conformance.Scope{Quick: o.quick, Focus: o.focus},
+			Out: o.out, Procs: o.procs, Repeat: o.repeat, Timeout: o.timeout, Log: os.Stderr,
+		})
+		if err != nil {
+			return fmt.Errorf("run the suite under %s: %w", agent, err)
+		}
+		if err := o.keep(agent, results[agent]); err != nil {
+			return err
+		}
+	}
+	for _, agent := range []string{"kubelot", "kubelet"} {
+		if !slices.Contains(o.agents, agent) {
+			if results[agent], err = kept(o.out, agent); err != nil {
+				return err
+			}
+		}
+	}
+	return judge(o, results, limits)
+}
+
+// judge writes the table of all that is known and looks at the specs that were run now.
+func judge(o options, results map[string]conformance.Results, limits []conformance.Limit) error {
+	all := conformance.Compare(results["kubelot"], results["kubelet"], limits)
+	path := filepath.Join(o.out, "table.txt")
+	file, err := os.Create(path)
+	if err != nil {
+		return fmt.Errorf("write the table: %w", err)
+	}
+	if err := errors.Join(conformance.WriteTable(file, all), file.Close()); err != nil {
+		return fmt.Errorf("write the table: %w", err)
+	}
+	now := slices.DeleteFunc(all, func(row conformance.Row) bool {
+		return !slices.ContainsFunc(o.agents, func(agent string) bool { _, ran := results[agent][row.Spec]; return ran })
+	})
+	remarkable := slices.DeleteFunc(slices.Clone(now), conformance.Row.Fine)
+	if len(remarkable) > 0 {
+		if err := conformance.WriteTable(os.Stdout, remarkable); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("%sall specs: %s; JUnit, logs: %s/<agent>/<run>\n", conformance.Summary(now), path, o.out)
+	if faults := conformance.Faults(now); faults > 0 {
+		return fmt.Errorf("%d specs are not as they must be", faults)
+	}
+	return nil
+}
+
+func resultsFile(out, agent string) string { return filepath.Join(out, agent, "results.json") }
+
+// keep stores what a run found; a run of a part leaves the other specs' earlier results.
+func (o options) keep(agent string, results conformance.Results) error {
+	all := results
+	if o.quick || o.focus != "" {
+		var err error
+		if all, err = kept(o.out, agent); err != nil {
+			return err
+		}
+		maps.Copy(all, results)
+	}
+	data, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		return fmt.Errorf("keep results of %s: %w", agent, err)
+	}
+	return os.WriteFile(resultsFile(o.out, agent), data, 0o644)
+}
+
+func kept(out, agent string) (conformance.Results, error) {
+	results := conformance.Results{}
+	data, err := os.ReadFile(resultsFile(out, agent))
+	if errors.Is(err, fs.ErrNotExist) {
+		return results, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("earlier results: %w", err)
+	}
+	if err := json.Unmarshal(data, &results); err != nil {
+		return nil, fmt.Errorf("earlier results in %s: %w; remove the file", resultsFile(out, agent), err)
+	}
+	return results, nil
+}

@@ -1,0 +1,12 @@
+// Package conformance says which specs of Kubernetes' own end-to-end suite are run on a node, what may fail there
+// because of the machine, and how the results of two agents are compared.
+//
+// Reads: JUnit files that the suite wrote. Writes: nothing; package run runs the suite, cmd/conformance does both.
+//
+// Guarantees: a spec that the upstream kubelet passes and kubelot doesn't is always an error, also when limits.txt
+// names it; a spec in limits.txt is run and shown like any other.
+//
+// The suite's binary is built in the module suite, once per version (minutes), as the test bed's other programs are.
+// All images are made here and pulled from a registry on loopback that is the mirror of all others. There is one node,
+// no service proxy and no cluster DNS: what needs those is out of scope, see scope.go.
+package conformance

@@ -1,0 +1,101 @@
+package conformance
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const sampleJUnit = `<?xml version="1.0" encoding="UTF-8"?>
+<testsuites tests="6" disabled="0" errors="0" failures="1" time="12.5">
+<testsuite name="Kubernetes e2e suite" tests="6" skipped="3" failures="1" time="12.5">
+  <testcase name="[SynchronizedBeforeSuite] " classname="c" status="passed" time="0.1"></testcase>
+  <testcase name="[It] [sig-node] good" classname="c" status="passed" time="1.5"></testcase>
+  <testcase name="[It] [sig-node] bad" classname="c" status="failed" time="2"><failure type="failed">too late&#xA;at x.go:1</failure><system-err>its log</system-err></testcase>
+  <testcase name="[It] [sig-node] unfit" classname="c" status="skipped" time="0"><skipped message="skipped - needs 2 nodes"></skipped></testcase>
+  <testcase name="[It] [sig-node] not asked for" classname="c" status="skipped" time="0"><skipped message="skipped"></skipped></testcase>
+  <testcase name="[It] [sig-node] cut off" classname="c" status="interrupted" time="9"><error message="interrupted" type="interrupted">stack</error></testcase>
+</testsuite>
+</testsuites>`
+
+func sample(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "junit.xml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestReadJUnit(t *testing.T) {
+	results, err := ReadJUnit(sample(t, sampleJUnit))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Results{
+		"[sig-node] good":    {Outcome: Passed, Seconds: 1.5},
+		"[sig-node] bad":     {Outcome: Failed, Seconds: 2, Message: "too late\nat x.go:1"},
+		"[sig-node] unfit":   {Outcome: Skipped, Message: "needs 2 nodes"},
+		"[sig-node] cut off": {Outcome: Failed, Seconds: 9, Message: "interrupted stack"},
+	}
+	for spec, result := range want {
+		if results[spec] != result {
+			t.Errorf("%s: %+v, want %+v", spec, results[spec], result)
+		}
+	}
+	if len(results) != len(want) {
+		t.Errorf("%d results, want %d: %v", len(results), len(want), results)
+	}
+}
+
+// A suite whose set-up failed has run no spec; that must not look like success.
+func TestReadJUnitFailedSetUp(t *testing.T) {
+	text := strings.Replace(sampleJUnit, `status="passed" time="0.1">`, `status="failed" time="0.1"><failure type="failed">no node</failure>`, 1)
+	results, err := ReadJUnit(sample(t, text))
+	if err != nil || results["[SynchronizedBeforeSuite] "].Outcome != Failed {
+		t.Errorf("results %v (error %v), want the failed set-up among them", results, err)
+	}
+}
+
+func TestReadJUnitErrors(t *testing.T) {
+	if _, err := ReadJUnit(sample(t, "<testsuites><testsuite>")); err == nil {
+		t.Error("no error for a file that breaks off")
+	}
+	if _, err := ReadJUnit(filepath.Join(t.TempDir(), "none")); err == nil {
+		t.Error("no error for a missing file")
+	}
+}
+
+func TestShortenKeepsWhatWasAskedFor(t *testing.T) {
+	path := sample(t, sampleJUnit)
+	before, err := ReadJUnit(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Shorten(path, &out); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(out.String(), "not asked for") || !strings.Contains(out.String(), "its log") {
+		t.Errorf("shortened to:\n%s", out.String())
+	}
+	if !strings.Contains(out.String(), `tests="5" skipped="2" failures="1"`) {
+		t.Errorf("counts are wrong:\n%s", out.String())
+	}
+	after, err := ReadJUnit(sample(t, out.String()))
+	if err != nil || len(after) != len(before) {
+		t.Errorf("read back %v (error %v), want %v", after, err, before)
+	}
+}
+
+func TestWorst(t *testing.T) {
+	worst := Worst(
+		Results{"a": {Outcome: Passed}, "b": {Outcome: Failed, Message: "first"}, "c": {Outcome: Passed}},
+		Results{"a": {Outcome: Skipped}, "b": {Outcome: Passed}, "c": {Outcome: Passed}},
+	)
+	if worst["a"].Outcome != Skipped || worst["b"].Message != "first" || worst["c"].Outcome != Passed {
+		t.Errorf("Worst = %v", worst)
+	}
+}

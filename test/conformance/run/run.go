@@ -1,0 +1,151 @@
+// Package run runs Kubernetes' end-to-end suite on a node of its own.
+//
+// Reads: .bin. Writes: the output directory. Owns: the test bed and ginkgo's processes while Suite runs.
+//
+// Guarantees: Suite leaves nothing but the output directory behind; a suite that ends without a report is an error.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"kubelot.dev/test/conformance"
+	"kubelot.dev/test/harness/cluster"
+	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/harness/proc"
+)
+
+const (
+	// stopGrace is what ginkgo has to clean up after an interrupt.
+	stopGrace = 90 * time.Second
+	lookEvery = 10 * time.Second
+)
+
+// Options say what is run and where its results go.
+type Options struct {
+	Agent  node.Agent
+	Scope  conformance.Scope
+	Out    string // directory: bed, results, logs
+	Procs  int    // specs at a time
+	Repeat int
+	// Timeout is for one run of the suite.
+	Timeout time.Duration
+	// Log gets the progress.
+	Log io.Writer
+}
+
+// Suite starts a test bed with the agent and runs the suite on it, as often as asked. The results are the worst of all runs.
+func Suite(ctx context.Context, o Options) (results conformance.Results, err error) {
+	c, err := cluster.Start(ctx, cluster.Options{Dir: filepath.Join(o.Out, "bed"), Out: o.Log, ControlPlane: true, Registry: true})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	if err := c.PushE2EImages(ctx); err != nil {
+		return nil, err
+	}
+	n, err := node.Start(ctx, c, node.Options{Agent: o.Agent})
+	if err != nil {
+		return nil, err
+	}
+	defer n.Kill()
+	var all []conformance.Results
+	for i := range o.Repeat {
+		fmt.Fprintf(o.Log, "%s: run %d of %d\n", o.Agent, i+1, o.Repeat)
+		one, err := o.once(ctx, c, n, i+1)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return conformance.Worst(all...), nil
+}
+
+// once runs the suite and reads its report.
+func (o Options) once(ctx context.Context, c *cluster.Cluster, n *node.Node, number int) (conformance.Results, error) {
+	dir := filepath.Join(o.Out, string(o.Agent), strconv.Itoa(number))
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return nil, fmt.Errorf("results of %s: %w", o.Agent, err)
+	}
+	ginkgo, err := proc.Start(proc.Spec{Name: "ginkgo", Path: c.Tools.Path("ginkgo"), Dir: dir, Args: o.args(c, n, dir)})
+	if err != nil {
+		return nil, err
+	}
+	if err := o.await(ctx, ginkgo); err != nil {
+		return nil, err
+	}
+	full := filepath.Join(dir, "junit_01.xml")
+	results, err := conformance.ReadJUnit(full)
+	if err != nil {
+		return nil, fmt.Errorf("%w; end of %s:\n%s", err, ginkgo.LogPath(), ginkgo.LogTail(3000))
+	}
+	if len(results) == 0 {
+		return nil, fmt.Errorf("no spec was run: does the focus match any? end of %s:\n%s", ginkgo.LogPath(), ginkgo.LogTail(1000))
+	}
+	return results, shorten(full, filepath.Join(dir, "junit.xml"))
+}
+
+// await waits for the suite's end and tells how far it is.
+func (o Options) await(ctx context.Context, ginkgo *proc.Process) error {
+	begin, told := time.Now(), progress{}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ginkgo.Done():
+			return nil
+		case <-tick.C:
+			now := look(ginkgo.LogPath())
+			for _, line := range now.since(told) {
+				fmt.Fprintf(o.Log, "%s: %s, %s\n", o.Agent, line, time.Since(begin).Round(time.Second))
+			}
+			told = now
+		case <-ctx.Done():
+			// Ginkgo deletes the specs' namespaces first.
+			_ = ginkgo.Signal(syscall.SIGINT)
+			select {
+			case <-ginkgo.Done():
+			case <-time.After(stopGrace):
+				ginkgo.Kill()
+			}
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (o Options) args(c *cluster.Cluster, n *node.Node, dir string) []string {
+	args := append([]string{
+		"--procs=" + strconv.Itoa(o.Procs), "--timeout=" + o.Timeout.String(), "--no-color", "--silence-skips",
+		// Children that outlive a spec would hold up the end of an intercepted output.
+		"--output-interceptor-mode=none",
+	}, o.Scope.Flags()...)
+	return append(args, c.Tools.Path("e2e.test"), "--",
+		"--kubeconfig="+c.ControlPlane.AdminKubeconfig(),
+		"--kubectl-path="+c.Tools.Path("kubectl"),
+		"--kubelet-root-dir="+n.RootDir,
+		"--container-runtime-endpoint=unix://"+c.Containerd.Socket,
+		"--provider=skeleton",
+		"--num-nodes=1",
+		"--report-dir="+dir,
+		"--disable-log-dump",
+	)
+}
+
+func shorten(from, to string) error {
+	file, err := os.Create(to)
+	if err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	if err := conformance.Shorten(from, file); err != nil {
+		_ = file.Close()
+		return err
+	}
+	return errors.Join(file.Close(), os.Remove(from))
+}

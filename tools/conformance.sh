@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Runs Kubernetes' conformance specs of a node and compares kubelot with the upstream kubelet. The results stay in
+# .run/conformance; those of the agent that isn't run now are taken from there.
+#   AGENT=kubelot|kubelet|kubelot,kubelet   QUICK=1 a part of some minutes   FOCUS=expression   REPEAT=3 in a row
+. "$(dirname "$0")/lib.sh"
+
+if [ "$(id -u)" -ne 0 ]; then
+  echo "pods need root: run it as root (sudo make conformance)"
+  exit 1
+fi
+args=(--out "$root/.run/conformance" --agent "${AGENT:-kubelot}" --repeat "${REPEAT:-1}" --focus "${FOCUS:-}")
+if [ -n "${QUICK:-}" ]; then args+=(--quick); fi
+
+step "build kubelot" "$root/tools/build.sh"
+step "test bed's programs" testbed_tools
+step "Kubernetes' end-to-end suite" "$bin/testbed" suite
+cd "$root/test/conformance"
+GOWORK=off exec go run ./cmd/conformance "${args[@]}" "$@"
