@@ -146,13 +146,14 @@ func (a *answers) podDisks(ctx context.Context, f *figures, age, volumeAge time.
 		if a.volumeAge < 0 {
 			continue
 		}
-		f.volumes[uid] = map[string]volumeUsage{}
+		volumes := map[string]volumeUsage{} // the outer map is this goroutine's
+		f.volumes[uid] = volumes
 		for _, v := range pod.volumes {
 			wg.Go(func() {
 				if u, ok := a.sources.volume(ctx, uid, v, volumeAge); ok {
 					mu.Lock()
 					defer mu.Unlock()
-					f.volumes[uid][v.name] = u
+					volumes[v.name] = u
 				}
 			})
 		}

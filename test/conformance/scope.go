@@ -30,8 +30,6 @@ var slow = []string{
 	`Pod Generation issue 500 podspec updates`,
 	`Variable Expansion should verify that a failing subpath expansion can be modified`,
 	`NoExecuteTaintManager`,
-	// In-place resize isn't there yet (docs/parity.md): each of the six waits five minutes before it fails.
-	`Pod InPlace Resize`,
 }
 
 // Flags are ginkgo's flags that choose the specs.
