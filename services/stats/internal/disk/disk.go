@@ -2,8 +2,8 @@
 //
 // # Guarantees
 //
-//   - A walk stays on the filesystem it began on, follows no links, counts each inode once and ends with its context. It holds one
-//     directory's names at a time in memory.
+//   - A walk stays on the filesystem it began on, follows no links, counts each inode once and ends with its context. What it holds
+//     in memory is bounded, however many files and directories there are.
 //   - Bytes are blocks on disk, as du counts them; what is deleted while it is walked is left out.
 package disk
 
@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -46,97 +45,127 @@ type Usage struct{ Bytes, Inodes uint64 }
 // Add is the sum.
 func (u Usage) Add(other Usage) Usage { return Usage{u.Bytes + other.Bytes, u.Inodes + other.Inodes} }
 
-// batch is how many names of a directory are read at a time.
-const batch = 256
+const (
+	// maxDepth is how deep a walk goes, with a descriptor open for each directory on the way: no path of the kernel's greatest
+	// length names anything deeper.
+	maxDepth = 2048
+	// maxSeen bounds the inodes that are remembered because they have several names.
+	maxSeen = 1 << 18
+	// A directory is read in parts: large ones near the root, small ones where many are held at a time.
+	largePart, smallPart, shallow = 32 << 10, 2 << 10, 16
+)
 
-// Walk adds up the directory or file at path. The error says what could not be counted; the rest is.
+// errDeep tells that a tree is deeper than anything that has a path.
+var errDeep = fmt.Errorf("directories are nested more than %d deep, which is counted as the whole filesystem", maxDepth)
+
+// Walk adds up the directory or file at path. The error says what could not be counted; the rest is. What is too deep counts as
+// all that is used of the filesystem, so that nothing hides there.
 func Walk(ctx context.Context, path string) (Usage, error) {
 	var root unix.Stat_t
 	if err := unix.Lstat(path, &root); err != nil {
 		return Usage{}, &os.PathError{Op: "lstat", Path: path, Err: err}
 	}
-	w := walk{ctx: ctx, device: root.Dev, seen: map[uint64]struct{}{}}
+	w := walk{ctx: ctx, root: path, device: root.Dev, seen: map[uint64]struct{}{}}
 	w.add(&root)
 	if root.Mode&unix.S_IFMT == unix.S_IFDIR {
-		w.dir(path)
+		w.dir(unix.AT_FDCWD, path, 0)
+	}
+	if fs, err := Stat(path); w.deep && err == nil {
+		w.usage = Usage{max(w.usage.Bytes, fs.Used), max(w.usage.Inodes, fs.Inodes-fs.InodesFree)}
 	}
 	return w.usage, w.err
 }
 
 type walk struct {
 	ctx    context.Context
+	root   string
 	device uint64
-	// seen are the inodes with more than one name.
-	seen  map[uint64]struct{}
+	// seen are inodes with more than one name.
+	seen map[uint64]struct{}
+	// parts are the buffers of the directories that are open, by depth.
+	parts [][]byte
 	usage Usage
+	deep  bool
 	err   error
 }
 
+// add counts an inode once; those beyond the bound count with each name, since too much is the safe side.
 func (w *walk) add(s *unix.Stat_t) {
 	if s.Nlink > 1 && s.Mode&unix.S_IFMT != unix.S_IFDIR {
 		if _, ok := w.seen[s.Ino]; ok {
 			return
 		}
-		w.seen[s.Ino] = struct{}{}
+		if len(w.seen) < maxSeen {
+			w.seen[s.Ino] = struct{}{}
+		}
 	}
 	w.usage.Bytes += uint64(s.Blocks) * 512
 	w.usage.Inodes++
 }
 
 // note keeps the first error that isn't the absence of what was just there.
-func (w *walk) note(err error) {
-	if w.err == nil && err != nil && !errors.Is(err, os.ErrNotExist) {
-		w.err = err
+func (w *walk) note(name string, err error) {
+	if w.err == nil && !errors.Is(err, unix.ENOENT) {
+		w.err = fmt.Errorf("count %s below %s: %w", filepath.Base(name), w.root, err)
 	}
 }
 
-func (w *walk) dir(path string) {
-	if err := w.ctx.Err(); err != nil {
-		w.note(fmt.Errorf("count %s: %w", path, context.Cause(w.ctx)))
-		return
-	}
-	// A link that takes the directory's place isn't followed.
-	d, err := os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+// dir adds what is in a directory. It is opened by its parent, so that no link on the way there is followed and no path is too long.
+func (w *walk) dir(parent int, name string, depth int) {
+	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		w.note(err)
+		w.note(name, err)
 		return
 	}
-	var below []string
-	for w.ctx.Err() == nil {
-		names, err := d.Readdirnames(batch)
-		below = append(below, w.names(d, names)...)
-		if err != nil {
-			if !errors.Is(err, io.EOF) {
-				w.note(err)
-			}
-			break
+	defer unix.Close(fd) //nolint:errcheck // it was only read
+	if depth == len(w.parts) {
+		size := smallPart
+		if depth < shallow {
+			size = largePart
 		}
+		w.parts = append(w.parts, make([]byte, size))
 	}
-	d.Close()
-	for _, name := range below {
-		w.dir(filepath.Join(path, name))
+	for {
+		if w.ctx.Err() != nil {
+			w.note(name, context.Cause(w.ctx))
+			return
+		}
+		n, err := unix.ReadDirent(fd, w.parts[depth])
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			w.note(name, err)
+			return
+		case n <= 0:
+			return
+		}
+		_, _, names := unix.ParseDirent(w.parts[depth][:n], -1, nil)
+		for _, name := range names {
+			w.entry(fd, name, depth)
+		}
 	}
 }
 
-// names adds the entries and returns the directories among them that are to be walked.
-func (w *walk) names(d *os.File, names []string) (below []string) {
-	for _, name := range names {
-		var s unix.Stat_t
-		if err := unix.Fstatat(int(d.Fd()), name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-			if !errors.Is(err, unix.ENOENT) {
-				w.note(&os.PathError{Op: "stat", Path: filepath.Join(d.Name(), name), Err: err})
-			}
-			continue
-		}
-		if s.Dev != w.device {
-			continue
-		}
-		w.add(&s)
-		if s.Mode&unix.S_IFMT == unix.S_IFDIR {
-			below = append(below, name)
-		}
+// entry adds one name of a directory and, where it is one itself, what is in it.
+func (w *walk) entry(parent int, name string, depth int) {
+	var s unix.Stat_t
+	if err := unix.Fstatat(parent, name, &s, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		w.note(name, err)
+		return
 	}
-	return below
+	if s.Dev != w.device {
+		return
+	}
+	w.add(&s)
+	switch {
+	case s.Mode&unix.S_IFMT != unix.S_IFDIR:
+	case depth >= maxDepth:
+		w.deep = true
+		w.note(name, errDeep)
+	case w.ctx.Err() == nil:
+		w.dir(parent, name, depth+1)
+	}
 }
 
 // Files adds up the files that are directly in a directory, as logs are; there being no directory is no error.
