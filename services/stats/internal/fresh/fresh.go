@@ -5,6 +5,7 @@
 //   - At most one reading of a cell is under way; all who ask meanwhile wait for it.
 //   - A caller waits no longer than its context; the reading goes on until its own deadline and serves the next caller. One that
 //     can't be ended, such as a call to a filesystem that hangs, takes one goroutine and holds up nobody but its cell.
+//   - A cell with a Rest isn't read again until ten times as long has passed as the last attempt took, however it ended.
 //   - A reading that fails leaves the last good one, which is handed out with the error.
 package fresh
 
@@ -40,8 +41,14 @@ func (g *Group) Wait(patience time.Duration) {
 
 // Cell is one thing that is read. The zero value is an empty one.
 type Cell[T any] struct {
+	// Rest bounds how long a reading that takes long, or failed, isn't begun again; zero is no rest.
+	Rest time.Duration
+
 	mu   sync.Mutex
 	last Reading[T]
+	// ended is when the last attempt did, and took how long it was.
+	ended time.Time
+	took  time.Duration
 	// busy is closed when the reading under way ends; nil when there is none.
 	busy chan struct{}
 }
@@ -60,7 +67,8 @@ func (c *Cell[T]) Get(ctx context.Context, g *Group, maxAge, timeout time.Durati
 	asked := time.Now()
 	for {
 		c.mu.Lock()
-		if last := c.last; !last.At.IsZero() && asked.Sub(last.At) <= maxAge {
+		last, resting := c.last, !c.ended.IsZero() && time.Since(c.ended) < min(max(maxAge, 10*c.took), c.Rest)
+		if !last.At.IsZero() && asked.Sub(last.At) <= maxAge || c.busy == nil && resting {
 			c.mu.Unlock()
 			return last
 		}
@@ -104,6 +112,7 @@ func (c *Cell[T]) begin(g *Group, timeout time.Duration, read func(context.Conte
 		} else {
 			c.last.Err = err
 		}
+		c.ended, c.took = time.Now(), time.Since(at)
 		c.busy = nil
 		close(busy)
 	})

@@ -107,3 +107,35 @@ func TestHanging(t *testing.T) {
 		}
 	})
 }
+
+// What takes long or fails isn't read again at once, whatever age its callers ask for.
+func TestRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, s, c := NewGroup(t.Context()), &source{}, &Cell[int]{Rest: time.Minute}
+		reads := func(want int) {
+			t.Helper()
+			c.Get(t.Context(), g, time.Millisecond, 2*time.Minute, s.read)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.n != want {
+				t.Errorf("%d readings, want %d", s.n, want)
+			}
+		}
+		reads(1)
+		time.Sleep(9 * time.Second)
+		reads(1)
+		time.Sleep(2 * time.Second)
+		s.set(errors.New("broken"), false)
+		reads(2)
+		reads(2)
+		time.Sleep(11 * time.Second)
+		s.set(nil, true)
+		reads(3)
+		time.Sleep(59 * time.Second)
+		reads(3)
+		time.Sleep(2 * time.Second)
+		s.set(nil, false)
+		reads(4)
+		g.Wait(time.Hour)
+	})
+}
