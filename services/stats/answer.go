@@ -159,4 +159,5 @@ func (a *answers) podDisks(ctx context.Context, f *figures, age, volumeAge time.
 		}
 	}
 	wg.Wait()
+	a.report.source("volumes and logs", a.sources.podProblems())
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
@@ -198,25 +197,9 @@ func TestTheVolumesOfManyPods(t *testing.T) {
 		n := start(t, cgrouptest.V1, "cgroupfs")
 		defer n.stop()
 		const pods = 100
-		podsync, volume, pleg := n.bus.Conn("podsync"), n.bus.Conn("volume"), n.bus.Conn("pleg")
-		defer podsync.Close()
-		defer volume.Close()
-		defer pleg.Close()
 		for i := range pods {
-			uid := fmt.Sprintf("uid-%d", i)
-			other := topic.Ref{Namespace: "ns", Name: uid, UID: uid}
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: uid, UID: types.UID(uid)}}
-			pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
-			err := errors.Join(
-				topic.PodUpdate.Writer(podsync).Set(uid, topic.Pod{Pod: pod, Source: topic.SourceAPI, Lifecycle: topic.Syncing}),
-				topic.VolumeState.Writer(volume).Set(uid, topic.PodVolumes{Ref: other, Phase: topic.VolumeMounted, Volumes: map[string]topic.Volume{"data": {Phase: topic.VolumeMounted, HostPath: n.volume}}}),
-				topic.PLEGEvent.Writer(pleg).Set(uid, topic.PodObservation{Ref: other, Sandboxes: []topic.Sandbox{{ID: "box-" + uid, Ready: true, CreatedAt: time.Now()}}}),
-			)
-			if err != nil {
-				t.Fatal(err)
-			}
+			n.add(fmt.Sprintf("uid-%d", i), n.volume)
 		}
-		synctest.Wait()
 		read := 0
 		for _, p := range n.summary(topic.SummaryRequest{}).Pods {
 			for _, v := range p.VolumeStats {

@@ -2,9 +2,12 @@ package stats
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +23,8 @@ const (
 	patience = 5 * time.Second
 	// walkTimeout bounds the counting of one volume or of a pod's logs.
 	walkTimeout = 2 * time.Minute
+	// leastRest is the least bound of the rest between walks, which is volumeStatsAggPeriod's otherwise.
+	leastRest = time.Minute
 	// walkers is how many directories are counted at a time.
 	walkers = 2
 )
@@ -46,6 +51,8 @@ type volumeUsage struct {
 	at    time.Time
 	usage disk.Usage
 	fs    disk.Filesystem
+	// err is why the usage is no more than a lower bound.
+	err error
 }
 
 // podFiles are a pod's files outside its volumes.
@@ -54,6 +61,8 @@ type podFiles struct {
 	logs map[string]disk.Usage
 	// other are the files beside the containers' log directories, and etc-hosts.
 	other disk.Usage
+	// err is why the usage is no more than a lower bound.
+	err error
 }
 
 // sources are the readings that are kept for a moment, each with its own deadline.
@@ -69,10 +78,13 @@ type sources struct {
 	images fresh.Cell[images]
 	layers fresh.Cell[map[string]layer]
 	walks  chan struct{}
+	// rest bounds how long a slow walk isn't begun again; see fresh.Cell.
+	rest time.Duration
 
-	mu      sync.Mutex
-	volumes map[string]map[string]*fresh.Cell[volumeUsage] // by pod UID and volume
-	files   map[string]*fresh.Cell[podFiles]
+	mu       sync.Mutex
+	volumes  map[string]map[string]*fresh.Cell[volumeUsage] // by pod UID and volume
+	files    map[string]*fresh.Cell[podFiles]
+	problems map[string]map[string]error // by pod UID and what can't be read
 }
 
 // value is the reading's value and whether there is one.
@@ -161,7 +173,7 @@ func filesystemLayer(u *runtimeapi.FilesystemUsage, seen map[string]*disk.Filesy
 	return l
 }
 
-// volume measures one volume.
+// volume measures one volume. What was counted of one that can't be read whole is its usage, at least.
 func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge time.Duration) (volumeUsage, bool) {
 	s.mu.Lock()
 	if s.volumes[uid] == nil {
@@ -169,7 +181,7 @@ func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge t
 	}
 	cell := s.volumes[uid][v.name]
 	if cell == nil {
-		cell = &fresh.Cell[volumeUsage]{}
+		cell = &fresh.Cell[volumeUsage]{Rest: s.rest}
 		s.volumes[uid][v.name] = cell
 	}
 	s.mu.Unlock()
@@ -183,13 +195,14 @@ func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge t
 			u.usage = disk.Usage{Bytes: u.fs.Used, Inodes: u.fs.Inodes - u.fs.InodesFree}
 			return u, nil
 		}
-		err = s.walk(ctx, func() error {
+		u.err = s.walk(ctx, func() (err error) {
 			u.usage, err = disk.Walk(ctx, v.path)
 			return err
 		})
-		return u, err
+		return u, context.Cause(ctx)
 	})
-	return value(s, "volumes", r)
+	s.note(uid, "volume "+v.name, errors.Join(r.Err, r.Value.err))
+	return r.Value, !r.At.IsZero()
 }
 
 // podFiles measures the pod's logs and the files that are made for it.
@@ -197,36 +210,63 @@ func (s *sources) podFiles(ctx context.Context, pod *podView, maxAge time.Durati
 	s.mu.Lock()
 	cell := s.files[pod.ref.UID]
 	if cell == nil {
-		cell = &fresh.Cell[podFiles]{}
+		cell = &fresh.Cell[podFiles]{Rest: s.rest}
 		s.files[pod.ref.UID] = cell
 	}
 	s.mu.Unlock()
 	r := cell.Get(ctx, s.group, maxAge, walkTimeout, func(ctx context.Context) (podFiles, error) {
 		f := podFiles{at: time.Now(), logs: map[string]disk.Usage{}}
-		err := s.walk(ctx, func() error { return s.measureFiles(ctx, pod, &f) })
-		return f, err
+		f.err = s.walk(ctx, func() error { return s.measureFiles(ctx, pod, &f) })
+		return f, context.Cause(ctx)
 	})
-	return value(s, "logs", r)
+	s.note(pod.ref.UID, "logs", errors.Join(r.Err, r.Value.err))
+	return r.Value, !r.At.IsZero()
 }
 
 func (s *sources) measureFiles(ctx context.Context, pod *podView, f *podFiles) error {
 	dir := filepath.Join(s.logsDir, pod.ref.Namespace+"_"+pod.ref.Name+"_"+pod.ref.UID)
-	var err error
-	if f.other, err = disk.Files(ctx, dir); err != nil {
-		return err
-	}
+	other, err := disk.Files(ctx, dir)
 	if hosts, err := disk.Walk(ctx, filepath.Join(s.rootDir, "pods", pod.ref.UID, "etc-hosts")); err == nil {
-		f.other = f.other.Add(hosts)
+		other = other.Add(hosts)
 	}
+	f.other = other
 	for _, c := range pod.containers {
-		if _, done := f.logs[c.name]; done {
-			continue
-		}
-		if f.logs[c.name], err = disk.Files(ctx, filepath.Join(dir, c.name)); err != nil {
-			return err
+		if _, done := f.logs[c.name]; !done {
+			u, logsErr := disk.Files(ctx, filepath.Join(dir, c.name))
+			f.logs[c.name], err = u, errors.Join(err, logsErr)
 		}
 	}
-	return nil
+	return err
+}
+
+// note keeps how the last reading of something of a pod's went.
+func (s *sources) note(uid, what string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.problems[uid], what)
+	if err == nil || s.volumes[uid] == nil && s.files[uid] == nil {
+		return
+	}
+	if s.problems[uid] == nil {
+		s.problems[uid] = map[string]error{}
+	}
+	s.problems[uid][what] = err
+}
+
+// podProblems are what can't be read of all pods: the first few, and how many more there are.
+func (s *sources) podProblems() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []error
+	for _, uid := range slices.Sorted(maps.Keys(s.problems)) {
+		for _, what := range slices.Sorted(maps.Keys(s.problems[uid])) {
+			list = append(list, fmt.Errorf("%s of pod %s: %w", what, uid, s.problems[uid][what]))
+		}
+	}
+	if more := len(list) - 3; more > 0 {
+		list = append(list[:3], fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(list...)
 }
 
 // walk runs work when it is its turn, on a thread of the lowest priority that ends with it: pods go first.
@@ -253,4 +293,5 @@ func (s *sources) forget(uid string) {
 	defer s.mu.Unlock()
 	delete(s.volumes, uid)
 	delete(s.files, uid)
+	delete(s.problems, uid)
 }

@@ -78,6 +78,7 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 			runtime: p.Runtime, runtimeTimeout: k.RuntimeRequestTimeout.Duration, rootDir: env.Config.RootDir, logsDir: env.Config.PodLogsDir,
 			report: r, walks: make(chan struct{}, walkers),
 			volumes: map[string]map[string]*fresh.Cell[volumeUsage]{}, files: map[string]*fresh.Cell[podFiles]{},
+			problems: map[string]map[string]error{}, rest: max(k.VolumeStatsAggPeriod.Duration, leastRest),
 		},
 	}
 	return s, nil

@@ -28,14 +28,21 @@ func noKills(ctx context.Context, _ func(kmsg.Kill)) error {
 
 // health keeps the last state.
 type health struct {
-	mu    sync.Mutex
-	state topic.HealthState
+	mu      sync.Mutex
+	state   topic.HealthState
+	message string
 }
 
-func (h *health) Set(state topic.HealthState, _ string) {
+func (h *health) Set(state topic.HealthState, message string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.state = state
+	h.state, h.message = state, message
+}
+
+func (h *health) why() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.message
 }
 
 func (h *health) get() topic.HealthState {

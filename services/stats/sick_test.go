@@ -1,0 +1,118 @@
+package stats
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/stats/internal/cgrouptest"
+)
+
+// add publishes another pod with a volume "data" at path.
+func (n *node) add(uid, path string) {
+	n.t.Helper()
+	other := topic.Ref{Namespace: "ns", Name: uid, UID: uid}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: uid, UID: types.UID(uid)}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	podsync, volume, pleg := n.bus.Conn("podsync"), n.bus.Conn("volume"), n.bus.Conn("pleg")
+	n.t.Cleanup(func() { podsync.Close(); volume.Close(); pleg.Close() })
+	if err := errors.Join(
+		topic.PodUpdate.Writer(podsync).Set(uid, topic.Pod{Pod: pod, Source: topic.SourceAPI, Lifecycle: topic.Syncing}),
+		topic.VolumeState.Writer(volume).Set(uid, topic.PodVolumes{Ref: other, Phase: topic.VolumeMounted, Volumes: map[string]topic.Volume{"data": {Phase: topic.VolumeMounted, HostPath: path}}}),
+		topic.PLEGEvent.Writer(pleg).Set(uid, topic.PodObservation{Ref: other, Sandboxes: []topic.Sandbox{{ID: "box-" + uid, Ready: true, CreatedAt: time.Now()}}}),
+	); err != nil {
+		n.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// deep makes a tree that is too deep to be counted, with a file beside it.
+func deep(t *testing.T) string {
+	t.Helper()
+	top := t.TempDir()
+	root, err := os.OpenRoot(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2100 {
+		if err := root.Mkdir("d", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		next, err := root.OpenRoot("d")
+		if err != nil {
+			t.Fatal(err)
+		}
+		root.Close()
+		root = next
+	}
+	root.Close()
+	if err := os.WriteFile(filepath.Join(top, "file"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return top
+}
+
+// A volume that can't be counted whole has its lower bound, and the daemon's health says so until it can, whatever other pods do.
+func TestVolumeThatCannotBeCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, cgrouptest.V1, "cgroupfs")
+		defer n.stop()
+		n.add("uid-sick", deep(t))
+		n.add("uid-gone", filepath.Join(t.TempDir(), "none"))
+		var used uint64
+		for _, p := range n.summary(topic.SummaryRequest{}).Pods {
+			for _, v := range p.VolumeStats {
+				if p.PodRef.UID == "uid-sick" {
+					used = *v.UsedBytes
+				}
+			}
+		}
+		if used < 1<<20 {
+			t.Errorf("%d bytes are used", used)
+		}
+		for range 20 {
+			n.summary(topic.SummaryRequest{Pods: []string{cgrouptest.UID}, MaxAge: time.Millisecond})
+			if message := n.health.why(); n.health.get() != topic.Degraded || !strings.Contains(message, "volume data of pod uid-sick") || !strings.Contains(message, "volume data of pod uid-gone") {
+				t.Fatalf("the daemon is %s: %s", n.health.get(), message)
+			}
+		}
+		n.drop("uid-sick")
+		n.drop("uid-gone")
+		n.summary(topic.SummaryRequest{})
+		if n.health.get() != topic.Healthy {
+			t.Errorf("after the pods went the daemon is %s: %s", n.health.get(), n.health.why())
+		}
+	})
+}
+
+// drop takes a pod back.
+func (n *node) drop(uid string) {
+	n.t.Helper()
+	podsync, pleg := n.bus.Conn("podsync"), n.bus.Conn("pleg")
+	defer podsync.Close()
+	defer pleg.Close()
+	if err := errors.Join(topic.PLEGEvent.Writer(pleg).Delete(uid), topic.PodUpdate.Writer(podsync).Delete(uid)); err != nil {
+		n.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+func TestManyProblemsAreNotAllTold(t *testing.T) {
+	s := &sources{problems: map[string]map[string]error{}, volumes: nil, files: nil}
+	for i := range 10 {
+		s.problems[fmt.Sprint(i)] = map[string]error{"logs": errors.New("broken")}
+	}
+	if text := s.podProblems().Error(); strings.Count(text, "broken") != 3 || !strings.Contains(text, "and 7 more") {
+		t.Error(text)
+	}
+}
