@@ -17,7 +17,7 @@ const (
 	// runtime measures its layers every 10 s.
 	usageAge = 5 * time.Second
 	diskAge  = 10 * time.Second
-	// usageTimeout bounds a reading of all cgroups.
+	// usageTimeout bounds a reading of all cgroups; its callers wait less long for it.
 	usageTimeout = 30 * time.Second
 )
 
@@ -36,11 +36,26 @@ type answers struct {
 	// view makes a view of the pods; the loop does it.
 	view func(ctx context.Context, uids []string) (view, error)
 
-	light, full fresh.Cell[*usage]
+	// cells are the readings of all cgroups, by extent.
+	cells [everything + rated + 1]fresh.Cell[*usage]
 }
+
+// extent is what a reading of the cgroups has beside CPU time and memory. One with more serves those who ask for less.
+type extent int
+
+const (
+	// everything is all that the cgroups tell; rated is CPU use, for which a second sample may have to be waited for.
+	everything extent = 1 << iota
+	rated
+)
 
 // Summary answers stats.summary.
 func (a *answers) Summary(ctx context.Context, req topic.SummaryRequest) (statsapi.Summary, error) {
+	return a.summary(ctx, req, rated)
+}
+
+// summary makes a summary, with CPU use where the extent has it.
+func (a *answers) summary(ctx context.Context, req topic.SummaryRequest, want extent) (statsapi.Summary, error) {
 	defer a.report.answered("summary", time.Now())
 	v, err := a.view(ctx, req.Pods)
 	if err != nil {
@@ -48,40 +63,41 @@ func (a *answers) Summary(ctx context.Context, req topic.SummaryRequest) (statsa
 	}
 	f := &figures{view: v, boot: a.boot, now: time.Now()}
 	var wg sync.WaitGroup
-	wg.Go(func() { f.usage = a.usage(ctx, v, !req.OnlyCPUAndMemory, len(req.Pods) > 0, req.MaxAge) })
 	if !req.OnlyCPUAndMemory {
-		a.disks(ctx, f, req)
+		want |= everything
+		wg.Go(func() { a.disks(ctx, f, req) })
 	}
+	f.usage = a.usage(ctx, v, want, len(req.Pods) > 0, req.MaxAge)
 	wg.Wait()
 	return build(f, req.OnlyCPUAndMemory), nil
 }
 
 // usage reads the cgroups: of all pods together with others who ask at the same time, or of the few that are asked for.
-func (a *answers) usage(ctx context.Context, v view, all, few bool, maxAge time.Duration) *usage {
+func (a *answers) usage(ctx context.Context, v view, want extent, few bool, maxAge time.Duration) *usage {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSlow)
+	defer cancel()
 	if maxAge <= 0 {
 		maxAge = usageAge
 	}
-	if last := a.full.Peek(); !last.At.IsZero() && time.Since(last.At) <= maxAge && last.Value.has(v) {
-		return last.Value
+	for i := range a.cells {
+		last := a.cells[i].Peek()
+		if extent(i)&want == want && !last.At.IsZero() && time.Since(last.At) <= maxAge && last.Value.has(v) {
+			return last.Value
+		}
 	}
 	if few {
-		u, err := a.cgroups.usage(ctx, v, all)
+		u, err := a.cgroups.usage(ctx, v, want)
 		a.report.source("cgroups", err)
 		return u
 	}
-	cell := &a.light
-	if all {
-		cell = &a.full
-	}
-	r := cell.Get(ctx, a.group, maxAge, usageTimeout, func(ctx context.Context) (*usage, error) {
+	r := a.cells[want].Get(ctx, a.group, maxAge, usageTimeout, func(ctx context.Context) (*usage, error) {
 		// The view is of now, not of the caller's: others share the reading.
 		v, err := a.view(ctx, nil)
 		if err != nil {
 			return nil, err
 		}
-		u, err := a.cgroups.usage(ctx, v, all)
+		u, err := a.cgroups.usage(ctx, v, want)
 		a.report.source("cgroups", err)
-		a.cgroups.forget(u)
 		return u, nil
 	})
 	if r.Value == nil {

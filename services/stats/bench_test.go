@@ -29,13 +29,13 @@ func BenchmarkHundredPods(b *testing.B) {
 		b.Fatal(err)
 	}
 	c := &cgroups{tree: tree, rates: newRates()}
-	if u, err := c.usage(b.Context(), v, true); err != nil || len(u.pods) != len(v.pods) {
+	if u, err := c.usage(b.Context(), v, everything|rated); err != nil || len(u.pods) != len(v.pods) {
 		b.Fatalf("%d pods, %v", len(u.pods), err)
 	}
 	b.Run("cpu and memory", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			u, _ := c.usage(b.Context(), v, false)
+			u, _ := c.usage(b.Context(), v, rated)
 			s := build(&figures{view: v, usage: u, now: time.Now()}, true)
 			if err := writeResource(io.Discard, &s); err != nil {
 				b.Fatal(err)
@@ -45,7 +45,7 @@ func BenchmarkHundredPods(b *testing.B) {
 	b.Run("cadvisor", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			u, _ := c.usage(b.Context(), v, true)
+			u, _ := c.usage(b.Context(), v, everything|rated)
 			if err := writeCadvisor(io.Discard, &metricsInput{view: v, usage: u}); err != nil {
 				b.Fatal(err)
 			}

@@ -29,11 +29,13 @@ type metricsInput struct {
 
 // metrics reads what the page needs.
 func (a *answers) metrics(ctx context.Context, ooms *oomKills) (*metricsInput, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSlow)
+	defer cancel()
 	v, err := a.view(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	in := &metricsInput{view: v, oomKills: ooms.counts(), usage: a.usage(ctx, v, true, false, 0)}
+	in := &metricsInput{view: v, oomKills: ooms.counts(), usage: a.usage(ctx, v, everything, false, 0)}
 	if fs, ok := a.sources.rootfs(ctx, diskAge); ok {
 		in.rootFS = &fs
 	}

@@ -44,7 +44,7 @@ func (s *Service) summaryPage(w http.ResponseWriter, r *http.Request) {
 func (s *Service) resourcePage(w http.ResponseWriter, r *http.Request) {
 	defer s.answers.report.answered("resource metrics", time.Now())
 	var summary *statsapi.Summary
-	if made, err := s.answers.Summary(r.Context(), topic.SummaryRequest{OnlyCPUAndMemory: true}); err == nil {
+	if made, err := s.answers.summary(r.Context(), topic.SummaryRequest{OnlyCPUAndMemory: true}, 0); err == nil {
 		summary = &made
 	}
 	w.Header().Set("Content-Type", text.ContentType)

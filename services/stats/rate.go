@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -16,6 +17,7 @@ const (
 type rates struct {
 	mu     sync.Mutex
 	points map[string][2]point
+	swept  time.Time
 }
 
 // point is CPU time in nanoseconds at a moment; the zero value is none.
@@ -26,24 +28,19 @@ type point struct {
 
 func newRates() *rates { return &rates{points: map[string][2]point{}} }
 
-// add takes a sample and returns the CPU use since an earlier one in billionths of a core, if there is one.
+// add takes a sample, forgets those of cgroups that had none for long, and returns the CPU use since an earlier one in billionths of a core, if there is one.
 func (r *rates) add(cgroup string, now point) (uint64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next, rate, ok := advance(r.points[cgroup], now)
 	r.points[cgroup] = next
-	return rate, ok
-}
-
-// keep drops the samples of cgroups that are gone.
-func (r *rates) keep(exists func(cgroup string) bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for cgroup := range r.points {
-		if !exists(cgroup) {
-			delete(r.points, cgroup)
-		}
+	if now.at.Sub(r.swept) > rateMemory {
+		r.swept = now.at
+		maps.DeleteFunc(r.points, func(_ string, kept [2]point) bool {
+			return now.at.Sub(kept[0].at) > rateMemory && now.at.Sub(kept[1].at) > rateMemory
+		})
 	}
+	return rate, ok
 }
 
 // advance decides which samples to keep, older first, and over which of them to take the rate: the newest that is a

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,12 +11,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/stats/internal/cgrouptest"
+	"kubelot.dev/services/stats/internal/disk"
+	"kubelot.dev/services/stats/internal/fresh"
 )
 
 // add publishes another pod with a volume "data" at path.
@@ -115,4 +119,49 @@ func TestManyProblemsAreNotAllTold(t *testing.T) {
 	if text := s.podProblems().Error(); strings.Count(text, "broken") != 3 || !strings.Contains(text, "and 7 more") {
 		t.Error(text)
 	}
+}
+
+// Pages that show no CPU use don't wait for a second sample, in whatever turn they are asked for; the summary, which shows it, does.
+func TestPagesDoNotWaitForRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, cgrouptest.V1, "cgroupfs")
+		defer n.stop()
+		for range 3 {
+			began := time.Now()
+			n.metrics(pageResource)
+			n.metrics(pageCadvisor)
+			if took := time.Since(began); took >= secondSample {
+				t.Errorf("the pages took %v", took)
+			}
+			time.Sleep(2 * rateMemory)
+		}
+		if s := n.summary(topic.SummaryRequest{OnlyCPUAndMemory: true}); s.Pods[0].CPU.UsageNanoCores == nil {
+			t.Error("the summary has no CPU use")
+		}
+	})
+}
+
+// A page doesn't wait for ever for a disk or the cgroups.
+func TestPagesDoNotWaitForADisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		a := &answers{group: fresh.NewGroup(ctx), report: &report{health: &health{}, problems: map[string]string{}, failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"source"})}}
+		a.sources = &sources{group: a.group, report: a.report}
+		a.view = func(context.Context, []string) (view, error) { return view{}, nil }
+		hang := func(ctx context.Context) { <-ctx.Done() }
+		go a.sources.rootFS.Get(ctx, a.group, 0, time.Hour, func(ctx context.Context) (disk.Filesystem, error) { hang(ctx); return disk.Filesystem{}, ctx.Err() })
+		for i := range a.cells {
+			go a.cells[i].Get(ctx, a.group, 0, time.Hour, func(ctx context.Context) (*usage, error) { hang(ctx); return nil, ctx.Err() })
+		}
+		synctest.Wait()
+		began := time.Now()
+		if _, err := a.metrics(t.Context(), newOOMKills()); err != nil || time.Since(began) > patience {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+		if a.usage(t.Context(), view{}, rated, false, 0); time.Since(began) > 2*patience {
+			t.Errorf("the usage took %v", time.Since(began))
+		}
+		cancel()
+		a.group.Wait(time.Hour)
+	})
 }

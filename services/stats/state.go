@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -78,22 +79,9 @@ func (s *state) view(nodeName string, uids []string) view {
 		v.pods = append(v.pods, p)
 	}
 	slices.SortFunc(v.pods, func(a, b podView) int {
-		if a.ref.Namespace != b.ref.Namespace {
-			return compare(a.ref.Namespace, b.ref.Namespace)
-		}
-		return compare(a.ref.Name+a.ref.UID, b.ref.Name+b.ref.UID)
+		return cmp.Or(cmp.Compare(a.ref.Namespace, b.ref.Namespace), cmp.Compare(a.ref.Name+a.ref.UID, b.ref.Name+b.ref.UID))
 	})
 	return v
-}
-
-func compare(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // measured are the pod's volumes that have figures of their own. A hostPath has none, as in the kubelet.

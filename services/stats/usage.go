@@ -73,11 +73,14 @@ func (r *cgroups) read(path string, all bool, errs *[]error) (reading, bool) {
 	return u, true
 }
 
-// usage reads the node and the pods of the view, with rates. The error tells what could not be read; the rest is there.
-func (r *cgroups) usage(ctx context.Context, v view, all bool) (*usage, error) {
+// usage reads the node and the pods of the view. The error tells what could not be read; the rest is there.
+func (r *cgroups) usage(ctx context.Context, v view, want extent) (*usage, error) {
+	all := want&everything != 0
 	u, err := r.node(all)
 	err = errors.Join(err, r.pods(ctx, u, v, all))
-	r.rate(ctx, u)
+	if want&rated != 0 {
+		r.rate(ctx, u)
+	}
 	return u, err
 }
 
@@ -212,13 +215,6 @@ func (u *usage) each(visit func(*reading)) {
 		}
 		u.pods[uid] = p
 	}
-}
-
-// forget drops the earlier samples of cgroups that a reading of everything didn't find.
-func (r *cgroups) forget(u *usage) {
-	there := map[string]bool{}
-	u.each(func(s *reading) { there[s.path] = true })
-	r.rates.keep(func(path string) bool { return there[path] })
 }
 
 // systemCgroups finds the cgroups of the node's system containers. What the configuration names goes first; else the agent's is

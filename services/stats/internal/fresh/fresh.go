@@ -73,7 +73,7 @@ func (c *Cell[T]) Get(ctx context.Context, g *Group, maxAge, timeout time.Durati
 			return last
 		}
 		if c.busy == nil {
-			c.begin(g, timeout, read)
+			c.begin(g, timeout, read) //nolint:contextcheck // the reading outlives its caller
 		}
 		busy := c.busy
 		c.mu.Unlock()
