@@ -2,9 +2,12 @@ package cgroup
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"kubelot.dev/services/stats/internal/cgrouptest"
 )
@@ -171,5 +174,28 @@ func BenchmarkRead(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// The times of a cgroup's files move; the oldest is the nearest to when it was made.
+func TestCreated(t *testing.T) {
+	for name, file := range map[string]string{"v1": "cgroup.clone_children", "v2": "cgroup.events"} {
+		dir := t.TempDir()
+		made := time.Unix(1_700_000_000, 0)
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, file), nil, 0o600), os.Chtimes(filepath.Join(dir, file), made, made)); err != nil {
+			t.Fatal(err)
+		}
+		if at, err := created(dir); err != nil || !at.Equal(made) {
+			t.Errorf("%s: %v, %v; want %v", name, at, err, made)
+		}
+		if err := os.Chtimes(dir, made.Add(-time.Hour), made.Add(-time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if at, err := created(dir); err != nil || !at.Equal(made.Add(-time.Hour)) {
+			t.Errorf("%s: %v, %v; want an hour before %v", name, at, err, made)
+		}
+	}
+	if _, err := created("/no/such"); !errors.Is(err, ErrGone) {
+		t.Error(err)
 	}
 }

@@ -67,12 +67,21 @@ func (f *files) lines(dir, name string) uint64 {
 	return n
 }
 
-// created is when a cgroup's directory was made, which is when its inode last changed.
+// created is when a cgroup was made, as far as its files tell: the times of all of them move, so that the oldest is the nearest.
 func created(dir string) (time.Time, error) {
 	var s unix.Stat_t
-	err := unix.Stat(dir, &s)
-	if errors.Is(err, unix.ENOENT) {
+	if err := unix.Stat(dir, &s); errors.Is(err, unix.ENOENT) {
 		return time.Time{}, ErrGone
+	} else if err != nil {
+		return time.Time{}, err
 	}
-	return time.Unix(s.Mtim.Unix()), err
+	at := time.Unix(s.Mtim.Unix())
+	for _, name := range []string{"cgroup.events", "cgroup.clone_children"} {
+		if unix.Stat(path.Join(dir, name), &s) == nil {
+			if made := time.Unix(s.Mtim.Unix()); made.Before(at) {
+				at = made
+			}
+		}
+	}
+	return at, nil
 }
