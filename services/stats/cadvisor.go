@@ -94,7 +94,7 @@ func (in *metricsInput) subjects() []subject {
 	}
 	for _, name := range slices.Sorted(maps.Keys(in.usage.system)) {
 		r := in.usage.system[name]
-		if !slices.ContainsFunc(in.usage.classes, func(c reading) bool { return c.path == r.path }) {
+		if !slices.ContainsFunc(list, func(other subject) bool { return other.r.path == r.path }) {
 			add(&r, cgroupLabels(r.path, containerView{}, topic.Ref{}))
 		}
 	}
@@ -109,8 +109,11 @@ func (in *metricsInput) pod(pod *podView, add func(*reading, text.Labels) *subje
 	if !ok {
 		return
 	}
+	// A cgroup's files don't tell for sure when it was made; the runtime does.
+	u.Created = pod.created
 	add(&u.reading, cgroupLabels(u.path, containerView{}, pod.ref))
 	if r, ok := u.containers[pod.sandbox]; ok {
+		r.Created = pod.created
 		add(&r, cgroupLabels(r.path, containerView{id: pod.sandbox}, pod.ref)).network = u.network
 	}
 	for _, c := range pod.containers {
@@ -123,6 +126,7 @@ func (in *metricsInput) pod(pod *podView, add func(*reading, text.Labels) *subje
 			}
 			continue
 		}
+		r.Created = c.created
 		s := add(&r, cgroupLabels(r.path, c, pod.ref))
 		s.oomKills = in.oomKills[c.id]
 		if r.Memory != nil {
@@ -137,8 +141,8 @@ func (in *metricsInput) nodeDisk() *nodeDisk {
 		return nil
 	}
 	fs := in.rootFS
-	name := in.usage.devices[[2]uint64{uint64(unix.Major(fs.Device)), uint64(unix.Minor(fs.Device))}]
-	return &nodeDisk{labels: text.Pairs("device", name), capacity: fs.Capacity, used: fs.Used, inodes: fs.Inodes, inodesFree: fs.InodesFree}
+	labels := deviceLabels(in.usage.devices, uint64(unix.Major(fs.Device)), uint64(unix.Minor(fs.Device)))
+	return &nodeDisk{labels: labels, capacity: fs.Capacity, used: fs.Used, inodes: fs.Inodes, inodesFree: fs.InodesFree}
 }
 
 func writeVersion(w *text.Writer, in *metricsInput) {

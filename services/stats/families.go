@@ -1,6 +1,8 @@
 package stats
 
 import (
+	"cmp"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -87,13 +89,14 @@ func cpuFamilies() []family {
 func ofDevices(name, help string, value func(d *cgroup.DeviceIO) uint64) family {
 	return family{name: name, kind: text.Counter, help: help, values: func(s *subject, emit emitter) {
 		for i := range s.r.IO {
-			emit(deviceLabels(s, &s.r.IO[i]), float64(value(&s.r.IO[i])))
+			emit(deviceLabels(s.devices, s.r.IO[i].Major, s.r.IO[i].Minor), float64(value(&s.r.IO[i])))
 		}
 	}}
 }
 
-func deviceLabels(s *subject, d *cgroup.DeviceIO) text.Labels {
-	return text.Pairs("device", s.devices[[2]uint64{d.Major, d.Minor}])
+// deviceLabels name a device, by its numbers where the kernel tells no name.
+func deviceLabels(names map[[2]uint64]string, major, minor uint64) text.Labels {
+	return text.Pairs("device", cmp.Or(names[[2]uint64{major, minor}], fmt.Sprintf("%d:%d", major, minor)))
 }
 
 // ofDisk is a family of the node's filesystem.
@@ -110,9 +113,9 @@ func diskFamilies() []family {
 	blkio.values = func(s *subject, emit emitter) {
 		for i := range s.r.IO {
 			d := &s.r.IO[i]
-			numbers := text.Pairs("major", strconv.FormatUint(d.Major, 10), "minor", strconv.FormatUint(d.Minor, 10))
-			emit(deviceLabels(s, d).And(numbers).And(`operation="Read"`), float64(d.ReadBytes))
-			emit(deviceLabels(s, d).And(numbers).And(`operation="Write"`), float64(d.WrittenBytes))
+			labels := deviceLabels(s.devices, d.Major, d.Minor).And(text.Pairs("major", strconv.FormatUint(d.Major, 10), "minor", strconv.FormatUint(d.Minor, 10)))
+			emit(labels.And(`operation="Read"`), float64(d.ReadBytes))
+			emit(labels.And(`operation="Write"`), float64(d.WrittenBytes))
 		}
 	}
 	return []family{
