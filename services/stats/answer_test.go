@@ -36,15 +36,16 @@ import (
 
 // node is a stats daemon with a pod, on a bus and a runtime in memory.
 type node struct {
-	t       *testing.T
-	bus     *bustest.Bus
-	caller  *bus.Conn
-	runtime *critest.Runtime
-	pages   *http.ServeMux
-	health  *health
-	kills   chan kmsg.Kill
-	volume  string
-	stop    func()
+	t        *testing.T
+	bus      *bustest.Bus
+	caller   *bus.Conn
+	runtime  *critest.Runtime
+	pages    *http.ServeMux
+	health   *health
+	registry *prometheus.Registry
+	kills    chan kmsg.Kill
+	volume   string
+	stop     func()
 }
 
 var ref = topic.Ref{Namespace: "ns", Name: "pod", UID: cgrouptest.UID}
@@ -52,7 +53,7 @@ var ref = topic.Ref{Namespace: "ns", Name: "pod", UID: cgrouptest.UID}
 // start runs the daemon on a tree, in a synctest bubble.
 func start(t *testing.T, tree, driver string) *node {
 	t.Helper()
-	n := &node{t: t, bus: bustest.New(), runtime: critest.Start(t, critest.InMemory()), pages: http.NewServeMux(), health: &health{}, kills: make(chan kmsg.Kill), volume: t.TempDir()}
+	n := &node{t: t, bus: bustest.New(), runtime: critest.Start(t, critest.InMemory()), pages: http.NewServeMux(), health: &health{}, registry: prometheus.NewPedanticRegistry(), kills: make(chan kmsg.Kill), volume: t.TempDir()}
 	n.bus.Restrict(Contract, bus.Contract{Daemon: "podsync", Writes: []bus.Topic{topic.PodUpdate}}, bus.Contract{Daemon: "pleg", Writes: []bus.Topic{topic.PLEGEvent}},
 		bus.Contract{Daemon: "volume", Writes: []bus.Topic{topic.VolumeState}}, bus.Contract{Daemon: "gc", Calls: []bus.Topic{topic.StatsSummary}},
 		bus.Contract{Daemon: "status", Reads: []bus.Topic{topic.KubeEvent}})
@@ -61,7 +62,7 @@ func start(t *testing.T, tree, driver string) *node {
 	cfg := &config.Config{NodeName: "node", RootDir: t.TempDir(), PodLogsDir: t.TempDir(), Kubelet: kubeletv1beta1.KubeletConfiguration{
 		CgroupDriver: driver, VolumeStatsAggPeriod: metav1.Duration{Duration: time.Minute}, RuntimeRequestTimeout: metav1.Duration{Duration: time.Minute},
 	}}
-	env := daemon.Env{Config: cfg, Bus: conn, Log: slog.New(slog.DiscardHandler), Health: n.health, Metrics: prometheus.NewRegistry(), Pages: n.pages}
+	env := daemon.Env{Config: cfg, Bus: conn, Log: slog.New(slog.DiscardHandler), Health: n.health, Metrics: n.registry, Pages: n.pages}
 	env.Events = recorder{topic.KubeEvent.Publisher(conn)}
 	s, err := New(env, Ports{
 		Machine: func() (topic.Machine, error) {

@@ -206,9 +206,9 @@ func networkFamilies() []family {
 }
 
 // ofPressure is a family of stalled time.
-func ofPressure(name, help string, of func(r *reading) *cgroup.Pressure, value func(p *cgroup.Pressure) uint64) family {
+func ofPressure(name, help, resource string, value func(p *cgroup.Pressure) uint64) family {
 	return family{name: name, kind: text.Counter, help: help, values: func(s *subject, emit emitter) {
-		if p := of(s.r); p != nil {
+		if p := s.r.pressure(resource); p != nil {
 			emit("", seconds(value(p)))
 		}
 	}}
@@ -216,31 +216,27 @@ func ofPressure(name, help string, of func(r *reading) *cgroup.Pressure, value f
 
 func pressureFamilies() []family {
 	var list []family
-	for _, resource := range []struct {
-		name string
-		of   func(r *reading) *cgroup.Pressure
-	}{{"cpu", cpuPressure}, {"io", func(r *reading) *cgroup.Pressure { return r.IOPressure }}, {"memory", memoryPressure}} {
+	for _, resource := range []string{"cpu", "io", "memory"} {
 		list = append(
 			list,
-			ofPressure("container_pressure_"+resource.name+"_stalled_seconds_total", "Time in seconds in which no task got on for want of "+resource.name+".",
-				resource.of, func(p *cgroup.Pressure) uint64 { return p.Full.Total }),
-			ofPressure("container_pressure_"+resource.name+"_waiting_seconds_total", "Time in seconds in which some task waited for "+resource.name+".",
-				resource.of, func(p *cgroup.Pressure) uint64 { return p.Some.Total }),
+			ofPressure("container_pressure_"+resource+"_stalled_seconds_total", "Time in seconds in which no task got on for want of "+resource+".",
+				resource, func(p *cgroup.Pressure) uint64 { return p.Full.Total }),
+			ofPressure("container_pressure_"+resource+"_waiting_seconds_total", "Time in seconds in which some task waited for "+resource+".",
+				resource, func(p *cgroup.Pressure) uint64 { return p.Some.Total }),
 		)
 	}
 	return list
 }
 
-func cpuPressure(r *reading) *cgroup.Pressure {
-	if r.CPU == nil {
-		return nil
+// pressure is that of a resource, nil where it isn't told.
+func (r *reading) pressure(resource string) *cgroup.Pressure {
+	switch {
+	case resource == "io":
+		return r.IOPressure
+	case resource == "cpu" && r.CPU != nil:
+		return r.CPU.Pressure
+	case resource == "memory" && r.Memory != nil:
+		return r.Memory.Pressure
 	}
-	return r.CPU.Pressure
-}
-
-func memoryPressure(r *reading) *cgroup.Pressure {
-	if r.Memory == nil {
-		return nil
-	}
-	return r.Memory.Pressure
+	return nil
 }

@@ -81,6 +81,11 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 			problems: map[string]map[string]error{}, rest: max(k.VolumeStatsAggPeriod.Duration, leastRest),
 		},
 	}
+	if env.Metrics != nil {
+		if err := env.Metrics.Register(collector{s.answers}); err != nil {
+			return nil, fmt.Errorf("register the metrics of volumes and logs: %w", err)
+		}
+	}
 	return s, nil
 }
 

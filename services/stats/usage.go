@@ -28,8 +28,6 @@ type usage struct {
 	// classes are kubepods and those below it that are no pod's.
 	classes []reading
 	pods    map[string]podUsage
-	// missing are pods of the view whose cgroup isn't there.
-	missing int
 }
 
 // podUsage is one pod's.
@@ -133,13 +131,10 @@ func (r *cgroups) pods(ctx context.Context, u *usage, v view, all bool) error {
 			break
 		}
 		pod := &v.pods[i]
-		path, ok := paths[pod.ref.UID]
-		if !ok {
-			u.missing++
-			continue
-		}
-		if p, ok := r.pod(path, pod, all, &errs); ok {
-			u.pods[pod.ref.UID] = p
+		if path, ok := paths[pod.ref.UID]; ok {
+			if p, ok := r.pod(path, pod, all, &errs); ok {
+				u.pods[pod.ref.UID] = p
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -171,7 +166,9 @@ func (r *cgroups) pod(path string, pod *podView, all bool, errs *[]error) (podUs
 
 // rate takes a second sample of what has no rate yet.
 func (r *cgroups) rate(ctx context.Context, u *usage) {
-	if !u.unrated() {
+	unrated := false
+	u.each(func(s *reading) { unrated = unrated || !s.rated && s.CPU != nil })
+	if !unrated {
 		return
 	}
 	timer := time.NewTimer(secondSample)
@@ -189,12 +186,6 @@ func (r *cgroups) rate(ctx context.Context, u *usage) {
 			s.nanoCores, s.rated = r.rates.add(s.path, point{at, total})
 		}
 	})
-}
-
-func (u *usage) unrated() bool {
-	found := false
-	u.each(func(s *reading) { found = found || !s.rated && s.CPU != nil })
-	return found
 }
 
 // each visits every reading and keeps what visit changes.

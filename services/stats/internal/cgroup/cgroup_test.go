@@ -44,8 +44,8 @@ func read(t *testing.T, tree *Tree, id string) (Sample, string) {
 func TestVersion1(t *testing.T) {
 	tree := recorded(t, cgrouptest.V1, "cgroupfs")
 	s, at := read(t, tree, app)
-	if tree.Version2() || at != "/kubepods/burstable/pod"+uid+"/"+app {
-		t.Errorf("version 2 is %v, path %s", tree.Version2(), at)
+	if tree.v2 || at != "/kubepods/burstable/pod"+uid+"/"+app {
+		t.Errorf("version 2 is %v, path %s", tree.v2, at)
 	}
 	c := s.CPU
 	if c.Total != 42276906 || c.Quota != 50000 || c.Period != 100000 || c.Shares != 512 || c.Pressure != nil {
@@ -73,8 +73,8 @@ func TestVersion1(t *testing.T) {
 func TestVersion2(t *testing.T) {
 	tree := recorded(t, cgrouptest.V2, "systemd")
 	s, at := read(t, tree, app)
-	if !tree.Version2() || !strings.HasSuffix(at, ".slice/cri-containerd-"+app+".scope") {
-		t.Errorf("version 2 is %v, path %s", tree.Version2(), at)
+	if !tree.v2 || !strings.HasSuffix(at, ".slice/cri-containerd-"+app+".scope") {
+		t.Errorf("version 2 is %v, path %s", tree.v2, at)
 	}
 	pressure := &Pressure{Some: Stall{Avg10: 1.5, Avg60: .25, Total: 1234000}, Full: Stall{Avg10: .5, Total: 234000}}
 	wantCPU := CPU{

@@ -226,9 +226,6 @@ func (t *Tree) Own() string {
 	return own
 }
 
-// Version2 tells whether the machine has cgroup v2.
-func (t *Tree) Version2() bool { return t.v2 }
-
 // Disks are the machine's block devices that were ever used, with their names, from /proc/diskstats.
 func (t *Tree) Disks() (io []DeviceIO, names map[[2]uint64]string) {
 	const sector = 512

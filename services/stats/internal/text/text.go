@@ -50,27 +50,13 @@ func Pairs(pairs ...string) Labels {
 			b.WriteByte(',')
 		}
 		b.WriteString(pairs[i])
-		b.WriteString(`="`)
-		escape(&b, pairs[i+1])
-		b.WriteByte('"')
+		b.WriteString(`="` + escaper.Replace(pairs[i+1]) + `"`)
 	}
 	return Labels(b.String())
 }
 
-func escape(b *strings.Builder, value string) {
-	for _, r := range value {
-		switch r {
-		case '\\':
-			b.WriteString(`\\`)
-		case '"':
-			b.WriteString(`\"`)
-		case '\n':
-			b.WriteString(`\n`)
-		default:
-			b.WriteRune(r)
-		}
-	}
-}
+// escaper makes a value what the format takes.
+var escaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // And joins two sets of labels.
 func (l Labels) And(more Labels) Labels {

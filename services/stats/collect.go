@@ -1,0 +1,60 @@
+package stats
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// collector shows the last readings of volumes and logs among the daemon's metrics, under the kubelet's names. It reads no disk.
+type collector struct{ answers *answers }
+
+func volumeDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
+}
+
+var (
+	volumeDescs = []*prometheus.Desc{
+		volumeDesc("capacity_bytes", "[ALPHA] Capacity in bytes of the volume"), volumeDesc("available_bytes", "[ALPHA] Number of available bytes in the volume"),
+		volumeDesc("used_bytes", "[ALPHA] Number of used bytes in the volume"), volumeDesc("inodes", "[ALPHA] Maximum number of inodes in the volume"),
+		volumeDesc("inodes_free", "[ALPHA] Number of free inodes in the volume"), volumeDesc("inodes_used", "[ALPHA] Number of used inodes in the volume"),
+	}
+	logDesc = prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes", "[ALPHA] Bytes used by the container's logs on the filesystem.", []string{"uid", "namespace", "pod", "container"}, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (c collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range append(volumeDescs, logDesc) {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector. A claim that several pods have is shown once.
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errSlow)
+	defer cancel()
+	// Without a view there is nothing to show: the daemon begins or ends.
+	v, _ := c.answers.view(ctx, nil)
+	s, seen := c.answers.sources, map[string]bool{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range v.pods {
+		p := &v.pods[i]
+		if cell := s.files[p.ref.UID]; cell != nil {
+			for name, used := range cell.Peek().Value.logs {
+				out <- prometheus.MustNewConstMetric(logDesc, prometheus.GaugeValue, float64(used.Bytes), p.ref.UID, p.ref.Namespace, p.ref.Name, name)
+			}
+		}
+		for _, volume := range p.volumes {
+			cell, claim := s.volumes[p.ref.UID][volume.name], p.ref.Namespace+"/"+volume.claim
+			if volume.claim == "" || seen[claim] || cell == nil || cell.Peek().At.IsZero() {
+				continue
+			}
+			seen[claim] = true
+			u := cell.Peek().Value
+			for i, n := range []uint64{u.fs.Capacity, u.fs.Available, u.usage.Bytes, u.fs.Inodes, u.fs.InodesFree, u.usage.Inodes} {
+				out <- prometheus.MustNewConstMetric(volumeDescs[i], prometheus.GaugeValue, float64(n), p.ref.Namespace, volume.claim)
+			}
+		}
+	}
+}
