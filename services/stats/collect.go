@@ -40,13 +40,13 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	defer s.mu.Unlock()
 	for i := range v.pods {
 		p := &v.pods[i]
-		if cell := s.files[p.ref.UID]; cell != nil {
+		if cell := s.files[filesPart(p.ref.UID)]; cell != nil {
 			for name, used := range cell.Peek().Value.logs {
 				out <- prometheus.MustNewConstMetric(logDesc, prometheus.GaugeValue, float64(used.Bytes), p.ref.UID, p.ref.Namespace, p.ref.Name, name)
 			}
 		}
 		for _, volume := range p.volumes {
-			cell, claim := s.volumes[p.ref.UID][volume.name], p.ref.Namespace+"/"+volume.claim
+			cell, claim := s.volumes[volumePart(p.ref.UID, volume.name)], p.ref.Namespace+"/"+volume.claim
 			if volume.claim == "" || seen[claim] || cell == nil || cell.Peek().At.IsZero() {
 				continue
 			}

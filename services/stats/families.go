@@ -3,6 +3,7 @@ package stats
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -39,11 +40,7 @@ type nodeDisk struct {
 
 // families are the metrics that the kubelet takes from cAdvisor, sorted by name.
 func families() []family {
-	var list []family
-	for _, part := range [][]family{cpuFamilies(), diskFamilies(), memoryFamilies(), networkFamilies(), pressureFamilies(), otherFamilies()} {
-		list = append(list, part...)
-	}
-	return list
+	return slices.Concat(cpuFamilies(), diskFamilies(), memoryFamilies(), networkFamilies(), pressureFamilies(), otherFamilies())
 }
 
 func seconds(nanos uint64) float64 { return float64(nanos) / float64(time.Second) }
@@ -59,11 +56,13 @@ func ofCPU(name, help string, value func(c *cgroup.CPU) float64) family {
 
 // limited leaves the value out where CPU time has no limit.
 func limited(f family) family {
-	return family{name: f.name, kind: f.kind, help: f.help, values: func(s *subject, emit emitter) {
+	all := f.values
+	f.values = func(s *subject, emit emitter) {
 		if s.r.CPU != nil && s.r.CPU.Quota > 0 {
-			f.values(s, emit)
+			all(s, emit)
 		}
-	}}
+	}
+	return f
 }
 
 func cpuFamilies() []family {

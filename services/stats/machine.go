@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/stats/internal/disk"
 )
 
 const (
@@ -81,15 +82,14 @@ func hugePages(sys sysfs.SysFs) (map[uint64]uint64, error) {
 // is on the filesystem of its nearest parent.
 func filesystem(dir string) (topic.Filesystem, error) {
 	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
-		var s unix.Statfs_t
-		err := unix.Statfs(at, &s)
+		fs, err := disk.Stat(at)
 		if errors.Is(err, unix.ENOENT) && at != filepath.Dir(at) {
 			continue
 		}
 		if err != nil {
-			return topic.Filesystem{}, fmt.Errorf("statfs %s: %w", at, err)
+			return topic.Filesystem{}, err
 		}
-		return topic.Filesystem{Path: dir, CapacityBytes: s.Blocks * uint64(s.Bsize), Inodes: s.Files}, nil
+		return topic.Filesystem{Path: dir, CapacityBytes: fs.Capacity, Inodes: fs.Inodes}, nil
 	}
 }
 

@@ -112,9 +112,9 @@ func (n *node) drop(uid string) {
 }
 
 func TestManyProblemsAreNotAllTold(t *testing.T) {
-	s := &sources{problems: map[string]map[string]error{}, volumes: nil, files: nil}
+	s := &sources{problems: map[part]error{}}
 	for i := range 10 {
-		s.problems[fmt.Sprint(i)] = map[string]error{"logs": errors.New("broken")}
+		s.problems[filesPart(fmt.Sprint(i))] = errors.New("broken")
 	}
 	if text := s.podProblems().Error(); strings.Count(text, "broken") != 3 || !strings.Contains(text, "and 7 more") {
 		t.Error(text)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -82,9 +83,26 @@ type sources struct {
 	rest time.Duration
 
 	mu       sync.Mutex
-	volumes  map[string]map[string]*fresh.Cell[volumeUsage] // by pod UID and volume
-	files    map[string]*fresh.Cell[podFiles]
-	problems map[string]map[string]error // by pod UID and what can't be read
+	volumes  map[part]*fresh.Cell[volumeUsage]
+	files    map[part]*fresh.Cell[podFiles]
+	problems map[part]error // why something can't be read
+}
+
+// part is something of a pod's that is measured: a volume or the logs.
+type part struct{ uid, what string }
+
+func volumePart(uid, name string) part { return part{uid, "volume " + name} }
+
+func filesPart(uid string) part { return part{uid, "logs"} }
+
+// cellOf is the part's cell, made where there is none.
+func cellOf[T any](s *sources, cells map[part]*fresh.Cell[T], p part) *fresh.Cell[T] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if cells[p] == nil {
+		cells[p] = &fresh.Cell[T]{Rest: s.rest}
+	}
+	return cells[p]
 }
 
 // value is the reading's value and whether there is one.
@@ -175,17 +193,8 @@ func filesystemLayer(u *runtimeapi.FilesystemUsage, seen map[string]*disk.Filesy
 
 // volume measures one volume. What was counted of one that can't be read whole is its usage, at least.
 func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge time.Duration) (volumeUsage, bool) {
-	s.mu.Lock()
-	if s.volumes[uid] == nil {
-		s.volumes[uid] = map[string]*fresh.Cell[volumeUsage]{}
-	}
-	cell := s.volumes[uid][v.name]
-	if cell == nil {
-		cell = &fresh.Cell[volumeUsage]{Rest: s.rest}
-		s.volumes[uid][v.name] = cell
-	}
-	s.mu.Unlock()
-	r := cell.Get(ctx, s.group, maxAge, walkTimeout, func(ctx context.Context) (volumeUsage, error) {
+	p := volumePart(uid, v.name)
+	r := cellOf(s, s.volumes, p).Get(ctx, s.group, maxAge, walkTimeout, func(ctx context.Context) (volumeUsage, error) {
 		u := volumeUsage{at: time.Now()}
 		var err error
 		if u.fs, err = disk.Stat(v.path); err != nil {
@@ -201,25 +210,19 @@ func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge t
 		})
 		return u, context.Cause(ctx)
 	})
-	s.note(uid, "volume "+v.name, errors.Join(r.Err, r.Value.err))
+	s.note(p, errors.Join(r.Err, r.Value.err))
 	return r.Value, !r.At.IsZero()
 }
 
 // podFiles measures the pod's logs and the files that are made for it.
 func (s *sources) podFiles(ctx context.Context, pod *podView, maxAge time.Duration) (podFiles, bool) {
-	s.mu.Lock()
-	cell := s.files[pod.ref.UID]
-	if cell == nil {
-		cell = &fresh.Cell[podFiles]{Rest: s.rest}
-		s.files[pod.ref.UID] = cell
-	}
-	s.mu.Unlock()
-	r := cell.Get(ctx, s.group, maxAge, walkTimeout, func(ctx context.Context) (podFiles, error) {
+	p := filesPart(pod.ref.UID)
+	r := cellOf(s, s.files, p).Get(ctx, s.group, maxAge, walkTimeout, func(ctx context.Context) (podFiles, error) {
 		f := podFiles{at: time.Now(), logs: map[string]disk.Usage{}}
 		f.err = s.walk(ctx, func() error { return s.measureFiles(ctx, pod, &f) })
 		return f, context.Cause(ctx)
 	})
-	s.note(pod.ref.UID, "logs", errors.Join(r.Err, r.Value.err))
+	s.note(p, errors.Join(r.Err, r.Value.err))
 	return r.Value, !r.At.IsZero()
 }
 
@@ -240,33 +243,31 @@ func (s *sources) measureFiles(ctx context.Context, pod *podView, f *podFiles) e
 }
 
 // note keeps how the last reading of something of a pod's went.
-func (s *sources) note(uid, what string, err error) {
+func (s *sources) note(p part, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.problems[uid], what)
-	if err == nil || s.volumes[uid] == nil && s.files[uid] == nil {
-		return
+	delete(s.problems, p)
+	if err != nil && (s.volumes[p] != nil || s.files[p] != nil) {
+		s.problems[p] = err
 	}
-	if s.problems[uid] == nil {
-		s.problems[uid] = map[string]error{}
-	}
-	s.problems[uid][what] = err
 }
 
 // podProblems are what can't be read of all pods: the first few, and how many more there are.
 func (s *sources) podProblems() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var list []error
-	for _, uid := range slices.Sorted(maps.Keys(s.problems)) {
-		for _, what := range slices.Sorted(maps.Keys(s.problems[uid])) {
-			list = append(list, fmt.Errorf("%s of pod %s: %w", what, uid, s.problems[uid][what]))
-		}
+	var list []string
+	for p, err := range s.problems {
+		list = append(list, fmt.Sprintf("%s of pod %s: %v", p.what, p.uid, err))
 	}
+	slices.Sort(list)
 	if more := len(list) - 3; more > 0 {
-		list = append(list[:3], fmt.Errorf("and %d more", more))
+		list = append(list[:3], fmt.Sprintf("and %d more", more))
 	}
-	return errors.Join(list...)
+	if len(list) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(list, "; "))
 }
 
 // walk runs work when it is its turn, on a thread of the lowest priority that ends with it: pods go first.
@@ -291,7 +292,7 @@ func (s *sources) walk(ctx context.Context, work func() error) error {
 func (s *sources) forget(uid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.volumes, uid)
-	delete(s.files, uid)
-	delete(s.problems, uid)
+	maps.DeleteFunc(s.volumes, func(p part, _ *fresh.Cell[volumeUsage]) bool { return p.uid == uid })
+	maps.DeleteFunc(s.problems, func(p part, _ error) bool { return p.uid == uid })
+	delete(s.files, filesPart(uid))
 }

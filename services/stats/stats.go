@@ -77,8 +77,8 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 		sources: &sources{
 			runtime: p.Runtime, runtimeTimeout: k.RuntimeRequestTimeout.Duration, rootDir: env.Config.RootDir, logsDir: env.Config.PodLogsDir,
 			report: r, walks: make(chan struct{}, walkers),
-			volumes: map[string]map[string]*fresh.Cell[volumeUsage]{}, files: map[string]*fresh.Cell[podFiles]{},
-			problems: map[string]map[string]error{}, rest: max(k.VolumeStatsAggPeriod.Duration, leastRest),
+			volumes: map[part]*fresh.Cell[volumeUsage]{}, files: map[part]*fresh.Cell[podFiles]{},
+			problems: map[part]error{}, rest: max(k.VolumeStatsAggPeriod.Duration, leastRest),
 		},
 	}
 	if env.Metrics != nil {

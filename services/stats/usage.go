@@ -106,7 +106,7 @@ func (r *cgroups) node(all bool) (*usage, error) {
 		}
 	}
 	if all {
-		u.network, _ = r.tree.HostNetwork()
+		u.network = r.tree.HostNetwork()
 		disks, names := r.tree.Disks()
 		u.devices = names
 		if len(u.node.IO) == 0 {
@@ -159,7 +159,7 @@ func (r *cgroups) pod(path string, pod *podView, all bool, errs *[]error) (podUs
 		if s, ok := r.read(at, all, errs); ok {
 			p.containers[pod.sandbox] = s
 		}
-		p.network, _ = r.tree.Network(at)
+		p.network = r.tree.Network(at)
 	}
 	return p, true
 }

@@ -190,24 +190,22 @@ func (t *Tree) tasks(f *files, cgroup string) *Tasks {
 }
 
 // Network are the interfaces that the cgroup's first process sees.
-func (t *Tree) Network(cgroup string) ([]Interface, bool) {
+func (t *Tree) Network(cgroup string) []Interface {
 	f := t.files()
 	defer t.pool.Put(f)
 	line, _, _ := strings.Cut(string(f.read(t.dir("pids", cgroup), "cgroup.procs")), "\n")
 	pid, err := strconv.Atoi(line)
 	if err != nil || pid <= 0 {
-		return nil, false
+		return nil
 	}
-	data := f.read(t.proc(), line+"/net/dev")
-	return parseNetDev(data), data != nil
+	return parseNetDev(f.read(t.proc(), line+"/net/dev"))
 }
 
 // HostNetwork are the machine's own interfaces.
-func (t *Tree) HostNetwork() ([]Interface, bool) {
+func (t *Tree) HostNetwork() []Interface {
 	f := t.files()
 	defer t.pool.Put(f)
-	data := f.read(t.proc(), "1/net/dev")
-	return parseNetDev(data), data != nil
+	return parseNetDev(f.read(t.proc(), "1/net/dev"))
 }
 
 // Own are the cgroups of a process, the deepest first where the hierarchies of version 1 differ.
