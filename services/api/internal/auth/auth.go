@@ -140,8 +140,10 @@ func (a *Auth) Filter(next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers with a text. A client that went away is nobody to tell.
+// refuse answers with a text and ends the connection: nothing more is read from whoever isn't let in. A client that went away is
+// nobody to tell.
 func refuse(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Connection", "close")
 	w.WriteHeader(code)
 	_, _ = w.Write([]byte(text))
 }

@@ -26,6 +26,9 @@ const (
 	headerTimeout = 30 * time.Second
 	// stopGrace is how long answers may take that are under way when the daemon stops.
 	stopGrace = time.Second
+	// requestTimeout bounds a request and its answer where neither lasts; what is left unread of a request has to come in drainTimeout.
+	requestTimeout = time.Minute
+	drainTimeout   = 5 * time.Second
 	// bindRetry is how soon a healthz port that is taken is tried again.
 	bindRetry = 5 * time.Second
 )
@@ -111,6 +114,21 @@ func (s *Service) serveHTTPS(ctx context.Context) error {
 	return s.listen(ctx, address(c.Kubelet.Address, c.Kubelet.Port), s.metrics.count("readwrite", guard.Filter(s.routes())), config)
 }
 
+// bounded gives each request a time in which it has to be read and answered, but for those that last. What a client never sends is
+// not waited for either way: net/http reads the rest of every request.
+func bounded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		control := http.NewResponseController(w)
+		if !unbounded[bucket(r.URL.Path)] {
+			end := time.Now().Add(requestTimeout)
+			_ = errors.Join(control.SetReadDeadline(end), control.SetWriteDeadline(end))
+		}
+		next.ServeHTTP(w, r)
+		// It fails where the connection is gone or was taken over, which needs no deadline.
+		_ = control.SetReadDeadline(time.Now().Add(drainTimeout))
+	})
+}
+
 // listen serves until ctx ends; any other end is an error.
 func (s *Service) listen(ctx context.Context, addr string, handler http.Handler, config *tls.Config) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
@@ -122,7 +140,7 @@ func (s *Service) listen(ctx context.Context, addr string, handler http.Handler,
 	}
 	s.env.Log.Info("listening", "address", addr, "tls", config != nil)
 	server := &http.Server{
-		Handler: handler, IdleTimeout: idleTimeout, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
+		Handler: bounded(handler), IdleTimeout: idleTimeout, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(s.env.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}

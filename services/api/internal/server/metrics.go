@@ -93,7 +93,8 @@ func (m *metrics) count(serverType string, next http.Handler) http.Handler {
 	})
 }
 
-// buckets bound the values of the label path, longRunning are those whose requests last.
+// buckets bound the values of the label path. longRunning are those whose requests last in the kubelet's words; unbounded are those
+// whose requests or answers can.
 var (
 	buckets = map[string]bool{
 		"healthz": true, "pods": true, "stats": true, "metrics": true, "metrics/cadvisor": true, "metrics/probes": true, "metrics/resource": true,
@@ -101,6 +102,9 @@ var (
 		"checkpoint": true, "logs": true, "debug": true,
 	}
 	longRunning = map[string]bool{"exec": true, "attach": true, "portForward": true, "debug": true}
+	unbounded   = map[string]bool{
+		"exec": true, "attach": true, "portForward": true, "debug": true, "run": true, "checkpoint": true, "containerLogs": true, "logs": true,
+	}
 )
 
 func bucket(path string) string {
