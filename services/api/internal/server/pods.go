@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -126,7 +127,10 @@ func (s *Service) checkpoint(w http.ResponseWriter, r *http.Request) {
 	file := fmt.Sprintf("checkpoint-%s_%s-%s-%s.tar", pod.Name, pod.Namespace, name, time.Now().Format(time.RFC3339))
 	path := filepath.Join(s.env.Config.RootDir, "checkpoints", file)
 	if err = fmt.Errorf("container %v not found", name); ok {
-		err = s.runtime.CheckpointContainer(r.Context(), id, path, timeout)
+		// The runtime doesn't make the directory; a checkpoint holds all that the container has in memory.
+		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
+			err = s.runtime.CheckpointContainer(r.Context(), id, path, timeout)
+		}
 	}
 	if err != nil {
 		fail(w, http.StatusInternalServerError, fmt.Errorf("checkpointing of %v/%v/%v failed (%w)", pod.Namespace, pod.Name, name, err))
