@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,8 @@ type bed struct {
 	bus     *bustest.Bus
 	fake    *critest.Runtime
 	service *Service
+	// reported is the daemon's own health.
+	reported reported
 
 	pods     *bus.Writer[topic.Pod]
 	statuses *bus.Writer[topic.PodStatus]
@@ -49,10 +52,17 @@ type bed struct {
 	health   map[string]*bus.Writer[topic.DaemonHealth]
 }
 
-// quietHealth is a health reporter that nobody reads.
-type quietHealth struct{}
+// reported is the last health that the daemon told.
+type reported struct {
+	last atomic.Pointer[topic.HealthState]
+}
 
-func (quietHealth) Set(topic.HealthState, string) {}
+func (r *reported) Set(state topic.HealthState, _ string) { r.last.Store(&state) }
+
+func (r *reported) is(state topic.HealthState) bool {
+	last := r.last.Load()
+	return last != nil && *last == state
+}
 
 // newBed runs the daemon with these lines of a KubeletConfiguration.
 func newBed(t *testing.T, lines string) *bed {
@@ -70,7 +80,7 @@ func newBed(t *testing.T, lines string) *bed {
 	b.health["podsync"], b.health["pleg"] = topic.Health.Writer(podsync), topic.Health.Writer(pleg)
 	env := daemon.Env{
 		Config: b.config(lines), Bus: conn("api"), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewPedanticRegistry(),
-		Pages: http.NewServeMux(), Health: quietHealth{},
+		Pages: http.NewServeMux(), Health: &b.reported,
 	}
 	var err error
 	if b.service, err = New(env, b.fake.Client(t, 0)); err != nil {

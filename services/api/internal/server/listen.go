@@ -45,7 +45,7 @@ func (s *Service) serve(ctx context.Context) {
 	s.begin(ctx, s.serveHTTPS)
 	if k.ReadOnlyPort > 0 {
 		s.begin(ctx, func(ctx context.Context) error {
-			return s.listen(ctx, address(k.Address, k.ReadOnlyPort), s.readOnly(), nil)
+			return s.listen(ctx, site{address: address(k.Address, k.ReadOnlyPort)}, s.readOnly())
 		})
 	}
 }
@@ -67,11 +67,17 @@ func address(host string, port int32) string { return net.JoinHostPort(host, str
 func (s *Service) serveHealthz(ctx context.Context, addr string) {
 	mux := http.NewServeMux()
 	s.healthz(mux)
+	taken := false
 	for {
-		err := s.listen(ctx, addr, mux, nil)
+		err := s.listen(ctx, site{address: addr, bound: func() {
+			if taken {
+				s.env.Health.Set(topic.Healthy, "")
+			}
+		}}, mux)
 		if ctx.Err() != nil {
 			return
 		}
+		taken = true
 		s.env.Health.Set(topic.Degraded, fmt.Sprintf("healthz isn't served: %v", err))
 		select {
 		case <-ctx.Done():
@@ -111,7 +117,8 @@ func (s *Service) serveHTTPS(ctx context.Context) error {
 		config.ClientAuth = tls.RequestClientCert
 	}
 	s.wg.Go(func() { guard.Run(ctx) })
-	return s.listen(ctx, address(c.Kubelet.Address, c.Kubelet.Port), s.metrics.count("readwrite", guard.Filter(s.routes())), config)
+	at := site{address: address(c.Kubelet.Address, c.Kubelet.Port), tls: config}
+	return s.listen(ctx, at, s.metrics.count("readwrite", guard.Filter(s.routes())))
 }
 
 // bounded gives each request a time in which it has to be read and answered, but for those that last. What a client never sends is
@@ -129,16 +136,26 @@ func bounded(next http.Handler) http.Handler {
 	})
 }
 
+// site is where a handler is served; bound is told once it is, and may be nil like tls.
+type site struct {
+	address string
+	tls     *tls.Config
+	bound   func()
+}
+
 // listen serves until ctx ends; any other end is an error.
-func (s *Service) listen(ctx context.Context, addr string, handler http.Handler, config *tls.Config) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+func (s *Service) listen(ctx context.Context, at site, handler http.Handler) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.address)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", addr, err)
+		return fmt.Errorf("listen on %s: %w", at.address, err)
 	}
-	if config != nil {
-		listener = tls.NewListener(listener, config)
+	if at.tls != nil {
+		listener = tls.NewListener(listener, at.tls)
 	}
-	s.env.Log.Info("listening", "address", addr, "tls", config != nil)
+	s.env.Log.Info("listening", "address", at.address, "tls", at.tls != nil)
+	if at.bound != nil {
+		at.bound()
+	}
 	server := &http.Server{
 		Handler: bounded(handler), IdleTimeout: idleTimeout, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(s.env.Log.Handler(), slog.LevelDebug),
@@ -156,7 +173,7 @@ func (s *Service) listen(ctx context.Context, addr string, handler http.Handler,
 	})
 	err = server.Serve(listener)
 	if stop() {
-		return fmt.Errorf("serve on %s: %w", addr, err)
+		return fmt.Errorf("serve on %s: %w", at.address, err)
 	}
 	<-ended
 	if errors.Is(err, http.ErrServerClosed) {

@@ -143,6 +143,38 @@ func TestHealthz(t *testing.T) {
 	b.wants("GET", "/metrics/slis", 200, `kubernetes_healthcheck{name="syncloop",type="healthz"} 1`)
 }
 
+// A port that another agent holds is taken over once it is free, and the daemon is healthy again.
+func TestHealthzPortIsTakenOver(t *testing.T) {
+	other, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	b := newBed(t, "")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		b.service.serveHealthz(ctx, other.Addr().String())
+	}()
+	b.until(func() bool { return b.reported.is(topic.Degraded) })
+	other.Close()
+	b.until(func() bool { return b.reported.is(topic.Healthy) })
+	cancel()
+	<-done
+}
+
+// A fresh node has no directory for checkpoints.
+func TestCheckpointOnAFreshNode(t *testing.T) {
+	b := newBed(t, "")
+	b.pod("", topic.ContainerRunning)
+	_, body := b.call("POST", "/checkpoint/ns/web/app")
+	info, err := os.Stat(filepath.Join(b.dir, "checkpoints"))
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v; the answer is %s", info, err, body)
+	}
+}
+
 func TestPagesOfOthersThatAreAway(t *testing.T) {
 	b := newBed(t, "")
 	for _, path := range []string{"/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/stats/summary"} {
