@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 )
 
@@ -24,18 +25,18 @@ type Options struct {
 	Stdout, Stderr bool
 }
 
-// Read writes the log at path to out. Errors are in the kubelet's words, which kubectl shows.
-func Read(path string, o Options, out io.Writer) error {
+// Read writes the log at path to out until ctx ends. Errors are in the kubelet's words, which kubectl shows.
+func Read(ctx context.Context, path string, o Options, out io.Writer) error {
 	r, err := open(path, o, out)
 	if err != nil {
 		return err
 	}
-	defer func() { r.file.Close() }()
+	defer r.close()
 	if o.Tail >= 0 {
 		// What is written meanwhile would be more than was asked for.
 		r.records = o.Tail
 	}
-	return done(r.drain())
+	return done(r.drain(ctx))
 }
 
 // How often a followed file is looked at: soon after something came, more seldom while nothing does.
@@ -51,16 +52,20 @@ func Follow(ctx context.Context, path string, o Options, running func(context.Co
 	if err != nil {
 		return err
 	}
-	defer func() { r.file.Close() }()
+	defer r.close()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for pause, alive := shortest, true; ; pause = min(2*pause, longest) {
 		before := r.read
-		moved, err := r.drainAll()
+		moved, err := r.drainAll(ctx)
 		if err != nil || !alive && !moved {
 			return done(err)
 		}
-		if r.read != before {
+		switch {
+		case r.next != nil:
+			// The runtime has this time to end what it writes into the old file.
+			pause = longest
+		case r.read != before:
 			pause = shortest
 		}
 		// The end is looked for before the last drain: what was written before it is read then.
@@ -84,8 +89,10 @@ func done(err error) error {
 
 // reader reads one log file after the other.
 type reader struct {
-	path  string
-	file  *os.File
+	path string
+	file *os.File
+	// next is the file that took the place of the one that is read, until that is read to its end.
+	next  *os.File
 	lines *bufio.Reader
 	print printer
 	// inText is true between a record's header and its end, skip while what comes is no record.
@@ -102,9 +109,9 @@ func open(path string, o Options, out io.Writer) (*reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("failed to try resolving symlinks in path %q: %w", path, err)
 	}
-	file, err := os.Open(resolved)
+	file, err := openFile(resolved)
 	if err != nil {
-		return nil, fmt.Errorf("failed to open log file %q: %w", resolved, err)
+		return nil, err
 	}
 	r := &reader{path: resolved, file: file, records: -1, print: printer{out: out, o: o, remain: o.Limit, fresh: true}}
 	r.lines = bufio.NewReaderSize(file, block)
@@ -121,25 +128,41 @@ func open(path string, o Options, out io.Writer) (*reader, error) {
 	return r, nil
 }
 
-// drainAll reads to the end of the file and, where it was rotated, on to the end of the new one; moved says that it was.
-func (r *reader) drainAll() (moved bool, err error) {
-	if err := r.drain(); err != nil {
-		return false, err
-	}
-	next, err := r.rotated()
-	if next == nil {
-		return false, err
-	}
-	// The runtime wrote into the old file until it opened the new one.
-	err = r.drain()
-	r.file.Close()
-	r.file = next
-	r.lines.Reset(next)
-	r.inText, r.skip = false, false
+// openFile opens a log. What is no file, such as a pipe, would block.
+func openFile(path string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return true, err
+		return nil, fmt.Errorf("failed to open log file %q: %w", path, err)
 	}
-	return true, r.drain()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		file.Close()
+		return nil, fmt.Errorf("failed to open log file %q: it is no regular file", path)
+	}
+	return file, nil
+}
+
+func (r *reader) close() {
+	r.file.Close()
+	if r.next != nil {
+		r.next.Close()
+	}
+}
+
+// drainAll reads to the end of the file and, where it was found to be rotated the last time, on to the end of the new one. The runtime
+// writes into the old one until it has opened the new one. moved says that there is a new one to go on with.
+func (r *reader) drainAll(ctx context.Context) (moved bool, err error) {
+	if err := r.drain(ctx); err != nil {
+		return false, err
+	}
+	if r.next == nil {
+		r.next, err = r.rotated()
+		return r.next != nil, err
+	}
+	r.file.Close()
+	r.file, r.next = r.next, nil
+	r.lines.Reset(r.file)
+	r.inText, r.skip = false, false
+	return true, r.drain(ctx)
 }
 
 // rotated opens the file that took the place of the one that is read; nil while none did.
@@ -158,21 +181,20 @@ func (r *reader) rotated() (*os.File, error) {
 	case os.SameFile(mine, now):
 		return nil, nil
 	}
-	next, err := os.Open(r.path)
+	next, err := openFile(r.path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("failed to open log file %q: %w", r.path, err)
-	}
-	return next, nil
+	return next, err
 }
 
 // drain reads to the end of the file.
-func (r *reader) drain() error {
+func (r *reader) drain(ctx context.Context) error {
 	for {
 		var err error
 		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
 		case r.inText:
 			err = r.text()
 		case r.records == 0:

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,7 +68,7 @@ func TestRead(t *testing.T) {
 			o := all()
 			c.change(&o)
 			var out bytes.Buffer
-			if err := Read(path, o, &out); err != nil || out.String() != c.want {
+			if err := Read(t.Context(), path, o, &out); err != nil || out.String() != c.want {
 				t.Errorf("%q, %v; want %q", out.String(), err, c.want)
 			}
 		})
@@ -75,7 +76,7 @@ func TestRead(t *testing.T) {
 }
 
 func TestReadTellsWhatIsMissing(t *testing.T) {
-	err := Read(filepath.Join(t.TempDir(), "none.log"), all(), io.Discard)
+	err := Read(t.Context(), filepath.Join(t.TempDir(), "none.log"), all(), io.Discard)
 	if !errors.Is(err, os.ErrNotExist) || !strings.HasPrefix(err.Error(), "failed to try resolving symlinks in path") {
 		t.Error(err)
 	}
@@ -93,7 +94,7 @@ func TestTailOverBlocks(t *testing.T) {
 		o := all()
 		o.Tail = n
 		var out bytes.Buffer
-		if err := Read(path, o, &out); err != nil {
+		if err := Read(t.Context(), path, o, &out); err != nil {
 			t.Fatal(err)
 		}
 		if got := int64(bytes.Count(out.Bytes(), []byte("\n"))); got != min(n, 5000) || !strings.Contains(out.String(), "line 4999") {
@@ -122,7 +123,7 @@ func TestLongLinesCostNoMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	var n counter
-	if err := Read(path, all(), &n); err != nil || n != size {
+	if err := Read(t.Context(), path, all(), &n); err != nil || n != size {
 		t.Errorf("%d bytes, %v; want %d", n, err, size)
 	}
 	runtime.ReadMemStats(&after)
@@ -169,9 +170,17 @@ func TestFollow(t *testing.T) {
 		write(t, path+".20260101-000000", "2026-01-01T00:00:01Z stdout F the old's last\n")
 		write(t, path, "2026-01-01T00:00:01Z stdout F new\n")
 		wants("one\ntwo\nthree\ninto the old\nthe old's last\nnew\n")
+		// It is held back by the rotation and writes into the old file after the new one is there.
+		if err := os.Rename(path, path+".2"); err != nil {
+			t.Fatal(err)
+		}
+		write(t, path, "2026-01-01T00:00:01Z stdout F newest\n")
+		time.Sleep(longest + 5*time.Millisecond)
+		write(t, path+".2", "2026-01-01T00:00:01Z stdout F late\n")
+		wants("one\ntwo\nthree\ninto the old\nthe old's last\nnew\nlate\nnewest\n")
 		alive = false
 		write(t, path, "2026-01-01T00:00:01Z stdout F goodbye\n")
-		wants("one\ntwo\nthree\ninto the old\nthe old's last\nnew\ngoodbye\n")
+		wants("one\ntwo\nthree\ninto the old\nthe old's last\nnew\nlate\nnewest\ngoodbye\n")
 		if err := <-end; err != nil {
 			t.Error(err)
 		}
@@ -196,6 +205,33 @@ func TestFollowEndsWithItsReader(t *testing.T) {
 	}
 }
 
+// A reader that went away ends the reading of a log that is already there, and what is no file isn't waited for.
+func TestReadEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	write(t, path, strings.Repeat(sample+"\n", 10000))
+	gone := errors.New("client went away")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	var n counter
+	out := writerFunc(func(p []byte) (int, error) {
+		cancel(gone)
+		return n.Write(p)
+	})
+	if err := Read(ctx, path, all(), out); !errors.Is(err, gone) || n > 100 {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Read(t.Context(), pipe, all(), io.Discard); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Error(err)
+	}
+}
+
+type writerFunc func(p []byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
 // FuzzRead feeds any file: nothing panics, limits hold, and what is followed is what is read.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(sample), int64(-1), int64(-1), false)
@@ -212,7 +248,7 @@ func FuzzRead(f *testing.F) {
 			o.Limit = 1
 		}
 		var read, followed bytes.Buffer
-		if err := Read(path, o, &read); err != nil {
+		if err := Read(t.Context(), path, o, &read); err != nil {
 			t.Fatal(err)
 		}
 		if err := Follow(t.Context(), path, o, func(context.Context) bool { return false }, &followed); err != nil {

@@ -76,7 +76,7 @@ func (s *Service) copyLog(ctx context.Context, pod world.Pod, fullID string, q l
 		return fmt.Errorf("unable to retrieve container logs for %s", fullID)
 	}
 	if !q.Follow {
-		return logs.Read(path, q.Options, out)
+		return logs.Read(ctx, path, q.Options, out)
 	}
 	f := follower{service: s, namespace: pod.Namespace, name: pod.Name, id: id, asked: time.Now()}
 	return logs.Follow(ctx, path, q.Options, f.running, out)
