@@ -205,16 +205,25 @@ func merge(answers []answer, shared map[string]bool) map[string]*dto.MetricFamil
 // labelled tells whether every series says already which daemon it is from.
 func labelled(family *dto.MetricFamily) bool {
 	for _, m := range family.Metric {
-		if !slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == label }) {
+		if !told(m) {
 			return false
 		}
 	}
 	return true
 }
 
+// told tells whether the series says which daemon it is from.
+func told(m *dto.Metric) bool {
+	return slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == label })
+}
+
+// mark has the series say which daemon they are from, where they don't yet.
 func mark(family *dto.MetricFamily, daemon string) {
 	name := label
 	for _, m := range family.Metric {
+		if told(m) {
+			continue
+		}
 		m.Label = append(m.Label, &dto.LabelPair{Name: &name, Value: &daemon})
 		slices.SortFunc(m.Label, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
 	}

@@ -94,6 +94,20 @@ func TestGather(t *testing.T) {
 	}
 }
 
+// A series says once which daemon it is from, even where others of its family don't.
+func TestSeriesThatSayTheirDaemon(t *testing.T) {
+	dir := t.TempDir()
+	const head = "# TYPE x gauge\n"
+	defer serve(t, dir, "one", head+"x{daemon=\"other\"} 1\nx 2\n")()
+	defer serve(t, dir, "two", head+"x 3\n")()
+	page := scrape(t, New(dir, prometheus.NewRegistry(), nil))
+	for _, want := range []string{`x{daemon="other"} 1`, `x{daemon="one"} 2`, `x{daemon="two"} 3`} {
+		if !strings.Contains(page, want+"\n") {
+			t.Errorf("the page lacks %s:\n%s", want, page)
+		}
+	}
+}
+
 // A daemon that hangs or talks nonsense is left out, and holds up nobody for long.
 func TestGatherWithoutTheSick(t *testing.T) {
 	dir := t.TempDir()
