@@ -116,6 +116,8 @@ func (a *Auth) Filter(next http.Handler) http.Handler {
 			refuse(w, http.StatusUnauthorized, "Unauthorized")
 			return
 		}
+		// Credentials are for this daemon; requests are passed on to the runtime and to other daemons.
+		r.Header.Del("Authorization")
 		attributes := a.Rules.Attributes(who.User, r)
 		for _, attribute := range attributes {
 			decision, _, err := a.Authorizer.Authorize(r.Context(), attribute)

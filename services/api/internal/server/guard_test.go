@@ -177,6 +177,23 @@ func TestGetMayDoWhereItIsSwitchedOn(t *testing.T) {
 	}
 }
 
+// What is served sees no credentials, which it might hand on to the runtime.
+func TestCredentialsEndAtTheGuard(t *testing.T) {
+	b := newBed(t, "")
+	var asked []string
+	guard, err := auth.New(b.service.env.Config.Kubelet, b.service.rules, reviewer(t, map[string]bool{"create proxy": true}, &asked), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	header := http.Header{"Authorization": {"not reached"}}
+	request := httptest.NewRequest("POST", "/exec/ns/web/app", nil)
+	request.Header.Set("Authorization", "Bearer admin")
+	guard.Filter(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { header = r.Header })).ServeHTTP(httptest.NewRecorder(), request)
+	if got := header.Get("Authorization"); got != "" {
+		t.Errorf("the token is handed on: %q", got)
+	}
+}
+
 // Without an API server nothing is open that wasn't asked to be.
 func TestStandaloneIsClosed(t *testing.T) {
 	for lines, want := range map[string]int{
