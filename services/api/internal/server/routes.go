@@ -23,9 +23,9 @@ func (s *Service) open(mux *http.ServeMux) {
 		mux.HandleFunc(method+" /stats/summary", s.getSummary)
 	}
 	mux.Handle("GET /metrics", s.gather)
-	mux.HandleFunc("GET /metrics/resource", page("stats", s.env.Config.RunDir))
-	mux.HandleFunc("GET /metrics/cadvisor", page("stats", s.env.Config.RunDir))
-	mux.HandleFunc("GET /metrics/probes", page("probe", s.env.Config.RunDir))
+	mux.HandleFunc("GET /metrics/resource", page("stats", s.env.Config.RunDir, pagePatience))
+	mux.HandleFunc("GET /metrics/cadvisor", page("stats", s.env.Config.RunDir, pagePatience))
+	mux.HandleFunc("GET /metrics/probes", page("probe", s.env.Config.RunDir, pagePatience))
 	mux.Handle("GET /metrics/slis", promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}))
 }
 
@@ -47,16 +47,22 @@ func (s *Service) routes() http.Handler {
 		}
 		return mux
 	}
-	for _, method := range []string{"GET", "POST"} {
+	for _, method := range []string{"GET", "POST", "HEAD"} {
+		getExec, getAttach, getPortForward := s.getExec, s.getAttach, s.getPortForward
+		if method == http.MethodHead {
+			// A pattern for GET serves HEAD, too.
+			none := disabled("A stream has no headers to be asked for.")
+			getExec, getAttach, getPortForward = none, none, none
+		}
 		for _, container := range []string{"/{namespace}/{pod}/{container}", "/{namespace}/{pod}/{uid}/{container}"} {
-			mux.HandleFunc(method+" /exec"+container, s.getExec)
-			mux.HandleFunc(method+" /attach"+container, s.getAttach)
+			mux.HandleFunc(method+" /exec"+container, getExec)
+			mux.HandleFunc(method+" /attach"+container, getAttach)
 			if method == http.MethodPost {
 				mux.HandleFunc(method+" /run"+container, s.getRun)
 			}
 		}
-		mux.HandleFunc(method+" /portForward/{namespace}/{pod}", s.getPortForward)
-		mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", s.getPortForward)
+		mux.HandleFunc(method+" /portForward/{namespace}/{pod}", getPortForward)
+		mux.HandleFunc(method+" /portForward/{namespace}/{pod}/{uid}", getPortForward)
 	}
 	mux.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", s.getContainerLogs)
 	mux.HandleFunc("POST /checkpoint/{namespace}/{pod}/{container}", s.checkpoint)
@@ -116,7 +122,12 @@ func (s *Service) profiles(mux *http.ServeMux) {
 
 // getConfig shows the effective configuration.
 func (s *Service) getConfig(w http.ResponseWriter, _ *http.Request) {
-	s.answer(w, map[string]any{"kubeletconfig": s.env.Config.Kubelet})
+	c := *s.env.Config.Kubelet.DeepCopy()
+	// The headers authenticate the node to whoever has its static pods.
+	for name := range c.StaticPodURLHeader {
+		c.StaticPodURLHeader[name] = []string{"<masked>"}
+	}
+	s.answer(w, map[string]any{"kubeletconfig": c})
 }
 
 // answer writes a value as JSON.

@@ -175,6 +175,48 @@ func TestCheckpointOnAFreshNode(t *testing.T) {
 	}
 }
 
+// Neither the address of a stream nor the headers of static pods' URL are for everybody who asks.
+func TestSecretsAreKept(t *testing.T) {
+	b := newBed(t, "staticPodURLHeader: {Authorization: [secret]}\n")
+	b.wants("GET", "/configz", 200, `"staticPodURLHeader":{"Authorization":["\u003cmasked\u003e"]}`)
+	if got := b.service.env.Config.Kubelet.StaticPodURLHeader["Authorization"]; got[0] != "secret" {
+		t.Errorf("the configuration itself was changed to %v", got)
+	}
+	answer := httptest.NewRecorder()
+	if _, ok := b.service.location(answer, "/exec/secret", nil); ok || answer.Code != 500 || strings.Contains(answer.Body.String(), "secret") {
+		t.Errorf("%d %s", answer.Code, answer.Body)
+	}
+}
+
+func TestHeadOfAStream(t *testing.T) {
+	b := newBed(t, "")
+	b.pod("", topic.ContainerRunning)
+	for _, path := range []string{"/exec/ns/web/app?output=1", "/exec/ns/web/u1/app?output=1", "/attach/ns/web/app?output=1", "/portForward/ns/web", "/portForward/ns/web/u1"} {
+		b.wants("HEAD", path, 405, "")
+	}
+	if calls := b.fake.Calls("Exec") + b.fake.Calls("Attach") + b.fake.Calls("PortForward"); calls > 0 {
+		t.Errorf("the runtime was asked for %d streams", calls)
+	}
+}
+
+// Another daemon that hangs doesn't hold up its caller for ever.
+func TestPageOfADaemonThatHangs(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "metrics"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", filepath.Join(dir, "metrics", "stats.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	answer := httptest.NewRecorder()
+	page("stats", dir, 50*time.Millisecond)(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics/resource", nil))
+	if answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), "kubelot-stats") {
+		t.Errorf("%d %s", answer.Code, answer.Body)
+	}
+}
+
 func TestPagesOfOthersThatAreAway(t *testing.T) {
 	b := newBed(t, "")
 	for _, path := range []string{"/metrics/resource", "/metrics/cadvisor", "/metrics/probes", "/stats/summary"} {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -158,7 +159,8 @@ func (s *Service) location(w http.ResponseWriter, target string, err error) (*ur
 		if parseErr == nil && location.Host != "" {
 			return location, true
 		}
-		err = fmt.Errorf("the runtime's streaming address %q can't be used", target)
+		// The address holds the token of the stream.
+		err = errors.New("the runtime's streaming address can't be used: look at the settings of its streaming server")
 	}
 	switch status.Code(err) {
 	case codes.NotFound:
