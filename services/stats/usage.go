@@ -121,10 +121,7 @@ func (r *cgroups) node(all bool) (*usage, error) {
 // pods adds the pods of the view. The error tells what could not be read; the rest is there.
 func (r *cgroups) pods(ctx context.Context, u *usage, v view, all bool) error {
 	paths, err := r.tree.Pods()
-	errs := []error{}
-	if err != nil {
-		errs = append(errs, err)
-	}
+	errs := []error{err}
 	for i := range v.pods {
 		if ctx.Err() != nil {
 			errs = append(errs, context.Cause(ctx))

@@ -53,6 +53,15 @@ func eachKey(data []byte, visit func(key []byte, value uint64)) {
 	})
 }
 
+// fill takes the values of the keys that are wanted.
+func fill(data []byte, into map[string]*uint64) {
+	eachKey(data, func(key []byte, value uint64) {
+		if wanted := into[string(key)]; wanted != nil {
+			*wanted = value
+		}
+	})
+}
+
 // parsePressure reads a file such as cpu.pressure: "some avg10=0.00 avg60=0.00 avg300=0.00 total=0", total in microseconds.
 func parsePressure(data []byte) *Pressure {
 	var p Pressure

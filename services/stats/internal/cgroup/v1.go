@@ -1,7 +1,5 @@
 package cgroup
 
-import "bytes"
-
 // clockTick is the nanoseconds of a tick in cpuacct.stat: USER_HZ is 100 on every architecture that Go runs on.
 const clockTick = 10_000_000
 
@@ -34,19 +32,8 @@ func (t *Tree) cpu1(f *files, cgroup string, all bool) *CPU {
 		}
 	})
 	cpu := t.dir("cpu", cgroup)
-	eachKey(f.read(cpu, "cpu.stat"), func(key []byte, v uint64) {
-		switch string(key) {
-		case "nr_periods":
-			c.Periods = v
-		case "nr_throttled":
-			c.Throttled = v
-		case "throttled_time":
-			c.ThrottledTime = v
-		case "nr_bursts":
-			c.Bursts = v
-		case "burst_time":
-			c.BurstTime = v
-		}
+	fill(f.read(cpu, "cpu.stat"), map[string]*uint64{
+		"nr_periods": &c.Periods, "nr_throttled": &c.Throttled, "throttled_time": &c.ThrottledTime, "nr_bursts": &c.Bursts, "burst_time": &c.BurstTime,
 	})
 	c.Shares = f.number(cpu, "cpu.shares", 0)
 	c.Period = f.number(cpu, "cpu.cfs_period_us", 0)
@@ -63,12 +50,11 @@ func (t *Tree) memory1(f *files, cgroup string, all bool) *Memory {
 		return nil
 	}
 	m := &Memory{Usage: usage, Limit: Unlimited, SwapLimit: Unlimited, Reservation: Unlimited}
-	stat := f.read(dir, "memory.stat")
-	eachKey(stat, func(key []byte, v uint64) {
-		key, total := bytes.CutPrefix(key, []byte("total_"))
-		if total {
-			m.stat1(key, v)
-		}
+	// These lines count the cgroups below, too.
+	fill(f.read(dir, "memory.stat"), map[string]*uint64{
+		"total_cache": &m.Cache, "total_rss": &m.RSS, "total_mapped_file": &m.Mapped, "total_swap": &m.Swap, "total_pgfault": &m.Faults,
+		"total_pgmajfault": &m.MajorFaults, "total_active_file": &m.ActiveFile, "total_inactive_file": &m.InactiveFile, "total_dirty": &m.Dirty,
+		"total_writeback": &m.Writeback, "total_workingset_refault_file": &m.RefaultedFile, "total_workingset_refault_anon": &m.RefaultedAnon,
 	})
 	m.workingSet()
 	m.Limit = limit1(f.number(dir, "memory.limit_in_bytes", Unlimited))
@@ -83,42 +69,8 @@ func (t *Tree) memory1(f *files, cgroup string, all bool) *Memory {
 	m.FailCount = f.number(dir, "memory.failcnt", 0)
 	m.Kernel = f.number(dir, "memory.kmem.usage_in_bytes", 0)
 	m.Reservation = limit1(f.number(dir, "memory.soft_limit_in_bytes", Unlimited))
-	eachKey(f.read(dir, "memory.oom_control"), func(key []byte, v uint64) {
-		if string(key) == "oom_kill" {
-			m.OOMKills = v
-		}
-	})
+	fill(f.read(dir, "memory.oom_control"), map[string]*uint64{"oom_kill": &m.OOMKills})
 	return m
-}
-
-// stat1 takes a line of memory.stat that counts the cgroups below too.
-func (m *Memory) stat1(key []byte, v uint64) {
-	switch string(key) {
-	case "cache":
-		m.Cache = v
-	case "rss":
-		m.RSS = v
-	case "mapped_file":
-		m.Mapped = v
-	case "swap":
-		m.Swap = v
-	case "pgfault":
-		m.Faults = v
-	case "pgmajfault":
-		m.MajorFaults = v
-	case "active_file":
-		m.ActiveFile = v
-	case "inactive_file":
-		m.InactiveFile = v
-	case "dirty":
-		m.Dirty = v
-	case "writeback":
-		m.Writeback = v
-	case "workingset_refault_file":
-		m.RefaultedFile = v
-	case "workingset_refault_anon":
-		m.RefaultedAnon = v
-	}
 }
 
 func (m *Memory) workingSet() { m.WorkingSet = m.Usage - min(m.Usage, m.InactiveFile) }

@@ -54,7 +54,11 @@ func (t *Tree) memory2(f *files, cgroup string, all bool) *Memory {
 	if !ok && (cgroup != "/" || stat == nil) {
 		return nil
 	}
-	eachKey(stat, m.stat2)
+	fill(stat, map[string]*uint64{
+		"anon": &m.RSS, "file": &m.Cache, "kernel": &m.Kernel, "file_mapped": &m.Mapped, "file_dirty": &m.Dirty, "file_writeback": &m.Writeback,
+		"active_file": &m.ActiveFile, "inactive_file": &m.InactiveFile, "pgfault": &m.Faults, "pgmajfault": &m.MajorFaults, "pgscan": &m.Scanned,
+		"pgsteal": &m.Stolen, "workingset_refault_file": &m.RefaultedFile, "workingset_refault_anon": &m.RefaultedAnon,
+	})
 	m.Usage = usage
 	if !ok {
 		// The root has no account of its own; anonymous memory and files are what version 1 counts there.
@@ -84,39 +88,6 @@ func (t *Tree) memory2(f *files, cgroup string, all bool) *Memory {
 		}
 	})
 	return m
-}
-
-func (m *Memory) stat2(key []byte, v uint64) {
-	switch string(key) {
-	case "anon":
-		m.RSS = v
-	case "file":
-		m.Cache = v
-	case "kernel":
-		m.Kernel = v
-	case "file_mapped":
-		m.Mapped = v
-	case "file_dirty":
-		m.Dirty = v
-	case "file_writeback":
-		m.Writeback = v
-	case "active_file":
-		m.ActiveFile = v
-	case "inactive_file":
-		m.InactiveFile = v
-	case "pgfault":
-		m.Faults = v
-	case "pgmajfault":
-		m.MajorFaults = v
-	case "pgscan":
-		m.Scanned = v
-	case "pgsteal":
-		m.Stolen = v
-	case "workingset_refault_file":
-		m.RefaultedFile = v
-	case "workingset_refault_anon":
-		m.RefaultedAnon = v
-	}
 }
 
 // swapInUse is the machine's, in bytes.
