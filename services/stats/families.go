@@ -1,7 +1,6 @@
 package stats
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -95,7 +94,11 @@ func ofDevices(name, help string, value func(d *cgroup.DeviceIO) uint64) family 
 
 // deviceLabels name a device, by its numbers where the kernel tells no name.
 func deviceLabels(names map[[2]uint64]string, major, minor uint64) text.Labels {
-	return text.Pairs("device", cmp.Or(names[[2]uint64{major, minor}], fmt.Sprintf("%d:%d", major, minor)))
+	name, ok := names[[2]uint64{major, minor}]
+	if !ok {
+		name = fmt.Sprintf("%d:%d", major, minor)
+	}
+	return text.Pairs("device", name)
 }
 
 // ofDisk is a family of the node's filesystem.

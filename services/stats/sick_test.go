@@ -111,6 +111,37 @@ func (n *node) drop(uid string) {
 	synctest.Wait()
 }
 
+// A volume that can't be read isn't tried again at each request.
+func TestFailedVolumeRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, cgrouptest.V1, "cgroupfs")
+		defer n.stop()
+		path := filepath.Join(t.TempDir(), "late")
+		n.add("uid-late", path)
+		read := func() bool {
+			for _, p := range n.summary(topic.SummaryRequest{MaxAge: 30 * time.Second}).Pods {
+				if p.PodRef.UID == "uid-late" && len(p.VolumeStats) > 0 {
+					return true
+				}
+			}
+			return false
+		}
+		if read() {
+			t.Fatal("a volume that isn't there was read")
+		}
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if read() {
+			t.Error("the volume was tried again at once")
+		}
+		time.Sleep(31 * time.Second)
+		if !read() {
+			t.Error("the volume wasn't tried again")
+		}
+	})
+}
+
 func TestManyProblemsAreNotAllTold(t *testing.T) {
 	s := &sources{problems: map[part]error{}}
 	for i := range 10 {
