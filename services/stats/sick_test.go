@@ -196,3 +196,24 @@ func TestPagesDoNotWaitForADisk(t *testing.T) {
 		a.group.Wait(time.Hour)
 	})
 }
+
+// A filesystem that hangs takes its own walk and nobody else's turn.
+func TestWalkThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sources{walks: make(chan struct{}, walkers)}
+		hang := make(chan struct{})
+		defer close(hang)
+		ctx, cancel := context.WithTimeout(t.Context(), walkTimeout)
+		defer cancel()
+		for range walkers {
+			go func() { _ = s.walk(ctx, func() error { <-hang; return nil }) }()
+		}
+		synctest.Wait()
+		later, stop := context.WithTimeout(t.Context(), time.Hour)
+		defer stop()
+		began, ran := time.Now(), false
+		if err := s.walk(later, func() error { ran = true; return nil }); err != nil || !ran || time.Since(began) > walkTimeout {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}

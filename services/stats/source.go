@@ -277,7 +277,10 @@ func (s *sources) walk(ctx context.Context, work func() error) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer func() { <-s.walks }()
+	// A call that hangs in the kernel doesn't end with ctx; it must not keep the others' turn.
+	release := sync.OnceFunc(func() { <-s.walks })
+	defer release()
+	defer context.AfterFunc(ctx, release)()
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
