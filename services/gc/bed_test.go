@@ -60,7 +60,9 @@ type bed struct {
 	mu      sync.Mutex
 	memory  int64 // available, in bytes
 	disk    int64
+	pids    int64
 	usage   map[string]int64 // of memory, by pod
+	tasks   map[string]int64
 	volumes map[string]int64
 	evicted []string // "SECOND NAME GRACE DISRUPTION"
 	message string
@@ -75,7 +77,7 @@ func inBubble(t *testing.T, test func(b *bed)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bed{
 			t: t, bus: bustest.New(), runtime: critest.Start(t, critest.InMemory()), config: testConfig(dir), began: time.Now(),
-			memory: 1000 * mib, disk: 1000 * mib, usage: map[string]int64{}, volumes: map[string]int64{},
+			memory: 1000 * mib, disk: 1000 * mib, pids: 1000, usage: map[string]int64{}, tasks: map[string]int64{}, volumes: map[string]int64{},
 		}
 		b.runtime.AddImage(busybox, 100*mib)
 		pleg, stats := b.bus.Conn("pleg"), b.bus.Conn("stats")
@@ -120,6 +122,7 @@ func (b *bed) Read(now time.Time, _ signal.Filesystems) (evict.Observations, err
 		evict.MemoryAvailable:  {Available: b.memory, Capacity: capacity, At: now},
 		evict.NodeFSAvailable:  {Available: b.disk, Capacity: capacity, At: now},
 		evict.ImageFSAvailable: {Available: b.disk, Capacity: capacity, At: now},
+		evict.PIDAvailable:     {Available: b.pids, Capacity: 10000, At: now},
 	}, nil
 }
 
@@ -153,7 +156,8 @@ func (b *bed) evict(_ context.Context, e topic.Eviction) (topic.EvictionReply, e
 	return topic.EvictionReply{}, nil
 }
 
-func (b *bed) summary(context.Context, topic.SummaryRequest) (statsv1alpha1.Summary, error) {
+// summary has what was asked for, as that of stats.
+func (b *bed) summary(_ context.Context, req topic.SummaryRequest) (statsv1alpha1.Summary, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.deaf {
@@ -162,10 +166,16 @@ func (b *bed) summary(context.Context, topic.SummaryRequest) (statsv1alpha1.Summ
 	var s statsv1alpha1.Summary
 	u := func(n int64) *uint64 { v := uint64(n); return &v }
 	for _, name := range slices.Sorted(maps.Keys(b.usage)) {
-		s.Pods = append(s.Pods, statsv1alpha1.PodStats{
+		p := statsv1alpha1.PodStats{
 			PodRef: statsv1alpha1.PodReference{Name: name, Namespace: "default", UID: name}, Memory: &statsv1alpha1.MemoryStats{WorkingSetBytes: u(b.usage[name])},
-			VolumeStats: []statsv1alpha1.VolumeStats{{Name: "data", FsStats: statsv1alpha1.FsStats{UsedBytes: u(b.volumes[name])}}},
-		})
+		}
+		if !req.OnlyCPUAndMemory {
+			p.VolumeStats = []statsv1alpha1.VolumeStats{{Name: "data", FsStats: statsv1alpha1.FsStats{UsedBytes: u(b.volumes[name])}}}
+		}
+		if !req.OnlyCPUAndMemory || req.Processes {
+			p.ProcessStats = &statsv1alpha1.ProcessStats{ProcessCount: u(b.tasks[name])}
+		}
+		s.Pods = append(s.Pods, p)
 	}
 	return s, nil
 }

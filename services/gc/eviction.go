@@ -192,7 +192,9 @@ func refused(err error) bool {
 
 // summary is who uses what, read for the threshold.
 func (s *Service) summary(ctx context.Context, t evict.Threshold) (statsv1alpha1.Summary, error) {
-	summary, err := call(ctx, s.env.Bus, topic.StatsSummary, topic.SummaryRequest{OnlyCPUAndMemory: !t.Signal.Disk(), MaxAge: time.Second})
+	summary, err := call(ctx, s.env.Bus, topic.StatsSummary, topic.SummaryRequest{
+		OnlyCPUAndMemory: !t.Signal.Disk(), Processes: t.Signal == evict.PIDAvailable, MaxAge: time.Second,
+	})
 	if err != nil {
 		err = fmt.Errorf("%s is met, and nobody knows who uses what: %w", t, err)
 	}
