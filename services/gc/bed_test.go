@@ -195,6 +195,7 @@ func (b *bed) Set(state topic.HealthState, message string) {
 // run runs the daemon while work does.
 func (b *bed) run(work func()) {
 	b.t.Helper()
+	synctest.Wait() // until the bus has what was published
 	conn := b.bus.Conn("gc")
 	env := daemon.Env{Config: b.config, Bus: conn, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Health: b, Events: b}
 	client := b.runtime.Client(b.t, 0)

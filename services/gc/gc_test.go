@@ -1,6 +1,7 @@
 package gc
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -141,6 +142,33 @@ func TestDeletesNothingWithoutKnowing(t *testing.T) {
 				t.Errorf("the logs of a pod that is gone: %v", err)
 			}
 			b.want("health", b.get(func() string { return b.health }), "healthy")
+		})
+	})
+}
+
+// The logs of a pod that comes while a slow runtime removes what is dead stay.
+func TestLogsOfAPodThatComesDuringTheSweep(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.dead("u1", 2)
+		b.pod("u1", "1Mi", topic.Syncing)
+		b.ready()
+		b.runtime.On("RemoveContainer", func(context.Context, any) error { time.Sleep(time.Minute); return nil })
+		old := filepath.Join(b.config.PodLogsDir, "default_gone_gone")
+		writeFile(t, filepath.Join(old, "app", "0.log"), "")
+		b.must(os.Chtimes(old, time.Unix(0, 0), time.Unix(0, 0)))
+		b.run(func() {
+			b.after(20 * time.Second)
+			b.pod("late", "1Mi", topic.Syncing)
+			dir := filepath.Join(b.config.PodLogsDir, "default_late_late")
+			writeFile(t, filepath.Join(dir, "app", "0.log"), "")
+			b.must(os.Chtimes(dir, time.Now(), time.Now()))
+			b.after(time.Minute)
+			if _, err := os.Stat(dir); err != nil {
+				t.Errorf("the logs of a pod that runs: %v", err)
+			}
+			if _, err := os.Stat(old); !os.IsNotExist(err) {
+				t.Errorf("the logs of a pod that is gone: %v", err)
+			}
 		})
 	})
 }

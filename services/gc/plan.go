@@ -50,7 +50,7 @@ func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPl
 		return reply, nil //nolint:nilerr // what isn't known isn't removed either, so that is the plan
 	}
 	for _, choice := range container.Pick(container.Input{
-		Policy: s.settings.containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life, Now: time.Now(), Squeeze: req.Images,
+		Policy: s.settings.containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life, Now: c.at, Squeeze: req.Images,
 	}) {
 		reply.Decisions = append(reply.Decisions, choice.Decision)
 	}
@@ -124,12 +124,11 @@ func (s *Service) planLogs(snap snapshot) []topic.Decision {
 }
 
 func (s *Service) planLeftovers(c census, inUse map[string]bool) ([]topic.Decision, error) {
-	now := time.Now()
-	dirs, err := logs.Dirs(s.env.Config.PodLogsDir, c.known, now)
+	dirs, err := logs.Dirs(s.env.Config.PodLogsDir, c.known, c.at)
 	if err != nil {
 		return nil, err
 	}
-	links, err := logs.Links(s.env.Config.ContainerLogsDir, s.env.Config.PodLogsDir, inUse, now)
+	links, err := logs.Links(s.env.Config.ContainerLogsDir, s.env.Config.PodLogsDir, inUse, c.at)
 	var out []topic.Decision
 	for _, dir := range dirs {
 		out = append(out, topic.Decision{Deed: topic.DeedRemoveLog, Object: dir.Path, Pod: &dir.Pod, Reason: podGone})

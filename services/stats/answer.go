@@ -48,7 +48,9 @@ func (a *answers) Summary(ctx context.Context, req topic.SummaryRequest) (statsa
 	}
 	f := &figures{view: v, boot: a.boot, now: time.Now()}
 	var wg sync.WaitGroup
-	wg.Go(func() { f.usage = a.usage(ctx, v, !req.OnlyCPUAndMemory || req.Processes, len(req.Pods) > 0, req.MaxAge) })
+	wg.Go(func() {
+		f.usage = a.usage(ctx, v, !req.OnlyCPUAndMemory || req.Processes, len(req.Pods) > 0, req.MaxAge)
+	})
 	if !req.OnlyCPUAndMemory {
 		a.disks(ctx, f, req)
 	}
