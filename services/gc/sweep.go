@@ -81,6 +81,9 @@ func (s *Service) removeContainer(ctx context.Context, choice container.Choice) 
 	if err := s.Containers.RemoveContainer(ctx, choice.Object); err != nil {
 		return err
 	}
+	if choice.Unnamed {
+		return nil // its log goes with the pod's
+	}
 	cfg := s.env.Config
 	return logs.RemoveOf(cfg.PodLogsDir, cfg.ContainerLogsDir, *choice.Pod, choice.Name, choice.RestartCount)
 }
