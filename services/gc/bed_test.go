@@ -69,6 +69,8 @@ type bed struct {
 	events  []string
 	health  string
 	deaf    bool // stats doesn't answer
+	think   time.Duration
+	lost    bool // the runtime doesn't say where its images are
 }
 
 func inBubble(t *testing.T, test func(b *bed)) {
@@ -138,18 +140,24 @@ func (b *bed) Wait(ctx context.Context, d time.Duration) bool {
 // ImageFsInfo is the runtime's; the fake's filesystem isn't one that can be looked up.
 type fsInfo struct {
 	images
-	dir string
+	*bed
 }
 
 func (f fsInfo) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
-	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: f.dir}}}}, nil
+	if f.lost {
+		return nil, errors.New("no filesystem")
+	}
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: f.config.RootDir}}}}, nil
 }
 
 func (b *bed) evict(_ context.Context, e topic.Eviction) (topic.EvictionReply, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e.Name == "refused" {
+	switch e.Name {
+	case "refused":
 		return topic.EvictionReply{}, errors.New("no such pod")
+	case "over":
+		return topic.EvictionReply{Ending: true, Ended: true}, nil
 	}
 	b.evicted = append(b.evicted, fmt.Sprintf("%s %s grace %d %s", time.Since(b.began).Truncate(time.Second), e.Name, *e.GracePeriodSeconds, e.Disruption))
 	b.message = e.Message
@@ -158,6 +166,7 @@ func (b *bed) evict(_ context.Context, e topic.Eviction) (topic.EvictionReply, e
 
 // summary has what was asked for, as that of stats.
 func (b *bed) summary(_ context.Context, req topic.SummaryRequest) (statsv1alpha1.Summary, error) {
+	time.Sleep(b.think)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.deaf {
@@ -169,8 +178,8 @@ func (b *bed) summary(_ context.Context, req topic.SummaryRequest) (statsv1alpha
 		p := statsv1alpha1.PodStats{
 			PodRef: statsv1alpha1.PodReference{Name: name, Namespace: "default", UID: name}, Memory: &statsv1alpha1.MemoryStats{WorkingSetBytes: u(b.usage[name])},
 		}
-		if !req.OnlyCPUAndMemory {
-			p.VolumeStats = []statsv1alpha1.VolumeStats{{Name: "data", FsStats: statsv1alpha1.FsStats{UsedBytes: u(b.volumes[name])}}}
+		if n, counted := b.volumes[name]; counted && !req.OnlyCPUAndMemory {
+			p.VolumeStats = []statsv1alpha1.VolumeStats{{Name: "data", FsStats: statsv1alpha1.FsStats{UsedBytes: u(n)}}}
 		}
 		if !req.OnlyCPUAndMemory || req.Processes {
 			p.ProcessStats = &statsv1alpha1.ProcessStats{ProcessCount: u(b.tasks[name])}
@@ -199,7 +208,7 @@ func (b *bed) run(work func()) {
 	conn := b.bus.Conn("gc")
 	env := daemon.Env{Config: b.config, Bus: conn, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Health: b, Events: b}
 	client := b.runtime.Client(b.t, 0)
-	s, err := New(Ports{Containers: client, Images: fsInfo{client, b.config.RootDir}, Logs: logs.Rotator{Runtime: client}, Sensor: b, Alarm: b}, env)
+	s, err := New(Ports{Containers: client, Images: fsInfo{client, b}, Logs: logs.Rotator{Runtime: client}, Sensor: b, Alarm: b}, env)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -242,6 +251,13 @@ func (b *bed) pod(name string, request string, lifecycle topic.Lifecycle, change
 		f(p)
 	}
 	b.must(b.pods.Set(name, topic.Pod{Pod: p, Source: topic.SourceAPI, Lifecycle: lifecycle}))
+}
+
+// released says that podsync has ended the pod and freed what it used.
+func (b *bed) released(name string) {
+	b.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+	b.must(b.pods.Set(name, topic.Pod{Pod: p, Source: topic.SourceAPI, Lifecycle: topic.Terminated, Released: true}))
 }
 
 func (b *bed) ready() { b.must(b.sources.Set("", topic.Sources{Ready: true})) }

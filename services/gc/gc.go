@@ -83,9 +83,9 @@ type Service struct {
 	obs      evict.Observations
 	restored bool
 	pressure topic.Pressure
-	pass     pass
-	// evicted are the pods that were evicted and are still there.
-	evicted map[string]bool
+	passes   [jobs]pass
+	// evicted are the pods that were evicted and are still there, and until when they should be gone.
+	evicted map[string]time.Time
 	records map[string]image.Record
 	// stuck is true while images take more than they may and none may go.
 	stuck   bool
@@ -128,7 +128,7 @@ func New(ports Ports, env daemon.Env) (*Service, error) {
 	}
 	ports.Logs.Policy = set.logs
 	s := &Service{
-		Ports: ports, env: env, settings: set, inbox: make(chan func()), world: newWorld(), evicted: map[string]bool{},
+		Ports: ports, env: env, settings: set, inbox: make(chan func()), world: newWorld(), evicted: map[string]time.Time{},
 		tracker: evict.NewTracker(set.thresholds, set.transition), schedule: newSchedule(set),
 	}
 	s.fs.Store(&filesystems{Filesystems: signal.Filesystems{Node: env.Config.RootDir}})

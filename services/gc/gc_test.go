@@ -44,9 +44,13 @@ func TestEviction(t *testing.T) {
 			// It takes its time to end.
 			b.after(10 * time.Second)
 			b.want("evictions while the pod ends", b.evictions(), "20s hog grace 1 TerminationByKubelet")
+			// Its volumes take their time.
 			b.pod("hog", "10Mi", topic.Terminated)
 			b.after(2 * time.Second)
-			b.want("evictions", b.evictions(), "20s hog grace 1 TerminationByKubelet, 32s second grace 1 TerminationByKubelet")
+			b.want("evictions before its volumes are gone", b.evictions(), "20s hog grace 1 TerminationByKubelet")
+			b.released("hog")
+			b.after(2 * time.Second)
+			b.want("evictions", b.evictions(), "20s hog grace 1 TerminationByKubelet, 35s second grace 1 TerminationByKubelet")
 			b.set(func() { b.memory = 1000 * mib })
 			// One that doesn't end is waited for no longer than half a minute, and nobody else is evicted without need.
 			b.after(50 * time.Second)
@@ -57,7 +61,7 @@ func TestEviction(t *testing.T) {
 			if p := b.pressure(); p.Memory || p.Message != "" {
 				t.Errorf("pressure %+v", p)
 			}
-			b.want("evictions in the end", b.evictions(), "20s hog grace 1 TerminationByKubelet, 32s second grace 1 TerminationByKubelet")
+			b.want("evictions in the end", b.evictions(), "20s hog grace 1 TerminationByKubelet, 35s second grace 1 TerminationByKubelet")
 		})
 	})
 }

@@ -24,8 +24,12 @@ const (
 	soonest = 10 * time.Second
 	// censusTimeout bounds the reading of what runs and what should, callTimeout a call of another daemon.
 	censusTimeout, callTimeout = 30 * time.Second, 10 * time.Second
-	// goneTimeout is how long an evicted pod is waited for, restPeriod how long nothing is tried after a pass that evicted nobody.
+	// goneTimeout is how long an evicted pod is waited for after its grace period, restPeriod how long nothing is tried after a pass
+	// that evicted nobody.
 	goneTimeout, restPeriod = 30 * time.Second, 10 * time.Second
+	// reclaimTimeout bounds what goes before pods on disk pressure, figuresTimeout how long disk figures are waited for that are
+	// missing. diskMaxAge is how old they may be: so long the counting of a large directory serves.
+	reclaimTimeout, figuresTimeout, diskMaxAge = time.Minute, 20 * time.Second, time.Minute
 )
 
 // settings are what the configuration says to gc.
@@ -78,9 +82,15 @@ const (
 	jobImages
 	jobLogs
 	jobLimits
-	jobEvict
+	// The last three relieve the node's conditions.
+	jobMemory
+	jobDisk
+	jobPID
 	jobs
 )
+
+// problems are what the daemon's health calls the reliefs.
+var problems = [jobs]string{jobMemory: "relief of memory pressure", jobDisk: "relief of disk pressure", jobPID: "relief of PID pressure"}
 
 // schedule says when each job is due.
 type schedule struct {
@@ -122,7 +132,7 @@ func (s *Service) begin(ctx context.Context, now time.Time) {
 		{jobSweep, deletes, s.sweep},
 		{jobImages, deletes && s.fs.Load().known, s.collect},
 		{jobLogs, known, s.rotate},
-		{jobLimits, known && s.settings.localLimits, s.limits},
+		{jobLimits, known && s.fs.Load().known && s.settings.localLimits, s.limits},
 	} {
 		if j.ready && s.schedule.due(j.job, now) {
 			s.start(ctx, j.job, j.prepare())

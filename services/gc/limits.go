@@ -4,20 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/gc/internal/evict"
 )
 
+// limitGrace is how long a pod has to end that uses more than it may, in seconds.
+const limitGrace = 1
+
 // limits evicts the pods that use more local storage than they may. Only those that have a limit are measured.
 func (s *Service) limits() work {
-	pods := s.candidates(evict.LimitsStorage)
+	pods := s.candidates(time.Now(), evict.LimitsStorage)
 	return func(ctx context.Context) func() {
 		over, err := s.overLimits(ctx, pods)
 		return func() {
 			s.report.problem("limits on local storage", err)
 			for _, uid := range over {
-				s.evicted[uid] = true
+				s.onEvicted(uid, limitGrace, time.Now())
 			}
 		}
 	}
@@ -47,8 +51,10 @@ func (s *Service) overLimits(ctx context.Context, pods []evict.Candidate) (evict
 			continue
 		}
 		// The kubelet gives these pods no DisruptionTarget: the fault is theirs.
-		if err := s.end(ctx, ending{ref: ref, signal: by, message: message, grace: 1, reason: message}); err != nil {
-			errs = append(errs, err)
+		if err := s.end(ctx, ending{ref: ref, signal: by, message: message, grace: limitGrace, reason: message}); err != nil {
+			if !errors.Is(err, errEnded) {
+				errs = append(errs, err)
+			}
 			continue
 		}
 		evicted = append(evicted, ref.UID)

@@ -71,7 +71,7 @@ func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPl
 func (s *Service) snapshot(now time.Time) snapshot {
 	return snapshot{
 		waiting: s.world.waiting(now), known: maps.Clone(s.world.pods), records: s.records, inUse: logsInUse(s.world.seen),
-		thresholds: s.tracker.Thresholds(), pods: s.candidates(func(*corev1.Pod) bool { return true }), logs: s.runningLogs(),
+		thresholds: s.tracker.Thresholds(), pods: s.candidates(now, func(*corev1.Pod) bool { return true }), logs: s.runningLogs(),
 	}
 }
 

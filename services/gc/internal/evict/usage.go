@@ -1,6 +1,8 @@
 package evict
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -67,6 +69,27 @@ func diskUsage(p parts, count func(*statsv1alpha1.FsStats) int64, pod *corev1.Po
 		}
 	}
 	return sum
+}
+
+// Complete tells whether all figures are there that the pod's usage for the signal of a filesystem is made of. A pod of which nothing
+// is known has nothing that could be counted, and of volumes that aren't the pod's own nobody counts what is in them.
+func Complete(s Signal, l Layout, c Candidate) bool {
+	if c.Stats == nil || !s.Disk() {
+		return true
+	}
+	p := partsOf(s, l)
+	for i := range c.Stats.Containers {
+		if stats := &c.Stats.Containers[i]; p.root && stats.Rootfs == nil || p.logs && stats.Logs == nil {
+			return false
+		}
+	}
+	counted := map[string]bool{}
+	for i := range c.Stats.VolumeStats {
+		counted[c.Stats.VolumeStats[i].Name] = true
+	}
+	return !p.volumes || !slices.ContainsFunc(c.Pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return local(&v) && v.HostPath == nil && v.GitRepo == nil && !counted[v.Name]
+	})
 }
 
 // local tells whether the volume takes space on the root directory's filesystem.
