@@ -222,6 +222,32 @@ func TestDiskPressure(t *testing.T) {
 	})
 }
 
+// An image stays whose pod has come while another image was removed.
+func TestAnImageThatAPodNeedsMeanwhile(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.runtime.AddImage("docker.io/library/one:1", mib)
+		b.runtime.AddImage("docker.io/library/two:1", mib)
+		b.ready()
+		b.runtime.On("RemoveImage", func(context.Context, any) error { time.Sleep(20 * time.Second); return nil })
+		b.run(func() {
+			b.after(2 * time.Minute)
+			b.set(func() { b.disk = 50 * mib })
+			b.after(10 * time.Second)
+			before := b.runtime.Calls("RemoveImage")
+			uses := func(image string) func(*corev1.Pod) {
+				return func(p *corev1.Pod) { p.Spec.Containers[0].Image = "docker.io/library/" + image }
+			}
+			b.pod("p1", "1Mi", topic.Syncing, uses("one:1"))
+			b.pod("p2", "1Mi", topic.Syncing, uses("two:1"))
+			b.pod("p3", "1Mi", topic.Syncing)
+			b.after(time.Minute)
+			if n := b.runtime.Calls("RemoveImage"); n == 0 || n != before {
+				t.Errorf("%d images were removed, want the %d whose removal was under way", n, before)
+			}
+		})
+	})
+}
+
 // Whoever uses more local storage than it may is evicted, without DisruptionTarget; who has no limit isn't measured.
 func TestStorageLimit(t *testing.T) {
 	inBubble(t, func(b *bed) {

@@ -15,7 +15,7 @@ import (
 	"kubelot.dev/services/gc/internal/logs"
 )
 
-// snapshot is what a plan takes from the loop.
+// snapshot is what work beside the loop takes from it.
 type snapshot struct {
 	waiting    string
 	known      map[string]topic.Pod
@@ -28,15 +28,9 @@ type snapshot struct {
 
 // plan answers gc.plan by the same functions by which things are removed; nothing is done.
 func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPlanReply, error) {
-	taken := make(chan snapshot, 1)
-	if !send(ctx, s.inbox, func() { taken <- s.snapshot(time.Now()) }) {
-		return topic.GCPlanReply{}, context.Cause(ctx)
-	}
-	var snap snapshot
-	select {
-	case snap = <-taken:
-	case <-ctx.Done():
-		return topic.GCPlanReply{}, context.Cause(ctx)
+	snap, err := s.look(ctx)
+	if err != nil {
+		return topic.GCPlanReply{}, err
 	}
 	reply := topic.GCPlanReply{Waiting: snap.waiting}
 	pressure, err := s.planEviction(ctx, snap)
@@ -66,6 +60,20 @@ func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPl
 		reply.Decisions[i].At = now
 	}
 	return reply, err
+}
+
+// look takes a snapshot. The error is the context's cause.
+func (s *Service) look(ctx context.Context) (snapshot, error) {
+	taken := make(chan snapshot, 1)
+	if !send(ctx, s.inbox, func() { taken <- s.snapshot(time.Now()) }) {
+		return snapshot{}, context.Cause(ctx)
+	}
+	select {
+	case snap := <-taken:
+		return snap, nil
+	case <-ctx.Done():
+		return snapshot{}, context.Cause(ctx)
+	}
 }
 
 func (s *Service) snapshot(now time.Time) snapshot {
