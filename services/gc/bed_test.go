@@ -70,7 +70,8 @@ type bed struct {
 	health  string
 	deaf    bool // stats doesn't answer
 	think   time.Duration
-	lost    bool // the runtime doesn't say where its images are
+	hang    time.Duration // of the disk
+	lost    bool          // the runtime doesn't say where its images are
 }
 
 func inBubble(t *testing.T, test func(b *bed)) {
@@ -115,16 +116,25 @@ func testConfig(dir string) *config.Config {
 	}
 }
 
-// Read is the sensor.
-func (b *bed) Read(now time.Time, _ signal.Filesystems) (evict.Observations, error) {
+// capacity is that of the memory and of the disk.
+const capacity = 2000 * mib
+
+// Read and Disks are the sensor.
+func (b *bed) Read(now time.Time) (evict.Observations, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	const capacity = 2000 * mib
 	return evict.Observations{
-		evict.MemoryAvailable:  {Available: b.memory, Capacity: capacity, At: now},
-		evict.NodeFSAvailable:  {Available: b.disk, Capacity: capacity, At: now},
-		evict.ImageFSAvailable: {Available: b.disk, Capacity: capacity, At: now},
-		evict.PIDAvailable:     {Available: b.pids, Capacity: 10000, At: now},
+		evict.MemoryAvailable: {Available: b.memory, Capacity: capacity, At: now}, evict.PIDAvailable: {Available: b.pids, Capacity: 10000, At: now},
+	}, nil
+}
+
+func (b *bed) Disks(now time.Time, _ signal.Filesystems) (evict.Observations, error) {
+	b.mu.Lock()
+	hang, available := b.hang, b.disk
+	b.mu.Unlock()
+	time.Sleep(hang)
+	return evict.Observations{
+		evict.NodeFSAvailable: {Available: available, Capacity: capacity, At: now}, evict.ImageFSAvailable: {Available: available, Capacity: capacity, At: now},
 	}, nil
 }
 

@@ -15,7 +15,6 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/gc/internal/evict"
 	"kubelot.dev/services/gc/internal/image"
-	"kubelot.dev/services/gc/internal/signal"
 )
 
 // pass is where the relief of one of the node's conditions is.
@@ -163,11 +162,12 @@ func (r *relief) run(ctx context.Context, due []evict.Threshold) error {
 
 // over reads the signal anew and tells whether its threshold is relieved. What can't be read is as it was.
 func (r *relief) over(t evict.Threshold) bool {
-	var paths signal.Filesystems
+	s := r.service
+	read := s.Sensor.Read
 	if t.Signal.Disk() {
-		paths = r.service.fs.Load().Filesystems
+		read = func(now time.Time) (evict.Observations, error) { return s.Sensor.Disks(now, s.fs.Load().Filesystems) }
 	}
-	obs, _ := r.service.Sensor.Read(time.Now(), paths) // the loop tells of errors
+	obs, _ := read(time.Now()) // the loop tells of errors
 	if o, ok := obs[t.Signal]; ok {
 		r.obs[t.Signal] = o
 	}

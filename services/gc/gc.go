@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -42,7 +43,8 @@ type images interface {
 
 // sensor reads the signals.
 type sensor interface {
-	Read(now time.Time, paths signal.Filesystems) (evict.Observations, error)
+	Read(now time.Time) (evict.Observations, error)
+	Disks(now time.Time, paths signal.Filesystems) (evict.Observations, error)
 }
 
 // alarm waits for the time of the next reading.
@@ -81,6 +83,8 @@ type Service struct {
 	schedule schedule
 	tracker  *evict.Tracker
 	obs      evict.Observations
+	disks    evict.Observations
+	disksAt  time.Time
 	restored bool
 	pressure topic.Pressure
 	passes   [jobs]pass
@@ -152,6 +156,7 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	s.wg.Go(func() { s.sense(ctx) })
+	s.wg.Go(func() { s.senseDisks(ctx) })
 	s.wg.Go(func() {
 		if err := topic.GCPlan.Serve(ctx, s.env.Bus, s.plan); err != nil {
 			s.env.Log.Error("nobody can ask for a plan", "error", err)
@@ -180,15 +185,37 @@ func send(ctx context.Context, to chan<- func(), f func()) bool {
 // sense reads the signals twice a second, and at once when the alarm goes off.
 func (s *Service) sense(ctx context.Context) {
 	for ctx.Err() == nil {
-		obs, err := s.Sensor.Read(time.Now(), s.fs.Load().Filesystems)
-		send(ctx, s.inbox, func() { s.onReading(ctx, obs, err, time.Now()) })
+		obs, err := s.Sensor.Read(time.Now())
+		send(ctx, s.inbox, func() {
+			s.report.problem("signals", err)
+			s.onReading(ctx, obs, time.Now())
+		})
 		s.Alarm.Wait(ctx, readEvery)
 	}
 }
 
+// senseDisks reads the signals of the filesystems. They have a reader of their own: one that hangs leaves the others as they are.
+func (s *Service) senseDisks(ctx context.Context) {
+	for ctx.Err() == nil {
+		obs, err := s.Sensor.Disks(time.Now(), s.fs.Load().Filesystems)
+		send(ctx, s.inbox, func() {
+			s.report.problem("signals of filesystems", err)
+			s.disks, s.disksAt = obs, time.Now()
+		})
+		select {
+		case <-time.After(readEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
 // onReading judges the signals. Before it is known what an earlier process has stated nothing is stated.
-func (s *Service) onReading(ctx context.Context, obs evict.Observations, err error, now time.Time) {
-	s.report.problem("signals", err)
+func (s *Service) onReading(ctx context.Context, obs evict.Observations, now time.Time) {
+	if !s.disksAt.IsZero() && now.Sub(s.disksAt) > hangs {
+		s.disks = nil
+		s.report.problem("signals of filesystems", fmt.Errorf("no reading for more than %s: a filesystem hangs, see statfs of rootDir and of the runtime's", hangs))
+	}
+	maps.Copy(obs, s.disks)
 	s.obs = obs
 	if s.world.unread[topic.NodePressure.Name()] {
 		return

@@ -110,7 +110,7 @@ func (s *Service) imageInput(ctx context.Context, known map[string]topic.Pod, re
 	}
 	now := time.Now()
 	// Only the images' filesystem matters here; of others may be wrong what is.
-	obs, _ := s.Sensor.Read(now, signal.Filesystems{Image: s.fs.Load().Image})
+	obs, _ := s.Sensor.Disks(now, signal.Filesystems{Image: s.fs.Load().Image})
 	fs := obs[evict.ImageFSAvailable]
 	if fs.Capacity <= 0 {
 		s.report.node(corev1.EventTypeWarning, reasonInvalidCapacity, invalidCapacityMessage)

@@ -16,6 +16,8 @@ import (
 const (
 	// readEvery is how often the signals are read, which takes some 70 µs.
 	readEvery = 500 * time.Millisecond
+	// hangs is how old the signals of the filesystems may be.
+	hangs = 5 * time.Second
 	// The kubelet's periods.
 	sweepEvery, imagesEvery, limitsEvery = time.Minute, 5 * time.Minute, 10 * time.Second
 	// placeEvery is how often it is looked up where the runtime's filesystems are, retryPlace after a failure.

@@ -22,6 +22,7 @@ type snapshot struct {
 	records    map[string]image.Record
 	inUse      map[string]bool
 	thresholds []evict.Threshold
+	obs        evict.Observations
 	pods       []evict.Candidate
 	logs       []log
 }
@@ -79,20 +80,16 @@ func (s *Service) look(ctx context.Context) (snapshot, error) {
 func (s *Service) snapshot(now time.Time) snapshot {
 	return snapshot{
 		waiting: s.world.waiting(now), known: maps.Clone(s.world.pods), records: s.records, inUse: logsInUse(s.world.seen),
-		thresholds: s.tracker.Thresholds(), pods: s.candidates(now, func(*corev1.Pod) bool { return true }), logs: s.runningLogs(),
+		thresholds: s.tracker.Thresholds(), obs: maps.Clone(s.obs), pods: s.candidates(now, func(*corev1.Pod) bool { return true }), logs: s.runningLogs(),
 	}
 }
 
 // planEviction tells how far each threshold is, and who would be evicted for those that are met.
 func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Decision, error) {
 	fs := s.fs.Load()
-	obs, err := s.Sensor.Read(time.Now(), fs.Filesystems)
-	if err != nil {
-		return nil, err
-	}
 	var out []topic.Decision
 	for _, t := range snap.thresholds {
-		o, ok := obs[t.Signal]
+		o, ok := snap.obs[t.Signal]
 		if !ok {
 			continue
 		}
