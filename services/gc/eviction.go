@@ -163,11 +163,10 @@ func (r *relief) run(ctx context.Context, due []evict.Threshold) error {
 // over reads the signal anew and tells whether its threshold is relieved. What can't be read is as it was.
 func (r *relief) over(t evict.Threshold) bool {
 	s := r.service
-	read := s.Sensor.Read
+	obs, _ := s.Sensor.Read(time.Now()) // the loop tells of errors
 	if t.Signal.Disk() {
-		read = func(now time.Time) (evict.Observations, error) { return s.Sensor.Disks(now, s.fs.Load().Filesystems) }
+		obs, _ = s.Sensor.Disks(time.Now(), s.fs.Load().Filesystems)
 	}
-	obs, _ := read(time.Now()) // the loop tells of errors
 	if o, ok := obs[t.Signal]; ok {
 		r.obs[t.Signal] = o
 	}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -266,7 +264,7 @@ func (s *Service) place(ctx context.Context) func() {
 	return func() {
 		s.report.problem("filesystems", err)
 		if err != nil {
-			s.schedule.after(jobPlace, retryPlace, time.Now())
+			s.schedule.next[jobPlace] = time.Now().Add(retryPlace)
 			return
 		}
 		split := layout.ContainerFS && !sameDevice(paths)
@@ -303,9 +301,4 @@ func call[Req, Resp any](ctx context.Context, conn *bus.Conn, t bus.Call[Req, Re
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("%w within %s", errNoAnswer, callTimeout))
 	defer cancel()
 	return t.Do(ctx, conn, req)
-}
-
-// enforces tells whether the list has the word (enforceNodeAllocatable).
-func enforces(list []string, what string) bool {
-	return slices.ContainsFunc(list, func(item string) bool { return strings.EqualFold(item, what) })
 }

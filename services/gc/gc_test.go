@@ -311,6 +311,46 @@ func TestPlan(t *testing.T) {
 	})
 }
 
+// The plan names who is over its limit on local storage, and says that pods are not the first to go for disk.
+func TestPlanForDisk(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.ready()
+		b.pod("hog", "1Mi", topic.Syncing, func(p *corev1.Pod) {
+			p.Spec.Priority = new(int32(2_000_000_000)) // critical, so that nobody evicts it
+			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(mib, resource.BinarySI)}}}}
+		})
+		b.pod("over", "1Mi", topic.Syncing, func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(mib, resource.BinarySI)}}}}
+		})
+		b.usage, b.volumes = map[string]int64{"hog": mib, "over": mib}, map[string]int64{"hog": 2 * mib, "over": 2 * mib}
+		b.disk = 50 * mib
+		b.run(func() {
+			b.after(15 * time.Second)
+			cli := b.bus.Conn("cli")
+			defer cli.Close()
+			plan, err := topic.GCPlan.Do(b.t.Context(), cli, topic.GCPlanRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var reasons []string
+			for _, d := range plan.Decisions {
+				if d.Deed == topic.DeedEvict {
+					reasons = append(reasons, d.Object+" "+d.Reason)
+				}
+			}
+			got := strings.Join(reasons, "\n")
+			for _, want := range []string{"unused images go first", `default/over Usage of EmptyDir volume "data" exceeds the limit`} {
+				if !strings.Contains(got, want) {
+					t.Errorf("evictions %s\nlack %q", got, want)
+				}
+			}
+			if strings.Contains(got, "default/hog") {
+				t.Errorf("evictions %s: a critical pod is among them", got)
+			}
+		})
+	})
+}
+
 // Logs of running containers are rotated when they have grown.
 func TestLogs(t *testing.T) {
 	inBubble(t, func(b *bed) {

@@ -2,6 +2,8 @@ package gc
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -51,7 +53,7 @@ func newSettings(c *config.Config) (settings, error) {
 	k := &c.Kubelet
 	thresholds, err := evict.Thresholds(evict.Settings{
 		Hard: k.EvictionHard, Soft: k.EvictionSoft, SoftGrace: k.EvictionSoftGracePeriod, Reclaim: k.EvictionMinimumReclaim,
-		EnforcePods: enforces(k.EnforceNodeAllocatable, "pods"),
+		EnforcePods: slices.ContainsFunc(k.EnforceNodeAllocatable, func(item string) bool { return strings.EqualFold(item, "pods") }),
 	})
 	if err != nil {
 		return settings{}, err
@@ -114,9 +116,6 @@ func (s *schedule) soon(j job, now time.Time) {
 		s.next[j] = at
 	}
 }
-
-// after makes a job due after d.
-func (s *schedule) after(j job, d time.Duration, now time.Time) { s.next[j] = now.Add(d) }
 
 func (s *schedule) due(j job, now time.Time) bool { return !s.running[j] && !now.Before(s.next[j]) }
 

@@ -27,7 +27,15 @@ func (s *Service) limits() work {
 	}
 }
 
-func (s *Service) overLimits(ctx context.Context, pods []evict.Candidate) (evicted []string, err error) {
+// excess is a pod that uses more than it may, by which limit, and the message that says so.
+type excess struct {
+	evict.Candidate
+	by      evict.Signal
+	message string
+}
+
+// excesses measures the pods.
+func (s *Service) excesses(ctx context.Context, pods []evict.Candidate) ([]excess, error) {
 	if len(pods) == 0 {
 		return nil, nil
 	}
@@ -39,19 +47,26 @@ func (s *Service) overLimits(ctx context.Context, pods []evict.Candidate) (evict
 	if err != nil {
 		return nil, fmt.Errorf("nobody knows what pods with a limit use: %w", err)
 	}
-	var errs []error
+	var over []excess
 	for _, c := range withStats(pods, summary) {
-		by, message := evict.OverLimit(c, s.fs.Load().layout)
-		if message == "" {
-			continue
+		if by, message := evict.OverLimit(c, s.fs.Load().layout); message != "" {
+			over = append(over, excess{c, by, message})
 		}
+	}
+	return over, nil
+}
+
+func (s *Service) overLimits(ctx context.Context, pods []evict.Candidate) (evicted []string, err error) {
+	over, err := s.excesses(ctx, pods)
+	errs := []error{err}
+	for _, c := range over {
 		ref := refOf(c.Pod)
 		if c.Critical() {
-			s.report.decided(topic.Decision{Deed: topic.DeedKeep, Object: name(ref), Pod: &ref, Reason: "it is critical; otherwise it were evicted: " + message})
+			s.report.decided(topic.Decision{Deed: topic.DeedKeep, Object: name(ref), Pod: &ref, Reason: "it is critical; otherwise it were evicted: " + c.message})
 			continue
 		}
 		// The kubelet gives these pods no DisruptionTarget: the fault is theirs.
-		if err := s.end(ctx, ending{ref: ref, signal: by, message: message, grace: limitGrace, reason: message}); err != nil {
+		if err := s.end(ctx, ending{ref: ref, signal: c.by, message: c.message, grace: limitGrace, reason: c.message}); err != nil {
 			if !errors.Is(err, errEnded) {
 				errs = append(errs, err)
 			}

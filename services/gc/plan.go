@@ -24,6 +24,7 @@ type snapshot struct {
 	thresholds []evict.Threshold
 	obs        evict.Observations
 	pods       []evict.Candidate
+	limited    []evict.Candidate
 	logs       []log
 }
 
@@ -81,6 +82,7 @@ func (s *Service) snapshot(now time.Time) snapshot {
 	return snapshot{
 		waiting: s.world.waiting(now), known: maps.Clone(s.world.pods), records: s.records, inUse: logsInUse(s.world.seen),
 		thresholds: s.tracker.Thresholds(), obs: maps.Clone(s.obs), pods: s.candidates(now, func(*corev1.Pod) bool { return true }), logs: s.runningLogs(),
+		limited: s.candidates(now, func(p *corev1.Pod) bool { return s.settings.localLimits && evict.LimitsStorage(p) }),
 	}
 }
 
@@ -94,7 +96,7 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 			continue
 		}
 		d := topic.Decision{Deed: topic.DeedKeep, Object: t.String(), Reason: t.Figures(o)}
-		if !evict.Met(t, o, false) {
+		if !evict.Met(t, o, false) || t.Signal.Disk() && !fs.known {
 			out = append(out, d)
 			continue
 		}
@@ -111,11 +113,23 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 			if t.Grace > 0 {
 				d.Reason += fmt.Sprintf("; once the threshold has been met for %s", t.Grace)
 			}
+			if snap.waiting == "" && evict.Reclaims(t.Signal, fs.layout) != (evict.Reclaim{}) {
+				d.Reason += "; dead containers and unused images go first, and it stays if that is enough"
+			}
 			break
 		}
 		out = append(out, d)
 	}
-	return out, nil
+	if !fs.known {
+		return out, nil
+	}
+	over, err := s.excesses(ctx, snap.limited)
+	for _, c := range over {
+		if ref := refOf(c.Pod); !c.Critical() {
+			out = append(out, topic.Decision{Deed: topic.DeedEvict, Object: name(ref), Pod: &ref, Reason: c.message})
+		}
+	}
+	return out, err
 }
 
 func (s *Service) planLogs(snap snapshot) []topic.Decision {

@@ -28,13 +28,7 @@ func (s *Service) sweep() work {
 		began := time.Now()
 		c, err := take(ctx, s.env.Bus, s.Containers, known)
 		if err == nil {
-			err = s.removeDead(ctx, c, false)
-			// That may have taken minutes, in which pods came whose logs are there.
-			var errNow error
-			if c, errNow = take(ctx, s.env.Bus, s.Containers, known); errNow == nil {
-				errNow = s.removeLeftovers(ctx, c, inUse, began)
-			}
-			err = errors.Join(err, errNow)
+			err = errors.Join(s.removeDead(ctx, c, false), s.removeLeftovers(ctx, known, inUse, began))
 		}
 		return func() {
 			if s.report.problem("collection of containers", err); err != nil && ctx.Err() == nil {
@@ -96,10 +90,12 @@ func (s *Service) removeSandbox(ctx context.Context, id string) error {
 	return s.Containers.RemovePodSandbox(ctx, id)
 }
 
-// removeLeftovers removes the logs of pods that are gone, and links to logs that are. The logs in use were taken when the sweep began.
-func (s *Service) removeLeftovers(ctx context.Context, c census, inUse map[string]bool, began time.Time) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+// removeLeftovers removes the logs of pods that are gone, and links to logs that are. The logs in use are those of when the sweep began;
+// the census is a new one, since what went before may have taken minutes, in which pods came.
+func (s *Service) removeLeftovers(ctx context.Context, known map[string]topic.Pod, inUse map[string]bool, began time.Time) error {
+	c, err := take(ctx, s.env.Bus, s.Containers, known)
+	if err != nil {
+		return err
 	}
 	cfg := s.env.Config
 	dirs, errDirs := logs.Dirs(cfg.PodLogsDir, c.known, c.at)

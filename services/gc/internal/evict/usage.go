@@ -65,7 +65,7 @@ func diskUsage(p parts, count func(*statsv1alpha1.FsStats) int64, pod *corev1.Po
 	}
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; local(v) {
-			sum += volumeUsage(v.Name, count, stats)
+			sum += count(volumeStats(v.Name, stats))
 		}
 	}
 	return sum
@@ -83,12 +83,8 @@ func Complete(s Signal, l Layout, c Candidate) bool {
 			return false
 		}
 	}
-	counted := map[string]bool{}
-	for i := range c.Stats.VolumeStats {
-		counted[c.Stats.VolumeStats[i].Name] = true
-	}
 	return !p.volumes || !slices.ContainsFunc(c.Pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return local(&v) && v.HostPath == nil && v.GitRepo == nil && !counted[v.Name]
+		return local(&v) && v.HostPath == nil && v.GitRepo == nil && volumeStats(v.Name, c.Stats) == nil
 	})
 }
 
@@ -97,13 +93,14 @@ func local(v *corev1.Volume) bool {
 	return v.HostPath != nil || v.GitRepo != nil || v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault
 }
 
-func volumeUsage(name string, count func(*statsv1alpha1.FsStats) int64, stats *statsv1alpha1.PodStats) int64 {
+// volumeStats are the volume's figures; nil where there are none.
+func volumeStats(name string, stats *statsv1alpha1.PodStats) *statsv1alpha1.FsStats {
 	for i := range stats.VolumeStats {
 		if stats.VolumeStats[i].Name == name {
-			return count(&stats.VolumeStats[i].FsStats)
+			return &stats.VolumeStats[i].FsStats
 		}
 	}
-	return 0
+	return nil
 }
 
 func bytesOf(s *statsv1alpha1.FsStats) int64 {
