@@ -95,8 +95,8 @@ func (s *Service) onEvicted(uid string, grace int64, now time.Time) (until time.
 func (s *Service) relieve(j job, due []evict.Threshold, now time.Time) work {
 	p := &s.passes[j]
 	r := relief{
-		service: s, pods: s.candidates(now, func(*corev1.Pod) bool { return true }), known: maps.Clone(s.world.pods), records: s.records,
-		obs: maps.Clone(s.obs), patience: p.patience, mayDelete: s.world.waiting(now) == "",
+		service: s, known: maps.Clone(s.world.pods), records: s.records, obs: maps.Clone(s.obs), patience: p.patience,
+		mayDelete: s.world.waiting(now) == "",
 	}
 	return func(ctx context.Context) func() {
 		err := r.run(ctx, due)
@@ -118,7 +118,6 @@ func (s *Service) relieve(j job, due []evict.Threshold, now time.Time) work {
 // relief is one pass, beside the loop.
 type relief struct {
 	service   *Service
-	pods      []evict.Candidate
 	known     map[string]topic.Pod
 	records   map[string]image.Record
 	obs       evict.Observations
@@ -194,7 +193,7 @@ func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, er
 
 // figures are the pods with what they use. A directory that is large takes its time to be counted: those who have it aren't ranked
 // as if they had nothing.
-func (r *relief) figures(ctx context.Context, t evict.Threshold) ([]evict.Candidate, error) {
+func (r *relief) figures(ctx context.Context, t evict.Threshold, pods []evict.Candidate) ([]evict.Candidate, error) {
 	s := r.service
 	if r.patience.IsZero() {
 		r.patience = time.Now().Add(figuresTimeout)
@@ -202,7 +201,7 @@ func (r *relief) figures(ctx context.Context, t evict.Threshold) ([]evict.Candid
 	incomplete := func(c evict.Candidate) bool { return !evict.Complete(t.Signal, s.fs.Load().layout, c) }
 	for {
 		stats, err := s.summary(ctx, t)
-		pods := withStats(r.pods, stats)
+		pods := withStats(pods, stats)
 		if err != nil || !slices.ContainsFunc(pods, incomplete) || !time.Now().Before(r.patience) {
 			return pods, err
 		}
@@ -217,10 +216,12 @@ func (r *relief) figures(ctx context.Context, t evict.Threshold) ([]evict.Candid
 // evictFor evicts the first pod of the ranking that may be.
 func (r *relief) evictFor(ctx context.Context, t evict.Threshold) error {
 	s := r.service
-	if len(r.pods) == 0 {
-		return nil
+	// While space was reclaimed pods have come and gone.
+	snap, err := s.look(ctx)
+	if err != nil || len(snap.pods) == 0 {
+		return err
 	}
-	pods, err := r.figures(ctx, t)
+	pods, err := r.figures(ctx, t, snap.pods)
 	if err != nil {
 		return err
 	}
