@@ -48,12 +48,14 @@ func (a *answers) Summary(ctx context.Context, req topic.SummaryRequest) (statsa
 	}
 	f := &figures{view: v, boot: a.boot, now: time.Now()}
 	var wg sync.WaitGroup
-	wg.Go(func() { f.usage = a.usage(ctx, v, !req.OnlyCPUAndMemory, len(req.Pods) > 0, req.MaxAge) })
+	wg.Go(func() {
+		f.usage = a.usage(ctx, v, !req.OnlyCPUAndMemory || req.Processes, len(req.Pods) > 0, req.MaxAge)
+	})
 	if !req.OnlyCPUAndMemory {
 		a.disks(ctx, f, req)
 	}
 	wg.Wait()
-	return build(f, req.OnlyCPUAndMemory), nil
+	return build(f, req), nil
 }
 
 // usage reads the cgroups: of all pods together with others who ask at the same time, or of the few that are asked for.
