@@ -18,6 +18,8 @@ type Eviction struct {
 type EvictionReply struct {
 	// Ending is true where the pod was ending already: the eviction changes nothing but shortens its grace period.
 	Ending bool `json:"ending,omitempty"`
+	// Ended is true where nothing of the pod was left to end: the eviction changes nothing at all.
+	Ended bool `json:"ended,omitempty"`
 }
 
 // Deed is what gc does, or would do.

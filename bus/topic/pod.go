@@ -41,6 +41,8 @@ type Pod struct {
 	Pod       *corev1.Pod `json:"pod"`
 	Source    Source      `json:"source"`
 	Lifecycle Lifecycle   `json:"lifecycle"`
+	// Released tells of a terminated pod that its volumes are unmounted and its cgroup is gone: what it used is free.
+	Released bool `json:"released,omitempty"`
 	// GracePeriodSeconds and Deadline bound the termination; set from the moment it begins.
 	GracePeriodSeconds *int64     `json:"gracePeriodSeconds,omitempty"`
 	Deadline           *time.Time `json:"deadline,omitempty"`

@@ -7,6 +7,8 @@ import "time"
 type SummaryRequest struct {
 	// OnlyCPUAndMemory leaves out filesystems, volumes and networks, which cost more to read.
 	OnlyCPUAndMemory bool `json:"onlyCPUAndMemory,omitempty"`
+	// Processes adds the number of each pod's processes to what OnlyCPUAndMemory leaves.
+	Processes bool `json:"processes,omitempty"`
 	// Pods are the UIDs of the pods that are asked for; empty means all.
 	Pods []string `json:"pods,omitempty"`
 	// MaxAge is how old the figures may be; zero means that stats decides.

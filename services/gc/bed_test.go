@@ -60,13 +60,18 @@ type bed struct {
 	mu      sync.Mutex
 	memory  int64 // available, in bytes
 	disk    int64
+	pids    int64
 	usage   map[string]int64 // of memory, by pod
+	tasks   map[string]int64
 	volumes map[string]int64
 	evicted []string // "SECOND NAME GRACE DISRUPTION"
 	message string
 	events  []string
 	health  string
 	deaf    bool // stats doesn't answer
+	think   time.Duration
+	hang    time.Duration // of the disk
+	lost    bool          // the runtime doesn't say where its images are
 }
 
 func inBubble(t *testing.T, test func(b *bed)) {
@@ -75,7 +80,7 @@ func inBubble(t *testing.T, test func(b *bed)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bed{
 			t: t, bus: bustest.New(), runtime: critest.Start(t, critest.InMemory()), config: testConfig(dir), began: time.Now(),
-			memory: 1000 * mib, disk: 1000 * mib, usage: map[string]int64{}, volumes: map[string]int64{},
+			memory: 1000 * mib, disk: 1000 * mib, pids: 1000, usage: map[string]int64{}, tasks: map[string]int64{}, volumes: map[string]int64{},
 		}
 		b.runtime.AddImage(busybox, 100*mib)
 		pleg, stats := b.bus.Conn("pleg"), b.bus.Conn("stats")
@@ -111,15 +116,25 @@ func testConfig(dir string) *config.Config {
 	}
 }
 
-// Read is the sensor.
-func (b *bed) Read(now time.Time, _ signal.Filesystems) (evict.Observations, error) {
+// capacity is that of the memory and of the disk.
+const capacity = 2000 * mib
+
+// Read and Disks are the sensor.
+func (b *bed) Read(now time.Time) (evict.Observations, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	const capacity = 2000 * mib
 	return evict.Observations{
-		evict.MemoryAvailable:  {Available: b.memory, Capacity: capacity, At: now},
-		evict.NodeFSAvailable:  {Available: b.disk, Capacity: capacity, At: now},
-		evict.ImageFSAvailable: {Available: b.disk, Capacity: capacity, At: now},
+		evict.MemoryAvailable: {Available: b.memory, Capacity: capacity, At: now}, evict.PIDAvailable: {Available: b.pids, Capacity: 10000, At: now},
+	}, nil
+}
+
+func (b *bed) Disks(now time.Time, _ signal.Filesystems) (evict.Observations, error) {
+	b.mu.Lock()
+	hang, available := b.hang, b.disk
+	b.mu.Unlock()
+	time.Sleep(hang)
+	return evict.Observations{
+		evict.NodeFSAvailable: {Available: available, Capacity: capacity, At: now}, evict.ImageFSAvailable: {Available: available, Capacity: capacity, At: now},
 	}, nil
 }
 
@@ -135,25 +150,33 @@ func (b *bed) Wait(ctx context.Context, d time.Duration) bool {
 // ImageFsInfo is the runtime's; the fake's filesystem isn't one that can be looked up.
 type fsInfo struct {
 	images
-	dir string
+	*bed
 }
 
 func (f fsInfo) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
-	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: f.dir}}}}, nil
+	if f.lost {
+		return nil, errors.New("no filesystem")
+	}
+	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: f.config.RootDir}}}}, nil
 }
 
 func (b *bed) evict(_ context.Context, e topic.Eviction) (topic.EvictionReply, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if e.Name == "refused" {
+	switch e.Name {
+	case "refused":
 		return topic.EvictionReply{}, errors.New("no such pod")
+	case "over":
+		return topic.EvictionReply{Ending: true, Ended: true}, nil
 	}
 	b.evicted = append(b.evicted, fmt.Sprintf("%s %s grace %d %s", time.Since(b.began).Truncate(time.Second), e.Name, *e.GracePeriodSeconds, e.Disruption))
 	b.message = e.Message
 	return topic.EvictionReply{}, nil
 }
 
-func (b *bed) summary(context.Context, topic.SummaryRequest) (statsv1alpha1.Summary, error) {
+// summary has what was asked for, as that of stats.
+func (b *bed) summary(_ context.Context, req topic.SummaryRequest) (statsv1alpha1.Summary, error) {
+	time.Sleep(b.think)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.deaf {
@@ -162,10 +185,16 @@ func (b *bed) summary(context.Context, topic.SummaryRequest) (statsv1alpha1.Summ
 	var s statsv1alpha1.Summary
 	u := func(n int64) *uint64 { v := uint64(n); return &v }
 	for _, name := range slices.Sorted(maps.Keys(b.usage)) {
-		s.Pods = append(s.Pods, statsv1alpha1.PodStats{
+		p := statsv1alpha1.PodStats{
 			PodRef: statsv1alpha1.PodReference{Name: name, Namespace: "default", UID: name}, Memory: &statsv1alpha1.MemoryStats{WorkingSetBytes: u(b.usage[name])},
-			VolumeStats: []statsv1alpha1.VolumeStats{{Name: "data", FsStats: statsv1alpha1.FsStats{UsedBytes: u(b.volumes[name])}}},
-		})
+		}
+		if n, counted := b.volumes[name]; counted && !req.OnlyCPUAndMemory {
+			p.VolumeStats = []statsv1alpha1.VolumeStats{{Name: "data", FsStats: statsv1alpha1.FsStats{UsedBytes: u(n)}}}
+		}
+		if !req.OnlyCPUAndMemory || req.Processes {
+			p.ProcessStats = &statsv1alpha1.ProcessStats{ProcessCount: u(b.tasks[name])}
+		}
+		s.Pods = append(s.Pods, p)
 	}
 	return s, nil
 }
@@ -185,10 +214,11 @@ func (b *bed) Set(state topic.HealthState, message string) {
 // run runs the daemon while work does.
 func (b *bed) run(work func()) {
 	b.t.Helper()
+	synctest.Wait() // until the bus has what was published
 	conn := b.bus.Conn("gc")
 	env := daemon.Env{Config: b.config, Bus: conn, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Health: b, Events: b}
 	client := b.runtime.Client(b.t, 0)
-	s, err := New(Ports{Containers: client, Images: fsInfo{client, b.config.RootDir}, Logs: logs.Rotator{Runtime: client}, Sensor: b, Alarm: b}, env)
+	s, err := New(Ports{Containers: client, Images: fsInfo{client, b}, Logs: logs.Rotator{Runtime: client}, Sensor: b, Alarm: b}, env)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -231,6 +261,13 @@ func (b *bed) pod(name string, request string, lifecycle topic.Lifecycle, change
 		f(p)
 	}
 	b.must(b.pods.Set(name, topic.Pod{Pod: p, Source: topic.SourceAPI, Lifecycle: lifecycle}))
+}
+
+// released says that podsync has ended the pod and freed what it used.
+func (b *bed) released(name string) {
+	b.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
+	b.must(b.pods.Set(name, topic.Pod{Pod: p, Source: topic.SourceAPI, Lifecycle: topic.Terminated, Released: true}))
 }
 
 func (b *bed) ready() { b.must(b.sources.Set("", topic.Sources{Ready: true})) }

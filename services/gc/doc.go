@@ -25,9 +25,11 @@
 //     Rotating logs and evicting pods don't wait for that; pods that aren't known aren't evicted.
 //   - Signals are read twice a second, and at once when the kernel sees tasks stall for memory, so a threshold that is crossed has
 //     its consequence within two seconds. No signal waits for anything that is slow: calls are made beside the loop.
-//   - One pod is evicted at a time. The next is chosen when it has ended and the signals have been read again, or after 30 s.
+//   - For each of the node's conditions one pod is evicted at a time. The next is chosen when that one has ended, podsync has freed what
+//     it used and the signals have been read again, or 30 s after its grace period. The conditions don't wait for each other.
 //   - Thresholds are independent of each other: one that can't be relieved doesn't keep the next from being tried.
-//   - On disk pressure dead containers and unused images go first, and the filesystem is measured again, before a pod is evicted.
+//   - On disk pressure dead containers and unused images go first, for a minute at most, and the filesystem is measured again, before
+//     a pod is evicted. Disk figures that are missing are waited for, 20 s in all.
 //   - Critical and static pods are never evicted, images in use or pinned are never removed, a container's newest dead instance is kept.
 //   - A condition holds for evictionPressureTransitionPeriod after its last threshold is relieved, over restarts too.
 //

@@ -17,67 +17,99 @@ import (
 	"kubelot.dev/services/gc/internal/image"
 )
 
-// pass is where an eviction is.
+// pass is where the relief of one of the node's conditions is.
 type pass struct {
 	// awaited is the pod that was evicted last, until when it is waited for.
 	awaited string
 	until   time.Time
 	// rest is until when nothing is tried.
 	rest time.Time
+	// patience is until when disk figures that are missing are waited for; zero before any were asked for.
+	patience time.Time
 }
 
-// evict begins to do something about the thresholds, unless that is under way.
+// evict begins to do something about the thresholds. Each condition is relieved beside the others: a slow disk keeps nobody from
+// freeing memory.
 func (s *Service) evict(ctx context.Context, due []evict.Threshold, now time.Time) {
-	p := &s.pass
+	for _, c := range []struct {
+		job       job
+		condition corev1.NodeConditionType
+	}{{jobMemory, corev1.NodeMemoryPressure}, {jobDisk, corev1.NodeDiskPressure}, {jobPID, corev1.NodePIDPressure}} {
+		other := func(t evict.Threshold) bool { return t.Signal.Condition() != c.condition }
+		mine := slices.DeleteFunc(slices.Clone(due), other)
+		if s.mayRelieve(c.job, mine, now) {
+			s.start(ctx, c.job, s.relieve(c.job, mine, now))
+		}
+	}
+}
+
+// mayRelieve tells whether something is to be begun about a condition.
+func (s *Service) mayRelieve(j job, due []evict.Threshold, now time.Time) bool {
+	p := &s.passes[j]
 	switch {
 	case len(due) == 0:
-		p.rest = time.Time{}
-		return
-	case s.schedule.running[jobEvict], len(s.world.unread) > 0, now.Before(p.rest):
-		return
-	case p.awaited != "" && !s.gone(p.awaited) && now.Before(p.until):
-		return
+		p.rest, p.patience = time.Time{}, time.Time{}
+		s.report.problem(problems[j], nil)
+		return false
+	case s.schedule.running[j], len(s.world.unread) > 0, now.Before(p.rest), j == jobDisk && !s.fs.Load().known:
+		return false
+	case p.awaited != "":
+		// What it has freed the next reading tells.
+		if s.gone(p.awaited) || !now.Before(p.until) {
+			p.awaited = ""
+		}
+		return false
 	}
-	p.awaited = ""
-	s.start(ctx, jobEvict, s.relieve(due, s.obs))
+	return true
 }
 
-// gone tells whether nothing of the pod runs any more.
+// gone tells whether what the pod used is free. Its containers' end alone leaves its volumes and its cgroup.
 func (s *Service) gone(uid string) bool {
 	p, there := s.world.pods[uid]
-	return !there || p.Lifecycle == topic.Terminated
+	return !there || p.Lifecycle == topic.Terminated && p.Released
 }
 
 // candidates are the pods that have not ended, were not evicted and are accepted by want.
-func (s *Service) candidates(want func(*corev1.Pod) bool) []evict.Candidate {
+func (s *Service) candidates(now time.Time, want func(*corev1.Pod) bool) []evict.Candidate {
 	var all []evict.Candidate
 	for _, uid := range slices.Sorted(maps.Keys(s.world.pods)) {
 		p := s.world.pods[uid]
-		if p.Pod != nil && p.Lifecycle != topic.Terminated && !s.evicted[uid] && want(p.Pod) {
+		// An eviction that podsync has forgotten, such as over a restart, is one that never was.
+		until, evicted := s.evicted[uid]
+		evicted = evicted && (p.Lifecycle != topic.Syncing || now.Before(until))
+		if p.Pod != nil && p.Lifecycle != topic.Terminated && !evicted && want(p.Pod) {
 			all = append(all, evict.Candidate{Pod: p.Pod, Static: p.Static()})
 		}
 	}
 	return all
 }
 
+// onEvicted remembers an eviction until its pod should be gone.
+func (s *Service) onEvicted(uid string, grace int64, now time.Time) (until time.Time) {
+	until = now.Add(time.Duration(grace)*time.Second + goneTimeout)
+	s.evicted[uid] = until
+	return until
+}
+
 // relieve tries one threshold after the other until something could be done.
-func (s *Service) relieve(due []evict.Threshold, obs evict.Observations) work {
-	pods := s.candidates(func(*corev1.Pod) bool { return true })
-	mayDelete := s.world.waiting(time.Now()) == ""
-	known, records := maps.Clone(s.world.pods), s.records
+func (s *Service) relieve(j job, due []evict.Threshold, now time.Time) work {
+	p := &s.passes[j]
+	r := relief{
+		service: s, known: maps.Clone(s.world.pods), records: s.records, obs: maps.Clone(s.obs), patience: p.patience,
+		mayDelete: s.world.waiting(now) == "",
+	}
 	return func(ctx context.Context) func() {
-		r := relief{service: s, pods: pods, known: known, records: records, mayDelete: mayDelete}
-		err := r.run(ctx, due, obs)
+		err := r.run(ctx, due)
 		return func() {
-			s.report.problem("eviction", err)
+			s.report.problem(problems[j], err)
 			s.keepRecords(r.learned)
 			now := time.Now()
+			p.patience = r.patience
 			switch {
 			case r.evicted != "":
-				s.evicted[r.evicted] = true
-				s.pass = pass{awaited: r.evicted, until: now.Add(goneTimeout)}
+				p.awaited, p.until = r.evicted, s.onEvicted(r.evicted, r.grace, now)
 			case !r.relieved:
-				s.pass.rest = now.Add(restPeriod)
+				p.rest = now.Add(restPeriod)
 			}
 		}
 	}
@@ -86,34 +118,40 @@ func (s *Service) relieve(due []evict.Threshold, obs evict.Observations) work {
 // relief is one pass, beside the loop.
 type relief struct {
 	service   *Service
-	pods      []evict.Candidate
 	known     map[string]topic.Pod
 	records   map[string]image.Record
+	obs       evict.Observations
+	patience  time.Time
 	mayDelete bool
 
 	evicted  string
+	grace    int64
 	relieved bool
 	learned  map[string]image.Record
 }
 
-func (r *relief) run(ctx context.Context, due []evict.Threshold, obs evict.Observations) error {
+func (r *relief) run(ctx context.Context, due []evict.Threshold) error {
 	var errs []error
 	told := map[corev1.ResourceName]bool{}
-	for _, t := range due {
+	quick, cancel := context.WithTimeoutCause(ctx, reclaimTimeout, fmt.Errorf("reclaiming disk space has taken %s, so pods are evicted", reclaimTimeout))
+	defer cancel()
+	for i, t := range due {
+		if i > 0 && r.over(t) {
+			continue // what was done for another has relieved it too
+		}
 		if name := t.Signal.Resource(); !told[name] {
 			told[name] = true
 			r.service.report.node(corev1.EventTypeWarning, reasonThresholdMet, fmt.Sprintf("Attempting to reclaim %s", name))
 		}
-		relieved, latest, err := r.reclaim(ctx, t, obs)
-		errs = append(errs, err)
-		if relieved {
-			r.relieved = true
-			continue
-		}
-		obs = latest
-		if err := r.evictFor(ctx, t, obs); err != nil {
+		if r.mayDelete && quick.Err() == nil {
+			tried, err := r.reclaim(quick, t)
 			errs = append(errs, err)
+			if tried && r.over(t) {
+				r.relieved = true
+				continue
+			}
 		}
+		errs = append(errs, r.evictFor(ctx, t))
 		if r.evicted != "" || ctx.Err() != nil {
 			break
 		}
@@ -121,14 +159,23 @@ func (r *relief) run(ctx context.Context, due []evict.Threshold, obs evict.Obser
 	return errors.Join(errs...)
 }
 
-// reclaim frees disk space without evicting anybody, and measures again.
-func (r *relief) reclaim(ctx context.Context, t evict.Threshold, obs evict.Observations) (relieved bool, latest evict.Observations, err error) {
+// over reads the signal anew and tells whether its threshold is relieved. What can't be read is as it was.
+func (r *relief) over(t evict.Threshold) bool {
 	s := r.service
-	fs := s.fs.Load()
-	what := evict.Reclaims(t.Signal, fs.layout)
-	if !t.Signal.Disk() || !r.mayDelete || !what.Containers && !what.Images {
-		return false, obs, nil
+	obs, _ := s.Sensor.Read(time.Now()) // the loop tells of errors
+	if t.Signal.Disk() {
+		obs, _ = s.Sensor.Disks(time.Now(), s.fs.Load().Filesystems)
 	}
+	if o, ok := obs[t.Signal]; ok {
+		r.obs[t.Signal] = o
+	}
+	return !evict.Met(t, r.obs[t.Signal], true)
+}
+
+// reclaim frees disk space without evicting anybody, where there may be some.
+func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, err error) {
+	s := r.service
+	what := evict.Reclaims(t.Signal, s.fs.Load().layout)
 	var errs []error
 	if what.Containers {
 		c, err := take(ctx, s.env.Bus, s.Containers, r.known)
@@ -141,26 +188,50 @@ func (r *relief) reclaim(ctx context.Context, t evict.Threshold, obs evict.Obser
 		r.learned, err = s.removeImages(ctx, r.known, r.records, true)
 		errs = append(errs, err)
 	}
-	latest, err = s.Sensor.Read(time.Now(), fs.Filesystems)
-	if o, ok := latest[t.Signal]; ok {
-		return !evict.Met(t, o, true), latest, errors.Join(errs...)
+	return what.Containers || what.Images, errors.Join(errs...)
+}
+
+// figures are the pods with what they use. A directory that is large takes its time to be counted: those who have it aren't ranked
+// as if they had nothing.
+func (r *relief) figures(ctx context.Context, t evict.Threshold, pods []evict.Candidate) ([]evict.Candidate, error) {
+	s := r.service
+	if r.patience.IsZero() {
+		r.patience = time.Now().Add(figuresTimeout)
 	}
-	return false, obs, errors.Join(append(errs, err)...)
+	incomplete := func(c evict.Candidate) bool { return !evict.Complete(t.Signal, s.fs.Load().layout, c) }
+	for {
+		stats, err := s.summary(ctx, t)
+		pods := withStats(pods, stats)
+		if err != nil || !slices.ContainsFunc(pods, incomplete) || !time.Now().Before(r.patience) {
+			return pods, err
+		}
+		select {
+		case <-time.After(readEvery):
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
 }
 
 // evictFor evicts the first pod of the ranking that may be.
-func (r *relief) evictFor(ctx context.Context, t evict.Threshold, obs evict.Observations) error {
+func (r *relief) evictFor(ctx context.Context, t evict.Threshold) error {
 	s := r.service
-	if len(r.pods) == 0 {
-		return nil
+	// While space was reclaimed pods have come and gone.
+	snap, err := s.look(ctx)
+	if err != nil || len(snap.pods) == 0 {
+		return err
 	}
-	stats, err := s.summary(ctx, t)
+	pods, err := r.figures(ctx, t, snap.pods)
 	if err != nil {
 		return err
 	}
-	o := obs[t.Signal]
+	if r.over(t) {
+		r.relieved = true
+		return nil
+	}
+	o := r.obs[t.Signal]
 	var errs []error
-	for i, c := range evict.Rank(t.Signal, s.fs.Load().layout, withStats(r.pods, stats)) {
+	for i, c := range evict.Rank(t.Signal, s.fs.Load().layout, pods) {
 		ref := refOf(c.Pod)
 		if c.Critical() {
 			s.report.decided(topic.Decision{Deed: topic.DeedKeep, Object: name(ref), Pod: &ref, Reason: fmt.Sprintf("next to be evicted for %s, and it is critical", t)})
@@ -169,6 +240,9 @@ func (r *relief) evictFor(ctx context.Context, t evict.Threshold, obs evict.Obse
 		message := evict.Message(t, o, c.Candidate)
 		grace := evict.GracePeriod(t, s.settings.maxGrace, c.Pod)
 		err := s.end(ctx, ending{ref: ref, signal: t.Signal, message: message, disruption: evict.Disruption, grace: grace, reason: c.Why(t, o, i)})
+		if errors.Is(err, errEnded) {
+			continue
+		}
 		if err != nil {
 			// podsync may have no such pod any more; where it doesn't answer the next would fare no better.
 			errs = append(errs, err)
@@ -178,8 +252,8 @@ func (r *relief) evictFor(ctx context.Context, t evict.Threshold, obs evict.Obse
 			continue
 		}
 		s.metrics.statsAge.WithLabelValues(string(t.Signal)).Observe(time.Since(o.At).Seconds())
-		r.evicted = ref.UID
-		return errors.Join(errs...)
+		r.evicted, r.grace = ref.UID, grace
+		break
 	}
 	return errors.Join(errs...)
 }
@@ -192,12 +266,19 @@ func refused(err error) bool {
 
 // summary is who uses what, read for the threshold.
 func (s *Service) summary(ctx context.Context, t evict.Threshold) (statsv1alpha1.Summary, error) {
-	summary, err := call(ctx, s.env.Bus, topic.StatsSummary, topic.SummaryRequest{OnlyCPUAndMemory: !t.Signal.Disk(), MaxAge: time.Second})
+	req := topic.SummaryRequest{OnlyCPUAndMemory: !t.Signal.Disk(), Processes: t.Signal == evict.PIDAvailable, MaxAge: time.Second}
+	if t.Signal.Disk() {
+		req.MaxAge = diskMaxAge
+	}
+	summary, err := call(ctx, s.env.Bus, topic.StatsSummary, req)
 	if err != nil {
 		err = fmt.Errorf("%s is met, and nobody knows who uses what: %w", t, err)
 	}
 	return summary, err
 }
+
+// errEnded is a pod that has ended before it could be evicted.
+var errEnded = errors.New("the pod has ended already")
 
 // ending is a pod's eviction.
 type ending struct {
@@ -210,16 +291,19 @@ type ending struct {
 	reason string
 }
 
-// end has podsync end the pod, and tells of it.
+// end has podsync end the pod, and tells of it. The error is errEnded where there is nothing to end.
 func (s *Service) end(ctx context.Context, e ending) error {
 	d := topic.Decision{Deed: topic.DeedEvict, Object: name(e.ref), Pod: &e.ref, Reason: e.reason}
-	_, err := call(ctx, s.env.Bus, topic.PodEvict, topic.Eviction{
+	reply, err := call(ctx, s.env.Bus, topic.PodEvict, topic.Eviction{
 		Ref: e.ref, Reason: evict.Reason, Message: e.message, Disruption: e.disruption, GracePeriodSeconds: &e.grace,
 	})
 	if err != nil {
 		d.Error = err.Error()
 		s.report.decided(d)
 		return fmt.Errorf("evict pod %s: %w", d.Object, err)
+	}
+	if reply.Ended {
+		return errEnded
 	}
 	s.report.decided(d)
 	s.report.pod(e.ref, evict.Reason, e.message)

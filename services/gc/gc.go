@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +41,8 @@ type images interface {
 
 // sensor reads the signals.
 type sensor interface {
-	Read(now time.Time, paths signal.Filesystems) (evict.Observations, error)
+	Read(now time.Time) (evict.Observations, error)
+	Disks(now time.Time, paths signal.Filesystems) (evict.Observations, error)
 }
 
 // alarm waits for the time of the next reading.
@@ -81,11 +81,13 @@ type Service struct {
 	schedule schedule
 	tracker  *evict.Tracker
 	obs      evict.Observations
+	disks    evict.Observations
+	disksAt  time.Time
 	restored bool
 	pressure topic.Pressure
-	pass     pass
-	// evicted are the pods that were evicted and are still there.
-	evicted map[string]bool
+	passes   [jobs]pass
+	// evicted are the pods that were evicted and are still there, and until when they should be gone.
+	evicted map[string]time.Time
 	records map[string]image.Record
 	// stuck is true while images take more than they may and none may go.
 	stuck   bool
@@ -128,7 +130,7 @@ func New(ports Ports, env daemon.Env) (*Service, error) {
 	}
 	ports.Logs.Policy = set.logs
 	s := &Service{
-		Ports: ports, env: env, settings: set, inbox: make(chan func()), world: newWorld(), evicted: map[string]bool{},
+		Ports: ports, env: env, settings: set, inbox: make(chan func()), world: newWorld(), evicted: map[string]time.Time{},
 		tracker: evict.NewTracker(set.thresholds, set.transition), schedule: newSchedule(set),
 	}
 	s.fs.Store(&filesystems{Filesystems: signal.Filesystems{Node: env.Config.RootDir}})
@@ -152,6 +154,7 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	s.wg.Go(func() { s.sense(ctx) })
+	s.wg.Go(func() { s.senseDisks(ctx) })
 	s.wg.Go(func() {
 		if err := topic.GCPlan.Serve(ctx, s.env.Bus, s.plan); err != nil {
 			s.env.Log.Error("nobody can ask for a plan", "error", err)
@@ -180,15 +183,37 @@ func send(ctx context.Context, to chan<- func(), f func()) bool {
 // sense reads the signals twice a second, and at once when the alarm goes off.
 func (s *Service) sense(ctx context.Context) {
 	for ctx.Err() == nil {
-		obs, err := s.Sensor.Read(time.Now(), s.fs.Load().Filesystems)
-		send(ctx, s.inbox, func() { s.onReading(ctx, obs, err, time.Now()) })
+		obs, err := s.Sensor.Read(time.Now())
+		send(ctx, s.inbox, func() {
+			s.report.problem("signals", err)
+			s.onReading(ctx, obs, time.Now())
+		})
 		s.Alarm.Wait(ctx, readEvery)
 	}
 }
 
+// senseDisks reads the signals of the filesystems. They have a reader of their own: one that hangs leaves the others as they are.
+func (s *Service) senseDisks(ctx context.Context) {
+	for ctx.Err() == nil {
+		obs, err := s.Sensor.Disks(time.Now(), s.fs.Load().Filesystems)
+		send(ctx, s.inbox, func() {
+			s.report.problem("signals of filesystems", err)
+			s.disks, s.disksAt = obs, time.Now()
+		})
+		select {
+		case <-time.After(readEvery):
+		case <-ctx.Done():
+		}
+	}
+}
+
 // onReading judges the signals. Before it is known what an earlier process has stated nothing is stated.
-func (s *Service) onReading(ctx context.Context, obs evict.Observations, err error, now time.Time) {
-	s.report.problem("signals", err)
+func (s *Service) onReading(ctx context.Context, obs evict.Observations, now time.Time) {
+	if !s.disksAt.IsZero() && now.Sub(s.disksAt) > hangs {
+		s.disks = nil
+		s.report.problem("signals of filesystems", fmt.Errorf("no reading for more than %s: a filesystem hangs, see statfs of rootDir and of the runtime's", hangs))
+	}
+	maps.Copy(obs, s.disks)
 	s.obs = obs
 	if s.world.unread[topic.NodePressure.Name()] {
 		return
@@ -239,7 +264,7 @@ func (s *Service) place(ctx context.Context) func() {
 	return func() {
 		s.report.problem("filesystems", err)
 		if err != nil {
-			s.schedule.after(jobPlace, retryPlace, time.Now())
+			s.schedule.next[jobPlace] = time.Now().Add(retryPlace)
 			return
 		}
 		split := layout.ContainerFS && !sameDevice(paths)
@@ -276,9 +301,4 @@ func call[Req, Resp any](ctx context.Context, conn *bus.Conn, t bus.Call[Req, Re
 	ctx, cancel := context.WithTimeoutCause(ctx, callTimeout, fmt.Errorf("%w within %s", errNoAnswer, callTimeout))
 	defer cancel()
 	return t.Do(ctx, conn, req)
-}
-
-// enforces tells whether the list has the word (enforceNodeAllocatable).
-func enforces(list []string, what string) bool {
-	return slices.ContainsFunc(list, func(item string) bool { return strings.EqualFold(item, what) })
 }

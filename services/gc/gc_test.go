@@ -1,6 +1,7 @@
 package gc
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,9 +44,13 @@ func TestEviction(t *testing.T) {
 			// It takes its time to end.
 			b.after(10 * time.Second)
 			b.want("evictions while the pod ends", b.evictions(), "20s hog grace 1 TerminationByKubelet")
+			// Its volumes take their time.
 			b.pod("hog", "10Mi", topic.Terminated)
 			b.after(2 * time.Second)
-			b.want("evictions", b.evictions(), "20s hog grace 1 TerminationByKubelet, 32s second grace 1 TerminationByKubelet")
+			b.want("evictions before its volumes are gone", b.evictions(), "20s hog grace 1 TerminationByKubelet")
+			b.released("hog")
+			b.after(2 * time.Second)
+			b.want("evictions", b.evictions(), "20s hog grace 1 TerminationByKubelet, 35s second grace 1 TerminationByKubelet")
 			b.set(func() { b.memory = 1000 * mib })
 			// One that doesn't end is waited for no longer than half a minute, and nobody else is evicted without need.
 			b.after(50 * time.Second)
@@ -56,7 +61,7 @@ func TestEviction(t *testing.T) {
 			if p := b.pressure(); p.Memory || p.Message != "" {
 				t.Errorf("pressure %+v", p)
 			}
-			b.want("evictions in the end", b.evictions(), "20s hog grace 1 TerminationByKubelet, 32s second grace 1 TerminationByKubelet")
+			b.want("evictions in the end", b.evictions(), "20s hog grace 1 TerminationByKubelet, 35s second grace 1 TerminationByKubelet")
 		})
 	})
 }
@@ -145,6 +150,33 @@ func TestDeletesNothingWithoutKnowing(t *testing.T) {
 	})
 }
 
+// The logs of a pod that comes while a slow runtime removes what is dead stay.
+func TestLogsOfAPodThatComesDuringTheSweep(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.dead("u1", 2)
+		b.pod("u1", "1Mi", topic.Syncing)
+		b.ready()
+		b.runtime.On("RemoveContainer", func(context.Context, any) error { time.Sleep(time.Minute); return nil })
+		old := filepath.Join(b.config.PodLogsDir, "default_gone_gone")
+		writeFile(t, filepath.Join(old, "app", "0.log"), "")
+		b.must(os.Chtimes(old, time.Unix(0, 0), time.Unix(0, 0)))
+		b.run(func() {
+			b.after(20 * time.Second)
+			b.pod("late", "1Mi", topic.Syncing)
+			dir := filepath.Join(b.config.PodLogsDir, "default_late_late")
+			writeFile(t, filepath.Join(dir, "app", "0.log"), "")
+			b.must(os.Chtimes(dir, time.Now(), time.Now()))
+			b.after(time.Minute)
+			if _, err := os.Stat(dir); err != nil {
+				t.Errorf("the logs of a pod that runs: %v", err)
+			}
+			if _, err := os.Stat(old); !os.IsNotExist(err) {
+				t.Errorf("the logs of a pod that is gone: %v", err)
+			}
+		})
+	})
+}
+
 // A runtime that doesn't answer is said once, and its return mends it.
 func TestRuntimeAway(t *testing.T) {
 	inBubble(t, func(b *bed) {
@@ -182,9 +214,37 @@ func TestDiskPressure(t *testing.T) {
 				t.Error("the unused image is still there")
 			}
 			// It isn't enough.
-			b.want("evictions", b.evictions(), "2m0s hog grace 1 TerminationByKubelet")
+			if got := b.evictions(); !strings.HasSuffix(got, "s hog grace 1 TerminationByKubelet") {
+				t.Errorf("evictions %q", got)
+			}
 			if p := b.pressure(); !p.Disk || p.Memory {
 				t.Errorf("pressure %+v", p)
+			}
+		})
+	})
+}
+
+// An image stays whose pod has come while another image was removed.
+func TestAnImageThatAPodNeedsMeanwhile(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.runtime.AddImage("docker.io/library/one:1", mib)
+		b.runtime.AddImage("docker.io/library/two:1", mib)
+		b.ready()
+		b.runtime.On("RemoveImage", func(context.Context, any) error { time.Sleep(20 * time.Second); return nil })
+		b.run(func() {
+			b.after(2 * time.Minute)
+			b.set(func() { b.disk = 50 * mib })
+			b.after(10 * time.Second)
+			before := b.runtime.Calls("RemoveImage")
+			uses := func(image string) func(*corev1.Pod) {
+				return func(p *corev1.Pod) { p.Spec.Containers[0].Image = "docker.io/library/" + image }
+			}
+			b.pod("p1", "1Mi", topic.Syncing, uses("one:1"))
+			b.pod("p2", "1Mi", topic.Syncing, uses("two:1"))
+			b.pod("p3", "1Mi", topic.Syncing)
+			b.after(time.Minute)
+			if n := b.runtime.Calls("RemoveImage"); n == 0 || n != before {
+				t.Errorf("%d images were removed, want the %d whose removal was under way", n, before)
 			}
 		})
 	})
@@ -227,6 +287,7 @@ func TestPlan(t *testing.T) {
 			b.ready()
 			b.after(time.Second)
 			b.set(func() { b.memory = 50 * mib; b.deaf = true })
+			b.after(time.Second)
 			if _, err := topic.GCPlan.Do(b.t.Context(), cli, topic.GCPlanRequest{}); err == nil {
 				t.Error("a plan without statistics")
 			}
@@ -246,6 +307,46 @@ func TestPlan(t *testing.T) {
 				t.Errorf("plan %+v", plan)
 			}
 			b.want("after it", b.inRuntime(), "3 containers, 1 sandboxes")
+		})
+	})
+}
+
+// The plan names who is over its limit on local storage, and says that pods are not the first to go for disk.
+func TestPlanForDisk(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.ready()
+		b.pod("hog", "1Mi", topic.Syncing, func(p *corev1.Pod) {
+			p.Spec.Priority = new(int32(2_000_000_000)) // critical, so that nobody evicts it
+			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(mib, resource.BinarySI)}}}}
+		})
+		b.pod("over", "1Mi", topic.Syncing, func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(mib, resource.BinarySI)}}}}
+		})
+		b.usage, b.volumes = map[string]int64{"hog": mib, "over": mib}, map[string]int64{"hog": 2 * mib, "over": 2 * mib}
+		b.disk = 50 * mib
+		b.run(func() {
+			b.after(15 * time.Second)
+			cli := b.bus.Conn("cli")
+			defer cli.Close()
+			plan, err := topic.GCPlan.Do(b.t.Context(), cli, topic.GCPlanRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var reasons []string
+			for _, d := range plan.Decisions {
+				if d.Deed == topic.DeedEvict {
+					reasons = append(reasons, d.Object+" "+d.Reason)
+				}
+			}
+			got := strings.Join(reasons, "\n")
+			for _, want := range []string{"unused images go first", `default/over Usage of EmptyDir volume "data" exceeds the limit`} {
+				if !strings.Contains(got, want) {
+					t.Errorf("evictions %s\nlack %q", got, want)
+				}
+			}
+			if strings.Contains(got, "default/hog") {
+				t.Errorf("evictions %s: a critical pod is among them", got)
+			}
 		})
 	})
 }

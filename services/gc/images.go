@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/gc/internal/evict"
@@ -61,8 +62,8 @@ func (s *Service) removeImages(ctx context.Context, known map[string]topic.Pod, 
 		freed = in.FS.Available - begunAt
 		need := image.ToFree(in.Policy, in.FS, in.Begun)
 		picked := image.Pick(in)
-		removed, err := image.Remove(ctx, s.Images, picked, func(c image.Choice) {
-			if c.Error == "" {
+		removed, err := image.Remove(ctx, s.Images, picked, s.usedBy(ctx), func(c image.Choice) {
+			if c.Error == "" && c.Deed == topic.DeedRemoveImage {
 				s.metrics.images.WithLabelValues(c.Why).Inc()
 			}
 			s.report.decided(c.Decision)
@@ -79,6 +80,23 @@ func (s *Service) removeImages(ctx context.Context, known map[string]topic.Pod, 
 	return records, nil
 }
 
+// usedBy tells which pod of this moment uses an image: one may have come while others were removed, which takes minutes on a slow disk.
+func (s *Service) usedBy(ctx context.Context) func(*runtimeapi.Image) string {
+	return func(i *runtimeapi.Image) string {
+		snap, err := s.look(ctx)
+		if err != nil {
+			return "" // ctx has ended, and so does the removal
+		}
+		var pods []*corev1.Pod
+		for _, p := range snap.known {
+			if p.Lifecycle != topic.Terminated && p.Pod != nil {
+				pods = append(pods, p.Pod)
+			}
+		}
+		return image.InUse([]*runtimeapi.Image{i}, nil, pods)[image.Key(i)]
+	}
+}
+
 // imageInput reads what images are decided from.
 func (s *Service) imageInput(ctx context.Context, known map[string]topic.Pod, records map[string]image.Record) (image.Input, error) {
 	// The list of images comes first: one that is used since is found to be.
@@ -92,7 +110,7 @@ func (s *Service) imageInput(ctx context.Context, known map[string]topic.Pod, re
 	}
 	now := time.Now()
 	// Only the images' filesystem matters here; of others may be wrong what is.
-	obs, _ := s.Sensor.Read(now, signal.Filesystems{Image: s.fs.Load().Image})
+	obs, _ := s.Sensor.Disks(now, signal.Filesystems{Image: s.fs.Load().Image})
 	fs := obs[evict.ImageFSAvailable]
 	if fs.Capacity <= 0 {
 		s.report.node(corev1.EventTypeWarning, reasonInvalidCapacity, invalidCapacityMessage)

@@ -2,6 +2,8 @@ package gc
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -16,6 +18,8 @@ import (
 const (
 	// readEvery is how often the signals are read, which takes some 70 µs.
 	readEvery = 500 * time.Millisecond
+	// hangs is how old the signals of the filesystems may be.
+	hangs = 5 * time.Second
 	// The kubelet's periods.
 	sweepEvery, imagesEvery, limitsEvery = time.Minute, 5 * time.Minute, 10 * time.Second
 	// placeEvery is how often it is looked up where the runtime's filesystems are, retryPlace after a failure.
@@ -24,8 +28,12 @@ const (
 	soonest = 10 * time.Second
 	// censusTimeout bounds the reading of what runs and what should, callTimeout a call of another daemon.
 	censusTimeout, callTimeout = 30 * time.Second, 10 * time.Second
-	// goneTimeout is how long an evicted pod is waited for, restPeriod how long nothing is tried after a pass that evicted nobody.
+	// goneTimeout is how long an evicted pod is waited for after its grace period, restPeriod how long nothing is tried after a pass
+	// that evicted nobody.
 	goneTimeout, restPeriod = 30 * time.Second, 10 * time.Second
+	// reclaimTimeout bounds what goes before pods on disk pressure, figuresTimeout how long disk figures are waited for that are
+	// missing. diskMaxAge is how old they may be: so long the counting of a large directory serves.
+	reclaimTimeout, figuresTimeout, diskMaxAge = time.Minute, 20 * time.Second, time.Minute
 )
 
 // settings are what the configuration says to gc.
@@ -45,7 +53,7 @@ func newSettings(c *config.Config) (settings, error) {
 	k := &c.Kubelet
 	thresholds, err := evict.Thresholds(evict.Settings{
 		Hard: k.EvictionHard, Soft: k.EvictionSoft, SoftGrace: k.EvictionSoftGracePeriod, Reclaim: k.EvictionMinimumReclaim,
-		EnforcePods: enforces(k.EnforceNodeAllocatable, "pods"),
+		EnforcePods: slices.ContainsFunc(k.EnforceNodeAllocatable, func(item string) bool { return strings.EqualFold(item, "pods") }),
 	})
 	if err != nil {
 		return settings{}, err
@@ -78,9 +86,15 @@ const (
 	jobImages
 	jobLogs
 	jobLimits
-	jobEvict
+	// The last three relieve the node's conditions.
+	jobMemory
+	jobDisk
+	jobPID
 	jobs
 )
+
+// problems are what the daemon's health calls the reliefs.
+var problems = [jobs]string{jobMemory: "relief of memory pressure", jobDisk: "relief of disk pressure", jobPID: "relief of PID pressure"}
 
 // schedule says when each job is due.
 type schedule struct {
@@ -103,9 +117,6 @@ func (s *schedule) soon(j job, now time.Time) {
 	}
 }
 
-// after makes a job due after d.
-func (s *schedule) after(j job, d time.Duration, now time.Time) { s.next[j] = now.Add(d) }
-
 func (s *schedule) due(j job, now time.Time) bool { return !s.running[j] && !now.Before(s.next[j]) }
 
 // begin begins what is due. Readings come each second, so the loop does.
@@ -122,7 +133,7 @@ func (s *Service) begin(ctx context.Context, now time.Time) {
 		{jobSweep, deletes, s.sweep},
 		{jobImages, deletes && s.fs.Load().known, s.collect},
 		{jobLogs, known, s.rotate},
-		{jobLimits, known && s.settings.localLimits, s.limits},
+		{jobLimits, known && s.fs.Load().known && s.settings.localLimits, s.limits},
 	} {
 		if j.ready && s.schedule.due(j.job, now) {
 			s.start(ctx, j.job, j.prepare())

@@ -4,26 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/gc/internal/evict"
 )
 
+// limitGrace is how long a pod has to end that uses more than it may, in seconds.
+const limitGrace = 1
+
 // limits evicts the pods that use more local storage than they may. Only those that have a limit are measured.
 func (s *Service) limits() work {
-	pods := s.candidates(evict.LimitsStorage)
+	pods := s.candidates(time.Now(), evict.LimitsStorage)
 	return func(ctx context.Context) func() {
 		over, err := s.overLimits(ctx, pods)
 		return func() {
 			s.report.problem("limits on local storage", err)
 			for _, uid := range over {
-				s.evicted[uid] = true
+				s.onEvicted(uid, limitGrace, time.Now())
 			}
 		}
 	}
 }
 
-func (s *Service) overLimits(ctx context.Context, pods []evict.Candidate) (evicted []string, err error) {
+// excess is a pod that uses more than it may, by which limit, and the message that says so.
+type excess struct {
+	evict.Candidate
+	by      evict.Signal
+	message string
+}
+
+// excesses measures the pods.
+func (s *Service) excesses(ctx context.Context, pods []evict.Candidate) ([]excess, error) {
 	if len(pods) == 0 {
 		return nil, nil
 	}
@@ -35,20 +47,29 @@ func (s *Service) overLimits(ctx context.Context, pods []evict.Candidate) (evict
 	if err != nil {
 		return nil, fmt.Errorf("nobody knows what pods with a limit use: %w", err)
 	}
-	var errs []error
+	var over []excess
 	for _, c := range withStats(pods, summary) {
-		by, message := evict.OverLimit(c, s.fs.Load().layout)
-		if message == "" {
-			continue
+		if by, message := evict.OverLimit(c, s.fs.Load().layout); message != "" {
+			over = append(over, excess{c, by, message})
 		}
+	}
+	return over, nil
+}
+
+func (s *Service) overLimits(ctx context.Context, pods []evict.Candidate) (evicted []string, err error) {
+	over, err := s.excesses(ctx, pods)
+	errs := []error{err}
+	for _, c := range over {
 		ref := refOf(c.Pod)
 		if c.Critical() {
-			s.report.decided(topic.Decision{Deed: topic.DeedKeep, Object: name(ref), Pod: &ref, Reason: "it is critical; otherwise it were evicted: " + message})
+			s.report.decided(topic.Decision{Deed: topic.DeedKeep, Object: name(ref), Pod: &ref, Reason: "it is critical; otherwise it were evicted: " + c.message})
 			continue
 		}
 		// The kubelet gives these pods no DisruptionTarget: the fault is theirs.
-		if err := s.end(ctx, ending{ref: ref, signal: by, message: message, grace: 1, reason: message}); err != nil {
-			errs = append(errs, err)
+		if err := s.end(ctx, ending{ref: ref, signal: c.by, message: c.message, grace: limitGrace, reason: c.message}); err != nil {
+			if !errors.Is(err, errEnded) {
+				errs = append(errs, err)
+			}
 			continue
 		}
 		evicted = append(evicted, ref.UID)

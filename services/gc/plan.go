@@ -15,28 +15,24 @@ import (
 	"kubelot.dev/services/gc/internal/logs"
 )
 
-// snapshot is what a plan takes from the loop.
+// snapshot is what work beside the loop takes from it.
 type snapshot struct {
 	waiting    string
 	known      map[string]topic.Pod
 	records    map[string]image.Record
 	inUse      map[string]bool
 	thresholds []evict.Threshold
+	obs        evict.Observations
 	pods       []evict.Candidate
+	limited    []evict.Candidate
 	logs       []log
 }
 
 // plan answers gc.plan by the same functions by which things are removed; nothing is done.
 func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPlanReply, error) {
-	taken := make(chan snapshot, 1)
-	if !send(ctx, s.inbox, func() { taken <- s.snapshot(time.Now()) }) {
-		return topic.GCPlanReply{}, context.Cause(ctx)
-	}
-	var snap snapshot
-	select {
-	case snap = <-taken:
-	case <-ctx.Done():
-		return topic.GCPlanReply{}, context.Cause(ctx)
+	snap, err := s.look(ctx)
+	if err != nil {
+		return topic.GCPlanReply{}, err
 	}
 	reply := topic.GCPlanReply{Waiting: snap.waiting}
 	pressure, err := s.planEviction(ctx, snap)
@@ -50,7 +46,7 @@ func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPl
 		return reply, nil //nolint:nilerr // what isn't known isn't removed either, so that is the plan
 	}
 	for _, choice := range container.Pick(container.Input{
-		Policy: s.settings.containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life, Now: time.Now(), Squeeze: req.Images,
+		Policy: s.settings.containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life, Now: c.at, Squeeze: req.Images,
 	}) {
 		reply.Decisions = append(reply.Decisions, choice.Decision)
 	}
@@ -68,28 +64,39 @@ func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPl
 	return reply, err
 }
 
+// look takes a snapshot. The error is the context's cause.
+func (s *Service) look(ctx context.Context) (snapshot, error) {
+	taken := make(chan snapshot, 1)
+	if !send(ctx, s.inbox, func() { taken <- s.snapshot(time.Now()) }) {
+		return snapshot{}, context.Cause(ctx)
+	}
+	select {
+	case snap := <-taken:
+		return snap, nil
+	case <-ctx.Done():
+		return snapshot{}, context.Cause(ctx)
+	}
+}
+
 func (s *Service) snapshot(now time.Time) snapshot {
 	return snapshot{
 		waiting: s.world.waiting(now), known: maps.Clone(s.world.pods), records: s.records, inUse: logsInUse(s.world.seen),
-		thresholds: s.tracker.Thresholds(), pods: s.candidates(func(*corev1.Pod) bool { return true }), logs: s.runningLogs(),
+		thresholds: s.tracker.Thresholds(), obs: maps.Clone(s.obs), pods: s.candidates(now, func(*corev1.Pod) bool { return true }), logs: s.runningLogs(),
+		limited: s.candidates(now, func(p *corev1.Pod) bool { return s.settings.localLimits && evict.LimitsStorage(p) }),
 	}
 }
 
 // planEviction tells how far each threshold is, and who would be evicted for those that are met.
 func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Decision, error) {
 	fs := s.fs.Load()
-	obs, err := s.Sensor.Read(time.Now(), fs.Filesystems)
-	if err != nil {
-		return nil, err
-	}
 	var out []topic.Decision
 	for _, t := range snap.thresholds {
-		o, ok := obs[t.Signal]
+		o, ok := snap.obs[t.Signal]
 		if !ok {
 			continue
 		}
 		d := topic.Decision{Deed: topic.DeedKeep, Object: t.String(), Reason: t.Figures(o)}
-		if !evict.Met(t, o, false) {
+		if !evict.Met(t, o, false) || t.Signal.Disk() && !fs.known {
 			out = append(out, d)
 			continue
 		}
@@ -106,11 +113,23 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 			if t.Grace > 0 {
 				d.Reason += fmt.Sprintf("; once the threshold has been met for %s", t.Grace)
 			}
+			if snap.waiting == "" && evict.Reclaims(t.Signal, fs.layout) != (evict.Reclaim{}) {
+				d.Reason += "; dead containers and unused images go first, and it stays if that is enough"
+			}
 			break
 		}
 		out = append(out, d)
 	}
-	return out, nil
+	if !fs.known {
+		return out, nil
+	}
+	over, err := s.excesses(ctx, snap.limited)
+	for _, c := range over {
+		if ref := refOf(c.Pod); !c.Critical() {
+			out = append(out, topic.Decision{Deed: topic.DeedEvict, Object: name(ref), Pod: &ref, Reason: c.message})
+		}
+	}
+	return out, err
 }
 
 func (s *Service) planLogs(snap snapshot) []topic.Decision {
@@ -124,12 +143,11 @@ func (s *Service) planLogs(snap snapshot) []topic.Decision {
 }
 
 func (s *Service) planLeftovers(c census, inUse map[string]bool) ([]topic.Decision, error) {
-	now := time.Now()
-	dirs, err := logs.Dirs(s.env.Config.PodLogsDir, c.known, now)
+	dirs, err := logs.Dirs(s.env.Config.PodLogsDir, c.known, c.at)
 	if err != nil {
 		return nil, err
 	}
-	links, err := logs.Links(s.env.Config.ContainerLogsDir, s.env.Config.PodLogsDir, inUse, now)
+	links, err := logs.Links(s.env.Config.ContainerLogsDir, s.env.Config.PodLogsDir, inUse, c.at)
 	var out []topic.Decision
 	for _, dir := range dirs {
 		out = append(out, topic.Decision{Deed: topic.DeedRemoveLog, Object: dir.Path, Pod: &dir.Pod, Reason: podGone})

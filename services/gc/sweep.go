@@ -25,9 +25,10 @@ const (
 func (s *Service) sweep() work {
 	known, inUse := maps.Clone(s.world.pods), logsInUse(s.world.seen)
 	return func(ctx context.Context) func() {
+		began := time.Now()
 		c, err := take(ctx, s.env.Bus, s.Containers, known)
 		if err == nil {
-			err = errors.Join(s.removeDead(ctx, c, false), s.removeLeftovers(ctx, c, inUse))
+			err = errors.Join(s.removeDead(ctx, c, false), s.removeLeftovers(ctx, known, inUse, began))
 		}
 		return func() {
 			if s.report.problem("collection of containers", err); err != nil && ctx.Err() == nil {
@@ -40,7 +41,7 @@ func (s *Service) sweep() work {
 // removeDead removes what is picked.
 func (s *Service) removeDead(ctx context.Context, c census, squeeze bool) error {
 	picked := container.Pick(container.Input{
-		Policy: s.settings.containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life, Now: time.Now(), Squeeze: squeeze,
+		Policy: s.settings.containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life, Now: c.at, Squeeze: squeeze,
 	})
 	var errs []error
 	failed := map[string]bool{}
@@ -74,6 +75,9 @@ func (s *Service) removeContainer(ctx context.Context, choice container.Choice) 
 	if err := s.Containers.RemoveContainer(ctx, choice.Object); err != nil {
 		return err
 	}
+	if choice.Unnamed {
+		return nil // its log goes with the pod's
+	}
 	cfg := s.env.Config
 	return logs.RemoveOf(cfg.PodLogsDir, cfg.ContainerLogsDir, *choice.Pod, choice.Name, choice.RestartCount)
 }
@@ -86,18 +90,20 @@ func (s *Service) removeSandbox(ctx context.Context, id string) error {
 	return s.Containers.RemovePodSandbox(ctx, id)
 }
 
-// removeLeftovers removes the logs of pods that are gone, and links to logs that are.
-func (s *Service) removeLeftovers(ctx context.Context, c census, inUse map[string]bool) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+// removeLeftovers removes the logs of pods that are gone, and links to logs that are. The logs in use are those of when the sweep began;
+// the census is a new one, since what went before may have taken minutes, in which pods came.
+func (s *Service) removeLeftovers(ctx context.Context, known map[string]topic.Pod, inUse map[string]bool, began time.Time) error {
+	c, err := take(ctx, s.env.Bus, s.Containers, known)
+	if err != nil {
+		return err
 	}
-	cfg, now := s.env.Config, time.Now()
-	dirs, errDirs := logs.Dirs(cfg.PodLogsDir, c.known, now)
+	cfg := s.env.Config
+	dirs, errDirs := logs.Dirs(cfg.PodLogsDir, c.known, c.at)
 	errs := []error{errDirs}
 	for _, dir := range dirs {
 		errs = append(errs, s.removeLeftover(dir, podGone, logs.RemoveDir(cfg.PodLogsDir, dir.Name)))
 	}
-	links, err := logs.Links(cfg.ContainerLogsDir, cfg.PodLogsDir, inUse, now)
+	links, err := logs.Links(cfg.ContainerLogsDir, cfg.PodLogsDir, inUse, began)
 	errs = append(errs, err)
 	for _, link := range links {
 		errs = append(errs, s.removeLeftover(link, logGone, os.Remove(link.Path)))

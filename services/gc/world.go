@@ -63,6 +63,8 @@ func (w *world) waiting(now time.Time) string {
 
 // census is what runs and what should, read at one moment: the runtime first, so that what has come since is known too.
 type census struct {
+	// at is when the reading began. How old something is must be judged by it: what came later the census doesn't know.
+	at         time.Time
 	containers []*runtimeapi.Container
 	sandboxes  []*runtimeapi.PodSandbox
 	lives      map[string]container.Life
@@ -84,7 +86,7 @@ func (c census) known(uid string) bool {
 func take(ctx context.Context, conn *bus.Conn, runtime containers, known map[string]topic.Pod) (census, error) {
 	ctx, cancel := context.WithTimeout(ctx, censusTimeout)
 	defer cancel()
-	c := census{lives: map[string]container.Life{}}
+	c := census{at: time.Now(), lives: map[string]container.Life{}}
 	var err error
 	if c.containers, err = runtime.ListContainers(ctx, nil); err != nil {
 		return c, err

@@ -51,6 +51,9 @@ func (d *dispatcher) evict(req topic.Eviction) (topic.EvictionReply, error) {
 	case e.pod.Name != req.Name || e.pod.Namespace != req.Namespace:
 		return topic.EvictionReply{}, fmt.Errorf("the pod with the UID %s is %s/%s, not %s/%s", req.UID, e.pod.Namespace, e.pod.Name, req.Namespace, req.Name)
 	}
+	if e.Over() || podstatus.Terminal(e.pod.Status.Phase) {
+		return topic.EvictionReply{Ending: true, Ended: true}, nil
+	}
 	ending := e.removed || e.pod.DeletionTimestamp != nil || e.Ending() || podstatus.Terminal(e.pod.Status.Phase)
 	d.log.Warn("pod is evicted", "pod", req.Name, "namespace", req.Namespace, "uid", req.UID, "reason", req.Reason, "message", req.Message)
 	eviction := worker.Eviction{Reason: req.Reason, Message: req.Message, Disruption: req.Disruption}

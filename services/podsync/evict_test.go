@@ -46,8 +46,26 @@ func TestAnEvictedPodFailsWithItsReason(t *testing.T) {
 		if !found || s.Status.Message != "The node was low on resource: memory. " {
 			t.Errorf("message %q, conditions %+v; want the message in both", s.Status.Message, s.Status.Conditions)
 		}
-		if reply, err := b.evict(eviction("hog", "u1", 1)); err != nil || !reply.Ending {
+		if reply, err := b.evict(eviction("hog", "u1", 1)); err != nil || !reply.Ending || !reply.Ended {
 			t.Errorf("%+v, %v; want a pod that has ended", reply, err)
+		}
+	})
+}
+
+// What has succeeded isn't failed for a shortage to which it adds nothing.
+func TestAPodThatHasEndedIsNotEvicted(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.start(fromAPI)
+		b.node(110)
+		job := pod("job", "u1")
+		job.Status.Phase = corev1.PodSucceeded
+		b.deliver(fromAPI, job)
+		if reply, err := b.evict(eviction("job", "u1", 1)); err != nil || !reply.Ended {
+			t.Errorf("%+v, %v; want a pod that has ended", reply, err)
+		}
+		b.settle()
+		if s, _ := get(b, topic.StatusPatch, "u1"); s.Status.Phase != corev1.PodSucceeded || s.Status.Reason != "" {
+			t.Errorf("the pod is %s, reason %q; want Succeeded", s.Status.Phase, s.Status.Reason)
 		}
 	})
 }

@@ -63,13 +63,15 @@ func (a *answers) summary(ctx context.Context, req topic.SummaryRequest, want ex
 	}
 	f := &figures{view: v, boot: a.boot, now: time.Now()}
 	var wg sync.WaitGroup
-	if !req.OnlyCPUAndMemory {
+	if !req.OnlyCPUAndMemory || req.Processes {
 		want |= everything
+	}
+	if !req.OnlyCPUAndMemory {
 		wg.Go(func() { a.disks(ctx, f, req) })
 	}
 	f.usage = a.usage(ctx, v, want, len(req.Pods) > 0, req.MaxAge)
 	wg.Wait()
-	return build(f, req.OnlyCPUAndMemory), nil
+	return build(f, req), nil
 }
 
 // usage reads the cgroups: of all pods together with others who ask at the same time, or of the few that are asked for.

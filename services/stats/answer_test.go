@@ -165,6 +165,21 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+// A light answer has the number of processes where it is asked for, and no disks all the same.
+func TestProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, cgrouptest.V2, "systemd")
+		defer n.stop()
+		if p := n.summary(topic.SummaryRequest{OnlyCPUAndMemory: true}).Pods[0]; p.ProcessStats != nil {
+			t.Errorf("processes %+v: nobody asked", p.ProcessStats)
+		}
+		p := n.summary(topic.SummaryRequest{OnlyCPUAndMemory: true, Processes: true}).Pods[0]
+		if p.ProcessStats == nil || *p.ProcessStats.ProcessCount != 2 || p.VolumeStats != nil || p.Containers[0].Logs != nil {
+			t.Errorf("processes %+v of pod %+v", p.ProcessStats, p)
+		}
+	})
+}
+
 func checkSummary(t *testing.T, s statsapi.Summary) {
 	t.Helper()
 	if len(s.Pods) != 1 || s.Pods[0].PodRef.Name != "pod" || len(s.Pods[0].Containers) != 1 {

@@ -36,7 +36,7 @@ func BenchmarkHundredPods(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			u, _ := c.usage(b.Context(), v, rated)
-			s := build(&figures{view: v, usage: u, now: time.Now()}, true)
+			s := build(&figures{view: v, usage: u, now: time.Now()}, topic.SummaryRequest{OnlyCPUAndMemory: true})
 			if err := writeResource(io.Discard, &s); err != nil {
 				b.Fatal(err)
 			}

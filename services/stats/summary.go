@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/stats/internal/cgroup"
 	"kubelot.dev/services/stats/internal/disk"
 )
@@ -27,11 +28,11 @@ type figures struct {
 	files   map[string]podFiles
 }
 
-// build makes the kubelet's summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1) of the figures.
-func build(f *figures, onlyCPUAndMemory bool) statsapi.Summary {
-	s := statsapi.Summary{Node: f.node(onlyCPUAndMemory), Pods: []statsapi.PodStats{}}
+// build makes the kubelet's summary (k8s.io/kubelet/pkg/apis/stats/v1alpha1) of the figures that are asked for.
+func build(f *figures, req topic.SummaryRequest) statsapi.Summary {
+	s := statsapi.Summary{Node: f.node(req.OnlyCPUAndMemory), Pods: []statsapi.PodStats{}}
 	for i := range f.view.pods {
-		if p, ok := f.pod(&f.view.pods[i], onlyCPUAndMemory); ok {
+		if p, ok := f.pod(&f.view.pods[i], req); ok {
 			s.Pods = append(s.Pods, p)
 		}
 	}
@@ -85,7 +86,8 @@ func (f *figures) system(only bool) []statsapi.ContainerStats {
 	return list
 }
 
-func (f *figures) pod(v *podView, only bool) (statsapi.PodStats, bool) {
+func (f *figures) pod(v *podView, req topic.SummaryRequest) (statsapi.PodStats, bool) {
+	only := req.OnlyCPUAndMemory
 	u, ok := f.usage.pods[v.ref.UID]
 	if !ok && only {
 		return statsapi.PodStats{}, false
@@ -109,13 +111,15 @@ func (f *figures) pod(v *podView, only bool) (statsapi.PodStats, bool) {
 			processes += r.Tasks.Processes
 		}
 	}
+	if ok && (!only || req.Processes) {
+		p.ProcessStats = &statsapi.ProcessStats{ProcessCount: &processes}
+	}
 	if only {
 		return p, true
 	}
 	if ok {
 		p.IO = ioStats(&u.reading)
 		p.Network = networkStats(u.At, u.network)
-		p.ProcessStats = &statsapi.ProcessStats{ProcessCount: &processes}
 	}
 	p.VolumeStats = f.podVolumes(v)
 	p.EphemeralStorage = f.ephemeral(v, p.Containers)

@@ -36,7 +36,8 @@ func TestFullDisk(t *testing.T) {
 	if err := syscall.Mount("tmpfs", root, "tmpfs", 0, "size=4m,mode=0755"); err != nil {
 		t.Fatal(err)
 	}
-	if err := own.StartNode(t.Context(), node.Kubelot); err != nil {
+	// Eviction would end the pods.
+	if err := own.StartNode(t.Context(), node.Kubelot, "--without=gc"); err != nil {
 		t.Fatal(err)
 	}
 	ns := own.Namespace(t)

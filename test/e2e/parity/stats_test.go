@@ -98,6 +98,7 @@ var statsDifferences = differences{
 	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_(cpu_load_|tasks_state|health_state|file_descriptors|sockets|ulimits_soft)"), "the kubelet shows zeros or nothing of use: nobody measures them there"},
 	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_fs_(io_|read_seconds|reads_merged|sector_|write_seconds|writes_merged)"), "the kernel counts these for the scheduler CFQ only, which is gone; the kubelet shows zeros"},
 	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^machine_(cpu_books|cpu_drawers|nvm_|dimm_)"), "mainframes' parts and persistent memory"},
+	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_(blkio_device_usage_total|fs_(reads|writes)(_bytes)?_total){"), "only of containers that made a disk work, which is chance: the files may be in the page cache"},
 	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_pressure_"), "the node's, which the kernel tells on cgroup v1 too"},
 }
 

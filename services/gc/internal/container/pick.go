@@ -50,9 +50,10 @@ type Input struct {
 // Choice is a container or sandbox and what is done with it.
 type Choice struct {
 	topic.Decision
-	// Name and RestartCount name a container's log.
+	// Name and RestartCount name a container's log, unless it is Unnamed: what the runtime has of it can't be read.
 	Name         string
 	RestartCount int
+	Unnamed      bool
 }
 
 // dead is a container that has exited.
@@ -61,6 +62,7 @@ type dead struct {
 	ref     topic.Ref
 	name    string
 	info    labels.ContainerInfo
+	unnamed bool
 	created time.Time
 	reason  string // why it goes; empty while it stays
 }
@@ -76,7 +78,7 @@ func Pick(in Input) []Choice {
 	choices := make([]Choice, 0, len(all))
 	going := map[string]bool{}
 	for _, d := range all {
-		c := Choice{Name: d.name, RestartCount: d.info.RestartCount, Decision: topic.Decision{
+		c := Choice{Name: d.name, RestartCount: d.info.RestartCount, Unnamed: d.unnamed, Decision: topic.Decision{
 			Deed: topic.DeedRemoveContainer, Object: d.Id, Pod: &d.ref, Reason: d.reason,
 		}}
 		if d.reason == "" {
@@ -88,17 +90,19 @@ func Pick(in Input) []Choice {
 	return append(choices, in.sandboxes(going)...)
 }
 
-// find are the dead containers of pods, newest first.
+// find are the dead containers of pods, newest first. What was never started, or is in a state that the runtime doesn't know, is
+// podsync's as long as the pod has not ended.
 func find(in Input) []*dead {
 	var all []*dead
 	for _, c := range in.Containers {
 		ref := labels.Pod(c.GetLabels())
-		if c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || ref.UID == "" {
+		if ref.UID == "" || c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING ||
+			c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED && in.Life(ref.UID) == Wanted {
 			continue
 		}
-		info, _ := labels.Parse(c.GetAnnotations()) // what is malformed is left empty, and podsync has told of it
+		info, err := labels.Parse(c.GetAnnotations()) // podsync has told of what is malformed
 		all = append(all, &dead{
-			Container: c, ref: ref, info: info, created: time.Unix(0, c.GetCreatedAt()),
+			Container: c, ref: ref, info: info, unnamed: err != nil, created: time.Unix(0, c.GetCreatedAt()),
 			name: cmp.Or(c.GetLabels()[labels.ContainerName], c.GetMetadata().GetName()),
 		})
 	}
@@ -110,11 +114,12 @@ func find(in Input) []*dead {
 
 // unwanted says why all dead containers of the pod go, if they do.
 func (in Input) unwanted(d *dead) string {
-	old := in.Now.Sub(d.created) >= MinAge
 	switch life := in.Life(d.ref.UID); {
-	case life == Gone && old:
+	case life == Gone && in.Now.Sub(d.created) >= MinAge:
 		return "its pod is gone"
-	case life == Ended && in.Squeeze && old:
+	case life == Ended && d.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED:
+		return "its pod has ended, and it never ran" // nor does it take the place of one that has a log
+	case life == Ended && in.Squeeze:
 		return "its pod has ended, and the node is short of disk space"
 	}
 	return ""

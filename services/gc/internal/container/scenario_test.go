@@ -57,7 +57,11 @@ func run(t *testing.T, d *datadriven.TestData) string {
 	for _, c := range Pick(in) {
 		fmt.Fprintf(&out, "%s %s: %s", c.Deed, c.Object, c.Reason)
 		if c.Deed == topic.DeedRemoveContainer {
-			fmt.Fprintf(&out, " (log %s/%d)", c.Name, c.RestartCount)
+			text := fmt.Sprintf(" (log %s/%d)", c.Name, c.RestartCount)
+			if c.Unnamed {
+				text = " (log unknown)"
+			}
+			out.WriteString(text)
 		}
 		out.WriteByte('\n')
 	}

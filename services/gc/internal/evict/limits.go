@@ -47,7 +47,7 @@ func OverLimit(c Candidate, l Layout) (by Signal, message string) {
 	}
 	for i := range c.Pod.Spec.Volumes {
 		v := &c.Pod.Spec.Volumes[i]
-		if limited(v) && over(volumeUsage(v.Name, bytesOf, c.Stats), v.EmptyDir.SizeLimit) {
+		if limited(v) && over(bytesOf(volumeStats(v.Name, c.Stats)), v.EmptyDir.SizeLimit) {
 			return EmptyDirLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
 		}
 	}

@@ -59,13 +59,16 @@ func containerUsage(name corev1.ResourceName, s *statsv1alpha1.ContainerStats) *
 }
 
 // GracePeriod is how long the pod may take to end, in seconds: one after a hard threshold, else its own, bounded by
-// evictionMaxPodGracePeriod.
+// evictionMaxPodGracePeriod unless that is negative.
 func GracePeriod(t Threshold, most int32, pod *corev1.Pod) int64 {
 	if t.Hard {
 		return 1
 	}
-	if own := pod.Spec.TerminationGracePeriodSeconds; own != nil {
-		return min(int64(most), *own)
+	switch own := pod.Spec.TerminationGracePeriodSeconds; {
+	case own != nil && (most < 0 || *own < int64(most)):
+		return *own
+	case most < 0:
+		return corev1.DefaultTerminationGracePeriodSeconds
 	}
 	return int64(most)
 }

@@ -41,14 +41,10 @@ type Threshold struct {
 
 // String is the threshold as in the configuration.
 func (t Threshold) String() string {
-	kind := "soft"
-	if t.Hard {
-		kind = "hard"
-	}
 	if t.Value.Quantity != nil {
-		return fmt.Sprintf("%s %s<%s", kind, t.Signal, t.Value.Quantity)
+		return fmt.Sprintf("%s %s<%s", kind(t), t.Signal, t.Value.Quantity)
 	}
-	return fmt.Sprintf("%s %s<%s%%", kind, t.Signal, strconv.FormatFloat(t.Value.Share*100, 'f', -1, 64))
+	return fmt.Sprintf("%s %s<%s%%", kind(t), t.Signal, strconv.FormatFloat(t.Value.Share*100, 'f', -1, 64))
 }
 
 // Figures is what is available beside the threshold.

@@ -21,11 +21,15 @@ type Pressure struct {
 	Message string
 }
 
+// lostAfter is how long a signal that isn't there keeps its threshold met: a reading may fail, and what a signal is about may go, such
+// as the limit on what pods may use.
+const lostAfter = 10 * time.Second
+
 // state is what is remembered of one threshold.
 type state struct {
 	threshold Threshold
-	// since is when it was met first, without a break.
-	since time.Time
+	// since is when it was met first, without a break, read when it was found to be last.
+	since, read time.Time
 	// due is true from the moment pods are to be evicted until the minimum reclaim is reached.
 	due bool
 	// text says so with the figures of the moment: a message that changed with each reading would be news each second.
@@ -110,14 +114,15 @@ func (t *Tracker) Update(obs Observations, now time.Time) (due []Threshold, p Pr
 // update judges one threshold.
 func (s *state) update(obs Observations, now time.Time) {
 	o, known := obs[s.threshold.Signal]
-	if !known {
+	if !known && now.Sub(s.read) < lostAfter {
 		return
 	}
-	if !Met(s.threshold, o, s.due) {
+	if !known || !Met(s.threshold, o, s.due) {
 		*s = state{threshold: s.threshold}
 		return
 	}
 	before := *s
+	s.read = now
 	if s.since.IsZero() {
 		s.since = now
 	}

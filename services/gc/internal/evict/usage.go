@@ -1,6 +1,8 @@
 package evict
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
@@ -63,10 +65,27 @@ func diskUsage(p parts, count func(*statsv1alpha1.FsStats) int64, pod *corev1.Po
 	}
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; local(v) {
-			sum += volumeUsage(v.Name, count, stats)
+			sum += count(volumeStats(v.Name, stats))
 		}
 	}
 	return sum
+}
+
+// Complete tells whether all figures are there that the pod's usage for the signal of a filesystem is made of. A pod of which nothing
+// is known has nothing that could be counted, and of volumes that aren't the pod's own nobody counts what is in them.
+func Complete(s Signal, l Layout, c Candidate) bool {
+	if c.Stats == nil || !s.Disk() {
+		return true
+	}
+	p := partsOf(s, l)
+	for i := range c.Stats.Containers {
+		if stats := &c.Stats.Containers[i]; p.root && stats.Rootfs == nil || p.logs && stats.Logs == nil {
+			return false
+		}
+	}
+	return !p.volumes || !slices.ContainsFunc(c.Pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return local(&v) && v.HostPath == nil && v.GitRepo == nil && volumeStats(v.Name, c.Stats) == nil
+	})
 }
 
 // local tells whether the volume takes space on the root directory's filesystem.
@@ -74,13 +93,14 @@ func local(v *corev1.Volume) bool {
 	return v.HostPath != nil || v.GitRepo != nil || v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault
 }
 
-func volumeUsage(name string, count func(*statsv1alpha1.FsStats) int64, stats *statsv1alpha1.PodStats) int64 {
+// volumeStats are the volume's figures; nil where there are none.
+func volumeStats(name string, stats *statsv1alpha1.PodStats) *statsv1alpha1.FsStats {
 	for i := range stats.VolumeStats {
 		if stats.VolumeStats[i].Name == name {
-			return count(&stats.VolumeStats[i].FsStats)
+			return &stats.VolumeStats[i].FsStats
 		}
 	}
-	return 0
+	return nil
 }
 
 func bytesOf(s *statsv1alpha1.FsStats) int64 {

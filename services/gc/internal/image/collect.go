@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/bus/topic"
 )
 
 // runtime is the part of the CRI that this package needs.
@@ -13,11 +15,20 @@ type runtime interface {
 	RemoveImage(context.Context, *runtimeapi.ImageSpec) error
 }
 
-// Remove removes the chosen images and tells of each. The choices that failed have their error; so has the result.
-func Remove(ctx context.Context, r runtime, choices []Choice, told func(Choice)) (removed int, err error) {
+// Remove removes the chosen images that nobody uses by now and tells of each. The choices that failed have their error; so has the result.
+func Remove(ctx context.Context, r runtime, choices []Choice, usedBy func(*runtimeapi.Image) string, told func(Choice)) (removed int, err error) {
 	var errs []error
 	for _, c := range choices {
 		if c.Why == "" || ctx.Err() != nil {
+			continue
+		}
+		by := usedBy(c.Image)
+		if ctx.Err() != nil {
+			break
+		}
+		if by != "" {
+			c.Deed, c.Reason, c.FreedBytes = topic.DeedKeep, "in use by "+by+", which has come since", 0
+			told(c)
 			continue
 		}
 		spec := &runtimeapi.ImageSpec{Image: c.Image.GetId(), RuntimeHandler: c.Image.GetSpec().GetRuntimeHandler()}

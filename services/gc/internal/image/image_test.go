@@ -168,15 +168,17 @@ func TestRemove(t *testing.T) {
 		{Image: &runtimeapi.Image{Id: "a"}, Why: ForSpace, Decision: topic.Decision{Object: "a", FreedBytes: 5}},
 		{Image: &runtimeapi.Image{Id: "b"}, Why: ForSpace, Decision: topic.Decision{Object: "b", FreedBytes: 5}},
 		{Image: &runtimeapi.Image{Id: "c"}},
+		{Image: &runtimeapi.Image{Id: "d"}, Why: ForSpace, Decision: topic.Decision{Object: "d", FreedBytes: 5}},
 	}
+	usedBy := func(i *runtimeapi.Image) string { return map[string]string{"d": "pod x/y"}[i.Id] }
 	var told []string
 	removed, err := Remove(t.Context(), remover(func(id string) error {
 		if id == "b" {
 			return errors.New("read-only")
 		}
 		return nil
-	}), choices, func(c Choice) { told = append(told, fmt.Sprint(c.Object, c.FreedBytes, c.Error)) })
-	if removed != 1 || err == nil || !slices.Equal(told, []string{"a5", "b0read-only"}) {
+	}), choices, usedBy, func(c Choice) { told = append(told, fmt.Sprint(c.Object, c.FreedBytes, c.Error)) })
+	if removed != 1 || err == nil || !slices.Equal(told, []string{"a5", "b0read-only", "d0"}) {
 		t.Errorf("removed %d, %v, told %q", removed, err, told)
 	}
 }

@@ -52,17 +52,25 @@ func (r *Reader) pods() string {
 	return filepath.Join(r.Memory, r.Root.Child(cgroupname.Kubepods).Path(driver))
 }
 
-// Read reads all signals.
-func (r *Reader) Read(now time.Time, paths Filesystems) (evict.Observations, error) {
-	obs := evict.Observations{}
-	var errs []error
-	set := func(s evict.Signal, available, capacity int64, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("read %s: %w", s, err))
-			return
-		}
-		obs[s] = evict.Observation{Available: available, Capacity: capacity, At: now}
+// reading is what was read.
+type reading struct {
+	now  time.Time
+	obs  evict.Observations
+	errs []error
+}
+
+func (r *reading) set(s evict.Signal, available, capacity int64, err error) {
+	if err != nil {
+		r.errs = append(r.errs, fmt.Errorf("read %s: %w", s, err))
+		return
 	}
+	r.obs[s] = evict.Observation{Available: available, Capacity: capacity, At: r.now}
+}
+
+// Read reads the signals of memory and processes, and never waits for a disk.
+func (r *Reader) Read(now time.Time) (evict.Observations, error) {
+	out := reading{now: now, obs: evict.Observations{}}
+	set := out.set
 	total, free, err := r.meminfo()
 	if err == nil {
 		var used int64
@@ -76,12 +84,12 @@ func (r *Reader) Read(now time.Time, paths Filesystems) (evict.Observations, err
 	}
 	running, most, err := r.processes()
 	set(evict.PIDAvailable, most-running, most, err)
-	r.filesystems(paths, set)
-	return obs, errors.Join(errs...)
+	return out.obs, errors.Join(out.errs...)
 }
 
-// filesystems reads the signals of the filesystems.
-func (r *Reader) filesystems(paths Filesystems, set func(evict.Signal, int64, int64, error)) {
+// Disks reads the signals of the filesystems. One that hangs doesn't come back.
+func (r *Reader) Disks(now time.Time, paths Filesystems) (evict.Observations, error) {
+	out := reading{now: now, obs: evict.Observations{}}
 	for _, f := range []struct {
 		path          string
 		bytes, inodes evict.Signal
@@ -98,12 +106,13 @@ func (r *Reader) filesystems(paths Filesystems, set func(evict.Signal, int64, in
 		if err != nil {
 			err = &os.PathError{Op: "statfs", Path: f.path, Err: err}
 		}
-		set(f.bytes, int64(s.Bavail)*s.Bsize, int64(s.Blocks)*s.Bsize, err)
+		out.set(f.bytes, int64(s.Bavail)*s.Bsize, int64(s.Blocks)*s.Bsize, err)
 		// Filesystems without a fixed number of inodes, such as btrfs, tell of none.
 		if err == nil && s.Files > 0 {
-			set(f.inodes, int64(s.Ffree), int64(s.Files), nil)
+			out.set(f.inodes, int64(s.Ffree), int64(s.Files), nil)
 		}
 	}
+	return out.obs, errors.Join(out.errs...)
 }
 
 // meminfo is the machine's memory, and how much of it is free, in bytes.

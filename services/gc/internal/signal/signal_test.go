@@ -2,6 +2,8 @@ package signal
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -51,6 +53,14 @@ func reader(dir string, unified bool) *Reader {
 	return &Reader{Proc: filepath.Join(dir, "proc"), Memory: filepath.Join(dir, "cgroup"), Unified: unified}
 }
 
+// all reads all signals.
+func all(r *Reader, now time.Time, paths Filesystems) (evict.Observations, error) {
+	obs, err := r.Read(now)
+	disks, errDisks := r.Disks(now, paths)
+	maps.Copy(obs, disks)
+	return obs, errors.Join(err, errDisks)
+}
+
 func TestRead(t *testing.T) {
 	v1 := with(map[string]string{
 		"cgroup/memory.usage_in_bytes": "1500000000\n", "cgroup/memory.stat": "inactive_file 5\ntotal_inactive_file 300000000\n",
@@ -72,7 +82,7 @@ func TestRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			obs, err := reader(tree(t, c.files), c.unified).Read(now, Filesystems{Node: t.TempDir(), Image: "/proc"})
+			obs, err := all(reader(tree(t, c.files), c.unified), now, Filesystems{Node: t.TempDir(), Image: "/proc"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +125,7 @@ func TestUnreadable(t *testing.T) {
 			for name, text := range c.change {
 				files[name] = text
 			}
-			obs, err := reader(tree(t, files), true).Read(time.Now(), Filesystems{Node: "/"})
+			obs, err := all(reader(tree(t, files), true), time.Now(), Filesystems{Node: "/"})
 			if _, known := obs[c.missing]; known {
 				t.Errorf("%s is known", c.missing)
 			}
@@ -127,7 +137,7 @@ func TestUnreadable(t *testing.T) {
 			}
 		})
 	}
-	obs, err := reader(t.TempDir(), false).Read(time.Now(), Filesystems{Node: "/absent"})
+	obs, err := all(reader(t.TempDir(), false), time.Now(), Filesystems{Node: "/absent"})
 	if len(obs) != 0 || err == nil {
 		t.Errorf("of nothing: %v, %v", obs, err)
 	}
@@ -138,7 +148,7 @@ func TestThisMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	obs, err := r.Read(time.Now(), Filesystems{Node: "/"})
+	obs, err := all(r, time.Now(), Filesystems{Node: "/"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +218,7 @@ func BenchmarkRead(b *testing.B) {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, err := r.Read(time.Now(), Filesystems{Node: "/", Image: "/tmp"}); err != nil {
+		if _, err := all(r, time.Now(), Filesystems{Node: "/", Image: "/tmp"}); err != nil {
 			b.Fatal(err)
 		}
 	}

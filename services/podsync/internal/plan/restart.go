@@ -87,13 +87,33 @@ func matches(codes *corev1.ContainerRestartRuleOnExitCodes, exitCode int32) bool
 	return listed == (codes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn)
 }
 
-// backoffEnd is when an exited container may be started again.
+// backoffEnd is when an exited container may be started again. One that was stopped in order to be started again, as after a
+// failed probe, is started at once if the back-off has passed since the end of the run before, and that back-off is a step
+// lower: the kubelet stops and starts it in one go, and counts from what had ended by then.
 func (p *planner) backoffEnd(c *corev1.Container, last *topic.Container) time.Time {
 	restarts := last.RestartCount - p.facts.BackoffBase[c.Name]
 	if p.anew(c, last) {
 		restarts = 0
 	}
-	return last.FinishedAt.Add(Backoff(restarts, p.facts.MaxBackoff))
+	if !p.facts.Replaced[last.ID] {
+		return last.FinishedAt.Add(Backoff(restarts, p.facts.MaxBackoff))
+	}
+	delay := Backoff(restarts-1, p.facts.MaxBackoff)
+	if last.FinishedAt.Sub(p.endedBefore(last)) >= delay {
+		return last.FinishedAt
+	}
+	return last.FinishedAt.Add(delay)
+}
+
+// endedBefore is when the run before ended; if that isn't known, when this one was created, which was soon after.
+func (p *planner) endedBefore(last *topic.Container) time.Time {
+	for i := range p.obs.Containers {
+		c := &p.obs.Containers[i]
+		if c.Name == last.Name && c.State == topic.ContainerExited && c.FinishedAt.Before(last.CreatedAt) {
+			return c.FinishedAt
+		}
+	}
+	return last.CreatedAt
 }
 
 // anew tells whether the back-off begins anew after this run: it was long enough, or the next isn't of the same image,

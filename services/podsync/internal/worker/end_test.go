@@ -92,6 +92,28 @@ func TestAnEvictionGoesOnAfterARestart(t *testing.T) {
 	})
 }
 
+// A pod that succeeds while it is chosen for an eviction has succeeded.
+func TestAnEvictionOfWhatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := testPod()
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+		w, r := launch(t, Config{Pod: pod}, runs(), &hands{})
+		settle()
+		done := runs()
+		done.Containers[0].State, done.Containers[0].FinishedAt = topic.ContainerExited, time.Now()
+		w.Observe(done)
+		settle()
+		if !w.Over() {
+			t.Error("its worker doesn't know that it has ended")
+		}
+		w.Evict(Eviction{Reason: "Evicted", Message: "the node was low on memory"})
+		settle()
+		if _, s := r.last(); s.Status.Phase != corev1.PodSucceeded || s.Status.Reason != "" {
+			t.Errorf("the pod is %s, reason %q; want Succeeded", s.Status.Phase, s.Status.Reason)
+		}
+	})
+}
+
 // What was made present before the spec named another image must not be started in its place.
 func TestAnImageThatChangesBeforeTheStart(t *testing.T) {
 	for name, pull := range map[string]time.Duration{"after its pull": 0, "during its pull": time.Minute} {

@@ -110,7 +110,10 @@ func (w *Worker) state() topic.Pod {
 		pod = pod.DeepCopy()
 		pod.ManagedFields = nil
 	}
-	t := topic.Pod{Pod: pod, Source: w.Source, Lifecycle: w.lifecycle, FirstSeen: w.FirstSeen, BackoffBase: maps.Clone(w.base), Resize: w.resize}
+	t := topic.Pod{
+		Pod: pod, Source: w.Source, Lifecycle: w.lifecycle, Released: w.lifecycle == topic.Terminated && w.released,
+		FirstSeen: w.FirstSeen, BackoffBase: maps.Clone(w.base), Resize: w.resize,
+	}
 	if w.stop != nil {
 		if t.Lifecycle == topic.Syncing {
 			t.Lifecycle = topic.Terminating

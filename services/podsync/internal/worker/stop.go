@@ -34,6 +34,9 @@ func (w *Worker) triggers(now time.Time) {
 }
 
 func (w *Worker) evict(e Eviction) {
+	if w.lifecycle == topic.Terminated || podstatus.Terminal(w.status.Phase) {
+		return // it has ended by itself
+	}
 	failing := w.stop != nil && w.stop.fail
 	grace := plan.PodGrace(w.Pod)
 	if e.Grace > 0 {
@@ -102,6 +105,7 @@ func (w *Worker) startsInFlight() bool {
 func (w *Worker) afterStop(ctx context.Context, p plan.Plan) {
 	w.lifecycle = topic.Terminated
 	w.ended.Store(true)
+	w.over.Store(true)
 	if !p.Released {
 		return
 	}

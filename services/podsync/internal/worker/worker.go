@@ -122,6 +122,7 @@ type Worker struct {
 	results chan result
 	done    chan struct{}
 	ended   atomic.Bool
+	over    atomic.Bool
 
 	// The rest is owned by the goroutine of Run.
 	obs       topic.PodObservation
@@ -241,6 +242,9 @@ func (w *Worker) Gone() bool { return w.gone }
 // from any goroutine.
 func (w *Worker) Ending() bool { return w.ended.Load() }
 
+// Over tells whether no container of the pod runs or ever will. It may be asked from any goroutine.
+func (w *Worker) Over() bool { return w.over.Load() }
+
 // Update hands over the pod's newest form, with the resources that it holds now, and the answer to a wish for others.
 func (w *Worker) Update(pod *corev1.Pod, pending *Pending) {
 	w.send(func(w *Worker) { w.update(pod, pending) })
@@ -260,7 +264,8 @@ type Eviction struct {
 	Grace time.Duration
 }
 
-// Evict ends the pod as Failed; a pod that is ended already by the node keeps its reason and may only get less time.
+// Evict ends the pod as Failed; a pod that is ended already by the node keeps its reason and may only get less time, and one whose
+// containers have all ended keeps its phase.
 func (w *Worker) Evict(e Eviction) {
 	w.ended.Store(true)
 	w.send(func(w *Worker) { w.evict(e) })

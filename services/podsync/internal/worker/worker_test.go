@@ -200,12 +200,12 @@ func TestAPodStartsAndGoes(t *testing.T) {
 		w.Update(deleted, nil)
 		settle()
 		p, s := r.last()
-		if p.Lifecycle != topic.Terminated || s.Finished {
-			t.Fatalf("got lifecycle %s, finished %v; want terminated and not finished before the volumes are unmounted", p.Lifecycle, s.Finished)
+		if p.Lifecycle != topic.Terminated || p.Released || s.Finished {
+			t.Fatalf("got lifecycle %s, released %v, finished %v; want terminated and neither before the volumes are unmounted", p.Lifecycle, p.Released, s.Finished)
 		}
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeUnmounted})
 		settle()
-		if _, s := r.last(); !s.Finished || h.count("remove sandboxes ") != 0 {
+		if p, s := r.last(); !p.Released || !s.Finished || h.count("remove sandboxes ") != 0 {
 			t.Fatal("the pod must be finished, and its sandbox kept until the API object is gone")
 		}
 		w.Remove()

@@ -49,7 +49,7 @@ func Observation(t *testing.T, text string) topic.PodObservation {
 				ID: words[1], Name: o["name"], SandboxID: o["sandbox"], State: topic.ContainerState(o["state"]), Reason: o["reason"],
 				Message: strings.ReplaceAll(o["message"], "_", " "),
 				Attempt: uint32(Number(t, o["restarts"])), RestartCount: Number(t, o["restarts"]), ExitCode: int32(Number(t, o["code"])),
-				StartedAt: At(t, o["started"]), FinishedAt: At(t, o["finished"]), Hash: o["hash"],
+				CreatedAt: At(t, o["started"]), StartedAt: At(t, o["started"]), FinishedAt: At(t, o["finished"]), Hash: o["hash"],
 			})
 		case "error":
 			obs.Errors = append(obs.Errors, strings.Join(words[1:], " "))
