@@ -75,8 +75,12 @@ YAML
   args=(up --config "$root/.run/$mode.kubelet.yaml" --hostname-override testbed --node-ip "$KUBELOT_NODE_IP"
     --root-dir "$bed/kubelet" --run-dir "$run_dir" --down)
   if [ "$mode" = cluster ]; then
+    echo "authentication: {x509: {clientCAFile: $KUBELOT_CLUSTER_CA}}" >>"$root/.run/$mode.kubelet.yaml"
     args+=(--kubeconfig "$KUBELOT_NODE_KUBECONFIG")
     cp "$KUBECONFIG" "$root/.run/admin.kubeconfig"
+  else
+    # Without an API server there is nobody who could be let in.
+    echo "enableServer: false" >>"$root/.run/$mode.kubelet.yaml"
   fi
 }
 
@@ -92,6 +96,7 @@ TEXT
      export KUBECONFIG=$root/.run/admin.kubeconfig
      kubectl get nodes,pods -A
      kubectl apply -f $root/deploy/examples
+     kubectl logs deployment/hello; kubectl exec -it deployment/hello -- sh
 TEXT
   fi
   say "Ctrl-C stops kubelot, removes the pods and ends the test bed."
@@ -102,6 +107,8 @@ verify_cluster() {
   kubectl wait --for=condition=Ready node/testbed --timeout=${patience}s
   kubectl apply -f "$root/deploy/examples"
   kubectl rollout status deployment/hello --timeout=${patience}s
+  kubectl exec deployment/hello -- hostname
+  kubectl logs deployment/hello --tail=3
   kubectl get nodes,pods -A -o wide
 }
 
