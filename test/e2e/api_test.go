@@ -327,7 +327,8 @@ func TestNodeProxy(t *testing.T) {
 	for path, want := range map[string]string{
 		"/healthz": "ok", "/healthz?verbose=true": "[+]syncloop ok", "/pods": ns.Name, "/runningpods/": ns.Name,
 		"/configz": `"kubeletconfig"`, "/metrics": "kubelet_runtime_operations_total{", "/metrics/probes": "prober_probe_total{",
-		"/logs/": "<pre>", "/debug/pprof/goroutine?debug=1": "goroutine profile",
+		"/metrics/resource": "node_memory_working_set_bytes ", "/metrics/cadvisor": "machine_cpu_cores",
+		"/stats/summary": `"nodeName":"` + kit.NodeName + `"`, "/logs/": "<pre>", "/debug/pprof/goroutine?debug=1": "goroutine profile",
 		"/containerLogs/" + ns.Name + "/seen/app": "",
 	} {
 		if body := raw(path); !strings.Contains(body, want) {
@@ -345,6 +346,10 @@ func TestNodeProxy(t *testing.T) {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("/metrics lacks %s", want)
 		}
+	}
+	run := "/api/v1/nodes/" + kit.NodeName + "/proxy/run/" + ns.Name + "/seen/app?cmd=echo%20ran"
+	if out := ns.Kubectl("create", "--raw", run, "-f", "/dev/null"); strings.TrimSpace(out) != "ran" {
+		t.Errorf("/run answers %q", out)
 	}
 	if out, err := try(t, ns, nil, "", "exec", "seen", "-c", "none", "--", "true"); err == nil {
 		t.Errorf("exec into a container that isn't there: %q", out)
