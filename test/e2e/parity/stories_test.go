@@ -128,6 +128,7 @@ var intended = []struct{ stories, line, reason string }{
 	{"outofcpu|selector|sysctl", `^\+ (conditions:|- lastProbeTime: null|  lastTransitionTime: "TIME"|  observedGeneration: 1|  reason: PodFailed|  status: "(True|False)"|  type: .*)$`, "a rejected pod has its conditions"},
 	{"ill", `^[+-] Normal Killing `, "the kubelet stops the whole pod where its last container isn't started again; kubelot says why, and keeps to the probe's own grace period"},
 	{"unreadytcp", `^[+-] Warning Unhealthy .* i/o timeout$`, "a busy machine may not refuse a connection within the probe's second"},
+	{"unreadyhttp", `^[+-] Warning Unhealthy .*Client.Timeout exceeded while awaiting headers\)$`, "the same"},
 	{"unready|unreadyslow", `^[+-] Warning Unhealthy .* probe failed: $`, "a command that ends with its container has failed without a word"},
 	{"ill|illsidecar|probed|unready|unreadyslow|unstarted", `^- Warning Unhealthy .* context canceled$`, "the kubelet's own end shows as an error of the probes under way"},
 	{"node", `^-   (declaredFeatures:|- (ExtendWebSocketsToKubelet|InPlacePodLevelResourcesVerticalScaling|InPlacePodVerticalScalingInitContainers|RestartAllContainersOnContainerExits))$`, "features that kubelot has not declare themselves (KEP-5328)"},
