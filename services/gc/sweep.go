@@ -103,7 +103,7 @@ func (s *Service) removeLeftovers(ctx context.Context, known map[string]topic.Po
 	for _, dir := range dirs {
 		errs = append(errs, s.removeLeftover(dir, podGone, logs.RemoveDir(cfg.PodLogsDir, dir.Name)))
 	}
-	links, err := logs.Links(cfg.ContainerLogsDir, cfg.PodLogsDir, inUse, began)
+	links, err := logs.Links(cfg.ContainerLogsDir, cfg.PodLogsDir, inUse, c.known, began)
 	errs = append(errs, err)
 	for _, link := range links {
 		errs = append(errs, s.removeLeftover(link, logGone, os.Remove(link.Path)))

@@ -165,11 +165,16 @@ func Main(m *testing.M, into **Bed, o Options) int {
 func (b *Bed) awaitClean() error {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
+	var found error
 	for {
 		err := b.Clean(ctx)
-		if err == nil || ctx.Err() != nil {
-			return err
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return errors.Join(found, err) // the last look was cut short, and the one before says more
 		}
+		found = err
 		time.Sleep(100 * time.Millisecond)
 	}
 }

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// dirAge is how old a directory that belongs to nobody must be: it is made before the news of its pod has come.
+	// What belongs to no pod must be that old: it is made before the news of its pod has come.
 	dirAge = 10 * time.Second
-	// linkAge is the same for a link: it is made with the container, the log when that is started.
+	// linkAge is for a link of a pod: it is made with the container, the log when that is started.
 	linkAge = 5 * time.Minute
 )
 
@@ -48,9 +48,8 @@ func Dirs(podLogsDir string, known func(uid string) bool, now time.Time) ([]Left
 	return found, nil
 }
 
-// Links are the links below dir into podLogsDir whose log is gone, unless it is one in use, which is away for a moment while it is
-// rotated.
-func Links(dir, podLogsDir string, inUse map[string]bool, now time.Time) ([]Leftover, error) {
+// Links are the links below dir into podLogsDir whose log is gone, unless it is in use: then it is away for a moment while it is rotated.
+func Links(dir, podLogsDir string, inUse map[string]bool, known func(uid string) bool, now time.Time) ([]Leftover, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list the links to container logs: %w", err)
@@ -59,7 +58,11 @@ func Links(dir, podLogsDir string, inUse map[string]bool, now time.Time) ([]Left
 	for _, e := range entries {
 		link := filepath.Join(dir, e.Name())
 		target, err := os.Readlink(link)
-		if err != nil || !strings.HasPrefix(target, podLogsDir+"/") || inUse[target] || young(e, linkAge, now) {
+		age, pod := linkAge, filepath.Base(filepath.Dir(filepath.Dir(target)))
+		if !known(pod[strings.LastIndexByte(pod, '_')+1:]) {
+			age = dirAge
+		}
+		if err != nil || !strings.HasPrefix(target, podLogsDir+"/") || inUse[target] || young(e, age, now) {
 			continue
 		}
 		if _, err := os.Lstat(target); errors.Is(err, fs.ErrNotExist) {

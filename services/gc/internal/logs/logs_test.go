@@ -259,14 +259,15 @@ func TestLeftovers(t *testing.T) {
 	must(os.MkdirAll(links, 0o755))
 	for name, target := range map[string]string{
 		"gone": filepath.Join(pods, "x/0.log"), "used": filepath.Join(pods, "y/0.log"), "there": filepath.Join(pods, "default_there_u2"), "other": "/nowhere",
+		"coming": filepath.Join(pods, "default_there_u2/app/0.log"),
 	} {
 		must(os.Symlink(target, filepath.Join(links, name)))
 	}
 	inUse := map[string]bool{filepath.Join(pods, "y/0.log"): true}
-	if found, err := Links(links, pods, inUse, time.Now()); err != nil || len(found) != 0 {
+	if found, err := Links(links, pods, inUse, known, time.Now()); err != nil || len(found) != 0 {
 		t.Errorf("young links: %+v, %v", found, err)
 	}
-	found, err := Links(links, pods, inUse, later)
+	found, err := Links(links, pods, inUse, known, time.Now().Add(time.Minute)) // a log of a pod may still come
 	if err != nil || len(found) != 1 || found[0].Name != "gone" {
 		t.Errorf("links to logs that are gone: %+v, %v", found, err)
 	}
