@@ -147,7 +147,7 @@ func (s *Service) planLeftovers(c census, inUse map[string]bool) ([]topic.Decisi
 	if err != nil {
 		return nil, err
 	}
-	links, err := logs.Links(s.env.Config.ContainerLogsDir, s.env.Config.PodLogsDir, inUse, c.at)
+	links, err := logs.Links(s.env.Config.ContainerLogsDir, s.env.Config.PodLogsDir, inUse, c.known, c.at)
 	var out []topic.Decision
 	for _, dir := range dirs {
 		out = append(out, topic.Decision{Deed: topic.DeedRemoveLog, Object: dir.Path, Pod: &dir.Pod, Reason: podGone})

@@ -53,7 +53,7 @@ func TestLogs(t *testing.T) {
 	ns.Apply(pod("talker", `
   initContainers: [{name: init, image: "busybox:1.36", command: [echo, from init]}]
   containers:
-  - {name: app, image: "busybox:1.36", command: [sh, -c, 'for i in 1 2 3 4 5; do echo line $i; done; echo oops >&2; trap "exit 0" TERM; while :; do sleep 0.5 & wait; done']}
+  - {name: app, image: "busybox:1.36", command: [sh, -c, 'for i in 1 2 3 4 5; do echo line $i; done; sleep 1; echo oops >&2; trap "exit 0" TERM; while :; do sleep 0.5 & wait; done']}
   - {name: other, image: "busybox:1.36", command: $FOREVER}
 `))
 	ns.Running("talker")
