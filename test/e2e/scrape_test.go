@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,18 +26,13 @@ kind: ServiceAccount
 metadata: {name: scraper}
 `
 
-// hasAPI tells whether the crew has its HTTPS API.
-func hasAPI() bool {
-	_, err := bed.Daemon("api")
-	return err == nil
-}
-
-// A real Prometheus (Debian's package) scrapes the node as deploy/prometheus says. Without api a proxy stands for it.
+// A real Prometheus (Debian's package) scrapes the node as deploy/prometheus says.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
-	program, err := exec.LookPath("prometheus")
+	awaitAPI(t)
+	program, err := bed.Tools.EnsurePrometheus(t.Context())
 	if err != nil {
-		t.Skip("there is no prometheus: apt-get install prometheus")
+		t.Fatal(err)
 	}
 	ns := bed.Namespace(t)
 	ns.Apply(scraper + "---\n" + pod("plain", "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER}]\n"))
@@ -50,9 +43,6 @@ func TestPrometheus(t *testing.T) {
 		t.Fatal(err)
 	}
 	target, text := fmt.Sprintf("%s:%d", bed.Bed.Gateway, bed.Node.Port), strings.NewReplacer("/etc/prometheus/", dir+"/", "30s", "2s").Replace(string(config))
-	if !hasAPI() {
-		target, text = socketProxy(t), strings.ReplaceAll(text, "scheme: https", "scheme: http")
-	}
 	for name, content := range map[string]string{"prometheus.yml": text, "kubelot.token": token(t, ns), "kubelot-nodes.yml": "[{targets: ['" + target + "']}]\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -83,23 +73,6 @@ func TestPrometheus(t *testing.T) {
 			return err
 		})
 	}
-}
-
-// socketProxy serves the pages of stats over TCP.
-func socketProxy(t *testing.T) string {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "stats"})
-	proxy.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", bed.Bed.Path("run/metrics/stats.sock"))
-	}}
-	server := &http.Server{Handler: proxy, ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(func() { _ = server.Close() })
-	return listener.Addr().String()
 }
 
 // token is one of the scraper's, who is bound to the role of those who may use a kubelet's API.

@@ -134,6 +134,16 @@ func (b *Box) EnsureSuite(ctx context.Context, packages []string) error {
 	return nil
 }
 
+// EnsurePrometheus installs Debian's Prometheus on demand and returns its path.
+func (b *Box) EnsurePrometheus(ctx context.Context) (string, error) {
+	unlock, err := b.lock()
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	return "/usr/bin/prometheus", b.packages(ctx, []string{"prometheus"})
+}
+
 // onDemand makes the one program of what and returns its path.
 func (b *Box) onDemand(ctx context.Context, what build) (string, error) {
 	unlock, err := b.lock()
