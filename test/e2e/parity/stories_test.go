@@ -125,6 +125,7 @@ var intended = []struct{ stories, line, reason string }{
 	{"initfailed|initloop|illsidecar", `^\+ Normal Pulled spec.containers\{app\}`, "the images of all containers are pulled side by side"},
 	{"novolume|nopull", `^-   message: 'containers with unready status: \[app\]'$`, "the conditions of a pod that has ended follow from its final phase"},
 	{"novolume|nopull", `^[+-]   reason: (ContainersNotReady|PodFailed)$`, "the conditions of a pod that has ended follow from its final phase"},
+	{"crash", `^[+-]   restartCount: \d$`, "the next start falls before the deletion or after it"},
 	{"outofcpu|selector|sysctl", `^\+ (conditions:|- lastProbeTime: null|  lastTransitionTime: "TIME"|  observedGeneration: 1|  reason: PodFailed|  status: "(True|False)"|  type: .*)$`, "a rejected pod has its conditions"},
 	{"ill", `^[+-] Normal Killing `, "the kubelet stops the whole pod where its last container isn't started again; kubelot says why, and keeps to the probe's own grace period"},
 	{"unreadytcp", `^[+-] Warning Unhealthy .* i/o timeout$`, "a busy machine may not refuse a connection within the probe's second"},

@@ -138,9 +138,9 @@ func last(status *corev1.ContainerStatus, in Input, newest, before *topic.Contai
 	case before != nil:
 		status.LastTerminationState.Terminated = terminated(in, before, previous)
 	case previous != nil:
-		if t := previous.LastTerminationState.Terminated; t != nil && t.ContainerID != status.ContainerID {
-			status.LastTerminationState = previous.LastTerminationState
-		}
+		// Even if it is the newest one's, as of a container that waited and now stays ended: the one before it may be removed, and
+		// that of the status before is then the last that is known.
+		status.LastTerminationState = previous.LastTerminationState
 	}
 }
 
