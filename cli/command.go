@@ -47,6 +47,7 @@ func Command(stdout, stderr *os.File) *cobra.Command {
 		Short: "Does the whole job of the Kubernetes kubelet, as a crew of small daemons.",
 		Example: `  kubelot up --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf
   kubelot pods
+  kubelot why default/web-0
   kubelot tap --since 5m
   kubelot doctor`,
 		Version:       daemon.Version(),
@@ -55,7 +56,7 @@ func Command(stdout, stderr *os.File) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(upCommand(stdout, stderr), downCommand(stdout), tapCommand(stdout), podsCommand(stdout), gcCommand(stdout), doctorCommand(stdout), versionCommand(stdout))
+	root.AddCommand(upCommand(stdout, stderr), downCommand(stdout), tapCommand(stdout), podsCommand(stdout), whyCommand(stdout), gcCommand(stdout), doctorCommand(stdout), versionCommand(stdout))
 	return root
 }
 

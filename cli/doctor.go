@@ -28,9 +28,6 @@ type finding struct {
 	advice  string
 }
 
-// deaf is how old a daemon's last beat may be; it beats every 30 s.
-const deaf = 90 * time.Second
-
 func doctorCommand(out io.Writer) *cobra.Command {
 	var flags config.Flags
 	c := &cobra.Command{

@@ -22,6 +22,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/paint"
+	"kubelot.dev/cli/internal/words"
 )
 
 // World is what the bus says of pods, each by its key.
@@ -176,7 +177,7 @@ func Table(rows []Row, now time.Time, p paint.Painter) string {
 	fmt.Fprintln(table, "NAMESPACE\tNAME\tLIFECYCLE\tPHASE\tREADY\tRESTARTS\tIP\tAGE")
 	for _, r := range rows {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\n", r.Namespace, r.Name, r.Lifecycle, r.Phase,
-			r.Ready, r.Total, r.Restarts, cmp.Or(r.IP, "-"), age(now.Sub(r.FirstSeen)))
+			r.Ready, r.Total, r.Restarts, cmp.Or(r.IP, "-"), words.Age(now.Sub(r.FirstSeen)))
 	}
 	// A strings.Builder takes every write.
 	_ = table.Flush()
@@ -198,19 +199,6 @@ func colour(table string, rows []Row, p paint.Painter) string {
 	}
 	lines[0] = p.Paint(paint.Bold, strings.TrimSuffix(lines[0], "\n")) + "\n"
 	return strings.Join(lines, "")
-}
-
-// age is a duration as kubectl shows it.
-func age(d time.Duration) string {
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", max(0, int(d.Seconds())))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
 func one(b bool) int {

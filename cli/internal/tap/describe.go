@@ -6,11 +6,11 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/words"
 )
 
 // describe says what matters in a message of the topic, with before as the key's earlier payload
@@ -80,7 +80,7 @@ func describePod(_ string, now topic.Pod, before *topic.Pod) (string, bool) {
 	}
 	parts := []string{change(earlier, now.Lifecycle), "from " + string(now.Source)}
 	if now.Pod != nil {
-		parts = append(parts, plural(len(now.Pod.Spec.Containers), "container"))
+		parts = append(parts, words.Plural(len(now.Pod.Spec.Containers), "container"))
 		if now.Pod.DeletionTimestamp != nil {
 			parts = append(parts, "deletion asked")
 		}
@@ -100,7 +100,7 @@ func describeMirror(_ string, now topic.MirrorPod, _ *topic.MirrorPod) (string, 
 
 func describeSources(_ string, now topic.Sources, _ *topic.Sources) (string, bool) {
 	if now.Ready {
-		return "all sources read, " + plural(len(now.Pods), "pod"), false
+		return "all sources read, " + words.Plural(len(now.Pods), "pod"), false
 	}
 	waiting := make([]string, 0, len(now.Waiting))
 	for _, source := range now.Waiting {
@@ -121,9 +121,9 @@ func describeStep(_ string, now topic.Step, _ *topic.Step) (string, bool) {
 	case now.Phase == topic.StepBegin:
 		return text + " ...", false
 	case now.Error != "":
-		return fmt.Sprintf("%s failed after %s: %s", text, brief(now.Duration), now.Error), true
+		return fmt.Sprintf("%s failed after %s: %s", text, words.Brief(now.Duration), now.Error), true
 	}
-	return fmt.Sprintf("%s done in %s", text, brief(now.Duration)), false
+	return fmt.Sprintf("%s done in %s", text, words.Brief(now.Duration)), false
 }
 
 func describeObservation(_ string, now topic.PodObservation, before *topic.PodObservation) (string, bool) {
@@ -187,7 +187,7 @@ func describeVolumes(_ string, now topic.PodVolumes, before *topic.PodVolumes) (
 	if before != nil {
 		earlier = &before.Phase
 	}
-	parts := []string{change(earlier, now.Phase), plural(len(now.Volumes), "volume")}
+	parts := []string{change(earlier, now.Phase), words.Plural(len(now.Volumes), "volume")}
 	urgent := false
 	for _, name := range slices.Sorted(maps.Keys(now.Volumes)) {
 		v := now.Volumes[name]
@@ -253,7 +253,7 @@ func describeEvent(_ string, now topic.Event, _ *topic.Event) (string, bool) {
 }
 
 func describeMachine(_ string, now topic.Machine, _ *topic.Machine) (string, bool) {
-	return fmt.Sprintf("%s, %d MiB memory, %s, cgroup v%d", plural(now.NumCores, "core"), now.MemoryBytes>>20, now.OSImage, now.CgroupVersion), false
+	return fmt.Sprintf("%s, %d MiB memory, %s, cgroup v%d", words.Plural(now.NumCores, "core"), now.MemoryBytes>>20, now.OSImage, now.CgroupVersion), false
 }
 
 func describeRuntime(_ string, now topic.Runtime, _ *topic.Runtime) (string, bool) {
@@ -317,25 +317,5 @@ func describeHealth(key string, now topic.DaemonHealth, before *topic.DaemonHeal
 }
 
 func describeSubPath(_ string, now topic.SubPathRequest, _ *topic.SubPathRequest) (string, bool) {
-	return now.Container + ": " + plural(len(now.Mounts), "subPath mount"), false
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// brief is a duration with at most three digits.
-func brief(d time.Duration) string {
-	switch {
-	case d < time.Millisecond:
-		return d.Round(time.Microsecond).String()
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(10 * time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
+	return now.Container + ": " + words.Plural(len(now.Mounts), "subPath mount"), false
 }

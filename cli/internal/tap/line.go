@@ -13,13 +13,13 @@ package tap
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/paint"
+	"kubelot.dev/cli/internal/words"
 )
 
 // Format is how messages are shown.
@@ -197,17 +197,17 @@ func (v *View) text(e entry, before []byte, now time.Time) string {
 	if err != nil {
 		text, urgent = "can't be decoded: "+err.Error(), true
 	}
-	text = oneLine(text)
+	text = words.OneLine(text)
 	if urgent {
 		text = p.Paint(paint.Yellow, text)
 	}
 	fields := []string{
 		p.Paint(paint.Dim, e.Time.Format("15:04:05.000")),
-		p.Paint(paint.Dim, fmt.Sprintf("%6s", age(now.Sub(e.Time)))),
-		p.Name(e.name, fmt.Sprintf("%-13s", oneLine(e.name))),
+		p.Paint(paint.Dim, fmt.Sprintf("%6s", words.Age(now.Sub(e.Time)))),
+		p.Name(e.name, fmt.Sprintf("%-13s", words.OneLine(e.name))),
 	}
 	if pod := podName(e.ref); pod != "" {
-		fields = append(fields, p.Paint(paint.Bold, oneLine(pod)))
+		fields = append(fields, p.Paint(paint.Bold, words.OneLine(pod)))
 	}
 	return strings.Join(append(fields, text), "  ")
 }
@@ -217,30 +217,6 @@ func podName(ref topic.Ref) string {
 		return ref.Namespace + "/" + ref.Name
 	}
 	return ref.UID
-}
-
-// oneLine keeps what a container or runtime said from moving the cursor or breaking the line.
-func oneLine(text string) string {
-	if !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		return text
-	}
-	quoted := strconv.Quote(text)
-	return quoted[1 : len(quoted)-1]
-}
-
-// age is how long ago something was, in the largest unit that fits.
-func age(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return "now"
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
 // jsonLine is a message in the tap's JSON form.

@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubelot.dev/cli/internal/paint"
+	"kubelot.dev/cli/internal/why"
+)
+
+func whyCommand(stdout *os.File) *cobra.Command {
+	var (
+		busAt   busFlags
+		output  string
+		noColor bool
+	)
+	c := &cobra.Command{
+		Use:   "why POD",
+		Short: "Say why a pod isn't running, or not gone, and what to do.",
+		Long: `Puts together what the daemons know of a pod: what keeps it from being ready or from going away, what to do about it, and what has
+been done so far. POD is namespace/name, a name or a UID.`,
+		Example: `  kubelot why default/web-0
+  kubelot why web-0 -o json | jq .causes`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return fmt.Errorf("-o %q: want text or json", output)
+			}
+			conn, err := busAt.dial(c.Context())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			if err := await(c.Context(), conn); err != nil {
+				return err
+			}
+			world, err := why.Read(c.Context(), conn)
+			if err != nil {
+				return err
+			}
+			ref, err := why.Find(world, args[0])
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			answer := why.Explain(world, ref, now)
+			if output == "text" {
+				_, err := fmt.Fprint(stdout, why.Text(answer, now, paint.For(stdout, noColor)))
+				return err
+			}
+			encoder := json.NewEncoder(stdout)
+			encoder.SetIndent("", "  ")
+			return encoder.Encode(answer)
+		},
+	}
+	busAt.register(c)
+	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	c.Flags().BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
+	complete(c, "output", []string{"text", "json"})
+	return c
+}
