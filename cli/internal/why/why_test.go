@@ -145,9 +145,9 @@ var stories = []struct {
 		w.step(90*time.Second, "ensure image", "app", topic.StepBegin, "")
 	}},
 	{"a sandbox fails again and again", plain, func(w *World) {
-		for _, ago := range []time.Duration{60, 40, 20} {
-			w.step(ago*time.Second, "create sandbox", "", topic.StepBegin, "")
-			w.step(ago*time.Second, "create sandbox", "", topic.StepEnd, "failed to set up network")
+		for _, ago := range []time.Duration{time.Minute, 40 * time.Second, 20 * time.Second} {
+			w.step(ago, "create sandbox", "", topic.StepBegin, "")
+			w.step(ago, "create sandbox", "", topic.StepEnd, "failed to set up network")
 		}
 	}},
 	{"it stops", plain, func(w *World) {
