@@ -11,11 +11,22 @@ type PodObservation struct {
 	Ref
 	// At is when the reading began: whatever the runtime did before it is in here.
 	At time.Time `json:"at"`
+	// Uptime is At by the clock that is never set (CLOCK_BOOTTIME); readings are ordered by it.
+	Uptime time.Duration `json:"uptimeNanoseconds,omitempty"`
 	// Sandboxes and Containers are sorted newest first (by creation time).
 	Sandboxes  []Sandbox   `json:"sandboxes"`
 	Containers []Container `json:"containers"`
 	// Errors names the containers that could not be inspected; they are missing above or out of date.
 	Errors []string `json:"errors,omitempty"`
+}
+
+// NewerThan tells whether the reading began after the other one. By the time of day it is told only where one of them
+// doesn't have the uptime.
+func (o PodObservation) NewerThan(other PodObservation) bool {
+	if o.Uptime > 0 && other.Uptime > 0 {
+		return o.Uptime > other.Uptime
+	}
+	return o.At.After(other.At)
 }
 
 // Sandbox is one pod sandbox.

@@ -21,7 +21,7 @@ func Inspect(ctx context.Context, reader Reader, pod Listed, earlier *topic.PodO
 		known:  map[string]topic.Container{},
 		ready:  map[string]topic.Sandbox{},
 		seen: topic.PodObservation{
-			Ref: pod.Ref, At: pod.At, Sandboxes: []topic.Sandbox{}, Containers: []topic.Container{},
+			Ref: pod.Ref, At: pod.At, Uptime: pod.Uptime, Sandboxes: []topic.Sandbox{}, Containers: []topic.Container{},
 		},
 	}
 	if earlier != nil {

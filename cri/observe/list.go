@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
@@ -13,13 +14,22 @@ import (
 
 // listing are the pods that one pair of lists shows, by UID.
 type listing struct {
-	at   time.Time
-	pods map[string]*Listed
+	at     time.Time
+	uptime time.Duration
+	pods   map[string]*Listed
+}
+
+// Uptime is how long ago the machine was booted, by a clock that goes on while it is suspended and that nobody sets.
+func Uptime() time.Duration {
+	var now unix.Timespec
+	// CLOCK_BOOTTIME has been there since Linux 2.6.39 and a valid clock is the only thing that can be wrong.
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
+	return time.Duration(now.Nano())
 }
 
 // list reads both lists side by side. selector are labels that the objects must have; nil means any.
 func list(ctx context.Context, reader Reader, selector map[string]string) (*listing, error) {
-	result := &listing{at: time.Now(), pods: map[string]*Listed{}}
+	result := &listing{at: time.Now(), uptime: Uptime(), pods: map[string]*Listed{}}
 	var sandboxFilter *runtimeapi.PodSandboxFilter
 	var containerFilter *runtimeapi.ContainerFilter
 	if selector != nil {
@@ -76,7 +86,7 @@ func (l *listing) pod(ref topic.Ref) *Listed {
 	}
 	pod := l.pods[ref.UID]
 	if pod == nil {
-		pod = &Listed{Ref: ref, At: l.at}
+		pod = &Listed{Ref: ref, At: l.at, Uptime: l.uptime}
 		l.pods[ref.UID] = pod
 	}
 	return pod

@@ -42,8 +42,9 @@ type Reader interface {
 // Listed is one pod as the lists of sandboxes and containers show it.
 type Listed struct {
 	topic.Ref
-	// At is when the listing began.
+	// At and Uptime are when the listing began.
 	At         time.Time
+	Uptime     time.Duration
 	Sandboxes  []*runtimeapi.PodSandbox
 	Containers []*runtimeapi.Container
 }
@@ -65,7 +66,7 @@ func PodSince(ctx context.Context, reader Reader, uid string, earlier *topic.Pod
 	}
 	pod, ok := listed.pods[uid]
 	if !ok {
-		pod = &Listed{Ref: topic.Ref{UID: uid}, At: listed.at}
+		pod = &Listed{Ref: topic.Ref{UID: uid}, At: listed.at, Uptime: listed.uptime}
 	}
 	return Inspect(ctx, reader, *pod, earlier), nil
 }

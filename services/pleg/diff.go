@@ -14,6 +14,7 @@ import (
 // nothing means that they are equal. Words are for logs: any difference has at least one.
 func Diff(old, now topic.PodObservation) []string {
 	old.At, now.At = time.Time{}, time.Time{}
+	old.Uptime, now.Uptime = 0, 0
 	if equal(old, now) {
 		return nil
 	}

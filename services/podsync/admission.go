@@ -13,11 +13,12 @@ import (
 	"kubelot.dev/services/podsync/internal/worker"
 )
 
-// admit starts a worker for a pod that has none. A static pod waits until the one it replaces is gone. A pod of the API
+// admit starts a worker for a pod that has none. A static pod waits until the one it replaces is gone, and any until what
+// is left of an earlier one with its UID is. A pod of the API
 // server's waits for the Node that the API server has, and admit is false: the node's own draft of it lacks the
 // labels and taints of others, and a rejection is for good.
 func (d *dispatcher) admit(p *source.Pod) bool {
-	if p.Source != topic.SourceAPI && d.replaces(p.Pod) {
+	if p.Source != topic.SourceAPI && d.replaces(p.Pod) || d.sweeping[p.Pod.UID] {
 		return true
 	}
 	uid := string(p.Pod.UID)

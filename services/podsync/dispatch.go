@@ -8,8 +8,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/observe"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/services/podsync/internal/cgroups"
 	"kubelot.dev/services/podsync/internal/plan"
@@ -30,6 +32,9 @@ type dispatcher struct {
 	observed map[string]topic.PodObservation
 	volumes  map[string]topic.PodVolumes
 	probes   map[string]map[plan.ProbeKey]topic.Probe
+	// left are pods that are gone while pleg still has them: readings from before are of that life.
+	left     map[string]topic.PodObservation
+	sweeping map[types.UID]bool // what is being removed of pods that nobody knows; nil for nothing
 	pressure topic.Pressure
 	// before is what the bus still had from an earlier run of this daemon.
 	before map[string]topic.Pod
@@ -70,6 +75,7 @@ func (s *Service) dispatch(ctx context.Context, sets <-chan source.Set) error {
 		Service: s, merge: source.NewMerge(s.sourceNames()...), workers: map[string]*entry{}, mirrors: map[string]bool{},
 		observed: map[string]topic.PodObservation{}, volumes: map[string]topic.PodVolumes{},
 		probes: map[string]map[plan.ProbeKey]topic.Probe{},
+		left:   map[string]topic.PodObservation{},
 		ctx:    ctx, opCtx: opCtx, ended: make(chan string), inbox: make(chan func()),
 	}
 	if err := d.takeStock(ctx); err != nil {
@@ -98,11 +104,26 @@ func (d *dispatcher) loop(sets <-chan source.Set) {
 		case handle := <-d.inbox:
 			handle()
 		case uid := <-d.ended:
-			delete(d.workers, uid)
+			d.workerEnded(uid)
 			d.sync()
 		case <-housekeeping.C:
 			d.orphans()
 		}
+	}
+}
+
+// workerEnded forgets a pod that is gone for good, whatever pleg still says of it: one that comes again under its UID, as a static
+// pod does, is another life.
+func (d *dispatcher) workerEnded(uid string) {
+	e := d.workers[uid]
+	delete(d.workers, uid)
+	if !e.Gone() {
+		return
+	}
+	delete(d.volumes, uid)
+	if _, known := d.observed[uid]; known {
+		delete(d.observed, uid)
+		d.left[uid] = topic.PodObservation{At: time.Now(), Uptime: observe.Uptime()}
 	}
 }
 

@@ -1,6 +1,9 @@
 package podsync
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri/labels"
+	"kubelot.dev/cri/observe"
 )
 
 const (
@@ -251,6 +255,59 @@ func TestAStaticPodWaitsForTheOneItReplaces(t *testing.T) {
 		}
 		if p, _ := get(b, topic.PodUpdate, "u2"); p.Lifecycle != topic.Syncing {
 			t.Errorf("the new pod is %q, want it to sync", p.Lifecycle)
+		}
+	})
+}
+
+// A manifest that is moved away and back is the same UID and another life: what pleg still says of the first doesn't count.
+func TestAStaticPodThatComesBackStartsAnew(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.start(fromFile)
+		b.node(110)
+		once := pod("proxy", "u1")
+		once.Spec.RestartPolicy = corev1.RestartPolicyNever
+		b.deliver(fromFile, once)
+		b.wantRunning("proxy")
+		seen, err := observe.Pod(b.t.Context(), b.client, "u1")
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		seen.Containers[0].State, seen.Sandboxes[0].Ready = topic.ContainerExited, false
+		set(b, topic.PLEGEvent, "u1", seen)
+		b.deliver(fromFile)
+		b.wantRunning()
+		b.deliver(fromFile, once)
+		b.wantRunning("proxy")
+		seen.Errors = []string{"said once more"}
+		set(b, topic.PLEGEvent, "u1", seen)
+		b.wantRunning("proxy")
+		if p, _ := get(b, topic.PodUpdate, "u1"); p.Lifecycle != topic.Syncing {
+			t.Errorf("the pod is %q, want it to sync", p.Lifecycle)
+		}
+		if n := b.fake.Calls("RunPodSandbox"); n != 2 {
+			t.Errorf("%d sandboxes, want one for each life", n)
+		}
+	})
+}
+
+// What an earlier pod left is removed beside the loop; a pod with its UID waits for that.
+func TestLeftoversAreSweptBeforeAPodComesBack(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		dir := filepath.Join(b.dir, "kubelet", "pods", "u1")
+		left := filepath.Join(dir, "volumes", "kubernetes.io~empty-dir", "d", "file")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(left), 0o750), os.WriteFile(left, nil, 0o600)); err != nil {
+			b.t.Fatal(err)
+		}
+		b.start(fromFile)
+		b.node(110)
+		b.deliver(fromFile)
+		b.deliver(fromFile, pod("proxy", "u1"))
+		b.wantRunning("proxy")
+		if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is still there: %v", left, err)
+		}
+		if _, err := os.Stat(dir); err != nil {
+			t.Errorf("the new pod's directory: %v", err)
 		}
 	})
 }

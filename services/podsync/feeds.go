@@ -73,10 +73,14 @@ func (d *dispatcher) onObservation(change bus.Change[topic.PodObservation]) {
 		return
 	case change.Deleted:
 		delete(d.observed, change.Key)
+		delete(d.left, change.Key)
 		if e := d.workers[change.Key]; e != nil {
-			e.Observe(topic.PodObservation{Ref: topic.Ref{UID: change.Key}, At: change.At})
+			e.Vanished()
 		}
 	default:
+		if left, ok := d.left[change.Key]; ok && !change.Value.NewerThan(left) {
+			return
+		}
 		d.observed[change.Key] = change.Value
 		if e := d.workers[change.Key]; e != nil {
 			e.Observe(change.Value)

@@ -13,7 +13,6 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri/observe"
-	"kubelot.dev/services/podsync/internal/cleanup"
 	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/worker"
 )
@@ -21,37 +20,46 @@ import (
 const (
 	// housekeepingEvery is how often what nobody wants is looked for; nothing on a pod's way waits for it.
 	housekeepingEvery = 30 * time.Second
-	// retainedWait is how long a start waits for what the bus kept of an earlier run.
+	// retainedWait is how long one try to read what the bus kept of an earlier run may take.
 	retainedWait = 5 * time.Second
 	// runtimeRetry is how often a runtime that doesn't answer at start is asked again.
 	runtimeRetry = time.Second
 )
 
-// takeStock reads what an earlier run left: the pods in the runtime, and what was said of them on the bus.
+// takeStock reads what an earlier run left: the pods in the runtime, and what was said of them on the bus. It waits for both: a
+// termination that was forgotten would start its pod again.
 func (d *dispatcher) takeStock(ctx context.Context) error {
 	if err := d.readRuntime(ctx); err != nil {
 		return err
 	}
-	readCtx, cancel := context.WithTimeoutCause(ctx, retainedWait, errors.New("the bus doesn't answer"))
+	for {
+		err := d.readBus(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		d.log.Warn("what an earlier run left on the bus can't be read; trying again", "error", err)
+		d.health.Set(topic.Degraded, "waiting for what an earlier run left on the bus: "+err.Error())
+	}
+}
+
+func (d *dispatcher) readBus(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, retainedWait, errors.New("the bus doesn't answer"))
 	defer cancel()
 	var err error
-	if d.before, err = topic.PodUpdate.Read(readCtx, d.bus); err != nil {
-		d.log.Warn("what an earlier run left on the bus can't be read; going on with what the runtime and the sources say", "error", err)
-		return ctx.Err()
+	if d.before, err = topic.PodUpdate.Read(ctx, d.bus); err != nil {
+		return err
 	}
-	if d.status, err = topic.StatusPatch.Read(readCtx, d.bus); err != nil {
-		d.log.Warn("the statuses of an earlier run can't be read from the bus", "error", err)
-		return ctx.Err()
+	if d.status, err = topic.StatusPatch.Read(ctx, d.bus); err != nil {
+		return err
 	}
-	mirrors, err := topic.PodMirror.Read(readCtx, d.bus)
-	if err != nil {
-		d.log.Warn("the mirror pods of an earlier run can't be read from the bus", "error", err)
-		return ctx.Err()
-	}
+	mirrors, err := topic.PodMirror.Read(ctx, d.bus)
 	for uid := range mirrors {
 		d.mirrors[uid] = true
 	}
-	return nil
+	return err
 }
 
 // readRuntime waits for the runtime: without knowing what runs, nothing may be started.
@@ -139,38 +147,6 @@ func skeleton(obs topic.PodObservation) *corev1.Pod {
 		}
 	}
 	return pod
-}
-
-// sweep removes cgroups and directories of pods that neither a source nor the runtime knows.
-func (d *dispatcher) sweep(wanted map[types.UID]bool) {
-	observed := map[types.UID]bool{}
-	for uid := range d.observed {
-		observed[types.UID(uid)] = true
-	}
-	groups, err := d.cgroups.List()
-	if err != nil {
-		d.log.Warn("pod cgroups can't be listed", "error", err)
-	}
-	var found []types.UID
-	for uid := range groups {
-		found = append(found, uid)
-	}
-	for _, uid := range cleanup.Orphans(found, wanted, observed) {
-		ctx, cancel := context.WithTimeout(d.ctx, time.Second)
-		if err := d.cgroups.Destroy(ctx, uid); err != nil {
-			d.log.Warn("orphaned pod cgroup can't be removed; trying again later", "uid", string(uid), "error", err)
-		}
-		cancel()
-	}
-	dirs, err := cleanup.PodDirs(d.cfg.RootDir)
-	if err != nil {
-		d.log.Warn("pod directories can't be listed", "error", err)
-	}
-	for _, uid := range cleanup.Orphans(dirs, wanted, observed) {
-		if err := cleanup.RemovePodDir(d.cfg.RootDir, uid); err != nil {
-			d.log.Info("orphaned pod directory can't be removed yet", "uid", string(uid), "error", err)
-		}
-	}
 }
 
 func probeKey(key string) (uid, container, kind string, ok bool) {

@@ -88,9 +88,9 @@ func (w *world) removed(a action) {
 	}
 }
 
-// unreachable tells failures that say nothing of the object: the server can't be reached or is busy.
+// unreachable tells failures that say nothing of the object: the server can't be reached, is busy, or doesn't know this node.
 func unreachable(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
-		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err)
+		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err)
 }

@@ -3,12 +3,14 @@ package status
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/record"
 
 	"kubelot.dev/bus"
@@ -26,6 +28,9 @@ const (
 	// nobody waits for it.
 	giveWayTo  = 200 * time.Millisecond
 	giveWayFor = 10 * time.Second
+	// brokenTries is how often an Event is sent that the API server fails on (500), as where a webhook for one namespace is down: the
+	// others wait behind it.
+	brokenTries = 12
 )
 
 // eventAPI is what the recorder needs of the API server.
@@ -84,7 +89,7 @@ func (r *recorder) record(ctx context.Context, e topic.Event) bool {
 	if result == nil || result.Skip {
 		return true
 	}
-	for delay := retryFirst; ; delay = min(2*delay, retryMax) {
+	for tries, delay := 1, retryFirst; ; tries, delay = tries+1, min(2*delay, retryMax) {
 		recorded, err := r.send(ctx, result)
 		switch {
 		case err == nil:
@@ -95,8 +100,8 @@ func (r *recorder) record(ctx context.Context, e topic.Event) bool {
 		case apierrors.IsAlreadyExists(err):
 			// The daemon ended between recording and acknowledging it.
 			return true
-		case !unreachable(err):
-			r.env.Log.Warn("the API server refuses an Event; it is dropped", "namespace", e.Namespace, "name", e.Name, "reason", e.Reason, "error", err)
+		case !unreachable(err), apierrors.IsInternalError(err) && tries >= brokenTries, time.Since(e.At) > eventAge:
+			r.env.Log.Warn("the API server doesn't take an Event; it is dropped", "namespace", e.Namespace, "name", e.Name, "reason", e.Reason, "error", err)
 			return true
 		}
 		timer := time.NewTimer(delay)
@@ -122,8 +127,20 @@ func (r *recorder) send(ctx context.Context, result *record.EventCorrelateResult
 	return r.api.CreateEvent(ctx, fresh)
 }
 
-// eventObject is the API object of an Event. Its name follows from the object and the time, so that a
-// second delivery of the same message doesn't make a second Event.
+// eventName follows from the object and the time, so that a second delivery of the same message doesn't make a second Event.
+func eventName(e topic.Event) string {
+	suffix := fmt.Sprintf(".%x", e.At.UnixNano())
+	name := e.Name
+	if most := validation.DNS1123SubdomainMaxLength - len(suffix); len(name) > most {
+		hash := fnv.New32a()
+		hash.Write([]byte(e.UID))
+		ending := fmt.Sprintf("-%08x", hash.Sum32())
+		name = name[:most-len(ending)] + ending
+	}
+	return name + suffix
+}
+
+// eventObject is the API object of an Event.
 func eventObject(e topic.Event, node string) *corev1.Event {
 	namespace := e.Namespace
 	if namespace == "" {
@@ -131,7 +148,7 @@ func eventObject(e topic.Event, node string) *corev1.Event {
 	}
 	at := metav1.NewTime(e.At)
 	return &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.Name, e.At.UnixNano()), Namespace: namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: eventName(e), Namespace: namespace},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: e.Kind, Namespace: e.Namespace, Name: e.Name, UID: types.UID(e.UID), FieldPath: e.FieldPath,
 		},

@@ -2,8 +2,10 @@ package status
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -12,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"kubelot.dev/bus/bustest"
 	"kubelot.dev/bus/topic"
@@ -170,6 +173,33 @@ func TestARefusedEventHoldsUpNoOther(t *testing.T) {
 			t.Errorf("Events %v, want the second alone", all)
 		}
 	})
+}
+
+// A webhook of one namespace that is down makes the API server fail on its Events: those of the others go on.
+func TestAnEventThatTheAPIServerFailsOnHoldsUpOthersForAWhileOnly(t *testing.T) {
+	recording(t, func(server *eventServer, publish func(reason, message string), _ func()) {
+		server.fail(apierrors.NewInternalError(errors.New("failed calling webhook")))
+		publish("Killing", "one")
+		time.Sleep(brokenTries * retryMax)
+		server.fail(nil)
+		publish("Started", "two")
+		if all := server.all(); len(all) != 1 || all[0].Reason != "Started" {
+			t.Errorf("Events %v, want the first dropped and the second recorded", all)
+		}
+	})
+}
+
+func TestNamesOfEventsFit(t *testing.T) {
+	long := topic.Event{Kind: "Pod", Ref: topic.Ref{Namespace: "default", Name: strings.Repeat("a", 253), UID: "u1"}, At: t0}
+	other := long
+	other.UID = "u2"
+	name := eventName(long)
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 || name == eventName(other) || name != eventName(long) {
+		t.Errorf("%s: %v", name, problems)
+	}
+	if name := eventName(topic.Event{Ref: topic.Ref{Name: "web"}, At: t0}); name != fmt.Sprintf("web.%x", t0.UnixNano()) {
+		t.Error(name)
+	}
 }
 
 func TestAnEventOfTheNodeIsInTheDefaultNamespace(t *testing.T) {

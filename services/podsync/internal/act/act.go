@@ -114,6 +114,10 @@ const (
 // Do does one deed and reads the pod afterwards, also when the deed failed or was cancelled.
 func (a *Actor) Do(ctx context.Context, s worker.Snapshot, action plan.Action) worker.Outcome {
 	var out worker.Outcome
+	if action.Kind == plan.ReadPod {
+		out.Obs = a.look(ctx, s, action, true)
+		return out
+	}
 	end := a.Report.Step(s.Pod, string(action.Kind), action.Container, imageOf(s.Pod, action))
 	out.Images, out.Err = a.deed(ctx, s, action)
 	if out.Err != nil && ctx.Err() != nil {
@@ -127,9 +131,9 @@ func (a *Actor) Do(ctx context.Context, s worker.Snapshot, action plan.Action) w
 	return out
 }
 
-// look reads the pod after a deed; nil where that isn't possible. After one that has brought something up it doesn't
-// give up before it has seen all of the pod, or ctx ends: what isn't seen would be brought up a second time.
-func (a *Actor) look(ctx context.Context, s worker.Snapshot, action plan.Action, broughtUp bool) *topic.PodObservation {
+// look reads the pod after a deed; nil where that isn't possible. Where it is to be patient it doesn't give up before it has seen
+// all of the pod, or ctx ends: what was brought up and isn't seen would be brought up a second time.
+func (a *Actor) look(ctx context.Context, s worker.Snapshot, action plan.Action, patient bool) *topic.PodObservation {
 	for pause := lookAgainFirst; ; pause = min(2*pause, lookAgainMax) {
 		obs, err := a.observe(ctx, s)
 		if err == nil && len(obs.Errors) == 0 {
@@ -139,7 +143,7 @@ func (a *Actor) look(ctx context.Context, s worker.Snapshot, action plan.Action,
 			a.Log.Warn("pod can't be read from the runtime after a step", "pod", s.Pod.Name, "namespace", s.Pod.Namespace,
 				"step", string(action.Kind), "error", unread(obs, err))
 		}
-		if broughtUp && ctx.Err() == nil {
+		if patient && ctx.Err() == nil {
 			select {
 			case <-time.After(pause):
 				continue

@@ -234,8 +234,8 @@ func (f *Facts) RecursiveReadOnly(pod *corev1.Pod) bool {
 	}
 	name := ""
 	if c := pod.Spec.RuntimeClassName; c != nil && *c != "" {
-		var err error
-		if name, err = f.objects.Handler(context.Background(), *c); err != nil {
+		var known bool
+		if name, known = f.objects.KnownHandler(*c); !known {
 			return false
 		}
 	}

@@ -157,6 +157,17 @@ func (o *Objects) Handler(ctx context.Context, class string) (string, error) {
 	return c.Handler, nil
 }
 
+// KnownHandler is the runtime handler of a RuntimeClass as far as it is known by now; it waits for nothing.
+func (o *Objects) KnownHandler(class string) (handler string, known bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.classes[class]
+	if c == nil {
+		return "", false
+	}
+	return c.Handler, true
+}
+
 // wait gives a watch that has just begun a moment to deliver.
 func wait(ctx context.Context, ready <-chan struct{}, message string) error {
 	select {

@@ -32,6 +32,8 @@ const (
 	RemoveContainer Kind = "remove container"
 	// ReleaseNode removes the pod's cgroup and, for a pod that goes, its directory, once its volumes are unmounted.
 	ReleaseNode Kind = "release node resources"
+	// ReadPod only reads the pod from the runtime.
+	ReadPod Kind = "read pod"
 	// RemoveSandboxes removes all sandboxes with their dead containers, and the logs.
 	RemoveSandboxes Kind = "remove sandboxes"
 )
@@ -80,6 +82,8 @@ type Desired struct {
 
 // Failure is a deed that failed and when it is to be tried again.
 type Failure struct {
+	// Of is the deed that failed.
+	Of      Kind
 	Reason  string
 	Message string
 	RetryAt time.Time

@@ -89,8 +89,12 @@ func matches(codes *corev1.ContainerRestartRuleOnExitCodes, exitCode int32) bool
 
 // backoffEnd is when an exited container may be started again. One that was stopped in order to be started again, as after a
 // failed probe, is started at once if the back-off has passed since the end of the run before, and that back-off is a step
-// lower: the kubelet stops and starts it in one go, and counts from what had ended by then.
+// lower: the kubelet stops and starts it in one go, and counts from what had ended by then. A clock that was set back behind the
+// end of the run doesn't lengthen the wait, it ends it.
 func (p *planner) backoffEnd(c *corev1.Container, last *topic.Container) time.Time {
+	if p.now.Before(last.FinishedAt) {
+		return p.now
+	}
 	restarts := last.RestartCount - p.facts.BackoffBase[c.Name]
 	if p.anew(c, last) {
 		restarts = 0

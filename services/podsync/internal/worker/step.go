@@ -35,6 +35,9 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 	for _, a := range p.Actions {
 		w.begin(ctx, a)
 	}
+	if w.doubt {
+		w.begin(ctx, plan.Action{Kind: plan.ReadPod})
+	}
 	for name, count := range p.NewBackoffBase {
 		w.base[name] = count
 	}
@@ -71,6 +74,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	f := &flight{action: a, pod: w.Pod, cancel: cancel}
+	w.doubt = w.doubt && a.Kind != plan.ReadPod
 	w.flight[key] = f
 	if a.Kind == plan.StartContainer {
 		w.busy[a.Container] = true
@@ -95,6 +99,9 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 func (w *Worker) finish(r result) {
 	delete(w.flight, r.action.Key())
 	w.observe(r.Obs)
+	if r.Err == nil {
+		r.Err = w.ineffective(r.action)
+	}
 	switch r.action.Kind {
 	case plan.EnsureImage:
 		if name := imageName(r.pod, r.action.Container); r.Err == nil && name == imageName(w.Pod, r.action.Container) {
@@ -122,6 +129,9 @@ func (w *Worker) finish(r result) {
 func (w *Worker) settle(r result) {
 	name := failureKey(r.action)
 	if r.Err == nil {
+		if r.action.Kind == plan.EnsureImage && w.failures[name].Of == plan.StartContainer {
+			return // why the start failed stays told until it succeeds
+		}
 		if r.action.Kind != plan.EnsureImage {
 			delete(w.tries, name)
 		}
@@ -143,6 +153,7 @@ func (w *Worker) settle(r result) {
 	if failure.RetryAt.IsZero() {
 		failure.RetryAt = time.Now().Add(retryAfter(w.tries[name]))
 	}
+	failure.Of = r.action.Kind
 	w.failures[name] = failure
 	w.log.Warn("step failed and will be tried again", "step", string(r.action.Kind), "container", r.action.Container, "retry_in", time.Until(failure.RetryAt).Round(time.Millisecond), "error", r.Err)
 }
@@ -209,18 +220,4 @@ func imageName(pod *corev1.Pod, container string) string {
 		return c.Image
 	}
 	return ""
-}
-
-// observe takes a report of the runtime unless it is older than the one at hand, or incomplete.
-func (w *Worker) observe(obs *topic.PodObservation) {
-	if obs == nil || !obs.At.After(w.obs.At) {
-		return
-	}
-	if len(obs.Errors) > 0 && !w.obs.At.IsZero() {
-		return // what couldn't be inspected looks as if it had changed; pleg reads the pod again
-	}
-	w.obs = *obs
-	w.seedBackoff()
-	w.forget()
-	w.readMessages()
 }

@@ -126,6 +126,7 @@ type Worker struct {
 
 	// The rest is owned by the goroutine of Run.
 	obs       topic.PodObservation
+	doubt     bool // obs may be out of date; the pod is to be read
 	volumes   topic.PodVolumes
 	probes    map[plan.ProbeKey]topic.Probe
 	images    map[string]ready
@@ -271,8 +272,13 @@ func (w *Worker) Evict(e Eviction) {
 	w.send(func(w *Worker) { w.evict(e) })
 }
 
-// Observe hands over a report of the runtime; one from before the last deed is ignored.
+// Observe hands over a report of the runtime; one from before the last deed is no more than a reason to look again.
 func (w *Worker) Observe(obs topic.PodObservation) { w.send(func(w *Worker) { w.observe(&obs) }) }
+
+// Vanished says that the runtime had nothing of the pod; the worker looks whether that is so still.
+func (w *Worker) Vanished() {
+	w.send(func(w *Worker) { w.doubt = w.doubt || len(w.obs.Sandboxes)+len(w.obs.Containers) > 0 })
+}
 
 // Volumes hands over the state of the pod's volumes.
 func (w *Worker) Volumes(v topic.PodVolumes) { w.send(func(w *Worker) { w.volumes = v }) }
@@ -316,7 +322,7 @@ func (w *Worker) Run(ctx, opCtx context.Context) {
 // drain waits for the deeds under way; waiting ones end with their context.
 func (w *Worker) drain() {
 	for _, f := range w.flight {
-		if f.action.Kind == plan.StopContainer || f.action.Kind == plan.RunPreStop || f.action.Kind == plan.EnsureImage {
+		if f.action.Kind == plan.StopContainer || f.action.Kind == plan.RunPreStop || f.action.Kind == plan.EnsureImage || f.action.Kind == plan.ReadPod {
 			f.cancel(errShutdown)
 		}
 	}

@@ -26,6 +26,7 @@ type hands struct {
 	reads time.Duration
 	fail  map[plan.Kind]error
 	slow  map[plan.Kind]time.Duration
+	inert map[plan.Kind]bool // succeed and change nothing
 	// left is what ended containers leave, by ID; read only after slowDisk.
 	left     map[string]string
 	slowDisk time.Duration
@@ -54,7 +55,9 @@ func (h *hands) Do(ctx context.Context, _ Snapshot, a plan.Action) Outcome {
 	time.Sleep(time.Millisecond)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.apply(a)
+	if !h.inert[a.Kind] {
+		h.apply(a)
+	}
 	h.reads++
 	h.obs.At = time.Now().Add(h.reads) // the bubble's clock stands still between two deeds
 	obs := h.obs

@@ -1,0 +1,170 @@
+package worker
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/plan"
+)
+
+// pleg's reading may begin before the worker's own and yet see more: its exit must not be lost, since it isn't said again.
+func TestAnOlderReadingThatIsAheadIsLookedInto(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{}
+		pod := testPod()
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+		w, r := launch(t, Config{Pod: pod}, topic.PodObservation{}, h)
+		began := time.Now()
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		exited := topic.Container{ID: "app-1", Name: "app", SandboxID: "s", State: topic.ContainerExited, ExitCode: 0}
+		h.mu.Lock()
+		h.obs.Containers[0] = exited
+		h.mu.Unlock()
+		w.Observe(topic.PodObservation{At: began, Containers: []topic.Container{{ID: "app-1", Name: "app", State: topic.ContainerCreated}}})
+		settle()
+		if n := h.count("read pod "); n != 0 {
+			t.Errorf("an older reading that knows less was looked into %d times", n)
+		}
+		w.Observe(topic.PodObservation{At: began, Containers: []topic.Container{exited}})
+		settle()
+		if n := h.count("read pod "); n != 1 {
+			t.Errorf("the pod was read %d times, want once", n)
+		}
+		if _, s := r.last(); s.Status.Phase != corev1.PodSucceeded {
+			t.Errorf("the pod is %s, want Succeeded", s.Status.Phase)
+		}
+	})
+}
+
+// A clock that is set back must not make the worker deaf.
+func TestReadingsAreOrderedByUptime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		obs := topic.PodObservation{
+			At: time.Now().Add(time.Hour), Uptime: time.Minute,
+			Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
+			Containers: []topic.Container{{ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerRunning}},
+		}
+		h := &hands{}
+		w, r := launch(t, Config{Pod: testPod()}, obs, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		obs.At, obs.Uptime = time.Now(), 2*time.Minute
+		obs.Containers = []topic.Container{{ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerExited, ExitCode: 1, FinishedAt: time.Now().Add(time.Hour)}}
+		h.obs = topic.PodObservation{Sandboxes: obs.Sandboxes, Containers: obs.Containers}
+		w.Observe(obs)
+		settle()
+		if _, s := r.last(); s.Status.ContainerStatuses[0].RestartCount != 1 {
+			t.Errorf("got %+v, want the container started again: %v", s.Status.ContainerStatuses[0], h.deeds)
+		}
+	})
+}
+
+// What the runtime says it has stopped and still shows running is stopped again after a pause, like any failed stop.
+func TestADeedWithoutEffectIsRetriedWithoutASpin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{inert: map[plan.Kind]bool{plan.StopContainer: true}}
+		obs := topic.PodObservation{
+			At:         time.Now(),
+			Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
+			Containers: []topic.Container{{ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerRunning}},
+		}
+		h.obs = obs
+		w, r := launch(t, Config{Pod: testPod()}, obs, h)
+		w.Remove()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if n := h.count("stop container x"); n < 3 || n > 8 {
+			t.Errorf("tried %d times in 20 s, want a few with growing pauses", n)
+		}
+		if !r.has("FailedKillPod") {
+			t.Error("no Event tells of the stop that has no effect")
+		}
+	})
+}
+
+func TestASandboxWithoutAnAddressIsMadeAgainWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{inert: map[plan.Kind]bool{plan.CreateSandbox: true}}
+		launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if n := h.count("create sandbox "); n < 3 || n > 8 {
+			t.Errorf("tried %d times in 20 s, want a few with growing pauses", n)
+		}
+	})
+}
+
+// Why a container can't be started is told without a break, though its image is looked for before each try.
+func TestTheReasonOfAFailedStartStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{fail: map[plan.Kind]error{plan.StartContainer: &Failed{Reason: "CreateContainerConfigError", Message: `secret "x" not found`}}}
+		w, r := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		r.mu.Lock()
+		before := len(r.statuses)
+		r.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := h.count("start container app"); n < 3 {
+			t.Fatalf("tried %d times in a minute", n)
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, s := range r.statuses[before:] {
+			if waiting := s.Status.ContainerStatuses[0].State.Waiting; waiting == nil || waiting.Reason != "CreateContainerConfigError" {
+				t.Errorf("between two tries the state was %+v", s.Status.ContainerStatuses[0].State)
+			}
+		}
+	})
+}
+
+// The runtime has nothing of a pod any more, says pleg: the worker looks, and makes it again.
+func TestAVanishedPodIsLookedForAndMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{}
+		w, _ := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		w.Vanished() // of the pod's life before, say
+		settle()
+		if n := h.count("create sandbox "); n != 1 {
+			t.Errorf("%d sandboxes though the first is there", n)
+		}
+		h.mu.Lock()
+		h.obs.Sandboxes, h.obs.Containers = nil, nil
+		h.mu.Unlock()
+		w.Vanished()
+		settle()
+		if n := h.count("create sandbox "); n != 2 {
+			t.Errorf("%d sandboxes, want another for the one that vanished", n)
+		}
+	})
+}
+
+func TestNoDoubtKeepsAPodFromEnding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{fail: map[plan.Kind]error{plan.ReadPod: errors.New("the runtime is away")}}
+		w, _ := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		w.Vanished()
+		deleted := testPod()
+		deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		w.Update(deleted, nil)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeUnmounted})
+		w.Remove()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if !w.Gone() {
+			t.Error("the pod isn't gone")
+		}
+	})
+}
