@@ -13,12 +13,11 @@ import (
 	"kubelot.dev/services/podsync/internal/worker"
 )
 
-// admit starts a worker for a pod that has none. A static pod waits until the one it replaces is gone, and any until what
-// is left of an earlier one with its UID is. A pod of the API
-// server's waits for the Node that the API server has, and admit is false: the node's own draft of it lacks the
-// labels and taints of others, and a rejection is for good.
+// admit starts a worker for a pod that has none. A static pod waits until the one it replaces is gone, and any until what is left
+// of an earlier one with its UID is. A pod of the API server's waits for the Node that the API server has, and admit is false: the
+// node's own draft of it lacks the labels and taints of others, and a rejection is for good.
 func (d *dispatcher) admit(p *source.Pod) bool {
-	if p.Source != topic.SourceAPI && d.replaces(p.Pod) || d.sweeping[p.Pod.UID] {
+	if p.Source != topic.SourceAPI && d.replaces(p) || d.sweeping[p.Pod.UID] {
 		return true
 	}
 	uid := string(p.Pod.UID)
@@ -48,10 +47,18 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	return true
 }
 
-// replaces tells whether another static pod has the pod's name still.
-func (d *dispatcher) replaces(pod *corev1.Pod) bool {
+// replaces tells whether another static pod has the pod's name still. One that runs since before this daemon's start, and whose
+// source has this pod in its place, is ended: nothing more that other sources may deliver can want it.
+func (d *dispatcher) replaces(p *source.Pod) bool {
 	for _, e := range d.workers {
-		if e.source != topic.SourceAPI && e.pod.Name == pod.Name && e.pod.Namespace == pod.Namespace {
+		if e.source != topic.SourceAPI && e.pod.Name == p.Pod.Name && e.pod.Namespace == p.Pod.Namespace {
+			return true
+		}
+	}
+	for uid, before := range d.before {
+		obs, runs := d.observed[uid]
+		if runs && before.Source == p.Source && before.Pod != nil && uid != string(p.Pod.UID) && before.Pod.Name == p.Pod.Name && before.Pod.Namespace == p.Pod.Namespace {
+			d.endOrphan(uid, obs)
 			return true
 		}
 	}

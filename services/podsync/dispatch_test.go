@@ -259,6 +259,30 @@ func TestAStaticPodWaitsForTheOneItReplaces(t *testing.T) {
 	})
 }
 
+// The manifest was changed while podsync was down, and the API server can't be reached: the new pod must not run beside the old.
+func TestAStaticPodReplacesOneOfAnEarlierRun(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		stop := b.start(fromFile, fromAPI)
+		b.node(110)
+		b.deliver(fromFile, onPort(pod("proxy", "u1"), 8080), pod("other", "o1"))
+		b.wantRunning("other", "proxy")
+		stop()
+
+		b.start(fromFile, fromAPI)
+		b.deliver(fromFile, onPort(pod("proxy", "u2"), 8080), pod("other", "o1"))
+		b.wantRunning("other", "proxy")
+		if _, known := get(b, topic.PodUpdate, "u1"); known {
+			t.Error("the old pod is still there")
+		}
+		if p, _ := get(b, topic.PodUpdate, "u2"); p.Lifecycle != topic.Syncing {
+			t.Errorf("the new pod is %q, want it to sync", p.Lifecycle)
+		}
+		if n := b.fake.Calls("RunPodSandbox"); n != 3 {
+			t.Errorf("%d sandboxes, want three: the other pod runs on", n)
+		}
+	})
+}
+
 // A manifest that is moved away and back is the same UID and another life: what pleg still says of the first doesn't count.
 func TestAStaticPodThatComesBackStartsAnew(t *testing.T) {
 	inBubble(t, func(b *bed) {
