@@ -11,6 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
+// clientCertificateName is the link to the client certificate in force; kubeadm and others know it from the kubelet.
+const clientCertificateName = "kubelet-client-current.pem"
+
 // Load resolves the configuration: defaults, then --config, then the drop-ins of --config-dir in
 // lexical order, then the flags. Register must have been called and the flags parsed.
 func (f *Flags) Load() (*Config, error) {
@@ -39,6 +42,9 @@ func (f *Flags) Load() (*Config, error) {
 	}
 	if err := errors.Join(f.resolveNode(c), f.resolvePaths(c), f.resolveEndpoints(c)); err != nil {
 		return nil, fmt.Errorf("invalid configuration: %w", err)
+	}
+	if kubelet.RotateCertificates && !c.Standalone() {
+		c.ClientCertificate = filepath.Join(c.CertDir, clientCertificateName)
 	}
 	c.RegisterNode = *kubelet.RegisterNode && !c.Standalone()
 	fields, err := fieldWarnings(m, &kubelet)
