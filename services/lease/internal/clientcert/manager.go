@@ -231,6 +231,9 @@ func (m *Manager) request(ctx context.Context, api Requests, key crypto.Signer, 
 // failed reports a failure and tells how long to wait.
 func (m *Manager) failed(err error) time.Duration {
 	m.errors.Inc()
+	if m.ttl() < 0 || m.end.Load() == 0 {
+		m.ports.Waiting(err.Error())
+	}
 	pause := min(retryFirst<<min(m.failures, 10), retryMax)
 	if _, refused := errors.AsType[refusal](err); refused {
 		pause = refusedPause

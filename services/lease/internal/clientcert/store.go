@@ -3,6 +3,9 @@ package clientcert
 import (
 	"bytes"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
@@ -84,22 +87,26 @@ func (s store) link(file string) error {
 // pendingKey is the key of the request under way: the same over restarts, so that the request that waits for approval is
 // found again. It is made where there is none.
 func (s store) pendingKey() (crypto.Signer, []byte, error) {
-	for range 2 {
-		text, _, err := keyutil.LoadOrGenerateKeyFile(s.path(nameKey))
-		if err != nil {
-			return nil, nil, fmt.Errorf("key for the client certificate %s: %w", s.path(nameKey), err)
-		}
+	// One that can't be read, such as half a file, is as good as none.
+	if text, err := os.ReadFile(s.path(nameKey)); err == nil {
 		if parsed, err := keyutil.ParsePrivateKeyPEM(text); err == nil {
 			if key, ok := parsed.(crypto.Signer); ok {
 				return key, text, nil
 			}
 		}
-		// Half written, or no key at all: another one does as well.
-		if err := s.dropKey(); err != nil {
-			return nil, nil, err
-		}
 	}
-	return nil, nil, fmt.Errorf("key for the client certificate %s can't be read back", s.path(nameKey))
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a key for the client certificate: %w", err)
+	}
+	text, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err == nil {
+		err = writeFile(s.path(nameKey), text)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a key for the client certificate: %w", err)
+	}
+	return key, text, nil
 }
 
 // dropKey makes the next request one with another key.
