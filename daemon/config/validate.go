@@ -209,32 +209,3 @@ func (c *checker) taints(k *kubeletv1beta1.KubeletConfiguration) {
 		c.check(taint.TimeAdded == nil, "registerWithTaints", text, "timeAdded must not be set")
 	}
 }
-
-// nodeLabels are the labels of the kubernetes.io namespaces that a node may set on itself, beside those
-// of the namespaces in nodeLabelNamespaces (the NodeRestriction admission plugin's rule).
-var (
-	nodeLabels = []string{
-		corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
-		corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
-		corev1.LabelInstanceType, corev1.LabelInstanceTypeStable,
-		corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
-	}
-	nodeLabelNamespaces = []string{"kubelet.kubernetes.io", "node.kubernetes.io"}
-)
-
-func checkNodeLabel(key, value string) error {
-	problems := validation.IsQualifiedName(key)
-	problems = append(problems, validation.IsValidLabelValue(value)...)
-	if len(problems) > 0 {
-		return fmt.Errorf("label %s=%s: %s", key, value, strings.Join(problems, "; "))
-	}
-	namespace, _, ok := strings.Cut(key, "/")
-	if !ok || slices.Contains(nodeLabels, key) {
-		return nil
-	}
-	below := func(domain string) bool { return namespace == domain || strings.HasSuffix(namespace, "."+domain) }
-	if slices.ContainsFunc(nodeLabelNamespaces, below) || !below("kubernetes.io") && !below("k8s.io") {
-		return nil
-	}
-	return fmt.Errorf("label %s: a node may not set labels of Kubernetes' own namespaces but those below %s", key, strings.Join(nodeLabelNamespaces, " and "))
-}

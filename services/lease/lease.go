@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,9 +16,6 @@ import (
 
 // Run is the lease daemon's work: the Node's object and status in one loop, its lease in another.
 func Run(ctx context.Context, env daemon.Env) error {
-	if refused := refusedLabels(env.Config.NodeLabels); len(refused) > 0 {
-		env.Log.Warn("a node may not give itself these labels (NodeRestriction); they are left out of --node-labels", "labels", strings.Join(refused, ","))
-	}
 	if env.Config.Standalone() {
 		return New(env, nil, realHost()).Run(ctx)
 	}
@@ -105,9 +101,11 @@ type Service struct {
 	// registered is true once this process has seen its Node: one that is deleted after that isn't made again.
 	registered bool
 	bootTold   bool
-	writing    bool
-	failures   int
-	retry      time.Time
+	// looked is true once the addresses have been looked up; the Node isn't registered before, even if there are none.
+	looked   bool
+	writing  bool
+	failures int
+	retry    time.Time
 	// computed and reported are when the status was last compared and last written.
 	computed, reported time.Time
 	answers            chan answer
@@ -213,6 +211,9 @@ func (s *Service) adopt(n *corev1.Node) {
 	if s.node != nil && s.node.UID == n.UID && kube.Older(n, s.node) {
 		return
 	}
+	if s.node != nil && s.node.Spec.Unschedulable != n.Spec.Unschedulable {
+		s.tellReason(map[bool]string{true: "NodeNotSchedulable", false: "NodeSchedulable"}[n.Spec.Unschedulable])
+	}
 	s.node = n
 	s.registered, s.local, s.told, s.absent = true, nil, false, false
 	s.publish(*n)
@@ -231,6 +232,11 @@ func (s *Service) rebooted() {
 }
 
 func (s *Service) event(kind, reason, message string) { recordNode(s.env, kind, reason, message) }
+
+// tellReason records that the Node's status or spec has changed, in the kubelet's words.
+func (s *Service) tellReason(reason string) {
+	s.event(corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", s.env.Config.NodeName, reason))
+}
 
 // recordNode records an Event of the node.
 func recordNode(env daemon.Env, kind, reason, message string) {
