@@ -173,10 +173,10 @@ func TestBadInput(t *testing.T) {
 		args    []string
 		want    []string
 	}{
-		"unknown field":        {base: header + "maxPod: 1\n", want: []string{"config.yaml", `unknown field "maxPod"`}},
-		"nested unknown field": {base: header + "authentication: {x509: {clientCA: x}}\n", want: []string{`unknown field "authentication.x509.clientCA"`}},
-		"case matters":         {base: header + "MaxPods: 1\n", want: []string{`unknown field "MaxPods"`}},
-		"duplicate field":      {base: header + "maxPods: 1\nmaxPods: 2\n", want: []string{"config.yaml", "maxPods", "already"}},
+		"unknown field":        {base: header, dropIns: map[string]string{"10.conf": header + "maxPod: 1\n"}, want: []string{"10.conf", `unknown field "maxPod"`}},
+		"nested unknown field": {base: header, dropIns: map[string]string{"10.conf": header + "authentication: {x509: {clientCA: x}}\n"}, want: []string{`unknown field "authentication.x509.clientCA"`}},
+		"case matters":         {base: header, dropIns: map[string]string{"10.conf": header + "MaxPods: 1\n"}, want: []string{`unknown field "MaxPods"`}},
+		"duplicate field":      {base: header, dropIns: map[string]string{"10.conf": header + "maxPods: 1\nmaxPods: 2\n"}, want: []string{"10.conf", "maxPods", "already"}},
 		"wrong type":           {base: header + "maxPods: many\n", want: []string{"config.yaml", "maxPods"}},
 		"not YAML":             {base: header + "a: [", want: []string{"config.yaml", "neither valid YAML nor JSON"}},
 		"wrong kind":           {base: "apiVersion: v1\nkind: Pod\n", want: []string{`kind "Pod"`}},
@@ -221,7 +221,7 @@ func TestBadInput(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	c := mustLoad(t, header+"shutdownGracePeriod: 30s\nreadOnlyPort: 0\nevictionPressureTransitionPeriod: 0s\nfeatureGates: {A: true}\n"+
-		"enforceNodeAllocatable: [pods, kube-reserved]\nenableControllerAttachDetach: false\nmemorySwap: {swapBehavior: LimitedSwap}\nsyncFrequency: 10s\n", nil,
+		"enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /kube\nenableControllerAttachDetach: false\nmemorySwap: {swapBehavior: LimitedSwap}\nsyncFrequency: 10s\n", nil,
 		"--pod-infra-container-image=pause", "--fail-swap-on=false")
 	joined := strings.Join(c.Warnings, "\n")
 	for _, want := range []string{
@@ -232,8 +232,21 @@ func TestWarnings(t *testing.T) {
 			t.Errorf("no warning names %s:\n%s", want, joined)
 		}
 	}
-	if len(c.Warnings) != 7 {
+	if len(c.Warnings) != 8 {
 		t.Errorf("fields that work and values that equal the default must not warn:\n%s", joined)
+	}
+}
+
+// What the kubelet ignores in its file doesn't keep a node from starting.
+func TestUnknownFieldsAreIgnored(t *testing.T) {
+	c := mustLoad(t, header+"noSuchField: 1\nMaxPods: 7\nauthentication: {anonymous: {nope: true}}\nmaxPods: 5\nmaxPods: 6\n", nil)
+	if c.Kubelet.MaxPods != 6 || len(c.Warnings) != 4 {
+		t.Errorf("maxPods %d, warnings %q", c.Kubelet.MaxPods, c.Warnings)
+	}
+	for _, warning := range c.Warnings {
+		if !strings.Contains(warning, "config.yaml: ") || !strings.Contains(warning, "it is ignored") {
+			t.Errorf("warning %q", warning)
+		}
 	}
 }
 
@@ -283,7 +296,7 @@ func FuzzDecodeDocument(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","userNamespaces":{},"crashLoopBackOff":{}}`))
 	f.Add([]byte("&a [*a]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fields, err := decodeDocument(data)
+		fields, _, err := decodeDocument(data)
 		if err != nil {
 			return
 		}

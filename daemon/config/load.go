@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -51,14 +52,14 @@ func (f *Flags) Load() (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.Warnings = append(f.warnings(), fields...)
+	c.Warnings = slices.Concat(m.ignored, f.warnings(), fields)
 	return c, nil
 }
 
 func (f *Flags) mergeLayers() (merged, error) {
 	var layers []layer
 	if f.ConfigFile != "" {
-		base, err := readLayer(f.ConfigFile)
+		base, err := readLayer(f.ConfigFile, false)
 		if err != nil {
 			return merged{}, err
 		}
