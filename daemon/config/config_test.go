@@ -225,14 +225,14 @@ func TestWarnings(t *testing.T) {
 		"--pod-infra-container-image=pause", "--fail-swap-on=false")
 	joined := strings.Join(c.Warnings, "\n")
 	for _, want := range []string{
-		"--pod-infra-container-image", "shutdownGracePeriod (set in ", "failSwapOn (set in the command line)", "featureGates",
-		`has "kube-reserved", which has no effect`, "enableControllerAttachDetach (set in ", "part of its effect only", "syncFrequency",
+		"--pod-infra-container-image", "shutdownGracePeriod (set in ", "featureGates",
+		"enableControllerAttachDetach (set in ", "part of its effect only", "syncFrequency",
 	} {
 		if !strings.Contains(joined, want) {
 			t.Errorf("no warning names %s:\n%s", want, joined)
 		}
 	}
-	if len(c.Warnings) != 8 {
+	if len(c.Warnings) != 5 {
 		t.Errorf("fields that work and values that equal the default must not warn:\n%s", joined)
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"kubelot.dev/services/podsync/internal/facts"
 	"kubelot.dev/services/podsync/internal/hooks"
 	"kubelot.dev/services/podsync/internal/image"
+	"kubelot.dev/services/podsync/internal/kernel"
 	"kubelot.dev/services/podsync/internal/objects"
 	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/slots"
@@ -86,6 +87,9 @@ func New(env daemon.Env) (*Service, error) {
 // Run does the daemon's work until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.runtime.Close()
+	if err := kernel.Prepare("/proc", kernelOptions(s.cfg), s.log); err != nil {
+		return err
+	}
 	if err := s.connectKube(); err != nil {
 		return err
 	}
