@@ -196,7 +196,9 @@ func TestBadInput(t *testing.T) {
 		"all problems at once": {base: header + "cgroupDriver: x\nclusterDNS: [why]\n", want: []string{"cgroupDriver", "clusterDNS"}},
 		"bad flag value":       {args: []string{"--max-pods=many"}, want: []string{"--max-pods", "whole number"}},
 		"bad node IP":          {args: []string{"--node-ip=1.2.3.4,5.6.7.8"}, want: []string{"--node-ip", "one IPv4 and one IPv6"}},
-		"bad label":            {args: []string{"--node-labels=foo.kubernetes.io/a=b"}, want: []string{"--node-labels", "foo.kubernetes.io/a"}},
+		"bad label":            {args: []string{"--node-labels=foo.kubernetes.io/a=b"}, want: []string{
+			"unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [foo.kubernetes.io/a]", "must begin with an allowed prefix (kubelet.kubernetes.io, node.kubernetes.io)",
+		}},
 		"bad taint":            {args: []string{"--register-with-taints=a=b:Never"}, want: []string{"registerWithTaints", "a=b:Never"}},
 		"bad endpoint":         {args: []string{"--container-runtime-endpoint=tcp://x"}, want: []string{"containerRuntimeEndpoint", "unix socket"}},
 		"bad eviction":         {args: []string{"--eviction-hard=memory<1Gi"}, want: []string{"evictionHard.memory", "no such eviction signal"}},
@@ -259,6 +261,21 @@ func TestNodeIdentity(t *testing.T) {
 	want := map[string]string{"a": "b", "node.kubernetes.io/role": "x", "topology.kubernetes.io/zone": "z"}
 	if !maps.Equal(c.NodeLabels, want) {
 		t.Errorf("labels %v, want %v", c.NodeLabels, want)
+	}
+}
+
+// The command line of kubeadm's units and environment files.
+func TestFlagsOfKubeadm(t *testing.T) {
+	c := mustLoad(t, header+"rotateCertificates: true\n", nil, "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+		"--container-runtime-endpoint=unix:///run/containerd/containerd.sock", "--pod-infra-container-image=registry.k8s.io/pause:3.10", "--hostname-override=n1",
+		"--node-labels=node.kubernetes.io/pool=a", "--register-with-taints=node-role.kubernetes.io/control-plane:NoSchedule,x=y:NoExecute", "--cloud-provider=external",
+		"--node-ip=10.0.0.5", "--cgroup-driver=systemd", "--fail-swap-on=false", "--resolv-conf=/run/systemd/resolve/resolv.conf", "--v=2")
+	if c.BootstrapKubeconfig != "/etc/kubernetes/bootstrap-kubelet.conf" || c.ClientCertificate != "/var/lib/kubelet/pki/kubelet-client-current.pem" ||
+		len(c.RegisterTaints) != 2 || c.NodeLabels["node.kubernetes.io/pool"] != "a" || c.CloudProvider != "external" || *c.Kubelet.FailSwapOn {
+		t.Errorf("configuration %+v", c)
+	}
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "--pod-infra-container-image") {
+		t.Errorf("warnings %q", c.Warnings)
 	}
 }
 
