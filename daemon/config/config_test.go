@@ -196,16 +196,16 @@ func TestBadInput(t *testing.T) {
 		"all problems at once": {base: header + "cgroupDriver: x\nclusterDNS: [why]\n", want: []string{"cgroupDriver", "clusterDNS"}},
 		"bad flag value":       {args: []string{"--max-pods=many"}, want: []string{"--max-pods", "whole number"}},
 		"bad node IP":          {args: []string{"--node-ip=1.2.3.4,5.6.7.8"}, want: []string{"--node-ip", "one IPv4 and one IPv6"}},
-		"bad label":            {args: []string{"--node-labels=foo.kubernetes.io/a=b"}, want: []string{
+		"bad label": {args: []string{"--node-labels=foo.kubernetes.io/a=b"}, want: []string{
 			"unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [foo.kubernetes.io/a]", "must begin with an allowed prefix (kubelet.kubernetes.io, node.kubernetes.io)",
 		}},
-		"bad taint":            {args: []string{"--register-with-taints=a=b:Never"}, want: []string{"registerWithTaints", "a=b:Never"}},
-		"bad endpoint":         {args: []string{"--container-runtime-endpoint=tcp://x"}, want: []string{"containerRuntimeEndpoint", "unix socket"}},
-		"bad eviction":         {args: []string{"--eviction-hard=memory<1Gi"}, want: []string{"evictionHard.memory", "no such eviction signal"}},
-		"bad percentage":       {args: []string{"--eviction-hard=memory.available<101%"}, want: []string{"evictionHard.memory.available", "0% to 100%"}},
-		"bad name":             {args: []string{"--hostname-override=a_b"}, want: []string{`node name "a_b"`}},
-		"bad cloud provider":   {args: []string{"--cloud-provider=aws"}, want: []string{"--cloud-provider"}},
-		"bootstrap alone":      {args: []string{"--bootstrap-kubeconfig=x"}, want: []string{"--kubeconfig"}},
+		"bad taint":          {args: []string{"--register-with-taints=a=b:Never"}, want: []string{"registerWithTaints", "a=b:Never"}},
+		"bad endpoint":       {args: []string{"--container-runtime-endpoint=tcp://x"}, want: []string{"containerRuntimeEndpoint", "unix socket"}},
+		"bad eviction":       {args: []string{"--eviction-hard=memory<1Gi"}, want: []string{"evictionHard.memory", "no such eviction signal"}},
+		"bad percentage":     {args: []string{"--eviction-hard=memory.available<101%"}, want: []string{"evictionHard.memory.available", "0% to 100%"}},
+		"bad name":           {args: []string{"--hostname-override=a_b"}, want: []string{`node name "a_b"`}},
+		"bad cloud provider": {args: []string{"--cloud-provider=aws"}, want: []string{"--cloud-provider"}},
+		"bootstrap alone":    {args: []string{"--bootstrap-kubeconfig=x"}, want: []string{"--kubeconfig"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, c.base, c.dropIns, c.args...)

@@ -22,8 +22,8 @@ import (
 
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-func until(hours time.Duration) *x509.Certificate {
-	return &x509.Certificate{NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(hours * time.Hour)}
+func until(hours int) *x509.Certificate {
+	return &x509.Certificate{NotBefore: now.Add(-24 * time.Hour), NotAfter: now.Add(time.Duration(hours) * time.Hour)}
 }
 
 func TestDecide(t *testing.T) {
@@ -33,7 +33,7 @@ func TestDecide(t *testing.T) {
 	}{
 		"standing kubeconfig":                    {facts{kubeconfig: user{usable: true}}, step{kind: finished}},
 		"standing kubeconfig beats bootstrap":    {facts{bootstrap: true, kubeconfig: user{usable: true}}, step{kind: finished}},
-		"nothing, and nothing to do about it":    {facts{}, step{kind: finished}},
+		"nothing, and nothing to do about it":    {facts{}, step{kind: helpless}},
 		"bootstrap once":                         {facts{bootstrap: true}, step{kind: ask, by: asBootstrap}},
 		"bootstrap once more after the end":      {facts{bootstrap: true, stored: until(-1), kubeconfig: user{refers: true}}, step{kind: ask, by: asBootstrap}},
 		"killed before the kubeconfig":           {facts{bootstrap: true, stored: until(1)}, step{kind: refer}},

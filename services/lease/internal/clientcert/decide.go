@@ -82,8 +82,10 @@ func decide(f facts) step {
 // once is what to do where certificates aren't renewed: at most one is asked for.
 func once(f facts, valid bool) step {
 	switch {
-	case f.kubeconfig.usable, !f.bootstrap:
+	case f.kubeconfig.usable:
 		return step{kind: finished}
+	case !f.bootstrap:
+		return step{kind: helpless}
 	case valid && !f.kubeconfig.refers:
 		return step{kind: refer}
 	}

@@ -130,15 +130,12 @@ func next(ctx context.Context, api Requests, r *certificatesv1.CertificateSignin
 	if w, err := api.Watch(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, r.Name).String(), ResourceVersion: r.ResourceVersion,
 	}); err == nil {
-		defer w.Stop()
-		for event := range w.ResultChan() {
-			seen, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
-			if !ok {
-				break
-			}
-			if event.Type == watch.Deleted || seen.UID != r.UID {
-				return r, errors.New("it was deleted")
-			}
+		event := <-w.ResultChan()
+		w.Stop()
+		switch seen, ok := event.Object.(*certificatesv1.CertificateSigningRequest); {
+		case ok && (event.Type == watch.Deleted || seen.UID != r.UID):
+			return r, errors.New("it was deleted")
+		case ok:
 			return seen, nil
 		}
 	}
