@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,7 +15,6 @@ import (
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	nodev1 "k8s.io/client-go/kubernetes/typed/node/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/flowcontrol"
 )
@@ -34,6 +32,9 @@ const (
 	keepAlive   = 30 * time.Second
 )
 
+// unknownServer stands in requests for the API server's address until that is known.
+const unknownServer = "https://apiserver"
+
 // Options say how a Client behaves. The zero value is usable.
 type Options struct {
 	// Daemon names the user in the API server's logs: the user agent is "kubelot/<version> (<daemon>)".
@@ -46,6 +47,9 @@ type Options struct {
 	Burst int
 	// ContentType is KubeletConfiguration's contentType; empty means protobuf.
 	ContentType string
+	// Certificate is a file with a client certificate and its key that takes the place of the user in the kubeconfig: the one that
+	// is rotated. Empty means the kubeconfig's user.
+	Certificate string
 	// Log gets warnings about watches that fail. Nil means slog.Default().
 	Log *slog.Logger
 }
@@ -56,55 +60,51 @@ type Client struct {
 	coordination *coordinationv1.CoordinationV1Client
 	node         *nodev1.NodeV1Client
 	conns        *connrotation.Dialer
+	credentials  *credentials
 	config       *rest.Config
 	http         *http.Client
-	host         string
 	outage       *outage
 	log          *slog.Logger
 }
 
-// NewClient builds a client from a kubeconfig file. It makes no connection. The error names the
-// file; it wraps fs.ErrNotExist where the file, or one that it names, isn't there (yet).
-func NewClient(kubeconfig string, o Options) (*Client, error) {
-	o = o.withDefaults()
-	if _, err := os.Stat(kubeconfig); err != nil {
-		return nil, fmt.Errorf("read the API server's kubeconfig: %w", err)
-	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s is not usable: %w", kubeconfig, err)
-	}
-	c, err := newClient(cfg, o)
-	if err != nil {
-		return nil, fmt.Errorf("client for kubeconfig %s: %w", kubeconfig, err)
+// Open builds a client from a kubeconfig file. The file, or one that it names, may still have to be written (TLS bootstrap), or to
+// be renewed: requests wait until it is there, each as long as its context lets it. All of them are read again when they change.
+// Open makes no connection; its error names a file that is there and can't be used.
+func Open(kubeconfig string, o Options) (*Client, error) {
+	c, err := open(kubeconfig, o)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
 	return c, nil
 }
 
-// WaitClient is NewClient for a node whose kubeconfig is still to be written (TLS bootstrap): it
-// tries again each second until the files are there, and returns other errors at once.
-func WaitClient(ctx context.Context, kubeconfig string, o Options) (*Client, error) {
-	o = o.withDefaults()
-	told := false
-	for {
-		c, err := NewClient(kubeconfig, o)
-		if err == nil || !errors.Is(err, fs.ErrNotExist) {
-			return c, err
-		}
-		if !told {
-			o.Log.Info("waiting for the API server's credentials to be written", "error", err)
-			told = true
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(time.Second):
-		}
+// NewClient is Open for those who need credentials now: its error wraps fs.ErrNotExist where a file isn't there (yet), or the
+// client certificate has ended.
+func NewClient(kubeconfig string, o Options) (*Client, error) {
+	c, err := open(kubeconfig, o)
+	if err != nil {
+		return nil, err
 	}
+	return c, nil
 }
 
-// Host is the API server's URL.
-func (c *Client) Host() string { return c.host }
+// WaitClient is NewClient that waits until the files are there; it returns other errors at once.
+func WaitClient(ctx context.Context, kubeconfig string, o Options) (*Client, error) {
+	c, err := Open(kubeconfig, o)
+	if err != nil {
+		return nil, err
+	}
+	if c.Await(ctx) != nil {
+		return nil, context.Cause(ctx)
+	}
+	return c, nil
+}
+
+// Await waits until there are credentials; its error says what is missing when ctx ends.
+func (c *Client) Await(ctx context.Context) error {
+	_, err := c.credentials.await(ctx)
+	return err
+}
 
 // Config is what another typed client needs to share this one's connections and limits, for API groups that only
 // one daemon uses.
@@ -139,33 +139,40 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-func newClient(cfg *rest.Config, o Options) (*Client, error) {
-	c := &Client{config: cfg, host: cfg.Host, outage: &outage{host: cfg.Host}, log: o.Log}
+// open makes the client in any case but that of a programmer's error, and tells what is wrong with the credentials.
+func open(kubeconfig string, o Options) (*Client, error) {
+	o = o.withDefaults()
+	c := &Client{outage: &outage{host: unknownServer}, log: o.Log}
+	c.conns = connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)
+	c.credentials = &credentials{
+		kubeconfig: kubeconfig, certificate: o.Certificate, dial: c.conns.DialContext, log: o.Log,
+		userAgent: fmt.Sprintf("kubelot/%s (%s) kubernetes/%s", o.Version, o.Daemon, KubernetesVersion),
+	}
+	s, err := c.credentials.look(time.Now())
+	if s != nil {
+		c.outage.host = s.base.Scheme + "://" + s.base.Host
+	}
+	return c, errors.Join(err, c.connect(o))
+}
+
+// connect makes the typed clients.
+func (c *Client) connect(o Options) (err error) {
+	cfg := &rest.Config{Host: c.outage.host, QPS: o.QPS, Burst: o.Burst}
 	cfg.ContentType = o.ContentType
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	cfg.UserAgent = fmt.Sprintf("kubelot/%s (%s) kubernetes/%s", o.Version, o.Daemon, KubernetesVersion)
 	// One limiter for all groups of this client; each group's client would make its own otherwise.
-	cfg.QPS, cfg.Burst = o.QPS, o.Burst
 	if o.QPS > 0 {
 		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.QPS, o.Burst)
 	}
-	c.conns = connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)
-	cfg.Dial = c.conns.DialContext
-
-	var err error
-	if c.http, err = rest.HTTPClientFor(cfg); err != nil {
-		return nil, err
-	}
+	c.config, c.http = cfg, &http.Client{Transport: c.credentials}
 	if c.core, err = corev1.NewForConfigAndClient(cfg, c.http); err != nil {
-		return nil, err
+		return err
 	}
 	if c.coordination, err = coordinationv1.NewForConfigAndClient(cfg, c.http); err != nil {
-		return nil, err
+		return err
 	}
-	if c.node, err = nodev1.NewForConfigAndClient(cfg, c.http); err != nil {
-		return nil, err
-	}
-	return c, nil
+	c.node, err = nodev1.NewForConfigAndClient(cfg, c.http)
+	return err
 }
 
 func (c *Client) reporter(args ...any) *reporter {

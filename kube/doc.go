@@ -4,7 +4,7 @@
 //
 // # Reads
 //
-// A kubeconfig file, and the certificate and token files it names. Rotated files are picked up.
+// A kubeconfig file, and the certificate and token files it names. What changes in them counts from the next request on.
 //
 // # Writes
 //

@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
 	"sync"
 
@@ -24,6 +26,9 @@ type outage struct {
 }
 
 func (r *reporter) asked(err error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return // there are no credentials yet, which has been told
+	}
 	if err != nil && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)) {
 		return
 	}

@@ -50,6 +50,9 @@ type Config struct {
 	Kubeconfig string
 	// BootstrapKubeconfig is used to get a client certificate where Kubeconfig doesn't exist yet.
 	BootstrapKubeconfig string
+	// ClientCertificate is the file with the rotated client certificate and its key; empty where the kubeconfig's user is used as
+	// it is (rotateCertificates is false, or there is no API server).
+	ClientCertificate string
 	// CertDir is where rotated certificates are kept (default <RootDir>/pki).
 	CertDir string
 

@@ -173,10 +173,10 @@ func TestBadInput(t *testing.T) {
 		args    []string
 		want    []string
 	}{
-		"unknown field":        {base: header + "maxPod: 1\n", want: []string{"config.yaml", `unknown field "maxPod"`}},
-		"nested unknown field": {base: header + "authentication: {x509: {clientCA: x}}\n", want: []string{`unknown field "authentication.x509.clientCA"`}},
-		"case matters":         {base: header + "MaxPods: 1\n", want: []string{`unknown field "MaxPods"`}},
-		"duplicate field":      {base: header + "maxPods: 1\nmaxPods: 2\n", want: []string{"config.yaml", "maxPods", "already"}},
+		"unknown field":        {base: header, dropIns: map[string]string{"10.conf": header + "maxPod: 1\n"}, want: []string{"10.conf", `unknown field "maxPod"`}},
+		"nested unknown field": {base: header, dropIns: map[string]string{"10.conf": header + "authentication: {x509: {clientCA: x}}\n"}, want: []string{`unknown field "authentication.x509.clientCA"`}},
+		"case matters":         {base: header, dropIns: map[string]string{"10.conf": header + "MaxPods: 1\n"}, want: []string{`unknown field "MaxPods"`}},
+		"duplicate field":      {base: header, dropIns: map[string]string{"10.conf": header + "maxPods: 1\nmaxPods: 2\n"}, want: []string{"10.conf", "maxPods", "already"}},
 		"wrong type":           {base: header + "maxPods: many\n", want: []string{"config.yaml", "maxPods"}},
 		"not YAML":             {base: header + "a: [", want: []string{"config.yaml", "neither valid YAML nor JSON"}},
 		"wrong kind":           {base: "apiVersion: v1\nkind: Pod\n", want: []string{`kind "Pod"`}},
@@ -196,14 +196,16 @@ func TestBadInput(t *testing.T) {
 		"all problems at once": {base: header + "cgroupDriver: x\nclusterDNS: [why]\n", want: []string{"cgroupDriver", "clusterDNS"}},
 		"bad flag value":       {args: []string{"--max-pods=many"}, want: []string{"--max-pods", "whole number"}},
 		"bad node IP":          {args: []string{"--node-ip=1.2.3.4,5.6.7.8"}, want: []string{"--node-ip", "one IPv4 and one IPv6"}},
-		"bad label":            {args: []string{"--node-labels=foo.kubernetes.io/a=b"}, want: []string{"--node-labels", "foo.kubernetes.io/a"}},
-		"bad taint":            {args: []string{"--register-with-taints=a=b:Never"}, want: []string{"registerWithTaints", "a=b:Never"}},
-		"bad endpoint":         {args: []string{"--container-runtime-endpoint=tcp://x"}, want: []string{"containerRuntimeEndpoint", "unix socket"}},
-		"bad eviction":         {args: []string{"--eviction-hard=memory<1Gi"}, want: []string{"evictionHard.memory", "no such eviction signal"}},
-		"bad percentage":       {args: []string{"--eviction-hard=memory.available<101%"}, want: []string{"evictionHard.memory.available", "0% to 100%"}},
-		"bad name":             {args: []string{"--hostname-override=a_b"}, want: []string{`node name "a_b"`}},
-		"bad cloud provider":   {args: []string{"--cloud-provider=aws"}, want: []string{"--cloud-provider"}},
-		"bootstrap alone":      {args: []string{"--bootstrap-kubeconfig=x"}, want: []string{"--kubeconfig"}},
+		"bad label": {args: []string{"--node-labels=foo.kubernetes.io/a=b"}, want: []string{
+			"unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: [foo.kubernetes.io/a]", "must begin with an allowed prefix (kubelet.kubernetes.io, node.kubernetes.io)",
+		}},
+		"bad taint":          {args: []string{"--register-with-taints=a=b:Never"}, want: []string{"registerWithTaints", "a=b:Never"}},
+		"bad endpoint":       {args: []string{"--container-runtime-endpoint=tcp://x"}, want: []string{"containerRuntimeEndpoint", "unix socket"}},
+		"bad eviction":       {args: []string{"--eviction-hard=memory<1Gi"}, want: []string{"evictionHard.memory", "no such eviction signal"}},
+		"bad percentage":     {args: []string{"--eviction-hard=memory.available<101%"}, want: []string{"evictionHard.memory.available", "0% to 100%"}},
+		"bad name":           {args: []string{"--hostname-override=a_b"}, want: []string{`node name "a_b"`}},
+		"bad cloud provider": {args: []string{"--cloud-provider=aws"}, want: []string{"--cloud-provider"}},
+		"bootstrap alone":    {args: []string{"--bootstrap-kubeconfig=x"}, want: []string{"--kubeconfig"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, c.base, c.dropIns, c.args...)
@@ -221,19 +223,32 @@ func TestBadInput(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	c := mustLoad(t, header+"shutdownGracePeriod: 30s\nreadOnlyPort: 0\nevictionPressureTransitionPeriod: 0s\nfeatureGates: {A: true}\n"+
-		"enforceNodeAllocatable: [pods, kube-reserved]\nenableControllerAttachDetach: false\nmemorySwap: {swapBehavior: LimitedSwap}\nsyncFrequency: 10s\n", nil,
+		"enforceNodeAllocatable: [pods, kube-reserved]\nkubeReservedCgroup: /kube\nenableControllerAttachDetach: false\nmemorySwap: {swapBehavior: LimitedSwap}\nsyncFrequency: 10s\n", nil,
 		"--pod-infra-container-image=pause", "--fail-swap-on=false")
 	joined := strings.Join(c.Warnings, "\n")
 	for _, want := range []string{
-		"--pod-infra-container-image", "shutdownGracePeriod (set in ", "failSwapOn (set in the command line)", "featureGates",
-		`has "kube-reserved", which has no effect`, "enableControllerAttachDetach (set in ", "part of its effect only", "syncFrequency",
+		"--pod-infra-container-image", "shutdownGracePeriod (set in ", "featureGates",
+		"enableControllerAttachDetach (set in ", "part of its effect only", "syncFrequency",
 	} {
 		if !strings.Contains(joined, want) {
 			t.Errorf("no warning names %s:\n%s", want, joined)
 		}
 	}
-	if len(c.Warnings) != 7 {
+	if len(c.Warnings) != 5 {
 		t.Errorf("fields that work and values that equal the default must not warn:\n%s", joined)
+	}
+}
+
+// What the kubelet ignores in its file doesn't keep a node from starting.
+func TestUnknownFieldsAreIgnored(t *testing.T) {
+	c := mustLoad(t, header+"noSuchField: 1\nMaxPods: 7\nauthentication: {anonymous: {nope: true}}\nmaxPods: 5\nmaxPods: 6\n", nil)
+	if c.Kubelet.MaxPods != 6 || len(c.Warnings) != 4 {
+		t.Errorf("maxPods %d, warnings %q", c.Kubelet.MaxPods, c.Warnings)
+	}
+	for _, warning := range c.Warnings {
+		if !strings.Contains(warning, "config.yaml: ") || !strings.Contains(warning, "it is ignored") {
+			t.Errorf("warning %q", warning)
+		}
 	}
 }
 
@@ -246,6 +261,21 @@ func TestNodeIdentity(t *testing.T) {
 	want := map[string]string{"a": "b", "node.kubernetes.io/role": "x", "topology.kubernetes.io/zone": "z"}
 	if !maps.Equal(c.NodeLabels, want) {
 		t.Errorf("labels %v, want %v", c.NodeLabels, want)
+	}
+}
+
+// The command line of kubeadm's units and environment files.
+func TestFlagsOfKubeadm(t *testing.T) {
+	c := mustLoad(t, header+"rotateCertificates: true\n", nil, "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+		"--container-runtime-endpoint=unix:///run/containerd/containerd.sock", "--pod-infra-container-image=registry.k8s.io/pause:3.10", "--hostname-override=n1",
+		"--node-labels=node.kubernetes.io/pool=a", "--register-with-taints=node-role.kubernetes.io/control-plane:NoSchedule,x=y:NoExecute", "--cloud-provider=external",
+		"--node-ip=10.0.0.5", "--cgroup-driver=systemd", "--fail-swap-on=false", "--resolv-conf=/run/systemd/resolve/resolv.conf", "--v=2")
+	if c.BootstrapKubeconfig != "/etc/kubernetes/bootstrap-kubelet.conf" || c.ClientCertificate != "/var/lib/kubelet/pki/kubelet-client-current.pem" ||
+		len(c.RegisterTaints) != 2 || c.NodeLabels["node.kubernetes.io/pool"] != "a" || c.CloudProvider != "external" || *c.Kubelet.FailSwapOn {
+		t.Errorf("configuration %+v", c)
+	}
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "--pod-infra-container-image") {
+		t.Errorf("warnings %q", c.Warnings)
 	}
 }
 
@@ -283,7 +313,7 @@ func FuzzDecodeDocument(f *testing.F) {
 	f.Add([]byte(`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","userNamespaces":{},"crashLoopBackOff":{}}`))
 	f.Add([]byte("&a [*a]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fields, err := decodeDocument(data)
+		fields, _, err := decodeDocument(data)
 		if err != nil {
 			return
 		}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"maps"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,6 +97,9 @@ func defaultResources(k *kubeletv1beta1.KubeletConfiguration) {
 		orPointer(&k.PodPidsLimit, -1)
 	}
 	orPointer(&k.CgroupsPerQOS, true)
+	if k.CgroupRoot != "" && !strings.HasPrefix(k.CgroupRoot, "/") {
+		k.CgroupRoot = "/" + k.CgroupRoot // the kubelet's reading of it
+	}
 	or(&k.CgroupDriver, "cgroupfs")
 	orPointer(&k.CPUCFSQuota, true)
 	orPointer(&k.CPUCFSQuotaPeriod, metav1.Duration{Duration: 100 * time.Millisecond})
@@ -133,6 +137,7 @@ func defaultManagers(k *kubeletv1beta1.KubeletConfiguration) {
 	orPointer(&k.CrashLoopBackOff.MaxContainerRestartPeriod, metav1.Duration{Duration: 5 * time.Minute})
 	orPointer(&k.ResolverConfig, "/etc/resolv.conf")
 	or(&k.HairpinMode, kubeletv1beta1.PromiscuousBridge)
+	or(&k.ImagePullCredentialsVerificationPolicy, kubeletv1beta1.NeverVerifyPreloadedImages)
 	or(&k.CPUManagerPolicy, "none")
 	orDuration(&k.CPUManagerReconcilePeriod, 10*time.Second)
 	or(&k.MemoryManagerPolicy, kubeletv1beta1.NoneMemoryManagerPolicy)

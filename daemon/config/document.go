@@ -34,16 +34,22 @@ var pathFields = []string{
 type layer struct {
 	source string
 	fields map[string]any
+	// ignored says what of it has no meaning: fields that are unknown or are there twice.
+	ignored []string
 }
 
-// readLayer reads one file strictly: unknown, duplicate and wrongly typed fields are errors that
-// name the file and the field.
-func readLayer(path string) (layer, error) {
+// readLayer reads one file; a field of a wrong type is an error that names the file and the field. Fields that are unknown, or are
+// there twice, are errors in strict files, which drop-ins are, and ignored with a warning in others: it is the kubelet's rule for
+// v1beta1, so that a file for another release still starts a node.
+func readLayer(path string, strict bool) (layer, error) {
 	data, err := readBounded(path)
 	if err != nil {
 		return layer{}, err
 	}
-	fields, err := decodeDocument(data)
+	fields, ignored, err := decodeDocument(data)
+	if err == nil && strict {
+		err = errors.Join(ignored...)
+	}
 	if err != nil {
 		return layer{}, fmt.Errorf("configuration file %s: %w", path, err)
 	}
@@ -52,7 +58,11 @@ func readLayer(path string) (layer, error) {
 		return layer{}, fmt.Errorf("configuration file %s: %w", path, err)
 	}
 	anchorPaths(fields, filepath.Dir(absolute))
-	return layer{source: path, fields: fields}, nil
+	l := layer{source: path, fields: fields}
+	for _, problem := range ignored {
+		l.ignored = append(l.ignored, fmt.Sprintf("configuration file %s: %v: it is ignored", path, problem))
+	}
+	return l, nil
 }
 
 func readBounded(path string) ([]byte, error) {
@@ -81,7 +91,7 @@ func readDropIns(dir string) ([]layer, error) {
 		case entry.IsDir() || filepath.Ext(path) != ".conf":
 			return nil
 		}
-		l, err := readLayer(path)
+		l, err := readLayer(path, true)
 		if err != nil {
 			return err
 		}
@@ -95,37 +105,55 @@ func readDropIns(dir string) ([]layer, error) {
 }
 
 // decodeDocument turns one YAML or JSON document into the fields it sets, after it was proven to be
-// a valid KubeletConfiguration.
-func decodeDocument(data []byte) (map[string]any, error) {
+// a valid KubeletConfiguration. ignored names what is unknown in it, or is there twice.
+func decodeDocument(data []byte) (fields map[string]any, ignored []error, err error) {
 	if countDocuments(data) > 1 {
-		return nil, errors.New("holds several YAML documents, but only one KubeletConfiguration is read: split the file")
+		return nil, nil, errors.New("holds several YAML documents, but only one KubeletConfiguration is read: split the file")
 	}
 	raw, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return nil, fmt.Errorf("is neither valid YAML nor JSON: %w", err)
+		ignored = append(ignored, err)
+		if raw, err = yaml.YAMLToJSON(data); err != nil {
+			return nil, nil, fmt.Errorf("is neither valid YAML nor JSON: %w", err)
+		}
 	}
-	fields := map[string]any{}
-	if err := strictUnmarshal(raw, &fields); err != nil {
-		return nil, err
-	}
-	typed, err := decodeFields(withoutNulls(fields))
+	twice, err := json.UnmarshalStrict(raw, &fields)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	typed, unknown, err := decodeFields(withoutNulls(fields))
+	if err != nil {
+		return nil, nil, err
 	}
 	if typed.APIVersion != configAPIVersion || typed.Kind != configKind {
-		return nil, fmt.Errorf("has apiVersion %q and kind %q, want %q and %q", typed.APIVersion, typed.Kind, configAPIVersion, configKind)
+		return nil, nil, fmt.Errorf("has apiVersion %q and kind %q, want %q and %q", typed.APIVersion, typed.Kind, configAPIVersion, configKind)
 	}
-	return fields, nil
+	return fields, slices.Concat(ignored, twice, unknown), nil
 }
 
-// decodeFields is the typed form of the fields.
-func decodeFields(fields map[string]any) (kubeletv1beta1.KubeletConfiguration, error) {
-	var typed kubeletv1beta1.KubeletConfiguration
+// decodeFields is the typed form of the fields, whose names are case-sensitive. unknown names those that it doesn't have.
+func decodeFields(fields map[string]any) (typed kubeletv1beta1.KubeletConfiguration, unknown []error, err error) {
 	raw, err := stdjson.Marshal(fields)
 	if err != nil {
-		return typed, err
+		return typed, nil, err
 	}
-	return typed, strictUnmarshal(raw, &typed)
+	unknown, err = json.UnmarshalStrict(raw, &typed)
+	if err != nil {
+		return typed, nil, namingField(fields, err)
+	}
+	return typed, unknown, nil
+}
+
+// namingField adds the name of the field that can't be decoded to an error of the decoder, which leaves it out for durations.
+func namingField(fields map[string]any, err error) error {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		raw, encodeErr := stdjson.Marshal(map[string]any{name: fields[name]})
+		var alone kubeletv1beta1.KubeletConfiguration
+		if _, fieldErr := json.UnmarshalStrict(raw, &alone); encodeErr == nil && fieldErr != nil {
+			return fmt.Errorf("field %s: %w", name, fieldErr)
+		}
+	}
+	return err
 }
 
 // withoutNulls is a copy of the fields without those that are null: null takes back what an earlier
@@ -141,15 +169,6 @@ func withoutNulls(fields map[string]any) map[string]any {
 		}
 	}
 	return kept
-}
-
-// strictUnmarshal decodes JSON case-sensitively and turns unknown and duplicate fields into errors.
-func strictUnmarshal(raw []byte, into any) error {
-	strict, err := json.UnmarshalStrict(raw, into)
-	if err != nil {
-		return err
-	}
-	return errors.Join(strict...)
 }
 
 func countDocuments(data []byte) int {
@@ -181,6 +200,8 @@ type merged struct {
 	fields map[string]any
 	// origin names the layer that set a field last, by the field's dotted path.
 	origin map[string]string
+	// ignored is what the layers say that has no meaning.
+	ignored []string
 }
 
 // merge applies the layers in order as JSON merge patches (RFC 7386): objects are merged, lists and
@@ -189,6 +210,7 @@ func merge(layers []layer) merged {
 	m := merged{fields: map[string]any{}, origin: map[string]string{}}
 	for _, l := range layers {
 		m.apply(m.fields, l.fields, "", l.source)
+		m.ignored = append(m.ignored, l.ignored...)
 	}
 	return m
 }
@@ -217,7 +239,7 @@ func (m merged) apply(into, patch map[string]any, prefix, source string) {
 
 // decode is the typed form of the merged fields.
 func (m merged) decode() (kubeletv1beta1.KubeletConfiguration, error) {
-	typed, err := decodeFields(m.fields)
+	typed, _, err := decodeFields(m.fields) // what is unknown has been told
 	if err != nil {
 		return typed, fmt.Errorf("merge the configuration: %w", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -120,22 +119,6 @@ func (f *Flags) warnings() []string {
 		}
 	}
 	return out
-}
-
-// labels parses --node-labels.
-func (f *Flags) labels() (map[string]string, error) {
-	labels := map[string]string{}
-	for item := range strings.SplitSeq(f.NodeLabels, ",") {
-		if item = strings.TrimSpace(item); item == "" {
-			continue
-		}
-		key, value, _ := strings.Cut(item, "=")
-		if err := checkNodeLabel(key, value); err != nil {
-			return nil, fmt.Errorf("--node-labels: %w", err)
-		}
-		labels[key] = value
-	}
-	return labels, nil
 }
 
 // absolute makes a path absolute and leaves an empty one empty.

@@ -6,10 +6,14 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 )
+
+// clientCertificateName is the link to the client certificate in force; kubeadm and others know it from the kubelet.
+const clientCertificateName = "kubelet-client-current.pem"
 
 // Load resolves the configuration: defaults, then --config, then the drop-ins of --config-dir in
 // lexical order, then the flags. Register must have been called and the flags parsed.
@@ -40,19 +44,22 @@ func (f *Flags) Load() (*Config, error) {
 	if err := errors.Join(f.resolveNode(c), f.resolvePaths(c), f.resolveEndpoints(c)); err != nil {
 		return nil, fmt.Errorf("invalid configuration: %w", err)
 	}
+	if kubelet.RotateCertificates && !c.Standalone() {
+		c.ClientCertificate = filepath.Join(c.CertDir, clientCertificateName)
+	}
 	c.RegisterNode = *kubelet.RegisterNode && !c.Standalone()
 	fields, err := fieldWarnings(m, &kubelet)
 	if err != nil {
 		return nil, err
 	}
-	c.Warnings = append(f.warnings(), fields...)
+	c.Warnings = slices.Concat(m.ignored, f.warnings(), fields)
 	return c, nil
 }
 
 func (f *Flags) mergeLayers() (merged, error) {
 	var layers []layer
 	if f.ConfigFile != "" {
-		base, err := readLayer(f.ConfigFile)
+		base, err := readLayer(f.ConfigFile, false)
 		if err != nil {
 			return merged{}, err
 		}

@@ -49,7 +49,7 @@ var Fields = slices.Concat(
 		"seccompDefault", "registerWithTaints", "registerNode", "containerRuntimeEndpoint",
 		"imageServiceEndpoint", "evictionHard", "mergeDefaultEvictionSettings",
 		"failCgroupV1", "userNamespaces", "reservedSystemCPUs", "memorySwap", "singleProcessOOMKill",
-		"localStorageCapacityIsolation",
+		"localStorageCapacityIsolation", "rotateCertificates", "failSwapOn", "protectKernelDefaults", "systemReservedCgroup", "kubeReservedCgroup",
 		"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
 		"evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
 		"evictionMinimumReclaim", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
@@ -59,19 +59,15 @@ var Fields = slices.Concat(
 		"enableDebuggingHandlers", "enableContentionProfiling", "healthzPort", "healthzBindAddress",
 		"streamingConnectionIdleTimeout", "enableSystemLogHandler", "enableProfilingHandler"),
 	level(Partly, "attaching volumes from the node (the Node's annotation is set, for the controller to know)", "enableControllerAttachDetach"),
-	level(Later, "rotation of the client certificate", "rotateCertificates"),
 	level(Later, "queries of the journal and of log files over the node's API", "enableSystemLogQuery"),
 	level(Later, "setting the log's verbosity over the node's API", "enableDebugFlagsHandler"),
 	level(Later, managers,
 		"cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
 		"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "reservedMemory"),
-	level(Later, "a refusal to start with swap on", "failSwapOn"),
 	level(Later, "memory quality of service", "qosReserved", "memoryThrottlingFactor", "memoryReservationPolicy"),
 	level(Later, "verification of pull credentials", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"),
-	level(Later, "cgroups of reserved resources", "systemReservedCgroup", "kubeReservedCgroup"),
 	level(Later, "graceful node shutdown", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority"),
 	level(Later, "tracing", "tracing"),
-	level(Later, "a check of kernel parameters", "protectKernelDefaults"),
 	level(Moot, "kubelot has no feature gates; what the named gate does is either on or listed as unsupported", "featureGates"),
 	level(Moot, "systemd sets it for each daemon (OOMScoreAdjust= in the unit)", "oomScoreAdj"),
 	level(Moot, "systemd sets it for each daemon (LimitNOFILE= in the unit)", "maxOpenFiles"),
@@ -117,11 +113,6 @@ func fieldWarnings(m merged, effective *kubeletv1beta1.KubeletConfiguration) ([]
 			effect = "part of its effect only"
 		}
 		warnings = append(warnings, fmt.Sprintf("configuration field %s%s has %s: %s", field.Path, m.where(field.Path), effect, note))
-	}
-	for _, value := range effective.EnforceNodeAllocatable {
-		if value != "pods" && value != "none" {
-			warnings = append(warnings, fmt.Sprintf("configuration field enforceNodeAllocatable%s has %q, which has no effect: kubelot doesn't support cgroups of reserved resources yet", m.where("enforceNodeAllocatable"), value))
-		}
 	}
 	return warnings, nil
 }

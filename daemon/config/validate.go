@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -59,6 +60,11 @@ func validate(k *kubeletv1beta1.KubeletConfiguration, where func(string) string)
 	c.reservations(k)
 	c.eviction(k)
 	c.taints(k)
+	c.images(k)
+	c.enforcement(k)
+	c.passive(k)
+	c.logging(k)
+	c.memory(k)
 	return errors.Join(c.problems...)
 }
 
@@ -85,7 +91,9 @@ func (c *checker) limits(k *kubeletv1beta1.KubeletConfiguration) {
 		*k.ImageGCLowThresholdPercent, "must be less than imageGCHighThresholdPercent")
 	ids := *k.UserNamespaces.IDsPerPod
 	c.check(ids >= 65536 && ids%65536 == 0 && ids <= 1<<32-65536, "userNamespaces.idsPerPod", ids, "want a multiple of 65536 that fits into 32 bits")
-	c.within("containerLogMaxFiles", int64(*k.ContainerLogMaxFiles), 2, 1<<20)
+	c.check(*k.ContainerLogMaxFiles > 1, "containerLogMaxFiles", *k.ContainerLogMaxFiles, "must be greater than 1")
+	c.check(*k.ContainerLogMaxWorkers >= 1, "containerLogMaxWorkers", *k.ContainerLogMaxWorkers, "want 1 or more")
+	c.check(k.ContainerLogMonitorInterval.Duration >= 3*time.Second, "containerLogMonitorInterval", k.ContainerLogMonitorInterval.Duration, "want 3s or more")
 	c.quantity("containerLogMaxSize", k.ContainerLogMaxSize)
 }
 
@@ -106,7 +114,6 @@ func (c *checker) times(k *kubeletv1beta1.KubeletConfiguration) {
 func (c *checker) choices(k *kubeletv1beta1.KubeletConfiguration) {
 	c.oneOf("cgroupDriver", k.CgroupDriver, "cgroupfs", "systemd")
 	c.oneOf("configMapAndSecretChangeDetectionStrategy", string(k.ConfigMapAndSecretChangeDetectionStrategy), "Get", "Cache", "Watch")
-	c.oneOf("logging.format", k.Logging.Format, "text", "json")
 	c.oneOf("authorization.mode", string(k.Authorization.Mode), "AlwaysAllow", "Webhook")
 	c.oneOf("memorySwap.swapBehavior", k.MemorySwap.SwapBehavior, "", "NoSwap", "LimitedSwap")
 	c.check(!k.RunOnce, "runOnce", k.RunOnce, "run-once mode was removed from Kubernetes")
@@ -130,6 +137,7 @@ func (c *checker) sources(k *kubeletv1beta1.KubeletConfiguration) {
 	}
 	c.check(filepath.IsAbs(k.PodLogsDir) && filepath.Clean(k.PodLogsDir) == strings.TrimRight(k.PodLogsDir, "/"),
 		"podLogsDir", strconv.Quote(k.PodLogsDir), "want a normalised absolute path")
+	c.check(!strings.ContainsFunc(k.PodLogsDir, func(r rune) bool { return r > unicode.MaxASCII }), "podLogsDir", strconv.Quote(k.PodLogsDir), "may contain ASCII characters only")
 	for _, pattern := range k.AllowedUnsafeSysctls {
 		name := strings.TrimSuffix(strings.TrimSuffix(pattern, "*"), ".")
 		c.check(name != "" && !strings.ContainsAny(name, "* "), "allowedUnsafeSysctls", strconv.Quote(pattern), "want a sysctl's name, or a prefix that ends in *")
@@ -205,36 +213,7 @@ func (c *checker) taints(k *kubeletv1beta1.KubeletConfiguration) {
 		problems := validation.IsQualifiedName(taint.Key)
 		problems = append(problems, validation.IsValidLabelValue(taint.Value)...)
 		c.check(len(problems) == 0, "registerWithTaints", text, strings.Join(problems, "; "))
-		c.check(slices.Contains(effects, string(taint.Effect)), "registerWithTaints", text, fmt.Sprintf("want an effect of %q", effects))
+		c.check(taint.Effect == "" || slices.Contains(effects, string(taint.Effect)), "registerWithTaints", text, fmt.Sprintf("want an effect of %q", effects))
 		c.check(taint.TimeAdded == nil, "registerWithTaints", text, "timeAdded must not be set")
 	}
-}
-
-// nodeLabels are the labels of the kubernetes.io namespaces that a node may set on itself, beside those
-// of the namespaces in nodeLabelNamespaces (the NodeRestriction admission plugin's rule).
-var (
-	nodeLabels = []string{
-		corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
-		corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion,
-		corev1.LabelInstanceType, corev1.LabelInstanceTypeStable,
-		corev1.LabelOSStable, corev1.LabelArchStable, "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
-	}
-	nodeLabelNamespaces = []string{"kubelet.kubernetes.io", "node.kubernetes.io"}
-)
-
-func checkNodeLabel(key, value string) error {
-	problems := validation.IsQualifiedName(key)
-	problems = append(problems, validation.IsValidLabelValue(value)...)
-	if len(problems) > 0 {
-		return fmt.Errorf("label %s=%s: %s", key, value, strings.Join(problems, "; "))
-	}
-	namespace, _, ok := strings.Cut(key, "/")
-	if !ok || slices.Contains(nodeLabels, key) {
-		return nil
-	}
-	below := func(domain string) bool { return namespace == domain || strings.HasSuffix(namespace, "."+domain) }
-	if slices.ContainsFunc(nodeLabelNamespaces, below) || !below("kubernetes.io") && !below("k8s.io") {
-		return nil
-	}
-	return fmt.Errorf("label %s: a node may not set labels of Kubernetes' own namespaces but those below %s", key, strings.Join(nodeLabelNamespaces, " and "))
 }

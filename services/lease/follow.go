@@ -130,12 +130,10 @@ func (s *Service) followAddresses(ctx context.Context, out chan<- func(*Service)
 			}
 		}
 		failed = err != nil
-		if err == nil {
-			select {
-			case out <- func(s *Service) { s.setAddresses(addresses) }:
-			case <-ctx.Done():
-				return
-			}
+		select {
+		case out <- func(s *Service) { s.setAddresses(addresses, err) }:
+		case <-ctx.Done():
+			return
 		}
 		timer := time.NewTimer(delay)
 		select {
@@ -147,4 +145,9 @@ func (s *Service) followAddresses(ctx context.Context, out chan<- func(*Service)
 	}
 }
 
-func (s *Service) setAddresses(addresses []corev1.NodeAddress) { s.facts.Addresses = addresses }
+func (s *Service) setAddresses(addresses []corev1.NodeAddress, err error) {
+	s.looked = true
+	if err == nil {
+		s.facts.Addresses = addresses
+	}
+}

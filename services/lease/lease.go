@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -12,25 +11,24 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/kube"
+	"kubelot.dev/services/lease/internal/clientcert"
 )
 
 // Run is the lease daemon's work: the Node's object and status in one loop, its lease in another.
 func Run(ctx context.Context, env daemon.Env) error {
-	if refused := refusedLabels(env.Config.NodeLabels); len(refused) > 0 {
-		env.Log.Warn("a node may not give itself these labels (NodeRestriction); they are left out of --node-labels", "labels", strings.Join(refused, ","))
-	}
 	if env.Config.Standalone() {
 		return New(env, nil, realHost()).Run(ctx)
 	}
-	client, heart, err := clients(ctx, env)
+	client, heart, err := clients(env)
 	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
 		return err
 	}
 	defer client.Close()
 	defer heart.Close()
+	identity, err := clientcert.New(env.Config, identityPorts(env))
+	if err != nil {
+		return err
+	}
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -41,26 +39,41 @@ func Run(ctx context.Context, env daemon.Env) error {
 		api: heart, node: env.Config.NodeName, log: env.Log,
 		duration: time.Duration(env.Config.Kubelet.NodeLeaseDurationSeconds) * time.Second,
 	}
-	wg.Go(func() { r.run(ctx) })
-	return New(env, client, realHost()).Run(ctx)
+	wg.Go(func() { identity.Run(ctx) })
+	wg.Go(func() {
+		if heart.Await(ctx) == nil {
+			r.run(ctx)
+		}
+	})
+	return New(env, patient{client}, realHost()).Run(ctx)
 }
 
 // clients are one client for the Node and one for its lease: whatever holds up the one doesn't hold up the other.
-func clients(ctx context.Context, env daemon.Env) (node, heart *kube.Client, err error) {
+func clients(env daemon.Env) (node, heart *kube.Client, err error) {
 	k := env.Config.Kubelet
-	options := kube.Options{Daemon: "lease", ContentType: k.ContentType, Log: env.Log, Burst: int(k.KubeAPIBurst)}
+	options := kube.Options{Daemon: "lease", ContentType: k.ContentType, Log: env.Log, Burst: int(k.KubeAPIBurst), Certificate: env.Config.ClientCertificate}
 	if k.KubeAPIQPS != nil {
 		options.QPS = float32(*k.KubeAPIQPS)
 	}
-	if node, err = kube.WaitClient(ctx, env.Config.Kubeconfig, options); err != nil {
+	if node, err = kube.Open(env.Config.Kubeconfig, options); err != nil {
 		return nil, nil, err
 	}
 	options.QPS = -1
-	if heart, err = kube.WaitClient(ctx, env.Config.Kubeconfig, options); err != nil {
+	if heart, err = kube.Open(env.Config.Kubeconfig, options); err != nil {
 		node.Close()
 		return nil, nil, err
 	}
 	return node, heart, nil
+}
+
+// patient is a client whose first call waits until there are credentials: that is no failure.
+type patient struct{ *kube.Client }
+
+func (p patient) CreateNode(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
+	if err := p.Await(ctx); err != nil {
+		return nil, err
+	}
+	return p.Client.CreateNode(ctx, node)
 }
 
 // nodes is what the service needs of the API server.
@@ -88,9 +101,11 @@ type Service struct {
 	// registered is true once this process has seen its Node: one that is deleted after that isn't made again.
 	registered bool
 	bootTold   bool
-	writing    bool
-	failures   int
-	retry      time.Time
+	// looked is true once the addresses have been looked up; the Node isn't registered before, even if there are none.
+	looked   bool
+	writing  bool
+	failures int
+	retry    time.Time
 	// computed and reported are when the status was last compared and last written.
 	computed, reported time.Time
 	answers            chan answer
@@ -196,6 +211,9 @@ func (s *Service) adopt(n *corev1.Node) {
 	if s.node != nil && s.node.UID == n.UID && kube.Older(n, s.node) {
 		return
 	}
+	if s.node != nil && s.node.Spec.Unschedulable != n.Spec.Unschedulable {
+		s.tellReason(map[bool]string{true: "NodeNotSchedulable", false: "NodeSchedulable"}[n.Spec.Unschedulable])
+	}
 	s.node = n
 	s.registered, s.local, s.told, s.absent = true, nil, false, false
 	s.publish(*n)
@@ -213,9 +231,17 @@ func (s *Service) rebooted() {
 	}
 }
 
-func (s *Service) event(kind, reason, message string) {
-	s.env.Events.Record(topic.Event{
-		Kind: "Node", Ref: topic.Ref{Name: s.env.Config.NodeName, UID: s.env.Config.NodeName},
+func (s *Service) event(kind, reason, message string) { recordNode(s.env, kind, reason, message) }
+
+// tellReason records that the Node's status or spec has changed, in the kubelet's words.
+func (s *Service) tellReason(reason string) {
+	s.event(corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", s.env.Config.NodeName, reason))
+}
+
+// recordNode records an Event of the node.
+func recordNode(env daemon.Env, kind, reason, message string) {
+	env.Events.Record(topic.Event{
+		Kind: "Node", Ref: topic.Ref{Name: env.Config.NodeName, UID: env.Config.NodeName},
 		Type: kind, Reason: reason, Message: message, At: time.Now(),
 	})
 }

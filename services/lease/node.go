@@ -3,6 +3,7 @@ package lease
 import (
 	"maps"
 	"runtime"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +27,11 @@ const (
 	// imageNamesMax bounds the names a Node tells of one image.
 	imageNamesMax = 5
 )
+
+// declaredFeatures are those features of a node, of the list in k8s.io/component-helpers/nodedeclaredfeatures, that kubelot has
+// (KEP-5328), in order of their names. Pods that need another one aren't scheduled to the node, and changes of pods that need one are
+// refused by the API server.
+var declaredFeatures = []string{"ExtendWebSocketsToKubelet"}
 
 // Facts are what the node's object follows from.
 type Facts struct {
@@ -60,6 +66,7 @@ func Build(c *config.Config, f Facts, current *corev1.Node) *corev1.Node {
 		setRuntime(&node.Status, c, *f.Runtime)
 	}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = c.Kubelet.Port
+	node.Status.DeclaredFeatures = slices.Clone(declaredFeatures)
 	node.Status.Conditions = Conditions(f, node.Status)
 	return node
 }
@@ -70,7 +77,7 @@ func initial(c *config.Config) *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{Name: c.NodeName, Labels: defaultLabels(c), Annotations: map[string]string{}},
 		Spec:       corev1.NodeSpec{ProviderID: c.ProviderID},
 	}
-	maps.Copy(node.Labels, allowedLabels(c.NodeLabels))
+	maps.Copy(node.Labels, c.NodeLabels)
 	node.Spec.Taints = append(node.Spec.Taints, c.RegisterTaints...)
 	if external(c) {
 		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: taintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})

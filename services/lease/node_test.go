@@ -122,7 +122,7 @@ func TestAWarmNode(t *testing.T) {
 	c := testConfig()
 	c.ProviderID = "cloud://x"
 	c.NodeLabels = map[string]string{
-		"team": "blue", "node.kubernetes.io/pool": "a", "topology.kubernetes.io/zone": "z1", "node-role.kubernetes.io/control-plane": "",
+		"team": "blue", "node.kubernetes.io/pool": "a", "topology.kubernetes.io/zone": "z1",
 	}
 	c.RegisterTaints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}
 	f := goodFacts()
@@ -135,12 +135,6 @@ func TestAWarmNode(t *testing.T) {
 		if got := n.Labels[name]; got != want {
 			t.Errorf("label %s is %q, want %q", name, got, want)
 		}
-	}
-	if _, ok := n.Labels["node-role.kubernetes.io/control-plane"]; ok {
-		t.Error("a label that NodeRestriction refuses would keep the node from registering")
-	}
-	if got := refusedLabels(c.NodeLabels); !slices.Equal(got, []string{"node-role.kubernetes.io/control-plane"}) {
-		t.Errorf("refused labels %v", got)
 	}
 	if n.Spec.ProviderID != "cloud://x" || len(n.Spec.Taints) != 1 || n.Annotations[annotationAttachDetach] != "true" {
 		t.Errorf("spec %+v, annotations %v", n.Spec, n.Annotations)

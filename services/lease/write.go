@@ -36,7 +36,7 @@ func (s *Service) evaluate(ctx context.Context, now time.Time) time.Duration {
 		return period
 	case now.Before(s.retry):
 		return s.retry.Sub(now)
-	case s.node == nil && !s.registered && s.env.Config.RegisterNode:
+	case s.node == nil && !s.registered && s.looked && s.env.Config.RegisterNode:
 		s.write(func() answer { return s.register(ctx, wanted) })
 	case s.node != nil && s.due(wanted, now):
 		s.computed = now
@@ -171,11 +171,9 @@ func (s *Service) failed(err error) {
 // tell records Events of the conditions that have changed.
 func (s *Service) tell(before, after []corev1.NodeCondition) {
 	for _, c := range turned(before, after) {
-		reason := eventReason(c)
-		if reason == "" {
-			continue
+		if reason := eventReason(c); reason != "" {
+			s.tellReason(reason)
 		}
-		s.event(corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", s.env.Config.NodeName, reason))
 	}
 }
 

@@ -205,6 +205,9 @@ func (d *dispatcher) ensureTree() error {
 	}
 	limits := cgroups.NodeLimits(d.facts.Capacity(), config.Reserved(&d.cfg.Kubelet))
 	err := d.cgroups.EnsureNode(limits)
+	if err == nil {
+		err = d.holdReserved()
+	}
 	var soft *cgroups.LimitsError
 	if errors.As(err, &soft) {
 		d.log.Warn("the limits of the node's cgroups can't be set; trying again", "error", err, "retry_in", housekeepingEvery)
@@ -214,6 +217,16 @@ func (d *dispatcher) ensureTree() error {
 		return fmt.Errorf("set up the node's cgroups: %w", err)
 	}
 	d.tree = true
+	return nil
+}
+
+// holdReserved holds what runs beside pods to what is reserved for it. What can't be held doesn't keep pods from running.
+func (d *dispatcher) holdReserved() error {
+	for _, r := range reservedCgroups(d.cfg) {
+		if err := d.cgroups.Hold(r); err != nil {
+			return &cgroups.LimitsError{Cgroup: r.Cgroup, Err: err}
+		}
+	}
 	return nil
 }
 

@@ -27,6 +27,7 @@ import (
 	"kubelot.dev/services/podsync/internal/facts"
 	"kubelot.dev/services/podsync/internal/hooks"
 	"kubelot.dev/services/podsync/internal/image"
+	"kubelot.dev/services/podsync/internal/kernel"
 	"kubelot.dev/services/podsync/internal/objects"
 	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/slots"
@@ -86,7 +87,10 @@ func New(env daemon.Env) (*Service, error) {
 // Run does the daemon's work until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.runtime.Close()
-	if err := s.connectKube(ctx); err != nil {
+	if err := kernel.Prepare("/proc", kernelOptions(s.cfg), s.log); err != nil {
+		return err
+	}
+	if err := s.connectKube(); err != nil {
 		return err
 	}
 	driver, err := s.cgroupDriver(ctx)
@@ -116,17 +120,18 @@ func (s *Service) Run(ctx context.Context) error {
 	return err
 }
 
-func (s *Service) connectKube(ctx context.Context) error {
+// connectKube makes the client of the API server. There may be no credentials for it yet; static pods don't wait for them.
+func (s *Service) connectKube() error {
 	if s.cfg.Standalone() {
 		return nil
 	}
 	k := &s.cfg.Kubelet
-	options := kube.Options{Daemon: "podsync", ContentType: k.ContentType, Burst: int(k.KubeAPIBurst), Log: s.log}
+	options := kube.Options{Daemon: "podsync", ContentType: k.ContentType, Burst: int(k.KubeAPIBurst), Log: s.log, Certificate: s.cfg.ClientCertificate}
 	if k.KubeAPIQPS != nil {
 		options.QPS = float32(*k.KubeAPIQPS)
 	}
 	var err error
-	s.kube, err = kube.WaitClient(ctx, s.cfg.Kubeconfig, options)
+	s.kube, err = kube.Open(s.cfg.Kubeconfig, options)
 	return err
 }
 

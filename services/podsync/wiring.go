@@ -15,6 +15,7 @@ import (
 	"kubelot.dev/kube"
 	"kubelot.dev/services/podsync/internal/cgroups"
 	"kubelot.dev/services/podsync/internal/image"
+	"kubelot.dev/services/podsync/internal/kernel"
 )
 
 // newCgroups makes the cgroup manager that the configuration asks for.
@@ -36,6 +37,30 @@ func newCgroups(cfg *config.Config, driver string) (*cgroups.Manager, error) {
 		c.PodPidsLimit = *p
 	}
 	return cgroups.New(c)
+}
+
+// reservedCgroups are the cgroups of reserved resources that the configuration wants held to them.
+func reservedCgroups(cfg *config.Config) []cgroups.Reserved {
+	k := &cfg.Kubelet
+	var all []cgroups.Reserved
+	for _, r := range []struct {
+		name, cgroup string
+		list         map[string]string
+	}{
+		{"system-reserved", k.SystemReservedCgroup, k.SystemReserved},
+		{"kube-reserved", k.KubeReservedCgroup, k.KubeReserved},
+	} {
+		compressible := enforces(k.EnforceNodeAllocatable, r.name+"-compressible")
+		if compressible || enforces(k.EnforceNodeAllocatable, r.name) {
+			all = append(all, cgroups.Reserved{Cgroup: r.cgroup, List: config.Resources(r.list), Compressible: compressible})
+		}
+	}
+	return all
+}
+
+func kernelOptions(cfg *config.Config) kernel.Options {
+	k := &cfg.Kubelet
+	return kernel.Options{FailSwapOn: k.FailSwapOn != nil && *k.FailSwapOn, Protect: k.ProtectKernelDefaults}
 }
 
 // imageConfig are the pull settings. Pulls are parallel, at most image.DefaultMaxParallel, unless the configuration asks for

@@ -40,11 +40,11 @@ func (l *lastWrite) since() time.Duration { return time.Since(time.Unix(0, l.at.
 // clients are one client for pods and one for Events, so that a flood of Events doesn't hold up a status.
 func clients(ctx context.Context, env daemon.Env) (pods, events *kube.Client, err error) {
 	k := env.Config.Kubelet
-	options := kube.Options{Daemon: "status", ContentType: k.ContentType, Log: env.Log, Burst: int(k.KubeAPIBurst)}
+	options := kube.Options{Daemon: "status", ContentType: k.ContentType, Log: env.Log, Burst: int(k.KubeAPIBurst), Certificate: env.Config.ClientCertificate}
 	if k.KubeAPIQPS != nil {
 		options.QPS = float32(*k.KubeAPIQPS)
 	}
-	if pods, err = kube.WaitClient(ctx, env.Config.Kubeconfig, options); err != nil {
+	if pods, err = kube.Open(env.Config.Kubeconfig, options); err != nil {
 		return nil, nil, err
 	}
 	options.QPS, options.Burst = 0, int(k.EventBurst)
@@ -54,7 +54,7 @@ func clients(ctx context.Context, env daemon.Env) (pods, events *kube.Client, er
 			options.QPS = -1
 		}
 	}
-	if events, err = kube.WaitClient(ctx, env.Config.Kubeconfig, options); err != nil {
+	if events, err = kube.Open(env.Config.Kubeconfig, options); err != nil {
 		return nil, nil, err
 	}
 	return pods, events, nil

@@ -60,6 +60,7 @@ func options(env daemon.Env) kube.Options {
 	k := env.Config.Kubelet
 	o := kube.Options{
 		Daemon: "volume", Version: daemon.Version(), Burst: int(k.KubeAPIBurst), ContentType: k.ContentType, Log: env.Log,
+		Certificate: env.Config.ClientCertificate,
 	}
 	if k.KubeAPIQPS != nil {
 		o.QPS = float32(*k.KubeAPIQPS)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -92,11 +93,40 @@ func TestNodeStatus(t *testing.T) {
 	if port := n.Status.DaemonEndpoints.KubeletEndpoint.Port; int(port) != bed.Node.Port {
 		t.Errorf("the port is %d; want %d", port, bed.Node.Port)
 	}
+	checkRuntime(t, n)
 	checkCapacity(t, n)
 	heldBack(t, n, map[corev1.ResourceName]string{corev1.ResourceCPU: "0", corev1.ResourceMemory: "100Mi", corev1.ResourcePods: "0"})
 	storage := n.Status.Capacity.StorageEphemeral().Value()
 	if left := n.Status.Allocatable.StorageEphemeral().Value(); left != storage-storage/100 {
 		t.Errorf("%d bytes of %d are left for pods; want all but one per cent", left, storage)
+	}
+}
+
+// checkRuntime checks what the node says of its runtime, its images and itself.
+func checkRuntime(t *testing.T, n *corev1.Node) {
+	t.Helper()
+	if handlers := n.Status.RuntimeHandlers; !slices.ContainsFunc(handlers, func(h corev1.NodeRuntimeHandler) bool {
+		return h.Name == "runc" && h.Features != nil && h.Features.RecursiveReadOnlyMounts != nil && h.Features.UserNamespaces != nil
+	}) {
+		t.Errorf("runtime handlers %+v", handlers)
+	}
+	if f := n.Status.Features; f == nil || f.SupplementalGroupsPolicy == nil {
+		t.Errorf("features %+v", f)
+	}
+	if want := []string{"ExtendWebSocketsToKubelet"}; !slices.Equal(n.Status.DeclaredFeatures, want) {
+		t.Errorf("declared features %v; want %v", n.Status.DeclaredFeatures, want)
+	}
+	if images := n.Status.Images; len(images) == 0 || len(images) > 50 || !slices.IsSortedFunc(images, func(a, b corev1.ContainerImage) int { return cmp.Compare(b.SizeBytes, a.SizeBytes) }) {
+		t.Errorf("images %+v; want 50 at most, the largest first", images)
+	}
+	var swap int64
+	if meminfo, err := os.ReadFile("/proc/meminfo"); err != nil {
+		t.Error(err)
+	} else if _, err := fmt.Sscanf(string(meminfo[strings.Index(string(meminfo), "SwapTotal:"):]), "SwapTotal: %d kB", &swap); err != nil {
+		t.Error(err)
+	}
+	if is := n.Status.NodeInfo.Swap; swap == 0 && is != nil || swap > 0 && (is == nil || is.Capacity == nil || *is.Capacity != swap<<10) {
+		t.Errorf("swap %+v; the kernel has %d KiB", is, swap)
 	}
 }
 

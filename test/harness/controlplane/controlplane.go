@@ -173,6 +173,16 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	return c.apiserver.WaitReady(ctx, c.apiserverReady)
 }
 
+// RestartControllers runs the controller-manager anew with more flags, such as another --cluster-signing-duration.
+func (c *ControlPlane) RestartControllers(ctx context.Context, flags ...string) error {
+	c.controllers.Stop(stopGrace)
+	var err error
+	if c.controllers, err = c.start("kube-controller-manager", append(c.controllerArgs(), flags...)); err != nil {
+		return err
+	}
+	return c.controllers.WaitReady(ctx, c.controllersReady)
+}
+
 // Stop ends all components.
 func (c *ControlPlane) Stop() {
 	c.controllers.Stop(stopGrace)

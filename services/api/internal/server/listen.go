@@ -94,7 +94,7 @@ func (s *Service) serveHTTPS(ctx context.Context) error {
 	if !c.Standalone() {
 		connection, err := kube.WaitClient(ctx, c.Kubeconfig, kube.Options{
 			Daemon: "api", Version: daemon.Version(), QPS: float32(*c.Kubelet.KubeAPIQPS), Burst: int(c.Kubelet.KubeAPIBurst),
-			ContentType: c.Kubelet.ContentType, Log: s.env.Log,
+			ContentType: c.Kubelet.ContentType, Log: s.env.Log, Certificate: c.ClientCertificate,
 		})
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -216,6 +217,40 @@ func BenchmarkCreate(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		if _, err := m.Create(burstablePod(fmt.Sprintf("bench-%d", i))); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// What is reserved for others is a limit of their cgroup, which must be there.
+func TestReservedOnThisMachine(t *testing.T) {
+	m := onThisMachine(t)
+	others := m.root.Child("others")
+	if err := m.ensure(others, Limits{CPUShares: 2}); err != nil {
+		t.Fatal(err)
+	}
+	r := Reserved{Cgroup: others.Cgroupfs(), List: list("cpu", "500m", "memory", "1Gi", "pid", "300"), Compressible: true}
+	before := read(t, m, others, "memory")
+	if err := m.Hold(r); err != nil {
+		t.Fatal(err)
+	}
+	if is := read(t, m, others, "memory"); is != before {
+		t.Errorf("the memory limit is %s", is)
+	}
+	r.Compressible = false
+	if err := m.Hold(r); err != nil {
+		t.Fatal(err)
+	}
+	shares := map[bool]string{false: "512", true: "20"}[m.v2]
+	if is := []string{read(t, m, others, "shares"), read(t, m, others, "memory"), read(t, m, others, "pids")}; !slices.Equal(is, []string{shares, "1073741824", "300"}) {
+		t.Errorf("shares, memory and processes are %v", is)
+	}
+	r.Cgroup = m.root.Child("absent").Cgroupfs()
+	if err := m.Hold(r); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), r.Cgroup) {
+		t.Errorf("a cgroup that isn't there: %v", err)
+	}
+	for name, want := range map[string]string{"/system.slice": "system", "kube-daemons.slice": "kube/daemons"} {
+		if n, err := (&Manager{cfg: Config{Driver: DriverSystemd}}).reservedName(name); err != nil || n.Cgroupfs() != "/"+want {
+			t.Errorf("slice %s is %s, %v; want %s", name, n.Cgroupfs(), err, want)
 		}
 	}
 }

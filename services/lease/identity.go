@@ -1,0 +1,45 @@
+package lease
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	certificatesv1 "k8s.io/client-go/kubernetes/typed/certificates/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+	"kubelot.dev/kube"
+	"kubelot.dev/services/lease/internal/clientcert"
+)
+
+// identityPorts are the daemon's ends of what obtains and renews the client certificate.
+func identityPorts(env daemon.Env) clientcert.Ports {
+	told := false
+	return clientcert.Ports{
+		Dial: func(kubeconfig, certificate string) (clientcert.Requests, func(), error) {
+			client, err := kube.NewClient(kubeconfig, kube.Options{
+				Daemon: "lease", ContentType: env.Config.Kubelet.ContentType, Certificate: certificate, Log: env.Log,
+			})
+			if err != nil {
+				return nil, nil, err
+			}
+			typed, err := certificatesv1.NewForConfigAndClient(client.Config())
+			if err != nil {
+				client.Close()
+				return nil, nil, err
+			}
+			return typed.CertificateSigningRequests(), client.Close, nil
+		},
+		Waiting: func(text string) {
+			switch {
+			case text != "":
+				env.Health.Set(topic.Degraded, text)
+			case told:
+				env.Health.Set(topic.Healthy, "")
+			}
+			told = text != ""
+		},
+		Failed: func(err error) {
+			recordNode(env, corev1.EventTypeWarning, "FailedClientCertificate", "The node's client certificate can't be obtained: "+err.Error())
+		},
+		Log: env.Log, Metrics: env.Metrics,
+	}
+}
