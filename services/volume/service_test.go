@@ -184,11 +184,15 @@ func (w *world) start() {
 
 func (w *world) rest() { synctest.Wait() }
 
-// podSpec is a pod with the volumes.
+// podSpec is a pod with the volumes, which its container mounts.
 func podSpec(uid string, volumes ...corev1.Volume) *corev1.Pod {
+	app := corev1.Container{Name: "app"}
+	for _, v := range volumes {
+		app.VolumeMounts = append(app.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
+	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pod-" + uid, UID: types.UID(uid), Labels: map[string]string{"v": "1"}},
-		Spec:       corev1.PodSpec{Volumes: volumes, Containers: []corev1.Container{{Name: "app"}}},
+		Spec:       corev1.PodSpec{Volumes: volumes, Containers: []corev1.Container{app}},
 	}
 }
 
