@@ -129,6 +129,7 @@ type world struct {
 	pods       *bus.Writer[topic.Pod]
 	sources    *bus.Writer[topic.Sources]
 	configMaps *objects[corev1.ConfigMap]
+	claims     claims
 	events     *recorded
 	health     health
 	kinds      plugin.List // added before the real ones
@@ -164,7 +165,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	s := New(w.root, conn, Ports{
-		ConfigMaps: w.configMaps, Secrets: newObjects[corev1.Secret](), Tokens: noTokens{},
+		ConfigMaps: w.configMaps, Secrets: newObjects[corev1.Secret](), Tokens: noTokens{}, Claims: &w.claims,
 		State: topic.VolumeState.Writer(conn), Events: w.events, Health: &w.health, Metrics: m,
 	}, slog.New(slog.DiscardHandler))
 	s.kinds = append(slices.Clone(w.kinds), s.kinds...)
