@@ -86,6 +86,7 @@ func (s *Service) refresh(p *pod, update topic.Pod) {
 	p.update, p.gone, p.touched = update, false, p.touched || revived
 	if added := p.addVolumes(s.root, s.kinds, topic.PodVolumes{}); len(added) > 0 {
 		s.follow(p, added)
+		p.touched = true
 	}
 	for _, v := range p.volumes {
 		switch {

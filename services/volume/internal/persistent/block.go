@@ -103,9 +103,18 @@ func (l *local) link(volume, uid, disk string, readOnly bool) error {
 	if err := os.Symlink(disk, link); err != nil {
 		return err
 	}
-	if mounted, err := mounts.Mounted(point); err != nil || mounted {
+	mounted, err := mounts.Mounted(point)
+	if err == nil && !mounted {
+		err = l.bind(disk, point)
+	}
+	if err != nil {
 		return err
 	}
+	return attachLoop(point, readOnly)
+}
+
+// bind makes the disk appear at point, whatever its name means later.
+func (l *local) bind(disk, point string) error {
 	if err := os.MkdirAll(filepath.Dir(point), 0o750); err != nil {
 		return err
 	}
@@ -119,5 +128,5 @@ func (l *local) link(volume, uid, disk string, readOnly bool) error {
 	if err := l.mounter.MountSensitiveWithoutSystemd(disk, point, "", []string{"bind"}, nil); err != nil {
 		return fmt.Errorf("bind the device %s: %w", disk, err)
 	}
-	return attachLoop(point, readOnly)
+	return nil
 }

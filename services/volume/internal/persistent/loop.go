@@ -19,16 +19,15 @@ func attachLoop(path string, readOnly bool) error {
 	if device, err := loopOf(path); err != nil || device != "" {
 		return err
 	}
-	mode, flags := os.O_RDWR, uint32(0)
-	if readOnly {
-		mode, flags = os.O_RDONLY, unix.LO_FLAGS_READ_ONLY
-	}
-	file, err := os.OpenFile(path, mode, 0)
+	file, readOnly, err := open(path, readOnly)
 	if err != nil {
 		return fmt.Errorf("open the device: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	config := unix.LoopConfig{Fd: uint32(file.Fd()), Info: unix.LoopInfo64{Flags: flags}}
+	config := unix.LoopConfig{Fd: uint32(file.Fd())}
+	if readOnly {
+		config.Info.Flags = unix.LO_FLAGS_READ_ONLY
+	}
 	copy(config.Info.File_name[:len(config.Info.File_name)-1], path)
 	for range loopTries {
 		if err = attachFree(&config); !errors.Is(err, unix.EBUSY) {
@@ -39,6 +38,18 @@ func attachLoop(path string, readOnly bool) error {
 		return fmt.Errorf("hold the device %s by a loop device: %w", path, err)
 	}
 	return nil
+}
+
+// open opens the file to be written to, unless it is read-only or said to be.
+func open(path string, readOnly bool) (*os.File, bool, error) {
+	if !readOnly {
+		file, err := os.OpenFile(path, os.O_RDWR, 0)
+		if !errors.Is(err, unix.EROFS) {
+			return file, false, err
+		}
+	}
+	file, err := os.OpenFile(path, os.O_RDONLY, 0)
+	return file, true, err
 }
 
 // attachFree uses the first loop device that is free.
