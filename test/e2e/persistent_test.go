@@ -1,12 +1,10 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -14,66 +12,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/test/e2e/kit"
 )
-
-// persistentVolume makes a volume of this node for the claims of the namespace that name its class, the namespace's own
-// name. Its data stays when it goes.
-func persistentVolume(t *testing.T, ns *kit.Namespace, source corev1.PersistentVolumeSource, change func(*corev1.PersistentVolumeSpec)) string {
-	t.Helper()
-	pv := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: ns.Name + "-"},
-		Spec: corev1.PersistentVolumeSpec{
-			PersistentVolumeSource: source, StorageClassName: ns.Name, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{kit.NodeName}}},
-			}}}},
-		},
-	}
-	if change != nil {
-		change(&pv.Spec)
-	}
-	pv, err := bed.Client.CoreV1().PersistentVolumes().Create(t.Context(), pv, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = bed.Client.CoreV1().PersistentVolumes().Delete(context.Background(), pv.Name, metav1.DeleteOptions{})
-	})
-	return pv.Name
-}
-
-func localVolume(path string) corev1.PersistentVolumeSource {
-	return corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: path}}
-}
-
-// claim is the manifest of a claim for what persistentVolume makes.
-func claim(ns *kit.Namespace, name, more string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: %s}\n"+
-		"spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}%s}\n---\n", name, ns.Name, more)
-}
-
-// disk is a loop device of 64 MiB.
-func disk(t *testing.T) string {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "disk")
-	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, 64<<20)); err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
-	if err != nil {
-		t.Fatalf("make a loop device: %v: %s", err, out)
-	}
-	device := strings.TrimSpace(string(out))
-	t.Cleanup(func() { _ = exec.Command("losetup", "--detach", device).Run() })
-	return device
-}
 
 // stillMounted is an error where nothing is mounted at path.
 func stillMounted(path string) error {
@@ -93,7 +36,7 @@ func TestLocalVolume(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "old"), []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pv := persistentVolume(t, ns, localVolume(dir), nil)
+	pv := ns.Volume(kit.Local(dir), nil)
 	const spec = `
   securityContext: {fsGroup: 4321, fsGroupChangePolicy: OnRootMismatch}
   containers:
@@ -103,7 +46,7 @@ func TestLocalVolume(t *testing.T) {
     volumeMounts: [{name: data, mountPath: /data}, {name: data, mountPath: /sub, subPath: a/b}]
   volumes: [{name: data, persistentVolumeClaim: {claimName: data, readOnly: $RO}}]
 `
-	ns.Apply(claim(ns, "data", "") + pod("writer", strings.ReplaceAll(spec, "$RO", "false")))
+	ns.Apply(ns.Claim("data", "") + pod("writer", strings.ReplaceAll(spec, "$RO", "false")))
 	writer := ns.Running("writer")
 	reading := strings.ReplaceAll(strings.ReplaceAll(spec, "$RO", "true"), ", {name: data, mountPath: /sub, subPath: a/b}", "")
 	ns.Apply(pod("reader", reading))
@@ -157,13 +100,13 @@ func TestLocalVolume(t *testing.T) {
 func TestDiskVolume(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
-	pv := persistentVolume(t, ns, localVolume(disk(t)), func(s *corev1.PersistentVolumeSpec) { s.MountOptions = []string{"noatime"} })
+	pv := ns.Volume(kit.Local(kit.Disk(t)), func(s *corev1.PersistentVolumeSpec) { s.MountOptions = []string{"noatime"} })
 	const spec = `
   containers:
   - {name: app, image: "busybox:1.36", command: $FOREVER, volumeMounts: [{name: data, mountPath: /data}]}
   volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
 `
-	ns.Apply(claim(ns, "data", "") + pod("one", spec))
+	ns.Apply(ns.Claim("data", "") + pod("one", spec))
 	one := ns.Running("one")
 	ns.Equal(one, "app", "echo -n kept > /data/file; grep -c ' /data ext4 .*noatime' /proc/mounts", "1")
 	ns.Apply(pod("two", spec))
@@ -203,15 +146,15 @@ func TestDiskVolume(t *testing.T) {
 func TestBlockVolume(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
-	device := disk(t)
+	device := kit.Disk(t)
 	block := corev1.PersistentVolumeBlock
-	persistentVolume(t, ns, localVolume(device), func(s *corev1.PersistentVolumeSpec) { s.VolumeMode = &block })
+	ns.Volume(kit.Local(device), func(s *corev1.PersistentVolumeSpec) { s.VolumeMode = &block })
 	const spec = `
   containers:
   - {name: app, image: "busybox:1.36", command: $FOREVER, volumeDevices: [{name: disk, devicePath: /dev/xvda}]}
   volumes: [{name: disk, persistentVolumeClaim: {claimName: disk}}]
 `
-	ns.Apply(claim(ns, "disk", ", volumeMode: Block") + pod("raw", spec))
+	ns.Apply(ns.Claim("disk", ", volumeMode: Block") + pod("raw", spec))
 	p := ns.Running("raw")
 	ns.Equal(p, "app", "test -b /dev/xvda && echo -n written | dd of=/dev/xvda bs=512 conv=sync,fsync 2>/dev/null && dd if=/dev/xvda bs=7 count=1 2>/dev/null", "written")
 	data := make([]byte, 7)
@@ -234,11 +177,7 @@ func TestBlockVolume(t *testing.T) {
 	ns.Delete("raw", 1)
 	ns.Gone(p)
 	kit.Eventually(t, "the disk to be free", func() error {
-		out, err := exec.Command("losetup", "--list", "--noheadings", "--output", "BACK-FILE").Output()
-		if err == nil && strings.Contains(string(out), string(p.UID)) {
-			return fmt.Errorf("it is held: %s", out)
-		}
-		return errors.Join(err, bed.Leftovers(t.Context(), p))
+		return errors.Join(kit.DiskHeld(p), bed.Leftovers(t.Context(), p))
 	})
 }
 
@@ -248,17 +187,13 @@ func TestHostPathAndEphemeralVolume(t *testing.T) {
 	ns := bed.Namespace(t)
 	shared, own := t.TempDir(), t.TempDir()
 	typ := corev1.HostPathDirectory
-	pv := persistentVolume(t, ns, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: shared, Type: &typ}}, func(s *corev1.PersistentVolumeSpec) {
-		s.ClaimRef = &corev1.ObjectReference{Namespace: ns.Name, Name: "shared"}
-	})
+	pv := ns.Volume(corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: shared, Type: &typ}}, ns.For("shared", corev1.PersistentVolumeFilesystem))
 	if _, err := bed.Client.CoreV1().PersistentVolumes().Patch(t.Context(), pv, types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"pv.beta.kubernetes.io/gid":"2345"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	persistentVolume(t, ns, localVolume(own), func(s *corev1.PersistentVolumeSpec) {
-		s.ClaimRef = &corev1.ObjectReference{Namespace: ns.Name, Name: "both-own"}
-	})
-	ns.Apply(claim(ns, "shared", "") + pod("both", `
+	ns.Volume(kit.Local(own), ns.For("both-own", corev1.PersistentVolumeFilesystem))
+	ns.Apply(ns.Claim("shared", "") + pod("both", `
   containers:
   - name: app
     image: busybox:1.36
@@ -296,9 +231,9 @@ func TestClaimThatIsNotReady(t *testing.T) {
   - {name: app, image: "busybox:1.36", command: $FOREVER, volumeMounts: [{name: data, mountPath: /data}]}
   volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
 `
-	ns.Apply(strings.Replace(claim(ns, "data", ""), "ReadWriteOnce", "ReadWriteOncePod", 1) + pod("first", spec))
+	ns.Apply(strings.Replace(ns.Claim("data", ""), "ReadWriteOnce", "ReadWriteOncePod", 1) + pod("first", spec))
 	ns.Event("first", "FailedMount", "error processing PVC "+ns.Name+"/data: PVC is not bound")
-	persistentVolume(t, ns, localVolume(t.TempDir()), once)
+	ns.Volume(kit.Local(t.TempDir()), once)
 	first := ns.Running("first")
 	ns.Apply(pod("second", spec))
 	ns.Event("second", "FailedMount", "volume uses the ReadWriteOncePod access mode and is already in use by another pod")
