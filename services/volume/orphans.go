@@ -77,7 +77,7 @@ func (s *Service) search(ctx context.Context) (l leftovers) {
 	}
 	for _, uid := range uids {
 		entries, err := names(s.root.pod(uid))
-		if err == nil && (slices.ContainsFunc(entries, isOurs)) {
+		if err == nil && slices.ContainsFunc(entries, isOurs) {
 			l.dirs = append(l.dirs, uid)
 		}
 	}

@@ -100,23 +100,42 @@ func TestVolumesThatCannotBeMounted(t *testing.T) {
 		"one pod only": {localAt("/tmp"), func(b *bed) {
 			b.volume.Spec.AccessModes, b.taken["pv"] = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}, true
 		}, `FailedMount MountVolume.SetUp failed for volume "pv" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`},
-		"hostPath that steps up": {corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a/../b"}}, nil,
-			"FailedMount MountVolume.SetUp failed for volume \"pv\" : invalid HostPath `/a/../b`: must not contain '..'"},
+		"hostPath that steps up": {
+			corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a/../b"}},
+			nil,
+			"FailedMount MountVolume.SetUp failed for volume \"pv\" : invalid HostPath `/a/../b`: must not contain '..'",
+		},
 		"hostPath with options": {corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp"}}, func(b *bed) {
 			b.volume.Spec.MountOptions = []string{"ro"}
 		}, `FailedMount MountVolume.MountOptionSupport check failed for volume "pv" : mount options are not supported for this volume type`},
-		"hostPath as a device": {corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp"}}, block,
-			`FailedMapVolume MapVolume.SetUpDevice failed for volume "pv" : hostPath with volumeMode Block of persistentVolumeClaim volume "vol": ` + plugin.ErrUnsupported.Error()},
-		"csi": {corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disks.example"}}, nil,
-			`FailedMount MountVolume.SetUp failed for volume "pv" : csi driver "disks.example" of persistentVolumeClaim volume "vol": ` + plugin.ErrUnsupported.Error()},
-		"fc": {corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{}}, nil,
-			`FailedMount MountVolume.SetUp failed for volume "pv" : fc of persistentVolumeClaim volume "vol": ` + plugin.ErrUnsupported.Error()},
-		"no source": {corev1.PersistentVolumeSource{}, nil,
-			`FailedMount MountVolume.SetUp failed for volume "pv" : a persistent volume without a source of persistentVolumeClaim volume "vol": ` + plugin.ErrUnsupported.Error()},
-		"a directory as a device": {localAt("/tmp"), block,
-			`FailedMapVolume MapVolume.MapBlockVolume failed for volume "pv" : /tmp is a directory, and the volume's volumeMode is Block: it must be a block device`},
-		"a missing device": {localAt("/dev/no-such-disk"), block,
-			`FailedMapVolume MapVolume.EvalHostSymlinks failed for volume "pv" : lstat /dev/no-such-disk: no such file or directory`},
+		"hostPath as a device": {
+			corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp"}},
+			block,
+			`FailedMapVolume MapVolume.SetUpDevice failed for volume "pv" : hostPath with volumeMode Block of persistentVolumeClaim volume "vol": ` + plugin.ErrUnsupported.Error(),
+		},
+		"csi": {
+			corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disks.example"}},
+			nil,
+			`FailedMount MountVolume.SetUp failed for volume "pv" : csi driver "disks.example" of persistentVolumeClaim volume "vol": ` + plugin.ErrUnsupported.Error(),
+		},
+		"fc": {
+			corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{}},
+			nil,
+			`FailedMount MountVolume.SetUp failed for volume "pv" : fc of persistentVolumeClaim volume "vol": ` + plugin.ErrUnsupported.Error(),
+		},
+		"no source": {
+			corev1.PersistentVolumeSource{},
+			nil,
+			`FailedMount MountVolume.SetUp failed for volume "pv" : a persistent volume without a source of persistentVolumeClaim volume "vol": ` + plugin.ErrUnsupported.Error(),
+		},
+		"a directory as a device": {
+			localAt("/tmp"), block,
+			`FailedMapVolume MapVolume.MapBlockVolume failed for volume "pv" : /tmp is a directory, and the volume's volumeMode is Block: it must be a block device`,
+		},
+		"a missing device": {
+			localAt("/dev/no-such-disk"), block,
+			`FailedMapVolume MapVolume.EvalHostSymlinks failed for volume "pv" : lstat /dev/no-such-disk: no such file or directory`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t, c.source)

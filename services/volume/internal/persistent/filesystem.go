@@ -80,7 +80,7 @@ func (l *local) mountFilesystem(ctx context.Context, r plugin.Request, b bound) 
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return plugin.Result{}, b.failed("SetUp", "", err)
 	}
-	if err := l.fill(ctx, r, b, dir, path, disk); err != nil {
+	if err := l.fill(ctx, r, b, path, disk); err != nil {
 		// Should this fail it is done again when the pod goes.
 		_ = l.unmount(b.volume.Name, dir)
 		return plugin.Result{}, err
@@ -88,8 +88,9 @@ func (l *local) mountFilesystem(ctx context.Context, r plugin.Request, b bound) 
 	return result, nil
 }
 
-// fill mounts the volume at dir. Its files get their group before that, so that what is mounted is complete.
-func (l *local) fill(ctx context.Context, r plugin.Request, b bound, dir, path string, disk bool) error {
+// fill mounts the volume at its place below the pod's directory, which exists. Its files get their group before, so that
+// what is mounted is complete.
+func (l *local) fill(ctx context.Context, r plugin.Request, b bound, path string, disk bool) error {
 	giveBack, err := l.paths.take(ctx, path)
 	if err != nil {
 		return b.failed("SetUp", "", err)
@@ -109,6 +110,7 @@ func (l *local) fill(ctx context.Context, r plugin.Request, b bound, dir, path s
 	if b.readOnly {
 		options = append(options, "ro")
 	}
+	dir := l.podDir(string(r.Pod.UID), false, b.volume.Name)
 	if err := l.mounter.MountSensitiveWithoutSystemd(source, dir, "", mountOptions(b.volume, options...), nil); err != nil {
 		return b.failed("SetUp", "", err)
 	}
