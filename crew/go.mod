@@ -100,6 +100,7 @@ require (
 	k8s.io/cri-api v0.36.3 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
+	k8s.io/mount-utils v0.36.3 // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
 	kubelot.dev/cri v0.0.0-00010101000000-000000000000 // indirect
 	kubelot.dev/kube v0.0.0-00010101000000-000000000000 // indirect

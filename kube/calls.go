@@ -59,6 +59,20 @@ func (c *Client) CreateToken(ctx context.Context, namespace, serviceAccount stri
 	return c.core.ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, req, metav1.CreateOptions{})
 }
 
+// GetPersistentVolumeClaim reads a claim. A node may read those of its pods, and may not watch them.
+func (c *Client) GetPersistentVolumeClaim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// GetPersistentVolume reads a persistent volume. A node may read those that claims of its pods are bound to.
+func (c *Client) GetPersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+}
+
 // GetNode reads a Node.
 func (c *Client) GetNode(ctx context.Context, name string) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

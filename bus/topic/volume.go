@@ -26,8 +26,13 @@ type PodVolumes struct {
 // Volume is one volume of a pod.
 type Volume struct {
 	Phase VolumePhase `json:"phase"`
-	// HostPath is where the volume is on the host; empty for an image volume, which the runtime mounts.
+	// HostPath is where the volume is on the host; empty for an image volume, which the runtime mounts, and
+	// for a block device.
 	HostPath string `json:"hostPath,omitempty"`
+	// Device is the link to the block device that containers get as a device (volumeDevices), instead of a HostPath.
+	Device string `json:"device,omitempty"`
+	// PersistentVolume is the name of the persistent volume behind a claim.
+	PersistentVolume string `json:"persistentVolume,omitempty"`
 	// Image is the reference of an image volume, which podsync pulls and hands to the runtime.
 	Image string `json:"image,omitempty"`
 	// ReadOnly is true where the volume's source itself is read-only.

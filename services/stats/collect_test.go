@@ -20,11 +20,13 @@ func TestVolumeAndLogMetrics(t *testing.T) {
 		defer n.stop()
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: cgrouptest.UID}}
 		claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}
-		pod.Spec.Volumes = []corev1.Volume{{Name: "a", VolumeSource: claim}, {Name: "b", VolumeSource: claim}}
+		elsewhere := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "elsewhere"}}
+		pod.Spec.Volumes = []corev1.Volume{{Name: "a", VolumeSource: claim}, {Name: "b", VolumeSource: claim}, {Name: "c", VolumeSource: elsewhere}}
 		mounted := topic.Volume{Phase: topic.VolumeMounted, HostPath: n.volume}
+		hostPath := topic.Volume{Phase: topic.VolumeMounted, HostPath: n.volume, PersistentVolume: "pv"}
 		if err := errors.Join(
 			set(n, "podsync", topic.PodUpdate, topic.Pod{Pod: pod, Source: topic.SourceAPI, Lifecycle: topic.Syncing}),
-			set(n, "volume", topic.VolumeState, topic.PodVolumes{Ref: ref, Phase: topic.VolumeMounted, Volumes: map[string]topic.Volume{"a": mounted, "b": mounted}}),
+			set(n, "volume", topic.VolumeState, topic.PodVolumes{Ref: ref, Phase: topic.VolumeMounted, Volumes: map[string]topic.Volume{"a": mounted, "b": mounted, "c": hostPath}}),
 		); err != nil {
 			t.Fatal(err)
 		}

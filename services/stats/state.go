@@ -3,6 +3,7 @@ package stats
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,13 +85,17 @@ func (s *state) view(nodeName string, uids []string) view {
 	return v
 }
 
-// measured are the pod's volumes that have figures of their own. A hostPath has none, as in the kubelet.
+// measured are the pod's volumes that have figures of their own. A hostPath has none, as in the kubelet, nor has one that
+// is behind a claim: it isn't below the pod's directory.
 func measured(pod *corev1.Pod, state topic.PodVolumes) []volumeView {
 	var list []volumeView
 	for i := range pod.Spec.Volumes {
 		spec := &pod.Spec.Volumes[i]
 		v, ok := state.Volumes[spec.Name]
 		if !ok || v.Phase != topic.VolumeMounted || v.HostPath == "" {
+			continue
+		}
+		if v.PersistentVolume != "" && !strings.Contains(v.HostPath, "/pods/"+string(pod.UID)+"/") {
 			continue
 		}
 		view := volumeView{name: spec.Name, path: v.HostPath}

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -50,8 +51,10 @@ type volume struct {
 
 	phase  topic.VolumePhase
 	result plugin.Result
-	// problem says why the last attempt failed.
-	problem string
+	// persistent is the name of the persistent volume that is used or about to be.
+	persistent string
+	// problem says why the last attempt failed, and reason is the Event's.
+	problem, reason string
 	// dirty asks for a mount: it isn't mounted yet, or something it is made from has changed.
 	dirty bool
 	retry retry
@@ -59,8 +62,10 @@ type volume struct {
 	// unmounting is true once the volume's last worker was to unmount it.
 	unmounting bool
 
-	op     op
-	since  time.Time
+	op    op
+	since time.Time
+	// alive is when the worker has last told that it gets on.
+	alive  time.Time
 	cancel context.CancelCauseFunc
 	// slow and late are true once it has been reported that the worker takes long or too long.
 	slow, late bool
@@ -84,29 +89,97 @@ type retry struct {
 	notBefore time.Time
 }
 
-func (r *retry) fail(now time.Time) {
-	pause := lastPause
+// fail makes the next pause; limit is the longest one, 0 for the kubelet's.
+func (r *retry) fail(now time.Time, limit time.Duration) {
+	if limit == 0 {
+		limit = lastPause
+	}
+	pause := limit
 	if r.failures < 8 {
-		pause = min(firstPause<<r.failures, lastPause)
+		pause = min(firstPause<<r.failures, limit)
 	}
 	r.failures++
 	r.notBefore = now.Add(pause)
 }
 
-func newPod(update topic.Pod, root layout, kinds plugin.List) *pod {
+// newPod is a pod as podsync has it; before is what an earlier run has said of its volumes.
+func newPod(update topic.Pod, root layout, kinds plugin.List, before topic.PodVolumes) *pod {
+	p := &pod{update: update, ref: refOf(update.Pod)}
+	p.addVolumes(root, kinds, before)
 	// What an earlier run said of the pod stays on the bus until it is known what its volumes are like now.
-	p := &pod{update: update, ref: refOf(update.Pod), touched: len(update.Pod.Spec.Volumes) == 0}
-	for i := range update.Pod.Spec.Volumes {
-		spec := &update.Pod.Spec.Volumes[i]
+	p.touched = len(p.volumes) == 0
+	return p
+}
+
+// addVolumes adds the volumes that a container uses and that aren't known yet: all of a new pod's, and those that an
+// ephemeral container is the first to use. The others are left alone, as by the kubelet.
+func (p *pod) addVolumes(root layout, kinds plugin.List, before topic.PodVolumes) []*volume {
+	var added []*volume
+	used := usedVolumes(p.update.Pod)
+	for i := range p.update.Pod.Spec.Volumes {
+		spec := &p.update.Pod.Spec.Volumes[i]
+		if !used[spec.Name] || p.volume(spec.Name) != nil {
+			continue
+		}
 		kind := kinds.For(spec)
 		v := &volume{
 			spec: spec, kind: kind, dir: kind.VolumeDir(root.pod(p.ref.UID), spec.Name),
-			phase: topic.VolumePending, dirty: true, objects: objectsOf(update.Pod.Namespace, spec),
+			phase: topic.VolumePending, dirty: true, objects: objectsOf(p.update.Pod.Namespace, spec),
 		}
 		v.followsPod, v.followsNode = follows(spec)
-		p.volumes = append(p.volumes, v)
+		v.remember(before.Volumes[spec.Name])
+		p.volumes, added = append(p.volumes, v), append(added, v)
 	}
-	return p
+	return added
+}
+
+// remember takes over what an earlier run has found out by asking the API server.
+func (v *volume) remember(before topic.Volume) {
+	if before.Phase != topic.VolumeMounted || before.PersistentVolume == "" {
+		return
+	}
+	v.persistent = before.PersistentVolume
+	v.result = plugin.Result{
+		HostPath: before.HostPath, Device: before.Device, PersistentVolume: before.PersistentVolume, ReadOnly: before.ReadOnly,
+		SELinuxRelabel: before.SELinuxRelabel, SupplementalGroup: before.SupplementalGroup,
+	}
+}
+
+// place is where the volume is on disk and which kind removes it; no directory where there is nothing to remove.
+func (v *volume) place(podDir string, kinds plugin.List) (plugin.Kind, string) {
+	if v.dir != "" {
+		return v.kind, v.dir
+	}
+	path := v.result.HostPath + v.result.Device
+	if kind, ok := kinds.ByPath(podDir, path); ok && path != "" {
+		return kind, path
+	}
+	return plugin.Kind{}, ""
+}
+
+// innerName is the name that the volume has on disk, as with the kubelet: of a claim it is that of what is behind it.
+func (v *volume) innerName() string { return cmp.Or(v.result.PersistentVolume, v.spec.Name) }
+
+// usedVolumes are the names of the volumes that a container of the pod mounts or has as a device.
+func usedVolumes(p *corev1.Pod) map[string]bool {
+	used := map[string]bool{}
+	add := func(mounts []corev1.VolumeMount, devices []corev1.VolumeDevice) {
+		for i := range mounts {
+			used[mounts[i].Name] = true
+		}
+		for i := range devices {
+			used[devices[i].Name] = true
+		}
+	}
+	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for i := range list {
+			add(list[i].VolumeMounts, list[i].VolumeDevices)
+		}
+	}
+	for i := range p.Spec.EphemeralContainers {
+		add(p.Spec.EphemeralContainers[i].VolumeMounts, p.Spec.EphemeralContainers[i].VolumeDevices)
+	}
+	return used
 }
 
 func refOf(p *corev1.Pod) topic.Ref {

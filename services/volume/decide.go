@@ -64,7 +64,7 @@ func (p *pod) wakeAt(stage topic.Lifecycle, now time.Time) time.Time {
 		earliest(v.retry.notBefore)
 		if v.op != opNone {
 			earliest(v.since.Add(slowAfter))
-			earliest(v.since.Add(lateAfter))
+			earliest(v.alive.Add(lateAfter))
 		} else if stage != topic.Terminated {
 			earliest(v.result.RefreshAt)
 		}
@@ -107,11 +107,12 @@ func describe(v *volume) topic.Volume {
 	case v.unmounting:
 		d.Reason = reasonFailedUnmount
 	default:
-		d.Reason = reasonFailedMount
+		d.Reason = v.reason
 	}
 	if v.phase == topic.VolumeMounted {
 		d.HostPath, d.Image = v.result.HostPath, v.result.Image
-		d.ReadOnly, d.SELinuxRelabel = v.result.ReadOnly, v.result.SELinuxRelabel
+		d.Device, d.PersistentVolume = v.result.Device, v.result.PersistentVolume
+		d.ReadOnly, d.SELinuxRelabel, d.SupplementalGroup = v.result.ReadOnly, v.result.SELinuxRelabel, v.result.SupplementalGroup
 	}
 	return d
 }

@@ -4,21 +4,23 @@
 //
 // How it works: volume.go is the one goroutine that owns the state; book.go and decide.go are the state and
 // the pure decisions on it; work.go is what workers do, a goroutine per volume; report.go is what is
-// published. The kinds of volumes are in internal/plugin.
+// published. The kinds of volumes are in internal/plugin, what is behind claims is in internal/persistent.
 //
 // # Reads
 //
-// pod.update, pod.sources, node.object (allocatable resources, for limits that containers don't have); once after
-// the start pleg.event and node.runtime, so that nothing is removed below a running container, and its own
-// volume.state. From the API server ConfigMaps, Secrets and tokens of service accounts.
+// pod.update, pod.sources, node.object (allocatable resources, for limits that containers don't have, and labels); once
+// after the start pleg.event and node.runtime, so that nothing is removed below a running container, and its own
+// volume.state, so that what is mounted needs no API server. From the API server ConfigMaps, Secrets, tokens of service
+// accounts, claims and persistent volumes.
 //
 // # Writes
 //
-// volume.state; Events FailedMount.
+// volume.state; Events FailedMount, FailedMapVolume, and those about the group of a volume's files.
 //
 // # Owns
 //
-// <root-dir>/pods/<uid>/volumes and <root-dir>/pods/<uid>/volume-subpaths, with what is mounted there.
+// In <root-dir>/pods/<uid> volumes, volumeDevices and volume-subpaths, with what is mounted there; the disks of local
+// volumes below <root-dir>/plugins.
 //
 // # Guarantees
 //
@@ -29,5 +31,6 @@
 //     appears ends the wait at once; other failures are tried again after 500 ms, doubling up to 2m2s.
 //   - Everything may be killed at any time: what is on disk is adopted. Only pods that every source has
 //     disowned, and of which no container runs, are cleaned up without a pod.update.
-//   - Nothing is deleted through a mount point.
+//   - Work that gets on, such as giving many files to a group, is never cut off.
+//   - Nothing is deleted through a mount point, and nothing of a persistent volume is ever deleted.
 package volume

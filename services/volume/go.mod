@@ -16,6 +16,8 @@ require (
 	k8s.io/api v0.36.3
 	k8s.io/apimachinery v0.36.3
 	k8s.io/component-helpers v0.36.3
+	k8s.io/mount-utils v0.36.3
+	k8s.io/utils v0.0.0-20260626114624-be93311217bd
 	kubelot.dev/bus v0.0.0-00010101000000-000000000000
 	kubelot.dev/daemon v0.0.0-00010101000000-000000000000
 	kubelot.dev/kube v0.0.0-00010101000000-000000000000
@@ -80,7 +82,6 @@ require (
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	k8s.io/kubelet v0.36.3 // indirect
-	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect

@@ -1,9 +1,11 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -52,13 +54,20 @@ func valid(c bus.Change[topic.Pod]) bool {
 // adopt begins with a pod that is new to this daemon. Mounting finds out what exists already. A sweep of
 // the same directory that still runs is waited for, since it holds on to the old entry.
 func (s *Service) adopt(update topic.Pod) {
-	p := newPod(update, s.root, s.kinds)
+	uid := string(update.Pod.UID)
+	p := newPod(update, s.root, s.kinds, s.before[uid])
+	delete(s.before, uid)
 	if old := s.pods[p.ref.UID]; old != nil {
 		s.forget(old)
 		p.sweeping = old.sweeping
 	}
 	s.pods[p.ref.UID] = p
-	for _, v := range p.volumes {
+	s.follow(p, p.volumes)
+}
+
+// follow has the objects of the pod's volumes watched.
+func (s *Service) follow(p *pod, volumes []*volume) {
+	for _, v := range volumes {
 		for _, o := range v.objects {
 			if s.users[o] == nil {
 				s.users[o] = map[*volume]*pod{}
@@ -75,6 +84,10 @@ func (s *Service) refresh(p *pod, update topic.Pod) {
 	ended := update.Lifecycle == topic.Terminated && p.update.Lifecycle != topic.Terminated
 	revived := update.Lifecycle != topic.Terminated && p.update.Lifecycle == topic.Terminated
 	p.update, p.gone, p.touched = update, false, p.touched || revived
+	if added := p.addVolumes(s.root, s.kinds, topic.PodVolumes{}); len(added) > 0 {
+		s.follow(p, added)
+		p.touched = true
+	}
 	for _, v := range p.volumes {
 		switch {
 		case ended:
@@ -146,7 +159,11 @@ func (s *Service) nodeUpdate(c bus.Change[corev1.Node]) {
 		s.synced.node = true
 		return
 	}
-	if c.Deleted || equality.Semantic.DeepEqual(s.allocatable, c.Value.Status.Allocatable) {
+	if c.Deleted {
+		return
+	}
+	s.nodeLabels = c.Value.Labels
+	if equality.Semantic.DeepEqual(s.allocatable, c.Value.Status.Allocatable) {
 		return
 	}
 	s.allocatable = c.Value.Status.Allocatable
@@ -199,20 +216,24 @@ func (s *Service) drop(p *pod) {
 	}
 }
 
-// start runs a job in a goroutine of its own.
+// start runs a job in a goroutine of its own. It is told to stop when it has given no sign of life for opTimeout.
 func (s *Service) start(ctx context.Context, p *pod, v *volume, what op, do job) {
-	ctx, cancel := context.WithTimeoutCause(ctx, opTimeout, fmt.Errorf("it was not done after %s", opTimeout))
-	stop := cancel
+	ctx, stop := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(opTimeout, func() { stop(fmt.Errorf("it was not done after %s", opTimeout)) })
+	alive := func() { timer.Reset(opTimeout) }
 	if v != nil {
-		stoppable, cancelCause := context.WithCancelCause(ctx)
-		ctx, v.cancel = stoppable, cancelCause
-		v.op, v.since, v.slow, v.late, v.unmounting = what, s.now(), false, false, what == opUnmount
-		stop = func() { cancelCause(nil); cancel() }
+		v.op, v.since, v.alive, v.cancel = what, s.now(), s.now(), stop
+		v.slow, v.late, v.unmounting = false, false, what == opUnmount
+		alive = func() {
+			timer.Reset(opTimeout)
+			s.tell(func() { v.alive = s.now() })
+		}
 	}
 	s.workers.Go(func() {
-		defer stop()
 		o := outcome{pod: p, volume: v, op: what}
-		o.result, o.err = do(ctx)
+		o.result, o.err = do(ctx, alive)
+		timer.Stop()
+		stop(nil)
 		s.tell(func() { s.finished(o) })
 	})
 }
@@ -226,31 +247,34 @@ func (s *Service) finished(o outcome) {
 		s.sweepFinished(p, o.err)
 		return
 	}
-	s.ports.Metrics.done(v.kind, o.op, s.now().Sub(v.since), o.err)
+	s.ports.Metrics.done(cmp.Or(o.result.Plugin, v.result.Plugin, v.kind.Name), o.op, s.now().Sub(v.since), o.err)
 	v.op, v.cancel = opNone, nil
 	switch {
 	case o.err == nil:
 		v.problem, v.retry = "", retry{}
 		v.result, v.phase = o.result, topic.VolumeMounted
 		if o.op == opUnmount {
-			v.phase = topic.VolumeUnmounted
+			v.phase, v.persistent = topic.VolumeUnmounted, ""
 		}
 		if o.result.Warning != "" {
 			s.log.Warn("volume is out of date", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
 				"volume", v.spec.Name, "error", o.result.Warning)
 		}
-	case s.stage(p) == topic.Terminated && o.op == opMount, errors.Is(o.err, errNotMounted):
+	case s.stage(p) == topic.Terminated && o.op == opMount, errors.Is(o.err, plugin.ErrNotMounted):
 		v.problem = ""
 	case o.op == opUnmount:
-		v.retry.fail(s.now())
-		s.fail(p, v, failedUnmount(v.spec.Name, o.err))
+		v.retry.fail(s.now(), 0)
+		s.fail(p, v, reasonFailedUnmount, failedUnmount(v.spec.Name, o.err))
 	default:
 		v.dirty = true
-		v.retry.fail(s.now())
+		v.retry.fail(s.now(), v.kind.LastPause)
 		if o.result != (plugin.Result{}) {
 			v.result, v.phase = o.result, topic.VolumeMounted
+		} else if v.phase != topic.VolumeMounted {
+			v.persistent = ""
 		}
-		s.fail(p, v, failedMount(v.spec.Name, o.err))
+		reason, message := failedMount(v.spec.Name, o.err)
+		s.fail(p, v, reason, message)
 	}
 }
 
@@ -264,7 +288,7 @@ func (s *Service) sweepFinished(p *pod, err error) {
 	switch {
 	case err != nil:
 		p.problem = err.Error()
-		p.retry.fail(s.now())
+		p.retry.fail(s.now(), 0)
 		s.log.Warn("the remains of a pod's volumes can't be removed, it is tried again", "namespace", p.ref.Namespace, "pod", p.ref.Name,
 			"uid", p.ref.UID, "error", err)
 	case current == p && s.stage(p) == topic.Terminated:

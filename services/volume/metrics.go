@@ -4,8 +4,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"kubelot.dev/services/volume/internal/plugin"
 )
 
 // metrics are the kubelet's about volumes.
@@ -24,7 +22,7 @@ func newMetrics(r prometheus.Registerer) (metrics, error) {
 }
 
 // done counts one operation.
-func (m metrics) done(kind plugin.Kind, what op, took time.Duration, err error) {
+func (m metrics) done(pluginName string, what op, took time.Duration, err error) {
 	status, operation := "success", "volume_mount"
 	if err != nil {
 		status = "fail-unknown"
@@ -32,5 +30,5 @@ func (m metrics) done(kind plugin.Kind, what op, took time.Duration, err error) 
 	if what == opUnmount {
 		operation = "volume_unmount"
 	}
-	m.operations.WithLabelValues(kind.Name, operation, status, "false").Observe(took.Seconds())
+	m.operations.WithLabelValues(pluginName, operation, status, "false").Observe(took.Seconds())
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/plugin"
 )
 
 const (
@@ -76,11 +77,29 @@ func (s *Service) search(ctx context.Context) (l leftovers) {
 	}
 	for _, uid := range uids {
 		entries, err := names(s.root.pod(uid))
-		if err == nil && (slices.Contains(entries, "volumes") || slices.Contains(entries, "volume-subpaths")) {
+		if err == nil && slices.ContainsFunc(entries, isOurs) {
 			l.dirs = append(l.dirs, uid)
 		}
 	}
+	for _, k := range s.kinds {
+		if k, ok := k.Plugin.(leaver); ok {
+			if err := k.Leftovers(ctx); err != nil {
+				s.log.Warn("disks that no pod has any more can't be freed", "error", err)
+			}
+		}
+	}
 	return l
+}
+
+// leaver is a kind of volumes that may leave something outside the directories of pods when it is interrupted.
+type leaver interface {
+	// Leftovers frees what no pod uses.
+	Leftovers(ctx context.Context) error
+}
+
+// isOurs tells whether the entry of a pod's directory is one that this daemon removes.
+func isOurs(name string) bool {
+	return name == plugin.VolumesDir || name == plugin.DevicesDir || name == "volume-subpaths"
 }
 
 var errNoRelist = errors.New("it is not known yet what the runtime runs")

@@ -1,9 +1,11 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/plugin"
 )
 
 // The reasons of volumes that can't be set up, the kubelet's, and of those that can't be removed.
@@ -40,22 +42,26 @@ func (s *Service) publish() {
 }
 
 // fail records why a volume's worker failed, and tells the pod's owner while the pod is starting.
-func (s *Service) fail(p *pod, v *volume, what string) {
+func (s *Service) fail(p *pod, v *volume, reason, what string) {
 	starting := v.phase != topic.VolumeMounted
 	if starting {
 		v.phase = topic.VolumeFailed
 	}
-	v.problem, p.touched = what, true
+	v.problem, v.reason, p.touched = what, reason, true
 	s.log.Warn("volume failed, it is tried again", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
 		"volume", v.spec.Name, "error", what)
 	if s.stage(p) == topic.Syncing {
-		s.ports.Events.Record(topic.Event{Kind: "Pod", Ref: p.ref, Type: "Warning", Reason: reasonFailedMount, Message: what})
+		s.ports.Events.Record(topic.Event{Kind: "Pod", Ref: p.ref, Type: "Warning", Reason: reason, Message: what})
 	}
 }
 
 // failedMount and failedUnmount word a failure as the kubelet does.
-func failedMount(volume string, err error) string {
-	return fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", volume, err)
+func failedMount(volume string, err error) (reason, message string) {
+	var failure *plugin.Failure
+	if errors.As(err, &failure) {
+		return failure.Reason, err.Error()
+	}
+	return reasonFailedMount, fmt.Sprintf("MountVolume.SetUp failed for volume %q : %v", volume, err)
 }
 
 func failedUnmount(volume string, err error) string {
@@ -64,16 +70,17 @@ func failedUnmount(volume string, err error) string {
 
 // reportSlow tells of a worker that takes long: a filesystem that doesn't answer, most often.
 func (s *Service) reportSlow(p *pod, v *volume) {
-	running := s.now().Sub(v.since)
+	now := s.now()
 	switch {
 	case v.op == opNone:
-	case running >= lateAfter && !v.late:
+	case now.Sub(v.alive) >= lateAfter && !v.late:
 		v.late = true
-		s.fail(p, v, fmt.Sprintf("volume %q: the %s that began at %s has not come back; a filesystem below it does not answer, and a "+
+		s.fail(p, v, reasonFailedMount, fmt.Sprintf("volume %q: the %s that began at %s has not come back; a filesystem below it does not answer, and a "+
 			"system call that waits for it can't be cancelled. It goes on once the filesystem answers, or is unmounted by force (umount -f)",
 			v.spec.Name, v.op, v.since.UTC().Format("15:04:05 UTC")))
-	case running >= slowAfter && !v.slow:
+	case now.Sub(v.since) >= slowAfter && !v.slow:
 		v.slow, p.touched = true, true
+		v.reason = reasonFailedMount
 		v.problem = fmt.Sprintf("volume %q: the %s takes longer than %s", v.spec.Name, v.op, slowAfter)
 		s.log.Warn("volume takes long", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
 			"volume", v.spec.Name, "operation", v.op)

@@ -129,6 +129,7 @@ type world struct {
 	pods       *bus.Writer[topic.Pod]
 	sources    *bus.Writer[topic.Sources]
 	configMaps *objects[corev1.ConfigMap]
+	claims     claims
 	events     *recorded
 	health     health
 	kinds      plugin.List // added before the real ones
@@ -164,7 +165,7 @@ func (w *world) start() {
 		w.t.Fatal(err)
 	}
 	s := New(w.root, conn, Ports{
-		ConfigMaps: w.configMaps, Secrets: newObjects[corev1.Secret](), Tokens: noTokens{},
+		ConfigMaps: w.configMaps, Secrets: newObjects[corev1.Secret](), Tokens: noTokens{}, Claims: &w.claims,
 		State: topic.VolumeState.Writer(conn), Events: w.events, Health: &w.health, Metrics: m,
 	}, slog.New(slog.DiscardHandler))
 	s.kinds = append(slices.Clone(w.kinds), s.kinds...)
@@ -184,11 +185,15 @@ func (w *world) start() {
 
 func (w *world) rest() { synctest.Wait() }
 
-// podSpec is a pod with the volumes.
+// podSpec is a pod with the volumes, which its container mounts.
 func podSpec(uid string, volumes ...corev1.Volume) *corev1.Pod {
+	app := corev1.Container{Name: "app"}
+	for _, v := range volumes {
+		app.VolumeMounts = append(app.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
+	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pod-" + uid, UID: types.UID(uid), Labels: map[string]string{"v": "1"}},
-		Spec:       corev1.PodSpec{Volumes: volumes, Containers: []corev1.Container{{Name: "app"}}},
+		Spec:       corev1.PodSpec{Volumes: volumes, Containers: []corev1.Container{app}},
 	}
 }
 

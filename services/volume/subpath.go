@@ -57,7 +57,7 @@ func (s *Service) planBind(r topic.SubPathRequest) bindPlan {
 			return bindPlan{err: fmt.Errorf("container %q: volume %q is not mounted", r.Container, m.Volume)}
 		}
 		plan.mounts = append(plan.mounts, subpath.Mount{
-			PodDir: s.root.pod(r.UID), Volume: m.Volume, VolumePath: v.result.HostPath,
+			PodDir: s.root.pod(r.UID), Volume: v.innerName(), VolumePath: v.result.HostPath,
 			Container: r.Container, Index: m.Index, SubPath: m.SubPath,
 		})
 	}
@@ -70,9 +70,19 @@ func bindAll(ctx context.Context, r topic.SubPathRequest, mounts []subpath.Mount
 	for _, m := range mounts {
 		path, err := subpath.Bind(ctx, m)
 		if err != nil {
-			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Volume, r.Container, err)
+			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", nameOf(r, m.Index), r.Container, err)
 		}
 		paths[m.Index] = path
 	}
 	return paths, nil
+}
+
+// nameOf is the name that the pod gives to the volume of a mount.
+func nameOf(r topic.SubPathRequest, index int) string {
+	for _, m := range r.Mounts {
+		if m.Index == index {
+			return m.Volume
+		}
+	}
+	return ""
 }

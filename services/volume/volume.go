@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/services/volume/internal/persistent"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -33,6 +35,7 @@ type Ports struct {
 	ConfigMaps Watched[corev1.ConfigMap]
 	Secrets    Watched[corev1.Secret]
 	Tokens     plugin.Tokens
+	Claims     persistent.Objects
 	// State writes volume.state; a process has one such writer.
 	State  *bus.Writer[topic.PodVolumes]
 	Events daemon.EventRecorder
@@ -56,7 +59,10 @@ type Service struct {
 	sources     topic.Sources
 	synced      synced
 	allocatable corev1.ResourceList
+	nodeLabels  map[string]string
 	orphans     orphans
+	// before is what an earlier run has said of the volumes of each pod.
+	before map[string]topic.PodVolumes
 
 	workers sync.WaitGroup
 	// inbox takes what workers and calls have to tell the goroutine of Run.
@@ -68,8 +74,11 @@ type Service struct {
 func New(rootDir string, conn *bus.Conn, ports Ports, log *slog.Logger) *Service {
 	return &Service{
 		root: layout(rootDir), conn: conn, ports: ports, log: log, now: time.Now,
-		kinds: plugin.All(plugin.Objects{ConfigMaps: ports.ConfigMaps, Secrets: ports.Secrets, Tokens: ports.Tokens}),
-		pods:  map[string]*pod{}, users: map[object]map[*volume]*pod{},
+		kinds: slices.Concat(
+			plugin.All(plugin.Objects{ConfigMaps: ports.ConfigMaps, Secrets: ports.Secrets, Tokens: ports.Tokens}),
+			persistent.Kinds(rootDir, ports.Claims),
+		),
+		pods: map[string]*pod{}, users: map[object]map[*volume]*pod{},
 		inbox: make(chan func()), ended: make(chan struct{}),
 	}
 }
@@ -106,6 +115,11 @@ type inputs struct {
 }
 
 func (s *Service) subscribe(ctx context.Context) (in inputs, err error) {
+	reading, cancel := context.WithTimeoutCause(ctx, readTimeout, errors.New("the bus has not answered"))
+	defer cancel()
+	if s.before, err = topic.VolumeState.Read(reading, s.conn); err != nil {
+		return in, err
+	}
 	if in.pods, err = topic.PodUpdate.Watch(ctx, s.conn); err != nil {
 		return in, err
 	}

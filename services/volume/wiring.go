@@ -92,6 +92,7 @@ func ended(ctx context.Context) bool { return ctx.Err() != nil }
 func runWithout(ctx context.Context, env daemon.Env, ports Ports, why error) error {
 	none := absent{why}
 	ports.ConfigMaps, ports.Secrets, ports.Tokens = absentKind[corev1.ConfigMap]{none}, absentKind[corev1.Secret]{none}, none
+	ports.Claims = none
 	return New(env.Config.RootDir, env.Bus, ports, env.Log).Run(ctx)
 }
 
@@ -103,6 +104,7 @@ func runWith(ctx context.Context, env daemon.Env, ports Ports, client *kube.Clie
 	caches.Go(func() { logEnd(env.Log, configMaps.Run(ctx)) })
 	caches.Go(func() { logEnd(env.Log, secrets.Run(ctx)) })
 	ports.ConfigMaps, ports.Secrets, ports.Tokens = configMaps, secrets, client
+	ports.Claims = client
 	err := New(env.Config.RootDir, env.Bus, ports, env.Log).Run(ctx)
 	stop()
 	caches.Wait()
@@ -119,6 +121,14 @@ func logEnd(log *slog.Logger, err error) {
 type absent struct{ why error }
 
 func (a absent) CreateToken(context.Context, string, string, *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+	return nil, a.why
+}
+
+func (a absent) GetPersistentVolumeClaim(context.Context, string, string) (*corev1.PersistentVolumeClaim, error) {
+	return nil, a.why
+}
+
+func (a absent) GetPersistentVolume(context.Context, string) (*corev1.PersistentVolume, error) {
 	return nil, a.why
 }
 

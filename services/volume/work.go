@@ -22,9 +22,6 @@ func (l layout) pods() string { return filepath.Join(string(l), "pods") }
 
 func (l layout) pod(uid string) string { return filepath.Join(l.pods(), uid) }
 
-// errNotMounted says that a volume of a terminating pod isn't there; it isn't set up any more.
-var errNotMounted = errors.New("the volume was not set up before the pod began to terminate")
-
 // outcome is what a worker answers.
 type outcome struct {
 	pod    *pod
@@ -34,32 +31,38 @@ type outcome struct {
 	err    error
 }
 
-// job is what a worker does; it answers with the volume's result.
-type job func(ctx context.Context) (plugin.Result, error)
+// job is what a worker does; it answers with the volume's result. It calls alive while it gets on with long work.
+type job func(ctx context.Context, alive func()) (plugin.Result, error)
 
 // mountJob sets a volume up or brings it up to date. For a terminating pod it only does the latter.
 func (s *Service) mountJob(p *pod, v *volume, stage topic.Lifecycle) job {
-	request := plugin.Request{Pod: p.update.Pod, Volume: v.spec, Dir: v.dir, Allocatable: s.allocatable}
-	return func(ctx context.Context) (plugin.Result, error) {
-		if stage != topic.Syncing && request.Dir != "" {
+	request := plugin.Request{
+		Pod: p.update.Pod, Volume: v.spec, Dir: v.dir, Allocatable: s.allocatable, NodeLabels: s.nodeLabels,
+		Known: v.result, Ending: stage != topic.Syncing,
+	}
+	return func(ctx context.Context, alive func()) (plugin.Result, error) {
+		if request.Ending && request.Dir != "" {
 			if _, err := os.Lstat(request.Dir); errors.Is(err, fs.ErrNotExist) {
-				return plugin.Result{}, errNotMounted
+				return plugin.Result{}, plugin.ErrNotMounted
 			}
 		}
+		request.Calls = calls{service: s, pod: p, volume: v, alive: alive}
 		return v.kind.Plugin.Mount(ctx, request)
 	}
 }
 
 func (s *Service) unmountJob(p *pod, v *volume) job {
 	podDir := s.root.pod(p.ref.UID)
-	return func(ctx context.Context) (plugin.Result, error) {
-		if err := subpath.Clean(ctx, podDir, v.spec.Name); err != nil {
+	kind, dir := v.place(podDir, s.kinds)
+	name := v.innerName()
+	return func(ctx context.Context, _ func()) (plugin.Result, error) {
+		if err := subpath.Clean(ctx, podDir, name); err != nil {
 			return plugin.Result{}, err
 		}
-		if v.dir == "" {
+		if dir == "" {
 			return plugin.Result{}, nil
 		}
-		return plugin.Result{}, v.kind.Plugin.Unmount(ctx, v.dir)
+		return plugin.Result{}, kind.Plugin.Unmount(ctx, dir)
 	}
 }
 
@@ -67,21 +70,35 @@ func (s *Service) unmountJob(p *pod, v *volume) job {
 // spec doesn't name, of an interrupted start or of a pod that nobody knows any more.
 func (s *Service) sweepJob(p *pod) job {
 	podDir := s.root.pod(p.ref.UID)
-	return func(ctx context.Context) (plugin.Result, error) { return plugin.Result{}, sweep(ctx, podDir, s.kinds) }
+	return func(ctx context.Context, _ func()) (plugin.Result, error) {
+		return plugin.Result{}, sweep(ctx, podDir, s.kinds)
+	}
 }
 
 func sweep(ctx context.Context, podDir string, kinds plugin.List) error {
 	if err := subpath.Clean(ctx, podDir, ""); err != nil {
 		return err
 	}
-	top := filepath.Join(podDir, "volumes")
+	return errors.Join(sweepTop(ctx, podDir, kinds, false), sweepTop(ctx, podDir, kinds, true))
+}
+
+// sweepTop empties the pod's directory of volumes, or of those that are block devices.
+func sweepTop(ctx context.Context, podDir string, kinds plugin.List, block bool) error {
+	top := filepath.Join(podDir, plugin.VolumesDir)
+	if block {
+		top = filepath.Join(podDir, plugin.DevicesDir)
+	}
 	dirs, err := names(top)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, dir := range dirs {
-		errs = append(errs, sweepKind(ctx, top, dir, kinds))
+		kind, known := kinds.ByDir(dir, block)
+		if !known {
+			kind = plugin.Kind{Name: strings.ReplaceAll(dir, "~", "/"), Plugin: foreign{}}
+		}
+		errs = append(errs, sweepKind(ctx, filepath.Join(top, dir), kind))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -89,36 +106,37 @@ func sweep(ctx context.Context, podDir string, kinds plugin.List) error {
 	return removeEmpty(top)
 }
 
-func sweepKind(ctx context.Context, top, dir string, kinds plugin.List) error {
-	volumes, err := names(filepath.Join(top, dir))
+func sweepKind(ctx context.Context, dir string, kind plugin.Kind) error {
+	volumes, err := names(dir)
 	if err != nil {
 		return err
 	}
-	kind, known := kinds.ByDir(dir)
 	for _, name := range volumes {
-		path := filepath.Join(top, dir, name)
-		if known {
-			err = kind.Plugin.Unmount(ctx, path)
-		} else {
-			err = removeForeign(dir, path)
-		}
-		if err != nil {
-			return err
+		if err := kind.Plugin.Unmount(ctx, filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("volume of the kind %s: %w", kind.Name, err)
 		}
 	}
-	return removeEmpty(filepath.Join(top, dir))
+	return removeEmpty(dir)
 }
 
-// removeForeign removes an empty directory that another kubelet made for a kind of volume that kubelot doesn't
-// have. It unmounts nothing: that needs the steps of the kind's own driver.
-func removeForeign(kind, path string) error {
+// foreign are volumes that another kubelet made, of a kind that kubelot doesn't have. Only empty directories are
+// removed: the rest needs the steps of the kind's own driver.
+type foreign struct{ plugin.Plugin }
+
+func (foreign) Unmount(_ context.Context, path string) error {
 	points, err := mounts.Below(path)
 	if err != nil {
 		return err
 	}
-	if len(points) > 0 {
-		return fmt.Errorf("%s is a mounted volume of the kind %s, which kubelot can't unmount; unmount it with the driver that mounted it",
-			path, strings.ReplaceAll(kind, "~", "/"))
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(points) > 0 || !info.IsDir() {
+		return fmt.Errorf("%s is still in use and kubelot can't unmount it; unmount it with the driver that mounted it", path)
 	}
 	return removeEmpty(path)
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -309,4 +310,70 @@ func TestAtomicUpdate(t *testing.T) {
 		return err
 	})
 	ns.Equal(p, "app", "cat /tmp/torn 2>/dev/null; test $(wc -l < /tmp/rounds) -gt 3 && echo read", "read")
+}
+
+// An immutable ConfigMap isn't watched: whatever becomes of it, a pod that has it keeps what it has.
+func TestImmutableConfigMap(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	ns.Apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: fixed}, immutable: true, data: {a: first}}\n---\n" +
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: loose}, data: {a: first}}\n---\n" + pod("holder", `
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: $FOREVER
+    volumeMounts: [{name: fixed, mountPath: /fixed}, {name: loose, mountPath: /loose}]
+  volumes:
+  - {name: fixed, projected: {defaultMode: 0440, sources: [{configMap: {name: fixed}}]}}
+  - {name: loose, configMap: {name: loose, items: [{key: a, path: a}, {key: b, path: b}], optional: true}}
+`))
+	p := ns.Running("holder")
+	ns.Equal(p, "app", "cat /fixed/a /loose/a; stat -L -c ' %a' /fixed/a; ls /loose", "firstfirst 440\na")
+	for _, name := range []string{"fixed", "loose"} {
+		if err := bed.Client.CoreV1().ConfigMaps(ns.Name).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		ns.Apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: " + name + "}, data: {a: second, b: new}}")
+	}
+	kit.Eventually(t, "the new content of the other one", func() error {
+		got, err := ns.Try(p, "app", "cat /loose/a /loose/b")
+		if err == nil && got != "secondnew" {
+			return errors.New("still " + got)
+		}
+		return err
+	})
+	ns.Equal(p, "app", "cat /fixed/a", "first")
+}
+
+// What is mounted inside a read-only mount can be written to, unless that is recursive.
+func TestRecursiveReadOnly(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	dir := t.TempDir()
+	inner := filepath.Join(dir, "inner")
+	if err := errors.Join(os.Mkdir(inner, 0o777), syscall.Mount("tmpfs", inner, "tmpfs", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(inner, syscall.MNT_DETACH) })
+	ns.Apply(strings.ReplaceAll(pod("reader", `
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: $FOREVER
+    volumeMounts:
+    - {name: host, mountPath: /plain, readOnly: true}
+    - {name: host, mountPath: /all, readOnly: true, recursiveReadOnly: Enabled}
+  volumes: [{name: host, hostPath: {path: $DIR}}]
+`), "$DIR", dir))
+	p := ns.Running("reader")
+	ns.Equal(p, "app", "for f in /plain/x /all/x /plain/inner/x /all/inner/x; do touch $f 2>/dev/null && echo $f; done; true", "/plain/inner/x")
+	shown := map[string]string{}
+	for _, m := range kit.Status(p, "app").VolumeMounts {
+		if m.RecursiveReadOnly != nil {
+			shown[m.MountPath] = string(*m.RecursiveReadOnly)
+		}
+	}
+	if shown["/plain"] != "Disabled" || shown["/all"] != "Enabled" {
+		t.Errorf("the status shows %v", shown)
+	}
 }

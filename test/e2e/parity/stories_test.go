@@ -89,6 +89,8 @@ var stories = []story{
 	{name: "nosecretvolume", spec: app(forever+", volumeMounts: [{name: c, mountPath: /c}]") + "  volumes: [{name: c, secret: {secretName: absent}}]\n", settled: waiting("ContainerCreating"), event: "FailedMount"},
 	{name: "nokeyvolume", spec: app(forever+", volumeMounts: [{name: c, mountPath: /c}]") + "  volumes: [{name: c, configMap: {name: kube-root-ca.crt, items: [{key: absent, path: p}]}}]\n", settled: waiting("ContainerCreating"), event: "FailedMount"},
 	{name: "hostpath", spec: app(forever+", volumeMounts: [{name: h, mountPath: /h}]") + "  volumes: [{name: h, hostPath: {path: /proc/version, type: Directory}}]\n", settled: waiting("ContainerCreating"), event: "FailedMount"},
+	{name: "noclaim", spec: "  nodeName: testbed\n" + app(forever+", volumeMounts: [{name: c, mountPath: /c}]") + "  volumes: [{name: c, persistentVolumeClaim: {claimName: absent}}]\n", settled: waiting("ContainerCreating"), event: "FailedMount"},
+	{name: "unusedvolume", spec: app(forever) + "  volumes: [{name: c, configMap: {name: absent}}]\n", settled: kit.Ready},
 	{name: "subpath", spec: app(forever+", volumeMounts: [{name: c, mountPath: /c, subPath: ca.crt}, {name: e, mountPath: /e, subPathExpr: $(HOSTNAME), readOnly: true}]") + "  volumes: [{name: c, configMap: {name: kube-root-ca.crt}}, {name: e, emptyDir: {}}]\n", settled: func(p *corev1.Pod) bool { return kit.Ready(p) || waiting("CreateContainerConfigError")(p) }},
 	{name: "hostnet", spec: "  hostNetwork: true\n" + app(forever), settled: kit.Ready},
 	{name: "poststart", spec: app(forever + `, lifecycle: {postStart: {exec: {command: ["false"]}}}`), settled: func(p *corev1.Pod) bool {
@@ -119,9 +121,9 @@ var stories = []story{
 
 // intended are the lines of a comparison that may differ, with the reason why.
 var intended = []struct{ stories, line, reason string }{
-	{"hostpath|nokeyvolume|nosecretvolume|novolume", `^\+ Normal Pulled spec.containers\{app\}`, "images are pulled beside the mounting of volumes"},
-	{"hostpath|nokeyvolume|nosecretvolume|novolume", `^[+-]   status: "(True|False)"$`, "the sandbox is created beside the mounting of volumes"},
-	{"hostpath|nokeyvolume|nosecretvolume|novolume", `^\+ (podIP: ADDRESS|podIPs:|- ip: ADDRESS)$`, "the sandbox is created beside the mounting of volumes"},
+	{"hostpath|noclaim|nokeyvolume|nosecretvolume|novolume", `^\+ Normal Pulled spec.containers\{app\}`, "images are pulled beside the mounting of volumes"},
+	{"hostpath|noclaim|nokeyvolume|nosecretvolume|novolume", `^[+-]   status: "(True|False)"$`, "the sandbox is created beside the mounting of volumes"},
+	{"hostpath|noclaim|nokeyvolume|nosecretvolume|novolume", `^\+ (podIP: ADDRESS|podIPs:|- ip: ADDRESS)$`, "the sandbox is created beside the mounting of volumes"},
 	{"initfailed|initloop|illsidecar", `^\+ Normal Pulled spec.containers\{app\}`, "the images of all containers are pulled side by side"},
 	{"novolume|nopull", `^-   message: 'containers with unready status: \[app\]'$`, "the conditions of a pod that has ended follow from its final phase"},
 	{"novolume|nopull", `^[+-]   reason: (ContainersNotReady|PodFailed)$`, "the conditions of a pod that has ended follow from its final phase"},

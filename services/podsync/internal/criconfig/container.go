@@ -23,6 +23,10 @@ func Container(node *Node, in ContainerInput) (*runtimeapi.ContainerConfig, erro
 	if err != nil {
 		return nil, err
 	}
+	devices, err := devices(in)
+	if err != nil {
+		return nil, err
+	}
 	signal, err := stopSignal(c)
 	if err != nil {
 		return nil, err
@@ -36,7 +40,7 @@ func Container(node *Node, in ContainerInput) (*runtimeapi.ContainerConfig, erro
 		WorkingDir:  c.WorkingDir,
 		Envs:        in.Env,
 		Mounts:      mounted,
-		Devices:     in.Devices,
+		Devices:     devices,
 		CDIDevices:  in.CDIDevices,
 		Labels:      labels.Container(in.Pod, c.Name),
 		Annotations: labels.ContainerAnnotations(in.Pod, c, in.RestartCount, in.Annotations),

@@ -1,6 +1,7 @@
 package criconfig
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -187,6 +188,36 @@ func TestTargetOfEphemeralContainer(t *testing.T) {
 		if options.Pid != c.want || (options.TargetId != "") != (c.want == runtimeapi.NamespaceMode_TARGET) {
 			t.Errorf("%s: got %v", name, options)
 		}
+	}
+}
+
+func TestVolumeDevices(t *testing.T) {
+	pod, container := onePod(func(_ *corev1.Pod, c *corev1.Container) {
+		c.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/xvda"}}
+	})
+	for name, c := range map[string]struct {
+		volume topic.Volume
+		want   string
+	}{
+		"writable":  {topic.Volume{Device: "/pods/u/disk"}, "/pods/u/disk /dev/xvda mrw"},
+		"read-only": {topic.Volume{Device: "/pods/u/disk", ReadOnly: true}, "/pods/u/disk /dev/xvda r"},
+		"no device": {topic.Volume{HostPath: "/pods/u/dir"}, `cannot find volume "disk" to pass into container "` + container.Name + `"`},
+	} {
+		in := inputFor(pod, container)
+		in.Volumes = map[string]topic.Volume{"disk": c.volume}
+		config, err := Container(testNode(), in)
+		got := fmt.Sprint(err)
+		if err == nil {
+			d := config.Devices[0]
+			got = d.HostPath + " " + d.ContainerPath + " " + d.Permissions
+		}
+		if got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
+	container.VolumeDevices[0].DevicePath = "dev/xvda"
+	if _, err := Container(testNode(), inputFor(pod, container)); err == nil || !strings.Contains(err.Error(), "must be an absolute path") {
+		t.Errorf("a relative device path: %v", err)
 	}
 }
 

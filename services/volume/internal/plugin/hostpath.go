@@ -15,17 +15,24 @@ import (
 // hostPath is a file or directory of the host.
 type hostPath struct{}
 
+const hostPathName = "kubernetes.io/host-path"
+
 func (hostPath) Mount(_ context.Context, r Request) (Result, error) {
-	name := r.Volume.HostPath.Path
+	return HostPath(r.Volume.HostPath)
+}
+
+// HostPath is the volume of a host path, of the pod itself or of a persistent volume.
+func HostPath(source *corev1.HostPathVolumeSource) (Result, error) {
+	name := source.Path
 	if slices.Contains(strings.Split(name, "/"), "..") {
 		return Result{}, fmt.Errorf("invalid HostPath `%s`: must not contain '..'", name)
 	}
-	if t := r.Volume.HostPath.Type; t != nil {
+	if t := source.Type; t != nil {
 		if err := checkType(name, *t); err != nil {
 			return Result{}, err
 		}
 	}
-	return Result{HostPath: name}, nil
+	return Result{HostPath: name, Plugin: hostPathName}, nil
 }
 
 func (hostPath) Unmount(context.Context, string) error { return nil }

@@ -17,10 +17,6 @@ import (
 	"kubelot.dev/services/volume/internal/payload"
 )
 
-// answerTimeout bounds the wait for the API server's answer. When it comes later, the volume is mounted at
-// once all the same, for the object's appearance is a change.
-const answerTimeout = 10 * time.Second
-
 // Source answers with objects of one type, from memory where they are watched.
 type Source[T any] interface {
 	// Get returns the object; apierrors.IsNotFound tells one that doesn't exist.

@@ -22,6 +22,7 @@ package plugin
 import (
 	"context"
 	"path/filepath"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,18 +45,41 @@ type Request struct {
 	Volume *corev1.Volume
 	// Dir is where the volume goes; empty for kinds without a directory.
 	Dir string
-	// Allocatable are the node's resources for pods; nil while they aren't known.
+	// Allocatable are the node's resources for pods, NodeLabels its labels; nil while they aren't known.
 	Allocatable corev1.ResourceList
+	NodeLabels  map[string]string
+	// Known is what an earlier mount of the volume gave, perhaps one of an earlier run; zero where there was none.
+	Known Result
+	// Ending is true where the pod is being terminated: what isn't mounted by now isn't any more.
+	Ending bool
+	Calls  Calls
+}
+
+// Calls are what a plugin may ask of the daemon, and tell it, while it mounts. They come back soon.
+type Calls interface {
+	// Take notes that the pod uses the persistent volume, and fails where another pod that uses it, or this one,
+	// must be the only one.
+	Take(persistentVolume string, alone bool) error
+	// Warn records an Event of the pod.
+	Warn(reason, message string)
+	// Alive says that work which takes long goes on: the time that a mount may take counts from here again.
+	Alive()
 }
 
 // Result is a volume that is usable; the zero value is none.
 type Result struct {
-	// HostPath is where the volume is; Image is the reference of one that the runtime mounts instead.
+	// HostPath is where the volume is; Image is the reference of one that the runtime mounts instead, Device the
+	// link to the device of one that has no filesystem.
 	HostPath string
 	Image    string
+	Device   string
+	// PersistentVolume is the name of the one behind a claim, and Plugin the name of its kind.
+	PersistentVolume, Plugin string
 	// ReadOnly is true where the source itself can't be written to.
 	ReadOnly       bool
 	SELinuxRelabel bool
+	// SupplementalGroup is a group that containers need to use the volume.
+	SupplementalGroup *int64
 	// RefreshAt is when the volume is to be mounted again; zero means when one of its sources changes.
 	RefreshAt time.Time
 	// Warning says what is out of date in a volume that is usable nevertheless.
@@ -68,7 +92,11 @@ type Kind struct {
 	Name string
 	// Dir is the kind's directory below <pod>/volumes, the kubelet's; empty for kinds that have none.
 	Dir string
-	// Claims tells whether a volume is of this kind.
+	// Block is true for a kind whose Dir is below <pod>/volumeDevices.
+	Block bool
+	// LastPause is the longest pause after failures; zero means the daemon's own.
+	LastPause time.Duration
+	// Claims tells whether a volume of a pod is of this kind; nil where none is, but the persistent volume behind it.
 	Claims func(*corev1.Volume) bool
 	Plugin Plugin
 }
@@ -76,44 +104,67 @@ type Kind struct {
 // List are the kinds in the order in which they are asked.
 type List []Kind
 
-// All are the kinds of volumes that kubelot knows; CSI's is to be added here.
+// All are the kinds of volumes that need no persistent volume.
 func All(o Objects) List {
 	files := func(collect collector, memory bool) Plugin { return fileVolume{collect: collect, memory: memory} }
 	return List{
-		{"kubernetes.io/empty-dir", "kubernetes.io~empty-dir", func(v *corev1.Volume) bool { return v.EmptyDir != nil || v.VolumeSource == corev1.VolumeSource{} }, emptyDir{}},
-		{"kubernetes.io/configmap", "kubernetes.io~configmap", func(v *corev1.Volume) bool { return v.ConfigMap != nil }, files(o.configMap, false)},
-		{"kubernetes.io/secret", "kubernetes.io~secret", func(v *corev1.Volume) bool { return v.Secret != nil }, files(o.secret, true)},
-		{"kubernetes.io/downward-api", "kubernetes.io~downward-api", func(v *corev1.Volume) bool { return v.DownwardAPI != nil }, files(o.downwardAPI, false)},
-		{"kubernetes.io/projected", "kubernetes.io~projected", func(v *corev1.Volume) bool { return v.Projected != nil }, files(o.projected, true)},
-		{"kubernetes.io/host-path", "", func(v *corev1.Volume) bool { return v.HostPath != nil }, hostPath{}},
-		{"kubernetes.io/image", "", func(v *corev1.Volume) bool { return v.Image != nil }, image{}},
+		{Name: "kubernetes.io/empty-dir", Dir: "kubernetes.io~empty-dir", Claims: func(v *corev1.Volume) bool { return v.EmptyDir != nil || v.VolumeSource == corev1.VolumeSource{} }, Plugin: emptyDir{}},
+		{Name: "kubernetes.io/configmap", Dir: "kubernetes.io~configmap", Claims: func(v *corev1.Volume) bool { return v.ConfigMap != nil }, Plugin: files(o.configMap, false)},
+		{Name: "kubernetes.io/secret", Dir: "kubernetes.io~secret", Claims: func(v *corev1.Volume) bool { return v.Secret != nil }, Plugin: files(o.secret, true)},
+		{Name: "kubernetes.io/downward-api", Dir: "kubernetes.io~downward-api", Claims: func(v *corev1.Volume) bool { return v.DownwardAPI != nil }, Plugin: files(o.downwardAPI, false)},
+		{Name: "kubernetes.io/projected", Dir: "kubernetes.io~projected", Claims: func(v *corev1.Volume) bool { return v.Projected != nil }, Plugin: files(o.projected, true)},
+		{Name: hostPathName, Claims: func(v *corev1.Volume) bool { return v.HostPath != nil }, Plugin: hostPath{}},
+		{Name: "kubernetes.io/image", Claims: func(v *corev1.Volume) bool { return v.Image != nil }, Plugin: image{}},
 	}
 }
 
 // For is the kind of a volume; one that nobody claims can't be mounted.
 func (l List) For(v *corev1.Volume) Kind {
 	for _, k := range l {
-		if k.Claims(v) {
+		if k.Claims != nil && k.Claims(v) {
 			return k
 		}
 	}
 	return Kind{Name: "unsupported", Plugin: unsupported{}}
 }
 
-// ByDir is the kind whose volumes are in the directory of that name.
-func (l List) ByDir(name string) (Kind, bool) {
+// ByDir is the kind whose volumes are in the directory of that name below <pod>/volumes, or below <pod>/volumeDevices
+// for block devices.
+func (l List) ByDir(name string, block bool) (Kind, bool) {
 	for _, k := range l {
-		if k.Dir != "" && k.Dir == name {
+		if k.Dir != "" && k.Dir == name && k.Block == block {
 			return k, true
 		}
 	}
 	return Kind{}, false
 }
 
+// ByPath is the kind of the volume at that path, if it is one of the pod with that directory.
+func (l List) ByPath(podDir, path string) (Kind, bool) {
+	rel, err := filepath.Rel(podDir, path)
+	if err != nil {
+		return Kind{}, false
+	}
+	parts := strings.Split(rel, "/")
+	if len(parts) != 3 || (parts[0] != VolumesDir && parts[0] != DevicesDir) {
+		return Kind{}, false
+	}
+	return l.ByDir(parts[1], parts[0] == DevicesDir)
+}
+
+// The directories of a pod's volumes, and of those that are block devices.
+const (
+	VolumesDir = "volumes"
+	DevicesDir = "volumeDevices"
+)
+
 // VolumeDir is where a volume of the kind is for the pod with that directory; empty for kinds without one.
 func (k Kind) VolumeDir(podDir, volume string) string {
-	if k.Dir == "" {
+	switch {
+	case k.Dir == "":
 		return ""
+	case k.Block:
+		return filepath.Join(podDir, DevicesDir, k.Dir, volume)
 	}
-	return filepath.Join(podDir, "volumes", k.Dir, volume)
+	return filepath.Join(podDir, VolumesDir, k.Dir, volume)
 }

@@ -80,7 +80,7 @@ func TestDirectoriesAreTheKubelets(t *testing.T) {
 		if kind.Dir != want {
 			t.Errorf("got %q, want %q", kind.Dir, want)
 		}
-		if _, ok := All(Objects{}).ByDir(want); ok != (want != "") {
+		if _, ok := All(Objects{}).ByDir(want, false); ok != (want != "") {
 			t.Errorf("ByDir(%q) is %v", want, ok)
 		}
 	}
@@ -257,10 +257,8 @@ func TestImageAndUnsupported(t *testing.T) {
 		t.Errorf("image: %+v", result)
 	}
 	for want, source := range map[string]corev1.VolumeSource{
-		`persistentVolumeClaim "db"`: {PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "db"}},
-		`csi driver "x.io"`:          {CSI: &corev1.CSIVolumeSource{Driver: "x.io"}},
-		"nfs: ":                      {NFS: &corev1.NFSVolumeSource{}},
-		"ephemeral: ":                {Ephemeral: &corev1.EphemeralVolumeSource{}},
+		`csi driver "x.io"`: {CSI: &corev1.CSIVolumeSource{Driver: "x.io"}},
+		"nfs: ":             {NFS: &corev1.NFSVolumeSource{}},
 	} {
 		kind, r := request(t, All(Objects{}), source)
 		_, err := kind.Plugin.Mount(context.Background(), r)

@@ -19,7 +19,7 @@ func (image) Mount(_ context.Context, r Request) (Result, error) {
 
 func (image) Unmount(context.Context, string) error { return nil }
 
-// unsupported is what no other kind claims: volumes that need a CSI driver, and kinds that Kubernetes has retired.
+// unsupported is what no other kind claims: inline volumes that need a driver, and kinds that Kubernetes has retired.
 type unsupported struct{}
 
 // ErrUnsupported is in the error of a volume whose kind kubelot doesn't mount.
@@ -31,20 +31,26 @@ func (unsupported) Mount(_ context.Context, r Request) (Result, error) {
 
 func (unsupported) Unmount(context.Context, string) error { return nil }
 
-// sourceName is the name of the volume's source as the pod spec has it, such as persistentVolumeClaim "data".
+// sourceName is the name of the volume's source as the pod spec has it, such as csi driver "x".
 func sourceName(v *corev1.Volume) string {
-	if v.PersistentVolumeClaim != nil {
-		return fmt.Sprintf("persistentVolumeClaim %q", v.PersistentVolumeClaim.ClaimName)
-	}
 	if v.CSI != nil {
 		return fmt.Sprintf("csi driver %q", v.CSI.Driver)
 	}
-	source := reflect.ValueOf(v.VolumeSource)
+	if name := SourceName(v.VolumeSource); name != "" {
+		return name
+	}
+	return "a volume without a source"
+}
+
+// SourceName is the name that the API gives to the one source which is set in a VolumeSource or a
+// PersistentVolumeSource, such as nfs; empty where none is.
+func SourceName(sources any) string {
+	source := reflect.ValueOf(sources)
 	for i := range source.NumField() {
 		if field := source.Field(i); field.Kind() == reflect.Pointer && !field.IsNil() {
 			name, _, _ := strings.Cut(source.Type().Field(i).Tag.Get("json"), ",")
 			return name
 		}
 	}
-	return "a volume without a source"
+	return ""
 }

@@ -27,9 +27,6 @@ const (
 	maxAge = 24 * time.Hour
 	// jitter spreads the requests of pods that started together.
 	jitter = 10 * time.Second
-	// firstPause and lastPause are the pauses between requests for a pod that the API server doesn't know yet.
-	firstPause = 15 * time.Millisecond
-	lastPause  = 480 * time.Millisecond
 	// retryToken is when a token is asked for again after the API server refused, while the old one is valid.
 	retryToken = 30 * time.Second
 )
@@ -49,9 +46,9 @@ func (o Objects) token(ctx context.Context, r Request, s *corev1.ServiceAccountT
 	if have && now().Before(old.due()) {
 		return o.tokenFile(r, s, old.text, old.due()), nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("the API server has not answered for %s", answerTimeout))
-	defer cancel()
-	answer, err := o.createToken(ctx, r.Pod.Namespace, name, tokenRequest(r.Pod, s))
+	answer, err := Ask(ctx, podUnknown, func(ctx context.Context) (*authenticationv1.TokenRequest, error) {
+		return o.Tokens.CreateToken(ctx, r.Pod.Namespace, name, tokenRequest(r.Pod, s))
+	})
 	switch {
 	case err == nil:
 	case have && now().Before(old.expires):
@@ -65,24 +62,6 @@ func (o Objects) token(ctx context.Context, r Request, s *corev1.ServiceAccountT
 	fresh := issued{text: answer.Status.Token, expires: answer.Status.ExpirationTimestamp.Time}
 	fresh.from = fresh.expires.Add(-time.Duration(expiry(s, answer)) * time.Second)
 	return o.tokenFile(r, s, fresh.text, fresh.due().Add(-time.Duration(rand.Int64N(int64(jitter))))), nil
-}
-
-// createToken sits out an API server that doesn't know yet that the pod is on this node: the caches of its
-// authorizer and admission may be behind the watch that told this node of the pod.
-func (o Objects) createToken(ctx context.Context, namespace, account string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
-	for pause := firstPause; ; pause *= 2 {
-		answer, err := o.Tokens.CreateToken(ctx, namespace, account, r)
-		if err == nil || !podUnknown(err) || pause > lastPause {
-			return answer, err
-		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, err
-		}
-	}
 }
 
 // podUnknown tells a refusal for the pod from one for the service account.

@@ -1,0 +1,47 @@
+package volume
+
+import (
+	"errors"
+
+	"kubelot.dev/bus/topic"
+)
+
+// errInUse is the kubelet's.
+var errInUse = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+
+// calls are what a volume's worker asks of the goroutine of Run.
+type calls struct {
+	service *Service
+	pod     *pod
+	volume  *volume
+	alive   func()
+}
+
+// Take notes which persistent volume the pod uses; the owner of the state decides, so that of two pods that ask at
+// the same time only one gets it.
+func (c calls) Take(name string, alone bool) error {
+	answer := make(chan error, 1)
+	ask := func() { answer <- c.service.take(c.pod, c.volume, name, alone) }
+	if !c.service.tell(ask) {
+		return errors.New("the volume daemon stops")
+	}
+	return <-answer
+}
+
+func (c calls) Warn(reason, message string) {
+	c.service.ports.Events.Record(topic.Event{Kind: "Pod", Ref: c.pod.ref, Type: "Warning", Reason: reason, Message: message})
+}
+
+func (c calls) Alive() { c.alive() }
+
+func (s *Service) take(p *pod, v *volume, name string, alone bool) error {
+	for _, other := range s.pods {
+		for _, used := range other.volumes {
+			if alone && other != p && used.persistent == name {
+				return errInUse
+			}
+		}
+	}
+	v.persistent = name
+	return nil
+}

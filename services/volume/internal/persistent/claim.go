@@ -1,0 +1,167 @@
+package persistent
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/component-helpers/storage/ephemeral"
+
+	"kubelot.dev/services/volume/internal/mounts"
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// Objects are read with the node's own credentials: it may get the claims of its pods and the volumes that these are
+// bound to.
+type Objects interface {
+	GetPersistentVolumeClaim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
+	GetPersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
+}
+
+// Kinds are the volumes of pods that are claims, and the kinds of volumes behind them that have directories.
+func Kinds(rootDir string, objects Objects) plugin.List {
+	local := newLocal(rootDir)
+	return plugin.List{
+		{Name: "kubernetes.io/persistent-claim", Claims: isClaim, Plugin: claims{objects, local}, LastPause: claimPause},
+		{Name: localName, Dir: localDir, Plugin: filesystems{local}},
+		{Name: localName, Dir: localDir, Block: true, Plugin: devices{local}},
+	}
+}
+
+func isClaim(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+
+// claims are the volumes of pods that name a claim, or are one.
+type claims struct {
+	objects Objects
+	local   *local
+}
+
+// bound is a claim's persistent volume as the pod wants it.
+type bound struct {
+	volume   *corev1.PersistentVolume
+	readOnly bool
+	// block is true where containers get the device itself.
+	block bool
+}
+
+func (c claims) Mount(ctx context.Context, r plugin.Request) (plugin.Result, error) {
+	there, err := c.local.inPlace(string(r.Pod.UID), r.Known)
+	switch {
+	case err != nil:
+		return plugin.Result{}, err
+	case there:
+		return r.Known, nil
+	case r.Ending:
+		return plugin.Result{}, plugin.ErrNotMounted
+	}
+	b, err := c.find(ctx, r)
+	if err != nil {
+		return plugin.Result{}, &plugin.Failure{
+			Reason: failedMount, Err: err, What: fmt.Sprintf(
+				"Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process volumes=[%[1]s]: ", r.Volume.Name),
+		}
+	}
+	result, err := c.setUp(ctx, r, b)
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	result.PersistentVolume, result.ReadOnly = b.volume.Name, b.readOnly
+	result.SupplementalGroup = extraGroup(b.volume, r.Pod)
+	return result, nil
+}
+
+// Unmount isn't called: claims have no directories, the volumes behind them have.
+func (claims) Unmount(context.Context, string) error { return nil }
+
+// inPlace tells whether what an earlier mount gave is still there.
+func (l *local) inPlace(uid string, known plugin.Result) (bool, error) {
+	switch path := known.HostPath; {
+	case known.PersistentVolume == "":
+		return false, nil
+	case known.Device != "":
+		return l.mapped(uid, known.PersistentVolume)
+	case strings.HasPrefix(path, filepath.Join(l.root, "pods")+"/"):
+		return mounts.Mounted(path)
+	}
+	return known.HostPath != "", nil // a hostPath, of which nothing is mounted
+}
+
+// find looks up what is behind the pod's volume.
+func (c claims) find(ctx context.Context, r plugin.Request) (bound, error) {
+	name, readOnly := claimOf(r)
+	claim, err := c.claim(ctx, r.Pod.Namespace, name)
+	if err != nil {
+		return bound{}, fmt.Errorf("error processing PVC %s/%s: %w", r.Pod.Namespace, name, err)
+	}
+	if r.Volume.Ephemeral != nil {
+		if err := ephemeral.VolumeIsForPod(r.Pod, claim); err != nil {
+			return bound{}, err
+		}
+	}
+	pv, err := plugin.Ask(ctx, apierrors.IsForbidden, func(ctx context.Context) (*corev1.PersistentVolume, error) {
+		return c.objects.GetPersistentVolume(ctx, claim.Spec.VolumeName)
+	})
+	if err != nil {
+		err = fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err)
+	} else {
+		err = checkVolume(pv, claim)
+	}
+	if err != nil {
+		return bound{}, fmt.Errorf("error processing PVC %s/%s: %w", r.Pod.Namespace, name, err)
+	}
+	b := bound{volume: pv, readOnly: readOnly, block: isBlock(pv)}
+	return b, checkMode(r.Pod, r.Volume.Name, pv)
+}
+
+func (c claims) claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	claim, err := plugin.Ask(ctx, apierrors.IsForbidden, func(ctx context.Context) (*corev1.PersistentVolumeClaim, error) {
+		return c.objects.GetPersistentVolumeClaim(ctx, namespace, name)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("failed to fetch PVC from API server: %w", err)
+	}
+	return claim, checkClaim(claim)
+}
+
+// claimOf is the name of the claim that the pod's volume stands for, and whether the pod wants it read-only.
+func claimOf(r plugin.Request) (name string, readOnly bool) {
+	if source := r.Volume.PersistentVolumeClaim; source != nil {
+		return source.ClaimName, source.ReadOnly
+	}
+	return ephemeral.VolumeClaimName(r.Pod, r.Volume), false
+}
+
+// setUp makes the volume usable for the pod.
+func (c claims) setUp(ctx context.Context, r plugin.Request, b bound) (plugin.Result, error) {
+	if err := checkNode(b, r.NodeLabels); err != nil {
+		return plugin.Result{}, err
+	}
+	if err := r.Calls.Take(b.volume.Name, isForOnePod(b.volume)); err != nil {
+		return plugin.Result{}, b.failed("SetUp", "SetUpDevice", err)
+	}
+	source := b.volume.Spec.PersistentVolumeSource
+	switch {
+	case source.Local != nil && b.block:
+		return c.local.mapDevice(ctx, r, b)
+	case source.Local != nil:
+		return c.local.mountFilesystem(ctx, r, b)
+	case source.HostPath != nil && !b.block:
+		return hostPath(b, source.HostPath)
+	}
+	return plugin.Result{}, b.failed("SetUp", "SetUpDevice", fmt.Errorf("%s of persistentVolumeClaim volume %q: %w",
+		describe(b), r.Volume.Name, plugin.ErrUnsupported))
+}
+
+func hostPath(b bound, source *corev1.HostPathVolumeSource) (plugin.Result, error) {
+	if len(mountOptions(b.volume)) > 0 {
+		return plugin.Result{}, b.failed("MountOptionSupport check", "", errNoMountOptions)
+	}
+	result, err := plugin.HostPath(source)
+	if err != nil {
+		return plugin.Result{}, b.failed("SetUp", "", err)
+	}
+	return result, nil
+}

@@ -1,0 +1,193 @@
+package persistent
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/services/volume/internal/mounts"
+	"kubelot.dev/services/volume/internal/payload"
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// filesystems are local volumes that pods see as directories.
+type filesystems struct{ local *local }
+
+// Mount isn't called: pods name claims, not volumes.
+func (filesystems) Mount(context.Context, plugin.Request) (plugin.Result, error) {
+	return plugin.Result{}, plugin.ErrUnsupported
+}
+
+// Unmount takes the volume from a pod, and its disk from its mount point when no other pod has it.
+func (f filesystems) Unmount(ctx context.Context, dir string) error {
+	volume := filepath.Base(dir)
+	giveBack, err := f.local.volumes.take(ctx, volume)
+	if err != nil {
+		return err
+	}
+	defer giveBack()
+	return f.local.unmount(volume, dir)
+}
+
+// unmount is called with the volume's lock. The pod's directory goes before the disk is unmounted: what an interruption
+// leaves of the disk is found by Leftovers.
+func (l *local) unmount(volume, dir string) error {
+	if err := unmountAndRemove(dir); err != nil {
+		return err
+	}
+	return l.unmountUnused(volume)
+}
+
+// unmountUnused unmounts a disk that no pod uses.
+func (l *local) unmountUnused(volume string) error {
+	users, err := l.users(volume, false)
+	if err != nil || len(users) > 0 {
+		return err
+	}
+	return unmountAndRemove(l.mountPoint(volume))
+}
+
+// mountFilesystem makes a directory or disk appear in the pod's directory.
+func (l *local) mountFilesystem(ctx context.Context, r plugin.Request, b bound) (plugin.Result, error) {
+	path, err := b.path()
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	disk, err := isDisk(path)
+	if err != nil {
+		return plugin.Result{}, b.failed("NewMounter initialization", "", err)
+	}
+	giveBack, err := l.volumes.take(ctx, b.volume.Name)
+	if err != nil {
+		return plugin.Result{}, b.failed("SetUp", "", err)
+	}
+	defer giveBack()
+	dir := l.podDir(string(r.Pod.UID), false, b.volume.Name)
+	result := plugin.Result{HostPath: dir, Plugin: localName, SELinuxRelabel: true}
+	mounted, err := mounts.Mounted(dir)
+	if err != nil {
+		return plugin.Result{}, b.failed("SetUp", "", err)
+	}
+	if mounted {
+		return result, nil
+	}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return plugin.Result{}, b.failed("SetUp", "", err)
+	}
+	if err := l.fill(ctx, r, b, path, disk); err != nil {
+		// Should this fail it is done again when the pod goes.
+		_ = l.unmount(b.volume.Name, dir)
+		return plugin.Result{}, err
+	}
+	return result, nil
+}
+
+// fill mounts the volume at its place below the pod's directory, which exists. Its files get their group before, so that
+// what is mounted is complete.
+func (l *local) fill(ctx context.Context, r plugin.Request, b bound, path string, disk bool) error {
+	giveBack, err := l.paths.take(ctx, path)
+	if err != nil {
+		return b.failed("SetUp", "", err)
+	}
+	defer giveBack()
+	source := path
+	if disk {
+		source = l.mountPoint(b.volume.Name)
+		if err := l.mountDisk(b, path, source); err != nil {
+			return b.failed("MountDevice", "", err)
+		}
+	}
+	if err := l.group(ctx, r, b, source); err != nil {
+		return b.failed("SetUp", "", err)
+	}
+	options := []string{"bind"}
+	if b.readOnly {
+		options = append(options, "ro")
+	}
+	dir := l.podDir(string(r.Pod.UID), false, b.volume.Name)
+	if err := l.mounter.MountSensitiveWithoutSystemd(source, dir, "", mountOptions(b.volume, options...), nil); err != nil {
+		return b.failed("SetUp", "", err)
+	}
+	return nil
+}
+
+// mountDisk mounts a disk for all pods, and formats it before if there is nothing on it.
+func (l *local) mountDisk(b bound, disk, point string) error {
+	if mounted, err := mounts.Mounted(point); err != nil || mounted {
+		return err
+	}
+	if err := os.MkdirAll(point, 0o750); err != nil {
+		return err
+	}
+	fsType := "ext4"
+	if t := b.volume.Spec.Local.FSType; t != nil {
+		fsType = *t
+	}
+	var options []string
+	if b.readOnly {
+		options = []string{"ro"}
+	}
+	if err := l.mounter.FormatAndMount(disk, point, fsType, mountOptions(b.volume, options...)); err != nil {
+		return fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", disk, point, fsType, err)
+	}
+	return nil
+}
+
+// group gives the files to the pod's fsGroup, unless another pod has the volume: then they have one already.
+func (l *local) group(ctx context.Context, r plugin.Request, b bound, source string) error {
+	gid := payload.FSGroup(r.Pod)
+	if gid == nil {
+		return nil
+	}
+	shared, err := l.sharedWithPods(source)
+	if err != nil {
+		return err
+	}
+	if shared {
+		return warnOfOtherGroup(r, b, source, *gid)
+	}
+	policy := r.Pod.Spec.SecurityContext.FSGroupChangePolicy
+	if b.readOnly || (policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch && mounts.HasGroup(source, *gid)) {
+		return nil
+	}
+	return mounts.GiveToGroup(ctx, source, *gid, newProgress(r, b).step)
+}
+
+// sharedWithPods tells whether some pod has mounted the same directory, by whatever volume.
+func (l *local) sharedWithPods(source string) (bool, error) {
+	refs, err := l.mounter.GetMountRefs(source)
+	if err != nil {
+		return false, err
+	}
+	for _, ref := range refs {
+		if strings.HasPrefix(ref, filepath.Join(l.root, "pods")+"/") {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func warnOfOtherGroup(r plugin.Request, b bound, source string, gid int64) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return fmt.Errorf("failed to check fsGroup for %s (%w)", source, err)
+	}
+	if has := groupOf(info); has != gid {
+		r.Calls.Warn("AlreadyMountedVolume", fmt.Sprintf(
+			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", gid, b.volume.Name, has))
+	}
+	return nil
+}
+
+func groupOf(info fs.FileInfo) int64 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int64(stat.Gid)
+	}
+	return -1
+}

@@ -1,0 +1,61 @@
+package persistent
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// Leftovers frees the disks below rootDir that are mounted or held and that no pod has any more: somebody was killed
+// between taking a volume from its last pod and freeing the disk.
+func (c claims) Leftovers(ctx context.Context) error {
+	l := c.local
+	disks, err := entries(l.mountPoint(""))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, volume := range disks {
+		errs = append(errs, l.locked(ctx, volume, func() error { return l.unmountUnused(volume) }))
+	}
+	mapped, err := entries(filepath.Join(l.root, "plugins", localDir, plugin.DevicesDir))
+	errs = append(errs, err)
+	for _, volume := range mapped {
+		errs = append(errs, l.locked(ctx, volume, func() error { return l.unmapUnused(volume) }))
+	}
+	return errors.Join(errs...)
+}
+
+func (l *local) locked(ctx context.Context, volume string, do func() error) error {
+	giveBack, err := l.volumes.take(ctx, volume)
+	if err != nil {
+		return err
+	}
+	defer giveBack()
+	return do()
+}
+
+// unmapUnused frees a disk for the pods that have no link to it.
+func (l *local) unmapUnused(volume string) error {
+	mapped, err := entries(l.deviceMap(volume))
+	if err != nil {
+		return err
+	}
+	users, err := l.users(volume, true)
+	if err != nil {
+		return err
+	}
+	has := map[string]bool{}
+	for _, uid := range users {
+		has[uid] = true
+	}
+	var errs []error
+	for _, uid := range mapped {
+		if !has[uid] {
+			errs = append(errs, l.unmap(volume, uid))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,58 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrNotMounted says that a volume of a pod that ends isn't there; it isn't set up any more.
+var ErrNotMounted = errors.New("the volume was not set up before the pod began to terminate")
+
+// Failure is an error in the kubelet's own words: tools and people look for them in Events.
+type Failure struct {
+	// Reason is the Event's, such as FailedMapVolume.
+	Reason string
+	// What is the message before the cause.
+	What string
+	Err  error
+}
+
+func (f *Failure) Error() string { return f.What + f.Err.Error() }
+func (f *Failure) Unwrap() error { return f.Err }
+
+// FailedStep is the failure of a step, such as MountVolume.SetUp, of the volume of that name.
+func FailedStep(reason, step, volume string, err error) *Failure {
+	return &Failure{Reason: reason, What: fmt.Sprintf("%s failed for volume %q : ", step, volume), Err: err}
+}
+
+const (
+	// answerTimeout bounds the wait for the API server's answer. When the answer of a watched object comes later, the
+	// volume is mounted at once all the same, for the object's appearance is a change.
+	answerTimeout = 10 * time.Second
+	// firstPause and lastPause are the pauses between requests that the API server refuses for a pod that it doesn't
+	// know yet.
+	firstPause = 15 * time.Millisecond
+	lastPause  = 480 * time.Millisecond
+)
+
+// Ask asks the API server, at most for as long as its answer may take. It sits out refusals of a kind that passes by
+// itself: the server's caches of its authorizer and admission may be behind the watch that told this node of the pod.
+func Ask[T any](ctx context.Context, passing func(error) bool, ask func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("the API server has not answered for %s", answerTimeout))
+	defer cancel()
+	for pause := firstPause; ; pause *= 2 {
+		answer, err := ask(ctx)
+		if err == nil || !passing(err) || pause > lastPause {
+			return answer, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return answer, err
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package parity
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/harness/node"
+)
+
+// TestVolumesTakenOver begins a pod with claims under the kubelet and goes on with kubelot, which starts nothing again,
+// gives the pod's next container the same volumes, and frees all that the kubelet has mounted.
+func TestVolumesTakenOver(t *testing.T) {
+	bed, err := kit.StartWithoutNode(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bed.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := bed.StartNode(t.Context(), node.Kubelet); err != nil {
+		t.Fatal(err)
+	}
+	ns := bed.Namespace(t)
+	disk := ns.Volume(kit.Local(kit.Disk(t)), ns.For("disk", corev1.PersistentVolumeFilesystem))
+	ns.Volume(kit.Local(kit.Disk(t)), ns.For("raw", corev1.PersistentVolumeBlock))
+	ns.Apply(ns.Claim("disk", "") + ns.Claim("raw", ", volumeMode: Block") + `
+apiVersion: v1
+kind: Pod
+metadata: {name: taken}
+spec:
+  terminationGracePeriodSeconds: 2
+  containers:
+  - name: app
+    image: busybox:1.36
+    ` + forever + `
+    volumeMounts: [{name: disk, mountPath: /disk}, {name: disk, mountPath: /sub, subPath: below}]
+    volumeDevices: [{name: raw, devicePath: /dev/raw}]
+  volumes:
+  - {name: disk, persistentVolumeClaim: {claimName: disk}}
+  - {name: raw, persistentVolumeClaim: {claimName: raw}}
+`)
+	before := ns.Running("taken")
+	ns.Exec(before, "app", "echo -n kept > /disk/file && echo -n sub > /sub/file && echo -n raw | dd of=/dev/raw bs=512 conv=sync,fsync 2>/dev/null")
+
+	bed.Node.Stop()
+	if err := bed.StartNode(t.Context(), node.Kubelot); err != nil {
+		t.Fatal(err)
+	}
+	const show = "cat /disk/file /sub/file; dd if=/dev/raw bs=3 count=1 2>/dev/null"
+	p := ns.Running("taken")
+	// The Node is Ready still, by the kubelet's word.
+	kit.Eventually(t, "kubelot's node API", func() error {
+		got, err := ns.Try(p, "app", show)
+		if err == nil && got != "keptsubraw" {
+			err = errors.New("the container reads " + got)
+		}
+		return err
+	})
+	if was, is := kit.Status(before, "app").ContainerID, kit.Status(p, "app").ContainerID; was != is {
+		t.Errorf("the container was %s and is %s", was, is)
+	}
+	_, _ = ns.Try(p, "app", "kill 1")
+	p = ns.Wait("taken", "restarted", func(p *corev1.Pod) bool { return kit.Ready(p) && kit.Status(p, "app").RestartCount == 1 })
+	ns.Equal(p, "app", show, "keptsubraw")
+
+	ns.Delete("taken", 1)
+	ns.Gone(p)
+	kit.Eventually(t, "the disks to be free", func() error {
+		var err error
+		if _, found := os.Stat(filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/local-volume/mounts", disk)); found == nil {
+			err = fmt.Errorf("%s is mounted", disk)
+		}
+		return errors.Join(err, kit.DiskHeld(p), bed.Leftovers(t.Context(), p))
+	})
+}
