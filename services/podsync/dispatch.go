@@ -32,12 +32,13 @@ type dispatcher struct {
 	probes   map[string]map[plan.ProbeKey]topic.Probe
 	pressure topic.Pressure
 	// before is what the bus still had from an earlier run of this daemon.
-	before map[string]topic.Pod
-	status map[string]topic.PodStatus
-	rank   uint64
-	seen   bool  // all sources have delivered once
-	tree   bool  // the node's cgroups are there with their limits
-	qosErr error // why the QoS classes' CPU shares couldn't be set last
+	before  map[string]topic.Pod
+	status  map[string]topic.PodStatus
+	rank    uint64
+	seen    bool   // all sources have delivered once
+	tree    bool   // the node's cgroups are there with their limits
+	qosErr  error  // why the QoS classes' CPU shares couldn't be set last
+	trigger string // what may have made room for resizes
 	// conflicts are those that were told of.
 	conflicts map[source.Problem]bool
 
@@ -58,6 +59,7 @@ type entry struct {
 	removed  bool
 	admitted bool
 	told     bool // the worker knows all of this
+	stray    bool // only the runtime knew of it
 }
 
 // dispatch runs the dispatcher until ctx ends.
@@ -70,7 +72,7 @@ func (s *Service) dispatch(ctx context.Context, sets <-chan source.Set) error {
 		Service: s, merge: source.NewMerge(s.sourceNames()...), workers: map[string]*entry{}, mirrors: map[string]bool{},
 		observed: map[string]topic.PodObservation{}, volumes: map[string]topic.PodVolumes{},
 		probes: map[string]map[plan.ProbeKey]topic.Probe{},
-		ctx:    ctx, opCtx: opCtx, ended: make(chan string), inbox: make(chan func()),
+		ctx:    ctx, opCtx: opCtx, ended: make(chan string), inbox: make(chan func()), trigger: triggerUpdated,
 	}
 	if err := d.takeStock(ctx); err != nil {
 		return err
@@ -98,10 +100,10 @@ func (d *dispatcher) loop(sets <-chan source.Set) {
 		case handle := <-d.inbox:
 			handle()
 		case uid := <-d.ended:
-			delete(d.workers, uid)
-			d.sync()
+			d.reap(uid)
 		case <-housekeeping.C:
 			d.orphans()
+			d.meter.Count(d.census())
 		}
 	}
 }
@@ -145,7 +147,7 @@ func (d *dispatcher) sync() {
 		uid := string(p.Pod.UID)
 		wanted[uid] = true
 		if e := d.workers[uid]; e != nil {
-			e.renew(p.Pod)
+			d.renew(e, p)
 			continue
 		}
 		if !d.admit(p) {
@@ -154,6 +156,7 @@ func (d *dispatcher) sync() {
 	}
 	d.resizes()
 	d.reportSources(wanted)
+	defer func() { d.meter.Count(d.census()) }()
 	d.updateQOS()
 	if !d.merge.Ready() {
 		d.health.Set(topic.Healthy, fmt.Sprintf("waiting for the pod sources %v", d.merge.Waiting()))

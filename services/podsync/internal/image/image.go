@@ -29,6 +29,9 @@ type Config struct {
 	Burst int
 	// CredentialDirs are searched for config.json and .dockercfg, the first file found counts.
 	CredentialDirs []string
+	// Pulled is told of each pull that succeeded: since when the pod asked for it, and the image's size in bytes. It must not
+	// block; nil means that nobody asks.
+	Pulled func(pod *corev1.Pod, asked time.Time, size uint64)
 }
 
 const (
@@ -156,6 +159,9 @@ func (p *Puller) ensurePulled(ctx context.Context, req Request, parsed name, spe
 	p.mu.Lock()
 	p.backoff.succeeded(req.Pod.UID, req.Image)
 	p.mu.Unlock()
+	if p.cfg.Pulled != nil {
+		p.cfg.Pulled(req.Pod, began, f.image.Size)
+	}
 	p.event(req, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		req.Image, f.pulling.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), f.image.Size))
 	return toImage(f.ref, f.image), nil

@@ -42,6 +42,9 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 	if w.stop != nil && p.Stopped && !w.startsInFlight() {
 		w.afterStop(ctx, p)
 	}
+	if len(w.flight) == 0 {
+		w.endRound()
+	}
 	w.publish(p, now)
 	return w.nextWake(p, now)
 }
@@ -70,6 +73,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
+	w.beginRound()
 	f := &flight{action: a, pod: w.Pod, cancel: cancel}
 	w.flight[key] = f
 	if a.Kind == plan.StartContainer {
