@@ -187,7 +187,7 @@ func (s *Service) prepare(cgroupDriver string) error {
 	}
 	s.sources = s.newSources()
 	images := imageConfig(s.cfg)
-	images.Pulled = s.meter.Pulled
+	images.Pulled, images.Asked = s.meter.Pulled, s.meter.ImageAsked
 	s.actor = act.New(act.Deps{
 		Sandboxes: s.runtime, Containers: s.runtime, Sizes: s.runtime, Observe: s.observe,
 		Images:  image.New(images, s.runtime, s.imageEvent),

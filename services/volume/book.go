@@ -61,6 +61,7 @@ type volume struct {
 
 	op     op
 	since  time.Time
+	wanted time.Time // since when; zero before its first mount has begun
 	cancel context.CancelCauseFunc
 	// slow and late are true once it has been reported that the worker takes long or too long.
 	slow, late bool

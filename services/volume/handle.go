@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -176,6 +177,9 @@ func (s *Service) advance(ctx context.Context) {
 			switch v.next(p, stage, now) {
 			case opMount:
 				v.dirty = false
+				if v.wanted.IsZero() {
+					v.wanted = now
+				}
 				s.start(ctx, p, v, opMount, s.mountJob(p, v, stage))
 			case opUnmount:
 				s.start(ctx, p, v, opUnmount, s.unmountJob(p, v))
@@ -227,6 +231,9 @@ func (s *Service) finished(o outcome) {
 		return
 	}
 	s.ports.Metrics.done(v.kind, o.op, s.now().Sub(v.since), o.err)
+	if o.op == opMount && o.err == nil && v.phase != topic.VolumeMounted {
+		s.ports.Metrics.mounted(v.kind, s.now().Sub(v.wanted))
+	}
 	v.op, v.cancel = opNone, nil
 	switch {
 	case o.err == nil:
@@ -269,6 +276,9 @@ func (s *Service) sweepFinished(p *pod, err error) {
 			"uid", p.ref.UID, "error", err)
 	case current == p && s.stage(p) == topic.Terminated:
 		p.swept, p.retry = true, retry{}
+		if p.update.Pod == nil {
+			s.ports.Metrics.orphans.Inc()
+		}
 		s.release(p)
 	}
 }

@@ -32,6 +32,9 @@ type Config struct {
 	// Pulled is told of each pull that succeeded: since when the pod asked for it, and the image's size in bytes. It must not
 	// block; nil means that nobody asks.
 	Pulled func(pod *corev1.Pod, asked time.Time, size uint64)
+	// Asked is told of each wish for an image: its policy, whether the image is there (nil where that isn't known), and whether
+	// it has to be pulled. It is as Pulled.
+	Asked func(policy corev1.PullPolicy, present *bool, pull bool)
 }
 
 const (
@@ -122,6 +125,10 @@ func (p *Puller) Ensure(ctx context.Context, req Request) (Image, error) {
 	policy := policyFor(req.Policy, parsed)
 	if policy != corev1.PullAlways {
 		image, err := p.runtime.ImageStatus(ctx, spec)
+		present := image != nil
+		if err == nil {
+			p.asked(policy, &present, !present && policy != corev1.PullNever)
+		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return Image{}, context.Cause(ctx)
@@ -138,7 +145,16 @@ func (p *Puller) Ensure(ctx context.Context, req Request) (Image, error) {
 			})
 		}
 	}
+	if policy == corev1.PullAlways {
+		p.asked(policy, nil, true)
+	}
 	return p.ensurePulled(ctx, req, parsed, spec)
+}
+
+func (p *Puller) asked(policy corev1.PullPolicy, present *bool, pull bool) {
+	if p.cfg.Asked != nil {
+		p.cfg.Asked(policy, present, pull)
+	}
 }
 
 // ensurePulled pulls the image unless it's too early for another try.

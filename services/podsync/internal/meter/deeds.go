@@ -16,7 +16,7 @@ import (
 // deedMetrics are those of what is done for single pods, which the actor, the puller and the cgroup manager feed.
 type deedMetrics struct {
 	worker, sandboxDuration, pulls, cgroups, resizes                              *prometheus.HistogramVec
-	pods, podErrors, userNS, userNSErrors, sandboxErrors                          *prometheus.CounterVec
+	pods, podErrors, userNS, userNSErrors, sandboxErrors, images                  *prometheus.CounterVec
 	containers, containerErrors, terminated                                       *prometheus.CounterVec
 	imageVolumes, imageVolumesMounted, imageVolumeErrors, sleepEnded, httpInstead *prometheus.CounterVec
 	cgroupVersion                                                                 *prometheus.GaugeVec
@@ -30,6 +30,8 @@ func newDeedMetrics(f *factory) deedMetrics {
 			"kill or terminated.", prometheus.DefBuckets, "operation_type"),
 		sandboxDuration: f.histogram("run_podsandbox_duration_seconds", "How long the runtime took to make sandboxes, by runtime handler.", prometheus.DefBuckets, "runtime_handler"),
 		pulls:           f.histogram("image_pull_duration_seconds", "How long image pulls took with the wait for their turn, by the image's size.", pullBuckets, "image_size_in_bytes"),
+		images: f.counter("image_manager_ensure_image_requests_total", "Wishes of containers for their image, by pull policy, by whether it was there, and "+
+			"by whether it had to be pulled.", "pull_policy", "present_locally", "pull_required"),
 		cgroups:         f.histogram("cgroup_manager_duration_seconds", "How long it took to create, update and destroy cgroups.", prometheus.DefBuckets, "operation_type"),
 		resizes:         f.histogram("pod_resize_duration_milliseconds", "How long it took, in milliseconds, to give pods the resources that they were granted.", resizeBuckets, "success"),
 		pods:            f.counter("started_pods_total", "Tries to start a pod: sandboxes begun."),
@@ -190,6 +192,15 @@ func known(statuses []corev1.ContainerStatus, name, id string) bool {
 		end := lastEnd(&s)
 		return s.Name == name && end != nil && end.ContainerID == id
 	})
+}
+
+// ImageAsked tells of a container's wish for its image; present is nil where that isn't known.
+func (m *Meter) ImageAsked(policy corev1.PullPolicy, present *bool, pull bool) {
+	there := "unknown"
+	if present != nil {
+		there = strconv.FormatBool(*present)
+	}
+	m.deeds.images.WithLabelValues(strings.ToLower(string(policy)), there, strconv.FormatBool(pull)).Inc()
 }
 
 // sizes are the upper ends of the labels by which the kubelet sorts images, in MiB.
