@@ -131,7 +131,7 @@ func eventObject(e topic.Event, node string) *corev1.Event {
 	}
 	at := metav1.NewTime(e.At)
 	return &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.Name, e.At.UnixNano()), Namespace: namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", e.Name, e.At.UnixNano()), Namespace: namespace, Annotations: e.Annotations},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: e.Kind, Namespace: e.Namespace, Name: e.Name, UID: types.UID(e.UID), FieldPath: e.FieldPath,
 		},
