@@ -26,29 +26,29 @@ func newDeedMetrics(f *factory) deedMetrics {
 	pullBuckets := []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
 	resizeBuckets := []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}
 	return deedMetrics{
-		worker: f.histogram("pod_worker_duration_seconds", "How long a pod's worker was at work without a pause, by what for: create, update, sync, "+
+		worker: f.histogram("kubelet_pod_worker_duration_seconds", "How long a pod's worker was at work without a pause, by what for: create, update, sync, "+
 			"kill or terminated.", prometheus.DefBuckets, "operation_type"),
-		sandboxDuration: f.histogram("run_podsandbox_duration_seconds", "How long the runtime took to make sandboxes, by runtime handler.", prometheus.DefBuckets, "runtime_handler"),
-		pulls:           f.histogram("image_pull_duration_seconds", "How long image pulls took with the wait for their turn, by the image's size.", pullBuckets, "image_size_in_bytes"),
-		images: f.counter("image_manager_ensure_image_requests_total", "Wishes of containers for their image, by pull policy, by whether it was there, and "+
+		sandboxDuration: f.histogram("kubelet_run_podsandbox_duration_seconds", "How long the runtime took to make sandboxes, by runtime handler.", prometheus.DefBuckets, "runtime_handler"),
+		pulls:           f.histogram("kubelet_image_pull_duration_seconds", "How long image pulls took with the wait for their turn, by the image's size.", pullBuckets, "image_size_in_bytes"),
+		images: f.counter("kubelet_image_manager_ensure_image_requests_total", "Wishes of containers for their image, by pull policy, by whether it was there, and "+
 			"by whether it had to be pulled.", "pull_policy", "present_locally", "pull_required"),
-		cgroups:         f.histogram("cgroup_manager_duration_seconds", "How long it took to create, update and destroy cgroups.", prometheus.DefBuckets, "operation_type"),
-		resizes:         f.histogram("pod_resize_duration_milliseconds", "How long it took, in milliseconds, to give pods the resources that they were granted.", resizeBuckets, "success"),
-		pods:            f.counter("started_pods_total", "Tries to start a pod: sandboxes begun."),
-		podErrors:       f.counter("started_pods_errors_total", "Sandboxes that could not be made."),
-		userNS:          f.counter("started_user_namespaced_pods_total", "Tries to start a pod with a user namespace of its own."),
-		userNSErrors:    f.counter("started_user_namespaced_pods_errors_total", "Sandboxes with a user namespace that could not be made."),
-		sandboxErrors:   f.counter("run_podsandbox_errors_total", "Sandboxes that the runtime could not make, by runtime handler.", "runtime_handler"),
-		containers:      f.counter("started_containers_total", "Tries to start a container, by its type.", "container_type"),
-		containerErrors: f.counter("started_containers_errors_total", "Containers that could not be started, by their type and the waiting reason.", "container_type", "code"),
-		terminated: f.counter("terminated_containers_total", "Containers that ended, by their type, exit code and reason.",
+		cgroups:         f.histogram("kubelet_cgroup_manager_duration_seconds", "How long it took to create, update and destroy cgroups.", prometheus.DefBuckets, "operation_type"),
+		resizes:         f.histogram("kubelet_pod_resize_duration_milliseconds", "How long it took, in milliseconds, to give pods the resources that they were granted.", resizeBuckets, "success"),
+		pods:            f.counter("kubelet_started_pods_total", "Tries to start a pod: sandboxes begun."),
+		podErrors:       f.counter("kubelet_started_pods_errors_total", "Sandboxes that could not be made."),
+		userNS:          f.counter("kubelet_started_user_namespaced_pods_total", "Tries to start a pod with a user namespace of its own."),
+		userNSErrors:    f.counter("kubelet_started_user_namespaced_pods_errors_total", "Sandboxes with a user namespace that could not be made."),
+		sandboxErrors:   f.counter("kubelet_run_podsandbox_errors_total", "Sandboxes that the runtime could not make, by runtime handler.", "runtime_handler"),
+		containers:      f.counter("kubelet_started_containers_total", "Tries to start a container, by its type.", "container_type"),
+		containerErrors: f.counter("kubelet_started_containers_errors_total", "Containers that could not be started, by their type and the waiting reason.", "container_type", "code"),
+		terminated: f.counter("kubelet_terminated_containers_total", "Containers that ended, by their type, exit code and reason.",
 			"container_type", "exit_code", "reason"),
-		imageVolumes:        f.counter("image_volume_requested_total", "Image volumes that starting containers asked for."),
-		imageVolumesMounted: f.counter("image_volume_mounted_succeed_total", "Image volumes mounted into containers."),
-		imageVolumeErrors:   f.counter("image_volume_mounted_errors_total", "Image volumes that could not be mounted."),
-		sleepEnded:          f.counter("sleep_action_terminated_early_total", "Sleep hooks that were ended before their time."),
-		httpInstead:         f.counter("lifecycle_handler_http_fallbacks_total", "Lifecycle hooks that asked for HTTPS and were answered over HTTP."),
-		cgroupVersion:       f.gauge("cgroup_version", "The machine's cgroup version, 1 or 2."),
+		imageVolumes:        f.counter("kubelet_image_volume_requested_total", "Image volumes that starting containers asked for."),
+		imageVolumesMounted: f.counter("kubelet_image_volume_mounted_succeed_total", "Image volumes mounted into containers."),
+		imageVolumeErrors:   f.counter("kubelet_image_volume_mounted_errors_total", "Image volumes that could not be mounted."),
+		sleepEnded:          f.counter("kubelet_sleep_action_terminated_early_total", "Sleep hooks that were ended before their time."),
+		httpInstead:         f.counter("kubelet_lifecycle_handler_http_fallbacks_total", "Lifecycle hooks that asked for HTTPS and were answered over HTTP."),
+		cgroupVersion:       f.gauge("kubelet_cgroup_version", "The machine's cgroup version, 1 or 2."),
 	}
 }
 

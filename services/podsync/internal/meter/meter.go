@@ -31,14 +31,14 @@ func New(r prometheus.Registerer) (*Meter, error) {
 	return m, nil
 }
 
-// factory makes metrics in the kubelet's namespace and registers them. Those without labels show from the start.
+// factory makes metrics and registers them. Those without labels show from the start.
 type factory struct {
 	registry prometheus.Registerer
 	errs     []error
 }
 
 func (f *factory) counter(name, help string, labels ...string) *prometheus.CounterVec {
-	c := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "kubelet", Name: name, Help: help}, labels)
+	c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	f.errs = append(f.errs, f.registry.Register(c))
 	if len(labels) == 0 {
 		c.WithLabelValues()
@@ -47,7 +47,7 @@ func (f *factory) counter(name, help string, labels ...string) *prometheus.Count
 }
 
 func (f *factory) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "kubelet", Name: name, Help: help}, labels)
+	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	f.errs = append(f.errs, f.registry.Register(g))
 	if len(labels) == 0 {
 		g.WithLabelValues()
@@ -56,7 +56,7 @@ func (f *factory) gauge(name, help string, labels ...string) *prometheus.GaugeVe
 }
 
 func (f *factory) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "kubelet", Name: name, Help: help, Buckets: buckets}, labels)
+	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 	f.errs = append(f.errs, f.registry.Register(h))
 	if len(labels) == 0 {
 		h.WithLabelValues()

@@ -19,21 +19,21 @@ type podMetrics struct {
 
 func newPodMetrics(f *factory) podMetrics {
 	p := podMetrics{
-		desired:        f.gauge("desired_pods", "Pods that the sources want here; static is true for those that aren't the API server's.", "static"),
-		active:         f.gauge("active_pods", "Pods that were admitted and haven't ended, which admission counts; static is true for those that aren't the API server's.", "static"),
-		mirror:         f.gauge("mirror_pods", "Mirror pods that there should be: one for each admitted static pod."),
-		working:        f.gauge("working_pods", "Pods with a worker by their lifecycle, by whether a source wants them, and by whether they are static.", "lifecycle", "config", "static"),
-		ephemeral:      f.gauge("managed_ephemeral_containers", "Ephemeral containers in the pods of this node."),
-		pendingResizes: f.gauge("pod_pending_resizes", "Pods whose resize waits, by the reason.", "reason"),
-		resizing:       f.gauge("pod_in_progress_resizes", "Pods whose resize is under way."),
-		orphaned:       f.counter("orphaned_runtime_pods_total", "Pods found in the runtime that no source wants and no worker knew of."),
-		restarted:      f.counter("restarted_pods_total", "Pods that came again with the same UID while they were being ended.", "static"),
-		rejections:     f.counter("admission_rejections_total", "Pods that weren't admitted, by the reason.", "reason"),
-		preemptions:    f.counter("preemptions", "Pods ended to make room for a critical one, by the resource that it lacked.", "preemption_signal"),
-		requestedResizes: f.counter("container_requested_resizes_total", "Changes of resources asked for by container, resource (cpu or memory), "+
+		desired:        f.gauge("kubelet_desired_pods", "Pods that the sources want here; static is true for those that aren't the API server's.", "static"),
+		active:         f.gauge("kubelet_active_pods", "Pods that were admitted and haven't ended, which admission counts; static is true for those that aren't the API server's.", "static"),
+		mirror:         f.gauge("kubelet_mirror_pods", "Mirror pods that there should be: one for each admitted static pod."),
+		working:        f.gauge("kubelet_working_pods", "Pods with a worker by their lifecycle, by whether a source wants them, and by whether they are static.", "lifecycle", "config", "static"),
+		ephemeral:      f.gauge("kubelet_managed_ephemeral_containers", "Ephemeral containers in the pods of this node."),
+		pendingResizes: f.gauge("kubelet_pod_pending_resizes", "Pods whose resize waits, by the reason.", "reason"),
+		resizing:       f.gauge("kubelet_pod_in_progress_resizes", "Pods whose resize is under way."),
+		orphaned:       f.counter("kubelet_orphaned_runtime_pods_total", "Pods found in the runtime that no source wants and no worker knew of."),
+		restarted:      f.counter("kubelet_restarted_pods_total", "Pods that came again with the same UID while they were being ended.", "static"),
+		rejections:     f.counter("kubelet_admission_rejections_total", "Pods that weren't admitted, by the reason.", "reason"),
+		preemptions:    f.counter("kubelet_preemptions", "Pods ended to make room for a critical one, by the resource that it lacked.", "preemption_signal"),
+		requestedResizes: f.counter("kubelet_container_requested_resizes_total", "Changes of resources asked for by container, resource (cpu or memory), "+
 			"requirement (requests or limits) and operation (add, remove, increase or decrease).", "resource", "requirement", "operation"),
-		deferredAccepted: f.counter("pod_deferred_accepted_resizes_total", "Resizes that were granted after they had been put off, by what gave them their turn.", "retry_trigger"),
-		containers:       f.histogram("containers_per_pod_count", "Containers per pod.", prometheus.ExponentialBuckets(1, 2, 5)),
+		deferredAccepted: f.counter("kubelet_pod_deferred_accepted_resizes_total", "Resizes that were granted after they had been put off, by what gave them their turn.", "retry_trigger"),
+		containers:       f.histogram("kubelet_containers_per_pod_count", "Containers per pod.", prometheus.ExponentialBuckets(1, 2, 5)),
 	}
 	for _, yes := range []bool{false, true} {
 		p.restarted.WithLabelValues(static(yes))

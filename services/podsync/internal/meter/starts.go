@@ -19,12 +19,12 @@ type startMetrics struct {
 func newStartMetrics(f *factory) startMetrics {
 	buckets := []float64{0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
 	return startMetrics{
-		worker: f.histogram("pod_worker_start_duration_seconds", "Time from when a source first had a pod until its worker began.", prometheus.DefBuckets),
-		pod:    f.histogram("pod_start_duration_seconds", "Time from when a source first had a pod until it ran.", buckets),
-		sli: f.histogram("pod_start_sli_duration_seconds", "Time from a pod's creation until the API server said that all its containers run, without image pulls "+
+		worker: f.histogram("kubelet_pod_worker_start_duration_seconds", "Time from when a source first had a pod until its worker began.", prometheus.DefBuckets),
+		pod:    f.histogram("kubelet_pod_start_duration_seconds", "Time from when a source first had a pod until it ran.", buckets),
+		sli: f.histogram("kubelet_pod_start_sli_duration_seconds", "Time from a pod's creation until the API server said that all its containers run, without image pulls "+
 			"and init containers; stateless pods of the API server's only.", buckets),
-		total: f.histogram("pod_start_total_duration_seconds", "Time from a pod's creation until the API server said that all its containers run.", buckets),
-		first: f.gauge("first_network_pod_start_sli_duration_seconds", "The same as pod_start_sli_duration_seconds, of the first pod off the host network."),
+		total: f.histogram("kubelet_pod_start_total_duration_seconds", "Time from a pod's creation until the API server said that all its containers run.", buckets),
+		first: f.gauge("kubelet_first_network_pod_start_sli_duration_seconds", "The same as pod_start_sli_duration_seconds, of the first pod off the host network."),
 	}
 }
 
