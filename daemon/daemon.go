@@ -69,6 +69,8 @@ type Env struct {
 	Health HealthReporter
 	// Events publishes Kubernetes Events under the daemon's name.
 	Events EventRecorder
+	// Flags are the command line's flags with their values, also those that weren't given. None of them is secret.
+	Flags map[string]string
 	// Connections keeps connections open when this process is killed; nil where nobody supervises it.
 	Connections *fdstore.Store
 }

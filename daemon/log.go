@@ -32,21 +32,16 @@ func (s *logStyle) Set(text string) error {
 	return fmt.Errorf("want auto, human, text or json, got %q", text)
 }
 
-// debugVerbosity is the --v from which debug lines are logged, as Kubernetes components do.
-const debugVerbosity = 4
-
 // logOptions are the log's settings from the command line and the configuration.
 type logOptions struct {
 	style  logStyle
-	level  slog.Level
+	level  slog.LevelVar
 	daemon string
 }
 
 func (o *logOptions) configure(c *config.Config, daemon string, terminal bool) {
 	o.daemon = daemon
-	if c.Kubelet.Logging.Verbosity >= debugVerbosity {
-		o.level = slog.LevelDebug
-	}
+	o.setVerbosity(uint32(c.Kubelet.Logging.Verbosity))
 	if o.style != "" && o.style != styleAuto {
 		return
 	}
@@ -62,11 +57,11 @@ func (o *logOptions) configure(c *config.Config, daemon string, terminal bool) {
 
 // logger builds the logger, and makes the Kubernetes libraries log through it.
 func (o *logOptions) logger(w io.Writer) *slog.Logger {
-	handlerOptions := &slog.HandlerOptions{Level: o.level}
+	handlerOptions := &slog.HandlerOptions{Level: &o.level}
 	var log *slog.Logger
 	switch o.style {
 	case styleHuman:
-		log = slog.New(newHumanHandler(w, o.level))
+		log = slog.New(newHumanHandler(w, &o.level))
 	case styleJSON:
 		log = slog.New(slog.NewJSONHandler(w, handlerOptions)).With("daemon", o.daemon)
 	default:

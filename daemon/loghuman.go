@@ -26,7 +26,7 @@ var levelColour = map[slog.Level]string{
 // humanHandler writes log lines for a terminal: time, level's letter, message, dimmed attributes.
 type humanHandler struct {
 	out    *lockedWriter
-	level  slog.Level
+	level  slog.Leveler
 	prefix string // rendered attributes of With
 	group  string
 }
@@ -36,11 +36,13 @@ type lockedWriter struct {
 	w  io.Writer
 }
 
-func newHumanHandler(w io.Writer, level slog.Level) *humanHandler {
+func newHumanHandler(w io.Writer, level slog.Leveler) *humanHandler {
 	return &humanHandler{out: &lockedWriter{w: w}, level: level}
 }
 
-func (h *humanHandler) Enabled(_ context.Context, level slog.Level) bool { return level >= h.level }
+func (h *humanHandler) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= h.level.Level()
+}
 
 // Handle writes one line.
 func (h *humanHandler) Handle(_ context.Context, r slog.Record) error {

@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"kubelot.dev/bus"
@@ -43,6 +44,7 @@ type process struct {
 	flags   config.Flags
 	log     logOptions
 	profile bool
+	given   map[string]string // the flags with their values
 }
 
 // main is Main without the process's end: it returns the exit code.
@@ -69,7 +71,11 @@ func (p *process) command() *cobra.Command {
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
-		RunE:              func(c *cobra.Command, _ []string) error { return p.run(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			p.given = map[string]string{}
+			c.Flags().VisitAll(func(f *pflag.Flag) { p.given[f.Name] = f.Value.String() })
+			return p.run(c.Context())
+		},
 	}
 	fs := command.Flags()
 	fs.SortFlags = false
@@ -118,6 +124,8 @@ func (p *process) serve(ctx context.Context, c *config.Config, log *slog.Logger)
 	}
 	env := NewEnv(p.spec, c, conn, log)
 	env.Connections = fdstore.FromEnvironment(log)
+	env.Flags = p.given
+	env.Pages.HandleFunc("PUT "+VerbosityPath, p.log.serveVerbosity)
 	metrics, err := serveMetrics(ctx, filepath.Join(c.RunDir, "metrics", p.spec.Name+".sock"), env.Metrics, env.Pages, p.profile)
 	if err != nil {
 		log.Warn("metrics are not served", "error", err)

@@ -133,4 +133,6 @@ type Event struct {
 	Reason  string    `json:"reason"`
 	Message string    `json:"message"`
 	At      time.Time `json:"at"`
+	// Annotations are the Event object's, such as those of an eviction.
+	Annotations map[string]string `json:"annotations,omitempty"`
 }

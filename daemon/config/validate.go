@@ -112,6 +112,9 @@ func (c *checker) times(k *kubeletv1beta1.KubeletConfiguration) {
 }
 
 func (c *checker) choices(k *kubeletv1beta1.KubeletConfiguration) {
+	if query := k.EnableSystemLogQuery; query != nil {
+		c.check(!*query || *k.EnableSystemLogHandler, "enableSystemLogQuery", *query, "needs enableSystemLogHandler")
+	}
 	c.oneOf("cgroupDriver", k.CgroupDriver, "cgroupfs", "systemd")
 	c.oneOf("configMapAndSecretChangeDetectionStrategy", string(k.ConfigMapAndSecretChangeDetectionStrategy), "Get", "Cache", "Watch")
 	c.oneOf("authorization.mode", string(k.Authorization.Mode), "AlwaysAllow", "Webhook")

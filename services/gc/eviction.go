@@ -237,9 +237,11 @@ func (r *relief) evictFor(ctx context.Context, t evict.Threshold) error {
 			s.report.decided(topic.Decision{Deed: topic.DeedKeep, Object: name(ref), Pod: &ref, Reason: fmt.Sprintf("next to be evicted for %s, and it is critical", t)})
 			continue
 		}
-		message := evict.Message(t, o, c.Candidate)
+		message, annotations := evict.Message(t, o, c.Candidate)
 		grace := evict.GracePeriod(t, s.settings.maxGrace, c.Pod)
-		err := s.end(ctx, ending{ref: ref, signal: t.Signal, message: message, disruption: evict.Disruption, grace: grace, reason: c.Why(t, o, i)})
+		err := s.end(ctx, ending{
+			ref: ref, signal: t.Signal, message: message, annotations: annotations, disruption: evict.Disruption, grace: grace, reason: c.Why(t, o, i),
+		})
 		if errors.Is(err, errEnded) {
 			continue
 		}
@@ -282,11 +284,13 @@ var errEnded = errors.New("the pod has ended already")
 
 // ending is a pod's eviction.
 type ending struct {
-	ref        topic.Ref
-	signal     evict.Signal
-	message    string
-	disruption string
-	grace      int64
+	ref     topic.Ref
+	signal  evict.Signal
+	message string
+	// annotations are the Event's.
+	annotations map[string]string
+	disruption  string
+	grace       int64
 	// reason explains it on the bus.
 	reason string
 }
@@ -306,7 +310,7 @@ func (s *Service) end(ctx context.Context, e ending) error {
 		return errEnded
 	}
 	s.report.decided(d)
-	s.report.pod(e.ref, evict.Reason, e.message)
+	s.report.pod(e)
 	s.metrics.evictions.WithLabelValues(string(e.signal)).Inc()
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/services/gc/internal/evict"
 )
 
 // Reasons of Events, the kubelet's.
@@ -74,9 +75,11 @@ func (r *reporter) node(kind, reason, message string) {
 	r.env.Events.Record(topic.Event{Kind: "Node", Ref: topic.Ref{Name: n, UID: n}, Type: kind, Reason: reason, Message: message})
 }
 
-// pod records an Event on a pod.
-func (r *reporter) pod(ref topic.Ref, reason, message string) {
-	r.env.Events.Record(topic.Event{Kind: "Pod", Ref: ref, Type: corev1.EventTypeWarning, Reason: reason, Message: message})
+// pod records the Event of a pod's eviction.
+func (r *reporter) pod(e ending) {
+	r.env.Events.Record(topic.Event{
+		Kind: "Pod", Ref: e.ref, Type: corev1.EventTypeWarning, Reason: evict.Reason, Message: e.message, Annotations: e.annotations,
+	})
 }
 
 // problem states or, with nil, takes back what keeps part of the work from being done; it tells whether it is still there after

@@ -23,10 +23,11 @@ type host struct {
 	local  func() ([]netip.Addr, error)                                 // of the machine's interfaces
 	lookup func(ctx context.Context, name string) ([]netip.Addr, error) // by DNS
 	route  func(want netip.Addr) (netip.Addr, error)                    // of the default route's interface
+	uptime time.Duration                                                // of the machine; 0 where it isn't known
 }
 
 func realHost() host {
-	return host{local: interfaceAddresses, lookup: lookup, route: routeAddress}
+	return host{local: interfaceAddresses, lookup: lookup, route: routeAddress, uptime: uptime()}
 }
 
 // findAddresses are the node's addresses: InternalIPs, primary first, then the host name. An address that

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -21,6 +22,7 @@ func testHost(dns ...string) host {
 		return ips
 	}
 	return host{
+		uptime: time.Minute,
 		local: func() ([]netip.Addr, error) {
 			return parse([]string{"127.0.0.1", "10.0.0.5", "10.0.0.6", "fd00::5"}), nil
 		},

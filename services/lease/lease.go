@@ -110,6 +110,7 @@ type Service struct {
 	computed, reported time.Time
 	answers            chan answer
 	publish            func(corev1.Node)
+	metrics            *metrics
 	wg                 sync.WaitGroup
 }
 
@@ -128,13 +129,16 @@ type answer struct {
 func New(env daemon.Env, api nodes, h host) *Service {
 	return &Service{
 		env: env, api: api, host: h, answers: make(chan answer),
-		facts: Facts{Health: map[string]topic.DaemonHealth{}},
+		facts: Facts{Health: map[string]topic.DaemonHealth{}}, metrics: newMetrics(env.Config.NodeName, h.uptime),
 	}
 }
 
 // Run works until ctx ends and waits for the write under way.
 func (s *Service) Run(ctx context.Context) error {
 	defer s.wg.Wait()
+	if err := s.metrics.register(s.env.Metrics); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	out := topic.NodeObject.Writer(s.env.Bus)
@@ -215,6 +219,7 @@ func (s *Service) adopt(n *corev1.Node) {
 		s.tellReason(map[bool]string{true: "NodeNotSchedulable", false: "NodeSchedulable"}[n.Spec.Unschedulable])
 	}
 	s.node = n
+	s.metrics.seen(n)
 	s.registered, s.local, s.told, s.absent = true, nil, false, false
 	s.publish(*n)
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,8 @@ type rig struct {
 	server *server
 	bus    *bustest.Bus
 	events events
+	// registry is that of the last start.
+	registry *prometheus.Registry
 
 	machine *bus.Writer[topic.Machine]
 	runtime *bus.Writer[topic.Runtime]
@@ -80,7 +83,8 @@ func run(t *testing.T, server *server, body func(r *rig)) {
 // start starts the service, standalone without a server; the returned function stops it.
 func (r *rig) start() (stop func()) {
 	conn := r.bus.Conn("lease")
-	env := daemon.Env{Config: testConfig(), Bus: conn, Log: slog.New(slog.DiscardHandler), Health: noHealth{}, Events: &r.events}
+	r.registry = prometheus.NewRegistry()
+	env := daemon.Env{Config: testConfig(), Bus: conn, Log: slog.New(slog.DiscardHandler), Health: noHealth{}, Events: &r.events, Metrics: r.registry}
 	var api nodes
 	if r.server != nil {
 		api = r.server
@@ -158,6 +162,34 @@ func TestTheNodeIsRegisteredAndReadyAtOnce(t *testing.T) {
 		}
 		if got := r.events.take(); !slices.Contains(got, "NodeReady") || !slices.Contains(got, "Starting") {
 			t.Errorf("Events %v", got)
+		}
+	})
+}
+
+// The node took a minute to boot, and this daemon two seconds to hear of the machine and three more to be ready.
+func TestHowLongTheNodeTookToComeUp(t *testing.T) {
+	run(t, &server{}, func(r *rig) {
+		defer r.start()()
+		time.Sleep(2 * time.Second)
+		r.must(r.machine.Set("", *testMachine()))
+		time.Sleep(3 * time.Second)
+		r.must(r.runtime.Set("", *testRuntime()))
+		r.beats()
+		want := map[string]float64{
+			"kubelet_node_name": 1, "kubelet_node_startup_pre_kubelet_duration_seconds": 60, "kubelet_node_startup_pre_registration_duration_seconds": 2,
+			"kubelet_node_startup_registration_duration_seconds": 0, "kubelet_node_startup_post_registration_duration_seconds": 3,
+			"kubelet_node_startup_duration_seconds": 65,
+		}
+		families, err := r.registry.Gather()
+		r.must(err)
+		for _, f := range families {
+			if value, known := want[f.GetName()]; known && f.GetMetric()[0].GetGauge().GetValue() != value {
+				t.Errorf("%s is %v, want %v", f.GetName(), f.GetMetric()[0].GetGauge().GetValue(), value)
+			}
+			delete(want, f.GetName())
+		}
+		for name := range want {
+			t.Errorf("there is no %s", name)
 		}
 	})
 }

@@ -37,6 +37,7 @@ func (s *Service) evaluate(ctx context.Context, now time.Time) time.Duration {
 	case now.Before(s.retry):
 		return s.retry.Sub(now)
 	case s.node == nil && !s.registered && s.looked && s.env.Config.RegisterNode:
+		s.metrics.attempt()
 		s.write(func() answer { return s.register(ctx, wanted) })
 	case s.node != nil && s.due(wanted, now):
 		s.computed = now
@@ -149,6 +150,7 @@ func (s *Service) settle(a answer) {
 		s.env.Log.Info("the node is registered", "node", a.node.Name, "uid", a.node.UID, "new", a.created)
 	}
 	if a.created {
+		s.metrics.created()
 		s.event(corev1.EventTypeNormal, "Starting", "Starting kubelet.")
 	}
 	s.adopt(a.node)

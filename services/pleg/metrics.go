@@ -13,6 +13,8 @@ import (
 // metrics are the kubelet's metrics of its PLEG.
 type metrics struct {
 	relistDuration, relistInterval prometheus.Histogram
+	podRelist, eventLatency        prometheus.Histogram
+	streams, streamErrors          prometheus.Counter
 	lastSeen, runningPods          prometheus.Gauge
 	containers                     *prometheus.GaugeVec
 	discarded                      prometheus.Counter
@@ -28,6 +30,20 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_pleg_relist_interval_seconds", Buckets: prometheus.DefBuckets,
 			Help: "Time between the begins of relists.",
 		}),
+		podRelist: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_pleg_pod_relist_duration_seconds", Buckets: prometheus.DefBuckets,
+			Help: "How long it took to read one pod.",
+		}),
+		eventLatency: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_evented_pleg_connection_latency_seconds", Buckets: prometheus.DefBuckets,
+			Help: "Time from when the runtime made an event until it was here.",
+		}),
+		streams: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_evented_pleg_connection_success_count", Help: "Times that the runtime's event stream was opened.",
+		}),
+		streamErrors: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kubelet_evented_pleg_connection_error_count", Help: "Times that the runtime's event stream could not be opened, or broke.",
+		}),
 		lastSeen: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubelet_pleg_last_seen_seconds", Help: "Unix time of the last complete relist.",
 		}),
@@ -42,7 +58,9 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}, []string{"container_state"}),
 	}
 	var errs []error
-	for _, c := range []prometheus.Collector{m.relistDuration, m.relistInterval, m.lastSeen, m.discarded, m.runningPods, m.containers} {
+	for _, c := range []prometheus.Collector{
+		m.relistDuration, m.relistInterval, m.podRelist, m.eventLatency, m.streams, m.streamErrors, m.lastSeen, m.discarded, m.runningPods, m.containers,
+	} {
 		errs = append(errs, registry.Register(c))
 	}
 	if err := errors.Join(errs...); err != nil {

@@ -198,6 +198,7 @@ func (s *Service) onStream(state streamState) {
 	}
 	s.streamOpen = state.open
 	if state.open {
+		s.metrics.streams.Inc()
 		s.env.Log.Info("the runtime's event stream is open")
 	} else {
 		s.env.Log.Warn("the runtime's event stream is closed, pods are listed every second meanwhile", "error", state.err)
@@ -227,6 +228,8 @@ func (s *Service) read(ctx context.Context, uid string, earlier *topic.PodObserv
 	end := make(chan struct{})
 	s.wg.Go(func() {
 		defer close(end)
+		began := time.Now()
+		defer func() { s.metrics.podRelist.Observe(time.Since(began).Seconds()) }()
 		r.seen, r.err = observe.PodSince(readCtx, s.runtime, uid, earlier)
 	})
 	slow := time.NewTimer(slowAfter)

@@ -439,6 +439,8 @@ kubelet_running_pods 1
 		}
 		for _, name := range []string{
 			"kubelet_pleg_relist_duration_seconds", "kubelet_pleg_relist_interval_seconds", "kubelet_pleg_last_seen_seconds",
+			"kubelet_pleg_pod_relist_duration_seconds", "kubelet_evented_pleg_connection_latency_seconds",
+			"kubelet_evented_pleg_connection_success_count", "kubelet_evented_pleg_connection_error_count",
 		} {
 			if n, err := testutil.GatherAndCount(b.registry, name); err != nil || n != 1 {
 				t.Errorf("metric %s: %d, %v", name, n, err)

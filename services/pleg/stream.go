@@ -26,6 +26,9 @@ type streamState struct {
 func (s *Service) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.stream(ctx)
+		if ctx.Err() == nil {
+			s.metrics.streamErrors.Inc()
+		}
 		s.tell(ctx, streamState{err: err})
 		pause := streamRetry
 		if cri.IsUnimplemented(err) {
@@ -53,6 +56,7 @@ func (s *Service) stream(ctx context.Context) error {
 	})
 	return s.runtime.GetContainerEvents(streamCtx, func(e *runtimeapi.ContainerEventResponse) {
 		signal(first)
+		s.metrics.eventLatency.Observe(time.Since(time.Unix(0, e.GetCreatedAt())).Seconds())
 		select {
 		case s.events <- newEvent(e):
 		default:

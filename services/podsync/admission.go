@@ -40,8 +40,15 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 		if r := d.judge(cfg.Pod); r != nil {
 			d.log.Warn("pod is not admitted", "pod", p.Pod.Name, "namespace", p.Pod.Namespace, "uid", uid, "reason", r.Reason, "message", r.Message)
 			d.report.Event(p.Pod, "", corev1.EventTypeWarning, r.Reason, r.Message)
+			d.meter.Rejected(r.Reason)
 			cfg.Reject = &worker.Failed{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
 		}
+	}
+	if !admitted && cfg.Reject == nil {
+		d.meter.WorkerStarted(p.Pod, p.FirstSeen)
+	}
+	if p.Source == topic.SourceAPI {
+		d.meter.Appeared(p.Pod)
 	}
 	d.start(cfg, obs).renew(p.Pod)
 	return true
@@ -76,6 +83,7 @@ func (d *dispatcher) judge(pod *corev1.Pod) *admit.Rejection {
 	for _, victim := range victims {
 		d.log.Warn("pod is preempted by a critical one", "pod", victim.Name, "namespace", victim.Namespace, "uid", string(victim.UID), "critical", pod.Name)
 		d.report.Event(victim, "", corev1.EventTypeWarning, admit.ReasonPreempting, admit.MessagePreempting)
+		d.meter.Preempted(r.Lacks())
 		d.workers[string(victim.UID)].Evict(worker.Eviction{
 			Reason: admit.ReasonPreempting, Message: admit.MessagePreempting, Disruption: corev1.PodReasonTerminationByKubelet,
 		})
@@ -89,7 +97,7 @@ func (d *dispatcher) judge(pod *corev1.Pod) *admit.Rejection {
 func (d *dispatcher) start(cfg worker.Config, obs topic.PodObservation) *entry {
 	uid := string(cfg.Pod.UID)
 	d.rank++
-	cfg.Rank, cfg.Node, cfg.Settling, cfg.Crowded = d.rank, d.facts, d.inherited.settling, d.actor.Slots.Crowded
+	cfg.Rank, cfg.Node, cfg.Settling, cfg.Crowded, cfg.Meter = d.rank, d.facts, d.inherited.settling, d.actor.Slots.Crowded, d.meter
 	e := &entry{Worker: worker.New(cfg, obs, d.actor, d.report, d.log), pod: cfg.Pod, held: cfg.Pod, source: cfg.Source, admitted: cfg.Reject == nil, told: true}
 	d.workers[uid] = e
 	volumes, known := d.volumes[uid]
@@ -116,11 +124,15 @@ func (d *dispatcher) start(cfg worker.Config, obs topic.PodObservation) *entry {
 func (d *dispatcher) active() []*corev1.Pod {
 	var pods []*corev1.Pod
 	for _, e := range d.workers {
-		if e.admitted && !e.Ending() && !podstatus.Terminal(e.pod.Status.Phase) {
+		if e.active() {
 			pods = append(pods, e.held)
 		}
 	}
 	return pods
+}
+
+func (e *entry) active() bool {
+	return e.admitted && !e.Ending() && !podstatus.Terminal(e.pod.Status.Phase)
 }
 
 func (d *dispatcher) admissionFacts() admit.Facts {

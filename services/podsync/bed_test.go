@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ import (
 	"kubelot.dev/cri/critest"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/services/podsync/internal/cgroups"
+	"kubelot.dev/services/podsync/internal/meter"
 	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/source"
 )
@@ -44,6 +46,7 @@ type bed struct {
 	configure func(*config.Config)
 	// cgroupRoot is a cgroup of the test's own; empty for none.
 	cgroupRoot string
+	registry   *prometheus.Registry
 
 	mu      sync.Mutex
 	state   topic.HealthState
@@ -120,7 +123,12 @@ func (b *bed) start(sources ...topic.Source) (stop func()) {
 		b.configure(cfg)
 	}
 	conn, log := b.bus.Conn("podsync"), slog.New(slog.DiscardHandler)
-	s := &Service{cfg: cfg, bus: conn, log: log, health: b, report: report.New(conn, b, log), runtime: b.client, inherited: inherit([]connection(nil), 0, log)}
+	b.registry = prometheus.NewRegistry()
+	counted, err := meter.New(b.registry)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	s := &Service{cfg: cfg, bus: conn, log: log, health: b, meter: counted, report: report.New(conn, b, log), runtime: b.client, inherited: inherit([]connection(nil), 0, log)}
 	if err := s.prepare(cgroups.DriverCgroupfs); err != nil {
 		b.t.Fatal(err)
 	}

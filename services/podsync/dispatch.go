@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/cri/observe"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/services/podsync/internal/cgroups"
 	"kubelot.dev/services/podsync/internal/plan"
@@ -37,12 +36,13 @@ type dispatcher struct {
 	sweeping map[types.UID]bool // what is being removed of pods that nobody knows; nil for nothing
 	pressure topic.Pressure
 	// before is what the bus still had from an earlier run of this daemon.
-	before map[string]topic.Pod
-	status map[string]topic.PodStatus
-	rank   uint64
-	seen   bool  // all sources have delivered once
-	tree   bool  // the node's cgroups are there with their limits
-	qosErr error // why the QoS classes' CPU shares couldn't be set last
+	before  map[string]topic.Pod
+	status  map[string]topic.PodStatus
+	rank    uint64
+	seen    bool   // all sources have delivered once
+	tree    bool   // the node's cgroups are there with their limits
+	qosErr  error  // why the QoS classes' CPU shares couldn't be set last
+	trigger string // what may have made room for resizes
 	// conflicts are those that were told of.
 	conflicts map[source.Problem]bool
 
@@ -63,6 +63,7 @@ type entry struct {
 	removed  bool
 	admitted bool
 	told     bool // the worker knows all of this
+	stray    bool // only the runtime knew of it
 }
 
 // dispatch runs the dispatcher until ctx ends.
@@ -76,7 +77,7 @@ func (s *Service) dispatch(ctx context.Context, sets <-chan source.Set) error {
 		observed: map[string]topic.PodObservation{}, volumes: map[string]topic.PodVolumes{},
 		probes: map[string]map[plan.ProbeKey]topic.Probe{},
 		left:   map[string]topic.PodObservation{},
-		ctx:    ctx, opCtx: opCtx, ended: make(chan string), inbox: make(chan func()),
+		ctx:    ctx, opCtx: opCtx, ended: make(chan string), inbox: make(chan func()), trigger: triggerUpdated,
 	}
 	if err := d.takeStock(ctx); err != nil {
 		return err
@@ -104,26 +105,11 @@ func (d *dispatcher) loop(sets <-chan source.Set) {
 		case handle := <-d.inbox:
 			handle()
 		case uid := <-d.ended:
-			d.workerEnded(uid)
-			d.sync()
+			d.reap(uid)
 		case <-housekeeping.C:
 			d.orphans()
+			d.meter.Count(d.census())
 		}
-	}
-}
-
-// workerEnded forgets a pod that is gone for good, whatever pleg still says of it: one that comes again under its UID, as a static
-// pod does, is another life.
-func (d *dispatcher) workerEnded(uid string) {
-	e := d.workers[uid]
-	delete(d.workers, uid)
-	if !e.Gone() {
-		return
-	}
-	delete(d.volumes, uid)
-	if _, known := d.observed[uid]; known {
-		delete(d.observed, uid)
-		d.left[uid] = topic.PodObservation{At: time.Now(), Uptime: observe.Uptime()}
 	}
 }
 
@@ -166,7 +152,7 @@ func (d *dispatcher) sync() {
 		uid := string(p.Pod.UID)
 		wanted[uid] = true
 		if e := d.workers[uid]; e != nil {
-			e.renew(p.Pod)
+			d.renew(e, p)
 			continue
 		}
 		if !d.admit(p) {
@@ -175,6 +161,7 @@ func (d *dispatcher) sync() {
 	}
 	d.resizes()
 	d.reportSources(wanted)
+	defer func() { d.meter.Count(d.census()) }()
 	d.updateQOS()
 	if !d.merge.Ready() {
 		d.health.Set(topic.Healthy, fmt.Sprintf("waiting for the pod sources %v", d.merge.Waiting()))

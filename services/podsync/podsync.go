@@ -28,6 +28,7 @@ import (
 	"kubelot.dev/services/podsync/internal/hooks"
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/kernel"
+	"kubelot.dev/services/podsync/internal/meter"
 	"kubelot.dev/services/podsync/internal/objects"
 	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/slots"
@@ -55,6 +56,7 @@ type Service struct {
 	log     *slog.Logger
 	health  daemon.HealthReporter
 	report  *report.Reporter
+	meter   *meter.Meter
 	runtime *cri.Client
 	kube    *kube.Client
 	objects *objects.Objects
@@ -72,6 +74,9 @@ func New(env daemon.Env) (*Service, error) {
 	s := &Service{cfg: env.Config, bus: env.Bus, log: env.Log, health: env.Health}
 	s.report = report.New(env.Bus, env.Events, env.Log)
 	var err error
+	if s.meter, err = meter.New(env.Metrics); err != nil {
+		return nil, err
+	}
 	k := &s.cfg.Kubelet
 	s.runtime, err = cri.Dial(s.cfg.RuntimeEndpoint, cri.Options{
 		ImageEndpoint: s.cfg.ImageEndpoint, Timeout: k.RuntimeRequestTimeout.Duration, Metrics: env.Metrics,
@@ -182,16 +187,18 @@ func (s *Service) prepare(cgroupDriver string) error {
 	if err != nil {
 		return err
 	}
-	if s.cgroups, err = newCgroups(s.cfg, cgroupDriver); err != nil {
+	if s.cgroups, err = newCgroups(s.cfg, cgroupDriver, s.meter); err != nil {
 		return err
 	}
 	s.sources = s.newSources()
+	images := imageConfig(s.cfg)
+	images.Pulled, images.Asked = s.meter.Pulled, s.meter.ImageAsked
 	s.actor = act.New(act.Deps{
 		Sandboxes: s.runtime, Containers: s.runtime, Sizes: s.runtime, Observe: s.observe,
-		Images:  image.New(imageConfig(s.cfg), s.runtime, s.imageEvent),
+		Images:  image.New(images, s.runtime, s.imageEvent),
 		Sources: s.objects, Hooks: s.hooks(), Cgroups: s.cgroups,
 		Slots: slots.New(startSlots()), Node: s.facts, SubPaths: s.subPaths, UserNS: userNS,
-		Settling: s.inherited.settling, Report: s.report, Log: s.log,
+		Settling: s.inherited.settling, Report: s.report, Meter: s.meter, Log: s.log,
 	})
 	return nil
 }
@@ -217,7 +224,11 @@ func (s *Service) hooks() *hooks.Runner {
 	r := hooks.New(execer{s.runtime})
 	r.Warn = func(target hooks.Target, reason, message string) {
 		s.report.Event(target.Pod, report.FieldPath(target.Pod, target.Container.Name), corev1.EventTypeWarning, reason, message)
+		if reason == hooks.ReasonHTTPFallback {
+			s.meter.HTTPInstead()
+		}
 	}
+	r.SleepEnded = s.meter.SleepEnded
 	return r
 }
 

@@ -56,6 +56,9 @@ func (d *dispatcher) resize(e *entry) {
 	generation := e.pod.Generation
 	r := d.judge(e.pod)
 	if r == nil {
+		if e.pending != nil {
+			d.meter.DeferredAccepted(d.trigger)
+		}
 		e.held, e.pending, e.since, e.told = e.pod, nil, time.Time{}, false
 		d.report.Event(e.pod, "", corev1.EventTypeNormal, "ResizeStarted", alloc.Message("Pod resize started", e.pod, generation, ""))
 		return

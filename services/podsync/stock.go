@@ -132,6 +132,10 @@ func (d *dispatcher) endOrphan(uid string, obs topic.PodObservation) {
 	}
 	d.log.Info("pod that no source wants is ended", "pod", cfg.Pod.Name, "namespace", cfg.Pod.Namespace, "uid", uid)
 	e := d.start(cfg, obs)
+	if cfg.Restored == nil {
+		d.meter.Orphaned()
+		e.stray = true
+	}
 	e.removed = true
 	e.Remove()
 }

@@ -16,10 +16,11 @@ import (
 	"kubelot.dev/services/podsync/internal/cgroups"
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/kernel"
+	"kubelot.dev/services/podsync/internal/meter"
 )
 
 // newCgroups makes the cgroup manager that the configuration asks for.
-func newCgroups(cfg *config.Config, driver string) (*cgroups.Manager, error) {
+func newCgroups(cfg *config.Config, driver string, m *meter.Meter) (*cgroups.Manager, error) {
 	k := &cfg.Kubelet
 	if k.FailCgroupV1 != nil && *k.FailCgroupV1 && !cgroups.Unified() {
 		return nil, errors.New("this machine has cgroup v1 and the configuration's failCgroupV1 is true (its default): boot with cgroup v2, or set failCgroupV1: false")
@@ -29,7 +30,9 @@ func newCgroups(cfg *config.Config, driver string) (*cgroups.Manager, error) {
 		PerQOS:      k.CgroupsPerQOS == nil || *k.CgroupsPerQOS,
 		EnforcePods: enforces(k.EnforceNodeAllocatable, "pods"),
 		CPUCFSQuota: k.CPUCFSQuota == nil || *k.CPUCFSQuota,
+		Observe:     m.Cgroup,
 	}
+	m.CgroupVersion(cgroups.Unified())
 	if p := k.CPUCFSQuotaPeriod; p != nil {
 		c.CPUCFSQuotaPeriod = p.Duration
 	}

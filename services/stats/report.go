@@ -28,6 +28,7 @@ type report struct {
 	failures  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 	oomKills  prometheus.Counter
+	volumes   *prometheus.HistogramVec
 }
 
 func newReport(env daemon.Env) (*report, error) {
@@ -44,10 +45,14 @@ func newReport(env daemon.Env) (*report, error) {
 			Name: "kubelot_stats_system_oom_kills_total", Help: "Processes that the kernel killed because the machine had no memory left.",
 		}),
 	}
+	r.volumes = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "kubelet_volume_metric_collection_duration_seconds", Help: "How long it took to measure volumes: file by file (du), or by asking the filesystem (statfs).",
+		Buckets: prometheus.DefBuckets,
+	}, []string{"metric_source"})
 	if env.Metrics == nil {
 		return r, nil
 	}
-	if err := errors.Join(env.Metrics.Register(r.failures), env.Metrics.Register(r.durations), env.Metrics.Register(r.oomKills)); err != nil {
+	if err := errors.Join(env.Metrics.Register(r.failures), env.Metrics.Register(r.durations), env.Metrics.Register(r.oomKills), env.Metrics.Register(r.volumes)); err != nil {
 		return nil, fmt.Errorf("register the metrics of stats: %w", err)
 	}
 	return r, nil
@@ -82,6 +87,15 @@ func (r *report) problem(name string, err error) {
 		parts = append(parts, name+": "+r.problems[name])
 	}
 	r.health.Set(topic.Degraded, "some figures can't be read and are left out: "+strings.Join(parts, "; "))
+}
+
+// measured tells of a volume that was measured since then.
+func (r *report) measured(walk bool, began time.Time) {
+	source := "statfs"
+	if walk {
+		source = "du"
+	}
+	r.volumes.WithLabelValues(source).Observe(time.Since(began).Seconds())
 }
 
 func (r *report) answered(what string, began time.Time) {

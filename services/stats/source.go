@@ -196,6 +196,7 @@ func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge t
 	p := volumePart(uid, v.name)
 	r := cellOf(s, s.volumes, p).Get(ctx, s.group, maxAge, walkTimeout, func(ctx context.Context) (volumeUsage, error) {
 		u := volumeUsage{at: time.Now()}
+		defer func() { s.report.measured(v.walk, u.at) }()
 		var err error
 		if u.fs, err = disk.Stat(v.path); err != nil {
 			return u, err

@@ -148,7 +148,7 @@ func eventObject(e topic.Event, node string) *corev1.Event {
 	}
 	at := metav1.NewTime(e.At)
 	return &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: eventName(e), Namespace: namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: eventName(e), Namespace: namespace, Annotations: e.Annotations},
 		InvolvedObject: corev1.ObjectReference{
 			APIVersion: "v1", Kind: e.Kind, Namespace: e.Namespace, Name: e.Name, UID: types.UID(e.UID), FieldPath: e.FieldPath,
 		},

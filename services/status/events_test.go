@@ -202,6 +202,13 @@ func TestNamesOfEventsFit(t *testing.T) {
 	}
 }
 
+func TestAnEventKeepsItsAnnotations(t *testing.T) {
+	e := eventObject(topic.Event{Kind: "Pod", Ref: topic.Ref{Name: "web"}, At: t0, Annotations: map[string]string{"starved_resource": "memory"}}, "n1")
+	if e.Annotations["starved_resource"] != "memory" {
+		t.Errorf("annotations %v", e.Annotations)
+	}
+}
+
 func TestAnEventOfTheNodeIsInTheDefaultNamespace(t *testing.T) {
 	e := eventObject(topic.Event{Kind: "Node", Ref: topic.Ref{Name: "n1", UID: "n1"}, At: t0}, "n1")
 	if e.Namespace != metav1.NamespaceDefault || e.InvolvedObject.Namespace != "" || e.InvolvedObject.UID != "n1" {

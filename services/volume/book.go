@@ -62,8 +62,9 @@ type volume struct {
 	// unmounting is true once the volume's last worker was to unmount it.
 	unmounting bool
 
-	op    op
-	since time.Time
+	op     op
+	since  time.Time
+	wanted time.Time // since when; zero before its first mount has begun
 	// alive is when the worker has last told that it gets on.
 	alive  time.Time
 	cancel context.CancelCauseFunc
@@ -156,6 +157,9 @@ func (v *volume) place(podDir string, kinds plugin.List) (plugin.Kind, string) {
 	}
 	return plugin.Kind{}, ""
 }
+
+// plugin is the name of the plug-in that the volume is set up by; that of a claim's volume is known once it is.
+func (v *volume) plugin() string { return cmp.Or(v.result.Plugin, v.kind.Name) }
 
 // innerName is the name that the volume has on disk, as with the kubelet: of a claim it is that of what is behind it.
 func (v *volume) innerName() string { return cmp.Or(v.result.PersistentVolume, v.spec.Name) }

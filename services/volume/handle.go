@@ -193,6 +193,9 @@ func (s *Service) advance(ctx context.Context) {
 			switch v.next(p, stage, now) {
 			case opMount:
 				v.dirty = false
+				if v.wanted.IsZero() {
+					v.wanted = now
+				}
 				s.start(ctx, p, v, opMount, s.mountJob(p, v, stage))
 			case opUnmount:
 				s.start(ctx, p, v, opUnmount, s.unmountJob(p, v))
@@ -247,7 +250,11 @@ func (s *Service) finished(o outcome) {
 		s.sweepFinished(p, o.err)
 		return
 	}
-	s.ports.Metrics.done(cmp.Or(o.result.Plugin, v.result.Plugin, v.kind.Name), o.op, s.now().Sub(v.since), o.err)
+	kind := cmp.Or(o.result.Plugin, v.plugin())
+	s.ports.Metrics.done(kind, o.op, s.now().Sub(v.since), o.err)
+	if o.op == opMount && o.err == nil && v.phase != topic.VolumeMounted {
+		s.ports.Metrics.mounted(kind, s.now().Sub(v.wanted))
+	}
 	v.op, v.cancel = opNone, nil
 	switch {
 	case o.err == nil:
@@ -293,6 +300,9 @@ func (s *Service) sweepFinished(p *pod, err error) {
 			"uid", p.ref.UID, "error", err)
 	case current == p && s.stage(p) == topic.Terminated:
 		p.swept, p.retry = true, retry{}
+		if p.update.Pod == nil {
+			s.ports.Metrics.orphans.Inc()
+		}
 		s.release(p)
 	}
 }

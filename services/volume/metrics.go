@@ -1,24 +1,84 @@
 package volume
 
 import (
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"kubelot.dev/bus/topic"
 )
 
 // metrics are the kubelet's about volumes.
 type metrics struct {
-	operations *prometheus.HistogramVec
+	operations, overall *prometheus.HistogramVec
+	total               *prometheus.GaugeVec
+	orphans, stuck      prometheus.Gauge
+	known               map[string]bool // the plug-ins that have had volumes
 }
 
 // newMetrics registers the metrics.
 func newMetrics(r prometheus.Registerer) (metrics, error) {
-	m := metrics{operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "storage_operation_duration_seconds",
-		Help:    "How long it took to set up or tear down a volume.",
-		Buckets: []float64{.001, .005, .025, .1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
-	}, []string{"volume_plugin", "operation_name", "status", "migrated"})}
-	return m, r.Register(m.operations)
+	m := metrics{
+		known: map[string]bool{},
+		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "storage_operation_duration_seconds",
+			Help:    "How long it took to set up or tear down a volume.",
+			Buckets: []float64{.001, .005, .025, .1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+		}, []string{"volume_plugin", "operation_name", "status", "migrated"}),
+		overall: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "volume_operation_total_seconds",
+			Help:    "Time from when a volume was first tried to be mounted until it was.",
+			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
+		}, []string{"plugin_name", "operation_name"}),
+		total: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "volume_manager_total_volumes", Help: "Volumes that pods want (desired_state_of_world) and that are mounted (actual_state_of_world).",
+		}, []string{"plugin_name", "state"}),
+		orphans: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_orphan_pod_cleaned_volumes", Help: "Pods that are gone and whose volumes were removed, since the start, which is when they are looked for.",
+		}),
+		stuck: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_orphan_pod_cleaned_volumes_errors", Help: "Pods that are gone and whose volumes can't be removed.",
+		}),
+	}
+	var errs []error
+	for _, c := range []prometheus.Collector{m.operations, m.overall, m.total, m.orphans, m.stuck} {
+		errs = append(errs, r.Register(c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return metrics{}, fmt.Errorf("register the metrics of volumes: %w", err)
+	}
+	return m, nil
+}
+
+// count shows how many volumes there are, and the pods that are gone and whose volumes can't be removed.
+func (m metrics) count(pods map[string]*pod) {
+	desired, mounted, stuck := map[string]int{}, map[string]int{}, 0
+	for _, p := range pods {
+		if p.update.Pod == nil && p.problem != "" {
+			stuck++
+		}
+		for _, v := range p.volumes {
+			desired[v.plugin()]++
+			if v.phase == topic.VolumeMounted {
+				mounted[v.plugin()]++
+			}
+		}
+	}
+	m.stuck.Set(float64(stuck))
+	for name := range desired {
+		m.known[name] = true
+	}
+	for name := range m.known {
+		m.total.WithLabelValues(name, "desired_state_of_world").Set(float64(desired[name]))
+		m.total.WithLabelValues(name, "actual_state_of_world").Set(float64(mounted[name]))
+	}
+}
+
+// mounted tells of a volume that is mounted for the first time, and since when that was tried.
+func (m metrics) mounted(pluginName string, took time.Duration) {
+	m.overall.WithLabelValues(pluginName, "overall_volume_mount").Observe(took.Seconds())
 }
 
 // done counts one operation.

@@ -70,6 +70,7 @@ func TestOrphansWaitForSourcesAndRuntime(t *testing.T) {
 		if !w.empty("gone") {
 			t.Error("the volumes of a pod that is gone are still there")
 		}
+		w.metric("kubelet_orphan_pod_cleaned_volumes", 1)
 		if w.empty("wanted") || w.empty("running") {
 			t.Errorf("removed of a pod that is wanted: %v; of one that runs: %v", w.empty("wanted"), w.empty("running"))
 		}

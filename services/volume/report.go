@@ -16,6 +16,7 @@ const (
 
 // publish sends the state of every pod that was touched, and the daemon's health.
 func (s *Service) publish() {
+	s.ports.Metrics.count(s.pods)
 	hung := 0
 	for uid, p := range s.pods {
 		for _, v := range p.volumes {

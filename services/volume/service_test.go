@@ -122,6 +122,7 @@ func (h *health) get() topic.HealthState {
 
 // world is a node with the daemon, in a synctest bubble: between two steps everything comes to rest.
 type world struct {
+	registry   *prometheus.Registry // of the last start
 	t          *testing.T
 	root       string
 	bus        *bustest.Bus
@@ -160,7 +161,8 @@ func inWorld(t *testing.T, f func(w *world)) {
 // start starts the daemon.
 func (w *world) start() {
 	conn := w.bus.Conn("volume")
-	m, err := newMetrics(prometheus.NewRegistry())
+	w.registry = prometheus.NewRegistry()
+	m, err := newMetrics(w.registry)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -347,6 +347,20 @@ func TestNodeProxy(t *testing.T) {
 			t.Errorf("/metrics lacks %s", want)
 		}
 	}
+	for path, want := range map[string]string{"/statusz": "kubelet statusz", "/flagz": kit.NodeName} {
+		if body := raw(path); !strings.Contains(body, want) {
+			t.Errorf("%s: %.300q lacks %q", path, body, want)
+		}
+	}
+	verbosity := func(v string) {
+		t.Helper()
+		data, err := bed.Client.CoreV1().RESTClient().Put().AbsPath("/api/v1/nodes/" + kit.NodeName + "/proxy/debug/flags/v").Body([]byte(v)).DoRaw(t.Context())
+		if want := "successfully set klog.logging.verbosity to " + v; err != nil || string(data) != want {
+			t.Errorf("PUT /debug/flags/v: %v, %q; want %q", err, data, want)
+		}
+	}
+	verbosity("4")
+	verbosity("0")
 	run := "/api/v1/nodes/" + kit.NodeName + "/proxy/run/" + ns.Name + "/seen/app?cmd=echo%20ran"
 	if out := ns.Kubectl("create", "--raw", run, "-f", "/dev/null"); strings.TrimSpace(out) != "ran" {
 		t.Errorf("/run answers %q", out)

@@ -76,7 +76,7 @@ func hogged(t *testing.T, bed *kit.Bed, short func() bool, message string) {
     resources: {requests: {memory: 32Mi}}
 `, hogMiB)))
 	// It is told when its end has begun; the hog itself takes its grace period of a second, and the kernel some time for its memory.
-	ns.Event("hog", "Evicted", message)
+	event := ns.Event("hog", "Evicted", message)
 	at, since := time.Now(), <-crossed
 	took := at.Sub(since)
 	p := evicted(t, ns, "hog", message, true)
@@ -86,6 +86,10 @@ func hogged(t *testing.T, bed *kit.Bed, short func() bool, message string) {
 	}
 	if !strings.Contains(p.Status.Message, "Container app was using ") || !strings.Contains(p.Status.Message, ", request is 32Mi, has larger consumption of memory. ") {
 		t.Errorf("message %q", p.Status.Message)
+	}
+	if a := event.Annotations; a["offending_containers"] != "app" || a["starved_resource"] != "memory" ||
+		!strings.Contains(p.Status.Message, "was using "+a["offending_containers_usage"]+", request") {
+		t.Errorf("the Event's annotations are %v", a)
 	}
 	condition(t, bed, corev1.NodeMemoryPressure, corev1.ConditionTrue)
 	kit.Eventually(t, "the pod's end", func() error {

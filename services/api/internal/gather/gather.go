@@ -98,7 +98,7 @@ func (g *Gatherer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (g *Gatherer) Gather(ctx context.Context) map[string]*dto.MetricFamily {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	daemons := g.daemons()
+	daemons := g.Daemons()
 	answers := make([]answer, len(daemons)+1)
 	answers[len(daemons)] = answer{daemon: self, families: g.own()}
 	var wg sync.WaitGroup
@@ -138,8 +138,8 @@ func (g *Gatherer) own() map[string]*dto.MetricFamily {
 	return families
 }
 
-// daemons are those that have a socket, and those that had one.
-func (g *Gatherer) daemons() []string {
+// Daemons are the names of those that have a socket, and of those that had one.
+func (g *Gatherer) Daemons() []string {
 	// The pattern is sound; a directory that can't be read has no daemons.
 	paths, _ := filepath.Glob(filepath.Join(g.dir, "*.sock"))
 	g.mu.Lock()

@@ -85,6 +85,11 @@ var everyPath = []struct{ method, path, asked string }{
 	{"GET", "/metrics/slis", "get metrics"},
 	{"GET", "/logs/", "get log"},
 	{"GET", "/logs/x.log", "get log"},
+	{"GET", "/logs/?query=kubelet", "get log"},
+	{"GET", "/logs?query=kubelet", "get log"},
+	{"GET", "/statusz", "get statusz"},
+	{"GET", "/flagz", "get configz"},
+	{"PUT", "/debug/flags/v", "update proxy"},
 	{"POST", "/checkpoint/ns/web/app", "create checkpoint"},
 	{"GET", "/containerLogs/ns/web/app", "get proxy"},
 	{"GET", "/exec/ns/web/app", "create proxy"},
@@ -150,7 +155,7 @@ func through(t *testing.T, b *bed, method, path, token string, may map[string]bo
 
 // Every pattern that is served is in the table above.
 func TestEveryPathIsInTheTable(t *testing.T) {
-	b := newBed(t, "")
+	b := newBed(t, "enableSystemLogQuery: true\n")
 	mux := b.service.routes().(*http.ServeMux)
 	served := map[string]bool{}
 	for _, p := range everyPath {
@@ -162,6 +167,7 @@ func TestEveryPathIsInTheTable(t *testing.T) {
 		"GET /metrics/cadvisor", "GET /metrics/probes", "GET /metrics/slis", "GET /logs/", "GET /debug/pprof/", "GET /containerLogs/{namespace}/{pod}/{container}",
 		"POST /checkpoint/{namespace}/{pod}/{container}", "GET /exec/{namespace}/{pod}/{container}", "GET /exec/{namespace}/{pod}/{uid}/{container}",
 		"GET /attach/{namespace}/{pod}/{container}", "GET /portForward/{namespace}/{pod}", "POST /run/{namespace}/{pod}/{container}",
+		"GET /statusz", "GET /flagz", "/debug/flags/v", "GET /logs",
 	} {
 		if !served[want] {
 			t.Errorf("%s isn't served, or isn't in the table", want)

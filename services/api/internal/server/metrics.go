@@ -99,7 +99,7 @@ var (
 	buckets = map[string]bool{
 		"healthz": true, "pods": true, "stats": true, "metrics": true, "metrics/cadvisor": true, "metrics/probes": true, "metrics/resource": true,
 		"run": true, "exec": true, "attach": true, "portForward": true, "containerLogs": true, "configz": true, "runningpods": true,
-		"checkpoint": true, "logs": true, "debug": true,
+		"checkpoint": true, "logs": true, "debug": true, "statusz": true, "flagz": true,
 	}
 	longRunning = map[string]bool{"exec": true, "attach": true, "portForward": true, "debug": true}
 	unbounded   = map[string]bool{

@@ -4,15 +4,11 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/pprof"
-	"os"
 	goruntime "runtime"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
-
-// systemLogs is what /logs/ shows. Kubernetes has no setting for it.
-const systemLogs = "/var/log"
 
 // open are the paths that the read-only port has too.
 func (s *Service) open(mux *http.ServeMux) {
@@ -45,6 +41,7 @@ func (s *Service) routes() http.Handler {
 		for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
 			mux.HandleFunc(path, disabled("Debug endpoints are disabled."))
 		}
+		s.zpages(mux)
 		return mux
 	}
 	for _, method := range []string{"GET", "POST", "HEAD"} {
@@ -70,28 +67,13 @@ func (s *Service) routes() http.Handler {
 	mux.HandleFunc("GET /runningpods/{$}", s.getRunningPods)
 	s.logFiles(mux)
 	s.profiles(mux)
+	s.verbosity(mux)
+	s.zpages(mux)
 	return mux
 }
 
 func disabled(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
-}
-
-// logFiles shows the machine's logs, and nothing that a link leads to outside of them.
-func (s *Service) logFiles(mux *http.ServeMux) {
-	if !*s.env.Config.Kubelet.EnableSystemLogHandler {
-		mux.HandleFunc("/logs/", disabled("logs endpoint is disabled."))
-		return
-	}
-	mux.HandleFunc("GET /logs/", func(w http.ResponseWriter, r *http.Request) {
-		root, err := os.OpenRoot(s.systemLogs)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		defer func() { _ = root.Close() }()
-		http.StripPrefix("/logs/", http.FileServerFS(root.FS())).ServeHTTP(w, r)
-	})
 }
 
 // profiles are this daemon's; the others serve theirs beside their metrics with --profiling.

@@ -42,8 +42,9 @@ type Service struct {
 	metrics *metrics
 	gather  *gather.Gatherer
 	world   *world.World
-	// systemLogs is the directory that /logs/ shows; tests have their own.
+	// systemLogs is the directory that /logs/ shows, journalctl what reads the journal; tests have their own.
 	systemLogs string
+	journalctl string
 
 	wg     sync.WaitGroup
 	inbox  chan func(*world.World)
@@ -59,7 +60,7 @@ func New(env daemon.Env, r runtime) (*Service, error) {
 	}
 	return &Service{
 		env: env, runtime: r, rules: auth.Rules{Node: env.Config.NodeName}, metrics: m,
-		gather: gather.New(env.Config.RunDir, env.Metrics, legacyregistry.DefaultGatherer), world: world.New(), systemLogs: systemLogs,
+		gather: gather.New(env.Config.RunDir, env.Metrics, legacyregistry.DefaultGatherer), world: world.New(), systemLogs: systemLogs, journalctl: journalctl,
 		inbox: make(chan func(*world.World)), failed: make(chan error), closed: make(chan struct{}),
 	}, nil
 }

@@ -17,21 +17,33 @@ const (
 	Disruption = corev1.PodReasonTerminationByKubelet
 )
 
-// Message says why the pod is evicted, in the kubelet's words.
-func Message(t Threshold, o Observation, c Candidate) string {
+// The keys of the annotations of the Event Evicted, by which monitoring knows who used too much of what.
+const (
+	keyPod             = "offending_pod"
+	keyPodUsage        = "offending_pod_usage"
+	keyContainers      = "offending_containers"
+	keyContainersUsage = "offending_containers_usage"
+	keyResource        = "starved_resource"
+)
+
+// Message says why the pod is evicted, in the kubelet's words and in its Event's annotations; none where no usage is known.
+func Message(t Threshold, o Observation, c Candidate) (message string, annotations map[string]string) {
 	name := t.Signal.Resource()
 	var text strings.Builder
 	fmt.Fprintf(&text, "The node was low on resource: %v. ", name)
 	fmt.Fprintf(&text, "Threshold quantity: %v, available: %v. ", t.Value.of(t.Signal, o.Capacity), t.Signal.quantity(o.Available))
 	if c.Stats == nil {
-		return text.String()
+		return text.String(), nil
 	}
+	annotations = map[string]string{keyResource: string(name)}
 	if name == corev1.ResourceMemory && resourcehelper.IsPodLevelResourcesSet(c.Pod) && c.Stats.Memory != nil {
 		if want, ok := c.Pod.Spec.Resources.Requests[name]; ok {
 			used := resource.NewQuantity(value(c.Stats.Memory.WorkingSetBytes), resource.BinarySI)
 			fmt.Fprintf(&text, "Pod %s was using %s, request is %s, has larger consumption of %v. ", c.Pod.Name, used, want.String(), name)
+			annotations[keyPod], annotations[keyPodUsage] = c.Pod.Name, used.String()
 		}
 	}
+	var names, usages []string
 	specs := slices.Concat(c.Pod.Spec.Containers, c.Pod.Spec.InitContainers)
 	for i := range c.Stats.Containers {
 		stats := &c.Stats.Containers[i]
@@ -42,9 +54,11 @@ func Message(t Threshold, o Observation, c Candidate) string {
 		}
 		if want := specs[at].Resources.Requests[name]; used.Cmp(want) > 0 {
 			fmt.Fprintf(&text, "Container %s was using %s, request is %s, has larger consumption of %v. ", stats.Name, used, want.String(), name)
+			names, usages = append(names, stats.Name), append(usages, used.String())
 		}
 	}
-	return text.String()
+	annotations[keyContainers], annotations[keyContainersUsage] = strings.Join(names, ","), strings.Join(usages, ",")
+	return text.String(), annotations
 }
 
 // containerUsage is what the container uses of the resource; nil where nobody knows.

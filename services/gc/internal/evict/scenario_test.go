@@ -28,7 +28,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //	pod NAME [priority=N] [static]     a PodSpec in YAML, or nothing
 //	usage NAME                         lines "memory N", "processes N", "volume NAME N", "ephemeral N", "CONTAINER memory|root|logs N [INODES]"
 //	rank SIGNAL [image] [container]    the ranking, where images or containers have filesystems of their own
-//	message NAME SIGNAL VALUE AVAILABLE CAPACITY    what an evicted pod is told
+//	message NAME SIGNAL VALUE AVAILABLE CAPACITY    what an evicted pod is told, and the annotations of its Event
 //	limits [image]                     who uses more local storage than it may
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -72,7 +72,11 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	case "message":
 		th := Threshold{Signal: Signal(words[1]), Hard: true, Value: parsed(t, words[2])}
 		o := Observation{Available: quantity(t, words[3]), Capacity: quantity(t, words[4])}
-		return Message(th, o, *s.pods[words[0]]) + "\n"
+		message, annotations := Message(th, o, *s.pods[words[0]])
+		for _, key := range slices.Sorted(maps.Keys(annotations)) {
+			message += fmt.Sprintf("\n%s=%s", key, annotations[key])
+		}
+		return message + "\n"
 	case "limits":
 		return s.limits(layout)
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubelot.dev/cri/cgroupname"
+	"kubelot.dev/daemon/kernfile"
 	"kubelot.dev/services/gc/internal/evict"
 )
 
@@ -117,7 +118,7 @@ func (r *Reader) Disks(now time.Time, paths Filesystems) (evict.Observations, er
 
 // meminfo is the machine's memory, and how much of it is free, in bytes.
 func (r *Reader) meminfo() (total, free int64, err error) {
-	values, err := fields(filepath.Join(r.Proc, "meminfo"), "MemTotal:", "MemFree:")
+	values, err := kernfile.Fields(filepath.Join(r.Proc, "meminfo"), "MemTotal:", "MemFree:")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -127,7 +128,7 @@ func (r *Reader) meminfo() (total, free int64, err error) {
 // rootWorkingSet is what the machine uses less what it can drop at once. The root of v2 has no figure of its own for usage.
 func (r *Reader) rootWorkingSet(total, free int64) (int64, error) {
 	if r.Unified {
-		inactive, err := fields(filepath.Join(r.Memory, "memory.stat"), "inactive_file")
+		inactive, err := kernfile.Fields(filepath.Join(r.Memory, "memory.stat"), "inactive_file")
 		if err != nil {
 			return 0, err
 		}
@@ -141,11 +142,11 @@ func (r *Reader) workingSet(group string) (int64, error) {
 	if r.Unified {
 		usage, inactive = "memory.current", "inactive_file"
 	}
-	used, err := number(filepath.Join(group, usage))
+	used, err := kernfile.Number(filepath.Join(group, usage))
 	if err != nil {
 		return 0, err
 	}
-	values, err := fields(filepath.Join(group, "memory.stat"), inactive)
+	values, err := kernfile.Fields(filepath.Join(group, "memory.stat"), inactive)
 	if err != nil {
 		return 0, err
 	}
@@ -159,7 +160,7 @@ func (r *Reader) podsMemory(total int64) (limit, used int64, err error) {
 		name = "memory.max"
 	}
 	pods := r.pods()
-	limit, err = number(filepath.Join(pods, name))
+	limit, err = kernfile.Number(filepath.Join(pods, name))
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return 0, 0, nil // podsync hasn't made it yet
@@ -176,7 +177,7 @@ func (r *Reader) podsMemory(total int64) (limit, used int64, err error) {
 func (r *Reader) processes() (running, most int64, err error) {
 	most = math.MaxInt64
 	for _, name := range []string{"sys/kernel/pid_max", "sys/kernel/threads-max"} {
-		if n, err := number(filepath.Join(r.Proc, name)); err == nil {
+		if n, err := kernfile.Number(filepath.Join(r.Proc, name)); err == nil {
 			most = min(most, n)
 		}
 	}
@@ -208,48 +209,4 @@ func Layout(paths Filesystems) (evict.Layout, error) {
 		devices[i] = s.Dev
 	}
 	return evict.Layout{ImageFS: devices[1] != devices[0], ContainerFS: devices[2] != devices[1]}, nil
-}
-
-// number is a file with one number; "max" is a very large one.
-func number(path string) (int64, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	text := strings.TrimSpace(string(data))
-	if text == "max" {
-		return math.MaxInt64, nil
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%s is %.80q: %w", path, text, err)
-	}
-	return n, nil
-}
-
-// fields are the numbers behind the names in a file of lines such as "name 1234".
-func fields(path string, names ...string) ([]int64, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	values := make([]int64, len(names))
-	for i, name := range names {
-		found := false
-		for line := range strings.Lines(string(data)) {
-			words := strings.Fields(line)
-			if len(words) < 2 || words[0] != name {
-				continue
-			}
-			if values[i], err = strconv.ParseInt(words[1], 10, 64); err != nil {
-				return nil, fmt.Errorf("%s: %s is %.80q: %w", path, name, words[1], err)
-			}
-			found = true
-			break
-		}
-		if !found {
-			return nil, fmt.Errorf("%s has no %s", path, name)
-		}
-	}
-	return values, nil
 }

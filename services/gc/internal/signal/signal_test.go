@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -199,16 +198,6 @@ func TestAlarm(t *testing.T) {
 	}
 	defer kernel.Close()
 	kernel.Wait(t.Context(), 10*time.Millisecond)
-}
-
-func TestNumber(t *testing.T) {
-	dir := tree(t, map[string]string{"max": "max\n", "n": "5\n", "bad": "x"})
-	if n, err := number(filepath.Join(dir, "max")); err != nil || n != math.MaxInt64 {
-		t.Errorf("%d, %v", n, err)
-	}
-	if _, err := number(filepath.Join(dir, "bad")); err == nil {
-		t.Error("no error")
-	}
 }
 
 // Reading is done all the time, so it must cost next to nothing.

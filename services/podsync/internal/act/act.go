@@ -21,6 +21,7 @@ import (
 	"kubelot.dev/services/podsync/internal/env"
 	"kubelot.dev/services/podsync/internal/hooks"
 	"kubelot.dev/services/podsync/internal/image"
+	"kubelot.dev/services/podsync/internal/meter"
 	"kubelot.dev/services/podsync/internal/plan"
 	"kubelot.dev/services/podsync/internal/podstatus"
 	"kubelot.dev/services/podsync/internal/report"
@@ -90,6 +91,7 @@ type Deps struct {
 	// Settling tells whether calls of an earlier process may be under way still; see settle. nil means never.
 	Settling func() bool
 	Report   *report.Reporter
+	Meter    *meter.Meter
 	Log      *slog.Logger
 }
 
@@ -119,7 +121,11 @@ func (a *Actor) Do(ctx context.Context, s worker.Snapshot, action plan.Action) w
 		return out
 	}
 	end := a.Report.Step(s.Pod, string(action.Kind), action.Container, imageOf(s.Pod, action))
+	began := time.Now()
 	out.Images, out.Err = a.deed(ctx, s, action)
+	if out.Err == nil || ctx.Err() == nil {
+		a.Meter.Done(meter.Deed{Pod: s.Pod, Kind: action.Kind, Container: action.Container, Took: time.Since(began), Code: code(out.Err), Err: out.Err})
+	}
 	if out.Err != nil && ctx.Err() != nil {
 		out.Err = errors.Join(context.Cause(ctx), out.Err)
 	}
@@ -155,6 +161,15 @@ func (a *Actor) look(ctx context.Context, s worker.Snapshot, action plan.Action,
 		}
 		return &obs
 	}
+}
+
+// code is the waiting reason of a failure.
+func code(err error) string {
+	var failed *worker.Failed
+	if errors.As(err, &failed) {
+		return failed.Reason
+	}
+	return "Error"
 }
 
 func unread(obs topic.PodObservation, err error) error {

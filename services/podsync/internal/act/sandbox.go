@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -81,7 +82,9 @@ func (a *Actor) runSandbox(ctx context.Context, s worker.Snapshot, config *runti
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	_, err = a.Sandboxes.RunPodSandbox(ctx, config, handler)
+	a.Meter.RanSandbox(handler, time.Since(began), err)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,7 @@ import (
 	"kubelot.dev/services/podsync/internal/criconfig"
 	"kubelot.dev/services/podsync/internal/dns"
 	"kubelot.dev/services/podsync/internal/hooks"
+	"kubelot.dev/services/podsync/internal/meter"
 	"kubelot.dev/services/podsync/internal/plan"
 	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/slots"
@@ -234,8 +236,12 @@ func newActor(t *testing.T, r *busyRuntime, settling func() bool) (*Actor, *even
 	conn := bustest.New().Conn("podsync")
 	t.Cleanup(conn.Close)
 	told := &events{}
+	counted, err := meter.New(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
 	return New(Deps{
 		Sandboxes: r, Containers: r, Observe: r.observe, Hooks: hooks.New(r), Cgroups: noCgroups{}, Slots: slots.New(1),
-		Node: plainNode{dir}, UserNS: userNS, Settling: settling, Report: report.New(conn, told, log), Log: log,
+		Node: plainNode{dir}, UserNS: userNS, Settling: settling, Report: report.New(conn, told, log), Meter: counted, Log: log,
 	}), told
 }

@@ -41,6 +41,14 @@ func Victims(pod *corev1.Pod, r *Rejection, active []*corev1.Pod) []*corev1.Pod 
 	return spare(need, pick(need, candidates))
 }
 
+// Lacks is the first resource that the node lacks for the pod; empty where something else is amiss.
+func (r *Rejection) Lacks() string {
+	if len(r.short) == 0 {
+		return ""
+	}
+	return string(r.short[0].name)
+}
+
 // candidate is a pod that may have to go.
 type candidate struct {
 	pod   *corev1.Pod

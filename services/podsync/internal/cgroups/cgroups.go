@@ -41,6 +41,8 @@ type Config struct {
 	CPUCFSQuotaPeriod time.Duration
 	// PodPidsLimit bounds the processes of a pod; 0 or less is no bound.
 	PodPidsLimit int64
+	// Observe is told how long operations took: create, update and destroy. nil means that nobody asks.
+	Observe func(operation string, took time.Duration)
 }
 
 func (c Config) period() time.Duration {
@@ -232,8 +234,18 @@ func (m *Manager) MemoryUsage(pod *corev1.Pod) (uint64, error) {
 	return stats.MemoryStats.Usage.Usage, nil
 }
 
+// timed has the time measured until its result is called.
+func (m *Manager) timed(operation string) func() {
+	if m.cfg.Observe == nil {
+		return func() {}
+	}
+	began := time.Now()
+	return func() { m.cfg.Observe(operation, time.Since(began)) }
+}
+
 // ensure makes the cgroup and sets its limits.
 func (m *Manager) ensure(n cgroupname.Name, l Limits) error {
+	defer m.timed("create")()
 	lib, err := m.library(n, l)
 	if err != nil {
 		return fmt.Errorf("cgroup %s: %w", m.path(n), err)
@@ -246,6 +258,7 @@ func (m *Manager) ensure(n cgroupname.Name, l Limits) error {
 }
 
 func (m *Manager) set(n cgroupname.Name, l Limits) error {
+	defer m.timed("update")()
 	lib, err := m.library(n, l)
 	if err != nil {
 		return fmt.Errorf("cgroup %s: %w", m.path(n), err)

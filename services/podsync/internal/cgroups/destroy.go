@@ -48,6 +48,7 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 	if len(dirs) == 0 {
 		return nil
 	}
+	defer m.timed("destroy")()
 	if m.cfg.Driver == DriverSystemd {
 		m.stopSlice(uid)
 	}

@@ -47,6 +47,8 @@ type Runner struct {
 	// Warn, where set, is told what the user should hear of although the hook succeeded: an Event on the pod. It
 	// must not block, and is to be set before the first Run.
 	Warn func(target Target, reason, message string)
+	// SleepEnded, where set, is told of a sleep that was ended before its time.
+	SleepEnded func()
 
 	exec Execer
 	http *http.Client
@@ -70,7 +72,9 @@ func (r *Runner) Run(ctx context.Context, target Target, hook *corev1.LifecycleH
 		err = r.runHTTP(ctx, target, hook.HTTPGet)
 	case hook.Sleep != nil:
 		what = fmt.Sprintf("Sleep lifecycle hook (%d)", hook.Sleep.Seconds)
-		err = sleep(ctx, time.Duration(hook.Sleep.Seconds)*time.Second)
+		if err = sleep(ctx, time.Duration(hook.Sleep.Seconds)*time.Second); err != nil && r.SleepEnded != nil {
+			r.SleepEnded()
+		}
 	case hook.TCPSocket != nil:
 		return errors.New("cannot run handler: invalid handler: tcpSocket is no lifecycle hook; use exec, httpGet or sleep")
 	default:

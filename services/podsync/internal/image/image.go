@@ -29,6 +29,12 @@ type Config struct {
 	Burst int
 	// CredentialDirs are searched for config.json and .dockercfg, the first file found counts.
 	CredentialDirs []string
+	// Pulled is told of each pull that succeeded: since when the pod asked for it, and the image's size in bytes. It must not
+	// block; nil means that nobody asks.
+	Pulled func(pod *corev1.Pod, asked time.Time, size uint64)
+	// Asked is told of each wish for an image: its policy, whether the image is there (nil where that isn't known), and whether
+	// it has to be pulled. It is as Pulled.
+	Asked func(policy corev1.PullPolicy, present *bool, pull bool)
 }
 
 const (
@@ -119,6 +125,10 @@ func (p *Puller) Ensure(ctx context.Context, req Request) (Image, error) {
 	policy := policyFor(req.Policy, parsed)
 	if policy != corev1.PullAlways {
 		image, err := p.runtime.ImageStatus(ctx, spec)
+		present := image != nil
+		if err == nil {
+			p.asked(policy, &present, !present && policy != corev1.PullNever)
+		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return Image{}, context.Cause(ctx)
@@ -135,7 +145,16 @@ func (p *Puller) Ensure(ctx context.Context, req Request) (Image, error) {
 			})
 		}
 	}
+	if policy == corev1.PullAlways {
+		p.asked(policy, nil, true)
+	}
 	return p.ensurePulled(ctx, req, parsed, spec)
+}
+
+func (p *Puller) asked(policy corev1.PullPolicy, present *bool, pull bool) {
+	if p.cfg.Asked != nil {
+		p.cfg.Asked(policy, present, pull)
+	}
 }
 
 // ensurePulled pulls the image unless it's too early for another try.
@@ -156,6 +175,9 @@ func (p *Puller) ensurePulled(ctx context.Context, req Request, parsed name, spe
 	p.mu.Lock()
 	p.backoff.succeeded(req.Pod.UID, req.Image)
 	p.mu.Unlock()
+	if p.cfg.Pulled != nil {
+		p.cfg.Pulled(req.Pod, began, f.image.Size)
+	}
 	p.event(req, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
 		req.Image, f.pulling.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), f.image.Size))
 	return toImage(f.ref, f.image), nil

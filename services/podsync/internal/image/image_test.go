@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -155,6 +156,35 @@ func TestPull(t *testing.T) {
 		}
 		if len(rt.pulls) != 3 {
 			t.Errorf("pulls: %v", rt.pulls)
+		}
+	})
+}
+
+// What is measured: each wish with what is known of the image, and each pull once for each pod that waited for it.
+func TestWishesAndPullsAreTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		p, rt, _ := newTest(Config{
+			Asked: func(policy corev1.PullPolicy, present *bool, pull bool) {
+				there := "unknown"
+				if present != nil {
+					there = strconv.FormatBool(*present)
+				}
+				told = append(told, fmt.Sprintf("%s %s %v", policy, there, pull))
+			},
+			Pulled: func(pod *corev1.Pod, asked time.Time, size uint64) {
+				told = append(told, fmt.Sprintf("%s pulled since %v, %d bytes", pod.UID, time.Since(asked), size))
+			},
+		})
+		rt.images["here:1"] = &runtimeapi.Image{Id: "sha256:x"}
+		for _, r := range []Request{
+			request("u1", "here:1", corev1.PullIfNotPresent), request("u1", "gone:1", corev1.PullNever), request("u1", "gone:1", corev1.PullAlways),
+		} {
+			_, _ = p.Ensure(t.Context(), r)
+		}
+		want := []string{"IfNotPresent true false", "Never false false", "Always unknown true", "u1 pulled since 0s, 42 bytes"}
+		if !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
 		}
 	})
 }

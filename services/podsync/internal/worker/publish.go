@@ -91,6 +91,7 @@ func (w *Worker) reportStatus(s topic.PodStatus, now time.Time) {
 			return
 		}
 	}
+	w.Meter.Stated(w.FirstSeen, &w.reported, &s.Status)
 	w.heldSince, w.reported = time.Time{}, s.Status
 	w.report.Status(s)
 }

@@ -45,6 +45,9 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 	if w.stop != nil && p.Stopped && !w.startsInFlight() {
 		w.afterStop(ctx, p)
 	}
+	if len(w.flight) == 0 {
+		w.endRound()
+	}
 	w.publish(p, now)
 	return w.nextWake(p, now)
 }
@@ -73,6 +76,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
+	w.beginRound()
 	f := &flight{action: a, pod: w.Pod, cancel: cancel}
 	w.doubt = w.doubt && a.Kind != plan.ReadPod
 	w.flight[key] = f

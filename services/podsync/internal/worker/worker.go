@@ -95,6 +95,16 @@ type Config struct {
 	Node    Node
 	// Crowded tells whether pods queue for their starts; nil means never.
 	Crowded func() bool
+	// Meter is told what is measured.
+	Meter Meter
+}
+
+// Meter measures workers.
+type Meter interface {
+	// Worked tells that something was under way all the time that it took.
+	Worked(operation string, took time.Duration)
+	// Stated tells of a status that takes the place of an earlier one.
+	Stated(firstSeen time.Time, before, after *corev1.PodStatus)
 }
 
 // Node are the facts of the node that a worker needs. They may change while it runs.
@@ -152,6 +162,7 @@ type Worker struct {
 	status    corev1.PodStatus // last computed
 	reported  corev1.PodStatus // last stated on the bus
 	heldSince time.Time        // since when a status waits to be stated; zero if none does
+	round     round            // of deeds without a pause
 }
 
 // flight is a deed under way.
@@ -317,6 +328,7 @@ func (w *Worker) Run(ctx, opCtx context.Context) {
 		}
 		timer.Stop()
 	}
+	w.endRound()
 }
 
 // drain waits for the deeds under way; waiting ones end with their context.

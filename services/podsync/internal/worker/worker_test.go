@@ -107,7 +107,19 @@ type record struct {
 	pods     []topic.Pod
 	statuses []topic.PodStatus
 	events   []string
+	rounds   []string
 }
+
+func (r *record) Worked(operation string, took time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rounds = append(r.rounds, operation)
+	if took <= 0 {
+		r.rounds = append(r.rounds, "in no time")
+	}
+}
+
+func (*record) Stated(time.Time, *corev1.PodStatus, *corev1.PodStatus) {}
 
 func (r *record) Pod(p topic.Pod) {
 	r.mu.Lock()
@@ -163,7 +175,7 @@ func testPod() *corev1.Pod {
 func launch(t *testing.T, cfg Config, obs topic.PodObservation, h *hands) (*Worker, *record) {
 	t.Helper()
 	r := &record{}
-	cfg.Node, cfg.Source = node{}, topic.SourceAPI
+	cfg.Node, cfg.Source, cfg.Meter = node{}, topic.SourceAPI, r
 	obs.Sandboxes, obs.Containers = slices.Clone(obs.Sandboxes), slices.Clone(obs.Containers)
 	w := New(cfg, obs, h, r, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,0 +1,55 @@
+package daemon
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"k8s.io/klog/v2"
+)
+
+// VerbosityPath is where a daemon's socket takes another verbosity of its log while it runs: PUT with a number, that of --v. It
+// holds until the next PUT or the daemon's end.
+const VerbosityPath = "/debug/flags/v"
+
+// debugVerbosity is the --v from which debug lines are logged, as Kubernetes components do.
+const debugVerbosity = 4
+
+// ParseVerbosity reads a verbosity: a number of 32 bits.
+func ParseVerbosity(text string) (uint32, error) {
+	v, err := strconv.ParseUint(strings.TrimSpace(text), 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("verbosity: %w: want a number such as 2 or 4", err)
+	}
+	return uint32(v), nil
+}
+
+// setVerbosity has the log show what belongs to the verbosity; from debugVerbosity on that is also what the Kubernetes
+// libraries say at it.
+func (o *logOptions) setVerbosity(v uint32) {
+	level, libraries := slog.LevelInfo, klog.Level(0)
+	if v >= debugVerbosity {
+		level, libraries = slog.Level(-int(v)), klog.Level(v)
+	}
+	o.level.Set(level)
+	// It parses what is a number.
+	_ = new(klog.Level).Set(libraries.String())
+}
+
+// serveVerbosity answers at VerbosityPath.
+func (o *logOptions) serveVerbosity(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 64))
+	var v uint32
+	if err == nil {
+		v, err = ParseVerbosity(string(body))
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	o.setVerbosity(v)
+	_, _ = fmt.Fprintf(w, "verbosity %d\n", v)
+}

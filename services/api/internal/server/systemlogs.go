@@ -1,0 +1,91 @@
+package server
+
+import (
+	"compress/gzip"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"kubelot.dev/services/api/internal/logquery"
+)
+
+const (
+	// systemLogs is what /logs/ shows. Kubernetes has no setting for it.
+	systemLogs = "/var/log"
+	// journalctl reads the journal; it is found by PATH.
+	journalctl = "journalctl"
+)
+
+// logFiles shows the machine's logs, and nothing that a link leads to outside of them.
+func (s *Service) logFiles(mux *http.ServeMux) {
+	k := s.env.Config.Kubelet
+	if !*k.EnableSystemLogHandler {
+		mux.HandleFunc("/logs/", disabled("logs endpoint is disabled."))
+		return
+	}
+	query := k.EnableSystemLogQuery != nil && *k.EnableSystemLogQuery
+	mux.Handle("GET /logs/", http.StripPrefix("/logs/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		root, err := os.OpenRoot(s.systemLogs)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		defer func() { _ = root.Close() }()
+		if query && s.queried(w, r, root.FS()) {
+			return
+		}
+		http.FileServerFS(root.FS()).ServeHTTP(w, r)
+	})))
+	if query {
+		mux.HandleFunc("GET /logs", func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.RawQuery == "" {
+				http.Redirect(w, r, "/logs/", http.StatusTemporaryRedirect)
+				return
+			}
+			// Who asks a query this way follows no redirect.
+			r.URL.Path = "/logs/"
+			mux.ServeHTTP(w, r)
+		})
+	}
+}
+
+// queried answers a query of the logs, and tells whether it has: a query of a file is left to be served as one.
+func (s *Service) queried(w http.ResponseWriter, r *http.Request, files fs.FS) bool {
+	q, errs := logquery.Parse(r.URL.Query())
+	if len(errs) > 0 {
+		return refused(w, http.StatusBadRequest, errs)
+	}
+	if q == nil {
+		return false
+	}
+	if r.URL.Path != "" && r.URL.Path != "/" {
+		http.Error(w, "path not allowed in query mode", http.StatusNotAcceptable)
+		return true
+	}
+	if errs := q.Validate(files); len(errs) > 0 {
+		return refused(w, http.StatusNotAcceptable, errs)
+	}
+	if file := q.File(); file != "" {
+		r.URL.Path = file
+		return false
+	}
+	w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
+	var out io.Writer = w
+	if r.Header.Get("Accept-Encoding") == "gzip" {
+		w.Header().Set("Content-Encoding", "gzip")
+		zip := gzip.NewWriter(w)
+		// A client that went away is nobody to tell.
+		defer func() { _ = zip.Close() }()
+		out = zip
+	}
+	logquery.Journal{Program: s.journalctl, Files: files}.Copy(r.Context(), out, q)
+	return true
+}
+
+func refused(w http.ResponseWriter, code int, errs field.ErrorList) bool {
+	http.Error(w, errs.ToAggregate().Error(), code)
+	return true
+}

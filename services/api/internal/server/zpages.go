@@ -1,0 +1,39 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+
+	"k8s.io/apiserver/pkg/server/flagz"
+	"k8s.io/apiserver/pkg/server/statusz"
+	"k8s.io/component-base/compatibility"
+
+	"kubelot.dev/kube"
+)
+
+// component is the name under which tools know a node's agent.
+const component = "kubelet"
+
+// paths are those that /statusz tells of.
+var paths = []string{
+	"/attach/", "/checkpoint/", "/configz", "/containerLogs/", "/debug/flags/v", "/debug/pprof/", "/exec/", "/flagz", "/healthz", "/logs/",
+	"/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource", "/metrics/slis", "/pods", "/portForward/", "/run/", "/runningpods/",
+	"/stats/summary", "/statusz",
+}
+
+// gets registers handlers for GET, whoever installs them.
+type gets struct{ *http.ServeMux }
+
+func (g gets) Handle(path string, handler http.Handler) { g.ServeMux.Handle("GET "+path, handler) }
+
+// zpages are Kubernetes' pages about a component: its version and paths (KEP-4827), and its flags (KEP-4828).
+func (s *Service) zpages(mux *http.ServeMux) {
+	flagz.Install(gets{mux}, component, flags(s.env.Flags))
+	version := compatibility.NewEffectiveVersionFromString(strings.TrimPrefix(kube.KubernetesVersion, "v"), "", "")
+	statusz.Install(gets{mux}, component, statusz.NewRegistry(version, statusz.WithListedPaths(paths)))
+}
+
+type flags map[string]string
+
+// GetFlagz implements flagz.Reader.
+func (f flags) GetFlagz() map[string]string { return f }

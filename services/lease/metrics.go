@@ -1,0 +1,91 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// metrics are the kubelet's of the node and of how long it took to come up. The times are told of a Node that this process
+// has made, as by the kubelet, whose part is this daemon's here.
+type metrics struct {
+	name                                                           *prometheus.GaugeVec
+	preKubelet, preRegistration, registration, postRegistry, total prometheus.Gauge
+
+	uptime                                time.Duration // of the machine at start; 0 where it isn't known
+	start, attempted, registered, readied time.Time
+}
+
+func newMetrics(node string, uptime time.Duration) *metrics {
+	gauge := func(part, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_node_startup_" + part + "duration_seconds", Help: help})
+	}
+	m := &metrics{
+		name:            prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "The node's name; always 1."}, []string{"node"}),
+		preKubelet:      gauge("pre_kubelet_", "From the machine's boot until kubelot-lease began."),
+		preRegistration: gauge("pre_registration_", "From the begin of kubelot-lease until it first tried to register the Node."),
+		registration:    gauge("registration_", "From the first try to register the Node until it was registered."),
+		postRegistry:    gauge("post_registration_", "From the Node's registration until it was first ready."),
+		total:           gauge("", "From the machine's boot until the Node was first ready."),
+		uptime:          uptime, start: time.Now(),
+	}
+	m.name.WithLabelValues(node).Set(1)
+	return m
+}
+
+func (m *metrics) register(r prometheus.Registerer) error {
+	var errs []error
+	for _, c := range []prometheus.Collector{m.name, m.preKubelet, m.preRegistration, m.registration, m.postRegistry, m.total} {
+		errs = append(errs, r.Register(c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("register the metrics of the node: %w", err)
+	}
+	return nil
+}
+
+// attempt tells of a try to register the Node.
+func (m *metrics) attempt() {
+	if m.attempted.IsZero() {
+		m.attempted = time.Now()
+	}
+}
+
+// created tells of the Node that this process has made.
+func (m *metrics) created() {
+	if !m.registered.IsZero() {
+		return
+	}
+	m.registered = time.Now()
+	if m.uptime > 0 {
+		m.preKubelet.Set(m.uptime.Seconds())
+	}
+	m.preRegistration.Set(m.attempted.Sub(m.start).Seconds())
+	m.registration.Set(m.registered.Sub(m.attempted).Seconds())
+}
+
+// seen tells of the Node as the API server has it.
+func (m *metrics) seen(n *corev1.Node) {
+	c := condition(n.Status.Conditions, corev1.NodeReady)
+	if m.registered.IsZero() || !m.readied.IsZero() || c == nil || c.Status != corev1.ConditionTrue {
+		return
+	}
+	m.readied = time.Now()
+	m.postRegistry.Set(m.readied.Sub(m.registered).Seconds())
+	if m.uptime > 0 {
+		m.total.Set((m.uptime + m.readied.Sub(m.start)).Seconds())
+	}
+}
+
+// uptime is how long the machine runs, in whole seconds; 0 where the kernel doesn't tell.
+func uptime() time.Duration {
+	var info syscall.Sysinfo_t
+	if syscall.Sysinfo(&info) != nil {
+		return 0
+	}
+	return time.Duration(info.Uptime) * time.Second
+}

@@ -1,0 +1,172 @@
+package parity
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/harness/node"
+)
+
+// passing are pods that come and go: with an init container, without their image, too large for the node, and asked for another size.
+const passing = `apiVersion: v1
+kind: Pod
+metadata: {name: short}
+spec:
+  restartPolicy: Never
+  initContainers: [{name: first, image: "busybox:1.36", command: ["true"]}]
+  containers: [{name: app, image: "busybox:1.36", command: ["false"]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: blank}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: app, image: "nowhere.example/none:1", imagePullPolicy: Never}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: large}
+spec:
+  nodeName: testbed
+  containers: [{name: app, image: "busybox:1.36", resources: {requests: {cpu: "1000"}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: growing}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: app, image: "busybox:1.36", command: [sleep, "1000000"], resources: {requests: {cpu: 10m}}}]
+`
+
+// lacking are the families of the kubelet's /metrics that kubelot has not, each with its reason, and others those that kubelot
+// has under a name or with labels of its own. An entry that nothing differs by any more fails the test.
+var lacking = map[string]string{
+	`aggregator_.*|apiextensions_.*|apiserver_(cel|envelope|kube_aggregator|storage|validation|webhooks|audit)_.*|node_collector_.*|cardinality_.*`: "of the API server and the controllers, whose packages the test's kubelet shares its executable with",
+	`kubernetes_build_info|kubernetes_feature_enabled`: "kubelot is no build of Kubernetes and has no feature gates; kubelot_build_info tells its version",
+	`go_.*|process_virtual_memory_max_bytes`:            "the kubelet has all that Go's runtime measures; kubelot what the Prometheus client has by default, for each daemon",
+	`rest_client_.*|workqueue_.*`:                       "of client-go's packages that kubelot doesn't use",
+
+	`dra_.*`: "there is no dynamic resource allocation yet",
+	`kubelet_(cpu|memory|topology)_manager_.*`:                       "there are no managers of CPU, memory and topology yet",
+	`kubelet_imagemanager_.*`:                                        "there is no verification of images that were pulled with secrets yet",
+	`kubelet_graceful_shutdown_.*`:                                   "there is no graceful shutdown of the node yet",
+	`kubelet_pod_watch_events_dropped_total`:                         "there is no Pods API yet",
+	`kubelet_metrics_provider`:                                       "neither cAdvisor nor the runtime provides the figures: kubelot-stats does",
+	`(reconstruct_volume|force_cleaned_failed_volume)_operations?_.*`: "nothing is reconstructed after a restart: what is mounted is read from the kernel",
+}
+
+// TestSameMetrics compares the families of /metrics, with their types and labels, after the same pods under either agent.
+func TestSameMetrics(t *testing.T) {
+	bed, err := kit.StartWithoutNode(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := bed.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	want, got := metricsOf(t, bed, node.Kubelet), metricsOf(t, bed, node.Kubelot)
+	used := map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		entry := excuse(name)
+		kind, there := got[name]
+		switch {
+		case there && kind == want[name]:
+		case entry != "":
+			used[entry] = true
+		case there:
+			t.Errorf("- %s %s\n+ %s %s", name, want[name], name, kind)
+		default:
+			t.Errorf("- %s %s", name, want[name])
+		}
+	}
+	for entry, reason := range lacking {
+		if !used[entry] {
+			t.Errorf("the kubelet has no metrics %s that kubelot lacks (any more): %s", entry, reason)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(got)) {
+		if want[name] == "" {
+			t.Logf("+ %s %s", name, got[name])
+		}
+	}
+	t.Logf("%d of the kubelet's, %d of kubelot's", len(want), len(got))
+}
+
+// excuse is the entry of lacking that the family is of; empty if there is none.
+func excuse(name string) string {
+	for entry := range lacking {
+		if regexp.MustCompile(`^(` + entry + `)\{`).MatchString(name) {
+			return entry
+		}
+	}
+	return ""
+}
+
+// metricsOf has pods come and go under the agent, and returns the families that it shows then with their types.
+func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]string {
+	t.Helper()
+	if err := bed.StartNode(t.Context(), agent); err != nil {
+		t.Fatal(err)
+	}
+	ns := bed.Namespace(t)
+	ns.Apply(user + "---\n" + passing)
+	ns.Running("user")
+	ns.Running("growing")
+	ns.Phase("short", corev1.PodFailed)
+	ns.Phase("large", corev1.PodFailed)
+	ns.Kubectl("patch", "pod", "growing", "--subresource=resize", "-p", `{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"20m"}}}]}}`)
+	ns.Delete("short", 0)
+	// The kubelet counts pods, and looks at volumes and cgroups, by clocks of its own.
+	time.Sleep(20 * time.Second)
+	if _, err := bed.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + kit.NodeName + "/proxy/stats/summary").DoRaw(t.Context()); err != nil {
+		t.Error(err)
+	}
+	data, err := bed.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + kit.NodeName + "/proxy/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatalf("%v: %s", err, data)
+	}
+	dump(t, string(agent)+"-metrics", map[string]string{"/metrics": string(data)})
+	for _, name := range []string{"user", "blank", "large", "growing"} {
+		ns.Delete(name, 0)
+	}
+	if err := bed.Node.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.Client.CoreV1().Nodes().Delete(t.Context(), kit.NodeName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return families(data)
+}
+
+// families are the families, with the names of their labels, and their types. Which daemon a series is from isn't compared.
+func families(data []byte) map[string]string {
+	found, kind, family := map[string]string{}, "", ""
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) == 4 && fields[0] == "#" && fields[1] == "TYPE":
+			family, kind = fields[2], fields[3]
+		case strings.HasPrefix(line, "#") || len(fields) == 0:
+		default:
+			var labels []string
+			for _, p := range pair.FindAllString(line, -1) {
+				if name, _, _ := strings.Cut(p, "="); name != "le" && name != "quantile" && name != "daemon" {
+					labels = append(labels, name)
+				}
+			}
+			slices.Sort(labels)
+			found[family+"{"+strings.Join(labels, ",")+"}"] = kind
+		}
+	}
+	return found
+}
