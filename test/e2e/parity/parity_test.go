@@ -32,8 +32,10 @@ func TestSameStory(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	want := tell(t, bed, node.Kubelet)
-	got := tell(t, bed, node.Kubelot)
+	bed.Config = config
+	stage := newStage(t, bed)
+	want := stage.tell(t, node.Kubelet)
+	got := stage.tell(t, node.Kubelot)
 	dump(t, "kubelet", want)
 	dump(t, "kubelot", got)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -67,29 +69,23 @@ func dump(t *testing.T, agent string, told map[string]string) {
 }
 
 // tell runs all stories under the agent and returns what was seen of each, and of the node.
-func tell(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]string {
+func (s *stage) tell(t *testing.T, agent node.Agent) map[string]string {
 	t.Helper()
+	bed := s.bed
 	if err := bed.StartNode(t.Context(), agent); err != nil {
 		t.Fatal(err)
 	}
-	ns := bed.Namespace(t)
-	for _, s := range chosen() {
-		ns.Apply("apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + s.name + "\nspec:\n  terminationGracePeriodSeconds: 2\n" + s.spec)
-	}
-	told := map[string]string{}
-	pods := map[string]*corev1.Pod{}
+	s.set(t)
+	told, pods := map[string]string{}, map[string]*corev1.Pod{}
 	var lock sync.Mutex
 	var waits sync.WaitGroup
-	for _, s := range chosen() {
+	for _, story := range chosen() {
 		// Side by side: the state of a container that crashes changes every few seconds.
 		waits.Go(func() {
-			p := ns.Wait(s.name, "settled", s.settled)
-			if s.event != "" {
-				ns.Event(s.name, s.event, s.eventText)
-			}
+			p, text := s.play(t, story)
 			lock.Lock()
 			defer lock.Unlock()
-			pods[s.name], told[s.name] = p, "status:\n"+status(t, p)
+			pods[story.name], told[story.name] = p, text
 		})
 	}
 	waits.Wait()
@@ -97,21 +93,17 @@ func tell(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]string {
 		t.FailNow()
 	}
 	time.Sleep(3 * time.Second) // Events come after what they tell of
-	last := ends(t, bed, ns, pods)
-	for _, s := range chosen() {
-		if s.end {
-			told[s.name] += "last status:\n" + status(t, last[s.name])
+	s.unlink(t, pods)
+	last := ends(t, bed, s.ns, pods)
+	for _, story := range chosen() {
+		if story.end {
+			told[story.name] += "last status:\n" + status(t, last[story.name])
 		}
-		told[s.name] += "events:\n" + events(t, bed, ns.Name, s.name)
-		told[s.name] = anonymous(told[s.name], ns.Name, bed.Bed.Dir)
+		told[story.name] += "events:\n" + events(t, bed, s.ns.Name, pods[story.name].Name)
+		told[story.name] = s.anonymous(told[story.name])
 	}
 	told["node"] = nodeSeen(t, bed)
-	if err := bed.Node.Remove(); err != nil {
-		t.Fatal(err)
-	}
-	if err := bed.Client.CoreV1().Nodes().Delete(t.Context(), kit.NodeName, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.strike(t)
 	return told
 }
 
@@ -134,16 +126,39 @@ func ends(t *testing.T, bed *kit.Bed, ns *kit.Namespace, pods map[string]*corev1
 			}
 		}
 	}()
-	for name := range pods {
-		ns.Delete(name, -1)
+	for _, story := range chosen() {
+		if !story.static {
+			ns.Delete(story.name, -1)
+		}
 	}
+	others(t, bed, ns, pods)
 	for _, p := range pods {
 		ns.Gone(p)
 	}
 	time.Sleep(2 * time.Second)
 	lock.Lock()
 	defer lock.Unlock()
-	return maps.Clone(last)
+	byStory := map[string]*corev1.Pod{}
+	for story, p := range pods {
+		byStory[story] = last[p.Name]
+	}
+	return byStory
+}
+
+// others deletes the pods that stories have brought along, and waits.
+func others(t *testing.T, bed *kit.Bed, ns *kit.Namespace, pods map[string]*corev1.Pod) {
+	t.Helper()
+	list, err := bed.Client.CoreV1().Pods(ns.Name).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		if !slices.ContainsFunc(slices.Collect(maps.Values(pods)), func(of *corev1.Pod) bool { return of.Name == p.Name }) {
+			ns.Delete(p.Name, -1)
+			ns.Gone(p)
+		}
+	}
 }
 
 // undisclosed are fields of the pod's status that kubelot doesn't write: they belong to the resizing of pod-level
@@ -205,7 +220,7 @@ func nodeSeen(t *testing.T, bed *kit.Bed) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return anonymous(string(out), "none", bed.Bed.Dir)
+	return anonymous(string(out), "none", bed.Bed.Dir) + cgroupLimits(t, bed, "kubepods")
 }
 
 var anonyms = []struct {
@@ -215,10 +230,12 @@ var anonyms = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
 	{regexp.MustCompile(`containerd://[0-9a-f]{64}`), "CONTAINER"},
+	{regexp.MustCompile(`(sha256:[0-9a-f]{8})[0-9a-f]{56}`), "$1"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "ID"},
 	{regexp.MustCompile(`\b10\.\d+\.\d+\.\d+\b`), "ADDRESS"},
 	{regexp.MustCompile(`in [0-9.]+m?s \([0-9.]+m?s including waiting\)`), "in DURATION"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-XXXXX"},
+	{regexp.MustCompile(`(/containers/[a-z0-9-]+)/[a-z0-9]+\b`), "$1/LOG"},
 	{regexp.MustCompile(`used: \d+`), "used: N"},
 	{regexp.MustCompile(`(resourceVersion|ephemeral-storage|memory): "?\d+(Ki)?"?`), "$1: N"},
 	{regexp.MustCompile(`Port: \d+`), "Port: N"},
