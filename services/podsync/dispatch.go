@@ -99,6 +99,7 @@ func (d *dispatcher) loop(sets <-chan source.Set) {
 			handle()
 		case uid := <-d.ended:
 			delete(d.workers, uid)
+			d.objects.Release(uid)
 			d.sync()
 		case <-housekeeping.C:
 			d.orphans()
@@ -145,6 +146,9 @@ func (d *dispatcher) sync() {
 		uid := string(p.Pod.UID)
 		wanted[uid] = true
 		if e := d.workers[uid]; e != nil {
+			if e.pod.Generation != p.Pod.Generation {
+				d.objects.Hold(p.Pod)
+			}
 			e.renew(p.Pod)
 			continue
 		}

@@ -101,7 +101,7 @@ func TestTaintedNode(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := own.StartNode(t.Context(), node.Kubelot, "--max-pods=2", "--allowed-unsafe-sysctls=net.core.*",
+	if err := own.StartNode(t.Context(), node.Kubelot, "--max-pods=2", "--allowed-unsafe-sysctls=net.core.*", "--seccomp-default",
 		"--register-with-taints=dedicated=gpu:NoExecute,quiet=:PreferNoSchedule,full=yes:NoSchedule",
 		"--node-labels=topology.kubernetes.io/zone=z1,node.kubernetes.io/instance-type=m1,example.com/rack=7",
 		"--kube-reserved=cpu=100m,memory=64Mi,ephemeral-storage=1Gi", "--system-reserved=cpu=50m,memory=32Mi"); err != nil {
@@ -139,6 +139,7 @@ func TestTaintedNode(t *testing.T) {
 	ns.Apply(pod("tolerant", tolerant+"  nodeSelector: {example.com/rack: \"7\"}\n  securityContext: {sysctls: [{name: net.core.somaxconn, value: \"4096\"}]}\n"))
 	p := ns.Running("tolerant")
 	ns.Equal(p, "app", "cat /proc/sys/net/core/somaxconn", "4096")
+	ns.Equal(p, "app", "grep Seccomp: /proc/1/status", "Seccomp:\t2")
 	ns.Apply(pod("frail", container))
 	ns.Event("frail", "TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
 	ns.Apply(pod("second", tolerant))

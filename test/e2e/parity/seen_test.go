@@ -45,22 +45,14 @@ func seen(t *testing.T, bed *kit.Bed, ns *kit.Namespace, p *corev1.Pod) string {
 			fmt.Fprintf(&out, "inside %s:\n%s\n", s.Name, text)
 		}
 	}
-	return out.String() + "cgroup:\n" + cgroupLimits(t, bed, "pod"+uid(p))
-}
-
-// uid is what the node calls the pod; a mirror pod has another one.
-func uid(p *corev1.Pod) string {
-	if hash := p.Annotations["kubernetes.io/config.hash"]; hash != "" {
-		return hash
-	}
-	return string(p.UID)
+	return out.String() + "cgroup:\n" + cgroupLimits(t, bed, "pod"+kit.NodeUID(p))
 }
 
 // asked are the configurations that the agent gave the runtime for the pod's newest sandbox and containers.
 func asked(t *testing.T, bed *kit.Bed, p *corev1.Pod) map[string]string {
 	t.Helper()
 	ctx, runtime := t.Context(), bed.Containerd.Runtime()
-	labels := map[string]string{"io.kubernetes.pod.uid": uid(p)}
+	labels := map[string]string{"io.kubernetes.pod.uid": kit.NodeUID(p)}
 	all := map[string]string{}
 	sandboxes, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
 	if err != nil {
@@ -99,21 +91,28 @@ func configOf(t *testing.T, info map[string]string) string {
 	if err := json.Unmarshal([]byte(info["info"]), &answer); err != nil {
 		t.Fatal(err)
 	}
-	if envs, ok := answer.Config["envs"].([]any); ok {
-		slices.SortFunc(envs, func(a, b any) int {
-			return strings.Compare(fmt.Sprint(a.(map[string]any)["key"]), fmt.Sprint(b.(map[string]any)["key"]))
-		})
-	}
-	if mounts, ok := answer.Config["mounts"].([]any); ok {
-		slices.SortFunc(mounts, func(a, b any) int {
-			return strings.Compare(fmt.Sprint(a.(map[string]any)["container_path"]), fmt.Sprint(b.(map[string]any)["container_path"]))
-		})
-	}
+	sortLists(answer.Config)
 	out, err := yaml.Marshal(answer.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(out)
+}
+
+// sortLists puts the lists in order whose order says nothing.
+func sortLists(tree map[string]any) {
+	for field, value := range tree {
+		switch v := value.(type) {
+		case map[string]any:
+			sortLists(v)
+		case []any:
+			if by := map[string]string{"envs": "key", "mounts": "container_path", "hugepage_limits": "page_size"}[field]; by != "" {
+				slices.SortFunc(v, func(a, b any) int {
+					return strings.Compare(fmt.Sprint(a.(map[string]any)[by]), fmt.Sprint(b.(map[string]any)[by]))
+				})
+			}
+		}
+	}
 }
 
 // cgroupLimits are the limits of the cgroup with that name, in each hierarchy that has it.

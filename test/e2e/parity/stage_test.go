@@ -168,12 +168,12 @@ func (s *stage) play(t *testing.T, y story) (*corev1.Pod, string) {
 		y.then(t, s, p)
 		p = s.ns.Wait(name, "settled again", y.again)
 	}
-	if y.event != "" {
-		s.ns.Event(name, y.event, y.eventText)
-	}
 	text := "status:\n" + status(t, p)
 	if p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
 		text += seen(t, s.bed, s.ns, p)
+	}
+	if y.event != "" {
+		s.ns.Event(name, y.event, y.eventText)
 	}
 	if y.look != "" {
 		text += "look:\n" + s.ns.Exec(p, "app", y.look) + "\n"

@@ -41,7 +41,7 @@ var imageStories = []story{
 	}, event: "BackOff"},
 	{name: "moved", spec: image("$OPEN/moved:1", ", imagePullPolicy: Always"), settled: kit.Ready, then: func(t *testing.T, s *stage, p *corev1.Pod) {
 		s.push(t, s.open, "moved", "elsewhere")
-		s.ns.Exec(p, "app", "kill 1")
+		s.bed.KillContainer(t, p, "app")
 	}, again: restarted, event: "Started"},
 	{name: "recovered", spec: image("$CLOSED/app:1", ""), settled: waiting("ImagePullBackOff"), then: func(_ *testing.T, s *stage, p *corev1.Pod) {
 		s.ns.Event(p.Name, "BackOff", "")

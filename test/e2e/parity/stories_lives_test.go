@@ -1,17 +1,14 @@
 package parity
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/test/e2e/kit"
 )
@@ -19,34 +16,7 @@ import (
 // deaf is a command that doesn't end when told to.
 const deaf = `command: [sh, -c, 'trap "" TERM; while :; do sleep 1; done']`
 
-// killPause kills the process that holds the pod's namespaces.
-func killPause(t *testing.T, s *stage, p *corev1.Pod) {
-	runtime := s.bed.Containerd.Runtime()
-	list, err := runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
-		LabelSelector: map[string]string{"io.kubernetes.pod.uid": uid(p)},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, sandbox := range list.GetItems() {
-		status, err := runtime.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox.GetId(), Verbose: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		kill(t, status.GetInfo())
-	}
-}
-
-// kill kills the process that a verbose answer of containerd is about.
-func kill(t *testing.T, answer map[string]string) {
-	var info struct{ Pid int }
-	if err := json.Unmarshal([]byte(answer["info"]), &info); err != nil || info.Pid == 0 {
-		t.Fatalf("no process: %v", err)
-	}
-	if err := syscall.Kill(info.Pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-}
+func killPause(t *testing.T, s *stage, p *corev1.Pod) { s.bed.KillSandboxes(t, p) }
 
 func ended(p *corev1.Pod) bool { return phase(corev1.PodFailed)(p) || phase(corev1.PodSucceeded)(p) }
 
@@ -98,12 +68,7 @@ var lifeStories = []story{
 	},
 	{name: "pausekillednever", spec: "  restartPolicy: Never\n" + app(forever), settled: kit.Ready, then: killPause, again: ended},
 	{name: "killed", spec: app(deaf), settled: kit.Ready, then: func(t *testing.T, s *stage, p *corev1.Pod) {
-		_, id, _ := strings.Cut(kit.Status(p, "app").ContainerID, "://")
-		status, err := s.bed.Containerd.Runtime().ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		kill(t, status.GetInfo())
+		s.bed.KillContainer(t, p, "app")
 	}, again: restarted},
 	{name: "debugged", spec: app(forever), settled: kit.Ready, then: debug, again: terminated("debug"), end: true},
 	{name: "gatedready", spec: "  readinessGates: [{conditionType: example.com/ready}]\n" + app(forever), settled: func(p *corev1.Pod) bool { return kit.Condition(p, corev1.ContainersReady) == corev1.ConditionTrue }, then: func(t *testing.T, s *stage, p *corev1.Pod) {
@@ -118,7 +83,7 @@ var lifeStories = []story{
 		s.manifest(t, "staticchanged", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: staticchanged\n  labels: {changed: \"yes\"}\nspec:\n  terminationGracePeriodSeconds: 2\n"+app(forever))
 		s.ns.Wait(p.Name, "changed", func(again *corev1.Pod) bool { return again.Labels["changed"] == "yes" })
 	}, again: kit.Ready},
-	{name: "staticinvalid", static: true, spec: "  restartPolicy: Never\n" + app(`command: ["false"]`), settled: ended},
+	{name: "staticends", static: true, spec: "  restartPolicy: Never\n" + app(`command: ["false"]`), settled: ended},
 	{name: "preempted", spec: "  nodeName: testbed\n" + app(forever+", resources: {requests: {ephemeral-storage: $MOST}}"), settled: kit.Ready, then: func(_ *testing.T, s *stage, _ *corev1.Pod) {
 		s.ns.Apply(s.filled("apiVersion: v1\nkind: Pod\nmetadata: {name: critical}\nspec:\n  nodeName: testbed\n  priorityClassName: system-node-critical\n  terminationGracePeriodSeconds: 2\n" + app(forever+", resources: {requests: {ephemeral-storage: $MOST}}")))
 		s.ns.Running("critical")

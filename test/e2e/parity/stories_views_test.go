@@ -32,7 +32,7 @@ imagePullSecrets: [{name: right}]
 apiVersion: v1
 kind: Service
 metadata: {name: data-base}
-spec: {clusterIP: 10.96.77.8, selector: {app: none}, ports: [{name: sql, port: 5432}, {name: web, port: 80, protocol: UDP}]}
+spec: {selector: {app: none}, ports: [{name: sql, port: 5432}, {name: web, port: 80, protocol: UDP}]}
 ---
 apiVersion: v1
 kind: Service
@@ -98,6 +98,11 @@ var viewStories = []story{
 	{name: "envplain", spec: "  enableServiceLinks: false\n" + oneApp + "    env:" + allResources, settled: kit.Ready},
 	{name: "envargs", spec: `  containers: [{name: app, image: "busybox:1.36", env: [{name: A, value: a b}], command: [sh, -c, 'trap "exit 0" TERM; echo "$0" "$1"; while :; do sleep 0.5 & wait; done'], args: ["$(A) $$(A) $(B)", "$(KUBERNETES_SERVICE_PORT)"]}]` + "\n", settled: kit.Ready},
 	{name: "envfile", spec: `
+  initContainers: [{name: one, image: "busybox:1.36", command: [sh, -c, 'printf "# note\nA=\047one\047\nB=\047two words\047\n" > /d/env'], volumeMounts: [{name: d, mountPath: /d}]}]
+` + oneApp + `    env: [{name: A, valueFrom: {fileKeyRef: {volumeName: d, path: env, key: A}}}, {name: C, valueFrom: {fileKeyRef: {volumeName: d, path: env, key: C, optional: true}}}]
+  volumes: [{name: d, emptyDir: {}}]
+`, settled: func(p *corev1.Pod) bool { return kit.Ready(p) || waiting("CreateContainerConfigError")(p) }},
+	{name: "envfilebad", spec: `
   initContainers: [{name: one, image: "busybox:1.36", command: [sh, -c, 'printf "# note\nA=one\nB=\"two words\"\n" > /d/env'], volumeMounts: [{name: d, mountPath: /d}]}]
 ` + oneApp + `    env: [{name: A, valueFrom: {fileKeyRef: {volumeName: d, path: env, key: A}}}, {name: C, valueFrom: {fileKeyRef: {volumeName: d, path: env, key: C, optional: true}}}]
   volumes: [{name: d, emptyDir: {}}]

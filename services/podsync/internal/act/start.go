@@ -33,7 +33,7 @@ func (a *Actor) ensureImage(ctx context.Context, s worker.Snapshot, action plan.
 	if c == nil {
 		return worker.Images{}, fmt.Errorf("the pod has no container %q any more", action.Container)
 	}
-	got, err := a.image(ctx, s, c.Name, c.Image, c.ImagePullPolicy)
+	got, err := a.image(ctx, s, report.FieldPath(s.Pod, c.Name), c.Image, c.ImagePullPolicy)
 	if err != nil {
 		return worker.Images{}, err
 	}
@@ -41,13 +41,14 @@ func (a *Actor) ensureImage(ctx context.Context, s worker.Snapshot, action plan.
 	return worker.Images{Image: got, Volumes: volumes}, err
 }
 
-func (a *Actor) image(ctx context.Context, s worker.Snapshot, containerName, ref string, policy corev1.PullPolicy) (image.Image, error) {
+// image makes an image present; the Events of an image volume's are about the pod, without a field.
+func (a *Actor) image(ctx context.Context, s worker.Snapshot, fieldPath, ref string, policy corev1.PullPolicy) (image.Image, error) {
 	handler, err := a.handler(ctx, s.Pod)
 	if err != nil {
 		return image.Image{}, err
 	}
 	got, err := a.Images.Ensure(ctx, image.Request{
-		Pod: s.Pod, FieldPath: report.FieldPath(s.Pod, containerName), Image: ref, Policy: policy,
+		Pod: s.Pod, FieldPath: fieldPath, Image: ref, Policy: policy,
 		Secrets: a.pullSecrets(ctx, s.Pod), RuntimeHandler: handler,
 	})
 	var failed *image.Error
@@ -94,11 +95,11 @@ func (a *Actor) imageVolumes(ctx context.Context, s worker.Snapshot, c *corev1.C
 		if v.Image == nil || !mounts(c, v.Name) {
 			continue
 		}
-		got, err := a.image(ctx, s, c.Name, v.Image.Reference, v.Image.PullPolicy)
+		got, err := a.image(ctx, s, "", v.Image.Reference, v.Image.PullPolicy)
 		if err != nil {
 			return nil, err
 		}
-		specs[v.Name] = &runtimeapi.ImageSpec{Image: got.Ref, UserSpecifiedImage: v.Image.Reference}
+		specs[v.Name] = &runtimeapi.ImageSpec{Image: got.Ref, UserSpecifiedImage: v.Image.Reference, Annotations: s.Pod.Annotations}
 	}
 	return specs, nil
 }

@@ -14,16 +14,12 @@ import (
 )
 
 // containerStatuses makes one status for each container, in the spec's order.
-func containerStatuses(in Input, containers []corev1.Container, previous []corev1.ContainerStatus, init bool) []corev1.ContainerStatus {
+func containerStatuses(in Input, containers []corev1.Container, previous []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var statuses []corev1.ContainerStatus
 	for i := range containers {
 		c := &containers[i]
 		newest, before := runs(in.Obs, c.Name)
-		status := containerStatus(in, c, newest, before, find(previous, c.Name))
-		if init && in.Pod.Spec.InitContainers[i].RestartPolicy == nil && status.State.Terminated != nil {
-			status.LastTerminationState = corev1.ContainerState{}
-		}
-		statuses = append(statuses, status)
+		statuses = append(statuses, containerStatus(in, c, newest, before, find(previous, c.Name)))
 	}
 	return statuses
 }
