@@ -68,81 +68,86 @@ func dump(t *testing.T, agent string, told map[string]string) {
 	}
 }
 
+// slow is how long a story takes of which the log tells; crowd is how many are played at a time.
+const (
+	slow  = 50 * time.Second
+	crowd = 40
+)
+
 // tell runs all stories under the agent and returns what was seen of each, and of the node.
 func (s *stage) tell(t *testing.T, agent node.Agent) map[string]string {
 	t.Helper()
-	bed := s.bed
-	if err := bed.StartNode(t.Context(), agent); err != nil {
+	if err := s.bed.StartNode(t.Context(), agent); err != nil {
 		t.Fatal(err)
 	}
 	s.set(t)
+	stop := s.follow(t)
 	told, pods := map[string]string{}, map[string]*corev1.Pod{}
 	var lock sync.Mutex
 	var waits sync.WaitGroup
+	places := make(chan struct{}, crowd)
 	for _, story := range chosen() {
 		// Side by side: the state of a container that crashes changes every few seconds.
 		waits.Go(func() {
+			places <- struct{}{}
+			defer func() { <-places }()
+			began := time.Now()
 			p, text := s.play(t, story)
+			if took := time.Since(began).Round(time.Second); took > slow {
+				t.Logf("%s: %s took %v", agent, story.name, took)
+			}
+			text += s.end(t, story, p)
 			lock.Lock()
 			defer lock.Unlock()
-			pods[story.name], told[story.name] = p, text
+			pods[story.name], told[story.name] = p, s.anonymous(text)
 		})
 	}
 	waits.Wait()
 	if t.Failed() {
 		t.FailNow()
 	}
-	time.Sleep(3 * time.Second) // Events come after what they tell of
-	s.unlink(t, pods)
-	last := ends(t, bed, s.ns, pods)
-	for _, story := range chosen() {
-		if story.end {
-			told[story.name] += "last status:\n" + status(t, last[story.name])
-		}
-		told[story.name] += "events:\n" + events(t, bed, s.ns.Name, pods[story.name].Name)
-		told[story.name] = s.anonymous(told[story.name])
-	}
-	told["node"] = nodeSeen(t, bed)
+	stop()
+	others(t, s.bed, s.ns, pods)
+	told["node"] = nodeSeen(t, s.bed)
 	s.strike(t)
 	return told
 }
 
-// ends deletes all pods and returns the last that was seen of each.
-func ends(t *testing.T, bed *kit.Bed, ns *kit.Namespace, pods map[string]*corev1.Pod) map[string]*corev1.Pod {
+// follow remembers the last that is seen of each pod.
+func (s *stage) follow(t *testing.T) (stop func()) {
 	t.Helper()
-	last := map[string]*corev1.Pod{}
-	var lock sync.Mutex
-	w, err := bed.Client.CoreV1().Pods(ns.Name).Watch(t.Context(), metav1.ListOptions{})
+	w, err := s.bed.Client.CoreV1().Pods(s.ns.Name).Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
 	go func() {
 		for event := range w.ResultChan() {
 			if p, ok := event.Object.(*corev1.Pod); ok {
-				lock.Lock()
-				last[p.Name] = p
-				lock.Unlock()
+				s.last.Store(p.Name, p)
 			}
 		}
 	}()
-	for _, story := range chosen() {
-		if !story.static {
-			ns.Delete(story.name, -1)
+	return w.Stop
+}
+
+// end deletes the story's pod and tells of its end and of all its Events. Events come after what they tell of.
+func (s *stage) end(t *testing.T, y story, p *corev1.Pod) string {
+	t.Helper()
+	time.Sleep(3 * time.Second)
+	if y.static {
+		if err := os.Remove(s.manifestPath(y.name)); err != nil {
+			t.Error(err)
 		}
+	} else {
+		s.ns.Delete(p.Name, -1)
 	}
-	others(t, bed, ns, pods)
-	for _, p := range pods {
-		ns.Gone(p)
-	}
+	s.ns.Gone(p)
 	time.Sleep(2 * time.Second)
-	lock.Lock()
-	defer lock.Unlock()
-	byStory := map[string]*corev1.Pod{}
-	for story, p := range pods {
-		byStory[story] = last[p.Name]
+	text := ""
+	if last, ok := s.last.Load(p.Name); ok && y.end {
+		text = "last status:\n" + status(t, last.(*corev1.Pod))
 	}
-	return byStory
+	return text + "events:\n" + events(t, s.bed, s.ns.Name, p.Name)
 }
 
 // others deletes the pods that stories have brought along, and waits.
@@ -236,7 +241,7 @@ var anonyms = []struct {
 	{regexp.MustCompile(`containerd://[0-9a-f]{64}`), "CONTAINER"},
 	{regexp.MustCompile(`(sha256:[0-9a-f]{8})[0-9a-f]{56}`), "$1"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "ID"},
-	{regexp.MustCompile(`(\b|pod)[0-9a-f]{32}\b`), "${1}UID"}, // of a static pod
+	{regexp.MustCompile(`(\b|pod|_)[0-9a-f]{32}\b`), "${1}UID"}, // of a static pod
 	{regexp.MustCompile(`host_id: \d+`), "host_id: N"},
 	{regexp.MustCompile(`\b10\.\d+\.\d+\.\d+\b`), "ADDRESS"},
 	{regexp.MustCompile(`in [0-9.]+m?s \([0-9.]+m?s including waiting\)`), "in DURATION"},

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,8 @@ type stage struct {
 	open, private, closed *registry.Registry
 	digest                string // of the image digest in open
 	most                  string // of the node's disk: two pods can't have as much
+	// last is what was seen last of each pod, by name.
+	last sync.Map
 }
 
 // login is whom the private registry lets in.
@@ -60,6 +63,7 @@ func newStage(t *testing.T, bed *kit.Bed) *stage {
 		s.push(t, s.open, name, name)
 	}
 	s.digest = s.push(t, s.open, "digest", "digest")
+	s.push(t, s.open, "tagdigest", "digest")
 	s.push(t, s.closed, "app", "closed")
 	// Each pod has an image of its own: kubelot uses what another pod's secret has brought (no KEP-2535 yet).
 	for _, name := range []string{"nobody", "wrong", "absent", "right", "both", "old", "team/path", "wildcard", "account", "node"} {
@@ -201,14 +205,17 @@ func (s *stage) enter(t *testing.T, y story) string {
 func (s *stage) manifest(t *testing.T, name, text string) {
 	t.Helper()
 	text = strings.Replace(text, "metadata:\n", "metadata:\n  namespace: "+s.ns.Name+"\n", 1)
-	path := filepath.Join(s.bed.Node.ManifestDir, name+".yaml")
 	draft := filepath.Join(s.bed.Node.ManifestDir, "."+name)
 	if err := os.WriteFile(draft, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Rename(draft, path); err != nil {
+	if err := os.Rename(draft, s.manifestPath(name)); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (s *stage) manifestPath(name string) string {
+	return filepath.Join(s.bed.Node.ManifestDir, name+".yaml")
 }
 
 // strike takes the agent and what it has pulled away.

@@ -32,7 +32,7 @@ var imageStories = []story{
 	{name: "pulled", spec: image("$OPEN/pulled:1", ""), settled: kit.Ready, event: "Started"},
 	{name: "pulledalways", spec: image("$OPEN/always:1", ", imagePullPolicy: Always"), settled: kit.Ready, event: "Started"},
 	{name: "digest", spec: image("$OPEN/digest@$DIGEST", ""), settled: kit.Ready, event: "Started"},
-	{name: "tagdigest", spec: image("$OPEN/digest:1@$DIGEST", ""), settled: kit.Ready, event: "Started"},
+	{name: "tagdigest", spec: image("$OPEN/tagdigest:1@$DIGEST", ""), settled: kit.Ready, event: "Started"},
 	{name: "nosuchdigest", spec: image("$OPEN/digest@sha256:0000000000000000000000000000000000000000000000000000000000000000", ""), settled: waiting("ImagePullBackOff"), event: "BackOff"},
 	{name: "nosuchtag", spec: image("$OPEN/pulled:2", ""), settled: waiting("ImagePullBackOff"), event: "BackOff"},
 	{name: "nosuchtaginit", spec: "  initContainers: [{name: one, image: \"$OPEN/pulled:2\"}]\n" + app(forever), settled: func(p *corev1.Pod) bool {

@@ -1,11 +1,7 @@
 package parity
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +28,9 @@ func debug(t *testing.T, s *stage, p *corev1.Pod) {
 	}
 }
 
+// patient is a grace period that a busy machine doesn't exceed.
+const patient = "  terminationGracePeriodSeconds: 20\n"
+
 const once = `[sh, -c, 'if [ -e /d/x ]; then exit 0; fi; touch /d/x; exit 42'], volumeMounts: [{name: d, mountPath: /d}]`
 
 var lifeStories = []story{
@@ -55,11 +54,11 @@ var lifeStories = []story{
 	{name: "prestophttp", spec: app(forever + `, lifecycle: {preStop: {httpGet: {port: 81, path: /stop}}}`), settled: kit.Ready, end: true},
 	{name: "prestopabsent", spec: app(forever + `, lifecycle: {preStop: {exec: {command: [/no/such]}}}`), settled: kit.Ready, end: true},
 	{name: "poststarted", spec: app(forever + `, lifecycle: {postStart: {sleep: {seconds: 1}}}`), settled: kit.Ready},
-	{name: "poststarthttp", spec: "  restartPolicy: Never\n" + app(forever+`, lifecycle: {postStart: {httpGet: {port: 81, path: /start}}}`), settled: ended, event: "FailedPostStartHook"},
+	{name: "poststarthttp", spec: patient + "  restartPolicy: Never\n" + app(forever+`, lifecycle: {postStart: {httpGet: {port: 81, path: /start}}}`), settled: ended, event: "FailedPostStartHook"},
 	{name: "lastwords", spec: "  restartPolicy: Never\n" + app(`terminationMessagePolicy: FallbackToLogsOnError, command: [sh, -c, "for i in $(seq 100); do echo line $i of the words; done; exit 2"]`), settled: ended},
 	{name: "nolastwords", spec: "  restartPolicy: Never\n" + app(`terminationMessagePolicy: FallbackToLogsOnError, command: [sh, -c, "echo fine"]`), settled: ended},
 	{name: "signalled", spec: "  restartPolicy: Never\n" + app(`command: [sh, -c, "kill -SEGV $$"]`), settled: ended},
-	{name: "deadlinelater", spec: app(forever), settled: kit.Ready, then: func(t *testing.T, s *stage, p *corev1.Pod) {
+	{name: "deadlinelater", spec: patient + app(forever), settled: kit.Ready, then: func(t *testing.T, s *stage, p *corev1.Pod) {
 		s.patch(t, p, `{"spec": {"activeDeadlineSeconds": 1}}`)
 	}, again: ended, event: "DeadlineExceeded"},
 	{
@@ -88,18 +87,4 @@ var lifeStories = []story{
 		s.ns.Apply(s.filled("apiVersion: v1\nkind: Pod\nmetadata: {name: critical}\nspec:\n  nodeName: testbed\n  priorityClassName: system-node-critical\n  terminationGracePeriodSeconds: 2\n" + app(forever+", resources: {requests: {ephemeral-storage: $MOST}}")))
 		s.ns.Running("critical")
 	}, again: ended, event: "Preempting"},
-}
-
-// unlink takes all static pods away, and waits until their mirrors are gone.
-func (s *stage) unlink(t *testing.T, pods map[string]*corev1.Pod) {
-	t.Helper()
-	for name, p := range pods {
-		if !strings.HasSuffix(p.Name, "-"+kit.NodeName) {
-			continue
-		}
-		if err := os.Remove(filepath.Join(s.bed.Node.ManifestDir, name+".yaml")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	time.Sleep(time.Second)
 }

@@ -89,7 +89,7 @@ var basicStories = []story{
 		return waiting("CrashLoopBackOff")(p) && kit.Status(p, "app").RestartCount == 1
 	}, event: "Failed"},
 	{name: "oom", spec: "  restartPolicy: Never\n" + app(`command: [sh, -c, "tail /dev/zero"], resources: {limits: {memory: 16Mi}}`), settled: phase(corev1.PodFailed)},
-	{name: "late", spec: "  activeDeadlineSeconds: 45\n" + app(forever), settled: phase(corev1.PodFailed), event: "DeadlineExceeded"},
+	{name: "late", spec: "  terminationGracePeriodSeconds: 20\n  activeDeadlineSeconds: 45\n" + app(forever), settled: phase(corev1.PodFailed), event: "DeadlineExceeded"},
 	{name: "never", spec: "  containers: [{name: app, image: \"docker.io/library/absent:1\", imagePullPolicy: Never}]\n", settled: waiting("ErrImageNeverPull"), event: "Failed"},
 	{name: "badname", spec: "  containers: [{name: app, image: \"Not_A_Name\"}]\n", settled: waiting("InvalidImageName"), event: "Failed"},
 	{name: "nopull", spec: "  containers: [{name: app, image: \"127.0.0.1:1/no/such:1\"}]\n", settled: waiting("ImagePullBackOff"), event: "BackOff", end: true},

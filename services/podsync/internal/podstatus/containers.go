@@ -126,10 +126,11 @@ func current(status *corev1.ContainerStatus, in Input, c *corev1.Container, newe
 	}
 }
 
-// last sets the state of the run before: the newest one if it has ended and the container waits, else the one before it.
+// last sets the state of the run before: the newest one if it has ended and the container waits, else the one before it. While
+// a hook stops a container, whether another run follows isn't decided.
 func last(status *corev1.ContainerStatus, in Input, newest, before *topic.Container, previous *corev1.ContainerStatus) {
 	switch {
-	case status.State.Waiting != nil && newest.State == topic.ContainerExited:
+	case status.State.Waiting != nil && newest.State == topic.ContainerExited && !in.Busy[status.Name]:
 		status.LastTerminationState.Terminated = terminated(in, newest, previous)
 	case before != nil:
 		status.LastTerminationState.Terminated = terminated(in, before, previous)
