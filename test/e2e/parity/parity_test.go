@@ -108,6 +108,10 @@ func (s *stage) tell(t *testing.T, agent node.Agent) map[string]string {
 	}
 	stop()
 	others(t, s.bed, s.ns, pods)
+	s.awaitEvents(t)
+	for name, p := range pods {
+		told[name] += "events:\n" + s.events(t, p.Name)
+	}
 	told["node"] = nodeSeen(t, s.bed)
 	s.strike(t)
 	return told
@@ -130,10 +134,9 @@ func (s *stage) follow(t *testing.T) (stop func()) {
 	return w.Stop
 }
 
-// end deletes the story's pod and tells of its end and of all its Events. Events come after what they tell of.
+// end deletes the story's pod and tells of its end, where that is to be compared.
 func (s *stage) end(t *testing.T, y story, p *corev1.Pod) string {
 	t.Helper()
-	time.Sleep(3 * time.Second)
 	if y.static {
 		if err := os.Remove(s.manifestPath(y.name)); err != nil {
 			t.Error(err)
@@ -142,12 +145,34 @@ func (s *stage) end(t *testing.T, y story, p *corev1.Pod) string {
 		s.ns.Delete(p.Name, -1)
 	}
 	s.ns.Gone(p)
-	time.Sleep(2 * time.Second)
-	text := ""
-	if last, ok := s.last.Load(p.Name); ok && y.end {
-		text = "last status:\n" + status(t, last.(*corev1.Pod))
+	if !y.end {
+		return ""
 	}
-	return text + "events:\n" + events(t, s.bed, s.ns.Name, p.Name)
+	time.Sleep(time.Second) // another watch has told of the end
+	last, ok := s.last.Load(p.Name)
+	if !ok {
+		t.Errorf("%s: nothing was seen of its end", y.name)
+		return ""
+	}
+	return "last status:\n" + status(t, last.(*corev1.Pod))
+}
+
+// awaitEvents waits until no more Events come: they come after what they tell of.
+func (s *stage) awaitEvents(t *testing.T) {
+	t.Helper()
+	count, since := -1, time.Now()
+	for began := time.Now(); time.Since(began) < kit.Patience; time.Sleep(500 * time.Millisecond) {
+		list, err := s.bed.Client.CoreV1().Events(s.ns.Name).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) != count {
+			count, since = len(list.Items), time.Now()
+		}
+		if time.Since(since) > 5*time.Second {
+			return
+		}
+	}
 }
 
 // others deletes the pods that stories have brought along, and waits.
@@ -197,9 +222,9 @@ func status(t *testing.T, p *corev1.Pod) string {
 }
 
 // events are the Events about the pod, each once.
-func events(t *testing.T, bed *kit.Bed, namespace, name string) string {
+func (s *stage) events(t *testing.T, name string) string {
 	t.Helper()
-	list, err := bed.Client.CoreV1().Events(namespace).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	list, err := s.bed.Client.CoreV1().Events(s.ns.Name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +233,7 @@ func events(t *testing.T, bed *kit.Bed, namespace, name string) string {
 		if e.Source.Component == "default-scheduler" || e.ReportingController == "default-scheduler" {
 			continue
 		}
-		told[fmt.Sprintf("%s %s %s (%s, %s): %s\n", e.Type, e.Reason, e.InvolvedObject.FieldPath, e.Source.Component, e.ReportingController, e.Message)] = true
+		told[s.anonymous(fmt.Sprintf("%s %s %s (%s, %s): %s\n", e.Type, e.Reason, e.InvolvedObject.FieldPath, e.Source.Component, e.ReportingController, e.Message))] = true
 	}
 	return strings.Join(slices.Sorted(maps.Keys(told)), "")
 }

@@ -74,10 +74,6 @@ var lifeStories = []story{
 		s.patch(t, p, `{"status": {"conditions": [{"type": "example.com/ready", "status": "True", "reason": "Because", "message": "it is"}]}}`, "status")
 	}, again: kit.Ready, end: true},
 	{name: "static", static: true, spec: app(forever), settled: kit.Ready, event: "Started"},
-	{name: "mirrorgone", static: true, spec: app(forever), settled: kit.Ready, then: func(t *testing.T, s *stage, p *corev1.Pod) {
-		s.ns.Delete(p.Name, 0)
-		s.ns.Wait(p.Name, "made again", func(again *corev1.Pod) bool { return again.UID != p.UID })
-	}, again: kit.Ready},
 	{name: "staticchanged", static: true, spec: app(forever), settled: kit.Ready, then: func(t *testing.T, s *stage, p *corev1.Pod) {
 		s.manifest(t, "staticchanged", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: staticchanged\n  labels: {changed: \"yes\"}\nspec:\n  terminationGracePeriodSeconds: 2\n"+app(forever))
 		s.ns.Wait(p.Name, "changed", func(again *corev1.Pod) bool { return again.Labels["changed"] == "yes" })

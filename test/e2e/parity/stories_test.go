@@ -79,17 +79,17 @@ var basicStories = []story{
 	{name: "initfailed", spec: "  restartPolicy: Never\n  initContainers: [{name: one, image: \"busybox:1.36\", command: [\"false\"]}]\n" + app(forever), settled: phase(corev1.PodFailed)},
 	{name: "initloop", spec: "  initContainers: [{name: one, image: \"busybox:1.36\", command: [\"false\"]}]\n" + app(forever), settled: func(p *corev1.Pod) bool {
 		s := kit.Status(p, "one")
-		return s != nil && s.RestartCount == 1 && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
+		return s != nil && s.RestartCount >= 1 && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
 	}, event: "BackOff"},
 	{name: "jobwithsidecar", spec: "  restartPolicy: Never\n  initContainers: [{name: side, image: \"busybox:1.36\", restartPolicy: Always, " + forever + "}]\n" + app(`command: ["true"]`), settled: phase(corev1.PodSucceeded)},
 	{name: "crash", spec: app(`command: [sh, -c, "exit 1"]`), settled: func(p *corev1.Pod) bool {
-		return waiting("CrashLoopBackOff")(p) && kit.Status(p, "app").RestartCount == 1
+		return waiting("CrashLoopBackOff")(p) && kit.Status(p, "app").RestartCount >= 1
 	}, event: "BackOff", end: true},
 	{name: "nocommand", spec: app(`command: [/no/such]`), settled: func(p *corev1.Pod) bool {
-		return waiting("CrashLoopBackOff")(p) && kit.Status(p, "app").RestartCount == 1
+		return waiting("CrashLoopBackOff")(p) && kit.Status(p, "app").RestartCount >= 1
 	}, event: "Failed"},
 	{name: "oom", spec: "  restartPolicy: Never\n" + app(`command: [sh, -c, "tail /dev/zero"], resources: {limits: {memory: 16Mi}}`), settled: phase(corev1.PodFailed)},
-	{name: "late", spec: "  terminationGracePeriodSeconds: 20\n  activeDeadlineSeconds: 45\n" + app(forever), settled: phase(corev1.PodFailed), event: "DeadlineExceeded"},
+	{name: "late", spec: "  terminationGracePeriodSeconds: 20\n  activeDeadlineSeconds: 30\n" + app(forever), settled: phase(corev1.PodFailed), event: "DeadlineExceeded"},
 	{name: "never", spec: "  containers: [{name: app, image: \"docker.io/library/absent:1\", imagePullPolicy: Never}]\n", settled: waiting("ErrImageNeverPull"), event: "Failed"},
 	{name: "badname", spec: "  containers: [{name: app, image: \"Not_A_Name\"}]\n", settled: waiting("InvalidImageName"), event: "Failed"},
 	{name: "nopull", spec: "  containers: [{name: app, image: \"127.0.0.1:1/no/such:1\"}]\n", settled: waiting("ImagePullBackOff"), event: "BackOff", end: true},
