@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
 	"kubelot.dev/test/e2e/kit"
@@ -81,7 +82,6 @@ func (s *stage) tell(t *testing.T, agent node.Agent) map[string]string {
 		t.Fatal(err)
 	}
 	s.set(t)
-	stop := s.follow(t)
 	told, pods := map[string]string{}, map[string]*corev1.Pod{}
 	var lock sync.Mutex
 	var waits sync.WaitGroup
@@ -106,7 +106,6 @@ func (s *stage) tell(t *testing.T, agent node.Agent) map[string]string {
 	if t.Failed() {
 		t.FailNow()
 	}
-	stop()
 	others(t, s.bed, s.ns, pods)
 	s.awaitEvents(t)
 	for name, p := range pods {
@@ -117,26 +116,15 @@ func (s *stage) tell(t *testing.T, agent node.Agent) map[string]string {
 	return told
 }
 
-// follow remembers the last that is seen of each pod.
-func (s *stage) follow(t *testing.T) (stop func()) {
-	t.Helper()
-	w, err := s.bed.Client.CoreV1().Pods(s.ns.Name).Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		for event := range w.ResultChan() {
-			if p, ok := event.Object.(*corev1.Pod); ok {
-				s.last.Store(p.Name, p)
-			}
-		}
-	}()
-	return w.Stop
-}
-
-// end deletes the story's pod and tells of its end, where that is to be compared.
+// end deletes the story's pod, and tells of its end where that is to be compared.
 func (s *stage) end(t *testing.T, y story, p *corev1.Pod) string {
 	t.Helper()
+	w, err := s.bed.Client.CoreV1().Pods(s.ns.Name).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + p.Name})
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer w.Stop()
 	if y.static {
 		if err := os.Remove(s.manifestPath(y.name)); err != nil {
 			t.Error(err)
@@ -145,16 +133,15 @@ func (s *stage) end(t *testing.T, y story, p *corev1.Pod) string {
 		s.ns.Delete(p.Name, -1)
 	}
 	s.ns.Gone(p)
-	if !y.end {
-		return ""
+	for event := range w.ResultChan() {
+		if last, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Deleted && y.end {
+			return "last status:\n" + status(t, last)
+		}
+		if event.Type == watch.Deleted {
+			break
+		}
 	}
-	time.Sleep(time.Second) // another watch has told of the end
-	last, ok := s.last.Load(p.Name)
-	if !ok {
-		t.Errorf("%s: nothing was seen of its end", y.name)
-		return ""
-	}
-	return "last status:\n" + status(t, last.(*corev1.Pod))
+	return ""
 }
 
 // awaitEvents waits until no more Events come: they come after what they tell of.

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,8 +28,6 @@ type stage struct {
 	open, private, closed *registry.Registry
 	digest                string // of the image digest in open
 	most                  string // of the node's disk: two pods can't have as much
-	// last is what was seen last of each pod, by name.
-	last sync.Map
 }
 
 // login is whom the private registry lets in.
