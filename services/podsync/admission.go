@@ -85,7 +85,7 @@ func (d *dispatcher) judge(pod *corev1.Pod) *admit.Rejection {
 		d.report.Event(victim, "", corev1.EventTypeWarning, admit.ReasonPreempting, admit.MessagePreempting)
 		d.meter.Preempted(r.Lacks())
 		d.workers[string(victim.UID)].Evict(worker.Eviction{
-			Reason: admit.ReasonPreempting, Message: admit.MessagePreempting, Disruption: corev1.PodReasonTerminationByKubelet,
+			Reason: admit.ReasonPreempting, Message: admit.MessagePreempting, Disruption: corev1.PodReasonTerminationByKubelet, DisruptionMessage: admit.MessageDisrupting,
 		})
 	}
 	if len(victims) > 0 {
@@ -98,6 +98,7 @@ func (d *dispatcher) start(cfg worker.Config, obs topic.PodObservation) *entry {
 	uid := string(cfg.Pod.UID)
 	d.rank++
 	cfg.Rank, cfg.Node, cfg.Settling, cfg.Crowded, cfg.Meter = d.rank, d.facts, d.inherited.settling, d.actor.Slots.Crowded, d.meter
+	d.objects.Hold(cfg.Pod)
 	e := &entry{Worker: worker.New(cfg, obs, d.actor, d.report, d.log), pod: cfg.Pod, held: cfg.Pod, source: cfg.Source, admitted: cfg.Reject == nil, told: true}
 	d.workers[uid] = e
 	volumes, known := d.volumes[uid]

@@ -24,6 +24,7 @@ func (d *dispatcher) renew(e *entry, p *source.Pod) {
 		return
 	}
 	if e.pod.Generation != p.Pod.Generation {
+		d.objects.Hold(p.Pod)
 		alloc.Each(&p.Pod.Spec, func(c *corev1.Container) {
 			if before := alloc.Of(e.pod, c.Name); before != nil {
 				d.meter.ResizeAsked(before, &c.Resources)
@@ -49,6 +50,7 @@ func (d *dispatcher) reap(uid string) {
 			d.left[uid] = topic.PodObservation{At: time.Now(), Uptime: observe.Uptime()}
 		}
 	}
+	d.objects.Release(uid)
 	d.meter.Gone(uid)
 	d.trigger = triggerRemoved
 	d.sync()

@@ -75,7 +75,8 @@ func TestNewsDuringOutage(t *testing.T) {
 	const deaf = `{name: app, image: "busybox:1.36", command: [sh, -c, "trap 'touch /tmp/asked' TERM; while :; do sleep 0.1; done"]}`
 	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s}\nspec: {terminationGracePeriodSeconds: 3, restartPolicy: %s, containers: [%s]}\n"
 	ns := bed.Namespace(t)
-	ns.Apply(fmt.Sprintf(pod, "ends", ns.Name, "Never", waits) + "---\n" + fmt.Sprintf(pod, "restarts", ns.Name, "Always", waits) + "---\n" + fmt.Sprintf(pod, "stops", ns.Name, "Always", deaf))
+	ns.Apply(settings)
+	ns.Apply(fmt.Sprintf(pod, "ends", ns.Name, "Never", waits) + "---\n" + fmt.Sprintf(pod, "restarts", ns.Name, "Always", strings.Replace(waits, "command:", "envFrom: [{configMapRef: {name: settings}}], command:", 1)) + "---\n" + fmt.Sprintf(pod, "stops", ns.Name, "Always", deaf))
 	ends, restarts, stops := ns.Running("ends"), ns.Running("restarts"), ns.Running("stops")
 	ns.Delete("stops", -1)
 	// The node must have heard of it before the API server goes.

@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
 	"kubelot.dev/test/harness/node"
@@ -101,7 +103,7 @@ func TestTaintedNode(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := own.StartNode(t.Context(), node.Kubelot, "--max-pods=2", "--allowed-unsafe-sysctls=net.core.*",
+	if err := own.StartNode(t.Context(), node.Kubelot, "--max-pods=2", "--allowed-unsafe-sysctls=net.core.*", "--seccomp-default",
 		"--register-with-taints=dedicated=gpu:NoExecute,quiet=:PreferNoSchedule,full=yes:NoSchedule",
 		"--node-labels=topology.kubernetes.io/zone=z1,node.kubernetes.io/instance-type=m1,example.com/rack=7",
 		"--kube-reserved=cpu=100m,memory=64Mi,ephemeral-storage=1Gi", "--system-reserved=cpu=50m,memory=32Mi"); err != nil {
@@ -139,6 +141,7 @@ func TestTaintedNode(t *testing.T) {
 	ns.Apply(pod("tolerant", tolerant+"  nodeSelector: {example.com/rack: \"7\"}\n  securityContext: {sysctls: [{name: net.core.somaxconn, value: \"4096\"}]}\n"))
 	p := ns.Running("tolerant")
 	ns.Equal(p, "app", "cat /proc/sys/net/core/somaxconn", "4096")
+	ns.Equal(p, "app", "grep Seccomp: /proc/1/status", "Seccomp:\t2")
 	ns.Apply(pod("frail", container))
 	ns.Event("frail", "TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
 	ns.Apply(pod("second", tolerant))
@@ -148,8 +151,40 @@ func TestTaintedNode(t *testing.T) {
 	if want := "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 2, capacity: 2"; third.Status.Reason != "OutOfpods" || third.Status.Message != want {
 		t.Errorf("reason %s, message %q; want OutOfpods, %q", third.Status.Reason, third.Status.Message, want)
 	}
+	preempts(t, ns, tolerant)
 	for _, p := range []*corev1.Pod{p, second} {
 		ns.Delete(p.Name, -1)
 		ns.Gone(p)
 	}
+}
+
+// preempts starts a critical pod on a node that is full: one of the others gives way.
+func preempts(t *testing.T, ns *kit.Namespace, spec string) {
+	t.Helper()
+	ns.Apply(pod("critical", spec+"  priorityClassName: system-node-critical\n"))
+	critical := ns.Running("critical")
+	var victims []corev1.Pod
+	kit.Eventually(t, "one pod to give way", func() error {
+		list, err := ns.Bed().Client.CoreV1().Pods(ns.Name).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		victims = slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return p.Status.Reason != "Preempting" })
+		if len(victims) != 1 || victims[0].Status.Phase != corev1.PodFailed {
+			return fmt.Errorf("%d pods are preempted", len(victims))
+		}
+		return nil
+	})
+	v := victims[0]
+	const message = "Preempted in order to admit critical pod"
+	if v.Status.Message != message {
+		t.Errorf("message %q; want %q", v.Status.Message, message)
+	}
+	i := slices.IndexFunc(v.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
+	if i < 0 || v.Status.Conditions[i].Reason != "TerminationByKubelet" || v.Status.Conditions[i].Message != "Pod was preempted by Kubelet to accommodate a critical pod." {
+		t.Errorf("conditions %+v; want DisruptionTarget, TerminationByKubelet", v.Status.Conditions)
+	}
+	ns.Event(v.Name, "Preempting", message)
+	ns.Delete("critical", -1)
+	ns.Gone(critical)
 }

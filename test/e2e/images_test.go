@@ -3,8 +3,10 @@ package e2e
 import (
 	"encoding/base64"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,11 +17,16 @@ import (
 // push puts a busybox of its own into the registry and returns the reference to pull it by.
 func push(t *testing.T, name string) string {
 	t.Helper()
-	img, err := images.Variant(bed.Busybox, "docker.io/"+name+":1", name)
+	return pushTo(t, bed, name)
+}
+
+func pushTo(t *testing.T, b *kit.Bed, name string) string {
+	t.Helper()
+	img, err := images.Variant(b.Busybox, "docker.io/"+name+":1", name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref, err := bed.Registry.Push(t.Context(), img)
+	ref, err := b.Registry.Push(t.Context(), img)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,5 +122,46 @@ func TestPullSecret(t *testing.T) {
 		if kit.Ready(p) {
 			t.Errorf("pod %s runs without a right to its image", name)
 		}
+	}
+}
+
+// With serializeImagePulls one pull begins after the other.
+func TestSerialPulls(t *testing.T) {
+	t.Parallel()
+	own, err := kit.Start(t.Context(), kit.Options{Registry: true, Config: "serializeImagePulls: true\n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := own.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	ns := own.Namespace(t)
+	names := []string{"one", "two", "three"}
+	var manifests []string
+	for _, name := range names {
+		manifests = append(manifests, imagePod(name, pushTo(t, own, "serial/"+name), "Always"))
+	}
+	own.Registry.Delay(300 * time.Millisecond)
+	ns.Apply(strings.Join(manifests, "\n---\n"))
+	took := regexp.MustCompile(`in (\S+) \((\S+) including waiting\)`)
+	var longest, pulling time.Duration
+	for _, name := range names {
+		message := ns.Event(name, "Pulled", "Successfully pulled image").Message
+		times := took.FindStringSubmatch(message)
+		if times == nil {
+			t.Fatalf("message of Pulled: %s", message)
+		}
+		pull, err := time.ParseDuration(times[1])
+		waiting, also := time.ParseDuration(times[2])
+		if err != nil || also != nil {
+			t.Fatalf("times of %q: %v, %v", message, err, also)
+		}
+		pulling, longest = pulling+pull, max(longest, waiting)
+	}
+	// The pods don't come at the very same moment.
+	if longest < pulling-pulling/4 {
+		t.Errorf("the last of %d pulls had to wait %v in all, and all of them took %v: they ran side by side", len(names), longest, pulling)
 	}
 }

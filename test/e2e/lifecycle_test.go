@@ -167,11 +167,20 @@ func TestGracePeriod(t *testing.T) {
   containers: [{name: app, image: "busybox:1.36", command: [sh, -c, "trap '' TERM; while :; do sleep 1; done"]}]
 `) + "\n---\n" + pod("forced", `
   containers: [{name: app, image: "busybox:1.36", command: [sh, -c, "trap '' TERM; while :; do sleep 1; done"]}]
+`) + "\n---\n" + pod("hurried", `
+  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, "trap '' TERM; while :; do sleep 1; done"]}]
 `))
-	p, forced := ns.Running("deaf"), ns.Running("forced")
+	p, forced, hurried := ns.Running("deaf"), ns.Running("forced"), ns.Running("hurried")
 	began := time.Now()
 	ns.Delete("deaf", 3)
 	ns.Delete("forced", 60)
+	ns.Delete("hurried", 60)
+	ns.Event("hurried", "Killing", "Stopping container app")
+	ns.Delete("hurried", 1)
+	ns.Gone(hurried)
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("gone after %v; want little more than the second deletion's 1 s", took)
+	}
 	ns.Gone(p)
 	if took := time.Since(began); took < 3*time.Second || took > 20*time.Second {
 		t.Errorf("gone after %v; want a little more than the grace period of 3 s", took)

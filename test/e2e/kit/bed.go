@@ -45,6 +45,8 @@ type Bed struct {
 	*cluster.Cluster
 	Node   *node.Node
 	Client *kubernetes.Clientset // nil without a control plane
+	// Config is what StartNode appends to the KubeletConfiguration.
+	Config string
 
 	dynamic *dynamic.DynamicClient
 }
@@ -81,7 +83,7 @@ func (b *Bed) StartNode(ctx context.Context, agent node.Agent, args ...string) e
 		args = append(args, "--bin-dir="+dir)
 	}
 	var err error
-	b.Node, err = node.Start(ctx, b.Cluster, node.Options{Agent: agent, Name: NodeName, ExtraArgs: args})
+	b.Node, err = node.Start(ctx, b.Cluster, node.Options{Agent: agent, Name: NodeName, ExtraConfig: b.Config, ExtraArgs: args})
 	return err
 }
 

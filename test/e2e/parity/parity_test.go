@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
 	"kubelot.dev/test/e2e/kit"
@@ -32,8 +33,10 @@ func TestSameStory(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	want := tell(t, bed, node.Kubelet)
-	got := tell(t, bed, node.Kubelot)
+	bed.Config = config
+	stage := newStage(t, bed)
+	want := stage.tell(t, node.Kubelet)
+	got := stage.tell(t, node.Kubelot)
 	dump(t, "kubelet", want)
 	dump(t, "kubelot", got)
 	for _, name := range slices.Sorted(maps.Keys(want)) {
@@ -66,84 +69,113 @@ func dump(t *testing.T, agent string, told map[string]string) {
 	}
 }
 
+// slow is how long a story takes of which the log tells; crowd is how many are played at a time.
+const (
+	slow  = 50 * time.Second
+	crowd = 40
+)
+
 // tell runs all stories under the agent and returns what was seen of each, and of the node.
-func tell(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]string {
+func (s *stage) tell(t *testing.T, agent node.Agent) map[string]string {
 	t.Helper()
-	if err := bed.StartNode(t.Context(), agent); err != nil {
+	if err := s.bed.StartNode(t.Context(), agent); err != nil {
 		t.Fatal(err)
 	}
-	ns := bed.Namespace(t)
-	for _, s := range chosen() {
-		ns.Apply("apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + s.name + "\nspec:\n  terminationGracePeriodSeconds: 2\n" + s.spec)
-	}
-	told := map[string]string{}
-	pods := map[string]*corev1.Pod{}
+	s.set(t)
+	told, pods := map[string]string{}, map[string]*corev1.Pod{}
 	var lock sync.Mutex
 	var waits sync.WaitGroup
-	for _, s := range chosen() {
+	places := make(chan struct{}, crowd)
+	for _, story := range chosen() {
 		// Side by side: the state of a container that crashes changes every few seconds.
 		waits.Go(func() {
-			p := ns.Wait(s.name, "settled", s.settled)
-			if s.event != "" {
-				ns.Event(s.name, s.event, s.eventText)
+			places <- struct{}{}
+			defer func() { <-places }()
+			began := time.Now()
+			p, text := s.play(t, story)
+			if took := time.Since(began).Round(time.Second); took > slow {
+				t.Logf("%s: %s took %v", agent, story.name, took)
 			}
+			text += s.end(t, story, p)
 			lock.Lock()
 			defer lock.Unlock()
-			pods[s.name], told[s.name] = p, "status:\n"+status(t, p)
+			pods[story.name], told[story.name] = p, s.anonymous(text)
 		})
 	}
 	waits.Wait()
 	if t.Failed() {
 		t.FailNow()
 	}
-	time.Sleep(3 * time.Second) // Events come after what they tell of
-	last := ends(t, bed, ns, pods)
-	for _, s := range chosen() {
-		if s.end {
-			told[s.name] += "last status:\n" + status(t, last[s.name])
-		}
-		told[s.name] += "events:\n" + events(t, bed, ns.Name, s.name)
-		told[s.name] = anonymous(told[s.name], ns.Name, bed.Bed.Dir)
+	others(t, s.bed, s.ns, pods)
+	s.awaitEvents(t)
+	for name, p := range pods {
+		told[name] += "events:\n" + s.events(t, p.Name)
 	}
-	told["node"] = nodeSeen(t, bed)
-	if err := bed.Node.Remove(); err != nil {
-		t.Fatal(err)
-	}
-	if err := bed.Client.CoreV1().Nodes().Delete(t.Context(), kit.NodeName, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	told["node"] = nodeSeen(t, s.bed)
+	s.strike(t)
 	return told
 }
 
-// ends deletes all pods and returns the last that was seen of each.
-func ends(t *testing.T, bed *kit.Bed, ns *kit.Namespace, pods map[string]*corev1.Pod) map[string]*corev1.Pod {
+// end deletes the story's pod, and tells of its end where that is to be compared.
+func (s *stage) end(t *testing.T, y story, p *corev1.Pod) string {
 	t.Helper()
-	last := map[string]*corev1.Pod{}
-	var lock sync.Mutex
-	w, err := bed.Client.CoreV1().Pods(ns.Name).Watch(t.Context(), metav1.ListOptions{})
+	w, err := s.bed.Client.CoreV1().Pods(s.ns.Name).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + p.Name})
+	if err != nil {
+		t.Error(err)
+		return ""
+	}
+	defer w.Stop()
+	if y.static {
+		if err := os.Remove(s.manifestPath(y.name)); err != nil {
+			t.Error(err)
+		}
+	} else {
+		s.ns.Delete(p.Name, -1)
+	}
+	s.ns.Gone(p)
+	for event := range w.ResultChan() {
+		if last, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Deleted && y.end {
+			return "last status:\n" + status(t, last)
+		}
+		if event.Type == watch.Deleted {
+			break
+		}
+	}
+	return ""
+}
+
+// awaitEvents waits until no more Events come: they come after what they tell of.
+func (s *stage) awaitEvents(t *testing.T) {
+	t.Helper()
+	count, since := -1, time.Now()
+	for began := time.Now(); time.Since(began) < kit.Patience; time.Sleep(500 * time.Millisecond) {
+		list, err := s.bed.Client.CoreV1().Events(s.ns.Name).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) != count {
+			count, since = len(list.Items), time.Now()
+		}
+		if time.Since(since) > 5*time.Second {
+			return
+		}
+	}
+}
+
+// others deletes the pods that stories have brought along, and waits.
+func others(t *testing.T, bed *kit.Bed, ns *kit.Namespace, pods map[string]*corev1.Pod) {
+	t.Helper()
+	list, err := bed.Client.CoreV1().Pods(ns.Name).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Stop()
-	go func() {
-		for event := range w.ResultChan() {
-			if p, ok := event.Object.(*corev1.Pod); ok {
-				lock.Lock()
-				last[p.Name] = p
-				lock.Unlock()
-			}
+	for i := range list.Items {
+		p := &list.Items[i]
+		if !slices.ContainsFunc(slices.Collect(maps.Values(pods)), func(of *corev1.Pod) bool { return of.Name == p.Name }) {
+			ns.Delete(p.Name, -1)
+			ns.Gone(p)
 		}
-	}()
-	for name := range pods {
-		ns.Delete(name, -1)
 	}
-	for _, p := range pods {
-		ns.Gone(p)
-	}
-	time.Sleep(2 * time.Second)
-	lock.Lock()
-	defer lock.Unlock()
-	return maps.Clone(last)
 }
 
 // undisclosed are fields of the pod's status that kubelot doesn't write: they belong to the resizing of pod-level
@@ -177,9 +209,9 @@ func status(t *testing.T, p *corev1.Pod) string {
 }
 
 // events are the Events about the pod, each once.
-func events(t *testing.T, bed *kit.Bed, namespace, name string) string {
+func (s *stage) events(t *testing.T, name string) string {
 	t.Helper()
-	list, err := bed.Client.CoreV1().Events(namespace).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	list, err := s.bed.Client.CoreV1().Events(s.ns.Name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +220,7 @@ func events(t *testing.T, bed *kit.Bed, namespace, name string) string {
 		if e.Source.Component == "default-scheduler" || e.ReportingController == "default-scheduler" {
 			continue
 		}
-		told[fmt.Sprintf("%s %s %s (%s, %s): %s\n", e.Type, e.Reason, e.InvolvedObject.FieldPath, e.Source.Component, e.ReportingController, e.Message)] = true
+		told[s.anonymous(fmt.Sprintf("%s %s %s (%s, %s): %s\n", e.Type, e.Reason, e.InvolvedObject.FieldPath, e.Source.Component, e.ReportingController, e.Message))] = true
 	}
 	return strings.Join(slices.Sorted(maps.Keys(told)), "")
 }
@@ -201,24 +233,32 @@ func nodeSeen(t *testing.T, bed *kit.Bed) string {
 		t.Fatal(err)
 	}
 	n.ManagedFields = nil
+	// What was pulled shows with the agents' next report of the node, whenever that is.
+	n.Status.Images = slices.DeleteFunc(n.Status.Images, func(i corev1.ContainerImage) bool {
+		return len(i.Names) > 0 && strings.HasPrefix(i.Names[0], "127.0.0.1:")
+	})
 	out, err := yaml.Marshal(n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return anonymous(string(out), "none", bed.Bed.Dir)
+	return anonymous(string(out), "none", bed.Bed.Dir) + cgroupLimits(t, bed, "kubepods")
 }
 
 var anonyms = []struct {
 	pattern *regexp.Regexp
 	name    string
 }{
-	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`), "TIME"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
 	{regexp.MustCompile(`containerd://[0-9a-f]{64}`), "CONTAINER"},
+	{regexp.MustCompile(`(sha256:[0-9a-f]{8})[0-9a-f]{56}`), "$1"},
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "ID"},
+	{regexp.MustCompile(`(\b|pod|_)[0-9a-f]{32}\b`), "${1}UID"}, // of a static pod
+	{regexp.MustCompile(`host_id: \d+`), "host_id: N"},
 	{regexp.MustCompile(`\b10\.\d+\.\d+\.\d+\b`), "ADDRESS"},
 	{regexp.MustCompile(`in [0-9.]+m?s \([0-9.]+m?s including waiting\)`), "in DURATION"},
 	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-XXXXX"},
+	{regexp.MustCompile(`(/containers/[a-z0-9-]+)/[a-z0-9]+\b`), "$1/LOG"},
 	{regexp.MustCompile(`used: \d+`), "used: N"},
 	{regexp.MustCompile(`(resourceVersion|ephemeral-storage|memory): "?\d+(Ki)?"?`), "$1: N"},
 	{regexp.MustCompile(`Port: \d+`), "Port: N"},

@@ -1,6 +1,9 @@
 package parity
 
 import (
+	"slices"
+	"testing"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/test/e2e/kit"
@@ -9,8 +12,15 @@ import (
 // story is a pod, and how to tell that what is to be compared has happened.
 type story struct {
 	name    string
+	meta    string // more of the pod's metadata, as YAML
 	spec    string // of the pod, as YAML
+	static  bool   // from a file
 	settled func(*corev1.Pod) bool
+	// then, when given, does something to the settled pod; what is compared is how it settles again.
+	then  func(*testing.T, *stage, *corev1.Pod)
+	again func(*corev1.Pod) bool
+	// look is a command in the container app whose output is compared.
+	look string
 	// event is one to wait for, if the status alone doesn't tell; eventText is in its message.
 	event, eventText string
 	// end, when true, compares how the pod is deleted too: its last status and its Killing Events.
@@ -51,7 +61,9 @@ func terminated(container string) func(*corev1.Pod) bool {
 }
 
 // stories are what is compared. Each settles in a state that doesn't change soon.
-var stories = []story{
+var stories = slices.Concat(basicStories, imageStories, lifeStories, viewStories, admissionStories)
+
+var basicStories = []story{
 	{name: "plain", spec: app(forever), settled: kit.Ready, event: "Started", end: true},
 	{name: "resources", spec: app(forever + ", resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: 100m, memory: 32Mi}}"), settled: kit.Ready},
 	{name: "guaranteed", spec: app(forever + ", resources: {limits: {cpu: 100m, memory: 32Mi}}"), settled: kit.Ready},
@@ -67,17 +79,17 @@ var stories = []story{
 	{name: "initfailed", spec: "  restartPolicy: Never\n  initContainers: [{name: one, image: \"busybox:1.36\", command: [\"false\"]}]\n" + app(forever), settled: phase(corev1.PodFailed)},
 	{name: "initloop", spec: "  initContainers: [{name: one, image: \"busybox:1.36\", command: [\"false\"]}]\n" + app(forever), settled: func(p *corev1.Pod) bool {
 		s := kit.Status(p, "one")
-		return s != nil && s.RestartCount == 1 && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
+		return s != nil && s.RestartCount >= 1 && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
 	}, event: "BackOff"},
 	{name: "jobwithsidecar", spec: "  restartPolicy: Never\n  initContainers: [{name: side, image: \"busybox:1.36\", restartPolicy: Always, " + forever + "}]\n" + app(`command: ["true"]`), settled: phase(corev1.PodSucceeded)},
 	{name: "crash", spec: app(`command: [sh, -c, "exit 1"]`), settled: func(p *corev1.Pod) bool {
-		return waiting("CrashLoopBackOff")(p) && kit.Status(p, "app").RestartCount == 1
+		return waiting("CrashLoopBackOff")(p) && kit.Status(p, "app").RestartCount >= 1
 	}, event: "BackOff", end: true},
 	{name: "nocommand", spec: app(`command: [/no/such]`), settled: func(p *corev1.Pod) bool {
-		return waiting("CrashLoopBackOff")(p) && kit.Status(p, "app").RestartCount == 1
+		return waiting("CrashLoopBackOff")(p) && kit.Status(p, "app").RestartCount >= 1
 	}, event: "Failed"},
 	{name: "oom", spec: "  restartPolicy: Never\n" + app(`command: [sh, -c, "tail /dev/zero"], resources: {limits: {memory: 16Mi}}`), settled: phase(corev1.PodFailed)},
-	{name: "late", spec: "  activeDeadlineSeconds: 20\n" + app(forever), settled: phase(corev1.PodFailed), event: "DeadlineExceeded"},
+	{name: "late", spec: "  terminationGracePeriodSeconds: 20\n  activeDeadlineSeconds: 30\n" + app(forever), settled: phase(corev1.PodFailed), event: "DeadlineExceeded"},
 	{name: "never", spec: "  containers: [{name: app, image: \"docker.io/library/absent:1\", imagePullPolicy: Never}]\n", settled: waiting("ErrImageNeverPull"), event: "Failed"},
 	{name: "badname", spec: "  containers: [{name: app, image: \"Not_A_Name\"}]\n", settled: waiting("InvalidImageName"), event: "Failed"},
 	{name: "nopull", spec: "  containers: [{name: app, image: \"127.0.0.1:1/no/such:1\"}]\n", settled: waiting("ImagePullBackOff"), event: "BackOff", end: true},
@@ -117,24 +129,4 @@ var stories = []story{
 	{name: "dns", spec: "  dnsPolicy: None\n  dnsConfig: {nameservers: [192.0.2.1], searches: [a.example]}\n" + app(forever), settled: kit.Ready},
 	{name: "restartonfailure", spec: "  restartPolicy: OnFailure\n" + app(`command: ["true"]`), settled: phase(corev1.PodSucceeded)},
 	{name: "overlimit", spec: app(forever+", volumeMounts: [{name: e, mountPath: /e}]") + "  volumes: [{name: e, emptyDir: {sizeLimit: 1Mi}}]\n", settled: kit.Ready},
-}
-
-// intended are the lines of a comparison that may differ, with the reason why.
-var intended = []struct{ stories, line, reason string }{
-	{"hostpath|noclaim|nokeyvolume|nosecretvolume|novolume", `^\+ Normal Pulled spec.containers\{app\}`, "images are pulled beside the mounting of volumes"},
-	{"hostpath|noclaim|nokeyvolume|nosecretvolume|novolume", `^[+-]   status: "(True|False)"$`, "the sandbox is created beside the mounting of volumes"},
-	{"hostpath|noclaim|nokeyvolume|nosecretvolume|novolume", `^\+ (podIP: ADDRESS|podIPs:|- ip: ADDRESS)$`, "the sandbox is created beside the mounting of volumes"},
-	{"initfailed|initloop|illsidecar", `^\+ Normal Pulled spec.containers\{app\}`, "the images of all containers are pulled side by side"},
-	{"novolume|nopull", `^-   message: 'containers with unready status: \[app\]'$`, "the conditions of a pod that has ended follow from its final phase"},
-	{"novolume|nopull", `^[+-]   reason: (ContainersNotReady|PodFailed)$`, "the conditions of a pod that has ended follow from its final phase"},
-	{"crash", `^[+-]   restartCount: \d$`, "the next start falls before the deletion or after it"},
-	{"outofcpu|selector|sysctl", `^\+ (conditions:|- lastProbeTime: null|  lastTransitionTime: "TIME"|  observedGeneration: 1|  reason: PodFailed|  status: "(True|False)"|  type: .*)$`, "a rejected pod has its conditions"},
-	{"ill", `^[+-] Normal Killing `, "the kubelet stops the whole pod where its last container isn't started again; kubelot says why, and keeps to the probe's own grace period"},
-	{"unreadytcp", `^[+-] Warning Unhealthy .* i/o timeout$`, "a busy machine may not refuse a connection within the probe's second"},
-	{"unreadyhttp", `^[+-] Warning Unhealthy .*Client.Timeout exceeded while awaiting headers\)$`, "the same"},
-	{"unready|unreadyslow", `^[+-] Warning Unhealthy .* probe failed: $`, "a command that ends with its container has failed without a word"},
-	{"ill|illsidecar|probed|unready|unreadyslow|unstarted", `^- Warning Unhealthy .* context canceled$`, "the kubelet's own end shows as an error of the probes under way"},
-	{"node", `^-   (declaredFeatures:|- (ExtendWebSocketsToKubelet|InPlacePodLevelResourcesVerticalScaling|InPlacePodVerticalScalingInitContainers|RestartAllContainersOnContainerExits))$`, "features that kubelot has not declare themselves (KEP-5328)"},
-	{"novolume|nosecretvolume|nokeyvolume", `^- Warning FailedMount .* not registered$`, "the kubelet forgets a deleted pod's objects while it still mounts them"},
-	{"outofcpu|selector|sysctl", `^\+ (hostIP: ADDRESS|hostIPs:|- ip: ADDRESS)$`, "a rejected pod has its node's address"},
 }

@@ -38,6 +38,7 @@ type Registry struct {
 	user     string
 	password string
 	delay    time.Duration
+	refuses  bool
 	pulls    int
 }
 
@@ -69,6 +70,13 @@ func (r *Registry) Delay(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.delay = d
+}
+
+// Refuse answers everything with 503 Service Unavailable while it is on.
+func (r *Registry) Refuse(on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refuses = on
 }
 
 // Pulls is the number of manifests handed out so far.
@@ -103,11 +111,15 @@ func (r *Registry) Push(ctx context.Context, img images.Image) (string, error) {
 func (r *Registry) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
-		user, password, delay := r.user, r.password, r.delay
+		user, password, delay, refuses := r.user, r.password, r.delay, r.refuses
 		r.mu.Unlock()
 		select {
 		case <-time.After(delay):
 		case <-req.Context().Done():
+			return
+		}
+		if refuses {
+			http.Error(w, "under maintenance", http.StatusServiceUnavailable)
 			return
 		}
 		if user != "" && !authorized(req, user, password) {

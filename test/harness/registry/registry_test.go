@@ -43,6 +43,10 @@ func TestRegistry(t *testing.T) {
 	if took := time.Since(begin); took < 100*time.Millisecond {
 		t.Errorf("answered after %v, want a delay of 100ms", took)
 	}
+	r.Refuse(true)
+	if code := get(t, manifest, "alice", "secret"); code != http.StatusServiceUnavailable {
+		t.Errorf("while it refuses: %d, want 503", code)
+	}
 	if r.Pulls() != 1 {
 		t.Errorf("%d pulls counted, want 1", r.Pulls())
 	}

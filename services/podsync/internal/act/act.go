@@ -244,6 +244,15 @@ func words(err error, id, name string) string {
 	return text
 }
 
+// wrapped is a runtime's error with gRPC's wrapping, as the kubelet shows those of sandboxes.
+func wrapped(err error) string {
+	var failed *cri.Error
+	if errors.As(err, &failed) {
+		return failed.GRPCStatus().Err().Error()
+	}
+	return err.Error()
+}
+
 func ignoreNotFound(err error) error {
 	if cri.IsNotFound(err) {
 		return nil

@@ -67,7 +67,7 @@ func (a *Actor) renewSandbox(ctx context.Context, s worker.Snapshot, config *run
 
 func (a *Actor) sandboxFailed(ctx context.Context, pod *corev1.Pod, err error) {
 	if ctx.Err() == nil {
-		a.Report.Event(pod, "", corev1.EventTypeWarning, reasonSandboxFailed, "Failed to create pod sandbox: "+words(err, "", ""))
+		a.Report.Event(pod, "", corev1.EventTypeWarning, reasonSandboxFailed, "Failed to create pod sandbox: "+wrapped(err))
 	}
 }
 

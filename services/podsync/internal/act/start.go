@@ -33,7 +33,8 @@ func (a *Actor) ensureImage(ctx context.Context, s worker.Snapshot, action plan.
 	if c == nil {
 		return worker.Images{}, fmt.Errorf("the pod has no container %q any more", action.Container)
 	}
-	got, err := a.image(ctx, s, c.Name, c.Image, c.ImagePullPolicy)
+	path := report.FieldPath(s.Pod, c.Name)
+	got, err := a.image(ctx, s, image.Request{FieldPath: path, Container: path, Image: c.Image, Policy: c.ImagePullPolicy})
 	if err != nil {
 		return worker.Images{}, err
 	}
@@ -41,15 +42,14 @@ func (a *Actor) ensureImage(ctx context.Context, s worker.Snapshot, action plan.
 	return worker.Images{Image: got, Volumes: volumes}, err
 }
 
-func (a *Actor) image(ctx context.Context, s worker.Snapshot, containerName, ref string, policy corev1.PullPolicy) (image.Image, error) {
+// image makes the image of the request present, to which it adds what follows from the pod.
+func (a *Actor) image(ctx context.Context, s worker.Snapshot, req image.Request) (image.Image, error) {
 	handler, err := a.handler(ctx, s.Pod)
 	if err != nil {
 		return image.Image{}, err
 	}
-	got, err := a.Images.Ensure(ctx, image.Request{
-		Pod: s.Pod, FieldPath: report.FieldPath(s.Pod, containerName), Image: ref, Policy: policy,
-		Secrets: a.pullSecrets(ctx, s.Pod), RuntimeHandler: handler,
-	})
+	req.Pod, req.Secrets, req.RuntimeHandler = s.Pod, a.pullSecrets(ctx, s.Pod), handler
+	got, err := a.Images.Ensure(ctx, req)
 	var failed *image.Error
 	if errors.As(err, &failed) {
 		retry := failed.RetryAt
@@ -94,11 +94,11 @@ func (a *Actor) imageVolumes(ctx context.Context, s worker.Snapshot, c *corev1.C
 		if v.Image == nil || !mounts(c, v.Name) {
 			continue
 		}
-		got, err := a.image(ctx, s, c.Name, v.Image.Reference, v.Image.PullPolicy)
+		got, err := a.image(ctx, s, image.Request{Container: report.FieldPath(s.Pod, c.Name), Image: v.Image.Reference, Policy: v.Image.PullPolicy})
 		if err != nil {
 			return nil, err
 		}
-		specs[v.Name] = &runtimeapi.ImageSpec{Image: got.Ref, UserSpecifiedImage: v.Image.Reference}
+		specs[v.Name] = &runtimeapi.ImageSpec{Image: got.Ref, UserSpecifiedImage: v.Image.Reference, Annotations: s.Pod.Annotations}
 	}
 	return specs, nil
 }

@@ -60,10 +60,10 @@ func NewUserNamespaces(rootDir string, length uint32, pods int) (*UserNamespaces
 	return u, nil
 }
 
-// For is the pod's mapping; nil for a pod that uses the host's user namespace.
+// For is the pod's mapping, or the host's user namespace.
 func (u *UserNamespaces) For(pod *corev1.Pod) (*runtimeapi.UserNamespace, error) {
 	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
-		return nil, nil
+		return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_NODE}, nil
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

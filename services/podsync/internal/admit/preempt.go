@@ -13,6 +13,8 @@ import (
 const (
 	ReasonPreempting  = "Preempting"
 	MessagePreempting = "Preempted in order to admit critical pod"
+	// MessageDisrupting is that of the DisruptionTarget condition.
+	MessageDisrupting = "Pod was preempted by Kubelet to accommodate a critical pod."
 )
 
 // Victims are the active pods that must end so that a critical pod, rejected for want of resources, fits: as few and

@@ -60,8 +60,11 @@ type Event struct {
 // Request is a wish for an image.
 type Request struct {
 	Pod *corev1.Pod
-	// FieldPath is the container's, such as spec.containers{app}; for Events.
+	// FieldPath is what the Events about the image are about: a container, such as spec.containers{app}, or for the image of
+	// a volume the whole pod, which is empty.
 	FieldPath string
+	// Container is the field path of the container that can't run without the image.
+	Container string
 	// Image is the reference as in the spec.
 	Image string
 	// Policy is the container's; empty means what the API server would have filled in.
@@ -193,7 +196,7 @@ func (p *Puller) backingOff(req Request) error {
 	}
 	text := fmt.Sprintf("Back-off pulling image %q", req.Image)
 	p.event(req, corev1.EventTypeNormal, "BackOff", text)
-	p.event(req, corev1.EventTypeWarning, "Failed", "Error: "+ReasonBackOff)
+	p.failed(req, ReasonBackOff)
 	return &Error{Reason: ReasonBackOff, Message: fmt.Sprintf("%s: %s: %s", text, last.reason, last.message), RetryAt: last.retryAt()}
 }
 
@@ -205,15 +208,20 @@ func (p *Puller) pullFailed(req Request, f *flight, problems []string) error {
 	last := p.backoff.failed(req.Pod.UID, req.Image, f.began, time.Now(), Error{Reason: reason, Message: message})
 	p.mu.Unlock()
 	p.event(req, corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", req.Image, text))
-	p.event(req, corev1.EventTypeWarning, "Failed", "Error: "+reason)
+	p.failed(req, reason)
 	return &Error{Reason: reason, Message: message, RetryAt: last.retryAt()}
 }
 
 // fail reports an error that isn't a pull's: its cause under a reason of its own, then that the container failed.
 func (p *Puller) fail(req Request, reason string, err *Error) error {
 	p.event(req, corev1.EventTypeWarning, reason, err.Message)
-	p.event(req, corev1.EventTypeWarning, "Failed", "Error: "+err.Reason)
+	p.failed(req, err.Reason)
 	return err
+}
+
+// failed tells that the container failed.
+func (p *Puller) failed(req Request, reason string) {
+	p.record(Event{Pod: req.Pod, FieldPath: req.Container, Type: corev1.EventTypeWarning, Reason: "Failed", Message: "Error: " + reason})
 }
 
 func (p *Puller) event(req Request, kind, reason, message string) {

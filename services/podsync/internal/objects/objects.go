@@ -1,5 +1,5 @@
-// Package objects reads the API objects that pods refer to: ConfigMaps and Secrets when they are asked
-// for, Services and RuntimeClasses from watches.
+// Package objects reads the API objects that pods refer to, all from watches: ConfigMaps and Secrets while a pod holds
+// them, Services and RuntimeClasses always.
 package objects
 
 import (
@@ -15,8 +15,11 @@ import (
 	"kubelot.dev/kube"
 )
 
-// errStandalone is the answer of a node without an API server.
-var errStandalone = errors.New("this node has no API server (standalone mode)")
+var (
+	// errStandalone is the answer of a node without an API server.
+	errStandalone = errors.New("this node has no API server (standalone mode)")
+	errNoAnswer   = errors.New("the API server gives no answer")
+)
 
 // Objects answers look-ups. A nil client makes every look-up fail: the node is standalone. Its methods may be
 // called from any goroutine.
@@ -49,6 +52,10 @@ func (o *Objects) Run(ctx context.Context) {
 	if o.client == nil {
 		return
 	}
+	var caches sync.WaitGroup
+	defer caches.Wait()
+	caches.Go(func() { _ = o.configMaps.Run(ctx) })
+	caches.Go(func() { _ = o.secrets.Run(ctx) })
 	services, classes := o.client.WatchServices(ctx), o.client.WatchRuntimeClasses(ctx)
 	for services != nil || classes != nil {
 		select {
@@ -64,6 +71,8 @@ func (o *Objects) Run(ctx context.Context) {
 				continue
 			}
 			o.class(change)
+		case <-o.configMaps.Changes(): // who waits for one tries again by itself
+		case <-o.secrets.Changes():
 		}
 	}
 }
@@ -107,19 +116,23 @@ func closeOnce(c chan struct{}) {
 	}
 }
 
-// ConfigMap reads a ConfigMap.
+// ConfigMap gives a ConfigMap: one that a pod holds from memory, once the API server has been asked.
 func (o *Objects) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	if o.client == nil {
 		return nil, errStandalone
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, firstAnswer, errNoAnswer)
+	defer cancel()
 	return o.configMaps.Get(ctx, kube.ObjectKey{Namespace: namespace, Name: name})
 }
 
-// Secret reads a Secret.
+// Secret gives a Secret, as ConfigMap does.
 func (o *Objects) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	if o.client == nil {
 		return nil, errStandalone
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, firstAnswer, errNoAnswer)
+	defer cancel()
 	return o.secrets.Get(ctx, kube.ObjectKey{Namespace: namespace, Name: name})
 }
 
@@ -185,5 +198,9 @@ func wait(ctx context.Context, ready <-chan struct{}, message string) error {
 	}
 }
 
-// firstList is how long a look-up waits for a watch's first list.
-const firstList = 5 * time.Second
+const (
+	// firstList is how long a look-up waits for a watch's first list.
+	firstList = 5 * time.Second
+	// firstAnswer is how long a look-up waits for an object that the API server hasn't told of yet.
+	firstAnswer = 10 * time.Second
+)

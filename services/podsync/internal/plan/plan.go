@@ -231,7 +231,7 @@ func (p *planner) renewSandbox() {
 	for _, c := range p.obs.Containers {
 		if c.State == topic.ContainerRunning || c.State == topic.ContainerUnknown {
 			running = true
-			p.do(Action{Kind: StopContainer, Container: c.Name, ID: c.ID, Grace: PodGrace(p.Pod), Message: "Pod sandbox changed, it will be killed and re-created."})
+			p.do(Action{Kind: StopContainer, Container: c.Name, ID: c.ID, Grace: PodGrace(p.Pod), Message: "Stopping container"})
 		}
 	}
 	if running {

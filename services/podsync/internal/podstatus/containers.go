@@ -14,16 +14,12 @@ import (
 )
 
 // containerStatuses makes one status for each container, in the spec's order.
-func containerStatuses(in Input, containers []corev1.Container, previous []corev1.ContainerStatus, init bool) []corev1.ContainerStatus {
+func containerStatuses(in Input, containers []corev1.Container, previous []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var statuses []corev1.ContainerStatus
 	for i := range containers {
 		c := &containers[i]
 		newest, before := runs(in.Obs, c.Name)
-		status := containerStatus(in, c, newest, before, find(previous, c.Name))
-		if init && in.Pod.Spec.InitContainers[i].RestartPolicy == nil && status.State.Terminated != nil {
-			status.LastTerminationState = corev1.ContainerState{}
-		}
-		statuses = append(statuses, status)
+		statuses = append(statuses, containerStatus(in, c, newest, before, find(previous, c.Name)))
 	}
 	return statuses
 }
@@ -130,10 +126,11 @@ func current(status *corev1.ContainerStatus, in Input, c *corev1.Container, newe
 	}
 }
 
-// last sets the state of the run before: the newest one if it has ended and the container waits, else the one before it.
+// last sets the state of the run before: the newest one if it has ended and the container waits, else the one before it. While
+// a hook stops a container, whether another run follows isn't decided.
 func last(status *corev1.ContainerStatus, in Input, newest, before *topic.Container, previous *corev1.ContainerStatus) {
 	switch {
-	case status.State.Waiting != nil && newest.State == topic.ContainerExited:
+	case status.State.Waiting != nil && newest.State == topic.ContainerExited && !in.Busy[status.Name]:
 		status.LastTerminationState.Terminated = terminated(in, newest, previous)
 	case before != nil:
 		status.LastTerminationState.Terminated = terminated(in, before, previous)

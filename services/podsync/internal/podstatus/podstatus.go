@@ -64,9 +64,9 @@ func Compute(in Input) corev1.PodStatus {
 	}
 	addresses(&status, in)
 	if !rejected(in) {
-		status.InitContainerStatuses = containerStatuses(in, in.Pod.Spec.InitContainers, in.Previous.InitContainerStatuses, true)
-		status.ContainerStatuses = containerStatuses(in, in.Pod.Spec.Containers, in.Previous.ContainerStatuses, false)
-		status.EphemeralContainerStatuses = containerStatuses(in, ephemeral(in.Pod), in.Previous.EphemeralContainerStatuses, false)
+		status.InitContainerStatuses = containerStatuses(in, in.Pod.Spec.InitContainers, in.Previous.InitContainerStatuses)
+		status.ContainerStatuses = containerStatuses(in, in.Pod.Spec.Containers, in.Previous.ContainerStatuses)
+		status.EphemeralContainerStatuses = containerStatuses(in, ephemeral(in.Pod), in.Previous.EphemeralContainerStatuses)
 	}
 	if in.Ended {
 		lost(in, &status)

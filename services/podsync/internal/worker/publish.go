@@ -54,7 +54,7 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 		in.Fail, in.Reason, in.Message = w.stop.fail, w.stop.reason, w.stop.message
 		if w.stop.disruption != "" {
 			in.Conditions = append(in.Conditions, corev1.PodCondition{
-				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: w.stop.disruption, Message: w.stop.message, ObservedGeneration: w.Pod.Generation,
+				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: w.stop.disruption, Message: w.stop.disruptionMessage, ObservedGeneration: w.Pod.Generation,
 			})
 		}
 	}

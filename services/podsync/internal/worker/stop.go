@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -46,7 +47,8 @@ func (w *Worker) evict(e Eviction) {
 	if failing {
 		return // the first reason stays
 	}
-	w.stop.fail, w.stop.reason, w.stop.message, w.stop.disruption = true, e.Reason, e.Message, e.Disruption
+	w.stop.fail, w.stop.reason, w.stop.message = true, e.Reason, e.Message
+	w.stop.disruption, w.stop.disruptionMessage = e.Disruption, cmp.Or(e.DisruptionMessage, e.Message)
 }
 
 func (w *Worker) beginStop(s *stop) {

@@ -191,8 +191,8 @@ type stop struct {
 	fail    bool
 	reason  string
 	message string
-	// disruption is the reason of the DisruptionTarget condition; empty for none.
-	disruption string
+	// disruption and disruptionMessage are those of the DisruptionTarget condition; empty for none.
+	disruption, disruptionMessage string
 }
 
 // New makes a worker. obs is the runtime's report on the pod at this time.
@@ -242,7 +242,7 @@ func (w *Worker) restore() {
 	w.stop.fail = w.Previous.Phase == corev1.PodFailed || w.Previous.Reason != ""
 	for _, c := range w.Previous.Conditions {
 		if w.stop.fail && c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
-			w.stop.disruption = c.Reason
+			w.stop.disruption, w.stop.disruptionMessage = c.Reason, c.Message
 		}
 	}
 }
@@ -270,8 +270,9 @@ type Eviction struct {
 	// Reason and Message are the pod's in its Failed status.
 	Reason  string
 	Message string
-	// Disruption is the reason of the DisruptionTarget condition (KEP-3329).
-	Disruption string
+	// Disruption is the reason of the DisruptionTarget condition (KEP-3329), DisruptionMessage its message; an empty one is
+	// Message.
+	Disruption, DisruptionMessage string
 	// Grace bounds the pod's own grace period; zero leaves it.
 	Grace time.Duration
 }
