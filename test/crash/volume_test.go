@@ -44,10 +44,10 @@ spec:
 		t.Helper()
 		kit.Eventually(t, fmt.Sprintf("run %d of the container", want), func() error {
 			data, err := os.ReadFile(filepath.Join(dir, "runs"))
-			if n := bytes.Count(data, []byte("run\n")); n != want {
-				return fmt.Errorf("%d runs (%v)", n, err)
+			if n := bytes.Count(data, []byte("run\n")); err == nil && n != want {
+				err = fmt.Errorf("%d runs", n)
 			}
-			return nil
+			return err
 		})
 	}
 	runs(1)

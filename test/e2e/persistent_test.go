@@ -27,8 +27,9 @@ func stillMounted(path string) error {
 	return err
 }
 
-// A directory of the node as a claim's volume: two pods share it, and it stays through a kill of the volume daemon,
-// the end of a container and the end of its claim. Its data outlives the pods.
+// A directory of the node as a claim's volume: two pods share it, and it stays through a kill of the volume daemon, the
+// end of a container and the end of its claim. Its data outlives the pods. TestClaimsWithoutAPIServer in test/crash does
+// the like with disks.
 func TestLocalVolume(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
@@ -56,10 +57,12 @@ func TestLocalVolume(t *testing.T) {
 	ns.Equal(writer, "app", "stat -c '%g %a' /data /data/old; stat -c %g /data/new", "4321 2775\n4321 660\n4321")
 
 	point := filepath.Join(bed.Node.RootDir, "pods", string(writer.UID), "volumes/kubernetes.io~local-volume", pv)
-	before, err := bed.Daemon("volume")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var before int
+	kit.Eventually(t, "the volume daemon", func() error {
+		var err error
+		before, err = bed.Daemon("volume")
+		return err
+	})
 	bed.Signal(t, "volume", syscall.SIGKILL)
 	kit.Eventually(t, "the next volume daemon", func() error {
 		if now, err := bed.Daemon("volume"); err != nil || now == before {
@@ -112,7 +115,6 @@ func TestDiskVolume(t *testing.T) {
 	ns.Apply(pod("two", spec))
 	two := ns.Running("two")
 	point := filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/local-volume/mounts", pv)
-	bed.Signal(t, "volume", syscall.SIGKILL)
 	ns.Delete("one", 1)
 	ns.Gone(one)
 	kit.Eventually(t, "nothing of the first pod", func() error { return bed.Leftovers(t.Context(), one) })
@@ -167,7 +169,6 @@ func TestBlockVolume(t *testing.T) {
 	if err != nil || string(data) != "written" {
 		t.Errorf("the disk has %q (%v)", data, err)
 	}
-	bed.Signal(t, "volume", syscall.SIGKILL)
 	_, _ = ns.Try(p, "app", "kill 1")
 	p = ns.Wait("raw", "restarted", func(p *corev1.Pod) bool { return kit.Ready(p) && kit.Status(p, "app").RestartCount == 1 })
 	ns.Equal(p, "app", "dd if=/dev/xvda bs=7 count=1 2>/dev/null", "written")

@@ -3,7 +3,7 @@
 //
 // A pod's volume names a claim (or stands for one of its own, KEP-1698), the claim is bound to a persistent volume, and
 // that one says where the data is: claim.go finds it, check.go decides whether the pod may have it, filesystem.go
-// mounts directories and disks, block.go hands out disks as they are (KEP-351 of local volumes: 121).
+// mounts directories and disks, block.go hands out disks as they are (KEP-351).
 //
 // # Reads
 //
