@@ -34,6 +34,16 @@ func (d *dispatcher) renew(e *entry, p *source.Pod) {
 	}
 }
 
+// measureStart measures a pod that gets its worker; fresh tells that it hasn't run before, and may.
+func (d *dispatcher) measureStart(p *source.Pod, fresh bool) {
+	if fresh {
+		d.meter.WorkerStarted(p.Pod, p.FirstSeen)
+	}
+	if p.Source == topic.SourceAPI {
+		d.meter.Appeared(p.Pod)
+	}
+}
+
 // reap takes leave of a worker that has ended, whose place and resources others may have now.
 func (d *dispatcher) reap(uid string) {
 	before := d.workers[uid]

@@ -229,10 +229,7 @@ func (s *Service) finished(o outcome) {
 		s.sweepFinished(p, o.err)
 		return
 	}
-	s.ports.Metrics.done(v.kind, o.op, s.now().Sub(v.since), o.err)
-	if o.op == opMount && o.err == nil && v.phase != topic.VolumeMounted {
-		s.ports.Metrics.mounted(v.kind, s.now().Sub(v.wanted))
-	}
+	s.ports.Metrics.done(v, o, s.now())
 	v.op, v.cancel = opNone, nil
 	switch {
 	case o.err == nil:

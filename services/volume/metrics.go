@@ -8,7 +8,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/volume/internal/plugin"
 )
 
 // metrics are the kubelet's about volumes.
@@ -77,13 +76,12 @@ func (m metrics) count(pods map[string]*pod) {
 	}
 }
 
-// mounted tells of a volume that is mounted for the first time, and since when that was tried.
-func (m metrics) mounted(kind plugin.Kind, took time.Duration) {
-	m.overall.WithLabelValues(kind.Name, "overall_volume_mount").Observe(took.Seconds())
-}
-
-// done counts one operation.
-func (m metrics) done(kind plugin.Kind, what op, took time.Duration, err error) {
+// done counts one operation, and the first mount of a volume, whose phase is as it was before.
+func (m metrics) done(v *volume, o outcome, now time.Time) {
+	kind, what, took, err := v.kind, o.op, now.Sub(v.since), o.err
+	if what == opMount && err == nil && v.phase != topic.VolumeMounted {
+		m.overall.WithLabelValues(kind.Name, "overall_volume_mount").Observe(now.Sub(v.wanted).Seconds())
+	}
 	status, operation := "success", "volume_mount"
 	if err != nil {
 		status = "fail-unknown"
