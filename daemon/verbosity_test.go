@@ -37,8 +37,11 @@ func TestVerbosity(t *testing.T) {
 		return strings.Join(said, ", ")
 	}
 	for _, step := range []struct{ put, want string }{
-		{"0", "ours at 0"}, {"3", "ours at 0"}, {"4\n", "ours at 0, ours at 4, theirs at 4"},
-		{"6", "ours at 0, ours at 4, theirs at 4, theirs at 6"}, {"0", "ours at 0"},
+		{"0", "ours at 0"},
+		{"3", "ours at 0"},
+		{"4\n", "ours at 0, ours at 4, theirs at 4"},
+		{"6", "ours at 0, ours at 4, theirs at 4, theirs at 6"},
+		{"0", "ours at 0"},
 	} {
 		if code := put(step.put); code != http.StatusOK {
 			t.Errorf("PUT %q: %d", step.put, code)

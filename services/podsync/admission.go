@@ -44,12 +44,7 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 			cfg.Reject = &worker.Failed{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
 		}
 	}
-	if !admitted && cfg.Reject == nil {
-		d.meter.WorkerStarted(p.Pod, p.FirstSeen)
-	}
-	if p.Source == topic.SourceAPI {
-		d.meter.Appeared(p.Pod)
-	}
+	d.measureStart(p, !admitted && cfg.Reject == nil)
 	d.start(cfg, obs).renew(p.Pod)
 	return true
 }

@@ -38,6 +38,16 @@ func (d *dispatcher) renew(e *entry, p *source.Pod) {
 	}
 }
 
+// measureStart measures a pod that gets its worker; fresh tells that it hasn't run before, and may.
+func (d *dispatcher) measureStart(p *source.Pod, fresh bool) {
+	if fresh {
+		d.meter.WorkerStarted(p.Pod, p.FirstSeen)
+	}
+	if p.Source == topic.SourceAPI {
+		d.meter.Appeared(p.Pod)
+	}
+}
+
 // reap takes leave of a worker that has ended, whose place and resources others may have now. A pod that is gone for good is
 // forgotten whatever pleg still says of it: one that comes again under its UID, as a static pod does, is another life.
 func (d *dispatcher) reap(uid string) {

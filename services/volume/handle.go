@@ -1,7 +1,6 @@
 package volume
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -250,11 +249,7 @@ func (s *Service) finished(o outcome) {
 		s.sweepFinished(p, o.err)
 		return
 	}
-	kind := cmp.Or(o.result.Plugin, v.plugin())
-	s.ports.Metrics.done(kind, o.op, s.now().Sub(v.since), o.err)
-	if o.op == opMount && o.err == nil && v.phase != topic.VolumeMounted {
-		s.ports.Metrics.mounted(kind, s.now().Sub(v.wanted))
-	}
+	s.ports.Metrics.done(v, o, s.now())
 	v.op, v.cancel = opNone, nil
 	switch {
 	case o.err == nil:

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -76,13 +77,12 @@ func (m metrics) count(pods map[string]*pod) {
 	}
 }
 
-// mounted tells of a volume that is mounted for the first time, and since when that was tried.
-func (m metrics) mounted(pluginName string, took time.Duration) {
-	m.overall.WithLabelValues(pluginName, "overall_volume_mount").Observe(took.Seconds())
-}
-
-// done counts one operation.
-func (m metrics) done(pluginName string, what op, took time.Duration, err error) {
+// done counts one operation, and the first mount of a volume, whose phase is as it was before.
+func (m metrics) done(v *volume, o outcome, now time.Time) {
+	plugin, what, took, err := cmp.Or(o.result.Plugin, v.plugin()), o.op, now.Sub(v.since), o.err
+	if what == opMount && err == nil && v.phase != topic.VolumeMounted {
+		m.overall.WithLabelValues(plugin, "overall_volume_mount").Observe(now.Sub(v.wanted).Seconds())
+	}
 	status, operation := "success", "volume_mount"
 	if err != nil {
 		status = "fail-unknown"
@@ -90,5 +90,5 @@ func (m metrics) done(pluginName string, what op, took time.Duration, err error)
 	if what == opUnmount {
 		operation = "volume_unmount"
 	}
-	m.operations.WithLabelValues(pluginName, operation, status, "false").Observe(took.Seconds())
+	m.operations.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
 }

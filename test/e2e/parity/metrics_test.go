@@ -51,15 +51,15 @@ spec:
 var lacking = map[string]string{
 	`aggregator_.*|apiextensions_.*|apiserver_(cel|envelope|kube_aggregator|storage|validation|webhooks|audit)_.*|node_collector_.*|cardinality_.*`: "of the API server and the controllers, whose packages the test's kubelet shares its executable with",
 	`kubernetes_build_info|kubernetes_feature_enabled`: "kubelot is no build of Kubernetes and has no feature gates; kubelot_build_info tells its version",
-	`go_.*|process_virtual_memory_max_bytes`:            "the kubelet has all that Go's runtime measures; kubelot what the Prometheus client has by default, for each daemon",
-	`rest_client_.*|workqueue_.*`:                       "of client-go's packages that kubelot doesn't use",
+	`go_.*|process_virtual_memory_max_bytes`:           "the kubelet has all that Go's runtime measures; kubelot what the Prometheus client has by default, for each daemon",
+	`rest_client_.*|workqueue_.*`:                      "of client-go's packages that kubelot doesn't use",
 
 	`dra_.*`: "there is no dynamic resource allocation yet",
-	`kubelet_(cpu|memory|topology)_manager_.*`:                       "there are no managers of CPU, memory and topology yet",
-	`kubelet_imagemanager_.*`:                                        "there is no verification of images that were pulled with secrets yet",
-	`kubelet_graceful_shutdown_.*`:                                   "there is no graceful shutdown of the node yet",
-	`kubelet_pod_watch_events_dropped_total`:                         "there is no Pods API yet",
-	`kubelet_metrics_provider`:                                       "neither cAdvisor nor the runtime provides the figures: kubelot-stats does",
+	`kubelet_(cpu|memory|topology)_manager_.*`:                        "there are no managers of CPU, memory and topology yet",
+	`kubelet_imagemanager_.*`:                                         "there is no verification of images that were pulled with secrets yet",
+	`kubelet_graceful_shutdown_.*`:                                    "there is no graceful shutdown of the node yet",
+	`kubelet_pod_watch_events_dropped_total`:                          "there is no Pods API yet",
+	`kubelet_metrics_provider`:                                        "neither cAdvisor nor the runtime provides the figures: kubelot-stats does",
 	`(reconstruct_volume|force_cleaned_failed_volume)_operations?_.*`: "nothing is reconstructed after a restart: what is mounted is read from the kernel",
 }
 

@@ -19,8 +19,12 @@ var fine = []struct{ path, subresource string }{
 
 // coarse are the paths that have one in proxy's place.
 var coarse = []struct{ path, subresource string }{
-	{"/stats", "stats"}, {"/metrics", "metrics"}, {"/logs", "log"}, {"/checkpoint", "checkpoint"},
-	{"/statusz", "statusz"}, {"/flagz", "configz"},
+	{"/stats", "stats"},
+	{"/metrics", "metrics"},
+	{"/logs", "log"},
+	{"/checkpoint", "checkpoint"},
+	{"/statusz", "statusz"},
+	{"/flagz", "configz"},
 }
 
 // doing are the paths where a GET does something, since a WebSocket can't begin with anything else.

@@ -148,7 +148,7 @@ func (m *Meter) ResizeAsked(before, wanted *corev1.ResourceRequirements) {
 }
 
 func (m *Meter) resizeAsked(name corev1.ResourceName, requirement string, before, wanted resource.Quantity) {
-	operation := ""
+	var operation string
 	switch {
 	case wanted.Cmp(before) == 0:
 		return
