@@ -54,7 +54,7 @@ var lifeStories = []story{
 	{name: "prestophttp", spec: app(forever + `, lifecycle: {preStop: {httpGet: {port: 81, path: /stop}}}`), settled: kit.Ready, end: true},
 	{name: "prestopabsent", spec: app(forever + `, lifecycle: {preStop: {exec: {command: [/no/such]}}}`), settled: kit.Ready, end: true},
 	{name: "poststarted", spec: app(forever + `, lifecycle: {postStart: {sleep: {seconds: 1}}}`), settled: kit.Ready},
-	{name: "poststarthttp", spec: patient + "  restartPolicy: Never\n" + app(forever+`, lifecycle: {postStart: {httpGet: {port: 81, path: /start}}}`), settled: ended, event: "FailedPostStartHook"},
+	{name: "poststarthttp", spec: "  restartPolicy: Never\n" + app(deaf+`, lifecycle: {postStart: {httpGet: {port: 81, path: /start}}}`), settled: ended, event: "FailedPostStartHook"},
 	{name: "lastwords", spec: "  restartPolicy: Never\n" + app(`terminationMessagePolicy: FallbackToLogsOnError, command: [sh, -c, "for i in $(seq 100); do echo line $i of the words; done; exit 2"]`), settled: ended},
 	{name: "nolastwords", spec: "  restartPolicy: Never\n" + app(`terminationMessagePolicy: FallbackToLogsOnError, command: [sh, -c, "echo fine"]`), settled: ended},
 	{name: "signalled", spec: "  restartPolicy: Never\n" + app(`command: [sh, -c, "kill -SEGV $$"]`), settled: ended},
