@@ -1,6 +1,6 @@
 package parity
 
-// intended are the lines of a comparison that may differ, with the reason why.
+// intended are the lines of a comparison that may differ, in the named stories or in all, with the reason why.
 var intended = []struct{ stories, line, reason string }{
 	{"hostpath|noclaim|nokeyvolume|nosecretvolume|novolume", `^\+ Normal Pulled spec.containers\{app\}`, "images are pulled beside the mounting of volumes"},
 	{"hostpath|noclaim|nokeyvolume|nosecretvolume|novolume", `^[+-]   status: "(True|False)"$`, "the sandbox is created beside the mounting of volumes"},
@@ -26,5 +26,6 @@ var intended = []struct{ stories, line, reason string }{
 	{"crash|poststart|initloop|nocommand", `^[+-] ( +restartCount: \d| +message: back-off \d+s restarting .*|attempt: \d|log_path: .*|  attempt: \d|  io.kubernetes.container.restartCount: "\d")$`, "the next start falls before the look or after it"},
 	{"preempted", `^[+-] ( |- |phase: |message: |reason: |conditions:)`, "the kubelet takes a pod that it preempts away under its containers, and what it says of them varies; e2e TestTaintedNode has kubelot's"},
 	{"preempted", `^- Warning ExceededGracePeriod `, "the kubelet gives it no time"},
+	{"", `^(-   user: \{\}|\+ +(user:|linux:|gid: 0|supplementalGroups:|- 0|uid: 0))$`, "the kubelet's first status of a container may be from before the runtime tells its user"},
 	{"probed", `^[+-] Warning Unhealthy .* timed out after 1s$`, "a busy machine may not run a command within the probe's second"},
 }

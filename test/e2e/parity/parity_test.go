@@ -276,7 +276,7 @@ func anonymous(text, namespace, dir string) string {
 func unintended(story string, lines []string) string {
 	return strings.Join(slices.DeleteFunc(lines, func(line string) bool {
 		for _, i := range intended {
-			if slices.Contains(strings.Split(i.stories, "|"), story) && regexp.MustCompile(i.line).MatchString(line) {
+			if (i.stories == "" || slices.Contains(strings.Split(i.stories, "|"), story)) && regexp.MustCompile(i.line).MatchString(line) {
 				return true
 			}
 		}
