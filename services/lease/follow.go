@@ -30,9 +30,10 @@ func (s *Service) follow(ctx context.Context) (<-chan func(*Service), error) {
 	watch(&f, topic.Health, func(s *Service, daemon string, h *topic.DaemonHealth) {
 		if h == nil {
 			delete(s.facts.Health, daemon)
+			delete(s.beats, daemon)
 			return
 		}
-		s.facts.Health[daemon] = *h
+		s.heard(daemon, *h, time.Now())
 	})
 	f.followOwn()
 	if f.err != nil {
@@ -40,6 +41,19 @@ func (s *Service) follow(ctx context.Context) (<-chan func(*Service), error) {
 	}
 	s.wg.Go(func() { s.followAddresses(ctx, f.out) })
 	return f.out, nil
+}
+
+// heard notes what a daemon says of itself. From its second beat on its age is reckoned from when it was heard, by the clock that
+// nobody sets: a daemon must not seem silent, or alive, because the time of day was changed.
+func (s *Service) heard(daemon string, h topic.DaemonHealth, now time.Time) {
+	beat, before := h.Beat, s.beats[daemon]
+	switch {
+	case before.Equal(beat):
+		h.Beat = s.facts.Health[daemon].Beat
+	case !before.IsZero():
+		h.Beat = now
+	}
+	s.beats[daemon], s.facts.Health[daemon] = beat, h
 }
 
 // setRuntime notes since when the runtime is down.

@@ -90,6 +90,8 @@ type Service struct {
 	api   nodes // nil in standalone mode
 	host  host
 	facts Facts
+	// beats are the daemons' last ones, by their own clock.
+	beats map[string]time.Time
 	// node is the Node as the API server has it; nil while unknown.
 	node *corev1.Node
 	// local is the Node as this daemon would register it, while the API server has none; told once it is on the bus.
@@ -129,7 +131,7 @@ type answer struct {
 func New(env daemon.Env, api nodes, h host) *Service {
 	return &Service{
 		env: env, api: api, host: h, answers: make(chan answer),
-		facts: Facts{Health: map[string]topic.DaemonHealth{}}, metrics: newMetrics(env.Config.NodeName, h.uptime),
+		facts: Facts{Health: map[string]topic.DaemonHealth{}}, beats: map[string]time.Time{}, metrics: newMetrics(env.Config.NodeName, h.uptime),
 	}
 }
 

@@ -237,6 +237,25 @@ func TestADaemonsRestartDoesNotTurnReady(t *testing.T) {
 	})
 }
 
+// The time of day is set back while the daemons go on beating.
+func TestAClockThatIsSetBackDoesNotTurnReady(t *testing.T) {
+	server := &server{}
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		r.must(r.machine.Set("", *testMachine()), r.runtime.Set("", *testRuntime()))
+		r.beats()
+		for range 10 {
+			time.Sleep(30 * time.Second)
+			for _, name := range vital {
+				r.must(r.health[name].Set(name, topic.DaemonHealth{State: topic.Healthy, Beat: time.Now().Add(-time.Hour)}))
+			}
+			if node, _ := server.get(); readyOf(node) != corev1.ConditionTrue {
+				t.Fatal("not Ready")
+			}
+		}
+	})
+}
+
 func TestALostBusDoesNotTurnReady(t *testing.T) {
 	server := &server{}
 	run(t, server, func(r *rig) {
