@@ -17,7 +17,7 @@ import (
 // of an earlier one with its UID is. A pod of the API server's waits for the Node that the API server has, and admit is false: the
 // node's own draft of it lacks the labels and taints of others, and a rejection is for good.
 func (d *dispatcher) admit(p *source.Pod) bool {
-	if p.Source != topic.SourceAPI && d.replaces(p) || d.sweeping[p.Pod.UID] {
+	if d.replaces(p) || d.sweeping[p.Pod.UID] {
 		return true
 	}
 	uid := string(p.Pod.UID)
@@ -37,21 +37,31 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 		return false
 	}
 	if !admitted {
-		if r := d.judge(cfg.Pod); r != nil {
-			d.log.Warn("pod is not admitted", "pod", p.Pod.Name, "namespace", p.Pod.Namespace, "uid", uid, "reason", r.Reason, "message", r.Message)
-			d.report.Event(p.Pod, "", corev1.EventTypeWarning, r.Reason, r.Message)
-			d.meter.Rejected(r.Reason)
-			cfg.Reject = &worker.Failed{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
-		}
+		cfg.Reject = d.refusal(cfg.Pod)
 	}
 	d.measureStart(p, !admitted && cfg.Reject == nil)
 	d.start(cfg, obs).renew(p.Pod)
 	return true
 }
 
-// replaces tells whether another static pod has the pod's name still. One that runs since before this daemon's start, and whose
+// refusal judges a new pod and tells of it where it isn't admitted; nil where it is.
+func (d *dispatcher) refusal(pod *corev1.Pod) *worker.Failed {
+	r := d.judge(pod)
+	if r == nil {
+		return nil
+	}
+	d.log.Warn("pod is not admitted", "pod", pod.Name, "namespace", pod.Namespace, "uid", string(pod.UID), "reason", r.Reason, "message", r.Message)
+	d.report.Event(pod, "", corev1.EventTypeWarning, r.Reason, r.Message)
+	d.meter.Rejected(r.Reason)
+	return &worker.Failed{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
+}
+
+// replaces tells whether another static pod has the static pod's name still. One that runs since before this daemon's start, and whose
 // source has this pod in its place, is ended: nothing more that other sources may deliver can want it.
 func (d *dispatcher) replaces(p *source.Pod) bool {
+	if p.Source == topic.SourceAPI {
+		return false
+	}
 	for _, e := range d.workers {
 		if e.source != topic.SourceAPI && e.pod.Name == p.Pod.Name && e.pod.Namespace == p.Pod.Namespace {
 			return true
