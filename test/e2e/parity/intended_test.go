@@ -26,6 +26,8 @@ var intended = []struct{ stories, line, reason string }{
 	{"crash|poststart|initloop|nocommand", `^[+-] ( +restartCount: \d| +message: back-off \d+s restarting .*|attempt: \d|log_path: .*|  attempt: \d|  io.kubernetes.container.restartCount: "\d")$`, "the next start falls before the look or after it"},
 	{"preempted", `^[+-] ( |- |phase: |message: |reason: |conditions:)`, "the kubelet takes a pod that it preempts away under its containers, and what it says of them varies; e2e TestTaintedNode has kubelot's"},
 	{"preempted", `^- Warning ExceededGracePeriod `, "the kubelet gives it no time"},
+	{"dnsmore", `^[+-] (  - timeout|options .*)$`, "the kubelet gives the resolver's options in any order"},
+	{"digest|tagdigest", `^[+-]   imageID: OPEN/(tag)?digest@sha256:[0-9a-f]+$`, "the same image under two names, of which the runtime tells one"},
 	{"", `^(-   user: \{\}|\+ +(user:|linux:|gid: 0|supplementalGroups:|- 0|uid: 0))$`, "the kubelet's first status of a container may be from before the runtime tells its user"},
 	{"probed", `^[+-] Warning Unhealthy .* timed out after 1s$`, "a busy machine may not run a command within the probe's second"},
 }

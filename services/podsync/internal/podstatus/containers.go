@@ -134,6 +134,8 @@ func last(status *corev1.ContainerStatus, in Input, newest, before *topic.Contai
 		status.LastTerminationState.Terminated = terminated(in, newest, previous)
 	case before != nil:
 		status.LastTerminationState.Terminated = terminated(in, before, previous)
+	case previous != nil && previous.State.Terminated != nil && previous.ContainerID != status.ContainerID:
+		status.LastTerminationState = previous.State // its container is removed already
 	case previous != nil:
 		// Even if it is the newest one's, as of a container that waited and now stays ended: the one before it may be removed, and
 		// that of the status before is then the last that is known.
