@@ -16,7 +16,7 @@ import (
 )
 
 // Patience is how long a test waits for what should come soon. It is generous: the machine does other things too.
-const Patience = 90 * time.Second
+const Patience = 3 * time.Minute
 
 // Namespace is a test's own namespace.
 type Namespace struct {
