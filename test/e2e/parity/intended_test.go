@@ -18,7 +18,7 @@ var intended = []struct{ stories, line, reason string }{
 	{"node", `^-   (- (InPlacePodLevelResourcesVerticalScaling|InPlacePodVerticalScalingInitContainers|RestartAllContainersOnContainerExits))$`, "features that kubelot has not declare themselves (KEP-5328)"},
 	{"novolume|nosecretvolume|nokeyvolume", `^- Warning FailedMount .* not registered$`, "the kubelet forgets a deleted pod's objects while it still mounts them"},
 	{"outofcpu|selector|sysctl|affinity|apparmor|otheros|outofhuge|outofmany|outofmemory|outofdisk|unsafe|initrefused", `^\+ (hostIP: ADDRESS|hostIPs:|- ip: ADDRESS)$`, "a rejected pod has its node's address"},
-	{"hostpath|noclaim|nokeyvolume|nosecretvolume|novolume|longfqdn|nohandler", `^[+-] /kubepods/`, "the pod's cgroup is created with its sandbox, the kubelet's before everything else"},
+	{"longfqdn|nohandler", `^[+-] /kubepods/`, "the pod's cgroup is created with its sandbox, the kubelet's before everything else"},
 	{"envfilebad", `^([+-]       message: |\+         enclosed in single quotes'|[+-] Warning Failed .* Error: )(couldn't parse env file|'couldn''t parse env file)?`, "kubelot says which line of which file is wrong"},
 	{"outofdisk", `capacity: \d+`, "the kubelet reckons the eviction threshold with 24 bits, which loses some bytes"},
 	{"imagevolume", `^- Normal Pulled  .* already present on machine`, "the kubelet looks for the volume's image at each of its looks at the pod"},

@@ -170,7 +170,8 @@ func (s *stage) play(t *testing.T, y story) (*corev1.Pod, string) {
 		p = s.ns.Wait(name, "settled again", y.again)
 	}
 	text := "status:\n" + status(t, p)
-	if p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded {
+	// Beside volumes that fail kubelot has the sandbox made, and the kubelet nothing.
+	if p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded && y.event != "FailedMount" {
 		text += seen(t, s.bed, s.ns, p)
 	}
 	if y.event != "" {
