@@ -24,6 +24,7 @@ var intended = []struct{ stories, line, reason string }{
 	{"imagevolume", `^- Normal Pulled  .* already present on machine`, "the kubelet looks for the volume's image at each of its looks at the pod"},
 	{"initloop", `^[+-] Normal Killing spec.initContainers\{one\} `, "a run may be under way when the pod is deleted"},
 	{"crash|poststart|initloop|nocommand", `^[+-] ( +restartCount: \d| +message: back-off \d+s restarting .*|attempt: \d|log_path: .*|  attempt: \d|  io.kubernetes.container.restartCount: "\d")$`, "the next start falls before the look or after it"},
+	{"crash|poststart|initloop|nocommand", `^[+-] Normal Killing `, "the container may run at the deletion"},
 	{"preempted", `^[+-] ( |- |phase: |message: |reason: |conditions:)`, "the kubelet takes a pod that it preempts away under its containers, and what it says of them varies; e2e TestTaintedNode has kubelot's"},
 	{"preempted", `^- Warning ExceededGracePeriod `, "the kubelet gives it no time"},
 	{"dnsmore", `^[+-] (  - timeout|options .*)$`, "the kubelet gives the resolver's options in any order"},
