@@ -104,6 +104,19 @@ func (f *busFlags) dial(ctx context.Context) (*bus.Conn, error) {
 	return bus.NewConn(transport, Contract.Daemon, options.Log), nil
 }
 
+// connect is dial for a command that is of no use before the bus answers.
+func (f *busFlags) connect(ctx context.Context) (*bus.Conn, error) {
+	conn, err := f.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := await(ctx, conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
 // await is an error unless the bus is connected soon.
 func await(ctx context.Context, conn *bus.Conn) error {
 	limited, cancel := context.WithTimeout(ctx, busPatience)

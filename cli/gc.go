@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -42,7 +41,7 @@ gc does it by itself when it is due. With --all it shows too what stays, and why
 			if output != "table" && output != "json" {
 				return fmt.Errorf("-o %q: want table or json", output)
 			}
-			conn, err := busAt.dial(c.Context())
+			conn, err := busAt.connect(c.Context())
 			if err != nil {
 				return err
 			}
@@ -56,9 +55,7 @@ gc does it by itself when it is due. With --all it shows too what stays, and why
 				return err
 			}
 			plan.Decisions = garbage.Sort(plan.Decisions, all)
-			encoder := json.NewEncoder(stdout)
-			encoder.SetIndent("", "  ")
-			return encoder.Encode(plan)
+			return writeJSON(stdout, plan)
 		},
 	}
 	busAt.register(c)
@@ -73,9 +70,6 @@ gc does it by itself when it is due. With --all it shows too what stays, and why
 }
 
 func askPlan(ctx context.Context, conn *bus.Conn, squeeze bool) (topic.GCPlanReply, error) {
-	if err := await(ctx, conn); err != nil {
-		return topic.GCPlanReply{}, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, planPatience)
 	defer cancel()
 	plan, err := topic.GCPlan.Do(ctx, conn, topic.GCPlanRequest{Images: squeeze})

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
@@ -37,14 +38,11 @@ func tapCommand(stdout *os.File) *cobra.Command {
 			default:
 				return fmt.Errorf("-o %q: want text or json", output)
 			}
-			conn, err := busAt.dial(c.Context())
+			conn, err := busAt.connect(c.Context())
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
-			if err := await(c.Context(), conn); err != nil {
-				return err
-			}
 			return tap.Run(c.Context(), conn.Transport(), options, stdout)
 		},
 	}
@@ -71,6 +69,13 @@ func complete(c *cobra.Command, flag string, values []string) {
 	}
 }
 
+// writeJSON is how every command shows JSON.
+func writeJSON(out io.Writer, v any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
 func topicNames() []string {
 	var names []string
 	for _, t := range topic.All() {
@@ -94,14 +99,11 @@ func podsCommand(stdout *os.File) *cobra.Command {
   kubelot pods -o json | jq '.[].name'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			conn, err := busAt.dial(c.Context())
+			conn, err := busAt.connect(c.Context())
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
-			if err := await(c.Context(), conn); err != nil {
-				return err
-			}
 			rows, err := lookAtPods(c, conn, wait)
 			if rows == nil && err != nil {
 				return err
@@ -123,9 +125,7 @@ func podsCommand(stdout *os.File) *cobra.Command {
 func printPods(stdout *os.File, rows []pods.Row, output string, noColor bool) error {
 	switch output {
 	case "json":
-		encoder := json.NewEncoder(stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(rows)
+		return writeJSON(stdout, rows)
 	case "table":
 		_, err := fmt.Fprint(stdout, pods.Table(rows, time.Now(), paint.For(stdout, noColor)))
 		return err

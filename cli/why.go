@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"time"
@@ -30,14 +29,11 @@ been done so far. POD is namespace/name, a name or a UID.`,
 			if output != "text" && output != "json" {
 				return fmt.Errorf("-o %q: want text or json", output)
 			}
-			conn, err := busAt.dial(c.Context())
+			conn, err := busAt.connect(c.Context())
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
-			if err := await(c.Context(), conn); err != nil {
-				return err
-			}
 			world, err := why.Read(c.Context(), conn)
 			if err != nil {
 				return err
@@ -52,9 +48,7 @@ been done so far. POD is namespace/name, a name or a UID.`,
 				_, err := fmt.Fprint(stdout, why.Text(answer, now, paint.For(stdout, noColor)))
 				return err
 			}
-			encoder := json.NewEncoder(stdout)
-			encoder.SetIndent("", "  ")
-			return encoder.Encode(answer)
+			return writeJSON(stdout, answer)
 		},
 	}
 	busAt.register(c)
