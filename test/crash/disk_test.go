@@ -20,15 +20,7 @@ import (
 // TestFullDisk fills the file system under the root directory: what runs goes on with whole files, what comes says
 // what is wrong and starts once there is room again, and what is deleted goes.
 func TestFullDisk(t *testing.T) {
-	own, err := kit.StartWithoutNode(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := own.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	own := kit.StartWithoutNode(t)
 	root := own.Bed.Path("kubelet")
 	if err := os.Mkdir(root, 0o755); err != nil {
 		t.Fatal(err)

@@ -20,15 +20,7 @@ import (
 // ownBed is a bed for one test, whose node runs with these arguments.
 func ownBed(t *testing.T, args func(*kit.Bed) []string) *kit.Bed {
 	t.Helper()
-	own, err := kit.StartWithoutNode(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := own.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	own := kit.StartWithoutNode(t)
 	if err := own.StartNode(t.Context(), node.Kubelot, args(own)...); err != nil {
 		t.Fatal(err)
 	}

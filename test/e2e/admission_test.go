@@ -94,15 +94,7 @@ func TestAdmission(t *testing.T) {
 // A node with taints, few places and labels of its own refuses what doesn't fit it, and takes what does.
 func TestTaintedNode(t *testing.T) {
 	t.Parallel()
-	own, err := kit.StartWithoutNode(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := own.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	own := kit.StartWithoutNode(t)
 	if err := own.StartNode(t.Context(), node.Kubelot, "--max-pods=2", "--allowed-unsafe-sysctls=net.core.*", "--seccomp-default",
 		"--register-with-taints=dedicated=gpu:NoExecute,quiet=:PreferNoSchedule,full=yes:NoSchedule",
 		"--node-labels=topology.kubernetes.io/zone=z1,node.kubernetes.io/instance-type=m1,example.com/rack=7",

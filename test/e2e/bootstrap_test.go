@@ -24,15 +24,7 @@ const signingDuration = 30 * time.Second
 // Ready and runs pods; the certificate is renewed before it ends, which no pod notices; a restart goes on with the files.
 func TestTLSBootstrap(t *testing.T) {
 	t.Parallel()
-	own, err := kit.StartWithoutNode(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := own.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	own := kit.StartWithoutNode(t)
 	if err := own.ControlPlane.RestartControllers(t.Context(), "--cluster-signing-duration="+signingDuration.String()); err != nil {
 		t.Fatal(err)
 	}

@@ -55,15 +55,7 @@ func (m *manifests) serve(t *testing.T, code int, body string) {
 // told of once.
 func TestManifestURL(t *testing.T) {
 	t.Parallel()
-	own, err := kit.StartWithoutNode(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := own.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	own := kit.StartWithoutNode(t)
 	m := &manifests{code: http.StatusOK}
 	server := httptest.NewServer(m)
 	t.Cleanup(server.Close)

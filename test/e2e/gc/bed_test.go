@@ -29,18 +29,12 @@ func pod(name, spec string) string {
 // start runs a bed with a drop-in of the KubeletConfiguration; prepare runs before the node does.
 func start(t *testing.T, config string, prepare func(*kit.Bed)) *kit.Bed {
 	t.Helper()
-	bed, err := kit.StartWithoutNode(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	bed := kit.StartWithoutNode(t)
 	t.Cleanup(func() {
 		if t.Failed() && bed.Node != nil {
 			if data, err := os.ReadFile(bed.Node.LogPath()); err == nil {
 				t.Logf("the crew's log:\n%s", tail(string(data), 80))
 			}
-		}
-		if err := bed.Stop(); err != nil {
-			t.Errorf("stop the bed: %v", err)
 		}
 	})
 	if prepare != nil {

@@ -64,17 +64,23 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	return b, nil
 }
 
-// StartWithoutNode runs a bed with a control plane that has no node yet.
-func StartWithoutNode(ctx context.Context) (*Bed, error) {
-	c, err := cluster.Start(ctx, cluster.Options{Out: os.Stderr, ControlPlane: true})
+// StartWithoutNode runs a bed for one test, with a control plane that has no node yet, and stops it at the test's end.
+func StartWithoutNode(t testing.TB) *Bed {
+	t.Helper()
+	c, err := cluster.Start(t.Context(), cluster.Options{Out: os.Stderr, ControlPlane: true})
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
 	b := &Bed{Cluster: c}
+	t.Cleanup(func() {
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := b.connect(); err != nil {
-		return nil, errors.Join(err, b.Stop())
+		t.Fatal(err)
 	}
-	return b, nil
+	return b
 }
 
 // StartNode runs the agent, with the defaults of Start and these arguments, and waits until the node is Ready.

@@ -65,15 +65,7 @@ var lacking = map[string]string{
 
 // TestSameMetrics compares the families of /metrics, with their types and labels, after the same pods under either agent.
 func TestSameMetrics(t *testing.T) {
-	bed, err := kit.StartWithoutNode(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := bed.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	bed := kit.StartWithoutNode(t)
 	want, got := metricsOf(t, bed, node.Kubelet), metricsOf(t, bed, node.Kubelot)
 	used := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(want)) {

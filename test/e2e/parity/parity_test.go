@@ -24,15 +24,7 @@ import (
 
 // TestSameStory compares, story by story.
 func TestSameStory(t *testing.T) {
-	bed, err := kit.StartWithoutNode(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := bed.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	bed := kit.StartWithoutNode(t)
 	bed.Config = config
 	stage := newStage(t, bed)
 	want := stage.tell(t, node.Kubelet)

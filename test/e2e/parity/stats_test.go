@@ -43,15 +43,7 @@ var statsPages = []string{"/stats/summary", "/stats/summary?only_cpu_and_memory=
 
 // TestSameStats compares which fields and metrics there are, for the same pod under either agent.
 func TestSameStats(t *testing.T) {
-	bed, err := kit.StartWithoutNode(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := bed.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	bed := kit.StartWithoutNode(t)
 	want, got := statsOf(t, bed, node.Kubelet), statsOf(t, bed, node.Kubelot)
 	for _, page := range statsPages {
 		t.Run(strings.Trim(page, "/"), func(t *testing.T) {

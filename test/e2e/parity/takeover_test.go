@@ -16,15 +16,7 @@ import (
 // TestVolumesTakenOver begins a pod with claims under the kubelet and goes on with kubelot, which starts nothing again,
 // gives the pod's next container the same volumes, and frees all that the kubelet has mounted.
 func TestVolumesTakenOver(t *testing.T) {
-	bed, err := kit.StartWithoutNode(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := bed.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	bed := kit.StartWithoutNode(t)
 	if err := bed.StartNode(t.Context(), node.Kubelet); err != nil {
 		t.Fatal(err)
 	}
