@@ -22,22 +22,58 @@ import (
 	"kubelot.dev/test/harness/node"
 )
 
+// tellings is how often a story is told before what differs counts: a container may start or end just before a look or after
+// it, under either agent. Each telling has fewer stories, and a calmer machine.
+const tellings = 3
+
 // TestSameStory compares, story by story.
 func TestSameStory(t *testing.T) {
 	bed := kit.StartWithoutNode(t)
 	bed.Config = config
 	stage := newStage(t, bed)
-	want := stage.tell(t, node.Kubelet)
-	got := stage.tell(t, node.Kubelot)
-	dump(t, "kubelet", want)
-	dump(t, "kubelot", got)
-	for _, name := range slices.Sorted(maps.Keys(want)) {
+	left := chosen()
+	differences := stage.compare(t, left)
+	for told := 1; told < tellings; told++ {
+		open := differing(differences)
+		if open == "" {
+			break
+		}
+		t.Logf("telling %d:%s", told, open)
+		left = slices.DeleteFunc(left, func(s story) bool { return differences[s.name] == "" })
+		maps.Copy(differences, stage.compare(t, left))
+	}
+	for _, name := range slices.Sorted(maps.Keys(differences)) {
 		t.Run(name, func(t *testing.T) {
-			if difference := unintended(name, diff(want[name], got[name])); difference != "" {
-				t.Errorf("- kubelet, + kubelot\n%s", difference)
+			if differences[name] != "" {
+				t.Errorf("- kubelet, + kubelot\n%s", differences[name])
 			}
 		})
 	}
+}
+
+// differing shows the stories that differ and how.
+func differing(differences map[string]string) string {
+	var all strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(differences)) {
+		if differences[name] != "" {
+			fmt.Fprintf(&all, "\n%s differs\n%s", name, differences[name])
+		}
+	}
+	return all.String()
+}
+
+// compare tells the stories under both agents; of each, and of the node, it returns what differs and isn't intended.
+func (s *stage) compare(t *testing.T, stories []story) map[string]string {
+	t.Helper()
+	want := s.tell(t, node.Kubelet, stories)
+	got := s.tell(t, node.Kubelot, stories)
+	dump(t, "kubelet", want)
+	dump(t, "kubelot", got)
+	differences := map[string]string{}
+	for name := range want {
+		differences[name] = unintended(name, diff(want[name], got[name]))
+	}
+	return differences
 }
 
 // chosen are the stories whose names match PARITY_STORIES; all without it.
@@ -67,8 +103,8 @@ const (
 	crowd = 40
 )
 
-// tell runs all stories under the agent and returns what was seen of each, and of the node.
-func (s *stage) tell(t *testing.T, agent node.Agent) map[string]string {
+// tell runs the stories under the agent and returns what was seen of each, and of the node.
+func (s *stage) tell(t *testing.T, agent node.Agent, stories []story) map[string]string {
 	t.Helper()
 	if err := s.bed.StartNode(t.Context(), agent); err != nil {
 		t.Fatal(err)
@@ -78,7 +114,7 @@ func (s *stage) tell(t *testing.T, agent node.Agent) map[string]string {
 	var lock sync.Mutex
 	var waits sync.WaitGroup
 	places := make(chan struct{}, crowd)
-	for _, story := range chosen() {
+	for _, story := range stories {
 		// Side by side: the state of a container that crashes changes every few seconds.
 		waits.Go(func() {
 			places <- struct{}{}
