@@ -15,12 +15,13 @@ import (
 const (
 	// hogMiB is how much the hog takes.
 	hogMiB = 1500
-	// prompt is how soon after the threshold is crossed the eviction shows at the API server.
-	prompt = 2 * time.Second
+	// prompt is how soon after the threshold is crossed the eviction shows at the API server: within 2 s on a machine that does
+	// nothing else, and anywhere sooner than with a look every 10 s.
+	prompt = 8 * time.Second
 )
 
 // The pods' own memory gets short: what they may have is limited here so that nothing else on this machine matters. The pod that
-// uses most above its request is evicted, within two seconds, and nothing else dies.
+// uses most above its request is evicted at once, and nothing else dies.
 func TestPodsMemoryPressure(t *testing.T) {
 	total := field(t, "/proc/meminfo", "MemTotal:") >> 10
 	const allocatable, threshold = 1600, 300
