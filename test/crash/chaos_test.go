@@ -90,8 +90,7 @@ func (c *chaos) act() {
 	case n < 32:
 		kill(c.t, bed, daemons[c.IntN(len(daemons))])
 	case n == 32 && c.IntN(4) == 0:
-		bed.Containerd.Kill()
-		launchContainerd(c.t)
+		crashContainerd(c.t)
 	case n < 36:
 		c.static()
 	default:

@@ -3,11 +3,18 @@ package crash
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/test/e2e/kit"
 )
@@ -82,8 +89,7 @@ func TestContainerdRestart(t *testing.T) {
 	launchContainerd(t)
 	going.gone()
 	kit.Eventually(t, "the pods to start", atLeast(h.alive, 3))
-	bed.Containerd.Kill()
-	launchContainerd(t)
+	crashContainerd(t)
 	h.cutStarts, h.restarts = startsAtOnce, startsAtOnce
 	h.running(outageHerd)
 	h.delete()
@@ -97,6 +103,44 @@ func launchContainerd(t *testing.T) {
 	if err := bed.Containerd.Launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// crashContainerd kills containerd and launches it again. A network namespace that it had made and not written down yet is known to
+// nobody then, not even to itself; such are taken away here, so that what the tests find left is kubelot's.
+func crashContainerd(t *testing.T) {
+	t.Helper()
+	bed.Containerd.Kill()
+	forgotten := networks(t)
+	launchContainerd(t)
+	runtime := bed.Containerd.Runtime()
+	list, err := runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list.GetItems() {
+		// One that is removed meanwhile takes its network along.
+		status, err := runtime.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.GetId(), Verbose: true})
+		if err == nil {
+			forgotten = slices.DeleteFunc(forgotten, func(path string) bool {
+				return strings.Contains(fmt.Sprint(status.GetInfo()), filepath.Base(path))
+			})
+		}
+	}
+	for _, path := range forgotten {
+		if syscall.Unmount(path, syscall.MNT_DETACH) == nil && os.Remove(path) == nil {
+			t.Logf("containerd forgot %s when it was killed", path)
+		}
+	}
+}
+
+// networks are the network namespaces that containerd has made.
+func networks(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob(bed.Bed.Path("containerd", "state", "*", "netns", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
 }
 
 // nodeReady waits until the bed's node has the Ready condition with that status, and returns the condition.
