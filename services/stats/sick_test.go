@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+	"kubelot.dev/services/stats/internal/cgroup"
 	"kubelot.dev/services/stats/internal/cgrouptest"
 	"kubelot.dev/services/stats/internal/disk"
 	"kubelot.dev/services/stats/internal/fresh"
@@ -191,6 +193,56 @@ func TestPagesDoNotWaitForADisk(t *testing.T) {
 		}
 		if a.usage(t.Context(), view{}, rated, false, 0); time.Since(began) > 2*patience {
 			t.Errorf("the usage took %v", time.Since(began))
+		}
+		cancel()
+		a.group.Wait(time.Hour)
+	})
+}
+
+// Cgroups that can't be read make no idle pods: there is no answer, and the pages say so.
+func TestCgroupsThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := newReport(daemon.Env{Health: &health{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		a := &answers{group: fresh.NewGroup(ctx), report: r}
+		a.sources = &sources{group: a.group, report: r, rootDir: t.TempDir()}
+		pod := podView{ref: ref, sandbox: "box", containers: []containerView{{id: "app", name: "app", running: true}}}
+		a.view = func(context.Context, []string) (view, error) { return view{pods: []podView{pod}}, nil }
+		read := func() (*usage, error) {
+			u := newUsage()
+			u.node.At = time.Now()
+			u.pods[ref.UID] = podUsage{reading: reading{Sample: cgroup.Sample{At: time.Now()}}}
+			return u, nil
+		}
+		for i := range a.cells {
+			a.cells[i].Get(ctx, a.group, 0, time.Hour, func(context.Context) (*usage, error) { return read() })
+			time.Sleep(time.Millisecond)
+			go a.cells[i].Get(ctx, a.group, 0, time.Hour, func(ctx context.Context) (*usage, error) { <-ctx.Done(); return nil, ctx.Err() })
+		}
+		req := topic.SummaryRequest{OnlyCPUAndMemory: true, Processes: true, MaxAge: time.Second}
+		time.Sleep(2 * time.Second)
+		if s, err := a.Summary(t.Context(), req); err != nil || len(s.Pods) != 1 {
+			t.Errorf("soon after the last reading: %v, %+v", err, s)
+		}
+		time.Sleep(usageTimeout)
+		if s, err := a.Summary(t.Context(), req); err == nil {
+			t.Errorf("long after the last reading: %+v", s)
+		}
+		in, err := a.metrics(t.Context(), newOOMKills())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var page strings.Builder
+		if err := writeCadvisor(&page, in); err != nil {
+			t.Fatal(err)
+		}
+		for text, want := range map[string]bool{"container_scrape_error 1\n": true, "machine_scrape_error 0\n": true, "container_last_seen": false, "machine_cpu_cores": true} {
+			if strings.Contains(page.String(), text) != want {
+				t.Errorf("%q on the page: %v\n%s", text, !want, &page)
+			}
 		}
 		cancel()
 		a.group.Wait(time.Hour)
