@@ -92,7 +92,13 @@ func (in *metricsInput) subjects() []subject {
 		list = append(list, subject{r: r, labels: labels, devices: in.usage.devices})
 		return &list[len(list)-1]
 	}
-	node := add(&in.usage.node, cgroupLabels("/", containerView{}, topic.Ref{}))
+	root := in.usage.node
+	if root.Memory != nil {
+		m := *root.Memory
+		m.Limit, m.SwapBound = in.view.machine.MemoryBytes, in.view.machine.SwapBytes
+		root.Memory = &m
+	}
+	node := add(&root, cgroupLabels("/", containerView{}, topic.Ref{}))
 	node.network, node.disk = in.usage.network, in.nodeDisk()
 	for i := range in.usage.classes {
 		r := &in.usage.classes[i]
