@@ -73,7 +73,11 @@ func (r *reading) set(s evict.Signal, available, capacity int64, err error) {
 func (r *Reader) Read(now time.Time) (evict.Observations, error) {
 	out := reading{now: now, obs: evict.Observations{}}
 	set := out.set
-	total, err := r.memory()
+	var total int64
+	info, err := kernfile.Fields(filepath.Join(r.Proc, "meminfo"), "MemTotal:")
+	if err == nil {
+		total = info[0] << 10
+	}
 	used, usedErr := r.rootWorkingSet()
 	set(evict.MemoryAvailable, max(total-used, 0), total, cmp.Or(err, usedErr))
 	if limit, used, err := r.podsMemory(total); err != nil || limit > 0 {
@@ -110,15 +114,6 @@ func (r *Reader) Disks(now time.Time, paths Filesystems) (evict.Observations, er
 		}
 	}
 	return out.obs, errors.Join(out.errs...)
-}
-
-// memory is the machine's, in bytes.
-func (r *Reader) memory() (int64, error) {
-	values, err := kernfile.Fields(filepath.Join(r.Proc, "meminfo"), "MemTotal:")
-	if err != nil {
-		return 0, err
-	}
-	return values[0] << 10, nil
 }
 
 // rootWorkingSet is what the machine uses less what it can drop at once. The root of v2 has no figure of its own for usage: it is what v1
