@@ -203,6 +203,7 @@ func TestBadInput(t *testing.T) {
 		"bad endpoint":       {args: []string{"--container-runtime-endpoint=tcp://x"}, want: []string{"containerRuntimeEndpoint", "unix socket"}},
 		"bad eviction":       {args: []string{"--eviction-hard=memory<1Gi"}, want: []string{"evictionHard.memory", "no such eviction signal"}},
 		"bad percentage":     {args: []string{"--eviction-hard=memory.available<101%"}, want: []string{"evictionHard.memory.available", "0% to 100%"}},
+		"bad log size":       {base: header + "containerLogMaxSize: much\n", want: []string{"containerLogMaxSize", "a negative one switches rotation off"}},
 		"bad name":           {args: []string{"--hostname-override=a_b"}, want: []string{`node name "a_b"`}},
 		"bad cloud provider": {args: []string{"--cloud-provider=aws"}, want: []string{"--cloud-provider"}},
 		"bootstrap alone":    {args: []string{"--bootstrap-kubeconfig=x"}, want: []string{"--kubeconfig"}},
@@ -290,6 +291,13 @@ func TestArgsRepeatWhatWasGiven(t *testing.T) {
 	}
 	if got := flags.Args(); !slices.Equal(got, given) {
 		t.Errorf("arguments %q, want %q", got, given)
+	}
+}
+
+// The kubelet takes a negative size for no rotation.
+func TestLogRotationMayBeOff(t *testing.T) {
+	if c := mustLoad(t, header+"containerLogMaxSize: \"-1\"\n", nil); c.Kubelet.ContainerLogMaxSize != "-1" {
+		t.Errorf("containerLogMaxSize %q", c.Kubelet.ContainerLogMaxSize)
 	}
 }
 

@@ -94,7 +94,8 @@ func (c *checker) limits(k *kubeletv1beta1.KubeletConfiguration) {
 	c.check(*k.ContainerLogMaxFiles > 1, "containerLogMaxFiles", *k.ContainerLogMaxFiles, "must be greater than 1")
 	c.check(*k.ContainerLogMaxWorkers >= 1, "containerLogMaxWorkers", *k.ContainerLogMaxWorkers, "want 1 or more")
 	c.check(k.ContainerLogMonitorInterval.Duration >= 3*time.Second, "containerLogMonitorInterval", k.ContainerLogMonitorInterval.Duration, "want 3s or more")
-	c.quantity("containerLogMaxSize", k.ContainerLogMaxSize)
+	_, err := resource.ParseQuantity(k.ContainerLogMaxSize)
+	c.check(err == nil, "containerLogMaxSize", strconv.Quote(k.ContainerLogMaxSize), "want a quantity such as 10Mi; a negative one switches rotation off")
 }
 
 func (c *checker) times(k *kubeletv1beta1.KubeletConfiguration) {

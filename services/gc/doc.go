@@ -22,12 +22,14 @@
 //
 //   - It deletes nothing until all sources have delivered and podsync's and pleg's states have been known for ten seconds without a break, and
 //     reads both anew from the bus before each deletion: without the bus, or with podsync's state missing, nothing is deleted.
-//     Rotating logs and evicting pods don't wait for that; pods that aren't known aren't evicted.
+//     Rotating logs and evicting pods don't wait for that, but for evictions for disk, a minute at most, where something else could
+//     go first; pods that aren't known aren't evicted.
 //   - Signals are read twice a second, and at once when the kernel sees tasks stall for memory, so a threshold that is crossed has
 //     its consequence within two seconds. No signal waits for anything that is slow: calls are made beside the loop.
 //   - For each of the node's conditions one pod is evicted at a time. The next is chosen when that one has ended, podsync has freed what
 //     it used and the signals have been read again, or 30 s after its grace period. The conditions don't wait for each other.
-//   - Thresholds are independent of each other: one that can't be relieved doesn't keep the next from being tried.
+//   - Thresholds are independent of each other: one that can't be relieved doesn't keep the next from being tried, and a pod that a soft
+//     one has given time is ended at once for a hard one.
 //   - On disk pressure dead containers and unused images go first, for a minute at most, and the filesystem is measured again, before
 //     a pod is evicted. Disk figures that are missing are waited for, 20 s in all.
 //   - Critical and static pods are never evicted, images in use or pinned are never removed, a container's newest dead instance is kept.

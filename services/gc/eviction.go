@@ -19,9 +19,12 @@ import (
 
 // pass is where the relief of one of the node's conditions is.
 type pass struct {
-	// awaited is the pod that was evicted last, until when it is waited for.
+	// awaited is the pod that was evicted last, until when it is waited for; soft tells that it was for a soft threshold.
 	awaited string
 	until   time.Time
+	soft    bool
+	// since is when there was something to be done.
+	since time.Time
 	// rest is until when nothing is tried.
 	rest time.Time
 	// patience is until when disk figures that are missing are waited for; zero before any were asked for.
@@ -46,17 +49,28 @@ func (s *Service) evict(ctx context.Context, due []evict.Threshold, now time.Tim
 // mayRelieve tells whether something is to be begun about a condition.
 func (s *Service) mayRelieve(j job, due []evict.Threshold, now time.Time) bool {
 	p := &s.passes[j]
+	if p.since.IsZero() {
+		p.since = now
+	}
+	hard := func(t evict.Threshold) bool { return t.Hard }
+	reclaims := func(t evict.Threshold) bool { return evict.Reclaims(t.Signal, s.fs.Load().layout) != evict.Reclaim{} }
 	switch {
 	case len(due) == 0:
-		p.rest, p.patience = time.Time{}, time.Time{}
+		p.rest, p.patience, p.since = time.Time{}, time.Time{}, time.Time{}
 		s.report.problem(problems[j], nil)
 		return false
 	case s.schedule.running[j], len(s.world.unread) > 0, now.Before(p.rest), j == jobDisk && !s.fs.Load().known:
 		return false
+	case s.world.waiting(now) != "" && now.Sub(p.since) < reclaimTimeout && slices.ContainsFunc(due, reclaims):
+		return false // until it is known what is of no use
+	case p.soft && slices.ContainsFunc(due, hard) && s.world.pods[p.awaited].Lifecycle != topic.Terminated:
+		// It has been given more time than there is left: it is asked for again, with less.
+		delete(s.evicted, p.awaited)
+		p.awaited, p.soft = "", false
 	case p.awaited != "":
 		// What it has freed the next reading tells.
 		if s.gone(p.awaited) || !now.Before(p.until) {
-			p.awaited = ""
+			p.awaited, p.soft = "", false
 		}
 		return false
 	}
@@ -107,7 +121,7 @@ func (s *Service) relieve(j job, due []evict.Threshold, now time.Time) work {
 			p.patience = r.patience
 			switch {
 			case r.evicted != "":
-				p.awaited, p.until = r.evicted, s.onEvicted(r.evicted, r.grace, now)
+				p.awaited, p.until, p.soft = r.evicted, s.onEvicted(r.evicted, r.grace, now), r.soft
 			case !r.relieved:
 				p.rest = now.Add(restPeriod)
 			}
@@ -126,6 +140,7 @@ type relief struct {
 
 	evicted  string
 	grace    int64
+	soft     bool
 	relieved bool
 	learned  map[string]image.Record
 }
@@ -254,7 +269,7 @@ func (r *relief) evictFor(ctx context.Context, t evict.Threshold) error {
 			continue
 		}
 		s.metrics.statsAge.WithLabelValues(string(t.Signal)).Observe(time.Since(o.At).Seconds())
-		r.evicted, r.grace = ref.UID, grace
+		r.evicted, r.grace, r.soft = ref.UID, grace, !t.Hard
 		break
 	}
 	return errors.Join(errs...)

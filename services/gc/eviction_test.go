@@ -206,3 +206,63 @@ func TestAFilesystemThatHangs(t *testing.T) {
 		})
 	})
 }
+
+// A hard threshold doesn't wait until a pod has had the time that a soft one has given it: that pod is ended now, and nobody else.
+func TestAHardThresholdBehindASoftOne(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		k := &b.config.Kubelet
+		k.EvictionSoft, k.EvictionSoftGracePeriod = map[string]string{"memory.available": "500Mi"}, map[string]string{"memory.available": "10s"}
+		k.EvictionMaxPodGracePeriod = 300
+		long := func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(120)) }
+		b.ready()
+		b.pod("hog", "1Mi", topic.Syncing, long)
+		b.pod("second", "1Mi", topic.Syncing, long)
+		b.usage = map[string]int64{"hog": 100 * mib, "second": 50 * mib}
+		b.run(func() {
+			b.after(5250 * time.Millisecond)
+			b.set(func() { b.memory = 400 * mib })
+			b.after(12 * time.Second)
+			b.pod("hog", "1Mi", topic.Terminating, long)
+			b.after(10 * time.Second)
+			b.set(func() { b.memory = 50 * mib })
+			b.after(20 * time.Second)
+			b.want("evictions", b.evictions(), "15s hog grace 120 TerminationByKubelet, 27s hog grace 1 TerminationByKubelet")
+			b.released("hog")
+			b.after(2 * time.Second)
+			if got := b.evictions(); !strings.HasSuffix(got, "s second grace 1 TerminationByKubelet") {
+				t.Errorf("evictions %q once it has ended", got)
+			}
+		})
+	})
+}
+
+// After a start, and while podsync is away, no pod is evicted for disk before it is known which images are of no use; but for a minute at most.
+func TestReclaimingComesFirstAfterAStart(t *testing.T) {
+	for name, c := range map[string]struct {
+		ready bool
+		want  string
+	}{
+		"sources deliver": {true, ""},
+		"they don't":      {false, "1m0s hog grace 1 TerminationByKubelet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.config.Kubelet.ImageMinimumGCAge.Duration = 0
+				b.runtime.AddImage("docker.io/library/unused:1", 500*mib)
+				b.runtime.On("RemoveImage", func(context.Context, any) error { b.set(func() { b.disk = 1000 * mib }); return nil })
+				b.pod("hog", "1Mi", topic.Syncing)
+				b.usage, b.disk = map[string]int64{"hog": mib}, 50*mib
+				if c.ready {
+					b.ready()
+				}
+				b.run(func() {
+					b.after(65 * time.Second)
+					b.want("evictions", b.evictions(), c.want)
+					if n := b.runtime.Calls("RemoveImage"); (n > 0) != c.ready {
+						t.Errorf("%d images were removed", n)
+					}
+				})
+			})
+		})
+	}
+}

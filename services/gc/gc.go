@@ -261,13 +261,13 @@ func (s *Service) place(ctx context.Context) func() {
 	if err == nil {
 		layout, err = signal.Layout(paths)
 	}
+	split := err == nil && layout.ContainerFS && !sameDevice(paths)
 	return func() {
 		s.report.problem("filesystems", err)
 		if err != nil {
 			s.schedule.next[jobPlace] = time.Now().Add(retryPlace)
 			return
 		}
-		split := layout.ContainerFS && !sameDevice(paths)
 		if !split {
 			paths.Container = ""
 		}

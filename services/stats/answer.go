@@ -24,6 +24,9 @@ const (
 // errSlow is why a figure is left out that did not come in time.
 var errSlow = errors.New("it did not answer in time, and is asked again")
 
+// errNoUsage is why there is no answer: one without usage would make every pod look idle.
+var errNoUsage = errors.New("the cgroups can't be read, see the daemon's health")
+
 // answers makes answers out of the readings. Its methods may be called at once.
 type answers struct {
 	cgroups *cgroups
@@ -71,10 +74,14 @@ func (a *answers) summary(ctx context.Context, req topic.SummaryRequest, want ex
 	}
 	f.usage = a.usage(ctx, v, want, len(req.Pods) > 0, req.MaxAge)
 	wg.Wait()
+	if req.OnlyCPUAndMemory && f.usage.node.At.IsZero() {
+		return statsapi.Summary{}, errNoUsage
+	}
 	return build(f, req), nil
 }
 
-// usage reads the cgroups: of all pods together with others who ask at the same time, or of the few that are asked for.
+// usage reads the cgroups: of all pods together with others who ask at the same time, or of the few that are asked for. Where they
+// can't be read the last reading serves for usageTimeout, and then there is none.
 func (a *answers) usage(ctx context.Context, v view, want extent, few bool, maxAge time.Duration) *usage {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSlow)
 	defer cancel()
@@ -102,11 +109,11 @@ func (a *answers) usage(ctx context.Context, v view, want extent, few bool, maxA
 		a.report.source("cgroups", err)
 		return u, nil
 	})
-	if r.Value == nil {
-		a.report.source("cgroups", r.Err)
-		return newUsage()
+	if r.Err == nil || time.Since(r.At) <= usageTimeout {
+		return r.Value
 	}
-	return r.Value
+	a.report.source("cgroups", r.Err)
+	return newUsage()
 }
 
 // has tells whether the usage has every pod of the view.

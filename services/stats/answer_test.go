@@ -358,6 +358,9 @@ func TestPages(t *testing.T) {
 				t.Errorf("%s of the container is %v, want %v", name, got, want)
 			}
 		}
+		if got := all.value("container_spec_memory_limit_bytes", "id", "/"); got != 1<<30 {
+			t.Errorf("the node's memory limit is %v, want what the machine has", got)
+		}
 		if all.value("machine_cpu_cores", "", "") != 2 || all.value("container_fs_limit_bytes", "id", "/") <= 0 || all.value("container_cpu_usage_seconds_total", "cpu", "total") <= 0 {
 			t.Error("the node's metrics are missing")
 		}

@@ -48,29 +48,35 @@ func (a *answers) metrics(ctx context.Context, ooms *oomKills) (*metricsInput, e
 // writeCadvisor writes cAdvisor's metrics, one family after the other; nil is what could not be read.
 func writeCadvisor(to io.Writer, in *metricsInput) error {
 	w := text.NewWriter(to)
-	failed := 1.0
+	containers, machines := 1.0, 1.0
 	if in != nil {
-		failed = 0
 		writeVersion(w, in)
-		subjects := in.subjects()
-		for _, f := range families() {
-			w.Family(f.name, f.kind, f.help)
-			for i := range subjects {
-				s := &subjects[i]
-				at := s.r.At
-				if f.fixed {
-					at = time.Time{}
-				}
-				f.values(s, func(labels text.Labels, value float64) { w.Sample(s.labels.And(labels), value, at) })
-			}
+		if !in.usage.node.At.IsZero() {
+			containers = 0
+			writeSubjects(w, in.subjects())
 		}
+		machines = 0
 		writeMachine(w, in)
 	}
-	for _, name := range []string{"container_scrape_error", "machine_scrape_error"} {
-		w.Family(name, text.Gauge, "1 if the figures could not be read, 0 otherwise")
-		w.Sample("", failed, time.Time{})
-	}
+	w.Family("container_scrape_error", text.Gauge, "1 if the figures could not be read, 0 otherwise")
+	w.Sample("", containers, time.Time{})
+	w.Family("machine_scrape_error", text.Gauge, "1 if the figures could not be read, 0 otherwise")
+	w.Sample("", machines, time.Time{})
 	return w.Flush()
+}
+
+func writeSubjects(w *text.Writer, subjects []subject) {
+	for _, f := range families() {
+		w.Family(f.name, f.kind, f.help)
+		for i := range subjects {
+			s := &subjects[i]
+			at := s.r.At
+			if f.fixed {
+				at = time.Time{}
+			}
+			f.values(s, func(labels text.Labels, value float64) { w.Sample(s.labels.And(labels), value, at) })
+		}
+	}
 }
 
 // cgroupLabels are the labels that every metric of a cgroup has.
@@ -86,7 +92,13 @@ func (in *metricsInput) subjects() []subject {
 		list = append(list, subject{r: r, labels: labels, devices: in.usage.devices})
 		return &list[len(list)-1]
 	}
-	node := add(&in.usage.node, cgroupLabels("/", containerView{}, topic.Ref{}))
+	root := in.usage.node
+	if root.Memory != nil {
+		m := *root.Memory
+		m.Limit, m.SwapBound = in.view.machine.MemoryBytes, in.view.machine.SwapBytes
+		root.Memory = &m
+	}
+	node := add(&root, cgroupLabels("/", containerView{}, topic.Ref{}))
 	node.network, node.disk = in.usage.network, in.nodeDisk()
 	for i := range in.usage.classes {
 		r := &in.usage.classes[i]

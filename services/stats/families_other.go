@@ -59,7 +59,7 @@ func settings() []family {
 		ofCPU("container_spec_cpu_shares", "Weight against others when CPU time is short.", func(c *cgroup.CPU) uint64 { return c.Shares }, true),
 		ofMemory("container_spec_memory_limit_bytes", "Memory limit in bytes; 0 is none.", func(m *cgroup.Memory) uint64 { return m.Limit }),
 		ofMemory("container_spec_memory_reservation_limit_bytes", "Memory that reclaim leaves alone, in bytes; 0 is none.", func(m *cgroup.Memory) uint64 { return m.Reservation }),
-		ofMemory("container_spec_memory_swap_limit_bytes", "Swap limit in bytes; 0 is none.", func(m *cgroup.Memory) uint64 { return m.SwapLimit }),
+		ofMemory("container_spec_memory_swap_limit_bytes", "Swap limit in bytes, with the memory's on cgroup version 1; 0 is none.", func(m *cgroup.Memory) uint64 { return m.SwapBound }),
 		spec("container_start_time_seconds", "When the container was started, in seconds since the Unix epoch.", func(s *subject, emit emitter) {
 			emit("", float64(s.r.Created.Unix()))
 		}),

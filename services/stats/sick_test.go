@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+	"kubelot.dev/services/stats/internal/cgroup"
 	"kubelot.dev/services/stats/internal/cgrouptest"
 	"kubelot.dev/services/stats/internal/disk"
 	"kubelot.dev/services/stats/internal/fresh"
@@ -197,23 +199,93 @@ func TestPagesDoNotWaitForADisk(t *testing.T) {
 	})
 }
 
+// Cgroups that can't be read make no idle pods: there is no answer, and the pages say so.
+func TestCgroupsThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := newReport(daemon.Env{Health: &health{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		a := &answers{group: fresh.NewGroup(ctx), report: r}
+		a.sources = &sources{group: a.group, report: r, rootDir: t.TempDir()}
+		pod := podView{ref: ref, sandbox: "box", containers: []containerView{{id: "app", name: "app", running: true}}}
+		a.view = func(context.Context, []string) (view, error) { return view{pods: []podView{pod}}, nil }
+		read := func() (*usage, error) {
+			u := newUsage()
+			u.node.At = time.Now()
+			u.pods[ref.UID] = podUsage{reading: reading{Sample: cgroup.Sample{At: time.Now()}}}
+			return u, nil
+		}
+		for i := range a.cells {
+			a.cells[i].Get(ctx, a.group, 0, time.Hour, func(context.Context) (*usage, error) { return read() })
+			time.Sleep(time.Millisecond)
+			go a.cells[i].Get(ctx, a.group, 0, time.Hour, func(ctx context.Context) (*usage, error) { <-ctx.Done(); return nil, ctx.Err() })
+		}
+		req := topic.SummaryRequest{OnlyCPUAndMemory: true, Processes: true, MaxAge: time.Second}
+		time.Sleep(2 * time.Second)
+		if s, err := a.Summary(t.Context(), req); err != nil || len(s.Pods) != 1 {
+			t.Errorf("soon after the last reading: %v, %+v", err, s)
+		}
+		time.Sleep(usageTimeout)
+		if s, err := a.Summary(t.Context(), req); err == nil {
+			t.Errorf("long after the last reading: %+v", s)
+		}
+		in, err := a.metrics(t.Context(), newOOMKills())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var page strings.Builder
+		if err := writeCadvisor(&page, in); err != nil {
+			t.Fatal(err)
+		}
+		for text, want := range map[string]bool{"container_scrape_error 1\n": true, "machine_scrape_error 0\n": true, "container_last_seen": false, "machine_cpu_cores": true} {
+			if strings.Contains(page.String(), text) != want {
+				t.Errorf("%q on the page: %v\n%s", text, !want, &page)
+			}
+		}
+		cancel()
+		a.group.Wait(time.Hour)
+	})
+}
+
 // A filesystem that hangs takes its own walk and nobody else's turn.
 func TestWalkThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &sources{walks: make(chan struct{}, walkers)}
+		s := &sources{walks: make(chan struct{}, walkers), walkTime: walkTimeout}
 		hang := make(chan struct{})
 		defer close(hang)
-		ctx, cancel := context.WithTimeout(t.Context(), walkTimeout)
-		defer cancel()
 		for range walkers {
-			go func() { _ = s.walk(ctx, func() error { <-hang; return nil }) }()
+			go func() { _ = s.walk(t.Context(), func(context.Context) { <-hang }) }()
 		}
 		synctest.Wait()
-		later, stop := context.WithTimeout(t.Context(), time.Hour)
-		defer stop()
+		time.Sleep(time.Second)
 		began, ran := time.Now(), false
-		if err := s.walk(later, func() error { ran = true; return nil }); err != nil || !ran || time.Since(began) > walkTimeout {
+		if err := s.walk(t.Context(), func(context.Context) { ran = true }); err != nil || !ran || time.Since(began) > walkTimeout {
 			t.Errorf("after %v: %v", time.Since(began), err)
 		}
+	})
+}
+
+// What has been counted when the time for it is over is what there is at least; whoever wasn't counted at all has nothing to show.
+func TestAWalkThatTakesTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		r, err := newReport(daemon.Env{Health: &health{}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &sources{group: fresh.NewGroup(ctx), report: r, walks: make(chan struct{}, 1), volumes: map[part]*fresh.Cell[volumeUsage]{}, problems: map[part]error{}}
+		v := volumeView{name: "data", path: t.TempDir(), walk: true}
+		if u, ok := s.volume(ctx, "uid", v, 0); !ok || u.usage.Inodes == 0 || s.podProblems() == nil {
+			t.Errorf("usage %+v, %v, problem %v", u, ok, s.podProblems())
+		}
+		s.walks <- struct{}{}
+		v.name = "other"
+		if u, ok := s.volume(ctx, "uid", v, 0); ok || !strings.Contains(s.podProblems().Error(), "wait for its turn") {
+			t.Errorf("usage %+v, %v, problem %v", u, ok, s.podProblems())
+		}
+		cancel()
+		s.group.Wait(time.Hour)
 	})
 }

@@ -22,7 +22,7 @@ import (
 const (
 	// patience is how long an answer waits for one source; what comes later serves the next answer.
 	patience = 5 * time.Second
-	// walkTimeout bounds the counting of one volume or of a pod's logs.
+	// walkTimeout bounds the counting of one volume or of a pod's logs, and the wait for its turn.
 	walkTimeout = 2 * time.Minute
 	// leastRest is the least bound of the rest between walks, which is volumeStatsAggPeriod's otherwise.
 	leastRest = time.Minute
@@ -79,6 +79,8 @@ type sources struct {
 	images fresh.Cell[images]
 	layers fresh.Cell[map[string]layer]
 	walks  chan struct{}
+	// walkTime bounds a walk; what it has counted by then is its result.
+	walkTime time.Duration
 	// rest bounds how long a slow walk isn't begun again; see fresh.Cell.
 	rest time.Duration
 
@@ -194,7 +196,7 @@ func filesystemLayer(u *runtimeapi.FilesystemUsage, seen map[string]*disk.Filesy
 // volume measures one volume. What was counted of one that can't be read whole is its usage, at least.
 func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge time.Duration) (volumeUsage, bool) {
 	p := volumePart(uid, v.name)
-	r := cellOf(s, s.volumes, p).Get(ctx, s.group, maxAge, walkTimeout, func(ctx context.Context) (volumeUsage, error) {
+	r := cellOf(s, s.volumes, p).Get(ctx, s.group, maxAge, 2*walkTimeout, func(ctx context.Context) (volumeUsage, error) {
 		u := volumeUsage{at: time.Now()}
 		defer func() { s.report.measured(v.walk, u.at) }()
 		var err error
@@ -205,11 +207,8 @@ func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge t
 			u.usage = disk.Usage{Bytes: u.fs.Used, Inodes: u.fs.Inodes - u.fs.InodesFree}
 			return u, nil
 		}
-		u.err = s.walk(ctx, func() (err error) {
-			u.usage, err = disk.Walk(ctx, v.path)
-			return err
-		})
-		return u, context.Cause(ctx)
+		err = s.walk(ctx, func(ctx context.Context) { u.usage, u.err = disk.Walk(ctx, v.path) })
+		return u, err
 	})
 	s.note(p, errors.Join(r.Err, r.Value.err))
 	return r.Value, !r.At.IsZero()
@@ -218,10 +217,10 @@ func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge t
 // podFiles measures the pod's logs and the files that are made for it.
 func (s *sources) podFiles(ctx context.Context, pod *podView, maxAge time.Duration) (podFiles, bool) {
 	p := filesPart(pod.ref.UID)
-	r := cellOf(s, s.files, p).Get(ctx, s.group, maxAge, walkTimeout, func(ctx context.Context) (podFiles, error) {
+	r := cellOf(s, s.files, p).Get(ctx, s.group, maxAge, 2*walkTimeout, func(ctx context.Context) (podFiles, error) {
 		f := podFiles{at: time.Now(), logs: map[string]disk.Usage{}}
-		f.err = s.walk(ctx, func() error { return s.measureFiles(ctx, pod, &f) })
-		return f, context.Cause(ctx)
+		err := s.walk(ctx, func(ctx context.Context) { f.err = s.measureFiles(ctx, pod, &f) })
+		return f, err
 	})
 	s.note(p, errors.Join(r.Err, r.Value.err))
 	return r.Value, !r.At.IsZero()
@@ -271,25 +270,32 @@ func (s *sources) podProblems() error {
 	return errors.New(strings.Join(list, "; "))
 }
 
-// walk runs work when it is its turn, on a thread of the lowest priority that ends with it: pods go first.
-func (s *sources) walk(ctx context.Context, work func() error) error {
+// walk runs work when it is its turn, on a thread of the lowest priority that ends with it: pods go first. The error says that its turn
+// didn't come.
+func (s *sources) walk(ctx context.Context, work func(context.Context)) error {
+	turn, stop := context.WithTimeout(ctx, walkTimeout)
+	defer stop()
 	select {
 	case s.walks <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-turn.Done():
+		return fmt.Errorf("wait for its turn to be counted: %w", context.Cause(turn))
 	}
+	ctx, cancel := context.WithTimeout(ctx, s.walkTime)
+	defer cancel()
 	// A call that hangs in the kernel doesn't end with ctx; it must not keep the others' turn.
 	release := sync.OnceFunc(func() { <-s.walks })
 	defer release()
 	defer context.AfterFunc(ctx, release)()
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		runtime.LockOSThread()
 		// It is a courtesy; without the right to it the work is done all the same.
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19)
-		done <- work()
+		work(ctx)
 	}()
-	return <-done
+	<-done
+	return nil
 }
 
 // forget drops what is known of pods that are gone.

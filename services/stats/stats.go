@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,7 +77,7 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 		view:      s.view,
 		sources: &sources{
 			runtime: p.Runtime, runtimeTimeout: k.RuntimeRequestTimeout.Duration, rootDir: env.Config.RootDir, logsDir: env.Config.PodLogsDir,
-			report: r, walks: make(chan struct{}, walkers),
+			report: r, walks: make(chan struct{}, walkers), walkTime: walkTimeout,
 			volumes: map[part]*fresh.Cell[volumeUsage]{}, files: map[part]*fresh.Cell[podFiles]{},
 			problems: map[part]error{}, rest: max(k.VolumeStatsAggPeriod.Duration, leastRest),
 		},
@@ -128,12 +129,7 @@ func (s *Service) Run(ctx context.Context) error {
 	})
 	s.wg.Go(func() { s.followOOM(ctx) })
 	s.pages()
-	out := topic.NodeMachine.Writer(s.env.Bus)
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	if err := s.publish(out); err != nil {
-		return err
-	}
+	s.wg.Go(func() { s.followFacts(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -142,22 +138,40 @@ func (s *Service) Run(ctx context.Context) error {
 			return err
 		case change := <-s.inbox:
 			change()
-		case <-ticker.C:
-			if err := s.publish(out); err != nil {
-				return err
-			}
 		}
 	}
 }
 
-func (s *Service) publish(out *bus.Writer[topic.Machine]) error {
-	m, err := s.machine()
-	s.answers.report.problem("facts of the machine", err)
-	s.state.machine = m
-	if err := out.Set("", m); err != nil {
-		return fmt.Errorf("publish the machine's facts: %w", err)
+// followFacts publishes the machine's facts until ctx ends. They are read beside the loop: a root directory that hangs holds up nobody
+// who asks for something else.
+func (s *Service) followFacts(ctx context.Context) {
+	type facts struct {
+		topic.Machine
+		err error
 	}
-	return nil
+	var cell fresh.Cell[facts]
+	out := topic.NodeMachine.Writer(s.env.Bus)
+	for ctx.Err() == nil {
+		slow, cancel := context.WithTimeoutCause(ctx, patience, errSlow)
+		r := cell.Get(slow, s.answers.group, 0, patience, func(context.Context) (facts, error) {
+			m, err := s.machine()
+			return facts{m, err}, nil
+		})
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		err := cmp.Or(r.Err, r.Value.err)
+		if r.Err == nil {
+			s.do(ctx, func() { s.state.machine = r.Value.Machine })
+			err = errors.Join(err, out.Set("", r.Value.Machine))
+		}
+		s.answers.report.problem("facts of the machine", err)
+		select {
+		case <-time.After(interval):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // subscribe has the messages of every topic that is read handled in the loop.

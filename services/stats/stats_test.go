@@ -115,3 +115,36 @@ func TestFactsArePublishedWhenTheyChange(t *testing.T) {
 		}
 	})
 }
+
+// A root directory that hangs keeps the daemon from telling of the machine, and from nothing else.
+func TestARootDirectoryThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bustest.New()
+		conn := b.Conn("stats")
+		defer conn.Close()
+		hang := make(chan struct{})
+		defer close(hang)
+		h := &health{}
+		s, err := New(daemon.Env{Bus: conn, Log: slog.New(slog.DiscardHandler), Health: h, Config: &config.Config{}},
+			Ports{Machine: func() (topic.Machine, error) { <-hang; return topic.Machine{}, nil }, FSRoot: t.TempDir(), Kills: noKills})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- s.Run(ctx) }()
+		time.Sleep(patience + time.Second)
+		asked, stop := context.WithTimeout(ctx, time.Second)
+		defer stop()
+		if _, err := s.view(asked, nil); err != nil {
+			t.Errorf("the loop doesn't answer: %v", err)
+		}
+		if h.get() != topic.Degraded {
+			t.Error("the daemon says that it is healthy")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -251,3 +251,15 @@ func parsed(t *testing.T, text string) Value {
 	}
 	return v
 }
+
+// What an earlier process has stated goes on by the clock that nobody sets: only a time that has its reading is compared by it.
+func TestRestoredTimesOutliveAClockThatIsSet(t *testing.T) {
+	now := time.Now()
+	tracker := NewTracker(nil, time.Minute)
+	at := now.Add(-30 * time.Second).Round(0) // as it comes from the bus
+	tracker.Restore(Pressure{Under: map[corev1.NodeConditionType]bool{corev1.NodeMemoryPressure: true}, Relieved: map[corev1.NodeConditionType]time.Time{corev1.NodeMemoryPressure: at}}, now)
+	_, p := tracker.Update(nil, now)
+	if relieved := p.Relieved[corev1.NodeMemoryPressure]; !relieved.Equal(at) || !strings.Contains(relieved.String(), " m=") {
+		t.Errorf("relieved at %v, want %v with a monotonic reading", relieved, at)
+	}
+}

@@ -158,10 +158,9 @@ func rank(s Signal) int {
 
 // before sorts what is true before what isn't.
 func before(a, b bool) int {
-	switch {
-	case a == b:
+	if a == b {
 		return 0
-	case a:
+	} else if a {
 		return -1
 	}
 	return 1

@@ -76,7 +76,7 @@ func (t *Tracker) Restore(p Pressure, now time.Time) {
 		t.pressure.Under[c] = true
 		t.pressure.Relieved[c] = now
 		if at, ok := p.Relieved[c]; ok && at.Before(now) {
-			t.pressure.Relieved[c] = at
+			t.pressure.Relieved[c] = now.Add(at.Sub(now)) // a clock that is set meanwhile changes nothing
 		}
 	}
 }

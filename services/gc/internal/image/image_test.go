@@ -131,11 +131,11 @@ func TestInUse(t *testing.T) {
 }
 
 func TestRecords(t *testing.T) {
-	images := []*runtimeapi.Image{{Id: "old"}, {Id: "new"}, {Id: "used"}, {Id: "future"}}
-	before := map[string]Record{"old": {FirstSeen: epoch}, "used": {FirstSeen: epoch}, "gone": {FirstSeen: epoch}, "future": {FirstSeen: epoch.Add(time.Hour)}}
+	images := []*runtimeapi.Image{{Id: "old"}, {Id: "new"}, {Id: "used"}, {Id: "future"}, {Id: "later"}}
+	before := map[string]Record{"old": {FirstSeen: epoch}, "used": {FirstSeen: epoch}, "gone": {FirstSeen: epoch}, "future": {FirstSeen: epoch.Add(time.Hour)}, "later": {FirstSeen: epoch, LastUsed: epoch.Add(time.Hour)}}
 	now := epoch.Add(time.Minute)
 	next := Update(before, images, map[string]string{"used": "somebody"}, now)
-	want := map[string]Record{"old": {FirstSeen: epoch}, "new": {FirstSeen: now}, "used": {FirstSeen: epoch, LastUsed: now}, "future": {FirstSeen: now}}
+	want := map[string]Record{"old": {FirstSeen: epoch}, "new": {FirstSeen: now}, "used": {FirstSeen: epoch, LastUsed: now}, "future": {FirstSeen: now}, "later": {FirstSeen: now}}
 	if !maps.Equal(next, want) {
 		t.Errorf("records %+v\nwant %+v", next, want)
 	}

@@ -14,13 +14,13 @@ import (
 )
 
 // Update is the records with the images as they are now: new ones are seen for the first time, those in use are used
-// now, those that are gone are forgotten.
+// now, those that are gone are forgotten. One from the future, since the clock was set back, counts as new.
 func Update(records map[string]Record, images []*runtimeapi.Image, inUse map[string]string, now time.Time) map[string]Record {
 	next := make(map[string]Record, len(images))
 	for _, i := range images {
 		key := Key(i)
 		record, known := records[key]
-		if !known || record.FirstSeen.After(now) {
+		if !known || record.since().After(now) {
 			record = Record{FirstSeen: now}
 		}
 		if inUse[key] != "" {

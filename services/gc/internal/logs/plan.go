@@ -14,7 +14,7 @@ const (
 	stamp = "20060102-150405"
 )
 
-// Policy is when a log is rotated, in bytes, and how many files it may have, the one that is written to among them.
+// Policy is when a log is rotated, in bytes, never if that is negative, and how many files it may have, the one that is written to among them.
 type Policy struct {
 	MaxSize  int64
 	MaxFiles int
@@ -39,11 +39,8 @@ func (s Steps) None() bool {
 func Plan(p Policy, log string, size int64, files []string, now time.Time) Steps {
 	rotated, steps := classify(log, files)
 	steps.Reopen = size < 0
-	next := log + "." + now.Format(stamp)
-	// Two rotations within a second would have the same name.
-	taken := slices.ContainsFunc(rotated, func(f string) bool { return strings.TrimSuffix(f, zipped) == next })
-	if size >= p.MaxSize && !taken {
-		steps.Rotate = next
+	if p.MaxSize >= 0 && size >= p.MaxSize {
+		steps.Rotate = next(log, rotated, now)
 	}
 	keep := max(p.MaxFiles-1, 0)
 	if steps.Rotate != "" {
@@ -61,6 +58,21 @@ func Plan(p Policy, log string, size int64, files []string, now time.Time) Steps
 		}
 	}
 	return steps
+}
+
+// next is the name of what is rotated now. It comes after all others, also where the clock was set back, as to winter time each year:
+// by their names the oldest are removed.
+func next(log string, rotated []string, now time.Time) string {
+	name := log + "." + now.Format(stamp)
+	if len(rotated) == 0 {
+		return name
+	}
+	last := strings.TrimSuffix(rotated[len(rotated)-1], zipped)
+	if name > last {
+		return name
+	}
+	at, _ := time.Parse(stamp, last[len(log)+1:]) // classify has parsed it
+	return log + "." + at.Add(time.Second).Format(stamp)
 }
 
 // classify are the rotated logs, oldest first, and what an interrupted pass has left: half a compressed log, or a log that

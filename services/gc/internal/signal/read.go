@@ -1,6 +1,7 @@
 package signal
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -72,14 +73,13 @@ func (r *reading) set(s evict.Signal, available, capacity int64, err error) {
 func (r *Reader) Read(now time.Time) (evict.Observations, error) {
 	out := reading{now: now, obs: evict.Observations{}}
 	set := out.set
-	total, free, err := r.meminfo()
+	var total int64
+	info, err := kernfile.Fields(filepath.Join(r.Proc, "meminfo"), "MemTotal:")
 	if err == nil {
-		var used int64
-		used, err = r.rootWorkingSet(total, free)
-		set(evict.MemoryAvailable, max(total-used, 0), total, err)
-	} else {
-		set(evict.MemoryAvailable, 0, 0, err)
+		total = info[0] << 10
 	}
+	used, usedErr := r.rootWorkingSet()
+	set(evict.MemoryAvailable, max(total-used, 0), total, cmp.Or(err, usedErr))
 	if limit, used, err := r.podsMemory(total); err != nil || limit > 0 {
 		set(evict.AllocatableAvailable, max(limit-used, 0), limit, err)
 	}
@@ -116,25 +116,17 @@ func (r *Reader) Disks(now time.Time, paths Filesystems) (evict.Observations, er
 	return out.obs, errors.Join(out.errs...)
 }
 
-// meminfo is the machine's memory, and how much of it is free, in bytes.
-func (r *Reader) meminfo() (total, free int64, err error) {
-	values, err := kernfile.Fields(filepath.Join(r.Proc, "meminfo"), "MemTotal:", "MemFree:")
+// rootWorkingSet is what the machine uses less what it can drop at once. The root of v2 has no figure of its own for usage: it is what v1
+// counts there, anonymous memory and files, and neither huge pages nor the kernel's own memory, most of which it gives back under pressure.
+func (r *Reader) rootWorkingSet() (int64, error) {
+	if !r.Unified {
+		return r.workingSet(r.Memory)
+	}
+	v, err := kernfile.Fields(filepath.Join(r.Memory, "memory.stat"), "anon", "file", "inactive_file")
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	return values[0] << 10, values[1] << 10, nil
-}
-
-// rootWorkingSet is what the machine uses less what it can drop at once. The root of v2 has no figure of its own for usage.
-func (r *Reader) rootWorkingSet(total, free int64) (int64, error) {
-	if r.Unified {
-		inactive, err := kernfile.Fields(filepath.Join(r.Memory, "memory.stat"), "inactive_file")
-		if err != nil {
-			return 0, err
-		}
-		return max(total-free-inactive[0], 0), nil
-	}
-	return r.workingSet(r.Memory)
+	return max(v[0]+v[1]-v[2], 0), nil
 }
 
 func (r *Reader) workingSet(group string) (int64, error) {

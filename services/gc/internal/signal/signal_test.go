@@ -67,7 +67,7 @@ func TestRead(t *testing.T) {
 		"cgroup/kubepods/memory.limit_in_bytes": "1000000000\n",
 	})
 	v2 := with(map[string]string{
-		"cgroup/memory.stat": "anon 1\ninactive_file 300000000\n", "cgroup/kubepods/memory.current": "700000000\n",
+		"cgroup/memory.stat": "anon 900000000\nfile 600000000\nkernel 250000000\ninactive_file 300000000\n", "cgroup/kubepods/memory.current": "700000000\n",
 		"cgroup/kubepods/memory.stat": "inactive_file 100000000\n", "cgroup/kubepods/memory.max": "1000000000\n",
 	})
 	const total = 2000000 << 10
@@ -77,7 +77,7 @@ func TestRead(t *testing.T) {
 		available int64
 	}{
 		"v1": {v1, false, total - 1200000000},
-		"v2": {v2, true, total - (total - 500000<<10 - 300000000)},
+		"v2": {v2, true, total - 1200000000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
@@ -114,13 +114,13 @@ func TestUnreadable(t *testing.T) {
 		"no limit":          {map[string]string{"cgroup/kubepods/memory.max": "max\n"}, evict.AllocatableAvailable, ""},
 		"no pods yet":       {nil, evict.AllocatableAvailable, ""},
 		"limit is nonsense": {map[string]string{"cgroup/kubepods/memory.max": "much\n"}, evict.AllocatableAvailable, `memory.max is "much"`},
-		"no statistics":     {map[string]string{"cgroup/memory.stat": "anon 1\n"}, evict.MemoryAvailable, "no inactive_file"},
-		"bad statistics":    {map[string]string{"cgroup/memory.stat": "inactive_file x\n"}, evict.MemoryAvailable, `inactive_file is "x"`},
+		"no statistics":     {map[string]string{"cgroup/memory.stat": "anon 1\nfile 2\n"}, evict.MemoryAvailable, "no inactive_file"},
+		"bad statistics":    {map[string]string{"cgroup/memory.stat": "anon 1\nfile 2\ninactive_file x\n"}, evict.MemoryAvailable, `inactive_file is "x"`},
 		"bad meminfo":       {map[string]string{"proc/meminfo": "\n"}, evict.MemoryAvailable, "no MemTotal:"},
 		"bad loadavg":       {map[string]string{"proc/loadavg": "1 2 3\n"}, evict.PIDAvailable, "no number of tasks"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files := with(map[string]string{"cgroup/memory.stat": "inactive_file 300000000\n"})
+			files := with(map[string]string{"cgroup/memory.stat": "anon 1\nfile 300000000\ninactive_file 300000000\n"})
 			for name, text := range c.change {
 				files[name] = text
 			}

@@ -87,7 +87,7 @@ func TestVersion2(t *testing.T) {
 	wantMemory := Memory{
 		Usage: 5713920, MaxUsage: 6000000, WorkingSet: 5713920 - 4911104, RSS: 110592, Cache: 5029888, Mapped: 32768, Kernel: 573440,
 		ActiveFile: 118784, InactiveFile: 4911104, Dirty: 8192, Writeback: 4096, Faults: 2466, MajorFaults: 2, FailCount: 9, OOMKills: 1,
-		Scanned: 11, Stolen: 7, RefaultedFile: 6, RefaultedAnon: 5, EventsHigh: 3, EventsMax: 9, Swap: 4096, SwapLimit: 0, Limit: 64 << 20,
+		Scanned: 11, Stolen: 7, RefaultedFile: 6, RefaultedAnon: 5, EventsHigh: 3, EventsMax: 9, Swap: 4096, SwapLimit: 0, Limit: 64 << 20, Reservation: 8192,
 		Version2: true, Pressure: pressure,
 	}
 	if !reflect.DeepEqual(*s.Memory, wantMemory) {
@@ -121,6 +121,30 @@ func TestRootOfVersion2(t *testing.T) {
 	}
 	if n, ok := tree.Running(); !ok || n != 345 {
 		t.Errorf("%d threads", n)
+	}
+}
+
+// Version 1's limit of swap is that of memory and swap together; a fork bomb has more processes than are read of any other file.
+func TestBoundsOfVersion1(t *testing.T) {
+	root := cgrouptest.Unpack(t, cgrouptest.V1)
+	at := filepath.Join("/kubepods/burstable/pod"+uid, app)
+	const bomb = 300_000
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(root, "sys/fs/cgroup/memory", at, "memory.memsw.limit_in_bytes"), []byte("100000000\n"), 0o600),
+		os.WriteFile(filepath.Join(root, "sys/fs/cgroup/pids", at, "cgroup.procs"), []byte(strings.Repeat("1234567\n", bomb)), 0o600),
+	); err != nil {
+		t.Fatal(err)
+	}
+	tree, err := New(root, "cgroupfs", "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := tree.Read(at, true)
+	if err != nil || s.Memory.SwapBound != 100000000 || s.Memory.SwapLimit != 100000000-64<<20 {
+		t.Errorf("memory %+v, %v", s.Memory, err)
+	}
+	if s.Tasks.Processes != bomb {
+		t.Errorf("%d processes, want %d", s.Tasks.Processes, bomb)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"bytes"
 	"errors"
 	"path"
 	"time"
@@ -8,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFile bounds what is read of one file: memory.stat of version 2 has some 2 KiB, cgroup.procs 8 bytes for each process.
+// maxFile bounds what is read of one file: memory.stat of version 2 has some 2 KiB, io.stat a line for each device.
 const maxFile = 1 << 20
 
 // files reads many small files with one buffer.
@@ -60,11 +61,20 @@ func (f *files) number(dir, name string, fallback uint64) uint64 {
 	return fallback
 }
 
-// lines counts the file's lines.
-func (f *files) lines(dir, name string) uint64 {
-	var n uint64
-	eachLine(f.read(dir, name), func([]byte) { n++ })
-	return n
+// lines counts the file's lines, however many there are: a fork bomb has more processes than maxFile has room for.
+func (f *files) lines(dir, name string) (n uint64) {
+	fd, err := open(path.Join(dir, name))
+	if err != nil {
+		return 0
+	}
+	defer unix.Close(fd) //nolint:errcheck // it was only read
+	for {
+		got, err := unix.Read(fd, f.buf)
+		if got <= 0 && !errors.Is(err, unix.EINTR) {
+			return n
+		}
+		n += uint64(bytes.Count(f.buf[:max(got, 0)], []byte{'\n'}))
+	}
 }
 
 // created is when a cgroup was made, as far as its files tell: the times of all of them move, so that the oldest is the nearest.

@@ -172,21 +172,11 @@ func parseIOStat(data []byte) []DeviceIO {
 		if list, d = device(list, fields[0]); d == nil {
 			return
 		}
+		into := map[string]*uint64{"rbytes": &d.ReadBytes, "wbytes": &d.WrittenBytes, "rios": &d.Reads, "wios": &d.Writes}
 		for _, field := range fields[1:] {
 			key, text, _ := strings.Cut(field, "=")
-			value, err := strconv.ParseUint(text, 10, 64)
-			if err != nil {
-				continue
-			}
-			switch key {
-			case "rbytes":
-				d.ReadBytes = value
-			case "wbytes":
-				d.WrittenBytes = value
-			case "rios":
-				d.Reads = value
-			case "wios":
-				d.Writes = value
+			if value, err := strconv.ParseUint(text, 10, 64); err == nil && into[key] != nil {
+				*into[key] = value
 			}
 		}
 	})

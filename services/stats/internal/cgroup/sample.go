@@ -55,7 +55,9 @@ type Memory struct {
 	RefaultedFile, RefaultedAnon uint64
 	EventsHigh, EventsMax        uint64
 	Swap, SwapLimit              uint64
-	Limit, Reservation           uint64
+	// SwapBound is what the kernel was told: version 1's is of memory and swap together.
+	SwapBound          uint64
+	Limit, Reservation uint64
 	// Version2 tells that the counters are there that only version 2 has.
 	Version2 bool
 	Pressure *Pressure

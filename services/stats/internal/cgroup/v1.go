@@ -58,9 +58,9 @@ func (t *Tree) memory1(f *files, cgroup string, all bool) *Memory {
 	})
 	m.workingSet()
 	m.Limit = limit1(f.number(dir, "memory.limit_in_bytes", Unlimited))
-	// The limit is of memory and swap together.
-	if both := limit1(f.number(dir, "memory.memsw.limit_in_bytes", Unlimited)); both != Unlimited {
-		m.SwapLimit = both - min(both, m.Limit)
+	m.SwapBound = limit1(f.number(dir, "memory.memsw.limit_in_bytes", Unlimited))
+	if m.SwapBound != Unlimited {
+		m.SwapLimit = m.SwapBound - min(m.SwapBound, m.Limit)
 	}
 	if !all {
 		return m

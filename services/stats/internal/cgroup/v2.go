@@ -68,6 +68,7 @@ func (t *Tree) memory2(f *files, cgroup string, all bool) *Memory {
 	m.workingSet()
 	m.Limit = f.number(dir, "memory.max", Unlimited)
 	m.SwapLimit = f.number(dir, "memory.swap.max", Unlimited)
+	m.SwapBound = m.SwapLimit
 	if ok {
 		m.Swap = f.number(dir, "memory.swap.current", 0)
 	}
@@ -76,7 +77,7 @@ func (t *Tree) memory2(f *files, cgroup string, all bool) *Memory {
 		return m
 	}
 	m.MaxUsage = f.number(dir, "memory.peak", 0)
-	m.Reservation = f.number(dir, "memory.low", Unlimited)
+	m.Reservation = f.number(dir, "memory.min", 0)
 	eachKey(f.read(dir, "memory.events"), func(key []byte, v uint64) {
 		switch string(key) {
 		case "high":
