@@ -292,7 +292,9 @@ func TestStopAmidCalls(t *testing.T) {
 		busy := make(chan struct{})
 		w.service.tell(func() { <-busy })
 		for range 20 {
-			go func() { _, _ = topic.VolumeSubPath.Do(context.Background(), w.podsync, topic.SubPathRequest{Container: "app"}) }()
+			go func() {
+				_, _ = topic.VolumeSubPath.Do(context.Background(), w.podsync, topic.SubPathRequest{Container: "app"})
+			}()
 		}
 		w.rest()
 		time.AfterFunc(time.Second, func() { close(busy) })

@@ -145,7 +145,7 @@ func told(log *slog.Logger, next http.Handler) http.Handler {
 			if reason == nil {
 				return
 			}
-			if reason != http.ErrAbortHandler {
+			if err, ok := reason.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
 				log.Error("a request's handler panics", "method", r.Method, "path", r.URL.Path, "error", reason, "stack", string(debug.Stack()))
 			}
 			panic(http.ErrAbortHandler)
