@@ -134,6 +134,7 @@ type world struct {
 	events     *recorded
 	health     health
 	kinds      plugin.List // added before the real ones
+	service    *Service    // of the last start
 	stop       func()
 }
 
@@ -171,6 +172,7 @@ func (w *world) start() {
 		State: topic.VolumeState.Writer(conn), Events: w.events, Health: &w.health, Metrics: m,
 	}, slog.New(slog.DiscardHandler))
 	s.kinds = append(slices.Clone(w.kinds), s.kinds...)
+	w.service = s
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()

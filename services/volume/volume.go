@@ -137,7 +137,7 @@ func (s *Service) loop(ctx context.Context, in inputs, serving <-chan error) err
 	for {
 		select {
 		case <-ctx.Done():
-			return <-serving
+			return s.finishServing(serving)
 		case err := <-serving:
 			if ctx.Err() != nil {
 				return nil
@@ -163,6 +163,18 @@ func (s *Service) loop(ctx context.Context, in inputs, serving <-chan error) err
 		s.advance(ctx)
 		s.publish()
 		s.rest(timer)
+	}
+}
+
+// finishServing answers the calls that have come by now, which the end of serving waits for.
+func (s *Service) finishServing(serving <-chan error) error {
+	for {
+		select {
+		case err := <-serving:
+			return err
+		case tell := <-s.inbox:
+			tell()
+		}
 	}
 }
 

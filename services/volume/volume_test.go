@@ -285,6 +285,23 @@ func TestSubPath(t *testing.T) {
 	})
 }
 
+// Calls that come while the daemon stops don't hold it up.
+func TestStopAmidCalls(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		busy := make(chan struct{})
+		w.service.tell(func() { <-busy })
+		for range 20 {
+			go func() {
+				_, _ = topic.VolumeSubPath.Do(context.Background(), w.podsync, topic.SubPathRequest{Container: "app"})
+			}()
+		}
+		w.rest()
+		time.AfterFunc(time.Second, func() { close(busy) })
+		w.stop()
+	})
+}
+
 func TestNodeAllocatableArrivesLater(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()

@@ -176,6 +176,30 @@ func TestNothingIsDeletedThroughAMount(t *testing.T) {
 	}
 }
 
+// What the node has mounted below a volume is unmounted in the volume only.
+func TestTheNodesOwnMountsStay(t *testing.T) {
+	dir := t.TempDir()
+	host, volume := filepath.Join(dir, "host"), filepath.Join(dir, "pods", "u1", "volume")
+	inner := filepath.Join(host, "inner")
+	t.Cleanup(func() { _ = unix.Unmount(host, unix.MNT_DETACH) })
+	errs := []error{
+		os.MkdirAll(host, 0o755), os.MkdirAll(volume, 0o755),
+		unix.Mount("tmpfs", host, "tmpfs", 0, ""), unix.Mount("", host, "", unix.MS_SHARED, ""),
+		unix.Mount(host, volume, "", unix.MS_BIND, ""),
+		os.Mkdir(inner, 0o755), unix.Mount("tmpfs", inner, "tmpfs", 0, ""), os.WriteFile(filepath.Join(inner, "precious"), nil, 0o600),
+		unmountBelow(filepath.Join(dir, "pods")),
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	if points, err := mountsBelow(filepath.Join(dir, "pods")); err != nil || len(points) > 0 {
+		t.Errorf("still mounted: %v, %v", points, err)
+	}
+	if gone(filepath.Join(inner, "precious")) {
+		t.Error("the node's own mount is gone")
+	}
+}
+
 func TestCgroupPaths(t *testing.T) {
 	got := [][]string{
 		CgroupPaths("cgroupfs", ""), CgroupPaths("cgroupfs", "/"), CgroupPaths("cgroupfs", "/a/b"),

@@ -36,13 +36,35 @@ func mountsBelow(dir string) ([]string, error) {
 	return points, nil
 }
 
+// seclude ends the exchange of mounts between the outermost of the points, which come last, and what they are binds of: what is unmounted
+// below a volume would be unmounted in the node's own directory as well. A mount with nothing below isn't touched: it may hang.
+func seclude(points []string) error {
+	var outermost []string
+	done := map[string]bool{}
+	var errs []error
+	for _, point := range slices.Backward(points) {
+		i := slices.IndexFunc(outermost, func(o string) bool { return strings.HasPrefix(point, o+"/") })
+		if i < 0 {
+			outermost = append(outermost, point)
+			continue
+		}
+		if top := outermost[i]; !done[top] {
+			done[top] = true
+			if err := unix.Mount("", top, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: it is gone
+				errs = append(errs, fmt.Errorf("part the mounts below %s from those of the node: %w", top, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // unmountBelow unmounts everything below dir; what is busy or hangs is detached.
 func unmountBelow(dir string) error {
 	points, err := mountsBelow(dir)
 	if err != nil {
 		return err
 	}
-	var errs []error
+	errs := []error{seclude(points)}
 	for _, point := range points {
 		err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
 		if err != nil && !errors.Is(err, unix.EINVAL) {

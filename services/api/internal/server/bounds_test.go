@@ -120,3 +120,28 @@ func TestRequestsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A panic ends its request only, and is an error in the log; the end of a request by its handler's wish is none.
+func TestPanicsAreLogged(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason any
+		logged bool
+	}{"defect": {"out of range", true}, "wish": {http.ErrAbortHandler, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				handler := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(c.reason) })
+				conn := dialed(t, told(slog.New(slog.NewTextHandler(&log, nil)), handler))
+				if _, err := io.WriteString(conn, "GET /pods HTTP/1.1\r\nHost: n1\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				if answer, err := io.ReadAll(conn); len(answer) > 0 || err != nil {
+					t.Errorf("answered %q, %v", answer, err)
+				}
+				if got := strings.Contains(log.String(), "level=ERROR") && strings.Contains(log.String(), "path=/pods"); got != c.logged {
+					t.Errorf("log: %q", log.String())
+				}
+			})
+		})
+	}
+}

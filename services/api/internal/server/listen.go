@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"time"
 
@@ -136,6 +137,23 @@ func bounded(next http.Handler) http.Handler {
 	})
 }
 
+// told logs what makes a handler panic, which ends its request only. The server itself tells it like a failed handshake.
+func told(log *slog.Logger, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			reason := recover()
+			if reason == nil {
+				return
+			}
+			if err, ok := reason.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
+				log.Error("a request's handler panics", "method", r.Method, "path", r.URL.Path, "error", reason, "stack", string(debug.Stack()))
+			}
+			panic(http.ErrAbortHandler)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
 // site is where a handler is served; bound is told once it is, and may be nil like tls.
 type site struct {
 	address string
@@ -157,7 +175,7 @@ func (s *Service) listen(ctx context.Context, at site, handler http.Handler) err
 		at.bound()
 	}
 	server := &http.Server{
-		Handler: bounded(handler), IdleTimeout: idleTimeout, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
+		Handler: told(s.env.Log, bounded(handler)), IdleTimeout: idleTimeout, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(s.env.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}

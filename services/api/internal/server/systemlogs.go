@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/http"
 	"os"
+	"syscall"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -34,10 +35,10 @@ func (s *Service) logFiles(mux *http.ServeMux) {
 			return
 		}
 		defer func() { _ = root.Close() }()
-		if query && s.queried(w, r, root.FS()) {
+		if query && s.queried(w, r, logRoot{root}) {
 			return
 		}
-		http.FileServerFS(root.FS()).ServeHTTP(w, r)
+		http.FileServerFS(logRoot{root}).ServeHTTP(w, r)
 	})))
 	if query {
 		mux.HandleFunc("GET /logs", func(w http.ResponseWriter, r *http.Request) {
@@ -50,6 +51,22 @@ func (s *Service) logFiles(mux *http.ServeMux) {
 			mux.ServeHTTP(w, r)
 		})
 	}
+}
+
+// logRoot is the directory of logs. It opens files and directories only: a pipe could be waited for without end.
+type logRoot struct{ *os.Root }
+
+// Open implements fs.FS.
+func (l logRoot) Open(name string) (fs.File, error) {
+	file, err := l.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() && !info.IsDir() {
+		_ = file.Close() // nothing was written
+		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+	}
+	return file, nil
 }
 
 // queried answers a query of the logs, and tells whether it has: a query of a file is left to be served as one.

@@ -7,7 +7,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // logged gives the daemon logs of its own, and a journal that knows kubelet.service.
@@ -41,7 +43,7 @@ func TestLogQuery(t *testing.T) {
 	b.wants("GET", "/logs/?query=a&boot=x", http.StatusBadRequest, "boot")
 	b.wants("GET", "/logs/syslog?query=kubelet", http.StatusNotAcceptable, "path not allowed in query mode")
 	b.wants("GET", "/logs/?query=a%3Breboot", http.StatusNotAcceptable, "unsupported characters")
-	b.wants("GET", "/logs/?query=/../passwd", http.StatusNotAcceptable, "invalid")
+	b.wants("GET", "/logs/?query=/../passwd", http.StatusNotAcceptable, "path escapes")
 
 	request := httptest.NewRequest("GET", "/logs/?query=kubelet", nil)
 	request.Header.Set("Accept-Encoding", "gzip")
@@ -54,6 +56,30 @@ func TestLogQuery(t *testing.T) {
 	if text, err := io.ReadAll(zip); err != nil || string(text) != "journal --utc --no-pager --output=short-precise --unit=kubelet\n" {
 		t.Errorf("compressed: %q, %v", text, err)
 	}
+}
+
+// To open a pipe waits for who writes it, and nobody can end that.
+func TestLogsThatArePipes(t *testing.T) {
+	b := logged(t, "enableSystemLogQuery: true\n")
+	if err := syscall.Mkfifo(filepath.Join(b.service.systemLogs, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/logs/pipe", "/logs/?query=/pipe"} {
+		answered := make(chan int, 1)
+		go func() {
+			code, _ := b.call("GET", path)
+			answered <- code
+		}()
+		select {
+		case code := <-answered:
+			if code != http.StatusForbidden {
+				t.Errorf("%s: %d", path, code)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s is never answered", path)
+		}
+	}
+	b.wants("GET", "/logs/?query=pipe", http.StatusOK, "error getting log for pipe")
 }
 
 // It has to be asked for.

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/moby/sys/mountinfo"
@@ -83,50 +81,6 @@ func Mounted(dir string) (bool, error) {
 		return false, nil
 	}
 	return mounted, err
-}
-
-// Below lists the mount points at and below dir, deepest and latest first.
-func Below(dir string) ([]string, error) {
-	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
-		return i.Mountpoint != dir && !strings.HasPrefix(i.Mountpoint, strings.TrimSuffix(dir, "/")+"/"), false
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read the mounts below %s: %w", dir, err)
-	}
-	points := make([]string, 0, len(infos))
-	for _, i := range slices.Backward(infos) {
-		points = append(points, i.Mountpoint)
-	}
-	slices.SortStableFunc(points, func(a, b string) int {
-		return strings.Count(b, "/") - strings.Count(a, "/")
-	})
-	return points, nil
-}
-
-// UnmountBelow unmounts everything at and below dir. What was mounted there keeps its content.
-func UnmountBelow(dir string) error {
-	points, err := Below(dir)
-	if err != nil {
-		return err
-	}
-	for _, p := range points {
-		if err := Unmount(p); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Unmount unmounts what is mounted at path, if anything is.
-func Unmount(path string) error {
-	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
-	switch {
-	case err == nil, errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
-		return nil
-	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("unmount %s: a process of this node still uses it: %w", path, err)
-	}
-	return fmt.Errorf("unmount %s: %w", path, err)
 }
 
 func mount(fstype, dir, options string) error {

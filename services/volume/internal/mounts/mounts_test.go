@@ -146,11 +146,7 @@ func TestReleaseUnmountsAndRemoves(t *testing.T) {
 	tmpfs(t, filepath.Join(dir, "inner"), Tmpfs{Mode: 0o755})
 	write(t, filepath.Join(dir, "inner", "file"))
 	// The inner mount keeps the outer one busy, as a bidirectional mount of a container does.
-	err := Release(context.Background(), dir)
-	if err != nil {
-		must(t, UnmountBelow(dir))
-		must(t, Release(context.Background(), dir))
-	}
+	must(t, Release(context.Background(), dir))
 	if exists(dir) {
 		t.Error("the volume is still there")
 	}

@@ -27,11 +27,11 @@ const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SY
 
 // Release unmounts dir and removes it with all its content. It ends early with ctx.
 func Release(ctx context.Context, dir string) error {
-	if err := Unmount(dir); err != nil {
-		return err
+	err := Unmount(dir)
+	if err == nil {
+		err = Remove(ctx, dir)
 	}
-	err := Remove(ctx, dir)
-	if !errors.Is(err, ErrMounted) {
+	if !errors.Is(err, ErrMounted) && !errors.Is(err, unix.EBUSY) {
 		return err
 	}
 	// A container with bidirectional propagation has left a mount inside.

@@ -165,8 +165,13 @@ func (l *local) sharedWithPods(source string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	// The kernel names mounts without links.
+	pods, err := filepath.EvalSymlinks(filepath.Join(l.root, "pods"))
+	if err != nil {
+		return false, err
+	}
 	for _, ref := range refs {
-		if strings.HasPrefix(ref, filepath.Join(l.root, "pods")+"/") {
+		if strings.HasPrefix(ref, pods+"/") {
 			return true, nil
 		}
 	}

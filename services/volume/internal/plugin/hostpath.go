@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -26,6 +27,9 @@ func HostPath(source *corev1.HostPathVolumeSource) (Result, error) {
 	name := source.Path
 	if slices.Contains(strings.Split(name, "/"), "..") {
 		return Result{}, fmt.Errorf("invalid HostPath `%s`: must not contain '..'", name)
+	}
+	if !filepath.IsAbs(name) {
+		name = "/" + name // as with the kubelet; the runtime would look for it elsewhere
 	}
 	if t := source.Type; t != nil {
 		if err := checkType(name, *t); err != nil {

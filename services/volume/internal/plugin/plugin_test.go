@@ -196,6 +196,15 @@ func TestPageSize(t *testing.T) {
 	}
 }
 
+// The API allows a path without the slash at its beginning.
+func TestRelativeHostPath(t *testing.T) {
+	kind := corev1.HostPathDirectory
+	k, r := request(t, All(Objects{}), corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "proc/sys", Type: &kind}})
+	if result := mount(t, k, r); result.HostPath != "/proc/sys" {
+		t.Errorf("it is %q on the host", result.HostPath)
+	}
+}
+
 func TestHostPath(t *testing.T) {
 	top := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(top, "dir"), 0o755))

@@ -27,7 +27,8 @@ const (
 	maxAge = 24 * time.Hour
 	// jitter spreads the requests of pods that started together.
 	jitter = 10 * time.Second
-	// retryToken is when a token is asked for again after the API server refused, while the old one is valid.
+	// retryToken is when a token is asked for again after the API server refused, while the old one is valid; no token is replaced
+	// sooner.
 	retryToken = 30 * time.Second
 )
 
@@ -61,7 +62,11 @@ func (o Objects) token(ctx context.Context, r Request, s *corev1.ServiceAccountT
 	}
 	fresh := issued{text: answer.Status.Token, expires: answer.Status.ExpirationTimestamp.Time}
 	fresh.from = fresh.expires.Add(-time.Duration(expiry(s, answer)) * time.Second)
-	return o.tokenFile(r, s, fresh.text, fresh.due().Add(-time.Duration(rand.Int64N(int64(jitter))))), nil
+	due := fresh.due().Add(-time.Duration(rand.Int64N(int64(jitter))))
+	if earliest := now().Add(retryToken); due.Before(earliest) {
+		due = earliest // this node's clock is ahead of the API server's
+	}
+	return o.tokenFile(r, s, fresh.text, due), nil
 }
 
 // podUnknown tells a refusal for the pod from one for the service account.

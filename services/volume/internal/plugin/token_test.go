@@ -97,6 +97,18 @@ func TestTokenLife(t *testing.T) {
 	}
 }
 
+// A clock that is ahead of the API server's makes every token look due.
+func TestTokenThatIsDueAtOnce(t *testing.T) {
+	i := &issuer{now: time.Unix(1_800_000_000, 0)}
+	s := corev1.ServiceAccountTokenProjection{Path: "token"}
+	kind, r := request(t, All(Objects{Tokens: i, Now: func() time.Time { return i.now.Add(time.Hour) }}), corev1.VolumeSource{
+		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &s}}},
+	})
+	if wait := mount(t, kind, r).RefreshAt.Sub(i.now.Add(time.Hour)); wait < retryToken {
+		t.Errorf("the next one is asked for after %v: that is a loop", wait)
+	}
+}
+
 // The API server's caches may learn of a pod after the node.
 func TestTokenForAPodThatIsNew(t *testing.T) {
 	for _, c := range []struct {

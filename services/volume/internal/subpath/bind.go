@@ -45,6 +45,9 @@ func Bind(ctx context.Context, m Mount) (string, error) {
 	}
 	defer func() { _ = unix.Close(root) }()
 	fd, err := openOrCreate(root, filepath.Clean(m.SubPath))
+	if errors.Is(err, ErrEscapes) {
+		fd, err = openAbsolute(root, m)
+	}
 	if err != nil {
 		return "", reason(err)
 	}

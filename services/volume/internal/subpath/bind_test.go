@@ -80,6 +80,23 @@ func TestBind(t *testing.T) {
 	must(t, Clean(context.Background(), mount("").PodDir, "data"))
 }
 
+// A link of the host may name a place in the volume by its whole path.
+func TestBindFollowsAbsoluteLinks(t *testing.T) {
+	volume, mount := place(t)
+	write(t, filepath.Join(volume, "v1", "file"), "content")
+	must(t, os.Symlink(filepath.Join(volume, "v1"), filepath.Join(volume, "current")))
+	linked := mount("current/file")
+	linked.VolumePath = filepath.Join(t.TempDir(), "link")
+	must(t, os.Symlink(volume, linked.VolumePath))
+	for _, m := range []Mount{mount("current/file"), linked} {
+		target, err := Bind(t.Context(), m)
+		must(t, err)
+		if got := read(t, target); got != "content" {
+			t.Errorf("shows %q", got)
+		}
+	}
+}
+
 func TestBindAgain(t *testing.T) {
 	volume, mount := place(t)
 	write(t, filepath.Join(volume, "file"), "old")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -51,6 +52,24 @@ func openBeneath(root int, sub string) (int, error) {
 		return fd, err
 	}
 	return -1, errors.New("the volume's directories are being renamed all the time")
+}
+
+// openAbsolute opens what a subPath with links that name whole paths of the host leads to. Where that is is only a guess, for links
+// may change: what is opened is looked up below the volume's root again.
+func openAbsolute(root int, m Mount) (int, error) {
+	volume, err := filepath.EvalSymlinks(m.VolumePath)
+	if err != nil {
+		return -1, ErrEscapes
+	}
+	resolved, err := filepath.EvalSymlinks(filepath.Join(volume, m.SubPath))
+	if err != nil {
+		return -1, ErrEscapes
+	}
+	rel, err := filepath.Rel(volume, resolved)
+	if err != nil || !filepath.IsLocal(rel) {
+		return -1, ErrEscapes
+	}
+	return openBeneath(root, rel)
 }
 
 // openOrCreate opens what sub names and creates the directories that are missing, with the mode of the
