@@ -116,7 +116,10 @@ func (p *Puller) fly(ctx context.Context, f *flight, spec *pullSpec) {
 // pullRecorded pulls with a record of who has brought the image (KEP-2535).
 func (p *Puller) pullRecorded(ctx context.Context, f *flight, spec *pullSpec) error {
 	image := spec.image.UserSpecifiedImage
-	before, _ := p.runtime.ImageStatus(ctx, spec.image)
+	before, err := p.runtime.ImageStatus(ctx, spec.image)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if err := p.cfg.Records.Begin(image); err != nil {
 		return err
 	}
