@@ -65,10 +65,15 @@ func decide(p Policy, repository string, k known, secrets func() []Secret) verdi
 	case len(had.KubernetesSecrets) == 0:
 		return verdict{result: ResultAuthenticate}
 	}
-	room := len(had.KubernetesSecrets) < learnLimit
-	for _, s := range secrets() {
-		for _, old := range had.KubernetesSecrets {
-			same := s.UID == old.UID && s.Namespace == old.Namespace && s.Name == old.Name
+	return matched(had.KubernetesSecrets, secrets())
+}
+
+// matched judges a pod by its secrets, where the image was pulled with others or the same.
+func matched(had, shown []Secret) verdict {
+	room := len(had) < learnLimit
+	for _, s := range shown {
+		for _, old := range had {
+			same := compare(s, old) == 0
 			hash := old.CredentialHash != "" && s.CredentialHash == old.CredentialHash
 			switch {
 			case same && hash, hash && !room:
