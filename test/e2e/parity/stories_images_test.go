@@ -37,10 +37,10 @@ func withSecret(ref, names string) string {
 	return image(ref, "") + "  imagePullSecrets: [" + names + "]\n"
 }
 
-// initWaiting waits until the init container one waits for the reason.
-func initWaiting(reason string) func(*corev1.Pod) bool {
+// otherWaiting waits until the named container, which isn't app, waits for the reason.
+func otherWaiting(name, reason string) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool {
-		s := kit.Status(p, "one")
+		s := kit.Status(p, name)
 		return s != nil && s.State.Waiting != nil && s.State.Waiting.Reason == reason
 	}
 }
@@ -55,7 +55,7 @@ var imageStories = []story{
 	{name: "tagdigest", spec: image("$OPEN/tagdigest:1@$DIGEST", ""), settled: kit.Ready, event: "Started"},
 	{name: "nosuchdigest", spec: image("$OPEN/digest@sha256:0000000000000000000000000000000000000000000000000000000000000000", ""), settled: waiting("ImagePullBackOff"), event: "BackOff"},
 	{name: "nosuchtag", spec: image("$OPEN/pulled:2", ""), settled: waiting("ImagePullBackOff"), event: "BackOff"},
-	{name: "nosuchtaginit", spec: "  initContainers: [{name: one, image: \"$OPEN/pulled:2\"}]\n" + app(forever), settled: initWaiting("ImagePullBackOff"), event: "BackOff"},
+	{name: "nosuchtaginit", spec: "  initContainers: [{name: one, image: \"$OPEN/pulled:2\"}]\n" + app(forever), settled: otherWaiting("one", "ImagePullBackOff"), event: "BackOff"},
 	{name: "moved", spec: image("$OPEN/moved:1", ", imagePullPolicy: Always"), settled: kit.Ready, then: func(t *testing.T, s *stage, p *corev1.Pod) {
 		s.push(t, s.open, "moved", "elsewhere")
 		s.bed.KillContainer(t, p, "app")
@@ -79,8 +79,9 @@ var imageStories = []story{
 	{name: "borrowednever", spec: image("$PRIVATE/borrowed:1", never), settled: waiting("ErrImageNeverPull"), event: "ErrImageNeverPull"},
 	{name: "borrowedsame", spec: withSecret("$PRIVATE/borrowed:1", "{name: right}"), settled: kit.Ready, event: "Started"},
 	{name: "borrowedsamenever", spec: image("$PRIVATE/borrowed:1", never) + "  imagePullSecrets: [{name: wrong}, {name: right}]\n", settled: kit.Ready, event: "Started"},
-	{name: "borrowedinit", spec: "  initContainers: [{name: one, image: \"$PRIVATE/borrowed:1\"}]\n" + app(forever), settled: initWaiting("ImagePullBackOff"), event: "BackOff"},
+	{name: "borrowedinit", spec: "  initContainers: [{name: one, image: \"$PRIVATE/borrowed:1\"}]\n" + app(forever), settled: otherWaiting("one", "ImagePullBackOff"), event: "BackOff"},
 	{name: "borrowedvolume", spec: app(forever+", volumeMounts: [{name: v, mountPath: /v}]") + "  volumes: [{name: v, image: {reference: \"$PRIVATE/borrowed:1\"}}]\n", settled: waiting("ImagePullBackOff"), event: "BackOff"},
+	{name: "borroweddebug", spec: app(forever), settled: kit.Ready, then: debug("$PRIVATE/borrowed:1"), again: otherWaiting("debug", "ImagePullBackOff"), event: "BackOff"},
 	{name: "borrowedopen", spec: image("$OPEN/borrowed:1", never), settled: kit.Ready, event: "Started"},
 	{name: "borrowednode", spec: image("$PRIVATE/node/borrowed:1", never), settled: kit.Ready, event: "Started"},
 	{name: "changedlogin", spec: withSecret("$PRIVATE/changing:1", "{name: changing}"), settled: kit.Ready, then: func(t *testing.T, s *stage, p *corev1.Pod) {
