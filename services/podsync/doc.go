@@ -15,7 +15,7 @@
 // # Owns
 //
 // The QoS and pod cgroups, the directories of pods except their volumes, /etc/hosts and termination logs of
-// containers, the log directories of pods.
+// containers, the log directories of pods, the records of image pulls (image_manager).
 //
 // # Guarantees
 //

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
@@ -30,6 +31,7 @@ import (
 	"kubelot.dev/services/podsync/internal/kernel"
 	"kubelot.dev/services/podsync/internal/meter"
 	"kubelot.dev/services/podsync/internal/objects"
+	"kubelot.dev/services/podsync/internal/pulled"
 	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/slots"
 	"kubelot.dev/services/podsync/internal/source"
@@ -62,6 +64,7 @@ type Service struct {
 	objects *objects.Objects
 	facts   *facts.Facts
 	cgroups *cgroups.Manager
+	pulls   *pulled.Records
 	actor   *act.Actor
 	sources []source.Source
 	// inherited are the connections of earlier processes of this daemon.
@@ -108,6 +111,7 @@ func (s *Service) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { s.objects.Run(ctx); return nil })
 	group.Go(func() error { s.inherited.run(ctx); return nil })
+	group.Go(func() error { s.pulls.Run(ctx, s.images); return nil })
 	sets := make(chan source.Set)
 	for _, src := range s.sources {
 		group.Go(func() error {
@@ -190,9 +194,12 @@ func (s *Service) prepare(cgroupDriver string) error {
 	if s.cgroups, err = newCgroups(s.cfg, cgroupDriver, s.meter); err != nil {
 		return err
 	}
+	if s.pulls, err = pulled.Open(pullConfig(s.cfg, s.meter, s.log)); err != nil {
+		return err
+	}
 	s.sources = s.newSources()
 	images := imageConfig(s.cfg)
-	images.Pulled, images.Asked = s.meter.Pulled, s.meter.ImageAsked
+	images.Pulled, images.Asked, images.Records = s.meter.Pulled, s.meter.ImageAsked, s.pulls
 	s.actor = act.New(act.Deps{
 		Sandboxes: s.runtime, Containers: s.runtime, Sizes: s.runtime, Observe: s.observe,
 		Images:  image.New(images, s.runtime, s.imageEvent),
@@ -213,6 +220,10 @@ func (s *Service) observe(ctx context.Context, uid string, earlier *topic.PodObs
 
 func (s *Service) subPaths(ctx context.Context, req topic.SubPathRequest) (topic.SubPathReply, error) {
 	return topic.VolumeSubPath.Do(ctx, s.bus, req)
+}
+
+func (s *Service) images(ctx context.Context) ([]*runtimeapi.Image, error) {
+	return s.runtime.ListImages(ctx, nil)
 }
 
 func (s *Service) imageEvent(e image.Event) {

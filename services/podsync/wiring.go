@@ -3,6 +3,7 @@ package podsync
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/kernel"
 	"kubelot.dev/services/podsync/internal/meter"
+	"kubelot.dev/services/podsync/internal/pulled"
 )
 
 // newCgroups makes the cgroup manager that the configuration asks for.
@@ -82,6 +84,15 @@ func imageConfig(cfg *config.Config) image.Config {
 		c.MaxParallel = 1
 	}
 	return c
+}
+
+// pullConfig is what decides who may use images that are on the node (KEP-2535).
+func pullConfig(cfg *config.Config, m *meter.Meter, log *slog.Logger) pulled.Config {
+	k := &cfg.Kubelet
+	return pulled.Config{
+		RootDir: cfg.RootDir, Log: log, Checked: m.PullChecked, Kept: m.PullRecords,
+		Policy: pulled.Policy{Kind: k.ImagePullCredentialsVerificationPolicy, Allowed: k.PreloadedImagesVerificationAllowlist},
+	}
 }
 
 // credentialDirs are where the node's own registry credentials are looked for, in the kubelet's order.

@@ -5,7 +5,7 @@ var intended = []struct{ stories, line, reason string }{
 	{"hostpath|noclaim|nokeyvolume|nosecretvolume|novolume", `^\+ Normal Pulled spec.containers\{app\}`, "images are pulled beside the mounting of volumes"},
 	{"hostpath|noclaim|nokeyvolume|nosecretvolume|novolume", `^[+-]   status: "(True|False)"$`, "the sandbox is created beside the mounting of volumes"},
 	{"hostpath|noclaim|nokeyvolume|nosecretvolume|novolume", `^\+ (podIP: ADDRESS|podIPs:|- ip: ADDRESS)$`, "the sandbox is created beside the mounting of volumes"},
-	{"initfailed|initloop|illsidecar|nosuchtaginit|longfqdn|nohandler|noimagevolume", `^\+ Normal Pulled spec.containers\{app\}`, "the images of all containers are pulled side by side"},
+	{"initfailed|initloop|illsidecar|nosuchtaginit|borrowedinit|longfqdn|nohandler|noimagevolume|borrowedvolume", `^\+ Normal Pulled spec.containers\{app\}`, "the images of all containers are pulled side by side"},
 	{"novolume|nopull", `^-   message: 'containers with unready status: \[app\]'$`, "the conditions of a pod that has ended follow from its final phase"},
 	{"novolume|nopull", `^[+-]   reason: (ContainersNotReady|PodFailed)$`, "the conditions of a pod that has ended follow from its final phase"},
 	{"crash", `^[+-]   restartCount: \d$`, "the next start falls before the deletion or after it"},

@@ -56,7 +56,7 @@ var lacking = map[string]string{
 
 	`dra_.*`: "there is no dynamic resource allocation yet",
 	`kubelet_(cpu|memory|topology)_manager_.*`:                        "there are no managers of CPU, memory and topology yet",
-	`kubelet_imagemanager_.*`:                                         "there is no verification of images that were pulled with secrets yet",
+	`kubelet_imagemanager_inmemory_.*`:                                "records of pulls are read from the disk, so no cache can be full",
 	`kubelet_graceful_shutdown_.*`:                                    "there is no graceful shutdown of the node yet",
 	`kubelet_pod_watch_events_dropped_total`:                          "there is no Pods API yet",
 	`kubelet_metrics_provider`:                                        "neither cAdvisor nor the runtime provides the figures: kubelot-stats does",

@@ -56,14 +56,14 @@ func newStage(t *testing.T, bed *kit.Bed) *stage {
 		}
 		*r = started
 	}
-	for _, name := range []string{"pulled", "always", "moved", "volume"} {
+	for _, name := range []string{"pulled", "always", "moved", "volume", "borrowed"} {
 		s.push(t, s.open, name, name)
 	}
 	s.digest = s.push(t, s.open, "digest", "digest")
 	s.push(t, s.open, "tagdigest", "digest")
 	s.push(t, s.closed, "app", "closed")
-	// Each pod has an image of its own: kubelot uses what another pod's secret has brought (no KEP-2535 yet).
-	for _, name := range []string{"nobody", "wrong", "absent", "right", "both", "old", "team/path", "wildcard", "account", "node"} {
+	// Each pod has an image of its own, but for those that want what others' credentials have brought.
+	for _, name := range []string{"nobody", "wrong", "absent", "right", "both", "old", "team/path", "wildcard", "account", "node", "changing", "borrowed", "node/borrowed"} {
 		s.push(t, s.private, name, name)
 	}
 	s.private.Require(login, password)
@@ -106,13 +106,39 @@ func (s *stage) set(t *testing.T) {
 	s.write(t, "config.json", dockerConfig(map[string]string{s.private.Addr + "/node": password}))
 	s.write(t, "seccomp/profile.json", `{"defaultAction": "SCMP_ACT_ALLOW"}`)
 	s.ns.Apply(s.filled(properties))
-	for name, auths := range pullSecrets {
-		filled := map[string]string{}
-		for location, word := range auths {
-			filled[s.filled(location)] = word
-		}
-		s.ns.Apply(fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: %s}, type: kubernetes.io/dockerconfigjson, stringData: {.dockerconfigjson: '%s'}}", name, dockerConfig(filled)))
+	for name, words := range pullSecrets {
+		s.ns.Apply(s.pullSecret(name, words))
 	}
+	s.lend(t)
+}
+
+// lend has pods in another namespace bring images, and go.
+func (s *stage) lend(t *testing.T) {
+	t.Helper()
+	ns := s.bed.Namespace(t)
+	ns.Apply(s.pullSecret("elsewhere", pullSecrets["right"]))
+	for name, spec := range lenders {
+		ns.Apply(s.filled("apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n" + spec))
+	}
+	for name := range lenders {
+		p := ns.Running(name)
+		ns.Delete(name, 1)
+		ns.Gone(p)
+	}
+}
+
+// pullSecret is the manifest of a secret with passwords by location.
+func (s *stage) pullSecret(name string, words map[string]string) string {
+	return fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: %s}, type: kubernetes.io/dockerconfigjson, stringData: {.dockerconfigjson: '%s'}}", name, s.logins(words))
+}
+
+// logins is a docker configuration for these passwords by location.
+func (s *stage) logins(words map[string]string) string {
+	filled := map[string]string{}
+	for location, word := range words {
+		filled[s.filled(location)] = word
+	}
+	return dockerConfig(filled)
 }
 
 // write puts a file into the agent's root directory.

@@ -16,15 +16,17 @@ func killPause(t *testing.T, s *stage, p *corev1.Pod) { s.bed.KillSandboxes(t, p
 
 func ended(p *corev1.Pod) bool { return phase(corev1.PodFailed)(p) || phase(corev1.PodSucceeded)(p) }
 
-// debug adds an ephemeral container.
-func debug(t *testing.T, s *stage, p *corev1.Pod) {
-	changed := p.DeepCopy()
-	changed.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
-		EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "busybox:1.36", Command: []string{"sh", "-c", "exit 9"}},
-		TargetContainerName:      "app",
-	}}
-	if _, err := s.bed.Client.CoreV1().Pods(p.Namespace).UpdateEphemeralContainers(t.Context(), p.Name, changed, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
+// debug adds an ephemeral container of the image.
+func debug(image string) func(*testing.T, *stage, *corev1.Pod) {
+	return func(t *testing.T, s *stage, p *corev1.Pod) {
+		changed := p.DeepCopy()
+		changed.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: s.filled(image), Command: []string{"sh", "-c", "exit 9"}},
+			TargetContainerName:      "app",
+		}}
+		if _, err := s.bed.Client.CoreV1().Pods(p.Namespace).UpdateEphemeralContainers(t.Context(), p.Name, changed, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -69,7 +71,7 @@ var lifeStories = []story{
 	{name: "killed", spec: app(deaf), settled: kit.Ready, then: func(t *testing.T, s *stage, p *corev1.Pod) {
 		s.bed.KillContainer(t, p, "app")
 	}, again: restarted},
-	{name: "debugged", spec: app(forever), settled: kit.Ready, then: debug, again: terminated("debug"), end: true},
+	{name: "debugged", spec: app(forever), settled: kit.Ready, then: debug("busybox:1.36"), again: terminated("debug"), end: true},
 	{name: "gatedready", spec: "  readinessGates: [{conditionType: example.com/ready}]\n" + app(forever), settled: func(p *corev1.Pod) bool { return kit.Condition(p, corev1.ContainersReady) == corev1.ConditionTrue }, then: func(t *testing.T, s *stage, p *corev1.Pod) {
 		s.patch(t, p, `{"status": {"conditions": [{"type": "example.com/ready", "status": "True", "reason": "Because", "message": "it is"}]}}`, "status")
 	}, again: kit.Ready, end: true},

@@ -73,3 +73,49 @@ spec:
 		return errors.Join(err, kit.DiskHeld(p), bed.Leftovers(t.Context(), p))
 	})
 }
+
+// TestPullRecordsTakenOver has either agent bring images, and asks the other for them: who has no credentials for what a secret
+// has brought gets nothing, and the others need no registry.
+func TestPullRecordsTakenOver(t *testing.T) {
+	bed := kit.StartWithoutNode(t)
+	bed.Config = config
+	s := newStage(t, bed)
+	s.ns = bed.Namespace(t)
+	for name, secret := range map[string]string{"right": "right", "copy": "right", "wrong": "wrong"} {
+		s.ns.Apply(s.pullSecret(name, pullSecrets[secret]))
+	}
+	enter := func(name, spec string) {
+		s.ns.Apply(s.filled("apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n  terminationGracePeriodSeconds: 1\n" + spec))
+	}
+	with := func(ref, secret string) string {
+		return image(ref, never) + "  imagePullSecrets: [{name: " + secret + "}]\n"
+	}
+	brought := ""
+	for _, turn := range []struct {
+		agent        node.Agent
+		name, brings string
+	}{{node.Kubelet, "first", "right"}, {node.Kubelot, "second", "both"}, {node.Kubelet, "third", "old"}} {
+		if err := bed.StartNode(t.Context(), turn.agent); err != nil {
+			t.Fatal(err)
+		}
+		if brought != "" {
+			enter(turn.name+"-none", image(brought, never))
+			enter(turn.name+"-wrong", with(brought, "wrong"))
+			enter(turn.name+"-same", with(brought, "right"))
+			enter(turn.name+"-copy", with(brought, "copy"))
+			enter(turn.name+"-open", image("$OPEN/pulled:1", never))
+			for _, name := range []string{"-same", "-copy", "-open"} {
+				s.ns.Running(turn.name + name)
+			}
+			for _, name := range []string{"-none", "-wrong"} {
+				s.ns.Waiting(turn.name+name, "app", "ErrImageNeverPull")
+			}
+		}
+		brought = "$PRIVATE/" + turn.brings + ":1"
+		enter(turn.name, withSecret(brought, "{name: right}"))
+		enter(turn.name+"-opens", image("$OPEN/pulled:1", ""))
+		s.ns.Running(turn.name)
+		s.ns.Running(turn.name + "-opens")
+		bed.Node.Stop()
+	}
+}

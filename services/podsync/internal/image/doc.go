@@ -7,7 +7,7 @@
 //
 // # Writes
 //
-// The runtime's image store (CRI PullImage); Events through the given function.
+// The runtime's image store (CRI PullImage), the records of pulls (package pulled); Events through the given function.
 //
 // # Owns
 //
@@ -15,7 +15,8 @@
 //
 // # Guarantees
 //
-// An image that is present and may be used as it is costs one ImageStatus call and waits for no pull.
+// An image that is present and may be used as it is costs one ImageStatus call and waits for no pull. One that another pod's
+// secret has brought is pulled again with the pod's own credentials (KEP-2535).
 // Requests for one image with the same credentials share one pull; it is cancelled only when nobody waits for it
 // any more. No lock is held over a call. Nothing is started by New, and no goroutine outlives the last Ensure.
 //

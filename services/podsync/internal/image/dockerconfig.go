@@ -23,6 +23,7 @@ const maxCredentialFile = 10 << 20
 type auth struct {
 	Username      string `json:"username"`
 	Password      string `json:"password"`
+	Email         string `json:"email"`
 	Auth          string `json:"auth"`
 	IdentityToken string `json:"identitytoken"`
 	RegistryToken string `json:"registrytoken"`
@@ -38,7 +39,7 @@ func credentialsOf(secrets []corev1.Secret, dirs []string) (k keyring, problems 
 	for i := range secrets {
 		entries, err := secretAuths(&secrets[i])
 		if err == nil {
-			err = pod.add(entries)
+			err = pod.add(entries, &secrets[i])
 		}
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("pull secret %s/%s: %v", secrets[i].Namespace, secrets[i].Name, err))
@@ -46,7 +47,7 @@ func credentialsOf(secrets []corev1.Secret, dirs []string) (k keyring, problems 
 	}
 	entries, path, err := nodeAuths(dirs)
 	if err == nil {
-		err = node.add(entries)
+		err = node.add(entries, nil)
 	}
 	if err != nil {
 		problems = append(problems, fmt.Sprintf("credentials of the node in %s: %v", path, err))
@@ -126,14 +127,14 @@ func parseDockercfg(text []byte) (auths, error) {
 	return entries, nil
 }
 
-// add takes entries in; the error names those that are malformed.
-func (k *keyring) add(entries auths) error {
+// add takes the entries of a secret in, or of the node's file, which is none; the error names those that are malformed.
+func (k *keyring) add(entries auths, of *corev1.Secret) error {
 	var problems []string
 	for _, location := range slices.Sorted(maps.Keys(entries)) {
 		var a auth
 		err := errors.New("malformed entry")
 		if json.Unmarshal(entries[location], &a) == nil {
-			err = k.addOne(location, a)
+			err = k.addOne(location, a, of)
 		}
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("registry %s: %v", location, err))

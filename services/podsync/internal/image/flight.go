@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/services/podsync/internal/pulled"
 )
 
 // errAbandoned ends a pull that nobody waits for any more.
@@ -34,12 +36,13 @@ type flight struct {
 // pullSpec is what one pull is about.
 type pullSpec struct {
 	image       *runtimeapi.ImageSpec
-	credentials []*runtimeapi.AuthConfig
+	credentials []credential
 	sandbox     *runtimeapi.PodSandboxConfig
 }
 
+// key is the same for pulls that can be one. Records know images by the name in the spec.
 func (s *pullSpec) key() string {
-	return strings.Join([]string{s.image.Image, s.image.RuntimeHandler, fingerprint(s.credentials)}, "\x00")
+	return strings.Join([]string{s.image.UserSpecifiedImage, s.image.RuntimeHandler, fingerprint(s.credentials)}, "\x00")
 }
 
 // await joins the pull of the image, or begins one, and waits for its end. Who waits last and gives up ends the pull.
@@ -107,36 +110,55 @@ func (p *Puller) fly(ctx context.Context, f *flight, spec *pullSpec) {
 	if f.err = p.limiter.Wait(ctx); f.err != nil {
 		return
 	}
-	began := time.Now()
-	if f.ref, f.err = p.pull(ctx, spec); f.err == nil {
-		f.pulling = time.Since(began)
-		f.image, f.err = p.inspectPulled(ctx, spec.image)
-	}
+	f.err = p.pullRecorded(ctx, f, spec)
 }
 
-// pull tries the credentials in turn; without any, the registry is asked as anybody.
-func (p *Puller) pull(ctx context.Context, spec *pullSpec) (string, error) {
+// pullRecorded pulls with a record of who has brought the image (KEP-2535).
+func (p *Puller) pullRecorded(ctx context.Context, f *flight, spec *pullSpec) error {
+	image := spec.image.UserSpecifiedImage
+	before, err := p.runtime.ImageStatus(ctx, spec.image)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err := p.cfg.Records.Begin(image); err != nil {
+		return err
+	}
+	began := time.Now()
+	ref, secret, err := p.pull(ctx, spec)
+	if err != nil {
+		// One that was broken off may bring the image all the same, but if it was there before it is as it was.
+		p.cfg.Records.Failed(image, ctx.Err() == nil || before != nil)
+		return err
+	}
+	f.ref, f.pulling = ref, time.Since(began)
+	f.image, err = p.inspectPulled(ctx, spec.image)
+	p.cfg.Records.Came(image, secret, ref, f.image.GetId())
+	return err
+}
+
+// pull tries the credentials in turn; without any, the registry is asked as anybody. It returns the secret that was good.
+func (p *Puller) pull(ctx context.Context, spec *pullSpec) (ref string, secret *pulled.Secret, err error) {
 	candidates := spec.credentials
 	if len(candidates) == 0 {
-		candidates = []*runtimeapi.AuthConfig{nil}
+		candidates = []credential{{}}
 	}
 	var failures []string
-	for _, credential := range candidates {
-		ref, err := p.runtime.PullImage(ctx, spec.image, credential, spec.sandbox)
+	for _, c := range candidates {
+		ref, err := p.runtime.PullImage(ctx, spec.image, c.auth, spec.sandbox)
 		if err == nil {
-			return ref, nil
+			return ref, c.secret, nil
 		}
 		if ctx.Err() != nil {
-			return "", context.Cause(ctx)
+			return "", nil, context.Cause(ctx)
 		}
 		if text := runtimeText(err); !slices.Contains(failures, text) {
 			failures = append(failures, text)
 		}
 	}
 	if len(failures) == 1 {
-		return "", errors.New(failures[0])
+		return "", nil, errors.New(failures[0])
 	}
-	return "", errors.New("[" + strings.Join(failures, ", ") + "]")
+	return "", nil, errors.New("[" + strings.Join(failures, ", ") + "]")
 }
 
 // inspectPulled learns whom the image runs as, without which no container may be made from it.

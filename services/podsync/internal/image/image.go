@@ -10,6 +10,8 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/services/podsync/internal/pulled"
 )
 
 // Runtime is the part of the CRI client that pulls need.
@@ -32,9 +34,11 @@ type Config struct {
 	// Pulled is told of each pull that succeeded: since when the pod asked for it, and the image's size in bytes. It must not
 	// block; nil means that nobody asks.
 	Pulled func(pod *corev1.Pod, asked time.Time, size uint64)
-	// Asked is told of each wish for an image: its policy, whether the image is there (nil where that isn't known), and whether
-	// it has to be pulled. It is as Pulled.
-	Asked func(policy corev1.PullPolicy, present *bool, pull bool)
+	// Asked is told of each wish for an image: its policy, whether the image is there, and whether it has to be pulled, each
+	// nil where that isn't known. It is as Pulled.
+	Asked func(policy corev1.PullPolicy, present, pull *bool)
+	// Records know who may use the images that are there, and are told of pulls.
+	Records *pulled.Records
 }
 
 const (
@@ -116,59 +120,102 @@ func New(cfg Config, rt Runtime, record func(Event)) *Puller {
 	}
 }
 
-// Ensure makes the image present as the policy asks. Every error but ctx's cause is an *Error.
+// wish is a Request under way.
+type wish struct {
+	Request
+	name name
+	spec *runtimeapi.ImageSpec
+	// credentials are those of the pod for the image, read when they are first needed, and what is wrong with others.
+	credentials func() (list []credential, problems []string)
+	// present and pull are what is found out, nil as long as it isn't.
+	present, pull *bool
+}
+
+// Ensure makes the image present as the policy asks, and sure that the pod may use it. Every error but ctx's cause is an *Error.
 func (p *Puller) Ensure(ctx context.Context, req Request) (Image, error) {
-	parsed, err := parseName(req.Image)
-	if err != nil {
+	w := &wish{Request: req}
+	defer p.asked(w)
+	var err error
+	if w.name, err = parseName(req.Image); err != nil {
 		return Image{}, p.fail(req, "InspectFailed", &Error{
 			Reason: ReasonInvalidName, Message: fmt.Sprintf("Failed to apply default image tag %q: %v", req.Image, err),
 		})
 	}
-	spec := &runtimeapi.ImageSpec{Image: parsed.full, UserSpecifiedImage: req.Image, RuntimeHandler: req.RuntimeHandler, Annotations: req.Pod.Annotations}
-	policy := policyFor(req.Policy, parsed)
-	if policy != corev1.PullAlways {
-		image, err := p.runtime.ImageStatus(ctx, spec)
-		present := image != nil
-		if err == nil {
-			p.asked(policy, &present, !present && policy != corev1.PullNever)
+	w.spec = &runtimeapi.ImageSpec{Image: w.name.full, UserSpecifiedImage: req.Image, RuntimeHandler: req.RuntimeHandler, Annotations: req.Pod.Annotations}
+	w.Policy = policyFor(req.Policy, w.name)
+	w.credentials = sync.OnceValues(func() ([]credential, []string) {
+		ring, problems := credentialsOf(req.Secrets, p.cfg.CredentialDirs)
+		return ring.lookup(w.name.repository), problems
+	})
+	if w.Policy != corev1.PullAlways {
+		image, err := p.usable(ctx, w)
+		if err != nil {
+			return Image{}, err
 		}
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return Image{}, context.Cause(ctx)
-		case err != nil:
-			return Image{}, p.fail(req, "InspectFailed", &Error{
-				Reason: ReasonInspect, Message: fmt.Sprintf("Failed to inspect image %q: %s", req.Image, runtimeText(err)), RetryAt: time.Now().Add(inspectRetry),
-			})
-		case image != nil:
+		if image != nil {
 			p.event(req, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", req.Image))
 			return toImage(image.Id, image), nil
-		case policy == corev1.PullNever:
-			return Image{}, p.fail(req, ReasonNeverPull, &Error{
-				Reason: ReasonNeverPull, Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", req.Image), RetryAt: time.Now().Add(neverRetry),
-			})
 		}
 	}
-	if policy == corev1.PullAlways {
-		p.asked(policy, nil, true)
-	}
-	return p.ensurePulled(ctx, req, parsed, spec)
+	w.pull = new(true)
+	return p.ensurePulled(ctx, w)
 }
 
-func (p *Puller) asked(policy corev1.PullPolicy, present *bool, pull bool) {
+// usable gives the image if it is there and the pod may use it; nil without an error asks for a pull. That an image is there
+// isn't told to who may not use it.
+func (p *Puller) usable(ctx context.Context, w *wish) (*runtimeapi.Image, error) {
+	image, err := p.runtime.ImageStatus(ctx, w.spec)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, p.fail(w.Request, "InspectFailed", &Error{
+			Reason: ReasonInspect, Message: fmt.Sprintf("Failed to inspect image %q: %s", w.Image, runtimeText(err)), RetryAt: time.Now().Add(inspectRetry),
+		})
+	}
+	w.present = new(image != nil)
+	if image != nil {
+		may := p.cfg.Records.MayUse(w.Image, image.Id, w.secrets)
+		if w.pull = new(!may); may {
+			return image, nil
+		}
+	}
+	if w.Policy == corev1.PullNever {
+		return nil, p.fail(w.Request, ReasonNeverPull, &Error{
+			Reason: ReasonNeverPull, Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", w.Image), RetryAt: time.Now().Add(neverRetry),
+		})
+	}
+	return nil, nil
+}
+
+// secrets are the pull secrets among the credentials.
+func (w *wish) secrets() []pulled.Secret {
+	var list []pulled.Secret
+	credentials, _ := w.credentials()
+	for _, c := range credentials {
+		if c.secret != nil {
+			list = append(list, *c.secret)
+		}
+	}
+	return list
+}
+
+func (p *Puller) asked(w *wish) {
 	if p.cfg.Asked != nil {
-		p.cfg.Asked(policy, present, pull)
+		p.cfg.Asked(w.Policy, w.present, w.pull)
 	}
 }
 
 // ensurePulled pulls the image unless it's too early for another try.
-func (p *Puller) ensurePulled(ctx context.Context, req Request, parsed name, spec *runtimeapi.ImageSpec) (Image, error) {
+func (p *Puller) ensurePulled(ctx context.Context, w *wish) (Image, error) {
+	req := w.Request
 	if err := p.backingOff(req); err != nil {
 		return Image{}, err
 	}
 	p.event(req, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", req.Image))
-	ring, problems := credentialsOf(req.Secrets, p.cfg.CredentialDirs)
+	credentials, problems := w.credentials()
 	began := time.Now()
-	f, err := p.await(ctx, &pullSpec{image: spec, credentials: ring.lookup(parsed.repository), sandbox: req.Sandbox})
+	f, err := p.await(ctx, &pullSpec{image: w.spec, credentials: credentials, sandbox: req.Sandbox})
 	if err != nil {
 		return Image{}, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/services/podsync/internal/pulled"
 )
 
 // fakeRuntime is an image store whose pulls take time, and fail as told.
@@ -94,7 +97,14 @@ func (e *events) take() []string {
 	return out
 }
 
-func newTest(cfg Config) (*Puller, *fakeRuntime, *events) {
+func newTest(t *testing.T, cfg Config) (*Puller, *fakeRuntime, *events) {
+	t.Helper()
+	if cfg.Records == nil {
+		var err error
+		if cfg.Records, err = pulled.Open(pulled.Config{RootDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	rt, ev := &fakeRuntime{images: map[string]*runtimeapi.Image{}}, &events{}
 	return New(cfg, rt, ev.record), rt, ev
 }
@@ -124,7 +134,7 @@ func wantEvents(t *testing.T, ev *events, want ...string) {
 
 func TestPresentImageIsNotPulled(t *testing.T) {
 	for _, policy := range []corev1.PullPolicy{corev1.PullIfNotPresent, corev1.PullNever, ""} {
-		p, rt, ev := newTest(Config{})
+		p, rt, ev := newTest(t, Config{})
 		rt.images["nginx:1"] = &runtimeapi.Image{Id: "sha256:x", Username: "www"}
 		got, err := p.Ensure(t.Context(), request("u", "nginx:1", policy))
 		if err != nil || got != (Image{Ref: "sha256:x", Username: "www"}) {
@@ -139,7 +149,7 @@ func TestPresentImageIsNotPulled(t *testing.T) {
 
 func TestPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, rt, ev := newTest(Config{})
+		p, rt, ev := newTest(t, Config{})
 		rt.pulling = 1500 * time.Millisecond
 		got, err := p.Ensure(t.Context(), request("u", "nginx", corev1.PullIfNotPresent))
 		if err != nil || got.Ref != "sha256:nginx:latest" || got.UID == nil || *got.UID != 7 {
@@ -164,13 +174,15 @@ func TestPull(t *testing.T) {
 func TestWishesAndPullsAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		p, rt, _ := newTest(Config{
-			Asked: func(policy corev1.PullPolicy, present *bool, pull bool) {
-				there := "unknown"
-				if present != nil {
-					there = strconv.FormatBool(*present)
+		p, rt, _ := newTest(t, Config{
+			Asked: func(policy corev1.PullPolicy, present, pull *bool) {
+				text := func(b *bool) string {
+					if b == nil {
+						return "unknown"
+					}
+					return strconv.FormatBool(*b)
 				}
-				told = append(told, fmt.Sprintf("%s %s %v", policy, there, pull))
+				told = append(told, fmt.Sprintf("%s %s %s", policy, text(present), text(pull)))
 			},
 			Pulled: func(pod *corev1.Pod, asked time.Time, size uint64) {
 				told = append(told, fmt.Sprintf("%s pulled since %v, %d bytes", pod.UID, time.Since(asked), size))
@@ -182,7 +194,7 @@ func TestWishesAndPullsAreTold(t *testing.T) {
 		} {
 			_, _ = p.Ensure(t.Context(), r)
 		}
-		want := []string{"IfNotPresent true false", "Never false false", "Always unknown true", "u1 pulled since 0s, 42 bytes"}
+		want := []string{"IfNotPresent true false", "Never false unknown", "u1 pulled since 0s, 42 bytes", "Always unknown true"}
 		if !slices.Equal(told, want) {
 			t.Errorf("told %q, want %q", told, want)
 		}
@@ -191,7 +203,7 @@ func TestWishesAndPullsAreTold(t *testing.T) {
 
 func TestErrorsWithoutAPull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, rt, ev := newTest(Config{})
+		p, rt, ev := newTest(t, Config{})
 		_, err := p.Ensure(t.Context(), request("u", "a:b:c", ""))
 		message := `Failed to apply default image tag "a:b:c": couldn't parse image name "a:b:c": invalid reference format`
 		if e := wantError(t, err, "InvalidImageName", message); !e.RetryAt.IsZero() {
@@ -215,7 +227,7 @@ func TestErrorsWithoutAPull(t *testing.T) {
 
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, rt, ev := newTest(Config{})
+		p, rt, ev := newTest(t, Config{})
 		rt.fail = func(string, *runtimeapi.AuthConfig) error { return status.Error(codes.NotFound, "no such image") }
 		req := request("u", "nginx:1", corev1.PullIfNotPresent)
 		text := "rpc error: code = NotFound desc = no such image"
@@ -261,7 +273,7 @@ func TestBackoff(t *testing.T) {
 }
 
 func TestPresentImageIgnoresBackoff(t *testing.T) {
-	p, rt, _ := newTest(Config{})
+	p, rt, _ := newTest(t, Config{})
 	rt.fail = func(string, *runtimeapi.AuthConfig) error { return errors.New("no") }
 	req := request("u", "nginx:1", corev1.PullIfNotPresent)
 	if _, err := p.Ensure(t.Context(), req); err == nil {
@@ -274,7 +286,7 @@ func TestPresentImageIgnoresBackoff(t *testing.T) {
 }
 
 func TestRuntimesOwnReasons(t *testing.T) {
-	p, rt, _ := newTest(Config{})
+	p, rt, _ := newTest(t, Config{})
 	for text, want := range map[string][2]string{
 		"RegistryUnavailable: down":       {"RegistryUnavailable", "image pull failed for nginx:1 because the registry is unavailable: down"},
 		"SignatureValidationFailed: bad":  {"SignatureValidationFailed", "image pull failed for nginx:1 because the signature validation failed: bad"},
@@ -300,7 +312,7 @@ func ensureAll(t *testing.T, p *Puller, reqs ...Request) []error {
 
 func TestOnePullForAllWhoWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, rt, ev := newTest(Config{})
+		p, rt, ev := newTest(t, Config{})
 		rt.pulling = time.Second
 		var reqs []Request
 		for i := range 10 {
@@ -326,7 +338,7 @@ func TestOnePullForAllWhoWait(t *testing.T) {
 
 func TestSharedFailureCountsOnceForAPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, rt, _ := newTest(Config{})
+		p, rt, _ := newTest(t, Config{})
 		rt.pulling, rt.fail = time.Second, func(string, *runtimeapi.AuthConfig) error { return errors.New("no") }
 		req := request("u", "nginx:1", corev1.PullAlways)
 		for _, err := range ensureAll(t, p, req, req, req) {
@@ -344,7 +356,7 @@ func TestLimits(t *testing.T) {
 			reqs = append(reqs, request("u", fmt.Sprintf("image%d:1", i), corev1.PullIfNotPresent))
 		}
 		for parallel, want := range map[int]time.Duration{0: 2 * time.Second, 1: 8 * time.Second, 8: time.Second} {
-			p, rt, _ := newTest(Config{MaxParallel: parallel})
+			p, rt, _ := newTest(t, Config{MaxParallel: parallel})
 			rt.pulling = time.Second
 			began := time.Now()
 			if err := errors.Join(ensureAll(t, p, reqs...)...); err != nil {
@@ -354,7 +366,7 @@ func TestLimits(t *testing.T) {
 				t.Errorf("%d in parallel: took %v, want %v; %d at a time", parallel, took, want, rt.max)
 			}
 		}
-		p, _, _ := newTest(Config{MaxParallel: 8, QPS: 2, Burst: 2})
+		p, _, _ := newTest(t, Config{MaxParallel: 8, QPS: 2, Burst: 2})
 		began := time.Now()
 		if err := errors.Join(ensureAll(t, p, reqs...)...); err != nil {
 			t.Fatal(err)
@@ -367,7 +379,7 @@ func TestLimits(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, rt, ev := newTest(Config{MaxParallel: 1})
+		p, rt, ev := newTest(t, Config{MaxParallel: 1})
 		rt.pulling = time.Minute
 		cause := errors.New("the pod is gone")
 		first, cancelFirst := context.WithCancelCause(t.Context())
@@ -409,7 +421,7 @@ func TestCancel(t *testing.T) {
 }
 
 func TestEveryCredentialIsTried(t *testing.T) {
-	p, rt, _ := newTest(Config{})
+	p, rt, _ := newTest(t, Config{})
 	rt.fail = func(_ string, auth *runtimeapi.AuthConfig) error {
 		if auth.GetUsername() == "good" {
 			return nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -12,7 +13,10 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/services/podsync/internal/pulled"
 )
 
 // dockerHub is where docker login keeps the credentials of Docker Hub, whose images are named docker.io.
@@ -23,6 +27,8 @@ type credential struct {
 	// pattern is host[:port][/path]; * in the host stands for a part between dots.
 	pattern string
 	auth    *runtimeapi.AuthConfig
+	// secret is where it comes from; nil for the node's own.
+	secret *pulled.Secret
 }
 
 // keyring is a list of credentials in the order in which they are tried.
@@ -36,7 +42,7 @@ func (k keyring) sorted() keyring {
 }
 
 // addOne adds an entry of a docker config. Its location is a host or a URL; /v1/ and /v2/ stand for the whole registry.
-func (k *keyring) addOne(location string, a auth) error {
+func (k *keyring) addOne(location string, a auth, of *corev1.Secret) error {
 	if a.Auth != "" {
 		var err error
 		if a.Username, a.Password, err = decodeAuth(a.Auth); err != nil {
@@ -54,23 +60,44 @@ func (k *keyring) addOne(location string, a auth) error {
 	if strings.HasPrefix(dir, "/v1/") || strings.HasPrefix(dir, "/v2/") {
 		dir = dir[len("/v1"):]
 	}
-	*k = append(*k, credential{pattern: u.Host + strings.TrimSuffix(dir, "/"), auth: &runtimeapi.AuthConfig{
+	c := credential{pattern: u.Host + strings.TrimSuffix(dir, "/"), auth: &runtimeapi.AuthConfig{
 		Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken,
-	}})
+	}}
+	if of != nil {
+		c.secret = &pulled.Secret{UID: string(of.UID), Namespace: of.Namespace, Name: of.Name, CredentialHash: a.hash()}
+	}
+	*k = append(*k, c)
 	return nil
+}
+
+// hash is what a login is known by again without being kept: the kubelet's (KEP-2535), over a JSON object with its keys in this
+// order. The kubelet reads no tokens.
+func (a auth) hash() string {
+	text, err := json.Marshal(struct {
+		Username      string `json:"username,omitempty"`
+		Password      string `json:"password,omitempty"`
+		Email         string `json:"email,omitempty"`
+		IdentityToken string `json:"identitytoken,omitempty"`
+		RegistryToken string `json:"registrytoken,omitempty"`
+	}{a.Username, a.Password, a.Email, a.IdentityToken, a.RegistryToken})
+	if err != nil {
+		return "" // matches nothing
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
 }
 
 // lookup gives the credentials to try for a qualified repository, the best first.
 //
 // Source: Kubernetes documentation "Images", Interpretation of config.json.
-func (k keyring) lookup(repository string) []*runtimeapi.AuthConfig {
-	var found, hub []*runtimeapi.AuthConfig
+func (k keyring) lookup(repository string) []credential {
+	var found, hub []credential
 	for _, c := range k {
 		switch {
 		case matches(c.pattern, repository):
-			found = append(found, c.auth)
+			found = append(found, c)
 		case c.pattern == dockerHub && strings.HasPrefix(repository, "docker.io/"):
-			hub = append(hub, c.auth)
+			hub = append(hub, c)
 		}
 	}
 	if len(found) > 0 {
@@ -109,10 +136,10 @@ func splitPort(hostport string) (host, port string) {
 }
 
 // fingerprint tells sets of credentials apart without keeping them.
-func fingerprint(credentials []*runtimeapi.AuthConfig) string {
+func fingerprint(credentials []credential) string {
 	hash := sha256.New()
 	for _, c := range credentials {
-		fmt.Fprintf(hash, "%q%q%q%q\n", c.Username, c.Password, c.IdentityToken, c.RegistryToken)
+		fmt.Fprintf(hash, "%q%q%q%q\n", c.auth.Username, c.auth.Password, c.auth.IdentityToken, c.auth.RegistryToken)
 	}
 	return hex.EncodeToString(hash.Sum(nil))
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/services/podsync/internal/pulled"
 )
 
 func TestNames(t *testing.T) {
@@ -61,7 +63,7 @@ func TestMatches(t *testing.T) {
 func users(k keyring, repository string) []string {
 	var out []string
 	for _, a := range k.lookup(repository) {
-		out = append(out, a.Username+":"+a.Password)
+		out = append(out, a.auth.Username+":"+a.auth.Password)
 	}
 	return out
 }
@@ -88,6 +90,22 @@ func TestCredentials(t *testing.T) {
 	} {
 		if got := users(k, repository); !slices.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", repository, got, want)
+		}
+	}
+}
+
+// The hashes are Kubernetes 1.36.3's (test/pullrecords compares more).
+func TestSourcesOfCredentials(t *testing.T) {
+	secret := dockerSecret(`{"auths":{"a.example":{"username":"u","password":"<p>","email":"e@x"},"b.example":{"auth":"dTpw"}}}`)
+	secret.UID, secret.Namespace, secret.Name = "uid", "ns", "s"
+	k, _ := credentialsOf([]corev1.Secret{secret}, nil)
+	for repository, hash := range map[string]string{
+		"a.example/x": "74f6d5a94d7ff99704ee63309e49bf1e45e4da6a299ef0c4bbc7a3ef07469e67",
+		"b.example/x": "edbd57ca9372e64eb1c9070ecf3a049ac553596b0529acf034c7a71d4e618e88",
+	} {
+		got := k.lookup(repository)
+		if want := (pulled.Secret{UID: "uid", Namespace: "ns", Name: "s", CredentialHash: hash}); len(got) != 1 || *got[0].secret != want {
+			t.Errorf("%s: got %+v, want %+v", repository, *got[0].secret, want)
 		}
 	}
 }

@@ -19,7 +19,8 @@ type deedMetrics struct {
 	pods, podErrors, userNS, userNSErrors, sandboxErrors, images                  *prometheus.CounterVec
 	containers, containerErrors, terminated                                       *prometheus.CounterVec
 	imageVolumes, imageVolumesMounted, imageVolumeErrors, sleepEnded, httpInstead *prometheus.CounterVec
-	cgroupVersion                                                                 *prometheus.GaugeVec
+	pullChecks                                                                    *prometheus.CounterVec
+	cgroupVersion, pullIntents, pulledRecords                                     *prometheus.GaugeVec
 }
 
 func newDeedMetrics(f *factory) deedMetrics {
@@ -32,6 +33,10 @@ func newDeedMetrics(f *factory) deedMetrics {
 		pulls:           f.histogram("kubelet_image_pull_duration_seconds", "How long image pulls took with the wait for their turn, by the image's size.", pullBuckets, "image_size_in_bytes"),
 		images: f.counter("kubelet_image_manager_ensure_image_requests_total", "Wishes of containers for their image, by pull policy, by whether it was there, and "+
 			"by whether it had to be pulled.", "pull_policy", "present_locally", "pull_required"),
+		pullChecks: f.counter("kubelet_imagemanager_image_mustpull_checks_total", "Checks whether a pod may use an image that is there without its credentials being tried, "+
+			"by result: credentialPolicyAllowed, credentialRecordFound, mustAuthenticate or error.", "result"),
+		pullIntents:     f.gauge("kubelet_imagemanager_ondisk_pullintents", "Records of image pulls that are under way, or whose end wasn't seen."),
+		pulledRecords:   f.gauge("kubelet_imagemanager_ondisk_pulledrecords", "Records of images that were pulled."),
 		cgroups:         f.histogram("kubelet_cgroup_manager_duration_seconds", "How long it took to create, update and destroy cgroups.", prometheus.DefBuckets, "operation_type"),
 		resizes:         f.histogram("kubelet_pod_resize_duration_milliseconds", "How long it took, in milliseconds, to give pods the resources that they were granted.", resizeBuckets, "success"),
 		pods:            f.counter("kubelet_started_pods_total", "Tries to start a pod: sandboxes begun."),
@@ -194,13 +199,25 @@ func known(statuses []corev1.ContainerStatus, name, id string) bool {
 	})
 }
 
-// ImageAsked tells of a container's wish for its image; present is nil where that isn't known.
-func (m *Meter) ImageAsked(policy corev1.PullPolicy, present *bool, pull bool) {
-	there := "unknown"
-	if present != nil {
-		there = strconv.FormatBool(*present)
+// ImageAsked tells of a container's wish for its image; present and pull are nil where that isn't known.
+func (m *Meter) ImageAsked(policy corev1.PullPolicy, present, pull *bool) {
+	m.deeds.images.WithLabelValues(strings.ToLower(string(policy)), ternary(present), ternary(pull)).Inc()
+}
+
+func ternary(b *bool) string {
+	if b == nil {
+		return "unknown"
 	}
-	m.deeds.images.WithLabelValues(strings.ToLower(string(policy)), there, strconv.FormatBool(pull)).Inc()
+	return strconv.FormatBool(*b)
+}
+
+// PullChecked tells of the result of a check whether a pod may use an image that is there.
+func (m *Meter) PullChecked(result string) { m.deeds.pullChecks.WithLabelValues(result).Inc() }
+
+// PullRecords tells how many records of image pulls there are: of intents, and of pulls that succeeded.
+func (m *Meter) PullRecords(intents, pulled int) {
+	m.deeds.pullIntents.WithLabelValues().Set(float64(intents))
+	m.deeds.pulledRecords.WithLabelValues().Set(float64(pulled))
 }
 
 // sizes are the upper ends of the labels by which the kubelet sorts images, in MiB.

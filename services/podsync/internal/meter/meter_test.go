@@ -203,6 +203,31 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+func TestImages(t *testing.T) {
+	m, r := newMeter(t)
+	m.ImageAsked(corev1.PullIfNotPresent, new(true), new(false))
+	m.ImageAsked(corev1.PullNever, new(false), nil)
+	m.PullChecked("mustAuthenticate")
+	m.PullRecords(1, 5)
+	m.PullRecords(0, 6)
+	expect(t, r, `
+		# HELP kubelet_image_manager_ensure_image_requests_total Wishes of containers for their image, by pull policy, by whether it was there, and by whether it had to be pulled.
+		# TYPE kubelet_image_manager_ensure_image_requests_total counter
+		kubelet_image_manager_ensure_image_requests_total{present_locally="false",pull_policy="never",pull_required="unknown"} 1
+		kubelet_image_manager_ensure_image_requests_total{present_locally="true",pull_policy="ifnotpresent",pull_required="false"} 1
+		# HELP kubelet_imagemanager_image_mustpull_checks_total Checks whether a pod may use an image that is there without its credentials being tried, by result: credentialPolicyAllowed, credentialRecordFound, mustAuthenticate or error.
+		# TYPE kubelet_imagemanager_image_mustpull_checks_total counter
+		kubelet_imagemanager_image_mustpull_checks_total{result="mustAuthenticate"} 1
+		# HELP kubelet_imagemanager_ondisk_pulledrecords Records of images that were pulled.
+		# TYPE kubelet_imagemanager_ondisk_pulledrecords gauge
+		kubelet_imagemanager_ondisk_pulledrecords 6
+		# HELP kubelet_imagemanager_ondisk_pullintents Records of image pulls that are under way, or whose end wasn't seen.
+		# TYPE kubelet_imagemanager_ondisk_pullintents gauge
+		kubelet_imagemanager_ondisk_pullintents 0
+	`, "kubelet_image_manager_ensure_image_requests_total", "kubelet_imagemanager_image_mustpull_checks_total",
+		"kubelet_imagemanager_ondisk_pulledrecords", "kubelet_imagemanager_ondisk_pullintents")
+}
+
 func TestRejections(t *testing.T) {
 	m, r := newMeter(t)
 	for _, reason := range []string{"OutOfcpu", "OutOfexample.com/gpu", "OutOfexample.com/nic", "Evicted", "NodeAffinity"} {
