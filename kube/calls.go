@@ -36,8 +36,8 @@ func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, pat
 	return c.core.Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 }
 
-// DeletePod removes the API object of the pod with that UID at once (grace period zero). A pod that is
-// gone already, or has another UID by now, is no error.
+// DeletePod removes the API object of the pod with that UID at once (grace period zero). A pod of that name with another UID is no
+// error. That there is none may not be true: admission (NodeRestriction) looks in a cache, which is empty when the API server starts.
 func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid types.UID) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -46,7 +46,7 @@ func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid type
 		GracePeriodSeconds: &now,
 		Preconditions:      &metav1.Preconditions{UID: &uid},
 	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+	if apierrors.IsConflict(err) {
 		return nil
 	}
 	return err

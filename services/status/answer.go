@@ -45,10 +45,11 @@ func (w *world) settle(a answer) error {
 	return nil
 }
 
-// otherPod tells whether the API server has no pod of that name and UID.
+// otherPod tells whether the API server has no pod of that name and UID. That it finds none to delete says nothing, see
+// kube.Client.DeletePod: it is asked again until podsync's watch of the pods tells that the pod is gone.
 func otherPod(a answer) bool {
 	if a.err != nil {
-		return apierrors.IsNotFound(a.err) || apierrors.IsConflict(a.err)
+		return apierrors.IsNotFound(a.err) && a.action.verb != doDelete || apierrors.IsConflict(a.err)
 	}
 	return a.pod != nil && string(a.pod.UID) != a.action.UID
 }

@@ -23,7 +23,9 @@ type server struct {
 	pods    map[string]*corev1.Pod // by namespace/name
 	version int
 	down    bool
-	log     []string
+	// blind makes deletions find no pod.
+	blind bool
+	log   []string
 }
 
 func newServer(pods ...*corev1.Pod) *server {
@@ -46,6 +48,12 @@ func (s *server) setDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
+}
+
+func (s *server) setBlind(blind bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.blind = blind
 }
 
 // calls are the successful calls since the last time.
@@ -135,7 +143,11 @@ func (s *server) DeletePod(_ context.Context, namespace, name, uid string) error
 	if err := s.call("delete", key); err != nil {
 		return err
 	}
-	if p := s.pods[key]; p != nil && string(p.UID) == uid {
+	p := s.pods[key]
+	if p == nil || s.blind {
+		return apierrors.NewNotFound(corev1.Resource("pods"), name)
+	}
+	if string(p.UID) == uid {
 		delete(s.pods, key)
 	}
 	return nil

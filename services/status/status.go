@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
@@ -18,6 +19,8 @@ const (
 	// retryFirst and retryMax bound the delay after a failed request; the delay doubles in between.
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 10 * time.Second
+	// suspicious is how often a pod isn't found before the log has it: it may be gone before podsync's watch tells.
+	suspicious = 4
 )
 
 // pods is what the service needs of the API server.
@@ -197,6 +200,7 @@ func (s *Service) failed(key string, t *try, err error) {
 	t.failures++
 	s.world.touch(key)
 	switch {
+	case apierrors.IsNotFound(err) && t.failures < suspicious:
 	case !t.unreachable:
 		s.env.Log.Warn("the API server refused a request for a pod; it is tried again", "uid", key, "error", err, "failures", t.failures)
 	case s.outage == "":

@@ -186,6 +186,40 @@ func TestAFinishedPodIsRemovedAfterItsLastStatus(t *testing.T) {
 	})
 }
 
+// An API server that has just started finds no pod to delete, though it has it.
+func TestADeletionThatFindsNoPodIsAskedForAgain(t *testing.T) {
+	deleted := metav1.NewTime(t0)
+	p := apiPod(func(p *corev1.Pod) { p.DeletionTimestamp = &deleted })
+	mirror := apiPod(func(p *corev1.Pod) { p.Name, p.UID = "old-n1", "mirror" }).Pod
+	server := newServer(p.Pod, mirror)
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		server.setBlind(true)
+		finished := patchOf(corev1.PodFailed, exited("app", 143))
+		finished.Finished = true
+		ref := topic.Ref{Namespace: "default", Name: "old-n1", UID: "mirror"}
+		r.must(
+			r.sources.Set("", topic.Sources{Ready: true}), r.mirrors.Set("mirror", topic.MirrorPod{Ref: ref, Hash: "h1"}),
+			r.pods.Set(uid, p), r.patches.Set(uid, finished),
+		)
+		time.Sleep(time.Second)
+		if server.pod("default/web") == nil || server.pod("default/old-n1") == nil {
+			t.Fatal("a blind server has deleted something")
+		}
+		server.setBlind(false)
+		time.Sleep(retryMax)
+		synctest.Wait()
+		if server.pod("default/web") != nil || server.pod("default/old-n1") != nil {
+			t.Error("a pod is still there")
+		}
+		r.server.calls()
+		// What really is gone is asked for until podsync's watch says so.
+		r.must(r.patches.Delete(uid), r.pods.Delete(uid), r.mirrors.Delete("mirror"))
+		time.Sleep(time.Hour)
+		r.wantCalls()
+	})
+}
+
 func TestAnotherPodOfTheSameNameIsLeftAlone(t *testing.T) {
 	p := apiPod()
 	server := newServer(apiPod(func(p *corev1.Pod) { p.UID = "22222222" }).Pod)
