@@ -65,9 +65,9 @@ type herd struct {
 	// cutStarts is how many starts may have been cut: by killing the runtime, or podsync together with the supervisor
 	// that keeps its connection.
 	cutStarts int
-	// restarts is how many containers may have been started a second time, since the runtime itself was killed when it
-	// had just started them, and told of them as ended when it was back.
-	restarts int
+	// runtimeDied allows one container of each pod to have been started a second time: one that the runtime, which was
+	// killed when it had just started it, tells of as ended without knowing how.
+	runtimeDied bool
 }
 
 // newHerd creates the pods and doesn't wait.
@@ -91,8 +91,7 @@ func (h *herd) running(size int) {
 	}
 	for _, p := range h.pods {
 		err := h.startedOnce(p)
-		if err != nil && h.restarts > 0 && restarts(p) == 1 {
-			h.restarts--
+		if err != nil && h.runtimeDied && diedOnce(p) {
 			h.t.Logf("pod %s: a container died with the runtime and was started again", p.Name)
 			continue
 		}
@@ -102,13 +101,16 @@ func (h *herd) running(size int) {
 	}
 }
 
-// restarts counts the restarts of a pod's containers.
-func restarts(p *corev1.Pod) int {
-	n := 0
+// diedOnce tells whether one of the pod's containers was restarted, once, and the runtime doesn't know how its first run ended.
+func diedOnce(p *corev1.Pod) bool {
+	restarts, lost := 0, 0
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		n += int(s.RestartCount)
+		restarts += int(s.RestartCount)
+		if last := s.LastTerminationState.Terminated; last != nil && last.Reason == "Unknown" && last.ExitCode == 255 {
+			lost++
+		}
 	}
-	return n
+	return restarts == 1 && lost == 1
 }
 
 func (h *herd) startedOnce(p *corev1.Pod) error {

@@ -90,7 +90,7 @@ func TestContainerdRestart(t *testing.T) {
 	going.gone()
 	kit.Eventually(t, "the pods to start", atLeast(h.alive, 3))
 	crashContainerd(t)
-	h.cutStarts, h.restarts = startsAtOnce, startsAtOnce
+	h.cutStarts, h.runtimeDied = startsAtOnce, true
 	h.running(outageHerd)
 	h.delete()
 	h.gone()

@@ -79,7 +79,7 @@ func (j *journal) says(t *testing.T, daemon string, texts ...string) {
 // TestHangingRuntime freezes containerd for longer than its calls may take and the node stays Ready without it. One error
 // says what hangs and what to do, pods run on, and what is asked for meanwhile is done afterwards, once.
 func TestHangingRuntime(t *testing.T) {
-	own := ownBed(t, func(*kit.Bed) []string { return []string{"--runtime-request-timeout=6s"} })
+	own := ownBed(t, func(*kit.Bed) []string { return []string{"--runtime-request-timeout=4s"} })
 	ns := own.Namespace(t)
 	ns.Apply(settings)
 	before, going := newHerd(t, ns, "before", 3), newHerd(t, ns, "going", 3)
@@ -100,7 +100,7 @@ func TestHangingRuntime(t *testing.T) {
 	}()
 	h := newHerd(t, ns, "meanwhile", 3)
 	going.delete()
-	hangs := []string{own.Containerd.Socket, "gave no answer within 6s", "crictl info"}
+	hangs := []string{own.Containerd.Socket, "gave no answer within 4s", "crictl info"}
 	ready := nodeReady(t, own, corev1.ConditionFalse)
 	for _, want := range append(hangs, "container runtime is down") {
 		if !strings.Contains(ready.Message, want) {
