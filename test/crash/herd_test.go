@@ -66,7 +66,7 @@ type herd struct {
 	// that keeps its connection.
 	cutStarts int
 	// runtimeDied allows one container of each pod to have been started a second time: one that the runtime, which was
-	// killed when it had just started it, tells of as ended without knowing how.
+	// killed when it was just starting it, knows no end of.
 	runtimeDied bool
 }
 
@@ -101,16 +101,17 @@ func (h *herd) running(size int) {
 	}
 }
 
-// diedOnce tells whether one of the pod's containers was restarted, once, and the runtime doesn't know how its first run ended.
+// diedOnce tells whether one of the pod's containers was restarted, once, and its first run didn't come to an end of its own that
+// the runtime knows of.
 func diedOnce(p *corev1.Pod) bool {
-	restarts, lost := 0, 0
+	restarts := 0
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		restarts += int(s.RestartCount)
-		if last := s.LastTerminationState.Terminated; last != nil && last.Reason == "Unknown" && last.ExitCode == 255 {
-			lost++
+		if last := s.LastTerminationState.Terminated; last != nil && (last.Reason == "Completed" || last.Reason == "Error") {
+			return false
 		}
 	}
-	return restarts == 1 && lost == 1
+	return restarts == 1
 }
 
 func (h *herd) startedOnce(p *corev1.Pod) error {
