@@ -19,7 +19,6 @@ import (
 const (
 	reflectDelay    = 50 * time.Millisecond
 	reflectDelayMax = 5 * time.Second
-	reflectReset    = 2 * time.Minute
 )
 
 // object is a pointer to an API type.

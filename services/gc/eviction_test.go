@@ -118,22 +118,34 @@ func TestNoEvictionForDiskWithoutItsLayout(t *testing.T) {
 	})
 }
 
+// long is the grace period of the pods that a soft threshold meets.
+func long(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(120)) }
+
+// soft readies the bed with a soft threshold, and with two pods of which hog goes first.
+func (b *bed) soft(maxGrace int32) {
+	k := &b.config.Kubelet
+	k.EvictionSoft, k.EvictionSoftGracePeriod = map[string]string{"memory.available": "500Mi"}, map[string]string{"memory.available": "10s"}
+	k.EvictionMaxPodGracePeriod = maxGrace
+	b.ready()
+	b.pod("hog", "1Mi", topic.Syncing, long)
+	b.pod("second", "1Mi", topic.Syncing, long)
+	b.usage = map[string]int64{"hog": 100 * mib, "second": 50 * mib}
+}
+
+// softlyEvicted has hog evicted for the soft threshold and end.
+func (b *bed) softlyEvicted() {
+	b.after(5250 * time.Millisecond)
+	b.set(func() { b.memory = 400 * mib })
+	b.after(12 * time.Second)
+	b.pod("hog", "1Mi", topic.Terminating, long)
+}
+
 // A pod that has a long grace period is given it before the next goes, which a negative bound of the configuration leaves alone.
 func TestSoftThreshold(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		k := &b.config.Kubelet
-		k.EvictionSoft, k.EvictionSoftGracePeriod = map[string]string{"memory.available": "500Mi"}, map[string]string{"memory.available": "10s"}
-		k.EvictionMaxPodGracePeriod = -1
-		long := func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(120)) }
-		b.ready()
-		b.pod("hog", "1Mi", topic.Syncing, long)
-		b.pod("second", "1Mi", topic.Syncing, long)
-		b.usage = map[string]int64{"hog": 100 * mib, "second": 50 * mib}
+		b.soft(-1)
 		b.run(func() {
-			b.after(5250 * time.Millisecond)
-			b.set(func() { b.memory = 400 * mib })
-			b.after(12 * time.Second)
-			b.pod("hog", "1Mi", topic.Terminating, long)
+			b.softlyEvicted()
 			b.after(2 * time.Minute)
 			b.want("evictions", b.evictions(), "15s hog grace 120 TerminationByKubelet")
 			b.after(40 * time.Second)
@@ -210,19 +222,9 @@ func TestAFilesystemThatHangs(t *testing.T) {
 // A hard threshold doesn't wait until a pod has had the time that a soft one has given it: that pod is ended now, and nobody else.
 func TestAHardThresholdBehindASoftOne(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		k := &b.config.Kubelet
-		k.EvictionSoft, k.EvictionSoftGracePeriod = map[string]string{"memory.available": "500Mi"}, map[string]string{"memory.available": "10s"}
-		k.EvictionMaxPodGracePeriod = 300
-		long := func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(120)) }
-		b.ready()
-		b.pod("hog", "1Mi", topic.Syncing, long)
-		b.pod("second", "1Mi", topic.Syncing, long)
-		b.usage = map[string]int64{"hog": 100 * mib, "second": 50 * mib}
+		b.soft(300)
 		b.run(func() {
-			b.after(5250 * time.Millisecond)
-			b.set(func() { b.memory = 400 * mib })
-			b.after(12 * time.Second)
-			b.pod("hog", "1Mi", topic.Terminating, long)
+			b.softlyEvicted()
 			b.after(10 * time.Second)
 			b.set(func() { b.memory = 50 * mib })
 			b.after(20 * time.Second)

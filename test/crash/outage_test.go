@@ -110,7 +110,10 @@ func launchContainerd(t *testing.T) {
 func crashContainerd(t *testing.T) {
 	t.Helper()
 	bed.Containerd.Kill()
-	forgotten := networks(t)
+	forgotten, err := bed.Networks()
+	if err != nil {
+		t.Fatal(err)
+	}
 	launchContainerd(t)
 	runtime := bed.Containerd.Runtime()
 	list, err := runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
@@ -132,16 +135,6 @@ func crashContainerd(t *testing.T) {
 			t.Logf("containerd forgot %s when it was killed", path)
 		}
 	}
-}
-
-// networks are the network namespaces that containerd has made.
-func networks(t *testing.T) []string {
-	t.Helper()
-	paths, err := filepath.Glob(bed.Bed.Path("containerd", "state", "*", "netns", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return paths
 }
 
 // nodeReady waits until the bed's node has the Ready condition with that status, and returns the condition.

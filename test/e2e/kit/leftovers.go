@@ -54,7 +54,7 @@ func (b *Bed) Clean(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	networks, err := filepath.Glob(b.Bed.Path("containerd", "state", "*", "netns", "*"))
+	networks, err := b.Networks()
 	if err != nil {
 		return err
 	}
@@ -62,6 +62,11 @@ func (b *Bed) Clean(ctx context.Context) error {
 		return errors.New("left on the node:\n" + strings.Join(found, "\n"))
 	}
 	return nil
+}
+
+// Networks are the files of the network namespaces that containerd has made.
+func (b *Bed) Networks() ([]string, error) {
+	return filepath.Glob(b.Bed.Path("containerd", "state", "*", "netns", "*"))
 }
 
 func (b *Bed) inRuntime(ctx context.Context, labels map[string]string) ([]string, error) {
