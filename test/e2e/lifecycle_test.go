@@ -66,9 +66,10 @@ func TestSidecars(t *testing.T) {
 	if started("second").Before(started("first")) || started("app").Before(started("second")) {
 		t.Errorf("started first at %s, second at %s, app at %s; want them in this order", started("first"), started("second"), started("app"))
 	}
+	// What they write when they have started races, for a container counts as started before its shell has run a command.
+	ns.HeedsTERM(p, "first", "second", "app")
 	ns.Delete("team", -1)
 	ns.Gone(p)
-	// What they write when they have started races, for a container counts as started before its shell has run a command.
 	story, err := os.ReadFile(dir + "/story")
 	if err != nil || len(story) != len("+first\n+second\n+app\n-app\n-second\n-first\n") || !strings.HasSuffix(string(story), "-app\n-second\n-first\n") {
 		t.Errorf("order of the stop: %q, %v", story, err)
@@ -152,6 +153,7 @@ func TestPreStop(t *testing.T) {
     lifecycle: {preStop: {exec: {command: [sh, -c, "sleep 0.5; echo prestop >> /d/story"]}}}
 `+diaryVolume), "$DIR", dir))
 	p := ns.Running("stop")
+	ns.HeedsTERM(p, "app")
 	ns.Delete("stop", -1)
 	ns.Gone(p)
 	if err := contains(dir+"/story", "prestop\nterm\n"); err != nil {
@@ -171,6 +173,9 @@ func TestGracePeriod(t *testing.T) {
   containers: [{name: app, image: "busybox:1.36", command: [sh, -c, "trap '' TERM; while :; do sleep 1; done"]}]
 `))
 	p, forced, hurried := ns.Running("deaf"), ns.Running("forced"), ns.Running("hurried")
+	for _, deaf := range []*corev1.Pod{p, forced, hurried} {
+		ns.HeedsTERM(deaf, "app")
+	}
 	began := time.Now()
 	ns.Delete("deaf", 3)
 	ns.Delete("forced", 60)

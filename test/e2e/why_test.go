@@ -49,7 +49,7 @@ func TestWhy(t *testing.T) {
 		one("unready", `, readinessProbe: {exec: {command: [sh, -c, "echo not yet; false"]}, periodSeconds: 1}}]`) +
 		one("gated", "}]\n  readinessGates: [{conditionType: example.com/lb}]") +
 		strings.Replace(one("crash", "}]"), "["+`sh, -c, '`+forever+`']`, `[sh, -c, "exit 3"]`, 1) +
-		one("slow", `, lifecycle: {preStop: {exec: {command: [sleep, "60"]}}}}]`))
+		one("slow", `, lifecycle: {preStop: {exec: {command: [sh, -c, "until [ -e /seen ]; do sleep 0.2; done"]}}}}]`))
 
 	waits := func(reason string) func(*corev1.Pod) bool {
 		return func(p *corev1.Pod) bool {
@@ -81,8 +81,9 @@ func TestWhy(t *testing.T) {
 	}
 
 	p := ns.Wait("slow", "Ready", kit.Ready)
-	ns.Delete("slow", 5)
+	ns.Delete("slow", 120)
 	says(t, ns, "slow", "is stopping: its grace period ends in ", "stop container app: under way for ")
+	ns.Exec(p, "app", "touch /seen")
 	ns.Gone(p)
 	says(t, ns, "slow", "is gone", "remove sandboxes")
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -45,6 +47,30 @@ func (n *Namespace) Equal(pod *corev1.Pod, container, command, want string) {
 	n.t.Helper()
 	if got := n.Exec(pod, container, command); got != want {
 		n.t.Errorf("in %s/%s, %s:\n got %q\nwant %q", pod.Name, container, command, got, want)
+	}
+}
+
+// HeedsTERM waits until the container's first process catches or ignores SIGTERM. A container counts as running before its
+// program has run a line, and SIGTERM in that moment ends it as nobody wrote it.
+func (n *Namespace) HeedsTERM(pod *corev1.Pod, containers ...string) {
+	n.t.Helper()
+	for _, container := range containers {
+		Eventually(n.t, fmt.Sprintf("container %s of pod %s to heed SIGTERM", container, pod.Name), func() error {
+			masks, err := n.Try(pod, container, `sed -n 's/^Sig[CI][gt][tn]:\s*//p' /proc/1/status`)
+			if err != nil {
+				return err
+			}
+			for mask := range strings.FieldsSeq(masks) {
+				bits, err := strconv.ParseUint(mask, 16, 64)
+				if err != nil {
+					return err
+				}
+				if bits&(1<<(syscall.SIGTERM-1)) != 0 {
+					return nil
+				}
+			}
+			return fmt.Errorf("it does neither yet: %q", masks)
+		})
 	}
 }
 
