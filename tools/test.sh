@@ -21,8 +21,22 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 step "build" "$root/tools/build.sh"
 step "test bed's programs" testbed_tools
+gotestsum=$(GOWORK=off go -C "$root/tools" tool -n gotestsum)
+twice=$(mktemp -d)
+trap 'rm -rf "$twice"' EXIT
+
+# end_to_end runs a test module. These machines are shared: a test that fails is run once more, on a bed of its own, and named
+# at the end. More than four failures, or a panic, are no noise and aren't run again.
+# -count=1: the tests are of executables that go's cache of results knows nothing of.
+end_to_end() {
+  cd "$1" || return
+  GOWORK=off "$gotestsum" --format testname --hide-summary skipped,output \
+    --rerun-fails=1 --rerun-fails-max-failures=4 --rerun-fails-run-root-test --rerun-fails-report="$twice/${1##*/}" \
+    --packages ./... -- -count=1 -p 1 -timeout 30m
+}
+
 for dir in $(test_modules); do
-  # -count=1: they test executables that go's cache of results knows nothing of.
-  try "tests of ${dir#"$root"/}" env GOWORK=off go -C "$dir" test -count=1 -p 1 -timeout 30m ./...
+  try "tests of ${dir#"$root"/}" end_to_end "$dir"
 done
+if cat "$twice"/* 2>/dev/null | grep .; then say "^ RUN TWICE: these failed once; what each printed is above"; fi
 verdict test
