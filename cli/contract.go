@@ -9,7 +9,7 @@ import (
 var Contract = bus.Contract{
 	Daemon: "cli",
 	Reads: []bus.Topic{
-		topic.PodUpdate, topic.PodMirror, topic.PodSources, topic.PodStep, topic.PLEGEvent, topic.VolumeState,
+		topic.PodUpdate, topic.PodObject, topic.PodMirror, topic.PodSources, topic.PodStep, topic.PLEGEvent, topic.VolumeState,
 		topic.ProbeResult, topic.StatusPatch, topic.GCDecision, topic.KubeEvent, topic.NodeMachine, topic.NodeRuntime,
 		topic.NodeObject, topic.NodePressure, topic.Health,
 	},

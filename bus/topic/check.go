@@ -26,6 +26,10 @@ func checkPod(key string, p Pod) error {
 	return Ref{Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: string(p.Pod.UID)}.check(key)
 }
 
+func checkObject(key string, o APIPod) error {
+	return errors.Join(o.check(key), text("reason", o.Status.Reason), text("message", o.Status.Message))
+}
+
 func checkMirror(key string, m MirrorPod) error { return m.check(key) }
 
 func checkStatus(key string, s PodStatus) error {

@@ -37,7 +37,8 @@ type Ref struct {
 // Pod is the payload of pod.update.
 type Pod struct {
 	// Pod is the pod as admitted. A static pod has the UID that is derived from its manifest.
-	// managedFields are left out.
+	// managedFields and the status are left out. The resource version is the one that brought the rest of it: what only
+	// the status changed is told by pod.object.
 	Pod       *corev1.Pod `json:"pod"`
 	Source    Source      `json:"source"`
 	Lifecycle Lifecycle   `json:"lifecycle"`
@@ -67,6 +68,13 @@ type Resize struct {
 
 // Static tells whether the pod comes from a manifest and not from the API server.
 func (p Pod) Static() bool { return p.Source != SourceAPI }
+
+// APIPod is the payload of pod.object.
+type APIPod struct {
+	Ref
+	ResourceVersion string           `json:"resourceVersion"`
+	Status          corev1.PodStatus `json:"status"`
+}
 
 // MirrorPod is the payload of pod.mirror.
 type MirrorPod struct {

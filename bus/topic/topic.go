@@ -16,6 +16,12 @@ var (
 		Name: "pod.update", Keys: "<uid>", Schema: 1,
 		Doc: "The pod as admitted: its source and its lifecycle (syncing, terminating, terminated).",
 	}).Checked(checkPod)
+	// PodObject is what the API server has of a pod's status. It is apart from pod.update, for it changes with each of the node's own
+	// writes, and only the writer of statuses needs it.
+	PodObject = bus.NewState[APIPod](bus.Spec{
+		Name: "pod.object", Keys: "<uid>", Schema: 1,
+		Doc: "The status that the API server has of its pod, with the resource version.",
+	}).Checked(checkObject)
 	// PodMirror is a mirror pod as the API server has it.
 	PodMirror = bus.NewState[MirrorPod](bus.Spec{
 		Name: "pod.mirror", Keys: "<uid>", Schema: 1,
@@ -123,7 +129,7 @@ var (
 // All are all topics, in the order in which documents list them.
 func All() []bus.Topic {
 	return []bus.Topic{
-		PodUpdate, PodMirror, PodSources, PodStep, PLEGEvent, VolumeState, ProbeResult, StatusPatch, GCDecision, KubeEvent,
+		PodUpdate, PodObject, PodMirror, PodSources, PodStep, PLEGEvent, VolumeState, ProbeResult, StatusPatch, GCDecision, KubeEvent,
 		NodeMachine, NodeRuntime, NodeObject, NodePressure, Health,
 		VolumeSubPath, PodEvict, StatsSummary, GCPlan,
 	}

@@ -9,7 +9,7 @@ import (
 var Contract = bus.Contract{
 	Daemon: "podsync",
 	Writes: []bus.Topic{
-		topic.PodUpdate, topic.PodMirror, topic.PodSources, topic.PodStep, topic.StatusPatch, topic.Health, topic.KubeEvent,
+		topic.PodUpdate, topic.PodObject, topic.PodMirror, topic.PodSources, topic.PodStep, topic.StatusPatch, topic.Health, topic.KubeEvent,
 	},
 	Reads: []bus.Topic{
 		topic.PLEGEvent, topic.VolumeState, topic.ProbeResult, topic.NodeObject, topic.NodeMachine, topic.NodeRuntime, topic.NodePressure,

@@ -9,7 +9,7 @@
 //
 // # Writes
 //
-// pod.update, pod.mirror, pod.sources, podsync.step and status.patch on the bus, and every changing CRI call of a
+// pod.update, pod.object, pod.mirror, pod.sources, podsync.step and status.patch on the bus, and every changing CRI call of a
 // pod's life: sandboxes, image pulls, containers.
 //
 // # Owns

@@ -67,7 +67,7 @@ func (w *world) rebase(a action, pod *corev1.Pod) {
 	if p := w.pods[a.UID]; p != nil {
 		p.base = base
 		if pod != nil {
-			p.version = resourceVersion(pod)
+			p.version = orderOf(pod.ResourceVersion)
 		}
 	}
 }

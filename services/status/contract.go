@@ -11,7 +11,7 @@ var Contract = bus.Contract{
 	Daemon: "status",
 	Writes: []bus.Topic{topic.Health, topic.KubeEvent},
 	Reads: []bus.Topic{
-		topic.PodUpdate, topic.StatusPatch, topic.ProbeResult, topic.PodMirror, topic.PodSources,
+		topic.PodUpdate, topic.PodObject, topic.StatusPatch, topic.ProbeResult, topic.PodMirror, topic.PodSources,
 		topic.NodeObject, topic.KubeEvent,
 	},
 }

@@ -3,7 +3,7 @@
 //
 // # Reads
 //
-// pod.update, status.patch, probe.result, pod.mirror, pod.sources, node.object (the Node's UID, for mirror pods)
+// pod.update, pod.object, status.patch, probe.result, pod.mirror, pod.sources, node.object (the Node's UID, for mirror pods)
 // and event.*. At the API server: a pod whose last written status isn't known for sure.
 //
 // # Writes

@@ -13,7 +13,7 @@ import (
 )
 
 // watches is how many topics follow reads.
-const watches = 6
+const watches = 7
 
 // change is one step of the world: a message from the bus, or the end of a topic's retained ones.
 type change struct {
@@ -26,6 +26,7 @@ func (s *Service) follow(ctx context.Context) (<-chan change, error) {
 	out := make(chan change)
 	f := follower{ctx: ctx, service: s, out: out}
 	watch(&f, topic.PodUpdate, (*world).setPod, (*world).dropPod)
+	watch(&f, topic.PodObject, (*world).setObject, (*world).dropObject)
 	watch(&f, topic.StatusPatch, func(w *world, uid string, v topic.PodStatus) { w.setPatch(uid, v, time.Now()) }, (*world).dropPatch)
 	watch(&f, topic.ProbeResult, probed((*world).setProbe), func(w *world, key string) {
 		probed(func(w *world, uid, container, kind string, _ topic.Probe) { w.dropProbe(uid, container, kind) })(w, key, topic.Probe{})

@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"testing"
@@ -28,13 +29,34 @@ type rig struct {
 	server *server
 	bus    *bustest.Bus
 
-	pods    *bus.Writer[topic.Pod]
+	pods    podWriter
 	patches *bus.Writer[topic.PodStatus]
 	probes  *bus.Writer[topic.Probe]
 	mirrors *bus.Writer[topic.MirrorPod]
 	sources *bus.Writer[topic.Sources]
 	node    *bus.Writer[corev1.Node]
 }
+
+// podWriter states pods as podsync does: the object of an API pod apart.
+type podWriter struct {
+	updates *bus.Writer[topic.Pod]
+	objects *bus.Writer[topic.APIPod]
+}
+
+func (w podWriter) Set(uid string, p topic.Pod) error {
+	var err error
+	pod := *p.Pod
+	if !p.Static() {
+		err = w.objects.Set(uid, topic.APIPod{
+			Ref: topic.Ref{Namespace: pod.Namespace, Name: pod.Name, UID: uid}, ResourceVersion: pod.ResourceVersion, Status: pod.Status,
+		})
+	}
+	pod.Status = corev1.PodStatus{}
+	p.Pod = &pod
+	return errors.Join(err, w.updates.Set(uid, p))
+}
+
+func (w podWriter) Delete(uid string) error { return errors.Join(w.objects.Delete(uid), w.updates.Delete(uid)) }
 
 type nothing struct{}
 
@@ -52,7 +74,7 @@ func run(t *testing.T, server *server, body func(r *rig)) {
 		defer lease.Close()
 		body(&rig{
 			t: t, server: server, bus: b,
-			pods: topic.PodUpdate.Writer(podsync), patches: topic.StatusPatch.Writer(podsync),
+			pods: podWriter{topic.PodUpdate.Writer(podsync), topic.PodObject.Writer(podsync)}, patches: topic.StatusPatch.Writer(podsync),
 			mirrors: topic.PodMirror.Writer(podsync), sources: topic.PodSources.Writer(podsync),
 			probes: topic.ProbeResult.Writer(probe), node: topic.NodeObject.Writer(lease),
 		})
@@ -146,6 +168,29 @@ func TestProbeVerdictsTurnReady(t *testing.T) {
 		)
 		if got := statusOf(server.pod("default/web").Status, corev1.PodReady); got != corev1.ConditionTrue {
 			t.Errorf("Ready %s after the verdicts", got)
+		}
+	})
+}
+
+// What somebody else has written into the status is put right; what the watch tells late changes nothing.
+func TestAStatusThatSomebodyElseHasChanged(t *testing.T) {
+	p := apiPod()
+	server := newServer(p.Pod)
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		r.must(r.pods.Set(uid, p), r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "one"))))
+		r.wantCalls("patch default/web")
+		object := topic.APIPod{Ref: topic.Ref{Namespace: "default", Name: "web", UID: uid}, ResourceVersion: "3", Status: corev1.PodStatus{Phase: corev1.PodPending}}
+		r.must(r.pods.objects.Set(uid, object))
+		r.wantCalls("patch default/web")
+
+		object.ResourceVersion = "9999"
+		r.must(r.pods.objects.Set(uid, object))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.wantCalls("patch default/web", "patch default/web")
+		if got := server.pod("default/web").Status.Phase; got != corev1.PodRunning {
+			t.Errorf("phase %s after somebody else's write", got)
 		}
 	})
 }

@@ -34,8 +34,9 @@ type pod struct {
 	probes Probes
 	// base is the status that the API server has; nil means: ask it first.
 	base *corev1.PodStatus
-	// version is the resource version of base.
+	// version is the resource version of base; watched tells that podsync's watch has the pod.
 	version uint64
+	watched bool
 	// gone: the API server has the pod no longer. deleted: this daemon has removed it.
 	gone, deleted bool
 	// changed is when the status to be written last changed, for the metric; zero when all is written.
@@ -88,7 +89,7 @@ func (w *world) pod(uid string) *pod {
 
 // forget drops a pod of which nothing is known any more.
 func (w *world) forget(uid string) {
-	if p := w.pods[uid]; p != nil && p.update == nil && p.patch == nil && len(p.probes) == 0 {
+	if p := w.pods[uid]; p != nil && p.update == nil && p.patch == nil && len(p.probes) == 0 && !p.watched {
 		delete(w.pods, uid)
 	}
 }
@@ -97,31 +98,39 @@ func (w *world) setPod(uid string, u topic.Pod) {
 	if u.Pod == nil {
 		return
 	}
-	p := w.pod(uid)
-	first := p.update == nil
-	p.update = &u
+	w.pod(uid).update = &u
 	if u.Static() {
 		w.touchMirrorsOf(u.Pod.Namespace, u.Pod.Name)
+	}
+}
+
+// setObject takes in what podsync's watch has seen of the pod's status. It may be older than this daemon's last write, or its
+// last reading.
+func (w *world) setObject(uid string, o topic.APIPod) {
+	p := w.pod(uid)
+	first := !p.watched
+	p.watched = true
+	version := orderOf(o.ResourceVersion)
+	if version <= p.version {
 		return
 	}
-	version := resourceVersion(u.Pod)
-	switch {
-	case first && w.live && fresh(u.Pod.Status):
-		p.base, p.version = u.Pod.Status.DeepCopy(), version
-	case p.base != nil && version > p.version:
-		p.base, p.version = u.Pod.Status.DeepCopy(), version
+	p.gone = false
+	if p.base != nil || first && w.live && fresh(o.Status) {
+		p.base, p.version = &o.Status, version
 	}
-	if version > p.version {
-		p.gone = false
-	}
+}
+
+func (w *world) dropObject(uid string) {
+	w.pod(uid).watched = false
+	w.forget(uid)
 }
 
 // fresh tells a status that no node agent has written to yet.
 func fresh(s corev1.PodStatus) bool { return s.StartTime == nil && s.ContainerStatuses == nil }
 
-// resourceVersion is the order of an object's states (KEP-5504 makes them comparable); 0 where there is none.
-func resourceVersion(o *corev1.Pod) uint64 {
-	n, err := strconv.ParseUint(o.ResourceVersion, 10, 64)
+// orderOf is the place of a resource version in the order of an object's states (KEP-5504 makes them comparable); 0 where there is none.
+func orderOf(resourceVersion string) uint64 {
+	n, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {
 		return 0
 	}

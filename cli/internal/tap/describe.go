@@ -29,6 +29,7 @@ type renderer func(key string, data, before []byte) (string, bool, error)
 // renderers has one entry for each topic; a test holds it complete.
 var renderers = map[string]renderer{
 	topic.PodUpdate.Name():     typed(describePod),
+	topic.PodObject.Name():     typed(describeObject),
 	topic.PodMirror.Name():     typed(describeMirror),
 	topic.PodSources.Name():    typed(describeSources),
 	topic.PodStep.Name():       typed(describeStep),
@@ -89,6 +90,14 @@ func describePod(_ string, now topic.Pod, before *topic.Pod) (string, bool) {
 		parts = append(parts, fmt.Sprintf("grace %ds", *now.GracePeriodSeconds))
 	}
 	return strings.Join(parts, ", "), false
+}
+
+func describeObject(_ string, now topic.APIPod, before *topic.APIPod) (string, bool) {
+	phase := string(now.Status.Phase)
+	if before != nil && before.Status.Phase != now.Status.Phase {
+		phase = fmt.Sprintf("%s → %s", before.Status.Phase, phase)
+	}
+	return fmt.Sprintf("the API server has it as %s, version %s", phase, now.ResourceVersion), false
 }
 
 func describeMirror(_ string, now topic.MirrorPod, _ *topic.MirrorPod) (string, bool) {

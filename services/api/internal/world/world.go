@@ -108,7 +108,7 @@ func preferred(a, b topic.Pod) bool {
 
 func (w *World) whole(p topic.Pod) Pod {
 	uid := string(p.Pod.UID)
-	pod := Pod{Pod: p.Pod, Status: p.Pod.Status}
+	pod := Pod{Pod: p.Pod}
 	if s, ok := w.statuses[uid]; ok {
 		pod.Status = s.Status
 	}

@@ -15,6 +15,7 @@ import (
 // Reporter writes podsync's topics. Its methods never wait for the bus and may be called from several goroutines.
 type Reporter struct {
 	pods     *bus.Writer[topic.Pod]
+	objects  *bus.Writer[topic.APIPod]
 	statuses *bus.Writer[topic.PodStatus]
 	mirrors  *bus.Writer[topic.MirrorPod]
 	sources  *bus.Writer[topic.Sources]
@@ -27,6 +28,7 @@ type Reporter struct {
 func New(c *bus.Conn, events daemon.EventRecorder, log *slog.Logger) *Reporter {
 	return &Reporter{
 		pods:     topic.PodUpdate.Writer(c),
+		objects:  topic.PodObject.Writer(c),
 		statuses: topic.StatusPatch.Writer(c),
 		mirrors:  topic.PodMirror.Writer(c),
 		sources:  topic.PodSources.Writer(c),
@@ -41,8 +43,13 @@ func RefOf(pod *corev1.Pod) topic.Ref {
 	return topic.Ref{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
 }
 
-// Pod states a pod as admitted.
-func (r *Reporter) Pod(p topic.Pod) { r.must(r.pods.Set(string(p.Pod.UID), p)) }
+// Pod states a pod as admitted, and what the API server has of its status; nil leaves that as it was stated.
+func (r *Reporter) Pod(p topic.Pod, object *topic.APIPod) {
+	if object != nil {
+		r.must(r.objects.Set(object.UID, *object))
+	}
+	r.must(r.pods.Set(string(p.Pod.UID), p))
+}
 
 // Status states a computed pod status.
 func (r *Reporter) Status(s topic.PodStatus) { r.must(r.statuses.Set(s.UID, s)) }
@@ -50,6 +57,7 @@ func (r *Reporter) Status(s topic.PodStatus) { r.must(r.statuses.Set(s.UID, s)) 
 // Gone removes everything that was stated of a pod, once its worker has ended it for good.
 func (r *Reporter) Gone(uid string) {
 	r.must(r.statuses.Delete(uid))
+	r.must(r.objects.Delete(uid))
 	r.must(r.pods.Delete(uid))
 }
 

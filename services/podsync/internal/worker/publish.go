@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"time"
 
@@ -70,7 +69,7 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 	if !reflect.DeepEqual(status.ContainerStatuses, w.status.ContainerStatuses) || status.Phase != w.status.Phase {
 		w.status = status
 	}
-	w.report.Pod(w.state())
+	w.statePod()
 	if now.Before(w.messagesDue()) {
 		return
 	}
@@ -102,28 +101,6 @@ func (w *Worker) hold() time.Duration {
 		return holdSmallStepsCrowded
 	}
 	return holdSmallSteps
-}
-
-// state is the payload of pod.update.
-func (w *Worker) state() topic.Pod {
-	pod := w.Pod
-	if len(pod.ManagedFields) > 0 {
-		pod = pod.DeepCopy()
-		pod.ManagedFields = nil
-	}
-	t := topic.Pod{
-		Pod: pod, Source: w.Source, Lifecycle: w.lifecycle, Released: w.lifecycle == topic.Terminated && w.released,
-		FirstSeen: w.FirstSeen, BackoffBase: maps.Clone(w.base), Resize: w.resize,
-	}
-	if w.stop != nil {
-		if t.Lifecycle == topic.Syncing {
-			t.Lifecycle = topic.Terminating
-		}
-		seconds := int64(w.stop.grace / time.Second)
-		end := w.stop.since.Add(w.stop.grace)
-		t.GracePeriodSeconds, t.Deadline = &seconds, &end
-	}
-	return t
 }
 
 func (w *Worker) nextWake(p plan.Plan, now time.Time) time.Duration {

@@ -27,7 +27,8 @@ type Hands interface {
 
 // Reporter is what a worker writes.
 type Reporter interface {
-	Pod(p topic.Pod)
+	// Pod states the pod, and what the API server has of its status; nil leaves that as it was stated.
+	Pod(p topic.Pod, object *topic.APIPod)
 	Status(s topic.PodStatus)
 	Event(pod *corev1.Pod, fieldPath, eventType, reason, message string)
 }
@@ -162,6 +163,7 @@ type Worker struct {
 	status    corev1.PodStatus // last computed
 	reported  corev1.PodStatus // last stated on the bus
 	heldSince time.Time        // since when a status waits to be stated; zero if none does
+	stated    stated           // what the bus has of the pod
 	round     round            // of deeds without a pause
 }
 

@@ -105,6 +105,7 @@ func (h *hands) count(key string) int {
 type record struct {
 	mu       sync.Mutex
 	pods     []topic.Pod
+	objects  []topic.APIPod
 	statuses []topic.PodStatus
 	events   []string
 	rounds   []string
@@ -121,10 +122,13 @@ func (r *record) Worked(operation string, took time.Duration) {
 
 func (*record) Stated(time.Time, *corev1.PodStatus, *corev1.PodStatus) {}
 
-func (r *record) Pod(p topic.Pod) {
+func (r *record) Pod(p topic.Pod, object *topic.APIPod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pods = append(r.pods, p)
+	if object != nil {
+		r.objects = append(r.objects, *object)
+	}
 }
 
 func (r *record) Status(s topic.PodStatus) {
