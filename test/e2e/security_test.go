@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -138,14 +140,19 @@ func TestUserNamespace(t *testing.T) {
 func TestResources(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
+	dir := t.TempDir()
 	ns.Apply(pod("limited", `
   containers:
   - {name: app, image: "busybox:1.36", command: $FOREVER, resources: {limits: {cpu: 200m, memory: 32Mi}}}
 `) + "\n---\n" + pod("greedy", `
   restartPolicy: Never
   containers:
-  - {name: app, image: "busybox:1.36", command: [sh, -c, "tail /dev/zero; until [ -e /tmp/known ]; do sleep 0.2; done; exit 137"], resources: {limits: {memory: 16Mi}}}
-`))
+  - name: app
+    image: busybox:1.36
+    command: [sh, -c, "tail /dev/zero; until [ -e /d/known ]; do sleep 0.2; done; exit 137"]
+    resources: {limits: {memory: 16Mi}}
+    volumeMounts: [{name: diary, mountPath: /d}]
+`+strings.ReplaceAll(diaryVolume, "$DIR", dir)))
 	p := ns.Running("limited")
 	if p.Status.QOSClass != corev1.PodQOSGuaranteed {
 		t.Errorf("QoS class %s; want Guaranteed", p.Status.QOSClass)
@@ -161,8 +168,9 @@ func TestResources(t *testing.T) {
 		}
 		return err
 	})
-	// Where the cgroup is killed as one, it has ended already.
-	_, _ = ns.Try(p, "app", "touch /tmp/known")
+	if err := os.WriteFile(filepath.Join(dir, "known"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	p = ns.Phase("greedy", corev1.PodFailed)
 	if s := kit.Status(p, "app").State.Terminated; s == nil || s.Reason != "OOMKilled" || s.ExitCode != 137 {
 		t.Errorf("state of a container that took too much memory: %+v; want OOMKilled, 137", s)
