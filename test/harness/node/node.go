@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	startTimeout = 60 * time.Second
+	startTimeout = 3 * time.Minute
 	stopGrace    = 15 * time.Second
 )
 
