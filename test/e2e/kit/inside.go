@@ -21,7 +21,7 @@ func (n *Namespace) Try(pod *corev1.Pod, container, command string) (string, err
 	}
 	_, id, _ := strings.Cut(status.ContainerID, "://")
 	answer, err := n.bed.Containerd.Runtime().ExecSync(n.t.Context(), &runtimeapi.ExecSyncRequest{
-		ContainerId: id, Cmd: []string{"sh", "-c", command}, Timeout: 20,
+		ContainerId: id, Cmd: []string{"sh", "-c", command}, Timeout: 60,
 	})
 	if err != nil {
 		return "", err
