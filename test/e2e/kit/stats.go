@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Page reads a page of a daemon's own socket, such as /metrics or stats' /stats/summary.
-func (b *Bed) Page(t testing.TB, daemon, path string) []byte {
+// Page reads a page of a daemon's own socket, such as /metrics or stats' /stats/summary, as soon as the daemon serves it.
+func (b *Bed) Page(t testing.TB, daemon, path string) (data []byte) {
 	t.Helper()
-	data, err := b.TryPage(t.Context(), daemon, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Eventually(t, path+" of kubelot-"+daemon, func() (err error) {
+		data, err = b.TryPage(t.Context(), daemon, path)
+		return err
+	})
 	return data
 }
 
