@@ -158,7 +158,7 @@ func (c *Containerd) PID() int { return c.process.PID() }
 // Stop ends containerd, not the containers.
 func (c *Containerd) Stop() {
 	c.disconnect()
-	c.process.Stop(10 * time.Second)
+	c.process.Stop(time.Minute)
 }
 
 // Kill ends containerd with SIGKILL, not the containers.
