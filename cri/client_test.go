@@ -77,8 +77,10 @@ func TestSilentSocket(t *testing.T) {
 	}
 }
 
-func TestHangingCall(t *testing.T) {
-	fake := critest.Start(t)
+func TestHangingCall(t *testing.T) { synctest.Test(t, testHangingCall) }
+
+func testHangingCall(t *testing.T) {
+	fake := critest.Start(t, critest.InMemory())
 	fake.On("ListContainers", critest.Hang)
 	client := fake.Client(t, 50*time.Millisecond)
 	_, err := client.ListContainers(t.Context(), nil)
@@ -148,8 +150,10 @@ func TestNameHolder(t *testing.T) {
 	}
 }
 
-func TestStopContainerOutlastsGrace(t *testing.T) {
-	fake := critest.Start(t)
+func TestStopContainerOutlastsGrace(t *testing.T) { synctest.Test(t, testStopContainerOutlastsGrace) }
+
+func testStopContainerOutlastsGrace(t *testing.T) {
+	fake := critest.Start(t, critest.InMemory())
 	var got time.Duration
 	var seconds int64
 	fake.On("StopContainer", func(ctx context.Context, req any) error {

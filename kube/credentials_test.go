@@ -88,7 +88,7 @@ func whoAmI(t *testing.T, c *Client) (name, path string) {
 func becomes(t *testing.T, c *Client, want string) {
 	t.Helper()
 	name := ""
-	for range 100 {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if name, _ = whoAmI(t, c); name == want {
 			return
 		}

@@ -104,6 +104,9 @@ func TestNoBus(t *testing.T) {
 			}
 			for range changes {
 			}
+			for end := time.Now().Add(time.Minute); log.String() == "" && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
 			transport.Close()
 			if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, test.want) {
 				t.Errorf("logged %q, want one line with %q", got, test.want)

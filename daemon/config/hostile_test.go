@@ -31,7 +31,7 @@ func TestHostileDocumentsEndSoon(t *testing.T) {
 		if _, err := load(t, text, nil); err == nil && name != "number" {
 			t.Errorf("%s: no error", name)
 		}
-		if took := time.Since(begin); took > 5*time.Second {
+		if took := time.Since(begin); took > 30*time.Second {
 			t.Errorf("%s: took %v", name, took)
 		}
 	}

@@ -79,7 +79,7 @@ func newSupervisor(t *testing.T) *supervisor {
 // next is the next message, and the file that came with it.
 func (s *supervisor) next() (string, *os.File) {
 	s.t.Helper()
-	if err := s.conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := s.conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		s.t.Fatal(err)
 	}
 	data, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))

@@ -197,7 +197,7 @@ func TestTheNodeRegistersAndItsLeaseIsRenewed(t *testing.T) {
 	})
 	eventually(t, "a renewal", func() bool {
 		l, err := c.api.CoordinationV1().Leases(kube.NamespaceNodeLease).Get(t.Context(), c.node, metav1.GetOptions{})
-		return err == nil && l.Spec.RenewTime.After(first.Spec.RenewTime.Time) && l.OwnerReferences[0].UID == node.UID
+		return err == nil && l.Spec.RenewTime.After(first.Spec.RenewTime.Time) && len(l.OwnerReferences) == 1 && l.OwnerReferences[0].UID == node.UID
 	})
 }
 
@@ -216,7 +216,7 @@ func TestAPodsLifeIsReported(t *testing.T) {
 	if err := c.api.CoreV1().Pods(ns).Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the deletion mark", func() bool { return c.pod(ns, "web").DeletionTimestamp != nil })
+	eventually(t, "the deletion mark", func() bool { p := c.pod(ns, "web"); return p != nil && p.DeletionTimestamp != nil })
 	last := running(p, topic.SourceAPI)
 	last.Finished = true
 	last.Status.Phase = corev1.PodFailed

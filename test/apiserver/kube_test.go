@@ -16,7 +16,7 @@ import (
 // next waits for a change that ok accepts.
 func next[T any](t *testing.T, changes <-chan kube.Change[T], what string, ok func(kube.Change[T]) bool) {
 	t.Helper()
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(patience)
 	for {
 		select {
 		case c, open := <-changes:
@@ -108,7 +108,13 @@ func TestConfigMapsAreReadAndFollowed(t *testing.T) {
 	absent := kube.ObjectKey{Namespace: ns, Name: "absent"}
 	began := time.Now()
 	cache.Hold("p", key, absent)
-	got, err := cache.Get(ctx, key)
+	var got *corev1.ConfigMap
+	var err error
+	// The authorizer learns of the pod in its own time.
+	eventually(t, "the first get to be allowed", func() bool {
+		got, err = cache.Get(ctx, key)
+		return !apierrors.IsForbidden(err)
+	})
 	if err != nil || got.Data["k"] != "1" {
 		t.Fatalf("get: %v, %v", got, err)
 	}
@@ -119,7 +125,7 @@ func TestConfigMapsAreReadAndFollowed(t *testing.T) {
 
 	change := func(what string, want kube.ObjectKey) {
 		t.Helper()
-		deadline := time.After(15 * time.Second)
+		deadline := time.After(patience)
 		for {
 			select {
 			case k := <-cache.Changes():
@@ -157,7 +163,7 @@ func TestConfigMapsAreReadAndFollowed(t *testing.T) {
 func TestASecretOfAnotherNodesPodIsRefused(t *testing.T) {
 	api := admin(t)
 	ns := namespace(t, api)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	cache := nodeClient(t).Secrets(kube.StrategyWatch)
 	go func() { _ = cache.Run(ctx) }()
@@ -176,10 +182,17 @@ func TestTokensOfAPodsServiceAccount(t *testing.T) {
 	ns := namespace(t, api)
 	p := boundPod(t, api, ns, "p")
 	hour := int64(3600)
-	token, err := nodeClient(t).CreateToken(t.Context(), ns, "default", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		ExpirationSeconds: &hour,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID},
-	}})
+	client := nodeClient(t)
+	var token *authenticationv1.TokenRequest
+	var err error
+	// The authorizer learns of the pod in its own time.
+	eventually(t, "the token to be allowed", func() bool {
+		token, err = client.CreateToken(t.Context(), ns, "default", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			ExpirationSeconds: &hour,
+			BoundObjectRef:    &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.Name, UID: p.UID},
+		}})
+		return !apierrors.IsForbidden(err)
+	})
 	if err != nil || token.Status.Token == "" {
 		t.Errorf("token %v, %v", token, err)
 	}

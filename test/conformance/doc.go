@@ -4,7 +4,8 @@
 // Reads: JUnit files that the suite wrote. Writes: nothing; package run runs the suite, cmd/conformance does both.
 //
 // Guarantees: a spec that the upstream kubelet passes and kubelot doesn't is always an error, also when limits.txt
-// names it; a spec in limits.txt is run and shown like any other.
+// names it; a spec in limits.txt is run and shown like any other. In a quick run, a few specs that fail are run once more, alone: that
+// counts, and the log tells of both.
 //
 // The suite's binary is built in the module suite, once per version (minutes), as the test bed's other programs are.
 // All images are made here and pulled from a registry on loopback that is the mirror of all others. There is one node,

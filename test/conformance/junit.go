@@ -4,7 +4,9 @@ import (
 	"encoding/xml"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -89,6 +91,11 @@ func (d *junitDetail) text() string {
 		return ""
 	}
 	return d.Message
+}
+
+// Failures are the specs that failed, in order.
+func (r Results) Failures() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(r)), func(spec string) bool { return r[spec].Outcome != Failed })
 }
 
 // ReadJUnit reads the results of one run, the specs that weren't asked for left out. A suite's set-up counts when it failed.

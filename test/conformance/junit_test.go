@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -97,5 +99,18 @@ func TestWorst(t *testing.T) {
 	)
 	if worst["a"].Outcome != Skipped || worst["b"].Message != "first" || worst["c"].Outcome != Passed {
 		t.Errorf("Worst = %v", worst)
+	}
+}
+
+func TestFailuresAreRunAlone(t *testing.T) {
+	failed := Results{"[sig-node] b (x)": {Outcome: Failed}, "[sig-node] a": {Outcome: Failed}, "[sig-node] c": {Outcome: Passed}}.Failures()
+	if want := []string{"[sig-node] a", "[sig-node] b (x)"}; !slices.Equal(failed, want) {
+		t.Fatalf("failures %q, want %q", failed, want)
+	}
+	focus := regexp.MustCompile(Alone(failed).Focus)
+	for text, want := range map[string]bool{"suite [sig-node] a": true, "suite [sig-node] b (x)": true, "suite [sig-node] a too": false, "suite [sig-node] c": false} {
+		if focus.MatchString(text) != want {
+			t.Errorf("%q is run: %v, want %v", text, !want, want)
+		}
 	}
 }

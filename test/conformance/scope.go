@@ -1,6 +1,9 @@
 package conformance
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // Scope is which specs are run. All of them carry the label Conformance.
 type Scope struct {
@@ -30,6 +33,15 @@ var slow = []string{
 	`Pod Generation issue 500 podspec updates`,
 	`Variable Expansion should verify that a failing subpath expansion can be modified`,
 	`NoExecuteTaintManager`,
+}
+
+// Alone are these specs and no others, by their full names.
+func Alone(specs []string) Scope {
+	var names []string
+	for _, spec := range specs {
+		names = append(names, regexp.QuoteMeta(spec))
+	}
+	return Scope{Focus: "(" + strings.Join(names, "|") + ")$"}
 }
 
 // Flags are ginkgo's flags that choose the specs.

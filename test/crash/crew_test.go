@@ -70,28 +70,29 @@ func TestFrozenDaemons(t *testing.T) {
 // TestNewsDuringOutage has pods end, restart and stop, and a static pod come, while the API server is away: the node
 // goes on by itself, and the API server learns of all of it afterwards.
 func TestNewsDuringOutage(t *testing.T) {
-	// The pause lets the command that makes the file come back before its container goes.
-	const waits = `{name: app, image: "busybox:1.36", command: [sh, -c, "until [ -e /tmp/end ]; do sleep 0.1; done; sleep 1; exit 3"]}`
-	const deaf = `{name: app, image: "busybox:1.36", command: [sh, -c, "trap 'touch /tmp/asked' TERM; while :; do sleep 0.1; done"]}`
-	const pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s}\nspec: {terminationGracePeriodSeconds: 3, restartPolicy: %s, containers: [%s]}\n"
+	// Each ends when the test has made its file, also the one that is told to stop.
+	dir := t.TempDir()
+	const waits = `{name: app, image: "busybox:1.36", volumeMounts: [{name: d, mountPath: /d}], command: [sh, -c, "until [ -e /d/$(hostname) ]; do sleep 0.1; done; rm /d/$(hostname); exit 3"]}`
+	const plain = `{name: app, image: "busybox:1.36", command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 0.1; done"]}`
+	pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s}\nspec: {terminationGracePeriodSeconds: 3, restartPolicy: %s, containers: [%s], volumes: [{name: d, hostPath: {path: " + dir + "}}]}\n"
 	ns := bed.Namespace(t)
 	ns.Apply(settings)
-	ns.Apply(fmt.Sprintf(pod, "ends", ns.Name, "Never", waits) + "---\n" + fmt.Sprintf(pod, "restarts", ns.Name, "Always", strings.Replace(waits, "command:", "envFrom: [{configMapRef: {name: settings}}], command:", 1)) + "---\n" + fmt.Sprintf(pod, "stops", ns.Name, "Always", deaf))
+	ns.Apply(fmt.Sprintf(pod, "ends", ns.Name, "Never", waits) + "---\n" + fmt.Sprintf(pod, "restarts", ns.Name, "Always", strings.Replace(waits, "command:", "envFrom: [{configMapRef: {name: settings}}], command:", 1)) + "---\n" + fmt.Sprintf(pod, "stops", ns.Name, "Always", strings.Replace(waits, "until", "trap 'touch /d/asked' TERM; until", 1)))
 	ends, restarts, stops := ns.Running("ends"), ns.Running("restarts"), ns.Running("stops")
-	ns.Delete("stops", -1)
-	// The node must have heard of it before the API server goes.
-	ns.Exec(stops, "app", "until [ -e /tmp/asked ]; do sleep 0.1; done")
+	ns.HeedsTERM(stops, "app")
+	ns.Delete("stops", 120)
+	kit.Eventually(t, "the node to hear of the deletion before the API server goes", func() error {
+		_, err := os.Stat(filepath.Join(dir, "asked"))
+		return err
+	})
 	bed.ControlPlane.StopAPIServer()
 	defer startAPIServerAgain(t)()
 
-	ns.Exec(ends, "app", "touch /tmp/end")
-	ns.Exec(restarts, "app", "touch /tmp/end")
-	manifest := filepath.Join(bed.Node.ManifestDir, "outage.yaml")
-	content := fmt.Sprintf(pod, "outage", ns.Name, "Always", strings.Replace(deaf, "touch /tmp/asked", "exit 0", 1))
-	if err := os.WriteFile(manifest, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
+	for _, p := range []*corev1.Pod{ends, restarts, stops} {
+		write(t, filepath.Join(dir, p.Name), "")
 	}
-	defer os.Remove(manifest)
+	manifest := filepath.Join(bed.Node.ManifestDir, "outage.yaml")
+	write(t, manifest, fmt.Sprintf(pod, "outage", ns.Name, "Always", plain))
 	kit.Eventually(t, "the static pod", func() error {
 		return attempts(t, "io.kubernetes.pod.name", "outage-"+kit.NodeName, "0")
 	})

@@ -20,6 +20,7 @@ import (
 // TestFullDisk fills the file system under the root directory: what runs goes on with whole files, what comes says
 // what is wrong and starts once there is room again, and what is deleted goes.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	own := kit.StartWithoutNode(t)
 	root := own.Bed.Path("kubelet")
 	if err := os.Mkdir(root, 0o755); err != nil {
@@ -50,6 +51,7 @@ spec:
 
 	ns.Apply(fmt.Sprintf(reader, "during"))
 	ns.Event("during", "FailedMount", "no space left on device")
+	ns.Waiting("during", "app", "ContainerCreating")
 	patch := []byte(`{"data":{"color":"blue"}}`)
 	if _, err := own.Client.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), "settings", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -59,15 +61,14 @@ spec:
 	if got := ns.Exec(before, "app", "cat /c/color"); got != "green" && got != "blue" {
 		t.Errorf("the file of a pod that runs has %q; want it whole, old or new", got)
 	}
-	fill(t, filling) // what the deleted pod gave back
-	if during := ns.Phase("during", corev1.PodPending); kit.Status(during, "app").RestartCount != 0 {
-		t.Errorf("pod on a full disk: %+v", during.Status)
-	}
 
 	if err := os.Remove(filling); err != nil {
 		t.Fatal(err)
 	}
 	during := ns.Running("during")
+	if kit.Status(during, "app").RestartCount != 0 {
+		t.Errorf("pod on a full disk: %+v", during.Status)
+	}
 	for _, p := range []*corev1.Pod{before, during} {
 		kit.Eventually(t, "the new file in pod "+p.Name, func() error {
 			got, err := ns.Try(p, "app", "cat /c/color")

@@ -81,10 +81,11 @@ func TestChangesWhileDown(t *testing.T) {
 		return bed.Leftovers(t.Context(), orphan)
 	})
 	for _, name := range []string{"same", "new"} {
+		mirror := ns.Running(name + "-" + kit.NodeName)
 		if err := os.Remove(static(name)); err != nil {
 			t.Fatal(err)
 		}
-		ns.Gone(ns.Running(name + "-" + kit.NodeName))
+		ns.Gone(mirror)
 	}
 }
 
@@ -93,8 +94,10 @@ func restartedOnce(p *corev1.Pod) bool {
 	return kit.Ready(p) && s.RestartCount == 1
 }
 
+// write writes a file that goes with the test at the latest.
 func write(t *testing.T, path, content string) {
 	t.Helper()
+	t.Cleanup(func() { _ = os.Remove(path) })
 	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
 		t.Fatal(err)
 	}

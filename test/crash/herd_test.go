@@ -22,8 +22,9 @@ import (
 // startsAtOnce is how many sandboxes and containers podsync brings up at a time.
 var startsAtOnce = 2 * runtime.NumCPU()
 
-// herdSize is how many pods start and stop at a time.
-const herdSize = 30
+// herdSize is how many pods start and stop at a time: several times what starts at once, so that there is something to meet in
+// every stage.
+const herdSize = 18
 
 // member is a pod with an init container and volumes of three kinds. Each container writes a line into a
 // directory of the node when it starts: a container that is started twice and removed once shows only there.

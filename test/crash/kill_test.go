@@ -24,7 +24,7 @@ func TestKilledDaemon(t *testing.T) {
 
 			began := time.Now()
 			h := newHerd(t, ns, daemon, herdSize)
-			for _, started := range []int{1, 8, 18} {
+			for _, started := range []int{1, 5, 11} {
 				kit.Eventually(t, "the pods to start", atLeast(h.alive, started))
 				kill(t, bed, daemon)
 			}
@@ -33,7 +33,7 @@ func TestKilledDaemon(t *testing.T) {
 
 			began = time.Now()
 			h.delete()
-			for _, left := range []int{25, 10} {
+			for _, left := range []int{15, 6} {
 				kit.Eventually(t, "the pods to stop", atMost(h.alive, left))
 				kill(t, bed, daemon)
 			}

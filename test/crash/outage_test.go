@@ -137,19 +137,13 @@ func crashContainerd(t *testing.T) {
 	}
 }
 
-// nodeReady waits until the bed's node has the Ready condition with that status, and returns the condition.
-func nodeReady(t *testing.T, b *kit.Bed, want corev1.ConditionStatus) corev1.NodeCondition {
+// nodeReady waits until the bed's node has the Ready condition with that status and a message with all the texts.
+func nodeReady(t *testing.T, b *kit.Bed, want corev1.ConditionStatus, texts ...string) {
 	t.Helper()
-	var ready corev1.NodeCondition
-	kit.Follow(t, "Ready condition "+string(want), func(ctx context.Context) (kit.Watcher, error) {
+	kit.Follow(t, fmt.Sprintf("Ready condition %s with %q", want, texts), func(ctx context.Context) (kit.Watcher, error) {
 		return b.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName})
 	}, func(n *corev1.Node) bool {
-		for _, c := range n.Status.Conditions {
-			if c.Type == corev1.NodeReady {
-				ready = c
-			}
-		}
-		return ready.Status == want
+		i := slices.IndexFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady && c.Status == want })
+		return i >= 0 && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(n.Status.Conditions[i].Message, text) })
 	})
-	return ready
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // probed is a pod whose startup probes write a line each into a directory of the node. Its readiness was probed once:
-// a second run would fail, and is an hour away.
+// a second run would fail, and is an hour away. All of them have time, for to run a command takes seconds on a busy machine.
 const probed = `
 apiVersion: v1
 kind: Pod
@@ -28,15 +28,15 @@ spec:
     restartPolicy: Always
     command: $WAIT
     volumeMounts: $STARTS
-    startupProbe: {exec: {command: [sh, -c, "echo startup >> /starts/side"]}, periodSeconds: 1}
+    startupProbe: {exec: {command: [sh, -c, "echo startup >> /starts/side"]}, timeoutSeconds: 60, periodSeconds: 1}
   containers:
   - name: app
     image: docker.io/library/busybox:1.36
     command: $WAIT
     volumeMounts: $STARTS
-    startupProbe: {exec: {command: [sh, -c, "echo startup >> /starts/app"]}, periodSeconds: 1}
-    readinessProbe: {exec: {command: [mkdir, /tmp/ready]}, periodSeconds: 3600, failureThreshold: 1}
-    livenessProbe: {exec: {command: ["true"]}, periodSeconds: 1, failureThreshold: 1}
+    startupProbe: {exec: {command: [sh, -c, "echo startup >> /starts/app"]}, timeoutSeconds: 60, periodSeconds: 1}
+    readinessProbe: {exec: {command: [mkdir, /tmp/ready]}, timeoutSeconds: 60, periodSeconds: 3600, failureThreshold: 1}
+    livenessProbe: {exec: {command: ["true"]}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1}
 ---
 apiVersion: v1
 kind: Pod
@@ -47,7 +47,7 @@ spec:
   - name: app
     image: docker.io/library/busybox:1.36
     command: $WAIT
-    readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1, failureThreshold: 1}
+    readinessProbe: {exec: {command: ["true"]}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1}
 ---
 apiVersion: v1
 kind: Pod
@@ -58,7 +58,7 @@ spec:
   - name: app
     image: docker.io/library/busybox:1.36
     command: $WAIT
-    readinessProbe: {exec: {command: [cat, /tmp/well]}, periodSeconds: 1, failureThreshold: 1}
+    readinessProbe: {exec: {command: [cat, /tmp/well]}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1}
 `
 
 // TestProbeVerdictsOutliveDaemons kills each of the daemons that have a part in readiness, all of them, and all of them while

@@ -79,7 +79,9 @@ func (j *journal) says(t *testing.T, daemon string, texts ...string) {
 // TestHangingRuntime freezes containerd for longer than its calls may take and the node stays Ready without it. One error
 // says what hangs and what to do, pods run on, and what is asked for meanwhile is done afterwards, once.
 func TestHangingRuntime(t *testing.T) {
-	own := ownBed(t, func(*kit.Bed) []string { return []string{"--runtime-request-timeout=4s"} })
+	t.Parallel()
+	const patience = "20s" // enough for a busy machine, and less than the node's
+	own := ownBed(t, func(*kit.Bed) []string { return []string{"--runtime-request-timeout=" + patience} })
 	ns := own.Namespace(t)
 	ns.Apply(settings)
 	before, going := newHerd(t, ns, "before", 3), newHerd(t, ns, "going", 3)
@@ -100,14 +102,8 @@ func TestHangingRuntime(t *testing.T) {
 	}()
 	h := newHerd(t, ns, "meanwhile", 3)
 	going.delete()
-	hangs := []string{own.Containerd.Socket, "gave no answer within 4s", "crictl info"}
-	ready := nodeReady(t, own, corev1.ConditionFalse)
-	for _, want := range append(hangs, "container runtime is down") {
-		if !strings.Contains(ready.Message, want) {
-			t.Errorf("Ready is False: %q, want it to say %q", ready.Message, want)
-		}
-	}
-	log.says(t, "pleg", hangs...)
+	nodeReady(t, own, corev1.ConditionFalse, "container runtime is down", own.Containerd.Socket, "gave no answer", "crictl info")
+	log.says(t, "pleg", own.Containerd.Socket, "gave no answer within "+patience, "crictl info")
 	signal(syscall.SIGCONT)
 	thawed = true
 	nodeReady(t, own, corev1.ConditionTrue)
@@ -136,6 +132,7 @@ type fault struct {
 // TestRuntimeAnswersErrors has the runtime's socket answer some calls with errors and with nonsense for a while, before
 // the runtime was asked and after it has done what it was asked for.
 func TestRuntimeAnswersErrors(t *testing.T) {
+	t.Parallel()
 	var proxy *criproxy.Proxy
 	own := ownBed(t, func(b *kit.Bed) []string {
 		var err error
@@ -143,7 +140,7 @@ func TestRuntimeAnswersErrors(t *testing.T) {
 		if proxy, err = criproxy.Start(socket, b.Containerd.Socket); err != nil {
 			t.Fatal(err)
 		}
-		return []string{"--container-runtime-endpoint=unix://" + socket, "--runtime-request-timeout=10s"}
+		return []string{"--container-runtime-endpoint=unix://" + socket}
 	})
 	t.Cleanup(func() {
 		if err := proxy.Stop(); err != nil {
@@ -179,7 +176,7 @@ func TestRuntimeAnswersErrors(t *testing.T) {
 
 // meet lets pods start or end while the fault is there.
 func (f fault) meet(t *testing.T, own *kit.Bed, proxy *criproxy.Proxy) {
-	const size, most = 2, 80
+	const size = 2
 	ns := own.Namespace(t)
 	ns.Apply(settings)
 	watchFlips(t, ns)
@@ -191,6 +188,7 @@ func (f fault) meet(t *testing.T, own *kit.Bed, proxy *criproxy.Proxy) {
 		h.running(size)
 	}
 	log := newJournal(t, own)
+	began := time.Now()
 	proxy.Spoil(f.call, f.Fault)
 	defer proxy.Heal()
 	if f.ending {
@@ -206,13 +204,14 @@ func (f fault) meet(t *testing.T, own *kit.Bed, proxy *criproxy.Proxy) {
 		log.says(t, f.daemon, f.log)
 	}
 	time.Sleep(2 * time.Second) // for which it fails again and again
-	spoilt := proxy.Heal()
-	began := time.Now()
-	t.Logf("%d answers were spoilt", spoilt[f.call])
-	if n := spoilt[f.call]; n > most {
-		t.Errorf("%s was tried %d times in some seconds; want a pause between tries", f.call, n)
+	spoilt := proxy.Heal()[f.call]
+	lasted := time.Since(began)
+	t.Logf("%d answers were spoilt in %v", spoilt, lasted)
+	if spoilt > 40+20*int(lasted.Seconds()) {
+		t.Errorf("%s was tried %d times in %v; want a pause between tries", f.call, spoilt, lasted)
 	}
-	f.quiet(t, log)
+	f.quiet(t, log, 10+int(lasted.Seconds()))
+	began = time.Now()
 	if !f.ending {
 		h.running(size)
 		t.Logf("healed after %v", time.Since(began))
@@ -223,11 +222,11 @@ func (f fault) meet(t *testing.T, own *kit.Bed, proxy *criproxy.Proxy) {
 	unchanged(t, ns, before)
 }
 
-// quiet checks that no daemon fills the log with the fault.
-func (f fault) quiet(t *testing.T, log *journal) {
+// quiet checks that no daemon fills the log with the fault, in more lines than most.
+func (f fault) quiet(t *testing.T, log *journal, most int) {
 	t.Helper()
 	for _, daemon := range daemons {
-		if lines := log.lines(t, daemon, f.call); len(lines) > 12 {
+		if lines := log.lines(t, daemon, f.call); len(lines) > most {
 			t.Errorf("%s says it in %d lines:\n%s", daemon, len(lines), strings.Join(lines, ""))
 		}
 	}

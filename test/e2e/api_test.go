@@ -41,8 +41,19 @@ func try(t *testing.T, ns *kit.Namespace, env []string, stdin string, args ...st
 	cmd := ns.KubectlCommand(ctx, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin = strings.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return kit.Output(cmd)
+}
+
+// shows waits until kubectl shows just that.
+func shows(t *testing.T, ns *kit.Namespace, want string, args ...string) {
+	t.Helper()
+	kit.Eventually(t, fmt.Sprintf("kubectl %v to show %q", args, want), func() error {
+		out, err := ns.TryKubectl(args...)
+		if err != nil || out != want {
+			return fmt.Errorf("it shows %q (%v)", out, err)
+		}
+		return nil
+	})
 }
 
 // Logs in all the ways that kubectl asks for them.
@@ -53,17 +64,14 @@ func TestLogs(t *testing.T) {
 	ns.Apply(pod("talker", `
   initContainers: [{name: init, image: "busybox:1.36", command: [echo, from init]}]
   containers:
-  - {name: app, image: "busybox:1.36", command: [sh, -c, 'for i in 1 2 3 4 5; do echo line $i; done; sleep 1; echo oops >&2; trap "exit 0" TERM; while :; do sleep 0.5 & wait; done']}
+  - {name: app, image: "busybox:1.36", command: [sh, -c, 'for i in 1 2 3 4 5; do echo line $i; done; until [ -e /tmp/read ]; do sleep 0.2; done; echo oops >&2; trap "exit 0" TERM; while :; do sleep 0.5 & wait; done']}
   - {name: other, image: "busybox:1.36", command: $FOREVER}
 `))
-	ns.Running("talker")
+	p := ns.Running("talker")
 	const all = "line 1\nline 2\nline 3\nline 4\nline 5\n"
-	kit.Eventually(t, "the whole log", func() error {
-		if out := ns.Kubectl("logs", "talker", "-c", "app"); strings.ReplaceAll(out, "oops\n", "") != all || !strings.Contains(out, "oops\n") {
-			return fmt.Errorf("logs: %q", out)
-		}
-		return nil
-	})
+	shows(t, ns, all, "logs", "talker", "-c", "app")
+	ns.Exec(p, "app", "touch /tmp/read")
+	shows(t, ns, all+"oops\n", "logs", "talker", "-c", "app")
 	for _, test := range []struct {
 		args []string
 		want string
@@ -73,13 +81,9 @@ func TestLogs(t *testing.T) {
 		{[]string{"-c", "app", "--limit-bytes=9"}, "line 1\nli"},
 		{[]string{"-c", "app", "--tail=0"}, ""},
 		{[]string{"-c", "app", "--since-time=2100-01-01T00:00:00Z"}, ""},
+		{[]string{"-c", "app", "--tail=2"}, "line 5\noops\n"},
 	} {
-		if got := ns.Kubectl(append([]string{"logs", "talker"}, test.args...)...); got != test.want {
-			t.Errorf("kubectl logs %v: %q, want %q", test.args, got, test.want)
-		}
-	}
-	if got := ns.Kubectl("logs", "talker", "-c", "app", "--tail=2"); strings.Count(got, "\n") != 2 {
-		t.Errorf("the last two lines: %q", got)
+		shows(t, ns, test.want, append([]string{"logs", "talker"}, test.args...)...)
 	}
 	line, _, _ := strings.Cut(ns.Kubectl("logs", "talker", "-c", "app", "--timestamps"), "\n")
 	if stamp, _, _ := strings.Cut(line, " "); len(stamp) < 20 {
@@ -109,7 +113,12 @@ func TestLogsOfOthers(t *testing.T) {
 	awaitAPI(t)
 	ns := bed.Namespace(t)
 	ns.Apply(pod("crasher", `
-  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, 'echo life of $(hostname); exit 3']}]
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: [sh, -c, 'trap "exit 0" TERM; while [ -e /d/died ]; do sleep 0.5 & wait; done; touch /d/died; echo life of $(hostname); exit 3']
+    volumeMounts: [{name: d, mountPath: /d}]
+  volumes: [{name: d, emptyDir: {}}]
 `))
 	ns.Apply(pod("waiter", `
   containers: [{name: app, image: "no.such.registry/image:1"}]
@@ -118,9 +127,7 @@ func TestLogsOfOthers(t *testing.T) {
 		s := kit.Status(p, "app")
 		return s != nil && s.RestartCount > 0 && s.LastTerminationState.Terminated != nil
 	})
-	if out := ns.Kubectl("logs", "crasher", "--previous"); out != "life of crasher\n" {
-		t.Errorf("log of the container before: %q", out)
-	}
+	shows(t, ns, "life of crasher\n", "logs", "crasher", "--previous")
 	ns.Wait("waiter", "a failed pull", func(p *corev1.Pod) bool {
 		s := kit.Status(p, "app")
 		return s != nil && s.State.Waiting != nil && strings.Contains(s.State.Waiting.Reason, "ImagePull")
@@ -150,8 +157,10 @@ func TestLogsFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 		reopenLog(t, id)
-		have := strings.Count(f.String(), "\n")
-		f.Shows(fmt.Sprintf("line %d\n", have+10))
+		// A file that is rotated again before kubectl has come to it may be lost.
+		ns.Logged(p, "app", "\n")
+		first, _, _ := strings.Cut(ns.Log(p, "app", 0), "\n")
+		f.Shows(first + "\n")
 	}
 	ns.Exec(p, "app", "touch /tmp/stop")
 	f.Shows("the end\n")
@@ -180,11 +189,13 @@ func TestExec(t *testing.T) {
 	ns.Running("shell")
 	for name, env := range protocols {
 		t.Run(name, func(t *testing.T) {
-			out, err := try(t, ns, env, "from stdin", "exec", "-i", "shell", "--", "sh", "-c", "cat; echo to stderr >&2")
-			if err != nil || len(out) != len("from stdinto stderr\n") || !strings.Contains(out, "from stdin") || !strings.Contains(out, "to stderr\n") {
-				t.Errorf("exec -i: %v, %q", err, out)
+			streams := ns.KubectlCommand(t.Context(), "exec", "-i", "shell", "--", "sh", "-c", "cat; echo to stderr >&2")
+			var stdout, stderr bytes.Buffer
+			streams.Env, streams.Stdin, streams.Stdout, streams.Stderr = append(os.Environ(), env...), strings.NewReader("from stdin"), &stdout, &stderr
+			if err := streams.Run(); err != nil || stdout.String() != "from stdin" || strings.Count(stderr.String(), "to stderr\n") != 1 {
+				t.Errorf("exec -i: %v, %q, %q", err, &stdout, &stderr)
 			}
-			out, err = try(t, ns, env, "", "exec", "shell", "--", "sh", "-c", "exit 7")
+			out, err := try(t, ns, env, "", "exec", "shell", "--", "sh", "-c", "exit 7")
 			if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 7 {
 				t.Errorf("exit code: %v, %q; want 7", err, out)
 			}
@@ -259,7 +270,7 @@ func TestPortForward(t *testing.T) {
 	ns.Apply(pod("web", `
   containers: [{name: app, image: "busybox:1.36", command: [sh, -c, 'mkdir /tmp/www; echo it works > /tmp/www/index.html; exec httpd -f -p 8123 -h /tmp/www']}]
 `))
-	ns.Running("web")
+	serves(t, ns, ns.Running("web"), "http://127.0.0.1:8123")
 	for name, env := range protocols {
 		t.Run(name, func(t *testing.T) {
 			f := ns.Session(env, nil, "port-forward", "web", ":8123")
@@ -274,6 +285,15 @@ func TestPortForward(t *testing.T) {
 			f.Kill()
 		})
 	}
+}
+
+// serves waits until the pod's container app answers at the URL.
+func serves(t *testing.T, ns *kit.Namespace, p *corev1.Pod, url string) {
+	t.Helper()
+	kit.Eventually(t, url+" in pod "+p.Name, func() error {
+		_, err := ns.Try(p, "app", "wget -q -O /dev/null "+url)
+		return err
+	})
 }
 
 func fetch(t *testing.T, url string) string {
@@ -295,7 +315,7 @@ func TestDebug(t *testing.T) {
 	awaitAPI(t)
 	ns := bed.Namespace(t)
 	ns.Apply(pod("patient", "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER}]\n"))
-	ns.Running("patient")
+	ns.HeedsTERM(ns.Running("patient"), "app")
 	in, out := io.Pipe()
 	f := ns.Session(nil, in, "debug", "-i", "patient", "--image=busybox:1.36", "--target=app", "--", "sh")
 	f.Shows("command prompt")
@@ -321,37 +341,30 @@ func TestNodeProxy(t *testing.T) {
 	ns := bed.Namespace(t)
 	ns.Apply(pod("seen", "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER, readinessProbe: {exec: {command: [\"true\"]}}}]\n"))
 	ns.Running("seen")
-	raw := func(path string) string {
-		return ns.Kubectl("get", "--raw", "/api/v1/nodes/"+kit.NodeName+"/proxy"+path)
+	answers := func(path string, wants ...string) {
+		t.Helper()
+		kit.Eventually(t, fmt.Sprintf("%q at %s", wants, path), func() error {
+			body, err := ns.TryKubectl("get", "--raw", "/api/v1/nodes/"+kit.NodeName+"/proxy"+path)
+			for _, want := range wants {
+				if err == nil && !strings.Contains(body, want) {
+					err = fmt.Errorf("%.3000q lacks %q", body, want)
+				}
+			}
+			return err
+		})
 	}
 	for path, want := range map[string]string{
 		"/healthz": "ok", "/healthz?verbose=true": "[+]syncloop ok", "/pods": ns.Name, "/runningpods/": ns.Name,
 		"/configz": `"kubeletconfig"`, "/metrics": "kubelet_runtime_operations_total{", "/metrics/probes": "prober_probe_total{",
 		"/metrics/resource": "node_memory_working_set_bytes ", "/metrics/cadvisor": "machine_cpu_cores",
 		"/stats/summary": `"nodeName":"` + kit.NodeName + `"`, "/logs/": "<pre>", "/debug/pprof/goroutine?debug=1": "goroutine profile",
-		"/containerLogs/" + ns.Name + "/seen/app": "",
+		"/containerLogs/" + ns.Name + "/seen/app": "", "/statusz": "kubelet statusz", "/flagz": kit.NodeName,
 	} {
-		if body := raw(path); !strings.Contains(body, want) {
-			t.Errorf("%s: %.300q lacks %q", path, body, want)
-		}
+		answers(path, want)
 	}
-	if body := raw("/metrics/slis"); !strings.Contains(body, `kubernetes_healthcheck{name="syncloop",type="healthz"} 1`) {
-		t.Errorf("/metrics/slis: %s", body)
-	}
-	metrics := raw("/metrics")
-	for _, want := range []string{
-		"kubelet_http_requests_total{", "kubelot_daemon_up{daemon=\"podsync\"} 1", "go_goroutines{daemon=\"api\"}",
-		"kubelet_certificate_manager_server_ttl_seconds", "rest_client_requests_total",
-	} {
-		if !strings.Contains(metrics, want) {
-			t.Errorf("/metrics lacks %s", want)
-		}
-	}
-	for path, want := range map[string]string{"/statusz": "kubelet statusz", "/flagz": kit.NodeName} {
-		if body := raw(path); !strings.Contains(body, want) {
-			t.Errorf("%s: %.300q lacks %q", path, body, want)
-		}
-	}
+	answers("/metrics/slis", `kubernetes_healthcheck{name="syncloop",type="healthz"} 1`) // of the checks that /healthz has made
+	answers("/metrics", "kubelet_http_requests_total{", "kubelot_daemon_up{daemon=\"podsync\"} 1", "go_goroutines{daemon=\"api\"}",
+		"kubelet_certificate_manager_server_ttl_seconds", "rest_client_requests_total")
 	verbosity := func(v string) {
 		t.Helper()
 		data, err := bed.Client.CoreV1().RESTClient().Put().AbsPath("/api/v1/nodes/" + kit.NodeName + "/proxy/debug/flags/v").Body([]byte(v)).DoRaw(t.Context())

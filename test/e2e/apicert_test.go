@@ -87,7 +87,11 @@ func TestServingCertificate(t *testing.T) {
 		}
 		return nil
 	})
-	if files, err := filepath.Glob(dir + "/pki/kubelet-server-*.pem"); err != nil || len(files) < 2 {
-		t.Errorf("kept are %v (%v); want the certificate and its link", files, err)
-	}
+	kit.Eventually(t, "the certificate and its link to be kept", func() error {
+		files, err := filepath.Glob(dir + "/pki/kubelet-server-*.pem")
+		if err == nil && len(files) < 2 {
+			err = fmt.Errorf("kept are %v", files)
+		}
+		return err
+	})
 }

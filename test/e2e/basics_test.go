@@ -1,9 +1,11 @@
 package e2e
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -107,9 +109,7 @@ func TestCompletion(t *testing.T) {
 	if s == nil || s.ExitCode != 0 || s.Reason != "Completed" || s.StartedAt.IsZero() || s.FinishedAt.IsZero() || s.ContainerID == "" {
 		t.Errorf("terminated state: %+v", s)
 	}
-	if got := ns.Log(p, "app", 0); got != "done\n" {
-		t.Errorf("log %q; want done", got)
-	}
+	ns.Logged(p, "app", "done\n")
 	i := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
 	if i < 0 || p.Status.Conditions[i].Status != corev1.ConditionFalse || p.Status.Conditions[i].Reason != "PodCompleted" {
 		t.Errorf("conditions of a completed pod: %+v; want Ready False, PodCompleted", p.Status.Conditions)
@@ -133,18 +133,22 @@ func TestCrashLoop(t *testing.T) {
   containers:
   - {name: app, image: "busybox:1.36", command: [sh, -c, "exit 1"]}
 `))
-	waiting := ns.Waiting("crash", "app", "CrashLoopBackOff")
-	if !strings.HasPrefix(waiting.Message, "back-off 10s restarting failed container=app pod=crash_"+ns.Name+"(") {
-		t.Errorf("message of the first back-off: %s", waiting.Message)
-	}
-	ns.Event("crash", "BackOff", "Back-off restarting failed container app in pod crash_"+ns.Name)
-	p := ns.Wait("crash", "second back-off", func(p *corev1.Pod) bool {
+	// backedOff waits for a back-off after more restarts than that. A late test may miss the first ones.
+	backedOff := func(restarts int32) *corev1.Pod {
+		p := ns.Wait("crash", fmt.Sprintf("back-off after more than %d restarts", restarts), func(p *corev1.Pod) bool {
+			s := kit.Status(p, "app")
+			return s != nil && s.RestartCount > restarts && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
+		})
 		s := kit.Status(p, "app")
-		return s != nil && s.RestartCount == 2 && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
-	})
-	if got := kit.Status(p, "app").State.Waiting.Message; !strings.HasPrefix(got, "back-off 20s ") {
-		t.Errorf("message of the second back-off: %s", got)
+		delay := 10 * time.Second << (s.RestartCount - 1)
+		if want := fmt.Sprintf("back-off %s restarting failed container=app pod=crash_%s(", delay, ns.Name); !strings.HasPrefix(s.State.Waiting.Message, want) {
+			t.Errorf("message of the back-off after %d restarts: %s; want %s", s.RestartCount, s.State.Waiting.Message, want)
+		}
+		return p
 	}
+	p := backedOff(0)
+	ns.Event("crash", "BackOff", "Back-off restarting failed container app in pod crash_"+ns.Name)
+	p = backedOff(kit.Restarts(p, "app"))
 	if p.Status.Phase != corev1.PodRunning {
 		t.Errorf("phase %s while in back-off; want Running", p.Status.Phase)
 	}
@@ -177,11 +181,17 @@ func TestTerminationMessages(t *testing.T) {
   containers:
   - {name: file, image: "busybox:1.36", command: [sh, -c, "echo -n farewell > /dev/termination-log"]}
   - {name: custom, image: "busybox:1.36", terminationMessagePath: /tmp/last, command: [sh, -c, "echo -n elsewhere > /tmp/last"]}
-  - {name: logs, image: "busybox:1.36", terminationMessagePolicy: FallbackToLogsOnError, command: [sh, -c, "echo what went wrong; exit 2"]}
+  - {name: logs, image: "busybox:1.36", terminationMessagePolicy: FallbackToLogsOnError, command: [sh, -c, "echo what went wrong; until [ -e /tmp/logged ]; do sleep 0.2; done; exit 2"]}
   - {name: nothing, image: "busybox:1.36", command: [sh, -c, "echo what went wrong; exit 2"]}
   - {name: long, image: "busybox:1.36", command: [sh, -c, "(head -c 10000 /dev/zero | tr '\\0' x; head -c 4096 /dev/zero | tr '\\0' y) > /dev/termination-log"]}
 `))
-	p := ns.Phase("words", corev1.PodFailed)
+	p := ns.Wait("words", "container logs running", func(p *corev1.Pod) bool {
+		s := kit.Status(p, "logs")
+		return s != nil && s.State.Running != nil
+	})
+	ns.Logged(p, "logs", "what went wrong\n")
+	ns.Exec(p, "logs", "touch /tmp/logged")
+	p = ns.Phase("words", corev1.PodFailed)
 	// Of a long file its end counts, and all messages of a pod share 12 KiB.
 	const share = 12 * 1024 / 5
 	for container, want := range map[string]string{

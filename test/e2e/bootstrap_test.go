@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -17,8 +19,9 @@ import (
 	"kubelot.dev/test/harness/node"
 )
 
-// signingDuration is short, so that a certificate is renewed while the test looks: after half of it.
-const signingDuration = 30 * time.Second
+// signingDuration is short, so that a certificate is renewed while the test looks: after half of it. The other half is for a busy
+// machine to do so: once the certificate has ended nothing can renew it.
+const signingDuration = 90 * time.Second
 
 // A node that has a bootstrap token only: it runs static pods while its request waits for approval, gets a certificate, becomes
 // Ready and runs pods; the certificate is renewed before it ends, which no pod notices; a restart goes on with the files.
@@ -29,6 +32,17 @@ func TestTLSBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	own.Kubectl(t, "delete", "clusterrolebinding", "testbed:approve-first")
+	approval := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		Groups:             []string{"system:bootstrappers"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests", Subresource: "nodeclient"},
+	}}
+	kit.Eventually(t, "first requests to be approved no more", func() error {
+		answer, err := own.Client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), approval, metav1.CreateOptions{})
+		if err == nil && answer.Status.Allowed {
+			err = errors.New("the API server knows the binding still")
+		}
+		return err
+	})
 	bootstrap, err := own.ControlPlane.BootstrapKubeconfig()
 	if err != nil {
 		t.Fatal(err)
@@ -153,8 +167,12 @@ func runs(t *testing.T, own *kit.Bed, pod string) error {
 
 func storedCertificate(t *testing.T, pki string) tls.Certificate {
 	t.Helper()
-	file := filepath.Join(pki, "kubelet-client-current.pem")
-	pair, err := tls.LoadX509KeyPair(file, file)
+	// Read once, for it is replaced at any time.
+	data, err := os.ReadFile(filepath.Join(pki, "kubelet-client-current.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(data, data)
 	if err != nil {
 		t.Fatal(err)
 	}

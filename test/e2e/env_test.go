@@ -28,6 +28,8 @@ spec: {clusterIP: 10.96.77.7, selector: {app: none}, ports: [{name: sql, port: 5
 ` + strings.Replace(pod("env", `
   hostname: given
   subdomain: sub
+  # The node learns of the Service in its own time, and a container gets what is known when it is created.
+  initContainers: [{name: known, image: "busybox:1.36", command: [sh, -c, 'test -n "$DATA_BASE_SERVICE_HOST"']}]
   containers:
   - name: app
     image: busybox:1.36

@@ -23,3 +23,8 @@ func pod(name, spec string) string {
 	manifest := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  terminationGracePeriodSeconds: 5\n" + spec
 	return strings.ReplaceAll(manifest, "$FOREVER", "["+`sh, -c, '`+forever+`']`)
 }
+
+// patient gives pods a grace period that no busy machine uses up: for tests of what happens in it.
+func patient(manifests string) string {
+	return strings.ReplaceAll(manifests, "terminationGracePeriodSeconds: 5\n", "terminationGracePeriodSeconds: 600\n")
+}

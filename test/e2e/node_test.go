@@ -41,26 +41,23 @@ func TestNode(t *testing.T) {
 	if out := bed.Kubectl(t, "get", "nodes"); !strings.Contains(out, " Ready ") || !strings.Contains(out, "v1.36") {
 		t.Errorf("kubectl get nodes:\n%s", out)
 	}
-	leases := bed.Client.CoordinationV1().Leases("kube-node-lease")
-	first, err := leases.Get(t.Context(), kit.NodeName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
+	leases := func(ctx context.Context) (kit.Watcher, error) {
+		return bed.Client.CoordinationV1().Leases("kube-node-lease").Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName})
 	}
-	if *first.Spec.HolderIdentity != kit.NodeName || *first.Spec.LeaseDurationSeconds != 40 || len(first.OwnerReferences) != 1 {
-		t.Errorf("lease: %+v, owned by %v", first.Spec, first.OwnerReferences)
+	first := kit.Follow(t, "a lease of the node", leases, func(l *coordinationv1.Lease) bool { return len(l.OwnerReferences) == 1 })
+	if *first.Spec.HolderIdentity != kit.NodeName || *first.Spec.LeaseDurationSeconds != 40 {
+		t.Errorf("lease: %+v", first.Spec)
 	}
-	kit.Follow(t, "the lease's renewal", func(ctx context.Context) (kit.Watcher, error) {
-		return leases.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName})
-	}, func(l *coordinationv1.Lease) bool { return l.Spec.RenewTime.After(first.Spec.RenewTime.Time) })
+	kit.Follow(t, "the lease's renewal", leases, func(l *coordinationv1.Lease) bool { return l.Spec.RenewTime.After(first.Spec.RenewTime.Time) })
 }
 
 // What the node says of itself: labels, addresses, conditions, capacity and what of it is left for pods.
 func TestNodeStatus(t *testing.T) {
 	t.Parallel()
 	// The controllers take their taint off once the node is Ready.
-	n := kit.Follow(t, "node without taints", func(ctx context.Context) (kit.Watcher, error) {
+	n := kit.Follow(t, "node with images and without taints", func(ctx context.Context) (kit.Watcher, error) {
 		return bed.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName})
-	}, func(n *corev1.Node) bool { return len(n.Spec.Taints) == 0 })
+	}, func(n *corev1.Node) bool { return len(n.Spec.Taints) == 0 && len(n.Status.Images) > 0 })
 	for key, value := range map[string]string{
 		corev1.LabelHostname: kit.NodeName, corev1.LabelOSStable: "linux", corev1.LabelArchStable: runtime.GOARCH,
 		"beta.kubernetes.io/os": "linux", "beta.kubernetes.io/arch": runtime.GOARCH,

@@ -71,7 +71,7 @@ func TestLocalVolume(t *testing.T) {
 		return stillMounted(point)
 	})
 	// The next container of the pod gets the same volume, with its subPath.
-	_, _ = ns.Try(writer, "app", "kill 1")
+	bed.KillContainer(t, writer, "app")
 	writer = ns.Wait("writer", "restarted", func(p *corev1.Pod) bool {
 		return kit.Ready(p) && kit.Status(p, "app").RestartCount == 1
 	})
@@ -169,7 +169,7 @@ func TestBlockVolume(t *testing.T) {
 	if err != nil || string(data) != "written" {
 		t.Errorf("the disk has %q (%v)", data, err)
 	}
-	_, _ = ns.Try(p, "app", "kill 1")
+	bed.KillContainer(t, p, "app")
 	p = ns.Wait("raw", "restarted", func(p *corev1.Pod) bool { return kit.Ready(p) && kit.Status(p, "app").RestartCount == 1 })
 	ns.Equal(p, "app", "dd if=/dev/xvda bs=7 count=1 2>/dev/null", "written")
 	ns.Apply(pod("wrong", strings.Replace(spec, "volumeDevices: [{name: disk, devicePath: /dev/xvda}]", "volumeMounts: [{name: disk, mountPath: /disk}]", 1)))

@@ -42,7 +42,7 @@ func TestPrometheus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, text := fmt.Sprintf("%s:%d", bed.Bed.Gateway, bed.Node.Port), strings.NewReplacer("/etc/prometheus/", dir+"/", "30s", "2s").Replace(string(config))
+	target, text := fmt.Sprintf("%s:%d", bed.Bed.Gateway, bed.Node.Port), strings.NewReplacer("/etc/prometheus/", dir+"/", "30s", "5s").Replace(string(config))
 	for name, content := range map[string]string{"prometheus.yml": text, "kubelot.token": token(t, ns), "kubelot-nodes.yml": "[{targets: ['" + target + "']}]\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestPrometheus(t *testing.T) {
 	for query, want := range map[string]int{
 		`up == 1`: 3,
 		`container_memory_working_set_bytes{job="kubelot-cadvisor",container="app",namespace="` + ns.Name + `"} > 0`: 1,
-		`rate(pod_cpu_usage_seconds_total{namespace="` + ns.Name + `",pod="plain"}[20s])`:                            1,
+		`rate(pod_cpu_usage_seconds_total{namespace="` + ns.Name + `",pod="plain"}[1m])`:                             1,
 		`container_network_receive_bytes_total{namespace="` + ns.Name + `",interface="eth0"}`:                        1,
 		`node_memory_working_set_bytes > 0`:       1,
 		`scrape_samples_scraped{} == 0`:           0,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -110,18 +111,21 @@ func TestConfigMapChange(t *testing.T) {
 `))
 	p := ns.Running("watcher")
 	file := filepath.Join(bed.Node.RootDir, "pods", string(p.UID), "volumes", "kubernetes.io~configmap", "config", "colour")
-	began := time.Now()
-	_, err := bed.Client.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), "settings", types.MergePatchType, []byte(`{"data":{"colour":"green","deep":null,"new":"n"}}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
+	var took []time.Duration
+	for _, colour := range []string{"red", "yellow", "green"} {
+		began := time.Now()
+		if _, err := bed.Client.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), "settings", types.MergePatchType, []byte(`{"data":{"colour":"`+colour+`","deep":null,"new":"n"}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		kit.Eventually(t, "the ConfigMap's change in the file", func() error { return contains(file, colour) })
+		took = append(took, time.Since(began))
 	}
-	kit.Eventually(t, "the ConfigMap's change in the file", func() error { return contains(file, "green") })
-	took := time.Since(began)
-	// The issue asks for a second; a machine that builds something else meanwhile gets more.
-	if took > 5*time.Second {
-		t.Errorf("the change took %v", took)
+	t.Logf("the changes were in the file after %v", took)
+	// The issue asks for a second; a machine that builds something else meanwhile gets more, and one of the changes may meet the
+	// volume daemon's restart in another test.
+	if slices.Sort(took); took[1] > 5*time.Second {
+		t.Errorf("the changes took %v", took)
 	}
-	t.Logf("the change was in the file after %v", took)
 	ns.Equal(p, "app", "cat /config/colour; ls /config", "greenbytes\ncolour\nnew")
 	ns.Equal(p, "app", "cat /fixed", "blue")
 	if _, err := bed.Client.CoreV1().Secrets(ns.Name).Patch(t.Context(), "keys", types.MergePatchType, []byte(`{"stringData":{"password":"changed"}}`), metav1.PatchOptions{}); err != nil {
@@ -215,11 +219,12 @@ func TestMountPropagation(t *testing.T) {
   volumes: [{name: shared, emptyDir: {}}]
 `))
 	p := ns.Running("mounter")
+	ns.HeedsTERM(p, "app")
 	kit.Eventually(t, "the mount in the other container", func() error {
 		_, err := ns.Try(p, "follower", "test -e /shared/m/seen")
 		return err
 	})
-	ns.Delete("mounter", 5)
+	ns.Delete("mounter", 600)
 	ns.Gone(p)
 	kit.Eventually(t, "the node to be clean", func() error { return bed.Leftovers(t.Context(), p) })
 }
@@ -309,7 +314,11 @@ func TestAtomicUpdate(t *testing.T) {
 		}
 		return err
 	})
-	ns.Equal(p, "app", "cat /tmp/torn 2>/dev/null; test $(wc -l < /tmp/rounds) -gt 3 && echo read", "read")
+	kit.Eventually(t, "the reader's rounds", func() error {
+		_, err := ns.Try(p, "app", "test $(wc -l < /tmp/rounds) -gt 3")
+		return err
+	})
+	ns.Equal(p, "app", "cat /tmp/torn 2>/dev/null || echo none", "none")
 }
 
 // An immutable ConfigMap isn't watched: whatever becomes of it, a pod that has it keeps what it has.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -12,20 +13,18 @@ import (
 )
 
 // why is what the command says of the namespace's pod.
-func why(t *testing.T, ns *kit.Namespace, name string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), bed.Program("kubelot"), "why", "--run-dir="+bed.Bed.Path("run"), ns.Name+"/"+name).CombinedOutput()
-	if err != nil {
-		t.Fatalf("kubelot why %s: %v\n%s", name, err, out)
-	}
-	return string(out)
+func why(ctx context.Context, ns *kit.Namespace, name string) (string, error) {
+	return kit.Output(exec.CommandContext(ctx, bed.Program("kubelot"), "why", "--run-dir="+bed.Bed.Path("run"), ns.Name+"/"+name))
 }
 
 // says waits until the command says all that of the pod.
 func says(t *testing.T, ns *kit.Namespace, name string, words ...string) {
 	t.Helper()
 	kit.Eventually(t, "what keeps "+name, func() error {
-		answer := why(t, ns, name)
+		answer, err := why(t.Context(), ns, name)
+		if err != nil {
+			return fmt.Errorf("kubelot why: %w\n%s", err, answer)
+		}
 		for _, want := range words {
 			if !strings.Contains(answer, want) {
 				return fmt.Errorf("kubelot why doesn't say %q:\n%s", want, answer)
@@ -46,7 +45,7 @@ func TestWhy(t *testing.T) {
 		one("nosecret", ", envFrom: [{secretRef: {name: absent}}]}]") +
 		one("novolume", ", volumeMounts: [{name: v, mountPath: /v}]}]\n  volumes: [{name: v, configMap: {name: absent}}]") +
 		one("noimage", ", imagePullPolicy: Never}, {name: other, image: \"docker.io/library/absent:1\", imagePullPolicy: Never}]") +
-		one("unready", `, readinessProbe: {exec: {command: [sh, -c, "echo not yet; false"]}, periodSeconds: 1}}]`) +
+		one("unready", `, readinessProbe: {exec: {command: [sh, -c, "echo not yet; false"]}, periodSeconds: 1, `+long+`}}]`) +
 		one("gated", "}]\n  readinessGates: [{conditionType: example.com/lb}]") +
 		strings.Replace(one("crash", "}]"), "["+`sh, -c, '`+forever+`']`, `[sh, -c, "exit 3"]`, 1) +
 		one("slow", `, lifecycle: {preStop: {exec: {command: [sh, -c, "until [ -e /seen ]; do sleep 0.2; done"]}}}}]`))

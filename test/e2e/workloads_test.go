@@ -30,23 +30,43 @@ kind: Deployment
 metadata: {name: web}
 spec:
   replicas: 50
+  progressDeadlineSeconds: 180
   strategy: {rollingUpdate: {maxSurge: 10, maxUnavailable: 10}}
   selector: {matchLabels: {app: web}}
   template:`+template, "web"))
-	ns.Kubectl("rollout", "status", "deployment/web", "--timeout=180s")
+	rollout(t, ns)
 	old := pods(t, ns)
 	if len(old) != 50 {
 		t.Errorf("%d pods; want 50", len(old))
 	}
 	ns.Kubectl("set", "env", "deployment/web", "CHANGED=yes")
-	ns.Kubectl("rollout", "status", "deployment/web", "--timeout=180s")
+	rollout(t, ns)
 	for _, p := range pods(t, ns) {
 		if s := kit.Status(&p, "app"); s == nil || s.RestartCount != 0 {
 			t.Errorf("pod %s after the update: %+v", p.Name, p.Status)
 		}
 	}
-	ns.Kubectl("delete", "deployment", "web", "--cascade=foreground", "--timeout=180s")
+	ns.Kubectl("delete", "deployment", "web", "--cascade=foreground", "--wait=false")
+	for left := len(pods(t, ns)); left > 0; {
+		kit.Eventually(t, fmt.Sprintf("another one of %d pods to go", left), func() error {
+			now := len(pods(t, ns))
+			if now >= left {
+				return fmt.Errorf("there are %d", now)
+			}
+			left = now
+			return nil
+		})
+	}
 	kit.Eventually(t, "the node to be clean", func() error { return bed.Clean(t.Context()) })
+}
+
+// rollout waits until the Deployment is rolled out. That ends by the Deployment's own deadline for progress, as fifty pods at once
+// take a busy machine some minutes.
+func rollout(t *testing.T, ns *kit.Namespace) {
+	t.Helper()
+	if out, err := kit.Output(ns.KubectlCommand(t.Context(), "rollout", "status", "deployment/web")); err != nil {
+		t.Fatalf("kubectl rollout status: %v\n%s", err, out)
+	}
 }
 
 func pods(t *testing.T, ns *kit.Namespace) []corev1.Pod {

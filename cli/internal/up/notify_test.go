@@ -111,7 +111,7 @@ func TestAKilledChildsConnectionsGoToTheNext(t *testing.T) {
 		defer conn.Close()
 		conns = append(conns, conn)
 	}
-	wait, stop := context.WithTimeout(ctx, 20*time.Second)
+	wait, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
 	if err := out.await(wait, "got  "); err != nil {
 		t.Error(err)

@@ -109,7 +109,7 @@ func TestCrewRestartsWhatDiesAndStopsTheBusLast(t *testing.T) {
 	}
 	defer listener.Close()
 	out := &safeBuffer{seen: make(chan struct{}, 1)}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	failed := errors.New("work is over")
 	err = Run(ctx, Options{BinDir: dir, Args: []string{"--v=1"}, Without: []string{"lease"}, BusSocket: filepath.Join(dir, "bus.sock"), RunDir: dir, Out: out},
@@ -118,6 +118,7 @@ func TestCrewRestartsWhatDiesAndStopsTheBusLast(t *testing.T) {
 				out.await(ctx, "pleg    | ended (exit status 3), starting it again in 200ms"),
 				out.await(ctx, "volume  | up --v=1"),
 				out.await(ctx, "podsync | up --v=1"), out.await(ctx, "stats   | up"), out.await(ctx, "status  | up"),
+				out.await(ctx, "probe   | up"), out.await(ctx, "bus     | up"),
 				failed)
 		})
 	if !errors.Is(err, failed) {

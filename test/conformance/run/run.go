@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,6 +27,8 @@ const (
 	// stopGrace is what ginkgo has to clean up after an interrupt.
 	stopGrace = 90 * time.Second
 	lookEvery = 10 * time.Second
+	// mostAlone is how many failed specs of a quick run are run again: more of them are no accident.
+	mostAlone = 10
 )
 
 // Options say what is run and where its results go.
@@ -59,18 +62,32 @@ func Suite(ctx context.Context, o Options) (results conformance.Results, err err
 	var all []conformance.Results
 	for i := range o.Repeat {
 		fmt.Fprintf(o.Log, "%s: run %d of %d\n", o.Agent, i+1, o.Repeat)
-		one, err := o.once(ctx, c, n, i+1)
+		one, err := o.once(ctx, c, n, strconv.Itoa(i+1))
 		if err != nil {
 			return nil, err
+		}
+		if failed := one.Failures(); o.Scope.Quick && len(failed) > 0 && len(failed) <= mostAlone {
+			alone, err := o.alone(failed).once(ctx, c, n, strconv.Itoa(i+1)+"-alone")
+			if err != nil {
+				return nil, err
+			}
+			fmt.Fprintf(o.Log, "%s: %d specs failed and were run alone then; these failed again: %q\n", o.Agent, len(failed), alone.Failures())
+			maps.Copy(one, alone)
 		}
 		all = append(all, one)
 	}
 	return conformance.Worst(all...), nil
 }
 
+// alone is for specs that failed beside others: the suite has time limits of its own, which a busy machine may exceed.
+func (o Options) alone(specs []string) Options {
+	o.Scope, o.Procs = conformance.Alone(specs), 1
+	return o
+}
+
 // once runs the suite and reads its report.
-func (o Options) once(ctx context.Context, c *cluster.Cluster, n *node.Node, number int) (conformance.Results, error) {
-	dir := filepath.Join(o.Out, string(o.Agent), strconv.Itoa(number))
+func (o Options) once(ctx context.Context, c *cluster.Cluster, n *node.Node, name string) (conformance.Results, error) {
+	dir := filepath.Join(o.Out, string(o.Agent), name)
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return nil, fmt.Errorf("results of %s: %w", o.Agent, err)
 	}

@@ -6,12 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
 	"kubelot.dev/test/harness/node"
@@ -25,6 +27,9 @@ func pod(name, spec string) string {
 	manifest := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  terminationGracePeriodSeconds: 5\n" + spec
 	return strings.ReplaceAll(manifest, "$FOREVER", "["+`sh, -c, '`+forever+`']`)
 }
+
+// transition is how long a pressure is told at least: so long that the API server is told of it even if that takes long.
+const transition = "evictionPressureTransitionPeriod: 30s\n"
 
 // start runs a bed with a drop-in of the KubeletConfiguration; prepare runs before the node does.
 func start(t *testing.T, config string, prepare func(*kit.Bed)) *kit.Bed {
@@ -181,15 +186,17 @@ func unharmed(t *testing.T, ns *kit.Namespace, names ...string) {
 	}
 }
 
-// condition waits for a condition of the node.
-func condition(t *testing.T, bed *kit.Bed, kind corev1.NodeConditionType, want corev1.ConditionStatus) {
+// condition waits until a version of the Node that isn't older than the given one has the condition, and returns that version.
+// The watch shows also what was only for a moment, before the test got here.
+func condition(t *testing.T, bed *kit.Bed, since *corev1.Node, kind corev1.NodeConditionType, want corev1.ConditionStatus) *corev1.Node {
 	t.Helper()
-	kit.Eventually(t, fmt.Sprintf("condition %s %s", kind, want), func() error {
-		for _, c := range bed.KubeNode(t).Status.Conditions {
-			if c.Type == kind && c.Status == want {
-				return nil
-			}
-		}
-		return fmt.Errorf("it isn't")
-	})
+	has := func(n *corev1.Node) bool {
+		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind && c.Status == want })
+	}
+	if has(since) {
+		return since
+	}
+	return kit.Follow(t, fmt.Sprintf("condition %s %s", kind, want), func(ctx context.Context) (kit.Watcher, error) {
+		return bed.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName, ResourceVersion: since.ResourceVersion})
+	}, has)
 }

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -40,19 +39,28 @@ func cost(t *testing.T, bed *kit.Bed) string {
 	return strings.TrimSpace(command(t, "ps", "-o", "etimes=,cputimes=,rss=", "-p", strconv.Itoa(pid))) + " (seconds since its start, seconds of processor, KiB resident)"
 }
 
-const lines = 60000
-
-// A log that is written to without a pause is rotated, its older files compressed, and no line is lost.
+// A log that is written to without a pause is rotated, its older files compressed, and no line is lost. It is written to until it has
+// been rotated often enough.
 func rotation(t *testing.T, bed *kit.Bed) {
 	ns := bed.Namespace(t)
-	ns.Apply(pod("chatty", fmt.Sprintf(`
+	ns.Apply(pod("chatty", `
   containers:
   - name: app
     image: busybox:1.36
-    command: [sh, -c, 'i=0; while [ $i -lt %d ]; do echo "line $i"; i=$((i+1)); [ $((i %% 3000)) -eq 0 ] && sleep 1; done; sleep 3600']
-`, lines)))
+    command: [sh, -c, 'i=0; until [ -e /stop ]; do echo "line $i"; i=$((i+1)); [ $((i % 3000)) -eq 0 ] && sleep 1; done; echo "end $i"; sleep 3600']
+`))
 	p := ns.Running("chatty")
-	allLines(t, filepath.Join(bed.Node.PodLogs, ns.Name+"_chatty_"+string(p.UID), "app"))
+	dir := filepath.Join(bed.Node.PodLogs, ns.Name+"_chatty_"+string(p.UID), "app")
+	kit.Eventually(t, "rotated files", func() error {
+		entries, err := os.ReadDir(dir)
+		compressed, _ := filepath.Glob(filepath.Join(dir, "*.gz"))
+		if err == nil && (len(entries) < 4 || len(compressed) < 2) {
+			err = fmt.Errorf("the log has %d files, %d compressed", len(entries), len(compressed))
+		}
+		return err
+	})
+	ns.Exec(p, "app", "touch /stop")
+	allLines(t, dir)
 }
 
 // Dead containers go but for the newest of each.
@@ -123,29 +131,29 @@ func storageLimits(t *testing.T, bed *kit.Bed) {
 	unharmed(t, ns, "modest")
 }
 
-var line = regexp.MustCompile(`(?m)^\S+ stdout F line (\d+)$`)
+var line = regexp.MustCompile(`(?m)^\S+ stdout F (line|end) (\d+)$`)
 
-// rotatedLines are the numbers of the lines in all files of the container's log, and how many of these are compressed.
-func rotatedLines(dir string) (found map[string]int, files, compressed int, err error) {
+// rotatedLines are the numbers of the lines in all files of the container's log, and how many there are to be; empty if it hasn't ended.
+func rotatedLines(dir string) (found map[string]int, end string, err error) {
 	found = map[string]int{}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, 0, 0, err
+		return nil, "", err
 	}
 	for _, e := range entries {
 		data, err := read(filepath.Join(dir, e.Name()))
 		if err != nil {
-			return nil, 0, 0, err
-		}
-		files++
-		if strings.HasSuffix(e.Name(), ".gz") {
-			compressed++
+			return nil, "", err
 		}
 		for _, m := range line.FindAllStringSubmatch(string(data), -1) {
-			found[m[1]]++
+			if m[1] == "end" {
+				end = m[2]
+			} else {
+				found[m[2]]++
+			}
 		}
 	}
-	return found, files, compressed, nil
+	return found, end, nil
 }
 
 func read(path string) ([]byte, error) {
@@ -169,22 +177,19 @@ func read(path string) ([]byte, error) {
 func allLines(t *testing.T, dir string) {
 	t.Helper()
 	kit.Eventually(t, "all lines", func() error {
-		found, files, compressed, err := rotatedLines(dir)
+		found, end, err := rotatedLines(dir)
 		switch {
 		case err != nil:
 			return err
-		case len(found) != lines:
-			time.Sleep(time.Second)
-			return fmt.Errorf("%d of %d lines in %d files, %d compressed", len(found), lines, files, compressed)
-		case files < 4 || compressed < 2:
-			return fmt.Errorf("the log has %d files, %d compressed", files, compressed)
+		case strconv.Itoa(len(found)) != end:
+			return fmt.Errorf("there are %d of %q lines", len(found), end)
 		}
 		for n, times := range found {
 			if times != 1 {
 				return fmt.Errorf("line %s is there %d times", n, times)
 			}
 		}
-		t.Logf("%d lines in %d files, %d compressed", len(found), files, compressed)
+		t.Logf("%d lines", len(found))
 		return nil
 	})
 }

@@ -41,14 +41,24 @@ func (b *Bed) Daemon(name string) (int, error) {
 	return 0, fmt.Errorf("no process kubelot-%s is a child of kubelot up (%d)", name, b.Node.PID())
 }
 
-// Signal sends a signal to the crew's daemon of that name, as soon as it runs.
+// Signal sends a signal to the crew's daemon of that name, as soon as it runs. It waits for the end of one that is to end: until
+// then it would pass for the next one.
 func (b *Bed) Signal(t testing.TB, name string, signal syscall.Signal) {
 	t.Helper()
-	Eventually(t, "the process of kubelot-"+name, func() error {
-		pid, err := b.Daemon(name)
-		if err != nil {
+	var pid int
+	Eventually(t, "the process of kubelot-"+name, func() (err error) {
+		if pid, err = b.Daemon(name); err != nil {
 			return err
 		}
 		return syscall.Kill(pid, signal)
+	})
+	if signal != syscall.SIGKILL && signal != syscall.SIGTERM {
+		return
+	}
+	Eventually(t, "the end of kubelot-"+name, func() error {
+		if now, err := b.Daemon(name); err == nil && now == pid {
+			return fmt.Errorf("process %d is still there", pid)
+		}
+		return nil
 	})
 }

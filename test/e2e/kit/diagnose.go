@@ -27,8 +27,19 @@ func (b *Bed) kubectl(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, b.Tools.Path("kubectl"), append([]string{"--kubeconfig=" + b.ControlPlane.AdminKubeconfig()}, args...)...)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return Output(cmd)
+}
+
+// Output runs a command and returns what it writes to its standard output, and if it fails what it writes to the other one too.
+// A kubectl that succeeds writes warnings there when another test has an API server's group that isn't available.
+func Output(cmd *exec.Cmd) (string, error) {
+	var out, warnings bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &warnings
+	err := cmd.Run()
+	if err != nil {
+		_, _ = warnings.WriteTo(&out)
+	}
+	return out.String(), err
 }
 
 // Kubectl is Bed.Kubectl in the namespace.

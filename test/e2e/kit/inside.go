@@ -21,7 +21,7 @@ func (n *Namespace) Try(pod *corev1.Pod, container, command string) (string, err
 	}
 	_, id, _ := strings.Cut(status.ContainerID, "://")
 	answer, err := n.bed.Containerd.Runtime().ExecSync(n.t.Context(), &runtimeapi.ExecSyncRequest{
-		ContainerId: id, Cmd: []string{"sh", "-c", command}, Timeout: 20,
+		ContainerId: id, Cmd: []string{"sh", "-c", command}, Timeout: 60,
 	})
 	if err != nil {
 		return "", err
@@ -51,16 +51,21 @@ func (n *Namespace) Equal(pod *corev1.Pod, container, command, want string) {
 }
 
 // HeedsTERM waits until the container's first process catches or ignores SIGTERM. A container counts as running before its
-// program has run a line, and SIGTERM in that moment ends it as nobody wrote it.
+// program has run a line, and SIGTERM in that moment ends it as nobody wrote it: the first process is runc still, which
+// catches all signals.
 func (n *Namespace) HeedsTERM(pod *corev1.Pod, containers ...string) {
 	n.t.Helper()
 	for _, container := range containers {
 		Eventually(n.t, fmt.Sprintf("container %s of pod %s to heed SIGTERM", container, pod.Name), func() error {
-			masks, err := n.Try(pod, container, `sed -n 's/^Sig[CI][gt][tn]:\s*//p' /proc/1/status`)
+			status, err := n.Try(pod, container, `sed -n 's/^\(Name\|Sig[CI][gt][tn]\):\s*//p' /proc/1/status`)
 			if err != nil {
 				return err
 			}
-			for mask := range strings.FieldsSeq(masks) {
+			fields := strings.Fields(status)
+			if len(fields) != 3 || strings.HasPrefix(fields[0], "runc:") {
+				return fmt.Errorf("its program doesn't run yet: %q", status)
+			}
+			for _, mask := range fields[1:] {
 				bits, err := strconv.ParseUint(mask, 16, 64)
 				if err != nil {
 					return err
@@ -69,12 +74,24 @@ func (n *Namespace) HeedsTERM(pod *corev1.Pod, containers ...string) {
 					return nil
 				}
 			}
-			return fmt.Errorf("it does neither yet: %q", masks)
+			return fmt.Errorf("it does neither yet: %q", status)
 		})
 	}
 }
 
-// Log is what the container's run of that number has written to its standard output and error.
+// Logged waits until the text is in what the container's first run has written: the runtime may write the end of the log
+// after the container has ended.
+func (n *Namespace) Logged(pod *corev1.Pod, container, text string) {
+	n.t.Helper()
+	Eventually(n.t, fmt.Sprintf("%q in the log of %s/%s", text, pod.Name, container), func() error {
+		if log := n.Log(pod, container, 0); !strings.Contains(log, text) {
+			return fmt.Errorf("it has %q", log)
+		}
+		return nil
+	})
+}
+
+// Log is what the container's run of that number has written to its standard output and error so far.
 func (n *Namespace) Log(pod *corev1.Pod, container string, run int) string {
 	n.t.Helper()
 	path := filepath.Join(n.bed.Node.PodLogs, fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID), container, fmt.Sprintf("%d.log", run))

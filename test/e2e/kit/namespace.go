@@ -55,7 +55,7 @@ func byName(name string) metav1.ListOptions {
 
 // remove doesn't wait: the namespace controller goes on beside the next test.
 func (n *Namespace) remove() {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	_ = n.bed.Client.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{})
 	second := int64(1)

@@ -10,17 +10,18 @@ import (
 	"time"
 )
 
-// Page reads a page of a daemon's own socket, such as /metrics or stats' /stats/summary.
-func (b *Bed) Page(t testing.TB, daemon, path string) []byte {
+// Page reads a page of a daemon's own socket, such as /metrics or stats' /stats/summary, as soon as the daemon serves it.
+func (b *Bed) Page(t testing.TB, daemon, path string) (data []byte) {
 	t.Helper()
-	data, err := b.page(t.Context(), daemon, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Eventually(t, path+" of kubelot-"+daemon, func() (err error) {
+		data, err = b.TryPage(t.Context(), daemon, path)
+		return err
+	})
 	return data
 }
 
-func (b *Bed) page(ctx context.Context, daemon, path string) ([]byte, error) {
+// TryPage is Page for a test that asks again.
+func (b *Bed) TryPage(ctx context.Context, daemon, path string) ([]byte, error) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", b.Bed.Path("run/metrics/"+daemon+".sock"))
 	}}

@@ -153,6 +153,14 @@ func (n *Namespace) Gone(pod *corev1.Pod) {
 	}
 }
 
+// Restarts is how often the container was started again; zero without a status of it, as of a pod that has just come.
+func Restarts(p *corev1.Pod, container string) int32 {
+	if s := Status(p, container); s != nil {
+		return s.RestartCount
+	}
+	return 0
+}
+
 // Event waits for an Event on the pod with the reason and a message that contains the text.
 func (n *Namespace) Event(pod, reason, text string) *corev1.Event {
 	n.t.Helper()

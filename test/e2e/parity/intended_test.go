@@ -30,5 +30,7 @@ var intended = []struct{ stories, line, reason string }{
 	{"dnsmore", `^[+-] (  - timeout|options .*)$`, "the kubelet gives the resolver's options in any order"},
 	{"digest|tagdigest", `^[+-]   imageID: OPEN/(tag)?digest@sha256:[0-9a-f]+$`, "the same image under two names, of which the runtime tells one"},
 	{"", `^(-   user: \{\}|\+ +(user:|linux:|gid: 0|supplementalGroups:|- 0|uid: 0))$`, "the kubelet's first status of a container may be from before the runtime tells its user"},
-	{"probed", `^[+-] Warning Unhealthy .* timed out after 1s$`, "a busy machine may not run a command within the probe's second"},
+	{"poststarthttp", `^[+-]       exitCode: (2|137|143)$`, "the hook fails at once, when the container may not ignore SIGTERM yet"},
+	{"nopull", `^[+-] +(reason: (ErrImagePull|ImagePullBackOff)$|message: .*(Back-off pulling|failed to pull) )`, "the pod may be deleted between two attempts or at one"},
+	{"", `^- Warning FailedMount .*(failed to sync (configmap|secret) cache: timed out waiting for the condition|no relationship found between node .* and this object)$`, "the kubelet tries once what it has no answer to yet, and says so"},
 }

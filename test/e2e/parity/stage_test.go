@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -192,6 +193,7 @@ func (s *stage) play(t *testing.T, y story) (*corev1.Pod, string) {
 	name := s.enter(t, y)
 	p := s.ns.Wait(name, "settled", y.settled)
 	if y.then != nil {
+		s.heeds(p)
 		y.then(t, s, p)
 		p = s.ns.Wait(name, "settled again", y.again)
 	}
@@ -209,14 +211,19 @@ func (s *stage) play(t *testing.T, y story) (*corev1.Pod, string) {
 	return p, text
 }
 
+// heeds waits until what runs in the pod heeds SIGTERM, so that its end is as it wrote it.
+func (s *stage) heeds(p *corev1.Pod) {
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if c.State.Running != nil {
+			s.ns.HeedsTERM(p, c.Name)
+		}
+	}
+}
+
 // enter makes the story's pod and returns its name.
 func (s *stage) enter(t *testing.T, y story) string {
 	t.Helper()
-	grace := "  terminationGracePeriodSeconds: 2\n"
-	if strings.Contains(y.spec, "terminationGracePeriodSeconds: ") {
-		grace = ""
-	}
-	manifest := s.filled("apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + y.name + "\n" + y.meta + "spec:\n" + grace + y.spec)
+	manifest := s.filled("apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + y.name + "\n" + y.meta + "spec:\n" + y.spec)
 	if !y.static {
 		s.ns.Apply(manifest)
 		return y.name

@@ -44,24 +44,47 @@ var statsPages = []string{"/stats/summary", "/stats/summary?only_cpu_and_memory=
 // TestSameStats compares which fields and metrics there are, for the same pod under either agent.
 func TestSameStats(t *testing.T) {
 	bed := kit.StartWithoutNode(t)
-	want, got := statsOf(t, bed, node.Kubelet), statsOf(t, bed, node.Kubelot)
+	want := statsOf(t, bed, node.Kubelet, nil)
+	got := statsOf(t, bed, node.Kubelot, want)
+	if !showsAll(want, got) {
+		// The kubelet may just have been late.
+		want = statsOf(t, bed, node.Kubelet, got)
+	}
 	for _, page := range statsPages {
 		t.Run(strings.Trim(page, "/"), func(t *testing.T) {
-			missing, more := 0, 0
-			for _, name := range slices.Sorted(maps.Keys(want[page])) {
-				if !got[page][name] && statsDifferences.find(page, name) == "" {
-					t.Errorf("- %s", name)
-					missing++
-				}
+			missing, more := lacks(page, got, want), lacks(page, want, got)
+			for _, name := range missing {
+				t.Errorf("- %s", name)
 			}
-			for _, name := range slices.Sorted(maps.Keys(got[page])) {
-				if !want[page][name] && statsDifferences.find(page, name) == "" {
-					t.Errorf("+ %s", name)
-					more++
-				}
+			for _, name := range more {
+				t.Errorf("+ %s", name)
 			}
-			t.Logf("%d of the kubelet's, %d of kubelot's; %d missing, %d more", len(want[page]), len(got[page]), missing, more)
+			t.Logf("%d of the kubelet's, %d of kubelot's; %d missing, %d more", len(want[page]), len(got[page]), len(missing), len(more))
 		})
+	}
+}
+
+// pages are the names of what is told, by page.
+type pages map[string]map[string]bool
+
+// lacks are the names on that page of all that aren't on those of shown and have to be, in order.
+func lacks(page string, shown, all pages) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(all[page])), func(name string) bool {
+		return shown[page][name] || statsDifferences.find(page, name) != ""
+	})
+}
+
+func showsAll(shown, all pages) bool {
+	return !slices.ContainsFunc(statsPages, func(page string) bool { return len(lacks(page, shown, all)) > 0 })
+}
+
+// itsClocks is how long the kubelet takes, by clocks of its own, to look at pods, volumes and cgroups.
+const itsClocks = 20 * time.Second
+
+// until looks each second until it is enough, or for as long as a test waits.
+func until(enough func() bool) {
+	for deadline := time.Now().Add(kit.Patience); !enough() && time.Now().Before(deadline); {
+		time.Sleep(time.Second)
 	}
 }
 
@@ -94,8 +117,8 @@ var statsDifferences = differences{
 	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_pressure_"), "the node's, which the kernel tells on cgroup v1 too"},
 }
 
-// statsOf runs the pod under the agent and returns the names of what is told, by page.
-func statsOf(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]map[string]bool {
+// statsOf runs the pod under the agent and returns the names of what is told: as soon as all of these are, or what there is in the end.
+func statsOf(t *testing.T, bed *kit.Bed, agent node.Agent, all pages) (found pages) {
 	t.Helper()
 	if err := bed.StartNode(t.Context(), agent); err != nil {
 		t.Fatal(err)
@@ -103,9 +126,27 @@ func statsOf(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]map[string
 	ns := bed.Namespace(t)
 	ns.Apply(user)
 	ns.Wait("user", "running", kit.Ready)
-	// The kubelet looks at volumes and cgroups by clocks of its own.
-	time.Sleep(20 * time.Second)
-	found := map[string]map[string]bool{}
+	if agent == node.Kubelet {
+		time.Sleep(itsClocks)
+	}
+	until(func() bool {
+		found = statsNow(t, bed, agent, ns.Name)
+		return showsAll(found, all)
+	})
+	ns.Delete("user", 0)
+	if err := bed.Node.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.Client.CoreV1().Nodes().Delete(t.Context(), kit.NodeName, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// statsNow are the names that the agent tells now, of the node and the pods of the namespace.
+func statsNow(t *testing.T, bed *kit.Bed, agent node.Agent, namespace string) pages {
+	t.Helper()
+	found := pages{}
 	for _, page := range statsPages {
 		var data []byte
 		var err error
@@ -129,17 +170,10 @@ func statsOf(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]map[string
 			}
 		}
 		if strings.HasPrefix(page, "/stats/") {
-			found[page] = summaryNames(t, data, ns.Name)
+			found[page] = summaryNames(t, data, namespace)
 		} else {
-			found[page] = metricNames(data, ns.Name, page == "/metrics/resource")
+			found[page] = metricNames(data, namespace, page == "/metrics/resource")
 		}
-	}
-	ns.Delete("user", 0)
-	if err := bed.Node.Remove(); err != nil {
-		t.Fatal(err)
-	}
-	if err := bed.Client.CoreV1().Nodes().Delete(t.Context(), kit.NodeName, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
 	}
 	return found
 }

@@ -45,8 +45,8 @@ func otherWaiting(name, reason string) func(*corev1.Pod) bool {
 	}
 }
 
-// restarted waits for the container's second run.
-func restarted(p *corev1.Pod) bool { return kit.Ready(p) && kit.Status(p, "app").RestartCount == 1 }
+// restarted waits for the container's second run; how many there were is compared.
+func restarted(p *corev1.Pod) bool { return kit.Ready(p) && kit.Status(p, "app").RestartCount >= 1 }
 
 var imageStories = []story{
 	{name: "pulled", spec: image("$OPEN/pulled:1", ""), settled: kit.Ready, event: "Started"},

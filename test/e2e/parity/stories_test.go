@@ -3,6 +3,7 @@ package parity
 import (
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -27,7 +28,11 @@ type story struct {
 	end bool
 }
 
-const forever = `command: [sh, -c, 'trap "exit 0" TERM; while :; do sleep 0.5 & wait; done']`
+// forever is a command that ends at once when told to, and makes a file when it can.
+const forever = `command: [sh, -c, 'trap "exit 0" TERM; touch /tmp/up; while :; do sleep 0.5 & wait; done']`
+
+// shared has containers share the file that forever makes.
+const shared = ", volumeMounts: [{name: d, mountPath: /tmp}]"
 
 func app(more string) string {
 	return "  containers: [{name: app, image: \"busybox:1.36\", " + more + "}]\n"
@@ -81,7 +86,7 @@ var basicStories = []story{
 		s := kit.Status(p, "one")
 		return s != nil && s.RestartCount >= 1 && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
 	}, event: "BackOff"},
-	{name: "jobwithsidecar", spec: "  restartPolicy: Never\n  initContainers: [{name: side, image: \"busybox:1.36\", restartPolicy: Always, " + forever + "}]\n" + app(`command: ["true"]`), settled: phase(corev1.PodSucceeded)},
+	{name: "jobwithsidecar", spec: "  restartPolicy: Never\n  initContainers: [{name: side, image: \"busybox:1.36\", restartPolicy: Always, " + forever + shared + "}]\n" + app(`command: [sh, -c, "until [ -e /tmp/up ]; do sleep 0.1; done"]`+shared) + "  volumes: [{name: d, emptyDir: {}}]\n", settled: phase(corev1.PodSucceeded)},
 	{name: "crash", spec: app(`command: [sh, -c, "exit 1"]`), settled: func(p *corev1.Pod) bool {
 		return waiting("CrashLoopBackOff")(p) && kit.Status(p, "app").RestartCount >= 1
 	}, event: "BackOff", end: true},
@@ -89,7 +94,7 @@ var basicStories = []story{
 		return waiting("CrashLoopBackOff")(p) && kit.Status(p, "app").RestartCount >= 1
 	}, event: "Failed"},
 	{name: "oom", spec: "  restartPolicy: Never\n" + app(`command: [sh, -c, "tail /dev/zero"], resources: {limits: {memory: 16Mi}}`), settled: phase(corev1.PodFailed)},
-	{name: "late", spec: "  terminationGracePeriodSeconds: 20\n  activeDeadlineSeconds: 30\n" + app(forever), settled: phase(corev1.PodFailed), event: "DeadlineExceeded"},
+	{name: "late", spec: "  activeDeadlineSeconds: 600\n" + app(forever), settled: kit.Ready, then: deadline(5 * time.Second), again: phase(corev1.PodFailed), event: "DeadlineExceeded"},
 	{name: "never", spec: "  containers: [{name: app, image: \"docker.io/library/absent:1\", imagePullPolicy: Never}]\n", settled: waiting("ErrImageNeverPull"), event: "Failed"},
 	{name: "badname", spec: "  containers: [{name: app, image: \"Not_A_Name\"}]\n", settled: waiting("InvalidImageName"), event: "Failed"},
 	{name: "nopull", spec: "  containers: [{name: app, image: \"127.0.0.1:1/no/such:1\"}]\n", settled: waiting("ImagePullBackOff"), event: "BackOff", end: true},
@@ -101,11 +106,11 @@ var basicStories = []story{
 	{name: "nosecretvolume", spec: app(forever+", volumeMounts: [{name: c, mountPath: /c}]") + "  volumes: [{name: c, secret: {secretName: absent}}]\n", settled: waiting("ContainerCreating"), event: "FailedMount"},
 	{name: "nokeyvolume", spec: app(forever+", volumeMounts: [{name: c, mountPath: /c}]") + "  volumes: [{name: c, configMap: {name: kube-root-ca.crt, items: [{key: absent, path: p}]}}]\n", settled: waiting("ContainerCreating"), event: "FailedMount"},
 	{name: "hostpath", spec: app(forever+", volumeMounts: [{name: h, mountPath: /h}]") + "  volumes: [{name: h, hostPath: {path: /proc/version, type: Directory}}]\n", settled: waiting("ContainerCreating"), event: "FailedMount"},
-	{name: "noclaim", spec: "  nodeName: testbed\n" + app(forever+", volumeMounts: [{name: c, mountPath: /c}]") + "  volumes: [{name: c, persistentVolumeClaim: {claimName: absent}}]\n", settled: waiting("ContainerCreating"), event: "FailedMount"},
+	{name: "noclaim", spec: "  nodeName: testbed\n  automountServiceAccountToken: false\n" + app(forever+", volumeMounts: [{name: c, mountPath: /c}]") + "  volumes: [{name: c, persistentVolumeClaim: {claimName: absent}}]\n", settled: waiting("ContainerCreating"), event: "FailedMount"},
 	{name: "unusedvolume", spec: app(forever) + "  volumes: [{name: c, configMap: {name: absent}}]\n", settled: kit.Ready},
 	{name: "subpath", spec: app(forever+", volumeMounts: [{name: c, mountPath: /c, subPath: ca.crt}, {name: e, mountPath: /e, subPathExpr: $(HOSTNAME), readOnly: true}]") + "  volumes: [{name: c, configMap: {name: kube-root-ca.crt}}, {name: e, emptyDir: {}}]\n", settled: func(p *corev1.Pod) bool { return kit.Ready(p) || waiting("CreateContainerConfigError")(p) }},
 	{name: "hostnet", spec: "  hostNetwork: true\n" + app(forever), settled: kit.Ready},
-	{name: "poststart", spec: app(forever + `, lifecycle: {postStart: {exec: {command: ["false"]}}}`), settled: func(p *corev1.Pod) bool {
+	{name: "poststart", spec: app(forever + `, lifecycle: {postStart: {exec: {command: [sh, -c, "until [ -e /tmp/up ]; do sleep 0.1; done; false"]}}}`), settled: func(p *corev1.Pod) bool {
 		s := kit.Status(p, "app")
 		return s != nil && s.RestartCount >= 1 && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
 	}, event: "FailedPostStartHook"},
@@ -116,15 +121,15 @@ var basicStories = []story{
 	{name: "volumes", spec: app(forever+", volumeMounts: [{name: e, mountPath: /e}, {name: p, mountPath: /p, readOnly: true}]") + "  volumes: [{name: e, emptyDir: {medium: Memory}}, {name: p, projected: {sources: [{configMap: {name: kube-root-ca.crt}}]}}]\n", settled: kit.Ready},
 	{name: "users", spec: "  securityContext: {runAsUser: 1000, supplementalGroups: [3000], fsGroup: 4000}\n" + app(forever), settled: kit.Ready},
 	{name: "gated", spec: "  readinessGates: [{conditionType: example.com/ready}]\n" + app(forever), settled: func(p *corev1.Pod) bool { return kit.Condition(p, corev1.ContainersReady) == corev1.ConditionTrue }},
-	{name: "probed", spec: app(forever + `, startupProbe: {exec: {command: ["true"]}}, livenessProbe: {exec: {command: ["true"]}}, readinessProbe: {exec: {command: ["true"]}}`), settled: kit.Ready, end: true},
-	{name: "unready", spec: app(forever + `, readinessProbe: {exec: {command: [cat, /no/such]}, periodSeconds: 1}`), settled: running, event: "Unhealthy"},
+	{name: "probed", spec: app(forever + `, startupProbe: {exec: {command: ["true"]}, timeoutSeconds: 60}, livenessProbe: {exec: {command: ["true"]}, timeoutSeconds: 60}, readinessProbe: {exec: {command: ["true"]}, timeoutSeconds: 60}`), settled: kit.Ready, end: true},
+	{name: "unready", spec: app(forever + `, readinessProbe: {exec: {command: [cat, /no/such]}, periodSeconds: 1, timeoutSeconds: 60}`), settled: running, event: "Unhealthy"},
 	{name: "unreadyslow", spec: app(forever + `, readinessProbe: {exec: {command: [sleep, "60"]}, periodSeconds: 1}`), settled: running, event: "Unhealthy"},
 	{name: "unreadytcp", spec: app(forever + `, readinessProbe: {tcpSocket: {port: 81}, periodSeconds: 1}`), settled: running, event: "Unhealthy"},
 	{name: "unreadyhttp", spec: app(forever + `, readinessProbe: {httpGet: {port: 81}, periodSeconds: 1}`), settled: running, event: "Unhealthy"},
 	{name: "unreadygrpc", spec: app(forever + `, readinessProbe: {grpc: {port: 81}, periodSeconds: 1}`), settled: running, event: "Unhealthy"},
-	{name: "unstarted", spec: app(forever + `, startupProbe: {exec: {command: ["false"]}, periodSeconds: 1, failureThreshold: 1000}`), settled: running, event: "Unhealthy", end: true},
-	{name: "ill", spec: "  restartPolicy: Never\n" + app(forever+`, livenessProbe: {exec: {command: ["false"]}, periodSeconds: 1, failureThreshold: 1}`), settled: phase(corev1.PodSucceeded), event: "Killing"},
-	{name: "illsidecar", spec: "  initContainers: [{name: side, image: \"busybox:1.36\", restartPolicy: Always, " + forever + `, startupProbe: {exec: {command: ["false"]}, periodSeconds: 1, failureThreshold: 1000}}]` + "\n" + app(forever), settled: func(p *corev1.Pod) bool { s := kit.Status(p, "side"); return s != nil && s.State.Running != nil }, event: "Unhealthy"},
+	{name: "unstarted", spec: app(forever + `, startupProbe: {exec: {command: ["false"]}, periodSeconds: 1, timeoutSeconds: 60, failureThreshold: 1000}`), settled: running, event: "Unhealthy", end: true},
+	{name: "ill", spec: "  restartPolicy: Never\n" + app(forever+`, livenessProbe: {exec: {command: [sh, -c, "[ ! -e /tmp/up ]"]}, periodSeconds: 1, timeoutSeconds: 60, failureThreshold: 1}`), settled: phase(corev1.PodSucceeded), event: "Killing"},
+	{name: "illsidecar", spec: "  initContainers: [{name: side, image: \"busybox:1.36\", restartPolicy: Always, " + forever + `, startupProbe: {exec: {command: ["false"]}, periodSeconds: 1, timeoutSeconds: 60, failureThreshold: 1000}}]` + "\n" + app(forever), settled: func(p *corev1.Pod) bool { s := kit.Status(p, "side"); return s != nil && s.State.Running != nil }, event: "Unhealthy"},
 	{name: "unschedulable", spec: "  nodeSelector: {no: where}\n" + app(forever), settled: func(p *corev1.Pod) bool { return kit.Condition(p, corev1.PodScheduled) == corev1.ConditionFalse }},
 	{name: "dns", spec: "  dnsPolicy: None\n  dnsConfig: {nameservers: [192.0.2.1], searches: [a.example]}\n" + app(forever), settled: kit.Ready},
 	{name: "restartonfailure", spec: "  restartPolicy: OnFailure\n" + app(`command: ["true"]`), settled: phase(corev1.PodSucceeded)},

@@ -59,8 +59,9 @@ spec:
 	if was, is := kit.Status(before, "app").ContainerID, kit.Status(p, "app").ContainerID; was != is {
 		t.Errorf("the container was %s and is %s", was, is)
 	}
+	ns.HeedsTERM(p, "app")
 	_, _ = ns.Try(p, "app", "kill 1")
-	p = ns.Wait("taken", "restarted", func(p *corev1.Pod) bool { return kit.Ready(p) && kit.Status(p, "app").RestartCount == 1 })
+	p = ns.Wait("taken", "restarted", func(p *corev1.Pod) bool { return kit.Ready(p) && kit.Status(p, "app").RestartCount >= 1 })
 	ns.Equal(p, "app", show, "keptsubraw")
 
 	ns.Delete("taken", 1)

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -31,6 +32,9 @@ const (
 	logDir   = "logs"
 )
 
+// patience is how long what comes by itself may take on a machine that does other things too.
+const patience = time.Minute
+
 // maxSocketPath is the limit of sun_path in unix(7), less the final NUL.
 const maxSocketPath = 107
 
@@ -43,7 +47,8 @@ type Bed struct {
 	Gateway    netip.Addr   `json:"gateway"`    // the host's address on the bridge; also the node's
 	CgroupRoot string       `json:"cgroupRoot"` // parent of all pod cgroups, absolute as in KubeletConfiguration
 
-	lock *os.File
+	lock   *os.File
+	claims []net.Listener // see Ports
 }
 
 // Open creates dir if necessary and claims it. It waits a little for a
@@ -62,7 +67,7 @@ func Open(dir string) (*Bed, error) {
 	if path := b.ContainerdSocket() + ".ttrpc"; len(path) > maxSocketPath {
 		return nil, fmt.Errorf("open test bed: %s is longer than the %d bytes a unix socket's path may have; take a shorter directory", path, maxSocketPath)
 	}
-	if b.lock, err = claim(b.Dir, 20*time.Second); err != nil {
+	if b.lock, err = claim(b.Dir, patience); err != nil {
 		return nil, err
 	}
 	if err := b.load(); err != nil {
@@ -72,8 +77,13 @@ func Open(dir string) (*Bed, error) {
 	return b, nil
 }
 
-// Close releases the directory for another Open. It removes nothing.
-func (b *Bed) Close() { _ = b.lock.Close() }
+// Close releases the directory and the ports for another Open. It removes nothing.
+func (b *Bed) Close() {
+	for _, claim := range b.claims {
+		_ = claim.Close()
+	}
+	_ = b.lock.Close()
+}
 
 // refuseForeign protects a directory that was named by mistake: a bed is
 // emptied when it is cleaned.

@@ -152,7 +152,7 @@ func (b *Bed) cgroupPIDs() ([]int, error) {
 // removeCgroups retries: the kernel reports a cgroup busy until its last
 // process has been reaped.
 func (b *Bed) removeCgroups() error {
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		dirs, err := b.cgroupDirs()
 		if err != nil || len(dirs) == 0 {

@@ -16,7 +16,7 @@ import (
 // killAll kills the bed's processes until none is left. Programs with a PID
 // file first, so that nothing starts new containers meanwhile.
 func (b *Bed) killAll() error {
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(patience)
 	for {
 		pids, err := b.processes()
 		if err != nil || len(pids) == 0 {

@@ -42,7 +42,7 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-ended
-	await(t, "the cleaner to be done", time.Minute, func() bool { return !exists(filepath.Join(dir, "bed", "bed.json")) })
+	await(t, "the cleaner to be done", 3*time.Minute, func() bool { return !exists(filepath.Join(dir, "bed", "bed.json")) })
 	b, err := bed.Open(filepath.Join(dir, "bed"))
 	if err != nil {
 		t.Fatal(err)

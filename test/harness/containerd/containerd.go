@@ -32,7 +32,7 @@ import (
 )
 
 // startTimeout covers a cold machine that does something else too.
-const startTimeout = 60 * time.Second
+const startTimeout = 3 * time.Minute
 
 var (
 	//go:embed config.toml
@@ -128,9 +128,7 @@ func (c *Containerd) Launch(ctx context.Context) error {
 // second after the first refused connection.
 func (c *Containerd) ready(ctx context.Context) error {
 	c.conn.ResetConnectBackoff()
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	status, err := c.Runtime().Status(ctx, &runtimeapi.StatusRequest{}, grpc.WaitForReady(true))
+	status, err := c.Runtime().Status(ctx, &runtimeapi.StatusRequest{})
 	if err != nil {
 		return fmt.Errorf("CRI status: %w", err)
 	}
@@ -160,7 +158,7 @@ func (c *Containerd) PID() int { return c.process.PID() }
 // Stop ends containerd, not the containers.
 func (c *Containerd) Stop() {
 	c.disconnect()
-	c.process.Stop(10 * time.Second)
+	c.process.Stop(time.Minute)
 }
 
 // Kill ends containerd with SIGKILL, not the containers.

@@ -77,6 +77,9 @@ func (c *ControlPlane) controllerArgs() []string {
 		"--root-ca-file=" + c.CAFile(),
 		"--cluster-signing-cert-file=" + c.CAFile(),
 		"--cluster-signing-key-file=" + c.ca.path("ca.key"),
+		// By default pods lose their Ready condition when a node was silent for 50 s, as one is while a test has the API
+		// server away on a busy machine.
+		"--node-monitor-grace-period=3m",
 		"--kube-api-qps=" + clientRate,
 		"--kube-api-burst=" + clientRate,
 	}

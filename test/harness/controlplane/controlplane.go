@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	startTimeout = 120 * time.Second
+	startTimeout = 3 * time.Minute
 	// stopGrace is short: the API server would wait for its watchers.
 	stopGrace = 2 * time.Second
 )
@@ -65,7 +65,7 @@ func Start(ctx context.Context, b *bed.Bed, box *tools.Box) (*ControlPlane, erro
 
 // prepare chooses ports and writes keys, certificates and kubeconfigs.
 func (c *ControlPlane) prepare() error {
-	ports, err := freePorts(3)
+	ports, err := c.bed.Ports(3)
 	if err != nil {
 		return err
 	}
@@ -189,20 +189,4 @@ func (c *ControlPlane) Stop() {
 	c.scheduler.Stop(stopGrace)
 	c.apiserver.Stop(stopGrace)
 	c.etcd.Stop(stopGrace)
-}
-
-// freePorts finds TCP ports that nobody listens on. They are closed again, so
-// another program can snatch one; then its component says so in its log.
-func freePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", ":0")
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		// Held until all are found, or one port would be found twice.
-		defer listener.Close()
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }

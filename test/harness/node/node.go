@@ -14,7 +14,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"syscall"
 	"text/template"
@@ -28,8 +27,9 @@ import (
 )
 
 const (
-	startTimeout = 60 * time.Second
-	stopGrace    = 15 * time.Second
+	// Both are for a busy machine.
+	startTimeout = 3 * time.Minute
+	stopGrace    = time.Minute
 )
 
 //go:embed kubelet.yaml
@@ -99,13 +99,11 @@ func (n *Node) prepare() error {
 	if err := mountTmpfs(n.runDir()); err != nil {
 		return err
 	}
-	var err error
-	if n.Port, err = freePort(); err != nil {
+	ports, err := n.cluster.Bed.Ports(2)
+	if err != nil {
 		return err
 	}
-	if n.HealthPort, err = freePort(); err != nil {
-		return err
-	}
+	n.Port, n.HealthPort = ports[0], ports[1]
 	if err := os.WriteFile(n.cluster.Bed.Path("resolv.conf"), []byte("nameserver "+n.cluster.Bed.Gateway.String()+"\n"), 0o644); err != nil {
 		return fmt.Errorf("prepare node: %w", err)
 	}
@@ -231,13 +229,4 @@ func mountTmpfs(dir string) error {
 		return fmt.Errorf("mount tmpfs on %s: %w", dir, err)
 	}
 	return nil
-}
-
-func freePort() (int, error) {
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", ":0")
-	if err != nil {
-		return 0, fmt.Errorf("find a free port: %w", err)
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }

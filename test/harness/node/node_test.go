@@ -63,7 +63,7 @@ func TestUpstreamKubeletRunsPods(t *testing.T) {
 	}
 
 	kubectl(podManifest, "apply", "-f", "-")
-	kubectl("", "wait", "--for=condition=Ready", "pod/proof", "--timeout=60s")
+	kubectl("", "wait", "--for=condition=Ready", "pod/proof", "--timeout=180s")
 	token := kubectl("", "exec", "proof", "--", "cat", "/var/run/secrets/kubernetes.io/serviceaccount/token")
 	if strings.Count(token, ".") != 2 {
 		t.Errorf("service-account token %q is no JWT", token)
@@ -74,19 +74,19 @@ func TestUpstreamKubeletRunsPods(t *testing.T) {
 
 	pullFromRegistry(ctx, t, c)
 	kubectl(pulledManifest, "apply", "-f", "-")
-	kubectl("", "wait", "--for=condition=Ready", "pod/pulled", "--timeout=60s")
+	kubectl("", "wait", "--for=condition=Ready", "pod/pulled", "--timeout=180s")
 
 	if _, err := c.ImportAgnhost(ctx); err != nil {
 		t.Fatal(err)
 	}
 	kubectl("", "run", "agnhost", "--image="+images.AgnhostRef, "--image-pull-policy=Never", "--restart=Never", "--", "netexec")
-	kubectl("", "wait", "--for=condition=Ready", "pod/agnhost", "--timeout=60s")
+	kubectl("", "wait", "--for=condition=Ready", "pod/agnhost", "--timeout=180s")
 
 	c.ControlPlane.StopAPIServer()
 	if err := c.ControlPlane.StartAPIServer(ctx); err != nil {
 		t.Fatal(err)
 	}
-	kubectl("", "delete", "pod", "proof", "pulled", "agnhost", "--timeout=60s")
+	kubectl("", "delete", "pod", "proof", "pulled", "agnhost", "--timeout=180s")
 	n.Stop()
 
 	stopped = true

@@ -26,8 +26,16 @@ func TestWaitReadyTellsWhyItEnded(t *testing.T) {
 
 func TestStopKillsWhatIgnoresSIGTERM(t *testing.T) {
 	dir := t.TempDir()
-	p, err := Start(Spec{Name: "deaf", Path: "/bin/sh", Args: []string{"-c", "trap '' TERM; while :; do sleep 1; done"}, Dir: dir})
+	p, err := Start(Spec{Name: "deaf", Path: "/bin/sh", Args: []string{"-c", "trap '' TERM; echo deaf; while :; do sleep 1; done"}, Dir: dir})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.WaitReady(t.Context(), func(context.Context) error {
+		if p.LogTail(100) != "deaf\n" {
+			return errors.New("it hears yet")
+		}
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	p.Stop(50 * time.Millisecond)
@@ -58,7 +66,7 @@ func TestChildDiesWithItsStarter(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = starter.Wait()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for alive(pid) {
 		if time.Now().After(deadline) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -70,7 +78,7 @@ func TestChildDiesWithItsStarter(t *testing.T) {
 
 func awaitPID(t *testing.T, path string) int {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		data, err := os.ReadFile(path)
 		if pid, convErr := strconv.Atoi(string(data)); err == nil && convErr == nil {
 			return pid

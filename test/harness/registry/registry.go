@@ -15,6 +15,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,6 +41,7 @@ type Registry struct {
 	delay    time.Duration
 	refuses  bool
 	pulls    int
+	turns    []string
 }
 
 // Start serves on a free loopback port until Close.
@@ -86,6 +88,13 @@ func (r *Registry) Pulls() int {
 	return r.pulls
 }
 
+// Turns are the repositories that were read from, in order: one comes up again where another one was read from in between.
+func (r *Registry) Turns() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.turns)
+}
+
 // Push stores the image, without the host of its reference: docker.io/library/x
 // becomes <addr>/library/x, so that a mirror configuration finds it. It returns
 // the reference to pull it by.
@@ -127,13 +136,25 @@ func (r *Registry) guard(next http.Handler) http.Handler {
 			http.Error(w, `{"errors":[{"code":"UNAUTHORIZED","message":"authentication required"}]}`, http.StatusUnauthorized)
 			return
 		}
-		if req.Method == http.MethodGet && strings.Contains(req.URL.Path, "/manifests/") {
-			r.mu.Lock()
-			r.pulls++
-			r.mu.Unlock()
+		if req.Method == http.MethodGet {
+			r.count(req.URL.Path)
 		}
 		next.ServeHTTP(w, req)
 	})
+}
+
+// count takes a path such as /v2/library/busybox/manifests/1.36 down.
+func (r *Registry) count(path string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	repository, _, manifest := strings.Cut(path, "/manifests/")
+	if manifest {
+		r.pulls++
+	}
+	repository, _, blob := strings.Cut(repository, "/blobs/")
+	if (manifest || blob) && (len(r.turns) == 0 || r.turns[len(r.turns)-1] != repository) {
+		r.turns = append(r.turns, repository)
+	}
 }
 
 func authorized(req *http.Request, user, password string) bool {

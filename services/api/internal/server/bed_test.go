@@ -151,7 +151,7 @@ func (b *bed) pod(logPath string, state topic.ContainerState) {
 
 func (b *bed) until(ok func() bool) {
 	b.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.t.Fatal("the daemon doesn't take what is published")
 		}

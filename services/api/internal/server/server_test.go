@@ -327,7 +327,7 @@ func TestSlowReader(t *testing.T) {
 	b.wants("GET", "/pods", 200, "PodList")
 	select {
 	case <-ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the client that reads nothing is still served")
 	}
 }

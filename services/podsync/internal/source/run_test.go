@@ -33,7 +33,7 @@ func start(t *testing.T, s Source) (next func() Set) {
 		select {
 		case set := <-out:
 			return set
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("no set came")
 			return Set{}
 		}

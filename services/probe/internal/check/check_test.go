@@ -53,6 +53,9 @@ func here() Target {
 	}}}
 }
 
+// patience is how many seconds a probe of this machine has: it answers at once, unless it does other things.
+const patience = 60
+
 func command(words ...string) *corev1.Probe {
 	return &corev1.Probe{TimeoutSeconds: 3, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: words}}}
 }
@@ -149,7 +152,7 @@ func httpGet(t *testing.T, scheme corev1.URIScheme, path string, answer http.Han
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &corev1.Probe{TimeoutSeconds: 1, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.Parse(u.Port()), Scheme: scheme}}}
+	return &corev1.Probe{TimeoutSeconds: patience, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.Parse(u.Port()), Scheme: scheme}}}
 }
 
 func TestHTTP(t *testing.T) {
@@ -204,6 +207,7 @@ func TestHTTPRedirects(t *testing.T) {
 func TestHTTPFailures(t *testing.T) {
 	checker := New(nil)
 	hang := httpGet(t, "", "/", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	hang.TimeoutSeconds = 1
 	r, err := checker.Run(t.Context(), here(), hang)
 	if err != nil || r.Success || !strings.HasSuffix(r.Output, "context deadline exceeded (Client.Timeout exceeded while awaiting headers)") {
 		t.Errorf("%+v, %v", r, err)
@@ -226,7 +230,7 @@ func TestTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := intstr.FromInt(listener.Addr().(*net.TCPAddr).Port)
-	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}}
+	probe := &corev1.Probe{TimeoutSeconds: patience, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}}
 	r, err := New(nil).Run(t.Context(), here(), probe)
 	want(t, r, err, Result{Success: true})
 	listener.Close()
@@ -263,8 +267,8 @@ func TestGRPC(t *testing.T) {
 		t.Cleanup(server.Stop)
 		return int32(listener.Addr().(*net.TCPAddr).Port)
 	}
-	run := func(port int32, service *string) Result {
-		r, err := New(nil).Run(t.Context(), here(), &corev1.Probe{ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: port, Service: service}}})
+	run := func(timeout, port int32, service *string) Result {
+		r, err := New(nil).Run(t.Context(), here(), &corev1.Probe{TimeoutSeconds: timeout, ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: port, Service: service}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -274,19 +278,20 @@ func TestGRPC(t *testing.T) {
 	bare := start(func(*grpc.Server) {})
 	name := func(s string) *string { return &s }
 	for _, c := range []struct {
+		timeout int32
 		port    int32
 		service *string
 		success bool
 		output  string
 	}{
-		{port, name("up"), true, "service healthy"},
-		{port, nil, false, `service unhealthy (responded with "NOT_SERVING")`},
-		{port, name("none"), false, "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"},
-		{port, name("slow"), false, "timeout: health rpc did not complete within 1s"},
-		{bare, nil, false, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health"},
-		{1, nil, false, `timeout: failed to connect service "127.0.0.1:1" within 1s: context deadline exceeded`},
+		{patience, port, name("up"), true, "service healthy"},
+		{patience, port, nil, false, `service unhealthy (responded with "NOT_SERVING")`},
+		{patience, port, name("none"), false, "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"},
+		{1, port, name("slow"), false, "timeout: health rpc did not complete within 1s"},
+		{patience, bare, nil, false, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health"},
+		{1, 1, nil, false, `timeout: failed to connect service "127.0.0.1:1" within 1s: context deadline exceeded`},
 	} {
-		if got := run(c.port, c.service); got.Success != c.success || got.Output != c.output {
+		if got := run(c.timeout, c.port, c.service); got.Success != c.success || got.Output != c.output {
 			t.Errorf("got  %+v\nwant %v %s", got, c.success, c.output)
 		}
 	}
