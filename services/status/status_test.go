@@ -56,7 +56,9 @@ func (w podWriter) Set(uid string, p topic.Pod) error {
 	return errors.Join(err, w.updates.Set(uid, p))
 }
 
-func (w podWriter) Delete(uid string) error { return errors.Join(w.objects.Delete(uid), w.updates.Delete(uid)) }
+func (w podWriter) Delete(uid string) error {
+	return errors.Join(w.objects.Delete(uid), w.updates.Delete(uid))
+}
 
 type nothing struct{}
 
