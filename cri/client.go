@@ -170,7 +170,7 @@ func do[Req, Resp any](ctx context.Context, c *Client, op operation,
 	defer cancel()
 	begin := time.Now()
 	resp, err := method(callCtx, req)
-	c.metrics.observe(op.metric, time.Since(begin), err)
+	c.metrics.observe(op.metric, time.Since(begin), failed(ctx, err))
 	if err != nil {
 		var zero Resp
 		return zero, newError(ctx, op, err)

@@ -180,13 +180,35 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	_ = second.StartContainer(t.Context(), "none")
+	// Who gives up a call has no error of the runtime.
+	ctx, cancel := context.WithCancel(t.Context())
+	fake.On("StopPodSandbox", func(ctx context.Context, _ any) error {
+		cancel()
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if err := second.StopPodSandbox(ctx, "given up"); err == nil {
+		t.Error("a call that was given up has no error")
+	}
+	late, cancelLate := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancelLate()
+	fake.On("RemovePodSandbox", func(ctx context.Context, _ any) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if err := second.RemovePodSandbox(late, "late"); err == nil {
+		t.Error("a call that took too long has no error")
+	}
 	err := testutil.GatherAndCompare(registry, strings.NewReader(`
 # HELP kubelet_runtime_operations_errors_total Failed calls to the container runtime by operation type.
 # TYPE kubelet_runtime_operations_errors_total counter
+kubelet_runtime_operations_errors_total{operation_type="remove_podsandbox"} 1
 kubelet_runtime_operations_errors_total{operation_type="start_container"} 1
 # HELP kubelet_runtime_operations_total Calls to the container runtime by operation type.
 # TYPE kubelet_runtime_operations_total counter
+kubelet_runtime_operations_total{operation_type="remove_podsandbox"} 1
 kubelet_runtime_operations_total{operation_type="start_container"} 1
+kubelet_runtime_operations_total{operation_type="stop_podsandbox"} 1
 kubelet_runtime_operations_total{operation_type="version"} 2
 `), "kubelet_runtime_operations_total", "kubelet_runtime_operations_errors_total")
 	if err != nil {

@@ -1,6 +1,7 @@
 package cri
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -58,10 +59,16 @@ func register[C prometheus.Collector](registry prometheus.Registerer, collector 
 	return collector
 }
 
-func (m *metrics) observe(operation string, took time.Duration, err error) {
+// failed tells whether a call counts as an error: one that its caller gave up, for what it was made for has changed, says nothing of
+// the runtime.
+func failed(ctx context.Context, err error) bool {
+	return err != nil && !errors.Is(ctx.Err(), context.Canceled)
+}
+
+func (m *metrics) observe(operation string, took time.Duration, failed bool) {
 	m.total.WithLabelValues(operation).Inc()
 	m.duration.WithLabelValues(operation).Observe(took.Seconds())
-	if err != nil {
+	if failed {
 		m.errors.WithLabelValues(operation).Inc()
 	}
 }

@@ -59,7 +59,7 @@ func (c *Client) GetContainerEvents(ctx context.Context, handle func(*runtimeapi
 	defer cancel()
 	begin := time.Now()
 	stream, err := c.runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
-	c.metrics.observe(op.metric, time.Since(begin), err)
+	c.metrics.observe(op.metric, time.Since(begin), failed(ctx, err))
 	for err == nil {
 		var event *runtimeapi.ContainerEventResponse
 		if event, err = stream.Recv(); err == nil {

@@ -60,17 +60,19 @@ func (m metrics) count(pods map[string]*pod) {
 		if p.update.Pod == nil && p.problem != "" {
 			stuck++
 		}
+		// A pod that has ended wants no volume any more; its own are listed as long as the pod is.
+		wanted := p.update.Pod != nil && p.update.Lifecycle != topic.Terminated
 		for _, v := range p.volumes {
-			desired[v.plugin()]++
+			m.known[v.plugin()] = true
+			if wanted {
+				desired[v.plugin()]++
+			}
 			if v.phase == topic.VolumeMounted {
 				mounted[v.plugin()]++
 			}
 		}
 	}
 	m.stuck.Set(float64(stuck))
-	for name := range desired {
-		m.known[name] = true
-	}
 	for name := range m.known {
 		m.total.WithLabelValues(name, "desired_state_of_world").Set(float64(desired[name]))
 		m.total.WithLabelValues(name, "actual_state_of_world").Set(float64(mounted[name]))

@@ -40,5 +40,9 @@ func TestVolumesAreCounted(t *testing.T) {
 		w.metric("volume_operation_total_seconds", 1)
 		w.metric("kubelet_orphan_pod_cleaned_volumes", 0)
 		w.metric("kubelet_orphan_pod_cleaned_volumes_errors", 0)
+		// What has ended stays a pod until somebody deletes it, and wants nothing.
+		w.update(podSpec("u1", emptyDir("scratch", "")), topic.Terminated)
+		w.rest()
+		w.metric("volume_manager_total_volumes", 0)
 	})
 }

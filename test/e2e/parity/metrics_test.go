@@ -63,6 +63,9 @@ var lacking = map[string]string{
 	`(reconstruct_volume|force_cleaned_failed_volume)_operations?_.*`: "nothing is reconstructed after a restart: what is mounted is read from the kernel",
 }
 
+// atTimes are entries of lacking that the kubelet itself shows only at times: it may set this one before it registers it, and loses it then.
+var atTimes = map[string]bool{`kubelet_metrics_provider`: true}
+
 // TestSameMetrics compares the families of /metrics, with their types and labels, after the same pods under either agent.
 func TestSameMetrics(t *testing.T) {
 	bed := kit.StartWithoutNode(t)
@@ -97,7 +100,7 @@ func TestSameMetrics(t *testing.T) {
 		}
 	}
 	for entry, reason := range lacking {
-		if !used[entry] {
+		if !used[entry] && !atTimes[entry] {
 			t.Errorf("the kubelet has no metrics %s that kubelot lacks (any more): %s", entry, reason)
 		}
 	}

@@ -81,9 +81,14 @@ func (s *Service) running(w http.ResponseWriter, r *http.Request) (pod world.Pod
 		return pod, "", false
 	}
 	name := r.PathValue("container")
-	if id, ok = pod.RunningContainer(name); !ok {
-		fail(w, http.StatusInternalServerError, fmt.Errorf("container not found (%q)", name))
+	if id, ok = pod.RunningContainer(name); ok {
+		return pod, id, true
 	}
+	err := fmt.Errorf("container not found (%q)", name)
+	if bucket(r.URL.Path) == "attach" {
+		err = fmt.Errorf("container %s not found in pod %s_%s", name, pod.Name, pod.Namespace)
+	}
+	fail(w, http.StatusInternalServerError, err)
 	return pod, id, ok
 }
 

@@ -18,10 +18,10 @@ func (s *Service) open(mux *http.ServeMux) {
 	for _, method := range []string{"GET", "POST"} {
 		mux.HandleFunc(method+" /stats/summary", s.getSummary)
 	}
-	mux.Handle("GET /metrics", s.gather)
-	mux.HandleFunc("GET /metrics/resource", page("stats", s.env.Config.RunDir, pagePatience))
-	mux.HandleFunc("GET /metrics/cadvisor", page("stats", s.env.Config.RunDir, pagePatience))
-	mux.HandleFunc("GET /metrics/probes", page("probe", s.env.Config.RunDir, pagePatience))
+	mux.Handle("GET /metrics", compressed(s.gather))
+	mux.Handle("GET /metrics/resource", compressed(page("stats", s.env.Config.RunDir, pagePatience)))
+	mux.Handle("GET /metrics/cadvisor", compressed(page("stats", s.env.Config.RunDir, pagePatience)))
+	mux.Handle("GET /metrics/probes", compressed(page("probe", s.env.Config.RunDir, pagePatience)))
 	mux.Handle("GET /metrics/slis", promhttp.HandlerFor(s.metrics.slis, promhttp.HandlerOpts{}))
 }
 

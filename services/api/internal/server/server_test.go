@@ -118,6 +118,7 @@ func TestStreamsRefuseNonsense(t *testing.T) {
 	b.wants("GET", "/exec/ns/none/app?output=1", 404, "pod does not exist")
 	b.wants("GET", "/exec/ns/web/other-uid/app?output=1", 404, "pod not found")
 	b.wants("GET", "/exec/ns/web/none?output=1", 500, `container not found ("none")`)
+	b.wants("GET", "/attach/ns/web/none?output=1", 500, "container none not found in pod web_ns")
 	b.wants("POST", "/portForward/ns/none", 404, "pod does not exist")
 	b.wants("POST", "/run/ns/none/app?cmd=true", 404, "pod does not exist")
 	b.wants("POST", "/checkpoint/ns/web/none", 404, "container none does not exist")

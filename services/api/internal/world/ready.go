@@ -15,10 +15,43 @@ func (w *World) SetProbe(key string, p topic.Probe) { w.probes[key] = p }
 // DropProbe forgets a probe's verdict.
 func (w *World) DropProbe(key string) { delete(w.probes, key) }
 
-// withReadiness completes a computed status by what only probes know: the started and ready flags, and the conditions that
-// follow from them. (What goes to the API server is the status daemon's; this is for readers on the node.)
+// complete adds to a computed status what only others know: probes the started and ready flags, from which conditions follow, and the
+// API server since when those hold and why. (What goes to the API server is the status daemon's; this is for readers on the node.)
+func (w *World) complete(pod *corev1.Pod, s corev1.PodStatus) corev1.PodStatus {
+	s = w.withReadiness(pod, *s.DeepCopy())
+	setCondition(&s, corev1.PodScheduled, corev1.ConditionTrue)
+	setCondition(&s, corev1.PodInitialized, initialized(pod, &s))
+	for _, reported := range pod.Status.Conditions {
+		i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == reported.Type })
+		switch {
+		case i < 0:
+			s.Conditions = append(s.Conditions, reported)
+		case s.Conditions[i].Status == reported.Status:
+			s.Conditions[i] = reported
+		}
+	}
+	return s
+}
+
+// initialized is true once the init containers are done and the sidecars have started, and from then on.
+func initialized(pod *corev1.Pod, s *corev1.PodStatus) corev1.ConditionStatus {
+	left := len(pod.Spec.InitContainers)
+	for _, c := range s.InitContainerStatuses {
+		if c.Ready || c.Started != nil && *c.Started {
+			left--
+		}
+	}
+	began := func(c corev1.ContainerStatus) bool {
+		return c.State.Waiting == nil || c.LastTerminationState.Terminated != nil
+	}
+	if left > 0 && !slices.ContainsFunc(s.ContainerStatuses, began) {
+		return corev1.ConditionFalse
+	}
+	return corev1.ConditionTrue
+}
+
+// withReadiness sets the flags and the conditions that the probes' verdicts decide.
 func (w *World) withReadiness(pod *corev1.Pod, s corev1.PodStatus) corev1.PodStatus {
-	s = *s.DeepCopy()
 	all := corev1.ConditionTrue
 	for i := range s.ContainerStatuses {
 		c := &s.ContainerStatuses[i]

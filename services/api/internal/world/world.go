@@ -22,6 +22,7 @@ type World struct {
 	health   map[string]topic.DaemonHealth
 	probes   map[string]topic.Probe
 	node     *corev1.Node
+	wanted   map[string]bool // the UIDs of the pods that the sources have; nil as long as not all of them have delivered
 }
 
 // New makes an empty world.
@@ -67,6 +68,22 @@ func (w *World) SetNode(_ string, n corev1.Node) { w.node = &n }
 
 // DropNode forgets the Node object.
 func (w *World) DropNode(string) { w.node = nil }
+
+// SetSources takes which pods are wanted.
+func (w *World) SetSources(_ string, s topic.Sources) {
+	w.wanted = nil
+	if s.Ready {
+		w.wanted = map[string]bool{}
+	}
+	for _, uid := range s.Pods {
+		if s.Ready {
+			w.wanted[uid] = true
+		}
+	}
+}
+
+// DropSources forgets which pods are wanted.
+func (w *World) DropSources(string) { w.wanted = nil }
 
 // Addresses are the node's addresses; none as long as the Node isn't known.
 func (w *World) Addresses() []corev1.NodeAddress {
@@ -124,13 +141,17 @@ func (w *World) IsUID(pod Pod, uid string) bool {
 	return uid == "" || uid == string(pod.UID) || mirrored && m.Name == pod.Name && m.Namespace == pod.Namespace
 }
 
-// Pods are all pods of the node with their statuses, by namespace and name.
+// Pods are the pods that the node is to have, with their statuses, by namespace and name. What the sources have no longer and
+// is being ended isn't among them.
 func (w *World) Pods() []corev1.Pod {
 	var list []corev1.Pod
-	for _, p := range w.pods {
+	for uid, p := range w.pods {
+		if w.wanted != nil && !w.wanted[uid] && p.Lifecycle != topic.Syncing {
+			continue
+		}
 		pod := *p.Pod
-		if s, ok := w.statuses[string(pod.UID)]; ok {
-			pod.Status = w.withReadiness(p.Pod, s.Status)
+		if s, ok := w.statuses[uid]; ok {
+			pod.Status = w.complete(p.Pod, s.Status)
 		}
 		list = append(list, pod)
 	}

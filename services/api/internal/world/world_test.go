@@ -137,11 +137,11 @@ func TestPodsAreReadyByTheirProbes(t *testing.T) {
 	ready := func() bool {
 		s := w.Pods()[0].Status
 		for _, c := range s.Conditions {
-			if (c.Status == corev1.ConditionTrue) != s.ContainerStatuses[0].Ready {
+			if (c.Type == corev1.PodReady || c.Type == corev1.ContainersReady) && (c.Status == corev1.ConditionTrue) != s.ContainerStatuses[0].Ready {
 				t.Errorf("condition %s is %s, ready %v", c.Type, c.Status, s.ContainerStatuses[0].Ready)
 			}
 		}
-		return len(s.Conditions) == 2 && s.ContainerStatuses[0].Ready
+		return len(s.Conditions) == 4 && s.ContainerStatuses[0].Ready
 	}
 	if ready() {
 		t.Error("ready without a verdict")
@@ -153,5 +153,70 @@ func TestPodsAreReadyByTheirProbes(t *testing.T) {
 	w.SetProbe("u.app.readiness", topic.Probe{ContainerID: "c2", Success: true})
 	if !ready() {
 		t.Error("not ready after its probe's success")
+	}
+}
+
+// The conditions of /pods are whole: since when they hold and why is the API server's knowledge, unless they changed since.
+func TestConditionsAreWhole(t *testing.T) {
+	w := New()
+	p := pod("u", start, topic.Syncing)
+	since := metav1.NewTime(start)
+	p.Pod.Status.Conditions = []corev1.PodCondition{
+		{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady", LastTransitionTime: since},
+		{Type: corev1.ContainersReady, Status: corev1.ConditionTrue, LastTransitionTime: since},
+		{Type: "example.com/foreign", Status: corev1.ConditionTrue, LastTransitionTime: since},
+	}
+	w.SetPod("u", p)
+	status := func(init corev1.ContainerState, ready bool) map[corev1.PodConditionType]corev1.PodCondition {
+		w.SetStatus("u", topic.PodStatus{Status: corev1.PodStatus{
+			Phase:                 corev1.PodPending,
+			InitContainerStatuses: []corev1.ContainerStatus{{Name: "init", State: init, Ready: ready}},
+			ContainerStatuses:     []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}},
+		}})
+		byType := map[corev1.PodConditionType]corev1.PodCondition{}
+		for _, c := range w.Pods()[0].Status.Conditions {
+			byType[c.Type] = c
+		}
+		return byType
+	}
+	got := status(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}, false)
+	for kind, want := range map[corev1.PodConditionType]corev1.PodCondition{
+		corev1.PodReady:        p.Pod.Status.Conditions[0],
+		corev1.ContainersReady: {Type: corev1.ContainersReady, Status: corev1.ConditionFalse},
+		corev1.PodInitialized:  {Type: corev1.PodInitialized, Status: corev1.ConditionFalse},
+		corev1.PodScheduled:    {Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
+		"example.com/foreign":  p.Pod.Status.Conditions[2],
+	} {
+		if got[kind] != want {
+			t.Errorf("%s: %+v, want %+v", kind, got[kind], want)
+		}
+	}
+	if c := status(corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}, false)[corev1.PodInitialized]; c.Status != corev1.ConditionTrue {
+		t.Errorf("initialized after the init container's end: %+v", c)
+	}
+}
+
+// Pods that no source has, and that are being ended, are none of the node's pods.
+func TestUnwantedPods(t *testing.T) {
+	w := New()
+	w.SetPod("kept", pod("kept", start, topic.Syncing))
+	w.SetPod("new", pod("new", start, topic.Syncing))
+	w.SetPod("evicted", pod("evicted", start, topic.Terminated))
+	w.SetPod("stray", pod("stray", start, topic.Terminating))
+	if got := len(w.Pods()); got != 4 {
+		t.Errorf("%d pods before the sources have delivered, want all 4", got)
+	}
+	w.SetSources("", topic.Sources{Ready: true, Pods: []string{"kept", "evicted"}})
+	for _, p := range w.Pods() {
+		if p.UID == "stray" {
+			t.Error("a pod that no source has is shown")
+		}
+	}
+	if got := len(w.Pods()); got != 3 {
+		t.Errorf("%d pods, want 3: one may be newer than what is known of the sources", got)
+	}
+	w.SetSources("", topic.Sources{Pods: []string{"kept"}})
+	if got := len(w.Pods()); got != 4 {
+		t.Errorf("%d pods while a source hasn't delivered, want all 4", got)
 	}
 }
