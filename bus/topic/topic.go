@@ -17,7 +17,7 @@ var (
 		Doc: "The pod as admitted: its source and its lifecycle (syncing, terminating, terminated).",
 	}).Checked(checkPod)
 	// PodObject is what the API server has of a pod's status. It is apart from pod.update, for it changes with each of the node's own
-	// writes, and only the writer of statuses needs it.
+	// writes, which most of the crew have no use for.
 	PodObject = bus.NewState[APIPod](bus.Spec{
 		Name: "pod.object", Keys: "<uid>", Schema: 1,
 		Doc: "The status that the API server has of its pod, with the resource version.",

@@ -4,7 +4,7 @@
 //
 // # Reads
 //
-// pod.update, pod.sources, pod.mirror, status.patch, pleg.event (which containers there are, and where their logs are), probe.result,
+// pod.update, pod.object, pod.sources, pod.mirror, status.patch, pleg.event (which containers there are, and where their logs are), probe.result,
 // node.object (addresses of the serving certificate), health. From the runtime: streams, and what pleg has not told yet. From the API server:
 // authentication and authorization. From the other daemons: the pages beside their metrics, and stats.summary.
 //

@@ -113,6 +113,7 @@ func ask[T any](ctx context.Context, s *Service, f func(*world.World) T) (answer
 func (s *Service) subscribe(ctx context.Context) error {
 	return errors.Join(
 		follow(ctx, s, topic.PodUpdate, (*world.World).SetPod, (*world.World).DropPod),
+		follow(ctx, s, topic.PodObject, (*world.World).SetObject, (*world.World).DropObject),
 		follow(ctx, s, topic.PodSources, (*world.World).SetSources, (*world.World).DropSources),
 		follow(ctx, s, topic.PodMirror, (*world.World).SetMirror, (*world.World).DropMirror),
 		follow(ctx, s, topic.StatusPatch, (*world.World).SetStatus, (*world.World).DropStatus),

@@ -22,6 +22,7 @@ type World struct {
 	health   map[string]topic.DaemonHealth
 	probes   map[string]topic.Probe
 	node     *corev1.Node
+	objects  map[string]topic.APIPod
 	wanted   map[string]bool // the UIDs of the pods that the sources have; nil as long as not all of them have delivered
 }
 
@@ -29,7 +30,7 @@ type World struct {
 func New() *World {
 	return &World{
 		pods: map[string]topic.Pod{}, mirrors: map[string]topic.MirrorPod{}, statuses: map[string]topic.PodStatus{},
-		seen: map[string]topic.PodObservation{}, health: map[string]topic.DaemonHealth{}, probes: map[string]topic.Probe{},
+		seen: map[string]topic.PodObservation{}, health: map[string]topic.DaemonHealth{}, probes: map[string]topic.Probe{}, objects: map[string]topic.APIPod{},
 	}
 }
 
@@ -38,6 +39,12 @@ func (w *World) SetPod(uid string, p topic.Pod) { w.pods[uid] = p }
 
 // DropPod forgets a pod.
 func (w *World) DropPod(uid string) { delete(w.pods, uid) }
+
+// SetObject takes what the API server has of a pod's status.
+func (w *World) SetObject(uid string, o topic.APIPod) { w.objects[uid] = o }
+
+// DropObject forgets what the API server had.
+func (w *World) DropObject(uid string) { delete(w.objects, uid) }
 
 // SetMirror takes a mirror pod, by the mirror's own UID.
 func (w *World) SetMirror(uid string, m topic.MirrorPod) { w.mirrors[uid] = m }
@@ -125,7 +132,7 @@ func preferred(a, b topic.Pod) bool {
 
 func (w *World) whole(p topic.Pod) Pod {
 	uid := string(p.Pod.UID)
-	pod := Pod{Pod: p.Pod}
+	pod := Pod{Pod: p.Pod, Status: w.objects[uid].Status}
 	if s, ok := w.statuses[uid]; ok {
 		pod.Status = s.Status
 	}
@@ -150,8 +157,11 @@ func (w *World) Pods() []corev1.Pod {
 			continue
 		}
 		pod := *p.Pod
+		if o, ok := w.objects[uid]; ok {
+			pod.Status, pod.ResourceVersion = o.Status, o.ResourceVersion
+		}
 		if s, ok := w.statuses[uid]; ok {
-			pod.Status = w.complete(p.Pod, s.Status)
+			pod.Status = w.complete(&pod, s.Status)
 		}
 		list = append(list, pod)
 	}

@@ -161,12 +161,13 @@ func TestConditionsAreWhole(t *testing.T) {
 	w := New()
 	p := pod("u", start, topic.Syncing)
 	since := metav1.NewTime(start)
-	p.Pod.Status.Conditions = []corev1.PodCondition{
+	o := topic.APIPod{ResourceVersion: "12", Status: corev1.PodStatus{Conditions: []corev1.PodCondition{
 		{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady", LastTransitionTime: since},
 		{Type: corev1.ContainersReady, Status: corev1.ConditionTrue, LastTransitionTime: since},
 		{Type: "example.com/foreign", Status: corev1.ConditionTrue, LastTransitionTime: since},
-	}
+	}}}
 	w.SetPod("u", p)
+	w.SetObject("u", o)
 	status := func(init corev1.ContainerState, ready bool) map[corev1.PodConditionType]corev1.PodCondition {
 		w.SetStatus("u", topic.PodStatus{Status: corev1.PodStatus{
 			Phase:                 corev1.PodPending,
@@ -174,6 +175,9 @@ func TestConditionsAreWhole(t *testing.T) {
 			ContainerStatuses:     []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}},
 		}})
 		byType := map[corev1.PodConditionType]corev1.PodCondition{}
+		if got := w.Pods()[0].ResourceVersion; got != "12" {
+			t.Errorf("resource version %q, want the API server's", got)
+		}
 		for _, c := range w.Pods()[0].Status.Conditions {
 			byType[c.Type] = c
 		}
@@ -181,11 +185,11 @@ func TestConditionsAreWhole(t *testing.T) {
 	}
 	got := status(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}, false)
 	for kind, want := range map[corev1.PodConditionType]corev1.PodCondition{
-		corev1.PodReady:        p.Pod.Status.Conditions[0],
+		corev1.PodReady:        o.Status.Conditions[0],
 		corev1.ContainersReady: {Type: corev1.ContainersReady, Status: corev1.ConditionFalse},
 		corev1.PodInitialized:  {Type: corev1.PodInitialized, Status: corev1.ConditionFalse},
 		corev1.PodScheduled:    {Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
-		"example.com/foreign":  p.Pod.Status.Conditions[2],
+		"example.com/foreign":  o.Status.Conditions[2],
 	} {
 		if got[kind] != want {
 			t.Errorf("%s: %+v, want %+v", kind, got[kind], want)
