@@ -104,11 +104,11 @@ func Run(ctx context.Context, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	reader, err := signal.New(c.Kubelet.CgroupDriver, c.Kubelet.CgroupRoot)
+	reader, err := signal.New("/", c.Kubelet.CgroupDriver, c.Kubelet.CgroupRoot)
 	if err != nil {
 		return errors.Join(err, client.Close())
 	}
-	bell, err := signal.NewAlarm(reader.Proc)
+	bell, err := signal.NewAlarm("/proc")
 	switch {
 	case bell == nil:
 		return errors.Join(err, client.Close())

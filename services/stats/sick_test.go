@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/cgroup"
+	"kubelot.dev/cri/cgroup/cgrouptest"
 	"kubelot.dev/daemon"
-	"kubelot.dev/services/stats/internal/cgroup"
-	"kubelot.dev/services/stats/internal/cgrouptest"
-	"kubelot.dev/services/stats/internal/disk"
+	"kubelot.dev/daemon/disk"
 	"kubelot.dev/services/stats/internal/fresh"
 )
 

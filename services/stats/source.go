@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"kubelot.dev/services/stats/internal/disk"
+	"kubelot.dev/daemon/disk"
 	"kubelot.dev/services/stats/internal/fresh"
 )
 

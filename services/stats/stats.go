@@ -11,8 +11,8 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
+	"kubelot.dev/cri/cgroup"
 	"kubelot.dev/daemon"
-	"kubelot.dev/services/stats/internal/cgroup"
 	"kubelot.dev/services/stats/internal/fresh"
 	"kubelot.dev/services/stats/internal/kmsg"
 )
