@@ -57,7 +57,7 @@ func (s *Service) mayRelieve(j job, due []evict.Threshold, now time.Time) bool {
 	switch {
 	case len(due) == 0:
 		p.rest, p.patience, p.since = time.Time{}, time.Time{}, time.Time{}
-		s.report.problem(problems[j], nil)
+		s.report.problems.Set(problems[j], nil)
 		return false
 	case s.schedule.running[j], len(s.world.unread) > 0, now.Before(p.rest), j == jobDisk && !s.fs.Load().known:
 		return false
@@ -115,7 +115,7 @@ func (s *Service) relieve(j job, due []evict.Threshold, now time.Time) work {
 	return func(ctx context.Context) func() {
 		err := r.run(ctx, due)
 		return func() {
-			s.report.problem(problems[j], err)
+			s.report.problems.Set(problems[j], err)
 			s.keepRecords(r.learned)
 			now := time.Now()
 			p.patience = r.patience

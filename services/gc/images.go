@@ -31,7 +31,7 @@ func (s *Service) collect() work {
 		return func() {
 			s.keepRecords(next)
 			s.stuck = errors.Is(err, errFull)
-			if again := s.report.problem("collection of images", err); again && ctx.Err() == nil {
+			if again := s.report.problems.Set("collection of images", err); again && ctx.Err() == nil {
 				s.report.node(corev1.EventTypeWarning, reasonImageGCFailed, err.Error())
 			}
 		}
@@ -43,7 +43,7 @@ func (s *Service) keepRecords(next map[string]image.Record) {
 	if next == nil {
 		return
 	}
-	s.report.problem("records of images", image.Save(s.recordsPath(), s.records, next))
+	s.report.problems.Set("records of images", image.Save(s.recordsPath(), s.records, next))
 	s.records = next
 }
 

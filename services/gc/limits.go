@@ -19,7 +19,7 @@ func (s *Service) limits() work {
 	return func(ctx context.Context) func() {
 		over, err := s.overLimits(ctx, pods)
 		return func() {
-			s.report.problem("limits on local storage", err)
+			s.report.problems.Set("limits on local storage", err)
 			for _, uid := range over {
 				s.onEvicted(uid, limitGrace, time.Now())
 			}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/gc/internal/container"
 	"kubelot.dev/services/gc/internal/evict"
 	"kubelot.dev/services/gc/internal/image"
@@ -66,16 +67,7 @@ func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPl
 
 // look takes a snapshot. The error is the context's cause.
 func (s *Service) look(ctx context.Context) (snapshot, error) {
-	taken := make(chan snapshot, 1)
-	if !send(ctx, s.inbox, func() { taken <- s.snapshot(time.Now()) }) {
-		return snapshot{}, context.Cause(ctx)
-	}
-	select {
-	case snap := <-taken:
-		return snap, nil
-	case <-ctx.Done():
-		return snapshot{}, context.Cause(ctx)
-	}
+	return loop.Ask(ctx, s.loop, func() snapshot { return s.snapshot(time.Now()) })
 }
 
 func (s *Service) snapshot(now time.Time) snapshot {

@@ -54,7 +54,7 @@ func (s *Service) rotate() work {
 			})
 		}
 		_ = group.Wait() // its functions have no errors
-		return func() { s.report.problem("rotation of logs", errors.Join(errs...)) }
+		return func() { s.report.problems.Set("rotation of logs", errors.Join(errs...)) }
 	}
 }
 

@@ -31,7 +31,7 @@ func (s *Service) sweep() work {
 			err = errors.Join(s.removeDead(ctx, c, false), s.removeLeftovers(ctx, known, inUse, began))
 		}
 		return func() {
-			if s.report.problem("collection of containers", err); err != nil && ctx.Err() == nil {
+			if s.report.problems.Set("collection of containers", err); err != nil && ctx.Err() == nil {
 				s.report.node(corev1.EventTypeWarning, reasonContainerGC, err.Error())
 			}
 		}
