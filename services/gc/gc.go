@@ -1,6 +1,7 @@
 package gc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -239,19 +240,16 @@ func (s *Service) place(ctx context.Context) func() {
 	paths := signal.Filesystems{Node: s.env.Config.RootDir}
 	if err == nil {
 		paths.Image = mountpoint(info.GetImageFilesystems())
-		paths.Container = mountpoint(info.GetContainerFilesystems())
-		if paths.Container == "" {
-			paths.Container = paths.Image
-		}
+		paths.Container = cmp.Or(mountpoint(info.GetContainerFilesystems()), paths.Image)
 		if paths.Image == "" {
 			err = errors.New("CRI ImageFsInfo: the runtime names no filesystem of images")
 		}
 	}
 	var layout evict.Layout
+	var split bool
 	if err == nil {
-		layout, err = signal.Layout(paths)
+		layout, split, err = signal.Layout(paths)
 	}
-	split := err == nil && layout.ContainerFS && !sameDevice(paths)
 	return func() {
 		s.report.problems.Set("filesystems", err)
 		if err != nil {
@@ -264,12 +262,6 @@ func (s *Service) place(ctx context.Context) func() {
 		s.fs.Store(&filesystems{Filesystems: paths, layout: layout, known: true})
 		s.tracker.SetThresholds(evict.ForLayout(s.settings.thresholds, split))
 	}
-}
-
-// sameDevice tells whether containers are on the root directory's filesystem, where its thresholds stand for theirs.
-func sameDevice(paths signal.Filesystems) bool {
-	layout, err := signal.Layout(signal.Filesystems{Node: paths.Node, Image: paths.Container, Container: paths.Container})
-	return err == nil && !layout.ImageFS
 }
 
 func mountpoint(all []*runtimeapi.FilesystemUsage) string {

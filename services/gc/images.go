@@ -87,13 +87,7 @@ func (s *Service) usedBy(ctx context.Context) func(*runtimeapi.Image) string {
 		if err != nil {
 			return "" // ctx has ended, and so does the removal
 		}
-		var pods []*corev1.Pod
-		for _, p := range snap.known {
-			if p.Lifecycle != topic.Terminated && p.Pod != nil {
-				pods = append(pods, p.Pod)
-			}
-		}
-		return image.InUse([]*runtimeapi.Image{i}, nil, pods)[image.Key(i)]
+		return image.InUse([]*runtimeapi.Image{i}, nil, running(snap.known))[image.Key(i)]
 	}
 }
 

@@ -3,12 +3,9 @@ package gc
 import (
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
-	"kubelot.dev/services/gc/internal/evict"
 )
 
 // Reasons of Events, the kubelet's.
@@ -67,11 +64,4 @@ func (r *reporter) state(p topic.Pressure) {
 func (r *reporter) node(kind, reason, message string) {
 	n := r.env.Config.NodeName
 	r.env.Events.Record(topic.Event{Kind: "Node", Ref: topic.Ref{Name: n, UID: n}, Type: kind, Reason: reason, Message: message})
-}
-
-// pod records the Event of a pod's eviction.
-func (r *reporter) pod(e ending) {
-	r.env.Events.Record(topic.Event{
-		Kind: "Pod", Ref: e.ref, Type: corev1.EventTypeWarning, Reason: evict.Reason, Message: e.message, Annotations: e.annotations,
-	})
 }

@@ -1,8 +1,6 @@
 package stats
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -41,10 +39,7 @@ func newReport(env daemon.Env) (*report, error) {
 	if env.Metrics == nil {
 		return r, nil
 	}
-	if err := errors.Join(env.Metrics.Register(r.failures), env.Metrics.Register(r.durations), env.Metrics.Register(r.oomKills), env.Metrics.Register(r.volumes)); err != nil {
-		return nil, fmt.Errorf("register the metrics of stats: %w", err)
-	}
-	return r, nil
+	return r, daemon.RegisterMetrics(env.Metrics, "stats", r.failures, r.durations, r.oomKills, r.volumes)
 }
 
 // source says how the last reading of a source went.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"kubelot.dev/bus"
@@ -82,8 +81,8 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 		},
 	}
 	if env.Metrics != nil {
-		if err := env.Metrics.Register(collector{s.answers}); err != nil {
-			return nil, fmt.Errorf("register the metrics of volumes and logs: %w", err)
+		if err := daemon.RegisterMetrics(env.Metrics, "volumes and logs", collector{s.answers}); err != nil {
+			return nil, err
 		}
 	}
 	return s, nil

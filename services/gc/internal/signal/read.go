@@ -105,15 +105,18 @@ func (r *Reader) Disks(now time.Time, paths Filesystems) (evict.Observations, er
 	return out.obs, errors.Join(out.errs...)
 }
 
-// Layout tells what shares a filesystem, by the numbers of the devices.
-func Layout(paths Filesystems) (evict.Layout, error) {
+// Layout tells what shares a filesystem, by the numbers of the devices. split is true where containers have one to themselves; on the root
+// directory's filesystem its thresholds stand for theirs.
+func Layout(paths Filesystems) (layout evict.Layout, split bool, err error) {
 	var devices [3]uint64
 	for i, path := range []string{paths.Node, paths.Image, paths.Container} {
 		s, err := disk.Stat(path)
 		if err != nil {
-			return evict.Layout{}, err
+			return evict.Layout{}, false, err
 		}
 		devices[i] = s.Device
 	}
-	return evict.Layout{ImageFS: devices[1] != devices[0], ContainerFS: devices[2] != devices[1]}, nil
+	node, image, container := devices[0], devices[1], devices[2]
+	layout = evict.Layout{ImageFS: image != node, ContainerFS: container != image}
+	return layout, layout.ContainerFS && container != node, nil
 }

@@ -171,16 +171,18 @@ func TestLayout(t *testing.T) {
 	for name, c := range map[string]struct {
 		paths Filesystems
 		want  evict.Layout
+		split bool
 	}{
-		"one":   {Filesystems{dir, dir, dir}, evict.Layout{}},
-		"two":   {Filesystems{dir, "/proc", "/proc"}, evict.Layout{ImageFS: true}},
-		"split": {Filesystems{dir, "/proc", dir}, evict.Layout{ImageFS: true, ContainerFS: true}},
+		"one":                          {Filesystems{dir, dir, dir}, evict.Layout{}, false},
+		"two":                          {Filesystems{dir, "/proc", "/proc"}, evict.Layout{ImageFS: true}, false},
+		"containers apart from images": {Filesystems{dir, "/proc", dir}, evict.Layout{ImageFS: true, ContainerFS: true}, false},
+		"split":                        {Filesystems{dir, "/proc", "/sys"}, evict.Layout{ImageFS: true, ContainerFS: true}, true},
 	} {
-		if got, err := Layout(c.paths); err != nil || got != c.want {
-			t.Errorf("%s: %+v, %v", name, got, err)
+		if got, split, err := Layout(c.paths); err != nil || got != c.want || split != c.split {
+			t.Errorf("%s: %+v, split %v, %v", name, got, split, err)
 		}
 	}
-	if _, err := Layout(Filesystems{dir, "/absent", dir}); err == nil {
+	if _, _, err := Layout(Filesystems{dir, "/absent", dir}); err == nil {
 		t.Error("no error")
 	}
 }
