@@ -16,6 +16,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
+// RegisterMetrics registers metrics; of says whose they are, for the error.
+func RegisterMetrics(registry prometheus.Registerer, of string, all ...prometheus.Collector) error {
+	var errs []error
+	for _, c := range all {
+		errs = append(errs, registry.Register(c))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("register the metrics of %s: %w", of, err)
+	}
+	return nil
+}
+
 // metricsServer serves a daemon's metrics on its unix socket. A nil server is one that didn't start.
 type metricsServer struct {
 	server http.Server

@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
+
+	"kubelot.dev/daemon/atomicfile"
 )
 
 // KeyFile is the private key of one daemon in a key directory.
@@ -42,7 +44,7 @@ func publicKey(path string) (string, error) {
 	return pair.PublicKey()
 }
 
-// makeKey writes a new key. The rename makes sure that a client never reads half a key.
+// makeKey writes a new key.
 func makeKey(path string) (string, error) {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
@@ -52,11 +54,7 @@ func makeKey(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	temporary := path + ".new"
-	if err := os.WriteFile(temporary, append(seed, '\n'), 0o600); err != nil {
-		return "", err
-	}
-	if err := os.Rename(temporary, path); err != nil {
+	if err := atomicfile.Write(path, append(seed, '\n'), 0o600); err != nil {
 		return "", err
 	}
 	return pair.PublicKey()

@@ -34,6 +34,11 @@ type Ref struct {
 	UID       string `json:"uid"`
 }
 
+// RefOf names the pod.
+func RefOf(pod *corev1.Pod) Ref {
+	return Ref{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+}
+
 // Pod is the payload of pod.update.
 type Pod struct {
 	// Pod is the pod as admitted. A static pod has the UID that is derived from its manifest.

@@ -40,5 +40,5 @@
 //
 // What is where: internal/evict, internal/image, internal/container and internal/logs decide, without clock or I/O (but for the files
 // that the last three remove and rotate); internal/signal reads the machine. gc.go is the loop, world.go what it knows, jobs.go when what
-// is done; eviction.go, sweep.go, images.go, logs.go and limits.go do it, each beside the loop; plan.go answers gc.plan; report.go tells.
+// is done; eviction.go, sweep.go, images.go, rotate.go and limits.go do it, each beside the loop; plan.go answers gc.plan; report.go tells.
 package gc

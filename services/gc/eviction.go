@@ -57,7 +57,7 @@ func (s *Service) mayRelieve(j job, due []evict.Threshold, now time.Time) bool {
 	switch {
 	case len(due) == 0:
 		p.rest, p.patience, p.since = time.Time{}, time.Time{}, time.Time{}
-		s.report.problem(problems[j], nil)
+		s.report.problems.Set(problems[j], nil)
 		return false
 	case s.schedule.running[j], len(s.world.unread) > 0, now.Before(p.rest), j == jobDisk && !s.fs.Load().known:
 		return false
@@ -108,14 +108,11 @@ func (s *Service) onEvicted(uid string, grace int64, now time.Time) (until time.
 // relieve tries one threshold after the other until something could be done.
 func (s *Service) relieve(j job, due []evict.Threshold, now time.Time) work {
 	p := &s.passes[j]
-	r := relief{
-		service: s, known: maps.Clone(s.world.pods), records: s.records, obs: maps.Clone(s.obs), patience: p.patience,
-		mayDelete: s.world.waiting(now) == "",
-	}
+	r := relief{service: s, snapshot: s.snapshot(now), patience: p.patience}
 	return func(ctx context.Context) func() {
 		err := r.run(ctx, due)
 		return func() {
-			s.report.problem(problems[j], err)
+			s.report.problems.Set(problems[j], err)
 			s.keepRecords(r.learned)
 			now := time.Now()
 			p.patience = r.patience
@@ -131,12 +128,9 @@ func (s *Service) relieve(j job, due []evict.Threshold, now time.Time) work {
 
 // relief is one pass, beside the loop.
 type relief struct {
-	service   *Service
-	known     map[string]topic.Pod
-	records   map[string]image.Record
-	obs       evict.Observations
-	patience  time.Time
-	mayDelete bool
+	service *Service
+	snapshot
+	patience time.Time
 
 	evicted  string
 	grace    int64
@@ -158,7 +152,7 @@ func (r *relief) run(ctx context.Context, due []evict.Threshold) error {
 			told[name] = true
 			r.service.report.node(corev1.EventTypeWarning, reasonThresholdMet, fmt.Sprintf("Attempting to reclaim %s", name))
 		}
-		if r.mayDelete && quick.Err() == nil {
+		if r.waiting == "" && quick.Err() == nil {
 			tried, err := r.reclaim(quick, t)
 			errs = append(errs, err)
 			if tried && r.over(t) {
@@ -247,15 +241,14 @@ func (r *relief) evictFor(ctx context.Context, t evict.Threshold) error {
 	o := r.obs[t.Signal]
 	var errs []error
 	for i, c := range evict.Rank(t.Signal, s.fs.Load().layout, pods) {
-		ref := refOf(c.Pod)
 		if c.Critical() {
-			s.report.decided(topic.Decision{Deed: topic.DeedKeep, Object: name(ref), Pod: &ref, Reason: fmt.Sprintf("next to be evicted for %s, and it is critical", t)})
+			s.report.decided(aboutPod(topic.DeedKeep, c.Pod, fmt.Sprintf("next to be evicted for %s, and it is critical", t)))
 			continue
 		}
 		message, annotations := evict.Message(t, o, c.Candidate)
 		grace := evict.GracePeriod(t, s.settings.maxGrace, c.Pod)
 		err := s.end(ctx, ending{
-			ref: ref, signal: t.Signal, message: message, annotations: annotations, disruption: evict.Disruption, grace: grace, reason: c.Why(t, o, i),
+			pod: c.Pod, signal: t.Signal, message: message, annotations: annotations, disruption: evict.Disruption, grace: grace, reason: c.Why(t, o, i),
 		})
 		if errors.Is(err, errEnded) {
 			continue
@@ -269,7 +262,7 @@ func (r *relief) evictFor(ctx context.Context, t evict.Threshold) error {
 			continue
 		}
 		s.metrics.statsAge.WithLabelValues(string(t.Signal)).Observe(time.Since(o.At).Seconds())
-		r.evicted, r.grace, r.soft = ref.UID, grace, !t.Hard
+		r.evicted, r.grace, r.soft = string(c.Pod.UID), grace, !t.Hard
 		break
 	}
 	return errors.Join(errs...)
@@ -299,7 +292,7 @@ var errEnded = errors.New("the pod has ended already")
 
 // ending is a pod's eviction.
 type ending struct {
-	ref     topic.Ref
+	pod     *corev1.Pod
 	signal  evict.Signal
 	message string
 	// annotations are the Event's.
@@ -312,9 +305,9 @@ type ending struct {
 
 // end has podsync end the pod, and tells of it. The error is errEnded where there is nothing to end.
 func (s *Service) end(ctx context.Context, e ending) error {
-	d := topic.Decision{Deed: topic.DeedEvict, Object: name(e.ref), Pod: &e.ref, Reason: e.reason}
+	d := aboutPod(topic.DeedEvict, e.pod, e.reason)
 	reply, err := call(ctx, s.env.Bus, topic.PodEvict, topic.Eviction{
-		Ref: e.ref, Reason: evict.Reason, Message: e.message, Disruption: e.disruption, GracePeriodSeconds: &e.grace,
+		Ref: *d.Pod, Reason: evict.Reason, Message: e.message, Disruption: e.disruption, GracePeriodSeconds: &e.grace,
 	})
 	if err != nil {
 		d.Error = err.Error()
@@ -325,7 +318,9 @@ func (s *Service) end(ctx context.Context, e ending) error {
 		return errEnded
 	}
 	s.report.decided(d)
-	s.report.pod(e)
+	s.env.Events.Record(topic.Event{
+		Kind: "Pod", Ref: *d.Pod, Type: corev1.EventTypeWarning, Reason: evict.Reason, Message: e.message, Annotations: e.annotations,
+	})
 	s.metrics.evictions.WithLabelValues(string(e.signal)).Inc()
 	return nil
 }

@@ -166,7 +166,7 @@ func TestAnEvictionThatIsLost(t *testing.T) {
 			b.set(func() { b.memory = 50 * mib })
 			b.after(35 * time.Second)
 			b.want("evictions", b.evictions(), "5s hog grace 1 TerminationByKubelet, 37s hog grace 1 TerminationByKubelet")
-			b.want("health", b.get(func() string { return b.health }), "")
+			b.want("health", b.get(func() string { return b.health }), "healthy")
 		})
 	})
 }

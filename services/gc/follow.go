@@ -9,6 +9,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/gc/internal/evict"
 )
 
@@ -16,55 +17,50 @@ import (
 func (s *Service) subscribe(ctx context.Context) error {
 	w := &s.world
 	return errors.Join(
-		follow(ctx, s, topic.PodUpdate,
-			func(uid string, p topic.Pod) { w.pods[uid] = p },
-			func(uid string) {
-				delete(w.pods, uid)
-				delete(s.evicted, uid)
+		follow(ctx, s, topic.PodUpdate, func(c bus.Change[topic.Pod]) {
+			loop.Into(w.pods)(c)
+			if c.Deleted {
+				delete(s.evicted, c.Key)
 				s.schedule.soon(jobSweep, time.Now())
-			}),
-		follow(ctx, s, topic.PLEGEvent,
-			func(uid string, o topic.PodObservation) { w.seen[uid] = o },
-			func(uid string) { delete(w.seen, uid) }),
-		follow(ctx, s, topic.PodSources, func(_ string, v topic.Sources) { w.sources = v }, func(string) { w.sources = topic.Sources{} }),
-		follow(ctx, s, topic.NodePressure, func(_ string, p topic.Pressure) { s.restore(p) }, func(string) {}),
+			}
+		}),
+		follow(ctx, s, topic.PLEGEvent, loop.Into(w.seen)),
+		follow(ctx, s, topic.PodSources, func(c bus.Change[topic.Sources]) {
+			switch {
+			case c.Deleted:
+				w.sources = topic.Sources{}
+			case !c.Synced:
+				w.sources = c.Value
+			}
+		}),
+		follow(ctx, s, topic.NodePressure, s.restore),
 	)
 }
 
-// follow hands the changes of a topic to the loop until ctx ends.
-func follow[T any](ctx context.Context, s *Service, t bus.State[T], set func(key string, v T), drop func(key string)) error {
-	changes, err := t.Watch(ctx, s.env.Bus)
-	if err != nil {
-		return err
-	}
+// follow has the loop handle the changes of a topic until ctx ends, and knows which topics have been read.
+func follow[T any](ctx context.Context, s *Service, t bus.State[T], handle func(bus.Change[T])) error {
 	s.world.unread[t.Name()] = true
-	s.wg.Go(func() {
-		for c := range changes {
-			send(ctx, s.inbox, func() {
-				switch {
-				case c.Synced:
-					delete(s.world.unread, t.Name())
-					s.restored = s.restored || t.Name() == topic.NodePressure.Name()
-					// The bus was away, and may have lost what it had: everything counts as just learned.
-					s.world.settled = time.Time{}
-				case c.Deleted:
-					drop(c.Key)
-				default:
-					set(c.Key, c.Value)
-				}
-				s.world.update(time.Now())
-			})
+	return loop.Follow(ctx, s.loop, t, func(c bus.Change[T]) {
+		handle(c)
+		if c.Synced {
+			delete(s.world.unread, t.Name())
+			// The bus was away, and may have lost what it had: everything counts as just learned.
+			s.world.settled = time.Time{}
 		}
+		s.world.update(time.Now())
 	})
-	return nil
 }
 
 // restore takes over the conditions that an earlier process has stated. Those of this process come back to it too, and change nothing.
-func (s *Service) restore(p topic.Pressure) {
-	if s.restored {
+func (s *Service) restore(c bus.Change[topic.Pressure]) {
+	if s.restored || c.Deleted {
 		return
 	}
 	s.restored = true
+	if c.Synced {
+		return // there was none
+	}
+	p := c.Value
 	s.tracker.Restore(evict.Pressure{
 		Under:    map[corev1.NodeConditionType]bool{corev1.NodeMemoryPressure: p.Memory, corev1.NodeDiskPressure: p.Disk, corev1.NodePIDPressure: p.PID},
 		Relieved: p.Relieved,

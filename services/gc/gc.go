@@ -1,12 +1,12 @@
 package gc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,6 +17,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/gc/internal/evict"
 	"kubelot.dev/services/gc/internal/image"
 	"kubelot.dev/services/gc/internal/logs"
@@ -66,13 +67,12 @@ type filesystems struct {
 	known  bool
 }
 
-// Service is the gc daemon. Its fields below the channel belong to the goroutine of Run, but for fs.
+// Service is the gc daemon. Its fields below the loop belong to the goroutine of Run, but for fs.
 type Service struct {
 	Ports
 	env      daemon.Env
 	settings settings
-	wg       sync.WaitGroup
-	inbox    chan func()
+	loop     *loop.Loop
 
 	// fs is read beside the loop.
 	fs atomic.Pointer[filesystems]
@@ -104,11 +104,11 @@ func Run(ctx context.Context, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	reader, err := signal.New(c.Kubelet.CgroupDriver, c.Kubelet.CgroupRoot)
+	reader, err := signal.New("/", c.Kubelet.CgroupDriver, c.Kubelet.CgroupRoot)
 	if err != nil {
 		return errors.Join(err, client.Close())
 	}
-	bell, err := signal.NewAlarm(reader.Proc)
+	bell, err := signal.NewAlarm("/proc")
 	switch {
 	case bell == nil:
 		return errors.Join(err, client.Close())
@@ -130,7 +130,7 @@ func New(ports Ports, env daemon.Env) (*Service, error) {
 	}
 	ports.Logs.Policy = set.logs
 	s := &Service{
-		Ports: ports, env: env, settings: set, inbox: make(chan func()), world: newWorld(), evicted: map[string]time.Time{},
+		Ports: ports, env: env, settings: set, loop: loop.New(env.Bus), world: newWorld(), evicted: map[string]time.Time{},
 		tracker: evict.NewTracker(set.thresholds, set.transition), schedule: newSchedule(set),
 	}
 	s.fs.Store(&filesystems{Filesystems: signal.Filesystems{Node: env.Config.RootDir}})
@@ -148,14 +148,14 @@ func (s *Service) Run(ctx context.Context) error {
 		s.env.Log.Warn("records of images are lost", "error", err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer s.wg.Wait()
+	defer s.loop.Wait()
 	defer cancel(errors.New("gc stops"))
 	if err := s.subscribe(ctx); err != nil {
 		return err
 	}
-	s.wg.Go(func() { s.sense(ctx) })
-	s.wg.Go(func() { s.senseDisks(ctx) })
-	s.wg.Go(func() {
+	s.loop.Go(func() { s.sense(ctx) })
+	s.loop.Go(func() { s.senseDisks(ctx) })
+	s.loop.Go(func() {
 		if err := topic.GCPlan.Serve(ctx, s.env.Bus, s.plan); err != nil {
 			s.env.Log.Error("nobody can ask for a plan", "error", err)
 		}
@@ -163,7 +163,7 @@ func (s *Service) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case change := <-s.inbox:
+		case change := <-s.loop.Changes():
 			change()
 		}
 		s.begin(ctx, time.Now())
@@ -171,21 +171,12 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-func send(ctx context.Context, to chan<- func(), f func()) bool {
-	select {
-	case to <- f:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // sense reads the signals twice a second, and at once when the alarm goes off.
 func (s *Service) sense(ctx context.Context) {
 	for ctx.Err() == nil {
 		obs, err := s.Sensor.Read(time.Now())
-		send(ctx, s.inbox, func() {
-			s.report.problem("signals", err)
+		s.loop.Do(ctx, func() {
+			s.report.problems.Set("signals", err)
 			s.onReading(ctx, obs, time.Now())
 		})
 		s.Alarm.Wait(ctx, readEvery)
@@ -196,8 +187,8 @@ func (s *Service) sense(ctx context.Context) {
 func (s *Service) senseDisks(ctx context.Context) {
 	for ctx.Err() == nil {
 		obs, err := s.Sensor.Disks(time.Now(), s.fs.Load().Filesystems)
-		send(ctx, s.inbox, func() {
-			s.report.problem("signals of filesystems", err)
+		s.loop.Do(ctx, func() {
+			s.report.problems.Set("signals of filesystems", err)
 			s.disks, s.disksAt = obs, time.Now()
 		})
 		select {
@@ -211,7 +202,7 @@ func (s *Service) senseDisks(ctx context.Context) {
 func (s *Service) onReading(ctx context.Context, obs evict.Observations, now time.Time) {
 	if !s.disksAt.IsZero() && now.Sub(s.disksAt) > hangs {
 		s.disks = nil
-		s.report.problem("signals of filesystems", fmt.Errorf("no reading for more than %s: a filesystem hangs, see statfs of rootDir and of the runtime's", hangs))
+		s.report.problems.Set("signals of filesystems", fmt.Errorf("no reading for more than %s: a filesystem hangs, see statfs of rootDir and of the runtime's", hangs))
 	}
 	maps.Copy(obs, s.disks)
 	s.obs = obs
@@ -249,21 +240,18 @@ func (s *Service) place(ctx context.Context) func() {
 	paths := signal.Filesystems{Node: s.env.Config.RootDir}
 	if err == nil {
 		paths.Image = mountpoint(info.GetImageFilesystems())
-		paths.Container = mountpoint(info.GetContainerFilesystems())
-		if paths.Container == "" {
-			paths.Container = paths.Image
-		}
+		paths.Container = cmp.Or(mountpoint(info.GetContainerFilesystems()), paths.Image)
 		if paths.Image == "" {
 			err = errors.New("CRI ImageFsInfo: the runtime names no filesystem of images")
 		}
 	}
 	var layout evict.Layout
+	var split bool
 	if err == nil {
-		layout, err = signal.Layout(paths)
+		layout, split, err = signal.Layout(paths)
 	}
-	split := err == nil && layout.ContainerFS && !sameDevice(paths)
 	return func() {
-		s.report.problem("filesystems", err)
+		s.report.problems.Set("filesystems", err)
 		if err != nil {
 			s.schedule.next[jobPlace] = time.Now().Add(retryPlace)
 			return
@@ -274,12 +262,6 @@ func (s *Service) place(ctx context.Context) func() {
 		s.fs.Store(&filesystems{Filesystems: paths, layout: layout, known: true})
 		s.tracker.SetThresholds(evict.ForLayout(s.settings.thresholds, split))
 	}
-}
-
-// sameDevice tells whether containers are on the root directory's filesystem, where its thresholds stand for theirs.
-func sameDevice(paths signal.Filesystems) bool {
-	layout, err := signal.Layout(signal.Filesystems{Node: paths.Node, Image: paths.Container, Container: paths.Container})
-	return err == nil && !layout.ImageFS
 }
 
 func mountpoint(all []*runtimeapi.FilesystemUsage) string {

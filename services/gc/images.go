@@ -31,7 +31,7 @@ func (s *Service) collect() work {
 		return func() {
 			s.keepRecords(next)
 			s.stuck = errors.Is(err, errFull)
-			if again := s.report.problem("collection of images", err); again && ctx.Err() == nil {
+			if again := s.report.problems.Set("collection of images", err); again && ctx.Err() == nil {
 				s.report.node(corev1.EventTypeWarning, reasonImageGCFailed, err.Error())
 			}
 		}
@@ -43,7 +43,7 @@ func (s *Service) keepRecords(next map[string]image.Record) {
 	if next == nil {
 		return
 	}
-	s.report.problem("records of images", image.Save(s.recordsPath(), s.records, next))
+	s.report.problems.Set("records of images", image.Save(s.recordsPath(), s.records, next))
 	s.records = next
 }
 
@@ -87,13 +87,7 @@ func (s *Service) usedBy(ctx context.Context) func(*runtimeapi.Image) string {
 		if err != nil {
 			return "" // ctx has ended, and so does the removal
 		}
-		var pods []*corev1.Pod
-		for _, p := range snap.known {
-			if p.Lifecycle != topic.Terminated && p.Pod != nil {
-				pods = append(pods, p.Pod)
-			}
-		}
-		return image.InUse([]*runtimeapi.Image{i}, nil, pods)[image.Key(i)]
+		return image.InUse([]*runtimeapi.Image{i}, nil, running(snap.known))[image.Key(i)]
 	}
 }
 

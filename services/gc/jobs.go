@@ -147,9 +147,9 @@ type work func(context.Context) (done func())
 // start does a job's work.
 func (s *Service) start(ctx context.Context, j job, do work) {
 	s.schedule.running[j] = true
-	s.wg.Go(func() {
+	s.loop.Go(func() {
 		done := do(ctx)
-		send(ctx, s.inbox, func() {
+		s.loop.Do(ctx, func() {
 			now := time.Now()
 			s.schedule.running[j], s.schedule.ended[j], s.schedule.next[j] = false, now, now.Add(s.schedule.every[j])
 			done()

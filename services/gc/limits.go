@@ -19,7 +19,7 @@ func (s *Service) limits() work {
 	return func(ctx context.Context) func() {
 		over, err := s.overLimits(ctx, pods)
 		return func() {
-			s.report.problem("limits on local storage", err)
+			s.report.problems.Set("limits on local storage", err)
 			for _, uid := range over {
 				s.onEvicted(uid, limitGrace, time.Now())
 			}
@@ -60,19 +60,18 @@ func (s *Service) overLimits(ctx context.Context, pods []evict.Candidate) (evict
 	over, err := s.excesses(ctx, pods)
 	errs := []error{err}
 	for _, c := range over {
-		ref := refOf(c.Pod)
 		if c.Critical() {
-			s.report.decided(topic.Decision{Deed: topic.DeedKeep, Object: name(ref), Pod: &ref, Reason: "it is critical; otherwise it were evicted: " + c.message})
+			s.report.decided(aboutPod(topic.DeedKeep, c.Pod, "it is critical; otherwise it were evicted: "+c.message))
 			continue
 		}
 		// The kubelet gives these pods no DisruptionTarget: the fault is theirs.
-		if err := s.end(ctx, ending{ref: ref, signal: c.by, message: c.message, grace: limitGrace, reason: c.message}); err != nil {
+		if err := s.end(ctx, ending{pod: c.Pod, signal: c.by, message: c.message, grace: limitGrace, reason: c.message}); err != nil {
 			if !errors.Is(err, errEnded) {
 				errs = append(errs, err)
 			}
 			continue
 		}
-		evicted = append(evicted, ref.UID)
+		evicted = append(evicted, string(c.Pod.UID))
 	}
 	return evicted, errors.Join(errs...)
 }

@@ -1,10 +1,9 @@
 package gc
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"kubelot.dev/daemon"
 )
 
 // metrics are the kubelet's metrics of eviction and collection, and what they lack.
@@ -30,12 +29,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Name: "kubelot_gc_logs_rotated_total", Help: "Container logs rotated.",
 		}),
 	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.evictions, m.statsAge, m.images, m.rotated} {
-		errs = append(errs, registry.Register(c))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("register the metrics of gc: %w", err)
+	if err := daemon.RegisterMetrics(registry, "gc", m.evictions, m.statsAge, m.images, m.rotated); err != nil {
+		return nil, err
 	}
 	return m, nil
 }

@@ -9,10 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/gc/internal/container"
+	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/gc/internal/evict"
 	"kubelot.dev/services/gc/internal/image"
-	"kubelot.dev/services/gc/internal/logs"
 )
 
 // snapshot is what work beside the loop takes from it.
@@ -45,12 +44,10 @@ func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPl
 		reply.Waiting = err.Error()
 		return reply, nil //nolint:nilerr // what isn't known isn't removed either, so that is the plan
 	}
-	for _, choice := range container.Pick(container.Input{
-		Policy: s.settings.containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life, Now: c.at, Squeeze: req.Images,
-	}) {
+	for _, choice := range s.pick(c, req.Images) {
 		reply.Decisions = append(reply.Decisions, choice.Decision)
 	}
-	left, err := s.planLeftovers(c, snap.inUse)
+	left, err := s.leftovers(c, snap.inUse, c.at)
 	if err != nil {
 		return reply, err
 	}
@@ -66,16 +63,7 @@ func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPl
 
 // look takes a snapshot. The error is the context's cause.
 func (s *Service) look(ctx context.Context) (snapshot, error) {
-	taken := make(chan snapshot, 1)
-	if !send(ctx, s.inbox, func() { taken <- s.snapshot(time.Now()) }) {
-		return snapshot{}, context.Cause(ctx)
-	}
-	select {
-	case snap := <-taken:
-		return snap, nil
-	case <-ctx.Done():
-		return snapshot{}, context.Cause(ctx)
-	}
+	return loop.Ask(ctx, s.loop, func() snapshot { return s.snapshot(time.Now()) })
 }
 
 func (s *Service) snapshot(now time.Time) snapshot {
@@ -108,8 +96,7 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 			if r.Critical() {
 				continue
 			}
-			ref := refOf(r.Pod)
-			d = topic.Decision{Deed: topic.DeedEvict, Object: name(ref), Pod: &ref, Reason: r.Why(t, o, 0)}
+			d = aboutPod(topic.DeedEvict, r.Pod, r.Why(t, o, 0))
 			if t.Grace > 0 {
 				d.Reason += fmt.Sprintf("; once the threshold has been met for %s", t.Grace)
 			}
@@ -125,8 +112,8 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 	}
 	over, err := s.excesses(ctx, snap.limited)
 	for _, c := range over {
-		if ref := refOf(c.Pod); !c.Critical() {
-			out = append(out, topic.Decision{Deed: topic.DeedEvict, Object: name(ref), Pod: &ref, Reason: c.message})
+		if !c.Critical() {
+			out = append(out, aboutPod(topic.DeedEvict, c.Pod, c.message))
 		}
 	}
 	return out, err
@@ -140,22 +127,6 @@ func (s *Service) planLogs(snap snapshot) []topic.Decision {
 		}
 	}
 	return out
-}
-
-func (s *Service) planLeftovers(c census, inUse map[string]bool) ([]topic.Decision, error) {
-	dirs, err := logs.Dirs(s.env.Config.PodLogsDir, c.known, c.at)
-	if err != nil {
-		return nil, err
-	}
-	links, err := logs.Links(s.env.Config.ContainerLogsDir, s.env.Config.PodLogsDir, inUse, c.known, c.at)
-	var out []topic.Decision
-	for _, dir := range dirs {
-		out = append(out, topic.Decision{Deed: topic.DeedRemoveLog, Object: dir.Path, Pod: &dir.Pod, Reason: podGone})
-	}
-	for _, link := range links {
-		out = append(out, topic.Decision{Deed: topic.DeedRemoveLog, Object: link.Path, Reason: logGone})
-	}
-	return out, err
 }
 
 func (s *Service) planImages(ctx context.Context, snap snapshot, squeeze bool) ([]topic.Decision, error) {

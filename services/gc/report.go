@@ -1,18 +1,11 @@
 package gc
 
 import (
-	"fmt"
-	"slices"
-	"strings"
-	"sync"
 	"time"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
-	"kubelot.dev/services/gc/internal/evict"
 )
 
 // Reasons of Events, the kubelet's.
@@ -28,16 +21,14 @@ const (
 // reporter tells the bus, the API server and the log. Its methods may be called from several goroutines.
 type reporter struct {
 	env       daemon.Env
+	problems  *daemon.Problems
 	decisions *bus.Publisher[topic.Decision]
 	pressure  *bus.Writer[topic.Pressure]
-
-	mu       sync.Mutex
-	problems map[string]string
 }
 
 func newReporter(env daemon.Env) *reporter {
 	return &reporter{
-		env: env, problems: map[string]string{},
+		env: env, problems: daemon.NewProblems(env.Health, ""),
 		decisions: topic.GCDecision.Publisher(env.Bus), pressure: topic.NodePressure.Writer(env.Bus),
 	}
 }
@@ -73,38 +64,4 @@ func (r *reporter) state(p topic.Pressure) {
 func (r *reporter) node(kind, reason, message string) {
 	n := r.env.Config.NodeName
 	r.env.Events.Record(topic.Event{Kind: "Node", Ref: topic.Ref{Name: n, UID: n}, Type: kind, Reason: reason, Message: message})
-}
-
-// pod records the Event of a pod's eviction.
-func (r *reporter) pod(e ending) {
-	r.env.Events.Record(topic.Event{
-		Kind: "Pod", Ref: e.ref, Type: corev1.EventTypeWarning, Reason: evict.Reason, Message: e.message, Annotations: e.annotations,
-	})
-}
-
-// problem states or, with nil, takes back what keeps part of the work from being done; it tells whether it is still there after
-// it was there before.
-func (r *reporter) problem(what string, err error) (again bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, again = r.problems[what]
-	if err == nil {
-		if !again {
-			return false
-		}
-		delete(r.problems, what)
-	} else {
-		r.problems[what] = fmt.Sprintf("%s: %s", what, strings.ReplaceAll(err.Error(), "\n", "; "))
-	}
-	texts := make([]string, 0, len(r.problems))
-	for _, text := range r.problems {
-		texts = append(texts, text)
-	}
-	slices.Sort(texts)
-	if len(texts) == 0 {
-		r.env.Health.Set(topic.Healthy, "")
-	} else {
-		r.env.Health.Set(topic.Degraded, strings.Join(texts, "; "))
-	}
-	return again && err != nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -39,22 +38,17 @@ func (s *Service) whyRotate(size int64) string {
 func (s *Service) rotate() work {
 	all := s.runningLogs()
 	return func(ctx context.Context) func() {
-		var mu sync.Mutex
-		var errs []error
+		errs := make([]error, len(all))
 		var group errgroup.Group
 		group.SetLimit(max(s.settings.logWorkers, 1))
-		for _, l := range all {
+		for i, l := range all {
 			group.Go(func() error {
-				if err := s.rotateOne(ctx, l); err != nil {
-					mu.Lock()
-					errs = append(errs, err)
-					mu.Unlock()
-				}
+				errs[i] = s.rotateOne(ctx, l)
 				return nil
 			})
 		}
 		_ = group.Wait() // its functions have no errors
-		return func() { s.report.problem("rotation of logs", errors.Join(errs...)) }
+		return func() { s.report.problems.Set("rotation of logs", errors.Join(errs...)) }
 	}
 }
 

@@ -3,9 +3,8 @@ package gc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
-	"os"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,12 +12,6 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/gc/internal/container"
 	"kubelot.dev/services/gc/internal/logs"
-)
-
-// Why logs and links go.
-const (
-	podGone = "its pod is gone"
-	logGone = "the log it leads to is gone"
 )
 
 // sweep removes dead containers and sandboxes, and the logs of pods that are gone.
@@ -31,21 +24,25 @@ func (s *Service) sweep() work {
 			err = errors.Join(s.removeDead(ctx, c, false), s.removeLeftovers(ctx, known, inUse, began))
 		}
 		return func() {
-			if s.report.problem("collection of containers", err); err != nil && ctx.Err() == nil {
+			if s.report.problems.Set("collection of containers", err); err != nil && ctx.Err() == nil {
 				s.report.node(corev1.EventTypeWarning, reasonContainerGC, err.Error())
 			}
 		}
 	}
 }
 
-// removeDead removes what is picked.
-func (s *Service) removeDead(ctx context.Context, c census, squeeze bool) error {
-	picked := container.Pick(container.Input{
+// pick decides about dead containers and sandboxes; squeeze is for a node that is short of disk space.
+func (s *Service) pick(c census, squeeze bool) []container.Choice {
+	return container.Pick(container.Input{
 		Policy: s.settings.containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life, Now: c.at, Squeeze: squeeze,
 	})
+}
+
+// removeDead removes what is picked.
+func (s *Service) removeDead(ctx context.Context, c census, squeeze bool) error {
 	var errs []error
 	failed := map[string]bool{}
-	for _, choice := range picked {
+	for _, choice := range s.pick(c, squeeze) {
 		if ctx.Err() != nil {
 			break
 		}
@@ -97,29 +94,22 @@ func (s *Service) removeLeftovers(ctx context.Context, known map[string]topic.Po
 	if err != nil {
 		return err
 	}
-	cfg := s.env.Config
-	dirs, errDirs := logs.Dirs(cfg.PodLogsDir, c.known, c.at)
-	errs := []error{errDirs}
-	for _, dir := range dirs {
-		errs = append(errs, s.removeLeftover(dir, podGone, logs.RemoveDir(cfg.PodLogsDir, dir.Name)))
-	}
-	links, err := logs.Links(cfg.ContainerLogsDir, cfg.PodLogsDir, inUse, c.known, began)
-	errs = append(errs, err)
-	for _, link := range links {
-		errs = append(errs, s.removeLeftover(link, logGone, os.Remove(link.Path)))
+	found, err := s.leftovers(c, inUse, began)
+	errs := []error{err}
+	for _, d := range found {
+		if err := logs.Remove(d.Object); err != nil {
+			d.Error = err.Error()
+			errs = append(errs, err)
+		}
+		s.report.decided(d)
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Service) removeLeftover(l logs.Leftover, reason string, err error) error {
-	d := topic.Decision{Deed: topic.DeedRemoveLog, Object: l.Path, Reason: reason}
-	if l.Pod.UID != "" {
-		d.Pod = &l.Pod
-	}
-	if err != nil {
-		d.Error = err.Error()
-		err = fmt.Errorf("remove %s: %w", l.Path, err)
-	}
-	s.report.decided(d)
-	return err
+// leftovers are the logs of pods that are gone, and links to logs that are.
+func (s *Service) leftovers(c census, inUse map[string]bool, linksAt time.Time) ([]topic.Decision, error) {
+	cfg := s.env.Config
+	dirs, errDirs := logs.Dirs(cfg.PodLogsDir, c.known, c.at)
+	links, errLinks := logs.Links(cfg.ContainerLogsDir, cfg.PodLogsDir, inUse, c.known, linksAt)
+	return slices.Concat(dirs, links), errors.Join(errDirs, errLinks)
 }

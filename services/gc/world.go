@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -108,8 +107,12 @@ func take(ctx context.Context, conn *bus.Conn, runtime containers, known map[str
 	all := maps.Clone(known)
 	maps.Copy(all, pods)
 	for uid, p := range all {
-		c.add(uid, p)
+		c.lives[uid] = container.Wanted
+		if p.Lifecycle == topic.Terminated {
+			c.lives[uid] = container.Ended
+		}
 	}
+	c.pods = running(all)
 	for _, uid := range sources[""].Pods {
 		if c.lives[uid] == container.Gone {
 			c.lives[uid] = container.Wanted
@@ -118,15 +121,15 @@ func take(ctx context.Context, conn *bus.Conn, runtime containers, known map[str
 	return c, nil
 }
 
-func (c *census) add(uid string, p topic.Pod) {
-	if p.Lifecycle == topic.Terminated {
-		c.lives[uid] = container.Ended
-		return
+// running are the specs of the pods that have not ended.
+func running(pods map[string]topic.Pod) []*corev1.Pod {
+	var specs []*corev1.Pod
+	for _, p := range pods {
+		if p.Lifecycle != topic.Terminated && p.Pod != nil {
+			specs = append(specs, p.Pod)
+		}
 	}
-	c.lives[uid] = container.Wanted
-	if p.Pod != nil {
-		c.pods = append(c.pods, p.Pod)
-	}
+	return specs
 }
 
 // logsInUse are the paths of the logs of all containers that the runtime has.
@@ -140,9 +143,8 @@ func logsInUse(seen map[string]topic.PodObservation) map[string]bool {
 	return inUse
 }
 
-// name is namespace/name of a pod.
-func name(ref topic.Ref) string { return strings.Join([]string{ref.Namespace, ref.Name}, "/") }
-
-func refOf(pod *corev1.Pod) topic.Ref {
-	return topic.Ref{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
+// aboutPod is a decision about a pod.
+func aboutPod(deed topic.Deed, pod *corev1.Pod, reason string) topic.Decision {
+	ref := topic.RefOf(pod)
+	return topic.Decision{Deed: deed, Object: ref.Namespace + "/" + ref.Name, Pod: &ref, Reason: reason}
 }

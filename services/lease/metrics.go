@@ -1,13 +1,13 @@
 package lease
 
 import (
-	"errors"
-	"fmt"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/daemon"
 )
 
 // metrics are the kubelet's of the node and of how long it took to come up. The times are told of a Node that this process
@@ -38,14 +38,7 @@ func newMetrics(node string, uptime time.Duration) *metrics {
 }
 
 func (m *metrics) register(r prometheus.Registerer) error {
-	var errs []error
-	for _, c := range []prometheus.Collector{m.name, m.preKubelet, m.preRegistration, m.registration, m.postRegistry, m.total} {
-		errs = append(errs, r.Register(c))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("register the metrics of the node: %w", err)
-	}
-	return nil
+	return daemon.RegisterMetrics(r, "the node", m.name, m.preKubelet, m.preRegistration, m.registration, m.postRegistry, m.total)
 }
 
 // attempt tells of a try to register the Node.

@@ -1,13 +1,12 @@
 package pleg
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
 )
 
 // metrics are the kubelet's metrics of its PLEG.
@@ -57,16 +56,10 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_running_containers", Help: "Containers by their state.",
 		}, []string{"container_state"}),
 	}
-	var errs []error
-	for _, c := range []prometheus.Collector{
-		m.relistDuration, m.relistInterval, m.podRelist, m.eventLatency, m.streams, m.streamErrors, m.lastSeen, m.discarded, m.runningPods, m.containers,
-	} {
-		errs = append(errs, registry.Register(c))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, fmt.Errorf("register the metrics of pleg: %w", err)
-	}
-	return m, nil
+	return m, daemon.RegisterMetrics(
+		registry, "pleg", m.relistDuration, m.relistInterval, m.podRelist, m.eventLatency, m.streams, m.streamErrors, m.lastSeen, m.discarded,
+		m.runningPods, m.containers,
+	)
 }
 
 // count brings the numbers of pods and containers up to date.

@@ -9,6 +9,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/loop"
 )
 
 // subscribe has the messages of every topic that is read handled in the loop.
@@ -24,27 +25,18 @@ func (s *Service) subscribe(ctx context.Context) error {
 
 // follow hands the changes of a topic to the loop until ctx ends. The work begins once every topic's retained values are known.
 func follow[T any](ctx context.Context, s *Service, t bus.State[T], set func(now time.Time, key string, v T), drop func(now time.Time, key string)) error {
-	changes, err := t.Watch(ctx, s.env.Bus)
-	if err != nil {
-		return err
-	}
 	s.unread[t.Name()] = true
-	s.wg.Go(func() {
-		for c := range changes {
-			send(ctx, s.inbox, func() {
-				now := time.Now()
-				switch {
-				case c.Synced:
-					s.synced(now, t.Name())
-				case c.Deleted:
-					drop(now, c.Key)
-				default:
-					set(now, c.Key, c.Value)
-				}
-			})
+	return loop.Follow(ctx, s.loop, t, func(c bus.Change[T]) {
+		now := time.Now()
+		switch {
+		case c.Synced:
+			s.synced(now, t.Name())
+		case c.Deleted:
+			drop(now, c.Key)
+		default:
+			set(now, c.Key, c.Value)
 		}
 	})
-	return nil
 }
 
 func (s *Service) synced(now time.Time, name string) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"kubelot.dev/cri"
 	"kubelot.dev/cri/handler"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/probe/internal/check"
 )
 
@@ -28,9 +28,8 @@ type checker interface {
 type Service struct {
 	checker checker
 	env     daemon.Env
-	wg      sync.WaitGroup
 
-	inbox   chan func()
+	loop    *loop.Loop
 	results chan result
 
 	tracker *tracker
@@ -64,7 +63,7 @@ func Run(ctx context.Context, env daemon.Env) error {
 func New(checker checker, env daemon.Env) *Service {
 	return &Service{
 		checker: checker, env: env, tracker: newTracker(runtime.NumCPU()),
-		inbox: make(chan func()), results: make(chan result), unread: map[string]bool{}, away: map[*probe]error{},
+		loop: loop.New(env.Bus), results: make(chan result), unread: map[string]bool{}, away: map[*probe]error{},
 	}
 }
 
@@ -76,7 +75,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	s.writer = topic.ProbeResult.Writer(s.env.Bus)
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer s.wg.Wait()
+	defer s.loop.Wait()
 	defer cancel(errors.New("probe stops"))
 	if err := s.subscribe(ctx); err != nil {
 		return err
@@ -95,7 +94,7 @@ func (s *Service) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case change := <-s.inbox:
+		case change := <-s.loop.Changes():
 			change()
 		case r := <-s.results:
 			s.onResult(r)
@@ -110,17 +109,13 @@ func (s *Service) begin(ctx context.Context, p *probe) {
 	s.metrics.began(p)
 	target := check.Target{Target: handler.Target{Container: p.containerSpec, PodIP: p.podIP}, ContainerID: p.id}
 	spec := p.spec
-	s.wg.Go(func() {
+	s.loop.Go(func() {
 		r, err := s.checker.Run(ctx, target, spec)
-		send(ctx, s.results, result{p, r, err})
+		select {
+		case s.results <- result{p, r, err}:
+		case <-ctx.Done():
+		}
 	})
-}
-
-func send[T any](ctx context.Context, to chan<- T, v T) {
-	select {
-	case to <- v:
-	case <-ctx.Done():
-	}
 }
 
 func (s *Service) onResult(r result) {

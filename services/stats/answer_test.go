@@ -27,10 +27,10 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/bustest"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/cgroup/cgrouptest"
 	"kubelot.dev/cri/critest"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/config"
-	"kubelot.dev/services/stats/internal/cgrouptest"
 	"kubelot.dev/services/stats/internal/kmsg"
 )
 

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/stats/internal/cgroup"
-	"kubelot.dev/services/stats/internal/cgrouptest"
+	"kubelot.dev/cri/cgroup"
+	"kubelot.dev/cri/cgroup/cgrouptest"
 )
 
 // BenchmarkHundredPods is an answer for 100 pods of two containers and a sandbox each, 400 cgroups, from files on disk.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/stats/internal/disk"
+	"kubelot.dev/daemon/disk"
 	"kubelot.dev/services/stats/internal/text"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/stats/internal/cgroup"
+	"kubelot.dev/cri/cgroup"
 )
 
 // No series is there twice, whatever the cgroups and devices are, and containers began when the runtime says.

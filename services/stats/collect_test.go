@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/stats/internal/cgrouptest"
+	"kubelot.dev/cri/cgroup/cgrouptest"
 )
 
 // The last readings of claims and logs are among the metrics, and showing them reads nothing.

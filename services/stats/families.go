@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"kubelot.dev/services/stats/internal/cgroup"
+	"kubelot.dev/cri/cgroup"
 	"kubelot.dev/services/stats/internal/text"
 )
 

@@ -1,7 +1,7 @@
 package stats
 
 import (
-	"kubelot.dev/services/stats/internal/cgroup"
+	"kubelot.dev/cri/cgroup"
 	"kubelot.dev/services/stats/internal/text"
 )
 

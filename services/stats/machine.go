@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 
 	"github.com/google/cadvisor/lib/machine"
@@ -15,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/stats/internal/disk"
+	"kubelot.dev/cri/cgroup"
+	"kubelot.dev/daemon/disk"
 )
 
 const (
@@ -55,7 +55,7 @@ func ReadMachine(rootDir string) (topic.Machine, error) {
 	note("huge pages", err)
 	m.RootFS, err = filesystem(rootDir)
 	note("root filesystem", err)
-	m.PIDLimit, err = pidLimit("/proc/sys/kernel")
+	m.PIDLimit, err = cgroup.PIDLimit("/proc")
 	note("pid limit", err)
 	m.MachineID, err = firstFile(machineIDFiles...)
 	note("machine ID", err)
@@ -91,25 +91,6 @@ func filesystem(dir string) (topic.Filesystem, error) {
 		}
 		return topic.Filesystem{Path: dir, CapacityBytes: fs.Capacity, Inodes: fs.Inodes}, nil
 	}
-}
-
-// pidLimit is the smaller of the kernel's bounds of process IDs and of threads.
-func pidLimit(dir string) (int64, error) {
-	limit := int64(0)
-	for _, name := range []string{"pid_max", "threads-max"} {
-		data, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return 0, err
-		}
-		n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s holds no number: %w", filepath.Join(dir, name), err)
-		}
-		if limit == 0 || n < limit {
-			limit = n
-		}
-	}
-	return limit, nil
 }
 
 // firstFile is the trimmed content of the first file that has any.

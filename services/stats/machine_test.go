@@ -3,7 +3,6 @@ package stats
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 )
 
@@ -36,25 +35,6 @@ func TestFilesystemOfADirectoryStillToBeMade(t *testing.T) {
 	}
 	if have.CapacityBytes != want.CapacityBytes {
 		t.Errorf("capacity %d, want the parent's %d", have.CapacityBytes, want.CapacityBytes)
-	}
-}
-
-func TestPIDLimit(t *testing.T) {
-	dir := t.TempDir()
-	write := func(name, text string) {
-		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("pid_max", "4194304\n")
-	write("threads-max", "1000\n")
-	if n, err := pidLimit(dir); err != nil || n != 1000 {
-		t.Errorf("limit %d, %v; want the smaller bound 1000", n, err)
-	}
-	write("threads-max", "many")
-	if _, err := pidLimit(dir); err == nil || !strings.Contains(err.Error(), "threads-max") {
-		t.Errorf("error %v; want one that names the file", err)
 	}
 }
 

@@ -56,10 +56,10 @@ func (s *Service) followOOM(ctx context.Context) {
 			return
 		}
 		s.answers.report.oomKills.Inc()
-		s.do(ctx, func() { s.env.Events.Record(systemOOM(s.env.Config.NodeName, k)) })
+		s.loop.Do(ctx, func() { s.env.Events.Record(systemOOM(s.env.Config.NodeName, k)) })
 	})
 	if err != nil {
-		s.answers.report.problem("out-of-memory kills", fmt.Errorf("%w: let this daemon read it; until then kills of the system are not reported", err))
+		s.answers.report.problems.Set("out-of-memory kills", fmt.Errorf("%w: let this daemon read it; until then kills of the system are not reported", err))
 	}
 }
 

@@ -1,29 +1,16 @@
 package stats
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
-	"log/slog"
-	"maps"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 )
 
-// report says what can't be read: in the daemon's health, in its log when it begins, and as a metric.
+// report says what can't be read: in the daemon's health and as a metric.
 type report struct {
-	health daemon.HealthReporter
-	log    *slog.Logger
-
-	mu       sync.Mutex
-	problems map[string]string
+	problems *daemon.Problems
 
 	failures  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
@@ -33,7 +20,7 @@ type report struct {
 
 func newReport(env daemon.Env) (*report, error) {
 	r := &report{
-		health: env.Health, log: env.Log, problems: map[string]string{},
+		problems: daemon.NewProblems(env.Health, "some figures can't be read and are left out: "),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelot_stats_read_errors_total", Help: "Readings that failed, by what was read; what can't be read is left out of answers.",
 		}, []string{"source"}),
@@ -52,10 +39,7 @@ func newReport(env daemon.Env) (*report, error) {
 	if env.Metrics == nil {
 		return r, nil
 	}
-	if err := errors.Join(env.Metrics.Register(r.failures), env.Metrics.Register(r.durations), env.Metrics.Register(r.oomKills), env.Metrics.Register(r.volumes)); err != nil {
-		return nil, fmt.Errorf("register the metrics of stats: %w", err)
-	}
-	return r, nil
+	return r, daemon.RegisterMetrics(env.Metrics, "stats", r.failures, r.durations, r.oomKills, r.volumes)
 }
 
 // source says how the last reading of a source went.
@@ -63,30 +47,7 @@ func (r *report) source(name string, err error) {
 	if err != nil {
 		r.failures.WithLabelValues(name).Inc()
 	}
-	r.problem(name, err)
-}
-
-// problem states or, with nil, takes back a problem. The health names all that there are.
-func (r *report) problem(name string, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before := r.problems[name]
-	switch {
-	case err == nil && before == "":
-	case err == nil:
-		delete(r.problems, name)
-	default:
-		r.problems[name] = cmp.Or(strings.ReplaceAll(err.Error(), "\n", "; "), "unknown error")
-	}
-	if len(r.problems) == 0 {
-		r.health.Set(topic.Healthy, "")
-		return
-	}
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(r.problems)) {
-		parts = append(parts, name+": "+r.problems[name])
-	}
-	r.health.Set(topic.Degraded, "some figures can't be read and are left out: "+strings.Join(parts, "; "))
+	r.problems.Set(name, err)
 }
 
 // measured tells of a volume that was measured since then.

@@ -17,10 +17,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/cgroup"
+	"kubelot.dev/cri/cgroup/cgrouptest"
 	"kubelot.dev/daemon"
-	"kubelot.dev/services/stats/internal/cgroup"
-	"kubelot.dev/services/stats/internal/cgrouptest"
-	"kubelot.dev/services/stats/internal/disk"
+	"kubelot.dev/daemon/disk"
 	"kubelot.dev/services/stats/internal/fresh"
 )
 
@@ -178,7 +178,7 @@ func TestPagesDoNotWaitForRates(t *testing.T) {
 func TestPagesDoNotWaitForADisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		a := &answers{group: fresh.NewGroup(ctx), report: &report{health: &health{}, problems: map[string]string{}, failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"source"})}}
+		a := &answers{group: fresh.NewGroup(ctx), report: &report{problems: daemon.NewProblems(&health{}, ""), failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "x"}, []string{"source"})}}
 		a.sources = &sources{group: a.group, report: a.report}
 		a.view = func(context.Context, []string) (view, error) { return view{}, nil }
 		hang := func(ctx context.Context) { <-ctx.Done() }

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"kubelot.dev/services/stats/internal/disk"
+	"kubelot.dev/cri/labels"
+	"kubelot.dev/daemon/disk"
 	"kubelot.dev/services/stats/internal/fresh"
 )
 
@@ -227,7 +228,7 @@ func (s *sources) podFiles(ctx context.Context, pod *podView, maxAge time.Durati
 }
 
 func (s *sources) measureFiles(ctx context.Context, pod *podView, f *podFiles) error {
-	dir := filepath.Join(s.logsDir, pod.ref.Namespace+"_"+pod.ref.Name+"_"+pod.ref.UID)
+	dir := filepath.Join(s.logsDir, labels.LogDir(pod.ref))
 	other, err := disk.Files(ctx, dir)
 	if hosts, err := disk.Walk(ctx, filepath.Join(s.rootDir, "pods", pod.ref.UID, "etc-hosts")); err == nil {
 		other = other.Add(hosts)

@@ -4,15 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"time"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
+	"kubelot.dev/cri/cgroup"
 	"kubelot.dev/daemon"
-	"kubelot.dev/services/stats/internal/cgroup"
+	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/stats/internal/fresh"
 	"kubelot.dev/services/stats/internal/kmsg"
 )
@@ -36,11 +35,10 @@ type Service struct {
 	env     daemon.Env
 	machine machineReader
 	kills   killFollower
-	inbox   chan func()
+	loop    *loop.Loop
 	state   *state
 	ooms    *oomKills
 	answers *answers
-	wg      sync.WaitGroup
 }
 
 // Ports are what the service reads from.
@@ -67,7 +65,7 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 	}
 	boot, _ := cgroup.BootTime()
 	s := &Service{
-		env: env, machine: p.Machine, kills: p.Kills, inbox: make(chan func()), state: newState(), ooms: newOOMKills(),
+		env: env, machine: p.Machine, kills: p.Kills, loop: loop.New(env.Bus), state: newState(), ooms: newOOMKills(),
 	}
 	s.answers = &answers{
 		cgroups:   &cgroups{tree: tree, rates: newRates(), system: systemCgroups(tree, k.KubeletCgroups, k.SystemCgroups)},
@@ -83,8 +81,8 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 		},
 	}
 	if env.Metrics != nil {
-		if err := env.Metrics.Register(collector{s.answers}); err != nil {
-			return nil, fmt.Errorf("register the metrics of volumes and logs: %w", err)
+		if err := daemon.RegisterMetrics(env.Metrics, "volumes and logs", collector{s.answers}); err != nil {
+			return nil, err
 		}
 	}
 	return s, nil
@@ -116,27 +114,27 @@ func (s *Service) Run(ctx context.Context) error {
 	group := fresh.NewGroup(ctx)
 	s.answers.group, s.answers.sources.group = group, group
 	defer group.Wait(lastPatience)
-	defer s.wg.Wait()
+	defer s.loop.Wait()
 	defer cancel(errors.New("stats stops"))
 	if err := s.subscribe(ctx); err != nil {
 		return err
 	}
 	failed := make(chan error, 1)
-	s.wg.Go(func() {
+	s.loop.Go(func() {
 		if err := topic.StatsSummary.Serve(ctx, s.env.Bus, s.answers.Summary); err != nil {
 			failed <- err
 		}
 	})
-	s.wg.Go(func() { s.followOOM(ctx) })
+	s.loop.Go(func() { s.followOOM(ctx) })
 	s.pages()
-	s.wg.Go(func() { s.followFacts(ctx) })
+	s.loop.Go(func() { s.followFacts(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-failed:
 			return err
-		case change := <-s.inbox:
+		case change := <-s.loop.Changes():
 			change()
 		}
 	}
@@ -163,10 +161,10 @@ func (s *Service) followFacts(ctx context.Context) {
 		}
 		err := cmp.Or(r.Err, r.Value.err)
 		if r.Err == nil {
-			s.do(ctx, func() { s.state.machine = r.Value.Machine })
+			s.loop.Do(ctx, func() { s.state.machine = r.Value.Machine })
 			err = errors.Join(err, out.Set("", r.Value.Machine))
 		}
-		s.answers.report.problem("facts of the machine", err)
+		s.answers.report.problems.Set("facts of the machine", err)
 		select {
 		case <-time.After(interval):
 		case <-ctx.Done():
@@ -177,53 +175,18 @@ func (s *Service) followFacts(ctx context.Context) {
 // subscribe has the messages of every topic that is read handled in the loop.
 func (s *Service) subscribe(ctx context.Context) error {
 	return errors.Join(
-		follow(ctx, s, topic.PodUpdate, func(uid string, v topic.Pod) { s.state.pods[uid] = v }, func(uid string) {
-			delete(s.state.pods, uid)
-			s.answers.sources.forget(uid)
+		loop.Follow(ctx, s.loop, topic.PodUpdate, func(c bus.Change[topic.Pod]) {
+			loop.Into(s.state.pods)(c)
+			if c.Deleted {
+				s.answers.sources.forget(c.Key)
+			}
 		}),
-		follow(ctx, s, topic.PLEGEvent, func(uid string, v topic.PodObservation) { s.state.seen[uid] = v }, func(uid string) { delete(s.state.seen, uid) }),
-		follow(ctx, s, topic.VolumeState, func(uid string, v topic.PodVolumes) { s.state.volumes[uid] = v }, func(uid string) { delete(s.state.volumes, uid) }),
+		loop.Follow(ctx, s.loop, topic.PLEGEvent, loop.Into(s.state.seen)),
+		loop.Follow(ctx, s.loop, topic.VolumeState, loop.Into(s.state.volumes)),
 	)
-}
-
-// follow hands the changes of a topic to the loop until ctx ends.
-func follow[T any](ctx context.Context, s *Service, t bus.State[T], set func(key string, v T), drop func(key string)) error {
-	changes, err := t.Watch(ctx, s.env.Bus)
-	if err != nil {
-		return err
-	}
-	s.wg.Go(func() {
-		for c := range changes {
-			s.do(ctx, func() {
-				switch {
-				case c.Synced:
-				case c.Deleted:
-					drop(c.Key)
-				default:
-					set(c.Key, c.Value)
-				}
-			})
-		}
-	})
-	return nil
-}
-
-// do has the loop do something, unless it ends first.
-func (s *Service) do(ctx context.Context, change func()) {
-	select {
-	case s.inbox <- change:
-	case <-ctx.Done():
-	}
 }
 
 // view has the loop make a view of the pods.
 func (s *Service) view(ctx context.Context, uids []string) (view, error) {
-	answer := make(chan view, 1)
-	s.do(ctx, func() { answer <- s.state.view(s.env.Config.NodeName, uids) })
-	select {
-	case v := <-answer:
-		return v, nil
-	case <-ctx.Done():
-		return view{}, context.Cause(ctx)
-	}
+	return loop.Ask(ctx, s.loop, func() view { return s.state.view(s.env.Config.NodeName, uids) })
 }

@@ -9,8 +9,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/stats/internal/cgroup"
-	"kubelot.dev/services/stats/internal/disk"
+	"kubelot.dev/cri/cgroup"
+	"kubelot.dev/daemon/disk"
 )
 
 // figures are all readings that a summary is made of. What is nil could not be read or wasn't asked for.

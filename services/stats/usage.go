@@ -10,7 +10,7 @@ import (
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"kubelot.dev/services/stats/internal/cgroup"
+	"kubelot.dev/cri/cgroup"
 )
 
 // secondSample is how long after the first one a second sample is taken where there is none to compare with.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -105,7 +106,7 @@ func (r *retry) fail(now time.Time, limit time.Duration) {
 
 // newPod is a pod as podsync has it; before is what an earlier run has said of its volumes.
 func newPod(update topic.Pod, root layout, kinds plugin.List, before topic.PodVolumes) *pod {
-	p := &pod{update: update, ref: refOf(update.Pod)}
+	p := &pod{update: update, ref: topic.RefOf(update.Pod)}
 	p.addVolumes(root, kinds, before)
 	// What an earlier run said of the pod stays on the bus until it is known what its volumes are like now.
 	p.touched = len(p.volumes) == 0
@@ -167,27 +168,15 @@ func (v *volume) innerName() string { return cmp.Or(v.result.PersistentVolume, v
 // usedVolumes are the names of the volumes that a container of the pod mounts or has as a device.
 func usedVolumes(p *corev1.Pod) map[string]bool {
 	used := map[string]bool{}
-	add := func(mounts []corev1.VolumeMount, devices []corev1.VolumeDevice) {
-		for i := range mounts {
-			used[mounts[i].Name] = true
+	for c := range podspec.Containers(&p.Spec) {
+		for i := range c.VolumeMounts {
+			used[c.VolumeMounts[i].Name] = true
 		}
-		for i := range devices {
-			used[devices[i].Name] = true
+		for i := range c.VolumeDevices {
+			used[c.VolumeDevices[i].Name] = true
 		}
-	}
-	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			add(list[i].VolumeMounts, list[i].VolumeDevices)
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		add(p.Spec.EphemeralContainers[i].VolumeMounts, p.Spec.EphemeralContainers[i].VolumeDevices)
 	}
 	return used
-}
-
-func refOf(p *corev1.Pod) topic.Ref {
-	return topic.Ref{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
 }
 
 func (p *pod) volume(name string) *volume {

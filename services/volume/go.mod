@@ -9,7 +9,7 @@ replace kubelot.dev/daemon => ../../daemon
 replace kubelot.dev/kube => ../../kube
 
 require (
-	github.com/moby/sys/mountinfo v0.7.2
+	github.com/moby/sys/mountinfo v0.7.3
 	github.com/prometheus/client_golang v1.25.0
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.49.0

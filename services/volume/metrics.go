@@ -2,13 +2,12 @@ package volume
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
 )
 
 // metrics are the kubelet's about volumes.
@@ -43,14 +42,7 @@ func newMetrics(r prometheus.Registerer) (metrics, error) {
 			Name: "kubelet_orphan_pod_cleaned_volumes_errors", Help: "Pods that are gone and whose volumes can't be removed.",
 		}),
 	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.operations, m.overall, m.total, m.orphans, m.stuck} {
-		errs = append(errs, r.Register(c))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return metrics{}, fmt.Errorf("register the metrics of volumes: %w", err)
-	}
-	return m, nil
+	return m, daemon.RegisterMetrics(r, "volumes", m.operations, m.overall, m.total, m.orphans, m.stuck)
 }
 
 // count shows how many volumes there are, and the pods that are gone and whose volumes can't be removed.

@@ -260,7 +260,7 @@ func TestSubPath(t *testing.T) {
 		w.update(p, topic.Syncing)
 		call := func(volume, sub string) (map[int]string, error) {
 			reply, err := topic.VolumeSubPath.Do(context.Background(), w.podsync, topic.SubPathRequest{
-				Ref: refOf(p), Container: "app", Mounts: []topic.SubPath{{Index: 2, Volume: volume, SubPath: sub}},
+				Ref: topic.RefOf(p), Container: "app", Mounts: []topic.SubPath{{Index: 2, Volume: volume, SubPath: sub}},
 			})
 			return reply.Paths, err
 		}

@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/volume/internal/mounts"
+	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/services/volume/internal/plugin"
 	"kubelot.dev/services/volume/internal/subpath"
 )
@@ -124,7 +124,7 @@ func sweepKind(ctx context.Context, dir string, kind plugin.Kind) error {
 type foreign struct{ plugin.Plugin }
 
 func (foreign) Unmount(_ context.Context, path string) error {
-	points, err := mounts.Below(path)
+	points, err := mountpoint.Below(path)
 	if err != nil {
 		return err
 	}

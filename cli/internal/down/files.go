@@ -9,8 +9,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"kubelot.dev/daemon/mountpoint"
 )
 
 // mountsBelow are the mount points below dir, deepest first.
@@ -22,40 +23,8 @@ func mountsBelow(dir string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find mounts below %s: %w", dir, err)
 	}
-	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(resolved))
-	if err != nil {
-		return nil, fmt.Errorf("find mounts below %s: %w", dir, err)
-	}
-	var points []string
-	for _, m := range mounts {
-		if m.Mountpoint != resolved {
-			points = append(points, m.Mountpoint)
-		}
-	}
-	slices.SortFunc(points, func(a, b string) int { return len(b) - len(a) })
-	return points, nil
-}
-
-// seclude ends the exchange of mounts between the outermost of the points, which come last, and what they are binds of: what is unmounted
-// below a volume would be unmounted in the node's own directory as well. A mount with nothing below isn't touched: it may hang.
-func seclude(points []string) error {
-	var outermost []string
-	done := map[string]bool{}
-	var errs []error
-	for _, point := range slices.Backward(points) {
-		i := slices.IndexFunc(outermost, func(o string) bool { return strings.HasPrefix(point, o+"/") })
-		if i < 0 {
-			outermost = append(outermost, point)
-			continue
-		}
-		if top := outermost[i]; !done[top] {
-			done[top] = true
-			if err := unix.Mount("", top, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: it is gone
-				errs = append(errs, fmt.Errorf("part the mounts below %s from those of the node: %w", top, err))
-			}
-		}
-	}
-	return errors.Join(errs...)
+	points, err := mountpoint.Below(resolved)
+	return slices.DeleteFunc(points, func(point string) bool { return point == resolved }), err
 }
 
 // unmountBelow unmounts everything below dir; what is busy or hangs is detached.
@@ -64,14 +33,10 @@ func unmountBelow(dir string) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{seclude(points)}
+	errs := []error{mountpoint.Seclude(points)}
 	for _, point := range points {
-		err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
-		if err != nil && !errors.Is(err, unix.EINVAL) {
-			err = unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
-		}
-		if err != nil && !errors.Is(err, unix.EINVAL) { // EINVAL: it went with a mount below it
-			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
+		if mountpoint.UnmountPoint(point, 0) != nil {
+			errs = append(errs, mountpoint.UnmountPoint(point, unix.MNT_DETACH))
 		}
 	}
 	return errors.Join(errs...)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 )
 
 // World is the last value of every key that api reads.
@@ -237,17 +238,9 @@ func (p Pod) Sandbox() (id string, ok bool) {
 
 // SpecOf is the specification of the container: an init, main or ephemeral one; nil if there is none of the name.
 func (p Pod) SpecOf(name string) *corev1.Container {
-	for _, list := range [][]corev1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	for i := range p.Spec.EphemeralContainers {
-		if c := &p.Spec.EphemeralContainers[i]; c.Name == name {
-			plain := corev1.Container(c.EphemeralContainerCommon)
-			return &plain
+	for c := range podspec.Containers(&p.Spec) {
+		if c.Name == name {
+			return c
 		}
 	}
 	return nil

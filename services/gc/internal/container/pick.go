@@ -127,13 +127,13 @@ func (in Input) unwanted(d *dead) string {
 
 // perContainer keeps the newest of each container.
 func (in Input) perContainer(all []*dead) {
-	if in.Policy.MaxPerContainer < 0 {
-		return
+	if most := in.Policy.MaxPerContainer; most >= 0 {
+		in.keep(all, most, func(d *dead) string { return fmt.Sprintf("more than %d dead instances of container %s", most, d.name) })
 	}
-	in.keep(all, in.Policy.MaxPerContainer, fmt.Sprintf("more than %d dead instances of container %%s", in.Policy.MaxPerContainer))
 }
 
-func (in Input) keep(all []*dead, most int, reason string) {
+// keep keeps that many of each container, and says why the others go.
+func (in Input) keep(all []*dead, most int, reason func(*dead) string) {
 	kept := map[[2]string]int{}
 	for _, d := range all {
 		if d.reason != "" || in.young(d) {
@@ -141,7 +141,7 @@ func (in Input) keep(all []*dead, most int, reason string) {
 		}
 		key := [2]string{d.ref.UID, d.name}
 		if kept[key]++; kept[key] > most {
-			d.reason = strings.ReplaceAll(reason, "%s", d.name)
+			d.reason = reason(d)
 		}
 	}
 }
@@ -161,7 +161,7 @@ func (in Input) total(all []*dead) {
 		return
 	}
 	reason := fmt.Sprintf("more than %d dead containers on the node", in.Policy.MaxTotal)
-	in.keep(all, max(in.Policy.MaxTotal/len(units), 1), reason)
+	in.keep(all, max(in.Policy.MaxTotal/len(units), 1), func(*dead) string { return reason })
 	left := 0
 	for _, d := range all {
 		if d.reason != "" || in.young(d) {

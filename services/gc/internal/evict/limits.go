@@ -2,6 +2,7 @@ package evict
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -10,13 +11,8 @@ import (
 
 // LimitsStorage tells whether the pod has a limit on local storage.
 func LimitsStorage(pod *corev1.Pod) bool {
-	for i := range pod.Spec.Volumes {
-		if limited(&pod.Spec.Volumes[i]) {
-			return true
-		}
-	}
 	_, ok := storageLimit(pod)
-	return ok || len(containerLimits(pod)) > 0
+	return ok || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return limited(&v) }) || len(containerLimits(pod)) > 0
 }
 
 // limited tells whether the volume has a size limit. One in memory is held by its filesystem and counts as well, as with the kubelet.

@@ -94,16 +94,14 @@ type Reclaim struct{ Containers, Images bool }
 
 // Reclaims is what takes space on the signal's filesystem and is of no use.
 func Reclaims(s Signal, l Layout) Reclaim {
-	image := s == ImageFSAvailable || s == ImageFSInodes
-	node := s == NodeFSAvailable || s == NodeFSInodes
 	switch {
 	case !s.Disk():
 		return Reclaim{}
 	case !l.ImageFS:
 		return Reclaim{Containers: true, Images: true}
 	case l.ContainerFS:
-		return Reclaim{Containers: !image, Images: image}
-	case node:
+		return Reclaim{Containers: !s.images(), Images: s.images()}
+	case s.node():
 		return Reclaim{}
 	default:
 		return Reclaim{Containers: true, Images: true}

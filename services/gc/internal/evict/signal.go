@@ -65,6 +65,11 @@ func (s Signal) Condition() corev1.NodeConditionType {
 // Disk tells whether the signal is about a filesystem.
 func (s Signal) Disk() bool { return s.Condition() == corev1.NodeDiskPressure }
 
+// images tells whether the signal is about the filesystem of images, node whether it is about that of the root directory.
+func (s Signal) images() bool { return s == ImageFSAvailable || s == ImageFSInodes }
+
+func (s Signal) node() bool { return s == NodeFSAvailable || s == NodeFSInodes }
+
 // quantity formats a figure of the signal as the kubelet does.
 func (s Signal) quantity(n int64) *resource.Quantity {
 	if r := s.Resource(); r == inodes || r == pids {

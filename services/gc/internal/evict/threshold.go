@@ -91,12 +91,9 @@ func Thresholds(s Settings) ([]Threshold, error) {
 // ForLayout adds the thresholds of a filesystem of containers that is neither the images' nor the root directory's.
 func ForLayout(all []Threshold, split bool) []Threshold {
 	out := slices.Clone(all)
-	if !split {
-		return out
-	}
 	follow := map[Signal]Signal{NodeFSAvailable: ContainerFSAvailable, NodeFSInodes: ContainerFSInodes}
 	for _, t := range all {
-		if as, ok := follow[t.Signal]; ok {
+		if as, ok := follow[t.Signal]; ok && split {
 			t.Signal = as
 			out = append(out, t)
 		}
@@ -146,22 +143,16 @@ func parseValue(text string) (Value, error) {
 }
 
 // rank has memory first: nothing kills a node faster.
-func rank(s Signal) int {
-	switch {
-	case s.Resource() == MemoryAvailable.Resource():
-		return 0
-	case s.Disk():
-		return 1
-	}
-	return 2
-}
+func rank(s Signal) int { return slices.Index(conditions[:], s.Condition()) }
 
 // before sorts what is true before what isn't.
 func before(a, b bool) int {
-	if a == b {
+	switch {
+	case a == b:
 		return 0
-	} else if a {
+	case a:
 		return -1
+	default:
+		return 1
 	}
-	return 1
 }

@@ -2,13 +2,14 @@ package evict
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// conditions are the node's conditions that thresholds bring about.
+// conditions are the node's conditions that thresholds bring about, the most urgent first.
 var conditions = [...]corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
 
 // Pressure is what the thresholds say of the node.
@@ -176,14 +177,6 @@ func (t *Tracker) settle(met map[corev1.NodeConditionType]bool, now time.Time) {
 }
 
 func (p Pressure) clone() Pressure {
-	out := Pressure{Under: map[corev1.NodeConditionType]bool{}, Relieved: map[corev1.NodeConditionType]time.Time{}, Message: p.Message}
-	for _, c := range conditions {
-		if p.Under[c] {
-			out.Under[c] = true
-		}
-		if at, ok := p.Relieved[c]; ok {
-			out.Relieved[c] = at
-		}
-	}
-	return out
+	p.Under, p.Relieved = maps.Clone(p.Under), maps.Clone(p.Relieved)
+	return p
 }

@@ -14,15 +14,14 @@ type parts struct{ root, logs, volumes bool }
 
 // partsOf are the parts that are on the signal's filesystem.
 func partsOf(s Signal, l Layout) parts {
-	image := s == ImageFSAvailable || s == ImageFSInodes
 	switch {
 	case !l.ImageFS:
 		return parts{root: true, logs: true, volumes: true}
-	case image && l.ContainerFS:
+	case s.images() && l.ContainerFS:
 		return parts{} // images only: no pod has a part of them
-	case image:
+	case s.images():
 		return parts{root: true}
-	case (s == NodeFSAvailable || s == NodeFSInodes) && !l.ContainerFS:
+	case s.node() && !l.ContainerFS:
 		return parts{logs: true, volumes: true}
 	default:
 		return parts{root: true, logs: true, volumes: true}

@@ -152,12 +152,7 @@ func (in Input) sorted() []Choice {
 
 // Name is what a person calls the image.
 func Name(i *runtimeapi.Image) string {
-	for _, names := range [][]string{i.GetRepoTags(), i.GetRepoDigests()} {
-		if len(names) > 0 {
-			return names[0]
-		}
-	}
-	return i.GetId()
+	return slices.Concat(i.GetRepoTags(), i.GetRepoDigests(), []string{i.GetId()})[0]
 }
 
 func round(d time.Duration) time.Duration { return d.Round(time.Second) }

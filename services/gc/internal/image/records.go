@@ -11,6 +11,8 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/daemon/atomicfile"
 )
 
 // Update is the records with the images as they are now: new ones are seen for the first time, those in use are used
@@ -57,10 +59,7 @@ func Save(path string, before, records map[string]Record) error {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(path+".new", data, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
+		err = atomicfile.Write(path, data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write when images were used: %w: it is forgotten when gc is restarted", err)

@@ -9,6 +9,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/cri/labels"
+	"kubelot.dev/daemon/podspec"
 )
 
 // InUse says who uses each image, by its key: containers of any state, and pods that have not ended by their specs.
@@ -43,10 +44,8 @@ func index(images []*runtimeapi.Image) map[string][]string {
 	keys := map[string][]string{}
 	for _, i := range images {
 		names := map[string]bool{i.GetId(): true}
-		for _, list := range [][]string{i.GetRepoTags(), i.GetRepoDigests()} {
-			for _, name := range list {
-				names[normal(name)] = true
-			}
+		for _, name := range slices.Concat(i.GetRepoTags(), i.GetRepoDigests()) {
+			names[normal(name)] = true
 		}
 		for name := range names {
 			keys[name] = append(keys[name], Key(i))
@@ -58,14 +57,8 @@ func index(images []*runtimeapi.Image) map[string][]string {
 // References are the images that the pod's spec names: of its containers and its image volumes.
 func References(pod *corev1.Pod) []string {
 	var names []string
-	for i := range pod.Spec.InitContainers {
-		names = append(names, pod.Spec.InitContainers[i].Image)
-	}
-	for i := range pod.Spec.Containers {
-		names = append(names, pod.Spec.Containers[i].Image)
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		names = append(names, pod.Spec.EphemeralContainers[i].Image)
+	for c := range podspec.Containers(&pod.Spec) {
+		names = append(names, c.Image)
 	}
 	for i := range pod.Spec.Volumes {
 		if v := pod.Spec.Volumes[i].Image; v != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/labels"
 )
 
 const (
@@ -20,41 +21,36 @@ const (
 	linkAge = 5 * time.Minute
 )
 
-// Leftover is a directory of logs, or a link to a log.
-type Leftover struct {
-	// Path is where it is; Name its name below the directory that was looked at.
-	Path, Name string
-	// Pod is whose it was, where the name tells.
-	Pod topic.Ref
-}
+// Why logs and links go.
+const (
+	podGone = "its pod is gone"
+	logGone = "the log it leads to is gone"
+)
 
-// Dirs are the directories below podLogsDir of pods for which known is false. What isn't named like one is left alone.
-func Dirs(podLogsDir string, known func(uid string) bool, now time.Time) ([]Leftover, error) {
+// Dirs decides about the directories below podLogsDir: those of pods for which known is false go. What isn't named like one is left alone.
+func Dirs(podLogsDir string, known func(uid string) bool, now time.Time) ([]topic.Decision, error) {
 	entries, err := os.ReadDir(podLogsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list the log directories of pods: %w", err)
 	}
-	var found []Leftover
+	var found []topic.Decision
 	for _, e := range entries {
-		// Neither a namespace nor a name has an underscore.
-		parts := strings.Split(e.Name(), "_")
-		if !e.IsDir() || len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" || known(parts[2]) || young(e, dirAge, now) {
-			continue
+		pod, ok := labels.ParseLogDir(e.Name())
+		if ok && e.IsDir() && !known(pod.UID) && !young(e, dirAge, now) {
+			found = append(found, topic.Decision{Deed: topic.DeedRemoveLog, Object: filepath.Join(podLogsDir, e.Name()), Pod: &pod, Reason: podGone})
 		}
-		found = append(found, Leftover{
-			Path: filepath.Join(podLogsDir, e.Name()), Name: e.Name(), Pod: topic.Ref{Namespace: parts[0], Name: parts[1], UID: parts[2]},
-		})
 	}
 	return found, nil
 }
 
-// Links are the links below dir into podLogsDir whose log is gone, unless it is in use: then it is away for a moment while it is rotated.
-func Links(dir, podLogsDir string, inUse map[string]bool, known func(uid string) bool, now time.Time) ([]Leftover, error) {
+// Links decides about the links below dir into podLogsDir: those go whose log is gone, unless it is in use: then it is away for a moment
+// while it is rotated.
+func Links(dir, podLogsDir string, inUse map[string]bool, known func(uid string) bool, now time.Time) ([]topic.Decision, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list the links to container logs: %w", err)
 	}
-	var found []Leftover
+	var found []topic.Decision
 	for _, e := range entries {
 		link := filepath.Join(dir, e.Name())
 		target, err := os.Readlink(link)
@@ -66,7 +62,7 @@ func Links(dir, podLogsDir string, inUse map[string]bool, known func(uid string)
 			continue
 		}
 		if _, err := os.Lstat(target); errors.Is(err, fs.ErrNotExist) {
-			found = append(found, Leftover{Path: link, Name: e.Name()})
+			found = append(found, topic.Decision{Deed: topic.DeedRemoveLog, Object: link, Reason: logGone})
 		}
 	}
 	return found, nil
@@ -77,22 +73,22 @@ func young(e fs.DirEntry, age time.Duration, now time.Time) bool {
 	return err != nil || now.Sub(info.ModTime()) < age
 }
 
-// RemoveDir removes a directory of logs and all below it, without following links.
-func RemoveDir(podLogsDir, name string) error {
-	root, err := os.OpenRoot(podLogsDir)
+// Remove removes a link or, without following links, a directory of logs and all below it.
+func Remove(path string) error {
+	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
-		return fmt.Errorf("remove the logs %s: %w", name, err)
+		return fmt.Errorf("remove %s: %w", path, err)
 	}
 	defer root.Close() //nolint:errcheck // nothing was written
-	if err := root.RemoveAll(name); err != nil {
-		return fmt.Errorf("remove the logs %s: %w", name, err)
+	if err := root.RemoveAll(filepath.Base(path)); err != nil {
+		return fmt.Errorf("remove %s: %w", path, err)
 	}
 	return nil
 }
 
 // RemoveOf removes the log of a container that is gone: the file, what was rotated, and the links to it.
 func RemoveOf(podLogsDir, linksDir string, pod topic.Ref, container string, restartCount int) error {
-	dir := filepath.Join(podLogsDir, strings.Join([]string{pod.Namespace, pod.Name, pod.UID}, "_"), container)
+	dir := filepath.Join(podLogsDir, labels.LogDir(pod), container)
 	if filepath.Dir(filepath.Dir(dir)) != filepath.Clean(podLogsDir) {
 		return fmt.Errorf("remove the log of container %q of %s/%s: that isn't the name of a directory", container, pod.Namespace, pod.Name)
 	}

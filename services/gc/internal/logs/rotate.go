@@ -114,7 +114,11 @@ func compress(ctx context.Context, path string) (err error) {
 		}
 	}()
 	w := gzip.NewWriter(out)
-	_, err = io.Copy(w, reader{ctx, in})
+	defer context.AfterFunc(ctx, func() { in.Close() })()
+	_, err = io.Copy(w, in)
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // in was closed for it
+	}
 	if err = errors.Join(err, w.Close(), out.Sync(), out.Close()); err != nil {
 		return err
 	}
@@ -122,17 +126,4 @@ func compress(ctx context.Context, path string) (err error) {
 		return err
 	}
 	return os.Remove(path)
-}
-
-// reader ends with its context.
-type reader struct {
-	ctx context.Context //nolint:containedctx // io.Reader has no place for it
-	in  io.Reader
-}
-
-func (r reader) Read(p []byte) (int, error) {
-	if r.ctx.Err() != nil {
-		return 0, context.Cause(r.ctx)
-	}
-	return r.in.Read(p)
 }

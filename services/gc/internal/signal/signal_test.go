@@ -48,8 +48,13 @@ func with(more map[string]string) map[string]string {
 	return all
 }
 
-func reader(dir string, unified bool) *Reader {
-	return &Reader{Proc: filepath.Join(dir, "proc"), Memory: filepath.Join(dir, "cgroup"), Unified: unified}
+func reader(t *testing.T, root string) *Reader {
+	t.Helper()
+	r, err := New(root, "cgroupfs", "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // all reads all signals.
@@ -62,26 +67,26 @@ func all(r *Reader, now time.Time, paths Filesystems) (evict.Observations, error
 
 func TestRead(t *testing.T) {
 	v1 := with(map[string]string{
-		"cgroup/memory.usage_in_bytes": "1500000000\n", "cgroup/memory.stat": "inactive_file 5\ntotal_inactive_file 300000000\n",
-		"cgroup/kubepods/memory.usage_in_bytes": "700000000\n", "cgroup/kubepods/memory.stat": "total_inactive_file 100000000\n",
-		"cgroup/kubepods/memory.limit_in_bytes": "1000000000\n",
+		"sys/fs/cgroup/memory/memory.usage_in_bytes": "1500000000\n", "sys/fs/cgroup/memory/memory.stat": "inactive_file 5\ntotal_inactive_file 300000000\n",
+		"sys/fs/cgroup/memory/kubepods/memory.usage_in_bytes": "700000000\n", "sys/fs/cgroup/memory/kubepods/memory.stat": "total_inactive_file 100000000\n",
+		"sys/fs/cgroup/memory/kubepods/memory.limit_in_bytes": "1000000000\n",
 	})
 	v2 := with(map[string]string{
-		"cgroup/memory.stat": "anon 900000000\nfile 600000000\nkernel 250000000\ninactive_file 300000000\n", "cgroup/kubepods/memory.current": "700000000\n",
-		"cgroup/kubepods/memory.stat": "inactive_file 100000000\n", "cgroup/kubepods/memory.max": "1000000000\n",
+		"sys/fs/cgroup/cgroup.controllers": "memory\n",
+		"sys/fs/cgroup/memory.stat":        "anon 900000000\nfile 600000000\nkernel 250000000\ninactive_file 300000000\n", "sys/fs/cgroup/kubepods/memory.current": "700000000\n",
+		"sys/fs/cgroup/kubepods/memory.stat": "inactive_file 100000000\n", "sys/fs/cgroup/kubepods/memory.max": "1000000000\n",
 	})
 	const total = 2000000 << 10
 	for name, c := range map[string]struct {
 		files     map[string]string
-		unified   bool
 		available int64
 	}{
-		"v1": {v1, false, total - 1200000000},
-		"v2": {v2, true, total - 1200000000},
+		"v1": {v1, total - 1200000000},
+		"v2": {v2, total - 1200000000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now := time.Now()
-			obs, err := all(reader(tree(t, c.files), c.unified), now, Filesystems{Node: t.TempDir(), Image: "/proc"})
+			obs, err := all(reader(t, tree(t, c.files)), now, Filesystems{Node: t.TempDir(), Image: "/proc"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,20 +116,23 @@ func TestUnreadable(t *testing.T) {
 		missing evict.Signal
 		want    string
 	}{
-		"no limit":          {map[string]string{"cgroup/kubepods/memory.max": "max\n"}, evict.AllocatableAvailable, ""},
+		"no limit":          {map[string]string{"sys/fs/cgroup/kubepods/memory.max": "max\n"}, evict.AllocatableAvailable, ""},
 		"no pods yet":       {nil, evict.AllocatableAvailable, ""},
-		"limit is nonsense": {map[string]string{"cgroup/kubepods/memory.max": "much\n"}, evict.AllocatableAvailable, `memory.max is "much"`},
-		"no statistics":     {map[string]string{"cgroup/memory.stat": "anon 1\nfile 2\n"}, evict.MemoryAvailable, "no inactive_file"},
-		"bad statistics":    {map[string]string{"cgroup/memory.stat": "anon 1\nfile 2\ninactive_file x\n"}, evict.MemoryAvailable, `inactive_file is "x"`},
+		"limit is nonsense": {map[string]string{"sys/fs/cgroup/kubepods/memory.max": "much\n"}, evict.AllocatableAvailable, `memory.max is "much"`},
+		"no statistics":     {map[string]string{"sys/fs/cgroup/memory.stat": "anon 1\nfile 2\n"}, evict.MemoryAvailable, "no inactive_file"},
+		"bad statistics":    {map[string]string{"sys/fs/cgroup/memory.stat": "anon 1\nfile 2\ninactive_file x\n"}, evict.MemoryAvailable, `inactive_file is "x"`},
 		"bad meminfo":       {map[string]string{"proc/meminfo": "\n"}, evict.MemoryAvailable, "no MemTotal:"},
 		"bad loadavg":       {map[string]string{"proc/loadavg": "1 2 3\n"}, evict.PIDAvailable, "no number of tasks"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files := with(map[string]string{"cgroup/memory.stat": "anon 1\nfile 300000000\ninactive_file 300000000\n"})
+			files := with(map[string]string{
+				"sys/fs/cgroup/cgroup.controllers": "memory\n",
+				"sys/fs/cgroup/memory.stat":        "anon 1\nfile 300000000\ninactive_file 300000000\n",
+			})
 			for name, text := range c.change {
 				files[name] = text
 			}
-			obs, err := all(reader(tree(t, files), true), time.Now(), Filesystems{Node: "/"})
+			obs, err := all(reader(t, tree(t, files)), time.Now(), Filesystems{Node: "/"})
 			if _, known := obs[c.missing]; known {
 				t.Errorf("%s is known", c.missing)
 			}
@@ -136,14 +144,14 @@ func TestUnreadable(t *testing.T) {
 			}
 		})
 	}
-	obs, err := all(reader(t.TempDir(), false), time.Now(), Filesystems{Node: "/absent"})
+	obs, err := all(reader(t, t.TempDir()), time.Now(), Filesystems{Node: "/absent"})
 	if len(obs) != 0 || err == nil {
 		t.Errorf("of nothing: %v, %v", obs, err)
 	}
 }
 
 func TestThisMachine(t *testing.T) {
-	r, err := New("cgroupfs", "/no-pods")
+	r, err := New("/", "cgroupfs", "/no-pods")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,16 +171,18 @@ func TestLayout(t *testing.T) {
 	for name, c := range map[string]struct {
 		paths Filesystems
 		want  evict.Layout
+		split bool
 	}{
-		"one":   {Filesystems{dir, dir, dir}, evict.Layout{}},
-		"two":   {Filesystems{dir, "/proc", "/proc"}, evict.Layout{ImageFS: true}},
-		"split": {Filesystems{dir, "/proc", dir}, evict.Layout{ImageFS: true, ContainerFS: true}},
+		"one":                          {Filesystems{dir, dir, dir}, evict.Layout{}, false},
+		"two":                          {Filesystems{dir, "/proc", "/proc"}, evict.Layout{ImageFS: true}, false},
+		"containers apart from images": {Filesystems{dir, "/proc", dir}, evict.Layout{ImageFS: true, ContainerFS: true}, false},
+		"split":                        {Filesystems{dir, "/proc", "/sys"}, evict.Layout{ImageFS: true, ContainerFS: true}, true},
 	} {
-		if got, err := Layout(c.paths); err != nil || got != c.want {
-			t.Errorf("%s: %+v, %v", name, got, err)
+		if got, split, err := Layout(c.paths); err != nil || got != c.want || split != c.split {
+			t.Errorf("%s: %+v, split %v, %v", name, got, split, err)
 		}
 	}
-	if _, err := Layout(Filesystems{dir, "/absent", dir}); err == nil {
+	if _, _, err := Layout(Filesystems{dir, "/absent", dir}); err == nil {
 		t.Error("no error")
 	}
 }
@@ -202,7 +212,7 @@ func TestAlarm(t *testing.T) {
 
 // Reading is done all the time, so it must cost next to nothing.
 func BenchmarkRead(b *testing.B) {
-	r, err := New("cgroupfs", "/no-pods")
+	r, err := New("/", "cgroupfs", "/no-pods")
 	if err != nil {
 		b.Fatal(err)
 	}

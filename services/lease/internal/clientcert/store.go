@@ -16,6 +16,8 @@ import (
 
 	certutil "k8s.io/client-go/util/cert"
 	"k8s.io/client-go/util/keyutil"
+
+	"kubelot.dev/daemon/atomicfile"
 )
 
 // The kubelet's file names: kubeadm and others look for them.
@@ -117,22 +119,10 @@ func (s store) dropKey() error {
 	return nil
 }
 
-// writeFile replaces a file by one that only root can read. Who reads it sees the one before or the whole of the new one.
+// writeFile replaces a file by one that only root can read, in a directory that it makes where there is none.
 func writeFile(path string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-") // with mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return atomicfile.WriteDurably(path, text, 0o600)
 }

@@ -11,6 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/labels"
 )
 
 // Orphans are the UIDs found on disk or among the cgroups that are neither wanted nor observed, sorted.
@@ -57,12 +60,16 @@ func RemovePodDir(rootDir string, uid types.UID) error {
 
 // LogDir is <podLogsDir>/<namespace>_<name>_<uid>.
 func LogDir(podLogsDir, namespace, name string, uid types.UID) string {
-	return filepath.Join(podLogsDir, strings.Join([]string{namespace, name, string(uid)}, "_"))
+	return filepath.Join(podLogsDir, logDir(namespace, name, uid))
+}
+
+func logDir(namespace, name string, uid types.UID) string {
+	return labels.LogDir(topic.Ref{Namespace: namespace, Name: name, UID: string(uid)})
 }
 
 // RemoveLogDir removes the pod's log directory. It is no error if there is none.
 func RemoveLogDir(podLogsDir, namespace, name string, uid types.UID) error {
-	dir := strings.Join([]string{namespace, name, string(uid)}, "_")
+	dir := logDir(namespace, name, uid)
 	if !element(dir) {
 		return fmt.Errorf("remove the logs of pod %s/%s: %q is not the name of a directory", namespace, name, dir)
 	}

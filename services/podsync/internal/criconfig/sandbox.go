@@ -5,13 +5,14 @@ import (
 	"maps"
 	"net/netip"
 	"path/filepath"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/node/util/sysctl"
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri/labels"
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/podsync/internal/dns"
 )
 
@@ -41,7 +42,7 @@ func Sandbox(node *Node, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) 
 
 // LogDir is the directory of the pod's logs; those of a container are in a directory of its name below.
 func LogDir(node *Node, pod *corev1.Pod) string {
-	return filepath.Join(node.PodLogsDir, strings.Join([]string{pod.Namespace, pod.Name, string(pod.UID)}, "_"))
+	return filepath.Join(node.PodLogsDir, labels.LogDir(topic.RefOf(pod)))
 }
 
 func sandboxLinux(node *Node, in SandboxInput) (*runtimeapi.LinuxPodSandboxConfig, error) {
@@ -97,16 +98,8 @@ func namespaces(pod *corev1.Pod, userNamespace *runtimeapi.UserNamespace) *runti
 }
 
 func anyPrivileged(spec *corev1.PodSpec) bool {
-	privileged := func(sc *corev1.SecurityContext) bool { return sc != nil && isTrue(sc.Privileged) }
-	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
-		for i := range list {
-			if privileged(list[i].SecurityContext) {
-				return true
-			}
-		}
-	}
-	for i := range spec.EphemeralContainers {
-		if privileged(spec.EphemeralContainers[i].SecurityContext) {
+	for c := range podspec.Containers(spec) {
+		if sc := c.SecurityContext; sc != nil && isTrue(sc.Privileged) {
 			return true
 		}
 	}

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/daemon/atomicfile"
 )
 
 // The first line tells users, and the node's own tools, whose file it is.
@@ -81,13 +83,8 @@ func WriteHosts(path string, content []byte) error {
 	if has(path, content) {
 		return nil
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".etc-hosts-*")
-	if err != nil {
-		return fmt.Errorf("write hosts file %s: %w", path, err)
-	}
-	err = writeAndRename(tmp, path, content)
-	if err != nil {
-		_ = os.Remove(tmp.Name())
+	// Containers run as any user, and all of them must read it.
+	if err := atomicfile.Write(path, content, 0o644); err != nil {
 		return fmt.Errorf("write hosts file %s: %w", path, err)
 	}
 	return nil
@@ -108,19 +105,4 @@ func has(path string, content []byte) bool {
 	old := make([]byte, len(content))
 	_, err = io.ReadFull(f, old)
 	return err == nil && bytes.Equal(old, content)
-}
-
-func writeAndRename(tmp *os.File, path string, content []byte) error {
-	_, err := tmp.Write(content)
-	if err == nil {
-		// Containers run as any user, and all of them must read it.
-		err = tmp.Chmod(0o644)
-	}
-	if closeErr := tmp.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	return err
 }

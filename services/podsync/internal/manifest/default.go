@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"kubelot.dev/daemon/podspec"
 )
 
 // Default fills in what the API server would have (v1 defaulting of Pod, Kubernetes 1.36). The order matters:
@@ -31,14 +33,8 @@ func Default(pod *corev1.Pod) {
 	for i := range spec.Volumes {
 		defaultVolume(&spec.Volumes[i])
 	}
-	for i := range spec.InitContainers {
-		defaultContainer(&spec.InitContainers[i])
-	}
-	for i := range spec.Containers {
-		defaultContainer(&spec.Containers[i])
-	}
-	for i := range spec.EphemeralContainers {
-		defaultContainer((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon))
+	for c := range podspec.Containers(spec) {
+		defaultContainer(c)
 	}
 	roundUp(spec.Overhead)
 	if spec.Resources != nil {

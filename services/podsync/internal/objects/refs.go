@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/kube"
 )
 
@@ -37,15 +38,9 @@ type refs struct {
 
 func refsOf(pod *corev1.Pod) refs {
 	r := refs{namespace: pod.Namespace, configMaps: map[kube.ObjectKey]bool{}, secrets: map[kube.ObjectKey]bool{}}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			r.from(list[i].EnvFrom)
-			r.variables(list[i].Env)
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		r.from(pod.Spec.EphemeralContainers[i].EnvFrom)
-		r.variables(pod.Spec.EphemeralContainers[i].Env)
+	for c := range podspec.Containers(&pod.Spec) {
+		r.from(c.EnvFrom)
+		r.variables(c.Env)
 	}
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		r.add(r.secrets, ref.Name)

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/daemon/atomicfile"
 )
 
 const (
@@ -158,7 +160,7 @@ func TestTidy(t *testing.T) {
 	r.Came(app, &mine, ref)
 	begin(t, r, "reg.example/old:1")
 	r.Came("reg.example/old:1", &mine, "sha256:old")
-	for _, name := range []string{filePrefix + "bad", filePrefix + "half" + tempSuffix, "mine"} {
+	for _, name := range []string{filePrefix + "bad", filePrefix + "half" + atomicfile.Suffix, "mine"} {
 		put(t, filepath.Join(r.store.pulled, name), "{")
 	}
 
@@ -245,7 +247,7 @@ func TestDirectoriesInTheWay(t *testing.T) {
 		t.Errorf("an intent that can't be written: %v", err)
 	}
 	wantUse(t, "an intent", uses(r, "b:1", "sha256:b"), false)
-	if left, err := filepath.Glob(filepath.Join(r.cfg.RootDir, "image_manager", "*", "*"+tempSuffix)); err != nil || len(left) != 0 {
+	if left, err := filepath.Glob(filepath.Join(r.cfg.RootDir, "image_manager", "*", "*"+atomicfile.Suffix)); err != nil || len(left) != 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 	kjson "sigs.k8s.io/json"
+
+	"kubelot.dev/daemon/atomicfile"
 )
 
 // Kinds and file names of the records.
@@ -22,7 +24,6 @@ const (
 	intentKind = "ImagePullIntent"
 	recordKind = "ImagePulledRecord"
 	filePrefix = "sha256-"
-	tempSuffix = ".tmp"
 	// alpha is an older version of the API group, with the same fields; kubelets before 1.36 wrote it.
 	alpha = kubeletv1beta1.GroupName + "/v1alpha1"
 )
@@ -121,7 +122,7 @@ func files(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	var names []string
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), filePrefix) && !strings.HasSuffix(e.Name(), tempSuffix) && !e.IsDir() {
+		if strings.HasPrefix(e.Name(), filePrefix) && !strings.HasSuffix(e.Name(), atomicfile.Suffix) && !e.IsDir() {
 			names = append(names, e.Name())
 		}
 	}
@@ -154,31 +155,7 @@ func write(dir, name string, what any) error {
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	path := filepath.Join(dir, name)
-	if err := writeTemp(path+tempSuffix, append(text, '\n')); err != nil {
-		return errors.Join(err, remove(dir, name+tempSuffix))
-	}
-	if err := os.Rename(path+tempSuffix, path); err != nil {
-		return errors.Join(err, remove(dir, name+tempSuffix))
-	}
-	return syncDir(dir)
-}
-
-func writeTemp(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return atomicfile.WriteDurably(filepath.Join(dir, name), append(text, '\n'), 0o600)
 }
 
 func remove(dir, name string) error {

@@ -210,16 +210,3 @@ func TestRemoveEndsWithItsContext(t *testing.T) {
 		t.Errorf("remove returned %v, want the context's cause", err)
 	}
 }
-
-func TestBelowIsDeepestFirst(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "a")
-	for _, p := range []string{dir, filepath.Join(dir, "b"), filepath.Join(dir, "b", "c"), dir + "-not-this"} {
-		tmpfs(t, p, Tmpfs{Mode: 0o755})
-	}
-	points, err := Below(dir)
-	must(t, err)
-	want := []string{filepath.Join(dir, "b", "c"), filepath.Join(dir, "b"), dir}
-	if strings.Join(points, " ") != strings.Join(want, " ") {
-		t.Errorf("got %v, want %v", points, want)
-	}
-}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kubelot.dev/daemon/mountpoint"
 )
 
 // sharedHost is a directory of the node whose mounts are seen in every bind of it, as below systemd.
@@ -49,7 +51,7 @@ func TestUnmountLeavesTheNodesMountsAlone(t *testing.T) {
 			c.place(t, host, dir)
 			write(t, filepath.Join(host, "inner", "precious"))
 			must(t, c.remove(dir))
-			if points, err := Below(dir); err != nil || len(points) > 0 {
+			if points, err := mountpoint.Below(dir); err != nil || len(points) > 0 {
 				t.Errorf("still mounted: %v, %v", points, err)
 			}
 			if mounted, err := Mounted(filepath.Join(host, "inner")); !mounted || err != nil {
@@ -68,23 +70,10 @@ func TestUnmountBehindALink(t *testing.T) {
 	tmpfs(t, filepath.Join(base, "disk", "volume", "inner"), Tmpfs{Mode: 0o755})
 	must(t, os.Symlink(filepath.Join(base, "disk"), filepath.Join(base, "root")))
 	must(t, Release(context.Background(), filepath.Join(base, "root", "volume")))
-	if points, err := Below(base); err != nil || len(points) > 0 || exists(filepath.Join(base, "disk", "volume")) {
+	if points, err := mountpoint.Below(base); err != nil || len(points) > 0 || exists(filepath.Join(base, "disk", "volume")) {
 		t.Errorf("still mounted: %v, %v", points, err)
 	}
-	if points, err := Below(filepath.Join(base, "none", "at", "all")); err != nil || len(points) > 0 {
+	if points, err := mountpoint.Below(filepath.Join(base, "none", "at", "all")); err != nil || len(points) > 0 {
 		t.Errorf("mounts below what isn't there: %v, %v", points, err)
-	}
-}
-
-// A swapped parent doesn't lead the unmounting elsewhere.
-func TestUnmountFollowsNoLink(t *testing.T) {
-	base := t.TempDir()
-	tmpfs(t, filepath.Join(base, "node", "mnt"), Tmpfs{Mode: 0o755})
-	must(t, os.Symlink(filepath.Join(base, "node"), filepath.Join(base, "swapped")))
-	if err := unmountPoint(filepath.Join(base, "swapped", "mnt")); err == nil {
-		t.Error("a link was followed")
-	}
-	if mounted, err := Mounted(filepath.Join(base, "node", "mnt")); !mounted {
-		t.Errorf("unmounted what a link leads to (%v)", err)
 	}
 }

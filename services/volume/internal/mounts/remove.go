@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"kubelot.dev/daemon/mountpoint"
 )
 
 // ErrMounted is in the error of a removal that met a mount point and stopped there.
@@ -27,7 +29,7 @@ const resolve = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SY
 
 // Release unmounts dir and removes it with all its content. It ends early with ctx.
 func Release(ctx context.Context, dir string) error {
-	err := Unmount(dir)
+	err := mountpoint.Unmount(dir)
 	if err == nil {
 		err = Remove(ctx, dir)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kubelot.dev/daemon/mountpoint"
 )
 
 func TestEnsureShared(t *testing.T) {
@@ -34,7 +36,7 @@ func TestEnsureShared(t *testing.T) {
 	}
 
 	must(t, EnsureShared(root))
-	points, err := Below(root)
+	points, err := mountpoint.Below(root)
 	must(t, err)
 	if n := slices.Index(slices.Sorted(slices.Values(points)), filepath.Join(root, "volume")); n != 1 {
 		t.Errorf("mounts at and below the root after a second call: %v; want the root once", points)

@@ -4,6 +4,8 @@ import (
 	"io/fs"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/daemon/podspec"
 )
 
 // TokenMode is the mode of a service-account token's file: nobody but its owner reads it where the owner is
@@ -34,21 +36,12 @@ func RunAsUser(pod *corev1.Pod) *int64 {
 // securityContexts are the runAsUser of each container, nil where it has none of its own.
 func securityContexts(pod *corev1.Pod) []*int64 {
 	var users []*int64
-	add := func(sc *corev1.SecurityContext) {
-		if sc == nil {
-			users = append(users, nil)
-			return
+	for c := range podspec.Containers(&pod.Spec) {
+		var user *int64
+		if c.SecurityContext != nil {
+			user = c.SecurityContext.RunAsUser
 		}
-		users = append(users, sc.RunAsUser)
-	}
-	for i := range pod.Spec.InitContainers {
-		add(pod.Spec.InitContainers[i].SecurityContext)
-	}
-	for i := range pod.Spec.Containers {
-		add(pod.Spec.Containers[i].SecurityContext)
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		add(pod.Spec.EphemeralContainers[i].SecurityContext)
+		users = append(users, user)
 	}
 	return users
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 )
@@ -156,7 +157,7 @@ func (b *bed) unmount(r plugin.Request, result plugin.Result) {
 // left are the mounts, and the files that aren't directories, below the root.
 func (b *bed) left() string {
 	b.t.Helper()
-	found, err := mounts.Below(b.root)
+	found, err := mountpoint.Below(b.root)
 	must(b.t, err)
 	must(b.t, filepath.WalkDir(b.root, func(path string, d os.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

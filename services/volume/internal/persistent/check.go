@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagehelpers "k8s.io/component-helpers/storage/volume"
 
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -69,15 +70,7 @@ func isBlock(pv *corev1.PersistentVolume) bool {
 // checkMode tells where a container mounts what is a device, or the other way round.
 func checkMode(pod *corev1.Pod, name string, pv *corev1.PersistentVolume) error {
 	block := isBlock(pv)
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if err := checkUse(list[i].VolumeMounts, list[i].VolumeDevices, name, block); err != nil {
-				return err
-			}
-		}
-	}
-	for i := range pod.Spec.EphemeralContainers {
-		c := &pod.Spec.EphemeralContainers[i]
+	for c := range podspec.Containers(&pod.Spec) {
 		if err := checkUse(c.VolumeMounts, c.VolumeDevices, name, block); err != nil {
 			return err
 		}

@@ -13,7 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubelot.dev/services/volume/internal/mounts"
+	"kubelot.dev/daemon/mountpoint"
 )
 
 func TestDirectory(t *testing.T) {
@@ -53,7 +53,7 @@ func TestDirectoryIsMountedAgainWhereItHasGone(t *testing.T) {
 	b := newBed(t, localAt(t.TempDir()))
 	r := b.request("u-1")
 	r.Known = b.mount(r)
-	must(t, mounts.Unmount(r.Known.HostPath))
+	must(t, mountpoint.Unmount(r.Known.HostPath))
 	if result := b.mount(r); result != r.Known || !isMount(t, result.HostPath) {
 		t.Errorf("result %+v", result)
 	}
@@ -63,7 +63,7 @@ func TestWhatIsInTheWayOfAVolumeIsNeverRemoved(t *testing.T) {
 	b := newBed(t, localAt(t.TempDir()))
 	r := b.request("u-1")
 	result := b.mount(r)
-	must(t, mounts.Unmount(result.HostPath))
+	must(t, mountpoint.Unmount(result.HostPath))
 	file := filepath.Join(result.HostPath, "somebody's")
 	must(t, os.WriteFile(file, nil, 0o600))
 	kind, _ := b.kinds.ByPath(filepath.Join(b.root, "pods/u-1"), result.HostPath)
@@ -143,7 +143,7 @@ func TestDisk(t *testing.T) {
 		t.Errorf("after the last pod: %q (%v)", data, err)
 	}
 	// A restart between the two steps of unmounting.
-	must(t, mounts.Unmount(first.HostPath))
+	must(t, mountpoint.Unmount(first.HostPath))
 	must(t, os.Remove(first.HostPath))
 	must(t, leftovers(b))
 	b.clean()

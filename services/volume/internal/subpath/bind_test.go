@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kubelot.dev/services/volume/internal/mounts"
+	"kubelot.dev/daemon/mountpoint"
 )
 
 func must(t *testing.T, err error) {
@@ -68,7 +68,7 @@ func TestBind(t *testing.T) {
 		}
 	}
 	must(t, Clean(context.Background(), mount("").PodDir, "data"))
-	if points, _ := mounts.Below(mount("").PodDir); len(points) > 0 {
+	if points, _ := mountpoint.Below(mount("").PodDir); len(points) > 0 {
 		t.Errorf("still mounted: %v", points)
 	}
 	if _, err := os.Stat(target); !errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,7 @@ func TestBindAgain(t *testing.T) {
 	must(t, err)
 	_, err = Bind(t.Context(), mount("file"))
 	must(t, err)
-	if points, _ := mounts.Below(target); len(points) != 1 {
+	if points, _ := mountpoint.Below(target); len(points) != 1 {
 		t.Errorf("mounted %d times", len(points))
 	}
 	// An atomic update puts a new file in the old one's place.
@@ -112,7 +112,7 @@ func TestBindAgain(t *testing.T) {
 	must(t, os.Rename(filepath.Join(volume, "new"), filepath.Join(volume, "file")))
 	_, err = Bind(t.Context(), mount("file"))
 	must(t, err)
-	if points, _ := mounts.Below(target); len(points) != 1 || read(t, target) != "new" {
+	if points, _ := mountpoint.Below(target); len(points) != 1 || read(t, target) != "new" {
 		t.Errorf("mounted %d times, shows %q", len(points), read(t, target))
 	}
 	must(t, os.Remove(filepath.Join(volume, "file")))

@@ -1,14 +1,16 @@
-// Package cgroup reads the usage of cgroups, version 1 and 2, and of the network that a cgroup's processes are in. It keeps nothing
-// between two readings and starts nothing.
+// Package cgroup reads the usage of cgroups, version 1 and 2, of the network that a cgroup's processes are in, and of the machine where
+// the root cgroup doesn't tell. It keeps nothing between two readings and starts nothing.
 //
 // # Reads
 //
-// The files of the cgroup hierarchies, /proc/<pid>/net/dev, /proc/meminfo and /proc/pressure, below a root that tests replace.
+// The files of the cgroup hierarchies, /proc/<pid>/net/dev, /proc/meminfo, /proc/loadavg, /proc/diskstats, /proc/pressure and
+// /proc/sys/kernel, below a root that tests replace.
 //
 // # Guarantees
 //
 //   - A part of a sample is nil where its controller has no files there; a cgroup that is gone is ErrGone.
-//   - A figure that the kernel writes in another way than expected is left out, never guessed.
+//   - A figure that the kernel writes in another way than expected is left out, never guessed; the functions that return one figure
+//     have an error that says why it isn't there.
 //   - Working set is usage without inactive files, as in Kubernetes' documentation of memory.available.
 package cgroup
 

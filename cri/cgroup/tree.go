@@ -248,18 +248,6 @@ func (t *Tree) Disks() (io []DeviceIO, names map[[2]uint64]string) {
 	return io, names
 }
 
-// Running is the number of threads of the whole machine: the fourth field of /proc/loadavg, after its slash.
-func (t *Tree) Running() (int64, bool) {
-	data, err := os.ReadFile(path.Join(t.proc(), "loadavg"))
-	fields := strings.Fields(string(data))
-	if err != nil || len(fields) < 4 {
-		return 0, false
-	}
-	_, text, _ := strings.Cut(fields[3], "/")
-	n, err := strconv.ParseInt(text, 10, 64)
-	return n, err == nil
-}
-
 // BootTime is when the machine started.
 func BootTime() (time.Time, bool) {
 	var now unix.Timespec

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"kubelot.dev/services/stats/internal/cgrouptest"
+	"kubelot.dev/cri/cgroup/cgrouptest"
 )
 
 const (
@@ -119,8 +119,8 @@ func TestRootOfVersion2(t *testing.T) {
 	if s.CPU.Total != 9e9 || m.Usage != 4000000 || m.WorkingSet != 3500000 || m.Swap != 1<<20 || m.Pressure == nil || s.CPU.Pressure == nil {
 		t.Errorf("cpu %+v, memory %+v", s.CPU, m)
 	}
-	if n, ok := tree.Running(); !ok || n != 345 {
-		t.Errorf("%d threads", n)
+	if n, err := tree.Running(); err != nil || n != 345 {
+		t.Errorf("%d threads, %v", n, err)
 	}
 }
 

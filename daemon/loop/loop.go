@@ -1,0 +1,85 @@
+// Package loop is how a daemon's one goroutine gets what others have for it: that goroutine owns the state, and everybody else hands it
+// functions that read or change the state.
+//
+// # Guarantees
+//
+//   - The functions run one after the other, in the goroutine that receives from Changes, and in no other.
+//   - Nothing waits for the loop longer than its context lasts.
+//   - What was begun with Go or Follow has ended when Wait returns.
+package loop
+
+import (
+	"context"
+	"sync"
+
+	"kubelot.dev/bus"
+)
+
+// Loop belongs to the goroutine that receives from Changes. Its functions may be called from any other.
+type Loop struct {
+	bus     *bus.Conn
+	changes chan func()
+	work    sync.WaitGroup
+}
+
+// New makes a loop whose Follow reads from the bus. It starts nothing.
+func New(conn *bus.Conn) *Loop { return &Loop{bus: conn, changes: make(chan func())} }
+
+// Changes are the functions to run.
+func (l *Loop) Changes() <-chan func() { return l.changes }
+
+// Go runs f beside the loop.
+func (l *Loop) Go(f func()) { l.work.Go(f) }
+
+// Wait waits for all that was begun beside the loop.
+func (l *Loop) Wait() { l.work.Wait() }
+
+// Do has the loop run f; it tells whether the loop has taken it before ctx ended.
+func (l *Loop) Do(ctx context.Context, f func()) bool {
+	select {
+	case l.changes <- f:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Ask has the loop answer a question about its state. The error is the cause of ctx's end.
+func Ask[T any](ctx context.Context, l *Loop, question func() T) (T, error) {
+	answer := make(chan T, 1)
+	l.Do(ctx, func() { answer <- question() })
+	select {
+	case a := <-answer:
+		return a, nil
+	case <-ctx.Done():
+		var none T
+		return none, context.Cause(ctx)
+	}
+}
+
+// Follow has the loop handle every change of a topic until ctx ends.
+func Follow[T any](ctx context.Context, l *Loop, t bus.State[T], handle func(bus.Change[T])) error {
+	changes, err := t.Watch(ctx, l.bus)
+	if err != nil {
+		return err
+	}
+	l.Go(func() {
+		for c := range changes {
+			l.Do(ctx, func() { handle(c) })
+		}
+	})
+	return nil
+}
+
+// Into keeps a topic's values in a map by their keys, for Follow.
+func Into[T any](values map[string]T) func(bus.Change[T]) {
+	return func(c bus.Change[T]) {
+		switch {
+		case c.Synced:
+		case c.Deleted:
+			delete(values, c.Key)
+		default:
+			values[c.Key] = c.Value
+		}
+	}
+}

@@ -1,0 +1,28 @@
+// Package podspec reads pods' specifications.
+package podspec
+
+import (
+	"iter"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Containers are the pod's containers: init containers, containers and ephemeral containers, in this order. A change to one changes the
+// pod.
+func Containers(spec *corev1.PodSpec) iter.Seq[*corev1.Container] {
+	return func(yield func(*corev1.Container) bool) {
+		for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+		for i := range spec.EphemeralContainers {
+			// The types have the same fields, which the compiler holds.
+			if !yield((*corev1.Container)(&spec.EphemeralContainers[i].EphemeralContainerCommon)) {
+				return
+			}
+		}
+	}
+}
