@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -14,6 +15,9 @@ import (
 // and nil where there is nothing to change. The UID in the patch makes the API server refuse it for another
 // pod of the same name.
 func diff(current, wanted corev1.PodStatus, uid string) ([]byte, error) {
+	if equality.Semantic.DeepEqual(current, wanted) {
+		return nil, nil // the most frequent case, told without encoding both
+	}
 	before, err := json.Marshal(corev1.Pod{Status: current})
 	if err != nil {
 		return nil, fmt.Errorf("encode the pod's current status: %w", err)
