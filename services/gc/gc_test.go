@@ -2,6 +2,7 @@ package gc
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -371,6 +372,17 @@ func TestLogs(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A container may end, and its pod's logs go, while its log is looked at.
+func TestLogOfAContainerThatEndsMeanwhile(t *testing.T) {
+	s := &Service{world: newWorld()}
+	absent, ended := errors.New("absent"), errors.New("ended")
+	s.world.seen["u1"] = topic.PodObservation{Containers: []topic.Container{{ID: "c1", State: topic.ContainerRunning, LogPath: "/nowhere/0.log"}}}
+	err := errors.Join(s.stillRunning([]log{{id: "c0"}, {id: "c1"}}, []error{ended, absent})...)
+	if !errors.Is(err, absent) || errors.Is(err, ended) {
+		t.Errorf("%v; want what is wrong with the log of the container that runs", err)
+	}
 }
 
 func TestBadSettings(t *testing.T) {

@@ -48,8 +48,23 @@ func (s *Service) rotate() work {
 			})
 		}
 		_ = group.Wait() // its functions have no errors
-		return func() { s.report.problems.Set("rotation of logs", errors.Join(errs...)) }
+		return func() { s.report.problems.Set("rotation of logs", errors.Join(s.stillRunning(all, errs)...)) }
 	}
+}
+
+// stillRunning are the errors about logs of containers that run still: of one that has ended meanwhile the directory may be gone.
+func (s *Service) stillRunning(logs []log, errs []error) []error {
+	runs := map[string]bool{}
+	for _, l := range s.runningLogs() {
+		runs[l.id] = true
+	}
+	var left []error
+	for i, l := range logs {
+		if runs[l.id] {
+			left = append(left, errs[i])
+		}
+	}
+	return left
 }
 
 func (s *Service) rotateOne(ctx context.Context, l log) error {
