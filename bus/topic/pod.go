@@ -57,6 +57,9 @@ type Pod struct {
 	// BackoffBase is, by container name, the restart count at which the crash back-off last began anew; for podsync itself,
 	// after a restart.
 	BackoffBase map[string]int `json:"backoffBase,omitzero"`
+	// StartedBefore are the IDs of containers whose startup probe had succeeded when podsync first saw the pod, as its status at
+	// the API server said: so it is when a node is taken over from a kubelet, or the bus has lost its state.
+	StartedBefore []string `json:"startedBefore,omitempty"`
 	// Resize is an in-place resize that was allocated and isn't done yet.
 	Resize *Resize `json:"resize,omitempty"`
 }
@@ -110,6 +113,16 @@ type PodStatus struct {
 	// Finished means: no container runs or ever will, volumes are unmounted, the cgroup and the pod's
 	// directory are gone. The API object of a pod with a deletion timestamp may go.
 	Finished bool `json:"finished,omitempty"`
+}
+
+// NodeOwned tells a condition that only the node agent sets: one that a status doesn't have isn't there.
+func NodeOwned(t corev1.PodConditionType) bool {
+	switch t {
+	case corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
+		corev1.PodResizePending, corev1.PodResizeInProgress, corev1.AllContainersRestarting:
+		return true
+	}
+	return false
 }
 
 // Step is the payload of podsync.step.

@@ -2,8 +2,10 @@ package gc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,11 +49,12 @@ func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPl
 	for _, choice := range s.pick(c, req.Images) {
 		reply.Decisions = append(reply.Decisions, choice.Decision)
 	}
-	left, err := s.leftovers(c, snap.inUse, c.at)
-	if err != nil {
+	dirs, errDirs := s.leftDirs(c)
+	links, errLinks := s.leftLinks(c, snap.inUse, c.at)
+	if err := errors.Join(errDirs, errLinks); err != nil {
 		return reply, err
 	}
-	reply.Decisions = append(reply.Decisions, left...)
+	reply.Decisions = slices.Concat(reply.Decisions, dirs, links)
 	chosen, err := s.planImages(ctx, snap, req.Images)
 	reply.Decisions = append(reply.Decisions, chosen...)
 	now := time.Now()

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"slices"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -94,10 +94,17 @@ func (s *Service) removeLeftovers(ctx context.Context, known map[string]topic.Po
 	if err != nil {
 		return err
 	}
-	found, err := s.leftovers(c, inUse, began)
-	errs := []error{err}
+	dirs, errDirs := s.leftDirs(c)
+	errDirs = errors.Join(errDirs, s.removeEach(dirs, logs.RemoveDir))
+	// Only now is seen which links lead nowhere.
+	links, errLinks := s.leftLinks(c, inUse, began)
+	return errors.Join(errDirs, errLinks, s.removeEach(links, os.Remove))
+}
+
+func (s *Service) removeEach(found []topic.Decision, remove func(path string) error) error {
+	var errs []error
 	for _, d := range found {
-		if err := logs.Remove(d.Object); err != nil {
+		if err := remove(d.Object); err != nil {
 			d.Error = err.Error()
 			errs = append(errs, err)
 		}
@@ -106,10 +113,12 @@ func (s *Service) removeLeftovers(ctx context.Context, known map[string]topic.Po
 	return errors.Join(errs...)
 }
 
-// leftovers are the logs of pods that are gone, and links to logs that are.
-func (s *Service) leftovers(c census, inUse map[string]bool, linksAt time.Time) ([]topic.Decision, error) {
-	cfg := s.env.Config
-	dirs, errDirs := logs.Dirs(cfg.PodLogsDir, c.known, c.at)
-	links, errLinks := logs.Links(cfg.ContainerLogsDir, cfg.PodLogsDir, inUse, c.known, linksAt)
-	return slices.Concat(dirs, links), errors.Join(errDirs, errLinks)
+// leftDirs are the log directories of pods that are gone.
+func (s *Service) leftDirs(c census) ([]topic.Decision, error) {
+	return logs.Dirs(s.env.Config.PodLogsDir, c.known, c.at)
+}
+
+// leftLinks are the links to logs that are gone.
+func (s *Service) leftLinks(c census, inUse map[string]bool, at time.Time) ([]topic.Decision, error) {
+	return logs.Links(s.env.Config.ContainerLogsDir, s.env.Config.PodLogsDir, inUse, c.known, at)
 }

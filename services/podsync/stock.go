@@ -13,7 +13,6 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri/observe"
-	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/worker"
 )
 
@@ -95,7 +94,7 @@ func (d *dispatcher) orphans() {
 	}
 	for uid, before := range d.before {
 		if !wanted[types.UID(uid)] && d.workers[uid] == nil {
-			d.endOrphan(uid, topic.PodObservation{Ref: report.RefOf(before.Pod)})
+			d.endOrphan(uid, topic.PodObservation{Ref: topic.RefOf(before.Pod)})
 		}
 	}
 	d.before, d.status = nil, nil // a pod that comes again is another life

@@ -94,11 +94,9 @@ func (s *scenario) pod(t *testing.T, text string, args map[string]string, now ti
 		}
 		s.specs[uid] = pod
 	}
-	if id := args["status"]; id != "" {
-		yes := true
-		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, ContainerID: "containerd://" + id, Started: &yes}}
-	}
-	s.tracker.setPod(now, uid, topic.Pod{Pod: pod, Lifecycle: topic.Lifecycle(cmp.Or(args["lifecycle"], string(topic.Syncing)))})
+	s.tracker.setPod(now, uid, topic.Pod{
+		Pod: pod, Lifecycle: topic.Lifecycle(cmp.Or(args["lifecycle"], string(topic.Syncing))), StartedBefore: strings.Fields(args["started"]),
+	})
 }
 
 func observation(t *testing.T, uid, text string) topic.PodObservation {

@@ -118,17 +118,3 @@ func address(pod *corev1.Pod, seen topic.PodObservation, sandboxID, nodeIP strin
 	}
 	return ""
 }
-
-// startedBefore tells whether the pod's status says of this very container that its startup probe has succeeded: so it is
-// when a node is taken over from a kubelet, or the bus has lost its state.
-func startedBefore(pod *corev1.Pod, t target) bool {
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses} {
-		for i := range list {
-			if s := &list[i]; s.Name == t.container && s.Started != nil && *s.Started {
-				_, id, _ := strings.Cut(s.ContainerID, "://")
-				return id == t.id
-			}
-		}
-	}
-	return false
-}

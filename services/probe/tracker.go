@@ -2,6 +2,7 @@ package probe
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -166,7 +167,7 @@ func (t *tracker) refresh(now time.Time, p *pod) {
 	p.setTransit(now)
 	all := p.targets(t.nodeIP)
 	for _, target := range all {
-		if _, known := p.verdict(target); !known && target.kind == topic.ProbeStartup && startedBefore(p.update.Pod, target) {
+		if _, known := p.verdict(target); !known && target.kind == topic.ProbeStartup && slices.Contains(p.update.StartedBefore, target.id) {
 			t.decide(p, target, topic.Probe{ContainerID: target.id, Success: true, Message: "started, as the pod's status says", Since: now})
 		}
 	}

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/topic"
 )
 
 // The reasons of pod conditions; tools know them.
@@ -27,23 +29,11 @@ type conditionInput struct {
 	now     metav1.Time
 }
 
-// nodeOwned are the condition types that only the node agent sets: one that podsync doesn't state is gone.
-var nodeOwned = map[corev1.PodConditionType]bool{
-	corev1.PodReadyToStartContainers: true,
-	corev1.PodInitialized:            true,
-	corev1.PodReady:                  true,
-	corev1.ContainersReady:           true,
-	corev1.PodScheduled:              true,
-	corev1.PodResizePending:          true,
-	corev1.PodResizeInProgress:       true,
-	corev1.AllContainersRestarting:   true,
-}
-
 // conditions are the conditions of other owners as they are, then the node's own.
 func conditions(in conditionInput) []corev1.PodCondition {
 	var all []corev1.PodCondition
 	for _, c := range in.current {
-		if !nodeOwned[c.Type] && condition(in.patch, c.Type) == nil {
+		if !topic.NodeOwned(c.Type) && condition(in.patch, c.Type) == nil {
 			all = append(all, c)
 		}
 	}

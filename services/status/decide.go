@@ -44,7 +44,8 @@ func (w *world) decide(key string, now time.Time) (action, error) {
 		return action{}, nil
 	case p.update.Static():
 		return w.decideStatic(key, p, now)
-	case p.patch == nil || p.gone || p.deleted:
+	case p.patch == nil || !p.watched || p.gone || p.deleted:
+		// A pod that podsync's watch doesn't have is not at the API server, or pod.object is about to come.
 		return action{}, nil
 	}
 	ref := topic.Ref{Namespace: p.update.Pod.Namespace, Name: p.update.Pod.Name, UID: key}

@@ -29,6 +29,7 @@ import (
 type World struct {
 	Sources      topic.Sources
 	Updates      map[string]topic.Pod
+	Objects      map[string]topic.APIPod
 	Statuses     map[string]topic.PodStatus
 	Observations map[string]topic.PodObservation
 	Probes       map[string]topic.Probe

@@ -21,6 +21,9 @@ func Read(ctx context.Context, conn *bus.Conn) (World, error) {
 	if w.Updates, err = topic.PodUpdate.Read(ctx, conn); err != nil {
 		return w, err
 	}
+	if w.Objects, err = topic.PodObject.Read(ctx, conn); err != nil {
+		return w, err
+	}
 	if w.Statuses, err = topic.StatusPatch.Read(ctx, conn); err != nil {
 		return w, err
 	}

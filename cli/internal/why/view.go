@@ -188,7 +188,7 @@ func (v view) gates() []Cause {
 	var causes []Cause
 	for _, gate := range v.pod.Spec.ReadinessGates {
 		state := "nobody has set the condition"
-		for _, c := range v.pod.Status.Conditions {
+		for _, c := range v.Objects[v.row.UID].Status.Conditions {
 			if c.Type == gate.ConditionType {
 				state = strings.TrimSpace(fmt.Sprintf("the condition is %s %s %s", c.Status, c.Reason, c.Message))
 			}

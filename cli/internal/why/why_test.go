@@ -258,3 +258,24 @@ func TestRead(t *testing.T) {
 		}
 	})
 }
+
+// A readiness gate's condition is others' to set, at the API server.
+func TestReadinessGate(t *testing.T) {
+	gated := func(conditions ...corev1.PodCondition) Answer {
+		w := well(t, "readinessGates: [{conditionType: example.com/lb}]\ncontainers: [{name: app, image: a}]")
+		w.status(corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "app", ContainerID: "containerd://a", Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
+		}})
+		w.Objects = map[string]topic.APIPod{"u1": {Status: corev1.PodStatus{Conditions: conditions}}}
+		return Explain(w, topic.Ref{Namespace: "default", Name: "web", UID: "u1"}, noon)
+	}
+	if a := gated(); a.State != Waiting || !strings.Contains(a.Causes[0].Problem, "nobody has set") {
+		t.Errorf("without the condition: %+v", a)
+	}
+	if a := gated(corev1.PodCondition{Type: "example.com/lb", Status: corev1.ConditionFalse, Reason: "Draining"}); a.State != Waiting || !strings.Contains(a.Causes[0].Problem, "Draining") {
+		t.Errorf("with a False one: %+v", a)
+	}
+	if a := gated(corev1.PodCondition{Type: "example.com/lb", Status: corev1.ConditionTrue}); a.State != Ready {
+		t.Errorf("with a True one: %+v", a)
+	}
+}

@@ -3,6 +3,7 @@ package server
 import (
 	"compress/gzip"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 )
@@ -38,7 +39,11 @@ func takesGzip(headers []string) bool {
 	for _, header := range headers {
 		for item := range strings.SplitSeq(header, ",") {
 			name, quality, _ := strings.Cut(item, ";")
-			if strings.TrimSpace(name) == "gzip" && strings.TrimSpace(quality) != "q=0" {
+			if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
+				continue
+			}
+			weight, weighed := strings.CutPrefix(strings.TrimSpace(quality), "q=")
+			if q, err := strconv.ParseFloat(weight, 64); !weighed || err == nil && q > 0 {
 				return true
 			}
 		}

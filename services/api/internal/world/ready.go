@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -24,10 +25,11 @@ func (w *World) complete(pod *corev1.Pod, s corev1.PodStatus) corev1.PodStatus {
 	for _, reported := range pod.Status.Conditions {
 		i := slices.IndexFunc(s.Conditions, func(c corev1.PodCondition) bool { return c.Type == reported.Type })
 		switch {
-		case i < 0:
+		case i < 0 && !topic.NodeOwned(reported.Type):
 			s.Conditions = append(s.Conditions, reported)
-		case s.Conditions[i].Status == reported.Status:
-			s.Conditions[i] = reported
+		case i >= 0 && s.Conditions[i].Status == reported.Status:
+			c := &s.Conditions[i]
+			c.LastTransitionTime, c.Reason, c.Message = reported.LastTransitionTime, cmp.Or(c.Reason, reported.Reason), cmp.Or(c.Message, reported.Message)
 		}
 	}
 	return s

@@ -158,6 +158,7 @@ func (w *World) Pods() []corev1.Pod {
 			continue
 		}
 		pod := *p.Pod
+		pod.Status.Phase = corev1.PodPending
 		if o, ok := w.objects[uid]; ok {
 			pod.Status, pod.ResourceVersion = o.Status, o.ResourceVersion
 		}

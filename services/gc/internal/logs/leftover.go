@@ -73,8 +73,8 @@ func young(e fs.DirEntry, age time.Duration, now time.Time) bool {
 	return err != nil || now.Sub(info.ModTime()) < age
 }
 
-// Remove removes a link or, without following links, a directory of logs and all below it.
-func Remove(path string) error {
+// RemoveDir removes, without following links, a directory of logs and all below it.
+func RemoveDir(path string) error {
 	root, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", path, err)

@@ -272,7 +272,7 @@ func TestLeftovers(t *testing.T) {
 		t.Errorf("links to logs that are gone: %+v, %v", found, err)
 	}
 
-	must(Remove(dirs[0].Object))
+	must(RemoveDir(dirs[0].Object))
 	if data, err := os.ReadFile(outside); err != nil || string(data) != "keep" {
 		t.Errorf("what a link led to: %q, %v", data, err)
 	}

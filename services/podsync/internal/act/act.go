@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -96,14 +97,18 @@ type Deps struct {
 }
 
 // Actor does deeds. Its methods may be called from any goroutine.
-type Actor struct{ Deps }
+type Actor struct {
+	Deps
+	// hosts is held while a hosts file is written: containers of one pod may start at once.
+	hosts sync.Mutex
+}
 
 // New makes an Actor.
 func New(deps Deps) *Actor {
 	if deps.Settling == nil {
 		deps.Settling = func() bool { return false }
 	}
-	return &Actor{deps}
+	return &Actor{Deps: deps}
 }
 
 const (

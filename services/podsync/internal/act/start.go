@@ -176,7 +176,7 @@ func (a *Actor) subPaths(ctx context.Context, s worker.Snapshot, in criconfig.Co
 	if err != nil || len(wanted) == 0 {
 		return nil, err
 	}
-	reply, err := a.SubPaths(ctx, topic.SubPathRequest{Ref: report.RefOf(s.Pod), Container: in.Container.Name, Mounts: wanted})
+	reply, err := a.SubPaths(ctx, topic.SubPathRequest{Ref: topic.RefOf(s.Pod), Container: in.Container.Name, Mounts: wanted})
 	if err != nil {
 		return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", wanted[0].Volume, in.Container.Name, err)
 	}
@@ -210,6 +210,8 @@ func (a *Actor) files(s worker.Snapshot, c *corev1.Container, in *criconfig.Cont
 		return fmt.Errorf("compute /etc/hosts: %w", err)
 	}
 	in.HostsFile = dns.HostsPath(podDir)
+	a.hosts.Lock()
+	defer a.hosts.Unlock()
 	return dns.WriteHosts(in.HostsFile, hosts)
 }
 

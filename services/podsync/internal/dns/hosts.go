@@ -78,7 +78,8 @@ func Hosts(in HostsInput) ([]byte, error) {
 func HostsPath(podDir string) string { return filepath.Join(podDir, "etc-hosts") }
 
 // WriteHosts brings the file to the given content: untouched when it has it already, so that the containers that
-// have it mounted keep what they see, else replaced as a whole, so that a full disk leaves the old file.
+// have it mounted keep what they see, else replaced as a whole, so that a full disk leaves the old file. Two writes
+// of one file at a time are the caller's to prevent.
 func WriteHosts(path string, content []byte) error {
 	if has(path, content) {
 		return nil

@@ -38,17 +38,14 @@ func New(c *bus.Conn, events daemon.EventRecorder, log *slog.Logger) *Reporter {
 	}
 }
 
-// RefOf names a pod.
-func RefOf(pod *corev1.Pod) topic.Ref {
-	return topic.Ref{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
-}
-
-// Pod states a pod as admitted, and what the API server has of its status; nil leaves that as it was stated.
-func (r *Reporter) Pod(p topic.Pod, object *topic.APIPod) {
+// Pod states a pod as admitted, and what the API server has of its status; nil leaves either as it was stated.
+func (r *Reporter) Pod(p *topic.Pod, object *topic.APIPod) {
 	if object != nil {
 		r.must(r.objects.Set(object.UID, *object))
 	}
-	r.must(r.pods.Set(string(p.Pod.UID), p))
+	if p != nil {
+		r.must(r.pods.Set(string(p.Pod.UID), *p))
+	}
 }
 
 // Status states a computed pod status.
@@ -73,7 +70,7 @@ func (r *Reporter) Sources(s topic.Sources) { r.must(r.sources.Set("", s)) }
 // Event records a Kubernetes Event on the pod, or on its container if one is named by its field path.
 func (r *Reporter) Event(pod *corev1.Pod, fieldPath, eventType, reason, message string) {
 	r.events.Record(topic.Event{
-		Kind: "Pod", Ref: RefOf(pod), FieldPath: fieldPath,
+		Kind: "Pod", Ref: topic.RefOf(pod), FieldPath: fieldPath,
 		Type: eventType, Reason: reason, Message: message, At: time.Now(),
 	})
 }
@@ -89,7 +86,7 @@ func (r *Reporter) NodeEvent(node, eventType, reason, message string) {
 // Step says that a worker begins a step; the returned function says that it ended, and how.
 func (r *Reporter) Step(pod *corev1.Pod, name, container, image string) (end func(error)) {
 	began := time.Now()
-	step := topic.Step{Ref: RefOf(pod), Name: name, Container: container, Image: image, Phase: topic.StepBegin, At: began}
+	step := topic.Step{Ref: topic.RefOf(pod), Name: name, Container: container, Image: image, Phase: topic.StepBegin, At: began}
 	r.must(r.steps.Publish(step.UID, step))
 	return func(err error) {
 		step.Phase, step.At, step.Duration = topic.StepEnd, time.Now(), time.Since(began)

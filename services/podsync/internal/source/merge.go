@@ -71,7 +71,7 @@ func (m *Merge) Set(s Set, now time.Time) bool {
 	for _, pod := range s.Pods {
 		hash, mirror := pod.Annotations[AnnotationMirror]
 		if mirror && s.Source == topic.SourceAPI {
-			mirrors = append(mirrors, topic.MirrorPod{Ref: ref(pod), Hash: hash, Deleting: pod.DeletionTimestamp != nil})
+			mirrors = append(mirrors, topic.MirrorPod{Ref: topic.RefOf(pod), Hash: hash, Deleting: pod.DeletionTimestamp != nil})
 			continue
 		}
 		after[string(pod.UID)] = m.arrive(before[string(pod.UID)], pod, s.Source, now)
@@ -171,8 +171,4 @@ func conflict(a *arrival, other topic.Source, name string) Problem {
 	}
 	p.Message = fmt.Sprintf("it is left out, since a pod of the source %q has the same name: rename one of them", other)
 	return p
-}
-
-func ref(pod *corev1.Pod) topic.Ref {
-	return topic.Ref{Namespace: pod.Namespace, Name: pod.Name, UID: string(pod.UID)}
 }

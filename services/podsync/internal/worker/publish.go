@@ -74,7 +74,7 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 		return
 	}
 	w.reportStatus(topic.PodStatus{
-		Ref: report.RefOf(w.Pod), Source: w.Source, Status: status,
+		Ref: topic.RefOf(w.Pod), Source: w.Source, Status: status,
 		Finished: ended && w.released,
 	}, now)
 }

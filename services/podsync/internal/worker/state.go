@@ -3,12 +3,15 @@ package worker
 import (
 	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 )
 
 // stated is what a worker has put on the bus of its pod.
@@ -18,24 +21,29 @@ type stated struct {
 	of *corev1.Pod
 	// version is the resource version of the last pod.object.
 	version string
+	// started is StartedBefore.
+	started []string
 }
 
 // statePod states the pod on the bus if that says anything new. Each message wakes most of the crew.
 func (w *Worker) statePod() {
-	before, object := w.stated.Pod, w.object()
-	w.stated.Pod = w.state()
-	// Objects are replaced, never changed: to compare the pointers is enough, and they are compared first.
-	if object == nil && reflect.DeepEqual(before, w.stated.Pod) {
-		return
+	state, object := w.state(), w.object()
+	// Objects are replaced, never changed: where their pointers are the same nothing below them is compared.
+	changed := !reflect.DeepEqual(state, w.stated.Pod)
+	w.stated.Pod = state
+	switch {
+	case changed:
+		w.report.Pod(&state, object)
+	case object != nil:
+		w.report.Pod(nil, object)
 	}
-	w.report.Pod(w.stated.Pod, object)
 }
 
 // state is the payload of pod.update.
 func (w *Worker) state() topic.Pod {
 	t := topic.Pod{
 		Pod: w.admitted(), Source: w.Source, Lifecycle: w.lifecycle, Released: w.lifecycle == topic.Terminated && w.released,
-		FirstSeen: w.FirstSeen, BackoffBase: maps.Clone(w.base), Resize: w.resize,
+		FirstSeen: w.FirstSeen, BackoffBase: maps.Clone(w.base), StartedBefore: w.stated.started, Resize: w.resize,
 	}
 	if w.stop != nil {
 		if t.Lifecycle == topic.Syncing {
@@ -76,7 +84,21 @@ func (w *Worker) object() *topic.APIPod {
 	}
 	w.stated.version = w.Pod.ResourceVersion
 	return &topic.APIPod{
-		Ref:             topic.Ref{Namespace: w.Pod.Namespace, Name: w.Pod.Name, UID: string(w.Pod.UID)},
-		ResourceVersion: w.Pod.ResourceVersion, Status: w.Pod.Status,
+		Ref: topic.RefOf(w.Pod), ResourceVersion: w.Pod.ResourceVersion, Status: w.Pod.Status,
 	}
+}
+
+// startedBefore are the IDs of the pod's containers whose startup probe has succeeded, as its status says.
+func startedBefore(pod *corev1.Pod) []string {
+	probed := map[string]bool{}
+	for c := range podspec.Containers(&pod.Spec) {
+		probed[c.Name] = c.StartupProbe != nil
+	}
+	var ids []string
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if _, id, ok := strings.Cut(s.ContainerID, "://"); ok && probed[s.Name] && s.Started != nil && *s.Started {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }

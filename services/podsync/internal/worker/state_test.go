@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -21,12 +23,13 @@ func TestEchoOfAStatus(t *testing.T) {
 			t.Fatalf("stated %+v and objects %+v; want the pod without a status, and one object of version 7", first.Pod, r.objects)
 		}
 
+		before := len(r.pods)
 		echo := testPod()
 		echo.ResourceVersion, echo.Status.Phase = "8", corev1.PodRunning
 		w.Update(echo, nil)
 		settle()
 		again, _ := r.last()
-		if again.Pod != first.Pod {
+		if again.Pod != first.Pod || len(r.pods) != before {
 			t.Errorf("a status alone made it another pod: %+v", again.Pod)
 		}
 		if last := r.objects[len(r.objects)-1]; last.ResourceVersion != "8" || last.Status.Phase != corev1.PodRunning || last.UID != "u1" {
@@ -61,4 +64,20 @@ func TestNoObjectOfARememberedPod(t *testing.T) {
 			t.Errorf("stated %d pods and the objects %+v; want no object", len(r.pods), r.objects)
 		}
 	})
+}
+
+// What the API server says of startup probes is for the probe daemon of a node that was taken over.
+func TestStartedBefore(t *testing.T) {
+	yes, no := true, false
+	pod := testPod()
+	pod.Spec.Containers = []corev1.Container{{Name: "app", StartupProbe: &corev1.Probe{}}, {Name: "slow", StartupProbe: &corev1.Probe{}}, {Name: "plain"}}
+	pod.Spec.InitContainers = []corev1.Container{{Name: "side", StartupProbe: &corev1.Probe{}}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{
+		{Name: "app", ContainerID: "containerd://a", Started: &yes}, {Name: "slow", ContainerID: "containerd://b", Started: &no}, {Name: "plain", ContainerID: "containerd://c", Started: &yes},
+	}
+	pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: "side", ContainerID: "containerd://d", Started: &yes}}
+	w := New(Config{Pod: pod, Node: node{}}, topic.PodObservation{}, &hands{}, &record{}, slog.New(slog.DiscardHandler))
+	if got := w.state().StartedBefore; !slices.Equal(got, []string{"d", "a"}) {
+		t.Errorf("started before: %q, want d and a", got)
+	}
 }

@@ -27,8 +27,8 @@ type Hands interface {
 
 // Reporter is what a worker writes.
 type Reporter interface {
-	// Pod states the pod, and what the API server has of its status; nil leaves that as it was stated.
-	Pod(p topic.Pod, object *topic.APIPod)
+	// Pod states the pod, and what the API server has of its status; nil leaves either as it was stated.
+	Pod(p *topic.Pod, object *topic.APIPod)
 	Status(s topic.PodStatus)
 	Event(pod *corev1.Pod, fieldPath, eventType, reason, message string)
 }
@@ -208,6 +208,7 @@ func New(cfg Config, obs topic.PodObservation, hands Hands, report Reporter, log
 		tries: map[string]int{}, busy: map[string]bool{}, replaced: map[string]bool{}, stopped: map[string]bool{}, hooksRan: map[string]bool{}, base: map[string]int{},
 		messages: map[string]string{}, reading: map[string]time.Time{}, announced: map[string]bool{}, flight: map[string]*flight{},
 		lifecycle: topic.Syncing, status: cfg.Previous, reported: cfg.Previous, start: time.Now(),
+		stated: stated{started: startedBefore(cfg.Pod)},
 	}
 	if t := cfg.Previous.StartTime; t != nil {
 		w.start = t.Time

@@ -122,10 +122,12 @@ func (r *record) Worked(operation string, took time.Duration) {
 
 func (*record) Stated(time.Time, *corev1.PodStatus, *corev1.PodStatus) {}
 
-func (r *record) Pod(p topic.Pod, object *topic.APIPod) {
+func (r *record) Pod(p *topic.Pod, object *topic.APIPod) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pods = append(r.pods, p)
+	if p != nil {
+		r.pods = append(r.pods, *p)
+	}
 	if object != nil {
 		r.objects = append(r.objects, *object)
 	}
