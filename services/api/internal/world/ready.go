@@ -28,8 +28,10 @@ func (w *World) complete(pod *corev1.Pod, s corev1.PodStatus) corev1.PodStatus {
 		case i < 0 && !topic.NodeOwned(reported.Type):
 			s.Conditions = append(s.Conditions, reported)
 		case i >= 0 && s.Conditions[i].Status == reported.Status:
-			c := &s.Conditions[i]
-			c.LastTransitionTime, c.Reason, c.Message = reported.LastTransitionTime, cmp.Or(c.Reason, reported.Reason), cmp.Or(c.Message, reported.Message)
+			c := s.Conditions[i]
+			reported.Reason, reported.Message = cmp.Or(c.Reason, reported.Reason), cmp.Or(c.Message, reported.Message)
+			reported.ObservedGeneration = max(c.ObservedGeneration, reported.ObservedGeneration)
+			s.Conditions[i] = reported
 		}
 	}
 	return s
