@@ -42,7 +42,7 @@ func parsePasses(text string) ([]string, error) {
 // WritePasses writes the list of specs as passes.txt has it.
 func WritePasses(w io.Writer, specs []string) error {
 	if len(specs) == 0 {
-		return errors.New("write passes.txt: no spec passed")
+		return errors.New("no spec passed")
 	}
 	_, err := io.WriteString(w, passesHead+strings.Join(specs, "\n")+"\n")
 	return err

@@ -114,7 +114,8 @@ func (o Options) once(ctx context.Context, c *cluster.Cluster, n *node.Node, nam
 		return nil, err
 	}
 	// Ginkgo keeps the limit itself, but only asks a spec to end.
-	bounded, cancel := context.WithTimeoutCause(ctx, o.Timeout+stopGrace, fmt.Errorf("the suite hasn't ended %s after its time limit of %s", stopGrace, o.Timeout))
+	late := fmt.Errorf("the suite hasn't ended %s after its time limit of %s", stopGrace, o.Timeout)
+	bounded, cancel := context.WithTimeoutCause(ctx, o.Timeout+stopGrace, late)
 	defer cancel()
 	if err := o.await(bounded, ginkgo); err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -140,7 +141,8 @@ func judge(o options, results map[string]conformance.Results, rules conformance.
 	for _, agent := range o.agents {
 		// A focus may choose what is out of scope.
 		if unlisted := results[agent].Unlisted(rules.Passes); o.focus == "" && len(unlisted) > 0 {
-			fmt.Printf("%s passes %d specs that passes.txt doesn't name; to write it anew: UPDATE=1 AGENT=kubelet make conformance: %q\n", agent, len(unlisted), unlisted)
+			fmt.Printf("%s passes %d specs that passes.txt doesn't name; "+
+				"to write it anew: UPDATE=1 AGENT=kubelet make conformance: %q\n", agent, len(unlisted), unlisted)
 		}
 	}
 	if faults := conformance.Faults(now); faults > 0 {
@@ -149,16 +151,13 @@ func judge(o options, results map[string]conformance.Results, rules conformance.
 	return nil
 }
 
-// write writes a file.
+// write writes a file, and leaves it alone if there is no content.
 func write(path string, content func(io.Writer) error) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(content(file), file.Close()); err != nil {
+	var data bytes.Buffer
+	if err := content(&data); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	return nil
+	return os.WriteFile(path, data.Bytes(), 0o644)
 }
 
 func resultsFile(out, agent string) string { return filepath.Join(out, agent, "results.json") }
