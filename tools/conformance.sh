@@ -2,6 +2,7 @@
 # Runs Kubernetes' conformance specs of a node and compares kubelot with the upstream kubelet. The results stay in
 # .run/conformance; those of the agent that isn't run now are taken from there.
 #   AGENT=kubelot|kubelet|kubelot,kubelet   QUICK=1 a part of some minutes   FOCUS=expression   REPEAT=3 in a row
+#   UPDATE=1, with AGENT=kubelet: write test/conformance/passes.txt anew
 . "$(dirname "$0")/lib.sh"
 
 if [ "$(id -u)" -ne 0 ]; then
@@ -10,6 +11,7 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 args=(--out "$root/.run/conformance" --agent "${AGENT:-kubelot}" --repeat "${REPEAT:-1}" --focus "${FOCUS:-}")
 if [ -n "${QUICK:-}" ]; then args+=(--quick); fi
+if [ -n "${UPDATE:-}" ]; then args+=(--update "$root/test/conformance/passes.txt"); fi
 
 step "build kubelot" "$root/tools/build.sh"
 step "test bed's programs" testbed_tools

@@ -4,8 +4,10 @@
 // Reads: JUnit files that the suite wrote. Writes: nothing; package run runs the suite, cmd/conformance does both.
 //
 // Guarantees: a spec that the upstream kubelet passes and kubelot doesn't is always an error, also when limits.txt
-// names it; a spec in limits.txt is run and shown like any other. In a quick run, a few specs that fail are run once more, alone: that
-// counts, and the log tells of both.
+// names it; a spec in limits.txt is run and shown like any other. What the kubelet passes is in passes.txt: a run fails
+// if one of those in its scope fails, is skipped or isn't run at all, and it needs no results of the kubelet for that.
+// In a quick run, a few specs that fail are run once more, alone: that counts, and the log tells of both. A suite that
+// takes longer than its time limit, or whose end the specs' results don't explain, is an error.
 //
 // The suite's binary is built in the module suite, once per version (minutes), as the test bed's other programs are.
 // All images are made here and pulled from a registry on loopback that is the mirror of all others. There is one node,

@@ -13,13 +13,18 @@ import (
 // Outcome is how a spec ended.
 type Outcome string
 
-// The outcomes. NotRun is a spec that the other agent ran, or that nobody asked for.
+// The outcomes. NotRun is a spec that the other agent ran, or that nobody asked for; Lost is one that passes.txt names
+// and the scope asks for, and that the suite didn't run all the same.
 const (
 	NotRun  Outcome = "-"
 	Passed  Outcome = "passed"
 	Skipped Outcome = "skipped" // the spec found that it can't run here, and said why
 	Failed  Outcome = "FAILED"
+	Lost    Outcome = "LOST"
 )
+
+// short tells an agent that was asked and didn't pass.
+func (o Outcome) short() bool { return o == Failed || o == Skipped || o == Lost }
 
 // Result is how a spec went for one agent.
 type Result struct {
@@ -31,6 +36,13 @@ type Result struct {
 // Results are an agent's, by the specs' full names.
 type Results map[string]Result
 
+// Report is what one run of the suite wrote.
+type Report struct {
+	Results Results
+	// EndedEarly is ginkgo's reason for not having run the suite to its end, such as its time limit; else empty.
+	EndedEarly string
+}
+
 // The parts of ginkgo's JUnit files that matter here.
 type (
 	junitSuites struct {
@@ -38,12 +50,18 @@ type (
 		Suites  []junitSuite `xml:"testsuite"`
 	}
 	junitSuite struct {
-		Name     string      `xml:"name,attr"`
-		Tests    int         `xml:"tests,attr"`
-		Skipped  int         `xml:"skipped,attr"`
-		Failures int         `xml:"failures,attr"`
-		Time     float64     `xml:"time,attr"`
-		Cases    []junitCase `xml:"testcase"`
+		Name     string  `xml:"name,attr"`
+		Tests    int     `xml:"tests,attr"`
+		Skipped  int     `xml:"skipped,attr"`
+		Failures int     `xml:"failures,attr"`
+		Time     float64 `xml:"time,attr"`
+		// Properties tell of the suite as a whole.
+		Properties []junitProperty `xml:"properties>property"`
+		Cases      []junitCase     `xml:"testcase"`
+	}
+	junitProperty struct {
+		Name  string `xml:"name,attr"`
+		Value string `xml:"value,attr"`
 	}
 	junitCase struct {
 		Name    string       `xml:"name,attr"`
@@ -99,22 +117,41 @@ func (r Results) Failures() []string {
 }
 
 // ReadJUnit reads the results of one run, the specs that weren't asked for left out. A suite's set-up counts when it failed.
-func ReadJUnit(path string) (Results, error) {
+func ReadJUnit(path string) (Report, error) {
 	suites, err := readSuites(path)
 	if err != nil {
-		return nil, err
+		return Report{}, err
 	}
-	results := Results{}
+	report := Report{Results: Results{}}
 	for _, suite := range suites.Suites {
+		for _, p := range suite.Properties {
+			if p.Name == "SpecialSuiteFailureReason" && p.Value != "" {
+				report.EndedEarly = p.Value
+			}
+		}
 		for _, c := range suite.Cases {
 			spec := strings.HasPrefix(c.Name, "[It] ")
 			result := c.result()
 			if c.askedFor() && (spec || result.Outcome == Failed) {
-				results[c.name()] = result
+				report.Results[c.name()] = result
 			}
 		}
 	}
-	return results, nil
+	return report, nil
+}
+
+// Check is an error unless the specs' results explain how ginkgo ended: it exits with 1 when specs failed, and also
+// when it gave up itself.
+func (r Report) Check(exitCode int) error {
+	failed := len(r.Results.Failures())
+	switch {
+	case r.EndedEarly != "":
+		return fmt.Errorf("the suite ended early: %s; %d specs had ended, %d of them failed", r.EndedEarly, len(r.Results), failed)
+	case exitCode == 0, exitCode == 1 && failed > 0:
+		return nil
+	default:
+		return fmt.Errorf("ginkgo ended with exit code %d (-1: by a signal) and %d failed specs, which don't explain it", exitCode, failed)
+	}
 }
 
 func readSuites(path string) (junitSuites, error) {
@@ -170,6 +207,8 @@ func Worst(runs ...Results) Results {
 
 func rank(o Outcome) int {
 	switch o {
+	case Lost:
+		return 4
 	case Failed:
 		return 3
 	case Skipped:

@@ -32,10 +32,14 @@ func sample(t *testing.T, text string) string {
 }
 
 func TestReadJUnit(t *testing.T) {
-	results, err := ReadJUnit(sample(t, sampleJUnit))
+	report, err := ReadJUnit(sample(t, sampleJUnit))
 	if err != nil {
 		t.Fatal(err)
 	}
+	if report.EndedEarly != "" {
+		t.Errorf("ended early: %q", report.EndedEarly)
+	}
+	results := report.Results
 	want := Results{
 		"[sig-node] good":    {Outcome: Passed, Seconds: 1.5},
 		"[sig-node] bad":     {Outcome: Failed, Seconds: 2, Message: "too late\nat x.go:1"},
@@ -55,9 +59,51 @@ func TestReadJUnit(t *testing.T) {
 // A suite whose set-up failed has run no spec; that must not look like success.
 func TestReadJUnitFailedSetUp(t *testing.T) {
 	text := strings.Replace(sampleJUnit, `status="passed" time="0.1">`, `status="failed" time="0.1"><failure type="failed">no node</failure>`, 1)
-	results, err := ReadJUnit(sample(t, text))
-	if err != nil || results["[SynchronizedBeforeSuite] "].Outcome != Failed {
-		t.Errorf("results %v (error %v), want the failed set-up among them", results, err)
+	report, err := ReadJUnit(sample(t, text))
+	if err != nil || report.Results["[SynchronizedBeforeSuite] "].Outcome != Failed {
+		t.Errorf("report %v (error %v), want the failed set-up in it", report, err)
+	}
+}
+
+// A suite that reached its time limit has left specs out, which its JUnit file shows like those that the flags left out.
+func TestReadJUnitEndedEarly(t *testing.T) {
+	const head = `time="12.5">
+  `
+	text := strings.Replace(sampleJUnit, head+"<testcase", head+`<properties><property name="SuiteSucceeded" value="false"></property>`+
+		`<property name="SpecialSuiteFailureReason" value="Suite Timeout Elapsed"></property></properties><testcase`, 1)
+	path := sample(t, text)
+	report, err := ReadJUnit(path)
+	if err != nil || report.EndedEarly != "Suite Timeout Elapsed" {
+		t.Errorf("report %v (error %v), want the time limit", report, err)
+	}
+	var out bytes.Buffer
+	if err := Shorten(path, &out); err != nil || !strings.Contains(out.String(), "Suite Timeout Elapsed") {
+		t.Errorf("shortened (error %v) to:\n%s", err, out.String())
+	}
+}
+
+func TestCheck(t *testing.T) {
+	passed, failed := Results{"a": {Outcome: Passed}}, Results{"a": {Outcome: Failed}}
+	for _, c := range []struct {
+		name   string
+		report Report
+		code   int
+		err    string // part of it
+	}{
+		{"all passed", Report{Results: passed}, 0, ""},
+		{"specs failed", Report{Results: failed}, 1, ""},
+		{"the time limit", Report{Results: failed, EndedEarly: "Suite Timeout Elapsed"}, 1, "Suite Timeout Elapsed"},
+		{"the time limit after the last spec", Report{Results: passed, EndedEarly: "Suite Timeout Elapsed"}, 1, "Suite Timeout Elapsed"},
+		{"a failure without a failed spec", Report{Results: passed}, 1, "exit code 1 "},
+		{"specs focused in the source", Report{Results: passed}, 197, "exit code 197"},
+		{"another code beside failed specs", Report{Results: failed}, 2, "exit code 2"},
+		{"killed", Report{Results: failed}, -1, "exit code -1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.report.Check(c.code); (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("error %v, want %q", err, c.err)
+			}
+		})
 	}
 }
 
@@ -87,17 +133,17 @@ func TestShortenKeepsWhatWasAskedFor(t *testing.T) {
 		t.Errorf("counts are wrong:\n%s", out.String())
 	}
 	after, err := ReadJUnit(sample(t, out.String()))
-	if err != nil || len(after) != len(before) {
+	if err != nil || len(after.Results) != len(before.Results) {
 		t.Errorf("read back %v (error %v), want %v", after, err, before)
 	}
 }
 
 func TestWorst(t *testing.T) {
 	worst := Worst(
-		Results{"a": {Outcome: Passed}, "b": {Outcome: Failed, Message: "first"}, "c": {Outcome: Passed}},
-		Results{"a": {Outcome: Skipped}, "b": {Outcome: Passed}, "c": {Outcome: Passed}},
+		Results{"a": {Outcome: Passed}, "b": {Outcome: Failed, Message: "first"}, "c": {Outcome: Passed}, "d": {Outcome: Lost}},
+		Results{"a": {Outcome: Skipped}, "b": {Outcome: Passed}, "c": {Outcome: Passed}, "d": {Outcome: Failed}},
 	)
-	if worst["a"].Outcome != Skipped || worst["b"].Message != "first" || worst["c"].Outcome != Passed {
+	if worst["a"].Outcome != Skipped || worst["b"].Message != "first" || worst["c"].Outcome != Passed || worst["d"].Outcome != Lost {
 		t.Errorf("Worst = %v", worst)
 	}
 }

@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 )
 
 // Scope is which specs are run. All of them carry the label Conformance.
@@ -42,6 +44,32 @@ func Alone(specs []string) Scope {
 		names = append(names, regexp.QuoteMeta(spec))
 	}
 	return Scope{Focus: "(" + strings.Join(names, "|") + ")$"}
+}
+
+// The time limits of one run of the suite. The quick part takes about four minutes on two idle cores.
+const (
+	quickLimit = 8 * time.Minute
+	fullLimit  = 2 * time.Hour
+)
+
+// TimeLimit is how long one run of the specs may take, those included that are run again alone.
+func (s Scope) TimeLimit() time.Duration {
+	if s.Quick {
+		return quickLimit
+	}
+	return fullLimit
+}
+
+// Expected are those of the listed specs that must be run. A focus says itself what is to run.
+func (s Scope) Expected(listed []string) []string {
+	if s.Focus != "" {
+		return nil
+	}
+	if !s.Quick {
+		return listed
+	}
+	left := regexp.MustCompile(strings.Join(slow, "|"))
+	return slices.DeleteFunc(slices.Clone(listed), left.MatchString)
 }
 
 // Flags are ginkgo's flags that choose the specs.

@@ -16,8 +16,16 @@ type Row struct {
 	Fault            string // what is wrong, or empty
 }
 
-// Compare judges every spec that one of the agents ran.
-func Compare(kubelot, kubelet Results, limits []Limit) []Row {
+// Rules are what results are judged by.
+type Rules struct {
+	Limits []Limit
+	Passes []string // the specs that must pass
+	// KubeletToo is for results of the kubelet that are not old ones, kept for the comparison: it must pass Passes too.
+	KubeletToo bool
+}
+
+// Compare judges every spec that one of the agents ran or lost.
+func Compare(kubelot, kubelet Results, rules Rules) []Row {
 	specs := map[string]bool{}
 	for _, results := range []Results{kubelot, kubelet} {
 		for spec := range results {
@@ -26,8 +34,8 @@ func Compare(kubelot, kubelet Results, limits []Limit) []Row {
 	}
 	var rows []Row
 	for _, spec := range slices.Sorted(maps.Keys(specs)) {
-		row := Row{Spec: spec, Kubelot: of(kubelot, spec), Kubelet: of(kubelet, spec), Limit: reason(limits, spec)}
-		row.Fault = fault(row)
+		row := Row{Spec: spec, Kubelot: of(kubelot, spec), Kubelet: of(kubelet, spec), Limit: reason(rules.Limits, spec)}
+		row.Fault = fault(row, slices.Contains(rules.Passes, spec), rules.KubeletToo)
 		rows = append(rows, row)
 	}
 	// What is wrong comes first.
@@ -42,11 +50,15 @@ func of(results Results, spec string) Result {
 	return Result{Outcome: NotRun}
 }
 
-func fault(row Row) string {
-	bad := row.Kubelot.Outcome == Failed || row.Kubelot.Outcome == Skipped
+func fault(row Row, listed, kubeletToo bool) string {
+	short := row.Kubelot.Outcome.short()
 	switch {
-	case bad && row.Kubelet.Outcome == Passed:
+	case short && row.Kubelet.Outcome == Passed:
 		return "the kubelet passes it here"
+	case short && listed:
+		return "passes.txt says that the kubelet passes it"
+	case kubeletToo && listed && row.Kubelet.Outcome.short():
+		return "passes.txt says that the kubelet passes it, which it doesn't"
 	case row.Kubelot.Outcome == Failed && row.Kubelet.Outcome == NotRun && row.Limit == "":
 		return "not in limits.txt, and the kubelet wasn't asked"
 	case row.Kubelet.Outcome == Failed && row.Limit == "" && row.Kubelot.Outcome != Passed:
@@ -60,11 +72,16 @@ func order(row Row) int {
 	switch {
 	case row.Fault != "":
 		return 0
-	case row.Kubelot.Outcome == Failed || row.Kubelet.Outcome == Failed:
+	case row.failed():
 		return 1
 	default:
 		return 2
 	}
+}
+
+// failed tells whether one of the agents fell short of what the spec asks; a spec that was skipped asked nothing.
+func (r Row) failed() bool {
+	return slices.ContainsFunc([]Outcome{r.Kubelot.Outcome, r.Kubelet.Outcome}, func(o Outcome) bool { return o == Failed || o == Lost })
 }
 
 // Fine tells whether there is nothing to say of the row.
@@ -104,7 +121,7 @@ func WriteTable(w io.Writer, rows []Row) error {
 
 // limitOf leaves the limit out where nothing failed.
 func limitOf(row Row) string {
-	if row.Kubelot.Outcome == Failed || row.Kubelet.Outcome == Failed {
+	if row.failed() {
 		return row.Limit
 	}
 	return ""
@@ -133,8 +150,9 @@ func Summary(rows []Row) string {
 		for _, row := range rows {
 			count[agent.of(row)]++
 		}
-		if ran := count[Passed] + count[Failed] + count[Skipped]; ran > 0 {
-			fmt.Fprintf(&out, "%s: %d specs, %d passed, %d failed, %d skipped\n", agent.name, ran, count[Passed], count[Failed], count[Skipped])
+		if asked := len(rows) - count[NotRun]; asked > 0 {
+			fmt.Fprintf(&out, "%s: %d specs, %d passed, %d failed, %d skipped, %d lost\n",
+				agent.name, asked, count[Passed], count[Failed], count[Skipped], count[Lost])
 		}
 	}
 	return out.String()

@@ -13,6 +13,7 @@ func TestCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	passed, failed, skipped, notRun := Result{Outcome: Passed}, Result{Outcome: Failed, Message: "why"}, Result{Outcome: Skipped}, Result{Outcome: NotRun}
+	lost := Result{Outcome: Lost}
 	for _, c := range []struct {
 		name             string
 		spec             string
@@ -31,6 +32,15 @@ func TestCompare(t *testing.T) {
 		{"both fail without a reason", "x", failed, failed, "limits.txt"},
 		{"the kubelet fails without a reason", "x", notRun, failed, "limits.txt"},
 		{"the kubelet alone fails", "x", passed, failed, ""},
+		{"a listed spec passes", "listed", passed, notRun, ""},
+		{"a listed spec fails", "listed", failed, notRun, "passes.txt"},
+		{"a listed spec is skipped", "listed", skipped, notRun, "passes.txt"},
+		{"a listed spec is lost", "listed", lost, notRun, "passes.txt"},
+		{"kubelot loses what the kubelet passed", "listed", lost, passed, "kubelet passes"},
+		{"both skip a listed spec", "listed", skipped, skipped, "passes.txt"},
+		{"a limit excuses no listed spec", "limited and listed", failed, failed, "passes.txt"},
+		{"a listed spec isn't run by kubelot", "listed", notRun, passed, ""},
+		{"the kubelet's old results don't count", "listed", passed, failed, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			kubelot, kubelet := Results{}, Results{}
@@ -40,7 +50,7 @@ func TestCompare(t *testing.T) {
 			if c.kubelet != notRun {
 				kubelet[c.spec] = c.kubelet
 			}
-			rows := Compare(kubelot, kubelet, limits)
+			rows := Compare(kubelot, kubelet, Rules{Limits: limits, Passes: []string{"limited and listed", "listed"}})
 			if len(rows) != 1 || rows[0].Kubelot != c.kubelot || rows[0].Kubelet != c.kubelet {
 				t.Fatalf("rows %+v", rows)
 			}
@@ -51,10 +61,20 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+func TestKubeletIsHeldToTheList(t *testing.T) {
+	for outcome, want := range map[Outcome]int{Passed: 0, Failed: 1, Skipped: 1, Lost: 1} {
+		rules := Rules{Passes: []string{"listed"}, KubeletToo: true}
+		rows := Compare(Results{"listed": {Outcome: Passed}}, Results{"listed": {Outcome: outcome}}, rules)
+		if got := Faults(rows); got != want {
+			t.Errorf("%s: %d faults, want %d: %+v", outcome, got, want, rows)
+		}
+	}
+}
+
 func TestTable(t *testing.T) {
 	rows := Compare(
 		Results{"a good": {Outcome: Passed}, "z bad": {Outcome: Failed, Message: "\nboom\nat x.go"}},
-		Results{"a good": {Outcome: Passed}, "z bad": {Outcome: Passed}}, nil)
+		Results{"a good": {Outcome: Passed}, "z bad": {Outcome: Passed}}, Rules{})
 	var out strings.Builder
 	if err := WriteTable(&out, rows); err != nil {
 		t.Fatal(err)
@@ -70,7 +90,7 @@ func TestTable(t *testing.T) {
 	if Faults(rows) != 1 {
 		t.Errorf("%d faults, want 1", Faults(rows))
 	}
-	if got := Summary(rows); !strings.HasPrefix(got, "kubelot: 2 specs, 1 passed, 1 failed, 0 skipped\n") {
+	if got := Summary(rows); !strings.HasPrefix(got, "kubelot: 2 specs, 1 passed, 1 failed, 0 skipped, 0 lost\n") {
 		t.Errorf("summary %q", got)
 	}
 }

@@ -38,8 +38,10 @@ type Options struct {
 	Out    string // directory: bed, results, logs
 	Procs  int    // specs at a time
 	Repeat int
-	// Timeout is for one run of the suite.
+	// Timeout is for one run of the suite, with what is run again alone.
 	Timeout time.Duration
+	// Passes are the specs that must be run, as far as they are in scope.
+	Passes []string
 	// Log gets the progress.
 	Log io.Writer
 }
@@ -62,26 +64,42 @@ func Suite(ctx context.Context, o Options) (results conformance.Results, err err
 	var all []conformance.Results
 	for i := range o.Repeat {
 		fmt.Fprintf(o.Log, "%s: run %d of %d\n", o.Agent, i+1, o.Repeat)
-		one, err := o.once(ctx, c, n, strconv.Itoa(i+1))
+		one, err := o.withRetry(ctx, c, n, strconv.Itoa(i+1))
 		if err != nil {
 			return nil, err
 		}
-		if failed := one.Failures(); o.Scope.Quick && len(failed) > 0 && len(failed) <= mostAlone {
-			alone, err := o.alone(failed).once(ctx, c, n, strconv.Itoa(i+1)+"-alone")
-			if err != nil {
-				return nil, err
-			}
-			fmt.Fprintf(o.Log, "%s: %d specs failed and were run alone then; these failed again: %q\n", o.Agent, len(failed), alone.Failures())
-			maps.Copy(one, alone)
-		}
+		one.AddLost(o.Scope.Expected(o.Passes))
 		all = append(all, one)
 	}
 	return conformance.Worst(all...), nil
 }
 
+// withRetry runs the suite, and in a quick run the few specs that failed once more.
+func (o Options) withRetry(ctx context.Context, c *cluster.Cluster, n *node.Node, name string) (conformance.Results, error) {
+	begin := time.Now()
+	results, err := o.once(ctx, c, n, name)
+	if err != nil {
+		return nil, err
+	}
+	failed := results.Failures()
+	if !o.Scope.Quick || len(failed) == 0 || len(failed) > mostAlone {
+		return results, nil
+	}
+	alone, err := o.alone(failed, time.Since(begin)).once(ctx, c, n, name+"-alone")
+	if err != nil {
+		return nil, fmt.Errorf("%d specs failed (%q) and were run again alone: %w", len(failed), failed, err)
+	}
+	fmt.Fprintf(o.Log, "%s: %d specs failed and were run alone then; these failed again: %q\n", o.Agent, len(failed), alone.Failures())
+	maps.Copy(results, alone)
+	return results, nil
+}
+
 // alone is for specs that failed beside others: the suite has time limits of its own, which a busy machine may exceed.
-func (o Options) alone(specs []string) Options {
+// They have the rest of the time.
+func (o Options) alone(specs []string, spent time.Duration) Options {
 	o.Scope, o.Procs = conformance.Alone(specs), 1
+	// Zero is no limit for ginkgo.
+	o.Timeout = max(o.Timeout-spent, time.Second)
 	return o
 }
 
@@ -95,18 +113,28 @@ func (o Options) once(ctx context.Context, c *cluster.Cluster, n *node.Node, nam
 	if err != nil {
 		return nil, err
 	}
-	if err := o.await(ctx, ginkgo); err != nil {
+	// Ginkgo keeps the limit itself, but only asks a spec to end.
+	late := fmt.Errorf("the suite hasn't ended %s after its time limit of %s", stopGrace, o.Timeout)
+	bounded, cancel := context.WithTimeoutCause(ctx, o.Timeout+stopGrace, late)
+	defer cancel()
+	if err := o.await(bounded, ginkgo); err != nil {
 		return nil, err
 	}
 	full := filepath.Join(dir, "junit_01.xml")
-	results, err := conformance.ReadJUnit(full)
+	report, err := conformance.ReadJUnit(full)
 	if err != nil {
 		return nil, fmt.Errorf("%w; end of %s:\n%s", err, ginkgo.LogPath(), ginkgo.LogTail(3000))
 	}
-	if len(results) == 0 {
+	if err := shorten(full, filepath.Join(dir, "junit.xml")); err != nil {
+		return nil, err
+	}
+	if err := report.Check(ginkgo.ExitCode()); err != nil {
+		return nil, fmt.Errorf("%w (time limit %s); end of %s:\n%s", err, o.Timeout, ginkgo.LogPath(), ginkgo.LogTail(3000))
+	}
+	if len(report.Results) == 0 {
 		return nil, fmt.Errorf("no spec was run: does the focus match any? end of %s:\n%s", ginkgo.LogPath(), ginkgo.LogTail(1000))
 	}
-	return results, shorten(full, filepath.Join(dir, "junit.xml"))
+	return report.Results, nil
 }
 
 // await waits for the suite's end and tells how far it is.

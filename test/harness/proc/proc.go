@@ -114,6 +114,16 @@ func (p *Process) pidPath() string { return filepath.Join(p.spec.Dir, p.spec.Nam
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
+// ExitCode is how the process ended, -1 if by a signal or if Done isn't closed yet.
+func (p *Process) ExitCode() int {
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode()
+	default:
+		return -1
+	}
+}
+
 // Signal sends a signal to the process.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if err := p.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {

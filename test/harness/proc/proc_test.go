@@ -24,6 +24,19 @@ func TestWaitReadyTellsWhyItEnded(t *testing.T) {
 	}
 }
 
+func TestExitCode(t *testing.T) {
+	for script, want := range map[string]int{"exit 0": 0, "exit 3": 3, "kill -KILL $$": -1} {
+		p, err := Start(Spec{Name: "ends", Path: "/bin/sh", Args: []string{"-c", script}, Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-p.Done()
+		if got := p.ExitCode(); got != want {
+			t.Errorf("%s: exit code %d, want %d", script, got, want)
+		}
+	}
+}
+
 func TestStopKillsWhatIgnoresSIGTERM(t *testing.T) {
 	dir := t.TempDir()
 	p, err := Start(Spec{Name: "deaf", Path: "/bin/sh", Args: []string{"-c", "trap '' TERM; echo deaf; while :; do sleep 1; done"}, Dir: dir})

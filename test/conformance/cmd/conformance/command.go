@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -27,7 +29,10 @@ type options struct {
 	procs   int
 	repeat  int
 	timeout time.Duration
+	update  string
 }
+
+func (o options) scope() conformance.Scope { return conformance.Scope{Quick: o.quick, Focus: o.focus} }
 
 func newCommand() *cobra.Command {
 	var o options
@@ -45,31 +50,64 @@ func newCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.focus, "focus", "", "only conformance specs that match this regular expression")
 	cmd.Flags().IntVar(&o.procs, "procs", 6, "specs at a time")
 	cmd.Flags().IntVar(&o.repeat, "repeat", 1, "runs in a row; a spec must pass in all of them")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 2*time.Hour, "of one run")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "of one run of the specs (default 8m with --quick, else 2h)")
+	cmd.Flags().StringVar(&o.update, "update", "", "file to write with the specs that the kubelet passes; for a full run")
 	// It fails for an undefined flag only.
 	_ = cmd.MarkFlagRequired("out")
 	return cmd
 }
 
-// compare runs the agents, keeps their results, and fails if one of the agents that were run did what it must not.
-func compare(ctx context.Context, o options) error {
-	limits, err := conformance.Limits()
-	if err != nil {
-		return err
-	}
-	results := map[string]conformance.Results{}
+// check is an error for options that make no sense.
+func (o options) check() error {
 	for _, agent := range o.agents {
 		if agent != string(node.Kubelot) && agent != string(node.Kubelet) {
 			return fmt.Errorf("agent %q: want kubelot or kubelet", agent)
 		}
+	}
+	if o.update != "" && (o.quick || o.focus != "" || !slices.Contains(o.agents, string(node.Kubelet))) {
+		return errors.New("the list of specs that must pass is written from a full run under the kubelet: UPDATE=1 AGENT=kubelet, without QUICK and FOCUS")
+	}
+	return nil
+}
+
+// rules are what the results will be judged by; a list that is written anew is not asked.
+func (o options) rules() (rules conformance.Rules, err error) {
+	rules.KubeletToo = slices.Contains(o.agents, string(node.Kubelet))
+	if rules.Limits, err = conformance.Limits(); err != nil || o.update != "" {
+		return rules, err
+	}
+	rules.Passes, err = conformance.Passes()
+	return rules, err
+}
+
+// compare runs the agents, keeps their results, and fails if one of the agents that were run did what it must not.
+func compare(ctx context.Context, o options) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	rules, err := o.rules()
+	if err != nil {
+		return err
+	}
+	if o.timeout == 0 {
+		o.timeout = o.scope().TimeLimit()
+	}
+	results := map[string]conformance.Results{}
+	for _, agent := range o.agents {
 		results[agent], err = run.Suite(ctx, run.Options{
-			Agent: node.Agent(agent), Scope: conformance.Scope{Quick: o.quick, Focus: o.focus},
+			Agent: node.Agent(agent), Scope: o.scope(), Passes: rules.Passes,
 			Out: o.out, Procs: o.procs, Repeat: o.repeat, Timeout: o.timeout, Log: os.Stderr,
 		})
 		if err != nil {
 			return fmt.Errorf("run the suite under %s: %w", agent, err)
 		}
 		if err := o.keep(agent, results[agent]); err != nil {
+			return err
+		}
+	}
+	if o.update != "" {
+		rules.Passes = results[string(node.Kubelet)].Passing()
+		if err := write(o.update, func(w io.Writer) error { return conformance.WritePasses(w, rules.Passes) }); err != nil {
 			return err
 		}
 	}
@@ -80,19 +118,15 @@ func compare(ctx context.Context, o options) error {
 			}
 		}
 	}
-	return judge(o, results, limits)
+	return judge(o, results, rules)
 }
 
 // judge writes the table of all that is known and looks at the specs that were run now.
-func judge(o options, results map[string]conformance.Results, limits []conformance.Limit) error {
-	all := conformance.Compare(results["kubelot"], results["kubelet"], limits)
+func judge(o options, results map[string]conformance.Results, rules conformance.Rules) error {
+	all := conformance.Compare(results["kubelot"], results["kubelet"], rules)
 	path := filepath.Join(o.out, "table.txt")
-	file, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("write the table: %w", err)
-	}
-	if err := errors.Join(conformance.WriteTable(file, all), file.Close()); err != nil {
-		return fmt.Errorf("write the table: %w", err)
+	if err := write(path, func(w io.Writer) error { return conformance.WriteTable(w, all) }); err != nil {
+		return err
 	}
 	now := slices.DeleteFunc(all, func(row conformance.Row) bool {
 		return !slices.ContainsFunc(o.agents, func(agent string) bool { _, ran := results[agent][row.Spec]; return ran })
@@ -104,10 +138,26 @@ func judge(o options, results map[string]conformance.Results, limits []conforman
 		}
 	}
 	fmt.Printf("%sall specs: %s; JUnit, logs: %s/<agent>/<run>\n", conformance.Summary(now), path, o.out)
+	for _, agent := range o.agents {
+		// A focus may choose what is out of scope.
+		if unlisted := results[agent].Unlisted(rules.Passes); o.focus == "" && len(unlisted) > 0 {
+			fmt.Printf("%s passes %d specs that passes.txt doesn't name; "+
+				"to write it anew: UPDATE=1 AGENT=kubelet make conformance: %q\n", agent, len(unlisted), unlisted)
+		}
+	}
 	if faults := conformance.Faults(now); faults > 0 {
 		return fmt.Errorf("%d specs are not as they must be", faults)
 	}
 	return nil
+}
+
+// write writes a file, and leaves it alone if there is no content.
+func write(path string, content func(io.Writer) error) error {
+	var data bytes.Buffer
+	if err := content(&data); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.WriteFile(path, data.Bytes(), 0o644)
 }
 
 func resultsFile(out, agent string) string { return filepath.Join(out, agent, "results.json") }

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kubelot.dev/test/conformance"
+)
+
+func TestCheck(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		o    options
+		err  string // part of it
+	}{
+		{"both agents", options{agents: []string{"kubelot", "kubelet"}}, ""},
+		{"no agent of ours", options{agents: []string{"cubelet"}}, "cubelet"},
+		{"the list from the kubelet", options{agents: []string{"kubelet"}, update: "x"}, ""},
+		{"the list from kubelot", options{agents: []string{"kubelot"}, update: "x"}, "AGENT=kubelet"},
+		{"the list from a part", options{agents: []string{"kubelet"}, update: "x", quick: true}, "without QUICK"},
+		{"the list from a choice", options{agents: []string{"kubelet"}, update: "x", focus: "Pods"}, "without QUICK"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if err := c.o.check(); (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+				t.Errorf("error %v, want %q", err, c.err)
+			}
+		})
+	}
+}
+
+// There are no results of the kubelet, as in a fresh checkout.
+func TestJudgeByTheListAlone(t *testing.T) {
+	rules := conformance.Rules{Passes: []string{"a", "b"}}
+	for outcome, good := range map[conformance.Outcome]bool{
+		conformance.Passed: true, conformance.Failed: false, conformance.Skipped: false, conformance.Lost: false,
+	} {
+		o := options{agents: []string{"kubelot"}, out: t.TempDir()}
+		results := map[string]conformance.Results{"kubelot": {"a": {Outcome: conformance.Passed}, "b": {Outcome: outcome}}}
+		if err := judge(o, results, rules); (err == nil) != good {
+			t.Errorf("a listed spec is %s: error %v", outcome, err)
+		}
+		table, err := os.ReadFile(filepath.Join(o.out, "table.txt"))
+		if err != nil || !strings.Contains(string(table), string(outcome)) || strings.Contains(string(table), "wrong:") == good {
+			t.Errorf("a listed spec is %s: table (error %v):\n%s", outcome, err, table)
+		}
+	}
+}
+
+// What an agent that isn't run now did earlier decides nothing.
+func TestJudgeLeavesOldResults(t *testing.T) {
+	o := options{agents: []string{"kubelot"}, out: t.TempDir(), quick: true}
+	err := judge(o, map[string]conformance.Results{
+		"kubelot": {"a": {Outcome: conformance.Passed}},
+		"kubelet": {"a": {Outcome: conformance.Passed}, "slow": {Outcome: conformance.Failed}},
+	}, conformance.Rules{Passes: []string{"a", "slow"}})
+	if err != nil {
+		t.Error(err)
+	}
+}

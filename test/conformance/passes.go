@@ -1,0 +1,68 @@
+package conformance
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+//go:embed passes.txt
+var passesFile string
+
+const passesHead = `# The specs that the upstream kubelet passes on a node of the test bed, by their full names: a run fails if one of them
+# that it asks for fails, is skipped or isn't run.
+# Written anew by a full run under the kubelet: UPDATE=1 AGENT=kubelet make conformance
+`
+
+// Passes are the specs that must pass, in order: those in passes.txt.
+func Passes() ([]string, error) { return parsePasses(passesFile) }
+
+func parsePasses(text string) ([]string, error) {
+	var specs []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "#") {
+			specs = append(specs, line)
+		}
+	}
+	slices.Sort(specs)
+	if len(specs) == 0 {
+		return nil, errors.New("passes.txt names no spec; write it with UPDATE=1 AGENT=kubelet make conformance")
+	}
+	if unique := slices.Compact(slices.Clone(specs)); len(unique) < len(specs) {
+		return nil, fmt.Errorf("passes.txt: %d specs are named twice", len(specs)-len(unique))
+	}
+	return specs, nil
+}
+
+// WritePasses writes the list of specs as passes.txt has it.
+func WritePasses(w io.Writer, specs []string) error {
+	if len(specs) == 0 {
+		return errors.New("no spec passed")
+	}
+	_, err := io.WriteString(w, passesHead+strings.Join(specs, "\n")+"\n")
+	return err
+}
+
+// Passing are the specs that passed, in order.
+func (r Results) Passing() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(r)), func(spec string) bool { return r[spec].Outcome != Passed })
+}
+
+// AddLost adds the expected specs that have no result.
+func (r Results) AddLost(expected []string) {
+	for _, spec := range expected {
+		if _, ran := r[spec]; !ran {
+			r[spec] = Result{Outcome: Lost, Message: "not run: the suite doesn't have it any more, or the flags leave it out"}
+		}
+	}
+}
+
+// Unlisted are the specs that passed and that the list lacks, in order.
+func (r Results) Unlisted(listed []string) []string {
+	return slices.DeleteFunc(r.Passing(), func(spec string) bool { return slices.Contains(listed, spec) })
+}
