@@ -37,7 +37,7 @@ const managers = "CPU, memory and topology management"
 // Fields is the table of all fields of KubeletConfiguration; a test holds it complete.
 var Fields = slices.Concat(
 	level(Supported, "",
-		"volumeStatsAggPeriod", "systemCgroups", "kubeletCgroups",
+		"volumeStatsAggPeriod",
 		"staticPodPath", "podLogsDir", "fileCheckFrequency", "httpCheckFrequency",
 		"staticPodURL", "staticPodURLHeader", "registryPullQPS", "registryBurst", "eventRecordQPS", "eventBurst",
 		"clusterDomain", "clusterDNS", "nodeStatusUpdateFrequency", "nodeStatusReportFrequency",
@@ -60,6 +60,7 @@ var Fields = slices.Concat(
 		"streamingConnectionIdleTimeout", "enableSystemLogHandler", "enableSystemLogQuery", "enableProfilingHandler",
 		"enableDebugFlagsHandler", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"),
 	level(Partly, "attaching volumes from the node (the Node's annotation is set, for the controller to know)", "enableControllerAttachDetach"),
+	level(Partly, "moving processes into the cgroup (its usage is told)", "systemCgroups", "kubeletCgroups"),
 	level(Later, managers,
 		"cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
 		"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "reservedMemory"),

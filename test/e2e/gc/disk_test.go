@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -53,6 +55,58 @@ func TestDiskPressure(t *testing.T) {
 `))
 	evicted(t, ns, "hog", "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: ", true)
 	pressed := condition(t, bed, before, corev1.NodeDiskPressure, corev1.ConditionTrue)
+	condition(t, bed, pressed, corev1.NodeDiskPressure, corev1.ConditionFalse)
+	unharmed(t, ns, "good")
+}
+
+// The filesystem of the root directory gets short by a soft threshold: that is told at once, and nobody is evicted during its grace
+// period. Then pods are, until the minimum reclaim is free too, and have the time to end that they ask for.
+func TestSoftDiskPressure(t *testing.T) {
+	const before, threshold, reclaim = 440, 200, 100 // MiB
+	config := func(grace string) string {
+		return fmt.Sprintf("evictionHard: {nodefs.available: 10Mi}\nevictionSoft: {nodefs.available: %dMi}\nevictionSoftGracePeriod: {nodefs.available: %s}\n"+
+			"evictionMinimumReclaim: {nodefs.available: %dMi}\nevictionMaxPodGracePeriod: 120\nvolumeStatsAggPeriod: 1s\n", threshold, grace, reclaim) + transition
+	}
+	bed := start(t, config("1h"), func(b *kit.Bed) {
+		root := b.Bed.Path("kubelet")
+		loopback(t, root, 2*before)
+		var disk syscall.Statfs_t
+		if err := syscall.Statfs(root, &disk); err != nil {
+			t.Fatal(err)
+		}
+		command(t, "fallocate", "-l", strconv.FormatInt(int64(disk.Bavail)*disk.Bsize-before<<20, 10), filepath.Join(root, "ballast"))
+	})
+	ns := bed.Namespace(t)
+	fill := func(name string, mib int) {
+		t.Helper()
+		ns.Apply(strings.Replace(pod(name, fmt.Sprintf(`
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: [sh, -c, 'trap "sleep 2; exit 7" TERM; dd if=/dev/zero of=/data/some bs=1M count=%d && touch /data/full; while :; do sleep 0.5 & wait; done']
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, emptyDir: {}}]
+`, mib)), "PeriodSeconds: 5", "PeriodSeconds: 120", 1))
+		p := ns.Running(name)
+		kit.Eventually(t, "pod "+name+" to have written", func() error {
+			_, err := ns.Try(p, "app", "test -e /data/full")
+			return err
+		})
+	}
+	// Without hog there is more than the threshold, and less than that and the minimum reclaim.
+	fill("good", 20)
+	fill("second", 150)
+	calm := bed.KubeNode(t)
+	fill("hog", 160)
+	pressed := condition(t, bed, calm, corev1.NodeDiskPressure, corev1.ConditionTrue)
+	unharmed(t, ns, "good", "second", "hog")
+	configure(t, bed, config("1s"))
+	for _, name := range []string{"hog", "second"} {
+		p := evicted(t, ns, name, fmt.Sprintf("The node was low on resource: ephemeral-storage. Threshold quantity: %dMi, available: ", threshold), true)
+		if s := kit.Status(p, "app"); s.State.Terminated == nil || s.State.Terminated.ExitCode != 7 {
+			t.Errorf("pod %s ended as %+v; want it to end by itself", name, s.State)
+		}
+	}
 	condition(t, bed, pressed, corev1.NodeDiskPressure, corev1.ConditionFalse)
 	unharmed(t, ns, "good")
 }

@@ -29,6 +29,7 @@ type stage struct {
 	open, private, closed *registry.Registry
 	digest                string // of the image digest in open
 	most                  string // of the node's disk: two pods can't have as much
+	needed                excuses
 }
 
 // login is whom the private registry lets in.
@@ -45,7 +46,7 @@ podPidsLimit: 512
 
 func newStage(t *testing.T, bed *kit.Bed) *stage {
 	t.Helper()
-	s := &stage{bed: bed}
+	s := &stage{bed: bed, needed: excuses{}}
 	for _, r := range []**registry.Registry{&s.open, &s.private, &s.closed} {
 		started, err := registry.Start()
 		if err != nil {

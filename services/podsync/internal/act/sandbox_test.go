@@ -1,9 +1,15 @@
 package act
 
 import (
+	"context"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/services/podsync/internal/dns"
 	"kubelot.dev/services/podsync/internal/plan"
@@ -45,5 +51,39 @@ func TestNoSandboxWithoutTheUserNamespaceThatIsAskedFor(t *testing.T) {
 		if calls, events := strings.Join(r.calls, ", "), strings.Join(told.list, ", "); calls != c.calls || events != c.events {
 			t.Errorf("handler %q: calls %q, events %q", class, calls, events)
 		}
+	}
+}
+
+// busyCgroups can't be removed.
+type busyCgroups struct{ noCgroups }
+
+func (busyCgroups) Destroy(context.Context, types.UID) error {
+	return errors.New("device or resource busy")
+}
+
+func TestNothingIsReleasedBeforeTheCgroupIsGone(t *testing.T) {
+	a, _ := newActor(t, &busyRuntime{}, nil)
+	pod := hooked()
+	dir := filepath.Join(a.Node.CRI().RootDir, "pods", string(pod.UID))
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	release := func() error {
+		return a.Do(t.Context(), worker.Snapshot{Pod: pod, Going: true}, plan.Action{Kind: plan.ReleaseNode}).Err
+	}
+	free := a.Cgroups
+	a.Cgroups = busyCgroups{}
+	if err := release(); err == nil || !strings.Contains(err.Error(), "device or resource busy") {
+		t.Errorf("error %v, want that of the cgroup", err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Errorf("the pod's directory went before its cgroup: %v", err)
+	}
+	a.Cgroups = free
+	if err := release(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the pod's directory after its release: %v", err)
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
@@ -56,5 +58,16 @@ func TestUserNamespacesAreTheHandlersToGive(t *testing.T) {
 		if ok, err := f.UserNamespaces(handler); ok != want.ok || (err != nil) != want.fails {
 			t.Errorf("handler %q: %v, %v", handler, ok, err)
 		}
+	}
+}
+
+func TestTheCrashBackOffIsTheNodesToCap(t *testing.T) {
+	cfg := &config.Config{}
+	if most := newFacts(t, cfg).MaxBackoff(); most != 0 {
+		t.Errorf("%s where nothing is configured, want the default", most)
+	}
+	cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: 30 * time.Second}
+	if most := newFacts(t, cfg).MaxBackoff(); most != 30*time.Second {
+		t.Errorf("%s, want 30 s", most)
 	}
 }

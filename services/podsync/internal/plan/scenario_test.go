@@ -20,7 +20,8 @@ import (
 //
 //	pod       a PodSpec in YAML
 //	runtime   lines "sandbox ID key=value..." and "container ID name=NAME key=value...", newest first, "error TEXT..."
-//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX", "hook ID", "settling", "resize ID=CPU..."
+//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX", "hook ID", "settling", "resize ID=CPU...",
+//	          "base NAME RESTARTS", "hash HASH", "longest-backoff D"
 //	plan      at=T, and for a pod that is to stop: stop=T grace=D
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -80,6 +81,8 @@ func (s *scenario) fact(t *testing.T, words []string) {
 		s.facts.Replaced[words[1]] = true
 	case "base":
 		s.facts.BackoffBase[words[1]] = plantest.Number(t, words[2])
+	case "longest-backoff":
+		s.facts.MaxBackoff = plantest.Duration(t, words[1])
 	case "resize":
 		s.facts.Resize = &topic.Resize{Before: map[string]corev1.ResourceRequirements{}}
 		for _, word := range words[1:] {

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,6 +46,37 @@ func TestAShorterGracePeriodCountsFromNow(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is finished is deleted at the API server, and its resources are given to the next pod.
+func TestAPodIsFinishedWhenItsVolumesAreUnmountedAndItsCgroupIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const release = "release node resources "
+		h := &hands{fail: map[plan.Kind]error{plan.ReleaseNode: errors.New("the cgroup is busy")}}
+		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		w.Update(deletedWithin(30), nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if p, s := r.last(); p.Lifecycle != topic.Terminated || s.Finished || h.count(release) != 0 {
+			t.Fatalf("got lifecycle %s, finished %v, deeds %v; want it to wait for its volumes", p.Lifecycle, s.Finished, h.deeds)
+		}
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeUnmounted})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if p, s := r.last(); p.Released || s.Finished || h.count(release) < 2 {
+			t.Fatalf("got released %v, finished %v, deeds %v; want it to try again to remove its cgroup", p.Released, s.Finished, h.deeds)
+		}
+		h.mu.Lock()
+		h.fail = nil
+		h.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if p, s := r.last(); !p.Released || !s.Finished {
+			t.Errorf("got released %v, finished %v once its cgroup is gone", p.Released, s.Finished)
+		}
+	})
 }
 
 // The pod garbage collector, for one, declares pods of a node ended that was taken out of service.
