@@ -96,7 +96,7 @@ func (c *crew) facts(b *bustest.Bus) {
 
 // handOn publishes the API server's pods and mirror pods, as podsync does.
 func (c *crew) handOn(ctx context.Context) {
-	mirrors := topic.PodMirror.Writer(c.podsync)
+	mirrors, objects := topic.PodMirror.Writer(c.podsync), topic.PodObject.Writer(c.podsync)
 	changes := nodeClient(c.t).WatchPods(ctx, c.node)
 	done := make(chan struct{})
 	c.t.Cleanup(func() { <-done })
@@ -109,11 +109,16 @@ func (c *crew) handOn(ctx context.Context) {
 			case p.Annotations[mirrorAnnotation] != "" && change.Deleted:
 				c.must(mirrors.Delete(string(p.UID)))
 			case p.Annotations[mirrorAnnotation] != "":
-				c.must(mirrors.Set(string(p.UID), topic.MirrorPod{Ref: refOf(p), Hash: p.Annotations[mirrorAnnotation], Deleting: p.DeletionTimestamp != nil}))
+				c.must(mirrors.Set(string(p.UID), topic.MirrorPod{Ref: topic.RefOf(p), Hash: p.Annotations[mirrorAnnotation], Deleting: p.DeletionTimestamp != nil}))
 			case change.Deleted:
-				c.must(c.pods.Delete(string(p.UID)), c.patches.Delete(string(p.UID)))
+				c.must(objects.Delete(string(p.UID)), c.pods.Delete(string(p.UID)), c.patches.Delete(string(p.UID)))
 			default:
-				c.must(c.pods.Set(string(p.UID), topic.Pod{Pod: p, Source: topic.SourceAPI, Lifecycle: topic.Syncing}))
+				admitted := *p
+				admitted.Status = corev1.PodStatus{}
+				c.must(
+					objects.Set(string(p.UID), topic.APIPod{Ref: topic.RefOf(p), ResourceVersion: p.ResourceVersion, Status: p.Status}),
+					c.pods.Set(string(p.UID), topic.Pod{Pod: &admitted, Source: topic.SourceAPI, Lifecycle: topic.Syncing}),
+				)
 			}
 		}
 	}()
@@ -128,14 +133,10 @@ func (c *crew) must(errs ...error) {
 	}
 }
 
-func refOf(p *corev1.Pod) topic.Ref {
-	return topic.Ref{Namespace: p.Namespace, Name: p.Name, UID: string(p.UID)}
-}
-
 // running is the status of a pod whose container runs.
 func running(p *corev1.Pod, source topic.Source) topic.PodStatus {
 	started := metav1.Now()
-	return topic.PodStatus{Ref: refOf(p), Source: source, Status: corev1.PodStatus{
+	return topic.PodStatus{Ref: topic.RefOf(p), Source: source, Status: corev1.PodStatus{
 		Phase: corev1.PodRunning, ObservedGeneration: p.Generation, HostIP: "10.0.0.5", PodIP: "10.1.0.5",
 		HostIPs: []corev1.HostIP{{IP: "10.0.0.5"}}, PodIPs: []corev1.PodIP{{IP: "10.1.0.5"}}, StartTime: &started,
 		ContainerStatuses: []corev1.ContainerStatus{{
@@ -267,7 +268,7 @@ func TestEventsAreRecorded(t *testing.T) {
 	p := boundPod(t, c.api, ns, "web")
 	for range 2 {
 		c.must(c.events.Publish("podsync", topic.Event{
-			Kind: "Pod", Ref: refOf(p), FieldPath: "spec.containers{app}", Type: corev1.EventTypeWarning,
+			Kind: "Pod", Ref: topic.RefOf(p), FieldPath: "spec.containers{app}", Type: corev1.EventTypeWarning,
 			Reason: "BackOff", Message: "Back-off restarting failed container", At: time.Now(),
 		}))
 	}

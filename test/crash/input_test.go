@@ -92,7 +92,7 @@ func TestGarbageOnTheBus(t *testing.T) {
 	}()
 
 	for daemon, topics := range map[string][]bus.Topic{
-		"podsync": {topic.PodUpdate, topic.PodMirror, topic.StatusPatch, topic.PodSources, topic.PodStep},
+		"podsync": {topic.PodUpdate, topic.PodObject, topic.PodMirror, topic.StatusPatch, topic.PodSources, topic.PodStep},
 		"pleg":    {topic.PLEGEvent, topic.NodeRuntime},
 		"volume":  {topic.VolumeState},
 		"lease":   {topic.NodeObject},
@@ -151,6 +151,7 @@ func nonsenseAbout(running, other *corev1.Pod) []absurd {
 		{"podsync", topic.PodUpdate, uid, `{"source": "api", "lifecycle": "terminated"}`, "has no pod", []string{"volume", "probe", "status"}},
 		{"podsync", topic.PodUpdate, "nobody", `{"pod": {"metadata": {"uid": "nobody", "namespace": "../..", "name": "a/b"}}, "lifecycle": "syncing"}`, "its namespace is", []string{"volume", "probe", "status"}},
 		{"podsync", topic.PodUpdate, "nobody", `{"pod": {"metadata": {"uid": "nobody", "name": "a\u0000b"}}, "lifecycle": "syncing"}`, "control character", []string{"volume", "probe", "status"}},
+		{"podsync", topic.PodObject, uid, ref(`, "resourceVersion": "99999999", "status": {"phase": "Failed"}`), anothers, []string{"status"}},
 		{"podsync", topic.StatusPatch, uid, ref(`, "finished": true, "status": {"phase": "Failed"}`), anothers, []string{"status"}},
 		{"podsync", topic.StatusPatch, "nobody", `{"uid": "nobody", "status": {"message": "` + huge + `"}}`, "has 900000 bytes", []string{"status"}},
 		{"pleg", topic.PLEGEvent, uid, ref(`, "sandboxes": [], "containers": []`), anothers, []string{"podsync", "probe"}},
