@@ -142,7 +142,7 @@ func (h *herd) startedOnce(p *corev1.Pod) error {
 		LabelSelector: filter, State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
 	}})
 	if n := len(sandboxes.GetItems()); err != nil || n != 1 {
-		errs = append(errs, fmt.Errorf("%d ready sandboxes in containerd, error %v", n, err))
+		errs = append(errs, fmt.Errorf("%d ready sandboxes in containerd", n), err)
 	}
 	return errors.Join(errs...)
 }

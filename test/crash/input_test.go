@@ -3,6 +3,7 @@ package crash
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -235,7 +236,7 @@ func TestWrongKey(t *testing.T) {
 		defer cancel()
 		err := pleg.Publish(ctx, bus.Message{Subject: bus.Key(topic.PodUpdate.Name(), "nobody"), Data: []byte("{}")})
 		if err == nil || !strings.Contains(err.Error(), bus.ErrDenied.Error()) {
-			return fmt.Errorf("pleg's pod.update: %v", err)
+			return errors.Join(errors.New("pleg's pod.update isn't refused"), err)
 		}
 		return nil
 	})

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -50,7 +51,7 @@ func shows(t *testing.T, ns *kit.Namespace, want string, args ...string) {
 	kit.Eventually(t, fmt.Sprintf("kubectl %v to show %q", args, want), func() error {
 		out, err := ns.TryKubectl(args...)
 		if err != nil || out != want {
-			return fmt.Errorf("it shows %q (%v)", out, err)
+			return errors.Join(fmt.Errorf("it shows %q", out), err)
 		}
 		return nil
 	})
@@ -196,7 +197,7 @@ func TestExec(t *testing.T) {
 				t.Errorf("exec -i: %v, %q, %q", err, &stdout, &stderr)
 			}
 			out, err := try(t, ns, env, "", "exec", "shell", "--", "sh", "-c", "exit 7")
-			if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 7 {
+			if exit := (&exec.ExitError{}); !errors.As(err, &exit) || exit.ExitCode() != 7 {
 				t.Errorf("exit code: %v, %q; want 7", err, out)
 			}
 			if out, err := try(t, ns, env, "", "exec", "shell", "--", "no-such-program"); err == nil {

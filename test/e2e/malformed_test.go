@@ -103,8 +103,12 @@ func upgraded(t *testing.T, config *rest.Config, method, path, headers string) *
 		t.Fatal(err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
-		t.Fatalf("%s %s: %v, %v", method, path, response, err)
+	if err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%s %s: %v", method, path, response)
 	}
 	return conn.(*tls.Conn)
 }

@@ -66,7 +66,7 @@ func TestLocalVolume(t *testing.T) {
 	bed.Signal(t, "volume", syscall.SIGKILL)
 	kit.Eventually(t, "the next volume daemon", func() error {
 		if now, err := bed.Daemon("volume"); err != nil || now == before {
-			return fmt.Errorf("it is %d (%v)", now, err)
+			return errors.Join(fmt.Errorf("it is %d", now), err)
 		}
 		return stillMounted(point)
 	})

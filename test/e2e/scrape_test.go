@@ -111,9 +111,11 @@ func ask(ctx context.Context, address, query string) (int, error) {
 	}
 	defer response.Body.Close()
 	var answer struct {
-		Status string
-		Error  string
-		Data   struct{ Result []any }
+		Status string `json:"status"`
+		Error  string `json:"error"`
+		Data   struct {
+			Result []any `json:"result"`
+		} `json:"data"`
 	}
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
 		return 0, err

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -86,7 +87,7 @@ func TestTop(t *testing.T) {
 		fields := strings.Fields(out)
 		if err != nil || len(fields) != 4 || fields[1] != "burner" {
 			why, _ := ns.TryKubectl("get", "apiservice", "v1beta1.metrics.k8s.io", "-o", "jsonpath={.status.conditions}")
-			return fmt.Errorf("kubectl top pod: %v: %s: %s", err, out, why)
+			return errors.Join(fmt.Errorf("kubectl top pod: %s: %s", out, why), err)
 		}
 		var milli, mebi int
 		if _, err := fmt.Sscanf(fields[2]+" "+fields[3], "%dm %dMi", &milli, &mebi); err != nil || milli < 20 || milli > 260 || mebi < 19 || mebi > 40 {
@@ -94,7 +95,7 @@ func TestTop(t *testing.T) {
 		}
 		out, err = ns.TryKubectl("top", "node", "--no-headers")
 		if err != nil || !strings.HasPrefix(out, kit.NodeName) || strings.Contains(out, "<unknown>") {
-			return fmt.Errorf("kubectl top node: %v: %s", err, out)
+			return errors.Join(fmt.Errorf("kubectl top node: %s", out), err)
 		}
 		return nil
 	})

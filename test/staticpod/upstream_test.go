@@ -67,7 +67,7 @@ func upstream(data []byte) (*corev1.Pod, error) {
 		return out, errs.ToAggregate()
 	}
 	if _, what, err := podutil.HasAPIObjectReference(pod); err != nil || what != "" {
-		return out, fmt.Errorf("static pods may not reference %s %v", what, err)
+		return out, errors.Join(fmt.Errorf("static pods may not reference %s", what), err)
 	}
 	return out, nil
 }

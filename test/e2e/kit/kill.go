@@ -51,11 +51,13 @@ func (b *Bed) KillContainer(t testing.TB, p *corev1.Pod, container string) {
 // kill kills the process that a verbose answer of containerd is about.
 func kill(t testing.TB, answer map[string]string) {
 	t.Helper()
-	var info struct{ Pid int }
-	if err := json.Unmarshal([]byte(answer["info"]), &info); err != nil || info.Pid == 0 {
+	var info struct {
+		PID int `json:"pid"`
+	}
+	if err := json.Unmarshal([]byte(answer["info"]), &info); err != nil || info.PID == 0 {
 		t.Fatalf("no process in %q: %v", answer["info"], err)
 	}
-	if err := syscall.Kill(info.Pid, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(info.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -2,6 +2,7 @@ package kit
 
 import (
 	"context"
+	"errors"
 	"io"
 	"strings"
 	"testing"
@@ -68,7 +69,7 @@ func (n *Namespace) Apply(documents string) {
 	decoder := yaml.NewYAMLOrJSONDecoder(strings.NewReader(documents), 4096)
 	for {
 		object := &unstructured.Unstructured{}
-		if err := decoder.Decode(&object.Object); err == io.EOF {
+		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
 			return
 		} else if err != nil {
 			n.t.Fatalf("bad manifest: %v\n%s", err, documents)

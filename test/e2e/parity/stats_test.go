@@ -231,7 +231,7 @@ func metricNames(data []byte, namespace string, values bool) map[string]bool {
 		if strings.HasPrefix(text, "#") || text == "" {
 			continue
 		}
-		name, labels := text, ""
+		var name, labels string
 		if at := strings.IndexByte(text, '{'); at >= 0 {
 			name, labels = text[:at], text[at+1:strings.LastIndexByte(text, '}')]
 		} else {

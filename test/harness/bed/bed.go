@@ -16,7 +16,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -48,7 +47,7 @@ type Bed struct {
 	CgroupRoot string       `json:"cgroupRoot"` // parent of all pod cgroups, absolute as in KubeletConfiguration
 
 	lock   *os.File
-	claims []net.Listener // see Ports
+	claims []net.Listener // see hold
 }
 
 // Open creates dir if necessary and claims it. It waits a little for a
@@ -70,14 +69,18 @@ func Open(dir string) (*Bed, error) {
 	if b.lock, err = claim(b.Dir, patience); err != nil {
 		return nil, err
 	}
-	if err := b.load(); err != nil {
+	if err := b.chooseSubnet(); err != nil {
 		b.Close()
 		return nil, err
+	}
+	if err := b.mark(); err != nil {
+		b.Close()
+		return nil, fmt.Errorf("open test bed: %w", err)
 	}
 	return b, nil
 }
 
-// Close releases the directory and the ports for another Open. It removes nothing.
+// Close releases the directory, the subnet and the ports for another Open. It removes nothing.
 func (b *Bed) Close() {
 	for _, claim := range b.claims {
 		_ = claim.Close()
@@ -105,7 +108,7 @@ func refuseForeign(dir string) error {
 	return nil
 }
 
-// named derives the names; the subnet is chosen by load.
+// named derives the names.
 func named(dir string) (*Bed, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -119,28 +122,13 @@ func named(dir string) (*Bed, error) {
 	return &Bed{Dir: abs, ID: id, Bridge: "kt" + id, CgroupRoot: "/kubelot-" + id}, nil
 }
 
-// load takes the subnet a previous run chose, or chooses one.
-func (b *Bed) load() error {
-	path := b.Path(bedFile)
-	data, err := os.ReadFile(path)
-	switch {
-	case err == nil:
-		var old Bed
-		if err := json.Unmarshal(data, &old); err == nil && old.ID == b.ID && old.Subnet.IsValid() {
-			b.Subnet, b.Gateway = old.Subnet, old.Gateway
-			return nil
-		}
-	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	if err := b.chooseSubnet(); err != nil {
-		return err
-	}
-	data, err = json.MarshalIndent(b, "", "  ")
+// mark makes the directory a bed's, and tells people what the bed has.
+func (b *Bed) mark() error {
+	data, err := json.MarshalIndent(b, "", "  ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, data, 0o644)
+	return os.WriteFile(b.Path(bedFile), data, 0o644)
 }
 
 // Path joins the bed's directory with the elements.

@@ -56,6 +56,38 @@ func TestNamesAreStableAndOwn(t *testing.T) {
 	}
 }
 
+// Beds with the same ID want the same subnet first.
+func TestASubnetIsOneBedsAlone(t *testing.T) {
+	opened := func(bridge string) *Bed {
+		b := &Bed{ID: "00000fff", Bridge: bridge}
+		if err := b.chooseSubnet(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(b.Close)
+		return b
+	}
+	first := opened("ktsubnet1")
+	if second := opened("ktsubnet2"); second.Subnet.Overlaps(first.Subnet) {
+		t.Errorf("two beds have %v and %v at once", first.Subnet, second.Subnet)
+	}
+	if err := first.createBridge(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := first.removeBridge(); err != nil {
+			t.Error(err)
+		}
+	})
+	// As if it had been killed.
+	first.Close()
+	if stranger := opened("ktsubnet3"); stranger.Subnet.Overlaps(first.Subnet) {
+		t.Errorf("%v is given away while a bridge still has an address in it", first.Subnet)
+	}
+	if again := opened(first.Bridge); again.Subnet != first.Subnet {
+		t.Errorf("the bed had %v and has %v after it was opened again", first.Subnet, again.Subnet)
+	}
+}
+
 // A killed run leaves a program, a shim with a container, a mount and cgroups.
 func TestCleanAfterKilledRun(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "bed")

@@ -1,27 +1,22 @@
 package bed
 
 import (
-	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os/exec"
 	"strings"
+
+	"kubelot.dev/test/harness/proc"
 )
 
 // subnetBits leaves a thousand pod addresses to a bed.
 const subnetBits = 22
 
-// chooseSubnet takes a /22 of 10.128.0.0/9 by the bed's ID and moves on while
-// the host has an address in it.
+// chooseSubnet takes a /22 of 10.128.0.0/9 for the bed alone: the first free one, beginning with one that follows from the bed's ID.
 func (b *Bed) chooseSubnet() error {
-	taken, err := hostPrefixes()
-	if err != nil {
-		return err
-	}
 	raw, err := hex.DecodeString(b.ID)
 	if err != nil {
 		return fmt.Errorf("bed ID %q: %w", b.ID, err)
@@ -33,35 +28,32 @@ func (b *Bed) chooseSubnet() error {
 		var addr [4]byte
 		binary.BigEndian.PutUint32(addr[:], 10<<24|1<<23|number<<(32-subnetBits))
 		prefix := netip.PrefixFrom(netip.AddrFrom4(addr), subnetBits)
-		if !overlapsAny(prefix, taken) {
+		if err = b.hold("subnet-"+prefix.Addr().String(), func() error { return b.subnetFree(prefix) }); err == nil {
 			b.Subnet, b.Gateway = prefix, prefix.Addr().Next()
 			return nil
 		}
 	}
-	return errors.New("no /22 of 10.128.0.0/9 is free on this host; remove test beds that are no longer used")
+	return fmt.Errorf("no /22 of 10.128.0.0/9 is free on this host; remove test beds that are no longer used: %w", err)
 }
 
-func hostPrefixes() ([]netip.Prefix, error) {
-	addrs, err := net.InterfaceAddrs()
+// subnetFree is an error if the host has an address in the subnet, but for that of the bed's own bridge, which a killed run leaves.
+func (b *Bed) subnetFree(subnet netip.Prefix) error {
+	links, err := net.Interfaces()
 	if err != nil {
-		return nil, fmt.Errorf("list host addresses: %w", err)
+		return fmt.Errorf("list network interfaces: %w", err)
 	}
-	var all []netip.Prefix
-	for _, addr := range addrs {
-		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
-			all = append(all, prefix.Masked())
+	for _, link := range links {
+		addrs, err := link.Addrs()
+		if err != nil || link.Name == b.Bridge {
+			continue // one that goes away meanwhile has none
+		}
+		for _, addr := range addrs {
+			if taken, err := netip.ParsePrefix(addr.String()); err == nil && subnet.Overlaps(taken.Masked()) {
+				return fmt.Errorf("%s has the address %s", link.Name, taken)
+			}
 		}
 	}
-	return all, nil
-}
-
-func overlapsAny(prefix netip.Prefix, others []netip.Prefix) bool {
-	for _, other := range others {
-		if prefix.Overlaps(other) {
-			return true
-		}
-	}
-	return false
+	return nil
 }
 
 // createBridge makes the bridge before the first pod does: its address is the
@@ -103,7 +95,7 @@ func (b *Bed) removeBridge() error {
 // comment, and each pod has a chain of its own.
 func (b *Bed) removeHostPorts() error {
 	// It fails without iptables: then there are no rules.
-	saved, _ := command("iptables-save", "-t", "nat").Output()
+	saved, _ := proc.Command("iptables-save", "-t", "nat").Output()
 	var errs []error
 	for line := range strings.Lines(string(saved)) {
 		rule := splitRule(strings.TrimSpace(line))
@@ -151,13 +143,8 @@ func splitRule(line string) []string {
 	return args
 }
 
-// command has no deadline: cleaning must also work when all contexts are done.
-func command(name string, args ...string) *exec.Cmd {
-	return exec.CommandContext(context.Background(), name, args...)
-}
-
 func run(name string, args ...string) error {
-	out, err := command(name, args...).CombinedOutput()
+	out, err := proc.Command(name, args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))
 	}

@@ -1,7 +1,6 @@
 package bed
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -9,8 +8,7 @@ import (
 )
 
 // Ports claims free TCP ports until Close. They are below those that the kernel gives to outgoing connections (from 32768 on): one of
-// these would be taken while its server is away, be it by a client that tries to reach just that server. An abstract socket
-// with the port's name keeps other beds off.
+// these would be taken while its server is away, be it by a client that tries to reach just that server.
 func (b *Bed) Ports(n int) ([]int, error) {
 	const first, count, tries = 10000, 20000, 1000
 	var ports []int
@@ -19,23 +17,32 @@ func (b *Bed) Ports(n int) ([]int, error) {
 			return ports, nil
 		}
 		port := first + rand.N(count)
-		if claim, err := claimPort(port); err == nil {
-			b.claims = append(b.claims, claim)
+		if b.hold(fmt.Sprintf("port-%d", port), func() error { return portFree(port) }) == nil {
 			ports = append(ports, port)
 		}
 	}
 	return nil, errors.New("find a free port: a thousand ports are taken; remove test beds that are no longer used")
 }
 
-func claimPort(port int) (net.Listener, error) {
-	var config net.ListenConfig
-	claim, err := config.Listen(context.Background(), "unix", fmt.Sprintf("@kubelot-test-port-%d", port))
+func portFree(port int) error {
+	probe, err := net.ListenTCP("tcp", &net.TCPAddr{Port: port})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	probe, err := config.Listen(context.Background(), "tcp", fmt.Sprintf(":%d", port))
+	return probe.Close()
+}
+
+// hold keeps other beds off a resource of the network namespace until Close or the end of this process, by an abstract socket of
+// the name: that is the network namespace's too, and needs no cleaning. It fails while another bed holds the resource, and if it
+// isn't free, which may be so of what no bed holds: others use it, or a killed bed has left it.
+func (b *Bed) hold(name string, free func() error) error {
+	claim, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@kubelot-test-" + name, Net: "unix"})
 	if err != nil {
-		return nil, errors.Join(err, claim.Close())
+		return err
 	}
-	return claim, probe.Close()
+	if err := free(); err != nil {
+		return errors.Join(err, claim.Close())
+	}
+	b.claims = append(b.claims, claim)
+	return nil
 }

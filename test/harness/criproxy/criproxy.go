@@ -7,7 +7,7 @@
 package criproxy
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -50,7 +50,7 @@ func Start(socket, target string) (*Proxy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start CRI proxy: %w", err)
 	}
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", socket)
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("start CRI proxy: %w", err)
@@ -126,7 +126,7 @@ func (p *Proxy) pass(_ any, caller grpc.ServerStream) error {
 		switch err := runtime.RecvMsg(&answer); {
 		case spoilt:
 			return fault.answer(caller)
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
 			return err

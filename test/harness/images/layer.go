@@ -4,17 +4,17 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"context"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"kubelot.dev/test/harness/proc"
 )
 
 const architecture = runtime.GOARCH
@@ -61,7 +61,7 @@ func (l *layer) users(passwd, group string) {
 // shell adds a static busybox, with every applet but those that the image has better.
 func (l *layer) shell(busybox string, without ...string) {
 	l.copy("/bin/busybox", busybox, 0o755)
-	applets, err := exec.CommandContext(context.Background(), busybox, "--list").Output()
+	applets, err := proc.Command(busybox, "--list").Output()
 	if err != nil {
 		l.fail(fmt.Errorf("list the applets of %s: %w", busybox, err))
 	}

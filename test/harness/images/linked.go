@@ -1,10 +1,11 @@
 package images
 
 import (
-	"context"
 	"fmt"
 	"os/exec"
 	"strings"
+
+	"kubelot.dev/test/harness/proc"
 )
 
 // linked finds a program of the machine and the shared libraries it needs, the dynamic linker among them.
@@ -12,7 +13,7 @@ func linked(name string) (path string, libraries []string, err error) {
 	if path, err = exec.LookPath(name); err != nil {
 		return "", nil, err
 	}
-	out, err := exec.CommandContext(context.Background(), "ldd", path).CombinedOutput()
+	out, err := proc.Command("ldd", path).CombinedOutput()
 	if err != nil {
 		return "", nil, fmt.Errorf("ldd %s: %w: %s", path, err, out)
 	}

@@ -59,6 +59,13 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
+// Command is a command that no context ends: the programs of a bed end by Stop or with this process, and cleaning must also
+// work when all contexts are done.
+func Command(name string, args ...string) *exec.Cmd {
+	path, err := exec.LookPath(name)
+	return &exec.Cmd{Path: path, Args: append([]string{name}, args...), Err: err}
+}
+
 // Start runs the program. The log file is appended to, so that a restarted
 // component keeps its history.
 func Start(spec Spec) (*Process, error) {
@@ -71,8 +78,7 @@ func Start(spec Spec) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", spec.Name, err)
 	}
 	defer logFile.Close()
-	// No context: Stop and the death of this process end it.
-	p.cmd = exec.CommandContext(context.Background(), spec.Path, spec.Args...)
+	p.cmd = Command(spec.Path, spec.Args...)
 	p.cmd.Dir = spec.Dir
 	p.cmd.Env = append(os.Environ(), spec.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = logFile, logFile

@@ -79,7 +79,7 @@ func serveHTTPS() error {
 }
 
 func serveGRPC() error {
-	listener, err := net.Listen("tcp", ":9090")
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{Port: 9090})
 	if err != nil {
 		return err
 	}
