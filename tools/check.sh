@@ -2,9 +2,6 @@
 # Everything that can be said about the tree without running it. `make fix` mends what a machine can mend.
 . "$(dirname "$0")/lib.sh"
 
-# go_files are the Go files that belong to the repository.
-go_files() { git -C "$root" ls-files '*.go' | sed "s|^|$root/|"; }
-
 formatted() {
   local bad
   bad=$(go_files | xargs -r gofumpt -l)
@@ -28,15 +25,6 @@ alone() {
   for dir in $(modules) $(test_modules); do
     printf '   %s\n' "${dir#"$root"/}"
     (cd "$dir" && GOWORK=off go build ./... && GOWORK=off go vet ./...) || failed=1
-  done
-  return $failed
-}
-
-lint() {
-  local dir failed=0
-  for dir in $(modules); do
-    printf '   %s\n' "${dir#"$root"/}"
-    (cd "$dir" && golangci-lint run --allow-parallel-runners --config "$root/.golangci.yml" ./...) || failed=1
   done
   return $failed
 }

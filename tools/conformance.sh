@@ -5,16 +5,12 @@
 #   UPDATE=1, with AGENT=kubelet: write test/conformance/passes.txt anew
 . "$(dirname "$0")/lib.sh"
 
-if [ "$(id -u)" -ne 0 ]; then
-  echo "pods need root: run it as root (sudo make conformance)"
-  exit 1
-fi
+need_root conformance
 args=(--out "$root/.run/conformance" --agent "${AGENT:-kubelot}" --repeat "${REPEAT:-1}" --focus "${FOCUS:-}")
 if [ -n "${QUICK:-}" ]; then args+=(--quick); fi
 if [ -n "${UPDATE:-}" ]; then args+=(--update "$root/test/conformance/passes.txt"); fi
 
-step "build kubelot" "$root/tools/build.sh"
-step "test bed's programs" testbed_tools
+programs
 step "Kubernetes' end-to-end suite" "$bin/testbed" suite
 cd "$root/test/conformance"
 GOWORK=off exec go run ./cmd/conformance "${args[@]}" "$@"

@@ -3,4 +3,4 @@
 . "$(dirname "$0")/lib.sh"
 
 "$root/tools/devtools.sh"
-git -C "$root" ls-files '*.go' | sed "s|^|$root/|" | xargs -r gofumpt -w
+go_files | xargs -r gofumpt -w

@@ -12,9 +12,22 @@ modules() { go -C "$root" list -m -f '{{.Dir}}'; }
 test_modules() {
   local mod
   for mod in "$root"/test/*/go.mod; do
-    case $mod in */controlplane/* | */bench/*) continue ;; esac
     if [ -n "$(find "${mod%/go.mod}" -name '*_test.go' -print -quit)" ]; then echo "${mod%/go.mod}"; fi
   done
+}
+
+# go_files are the Go files that belong to the repository.
+go_files() { git -C "$root" ls-files '*.go' | sed "s|^|$root/|"; }
+
+# lint runs the linters over every module by itself, with more flags for them. What can't be loaded, and a linter that can't
+# run, are failures too.
+lint() {
+  local dir failed=0
+  for dir in $(modules) $(test_modules); do
+    printf '   %s\n' "${dir#"$root"/}"
+    (cd "$dir" && GOWORK=off FAIL_ON_WARNINGS=1 golangci-lint run --allow-parallel-runners --config "$root/.golangci.yml" "$@" ./...) || failed=1
+  done
+  return $failed
 }
 
 say() { printf '== %s\n' "$*"; }
@@ -56,5 +69,18 @@ verdict() {
   return 1
 }
 
-# testbed builds what the test bed runs, itself included; that takes minutes the first time only.
 testbed_tools() { (cd "$root/test/harness" && GOWORK=off go run ./cmd/testbed tools); }
+
+# programs builds kubelot and what the test bed runs, itself included; the latter takes minutes the first time only.
+programs() {
+  step "build kubelot" "$root/tools/build.sh"
+  step "test bed's programs" testbed_tools
+}
+
+# need_root ends the script unless root runs it; the argument is what to run as root instead.
+need_root() {
+  if [ "$(id -u)" -ne 0 ]; then
+    say "pods need root: run it as root (sudo make $1)"
+    exit 1
+  fi
+}

@@ -9,10 +9,7 @@ bed=$root/.run/$mode
 log=$root/.run/$mode.testbed.log
 patience=180
 
-if [ "$(id -u)" -ne 0 ]; then
-  echo "pods need root: run it as root (sudo make run)"
-  exit 1
-fi
+need_root run
 interactive=false
 if [ -t 1 ]; then interactive=true; fi
 
@@ -113,8 +110,7 @@ verify_cluster() {
 }
 
 cd "$root"
-step "build kubelot" "$root/tools/build.sh"
-step "test bed's programs" testbed_tools
+programs
 step "start the test bed ($mode)" start_testbed
 configure
 if $interactive; then

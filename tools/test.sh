@@ -15,12 +15,8 @@ if [ "${1:-}" = --unit ]; then
   exit
 fi
 
-if [ "$(id -u)" -ne 0 ]; then
-  say "end-to-end tests need root: run make test as root"
-  exit 1
-fi
-step "build" "$root/tools/build.sh"
-step "test bed's programs" testbed_tools
+need_root test
+programs
 gotestsum=$(GOWORK=off go -C "$root/tools" tool -n gotestsum)
 twice=$(mktemp -d)
 trap 'rm -rf "$twice"' EXIT

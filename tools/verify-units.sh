@@ -13,8 +13,8 @@ if [ -n "$out" ]; then
   echo "$out"
   exit 1
 fi
-for name in bus podsync pleg status lease volume probe stats gc api; do
-  [ -f "$root/deploy/systemd/kubelot-$name.service" ] || { echo "kubelot-$name has no unit"; exit 1; }
+for daemon in "$root"/{services/*,bus/embed}/cmd/*; do
+  [ -f "$root/deploy/systemd/${daemon##*/}.service" ] || { echo "${daemon##*/} has no unit"; exit 1; }
 done
 # A mount namespace of its own would hide the volumes from the runtime.
 if grep -nE '^(Protect(System|Home|KernelTunables|ControlGroups|KernelLogs|Hostname|Proc)|Private(Tmp|Devices|Mounts)|ReadWritePaths|ReadOnlyPaths|InaccessiblePaths|MountFlags|RootDirectory)=' "$root"/deploy/systemd/kubelot-{volume,podsync}.service; then

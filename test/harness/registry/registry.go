@@ -46,7 +46,7 @@ type Registry struct {
 
 // Start serves on a free loopback port until Close.
 func Start() (*Registry, error) {
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
+	listener, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		return nil, fmt.Errorf("start registry: %w", err)
 	}
