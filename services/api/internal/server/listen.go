@@ -38,7 +38,7 @@ const (
 func (s *Service) serve(ctx context.Context) {
 	k := s.env.Config.Kubelet
 	if port := *k.HealthzPort; port > 0 {
-		s.wg.Go(func() { s.serveHealthz(ctx, address(k.HealthzBindAddress, port)) })
+		s.loop.Go(func() { s.serveHealthz(ctx, address(k.HealthzBindAddress, port)) })
 	}
 	if !*k.EnableServer {
 		return
@@ -52,7 +52,7 @@ func (s *Service) serve(ctx context.Context) {
 }
 
 func (s *Service) begin(ctx context.Context, work func(context.Context) error) {
-	s.wg.Go(func() {
+	s.loop.Go(func() {
 		if err := work(ctx); err != nil && ctx.Err() == nil {
 			select {
 			case s.failed <- err:
@@ -117,7 +117,7 @@ func (s *Service) serveHTTPS(ctx context.Context) error {
 	if guard.ClientCA != nil {
 		config.ClientAuth = tls.RequestClientCert
 	}
-	s.wg.Go(func() { guard.Run(ctx) })
+	s.loop.Go(func() { guard.Run(ctx) })
 	at := site{address: address(c.Kubelet.Address, c.Kubelet.Port), tls: config}
 	return s.listen(ctx, at, s.metrics.count("readwrite", guard.Filter(s.routes())))
 }

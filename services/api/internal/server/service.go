@@ -3,17 +3,15 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // counts the requests to the API server
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/api/internal/auth"
 	"kubelot.dev/services/api/internal/gather"
 	"kubelot.dev/services/api/internal/world"
@@ -46,10 +44,8 @@ type Service struct {
 	systemLogs string
 	journalctl string
 
-	wg     sync.WaitGroup
-	inbox  chan func(*world.World)
+	loop   *loop.Loop
 	failed chan error
-	closed chan struct{}
 }
 
 // New makes the service. It starts nothing; the error says that metrics clash.
@@ -61,16 +57,15 @@ func New(env daemon.Env, r runtime) (*Service, error) {
 	return &Service{
 		env: env, runtime: r, rules: auth.Rules{Node: env.Config.NodeName}, metrics: m,
 		gather: gather.New(env.Config.RunDir, env.Metrics, legacyregistry.DefaultGatherer), world: world.New(), systemLogs: systemLogs, journalctl: journalctl,
-		inbox: make(chan func(*world.World)), failed: make(chan error), closed: make(chan struct{}),
+		loop: loop.New(env.Bus), failed: make(chan error),
 	}, nil
 }
 
 // Run serves until ctx ends. An error says what can't be served.
 func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer s.wg.Wait()
-	defer cancel(errors.New("api stops"))
-	defer close(s.closed)
+	defer s.loop.Wait()
+	defer cancel(errors.New("kubelot-api is stopping"))
 	if err := s.subscribe(ctx); err != nil {
 		return err
 	}
@@ -81,68 +76,29 @@ func (s *Service) Run(ctx context.Context) error {
 			return nil
 		case err := <-s.failed:
 			return err
-		case do := <-s.inbox:
-			do(s.world)
+		case change := <-s.loop.Changes():
+			change()
 		}
 	}
 }
-
-// errClosed answers requests that come while the daemon ends.
-var errClosed = errors.New("kubelot-api is stopping")
 
 // ask has the loop answer a question about the world. What f returns must not be changed.
-func ask[T any](ctx context.Context, s *Service, f func(*world.World) T) (answer T, err error) {
-	done := make(chan struct{})
-	question := func(w *world.World) {
-		answer = f(w)
-		close(done)
-	}
-	select {
-	case s.inbox <- question:
-		// The loop has taken it, so it answers.
-		<-done
-		return answer, nil
-	case <-ctx.Done():
-		return answer, context.Cause(ctx)
-	case <-s.closed:
-		return answer, errClosed
-	}
+func ask[T any](ctx context.Context, s *Service, f func(*world.World) T) (T, error) {
+	return loop.Ask(ctx, s.loop, func() T { return f(s.world) })
 }
 
-// subscribe has the messages of every topic that is read change the world.
+// subscribe has the world keep the values of every topic that is read.
 func (s *Service) subscribe(ctx context.Context) error {
+	w := s.world
 	return errors.Join(
-		follow(ctx, s, topic.PodUpdate, (*world.World).SetPod, (*world.World).DropPod),
-		follow(ctx, s, topic.PodObject, (*world.World).SetObject, (*world.World).DropObject),
-		follow(ctx, s, topic.PodSources, (*world.World).SetSources, (*world.World).DropSources),
-		follow(ctx, s, topic.PodMirror, (*world.World).SetMirror, (*world.World).DropMirror),
-		follow(ctx, s, topic.StatusPatch, (*world.World).SetStatus, (*world.World).DropStatus),
-		follow(ctx, s, topic.PLEGEvent, (*world.World).SetSeen, (*world.World).DropSeen),
-		follow(ctx, s, topic.ProbeResult, (*world.World).SetProbe, (*world.World).DropProbe),
-		follow(ctx, s, topic.NodeObject, (*world.World).SetNode, (*world.World).DropNode),
-		follow(ctx, s, topic.Health, (*world.World).SetHealth, (*world.World).DropHealth),
+		loop.Follow(ctx, s.loop, topic.PodUpdate, loop.Into(w.Updates)),
+		loop.Follow(ctx, s.loop, topic.PodObject, loop.Into(w.Objects)),
+		loop.Follow(ctx, s.loop, topic.PodSources, loop.Into(w.Sources)),
+		loop.Follow(ctx, s.loop, topic.PodMirror, loop.Into(w.Mirrors)),
+		loop.Follow(ctx, s.loop, topic.StatusPatch, loop.Into(w.Statuses)),
+		loop.Follow(ctx, s.loop, topic.PLEGEvent, loop.Into(w.Seen)),
+		loop.Follow(ctx, s.loop, topic.ProbeResult, loop.Into(w.Probes)),
+		loop.Follow(ctx, s.loop, topic.NodeObject, loop.Into(w.Node)),
+		loop.Follow(ctx, s.loop, topic.Health, loop.Into(w.Health)),
 	)
-}
-
-func follow[T any](ctx context.Context, s *Service, t bus.State[T], set func(*world.World, string, T), drop func(*world.World, string)) error {
-	changes, err := t.Watch(ctx, s.env.Bus)
-	if err != nil {
-		return fmt.Errorf("read %s: %w", t.Name(), err)
-	}
-	s.wg.Go(func() {
-		for c := range changes {
-			do := func(w *world.World) { set(w, c.Key, c.Value) }
-			switch {
-			case c.Synced:
-				continue
-			case c.Deleted:
-				do = func(w *world.World) { drop(w, c.Key) }
-			}
-			select {
-			case s.inbox <- do:
-			case <-ctx.Done():
-			}
-		}
-	})
-	return nil
 }

@@ -13,7 +13,7 @@ const silence = 65 * time.Second
 // SyncLoop says why pods are not being looked after: podsync or pleg is unhealthy or silent. Nil means that they are.
 func (w *World) SyncLoop(now time.Time) error {
 	for _, name := range []string{"podsync", "pleg"} {
-		h, known := w.health[name]
+		h, known := w.Health[name]
 		switch {
 		case !known:
 			return fmt.Errorf("kubelot-%s has not been heard of yet", name)

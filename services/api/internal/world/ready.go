@@ -10,12 +10,6 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// SetProbe takes a probe's verdict; its key is pod, container and kind.
-func (w *World) SetProbe(key string, p topic.Probe) { w.probes[key] = p }
-
-// DropProbe forgets a probe's verdict.
-func (w *World) DropProbe(key string) { delete(w.probes, key) }
-
 // complete adds to a computed status what only others know: probes the started and ready flags, from which conditions follow, and the
 // API server since when those hold and why. (What goes to the API server is the status daemon's; this is for readers on the node.)
 func (w *World) complete(pod *corev1.Pod, s corev1.PodStatus) corev1.PodStatus {
@@ -91,7 +85,7 @@ func (w *World) setReady(pod *corev1.Pod, c *corev1.ContainerStatus) {
 		return
 	}
 	holds := func(probe *corev1.Probe, kind string) bool {
-		verdict, ok := w.probes[strings.Join([]string{string(pod.UID), c.Name, kind}, ".")]
+		verdict, ok := w.Probes[strings.Join([]string{string(pod.UID), c.Name, kind}, ".")]
 		return probe == nil || ok && verdict.Success && verdict.ContainerID == BareID(c.ContainerID)
 	}
 	started := holds(spec.StartupProbe, topic.ProbeStartup)

@@ -14,92 +14,31 @@ import (
 	"kubelot.dev/daemon/podspec"
 )
 
-// World is the last value of every key that api reads.
+// World is the last value of every key that api reads, by topic.
 type World struct {
-	pods     map[string]topic.Pod
-	mirrors  map[string]topic.MirrorPod
-	statuses map[string]topic.PodStatus
-	seen     map[string]topic.PodObservation
-	health   map[string]topic.DaemonHealth
-	probes   map[string]topic.Probe
-	node     *corev1.Node
-	objects  map[string]topic.APIPod
-	wanted   map[string]bool // the UIDs of the pods that the sources have; nil as long as not all of them have delivered
+	Updates  map[string]topic.Pod            // by the pod's UID, as most are
+	Objects  map[string]topic.APIPod         // what the API server has of the pods' statuses
+	Mirrors  map[string]topic.MirrorPod      // by the mirror pod's own UID
+	Statuses map[string]topic.PodStatus      // as computed
+	Seen     map[string]topic.PodObservation // the runtime's view
+	Probes   map[string]topic.Probe          // by pod, container and kind
+	Health   map[string]topic.DaemonHealth   // by daemon
+	// Node and Sources have one value each, with an empty key.
+	Node    map[string]corev1.Node
+	Sources map[string]topic.Sources
 }
 
 // New makes an empty world.
 func New() *World {
 	return &World{
-		pods: map[string]topic.Pod{}, mirrors: map[string]topic.MirrorPod{}, statuses: map[string]topic.PodStatus{},
-		seen: map[string]topic.PodObservation{}, health: map[string]topic.DaemonHealth{}, probes: map[string]topic.Probe{}, objects: map[string]topic.APIPod{},
+		Updates: map[string]topic.Pod{}, Objects: map[string]topic.APIPod{}, Mirrors: map[string]topic.MirrorPod{},
+		Statuses: map[string]topic.PodStatus{}, Seen: map[string]topic.PodObservation{}, Probes: map[string]topic.Probe{},
+		Health: map[string]topic.DaemonHealth{}, Node: map[string]corev1.Node{}, Sources: map[string]topic.Sources{},
 	}
 }
-
-// SetPod and the like take the values of a topic; Drop... their tombstones.
-func (w *World) SetPod(uid string, p topic.Pod) { w.pods[uid] = p }
-
-// DropPod forgets a pod.
-func (w *World) DropPod(uid string) { delete(w.pods, uid) }
-
-// SetObject takes what the API server has of a pod's status.
-func (w *World) SetObject(uid string, o topic.APIPod) { w.objects[uid] = o }
-
-// DropObject forgets what the API server had.
-func (w *World) DropObject(uid string) { delete(w.objects, uid) }
-
-// SetMirror takes a mirror pod, by the mirror's own UID.
-func (w *World) SetMirror(uid string, m topic.MirrorPod) { w.mirrors[uid] = m }
-
-// DropMirror forgets a mirror pod.
-func (w *World) DropMirror(uid string) { delete(w.mirrors, uid) }
-
-// SetStatus takes a pod's computed status.
-func (w *World) SetStatus(uid string, s topic.PodStatus) { w.statuses[uid] = s }
-
-// DropStatus forgets a pod's status.
-func (w *World) DropStatus(uid string) { delete(w.statuses, uid) }
-
-// SetSeen takes what the runtime has of a pod.
-func (w *World) SetSeen(uid string, o topic.PodObservation) { w.seen[uid] = o }
-
-// DropSeen forgets what the runtime has of a pod.
-func (w *World) DropSeen(uid string) { delete(w.seen, uid) }
-
-// SetHealth takes how a daemon does.
-func (w *World) SetHealth(daemon string, h topic.DaemonHealth) { w.health[daemon] = h }
-
-// DropHealth forgets a daemon.
-func (w *World) DropHealth(daemon string) { delete(w.health, daemon) }
-
-// SetNode takes the Node object.
-func (w *World) SetNode(_ string, n corev1.Node) { w.node = &n }
-
-// DropNode forgets the Node object.
-func (w *World) DropNode(string) { w.node = nil }
-
-// SetSources takes which pods are wanted.
-func (w *World) SetSources(_ string, s topic.Sources) {
-	w.wanted = nil
-	if s.Ready {
-		w.wanted = map[string]bool{}
-	}
-	for _, uid := range s.Pods {
-		if s.Ready {
-			w.wanted[uid] = true
-		}
-	}
-}
-
-// DropSources forgets which pods are wanted.
-func (w *World) DropSources(string) { w.wanted = nil }
 
 // Addresses are the node's addresses; none as long as the Node isn't known.
-func (w *World) Addresses() []corev1.NodeAddress {
-	if w.node == nil {
-		return nil
-	}
-	return w.node.Status.Addresses
-}
+func (w *World) Addresses() []corev1.NodeAddress { return w.Node[""].Status.Addresses }
 
 // Pod is what there is of one pod, with its status as far as it is known.
 type Pod struct {
@@ -113,7 +52,7 @@ type Pod struct {
 // that is meant.
 func (w *World) Pod(namespace, name string) (Pod, bool) {
 	var best *topic.Pod
-	for _, p := range w.pods {
+	for _, p := range w.Updates {
 		if p.Pod.Name == name && p.Pod.Namespace == namespace && (best == nil || preferred(p, *best)) {
 			best = &p
 		}
@@ -133,11 +72,11 @@ func preferred(a, b topic.Pod) bool {
 
 func (w *World) whole(p topic.Pod) Pod {
 	uid := string(p.Pod.UID)
-	pod := Pod{Pod: p.Pod, Status: w.objects[uid].Status}
-	if s, ok := w.statuses[uid]; ok {
+	pod := Pod{Pod: p.Pod, Status: w.Objects[uid].Status}
+	if s, ok := w.Statuses[uid]; ok {
 		pod.Status = s.Status
 	}
-	if seen, ok := w.seen[uid]; ok {
+	if seen, ok := w.Seen[uid]; ok {
 		pod.Seen = &seen
 	}
 	return pod
@@ -145,7 +84,7 @@ func (w *World) whole(p topic.Pod) Pod {
 
 // IsUID tells whether a caller that says uid means the pod: the pod's own UID, or its mirror pod's, or none at all.
 func (w *World) IsUID(pod Pod, uid string) bool {
-	m, mirrored := w.mirrors[uid]
+	m, mirrored := w.Mirrors[uid]
 	return uid == "" || uid == string(pod.UID) || mirrored && m.Name == pod.Name && m.Namespace == pod.Namespace
 }
 
@@ -153,16 +92,17 @@ func (w *World) IsUID(pod Pod, uid string) bool {
 // is being ended isn't among them.
 func (w *World) Pods() []corev1.Pod {
 	var list []corev1.Pod
-	for uid, p := range w.pods {
-		if w.wanted != nil && !w.wanted[uid] && p.Lifecycle != topic.Syncing {
+	sources := w.Sources[""]
+	for uid, p := range w.Updates {
+		if sources.Ready && !slices.Contains(sources.Pods, uid) && p.Lifecycle != topic.Syncing {
 			continue
 		}
 		pod := *p.Pod
 		pod.Status.Phase = corev1.PodPending
-		if o, ok := w.objects[uid]; ok {
+		if o, ok := w.Objects[uid]; ok {
 			pod.Status, pod.ResourceVersion = o.Status, o.ResourceVersion
 		}
-		if s, ok := w.statuses[uid]; ok {
+		if s, ok := w.Statuses[uid]; ok {
 			pod.Status = w.complete(&pod, s.Status)
 		}
 		list = append(list, pod)
@@ -174,8 +114,8 @@ func (w *World) Pods() []corev1.Pod {
 // Running are the pods that have anything running at the runtime, with the few fields that it knows.
 func (w *World) Running() []corev1.Pod {
 	var list []corev1.Pod
-	for _, uid := range slices.Sorted(maps.Keys(w.seen)) {
-		seen := w.seen[uid]
+	for _, uid := range slices.Sorted(maps.Keys(w.Seen)) {
+		seen := w.Seen[uid]
 		pod := corev1.Pod{}
 		pod.Name, pod.Namespace, pod.UID = seen.Name, seen.Namespace, types.UID(uid)
 		runs := slices.ContainsFunc(seen.Sandboxes, func(s topic.Sandbox) bool { return s.Ready })

@@ -28,12 +28,12 @@ func TestPodOfAName(t *testing.T) {
 	if _, ok := w.Pod("ns", "web"); ok {
 		t.Error("a pod was found in an empty world")
 	}
-	w.SetPod("old", pod("old", start, topic.Terminated))
-	w.SetPod("older", pod("older", start.Add(-time.Hour), topic.Terminated))
+	w.Updates["old"] = pod("old", start, topic.Terminated)
+	w.Updates["older"] = pod("older", start.Add(-time.Hour), topic.Terminated)
 	if p, _ := w.Pod("ns", "web"); p.UID != "old" {
 		t.Errorf("of two that are over: %s, want the later", p.UID)
 	}
-	w.SetPod("new", pod("new", start.Add(-time.Minute), topic.Terminating))
+	w.Updates["new"] = pod("new", start.Add(-time.Minute), topic.Terminating)
 	p, _ := w.Pod("ns", "web")
 	if p.UID != "new" {
 		t.Errorf("found %s, want the one that isn't over", p.UID)
@@ -43,7 +43,7 @@ func TestPodOfAName(t *testing.T) {
 			t.Errorf("spec of %s: %+v", name, got)
 		}
 	}
-	w.SetMirror("mirror", topic.MirrorPod{Ref: topic.Ref{Namespace: "ns", Name: "web", UID: "mirror"}})
+	w.Mirrors["mirror"] = topic.MirrorPod{Ref: topic.Ref{Namespace: "ns", Name: "web", UID: "mirror"}}
 	for uid, want := range map[string]bool{"": true, "new": true, "mirror": true, "old": false} {
 		if w.IsUID(p, uid) != want {
 			t.Errorf("UID %q means the pod: %v", uid, !want)
@@ -98,15 +98,15 @@ func TestSyncLoop(t *testing.T) {
 		t.Error("healthy although nobody was heard of")
 	}
 	well := topic.DaemonHealth{State: topic.Healthy, Beat: start}
-	w.SetHealth("podsync", well)
-	w.SetHealth("pleg", well)
+	w.Health["podsync"] = well
+	w.Health["pleg"] = well
 	if err := w.SyncLoop(start.Add(time.Minute)); err != nil {
 		t.Error(err)
 	}
 	if w.SyncLoop(start.Add(2*time.Minute)) == nil {
 		t.Error("healthy although nobody has beaten for two minutes")
 	}
-	w.SetHealth("pleg", topic.DaemonHealth{State: topic.Unhealthy, Message: "runtime is down", Beat: start})
+	w.Health["pleg"] = topic.DaemonHealth{State: topic.Unhealthy, Message: "runtime is down", Beat: start}
 	if err := w.SyncLoop(start); err == nil || err.Error() != "kubelot-pleg is not healthy: runtime is down" {
 		t.Error(err)
 	}
@@ -114,11 +114,11 @@ func TestSyncLoop(t *testing.T) {
 
 func TestRunning(t *testing.T) {
 	w := New()
-	w.SetSeen("b", topic.PodObservation{Ref: topic.Ref{Namespace: "ns", Name: "b", UID: "b"}, Containers: []topic.Container{
+	w.Seen["b"] = topic.PodObservation{Ref: topic.Ref{Namespace: "ns", Name: "b", UID: "b"}, Containers: []topic.Container{
 		{ID: "1", Name: "app", Image: "i", State: topic.ContainerRunning}, {ID: "2", Name: "init", State: topic.ContainerExited},
-	}})
-	w.SetSeen("a", topic.PodObservation{Ref: topic.Ref{Namespace: "ns", Name: "a", UID: "a"}, Sandboxes: []topic.Sandbox{{ID: "s", Ready: true}}})
-	w.SetSeen("c", topic.PodObservation{Ref: topic.Ref{Namespace: "ns", Name: "c", UID: "c"}, Containers: []topic.Container{{State: topic.ContainerExited}}})
+	}}
+	w.Seen["a"] = topic.PodObservation{Ref: topic.Ref{Namespace: "ns", Name: "a", UID: "a"}, Sandboxes: []topic.Sandbox{{ID: "s", Ready: true}}}
+	w.Seen["c"] = topic.PodObservation{Ref: topic.Ref{Namespace: "ns", Name: "c", UID: "c"}, Containers: []topic.Container{{State: topic.ContainerExited}}}
 	got := w.Running()
 	if len(got) != 2 || got[0].Name != "a" || got[1].Name != "b" || len(got[1].Spec.Containers) != 1 || got[1].Spec.Containers[0].Image != "i" {
 		t.Errorf("running: %+v", got)
@@ -130,10 +130,10 @@ func TestPodsAreReadyByTheirProbes(t *testing.T) {
 	w := New()
 	p := pod("u", start, topic.Syncing)
 	p.Pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{}
-	w.SetPod("u", p)
-	w.SetStatus("u", topic.PodStatus{Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
+	w.Updates["u"] = p
+	w.Statuses["u"] = topic.PodStatus{Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{
 		{Name: "app", ContainerID: "containerd://c2", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}},
-	}}})
+	}}}
 	ready := func() bool {
 		s := w.Pods()[0].Status
 		for _, c := range s.Conditions {
@@ -146,11 +146,11 @@ func TestPodsAreReadyByTheirProbes(t *testing.T) {
 	if ready() {
 		t.Error("ready without a verdict")
 	}
-	w.SetProbe("u.app.readiness", topic.Probe{ContainerID: "c1", Success: true})
+	w.Probes["u.app.readiness"] = topic.Probe{ContainerID: "c1", Success: true}
 	if ready() {
 		t.Error("ready by the verdict on another container")
 	}
-	w.SetProbe("u.app.readiness", topic.Probe{ContainerID: "c2", Success: true})
+	w.Probes["u.app.readiness"] = topic.Probe{ContainerID: "c2", Success: true}
 	if !ready() {
 		t.Error("not ready after its probe's success")
 	}
@@ -166,14 +166,14 @@ func TestConditionsAreWhole(t *testing.T) {
 		{Type: corev1.ContainersReady, Status: corev1.ConditionTrue, LastTransitionTime: since},
 		{Type: "example.com/foreign", Status: corev1.ConditionTrue, LastTransitionTime: since},
 	}}}
-	w.SetPod("u", p)
-	w.SetObject("u", o)
+	w.Updates["u"] = p
+	w.Objects["u"] = o
 	status := func(init corev1.ContainerState, ready bool) map[corev1.PodConditionType]corev1.PodCondition {
-		w.SetStatus("u", topic.PodStatus{Status: corev1.PodStatus{
+		w.Statuses["u"] = topic.PodStatus{Status: corev1.PodStatus{
 			Phase:                 corev1.PodPending,
 			InitContainerStatuses: []corev1.ContainerStatus{{Name: "init", State: init, Ready: ready}},
 			ContainerStatuses:     []corev1.ContainerStatus{{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}},
-		}})
+		}}
 		byType := map[corev1.PodConditionType]corev1.PodCondition{}
 		if got := w.Pods()[0].ResourceVersion; got != "12" {
 			t.Errorf("resource version %q, want the API server's", got)
@@ -203,14 +203,14 @@ func TestConditionsAreWhole(t *testing.T) {
 // Pods that no source has, and that are being ended, are none of the node's pods.
 func TestUnwantedPods(t *testing.T) {
 	w := New()
-	w.SetPod("kept", pod("kept", start, topic.Syncing))
-	w.SetPod("new", pod("new", start, topic.Syncing))
-	w.SetPod("evicted", pod("evicted", start, topic.Terminated))
-	w.SetPod("stray", pod("stray", start, topic.Terminating))
+	w.Updates["kept"] = pod("kept", start, topic.Syncing)
+	w.Updates["new"] = pod("new", start, topic.Syncing)
+	w.Updates["evicted"] = pod("evicted", start, topic.Terminated)
+	w.Updates["stray"] = pod("stray", start, topic.Terminating)
 	if got := len(w.Pods()); got != 4 {
 		t.Errorf("%d pods before the sources have delivered, want all 4", got)
 	}
-	w.SetSources("", topic.Sources{Ready: true, Pods: []string{"kept", "evicted"}})
+	w.Sources[""] = topic.Sources{Ready: true, Pods: []string{"kept", "evicted"}}
 	for _, p := range w.Pods() {
 		if p.UID == "stray" {
 			t.Error("a pod that no source has is shown")
@@ -219,7 +219,7 @@ func TestUnwantedPods(t *testing.T) {
 	if got := len(w.Pods()); got != 3 {
 		t.Errorf("%d pods, want 3: one may be newer than what is known of the sources", got)
 	}
-	w.SetSources("", topic.Sources{Pods: []string{"kept"}})
+	w.Sources[""] = topic.Sources{Pods: []string{"kept"}}
 	if got := len(w.Pods()); got != 4 {
 		t.Errorf("%d pods while a source hasn't delivered, want all 4", got)
 	}
