@@ -4,7 +4,7 @@
 // # Guarantees
 //
 //   - The functions run one after the other, in the goroutine that receives from Changes, and in no other.
-//   - Nothing waits for the loop longer than its context lasts.
+//   - Nothing waits longer than its context lasts for the loop to take it; what the loop has taken is run.
 //   - What was begun with Go or Follow has ended when Wait returns.
 package loop
 
@@ -44,17 +44,14 @@ func (l *Loop) Do(ctx context.Context, f func()) bool {
 	}
 }
 
-// Ask has the loop answer a question about its state. The error is the cause of ctx's end.
+// Ask has the loop answer a question about its state. The error is the cause of ctx's end; then the loop hasn't taken the question.
 func Ask[T any](ctx context.Context, l *Loop, question func() T) (T, error) {
 	answer := make(chan T, 1)
-	l.Do(ctx, func() { answer <- question() })
-	select {
-	case a := <-answer:
-		return a, nil
-	case <-ctx.Done():
+	if !l.Do(ctx, func() { answer <- question() }) {
 		var none T
 		return none, context.Cause(ctx)
 	}
+	return <-answer, nil
 }
 
 // Follow has the loop handle every change of a topic until ctx ends.

@@ -76,3 +76,16 @@ func TestNobodyWaitsForALoopThatHasEnded(t *testing.T) {
 		t.Errorf("error %v, want the context's cause", err)
 	}
 }
+
+func TestWhatIsTakenIsAnswered(t *testing.T) {
+	l := loop.New(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		change := <-l.Changes()
+		cancel()
+		change()
+	}()
+	if got, err := loop.Ask(ctx, l, func() int { return 1 }); got != 1 || err != nil {
+		t.Errorf("%d, %v; want the answer, although the context ends before it", got, err)
+	}
+}
