@@ -179,7 +179,7 @@ func (c *Containerd) Import(ctx context.Context, all ...images.Image) error {
 		return nil
 	}
 	archive := c.path("import.tar")
-	if err := images.ArchiveFile(archive, all...); err != nil {
+	if err := images.Archive(archive, all...); err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(archive) }()

@@ -8,8 +8,6 @@ package images
 
 import (
 	"fmt"
-	"io"
-	"os"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -80,8 +78,8 @@ func Variant(img Image, ref, label string) (Image, error) {
 	return Image{Ref: ref, Image: made}, nil
 }
 
-// Archive writes the images as one docker-archive, which ctr can import.
-func Archive(w io.Writer, all ...Image) error {
+// Archive writes the images into a file, as one docker-archive, which ctr can import.
+func Archive(path string, all ...Image) error {
 	byTag := map[name.Tag]v1.Image{}
 	for _, img := range all {
 		tag, err := name.NewTag(img.Ref)
@@ -90,23 +88,10 @@ func Archive(w io.Writer, all ...Image) error {
 		}
 		byTag[tag] = img.Image
 	}
-	if err := tarball.MultiWrite(byTag, w); err != nil {
+	if err := tarball.MultiWriteToFile(path, byTag); err != nil {
 		return fmt.Errorf("write image archive: %w", err)
 	}
 	return nil
-}
-
-// ArchiveFile is Archive into a file.
-func ArchiveFile(path string, all ...Image) error {
-	file, err := os.Create(path)
-	if err != nil {
-		return fmt.Errorf("write image archive: %w", err)
-	}
-	if err := Archive(file, all...); err != nil {
-		_ = file.Close()
-		return err
-	}
-	return file.Close()
 }
 
 func (l *layer) image(ref string, config v1.Config) (Image, error) {
