@@ -33,8 +33,8 @@ func portFree(port int) error {
 }
 
 // hold keeps other beds off a resource of the network namespace until Close or the end of this process, by an abstract socket of
-// the name: that is the network namespace's too, and needs no cleaning. It fails while another bed holds the resource, and if it
-// isn't free, which may be so of what no bed holds: others use it, or a killed bed has left it.
+// the name: that belongs to the network namespace too, and needs no cleaning. It fails while another bed holds the resource, or
+// with the error of free, which looks for what isn't held: others' use, and what a killed bed has left.
 func (b *Bed) hold(name string, free func() error) error {
 	claim, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@kubelot-test-" + name, Net: "unix"})
 	if err != nil {
