@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"kubelot.dev/bus/topic"
@@ -30,6 +31,7 @@ func (w *world) settle(a answer) error {
 	}
 	switch a.action.verb {
 	case doGet, doPatch:
+		w.refuse(a)
 		w.rebase(a.action, a.pod)
 	case doDelete:
 		w.removed(a.action)
@@ -43,6 +45,15 @@ func (w *world) settle(a answer) error {
 	}
 	w.touch(a.action.key)
 	return nil
+}
+
+// refuse takes note of a patch that has changed nothing: an API server drops what it doesn't know, and what belongs to features that
+// it was told to leave off. Sent again for as long as the status differs it would be sent for ever.
+func (w *world) refuse(a answer) {
+	p := w.pods[a.action.key]
+	if p != nil && a.action.verb == doPatch && equality.Semantic.DeepEqual(*a.action.base, a.pod.Status) {
+		p.refused = a.action.patch
+	}
 }
 
 // otherPod tells whether the API server has no pod of that name and UID. That it finds none to delete says nothing, see

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -30,7 +31,8 @@ type action struct {
 	// Namespace, Name and UID are the API object's.
 	topic.Ref
 	patch []byte
-	pod   *corev1.Pod // to be created
+	base  *corev1.PodStatus // that the patch was made for
+	pod   *corev1.Pod       // to be created
 }
 
 // decide is the next request for a key; more may follow once it has been answered.
@@ -61,16 +63,16 @@ func (w *world) decide(key string, now time.Time) (action, error) {
 	return action{}, nil
 }
 
-// write is the request that brings the status of the API object ref, known to be base, up to date.
+// write is the request that brings the status of the API object ref, known to be base, up to date, if the API server takes it.
 func (p *pod) write(ref topic.Ref, base *corev1.PodStatus, now time.Time) (action, error) {
 	if base == nil {
 		return action{verb: doGet, Ref: ref}, nil
 	}
 	patch, err := diff(*base, Merge(*p.patch, *p.update, p.probes, *base, now), ref.UID)
-	if err != nil || patch == nil {
+	if err != nil || patch == nil || bytes.Equal(patch, p.refused) {
 		return action{}, err
 	}
-	return action{verb: doPatch, Ref: ref, patch: patch}, nil
+	return action{verb: doPatch, Ref: ref, patch: patch, base: base}, nil
 }
 
 // decideStatic keeps a static pod's mirror pod there and its status up to date.

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -25,6 +26,8 @@ type server struct {
 	down    bool
 	// blind makes deletions find no pod.
 	blind bool
+	// older drops the pod-level resources from statuses, as an API server without InPlacePodLevelResourcesVerticalScaling does.
+	older bool
 	log   []string
 }
 
@@ -130,7 +133,12 @@ func (s *server) PatchPodStatus(_ context.Context, namespace, name string, patch
 	if patched.UID != p.UID {
 		return nil, apierrors.NewConflict(corev1.Resource("pods"), name, fmt.Errorf("UID in precondition: %s, UID in object meta: %s", patched.UID, p.UID))
 	}
-	s.version++
+	if s.older {
+		patched.Status.Resources, patched.Status.AllocatedResources = nil, nil
+	}
+	if !equality.Semantic.DeepEqual(p.Status, patched.Status) {
+		s.version++ // what changes nothing isn't stored
+	}
 	patched.ResourceVersion = strconv.Itoa(s.version)
 	s.pods[key] = patched
 	return patched.DeepCopy(), nil

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus"
@@ -193,6 +194,48 @@ func TestAStatusThatSomebodyElseHasChanged(t *testing.T) {
 		r.wantCalls("patch default/web")
 		if got := server.pod("default/web").Status.Phase; got != corev1.PodRunning {
 			t.Errorf("phase %s after somebody else's write", got)
+		}
+	})
+}
+
+// An API server may drop a field that kubelot writes; it isn't written to over and over.
+func TestWhatTheAPIServerDropsIsSentOnce(t *testing.T) {
+	sized := func(phase corev1.PodPhase) topic.PodStatus {
+		s := patchOf(phase, running("app", "one"))
+		s.Status.AllocatedResources = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+		s.Status.Resources = &corev1.ResourceRequirements{Requests: s.Status.AllocatedResources}
+		return s
+	}
+	p := apiPod()
+	server := newServer(p.Pod)
+	server.older = true
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		r.must(r.pods.Set(uid, p), r.patches.Set(uid, sized(corev1.PodPending)))
+		r.wantCalls("patch default/web", "patch default/web")
+		r.must(r.patches.Set(uid, sized(corev1.PodRunning)))
+		r.wantCalls("patch default/web")
+		if s := server.pod("default/web").Status; s.Phase != corev1.PodRunning || s.Resources != nil {
+			t.Errorf("phase %s, resources %v", s.Phase, s.Resources)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		r.wantCalls()
+	})
+}
+
+// A pod without any resources has an empty form of them, which is no news once it is written.
+func TestEmptyResourcesAreWrittenOnce(t *testing.T) {
+	p := apiPod()
+	server := newServer(p.Pod)
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		s := patchOf(corev1.PodRunning, running("app", "one"))
+		s.Status.AllocatedResources, s.Status.Resources = corev1.ResourceList{}, &corev1.ResourceRequirements{Limits: corev1.ResourceList{}}
+		r.must(r.pods.Set(uid, p), r.patches.Set(uid, s))
+		r.wantCalls("patch default/web")
+		if server.pod("default/web").Status.Resources == nil {
+			t.Error("the status has no resources")
 		}
 	})
 }

@@ -39,6 +39,8 @@ type pod struct {
 	watched bool
 	// gone: the API server has the pod no longer. deleted: this daemon has removed it.
 	gone, deleted bool
+	// refused is the last patch that was answered and had changed nothing.
+	refused []byte
 	// changed is when the status to be written last changed, for the metric; zero when all is written.
 	changed time.Time
 }

@@ -58,6 +58,9 @@ func TestResize(t *testing.T) {
 	if s := kit.Status(p, "app"); s.RestartCount != 0 {
 		t.Error("the other container was started anew too")
 	}
+	if r := p.Status.Resources; r.Limits.Cpu().String() != "70m" || r.Limits.Memory().String() != "64Mi" || p.Status.AllocatedResources.Cpu().String() != "70m" {
+		t.Errorf("the pod as a whole has %v and was allocated %v", r, p.Status.AllocatedResources)
+	}
 	ns.Event("web", "ResizeStarted", "Pod resize started: {")
 	ns.Event("web", "ResizeCompleted", "Pod resize completed: {")
 	ns.Event("web", "Killing", "Container cache resize requires restart")

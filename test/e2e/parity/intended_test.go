@@ -36,13 +36,14 @@ var races = []difference{
 	{"novolume|nosecretvolume|nokeyvolume", `^- Warning FailedMount .* not registered$`, "the kubelet forgets a deleted pod's objects while it still mounts them"},
 	{"crash|poststart|initloop|nocommand", `^[+-] ( +restartCount: \d| +message: back-off \d+s restarting .*|attempt: \d|log_path: .*|  attempt: \d|  io.kubernetes.container.restartCount: "\d")$`, "the next start falls before the look or after it"},
 	{"crash|poststart|initloop|nocommand", `^[+-] Normal Killing `, "the container may run at the deletion"},
-	{"preempted", `^[+-] ( |- |phase: |message: |reason: |conditions:)`, "the kubelet takes a pod that it preempts away under its containers, and what it says of them varies; e2e TestTaintedNode has kubelot's"},
+	{"preempted", `^[+-] ( |- |phase: |message: |reason: |conditions:|resources:)`, "the kubelet takes a pod that it preempts away under its containers, and what it says of them varies; e2e TestTaintedNode has kubelot's"},
 	{"preempted", `^- Warning ExceededGracePeriod `, "the kubelet gives it no time"},
 	{"dnsmore", `^[+-] (  - timeout|options .*)$`, "the kubelet gives the resolver's options in any order"},
 	{"digest|tagdigest", `^[+-]   imageID: OPEN/(tag)?digest@sha256:[0-9a-f]+$`, "the same image under two names, of which the runtime tells one"},
 	{"", `^(-   user: \{\}|\+ +(user:|linux:|gid: 0|supplementalGroups:|- 0|uid: 0))$`, "the kubelet's first status of a container may be from before the runtime tells its user"},
 	{"poststarthttp", `^[+-]       exitCode: (2|137|143)$`, "the hook fails at once, when the container may not ignore SIGTERM yet"},
 	{"nopull", `^[+-] +(reason: (ErrImagePull|ImagePullBackOff)$|message: .*(Back-off pulling|failed to pull) )`, "the pod may be deleted between two attempts or at one"},
+	{"env|extended|tiny", `^(\+     (cpu|ephemeral-storage|example.com/thing): .*|\+   (limits|requests):|\+ resources:|- resources: \{\})$`, "when the kubelet looks at a running pod again, it tells only of what the pod's cgroup can show"},
 	{"", `^- Warning FailedMount .*(failed to sync (configmap|secret) cache: timed out waiting for the condition|no relationship found between node .* and this object)$`, "the kubelet tries once what it has no answer to yet, and says so"},
 }
 

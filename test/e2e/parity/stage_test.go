@@ -18,6 +18,7 @@ import (
 
 	"kubelot.dev/test/e2e/kit"
 	"kubelot.dev/test/harness/images"
+	"kubelot.dev/test/harness/node"
 	"kubelot.dev/test/harness/registry"
 )
 
@@ -25,6 +26,8 @@ import (
 type stage struct {
 	bed *kit.Bed
 	ns  *kit.Namespace
+	// agent is whose turn it is.
+	agent node.Agent
 	// open serves anybody, private those with a password, closed nobody at first.
 	open, private, closed *registry.Registry
 	digest                string // of the image digest in open
@@ -198,7 +201,7 @@ func (s *stage) play(t *testing.T, y story) (*corev1.Pod, string) {
 		y.then(t, s, p)
 		p = s.ns.Wait(name, "settled again", y.again)
 	}
-	text := "status:\n" + status(t, p)
+	text := "status:\n" + s.status(t, p)
 	// Beside volumes that fail kubelot has the sandbox made, and the kubelet nothing.
 	if p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded && y.event != "FailedMount" {
 		text += seen(t, s.bed, s.ns, p)

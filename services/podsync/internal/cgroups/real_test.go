@@ -130,6 +130,17 @@ func TestPodOnThisMachine(t *testing.T) {
 		expect(m.kubepods.Child(cgroupname.Burstable), "shares", step.v1, step.v2)
 	}
 
+	// The kernel rounds as the pod's status says.
+	pod.Spec.Containers[0].Resources.Limits = list("cpu", "333m", "memory", "50M")
+	if err := m.Update(pod); err != nil {
+		t.Fatal(err)
+	}
+	expect(n, "memory", "49999872", "49999872")
+	expect(n, "quota", "33300", "33300 100000")
+	if got := m.Applied(pod); got.Limits.Memory().Value() != 49999872 || got.Limits.Cpu().MilliValue() != 333 {
+		t.Errorf("Applied: %v", got)
+	}
+
 	pod.Spec.Containers[0].Resources.Limits = list("cpu", "1")
 	if err := m.Update(pod); err != nil {
 		t.Fatal(err)

@@ -37,6 +37,8 @@ type Input struct {
 	Message string
 	// Before are the resources that running containers have still, by ID, while a resize isn't done.
 	Before map[string]corev1.ResourceRequirements
+	// Cgroup is the CPU and memory of the pod's cgroup; nil where the spec's are to be stated.
+	Cgroup *corev1.ResourceRequirements
 	// Conditions are extra conditions, such as DisruptionTarget.
 	Conditions []corev1.PodCondition
 	// HostIPs are the node's addresses, primary first.
@@ -72,6 +74,9 @@ func Compute(in Input) corev1.PodStatus {
 		lost(in, &status)
 	}
 	status.Phase = phase(in, &status)
+	if !rejected(in) {
+		podResources(&status, in)
+	}
 	status.Conditions = append(status.Conditions, sandboxCondition(in))
 	status.Conditions = append(status.Conditions, in.Conditions...)
 	return status

@@ -47,7 +47,7 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 		Pod: w.Pod, Obs: w.obs, Waiting: p.Waiting, Busy: w.busy, Messages: w.messages, Previous: w.status,
 		Ending: w.stop != nil, Ended: ended, Rejected: w.Reject != nil, HostIPs: w.Node.HostIPs(), RuntimeName: w.Node.RuntimeName(),
 		StartTime: w.start, QOS: qos.Class(w.Pod), Now: now,
-		RecursiveReadOnly: w.Node.RecursiveReadOnly(w.Pod), Before: w.before(),
+		RecursiveReadOnly: w.Node.RecursiveReadOnly(w.Pod), Before: w.before(), Cgroup: w.inCgroup(),
 	}
 	if w.stop != nil {
 		in.Fail, in.Reason, in.Message = w.stop.fail, w.stop.reason, w.stop.message

@@ -80,6 +80,28 @@ func TestAResizeIsDone(t *testing.T) {
 	})
 }
 
+// The status of the pod as a whole follows its containers.
+func TestTheWholePodHasWhatItsContainersHave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inCgroup := func(pod *corev1.Pod) *corev1.ResourceRequirements {
+			return &corev1.ResourceRequirements{Requests: pod.Spec.Containers[0].Resources.Requests}
+		}
+		h := &hands{obs: running(), slow: map[plan.Kind]time.Duration{plan.ResizePod: 5 * time.Second}}
+		w, r := launch(t, Config{Pod: sized("1", 1), Applied: inCgroup}, running(), h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		for _, want := range [][2]string{{"1", "2"}, {"2", "2"}} {
+			w.Update(sized("2", 2), nil)
+			settle()
+			_, s := r.last()
+			if has, allocated := s.Status.Resources.Requests.Cpu().String(), s.Status.AllocatedResources.Cpu().String(); has != want[0] || allocated != want[1] {
+				t.Errorf("has %s, allocated %s; want %v", has, allocated, want)
+			}
+			time.Sleep(10 * time.Second)
+		}
+	})
+}
+
 // What was allocated while a resize was being done isn't lost.
 func TestAResizeIsFollowedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

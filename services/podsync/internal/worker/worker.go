@@ -96,6 +96,9 @@ type Config struct {
 	Node    Node
 	// Crowded tells whether pods queue for their starts; nil means never.
 	Crowded func() bool
+	// Applied is the CPU and memory that a pod's cgroup has by its spec, nil if it has none of its own. A nil function means
+	// that for all pods.
+	Applied func(pod *corev1.Pod) *corev1.ResourceRequirements
 	// Meter is told what is measured.
 	Meter Meter
 }
