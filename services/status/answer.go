@@ -24,13 +24,17 @@ func (w *world) settle(a answer) error {
 	}
 	if a.err != nil {
 		if !unreachable(a.err) {
-			w.rebase(a.action, nil)
+			if o := w.served(a.action.UID); o != nil {
+				o.doubt()
+			}
 		}
 		return a.err
 	}
 	switch a.action.verb {
 	case doGet, doPatch:
-		w.rebase(a.action, a.pod)
+		if o := w.served(a.action.UID); o != nil {
+			o.answered(a.pod, a.action.since)
+		}
 	case doDelete:
 		w.removed(a.action)
 	case doCreate:
@@ -39,37 +43,31 @@ func (w *world) settle(a answer) error {
 			Ref:  topic.Ref{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: uid},
 			Hash: a.pod.Annotations[annotationMirror],
 		})
-		w.mirrors[uid].base = a.pod.Status.DeepCopy()
+		w.mirrors[uid].served.answered(a.pod, 0)
 	}
 	w.touch(a.action.key)
 	return nil
 }
 
-// otherPod tells whether the API server has no pod of that name and UID. That it finds none to delete says nothing, see
-// kube.Client.DeletePod: it is asked again until podsync's watch of the pods tells that the pod is gone.
+// otherPod tells whether the API server has no pod of that name and UID. A conflict doesn't say so: somebody may have written the
+// pod meanwhile. That it finds none to delete says nothing, see kube.Client.DeletePod: it is asked again until podsync's watch of
+// the pods tells that the pod is gone.
 func otherPod(a answer) bool {
 	if a.err != nil {
-		return apierrors.IsNotFound(a.err) && a.action.verb != doDelete || apierrors.IsConflict(a.err)
+		return apierrors.IsNotFound(a.err) && a.action.verb != doDelete
 	}
 	return a.pod != nil && string(a.pod.UID) != a.action.UID
 }
 
-// rebase sets the status that the API server has; a nil pod means that it has to be asked.
-func (w *world) rebase(a action, pod *corev1.Pod) {
-	var base *corev1.PodStatus
-	if pod != nil {
-		base = &pod.Status
+// served is what is known of the status of the pod or mirror pod with that UID; nil where there is none.
+func (w *world) served(uid string) *served {
+	if m := w.mirrors[uid]; m != nil {
+		return &m.served
 	}
-	if m := w.mirrors[a.UID]; m != nil {
-		m.base = base
-		return
+	if p := w.pods[uid]; p != nil {
+		return &p.served
 	}
-	if p := w.pods[a.UID]; p != nil {
-		p.base = base
-		if pod != nil {
-			p.version = orderOf(pod.ResourceVersion)
-		}
-	}
+	return nil
 }
 
 // lost records that the API server has no object of that name and UID.

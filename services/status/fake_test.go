@@ -25,6 +25,11 @@ type server struct {
 	down    bool
 	// blind makes deletions find no pod.
 	blind bool
+	// forgets drops what the server doesn't keep of a written status; refuse is its answer to patches.
+	forgets func(*corev1.PodStatus)
+	refuse  error
+	// limit is how many calls the server bears.
+	limit int
 	log   []string
 }
 
@@ -37,7 +42,7 @@ func newServer(pods ...*corev1.Pod) *server {
 }
 
 func (s *server) call(verb, key string) error {
-	if s.down {
+	if s.down || s.limit > 0 && len(s.log) >= s.limit {
 		return errDown
 	}
 	s.log = append(s.log, verb+" "+key)
@@ -72,6 +77,16 @@ func (s *server) pod(key string) *corev1.Pod {
 		return p.DeepCopy()
 	}
 	return nil
+}
+
+// put makes the server have the pod, with a version of its own.
+func (s *server) put(p *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	p = p.DeepCopy()
+	p.ResourceVersion = strconv.Itoa(s.version)
+	s.pods[p.Namespace+"/"+p.Name] = p
 }
 
 func (s *server) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
@@ -115,6 +130,9 @@ func (s *server) PatchPodStatus(_ context.Context, namespace, name string, patch
 	if p == nil {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 	}
+	if s.refuse != nil {
+		return nil, s.refuse
+	}
 	before, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
@@ -129,6 +147,9 @@ func (s *server) PatchPodStatus(_ context.Context, namespace, name string, patch
 	}
 	if patched.UID != p.UID {
 		return nil, apierrors.NewConflict(corev1.Resource("pods"), name, fmt.Errorf("UID in precondition: %s, UID in object meta: %s", patched.UID, p.UID))
+	}
+	if s.forgets != nil {
+		s.forgets(&patched.Status)
 	}
 	s.version++
 	patched.ResourceVersion = strconv.Itoa(s.version)

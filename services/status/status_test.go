@@ -182,7 +182,7 @@ func TestAStatusThatSomebodyElseHasChanged(t *testing.T) {
 		defer r.start()()
 		r.must(r.pods.Set(uid, p), r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "one"))))
 		r.wantCalls("patch default/web")
-		object := topic.APIPod{Ref: topic.Ref{Namespace: "default", Name: "web", UID: uid}, ResourceVersion: "3", Status: corev1.PodStatus{Phase: corev1.PodPending}}
+		object := topic.APIPod{Ref: topic.Ref{Namespace: "default", Name: "web", UID: uid}, ResourceVersion: "50", Status: corev1.PodStatus{Phase: corev1.PodPending}}
 		r.must(r.pods.objects.Set(uid, object))
 		r.wantCalls()
 
@@ -274,7 +274,7 @@ func TestAnotherPodOfTheSameNameIsLeftAlone(t *testing.T) {
 		defer r.start()()
 		r.must(r.pods.Set(uid, p), r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "one"))))
 		time.Sleep(time.Hour)
-		r.wantCalls("patch default/web")
+		r.wantCalls("patch default/web", "get default/web")
 		if got := server.pod("default/web").Status.Phase; got != "" {
 			t.Errorf("the other pod's phase became %s", got)
 		}
