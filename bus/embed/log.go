@@ -10,9 +10,15 @@ import (
 // natsLog hands the embedded server's log to slog. Its notices are this daemon's debug messages.
 type natsLog struct {
 	log *slog.Logger
+	// trouble has a signal once the server has logged an error.
+	trouble chan struct{}
 
 	mu   sync.Mutex
 	last error
+}
+
+func newNatsLog(log *slog.Logger) *natsLog {
+	return &natsLog{log: log, trouble: make(chan struct{}, 1)}
 }
 
 func (l *natsLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
@@ -26,6 +32,10 @@ func (l *natsLog) Errorf(format string, v ...any) {
 	l.last = errors.New(text)
 	l.mu.Unlock()
 	l.log.Error(text)
+	select {
+	case l.trouble <- struct{}{}:
+	default:
+	}
 }
 
 // Fatalf doesn't exit: the start notices that the server isn't there, and says why.
