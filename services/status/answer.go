@@ -93,3 +93,9 @@ func unreachable(err error) bool {
 	return !errors.As(err, &status) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err)
 }
+
+// absent tells failures that meet every request alike. That the server fails on one pod, as where a webhook for its namespace is down,
+// says nothing of the others.
+func absent(err error) bool {
+	return unreachable(err) && !apierrors.IsInternalError(err) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err)
+}

@@ -2,6 +2,8 @@ package status
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -162,4 +164,26 @@ func mustDecide(t *testing.T, w *world) action {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// A webhook of one namespace that is down is no outage: the pod that it fails is put off, whatever becomes of the others.
+func TestAPodThatTheAPIServerFailsOnIsPutOff(t *testing.T) {
+	p, other := apiPod(), apiPod(func(p *corev1.Pod) { p.Name, p.UID = "other", "other" })
+	server := newServer(p.Pod, other.Pod)
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		server.refuse = apierrors.NewInternalError(fmt.Errorf("failed calling webhook"))
+		r.must(r.pods.Set(uid, p), r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "one"))), r.pods.Set("other", other))
+		for i := range 20 {
+			patch := patchOf(corev1.PodRunning, running("app", fmt.Sprint(i)))
+			patch.Ref = topic.RefOf(other.Pod)
+			r.must(r.patches.Set("other", patch))
+			time.Sleep(50 * time.Millisecond)
+		}
+		calls := server.calls()
+		failing := slices.DeleteFunc(slices.Clone(calls), func(c string) bool { return !strings.HasSuffix(c, "/web") })
+		if len(failing) > 10 || len(calls)-len(failing) != 20 {
+			t.Errorf("%d requests for the pod that fails in a second, %d for the other", len(failing), len(calls)-len(failing))
+		}
+	})
 }

@@ -217,14 +217,14 @@ func delay(n int) time.Duration { return min(retryFirst<<min(n-1, 10), retryMax)
 
 // failed puts the key off.
 func (s *Service) failed(key string, t *try, err error) {
-	t.unreachable = unreachable(err)
+	t.unreachable = absent(err)
 	t.failures++
 	t.after = time.Now().Add(delay(t.failures))
 	s.world.touch(key)
 	switch {
 	case (apierrors.IsNotFound(err) || apierrors.IsConflict(err)) && t.failures < suspicious:
 	case !t.unreachable:
-		s.env.Log.Warn("the API server refused a request for a pod; it is tried again", "uid", key, "error", err, "failures", t.failures)
+		s.env.Log.Warn("the API server refused or failed on a request for a pod; it is tried again", "uid", key, "error", err, "failures", t.failures)
 	case s.outage == "":
 		s.outage = err.Error()
 		s.env.Log.Warn("the API server can't be reached; the latest status of each pod will be written when it can", "error", err)
