@@ -133,3 +133,31 @@ func TestFullStore(t *testing.T) {
 		t.Errorf("the bus has %v, %v", values, err)
 	}
 }
+
+// Pods can be large in JSON, and several of them at once.
+func TestLargeMessages(t *testing.T) {
+	b := startBus(t)
+	w := bussuite.Things.Writer(conn(t, b, "writer"))
+	reader := conn(t, b, "reader")
+	changes, err := bussuite.Things.Watch(within(t), reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Repeat("x", bus.MaxPayload-1000)
+	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
+		if err := w.Set(key, bussuite.Thing{Text: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for got := map[string]bool{}; len(got) < 6; {
+		if c := receive(t, changes); !c.Synced {
+			got[c.Key] = c.Value.Text == text
+		}
+	}
+	flush(t, w)
+	b.halt(t)
+	b.start(t)
+	if values, err := bussuite.Things.Read(within(t), reader); err != nil || len(values) != 6 {
+		t.Errorf("after a restart of the bus %d of 6 large values, %v", len(values), err)
+	}
+}
