@@ -85,6 +85,11 @@ func (c *crew) facts(b *bustest.Bus) {
 	c.t.Cleanup(pleg.Close)
 	now := time.Now()
 	well := topic.DaemonHealth{State: topic.Healthy, Since: now, Beat: now}
+	for _, name := range []string{"volume", "probe"} {
+		conn := b.Conn(name)
+		c.t.Cleanup(conn.Close)
+		c.must(topic.Health.Writer(conn).Set(name, well))
+	}
 	c.must(
 		topic.NodeMachine.Writer(stats).Set("", topic.Machine{NumCores: 2, MemoryBytes: 8 << 30, RootFS: topic.Filesystem{CapacityBytes: 50 << 30}, BootID: "b"}),
 		topic.NodeRuntime.Writer(pleg).Set("", topic.Runtime{
