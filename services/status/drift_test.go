@@ -127,7 +127,9 @@ func TestAConflictIsNotAnotherPod(t *testing.T) {
 
 // An answer may arrive after the watch has told of a later state: somebody else has written in between.
 func TestALateAnswerDoesNotHideWhatTheWatchHasTold(t *testing.T) {
-	p := apiPod(func(p *corev1.Pod) { p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/gate"}} })
+	p := apiPod(func(p *corev1.Pod) {
+		p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "example.com/gate"}}
+	})
 	written := p.Pod.DeepCopy()
 	written.Status.StartTime = &metav1.Time{Time: t0}
 	for name, begins := range map[string]corev1.PodStatus{"a patch": {}, "a reading": written.Status} {

@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/pem"
 	"log/slog"
 	"math/big"
 	"os"
@@ -13,8 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"encoding/pem"
 
 	"github.com/prometheus/client_golang/prometheus"
 	certificatesv1 "k8s.io/api/certificates/v1"
