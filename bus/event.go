@@ -80,6 +80,7 @@ type Publisher[T any] struct {
 	dropped int
 	wake    chan struct{}
 	sending bool
+	trouble trouble
 	idle    chan struct{} // closed and replaced when everything was sent
 }
 
@@ -139,6 +140,7 @@ func (p *Publisher[T]) sendOne(ctx context.Context) bool {
 	publishCtx, cancel := context.WithTimeout(ctx, publishTimeout)
 	err := p.conn.transport.Publish(publishCtx, m)
 	cancel()
+	p.trouble.note(ctx, p.conn.log, m.Subject, err)
 	p.settle(m, err)
 	if err != nil && !lasting(err) {
 		pause(ctx, retryPause)

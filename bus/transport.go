@@ -12,8 +12,8 @@ var ErrDisconnected = errors.New("the bus is not reachable")
 // ErrDenied is returned where the daemon's contract doesn't allow what it tried.
 var ErrDenied = errors.New("not allowed by the daemon's bus contract")
 
-// MaxPayload is the largest message, in bytes: more than the API server takes of a pod.
-const MaxPayload = 8 << 20
+// MaxPayload is the largest message, in bytes: more than any pod has in JSON that the API server takes.
+const MaxPayload = 16 << 20
 
 // ErrTooLarge is returned for a message that is larger than MaxPayload; it can never be sent.
 var ErrTooLarge = errors.New("the message is larger than the bus takes")

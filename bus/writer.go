@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"sync"
 	"time"
@@ -25,12 +27,13 @@ type Writer[T any] struct {
 	topic State[T]
 	conn  *Conn
 
-	mu     sync.Mutex
-	values map[string]*Message // by subject: last value or tombstone
-	order  []string            // unsent subjects, oldest first
-	unsent map[string]bool
-	wake   chan struct{}
-	idle   chan struct{} // closed and replaced when everything was sent
+	mu      sync.Mutex
+	values  map[string]*Message // by subject: last value or tombstone
+	order   []string            // unsent subjects, oldest first
+	unsent  map[string]bool
+	trouble trouble
+	wake    chan struct{}
+	idle    chan struct{} // closed and replaced when everything was sent
 }
 
 // Writer starts the one writer of the topic in this daemon. It ends with the connection.
@@ -145,6 +148,7 @@ func (w *Writer[T]) sendAll(ctx context.Context) {
 			return
 		}
 		err := w.send(ctx, m)
+		w.trouble.note(ctx, w.conn.log, m.Subject, err)
 		if err != nil && lasting(err) {
 			w.conn.log.Error("the bus never takes this value, it is left out", "subject", m.Subject, "error", err)
 		}
@@ -192,6 +196,21 @@ func (w *Writer[T]) settleLocked(m *Message, err error) {
 	if len(w.unsent) == 0 {
 		close(w.idle)
 		w.idle = make(chan struct{})
+	}
+}
+
+// trouble tells once of a bus that is there and doesn't take what it is given, such as one whose store is full.
+type trouble struct{ told bool }
+
+func (t *trouble) note(ctx context.Context, log *slog.Logger, subject string, err error) {
+	switch {
+	case err == nil && t.told:
+		t.told = false
+		log.Info("the bus takes messages again", "subject", subject)
+	case err == nil, lasting(err), errors.Is(err, ErrDisconnected), ctx.Err() != nil, t.told:
+	default:
+		t.told = true
+		log.Warn("the bus doesn't take a message; it is tried again", "subject", subject, "error", err)
 	}
 }
 

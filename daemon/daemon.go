@@ -20,6 +20,7 @@
 //   - SIGTERM and SIGINT end the context that Run got, with the signal as its cause; a second one ends the process.
 //   - The bus being away neither keeps a daemon from starting nor stops it.
 //   - What was given to the bus before Run returned is sent before the process ends, unless the bus is away.
+//   - A daemon that has named its loop (Env.Pulse) falls silent, on the bus and to systemd's watchdog, while that hangs.
 //   - The exit code is 0 only after a requested stop; the last log line says why the daemon ended.
 package daemon
 
@@ -67,6 +68,8 @@ type Env struct {
 	// be added at any time, before or after it is served.
 	Pages  *http.ServeMux
 	Health HealthReporter
+	// Pulse is where a daemon names its loop, so that its health's beats tell that it works; nil in tests.
+	Pulse *Pulse
 	// Events publishes Kubernetes Events under the daemon's name.
 	Events EventRecorder
 	// Flags are the command line's flags with their values, also those that weren't given. None of them is secret.

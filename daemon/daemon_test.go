@@ -87,6 +87,34 @@ func testEnv(r *recorder) (Env, *bus.Conn) {
 	return NewEnv(Spec{Name: "test"}, &config.Config{}, conn, log), conn
 }
 
+func TestADaemonWhoseLoopHangsIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		env, conn := testEnv(r)
+		defer conn.Close()
+		spec := Spec{Name: "test", Run: func(ctx context.Context, env Env) error {
+			loop := make(chan func())
+			env.Pulse.Of(ctx, loop)
+			for end := time.After(65 * time.Second); end != nil; {
+				select {
+				case f := <-loop:
+					f()
+				case <-end:
+					end = nil
+				}
+			}
+			time.Sleep(10 * time.Minute)
+			return errors.New("it hung")
+		}}
+		if err := RunWith(t.Context(), spec, env); err == nil {
+			t.Fatal("no error")
+		}
+		if got := states(r.health(t)); got != "healthy healthy healthy stopped:it hung" {
+			t.Errorf("health: %s", got)
+		}
+	})
+}
+
 func TestRunWithReportsHealthUntilTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}

@@ -28,13 +28,15 @@ func NewEnv(spec Spec, c *config.Config, conn *bus.Conn, log *slog.Logger) Env {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		buildInfo(spec.Name),
 	)
+	pulse := &Pulse{}
 	return Env{
 		Config:  c,
 		Bus:     conn,
 		Log:     log,
 		Metrics: registry,
 		Pages:   http.NewServeMux(),
-		Health:  newHealth(conn, log),
+		Health:  newHealth(conn, pulse, log),
+		Pulse:   pulse,
 		Events:  newEvents(conn, log),
 	}
 }

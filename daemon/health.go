@@ -21,6 +21,7 @@ const beatEvery = 30 * time.Second
 type health struct {
 	daemon string
 	writer *bus.Writer[topic.DaemonHealth]
+	pulse  *Pulse
 	log    *slog.Logger
 
 	mu    sync.Mutex
@@ -28,8 +29,8 @@ type health struct {
 	ready bool
 }
 
-func newHealth(conn *bus.Conn, log *slog.Logger) *health {
-	h := &health{log: log}
+func newHealth(conn *bus.Conn, pulse *Pulse, log *slog.Logger) *health {
+	h := &health{pulse: pulse, log: log}
 	h.now = topic.DaemonHealth{Version: Version(), PID: os.Getpid(), Started: time.Now()}
 	if conn != nil {
 		h.daemon = conn.Daemon()
@@ -81,7 +82,7 @@ func (h *health) publishLocked() {
 	}
 }
 
-// run beats until ctx ends.
+// run beats until ctx ends, as long as the daemon's loop comes round.
 func (h *health) run(ctx context.Context) {
 	every := beatEvery
 	if watchdog, err := systemd.SdWatchdogEnabled(false); err == nil && watchdog > 0 {
@@ -94,12 +95,18 @@ func (h *health) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			h.beat()
+			h.beat(ctx)
 		}
 	}
 }
 
-func (h *health) beat() {
+func (h *health) beat(ctx context.Context) {
+	if !h.pulse.beats(ctx) {
+		if ctx.Err() == nil {
+			h.log.Error("the daemon's loop hangs; the node isn't Ready without it, and systemd's watchdog restarts it", "for_at_least", patience)
+		}
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.now.State != "" {

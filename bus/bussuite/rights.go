@@ -76,7 +76,7 @@ func testWrongKey(t *testing.T, f *fixture) {
 func testTooLarge(t *testing.T, f *fixture) {
 	c := f.conn(t, "writer")
 	w := Things.Writer(c)
-	set(t, w, "big", Thing{Text: strings.Repeat("x", 9<<20)})
+	set(t, w, "big", Thing{Text: strings.Repeat("x", bus.MaxPayload+1)})
 	set(t, w, "small", Thing{N: 1})
 	flush(t, w)
 	if f.log.count("ERROR", "suite.thing.big", "larger") == 0 {

@@ -22,6 +22,8 @@
 //   - An acknowledged message is in the store: it survives a restart of the bus, orderly or not, and is
 //     gone after a reboot, exactly as the containers are.
 //   - A state's last value is never dropped for want of space: the bus refuses new ones instead.
+//   - A store that is damaged costs no more than its content, which the writers say again; a file system that was full delays
+//     messages until there is room again, and what is kept can be read meanwhile.
 //   - No TCP port is open unless asked for, and then on loopback only.
 //   - A client that is slow, silent or sends garbage harms no other.
 //

@@ -4,21 +4,34 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 )
 
 // natsLog hands the embedded server's log to slog. Its notices are this daemon's debug messages.
 type natsLog struct {
 	log *slog.Logger
+	// trouble has a signal once the server has logged an error.
+	trouble chan struct{}
 
 	mu   sync.Mutex
 	last error
 }
 
+func newNatsLog(log *slog.Logger) *natsLog {
+	return &natsLog{log: log, trouble: make(chan struct{}, 1)}
+}
+
 func (l *natsLog) Noticef(format string, v ...any) { l.log.Debug(fmt.Sprintf(format, v...)) }
-func (l *natsLog) Warnf(format string, v ...any)   { l.log.Warn(fmt.Sprintf(format, v...)) }
 func (l *natsLog) Debugf(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
 func (l *natsLog) Tracef(format string, v ...any)  { l.log.Debug(fmt.Sprintf(format, v...)) }
+
+func (l *natsLog) Warnf(format string, v ...any) {
+	if strings.HasPrefix(format, "Maximum payloads over") {
+		return // bus.MaxPayload is what pods need
+	}
+	l.log.Warn(fmt.Sprintf(format, v...))
+}
 
 func (l *natsLog) Errorf(format string, v ...any) {
 	text := fmt.Sprintf(format, v...)
@@ -26,6 +39,10 @@ func (l *natsLog) Errorf(format string, v ...any) {
 	l.last = errors.New(text)
 	l.mu.Unlock()
 	l.log.Error(text)
+	select {
+	case l.trouble <- struct{}{}:
+	default:
+	}
 }
 
 // Fatalf doesn't exit: the start notices that the server isn't there, and says why.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -57,6 +58,7 @@ type Server struct {
 	host    string
 	port    int
 	ready   chan struct{}
+	opened  func() // closes ready
 	admin   *admin // set by Run before ready
 }
 
@@ -71,6 +73,7 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("start the bus: the crew is empty, nobody could connect")
 	}
 	s := &Server{options: o, ready: make(chan struct{})}
+	s.opened = sync.OnceFunc(func() { close(s.ready) })
 	if o.Listen == "" {
 		return s, nil
 	}
@@ -94,18 +97,28 @@ func New(o Options) (*Server, error) {
 // Ready is closed once clients can connect.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Run serves until ctx ends, and then stops in order.
+// Run serves until ctx ends, and then stops in order. A store that could not be written is opened anew once there is room.
 func (s *Server) Run(ctx context.Context) error {
 	unlock, err := s.lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	for {
+		if err := s.serve(ctx); !errors.Is(err, errRoomAgain) {
+			return err
+		}
+	}
+}
+
+// serve is one life of the embedded server.
+func (s *Server) serve(ctx context.Context) error {
 	own, err := newAdmin()
 	if err != nil {
 		return err
 	}
-	ns, err := s.start(own.public)
+	log := newNatsLog(s.options.Log)
+	ns, err := s.start(own.public, log)
 	if err != nil {
 		return err
 	}
@@ -126,7 +139,8 @@ func (s *Server) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return gate.run(ctx) })
 	group.Go(func() error { return sweepForever(ctx, own, s.options.Log) })
-	close(s.ready)
+	group.Go(func() error { return s.guard(ctx, own, log.trouble) })
+	s.opened()
 	s.options.Log.Info("the bus is up", "socket", s.options.Socket, "store", s.options.StoreDir, "listen", s.options.Listen)
 	err = group.Wait()
 	s.options.Log.Info("the bus stops")
@@ -134,7 +148,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // start starts the embedded server and recovers its store. ownKey is the bus's own user, who may do all.
-func (s *Server) start(ownKey string) (*server.Server, error) {
+func (s *Server) start(ownKey string, log *natsLog) (*server.Server, error) {
 	users, err := s.users()
 	if err != nil {
 		return nil, err
@@ -156,7 +170,6 @@ func (s *Server) start(ownKey string) (*server.Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start the bus: %w", err)
 	}
-	log := &natsLog{log: s.options.Log}
 	ns.SetLoggerV2(log, false, false, false)
 	ns.Start()
 	if !ns.ReadyForConnections(startTimeout) || !ns.JetStreamEnabled() {

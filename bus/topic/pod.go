@@ -91,6 +91,9 @@ type MirrorPod struct {
 	Hash string `json:"hash"`
 	// Deleting is true once the mirror pod has a deletion timestamp.
 	Deleting bool `json:"deleting,omitempty"`
+	// ResourceVersion and Status are what the API server has of it; empty from a podsync that doesn't tell them.
+	ResourceVersion string           `json:"resourceVersion,omitempty"`
+	Status          corev1.PodStatus `json:"status,omitzero"`
 }
 
 // Sources is the payload of pod.sources.

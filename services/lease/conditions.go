@@ -22,8 +22,9 @@ const (
 	silence = beat + grace + 5*time.Second
 )
 
-// vital are the daemons without which pods can't start or be watched.
-var vital = []string{"podsync", "pleg"}
+// vital are the daemons without which pods can't start, be watched or be told of: the scheduler must not send pods to a node that
+// lacks one of them, nor services requests to pods that nobody probes.
+var vital = []string{"podsync", "pleg", "volume", "probe", "status"}
 
 // The kubelet's reasons and messages of node conditions; tools know them.
 const (

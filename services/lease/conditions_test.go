@@ -50,6 +50,10 @@ func TestReady(t *testing.T) {
 			h.Beat = f.Now.Add(-70 * time.Second)
 			f.Health["podsync"] = h
 		}, old: ready, want: corev1.ConditionFalse, message: "kubelot-podsync was last heard of"},
+		"nobody reports status":              {edit: func(f *Facts) { state(f, "status", topic.Stopped, time.Minute) }, old: ready, want: corev1.ConditionFalse, message: "kubelot-status has been stopped"},
+		"nobody mounts volumes":              {edit: func(f *Facts) { delete(f.Health, "volume") }, old: ready, want: corev1.ConditionFalse, message: "kubelot-volume has not started yet"},
+		"nobody probes":                      {edit: func(f *Facts) { state(f, "probe", topic.Stopped, time.Minute) }, old: ready, want: corev1.ConditionFalse, message: "kubelot-probe has been stopped"},
+		"gc is stopped":                      {edit: func(f *Facts) { state(f, "gc", topic.Stopped, time.Hour) }, old: ready, want: corev1.ConditionTrue},
 		"podsync not started":                {edit: func(f *Facts) { delete(f.Health, "podsync") }, want: corev1.ConditionFalse, message: "kubelot-podsync has not started yet"},
 		"pleg is unhealthy":                  {edit: func(f *Facts) { state(f, "pleg", topic.Unhealthy, time.Minute) }, old: ready, want: corev1.ConditionFalse, message: "PLEG is not healthy: why"},
 		"pleg is degraded":                   {edit: func(f *Facts) { state(f, "pleg", topic.Degraded, time.Hour) }, old: ready, want: corev1.ConditionTrue},

@@ -18,9 +18,9 @@
 // # Guarantees
 //
 // The lease is renewed by a loop of its own that needs nothing but the API server: neither the bus nor any other
-// daemon nor a Node status that can't be written holds it up. The Ready condition follows the runtime, the network, pleg and
-// podsync; a daemon may be away for half a minute, and the bus for as long as it likes, without a change of
-// it. Changes of conditions are written at once, others within ten seconds, and all is reported every
+// daemon nor a Node status that can't be written holds it up. The Ready condition follows the runtime, the network, and the
+// daemons without which pods can't run; a daemon may be away for half a minute, and the bus for as long as it likes, without a change of
+// it. Changes of conditions are written at once (a duel of two writers once a second), others within ten seconds, and all is reported every
 // five minutes. node.object has an empty UID until the Node is registered, and always in standalone mode. Once it has had
 // one it keeps it through restarts, until the API server says that the Node is gone. While there is no client certificate, static pods
 // run all the same, and the daemon's health says what is waited for.

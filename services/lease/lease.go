@@ -92,8 +92,8 @@ type Service struct {
 	facts Facts
 	// beats are the daemons' last ones, by their own clock.
 	beats map[string]time.Time
-	// node is the Node as the API server has it; nil while unknown.
-	node *corev1.Node
+	// node is the Node as the API server has it; nil while unknown. watched is what the watch told of it last.
+	node, watched *corev1.Node
 	// local is the Node as this daemon would register it, while the API server has none; told once it is on the bus.
 	local *corev1.Node
 	told  bool
@@ -110,20 +110,22 @@ type Service struct {
 	retry    time.Time
 	// computed and reported are when the status was last compared and last written.
 	computed, reported time.Time
-	answers            chan answer
-	publish            func(corev1.Node)
-	metrics            *metrics
-	wg                 sync.WaitGroup
+	// turnsPaid is when the reports so far would be over at one each turnEvery.
+	turnsPaid time.Time
+	answers   chan answer
+	publish   func(corev1.Node)
+	metrics   *metrics
+	wg        sync.WaitGroup
 }
 
 // answer is what the API server said to a write.
 type answer struct {
 	node    *corev1.Node
 	created bool
-	// report is true for a report of the status, which was made from the conditions before; the watch may tell of
+	// report is true for a report of the status, which was made from the Node before; the watch may tell of
 	// the report before its answer comes.
 	report bool
-	before []corev1.NodeCondition
+	before *corev1.Node
 	err    error
 }
 
@@ -202,9 +204,18 @@ func (s *Service) seen(c kube.Change[corev1.Node]) {
 			s.gone()
 		}
 	default:
+		last := s.watched
+		s.watched = c.Object
+		if last != nil && restored(last, c.Object) {
+			s.take(c.Object)
+			return
+		}
 		s.adopt(c.Object)
 	}
 }
+
+// restored tells that the API server has gone back from one state of the Node to another: it was restored from a backup.
+func restored(from, to *corev1.Node) bool { return from.UID == to.UID && kube.Older(to, from) }
 
 func (s *Service) gone() {
 	s.node, s.absent = nil, true
@@ -217,6 +228,10 @@ func (s *Service) adopt(n *corev1.Node) {
 	if s.node != nil && s.node.UID == n.UID && kube.Older(n, s.node) {
 		return
 	}
+	s.take(n)
+}
+
+func (s *Service) take(n *corev1.Node) {
 	if s.node != nil && s.node.Spec.Unschedulable != n.Spec.Unschedulable {
 		s.tellReason(map[bool]string{true: "NodeNotSchedulable", false: "NodeSchedulable"}[n.Spec.Unschedulable])
 	}

@@ -65,7 +65,7 @@ func run(t *testing.T, server *server, body func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bustest.New()
 		r := &rig{t: t, server: server, bus: b, health: map[string]*bus.Writer[topic.DaemonHealth]{}}
-		for _, name := range []string{"podsync", "pleg", "stats"} {
+		for _, name := range append([]string{"stats"}, vital...) {
 			conn := b.Conn(name)
 			defer conn.Close()
 			r.health[name] = topic.Health.Writer(conn)

@@ -21,8 +21,8 @@ const (
 	renewRetryFirst = 200 * time.Millisecond
 	renewRetryMax   = 7 * time.Second
 	// reconnectAfter failures in a row the connections to the API server are opened anew: a load balancer may
-	// have dropped them without a word.
-	reconnectAfter = 3
+	// have dropped them without a word. Each takes ten seconds to be noticed, and after forty the node counts as lost.
+	reconnectAfter = 2
 )
 
 // leases is what the renewer needs of the API server.

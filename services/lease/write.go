@@ -15,6 +15,9 @@ const (
 	// writeRetryFirst and writeRetryMax bound the delay after a failed registration or report.
 	writeRetryFirst = 100 * time.Millisecond
 	writeRetryMax   = 7 * time.Second
+	// turnEvery is how often conditions that have changed are reported at once, beyond the first turnBurst: whoever else writes them,
+	// such as another machine with the same name, writes at once too.
+	turnEvery, turnBurst = time.Second, 5
 )
 
 // evaluate publishes or writes the Node where that is due, and tells when to come again at the latest.
@@ -41,9 +44,22 @@ func (s *Service) evaluate(ctx context.Context, now time.Time) time.Duration {
 		s.write(func() answer { return s.register(ctx, wanted) })
 	case s.node != nil && s.due(wanted, now):
 		s.computed = now
+		s.turnsPaid = later(s.turnsPaid, now).Add(turnEvery)
 		s.report(ctx, wanted)
+	case !s.mayTurn(now):
+		return turnEvery
 	}
 	return period
+}
+
+// mayTurn tells whether a change of conditions may be reported at once.
+func (s *Service) mayTurn(now time.Time) bool { return s.turnsPaid.Sub(now) < turnBurst*turnEvery }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // wanted is the Node as it should be. While the API server has none it is published as it would be registered: static
@@ -70,7 +86,7 @@ func (s *Service) unclaimed() bool {
 	return s.api == nil || s.absent || s.bus.read && !s.bus.claimed
 }
 
-// due tells whether the wanted Node is to be written now: at once where a condition changes, else with the next
+// due tells whether the wanted Node is to be written now: at once where a condition changes (but see turnEvery), else with the next
 // tick, and in any case after the report period.
 func (s *Service) due(wanted *corev1.Node, now time.Time) bool {
 	k := s.env.Config.Kubelet
@@ -82,7 +98,7 @@ func (s *Service) due(wanted *corev1.Node, now time.Time) bool {
 	case now.Sub(s.computed) >= k.NodeStatusUpdateFrequency.Duration:
 		return true
 	}
-	return len(turned(s.node.Status.Conditions, wanted.Status.Conditions)) > 0
+	return s.mayTurn(now) && len(turned(s.node.Status.Conditions, wanted.Status.Conditions)) > 0
 }
 
 // turned are the conditions of wanted whose status is another than in current.
@@ -124,7 +140,7 @@ func (s *Service) report(ctx context.Context, wanted *corev1.Node) {
 		s.env.Log.Error("the Node's status can't be compared", "node", wanted.Name, "error", err)
 		return
 	}
-	before := s.node.Status.Conditions
+	before := s.node
 	s.write(func() answer {
 		node, err := s.api.PatchNodeStatus(ctx, wanted.Name, patch)
 		if err != nil {
@@ -145,7 +161,11 @@ func (s *Service) settle(a answer) {
 	s.env.Health.Set(topic.Healthy, "")
 	if a.report {
 		s.reported = time.Now()
-		s.tell(a.before, a.node.Status.Conditions)
+		s.tell(a.before.Status.Conditions, a.node.Status.Conditions)
+		if restored(a.before, a.node) {
+			s.take(a.node)
+			return
+		}
 	} else {
 		s.env.Log.Info("the node is registered", "node", a.node.Name, "uid", a.node.UID, "new", a.created)
 	}

@@ -67,6 +67,7 @@ type Service struct {
 	woken    chan string
 	lists    chan relisted
 	retained chan []string
+	pulse    chan func()
 
 	tracker *tracker
 	metrics *metrics
@@ -126,7 +127,7 @@ func New(runtime Runtime, env daemon.Env, options Options) *Service {
 		events: make(chan event, eventRoom), missed: make(chan struct{}, 1), streams: make(chan streamState),
 		nodes: make(chan topic.Runtime), probeNow: make(chan struct{}, 1),
 		results: make(chan result), lagging: make(chan string), woken: make(chan string),
-		lists: make(chan relisted), retained: make(chan []string),
+		lists: make(chan relisted), retained: make(chan []string), pulse: make(chan func()),
 	}
 }
 
@@ -143,6 +144,7 @@ func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer s.wg.Wait()
 	defer cancel(fmt.Errorf("pleg stops"))
+	s.env.Pulse.Of(ctx, s.pulse)
 	s.wg.Go(func() { s.follow(ctx) })
 	s.wg.Go(func() { s.watchNode(ctx) })
 	s.wg.Go(func() { s.readRetained(ctx) })
@@ -176,6 +178,8 @@ func (s *Service) step(ctx context.Context) {
 		s.onLists(r)
 	case n := <-s.nodes:
 		s.onNode(n)
+	case f := <-s.pulse:
+		f()
 	case uids := <-s.retained:
 		for _, uid := range uids {
 			s.tracker.retained(uid)

@@ -86,6 +86,7 @@ func (s *Service) dispatch(ctx context.Context, sets <-chan source.Set) error {
 		return err
 	}
 	d.serveEvictions(fail)
+	s.pulse.Of(ctx, d.inbox)
 	d.loop(sets) //nolint:contextcheck // the same
 	timer := time.AfterFunc(finishing, func() { stopOps(fmt.Errorf("podsync stops: %w", context.Cause(ctx))) })
 	defer timer.Stop()

@@ -57,6 +57,7 @@ type Service struct {
 	bus     *bus.Conn
 	log     *slog.Logger
 	health  daemon.HealthReporter
+	pulse   *daemon.Pulse
 	report  *report.Reporter
 	meter   *meter.Meter
 	runtime *cri.Client
@@ -74,7 +75,7 @@ type Service struct {
 
 // New wires the daemon. It connects to nothing yet.
 func New(env daemon.Env) (*Service, error) {
-	s := &Service{cfg: env.Config, bus: env.Bus, log: env.Log, health: env.Health}
+	s := &Service{cfg: env.Config, bus: env.Bus, log: env.Log, health: env.Health, pulse: env.Pulse}
 	s.report = report.New(env.Bus, env.Events, env.Log)
 	var err error
 	if s.meter, err = meter.New(env.Metrics); err != nil {

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"kubelot.dev/bus/topic"
@@ -25,14 +24,17 @@ func (w *world) settle(a answer) error {
 	}
 	if a.err != nil {
 		if !unreachable(a.err) {
-			w.rebase(a.action, nil)
+			if o := w.served(a.action.UID); o != nil {
+				o.doubt()
+			}
 		}
 		return a.err
 	}
 	switch a.action.verb {
 	case doGet, doPatch:
-		w.refuse(a)
-		w.rebase(a.action, a.pod)
+		if o := w.served(a.action.UID); o != nil {
+			o.answered(a.pod, a.action)
+		}
 	case doDelete:
 		w.removed(a.action)
 	case doCreate:
@@ -41,46 +43,31 @@ func (w *world) settle(a answer) error {
 			Ref:  topic.Ref{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: uid},
 			Hash: a.pod.Annotations[annotationMirror],
 		})
-		w.mirrors[uid].base = a.pod.Status.DeepCopy()
+		w.mirrors[uid].served.answered(a.pod, a.action)
 	}
 	w.touch(a.action.key)
 	return nil
 }
 
-// refuse takes note of a patch that has changed nothing: an API server drops what it doesn't know, and what belongs to features that
-// it was told to leave off. Sent again for as long as the status differs it would be sent for ever.
-func (w *world) refuse(a answer) {
-	p := w.pods[a.action.key]
-	if p != nil && a.action.verb == doPatch && equality.Semantic.DeepEqual(*a.action.base, a.pod.Status) {
-		p.refused = a.action.patch
-	}
-}
-
-// otherPod tells whether the API server has no pod of that name and UID. That it finds none to delete says nothing, see
-// kube.Client.DeletePod: it is asked again until podsync's watch of the pods tells that the pod is gone.
+// otherPod tells whether the API server has no pod of that name and UID. A conflict doesn't say so: somebody may have written the
+// pod meanwhile. That it finds none to delete says nothing, see kube.Client.DeletePod: it is asked again until podsync's watch of
+// the pods tells that the pod is gone.
 func otherPod(a answer) bool {
 	if a.err != nil {
-		return apierrors.IsNotFound(a.err) && a.action.verb != doDelete || apierrors.IsConflict(a.err)
+		return apierrors.IsNotFound(a.err) && a.action.verb != doDelete
 	}
 	return a.pod != nil && string(a.pod.UID) != a.action.UID
 }
 
-// rebase sets the status that the API server has; a nil pod means that it has to be asked.
-func (w *world) rebase(a action, pod *corev1.Pod) {
-	var base *corev1.PodStatus
-	if pod != nil {
-		base = &pod.Status
+// served is what is known of the status of the pod or mirror pod with that UID; nil where there is none.
+func (w *world) served(uid string) *served {
+	if m := w.mirrors[uid]; m != nil {
+		return &m.served
 	}
-	if m := w.mirrors[a.UID]; m != nil {
-		m.base = base
-		return
+	if p := w.pods[uid]; p != nil {
+		return &p.served
 	}
-	if p := w.pods[a.UID]; p != nil {
-		p.base = base
-		if pod != nil {
-			p.version = orderOf(pod.ResourceVersion)
-		}
-	}
+	return nil
 }
 
 // lost records that the API server has no object of that name and UID.
@@ -105,4 +92,10 @@ func unreachable(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err)
+}
+
+// absent tells failures that meet every request alike. That the server fails on one pod, as where a webhook for its namespace is down,
+// says nothing of the others.
+func absent(err error) bool {
+	return unreachable(err) && !apierrors.IsInternalError(err) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err)
 }

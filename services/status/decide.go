@@ -30,9 +30,10 @@ type action struct {
 	key  string
 	// Namespace, Name and UID are the API object's.
 	topic.Ref
+	// since is the newest version of the object that is known when the action is decided.
+	since uint64
 	patch []byte
-	base  *corev1.PodStatus // that the patch was made for
-	pod   *corev1.Pod       // to be created
+	pod   *corev1.Pod // to be created
 }
 
 // decide is the next request for a key; more may follow once it has been answered.
@@ -51,7 +52,7 @@ func (w *world) decide(key string, now time.Time) (action, error) {
 		return action{}, nil
 	}
 	ref := topic.Ref{Namespace: p.update.Pod.Namespace, Name: p.update.Pod.Name, UID: key}
-	a, err := p.write(ref, p.base, now)
+	a, err := p.write(ref, &p.served, now)
 	a.key = key
 	if err != nil || a.verb != doNothing {
 		return a, err
@@ -63,16 +64,17 @@ func (w *world) decide(key string, now time.Time) (action, error) {
 	return action{}, nil
 }
 
-// write is the request that brings the status of the API object ref, known to be base, up to date, if the API server takes it.
-func (p *pod) write(ref topic.Ref, base *corev1.PodStatus, now time.Time) (action, error) {
+// write is the request that brings the status of the API object ref, as it is known, up to date, if the API server takes it.
+func (p *pod) write(ref topic.Ref, has *served, now time.Time) (action, error) {
+	base := has.known()
 	if base == nil {
-		return action{verb: doGet, Ref: ref}, nil
+		return action{verb: doGet, Ref: ref, since: has.version}, nil
 	}
 	patch, err := diff(*base, Merge(*p.patch, *p.update, p.probes, *base, now), ref.UID)
-	if err != nil || patch == nil || bytes.Equal(patch, p.refused) {
+	if err != nil || patch == nil || bytes.Equal(patch, has.refused) {
 		return action{}, err
 	}
-	return action{verb: doPatch, Ref: ref, patch: patch, base: base}, nil
+	return action{verb: doPatch, Ref: ref, since: has.version, patch: patch}, nil
 }
 
 // decideStatic keeps a static pod's mirror pod there and its status up to date.
@@ -85,7 +87,7 @@ func (w *world) decideStatic(key string, p *pod, now time.Time) (action, error) 
 	case m == nil || m.Deleting || m.asked || m.Hash != hashOf(p.update.Pod) || p.patch == nil:
 		return action{}, nil
 	}
-	a, err := p.write(m.Ref, m.base, now)
+	a, err := p.write(m.Ref, &m.served, now)
 	a.key = key
 	if err == nil && a.verb == doNothing {
 		p.changed = time.Time{}

@@ -28,8 +28,8 @@ const (
 	// nobody waits for it.
 	giveWayTo  = 200 * time.Millisecond
 	giveWayFor = 10 * time.Second
-	// brokenTries is how often an Event is sent that the API server fails on (500), as where a webhook for one namespace is down: the
-	// others wait behind it.
+	// brokenTries is how often an Event is sent that the API server fails on (500), as where a webhook for one namespace is down, or
+	// has no room for (429), as where one namespace has used up its share: the others wait behind it.
 	brokenTries = 12
 )
 
@@ -100,7 +100,7 @@ func (r *recorder) record(ctx context.Context, e topic.Event) bool {
 		case apierrors.IsAlreadyExists(err):
 			// The daemon ended between recording and acknowledging it.
 			return true
-		case !unreachable(err), apierrors.IsInternalError(err) && tries >= brokenTries, time.Since(e.At) > eventAge:
+		case !unreachable(err), (apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err)) && tries >= brokenTries, time.Since(e.At) > eventAge:
 			r.env.Log.Warn("the API server doesn't take an Event; it is dropped", "namespace", e.Namespace, "name", e.Name, "reason", e.Reason, "error", err)
 			return true
 		}

@@ -175,18 +175,23 @@ func TestARefusedEventHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// A webhook of one namespace that is down makes the API server fail on its Events: those of the others go on.
+// A webhook of one namespace that is down makes the API server fail on its Events, and a limit for one namespace (admission plugin
+// EventRateLimit) makes it refuse them: those of the others go on.
 func TestAnEventThatTheAPIServerFailsOnHoldsUpOthersForAWhileOnly(t *testing.T) {
-	recording(t, func(server *eventServer, publish func(reason, message string), _ func()) {
-		server.fail(apierrors.NewInternalError(errors.New("failed calling webhook")))
-		publish("Killing", "one")
-		time.Sleep(brokenTries * retryMax)
-		server.fail(nil)
-		publish("Started", "two")
-		if all := server.all(); len(all) != 1 || all[0].Reason != "Started" {
-			t.Errorf("Events %v, want the first dropped and the second recorded", all)
-		}
-	})
+	for _, failure := range []error{
+		apierrors.NewInternalError(errors.New("failed calling webhook")), apierrors.NewTooManyRequests("limit reached on type Namespace", 0),
+	} {
+		recording(t, func(server *eventServer, publish func(reason, message string), _ func()) {
+			server.fail(failure)
+			publish("Killing", "one")
+			time.Sleep(brokenTries * retryMax)
+			server.fail(nil)
+			publish("Started", "two")
+			if all := server.all(); len(all) != 1 || all[0].Reason != "Started" {
+				t.Errorf("Events %v after %v, want the first dropped and the second recorded", all, failure)
+			}
+		})
+	}
 }
 
 func TestNamesOfEventsFit(t *testing.T) {

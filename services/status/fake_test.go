@@ -26,8 +26,11 @@ type server struct {
 	down    bool
 	// blind makes deletions find no pod.
 	blind bool
-	// older drops the pod-level resources from statuses, as an API server without InPlacePodLevelResourcesVerticalScaling does.
-	older bool
+	// forgets drops what the server doesn't keep of a written status; refuse is its answer to patches of default/web.
+	forgets func(*corev1.PodStatus)
+	refuse  error
+	// limit is how many calls the server bears.
+	limit int
 	log   []string
 }
 
@@ -40,7 +43,7 @@ func newServer(pods ...*corev1.Pod) *server {
 }
 
 func (s *server) call(verb, key string) error {
-	if s.down {
+	if s.down || s.limit > 0 && len(s.log) >= s.limit {
 		return errDown
 	}
 	s.log = append(s.log, verb+" "+key)
@@ -75,6 +78,16 @@ func (s *server) pod(key string) *corev1.Pod {
 		return p.DeepCopy()
 	}
 	return nil
+}
+
+// put makes the server have the pod, with a version of its own.
+func (s *server) put(p *corev1.Pod) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	p = p.DeepCopy()
+	p.ResourceVersion = strconv.Itoa(s.version)
+	s.pods[p.Namespace+"/"+p.Name] = p
 }
 
 func (s *server) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
@@ -118,6 +131,9 @@ func (s *server) PatchPodStatus(_ context.Context, namespace, name string, patch
 	if p == nil {
 		return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 	}
+	if s.refuse != nil && name == "web" {
+		return nil, s.refuse
+	}
 	before, err := json.Marshal(p)
 	if err != nil {
 		return nil, err
@@ -133,8 +149,8 @@ func (s *server) PatchPodStatus(_ context.Context, namespace, name string, patch
 	if patched.UID != p.UID {
 		return nil, apierrors.NewConflict(corev1.Resource("pods"), name, fmt.Errorf("UID in precondition: %s, UID in object meta: %s", patched.UID, p.UID))
 	}
-	if s.older {
-		patched.Status.Resources, patched.Status.AllocatedResources = nil, nil
+	if s.forgets != nil {
+		s.forgets(&patched.Status)
 	}
 	if !equality.Semantic.DeepEqual(p.Status, patched.Status) {
 		s.version++ // what changes nothing isn't stored

@@ -19,8 +19,12 @@ const (
 	// retryFirst and retryMax bound the delay after a failed request; the delay doubles in between.
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 10 * time.Second
-	// suspicious is how often a pod isn't found before the log has it: it may be gone before podsync's watch tells.
+	// suspicious is how often a pod isn't found, or is another one, before the log has it: it may be gone before podsync's watch
+	// tells.
 	suspicious = 4
+	// inARow is how many writes of one pod may follow each other at once. A pod that is still to be written after more of them has a
+	// status that the API server, or a webhook there, doesn't keep; it is put off like a failure.
+	inARow = 4
 )
 
 // pods is what the service needs of the API server.
@@ -48,6 +52,7 @@ type Service struct {
 type try struct {
 	busy        bool
 	failures    int
+	writes      int // in a row, each of which left something to write
 	unreachable bool
 	after       time.Time
 }
@@ -191,18 +196,35 @@ func (s *Service) settle(a answer) {
 	}
 	t.failures = 0
 	s.reached()
+	if a.action.verb == doPatch {
+		s.wrote(key, t)
+	}
 }
+
+// wrote puts off a key that is written again and again.
+func (s *Service) wrote(key string, t *try) {
+	if t.writes++; t.writes <= inARow {
+		return
+	}
+	t.after = time.Now().Add(delay(t.writes - inARow))
+	if t.writes == 2*inARow {
+		s.env.Log.Warn("the API server doesn't keep the status of a pod as it is written; see what changes it there (webhooks, other writers)", "uid", key)
+	}
+}
+
+// delay is how long to wait after that many vain requests.
+func delay(n int) time.Duration { return min(retryFirst<<min(n-1, 10), retryMax) }
 
 // failed puts the key off.
 func (s *Service) failed(key string, t *try, err error) {
-	t.unreachable = unreachable(err)
-	t.after = time.Now().Add(min(retryFirst<<min(t.failures, 10), retryMax))
+	t.unreachable = absent(err)
 	t.failures++
+	t.after = time.Now().Add(delay(t.failures))
 	s.world.touch(key)
 	switch {
-	case apierrors.IsNotFound(err) && t.failures < suspicious:
+	case (apierrors.IsNotFound(err) || apierrors.IsConflict(err)) && t.failures < suspicious:
 	case !t.unreachable:
-		s.env.Log.Warn("the API server refused a request for a pod; it is tried again", "uid", key, "error", err, "failures", t.failures)
+		s.env.Log.Warn("the API server refused or failed on a request for a pod; it is tried again", "uid", key, "error", err, "failures", t.failures)
 	case s.outage == "":
 		s.outage = err.Error()
 		s.env.Log.Warn("the API server can't be reached; the latest status of each pod will be written when it can", "error", err)

@@ -183,7 +183,7 @@ func TestAStatusThatSomebodyElseHasChanged(t *testing.T) {
 		defer r.start()()
 		r.must(r.pods.Set(uid, p), r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "one"))))
 		r.wantCalls("patch default/web")
-		object := topic.APIPod{Ref: topic.Ref{Namespace: "default", Name: "web", UID: uid}, ResourceVersion: "3", Status: corev1.PodStatus{Phase: corev1.PodPending}}
+		object := topic.APIPod{Ref: topic.Ref{Namespace: "default", Name: "web", UID: uid}, ResourceVersion: "50", Status: corev1.PodStatus{Phase: corev1.PodPending}}
 		r.must(r.pods.objects.Set(uid, object))
 		r.wantCalls()
 
@@ -208,7 +208,7 @@ func TestWhatTheAPIServerDropsIsSentOnce(t *testing.T) {
 	}
 	p := apiPod()
 	server := newServer(p.Pod)
-	server.older = true
+	server.forgets = func(s *corev1.PodStatus) { s.Resources, s.AllocatedResources = nil, nil }
 	run(t, server, func(r *rig) {
 		defer r.start()()
 		r.must(r.pods.Set(uid, p), r.patches.Set(uid, sized(corev1.PodPending)))
@@ -317,7 +317,7 @@ func TestAnotherPodOfTheSameNameIsLeftAlone(t *testing.T) {
 		defer r.start()()
 		r.must(r.pods.Set(uid, p), r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "one"))))
 		time.Sleep(time.Hour)
-		r.wantCalls("patch default/web")
+		r.wantCalls("patch default/web", "get default/web")
 		if got := server.pod("default/web").Status.Phase; got != "" {
 			t.Errorf("the other pod's phase became %s", got)
 		}

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,15 +31,11 @@ type pod struct {
 	update *topic.Pod
 	patch  *topic.PodStatus
 	probes Probes
-	// base is the status that the API server has; nil means: ask it first.
-	base *corev1.PodStatus
-	// version is the resource version of base; watched tells that podsync's watch has the pod.
-	version uint64
+	served served
+	// watched tells that podsync's watch has the pod.
 	watched bool
 	// gone: the API server has the pod no longer. deleted: this daemon has removed it.
 	gone, deleted bool
-	// refused is the last patch that was answered and had changed nothing.
-	refused []byte
 	// changed is when the status to be written last changed, for the metric; zero when all is written.
 	changed time.Time
 }
@@ -48,7 +43,7 @@ type pod struct {
 // mirror is a mirror pod.
 type mirror struct {
 	topic.MirrorPod
-	base *corev1.PodStatus
+	served served
 	// asked is true once this daemon has asked for its deletion.
 	asked bool
 }
@@ -112,31 +107,20 @@ func (w *world) setObject(uid string, o topic.APIPod) {
 	p := w.pod(uid)
 	first := !p.watched
 	p.watched = true
-	version := orderOf(o.ResourceVersion)
-	if version <= p.version {
+	if !p.served.watched(o.ResourceVersion, o.Status) {
 		return
 	}
-	p.gone = false
-	if p.base != nil || first && w.live && fresh(o.Status) {
-		p.base, p.version = &o.Status, version
+	p.gone, p.deleted = false, p.deleted && p.served.sure
+	if first && w.live && fresh(o.Status) {
+		p.served.sure = true
 	}
 }
 
+// dropObject takes note that the API server has the pod no longer. One that it has again was restored.
 func (w *world) dropObject(uid string) {
-	w.pod(uid).watched = false
+	p := w.pod(uid)
+	p.served, p.watched, p.gone, p.deleted = served{}, false, false, false
 	w.forget(uid)
-}
-
-// fresh tells a status that no node agent has written to yet.
-func fresh(s corev1.PodStatus) bool { return s.StartTime == nil && s.ContainerStatuses == nil }
-
-// orderOf is the place of a resource version in the order of an object's states (KEP-5504 makes them comparable); 0 where there is none.
-func orderOf(resourceVersion string) uint64 {
-	n, err := strconv.ParseUint(resourceVersion, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 func (w *world) dropPod(uid string) {
@@ -189,6 +173,7 @@ func (w *world) setMirror(uid string, m topic.MirrorPod) {
 	}
 	known.MirrorPod = m
 	known.UID = uid
+	known.served.watched(m.ResourceVersion, m.Status)
 	w.touch(mirrorKey(uid))
 	w.touchStatic(m.Namespace, m.Name)
 }

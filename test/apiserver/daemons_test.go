@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
@@ -84,6 +85,11 @@ func (c *crew) facts(b *bustest.Bus) {
 	c.t.Cleanup(pleg.Close)
 	now := time.Now()
 	well := topic.DaemonHealth{State: topic.Healthy, Since: now, Beat: now}
+	for _, name := range []string{"volume", "probe"} {
+		conn := b.Conn(name)
+		c.t.Cleanup(conn.Close)
+		c.must(topic.Health.Writer(conn).Set(name, well))
+	}
 	c.must(
 		topic.NodeMachine.Writer(stats).Set("", topic.Machine{NumCores: 2, MemoryBytes: 8 << 30, RootFS: topic.Filesystem{CapacityBytes: 50 << 30}, BootID: "b"}),
 		topic.NodeRuntime.Writer(pleg).Set("", topic.Runtime{
@@ -109,7 +115,10 @@ func (c *crew) handOn(ctx context.Context) {
 			case p.Annotations[mirrorAnnotation] != "" && change.Deleted:
 				c.must(mirrors.Delete(string(p.UID)))
 			case p.Annotations[mirrorAnnotation] != "":
-				c.must(mirrors.Set(string(p.UID), topic.MirrorPod{Ref: topic.RefOf(p), Hash: p.Annotations[mirrorAnnotation], Deleting: p.DeletionTimestamp != nil}))
+				c.must(mirrors.Set(string(p.UID), topic.MirrorPod{
+					Ref: topic.RefOf(p), Hash: p.Annotations[mirrorAnnotation], Deleting: p.DeletionTimestamp != nil,
+					ResourceVersion: p.ResourceVersion, Status: p.Status,
+				}))
 			case change.Deleted:
 				c.must(objects.Delete(string(p.UID)), c.pods.Delete(string(p.UID)), c.patches.Delete(string(p.UID)))
 			default:
@@ -253,6 +262,9 @@ func TestAStaticPodIsMirrored(t *testing.T) {
 		})
 	}
 	mirrored("the mirror pod to be Ready")
+	// As the node lifecycle controller does with the pods of a node that was silent.
+	c.callUnready(first)
+	eventually(t, "the mirror pod to be Ready again", func() bool { p := c.pod("default", static.Name); return p != nil && isReady(p) })
 	if err := c.api.CoreV1().Pods("default").Delete(t.Context(), static.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -260,6 +272,15 @@ func TestAStaticPodIsMirrored(t *testing.T) {
 	u.Lifecycle = topic.Terminated
 	c.must(c.sources.Set("", topic.Sources{Ready: true}), c.pods.Set("5f5f5f5f", u))
 	eventually(t, "the mirror pod to go with its manifest", func() bool { return c.pod("default", static.Name) == nil })
+}
+
+func (c *crew) callUnready(p *corev1.Pod) {
+	c.t.Helper()
+	patch := []byte(`{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`)
+	got, err := c.api.CoreV1().Pods(p.Namespace).Patch(c.t.Context(), p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil || isReady(got) {
+		c.t.Fatalf("calling %s unready: %v", p.Name, err)
+	}
 }
 
 func TestEventsAreRecorded(t *testing.T) {

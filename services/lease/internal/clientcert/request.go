@@ -38,7 +38,8 @@ type Requests interface {
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// refusal is a request that was denied or can't be signed: the same one again would be pointless.
+// refusal is a request that was denied, can't be signed, or was signed with a certificate of no use: the same one again would be
+// pointless.
 type refusal struct{ error }
 
 func subject(node string) pkix.Name {

@@ -46,12 +46,8 @@ func (s store) load() (*tls.Certificate, error) {
 
 // put makes a certificate and its key the one in force. A crash leaves the one before or the new one.
 func (s store) put(cert, key []byte, now time.Time) error {
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return fmt.Errorf("the new client certificate: %w", err)
-	}
-	if now.After(pair.Leaf.NotAfter) {
-		return fmt.Errorf("the new client certificate ended at %s already", pair.Leaf.NotAfter.Format(time.RFC3339))
+	if err := usable(cert, key, now); err != nil {
+		return err
 	}
 	certs, err := certutil.ParseCertsPEM(cert)
 	if err != nil {
@@ -68,6 +64,18 @@ func (s store) put(cert, key []byte, now time.Time) error {
 	}
 	if err := s.link(file); err != nil {
 		return fmt.Errorf("put the new client certificate into force: %w", err)
+	}
+	return nil
+}
+
+// usable tells why a certificate and its key are of no use.
+func usable(cert, key []byte, now time.Time) error {
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("the new client certificate: %w", err)
+	}
+	if now.After(pair.Leaf.NotAfter) {
+		return fmt.Errorf("the new client certificate ended at %s already", pair.Leaf.NotAfter.Format(time.RFC3339))
 	}
 	return nil
 }

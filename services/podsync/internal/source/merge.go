@@ -71,7 +71,10 @@ func (m *Merge) Set(s Set, now time.Time) bool {
 	for _, pod := range s.Pods {
 		hash, mirror := pod.Annotations[AnnotationMirror]
 		if mirror && s.Source == topic.SourceAPI {
-			mirrors = append(mirrors, topic.MirrorPod{Ref: topic.RefOf(pod), Hash: hash, Deleting: pod.DeletionTimestamp != nil})
+			mirrors = append(mirrors, topic.MirrorPod{
+				Ref: topic.RefOf(pod), Hash: hash, Deleting: pod.DeletionTimestamp != nil,
+				ResourceVersion: pod.ResourceVersion, Status: pod.Status,
+			})
 			continue
 		}
 		after[string(pod.UID)] = m.arrive(before[string(pod.UID)], pod, s.Source, now)

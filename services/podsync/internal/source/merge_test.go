@@ -2,6 +2,7 @@ package source
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -96,13 +97,14 @@ func TestMergeSeparatesMirrorPods(t *testing.T) {
 	mirror := pod("etcd-node", "9")
 	mirror.Annotations = map[string]string{AnnotationMirror: "abc"}
 	mirror.DeletionTimestamp = &metav1.Time{Time: noon}
+	mirror.ResourceVersion, mirror.Status.Phase = "7", corev1.PodRunning
 	m.Set(Set{Source: topic.SourceAPI, Pods: []*corev1.Pod{mirror, pod("a", "1")}}, noon)
 	d := m.Desired()
 	if names(d) != "api:a" || len(d.Mirrors) != 1 {
 		t.Fatalf("desired %s, mirrors %v", names(d), d.Mirrors)
 	}
-	want := topic.MirrorPod{Ref: topic.Ref{Namespace: "default", Name: "etcd-node", UID: "9"}, Hash: "abc", Deleting: true}
-	if d.Mirrors[0] != want {
+	want := topic.MirrorPod{Ref: topic.Ref{Namespace: "default", Name: "etcd-node", UID: "9"}, Hash: "abc", Deleting: true, ResourceVersion: "7", Status: mirror.Status}
+	if !reflect.DeepEqual(d.Mirrors[0], want) {
 		t.Errorf("mirror is %+v", d.Mirrors[0])
 	}
 }

@@ -1,0 +1,136 @@
+package lease
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// put makes the server have this Node at this version, and tells the watchers.
+func (s *server) put(node *corev1.Node, version int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.node, s.version = node.DeepCopy(), version-1
+	s.changed()
+}
+
+// dropped are leases behind a load balancer that has forgotten the connection: requests hang until a new one is opened.
+type dropped struct {
+	*server
+	open chan struct{}
+}
+
+func (d dropped) UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
+	select {
+	case <-d.open:
+		return d.server.UpdateLease(ctx, lease)
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (d dropped) Reconnect() {
+	d.server.Reconnect()
+	close(d.open)
+}
+
+func TestADroppedConnectionCostsNoLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := dropped{&server{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-1"}}}, make(chan struct{})}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		r := newRenewer(s.server)
+		r.api = s
+		go func() { defer close(done); r.run(ctx) }()
+		began := time.Now()
+		for {
+			if _, n, _ := s.renewed(); n > 1 {
+				break
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if took := time.Since(began); took >= 35*time.Second {
+			t.Errorf("the lease, which lasts 40 s, was renewed after %s", took)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// An API server that was restored from a backup has an older Node, at a version that has been before.
+func TestARestoredNodeIsBroughtUpToDate(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		t.Run("the watch tells of it: "+strconv.FormatBool(told), func(t *testing.T) {
+			server := &server{version: 1000}
+			run(t, server, func(r *rig) {
+				r.must(r.machine.Set("", *testMachine()), r.runtime.Set("", *testRuntime()))
+				r.beats()
+				defer r.start()()
+				time.Sleep(time.Second)
+				synctest.Wait()
+				old, _ := server.get()
+				if readyOf(old) != corev1.ConditionTrue {
+					t.Fatal("the node isn't Ready")
+				}
+				condition(old.Status.Conditions, corev1.NodeReady).Status = corev1.ConditionFalse
+				if !told {
+					server.mu.Lock()
+					server.watchers = nil
+					server.mu.Unlock()
+				}
+				server.put(old, 7)
+				for range 12 {
+					r.beats()
+					time.Sleep(30 * time.Second)
+					synctest.Wait()
+				}
+				if n, _ := server.get(); readyOf(n) != corev1.ConditionTrue {
+					t.Errorf("Ready %s six minutes after the restore", readyOf(n))
+				}
+			})
+		})
+	}
+}
+
+// Two machines with one name, or any other writer of the node's own conditions, must not set off a storm of writes.
+func TestADuelOfWritersIsSlow(t *testing.T) {
+	server := &server{}
+	run(t, server, func(r *rig) {
+		r.must(r.machine.Set("", *testMachine()), r.runtime.Set("", *testRuntime()))
+		r.beats()
+		defer r.start()()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(r.t.Context())
+		defer cancel()
+		watched := server.WatchNode(ctx, "n1")
+		turns, end := 0, time.After(30*time.Second)
+		for duel := true; duel && turns < 200; {
+			select {
+			case c := <-watched:
+				if c.Synced || readyOf(c.Object) != corev1.ConditionTrue {
+					continue
+				}
+				turns++
+				other := c.Object.DeepCopy()
+				condition(other.Status.Conditions, corev1.NodeReady).Status = corev1.ConditionFalse
+				version, _ := strconv.Atoi(other.ResourceVersion)
+				server.put(other, version+1)
+			case <-end:
+				duel = false
+			}
+		}
+		if turns > 40 {
+			t.Errorf("%d writes in 30 s, or before their end", turns)
+		}
+	})
+}
+
+var _ leases = dropped{}
