@@ -37,12 +37,22 @@ func (s *Server) guard(ctx context.Context, a *admin, trouble <-chan struct{}) e
 		}
 		s.options.Log.Error("the bus can't write its store; what the daemons say is kept again once there is room",
 			"store", s.options.StoreDir, "error", err, "hint", "free some space on its file system")
-		for first := true; first || !s.room(); first = false {
-			if pause(ctx, roomEvery); ctx.Err() != nil {
-				return nil
-			}
+		if s.awaitRoom(ctx) {
+			return errRoomAgain
 		}
-		return errRoomAgain
+	}
+}
+
+// awaitRoom waits until there is space under the store; false when ctx has ended before.
+func (s *Server) awaitRoom(ctx context.Context) bool {
+	for {
+		pause(ctx, roomEvery)
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case s.room():
+			return true
+		}
 	}
 }
 
