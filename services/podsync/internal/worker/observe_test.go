@@ -168,3 +168,61 @@ func TestNoDoubtKeepsAPodFromEnding(t *testing.T) {
 		}
 	})
 }
+
+// What a deed that failed has brought up is not brought up again before it is looked for.
+func TestAFailedStartIsLookedForBeforeTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{
+			slow:   map[plan.Kind]time.Duration{plan.ReadPod: time.Minute},
+			unread: map[plan.Kind]error{plan.CreateSandbox: errors.New("the runtime gave no answer")},
+		}
+		w, _ := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		// A reading that began before the deed has ended says nothing of it.
+		w.Observe(topic.PodObservation{At: time.Now().Add(-time.Second)})
+		time.Sleep(5 * time.Minute)
+		settle()
+		if n, m := h.count("create sandbox "), h.count("start container app"); n != 1 || m != 1 {
+			t.Errorf("%d sandboxes were created and %d containers started, want one of each: %v", n, m, h.deeds)
+		}
+	})
+}
+
+// The same for a sandbox that stays ready whatever is done to it.
+func TestASandboxThatStaysReadyIsStoppedWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{inert: map[plan.Kind]bool{plan.StopSandbox: true}, obs: runs()}
+		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
+		w.Remove()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if n := h.count("stop sandbox s"); n < 3 || n > 8 {
+			t.Errorf("tried %d times in 20 s, want a few with growing pauses", n)
+		}
+		if !r.has("FailedKillPod") {
+			t.Error("no Event tells of the stop that has no effect")
+		}
+	})
+}
+
+// Pods whose turn has come to nothing queue behind those that wait for their first.
+func TestWhoseStartFailsGoesBehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{fail: map[plan.Kind]error{plan.CreateSandbox: errors.New("no network")}}
+		launch(t, Config{Pod: testPod(), Rank: 7}, topic.PodObservation{}, h)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		var ranks []uint64
+		for i, deed := range h.deeds {
+			if deed == "create sandbox " {
+				ranks = append(ranks, h.ranks[i])
+			}
+		}
+		if len(ranks) < 3 || ranks[0] != 7 || ranks[1] <= 1000 || ranks[2] <= ranks[1] {
+			t.Errorf("its tries had the ranks %v, want 7 and then ones behind all other pods", ranks)
+		}
+	})
+}

@@ -42,7 +42,8 @@ type Snapshot struct {
 	Images Images
 	// Before are the resources that running containers have still, by their ID, for ResizePod.
 	Before map[string]corev1.ResourceRequirements
-	// Rank is the pod's place in the order of arrival.
+	// Rank is the deed's place among those that wait for a slot: pods in the order of arrival, those whose deed has failed
+	// behind all others.
 	Rank uint64
 	// Static is true for a pod from a manifest.
 	Static bool
@@ -136,8 +137,10 @@ type Worker struct {
 	over    atomic.Bool
 
 	// The rest is owned by the goroutine of Run.
-	obs       topic.PodObservation
-	doubt     bool // obs may be out of date; the pod is to be read
+	obs   topic.PodObservation
+	doubt bool // obs may be out of date; the pod is to be read
+	// unseen is when a deed ended whose effect no reading has shown yet; without a time if there is none.
+	unseen    topic.PodObservation
 	volumes   topic.PodVolumes
 	probes    map[plan.ProbeKey]topic.Probe
 	images    map[string]ready
