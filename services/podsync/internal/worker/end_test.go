@@ -250,3 +250,17 @@ func TestAPodHasNotEndedBeforeItsLastDeedWasSeen(t *testing.T) {
 		}
 	})
 }
+
+// A deadline from before the clock was set back isn't hours away.
+func TestARestoredDeadlineIsNoFartherThanTheGracePeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		grace, deadline := int64(30), time.Now().Add(3*time.Hour)
+		before := topic.Pod{Pod: testPod(), Lifecycle: topic.Terminating, GracePeriodSeconds: &grace, Deadline: &deadline}
+		h := &hands{slow: map[plan.Kind]time.Duration{plan.StopContainer: time.Hour}}
+		_, r := launch(t, Config{Pod: deletedWithin(30), Restored: &before}, runs(), h)
+		settle()
+		if p, _ := r.last(); time.Until(*p.Deadline) > 30*time.Second {
+			t.Errorf("the pod has %s to end, want at most its grace period", time.Until(*p.Deadline))
+		}
+	})
+}

@@ -236,14 +236,19 @@ func (w *Worker) seedBackoff() {
 	}
 }
 
-// restore goes on with a termination that an earlier run of the daemon had begun: its deadline stays the same.
+// restore goes on with a termination that an earlier run of the daemon had begun: its deadline stays the same, unless the clock
+// was set back meanwhile.
 func (w *Worker) restore() {
 	r := w.Restored
 	if r == nil || r.Deadline == nil || r.GracePeriodSeconds == nil || r.Lifecycle == topic.Syncing {
 		return
 	}
 	grace := time.Duration(*r.GracePeriodSeconds) * time.Second
-	w.stop = &stop{since: r.Deadline.Add(-grace), grace: grace, killing: "Stopping container", reason: w.Previous.Reason, message: w.Previous.Message}
+	since := r.Deadline.Add(-grace)
+	if now := time.Now(); since.After(now) {
+		since = now
+	}
+	w.stop = &stop{since: since, grace: grace, killing: "Stopping container", reason: w.Previous.Reason, message: w.Previous.Message}
 	// A pod of which a reason was stated was ended by the node. Its phase is Failed only once nothing runs any more.
 	w.stop.fail = w.Previous.Phase == corev1.PodFailed || w.Previous.Reason != ""
 	for _, c := range w.Previous.Conditions {
