@@ -226,3 +226,24 @@ func TestWhoseStartFailsGoesBehindOthers(t *testing.T) {
 		}
 	})
 }
+
+// A manifest that names its pod's UID changes the pod in place, and has no generation.
+func TestAMendedManifestIsTriedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hopeless := &Failed{Reason: "InvalidImageName", RetryAt: time.Now().Add(time.Hour)}
+		h := &hands{fail: map[plan.Kind]error{plan.EnsureImage: hopeless}}
+		w, _ := launchFrom(t, topic.SourceFile, Config{Pod: testPod()}, topic.PodObservation{}, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		h.mu.Lock()
+		h.fail = nil
+		h.mu.Unlock()
+		mended := testPod()
+		mended.Spec.Containers[0].Image = "b"
+		w.Update(mended, nil)
+		settle()
+		if h.count("start container app") != 1 {
+			t.Errorf("deeds %v, want the container started", h.deeds)
+		}
+	})
+}

@@ -187,7 +187,7 @@ func retryAfter(tries int) time.Duration {
 
 func (w *Worker) update(pod *corev1.Pod, pending *Pending) {
 	wasGoing := w.Pod.DeletionTimestamp != nil
-	if w.Pod.Generation != pod.Generation {
+	if w.Pod.Generation != pod.Generation || w.Source != topic.SourceAPI { // manifests have none
 		clear(w.failures) // what failed may be what was mended
 	}
 	if podstatus.Terminal(pod.Status.Phase) && !podstatus.Terminal(w.status.Phase) {

@@ -197,8 +197,13 @@ func testPod() *corev1.Pod {
 // launch runs a worker in the test's bubble until the test ends.
 func launch(t *testing.T, cfg Config, obs topic.PodObservation, h *hands) (*Worker, *record) {
 	t.Helper()
+	return launchFrom(t, topic.SourceAPI, cfg, obs, h)
+}
+
+func launchFrom(t *testing.T, source topic.Source, cfg Config, obs topic.PodObservation, h *hands) (*Worker, *record) {
+	t.Helper()
 	r := &record{}
-	cfg.Node, cfg.Source, cfg.Meter = node{}, topic.SourceAPI, r
+	cfg.Node, cfg.Source, cfg.Meter = node{}, source, r
 	h.obs.Sandboxes, h.obs.Containers = slices.Clone(h.obs.Sandboxes), slices.Clone(h.obs.Containers) // deeds change them
 	w := New(cfg, obs, h, r, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
