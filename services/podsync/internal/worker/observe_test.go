@@ -247,3 +247,31 @@ func TestAMendedManifestIsTriedAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// The end of an init container's run stays told when its container is collected, as that of any other.
+func TestTheLastStateOfAnInitContainerIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := testPod()
+		pod.Spec.InitContainers = []corev1.Container{{Name: "setup", Image: "s"}}
+		run := func(id string, state topic.ContainerState, restarts int) topic.PodObservation {
+			return topic.PodObservation{
+				At: time.Now(), Sandboxes: []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
+				Containers: []topic.Container{{ID: id, Name: "setup", SandboxID: "s", State: state, ExitCode: 3, RestartCount: restarts, StartedAt: time.Now(), FinishedAt: time.Now()}},
+			}
+		}
+		h := &hands{slow: map[plan.Kind]time.Duration{plan.StartContainer: time.Hour}}
+		w, r := launch(t, Config{Pod: pod}, run("x1", topic.ContainerRunning, 0), h)
+		settle()
+		w.Observe(run("x1", topic.ContainerExited, 0))
+		settle()
+		w.Observe(run("x2", topic.ContainerRunning, 1))
+		settle()
+		time.Sleep(holdSmallStepsCrowded)
+		synctest.Wait()
+		_, s := r.last()
+		got := s.Status.InitContainerStatuses[0]
+		if last := got.LastTerminationState.Terminated; last == nil || last.ExitCode != 3 || last.ContainerID != "containerd://x1" {
+			t.Errorf("got %+v, want the end of x1 as the last state", got)
+		}
+	})
+}
