@@ -67,11 +67,11 @@ func TestPodsThatWaitForTheNetworkLeaveItsAgentATurn(t *testing.T) {
 		b.start(fromAPI)
 		b.node(400)
 		var pods []*corev1.Pod
-		for i := range 60 * startSlots() {
+		for i := range 20 * startSlots() {
 			pods = append(pods, pod(fmt.Sprintf("web-%d", i), fmt.Sprintf("u%d", i)))
 		}
 		b.deliver(fromAPI, pods...)
-		b.pass(10 * time.Minute)
+		b.pass(2 * time.Minute)
 		agent := pod("agent", "agent")
 		agent.Spec.HostNetwork = true
 		b.deliver(fromAPI, append(pods, agent)...)
