@@ -256,7 +256,7 @@ func TestEmptyAnswersAreErrors(t *testing.T) {
 	}
 	server := grpc.NewServer()
 	runtimeapi.RegisterRuntimeServiceServer(server, blank{})
-	go server.Serve(listener) //nolint:errcheck // it ends with Stop
+	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	client, ctx := dial(t, "unix://"+path, cri.Options{}), t.Context()
 	for name, call := range map[string]func() error{
