@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -176,4 +177,13 @@ func do[Req, Resp any](ctx context.Context, c *Client, op operation,
 		return zero, newError(ctx, op, err)
 	}
 	return resp, nil
+}
+
+// answered is the call's error, also where a success tells the ID of nothing: a runtime that says nothing of a container
+// hasn't said that it is gone.
+func (c *Client) answered(op operation, err error, id string) error {
+	if err != nil || id != "" {
+		return err
+	}
+	return &Error{Call: op.name, Object: op.object, Endpoint: c.endpoint, Code: codes.Internal, err: errors.New("the runtime's answer is empty")}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -221,6 +222,52 @@ func TestEventsOfARuntimeWithoutThem(t *testing.T) {
 	err := fake.Client(t, 0).GetContainerEvents(t.Context(), func(*runtimeapi.ContainerEventResponse) {})
 	if !cri.IsUnimplemented(err) {
 		t.Errorf("GetContainerEvents = %v, want unimplemented", err)
+	}
+}
+
+// blank answers everything with nothing.
+type blank struct {
+	runtimeapi.UnimplementedRuntimeServiceServer
+}
+
+func (blank) RunPodSandbox(context.Context, *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+	return &runtimeapi.RunPodSandboxResponse{}, nil
+}
+
+func (blank) PodSandboxStatus(context.Context, *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+	return &runtimeapi.PodSandboxStatusResponse{}, nil
+}
+
+func (blank) CreateContainer(context.Context, *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+	return &runtimeapi.CreateContainerResponse{}, nil
+}
+
+func (blank) ContainerStatus(context.Context, *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+	return &runtimeapi.ContainerStatusResponse{}, nil
+}
+
+// A runtime that says nothing of a container hasn't said that it is gone, or one that runs would be started again.
+func TestEmptyAnswersAreErrors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "blank.sock")
+	var listen net.ListenConfig
+	listener, err := listen.Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	runtimeapi.RegisterRuntimeServiceServer(server, blank{})
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	client, ctx := dial(t, "unix://"+path, cri.Options{}), t.Context()
+	for name, call := range map[string]func() error{
+		"RunPodSandbox":    func() error { _, err := client.RunPodSandbox(ctx, &runtimeapi.PodSandboxConfig{}, ""); return err },
+		"PodSandboxStatus": func() error { _, err := client.PodSandboxStatus(ctx, "s"); return err },
+		"CreateContainer":  func() error { _, err := client.CreateContainer(ctx, "s", nil, nil); return err },
+		"ContainerStatus":  func() error { _, err := client.ContainerStatus(ctx, "c"); return err },
+	} {
+		if err := call(); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "empty") {
+			t.Errorf("%s: %v, want an error that says that the answer is empty", name, err)
+		}
 	}
 }
 

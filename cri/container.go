@@ -20,7 +20,7 @@ func (c *Client) CreateContainer(ctx context.Context, sandboxID string, config *
 	}
 	resp, err := do(ctx, c, op, c.runtime.CreateContainer,
 		&runtimeapi.CreateContainerRequest{PodSandboxId: sandboxID, Config: config, SandboxConfig: sandbox})
-	return resp.GetContainerId(), err
+	return resp.GetContainerId(), c.answered(op, err, resp.GetContainerId())
 }
 
 // StartContainer starts a created container.
@@ -63,7 +63,8 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.Co
 // ContainerStatusVerbose reads one container, with the runtime's own info where verbose is set.
 func (c *Client) ContainerStatusVerbose(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
 	op := operation{name: "ContainerStatus", metric: "container_status", object: id}
-	return do(ctx, c, op, c.runtime.ContainerStatus, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: verbose})
+	resp, err := do(ctx, c, op, c.runtime.ContainerStatus, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: verbose})
+	return resp, c.answered(op, err, resp.GetStatus().GetId())
 }
 
 // UpdateContainerResources changes the resources of a container (in-place resize).

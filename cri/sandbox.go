@@ -16,7 +16,7 @@ func (c *Client) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandbo
 		object: fmt.Sprintf("%s/%s attempt %d", meta.GetNamespace(), meta.GetName(), meta.GetAttempt()),
 	}
 	resp, err := do(ctx, c, op, c.runtime.RunPodSandbox, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
-	return resp.GetPodSandboxId(), err
+	return resp.GetPodSandboxId(), c.answered(op, err, resp.GetPodSandboxId())
 }
 
 // StopPodSandbox stops the sandbox, kills what runs in it and takes its network down. It may be repeated.
@@ -42,7 +42,8 @@ func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.P
 // PodSandboxStatusVerbose reads one sandbox, with the runtime's own info where verbose is set.
 func (c *Client) PodSandboxStatusVerbose(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error) {
 	op := operation{name: "PodSandboxStatus", metric: "podsandbox_status", object: id}
-	return do(ctx, c, op, c.runtime.PodSandboxStatus, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: verbose})
+	resp, err := do(ctx, c, op, c.runtime.PodSandboxStatus, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: verbose})
+	return resp, c.answered(op, err, resp.GetStatus().GetId())
 }
 
 // ListPodSandbox lists the sandboxes that match filter; nil means all.

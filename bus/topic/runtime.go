@@ -13,7 +13,7 @@ type PodObservation struct {
 	At time.Time `json:"at"`
 	// Uptime is At by the clock that is never set (CLOCK_BOOTTIME); readings are ordered by it.
 	Uptime time.Duration `json:"uptimeNanoseconds,omitempty"`
-	// Sandboxes and Containers are sorted newest first (by creation time).
+	// Sandboxes and Containers are sorted newest first: by attempt, then by creation time.
 	Sandboxes  []Sandbox   `json:"sandboxes"`
 	Containers []Container `json:"containers"`
 	// Errors names the containers that could not be inspected; they are missing above or out of date.

@@ -117,13 +117,14 @@ func (in *inspection) addContainer(container topic.Container, err error) {
 	}
 }
 
-// sort puts the newest first; IDs break ties, so that equal observations are equal.
+// sort puts the newest first: the last attempt, whatever the clock said when it was created. IDs break ties, so that equal
+// observations are equal.
 func (in *inspection) sort() {
 	slices.SortFunc(in.seen.Sandboxes, func(a, b topic.Sandbox) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	slices.SortFunc(in.seen.Containers, func(a, b topic.Container) int {
-		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
 	})
 	slices.Sort(in.seen.Errors)
 }

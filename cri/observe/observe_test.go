@@ -141,6 +141,28 @@ func TestNewestFirst(t *testing.T) {
 	}
 }
 
+// A clock that was set back makes the later run look older; to take the earlier one for the newest would start it yet again.
+func TestTheNewestIsTheLastAttempt(t *testing.T) {
+	b := newBed(t)
+	attempt := func(n uint32) func(*runtimeapi.ContainerConfig) {
+		return func(c *runtimeapi.ContainerConfig) { c.Metadata.Attempt = n }
+	}
+	second := b.create("app", attempt(2))
+	b.create("app", attempt(1))
+	var boxes []string
+	for _, n := range []uint32{2, 1} {
+		b.config.Metadata.Attempt = n
+		box, err := b.client.RunPodSandbox(t.Context(), b.config, "runc")
+		if err != nil {
+			t.Fatal(err)
+		}
+		boxes = append(boxes, box)
+	}
+	if seen := b.observe(nil); seen.Containers[0].ID != second || seen.Sandboxes[0].ID != boxes[0] {
+		t.Errorf("the newest are %+v and %+v, want those of the last attempt", seen.Containers[0], seen.Sandboxes[0])
+	}
+}
+
 func TestStuckContainerSpoilsNothingElse(t *testing.T) {
 	b := newBed(t)
 	stuck, good := b.create("stuck"), b.create("good")

@@ -1,8 +1,14 @@
 package podsync
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
 )
@@ -40,5 +46,36 @@ func TestPodsWaitForTheNetwork(t *testing.T) {
 		set(b, topic.NodeRuntime, "", state)
 		b.pass(time.Minute)
 		b.wantRunning("host", "web")
+	})
+}
+
+// The agent of a network is a pod too, and often the youngest: those that wait for it, each try for a while, must leave it a turn.
+func TestPodsThatWaitForTheNetworkLeaveItsAgentATurn(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.fake.On("RunPodSandbox", func(ctx context.Context, req any) error {
+			took, err := 30*time.Second, errors.New("the network plug-in's agent doesn't answer")
+			if req.(*runtimeapi.RunPodSandboxRequest).GetConfig().GetMetadata().GetName() == "agent" {
+				took, err = time.Millisecond, nil
+			}
+			select {
+			case <-time.After(took):
+				return err
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+		b.start(fromAPI)
+		b.node(400)
+		var pods []*corev1.Pod
+		for i := range 20 * startSlots() {
+			pods = append(pods, pod(fmt.Sprintf("web-%d", i), fmt.Sprintf("u%d", i)))
+		}
+		b.deliver(fromAPI, pods...)
+		b.pass(2 * time.Minute)
+		agent := pod("agent", "agent")
+		agent.Spec.HostNetwork = true
+		b.deliver(fromAPI, append(pods, agent)...)
+		b.pass(10 * time.Second)
+		b.wantRunning("agent")
 	})
 }

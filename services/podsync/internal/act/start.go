@@ -191,7 +191,7 @@ func (a *Actor) files(s worker.Snapshot, c *corev1.Container, in *criconfig.Cont
 		return fmt.Errorf("create the container's directory: %w", err)
 	}
 	if c.TerminationMessagePath != "" {
-		path := filepath.Join(containerDir, strconv.FormatUint(uint64(time.Now().UnixNano()), 36))
+		path := filepath.Join(containerDir, strconv.Itoa(in.RestartCount)) // each run has its own, all tries of a start the same
 		if err := os.WriteFile(path, nil, 0o666); err != nil {
 			return fmt.Errorf("create the termination log: %w", err)
 		}

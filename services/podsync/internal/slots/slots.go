@@ -1,14 +1,20 @@
 // Package slots bounds how many of the runtime's expensive calls run at once, and lets the pods
 // that came first go first: with more callers than slots, all of an older pod's calls are
 // served before a younger pod's. A hundred pods that start together then finish one
-// after the other and not all at the end.
+// after the other and not all at the end. What is bounded is work and not waiting: a call that takes much longer than
+// such calls do keeps its slot from the others for a while only.
 package slots
 
 import (
 	"container/heap"
 	"context"
 	"sync"
+	"time"
 )
+
+// patience is how long a caller has its slot to itself. Calls take a few hundred milliseconds; one that takes longer waits for
+// something, as for a network plug-in's agent, which may be a pod that needs a slot to start.
+const patience = 3 * time.Second
 
 // Slots is a bounded number of slots, granted in the order of the callers' rank.
 type Slots struct {
@@ -28,7 +34,7 @@ func (s *Slots) Acquire(ctx context.Context, rank uint64) (release func(), err e
 	if s.free > 0 {
 		s.free--
 		s.mu.Unlock()
-		return s.release, nil
+		return s.hold(), nil
 	}
 	s.arrival++
 	w := &waiter{rank: rank, arrival: s.arrival, granted: make(chan struct{})}
@@ -36,10 +42,20 @@ func (s *Slots) Acquire(ctx context.Context, rank uint64) (release func(), err e
 	s.mu.Unlock()
 	select {
 	case <-w.granted:
-		return s.release, nil
+		return s.hold(), nil
 	case <-ctx.Done():
 		s.abandon(w)
 		return nil, context.Cause(ctx)
+	}
+}
+
+// hold gives the slot to a caller, whose release does nothing once its patience is over.
+func (s *Slots) hold() (release func()) {
+	timer := time.AfterFunc(patience, s.release)
+	return func() {
+		if timer.Stop() {
+			s.release()
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 	"testing/synctest"
+	"time"
 )
 
 func TestOlderPodsGoFirst(t *testing.T) {
@@ -55,6 +56,29 @@ func TestACancelledCallerTakesNoSlot(t *testing.T) {
 			t.Errorf("the slot was lost: %v", err)
 		} else {
 			again()
+		}
+	})
+}
+
+// Who waits for something, such as a network plug-in that isn't there yet, mustn't keep the pod from starting that it waits for.
+func TestASlotThatIsHeldLongIsPassedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(1)
+		stuck, _ := s.Acquire(t.Context(), 1)
+		began := time.Now()
+		release, err := s.Acquire(t.Context(), 2)
+		if took := time.Since(began); err != nil || took != patience {
+			t.Fatalf("got %v after %s, want the slot after %s", err, took, patience)
+		}
+		stuck() // isn't given back a second time
+		ctx, cancel := context.WithTimeout(t.Context(), patience/2)
+		defer cancel()
+		if _, err := s.Acquire(ctx, 3); err == nil {
+			t.Error("two hold one slot")
+		}
+		release()
+		if _, err := s.Acquire(t.Context(), 4); err != nil {
+			t.Errorf("the slot was lost: %v", err)
 		}
 	})
 }

@@ -205,3 +205,62 @@ func TestHooksOfSidecarsDoNotWaitForTheirTurn(t *testing.T) {
 		}
 	})
 }
+
+// The user's word counts for a container too that is being stopped for another reason.
+func TestADeletionShortensAStopThatHasBegun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{slow: map[plan.Kind]time.Duration{plan.StopContainer: 20 * time.Second}}
+		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
+		w.Probe(plan.ProbeKey{Container: "app", Kind: topic.ProbeLiveness}, topic.Probe{ContainerID: "x"})
+		settle()
+		if h.count("stop container x") != 1 {
+			t.Fatalf("deeds %v, want the unhealthy container to be stopped", h.deeds)
+		}
+		h.mu.Lock()
+		h.slow = nil
+		h.mu.Unlock()
+		w.Update(deletedWithin(1), nil)
+		settle()
+		if p, _ := r.last(); h.count("stop container x") != 2 || p.Lifecycle != topic.Terminated {
+			t.Errorf("the pod is %s after deeds %v, want its container stopped anew within the second", p.Lifecycle, h.deeds)
+		}
+	})
+}
+
+// A start that was broken off may have had its effect all the same. While the runtime can't be read, nobody knows.
+func TestAPodHasNotEndedBeforeItsLastDeedWasSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hangs := errors.New("the runtime gave no answer")
+		h := &hands{
+			slow:   map[plan.Kind]time.Duration{plan.StartContainer: time.Hour, plan.ReadPod: time.Minute},
+			unread: map[plan.Kind]error{plan.StartContainer: hangs, plan.StopSandbox: hangs},
+		}
+		w, r := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		w.Update(deletedWithin(30), nil)
+		settle()
+		if p, _ := r.last(); p.Lifecycle != topic.Terminating || h.count("read pod ") != 1 {
+			t.Errorf("the pod is %s after deeds %v, want it read before anything is said of its end", p.Lifecycle, h.deeds)
+		}
+		time.Sleep(time.Minute)
+		settle()
+		if p, _ := r.last(); p.Lifecycle != topic.Terminated || h.count("stop container app-1") != 1 {
+			t.Errorf("the pod is %s after deeds %v, want the container stopped that came up late", p.Lifecycle, h.deeds)
+		}
+	})
+}
+
+// A deadline from before the clock was set back isn't hours away.
+func TestARestoredDeadlineIsNoFartherThanTheGracePeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		grace, deadline := int64(30), time.Now().Add(3*time.Hour)
+		before := topic.Pod{Pod: testPod(), Lifecycle: topic.Terminating, GracePeriodSeconds: &grace, Deadline: &deadline}
+		h := &hands{slow: map[plan.Kind]time.Duration{plan.StopContainer: time.Hour}}
+		_, r := launch(t, Config{Pod: deletedWithin(30), Restored: &before}, runs(), h)
+		settle()
+		if p, _ := r.last(); time.Until(*p.Deadline) > 30*time.Second {
+			t.Errorf("the pod has %s to end, want at most its grace period", time.Until(*p.Deadline))
+		}
+	})
+}

@@ -3,8 +3,10 @@ package worker
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/observe"
 	"kubelot.dev/services/podsync/internal/plan"
 )
 
@@ -22,9 +24,30 @@ func (w *Worker) observe(obs *topic.PodObservation) {
 		return // what couldn't be inspected looks as if it had changed; pleg reads the pod again
 	}
 	w.obs = *obs
+	if len(obs.Errors) == 0 && obs.NewerThan(w.unseen) {
+		w.unseen = topic.PodObservation{}
+	}
 	w.seedBackoff()
 	w.forget()
 	w.readMessages()
+}
+
+// note has the pod read again after a deed whose effect couldn't be read.
+func (w *Worker) note(r result) {
+	reads := r.action.Kind != plan.EnsureImage && r.action.Kind != plan.ReleaseNode
+	if reads && (r.Obs == nil || len(r.Obs.Errors) > 0) {
+		w.unseen, w.doubt = topic.PodObservation{At: time.Now(), Uptime: observe.Uptime()}, true
+	}
+}
+
+// blind tells whether the action builds on what isn't known: what the last deed has left. A container can be stopped all the
+// same, or one that can't be inspected would keep the others of its pod from their end.
+func (w *Worker) blind(a plan.Action) bool {
+	switch a.Kind {
+	case plan.CreateSandbox, plan.StartContainer, plan.StopSandbox, plan.RemoveContainer, plan.RemoveSandboxes:
+		return !w.unseen.At.IsZero()
+	}
+	return false
 }
 
 // progress is how far a container is on its way, which has no way back.
@@ -55,6 +78,10 @@ func (w *Worker) ineffective(a plan.Action) error {
 			if c := &w.obs.Containers[i]; c.ID == a.ID && c.State == topic.ContainerRunning {
 				return errors.New("the runtime says that the container is stopped, and still shows it running")
 			}
+		}
+	case plan.StopSandbox:
+		if slices.ContainsFunc(w.obs.Sandboxes, func(s topic.Sandbox) bool { return s.ID == a.ID && s.Ready }) {
+			return errors.New("the runtime says that the sandbox is stopped, and still shows it ready")
 		}
 	case plan.CreateSandbox:
 		if w.stop == nil && plan.Current(w.Pod, w.obs) == nil {

@@ -168,3 +168,110 @@ func TestNoDoubtKeepsAPodFromEnding(t *testing.T) {
 		}
 	})
 }
+
+// What a deed that failed has brought up is not brought up again before it is looked for.
+func TestAFailedStartIsLookedForBeforeTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{
+			slow:   map[plan.Kind]time.Duration{plan.ReadPod: time.Minute},
+			unread: map[plan.Kind]error{plan.CreateSandbox: errors.New("the runtime gave no answer")},
+		}
+		w, _ := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		// A reading that began before the deed has ended says nothing of it.
+		w.Observe(topic.PodObservation{At: time.Now().Add(-time.Second)})
+		time.Sleep(5 * time.Minute)
+		settle()
+		if n, m := h.count("create sandbox "), h.count("start container app"); n != 1 || m != 1 {
+			t.Errorf("%d sandboxes were created and %d containers started, want one of each: %v", n, m, h.deeds)
+		}
+	})
+}
+
+// The same for a sandbox that stays ready whatever is done to it.
+func TestASandboxThatStaysReadyIsStoppedWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{inert: map[plan.Kind]bool{plan.StopSandbox: true}, obs: runs()}
+		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
+		w.Remove()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if n := h.count("stop sandbox s"); n < 3 || n > 8 {
+			t.Errorf("tried %d times in 20 s, want a few with growing pauses", n)
+		}
+		if !r.has("FailedKillPod") {
+			t.Error("no Event tells of the stop that has no effect")
+		}
+	})
+}
+
+// Pods whose turn has come to nothing queue behind those that wait for their first.
+func TestWhoseStartFailsGoesBehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hands{fail: map[plan.Kind]error{plan.CreateSandbox: errors.New("no network")}}
+		launch(t, Config{Pod: testPod(), Rank: 7}, topic.PodObservation{}, h)
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		var ranks []uint64
+		for i, deed := range h.deeds {
+			if deed == "create sandbox " {
+				ranks = append(ranks, h.ranks[i])
+			}
+		}
+		if len(ranks) < 3 || ranks[0] != 7 || ranks[1] <= 1000 || ranks[2] <= ranks[1] {
+			t.Errorf("its tries had the ranks %v, want 7 and then ones behind all other pods", ranks)
+		}
+	})
+}
+
+// A manifest that names its pod's UID changes the pod in place, and has no generation.
+func TestAMendedManifestIsTriedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hopeless := &Failed{Reason: "InvalidImageName", RetryAt: time.Now().Add(time.Hour)}
+		h := &hands{fail: map[plan.Kind]error{plan.EnsureImage: hopeless}}
+		w, _ := launchFrom(t, topic.SourceFile, Config{Pod: testPod()}, topic.PodObservation{}, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		h.mu.Lock()
+		h.fail = nil
+		h.mu.Unlock()
+		mended := testPod()
+		mended.Spec.Containers[0].Image = "b"
+		w.Update(mended, nil)
+		settle()
+		if h.count("start container app") != 1 {
+			t.Errorf("deeds %v, want the container started", h.deeds)
+		}
+	})
+}
+
+// The end of an init container's run stays told when its container is collected, as that of any other.
+func TestTheLastStateOfAnInitContainerIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := testPod()
+		pod.Spec.InitContainers = []corev1.Container{{Name: "setup", Image: "s"}}
+		run := func(id string, state topic.ContainerState, restarts int) topic.PodObservation {
+			return topic.PodObservation{
+				At: time.Now(), Sandboxes: []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
+				Containers: []topic.Container{{ID: id, Name: "setup", SandboxID: "s", State: state, ExitCode: 3, RestartCount: restarts, StartedAt: time.Now(), FinishedAt: time.Now()}},
+			}
+		}
+		h := &hands{slow: map[plan.Kind]time.Duration{plan.StartContainer: time.Hour}}
+		w, r := launch(t, Config{Pod: pod}, run("x1", topic.ContainerRunning, 0), h)
+		settle()
+		w.Observe(run("x1", topic.ContainerExited, 0))
+		settle()
+		w.Observe(run("x2", topic.ContainerRunning, 1))
+		settle()
+		time.Sleep(holdSmallStepsCrowded)
+		synctest.Wait()
+		_, s := r.last()
+		got := s.Status.InitContainerStatuses[0]
+		if last := got.LastTerminationState.Terminated; last == nil || last.ExitCode != 3 || last.ContainerID != "containerd://x1" {
+			t.Errorf("got %+v, want the end of x1 as the last state", got)
+		}
+	})
+}

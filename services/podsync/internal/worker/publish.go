@@ -2,7 +2,6 @@ package worker
 
 import (
 	"fmt"
-	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,9 +65,7 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 		}
 	}
 	status := podstatus.Compute(in)
-	if !reflect.DeepEqual(status.ContainerStatuses, w.status.ContainerStatuses) || status.Phase != w.status.Phase {
-		w.status = status
-	}
+	w.status = status
 	w.statePod()
 	if now.Before(w.messagesDue()) {
 		return

@@ -42,7 +42,7 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 		w.base[name] = count
 	}
 	w.announceBackoff(p)
-	if w.stop != nil && p.Stopped && !w.startsInFlight() {
+	if w.stop != nil && p.Stopped && !w.startsInFlight() && w.unseen.At.IsZero() {
 		w.afterStop(ctx, p)
 	}
 	if len(w.flight) == 0 {
@@ -72,7 +72,7 @@ func (w *Worker) plan(now time.Time) plan.Plan {
 // begin has the action done, unless it is under way.
 func (w *Worker) begin(ctx context.Context, a plan.Action) {
 	key := a.Key()
-	if w.flight[key] != nil || (w.stop != nil && a.Starts()) || time.Now().Before(w.failures[failureKey(a)].RetryAt) || w.lacksNetwork(a) {
+	if w.flight[key] != nil || (w.stop != nil && a.Starts()) || time.Now().Before(w.failures[failureKey(a)].RetryAt) || w.blind(a) || w.lacksNetwork(a) {
 		return
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -89,7 +89,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		}
 	}
 	s := Snapshot{
-		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container].Images, Rank: w.Rank,
+		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container].Images, Rank: w.Rank + uint64(w.tries[failureKey(a)])<<32,
 		Before: w.before(), Static: w.Source != topic.SourceAPI, Going: w.Pod.DeletionTimestamp != nil || w.removed,
 	}
 	go func() {
@@ -103,6 +103,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 func (w *Worker) finish(r result) {
 	delete(w.flight, r.action.Key())
 	w.observe(r.Obs)
+	w.note(r)
 	if r.Err == nil {
 		r.Err = w.ineffective(r.action)
 	}
@@ -186,7 +187,7 @@ func retryAfter(tries int) time.Duration {
 
 func (w *Worker) update(pod *corev1.Pod, pending *Pending) {
 	wasGoing := w.Pod.DeletionTimestamp != nil
-	if w.Pod.Generation != pod.Generation {
+	if w.Pod.Generation != pod.Generation || w.Source != topic.SourceAPI { // manifests have none
 		clear(w.failures) // what failed may be what was mended
 	}
 	if podstatus.Terminal(pod.Status.Phase) && !podstatus.Terminal(w.status.Phase) {

@@ -52,11 +52,12 @@ func (w *Worker) evict(e Eviction) {
 }
 
 func (w *Worker) beginStop(s *stop) {
-	if w.stop == nil {
+	switch {
+	case w.stop == nil:
 		w.stop = s
+	case s.grace >= w.stop.grace:
 		return
-	}
-	if s.grace < w.stop.grace {
+	default:
 		// It counts from now on, and can't reach beyond the end that was promised before.
 		if end := s.since.Add(s.grace); end.Before(w.stop.since.Add(w.stop.grace)) {
 			w.stop.since = s.since
@@ -64,10 +65,11 @@ func (w *Worker) beginStop(s *stop) {
 			w.stop.since = w.stop.since.Add(w.stop.grace - s.grace)
 		}
 		w.stop.grace = s.grace
-		for _, f := range w.flight {
-			if (f.action.Kind == plan.StopContainer || f.action.Kind == plan.RunPreStop) && f.action.Grace > s.grace {
-				f.cancel(errShorter)
-			}
+	}
+	// Those too of a container that is stopped for a reason of its own, as after a failed probe.
+	for _, f := range w.flight {
+		if (f.action.Kind == plan.StopContainer || f.action.Kind == plan.RunPreStop) && f.action.Grace > s.grace {
+			f.cancel(errShorter)
 		}
 	}
 }

@@ -42,7 +42,8 @@ type Snapshot struct {
 	Images Images
 	// Before are the resources that running containers have still, by their ID, for ResizePod.
 	Before map[string]corev1.ResourceRequirements
-	// Rank is the pod's place in the order of arrival.
+	// Rank is the deed's place among those that wait for a slot: pods in the order of arrival, those whose deed has failed
+	// behind all others.
 	Rank uint64
 	// Static is true for a pod from a manifest.
 	Static bool
@@ -139,8 +140,10 @@ type Worker struct {
 	over    atomic.Bool
 
 	// The rest is owned by the goroutine of Run.
-	obs       topic.PodObservation
-	doubt     bool // obs may be out of date; the pod is to be read
+	obs   topic.PodObservation
+	doubt bool // obs may be out of date; the pod is to be read
+	// unseen is when a deed ended whose effect no reading has shown yet; without a time if there is none.
+	unseen    topic.PodObservation
 	volumes   topic.PodVolumes
 	probes    map[plan.ProbeKey]topic.Probe
 	images    map[string]ready
@@ -236,14 +239,19 @@ func (w *Worker) seedBackoff() {
 	}
 }
 
-// restore goes on with a termination that an earlier run of the daemon had begun: its deadline stays the same.
+// restore goes on with a termination that an earlier run of the daemon had begun: its deadline stays the same, unless the clock
+// was set back meanwhile.
 func (w *Worker) restore() {
 	r := w.Restored
 	if r == nil || r.Deadline == nil || r.GracePeriodSeconds == nil || r.Lifecycle == topic.Syncing {
 		return
 	}
 	grace := time.Duration(*r.GracePeriodSeconds) * time.Second
-	w.stop = &stop{since: r.Deadline.Add(-grace), grace: grace, killing: "Stopping container", reason: w.Previous.Reason, message: w.Previous.Message}
+	since := r.Deadline.Add(-grace)
+	if now := time.Now(); since.After(now) {
+		since = now
+	}
+	w.stop = &stop{since: since, grace: grace, killing: "Stopping container", reason: w.Previous.Reason, message: w.Previous.Message}
 	// A pod of which a reason was stated was ended by the node. Its phase is Failed only once nothing runs any more.
 	w.stop.fail = w.Previous.Phase == corev1.PodFailed || w.Previous.Reason != ""
 	for _, c := range w.Previous.Conditions {

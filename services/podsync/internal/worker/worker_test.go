@@ -27,6 +27,9 @@ type hands struct {
 	fail  map[plan.Kind]error
 	slow  map[plan.Kind]time.Duration
 	inert map[plan.Kind]bool // succeed and change nothing
+	// unread take effect and can't be read, also when their caller has given up; they fail all the same.
+	unread map[plan.Kind]error
+	ranks  []uint64
 	// left is what ended containers leave, by ID; read only after slowDisk.
 	left     map[string]string
 	slowDisk time.Duration
@@ -37,17 +40,28 @@ func (h *hands) TerminationMessage(c *topic.Container) string {
 	return h.left[c.ID]
 }
 
-func (h *hands) Do(ctx context.Context, _ Snapshot, a plan.Action) Outcome {
+func (h *hands) Do(ctx context.Context, s Snapshot, a plan.Action) Outcome {
 	h.mu.Lock()
 	slow, fail := h.slow[a.Kind], h.fail[a.Kind]
-	h.deeds = append(h.deeds, a.Key())
+	h.deeds, h.ranks = append(h.deeds, a.Key()), append(h.ranks, s.Rank)
 	h.mu.Unlock()
 	if slow > 0 {
 		select {
 		case <-time.After(slow):
 		case <-ctx.Done():
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.unread[a.Kind] != nil {
+				h.apply(a)
+			}
 			return Outcome{Err: context.Cause(ctx)}
 		}
+	}
+	if err := h.unread[a.Kind]; err != nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.apply(a)
+		return Outcome{Err: err}
 	}
 	if fail != nil {
 		return Outcome{Err: fail}
@@ -62,7 +76,10 @@ func (h *hands) Do(ctx context.Context, _ Snapshot, a plan.Action) Outcome {
 	h.obs.At = time.Now().Add(h.reads) // the bubble's clock stands still between two deeds
 	obs := h.obs
 	obs.Sandboxes, obs.Containers = slices.Clone(obs.Sandboxes), slices.Clone(obs.Containers)
-	return Outcome{Obs: &obs, Images: Images{Image: image.Image{Ref: "sha256:1"}}}
+	if a.Kind == plan.EnsureImage || a.Kind == plan.ReleaseNode {
+		return Outcome{Images: Images{Image: image.Image{Ref: "sha256:1"}}}
+	}
+	return Outcome{Obs: &obs}
 }
 
 func (h *hands) apply(a plan.Action) {
@@ -180,9 +197,14 @@ func testPod() *corev1.Pod {
 // launch runs a worker in the test's bubble until the test ends.
 func launch(t *testing.T, cfg Config, obs topic.PodObservation, h *hands) (*Worker, *record) {
 	t.Helper()
+	return launchFrom(t, topic.SourceAPI, cfg, obs, h)
+}
+
+func launchFrom(t *testing.T, source topic.Source, cfg Config, obs topic.PodObservation, h *hands) (*Worker, *record) {
+	t.Helper()
 	r := &record{}
-	cfg.Node, cfg.Source, cfg.Meter = node{}, topic.SourceAPI, r
-	obs.Sandboxes, obs.Containers = slices.Clone(obs.Sandboxes), slices.Clone(obs.Containers)
+	cfg.Node, cfg.Source, cfg.Meter = node{}, source, r
+	h.obs.Sandboxes, h.obs.Containers = slices.Clone(h.obs.Sandboxes), slices.Clone(h.obs.Containers) // deeds change them
 	w := New(cfg, obs, h, r, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -324,6 +346,7 @@ func TestAFailedStopIsRetriedWithoutASpin(t *testing.T) {
 			Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
 			Containers: []topic.Container{{ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerRunning}},
 		}
+		h.obs = obs
 		w, r := launch(t, Config{Pod: testPod()}, obs, h)
 		w.Remove()
 		settle()
