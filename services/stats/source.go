@@ -73,8 +73,10 @@ type sources struct {
 	runtimeTimeout time.Duration
 	rootDir        string
 	logsDir        string
-	group          *fresh.Group
-	report         *report
+	// mounts is the file that lists what is mounted.
+	mounts string
+	group  *fresh.Group
+	report *report
 
 	rootFS fresh.Cell[disk.Filesystem]
 	images fresh.Cell[images]
