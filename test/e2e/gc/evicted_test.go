@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"os"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -101,20 +102,26 @@ func deeds(t *testing.T, bed *kit.Bed) []deed {
 	return all
 }
 
-// evictions are the names of the pods that gc has evicted, in their order. The time from the crossing to the last one is logged: it is
-// held by gc's own tests, since what else the machine does counts here.
-func evictions(t *testing.T, bed *kit.Bed, crossed time.Time) string {
+// evictions are the names of the pods that gc has evicted, in their order.
+func evictions(t *testing.T, bed *kit.Bed) []string {
 	t.Helper()
 	var names []string
-	var last time.Time
 	for _, d := range deeds(t, bed) {
 		if d.kind == "evict pod" {
-			_, name, _ := strings.Cut(d.object, "/")
-			names, last = append(names, name), d.at
+			names = append(names, path.Base(d.object))
 		}
 	}
-	t.Logf("%v evicted; the last %s after the threshold was crossed", names, last.Sub(crossed).Round(time.Millisecond))
-	return strings.Join(names, " ")
+	return names
+}
+
+// took logs how long after the crossing a pod was evicted. gc's own tests hold it, since what else the machine does counts here.
+func took(t *testing.T, bed *kit.Bed, name string, crossed time.Time) {
+	t.Helper()
+	for _, d := range deeds(t, bed) {
+		if d.kind == "evict pod" && path.Base(d.object) == name {
+			t.Logf("%s was evicted %s after the threshold was crossed", name, d.at.Sub(crossed).Round(time.Millisecond))
+		}
+	}
 }
 
 // relieved waits until the node has had the condition, and has it no more.
