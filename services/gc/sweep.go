@@ -39,7 +39,7 @@ func (s *Service) pick(c census, squeeze bool) []container.Choice {
 	})
 }
 
-// removeDead removes what is picked, and tells whether there was anything.
+// removeDead removes what is picked, and tells whether a container was among it.
 func (s *Service) removeDead(ctx context.Context, c census, squeeze bool) (removed bool, err error) {
 	var errs []error
 	failed := map[string]bool{}
@@ -64,7 +64,7 @@ func (s *Service) removeDead(ctx context.Context, c census, squeeze bool) (remov
 			choice.Error = err.Error()
 			errs = append(errs, err)
 		}
-		removed = removed || err == nil
+		removed = removed || err == nil && choice.Deed == topic.DeedRemoveContainer
 		s.report.decided(choice.Decision)
 	}
 	return removed, errors.Join(errs...)
