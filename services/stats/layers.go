@@ -61,14 +61,15 @@ func (a *answers) recount(ctx context.Context, f *figures, maxAge time.Duration)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for i := range f.view.pods {
-		for _, c := range f.view.pods[i].containers {
+		pod := &f.view.pods[i]
+		for _, c := range pod.containers {
 			told, known := f.layers[c.id]
 			dir := dirs[c.id]
 			if dir == "" || known && !told.at.Before(oldest) {
 				continue
 			}
 			wg.Go(func() {
-				if l, ok := a.sources.layer(ctx, dir); ok {
+				if l, ok := a.sources.layer(ctx, layerPart(pod.ref.UID, c.id), dir, maxAge); ok && l.at.After(told.at) {
 					mu.Lock()
 					defer mu.Unlock()
 					layers[c.id] = l
@@ -80,15 +81,17 @@ func (a *answers) recount(ctx context.Context, f *figures, maxAge time.Duration)
 	f.layers = layers
 }
 
-// layer counts a writable layer, as containerd does. It is false where that takes too long, or the layer is gone.
-func (s *sources) layer(ctx context.Context, dir string) (layer, bool) {
-	l := layer{at: time.Now(), inodes: true}
-	var err error
-	if walkErr := s.walk(ctx, func(ctx context.Context) { l.usage, err = disk.Walk(ctx, dir) }); walkErr != nil || err != nil {
-		return l, false
-	}
-	if on, err := disk.Stat(dir); err == nil {
+// layer counts a writable layer, as containerd does. It is false where it was never counted whole.
+func (s *sources) layer(ctx context.Context, p part, dir string, maxAge time.Duration) (layer, bool) {
+	r := cellOf(s, s.counted, p).Get(ctx, s.group, maxAge, 2*walkTimeout, func(ctx context.Context) (layer, error) {
+		l := layer{at: time.Now(), inodes: true}
+		var walkErr error
+		if err := s.walk(ctx, func(ctx context.Context) { l.usage, walkErr = disk.Walk(ctx, dir) }); err != nil || walkErr != nil {
+			return l, errors.Join(err, walkErr)
+		}
+		on, err := disk.Stat(dir)
 		l.fs = &on
-	}
-	return l, true
+		return l, err
+	})
+	return r.Value, !r.At.IsZero()
 }

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/disk"
+	"kubelot.dev/services/stats/internal/fresh"
 )
 
 // A writable layer of which the runtime's figures are too old is counted, where it is known where it is; the others are as the runtime says.
@@ -34,7 +36,13 @@ func TestWritableLayersOfTheMoment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &answers{report: r, sources: &sources{mounts: mounts, walks: make(chan struct{}, walkers), walkTime: walkTimeout}}
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &sources{
+		group: fresh.NewGroup(ctx), mounts: mounts, walks: make(chan struct{}, walkers), walkTime: walkTimeout, counted: map[part]*fresh.Cell[layer]{},
+	}
+	defer s.group.Wait(time.Hour)
+	defer cancel()
+	a := &answers{report: r, sources: s}
 	now := time.Now()
 	f := &figures{now: now, layers: map[string]layer{}}
 	pod := podView{}
@@ -54,6 +62,19 @@ func TestWritableLayersOfTheMoment(t *testing.T) {
 			t.Errorf("%s: counted %v, want %v: %+v", id, is, counted, l)
 		}
 	}
+	if s.forget(pod.ref.UID); len(s.counted) > 0 {
+		t.Errorf("%d cells are left of a pod that is gone", len(s.counted))
+	}
+	// A disk on which nothing is counted holds up no answer.
+	for range walkers {
+		s.walks <- struct{}{}
+	}
+	late, stop := context.WithTimeout(ctx, time.Millisecond)
+	defer stop()
+	sick := &figures{now: now, view: f.view, layers: runtimes}
+	if a.recount(late, sick, time.Second); sick.layers["old"].usage.Bytes != 1 {
+		t.Errorf("counted though nothing could be: %+v", sick.layers["old"])
+	}
 	if runtimes["old"].usage.Bytes != 1 {
 		t.Error("the reading that others share was changed")
 	}
@@ -62,7 +83,7 @@ func TestWritableLayersOfTheMoment(t *testing.T) {
 		t.Error("the runtime's figures are lost with the list of mounts")
 	}
 	a.sources.mounts = filepath.Join(dir, "none")
-	if a.recount(t.Context(), f, 0); len(f.layers) != 6 {
-		t.Errorf("%d layers", len(f.layers))
+	if a.recount(t.Context(), f, 0); f.layers["old"].usage.Bytes == 0 {
+		t.Error("the runtime's figures are lost without a list of mounts")
 	}
 }

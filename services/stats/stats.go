@@ -77,7 +77,7 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 		sources: &sources{
 			runtime: p.Runtime, runtimeTimeout: k.RuntimeRequestTimeout.Duration, rootDir: env.Config.RootDir, logsDir: env.Config.PodLogsDir,
 			mounts: filepath.Join(p.FSRoot, "proc/self/mountinfo"), report: r, walks: make(chan struct{}, walkers), walkTime: walkTimeout,
-			volumes: map[part]*fresh.Cell[volumeUsage]{}, files: map[part]*fresh.Cell[podFiles]{},
+			volumes: map[part]*fresh.Cell[volumeUsage]{}, files: map[part]*fresh.Cell[podFiles]{}, counted: map[part]*fresh.Cell[layer]{},
 			problems: map[part]error{}, rest: max(k.VolumeStatsAggPeriod.Duration, leastRest),
 		},
 	}
