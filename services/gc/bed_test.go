@@ -64,14 +64,17 @@ type bed struct {
 	usage   map[string]int64 // of memory, by pod
 	tasks   map[string]int64
 	volumes map[string]int64
-	evicted []string // "SECOND NAME GRACE DISRUPTION"
-	message string
-	events  []string
-	health  string
-	deaf    bool // stats doesn't answer
-	think   time.Duration
-	hang    time.Duration // of the disk
-	lost    bool          // the runtime doesn't say where its images are
+	// former are the volumes as they were counted at countedAt, which is told where it isn't too old for the caller, and until countable.
+	former               map[string]int64
+	countedAt, countable time.Time
+	evicted              []string // "SECOND NAME GRACE DISRUPTION"
+	message              string
+	events               []string
+	health               string
+	deaf                 bool // stats doesn't answer
+	think                time.Duration
+	hang                 time.Duration // of the disk
+	lost                 bool          // the runtime doesn't say where its images are
 }
 
 func inBubble(t *testing.T, test func(b *bed)) {
@@ -184,12 +187,16 @@ func (b *bed) summary(_ context.Context, req topic.SummaryRequest) (statsv1alpha
 	}
 	var s statsv1alpha1.Summary
 	u := func(n int64) *uint64 { v := uint64(n); return &v }
+	volumes, at := b.volumes, metav1.Now()
+	if b.former != nil && (time.Since(b.countedAt) <= req.MaxAge || time.Now().Before(b.countable)) {
+		volumes, at = b.former, metav1.NewTime(b.countedAt)
+	}
 	for _, name := range slices.Sorted(maps.Keys(b.usage)) {
 		p := statsv1alpha1.PodStats{
 			PodRef: statsv1alpha1.PodReference{Name: name, Namespace: "default", UID: name}, Memory: &statsv1alpha1.MemoryStats{WorkingSetBytes: u(b.usage[name])},
 		}
-		if n, counted := b.volumes[name]; counted && !req.OnlyCPUAndMemory {
-			p.VolumeStats = []statsv1alpha1.VolumeStats{{Name: "data", FsStats: statsv1alpha1.FsStats{UsedBytes: u(n)}}}
+		if n, counted := volumes[name]; counted && !req.OnlyCPUAndMemory {
+			p.VolumeStats = []statsv1alpha1.VolumeStats{{Name: "data", FsStats: statsv1alpha1.FsStats{Time: at, UsedBytes: u(n)}}}
 		}
 		if !req.OnlyCPUAndMemory || req.Processes {
 			p.ProcessStats = &statsv1alpha1.ProcessStats{ProcessCount: u(b.tasks[name])}

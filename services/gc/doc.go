@@ -31,7 +31,8 @@
 //   - Thresholds are independent of each other: one that can't be relieved doesn't keep the next from being tried, and a pod that a soft
 //     one has given time is ended at once for a hard one.
 //   - On disk pressure dead containers and unused images go first, for a minute at most, and the filesystem is measured again, before
-//     a pod is evicted. Disk figures that are missing are waited for, 20 s in all.
+//     a pod is evicted; the space of containers that were removed is waited for, 5 s at most. Disk figures that are missing are waited
+//     for, 20 s in all, and those from before the shortage 10 s.
 //   - Critical and static pods are never evicted, images in use or pinned are never removed, a container's newest dead instance is kept.
 //   - A condition holds for evictionPressureTransitionPeriod after its last threshold is relieved, over restarts too.
 //

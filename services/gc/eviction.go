@@ -27,8 +27,8 @@ type pass struct {
 	since time.Time
 	// rest is until when nothing is tried.
 	rest time.Time
-	// patience is until when disk figures that are missing are waited for; zero before any were asked for.
-	patience time.Time
+	// asked is when disk figures were asked for first, from when on they are waited for; zero before.
+	asked time.Time
 }
 
 // evict begins to do something about the thresholds. Each condition is relieved beside the others: a slow disk keeps nobody from
@@ -56,7 +56,7 @@ func (s *Service) mayRelieve(j job, due []evict.Threshold, now time.Time) bool {
 	reclaims := func(t evict.Threshold) bool { return evict.Reclaims(t.Signal, s.fs.Load().layout) != evict.Reclaim{} }
 	switch {
 	case len(due) == 0:
-		p.rest, p.patience, p.since = time.Time{}, time.Time{}, time.Time{}
+		p.rest, p.asked, p.since = time.Time{}, time.Time{}, time.Time{}
 		s.report.problems.Set(problems[j], nil)
 		return false
 	case s.schedule.running[j], len(s.world.unread) > 0, now.Before(p.rest), j == jobDisk && !s.fs.Load().known:
@@ -108,14 +108,14 @@ func (s *Service) onEvicted(uid string, grace int64, now time.Time) (until time.
 // relieve tries one threshold after the other until something could be done.
 func (s *Service) relieve(j job, due []evict.Threshold, now time.Time) work {
 	p := &s.passes[j]
-	r := relief{service: s, snapshot: s.snapshot(now), patience: p.patience}
+	r := relief{service: s, snapshot: s.snapshot(now), since: p.since, asked: p.asked}
 	return func(ctx context.Context) func() {
 		err := r.run(ctx, due)
 		return func() {
 			s.report.problems.Set(problems[j], err)
 			s.keepRecords(r.learned)
 			now := time.Now()
-			p.patience = r.patience
+			p.asked = r.asked
 			switch {
 			case r.evicted != "":
 				p.awaited, p.until, p.soft = r.evicted, s.onEvicted(r.evicted, r.grace, now), r.soft
@@ -130,7 +130,8 @@ func (s *Service) relieve(j job, due []evict.Threshold, now time.Time) work {
 type relief struct {
 	service *Service
 	snapshot
-	patience time.Time
+	// since is when the node was found to be short; asked is the pass's.
+	since, asked time.Time
 
 	evicted  string
 	grace    int64
@@ -186,10 +187,11 @@ func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, er
 	s := r.service
 	what := evict.Reclaims(t.Signal, s.fs.Load().layout)
 	var errs []error
+	removed := false
 	if what.Containers {
 		c, err := take(ctx, s.env.Bus, s.Containers, r.known)
 		if err == nil {
-			err = s.removeDead(ctx, c, true)
+			removed, err = s.removeDead(ctx, c, true)
 		}
 		errs = append(errs, err)
 	}
@@ -197,21 +199,45 @@ func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, er
 		r.learned, err = s.removeImages(ctx, r.known, r.records, true)
 		errs = append(errs, err)
 	}
+	if removed {
+		r.awaitFreed(ctx, t)
+	}
 	return what.Containers || what.Images, errors.Join(errs...)
 }
 
-// figures are the pods with what they use. A directory that is large takes its time to be counted: those who have it aren't ranked
-// as if they had nothing.
+// awaitFreed waits for the space of containers that were removed: containerd frees it some seconds later.
+func (r *relief) awaitFreed(ctx context.Context, t evict.Threshold) {
+	ctx, cancel := context.WithTimeout(ctx, freedTimeout)
+	defer cancel()
+	for !r.over(t) {
+		select {
+		case <-time.After(freedEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// figures are the pods with what they use, of after the node became short: by earlier ones somebody else had used most. What takes its
+// time, such as a large directory, is waited for: those who have it aren't ranked as if they had nothing.
 func (r *relief) figures(ctx context.Context, t evict.Threshold, pods []evict.Candidate) ([]evict.Candidate, error) {
 	s := r.service
-	if r.patience.IsZero() {
-		r.patience = time.Now().Add(figuresTimeout)
+	if r.asked.IsZero() {
+		r.asked = time.Now()
 	}
-	incomplete := func(c evict.Candidate) bool { return !evict.Complete(t.Signal, s.fs.Load().layout, c) }
 	for {
-		stats, err := s.summary(ctx, t)
+		now := time.Now()
+		since := r.since
+		if oldest := now.Add(-diskMaxAge); since.Before(oldest) {
+			since = oldest
+		}
+		stats, err := s.summary(ctx, t, since)
 		pods := withStats(pods, stats)
-		if err != nil || !slices.ContainsFunc(pods, incomplete) || !time.Now().Before(r.patience) {
+		if now.Sub(r.asked) >= newerTimeout {
+			since = time.Time{}
+		}
+		incomplete := func(c evict.Candidate) bool { return !evict.Complete(t.Signal, s.fs.Load().layout, c, since) }
+		if err != nil || now.Sub(r.asked) >= figuresTimeout || !slices.ContainsFunc(pods, incomplete) {
 			return pods, err
 		}
 		select {
@@ -274,11 +300,11 @@ func refused(err error) bool {
 		!errors.Is(err, context.Canceled) && !errors.Is(err, errNoAnswer)
 }
 
-// summary is who uses what, read for the threshold.
-func (s *Service) summary(ctx context.Context, t evict.Threshold) (statsv1alpha1.Summary, error) {
+// summary is who uses what, read for the threshold; of filesystems since that moment.
+func (s *Service) summary(ctx context.Context, t evict.Threshold, since time.Time) (statsv1alpha1.Summary, error) {
 	req := topic.SummaryRequest{OnlyCPUAndMemory: !t.Signal.Disk(), Processes: t.Signal == evict.PIDAvailable, MaxAge: time.Second}
 	if t.Signal.Disk() {
-		req.MaxAge = diskMaxAge
+		req.MaxAge = max(time.Since(since), time.Millisecond)
 	}
 	summary, err := call(ctx, s.env.Bus, topic.StatsSummary, req)
 	if err != nil {

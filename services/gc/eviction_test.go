@@ -98,6 +98,69 @@ func TestRankingWaitsForDiskFigures(t *testing.T) {
 	}
 }
 
+// Figures from before the shortage say who used most then, and not who has made it: newer ones are waited for, but not for ever.
+func TestRankingByFiguresOfTheMoment(t *testing.T) {
+	for name, c := range map[string]struct {
+		countable time.Duration
+		want      string
+	}{
+		"at once": {0, "20s hog grace 1 TerminationByKubelet"},
+		"soon":    {23 * time.Second, "23s hog grace 1 TerminationByKubelet"},
+		"never":   {time.Hour, "30s steady grace 1 TerminationByKubelet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				data := func(p *corev1.Pod) {
+					p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+				}
+				b.ready()
+				b.pod("hog", "1Mi", topic.Syncing, data)
+				b.pod("steady", "1Mi", topic.Syncing, data)
+				b.usage = map[string]int64{"hog": mib, "steady": mib}
+				b.former, b.volumes = map[string]int64{"hog": mib, "steady": 100 * mib}, map[string]int64{"hog": 900 * mib, "steady": 100 * mib}
+				b.countedAt, b.countable = time.Now().Add(10*time.Second), time.Now().Add(c.countable)
+				b.run(func() {
+					b.after(20*time.Second - readEvery/2)
+					b.set(func() { b.disk = 50 * mib })
+					b.after(12 * time.Second)
+					b.want("evictions", b.evictions(), c.want)
+				})
+			})
+		})
+	}
+}
+
+// The runtime frees the space of a container some time after its removal: nobody else is evicted meanwhile, if it is enough.
+func TestSpaceThatIsFreedLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		freed time.Duration
+		want  string
+	}{
+		"enough": {4 * time.Second, ""},
+		"never":  {time.Hour, "25s a grace 1 TerminationByKubelet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.dead("hog", 1)
+				b.runtime.On("RemoveContainer", func(context.Context, any) error {
+					time.AfterFunc(c.freed, func() { b.set(func() { b.disk = 1000 * mib }) })
+					return nil
+				})
+				b.ready()
+				b.pod("a", "1Mi", topic.Syncing)
+				b.released("hog")
+				b.usage = map[string]int64{"a": mib}
+				b.run(func() {
+					b.after(20*time.Second - readEvery/2)
+					b.set(func() { b.disk = 50 * mib })
+					b.after(10 * time.Second)
+					b.want("evictions", b.evictions(), c.want)
+				})
+			})
+		})
+	}
+}
+
 // Without knowing what shares a filesystem nobody is evicted for disk, nor for a limit on it.
 func TestNoEvictionForDiskWithoutItsLayout(t *testing.T) {
 	inBubble(t, func(b *bed) {

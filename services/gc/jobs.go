@@ -32,8 +32,10 @@ const (
 	// that evicted nobody.
 	goneTimeout, restPeriod = 30 * time.Second, 10 * time.Second
 	// reclaimTimeout bounds what goes before pods on disk pressure, figuresTimeout how long disk figures are waited for that are
-	// missing. diskMaxAge is how old they may be: so long the counting of a large directory serves.
-	reclaimTimeout, figuresTimeout, diskMaxAge = time.Minute, 20 * time.Second, time.Minute
+	// missing, newerTimeout for those from before the node was short. Of a shortage that lasts they may be diskMaxAge old.
+	reclaimTimeout, figuresTimeout, newerTimeout, diskMaxAge = time.Minute, 20 * time.Second, 10 * time.Second, 2 * time.Second
+	// freedTimeout is how long the space of removed containers is waited for, freedEvery how often it is looked for.
+	freedTimeout, freedEvery = 5 * time.Second, 100 * time.Millisecond
 )
 
 // settings are what the configuration says to gc.

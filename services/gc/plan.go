@@ -91,7 +91,7 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 			out = append(out, d)
 			continue
 		}
-		summary, err := s.summary(ctx, t)
+		summary, err := s.summary(ctx, t, time.Now().Add(-diskMaxAge))
 		if err != nil {
 			return out, err
 		}

@@ -21,7 +21,8 @@ func (s *Service) sweep() work {
 		began := time.Now()
 		c, err := take(ctx, s.env.Bus, s.Containers, known)
 		if err == nil {
-			err = errors.Join(s.removeDead(ctx, c, false), s.removeLeftovers(ctx, known, inUse, began))
+			_, err = s.removeDead(ctx, c, false)
+			err = errors.Join(err, s.removeLeftovers(ctx, known, inUse, began))
 		}
 		return func() {
 			if s.report.problems.Set("collection of containers", err); err != nil && ctx.Err() == nil {
@@ -38,8 +39,8 @@ func (s *Service) pick(c census, squeeze bool) []container.Choice {
 	})
 }
 
-// removeDead removes what is picked.
-func (s *Service) removeDead(ctx context.Context, c census, squeeze bool) error {
+// removeDead removes what is picked, and tells whether a container was among it.
+func (s *Service) removeDead(ctx context.Context, c census, squeeze bool) (removed bool, err error) {
 	var errs []error
 	failed := map[string]bool{}
 	for _, choice := range s.pick(c, squeeze) {
@@ -63,9 +64,10 @@ func (s *Service) removeDead(ctx context.Context, c census, squeeze bool) error 
 			choice.Error = err.Error()
 			errs = append(errs, err)
 		}
+		removed = removed || err == nil && choice.Deed == topic.DeedRemoveContainer
 		s.report.decided(choice.Decision)
 	}
-	return errors.Join(errs...)
+	return removed, errors.Join(errs...)
 }
 
 func (s *Service) removeContainer(ctx context.Context, choice container.Choice) error {

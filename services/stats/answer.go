@@ -147,7 +147,12 @@ func (a *answers) disks(ctx context.Context, f *figures, req topic.SummaryReques
 		}
 	})
 	wg.Go(func() { f.images, _ = a.sources.imageFS(ctx, age) })
-	wg.Go(func() { f.layers, _ = a.sources.writable(ctx, age, sandboxes) })
+	wg.Go(func() {
+		f.layers, _ = a.sources.writable(ctx, age, sandboxes)
+		if req.MaxAge > 0 {
+			a.recount(ctx, f, age)
+		}
+	})
 	wg.Go(func() { a.podDisks(ctx, f, age, volumeAge) })
 	wg.Wait()
 }

@@ -4,7 +4,7 @@
 //
 // pod.update (volumes), pleg.event (sandboxes and containers), volume.state (where volumes are). The cgroup hierarchies, version 1 or 2;
 // /proc, /sys and /etc; the filesystems of the root directory, of volumes and of logs; the kernel's log, from the start on. From the
-// runtime: the sizes of images and of writable layers.
+// runtime: the sizes of images and of writable layers; where the caller needs them newer, what is mounted and the layers' directories.
 //
 // # Writes
 //
@@ -24,7 +24,8 @@
 //   - The machine's facts are read at start and each minute; a message is sent when they differ. Usage is read when somebody asks;
 //     between two requests nothing runs but the reader of the kernel's log, which sleeps.
 //   - Whoever asks at the same time shares one reading. Figures are at most as old as the caller allows, or 5 s (cgroups), 10 s
-//     (filesystems) and volumeStatsAggPeriod (volumes).
+//     (filesystems) and volumeStatsAggPeriod (volumes). Writable layers are as old as the runtime's figures are, unless the caller says
+//     how old they may be: then stats counts them itself, where they are overlays as containerd mounts them.
 //   - Every source has its own deadline: an answer waits 5 s for the slowest. What can't be read is left out and named in the daemon's
 //     health and in kubelot_stats_read_errors_total; it holds up nothing else.
 //   - Directories are counted two at a time at the lowest priority, never across filesystems, each inode once; what is slow rests ten

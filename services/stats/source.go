@@ -73,8 +73,10 @@ type sources struct {
 	runtimeTimeout time.Duration
 	rootDir        string
 	logsDir        string
-	group          *fresh.Group
-	report         *report
+	// mounts is the file that lists what is mounted.
+	mounts string
+	group  *fresh.Group
+	report *report
 
 	rootFS fresh.Cell[disk.Filesystem]
 	images fresh.Cell[images]
@@ -88,6 +90,7 @@ type sources struct {
 	mu       sync.Mutex
 	volumes  map[part]*fresh.Cell[volumeUsage]
 	files    map[part]*fresh.Cell[podFiles]
+	counted  map[part]*fresh.Cell[layer]
 	problems map[part]error // why something can't be read
 }
 
@@ -95,6 +98,8 @@ type sources struct {
 type part struct{ uid, what string }
 
 func volumePart(uid, name string) part { return part{uid, "volume " + name} }
+
+func layerPart(uid, container string) part { return part{uid, "writable layer of " + container} }
 
 func filesPart(uid string) part { return part{uid, "logs"} }
 
@@ -304,6 +309,7 @@ func (s *sources) forget(uid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.volumes, func(p part, _ *fresh.Cell[volumeUsage]) bool { return p.uid == uid })
+	maps.DeleteFunc(s.counted, func(p part, _ *fresh.Cell[layer]) bool { return p.uid == uid })
 	maps.DeleteFunc(s.problems, func(p part, _ error) bool { return p.uid == uid })
 	delete(s.files, filesPart(uid))
 }

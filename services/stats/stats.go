@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"path/filepath"
 	"time"
 
 	"kubelot.dev/bus"
@@ -75,8 +76,8 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 		view:      s.view,
 		sources: &sources{
 			runtime: p.Runtime, runtimeTimeout: k.RuntimeRequestTimeout.Duration, rootDir: env.Config.RootDir, logsDir: env.Config.PodLogsDir,
-			report: r, walks: make(chan struct{}, walkers), walkTime: walkTimeout,
-			volumes: map[part]*fresh.Cell[volumeUsage]{}, files: map[part]*fresh.Cell[podFiles]{},
+			mounts: filepath.Join(p.FSRoot, "proc/self/mountinfo"), report: r, walks: make(chan struct{}, walkers), walkTime: walkTimeout,
+			volumes: map[part]*fresh.Cell[volumeUsage]{}, files: map[part]*fresh.Cell[podFiles]{}, counted: map[part]*fresh.Cell[layer]{},
 			problems: map[part]error{}, rest: max(k.VolumeStatsAggPeriod.Duration, leastRest),
 		},
 	}

@@ -2,7 +2,6 @@ package gc
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -114,47 +113,20 @@ func TestSoftDiskPressure(t *testing.T) {
 // A full filesystem of images is freed down to the low threshold, and what is used or pinned stays.
 func TestImages(t *testing.T) {
 	const size, padded = 1600, 30
-	bed := start(t, "imageGCHighThresholdPercent: 60\nimageGCLowThresholdPercent: 40\nimageMinimumGCAge: 1s\n", func(b *kit.Bed) {
-		b.Containerd.Stop()
-		root := b.Bed.Path("containerd", "root")
-		if err := os.RemoveAll(root); err != nil {
-			t.Fatal(err)
-		}
-		loopback(t, root, size)
-		if err := b.Containerd.Launch(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		pause, err := images.Pause(b.Tools.Path("pause"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Containerd.Import(t.Context(), pause, b.Busybox); err != nil {
-			t.Fatal(err)
-		}
-	})
+	var root string
+	bed := start(t, "imageGCHighThresholdPercent: 60\nimageGCLowThresholdPercent: 40\nimageMinimumGCAge: 1s\n", func(b *kit.Bed) { root = imagesOn(t, b, size) })
 	ns := bed.Namespace(t)
-	load := func(ref string) {
-		t.Helper()
-		img, err := images.Padded(bed.Busybox, ref, padded<<20)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := bed.Containerd.Import(t.Context(), img); err != nil {
-			t.Fatal(err)
-		}
-	}
 	const used = "docker.io/library/used:1"
-	load(used)
+	load(t, bed, used, padded)
 	ns.Apply(pod("user", `
   containers:
   - {name: app, image: "`+used+`", imagePullPolicy: Never, command: $FOREVER}
 `))
 	ns.Running("user")
-	root := bed.Bed.Path("containerd", "root")
 	// gc isn't to act before the disk is full.
 	bed.Signal(t, "gc", syscall.SIGSTOP)
 	for i := 0; percent(t, root) < 65; i++ {
-		load(fmt.Sprintf("docker.io/library/waste:%d", i))
+		load(t, bed, fmt.Sprintf("docker.io/library/waste:%d", i), padded)
 	}
 	bed.Signal(t, "gc", syscall.SIGCONT)
 	begin := time.Now()

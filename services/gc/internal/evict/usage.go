@@ -2,6 +2,7 @@ package evict
 
 import (
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -70,21 +71,27 @@ func diskUsage(p parts, count func(*statsv1alpha1.FsStats) int64, pod *corev1.Po
 	return sum
 }
 
-// Complete tells whether all figures are there that the pod's usage for the signal of a filesystem is made of. A pod of which nothing
-// is known has nothing that could be counted, and of volumes that aren't the pod's own nobody counts what is in them.
-func Complete(s Signal, l Layout, c Candidate) bool {
+// Complete tells whether all figures are there that the pod's usage for the signal of a filesystem is made of, and none is older than
+// since. A pod of which nothing is known has nothing that could be counted, and of volumes that aren't the pod's own nobody counts what
+// is in them.
+func Complete(s Signal, l Layout, c Candidate, since time.Time) bool {
 	if c.Stats == nil || !s.Disk() {
 		return true
 	}
 	p := partsOf(s, l)
 	for i := range c.Stats.Containers {
-		if stats := &c.Stats.Containers[i]; p.root && stats.Rootfs == nil || p.logs && stats.Logs == nil {
+		if stats := &c.Stats.Containers[i]; p.root && !counted(stats.Rootfs, since) || p.logs && !counted(stats.Logs, since) {
 			return false
 		}
 	}
 	return !p.volumes || !slices.ContainsFunc(c.Pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return local(&v) && v.HostPath == nil && v.GitRepo == nil && volumeStats(v.Name, c.Stats) == nil
+		return local(&v) && v.HostPath == nil && v.GitRepo == nil && !counted(volumeStats(v.Name, c.Stats), since)
 	})
+}
+
+// counted tells whether the figures are there and not older than since. Their times have whole seconds; without one they are of any age.
+func counted(s *statsv1alpha1.FsStats, since time.Time) bool {
+	return s != nil && (s.Time.Unix() <= 0 || s.Time.Unix() >= since.Unix())
 }
 
 // local tells whether the volume takes space on the root directory's filesystem.
