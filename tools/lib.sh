@@ -32,7 +32,8 @@ lint() {
 
 say() { printf '== %s\n' "$*"; }
 
-# step runs a command under a name, shows how long it took, and ends the script if it fails.
+# step runs a command under a name, shows how long it took, and ends the script if it fails. A function ends with its last
+# line and not with the first that fails: join them.
 step() {
   local name=$1 begin=$SECONDS code=0
   shift
@@ -49,10 +50,15 @@ failures=()
 
 # try is step for a check among others: a failure is remembered and the next one runs. verdict tells at the end.
 try() {
-  local name=$1 begin=$SECONDS
+  local name=$1 begin=$SECONDS code
   shift
   say "$name ..."
-  if (set -e; "$@"); then
+  # Not in a condition: bash goes on after a failed line there, set -e or not.
+  set +e
+  (set -e; "$@")
+  code=$?
+  set -e
+  if [ $code -eq 0 ]; then
     say "$name: ok, $((SECONDS - begin)) s"
   else
     say "$name FAILED after $((SECONDS - begin)) s"

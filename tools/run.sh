@@ -101,12 +101,12 @@ TEXT
 
 # verify_cluster lets a Deployment run on the node, as a user would.
 verify_cluster() {
-  kubectl wait --for=condition=Ready node/testbed --timeout=${patience}s
-  kubectl apply -f "$root/deploy/examples"
-  kubectl rollout status deployment/hello --timeout=${patience}s
-  kubectl exec deployment/hello -- hostname
-  kubectl logs deployment/hello --tail=3
-  kubectl get nodes,pods -A -o wide
+  kubectl wait --for=condition=Ready node/testbed --timeout=${patience}s &&
+    kubectl apply -f "$root/deploy/examples" &&
+    kubectl rollout status deployment/hello --timeout=${patience}s &&
+    kubectl exec deployment/hello -- hostname &&
+    kubectl logs deployment/hello --tail=3 &&
+    kubectl get nodes,pods -A -o wide
 }
 
 cd "$root"

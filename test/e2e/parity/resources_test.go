@@ -14,6 +14,9 @@ import (
 // TestResourcesTakenOver has kubelot take over pods of which the kubelet tells what it has read back from their cgroups (KEP-5419). Where
 // that is all there is to tell nothing is written; the rest is put right once.
 func TestResourcesTakenOver(t *testing.T) {
+	if unified() {
+		t.Skip("the amounts below are those of cgroup v1")
+	}
 	bed := kit.StartWithoutNode(t)
 	bed.Config = config + "syncFrequency: 2s\n" // the kubelet reads a cgroup when it looks again at a pod that runs
 	if err := bed.StartNode(t.Context(), node.Kubelet); err != nil {
@@ -50,12 +53,12 @@ func TestResourcesTakenOver(t *testing.T) {
 	for _, p := range pods {
 		ns.Wait(p.name, "read back by the kubelet", readBack)
 	}
+	bed.Node.Stop() // from here on nobody writes
 	before := map[string]*corev1.Pod{}
 	for _, p := range pods {
 		before[p.name] = ns.Running(p.name)
 	}
 
-	bed.Node.Stop()
 	if err := bed.StartNode(t.Context(), node.Kubelot); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +69,7 @@ func TestResourcesTakenOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		after[p.name] = ns.Wait(p.name, "told of as "+p.want, func(p *corev1.Pod) bool {
-			return equality.Semantic.DeepEqual(*p.Status.Resources, want)
+			return p.Status.Resources != nil && equality.Semantic.DeepEqual(*p.Status.Resources, want)
 		})
 	}
 	ns.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: later}\nspec:\n  terminationGracePeriodSeconds: 1\n" + app(forever))

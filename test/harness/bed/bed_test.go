@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,16 +59,16 @@ func TestNamesAreStableAndOwn(t *testing.T) {
 
 // Beds with the same ID want the same subnet first.
 func TestASubnetIsOneBedsAlone(t *testing.T) {
-	opened := func(bridge string) *Bed {
-		b := &Bed{ID: "00000fff", Bridge: bridge}
+	opened := func(number int) *Bed {
+		b := &Bed{ID: fmt.Sprintf("%08x", os.Getpid()), Bridge: fmt.Sprintf("kt%ds%d", os.Getpid(), number)}
 		if err := b.chooseSubnet(); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(b.Close)
 		return b
 	}
-	first := opened("ktsubnet1")
-	if second := opened("ktsubnet2"); second.Subnet.Overlaps(first.Subnet) {
+	first := opened(1)
+	if second := opened(2); second.Subnet.Overlaps(first.Subnet) {
 		t.Errorf("two beds have %v and %v at once", first.Subnet, second.Subnet)
 	}
 	if err := first.createBridge(); err != nil {
@@ -80,10 +81,10 @@ func TestASubnetIsOneBedsAlone(t *testing.T) {
 	})
 	// As if it had been killed.
 	first.Close()
-	if stranger := opened("ktsubnet3"); stranger.Subnet.Overlaps(first.Subnet) {
+	if stranger := opened(3); stranger.Subnet.Overlaps(first.Subnet) {
 		t.Errorf("%v is given away while a bridge still has an address in it", first.Subnet)
 	}
-	if again := opened(first.Bridge); again.Subnet != first.Subnet {
+	if again := opened(1); again.Subnet != first.Subnet {
 		t.Errorf("the bed had %v and has %v after it was opened again", first.Subnet, again.Subnet)
 	}
 }

@@ -62,8 +62,7 @@ var starter = sync.OnceValue(func() chan<- func() {
 // Command is a command that no context ends: the programs of a bed end by Stop or with this process, and cleaning must also
 // work when all contexts are done.
 func Command(name string, args ...string) *exec.Cmd {
-	path, err := exec.LookPath(name)
-	return &exec.Cmd{Path: path, Args: append([]string{name}, args...), Err: err}
+	return exec.Command(name, args...) //nolint:noctx // on purpose, see above
 }
 
 // Start runs the program. The log file is appended to, so that a restarted

@@ -94,7 +94,7 @@ func (w *World) Pods() []corev1.Pod {
 	var list []corev1.Pod
 	sources := w.Sources[""]
 	for uid, p := range w.Updates {
-		if sources.Ready && !slices.Contains(sources.Pods, uid) && p.Lifecycle != topic.Syncing {
+		if p.Lifecycle != topic.Syncing && sources.Ready && !slices.Contains(sources.Pods, uid) {
 			continue
 		}
 		pod := *p.Pod
