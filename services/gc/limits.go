@@ -39,7 +39,8 @@ func (s *Service) excesses(ctx context.Context, pods []evict.Candidate) ([]exces
 	if len(pods) == 0 {
 		return nil, nil
 	}
-	request := topic.SummaryRequest{MaxAge: limitsEvery / 2}
+	// That is also how old the runtime's figures of writable layers may be: with less, they were counted each time.
+	request := topic.SummaryRequest{MaxAge: limitsEvery}
 	for _, c := range pods {
 		request.Pods = append(request.Pods, string(c.Pod.UID))
 	}
