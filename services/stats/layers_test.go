@@ -105,7 +105,7 @@ func TestWritableLayersOfTheMoment(t *testing.T) {
 // can tell or the container is gone. A runtime that hangs takes only a part of the answer's time.
 func TestWritableLayerThatCannotBeCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mount := "100 1 0:50 / /run/" + cgrouptest.App + "/rootfs rw - overlay overlay rw,lowerdir=/l,upperdir=" + deep(t) + ",workdir=/w\n"
+		mount := "100 1 0:50 / /run/" + cgrouptest.App + "/rootfs rw - overlay overlay rw,lowerdir=/l,upperdir=" + deep(t) + ",workdir=/w"
 		n := start(t, cgrouptest.V1+"\n-- proc/self/mountinfo --\n"+mount, "cgroupfs")
 		defer n.stop()
 		n.runtime.On("ListContainerStats", critest.Hang)
@@ -161,7 +161,9 @@ func TestTheLowerBoundOfALayer(t *testing.T) {
 		"told in time":               {layer{at: now.Add(time.Hour)}, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s.note(layerPart("", "app"), errors.New("as before"))
+			p := layerPart("", "app")
+			cellOf(s, s.counted, p)
+			s.note(p, errors.New("as before"))
 			f := &figures{now: now, layers: map[string]layer{"app": c.told}, view: view{pods: []podView{{containers: []containerView{{id: "app"}}}}}}
 			a.recount(ctx, f, time.Second)
 			if got := f.layers["app"]; (got.err != nil) != c.counted || c.counted && got.usage.Bytes < 1<<20 || !c.counted && got != c.told {
