@@ -108,7 +108,7 @@ func TestRankingByFiguresOfTheMoment(t *testing.T) {
 		"at once":             {0, 0, "20s hog grace 1 TerminationByKubelet"},
 		"soon":                {23 * time.Second, 0, "23s hog grace 1 TerminationByKubelet"},
 		"never":               {time.Hour, 0, "30s steady grace 1 TerminationByKubelet"},
-		"never, a slow stats": {time.Hour, 5 * time.Second, "31s steady grace 1 TerminationByKubelet"},
+		"never, a slow stats": {time.Hour, 4 * time.Second, "33s steady grace 1 TerminationByKubelet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
@@ -124,7 +124,7 @@ func TestRankingByFiguresOfTheMoment(t *testing.T) {
 				b.run(func() {
 					b.after(20*time.Second - readEvery/2)
 					b.set(func() { b.disk = 50 * mib })
-					b.after(12 * time.Second)
+					b.after(15 * time.Second)
 					b.want("evictions", b.evictions(), c.want)
 				})
 			})
