@@ -73,6 +73,8 @@ type bed struct {
 	health               string
 	deaf                 bool // stats doesn't answer
 	think                time.Duration
+	allowed              time.Duration // how old the figures may be that were asked for last
+	reads                int           // of what isn't a disk
 	hang                 time.Duration // of the disk
 	lost                 bool          // the runtime doesn't say where its images are
 }
@@ -126,6 +128,7 @@ const capacity = 2000 * mib
 func (b *bed) Read(now time.Time) (evict.Observations, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.reads++
 	return evict.Observations{
 		evict.MemoryAvailable: {Available: b.memory, Capacity: capacity, At: now}, evict.PIDAvailable: {Available: b.pids, Capacity: 10000, At: now},
 	}, nil
@@ -182,6 +185,7 @@ func (b *bed) summary(_ context.Context, req topic.SummaryRequest) (statsv1alpha
 	time.Sleep(b.think)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.allowed = req.MaxAge
 	if b.deaf {
 		return statsv1alpha1.Summary{}, errors.New("stats is deaf")
 	}

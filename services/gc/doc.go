@@ -25,7 +25,8 @@
 //     Rotating logs and evicting pods don't wait for that, but for evictions for disk, a minute at most, where something else could
 //     go first; pods that aren't known aren't evicted.
 //   - Signals are read twice a second, and at once when the kernel sees tasks stall for memory, so a threshold that is crossed has
-//     its consequence within two seconds. No signal waits for anything that is slow: calls are made beside the loop.
+//     its consequence within two seconds, but for disk, where something else may go first and figures are waited for. No signal waits for
+//     anything that is slow: calls are made beside the loop.
 //   - For each of the node's conditions one pod is evicted at a time. The next is chosen when that one has ended, podsync has freed what
 //     it used and the signals have been read again, or 30 s after its grace period. The conditions don't wait for each other.
 //   - Thresholds are independent of each other: one that can't be relieved doesn't keep the next from being tried, and a pod that a soft

@@ -172,9 +172,11 @@ func (r *relief) run(ctx context.Context, due []evict.Threshold) error {
 // over reads the signal anew and tells whether its threshold is relieved. What can't be read is as it was.
 func (r *relief) over(t evict.Threshold) bool {
 	s := r.service
-	obs, _ := s.Sensor.Read(time.Now()) // the loop tells of errors
+	var obs evict.Observations // of errors the loop tells
 	if t.Signal.Disk() {
 		obs, _ = s.Sensor.Disks(time.Now(), s.fs.Load().Filesystems)
+	} else {
+		obs, _ = s.Sensor.Read(time.Now())
 	}
 	if o, ok := obs[t.Signal]; ok {
 		r.obs[t.Signal] = o
@@ -187,12 +189,13 @@ func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, er
 	s := r.service
 	what := evict.Reclaims(t.Signal, s.fs.Load().layout)
 	var errs []error
-	removed := false
+	removed, freed := false, time.Time{}
 	if what.Containers {
 		c, err := take(ctx, s.env.Bus, s.Containers, r.known)
 		if err == nil {
 			removed, err = s.removeDead(ctx, c, true)
 		}
+		freed = time.Now().Add(freedTimeout)
 		errs = append(errs, err)
 	}
 	if what.Images {
@@ -200,14 +203,14 @@ func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, er
 		errs = append(errs, err)
 	}
 	if removed {
-		r.awaitFreed(ctx, t)
+		r.awaitFreed(ctx, t, freed)
 	}
 	return what.Containers || what.Images, errors.Join(errs...)
 }
 
-// awaitFreed waits for the space of containers that were removed: containerd frees it some seconds later.
-func (r *relief) awaitFreed(ctx context.Context, t evict.Threshold) {
-	ctx, cancel := context.WithTimeout(ctx, freedTimeout)
+// awaitFreed waits until then for the space of containers that were removed: containerd frees it some seconds later.
+func (r *relief) awaitFreed(ctx context.Context, t evict.Threshold, until time.Time) {
+	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	for !r.over(t) {
 		select {
@@ -219,25 +222,26 @@ func (r *relief) awaitFreed(ctx context.Context, t evict.Threshold) {
 }
 
 // figures are the pods with what they use, of after the node became short: by earlier ones somebody else had used most. What takes its
-// time, such as a large directory, is waited for: those who have it aren't ranked as if they had nothing.
+// time, such as a large directory, is waited for: those who have it aren't ranked as if they had nothing. What was counted meanwhile isn't
+// counted again.
 func (r *relief) figures(ctx context.Context, t evict.Threshold, pods []evict.Candidate) ([]evict.Candidate, error) {
 	s := r.service
+	now, since := time.Now(), r.since
 	if r.asked.IsZero() {
-		r.asked = time.Now()
+		r.asked = now
+	}
+	if oldest := now.Add(-diskMaxAge); since.Before(oldest) {
+		since = oldest
 	}
 	for {
-		now := time.Now()
-		since := r.since
-		if oldest := now.Add(-diskMaxAge); since.Before(oldest) {
-			since = oldest
-		}
 		stats, err := s.summary(ctx, t, since)
 		pods := withStats(pods, stats)
-		if now.Sub(r.asked) >= newerTimeout {
-			since = time.Time{}
+		waited, enough := time.Since(r.asked), since
+		if waited >= newerTimeout {
+			enough = time.Time{}
 		}
-		incomplete := func(c evict.Candidate) bool { return !evict.Complete(t.Signal, s.fs.Load().layout, c, since) }
-		if err != nil || now.Sub(r.asked) >= figuresTimeout || !slices.ContainsFunc(pods, incomplete) {
+		incomplete := func(c evict.Candidate) bool { return !evict.Complete(t.Signal, s.fs.Load().layout, c, enough) }
+		if err != nil || waited >= figuresTimeout || !slices.ContainsFunc(pods, incomplete) {
 			return pods, err
 		}
 		select {

@@ -2,6 +2,7 @@ package gc
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,12 +102,13 @@ func TestRankingWaitsForDiskFigures(t *testing.T) {
 // Figures from before the shortage say who used most then, and not who has made it: newer ones are waited for, but not for ever.
 func TestRankingByFiguresOfTheMoment(t *testing.T) {
 	for name, c := range map[string]struct {
-		countable time.Duration
-		want      string
+		countable, think time.Duration
+		want             string
 	}{
-		"at once": {0, "20s hog grace 1 TerminationByKubelet"},
-		"soon":    {23 * time.Second, "23s hog grace 1 TerminationByKubelet"},
-		"never":   {time.Hour, "30s steady grace 1 TerminationByKubelet"},
+		"at once":             {0, 0, "20s hog grace 1 TerminationByKubelet"},
+		"soon":                {23 * time.Second, 0, "23s hog grace 1 TerminationByKubelet"},
+		"never":               {time.Hour, 0, "30s steady grace 1 TerminationByKubelet"},
+		"never, a slow stats": {time.Hour, 4 * time.Second, "33s steady grace 1 TerminationByKubelet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
@@ -118,11 +120,11 @@ func TestRankingByFiguresOfTheMoment(t *testing.T) {
 				b.pod("steady", "1Mi", topic.Syncing, data)
 				b.usage = map[string]int64{"hog": mib, "steady": mib}
 				b.former, b.volumes = map[string]int64{"hog": mib, "steady": 100 * mib}, map[string]int64{"hog": 900 * mib, "steady": 100 * mib}
-				b.countedAt, b.countable = time.Now().Add(10*time.Second), time.Now().Add(c.countable)
+				b.countedAt, b.countable, b.think = time.Now().Add(10*time.Second), time.Now().Add(c.countable), c.think
 				b.run(func() {
 					b.after(20*time.Second - readEvery/2)
 					b.set(func() { b.disk = 50 * mib })
-					b.after(12 * time.Second)
+					b.after(15 * time.Second)
 					b.want("evictions", b.evictions(), c.want)
 				})
 			})
@@ -130,18 +132,44 @@ func TestRankingByFiguresOfTheMoment(t *testing.T) {
 	}
 }
 
+// What was counted after the shortage began isn't too old when the last of the others is counted.
+func TestCountingThatTakesItsTime(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		data := func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		}
+		b.ready()
+		b.pod("hog", "1Mi", topic.Syncing, data)
+		b.pod("steady", "1Mi", topic.Syncing, data)
+		b.usage = map[string]int64{"hog": mib, "steady": mib}
+		b.former, b.countedAt, b.countable = map[string]int64{"steady": mib}, time.Now().Add(21*time.Second), time.Now().Add(time.Hour)
+		b.run(func() {
+			b.after(20*time.Second - readEvery/2)
+			b.set(func() { b.disk = 50 * mib })
+			b.after(7 * time.Second)
+			b.set(func() { b.former["hog"] = 900 * mib })
+			b.after(time.Second)
+			b.want("evictions", b.evictions(), "27s hog grace 1 TerminationByKubelet")
+		})
+	})
+}
+
 // The runtime frees the space of a container some time after its removal: nobody else is evicted meanwhile, if it is enough.
 func TestSpaceThatIsFreedLate(t *testing.T) {
 	for name, c := range map[string]struct {
-		freed time.Duration
-		want  string
+		freed, images time.Duration
+		want          string
 	}{
-		"enough": {4 * time.Second, ""},
-		"never":  {time.Hour, "25s a grace 1 TerminationByKubelet"},
+		"enough":                    {4 * time.Second, 0, ""},
+		"never":                     {time.Hour, 0, "25s a grace 1 TerminationByKubelet"},
+		"never, images take theirs": {time.Hour, 3 * time.Second, "25s a grace 1 TerminationByKubelet"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
 				b.dead("hog", 1)
+				b.config.Kubelet.ImageMinimumGCAge.Duration = 0
+				b.runtime.AddImage("docker.io/library/unused:1", 500*mib)
+				b.runtime.On("RemoveImage", func(context.Context, any) error { time.Sleep(c.images); return nil })
 				b.runtime.On("RemoveContainer", func(context.Context, any) error {
 					time.AfterFunc(c.freed, func() { b.set(func() { b.disk = 1000 * mib }) })
 					return nil
@@ -153,8 +181,12 @@ func TestSpaceThatIsFreedLate(t *testing.T) {
 				b.run(func() {
 					b.after(20*time.Second - readEvery/2)
 					b.set(func() { b.disk = 50 * mib })
+					before := b.get(func() string { return strconv.Itoa(b.reads) })
 					b.after(10 * time.Second)
 					b.want("evictions", b.evictions(), c.want)
+					if n, _ := strconv.Atoi(before); b.reads-n > 21 {
+						t.Errorf("memory was read %d times while a disk was waited for", b.reads-n)
+					}
 				})
 			})
 		})

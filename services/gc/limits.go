@@ -39,7 +39,8 @@ func (s *Service) excesses(ctx context.Context, pods []evict.Candidate) ([]exces
 	if len(pods) == 0 {
 		return nil, nil
 	}
-	request := topic.SummaryRequest{MaxAge: limitsEvery / 2}
+	// The runtime measures writable layers every 10 s: for newer figures stats would count them all itself, each time.
+	request := topic.SummaryRequest{MaxAge: limitsEvery}
 	for _, c := range pods {
 		request.Pods = append(request.Pods, string(c.Pod.UID))
 	}

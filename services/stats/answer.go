@@ -148,13 +148,18 @@ func (a *answers) disks(ctx context.Context, f *figures, req topic.SummaryReques
 	})
 	wg.Go(func() { f.images, _ = a.sources.imageFS(ctx, age) })
 	wg.Go(func() {
-		f.layers, _ = a.sources.writable(ctx, age, sandboxes)
-		if req.MaxAge > 0 {
-			a.recount(ctx, f, age)
+		if req.MaxAge <= 0 {
+			f.layers, _ = a.sources.writable(ctx, age, sandboxes)
+			return
 		}
+		told, cancel := context.WithTimeoutCause(ctx, patience/2, errSlow) // the rest is for counting
+		f.layers, _ = a.sources.writable(told, age, sandboxes)
+		cancel()
+		a.recount(ctx, f, age)
 	})
 	wg.Go(func() { a.podDisks(ctx, f, age, volumeAge) })
 	wg.Wait()
+	a.report.source("volumes, logs and writable layers", a.sources.podProblems())
 }
 
 // podDisks reads the volumes and logs of the view's pods. Few are under way at a time (see sources.walk); what doesn't come in time
@@ -189,5 +194,4 @@ func (a *answers) podDisks(ctx context.Context, f *figures, age, volumeAge time.
 		}
 	}
 	wg.Wait()
-	a.report.source("volumes and logs", a.sources.podProblems())
 }

@@ -35,5 +35,6 @@
 // Source: the summary API (k8s.io/kubelet/pkg/apis/stats/v1alpha1), KEP-727 (resource metrics), KEP-4205 (pressure), cAdvisor's metrics.
 //
 // What is where: summary.go and families.go turn readings into answers, rate.go decides on samples; they do no I/O. state.go is what
-// the bus says, usage.go reads cgroups, source.go the rest, answer.go brings them together; stats.go is the loop.
+// the bus says, usage.go reads cgroups, layers.go counts writable layers, source.go reads the rest, answer.go brings them together;
+// stats.go is the loop.
 package stats

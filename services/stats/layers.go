@@ -8,12 +8,14 @@ import (
 	"maps"
 	"os"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/disk"
 )
 
@@ -49,7 +51,8 @@ func (s *sources) layerDirs() (map[string]string, error) {
 }
 
 // recount counts the writable layers of which the runtime's figures are older than the caller allows: containerd's may be 10 s old, and
-// by them the wrong pod would be evicted. What can't be counted whole in time stays the runtime's.
+// by them the wrong pod would be evicted. What can't be counted in time stays the runtime's, and so does what can't be counted whole unless
+// there is more of it.
 func (a *answers) recount(ctx context.Context, f *figures, maxAge time.Duration) {
 	dirs, err := a.sources.layerDirs()
 	a.report.source("writable layers", err)
@@ -64,12 +67,17 @@ func (a *answers) recount(ctx context.Context, f *figures, maxAge time.Duration)
 		pod := &f.view.pods[i]
 		for _, c := range pod.containers {
 			told, known := f.layers[c.id]
-			dir := dirs[c.id]
-			if dir == "" || known && !told.at.Before(oldest) {
+			p, dir := layerPart(pod.ref.UID, c.id), dirs[c.id]
+			if known && !told.at.Before(oldest) {
+				a.sources.note(p, nil)
+				continue
+			}
+			if dir == "" {
 				continue
 			}
 			wg.Go(func() {
-				if l, ok := a.sources.layer(ctx, layerPart(pod.ref.UID, c.id), dir, maxAge); ok && l.at.After(told.at) {
+				l, ok := a.sources.layer(ctx, p, dir, maxAge)
+				if ok && l.at.After(told.at) && (l.err == nil || l.usage.Bytes > told.usage.Bytes) {
 					mu.Lock()
 					defer mu.Unlock()
 					layers[c.id] = l
@@ -81,17 +89,30 @@ func (a *answers) recount(ctx context.Context, f *figures, maxAge time.Duration)
 	f.layers = layers
 }
 
-// layer counts a writable layer, as containerd does. It is false where it was never counted whole.
+// layer counts a writable layer, as containerd does. What was counted of one that can't be read whole is its usage, at least.
 func (s *sources) layer(ctx context.Context, p part, dir string, maxAge time.Duration) (layer, bool) {
 	r := cellOf(s, s.counted, p).Get(ctx, s.group, maxAge, 2*walkTimeout, func(ctx context.Context) (layer, error) {
 		l := layer{at: time.Now(), inodes: true}
-		var walkErr error
-		if err := s.walk(ctx, func(ctx context.Context) { l.usage, walkErr = disk.Walk(ctx, dir) }); err != nil || walkErr != nil {
-			return l, errors.Join(err, walkErr)
-		}
 		on, err := disk.Stat(dir)
+		if err != nil {
+			return l, err
+		}
 		l.fs = &on
+		err = s.walk(ctx, func(ctx context.Context) { l.usage, l.err = disk.Walk(ctx, dir) })
 		return l, err
 	})
+	s.note(p, r.Value.err) // to be slow, or gone with its container, is no lasting problem
 	return r.Value, !r.At.IsZero()
+}
+
+// keepLayers drops what is known of the pod's writable layers but for those of the containers that are there.
+func (s *sources) keepLayers(uid string, there []topic.Container) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for p := range s.counted {
+		if p.uid == uid && !slices.ContainsFunc(there, func(c topic.Container) bool { return p == layerPart(uid, c.ID) }) {
+			delete(s.counted, p)
+			delete(s.problems, p)
+		}
+	}
 }

@@ -2,12 +2,18 @@ package stats
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/cgroup/cgrouptest"
+	"kubelot.dev/cri/critest"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/disk"
 	"kubelot.dev/services/stats/internal/fresh"
@@ -39,6 +45,7 @@ func TestWritableLayersOfTheMoment(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := &sources{
 		group: fresh.NewGroup(ctx), mounts: mounts, walks: make(chan struct{}, walkers), walkTime: walkTimeout, counted: map[part]*fresh.Cell[layer]{},
+		problems: map[part]error{},
 	}
 	defer s.group.Wait(time.Hour)
 	defer cancel()
@@ -61,6 +68,12 @@ func TestWritableLayersOfTheMoment(t *testing.T) {
 		if is := l.usage.Bytes >= 100_000 && l.usage.Inodes == 2 && l.inodes && l.fs != nil && !l.at.Before(now); is != counted || !is && l.usage.Bytes != 1 {
 			t.Errorf("%s: counted %v, want %v: %+v", id, is, counted, l)
 		}
+	}
+	if err := s.podProblems(); err != nil {
+		t.Errorf("a container that goes is a problem: %v", err)
+	}
+	if s.keepLayers(pod.ref.UID, []topic.Container{{ID: "old"}}); len(s.counted) != 1 || s.counted[layerPart(pod.ref.UID, "old")] == nil {
+		t.Errorf("%d cells are left of a pod with one container", len(s.counted))
 	}
 	if s.forget(pod.ref.UID); len(s.counted) > 0 {
 		t.Errorf("%d cells are left of a pod that is gone", len(s.counted))
@@ -85,5 +98,80 @@ func TestWritableLayersOfTheMoment(t *testing.T) {
 	a.sources.mounts = filepath.Join(dir, "none")
 	if a.recount(t.Context(), f, 0); f.layers["old"].usage.Bytes == 0 {
 		t.Error("the runtime's figures are lost without a list of mounts")
+	}
+}
+
+// A layer that can't be counted whole has its lower bound where the runtime tells less, and the daemon's health says so until the runtime
+// can tell or the container is gone. A runtime that hangs takes only a part of the answer's time.
+func TestWritableLayerThatCannotBeCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mount := "100 1 0:50 / /run/" + cgrouptest.App + "/rootfs rw - overlay overlay rw,lowerdir=/l,upperdir=" + deep(t) + ",workdir=/w"
+		n := start(t, cgrouptest.V1+"\n-- proc/self/mountinfo --\n"+mount, "cgroupfs")
+		defer n.stop()
+		n.runtime.On("ListContainerStats", critest.Hang)
+		for _, pods := range [][]string{nil, {cgrouptest.UID}} {
+			began := time.Now()
+			c := n.summary(topic.SummaryRequest{Pods: pods, MaxAge: time.Second}).Pods[0].Containers[0]
+			if took := time.Since(began); took >= patience || c.Rootfs == nil || *c.Rootfs.UsedBytes < 1<<20 || c.Rootfs.Time.Time.Before(began) {
+				t.Errorf("after %v: %+v", took, c.Rootfs)
+			}
+			if why := n.health.why(); !strings.Contains(why, "writable layer of "+cgrouptest.App) {
+				t.Errorf("health: %s", why)
+			}
+		}
+		n.runtime.On("ListContainerStats", nil)
+		if err := set(n, "pleg", topic.PLEGEvent, topic.PodObservation{
+			Ref: ref, Sandboxes: []topic.Sandbox{{ID: cgrouptest.Box, Ready: true, CreatedAt: time.Now()}},
+			Containers: []topic.Container{{ID: "next", SandboxID: cgrouptest.Box, Name: "app", State: topic.ContainerRunning, CreatedAt: time.Now()}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Minute)
+		if n.summary(topic.SummaryRequest{}); n.health.get() != topic.Healthy {
+			t.Errorf("after the container went the daemon is %s: %s", n.health.get(), n.health.why())
+		}
+	})
+}
+
+// Of a layer that can't be counted whole the larger of the figures holds.
+func TestTheLowerBoundOfALayer(t *testing.T) {
+	dir := t.TempDir()
+	mounts := filepath.Join(dir, "mountinfo")
+	if err := os.WriteFile(mounts, []byte("100 1 0:50 / /run/app/rootfs rw - overlay overlay rw,upperdir="+deep(t)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, err := newReport(daemon.Env{Health: &health{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &sources{
+		group: fresh.NewGroup(ctx), mounts: mounts, walks: make(chan struct{}, walkers), walkTime: walkTimeout, counted: map[part]*fresh.Cell[layer]{},
+		problems: map[part]error{},
+	}
+	defer s.group.Wait(time.Hour)
+	defer cancel()
+	a, now := &answers{report: r, sources: s}, time.Now()
+	for name, c := range map[string]struct {
+		told             layer
+		counted, problem bool
+	}{
+		"not counted by the runtime": {layer{at: time.Unix(0, 0)}, true, true},
+		"more, a while ago":          {layer{at: now.Add(-time.Minute), usage: disk.Usage{Bytes: 1 << 62}}, false, true},
+		"told in time":               {layer{at: now.Add(time.Hour)}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := layerPart("", "app")
+			cellOf(s, s.counted, p)
+			s.note(p, errors.New("as before"))
+			f := &figures{now: now, layers: map[string]layer{"app": c.told}, view: view{pods: []podView{{containers: []containerView{{id: "app"}}}}}}
+			a.recount(ctx, f, time.Second)
+			if got := f.layers["app"]; (got.err != nil) != c.counted || c.counted && got.usage.Bytes < 1<<20 || !c.counted && got != c.told {
+				t.Errorf("%+v, told %+v", got, c.told)
+			}
+			if err := s.podProblems(); (err != nil) != c.problem {
+				t.Errorf("problem %v", err)
+			}
+		})
 	}
 }

@@ -43,6 +43,8 @@ type layer struct {
 	usage  disk.Usage
 	inodes bool
 	fs     *disk.Filesystem
+	// err is why the usage is no more than a lower bound.
+	err error
 }
 
 // images are the runtime's filesystems.
@@ -253,7 +255,7 @@ func (s *sources) note(p part, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.problems, p)
-	if err != nil && (s.volumes[p] != nil || s.files[p] != nil) {
+	if err != nil && (s.volumes[p] != nil || s.files[p] != nil || s.counted[p] != nil) {
 		s.problems[p] = err
 	}
 }

@@ -182,7 +182,10 @@ func (s *Service) subscribe(ctx context.Context) error {
 				s.answers.sources.forget(c.Key)
 			}
 		}),
-		loop.Follow(ctx, s.loop, topic.PLEGEvent, loop.Into(s.state.seen)),
+		loop.Follow(ctx, s.loop, topic.PLEGEvent, func(c bus.Change[topic.PodObservation]) {
+			loop.Into(s.state.seen)(c)
+			s.answers.sources.keepLayers(c.Key, c.Value.Containers)
+		}),
 		loop.Follow(ctx, s.loop, topic.VolumeState, loop.Into(s.state.volumes)),
 	)
 }

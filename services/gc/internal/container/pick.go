@@ -106,10 +106,13 @@ func find(in Input) []*dead {
 			name: cmp.Or(c.GetLabels()[labels.ContainerName], c.GetMetadata().GetName()),
 		})
 	}
-	slices.SortStableFunc(all, func(a, b *dead) int {
-		return cmp.Or(b.created.Compare(a.created), cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()), strings.Compare(a.Id, b.Id))
-	})
+	slices.SortFunc(all, func(a, b *dead) int { return cmp.Or(b.created.Compare(a.created), laterRun(a, b)) })
 	return all
+}
+
+// laterRun orders the instances of one container, the newest first: the last attempt, whatever the clock said when it was created.
+func laterRun(a, b *dead) int {
+	return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()), b.created.Compare(a.created), strings.Compare(a.Id, b.Id))
 }
 
 // unwanted says why all dead containers of the pod go, if they do.
@@ -135,7 +138,7 @@ func (in Input) perContainer(all []*dead) {
 // keep keeps that many of each container, and says why the others go.
 func (in Input) keep(all []*dead, most int, reason func(*dead) string) {
 	kept := map[[2]string]int{}
-	for _, d := range all {
+	for _, d := range slices.SortedFunc(slices.Values(all), laterRun) {
 		if d.reason != "" || in.young(d) {
 			continue
 		}
@@ -182,7 +185,9 @@ func (in Input) sandboxes(going map[string]bool) []Choice {
 		}
 	}
 	all := slices.Clone(in.Sandboxes)
-	slices.SortStableFunc(all, func(a, b *runtimeapi.PodSandbox) int { return cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()) })
+	slices.SortStableFunc(all, func(a, b *runtimeapi.PodSandbox) int { // of one pod's, the last attempt is the newest
+		return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()), cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()))
+	})
 	newest := map[string]string{}
 	var choices []Choice
 	for _, s := range all {

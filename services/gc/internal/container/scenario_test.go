@@ -19,7 +19,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // TestScenarios runs testdata. "go test -rewrite" writes the results anew; read the difference before you keep it.
 //
-//	pick at=T [per=N] [total=N] [age=D] [squeeze]   lines "pod UID wanted|ended", "sandbox ID UID ready|notready at=T",
+//	pick at=T [per=N] [total=N] [age=D] [squeeze]   lines "pod UID wanted|ended", "sandbox ID UID ready|notready at=T [attempt=N]",
 //	                                                "container ID UID NAME SANDBOX STATE at=T [restarts=N]"
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) { datadriven.RunTest(t, path, run) })
@@ -46,7 +46,9 @@ func run(t *testing.T, d *datadriven.TestData) string {
 			if w[3] == "ready" {
 				state = runtimeapi.PodSandboxState_SANDBOX_READY
 			}
-			in.Sandboxes = append(in.Sandboxes, &runtimeapi.PodSandbox{Id: w[1], State: state, CreatedAt: created(t, w[4]), Labels: of(w[2])})
+			in.Sandboxes = append(in.Sandboxes, &runtimeapi.PodSandbox{
+				Id: w[1], State: state, CreatedAt: created(t, w[4]), Labels: of(w[2]), Metadata: &runtimeapi.PodSandboxMetadata{Attempt: attempt(w[5:])},
+			})
 		case "container":
 			in.Containers = append(in.Containers, parse(t, w))
 		default:
@@ -71,13 +73,21 @@ func run(t *testing.T, d *datadriven.TestData) string {
 func parse(t *testing.T, w []string) *runtimeapi.Container {
 	c := &runtimeapi.Container{
 		Id: w[1], PodSandboxId: w[4], CreatedAt: created(t, w[6]), Labels: of(w[2]), Annotations: map[string]string{},
-		State: runtimeapi.ContainerState(runtimeapi.ContainerState_value["CONTAINER_"+strings.ToUpper(w[5])]),
+		State:    runtimeapi.ContainerState(runtimeapi.ContainerState_value["CONTAINER_"+strings.ToUpper(w[5])]),
+		Metadata: &runtimeapi.ContainerMetadata{Attempt: attempt(w[7:])},
 	}
 	c.Labels[labels.ContainerName] = w[3]
 	if len(w) > 7 {
 		c.Annotations[labels.RestartCount] = strings.TrimPrefix(w[7], "restarts=")
 	}
 	return c
+}
+
+// attempt is the number in "attempt=N" or "restarts=N"; 0 where there is none.
+func attempt(words []string) uint32 {
+	_, text, _ := strings.Cut(strings.Join(words, ""), "=")
+	n, _ := strconv.ParseUint(text, 10, 32)
+	return uint32(n)
 }
 
 func of(uid string) map[string]string {

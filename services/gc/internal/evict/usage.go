@@ -89,9 +89,13 @@ func Complete(s Signal, l Layout, c Candidate, since time.Time) bool {
 	})
 }
 
-// counted tells whether the figures are there and not older than since. Their times have whole seconds; without one they are of any age.
+// counted tells whether the figures are there and not older than since. Their times have whole seconds; without one they are of any age,
+// but nothing at no time is what containerd says of a writable layer that it has not counted.
 func counted(s *statsv1alpha1.FsStats, since time.Time) bool {
-	return s != nil && (s.Time.Unix() <= 0 || s.Time.Unix() >= since.Unix())
+	if s != nil && s.Time.Unix() <= 0 {
+		return bytesOf(s) > 0
+	}
+	return s != nil && s.Time.Unix() >= since.Unix()
 }
 
 // local tells whether the volume takes space on the root directory's filesystem.
