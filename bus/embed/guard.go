@@ -43,17 +43,18 @@ func (s *Server) guard(ctx context.Context, a *admin, log *natsLog) error {
 		case <-log.trouble:
 		}
 		err := a.do(ctx, writable)
+		if !a.server.JetStreamEnabled() {
+			err = jetstream.ErrJetStreamNotEnabled // it has turned itself off, and answers nothing
+		}
 		switch {
 		case ctx.Err() != nil:
-			return nil
-		case broken(err) || !a.server.JetStreamEnabled():
+		case broken(err):
 			s.options.Log.Error("the bus can't write its store; what the daemons say is kept again once there is room",
 				"store", s.options.StoreDir, "error", err, "hint", "free some space on its file system")
 			s.options.Told(err)
 			if s.awaitRoom(ctx, s.pace.next(time.Since(began))) {
 				return errRoomAgain
 			}
-			return nil
 		case err != nil:
 			s.options.Log.Debug("the bus's store can't be looked at, trying again", "error", err)
 			log.signal()
