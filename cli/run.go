@@ -66,7 +66,7 @@ Ctrl-C stops the crew and leaves the pods running; with --down it removes them.`
 	flags := c.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.binDir, "bin-dir", "", "directory of the executables kubelot-<daemon> (default: this executable's)")
-	flags.StringSliceVar(&o.without, "without", nil, "daemons that are not run")
+	flags.StringSliceVar(&o.without, "without", nil, "daemons that are not run; the node is Ready only with podsync, pleg, volume, probe and status, and registered only with lease")
 	flags.BoolVar(&o.down, "down", false, "remove all pods at the end")
 	flags.BoolVar(&o.showPods, "show-pods", false, "print the table of pods once all of them run")
 	flags.DurationVar(&o.untilReady, "until-ready", 0, "end when all pods run, and fail if they don't within this time")

@@ -10,7 +10,7 @@ import (
 const patience = 20 * time.Second
 
 // Pulse makes a daemon's beats depend on its loop: one that hangs must not be called well, nor be left alone by systemd's watchdog.
-// A nil Pulse asks nobody.
+// podsync, pleg and probe have named theirs (docs/adr/0011). A nil Pulse asks nobody.
 type Pulse struct {
 	mu   sync.Mutex
 	ctx  context.Context //nolint:containedctx // the loop's, which outlives the call

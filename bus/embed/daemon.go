@@ -32,17 +32,16 @@ func runDaemon(ctx context.Context, env daemon.Env, tcp string) error {
 	}
 	o := DefaultOptions(env.Config.RunDir)
 	o.Socket, o.Listen, o.Crew, o.Log = env.Config.BusSocket, tcp, crew, env.Log
+	o.Told = func(trouble error) {
+		if trouble != nil {
+			env.Health.Set(topic.Degraded, "the store can't be written: "+trouble.Error())
+			return
+		}
+		env.Health.Set(topic.Healthy, "")
+	}
 	s, err := New(o)
 	if err != nil {
 		return err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	select {
-	case <-s.Ready():
-		env.Health.Set(topic.Healthy, "")
-	case err := <-ended:
-		return err
-	}
-	return <-ended
+	return s.Run(ctx)
 }

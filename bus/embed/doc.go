@@ -23,7 +23,7 @@
 //     gone after a reboot, exactly as the containers are.
 //   - A state's last value is never dropped for want of space: the bus refuses new ones instead.
 //   - A store that is damaged costs no more than its content, which the writers say again; a file system that was full delays
-//     messages until there is room again, and what is kept can be read meanwhile.
+//     messages until there is room again; what is kept can be read meanwhile, and kubelot-bus is Degraded.
 //   - No TCP port is open unless asked for, and then on loopback only.
 //   - A client that is slow, silent or sends garbage harms no other.
 //

@@ -11,7 +11,7 @@ import (
 // natsLog hands the embedded server's log to slog. Its notices are this daemon's debug messages.
 type natsLog struct {
 	log *slog.Logger
-	// trouble has a signal once the server has logged an error.
+	// trouble has a signal once the server has logged an error; see signal.
 	trouble chan struct{}
 
 	mu   sync.Mutex
@@ -39,6 +39,11 @@ func (l *natsLog) Errorf(format string, v ...any) {
 	l.last = errors.New(text)
 	l.mu.Unlock()
 	l.log.Error(text)
+	l.signal()
+}
+
+// signal has the guard look at the store.
+func (l *natsLog) signal() {
 	select {
 	case l.trouble <- struct{}{}:
 	default:

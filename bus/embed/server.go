@@ -40,6 +40,8 @@ type Options struct {
 	Listen string
 	// Crew is who takes part; BuiltinCrew is the release's.
 	Crew Crew
+	// Told is told of each beginning of the service (nil), and why the store can't be written. It may be nil.
+	Told func(trouble error)
 	Log  *slog.Logger
 }
 
@@ -59,7 +61,8 @@ type Server struct {
 	port    int
 	ready   chan struct{}
 	opened  func() // closes ready
-	admin   *admin // set by Run before ready
+	pace    pace   // of the lives
+	admin   *admin // the first life's, set before ready; tests work with it
 }
 
 // New checks the options; Run does the rest.
@@ -71,6 +74,9 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("start the bus: the logger is missing")
 	case len(o.Crew.Daemons) == 0:
 		return nil, errors.New("start the bus: the crew is empty, nobody could connect")
+	}
+	if o.Told == nil {
+		o.Told = func(error) {}
 	}
 	s := &Server{options: o, ready: make(chan struct{})}
 	s.opened = sync.OnceFunc(func() { close(s.ready) })
@@ -124,7 +130,10 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	defer ns.WaitForShutdown()
 	defer ns.Shutdown()
-	own.server, s.admin = ns, own
+	own.server = ns
+	if s.admin == nil {
+		s.admin = own
+	}
 	err = own.do(ctx, func(ctx context.Context, js jetstream.JetStream) error {
 		return prepareStreams(ctx, js, s.options.Crew)
 	})
@@ -139,8 +148,9 @@ func (s *Server) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return gate.run(ctx) })
 	group.Go(func() error { return sweepForever(ctx, own, s.options.Log) })
-	group.Go(func() error { return s.guard(ctx, own, log.trouble) })
+	group.Go(func() error { return s.guard(ctx, own, log) })
 	s.opened()
+	s.options.Told(nil)
 	s.options.Log.Info("the bus is up", "socket", s.options.Socket, "store", s.options.StoreDir, "listen", s.options.Listen)
 	err = group.Wait()
 	s.options.Log.Info("the bus stops")

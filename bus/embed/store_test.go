@@ -105,8 +105,15 @@ func TestFullStore(t *testing.T) {
 	b := &liveBus{options: DefaultOptions(t.TempDir())}
 	b.options.StoreDir = filepath.Join(dir, "store")
 	b.options.Crew, b.options.Log = CrewOf(bussuite.Topics(), bussuite.Contracts()), slog.New(slog.DiscardHandler)
+	var told []bool
+	b.options.Told = func(trouble error) { told = append(told, trouble == nil) }
 	b.start(t)
-	t.Cleanup(func() { b.halt(t) })
+	t.Cleanup(func() {
+		b.halt(t)
+		if len(told) < 3 || !told[0] || told[1] || !told[2] {
+			t.Errorf("the bus was told to be well: %v", told)
+		}
+	})
 	w := fillBus(t, b)
 	filling := filepath.Join(dir, "filling")
 	if err := os.WriteFile(filling, make([]byte, 4<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {

@@ -28,6 +28,9 @@ func New(conn *bus.Conn) *Loop { return &Loop{bus: conn, changes: make(chan func
 // Changes are the functions to run.
 func (l *Loop) Changes() <-chan func() { return l.changes }
 
+// Inbox is where Changes come from, for daemon.Pulse.
+func (l *Loop) Inbox() chan<- func() { return l.changes }
+
 // Go runs f beside the loop.
 func (l *Loop) Go(f func()) { l.work.Go(f) }
 

@@ -77,6 +77,14 @@ func TestNobodyWaitsForALoopThatHasEnded(t *testing.T) {
 	}
 }
 
+func TestWhatIsInTheInboxIsRun(t *testing.T) {
+	l := loop.New(nil)
+	go func() { (<-l.Changes())() }()
+	done := make(chan bool)
+	l.Inbox() <- func() { close(done) }
+	<-done
+}
+
 func TestWhatIsTakenIsAnswered(t *testing.T) {
 	l := loop.New(nil)
 	ctx, cancel := context.WithCancel(t.Context())

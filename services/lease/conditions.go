@@ -23,7 +23,7 @@ const (
 )
 
 // vital are the daemons without which pods can't start, be watched or be told of: the scheduler must not send pods to a node that
-// lacks one of them, nor services requests to pods that nobody probes.
+// lacks one of them, nor services requests to pods that nobody probes (docs/adr/0011).
 var vital = []string{"podsync", "pleg", "volume", "probe", "status"}
 
 // The kubelet's reasons and messages of node conditions; tools know them.

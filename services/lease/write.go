@@ -44,7 +44,7 @@ func (s *Service) evaluate(ctx context.Context, now time.Time) time.Duration {
 		s.write(func() answer { return s.register(ctx, wanted) })
 	case s.node != nil && s.due(wanted, now):
 		s.computed = now
-		s.turnsPaid = later(s.turnsPaid, now).Add(turnEvery)
+		s.turnsPaid = now.Add(max(0, s.turnsPaid.Sub(now)) + turnEvery)
 		s.report(ctx, wanted)
 	case !s.mayTurn(now):
 		return turnEvery
@@ -54,13 +54,6 @@ func (s *Service) evaluate(ctx context.Context, now time.Time) time.Duration {
 
 // mayTurn tells whether a change of conditions may be reported at once.
 func (s *Service) mayTurn(now time.Time) bool { return s.turnsPaid.Sub(now) < turnBurst*turnEvery }
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
 
 // wanted is the Node as it should be. While the API server has none it is published as it would be registered: static
 // pods don't wait for the API server, which may be one of them.

@@ -80,6 +80,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.subscribe(ctx); err != nil {
 		return err
 	}
+	s.env.Pulse.Of(ctx, s.loop.Inbox())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {

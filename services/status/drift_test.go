@@ -2,17 +2,21 @@ package status
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
 )
 
 // objectOf is what podsync's watch tells of the server's pod.
@@ -115,9 +119,7 @@ func TestAConflictIsNotAnotherPod(t *testing.T) {
 		defer r.start()()
 		server.refuse = apierrors.NewConflict(corev1.Resource("pods"), "web", fmt.Errorf("the object has been modified"))
 		r.must(r.pods.Set(uid, p), r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "one"))))
-		server.mu.Lock()
-		server.refuse = nil
-		server.mu.Unlock()
+		server.set(func() { server.refuse = nil })
 		time.Sleep(retryMax)
 		synctest.Wait()
 		if got := server.pod("default/web").Status.Phase; got != corev1.PodRunning {
@@ -188,5 +190,88 @@ func TestAPodThatTheAPIServerFailsOnIsPutOff(t *testing.T) {
 		if len(failing) > 10 || len(calls)-len(failing) != 20 {
 			t.Errorf("%d requests for the pod that fails in a second, %d for the other", len(failing), len(calls)-len(failing))
 		}
+		if lines := strings.Count(r.log.String(), "uid="+uid); lines < 2 || lines > 3 || r.health != topic.Healthy {
+			t.Errorf("%d lines in the log for %d failures, health %s", lines, len(failing), r.health)
+		}
 	})
+}
+
+// An API server whose storage is away fails on every pod: one line and the health say so, and the first success frees all who wait.
+func TestAnAPIServerThatFailsOnAllIsAnOutage(t *testing.T) {
+	var pods []topic.Pod
+	server := newServer()
+	for i := range 20 {
+		p := apiPod(func(p *corev1.Pod) {
+			p.Name, p.UID, p.Namespace = fmt.Sprint("web", i), types.UID(fmt.Sprint("uid", i)), fmt.Sprint("team", i%4)
+		})
+		server.put(p.Pod)
+		pods = append(pods, p)
+	}
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		server.fails = apierrors.NewInternalError(fmt.Errorf("etcdserver: request timed out"))
+		for i, p := range pods {
+			patch := patchOf(corev1.PodRunning, running("app", "one"))
+			patch.Ref = topic.RefOf(p.Pod)
+			r.must(r.pods.Set(string(p.Pod.UID), p), r.patches.Set(string(p.Pod.UID), patch))
+			time.Sleep(time.Duration(i) * 10 * time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if lines := strings.Count(r.log.String(), "level=WARN"); lines > 3 || r.health != topic.Degraded {
+			t.Errorf("health %s, %d warnings:\n%s", r.health, lines, r.log.String())
+		}
+		server.set(func() { server.fails = nil })
+		first := time.Now()
+		for len(server.calls()) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		synctest.Wait()
+		for _, p := range pods {
+			if server.pod(p.Pod.Namespace+"/"+p.Pod.Name).Status.Phase != corev1.PodRunning {
+				t.Errorf("%s still waits %s after the end of the outage", p.Pod.Name, time.Since(first))
+			}
+		}
+		if r.health != topic.Healthy {
+			t.Errorf("health %s after the outage", r.health)
+		}
+	})
+}
+
+// Webhooks of two namespaces that are down: the pods of a third are written, and don't have the others tried again each time.
+func TestTwoNamespacesThatFailDoNotHurryEachOther(t *testing.T) {
+	s := New(daemon.Env{Log: slog.New(slog.DiscardHandler), Health: &rig{}, Metrics: prometheus.NewRegistry()}, nil)
+	fail := func(uid, namespace string) {
+		s.tries[uid] = &try{}
+		s.failed(action{key: uid, Ref: topic.Ref{Namespace: namespace}}, s.tries[uid], apierrors.NewInternalError(fmt.Errorf("failed calling webhook")))
+	}
+	fail("a", "one")
+	fail("b", "one")
+	if s.outage != "" {
+		t.Error("one namespace is called an outage")
+	}
+	fail("c", "two")
+	if s.outage == "" {
+		t.Error("two namespaces aren't called an outage")
+	}
+	s.reached(&try{})
+	if s.tries["a"].after.IsZero() || s.outage == "" {
+		t.Error("a pod of another namespace has the failing ones tried again")
+	}
+	s.reached(s.tries["c"])
+	if !s.tries["a"].after.IsZero() || s.outage != "" {
+		t.Error("the success of one that had failed doesn't free the others")
+	}
+}
+
+func TestFewLinesForManyFailures(t *testing.T) {
+	var lines []int
+	for n := 1; n <= 100; n++ {
+		if worthALine(n) {
+			lines = append(lines, n)
+		}
+	}
+	if !slices.Equal(lines, []int{1, 4, 16, 64}) {
+		t.Errorf("logged at %v", lines)
+	}
 }

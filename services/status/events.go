@@ -28,9 +28,11 @@ const (
 	// nobody waits for it.
 	giveWayTo  = 200 * time.Millisecond
 	giveWayFor = 10 * time.Second
-	// brokenTries is how often an Event is sent that the API server fails on (500), as where a webhook for one namespace is down, or
-	// has no room for (429), as where one namespace has used up its share: the others wait behind it.
-	brokenTries = 12
+	// brokenFor is how long an Event is sent again that the API server fails on (500), as where a webhook for one namespace is down, and
+	// fullFor, one that it has no room for (429), as where one namespace has used up its share: the others wait behind it. An overload
+	// is answered with 429 too, to all, and passes.
+	brokenFor = time.Minute
+	fullFor   = 5 * time.Minute
 )
 
 // eventAPI is what the recorder needs of the API server.
@@ -89,7 +91,8 @@ func (r *recorder) record(ctx context.Context, e topic.Event) bool {
 	if result == nil || result.Skip {
 		return true
 	}
-	for tries, delay := 1, retryFirst; ; tries, delay = tries+1, min(2*delay, retryMax) {
+	begun := time.Now()
+	for delay := retryFirst; ; delay = min(2*delay, retryMax) {
 		recorded, err := r.send(ctx, result)
 		switch {
 		case err == nil:
@@ -100,7 +103,7 @@ func (r *recorder) record(ctx context.Context, e topic.Event) bool {
 		case apierrors.IsAlreadyExists(err):
 			// The daemon ended between recording and acknowledging it.
 			return true
-		case !unreachable(err), (apierrors.IsInternalError(err) || apierrors.IsTooManyRequests(err)) && tries >= brokenTries, time.Since(e.At) > eventAge:
+		case time.Since(begun) >= worth(err), time.Since(e.At) > eventAge:
 			r.env.Log.Warn("the API server doesn't take an Event; it is dropped", "namespace", e.Namespace, "name", e.Name, "reason", e.Reason, "error", err)
 			return true
 		}
@@ -112,6 +115,19 @@ func (r *recorder) record(ctx context.Context, e topic.Event) bool {
 			return false
 		}
 	}
+}
+
+// worth is how long an Event is sent again after that failure.
+func worth(err error) time.Duration {
+	switch {
+	case !unreachable(err):
+		return 0
+	case apierrors.IsInternalError(err):
+		return brokenFor
+	case apierrors.IsTooManyRequests(err):
+		return fullFor
+	}
+	return eventAge
 }
 
 // send counts up an Event that is recorded already, and creates it where it isn't, or not any more.

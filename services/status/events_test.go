@@ -178,13 +178,14 @@ func TestARefusedEventHoldsUpNoOther(t *testing.T) {
 // A webhook of one namespace that is down makes the API server fail on its Events, and a limit for one namespace (admission plugin
 // EventRateLimit) makes it refuse them: those of the others go on.
 func TestAnEventThatTheAPIServerFailsOnHoldsUpOthersForAWhileOnly(t *testing.T) {
-	for _, failure := range []error{
-		apierrors.NewInternalError(errors.New("failed calling webhook")), apierrors.NewTooManyRequests("limit reached on type Namespace", 0),
+	for failure, patience := range map[error]time.Duration{
+		apierrors.NewInternalError(errors.New("failed calling webhook")):   brokenFor,
+		apierrors.NewTooManyRequests("limit reached on type Namespace", 0): fullFor,
 	} {
 		recording(t, func(server *eventServer, publish func(reason, message string), _ func()) {
 			server.fail(failure)
 			publish("Killing", "one")
-			time.Sleep(brokenTries * retryMax)
+			time.Sleep(patience + retryMax)
 			server.fail(nil)
 			publish("Started", "two")
 			if all := server.all(); len(all) != 1 || all[0].Reason != "Started" {
@@ -192,6 +193,22 @@ func TestAnEventThatTheAPIServerFailsOnHoldsUpOthersForAWhileOnly(t *testing.T) 
 			}
 		})
 	}
+}
+
+// An overloaded API server answers 429 to all; no Event is lost for that soon.
+func TestEventsOutliveAnOverload(t *testing.T) {
+	recording(t, func(server *eventServer, publish func(reason, message string), _ func()) {
+		server.fail(apierrors.NewTooManyRequests("too many requests", 1))
+		publish("Pulling", "one")
+		publish("Pulled", "two")
+		time.Sleep(fullFor - retryMax)
+		server.fail(nil)
+		time.Sleep(retryMax)
+		synctest.Wait()
+		if n := len(server.all()); n != 2 {
+			t.Errorf("%d Events after the overload, want 2", n)
+		}
+	})
 }
 
 func TestNamesOfEventsFit(t *testing.T) {

@@ -24,6 +24,8 @@ type server struct {
 	pods    map[string]*corev1.Pod // by namespace/name
 	version int
 	down    bool
+	// fails is its answer to all calls.
+	fails error
 	// blind makes deletions find no pod.
 	blind bool
 	// forgets drops what the server doesn't keep of a written status; refuse is its answer to patches of default/web.
@@ -46,8 +48,18 @@ func (s *server) call(verb, key string) error {
 	if s.down || s.limit > 0 && len(s.log) >= s.limit {
 		return errDown
 	}
+	if s.fails != nil {
+		return s.fails
+	}
 	s.log = append(s.log, verb+" "+key)
 	return nil
+}
+
+// set changes the server.
+func (s *server) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
 }
 
 func (s *server) setDown(down bool) {

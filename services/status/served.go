@@ -17,7 +17,7 @@ type served struct {
 	// daemon's last write.
 	sure bool
 	// refused is the last patch that was answered and has changed nothing: an API server drops what it doesn't know, and what belongs
-	// to features that it was told to leave off. Sent again for as long as the status differs it would be sent for ever.
+	// to features that it was told to leave off. It is sent again each resendEvery only.
 	refused []byte
 }
 

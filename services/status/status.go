@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -25,6 +26,8 @@ const (
 	// inARow is how many writes of one pod may follow each other at once. A pod that is still to be written after more of them has a
 	// status that the API server, or a webhook there, doesn't keep; it is put off like a failure.
 	inARow = 4
+	// resendEvery is how often patches that have changed nothing are sent again: the API server may have been told to keep more.
+	resendEvery = 5 * time.Minute
 )
 
 // pods is what the service needs of the API server.
@@ -54,7 +57,9 @@ type try struct {
 	failures    int
 	writes      int // in a row, each of which left something to write
 	unreachable bool
-	after       time.Time
+	// failsIn is the namespace of an object that the API server fails on; empty where it doesn't answer at all.
+	failsIn string
+	after   time.Time
 }
 
 // New makes the service. It starts nothing.
@@ -109,6 +114,8 @@ func (s *Service) Run(ctx context.Context) error {
 	s.env.Health.Set(topic.Healthy, "")
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	resend := time.NewTicker(resendEvery)
+	defer resend.Stop()
 	synced := map[string]bool{}
 	for {
 		if s.world.live {
@@ -128,6 +135,8 @@ func (s *Service) Run(ctx context.Context) error {
 			s.world.live = len(synced) == watches
 		case a := <-s.answers:
 			s.settle(a)
+		case <-resend.C:
+			s.world.forgetRefused()
 		case <-timer.C:
 		}
 	}
@@ -191,11 +200,11 @@ func (s *Service) settle(a answer) {
 		p.changed = time.Time{}
 	}
 	if err := s.world.settle(a); err != nil {
-		s.failed(key, t, err)
+		s.failed(a.action, t, err)
 		return
 	}
 	t.failures = 0
-	s.reached()
+	s.reached(t)
 	if a.action.verb == doPatch {
 		s.wrote(key, t)
 	}
@@ -215,26 +224,49 @@ func (s *Service) wrote(key string, t *try) {
 // delay is how long to wait after that many vain requests.
 func delay(n int) time.Duration { return min(retryFirst<<min(n-1, 10), retryMax) }
 
-// failed puts the key off.
-func (s *Service) failed(key string, t *try, err error) {
-	t.unreachable = absent(err)
+// failed puts the action's key off.
+func (s *Service) failed(a action, t *try, err error) {
+	t.unreachable, t.failsIn = unreachable(err), ""
+	if t.unreachable && !absent(err) {
+		t.failsIn = a.Namespace
+	}
 	t.failures++
 	t.after = time.Now().Add(delay(t.failures))
-	s.world.touch(key)
+	s.world.touch(a.key)
 	switch {
-	case (apierrors.IsNotFound(err) || apierrors.IsConflict(err)) && t.failures < suspicious:
-	case !t.unreachable:
-		s.env.Log.Warn("the API server refused or failed on a request for a pod; it is tried again", "uid", key, "error", err, "failures", t.failures)
-	case s.outage == "":
+	case t.unreachable && s.outage != "":
+	case t.unreachable && (t.failsIn == "" || s.failsWidely()):
 		s.outage = err.Error()
-		s.env.Log.Warn("the API server can't be reached; the latest status of each pod will be written when it can", "error", err)
-		s.env.Health.Set(topic.Degraded, "the API server can't be reached: "+err.Error())
+		s.env.Log.Warn("the API server can't be reached, or fails; the latest status of each pod will be written when it can", "error", err)
+		s.env.Health.Set(topic.Degraded, "the API server can't be reached, or fails: "+err.Error())
+	case (apierrors.IsNotFound(err) || apierrors.IsConflict(err)) && t.failures < suspicious:
+	case worthALine(t.failures):
+		s.env.Log.Warn("the API server refused or failed on a request for a pod; it is tried again", "uid", a.key, "error", err, "failures", t.failures)
 	}
 }
 
-// reached ends the waiting of all requests that failed for the server's absence.
-func (s *Service) reached() {
-	if s.outage == "" {
+// worthALine is true for 1, 4, 16 failures and so on.
+func worthALine(failures int) bool {
+	return bits.OnesCount(uint(failures)) == 1 && bits.TrailingZeros(uint(failures))%2 == 0
+}
+
+// failsWidely tells whether the API server fails on objects of more than one namespace: its storage does rather than a webhook.
+func (s *Service) failsWidely() bool {
+	namespaces := map[string]bool{}
+	for _, t := range s.tries {
+		if t.failsIn != "" {
+			namespaces[t.failsIn] = true
+		}
+	}
+	return len(namespaces) > 1
+}
+
+// reached ends the waiting of all requests that failed with the server. While it fails widely only the success of one that had failed
+// says that this is over.
+func (s *Service) reached(t *try) {
+	recovered := t.failsIn != ""
+	t.unreachable, t.failsIn = false, ""
+	if s.outage == "" || !recovered && s.failsWidely() {
 		return
 	}
 	s.outage = ""
@@ -242,7 +274,7 @@ func (s *Service) reached() {
 	s.env.Health.Set(topic.Healthy, "")
 	for _, t := range s.tries {
 		if t.unreachable {
-			t.after, t.unreachable = time.Time{}, false
+			t.after, t.unreachable, t.failsIn = time.Time{}, false, ""
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -36,7 +37,13 @@ type rig struct {
 	mirrors *bus.Writer[topic.MirrorPod]
 	sources *bus.Writer[topic.Sources]
 	node    *bus.Writer[corev1.Node]
+
+	// log and health are the service's; to be read after synctest.Wait.
+	log    bytes.Buffer
+	health topic.HealthState
 }
+
+func (r *rig) Set(state topic.HealthState, _ string) { r.health = state }
 
 // podWriter states pods as podsync does: the object of an API pod apart.
 type podWriter struct {
@@ -63,8 +70,7 @@ func (w podWriter) Delete(uid string) error {
 
 type nothing struct{}
 
-func (nothing) Set(topic.HealthState, string) {}
-func (nothing) Record(topic.Event)            {}
+func (nothing) Record(topic.Event) {}
 
 // run runs a test in a bubble, with the service started by the test's own call of start.
 func run(t *testing.T, server *server, body func(r *rig)) {
@@ -88,8 +94,8 @@ func run(t *testing.T, server *server, body func(r *rig)) {
 func (r *rig) start() (stop func()) {
 	conn := r.bus.Conn("status")
 	env := daemon.Env{
-		Config: &config.Config{NodeName: "n1"}, Bus: conn, Log: slog.New(slog.DiscardHandler),
-		Health: nothing{}, Events: nothing{}, Metrics: prometheus.NewRegistry(),
+		Config: &config.Config{NodeName: "n1"}, Bus: conn, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+		Health: r, Events: nothing{}, Metrics: prometheus.NewRegistry(),
 	}
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan error)
@@ -218,9 +224,19 @@ func TestWhatTheAPIServerDropsIsSentOnce(t *testing.T) {
 		if s := server.pod("default/web").Status; s.Phase != corev1.PodRunning || s.Resources != nil {
 			t.Errorf("phase %s, resources %v", s.Phase, s.Resources)
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(resendEvery - time.Second)
 		synctest.Wait()
 		r.wantCalls()
+		time.Sleep(resendEvery)
+		synctest.Wait()
+		r.wantCalls("patch default/web")
+		server.set(func() { server.forgets = nil })
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		r.wantCalls("patch default/web")
+		if server.pod("default/web").Status.Resources == nil {
+			t.Error("an API server that keeps the resources now hasn't got them")
+		}
 	})
 }
 

@@ -123,6 +123,22 @@ func (w *world) dropObject(uid string) {
 	w.forget(uid)
 }
 
+// forgetRefused has the patches that were answered and have changed nothing sent again, where they are wanted still.
+func (w *world) forgetRefused() {
+	for uid, p := range w.pods {
+		if p.served.refused != nil {
+			p.served.refused = nil
+			w.touch(uid)
+		}
+	}
+	for _, m := range w.mirrors {
+		if m.served.refused != nil {
+			m.served.refused = nil
+			w.touchStatic(m.Namespace, m.Name)
+		}
+	}
+}
+
 func (w *world) dropPod(uid string) {
 	p := w.pod(uid)
 	if u := p.update; u != nil && u.Static() {
