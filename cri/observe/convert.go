@@ -57,8 +57,8 @@ func annotations(all map[string]string) map[string]string {
 	return all
 }
 
-// containerFromList is what the list tells about a container that can't be inspected. Its end isn't known from
-// there, so a container that is listed as exited is in an unknown state.
+// containerFromList is what the list tells about a container that can't be inspected. How one has ended isn't known from
+// there: it has the exit code and reason of the kubelet's for containers that are lost, and no FinishedAt.
 func containerFromList(listed *runtimeapi.Container) topic.Container {
 	container := topic.Container{
 		ID:        listed.GetId(),
@@ -72,7 +72,8 @@ func containerFromList(listed *runtimeapi.Container) topic.Container {
 		CreatedAt: moment(listed.GetCreatedAt()),
 	}
 	if container.State == topic.ContainerExited {
-		container.State = topic.ContainerUnknown
+		container.ExitCode, container.Reason = 137, "ContainerStatusUnknown"
+		container.Message = "The runtime doesn't tell how the container ended"
 	}
 	annotate(&container, listed.GetAnnotations())
 	return container

@@ -20,6 +20,7 @@ func Inspect(ctx context.Context, reader Reader, pod Listed, earlier *topic.PodO
 		reader: reader,
 		known:  map[string]topic.Container{},
 		ready:  map[string]topic.Sandbox{},
+		newest: map[string]uint32{},
 		seen: topic.PodObservation{
 			Ref: pod.Ref, At: pod.At, Uptime: pod.Uptime, Sandboxes: []topic.Sandbox{}, Containers: []topic.Container{},
 		},
@@ -33,6 +34,10 @@ func Inspect(ctx context.Context, reader Reader, pod Listed, earlier *topic.PodO
 				in.ready[sandbox.ID] = sandbox
 			}
 		}
+	}
+	for _, container := range pod.Containers {
+		name, attempt := name(container.GetLabels(), container.GetMetadata()), container.GetMetadata().GetAttempt()
+		in.newest[name] = max(in.newest[name], attempt)
 	}
 	var group errgroup.Group
 	group.SetLimit(podParallel)
@@ -54,6 +59,8 @@ type inspection struct {
 	known map[string]topic.Container
 	// ready are the complete, ready sandboxes of the earlier observation by ID.
 	ready map[string]topic.Sandbox
+	// newest are the last attempts of the containers by their names.
+	newest map[string]uint32
 
 	mu   sync.Mutex
 	seen topic.PodObservation
@@ -70,11 +77,14 @@ func (in *inspection) sandbox(ctx context.Context, listed *runtimeapi.PodSandbox
 	if cri.IsNotFound(err) {
 		return
 	}
-	result := sandboxFromList(listed)
-	if err == nil {
-		result = sandboxFromStatus(status)
+	switch {
+	case err == nil:
+		in.addSandbox(sandboxFromStatus(status), nil)
+	case listed.GetState() != runtimeapi.PodSandboxState_SANDBOX_READY:
+		in.addSandbox(sandboxFromList(listed), nil) // nothing can be done with it but to remove it, for which that is enough
+	default:
+		in.addSandbox(sandboxFromList(listed), err)
 	}
-	in.addSandbox(result, err)
 }
 
 func (in *inspection) addSandbox(sandbox topic.Sandbox, err error) {
@@ -89,8 +99,8 @@ func (in *inspection) addSandbox(sandbox topic.Sandbox, err error) {
 func (in *inspection) container(ctx context.Context, listed *runtimeapi.Container) {
 	known, isKnown := in.known[listed.GetId()]
 	isKnown = isKnown && known.State == stateOf(listed.GetState())
-	if isKnown && known.State == topic.ContainerExited {
-		in.addContainer(known, nil) // an exit is final
+	if isKnown && known.State == topic.ContainerExited && !known.FinishedAt.IsZero() {
+		in.addContainer(known, nil) // an exit is final, once it is known
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
@@ -101,10 +111,14 @@ func (in *inspection) container(ctx context.Context, listed *runtimeapi.Containe
 		return
 	case err == nil:
 		in.addContainer(containerFromStatus(status, listed.GetPodSandboxId()), nil)
-	case isKnown:
+	case isKnown && known.State != topic.ContainerExited:
 		in.addContainer(known, err)
 	default:
-		in.addContainer(containerFromList(listed), err)
+		result := containerFromList(listed)
+		if result.State == topic.ContainerExited && result.Attempt < in.newest[result.Name] {
+			err = nil // nothing is decided by how a run ended that has had a successor
+		}
+		in.addContainer(result, err)
 	}
 }
 

@@ -6,7 +6,8 @@
 //   - An observation is of the whole pod: every sandbox and every container with the pod's UID, newest first.
 //   - Sandboxes and containers are inspected in parallel, each with its own deadline. One that can't be
 //     inspected is reported as far as the list (or the earlier observation) tells and named in Errors; it
-//     spoils nothing else.
+//     spoils nothing else. One that is over, as a sandbox that isn't ready or a container that has had a successor, isn't
+//     named: of it the list tells enough.
 //   - What disappears between listing and inspecting is left out, without an error.
 package observe
 

@@ -187,8 +187,51 @@ func TestStuckContainerSpoilsNothingElse(t *testing.T) {
 		t.Error("what was known of the stuck container got lost")
 	}
 	b.fake.Exit(stuck, 9, "")
-	if c := find(t, b.observe(&earlier), stuck); c.State != topic.ContainerUnknown {
-		t.Errorf("an exit that can't be read is %+v, want the state unknown", c)
+	exited := b.observe(&earlier)
+	if c := find(t, exited, stuck); c.State != topic.ContainerExited || c.ExitCode != 137 || c.Reason != "ContainerStatusUnknown" || len(exited.Errors) != 1 {
+		t.Errorf("an exit that can't be read is %+v, errors %v; want it ended for a reason that isn't known", c, exited.Errors)
+	}
+	b.fake.On("ContainerStatus", nil)
+	if c := find(t, b.observe(&exited), stuck); c.ExitCode != 9 {
+		t.Errorf("the container is %+v, want it read once that is possible", c)
+	}
+}
+
+// Nothing depends on the details of what is damaged and has had its day.
+func TestWhatIsOverNeedNotBeRead(t *testing.T) {
+	b := newBed(t)
+	attempt := func(n uint32) func(*runtimeapi.ContainerConfig) {
+		return func(c *runtimeapi.ContainerConfig) { c.Metadata.Attempt = n }
+	}
+	old := b.create("app", attempt(0))
+	b.fake.Exit(old, 0, "")
+	last := b.create("app", attempt(1))
+	b.config.Metadata.Attempt = 1
+	box, err := b.client.RunPodSandbox(t.Context(), b.config, "runc")
+	if err == nil {
+		err = b.client.StopPodSandbox(t.Context(), box)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.fake.On("PodSandboxStatus", func(_ context.Context, req any) error {
+		if req.(*runtimeapi.PodSandboxStatusRequest).GetPodSandboxId() == box {
+			return status.Error(codes.Internal, "its metadata is damaged")
+		}
+		return nil
+	})
+	b.fake.On("ContainerStatus", func(_ context.Context, req any) error {
+		if req.(*runtimeapi.ContainerStatusRequest).GetContainerId() == old {
+			return status.Error(codes.Internal, "its metadata is damaged")
+		}
+		return nil
+	})
+	seen := b.observe(nil)
+	if len(seen.Errors) != 0 || len(seen.Sandboxes) != 2 || seen.Sandboxes[0].ID != box || seen.Sandboxes[0].Ready {
+		t.Errorf("errors %v, sandboxes %+v; want both sandboxes and no error", seen.Errors, seen.Sandboxes)
+	}
+	if c := find(t, seen, old); c.State != topic.ContainerExited || seen.Containers[0].ID != last {
+		t.Errorf("containers %+v, want the old one ended", seen.Containers)
 	}
 }
 

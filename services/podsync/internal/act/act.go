@@ -114,6 +114,8 @@ func New(deps Deps) *Actor {
 const (
 	// observeTimeout bounds a reading after a deed.
 	observeTimeout = 20 * time.Second
+	// readPodTimeout is for how long ReadPod looks for a complete reading before it makes do with what there is.
+	readPodTimeout = time.Minute
 	// lookAgainFirst and lookAgainMax are the pauses between readings that weren't complete.
 	lookAgainFirst, lookAgainMax = 200 * time.Millisecond, 5 * time.Second
 )
@@ -122,6 +124,8 @@ const (
 func (a *Actor) Do(ctx context.Context, s worker.Snapshot, action plan.Action) worker.Outcome {
 	var out worker.Outcome
 	if action.Kind == plan.ReadPod {
+		ctx, cancel := context.WithTimeout(ctx, readPodTimeout)
+		defer cancel()
 		out.Obs = a.look(ctx, s, action, true)
 		return out
 	}
@@ -220,8 +224,8 @@ func (a *Actor) deed(ctx context.Context, s worker.Snapshot, action plan.Action)
 }
 
 // slot waits for the pod's turn.
-func (a *Actor) slot(ctx context.Context, s worker.Snapshot) (func(), error) {
-	release, err := a.Slots.Acquire(ctx, s.Rank)
+func (a *Actor) slot(ctx context.Context, s worker.Snapshot, patience time.Duration) (func(), error) {
+	release, err := a.Slots.Acquire(ctx, s.Rank, patience)
 	if err != nil {
 		return nil, fmt.Errorf("wait for a free slot: %w", err)
 	}

@@ -29,6 +29,7 @@ func TestLooksUntilAllIsSeen(t *testing.T) {
 		"a start of a pod that stops":  {action: start, until: time.Minute, stop: time.Second, most: time.Second},
 		"what brings nothing up":       {action: plan.Action{Kind: plan.StopSandbox, ID: "s1"}, until: time.Minute},
 		"a runtime that can be read":   {action: start, seen: true},
+		"what is damaged for good":     {action: plan.Action{Kind: plan.ReadPod}, until: time.Hour, took: readPodTimeout, most: readPodTimeout},
 		"a start that is read at last": {action: start, until: 100 * time.Millisecond, took: 100 * time.Millisecond, most: lookAgainFirst, seen: true},
 	} {
 		t.Run(name, func(t *testing.T) {

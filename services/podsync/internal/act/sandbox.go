@@ -15,6 +15,7 @@ import (
 	"kubelot.dev/services/podsync/internal/criconfig"
 	"kubelot.dev/services/podsync/internal/dns"
 	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/slots"
 	"kubelot.dev/services/podsync/internal/worker"
 )
 
@@ -46,7 +47,7 @@ func (a *Actor) createSandbox(ctx context.Context, s worker.Snapshot, action pla
 }
 
 func (a *Actor) renewSandbox(ctx context.Context, s worker.Snapshot, config *runtimeapi.PodSandboxConfig) error {
-	release, err := a.slot(ctx, s)
+	release, err := a.slot(ctx, s, slots.Network)
 	if err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func groups(s worker.Snapshot) []int64 {
 }
 
 func (a *Actor) stopSandbox(ctx context.Context, s worker.Snapshot, id string) error {
-	release, err := a.slot(ctx, s)
+	release, err := a.slot(ctx, s, slots.Network)
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func (a *Actor) release(ctx context.Context, s worker.Snapshot) error {
 
 // removeSandboxes removes all that the runtime still has of the pod, and its logs.
 func (a *Actor) removeSandboxes(ctx context.Context, s worker.Snapshot) error {
-	release, err := a.slot(ctx, s)
+	release, err := a.slot(ctx, s, slots.Network)
 	if err != nil {
 		return err
 	}

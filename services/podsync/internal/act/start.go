@@ -192,10 +192,7 @@ func (a *Actor) files(s worker.Snapshot, c *corev1.Container, in *criconfig.Cont
 	}
 	if c.TerminationMessagePath != "" {
 		path := filepath.Join(containerDir, strconv.Itoa(in.RestartCount)) // each run has its own, all tries of a start the same
-		if err := os.WriteFile(path, nil, 0o666); err != nil {
-			return fmt.Errorf("create the termination log: %w", err)
-		}
-		if err := os.Chmod(path, 0o666); err != nil {
+		if err := createLog(path); err != nil {
 			return fmt.Errorf("create the termination log: %w", err)
 		}
 		in.TerminationLog = path
@@ -213,6 +210,16 @@ func (a *Actor) files(s worker.Snapshot, c *corev1.Container, in *criconfig.Cont
 	a.hosts.Lock()
 	defer a.hosts.Unlock()
 	return dns.WriteHosts(in.HostsFile, hosts)
+}
+
+// createLog makes a file that any user of the container may write to. One that is there keeps what it has: the run that an
+// earlier process has begun may have written it.
+func createLog(path string) error {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Chmod(0o666), file.Close())
 }
 
 func nodeHosts(pod *corev1.Pod) []byte {

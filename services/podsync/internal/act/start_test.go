@@ -28,3 +28,24 @@ func TestTriesOfAStartLeaveOneTerminationLog(t *testing.T) {
 		t.Errorf("%v: %d files are left, want one", err, len(files))
 	}
 }
+
+// What the run has left that an earlier process began mustn't be wiped by the try to begin it again.
+func TestATryOfAStartKeepsTheTerminationLog(t *testing.T) {
+	a, _ := newActor(t, &busyRuntime{until: time.Now().Add(time.Hour)}, nil)
+	pod := hooked()
+	pod.Spec.Containers[0].TerminationMessagePath = corev1.TerminationMessagePathDefault
+	dir := filepath.Join(a.Node.CRI().RootDir, "pods", "u1", "containers", "app")
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(dir, "2")
+	if err := os.WriteFile(log, []byte("its last words"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.Do(t.Context(), worker.Snapshot{Pod: pod, Obs: sandboxed()}, plan.Action{Kind: plan.StartContainer, Container: "app", SandboxID: "s1", Attempt: 2})
+	data, err := os.ReadFile(log)
+	info, statErr := os.Stat(log)
+	if err != nil || statErr != nil || string(data) != "its last words" || info.Mode().Perm() != 0o666 {
+		t.Errorf("%v, %v: the log holds %q, want it as it was and open to all", err, statErr, data)
+	}
+}

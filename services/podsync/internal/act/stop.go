@@ -54,12 +54,13 @@ func (a *Actor) killing(pod *corev1.Pod, action plan.Action) {
 	a.Report.Event(pod, report.FieldPath(pod, action.Container), corev1.EventTypeNormal, "Killing", message)
 }
 
-// preStop runs the hook for at most the grace period; its failure is reported and doesn't keep the container alive.
+// preStop runs the hook for at most the grace period; its failure is reported and doesn't keep the container alive. One that is
+// broken off, since podsync stops or the grace period was shortened, hasn't failed: it is run again.
 func (a *Actor) preStop(ctx context.Context, s worker.Snapshot, c *corev1.Container, action plan.Action) {
-	ctx, cancel := context.WithTimeoutCause(ctx, action.Grace, fmt.Errorf("the preStop hook took longer than the grace period of %s", action.Grace))
+	hookCtx, cancel := context.WithTimeoutCause(ctx, action.Grace, fmt.Errorf("the preStop hook took longer than the grace period of %s", action.Grace))
 	defer cancel()
 	target := hooks.Target{Pod: s.Pod, Container: c, ContainerID: action.ID, PodIP: first(a.podIPs(s))}
-	if err := a.Hooks.Run(ctx, target, c.Lifecycle.PreStop); err != nil {
+	if err := a.Hooks.Run(hookCtx, target, c.Lifecycle.PreStop); err != nil && ctx.Err() == nil {
 		a.Log.Warn("preStop hook failed", "pod", s.Pod.Name, "namespace", s.Pod.Namespace, "container", c.Name, "error", err)
 		a.Report.Event(s.Pod, report.FieldPath(s.Pod, c.Name), corev1.EventTypeWarning, hooks.ReasonFailedPreStop, hooks.MessagePreStop)
 	}

@@ -14,6 +14,7 @@ import (
 	"kubelot.dev/services/podsync/internal/hooks"
 	"kubelot.dev/services/podsync/internal/plan"
 	"kubelot.dev/services/podsync/internal/report"
+	"kubelot.dev/services/podsync/internal/slots"
 	"kubelot.dev/services/podsync/internal/worker"
 )
 
@@ -80,7 +81,7 @@ func (u *upcoming) prepare(ctx context.Context) error {
 
 // up creates and starts within one slot.
 func (u *upcoming) up(ctx context.Context) error {
-	release, err := u.slot(ctx, u.s)
+	release, err := u.slot(ctx, u.s, slots.Disk)
 	if err != nil {
 		return err
 	}

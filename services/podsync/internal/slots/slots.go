@@ -12,9 +12,14 @@ import (
 	"time"
 )
 
-// patience is how long a caller has its slot to itself. Calls take a few hundred milliseconds; one that takes longer waits for
-// something, as for a network plug-in's agent, which may be a pod that needs a slot to start.
-const patience = 3 * time.Second
+// How long a caller has its slot to itself. Calls take a few hundred milliseconds.
+const (
+	// Network is for calls that wait for the network plug-in, whose agent may be a pod that needs a slot to start.
+	Network = 3 * time.Second
+	// Disk is for calls that take long where the disk is slow, when more of them would make it slower. Only those that hang go
+	// beyond it, and as calls of the runtime end after two minutes, about as many as there are slots do so at a time.
+	Disk = time.Minute
+)
 
 // Slots is a bounded number of slots, granted in the order of the callers' rank.
 type Slots struct {
@@ -28,13 +33,14 @@ type Slots struct {
 func New(n int) *Slots { return &Slots{free: max(n, 1)} }
 
 // Acquire waits for a slot or the context's end. A lower rank goes first; equal ranks in the
-// order of their calls. The returned function gives the slot back and may be called once.
-func (s *Slots) Acquire(ctx context.Context, rank uint64) (release func(), err error) {
+// order of their calls. After patience somebody else may have the slot too. The returned function gives the slot back and
+// may be called once.
+func (s *Slots) Acquire(ctx context.Context, rank uint64, patience time.Duration) (release func(), err error) {
 	s.mu.Lock()
 	if s.free > 0 {
 		s.free--
 		s.mu.Unlock()
-		return s.hold(), nil
+		return s.hold(patience), nil
 	}
 	s.arrival++
 	w := &waiter{rank: rank, arrival: s.arrival, granted: make(chan struct{})}
@@ -42,7 +48,7 @@ func (s *Slots) Acquire(ctx context.Context, rank uint64) (release func(), err e
 	s.mu.Unlock()
 	select {
 	case <-w.granted:
-		return s.hold(), nil
+		return s.hold(patience), nil
 	case <-ctx.Done():
 		s.abandon(w)
 		return nil, context.Cause(ctx)
@@ -50,7 +56,7 @@ func (s *Slots) Acquire(ctx context.Context, rank uint64) (release func(), err e
 }
 
 // hold gives the slot to a caller, whose release does nothing once its patience is over.
-func (s *Slots) hold() (release func()) {
+func (s *Slots) hold(patience time.Duration) (release func()) {
 	timer := time.AfterFunc(patience, s.release)
 	return func() {
 		if timer.Stop() {

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -9,6 +10,10 @@ import (
 	"kubelot.dev/cri/observe"
 	"kubelot.dev/services/podsync/internal/plan"
 )
+
+// patience is how long a pod that ends waits for a complete reading: what is damaged can't be inspected ever again, and mustn't
+// keep the pod for ever.
+const patience = time.Minute
 
 // observe takes a report of the runtime unless it is incomplete, or older than the one at hand. An older one may know more of an
 // object all the same: readings take their time, and the one that began first may end last.
@@ -20,11 +25,13 @@ func (w *Worker) observe(obs *topic.PodObservation) {
 		w.doubt = w.doubt || ahead(*obs, w.obs)
 		return
 	}
-	if len(obs.Errors) > 0 && !w.obs.At.IsZero() {
+	w.measure(*obs)
+	taken := len(obs.Errors) == 0 || w.resigned()
+	if !taken && !w.obs.At.IsZero() {
 		return // what couldn't be inspected looks as if it had changed; pleg reads the pod again
 	}
 	w.obs = *obs
-	if len(obs.Errors) == 0 && obs.NewerThan(w.unseen) {
+	if taken && obs.NewerThan(w.unseen) {
 		w.unseen = topic.PodObservation{}
 	}
 	w.seedBackoff()
@@ -32,11 +39,38 @@ func (w *Worker) observe(obs *topic.PodObservation) {
 	w.readMessages()
 }
 
-// note has the pod read again after a deed whose effect couldn't be read.
+// measure keeps since when readings are incomplete.
+func (w *Worker) measure(obs topic.PodObservation) {
+	switch {
+	case len(obs.Errors) == 0:
+		w.partial = time.Time{}
+	case w.partial.IsZero():
+		w.partial = time.Now()
+	}
+}
+
+// resigned tells whether the pod ends by incomplete readings, as there are no others. One that runs waits on, as it does with
+// the kubelet: a container that is taken for ended might be started twice.
+func (w *Worker) resigned() bool {
+	return w.stop != nil && !w.partial.IsZero() && time.Since(w.partial) >= patience
+}
+
+// certain tells whether the pod is known as its last deed has left it, or as well as it ever will be.
+func (w *Worker) certain() bool {
+	return w.unseen.At.IsZero() && (len(w.obs.Errors) == 0 || w.resigned())
+}
+
+// note has the pod read again after a deed whose effect couldn't be read. What was to be stopped and isn't shown so is stopped
+// again, and so needn't be seen.
 func (w *Worker) note(r result) {
-	reads := r.action.Kind != plan.EnsureImage && r.action.Kind != plan.ReleaseNode
-	if reads && (r.Obs == nil || len(r.Obs.Errors) > 0) {
-		w.unseen, w.doubt = topic.PodObservation{At: time.Now(), Uptime: observe.Uptime()}, true
+	a := r.action
+	if a.Kind == plan.EnsureImage || a.Kind == plan.ReleaseNode {
+		return // they read nothing
+	}
+	missing := r.Obs == nil || len(r.Obs.Errors) > 0
+	w.doubt = w.doubt || missing
+	if r.Obs == nil || missing && (a.Starts() || a.Kind == plan.RemoveContainer) {
+		w.unseen = topic.PodObservation{At: time.Now(), Uptime: observe.Uptime()}
 	}
 }
 
@@ -75,8 +109,8 @@ func (w *Worker) ineffective(a plan.Action) error {
 	switch a.Kind {
 	case plan.StopContainer:
 		for i := range w.obs.Containers {
-			if c := &w.obs.Containers[i]; c.ID == a.ID && c.State == topic.ContainerRunning {
-				return errors.New("the runtime says that the container is stopped, and still shows it running")
+			if c := &w.obs.Containers[i]; c.ID == a.ID && (c.State == topic.ContainerRunning || c.State == topic.ContainerUnknown) {
+				return fmt.Errorf("the runtime says that the container is stopped, and still shows it %s", c.State)
 			}
 		}
 	case plan.StopSandbox:

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/alloc"
 	"kubelot.dev/services/podsync/internal/plan"
 	"kubelot.dev/services/podsync/internal/podstatus"
 	"kubelot.dev/services/podsync/internal/qos"
@@ -74,6 +75,27 @@ func (w *Worker) publish(p plan.Plan, now time.Time) {
 		Ref: topic.RefOf(w.Pod), Source: w.Source, Status: status,
 		Finished: ended && w.released,
 	}, now)
+}
+
+// inCgroup is what the pod's cgroup has: until a resize has reached a container, by what that has still. Of a static pod the kubelet's
+// status tells what its manifest says.
+func (w *Worker) inCgroup() *corev1.ResourceRequirements {
+	if w.Applied == nil || w.Source != topic.SourceAPI {
+		return nil
+	}
+	before := w.before()
+	if len(before) == 0 {
+		return w.Applied(w.Pod)
+	}
+	pod := w.Pod.DeepCopy()
+	alloc.Each(&pod.Spec, func(c *corev1.Container) {
+		if cur := w.newest(c.Name); cur != nil && cur.State == topic.ContainerRunning {
+			if has, differs := before[cur.ID]; differs {
+				c.Resources = has
+			}
+		}
+	})
+	return w.Applied(pod)
 }
 
 // reportStatus states the status at once if somebody waits for it. The small steps of a start wait a little for the

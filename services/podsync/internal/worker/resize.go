@@ -26,27 +26,6 @@ func (w *Worker) before() map[string]corev1.ResourceRequirements {
 	return w.resize.Before
 }
 
-// inCgroup is what the pod's cgroup has: until a resize has reached a container, by what that has still. Of a static pod the kubelet's
-// status tells what its manifest says.
-func (w *Worker) inCgroup() *corev1.ResourceRequirements {
-	if w.Applied == nil || w.Source != topic.SourceAPI {
-		return nil
-	}
-	before := w.before()
-	if len(before) == 0 {
-		return w.Applied(w.Pod)
-	}
-	pod := w.Pod.DeepCopy()
-	alloc.Each(&pod.Spec, func(c *corev1.Container) {
-		if cur := w.newest(c.Name); cur != nil && cur.State == topic.ContainerRunning {
-			if has, differs := before[cur.ID]; differs {
-				c.Resources = has
-			}
-		}
-	})
-	return w.Applied(pod)
-}
-
 // beginResize begins the resize from the pod as it is to next. Containers that a resize before it hasn't reached have still
 // what they had before that.
 func (w *Worker) beginResize(next *corev1.Pod) {

@@ -42,7 +42,7 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 		w.base[name] = count
 	}
 	w.announceBackoff(p)
-	if w.stop != nil && p.Stopped && !w.startsInFlight() && w.unseen.At.IsZero() {
+	if w.stop != nil && p.Stopped && !w.startsInFlight() && w.certain() {
 		w.afterStop(ctx, p)
 	}
 	if len(w.flight) == 0 {
@@ -69,12 +69,23 @@ func (w *Worker) plan(now time.Time) plan.Plan {
 	}, now)
 }
 
-// begin has the action done, unless it is under way.
+// mayBegin tells whether it is the action's time.
+func (w *Worker) mayBegin(a plan.Action) bool {
+	switch {
+	case w.flight[a.Key()] != nil, w.stop != nil && a.Starts():
+		return false
+	case time.Now().Before(w.failures[failureKey(a)].RetryAt):
+		return false
+	}
+	return !w.blind(a) && !w.lacksNetwork(a)
+}
+
+// begin has the action done if it may begin.
 func (w *Worker) begin(ctx context.Context, a plan.Action) {
-	key := a.Key()
-	if w.flight[key] != nil || (w.stop != nil && a.Starts()) || time.Now().Before(w.failures[failureKey(a)].RetryAt) || w.blind(a) || w.lacksNetwork(a) {
+	if !w.mayBegin(a) {
 		return
 	}
+	key := a.Key()
 	ctx, cancel := context.WithCancelCause(ctx)
 	w.beginRound()
 	f := &flight{action: a, pod: w.Pod, cancel: cancel}
@@ -89,7 +100,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		}
 	}
 	s := Snapshot{
-		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container].Images, Rank: w.Rank + uint64(w.tries[failureKey(a)])<<32,
+		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container].Images, Rank: w.Rank + uint64(w.tries[key])<<32,
 		Before: w.before(), Static: w.Source != topic.SourceAPI, Going: w.Pod.DeletionTimestamp != nil || w.removed,
 	}
 	go func() {
@@ -132,13 +143,11 @@ func (w *Worker) finish(r result) {
 
 // settle keeps or forgets the failure of a deed's object. What is stopped is tried again at once by the plan, after the same back-off.
 func (w *Worker) settle(r result) {
-	name := failureKey(r.action)
+	name, key := failureKey(r.action), r.action.Key()
 	if r.Err == nil {
+		delete(w.tries, key)
 		if r.action.Kind == plan.EnsureImage && w.failures[name].Of == plan.StartContainer {
 			return // why the start failed stays told until it succeeds
-		}
-		if r.action.Kind != plan.EnsureImage {
-			delete(w.tries, name)
 		}
 		delete(w.failures, name)
 		return
@@ -151,12 +160,12 @@ func (w *Worker) settle(r result) {
 	if errors.As(r.Err, &failed) {
 		failure = plan.Failure{Reason: failed.Reason, Message: failed.Message, RetryAt: failed.RetryAt}
 	}
-	w.tries[name]++
-	if (r.action.Kind == plan.StopContainer || r.action.Kind == plan.StopSandbox) && w.tries[name] >= tellStop {
+	w.tries[key]++
+	if (r.action.Kind == plan.StopContainer || r.action.Kind == plan.StopSandbox) && w.tries[key] >= tellStop {
 		w.report.Event(w.Pod, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: "+r.Err.Error())
 	}
 	if failure.RetryAt.IsZero() {
-		failure.RetryAt = time.Now().Add(retryAfter(w.tries[name]))
+		failure.RetryAt = time.Now().Add(retryAfter(w.tries[key]))
 	}
 	failure.Of = r.action.Kind
 	w.failures[name] = failure

@@ -144,11 +144,12 @@ type Worker struct {
 	doubt bool // obs may be out of date; the pod is to be read
 	// unseen is when a deed ended whose effect no reading has shown yet; without a time if there is none.
 	unseen    topic.PodObservation
+	partial   time.Time // since when readings are incomplete; zero if the last was complete
 	volumes   topic.PodVolumes
 	probes    map[plan.ProbeKey]topic.Probe
 	images    map[string]ready
 	failures  map[string]plan.Failure
-	tries     map[string]int // failures in a row, by container name
+	tries     map[string]int // failures in a row, by the deed's key
 	busy      map[string]bool
 	replaced  map[string]bool
 	stopped   map[string]bool      // sandboxes, by ID
@@ -223,6 +224,8 @@ func New(cfg Config, obs topic.PodObservation, hands Hands, report Reporter, log
 		maps.Copy(w.base, cfg.Restored.BackoffBase)
 		w.resize = cfg.Restored.Resize
 	}
+	w.measure(obs)
+	w.doubt = !w.partial.IsZero()
 	w.seedBackoff()
 	w.restore()
 	return w
