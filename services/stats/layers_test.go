@@ -19,6 +19,25 @@ import (
 	"kubelot.dev/services/stats/internal/fresh"
 )
 
+// counting are answers that can do no more than count the writable layers in that list of mounts.
+func counting(t *testing.T, mounts string) *answers {
+	t.Helper()
+	r, err := newReport(daemon.Env{Health: &health{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &sources{
+		group: fresh.NewGroup(ctx), mounts: mounts, walks: make(chan struct{}, walkers), walkTime: walkTimeout, counted: map[part]*fresh.Cell[layer]{},
+		problems: map[part]error{},
+	}
+	t.Cleanup(func() {
+		cancel()
+		s.group.Wait(time.Hour)
+	})
+	return &answers{report: r, sources: s}
+}
+
 // A writable layer of which the runtime's figures are too old is counted, where it is known where it is; the others are as the runtime says.
 func TestWritableLayersOfTheMoment(t *testing.T) {
 	dir := t.TempDir()
@@ -37,20 +56,8 @@ func TestWritableLayersOfTheMoment(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := &health{}
-	r, err := newReport(daemon.Env{Health: h})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	s := &sources{
-		group: fresh.NewGroup(ctx), mounts: mounts, walks: make(chan struct{}, walkers), walkTime: walkTimeout, counted: map[part]*fresh.Cell[layer]{},
-		problems: map[part]error{},
-	}
-	defer s.group.Wait(time.Hour)
-	defer cancel()
-	a := &answers{report: r, sources: s}
-	now := time.Now()
+	a, now := counting(t, mounts), time.Now()
+	s := a.sources
 	f := &figures{now: now, layers: map[string]layer{}}
 	pod := podView{}
 	for _, id := range []string{"old", "new", "untold", "other", "escaped", "gone"} {
@@ -82,7 +89,7 @@ func TestWritableLayersOfTheMoment(t *testing.T) {
 	for range walkers {
 		s.walks <- struct{}{}
 	}
-	late, stop := context.WithTimeout(ctx, time.Millisecond)
+	late, stop := context.WithTimeout(t.Context(), time.Millisecond)
 	defer stop()
 	sick := &figures{now: now, view: f.view, layers: runtimes}
 	if a.recount(late, sick, time.Second); sick.layers["old"].usage.Bytes != 1 {
@@ -140,18 +147,8 @@ func TestTheLowerBoundOfALayer(t *testing.T) {
 	if err := os.WriteFile(mounts, []byte("100 1 0:50 / /run/app/rootfs rw - overlay overlay rw,upperdir="+deep(t)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r, err := newReport(daemon.Env{Health: &health{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	s := &sources{
-		group: fresh.NewGroup(ctx), mounts: mounts, walks: make(chan struct{}, walkers), walkTime: walkTimeout, counted: map[part]*fresh.Cell[layer]{},
-		problems: map[part]error{},
-	}
-	defer s.group.Wait(time.Hour)
-	defer cancel()
-	a, now := &answers{report: r, sources: s}, time.Now()
+	a, now := counting(t, mounts), time.Now()
+	s := a.sources
 	for name, c := range map[string]struct {
 		told             layer
 		counted, problem bool
@@ -165,7 +162,7 @@ func TestTheLowerBoundOfALayer(t *testing.T) {
 			cellOf(s, s.counted, p)
 			s.note(p, errors.New("as before"))
 			f := &figures{now: now, layers: map[string]layer{"app": c.told}, view: view{pods: []podView{{containers: []containerView{{id: "app"}}}}}}
-			a.recount(ctx, f, time.Second)
+			a.recount(t.Context(), f, time.Second)
 			if got := f.layers["app"]; (got.err != nil) != c.counted || c.counted && got.usage.Bytes < 1<<20 || !c.counted && got != c.told {
 				t.Errorf("%+v, told %+v", got, c.told)
 			}

@@ -65,7 +65,7 @@ func TestAMirrorPodThatSomebodyElseCalledUnready(t *testing.T) {
 	server := newServer()
 	run(t, server, func(r *rig) {
 		defer r.start()()
-		r.must(r.node.Set("", registeredNode()), r.sources.Set("", topic.Sources{Ready: true, Pods: []string{uid}}), r.pods.Set(uid, p), r.patches.Set(uid, patch))
+		r.wants(p, patch)
 		made := server.pod("default/web")
 		tell := func(p *corev1.Pod) {
 			r.must(r.mirrors.Set(string(p.UID), topic.MirrorPod{Ref: topic.RefOf(p), Hash: "h1", ResourceVersion: p.ResourceVersion, Status: p.Status}))

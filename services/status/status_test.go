@@ -381,7 +381,7 @@ func TestADeletedMirrorPodComesBack(t *testing.T) {
 	server := newServer()
 	run(t, server, func(r *rig) {
 		defer r.start()()
-		r.must(r.node.Set("", registeredNode()), r.sources.Set("", topic.Sources{Ready: true, Pods: []string{uid}}), r.pods.Set(uid, p), r.patches.Set(uid, patch))
+		r.wants(p, patch)
 		made := server.pod("default/web")
 		ref := topic.Ref{Namespace: "default", Name: "web", UID: string(made.UID)}
 		r.must(r.mirrors.Set(ref.UID, topic.MirrorPod{Ref: ref, Hash: "h1", Deleting: true}))
@@ -408,12 +408,17 @@ func TestAnOutdatedMirrorPodIsReplaced(t *testing.T) {
 	})
 }
 
+// wants has the static pod run on a registered node.
+func (r *rig) wants(p topic.Pod, patch topic.PodStatus) {
+	r.must(r.node.Set("", registeredNode()), r.sources.Set("", topic.Sources{Ready: true, Pods: []string{uid}}), r.pods.Set(uid, p), r.patches.Set(uid, patch))
+}
+
 func TestAMirrorPodGoesWithItsManifest(t *testing.T) {
 	p, patch := staticPod()
 	server := newServer()
 	run(t, server, func(r *rig) {
 		defer r.start()()
-		r.must(r.node.Set("", registeredNode()), r.sources.Set("", topic.Sources{Ready: true, Pods: []string{uid}}), r.pods.Set(uid, p), r.patches.Set(uid, patch))
+		r.wants(p, patch)
 		made := server.pod("default/web")
 		ref := topic.Ref{Namespace: "default", Name: "web", UID: string(made.UID)}
 		r.must(r.mirrors.Set(ref.UID, topic.MirrorPod{Ref: ref, Hash: "h1"}))
