@@ -44,10 +44,11 @@ func (s store) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// put makes a certificate and its key the one in force. A crash leaves the one before or the new one.
+// put makes a certificate and its key the one in force. A crash leaves the one before or the new one. Those that are of no use are a
+// refusal.
 func (s store) put(cert, key []byte, now time.Time) error {
 	if err := usable(cert, key, now); err != nil {
-		return err
+		return refusal{err}
 	}
 	certs, err := certutil.ParseCertsPEM(cert)
 	if err != nil {
