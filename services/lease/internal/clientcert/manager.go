@@ -193,6 +193,11 @@ func (m *Manager) ask(ctx context.Context, as by) error {
 	}
 	cert, err := m.request(ctx, api, key, as)
 	if err == nil {
+		if useless := usable(cert, keyText, time.Now()); useless != nil {
+			err = refusal{useless}
+		}
+	}
+	if err == nil {
 		if err = m.store.put(cert, keyText, time.Now()); err == nil {
 			m.issued = time.Now()
 			m.ports.Log.Info("the node has a new client certificate", "obtained_with", string(as))

@@ -44,11 +44,10 @@ func (s store) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// put makes a certificate and its key the one in force. A crash leaves the one before or the new one. Those that are of no use are a
-// refusal.
+// put makes a certificate and its key the one in force. A crash leaves the one before or the new one.
 func (s store) put(cert, key []byte, now time.Time) error {
 	if err := usable(cert, key, now); err != nil {
-		return refusal{err}
+		return err
 	}
 	certs, err := certutil.ParseCertsPEM(cert)
 	if err != nil {
