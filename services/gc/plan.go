@@ -91,11 +91,19 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 			out = append(out, d)
 			continue
 		}
-		summary, err := s.summary(ctx, t, time.Now().Add(-diskMaxAge))
+		wait := evict.Wait{Due: evict.Due{Threshold: t}, Asked: time.Now()}
+		summary, err := s.summary(ctx, wait)
 		if err != nil {
 			return out, err
 		}
-		for _, r := range evict.Rank(t.Signal, fs.layout, withStats(snap.pods, summary)) {
+		wait.Answer = &summary
+		choice := evict.Choose(evict.Question{
+			Wait: wait, Now: time.Now(), Observation: o, Layout: fs.layout, Pods: withStats(snap.pods, &summary),
+		})
+		if choice.Waits() {
+			d.Reason += "; " + choice.Awaited()
+		}
+		for _, r := range choice.Order {
 			if r.Critical() {
 				continue
 			}

@@ -71,12 +71,17 @@ func diskUsage(p parts, count func(*statsv1alpha1.FsStats) int64, pod *corev1.Po
 	return sum
 }
 
-// Complete tells whether all figures are there that the pod's usage for the signal of a filesystem is made of, and none is older than
-// since. A pod of which nothing is known has nothing that could be counted, and of volumes that aren't the pod's own nobody counts what
-// is in them.
-func Complete(s Signal, l Layout, c Candidate, since time.Time) bool {
-	if c.Stats == nil || !s.Disk() {
-		return true
+// Known reports whether all figures are there that the pod's usage for the signal is made of, and none is older than since. Of volumes
+// that aren't the pod's own nobody counts what is in them. What doesn't run and has no figures uses nothing: that is known too.
+func Known(s Signal, l Layout, c Candidate, since time.Time) bool {
+	switch {
+	case c.Stats == nil:
+		return !c.Runs
+	case s == PIDAvailable:
+		return c.Stats.ProcessStats != nil // they have no time; stats leaves out older ones
+	case !s.Disk():
+		m := c.Stats.Memory
+		return m != nil && m.WorkingSetBytes != nil && (m.Time.Unix() <= 0 || m.Time.Unix() >= since.Unix())
 	}
 	p := partsOf(s, l)
 	for i := range c.Stats.Containers {
@@ -89,7 +94,7 @@ func Complete(s Signal, l Layout, c Candidate, since time.Time) bool {
 	})
 }
 
-// counted tells whether the figures are there and not older than since. Their times have whole seconds; without one they are of any age,
+// counted reports whether the figures are there and not older than since. Their times have whole seconds; without one they are of any age,
 // but nothing at no time is what containerd says of a writable layer that it has not counted.
 func counted(s *statsv1alpha1.FsStats, since time.Time) bool {
 	if s != nil && s.Time.Unix() <= 0 {
