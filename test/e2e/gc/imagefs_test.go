@@ -9,12 +9,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/harness/criproxy"
 	"kubelot.dev/test/harness/images"
 )
 
@@ -30,9 +32,15 @@ func statfs(path string) (disk syscall.Statfs_t, err error) {
 
 // The filesystem of images and writable layers gets short: unused images go first, and nobody is evicted if that is enough. Else the
 // pod is that has written most there, whatever others have in volumes elsewhere; of inodes too. A threshold of containerfs counts for
-// nothing: where writable layers are with the images, those of imagefs are theirs.
+// nothing: where writable layers are with the images, those of imagefs are theirs. The inodes get short as soon as the figures for the
+// bytes were read, which say nothing of them, and the runtime's figures come at once or late.
 func TestImageDiskPressure(t *testing.T) {
-	t.Parallel()
+	for name, delay := range map[string]time.Duration{"figures at once": 0, "figures late": 2 * time.Second} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); imageDiskPressure(t, delay) })
+	}
+}
+
+func imageDiskPressure(t *testing.T, delay time.Duration) {
 	const (
 		threshold, spare, padded = 250, 40, 60 // MiB
 		inodes                   = 8000
@@ -40,9 +48,13 @@ func TestImageDiskPressure(t *testing.T) {
 	)
 	config := fmt.Sprintf("evictionHard: {imagefs.available: %dMi, imagefs.inodesFree: 8k, containerfs.available: 100Ti}\n", threshold)
 	var root string
-	bed := start(t, config+"imageGCHighThresholdPercent: 100\nimageMinimumGCAge: 1ms\n"+transition, func(b *kit.Bed) {
+	var proxy *criproxy.Proxy
+	bed := startWith(t, config+"imageGCHighThresholdPercent: 100\nimageMinimumGCAge: 1ms\n"+transition, func(b *kit.Bed) []string {
 		root = imagesOn(t, b, 640)
 		load(t, b, unused, padded)
+		socket := b.Bed.Path("proxy.sock")
+		proxy = proxied(t, b, socket)
+		return []string{"--container-runtime-endpoint=unix://" + socket}
 	})
 	ns := bed.Namespace(t)
 	ns.Apply(layered("hog", "") + "---\n" + layered("files", "") + "---\n" +
@@ -83,7 +95,15 @@ func TestImageDiskPressure(t *testing.T) {
 		mib, err := available()
 		return mib < threshold, err
 	})
+	ofInodes := crossing(t, func() (bool, error) {
+		disk, err := statfs(root)
+		return disk.Ffree < inodes, err
+	})
+	proxy.Spoil("ListContainerStats", criproxy.Fault{Delay: delay})
 	trigger(ns, hog, filling("more", threshold-3*spare))
+	decided := crossing(t, func() (bool, error) { return len(evictions(t, bed)) > 0, nil })
+	decided() // right after the figures were read
+	trigger(ns, many, "mkdir /many; "+files("/many", 15_000))
 	rest := low(t, ns, "hog", "ephemeral-storage", fmt.Sprintf("%dMi", threshold), fmt.Sprintf("%dMi", threshold))
 	var used string
 	if _, err := fmt.Sscanf(rest, "Container app was using %s request is 0, has larger consumption of ephemeral-storage. ", &used); err != nil {
@@ -92,20 +112,29 @@ func TestImageDiskPressure(t *testing.T) {
 		t.Errorf("the message ends with %q; by then it had written more", rest)
 	}
 	took(t, bed, "hog", crossed())
-	unharmed(t, ns, "files", "modest", "volume")
-	crossed = crossing(t, func() (bool, error) {
-		disk, err := statfs(root)
-		return disk.Ffree < inodes, err
-	})
-	trigger(ns, many, "mkdir /many; "+files("/many", 15_000))
 	if rest := low(t, ns, "files", "inodes", "8k", "8k"); rest != "" {
 		t.Errorf("the message ends with %q; the kubelet names no containers", rest)
 	}
-	took(t, bed, "files", crossed())
+	took(t, bed, "files", ofInodes())
 	unharmed(t, ns, "modest", "volume")
 	if got := evictions(t, bed); !slices.Equal(got, []string{"hog", "files"}) {
 		t.Errorf("evicted: %v", got)
 	}
+}
+
+// proxied puts a proxy before the runtime, at the socket.
+func proxied(t *testing.T, b *kit.Bed, socket string) *criproxy.Proxy {
+	t.Helper()
+	proxy, err := criproxy.Start(socket, b.Containerd.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := proxy.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return proxy
 }
 
 // volumed is a pod that uses its volume, layered one that uses its writable layer, and both go on running.

@@ -100,7 +100,7 @@ func Choose(q Question) Choice {
 	waited := q.Now.Sub(q.Asked)
 	var able, awaited []Ranked
 	for _, r := range Rank(q.Signal, q.Layout, q.Pods) {
-		r.Known = q.Answer != nil && Known(q.Signal, q.Layout, r.Candidate, q.NotBefore())
+		r.Known = (q.Answer != nil || waited >= Patience) && Known(q.Signal, q.Layout, r.Candidate, q.NotBefore())
 		if !r.Known && !r.Critical() {
 			c.Missing = append(c.Missing, r)
 			if waited < OldPatience || waited < Patience && !(r.Stats != nil && Known(q.Signal, q.Layout, r.Candidate, time.Time{})) {

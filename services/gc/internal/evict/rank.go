@@ -85,7 +85,7 @@ func (r Ranked) Why(t Threshold, o Observation, place int) string {
 	switch figures := fmt.Sprintf("%s, %s more than it requests, priority %d", q(r.Usage), q(r.Above), r.Priority); {
 	case r.Known:
 		text += "it uses " + figures
-	case r.Stats != nil:
+	case r.Usage > 0:
 		text += "by incomplete or older figures it uses " + figures
 	default:
 		text += fmt.Sprintf("nothing is known of its usage, priority %d", r.Priority)

@@ -22,7 +22,7 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // TestScenarios runs testdata. "go test -rewrite" writes the results anew; read the difference before you keep it.
 //
-//	thresholds [transition=D] [pods]   lines "hard|soft|grace|reclaim SIGNAL VALUE"; lists what they become
+//	thresholds [transition=D] [pods]   lines "hard|soft|grace|reclaim SIGNAL VALUE"; lists what they become. Begins anew, without figures
 //	restore at=T                       lines "CONDITION [relieved=T]": what an earlier process has stated
 //	read at=T                          lines "SIGNAL AVAILABLE CAPACITY"; shows conditions and due thresholds
 //	figures at=T                       lines "POD ...", the rest as in usage: what is read at that time; "POD" alone has none any more
@@ -100,6 +100,9 @@ func (s *scenario) thresholds(t *testing.T, text string, args map[string]string)
 	all, err := Thresholds(set)
 	if err != nil {
 		return "error: " + err.Error() + "\n"
+	}
+	for _, c := range s.pods {
+		c.Stats = nil
 	}
 	s.chooser = chooser{waits: Waits{}, readAt: map[string]time.Time{}, reread: map[string]func() *statsv1alpha1.PodStats{}}
 	s.tracker = NewTracker(ForLayout(all, args["split"] != ""), at(t, args["transition"]).Sub(epoch))
