@@ -91,23 +91,19 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 			out = append(out, d)
 			continue
 		}
-		wait := evict.Wait{Due: evict.Due{Threshold: t}, Asked: time.Now()}
-		summary, err := s.summary(ctx, wait)
+		r := relief{service: s, waits: evict.Waits{}}
+		choice, err := r.choose(ctx, evict.Due{Threshold: t}, snap)
 		if err != nil {
 			return out, err
 		}
-		wait.Answer = &summary
-		choice := evict.Choose(evict.Question{
-			Wait: wait, Now: time.Now(), Observation: o, Layout: fs.layout, Pods: withStats(snap.pods, &summary),
-		})
 		if choice.Waits() {
 			d.Reason += "; " + choice.Awaited()
 		}
-		for _, r := range choice.Order {
-			if r.Critical() {
+		for _, c := range choice.Order {
+			if c.Critical() {
 				continue
 			}
-			d = aboutPod(topic.DeedEvict, r.Pod, r.Why(t, o, 0))
+			d = aboutPod(topic.DeedEvict, c.Pod, c.Why(t, o, 0))
 			if t.Grace > 0 {
 				d.Reason += fmt.Sprintf("; once the threshold has been met for %s", t.Grace)
 			}

@@ -118,9 +118,9 @@ func (r *relief) awaitFreed(ctx context.Context, t evict.Threshold, until time.T
 }
 
 // choose asks who uses what and has somebody chosen by it. Where nobody answers the last answer counts, and the error says why.
-func (r *relief) choose(ctx context.Context, d evict.Due, pods []evict.Candidate) (evict.Choice, error) {
+func (r *relief) choose(ctx context.Context, d evict.Due, now snapshot) (evict.Choice, error) {
 	s := r.service
-	q := evict.Question{Wait: r.waits.For(d, time.Now()), Layout: s.fs.Load().layout}
+	q := evict.Question{Wait: r.waits.For(d, time.Now()), Layout: s.fs.Load().layout, Observation: now.obs[d.Signal]}
 	left := max(time.Until(q.Asked.Add(evict.Patience)), lastTimeout)
 	asking, cancel := context.WithTimeoutCause(ctx, left, fmt.Errorf("%w within %s", errNoAnswer, left))
 	defer cancel()
@@ -129,7 +129,7 @@ func (r *relief) choose(ctx context.Context, d evict.Due, pods []evict.Candidate
 	if err == nil {
 		q.Wait = r.waits.Answered(d, stats)
 	}
-	q.Pods, q.Now = withStats(pods, q.Answer), time.Now()
+	q.Pods, q.Now = withStats(now.pods, q.Answer), time.Now()
 	return evict.Choose(q), err
 }
 
@@ -142,7 +142,7 @@ func (r *relief) evictFor(ctx context.Context, d evict.Due) error {
 		return err
 	}
 	begins := !r.waits.Has(d)
-	choice, err := r.choose(ctx, d, snap.pods)
+	choice, err := r.choose(ctx, d, snap)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
