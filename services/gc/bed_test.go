@@ -57,7 +57,11 @@ type bed struct {
 	config  *config.Config
 	began   time.Time
 
+	// stats answers in place of what follows.
+	stats func(context.Context, topic.SummaryRequest) (statsv1alpha1.Summary, error)
+
 	mu      sync.Mutex
+	inodes  int64 // available; zero where nobody counts them
 	memory  int64 // available, in bytes
 	disk    int64
 	pids    int64
@@ -71,9 +75,7 @@ type bed struct {
 	message              string
 	events               []string
 	health               string
-	deaf                 bool                                                                       // stats doesn't answer
-	stats                func(context.Context, topic.SummaryRequest) (statsv1alpha1.Summary, error) // in place of all that
-	inodes               int64                                                                      // available; zero where nobody counts them
+	deaf                 bool // stats doesn't answer
 	think                time.Duration
 	allowed              time.Duration // how old the figures may be that were asked for last
 	reads                int           // of what isn't a disk

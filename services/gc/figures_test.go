@@ -46,7 +46,8 @@ func (c *counter) summary(ctx context.Context, req topic.SummaryRequest) (statsv
 		p := statsv1alpha1.PodStats{PodRef: statsv1alpha1.PodReference{Name: name, Namespace: "default", UID: name}}
 		if !c.uncounted[name] {
 			p.VolumeStats = []statsv1alpha1.VolumeStats{{Name: "data", FsStats: statsv1alpha1.FsStats{
-				Time: metav1.NewTime(at), UsedBytes: new(uint64(c.told[name].bytes)), InodesUsed: new(uint64(c.told[name].inodes)),
+				Time: metav1.NewTime(at), UsedBytes: new(uint64(c.told[name].bytes)),
+				InodesUsed: new(uint64(c.told[name].inodes)),
 			}}}
 		}
 		s.Pods = append(s.Pods, p)
@@ -63,7 +64,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// counted readies the bed with three pods: hog has most bytes, files is to have most inodes, modest has a little of both.
+// counted readies the bed with three pods: hog has most bytes, files is to have most inodes, modest has a little of
+// both.
 func (b *bed) counted(c *counter) {
 	b.config.Kubelet.EvictionHard["nodefs.inodesFree"] = "5k"
 	c.bed, b.stats = b, c.summary
@@ -71,13 +73,14 @@ func (b *bed) counted(c *counter) {
 	b.ready()
 	for name := range c.now {
 		b.pod(name, "1Mi", topic.Syncing, func(p *corev1.Pod) {
-			p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+			p.Spec.Volumes = []corev1.Volume{{Name: "data"}}
+			p.Spec.Volumes[0].EmptyDir = &corev1.EmptyDirVolumeSource{}
 		})
 	}
 }
 
-// The inodes get short right after the figures for the bytes were read: these don't serve for them, however long figures take. By them
-// modest had most inodes.
+// The inodes get short right after the figures for the bytes were read: these don't serve for them, however long
+// figures take. By them modest had most inodes.
 func TestFiguresOfEachShortage(t *testing.T) {
 	delays := []time.Duration{0, 300 * time.Millisecond, 1300 * time.Millisecond, 4 * time.Second, 9 * time.Second}
 	for _, counting := range delays {
@@ -86,9 +89,9 @@ func TestFiguresOfEachShortage(t *testing.T) {
 				if counting+answering >= callTimeout {
 					continue // no answer at all
 				}
-				t.Run(fmt.Sprintf("counted in %s, answered in %s, the inodes %s later", counting, answering, later), func(t *testing.T) {
-					inBubble(t, func(b *bed) { b.twoShortages(&counter{counting: counting, answering: answering}, later) })
-				})
+				name := fmt.Sprintf("counted in %s, answered in %s, the inodes %s later", counting, answering, later)
+				c := &counter{counting: counting, answering: answering}
+				t.Run(name, func(t *testing.T) { inBubble(t, func(b *bed) { b.twoShortages(c, later) }) })
 			}
 		}
 	}
@@ -114,7 +117,8 @@ func (b *bed) twoShortages(c *counter, later time.Duration) {
 		b.released("files")
 		b.after(time.Minute)
 		first, second, _ := strings.Cut(b.evictions(), ", ")
-		if !strings.Contains(first, "s hog grace") || !strings.Contains(second, "s files grace") || strings.Contains(second, ",") {
+		right := strings.Contains(first, "s hog grace") && strings.Contains(second, "s files grace")
+		if !right || strings.Contains(second, ",") {
 			b.t.Errorf("evictions %s", b.evictions())
 		}
 		if strings.Contains(b.message, "missing") {
@@ -123,7 +127,8 @@ func (b *bed) twoShortages(c *counter, later time.Duration) {
 	})
 }
 
-// Without figures somebody is evicted all the same, in a while that is bounded, and told that they were missing: else the node would die.
+// Without figures somebody is evicted all the same, in a while that is bounded, and told that they were missing: else
+// the node would die.
 func TestEvictionWithoutFigures(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(*bed)
@@ -147,11 +152,14 @@ func TestEvictionWithoutFigures(t *testing.T) {
 					b.after(20 * time.Second)
 					b.want("evictions while figures are waited for", b.evictions(), "")
 					b.after(2 * time.Second)
-					if got := b.evictions(); !strings.Contains(got, "s first grace 1") || strings.Contains(got, "second") {
+					got := b.evictions()
+					if !strings.Contains(got, "s first grace 1") || strings.Contains(got, "second") {
 						t.Errorf("evictions %q", got)
 					}
+					const gap = "Figures from after the shortage began were missing after 2"
+					text, missing, _ := strings.Cut(b.message, gap)
 					const low = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "
-					if text, missing, _ := strings.Cut(b.message, "Figures from after the shortage began were missing after 2"); text != low || !strings.HasSuffix(missing, c.want) {
+					if text != low || !strings.HasSuffix(missing, c.want) {
 						t.Errorf("message %q", b.message)
 					}
 					b.released("first")

@@ -37,7 +37,8 @@ type relief struct {
 func (r *relief) run(ctx context.Context, due []evict.Due) error {
 	var errs []error
 	told := map[corev1.ResourceName]bool{}
-	quick, cancel := context.WithTimeoutCause(ctx, reclaimTimeout, fmt.Errorf("reclaiming disk space has taken %s, so pods are evicted", reclaimTimeout))
+	slow := fmt.Errorf("reclaiming disk space has taken %s, so pods are evicted", reclaimTimeout)
+	quick, cancel := context.WithTimeoutCause(ctx, reclaimTimeout, slow)
 	defer cancel()
 	for i, d := range due {
 		t := d.Threshold
@@ -47,7 +48,7 @@ func (r *relief) run(ctx context.Context, due []evict.Due) error {
 		waits := r.waits.Has(d) // then the rest has been tried
 		if name := t.Signal.Resource(); !told[name] && !waits {
 			told[name] = true
-			r.service.report.node(corev1.EventTypeWarning, reasonThresholdMet, fmt.Sprintf("Attempting to reclaim %s", name))
+			r.service.report.node(corev1.EventTypeWarning, reasonThresholdMet, "Attempting to reclaim "+string(name))
 		}
 		if r.waiting == "" && quick.Err() == nil && !waits {
 			tried, err := r.reclaim(quick, t)
@@ -117,19 +118,21 @@ func (r *relief) awaitFreed(ctx context.Context, t evict.Threshold, until time.T
 	}
 }
 
-// choose asks who uses what and has somebody chosen by it. Where nobody answers the last answer counts, and the error says why.
+// choose asks who uses what and has somebody chosen by it. Where nobody answers the last answer counts, and the error
+// says why.
 func (r *relief) choose(ctx context.Context, d evict.Due, now snapshot) (evict.Choice, error) {
 	s := r.service
-	q := evict.Question{Wait: r.waits.For(d, time.Now()), Layout: s.fs.Load().layout, Observation: now.obs[d.Signal]}
-	left := max(time.Until(q.Asked.Add(evict.Patience)), lastTimeout)
+	wait := r.waits.For(d, time.Now())
+	left := max(time.Until(wait.Asked.Add(evict.Patience)), lastTimeout)
 	asking, cancel := context.WithTimeoutCause(ctx, left, fmt.Errorf("%w within %s", errNoAnswer, left))
 	defer cancel()
-	stats, err := s.summary(asking, q.Wait)
-	r.silent = r.silent || err != nil
+	stats, err := s.summary(asking, *wait)
 	if err == nil {
-		q.Wait = r.waits.Answered(d, stats)
+		wait.Answer = &stats
 	}
-	q.Pods, q.Now = withStats(now.pods, q.Answer), time.Now()
+	r.silent = r.silent || err != nil
+	q := evict.Question{Wait: *wait, Now: time.Now(), Observation: now.obs[d.Signal], Layout: s.fs.Load().layout}
+	q.Pods = withStats(now.pods, wait.Answer)
 	return evict.Choose(q), err
 }
 
@@ -168,15 +171,16 @@ func (r *relief) evictFirst(ctx context.Context, t evict.Threshold, choice evict
 	var errs []error
 	for i, c := range choice.Order {
 		if c.Critical() {
-			s.report.decided(aboutPod(topic.DeedKeep, c.Pod, fmt.Sprintf("next to be evicted for %s, and it is critical", t)))
+			why := fmt.Sprintf("next to be evicted for %s, and it is critical", t)
+			s.report.decided(aboutPod(topic.DeedKeep, c.Pod, why))
 			continue
 		}
 		message, annotations := evict.Message(t, o, c.Candidate)
 		lacking := choice.Lacking(c)
 		grace := evict.GracePeriod(t, s.settings.maxGrace, c.Pod)
 		err := s.end(ctx, ending{
-			pod: c.Pod, signal: t.Signal, message: message + lacking, annotations: annotations, disruption: evict.Disruption, grace: grace,
-			reason: strings.TrimSpace(c.Why(t, o, i) + ". " + lacking),
+			pod: c.Pod, signal: t.Signal, message: message + lacking, annotations: annotations,
+			disruption: evict.Disruption, grace: grace, reason: strings.TrimSpace(c.Why(t, o, i) + ". " + lacking),
 		})
 		if errors.Is(err, errEnded) {
 			continue
@@ -219,8 +223,8 @@ func (s *Service) summary(ctx context.Context, w evict.Wait) (statsv1alpha1.Summ
 func withStats(pods []evict.Candidate, summary *statsv1alpha1.Summary) []evict.Candidate {
 	out := slices.Clone(pods)
 	for i := 0; summary != nil && i < len(out); i++ {
-		uid := string(out[i].Pod.UID)
-		if at := slices.IndexFunc(summary.Pods, func(p statsv1alpha1.PodStats) bool { return p.PodRef.UID == uid }); at >= 0 {
+		own := func(p statsv1alpha1.PodStats) bool { return p.PodRef.UID == string(out[i].Pod.UID) }
+		if at := slices.IndexFunc(summary.Pods, own); at >= 0 {
 			out[i].Stats = &summary.Pods[at]
 		}
 	}

@@ -80,6 +80,13 @@ func (p *Proxy) Spoil(call string, f Fault) {
 	p.faults[call] = f
 }
 
+// Spoilt is how many answers to the call were spoilt since the last time.
+func (p *Proxy) Spoilt(call string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.spoilt[call]
+}
+
 // Heal ends all faults and tells how many answers were spoilt since the last time, by call.
 func (p *Proxy) Heal() map[string]int {
 	p.mu.Lock()

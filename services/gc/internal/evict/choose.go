@@ -10,14 +10,15 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Patience bounds how long figures are waited for before an eviction. After OldPatience no newer ones are waited for of pods that have
-// figures from before the shortage.
+// Patience bounds how long figures are waited for before an eviction. After OldPatience no newer ones are waited for of
+// pods that have figures from before the shortage.
 const (
 	Patience    = 20 * time.Second
 	OldPatience = 10 * time.Second
 )
 
-// Due is a threshold for which pods are to be evicted, and since when it has been met: each threshold has a shortage of its own.
+// Due is a threshold for which pods are to be evicted, and since when it has been met: each threshold has a shortage of
+// its own.
 type Due struct {
 	Threshold
 	Since time.Time
@@ -33,31 +34,24 @@ type Wait struct {
 }
 
 // Waits are the waits that have begun, by threshold.
-type Waits map[string]Wait
+type Waits map[string]*Wait
 
 // For returns the wait for the threshold, and begins it where that hasn't been done since the shortage began.
-func (w Waits) For(d Due, now time.Time) Wait {
+func (w Waits) For(d Due, now time.Time) *Wait {
 	if !w.Has(d) {
-		w[d.String()] = Wait{Due: d, Asked: now}
+		w[d.String()] = &Wait{Due: d, Asked: now}
 	}
 	return w[d.String()]
 }
 
 // Has reports whether the wait has begun.
 func (w Waits) Has(d Due) bool {
-	begun, ok := w[d.String()]
-	return ok && begun.Since.Equal(d.Since)
-}
-
-// Answered keeps the answer to the wait that has begun, and returns it.
-func (w Waits) Answered(d Due, answer statsv1alpha1.Summary) Wait {
 	begun := w[d.String()]
-	begun.Answer = &answer
-	w[d.String()] = begun
-	return begun
+	return begun != nil && begun.Since.Equal(d.Since)
 }
 
-// NotBefore is from when on figures count. Of a shortage that lasts they may be older than the wait: a little, since counting costs much.
+// NotBefore is from when on figures count. Of a shortage that lasts they may be older than the wait: a little, since
+// counting costs much.
 func (w Wait) NotBefore() time.Time {
 	maxAge := time.Second
 	if w.Signal.Disk() {
@@ -91,10 +85,10 @@ type Choice struct {
 // Waits reports whether nobody is chosen before more figures have come.
 func (c Choice) Waits() bool { return len(c.Order) == 0 && len(c.Missing) > 0 }
 
-// Choose says who is evicted first. Those whose usage is known are ranked as ever, but nobody goes while figures are waited for by which
-// another pod could come before. When the wait is over, of pods with equal claims the first is one that is known to use enough to end the
-// shortage, then come those whose usage isn't known, and then those that are known to use too little: a pod that can't end the shortage
-// doesn't go in place of one that may have made it.
+// Choose says who is evicted first. Those whose usage is known are ranked as ever, but nobody goes while figures are
+// waited for by which another pod could come before. When the wait is over, of pods with equal claims the first is one
+// that is known to use enough to end the shortage, then come those whose usage isn't known, and then those that are
+// known to use too little: a pod that can't end the shortage doesn't go in place of one that may have made it.
 func Choose(q Question) Choice {
 	c := Choice{Question: q}
 	waited := q.Now.Sub(q.Asked)
@@ -103,7 +97,8 @@ func Choose(q Question) Choice {
 		r.Known = (q.Answer != nil || waited >= Patience) && Known(q.Signal, q.Layout, r.Candidate, q.NotBefore())
 		if !r.Known && !r.Critical() {
 			c.Missing = append(c.Missing, r)
-			if waited < OldPatience || waited < Patience && !(r.Stats != nil && Known(q.Signal, q.Layout, r.Candidate, time.Time{})) {
+			older := r.Stats != nil && Known(q.Signal, q.Layout, r.Candidate, time.Time{})
+			if waited < OldPatience || waited < Patience && !older {
 				awaited = append(awaited, r)
 				continue
 			}
@@ -148,13 +143,16 @@ func (q Question) sort(pods []Ranked) {
 		if order != 0 || a.Known {
 			return order
 		}
-		// Of those of which nothing else is known: what runs, who uses most by older figures, who asked for least, who came last.
+		// Of those of which nothing else is known: what runs, who uses most by older figures, who asked for least, who
+		// came last.
 		wantA, wantB := request(a.Pod, name), request(b.Pod, name)
-		return cmp.Or(before(a.Runs, b.Runs), cmp.Compare(b.Above, a.Above), wantA.Cmp(*wantB), b.Pod.CreationTimestamp.Compare(a.Pod.CreationTimestamp.Time))
+		return cmp.Or(before(a.Runs, b.Runs), cmp.Compare(b.Above, a.Above), wantA.Cmp(*wantB),
+			b.Pod.CreationTimestamp.Compare(a.Pod.CreationTimestamp.Time))
 	})
 }
 
-// compareClaims compares what comes before the usage in the ranking. A pod whose usage isn't known may use more than it requests.
+// compareClaims compares what comes before the usage in the ranking. A pod whose usage isn't known may use more than it
+// requests.
 func (q Question) compareClaims(a, b Ranked) int {
 	exceeds := func(r Ranked) bool { return r.Exceeds || !r.Known && q.Signal != PIDAvailable }
 	return cmp.Or(before(exceeds(a), exceeds(b)), cmp.Compare(a.Priority, b.Priority))
@@ -174,7 +172,8 @@ func (c Choice) Lacking(chosen Ranked) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("Figures from after the shortage began were missing after %s: of %s. ", c.Now.Sub(c.Asked).Round(time.Second), few(names))
+	waited := c.Now.Sub(c.Asked).Round(time.Second)
+	return fmt.Sprintf("Figures from after the shortage began were missing after %s: of %s. ", waited, few(names))
 }
 
 // Awaited says whose figures are waited for.
@@ -183,8 +182,8 @@ func (c Choice) Awaited() string {
 	for _, r := range c.Missing {
 		names = append(names, r.Pod.Namespace+"/"+r.Pod.Name)
 	}
-	return fmt.Sprintf("nobody is evicted before figures from after the shortage began have come, of %s; they are waited for until %s at most",
-		few(names), c.Asked.Add(Patience).UTC().Format(time.TimeOnly))
+	return fmt.Sprintf("nobody is evicted before figures from after the shortage began have come, of %s; "+
+		"they are waited for until %s at most", few(names), c.Asked.Add(Patience).UTC().Format(time.TimeOnly))
 }
 
 // few names the first of the pods, and how many more there are.

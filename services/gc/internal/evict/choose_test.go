@@ -14,7 +14,8 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// chooser is what a scenario knows of figures: the last ones of each pod, when they were read, and whether stats answers.
+// chooser is what a scenario knows of figures: the last ones of each pod, when they were read, and whether stats
+// answers.
 type chooser struct {
 	due    []Due
 	obs    Observations
@@ -22,6 +23,10 @@ type chooser struct {
 	readAt map[string]time.Time
 	reread map[string]func() *statsv1alpha1.PodStats
 	silent bool
+}
+
+func newChooser() chooser {
+	return chooser{waits: Waits{}, readAt: map[string]time.Time{}, reread: map[string]func() *statsv1alpha1.PodStats{}}
 }
 
 // figures does the commands about figures.
@@ -69,7 +74,8 @@ func timed(p *statsv1alpha1.PodStats, at time.Time) {
 	}
 }
 
-// told are the pod's figures as stats tells them: in whole seconds, and more than a second too old where they are too old.
+// told are the pod's figures as stats tells them: in whole seconds, and more than a second too old where they are too
+// old.
 func (s *scenario) told(c Candidate, notBefore time.Time) *statsv1alpha1.PodStats {
 	read, counted := s.readAt[c.Pod.Name]
 	if c.Stats == nil || !counted {
@@ -83,7 +89,8 @@ func (s *scenario) told(c Candidate, notBefore time.Time) *statsv1alpha1.PodStat
 	return out
 }
 
-// choose does what gc does: for each of the node's conditions it tries one threshold after the other until somebody is evicted.
+// choose does what gc does: for each of the node's conditions it tries one threshold after the other until somebody is
+// evicted.
 func (s *scenario) choose(now time.Time, l Layout) string {
 	var out strings.Builder
 	done := map[corev1.NodeConditionType]bool{} // each has one eviction at a time
@@ -99,21 +106,22 @@ func (s *scenario) choose(now time.Time, l Layout) string {
 			}
 		}
 		if !s.silent {
-			w = s.waits.Answered(d, statsv1alpha1.Summary{})
+			w.Answer = &statsv1alpha1.Summary{}
 		}
-		c := Choose(Question{Wait: w, Now: now, Observation: s.obs[d.Signal], Layout: l, Pods: pods})
+		c := Choose(Question{Wait: *w, Now: now, Observation: s.obs[d.Signal], Layout: l, Pods: pods})
 		if c.Waits() {
 			fmt.Fprintf(&out, "%s: %s\n", d.Signal, c.Awaited())
 			continue
 		}
-		maps.DeleteFunc(s.waits, func(_ string, w Wait) bool { return w.Signal.Condition() == d.Signal.Condition() })
+		maps.DeleteFunc(s.waits, func(_ string, w *Wait) bool { return w.Signal.Condition() == d.Signal.Condition() })
 		at := slices.IndexFunc(c.Order, func(r Ranked) bool { return !r.Critical() })
 		if at < 0 {
 			fmt.Fprintf(&out, "%s: nobody to evict\n", d.Signal)
 			continue
 		}
 		r := c.Order[at]
-		fmt.Fprintf(&out, "evict %s for %s\n", r.Pod.Name, strings.TrimSpace(r.Why(d.Threshold, s.obs[d.Signal], at)+". "+c.Lacking(r)))
+		why := strings.TrimSpace(r.Why(d.Threshold, s.obs[d.Signal], at) + ". " + c.Lacking(r))
+		fmt.Fprintf(&out, "evict %s for %s\n", r.Pod.Name, why)
 		done[d.Signal.Condition()] = true
 	}
 	if out.Len() == 0 {

@@ -19,7 +19,8 @@ type Candidate struct {
 	Static bool
 	// Stats is nil where nothing is known of the pod's usage.
 	Stats *statsv1alpha1.PodStats
-	// Runs is true where the runtime has something of the pod that runs. What doesn't run and has no figures uses nothing.
+	// Runs is true where the runtime has something of the pod that runs. What doesn't run and has no figures uses
+	// nothing.
 	Runs bool
 }
 
@@ -40,8 +41,9 @@ type Ranked struct {
 	Usage, Above int64
 }
 
-// Rank sorts the pods for the signal: who is evicted first comes first. Those that use more than they request come before the
-// others; then the lower priority counts, then the usage above the request. A pod without figures comes last; Choose knows whether it may.
+// Rank sorts the pods for the signal: who is evicted first comes first. Those that use more than they request come
+// before the others; then the lower priority counts, then the usage above the request. A pod without figures comes
+// last; Choose knows whether it may.
 func Rank(s Signal, l Layout, pods []Candidate) []Ranked {
 	ranked := make([]Ranked, 0, len(pods))
 	for _, c := range pods {

@@ -22,13 +22,13 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // TestScenarios runs testdata. "go test -rewrite" writes the results anew; read the difference before you keep it.
 //
-//	thresholds [transition=D] [pods]   lines "hard|soft|grace|reclaim SIGNAL VALUE"; lists what they become. Begins anew, without figures
+//	thresholds [transition=D] [pods]   lines "hard|soft|grace|reclaim SIGNAL VALUE"; lists what they become. All figures go
 //	restore at=T                       lines "CONDITION [relieved=T]": what an earlier process has stated
 //	read at=T                          lines "SIGNAL AVAILABLE CAPACITY"; shows conditions and due thresholds
-//	figures at=T                       lines "POD ...", the rest as in usage: what is read at that time; "POD" alone has none any more
+//	figures at=T                       lines "POD ...", as in usage: what is read then; "POD" alone: nothing
 //	silent | answers                   stats answers no call, or does so again
 //	gone POD                           it has ended
-//	choose at=T [image]                what is done for the thresholds that the last reading found due, by the figures of the moment
+//	choose at=T [image]                what is done for the thresholds that are due, by the last figures
 //	pod NAME [priority=N] [static] [idle]    a PodSpec in YAML, or nothing
 //	usage NAME                         lines "memory N", "processes N", "volume NAME N", "ephemeral N", "CONTAINER memory|root|logs N [INODES]"
 //	rank SIGNAL [image] [container]    the ranking, where images or containers have filesystems of their own
@@ -104,7 +104,7 @@ func (s *scenario) thresholds(t *testing.T, text string, args map[string]string)
 	for _, c := range s.pods {
 		c.Stats = nil
 	}
-	s.chooser = chooser{waits: Waits{}, readAt: map[string]time.Time{}, reread: map[string]func() *statsv1alpha1.PodStats{}}
+	s.chooser = newChooser()
 	s.tracker = NewTracker(ForLayout(all, args["split"] != ""), at(t, args["transition"]).Sub(epoch))
 	var out strings.Builder
 	for _, th := range s.tracker.Thresholds() {
