@@ -114,7 +114,7 @@ func Choose(q Question) Choice {
 	if first >= 0 {
 		able = able[:first]
 	}
-	if slices.ContainsFunc(able, func(r Ranked) bool { return !r.Critical() }) {
+	if len(awaited) == 0 || slices.ContainsFunc(able, func(r Ranked) bool { return !r.Critical() }) {
 		c.Order = able
 	}
 	return c
