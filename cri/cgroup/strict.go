@@ -50,7 +50,8 @@ func (t *Tree) MemoryLimit(cgroup string) (int64, error) {
 	return numberIn(path.Join(t.dir("memory", cgroup), name))
 }
 
-// PodsMemory is the limit of the pods' cgroup and what they use, in bytes; a limit of 0 means that there is none below the machine's.
+// PodsMemory is the limit of the pods' cgroup and what they use, in bytes; a limit of 0 means that there is none below
+// the machine's.
 func (t *Tree) PodsMemory(machine int64) (limit, used int64, err error) {
 	limit, err = t.MemoryLimit(t.Kubepods())
 	switch {

@@ -12,8 +12,8 @@ import (
 	"kubelot.dev/services/stats/internal/fresh"
 )
 
-// Figures from before the moment that the caller names show it though times have whole seconds, and the number of processes, which has no
-// time, is left out.
+// Figures from before the moment that the caller names show it though times have whole seconds, and the number of
+// processes, which has no time, is left out.
 func TestFiguresFromBefore(t *testing.T) {
 	moment := time.Date(2026, 1, 1, 12, 0, 0, int(900*time.Millisecond), time.UTC)
 	for name, c := range map[string]struct {

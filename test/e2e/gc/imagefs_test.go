@@ -30,18 +30,23 @@ func statfs(path string) (disk syscall.Statfs_t, err error) {
 	return disk, err
 }
 
-// The filesystem of images and writable layers gets short: unused images go first, and nobody is evicted if that is enough. Else the
-// pod is that has written most there, whatever others have in volumes elsewhere; of inodes too. A threshold of containerfs counts for
-// nothing: where writable layers are with the images, those of imagefs are theirs. The inodes get short right after the figures for the
-// bytes were read, which come at once or late: they say nothing of the inodes, of which by them modest had most.
+// The filesystem of images and writable layers gets short: unused images go first, and nobody is evicted if that is
+// enough. Else the pod is that has written most there, whatever others have in volumes elsewhere; of inodes too. A
+// threshold of containerfs counts for nothing: where writable layers are with the images, those of imagefs are theirs.
+// The inodes get short right after the figures for the bytes were read, which come at once or late: by them others than
+// files had most inodes.
 func TestImageDiskPressure(t *testing.T) {
 	t.Parallel()
 	t.Run("figures at once", func(t *testing.T) {
 		t.Parallel()
 		d := newImageDisk(t)
 		bytes, inodes := d.bytesGetShort(), d.inodesAreShort()
-		decided := crossing(t, func() (bool, error) { return len(evictions(t, d.bed)) > 0, nil })
-		decided() // right after the figures were read
+		kit.Eventually(t, "an eviction, which comes right after the figures", func() error {
+			if len(evictions(t, d.bed)) == 0 {
+				return errors.New("there is none")
+			}
+			return nil
+		})
 		d.makeFiles()
 		d.hogGoes(bytes)
 		d.filesGoes(inodes)
@@ -64,7 +69,8 @@ const (
 	imageInodes                = 8000
 )
 
-// imageDisk is a bed whose images and writable layers are on a small filesystem. hog has most of the bytes, files is to make most inodes.
+// imageDisk is a bed whose images and writable layers are on a small filesystem. hog has most of the bytes, files is to
+// make most inodes.
 type imageDisk struct {
 	t          *testing.T
 	bed        *kit.Bed
@@ -153,7 +159,8 @@ func (d *imageDisk) bytesGetShort() (crossed func() time.Time) {
 	return crossed
 }
 
-// bytesPass has bytes short for a second, and returns right after figures for them were read, which come so late that nobody needs them.
+// bytesPass has bytes short for a second, and returns right after figures for them were read, which come so late that
+// nobody needs them.
 func (d *imageDisk) bytesPass(late time.Duration) {
 	d.t.Helper()
 	mib, err := d.available()
