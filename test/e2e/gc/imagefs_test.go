@@ -159,8 +159,8 @@ func (d *imageDisk) bytesGetShort() (crossed func() time.Time) {
 	return crossed
 }
 
-// bytesPass has bytes short for a second, and returns right after figures for them were read, which come so late that
-// nobody needs them.
+// bytesPass has bytes short until figures are asked for, and returns right after they were read: so late that nobody
+// needs them any more.
 func (d *imageDisk) bytesPass(late time.Duration) {
 	d.t.Helper()
 	mib, err := d.available()
@@ -169,8 +169,13 @@ func (d *imageDisk) bytesPass(late time.Duration) {
 	}
 	d.proxy.Spoil("ListContainerStats", criproxy.Fault{Delay: late})
 	asked := crossing(d.t, func() (bool, error) { return d.proxy.Spoilt("ListContainerStats") > 0, nil })
-	trigger(d.ns, d.hog, fmt.Sprintf("fallocate -l %dM /passing; sleep 1; rm /passing", mib-imageThreshold+imageSpare))
-	time.Sleep(time.Until(asked().Add(late + 50*time.Millisecond)))
+	ballast := filepath.Join(d.root, "ballast")
+	command(d.t, "fallocate", "-l", fmt.Sprintf("%dM", mib-imageThreshold+imageSpare), ballast)
+	moment := asked()
+	if err := os.Remove(ballast); err != nil {
+		d.t.Fatal(err)
+	}
+	time.Sleep(time.Until(moment.Add(late + 50*time.Millisecond)))
 	d.proxy.Heal()
 }
 
