@@ -42,6 +42,11 @@ func (c Crew) streams(ctx context.Context) ([]Stream, error) {
 		return nil, err
 	}
 	defer transport.Close()
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if _, connected := <-transport.Connects(ctx); !connected {
+		return nil, fmt.Errorf("the bus doesn't answer: %w", context.Cause(ctx))
+	}
 	var all []Stream
 	for _, dir := range dirs {
 		s, err := ask(ctx, transport, filepath.Base(dir))
@@ -61,8 +66,6 @@ func (c Crew) streams(ctx context.Context) ([]Stream, error) {
 }
 
 func ask(ctx context.Context, transport bus.Transport, name string) (Stream, error) {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
 	answer, err := transport.Request(ctx, bus.Message{Subject: "$JS.API.STREAM.INFO." + name})
 	if err != nil {
 		return Stream{}, fmt.Errorf("ask the bus about its stream %s: %w", name, err)

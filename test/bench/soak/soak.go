@@ -43,8 +43,8 @@ type Plan struct {
 	Told func(Sample)
 }
 
-// Run takes the samples.
-func Run(ctx context.Context, pods Pods, c crew.Crew, plan Plan) ([]Sample, error) {
+// Run takes the samples; read is crew.Crew.Read.
+func Run(ctx context.Context, pods Pods, read func(context.Context) (crew.Reading, error), plan Plan) ([]Sample, error) {
 	var samples []Sample
 	begin := time.Now()
 	for {
@@ -68,7 +68,7 @@ func Run(ctx context.Context, pods Pods, c crew.Crew, plan Plan) ([]Sample, erro
 		case <-ctx.Done():
 			return samples, fmt.Errorf("interrupted: %w", context.Cause(ctx))
 		}
-		reading, err := c.Read(ctx)
+		reading, err := read(ctx)
 		if err != nil {
 			return samples, fmt.Errorf("after %d pods: %w", pods.Gone(), err)
 		}

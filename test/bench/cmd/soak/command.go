@@ -75,7 +75,7 @@ func (o *options) run(ctx context.Context) (err error) {
 		return err
 	}
 	begin := time.Now()
-	taken, err := soak.Run(ctx, pods, r.Crew, o.plan(begin))
+	taken, err := soak.Run(ctx, pods, r.Crew.Read, o.plan(begin))
 	if err != nil {
 		return err
 	}
