@@ -8,7 +8,8 @@
 //     it is removed, even when the creator's context has ended; a second creator gets containerd's error.
 //   - States, times, exit codes and events come in containerd's order; a sandbox's deleted event comes a moment before the
 //     sandbox is out of the lists, as there.
-//   - Scale: a call costs what its answer does, whatever else runs; thousands of pods come and go and leave nothing behind.
+//   - Scale: a call costs what its answer does, whatever else runs; thousands of pods come and go and leave nothing
+//     behind.
 //   - Hooks: any call can be made to fail, to wait or to hang; calls are counted.
 //   - It starts no processes: a container runs until it is stopped or told to exit, except that the commands
 //     `sh -c "exit N"`, `true` and `false` exit at once.

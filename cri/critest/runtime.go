@@ -79,8 +79,8 @@ func newRuntime(options []Option) *Runtime {
 	return r
 }
 
-// Listen runs a fake runtime at a unix socket, until Down. It is for a process of its own, which a crew's executables talk
-// to; a socket that an earlier one left is replaced.
+// Listen runs a fake runtime at a unix socket, until Down. It is for a process of its own, which a crew's
+// executables talk to; a socket that an earlier one left is replaced.
 func Listen(socket string, options ...Option) (*Runtime, error) {
 	r := newRuntime(options)
 	r.endpoint, r.memory = "unix://"+socket, false

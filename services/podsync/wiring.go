@@ -148,12 +148,13 @@ func (o *ordered) remove(uid string) {
 	o.order = slices.Delete(o.order, i, i+1)
 }
 
-// gatherShare is how many times as long changes are gathered as handing over a set took, and gatherMost the most of it. Each set
-// costs its taker something for every pod of the node: a thousand pods that start at once change thousands of times.
+// gatherShare is how many times as long changes are gathered as handing over a set took, and gatherMost the most of
+// it. Each set costs its taker something for every pod of the node: a thousand pods that start at once change
+// thousands of times.
 const gatherShare, gatherMost = 9, 200 * time.Millisecond
 
-// gather hands over all pods after a change, once the first list is complete. Changes that come while a set is taken, and for some
-// time in proportion after it, go into the next one.
+// gather hands over all pods after a change, once the first list is complete. Changes that come while a set is
+// taken, and for some time in proportion after it, go into the next one.
 func gather(changes <-chan kube.Change[corev1.Pod], handle func([]*corev1.Pod)) {
 	pods := newOrdered()
 	synced, changed := false, false

@@ -54,7 +54,10 @@ func TestBurstsOfChangesAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const burst, taking = 1000, 2 * time.Millisecond
 		pod := func(i int) *corev1.Pod {
-			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint("u", i%100)), ResourceVersion: fmt.Sprint(i)}}
+			return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				UID:             types.UID(fmt.Sprint("u", i%100)),
+				ResourceVersion: fmt.Sprint(i),
+			}}
 		}
 		changes := make(chan kube.Change[corev1.Pod])
 		var last time.Time

@@ -41,8 +41,9 @@ const (
 // downward has the pod's annotations in a file.
 const downward = `, volumes: [{name: d, downwardAPI: {items: [{path: mark, fieldRef: {fieldPath: "metadata.annotations['mark']"}}]}}]`
 
-// TestAnnotationsUpToTheirLimit has a tenant change the annotations of a hundred pods each second, all of them as large as they may be.
-// Other pods start and stop all the same, the bus answers, and in the end the node knows the last of all annotations.
+// TestAnnotationsUpToTheirLimit has a tenant change the annotations of a hundred pods each second, all of them as
+// large as they may be. Other pods start and stop all the same, the bus answers, and in the end the node knows the
+// last of all annotations.
 func TestAnnotationsUpToTheirLimit(t *testing.T) {
 	b, err := kit.Start(t.Context(), kit.Options{Scripted: true})
 	if err != nil {
@@ -71,7 +72,8 @@ func TestAnnotationsUpToTheirLimit(t *testing.T) {
 	stop()
 	update.Wait()
 	if n := updates.Load(); n < annotators {
-		t.Errorf("the %d pods' annotations were updated %d times while %d others came and went: too few to show anything", annotators, n, others)
+		t.Errorf("the %d pods' annotations were updated %d times while %d others came and went: too few to show anything",
+			annotators, n, others)
 	}
 	t.Logf("%d updates, %d looks at the pods", updates.Load(), looks.Load())
 
@@ -152,13 +154,15 @@ func annotate(ctx context.Context, t *testing.T, b *kit.Bed, p *corev1.Pod, upda
 
 // tryAgain is for an API server that is as busy as the test makes it.
 func tryAgain(ctx context.Context, do func(context.Context) error) error {
-	return errors.Join(wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, kit.Patience, true, func(ctx context.Context) (bool, error) {
-		err := do(ctx)
-		if apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) {
-			return false, nil
-		}
-		return true, err
-	}))
+	return errors.Join(wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, kit.Patience, true,
+		func(ctx context.Context) (bool, error) {
+			err := do(ctx)
+			if apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) ||
+				apierrors.IsServerTimeout(err) {
+				return false, nil
+			}
+			return true, err
+		}))
 }
 
 // comeAndGo has the other pods start and stop, some at a time.
@@ -194,7 +198,8 @@ func comeAndGo(t *testing.T, b *kit.Bed, ns *kit.Namespace, updates *atomic.Int6
 // lookAtPods runs kubelot pods again and again until ctx ends: it must never fail.
 func lookAtPods(ctx context.Context, t *testing.T, b *kit.Bed, looks *atomic.Int64) {
 	for ctx.Err() == nil {
-		out, err := kit.Output(exec.CommandContext(ctx, b.Program("kubelot"), "pods", "--run-dir="+b.Bed.Path("run"), "--output=json"))
+		out, err := kit.Output(exec.CommandContext(ctx, b.Program("kubelot"), "pods", "--run-dir="+b.Bed.Path("run"),
+			"--output=json"))
 		if err != nil && ctx.Err() == nil {
 			t.Errorf("kubelot pods: %v\n%s", err, out)
 			return

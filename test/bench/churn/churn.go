@@ -1,10 +1,10 @@
-// Package churn has pods come and go on a node, as fast as it goes: each is created, waited for, deleted, and waited for
-// until its API object is gone.
+// Package churn has pods come and go on a node, as fast as it goes: each is created, waited for, deleted, and waited
+// for until its API object is gone.
 //
 // Reads and writes: the API server. Owns: the namespace it creates.
 //
-// Guarantees: pods are bound to the node when they are created, so that no scheduler has a part in it; no two pods of one
-// run have the same name; a pod that doesn't get where it should is an error that shows its status.
+// Guarantees: pods are bound to the node when they are created, so that no scheduler has a part in it; no two pods
+// of one run have the same name; a pod that doesn't get where it should is an error that shows its status.
 package churn
 
 import (
@@ -67,7 +67,10 @@ func (c *Churn) prepare(ctx context.Context) error {
 	if _, err := core.Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create namespace %s: %w", c.o.Namespace, err)
 	}
-	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"color": "green"}}
+	settings := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "settings"},
+		Data:       map[string]string{"color": "green"},
+	}
 	if _, err := core.ConfigMaps(c.o.Namespace).Create(ctx, settings, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create ConfigMap settings: %w", err)
 	}

@@ -44,7 +44,11 @@ func (f *follower) start(ctx context.Context, client kubernetes.Interface, names
 	pods := client.CoreV1().Pods(namespace)
 	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return pods.List(ctx, o) },
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object,
+				error,
+			) {
+				return pods.List(ctx, o)
+			},
 			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				return pods.Watch(ctx, o)
 			},

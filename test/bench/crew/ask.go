@@ -51,7 +51,9 @@ func (p *Process) ask(ctx context.Context, runDir string) error {
 func page(ctx context.Context, socket, path string) (text string, found bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _,
+		_ string,
+	) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://metrics"+path, nil)

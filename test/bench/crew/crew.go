@@ -1,10 +1,10 @@
-// Package crew reads what kubelot's processes and its bus hold at one moment: memory, CPU time, descriptors, goroutines,
-// files, and the messages that the bus keeps.
+// Package crew reads what kubelot's processes and its bus hold at one moment: memory, CPU time, descriptors,
+// goroutines, files, and the messages that the bus keeps.
 //
 // Reads: /proc, the run and root directories, the daemons' metrics sockets, the bus. Writes, owns: nothing.
 //
-// Guarantees: private memory and PSS are read before anything is asked of a process; what a process doesn't tell is missing
-// from the reading and not zero.
+// Guarantees: private memory and PSS are read before anything is asked of a process; what a process doesn't tell is
+// missing from the reading and not zero.
 package crew
 
 import (
@@ -54,8 +54,8 @@ type Reading struct {
 	Streams []Stream `json:"streams,omitempty"`
 }
 
-// Read reads all of it. Where it is to be known what a daemon's heap has in use, that daemon must run with --profiling: the
-// heap is collected first.
+// Read reads all of it. Where it is to be known what a daemon's heap has in use, that daemon must run with
+// --profiling: the heap is collected first.
 func (c Crew) Read(ctx context.Context) (Reading, error) {
 	r := Reading{Time: time.Now()}
 	processes, err := c.processes()
@@ -170,7 +170,8 @@ func (p *Process) read() error {
 // clockTick is the unit of CPU times in /proc on every Linux that Go runs on.
 const clockTick = time.Second / 100
 
-// cpu is the CPU time of a process and of the children that it has reaped, not of those that live: they are listed themselves.
+// cpu is the CPU time of a process and of the children that it has reaped, not of those that live: they are listed
+// themselves.
 func cpu(pid int) (time.Duration, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -87,13 +87,18 @@ func TestNoCrew(t *testing.T) {
 
 func TestStreamAnswers(t *testing.T) {
 	s, err := parse("EVENT", []byte(`{"config":{"max_bytes":1000,"discard":"old"},"state":{"messages":3,"bytes":90,"num_subjects":2}}`))
-	if want := (Stream{Name: "EVENT", Messages: 3, Bytes: 90, Subjects: 2, MaxBytes: 1000, History: true}); err != nil || s != want {
+	if want := (Stream{
+		Name: "EVENT", Messages: 3, Bytes: 90, Subjects: 2, MaxBytes: 1000,
+		History: true,
+	}); err != nil || s != want {
 		t.Errorf("%+v, %v; want %+v", s, err, want)
 	}
-	if s, err := parse("STATE", []byte(`{"config":{"max_bytes":-1,"discard":"old"},"state":{}}`)); err != nil || s.History {
+	if s, err := parse("STATE", []byte(`{"config":{"max_bytes":-1,"discard":"old"},"state":{}}`)); err != nil ||
+		s.History {
 		t.Errorf("%+v, %v; a stream without a limit drops nothing", s, err)
 	}
-	if _, err := parse("X", []byte(`{"error":{"description":"stream not found"}}`)); err == nil || !strings.Contains(err.Error(), "stream not found") {
+	if _, err := parse("X", []byte(`{"error":{"description":"stream not found"}}`)); err == nil ||
+		!strings.Contains(err.Error(), "stream not found") {
 		t.Errorf("%v, want the bus's error", err)
 	}
 }

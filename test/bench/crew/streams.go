@@ -22,7 +22,8 @@ type Stream struct {
 	Subjects int64  `json:"subjects"`
 	// MaxBytes is where it ends, 0 if nowhere.
 	MaxBytes int64 `json:"maxBytes"`
-	// History marks a stream that drops its oldest messages at MaxBytes: until then it grows with what happens, and then no more.
+	// History marks a stream that drops its oldest messages at MaxBytes: until then it grows with what happens, and
+	// then no more.
 	History bool `json:"history"`
 	// Files is what it has in the store.
 	Files Files `json:"files"`

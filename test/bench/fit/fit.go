@@ -32,8 +32,8 @@ type Fit struct {
 	Memory float64 `json:"memory"`
 }
 
-// Polynomial fits y = t0 + t1 x + ... + tn x^n, with samples in the order in which they were taken. At least one sample more
-// than there are coefficients is needed.
+// Polynomial fits y = t0 + t1 x + ... + tn x^n, with samples in the order in which they were taken. At least one
+// sample more than there are coefficients is needed.
 func Polynomial(x, y []float64, degree int) (Fit, error) {
 	terms := degree + 1
 	if len(x) != len(y) {
@@ -93,8 +93,9 @@ func (f Fit) At(x float64) float64 {
 	return value
 }
 
-// Significant reports whether a coefficient that large comes about by chance in fewer than one of a thousand fits, and what the
-// smallest such coefficient is. Residuals that hang together, as those of a saw-tooth, count for fewer samples than they are.
+// Significant reports whether a coefficient that large comes about by chance in fewer than one of a thousand fits,
+// and what the smallest such coefficient is. Residuals that hang together, as those of a saw-tooth, count for fewer
+// samples than they are.
 func (f Fit) Significant(term int) (yes bool, least float64) {
 	independent := (1 - f.Memory) / (1 + f.Memory)
 	freedom := max(1, int(float64(f.Freedom)*independent))

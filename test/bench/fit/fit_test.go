@@ -103,7 +103,10 @@ func TestSawToothIsNot(t *testing.T) {
 }
 
 func TestTooFew(t *testing.T) {
-	for name, x := range map[string][]float64{"as many as coefficients": {1, 2}, "all at one place": {5, 5, 5, 5}, "all at zero": {0, 0, 0}, "none": {}} {
+	for name, x := range map[string][]float64{
+		"as many as coefficients": {1, 2}, "all at one place": {5, 5, 5, 5},
+		"all at zero": {0, 0, 0}, "none": {},
+	} {
 		if _, err := Polynomial(x, make([]float64, len(x)), 1); !errors.Is(err, ErrFew) {
 			t.Errorf("%s: %v, want ErrFew", name, err)
 		}

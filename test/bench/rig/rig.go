@@ -1,5 +1,5 @@
-// Package rig is the machine part of the measurements that need no rival: one node under kubelot with a control plane of its
-// own, on containerd or on the scripted runtime.
+// Package rig is the machine part of the measurements that need no rival: one node under kubelot with a control
+// plane of its own, on containerd or on the scripted runtime.
 //
 // Reads: .bin, or the directory that KUBELOT_BIN names. Writes and owns: the test bed.
 //

@@ -12,8 +12,8 @@ import (
 	"kubelot.dev/test/bench/fit"
 )
 
-// share is how much of a figure at the largest size a quadratic part may be before it is one. What is smaller is as well the
-// end of a queue, or a cache that fills.
+// share is how much of a figure at the largest size a quadratic part may be before it is one. What is smaller is as
+// well the end of a queue, or a cache that fills.
 const share = 0.1
 
 // Law is how one figure of one process, or of all, depends on the number of pods: Constant + Linear n + Quadratic n².
@@ -146,7 +146,8 @@ func Verdict(all []Law) error {
 	var errs []error
 	for _, l := range all {
 		if l.Failed() && l.At > minor[l.Unit] {
-			errs = append(errs, fmt.Errorf("%s of %s: %.0f %% of %.4g %s at the largest size is a quadratic part", l.Figure, l.Of, 100*l.Share, l.At, l.Unit))
+			errs = append(errs, fmt.Errorf("%s of %s: %.0f %% of %.4g %s at the largest size is a quadratic part", l.Figure,
+				l.Of, 100*l.Share, l.At, l.Unit))
 		}
 	}
 	return errors.Join(errs...)
@@ -181,7 +182,8 @@ func Points(w io.Writer, points []Point) error {
 		}
 		bus := p.By["bus"]
 		fmt.Fprintf(out, "%.1f MiB\t%.1f MiB\t%.1f, %.1f MiB\t%.2f, %.2f MiB\t%.1f, %.1f MiB\t\n", p.Run/mib, p.Store/mib,
-			bus.StartRead/mib, bus.StartWritten/mib, bus.IdleRead/mib, bus.IdleWritten/mib, bus.StopRead/mib, bus.StopWritten/mib)
+			bus.StartRead/mib, bus.StartWritten/mib, bus.IdleRead/mib, bus.IdleWritten/mib, bus.StopRead/mib,
+			bus.StopWritten/mib)
 	}
 	return out.Flush()
 }

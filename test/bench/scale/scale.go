@@ -1,10 +1,10 @@
-// Package scale measures what a crew takes with so many pods, and fits a parabola through it: what a node agent does for one pod
-// must not depend on how many others there are.
+// Package scale measures what a crew takes with so many pods, and fits a parabola through it: what a node agent does
+// for one pod must not depend on how many others there are.
 //
 // Reads: the crew's processes and files, by package crew. Writes, owns: nothing.
 //
-// Guarantees: CPU time and bytes are counted and not derived from clocks; the sizes are taken in turns, up in one round and
-// down in the next, so that what drifts isn't taken for what grows with the size.
+// Guarantees: CPU time and bytes are counted and not derived from clocks; the sizes are taken in turns, up in one
+// round and down in the next, so that what drifts isn't taken for what grows with the size.
 package scale
 
 import (
@@ -58,8 +58,8 @@ type Point struct {
 	By    map[string]Used `json:"by"`  // by process
 	Run   float64         `json:"run"` // bytes of the run directory, which is memory too, with all pods running
 	Store float64         `json:"store"`
-	// Took is how long all pods took until the last was Ready, and until the last was gone, in seconds. The control plane has a
-	// large part in both.
+	// Took is how long all pods took until the last was Ready, and until the last was gone, in seconds. The control
+	// plane has a large part in both.
 	Took [2]float64 `json:"took"`
 }
 

@@ -36,11 +36,13 @@ func TestQuadraticPartIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	failure := Verdict(laws)
-	if failure == nil || !strings.Contains(failure.Error(), "CPU to start of podsync") || strings.Contains(failure.Error(), "of bus") {
+	if failure == nil || !strings.Contains(failure.Error(), "CPU to start of podsync") ||
+		strings.Contains(failure.Error(), "of bus") {
 		t.Errorf("verdict %v, want podsync's CPU time alone", failure)
 	}
 	var out strings.Builder
-	if err := errors.Join(Table(&out, laws), Points(&out, points(func(float64) float64 { return 1 }))); err != nil || !strings.Contains(out.String(), "QUADRATIC") {
+	if err := errors.Join(Table(&out, laws), Points(&out, points(func(float64) float64 { return 1 }))); err != nil ||
+		!strings.Contains(out.String(), "QUADRATIC") {
 		t.Errorf("%v, table:\n%s", err, out.String())
 	}
 }
@@ -76,7 +78,8 @@ func TestTooFewPoints(t *testing.T) {
 	}
 }
 
-// node pretends to run pods: each takes a second of CPU time to start, in which the bus reads ten bytes, and half a second to stop.
+// node pretends to run pods: each takes a second of CPU time to start, in which the bus reads ten bytes, and half a
+// second to stop.
 type node struct {
 	running int
 	bus     crew.Process
@@ -104,12 +107,16 @@ func TestRunMeasuresStages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &node{bus: crew.Process{Name: "bus", PID: 7}}
 		var order []int
-		plan := Plan{Sizes: []int{20, 10}, Rounds: 2, Settle: time.Second, Idle: time.Minute, Told: func(p Point) { order = append(order, p.Pods) }}
+		plan := Plan{
+			Sizes: []int{20, 10}, Rounds: 2, Settle: time.Second, Idle: time.Minute,
+			Told: func(p Point) { order = append(order, p.Pods) },
+		}
 		points, err := Run(t.Context(), n, n.read, plan)
 		if err != nil || !slices.Equal(order, []int{10, 20, 20, 10}) {
 			t.Fatalf("sizes %v, %v; want them up and then down", order, err)
 		}
-		if u := points[1].By["bus"]; u.StartCPU != 20 || u.StopCPU != 10 || u.IdleCPU != 0 || u.StartRead != 200 || u.PSS != 20<<10 {
+		if u := points[1].By["bus"]; u.StartCPU != 20 || u.StopCPU != 10 || u.IdleCPU != 0 || u.StartRead != 200 ||
+			u.PSS != 20<<10 {
 			t.Errorf("20 pods: %+v", u)
 		}
 	})

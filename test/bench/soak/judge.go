@@ -49,7 +49,8 @@ func (g Growth) verdict() string {
 func Judge(samples []Sample) ([]Growth, error) {
 	half := samples[len(samples)/2:]
 	if len(half) < leastSamples {
-		return nil, fmt.Errorf("the second half has %d samples, and a line needs %d: let it run longer: %w", len(half), leastSamples, fit.ErrFew)
+		return nil, fmt.Errorf("the second half has %d samples, and a line needs %d: let it run longer: %w", len(half),
+			leastSamples, fit.ErrFew)
 	}
 	var all []Growth
 	for _, s := range collect(half) {
@@ -88,7 +89,8 @@ func Table(w io.Writer, all []Growth) error {
 	out := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(out, "of\tmeasure\tat half\tat the end\tper pod\t± error\tseen from\tlimit\t")
 	for _, g := range all {
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.4g\t%.2g\t%.2g\t%g\t%s\n", g.Of, g.Measure, amount(g.First, g.Unit), amount(g.Last, g.Unit),
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.4g\t%.2g\t%.2g\t%g\t%s\n", g.Of, g.Measure, amount(g.First, g.Unit),
+			amount(g.Last, g.Unit),
 			g.PerPod.Value, g.PerPod.StdErr, g.Least, g.Limit, g.verdict())
 	}
 	return out.Flush()

@@ -17,14 +17,24 @@ type measure struct {
 	why   string
 }
 
-// The limits. None is zero: a fit never gives exactly that, and what follows from the size of pages or blocks isn't a leak.
+// The limits. None is zero: a fit never gives exactly that, and what follows from the size of pages or blocks isn't
+// a leak.
 var (
-	private = measure{"private memory", "B", 128, "20,000 pods may take a tenth of the 25 MiB that the bus is given; spans in part empty hide as much"}
-	pss     = measure{"PSS of all processes", "B", 1280, "ten processes with 128 B each"}
-	heap    = measure{"heap after collection", "B", 32, "the least that is kept of a pod is its UID, a string of 36 bytes and its header"}
+	private = measure{
+		"private memory", "B", 128,
+		"20,000 pods may take a tenth of the 25 MiB that the bus is given; spans in part empty hide as much",
+	}
+	pss  = measure{"PSS of all processes", "B", 1280, "ten processes with 128 B each"}
+	heap = measure{
+		"heap after collection", "B", 32,
+		"the least that is kept of a pod is its UID, a string of 36 bytes and its header",
+	}
 	routine = measure{"goroutines", "", 0.001, "one for a thousand pods would be a leak on a path that few pods take"}
 	handles = measure{"descriptors", "", 0.001, "at one for a thousand pods, a million pods reach the usual limit"}
-	files   = measure{"files", "", 0.001, "a directory for each pod would be 1, one for a thousand is a leak on a path that few pods take"}
+	files   = measure{
+		"files", "", 0.001,
+		"a directory for each pod would be 1, one for a thousand is a leak on a path that few pods take",
+	}
 	bytes   = measure{"bytes in files", "B", 32, "the least that is kept of a pod is a line with its UID"}
 	kept    = measure{"messages kept", "", 0.001, "a message for each pod would be 1"}
 	subject = measure{"subjects", "", 0.001, "a subject for each pod would be 1; each costs the bus's memory too"}
@@ -79,8 +89,8 @@ func collect(samples []Sample) []series {
 	return all
 }
 
-// beyondHistories are the bytes of the store without the streams that drop their oldest messages: those grow up to a size that
-// is set, which full judges, and what they have less than that on the way there says nothing about pods.
+// beyondHistories are the bytes of the store without the streams that drop their oldest messages: those grow up to a
+// size that is set, which full judges, and what they have less than that on the way there says nothing about pods.
 func beyondHistories(r crew.Reading) int64 {
 	rest := r.Store.Bytes
 	for _, stream := range r.Streams {
@@ -98,7 +108,8 @@ const blockShare = 1.5
 func full(r crew.Reading) error {
 	for _, stream := range r.Streams {
 		if stream.History && float64(stream.Files.Bytes) > blockShare*float64(stream.MaxBytes) {
-			return fmt.Errorf("stream %s has %d bytes in files and is limited to %d", stream.Name, stream.Files.Bytes, stream.MaxBytes)
+			return fmt.Errorf("stream %s has %d bytes in files and is limited to %d", stream.Name, stream.Files.Bytes,
+				stream.MaxBytes)
 		}
 	}
 	return nil

@@ -1,10 +1,10 @@
-// Package soak finds what a node keeps of pods that have gone: it fits a line through what the crew holds against the number of
-// pods that came and went, and fails on growth per pod.
+// Package soak finds what a node keeps of pods that have gone: it fits a line through what the crew holds against
+// the number of pods that came and went, and fails on growth per pod.
 //
 // Reads: the crew's processes and files, by package crew. Writes, owns: nothing.
 //
-// Guarantees: no limit on a size decides, only growth that is significant and larger than the measure's limit per pod; a run
-// that is too short or too noisy to see such growth says so.
+// Guarantees: no limit on a size decides, only growth that is significant and larger than the measure's limit per
+// pod; a run that is too short or too noisy to see such growth says so.
 package soak
 
 import (
@@ -44,7 +44,9 @@ type Plan struct {
 }
 
 // Run takes the samples; read is crew.Crew.Read.
-func Run(ctx context.Context, pods Pods, read func(context.Context) (crew.Reading, error), plan Plan) ([]Sample, error) {
+func Run(ctx context.Context, pods Pods, read func(context.Context) (crew.Reading, error), plan Plan) ([]Sample,
+	error,
+) {
 	var samples []Sample
 	begin := time.Now()
 	for {

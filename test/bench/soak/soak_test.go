@@ -13,16 +13,22 @@ import (
 	"kubelot.dev/test/bench/fit"
 )
 
-// history makes n samples, 500 pods apart, whose readings set changes: the noise of a process's private memory is that of a
-// garbage collector.
+// history makes n samples, 500 pods apart, whose readings set changes: the noise of a process's private memory is
+// that of a garbage collector.
 func history(n int, set func(r *crew.Reading, bus *crew.Process, i int, pods int64)) []Sample {
 	random := rand.New(rand.NewPCG(5, 6))
 	var samples []Sample
 	for i := range n {
 		pods := 500 * (i + 1)
 		heap, goroutines := int64(5e6), 60
-		bus := crew.Process{Name: "bus", Private: 12e6 + random.Int64N(200_000), PSS: 14e6, Descriptors: 30, Heap: &heap, Goroutines: &goroutines}
-		r := crew.Reading{Store: crew.Files{Count: 20, Bytes: 4 << 20}, Run: crew.Files{Count: 60, Bytes: 5 << 20}, Root: crew.Files{Count: 12}}
+		bus := crew.Process{
+			Name: "bus", Private: 12e6 + random.Int64N(200_000), PSS: 14e6, Descriptors: 30, Heap: &heap,
+			Goroutines: &goroutines,
+		}
+		r := crew.Reading{
+			Store: crew.Files{Count: 20, Bytes: 4 << 20}, Run: crew.Files{Count: 60, Bytes: 5 << 20},
+			Root: crew.Files{Count: 12},
+		}
 		set(&r, &bus, i, int64(pods))
 		r.Processes = []crew.Process{bus}
 		samples = append(samples, Sample{Pods: pods, Reading: r})
@@ -37,26 +43,59 @@ func TestVerdicts(t *testing.T) {
 		want []string // of the verdict; none is no error
 	}{
 		{"nothing grows", func(*crew.Reading, *crew.Process, int, int64) {}, nil},
-		{"private memory", func(_ *crew.Reading, bus *crew.Process, _ int, pods int64) { bus.Private += 300 * pods }, []string{"private memory of kubelot-bus"}},
-		{"a little, within the limit", func(_ *crew.Reading, bus *crew.Process, _ int, pods int64) { *bus.Heap += 8 * pods }, nil},
-		{"a UID for each pod", func(_ *crew.Reading, bus *crew.Process, _ int, pods int64) { *bus.Heap += 52 * pods }, []string{"heap after collection of kubelot-bus"}},
-		{"the heap's saw-tooth", func(_ *crew.Reading, bus *crew.Process, i int, _ int64) { *bus.Heap += 400_000 * int64(i%5) }, nil},
-		{"growth that has ended by half", func(_ *crew.Reading, bus *crew.Process, _ int, pods int64) { *bus.Heap += 1000 * min(pods, 5000) }, nil},
-		{"memory that shrinks", func(_ *crew.Reading, bus *crew.Process, _ int, pods int64) { bus.Private += 300 * (12_000 - pods) }, nil},
+		{
+			"private memory", func(_ *crew.Reading, bus *crew.Process, _ int, pods int64) { bus.Private += 300 * pods },
+			[]string{"private memory of kubelot-bus"},
+		},
+		{"a little, within the limit", func(_ *crew.Reading, bus *crew.Process, _ int,
+			pods int64,
+		) {
+			*bus.Heap += 8 * pods
+		}, nil},
+		{
+			"a UID for each pod", func(_ *crew.Reading, bus *crew.Process, _ int, pods int64) { *bus.Heap += 52 * pods },
+			[]string{"heap after collection of kubelot-bus"},
+		},
+		{"the heap's saw-tooth", func(_ *crew.Reading, bus *crew.Process, i int,
+			_ int64,
+		) {
+			*bus.Heap += 400_000 * int64(i%5)
+		}, nil},
+		{"growth that has ended by half", func(_ *crew.Reading, bus *crew.Process, _ int,
+			pods int64,
+		) {
+			*bus.Heap += 1000 * min(pods, 5000)
+		}, nil},
+		{"memory that shrinks", func(_ *crew.Reading, bus *crew.Process, _ int,
+			pods int64,
+		) {
+			bus.Private += 300 * (12_000 - pods)
+		}, nil},
 		{"goroutines and descriptors", func(_ *crew.Reading, bus *crew.Process, _ int, pods int64) {
 			*bus.Goroutines += int(pods / 100)
 			bus.Descriptors += int(pods / 100)
 		}, []string{"goroutines of kubelot-bus", "descriptors of kubelot-bus"}},
-		{"directories", func(r *crew.Reading, _ *crew.Process, _ int, pods int64) { r.Root.Count += pods; r.Run.Count += pods }, []string{
+		{"directories", func(r *crew.Reading, _ *crew.Process, _ int,
+			pods int64,
+		) {
+			r.Root.Count += pods
+			r.Run.Count += pods
+		}, []string{
 			"files of run directory", "files of root directory",
 		}},
-		{"the store", func(r *crew.Reading, _ *crew.Process, _ int, pods int64) { r.Store.Bytes += 600 * pods }, []string{"bytes in files of bus's store"}},
+		{
+			"the store", func(r *crew.Reading, _ *crew.Process, _ int, pods int64) { r.Store.Bytes += 600 * pods },
+			[]string{"bytes in files of bus's store"},
+		},
 		{"tombstones", func(r *crew.Reading, _ *crew.Process, _ int, pods int64) {
 			r.Streams = []crew.Stream{{Name: "STATE", Messages: pods, Subjects: pods, MaxBytes: 8 << 20}}
 		}, []string{"messages kept of stream STATE", "subjects of stream STATE"}},
 		{"a history that fills", func(r *crew.Reading, _ *crew.Process, _ int, pods int64) {
 			r.Store.Bytes += 600 * pods
-			r.Streams = []crew.Stream{{Name: "EVENT", Messages: pods, History: true, MaxBytes: 64 << 20, Files: crew.Files{Bytes: 600 * pods}}}
+			r.Streams = []crew.Stream{{
+				Name: "EVENT", Messages: pods, History: true, MaxBytes: 64 << 20,
+				Files: crew.Files{Bytes: 600 * pods},
+			}}
 		}, nil},
 		{"a history beyond its limit", func(r *crew.Reading, _ *crew.Process, _ int, pods int64) {
 			r.Store.Bytes += 600 * pods

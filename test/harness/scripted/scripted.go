@@ -1,5 +1,5 @@
-// Package scripted runs the fake container runtime of cri/critest as a process of its own, at the socket where a test bed has
-// its containerd: a node agent runs thousands of pods on it that start no process.
+// Package scripted runs the fake container runtime of cri/critest as a process of its own, at the socket where a
+// test bed has its containerd: a node agent runs thousands of pods on it that start no process.
 //
 // Reads: .bin, the bed. Writes: the bed's logs, and those of the containers, which are empty. Owns: the process.
 //
@@ -43,7 +43,8 @@ func Start(ctx context.Context, b *bed.Bed, box *tools.Box) (*Runtime, error) {
 		return nil, err
 	}
 	r := &Runtime{process: process}
-	if r.conn, err = grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+	if r.conn, err = grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		r.Kill()
 		return nil, fmt.Errorf("connect to the scripted runtime: %w", err)
 	}

@@ -149,7 +149,10 @@ func (b *Box) scriptedCRI() build {
 		programs: []string{"scripted-cri"},
 		dir:      dir,
 		env:      []string{"CGO_ENABLED=0", "GOWORK=off"},
-		command:  []string{"nice", "go", "build", "-ldflags", "-s -w", "-o", b.Path("scripted-cri"), "./critest/cmd/scripted-cri"},
+		command: []string{
+			"nice", "go", "build", "-ldflags", "-s -w", "-o", b.Path("scripted-cri"),
+			"./critest/cmd/scripted-cri",
+		},
 	}
 }
 

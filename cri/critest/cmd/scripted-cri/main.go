@@ -1,5 +1,6 @@
-// Command scripted-cri is the fake container runtime of package critest as a process of its own: a crew's executables talk to
-// it as to any runtime, and thousands of pods cost it what their records do. It starts no processes.
+// Command scripted-cri is the fake container runtime of package critest as a process of its own: a crew's
+// executables talk to it as to any runtime, and thousands of pods cost it what their records do. It starts no
+// processes.
 package main
 
 import (

@@ -43,7 +43,8 @@ size fails the run.`,
 		RunE:          func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	flags := c.Flags()
-	flags.StringVar(&o.rig.Runtime, "runtime", rig.Scripted, "container runtime: scripted, which starts no processes, or containerd")
+	flags.StringVar(&o.rig.Runtime, "runtime", rig.Scripted,
+		"container runtime: scripted, which starts no processes, or containerd")
 	flags.StringVar(&o.rig.Dir, "dir", "", "directory of the test bed, whose logs stay (default: a temporary one)")
 	flags.IntSliceVar(&o.plan.Sizes, "pods", []int{125, 250, 500, 1000}, "numbers of pods")
 	flags.IntVar(&o.plan.Rounds, "rounds", 2, "rounds")
@@ -51,7 +52,8 @@ size fails the run.`,
 	flags.DurationVar(&o.plan.Idle, "idle", 30*time.Second, "how long the idle crew is measured")
 	flags.StringSliceVar(&o.kinds, "kinds", []string{"plain"}, "kinds of pods, taken in turns")
 	flags.StringVar(&o.json, "json", "", "file for all points and fits")
-	flags.StringVar(&o.profiles, "profiles", "", "directory for CPU profiles of every daemon, taken in a further round of the largest size")
+	flags.StringVar(&o.profiles, "profiles", "",
+		"directory for CPU profiles of every daemon, taken in a further round of the largest size")
 	return c
 }
 

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// samples is how many a run takes if it may choose, and leastPause the time between them: the crew rests for a part of it.
+	// samples is how many a run takes if it may choose, and leastPause the time between them: the crew rests for a part
+	// of it.
 	samples    = 24
 	leastPause = 20 * time.Second
 )
@@ -47,10 +48,12 @@ per pod that is significant and above the measure's limit fails the run.`,
 		RunE:          func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	flags := c.Flags()
-	flags.StringVar(&o.rig.Runtime, "runtime", rig.Containerd, "container runtime: containerd, or scripted, which starts no processes")
+	flags.StringVar(&o.rig.Runtime, "runtime", rig.Containerd,
+		"container runtime: containerd, or scripted, which starts no processes")
 	flags.StringVar(&o.rig.Dir, "dir", "", "directory of the test bed, whose logs stay (default: a temporary one)")
 	flags.DurationVar(&o.span, "for", 10*time.Minute, "how long pods come and go, unless --pods is given")
-	flags.IntSliceVar(&o.marks, "pods", nil, "numbers of pods at which the bus's memory and store are shown, in ascending order; the last one ends the run")
+	flags.IntSliceVar(&o.marks, "pods", nil,
+		"numbers of pods at which the bus's memory and store are shown, in ascending order; the last one ends the run")
 	flags.IntVar(&o.every, "every", 0, "pods between two samples, with --pods (default: a 24th of the last)")
 	flags.IntVar(&o.parallel, "parallel", 20, "pods at a time")
 	flags.StringSliceVar(&o.kinds, "kinds", churn.Names(), "kinds of pods, taken in turns")
@@ -101,7 +104,8 @@ func progress(s soak.Sample, begin time.Time) {
 		return // the end says so
 	}
 	fmt.Fprintf(os.Stderr, "soak: %5.0f s, %6d pods; bus %.1f MiB private + %.1f MiB store; all processes %.1f MiB\n",
-		time.Since(begin).Seconds(), s.Pods, float64(bus.Private)/(1<<20), float64(s.Store.Bytes)/(1<<20), float64(s.PSS())/(1<<20))
+		time.Since(begin).Seconds(), s.Pods, float64(bus.Private)/(1<<20), float64(s.Store.Bytes)/(1<<20),
+		float64(s.PSS())/(1<<20))
 }
 
 // report writes what was found, and is an error if something grows.
