@@ -26,7 +26,7 @@ type Fit struct {
 	Terms []Term `json:"terms"`
 	// Freedom is the number of samples beyond the coefficients.
 	Freedom int `json:"freedom"`
-	// Scatter is the standard deviation of the samples around the polynomial.
+	// Scatter is the standard deviation of the samples around the polynomial, of one with the weight 1.
 	Scatter float64 `json:"scatter"`
 	// Memory is how much of a residual is in the next one: the correlation of neighbours, at least 0.
 	Memory float64 `json:"memory"`
@@ -35,8 +35,18 @@ type Fit struct {
 // Polynomial fits y = t0 + t1 x + ... + tn x^n, with samples in the order in which they were taken. At least one
 // sample more than there are coefficients is needed.
 func Polynomial(x, y []float64, degree int) (Fit, error) {
+	weights := make([]float64, len(x))
+	for i := range weights {
+		weights[i] = 1
+	}
+	return Weighted(x, y, weights, degree)
+}
+
+// Weighted is Polynomial for samples that aren't equally exact: a sample's weight is 1 over the square of its error,
+// in any unit.
+func Weighted(x, y, weights []float64, degree int) (Fit, error) {
 	terms := degree + 1
-	if len(x) != len(y) {
+	if len(x) != len(y) || len(x) != len(weights) {
 		return Fit{}, fmt.Errorf("fit: %d abscissas for %d ordinates", len(x), len(y))
 	}
 	if len(x) <= terms {
@@ -57,9 +67,9 @@ func Polynomial(x, y []float64, degree int) (Fit, error) {
 	for i := range x {
 		powers := powersOf(x[i]/scale, terms)
 		for row := range normal {
-			right[row] += powers[row] * y[i]
+			right[row] += weights[i] * powers[row] * y[i]
 			for column := range normal {
-				normal[row][column] += powers[row] * powers[column]
+				normal[row][column] += weights[i] * powers[row] * powers[column]
 			}
 		}
 	}
@@ -72,7 +82,7 @@ func Polynomial(x, y []float64, degree int) (Fit, error) {
 	residuals := make([]float64, len(x))
 	squares := 0.0
 	for i := range x {
-		residuals[i] = y[i] - dot(powersOf(x[i]/scale, terms), scaled)
+		residuals[i] = math.Sqrt(weights[i]) * (y[i] - dot(powersOf(x[i]/scale, terms), scaled))
 		squares += residuals[i] * residuals[i]
 	}
 	f.Scatter, f.Memory = math.Sqrt(squares/float64(f.Freedom)), memory(residuals, squares)
@@ -93,13 +103,19 @@ func (f Fit) At(x float64) float64 {
 	return value
 }
 
-// Significant reports whether a coefficient that large comes about by chance in fewer than one of a thousand fits,
-// and what the smallest such coefficient is. Residuals that hang together, as those of a saw-tooth, count for fewer
-// samples than they are.
+// Significant reports whether a coefficient that large comes about by chance in fewer than one of a thousand fits, and
+// what the smallest such coefficient is. Residuals that hang together, as those of a saw-tooth, count for fewer samples
+// than they are.
 func (f Fit) Significant(term int) (yes bool, least float64) {
 	independent := (1 - f.Memory) / (1 + f.Memory)
 	freedom := max(1, int(float64(f.Freedom)*independent))
-	least = student(freedom) * f.Terms[term].StdErr / math.Sqrt(independent)
+	least = student(thousandth, freedom) * f.Terms[term].StdErr / math.Sqrt(independent)
+	return math.Abs(f.Terms[term].Value) > least, least
+}
+
+// Likely is Significant for one of twenty fits, and samples that aren't in the order of time.
+func (f Fit) Likely(term int) (yes bool, least float64) {
+	least = student(twentieth, f.Freedom) * f.Terms[term].StdErr
 	return math.Abs(f.Terms[term].Value) > least, least
 }
 
@@ -118,17 +134,28 @@ func memory(residuals []float64, squares float64) float64 {
 	return min(max(0, sum/squares), maxMemory)
 }
 
-// student is the 99.95 % quantile of Student's distribution.
-func student(freedom int) float64 {
-	table := []float64{
+// quantile is one of Student's distribution: by the degrees of freedom from 1 on, and the limit for many.
+type quantile struct {
+	by    []float64
+	limit float64
+}
+
+// Both are two-sided: what is beyond them in either direction has this probability.
+var (
+	thousandth = quantile{limit: 3.2905, by: []float64{
 		636.62, 31.599, 12.924, 8.610, 6.869, 5.959, 5.408, 5.041, 4.781, 4.587, 4.437, 4.318, 4.221, 4.140, 4.073,
 		4.015, 3.965, 3.922, 3.883, 3.850, 3.819, 3.792, 3.768, 3.745, 3.725, 3.707, 3.690, 3.674, 3.659, 3.646,
+	}}
+	twentieth = quantile{limit: 1.9600, by: []float64{
+		12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+	}}
+)
+
+func student(q quantile, freedom int) float64 {
+	if freedom <= len(q.by) {
+		return q.by[freedom-1]
 	}
-	if freedom <= len(table) {
-		return table[freedom-1]
-	}
-	const normal = 3.2905
-	return normal + (normal*normal*normal+normal)/(4*float64(freedom))
+	return q.limit + (q.limit*q.limit*q.limit+q.limit)/(4*float64(freedom))
 }
 
 func powersOf(x float64, terms int) []float64 {

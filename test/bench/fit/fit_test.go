@@ -115,3 +115,15 @@ func TestTooFew(t *testing.T) {
 		t.Error("no error for abscissas without ordinates")
 	}
 }
+
+// A sample with little weight hardly matters, and one with none not at all.
+func TestWeights(t *testing.T) {
+	x, y := []float64{1, 2, 3, 4, 5}, []float64{2, 4, 6, 8, 1000}
+	f, err := Weighted(x, y, []float64{1, 1, 1, 1, 0}, 1)
+	if err != nil || math.Abs(f.Terms[1].Value-2) > 1e-9 {
+		t.Errorf("%+v, %v; want the slope 2 of the first four", f, err)
+	}
+	if _, err := Weighted(x, y, nil, 1); err == nil {
+		t.Error("no error for samples without weights")
+	}
+}

@@ -117,20 +117,20 @@ func sum(p Point, of func(Used) float64) float64 {
 }
 
 func law(points []Point, value func(Point) float64) (Law, error) {
-	var x, y []float64
+	var x, y, weights []float64
 	for _, p := range points {
-		x, y = append(x, float64(p.Pods)), append(y, value(p))
+		n := float64(p.Pods)
+		// A figure's error is in proportion to the figure, more or less, and that to the number of pods.
+		x, y, weights = append(x, n), append(y, value(p)), append(weights, 1/max(1, n*n))
 	}
-	f, err := fit.Polynomial(x, y, 2)
+	f, err := fit.Weighted(x, y, weights, 2)
 	if err != nil {
 		return Law{}, err
 	}
-	// The points aren't in the order of time that the fit's memory is about.
-	f.Memory = 0
 	l := Law{Constant: f.Terms[0], Linear: f.Terms[1], Quadratic: f.Terms[2]}
 	most := slices.Max(x)
 	l.At = f.At(most)
-	significant, least := f.Significant(2)
+	significant, least := f.Likely(2)
 	l.Significant = significant && f.Terms[2].Value > 0
 	if l.At > 0 {
 		l.Share, l.Least = f.Terms[2].Value*most*most/l.At, least*most*most/l.At
