@@ -38,8 +38,12 @@ const (
 	enough = 3000
 )
 
-// downward has the pod's annotations in a file.
-const downward = `, volumes: [{name: d, downwardAPI: {items: [{path: mark, fieldRef: {fieldPath: "metadata.annotations['mark']"}}]}}]`
+// downward has one of the pod's annotations in a file, and mount has the container use it: other volumes aren't set up.
+const (
+	downward = `, volumes: [{name: d, downwardAPI: {items: [{path: mark, ` +
+		`fieldRef: {fieldPath: "metadata.annotations['mark']"}}]}}]`
+	mount = `, volumeMounts: [{name: d, mountPath: /d}]`
+)
 
 // TestAnnotationsUpToTheirLimit has a tenant change the annotations of a hundred pods each second, all of them as
 // large as they may be. Other pods start and stop all the same, the bus answers, and in the end the node knows the
@@ -103,12 +107,12 @@ func TestAnnotationsUpToTheirLimit(t *testing.T) {
 func annotated(ns *kit.Namespace) []*corev1.Pod {
 	var manifests strings.Builder
 	for i := range annotators {
-		volumes := ""
+		mounts, volumes := "", ""
 		if i < 10 {
-			volumes = downward
+			mounts, volumes = mount, downward
 		}
 		fmt.Fprintf(&manifests, "{apiVersion: v1, kind: Pod, metadata: {name: tenant-%d, annotations: {mark: none}}, "+
-			"spec: {containers: [{name: app, image: \"busybox:1.36\"}]%s}}\n---\n", i, volumes)
+			"spec: {containers: [{name: app, image: \"busybox:1.36\"%s}]%s}}\n---\n", i, mounts, volumes)
 	}
 	ns.Apply(manifests.String())
 	var pods []*corev1.Pod
