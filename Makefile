@@ -1,7 +1,7 @@
 # kubelot: make help
 
 .DEFAULT_GOAL := help
-.PHONY: help build run cluster test unit check fmt fix gen bench conformance install clean
+.PHONY: help build run cluster test unit check fmt fix gen bench soak scale conformance install clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,12 @@ gen: ## write the generated files anew: docs/dataflow.md, the bus's permissions
 
 bench: ## measure kubelot against bare CRI calls, on a control plane of its own (root)
 	@tools/bench.sh
+
+soak: ## pods come and go; fails on what grows with each (FOR=10m, or PODS=2000,20000; RUNTIME=scripted) (root)
+	@tools/soak.sh
+
+scale: ## CPU, memory and bytes on the bus with 125 to 1,000 pods, and how they grow (PODS=, PROFILES=directory) (root)
+	@tools/scale.sh
 
 conformance: ## Kubernetes' conformance specs on kubelot (AGENT=kubelet, QUICK=1, FOCUS=expression, REPEAT=3) (root)
 	@tools/conformance.sh

@@ -3,7 +3,7 @@ package critest
 import (
 	"context"
 	"fmt"
-	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -23,6 +23,7 @@ const (
 
 type container struct {
 	id        string
+	name      string // reserved
 	sandbox   *sandbox
 	config    *runtimeapi.ContainerConfig
 	resources *runtimeapi.LinuxContainerResources
@@ -54,10 +55,12 @@ func (r *Runtime) CreateContainer(_ context.Context, req *runtimeapi.CreateConta
 	if err := r.reserve("container", name, id); err != nil {
 		return nil, err
 	}
-	r.containers[id] = &container{
-		id: id, sandbox: box, config: req.GetConfig(), resources: req.GetConfig().GetLinux().GetResources(),
+	c := &container{
+		id: id, name: name, sandbox: box, config: req.GetConfig(), resources: req.GetConfig().GetLinux().GetResources(),
 		state: runtimeapi.ContainerState_CONTAINER_CREATED, created: time.Now(), gone: make(chan struct{}),
 	}
+	r.containers[id] = c
+	box.containers = append(box.containers, c)
 	r.emit(id, box.id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	return &runtimeapi.CreateContainerResponse{ContainerId: id}, nil
 }
@@ -76,12 +79,34 @@ func (r *Runtime) StartContainer(_ context.Context, req *runtimeapi.StartContain
 	if c.sandbox.state != runtimeapi.PodSandboxState_SANDBOX_READY {
 		return nil, fmt.Errorf("sandbox container %q is not running", c.sandbox.id)
 	}
+	if err := r.createLog(c); err != nil {
+		return nil, err
+	}
 	c.state, c.started = runtimeapi.ContainerState_CONTAINER_RUNNING, time.Now()
 	r.emit(c.id, c.sandbox.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	if code, ends := endsAtOnce(append(slices.Clone(c.config.GetCommand()), c.config.GetArgs()...)); ends {
 		r.exit(c, code, "")
 	}
 	return &runtimeapi.StartContainerResponse{}, nil
+}
+
+// createLog makes the container's log file, where the runtime does so.
+func (r *Runtime) createLog(c *container) error {
+	if !r.logs || c.logPath() == "" {
+		return nil
+	}
+	err := os.MkdirAll(filepath.Dir(c.logPath()), 0o755)
+	if err == nil {
+		err = os.WriteFile(c.logPath(), nil, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("failed to create container log: %w", err)
+	}
+	return nil
+}
+
+func (c *container) logPath() string {
+	return filepath.Join(c.sandbox.config.GetLogDirectory(), c.config.GetLogPath())
 }
 
 // endsAtOnce knows the few commands that the fake runs.
@@ -173,7 +198,8 @@ func (r *Runtime) RemoveContainer(_ context.Context, req *runtimeapi.RemoveConta
 
 func (r *Runtime) remove(c *container) {
 	delete(r.containers, c.id)
-	r.release(c.id)
+	c.sandbox.containers = slices.DeleteFunc(c.sandbox.containers, func(other *container) bool { return other == c })
+	r.release(c.name, c.id)
 	r.emit(c.id, c.sandbox.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
 }
 
@@ -183,8 +209,7 @@ func (r *Runtime) ListContainers(_ context.Context, req *runtimeapi.ListContaine
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	resp := &runtimeapi.ListContainersResponse{}
-	for _, id := range slices.Sorted(maps.Keys(r.containers)) {
-		c := r.containers[id]
+	for id, c := range r.containers {
 		wrongState := filter.GetState() != nil && filter.GetState().GetState() != c.state
 		wrongSandbox := filter.GetPodSandboxId() != "" && filter.GetPodSandboxId() != c.sandbox.id
 		if wrongState || wrongSandbox || (filter.GetId() != "" && filter.GetId() != id) ||
@@ -198,6 +223,7 @@ func (r *Runtime) ListContainers(_ context.Context, req *runtimeapi.ListContaine
 			Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(),
 		})
 	}
+	slices.SortFunc(resp.Containers, func(a, b *runtimeapi.Container) int { return strings.Compare(a.GetId(), b.GetId()) })
 	return resp, nil
 }
 
@@ -218,7 +244,7 @@ func (r *Runtime) status(c *container) *runtimeapi.ContainerStatus {
 		Id: c.id, Metadata: c.config.GetMetadata(), State: c.state, CreatedAt: c.created.UnixNano(),
 		ExitCode: c.exitCode, Reason: c.reason, Image: c.config.GetImage(), ImageId: image.GetId(),
 		Labels: c.config.GetLabels(), Annotations: c.config.GetAnnotations(), Mounts: c.config.GetMounts(),
-		LogPath:    filepath.Join(c.sandbox.config.GetLogDirectory(), c.config.GetLogPath()),
+		LogPath:    c.logPath(),
 		Resources:  &runtimeapi.ContainerResources{Linux: c.resources},
 		StopSignal: runtimeapi.Signal_SIGTERM,
 	}
@@ -295,14 +321,4 @@ func (r *Runtime) running(id string) (*container, error) {
 		return c, fmt.Errorf("container is in %s state", c.state)
 	}
 	return c, err
-}
-
-func (r *Runtime) containersOf(sandboxID string) []*container {
-	var result []*container
-	for _, id := range slices.Sorted(maps.Keys(r.containers)) {
-		if r.containers[id].sandbox.id == sandboxID {
-			result = append(result, r.containers[id])
-		}
-	}
-	return result
 }

@@ -58,18 +58,14 @@ func (r *Runtime) addImage(ref string, size uint64) *runtimeapi.Image {
 	}
 	image := &runtimeapi.Image{Id: id, RepoTags: []string{ref}, RepoDigests: []string{repository + "@" + id}, Size: size}
 	r.images[id] = image
+	for _, name := range []string{id, ref, image.GetRepoDigests()[0]} {
+		r.refs[name] = image
+	}
 	return image
 }
 
 // image finds an image by its ID, tag or digest. The caller holds the lock.
-func (r *Runtime) image(ref string) *runtimeapi.Image {
-	for id, image := range r.images {
-		if id == ref || slices.Contains(image.GetRepoTags(), ref) || slices.Contains(image.GetRepoDigests(), ref) {
-			return image
-		}
-	}
-	return nil
-}
+func (r *Runtime) image(ref string) *runtimeapi.Image { return r.refs[ref] }
 
 // ListImages implements the CRI.
 func (r *Runtime) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
@@ -100,7 +96,9 @@ func (r *Runtime) PullImage(_ context.Context, req *runtimeapi.PullImageRequest)
 func (r *Runtime) RemoveImage(_ context.Context, req *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.images, r.image(req.GetImage().GetImage()).GetId())
+	image := r.image(req.GetImage().GetImage())
+	delete(r.images, image.GetId())
+	maps.DeleteFunc(r.refs, func(_ string, held *runtimeapi.Image) bool { return held == image })
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
@@ -166,9 +164,9 @@ func (r *Runtime) emit(id, sandboxID string, kind runtimeapi.ContainerEventType)
 	event := &runtimeapi.ContainerEventResponse{ContainerId: id, ContainerEventType: kind, CreatedAt: time.Now().UnixNano()}
 	if box := r.sandboxes[sandboxID]; box != nil {
 		event.PodSandboxStatus = box.status()
-	}
-	for _, c := range r.containersOf(sandboxID) {
-		event.ContainersStatuses = append(event.ContainersStatuses, r.status(c))
+		for _, c := range box.containers {
+			event.ContainersStatuses = append(event.ContainersStatuses, r.status(c))
+		}
 	}
 	for events := range r.streams {
 		select {

@@ -2,7 +2,9 @@ package critest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path"
@@ -30,6 +32,7 @@ type Runtime struct {
 	endpoint string
 	memory   bool
 	events   bool
+	logs     bool
 
 	mu         sync.Mutex
 	server     *grpc.Server
@@ -42,6 +45,7 @@ type Runtime struct {
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
 	images     map[string]*runtimeapi.Image
+	refs       map[string]*runtimeapi.Image // by ID, tag and digest
 	streams    map[chan *runtimeapi.ContainerEventResponse]struct{}
 	conditions []*runtimeapi.RuntimeCondition
 	handlers   []*runtimeapi.RuntimeHandler
@@ -53,16 +57,18 @@ type Option func(*Runtime)
 // WithoutEvents makes a runtime without an event stream, as containerd 1.6.
 func WithoutEvents() Option { return func(r *Runtime) { r.events = false } }
 
+// WithLogs makes the runtime create each container's log file, empty, when the container starts.
+func WithLogs() Option { return func(r *Runtime) { r.logs = true } }
+
 // InMemory makes the runtime listen in memory, for tests in a synctest bubble: it is reached by Client only.
 func InMemory() Option { return func(r *Runtime) { r.memory = true } }
 
-// Start runs a fake runtime until the test ends.
-func Start(t testing.TB, options ...Option) *Runtime {
-	t.Helper()
+func newRuntime(options []Option) *Runtime {
 	r := &Runtime{
 		events: true, endpoint: "unix:///in-memory/cri.sock",
 		hooks: map[string]Hook{}, calls: map[string]int{}, names: map[string]string{},
-		sandboxes: map[string]*sandbox{}, containers: map[string]*container{}, images: map[string]*runtimeapi.Image{},
+		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
+		images: map[string]*runtimeapi.Image{}, refs: map[string]*runtimeapi.Image{},
 		streams:    map[chan *runtimeapi.ContainerEventResponse]struct{}{},
 		conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true}},
 		handlers:   []*runtimeapi.RuntimeHandler{{}, {Name: "runc"}},
@@ -70,6 +76,27 @@ func Start(t testing.TB, options ...Option) *Runtime {
 	for _, option := range options {
 		option(r)
 	}
+	return r
+}
+
+// Listen runs a fake runtime at a unix socket, until Down. It is for a process of its own, which a crew's
+// executables talk to; a socket that an earlier one left is replaced.
+func Listen(socket string, options ...Option) (*Runtime, error) {
+	r := newRuntime(options)
+	r.endpoint, r.memory = "unix://"+socket, false
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("replace the fake runtime's socket: %w", err)
+	}
+	if err := r.listen(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Start runs a fake runtime until the test ends.
+func Start(t testing.TB, options ...Option) *Runtime {
+	t.Helper()
+	r := newRuntime(options)
 	if !r.memory {
 		dir, err := os.MkdirTemp("", "critest") //nolint:usetesting // a test's name can make t.TempDir longer than a socket's path may be
 		if err != nil {
@@ -114,13 +141,19 @@ func (r *Runtime) dial(ctx context.Context, _ string) (net.Conn, error) {
 // Up begins to listen (again).
 func (r *Runtime) Up(t testing.TB) {
 	t.Helper()
+	if err := r.listen(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *Runtime) listen() error {
 	var listener net.Listener
 	if r.memory {
 		listener = bufconn.Listen(1 << 20)
 	} else {
 		var err error
 		if listener, err = net.Listen("unix", r.endpoint[len("unix://"):]); err != nil {
-			t.Fatal(err)
+			return fmt.Errorf("listen as a fake runtime: %w", err)
 		}
 	}
 	server := grpc.NewServer(grpc.UnaryInterceptor(r.intercept), grpc.StreamInterceptor(r.interceptStream), grpc.MaxRecvMsgSize(16<<20))
@@ -130,7 +163,11 @@ func (r *Runtime) Up(t testing.TB) {
 	r.server, r.listener = server, listener
 	r.mu.Unlock()
 	r.serving.Go(func() { _ = server.Serve(listener) })
+	return nil
 }
+
+// Wait returns when the runtime doesn't listen any more.
+func (r *Runtime) Wait() { r.serving.Wait() }
 
 // Down closes the socket and every connection, as when the runtime's process dies. Sandboxes and containers live on.
 func (r *Runtime) Down() {
@@ -219,11 +256,9 @@ func (r *Runtime) reserve(kind, name, id string) error {
 	return nil
 }
 
-// release gives back every name that id holds.
-func (r *Runtime) release(id string) {
-	for name, holder := range r.names {
-		if holder == id {
-			delete(r.names, name)
-		}
+// release gives back the name that id holds.
+func (r *Runtime) release(name, id string) {
+	if r.names[name] == id {
+		delete(r.names, name)
 	}
 }

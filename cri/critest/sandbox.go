@@ -3,8 +3,8 @@ package critest
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -14,11 +14,14 @@ import (
 
 type sandbox struct {
 	id      string
+	name    string // reserved
 	config  *runtimeapi.PodSandboxConfig
 	handler string
 	state   runtimeapi.PodSandboxState
 	created time.Time
 	ip      string
+	// containers are in the order of their creation.
+	containers []*container
 }
 
 // RunPodSandbox implements the CRI.
@@ -35,13 +38,19 @@ func (r *Runtime) RunPodSandbox(_ context.Context, req *runtimeapi.RunPodSandbox
 		return nil, err
 	}
 	box := &sandbox{
-		id: id, config: req.GetConfig(), handler: req.GetRuntimeHandler(), created: time.Now(),
-		state: runtimeapi.PodSandboxState_SANDBOX_READY, ip: fmt.Sprintf("10.88.%d.%d", r.nextID/250, r.nextID%250+1),
+		id: id, name: name, config: req.GetConfig(), handler: req.GetRuntimeHandler(), created: time.Now(),
+		state: runtimeapi.PodSandboxState_SANDBOX_READY, ip: address(r.nextID),
 	}
 	r.sandboxes[id] = box
 	r.emit(id, id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)
 	r.emit(id, id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
 	return &runtimeapi.RunPodSandboxResponse{PodSandboxId: id}, nil
+}
+
+// address is the pod address of the sandbox with that number: a million of them have one each.
+func address(number int) string {
+	const perNet = 250
+	return fmt.Sprintf("10.%d.%d.%d", 88+number/perNet/perNet%16, number/perNet%perNet, number%perNet+1)
 }
 
 // StopPodSandbox implements the CRI.
@@ -56,7 +65,7 @@ func (r *Runtime) StopPodSandbox(_ context.Context, req *runtimeapi.StopPodSandb
 
 // stopSandbox stops a sandbox and what runs in it. The caller holds the lock.
 func (r *Runtime) stopSandbox(box *sandbox) {
-	for _, c := range r.containersOf(box.id) {
+	for _, c := range box.containers {
 		r.exit(c, killed, "")
 	}
 	if box.state == runtimeapi.PodSandboxState_SANDBOX_READY {
@@ -83,7 +92,7 @@ func (r *Runtime) RemovePodSandbox(_ context.Context, req *runtimeapi.RemovePodS
 		return &runtimeapi.RemovePodSandboxResponse{}, nil
 	}
 	r.stopSandbox(box)
-	for _, c := range r.containersOf(box.id) {
+	for _, c := range slices.Clone(box.containers) {
 		r.remove(c)
 	}
 	// containerd says so before it does so.
@@ -93,7 +102,7 @@ func (r *Runtime) RemovePodSandbox(_ context.Context, req *runtimeapi.RemovePodS
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.sandboxes, box.id)
-	r.release(box.id)
+	r.release(box.name, box.id)
 	return &runtimeapi.RemovePodSandboxResponse{}, nil
 }
 
@@ -131,8 +140,7 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *runtimeapi.ListPodSandb
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	resp := &runtimeapi.ListPodSandboxResponse{}
-	for _, id := range slices.Sorted(maps.Keys(r.sandboxes)) {
-		box := r.sandboxes[id]
+	for id, box := range r.sandboxes {
 		wrongState := filter.GetState() != nil && filter.GetState().GetState() != box.state
 		if wrongState || (filter.GetId() != "" && filter.GetId() != id) || !matches(box.config.GetLabels(), filter.GetLabelSelector()) {
 			continue
@@ -142,6 +150,7 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *runtimeapi.ListPodSandb
 			Labels: box.config.GetLabels(), Annotations: box.config.GetAnnotations(), RuntimeHandler: box.handler,
 		})
 	}
+	slices.SortFunc(resp.Items, func(a, b *runtimeapi.PodSandbox) int { return strings.Compare(a.GetId(), b.GetId()) })
 	return resp, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -143,32 +144,53 @@ func (o *ordered) remove(uid string) {
 		return
 	}
 	delete(o.pods, uid)
-	for i, known := range o.order {
-		if known == uid {
-			o.order = append(o.order[:i:i], o.order[i+1:]...)
-			return
-		}
-	}
+	i := slices.Index(o.order, uid)
+	o.order = slices.Delete(o.order, i, i+1)
 }
 
-// gather hands over all pods after each change, once the first list is complete.
+// gatherShare is how many times as long changes are gathered as handing over a set took, and gatherMost the most of
+// it. Each set costs its taker something for every pod of the node: a thousand pods that start at once change
+// thousands of times.
+const gatherShare, gatherMost = 9, 200 * time.Millisecond
+
+// gather hands over all pods after a change, once the first list is complete. Changes that come while a set is
+// taken, and for some time in proportion after it, go into the next one.
 func gather(changes <-chan kube.Change[corev1.Pod], handle func([]*corev1.Pod)) {
 	pods := newOrdered()
-	synced := false
-	for change := range changes {
-		switch {
-		case change.Synced:
-			synced = true
-		case change.Deleted:
-			if synced && pods.endsSooner(change.Object) {
-				handle(pods.list())
+	synced, changed := false, false
+	var rest <-chan time.Time // nil when a set may be handed over
+	hand := func() {
+		begin := time.Now()
+		handle(pods.list())
+		changed, rest = false, time.After(min(gatherShare*time.Since(begin), gatherMost))
+	}
+	for {
+		select {
+		case change, open := <-changes:
+			if !open {
+				if synced && changed {
+					hand()
+				}
+				return
 			}
-			pods.remove(string(change.Object.UID))
-		default:
-			pods.set(change.Object)
+			changed = true
+			switch {
+			case change.Synced:
+				synced = true
+			case change.Deleted:
+				if synced && pods.endsSooner(change.Object) {
+					hand()
+					changed = true
+				}
+				pods.remove(string(change.Object.UID))
+			default:
+				pods.set(change.Object)
+			}
+		case <-rest:
+			rest = nil
 		}
-		if synced && len(changes) == 0 {
-			handle(pods.list())
+		if synced && changed && rest == nil {
+			hand()
 		}
 	}
 }

@@ -18,9 +18,9 @@ const (
 // lifecycle is how far the pod is, by what podsync says of it and of all its sources. A pod without a
 // pod.update has terminated only once every source has disowned it.
 func lifecycle(p *pod, sources topic.Sources) topic.Lifecycle {
-	disowned := sources.Ready && !slices.Contains(sources.Pods, p.ref.UID)
 	switch {
-	case p.gone && disowned:
+	// The sources are looked through for a pod that is gone only: this runs for every pod whenever something happens.
+	case p.gone && sources.Ready && !slices.Contains(sources.Pods, p.ref.UID):
 		return topic.Terminated
 	case p.update.Pod == nil:
 		return topic.Terminating

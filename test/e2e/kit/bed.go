@@ -30,6 +30,8 @@ const NodeName = "testbed"
 
 // Options say what a bed has beside containerd and kubelot.
 type Options struct {
+	// Scripted takes the scripted runtime, which starts no processes, instead of containerd.
+	Scripted bool
 	// Standalone leaves the control plane out.
 	Standalone bool
 	// Registry runs a registry on loopback.
@@ -53,7 +55,9 @@ type Bed struct {
 
 // Start runs a bed and waits until its node is Ready.
 func Start(ctx context.Context, o Options) (*Bed, error) {
-	c, err := cluster.Start(ctx, cluster.Options{Out: os.Stderr, ControlPlane: !o.Standalone, Registry: o.Registry})
+	c, err := cluster.Start(ctx, cluster.Options{
+		Out: os.Stderr, ControlPlane: !o.Standalone, Registry: o.Registry, Scripted: o.Scripted,
+	})
 	if err != nil {
 		return nil, err
 	}

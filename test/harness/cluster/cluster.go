@@ -1,5 +1,5 @@
-// Package cluster puts a test bed together: containerd, and on demand a
-// control plane and a registry, in one directory.
+// Package cluster puts a test bed together: containerd or the scripted runtime, and on
+// demand a control plane and a registry, in one directory.
 //
 // Reads: .bin. Writes and owns: the bed in Options.Dir.
 //
@@ -23,23 +23,27 @@ import (
 	"kubelot.dev/test/harness/images"
 	"kubelot.dev/test/harness/proc"
 	"kubelot.dev/test/harness/registry"
+	"kubelot.dev/test/harness/scripted"
 	"kubelot.dev/test/harness/tools"
 )
 
-// Options say what a cluster consists of. containerd is always there.
+// Options say what a cluster consists of.
 type Options struct {
 	Dir          string    // empty: a temporary directory, removed by Stop
 	Out          io.Writer // progress of builds
 	ControlPlane bool
 	Registry     bool // loopback registry, also the mirror of all others
 	Images       []images.Image
+	// Scripted runs the scripted container runtime, which starts no processes, instead of containerd.
+	Scripted bool
 }
 
 // Cluster is a running test bed.
 type Cluster struct {
 	Bed          *bed.Bed
 	Tools        *tools.Box
-	Containerd   *containerd.Containerd
+	Containerd   *containerd.Containerd     // nil with the scripted runtime
+	Scripted     *scripted.Runtime          // nil unless asked for
 	ControlPlane *controlplane.ControlPlane // nil unless asked for
 	Registry     *registry.Registry         // nil unless asked for
 	Busybox      images.Image
@@ -95,7 +99,13 @@ func (c *Cluster) start(ctx context.Context, opts Options) error {
 	}
 	// Both take seconds of waiting; a failure of one ends the other's start.
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return c.startContainerd(ctx, opts.Images) })
+	group.Go(func() (err error) {
+		if opts.Scripted {
+			c.Scripted, err = scripted.Start(ctx, c.Bed, c.Tools)
+			return err
+		}
+		return c.startContainerd(ctx, opts.Images)
+	})
 	if opts.ControlPlane {
 		group.Go(func() (err error) {
 			c.ControlPlane, err = controlplane.Start(ctx, c.Bed, c.Tools)
@@ -156,6 +166,9 @@ func (c *Cluster) Stop() error {
 	}
 	if c.Containerd != nil {
 		c.Containerd.Kill()
+	}
+	if c.Scripted != nil {
+		c.Scripted.Kill()
 	}
 	if c.Registry != nil {
 		c.Registry.Close()

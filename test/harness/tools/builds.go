@@ -140,6 +140,22 @@ func (b *Box) agnhost() build {
 	}
 }
 
+// scriptedCRI is a container runtime that starts no processes.
+func (b *Box) scriptedCRI() build {
+	dir := filepath.Join(b.Root, "cri")
+	return build{
+		name:     "scripted-cri",
+		stamp:    hashFiles(sources(dir)...),
+		programs: []string{"scripted-cri"},
+		dir:      dir,
+		env:      []string{"CGO_ENABLED=0", "GOWORK=off"},
+		command: []string{
+			"nice", "go", "build", "-ldflags", "-s -w", "-o", b.Path("scripted-cri"),
+			"./critest/cmd/scripted-cri",
+		},
+	}
+}
+
 // metricsServer is what `kubectl top` asks, in a module of its own: it has other versions than the control plane.
 func (b *Box) metricsServer() build {
 	dir := filepath.Join(b.Root, "test", "metricsserver")

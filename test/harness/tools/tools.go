@@ -110,6 +110,11 @@ func (b *Box) EnsureTestServer(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.testServer())
 }
 
+// EnsureScriptedCRI builds the scripted container runtime on demand and returns its path.
+func (b *Box) EnsureScriptedCRI(ctx context.Context) (string, error) {
+	return b.onDemand(ctx, b.scriptedCRI())
+}
+
 // EnsureMetricsServer builds metrics-server on demand and returns its path.
 func (b *Box) EnsureMetricsServer(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.metricsServer())

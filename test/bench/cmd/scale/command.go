@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"kubelot.dev/test/bench/churn"
+	"kubelot.dev/test/bench/crew"
+	"kubelot.dev/test/bench/rig"
+	"kubelot.dev/test/bench/scale"
+)
+
+// warm is how many pods come and go first: what a daemon does once in its life isn't the first size's.
+const warm = 100
+
+type options struct {
+	rig      rig.Options
+	plan     scale.Plan
+	kinds    []string
+	json     string
+	profiles string
+}
+
+func newCommand() *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use:   "scale",
+		Short: "Measure how CPU time, memory and bytes on the bus depend on the number of pods",
+		Long: `Starts and stops so many pods at once, in turns, on a node with a control plane of its own, and fits a parabola to
+what the crew's processes take. A quadratic part that is significant and more than a tenth of the figure at the largest
+size fails the run.`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+	}
+	flags := c.Flags()
+	flags.StringVar(&o.rig.Runtime, "runtime", rig.Scripted,
+		"container runtime: scripted, which starts no processes, or containerd")
+	flags.StringVar(&o.rig.Dir, "dir", "", "directory of the test bed, whose logs stay (default: a temporary one)")
+	flags.IntSliceVar(&o.plan.Sizes, "pods", []int{125, 250, 500, 1000}, "numbers of pods")
+	flags.IntVar(&o.plan.Rounds, "rounds", 2, "rounds")
+	flags.DurationVar(&o.plan.Settle, "settle", 11*time.Second, "how long the crew rests after a start or stop")
+	flags.DurationVar(&o.plan.Idle, "idle", 30*time.Second, "how long the idle crew is measured")
+	flags.StringSliceVar(&o.kinds, "kinds", []string{"plain"}, "kinds of pods, taken in turns")
+	flags.StringVar(&o.json, "json", "", "file for all points and fits")
+	flags.StringVar(&o.profiles, "profiles", "",
+		"directory for CPU profiles of every daemon, taken in a further round of the largest size")
+	return c
+}
+
+func (o *options) run(ctx context.Context) (err error) {
+	kinds, err := churn.KindsOf(o.kinds)
+	if err != nil {
+		return err
+	}
+	if len(o.plan.Sizes) == 0 {
+		return errors.New("no numbers of pods are given")
+	}
+	most := slices.Max(o.plan.Sizes)
+	o.rig.MaxPods = most + warm
+	r, err := rig.Start(ctx, o.rig)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Stop()) }()
+	pods, err := r.Churn(ctx, kinds, 20)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(pods.Up(ctx, warm), pods.Down(ctx)); err != nil {
+		return fmt.Errorf("warm up: %w", err)
+	}
+	begin := time.Now()
+	o.plan.Told = func(p scale.Point) {
+		fmt.Fprintf(os.Stderr, "scale: %4.0f s, round %d, %d pods\n", time.Since(begin).Seconds(), p.Round+1, p.Pods)
+	}
+	points, err := scale.Run(ctx, pods, r.Crew.Read, o.plan)
+	if err != nil {
+		return err
+	}
+	err = o.report(points)
+	if o.profiles != "" {
+		err = errors.Join(err, o.profile(ctx, pods, r.Crew, most))
+	}
+	return err
+}
+
+func (o *options) report(points []scale.Point) error {
+	laws, err := scale.Judge(points)
+	if o.json != "" {
+		file, createErr := os.Create(o.json)
+		if createErr != nil {
+			return createErr
+		}
+		report := scale.Report{Runtime: o.rig.Runtime, Laws: laws, Points: points}
+		if err := errors.Join(report.JSON(file), file.Close()); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(err, scale.Points(os.Stdout, points)); err != nil {
+		return err
+	}
+	fmt.Println()
+	if err := scale.Table(os.Stdout, laws); err != nil {
+		return err
+	}
+	return scale.Verdict(laws)
+}
+
+// profile takes a CPU profile of every daemon while pods start, while they run, and while they stop.
+func (o *options) profile(ctx context.Context, pods *churn.Churn, c crew.Crew, size int) error {
+	if err := os.MkdirAll(o.profiles, 0o755); err != nil {
+		return err
+	}
+	stages := []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"start", func(ctx context.Context) error { return pods.Up(ctx, size) }},
+		{"idle", func(context.Context) error { return nil }},
+		{"stop", pods.Down},
+	}
+	for _, stage := range stages {
+		group, ctx := errgroup.WithContext(ctx)
+		reading, err := c.Read(ctx)
+		if err != nil {
+			return err
+		}
+		for _, p := range reading.Processes {
+			if p.Goroutines == nil {
+				continue // the supervisor
+			}
+			group.Go(func() error {
+				data, err := c.Profile(ctx, p.Name, "profile?seconds=20")
+				if err != nil {
+					return err
+				}
+				return os.WriteFile(filepath.Join(o.profiles, stage.name+"-"+p.Name+".pprof"), data, 0o644)
+			})
+		}
+		group.Go(func() error { return stage.do(ctx) })
+		if err := group.Wait(); err != nil {
+			return fmt.Errorf("profile the %s of %d pods: %w", stage.name, size, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+// Package rig is the machine part of the measurements that need no rival: one node under kubelot with a control
+// plane of its own, on containerd or on the scripted runtime.
+//
+// Reads: .bin, or the directory that KUBELOT_BIN names. Writes and owns: the test bed.
+//
+// Guarantees: Stop leaves nothing behind; the daemons serve profiles.
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"kubelot.dev/test/bench/churn"
+	"kubelot.dev/test/bench/crew"
+	"kubelot.dev/test/harness/cluster"
+	"kubelot.dev/test/harness/images"
+	"kubelot.dev/test/harness/node"
+)
+
+// The container runtimes.
+const (
+	Containerd = "containerd"
+	Scripted   = "scripted"
+)
+
+// Options say what the node is.
+type Options struct {
+	Dir     string // of the bed, whose logs stay; empty for a temporary one
+	Runtime string
+	MaxPods int
+	// Args are appended to kubelot's command line.
+	Args []string
+}
+
+// Rig is a running node.
+type Rig struct {
+	Cluster *cluster.Cluster
+	Node    *node.Node
+	Crew    crew.Crew
+}
+
+// Start runs the node and waits until it is Ready.
+func Start(ctx context.Context, o Options) (*Rig, error) {
+	if o.Runtime != Containerd && o.Runtime != Scripted {
+		return nil, fmt.Errorf("no runtime %q; there are %s and %s", o.Runtime, Containerd, Scripted)
+	}
+	c, err := cluster.Start(ctx, cluster.Options{
+		Dir: o.Dir, Out: os.Stderr, ControlPlane: true, Scripted: o.Runtime == Scripted,
+	})
+	if err != nil {
+		return nil, err
+	}
+	args := append([]string{"--profiling", "--max-pods=" + strconv.Itoa(o.MaxPods)}, o.Args...)
+	if dir := os.Getenv("KUBELOT_BIN"); dir != "" {
+		args = append(args, "--bin-dir="+dir)
+	}
+	n, err := node.Start(ctx, c, node.Options{Agent: node.Kubelot, Name: "rig", ExtraArgs: args})
+	if err != nil {
+		return nil, errors.Join(err, c.Stop())
+	}
+	return &Rig{Cluster: c, Node: n, Crew: crew.Crew{PID: n.PID(), RunDir: n.RunDir(), RootDir: n.RootDir}}, nil
+}
+
+// Churn begins to have pods come and go on the node.
+func (r *Rig) Churn(ctx context.Context, kinds []churn.Kind, parallel int) (*churn.Churn, error) {
+	return churn.Start(ctx, churn.Options{
+		Client: r.Cluster.ControlPlane.Client(), Namespace: "churn", Node: r.Node.Name,
+		Image: images.BusyboxRef, Kinds: kinds, Parallel: parallel,
+	})
+}
+
+// Stop ends all of it.
+func (r *Rig) Stop() error {
+	r.Node.Stop()
+	return r.Cluster.Stop()
+}

@@ -1,0 +1,206 @@
+package scale
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"text/tabwriter"
+
+	"kubelot.dev/test/bench/fit"
+)
+
+// share is how much of a figure at the largest size a quadratic part may be before it is one. What is smaller is as
+// well the end of a queue, or a cache that fills.
+const share = 0.1
+
+// Law is how one figure of one process, or of all, depends on the number of pods: Constant + Linear n + Quadratic n².
+type Law struct {
+	Figure    string   `json:"figure"`
+	Of        string   `json:"of"`
+	Unit      string   `json:"unit"`
+	Constant  fit.Term `json:"constant"`
+	Linear    fit.Term `json:"linear"`
+	Quadratic fit.Term `json:"quadratic"`
+	// At is the fitted value at the largest size, of which Share is the quadratic part's, and Least the smallest share
+	// that would be significant.
+	At          float64 `json:"at"`
+	Share       float64 `json:"share"`
+	Least       float64 `json:"least"`
+	Significant bool    `json:"significant"`
+}
+
+// Failed reports whether the figure grows faster than the number of pods.
+func (l Law) Failed() bool { return l.Significant && l.Share > share }
+
+func (l Law) verdict() string {
+	switch {
+	case l.Failed():
+		return "QUADRATIC"
+	case l.Least > 3*share:
+		return "too noisy to tell"
+	}
+	return "linear"
+}
+
+// figure is one of Used's.
+type figure struct {
+	name, unit string
+	of         func(Used) float64
+}
+
+var figures = []figure{
+	{"CPU to start", "s", func(u Used) float64 { return u.StartCPU }},
+	{"CPU idle", "millicores", func(u Used) float64 { return u.IdleCPU }},
+	{"CPU to stop", "s", func(u Used) float64 { return u.StopCPU }},
+	{"PSS", "MiB", func(u Used) float64 { return u.PSS / mib }},
+	{"read to start", "MiB", func(u Used) float64 { return u.StartRead / mib }},
+	{"written to start", "MiB", func(u Used) float64 { return u.StartWritten / mib }},
+	{"read idle, a minute", "MiB", func(u Used) float64 { return u.IdleRead / mib }},
+	{"written idle, a minute", "MiB", func(u Used) float64 { return u.IdleWritten / mib }},
+	{"read to stop", "MiB", func(u Used) float64 { return u.StopRead / mib }},
+	{"written to stop", "MiB", func(u Used) float64 { return u.StopWritten / mib }},
+}
+
+const (
+	mib   = 1 << 20
+	whole = "all" // of all processes
+)
+
+// Judge fits every figure of all processes, then of each. The figures of the bus are what went over it.
+func Judge(points []Point) ([]Law, error) {
+	names := map[string]bool{}
+	for _, p := range points {
+		for name := range p.By {
+			names[name] = true
+		}
+	}
+	var all []Law
+	add := func(name, of, unit string, value func(Point) float64) error {
+		l, err := law(points, value)
+		if err != nil {
+			return fmt.Errorf("%s of %s: %w", name, of, err)
+		}
+		l.Figure, l.Of, l.Unit = name, of, unit
+		all = append(all, l)
+		return nil
+	}
+	for _, f := range figures {
+		if err := add(f.name, whole, f.unit, func(p Point) float64 { return sum(p, f.of) }); err != nil {
+			return nil, err
+		}
+	}
+	err := errors.Join(
+		add("run directory", whole, "MiB", func(p Point) float64 { return p.Run / mib }),
+		add("memory: PSS and run directory", whole, "MiB", func(p Point) float64 {
+			return (sum(p, func(u Used) float64 { return u.PSS }) + p.Run) / mib
+		}),
+		add("time to start", whole, "s", func(p Point) float64 { return p.Took[0] }),
+		add("time to stop", whole, "s", func(p Point) float64 { return p.Took[1] }),
+	)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		for _, f := range figures {
+			err = errors.Join(err, add(f.name, name, f.unit, func(p Point) float64 { return f.of(p.By[name]) }))
+		}
+	}
+	return all, err
+}
+
+func sum(p Point, of func(Used) float64) float64 {
+	total := 0.0
+	for _, used := range p.By {
+		total += of(used)
+	}
+	return total
+}
+
+func law(points []Point, value func(Point) float64) (Law, error) {
+	var x, y, weights []float64
+	for _, p := range points {
+		n := float64(p.Pods)
+		// A figure's error is in proportion to the figure, more or less, and that to the number of pods.
+		x, y, weights = append(x, n), append(y, value(p)), append(weights, 1/max(1, n*n))
+	}
+	f, err := fit.Weighted(x, y, weights, 2)
+	if err != nil {
+		return Law{}, err
+	}
+	l := Law{Constant: f.Terms[0], Linear: f.Terms[1], Quadratic: f.Terms[2]}
+	most := slices.Max(x)
+	l.At = f.At(most)
+	significant, least := f.Likely(2)
+	l.Significant = significant && f.Terms[2].Value > 0
+	if l.At > 0 {
+		l.Share, l.Least = f.Terms[2].Value*most*most/l.At, least*most*most/l.At
+	}
+	return l, nil
+}
+
+// minor are figures too small to be worth a failure, by unit.
+var minor = map[string]float64{"s": 0.5, "millicores": 5, "MiB": 2}
+
+// Verdict is an error that names what grows faster than the number of pods.
+func Verdict(all []Law) error {
+	var errs []error
+	for _, l := range all {
+		if l.Failed() && l.At > minor[l.Unit] {
+			errs = append(errs, fmt.Errorf("%s of %s: %.0f %% of %.4g %s at the largest size is a quadratic part", l.Figure,
+				l.Of, 100*l.Share, l.At, l.Unit))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Table writes the laws: the small ones of single processes are in the JSON only.
+func Table(w io.Writer, all []Law) error {
+	out := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(out, "figure\tof\tconstant\tper pod\tat the largest\tquadratic part\tseen from\t")
+	for _, l := range all {
+		if l.Of != whole && l.At < minor[l.Unit] {
+			continue
+		}
+		fmt.Fprintf(out, "%s\t%s\t%.3g\t%.3g\t%.4g %s\t%.0f %%\t%.0f %%\t%s\n",
+			l.Figure, l.Of, l.Constant.Value, l.Linear.Value, l.At, l.Unit, 100*l.Share, 100*l.Least, l.verdict())
+	}
+	return out.Flush()
+}
+
+// Points writes what was measured of all processes.
+func Points(w io.Writer, points []Point) error {
+	out := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(out, "pods\tround\tall Ready\tall gone\t")
+	for _, f := range figures[:4] {
+		fmt.Fprintf(out, "%s\t", f.name)
+	}
+	fmt.Fprintln(out, "run directory\tstore\tbus in, out: start\tidle, a minute\tstop\t")
+	for _, p := range points {
+		fmt.Fprintf(out, "%d\t%d\t%.1f s\t%.1f s\t", p.Pods, p.Round+1, p.Took[0], p.Took[1])
+		for _, f := range figures[:4] {
+			fmt.Fprintf(out, "%.4g %s\t", sum(p, f.of), f.unit)
+		}
+		bus := p.By["bus"]
+		fmt.Fprintf(out, "%.1f MiB\t%.1f MiB\t%.1f, %.1f MiB\t%.2f, %.2f MiB\t%.1f, %.1f MiB\t\n", p.Run/mib, p.Store/mib,
+			bus.StartRead/mib, bus.StartWritten/mib, bus.IdleRead/mib, bus.IdleWritten/mib, bus.StopRead/mib,
+			bus.StopWritten/mib)
+	}
+	return out.Flush()
+}
+
+// Report is all that a run found.
+type Report struct {
+	Runtime string  `json:"runtime"`
+	Laws    []Law   `json:"laws"`
+	Points  []Point `json:"points"`
+}
+
+// JSON writes the report.
+func (r Report) JSON(w io.Writer) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", " ")
+	if err := encoder.Encode(r); err != nil {
+		return fmt.Errorf("write the report: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,123 @@
+package scale
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"kubelot.dev/test/bench/crew"
+	"kubelot.dev/test/bench/fit"
+)
+
+// points are two rounds of four sizes whose CPU time to start follows cpu, with the noise of a busy machine.
+func points(cpu func(n float64) float64) []Point {
+	random := rand.New(rand.NewPCG(1, 3))
+	var all []Point
+	for round := range 2 {
+		for _, n := range []int{125, 250, 500, 1000} {
+			noise := 1 + 0.02*random.NormFloat64()
+			all = append(all, Point{Pods: n, Round: round, By: map[string]Used{
+				"podsync": {StartCPU: cpu(float64(n)) * noise, PSS: 20 * mib},
+				"bus":     {StartCPU: 0.01 * float64(n) * noise, PSS: 20*mib + 1000*float64(n)},
+			}})
+		}
+	}
+	return all
+}
+
+func TestQuadraticPartIsFound(t *testing.T) {
+	laws, err := Judge(points(func(n float64) float64 { return 0.5 + 0.02*n + 4e-5*n*n }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failure := Verdict(laws)
+	if failure == nil || !strings.Contains(failure.Error(), "CPU to start of podsync") ||
+		strings.Contains(failure.Error(), "of bus") {
+		t.Errorf("verdict %v, want podsync's CPU time alone", failure)
+	}
+	var out strings.Builder
+	if err := errors.Join(Table(&out, laws), Points(&out, points(func(float64) float64 { return 1 }))); err != nil ||
+		!strings.Contains(out.String(), "QUADRATIC") {
+		t.Errorf("%v, table:\n%s", err, out.String())
+	}
+}
+
+func TestLinearIsLinear(t *testing.T) {
+	laws, err := Judge(points(func(n float64) float64 { return 0.5 + 0.02*n }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Verdict(laws); err != nil {
+		t.Error(err)
+	}
+	i := slices.IndexFunc(laws, func(l Law) bool { return l.Of == "podsync" && l.Figure == "CPU to start" })
+	if l := laws[i]; l.Linear.Value < 0.015 || l.Linear.Value > 0.025 || l.At < 19 || l.At > 22 {
+		t.Errorf("%+v, want 0.02 s for each of 1000 pods", l)
+	}
+}
+
+// What grows more slowly than the number of pods is no failure.
+func TestConcaveIsNoFailure(t *testing.T) {
+	laws, err := Judge(points(func(n float64) float64 { return 1 + 0.04*n - 2e-5*n*n }))
+	if err == nil {
+		err = Verdict(laws)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTooFewPoints(t *testing.T) {
+	if _, err := Judge(points(func(float64) float64 { return 1 })[:3]); !errors.Is(err, fit.ErrFew) {
+		t.Errorf("%v, want ErrFew", err)
+	}
+}
+
+// node pretends to run pods: each takes a second of CPU time to start, in which the bus reads ten bytes, and half a
+// second to stop.
+type node struct {
+	running int
+	bus     crew.Process
+}
+
+func (n *node) Up(_ context.Context, pods int) error {
+	n.running = pods
+	n.bus.CPU += time.Duration(pods) * time.Second
+	n.bus.Read += int64(10 * pods)
+	return nil
+}
+
+func (n *node) Down(context.Context) error {
+	n.bus.CPU += time.Duration(n.running) * time.Second / 2
+	n.running = 0
+	return nil
+}
+
+func (n *node) read(context.Context) (crew.Reading, error) {
+	n.bus.PSS = int64(n.running) << 10
+	return crew.Reading{Time: time.Now(), Processes: []crew.Process{n.bus}}, nil
+}
+
+func TestRunMeasuresStages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &node{bus: crew.Process{Name: "bus", PID: 7}}
+		var order []int
+		plan := Plan{
+			Sizes: []int{20, 10}, Rounds: 2, Settle: time.Second, Idle: time.Minute,
+			Told: func(p Point) { order = append(order, p.Pods) },
+		}
+		points, err := Run(t.Context(), n, n.read, plan)
+		if err != nil || !slices.Equal(order, []int{10, 20, 20, 10}) {
+			t.Fatalf("sizes %v, %v; want them up and then down", order, err)
+		}
+		if u := points[1].By["bus"]; u.StartCPU != 20 || u.StopCPU != 10 || u.IdleCPU != 0 || u.StartRead != 200 ||
+			u.PSS != 20<<10 {
+			t.Errorf("20 pods: %+v", u)
+		}
+	})
+}
