@@ -34,8 +34,8 @@ fix: ## mend what make check complains about, as far as a machine can
 gen: ## write the generated files anew: docs/dataflow.md, the bus's permissions
 	@cd crew && go run ./cmd/contracts
 
-bench: ## measure kubelot against bare CRI calls, on a control plane of its own (root)
-	@tools/bench.sh
+bench: ## measure kubelot beside the kubelet and bare CRI calls, into docs/bench (QUICK=1, ARGS="--part latency") (root)
+	@tools/bench.sh $(ARGS)
 
 conformance: ## Kubernetes' conformance specs on kubelot (AGENT=kubelet, QUICK=1, FOCUS=expression, REPEAT=3) (root)
 	@tools/conformance.sh

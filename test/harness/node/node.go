@@ -96,7 +96,7 @@ func (n *Node) prepare() error {
 			return fmt.Errorf("prepare node: %w", err)
 		}
 	}
-	if err := mountTmpfs(n.runDir()); err != nil {
+	if err := mountTmpfs(n.RunDir()); err != nil {
 		return err
 	}
 	ports, err := n.cluster.Bed.Ports(2)
@@ -133,8 +133,8 @@ func (n *Node) writeConfig() error {
 // ConfigFile is the path of the KubeletConfiguration.
 func (n *Node) ConfigFile() string { return n.cluster.Bed.Path("kubelet.yaml") }
 
-// runDir is on tmpfs, as /run is.
-func (n *Node) runDir() string { return n.cluster.Bed.Path("run") }
+// RunDir is on tmpfs, as /run is.
+func (n *Node) RunDir() string { return n.cluster.Bed.Path("run") }
 
 // Launch runs the agent, for the first time or after Stop or Kill.
 func (n *Node) Launch(ctx context.Context) error {
@@ -167,7 +167,7 @@ func (n *Node) Launch(ctx context.Context) error {
 func (n *Node) args() ([]string, error) {
 	var args []string
 	if n.opts.Agent == Kubelot {
-		args = append(args, "up", "--run-dir="+n.runDir())
+		args = append(args, "up", "--run-dir="+n.RunDir())
 	}
 	args = append(args,
 		"--config="+n.ConfigFile(),
