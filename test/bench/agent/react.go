@@ -32,6 +32,9 @@ func (b *Bench) Exit(ctx context.Context, repeat int) (measure.Figures, error) {
 		if err != nil {
 			return nil, err
 		}
+		if err := sleep(ctx, measure.Settle); err != nil {
+			return nil, err
+		}
 		begin := time.Now()
 		if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
 			return nil, fmt.Errorf("end the container of %s: %w", name, err)
