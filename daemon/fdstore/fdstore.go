@@ -44,8 +44,10 @@ const notifyTimeout = 2 * time.Second
 type Store struct {
 	log       *slog.Logger
 	socket    string // of the supervisor; empty for none
-	inherited []*File
 	dialed    atomic.Uint64
+
+	mu        sync.Mutex
+	inherited []*File
 }
 
 // Dialer returns a function that connects to the unix socket at a path and stores the connection. purpose is the
