@@ -44,7 +44,7 @@ func NextPause(earlier, ran time.Duration) time.Duration {
 // MainGroup runs several daemons as this process, and ends the process when all are done. program is the name of the executable and args are the
 // command line behind the list of daemons. docs/adr/0016 says what the daemons share and what not.
 func MainGroup(program string, specs []Spec, args []string) {
-	g := group{program: program, specs: specs, stderr: os.Stderr, dial: dialBus}
+	g := group{program: program, specs: specs, stderr: os.Stderr, dial: dialBus, leave: leavePatience}
 	os.Exit(g.main(args, os.Stdout))
 }
 
@@ -54,6 +54,8 @@ type group struct {
 	specs   []Spec
 	stderr  *os.File
 	dial    dialer
+	// leave is how long the goroutines of a daemon that panicked may take to end.
+	leave time.Duration
 
 	line        commandLine
 	config      *config.Config
@@ -131,9 +133,7 @@ func (g *group) logs(name string) *logOptions {
 
 // serve runs the members until ctx ends, or one of them can't be started again. The bus starts first and stops last.
 func (g *group) serve(ctx context.Context) error {
-	stopNotice := context.AfterFunc(ctx, func() { notify(g.log, systemd.SdNotifyStopping) })
-	defer stopNotice()
-	crewCtx, stopCrew := context.WithCancelCause(ctx)
+	crewCtx, stopCrew := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopCrew(nil)
 	busCtx, stopBus := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopBus(nil)
@@ -149,14 +149,19 @@ func (g *group) serve(ctx context.Context) error {
 	first := slices.IndexFunc(g.specs, func(s Spec) bool { return s.WithoutBus })
 	if first >= 0 {
 		start(first, busCtx, &buses)
-		g.awaitBus(crewCtx, g.roster.members[first])
+		g.awaitBus(ctx, g.roster.members[first])
 	}
 	for i := range g.specs {
 		if i != first {
 			start(i, crewCtx, &crew)
 		}
 	}
-	<-crewCtx.Done()
+	select {
+	case <-ctx.Done():
+	case <-crewCtx.Done():
+	}
+	notify(g.log, systemd.SdNotifyStopping)
+	stopCrew(context.Cause(ctx))
 	crew.Wait()
 	stopBus(context.Cause(crewCtx))
 	buses.Wait()
@@ -182,7 +187,8 @@ func (g *group) keep(ctx context.Context, i int) error {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := g.live(ctx, i)
-		if isPanic(err) {
+		if p := panicIn(err); p != nil {
+			g.log.Error("a daemon panicked", "panicked", name, "error", err, "stack", string(p.stack))
 			if left := g.leftovers(name); left != "" {
 				return fmt.Errorf("daemon %s can't be started again alone, the group ends: after %w\nthese still run:\n%s", name, err, left)
 			}

@@ -25,11 +25,17 @@ type panicked struct {
 	stack []byte
 }
 
-func (p *panicked) Error() string { return fmt.Sprintf("panic: %v\n%s", p.value, p.stack) }
+func (p *panicked) Error() string {
+	return "panic: " + strings.ReplaceAll(fmt.Sprint(p.value), "\n", "; ")
+}
 
-func isPanic(err error) bool {
+// panicIn is the panic that the error is of; nil for none.
+func panicIn(err error) *panicked {
 	var p *panicked
-	return errors.As(err, &p)
+	if errors.As(err, &p) {
+		return p
+	}
+	return nil
 }
 
 // caught makes an error of a panic in the goroutine of run; the context that run got ends then.
@@ -53,7 +59,7 @@ func labelled(ctx context.Context, daemon string, work func(ctx context.Context)
 
 // leftovers waits until no goroutine of the daemon is left, and returns the stacks of those that stay.
 func (g *group) leftovers(daemon string) string {
-	deadline := time.Now().Add(leavePatience)
+	deadline := time.Now().Add(g.leave)
 	for {
 		left := goroutines(daemon)
 		if left == "" || time.Now().After(deadline) {

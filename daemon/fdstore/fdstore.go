@@ -42,9 +42,9 @@ const notifyTimeout = 2 * time.Second
 // Store is the supervisor's store of this process's file descriptors. A nil Store is one of a supervisor without: it
 // dials, and has inherited nothing.
 type Store struct {
-	log       *slog.Logger
-	socket    string // of the supervisor; empty for none
-	dialed    atomic.Uint64
+	log    *slog.Logger
+	socket string // of the supervisor; empty for none
+	dialed atomic.Uint64
 
 	mu        sync.Mutex
 	inherited []*File
