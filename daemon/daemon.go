@@ -76,6 +76,8 @@ type Env struct {
 	Flags map[string]string
 	// Connections keeps connections open when this process is killed; nil where nobody supervises it.
 	Connections *fdstore.Store
+	// InProcess is where kubelot-bus leaves how the daemons of its own process connect to it; nil where there are none.
+	InProcess *InProcess
 }
 
 // HealthReporter publishes the daemon's health on the bus and to systemd.

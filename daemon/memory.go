@@ -30,20 +30,25 @@ const (
 // SaveMemory sets how often memory is collected, and gives memory back at rest until ctx ends or stop is called, which
 // waits for it. GOGC and GOMEMLIMIT in the unit's environment win. It is for processes that live long and do little.
 func SaveMemory(ctx context.Context, log *slog.Logger) (stop func()) {
+	return saveMemory(ctx, log, 1)
+}
+
+// saveMemory is SaveMemory for a process of several daemons, each of which does a little now and then.
+func saveMemory(ctx context.Context, log *slog.Logger, daemons uint64) (stop func()) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var resting sync.WaitGroup
-	resting.Go(func() { rest(ctx, log) })
+	resting.Go(func() { rest(ctx, log, daemons) })
 	return func() {
 		cancel()
 		resting.Wait()
 	}
 }
 
-// rest gives memory back to the system whenever a burst of work is over, until ctx ends.
-func rest(ctx context.Context, log *slog.Logger) {
+// rest gives memory back to the system when the start is over, and whenever a burst of work is, until ctx ends.
+func rest(ctx context.Context, log *slog.Logger, daemons uint64) {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	allocated := func() uint64 {
 		metrics.Read(sample)
@@ -59,7 +64,7 @@ func rest(ctx context.Context, log *slog.Logger) {
 		case <-ticker.C:
 		}
 		now := allocated()
-		if now-last < restBytes && now-returned > worthBytes {
+		if now-last < daemons*restBytes && (returned == 0 || now-returned > worthBytes) {
 			debug.FreeOSMemory()
 			if err := forgetExecutable(); err != nil {
 				log.Debug("pages of the executable stay mapped", "error", err)

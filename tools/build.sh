@@ -13,6 +13,7 @@ executable() {
 }
 executable crew kubelot-all
 executable services/api kubelot-api
+executable crew kubelot-compact
 for name in $("$out/kubelot-all" 2>&1 | sed 's/.*name a program: //; s/,//g'); do
   case $name in kubelot) link=kubelot ;; *) link=kubelot-$name ;; esac
   ln -sfn kubelot-all "$out/$link"

@@ -13,21 +13,6 @@ import (
 	"time"
 )
 
-func TestNextPause(t *testing.T) {
-	pause := time.Duration(0)
-	var got []string
-	for range 9 {
-		pause = nextPause(pause, time.Second)
-		got = append(got, pause.String())
-	}
-	if want := "100ms 200ms 400ms 800ms 1.6s 3.2s 6.4s 10s 10s"; strings.Join(got, " ") != want {
-		t.Errorf("pauses %v, want %s", got, want)
-	}
-	if pause = nextPause(10*time.Second, steady); pause != firstPause {
-		t.Errorf("pause after a long run %v", pause)
-	}
-}
-
 func TestOutputCutsLines(t *testing.T) {
 	var out bytes.Buffer
 	o := &output{console: &console{out: &out, width: 6}, name: "bus"}

@@ -46,7 +46,7 @@ func grouped(r report.Report, title, format string, categories []category) (pane
 		}
 	}
 	p.Legend.Top, p.Legend.Padding = false, vg.Millimeter
-	p.X.Max *= 1.12 // for the value beside the longest bar
+	p.X.Max *= 1.3 // for the value beside the longest bar, and for the legend
 	return p, nil
 }
 
@@ -62,7 +62,7 @@ func (p panel) series(r report.Report, subject string, categories []category, fo
 		}
 		values[i] = figure.Median * c.scale
 		labels.XYs = append(labels.XYs, plotter.XY{X: values[i], Y: float64(i)})
-		labels.Labels = append(labels.Labels, " "+fmt.Sprintf(format, values[i]))
+		labels.Labels = append(labels.Labels, fmt.Sprintf(format, values[i]))
 		p.X.Max = math.Max(p.X.Max, values[i])
 	}
 	bars, err := plotter.NewBarChart(values, row*0.85)
@@ -85,7 +85,7 @@ func (p panel) values(at plotter.XYLabels, offset vg.Length) error {
 	if err != nil {
 		return err
 	}
-	labels.Offset.Y = offset
+	labels.Offset = vg.Point{X: vg.Millimeter / 2, Y: offset + vg.Millimeter/4}
 	for i := range labels.TextStyle {
 		sans(&labels.TextStyle[i])
 		labels.TextStyle[i].Font.Size = 9
@@ -95,10 +95,10 @@ func (p panel) values(at plotter.XYLabels, offset vg.Length) error {
 	return nil
 }
 
-// shades are for the parts of a stacked bar: neighbours differ, and each can be told from black and from white.
+// shades are for the parts of a stacked bar, in their order: neighbours differ, and each can be told from black and from white.
 var shades = []color.Color{
-	color.NRGBA{0xe0, 0x7b, 0x39, 0xff}, color.NRGBA{0x4a, 0x82, 0xe0, 0xff}, color.NRGBA{0x3f, 0xa0, 0x6a, 0xff},
-	color.NRGBA{0xb3, 0x6f, 0xd1, 0xff}, color.NRGBA{0xd1, 0xa2, 0x2f, 0xff}, color.NRGBA{0x2f, 0xa3, 0xb5, 0xff},
-	color.NRGBA{0xd4, 0x5d, 0x79, 0xff}, color.NRGBA{0x7d, 0x9a, 0x3c, 0xff}, color.NRGBA{0x8d, 0x74, 0x5c, 0xff},
-	color.NRGBA{0x6c, 0x78, 0xc9, 0xff}, color.NRGBA{0xc7, 0x8f, 0xb0, 0xff}, color.NRGBA{0x9a, 0xa0, 0xa8, 0xff},
+	color.NRGBA{0xe0, 0x7b, 0x39, 0xff}, color.NRGBA{0x4f, 0xa3, 0xc7, 0xff}, color.NRGBA{0xd1, 0xa2, 0x2f, 0xff},
+	color.NRGBA{0xb3, 0x6f, 0xd1, 0xff}, color.NRGBA{0x7d, 0x9a, 0x3c, 0xff}, color.NRGBA{0xd4, 0x5d, 0x79, 0xff},
+	color.NRGBA{0x2f, 0xa3, 0xa0, 0xff}, color.NRGBA{0xa8, 0x6b, 0x4c, 0xff}, color.NRGBA{0x6c, 0x78, 0xc9, 0xff},
+	color.NRGBA{0xc7, 0x8f, 0xb0, 0xff}, color.NRGBA{0x5f, 0x8d, 0x6e, 0xff}, color.NRGBA{0xb9, 0x9b, 0x6b, 0xff},
 }

@@ -12,6 +12,7 @@ import (
 	"image/color"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
@@ -82,7 +83,19 @@ func newPanel(title string, rows float64) panel {
 		line.Color = ink
 	}
 	p.Y.Tick.Length = 0
+	p.X.Tick.Marker = plot.TickerFunc(ticks)
 	return p
+}
+
+// ticks are the usual ones, without zeros behind the point.
+func ticks(low, high float64) []plot.Tick {
+	marks := plot.DefaultTicks{}.Ticks(low, high)
+	for i := range marks {
+		if marks[i].Label != "" {
+			marks[i].Label = strconv.FormatFloat(marks[i].Value, 'g', 4, 64)
+		}
+	}
+	return marks
 }
 
 // sans gives the text the chart's colour and a typeface without serifs.

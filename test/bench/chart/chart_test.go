@@ -29,9 +29,9 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, wanted := range map[string][]string{
-		"memory.svg":  {"podsync", "store in /run", "> 24<", "> 13<"},
+		"memory.svg":  {"podsync", "store in /run", ">24<", ">13<"},
 		"latency.svg": {"create to Ready", "0.209", "0.166"},
-		"cpu.svg":     {"no probes", "> 48<", "> 12<"},
+		"cpu.svg":     {"no probes", ">48<", ">12<"},
 	} {
 		data, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil {

@@ -2,7 +2,9 @@ package chart
 
 import (
 	"fmt"
+	"image/color"
 	"slices"
+	"strings"
 
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
@@ -102,7 +104,7 @@ func memory(r report.Report) ([]panel, error) {
 		if err != nil {
 			return nil, err
 		}
-		bars.Horizontal, bars.Color = true, shades[i%len(shades)]
+		bars.Horizontal, bars.Color = true, shade(name, i)
 		bars.LineStyle.Width = 0
 		if below != nil {
 			bars.StackOn(below)
@@ -115,7 +117,7 @@ func memory(r report.Report) ([]panel, error) {
 	for j, s := range subjects {
 		total := float64(held[s].Total()) * mib
 		totals.XYs = append(totals.XYs, plotter.XY{X: total, Y: float64(j)})
-		totals.Labels = append(totals.Labels, fmt.Sprintf(" %.0f", total))
+		totals.Labels = append(totals.Labels, fmt.Sprintf("%.0f", total))
 		p.X.Max = max(p.X.Max, total)
 	}
 	if err := p.values(totals, 0); err != nil {
@@ -125,6 +127,20 @@ func memory(r report.Report) ([]panel, error) {
 	p.height = max(p.height, frame+vg.Length(len(parts(held)))*row)
 	p.Legend.Top = true
 	return []panel{p}, nil
+}
+
+// shade is the colour of a part: an agent of one process has its own, and the store is grey.
+func shade(name string, place int) color.Color {
+	switch {
+	case name == report.Kubelet:
+		return colours[report.Kubelet]
+	case strings.HasSuffix(name, " daemons"):
+		return colours[report.Compact]
+	case name == storeName:
+		return colours[report.Floor]
+	default:
+		return shades[place%len(shades)]
+	}
 }
 
 // parts are the names of all processes, the largest first, and the store.

@@ -68,12 +68,12 @@ func TestUsageOfThisProcess(t *testing.T) {
 
 func TestNameOf(t *testing.T) {
 	for want, args := range map[string][]string{
-		"bus":     {"/x/.bin/kubelot-bus", "--run-dir=/run"},
-		"up":      {"/x/.bin/kubelot", "up", "--run-dir=/run"},
-		"kubelet": {"/x/.bin/kubelet", "--config=y"},
-		"bus+gc":  {"/x/.bin/kubelot-all", "run", "bus,gc", "--run-dir=/run"},
-		"podsync": {"/x/.bin/kubelot-all", "podsync"},
-		"api":     {"kubelot-api"},
+		"bus":       {"/x/.bin/kubelot-bus", "--run-dir=/run"},
+		"up":        {"/x/.bin/kubelot", "up", "--run-dir=/run"},
+		"kubelet":   {"/x/.bin/kubelet", "--config=y"},
+		"2 daemons": {"/x/.bin/kubelot-compact", "run", "bus,gc", "--run-dir=/run"},
+		"podsync":   {"/x/.bin/kubelot-all", "podsync"},
+		"api":       {"kubelot-api"},
 	} {
 		if got := nameOf(args); got != want {
 			t.Errorf("%v is called %q, want %q", args, got, want)

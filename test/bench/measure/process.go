@@ -16,8 +16,7 @@ import (
 
 // Process is what one process of an agent holds. Sizes are in bytes.
 type Process struct {
-	// Name is the daemon's ("bus"), "up" for the supervisor, the daemons joined by "+" for a group in one process, or else the
-	// program's.
+	// Name is the daemon's ("bus"), "up" for the supervisor, "3 daemons" for a group in one process, or else the program's.
 	Name string `json:"name"`
 	PID  int    `json:"pid"`
 	// PSS is the proportional set size: a page that several processes share counts in parts.
@@ -69,11 +68,11 @@ func look(pid int) (Process, error) {
 // nameOf finds the name that people know a process by.
 func nameOf(args []string) string {
 	name := filepath.Base(args[0])
-	if (name == "kubelot" || name == "kubelot-all") && len(args) > 1 {
+	if (name == "kubelot" || name == "kubelot-all" || name == "kubelot-compact") && len(args) > 1 {
 		args = args[1:]
 		name = args[0]
 		if name == "run" && len(args) > 1 {
-			name = strings.ReplaceAll(args[1], ",", "+")
+			name = fmt.Sprintf("%d daemons", 1+strings.Count(args[1], ","))
 		}
 	}
 	return strings.TrimPrefix(name, "kubelot-")

@@ -93,7 +93,9 @@ func (o *Options) Quick(set func(flag string) bool) {
 }
 
 // agents are the subjects that the harness can run.
-var agents = map[string]node.Agent{report.Kubelet: node.Kubelet, report.Kubelot: node.Kubelot}
+var agents = map[string]node.Agent{
+	report.Kubelet: node.Kubelet, report.Kubelot: node.Kubelot, report.Compact: node.KubelotCompact,
+}
 
 // check finds mistakes before anything is started.
 func (o *Options) check() error {
@@ -143,7 +145,7 @@ func All(ctx context.Context, o Options) (r report.Report, err error) {
 			return b.report, err
 		}
 	}
-	subjects := b.measurable()
+	subjects := slices.Clone(b.Subjects)
 	for b.round = 1; b.round <= o.Rounds; b.round++ {
 		for _, subject := range subjects {
 			if err := b.subject(ctx, subject); err != nil {
@@ -154,20 +156,6 @@ func All(ctx context.Context, o Options) (r report.Report, err error) {
 	}
 	b.say("done")
 	return b.report, nil
-}
-
-// measurable are the subjects that there are.
-func (b *bench) measurable() []string {
-	var subjects []string
-	for _, s := range b.Subjects {
-		_, known := agents[s]
-		if !known && s != report.Floor && s != report.Hollow {
-			b.say("%s is left out: the test harness can't run it yet", s)
-			continue
-		}
-		subjects = append(subjects, s)
-	}
-	return subjects
 }
 
 // subject measures one and saves the report. What it did before it failed is saved too.

@@ -117,7 +117,9 @@ func (b *bench) plan(round *report.Round) []part {
 	return append(plan,
 		part{Exit, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return a.Exit(ctx, b.Repeat) }},
 		part{Config, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return a.Config(ctx, configMaps) }},
-		part{Restart, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return a.Restart(ctx, b.Pods, restarts) }},
+		part{Restart, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) {
+			return a.Restart(ctx, b.Pods, restarts)
+		}},
 		part{Memory, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) {
 			figures, held, err := a.Churned(ctx, b.Churn, b.Pods)
 			if err == nil {

@@ -1,0 +1,12 @@
+// Command kubelot-compact is every daemon in one executable, for the layout that runs them in one process (docs/adr/0016):
+// kubelot-compact run bus,podsync,... with the flags of the daemons.
+package main
+
+import (
+	"kubelot.dev/crew"
+	"kubelot.dev/services/api/apidaemon"
+)
+
+func main() {
+	crew.MainGroup(crew.Compact, append(crew.Daemons(), apidaemon.Daemon()))
+}
