@@ -104,6 +104,7 @@ func (h Held) pss() (sum int64) {
 	return sum
 }
 
+// Total is all of it.
 func (h Held) Total() int64 { return h.pss() + h.Store }
 
 // rested reads the memory of the agent at rest.

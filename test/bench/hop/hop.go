@@ -45,6 +45,11 @@ func Until(ctx context.Context, runDir string) (measure.Sample, error) {
 		return nil, err
 	}
 	defer reader.Close()
+	return over(ctx, writer, reader)
+}
+
+// over sends messages by one connection and awaits them at the other.
+func over(ctx context.Context, writer, reader bus.Transport) (measure.Sample, error) {
 	// It lasts until the last message has come, also when ctx ends meanwhile.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

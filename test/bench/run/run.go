@@ -174,6 +174,11 @@ func (b *bench) subject(ctx context.Context, subject string) error {
 	}
 	round.Took = time.Since(begin).Seconds()
 	b.say("%s: took %.0f s", subject, round.Took)
+	return b.keep(round, err)
+}
+
+// keep saves what a subject did, and returns why it did no more.
+func (b *bench) keep(round report.Round, err error) error {
 	if len(round.Figures) > 0 {
 		b.report.Rounds = append(b.report.Rounds, round)
 	}
