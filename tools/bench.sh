@@ -5,7 +5,7 @@
 
 need_root bench
 programs
-args=("$@")
+args=(--out "$root/.run/bench" "$@")
 if [ "${QUICK:-}" = 1 ]; then
   args=(--quick --out "$root/.run/bench-quick" "$@")
 elif [ $# -eq 0 ]; then

@@ -74,8 +74,13 @@ func (b *Bench) churn(ctx context.Context, prefix string, n int) error {
 	for done := 0; done < n; done += batchSize {
 		names, _, err := b.startAll(ctx, fmt.Sprintf("%s-%d", prefix, done), min(batchSize, n-done), func(pod *corev1.Pod) {
 			pod.Spec.HostNetwork = true
+			// One that still misses its signal, see measure.Settle, mustn't hold up the rest for long.
+			pod.Spec.TerminationGracePeriodSeconds = new(int64(1))
 		})
 		if err != nil {
+			return err
+		}
+		if err := sleep(ctx, measure.Settle); err != nil {
 			return err
 		}
 		if _, err := b.stopAll(ctx, names); err != nil {

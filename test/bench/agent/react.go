@@ -106,6 +106,9 @@ func (b *Bench) Config(ctx context.Context, repeat int) (measure.Figures, error)
 	}
 	f := measure.Figures{}
 	f.Time("config", seen, "p50", "max")
+	if err := sleep(ctx, measure.Settle); err != nil {
+		return f, err
+	}
 	_, err = b.stopAll(ctx, names)
 	return f, err
 }
@@ -156,6 +159,9 @@ func (b *Bench) Restart(ctx context.Context, n, repeat int) (measure.Figures, er
 	}
 	f := measure.Figures{}
 	f.Time("restart", acted, "p50", "max")
+	if err := sleep(ctx, measure.Settle); err != nil {
+		return f, err
+	}
 	_, err = b.stopAll(ctx, names)
 	return f, err
 }
