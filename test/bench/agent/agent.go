@@ -137,7 +137,9 @@ func (b *Bench) Latency(ctx context.Context, repeat int) (measure.Figures, error
 
 // all asks for the same for every pod at once and returns when each was seen,
 // counted from the first request.
-func (b *Bench) all(ctx context.Context, names []string, ask func(context.Context, string) error, done state) (measure.Sample, error) {
+func (b *Bench) all(
+	ctx context.Context, names []string, ask func(context.Context, string) error, done state,
+) (measure.Sample, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited %v", patience))
 	defer cancel()
 	begin := time.Now()
@@ -161,7 +163,9 @@ func (b *Bench) all(ctx context.Context, names []string, ask func(context.Contex
 }
 
 // startAll creates n pods at once, alike but for their names, and waits until all are Ready.
-func (b *Bench) startAll(ctx context.Context, prefix string, n int, shape func(*corev1.Pod)) ([]string, measure.Sample, error) {
+func (b *Bench) startAll(
+	ctx context.Context, prefix string, n int, shape func(*corev1.Pod),
+) ([]string, measure.Sample, error) {
 	names := make([]string, n)
 	for i := range names {
 		names[i] = fmt.Sprintf("%s-%d", prefix, i)

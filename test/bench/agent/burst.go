@@ -27,7 +27,9 @@ func (b *Bench) Probed(ctx context.Context, kind string, n int) (measure.Figures
 	return b.burst(ctx, "probes."+kind, kind, n, probe)
 }
 
-func (b *Bench) burst(ctx context.Context, key, prefix string, n int, shape func(*corev1.Pod)) (f measure.Figures, err error) {
+func (b *Bench) burst(
+	ctx context.Context, key, prefix string, n int, shape func(*corev1.Pod),
+) (f measure.Figures, err error) {
 	var names []string
 	var starts, stops measure.Sample
 	startCPU, err := b.cpuOf(func() error {

@@ -14,7 +14,8 @@ import (
 // batchSize is how many pods come and go at once.
 const batchSize = 100
 
-// readings of memory are taken so often, so far apart; the one in the middle counts, since heaps grow between collections.
+// readings of memory are taken so often, so far apart; the one in the middle counts, since heaps grow between
+// collections.
 const (
 	readings     = 3
 	readingPause = 5 * time.Second
@@ -67,8 +68,8 @@ func (b *Bench) Churned(ctx context.Context, others, n int) (measure.Figures, He
 	return f, held, err
 }
 
-// churn creates and deletes pods, a hundred at once. They are on the host's network: the agent has the same work with them,
-// and the CNI plugins, which take half of the time, have none.
+// churn creates and deletes pods, a hundred at once. They are on the host's network: the agent has the same work
+// with them, and the CNI plugins, which take half of the time, have none.
 func (b *Bench) churn(ctx context.Context, prefix string, n int) error {
 	begin := time.Now()
 	for done := 0; done < n; done += batchSize {

@@ -19,10 +19,13 @@ import (
 	"kubelot.dev/test/bench/measure"
 )
 
-// Exit measures how long it takes from the signal that ends a pod's container to the pod's last phase at the API server.
+// Exit measures how long it takes from the signal that ends a pod's container to the pod's last phase at the API
+// server.
 func (b *Bench) Exit(ctx context.Context, repeat int) (measure.Figures, error) {
 	b.Say("%d containers end", repeat)
-	names, _, err := b.startAll(ctx, "exit", repeat, func(pod *corev1.Pod) { pod.Spec.RestartPolicy = corev1.RestartPolicyNever })
+	names, _, err := b.startAll(ctx, "exit", repeat, func(pod *corev1.Pod) {
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -56,11 +59,15 @@ func (b *Bench) Exit(ctx context.Context, repeat int) (measure.Figures, error) {
 // containerPID asks the runtime for the process of a pod's container.
 func (b *Bench) containerPID(ctx context.Context, pod string) (int, error) {
 	labels := map[string]string{"io.kubernetes.pod.name": pod, "io.kubernetes.pod.namespace": b.namespace}
-	list, err := b.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
+	list, err := b.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{
+		Filter: &runtimeapi.ContainerFilter{LabelSelector: labels},
+	})
 	if err != nil || len(list.GetContainers()) != 1 {
 		return 0, fmt.Errorf("%d containers of pod %s, want one: %w", len(list.GetContainers()), pod, err)
 	}
-	status, err := b.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: list.GetContainers()[0].GetId(), Verbose: true})
+	status, err := b.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{
+		ContainerId: list.GetContainers()[0].GetId(), Verbose: true,
+	})
 	if err != nil {
 		return 0, fmt.Errorf("status of the container of %s: %w", pod, err)
 	}
@@ -73,14 +80,17 @@ func (b *Bench) containerPID(ctx context.Context, pod string) (int, error) {
 	return info.PID, nil
 }
 
-// Config measures how long it takes from a change of a ConfigMap to the change of the file in a pod, for several at once.
+// Config measures how long it takes from a change of a ConfigMap to the change of the file in a pod, for several
+// at once.
 func (b *Bench) Config(ctx context.Context, repeat int) (measure.Figures, error) {
 	b.Say("%d ConfigMaps change", repeat)
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited %v", patience))
 	defer cancel()
 	maps := b.Client.CoreV1().ConfigMaps(b.namespace)
 	for i := range repeat {
-		config := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("config-%d", i)}, Data: map[string]string{"key": "before"}}
+		config := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("config-%d", i)}, Data: map[string]string{"key": "before"},
+		}
 		if _, err := maps.Create(ctx, config, metav1.CreateOptions{}); err != nil {
 			return nil, fmt.Errorf("create ConfigMap %s: %w", config.Name, err)
 		}
@@ -125,7 +135,8 @@ func (b *Bench) changeToFile(ctx context.Context, name string) (time.Duration, e
 	}
 	begin := time.Now()
 	patch := []byte(`{"data":{"key":"after"}}`)
-	if _, err := b.Client.CoreV1().ConfigMaps(b.namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	maps := b.Client.CoreV1().ConfigMaps(b.namespace)
+	if _, err := maps.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return 0, fmt.Errorf("change ConfigMap %s: %w", name, err)
 	}
 	for {
@@ -139,8 +150,8 @@ func (b *Bench) changeToFile(ctx context.Context, name string) (time.Duration, e
 	}
 }
 
-// Restart measures how long it takes from the start of the agent, with n pods running, until a pod that was created while it
-// was away is Ready.
+// Restart measures how long it takes from the start of the agent, with n pods running, until a pod that was
+// created while it was away is Ready.
 func (b *Bench) Restart(ctx context.Context, n, repeat int) (measure.Figures, error) {
 	b.Say("%d restarts with %d pods", repeat, n)
 	names, _, err := b.startAll(ctx, "restart", n, nil)

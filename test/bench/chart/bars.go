@@ -95,7 +95,8 @@ func (p panel) values(at plotter.XYLabels, offset vg.Length) error {
 	return nil
 }
 
-// shades are for the parts of a stacked bar, in their order: neighbours differ, and each can be told from black and from white.
+// shades are for the parts of a stacked bar, in their order: neighbours differ, and each can be told from black
+// and from white.
 var shades = []color.Color{
 	color.NRGBA{0xe0, 0x7b, 0x39, 0xff},
 	color.NRGBA{0x4f, 0xa3, 0xc7, 0xff},

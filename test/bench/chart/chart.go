@@ -1,5 +1,5 @@
-// Package chart draws the benchmark's result as SVG: on no background and in colours that can be read on a light and on a dark
-// page.
+// Package chart draws the benchmark's result as SVG: on no background and in colours that can be read on a light
+// and on a dark page.
 //
 // Reads: nothing but its arguments. Writes: the files of Write. Owns: nothing.
 //
@@ -114,7 +114,9 @@ func save(path string, panels []panel) error {
 	canvas := vgsvg.New(width, height)
 	top := height
 	for _, p := range panels {
-		box := vg.Rectangle{Min: vg.Point{X: border, Y: top - p.height - border}, Max: vg.Point{X: width - border, Y: top - border}}
+		box := vg.Rectangle{
+			Min: vg.Point{X: border, Y: top - p.height - border}, Max: vg.Point{X: width - border, Y: top - border},
+		}
 		p.Draw(draw.Canvas{Canvas: canvas, Rectangle: box})
 		top -= p.height + border
 	}

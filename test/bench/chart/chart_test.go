@@ -19,10 +19,14 @@ func held(names ...string) *agent.Held {
 	return h
 }
 
+func of(create, idle float64) measure.Figures {
+	return measure.Figures{"latency.create.p50": create, "burst.100.idle": idle}
+}
+
 func TestWrite(t *testing.T) {
 	r := report.Report{Setup: report.Setup{Pods: 100, Churn: 2000}, Rounds: []report.Round{
-		{Round: 1, Subject: report.Kubelet, Held: held("kubelet"), Figures: measure.Figures{"latency.create.p50": 0.209, "burst.100.idle": 48}},
-		{Round: 1, Subject: report.Kubelot, Held: held("bus", "podsync"), Figures: measure.Figures{"latency.create.p50": 0.166, "burst.100.idle": 12}},
+		{Round: 1, Subject: report.Kubelet, Held: held("kubelet"), Figures: of(0.209, 48)},
+		{Round: 1, Subject: report.Kubelot, Held: held("bus", "podsync"), Figures: of(0.166, 12)},
 	}}
 	dir := t.TempDir()
 	if err := Write(dir, r); err != nil {

@@ -90,8 +90,8 @@ func memory(r report.Report) ([]panel, error) {
 	if len(subjects) == 0 {
 		return nil, nil
 	}
-	title := fmt.Sprintf("Memory with %d idle pods after %d have come and gone (MiB): PSS of each process, and the run directory",
-		r.Setup.Pods, r.Setup.Churn)
+	title := fmt.Sprintf("Memory with %d idle pods after %d have come and gone (MiB): PSS of each process, and the run "+
+		"directory", r.Setup.Pods, r.Setup.Churn)
 	p := newPanel(title, float64(3*len(subjects)))
 	p.NominalY(subjects...)
 	var below *plotter.BarChart

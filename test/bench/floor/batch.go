@@ -21,7 +21,8 @@ type Result struct {
 	Calls          map[string]time.Duration
 }
 
-// Figures are the result under the keys that the agents' results have, and each call's median, with n pods in the batch.
+// Figures are the result under the keys that the agents' results have, and each call's median, with n pods in the
+// batch.
 func (r Result) Figures(n int) measure.Figures {
 	f := measure.Figures{}
 	f.Time("latency.create", r.Create, "p50", "p95")

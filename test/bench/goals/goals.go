@@ -31,8 +31,8 @@ type Goal struct {
 	Base    string // subject to compare with
 	Limit   float64
 	Unit    report.Unit // of the limit, unless it is a factor
-	// Quick is the margin, as a share of the limit, by which the quick form lets a goal be missed; zero leaves the goal out, as it
-	// depends on the clock or on a long run.
+	// Quick is the margin, as a share of the limit, by which the quick form lets a goal be missed; zero leaves the
+	// goal out, as it depends on the clock or on a long run.
 	Quick float64
 }
 
@@ -51,13 +51,16 @@ func For(pods int) []Goal {
 	compact := kubelot("memory with "+n+" idle pods after churn, compact", Times, report.Kubelet, 0.8, "memory.total")
 	compact.Subject = report.Compact
 	return []Goal{
-		kubelot("memory with "+n+" idle pods after churn, ten processes", Times, report.Kubelet, 1.25, "memory.total").quick(0.15),
+		kubelot("memory with "+n+" idle pods after churn, ten processes", Times, report.Kubelet, 1.25, "memory.total").
+			quick(0.15),
 		compact.quick(0.15),
-		kubelot("kubelot-bus after churn, private memory and store", Absolute, "", 25*mib, "memory.bus").in(report.MiB).quick(0.1),
+		kubelot("kubelot-bus after churn, private memory and store", Absolute, "", 25*mib, "memory.bus").
+			in(report.MiB).quick(0.1),
 		kubelot("private memory of the largest idle daemon before any pod", Absolute, "", 4*mib, "fresh.private.largest").
 			in(report.MiB).quick(0.1),
 		kubelot("exec probes at 1 s, idle CPU", Times, report.Kubelet, 0.8, "probes.exec.idle").quick(0.25),
-		kubelot("CPU to start and stop "+n+" pods", Times, report.Kubelet, 0.9, burst+"cpu.start", burst+"cpu.stop").quick(0.2),
+		kubelot("CPU to start and stop "+n+" pods", Times, report.Kubelet, 0.9, burst+"cpu.start", burst+"cpu.stop").
+			quick(0.2),
 		kubelot(n+" deleted at once, median", Times, report.Kubelet, 0.5, burst+"delete.p50"),
 		kubelot(n+" deleted at once, last", Times, report.Kubelet, 0.85, burst+"delete.last"),
 		kubelot(n+" created at once, last", Times, report.Hollow, 1.15, burst+"create.last"),
@@ -86,8 +89,8 @@ type Verdict struct {
 // Measured reports whether there is a figure.
 func (v Verdict) Measured() bool { return v.Rounds > 0 }
 
-// Met reports whether the median of the rounds is within the limit and the margin, a share of the limit. What isn't measured,
-// or isn't a number, isn't met.
+// Met reports whether the median of the rounds is within the limit and the margin, a share of the limit. What
+// isn't measured, or isn't a number, isn't met.
 func (v Verdict) Met(margin float64) bool {
 	return v.Measured() && v.Median <= v.Limit*(1+margin)
 }
@@ -110,8 +113,8 @@ func Judge(r report.Report, all []Goal) []Verdict {
 	return verdicts
 }
 
-// Missed are the goals of the quick form that the verdicts miss by more than their margin. A goal that had to be measured, since
-// its subjects were, and wasn't, is missed too.
+// Missed are the goals of the quick form that the verdicts miss by more than their margin. A goal that had to be
+// measured, since its subjects were, and wasn't, is missed too.
 func Missed(r report.Report, verdicts []Verdict) []Verdict {
 	var missed []Verdict
 	for _, v := range verdicts {
@@ -167,7 +170,9 @@ func Table(w io.Writer, verdicts []Verdict) error {
 			figure = v.text(v.Median)
 			rounds = fmt.Sprintf("%s to %s", v.text(v.Least), v.text(v.Most))
 		}
-		if _, err := fmt.Fprintf(w, "| %s | at most %s | %s | %s | %s |\n", v.Measure, v.text(v.Limit), figure, rounds, v.Word()); err != nil {
+		limit := v.text(v.Limit)
+		_, err := fmt.Fprintf(w, "| %s | at most %s | %s | %s | %s |\n", v.Measure, limit, figure, rounds, v.Word())
+		if err != nil {
 			return err
 		}
 	}

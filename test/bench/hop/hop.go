@@ -1,7 +1,8 @@
-// Package hop measures the bus of a running crew: how long a message takes from its writer through the store to a reader.
+// Package hop measures the bus of a running crew: how long a message takes from its writer through the store to a
+// reader.
 //
-// Reads: the keys in the crew's run directory, and its own messages. Writes: events of the kind podsync.step about a pod that
-// doesn't exist, which nobody but tools reads. Owns: two connections.
+// Reads: the keys in the crew's run directory, and its own messages. Writes: events of the kind podsync.step about
+// a pod that doesn't exist, which nobody but tools reads. Owns: two connections.
 //
 // Guarantees: a message that waits counts as long as it waits; the next is sent after it has come.
 package hop
@@ -117,7 +118,9 @@ func firstArrival(ctx context.Context, writer bus.Transport, subject string, arr
 }
 
 // send sends message n and waits for it to come; those before it may come first.
-func send(ctx context.Context, writer bus.Transport, subject string, n int, arrived <-chan bus.Delivery) (time.Duration, error) {
+func send(
+	ctx context.Context, writer bus.Transport, subject string, n int, arrived <-chan bus.Delivery,
+) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	m, err := message(subject, n)

@@ -28,7 +28,8 @@ func (l *late) Publish(ctx context.Context, m bus.Message) error {
 func hops(t *testing.T, by time.Duration, lasting time.Duration) []time.Duration {
 	t.Helper()
 	b := bustest.New()
-	writer, reader := b.Transport("podsync", slog.New(slog.DiscardHandler)), b.Transport("cli", slog.New(slog.DiscardHandler))
+	log := slog.New(slog.DiscardHandler)
+	writer, reader := b.Transport("podsync", log), b.Transport("cli", log)
 	defer writer.Close()
 	defer reader.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), lasting)

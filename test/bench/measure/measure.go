@@ -46,8 +46,8 @@ func (s Sample) Quantile(q float64) time.Duration {
 	return sorted[min(int(math.Floor(q*float64(len(sorted)))), len(sorted)-1)]
 }
 
-// Figures are the results of one subject in one round, by the key of their measure. Durations are in seconds, memory is in
-// bytes, idle CPU in millicores.
+// Figures are the results of one subject in one round, by the key of their measure. Durations are in seconds,
+// memory is in bytes, idle CPU in millicores.
 type Figures map[string]float64
 
 // Add takes in others' figures.

@@ -82,7 +82,8 @@ func TestNameOf(t *testing.T) {
 }
 
 func TestParseRollup(t *testing.T) {
-	pss, private, err := parseRollup([]byte("55-7f ---p 0 00:00 0 [rollup]\nRss: 16 kB\nPss:  10 kB\nPss_Dirty: 3 kB\nPrivate_Dirty:   4 kB\n"))
+	rollup := "55-7f ---p 0 00:00 0 [rollup]\nRss: 16 kB\nPss:  10 kB\nPss_Dirty: 3 kB\nPrivate_Dirty:   4 kB\n"
+	pss, private, err := parseRollup([]byte(rollup))
 	if err != nil || pss != 10<<10 || private != 4<<10 {
 		t.Errorf("PSS %d, private %d, %v; want 10 and 4 KiB", pss, private, err)
 	}

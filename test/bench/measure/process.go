@@ -16,7 +16,8 @@ import (
 
 // Process is what one process of an agent holds. Sizes are in bytes.
 type Process struct {
-	// Name is the daemon's ("bus"), "up" for the supervisor, "3 daemons" for a group in one process, or else the program's.
+	// Name is the daemon's ("bus"), "up" for the supervisor, "3 daemons" for a group in one process, or else the
+	// program's.
 	Name string `json:"name"`
 	PID  int    `json:"pid"`
 	// PSS is the proportional set size: a page that several processes share counts in parts.

@@ -1,10 +1,10 @@
-// Package report is the benchmark's result: what each subject did in each round, in a file that is written after each of them,
-// and the medians, spreads and ratios that follow from it.
+// Package report is the benchmark's result: what each subject did in each round, in a file that is written after
+// each of them, and the medians, spreads and ratios that follow from it.
 //
 // Reads and writes: the file it is told to. Owns: nothing.
 //
-// Guarantees: an interrupted run has lost at most the round of the subject that was being measured. A figure that wasn't
-// measured is missing; it is never zero.
+// Guarantees: an interrupted run has lost at most the round of the subject that was being measured. A figure that
+// wasn't measured is missing; it is never zero.
 package report
 
 import (
@@ -108,8 +108,8 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// Join puts the rounds of several reports into one, as of parts that were measured in runs of their own. A round's figures
-// join those of the same subject's round of the same number; the first report says the rest.
+// Join puts the rounds of several reports into one, as of parts that were measured in runs of their own. A round's
+// figures join those of the same subject's round of the same number; the first report says the rest.
 func Join(all []Report) Report {
 	joined := all[0]
 	joined.Rounds = nil

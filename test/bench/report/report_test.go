@@ -12,16 +12,21 @@ import (
 	"kubelot.dev/test/bench/measure"
 )
 
+const (
+	create = "latency.create.p50"
+	start  = "burst.100.cpu.start"
+)
+
 func sample() Report {
 	return Report{
 		Schema: Schema, Begun: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Version: "v1",
 		Machine: Machine{CPUs: 2, Memory: 1 << 30, Kernel: "6.1"},
 		Setup:   Setup{Pods: 100, Churn: 2000, Parts: []string{"latency"}, Rounds: 2},
 		Rounds: []Round{
-			{Round: 1, Subject: Kubelet, Took: 1, Figures: measure.Figures{"latency.create.p50": 0.25, "burst.100.cpu.start": 4}},
-			{Round: 1, Subject: Kubelot, Took: 1, Figures: measure.Figures{"latency.create.p50": 0.125, "burst.100.cpu.start": 2}},
-			{Round: 2, Subject: Kubelot, Took: 1, Figures: measure.Figures{"latency.create.p50": 0.75}},
-			{Round: 2, Subject: Kubelet, Took: 1, Figures: measure.Figures{"latency.create.p50": 0.5}, Held: &agent.Held{
+			{Round: 1, Subject: Kubelet, Took: 1, Figures: measure.Figures{create: 0.25, start: 4}},
+			{Round: 1, Subject: Kubelot, Took: 1, Figures: measure.Figures{create: 0.125, start: 2}},
+			{Round: 2, Subject: Kubelot, Took: 1, Figures: measure.Figures{create: 0.75}},
+			{Round: 2, Subject: Kubelet, Took: 1, Figures: measure.Figures{create: 0.5}, Held: &agent.Held{
 				Processes: []measure.Process{{Name: "kubelet", PID: 7, PSS: 5, Private: 4, Descriptors: 3}}, Store: 2,
 			}},
 		},
@@ -70,19 +75,19 @@ func TestSpread(t *testing.T) {
 func TestCompareGoesRoundByRound(t *testing.T) {
 	r := sample()
 	// 0.125/0.25 and 0.75/0.5; the ratio of the medians would be 1.17.
-	if got := r.Compare(Kubelot, Kubelet, Ratio, "latency.create.p50"); got.Rounds != 2 || got.Median != 1 {
+	if got := r.Compare(Kubelot, Kubelet, Ratio, create); got.Rounds != 2 || got.Median != 1 {
 		t.Errorf("ratio %+v, want a median of 1 over two rounds", got)
 	}
 	if got := r.Compare(Kubelot, Kubelet, Ratio, "burst.100.cpu.start"); got != (Spread{0.5, 0.5, 0.5, 1}) {
 		t.Errorf("ratio %+v, want that of the only round that has both", got)
 	}
-	if got := r.Compare(Kubelot, Kubelet, Ratio, "latency.create.p50", "burst.100.cpu.start"); got.Rounds != 1 || got.Median != 0.5 {
+	if got := r.Compare(Kubelot, Kubelet, Ratio, create, start); got.Rounds != 1 || got.Median != 0.5 {
 		t.Errorf("ratio of sums %+v, want 0.5 of round 1", got)
 	}
-	if got := r.Compare(Kubelot, Floor, Ratio, "latency.create.p50"); got.Rounds != 0 {
+	if got := r.Compare(Kubelot, Floor, Ratio, create); got.Rounds != 0 {
 		t.Errorf("ratio %+v to what wasn't measured", got)
 	}
-	if got := r.Compare(Kubelet, Kubelot, Difference, "latency.create.p50"); got.Least != -0.25 || got.Most != 0.125 {
+	if got := r.Compare(Kubelet, Kubelot, Difference, create); got.Least != -0.25 || got.Most != 0.125 {
 		t.Errorf("differences %+v, want -0.25 and 0.125", got)
 	}
 }
@@ -92,14 +97,14 @@ func TestJoin(t *testing.T) {
 	b.Setup.Parts = []string{"latency", "memory"}
 	b.Rounds = []Round{
 		{Round: 1, Subject: Kubelot, Took: 2, Figures: measure.Figures{"memory.total": 5}, Held: &agent.Held{Store: 1}},
-		{Round: 3, Subject: Floor, Took: 2, Figures: measure.Figures{"latency.create.p50": 9}},
+		{Round: 3, Subject: Floor, Took: 2, Figures: measure.Figures{create: 9}},
 	}
 	joined := Join([]Report{a, b})
 	if len(joined.Rounds) != 5 || len(joined.Setup.Parts) != 2 {
 		t.Fatalf("joined: %+v", joined)
 	}
 	got := joined.Rounds[1]
-	if got.Took != 3 || got.Figures["memory.total"] != 5 || got.Figures["latency.create.p50"] != 0.125 || got.Held == nil {
+	if got.Took != 3 || got.Figures["memory.total"] != 5 || got.Figures[create] != 0.125 || got.Held == nil {
 		t.Errorf("joined round: %+v", got)
 	}
 	if _, changed := a.Rounds[1].Figures["memory.total"]; changed {
@@ -111,8 +116,8 @@ func TestTable(t *testing.T) {
 	var out strings.Builder
 	r := sample()
 	r.Rounds[1].Figures.Add(measure.Figures{
-		"burst.30.create.last": 3, "burst.110.create.last": 9, "fresh.private.bus": 3 << 20, "hop.idle.p99": 0.0004, "unheard.of": 1,
-		"burst.100.idle": 12.3,
+		"burst.30.create.last": 3, "burst.110.create.last": 9, "burst.100.idle": 12.3,
+		"fresh.private.bus": 3 << 20, "hop.idle.p99": 0.0004, "unheard.of": 1,
 	})
 	if err := Table(&out, r); err != nil {
 		t.Fatal(err)

@@ -37,8 +37,8 @@ func (r Report) Of(subject string, keys ...string) Spread {
 	return spread(values)
 }
 
-// Compare is the spread of how a subject's figure (a sum, as in Of) relates to that of the base, round by round: what makes the
-// machine slow in one round makes it slow for both. A round that lacks either doesn't count.
+// Compare is the spread of how a subject's figure (a sum, as in Of) relates to that of the base, round by round:
+// what makes the machine slow in one round makes it slow for both. A round that lacks either doesn't count.
 func (r Report) Compare(subject, base string, how func(subject, base float64) float64, keys ...string) Spread {
 	bases := map[int]float64{}
 	for _, round := range r.Rounds {

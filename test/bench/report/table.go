@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Table writes the measures side by side in Markdown: the median of the rounds with the smallest and the largest value, and the
-// ratio to the kubelet in the same round.
+// Table writes the measures side by side in Markdown: the median of the rounds with the smallest and the largest
+// value, and the ratio to the kubelet in the same round.
 func Table(w io.Writer, r Report) error {
 	var subjects []string
 	for _, s := range Subjects {
@@ -43,7 +43,8 @@ func (r Report) cell(subject string, m Measure) string {
 	if subject == Kubelet {
 		return text
 	}
-	if ratio := r.Compare(subject, Kubelet, Ratio, m.Key); ratio.Rounds > 0 && !math.IsInf(ratio.Median, 0) && !math.IsNaN(ratio.Median) {
+	ratio := r.Compare(subject, Kubelet, Ratio, m.Key)
+	if ratio.Rounds > 0 && !math.IsInf(ratio.Median, 0) && !math.IsNaN(ratio.Median) {
 		text += fmt.Sprintf(", %.2f x", ratio.Median)
 	}
 	return text

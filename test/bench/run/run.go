@@ -2,8 +2,8 @@
 //
 // Reads and writes: a test bed, the API server of its control plane. Owns: the bed, and the agents it starts.
 //
-// Guarantees: subjects are measured alone, in an order that is turned round with each round; what a subject did is saved before
-// the next begins.
+// Guarantees: subjects are measured alone, in an order that is turned round with each round; what a subject did is
+// saved before the next begins.
 package run
 
 import (

@@ -19,10 +19,12 @@ import (
 )
 
 func (b *bench) floorOptions() floor.Options {
-	return floor.Options{Image: images.PauseRef, CgroupParent: b.cluster.Bed.CgroupRoot, LogDir: b.cluster.Bed.Path("floorlogs")}
+	bed := b.cluster.Bed
+	return floor.Options{Image: images.PauseRef, CgroupParent: bed.CgroupRoot, LogDir: bed.Path("floorlogs")}
 }
 
-// floor measures the bare calls. The batches, which take long, are for the hollow agent, or for who asks for nothing else.
+// floor measures the bare calls. The batches, which take long, are for the hollow agent, or for who asks for
+// nothing else.
 func (b *bench) floor(ctx context.Context, round *report.Round) error {
 	pods := 0
 	if b.has(Burst) && (slices.Contains(b.Subjects, report.Hollow) || len(b.Subjects) == 1) {
@@ -76,7 +78,8 @@ func (b *bench) nodeName(subject string) string { return fmt.Sprintf("bench-%s-%
 
 // forget removes the Node object of an agent that has gone, before the controllers wonder where it is.
 func (b *bench) forget(ctx context.Context, name string) error {
-	err := b.cluster.ControlPlane.Client().CoreV1().Nodes().Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{})
+	nodes := b.cluster.ControlPlane.Client().CoreV1().Nodes()
+	err := nodes.Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{})
 	if err != nil {
 		return fmt.Errorf("delete node %s: %w", name, err)
 	}
@@ -100,14 +103,21 @@ type part struct {
 	measure func(context.Context, *agent.Bench) (measure.Figures, error)
 }
 
+// counted is a measurement of so many pods, or of whatever it counts.
+func counted(
+	m func(*agent.Bench, context.Context, int) (measure.Figures, error), n int,
+) func(context.Context, *agent.Bench) (measure.Figures, error) {
+	return func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return m(a, ctx, n) }
+}
+
 // plan are the parts in their order.
 func (b *bench) plan(round *report.Round) []part {
 	plan := []part{
 		{Fresh, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return a.Fresh(ctx) }},
-		{Latency, false, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return a.Latency(ctx, b.Repeat) }},
+		{Latency, false, counted((*agent.Bench).Latency, b.Repeat)},
 	}
 	for _, n := range append([]int{b.Pods}, b.Bursts...) {
-		plan = append(plan, part{Burst, false, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return a.Burst(ctx, n) }})
+		plan = append(plan, part{Burst, false, counted((*agent.Bench).Burst, n)})
 	}
 	for _, kind := range b.Probes {
 		plan = append(plan, part{Probes, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) {
@@ -115,8 +125,8 @@ func (b *bench) plan(round *report.Round) []part {
 		}})
 	}
 	return append(plan,
-		part{Exit, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return a.Exit(ctx, b.Repeat) }},
-		part{Config, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return a.Config(ctx, configMaps) }},
+		part{Exit, true, counted((*agent.Bench).Exit, b.Repeat)},
+		part{Config, true, counted((*agent.Bench).Config, configMaps)},
 		part{Restart, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) {
 			return a.Restart(ctx, b.Pods, restarts)
 		}},
@@ -127,7 +137,7 @@ func (b *bench) plan(round *report.Round) []part {
 			}
 			return figures, err
 		}},
-		part{Hop, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return a.Hops(ctx, b.Pods) }},
+		part{Hop, true, counted((*agent.Bench).Hops, b.Pods)},
 	)
 }
 

@@ -25,8 +25,9 @@ func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure the bare CRI calls and node agents in one run, against a control plane of their own",
-		Long: `Runs each subject as a node of its own, round by round, and writes what it found after each of them: bench.json, charts, and a
-page with the tables. With --quick it measures less, and fails if a goal is missed by more than a margin.`,
+		Long: `Runs each subject as a node of its own, round by round, and saves what it found (bench.json) after each.
+At the end it draws charts and writes a page with the tables. With --quick it measures less, and fails if a goal is
+missed by more than a margin.`,
 		Example: `  bench --rounds 3 --out docs/bench
   bench --part latency,burst --subject kubelet,kubelot --rounds 2
   bench --part memory --churn 500`,
