@@ -23,7 +23,7 @@ func (b *Bench) Probed(ctx context.Context, kind string, n int) (measure.Figures
 	if probe == nil {
 		return nil, fmt.Errorf("no such kind of probe: %s", kind)
 	}
-	b.Say("%d pods at once, with an %s probe each second", n, kind)
+	b.Say("%d pods at once, with %s probes each second", n, kind)
 	return b.burst(ctx, "probes."+kind, kind, n, probe)
 }
 
