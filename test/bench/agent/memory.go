@@ -28,14 +28,24 @@ func (b *Bench) Fresh(ctx context.Context) (measure.Figures, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := measure.Figures{"fresh.memory": float64(held.Total())}
-	for _, p := range held.Processes {
+	return held.fresh(), nil
+}
+
+// fresh are the figures of a reading before any pod.
+func (h Held) fresh() measure.Figures {
+	f := measure.Figures{"fresh.memory": float64(h.Total())}
+	var daemons []float64
+	for _, p := range h.Processes {
 		f["fresh.private."+p.Name] = float64(p.Private)
 		if p.Name != supervisor {
-			f["fresh.private.largest"] = max(f["fresh.private.largest"], float64(p.Private))
+			daemons = append(daemons, float64(p.Private))
 		}
 	}
-	return f, nil
+	slices.Sort(daemons)
+	if n := len(daemons); n > 0 {
+		f["fresh.private.median"], f["fresh.private.largest"] = daemons[n/2], daemons[n-1]
+	}
+	return f
 }
 
 // Churned is what the agent takes with n idle pods after others have come and gone.

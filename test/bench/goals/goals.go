@@ -56,6 +56,8 @@ func For(pods int) []Goal {
 		compact.quick(0.15),
 		kubelot("kubelot-bus after churn, private memory and store", Absolute, "", 25*mib, "memory.bus").
 			in(report.MiB).quick(0.1),
+		kubelot("private memory of an idle daemon before any pod, median", Absolute, "", 4*mib, "fresh.private.median").
+			in(report.MiB).quick(0.1),
 		kubelot("private memory of the largest idle daemon before any pod", Absolute, "", 4*mib, "fresh.private.largest").
 			in(report.MiB).quick(0.1),
 		kubelot("exec probes at 1 s, idle CPU", Times, report.Kubelet, 0.8, "probes.exec.idle").quick(0.25),

@@ -68,6 +68,7 @@ func (r Report) Measures() []Measure {
 // known are the measures by their keys; a * stands for the part of a key that the title shows as %s.
 var known = []Measure{
 	{"fresh.memory", "memory before any pod", MiB},
+	{"fresh.private.median", "private memory of idle daemons, median", MiB},
 	{"fresh.private.largest", "private memory of the largest idle daemon", MiB},
 	{"fresh.private.*", "private memory of idle %s", MiB},
 	{"latency.create.p50", "one pod, create to Ready, p50", Seconds},
