@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"image/color"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -25,14 +26,21 @@ import (
 // Files are the names of the charts that Write makes.
 var Files = []string{"memory.svg", "latency.svg", "cpu.svg"}
 
-// Write draws all charts into the directory.
+// Write draws all charts into the directory, and removes those for which nothing was measured.
 func Write(dir string, r report.Report) error {
 	sheets := []func(report.Report) ([]panel, error){memory, latency, cpu}
 	var errs []error
 	for i, sheet := range sheets {
+		path := filepath.Join(dir, Files[i])
 		panels, err := sheet(r)
-		if err == nil && len(panels) > 0 {
-			err = save(filepath.Join(dir, Files[i]), panels)
+		switch {
+		case err != nil:
+		case len(panels) > 0:
+			err = save(path, panels)
+		default: // an earlier result's chart would pass for this one's
+			if err = os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+				err = nil
+			}
 		}
 		if err != nil {
 			errs = append(errs, fmt.Errorf("draw %s: %w", Files[i], err))

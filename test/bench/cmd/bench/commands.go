@@ -61,8 +61,8 @@ missed by more than a margin.`,
 }
 
 func measureAll(ctx context.Context, options run.Options, out string, quick bool) error {
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return fmt.Errorf("make the directory for the result: %w", err)
+	if err := makeDir(out); err != nil {
+		return err
 	}
 	options.Version, options.Log = os.Getenv("KUBELOT_VERSION"), os.Stderr
 	options.Save = func(r report.Report) error { return r.Save(filepath.Join(out, dataFile)) }
@@ -86,6 +86,13 @@ func measureAll(ctx context.Context, options run.Options, out string, quick bool
 	return nil
 }
 
+func makeDir(out string) error {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return fmt.Errorf("make the directory for the result: %w", err)
+	}
+	return nil
+}
+
 func renderCommand() *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
@@ -100,6 +107,9 @@ func renderCommand() *cobra.Command {
 					return err
 				}
 				all = append(all, r)
+			}
+			if err := makeDir(out); err != nil {
+				return err
 			}
 			joined := report.Join(all)
 			if err := joined.Save(filepath.Join(out, dataFile)); err != nil {
