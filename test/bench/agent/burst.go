@@ -50,6 +50,8 @@ func (b *Bench) burst(
 			return f, err
 		}
 		f[key+".pss"] = float64(pss)
+	} else if err := sleep(ctx, measure.Settle); err != nil {
+		return f, err
 	}
 	stopCPU, err := b.cpuOf(func() error {
 		stops, err = b.stopAll(ctx, names)
