@@ -3,6 +3,7 @@ module kubelot.dev/crew
 go 1.26.0
 
 require (
+	github.com/spf13/pflag v1.0.10
 	k8s.io/kubelet v0.36.3
 	kubelot.dev/bus v0.0.0-00010101000000-000000000000
 	kubelot.dev/bus/embed v0.0.0-00010101000000-000000000000
@@ -84,7 +85,6 @@ require (
 	github.com/prometheus/procfs v0.22.0 // indirect
 	github.com/sirupsen/logrus v1.9.3 // indirect
 	github.com/spf13/cobra v1.10.2 // indirect
-	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/stoewer/go-strcase v1.3.0 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect

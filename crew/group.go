@@ -16,25 +16,21 @@ const Compact = "kubelot-compact"
 const RunGroup = "run"
 
 // MainGroup is the main function of an executable that runs groups of these daemons: its command line is "run", the list of daemons,
-// and their flags.
-func MainGroup(program string, all []daemon.Spec) {
+// and their flags. It returns only where that names no group.
+func MainGroup(program string, all []daemon.Spec) error {
 	args := os.Args[1:]
 	if len(args) == 0 || args[0] != RunGroup {
-		fail(program, fmt.Errorf("say which daemons: %s %s %s [flags]", program, RunGroup, strings.Join(names(all), ",")))
+		return fmt.Errorf("say which daemons: %s %s %s [flags]", program, RunGroup, strings.Join(names(all), ","))
 	}
 	if len(args) == 1 {
 		args = append(args, "")
 	}
 	group, err := Group(all, args[1])
 	if err != nil {
-		fail(program, err)
+		return fmt.Errorf("%s: %w", program, err)
 	}
 	daemon.MainGroup(program, group, args[2:])
-}
-
-func fail(program string, err error) {
-	fmt.Fprintf(os.Stderr, "%s: %v\n", program, err)
-	os.Exit(2) //nolint:forbidigo // this is a main function
+	return nil
 }
 
 // Group picks daemons by a list of names with commas between, in the order of their start.

@@ -41,13 +41,6 @@ func NextPause(earlier, ran time.Duration) time.Duration {
 	return min(2*earlier, longestPause)
 }
 
-// MainGroup runs several daemons as this process, and ends the process when all are done. program is the name of the executable and args are the
-// command line behind the list of daemons. docs/adr/0016 says what the daemons share and what not.
-func MainGroup(program string, specs []Spec, args []string) {
-	g := group{program: program, specs: specs, stderr: os.Stderr, dial: dialBus, leave: leavePatience}
-	os.Exit(g.main(args, os.Stdout))
-}
-
 // group is one run of several daemons, its members, as a process.
 type group struct {
 	program string
@@ -189,7 +182,7 @@ func (g *group) keep(ctx context.Context, i int) error {
 		err := g.live(ctx, i)
 		if p := panicIn(err); p != nil {
 			g.log.Error("a daemon panicked", "panicked", name, "error", err, "stack", string(p.stack))
-			if left := g.leftovers(name); left != "" {
+			if left := g.leftovers(context.WithoutCancel(ctx), name); left != "" {
 				return fmt.Errorf("daemon %s can't be started again alone, the group ends: after %w\nthese still run:\n%s", name, err, left)
 			}
 		}

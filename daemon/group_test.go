@@ -118,7 +118,7 @@ func startGroup(t *testing.T, specs func(*crew) []Spec, args ...string) *crew {
 }
 
 // ended waits for the group's end and returns its error and what it logged.
-func (c *crew) ended() (error, string) {
+func (c *crew) ended() (string, error) {
 	c.t.Helper()
 	select {
 	case err := <-c.done:
@@ -126,10 +126,10 @@ func (c *crew) ended() (error, string) {
 		if readErr != nil {
 			c.t.Fatal(readErr)
 		}
-		return err, string(text)
+		return string(text), err
 	case <-time.After(time.Minute):
 		c.t.Fatalf("the group doesn't end: %s", &c.diary)
-		return nil, ""
+		return "", nil
 	}
 }
 
@@ -189,7 +189,7 @@ func TestAMemberThatFailsIsStartedAgainAlone(t *testing.T) {
 				t.Errorf("before the stop: %s", got)
 			}
 			c.stop()
-			err, log := c.ended()
+			log, err := c.ended()
 			if err != nil {
 				t.Error(err)
 			}
@@ -224,7 +224,7 @@ func TestAPanicThatLeavesAGoroutineEndsTheGroup(t *testing.T) {
 			panic("no disk")
 		}}}
 	})
-	err, log := c.ended()
+	log, err := c.ended()
 	if err == nil || !strings.Contains(err.Error(), "daemon frail can't be started again alone") || !strings.Contains(err.Error(), "stayBehind") {
 		t.Errorf("error %v", err)
 	}
@@ -262,7 +262,7 @@ func TestTheBusStartsFirstAndStopsLast(t *testing.T) {
 	expect(t, next, "READY=1 STATUS=healthy")
 	c.stop()
 	expect(t, next, "STOPPING=1")
-	if err, log := c.ended(); err != nil {
+	if log, err := c.ended(); err != nil {
 		t.Errorf("%v\n%s", err, log)
 	}
 	got := c.diary.String()
@@ -282,7 +282,7 @@ func TestAMemberThatDoesNotStopInOrderShows(t *testing.T) {
 	})
 	<-began
 	c.stop()
-	if err, _ := c.ended(); err == nil || err.Error() != "daemon frail: no disk" {
+	if _, err := c.ended(); err == nil || err.Error() != "daemon frail: no disk" {
 		t.Errorf("error %v", err)
 	}
 }
@@ -303,7 +303,7 @@ func TestFlagsOfAllMembers(t *testing.T) {
 		t.Errorf("flags %q and %q, %d pods, %v", one, two, env.Config.Kubelet.MaxPods, env.Flags["two"])
 	}
 	c.stop()
-	if err, _ := c.ended(); err != nil {
+	if _, err := c.ended(); err != nil {
 		t.Error(err)
 	}
 }

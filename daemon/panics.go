@@ -58,14 +58,14 @@ func labelled(ctx context.Context, daemon string, work func(ctx context.Context)
 }
 
 // leftovers waits until no goroutine of the daemon is left, and returns the stacks of those that stay.
-func (g *group) leftovers(daemon string) string {
+func (g *group) leftovers(ctx context.Context, daemon string) string {
 	deadline := time.Now().Add(g.leave)
 	for {
 		left := goroutines(daemon)
 		if left == "" || time.Now().After(deadline) {
 			return left
 		}
-		sleep(context.Background(), leaveLook)
+		sleep(ctx, leaveLook)
 	}
 }
 

@@ -135,6 +135,9 @@ func TestALoopThatHangsSilencesTheGroup(t *testing.T) {
 		if got := fed(65 * time.Second); got < 2 {
 			t.Errorf("fed %d times in 65 s, want every 30 s", got)
 		}
+		if got := fed(30 * time.Second); got > 1 { // what beat before it hung may count once more
+			t.Errorf("fed %d times right after a loop had begun to hang", got)
+		}
 		if got := fed(10 * time.Minute); got > 0 {
 			t.Errorf("fed %d times while a loop hung", got)
 		}

@@ -44,7 +44,7 @@ type Options struct {
 	Told func(trouble error)
 	// InProcess is told how this process connects, for as long as that can be done. It may be nil.
 	InProcess func(connect func() (net.Conn, error)) (end func())
-	Log  *slog.Logger
+	Log       *slog.Logger
 }
 
 // DefaultOptions is a bus under the run directory, such as /run/kubelot.
@@ -149,7 +149,7 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer s.options.InProcess(ns.InProcessConn)()
+	defer s.options.InProcess(func() (net.Conn, error) { return connectInProcess(ns) })()
 	gate := &gate{listener: listener, server: ns, log: s.options.Log}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return gate.run(ctx) })

@@ -250,7 +250,7 @@ type reporter struct {
 // hungUp tells whether the other side closed the connection. After a refusal that is the same refusal: the bus may
 // hang up before its reason was read.
 func hungUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 func (r *reporter) failed(err error) {

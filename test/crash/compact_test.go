@@ -1,10 +1,8 @@
 package crash
 
 import (
-	"errors"
-	"fmt"
-	"net"
-	"net/http"
+	"os"
+	"syscall"
 	"testing"
 
 	"kubelot.dev/test/e2e/kit"
@@ -26,8 +24,8 @@ spec:
     livenessProbe: {exec: {command: ["true"]}, timeoutSeconds: 60, periodSeconds: 1, failureThreshold: 1}
 `
 
-// TestCompactLayout runs all daemons in one process and kills that while pods start and while they stop. Then one daemon can't do
-// its work and is started again and again: the others go on in the same process, and it recovers alone.
+// TestCompactLayout runs all daemons in one process and kills that while pods start and while they stop. Then the bus can't
+// start: it is tried again and again, the others wait for it in the same process, and it recovers alone.
 func TestCompactLayout(t *testing.T) {
 	t.Parallel()
 	own := kit.StartWithoutNode(t)
@@ -67,40 +65,35 @@ func TestCompactLayout(t *testing.T) {
 	}
 }
 
-// oneFails starts the crew while the port of the api daemon's healthz is taken, and frees it.
+// oneFails starts the crew while another process holds the lock on the bus's store, and has that end.
 func oneFails(t *testing.T, own *kit.Bed) {
 	t.Helper()
 	own.Node.Stop()
-	address := fmt.Sprintf("127.0.0.1:%d", own.Node.HealthPort)
-	taken, err := net.Listen("tcp", address)
+	lock, err := os.OpenFile(own.Bed.Path("run", "bus", "lock"), os.O_RDWR, 0)
 	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
 	log := newJournal(t, own)
-	if err := own.Node.Launch(t.Context()); err != nil { // the node is Ready without it
-		t.Fatal(err)
-	}
-	log.says(t, "group", "ended=api", "address already in use", "pause=200ms")
-	pid, err := own.Daemon("api")
+	launched := make(chan error, 1)
+	go func() { launched <- own.Node.Launch(t.Context()) }()
+	log.says(t, "group", "ended=bus", "stop it first", "pause=800ms")
+	log.says(t, "podsync", "daemon starting") // the others don't wait for ever
+	pid, err := own.Daemon("bus")
 	if err != nil {
 		t.Fatal(err)
 	}
-	taken.Close()
-	kit.Eventually(t, "the api daemon", func() error {
-		answer, err := http.Get("http://" + address + "/healthz")
-		if err != nil {
-			return err
-		}
-		answer.Body.Close()
-		if answer.StatusCode != http.StatusOK {
-			return errors.New(answer.Status)
-		}
-		return nil
-	})
-	if now, err := own.Daemon("api"); err != nil || now != pid {
+	lock.Close()
+	if err := <-launched; err != nil {
+		t.Fatal(err)
+	}
+	if now, err := own.Daemon("bus"); err != nil || now != pid {
 		t.Errorf("the group was process %d and is %d (%v): one daemon's failure ended it", pid, now, err)
 	}
-	if len(log.lines(t, "podsync", "daemon starting")) != 1 || len(log.lines(t, "api", "daemon starting")) < 3 {
-		t.Errorf("api alone was to be started again:\n%s", log.read(t))
+	if len(log.lines(t, "podsync", "daemon starting")) != 1 || len(log.lines(t, "bus", "daemon starting")) < 5 {
+		t.Errorf("the bus alone was to be started again:\n%s", log.read(t))
 	}
 }

@@ -136,7 +136,7 @@ func NotRunning(ctx context.Context, socket string) error {
 	if !Answers(ctx, socket) {
 		return nil
 	}
-	return fmt.Errorf("a bus answers at %s already: stop that crew first (systemctl stop kubelot.target), or use another --run-dir", socket)
+	return fmt.Errorf("a bus answers at %s already: stop that crew first (systemctl stop kubelot.target kubelot-compact), or use another --run-dir", socket)
 }
 
 // Answers tells whether something accepts connections on the unix socket.

@@ -140,3 +140,21 @@ func TestRefusesToRun(t *testing.T) {
 		t.Errorf("second crew: %v", err)
 	}
 }
+
+func TestCompactIsOneChild(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{BinDir: dir, Compact: true, Args: []string{"--v=2"}, Without: []string{"gc", "bus"}}
+	if _, err := crew(o); err == nil || !strings.Contains(err.Error(), "has no kubelot-compact") {
+		t.Errorf("without the executable: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kubelot-compact"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	children, err := crew(o)
+	if err != nil || len(children) != 1 {
+		t.Fatalf("%d children, %v", len(children), err)
+	}
+	if got := strings.Join(children[0].args, " "); got != "run lease,pleg,podsync,probe,stats,status,volume,api --v=2" {
+		t.Errorf("its arguments: %s", got)
+	}
+}

@@ -22,7 +22,8 @@ func main() {
 	case crew.CLI:
 		cli.Main()
 	case crew.RunGroup:
-		crew.MainGroup(crew.Self, crew.Daemons())
+		fmt.Fprintln(os.Stderr, crew.MainGroup(crew.Self, crew.Daemons()))
+		os.Exit(2)
 	}
 	for _, spec := range crew.Daemons() {
 		if spec.Name == program {

@@ -3,10 +3,15 @@
 package main
 
 import (
+	"fmt"
+	"os"
+
 	"kubelot.dev/crew"
 	"kubelot.dev/services/api/apidaemon"
 )
 
 func main() {
-	crew.MainGroup(crew.Compact, append(crew.Daemons(), apidaemon.Daemon()))
+	err := crew.MainGroup(crew.Compact, append(crew.Daemons(), apidaemon.Daemon()))
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(2)
 }
