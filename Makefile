@@ -34,8 +34,8 @@ fix: ## mend what make check complains about, as far as a machine can
 gen: ## write the generated files anew: docs/dataflow.md, the bus's permissions
 	@cd crew && go run ./cmd/contracts
 
-bench: ## measure kubelot against bare CRI calls, on a control plane of its own (root)
-	@tools/bench.sh
+bench: ## measure kubelot beside the kubelet and bare CRI calls, into docs/bench (QUICK=1, ARGS="--part latency") (root)
+	@tools/bench.sh $(ARGS)
 
 soak: ## pods come and go; fails on what grows with each (FOR=10m, or PODS=2000,20000; RUNTIME=scripted) (root)
 	@tools/soak.sh

@@ -43,6 +43,7 @@ func lookAtPods(c *cobra.Command, conn *bus.Conn, wait time.Duration) ([]pods.Ro
 type upOptions struct {
 	config     config.Flags
 	binDir     string
+	compact    bool
 	without    []string
 	down       bool
 	untilReady time.Duration
@@ -66,6 +67,7 @@ Ctrl-C stops the crew and leaves the pods running; with --down it removes them.`
 	flags := c.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&o.binDir, "bin-dir", "", "directory of the executables kubelot-<daemon> (default: this executable's)")
+	flags.BoolVar(&o.compact, "compact", false, "run all daemons in one process, which takes less memory")
 	flags.StringSliceVar(&o.without, "without", nil, "daemons that are not run; the node is Ready only with podsync, pleg, volume, probe and status, and registered only with lease")
 	flags.BoolVar(&o.down, "down", false, "remove all pods at the end")
 	flags.BoolVar(&o.showPods, "show-pods", false, "print the table of pods once all of them run")
@@ -97,7 +99,7 @@ func (o *upOptions) run(ctx context.Context, stdout, stderr *os.File) error {
 	}
 	defer daemon.SaveMemory(ctx, slog.New(slog.DiscardHandler))()
 	options := up.Options{
-		BinDir: o.binDir, Args: args, Without: o.without, BusSocket: c.BusSocket, RunDir: c.RunDir,
+		BinDir: o.binDir, Args: args, Compact: o.compact, Without: o.without, BusSocket: c.BusSocket, RunDir: c.RunDir,
 		Out: stderr, Painter: paint.For(stderr, o.noColor),
 	}
 	err = up.Run(ctx, options, func(ctx context.Context) error { return o.watch(ctx, c, stdout) })

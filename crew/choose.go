@@ -15,7 +15,7 @@ const CLI = "kubelot"
 
 // Choose finds the program that the command line asks for: by the name of the executable, or where that
 // is kubelot-all, by the first argument ("podsync" or "kubelot-podsync"). It returns the program's name
-// ("podsync", or "kubelot" for the command line tool) and its own command line.
+// ("podsync", "kubelot" for the command line tool, or "run" for a group of daemons) and its own command line.
 func Choose(args []string) (program string, own []string, err error) {
 	if len(args) == 0 {
 		args = []string{Self}
@@ -24,6 +24,9 @@ func Choose(args []string) (program string, own []string, err error) {
 	if name == Self {
 		if len(args) < 2 {
 			return "", nil, fmt.Errorf("%s: name a program: %s", Self, strings.Join(programs(), ", "))
+		}
+		if args[1] == RunGroup {
+			return RunGroup, args, nil
 		}
 		args, name = args[1:], args[1]
 	}
@@ -35,9 +38,5 @@ func Choose(args []string) (program string, own []string, err error) {
 }
 
 func programs() []string {
-	names := []string{CLI}
-	for _, spec := range Daemons() {
-		names = append(names, spec.Name)
-	}
-	return names
+	return append([]string{CLI}, names(Daemons())...)
 }

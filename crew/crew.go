@@ -1,6 +1,6 @@
 // Package crew is the list of all daemons: the one place that knows every service. From their contracts
 // come docs/dataflow.md, the bus's permissions and the proof that each fact has one owner; from their
-// specs comes the multi-call executable.
+// specs come the multi-call executable and the one of the compact layout.
 package crew
 
 import (

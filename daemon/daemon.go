@@ -13,7 +13,8 @@
 //
 // # Owns
 //
-// The process: its signals, its exit code, its memory settings, its bus connection.
+// The process: its signals, its exit code, its memory settings, its bus connection. A process may be several daemons (MainGroup,
+// docs/adr/0016); no daemon knows whether it is alone.
 //
 // # Guarantees
 //
@@ -22,6 +23,8 @@
 //   - What was given to the bus before Run returned is sent before the process ends, unless the bus is away.
 //   - A daemon that has named its loop (Env.Pulse) falls silent, on the bus and to systemd's watchdog, while that hangs.
 //   - The exit code is 0 only after a requested stop; the last log line says why the daemon ended.
+//   - A daemon of a group that fails is started again alone. A panic of its is caught only if nothing of it goes on; else the
+//     group ends.
 package daemon
 
 import (
@@ -76,6 +79,8 @@ type Env struct {
 	Flags map[string]string
 	// Connections keeps connections open when this process is killed; nil where nobody supervises it.
 	Connections *fdstore.Store
+	// InProcess is where kubelot-bus leaves how the daemons of its own process connect to it; nil where there are none.
+	InProcess *InProcess
 }
 
 // HealthReporter publishes the daemon's health on the bus and to systemd.

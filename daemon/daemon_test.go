@@ -57,11 +57,16 @@ func (r *recorder) Close() {}
 
 func (r *recorder) health(t *testing.T) []topic.DaemonHealth {
 	t.Helper()
+	return r.healthOf(t, "test")
+}
+
+func (r *recorder) healthOf(t *testing.T, daemon string) []topic.DaemonHealth {
+	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []topic.DaemonHealth
 	for _, m := range r.messages {
-		if m.Subject != "health.test" {
+		if m.Subject != "health."+daemon {
 			continue
 		}
 		var h topic.DaemonHealth

@@ -22,20 +22,23 @@ const flushTimeout = 2 * time.Second
 // NewEnv builds what a daemon's Run gets, on any bus connection: tests give one of bustest. conn is
 // nil for a daemon without a bus. Run it with RunWith, which starts and ends the health reports.
 func NewEnv(spec Spec, c *config.Config, conn *bus.Conn, log *slog.Logger) Env {
+	env := newEnv(spec, conn, &unit{log: log}, log)
+	env.Config = c
+	env.Metrics.MustRegister(ofProcess()...)
+	return env
+}
+
+// newEnv is NewEnv without what a daemon shares with others of its process.
+func newEnv(spec Spec, conn *bus.Conn, above supervisor, log *slog.Logger) Env {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		buildInfo(spec.Name),
-	)
+	registry.MustRegister(buildInfo(spec.Name))
 	pulse := &Pulse{}
 	return Env{
-		Config:  c,
 		Bus:     conn,
 		Log:     log,
 		Metrics: registry,
 		Pages:   http.NewServeMux(),
-		Health:  newHealth(conn, pulse, log),
+		Health:  newHealth(conn, pulse, above, log),
 		Pulse:   pulse,
 		Events:  newEvents(conn, log),
 	}
@@ -54,7 +57,7 @@ func RunWith(ctx context.Context, spec Spec, env Env) error {
 	if !spec.WithoutBus {
 		h.Set(topic.Healthy, "")
 	}
-	stopNotice := context.AfterFunc(ctx, h.stopping)
+	stopNotice := context.AfterFunc(ctx, h.above.stopping)
 	err := spec.Run(ctx, env)
 	stopNotice()
 	h.finish(err)
@@ -72,6 +75,11 @@ func flush(ctx context.Context, env Env) {
 	if err := env.Bus.Flush(ctx); err != nil {
 		env.Log.Warn("the bus is away, the last messages were not sent; they are sent again after the next start", "error", err)
 	}
+}
+
+// ofProcess are the metrics of a process.
+func ofProcess() []prometheus.Collector {
+	return []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
 }
 
 func buildInfo(name string) prometheus.Collector {

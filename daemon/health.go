@@ -21,20 +21,20 @@ const (
 	maxMessage = 2 << 10
 )
 
-// health publishes health.<daemon> on change and every 30 s, and tells systemd the same.
+// health publishes health.<daemon> on change and every 30 s, and tells the supervisor the same.
 type health struct {
 	daemon string
 	writer *bus.Writer[topic.DaemonHealth]
 	pulse  *Pulse
+	above  supervisor
 	log    *slog.Logger
 
-	mu    sync.Mutex
-	now   topic.DaemonHealth
-	ready bool
+	mu  sync.Mutex
+	now topic.DaemonHealth
 }
 
-func newHealth(conn *bus.Conn, pulse *Pulse, log *slog.Logger) *health {
-	h := &health{pulse: pulse, log: log}
+func newHealth(conn *bus.Conn, pulse *Pulse, above supervisor, log *slog.Logger) *health {
+	h := &health{pulse: pulse, above: above, log: log}
 	h.now = topic.DaemonHealth{Version: Version(), PID: os.Getpid(), Started: time.Now()}
 	if conn != nil {
 		h.daemon = conn.Daemon()
@@ -57,15 +57,7 @@ func (h *health) Set(state topic.HealthState, message string) {
 	}
 	h.now.State, h.now.Message = state, message
 	h.publishLocked()
-	status := "STATUS=" + string(state)
-	if message != "" {
-		status += ": " + message
-	}
-	if !h.ready {
-		h.ready = true
-		status = systemd.SdNotifyReady + "\n" + status
-	}
-	h.notify(status)
+	h.above.state(state, message)
 }
 
 func (h *health) logChange(state topic.HealthState, message string) {
@@ -117,11 +109,8 @@ func (h *health) beat(ctx context.Context) {
 	if h.now.State != "" {
 		h.publishLocked()
 	}
-	h.notify(systemd.SdNotifyWatchdog)
+	h.above.alive()
 }
-
-// stopping tells systemd that the daemon was asked to stop.
-func (h *health) stopping() { h.notify(systemd.SdNotifyStopping) }
 
 // finish states how the daemon ended.
 func (h *health) finish(err error) {
@@ -130,11 +119,4 @@ func (h *health) finish(err error) {
 		message = err.Error()
 	}
 	h.Set(topic.Stopped, message)
-}
-
-// notify tells systemd; without systemd it does nothing.
-func (h *health) notify(state string) {
-	if _, err := systemd.SdNotify(false, state); err != nil {
-		h.log.Warn("systemd can't be told the state", "error", err)
-	}
 }

@@ -37,6 +37,9 @@ type logOptions struct {
 	style  logStyle
 	level  slog.LevelVar
 	daemon string
+	// grouped is a member of a group: eyes need the daemon's name too.
+	grouped   bool
+	libraries *libraries
 }
 
 func (o *logOptions) configure(c *config.Config, daemon string, terminal bool) {
@@ -57,16 +60,24 @@ func (o *logOptions) configure(c *config.Config, daemon string, terminal bool) {
 
 // logger builds the logger, and makes the Kubernetes libraries log through it.
 func (o *logOptions) logger(w io.Writer) *slog.Logger {
-	handlerOptions := &slog.HandlerOptions{Level: &o.level}
-	var log *slog.Logger
-	switch o.style {
-	case styleHuman:
-		log = slog.New(newHumanHandler(w, &o.level))
-	case styleJSON:
-		log = slog.New(slog.NewJSONHandler(w, handlerOptions)).With("daemon", o.daemon)
-	default:
-		log = slog.New(slog.NewTextHandler(w, handlerOptions)).With("daemon", o.daemon)
-	}
+	log := o.build(w)
 	klog.SetSlogLogger(log)
 	return log
+}
+
+// build builds the logger.
+func (o *logOptions) build(w io.Writer) *slog.Logger {
+	handlerOptions := &slog.HandlerOptions{Level: &o.level}
+	switch o.style {
+	case styleHuman:
+		log := slog.New(newHumanHandler(w, &o.level))
+		if o.grouped {
+			log = log.With("daemon", o.daemon)
+		}
+		return log
+	case styleJSON:
+		return slog.New(slog.NewJSONHandler(w, handlerOptions)).With("daemon", o.daemon)
+	default:
+		return slog.New(slog.NewTextHandler(w, handlerOptions)).With("daemon", o.daemon)
+	}
 }

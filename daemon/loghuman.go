@@ -36,6 +36,12 @@ type lockedWriter struct {
 	w  io.Writer
 }
 
+func (l *lockedWriter) Write(data []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(data)
+}
+
 func newHumanHandler(w io.Writer, level slog.Leveler) *humanHandler {
 	return &humanHandler{out: &lockedWriter{w: w}, level: level}
 }
@@ -57,9 +63,7 @@ func (h *humanHandler) Handle(_ context.Context, r slog.Record) error {
 		return true
 	})
 	line.WriteByte('\n')
-	h.out.mu.Lock()
-	defer h.out.mu.Unlock()
-	_, err := h.out.w.Write(line.Bytes())
+	_, err := h.out.Write(line.Bytes())
 	return err
 }
 

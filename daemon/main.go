@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
@@ -35,17 +36,24 @@ func Main(spec Spec) {
 	os.Exit(p.main(os.Args[1:], os.Stdout))
 }
 
+// MainGroup runs several daemons as this process, and ends the process when all are done. program is the name of the executable
+// and args are the command line behind the list of daemons. docs/adr/0016 says what the daemons share.
+func MainGroup(program string, specs []Spec, args []string) {
+	g := group{program: program, specs: specs, stderr: os.Stderr, dial: dialBus, leave: leavePatience}
+	os.Exit(g.main(args, os.Stdout))
+}
+
 // process is one run of a daemon as a process.
 type process struct {
 	spec   Spec
 	stderr *os.File
-	dial   func(ctx context.Context, spec Spec, c *config.Config, log *slog.Logger) (bus.Transport, error)
+	dial   dialer
 
-	flags   config.Flags
-	log     logOptions
-	profile bool
-	given   map[string]string // the flags with their values
+	commandLine commandLine
 }
+
+// dialer connects a daemon to the bus.
+type dialer func(ctx context.Context, spec Spec, c *config.Config, log *slog.Logger) (bus.Transport, error)
 
 // main is Main without the process's end: it returns the exit code.
 func (p *process) main(args []string, stdout io.Writer) int {
@@ -72,31 +80,54 @@ func (p *process) command() *cobra.Command {
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(c *cobra.Command, _ []string) error {
-			p.given = map[string]string{}
-			c.Flags().VisitAll(func(f *pflag.Flag) { p.given[f.Name] = f.Value.String() })
+			p.commandLine.parsed(c.Flags())
 			return p.run(c.Context())
 		},
 	}
-	fs := command.Flags()
-	fs.SortFlags = false
-	p.flags.Register(fs)
-	fs.Var(&p.log.style, "log-style", "how log lines look: auto, human, text (key=value) or json")
-	fs.BoolVar(&p.profile, "profiling", false, "serve pprof beside the metrics")
-	if p.spec.Flags != nil {
-		p.spec.Flags(fs)
-	}
+	p.commandLine.register(command.Flags(), p.spec)
 	return command
 }
 
+// commandLine is what a process is told about all its daemons.
+type commandLine struct {
+	flags   config.Flags
+	style   logStyle
+	profile bool
+	given   map[string]string // the flags with their values
+}
+
+func (l *commandLine) register(fs *pflag.FlagSet, specs ...Spec) {
+	fs.SortFlags = false
+	l.flags.Register(fs)
+	fs.Var(&l.style, "log-style", "how log lines look: auto, human, text (key=value) or json")
+	fs.BoolVar(&l.profile, "profiling", false, "serve pprof beside the metrics")
+	for _, spec := range specs {
+		if spec.Flags != nil {
+			spec.Flags(fs)
+		}
+	}
+}
+
+// parsed notes what was given.
+func (l *commandLine) parsed(fs *pflag.FlagSet) {
+	l.given = map[string]string{}
+	fs.VisitAll(func(f *pflag.Flag) { l.given[f.Name] = f.Value.String() })
+}
+
 func (p *process) run(ctx context.Context) error {
-	c, err := p.flags.Load()
+	c, err := p.commandLine.flags.Load()
 	if err != nil {
 		return err
 	}
-	p.log.configure(c, p.spec.Name, term.IsTerminal(int(p.stderr.Fd())))
-	log := p.log.logger(p.stderr)
+	logs := &logOptions{style: p.commandLine.style}
+	logs.configure(c, p.spec.Name, term.IsTerminal(int(p.stderr.Fd())))
+	log := logs.logger(p.stderr)
 	defer SaveMemory(ctx, log)()
-	err = p.serve(ctx, c, log)
+	place := &place{
+		config: c, line: &p.commandLine, logs: logs, log: log, dial: p.dial, above: &unit{log: log},
+		connections: fdstore.FromEnvironment(log), metrics: ofProcess(),
+	}
+	err = place.serve(ctx, p.spec)
 	if err != nil {
 		log.Error("daemon ended", "error", err)
 		return err
@@ -105,33 +136,48 @@ func (p *process) run(ctx context.Context) error {
 	return nil
 }
 
+// place is what a daemon finds where it runs, alone in its process or in a group.
+type place struct {
+	config *config.Config
+	line   *commandLine
+	logs   *logOptions
+	log    *slog.Logger
+	dial   dialer
+	above  supervisor
+	// metrics are those of the process, if this daemon is to show them.
+	metrics     []prometheus.Collector
+	connections *fdstore.Store
+	inProcess   *InProcess
+}
+
 // serve builds the daemon's environment, runs it and takes the environment down.
-func (p *process) serve(ctx context.Context, c *config.Config, log *slog.Logger) error {
-	log.Info("daemon starting", "version", Version(), "pid", os.Getpid(), "node", c.NodeName)
-	if p.spec.Name == warner {
-		for _, warning := range c.Warnings {
-			log.Warn(warning)
+func (p *place) serve(ctx context.Context, spec Spec) error {
+	p.log.Info("daemon starting", "version", Version(), "pid", os.Getpid(), "node", p.config.NodeName)
+	if spec.Name == warner {
+		for _, warning := range p.config.Warnings {
+			p.log.Warn(warning)
 		}
 	}
 	var conn *bus.Conn
-	if !p.spec.WithoutBus {
-		transport, err := p.dial(ctx, p.spec, c, log)
+	if !spec.WithoutBus {
+		transport, err := p.dial(ctx, spec, p.config, p.log)
 		if err != nil {
 			return err
 		}
-		conn = bus.NewConn(transport, p.spec.Name, log)
+		conn = bus.NewConn(transport, spec.Name, p.log)
 		defer conn.Close()
 	}
-	env := NewEnv(p.spec, c, conn, log)
-	env.Connections = fdstore.FromEnvironment(log)
-	env.Flags = p.given
-	env.Pages.HandleFunc("PUT "+VerbosityPath, p.log.serveVerbosity)
-	metrics, err := serveMetrics(ctx, filepath.Join(c.RunDir, "metrics", p.spec.Name+".sock"), env.Metrics, env.Pages, p.profile)
+	env := newEnv(spec, conn, p.above, p.log)
+	env.Metrics.MustRegister(p.metrics...)
+	env.Config, env.Connections, env.InProcess, env.Flags = p.config, p.connections, p.inProcess, p.line.given
+	env.Pages.HandleFunc("PUT "+VerbosityPath, p.logs.serveVerbosity)
+	socket := filepath.Join(p.config.RunDir, "metrics", spec.Name+".sock")
+	metrics, err := serveMetrics(ctx, socket, env.Metrics, env.Pages, p.line.profile)
 	if err != nil {
-		log.Warn("metrics are not served", "error", err)
+		p.log.Warn("metrics are not served", "error", err)
 	}
 	defer func() { metrics.stop(context.WithoutCancel(ctx)) }()
-	return ended(ctx, RunWith(ctx, p.spec, env))
+	return ended(ctx, RunWith(ctx, spec, env))
 }
 
 // warner is the daemon that logs the configuration's warnings for the whole crew: ten daemons that read
@@ -150,12 +196,16 @@ func ended(ctx context.Context, err error) error {
 }
 
 func dialBus(ctx context.Context, spec Spec, c *config.Config, log *slog.Logger) (bus.Transport, error) {
-	return nats.Dial(ctx, nats.Options{
+	return nats.Dial(ctx, busOptions(spec, c, log))
+}
+
+func busOptions(spec Spec, c *config.Config, log *slog.Logger) nats.Options {
+	return nats.Options{
 		Socket:  c.BusSocket,
 		KeyFile: filepath.Join(c.RunDir, "keys", spec.Name+".nk"),
 		Daemon:  spec.Name,
 		Log:     log,
-	})
+	}
 }
 
 // stopOnSignal ends the context on SIGTERM or SIGINT, and the process on the second of them.

@@ -36,12 +36,17 @@ const (
 // SaveMemory sets how often memory is collected, and gives memory back at rest until ctx ends or stop is called, which
 // waits for it. GOGC and GOMEMLIMIT in the unit's environment win. It is for processes that live long and do little.
 func SaveMemory(ctx context.Context, log *slog.Logger) (stop func()) {
+	return saveMemory(ctx, log, 1)
+}
+
+// saveMemory is SaveMemory for a process of several daemons, each of which does a little now and then.
+func saveMemory(ctx context.Context, log *slog.Logger, daemons uint64) (stop func()) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var resting sync.WaitGroup
-	resting.Go(func() { rest(ctx, log) })
+	resting.Go(func() { rest(ctx, log, daemons) })
 	return func() {
 		cancel()
 		resting.Wait()
@@ -49,7 +54,7 @@ func SaveMemory(ctx context.Context, log *slog.Logger) (stop func()) {
 }
 
 // rest gives memory back to the system whenever a burst of work is over, until ctx ends.
-func rest(ctx context.Context, log *slog.Logger) {
+func rest(ctx context.Context, log *slog.Logger, daemons uint64) {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	allocated := func() uint64 {
 		metrics.Read(sample)
@@ -57,7 +62,7 @@ func rest(ctx context.Context, log *slog.Logger) {
 	}
 	ticker := time.NewTicker(restAfter)
 	defer ticker.Stop()
-	var w restWatch
+	w := restWatch{daemons: daemons}
 	for {
 		select {
 		case <-ctx.Done():
@@ -77,13 +82,14 @@ func rest(ctx context.Context, log *slog.Logger) {
 
 // restWatch decides when it is worth giving memory back, from what was allocated since the start, in bytes.
 type restWatch struct {
+	daemons        uint64 // in the process, if more than one: each does a little at rest
 	last, returned uint64
 	late           int // looks at rest until the late one
 }
 
 // worth reports whether the process is at rest and has something to give back. It is asked every restAfter.
 func (w *restWatch) worth(allocated uint64) bool {
-	quiet := allocated-w.last < restBytes
+	quiet := allocated-w.last < max(w.daemons, 1)*restBytes
 	w.last = allocated
 	switch {
 	case !quiet:

@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"k8s.io/klog/v2"
 )
@@ -35,8 +38,25 @@ func (o *logOptions) setVerbosity(v uint32) {
 		level, libraries = slog.Level(-int(v)), klog.Level(v)
 	}
 	o.level.Set(level)
+	o.libraries.set(o.daemon, libraries)
+}
+
+// libraries is the verbosity of the Kubernetes libraries, which a process has once: the highest that a daemon in it was given. A nil
+// one is that of a process with one daemon.
+type libraries struct {
+	mu sync.Mutex
+	by map[string]klog.Level
+}
+
+func (l *libraries) set(daemon string, level klog.Level) {
+	if l != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.by[daemon] = level
+		level = slices.Max(slices.Collect(maps.Values(l.by)))
+	}
 	// It parses what is a number.
-	_ = new(klog.Level).Set(libraries.String())
+	_ = new(klog.Level).Set(level.String())
 }
 
 // serveVerbosity answers at VerbosityPath.

@@ -1,8 +1,17 @@
 #!/usr/bin/env bash
-# Runs the benchmark in test/bench: bare CRI calls and kubelot in the same run.
+# Runs the benchmark in test/bench: bare CRI calls, the hollow agent, the kubelet and kubelot, in the same run. Without arguments
+# it is the full one, whose result goes into docs/bench; QUICK=1 is the short form, which fails where goals are missed.
 . "$(dirname "$0")/lib.sh"
 
 need_root bench
 programs
-cd "$root/test/bench"
-GOWORK=off exec go run ./cmd/bench "$@"
+args=(--out "$root/.run/bench" "$@")
+if [ "${QUICK:-}" = 1 ]; then
+  args=(--quick --out "$root/.run/bench-quick" "$@")
+elif [ $# -eq 0 ]; then
+  args=(--out "$root/docs/bench")
+fi
+KUBELOT_VERSION=$(git -C "$root" describe --tags --always --dirty 2>/dev/null || echo devel)
+export KUBELOT_VERSION
+GOWORK=off go -C "$root/test/bench" build -o "$bin/bench" ./cmd/bench
+exec "$bin/bench" "${args[@]}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the multi-call executable with its links, and the daemons that have one of their own, into .bin or into the
-# directory given.
+# Builds the multi-call executable with its links, the daemons that have one of their own, and the executable that runs all
+# daemons in one process, into .bin or into the directory given.
 . "$(dirname "$0")/lib.sh"
 out=${1:-$bin}
 
@@ -13,6 +13,7 @@ executable() {
 }
 executable crew kubelot-all
 executable services/api kubelot-api
+executable crew kubelot-compact
 for name in $("$out/kubelot-all" 2>&1 | sed 's/.*name a program: //; s/,//g'); do
   case $name in kubelot) link=kubelot ;; *) link=kubelot-$name ;; esac
   ln -sfn kubelot-all "$out/$link"

@@ -57,6 +57,7 @@ cat <<TEXT
 Installed. Next:
   flags and configuration file:  $dest/etc/default/kubelot
   start, now and at boot:        systemctl enable --now kubelot.target
+  or all in one process:         systemctl enable --now kubelot-compact.service
   after an upgrade:              systemctl restart kubelot-${names[0]}   (any daemon, any time: pods go on)
   versions that are there:       $(ls -m --ignore=bin "$lib")
 TEXT

@@ -13,11 +13,15 @@ if [ -n "$out" ]; then
   echo "$out"
   exit 1
 fi
+compact=$root/deploy/systemd/kubelot-compact.service
 for daemon in "$root"/{services/*,bus/embed}/cmd/*; do
-  [ -f "$root/deploy/systemd/${daemon##*/}.service" ] || { echo "${daemon##*/} has no unit"; exit 1; }
+  name=${daemon##*/}
+  [ -f "$root/deploy/systemd/$name.service" ] || { echo "$name has no unit"; exit 1; }
+  grep -q "^ExecStart=.* run \\([a-z]*,\\)*${name#kubelot-}[, ]" "$compact" || { echo "kubelot-compact.service doesn't run $name"; exit 1; }
+  grep -q "^Conflicts=.* $name.service\b" "$compact" || { echo "kubelot-compact.service doesn't conflict with $name.service"; exit 1; }
 done
 # A mount namespace of its own would hide the volumes from the runtime.
-if grep -nE '^(Protect(System|Home|KernelTunables|ControlGroups|KernelLogs|Hostname|Proc)|Private(Tmp|Devices|Mounts)|ReadWritePaths|ReadOnlyPaths|InaccessiblePaths|MountFlags|RootDirectory)=' "$root"/deploy/systemd/kubelot-{volume,podsync}.service; then
+if grep -nE '^(Protect(System|Home|KernelTunables|ControlGroups|KernelLogs|Hostname|Proc)|Private(Tmp|Devices|Mounts)|ReadWritePaths|ReadOnlyPaths|InaccessiblePaths|MountFlags|RootDirectory)=' "$root"/deploy/systemd/kubelot-{volume,podsync,compact}.service; then
   echo "this gives the daemon a mount namespace of its own: its mounts would not reach the runtime"
   exit 1
 fi

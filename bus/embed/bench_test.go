@@ -12,43 +12,54 @@ import (
 	"kubelot.dev/bus/bussuite"
 )
 
+// ways are how clients connect: by the unix socket, or within the bus's process as in the compact layout.
+var ways = map[string][]func(*liveBus){"socket": nil, "process": {inProcess}}
+
 // One publish until its acknowledgement, with a message of 6 kB.
 func BenchmarkPublishAck(b *testing.B) {
-	live := startBus(b)
-	t := conn(b, live, "writer").Transport()
-	m := bus.Message{Subject: "suite.thing.a", Data: []byte(`{"text":"` + strings.Repeat("x", 6000) + `"}`)}
-	ctx := within(b)
-	if err := t.Publish(ctx, m); err != nil {
-		b.Fatal(err)
-	}
-	for b.Loop() {
-		if err := t.Publish(ctx, m); err != nil {
-			b.Fatal(err)
-		}
+	for way, with := range ways {
+		b.Run(way, func(b *testing.B) {
+			live := startBus(b, with...)
+			t := conn(b, live, "writer").Transport()
+			m := bus.Message{Subject: "suite.thing.a", Data: []byte(`{"text":"` + strings.Repeat("x", 6000) + `"}`)}
+			ctx := within(b)
+			if err := t.Publish(ctx, m); err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if err := t.Publish(ctx, m); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 
-// From a writer's Set in one process's connection to the change at a reader's.
+// From a writer's Set in one connection to the change at a reader's.
 func BenchmarkSetToChange(b *testing.B) {
-	live := startBus(b)
-	w := bussuite.Things.Writer(conn(b, live, "writer"))
-	changes, err := bussuite.Things.Watch(within(b), conn(b, live, "reader"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	for c := range changes {
-		if c.Synced {
-			break
-		}
-	}
-	text := strings.Repeat("x", 6000)
-	n := 0
-	for b.Loop() {
-		n++
-		if err := w.Set("a", bussuite.Thing{N: n, Text: text}); err != nil {
-			b.Fatal(err)
-		}
-		<-changes
+	for way, with := range ways {
+		b.Run(way, func(b *testing.B) {
+			live := startBus(b, with...)
+			w := bussuite.Things.Writer(conn(b, live, "writer"))
+			changes, err := bussuite.Things.Watch(within(b), conn(b, live, "reader"))
+			if err != nil {
+				b.Fatal(err)
+			}
+			for c := range changes {
+				if c.Synced {
+					break
+				}
+			}
+			text := strings.Repeat("x", 6000)
+			n := 0
+			for b.Loop() {
+				n++
+				if err := w.Set("a", bussuite.Thing{N: n, Text: text}); err != nil {
+					b.Fatal(err)
+				}
+				<-changes
+			}
+		})
 	}
 }
 

@@ -39,6 +39,7 @@ func runDaemon(ctx context.Context, env daemon.Env, tcp string) error {
 		}
 		env.Health.Set(topic.Healthy, "")
 	}
+	o.InProcess = env.InProcess.Serve
 	s, err := New(o)
 	if err != nil {
 		return err

@@ -42,7 +42,9 @@ type Options struct {
 	Crew Crew
 	// Told is told of each beginning of the service (nil), and why the store can't be written. It may be nil.
 	Told func(trouble error)
-	Log  *slog.Logger
+	// InProcess is told how this process connects, for as long as that can be done. It may be nil.
+	InProcess func(connect func() (net.Conn, error)) (end func())
+	Log       *slog.Logger
 }
 
 // DefaultOptions is a bus under the run directory, such as /run/kubelot.
@@ -77,6 +79,9 @@ func New(o Options) (*Server, error) {
 	}
 	if o.Told == nil {
 		o.Told = func(error) {}
+	}
+	if o.InProcess == nil {
+		o.InProcess = func(func() (net.Conn, error)) func() { return func() {} }
 	}
 	s := &Server{options: o, ready: make(chan struct{})}
 	s.opened = sync.OnceFunc(func() { close(s.ready) })
@@ -165,6 +170,7 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer s.options.InProcess(func() (net.Conn, error) { return connectInProcess(ns) })()
 	gate := &gate{listener: listener, server: ns, log: s.options.Log}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return gate.run(ctx) })

@@ -3,6 +3,7 @@ package embed
 import (
 	"context"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/bussuite"
 	busnats "kubelot.dev/bus/nats"
+	"kubelot.dev/daemon"
 )
 
 func TestMain(m *testing.M) {
@@ -34,9 +36,22 @@ type liveBus struct {
 	server  *Server
 	stop    context.CancelFunc
 	ended   chan error
+	// connect is how clients connect, if not by the socket.
+	connect func(context.Context) (net.Conn, error)
 }
 
-func startBus(t testing.TB) *liveBus {
+// inProcess has clients connect within the process.
+func inProcess(b *liveBus) {
+	way := &daemon.InProcess{}
+	b.options.InProcess, b.connect = way.Serve, way.Dial
+}
+
+// The contract holds as well for clients in the bus's own process, over restarts of the bus.
+func TestSuiteInProcess(t *testing.T) {
+	bussuite.Run(t, func(t *testing.T) bussuite.Bus { return startBus(t, inProcess) })
+}
+
+func startBus(t testing.TB, with ...func(*liveBus)) *liveBus {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "kubelot-bus-")
 	if err != nil {
@@ -45,6 +60,9 @@ func startBus(t testing.TB) *liveBus {
 	b := &liveBus{options: DefaultOptions(dir)}
 	b.options.Crew = CrewOf(bussuite.Topics(), bussuite.Contracts())
 	b.options.Log = slog.New(slog.DiscardHandler)
+	for _, f := range with {
+		f(b)
+	}
 	b.start(t)
 	t.Cleanup(func() {
 		b.halt(t)
@@ -101,7 +119,7 @@ func (b *liveBus) Start(t *testing.T, keepStore bool) {
 func (b *liveBus) dial(t testing.TB, keyFile, daemon string, log *slog.Logger) bus.Transport {
 	t.Helper()
 	transport, err := busnats.Dial(context.Background(), busnats.Options{
-		Socket: b.options.Socket, KeyFile: keyFile, Daemon: daemon, Log: log,
+		Socket: b.options.Socket, Connect: b.connect, KeyFile: keyFile, Daemon: daemon, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

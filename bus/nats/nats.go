@@ -26,6 +26,7 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"sync"
 	"syscall"
 	"time"
@@ -45,6 +46,8 @@ const (
 type Options struct {
 	// Socket is the path of kubelot-bus's unix socket.
 	Socket string
+	// Connect takes the place of the socket where the bus is in the same process; nil elsewhere. It fails while the bus is away.
+	Connect func(ctx context.Context) (net.Conn, error)
 	// Server is a TCP address (host:port) to use instead of the socket.
 	Server string
 	// KeyFile holds the daemon's private nkey seed.
@@ -247,7 +250,7 @@ type reporter struct {
 // hungUp tells whether the other side closed the connection. After a refusal that is the same refusal: the bus may
 // hang up before its reason was read.
 func hungUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
 }
 
 func (r *reporter) failed(err error) {

@@ -113,7 +113,13 @@ func (d *dialer) Dial(_, _ string) (net.Conn, error) {
 	if d.options.Server != "" {
 		network, address = "tcp", d.options.Server
 	}
-	conn, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(d.ctx, network, address)
+	connect := d.options.Connect
+	if connect == nil {
+		connect = func(ctx context.Context) (net.Conn, error) {
+			return (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, network, address)
+		}
+	}
+	conn, err := connect(d.ctx)
 	d.failure = err
 	return conn, err
 }

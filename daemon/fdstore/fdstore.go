@@ -42,10 +42,12 @@ const notifyTimeout = 2 * time.Second
 // Store is the supervisor's store of this process's file descriptors. A nil Store is one of a supervisor without: it
 // dials, and has inherited nothing.
 type Store struct {
-	log       *slog.Logger
-	socket    string // of the supervisor; empty for none
+	log    *slog.Logger
+	socket string // of the supervisor; empty for none
+	dialed atomic.Uint64
+
+	mu        sync.Mutex
 	inherited []*File
-	dialed    atomic.Uint64
 }
 
 // Dialer returns a function that connects to the unix socket at a path and stores the connection. purpose is the

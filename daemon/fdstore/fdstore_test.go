@@ -40,6 +40,9 @@ func child() {
 		fmt.Println("inherited", f.Name, "hung up:", f.HungUp(), "close on exec:", flags&unix.FD_CLOEXEC != 0, err)
 		f.Drop()
 	}
+	if left := s.Inherited(); len(left) > 0 {
+		fmt.Println("still inherited:", len(left))
+	}
 	for _, name := range []string{"LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID"} {
 		if value, set := os.LookupEnv(name); set {
 			fmt.Println("still set:", name, value)

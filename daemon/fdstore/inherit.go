@@ -88,11 +88,13 @@ func check(fd int, name string) error {
 	return nil
 }
 
-// Inherited is what earlier processes stored and didn't remove, oldest first.
+// Inherited is what earlier processes stored and nobody has dropped, oldest first.
 func (s *Store) Inherited() []*File {
 	if s == nil {
 		return nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return slices.Clone(s.inherited)
 }
 
@@ -113,6 +115,9 @@ func (f *File) HungUp() bool {
 
 // Drop closes the file here and at the supervisor. It may be called once.
 func (f *File) Drop() {
+	f.store.mu.Lock()
+	f.store.inherited = slices.DeleteFunc(f.store.inherited, func(o *File) bool { return o == f })
+	f.store.mu.Unlock()
 	f.store.remove(f.Name)
 	f.file.Close()
 }

@@ -9,4 +9,7 @@
 //	GOWORK=off go test ./...
 //
 // KUBELOT_BIN names a directory of kubelot's executables other than .bin.
+//
+// With KUBELOT_LAYOUT=compact the tests run against the crew in one process: to kill a daemon is to kill that. TestStreamsOutliveDaemons
+// is left out, for the daemon that carries the stream dies too; TestKilledDaemon runs once.
 package crash

@@ -12,9 +12,17 @@ import (
 // daemons are those that pods need.
 var daemons = []string{"podsync", "pleg", "volume", "probe", "status", "lease", "bus"}
 
+// processes are daemons of which each stands for another process.
+func processes() []string {
+	if bed.Compact() {
+		return daemons[:1]
+	}
+	return daemons
+}
+
 // TestKilledDaemon kills each daemon several times while many pods start, and again while they stop.
 func TestKilledDaemon(t *testing.T) {
-	for _, daemon := range daemons {
+	for _, daemon := range processes() {
 		t.Run(daemon, func(t *testing.T) {
 			ns := bed.Namespace(t)
 			ns.Apply(settings)

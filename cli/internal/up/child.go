@@ -8,25 +8,12 @@ import (
 	"runtime"
 	"syscall"
 	"time"
+
+	"kubelot.dev/daemon"
 )
 
-const (
-	// firstPause and longestPause bound the wait before a child that ended is started again.
-	firstPause   = 100 * time.Millisecond
-	longestPause = 10 * time.Second
-	// steady is how long a child must have run for its next pause to be short again.
-	steady = 10 * time.Second
-	// stopGrace is how long a child may take to stop before it is killed.
-	stopGrace = 10 * time.Second
-)
-
-// nextPause is the pause before the next start of a child that ran this long, after the earlier pause.
-func nextPause(earlier, ran time.Duration) time.Duration {
-	if earlier == 0 || ran >= steady {
-		return firstPause
-	}
-	return min(2*earlier, longestPause)
-}
+// stopGrace is how long a child may take to stop before it is killed.
+const stopGrace = 10 * time.Second
 
 // child is one daemon of the crew.
 type child struct {
@@ -54,7 +41,7 @@ func (c *child) keep(ctx context.Context) {
 			c.reportStop(err)
 			return
 		}
-		pause = nextPause(pause, time.Since(began))
+		pause = daemon.NextPause(pause, time.Since(began))
 		c.console.line(c.name, fmt.Appendf(nil, "ended (%v), starting it again in %s", describeEnd(err), pause))
 		select {
 		case <-ctx.Done():

@@ -21,15 +21,15 @@ const asDaemon = "UP_TEST_DAEMON"
 
 func TestMain(m *testing.M) {
 	if server := os.Getenv(asDaemon); server != "" {
-		daemon(server)
+		play(server)
 		return
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// daemon says what it got and what others see of it. In its first life it stores connections and is killed; in its
+// play says what it got and what others see of it. In its first life it stores connections and is killed; in its
 // second it is killed at once; in the third it removes what it got.
-func daemon(server string) {
+func play(server string) {
 	fmt.Println("got", os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES"), os.Getenv("LISTEN_PID")+os.Getenv("WATCHDOG_USEC"))
 	tell("READY=1\nSTATUS=fine", -1)
 	life := os.Getenv("UP_TEST_LIFE") // a file that is there from the second life on

@@ -1,4 +1,4 @@
-// Package up runs the crew in the foreground: one child process per daemon.
+// Package up runs the crew in the foreground: one child process per daemon, or one for all of them.
 //
 // # Owns
 //
@@ -42,6 +42,8 @@ type Options struct {
 	BinDir string
 	// Args go to every daemon.
 	Args []string
+	// Compact runs all daemons in one child, kubelot-compact.
+	Compact bool
 	// Without are daemons that are left out.
 	Without []string
 	// BusSocket is where the bus will listen.
@@ -66,7 +68,7 @@ func Run(ctx context.Context, o Options, work func(ctx context.Context) error) e
 	defer stopBus()
 	var bus, daemons sync.WaitGroup
 	for _, c := range children {
-		if c.name == busName {
+		if c.name == busName || c.name == compactName {
 			bus.Go(func() { c.keep(busCtx) })
 		}
 	}
@@ -74,7 +76,7 @@ func Run(ctx context.Context, o Options, work func(ctx context.Context) error) e
 	crewCtx, stopCrew := context.WithCancel(ctx)
 	defer stopCrew()
 	for _, c := range children {
-		if c.name != busName {
+		if c.name != busName && c.name != compactName {
 			daemons.Go(func() { c.keep(crewCtx) })
 		}
 	}
@@ -86,8 +88,26 @@ func Run(ctx context.Context, o Options, work func(ctx context.Context) error) e
 	return err
 }
 
+// compactName is the child that is all daemons in one process. It starts the bus first and stops it last by itself.
+const compactName = "compact"
+
+// compact is the crew in one process.
+func compact(o Options) ([]*child, error) {
+	path := filepath.Join(o.BinDir, "kubelot-"+compactName)
+	if _, err := os.Stat(path); err != nil {
+		return nil, fmt.Errorf("%s has no kubelot-%s: build it with make build, or say where it is with --bin-dir", o.BinDir, compactName)
+	}
+	names := slices.DeleteFunc(slices.Concat(vital, optional), func(name string) bool { return slices.Contains(o.Without, name) })
+	args := append([]string{"run", strings.Join(names, ",")}, o.Args...)
+	console := &console{out: o.Out, painter: o.Painter, width: len(compactName)}
+	return []*child{{name: compactName, path: path, args: args, runDir: o.RunDir, console: console}}, nil
+}
+
 // crew finds the executables.
 func crew(o Options) ([]*child, error) {
+	if o.Compact {
+		return compact(o)
+	}
 	console := &console{out: o.Out, painter: o.Painter}
 	var children []*child
 	var missing []string
@@ -116,7 +136,7 @@ func NotRunning(ctx context.Context, socket string) error {
 	if !Answers(ctx, socket) {
 		return nil
 	}
-	return fmt.Errorf("a bus answers at %s already: stop that crew first (systemctl stop kubelot.target), or use another --run-dir", socket)
+	return fmt.Errorf("a bus answers at %s already: stop that crew first (systemctl stop kubelot.target kubelot-compact), or use another --run-dir", socket)
 }
 
 // Answers tells whether something accepts connections on the unix socket.

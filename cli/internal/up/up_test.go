@@ -13,21 +13,6 @@ import (
 	"time"
 )
 
-func TestNextPause(t *testing.T) {
-	pause := time.Duration(0)
-	var got []string
-	for range 9 {
-		pause = nextPause(pause, time.Second)
-		got = append(got, pause.String())
-	}
-	if want := "100ms 200ms 400ms 800ms 1.6s 3.2s 6.4s 10s 10s"; strings.Join(got, " ") != want {
-		t.Errorf("pauses %v, want %s", got, want)
-	}
-	if pause = nextPause(10*time.Second, steady); pause != firstPause {
-		t.Errorf("pause after a long run %v", pause)
-	}
-}
-
 func TestOutputCutsLines(t *testing.T) {
 	var out bytes.Buffer
 	o := &output{console: &console{out: &out, width: 6}, name: "bus"}
@@ -153,5 +138,23 @@ func TestRefusesToRun(t *testing.T) {
 	err = Run(t.Context(), Options{BinDir: dir, BusSocket: socket, RunDir: dir}, nothing)
 	if err == nil || !strings.Contains(err.Error(), "answers at "+socket+" already") {
 		t.Errorf("second crew: %v", err)
+	}
+}
+
+func TestCompactIsOneChild(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{BinDir: dir, Compact: true, Args: []string{"--v=2"}, Without: []string{"gc", "bus"}}
+	if _, err := crew(o); err == nil || !strings.Contains(err.Error(), "has no kubelot-compact") {
+		t.Errorf("without the executable: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kubelot-compact"), nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	children, err := crew(o)
+	if err != nil || len(children) != 1 {
+		t.Fatalf("%d children, %v", len(children), err)
+	}
+	if got := strings.Join(children[0].args, " "); got != "run lease,pleg,podsync,probe,stats,status,volume,api --v=2" {
+		t.Errorf("its arguments: %s", got)
 	}
 }

@@ -1,5 +1,5 @@
 // Command kubelot-all is every program in one executable: ten processes of it share the pages of one.
-// The name by which it is called chooses the program.
+// The name by which it is called chooses the program; kubelot-all run LIST runs several daemons as one process.
 package main
 
 import (
@@ -18,8 +18,12 @@ func main() {
 		os.Exit(2)
 	}
 	os.Args = args
-	if program == crew.CLI {
+	switch program {
+	case crew.CLI:
 		cli.Main()
+	case crew.RunGroup:
+		fmt.Fprintln(os.Stderr, crew.MainGroup(crew.Self, crew.Daemons()))
+		os.Exit(2)
 	}
 	for _, spec := range crew.Daemons() {
 		if spec.Name == program {

@@ -1,7 +1,7 @@
 // Package agent measures a node agent as its users see it: a pod object is
 // created until a watch shows it Ready, deleted until a watch shows it gone.
 //
-// Reads and writes: the API server; /proc for the agent's usage. Owns: the
+// Reads and writes: the API server; /proc and the run directory for what the agent takes. Owns: the
 // namespace it creates.
 //
 // Guarantees: the same for every agent; pods are bound to the node when they
@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"golang.org/x/sync/errgroup"
 
@@ -29,61 +30,67 @@ const (
 	posts    = 20              // requests at a time; the API server takes some 2 ms each
 )
 
+// Agent is the program under measurement.
+type Agent interface {
+	// PID of the agent, or of the supervisor of its processes.
+	PID() int
+	// Stop ends it and leaves its pods running; Launch runs it again.
+	Stop()
+	Launch(ctx context.Context) error
+}
+
 // Options say what is measured.
 type Options struct {
-	Subject string // names the result
-	Node    string
-	Image   string // must be on the node; its process must end at once on SIGTERM
-	PID     int    // of the agent, or of the supervisor of its processes
-	Repeat  int    // single pods
-	Pods    int    // in the batch
-	Idle    time.Duration
-	// ExecProbe is the period of an exec readiness probe of every pod, in whole seconds; zero for none. The image must
-	// then have a shell.
-	ExecProbe time.Duration
+	Node      string // of the agent, Ready; also names the namespace
+	Client    kubernetes.Interface
+	Runtime   runtimeapi.RuntimeServiceClient
+	Agent     Agent // nil for the hollow agent, which has no process of its own
+	RootDir   string
+	RunDir    string // a tmpfs, whose content counts as the agent's memory; empty for an agent that has none
+	Say       func(format string, args ...any)
+	IdleFor   time.Duration // how long the CPU time of an idle agent is taken
+	RestFor   time.Duration // how long an agent rests before its memory is read
+	PauseRef  string        // image that ends at once on SIGTERM
+	ShellRef  string        // image with a shell
+	ServerRef string        // image of the server that probes ask
 }
 
-// bench is one run.
-type bench struct {
-	opts      Options
-	client    kubernetes.Interface
+// Bench measures one agent.
+type Bench struct {
+	Options
 	namespace string
 	seen      *tracker
+	stop      context.CancelFunc
 }
 
-// Run measures the agent of a node that is Ready.
-func Run(ctx context.Context, client kubernetes.Interface, opts Options) (result measure.Result, err error) {
-	b := &bench{opts: opts, client: client, namespace: "bench-" + opts.Subject}
+// New makes the namespace of the measurement. Close ends what it started.
+func New(ctx context.Context, opts Options) (*Bench, error) {
+	b := &Bench{Options: opts, namespace: opts.Node}
 	if err := b.prepare(ctx); err != nil {
-		return result, err
+		return nil, err
 	}
-	watchCtx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	if b.seen, err = track(watchCtx, client, b.namespace); err != nil {
-		return result, err
+	ctx, b.stop = context.WithCancel(ctx)
+	var err error
+	if b.seen, err = track(ctx, b.Client, b.namespace); err != nil {
+		b.stop()
+		return nil, err
 	}
-	result.Subject = opts.Subject
-	for i := range opts.Repeat {
-		if err := b.single(ctx, fmt.Sprintf("single-%d", i), &result); err != nil {
-			return result, err
-		}
-	}
-	if err := b.batch(ctx, &result); err != nil {
-		return result, err
-	}
-	return result, nil
+	return b, nil
 }
+
+// Close ends the watch. Pods that a failed measurement left stay.
+func (b *Bench) Close() { b.stop() }
 
 // prepare makes the namespace and waits for its service account, without which
 // no pod is admitted.
-func (b *bench) prepare(ctx context.Context) error {
+func (b *Bench) prepare(ctx context.Context) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: b.namespace}}
-	if _, err := b.client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+	if _, err := b.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create namespace %s: %w", b.namespace, err)
 	}
 	deadline := time.Now().Add(time.Minute)
 	for {
-		_, err := b.client.CoreV1().ServiceAccounts(b.namespace).Get(ctx, "default", metav1.GetOptions{})
+		_, err := b.Client.CoreV1().ServiceAccounts(b.namespace).Get(ctx, "default", metav1.GetOptions{})
 		if err == nil {
 			return nil
 		}
@@ -94,60 +101,45 @@ func (b *bench) prepare(ctx context.Context) error {
 	}
 }
 
-func (b *bench) single(ctx context.Context, name string, result *measure.Result) error {
-	begin := time.Now()
-	if err := b.create(ctx, name); err != nil {
-		return err
+// Latency measures pods one at a time.
+func (b *Bench) Latency(ctx context.Context, repeat int) (measure.Figures, error) {
+	b.Say("%d pods one at a time", repeat)
+	var created, deleted measure.Sample
+	for i := range repeat {
+		name := fmt.Sprintf("single-%d", i)
+		begin := time.Now()
+		if err := b.create(ctx, b.pod(name)); err != nil {
+			return nil, err
+		}
+		ready, err := b.seen.await(ctx, name, isReady)
+		if err != nil {
+			return nil, err
+		}
+		created = append(created, ready.Sub(begin))
+		if err := sleep(ctx, measure.Settle); err != nil {
+			return nil, err
+		}
+		begin = time.Now()
+		if err := b.delete(ctx, name); err != nil {
+			return nil, err
+		}
+		gone, err := b.seen.await(ctx, name, isGone)
+		if err != nil {
+			return nil, err
+		}
+		deleted = append(deleted, gone.Sub(begin))
 	}
-	ready, err := b.seen.await(ctx, name, isReady)
-	if err != nil {
-		return err
-	}
-	result.Create = append(result.Create, ready.Sub(begin))
-	if err := sleep(ctx, measure.Settle); err != nil {
-		return err
-	}
-	begin = time.Now()
-	if err := b.delete(ctx, name); err != nil {
-		return err
-	}
-	gone, err := b.seen.await(ctx, name, isGone)
-	if err != nil {
-		return err
-	}
-	result.Delete = append(result.Delete, gone.Sub(begin))
-	return nil
-}
-
-func (b *bench) batch(ctx context.Context, result *measure.Result) error {
-	usage := &measure.Usage{}
-	names := make([]string, b.opts.Pods)
-	for i := range names {
-		names[i] = fmt.Sprintf("batch-%d", i)
-	}
-	var err error
-	if usage.StartCPU, err = b.cpuOf(func() error {
-		result.Starts.Times, err = b.all(ctx, names, b.create, isReady)
-		return err
-	}); err != nil {
-		return err
-	}
-	if err := b.idle(ctx, usage); err != nil {
-		return err
-	}
-	if usage.StopCPU, err = b.cpuOf(func() error {
-		result.Stops.Times, err = b.all(ctx, names, b.delete, isGone)
-		return err
-	}); err != nil {
-		return err
-	}
-	result.Usage = usage
-	return nil
+	f := measure.Figures{}
+	f.Time("latency.create", created, "p50", "p95")
+	f.Time("latency.delete", deleted, "p50", "p95")
+	return f, nil
 }
 
 // all asks for the same for every pod at once and returns when each was seen,
 // counted from the first request.
-func (b *bench) all(ctx context.Context, names []string, ask func(context.Context, string) error, done state) (measure.Sample, error) {
+func (b *Bench) all(
+	ctx context.Context, names []string, ask func(context.Context, string) error, done state,
+) (measure.Sample, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited %v", patience))
 	defer cancel()
 	begin := time.Now()
@@ -170,60 +162,65 @@ func (b *bench) all(ctx context.Context, names []string, ask func(context.Contex
 	return times, nil
 }
 
-// idle measures the agent with the batch running; the first seconds belong to
-// the start.
-func (b *bench) idle(ctx context.Context, usage *measure.Usage) error {
-	if err := sleep(ctx, b.opts.Idle/3); err != nil {
-		return err
+// startAll creates n pods at once, alike but for their names, and waits until all are Ready.
+func (b *Bench) startAll(
+	ctx context.Context, prefix string, n int, shape func(*corev1.Pod),
+) ([]string, measure.Sample, error) {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s-%d", prefix, i)
 	}
-	begin := time.Now()
-	used, err := b.cpuOf(func() error { return sleep(ctx, b.opts.Idle) })
-	if err != nil {
-		return err
-	}
-	if took := time.Since(begin); b.opts.Idle > 0 {
-		usage.Idle = 1000 * used.Seconds() / took.Seconds()
-	}
-	usage.PSS, err = measure.PSS(b.opts.PID)
-	return err
+	times, err := b.all(ctx, names, func(ctx context.Context, name string) error {
+		pod := b.pod(name)
+		if shape != nil {
+			shape(pod)
+		}
+		return b.create(ctx, pod)
+	}, isReady)
+	return names, times, err
 }
 
-// cpuOf is the CPU time that the agent takes while do runs.
-func (b *bench) cpuOf(do func() error) (time.Duration, error) {
-	before, err := measure.CPU(b.opts.PID)
+// stopAll deletes the pods at once and waits until all are gone.
+func (b *Bench) stopAll(ctx context.Context, names []string) (measure.Sample, error) {
+	return b.all(ctx, names, b.delete, isGone)
+}
+
+// cpuOf is the CPU time that the agent takes while do runs; zero for the hollow agent.
+func (b *Bench) cpuOf(do func() error) (time.Duration, error) {
+	if b.Agent == nil {
+		return 0, do()
+	}
+	before, err := measure.CPU(b.Agent.PID())
 	if err != nil {
 		return 0, err
 	}
 	if err := do(); err != nil {
 		return 0, err
 	}
-	after, err := measure.CPU(b.opts.PID)
+	after, err := measure.CPU(b.Agent.PID())
 	return after - before, err
 }
 
-func (b *bench) create(ctx context.Context, name string) error {
-	container := corev1.Container{Name: "main", Image: b.opts.Image, ImagePullPolicy: corev1.PullIfNotPresent}
-	if b.opts.ExecProbe > 0 {
-		container.Command = []string{"sh", "-c", `trap "exit 0" TERM; while :; do sleep 3600 & wait; done`}
-		container.ReadinessProbe = &corev1.Probe{
-			ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
-			PeriodSeconds: int32(b.opts.ExecProbe / time.Second),
-		}
-	}
-	pod := &corev1.Pod{
+// pod is a pod of one container that does nothing and ends at once.
+func (b *Bench) pod(name string) *corev1.Pod {
+	container := corev1.Container{Name: "main", Image: b.PauseRef, ImagePullPolicy: corev1.PullIfNotPresent}
+	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       corev1.PodSpec{NodeName: b.opts.Node, Containers: []corev1.Container{container}},
+		Spec:       corev1.PodSpec{NodeName: b.Node, Containers: []corev1.Container{container}},
 	}
-	if _, err := b.client.CoreV1().Pods(b.namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("create pod %s: %w", name, err)
+}
+
+func (b *Bench) create(ctx context.Context, pod *corev1.Pod) error {
+	if _, err := b.Client.CoreV1().Pods(b.namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("create pod %s: %w", pod.Name, err)
 	}
 	return nil
 }
 
-func (b *bench) delete(ctx context.Context, name string) error {
+func (b *Bench) delete(ctx context.Context, name string) error {
 	// A status patch at the same moment is a conflict to try again.
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		return b.client.CoreV1().Pods(b.namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		return b.Client.CoreV1().Pods(b.namespace).Delete(ctx, name, metav1.DeleteOptions{})
 	})
 	if err != nil {
 		return fmt.Errorf("delete pod %s: %w", name, err)

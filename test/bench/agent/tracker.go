@@ -21,6 +21,7 @@ type state int
 const (
 	isReady state = iota
 	isGone
+	isEnded // all its containers have ended
 )
 
 type milestone struct {
@@ -68,7 +69,9 @@ func (t *tracker) follow(events watch.Interface) {
 			t.note(milestone{pod.Name, isGone}, now)
 		case ready(pod):
 			t.note(milestone{pod.Name, isReady}, now)
-		case pod.Status.Phase == corev1.PodFailed:
+		case pod.Status.Phase == corev1.PodSucceeded:
+			t.note(milestone{pod.Name, isEnded}, now)
+		case pod.Status.Phase == corev1.PodFailed && pod.DeletionTimestamp == nil:
 			t.fail(fmt.Errorf("pod %s failed: %s", pod.Name, why(pod)))
 			return
 		}
@@ -111,7 +114,7 @@ func (t *tracker) await(ctx context.Context, pod string, wanted state) (time.Tim
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			what := map[state]string{isReady: "Ready", isGone: "gone"}[wanted]
+			what := map[state]string{isReady: "Ready", isGone: "gone", isEnded: "Succeeded"}[wanted]
 			return at, fmt.Errorf("pod %s is not %s: %w", pod, what, context.Cause(ctx))
 		}
 	}

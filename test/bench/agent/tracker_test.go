@@ -65,3 +65,21 @@ func TestTrackerFails(t *testing.T) {
 		}
 	})
 }
+
+// A container that ends with an error because its pod is deleted is no failure of the agent.
+func TestTrackerOfEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen, events := newTracker()
+		go seen.follow(events)
+		failed, now := pod("a", corev1.ConditionFalse), metav1.Now()
+		failed.Status.Phase, failed.DeletionTimestamp = corev1.PodFailed, &now
+		events.Modify(failed)
+		ended := pod("b", corev1.ConditionFalse)
+		ended.Status.Phase = corev1.PodSucceeded
+		events.Modify(ended)
+		if _, err := seen.await(t.Context(), "b", isEnded); err != nil {
+			t.Error(err)
+		}
+		events.Stop()
+	})
+}

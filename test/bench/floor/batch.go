@@ -11,13 +11,49 @@ import (
 	"kubelot.dev/test/bench/measure"
 )
 
-// Degrees of parallelism that Best tries.
+// degrees of parallelism that Batches tries.
 var degrees = []int{2, 3, 4, 6, 8}
 
-// Run measures single pods (repeat times) and a batch of pods at the best
-// parallelism for starting, and for stopping, of those it tries.
-func (c *Client) Run(ctx context.Context, repeat, pods int) (measure.Result, error) {
-	result := measure.Result{Subject: "floor"}
+// Result is what the bare calls took.
+type Result struct {
+	Create, Delete measure.Sample // one pod at a time
+	Starts, Stops  measure.Batch  // at the best parallelism of those tried
+	Calls          map[string]time.Duration
+}
+
+// Figures are the result under the keys that the agents' results have, and each call's median, with n pods in the
+// batch.
+func (r Result) Figures(n int) measure.Figures {
+	f := measure.Figures{}
+	f.Time("latency.create", r.Create, "p50", "p95")
+	f.Time("latency.delete", r.Delete, "p50", "p95")
+	f.Time(fmt.Sprintf("burst.%d.create", n), r.Starts.Times, "last", "p50")
+	f.Time(fmt.Sprintf("burst.%d.delete", n), r.Stops.Times, "last", "p50")
+	for call, median := range r.Calls {
+		f["call."+call] = median.Seconds()
+	}
+	return f
+}
+
+// Measure dials and measures single pods, and pods at once unless there are none.
+func Measure(ctx context.Context, socket string, opts Options, repeat, pods int) (Result, error) {
+	c, err := Dial(socket, opts)
+	if err != nil {
+		return Result{}, err
+	}
+	defer c.Close()
+	result, err := c.Singles(ctx, repeat)
+	if err != nil || pods == 0 {
+		return result, err
+	}
+	batches, err := c.Batches(ctx, pods)
+	result.Starts, result.Stops = batches.Starts, batches.Stops
+	return result, err
+}
+
+// Singles measures pods one at a time.
+func (c *Client) Singles(ctx context.Context, repeat int) (Result, error) {
+	var result Result
 	for i := range repeat {
 		created, deleted, err := c.single(ctx, fmt.Sprintf("single-%d", i))
 		if err != nil {
@@ -31,6 +67,12 @@ func (c *Client) Run(ctx context.Context, repeat, pods int) (measure.Result, err
 	for call, sample := range maps.All(c.calls) {
 		result.Calls[call] = sample.Median()
 	}
+	return result, nil
+}
+
+// Batches measures pods at once, at the best parallelism for starting, and for stopping, of those it tries.
+func (c *Client) Batches(ctx context.Context, pods int) (Result, error) {
+	var result Result
 	for _, parallel := range degrees {
 		starts, stops, err := c.batch(ctx, pods, parallel)
 		if err != nil {

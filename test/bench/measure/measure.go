@@ -1,17 +1,14 @@
-// Package measure turns samples into the figures of the benchmark's table.
+// Package measure turns samples into figures, and reads what processes take.
 //
-// Reads, writes, owns: nothing but its arguments; usage.go reads /proc.
+// Reads: /proc, and the metrics sockets that it is asked for. Writes, owns: nothing.
 //
 // Guarantees: no figure of an empty sample is a number.
 package measure
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
+	"maps"
 	"math"
 	"slices"
-	"text/tabwriter"
 	"time"
 )
 
@@ -24,10 +21,13 @@ const Settle = 500 * time.Millisecond
 type Sample []time.Duration
 
 // Median is the middle value, the upper one of two; zero without values.
-func (s Sample) Median() time.Duration { return s.quantile(0.5) }
+func (s Sample) Median() time.Duration { return s.Quantile(0.5) }
 
 // P95 is the value that 95 % don't exceed.
-func (s Sample) P95() time.Duration { return s.quantile(0.95) }
+func (s Sample) P95() time.Duration { return s.Quantile(0.95) }
+
+// P99 is the value that 99 % don't exceed.
+func (s Sample) P99() time.Duration { return s.Quantile(0.99) }
 
 // Max is the largest value.
 func (s Sample) Max() time.Duration {
@@ -37,7 +37,8 @@ func (s Sample) Max() time.Duration {
 	return slices.Max(s)
 }
 
-func (s Sample) quantile(q float64) time.Duration {
+// Quantile is the value that the share q of the sample doesn't exceed.
+func (s Sample) Quantile(q float64) time.Duration {
 	if len(s) == 0 {
 		return 0
 	}
@@ -45,76 +46,27 @@ func (s Sample) quantile(q float64) time.Duration {
 	return sorted[min(int(math.Floor(q*float64(len(sorted)))), len(sorted)-1)]
 }
 
+// Figures are the results of one subject in one round, by the key of their measure. Durations are in seconds,
+// memory is in bytes, idle CPU in millicores.
+type Figures map[string]float64
+
+// Add takes in others' figures.
+func (f Figures) Add(other Figures) { maps.Copy(f, other) }
+
+// Time notes the figures of a sample under the key: <key>.p50 and so on. An empty sample has none.
+func (f Figures) Time(key string, s Sample, which ...string) {
+	if len(s) == 0 {
+		return
+	}
+	of := map[string]func() time.Duration{"p50": s.Median, "p95": s.P95, "p99": s.P99, "last": s.Max, "max": s.Max}
+	for _, name := range which {
+		f[key+"."+name] = of[name]().Seconds()
+	}
+}
+
 // Batch is many pods at once: when each was done, counted from the moment the
 // first was asked for.
 type Batch struct {
-	Parallel int    `json:"parallel,omitempty"` // of the bare client; zero for an agent, who decides itself
-	Times    Sample `json:"times"`
-}
-
-// Result is what one subject (the bare calls, or an agent) did.
-type Result struct {
-	Subject string `json:"subject"`
-	Create  Sample `json:"create"` // one pod at a time: asked for until it runs (an agent: until Ready is seen)
-	Delete  Sample `json:"delete"` // one pod at a time: asked for until it is gone
-	Starts  Batch  `json:"starts"`
-	Stops   Batch  `json:"stops"`
-	// Usage of the agent's processes; nil for the bare calls.
-	Usage *Usage `json:"usage,omitempty"`
-	// Calls are the medians of the single CRI calls, for the bare client.
-	Calls map[string]time.Duration `json:"calls,omitempty"`
-}
-
-// Table writes the results side by side.
-func Table(w io.Writer, results []Result) error {
-	out := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	row := func(title string, cell func(Result) string) {
-		fmt.Fprint(out, title)
-		for _, r := range results {
-			fmt.Fprint(out, "\t", cell(r))
-		}
-		fmt.Fprintln(out)
-	}
-	row("", func(r Result) string { return r.Subject })
-	row("one pod, create to Ready, median (p95)", func(r Result) string { return pair(r.Create.Median(), r.Create.P95()) })
-	row("one pod, delete to gone, median (p95)", func(r Result) string { return pair(r.Delete.Median(), r.Delete.P95()) })
-	row("many at once, all Ready (median)", func(r Result) string { return r.Starts.String() })
-	row("many at once, all gone (median)", func(r Result) string { return r.Stops.String() })
-	for _, line := range usageRows {
-		row(line.title, func(r Result) string {
-			if r.Usage == nil {
-				return "-"
-			}
-			return line.cell(r.Usage)
-		})
-	}
-	return out.Flush()
-}
-
-// JSON writes the results with all samples, durations in nanoseconds.
-func JSON(w io.Writer, results []Result) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	if err := encoder.Encode(results); err != nil {
-		return fmt.Errorf("write results: %w", err)
-	}
-	return nil
-}
-
-func (b Batch) String() string {
-	if len(b.Times) == 0 {
-		return "-"
-	}
-	text := fmt.Sprintf("%d: %s", len(b.Times), pair(b.Times.Max(), b.Times.Median()))
-	if b.Parallel > 0 {
-		text += fmt.Sprintf(", %d in parallel", b.Parallel)
-	}
-	return text
-}
-
-func pair(a, b time.Duration) string {
-	if a == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.3f s (%.3f)", a.Seconds(), b.Seconds())
+	Parallel int // of the bare client; zero for an agent, which decides itself
+	Times    Sample
 }

@@ -1,8 +1,12 @@
 package measure
 
 import (
+	"context"
+	"maps"
+	"net"
+	"net/http"
 	"os"
-	"strings"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -18,21 +22,22 @@ func TestSample(t *testing.T) {
 	if none := (Sample{}); none.Median() != 0 || none.Max() != 0 {
 		t.Error("an empty sample has figures")
 	}
+	var many Sample
+	for i := range 1000 {
+		many = append(many, time.Duration(i))
+	}
+	if many.P99() != 990 || many.P95() != 950 {
+		t.Errorf("p99 %d, p95 %d; want 990, 950", many.P99(), many.P95())
+	}
 }
 
-func TestTable(t *testing.T) {
-	var out strings.Builder
-	err := Table(&out, []Result{
-		{Subject: "floor", Create: Sample{100 * time.Millisecond}, Starts: Batch{Parallel: 3, Times: Sample{time.Second, 2 * time.Second}}},
-		{Subject: "kubelot", Create: Sample{130 * time.Millisecond}, Usage: &Usage{Idle: 12, PSS: 3 << 20}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"0.130 s", "2: 2.000 s (2.000), 3 in parallel", "12 millicores", "3 MiB"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("no %q in\n%s", want, out.String())
-		}
+func TestFiguresOfASample(t *testing.T) {
+	f := Figures{}
+	f.Time("nothing", nil, "p50")
+	f.Time("burst", Sample{2 * time.Second, 3 * time.Second, time.Second}, "p50", "last")
+	f.Add(Figures{"more": 1})
+	if want := (Figures{"burst.p50": 2, "burst.last": 3, "more": 1}); !maps.Equal(f, want) {
+		t.Errorf("got %v, want %v", f, want)
 	}
 }
 
@@ -49,7 +54,83 @@ func TestUsageOfThisProcess(t *testing.T) {
 	if err != nil || pss < 1<<20 {
 		t.Errorf("PSS = %d, %v; want a megabyte at least", pss, err)
 	}
+	all, err := Processes(os.Getpid())
+	if err != nil || all[0].PID != os.Getpid() || all[0].Name != "measure.test" || all[0].Descriptors < 3 {
+		t.Errorf("processes %+v, %v; want this one first", all, err)
+	}
 	if _, err := CPU(-1); err == nil {
 		t.Error("no error for a process that isn't there")
+	}
+	if _, err := Processes(-1); err == nil {
+		t.Error("no error for processes that aren't there")
+	}
+}
+
+func TestNameOf(t *testing.T) {
+	for want, args := range map[string][]string{
+		"bus":       {"/x/.bin/kubelot-bus", "--run-dir=/run"},
+		"up":        {"/x/.bin/kubelot", "up", "--run-dir=/run"},
+		"kubelet":   {"/x/.bin/kubelet", "--config=y"},
+		"2 daemons": {"/x/.bin/kubelot-compact", "run", "bus,gc", "--run-dir=/run"},
+		"podsync":   {"/x/.bin/kubelot-all", "podsync"},
+		"api":       {"kubelot-api"},
+	} {
+		if got := nameOf(args); got != want {
+			t.Errorf("%v is called %q, want %q", args, got, want)
+		}
+	}
+}
+
+func TestParseRollup(t *testing.T) {
+	rollup := "55-7f ---p 0 00:00 0 [rollup]\nRss: 16 kB\nPss:  10 kB\nPss_Dirty: 3 kB\nPrivate_Dirty:   4 kB\n"
+	pss, private, err := parseRollup([]byte(rollup))
+	if err != nil || pss != 10<<10 || private != 4<<10 {
+		t.Errorf("PSS %d, private %d, %v; want 10 and 4 KiB", pss, private, err)
+	}
+	if _, _, err := parseRollup([]byte("Pss: many kB\n")); err == nil {
+		t.Error("no error for what isn't a number")
+	}
+}
+
+func TestStore(t *testing.T) {
+	if _, err := Store(filepath.Join(t.TempDir(), "missing")); err == nil {
+		t.Error("no error for a directory that isn't there")
+	}
+	dir, err := os.MkdirTemp("/dev/shm", "measure")
+	if err != nil {
+		t.Skip("no tmpfs to write to: ", err)
+	}
+	defer os.RemoveAll(dir)
+	before, err := Store(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 8<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Others write there too.
+	if after, err := Store(dir); err != nil || after-before < 4<<20 {
+		t.Errorf("8 MiB more make %d bytes, %v", after-before, err)
+	}
+}
+
+func TestMetric(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "metrics.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("# TYPE go_goroutines gauge\ngo_goroutines_more 7\ngo_goroutines 42\n"))
+	})}
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if n, err := Metric(ctx, socket, "go_goroutines"); err != nil || n != 42 {
+		t.Errorf("got %v, %v; want 42", n, err)
+	}
+	if _, err := Metric(ctx, socket, "go_threads"); err == nil {
+		t.Error("no error for a metric that isn't there")
 	}
 }

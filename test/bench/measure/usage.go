@@ -10,24 +10,6 @@ import (
 	"time"
 )
 
-// Usage is what the agent's processes took.
-type Usage struct {
-	StartCPU time.Duration `json:"startCPU"` // CPU time to start the batch
-	StopCPU  time.Duration `json:"stopCPU"`  // CPU time to stop it
-	Idle     float64       `json:"idle"`     // CPU in millicores with the batch running and nothing to do
-	PSS      int64         `json:"pss"`      // bytes, with the batch running
-}
-
-var usageRows = []struct {
-	title string
-	cell  func(*Usage) string
-}{
-	{"agent CPU to start them", func(u *Usage) string { return fmt.Sprintf("%.1f s", u.StartCPU.Seconds()) }},
-	{"agent CPU to stop them", func(u *Usage) string { return fmt.Sprintf("%.1f s", u.StopCPU.Seconds()) }},
-	{"agent CPU with them idle", func(u *Usage) string { return fmt.Sprintf("%.0f millicores", u.Idle) }},
-	{"agent memory (PSS) with them idle", func(u *Usage) string { return fmt.Sprintf("%.0f MiB", float64(u.PSS)/(1<<20)) }},
-}
-
 // clockTick is the unit of CPU times in /proc on every Linux that Go runs on.
 const clockTick = time.Second / 100
 
@@ -65,28 +47,6 @@ func cpuOf(pid int) (time.Duration, error) {
 		ticks += n
 	}
 	return time.Duration(ticks) * clockTick, nil
-}
-
-// PSS is the proportional set size of a process and its descendants in bytes:
-// pages they share count once.
-func PSS(root int) (int64, error) {
-	var total int64
-	for _, pid := range tree(root) {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(data)) {
-			if fields := strings.Fields(line); len(fields) >= 2 && fields[0] == "Pss:" {
-				kib, err := strconv.ParseInt(fields[1], 10, 64)
-				if err != nil {
-					return 0, fmt.Errorf("memory of process %d: %w", pid, err)
-				}
-				total += kib << 10
-			}
-		}
-	}
-	return total, nil
 }
 
 // tree is the process and its descendants.

@@ -1,7 +1,7 @@
 // Package kit is what the end-to-end tests have in common: a bed with kubelot on it, a namespace per test,
 // waits that follow watches, and a look inside containers.
 //
-// Reads: .bin, or the directory that KUBELOT_BIN names. Writes and owns: the bed, in a temporary directory.
+// Reads: .bin, or the directory that KUBELOT_BIN names; KUBELOT_LAYOUT. Writes and owns: the bed, in a temporary directory.
 //
 // Guarantees: a failed test prints what a person would ask for first (kubectl describe, the tap history of its
 // pods, kubelot's last log lines); Stop leaves nothing behind.
@@ -42,6 +42,28 @@ type Options struct {
 	Args []string
 }
 
+// layoutVariable is the environment variable that chooses the layout of every kubelot: "compact" for all daemons in one process.
+const layoutVariable = "KUBELOT_LAYOUT"
+
+// layout is the agent in the layout that is chosen.
+func layout(agent node.Agent) node.Agent {
+	if agent == node.Kubelot && os.Getenv(layoutVariable) == "compact" {
+		return node.KubelotCompact
+	}
+	return agent
+}
+
+// Compact reports whether the bed's daemons are one process.
+func (b *Bed) Compact() bool { return b.agent == node.KubelotCompact }
+
+// NotCompact leaves a test out where the daemons are one process; reason says why it makes no sense then.
+func (b *Bed) NotCompact(t testing.TB, reason string) {
+	t.Helper()
+	if b.Compact() {
+		t.Skip("not in the compact layout: " + reason)
+	}
+}
+
 // Bed is a running node with its control plane.
 type Bed struct {
 	*cluster.Cluster
@@ -50,6 +72,7 @@ type Bed struct {
 	// Config is what StartNode appends to the KubeletConfiguration.
 	Config string
 
+	agent   node.Agent
 	dynamic *dynamic.DynamicClient
 }
 
@@ -89,12 +112,7 @@ func StartWithoutNode(t testing.TB) *Bed {
 
 // StartNode runs the agent, with the defaults of Start and these arguments, and waits until the node is Ready.
 func (b *Bed) StartNode(ctx context.Context, agent node.Agent, args ...string) error {
-	if dir := os.Getenv("KUBELOT_BIN"); dir != "" && agent == node.Kubelot {
-		args = append(args, "--bin-dir="+dir)
-	}
-	var err error
-	b.Node, err = node.Start(ctx, b.Cluster, node.Options{Agent: agent, Name: NodeName, ExtraConfig: b.Config, ExtraArgs: args})
-	return err
+	return b.startNode(ctx, node.Options{Agent: agent, ExtraConfig: b.Config, ExtraArgs: args})
 }
 
 // KubeNode is the Node object at the API server.
@@ -127,14 +145,16 @@ func (b *Bed) start(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	args := o.Args
-	if dir := os.Getenv("KUBELOT_BIN"); dir != "" {
-		args = append(args, "--bin-dir="+dir)
+	return b.startNode(ctx, node.Options{Agent: node.Kubelot, Standalone: o.Standalone, ExtraConfig: o.Config, ExtraArgs: o.Args})
+}
+
+func (b *Bed) startNode(ctx context.Context, o node.Options) (err error) {
+	o.Name, o.Agent = NodeName, layout(o.Agent)
+	if dir := os.Getenv("KUBELOT_BIN"); dir != "" && o.Agent != node.Kubelet {
+		o.ExtraArgs = append(o.ExtraArgs, "--bin-dir="+dir)
 	}
-	var err error
-	b.Node, err = node.Start(ctx, b.Cluster, node.Options{
-		Agent: node.Kubelot, Name: NodeName, Standalone: o.Standalone, ExtraConfig: o.Config, ExtraArgs: args,
-	})
+	b.agent = o.Agent
+	b.Node, err = node.Start(ctx, b.Cluster, o)
 	return err
 }
 

@@ -11,8 +11,12 @@ import (
 	"testing"
 )
 
-// Daemon is the process ID of the crew's daemon of that name, such as podsync; an error if it isn't running.
+// Daemon is the process ID of the crew's daemon of that name, such as podsync; an error if it isn't running. In the compact layout
+// it is that of the whole crew.
 func (b *Bed) Daemon(name string) (int, error) {
+	if b.Compact() {
+		name = "compact"
+	}
 	entries, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
 		return 0, err

@@ -41,8 +41,18 @@ type Agent string
 // The agents.
 const (
 	Kubelot Agent = "kubelot"
-	Kubelet Agent = "kubelet"
+	// KubelotCompact is kubelot with all its daemons in one process.
+	KubelotCompact Agent = "kubelot-compact"
+	Kubelet        Agent = "kubelet"
 )
+
+// program is the name of the agent's executable.
+func (a Agent) program() string {
+	if a == KubelotCompact {
+		return string(Kubelot)
+	}
+	return string(a)
+}
 
 // Options say how a node is run.
 type Options struct {
@@ -143,7 +153,7 @@ func (n *Node) Launch(ctx context.Context) error {
 		return err
 	}
 	n.process, err = proc.Start(proc.Spec{
-		Name: string(n.opts.Agent), Path: n.cluster.Tools.Path(string(n.opts.Agent)),
+		Name: string(n.opts.Agent), Path: n.cluster.Tools.Path(n.opts.Agent.program()),
 		Args: args, Dir: n.cluster.Bed.Logs(),
 	})
 	if err != nil {
@@ -166,8 +176,11 @@ func (n *Node) Launch(ctx context.Context) error {
 
 func (n *Node) args() ([]string, error) {
 	var args []string
-	if n.opts.Agent == Kubelot {
+	if n.opts.Agent.program() == string(Kubelot) {
 		args = append(args, "up", "--run-dir="+n.RunDir())
+	}
+	if n.opts.Agent == KubelotCompact {
+		args = append(args, "--compact")
 	}
 	args = append(args,
 		"--config="+n.ConfigFile(),

@@ -2,180 +2,178 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"kubelot.dev/test/bench/agent"
+	"kubelot.dev/test/bench/chart"
 	"kubelot.dev/test/bench/floor"
-	"kubelot.dev/test/bench/hollow"
+	"kubelot.dev/test/bench/goals"
 	"kubelot.dev/test/bench/measure"
-	"kubelot.dev/test/harness/cluster"
+	"kubelot.dev/test/bench/report"
+	"kubelot.dev/test/bench/run"
 	"kubelot.dev/test/harness/images"
-	"kubelot.dev/test/harness/node"
 )
 
-// options of both commands.
-type options struct {
-	pods   int
-	repeat int
-	json   string
-
-	// floor only
-	socket string
-	floor  floor.Options
-
-	// with agents only
-	agents []string
-	dir    string
-	idle   time.Duration
-	noCRI  bool
-	probe  time.Duration
-}
-
 func newCommand() *cobra.Command {
-	var o options
+	options := run.Default()
+	var quick bool
+	var out string
 	root := &cobra.Command{
-		Use:           "bench",
-		Short:         "Measure the bare CRI calls and node agents in one run, against a control plane of their own",
+		Use:   "bench",
+		Short: "Measure the bare CRI calls and node agents in one run, against a control plane of their own",
+		Long: `Runs each subject as a node of its own, round by round, and saves what it found (bench.json) after each.
+At the end it draws charts and writes a page with the tables. With --quick it measures less, and fails if a goal is
+missed by more than a margin.`,
+		Example: `  bench --rounds 3 --out docs/bench
+  bench --part latency,burst --subject kubelet,kubelot --rounds 2
+  bench --part memory --churn 500`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), &o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if quick {
+				options.Quick(cmd.Flags().Changed)
+			}
+			return measureAll(cmd.Context(), options, out, quick)
+		},
 	}
-	o.register(root)
-	root.Flags().StringSliceVar(&o.agents, "agent", []string{"kubelot"}, "agents to measure, one after the other: kubelot, kubelet")
-	root.Flags().StringVar(&o.dir, "dir", "", "directory of the test bed, whose logs stay (default: a temporary one)")
-	root.Flags().DurationVar(&o.idle, "idle", 30*time.Second, "how long the idle agent is measured")
-	root.Flags().DurationVar(&o.probe, "exec-probe", 0, "give every pod an exec readiness probe with this period, in whole seconds")
-	root.Flags().BoolVar(&o.noCRI, "no-floor", false, "leave out the bare CRI calls")
-	root.AddCommand(floorCommand())
+	flags := root.Flags()
+	flags.SortFlags = false
+	flags.StringSliceVar(&options.Parts, "part", options.Parts, "what to measure")
+	flags.StringSliceVar(&options.Subjects, "subject", options.Subjects, "whom to measure")
+	flags.IntVar(&options.Rounds, "rounds", options.Rounds, "how often, in alternating order")
+	flags.IntVar(&options.Pods, "pods", options.Pods, "pods at once, where the part doesn't say")
+	flags.IntSliceVar(&options.Bursts, "burst", options.Bursts, "further numbers of pods at once, in part burst")
+	flags.IntVar(&options.Churn, "churn", options.Churn, "pods that come and go before memory is read")
+	flags.IntVar(&options.Repeat, "repeat", options.Repeat, "single pods, and containers that end")
+	flags.StringSliceVar(&options.Probes, "probe", options.Probes, "kinds of probes, in part probes")
+	flags.DurationVar(&options.Idle, "idle", options.Idle, "how long the CPU time of idle agents is taken")
+	flags.DurationVar(&options.Rest, "rest", options.Rest, "how long agents rest before their memory is read")
+	flags.StringVar(&options.Dir, "dir", "", "directory of the test bed, whose logs stay (default: a temporary one)")
+	flags.StringVar(&out, "out", ".", "directory for the result")
+	flags.BoolVar(&quick, "quick", false, "a short form that judges what depends little on the clock")
+	root.AddCommand(renderCommand(), floorCommand())
 	return root
 }
 
+func measureAll(ctx context.Context, options run.Options, out string, quick bool) error {
+	if err := makeDir(out); err != nil {
+		return err
+	}
+	options.Version, options.Log = os.Getenv("KUBELOT_VERSION"), os.Stderr
+	options.Save = func(r report.Report) error { return r.Save(filepath.Join(out, dataFile)) }
+	r, err := run.All(ctx, options)
+	if len(r.Rounds) == 0 {
+		return err
+	}
+	if showErr := show(r, out); err == nil {
+		err = showErr
+	}
+	if err != nil || !quick {
+		return err
+	}
+	missed := goals.Missed(r, goals.Judge(r, goals.For(r.Setup.Pods)))
+	for _, v := range missed {
+		fmt.Fprintf(os.Stderr, "missed by more than the margin of %.0f %%: %s\n", 100*v.Quick, v)
+	}
+	if len(missed) > 0 {
+		return fmt.Errorf("%d goals are missed by more than their margin", len(missed))
+	}
+	return nil
+}
+
+func makeDir(out string) error {
+	if err := os.MkdirAll(out, 0o755); err != nil {
+		return fmt.Errorf("make the directory for the result: %w", err)
+	}
+	return nil
+}
+
+func renderCommand() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "render FILE...",
+		Short: "Write the page and the charts of a result, or of several that measured different parts",
+		Args:  cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, files []string) error {
+			var all []report.Report
+			for _, file := range files {
+				r, err := report.Load(file)
+				if err != nil {
+					return err
+				}
+				all = append(all, r)
+			}
+			if err := makeDir(out); err != nil {
+				return err
+			}
+			joined := report.Join(all)
+			if err := joined.Save(filepath.Join(out, dataFile)); err != nil {
+				return err
+			}
+			return show(joined, out)
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", ".", "directory for the result")
+	return cmd
+}
+
+// The files of a result beside the charts.
+const (
+	dataFile = "bench.json"
+	pageFile = "README.md"
+)
+
+// show prints the tables and writes the page and the charts.
+func show(r report.Report, out string) error {
+	if err := chart.Write(out, r); err != nil {
+		return err
+	}
+	page, err := os.Create(filepath.Join(out, pageFile))
+	if err != nil {
+		return fmt.Errorf("write the page: %w", err)
+	}
+	defer page.Close()
+	if err := writePage(page, r); err != nil {
+		return err
+	}
+	if err := report.Table(os.Stdout, r); err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stdout)
+	return goals.Table(os.Stdout, goals.Judge(r, goals.For(r.Setup.Pods)))
+}
+
 func floorCommand() *cobra.Command {
-	var o options
+	var (
+		socket       string
+		options      floor.Options
+		repeat, pods int
+	)
 	cmd := &cobra.Command{
 		Use:   "floor",
 		Short: "Measure the bare CRI calls on a running container runtime",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			result, err := measureFloor(cmd.Context(), &o)
+			begin := time.Now()
+			result, err := floor.Measure(cmd.Context(), socket, options, repeat, pods)
 			if err != nil {
 				return err
 			}
-			return report(&o, []measure.Result{result})
+			round := report.Round{Round: 1, Subject: report.Floor, Took: time.Since(begin).Seconds(), Figures: measure.Figures{}}
+			round.Figures.Add(result.Figures(pods))
+			return report.Table(os.Stdout, report.Report{Schema: report.Schema, Rounds: []report.Round{round}})
 		},
 	}
-	o.register(cmd)
-	cmd.Flags().StringVar(&o.socket, "socket", "/run/containerd/containerd.sock", "CRI socket")
-	cmd.Flags().StringVar(&o.floor.Image, "image", images.PauseRef, "image that is there and ends at once on SIGTERM")
-	cmd.Flags().StringVar(&o.floor.CgroupParent, "cgroup-parent", "/kubelot-floor", "parent of the pods' cgroups")
-	cmd.Flags().StringVar(&o.floor.LogDir, "log-dir", "/tmp/kubelot-floor-logs", "directory of the pods' logs")
+	cmd.Flags().StringVar(&socket, "socket", "/run/containerd/containerd.sock", "CRI socket")
+	cmd.Flags().StringVar(&options.Image, "image", images.PauseRef, "image that is there and ends at once on SIGTERM")
+	cmd.Flags().StringVar(&options.CgroupParent, "cgroup-parent", "/kubelot-floor", "parent of the pods' cgroups")
+	cmd.Flags().StringVar(&options.LogDir, "log-dir", "/tmp/kubelot-floor-logs", "directory of the pods' logs")
+	cmd.Flags().IntVar(&repeat, "repeat", 11, "single pods")
+	cmd.Flags().IntVar(&pods, "pods", 100, "pods at once; none if zero")
 	return cmd
-}
-
-func (o *options) register(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&o.pods, "pods", 100, "pods at once")
-	cmd.Flags().IntVar(&o.repeat, "repeat", 11, "single pods")
-	cmd.Flags().StringVar(&o.json, "json", "", "file for all samples")
-}
-
-func measureFloor(ctx context.Context, o *options) (measure.Result, error) {
-	client, err := floor.Dial(o.socket, o.floor)
-	if err != nil {
-		return measure.Result{}, err
-	}
-	defer client.Close()
-	return client.Run(ctx, o.repeat, o.pods)
-}
-
-func run(ctx context.Context, o *options) (err error) {
-	c, err := cluster.Start(ctx, cluster.Options{Dir: o.dir, Out: os.Stderr, ControlPlane: true})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if stopErr := c.Stop(); err == nil {
-			err = stopErr
-		}
-	}()
-	var results []measure.Result
-	if !o.noCRI {
-		o.socket = c.Containerd.Socket
-		o.floor = floor.Options{Image: images.PauseRef, CgroupParent: c.Bed.CgroupRoot, LogDir: c.Bed.Path("floorlogs")}
-		result, err := measureFloor(ctx, o)
-		if err != nil {
-			return err
-		}
-		results = append(results, result)
-		result, err = measureHollow(ctx, o, c, result.Starts.Parallel)
-		if err != nil {
-			return fmt.Errorf("measure the hollow agent: %w", err)
-		}
-		results = append(results, result)
-	}
-	for _, name := range o.agents {
-		result, err := measureAgent(ctx, o, c, node.Agent(name))
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", name, err)
-		}
-		results = append(results, result)
-	}
-	return report(o, results)
-}
-
-// measureHollow runs the hollow agent within this process, as many pods at a time as were best for the bare calls.
-func measureHollow(ctx context.Context, o *options, c *cluster.Cluster, parallel int) (measure.Result, error) {
-	client, err := floor.Dial(o.socket, o.floor)
-	if err != nil {
-		return measure.Result{}, err
-	}
-	defer client.Close()
-	const node = "bench-hollow"
-	h := hollow.Agent{Client: c.ControlPlane.Client(), Runtime: client, Node: node, Parallel: parallel}
-	hollowCtx, stop := context.WithCancel(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- h.Run(hollowCtx) }()
-	result, err := agent.Run(ctx, c.ControlPlane.Client(), agent.Options{
-		Subject: "hollow", Node: node, Image: images.PauseRef, PID: os.Getpid(), Repeat: o.repeat, Pods: o.pods,
-	})
-	stop()
-	result.Usage = nil // it would be the benchmark's own
-	return result, errors.Join(err, <-ended)
-}
-
-// measureAgent runs each agent as a node of its own, so that none meets what
-// another left in the API.
-func measureAgent(ctx context.Context, o *options, c *cluster.Cluster, name node.Agent) (result measure.Result, err error) {
-	n, err := node.Start(ctx, c, node.Options{Agent: name, Name: "bench-" + string(name)})
-	if err != nil {
-		return result, err
-	}
-	defer func() { err = errors.Join(err, n.Remove()) }()
-	image := images.PauseRef
-	if o.probe > 0 {
-		image = images.BusyboxRef
-	}
-	return agent.Run(ctx, c.ControlPlane.Client(), agent.Options{
-		Subject: string(name), Node: n.Name, Image: image, PID: n.PID(),
-		Repeat: o.repeat, Pods: o.pods, Idle: o.idle, ExecProbe: o.probe,
-	})
-}
-
-func report(o *options, results []measure.Result) error {
-	if o.json != "" {
-		file, err := os.Create(o.json)
-		if err != nil {
-			return err
-		}
-		defer file.Close()
-		if err := measure.JSON(file, results); err != nil {
-			return err
-		}
-	}
-	return measure.Table(os.Stdout, results)
 }

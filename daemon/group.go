@@ -1,0 +1,244 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	systemd "github.com/coreos/go-systemd/v22/daemon"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/klog/v2"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/nats"
+	"kubelot.dev/daemon/config"
+	"kubelot.dev/daemon/fdstore"
+)
+
+const (
+	// firstPause and longestPause bound the wait before a daemon that ended is started again.
+	firstPause   = 100 * time.Millisecond
+	longestPause = 10 * time.Second
+	// steady is how long a daemon must have run for its next pause to be short again.
+	steady = 10 * time.Second
+	// busPatience is how long the others wait for the bus; after it they start anyway, since they run without it.
+	busPatience = 3 * time.Second
+)
+
+// NextPause is the pause before the next start of a daemon that ran this long, after the earlier pause.
+func NextPause(earlier, ran time.Duration) time.Duration {
+	if earlier == 0 || ran >= steady {
+		return firstPause
+	}
+	return min(2*earlier, longestPause)
+}
+
+// group is one run of several daemons, its members, as a process.
+type group struct {
+	program string
+	specs   []Spec
+	stderr  *os.File
+	dial    dialer
+	// leave is how long the goroutines of a daemon that panicked may take to end.
+	leave time.Duration
+
+	line        commandLine
+	config      *config.Config
+	out         *lockedWriter
+	log         *slog.Logger // the group's own
+	libraries   *libraries
+	roster      *roster
+	connections *fdstore.Store
+	inProcess   *InProcess
+}
+
+// main is MainGroup without the process's end: it returns the exit code.
+func (g *group) main(args []string, stdout io.Writer) int {
+	ctx, stop := stopOnSignal(context.Background())
+	defer stop()
+	command := &cobra.Command{
+		Use:               g.program + " run LIST",
+		Short:             "Run daemons as one process.",
+		Version:           Version(),
+		Args:              cobra.NoArgs,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		RunE: func(c *cobra.Command, _ []string) error {
+			g.line.parsed(c.Flags())
+			return g.run(c.Context())
+		},
+	}
+	g.line.register(command.Flags(), g.specs...)
+	command.SetArgs(args)
+	command.SetOut(stdout)
+	command.SetErr(g.stderr)
+	if err := command.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(g.stderr, "%s: %v\n", g.program, err)
+		return 1
+	}
+	return 0
+}
+
+func (g *group) run(ctx context.Context) error {
+	c, err := g.line.flags.Load()
+	if err != nil {
+		return err
+	}
+	g.config, g.out, g.inProcess = c, &lockedWriter{w: g.stderr}, &InProcess{}
+	g.libraries = &libraries{by: map[string]klog.Level{}}
+	logs := g.logs("group")
+	g.log = logs.logger(g.out)
+	g.connections = fdstore.FromEnvironment(g.log)
+	g.roster = newRoster(func(message string) { notify(g.log, message) }, g.names())
+	defer saveMemory(ctx, g.log, uint64(len(g.specs)))()
+	g.log.Info("group starting", "version", Version(), "pid", os.Getpid(), "node", c.NodeName, "daemons", strings.Join(g.names(), ","))
+	if err := g.serve(ctx); err != nil {
+		g.log.Error("group ended", "error", err)
+		return err
+	}
+	g.log.Info("group stopped", "cause", context.Cause(ctx))
+	return nil
+}
+
+func (g *group) names() []string {
+	var names []string
+	for _, spec := range g.specs {
+		names = append(names, spec.Name)
+	}
+	return names
+}
+
+// logs are the log's settings of one life of a member.
+func (g *group) logs(name string) *logOptions {
+	o := &logOptions{style: g.line.style, grouped: true, libraries: g.libraries}
+	o.configure(g.config, name, term.IsTerminal(int(g.stderr.Fd())))
+	return o
+}
+
+// serve runs the members until ctx ends, or one of them can't be started again. The bus starts first and stops last.
+func (g *group) serve(ctx context.Context) error {
+	crewCtx, stopCrew := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopCrew(nil)
+	busCtx, stopBus := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopBus(nil)
+	var crew, buses sync.WaitGroup
+	ends := make([]error, len(g.specs))
+	start := func(i int, ctx context.Context, wait *sync.WaitGroup) {
+		wait.Go(func() {
+			if ends[i] = g.keep(ctx, i); ends[i] != nil {
+				stopCrew(ends[i])
+			}
+		})
+	}
+	first := slices.IndexFunc(g.specs, func(s Spec) bool { return s.WithoutBus })
+	if first >= 0 {
+		start(first, busCtx, &buses)
+		g.awaitBus(ctx, g.roster.members[first])
+	}
+	for i := range g.specs {
+		if i != first {
+			start(i, crewCtx, &crew)
+		}
+	}
+	select {
+	case <-ctx.Done():
+	case <-crewCtx.Done():
+	}
+	notify(g.log, systemd.SdNotifyStopping)
+	stopCrew(context.Cause(ctx))
+	crew.Wait()
+	stopBus(context.Cause(crewCtx))
+	buses.Wait()
+	return errors.Join(ends...)
+}
+
+// awaitBus waits until the bus can be connected to.
+func (g *group) awaitBus(ctx context.Context, bus *seat) {
+	timer := time.NewTimer(busPatience)
+	defer timer.Stop()
+	select {
+	case <-bus.began:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// keep runs a member until ctx ends, again and again. Its error is one with which the group must end: that the member didn't stop in
+// order, or that it can't be started again beside what is left of its last life.
+func (g *group) keep(ctx context.Context, i int) error {
+	name := g.specs[i].Name
+	var pause time.Duration
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := g.live(ctx, i)
+		if p := panicIn(err); p != nil {
+			g.log.Error("a daemon panicked", "panicked", name, "error", err, "stack", string(p.stack))
+			if left := g.leftovers(context.WithoutCancel(ctx), name); left != "" {
+				return fmt.Errorf("daemon %s can't be started again alone, the group ends: after %w\nthese still run:\n%s", name, err, left)
+			}
+		}
+		if ctx.Err() != nil {
+			if err != nil {
+				return fmt.Errorf("daemon %s: %w", name, err)
+			}
+			return nil
+		}
+		pause = NextPause(pause, time.Since(began))
+		g.log.Error("a daemon ended; it is started again, the others go on", "ended", name, "error", err, "pause", pause)
+		sleep(ctx, pause)
+	}
+	return nil
+}
+
+// live is one life of a member.
+func (g *group) live(ctx context.Context, i int) (err error) {
+	spec, seat := g.specs[i], g.roster.members[i]
+	seat.enter()
+	defer seat.leave()
+	logs := g.logs(spec.Name)
+	log := logs.build(g.out)
+	place := &place{
+		config: g.config, line: &g.line, logs: logs, log: log, dial: g.dialer(), above: seat,
+		connections: g.connections, inProcess: g.inProcess,
+	}
+	if i == 0 {
+		place.metrics = ofProcess()
+	}
+	spec.Run = caught(spec.Run)
+	labelled(ctx, spec.Name, func(ctx context.Context) { err = place.serve(ctx, spec) })
+	if err == nil {
+		log.Info("daemon stopped", "cause", context.Cause(ctx))
+	}
+	return err
+}
+
+// dialer connects members to the bus in this process, where it is one of them.
+func (g *group) dialer() dialer {
+	if !slices.ContainsFunc(g.specs, func(s Spec) bool { return s.WithoutBus }) {
+		return g.dial
+	}
+	return func(ctx context.Context, spec Spec, c *config.Config, log *slog.Logger) (bus.Transport, error) {
+		o := busOptions(spec, c, log)
+		o.Connect = g.inProcess.Dial
+		return nats.Dial(ctx, o)
+	}
+}
+
+// sleep waits for d or the context's end.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,163 @@
+// Package report is the benchmark's result: what each subject did in each round, in a file that is written after
+// each of them, and the medians, spreads and ratios that follow from it.
+//
+// Reads and writes: the file it is told to. Owns: nothing.
+//
+// Guarantees: an interrupted run has lost at most the round of the subject that was being measured. A figure that
+// wasn't measured is missing; it is never zero.
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"kubelot.dev/test/bench/agent"
+	"kubelot.dev/test/bench/measure"
+)
+
+// Schema is the version of the file's shape; fields are only ever added to it.
+const Schema = 1
+
+// The subjects.
+const (
+	Floor   = "floor"           // bare CRI calls
+	Hollow  = "hollow"          // and the requests to the API server that no agent can do without
+	Kubelet = "kubelet"         // upstream
+	Kubelot = "kubelot"         // a process per daemon
+	Compact = "kubelot-compact" // the same daemons in fewer processes
+)
+
+// Subjects are all, in the order in which they are shown.
+var Subjects = []string{Floor, Hollow, Kubelet, Kubelot, Compact}
+
+// Report is the content of the file.
+type Report struct {
+	Schema  int       `json:"schema"`
+	Begun   time.Time `json:"begun"`
+	Version string    `json:"version"` // of kubelot
+	Machine Machine   `json:"machine"`
+	Setup   Setup     `json:"setup"`
+	Rounds  []Round   `json:"rounds"`
+}
+
+// Machine is where it was measured.
+type Machine struct {
+	CPUs   int    `json:"cpus"`
+	Memory int64  `json:"memory"` // bytes
+	Kernel string `json:"kernel"`
+}
+
+// Setup is what was measured.
+type Setup struct {
+	Pods   int      `json:"pods"`  // at once, where a measure doesn't say
+	Churn  int      `json:"churn"` // pods that have come and gone before memory is read
+	Parts  []string `json:"parts"`
+	Rounds int      `json:"rounds"`
+}
+
+// Round is what one subject did in one round.
+type Round struct {
+	Round   int             `json:"round"` // from 1
+	Subject string          `json:"subject"`
+	Took    float64         `json:"took"` // seconds
+	Figures measure.Figures `json:"figures"`
+	// Held is the agent's memory behind the figures memory.*.
+	Held *agent.Held `json:"held,omitempty"`
+}
+
+// Load reads a report.
+func Load(path string) (Report, error) {
+	var r Report
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return r, fmt.Errorf("read report: %w", err)
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("read report %s: %w", path, err)
+	}
+	if r.Schema != Schema {
+		return r, fmt.Errorf("report %s has schema %d, want %d: measure again", path, r.Schema, Schema)
+	}
+	return r, nil
+}
+
+// Save writes the report in one go: a reader never sees half of it.
+func (r Report) Save(path string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	if err := os.WriteFile(path+".new", append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return errors.Join(fmt.Errorf("write report: %w", err), ignoreMissing(os.Remove(path+".new")))
+	}
+	return nil
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// Join puts the rounds of several reports into one, as of parts that were measured in runs of their own. A round's
+// figures join those of the same subject's round of the same number; the first report says the rest.
+func Join(all []Report) Report {
+	joined := all[0]
+	joined.Rounds = nil
+	for _, r := range all {
+		for _, round := range r.Rounds {
+			joined.add(round)
+		}
+		for _, part := range r.Setup.Parts {
+			if !slices.Contains(joined.Setup.Parts, part) {
+				joined.Setup.Parts = append(slices.Clip(joined.Setup.Parts), part)
+			}
+		}
+	}
+	return joined
+}
+
+func (r *Report) add(round Round) {
+	for i, known := range r.Rounds {
+		if known.Round == round.Round && known.Subject == round.Subject {
+			merged := measure.Figures{}
+			merged.Add(known.Figures)
+			merged.Add(round.Figures)
+			r.Rounds[i].Figures = merged
+			r.Rounds[i].Took += round.Took
+			if round.Held != nil {
+				r.Rounds[i].Held = round.Held
+			}
+			return
+		}
+	}
+	r.Rounds = append(r.Rounds, round)
+}
+
+// Has reports whether the subject was measured.
+func (r Report) Has(subject string) bool {
+	return slices.ContainsFunc(r.Rounds, func(round Round) bool { return round.Subject == subject })
+}
+
+// Held is the memory of the subject's round whose total is the median.
+func (r Report) Held(subject string) (agent.Held, bool) {
+	var all []agent.Held
+	for _, round := range r.Rounds {
+		if round.Subject == subject && round.Held != nil {
+			all = append(all, *round.Held)
+		}
+	}
+	if len(all) == 0 {
+		return agent.Held{}, false
+	}
+	return agent.Middle(all), true
+}

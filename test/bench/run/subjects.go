@@ -1,0 +1,168 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/test/bench/agent"
+	"kubelot.dev/test/bench/floor"
+	"kubelot.dev/test/bench/hollow"
+	"kubelot.dev/test/bench/measure"
+	"kubelot.dev/test/bench/report"
+	"kubelot.dev/test/harness/images"
+	"kubelot.dev/test/harness/node"
+)
+
+func (b *bench) floorOptions() floor.Options {
+	bed := b.cluster.Bed
+	return floor.Options{Image: images.PauseRef, CgroupParent: bed.CgroupRoot, LogDir: bed.Path("floorlogs")}
+}
+
+// floor measures the bare calls. The batches, which take long, are for the hollow agent, or for who asks for
+// nothing else.
+func (b *bench) floor(ctx context.Context, round *report.Round) error {
+	pods := 0
+	if b.has(Burst) && (slices.Contains(b.Subjects, report.Hollow) || len(b.Subjects) == 1) {
+		pods = b.Pods
+	}
+	if !b.has(Latency) && pods == 0 {
+		return nil
+	}
+	result, err := floor.Measure(ctx, b.cluster.Containerd.Socket, b.floorOptions(), b.Repeat, pods)
+	round.Figures.Add(result.Figures(b.Pods))
+	if result.Starts.Parallel > 0 {
+		b.parallel = result.Starts.Parallel
+	}
+	return err
+}
+
+// hollow runs the hollow agent within this process, as many pods at a time as were best for the bare calls.
+func (b *bench) hollow(ctx context.Context, round *report.Round) error {
+	client, err := floor.Dial(b.cluster.Containerd.Socket, b.floorOptions())
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	name := b.nodeName(report.Hollow)
+	h := hollow.Agent{Client: b.cluster.ControlPlane.Client(), Runtime: client, Node: name, Parallel: b.parallel}
+	hollowCtx, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- h.Run(hollowCtx) }()
+	defer func() { _ = b.forget(ctx, name) }()
+	err = b.parts(ctx, b.options(name), round)
+	stop()
+	return errors.Join(err, <-ended)
+}
+
+// agent runs an agent as a node of its own, so that it doesn't meet what another left in the API.
+func (b *bench) agent(ctx context.Context, name node.Agent, round *report.Round) (err error) {
+	n, err := node.Start(ctx, b.cluster, node.Options{Agent: name, Name: b.nodeName(string(name))})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.Remove(), b.forget(ctx, n.Name)) }()
+	o := b.options(n.Name)
+	o.Agent, o.RootDir = n, n.RootDir
+	if strings.HasPrefix(string(name), string(node.Kubelot)) {
+		o.RunDir = n.RunDir()
+	}
+	return b.parts(ctx, o, round)
+}
+
+func (b *bench) nodeName(subject string) string { return fmt.Sprintf("bench-%s-%d", subject, b.round) }
+
+// forget removes the Node object of an agent that has gone, before the controllers wonder where it is.
+func (b *bench) forget(ctx context.Context, name string) error {
+	nodes := b.cluster.ControlPlane.Client().CoreV1().Nodes()
+	err := nodes.Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{})
+	if err != nil {
+		return fmt.Errorf("delete node %s: %w", name, err)
+	}
+	return nil
+}
+
+func (b *bench) options(name string) agent.Options {
+	return agent.Options{
+		Node: name, Client: b.cluster.ControlPlane.Client(), Runtime: b.cluster.Containerd.Runtime(),
+		Say:     func(format string, args ...any) { b.say(strings.TrimPrefix(name, "bench-")+": "+format, args...) },
+		IdleFor: b.Idle, RestFor: b.Rest,
+		PauseRef: images.PauseRef, ShellRef: images.BusyboxRef, ServerRef: images.TestServerRef,
+	}
+}
+
+// part is a measurement of an agent.
+type part struct {
+	name string
+	// process reports whether it needs an agent that is a process: the hollow agent isn't.
+	process bool
+	measure func(context.Context, *agent.Bench) (measure.Figures, error)
+}
+
+// counted is a measurement of so many pods, or of whatever it counts.
+func counted(
+	m func(*agent.Bench, context.Context, int) (measure.Figures, error), n int,
+) func(context.Context, *agent.Bench) (measure.Figures, error) {
+	return func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return m(a, ctx, n) }
+}
+
+// plan are the parts in their order.
+func (b *bench) plan(round *report.Round) []part {
+	plan := []part{
+		{Fresh, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return a.Fresh(ctx) }},
+		{Latency, false, counted((*agent.Bench).Latency, b.Repeat)},
+	}
+	for _, n := range append([]int{b.Pods}, b.Bursts...) {
+		plan = append(plan, part{Burst, false, counted((*agent.Bench).Burst, n)})
+	}
+	for _, kind := range b.Probes {
+		plan = append(plan, part{Probes, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) {
+			return a.Probed(ctx, kind, b.Pods)
+		}})
+	}
+	return append(plan,
+		part{Exit, true, counted((*agent.Bench).Exit, b.Repeat)},
+		part{Config, true, counted((*agent.Bench).Config, configMaps)},
+		part{Restart, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) {
+			return a.Restart(ctx, b.Pods, restarts)
+		}},
+		part{Memory, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) {
+			figures, held, err := a.Churned(ctx, b.Churn, b.Pods)
+			if err == nil {
+				round.Held = &held
+			}
+			return figures, err
+		}},
+		part{Hop, true, counted((*agent.Bench).Hops, b.Pods)},
+	)
+}
+
+const (
+	// configMaps change at once: the kubelet takes more than a minute, so that one after the other would take too long.
+	configMaps = 5
+	restarts   = 3
+)
+
+// parts measures an agent that is ready.
+func (b *bench) parts(ctx context.Context, o agent.Options, round *report.Round) error {
+	a, err := agent.New(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	for _, p := range b.plan(round) {
+		if !b.has(p.name) || (p.process && o.Agent == nil) {
+			continue
+		}
+		figures, err := p.measure(ctx, a)
+		round.Figures.Add(figures)
+		if err != nil {
+			return fmt.Errorf("part %s: %w", p.name, err)
+		}
+	}
+	return nil
+}
