@@ -15,8 +15,8 @@ const Compact = "kubelot-compact"
 // RunGroup is the subcommand that runs several daemons as one process.
 const RunGroup = "run"
 
-// MainGroup is the main function of an executable that runs groups of these daemons: its command line is "run", the list of daemons,
-// and their flags. It returns only where that names no group.
+// MainGroup is the main function of an executable that runs groups of these daemons: its command line is "run", the
+// list of daemons, and their flags. It returns only where that names no group.
 func MainGroup(program string, all []daemon.Spec) error {
 	args := os.Args[1:]
 	if len(args) == 0 || args[0] != RunGroup {

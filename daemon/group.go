@@ -100,7 +100,8 @@ func (g *group) run(ctx context.Context) error {
 	g.connections = fdstore.FromEnvironment(g.log)
 	g.roster = newRoster(func(message string) { notify(g.log, message) }, g.names())
 	defer saveMemory(ctx, g.log, uint64(len(g.specs)))()
-	g.log.Info("group starting", "version", Version(), "pid", os.Getpid(), "node", c.NodeName, "daemons", strings.Join(g.names(), ","))
+	daemons := strings.Join(g.names(), ",")
+	g.log.Info("group starting", "version", Version(), "pid", os.Getpid(), "node", c.NodeName, "daemons", daemons)
 	if err := g.serve(ctx); err != nil {
 		g.log.Error("group ended", "error", err)
 		return err
@@ -172,8 +173,8 @@ func (g *group) awaitBus(ctx context.Context, bus *seat) {
 	}
 }
 
-// keep runs a member until ctx ends, again and again. Its error is one with which the group must end: that the member didn't stop in
-// order, or that it can't be started again beside what is left of its last life.
+// keep runs a member until ctx ends, again and again. Its error is one with which the group must end: that the member
+// didn't stop in order, or that it can't be started again while a part of its last life goes on.
 func (g *group) keep(ctx context.Context, i int) error {
 	name := g.specs[i].Name
 	var pause time.Duration
@@ -183,7 +184,7 @@ func (g *group) keep(ctx context.Context, i int) error {
 		if p := panicIn(err); p != nil {
 			g.log.Error("a daemon panicked", "panicked", name, "error", err, "stack", string(p.stack))
 			if left := g.leftovers(context.WithoutCancel(ctx), name); left != "" {
-				return fmt.Errorf("daemon %s can't be started again alone, the group ends: after %w\nthese still run:\n%s", name, err, left)
+				return fmt.Errorf("daemon %s can't be started again alone: %w; still running:\n%s", name, err, left)
 			}
 		}
 		if ctx.Err() != nil {

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// InProcess is how the daemons of a group reach a bus that is one of them. It outlives each life of the bus. A nil InProcess is that of
-// a process without a group: nobody connects by it.
+// InProcess is how the daemons of a group reach a bus that is one of them. It outlives each life of the bus. A nil
+// InProcess is that of a process without a group: nobody connects by it.
 type InProcess struct {
 	mu      sync.Mutex
 	life    int

@@ -43,7 +43,7 @@ func newRoster(notify func(message string), names []string) *roster {
 	return r
 }
 
-// enter begins a life of the member. Its start counts as a beat, so that one that fails again and again doesn't look like one that hangs.
+// enter begins a life of the member. Its start counts as a beat: a member that fails again and again doesn't hang.
 func (s *seat) enter() {
 	s.roster.mu.Lock()
 	defer s.roster.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// supervisor is who started the daemon, as far as it wants to be told: systemd or kubelot up for a process, the roster for a member of
-// a group.
+// supervisor is who started the daemon, as far as it wants to be told: systemd or kubelot up for a process, the roster
+// for a member of a group.
 type supervisor interface {
 	// state is told of each change of health; the first one means that the daemon is ready.
 	state(state topic.HealthState, message string)

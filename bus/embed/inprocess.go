@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// inFlight is how many bytes of a client in this process may be on their way to the server, as in the buffer of a unix socket.
+	// inFlight is how many bytes of a client may be on their way to the server, about as many as a unix socket holds.
 	inFlight = 256 << 10
 	// maxSpare is how large a buffer may be that is kept for the next messages, in bytes.
 	maxSpare = 8 << 10
@@ -17,8 +17,8 @@ const (
 	drainTime = time.Second
 )
 
-// connectInProcess makes a connection to the server without a socket. The server's own is a pipe without a buffer, on which both
-// sides can wait for each other: a client that writes for a server that refuses it.
+// connectInProcess makes a connection to the server without a socket. The server's own is a pipe without a buffer, on
+// which both sides can wait for each other: a client that is still writing, and a server that is writing its refusal.
 func connectInProcess(s *server.Server) (net.Conn, error) {
 	pipe, err := s.InProcessConn()
 	if err != nil {
@@ -38,6 +38,7 @@ type bufferedConn struct {
 	mu      sync.Mutex
 	changed sync.Cond
 	waiting []byte // written and not taken by pump yet
+	taken   int    // bytes that pump hands on at this moment
 	spare   []byte // for waiting
 	closed  bool
 	err     error // of the pipe
@@ -47,7 +48,7 @@ type bufferedConn struct {
 func (c *bufferedConn) Write(data []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.waiting) > 0 && len(c.waiting)+len(data) > inFlight && c.err == nil && !c.closed {
+	for c.full(len(data)) && c.err == nil && !c.closed {
 		c.changed.Wait()
 	}
 	switch {
@@ -61,6 +62,12 @@ func (c *bufferedConn) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
+// full reports whether so many bytes more would be too much on the way.
+func (c *bufferedConn) full(more int) bool {
+	before := len(c.waiting) + c.taken
+	return before > 0 && before+more > inFlight
+}
+
 // pump hands on what was written until the connection is closed and nothing is left, or the server's side is closed.
 func (c *bufferedConn) pump() {
 	defer close(c.ended)
@@ -70,7 +77,7 @@ func (c *bufferedConn) pump() {
 			c.changed.Wait()
 		}
 		data := c.waiting
-		c.waiting, c.spare = c.spare, nil
+		c.waiting, c.spare, c.taken = c.spare, nil, len(data)
 		c.changed.Broadcast()
 		c.mu.Unlock()
 		if len(data) == 0 {
@@ -81,7 +88,7 @@ func (c *bufferedConn) pump() {
 		if cap(data) <= maxSpare {
 			c.spare = data[:0]
 		}
-		c.err = err
+		c.err, c.taken = err, 0
 		c.changed.Broadcast()
 		c.mu.Unlock()
 		if err != nil {
