@@ -68,10 +68,10 @@ func TestQuickConnEnds(t *testing.T) {
 	t.Run("the peer has closed", func(t *testing.T) {
 		quick, peer := pair(t)
 		_ = peer.Close()
-		if n, err := quick.Read(make([]byte, 8)); n != 0 || err != io.EOF {
+		if n, err := quick.Read(make([]byte, 8)); n != 0 || !errors.Is(err, io.EOF) {
 			t.Errorf("Read = %d, %v, want EOF", n, err)
 		}
-		if _, _, err := quick.ReadOnReady(8, &pool{}); err != io.EOF {
+		if _, _, err := quick.ReadOnReady(8, &pool{}); !errors.Is(err, io.EOF) {
 			t.Errorf("ReadOnReady = %v, want EOF", err)
 		}
 		if n, err := quick.Write([]byte("x")); n != 0 || err == nil {
