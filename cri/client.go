@@ -130,10 +130,6 @@ func (c *Client) connect(endpoint string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-func dialUnix(ctx context.Context, path string) (net.Conn, error) {
-	return (&net.Dialer{}).DialContext(ctx, "unix", path)
-}
-
 // socketPath is the path of the unix socket that the endpoint names.
 func socketPath(endpoint string) (string, error) {
 	path, isURL := strings.CutPrefix(endpoint, "unix://")

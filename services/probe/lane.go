@@ -33,6 +33,36 @@ type lane struct {
 	quick  int
 	// rest is until when only urgent runs begin.
 	rest time.Time
+	// due are the probes that wait for their turn, in no order.
+	due []*probe
+}
+
+func (l *lane) add(p *probe) {
+	p.place, p.waits = len(l.due), true
+	l.due = append(l.due, p)
+}
+
+func (l *lane) remove(p *probe) {
+	last := len(l.due) - 1
+	l.due[p.place] = l.due[last]
+	l.due[p.place].place = p.place
+	l.due[last] = nil
+	l.due = l.due[:last]
+	p.place, p.waits = -1, false
+}
+
+// first is the probe that is to run before the others that wait, with its class at now; nil where there is none, or where no more may run.
+func (l *lane) first(now time.Time) (best *probe) {
+	if l.quick >= l.limit {
+		return nil
+	}
+	for _, p := range l.due {
+		p.class = p.owner.classOf(p, now)
+		if best == nil || order(p, best) < 0 {
+			best = p
+		}
+	}
+	return best
 }
 
 // admits tells whether one more run may begin; transit means that pods start or stop.

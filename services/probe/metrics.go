@@ -17,6 +17,18 @@ type metrics struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	late     *prometheus.HistogramVec
+	// lateExec and lateNetwork are late's series.
+	lateExec, lateNetwork prometheus.Observer
+	// removals counts the pods whose series were removed.
+	removals int
+}
+
+// series are the metrics of one probe's runs, so that not every run looks them up by their labels. They hold until series are removed:
+// those of the duration are named by the pod without its UID, and may be another pod's of that name, too.
+type series struct {
+	succeeded, failed prometheus.Counter
+	duration          prometheus.Observer
+	removals          int
 }
 
 // page is where kubelot-api finds the metrics of containers' probes: the kubelet has them apart from its own, too.
@@ -44,24 +56,44 @@ func newMetrics(registry prometheus.Registerer, pages *http.ServeMux) (*metrics,
 }
 
 func (m *metrics) began(p *probe) {
-	handler := "network"
+	late, handler := &m.lateNetwork, "network"
 	if p.exec() {
-		handler = "exec"
+		late, handler = &m.lateExec, "exec"
 	}
-	m.late.WithLabelValues(handler).Observe(p.began.Sub(p.due).Seconds())
+	if *late == nil {
+		*late = m.late.WithLabelValues(handler)
+	}
+	(*late).Observe(p.began.Sub(p.due).Seconds())
 }
 
+// ended counts a run of a probe that still is to run: gone removes the series of the others.
 func (m *metrics) ended(p *probe, success bool, took time.Duration) {
-	result := "failed"
-	if success {
-		result = "successful"
-		m.duration.WithLabelValues(title(p.kind), p.container, p.ref.Name, p.ref.Namespace).Observe(took.Seconds())
+	s := &p.series
+	if s.removals != m.removals {
+		*s = series{removals: m.removals}
 	}
-	m.total.WithLabelValues(title(p.kind), result, p.container, p.ref.Name, p.ref.Namespace, p.ref.UID).Inc()
+	if !success {
+		if s.failed == nil {
+			s.failed = m.counter(p, "failed")
+		}
+		s.failed.Inc()
+		return
+	}
+	if s.succeeded == nil {
+		s.succeeded = m.counter(p, "successful")
+		s.duration = m.duration.WithLabelValues(title(p.kind), p.container, p.ref.Name, p.ref.Namespace)
+	}
+	s.succeeded.Inc()
+	s.duration.Observe(took.Seconds())
+}
+
+func (m *metrics) counter(p *probe, result string) prometheus.Counter {
+	return m.total.WithLabelValues(title(p.kind), result, p.container, p.ref.Name, p.ref.Namespace, p.ref.UID)
 }
 
 // gone removes the pod's series.
 func (m *metrics) gone(ref topic.Ref) {
+	m.removals++
 	m.duration.DeletePartialMatch(prometheus.Labels{"pod": ref.Name, "namespace": ref.Namespace})
 	m.total.DeletePartialMatch(prometheus.Labels{"pod_uid": ref.UID})
 }

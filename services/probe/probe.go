@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"runtime"
 	"time"
@@ -31,6 +32,7 @@ type Service struct {
 
 	loop    *loop.Loop
 	results chan result
+	runs    chan run
 
 	tracker *tracker
 	metrics *metrics
@@ -39,6 +41,15 @@ type Service struct {
 	unread map[string]bool
 	// away are the exec probes that the runtime doesn't answer.
 	away map[*probe]error
+	// free are the workers without a run.
+	free int
+}
+
+// run is one of a probe.
+type run struct {
+	probe  *probe
+	target check.Target
+	spec   *corev1.Probe
 }
 
 // result is the end of a run.
@@ -46,6 +57,8 @@ type result struct {
 	probe  *probe
 	result check.Result
 	err    error
+	// worker is true where a worker is free again.
+	worker bool
 }
 
 // Run is the probe daemon's work.
@@ -61,9 +74,10 @@ func Run(ctx context.Context, env daemon.Env) error {
 
 // New makes the service. It starts nothing.
 func New(checker checker, env daemon.Env) *Service {
+	t := newTracker(runtime.NumCPU())
 	return &Service{
-		checker: checker, env: env, tracker: newTracker(runtime.NumCPU()),
-		loop: loop.New(env.Bus), results: make(chan result), unread: map[string]bool{}, away: map[*probe]error{},
+		checker: checker, env: env, tracker: t, loop: loop.New(env.Bus),
+		results: make(chan result), runs: make(chan run, t.exec.limit), unread: map[string]bool{}, away: map[*probe]error{},
 	}
 }
 
@@ -81,6 +95,10 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	s.env.Pulse.Of(ctx, s.loop.Inbox())
+	for s.free < cap(s.runs) {
+		s.free++
+		s.loop.Go(func() { s.work(ctx) })
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
@@ -105,40 +123,66 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin runs the probe in a goroutine of its own, which answers on s.results.
+// begin runs the probe beside the loop; the end comes on s.results. There are as many workers as commands that run at once, since those
+// are the runs that come often and last; a run that finds none free, for others take long, gets a goroutine of its own.
 func (s *Service) begin(ctx context.Context, p *probe) {
 	s.metrics.began(p)
 	target := check.Target{Target: handler.Target{Container: p.containerSpec, PodIP: p.podIP}, ContainerID: p.id}
-	spec := p.spec
-	s.loop.Go(func() {
-		r, err := s.checker.Run(ctx, target, spec)
+	r := run{p, target, p.spec}
+	if s.free > 0 {
+		s.free--
+		s.runs <- r // has room for one run of each worker
+		return
+	}
+	s.loop.Go(func() { s.run(ctx, r, false) })
+}
+
+// work runs what it is given, until ctx ends: its stack has grown to what a run needs, which a new goroutine's would have to first.
+func (s *Service) work(ctx context.Context) {
+	for {
 		select {
-		case s.results <- result{p, r, err}:
+		case r := <-s.runs:
+			s.run(ctx, r, true)
 		case <-ctx.Done():
+			return
 		}
-	})
+	}
+}
+
+func (s *Service) run(ctx context.Context, r run, worker bool) {
+	found, err := s.checker.Run(ctx, r.target, r.spec)
+	select {
+	case s.results <- result{r.probe, found, err, worker}:
+	case <-ctx.Done():
+	}
 }
 
 func (s *Service) onResult(r result) {
+	if r.worker {
+		s.free++
+	}
 	now := time.Now()
 	took := now.Sub(r.probe.began)
 	if s.tracker.done(now, r.probe, r.result, r.err) {
 		s.metrics.ended(r.probe, r.result.Success, took)
 	}
-	log := s.env.Log.With("pod", r.probe.ref.Name, "namespace", r.probe.ref.Namespace, "container", r.probe.container, "kind", r.probe.kind)
 	switch {
 	case r.err != nil:
-		log.Debug("probe can't be run", "error", r.err)
+		s.logOf(r.probe).Debug("probe can't be run", "error", r.err)
 	case !r.result.Success:
-		log.Debug("probe failed", "output", r.result.Output)
+		s.logOf(r.probe).Debug("probe failed", "output", r.result.Output)
 	}
 	var away check.RuntimeError
-	if errors.As(r.err, &away) {
+	if r.err != nil && errors.As(r.err, &away) {
 		s.away[r.probe] = away
 	} else {
 		delete(s.away, r.probe)
 	}
 	s.reportRuntime()
+}
+
+func (s *Service) logOf(p *probe) *slog.Logger {
+	return s.env.Log.With("pod", p.ref.Name, "namespace", p.ref.Namespace, "container", p.container, "kind", p.kind)
 }
 
 // reportRuntime keeps the daemon's health: exec probes decide nothing while the runtime doesn't answer.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +30,12 @@ import (
 	"kubelot.dev/services/probe/internal/check"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if value := os.Getenv(socketVariable); value != "" {
+		serveRuntime(value)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // bed is the daemon on a bus in memory, with probes that answer as told, all in a synctest bubble.
 type bed struct {

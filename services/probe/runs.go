@@ -12,44 +12,42 @@ import (
 // transitTime is how long a pod counts as starting or stopping at most.
 const transitTime = time.Minute
 
-// next begins the runs that are due, as far as their bounds allow, and tells when to look again if nothing else happens.
+// next begins the runs that are due, as far as their bounds allow, and tells when to look again if nothing else happens. Probes that
+// aren't due cost nothing, nor do those that are while no more may begin.
 func (t *tracker) next(now time.Time) ([]*probe, time.Time) {
+	wake := t.lagging(now)
+	due, next := t.agenda.until(now)
+	for _, p := range due {
+		t.lane(p).add(p)
+	}
+	if !next.IsZero() {
+		wake = earlier(wake, next)
+	}
 	var begin []*probe
-	type candidate struct {
-		*probe
-		class class
-	}
-	var due []candidate
-	transit, wake := t.transit(now), t.lagging(now)
-	for _, p := range t.pods {
-		for _, probe := range p.probes {
-			switch {
-			case t.under[probe]:
-			case probe.due.After(now):
-				wake = earlier(wake, probe.due)
-			default:
-				due = append(due, candidate{probe, p.classOf(probe, now)})
+	transit := t.transit(now)
+	for _, l := range []*lane{&t.exec, &t.network} {
+		for p := l.first(now); p != nil; p = l.first(now) {
+			if !l.admits(p.class, transit, now) {
+				if l.rest.After(now) {
+					wake = earlier(wake, l.rest)
+				}
+				break
 			}
+			l.remove(p)
+			l.quick++
+			p.slow, p.began = false, now
+			t.under[p] = true
+			wake = earlier(wake, now.Add(slowAfter))
+			begin = append(begin, p)
 		}
 	}
-	slices.SortFunc(due, func(a, b candidate) int {
-		return cmp.Or(cmp.Compare(a.class, b.class), a.due.Compare(b.due), cmp.Compare(a.id+a.kind, b.id+b.kind))
-	})
-	for _, c := range due {
-		l := t.lane(c.probe)
-		if !l.admits(c.class, transit, now) {
-			if l.rest.After(now) {
-				wake = earlier(wake, l.rest)
-			}
-			continue
-		}
-		l.quick++
-		c.slow, c.began = false, now
-		t.under[c.probe] = true
-		wake = earlier(wake, now.Add(slowAfter))
-		begin = append(begin, c.probe)
-	}
+	slices.SortFunc(begin, order)
 	return begin, wake
+}
+
+// order compares by who is to run first.
+func order(a, b *probe) int {
+	return cmp.Or(cmp.Compare(a.class, b.class), a.due.Compare(b.due), cmp.Compare(a.id, b.id), cmp.Compare(a.kind, b.kind))
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -68,8 +66,8 @@ func (t *tracker) lane(p *probe) *lane {
 
 // transit tells whether a pod starts or stops.
 func (t *tracker) transit(now time.Time) bool {
-	for _, p := range t.pods {
-		if !p.transit.IsZero() && now.Sub(p.transit) < transitTime {
+	for _, p := range t.moving {
+		if now.Sub(p.transit) < transitTime {
 			return true
 		}
 	}
@@ -100,6 +98,11 @@ func (t *tracker) done(now time.Time, p *probe, result check.Result, err error) 
 		return false
 	}
 	owner := t.pods[p.ref.UID]
+	defer func() {
+		if t.has(p) {
+			t.agenda.add(p)
+		}
+	}()
 	if err != nil {
 		return t.failed(now, p, err)
 	}

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -19,9 +18,12 @@ type tracker struct {
 	synced  bool
 	exec    lane
 	network lane
-	// under are the runs under way.
-	under map[*probe]bool
-	out   effects
+	// A probe is in one of three places: on the agenda, due in its lane, or under way.
+	agenda agenda
+	under  map[*probe]bool
+	// moving are the pods that start or stop.
+	moving map[string]*pod
+	out    effects
 }
 
 // effects are what the shell has to do.
@@ -54,6 +56,7 @@ type pod struct {
 // probe is one that runs now and then.
 type probe struct {
 	target
+	owner    *pod
 	ref      topic.Ref
 	schedule schedule
 	count    Threshold
@@ -61,11 +64,17 @@ type probe struct {
 	due      time.Time
 	began    time.Time // of the run under way
 	slow     bool      // longer than others wait for it
+	// waits is true while the probe is due in its lane; place is its index there or on the agenda, -1 while it is under way.
+	waits bool
+	place int
+	class class // when it was last compared with others
+	// series are the metrics of its runs, once there are some.
+	series series
 }
 
 func newTracker(cores int) *tracker {
 	return &tracker{
-		pods: map[string]*pod{}, under: map[*probe]bool{},
+		pods: map[string]*pod{}, under: map[*probe]bool{}, moving: map[string]*pod{},
 		exec: lane{limit: max(cores, 1), yields: true}, network: lane{limit: networkLimit},
 	}
 }
@@ -164,7 +173,7 @@ func (t *tracker) refresh(now time.Time, p *pod) {
 			t.out.verdicts = append(t.out.verdicts, verdictChange{key: s.key(p.uid)})
 		}
 	}
-	p.setTransit(now)
+	t.setTransit(now, p)
 	all := p.targets(t.nodeIP)
 	for _, target := range all {
 		if _, known := p.verdict(target); !known && target.kind == topic.ProbeStartup && slices.Contains(p.update.StartedBefore, target.id) {
@@ -178,7 +187,12 @@ func (t *tracker) refresh(now time.Time, p *pod) {
 			t.keep(now, p, target)
 		}
 	}
-	maps.DeleteFunc(p.probes, func(s slot, _ *probe) bool { return !active[s] })
+	for s, probe := range p.probes {
+		if !active[s] {
+			delete(p.probes, s)
+			t.withdraw(probe)
+		}
+	}
 	if p.update == nil && len(p.verdicts) == 0 {
 		t.forget(p)
 	}
@@ -188,19 +202,44 @@ func (t *tracker) refresh(now time.Time, p *pod) {
 func (t *tracker) forget(p *pod) {
 	if p.seen == nil || len(p.seen.Containers) == 0 {
 		delete(t.pods, p.uid)
+		delete(t.moving, p.uid)
+	}
+}
+
+// setTransit notes whether the pod starts or stops.
+func (t *tracker) setTransit(now time.Time, p *pod) {
+	if p.setTransit(now); p.transit.IsZero() {
+		delete(t.moving, p.uid)
+	} else {
+		t.moving[p.uid] = p
+	}
+}
+
+// withdraw has a probe run no more. The end of a run under way finds that.
+func (t *tracker) withdraw(p *probe) {
+	switch {
+	case p.waits:
+		t.lane(p).remove(p)
+	case p.place >= 0:
+		t.agenda.remove(p)
 	}
 }
 
 // keep makes or updates the target's probe.
 func (t *tracker) keep(now time.Time, p *pod, target target) {
-	if old := p.probes[target.slot]; old != nil && old.id == target.id {
+	old := p.probes[target.slot]
+	if old != nil && old.id == target.id && old.exec() == target.exec() {
 		old.target = target
 		return
 	}
-	made := &probe{target: target, schedule: newSchedule(target), ref: p.ref}
+	if old != nil {
+		t.withdraw(old)
+	}
+	made := &probe{target: target, owner: p, schedule: newSchedule(target), ref: p.ref}
 	_, decided := p.verdict(target)
 	made.due = made.schedule.first(target, decided, now)
 	p.probes[target.slot] = made
+	t.agenda.add(made)
 }
 
 // decide states a verdict.

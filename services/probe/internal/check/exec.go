@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/cri"
 	"kubelot.dev/cri/expand"
@@ -16,19 +19,7 @@ const answerTime = 10 * time.Second
 
 // runExec runs a command in the container. References to variables with literal values are expanded.
 func (c *Checker) runExec(ctx context.Context, t Target, words []string, timeout time.Duration) (Result, error) {
-	literal := map[string]string{}
-	for _, v := range t.Container.Env {
-		if v.ValueFrom == nil {
-			literal[v.Name] = v.Value
-		}
-	}
-	command := make([]string, len(words))
-	for i, word := range words {
-		command[i] = expand.References(word, func(name string) (string, bool) {
-			value, ok := literal[name]
-			return value, ok
-		})
-	}
+	command := expanded(words, t.Container.Env)
 	callCtx, cancel := context.WithTimeout(ctx, timeout+answerTime)
 	defer cancel()
 	answer, err := c.exec.ExecSync(callCtx, t.ContainerID, command, timeout)
@@ -52,4 +43,25 @@ func (c *Checker) runExec(ctx context.Context, t Target, words []string, timeout
 		err = call.Unwrap()
 	}
 	return Result{}, err
+}
+
+// expanded are the words with their references to variables that have literal values replaced.
+func expanded(words []string, env []corev1.EnvVar) []string {
+	if !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(word, "$") }) {
+		return words
+	}
+	literal := map[string]string{}
+	for _, v := range env {
+		if v.ValueFrom == nil {
+			literal[v.Name] = v.Value
+		}
+	}
+	command := make([]string, len(words))
+	for i, word := range words {
+		command[i] = expand.References(word, func(name string) (string, bool) {
+			value, ok := literal[name]
+			return value, ok
+		})
+	}
+	return command
 }
