@@ -83,8 +83,9 @@ type Deps struct {
 	Sources env.Sources
 	Hooks   *hooks.Runner
 	Cgroups Cgroups
-	// Slots bound the expensive calls.
-	Slots *slots.Slots
+	// Slots bound the expensive calls that bring something up, Stops those that end something: a start that hangs keeps
+	// no pod from its end.
+	Slots, Stops *slots.Slots
 	Node  Node
 	// SubPaths asks the volume daemon for the host paths of subPath mounts.
 	SubPaths func(ctx context.Context, req topic.SubPathRequest) (topic.SubPathReply, error)
@@ -224,8 +225,8 @@ func (a *Actor) deed(ctx context.Context, s worker.Snapshot, action plan.Action)
 }
 
 // slot waits for the pod's turn.
-func (a *Actor) slot(ctx context.Context, s worker.Snapshot, patience time.Duration) (func(), error) {
-	release, err := a.Slots.Acquire(ctx, s.Rank, patience)
+func slot(ctx context.Context, of *slots.Slots, s worker.Snapshot, patience slots.Patience) (func(), error) {
+	release, err := of.Acquire(ctx, s.Turn, patience)
 	if err != nil {
 		return nil, fmt.Errorf("wait for a free slot: %w", err)
 	}

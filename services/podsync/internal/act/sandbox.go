@@ -47,7 +47,7 @@ func (a *Actor) createSandbox(ctx context.Context, s worker.Snapshot, action pla
 }
 
 func (a *Actor) renewSandbox(ctx context.Context, s worker.Snapshot, config *runtimeapi.PodSandboxConfig) error {
-	release, err := a.slot(ctx, s, slots.Network)
+	release, err := slot(ctx, a.Slots, s, slots.Network)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func groups(s worker.Snapshot) []int64 {
 }
 
 func (a *Actor) stopSandbox(ctx context.Context, s worker.Snapshot, id string) error {
-	release, err := a.slot(ctx, s, slots.Network)
+	release, err := slot(ctx, a.Stops, s, slots.Stop)
 	if err != nil {
 		return err
 	}
@@ -147,7 +147,7 @@ func (a *Actor) release(ctx context.Context, s worker.Snapshot) error {
 
 // removeSandboxes removes all that the runtime still has of the pod, and its logs.
 func (a *Actor) removeSandboxes(ctx context.Context, s worker.Snapshot) error {
-	release, err := a.slot(ctx, s, slots.Network)
+	release, err := slot(ctx, a.Stops, s, slots.Stop)
 	if err != nil {
 		return err
 	}

@@ -119,10 +119,10 @@ func TestAFailedPullDoesNotCountAgainstTheStart(t *testing.T) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		for i, deed := range h.deeds {
-			if deed == "start container app" && h.ranks[i] == 7 {
+			if deed == "start container app" && h.turns[i].Rank == 7 {
 				return
 			}
 		}
-		t.Errorf("deeds %v had the ranks %v, want the start to have its own", h.deeds, h.ranks)
+		t.Errorf("deeds %v had the ranks %v, want the start to have its own", h.deeds, h.turns)
 	})
 }

@@ -100,7 +100,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		}
 	}
 	s := Snapshot{
-		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container].Images, Rank: w.Rank + uint64(w.tries[key])<<32,
+		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container].Images, Turn: w.turn(a),
 		Before: w.before(), Static: w.Source != topic.SourceAPI, Going: w.Pod.DeletionTimestamp != nil || w.removed,
 	}
 	go func() {

@@ -44,6 +44,7 @@ func (w *Worker) evict(e Eviction) {
 		grace = min(grace, e.Grace)
 	}
 	w.beginStop(&stop{since: time.Now(), grace: grace, killing: "Stopping container"})
+	w.hurry()
 	if failing {
 		return // the first reason stays
 	}
@@ -55,6 +56,7 @@ func (w *Worker) beginStop(s *stop) {
 	switch {
 	case w.stop == nil:
 		w.stop = s
+		s.rank = w.nextRank()
 	case s.grace >= w.stop.grace:
 		return
 	default:
