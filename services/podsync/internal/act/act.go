@@ -112,6 +112,9 @@ func New(deps Deps) *Actor {
 	return &Actor{Deps: deps}
 }
 
+// Crowded tells whether pods queue for their starts or their ends.
+func (a *Actor) Crowded() bool { return a.Slots.Crowded() || a.Stops.Crowded() }
+
 const (
 	// observeTimeout bounds a reading after a deed.
 	observeTimeout = 20 * time.Second
@@ -140,7 +143,8 @@ func (a *Actor) Do(ctx context.Context, s worker.Snapshot, action plan.Action) w
 		out.Err = errors.Join(context.Cause(ctx), out.Err)
 	}
 	end(out.Err)
-	if action.Kind == plan.EnsureImage || action.Kind == plan.ReleaseNode {
+	// Of a pod whose sandboxes are removed nothing is left to be read.
+	if action.Kind == plan.EnsureImage || action.Kind == plan.ReleaseNode || action.Kind == plan.RemoveSandboxes && out.Err == nil {
 		return out
 	}
 	out.Obs = a.look(ctx, s, action, out.Err == nil && action.Starts())

@@ -154,7 +154,10 @@ func (a *Actor) removeSandboxes(ctx context.Context, s worker.Snapshot) error {
 	defer release()
 	var failed error
 	for _, sandbox := range s.Obs.Sandboxes {
-		err := ignoreNotFound(a.Sandboxes.StopPodSandbox(ctx, sandbox.ID))
+		var err error
+		if !s.Stopped[sandbox.ID] {
+			err = ignoreNotFound(a.Sandboxes.StopPodSandbox(ctx, sandbox.ID))
+		}
 		if err == nil {
 			err = ignoreNotFound(a.Sandboxes.RemovePodSandbox(ctx, sandbox.ID))
 		}

@@ -47,6 +47,8 @@ type Snapshot struct {
 	Turn slots.Turn
 	// Static is true for a pod from a manifest.
 	Static bool
+	// Stopped are the sandboxes, by ID, that were stopped.
+	Stopped map[string]bool
 	// Going is true for a pod that is removed, not only ended: its directory may go too.
 	Going bool
 }
@@ -98,7 +100,7 @@ type Config struct {
 	// Pending is the answer to a wish for other resources than Pod has; nil if there is none.
 	Pending *Pending
 	Node    Node
-	// Crowded tells whether pods queue for their starts; nil means never.
+	// Crowded tells whether pods queue for their starts or their ends; nil means never.
 	Crowded func() bool
 	// Applied is the CPU and memory that a pod's cgroup has by its spec, nil if it has none of its own. A nil function means
 	// that for all pods.
