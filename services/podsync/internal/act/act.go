@@ -86,7 +86,7 @@ type Deps struct {
 	// Slots bound the expensive calls that bring something up, Stops those that end something: a start that hangs keeps
 	// no pod from its end.
 	Slots, Stops *slots.Slots
-	Node  Node
+	Node         Node
 	// SubPaths asks the volume daemon for the host paths of subPath mounts.
 	SubPaths func(ctx context.Context, req topic.SubPathRequest) (topic.SubPathReply, error)
 	UserNS   *UserNamespaces

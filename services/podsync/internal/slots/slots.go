@@ -12,12 +12,21 @@ import (
 	"time"
 )
 
-// Patience is how long a caller has its slot to itself. Calls take a few hundred milliseconds.
+// Patience is how long a caller has its slot to itself: some times what calls took of late, which is a few hundred milliseconds on
+// a machine that isn't slow, and half of that for each in a row that took longer. Those wait for something, and so may the next.
 type Patience struct {
-	// Most is for a caller after one that was done in time. With each in a row that was not, it is halved, down to Least: they wait
-	// for something, and so may the next.
+	// Most and Least are the bounds. A call that ends within Most has worked all the time, however long it took.
 	Most, Least time.Duration
 }
+
+const (
+	// factor is how many times as long as those of late a call may take.
+	factor = 4
+	// usual is what calls take before any has ended.
+	usual = 250 * time.Millisecond
+	// memory is over how many calls the average goes.
+	memory = 8
+)
 
 var (
 	// Network is for starts that wait for the network plug-in, whose agent may be a pod that needs a slot to start.
@@ -27,7 +36,7 @@ var (
 	Disk = Patience{time.Minute, time.Minute}
 	// Stop is for calls that end something. A container that takes its grace period needs no core meanwhile, and a hundred of
 	// them mustn't keep the last from its SIGTERM for longer than the signals themselves take.
-	Stop = Patience{time.Second, 20 * time.Millisecond}
+	Stop = Patience{3 * time.Second, 20 * time.Millisecond}
 )
 
 // Turn is a caller's place among those that wait.
@@ -44,11 +53,12 @@ type Slots struct {
 	free    int // below zero while urgent callers go beyond the bound
 	waiting queue
 	arrival uint64
-	overdue int // how many in a row were not done in time
+	overdue int           // how many in a row were not done in time
+	took    time.Duration // by a call on average, of those that have worked all the time
 }
 
 // New has n slots, at least one.
-func New(n int) *Slots { return &Slots{free: max(n, 1)} }
+func New(n int) *Slots { return &Slots{free: max(n, 1), took: usual} }
 
 // Acquire waits for a slot or the context's end. A lower rank goes first; equal ranks in the
 // order of their calls. One that is urgent waits for nobody and goes beyond the bound. After patience somebody else may have the
@@ -88,13 +98,9 @@ func isClosed(c <-chan struct{}) bool {
 
 // holdLocked gives the slot to a caller, whose release does nothing once its patience is over.
 func (s *Slots) holdLocked(patience Patience) (release func()) {
-	alone := max(patience.Most>>min(s.overdue, 30), patience.Least)
-	timer := time.AfterFunc(alone, s.late)
-	return func() {
-		if timer.Stop() {
-			s.inTime()
-		}
-	}
+	alone := max(min(factor*s.took, patience.Most)>>min(s.overdue, 30), patience.Least)
+	began, timer := time.Now(), time.AfterFunc(alone, s.late)
+	return func() { s.release(time.Since(began), patience, timer.Stop()) }
 }
 
 // goBeyond takes w out of the queue and gives it a slot that isn't free, if it wasn't granted one meanwhile.
@@ -125,14 +131,20 @@ func (s *Slots) Crowded() bool {
 	return len(s.waiting) > 0
 }
 
-// inTime and late give a slot back, before and after its holder's patience was over.
-func (s *Slots) inTime() {
+// release ends a call. Its slot is free unless its patience was over before.
+func (s *Slots) release(took time.Duration, patience Patience, inTime bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.overdue = 0
-	s.passLocked()
+	if took <= patience.Most {
+		s.overdue = 0
+		s.took += (took - s.took) / memory
+	}
+	if inTime {
+		s.passLocked()
+	}
 }
 
+// late passes on the slot of a call that goes on.
 func (s *Slots) late() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -101,6 +101,9 @@ func (w *Worker) inCgroup() *corev1.ResourceRequirements {
 // reportStatus states the status at once if somebody waits for it. Small steps wait a little for the
 // next one: a pod that starts at once, or ends at once, is written to the API server once.
 func (w *Worker) reportStatus(s topic.PodStatus, now time.Time) {
+	if w.lastIsNear(now) && !s.Finished {
+		return
+	}
 	if limit := w.hold(s); limit > 0 {
 		if w.heldSince.IsZero() {
 			w.heldSince = now
@@ -114,16 +117,16 @@ func (w *Worker) reportStatus(s topic.PodStatus, now time.Time) {
 	w.report.Status(s)
 }
 
-// hold is how long a status may be held. Of a deleted pod whose containers have ended, the last status is about to come, after
-// which the pod goes.
+// lastIsNear tells whether the pod is deleted and its containers have just ended: its last status, after which it goes, is about to
+// come.
+func (w *Worker) lastIsNear(now time.Time) bool {
+	return w.Pod.DeletionTimestamp != nil && now.Before(w.endedAt.Add(holdSmallSteps))
+}
+
+// hold is how long a status may be held.
 func (w *Worker) hold(s topic.PodStatus) time.Duration {
-	going := w.Pod.DeletionTimestamp != nil
 	switch {
-	case s.Finished:
-		return 0
-	case going && w.lifecycle == topic.Terminated:
-		return holdSmallSteps
-	case w.stop != nil && !going, podstatus.Urgent(w.reported, s.Status):
+	case s.Finished, w.stop != nil && w.Pod.DeletionTimestamp == nil, podstatus.Urgent(w.reported, s.Status):
 		return 0
 	case w.Crowded != nil && w.Crowded():
 		return holdSmallStepsCrowded
@@ -141,6 +144,9 @@ func (w *Worker) nextWake(p plan.Plan, now time.Time) time.Duration {
 	earlier(p.WakeAt)
 	if due := w.messagesDue(); due.After(now) {
 		earlier(due)
+	}
+	if w.lastIsNear(now) {
+		earlier(w.endedAt.Add(holdSmallSteps))
 	}
 	if !w.heldSince.IsZero() {
 		// Whether it is still crowded is asked every second.

@@ -109,7 +109,9 @@ func (w *Worker) startsInFlight() bool {
 // afterStop goes on when no container runs: report it, wait for the volumes, release the cgroup, and when
 // the pod is to go, remove its sandboxes.
 func (w *Worker) afterStop(ctx context.Context, p plan.Plan) {
-	w.lifecycle = topic.Terminated
+	if w.lifecycle != topic.Terminated {
+		w.lifecycle, w.endedAt = topic.Terminated, time.Now()
+	}
 	w.ended.Store(true)
 	w.over.Store(true)
 	if !p.Released {

@@ -166,11 +166,12 @@ type Worker struct {
 	flight    map[string]*flight
 	leaving   uint64        // the rank of the removal of what is left; zero before it was due
 	urgent    chan struct{} // closed once the node needs the pod's end
-	network   string // why the pod waits for the node's network
+	network   string        // why the pod waits for the node's network
 	stop      *stop
 	removed   bool
 	resize    *topic.Resize // an in-place resize that isn't done; nil for none. Never changed, only replaced
 	lifecycle topic.Lifecycle
+	endedAt   time.Time // when no container ran any more
 	released  bool
 	gone      bool
 	start     time.Time
