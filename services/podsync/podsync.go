@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -216,13 +215,8 @@ func (s *Service) prepare(cgroupDriver string) error {
 // cores, since a start waits for the disk and the kernel part of its time (test/bench finds the best number).
 func startSlots() int { return 2 * runtime.NumCPU() }
 
-// stopSlots is how many containers and sandboxes are ended at once.
-func stopSlots() int {
-	if n, _ := strconv.Atoi(os.Getenv("KUBELOT_STOPS")); n > 0 {
-		return n
-	}
-	return 2 * runtime.NumCPU()
-}
+// stopSlots is how many containers and sandboxes are ended at once, by the same reckoning.
+func stopSlots() int { return 2 * runtime.NumCPU() }
 
 func (s *Service) observe(ctx context.Context, uid string, earlier *topic.PodObservation) (topic.PodObservation, error) {
 	return observe.PodSince(ctx, s.runtime, uid, earlier)
