@@ -81,6 +81,7 @@ type Publisher[T any] struct {
 	wake    chan struct{}
 	sending bool
 	trouble trouble
+	backoff backoff
 	idle    chan struct{} // closed and replaced when everything was sent
 }
 
@@ -142,9 +143,11 @@ func (p *Publisher[T]) sendOne(ctx context.Context) bool {
 	cancel()
 	p.trouble.note(ctx, p.conn.log, m.Subject, err)
 	p.settle(m, err)
-	if err != nil && !lasting(err) {
-		pause(ctx, retryPause)
+	if err == nil || lasting(err) {
+		p.backoff = 0
+		return true
 	}
+	pause(ctx, p.backoff.next())
 	return true
 }
 

@@ -15,13 +15,10 @@ import (
 // publishTimeout bounds one publish until the bus has acknowledged it.
 const publishTimeout = 5 * time.Second
 
-// retryPause is how long a writer waits after a failed publish before it tries again.
-// Publish itself waits for a bus that is away, so this only slows down failures of another kind.
-const retryPause = 50 * time.Millisecond
-
 // Writer publishes the values of a state topic. It remembers the last value of each key:
 // Set and Delete never wait for the bus, overwritten values may stay unsent, the last one
 // is sent as soon as the bus takes it, and all of them again after a reconnection.
+// A key whose value the bus refuses is tried again ever more slowly and holds up no other key.
 // Its methods may be called from several goroutines.
 type Writer[T any] struct {
 	topic State[T]
@@ -29,18 +26,25 @@ type Writer[T any] struct {
 
 	mu      sync.Mutex
 	values  map[string]*Message // by subject: last value or tombstone
-	order   []string            // unsent subjects, oldest first
+	order   []string            // unsent subjects, oldest first; those that are held are not in it
 	unsent  map[string]bool
+	held    map[string]*hold // unsent subjects whose last message was refused
 	trouble trouble
 	wake    chan struct{}
 	idle    chan struct{} // closed and replaced when everything was sent
+}
+
+// hold is when a refused key is tried again; zero while it is queued for that.
+type hold struct {
+	backoff backoff
+	until   time.Time
 }
 
 // Writer starts the one writer of the topic in this daemon. It ends with the connection.
 func (s State[T]) Writer(c *Conn) *Writer[T] {
 	w := &Writer[T]{
 		topic: s, conn: c,
-		values: map[string]*Message{}, unsent: map[string]bool{},
+		values: map[string]*Message{}, unsent: map[string]bool{}, held: map[string]*hold{},
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
 	}
 	c.flushes(w.Flush)
@@ -94,8 +98,46 @@ func (w *Writer[T]) put(key string, m *Message) error {
 		return nil
 	}
 	w.values[subject] = m
+	if m.Tombstone() {
+		w.releaseLocked(subject) // it makes room
+	}
 	w.queueLocked(subject)
 	return nil
+}
+
+// releaseLocked has a held key tried again at once.
+func (w *Writer[T]) releaseLocked(subject string) {
+	if h := w.held[subject]; h != nil && !h.until.IsZero() {
+		h.until = time.Time{}
+		w.order = append(w.order, subject)
+	}
+}
+
+// releaseDue has those held keys tried again whose time has come.
+func (w *Writer[T]) releaseDue(now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for subject, h := range w.held {
+		if !h.until.After(now) {
+			w.releaseLocked(subject)
+		}
+	}
+}
+
+// nextDue fires when the next held key is due; nil if none is held.
+func (w *Writer[T]) nextDue() <-chan time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var next time.Time
+	for _, h := range w.held {
+		if !h.until.IsZero() && (next.IsZero() || h.until.Before(next)) {
+			next = h.until
+		}
+	}
+	if next.IsZero() {
+		return nil
+	}
+	return time.After(time.Until(next))
 }
 
 func (w *Writer[T]) queueLocked(subject string) {
@@ -116,6 +158,7 @@ func (w *Writer[T]) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
+	var due <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -127,8 +170,11 @@ func (w *Writer[T]) run(ctx context.Context) {
 			}
 			w.queueAll()
 		case <-w.wake:
+		case now := <-due:
+			w.releaseDue(now)
 		}
 		w.sendAll(ctx)
+		due = w.nextDue()
 	}
 }
 
@@ -137,11 +183,13 @@ func (w *Writer[T]) queueAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for subject := range maps.Keys(w.values) {
+		w.releaseLocked(subject)
 		w.queueLocked(subject)
 	}
 }
 
 func (w *Writer[T]) sendAll(ctx context.Context) {
+	refused := 0 // one after the other
 	for ctx.Err() == nil {
 		m := w.next()
 		if m == nil {
@@ -155,10 +203,14 @@ func (w *Writer[T]) sendAll(ctx context.Context) {
 		w.mu.Lock()
 		w.settleLocked(m, err)
 		w.mu.Unlock()
-		if err == nil || lasting(err) || ctx.Err() != nil {
+		if err == nil || lasting(err) {
+			refused = 0
 			continue
 		}
-		pause(ctx, retryPause)
+		// With a second key it is likely that the bus takes none.
+		if refused++; refused > 1 {
+			pause(ctx, refusedPause)
+		}
 	}
 }
 
@@ -179,13 +231,19 @@ func (w *Writer[T]) next() *Message {
 }
 
 // settleLocked takes m off the queue after it was sent or refused for good; a newer value of its key
-// stays queued. After another failure the key goes to the end, so that it doesn't hold up the others.
+// stays queued. After another failure the key is held back.
 func (w *Writer[T]) settleLocked(m *Message, err error) {
 	w.order = w.order[1:]
 	if err != nil && !lasting(err) {
-		w.order = append(w.order, m.Subject)
+		h := w.held[m.Subject]
+		if h == nil {
+			h = &hold{}
+			w.held[m.Subject] = h
+		}
+		h.until = time.Now().Add(h.backoff.next())
 		return
 	}
+	delete(w.held, m.Subject)
 	delete(w.unsent, m.Subject)
 	switch {
 	case w.values[m.Subject] != m:
@@ -211,15 +269,5 @@ func (t *trouble) note(ctx context.Context, log *slog.Logger, subject string, er
 	default:
 		t.told = true
 		log.Warn("the bus doesn't take a message; it is tried again", "subject", subject, "error", err)
-	}
-}
-
-// pause waits for d or the context's end.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

@@ -14,8 +14,12 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// beatEvery is how often a daemon says that it lives.
-const beatEvery = 30 * time.Second
+const (
+	// beatEvery is how often a daemon says that it lives.
+	beatEvery = 30 * time.Second
+	// maxMessage is how long the reason may be, in bytes: the bus keeps little of each daemon's own.
+	maxMessage = 2 << 10
+)
 
 // health publishes health.<daemon> on change and every 30 s, and tells systemd the same.
 type health struct {
@@ -41,6 +45,7 @@ func newHealth(conn *bus.Conn, pulse *Pulse, log *slog.Logger) *health {
 
 // Set states the daemon's health.
 func (h *health) Set(state topic.HealthState, message string) {
+	message = message[:min(len(message), maxMessage)]
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.now.State == state && h.now.Message == message {

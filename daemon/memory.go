@@ -25,6 +25,12 @@ const (
 	restBytes = 1 << 20
 	// worthBytes is what must have been allocated for the memory to be worth giving back: collecting costs about a millisecond.
 	worthBytes = 4 << 20
+	// lateAfter is how many times a daemon must be found at rest after it gave memory back until it does so once more: caches
+	// that are dropped by timers of some ten seconds are free only then.
+	lateAfter = 6
+	// collections are how many collections it takes, with cleanupTime between them for the cleanups.
+	collections = 3
+	cleanupTime = 20 * time.Millisecond
 )
 
 // SaveMemory sets how often memory is collected, and gives memory back at rest until ctx ends or stop is called, which
@@ -51,23 +57,60 @@ func rest(ctx context.Context, log *slog.Logger) {
 	}
 	ticker := time.NewTicker(restAfter)
 	defer ticker.Stop()
-	var last, returned uint64
+	var w restWatch
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		now := allocated()
-		if now-last < restBytes && now-returned > worthBytes {
-			debug.FreeOSMemory()
-			if err := forgetExecutable(); err != nil {
-				log.Debug("pages of the executable stay mapped", "error", err)
-			}
-			now = allocated()
-			returned = now
+		if !w.worth(allocated()) {
+			continue
 		}
-		last = now
+		collect(ctx)
+		if err := forgetExecutable(); err != nil {
+			log.Debug("pages of the executable stay mapped", "error", err)
+		}
+		w.gaveBack(allocated())
+	}
+}
+
+// restWatch decides when it is worth giving memory back, from what was allocated since the start, in bytes.
+type restWatch struct {
+	last, returned uint64
+	late           int // looks at rest until the late one
+}
+
+// worth reports whether the process is at rest and has something to give back. It is asked every restAfter.
+func (w *restWatch) worth(allocated uint64) bool {
+	quiet := allocated-w.last < restBytes
+	w.last = allocated
+	switch {
+	case !quiet:
+		return false
+	case allocated-w.returned > worthBytes:
+		w.late = lateAfter
+		return true
+	case w.late > 0:
+		w.late--
+		return w.late == 0
+	}
+	return false
+}
+
+// gaveBack notes that memory was given back.
+func (w *restWatch) gaveBack(allocated uint64) { w.last, w.returned = allocated, allocated }
+
+// collect gives back all that isn't in use. That takes several collections: the first finds what only weak pointers and cleanups
+// know, the cleanups may put it into a sync.Pool, and a pool lets go of it with the second collection after that.
+func collect(ctx context.Context) {
+	for range collections {
+		debug.FreeOSMemory()
+		select {
+		case <-time.After(cleanupTime):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

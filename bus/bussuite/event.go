@@ -109,6 +109,7 @@ func testEventsRestart(t *testing.T, f *fixture) {
 	for _, o := range expect(t, durable, 0, 20)[:10] {
 		o.Ack()
 	}
+	flush(t, p) // what isn't acknowledged is sent again
 	f.Stop(t)
 	publish(t, p, 20, 30)
 	f.Start(t, true)
@@ -144,15 +145,17 @@ func testEventsAway(t *testing.T, f *fixture) {
 func testHistory(t *testing.T, f *fixture) {
 	writer := f.conn(t, "writer")
 	w, p := Things.Writer(writer), News.Publisher(writer)
+	filters := []string{bus.Filter(Things), bus.Filter(News)}
+	// The bus copies states into its history, so a value that is replaced at once may not be in it.
+	live := f.conn(t, "reader").Transport().WatchEvents(f.ctx(t), filters[:1], bus.From{Since: time.Now().Add(-time.Hour)})
 	for i := range 6 {
 		set(t, w, "a", Thing{N: i})
-		flush(t, w)
+		next(t, live)
 		must(t, p.Publish("k", Thing{N: i}))
 		flush(t, p)
 	}
 	must(t, w.Delete("a"))
-	flush(t, w)
-	filters := []string{bus.Filter(Things), bus.Filter(News)}
+	next(t, live)
 	all := f.conn(t, "reader").Transport().WatchEvents(f.ctx(t), filters, bus.From{Since: time.Now().Add(-time.Hour)})
 	for i := range 6 {
 		for _, want := range []string{"suite.thing.a", "suite.news.k"} {

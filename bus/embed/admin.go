@@ -29,11 +29,20 @@ func newAdmin() (*admin, error) {
 	return &admin{pair: pair, public: public}, nil
 }
 
-// do works on the streams with a connection that exists only meanwhile.
-func (a *admin) do(ctx context.Context, work func(context.Context, jetstream.JetStream) error) error {
+// connect makes a connection within the process.
+func (a *admin) connect() (*nats.Conn, error) {
 	nc, err := nats.Connect("", nats.InProcessServer(a.server), nats.Nkey(a.public, a.pair.Sign), nats.Name("kubelot-bus"), nats.NoReconnect())
 	if err != nil {
-		return fmt.Errorf("connect to the embedded server: %w", err)
+		return nil, fmt.Errorf("connect to the embedded server: %w", err)
+	}
+	return nc, nil
+}
+
+// do works on the streams with a connection that exists only meanwhile.
+func (a *admin) do(ctx context.Context, work func(context.Context, jetstream.JetStream) error) error {
+	nc, err := a.connect()
+	if err != nil {
+		return err
 	}
 	defer nc.Close()
 	js, err := jetstream.New(nc)

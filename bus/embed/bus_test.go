@@ -3,7 +3,6 @@ package embed
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -11,8 +10,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/bussuite"
@@ -30,57 +27,6 @@ func within(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-func TestJanitor(t *testing.T) {
-	b := startBus(t)
-	c := conn(t, b, "writer")
-	w := bussuite.Things.Writer(c)
-	for i := range 1200 { // more than one batch
-		if err := w.Set(fmt.Sprintf("k%d", i), bussuite.Thing{N: i}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	flush(t, w)
-	for i := range 600 {
-		if err := w.Delete(fmt.Sprintf("k%d", 2*i)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	flush(t, w)
-	old := time.Now()
-	if err := w.Set("k0", bussuite.Thing{N: 7}); err != nil { // back to life
-		t.Fatal(err)
-	}
-	flush(t, w)
-	if err := w.Delete("k1"); err != nil { // a fresh tombstone
-		t.Fatal(err)
-	}
-	flush(t, w)
-	err := b.server.admin.do(within(t), func(ctx context.Context, js jetstream.JetStream) error {
-		removed, err := sweep(ctx, js, old)
-		if removed != 599 {
-			t.Errorf("%d keys were removed, want 599", removed)
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	values, tombstones := 0, 0
-	for d := range c.Transport().WatchState(within(t), []string{bus.Filter(bussuite.Things)}) {
-		switch {
-		case d.Synced:
-			if values != 600 || tombstones != 1 {
-				t.Fatalf("%d values and %d tombstones are kept, want 600 and 1", values, tombstones)
-			}
-			return
-		case d.Tombstone():
-			tombstones++
-		default:
-			values++
-		}
-	}
 }
 
 func flush(t testing.TB, w *bus.Writer[bussuite.Thing]) {

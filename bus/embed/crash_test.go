@@ -13,16 +13,28 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/bussuite"
+	"kubelot.dev/daemon"
 )
 
 // childDir names the run directory in the environment of a test process that is to be the bus.
 const childDir = "KUBELOT_TEST_BUS_DIR"
 
+// wholeCrew in the environment of such a process asks for the release's crew instead of the suite's.
+const wholeCrew = "KUBELOT_TEST_BUS_CREW"
+
 // runChild is the bus as a process of its own, until it is killed.
 func runChild(dir string) {
 	o := DefaultOptions(dir)
 	o.Crew, o.Log = CrewOf(bussuite.Topics(), bussuite.Contracts()), slog.Default()
-	s, err := New(o)
+	var err error
+	if os.Getenv(wholeCrew) != "" {
+		o.Crew, err = BuiltinCrew()
+		defer daemon.SaveMemory(context.Background(), o.Log)()
+	}
+	var s *Server
+	if err == nil {
+		s, err = New(o)
+	}
 	if err == nil {
 		err = s.Run(context.Background())
 	}
@@ -31,7 +43,7 @@ func runChild(dir string) {
 }
 
 // process starts the bus as a process that dies with the test.
-func process(t *testing.T, dir string) *exec.Cmd {
+func process(t testing.TB, dir string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -47,7 +59,7 @@ func process(t *testing.T, dir string) *exec.Cmd {
 	return child
 }
 
-func kill(t *testing.T, child *exec.Cmd) {
+func kill(t testing.TB, child *exec.Cmd) {
 	t.Helper()
 	if err := child.Process.Kill(); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,9 @@ type Crew struct {
 	// State and Event are the subject patterns of the topics of these kinds.
 	State []string `json:"state"`
 	Event []string `json:"event"`
+	// Own are the patterns of the states that each daemon has its own key of, such as its health. They change all the time, are
+	// small, and are none of State.
+	Own []string `json:"own"`
 	// Daemons are sorted by name.
 	Daemons []Member `json:"daemons"`
 }
@@ -51,14 +54,15 @@ func BuiltinCrew() (Crew, error) {
 // CrewOf derives the crew from the topics and the contracts. Every daemon may write its own key of the
 // topics that each daemon writes (health, event); the CLI reads everything.
 func CrewOf(topics []bus.Topic, contracts []bus.Contract) Crew {
-	crew := Crew{State: []string{}, Event: []string{}, Daemons: []Member{}}
+	crew := Crew{State: []string{}, Event: []string{}, Own: []string{}, Daemons: []Member{}}
 	for _, t := range topics {
-		switch t.Kind() {
-		case bus.KindState:
+		switch {
+		case t.Kind() == bus.KindState && t.PerDaemon():
+			crew.Own = append(crew.Own, bus.Filter(t))
+		case t.Kind() == bus.KindState:
 			crew.State = append(crew.State, bus.Filter(t))
-		case bus.KindEvent:
+		case t.Kind() == bus.KindEvent:
 			crew.Event = append(crew.Event, bus.Filter(t))
-		case bus.KindCall:
 		}
 	}
 	cli := Member{Name: cliName, ReadsAll: true}

@@ -12,8 +12,9 @@
 //
 // # Owns
 //
-// The streams STATE (the last 8 values of each key), EVENT (history of events, 64 MiB and 24 h) and
-// POSITION (how far durable readers are).
+// The streams STATE (the last value of each key), OWN (the same for the states that each daemon has its own key of), HISTORY (a
+// copy of every message of STATE, bounded), EVENT (history of events, bounded) and POSITION (how far durable readers are). Their
+// limits derive from the size of the file system under the store.
 //
 // # Guarantees
 //
@@ -22,6 +23,8 @@
 //   - An acknowledged message is in the store: it survives a restart of the bus, orderly or not, and is
 //     gone after a reboot, exactly as the containers are.
 //   - A state's last value is never dropped for want of space: the bus refuses new ones instead.
+//   - Keys that were removed leave nothing behind: a tombstone is gone after less than a minute, one by one, and holds up no
+//     reader. A reader that was away longer learns of removed keys from what it no longer finds.
 //   - A store that is damaged costs no more than its content, which the writers say again; a file system that was full delays
 //     messages until there is room again; what is kept can be read meanwhile, and kubelot-bus is Degraded.
 //   - No TCP port is open unless asked for, and then on loopback only.

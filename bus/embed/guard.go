@@ -110,7 +110,7 @@ func broken(err error) bool {
 
 // writable is an error where a stream has ever failed to write: it answers each purge with that failure.
 func writable(ctx context.Context, js jetstream.JetStream) error {
-	for _, name := range []string{streamState, streamEvent, streamPosition} {
+	for _, name := range []string{streamState, streamOwn, streamHistory, streamEvent, streamPosition} {
 		stream, err := js.Stream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue // the crew has no such topics

@@ -110,8 +110,19 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
+	rebuilt := false
 	for {
-		if err := s.serve(ctx); !errors.Is(err, errRoomAgain) {
+		err := s.serve(ctx)
+		switch {
+		case errors.Is(err, errRoomAgain):
+		case errors.Is(err, errOtherStore) && !rebuilt && ctx.Err() == nil:
+			rebuilt = true
+			s.options.Log.Warn("the bus's store is of another version and is made again; the daemons say again what they know",
+				"store", s.options.StoreDir, "error", err)
+			if err := os.RemoveAll(filepath.Join(s.options.StoreDir, "jetstream")); err != nil {
+				return fmt.Errorf("start the bus: remove the store of another version: %w", err)
+			}
+		default:
 			return err
 		}
 	}
@@ -124,7 +135,12 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	log := newNatsLog(s.options.Log)
-	ns, err := s.start(own.public, log)
+	size, err := space(s.options.StoreDir)
+	if err != nil {
+		return err
+	}
+	limits := limitsFor(size)
+	ns, err := s.start(own.public, limits, log)
 	if err != nil {
 		return err
 	}
@@ -135,11 +151,16 @@ func (s *Server) serve(ctx context.Context) error {
 		s.admin = own
 	}
 	err = own.do(ctx, func(ctx context.Context, js jetstream.JetStream) error {
-		return prepareStreams(ctx, js, s.options.Crew)
+		return prepareStreams(ctx, js, s.options.Crew, limits)
 	})
 	if err != nil {
 		return err
 	}
+	recorder, err := record(own, s.options.Crew)
+	if err != nil {
+		return err
+	}
+	defer recorder.Close()
 	listener, err := listen(ctx, s.options.Socket)
 	if err != nil {
 		return err
@@ -147,7 +168,6 @@ func (s *Server) serve(ctx context.Context) error {
 	gate := &gate{listener: listener, server: ns, log: s.options.Log}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return gate.run(ctx) })
-	group.Go(func() error { return sweepForever(ctx, own, s.options.Log) })
 	group.Go(func() error { return s.guard(ctx, own, log) })
 	s.opened()
 	s.options.Told(nil)
@@ -158,7 +178,7 @@ func (s *Server) serve(ctx context.Context) error {
 }
 
 // start starts the embedded server and recovers its store. ownKey is the bus's own user, who may do all.
-func (s *Server) start(ownKey string, log *natsLog) (*server.Server, error) {
+func (s *Server) start(ownKey string, limits limits, log *natsLog) (*server.Server, error) {
 	users, err := s.users()
 	if err != nil {
 		return nil, err
@@ -172,7 +192,7 @@ func (s *Server) start(ownKey string, log *natsLog) (*server.Server, error) {
 		PingInterval: 5 * time.Minute, MaxPingsOut: 2, WriteDeadline: 10 * time.Second,
 		Nkeys:     users,
 		JetStream: true, StoreDir: s.options.StoreDir,
-		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: 1 << 30,
+		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: limits.store,
 		// A tmpfs has nothing to sync to.
 		SyncInterval: 24 * time.Hour,
 	}

@@ -2,53 +2,107 @@ package embed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sys/unix"
 )
 
 // The streams of the bus. The client knows the same names.
 const (
 	streamState    = "STATE"
+	streamOwn      = "OWN"
 	streamEvent    = "EVENT"
+	streamHistory  = "HISTORY"
 	streamPosition = "POSITION"
 )
 
 const (
-	// stateHistory is how many values of a key are kept: the last one and some for the tap.
-	stateHistory = 8
-	maxStateSize = 512 << 20
-	maxEventSize = 64 << 20
-	maxEventAge  = 24 * time.Hour
+	maxEventAge = 24 * time.Hour
+	// smallBytes is more than the daemons' own states, or the positions of all readers, take. Streams that are as small as that get
+	// blocks of 32 kB from the server; those of 128 kB and more get 4 MiB.
+	smallBytes = 96 << 10
 )
 
-func streamConfigs(crew Crew) []jetstream.StreamConfig {
+// limits are how much the bus keeps, in bytes of messages.
+type limits struct {
+	// store bounds all streams together. States are refused beyond it.
+	store int64
+	// history bounds the old values of states, event the events; the oldest go first.
+	history, event int64
+}
+
+// limitsFor derives the limits from the size of the file system under the store, in bytes. The store is on a tmpfs, so it counts
+// as memory of the bus: the limits stay well below MemoryHigh of kubelot-bus.service. What a pod's life leaves in the history
+// compresses to a fifth on disk.
+func limitsFor(space int64) limits {
+	l := limits{history: clamp(space/32, 2<<20, 16<<20), event: clamp(space/64, 1<<20, 8<<20)}
+	l.store = l.history + l.event + 2*smallBytes + clamp(space/4, 16<<20, 256<<20)
+	return l
+}
+
+func clamp(n, low, high int64) int64 { return min(max(n, low), high) }
+
+// space is the size of the file system that has dir, in bytes.
+func space(dir string) (int64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return 0, fmt.Errorf("start the bus: read the size of the file system of %s: %w", dir, err)
+	}
+	return int64(fs.Blocks) * fs.Bsize, nil
+}
+
+// streamConfigs are the streams. STATE has no limit of its own, since the server would choose larger blocks then, of which it
+// keeps one in memory; the limit of the whole store serves.
+func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{
 		{
-			Name: streamState, Subjects: crew.State,
-			MaxMsgsPerSubject: stateHistory, MaxBytes: maxStateSize, Discard: jetstream.DiscardNew,
+			// Tombstones say themselves how long they are kept (Nats-TTL). There must be one message per subject:
+			// where a tombstone goes, an older value would be the last one again.
+			Name: streamState, Subjects: crew.State, MaxMsgsPerSubject: 1, AllowMsgTTL: true,
+		},
+		{
+			Name: streamHistory, Subjects: historySubjects(crew.State),
+			MaxBytes: l.history, MaxAge: maxEventAge, Compression: jetstream.S2Compression,
 		},
 		{
 			Name: streamEvent, Subjects: crew.Event,
-			MaxBytes: maxEventSize, MaxAge: maxEventAge, Discard: jetstream.DiscardOld,
+			MaxBytes: l.event, MaxAge: maxEventAge, Compression: jetstream.S2Compression,
+		},
+		{
+			// What each daemon says every few seconds is apart, so that a large block needn't be in memory for it all the time.
+			Name: streamOwn, Subjects: crew.Own, MaxMsgsPerSubject: 1, AllowMsgTTL: true,
+			MaxBytes: smallBytes, Discard: jetstream.DiscardNew,
 		},
 		{
 			Name: streamPosition, Subjects: []string{"position.>"},
-			MaxMsgsPerSubject: 1, MaxBytes: 1 << 20, Discard: jetstream.DiscardOld, AllowDirect: true,
+			MaxMsgsPerSubject: 1, MaxBytes: smallBytes, AllowDirect: true,
 		},
 	}
 }
 
+func historySubjects(states []string) []string {
+	var subjects []string
+	for _, state := range states {
+		subjects = append(subjects, historyPrefix+state)
+	}
+	return subjects
+}
+
+// errOtherStore is a store whose streams can't be adapted: another version of the bus made it.
+var errOtherStore = errors.New("the bus can't use its store")
+
 // prepareStreams makes the streams, or adapts those of another version of the bus.
-func prepareStreams(ctx context.Context, js jetstream.JetStream, crew Crew) error {
-	for _, config := range streamConfigs(crew) {
+func prepareStreams(ctx context.Context, js jetstream.JetStream, crew Crew, l limits) error {
+	for _, config := range streamConfigs(crew, l) {
 		if len(config.Subjects) == 0 {
 			continue
 		}
 		config.Storage, config.Replicas = jetstream.FileStorage, 1
 		if _, err := js.CreateOrUpdateStream(ctx, config); err != nil {
-			return fmt.Errorf("prepare the bus's stream %s: %w; if its store is damaged, remove it and restart", config.Name, err)
+			return fmt.Errorf("%w: prepare the stream %s: %w", errOtherStore, config.Name, err)
 		}
 	}
 	return nil

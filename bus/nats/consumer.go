@@ -27,9 +27,14 @@ const (
 // The streams of the bus; kubelot-bus creates them.
 const (
 	streamState    = "STATE"
+	streamOwn      = "OWN"
+	streamHistory  = "HISTORY"
 	streamEvent    = "EVENT"
 	streamPosition = "POSITION"
 )
+
+// historyPrefix begins the subject of a state's copy in HISTORY, which has the replaced values and the tombstones too.
+const historyPrefix = "history."
 
 // apiError is JetStream's error.
 type apiError struct {

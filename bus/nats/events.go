@@ -36,11 +36,15 @@ func (t *Transport) eventSources(ctx context.Context, filters []string, from bus
 	t.attach(ctx, strings.Join(filters, " "), func(ctx context.Context, s *session) error {
 		var found []*eventSource
 		for _, filter := range filters {
-			streams, err := s.streamsOf(ctx, filter, streamEvent, streamState)
+			streams, err := s.streamsOf(ctx, filter, streamEvent, streamState, streamOwn)
 			if err != nil {
 				return err
 			}
 			for _, st := range streams {
+				if st.name == streamState {
+					found = append(found, newEventSource(t, streamHistory, historyPrefix+filter, from))
+					continue
+				}
 				found = append(found, newEventSource(t, st.name, filter, from))
 			}
 		}
@@ -166,6 +170,7 @@ func (src *eventSource) handOver(ctx context.Context, a arrival) {
 		return
 	}
 	src.position.deliver(a.seq)
+	a.Subject = strings.TrimPrefix(a.Subject, historyPrefix)
 	select {
 	case src.out <- a:
 		src.next = a.seq + 1

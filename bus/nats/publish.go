@@ -53,7 +53,7 @@ func (t *Transport) Request(ctx context.Context, m bus.Message) (bus.Message, er
 	if s == nil {
 		return bus.Message{}, bus.ErrDisconnected
 	}
-	reply, err := s.request(ctx, encode(m))
+	reply, err := s.call(ctx, t.options.Daemon, encode(m))
 	if err != nil {
 		return bus.Message{}, err
 	}
@@ -80,30 +80,4 @@ func (t *Transport) serve(ctx context.Context, subject string, handle func(conte
 			return fmt.Errorf("serve %s: %w", subject, err)
 		}
 	}
-}
-
-// encode is the NATS form of m.
-func encode(m bus.Message) *natsgo.Msg {
-	out := &natsgo.Msg{Subject: m.Subject, Data: m.Data}
-	if len(m.Header) > 0 {
-		out.Header = make(natsgo.Header, len(m.Header))
-		for name, value := range m.Header {
-			out.Header[name] = []string{value}
-		}
-	}
-	return out
-}
-
-// decode is the inverse of encode.
-func decode(m *natsgo.Msg, at time.Time) bus.Message {
-	out := bus.Message{Subject: m.Subject, Data: m.Data, Time: at}
-	if len(m.Header) > 0 {
-		out.Header = make(map[string]string, len(m.Header))
-		for name, values := range m.Header {
-			if len(values) > 0 {
-				out.Header[name] = values[0]
-			}
-		}
-	}
-	return out
 }

@@ -8,11 +8,13 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
+	"github.com/nats-io/nuid"
 
 	"kubelot.dev/bus"
 )
@@ -163,22 +165,45 @@ func (s *session) attempt(ctx context.Context, subject string) (context.Context,
 	}
 }
 
-// request sends m and waits for the reply; its errors are the bus package's.
+// request sends m to the bus itself and waits for the reply; its errors are the bus package's.
 func (s *session) request(ctx context.Context, m *natsgo.Msg) (*natsgo.Msg, error) {
 	ctx, done := s.attempt(ctx, m.Subject)
 	defer done()
 	reply, err := s.nc.RequestMsgWithContext(ctx, m)
+	return reply, s.failure(ctx, m, err)
+}
+
+// call sends m to the daemon that serves its subject and waits for the reply. The reply's subject names the caller and the
+// call, so that permissions can let a daemon answer its own calls and reach nothing else of the caller's.
+func (s *session) call(ctx context.Context, caller string, m *natsgo.Msg) (*natsgo.Msg, error) {
+	ctx, done := s.attempt(ctx, m.Subject)
+	defer done()
+	m.Reply = strings.Join([]string{"_REPLY", caller, m.Subject, nuid.Next()}, ".")
+	sub, err := s.nc.SubscribeSync(m.Reply)
+	if err != nil {
+		return nil, s.failure(ctx, m, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only on a connection that is gone
+	if err := s.nc.PublishMsg(m); err != nil {
+		return nil, s.failure(ctx, m, err)
+	}
+	reply, err := sub.NextMsgWithContext(ctx)
+	return reply, s.failure(ctx, m, err)
+}
+
+// failure is err in the bus package's words.
+func (s *session) failure(ctx context.Context, m *natsgo.Msg, err error) error {
 	switch {
 	case err == nil:
-		return reply, nil
+		return nil
 	case errors.Is(err, natsgo.ErrNoResponders):
-		return nil, bus.ErrNoResponder
+		return bus.ErrNoResponder
 	case errors.Is(err, natsgo.ErrMaxPayload):
-		return nil, fmt.Errorf("%w: %s has %d bytes", bus.ErrTooLarge, m.Subject, len(m.Data))
+		return fmt.Errorf("%w: %s has %d bytes", bus.ErrTooLarge, m.Subject, len(m.Data))
 	case ctx.Err() != nil:
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	case s.nc.IsClosed():
-		return nil, fmt.Errorf("%w: %w", bus.ErrDisconnected, err)
+		return fmt.Errorf("%w: %w", bus.ErrDisconnected, err)
 	}
-	return nil, err
+	return err
 }

@@ -2,8 +2,10 @@ package nats
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 
@@ -31,27 +33,37 @@ type stateWatch struct {
 	queue   *latest.Queue
 
 	mu sync.Mutex
-	id string // the store that seen speaks of
+	id string // the stores that seen speaks of
 	// seen is the newest sequence that was queued of each subject; removed subjects aren't in it.
 	seen map[string]uint64
 	// retained are the subjects met since the session began; nil once it is caught up.
 	retained map[string]bool
-	behind   int // filters that are not caught up
+	behind   int // parts that are not caught up
+}
+
+// part is one filter in one stream.
+type part struct {
+	stream
+	filter string
 }
 
 // session reads until the session ends.
 func (w *stateWatch) session(ctx context.Context, s *session) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	for i, filter := range w.filters {
-		streams, err := s.streamsOf(ctx, filter, streamState)
+	var parts []part
+	for _, filter := range w.filters {
+		streams, err := s.streamsOf(ctx, filter, streamState, streamOwn)
 		if err != nil {
 			return err
 		}
-		if i == 0 {
-			w.begin(streams[0].id)
+		for _, st := range streams {
+			parts = append(parts, part{st, filter})
 		}
-		if err := w.filter(ctx, s, streams[0], filter, cancel); err != nil {
+	}
+	w.begin(parts)
+	for _, p := range parts {
+		if err := w.filter(ctx, s, p, cancel); err != nil {
 			return err
 		}
 	}
@@ -59,8 +71,12 @@ func (w *stateWatch) session(ctx context.Context, s *session) error {
 	return context.Cause(ctx)
 }
 
-// begin prepares for the retained messages of a store.
-func (w *stateWatch) begin(id string) {
+// begin prepares for the retained messages of all parts.
+func (w *stateWatch) begin(parts []part) {
+	id := ""
+	for _, p := range parts {
+		id += p.id + " "
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.id != id {
@@ -68,15 +84,18 @@ func (w *stateWatch) begin(id string) {
 		// (yet) is not gone, since writers send everything again.
 		w.seen, w.id = map[string]uint64{}, id
 	}
-	w.retained, w.behind = map[string]bool{}, len(w.filters)
+	w.retained, w.behind = map[string]bool{}, len(parts)
 }
 
 // filter starts the reader of one filter.
-func (w *stateWatch) filter(ctx context.Context, s *session, st stream, filter string, fail context.CancelCauseFunc) error {
-	config := natsgo.ConsumerConfig{FilterSubject: filter, DeliverPolicy: natsgo.DeliverLastPerSubjectPolicy}
+func (w *stateWatch) filter(ctx context.Context, s *session, p part, fail context.CancelCauseFunc) error {
+	config := natsgo.ConsumerConfig{FilterSubject: p.filter, DeliverPolicy: natsgo.DeliverLastPerSubjectPolicy}
 	caughtUp := sync.OnceFunc(func() { w.caughtUp(ctx) })
-	info, err := s.consume(ctx, st, config, func(a arrival) {
+	info, err := s.consume(ctx, p.stream, config, func(a arrival) {
 		w.put(ctx, a)
+		if behind := time.Since(a.Time); a.seq > p.last && behind > tooFarBehind {
+			fail(fmt.Errorf("this reader is %v behind and begins again with what is retained", behind.Round(time.Second)))
+		}
 		if a.pending == 0 {
 			caughtUp()
 		}
@@ -112,7 +131,7 @@ func (w *stateWatch) put(ctx context.Context, a arrival) {
 	w.seen[a.Subject] = a.seq
 }
 
-// caughtUp counts the filters that have delivered what was retained; after the last of them the reader is synced.
+// caughtUp counts the parts that have delivered what was retained; after the last of them the reader is synced.
 func (w *stateWatch) caughtUp(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

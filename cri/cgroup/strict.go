@@ -3,6 +3,7 @@ package cgroup
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path"
@@ -47,6 +48,22 @@ func (t *Tree) MemoryLimit(cgroup string) (int64, error) {
 		name = "memory.max"
 	}
 	return numberIn(path.Join(t.dir("memory", cgroup), name))
+}
+
+// PodsMemory is the limit of the pods' cgroup and what they use, in bytes; a limit of 0 means that there is none below
+// the machine's.
+func (t *Tree) PodsMemory(machine int64) (limit, used int64, err error) {
+	limit, err = t.MemoryLimit(t.Kubepods())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return 0, 0, nil // nobody has made it yet
+	case err != nil:
+		return 0, 0, err
+	case limit <= 0 || machine > 0 && limit > machine:
+		return 0, 0, nil
+	}
+	used, err = t.WorkingSet(t.Kubepods())
+	return limit, used, err
 }
 
 // MachineMemory is the memory of the machine in bytes.

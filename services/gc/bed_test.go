@@ -57,7 +57,11 @@ type bed struct {
 	config  *config.Config
 	began   time.Time
 
+	// stats answers in place of what follows.
+	stats func(context.Context, topic.SummaryRequest) (statsv1alpha1.Summary, error)
+
 	mu      sync.Mutex
+	inodes  int64 // available; zero where nobody counts them
 	memory  int64 // available, in bytes
 	disk    int64
 	pids    int64
@@ -136,12 +140,16 @@ func (b *bed) Read(now time.Time) (evict.Observations, error) {
 
 func (b *bed) Disks(now time.Time, _ signal.Filesystems) (evict.Observations, error) {
 	b.mu.Lock()
-	hang, available := b.hang, b.disk
+	hang, available, inodes := b.hang, b.disk, b.inodes
 	b.mu.Unlock()
 	time.Sleep(hang)
-	return evict.Observations{
+	obs := evict.Observations{
 		evict.NodeFSAvailable: {Available: available, Capacity: capacity, At: now}, evict.ImageFSAvailable: {Available: available, Capacity: capacity, At: now},
-	}, nil
+	}
+	if inodes > 0 {
+		obs[evict.NodeFSInodes] = evict.Observation{Available: inodes, Capacity: 20_000, At: now}
+	}
+	return obs, nil
 }
 
 // Wait is the alarm.
@@ -181,8 +189,11 @@ func (b *bed) evict(_ context.Context, e topic.Eviction) (topic.EvictionReply, e
 }
 
 // summary has what was asked for, as that of stats.
-func (b *bed) summary(_ context.Context, req topic.SummaryRequest) (statsv1alpha1.Summary, error) {
-	time.Sleep(b.think)
+func (b *bed) summary(ctx context.Context, req topic.SummaryRequest) (statsv1alpha1.Summary, error) {
+	if b.stats != nil {
+		return b.stats(ctx, req)
+	}
+	pause(ctx, b.think)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.allowed = req.MaxAge
@@ -272,6 +283,13 @@ func (b *bed) pod(name string, request string, lifecycle topic.Lifecycle, change
 		f(p)
 	}
 	b.must(b.pods.Set(name, topic.Pod{Pod: p, Source: topic.SourceAPI, Lifecycle: lifecycle}))
+}
+
+// runs says that the runtime has a sandbox of the pod.
+func (b *bed) runs(name string) {
+	b.t.Helper()
+	ref := topic.Ref{Namespace: "default", Name: name, UID: name}
+	b.must(b.seen.Set(name, topic.PodObservation{Ref: ref, Sandboxes: []topic.Sandbox{{ID: name, Ready: true}}}))
 }
 
 // released says that podsync has ended the pod and freed what it used.

@@ -69,7 +69,7 @@ func TestRankingWaitsForDiskFigures(t *testing.T) {
 		want    string
 	}{
 		"in time": {7 * time.Second, "17s large grace 1"},
-		"never":   {time.Hour, "s a grace 1"},
+		"never":   {time.Hour, "s large grace 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {

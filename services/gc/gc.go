@@ -18,6 +18,7 @@ import (
 	"kubelot.dev/cri"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/loop"
+	"kubelot.dev/daemon/psi"
 	"kubelot.dev/services/gc/internal/evict"
 	"kubelot.dev/services/gc/internal/image"
 	"kubelot.dev/services/gc/internal/logs"
@@ -108,7 +109,7 @@ func Run(ctx context.Context, env daemon.Env) error {
 	if err != nil {
 		return errors.Join(err, client.Close())
 	}
-	bell, err := signal.NewAlarm("/proc")
+	bell, err := psi.NewAlarm("/proc")
 	switch {
 	case bell == nil:
 		return errors.Join(err, client.Close())

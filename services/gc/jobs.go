@@ -31,9 +31,9 @@ const (
 	// goneTimeout is how long an evicted pod is waited for after its grace period, restPeriod how long nothing is tried after a pass
 	// that evicted nobody.
 	goneTimeout, restPeriod = 30 * time.Second, 10 * time.Second
-	// reclaimTimeout bounds what goes before pods on disk pressure, figuresTimeout how long disk figures are waited for that are
-	// missing, newerTimeout for those from before the node was short. Of a shortage that lasts they may be diskMaxAge old.
-	reclaimTimeout, figuresTimeout, newerTimeout, diskMaxAge = time.Minute, 20 * time.Second, 10 * time.Second, 2 * time.Second
+	// reclaimTimeout bounds what goes before pods on disk pressure, lastTimeout the last call for figures where none
+	// have come (see evict.Patience).
+	reclaimTimeout, lastTimeout = time.Minute, time.Second
 	// freedTimeout is how long the space of removed containers is waited for, freedEvery how often it is looked for.
 	freedTimeout, freedEvery = 5 * time.Second, 100 * time.Millisecond
 )

@@ -49,7 +49,7 @@ func (s *Service) excesses(ctx context.Context, pods []evict.Candidate) ([]exces
 		return nil, fmt.Errorf("nobody knows what pods with a limit use: %w", err)
 	}
 	var over []excess
-	for _, c := range withStats(pods, summary) {
+	for _, c := range withStats(pods, &summary) {
 		if by, message := evict.OverLimit(c, s.fs.Load().layout); message != "" {
 			over = append(over, excess{c, by, message})
 		}

@@ -91,22 +91,16 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 			out = append(out, d)
 			continue
 		}
-		summary, err := s.summary(ctx, t, time.Now().Add(-diskMaxAge))
+		r := relief{service: s, snapshot: snap, waits: evict.Waits{}}
+		choice, err := r.choose(ctx, evict.Due{Threshold: t}, snap)
 		if err != nil {
 			return out, err
 		}
-		for _, r := range evict.Rank(t.Signal, fs.layout, withStats(snap.pods, summary)) {
-			if r.Critical() {
-				continue
-			}
-			d = aboutPod(topic.DeedEvict, r.Pod, r.Why(t, o, 0))
-			if t.Grace > 0 {
-				d.Reason += fmt.Sprintf("; once the threshold has been met for %s", t.Grace)
-			}
-			if snap.waiting == "" && evict.Reclaims(t.Signal, fs.layout) != (evict.Reclaim{}) {
-				d.Reason += "; dead containers and unused images go first, and it stays if that is enough"
-			}
-			break
+		if choice.Waits() {
+			d.Reason += "; " + choice.Awaited()
+		}
+		if i := slices.IndexFunc(choice.Order, func(c evict.Ranked) bool { return !c.Critical() }); i >= 0 {
+			d = aboutPod(topic.DeedEvict, choice.Order[i].Pod, choice.Order[i].Why(t, o, 0)+s.unless(t, snap))
 		}
 		out = append(out, d)
 	}
@@ -120,6 +114,17 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 		}
 	}
 	return out, err
+}
+
+// unless says what may keep a pod that would be evicted for the threshold.
+func (s *Service) unless(t evict.Threshold, snap snapshot) (text string) {
+	if t.Grace > 0 {
+		text = fmt.Sprintf("; once the threshold has been met for %s", t.Grace)
+	}
+	if snap.waiting == "" && evict.Reclaims(t.Signal, s.fs.Load().layout) != (evict.Reclaim{}) {
+		text += "; dead containers and unused images go first, and it stays if that is enough"
+	}
+	return text
 }
 
 func (s *Service) planLogs(snap snapshot) []topic.Decision {

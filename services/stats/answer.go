@@ -64,7 +64,10 @@ func (a *answers) summary(ctx context.Context, req topic.SummaryRequest, want ex
 	if err != nil {
 		return statsapi.Summary{}, err
 	}
-	f := &figures{view: v, boot: a.boot, now: time.Now()}
+	f := &figures{view: v, boot: a.boot, now: time.Now(), notBefore: req.NotBefore}
+	if !req.NotBefore.IsZero() {
+		a.sources.hurry()
+	}
 	var wg sync.WaitGroup
 	if !req.OnlyCPUAndMemory || req.Processes {
 		want |= everything

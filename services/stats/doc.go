@@ -28,8 +28,9 @@
 //     how old they may be: then stats counts them itself, where they are overlays as containerd mounts them.
 //   - Every source has its own deadline: an answer waits 5 s for the slowest. What can't be read is left out and named in the daemon's
 //     health and in kubelot_stats_read_errors_total; it holds up nothing else.
-//   - Directories are counted two at a time at the lowest priority, never across filesystems, each inode once; what is slow rests ten
-//     times as long as it took, up to volumeStatsAggPeriod. Of what can't be counted whole the rest is told: nothing counts as empty.
+//   - Directories are counted two at a time at the lowest priority, never across filesystems, each inode once; what is
+//     slow rests ten times as long as it took, up to volumeStatsAggPeriod, or as long as it took where somebody is
+//     evicted by it. Of what can't be counted whole the rest is told: nothing counts as empty.
 //   - CPU use is taken over an earlier sample of 5 s to a minute ago; where there is none, two samples are taken 200 ms apart.
 //
 // Source: the summary API (k8s.io/kubelet/pkg/apis/stats/v1alpha1), KEP-727 (resource metrics), KEP-4205 (pressure), cAdvisor's metrics.

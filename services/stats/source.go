@@ -306,6 +306,21 @@ func (s *sources) walk(ctx context.Context, work func(context.Context)) error {
 	return nil
 }
 
+// hurry has no reading rest: what is asked for next is read.
+func (s *sources) hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.volumes {
+		c.Hurry()
+	}
+	for _, c := range s.files {
+		c.Hurry()
+	}
+	for _, c := range s.counted {
+		c.Hurry()
+	}
+}
+
 // forget drops what is known of pods that are gone.
 func (s *sources) forget(uid string) {
 	s.mu.Lock()

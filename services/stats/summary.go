@@ -19,7 +19,10 @@ type figures struct {
 	usage *usage
 	boot  time.Time
 	// now is when the filesystems were read.
-	now    time.Time
+	now time.Time
+	// notBefore is from when on the caller can use what pods use; zero where it takes any.
+	notBefore time.Time
+
 	rootFS *disk.Filesystem
 	images images
 	layers map[string]layer
@@ -37,6 +40,14 @@ func build(f *figures, req topic.SummaryRequest) statsapi.Summary {
 		}
 	}
 	return s
+}
+
+// told is the time of a figure of a pod, as topic.SummaryRequest has it.
+func (f *figures) told(at time.Time) time.Time {
+	if last := f.notBefore.Add(-time.Second); at.Before(f.notBefore) && at.After(last) {
+		return last
+	}
+	return at
 }
 
 func (f *figures) node(only bool) statsapi.NodeStats {
@@ -100,6 +111,9 @@ func (f *figures) pod(v *podView, req topic.SummaryRequest) (statsapi.PodStats, 
 	if ok {
 		p.CPU, p.Memory, p.Swap = cpuStats(&u.reading), memoryStats(&u.reading, 0), swapStats(&u.reading, 0)
 	}
+	if p.Memory != nil {
+		p.Memory.Time = metav1.NewTime(f.told(u.At))
+	}
 	var processes uint64
 	for _, c := range v.containers {
 		if !c.running {
@@ -111,7 +125,7 @@ func (f *figures) pod(v *podView, req topic.SummaryRequest) (statsapi.PodStats, 
 			processes += r.Tasks.Processes
 		}
 	}
-	if ok && (!only || req.Processes) {
+	if ok && (!only || req.Processes) && !u.At.Before(f.notBefore) {
 		p.ProcessStats = &statsapi.ProcessStats{ProcessCount: &processes}
 	}
 	if only {
@@ -137,11 +151,12 @@ func (f *figures) container(v *podView, c *containerView, r *reading, only bool)
 	s.IO = ioStats(r)
 	if l, ok := f.layers[c.id]; ok {
 		s.Rootfs = l.stats()
+		s.Rootfs.Time = metav1.NewTime(f.told(l.at))
 	}
 	if files, ok := f.files[v.ref.UID]; ok && f.rootFS != nil {
 		logs := files.logs[c.name]
 		s.Logs = f.local()
-		s.Logs.Time = metav1.NewTime(files.at)
+		s.Logs.Time = metav1.NewTime(f.told(files.at))
 		s.Logs.UsedBytes, s.Logs.InodesUsed = &logs.Bytes, &logs.Inodes
 	}
 	return s
@@ -154,7 +169,7 @@ func (f *figures) podVolumes(v *podView) []statsapi.VolumeStats {
 		if !ok {
 			continue
 		}
-		s := statsapi.VolumeStats{Name: volume.name, FsStats: filesystemStats(u.at, u.fs)}
+		s := statsapi.VolumeStats{Name: volume.name, FsStats: filesystemStats(f.told(u.at), u.fs)}
 		s.UsedBytes, s.InodesUsed = &u.usage.Bytes, &u.usage.Inodes
 		if volume.claim != "" {
 			s.PVCRef = &statsapi.PVCReference{Name: volume.claim, Namespace: v.ref.Namespace}

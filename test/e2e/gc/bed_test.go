@@ -34,6 +34,17 @@ const transition = "evictionPressureTransitionPeriod: 30s\n"
 // start runs a bed with a drop-in of the KubeletConfiguration; prepare runs before the node does.
 func start(t *testing.T, config string, prepare func(*kit.Bed)) *kit.Bed {
 	t.Helper()
+	return startWith(t, config, func(b *kit.Bed) []string {
+		if prepare != nil {
+			prepare(b)
+		}
+		return nil
+	})
+}
+
+// startWith is start with a prepare that returns arguments of the node.
+func startWith(t *testing.T, config string, prepare func(*kit.Bed) []string) *kit.Bed {
+	t.Helper()
 	bed := kit.StartWithoutNode(t)
 	t.Cleanup(func() {
 		if t.Failed() && bed.Node != nil {
@@ -42,11 +53,9 @@ func start(t *testing.T, config string, prepare func(*kit.Bed)) *kit.Bed {
 			}
 		}
 	})
-	if prepare != nil {
-		prepare(bed)
-	}
+	args := append(prepare(bed), "--config-dir="+dropIns(bed), "--v=4")
 	write(t, bed, config)
-	if err := bed.StartNode(context.WithoutCancel(t.Context()), node.Kubelot, "--config-dir="+dropIns(bed), "--v=4"); err != nil {
+	if err := bed.StartNode(context.WithoutCancel(t.Context()), node.Kubelot, args...); err != nil {
 		t.Fatal(err)
 	}
 	return bed

@@ -9,12 +9,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/harness/criproxy"
 	"kubelot.dev/test/harness/images"
 )
 
@@ -28,84 +30,201 @@ func statfs(path string) (disk syscall.Statfs_t, err error) {
 	return disk, err
 }
 
-// The filesystem of images and writable layers gets short: unused images go first, and nobody is evicted if that is enough. Else the
-// pod is that has written most there, whatever others have in volumes elsewhere; of inodes too. A threshold of containerfs counts for
-// nothing: where writable layers are with the images, those of imagefs are theirs.
+// The filesystem of images and writable layers gets short: unused images go first, and nobody is evicted if that is
+// enough. Else the pod is that has written most there, whatever others have in volumes elsewhere; of inodes too. A
+// threshold of containerfs counts for nothing: where writable layers are with the images, those of imagefs are theirs.
+// The inodes get short right after the figures for the bytes were read, which come at once or late: by them others than
+// files had most inodes.
 func TestImageDiskPressure(t *testing.T) {
 	t.Parallel()
-	const (
-		threshold, spare, padded = 250, 40, 60 // MiB
-		inodes                   = 8000
-		unused                   = "docker.io/library/unused:1"
-	)
-	config := fmt.Sprintf("evictionHard: {imagefs.available: %dMi, imagefs.inodesFree: 8k, containerfs.available: 100Ti}\n", threshold)
-	var root string
-	bed := start(t, config+"imageGCHighThresholdPercent: 100\nimageMinimumGCAge: 1ms\n"+transition, func(b *kit.Bed) {
-		root = imagesOn(t, b, 640)
-		load(t, b, unused, padded)
+	t.Run("figures at once", func(t *testing.T) {
+		t.Parallel()
+		d := newImageDisk(t)
+		bytes, inodes := d.bytesGetShort(), d.inodesAreShort()
+		kit.Eventually(t, "an eviction, which comes right after the figures", func() error {
+			if len(evictions(t, d.bed)) == 0 {
+				return errors.New("there is none")
+			}
+			return nil
+		})
+		d.makeFiles()
+		d.hogGoes(bytes)
+		d.filesGoes(inodes)
+		d.evicted("hog", "files")
 	})
-	ns := bed.Namespace(t)
-	ns.Apply(layered("hog", "") + "---\n" + layered("files", "") + "---\n" +
+	t.Run("figures late", func(t *testing.T) {
+		t.Parallel()
+		d := newImageDisk(t)
+		d.bytesPass(2 * time.Second)
+		inodes := d.inodesAreShort()
+		d.makeFiles()
+		d.filesGoes(inodes)
+		d.hogGoes(d.bytesGetShort())
+		d.evicted("files", "hog")
+	})
+}
+
+const (
+	imageThreshold, imageSpare = 250, 40 // MiB
+	imageInodes                = 8000
+)
+
+// imageDisk is a bed whose images and writable layers are on a small filesystem. hog has most of the bytes, files is to
+// make most inodes.
+type imageDisk struct {
+	t          *testing.T
+	bed        *kit.Bed
+	ns         *kit.Namespace
+	proxy      *criproxy.Proxy
+	root       string
+	hog, files *corev1.Pod
+}
+
+func newImageDisk(t *testing.T) *imageDisk {
+	t.Helper()
+	const (
+		padded = 60 // MiB
+		unused = "docker.io/library/unused:1"
+	)
+	config := fmt.Sprintf("evictionHard: {imagefs.available: %dMi, imagefs.inodesFree: 8k, containerfs.available: 100Ti}\n", imageThreshold)
+	config += "imageGCHighThresholdPercent: 100\nimageMinimumGCAge: 1ms\n" + transition
+	d := &imageDisk{t: t}
+	d.bed = startWith(t, config, func(b *kit.Bed) []string {
+		d.root = imagesOn(t, b, 640)
+		load(t, b, unused, padded)
+		socket := b.Bed.Path("proxy.sock")
+		d.proxy = proxied(t, b, socket)
+		return []string{"--container-runtime-endpoint=unix://" + socket}
+	})
+	d.ns = d.bed.Namespace(t)
+	d.ns.Apply(layered("hog", "") + "---\n" + layered("files", "") + "---\n" +
 		layered("modest", "dd if=/dev/zero of=/some bs=1M count=30; ") + "---\n" + volumed("volume", "fallocate -l 1G /data/much; "))
-	hog, many := ns.Running("hog"), ns.Running("files")
-	ns.Running("modest")
-	ns.Running("volume")
+	d.hog, d.files = d.ns.Running("hog"), d.ns.Running("files")
+	d.ns.Running("modest")
+	d.ns.Running("volume")
 	kit.Eventually(t, "gc to know the images", func() error {
-		_, err := os.Stat(filepath.Join(bed.Bed.Path("run"), "gc", "images.json"))
+		_, err := os.Stat(filepath.Join(d.bed.Bed.Path("run"), "gc", "images.json"))
 		return err
 	})
-	calm := bed.KubeNode(t)
-	available := func() (mib int64, err error) {
-		disk, err := statfs(root)
-		return int64(disk.Bavail) * disk.Bsize >> 20, err
-	}
-	// filling is a command that leaves so much of the filesystem.
-	filling := func(file string, left int64) string {
-		t.Helper()
-		mib, err := available()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return fmt.Sprintf("dd if=/dev/zero of=/%s bs=1M count=%d", file, mib-left)
-	}
-	ns.Exec(hog, "app", filling("much", threshold-spare))
+	calm := d.bed.KubeNode(t)
+	d.ns.Exec(d.hog, "app", d.filling("much", imageThreshold-imageSpare))
 	kit.Eventually(t, "the unused image and its files to go", func() error {
-		list, err := bed.Containerd.Images().ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
-		mib, statErr := available()
-		if err = errors.Join(err, statErr); err == nil && (strings.Contains(fmt.Sprint(list.GetImages()), unused) || mib <= threshold) {
+		list, err := d.bed.Containerd.Images().ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+		mib, statErr := d.available()
+		err = errors.Join(err, statErr)
+		if err == nil && (strings.Contains(fmt.Sprint(list.GetImages()), unused) || mib <= imageThreshold) {
 			err = fmt.Errorf("%d MiB are available, images %v", mib, list.GetImages())
 		}
 		return err
 	})
-	condition(t, bed, calm, corev1.NodeDiskPressure, corev1.ConditionTrue)
-	unharmed(t, ns, "hog", "files", "modest", "volume")
-	crossed := crossing(t, func() (bool, error) {
-		mib, err := available()
-		return mib < threshold, err
+	condition(t, d.bed, calm, corev1.NodeDiskPressure, corev1.ConditionTrue)
+	unharmed(t, d.ns, "hog", "files", "modest", "volume")
+	return d
+}
+
+func (d *imageDisk) available() (mib int64, err error) {
+	disk, err := statfs(d.root)
+	return int64(disk.Bavail) * disk.Bsize >> 20, err
+}
+
+// filling is a command that leaves so much of the filesystem.
+func (d *imageDisk) filling(file string, left int64) string {
+	d.t.Helper()
+	mib, err := d.available()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return fmt.Sprintf("dd if=/dev/zero of=/%s bs=1M count=%d", file, mib-left)
+}
+
+func (d *imageDisk) bytesAreShort() (crossed func() time.Time) {
+	return crossing(d.t, func() (bool, error) {
+		mib, err := d.available()
+		return mib < imageThreshold, err
 	})
-	trigger(ns, hog, filling("more", threshold-3*spare))
-	rest := low(t, ns, "hog", "ephemeral-storage", fmt.Sprintf("%dMi", threshold), fmt.Sprintf("%dMi", threshold))
+}
+
+func (d *imageDisk) inodesAreShort() (crossed func() time.Time) {
+	return crossing(d.t, func() (bool, error) {
+		disk, err := statfs(d.root)
+		return disk.Ffree < imageInodes, err
+	})
+}
+
+// bytesGetShort has hog write more than there is.
+func (d *imageDisk) bytesGetShort() (crossed func() time.Time) {
+	d.t.Helper()
+	crossed = d.bytesAreShort()
+	trigger(d.ns, d.hog, d.filling("more", imageThreshold-3*imageSpare))
+	return crossed
+}
+
+// bytesPass has bytes short until figures are asked for, and returns right after they were read: so late that nobody
+// needs them any more.
+func (d *imageDisk) bytesPass(late time.Duration) {
+	d.t.Helper()
+	mib, err := d.available()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.proxy.Spoil("ListContainerStats", criproxy.Fault{Delay: late})
+	asked := crossing(d.t, func() (bool, error) { return d.proxy.Spoilt("ListContainerStats") > 0, nil })
+	ballast := filepath.Join(d.root, "ballast")
+	command(d.t, "fallocate", "-l", fmt.Sprintf("%dM", mib-imageThreshold+imageSpare), ballast)
+	moment := asked()
+	if err := os.Remove(ballast); err != nil {
+		d.t.Fatal(err)
+	}
+	time.Sleep(time.Until(moment.Add(late + 50*time.Millisecond)))
+	d.proxy.Heal()
+}
+
+// makeFiles has files make more than there may be.
+func (d *imageDisk) makeFiles() { trigger(d.ns, d.files, "mkdir /many; "+files("/many", 15_000)) }
+
+func (d *imageDisk) hogGoes(crossed func() time.Time) {
+	d.t.Helper()
+	limit := fmt.Sprintf("%dMi", imageThreshold)
+	rest := low(d.t, d.ns, "hog", "ephemeral-storage", limit, limit)
 	var used string
-	if _, err := fmt.Sscanf(rest, "Container app was using %s request is 0, has larger consumption of ephemeral-storage. ", &used); err != nil {
-		t.Errorf("the message ends with %q: %v", rest, err)
+	const larger = "Container app was using %s request is 0, has larger consumption of ephemeral-storage. "
+	if _, err := fmt.Sscanf(rest, larger, &used); err != nil {
+		d.t.Errorf("the message ends with %q: %v", rest, err)
 	} else if q := resource.MustParse(strings.TrimSuffix(used, ",")); q.Value() < 200<<20 {
-		t.Errorf("the message ends with %q; by then it had written more", rest)
+		d.t.Errorf("the message ends with %q; by then it had written more", rest)
 	}
-	took(t, bed, "hog", crossed())
-	unharmed(t, ns, "files", "modest", "volume")
-	crossed = crossing(t, func() (bool, error) {
-		disk, err := statfs(root)
-		return disk.Ffree < inodes, err
+	took(d.t, d.bed, "hog", crossed())
+}
+
+func (d *imageDisk) filesGoes(crossed func() time.Time) {
+	d.t.Helper()
+	if rest := low(d.t, d.ns, "files", "inodes", "8k", "8k"); rest != "" {
+		d.t.Errorf("the message ends with %q; the kubelet names no containers", rest)
+	}
+	took(d.t, d.bed, "files", crossed())
+}
+
+func (d *imageDisk) evicted(want ...string) {
+	d.t.Helper()
+	unharmed(d.t, d.ns, "modest", "volume")
+	if got := evictions(d.t, d.bed); !slices.Equal(got, want) {
+		d.t.Errorf("evicted: %v, want %v", got, want)
+	}
+}
+
+// proxied puts a proxy before the runtime, at the socket.
+func proxied(t *testing.T, b *kit.Bed, socket string) *criproxy.Proxy {
+	t.Helper()
+	proxy, err := criproxy.Start(socket, b.Containerd.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := proxy.Stop(); err != nil {
+			t.Error(err)
+		}
 	})
-	trigger(ns, many, "mkdir /many; "+files("/many", 15_000))
-	if rest := low(t, ns, "files", "inodes", "8k", "8k"); rest != "" {
-		t.Errorf("the message ends with %q; the kubelet names no containers", rest)
-	}
-	took(t, bed, "files", crossed())
-	unharmed(t, ns, "modest", "volume")
-	if got := evictions(t, bed); !slices.Equal(got, []string{"hog", "files"}) {
-		t.Errorf("evicted: %v", got)
-	}
+	return proxy
 }
 
 // volumed is a pod that uses its volume, layered one that uses its writable layer, and both go on running.

@@ -13,6 +13,7 @@ import (
 	"net"
 	"path"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -30,6 +31,8 @@ type Fault struct {
 	Garbage []byte
 	// Done lets the runtime do what was asked before the answer is spoiled.
 	Done bool
+	// Delay is how late the answer comes. Where it is all that is set, the answer is the runtime's.
+	Delay time.Duration
 }
 
 // Proxy is such a socket.
@@ -77,6 +80,13 @@ func (p *Proxy) Spoil(call string, f Fault) {
 	p.faults[call] = f
 }
 
+// Spoilt is how many answers to the call were spoilt since the last time.
+func (p *Proxy) Spoilt(call string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.spoilt[call]
+}
+
 // Heal ends all faults and tells how many answers were spoilt since the last time, by call.
 func (p *Proxy) Heal() map[string]int {
 	p.mu.Lock()
@@ -104,10 +114,10 @@ func (p *Proxy) pass(_ any, caller grpc.ServerStream) error {
 		return err
 	}
 	fault, spoilt := p.faultOf(path.Base(method))
-	if spoilt && !fault.Done {
+	ctx := caller.Context()
+	if spoilt = spoilt && (fault.Err != nil || fault.Garbage != nil); spoilt && !fault.Done {
 		return fault.answer(caller)
 	}
-	ctx := caller.Context()
 	if sent, ok := metadata.FromIncomingContext(ctx); ok {
 		ctx = metadata.NewOutgoingContext(ctx, sent)
 	}
@@ -121,9 +131,14 @@ func (p *Proxy) pass(_ any, caller grpc.ServerStream) error {
 	if err := runtime.CloseSend(); err != nil {
 		return err
 	}
-	for {
+	for delay := fault.Delay; ; delay = 0 {
 		var answer []byte
-		switch err := runtime.RecvMsg(&answer); {
+		err := runtime.RecvMsg(&answer)
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+		}
+		switch {
 		case spoilt:
 			return fault.answer(caller)
 		case errors.Is(err, io.EOF):

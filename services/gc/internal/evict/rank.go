@@ -19,6 +19,9 @@ type Candidate struct {
 	Static bool
 	// Stats is nil where nothing is known of the pod's usage.
 	Stats *statsv1alpha1.PodStats
+	// Runs is true where the runtime has something of the pod that runs. What doesn't run and has no figures uses
+	// nothing.
+	Runs bool
 }
 
 // Critical tells whether the pod is never evicted.
@@ -29,6 +32,8 @@ func (c Candidate) Critical() bool {
 // Ranked is a candidate with what its place follows from.
 type Ranked struct {
 	Candidate
+	// Known is true where the figures are of the shortage; Choose sets it.
+	Known bool
 	// Exceeds is true where the pod uses more than it requests. It isn't asked of process IDs.
 	Exceeds  bool
 	Priority int32
@@ -36,9 +41,9 @@ type Ranked struct {
 	Usage, Above int64
 }
 
-// Rank sorts the pods for the signal: who is evicted first comes first. Those that use more than they request come before the
-// others; then the lower priority counts, then the usage above the request. A pod of which nothing is known comes last: the
-// kubelet would evict it first, and so a pod that has just started for what another one used.
+// Rank sorts the pods for the signal: who is evicted first comes first. Those that use more than they request come
+// before the others; then the lower priority counts, then the usage above the request. A pod without figures comes
+// last; Choose knows whether it may.
 func Rank(s Signal, l Layout, pods []Candidate) []Ranked {
 	ranked := make([]Ranked, 0, len(pods))
 	for _, c := range pods {
@@ -77,11 +82,15 @@ func (r *Ranked) measure(s Signal, l Layout) {
 
 // Why explains an eviction with the figures that decided it. place is how many critical pods came before it.
 func (r Ranked) Why(t Threshold, o Observation, place int) string {
-	text := fmt.Sprintf("%s: %s available of %s; it uses %s, %s more than it requests, priority %d", t,
-		t.Signal.quantity(o.Available), t.Signal.quantity(o.Capacity), t.Signal.quantity(r.Usage), t.Signal.quantity(r.Above), r.Priority)
-	if r.Stats == nil {
-		text = fmt.Sprintf("%s: %s available of %s; nothing is known of its usage, nor of others' who may be evicted", t,
-			t.Signal.quantity(o.Available), t.Signal.quantity(o.Capacity))
+	q := t.Signal.quantity
+	text := fmt.Sprintf("%s: %s available of %s; ", t, q(o.Available), q(o.Capacity))
+	switch figures := fmt.Sprintf("%s, %s more than it requests, priority %d", q(r.Usage), q(r.Above), r.Priority); {
+	case r.Known:
+		text += "it uses " + figures
+	case r.Usage > 0:
+		text += "by incomplete or older figures it uses " + figures
+	default:
+		text += fmt.Sprintf("nothing is known of its usage, priority %d", r.Priority)
 	}
 	if place > 0 {
 		text += fmt.Sprintf("; %d critical pods come before it", place)

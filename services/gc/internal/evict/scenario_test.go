@@ -22,10 +22,14 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // TestScenarios runs testdata. "go test -rewrite" writes the results anew; read the difference before you keep it.
 //
-//	thresholds [transition=D] [pods]   lines "hard|soft|grace|reclaim SIGNAL VALUE"; lists what they become
+//	thresholds [transition=D] [pods]   lines "hard|soft|grace|reclaim SIGNAL VALUE"; lists what they become. All figures go
 //	restore at=T                       lines "CONDITION [relieved=T]": what an earlier process has stated
 //	read at=T                          lines "SIGNAL AVAILABLE CAPACITY"; shows conditions and due thresholds
-//	pod NAME [priority=N] [static]     a PodSpec in YAML, or nothing
+//	figures at=T                       lines "POD ...", as in usage: what is read then; "POD" alone: nothing
+//	silent | answers                   stats answers no call, or does so again
+//	gone POD                           it has ended
+//	choose at=T [image]                what is done for the thresholds that are due, by the last figures
+//	pod NAME [priority=N] [static] [idle]    a PodSpec in YAML, or nothing
 //	usage NAME                         lines "memory N", "processes N", "volume NAME N", "ephemeral N", "CONTAINER memory|root|logs N [INODES]"
 //	rank SIGNAL [image] [container]    the ranking, where images or containers have filesystems of their own
 //	message NAME SIGNAL VALUE AVAILABLE CAPACITY    what an evicted pod is told, and the annotations of its Event
@@ -40,6 +44,7 @@ func TestScenarios(t *testing.T) {
 type scenario struct {
 	tracker *Tracker
 	pods    map[string]*Candidate
+	chooser
 }
 
 func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
@@ -79,6 +84,8 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		return message + "\n"
 	case "limits":
 		return s.limits(layout)
+	case "figures", "silent", "answers", "gone", "choose":
+		return s.figures(t, d, words, at(t, args["at"]), layout)
 	}
 	t.Fatalf("unknown command %q", d.Cmd)
 	return ""
@@ -94,6 +101,10 @@ func (s *scenario) thresholds(t *testing.T, text string, args map[string]string)
 	if err != nil {
 		return "error: " + err.Error() + "\n"
 	}
+	for _, c := range s.pods {
+		c.Stats = nil
+	}
+	s.chooser = newChooser()
 	s.tracker = NewTracker(ForLayout(all, args["split"] != ""), at(t, args["transition"]).Sub(epoch))
 	var out strings.Builder
 	for _, th := range s.tracker.Thresholds() {
@@ -122,6 +133,7 @@ func (s *scenario) read(t *testing.T, text string, now time.Time) string {
 		obs[Signal(w[0])] = Observation{Available: quantity(t, w[1]), Capacity: quantity(t, w[2]), At: now}
 	}
 	due, p := s.tracker.Update(obs, now)
+	s.due, s.obs = due, obs
 	var out strings.Builder
 	for _, c := range conditions {
 		if at, ok := p.Relieved[c]; ok {
@@ -149,7 +161,7 @@ func candidate(t *testing.T, name, text string, args map[string]string) *Candida
 	}
 	n := int32(quantity(t, args["priority"]))
 	p.Spec.Priority = &n
-	return &Candidate{Pod: p, Static: args["static"] != ""}
+	return &Candidate{Pod: p, Static: args["static"] != "", Runs: args["idle"] == ""}
 }
 
 func usageOf(t *testing.T, text string) *statsv1alpha1.PodStats {
@@ -168,7 +180,11 @@ func usageOf(t *testing.T, text string) *statsv1alpha1.PodStats {
 			s.EphemeralStorage = &statsv1alpha1.FsStats{UsedBytes: u(w[1])}
 			continue
 		case "volume":
-			s.VolumeStats = append(s.VolumeStats, statsv1alpha1.VolumeStats{Name: w[1], FsStats: statsv1alpha1.FsStats{UsedBytes: u(w[2])}})
+			fs := statsv1alpha1.FsStats{UsedBytes: u(w[2])}
+			if len(w) > 3 {
+				fs.InodesUsed = u(w[3])
+			}
+			s.VolumeStats = append(s.VolumeStats, statsv1alpha1.VolumeStats{Name: w[1], FsStats: fs})
 			continue
 		}
 		i := slices.IndexFunc(s.Containers, func(c statsv1alpha1.ContainerStats) bool { return c.Name == w[0] })

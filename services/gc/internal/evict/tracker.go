@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // conditions are the node's conditions that thresholds bring about, the most urgent first.
@@ -92,7 +93,7 @@ func (t *Tracker) Thresholds() []Threshold {
 }
 
 // Update takes new readings. due are the thresholds for which pods are to be evicted, in the order in which to try.
-func (t *Tracker) Update(obs Observations, now time.Time) (due []Threshold, p Pressure) {
+func (t *Tracker) Update(obs Observations, now time.Time) (due []Due, p Pressure) {
 	met := map[corev1.NodeConditionType]bool{}
 	var messages []string
 	for i := range t.states {
@@ -104,7 +105,7 @@ func (t *Tracker) Update(obs Observations, now time.Time) (due []Threshold, p Pr
 		met[s.threshold.Signal.Condition()] = true
 		messages = append(messages, s.text)
 		if _, known := obs[s.threshold.Signal]; s.due && known {
-			due = append(due, s.threshold)
+			due = append(due, Due{s.threshold, s.since})
 		}
 	}
 	t.settle(met, now)
@@ -135,11 +136,16 @@ func (s *state) update(obs Observations, now time.Time) {
 
 // Met tells whether less is available than the threshold, or than the threshold and its minimum reclaim.
 func Met(t Threshold, o Observation, reclaim bool) bool {
+	return t.limit(o, reclaim).Cmp(*t.Signal.quantity(o.Available)) > 0
+}
+
+// limit is what must be available.
+func (t Threshold) limit(o Observation, reclaim bool) *resource.Quantity {
 	limit := t.Value.of(t.Signal, o.Capacity)
 	if reclaim && t.Reclaim != nil {
 		limit.Add(*t.Reclaim.of(t.Signal, o.Capacity))
 	}
-	return limit.Cmp(*t.Signal.quantity(o.Available)) > 0
+	return limit
 }
 
 func (s *state) message(o Observation) string {

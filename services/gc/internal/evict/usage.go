@@ -71,16 +71,26 @@ func diskUsage(p parts, count func(*statsv1alpha1.FsStats) int64, pod *corev1.Po
 	return sum
 }
 
-// Complete tells whether all figures are there that the pod's usage for the signal of a filesystem is made of, and none is older than
-// since. A pod of which nothing is known has nothing that could be counted, and of volumes that aren't the pod's own nobody counts what
-// is in them.
-func Complete(s Signal, l Layout, c Candidate, since time.Time) bool {
-	if c.Stats == nil || !s.Disk() {
-		return true
+// Known reports whether all figures are there that the pod's usage for the signal is made of, and none is older than
+// since. What doesn't run and has no figures uses nothing: that is known too.
+func Known(s Signal, l Layout, c Candidate, since time.Time) bool {
+	switch {
+	case c.Stats == nil:
+		return !c.Runs
+	case s.Disk():
+		return knownDisk(partsOf(s, l), c, since)
+	case s == PIDAvailable:
+		return c.Stats.ProcessStats != nil // they have no time; stats leaves out older ones
 	}
-	p := partsOf(s, l)
+	m := c.Stats.Memory
+	return m != nil && m.WorkingSetBytes != nil && (m.Time.Unix() <= 0 || m.Time.Unix() >= since.Unix())
+}
+
+// knownDisk is Known for a filesystem. Of volumes that aren't the pod's own nobody counts what is in them.
+func knownDisk(p parts, c Candidate, since time.Time) bool {
 	for i := range c.Stats.Containers {
-		if stats := &c.Stats.Containers[i]; p.root && !counted(stats.Rootfs, since) || p.logs && !counted(stats.Logs, since) {
+		stats := &c.Stats.Containers[i]
+		if p.root && !counted(stats.Rootfs, since) || p.logs && !counted(stats.Logs, since) {
 			return false
 		}
 	}
@@ -89,8 +99,8 @@ func Complete(s Signal, l Layout, c Candidate, since time.Time) bool {
 	})
 }
 
-// counted tells whether the figures are there and not older than since. Their times have whole seconds; without one they are of any age,
-// but nothing at no time is what containerd says of a writable layer that it has not counted.
+// counted reports whether the figures are there and not older than since. Their times have whole seconds; without one
+// they are of any age, but nothing at no time is what containerd says of a writable layer that it has not counted.
 func counted(s *statsv1alpha1.FsStats, since time.Time) bool {
 	if s != nil && s.Time.Unix() <= 0 {
 		return bytesOf(s) > 0

@@ -29,10 +29,10 @@ func TestComplete(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			logs := figures(1, since.Add(time.Second))
 			pod := Candidate{Pod: &corev1.Pod{}, Stats: &statsv1alpha1.PodStats{Containers: []statsv1alpha1.ContainerStats{{Name: "app", Rootfs: c.layer, Logs: logs}}}}
-			if got := Complete(NodeFSAvailable, Layout{}, pod, since); got != c.now {
+			if got := Known(NodeFSAvailable, Layout{}, pod, since); got != c.now {
 				t.Errorf("complete: %v, want %v", got, c.now)
 			}
-			if got := Complete(NodeFSAvailable, Layout{}, pod, time.Time{}); got != c.later {
+			if got := Known(NodeFSAvailable, Layout{}, pod, time.Time{}); got != c.later {
 				t.Errorf("complete where any age will do: %v, want %v", got, c.later)
 			}
 		})

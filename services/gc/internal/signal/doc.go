@@ -6,5 +6,4 @@
 //   - memory.available is the machine's memory less the working set of the root cgroup, as the kubelet (through cAdvisor) has it
 //     on cgroup v1 and v2; allocatableMemory.available the limit of the pods' cgroup less its working set.
 //   - What can't be read is missing in the reading and named in its errors; the rest is there.
-//   - Wait returns at once when the kernel sees tasks stall for memory (PSI), where it can tell.
 package signal

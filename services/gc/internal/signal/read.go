@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"time"
 
@@ -53,7 +52,7 @@ func (r *Reader) Read(now time.Time) (evict.Observations, error) {
 	total, err := r.cgroups.MachineMemory()
 	used, usedErr := r.cgroups.WorkingSet("/")
 	out.set(evict.MemoryAvailable, max(total-used, 0), total, cmp.Or(err, usedErr))
-	if limit, used, err := r.podsMemory(total); err != nil || limit > 0 {
+	if limit, used, err := r.cgroups.PodsMemory(total); err != nil || limit > 0 {
 		out.set(evict.AllocatableAvailable, max(limit-used, 0), limit, err)
 	}
 	most, err := cgroup.PIDLimit(r.proc)
@@ -63,22 +62,6 @@ func (r *Reader) Read(now time.Time) (evict.Observations, error) {
 	running, runningErr := r.cgroups.Running()
 	out.set(evict.PIDAvailable, most-running, most, cmp.Or(err, runningErr))
 	return out.obs, errors.Join(out.errs...)
-}
-
-// podsMemory is the limit of the pods' cgroup and what they use; a limit of 0 means that there is none.
-func (r *Reader) podsMemory(total int64) (limit, used int64, err error) {
-	pods := r.cgroups.Kubepods()
-	limit, err = r.cgroups.MemoryLimit(pods)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return 0, 0, nil // podsync hasn't made it yet
-	case err != nil:
-		return 0, 0, err
-	case limit <= 0 || total > 0 && limit > total:
-		return 0, 0, nil
-	}
-	used, err = r.cgroups.WorkingSet(pods)
-	return limit, used, err
 }
 
 // Disks reads the signals of the filesystems. One that hangs doesn't come back.

@@ -5,7 +5,8 @@
 //   - At most one reading of a cell is under way; all who ask meanwhile wait for it.
 //   - A caller waits no longer than its context; the reading goes on until its own deadline and serves the next caller. One that
 //     can't be ended, such as a call to a filesystem that hangs, takes one goroutine and holds up nobody but its cell.
-//   - A cell with a Rest isn't read again until ten times as long has passed as the last attempt took, however it ended.
+//   - A cell with a Rest isn't read again until ten times as long has passed as the last attempt took, however it
+//     ended, unless its caller is in a hurry.
 //   - A reading that fails leaves the last good one, which is handed out with the error.
 package fresh
 
@@ -116,6 +117,15 @@ func (c *Cell[T]) begin(g *Group, timeout time.Duration, read func(context.Conte
 		c.busy = nil
 		close(busy)
 	})
+}
+
+// Hurry ends the rest, once as much time has passed as the last attempt took.
+func (c *Cell[T]) Hurry() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.ended) >= c.took {
+		c.ended = time.Time{}
+	}
 }
 
 // Peek is the last reading, however old.

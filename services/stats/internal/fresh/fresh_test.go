@@ -139,3 +139,24 @@ func TestRest(t *testing.T) {
 		g.Wait(time.Hour)
 	})
 }
+
+// Who is in a hurry has what takes long read again, once it has rested as long as it took.
+func TestHurry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, s, c := NewGroup(t.Context()), &source{}, &Cell[int]{Rest: time.Minute}
+		for _, step := range []struct {
+			pause time.Duration
+			hurry bool
+			want  int
+		}{{0, true, 1}, {500 * time.Millisecond, true, 1}, {time.Second, false, 1}, {0, true, 2}, {0, true, 2}} {
+			time.Sleep(step.pause)
+			if step.hurry {
+				c.Hurry()
+			}
+			if r := c.Get(t.Context(), g, time.Millisecond, time.Minute, s.read); r.Value != step.want {
+				t.Errorf("%+v: reading %d", step, r.Value)
+			}
+		}
+		g.Wait(time.Hour)
+	})
+}

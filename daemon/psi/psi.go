@@ -1,4 +1,9 @@
-package signal
+// Package psi waits for the kernel's pressure-stall information (PSI) about memory.
+//
+// # Guarantees
+//
+//   - Wait returns at once when the kernel sees tasks stall for memory, where it can tell; else when its time is over.
+package psi
 
 import (
 	"context"

@@ -1,0 +1,56 @@
+package embed
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// historyPrefix is put before a state's subject to get the subject of its copy in HISTORY. The client knows it too.
+const historyPrefix = "history."
+
+// natsPrefix begins the names of headers that the server acts on, such as a tombstone's time to live.
+const natsPrefix = "Nats-"
+
+const (
+	// recorderMessages and recorderBytes are how far the recorder may be behind, for each topic; beyond that the history has gaps.
+	recorderMessages = 4096
+	recorderBytes    = 4 << 20
+)
+
+// record copies every message of the states into the history, until the connection that it returns is closed: STATE keeps one
+// value of a key. A mirror stream would leave out values that are replaced quickly, and the server's own republishing would copy
+// the tombstones' time to live too.
+func record(own *admin, crew Crew) (*nats.Conn, error) {
+	nc, err := own.connect()
+	if err != nil {
+		return nil, err
+	}
+	for _, filter := range crew.State {
+		sub, err := nc.Subscribe(filter, func(m *nats.Msg) { recordOne(nc, m) })
+		if err == nil {
+			err = sub.SetPendingLimits(recorderMessages, recorderBytes)
+		}
+		if err != nil {
+			nc.Close()
+			return nil, fmt.Errorf("record the history of %s: %w", filter, err)
+		}
+	}
+	if err := nc.Flush(); err != nil {
+		nc.Close()
+		return nil, fmt.Errorf("record the history: %w", err)
+	}
+	return nc, nil
+}
+
+func recordOne(nc *nats.Conn, m *nats.Msg) {
+	c := nats.NewMsg(historyPrefix + m.Subject)
+	c.Data = m.Data
+	for name, values := range m.Header {
+		if !strings.HasPrefix(name, natsPrefix) {
+			c.Header[name] = values
+		}
+	}
+	_ = nc.PublishMsg(c) // fails only on a connection that is gone, and then the server is
+}

@@ -1,0 +1,215 @@
+package embed
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/bussuite"
+)
+
+func TestLimitsFollowTheSpace(t *testing.T) {
+	for _, test := range []struct {
+		space, store, history, event int64 // MiB
+	}{
+		{64, 19, 2, 1},
+		{200, 59, 6, 3},
+		{1 << 10, 280, 16, 8},
+		{100 << 10, 280, 16, 8},
+	} {
+		l := limitsFor(test.space << 20)
+		if l.store>>20 != test.store || l.history>>20 != test.history || l.event>>20 != test.event {
+			t.Errorf("%d MiB: %d MiB in all, %d of history, %d of events; want %d, %d, %d",
+				test.space, l.store>>20, l.history>>20, l.event>>20, test.store, test.history, test.event)
+		}
+	}
+}
+
+// subjects are the subjects that a stream has messages of.
+func (b *liveBus) subjects(t *testing.T, stream string) map[string]uint64 {
+	t.Helper()
+	var found map[string]uint64
+	err := b.server.admin.do(within(t), func(ctx context.Context, js jetstream.JetStream) error {
+		s, err := js.Stream(ctx, stream)
+		if err != nil {
+			return err
+		}
+		info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+		if err == nil {
+			found = info.State.Subjects
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// expiring publishes tombstones as the client does, but for one second, and returns when all have expired.
+func (b *liveBus) expiring(t *testing.T, keys int) {
+	t.Helper()
+	nc, err := b.server.admin.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for i := range keys {
+		m := nats.NewMsg("suite.thing.k" + strconv.Itoa(i))
+		m.Header.Set(bus.HeaderTombstone, "1")
+		m.Header.Set("Nats-TTL", "1")
+		if _, err := nc.RequestMsg(m, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(time.Minute); len(b.subjects(t, streamState)) > 1; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d keys are left", len(b.subjects(t, streamState)))
+		}
+	}
+}
+
+// What was removed leaves nothing among the states, for readers neither, and stays in the history.
+func TestRemovedKeysLeaveNothing(t *testing.T) {
+	b := startBus(t)
+	w := bussuite.Things.Writer(conn(t, b, "writer"))
+	for i := range 300 {
+		if err := w.Set("k"+strconv.Itoa(i), bussuite.Thing{N: i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Set("stays", bussuite.Thing{N: 7}); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, w)
+	b.expiring(t, 300)
+	for range 2 {
+		reader := conn(t, b, "reader")
+		values, err := bussuite.Things.Read(within(t), reader)
+		if err != nil || len(values) != 1 || values["stays"].N != 7 {
+			t.Fatalf("the bus has %v, %v; an older value is back where a tombstone went", values, err)
+		}
+		if history := b.subjects(t, streamHistory); len(history) != 301 || history["history.suite.thing.k0"] != 2 {
+			t.Errorf("the history has %d keys, and %d messages of k0", len(history), history["history.suite.thing.k0"])
+		}
+		b.halt(t) // a restart changes nothing
+		b.start(t)
+	}
+}
+
+// A reader that was away while a key's tombstone came and went learns that the key is gone.
+func TestAReaderThatWasAwayMissesNoRemoval(t *testing.T) {
+	b := startBus(t)
+	writer := conn(t, b, "writer")
+	w := bussuite.Things.Writer(writer)
+	for _, key := range []string{"k0", "stays"} {
+		if err := w.Set(key, bussuite.Thing{N: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush(t, w)
+	writer.Close() // it would say again what it knows
+	reader := conn(t, b, "reader")
+	changes, err := bussuite.Things.Watch(within(t), reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for c := range changes {
+		if c.Synced {
+			break
+		}
+	}
+	b.halt(t)
+	socket := b.options.Socket
+	b.options.Socket += "2" // the reader doesn't find it
+	b.start(t)
+	b.expiring(t, 1)
+	b.halt(t)
+	b.options.Socket = socket
+	b.start(t)
+	for c := range changes {
+		if c.Key == "k0" && c.Deleted {
+			return
+		}
+	}
+	t.Fatal("the reader never learned that k0 is gone")
+}
+
+// A store that an earlier version of the bus has made is adapted, or made again; the bus comes up in any case.
+func TestStoreOfAnotherVersion(t *testing.T) {
+	others := map[string][]jetstream.StreamConfig{
+		"eight values of a key and large limits": {
+			{
+				Name: streamState, Subjects: []string{"suite.thing.*", "suite.single", "suite.secret.*", "suite.own.*"},
+				MaxMsgsPerSubject: 8, MaxBytes: 512 << 20, Discard: jetstream.DiscardNew,
+			},
+			{Name: streamEvent, Subjects: []string{"suite.news.*"}, MaxBytes: 64 << 20, MaxAge: time.Hour},
+			{Name: streamPosition, Subjects: []string{"position.>"}, MaxMsgsPerSubject: 1, MaxBytes: 1 << 20, AllowDirect: true},
+		},
+		"a subject in another stream":       {{Name: "OTHER", Subjects: []string{"suite.thing.*"}}},
+		"a stream that can't be adapted":    {{Name: streamState, Subjects: []string{"suite.>"}, Retention: jetstream.WorkQueuePolicy}},
+		"a history that is a mirror stream": {{Name: streamHistory, Mirror: &jetstream.StreamSource{Name: "NONE"}}},
+	}
+	for name, configs := range others {
+		t.Run(name, func(t *testing.T) {
+			b := &liveBus{options: DefaultOptions(t.TempDir())}
+			b.options.Crew, b.options.Log = CrewOf(bussuite.Topics(), bussuite.Contracts()), slog.New(slog.DiscardHandler)
+			b.otherStore(t, configs)
+			b.start(t)
+			t.Cleanup(func() { b.halt(t) })
+			w := bussuite.Things.Writer(conn(t, b, "writer"))
+			if err := w.Set("a", bussuite.Thing{N: 7}); err != nil {
+				t.Fatal(err)
+			}
+			flush(t, w)
+			values, err := bussuite.Things.Read(within(t), conn(t, b, "reader"))
+			if err != nil || values["a"].N != 7 {
+				t.Errorf("the bus has %v, %v", values, err)
+			}
+		})
+	}
+}
+
+// otherStore makes the streams with a server of its own.
+func (b *liveBus) otherStore(t *testing.T, configs []jetstream.StreamConfig) {
+	t.Helper()
+	own, err := newAdmin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(b.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := s.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if own.server, err = s.start(own.public, limits{store: 1 << 30}, newNatsLog(b.options.Log)); err != nil {
+		t.Fatal(err)
+	}
+	defer own.server.WaitForShutdown()
+	defer own.server.Shutdown()
+	err = own.do(within(t), func(ctx context.Context, js jetstream.JetStream) error {
+		for _, config := range configs {
+			if _, err := js.CreateStream(ctx, config); err != nil {
+				return err
+			}
+		}
+		if len(configs[0].Subjects) == 0 {
+			return nil
+		}
+		_, err := js.Publish(ctx, "suite.thing.old", []byte(`{"n":1}`))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,132 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// picky is a transport that refuses some subjects, as a bus whose store is full does.
+type picky struct {
+	Transport
+	mu      sync.Mutex
+	refuse  map[string]bool // "*" refuses all
+	tries   map[string]int
+	taken   []string
+	removed []string
+}
+
+func (p *picky) Publish(_ context.Context, m Message) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tries[m.Subject]++
+	switch {
+	case m.Tombstone():
+		p.removed = append(p.removed, m.Subject)
+	case p.refuse[m.Subject] || p.refuse["*"]:
+		return errors.New("insufficient resources")
+	default:
+		p.taken = append(p.taken, m.Subject)
+	}
+	return nil
+}
+
+func (p *picky) Connects(context.Context) <-chan struct{} {
+	c := make(chan struct{}, 1)
+	c <- struct{}{}
+	return c
+}
+
+func (p *picky) Close() {}
+
+func pickyWriter(refuse ...string) (*picky, *Conn, *Writer[int]) {
+	p := &picky{refuse: map[string]bool{}, tries: map[string]int{}}
+	for _, subject := range refuse {
+		p.refuse[subject] = true
+	}
+	c := NewConn(p, "test", slog.New(slog.DiscardHandler))
+	return p, c, NewState[int](Spec{Name: "thing", Keys: "<id>"}).Writer(c)
+}
+
+func set(t *testing.T, w *Writer[int], key string, n int) {
+	t.Helper()
+	if err := w.Set(key, n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestARefusedKeyIsTriedEverMoreSlowlyAndHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c, w := pickyWriter("thing.big")
+		defer c.Close()
+		set(t, w, "big", 1)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := p.tries["thing.big"]; n < 12 || n > 24 {
+			t.Errorf("%d tries in a minute, want about one each 5 s after the first", n)
+		}
+		for i := range 50 {
+			set(t, w, "big", 2+i) // a new value is no reason to try sooner
+			set(t, w, "small", i)
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		if len(p.taken) != 50 {
+			t.Errorf("%d values of another key were taken in the time of 50", len(p.taken))
+		}
+		if n := p.tries["thing.big"]; n > 25 {
+			t.Errorf("%d tries: each new value was tried", n)
+		}
+		p.mu.Lock()
+		clear(p.refuse)
+		p.mu.Unlock()
+		time.Sleep(8 * time.Second)
+		if err := w.Flush(t.Context()); err != nil || p.taken[len(p.taken)-1] != "thing.big" {
+			t.Errorf("the value isn't sent after the bus takes it again: %v, %v", p.taken[len(p.taken)-1], err)
+		}
+	})
+}
+
+func TestATombstoneOfARefusedKeyGoesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c, w := pickyWriter("thing.big")
+		defer c.Close()
+		set(t, w, "big", 1)
+		time.Sleep(time.Minute)
+		if err := w.Delete("big"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if len(p.removed) != 1 {
+			t.Errorf("removed: %v", p.removed)
+		}
+	})
+}
+
+func TestAFullBusIsNotAskedForEachKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c, w := pickyWriter("*")
+		defer c.Close()
+		for i := range 1000 {
+			set(t, w, string(rune('a'+i%26))+string(rune('a'+i/26)), i)
+		}
+		time.Sleep(time.Minute)
+		tries := 0
+		p.mu.Lock()
+		for _, n := range p.tries {
+			tries += n
+		}
+		clear(p.refuse)
+		p.mu.Unlock()
+		if tries < 200 || tries > 320 {
+			t.Errorf("%d tries in a minute, want five a second", tries)
+		}
+		if err := w.Flush(t.Context()); err != nil || len(p.taken) != 1000 {
+			t.Errorf("%d of 1000 values were taken, %v", len(p.taken), err)
+		}
+	})
+}

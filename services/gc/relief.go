@@ -1,0 +1,232 @@
+package gc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/gc/internal/evict"
+	"kubelot.dev/services/gc/internal/image"
+)
+
+// relief is one pass, beside the loop.
+type relief struct {
+	service *Service
+	snapshot
+	// waits are the pass's; they end with a choice.
+	waits evict.Waits
+
+	// awaits is until when figures are waited for; zero where they aren't. silent is true where nobody answers.
+	awaits   time.Time
+	silent   bool
+	evicted  string
+	grace    int64
+	soft     bool
+	relieved bool
+	learned  map[string]image.Record
+}
+
+func (r *relief) run(ctx context.Context, due []evict.Due) error {
+	var errs []error
+	told := map[corev1.ResourceName]bool{}
+	slow := fmt.Errorf("reclaiming disk space has taken %s, so pods are evicted", reclaimTimeout)
+	quick, cancel := context.WithTimeoutCause(ctx, reclaimTimeout, slow)
+	defer cancel()
+	for i, d := range due {
+		t := d.Threshold
+		if i > 0 && r.over(t) {
+			continue // what was done for another has relieved it too
+		}
+		waits := r.waits.Has(d) // then the rest has been tried
+		if name := t.Signal.Resource(); !told[name] && !waits {
+			told[name] = true
+			r.service.report.node(corev1.EventTypeWarning, reasonThresholdMet, "Attempting to reclaim "+string(name))
+		}
+		if r.waiting == "" && quick.Err() == nil && !waits {
+			tried, err := r.reclaim(quick, t)
+			errs = append(errs, err)
+			if tried && r.over(t) {
+				r.relieved = true
+				continue
+			}
+		}
+		errs = append(errs, r.evictFor(ctx, d))
+		if r.evicted != "" || ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// over reads the signal anew and tells whether its threshold is relieved. What can't be read is as it was.
+func (r *relief) over(t evict.Threshold) bool {
+	s := r.service
+	var obs evict.Observations // of errors the loop tells
+	if t.Signal.Disk() {
+		obs, _ = s.Sensor.Disks(time.Now(), s.fs.Load().Filesystems)
+	} else {
+		obs, _ = s.Sensor.Read(time.Now())
+	}
+	if o, ok := obs[t.Signal]; ok {
+		r.obs[t.Signal] = o
+	}
+	return !evict.Met(t, r.obs[t.Signal], true)
+}
+
+// reclaim frees disk space without evicting anybody, where there may be some.
+func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, err error) {
+	s := r.service
+	what := evict.Reclaims(t.Signal, s.fs.Load().layout)
+	var errs []error
+	removed, freed := false, time.Time{}
+	if what.Containers {
+		c, err := take(ctx, s.env.Bus, s.Containers, r.known)
+		if err == nil {
+			removed, err = s.removeDead(ctx, c, true)
+		}
+		freed = time.Now().Add(freedTimeout)
+		errs = append(errs, err)
+	}
+	if what.Images {
+		r.learned, err = s.removeImages(ctx, r.known, r.records, true)
+		errs = append(errs, err)
+	}
+	if removed {
+		r.awaitFreed(ctx, t, freed)
+	}
+	return what.Containers || what.Images, errors.Join(errs...)
+}
+
+// awaitFreed waits until then for the space of containers that were removed: containerd frees it some seconds later.
+func (r *relief) awaitFreed(ctx context.Context, t evict.Threshold, until time.Time) {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	for !r.over(t) {
+		select {
+		case <-time.After(freedEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// choose asks who uses what and has somebody chosen by it. Where nobody answers the last answer counts, and the error
+// says why.
+func (r *relief) choose(ctx context.Context, d evict.Due, now snapshot) (evict.Choice, error) {
+	s := r.service
+	wait := r.waits.For(d, time.Now())
+	left := max(time.Until(wait.Asked.Add(evict.Patience)), lastTimeout)
+	asking, cancel := context.WithTimeoutCause(ctx, left, fmt.Errorf("%w within %s", errNoAnswer, left))
+	defer cancel()
+	stats, err := s.summary(asking, *wait)
+	if err == nil {
+		wait.Answer = &stats
+	}
+	r.silent = r.silent || err != nil
+	q := evict.Question{Wait: *wait, Now: time.Now(), Observation: now.obs[d.Signal], Layout: s.fs.Load().layout}
+	q.Pods = withStats(now.pods, wait.Answer)
+	return evict.Choose(q), err
+}
+
+// evictFor evicts the first pod of those that may be, or waits for the figures that say which.
+func (r *relief) evictFor(ctx context.Context, d evict.Due) error {
+	s, t := r.service, d.Threshold
+	// While space was reclaimed pods have come and gone.
+	snap, err := s.look(ctx)
+	if err != nil || len(snap.pods) == 0 {
+		return err
+	}
+	begins := !r.waits.Has(d)
+	choice, err := r.choose(ctx, d, snap)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case r.over(t):
+		r.relieved = true
+		return nil
+	case choice.Waits():
+		if end := choice.Asked.Add(evict.Patience); r.awaits.IsZero() || end.Before(r.awaits) {
+			r.awaits = end
+		}
+		if begins {
+			s.report.decided(topic.Decision{Deed: topic.DeedKeep, Object: t.String(), Reason: choice.Awaited()})
+		}
+		return err
+	}
+	delete(r.waits, d.String())
+	return errors.Join(err, r.evictFirst(ctx, t, choice))
+}
+
+// evictFirst evicts the first pod of the choice that lets itself be.
+func (r *relief) evictFirst(ctx context.Context, t evict.Threshold, choice evict.Choice) error {
+	s, o := r.service, r.obs[t.Signal]
+	var errs []error
+	for i, c := range choice.Order {
+		if c.Critical() {
+			why := fmt.Sprintf("next to be evicted for %s, and it is critical", t)
+			s.report.decided(aboutPod(topic.DeedKeep, c.Pod, why))
+			continue
+		}
+		message, annotations := evict.Message(t, o, c.Candidate)
+		lacking := choice.Lacking(c)
+		grace := evict.GracePeriod(t, s.settings.maxGrace, c.Pod)
+		err := s.end(ctx, ending{
+			pod: c.Pod, signal: t.Signal, message: message + lacking, annotations: annotations,
+			disruption: evict.Disruption, grace: grace, reason: strings.TrimSpace(c.Why(t, o, i) + ". " + lacking),
+		})
+		if errors.Is(err, errEnded) {
+			continue
+		}
+		if err != nil {
+			// podsync may have no such pod any more; where it doesn't answer the next would fare no better.
+			errs = append(errs, err)
+			if !refused(err) {
+				break
+			}
+			continue
+		}
+		s.metrics.statsAge.WithLabelValues(string(t.Signal)).Observe(time.Since(o.At).Seconds())
+		r.evicted, r.grace, r.soft = string(c.Pod.UID), grace, !t.Hard
+		break
+	}
+	return errors.Join(errs...)
+}
+
+// refused tells whether podsync has answered, if only that it won't.
+func refused(err error) bool {
+	return !errors.Is(err, bus.ErrNoResponder) && !errors.Is(err, bus.ErrDisconnected) &&
+		!errors.Is(err, context.Canceled) && !errors.Is(err, errNoAnswer)
+}
+
+// summary is who uses what, read for the threshold.
+func (s *Service) summary(ctx context.Context, w evict.Wait) (statsv1alpha1.Summary, error) {
+	notBefore := w.NotBefore()
+	summary, err := call(ctx, s.env.Bus, topic.StatsSummary, topic.SummaryRequest{
+		OnlyCPUAndMemory: !w.Signal.Disk(), Processes: w.Signal == evict.PIDAvailable,
+		MaxAge: max(time.Since(notBefore), 1), NotBefore: notBefore,
+	})
+	if err != nil {
+		err = fmt.Errorf("%s is met, and nobody knows who uses what: %w", w.Threshold, err)
+	}
+	return summary, err
+}
+
+// withStats adds what is known of each pod's usage.
+func withStats(pods []evict.Candidate, summary *statsv1alpha1.Summary) []evict.Candidate {
+	out := slices.Clone(pods)
+	for i := 0; summary != nil && i < len(out); i++ {
+		own := func(p statsv1alpha1.PodStats) bool { return p.PodRef.UID == string(out[i].Pod.UID) }
+		if at := slices.IndexFunc(summary.Pods, own); at >= 0 {
+			out[i].Stats = &summary.Pods[at]
+		}
+	}
+	return out
+}
