@@ -115,7 +115,7 @@ func TestAStopThatHangsHoldsUpNoOther(t *testing.T) {
 			turns[fmt.Sprint("c", i)] = slots.Turn{Rank: uint64(i + 1)}
 		}
 		for id, after := range stopAll(t, r, turns) {
-			if after > 4*time.Second {
+			if after > 6*time.Second {
 				t.Errorf("container %s had its SIGTERM after %s", id, after)
 			}
 			if r.grace[id] != 30*time.Second {

@@ -13,7 +13,7 @@ import (
 )
 
 // Patience is how long a caller has its slot to itself: some times what calls took of late, which is a few hundred milliseconds on
-// a machine that isn't slow, and half of that for each in a row that took longer. Those wait for something, and so may the next.
+// a machine that isn't slow, and half of that for each round of calls that took longer. Those wait for something, and so may the next.
 type Patience struct {
 	// Most and Least are the bounds. A call that ends within Most has worked all the time, however long it took.
 	Most, Least time.Duration
@@ -22,8 +22,9 @@ type Patience struct {
 const (
 	// factor is how many times as long as those of late a call may take.
 	factor = 4
-	// usual is what calls take before any has ended.
-	usual = 250 * time.Millisecond
+	// usual is what calls take before any has ended: much, as the machine may be busy or slow. Too short a patience has all calls
+	// run at once before the first has shown how long they take.
+	usual = 750 * time.Millisecond
 	// memory is over how many calls the average goes.
 	memory = 8
 )
@@ -36,7 +37,7 @@ var (
 	Disk = Patience{time.Minute, time.Minute}
 	// Stop is for calls that end something. A container that takes its grace period needs no core meanwhile, and a hundred of
 	// them mustn't keep the last from its SIGTERM for longer than the signals themselves take.
-	Stop = Patience{3 * time.Second, 20 * time.Millisecond}
+	Stop = Patience{10 * time.Second, 20 * time.Millisecond}
 )
 
 // Turn is a caller's place among those that wait.
@@ -53,7 +54,7 @@ type Slots struct {
 	free    int // below zero while urgent callers go beyond the bound
 	waiting queue
 	arrival uint64
-	overdue int           // how many in a row were not done in time
+	overdue int           // how many rounds of calls were not done in time
 	took    time.Duration // by a call on average, of those that have worked all the time
 }
 
@@ -99,7 +100,8 @@ func isClosed(c <-chan struct{}) bool {
 // holdLocked gives the slot to a caller, whose release does nothing once its patience is over.
 func (s *Slots) holdLocked(patience Patience) (release func()) {
 	alone := max(min(factor*s.took, patience.Most)>>min(s.overdue, 30), patience.Least)
-	began, timer := time.Now(), time.AfterFunc(alone, s.late)
+	round := s.overdue
+	began, timer := time.Now(), time.AfterFunc(alone, func() { s.late(round) })
 	return func() { s.release(time.Since(began), patience, timer.Stop()) }
 }
 
@@ -144,11 +146,11 @@ func (s *Slots) release(took time.Duration, patience Patience, inTime bool) {
 	}
 }
 
-// late passes on the slot of a call that goes on.
-func (s *Slots) late() {
+// late passes on the slot of a call that goes on, and counts those that began alike once.
+func (s *Slots) late(round int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.overdue++
+	s.overdue = max(s.overdue, round+1)
 	s.passLocked()
 }
 
