@@ -34,6 +34,10 @@ func newEvent(e *runtimeapi.ContainerEventResponse) event {
 // and so is the first container of a sandbox that has started; podsync, who asked for both, has read them itself.
 const comingUp = 500 * time.Millisecond
 
+// goingAway is how long the removal of a container waits for that of its sandbox, which the runtime tells of while it still lists
+// it: a pod that goes is read once and not three times. Nobody waits for that.
+const goingAway = 80 * time.Millisecond
+
 // patience is how long an event may wait for those that usually follow it. Starts and ends of containers are what others
 // wait for, and the end of a sandbox.
 func (e event) patience() time.Duration {
@@ -46,7 +50,7 @@ func (e event) patience() time.Duration {
 		}
 		return 0
 	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
-		return 10 * time.Millisecond
+		return goingAway
 	default:
 		return 0
 	}

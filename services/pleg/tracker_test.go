@@ -106,13 +106,29 @@ func TestASandboxWaitsForItsFirstContainer(t *testing.T) {
 	}
 }
 
+// The removals of a pod's containers and of its sandbox are seen in one reading.
+func TestWhatGoesAwayIsReadOnce(t *testing.T) {
+	tr := newTracker()
+	tr.mark("u")
+	read(t, tr, "u", start, seen("u", topic.ContainerExited))
+	_, pause, _ := tr.event(start, event{object: "u-c", kind: deleted})
+	tr.event(start.Add(40*time.Millisecond), event{object: "u-box", kind: deleted})
+	tr.woken(start.Add(50*time.Millisecond), "u")
+	idle(t, tr)
+	tr.woken(start.Add(pause), "u")
+	if out := read(t, tr, "u", start.Add(pause), nothing("u")); !out.remove {
+		t.Errorf("a pod that is gone gave %+v", out)
+	}
+	idle(t, tr)
+}
+
 func TestContradictionIsReadAgainAndThenBelieved(t *testing.T) {
 	tr := newTracker()
 	tr.mark("u")
 	read(t, tr, "u", start, seen("u", ""))
 	now := start
 	tr.event(now, event{object: "u-box", pod: "", kind: deleted})
-	pause := 10 * time.Millisecond
+	pause := goingAway
 	for range contradictionRetries {
 		now = now.Add(pause)
 		tr.woken(now, "u")

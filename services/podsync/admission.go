@@ -101,8 +101,9 @@ func (d *dispatcher) judge(pod *corev1.Pod) *admit.Rejection {
 
 func (d *dispatcher) start(cfg worker.Config, obs topic.PodObservation) *entry {
 	uid := string(cfg.Pod.UID)
-	d.rank++
-	cfg.Rank, cfg.Node, cfg.Settling, cfg.Crowded, cfg.Meter = d.rank, d.facts, d.inherited.settling, d.actor.Slots.Crowded, d.meter
+	nextRank := func() uint64 { return d.rank.Add(1) }
+	cfg.Rank, cfg.NextRank = nextRank(), nextRank
+	cfg.Node, cfg.Settling, cfg.Crowded, cfg.Meter = d.facts, d.inherited.settling, d.actor.Crowded, d.meter
 	cfg.Applied = d.cgroups.Applied
 	d.objects.Hold(cfg.Pod)
 	e := &entry{Worker: worker.New(cfg, obs, d.actor, d.report, d.log), pod: cfg.Pod, held: cfg.Pod, source: cfg.Source, admitted: cfg.Reject == nil, told: true}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,7 +39,7 @@ type dispatcher struct {
 	// before is what the bus still had from an earlier run of this daemon.
 	before  map[string]topic.Pod
 	status  map[string]topic.PodStatus
-	rank    uint64
+	rank    atomic.Uint64
 	seen    bool   // all sources have delivered once
 	tree    bool   // the node's cgroups are there with their limits
 	qosErr  error  // why the QoS classes' CPU shares couldn't be set last

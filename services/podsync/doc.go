@@ -24,6 +24,8 @@
 // that began after its last deed. What the runtime was asked for when podsync was killed is finished and adopted,
 // as the supervisor keeps the connection (systemd's file descriptor store, or kubelot up). Nothing is removed before
 // every pod source has delivered once. Starts are bounded, and the pods that came first go first, but for those whose start
-// fails or takes long: they keep no other from its start. Admission is asked once: a pod that runs is not judged again. A pod of the API server's is judged by the Node that the API server has,
-// a static pod also by the node's own draft of it. Pods off the host's network wait for the node's network.
+// fails or takes long: they keep no other from its start. Stops are bounded likewise, in the order in which the pods' ends began;
+// one that is evicted or preempted waits for nobody, and one that takes its grace period holds up no other.
+// Admission is asked once: a pod that runs is not judged again. A pod of the API server's is judged by the Node that the API
+// server has, a static pod also by the node's own draft of it. Pods off the host's network wait for the node's network.
 package podsync

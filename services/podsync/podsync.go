@@ -205,7 +205,7 @@ func (s *Service) prepare(cgroupDriver string) error {
 		Sandboxes: s.runtime, Containers: s.runtime, Sizes: s.runtime, Observe: s.observe,
 		Images:  image.New(images, s.runtime, s.imageEvent),
 		Sources: s.objects, Hooks: s.hooks(), Cgroups: s.cgroups,
-		Slots: slots.New(startSlots()), Node: s.facts, SubPaths: s.subPaths, UserNS: userNS,
+		Slots: slots.New(startSlots()), Stops: slots.New(stopSlots()), Node: s.facts, SubPaths: s.subPaths, UserNS: userNS,
 		Settling: s.inherited.settling, Report: s.report, Meter: s.meter, Log: s.log,
 	})
 	return nil
@@ -214,6 +214,9 @@ func (s *Service) prepare(cgroupDriver string) error {
 // startSlots is how many sandboxes and containers are brought up at once: twice as many as the machine has
 // cores, since a start waits for the disk and the kernel part of its time (test/bench finds the best number).
 func startSlots() int { return 2 * runtime.NumCPU() }
+
+// stopSlots is how many containers and sandboxes are ended at once, by the same reckoning.
+func stopSlots() int { return 2 * runtime.NumCPU() }
 
 func (s *Service) observe(ctx context.Context, uid string, earlier *topic.PodObservation) (topic.PodObservation, error) {
 	return observe.PodSince(ctx, s.runtime, uid, earlier)

@@ -83,9 +83,10 @@ type Deps struct {
 	Sources env.Sources
 	Hooks   *hooks.Runner
 	Cgroups Cgroups
-	// Slots bound the expensive calls.
-	Slots *slots.Slots
-	Node  Node
+	// Slots bound the expensive calls that bring something up, Stops those that end something: a start that hangs keeps
+	// no pod from its end.
+	Slots, Stops *slots.Slots
+	Node         Node
 	// SubPaths asks the volume daemon for the host paths of subPath mounts.
 	SubPaths func(ctx context.Context, req topic.SubPathRequest) (topic.SubPathReply, error)
 	UserNS   *UserNamespaces
@@ -110,6 +111,9 @@ func New(deps Deps) *Actor {
 	}
 	return &Actor{Deps: deps}
 }
+
+// Crowded tells whether pods queue for their starts or their ends.
+func (a *Actor) Crowded() bool { return a.Slots.Crowded() || a.Stops.Crowded() }
 
 const (
 	// observeTimeout bounds a reading after a deed.
@@ -139,7 +143,8 @@ func (a *Actor) Do(ctx context.Context, s worker.Snapshot, action plan.Action) w
 		out.Err = errors.Join(context.Cause(ctx), out.Err)
 	}
 	end(out.Err)
-	if action.Kind == plan.EnsureImage || action.Kind == plan.ReleaseNode {
+	// Of a pod whose sandboxes are removed nothing is left to be read.
+	if action.Kind == plan.EnsureImage || action.Kind == plan.ReleaseNode || action.Kind == plan.RemoveSandboxes && out.Err == nil {
 		return out
 	}
 	out.Obs = a.look(ctx, s, action, out.Err == nil && action.Starts())
@@ -224,8 +229,8 @@ func (a *Actor) deed(ctx context.Context, s worker.Snapshot, action plan.Action)
 }
 
 // slot waits for the pod's turn.
-func (a *Actor) slot(ctx context.Context, s worker.Snapshot, patience time.Duration) (func(), error) {
-	release, err := a.Slots.Acquire(ctx, s.Rank, patience)
+func slot(ctx context.Context, of *slots.Slots, s worker.Snapshot, patience slots.Patience) (func(), error) {
+	release, err := of.Acquire(ctx, s.Turn, patience)
 	if err != nil {
 		return nil, fmt.Errorf("wait for a free slot: %w", err)
 	}

@@ -47,7 +47,7 @@ func (a *Actor) createSandbox(ctx context.Context, s worker.Snapshot, action pla
 }
 
 func (a *Actor) renewSandbox(ctx context.Context, s worker.Snapshot, config *runtimeapi.PodSandboxConfig) error {
-	release, err := a.slot(ctx, s, slots.Network)
+	release, err := slot(ctx, a.Slots, s, slots.Network)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func groups(s worker.Snapshot) []int64 {
 }
 
 func (a *Actor) stopSandbox(ctx context.Context, s worker.Snapshot, id string) error {
-	release, err := a.slot(ctx, s, slots.Network)
+	release, err := slot(ctx, a.Stops, s, slots.Stop)
 	if err != nil {
 		return err
 	}
@@ -147,14 +147,17 @@ func (a *Actor) release(ctx context.Context, s worker.Snapshot) error {
 
 // removeSandboxes removes all that the runtime still has of the pod, and its logs.
 func (a *Actor) removeSandboxes(ctx context.Context, s worker.Snapshot) error {
-	release, err := a.slot(ctx, s, slots.Network)
+	release, err := slot(ctx, a.Stops, s, slots.Stop)
 	if err != nil {
 		return err
 	}
 	defer release()
 	var failed error
 	for _, sandbox := range s.Obs.Sandboxes {
-		err := ignoreNotFound(a.Sandboxes.StopPodSandbox(ctx, sandbox.ID))
+		var err error
+		if !s.Stopped[sandbox.ID] {
+			err = ignoreNotFound(a.Sandboxes.StopPodSandbox(ctx, sandbox.ID))
+		}
 		if err == nil {
 			err = ignoreNotFound(a.Sandboxes.RemovePodSandbox(ctx, sandbox.ID))
 		}

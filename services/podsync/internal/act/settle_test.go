@@ -241,7 +241,7 @@ func newActor(t *testing.T, r *busyRuntime, settling func() bool) (*Actor, *even
 		t.Fatal(err)
 	}
 	return New(Deps{
-		Sandboxes: r, Containers: r, Observe: r.observe, Hooks: hooks.New(r), Cgroups: noCgroups{}, Slots: slots.New(1),
+		Sandboxes: r, Containers: r, Observe: r.observe, Hooks: hooks.New(r), Cgroups: noCgroups{}, Slots: slots.New(1), Stops: slots.New(1),
 		Node: plainNode{dir}, UserNS: userNS, Settling: settling, Report: report.New(conn, told, log), Meter: counted, Log: log,
 	}), told
 }

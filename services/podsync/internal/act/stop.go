@@ -12,6 +12,7 @@ import (
 	"kubelot.dev/services/podsync/internal/hooks"
 	"kubelot.dev/services/podsync/internal/plan"
 	"kubelot.dev/services/podsync/internal/report"
+	"kubelot.dev/services/podsync/internal/slots"
 	"kubelot.dev/services/podsync/internal/worker"
 )
 
@@ -22,7 +23,8 @@ func (a *Actor) stopContainer(ctx context.Context, s worker.Snapshot, action pla
 	return a.stop(ctx, s, action)
 }
 
-// stop runs the preStop hook, unless it has run, and stops the container; both share the grace period.
+// stop runs the preStop hook, unless it has run, and stops the container when its turn comes; both share the grace period, of
+// which nothing is lost to those that go first.
 func (a *Actor) stop(ctx context.Context, s worker.Snapshot, action plan.Action) error {
 	began := time.Now()
 	if !action.HookRan {
@@ -32,6 +34,11 @@ func (a *Actor) stop(ctx context.Context, s worker.Snapshot, action plan.Action)
 		}
 	}
 	grace := max(action.Grace-time.Since(began), minGrace)
+	release, err := slot(ctx, a.Stops, s, slots.Stop)
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := ignoreNotFound(a.Containers.StopContainer(ctx, action.ID, grace)); err != nil {
 		return fmt.Errorf("stop container %s: %w", action.Container, err)
 	}

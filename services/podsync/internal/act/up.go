@@ -81,7 +81,7 @@ func (u *upcoming) prepare(ctx context.Context) error {
 
 // up creates and starts within one slot.
 func (u *upcoming) up(ctx context.Context) error {
-	release, err := u.slot(ctx, u.s, slots.Disk)
+	release, err := slot(ctx, u.Slots, u.s, slots.Disk)
 	if err != nil {
 		return err
 	}

@@ -83,12 +83,22 @@ func (r *Reporter) NodeEvent(node, eventType, reason, message string) {
 	})
 }
 
-// Step says that a worker begins a step; the returned function says that it ended, and how.
+// quickStep is how long a step may take without saying that it has begun: its end tells that too.
+const quickStep = time.Second
+
+// Step says that a worker has begun a step, once that takes its time; the returned function says that it ended, and how.
 func (r *Reporter) Step(pod *corev1.Pod, name, container, image string) (end func(error)) {
 	began := time.Now()
 	step := topic.Step{Ref: topic.RefOf(pod), Name: name, Container: container, Image: image, Phase: topic.StepBegin, At: began}
-	r.must(r.steps.Publish(step.UID, step))
+	told := make(chan struct{})
+	slow := time.AfterFunc(quickStep, func() {
+		defer close(told)
+		r.must(r.steps.Publish(step.UID, step))
+	})
 	return func(err error) {
+		if !slow.Stop() {
+			<-told // the end comes after the beginning
+		}
 		step.Phase, step.At, step.Duration = topic.StepEnd, time.Now(), time.Since(began)
 		if err != nil {
 			step.Error = err.Error()

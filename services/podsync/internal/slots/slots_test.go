@@ -12,14 +12,14 @@ import (
 func TestOlderPodsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1)
-		release, err := s.Acquire(t.Context(), 9, Network)
+		release, err := s.Acquire(t.Context(), Turn{Rank: 9}, Network)
 		if err != nil {
 			t.Fatal(err)
 		}
 		order := make(chan uint64, 3)
 		for _, rank := range []uint64{3, 1, 2} {
 			go func() {
-				free, err := s.Acquire(t.Context(), rank, Network)
+				free, err := s.Acquire(t.Context(), Turn{Rank: rank}, Network)
 				if err == nil {
 					order <- rank
 					free()
@@ -38,11 +38,11 @@ func TestOlderPodsGoFirst(t *testing.T) {
 func TestACancelledCallerTakesNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1)
-		release, _ := s.Acquire(t.Context(), 1, Network)
+		release, _ := s.Acquire(t.Context(), Turn{Rank: 1}, Network)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		failed := make(chan error, 1)
 		go func() {
-			_, err := s.Acquire(ctx, 2, Network)
+			_, err := s.Acquire(ctx, Turn{Rank: 2}, Network)
 			failed <- err
 		}()
 		synctest.Wait()
@@ -52,7 +52,7 @@ func TestACancelledCallerTakesNoSlot(t *testing.T) {
 			t.Errorf("got %v, want the cause of the cancellation", err)
 		}
 		release()
-		if again, err := s.Acquire(t.Context(), 3, Network); err != nil {
+		if again, err := s.Acquire(t.Context(), Turn{Rank: 3}, Network); err != nil {
 			t.Errorf("the slot was lost: %v", err)
 		} else {
 			again()
@@ -64,20 +64,20 @@ func TestACancelledCallerTakesNoSlot(t *testing.T) {
 func TestASlotThatIsHeldLongIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1)
-		stuck, _ := s.Acquire(t.Context(), 1, Network)
+		stuck, _ := s.Acquire(t.Context(), Turn{Rank: 1}, Network)
 		began := time.Now()
-		release, err := s.Acquire(t.Context(), 2, Network)
-		if took := time.Since(began); err != nil || took != Network {
-			t.Fatalf("got %v after %s, want the slot after %s", err, took, Network)
+		release, err := s.Acquire(t.Context(), Turn{Rank: 2}, Network)
+		if took := time.Since(began); err != nil || took != Network.Most {
+			t.Fatalf("got %v after %s, want the slot after %s", err, took, Network.Most)
 		}
 		stuck() // isn't given back a second time
-		ctx, cancel := context.WithTimeout(t.Context(), Network/2)
+		ctx, cancel := context.WithTimeout(t.Context(), Network.Most/2)
 		defer cancel()
-		if _, err := s.Acquire(ctx, 3, Network); err == nil {
+		if _, err := s.Acquire(ctx, Turn{Rank: 3}, Network); err == nil {
 			t.Error("two hold one slot")
 		}
 		release()
-		if _, err := s.Acquire(t.Context(), 4, Network); err != nil {
+		if _, err := s.Acquire(t.Context(), Turn{Rank: 4}, Network); err != nil {
 			t.Errorf("the slot was lost: %v", err)
 		}
 	})
@@ -87,13 +87,13 @@ func TestASlotThatIsHeldLongIsPassedOn(t *testing.T) {
 func TestPatienceIsTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(1)
-		if _, err := s.Acquire(t.Context(), 1, Disk); err != nil {
+		if _, err := s.Acquire(t.Context(), Turn{Rank: 1}, Disk); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		_, err := s.Acquire(t.Context(), 2, Network)
-		if took := time.Since(began); err != nil || took != Disk {
-			t.Errorf("got %v after %s, want the slot after %s", err, took, Disk)
+		_, err := s.Acquire(t.Context(), Turn{Rank: 2}, Network)
+		if took := time.Since(began); err != nil || took != Disk.Most {
+			t.Errorf("got %v after %s, want the slot after %s", err, took, Disk.Most)
 		}
 	})
 }

@@ -97,6 +97,7 @@ func TestThePhaseWaitsForACompleteReading(t *testing.T) {
 		obs.Sandboxes[0].Ready = false
 		obs.Containers[0].ExitCode = 0
 		w.Observe(obs)
+		time.Sleep(holdSmallSteps) // its volumes aren't unmounted: there is more to come
 		settle()
 		if _, s := r.last(); s.Status.Phase != corev1.PodSucceeded {
 			t.Errorf("the pod is %s, want Succeeded", s.Status.Phase)
@@ -119,10 +120,10 @@ func TestAFailedPullDoesNotCountAgainstTheStart(t *testing.T) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		for i, deed := range h.deeds {
-			if deed == "start container app" && h.ranks[i] == 7 {
+			if deed == "start container app" && h.turns[i].Rank == 7 {
 				return
 			}
 		}
-		t.Errorf("deeds %v had the ranks %v, want the start to have its own", h.deeds, h.ranks)
+		t.Errorf("deeds %v had the ranks %v, want the start to have its own", h.deeds, h.turns)
 	})
 }

@@ -264,3 +264,28 @@ func TestARestoredDeadlineIsNoFartherThanTheGracePeriod(t *testing.T) {
 		}
 	})
 }
+
+// A deleted pod that ends at once is written to the API server once: with the status after which it goes.
+func TestAPodThatEndsAtOnceIsStatedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		unmount time.Duration
+		want    int
+	}{"at once": {200 * time.Millisecond, 1}, "its volume takes long": {time.Minute, 2}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, r := launch(t, Config{Pod: testPod()}, runs(), &hands{obs: runs()})
+				time.Sleep(time.Minute)
+				before := len(r.statuses)
+				deleted := deletedWithin(30)
+				deleted.Generation = 2
+				w.Update(deleted, nil)
+				time.Sleep(c.unmount)
+				w.Volumes(topic.PodVolumes{Phase: topic.VolumeUnmounted})
+				settle()
+				if _, s := r.last(); !s.Finished || s.Status.Phase != corev1.PodSucceeded || len(r.statuses)-before != c.want {
+					t.Errorf("its end was stated %d times, the last time as %s (finished: %v); want %d", len(r.statuses)-before, s.Status.Phase, s.Finished, c.want)
+				}
+			})
+		})
+	}
+}

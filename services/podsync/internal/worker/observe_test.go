@@ -218,7 +218,7 @@ func TestWhoseStartFailsGoesBehindOthers(t *testing.T) {
 		var ranks []uint64
 		for i, deed := range h.deeds {
 			if deed == "create sandbox " {
-				ranks = append(ranks, h.ranks[i])
+				ranks = append(ranks, h.turns[i].Rank)
 			}
 		}
 		if len(ranks) < 3 || ranks[0] != 7 || ranks[1] <= 1000 || ranks[2] <= ranks[1] {

@@ -14,9 +14,9 @@ import (
 	"kubelot.dev/services/podsync/internal/report"
 )
 
-// A status that tells only of a small step of a start waits this long for the next: a while where the pod's turn comes
-// at once, longer where pods queue for their starts. To write of each that it waits takes the API server as long as
-// to write that it runs, and all of them wait for that.
+// A status that tells only of a small step of a start or an end waits this long for the next: a while where the pod's turn comes
+// at once, longer where pods queue for theirs. To write of each that it waits takes the API server as long as
+// to write that it runs, or has ended, and all of them wait for that.
 const (
 	holdSmallSteps        = time.Second
 	holdSmallStepsCrowded = 10 * time.Second
@@ -98,14 +98,17 @@ func (w *Worker) inCgroup() *corev1.ResourceRequirements {
 	return w.Applied(pod)
 }
 
-// reportStatus states the status at once if somebody waits for it. The small steps of a start wait a little for the
-// next one: a pod that starts at once is written to the API server once.
+// reportStatus states the status at once if somebody waits for it. Small steps wait a little for the
+// next one: a pod that starts at once, or ends at once, is written to the API server once.
 func (w *Worker) reportStatus(s topic.PodStatus, now time.Time) {
-	if w.stop == nil && !podstatus.Urgent(w.reported, s.Status) {
+	if w.lastIsNear(now) && !s.Finished {
+		return
+	}
+	if limit := w.hold(s); limit > 0 {
 		if w.heldSince.IsZero() {
 			w.heldSince = now
 		}
-		if now.Sub(w.heldSince) < w.hold() {
+		if now.Sub(w.heldSince) < limit {
 			return
 		}
 	}
@@ -114,9 +117,18 @@ func (w *Worker) reportStatus(s topic.PodStatus, now time.Time) {
 	w.report.Status(s)
 }
 
-// hold is how long small steps are held now.
-func (w *Worker) hold() time.Duration {
-	if w.Crowded != nil && w.Crowded() {
+// lastIsNear tells whether the pod is deleted and its containers have just ended: its last status, after which it goes, is about to
+// come.
+func (w *Worker) lastIsNear(now time.Time) bool {
+	return w.Pod.DeletionTimestamp != nil && now.Before(w.endedAt.Add(holdSmallSteps))
+}
+
+// hold is how long a status may be held.
+func (w *Worker) hold(s topic.PodStatus) time.Duration {
+	switch {
+	case s.Finished, w.stop != nil && w.Pod.DeletionTimestamp == nil, podstatus.Urgent(w.reported, s.Status):
+		return 0
+	case w.Crowded != nil && w.Crowded():
 		return holdSmallStepsCrowded
 	}
 	return holdSmallSteps
@@ -132,6 +144,9 @@ func (w *Worker) nextWake(p plan.Plan, now time.Time) time.Duration {
 	earlier(p.WakeAt)
 	if due := w.messagesDue(); due.After(now) {
 		earlier(due)
+	}
+	if w.lastIsNear(now) {
+		earlier(w.endedAt.Add(holdSmallSteps))
 	}
 	if !w.heldSince.IsZero() {
 		// Whether it is still crowded is asked every second.

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,8 +101,8 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		}
 	}
 	s := Snapshot{
-		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container].Images, Rank: w.Rank + uint64(w.tries[key])<<32,
-		Before: w.before(), Static: w.Source != topic.SourceAPI, Going: w.Pod.DeletionTimestamp != nil || w.removed,
+		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container].Images, Turn: w.turn(a),
+		Before: w.before(), Static: w.Source != topic.SourceAPI, Stopped: maps.Clone(w.stopped), Going: w.Pod.DeletionTimestamp != nil || w.removed,
 	}
 	go func() {
 		outcome := w.hands.Do(ctx, s, a)

@@ -44,6 +44,7 @@ func (w *Worker) evict(e Eviction) {
 		grace = min(grace, e.Grace)
 	}
 	w.beginStop(&stop{since: time.Now(), grace: grace, killing: "Stopping container"})
+	w.hurry()
 	if failing {
 		return // the first reason stays
 	}
@@ -55,6 +56,7 @@ func (w *Worker) beginStop(s *stop) {
 	switch {
 	case w.stop == nil:
 		w.stop = s
+		s.rank = w.nextRank()
 	case s.grace >= w.stop.grace:
 		return
 	default:
@@ -107,7 +109,9 @@ func (w *Worker) startsInFlight() bool {
 // afterStop goes on when no container runs: report it, wait for the volumes, release the cgroup, and when
 // the pod is to go, remove its sandboxes.
 func (w *Worker) afterStop(ctx context.Context, p plan.Plan) {
-	w.lifecycle = topic.Terminated
+	if w.lifecycle != topic.Terminated {
+		w.lifecycle, w.endedAt = topic.Terminated, time.Now()
+	}
 	w.ended.Store(true)
 	w.over.Store(true)
 	if !p.Released {

@@ -15,6 +15,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/slots"
 )
 
 // Hands does what a plan says.
@@ -42,11 +43,12 @@ type Snapshot struct {
 	Images Images
 	// Before are the resources that running containers have still, by their ID, for ResizePod.
 	Before map[string]corev1.ResourceRequirements
-	// Rank is the deed's place among those that wait for a slot: pods in the order of arrival, those whose deed has failed
-	// behind all others.
-	Rank uint64
+	// Turn is the deed's place among those that wait for a slot.
+	Turn slots.Turn
 	// Static is true for a pod from a manifest.
 	Static bool
+	// Stopped are the sandboxes, by ID, that were stopped.
+	Stopped map[string]bool
 	// Going is true for a pod that is removed, not only ended: its directory may go too.
 	Going bool
 }
@@ -83,7 +85,10 @@ type Config struct {
 	Pod       *corev1.Pod
 	Source    topic.Source
 	FirstSeen time.Time
-	Rank      uint64
+	// Rank is the place of the pod's starts among those of others.
+	Rank uint64
+	// NextRank gives places behind all that were given before, to the pod's end; nil means that it has the place of its starts.
+	NextRank func() uint64
 	// Previous is the last known status, of the API server or from the bus.
 	Previous corev1.PodStatus
 	// Reject ends the pod before it began: it failed admission with this reason.
@@ -95,7 +100,7 @@ type Config struct {
 	// Pending is the answer to a wish for other resources than Pod has; nil if there is none.
 	Pending *Pending
 	Node    Node
-	// Crowded tells whether pods queue for their starts; nil means never.
+	// Crowded tells whether pods queue for their starts or their ends; nil means never.
 	Crowded func() bool
 	// Applied is the CPU and memory that a pod's cgroup has by its spec, nil if it has none of its own. A nil function means
 	// that for all pods.
@@ -159,11 +164,14 @@ type Worker struct {
 	reading   map[string]time.Time // since when those are read that aren't known yet, by container ID
 	announced map[string]bool      // containers whose back-off was announced by an Event
 	flight    map[string]*flight
-	network   string // why the pod waits for the node's network
+	leaving   uint64        // the rank of the removal of what is left; zero before it was due
+	urgent    chan struct{} // closed once the node needs the pod's end
+	network   string        // why the pod waits for the node's network
 	stop      *stop
 	removed   bool
 	resize    *topic.Resize // an in-place resize that isn't done; nil for none. Never changed, only replaced
 	lifecycle topic.Lifecycle
+	endedAt   time.Time // when no container ran any more
 	released  bool
 	gone      bool
 	start     time.Time
@@ -202,6 +210,8 @@ type stop struct {
 	message string
 	// disruption and disruptionMessage are those of the DisruptionTarget condition; empty for none.
 	disruption, disruptionMessage string
+	// rank is the place of this end among those of other pods.
+	rank uint64
 }
 
 // New makes a worker. obs is the runtime's report on the pod at this time.
@@ -213,7 +223,7 @@ func New(cfg Config, obs topic.PodObservation, hands Hands, report Reporter, log
 		obs:    obs,
 		probes: map[plan.ProbeKey]topic.Probe{}, images: map[string]ready{}, failures: map[string]plan.Failure{},
 		tries: map[string]int{}, busy: map[string]bool{}, replaced: map[string]bool{}, stopped: map[string]bool{}, hooksRan: map[string]bool{}, base: map[string]int{},
-		messages: map[string]string{}, reading: map[string]time.Time{}, announced: map[string]bool{}, flight: map[string]*flight{},
+		messages: map[string]string{}, reading: map[string]time.Time{}, announced: map[string]bool{}, flight: map[string]*flight{}, urgent: make(chan struct{}),
 		lifecycle: topic.Syncing, status: cfg.Previous, reported: cfg.Previous, start: time.Now(),
 		stated: stated{started: startedBefore(cfg.Pod)},
 	}
@@ -254,12 +264,15 @@ func (w *Worker) restore() {
 	if now := time.Now(); since.After(now) {
 		since = now
 	}
-	w.stop = &stop{since: since, grace: grace, killing: "Stopping container", reason: w.Previous.Reason, message: w.Previous.Message}
+	w.stop = &stop{
+		since: since, grace: grace, killing: "Stopping container", reason: w.Previous.Reason, message: w.Previous.Message, rank: w.nextRank(),
+	}
 	// A pod of which a reason was stated was ended by the node. Its phase is Failed only once nothing runs any more.
 	w.stop.fail = w.Previous.Phase == corev1.PodFailed || w.Previous.Reason != ""
 	for _, c := range w.Previous.Conditions {
 		if w.stop.fail && c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
 			w.stop.disruption, w.stop.disruptionMessage = c.Reason, c.Message
+			w.hurry()
 		}
 	}
 }

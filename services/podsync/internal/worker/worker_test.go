@@ -16,6 +16,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/slots"
 )
 
 // hands keeps a pod in memory as a runtime would: deeds change it and end with a reading.
@@ -29,7 +30,7 @@ type hands struct {
 	inert map[plan.Kind]bool // succeed and change nothing
 	// unread take effect and can't be read, also when their caller has given up; they fail all the same.
 	unread map[plan.Kind]error
-	ranks  []uint64
+	turns  []slots.Turn
 	// left is what ended containers leave, by ID; read only after slowDisk.
 	left     map[string]string
 	slowDisk time.Duration
@@ -43,7 +44,7 @@ func (h *hands) TerminationMessage(c *topic.Container) string {
 func (h *hands) Do(ctx context.Context, s Snapshot, a plan.Action) Outcome {
 	h.mu.Lock()
 	slow, fail := h.slow[a.Kind], h.fail[a.Kind]
-	h.deeds, h.ranks = append(h.deeds, a.Key()), append(h.ranks, s.Rank)
+	h.deeds, h.turns = append(h.deeds, a.Key()), append(h.turns, s.Turn)
 	h.mu.Unlock()
 	if slow > 0 {
 		select {
