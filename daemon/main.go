@@ -95,6 +95,9 @@ func (p *process) run(ctx context.Context) error {
 	}
 	p.log.configure(c, p.spec.Name, term.IsTerminal(int(p.stderr.Fd())))
 	log := p.log.logger(p.stderr)
+	if !p.spec.LibraryMetrics {
+		dropLibraryMetrics()
+	}
 	defer SaveMemory(ctx, log)()
 	err = p.serve(ctx, c, log)
 	if err != nil {

@@ -42,7 +42,7 @@ func SaveMemory(ctx context.Context, log *slog.Logger) (stop func()) {
 	}
 }
 
-// rest gives memory back to the system whenever a burst of work is over, until ctx ends.
+// rest gives memory back to the system whenever a burst of work is over, the first of which is the start, until ctx ends.
 func rest(ctx context.Context, log *slog.Logger) {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	allocated := func() uint64 {
@@ -52,6 +52,7 @@ func rest(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(restAfter)
 	defer ticker.Stop()
 	var last, returned uint64
+	started := true
 	for {
 		select {
 		case <-ctx.Done():
@@ -59,7 +60,8 @@ func rest(ctx context.Context, log *slog.Logger) {
 		case <-ticker.C:
 		}
 		now := allocated()
-		if now-last < restBytes && now-returned > worthBytes {
+		if now-last < restBytes && (started || now-returned > worthBytes) {
+			started = false
 			debug.FreeOSMemory()
 			if err := forgetExecutable(); err != nil {
 				log.Debug("pages of the executable stay mapped", "error", err)
