@@ -6,8 +6,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// dropLibraryMetrics empties the registries that libraries fill at their init and that this process doesn't serve: its own
-// has the same collectors. The Go runtime's, with all its histograms, takes 0.2 MiB in each of them.
+// dropLibraryMetrics empties the registries that libraries fill at their init and that this process doesn't serve: its
+// own has the same collectors. The Go runtime's, with all its histograms, takes 0.2 MiB in each of them.
 func dropLibraryMetrics() {
 	empty := prometheus.NewRegistry()
 	prometheus.DefaultRegisterer, prometheus.DefaultGatherer = empty, empty

@@ -31,6 +31,7 @@ func (s stopSignal) Error() string { return "stopped by signal: " + s.String() }
 
 // Main runs the daemon as this process and ends the process when it is done.
 func Main(spec Spec) {
+	limitProcessors(spec)
 	p := process{spec: spec, stderr: os.Stderr, dial: dialBus}
 	os.Exit(p.main(os.Args[1:], os.Stdout))
 }

@@ -25,6 +25,9 @@ const (
 	restBytes = 1 << 20
 	// worthBytes is what must have been allocated for the memory to be worth giving back: collecting costs about a millisecond.
 	worthBytes = 4 << 20
+	// forgetAfter is how often a daemon that doesn't come to rest unmaps what it hasn't used of its executable. What
+	// it goes on using comes back by a few dozen minor faults.
+	forgetAfter = time.Minute
 )
 
 // SaveMemory sets how often memory is collected, and gives memory back at rest until ctx ends or stop is called, which
@@ -42,7 +45,8 @@ func SaveMemory(ctx context.Context, log *slog.Logger) (stop func()) {
 	}
 }
 
-// rest gives memory back to the system whenever a burst of work is over, the first of which is the start, until ctx ends.
+// rest gives memory back to the system whenever a burst of work is over, the first of which is the start, until ctx
+// ends.
 func rest(ctx context.Context, log *slog.Logger) {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	allocated := func() uint64 {
@@ -52,7 +56,7 @@ func rest(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(restAfter)
 	defer ticker.Stop()
 	var last, returned uint64
-	started := true
+	settled, forgotten := false, time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -60,16 +64,18 @@ func rest(ctx context.Context, log *slog.Logger) {
 		case <-ticker.C:
 		}
 		now := allocated()
-		if now-last < restBytes && (started || now-returned > worthBytes) {
-			started = false
+		rested := now-last < restBytes && (!settled || now-returned > worthBytes)
+		if rested {
+			settled, returned = true, now
 			debug.FreeOSMemory()
+		}
+		if rested || time.Since(forgotten) >= forgetAfter {
+			forgotten = time.Now()
 			if err := forgetExecutable(); err != nil {
 				log.Debug("pages of the executable stay mapped", "error", err)
 			}
-			now = allocated()
-			returned = now
 		}
-		last = now
+		last = allocated()
 	}
 }
 

@@ -19,8 +19,8 @@ func (c *Client) pods(namespace string) Resource[corev1.Pod, *corev1.Pod] {
 	return Resource[corev1.Pod, *corev1.Pod]{c.core, "pods", namespace}
 }
 
-func (c *Client) persistentVolumeClaims(namespace string) Resource[corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaim] {
-	return Resource[corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaim]{c.core, "persistentvolumeclaims", namespace}
+func (c *Client) persistentVolumeClaims(namespace string) claims {
+	return claims{c.core, "persistentvolumeclaims", namespace}
 }
 
 func (c *Client) persistentVolumes() Resource[corev1.PersistentVolume, *corev1.PersistentVolume] {
@@ -39,12 +39,16 @@ func (c *Client) events(namespace string) Resource[corev1.Event, *corev1.Event] 
 	return Resource[corev1.Event, *corev1.Event]{c.core, "events", namespace}
 }
 
+// SigningRequests are requests for certificates.
+type SigningRequests = Resource[certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequest]
+
+// claims are the claims of one namespace.
+type claims = Resource[corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaim]
+
 // SigningRequests are the requests for certificates at the API server.
-func (c *Client) SigningRequests() (Resource[certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequest], error) {
+func (c *Client) SigningRequests() (SigningRequests, error) {
 	client, err := c.rest(certificatesGroup)
-	return Resource[certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequest]{
-		client: client, name: "certificatesigningrequests",
-	}, err
+	return SigningRequests{client: client, name: "certificatesigningrequests"}, err
 }
 
 // GetPod reads a pod from the API server.
@@ -89,8 +93,8 @@ func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid type
 func (c *Client) CreateToken(ctx context.Context, namespace, serviceAccount string, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	tokens := Resource[authenticationv1.TokenRequest, *authenticationv1.TokenRequest]{c.core, "serviceaccounts", namespace}
-	return tokens.CreateBelow(ctx, serviceAccount, "token", req, metav1.CreateOptions{})
+	type tokens = Resource[authenticationv1.TokenRequest, *authenticationv1.TokenRequest]
+	return tokens{c.core, "serviceaccounts", namespace}.CreateBelow(ctx, serviceAccount, "token", req, metav1.CreateOptions{})
 }
 
 // GetPersistentVolumeClaim reads a claim. A node may read those of its pods, and may not watch them.

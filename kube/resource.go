@@ -15,8 +15,8 @@ import (
 // optionsVersion is the version in which options of requests are written into a URL.
 var optionsVersion = schema.GroupVersion{Version: "v1"}
 
-// Resource is one kind of objects at the API server, in one namespace or in none. Its methods are those of client-go's typed
-// clients, whose packages link the whole API: its scheme, its apply configurations and its OpenAPI documents.
+// Resource is one kind of objects at the API server, in one namespace or in none. Its methods are those of client-go's
+// typed clients, whose packages link the whole API: its scheme, its apply configurations and its OpenAPI documents.
 type Resource[T any, P object[T]] struct {
 	client    rest.Interface
 	name      string
@@ -36,7 +36,8 @@ func (r Resource[T, P]) object(ctx context.Context, req *rest.Request) (*T, erro
 
 // Get reads an object.
 func (r Resource[T, P]) Get(ctx context.Context, name string, o metav1.GetOptions) (*T, error) {
-	return r.object(ctx, r.request(r.client.Get()).Name(name).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion))
+	req := r.request(r.client.Get()).Name(name)
+	return r.object(ctx, req.SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion))
 }
 
 // Create creates an object.
@@ -46,7 +47,9 @@ func (r Resource[T, P]) Create(ctx context.Context, obj *T, o metav1.CreateOptio
 }
 
 // CreateBelow creates what stands for a subresource, such as "token", of the object of that name.
-func (r Resource[T, P]) CreateBelow(ctx context.Context, name, subresource string, obj *T, o metav1.CreateOptions) (*T, error) {
+func (r Resource[T, P]) CreateBelow(
+	ctx context.Context, name, subresource string, obj *T, o metav1.CreateOptions,
+) (*T, error) {
 	req := r.request(r.client.Post()).Name(name).SubResource(subresource)
 	return r.object(ctx, req.SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Body(P(obj)))
 }
@@ -58,7 +61,9 @@ func (r Resource[T, P]) Update(ctx context.Context, obj *T, o metav1.UpdateOptio
 }
 
 // Patch applies a strategic merge patch to an object or to a subresource of it, such as "status".
-func (r Resource[T, P]) Patch(ctx context.Context, name string, patch []byte, o metav1.PatchOptions, subresources ...string) (*T, error) {
+func (r Resource[T, P]) Patch(
+	ctx context.Context, name string, patch []byte, o metav1.PatchOptions, subresources ...string,
+) (*T, error) {
 	req := r.request(r.client.Patch(types.StrategicMergePatchType)).Name(name).SubResource(subresources...)
 	return r.object(ctx, req.SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Body(patch))
 }
@@ -85,7 +90,8 @@ func (r Resource[T, P]) selected(o metav1.ListOptions) *rest.Request {
 	if o.TimeoutSeconds != nil {
 		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
 	}
-	return r.request(r.client.Get()).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Timeout(timeout)
+	req := r.request(r.client.Get()).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion)
+	return req.Timeout(timeout)
 }
 
 // source lists and watches the objects that selected, which completes the options, leaves.

@@ -60,7 +60,8 @@ func (s *recordingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.requests = append(s.requests, fmt.Sprintf("%s %s accept %s content %s: %q", r.Method, r.URL, r.Header.Get("Accept"), r.Header.Get("Content-Type"), body))
+	accept, content := r.Header.Get("Accept"), r.Header.Get("Content-Type")
+	s.requests = append(s.requests, fmt.Sprintf("%s %s accept %s content %s: %q", r.Method, r.URL, accept, content, body))
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	answer, code := listed[parts[len(parts)-1]], http.StatusOK
 	for _, part := range parts {
@@ -78,9 +79,9 @@ func (s *recordingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	kinds, _, err := scheme.Scheme.ObjectKinds(answer)
 	info, ok := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
-	var content bytes.Buffer
+	var encoded bytes.Buffer
 	if err == nil && ok {
-		err = scheme.Codecs.EncoderForVersion(info.Serializer, kinds[0].GroupVersion()).Encode(answer, &content)
+		err = scheme.Codecs.EncoderForVersion(info.Serializer, kinds[0].GroupVersion()).Encode(answer, &encoded)
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusTeapot)
@@ -88,7 +89,7 @@ func (s *recordingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", runtime.ContentTypeProtobuf)
 	w.WriteHeader(code)
-	_, _ = w.Write(content.Bytes())
+	_, _ = w.Write(encoded.Bytes())
 }
 
 // last is the latest request.
@@ -107,8 +108,8 @@ type twin struct {
 	ours, theirs func() (any, error)
 }
 
-
-// The API server can't tell this client's requests from those of client-go's typed clients, and what it answers means the same.
+// The API server can't tell this client's requests from those of client-go's typed clients, and what it answers means
+// the same.
 func TestRequestsAreThoseOfClientGo(t *testing.T) {
 	recorder := &recordingServer{}
 	server := httptest.NewServer(recorder)
@@ -134,7 +135,8 @@ func TestRequestsAreThoseOfClientGo(t *testing.T) {
 			if request := recorder.last(); request != wantRequest {
 				t.Errorf("%s asks\n%s\nwant\n%s", c.name, request, wantRequest)
 			}
-			if !equality.Semantic.DeepEqual(got, want) || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) || apierrors.IsNotFound(gotErr) != apierrors.IsNotFound(wantErr) {
+			if !equality.Semantic.DeepEqual(got, want) || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) ||
+				apierrors.IsNotFound(gotErr) != apierrors.IsNotFound(wantErr) {
 				t.Errorf("%s: got %v, %v\nwant %v, %v", c.name, got, gotErr, want, wantErr)
 			}
 		}
@@ -162,31 +164,99 @@ func objectCalls(t *testing.T, ours *Client, theirs *kubernetes.Clientset) []twi
 	csrs := theirs.CertificatesV1().CertificateSigningRequests()
 	get, create := metav1.GetOptions{}, metav1.CreateOptions{}
 	return []twin{
-		{"get pod", func() (any, error) { return ours.GetPod(ctx, "ns", "x") }, func() (any, error) { return core.Pods("ns").Get(ctx, "x", get) }},
-		{"get missing pod", func() (any, error) { return ours.GetPod(ctx, "ns", "missing") }, func() (any, error) { return core.Pods("ns").Get(ctx, "missing", get) }},
-		{"create pod", func() (any, error) { return ours.CreatePod(ctx, pod) }, func() (any, error) { return core.Pods("ns").Create(ctx, pod, create) }},
+		{
+			"get pod",
+			func() (any, error) { return ours.GetPod(ctx, "ns", "x") },
+			func() (any, error) { return core.Pods("ns").Get(ctx, "x", get) },
+		},
+		{
+			"get missing pod",
+			func() (any, error) { return ours.GetPod(ctx, "ns", "missing") },
+			func() (any, error) { return core.Pods("ns").Get(ctx, "missing", get) },
+		},
+		{
+			"create pod",
+			func() (any, error) { return ours.CreatePod(ctx, pod) },
+			func() (any, error) { return core.Pods("ns").Create(ctx, pod, create) },
+		},
 		{"patch pod", func() (any, error) { return ours.PatchPodStatus(ctx, "ns", "x", patch) }, func() (any, error) {
 			return core.Pods("ns").Patch(ctx, "x", strategic, patch, metav1.PatchOptions{}, "status")
 		}},
-		{"delete pod", func() (any, error) { return nil, ours.DeletePod(ctx, "ns", "x", uid) }, func() (any, error) { return nil, core.Pods("ns").Delete(ctx, "x", del) }},
-		{"create token", func() (any, error) { return ours.CreateToken(ctx, "ns", "sa", token) }, func() (any, error) { return core.ServiceAccounts("ns").CreateToken(ctx, "sa", token, create) }},
-		{"get claim", func() (any, error) { return ours.GetPersistentVolumeClaim(ctx, "ns", "x") }, func() (any, error) { return core.PersistentVolumeClaims("ns").Get(ctx, "x", get) }},
-		{"get volume", func() (any, error) { return ours.GetPersistentVolume(ctx, "x") }, func() (any, error) { return core.PersistentVolumes().Get(ctx, "x", get) }},
-		{"get node", func() (any, error) { return ours.GetNode(ctx, "x") }, func() (any, error) { return core.Nodes().Get(ctx, "x", get) }},
-		{"create node", func() (any, error) { return ours.CreateNode(ctx, node) }, func() (any, error) { return core.Nodes().Create(ctx, node, create) }},
-		{"patch node", func() (any, error) { return ours.PatchNode(ctx, "x", patch) }, func() (any, error) { return core.Nodes().Patch(ctx, "x", strategic, patch, metav1.PatchOptions{}) }},
-		{"patch node status", func() (any, error) { return ours.PatchNodeStatus(ctx, "x", patch) }, func() (any, error) {
-			return core.Nodes().Patch(ctx, "x", strategic, patch, metav1.PatchOptions{}, "status")
-		}},
-		{"get lease", func() (any, error) { return ours.GetLease(ctx, "x") }, func() (any, error) { return leases.Get(ctx, "x", get) }},
-		{"create lease", func() (any, error) { return ours.CreateLease(ctx, lease) }, func() (any, error) { return leases.Create(ctx, lease, create) }},
-		{"update lease", func() (any, error) { return ours.UpdateLease(ctx, lease) }, func() (any, error) { return leases.Update(ctx, lease, metav1.UpdateOptions{}) }},
-		{"create event", func() (any, error) { return ours.CreateEvent(ctx, event) }, func() (any, error) { return core.Events("ns").Create(ctx, event, create) }},
+		{
+			"delete pod",
+			func() (any, error) { return nil, ours.DeletePod(ctx, "ns", "x", uid) },
+			func() (any, error) { return nil, core.Pods("ns").Delete(ctx, "x", del) },
+		},
+		{
+			"create token",
+			func() (any, error) { return ours.CreateToken(ctx, "ns", "sa", token) },
+			func() (any, error) { return core.ServiceAccounts("ns").CreateToken(ctx, "sa", token, create) },
+		},
+		{
+			"get claim",
+			func() (any, error) { return ours.GetPersistentVolumeClaim(ctx, "ns", "x") },
+			func() (any, error) { return core.PersistentVolumeClaims("ns").Get(ctx, "x", get) },
+		},
+		{
+			"get volume",
+			func() (any, error) { return ours.GetPersistentVolume(ctx, "x") },
+			func() (any, error) { return core.PersistentVolumes().Get(ctx, "x", get) },
+		},
+		{
+			"get node",
+			func() (any, error) { return ours.GetNode(ctx, "x") },
+			func() (any, error) { return core.Nodes().Get(ctx, "x", get) },
+		},
+		{
+			"create node",
+			func() (any, error) { return ours.CreateNode(ctx, node) },
+			func() (any, error) { return core.Nodes().Create(ctx, node, create) },
+		},
+		{
+			"patch node",
+			func() (any, error) { return ours.PatchNode(ctx, "x", patch) },
+			func() (any, error) { return core.Nodes().Patch(ctx, "x", strategic, patch, metav1.PatchOptions{}) },
+		},
+		{
+			"patch node status",
+			func() (any, error) { return ours.PatchNodeStatus(ctx, "x", patch) },
+			func() (any, error) {
+				return core.Nodes().Patch(ctx, "x", strategic, patch, metav1.PatchOptions{}, "status")
+			},
+		},
+		{
+			"get lease",
+			func() (any, error) { return ours.GetLease(ctx, "x") },
+			func() (any, error) { return leases.Get(ctx, "x", get) },
+		},
+		{
+			"create lease",
+			func() (any, error) { return ours.CreateLease(ctx, lease) },
+			func() (any, error) { return leases.Create(ctx, lease, create) },
+		},
+		{
+			"update lease",
+			func() (any, error) { return ours.UpdateLease(ctx, lease) },
+			func() (any, error) { return leases.Update(ctx, lease, metav1.UpdateOptions{}) },
+		},
+		{
+			"create event",
+			func() (any, error) { return ours.CreateEvent(ctx, event) },
+			func() (any, error) { return core.Events("ns").Create(ctx, event, create) },
+		},
 		{"patch event", func() (any, error) { return ours.PatchEvent(ctx, event, patch) }, func() (any, error) {
 			return core.Events("ns").Patch(ctx, "x", strategic, patch, metav1.PatchOptions{})
 		}},
-		{"create csr", func() (any, error) { return signing.Create(ctx, csr, create) }, func() (any, error) { return csrs.Create(ctx, csr, create) }},
-		{"get csr", func() (any, error) { return signing.Get(ctx, "x", get) }, func() (any, error) { return csrs.Get(ctx, "x", get) }},
+		{
+			"create csr",
+			func() (any, error) { return signing.Create(ctx, csr, create) },
+			func() (any, error) { return csrs.Create(ctx, csr, create) },
+		},
+		{
+			"get csr",
+			func() (any, error) { return signing.Get(ctx, "x", get) },
+			func() (any, error) { return csrs.Get(ctx, "x", get) },
+		},
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// group is a group and version of the API with the types of it that are used here. client-go's scheme has all groups, and each
-// process that links it pays for them at its start (docs/adr/0015).
+// group is a group and version of the API with the types of it that are used here. client-go's scheme has all groups,
+// and each process that links it pays for them at its start (docs/adr/0015).
 type group struct {
 	version schema.GroupVersion
 	path    string

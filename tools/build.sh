@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the multi-call executable with its links, and the daemons that have one of their own, into .bin or into the
-# directory given.
+# Builds the executables with a link per daemon into .bin or into the directory given. Daemons share an executable with those that
+# link the same (docs/adr/0015); kubelot-all has all of them but api, and the command line tool.
 . "$(dirname "$0")/lib.sh"
 out=${1:-$bin}
 
@@ -13,7 +13,12 @@ executable() {
 }
 executable crew kubelot-all
 executable services/api kubelot-api
-for name in $("$out/kubelot-all" 2>&1 | sed 's/.*name a program: //; s/,//g'); do
-  case $name in kubelot) link=kubelot ;; *) link=kubelot-$name ;; esac
-  ln -sfn kubelot-all "$out/$link"
+executable services/podsync kubelot-podsync
+executable bus/embed kubelot-bus
+ln -sfn kubelot-all "$out/kubelot"
+for group in runtime apiserver; do
+  executable crew "kubelot-$group"
+  for name in $("$out/kubelot-$group" 2>&1 | sed 's/.*only: //; s/,//g'); do
+    ln -sfn "kubelot-$group" "$out/kubelot-$name"
+  done
 done

@@ -1,6 +1,6 @@
 // Package imagename takes names of images apart by the rules of containers' clients, which are those of
-// github.com/distribution/reference: the test holds it to that package. That one compiles 17 regular expressions at the start of
-// each process that links it, which cost more memory than all pods' names (docs/adr/0015).
+// github.com/distribution/reference: the test holds it to that package. That one compiles 17 regular expressions at
+// the start of each process that links it, which cost more memory than all pods' names (docs/adr/0015).
 package imagename
 
 import (
@@ -16,7 +16,8 @@ const (
 	// official is where images are that defaultDomain knows by one word.
 	official   = "library/"
 	defaultTag = "latest"
-	// maxPath is the longest path of a repository, maxTag the longest tag, minDigest the fewest hexadecimal digits of a digest.
+	// maxPath is the longest path of a repository, maxTag the longest tag, minDigest the fewest hexadecimal digits of
+	// a digest.
 	maxPath   = 255
 	maxTag    = 128
 	minDigest = 32
@@ -151,15 +152,15 @@ func isDomain(text string) bool {
 		return ok && inner != "" && all(inner, func(c byte) bool { return hex(c) || c == ':' })
 	}
 	for label := range strings.SplitSeq(host, ".") {
-		if label == "" || label[0] == '-' || label[len(label)-1] == '-' || !all(label, func(c byte) bool { return alphanumeric(c) || c == '-' }) {
+		if label == "" || label[0] == '-' || label[len(label)-1] == '-' || !all(label, alphanumericOrDash) {
 			return false
 		}
 	}
 	return true
 }
 
-// isPath reports whether each component is words of small letters and digits with a separator between them: a dot, one or
-// two underscores, or dashes.
+// isPath reports whether each component is words of small letters and digits with a separator between them: a dot, one
+// or two underscores, or dashes.
 func isPath(text string) bool {
 	for component := range strings.SplitSeq(text, "/") {
 		for {
@@ -182,7 +183,8 @@ func isPath(text string) bool {
 }
 
 func isTag(text string) bool {
-	return text != "" && len(text) <= maxTag && word(text[0]) && all(text, func(c byte) bool { return word(c) || c == '.' || c == '-' })
+	inner := func(c byte) bool { return word(c) || c == '.' || c == '-' }
+	return text != "" && len(text) <= maxTag && word(text[0]) && all(text, inner)
 }
 
 // isDigest reports whether the text has the form of a digest, of whatever algorithm.
@@ -231,10 +233,11 @@ func all(text string, is func(byte) bool) bool {
 	return true
 }
 
-func digit(c byte) bool        { return '0' <= c && c <= '9' }
-func letter(c byte) bool       { return 'a' <= c|0x20 && c|0x20 <= 'z' }
-func alphanumeric(c byte) bool { return digit(c) || letter(c) }
-func word(c byte) bool         { return alphanumeric(c) || c == '_' }
-func lowerHex(c byte) bool     { return digit(c) || 'a' <= c && c <= 'f' }
-func hex(c byte) bool          { return lowerHex(c) || 'A' <= c && c <= 'F' }
-func lowerOrDigit(r rune) bool { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }
+func digit(c byte) bool              { return '0' <= c && c <= '9' }
+func letter(c byte) bool             { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+func alphanumeric(c byte) bool       { return digit(c) || letter(c) }
+func word(c byte) bool               { return alphanumeric(c) || c == '_' }
+func alphanumericOrDash(c byte) bool { return alphanumeric(c) || c == '-' }
+func lowerHex(c byte) bool           { return digit(c) || 'a' <= c && c <= 'f' }
+func hex(c byte) bool                { return lowerHex(c) || 'A' <= c && c <= 'F' }
+func lowerOrDigit(r rune) bool       { return 'a' <= r && r <= 'z' || '0' <= r && r <= '9' }

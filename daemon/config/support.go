@@ -110,8 +110,8 @@ func fieldWarnings(m merged, effective *kubeletv1beta1.KubeletConfiguration) []s
 	return warnings
 }
 
-// valueOf is the value of a field by its JSON name. Encoding the whole configuration to find it would leave behind tables of all its
-// types, in each daemon.
+// valueOf is the value of a field by its JSON name. Encoding the whole configuration to find it would leave behind
+// tables of all its types, in each daemon.
 func valueOf(k *kubeletv1beta1.KubeletConfiguration, name string) any {
 	v := reflect.ValueOf(k).Elem()
 	for i := range v.NumField() {

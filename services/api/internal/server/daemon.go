@@ -27,6 +27,7 @@ func spec() daemon.Spec {
 		Contract: api.Contract,
 		// It serves them, and they count its own authentication and authorization.
 		LibraryMetrics: true,
+		Processors:     4,
 		Flags: func(fs *pflag.FlagSet) {
 			fs.BoolVar(&mayDo, getMayDo, false, "let the verb get suffice for a GET on exec, attach, run and portForward, as the kubelet does, where kubelot asks for create")
 		},

@@ -17,7 +17,8 @@ import (
 // maxUID is the longest UID that a manifest may give its pod.
 const maxUID = 128
 
-// plainUID is stricter than Kubernetes, which leaves a manifest's own metadata.uid unchecked: letters, digits and dashes.
+// plainUID is stricter than Kubernetes, which leaves a manifest's own metadata.uid unchecked: letters, digits and
+// dashes.
 func plainUID(uid string) bool {
 	return uid != "" && len(uid) <= maxUID && strings.IndexFunc(uid, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-'
@@ -151,7 +152,8 @@ func validatePodSecurity(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// sysctlName is a kernel parameter's name, its parts separated by dots or slashes. It is compiled when it is first asked.
+// sysctlName is a kernel parameter's name, its parts separated by dots or slashes. It is compiled when it is first
+// asked.
 var sysctlName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`)
 })

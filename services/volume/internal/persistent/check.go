@@ -103,7 +103,8 @@ func checkNode(b bound, labels map[string]string) error {
 	return failure
 }
 
-// matchesNode says why nodes with these labels can't use the volume. component-helpers' own form of it links all API groups.
+// matchesNode says why nodes with these labels can't use the volume. component-helpers' own form of it links all API
+// groups.
 func matchesNode(affinity *corev1.VolumeNodeAffinity, labels map[string]string) error {
 	if affinity == nil || affinity.Required == nil {
 		return nil
