@@ -30,6 +30,9 @@ const (
 	forgetAfter = time.Minute
 )
 
+// MemoryGivenBack is the debug line that says that free heap went back to the system.
+const MemoryGivenBack = "at rest: free memory given back"
+
 // SaveMemory sets how often memory is collected, and gives memory back at rest until ctx ends or stop is called, which
 // waits for it. GOGC and GOMEMLIMIT in the unit's environment win. It is for processes that live long and do little.
 func SaveMemory(ctx context.Context, log *slog.Logger) (stop func()) {
@@ -68,6 +71,7 @@ func rest(ctx context.Context, log *slog.Logger) {
 		if rested {
 			settled, returned = true, now
 			debug.FreeOSMemory()
+			log.Debug(MemoryGivenBack)
 		}
 		if rested || time.Since(forgotten) >= forgetAfter {
 			forgotten = time.Now()
