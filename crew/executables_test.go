@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,7 +87,11 @@ func TestArchLinkedModules(t *testing.T) {
 }
 
 // patience is for slow machines: daemons give memory back 10 seconds after their start where nothing holds them up.
-const patience = 3 * time.Minute
+// What is above its ceiling then has the grace for another collection.
+const (
+	patience = 3 * time.Minute
+	grace    = 15 * time.Second
+)
 
 // Private memory is what the split into processes costs. The ceilings are of a node without pods, without an API
 // server, with a runtime that has nothing. They depend on what is allocated, not on how fast: the test waits until a
@@ -98,11 +103,13 @@ func TestIdleDaemonsAreSmall(t *testing.T) {
 	}
 	config := filepath.Join(bed, "kubelet.yaml")
 	text := fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncontainerRuntimeEndpoint: %s\n"+
-		"failCgroupV1: false\nfailSwapOn: false\ncgroupDriver: cgroupfs\ncgroupsPerQOS: false\nenforceNodeAllocatable: []\nenableServer: false\npodLogsDir: %s/logs\n",
+		"failCgroupV1: false\nfailSwapOn: false\ncgroupDriver: cgroupfs\ncgroupsPerQOS: false\nenforceNodeAllocatable: []\nenableServer: false\nhealthzPort: 0\npodLogsDir: %s/logs\n",
 		critest.Start(t).Endpoint(), bed)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// The daemons bind the root directory to itself, so that mounts below it reach the containers.
+	t.Cleanup(func() { _ = syscall.Unmount(filepath.Join(bed, "root"), syscall.MNT_DETACH) })
 	ceilings, processes := map[string]int{}, map[string]*exec.Cmd{}
 	for _, fields := range table(t, "testdata/memory.txt") {
 		ceiling, err := strconv.Atoi(fields[1])
@@ -128,22 +135,25 @@ func TestIdleDaemonsAreSmall(t *testing.T) {
 // is below the ceiling.
 func settled(t *testing.T, bed, name string, pid, ceiling int, end time.Time) int {
 	t.Helper()
-	least := 0
-	for ; time.Now().Before(end); time.Sleep(500 * time.Millisecond) {
+	least, stop := 0, end
+	for {
 		log, err := os.ReadFile(filepath.Join(bed, name+".log"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		size := anonymous(t, pid)
-		if !bytes.Contains(log, []byte(daemon.MemoryGivenBack)) {
-			continue
+		if bytes.Contains(log, []byte(daemon.MemoryGivenBack)) {
+			if least == 0 {
+				stop = time.Now().Add(grace)
+			}
+			if least == 0 || size < least {
+				least = size
+			}
 		}
-		if least == 0 || size < least {
-			least = size
-		}
-		if least <= ceiling {
+		if least > 0 && least <= ceiling || time.Now().After(stop) {
 			break
 		}
+		time.Sleep(500 * time.Millisecond)
 	}
 	if least == 0 {
 		t.Errorf("%s never came to rest", name)
@@ -154,7 +164,8 @@ func settled(t *testing.T, bed, name string, pid, ceiling int, end time.Time) in
 // start starts a daemon that ends with the test.
 func start(t *testing.T, dir, bed, name string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "kubelot-"+name),
+	// It has to end before the test does, not with its context, which would kill it.
+	cmd := exec.Command(filepath.Join(dir, "kubelot-"+name), //nolint:noctx // see above
 		"--config", filepath.Join(bed, "kubelet.yaml"), "--run-dir", filepath.Join(bed, "run"),
 		"--root-dir", filepath.Join(bed, "root"), "--hostname-override", "test", "--node-ip", "127.0.0.1", "--v", "4")
 	file := filepath.Join(bed, name+".log")
