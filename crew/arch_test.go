@@ -20,8 +20,11 @@ var everywhere = []rule{
 	{"github.com/stretchr/", "test helpers don't belong into a program"},
 }
 
-// light holds for the programs that share an executable: each pays for what one of them links. It holds for that executable too.
+// light holds for all programs but those of Apart: each process pays for what its executable links.
 var light = []rule{
+	{"k8s.io/client-go/kubernetes/scheme", "it has all groups of the API, 0.7 MiB at each start; package kube has the types that are used"},
+	{"k8s.io/client-go/kubernetes/typed", "their apply configurations link the scheme and OpenAPI; package kube has a small typed client"},
+	{"github.com/distribution/reference", "its regular expressions take 0.5 MiB at each start; cri/imagename does the same by hand"},
 	{"k8s.io/client-go/kubernetes.", "the whole clientset costs every daemon megabytes; package kube has the typed clients that are used"},
 	{"k8s.io/client-go/informers", "reflectors without indexers are enough and smaller"},
 	{"k8s.io/apiserver/", "it links the whole clientset, CEL and OpenTelemetry's exporters; only kubelot-api, which has an executable of its own, may"},
@@ -94,7 +97,10 @@ func common(program string) []rule {
 		all = append(all, rule{"github.com/nats-io/nats-server", noNATS}, rule{"kubelot.dev/bus/embed", noNATS})
 	}
 	if !strings.Contains(program, "/cli/") {
-		all = append(all, rule{"kubelot.dev/cli", noCLI}, rule{"kubelot.dev/crew", noCLI})
+		all = append(all, rule{"kubelot.dev/cli", noCLI}, rule{"kubelot.dev/crew.", noCLI})
+	}
+	if strings.HasPrefix(program, "kubelot.dev/crew/") {
+		return all // it is several services, which meet on the bus all the same
 	}
 	module, _, _ := strings.Cut(program, "/cmd/")
 	for _, name := range daemonNames() {

@@ -8,6 +8,7 @@ require (
 	kubelot.dev/bus v0.0.0-00010101000000-000000000000
 	kubelot.dev/bus/embed v0.0.0-00010101000000-000000000000
 	kubelot.dev/cli v0.0.0-00010101000000-000000000000
+	kubelot.dev/cri v0.0.0-00010101000000-000000000000
 	kubelot.dev/daemon v0.0.0-00010101000000-000000000000
 	kubelot.dev/services/api v0.0.0-00010101000000-000000000000
 	kubelot.dev/services/gc v0.0.0-00010101000000-000000000000
@@ -31,7 +32,6 @@ require (
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/cyphar/filepath-securejoin v0.6.1 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
-	github.com/distribution/reference v0.6.0 // indirect
 	github.com/emicklei/go-restful/v3 v3.13.0 // indirect
 	github.com/felixge/httpsnoop v1.0.4 // indirect
 	github.com/fsnotify/fsnotify v1.9.0 // indirect
@@ -77,7 +77,6 @@ require (
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/opencontainers/cgroups v0.1.0 // indirect
-	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
@@ -125,7 +124,6 @@ require (
 	k8s.io/mount-utils v0.36.3 // indirect
 	k8s.io/streaming v0.36.3 // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
-	kubelot.dev/cri v0.0.0-00010101000000-000000000000 // indirect
 	kubelot.dev/kube v0.0.0-00010101000000-000000000000 // indirect
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.34.0 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect

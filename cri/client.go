@@ -27,6 +27,8 @@ const (
 	reconnectDelay = 100 * time.Millisecond
 	// The event stream's window is wide, since containerd holds up all its calls while a subscriber's is full.
 	streamWindow, connWindow = 4 << 20, 16 << 20
+	// ioBuffer is what a connection reads at once of small answers; what is larger goes past the buffer.
+	ioBuffer = 4 << 10
 	// connectTimeout is how long a runtime that accepts the connection may keep silent.
 	connectTimeout = 3 * time.Second
 )
@@ -119,6 +121,8 @@ func (c *Client) connect(endpoint string) (*grpc.ClientConn, error) {
 			},
 			MinConnectTimeout: connectTimeout,
 		}),
+		grpc.WithReadBufferSize(ioBuffer),
+		grpc.WithSharedWriteBuffer(true),
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -90,7 +91,9 @@ func IsUnimplemented(err error) bool { return code(err) == codes.Unimplemented }
 
 // reservedFor finds the holder's ID in the words of containerd (name "x" is reserved for "ID") and of
 // CRI-O (the container name "x" is already in use by ID).
-var reservedFor = regexp.MustCompile(`name "?[^ "]+"? is (?:reserved for|already in use by) "?([0-9A-Za-z_.-]+)"?`)
+var reservedFor = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`name "?[^ "]+"? is (?:reserved for|already in use by) "?([0-9A-Za-z_.-]+)"?`)
+})
 
 // IsNameReserved tells whether a create failed because an earlier one with the same name and
 // attempt still holds the name, as after a call that timed out.
@@ -107,7 +110,7 @@ func NameHolder(err error) (id string, reserved bool) {
 		return "", false
 	}
 	message := e.Message()
-	if match := reservedFor.FindStringSubmatch(message); match != nil {
+	if match := reservedFor().FindStringSubmatch(message); match != nil {
 		return strings.TrimSuffix(match[1], "."), true
 	}
 	return "", e.Code == codes.AlreadyExists || strings.Contains(message, "name is reserved")

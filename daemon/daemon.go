@@ -57,6 +57,11 @@ type Spec struct {
 	// WithoutBus is for kubelot-bus itself: Env.Bus is nil, and systemd is told READY=1 not before
 	// Run first sets its health, since the others start after it.
 	WithoutBus bool
+	// LibraryMetrics is for a daemon that serves the registry in which Kubernetes' libraries count (component-base's
+	// legacyregistry). The others drop what it holds.
+	LibraryMetrics bool
+	// Processors is how many processors the daemon uses at most where it has a process to itself; 0 means 2.
+	Processors int
 }
 
 // Env is what the chassis gives to a daemon's Run.

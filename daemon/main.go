@@ -32,6 +32,7 @@ func (s stopSignal) Error() string { return "stopped by signal: " + s.String() }
 
 // Main runs the daemon as this process and ends the process when it is done.
 func Main(spec Spec) {
+	limitProcessors(spec)
 	p := process{spec: spec, stderr: os.Stderr, dial: dialBus}
 	os.Exit(p.main(os.Args[1:], os.Stdout))
 }
@@ -122,6 +123,9 @@ func (p *process) run(ctx context.Context) error {
 	logs := &logOptions{style: p.commandLine.style}
 	logs.configure(c, p.spec.Name, term.IsTerminal(int(p.stderr.Fd())))
 	log := logs.logger(p.stderr)
+	if !p.spec.LibraryMetrics {
+		dropLibraryMetrics()
+	}
 	defer SaveMemory(ctx, log)()
 	place := &place{
 		config: c, line: &p.commandLine, logs: logs, log: log, dial: p.dial, above: &unit{log: log},

@@ -31,7 +31,13 @@ const (
 	// collections are how many collections it takes, with cleanupTime between them for the cleanups.
 	collections = 3
 	cleanupTime = 20 * time.Millisecond
+	// forgetAfter is how often a daemon that doesn't come to rest unmaps what it hasn't used of its executable. What
+	// it goes on using comes back by a few dozen minor faults.
+	forgetAfter = time.Minute
 )
+
+// MemoryGivenBack is the debug line that says that free heap went back to the system.
+const MemoryGivenBack = "at rest: free memory given back"
 
 // SaveMemory sets how often memory is collected, and gives memory back at rest until ctx ends or stop is called, which
 // waits for it. GOGC and GOMEMLIMIT in the unit's environment win. It is for processes that live long and do little.
@@ -53,7 +59,8 @@ func saveMemory(ctx context.Context, log *slog.Logger, daemons uint64) (stop fun
 	}
 }
 
-// rest gives memory back to the system whenever a burst of work is over, until ctx ends.
+// rest gives memory back to the system whenever a burst of work is over, the first of which is the start, until ctx
+// ends.
 func rest(ctx context.Context, log *slog.Logger, daemons uint64) {
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	allocated := func() uint64 {
@@ -63,20 +70,25 @@ func rest(ctx context.Context, log *slog.Logger, daemons uint64) {
 	ticker := time.NewTicker(restAfter)
 	defer ticker.Stop()
 	w := restWatch{daemons: daemons}
+	forgotten := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		if !w.worth(allocated()) {
-			continue
+		rested := w.worth(allocated())
+		if rested {
+			collect(ctx)
+			log.Debug(MemoryGivenBack)
+			w.gaveBack(allocated())
 		}
-		collect(ctx)
-		if err := forgetExecutable(); err != nil {
-			log.Debug("pages of the executable stay mapped", "error", err)
+		if rested || time.Since(forgotten) >= forgetAfter {
+			forgotten = time.Now()
+			if err := forgetExecutable(); err != nil {
+				log.Debug("pages of the executable stay mapped", "error", err)
+			}
 		}
-		w.gaveBack(allocated())
 	}
 }
 
@@ -84,7 +96,8 @@ func rest(ctx context.Context, log *slog.Logger, daemons uint64) {
 type restWatch struct {
 	daemons        uint64 // in the process, if more than one: each does a little at rest
 	last, returned uint64
-	late           int // looks at rest until the late one
+	settled        bool // the start is over
+	late           int  // looks at rest until the late one
 }
 
 // worth reports whether the process is at rest and has something to give back. It is asked every restAfter.
@@ -94,7 +107,7 @@ func (w *restWatch) worth(allocated uint64) bool {
 	switch {
 	case !quiet:
 		return false
-	case allocated-w.returned > worthBytes:
+	case !w.settled || allocated-w.returned > worthBytes:
 		w.late = lateAfter
 		return true
 	case w.late > 0:
@@ -105,7 +118,9 @@ func (w *restWatch) worth(allocated uint64) bool {
 }
 
 // gaveBack notes that memory was given back.
-func (w *restWatch) gaveBack(allocated uint64) { w.last, w.returned = allocated, allocated }
+func (w *restWatch) gaveBack(allocated uint64) {
+	w.last, w.returned, w.settled = allocated, allocated, true
+}
 
 // collect gives back all that isn't in use. That takes several collections: the first finds what only weak pointers and cleanups
 // know, the cleanups may put it into a sync.Pool, and a pool lets go of it with the second collection after that.

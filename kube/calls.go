@@ -4,6 +4,7 @@ import (
 	"context"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,18 +15,54 @@ import (
 // NamespaceNodeLease is where the leases of nodes are.
 const NamespaceNodeLease = corev1.NamespaceNodeLease
 
+func (c *Client) pods(namespace string) Resource[corev1.Pod, *corev1.Pod] {
+	return Resource[corev1.Pod, *corev1.Pod]{c.core, "pods", namespace}
+}
+
+func (c *Client) persistentVolumeClaims(namespace string) claims {
+	return claims{c.core, "persistentvolumeclaims", namespace}
+}
+
+func (c *Client) persistentVolumes() Resource[corev1.PersistentVolume, *corev1.PersistentVolume] {
+	return Resource[corev1.PersistentVolume, *corev1.PersistentVolume]{client: c.core, name: "persistentvolumes"}
+}
+
+func (c *Client) nodes() Resource[corev1.Node, *corev1.Node] {
+	return Resource[corev1.Node, *corev1.Node]{client: c.core, name: "nodes"}
+}
+
+func (c *Client) leases() Resource[coordinationv1.Lease, *coordinationv1.Lease] {
+	return Resource[coordinationv1.Lease, *coordinationv1.Lease]{c.coordination, "leases", NamespaceNodeLease}
+}
+
+func (c *Client) events(namespace string) Resource[corev1.Event, *corev1.Event] {
+	return Resource[corev1.Event, *corev1.Event]{c.core, "events", namespace}
+}
+
+// SigningRequests are requests for certificates.
+type SigningRequests = Resource[certificatesv1.CertificateSigningRequest, *certificatesv1.CertificateSigningRequest]
+
+// claims are the claims of one namespace.
+type claims = Resource[corev1.PersistentVolumeClaim, *corev1.PersistentVolumeClaim]
+
+// SigningRequests are the requests for certificates at the API server.
+func (c *Client) SigningRequests() (SigningRequests, error) {
+	client, err := c.rest(certificatesGroup)
+	return SigningRequests{client: client, name: "certificatesigningrequests"}, err
+}
+
 // GetPod reads a pod from the API server.
 func (c *Client) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.core.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	return c.pods(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // CreatePod creates a pod: a mirror pod, for nodes may create no other.
 func (c *Client) CreatePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.core.Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	return c.pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 }
 
 // PatchPodStatus applies a strategic merge patch to pods/status. A patch that carries metadata.uid
@@ -33,7 +70,7 @@ func (c *Client) CreatePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, e
 func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, patch []byte) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.core.Pods(namespace).Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return c.pods(namespace).Patch(ctx, name, patch, metav1.PatchOptions{}, "status")
 }
 
 // DeletePod removes the API object of the pod with that UID at once (grace period zero). A pod of that name with another UID is no
@@ -42,7 +79,7 @@ func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid type
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	now := int64(0)
-	err := c.core.Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{
+	err := c.pods(namespace).Delete(ctx, name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now,
 		Preconditions:      &metav1.Preconditions{UID: &uid},
 	})
@@ -56,82 +93,83 @@ func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid type
 func (c *Client) CreateToken(ctx context.Context, namespace, serviceAccount string, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.core.ServiceAccounts(namespace).CreateToken(ctx, serviceAccount, req, metav1.CreateOptions{})
+	type tokens = Resource[authenticationv1.TokenRequest, *authenticationv1.TokenRequest]
+	return tokens{c.core, "serviceaccounts", namespace}.CreateBelow(ctx, serviceAccount, "token", req, metav1.CreateOptions{})
 }
 
 // GetPersistentVolumeClaim reads a claim. A node may read those of its pods, and may not watch them.
 func (c *Client) GetPersistentVolumeClaim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.core.PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
+	return c.persistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // GetPersistentVolume reads a persistent volume. A node may read those that claims of its pods are bound to.
 func (c *Client) GetPersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.core.PersistentVolumes().Get(ctx, name, metav1.GetOptions{})
+	return c.persistentVolumes().Get(ctx, name, metav1.GetOptions{})
 }
 
 // GetNode reads a Node.
 func (c *Client) GetNode(ctx context.Context, name string) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.core.Nodes().Get(ctx, name, metav1.GetOptions{})
+	return c.nodes().Get(ctx, name, metav1.GetOptions{})
 }
 
 // CreateNode registers a Node.
 func (c *Client) CreateNode(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.core.Nodes().Create(ctx, node, metav1.CreateOptions{})
+	return c.nodes().Create(ctx, node, metav1.CreateOptions{})
 }
 
 // PatchNode applies a strategic merge patch to a Node's metadata and spec.
 func (c *Client) PatchNode(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.core.Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	return c.nodes().Patch(ctx, name, patch, metav1.PatchOptions{})
 }
 
 // PatchNodeStatus applies a strategic merge patch to nodes/status.
 func (c *Client) PatchNodeStatus(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.core.Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return c.nodes().Patch(ctx, name, patch, metav1.PatchOptions{}, "status")
 }
 
 // GetLease reads a node's lease.
 func (c *Client) GetLease(ctx context.Context, name string) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.coordination.Leases(NamespaceNodeLease).Get(ctx, name, metav1.GetOptions{})
+	return c.leases().Get(ctx, name, metav1.GetOptions{})
 }
 
 // CreateLease creates a node's lease.
 func (c *Client) CreateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.coordination.Leases(NamespaceNodeLease).Create(ctx, lease, metav1.CreateOptions{})
+	return c.leases().Create(ctx, lease, metav1.CreateOptions{})
 }
 
 // UpdateLease writes a node's lease; it fails with a conflict where somebody else wrote it since it was read.
 func (c *Client) UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.coordination.Leases(NamespaceNodeLease).Update(ctx, lease, metav1.UpdateOptions{})
+	return c.leases().Update(ctx, lease, metav1.UpdateOptions{})
 }
 
 // CreateEvent records a Kubernetes Event.
 func (c *Client) CreateEvent(ctx context.Context, event *corev1.Event) (*corev1.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.core.Events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
+	return c.events(event.Namespace).Create(ctx, event, metav1.CreateOptions{})
 }
 
 // PatchEvent applies a strategic merge patch to a recorded Event, such as a new count.
 func (c *Client) PatchEvent(ctx context.Context, event *corev1.Event, patch []byte) (*corev1.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return c.core.Events(event.Namespace).Patch(ctx, event.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	return c.events(event.Namespace).Patch(ctx, event.Name, patch, metav1.PatchOptions{})
 }

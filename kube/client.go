@@ -11,9 +11,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	nodev1 "k8s.io/client-go/kubernetes/typed/node/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/flowcontrol"
@@ -56,9 +53,9 @@ type Options struct {
 
 // Client talks to the API server. Its methods may be called from several goroutines.
 type Client struct {
-	core         *corev1.CoreV1Client
-	coordination *coordinationv1.CoordinationV1Client
-	node         *nodev1.NodeV1Client
+	core         rest.Interface
+	coordination rest.Interface
+	node         rest.Interface
 	conns        *connrotation.Dialer
 	credentials  *credentials
 	config       *rest.Config
@@ -155,7 +152,7 @@ func open(kubeconfig string, o Options) (*Client, error) {
 	return c, errors.Join(err, c.connect(o))
 }
 
-// connect makes the typed clients.
+// connect makes the clients of the groups.
 func (c *Client) connect(o Options) (err error) {
 	cfg := &rest.Config{Host: c.outage.host, QPS: o.QPS, Burst: o.Burst}
 	cfg.ContentType = o.ContentType
@@ -165,13 +162,13 @@ func (c *Client) connect(o Options) (err error) {
 		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.QPS, o.Burst)
 	}
 	c.config, c.http = cfg, &http.Client{Transport: c.credentials}
-	if c.core, err = corev1.NewForConfigAndClient(cfg, c.http); err != nil {
+	if c.core, err = c.rest(coreGroup); err != nil {
 		return err
 	}
-	if c.coordination, err = coordinationv1.NewForConfigAndClient(cfg, c.http); err != nil {
+	if c.coordination, err = c.rest(coordinationGroup); err != nil {
 		return err
 	}
-	c.node, err = nodev1.NewForConfigAndClient(cfg, c.http)
+	c.node, err = c.rest(nodeGroup)
 	return err
 }
 

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 )
 
 // Change is what a reader of a watch sees: an object's latest state, its removal, or the end of the first list.
@@ -26,62 +25,38 @@ type Change[T any] struct {
 
 // WatchPods delivers the pods that are bound to the node until ctx ends, when the channel is closed.
 func (c *Client) WatchPods(ctx context.Context, nodeName string) <-chan Change[corev1.Pod] {
-	return stream[corev1.Pod](ctx, c, source{
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
-			return c.core.Pods(corev1.NamespaceAll).List(ctx, o)
-		},
-		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
-			return c.core.Pods(corev1.NamespaceAll).Watch(ctx, o)
-		},
-	}, "pods")
+	bound := fields.OneTermEqualSelector("spec.nodeName", nodeName).String()
+	src := c.pods(corev1.NamespaceAll).source(func() runtime.Object { return new(corev1.PodList) },
+		func(o *metav1.ListOptions) { o.FieldSelector = bound })
+	return stream[corev1.Pod](ctx, c, src, "pods")
 }
 
 // WatchServices delivers the services of all namespaces that have a cluster IP: headless ones, which
 // give no environment variables, are left out by the API server.
 func (c *Client) WatchServices(ctx context.Context) <-chan Change[corev1.Service] {
-	const notHeadless = "!" + corev1.IsHeadlessService
-	return stream[corev1.Service](ctx, c, source{
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = notHeadless
-			return c.core.Services(corev1.NamespaceAll).List(ctx, o)
-		},
-		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = notHeadless
-			return c.core.Services(corev1.NamespaceAll).Watch(ctx, o)
-		},
-	}, "services")
+	services := Resource[corev1.Service, *corev1.Service]{client: c.core, name: "services"}
+	src := services.source(func() runtime.Object { return new(corev1.ServiceList) },
+		func(o *metav1.ListOptions) { o.LabelSelector = "!" + corev1.IsHeadlessService })
+	return stream[corev1.Service](ctx, c, src, "services")
 }
 
 // WatchNode delivers one Node.
 func (c *Client) WatchNode(ctx context.Context, name string) <-chan Change[corev1.Node] {
-	return stream[corev1.Node](ctx, c, source{
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = byName(name)
-			return c.core.Nodes().List(ctx, o)
-		},
-		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = byName(name)
-			return c.core.Nodes().Watch(ctx, o)
-		},
-	}, "nodes")
+	src := c.nodes().source(func() runtime.Object { return new(corev1.NodeList) }, named(name))
+	return stream[corev1.Node](ctx, c, src, "nodes")
 }
 
 // WatchRuntimeClasses delivers all RuntimeClasses.
 func (c *Client) WatchRuntimeClasses(ctx context.Context) <-chan Change[nodev1.RuntimeClass] {
-	return stream[nodev1.RuntimeClass](ctx, c, source{
-		list: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return c.node.RuntimeClasses().List(ctx, o)
-		},
-		watch: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return c.node.RuntimeClasses().Watch(ctx, o)
-		},
-	}, "runtimeclasses")
+	classes := Resource[nodev1.RuntimeClass, *nodev1.RuntimeClass]{client: c.node, name: "runtimeclasses"}
+	src := classes.source(func() runtime.Object { return new(nodev1.RuntimeClassList) }, func(*metav1.ListOptions) {})
+	return stream[nodev1.RuntimeClass](ctx, c, src, "runtimeclasses")
 }
 
-func byName(name string) string {
-	return fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+// named selects the one object of that name.
+func named(name string) func(*metav1.ListOptions) {
+	only := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	return func(o *metav1.ListOptions) { o.FieldSelector = only }
 }
 
 // stream runs a reflector and delivers its changes. The goroutines end with ctx, and the channel is

@@ -31,7 +31,8 @@ names=("$@")
 if [ ${#names[@]} -eq 0 ]; then
   for path in "$lib/$version"/kubelot-*; do
     name=${path##*/kubelot-}
-    if [ "$name" != all ]; then names+=("$name"); fi
+    # The others are executables that several daemons share.
+    if [ -e "$root/deploy/systemd/kubelot-$name.service" ]; then names+=("$name"); fi
   done
   link "../lib/kubelot/$version/kubelot" "$dest$prefix/bin/kubelot"
 fi

@@ -31,6 +31,9 @@ end_to_end() {
     --packages ./... -- -count=1 -p 1 -timeout 30m
 }
 
+idle() { KUBELOT_BIN=$bin go -C "$root/crew" test -count=1 -run TestIdleDaemonsAreSmall .; }
+try "memory of idle daemons" idle
+
 for dir in $(test_modules); do
   try "tests of ${dir#"$root"/}" end_to_end "$dir"
 done

@@ -18,6 +18,7 @@ func newDaemon() daemon.Spec {
 		Name:       "bus",
 		Doc:        "Carries the messages between the daemons and keeps their last state and a bounded history.",
 		WithoutBus: true,
+		Processors: 4,
 		Flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&tcp, "listen", "", "also listen on this loopback address (host:port), for the stock nats CLI; off by default")
 		},

@@ -48,11 +48,7 @@ func (f *Flags) Load() (*Config, error) {
 		c.ClientCertificate = filepath.Join(c.CertDir, clientCertificateName)
 	}
 	c.RegisterNode = *kubelet.RegisterNode && !c.Standalone()
-	fields, err := fieldWarnings(m, &kubelet)
-	if err != nil {
-		return nil, err
-	}
-	c.Warnings = slices.Concat(m.ignored, f.warnings(), fields)
+	c.Warnings = slices.Concat(m.ignored, f.warnings(), fieldWarnings(m, &kubelet))
 	return c, nil
 }
 

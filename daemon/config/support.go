@@ -1,11 +1,12 @@
 package config
 
 import (
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
@@ -88,20 +89,13 @@ func level(l Level, note string, paths ...string) []Field {
 }
 
 // fieldWarnings names every field that was set to something other than its default and has no effect.
-func fieldWarnings(m merged, effective *kubeletv1beta1.KubeletConfiguration) ([]string, error) {
+func fieldWarnings(m merged, effective *kubeletv1beta1.KubeletConfiguration) []string {
 	var defaults kubeletv1beta1.KubeletConfiguration
 	setDefaults(&defaults)
-	plain, err := generic(defaults)
-	if err != nil {
-		return nil, err
-	}
-	actual, err := generic(*effective)
-	if err != nil {
-		return nil, err
-	}
 	var warnings []string
 	for _, field := range Fields {
-		if field.Level == Supported || m.fields[field.Path] == nil || reflect.DeepEqual(plain[field.Path], actual[field.Path]) {
+		if field.Level == Supported || m.fields[field.Path] == nil ||
+			equality.Semantic.DeepEqual(valueOf(&defaults, field.Path), valueOf(effective, field.Path)) {
 			continue
 		}
 		effect, note := "no effect", field.Note
@@ -113,18 +107,17 @@ func fieldWarnings(m merged, effective *kubeletv1beta1.KubeletConfiguration) ([]
 		}
 		warnings = append(warnings, fmt.Sprintf("configuration field %s%s has %s: %s", field.Path, m.where(field.Path), effect, note))
 	}
-	return warnings, nil
+	return warnings
 }
 
-// generic is the JSON form of a configuration as plain maps.
-func generic(k kubeletv1beta1.KubeletConfiguration) (map[string]any, error) {
-	raw, err := json.Marshal(k)
-	if err != nil {
-		return nil, fmt.Errorf("encode the configuration: %w", err)
+// valueOf is the value of a field by its JSON name. Encoding the whole configuration to find it would leave behind
+// tables of all its types, in each daemon.
+func valueOf(k *kubeletv1beta1.KubeletConfiguration, name string) any {
+	v := reflect.ValueOf(k).Elem()
+	for i := range v.NumField() {
+		if tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ","); tag == name {
+			return v.Field(i).Interface()
+		}
 	}
-	fields := map[string]any{}
-	if err := json.Unmarshal(raw, &fields); err != nil {
-		return nil, fmt.Errorf("decode the configuration: %w", err)
-	}
-	return fields, nil
+	return nil
 }

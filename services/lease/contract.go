@@ -19,4 +19,6 @@ var Daemon = daemon.Spec{
 	Doc:      "Registers the Node, renews its lease and reports its status and conditions.",
 	Contract: Contract,
 	Run:      Run,
+	// Much of its work is waiting.
+	Processors: 1,
 }

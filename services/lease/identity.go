@@ -2,7 +2,6 @@ package lease
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	certificatesv1 "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
@@ -21,12 +20,12 @@ func identityPorts(env daemon.Env) clientcert.Ports {
 			if err != nil {
 				return nil, nil, err
 			}
-			typed, err := certificatesv1.NewForConfigAndClient(client.Config())
+			requests, err := client.SigningRequests()
 			if err != nil {
 				client.Close()
 				return nil, nil, err
 			}
-			return typed.CertificateSigningRequests(), client.Close, nil
+			return requests, client.Close, nil
 		},
 		Waiting: func(text string) {
 			switch {

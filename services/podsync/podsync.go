@@ -39,9 +39,10 @@ import (
 
 // Daemon is kubelot-podsync.
 var Daemon = daemon.Spec{
-	Name:     "podsync",
-	Doc:      "Makes the pods that are wanted on this node run, and ends those that are not.",
-	Contract: Contract,
+	Name:       "podsync",
+	Doc:        "Makes the pods that are wanted on this node run, and ends those that are not.",
+	Contract:   Contract,
+	Processors: 4,
 	Run: func(ctx context.Context, env daemon.Env) error {
 		s, err := New(env)
 		if err != nil {

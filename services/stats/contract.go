@@ -20,4 +20,6 @@ var Daemon = daemon.Spec{
 	Doc:      "Tells what the machine is, and what the node, its pods, containers, volumes and filesystems use of it.",
 	Contract: Contract,
 	Run:      Run,
+	// Much of its work is waiting.
+	Processors: 1,
 }

@@ -24,6 +24,8 @@ var Daemon = daemon.Spec{
 	Doc:      "Mounts the volumes of pods and keeps their files up to date.",
 	Contract: Contract,
 	Run:      run,
+	// Much of its work is waiting.
+	Processors: 1,
 }
 
 // run runs the service with the API server, as soon as there are credentials for it. Before that, and on a

@@ -25,6 +25,9 @@ func spec() daemon.Spec {
 		Name:     "api",
 		Doc:      "Serves the node's HTTPS API, healthz and the read-only port.",
 		Contract: api.Contract,
+		// It serves them, and they count its own authentication and authorization.
+		LibraryMetrics: true,
+		Processors:     4,
 		Flags: func(fs *pflag.FlagSet) {
 			fs.BoolVar(&mayDo, getMayDo, false, "let the verb get suffice for a GET on exec, attach, run and portForward, as the kubelet does, where kubelot asks for create")
 		},

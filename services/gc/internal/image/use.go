@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubelot.dev/cri/imagename"
 	"kubelot.dev/cri/labels"
 	"kubelot.dev/daemon/podspec"
 )
@@ -70,9 +70,9 @@ func References(pod *corev1.Pod) []string {
 
 // normal is a reference with its registry and its tag or digest; what is none, such as an ID, stays as it is.
 func normal(name string) string {
-	named, err := reference.ParseDockerRef(name)
+	parsed, err := imagename.ParseQualified(name)
 	if err != nil {
 		return name
 	}
-	return named.String()
+	return parsed.Exact().String()
 }

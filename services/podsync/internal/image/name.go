@@ -3,8 +3,9 @@ package image
 import (
 	"fmt"
 
-	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/cri/imagename"
 )
 
 const defaultTag = "latest"
@@ -20,15 +21,12 @@ type name struct {
 }
 
 func parseName(image string) (name, error) {
-	named, err := reference.ParseNormalizedNamed(image)
+	parsed, err := imagename.ParseQualified(image)
 	if err != nil {
 		return name{}, fmt.Errorf("couldn't parse image name %q: %w", image, err)
 	}
-	n := name{full: image, repository: named.Name()}
-	if tagged, ok := named.(reference.Tagged); ok {
-		n.tag = tagged.Tag()
-	}
-	if _, digested := named.(reference.Digested); n.tag == "" && !digested {
+	n := name{full: image, repository: parsed.Repository, tag: parsed.Tag}
+	if n.tag == "" && parsed.Digest == "" {
 		n.tag = defaultTag
 		n.full = image + ":" + defaultTag
 	}

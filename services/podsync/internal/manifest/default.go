@@ -3,11 +3,11 @@ package manifest
 import (
 	"strings"
 
-	"github.com/distribution/reference"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"kubelot.dev/cri/imagename"
 	"kubelot.dev/daemon/podspec"
 )
 
@@ -129,13 +129,11 @@ func roundUp(list corev1.ResourceList) {
 
 // pullPolicy is Always for the tag latest, said or implied.
 func pullPolicy(image string) corev1.PullPolicy {
-	named, err := reference.ParseNormalizedNamed(image)
+	name, err := imagename.ParseQualified(image)
 	if err != nil {
 		return corev1.PullIfNotPresent
 	}
-	tagged, hasTag := named.(reference.Tagged)
-	_, hasDigest := named.(reference.Digested)
-	if hasTag && tagged.Tag() == "latest" || !hasTag && !hasDigest {
+	if name.Tag == "latest" || name.Tag == "" && name.Digest == "" {
 		return corev1.PullAlways
 	}
 	return corev1.PullIfNotPresent

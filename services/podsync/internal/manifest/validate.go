@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -13,14 +14,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// plainUID is stricter than Kubernetes, which leaves a manifest's own metadata.uid unchecked.
-var plainUID = regexp.MustCompile(`^[A-Za-z0-9-]{1,128}$`)
+// maxUID is the longest UID that a manifest may give its pod.
+const maxUID = 128
+
+// plainUID is stricter than Kubernetes, which leaves a manifest's own metadata.uid unchecked: letters, digits and
+// dashes.
+func plainUID(uid string) bool {
+	return uid != "" && len(uid) <= maxUID && strings.IndexFunc(uid, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '-'
+	}) < 0
+}
 
 // Validate tells everything about a pod that can't work, each with its field path.
 func Validate(pod *corev1.Pod) error {
 	meta := field.NewPath("metadata")
 	errs := metavalidation.ValidateObjectMeta(&pod.ObjectMeta, true, metavalidation.NameIsDNSSubdomain, meta)
-	if !plainUID.MatchString(string(pod.UID)) {
+	if !plainUID(string(pod.UID)) {
 		errs = append(errs, field.Invalid(meta.Child("uid"), pod.UID,
 			"it names cgroups, directories and bus subjects: use letters, digits and dashes, at most 128, or leave it out"))
 	}
@@ -143,8 +152,11 @@ func validatePodSecurity(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// sysctlName is a kernel parameter's name, its parts separated by dots or slashes.
-var sysctlName = regexp.MustCompile(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`)
+// sysctlName is a kernel parameter's name, its parts separated by dots or slashes. It is compiled when it is first
+// asked.
+var sysctlName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9]([-_a-z0-9]*[a-z0-9])?([./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*$`)
+})
 
 func validateSysctls(sc *corev1.PodSecurityContext, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -156,7 +168,7 @@ func validateSysctls(sc *corev1.PodSecurityContext, at *field.Path) field.ErrorL
 			errs = append(errs, field.Required(name, ""))
 		case seen[ctl.Name]:
 			errs = append(errs, field.Duplicate(name, ctl.Name))
-		case len(ctl.Name) > 253 || !sysctlName.MatchString(ctl.Name):
+		case len(ctl.Name) > 253 || !sysctlName().MatchString(ctl.Name):
 			errs = append(errs, field.Invalid(name, ctl.Name, "must be the name of a kernel parameter, such as net.ipv4.tcp_syncookies"))
 		}
 		seen[ctl.Name] = true

@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -18,7 +19,9 @@ var (
 		"status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
 	}
 	// subscript is one label or annotation.
-	subscript = regexp.MustCompile(`^metadata\.(?:labels|annotations)\['([^']+)'\]$`)
+	subscript = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^metadata\.(?:labels|annotations)\['([^']+)'\]$`)
+	})
 	// resourceNames are those of a container that the downward API offers, after "limits." or "requests.".
 	resourceNames = []string{"cpu", "memory", "ephemeral-storage"}
 )
@@ -31,7 +34,7 @@ func validateFieldRef(ref *corev1.ObjectFieldSelector, fields []string, at *fiel
 	if ref.APIVersion != "v1" {
 		return field.ErrorList{field.NotSupported(at.Child("apiVersion"), ref.APIVersion, []string{"v1"})}
 	}
-	if key := subscript.FindStringSubmatch(ref.FieldPath); key != nil {
+	if key := subscript().FindStringSubmatch(ref.FieldPath); key != nil {
 		return messages(validation.IsQualifiedName(strings.ToLower(key[1])), key[1], path)
 	}
 	if !slices.Contains(fields, ref.FieldPath) {

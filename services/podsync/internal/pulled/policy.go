@@ -5,8 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/distribution/reference"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+
+	"kubelot.dev/cri/imagename"
 )
 
 // Policy says of which images a pod must have the credentials. The zero Policy is the default, NeverVerifyPreloadedImages.
@@ -39,25 +40,18 @@ func (p Policy) verifies(repository string, ours bool) bool {
 // repositoryOf is the image's name as in the spec without tag and digest: what records know credentials by. It isn't
 // qualified: which registry a short name means is for the runtime to say.
 func repositoryOf(image string) (string, error) {
-	parsed, err := reference.Parse(image)
+	name, err := imagename.Parse(image)
 	if err != nil {
 		return "", fmt.Errorf("parse image name %q: %w", image, err)
 	}
-	named, ok := parsed.(reference.Named)
-	if !ok {
-		return "", fmt.Errorf("image name %q is a digest only", image)
-	}
-	return named.Name(), nil
+	return name.Repository, nil
 }
 
 // referenceOf is the image's name as the runtime lists it: qualified, and with a digest or else a tag.
 func referenceOf(image string) (string, error) {
-	named, err := reference.ParseNormalizedNamed(image)
+	name, err := imagename.ParseQualified(image)
 	if err != nil {
 		return "", fmt.Errorf("parse image name %q: %w", image, err)
 	}
-	if digested, ok := named.(reference.Digested); ok {
-		return named.Name() + "@" + digested.Digest().String(), nil
-	}
-	return reference.TagNameOnly(named).String(), nil
+	return name.Exact().String(), nil
 }

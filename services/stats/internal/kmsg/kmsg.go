@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,17 +36,30 @@ func (k Kill) System() bool { return k.LimitedCgroup == "/" }
 // Parser joins the lines of one kill. The zero value is ready.
 type Parser struct{ pending *Kill }
 
+// The expressions are compiled when they are first needed: on most nodes never.
 var (
 	// Linux 5.0 and later say all in one line.
-	summary = regexp.MustCompile(`^oom-kill:constraint=([^,]*),.*?(?:oom_memcg=([^,]*),|global_oom,)(?:.*?)task_memcg=(.*),task=(.*),pid=(\d+),uid=\d+$`)
+	summary = compiled(`^oom-kill:constraint=([^,]*),.*?(?:oom_memcg=([^,]*),|global_oom,)(?:.*?)task_memcg=(.*),task=(.*),pid=(\d+),uid=\d+$`)
 	// Before, the cgroups and the process had a line each.
-	legacyCgroups = regexp.MustCompile(`^Task in (\S+) killed as a result of limit of (\S+)$`)
-	legacyProcess = regexp.MustCompile(`Killed process (\d+) \((.+?)\)`)
+	legacyCgroups = compiled(`^Task in (\S+) killed as a result of limit of (\S+)$`)
+	legacyProcess = compiled(`Killed process (\d+) \((.+?)\)`)
 )
+
+func compiled(expression string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
+}
+
+// summarized is what matches in a line that says all; nil for other lines.
+func summarized(line string) []string {
+	if !strings.HasPrefix(line, "oom-kill:") {
+		return nil
+	}
+	return summary().FindStringSubmatch(line)
+}
 
 // Line takes the next line of the log and tells of a kill that it completes.
 func (p *Parser) Line(line string) (Kill, bool) {
-	if m := summary.FindStringSubmatch(line); m != nil {
+	if m := summarized(line); m != nil {
 		p.pending = nil
 		pid, err := strconv.Atoi(m[5])
 		kill := Kill{Constraint: m[1], LimitedCgroup: m[2], Cgroup: m[3], Process: m[4], PID: pid}
@@ -61,9 +75,9 @@ func (p *Parser) Line(line string) (Kill, bool) {
 	if p.pending == nil {
 		return Kill{}, false
 	}
-	if m := legacyCgroups.FindStringSubmatch(line); m != nil {
+	if m := legacyCgroups().FindStringSubmatch(line); m != nil {
 		p.pending.Cgroup, p.pending.LimitedCgroup = m[1], m[2]
-	} else if m := legacyProcess.FindStringSubmatch(line); m != nil {
+	} else if m := legacyProcess().FindStringSubmatch(line); m != nil {
 		kill := *p.pending
 		p.pending = nil
 		var err error

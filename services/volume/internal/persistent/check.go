@@ -10,7 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	storagehelpers "k8s.io/component-helpers/storage/volume"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	schedhelper "k8s.io/component-helpers/scheduling/corev1"
 
 	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/volume/internal/plugin"
@@ -93,13 +94,27 @@ func checkUse(mounts []corev1.VolumeMount, devices []corev1.VolumeDevice, name s
 
 // checkNode tells where the volume isn't one of this node.
 func checkNode(b bound, labels map[string]string) error {
-	err := storagehelpers.CheckNodeAffinity(b.volume, labels)
+	err := matchesNode(b.volume.Spec.NodeAffinity, labels)
 	if err == nil {
 		return nil
 	}
 	failure := b.failed("NodeAffinity check", "NodeAffinity check", err)
 	failure.Reason = failedMount
 	return failure
+}
+
+// matchesNode says why nodes with these labels can't use the volume. component-helpers' own form of it links all API
+// groups.
+func matchesNode(affinity *corev1.VolumeNodeAffinity, labels map[string]string) error {
+	if affinity == nil || affinity.Required == nil {
+		return nil
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}}
+	matches, err := schedhelper.MatchNodeSelectorTerms(node, affinity.Required)
+	if err == nil && !matches {
+		return errors.New("no matching NodeSelectorTerms")
+	}
+	return err
 }
 
 // failed is the failure of a step in mounting the volume or in mapping it.

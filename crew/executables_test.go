@@ -1,0 +1,222 @@
+package crew
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kubelot.dev/cri/critest"
+	"kubelot.dev/daemon"
+)
+
+func TestEveryDaemonHasOneExecutable(t *testing.T) {
+	script, err := os.ReadFile("../tools/build.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, e := range Executables() {
+		all = append(all, e.Daemons...)
+		line := "executable " + e.Module + " " + e.Name
+		if !bytes.Contains(script, []byte(line)) {
+			t.Errorf("tools/build.sh doesn't build %s: it has no %q", e.Name, line)
+		}
+		if rules[e.Package] == nil {
+			t.Errorf("%s has no import rules", e.Package)
+		}
+	}
+	want := daemonNames()
+	slices.Sort(all)
+	slices.Sort(want)
+	if !slices.Equal(all, want) {
+		t.Errorf("the executables have %v, the daemons are %v", all, want)
+	}
+}
+
+// What a program links it initializes, in each of its processes: a module that comes in is to be seen in a review, a package that
+// costs much is forbidden by the rules above. UPDATE=1 writes the list anew.
+func TestArchLinkedModules(t *testing.T) {
+	const file = "testdata/linked.txt"
+	text := "# Executables and the modules that they link (UPDATE=1 go test -run ArchLinked).\n"
+	for _, e := range Executables() {
+		cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", e.Package)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("list what %s links: %v", e.Name, err)
+		}
+		modules := strings.Fields(string(out))
+		slices.Sort(modules)
+		for _, module := range slices.Compact(modules) {
+			text += e.Name + " " + module + "\n"
+		}
+	}
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reviewed := strings.Split(string(have), "\n")
+	linked := strings.Split(text, "\n")
+	for _, line := range linked {
+		if !slices.Contains(reviewed, line) {
+			t.Errorf("%q isn't in %s: import less, or review it with UPDATE=1", line, file)
+		}
+	}
+	for _, line := range reviewed {
+		if !slices.Contains(linked, line) {
+			t.Errorf("%q in %s isn't so any more: UPDATE=1 removes it", line, file)
+		}
+	}
+}
+
+// patience is for slow machines: daemons give memory back 10 seconds after their start where nothing holds them up.
+// What is above its ceiling then has the grace for another collection.
+const (
+	patience = 3 * time.Minute
+	grace    = 15 * time.Second
+)
+
+// Private memory is what the split into processes costs. The ceilings are of a node without pods, without an API
+// server, with a runtime that has nothing. They depend on what is allocated, not on how fast: the test waits until a
+// daemon is below its ceiling.
+func TestIdleDaemonsAreSmall(t *testing.T) {
+	dir, bed := os.Getenv("KUBELOT_BIN"), t.TempDir()
+	if dir == "" || os.Geteuid() != 0 {
+		t.Skip("it runs the executables in KUBELOT_BIN, as root; make test does")
+	}
+	config := filepath.Join(bed, "kubelet.yaml")
+	text := fmt.Sprintf("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncontainerRuntimeEndpoint: %s\n"+
+		"failCgroupV1: false\nfailSwapOn: false\ncgroupDriver: cgroupfs\ncgroupsPerQOS: false\nenforceNodeAllocatable: []\nenableServer: false\nhealthzPort: 0\npodLogsDir: %s/logs\n",
+		critest.Start(t).Endpoint(), bed)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The daemons bind the root directory to itself, so that mounts below it reach the containers.
+	t.Cleanup(func() { _ = syscall.Unmount(filepath.Join(bed, "root"), syscall.MNT_DETACH) })
+	ceilings, processes := map[string]int{}, map[string]*exec.Cmd{}
+	for _, fields := range table(t, "testdata/memory.txt") {
+		ceiling, err := strconv.Atoi(fields[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ceilings[fields[0]], processes[fields[0]] = ceiling, start(t, dir, bed, fields[0])
+	}
+	if len(ceilings) != len(daemonNames()) {
+		t.Errorf("there are %d ceilings for %d daemons", len(ceilings), len(daemonNames()))
+	}
+	end := time.Now().Add(patience)
+	for name, ceiling := range ceilings {
+		size := settled(t, bed, name, processes[name].Process.Pid, ceiling, end)
+		t.Logf("%s has %d KiB, the ceiling is %d", name, size, ceiling)
+		if size > ceiling {
+			t.Errorf("%s has %d KiB of private memory while it is idle; its ceiling in testdata/memory.txt is %d", name, size, ceiling)
+		}
+	}
+}
+
+// settled is the least private memory of a daemon since it first gave memory back after its start, in KiB; it is looked at until it
+// is below the ceiling.
+func settled(t *testing.T, bed, name string, pid, ceiling int, end time.Time) int {
+	t.Helper()
+	least, stop := 0, end
+	for {
+		log, err := os.ReadFile(filepath.Join(bed, name+".log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := anonymous(t, pid)
+		if bytes.Contains(log, []byte(daemon.MemoryGivenBack)) {
+			if least == 0 {
+				stop = time.Now().Add(grace)
+			}
+			if least == 0 || size < least {
+				least = size
+			}
+		}
+		if least > 0 && least <= ceiling || time.Now().After(stop) {
+			break
+		}
+		time.Sleep(500 * time.Millisecond)
+	}
+	if least == 0 {
+		t.Errorf("%s never came to rest", name)
+	}
+	return least
+}
+
+// start starts a daemon that ends with the test.
+func start(t *testing.T, dir, bed, name string) *exec.Cmd {
+	t.Helper()
+	// It has to end before the test does, not with its context, which would kill it.
+	cmd := exec.Command(filepath.Join(dir, "kubelot-"+name), //nolint:noctx // see above
+		"--config", filepath.Join(bed, "kubelet.yaml"), "--run-dir", filepath.Join(bed, "run"),
+		"--root-dir", filepath.Join(bed, "root"), "--hostname-override", "test", "--node-ip", "127.0.0.1", "--v", "4")
+	file := filepath.Join(bed, name+".log")
+	log, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := errors.Join(cmd.Wait(), log.Close()); err != nil && !t.Failed() {
+			text, _ := os.ReadFile(file)
+			t.Errorf("%s: %v\n%s", name, err, text)
+		}
+	})
+	return cmd
+}
+
+// anonymous is a process's private memory that no file backs, in KiB.
+func anonymous(t *testing.T, pid int) int {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		t.Fatalf("a daemon has ended: %v", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); fields[0] == "Anonymous:" {
+			size, err := strconv.Atoi(fields[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			return size
+		}
+	}
+	t.Fatal("smaps_rollup has no Anonymous")
+	return 0
+}
+
+// table reads lines of two fields; those with # are comments.
+func table(t *testing.T, file string) [][]string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows [][]string
+	for scanner := bufio.NewScanner(bytes.NewReader(data)); scanner.Scan(); {
+		if fields := strings.Fields(scanner.Text()); len(fields) == 2 && fields[0] != "#" {
+			rows = append(rows, fields)
+		}
+	}
+	return rows
+}

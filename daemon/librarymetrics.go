@@ -1,0 +1,17 @@
+package daemon
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// dropLibraryMetrics empties the registries that libraries fill at their init and that this process doesn't serve: its
+// own has the same collectors. The Go runtime's, with all its histograms, takes 0.2 MiB in each of them.
+func dropLibraryMetrics() {
+	empty := prometheus.NewRegistry()
+	prometheus.DefaultRegisterer, prometheus.DefaultGatherer = empty, empty
+	// A collector is known by its metrics, so that an equal one stands for the one that is registered.
+	legacyregistry.Registerer().Unregister(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectors.MetricsAll)))
+	legacyregistry.Registerer().Unregister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+}
