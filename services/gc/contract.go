@@ -25,6 +25,4 @@ var Daemon = daemon.Spec{
 	Doc:      "Removes dead containers, unused images and old logs, rotates logs, and evicts pods when the node runs short.",
 	Contract: Contract,
 	Run:      Run,
-	// Much of its work is waiting.
-	Processors: 1,
 }
