@@ -30,8 +30,11 @@ func newAdmin() (*admin, error) {
 }
 
 // connect makes a connection within the process.
-func (a *admin) connect() (*nats.Conn, error) {
-	nc, err := nats.Connect("", nats.InProcessServer(a.server), nats.Nkey(a.public, a.pair.Sign), nats.Name("kubelot-bus"), nats.NoReconnect())
+func (a *admin) connect(more ...nats.Option) (*nats.Conn, error) {
+	options := []nats.Option{
+		nats.InProcessServer(a.server), nats.Nkey(a.public, a.pair.Sign), nats.Name("kubelot-bus"), nats.NoReconnect(),
+	}
+	nc, err := nats.Connect("", append(options, more...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the embedded server: %w", err)
 	}

@@ -2,6 +2,7 @@ package embed
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/nats-io/nats.go"
@@ -22,8 +23,10 @@ const (
 // record copies every message of the states into the history, until the connection that it returns is closed: STATE keeps one
 // value of a key. A mirror stream would leave out values that are replaced quickly, and the server's own republishing would copy
 // the tombstones' time to live too.
-func record(own *admin, crew Crew) (*nats.Conn, error) {
-	nc, err := own.connect()
+func record(own *admin, crew Crew, log *slog.Logger) (*nats.Conn, error) {
+	nc, err := own.connect(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		log.Debug("the history of the states has a gap", "error", err)
+	}))
 	if err != nil {
 		return nil, err
 	}

@@ -161,7 +161,7 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	recorder, err := record(own, s.options.Crew)
+	recorder, err := record(own, s.options.Crew, s.options.Log)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,8 @@ const (
 	// smallBytes is more than the daemons' own states, or the positions of all readers, take. Streams that are as small as that get
 	// blocks of 32 kB from the server; those of 128 kB and more get 4 MiB.
 	smallBytes = 96 << 10
+	// maxDaemons is for how many daemons there is room in such a stream, so that none can take the others' room.
+	maxDaemons = 16
 )
 
 // limits are how much the bus keeps, in bytes of messages.
@@ -74,7 +76,7 @@ func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 		{
 			// What each daemon says every few seconds is apart, so that a large block needn't be in memory for it all the time.
 			Name: streamOwn, Subjects: crew.Own, MaxMsgsPerSubject: 1, AllowMsgTTL: true,
-			MaxBytes: smallBytes, Discard: jetstream.DiscardNew,
+			MaxBytes: smallBytes, Discard: jetstream.DiscardNew, MaxMsgSize: smallBytes / maxDaemons,
 		},
 		{
 			Name: streamPosition, Subjects: []string{"position.>"},

@@ -2,6 +2,7 @@ package embed
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
 	"testing"
@@ -211,5 +212,25 @@ func (b *liveBus) otherStore(t *testing.T, configs []jetstream.StreamConfig) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// However much a daemon says of itself, the others can say theirs.
+func TestADaemonsOwnStateTakesNoRoomOfOthers(t *testing.T) {
+	b := startBus(t)
+	large, small := conn(t, b, "writer"), conn(t, b, "reader")
+	for _, size := range []int{smallBytes, smallBytes/maxDaemons + 1} {
+		m := bus.Message{Subject: "suite.own.writer", Data: make([]byte, size)}
+		if err := large.Transport().Publish(within(t), m); !errors.Is(err, bus.ErrTooLarge) {
+			t.Errorf("%d bytes: got %v, want that they are too large", size, err)
+		}
+	}
+	w := bussuite.Own.Writer(small)
+	if err := w.Set("reader", bussuite.Thing{N: 7}); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, w)
+	if values, err := bussuite.Own.Read(within(t), small); err != nil || values["reader"].N != 7 {
+		t.Errorf("the bus has %v, %v", values, err)
 	}
 }

@@ -39,8 +39,12 @@ const historyPrefix = "history."
 // apiError is JetStream's error.
 type apiError struct {
 	Code        int    `json:"code"`
+	ErrCode     uint16 `json:"err_code"`
 	Description string `json:"description"`
 }
+
+// errMessageSize is the ErrCode of a message that is larger than its stream takes.
+const errMessageSize = 10054
 
 func (e *apiError) Error() string { return fmt.Sprintf("%s (%d)", e.Description, e.Code) }
 

@@ -41,10 +41,14 @@ func (t *Transport) publish(ctx context.Context, m bus.Message) error {
 	if err := json.Unmarshal(reply.Data, &ack); err != nil {
 		return fmt.Errorf("decode the bus's acknowledgement: %w", err)
 	}
-	if ack.Error != nil {
+	switch {
+	case ack.Error == nil:
+		return nil
+	case ack.Error.ErrCode == errMessageSize:
+		return fmt.Errorf("%w: %s has %d bytes", bus.ErrTooLarge, m.Subject, len(m.Data))
+	default:
 		return ack.Error
 	}
-	return nil
 }
 
 // Request implements bus.Transport.
