@@ -88,7 +88,7 @@ var (
 	// PodStep is one step of a pod's worker.
 	PodStep = bus.NewEvent[Step](bus.Spec{
 		Name: "podsync.step", Keys: "<uid>", Schema: 1,
-		Doc: "A step of a pod's worker with its begin, end, error and duration.",
+		Doc: "A step of a pod's worker: its end with error and duration, and its begin once it has taken a second.",
 	})
 	// GCDecision is something that gc removed, evicted or left alone, and why.
 	GCDecision = bus.NewEvent[Decision](bus.Spec{
