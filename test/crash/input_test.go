@@ -120,6 +120,8 @@ func TestGarbageOnTheBus(t *testing.T) {
 	for _, n := range nonsenseAbout(running, other) {
 		n.refused(t, transports[n.writer])
 	}
+	huge := `{"state": "unhealthy", "message": "` + strings.Repeat("x", 900_000) + `"}`
+	refusedByTheBus(t, transports["pleg"], topic.Health, "pleg", huge)
 
 	h := newHerd(t, ns, "after", 3)
 	h.running(3)
@@ -169,7 +171,6 @@ func nonsenseAbout(running, other *corev1.Pod) []absurd {
 		{"stats", topic.NodeMachine, "", `{"numCores": 2, "memoryBytes": -1}`, "memoryBytes", []string{"lease"}},
 		{"stats", topic.NodeMachine, "", `{"numCores": 2, "memoryBytes": 1073741824, "machineID": "a\u0000b"}`, "control character", []string{"lease"}},
 		{"podsync", topic.Health, "podsync", `{}`, "has no state", []string{"lease"}},
-		{"pleg", topic.Health, "pleg", `{"state": "unhealthy", "message": "` + huge + `"}`, "has 900000 bytes", []string{"lease"}},
 		{"pleg", topic.KubeEvent, "pleg", `{"kind": "Pod", "name": "` + huge + `", "reason": "Because"}`, "has 900000 characters", []string{"status"}},
 		{"probe", topic.KubeEvent, "probe", `{}`, "lacks a kind, a name or a reason", []string{"status"}},
 	}
