@@ -162,7 +162,7 @@ func settled(t *testing.T, bed, name string, pid, ceiling int, end time.Time) in
 func start(t *testing.T, dir, bed, name string) *exec.Cmd {
 	t.Helper()
 	// It has to end before the test does, not with its context, which would kill it.
-	cmd := exec.Command(filepath.Join(dir, "kubelot-"+name), //nolint:noctx // see above
+	cmd := exec.Command(filepath.Join(dir, "kubelot-"+name),
 		"--config", filepath.Join(bed, "kubelet.yaml"), "--run-dir", filepath.Join(bed, "run"),
 		"--root-dir", filepath.Join(bed, "root"), "--hostname-override", "test", "--node-ip", "127.0.0.1", "--v", "4")
 	file := filepath.Join(bed, name+".log")

@@ -9,12 +9,14 @@ func permissions(m Member) *server.Permissions {
 	if m.ReadsAll {
 		publish = append(publish, readRights(streamState, ">")...)
 		publish = append(publish, readRights(streamOwn, ">")...)
+		publish = append(publish, "$JS.API.DIRECT.GET."+streamState+".>", "$JS.API.DIRECT.GET."+streamOwn+".>")
 		publish = append(publish, readRights(streamHistory, historyPrefix+">")...)
 		publish = append(publish, readRights(streamEvent, ">")...)
 	}
 	for _, pattern := range m.ReadsState {
 		publish = append(publish, readRights(streamState, pattern)...)
 		publish = append(publish, readRights(streamOwn, pattern)...)
+		publish = append(publish, "$JS.API.DIRECT.GET."+streamState+"."+pattern, "$JS.API.DIRECT.GET."+streamOwn+"."+pattern)
 		publish = append(publish, readRights(streamHistory, historyPrefix+pattern)...)
 	}
 	for _, pattern := range m.ReadsEvent {

@@ -63,7 +63,7 @@ func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 		{
 			// Tombstones say themselves how long they are kept (Nats-TTL). There must be one message per subject:
 			// where a tombstone goes, an older value would be the last one again.
-			Name: streamState, Subjects: crew.State, MaxMsgsPerSubject: 1, AllowMsgTTL: true,
+			Name: streamState, Subjects: crew.State, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
 		},
 		{
 			Name: streamHistory, Subjects: historySubjects(crew.State),
@@ -75,7 +75,7 @@ func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 		},
 		{
 			// What each daemon says every few seconds is apart, so that a large block needn't be in memory for it all the time.
-			Name: streamOwn, Subjects: crew.Own, MaxMsgsPerSubject: 1, AllowMsgTTL: true,
+			Name: streamOwn, Subjects: crew.Own, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
 			MaxBytes: smallBytes, Discard: jetstream.DiscardNew, MaxMsgSize: smallBytes / maxDaemons,
 		},
 		{

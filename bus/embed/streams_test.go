@@ -234,3 +234,41 @@ func TestADaemonsOwnStateTakesNoRoomOfOthers(t *testing.T) {
 		t.Errorf("the bus has %v, %v", values, err)
 	}
 }
+
+// A reader that comes back while values are being replaced isn't told that a key is gone which is there.
+func TestAReaderThatComesBackLosesNoLiveKey(t *testing.T) {
+	b := startBus(t)
+	w := bussuite.Things.Writer(conn(t, b, "writer"))
+	const keys = 200
+	say := func(n int) {
+		for i := range keys {
+			if err := w.Set("k"+strconv.Itoa(i), bussuite.Thing{N: n}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	say(0)
+	flush(t, w)
+	changes, err := bussuite.Things.Watch(within(t), conn(t, b, "reader"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := 0
+	for round := range 5 {
+		b.halt(t)
+		b.start(t)
+		for range 30 {
+			last++
+			say(last)
+			time.Sleep(3 * time.Millisecond)
+		}
+		for c := range changes {
+			if c.Deleted {
+				t.Fatalf("round %d: the reader is told that %s is gone", round, c.Key)
+			}
+			if c.Value.N == last {
+				break
+			}
+		}
+	}
+}

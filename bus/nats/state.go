@@ -38,7 +38,8 @@ type stateWatch struct {
 	seen map[string]uint64
 	// retained are the subjects met since the session began; nil once it is caught up.
 	retained map[string]bool
-	behind   int // parts that are not caught up
+	behind   int           // parts that are not caught up
+	complete chan struct{} // closed when all are
 }
 
 // part is one filter in one stream.
@@ -61,18 +62,25 @@ func (w *stateWatch) session(ctx context.Context, s *session) error {
 			parts = append(parts, part{st, filter})
 		}
 	}
-	w.begin(parts)
+	complete := w.begin(parts)
 	for _, p := range parts {
 		if err := w.filter(ctx, s, p, cancel); err != nil {
 			return err
 		}
 	}
+	select {
+	case <-complete:
+		if err := w.settle(ctx, s, parts); err != nil {
+			return err
+		}
+	case <-ctx.Done():
+	}
 	<-ctx.Done()
 	return context.Cause(ctx)
 }
 
-// begin prepares for the retained messages of all parts.
-func (w *stateWatch) begin(parts []part) {
+// begin prepares for the retained messages of all parts. The channel is closed when all were met.
+func (w *stateWatch) begin(parts []part) (complete <-chan struct{}) {
 	id := ""
 	for _, p := range parts {
 		id += p.id + " "
@@ -84,7 +92,8 @@ func (w *stateWatch) begin(parts []part) {
 		// (yet) is not gone, since writers send everything again.
 		w.seen, w.id = map[string]uint64{}, id
 	}
-	w.retained, w.behind = map[string]bool{}, len(parts)
+	w.retained, w.behind, w.complete = map[string]bool{}, len(parts), make(chan struct{})
+	return w.complete
 }
 
 // filter starts the reader of one filter.
@@ -131,21 +140,77 @@ func (w *stateWatch) put(ctx context.Context, a arrival) {
 	w.seen[a.Subject] = a.seq
 }
 
-// caughtUp counts the parts that have delivered what was retained; after the last of them the reader is synced.
+// caughtUp counts the parts that have delivered what was retained.
 func (w *stateWatch) caughtUp(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.behind--
-	if w.behind != 0 || ctx.Err() != nil {
-		return
+	if w.behind--; w.behind == 0 && ctx.Err() == nil {
+		close(w.complete)
 	}
-	for subject := range w.seen {
+}
+
+// settle tells the reader that it is synced, and before that of the keys that were removed while it was away: their tombstones may
+// be gone. A key that wasn't met isn't always removed. Its value may have been replaced while the retained ones were read, so the
+// bus is asked.
+func (w *stateWatch) settle(ctx context.Context, s *session, parts []part) error {
+	var gone []string
+	for _, subject := range w.unmet() {
+		kept, err := s.has(ctx, parts, subject)
+		if err != nil {
+			return err
+		}
+		if !kept {
+			gone = append(gone, subject)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	for _, subject := range gone {
 		if !w.retained[subject] {
-			// The key was removed while this reader was away, and so long ago that its tombstone is gone too.
 			delete(w.seen, subject)
 			w.queue.Put(bus.Message{Subject: subject, Header: map[string]string{bus.HeaderTombstone: "1"}})
 		}
 	}
 	w.retained = nil
 	w.queue.PutSynced()
+	return nil
+}
+
+// unmet are the subjects that the reader knows and that weren't among the retained ones.
+func (w *stateWatch) unmet() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var subjects []string
+	for subject := range w.seen {
+		if !w.retained[subject] {
+			subjects = append(subjects, subject)
+		}
+	}
+	return subjects
+}
+
+// has reports whether the bus has a message of the subject.
+func (s *session) has(ctx context.Context, parts []part, subject string) (bool, error) {
+	for _, p := range parts {
+		if !overlap(p.filter, subject) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		reply, err := s.request(ctx, &natsgo.Msg{Subject: "$JS.API.DIRECT.GET." + p.name + "." + subject})
+		cancel()
+		if err != nil {
+			return false, fmt.Errorf("ask the bus whether it has %s: %w", subject, err)
+		}
+		switch status := reply.Header.Get("Status"); status {
+		case "404":
+		case "":
+			return true, nil
+		default:
+			return false, fmt.Errorf("ask the bus whether it has %s: %s %s", subject, status, reply.Header.Get("Description"))
+		}
+	}
+	return false, nil
 }
