@@ -127,9 +127,13 @@ func (e execer) ExecSync(ctx context.Context, id string, command []string, timeo
 type ordered struct {
 	order []string
 	pods  map[string]*corev1.Pod
+	// told are the pods of the last list, with their grace periods of that time; nil for a pod that wasn't deleted.
+	told map[string]*int64
 }
 
-func newOrdered() *ordered { return &ordered{pods: map[string]*corev1.Pod{}} }
+func newOrdered() *ordered {
+	return &ordered{pods: map[string]*corev1.Pod{}, told: map[string]*int64{}}
+}
 
 func (o *ordered) set(pod *corev1.Pod) {
 	uid := string(pod.UID)
@@ -144,6 +148,7 @@ func (o *ordered) remove(uid string) {
 		return
 	}
 	delete(o.pods, uid)
+	delete(o.told, uid)
 	i := slices.Index(o.order, uid)
 	o.order = slices.Delete(o.order, i, i+1)
 }
@@ -195,14 +200,11 @@ func gather(changes <-chan kube.Change[corev1.Pod], handle func([]*corev1.Pod)) 
 	}
 }
 
-// endsSooner takes in the last state of a known pod that is gone, and tells whether it says another grace period than
-// the one before: a pod that is deleted by force is changed and removed in one moment.
+// endsSooner takes in the last state of a pod that is gone, and reports whether its grace period is shorter than the list
+// said: a pod that is deleted by force is changed and removed in one moment. A pod that was in no list needs no end.
 func (o *ordered) endsSooner(last *corev1.Pod) bool {
-	known := o.pods[string(last.UID)]
-	if known == nil || last.DeletionGracePeriodSeconds == nil {
-		return false
-	}
-	if was := known.DeletionGracePeriodSeconds; was != nil && *was <= *last.DeletionGracePeriodSeconds {
+	told, known := o.told[string(last.UID)]
+	if !known || last.DeletionGracePeriodSeconds == nil || told != nil && *told <= *last.DeletionGracePeriodSeconds {
 		return false
 	}
 	o.set(last)
@@ -213,6 +215,7 @@ func (o *ordered) list() []*corev1.Pod {
 	list := make([]*corev1.Pod, 0, len(o.order))
 	for _, uid := range o.order {
 		list = append(list, o.pods[uid])
+		o.told[uid] = o.pods[uid].DeletionGracePeriodSeconds
 	}
 	return list
 }

@@ -49,6 +49,38 @@ func TestTheLastWordOnTheGracePeriodIsHandedOver(t *testing.T) {
 	}
 }
 
+// So it is where the set that would have said it is still being gathered.
+func TestTheLastWordOnTheGracePeriodIsHandedOverWithinAGathering(t *testing.T) {
+	pod := func(grace *int64) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u", DeletionGracePeriodSeconds: grace}}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		changes, none := make(chan kube.Change[corev1.Pod]), int64(0)
+		go func() {
+			defer close(changes)
+			changes <- kube.Change[corev1.Pod]{Object: pod(nil)}
+			changes <- kube.Change[corev1.Pod]{Synced: true}
+			changes <- kube.Change[corev1.Pod]{Object: pod(&none)}
+			changes <- kube.Change[corev1.Pod]{Object: pod(&none), Deleted: true}
+		}()
+		var got []string
+		gather(changes, func(pods []*corev1.Pod) {
+			time.Sleep(10 * time.Millisecond) // what follows is gathered
+			switch {
+			case len(pods) == 0:
+				got = append(got, "gone")
+			case pods[0].DeletionGracePeriodSeconds == nil:
+				got = append(got, "there")
+			default:
+				got = append(got, "deleted")
+			}
+		})
+		if want := []string{"there", "deleted", "gone"}; !slices.Equal(got, want) {
+			t.Errorf("the pod is %v in the sets, want %v", got, want)
+		}
+	})
+}
+
 // A set costs its taker something for each pod, so that a burst of changes must not be as many sets.
 func TestBurstsOfChangesAreGathered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
