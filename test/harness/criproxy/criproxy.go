@@ -7,6 +7,7 @@
 package criproxy
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -118,17 +119,8 @@ func (p *Proxy) pass(_ any, caller grpc.ServerStream) error {
 	if spoilt = spoilt && (fault.Err != nil || fault.Garbage != nil); spoilt && !fault.Done {
 		return fault.answer(caller)
 	}
-	if sent, ok := metadata.FromIncomingContext(ctx); ok {
-		ctx = metadata.NewOutgoingContext(ctx, sent)
-	}
-	runtime, err := p.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	runtime, err := p.ask(ctx, method, request)
 	if err != nil {
-		return err
-	}
-	if err := runtime.SendMsg(&request); err != nil {
-		return err
-	}
-	if err := runtime.CloseSend(); err != nil {
 		return err
 	}
 	for delay := fault.Delay; ; delay = 0 {
@@ -150,6 +142,21 @@ func (p *Proxy) pass(_ any, caller grpc.ServerStream) error {
 			return err
 		}
 	}
+}
+
+// ask sends the request to the runtime.
+func (p *Proxy) ask(ctx context.Context, method string, request []byte) (grpc.ClientStream, error) {
+	if sent, ok := metadata.FromIncomingContext(ctx); ok {
+		ctx = metadata.NewOutgoingContext(ctx, sent)
+	}
+	runtime, err := p.conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err != nil {
+		return nil, err
+	}
+	if err := runtime.SendMsg(&request); err != nil {
+		return nil, err
+	}
+	return runtime, runtime.CloseSend()
 }
 
 func (f Fault) answer(caller grpc.ServerStream) error {
