@@ -1,10 +1,11 @@
 # kubelot: make help
 
 .DEFAULT_GOAL := help
-.PHONY: help build run cluster test unit check fmt fix gen bench soak scale conformance install clean
+.PHONY: help build run cluster test unit fuzz check fmt fix gen bench soak scale conformance vm vm-test
+.PHONY: packages packages-test release install clean
 
 help: ## what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## the multi-call executable and its links, into .bin
 	@tools/build.sh
@@ -22,6 +23,9 @@ test: ## all tests: units, then end to end on real parts (root)
 unit: ## the unit tests alone
 	@tools/test.sh --unit
 
+fuzz: ## each fuzz target for a time (FOR=1m, TARGET=expression)
+	@tools/fuzz.sh
+
 check: ## format, generated files, modules, import rules, sizes, linters, units; make fix mends
 	@tools/check.sh
 
@@ -31,10 +35,10 @@ fmt: ## format the Go files
 fix: ## mend what make check complains about, as far as a machine can
 	@tools/fix.sh
 
-gen: ## write the generated files anew: docs/dataflow.md, the bus's permissions
+gen: ## write the generated files again: docs/dataflow.md, the bus's permissions, the index of docs/adr
 	@cd crew && go run ./cmd/contracts
 
-bench: ## measure kubelot beside the kubelet and bare CRI calls, into docs/bench (QUICK=1, ARGS="--part latency") (root)
+bench: ## compare kubelot with the kubelet and bare CRI calls, into docs/bench (QUICK=1, ARGS="--part latency") (root)
 	@tools/bench.sh $(ARGS)
 
 soak: ## pods come and go; fails on what grows with each (FOR=10m, or PODS=2000,20000; RUNTIME=scripted) (root)
@@ -45,6 +49,21 @@ scale: ## CPU, memory and bytes on the bus with 125 to 1,000 pods, and how they 
 
 conformance: ## Kubernetes' conformance specs on kubelot (AGENT=kubelet, QUICK=1, FOCUS=expression, REPEAT=3) (root)
 	@tools/conformance.sh
+
+vm: ## a node in a virtual machine, with systemd and kubelot installed, until Ctrl-C (RUNTIME=debian-containerd) (root)
+	@tools/vm.sh run
+
+vm-test: ## the tests in that machine (QUICK=1, FOCUS=expression, RUNTIME=debian-containerd) (root)
+	@tools/vm.sh test
+
+packages: ## deb and rpm packages into .run/packages (ARCH=amd64, FORMAT=deb, OUT=)
+	@tools/packages.sh
+
+packages-test: ## install, upgrade and remove the packages on Debian, with and without systemd (root)
+	@tools/packages-test.sh
+
+release: ## packages, archives for kubelot install, bills of materials, sums
+	@tools/packages.sh --release
 
 install: ## install into a versioned directory with systemd units (PREFIX=, DESTDIR=)
 	@tools/install.sh

@@ -3,7 +3,6 @@ package bus
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 )
@@ -16,9 +15,9 @@ func NewCall[Req, Resp any](spec Spec) Call[Req, Resp] {
 	return Call[Req, Resp]{info{Spec: spec, kind: KindCall, payload: reflect.TypeFor[Req]()}}
 }
 
-// Do sends the request and waits for the reply until ctx ends. The server's error comes back
-// with its text. ErrNoResponder says that nobody was reached; ErrDisconnected that the bus was away, or
-// went away before the reply came.
+// Do sends the request and waits for the reply until ctx ends. The server's error comes back with its text and its kind
+// (see ErrNotFound and others). ErrNoResponder means that no daemon serves the call. ErrDisconnected means that the bus
+// was away, or went away before the reply came. Both are of the kind ErrUnavailable. The end of ctx has no kind.
 func (t Call[Req, Resp]) Do(ctx context.Context, c *Conn, req Req) (Resp, error) {
 	var resp Resp
 	data, err := json.Marshal(req)
@@ -31,7 +30,10 @@ func (t Call[Req, Resp]) Do(ctx context.Context, c *Conn, req Req) (Resp, error)
 		return resp, fmt.Errorf("call %s: %w", t.Name(), err)
 	}
 	if text := reply.Header[HeaderError]; text != "" {
-		return resp, fmt.Errorf("call %s: %w", t.Name(), errors.New(text))
+		return resp, fmt.Errorf("call %s: %w", t.Name(), answered(text, reply.Header[HeaderErrorKind]))
+	}
+	if err := t.readable(reply, c.daemon); err != nil {
+		return resp, fmt.Errorf("call %s: %w", t.Name(), err)
 	}
 	if err := decode(reply.Data, &resp); err != nil {
 		return resp, fmt.Errorf("decode the reply of %s: %w", t.Name(), err)
@@ -39,23 +41,28 @@ func (t Call[Req, Resp]) Do(ctx context.Context, c *Conn, req Req) (Resp, error)
 	return resp, nil
 }
 
-// Serve answers requests, each in a goroutine of its own. It blocks until ctx ends and every answer was
-// given, and then returns nil; an error says why it can't serve at all.
+// Serve answers requests, each in a goroutine of its own. It blocks until ctx has ended and every request is answered,
+// and then returns nil. An error says why it can't serve at all.
 func (t Call[Req, Resp]) Serve(ctx context.Context, c *Conn, handle func(context.Context, Req) (Resp, error)) error {
 	return c.transport.Serve(ctx, t.Name(), func(ctx context.Context, m Message) Message {
-		resp, err := t.answer(ctx, m, handle)
+		resp, err := t.answer(ctx, m, c.daemon, handle)
 		reply := Message{Header: c.header(t), Data: resp}
 		if err != nil {
-			reply.Header[HeaderError] = err.Error()
+			reply.Header[HeaderError], reply.Header[HeaderErrorKind] = err.Error(), kindName(ctx, err)
 		}
 		return reply
 	})
 }
 
-func (t Call[Req, Resp]) answer(ctx context.Context, m Message, handle func(context.Context, Req) (Resp, error)) ([]byte, error) {
+func (t Call[Req, Resp]) answer(ctx context.Context, m Message, server string,
+	handle func(context.Context, Req) (Resp, error),
+) ([]byte, error) {
 	var req Req
+	if err := t.readable(m, server); err != nil {
+		return nil, WithKind(ErrInvalid, err)
+	}
 	if err := decode(m.Data, &req); err != nil {
-		return nil, fmt.Errorf("decode the request: %w", err)
+		return nil, WithKind(ErrInvalid, fmt.Errorf("decode the request: %w", err))
 	}
 	resp, err := handle(ctx, req)
 	if err != nil {

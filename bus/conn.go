@@ -22,6 +22,8 @@ type Conn struct {
 
 	mu       sync.Mutex
 	flushers []func(context.Context) error
+
+	unread unread
 }
 
 // NewConn wraps a transport for the named daemon. Close it to end what its writers run.
@@ -43,8 +45,8 @@ func (c *Conn) Close() {
 	c.transport.Close()
 }
 
-// Flush waits until everything that its writers and publishers were given has been sent or refused
-// for good, as a daemon does before it stops.
+// Flush waits until the bus has taken, or refused for good, everything that the writers and publishers were given. A
+// daemon calls it before it stops.
 func (c *Conn) Flush(ctx context.Context) error {
 	c.mu.Lock()
 	flushers := slices.Clone(c.flushers)
@@ -66,6 +68,20 @@ func (c *Conn) flushes(flush func(context.Context) error) {
 // background runs work until the connection is closed, which waits for it.
 func (c *Conn) background(work func(ctx context.Context)) {
 	c.wg.Go(func() { work(c.ctx) })
+}
+
+// ignore reports whether a message can't be used, and says so. Of a schema that isn't known it says so once.
+func (c *Conn) ignore(t Topic, m Message, err error) bool {
+	again := c.unread.note(t.Name(), m.Header[HeaderDaemon], err)
+	if err == nil || again {
+		return err != nil
+	}
+	text := "ignoring an invalid message from the bus"
+	if _, is := errors.AsType[*SchemaError](err); is {
+		text = "ignoring messages from the bus in an unknown schema; this is logged once"
+	}
+	c.log.Warn(text, "subject", m.Subject, "daemon", m.Header[HeaderDaemon], "error", err)
+	return true
 }
 
 // header are the headers of a message of topic t.

@@ -1,7 +1,7 @@
 package bus
 
-// Contract is what one daemon does on the bus, as data: docs/dataflow.md and the
-// daemon's permissions are generated from it, and nothing outside it is allowed.
+// Contract is what one daemon does on the bus, as data. docs/dataflow.md and the daemon's permissions are generated
+// from it. The bus allows nothing else.
 type Contract struct {
 	// Daemon is the daemon's name without the "kubelot-" prefix, such as "podsync".
 	Daemon string

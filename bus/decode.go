@@ -14,7 +14,7 @@ func decode(data []byte, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// check tells what makes no sense though it can be decoded.
+// check finds values that make no sense although they can be decoded.
 type check[T any] struct{ sense func(key string, v T) error }
 
 func (c *check[T]) of(key string, v T) error {

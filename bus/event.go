@@ -8,9 +8,13 @@ import (
 	"reflect"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"kubelot.dev/bus/pause"
 )
 
-// eventQueue bounds the events a daemon holds for a bus that is away; beyond it the oldest is dropped.
+// eventQueue is the most events that a publisher holds while the bus is away. Beyond it the oldest is dropped.
 const eventQueue = 4096
 
 // Event is a topic with a bounded history.
@@ -36,11 +40,12 @@ type Occurrence[T any] struct {
 	Value T
 	// At is when the bus stored the event.
 	At time.Time
-	// Ack tells the bus that a durable reader is done with it.
+	// Ack tells the bus that a durable reader has handled the event.
 	Ack func()
 }
 
-// Subscribe delivers events until ctx ends. One that can't be decoded, or isn't what the topic's check accepts, is logged, acknowledged and left out.
+// Subscribe delivers events until ctx ends. An event that can't be decoded, or that the topic's check refuses, is
+// logged, acknowledged and skipped.
 func (e Event[T]) Subscribe(ctx context.Context, c *Conn, from From) <-chan Occurrence[T] {
 	raw := c.transport.WatchEvents(ctx, []string{Filter(e)}, from)
 	out := make(chan Occurrence[T])
@@ -48,12 +53,14 @@ func (e Event[T]) Subscribe(ctx context.Context, c *Conn, from From) <-chan Occu
 		defer close(out)
 		for d := range raw {
 			o := Occurrence[T]{Key: e.keyOf(d.Subject), At: d.Time, Ack: d.Ack}
-			err := decode(d.Data, &o.Value)
+			err := e.readable(d.Message, c.daemon)
+			if err == nil {
+				err = decode(d.Data, &o.Value)
+			}
 			if err == nil {
 				err = e.check.of(o.Key, o.Value)
 			}
-			if err != nil {
-				c.log.Warn("event on the bus makes no sense and is ignored", "subject", d.Subject, "daemon", d.Header[HeaderDaemon], "error", err)
+			if c.ignore(e, d.Message, err) {
 				d.Ack()
 				continue
 			}
@@ -72,8 +79,9 @@ func (e Event[T]) Subscribe(ctx context.Context, c *Conn, from From) <-chan Occu
 // Publisher sends the events of one topic in order. It never waits for the bus; while the bus is
 // away it holds up to 4096 events and then drops the oldest with a log line.
 type Publisher[T any] struct {
-	topic Event[T]
-	conn  *Conn
+	topic  Event[T]
+	conn   *Conn
+	header map[string]string // of every message
 
 	mu      sync.Mutex
 	queue   []Message
@@ -81,13 +89,16 @@ type Publisher[T any] struct {
 	wake    chan struct{}
 	sending bool
 	trouble trouble
-	backoff backoff
+	backoff wait.Backoff
 	idle    chan struct{} // closed and replaced when everything was sent
 }
 
 // Publisher starts a publisher of the topic. It ends with the connection.
 func (e Event[T]) Publisher(c *Conn) *Publisher[T] {
-	p := &Publisher[T]{topic: e, conn: c, wake: make(chan struct{}, 1), idle: make(chan struct{})}
+	p := &Publisher[T]{
+		topic: e, conn: c, header: c.header(e), wake: make(chan struct{}, 1), idle: make(chan struct{}),
+		backoff: refusal(),
+	}
 	c.flushes(p.Flush)
 	c.background(p.run)
 	return p
@@ -104,8 +115,9 @@ func (p *Publisher[T]) Publish(key string, v T) error {
 		return fmt.Errorf("encode %s %s: %w", p.topic.Name(), key, err)
 	}
 	p.mu.Lock()
-	p.queue = append(p.queue, Message{Subject: subject, Header: p.conn.header(p.topic), Data: data})
+	p.queue = append(p.queue, Message{Subject: subject, Header: p.header, Data: data})
 	if len(p.queue) > eventQueue {
+		p.queue[0] = Message{}
 		p.queue = p.queue[1:]
 		p.dropped++
 	}
@@ -129,14 +141,14 @@ func (p *Publisher[T]) run(ctx context.Context) {
 	}
 }
 
-// sendOne sends the oldest event and tells whether there may be more to send.
+// sendOne sends the oldest event and reports whether there may be more to send.
 func (p *Publisher[T]) sendOne(ctx context.Context) bool {
 	m, dropped, ok := p.take()
 	if !ok {
 		return false
 	}
 	if dropped > 0 {
-		p.conn.log.Warn("events dropped while the bus was away", "topic", p.topic.Name(), "count", dropped)
+		p.conn.log.Warn("dropped events while the bus was unreachable", "topic", p.topic.Name(), "count", dropped)
 	}
 	publishCtx, cancel := context.WithTimeout(ctx, publishTimeout)
 	err := p.conn.transport.Publish(publishCtx, m)
@@ -144,10 +156,10 @@ func (p *Publisher[T]) sendOne(ctx context.Context) bool {
 	p.trouble.note(ctx, p.conn.log, m.Subject, err)
 	p.settle(m, err)
 	if err == nil || lasting(err) {
-		p.backoff = 0
+		p.backoff = refusal()
 		return true
 	}
-	pause(ctx, p.backoff.next())
+	pause.For(ctx, p.backoff.Step())
 	return true
 }
 
@@ -157,11 +169,13 @@ func (p *Publisher[T]) take() (m Message, dropped int, ok bool) {
 	defer p.mu.Unlock()
 	p.sending = len(p.queue) > 0
 	if !p.sending {
+		p.queue = nil // lets go of what a burst has allocated
 		close(p.idle)
 		p.idle = make(chan struct{})
 		return Message{}, 0, false
 	}
 	m, dropped = p.queue[0], p.dropped
+	p.queue[0] = Message{} // the array behind the queue lives on
 	p.queue, p.dropped = p.queue[1:], 0
 	return m, dropped, true
 }
@@ -171,7 +185,7 @@ func (p *Publisher[T]) settle(m Message, err error) {
 	switch {
 	case err == nil:
 	case lasting(err):
-		p.conn.log.Error("the bus never takes this event, it is dropped", "subject", m.Subject, "error", err)
+		p.conn.log.Error("the bus can never accept this event, dropping it", "subject", m.Subject, "error", err)
 	default:
 		p.mu.Lock()
 		p.queue = append([]Message{m}, p.queue...)
@@ -196,5 +210,5 @@ func (p *Publisher[T]) Flush(ctx context.Context) error {
 	}
 }
 
-// lasting tells whether sending the same message again can't help.
+// lasting reports whether the same message would fail again each time.
 func lasting(err error) bool { return errors.Is(err, ErrDenied) || errors.Is(err, ErrTooLarge) }

@@ -18,8 +18,8 @@ func NewState[T any](spec Spec) State[T] {
 	return State[T]{info: info{Spec: spec, kind: KindState, payload: reflect.TypeFor[T]()}}
 }
 
-// Checked is the topic with a check of its values: readers leave out what is an error, as they do with what can't be
-// decoded, and keep what they had.
+// Checked returns the topic with a check of its values. Readers skip a value that the check refuses, as they skip one
+// that can't be decoded, and keep the value that they had.
 func (s State[T]) Checked(sense func(key string, v T) error) State[T] {
 	s.check = &check[T]{sense}
 	return s
@@ -39,8 +39,8 @@ type Change[T any] struct {
 }
 
 // Watch delivers the retained value of every key, a Synced change, and then live changes,
-// until ctx ends. A value that can't be decoded, or isn't what the topic's check accepts, is logged and left out. keys limits the watch to
-// these keys; none means all.
+// until ctx ends. A value that can't be decoded, or that the topic's check refuses, is logged and skipped. keys limits
+// the watch to these keys; none means all.
 func (s State[T]) Watch(ctx context.Context, c *Conn, keys ...string) (<-chan Change[T], error) {
 	filters := []string{Filter(s)}
 	if len(keys) > 0 {
@@ -58,9 +58,8 @@ func (s State[T]) Watch(ctx context.Context, c *Conn, keys ...string) (<-chan Ch
 	go func() {
 		defer close(out)
 		for d := range raw {
-			change, err := s.decode(d)
-			if err != nil {
-				c.log.Warn("message on the bus makes no sense and is ignored", "subject", d.Subject, "daemon", d.Header[HeaderDaemon], "error", err)
+			change, err := s.decode(d, c.daemon)
+			if !d.Synced && c.ignore(s, d.Message, err) {
 				continue
 			}
 			select {
@@ -105,13 +104,16 @@ func readFailure(ctx context.Context) error {
 	return ErrDisconnected
 }
 
-func (s State[T]) decode(d Delivery) (Change[T], error) {
+func (s State[T]) decode(d Delivery, reader string) (Change[T], error) {
 	if d.Synced {
 		return Change[T]{Synced: true}, nil
 	}
 	change := Change[T]{Key: s.keyOf(d.Subject), At: d.Time, Deleted: d.Tombstone()}
 	if change.Deleted {
 		return change, nil
+	}
+	if err := s.readable(d.Message, reader); err != nil {
+		return Change[T]{}, err
 	}
 	if err := decode(d.Data, &change.Value); err != nil {
 		return Change[T]{}, fmt.Errorf("decode as %s: %w", s.payload, err)

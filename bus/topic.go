@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind tells how the bus treats the messages of a topic.
+// Kind is how the bus treats the messages of a topic.
 type Kind string
 
 const (
@@ -18,8 +18,8 @@ const (
 	KindCall Kind = "call"
 )
 
-// Topic is the untyped side of State, Event and Call: what a Contract lists and
-// what permissions, documentation and the tap are generated from.
+// Topic is the untyped side of State, Event and Call. Contracts list topics, and permissions, documentation and the tap
+// are generated from them.
 type Topic interface {
 	// Name is the subject without its key, such as "pod.update".
 	Name() string
@@ -38,9 +38,13 @@ type Topic interface {
 
 // Spec describes a topic; NewState, NewEvent and NewCall bind it to a Go type.
 type Spec struct {
-	Name      string
-	Keys      string
-	Schema    int
+	Name string
+	Keys string
+	// Schema is the version of the payload's shape that this release writes. It changes only when fields change their
+	// meaning or go, never when fields are added. docs/adr/0028 says how.
+	Schema int
+	// Oldest is the oldest schema that this release reads; 0 means Schema.
+	Oldest    int
 	Doc       string
 	PerDaemon bool
 }
@@ -54,7 +58,7 @@ type info struct {
 func (i info) Name() string          { return i.Spec.Name }
 func (i info) Kind() Kind            { return i.kind }
 func (i info) Keys() string          { return i.Spec.Keys }
-func (i info) Schema() int           { return i.Spec.Schema }
+func (i info) Schema() int           { return max(i.Spec.Schema, firstSchema) }
 func (i info) Doc() string           { return i.Spec.Doc }
 func (i info) PerDaemon() bool       { return i.Spec.PerDaemon }
 func (i info) Payload() reflect.Type { return i.payload }

@@ -7,19 +7,19 @@ import (
 )
 
 // ErrDisconnected is returned by calls that need the bus while it is away.
-var ErrDisconnected = errors.New("the bus is not reachable")
+var ErrDisconnected = WithKind(ErrUnavailable, errors.New("the bus is not reachable"))
 
-// ErrDenied is returned where the daemon's contract doesn't allow what it tried.
+// ErrDenied is returned when the daemon's contract doesn't allow the operation.
 var ErrDenied = errors.New("not allowed by the daemon's bus contract")
 
-// MaxPayload is the largest message, in bytes: more than any pod has in JSON that the API server takes.
+// MaxPayload is the largest message, in bytes. No pod that the API server takes is as large in JSON.
 const MaxPayload = 16 << 20
 
 // ErrTooLarge is returned for a message that is larger than MaxPayload; it can never be sent.
-var ErrTooLarge = errors.New("the message is larger than the bus takes")
+var ErrTooLarge = errors.New("the message is larger than the bus allows")
 
 // ErrNoResponder is returned by a call that no daemon serves at the moment.
-var ErrNoResponder = errors.New("no daemon serves this call at the moment")
+var ErrNoResponder = WithKind(ErrUnavailable, errors.New("no daemon serves this call at the moment"))
 
 // Header names of every message.
 const (
@@ -27,18 +27,21 @@ const (
 	HeaderDaemon    = "Kubelot-Daemon"    // the writer
 	HeaderTombstone = "Kubelot-Tombstone" // "1": the key's value is gone
 	HeaderError     = "Kubelot-Error"     // a call's failure, in words
+	// HeaderErrorKind is the kind of a call's failure. It is absent where the server is of an earlier release.
+	HeaderErrorKind = "Kubelot-Error-Kind"
 )
 
 // Message is one message below the typed topics.
 type Message struct {
 	Subject string
-	Header  map[string]string
-	Data    []byte
+	// Header must not be changed once the message is made, because messages share it.
+	Header map[string]string
+	Data   []byte
 	// Time is when the bus stored it; zero in a message that is still to be published.
 	Time time.Time
 }
 
-// Tombstone tells whether the message removes its key.
+// Tombstone reports whether the message removes its key.
 func (m Message) Tombstone() bool { return m.Header[HeaderTombstone] == "1" }
 
 // Delivery is one message handed to a reader, or the mark that all retained
@@ -51,11 +54,11 @@ type Delivery struct {
 	Ack func()
 }
 
-// From tells where an event reader begins.
+// From is where an event reader begins.
 type From struct {
-	// Durable names a position that the bus keeps for this daemon: after a restart of the
-	// reader it goes on with the first event it has not acknowledged. Where the bus keeps no
-	// position yet, the reader begins at Since, or at the oldest event that is kept.
+	// Durable names a position that the bus keeps for this daemon. After a restart the reader continues with the first
+	// event that it hasn't acknowledged. If the bus has no position yet, the reader begins at Since, or at the oldest
+	// event that is kept.
 	Durable string
 	// Since asks for the kept history from that time on; zero means new events only (but see Durable).
 	Since time.Time
@@ -70,7 +73,8 @@ type Transport interface {
 	// Publish stores one state or event message and returns when the bus has acknowledged it.
 	Publish(ctx context.Context, m Message) error
 	// WatchState delivers the last message of every matching subject (tombstones included), a Synced mark, then live
-	// messages. When the bus was away or lost its state, retained messages may come again, followed by another Synced mark.
+	// messages. When the bus was away or lost its state, retained messages may come again, followed by another Synced
+	// mark.
 	WatchState(ctx context.Context, filters []string) <-chan Delivery
 	// WatchEvents delivers events in the order in which the bus stored them. With the filters of state
 	// topics it delivers every kept and new value of theirs, as the tap needs it. It never sends a Synced mark.

@@ -10,19 +10,35 @@ import (
 	"maps"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"kubelot.dev/bus/pause"
 )
 
 // publishTimeout bounds one publish until the bus has acknowledged it.
 const publishTimeout = 5 * time.Second
 
-// Writer publishes the values of a state topic. It remembers the last value of each key:
-// Set and Delete never wait for the bus, overwritten values may stay unsent, the last one
-// is sent as soon as the bus takes it, and all of them again after a reconnection.
-// A key whose value the bus refuses is tried again ever more slowly and holds up no other key.
-// Its methods may be called from several goroutines.
+const (
+	// firstRefusal and lastRefusal bound the pause before a message that the bus has refused is sent again. Publish
+	// itself waits for a bus that is away, so this is for failures of another kind, such as a store that is full.
+	firstRefusal = 50 * time.Millisecond
+	lastRefusal  = 5 * time.Second
+	// refusedPause is between two keys of a writer that are refused one after the other.
+	refusedPause = 200 * time.Millisecond
+)
+
+// refusal returns the pauses of one message that the bus refuses.
+func refusal() wait.Backoff { return pause.Doubling(firstRefusal, lastRefusal) }
+
+// Writer publishes the values of a state topic. It remembers the last value of each key. Set and Delete never wait for
+// the bus. An overwritten value may stay unsent. The last one is sent as soon as the bus takes it, and all of them are
+// sent again after a reconnection. A value that the bus refuses is tried again at growing intervals and doesn't block
+// other keys. The methods may be called from several goroutines.
 type Writer[T any] struct {
-	topic State[T]
-	conn  *Conn
+	topic  State[T]
+	conn   *Conn
+	header map[string]string // of every message that is no tombstone
 
 	mu      sync.Mutex
 	values  map[string]*Message // by subject: last value or tombstone
@@ -36,14 +52,14 @@ type Writer[T any] struct {
 
 // hold is when a refused key is tried again; zero while it is queued for that.
 type hold struct {
-	backoff backoff
+	backoff wait.Backoff
 	until   time.Time
 }
 
 // Writer starts the one writer of the topic in this daemon. It ends with the connection.
 func (s State[T]) Writer(c *Conn) *Writer[T] {
 	w := &Writer[T]{
-		topic: s, conn: c,
+		topic: s, conn: c, header: c.header(s),
 		values: map[string]*Message{}, unsent: map[string]bool{}, held: map[string]*hold{},
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
 	}
@@ -52,14 +68,14 @@ func (s State[T]) Writer(c *Conn) *Writer[T] {
 	return w
 }
 
-// Set makes v the value of key. The error says that v can't be encoded or that key doesn't
-// fit the topic; a bus that is away is no error. A value equal to the last one isn't sent again.
+// Set makes v the value of key. The error says that v can't be encoded or that key doesn't fit the topic. A bus that is
+// away is no error. A value equal to the last one isn't sent again.
 func (w *Writer[T]) Set(key string, v T) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode %s %s: %w", w.topic.Name(), key, err)
 	}
-	return w.put(key, &Message{Header: w.conn.header(w.topic), Data: data})
+	return w.put(key, &Message{Header: w.header, Data: data})
 }
 
 // Delete removes the key with a tombstone.
@@ -105,7 +121,7 @@ func (w *Writer[T]) put(key string, m *Message) error {
 	return nil
 }
 
-// releaseLocked has a held key tried again at once.
+// releaseLocked queues a held key to be tried again at once.
 func (w *Writer[T]) releaseLocked(subject string) {
 	if h := w.held[subject]; h != nil && !h.until.IsZero() {
 		h.until = time.Time{}
@@ -113,7 +129,7 @@ func (w *Writer[T]) releaseLocked(subject string) {
 	}
 }
 
-// releaseDue has those held keys tried again whose time has come.
+// releaseDue queues the held keys that are due.
 func (w *Writer[T]) releaseDue(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -198,7 +214,7 @@ func (w *Writer[T]) sendAll(ctx context.Context) {
 		err := w.send(ctx, m)
 		w.trouble.note(ctx, w.conn.log, m.Subject, err)
 		if err != nil && lasting(err) {
-			w.conn.log.Error("the bus never takes this value, it is left out", "subject", m.Subject, "error", err)
+			w.conn.log.Error("the bus can never accept this value, skipping it", "subject", m.Subject, "error", err)
 		}
 		w.mu.Lock()
 		w.settleLocked(m, err)
@@ -209,7 +225,7 @@ func (w *Writer[T]) sendAll(ctx context.Context) {
 		}
 		// With a second key it is likely that the bus takes none.
 		if refused++; refused > 1 {
-			pause(ctx, refusedPause)
+			pause.For(ctx, refusedPause)
 		}
 	}
 }
@@ -230,17 +246,19 @@ func (w *Writer[T]) next() *Message {
 	return w.values[w.order[0]]
 }
 
-// settleLocked takes m off the queue after it was sent or refused for good; a newer value of its key
-// stays queued. After another failure the key is held back.
+// settleLocked takes m off the queue after it was sent or refused for good. A newer value of its key stays queued.
+// After any other failure the key is held back.
 func (w *Writer[T]) settleLocked(m *Message, err error) {
-	w.order = w.order[1:]
+	if w.order = w.order[1:]; len(w.order) == 0 {
+		w.order = nil // lets go of what a burst has allocated
+	}
 	if err != nil && !lasting(err) {
 		h := w.held[m.Subject]
 		if h == nil {
-			h = &hold{}
+			h = &hold{backoff: refusal()}
 			w.held[m.Subject] = h
 		}
-		h.until = time.Now().Add(h.backoff.next())
+		h.until = time.Now().Add(h.backoff.Step())
 		return
 	}
 	delete(w.held, m.Subject)
@@ -257,17 +275,17 @@ func (w *Writer[T]) settleLocked(m *Message, err error) {
 	}
 }
 
-// trouble tells once of a bus that is there and doesn't take what it is given, such as one whose store is full.
+// trouble logs once that the bus is there but refuses messages, for example because its store is full.
 type trouble struct{ told bool }
 
 func (t *trouble) note(ctx context.Context, log *slog.Logger, subject string, err error) {
 	switch {
 	case err == nil && t.told:
 		t.told = false
-		log.Info("the bus takes messages again", "subject", subject)
+		log.Info("the bus accepts messages again", "subject", subject)
 	case err == nil, lasting(err), errors.Is(err, ErrDisconnected), ctx.Err() != nil, t.told:
 	default:
 		t.told = true
-		log.Warn("the bus doesn't take a message; it is tried again", "subject", subject, "error", err)
+		log.Warn("the bus did not accept a message, retrying", "subject", subject, "error", err)
 	}
 }

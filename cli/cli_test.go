@@ -10,7 +10,7 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// call runs the command line and returns its exit code and both outputs.
+// call runs a whole command line, with the program's name, and returns its exit code and both outputs.
 func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var files [2]*os.File
@@ -42,24 +42,55 @@ func TestCommands(t *testing.T) {
 		stdout string
 		stderr string
 	}{
-		"version":           {args: []string{"version"}, stdout: "kubelot "},
-		"help":              {args: []string{"--help"}, stdout: "tap"},
-		"completion":        {args: []string{"completion", "bash"}, stdout: "bash completion"},
-		"topic completion":  {args: []string{"__complete", "tap", "--topic", "pod"}, stdout: "pod.update"},
-		"unknown command":   {args: []string{"tab"}, code: 1, stderr: "tap"},
-		"tap without a bus": {args: []string{"tap", "--run-dir", empty}, code: 1, stderr: "no bus has left its key at " + empty},
-		"bad output":        {args: []string{"tap", "-o", "xml"}, code: 1, stderr: "want text or json"},
-		"pods":              {args: []string{"pods", "--run-dir", empty}, code: 1, stderr: "start the crew"},
-		"up without crew":   {args: []string{"up", "--run-dir", empty, "--bin-dir", empty, "--hostname-override=n"}, code: 1, stderr: "make build"},
-		"up bad config":     {args: []string{"up", "--max-pods=-1"}, code: 1, stderr: "maxPods (set in the command line)"},
-		"down bad config":   {args: []string{"down", "--config=/does/not/exist"}, code: 1, stderr: "/does/not/exist"},
+		"version":          {args: []string{"version"}, stdout: "kubelot "},
+		"help":             {args: []string{"--help"}, stdout: "tap"},
+		"completion":       {args: []string{"completion", "bash"}, stdout: "bash completion"},
+		"topic completion": {args: []string{"__complete", "tap", "--topic", "pod"}, stdout: "pod.update"},
+		"unknown command":  {args: []string{"tab"}, code: 1, stderr: "tap"},
+		"tap without a bus": {
+			args: []string{"tap", "--run-dir", empty}, code: 1,
+			stderr: "there is no key of the bus at " + empty,
+		},
+		"bad output": {args: []string{"tap", "-o", "xml"}, code: 1, stderr: "want text or json"},
+		"pods":       {args: []string{"pods", "--run-dir", empty}, code: 1, stderr: "start the crew"},
+		"up without crew": {
+			args: []string{"up", "--run-dir", empty, "--bin-dir", empty, "--hostname-override=n"}, code: 1,
+			stderr: "make build",
+		},
+		"up bad config":   {args: []string{"up", "--max-pods=-1"}, code: 1, stderr: "maxPods (set in the command line)"},
+		"down bad config": {args: []string{"down", "--config=/does/not/exist"}, code: 1, stderr: "/does/not/exist"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := call(t, c.args...)
+			code, stdout, stderr := call(t, append([]string{"kubelot"}, c.args...)...)
 			if code != c.code || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) {
 				t.Errorf("exit code %d\nstdout %s\nstderr %s", code, stdout, stderr)
 			}
 		})
+	}
+}
+
+func TestKubelet(t *testing.T) {
+	if code, stdout, _ := call(t, "/usr/bin/kubelet", "--version"); code != 0 || stdout != "Kubernetes v1.36.3\n" {
+		t.Errorf("kubelet --version: exit code %d, %q", code, stdout)
+	}
+	dir := t.TempDir()
+	t.Setenv("KUBELOT_HAND_OVER", filepath.Join(dir, "kubelet.env"))
+	t.Setenv("PATH", dir)
+	code, _, stderr := call(t, "kubelet", "--config=/does/not/exist", "--hostname-override=n")
+	if code != 1 || !strings.HasPrefix(stderr, "kubelet: ") || !strings.Contains(stderr, "/does/not/exist") {
+		t.Errorf("without its configuration: exit code %d, %q", code, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "kubelet.env")); err == nil {
+		t.Error("flags that are wrong were handed over")
+	}
+	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte("#!/bin/sh\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr = call(t, "kubelet", "--hostname-override=n", "--node-labels=a=b,c=d", "--v=2")
+	text, err := os.ReadFile(filepath.Join(dir, "kubelet.env"))
+	want := "KUBELOT_ARGS=\"--hostname-override=n --node-labels=a=b,c=d --v=2\"\n"
+	if code != 0 || err != nil || !strings.HasSuffix(string(text), want) {
+		t.Errorf("exit code %d, %q; handed over %q, %v, want %q", code, stderr, text, err, want)
 	}
 }
 
@@ -81,7 +112,7 @@ func TestJudge(t *testing.T) {
 		"volume": {State: topic.Degraded, Message: "no API server", Beat: now},
 		"status": {State: topic.Stopped, Beat: now.Add(-time.Hour)},
 	}, now))
-	want := `BAD  lease: says nothing since 2m0s ago
+	want := `BAD  lease: has not reported for 2m0s
      -> see its log: journalctl -u kubelot-lease
 ok   pleg: healthy for 1h0m0s, v1, pid 7
 BAD  status: stopped

@@ -17,6 +17,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/nats"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/config"
 )
 
 // busPatience is how long a command that needs the bus waits for it.
@@ -24,17 +25,21 @@ const busPatience = 5 * time.Second
 
 // Main runs the command line as this process and ends the process.
 func Main() {
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(os.Args, os.Stdout, os.Stderr))
 }
 
+// run takes the whole command line: the name by which the program is called chooses between kubelot and the kubelet.
 func run(args []string, stdout, stderr *os.File) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	command := Command(stdout, stderr)
-	command.SetArgs(args)
+	if filepath.Base(args[0]) == kubeletName {
+		command = kubeletCommand(stdout, stderr)
+	}
+	command.SetArgs(args[1:])
 	if err := command.ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(stderr, "kubelot: %v\n", err)
+		fmt.Fprintf(stderr, "%s: %v\n", command.Name(), err)
 		return 1
 	}
 	return 0
@@ -44,7 +49,7 @@ func run(args []string, stdout, stderr *os.File) int {
 func Command(stdout, stderr *os.File) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubelot",
-		Short: "Does the whole job of the Kubernetes kubelet, as a crew of small daemons.",
+		Short: "Replaces the Kubernetes kubelet with a crew of small daemons.",
 		Example: `  kubelot up --config /var/lib/kubelet/config.yaml --kubeconfig /etc/kubernetes/kubelet.conf
   kubelot pods
   kubelot why default/web-0
@@ -56,7 +61,10 @@ func Command(stdout, stderr *os.File) *cobra.Command {
 	}
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(upCommand(stdout, stderr), downCommand(stdout), tapCommand(stdout), podsCommand(stdout), whyCommand(stdout), gcCommand(stdout), doctorCommand(stdout), versionCommand(stdout))
+	root.AddCommand(upCommand(stdout, stderr), downCommand(stdout), tapCommand(stdout), podsCommand(stdout),
+		whyCommand(stdout), gcCommand(stdout), shutdownCommand(stdout), doctorCommand(stdout), upgradeCommand(stdout),
+		takeoverCommand(stdout, stderr), handbackCommand(stdout), installCommand(stdout), uninstallCommand(stdout),
+		versionCommand(stdout))
 	return root
 }
 
@@ -80,8 +88,9 @@ type busFlags struct {
 }
 
 func (f *busFlags) register(c *cobra.Command) {
-	c.Flags().StringVar(&f.runDir, "run-dir", "/run/kubelot", "directory with kubelot's sockets and keys")
-	c.Flags().StringVar(&f.server, "server", "", "TCP address of a bus that was started with --listen, instead of its socket")
+	c.Flags().StringVar(&f.runDir, "run-dir", config.RunDir, "directory with kubelot's sockets and keys")
+	c.Flags().StringVar(&f.server, "server", "",
+		"TCP address of a bus that was started with --listen, instead of its socket")
 }
 
 // dial connects as the command line's member of the crew.
@@ -91,7 +100,8 @@ func (f *busFlags) dial(ctx context.Context) (*bus.Conn, error) {
 		if errors.Is(err, os.ErrPermission) {
 			return nil, fmt.Errorf("the bus's key %s can't be read: run it as root", key)
 		}
-		return nil, fmt.Errorf("no bus has left its key at %s: start the crew (kubelot up, or systemctl start kubelot.target) or name its --run-dir", key)
+		return nil, fmt.Errorf("there is no key of the bus at %s: start the crew (kubelot up, or systemctl start "+
+			"kubelot.target) or name its --run-dir", key)
 	}
 	options := nats.Options{Server: f.server, KeyFile: key, Daemon: Contract.Daemon, Log: slog.New(slog.DiscardHandler)}
 	if f.server == "" {
@@ -131,5 +141,6 @@ func await(ctx context.Context, conn *bus.Conn) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	return fmt.Errorf("the bus doesn't answer within %s: is the crew running? (kubelot up, or systemctl status kubelot-bus)", busPatience)
+	return fmt.Errorf("the bus doesn't answer within %s: is the crew running? (kubelot up, or systemctl status "+
+		"kubelot-bus)", busPatience)
 }

@@ -5,13 +5,16 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// Contract is what the command line does on the bus: it reads everything and asks gc what it would do.
+// Contract is what the command line does on the bus: it reads everything, asks gc what it would do, and has it end the
+// pods of a node that shuts down.
 var Contract = bus.Contract{
 	Daemon: "cli",
 	Reads: []bus.Topic{
-		topic.PodUpdate, topic.PodObject, topic.PodMirror, topic.PodSources, topic.PodStep, topic.PLEGEvent, topic.VolumeState,
-		topic.ProbeResult, topic.StatusPatch, topic.GCDecision, topic.KubeEvent, topic.NodeMachine, topic.NodeRuntime,
-		topic.NodeObject, topic.NodePressure, topic.Health,
+		topic.PodUpdate, topic.PodObject, topic.PodMirror, topic.PodSources, topic.PodStep,
+		topic.PLEGEvent, topic.VolumeState, topic.PluginRegistered,
+		topic.ProbeResult, topic.StatusPatch, topic.MergedStatus, topic.GCDecision, topic.KubeEvent,
+		topic.NodeMachine, topic.NodeRuntime,
+		topic.NodeObject, topic.NodePressure, topic.NodeShutdown, topic.Health,
 	},
-	Calls: []bus.Topic{topic.GCPlan},
+	Calls: []bus.Topic{topic.GCPlan, topic.ShutdownRequested},
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,7 +33,7 @@ func doctorCommand(out io.Writer) *cobra.Command {
 	var flags config.Flags
 	c := &cobra.Command{
 		Use:     "doctor [kubelet flags]",
-		Short:   "Check what the crew needs on this node, and how each daemon does.",
+		Short:   "Check what the crew needs on this node, and the health of each daemon.",
 		Example: "  kubelot doctor --config /var/lib/kubelet/config.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -44,7 +45,7 @@ func doctorCommand(out io.Writer) *cobra.Command {
 			fmt.Fprint(out, report(findings))
 			for _, f := range findings {
 				if f.problem != "" {
-					return fmt.Errorf("not all is well")
+					return errors.New("some checks failed")
 				}
 			}
 			return nil
@@ -78,13 +79,14 @@ func examine(ctx context.Context, c *config.Config) []finding {
 func checkRoot() finding {
 	f := finding{name: "user", detail: "root", advice: "run it with sudo"}
 	if os.Geteuid() != 0 {
-		f.problem = "not root, so most of what follows can't be seen"
+		f.problem = "not root: most of the checks below need root"
 	}
 	return f
 }
 
 func checkCgroups(c *config.Config) finding {
-	f := finding{name: "cgroups", detail: "version 2", advice: "boot with systemd.unified_cgroup_hierarchy=1, or set failCgroupV1: false in the configuration"}
+	f := finding{name: "cgroups", detail: "version 2", advice: "boot with systemd.unified_cgroup_hierarchy=1, or set " +
+		"failCgroupV1: false in the configuration"}
 	var stat unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &stat); err != nil {
 		f.problem = err.Error()
@@ -101,7 +103,8 @@ func checkCgroups(c *config.Config) finding {
 }
 
 func checkRuntime(ctx context.Context, c *config.Config) finding {
-	f := finding{name: "runtime", advice: "start the container runtime, or name its socket with --container-runtime-endpoint"}
+	f := finding{name: "runtime", advice: "start the container runtime, or name its socket with " +
+		"--container-runtime-endpoint"}
 	client, err := cri.Dial(c.RuntimeEndpoint, cri.Options{Timeout: busPatience})
 	if err != nil {
 		f.problem = err.Error()
@@ -140,7 +143,10 @@ func checkTools() finding {
 }
 
 func checkCrew(ctx context.Context, c *config.Config) []finding {
-	socket := finding{name: "bus", detail: "answers at " + c.BusSocket, advice: "start the crew: kubelot up, or systemctl start kubelot.target"}
+	socket := finding{
+		name: "bus", detail: "answers at " + c.BusSocket,
+		advice: "start the crew: kubelot up, or systemctl start kubelot.target",
+	}
 	if !up.Answers(ctx, c.BusSocket) {
 		socket.problem = "nothing listens at " + c.BusSocket
 		return []finding{socket}

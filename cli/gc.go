@@ -15,7 +15,7 @@ import (
 	"kubelot.dev/cli/internal/paint"
 )
 
-// planPatience is how long gc may take for its plan: it lists what the runtime has.
+// planPatience is how long gc may take for its plan, for which it lists what the runtime has.
 const planPatience = 30 * time.Second
 
 func gcCommand(stdout *os.File) *cobra.Command {
@@ -26,17 +26,17 @@ func gcCommand(stdout *os.File) *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "gc --dry-run",
-		Short: "Show what gc would remove, evict and rotate at this moment, and why.",
-		Long: `Asks kubelot-gc what it would do at this moment: dead containers and sandboxes, images, logs, pods to evict. Nothing is done:
-gc does it by itself when it is due. With --all it shows too what stays, and why.`,
+		Short: "Show what gc would remove, evict and rotate now, and why.",
+		Long: `Asks kubelot-gc what it would do now about dead containers and sandboxes, images, logs, and pods to evict.
+The command changes nothing: gc acts by itself when it is time. --all also shows what gc keeps, and why.`,
 		Example: `  kubelot gc --dry-run
   kubelot gc --dry-run --all
   kubelot gc --dry-run --disk-pressure
-  kubelot gc --dry-run -o json | jq '.decisions[] | select(.deed == "remove image") | .object'`,
+  kubelot gc --dry-run -o json | jq '.decisions[] | select(.action == "remove image") | .object'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !dryRun {
-				return errors.New("gc collects by itself when it is due; ask with --dry-run what it would do at this moment")
+				return errors.New("gc collects by itself; use --dry-run to see what it would do now")
 			}
 			if output != "table" && output != "json" {
 				return fmt.Errorf("-o %q: want table or json", output)
@@ -60,9 +60,9 @@ gc does it by itself when it is due. With --all it shows too what stays, and why
 	}
 	busAt.register(c)
 	flags := c.Flags()
-	flags.BoolVar(&dryRun, "dry-run", false, "only show it; gc isn't told to do anything")
-	flags.BoolVar(&all, "all", false, "show what is kept too")
-	flags.BoolVar(&squeeze, "disk-pressure", false, "as under disk pressure, when all unused images go")
+	flags.BoolVar(&dryRun, "dry-run", false, "only show what gc would do")
+	flags.BoolVar(&all, "all", false, "also show what gc keeps")
+	flags.BoolVar(&squeeze, "disk-pressure", false, "assume disk pressure, under which gc removes all unused images")
 	flags.StringVarP(&output, "output", "o", "table", "table or json")
 	flags.BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
 	complete(c, "output", []string{"table", "json"})

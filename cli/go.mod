@@ -8,9 +8,12 @@ replace kubelot.dev/daemon => ../daemon
 
 replace kubelot.dev/cri => ../cri
 
+replace kubelot.dev/deploy => ../deploy
+
 require (
 	github.com/moby/sys/mountinfo v0.7.3
 	github.com/spf13/cobra v1.10.2
+	github.com/spf13/pflag v1.0.10
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
@@ -20,6 +23,7 @@ require (
 	kubelot.dev/bus v0.0.0-00010101000000-000000000000
 	kubelot.dev/cri v0.0.0-00010101000000-000000000000
 	kubelot.dev/daemon v0.0.0-00010101000000-000000000000
+	kubelot.dev/deploy v0.0.0-00010101000000-000000000000
 	sigs.k8s.io/yaml v1.6.0
 )
 
@@ -45,7 +49,6 @@ require (
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
-	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.opentelemetry.io/otel v1.44.0 // indirect
 	go.opentelemetry.io/otel/trace v1.44.0 // indirect

@@ -49,9 +49,10 @@ func tapCommand(stdout *os.File) *cobra.Command {
 	busAt.register(c)
 	flags := c.Flags()
 	flags.StringVar(&options.Filter.Pod, "pod", "", "only this pod: namespace/name, name or UID")
-	flags.StringArrayVar(&options.Filter.Topics, "topic", nil, "only this topic, or all that begin with it, such as pod; may be repeated")
+	flags.StringArrayVar(&options.Filter.Topics, "topic", nil, "only this topic, or all that begin with it, such as "+
+		"pod; may be repeated")
 	flags.StringVar(&options.Filter.Daemon, "daemon", "", "only what this daemon wrote")
-	flags.DurationVar(&options.Since, "since", 0, "begin with the history of this long, such as 5m")
+	flags.DurationVar(&options.Since, "since", 0, "start with the history of this duration, such as 5m")
 	flags.StringVarP(&output, "output", "o", "text", "text or json")
 	flags.BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
 	flags.BoolVar(&options.Format.ShowEnv, "show-env", false, "show values of environment variables in JSON (root only)")

@@ -32,14 +32,14 @@ func lookAtPods(c *cobra.Command, conn *bus.Conn, wait time.Duration) ([]pods.Ro
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), busPatience)
 	defer cancel()
-	world, err := pods.Read(ctx, conn)
+	state, err := pods.Read(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
-	return pods.Build(world), nil
+	return pods.Build(state), nil
 }
 
-// upOptions are the flags of kubelot up beside the kubelet's own.
+// upOptions are the flags of kubelot up that are not the kubelet's.
 type upOptions struct {
 	config     config.Flags
 	binDir     string
@@ -57,7 +57,7 @@ func upCommand(stdout, stderr *os.File) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up [kubelet flags]",
 		Short: "Run the crew in the foreground, without systemd.",
-		Long: `Runs the bus and every daemon as child processes and starts again what ends.
+		Long: `Runs the bus and every daemon as child processes, and restarts those that end.
 Ctrl-C stops the crew and leaves the pods running; with --down it removes them.`,
 		Example: `  kubelot up --config kubelet.yaml --kubeconfig node.kubeconfig
   kubelot up --config kubelet.yaml --pod-manifest-path ./manifests --show-pods --down`,
@@ -68,12 +68,13 @@ Ctrl-C stops the crew and leaves the pods running; with --down it removes them.`
 	flags.SortFlags = false
 	flags.StringVar(&o.binDir, "bin-dir", "", "directory of the executables kubelot-<daemon> (default: this executable's)")
 	flags.BoolVar(&o.compact, "compact", false, "run all daemons in one process, which takes less memory")
-	flags.StringSliceVar(&o.without, "without", nil, "daemons that are not run; the node is Ready only with podsync, pleg, volume, probe and status, and registered only with lease")
+	flags.StringSliceVar(&o.without, "without", nil, "daemons to leave out; the node is Ready only with podsync, "+
+		"pleg, volume, probe and status, and registered only with lease")
 	flags.BoolVar(&o.down, "down", false, "remove all pods at the end")
 	flags.BoolVar(&o.showPods, "show-pods", false, "print the table of pods once all of them run")
-	flags.DurationVar(&o.untilReady, "until-ready", 0, "end when all pods run, and fail if they don't within this time")
+	flags.DurationVar(&o.untilReady, "until-ready", 0, "exit when all pods run; fail if they don't within this time")
 	flags.BoolVar(&o.noColor, "no-color", false, "no colours, even on a terminal")
-	flags.BoolVar(&o.profiling, "profiling", false, "serve pprof beside each daemon's metrics")
+	flags.BoolVar(&o.profiling, "profiling", false, "serve pprof on the socket of each daemon's metrics")
 	o.config.Register(flags)
 	return c
 }
@@ -111,7 +112,7 @@ func (o *upOptions) run(ctx context.Context, stdout, stderr *os.File) error {
 	return err
 }
 
-// watch waits beside the crew: until all pods run if that was asked for, and until it is told to stop.
+// watch runs next to the crew. It waits until all pods run, if the options say so, and until ctx ends.
 func (o *upOptions) watch(ctx context.Context, c *config.Config, stdout *os.File) error {
 	if o.showPods || o.untilReady > 0 {
 		err := o.awaitPods(ctx, c, stdout)
@@ -153,7 +154,7 @@ func downCommand(stdout *os.File) *cobra.Command {
 		Use:   "down [kubelet flags]",
 		Short: "Remove all pods of this node: containers, mounts, cgroups, directories, logs.",
 		Long: `Stops and removes every pod sandbox that carries the kubelet's labels, and what pods left on this node.
-The API server isn't told: it is for standalone nodes, and for cleaning up. The crew must not be running.`,
+The API server isn't informed: use it on standalone nodes, or to clean up. The crew must not be running.`,
 		Example: "  kubelot down --config kubelet.yaml --grace 30s",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -175,14 +176,17 @@ The API server isn't told: it is for standalone nodes, and for cleaning up. The 
 
 // removeAll removes every pod of the configured node.
 func removeAll(ctx context.Context, c *config.Config, grace time.Duration, out io.Writer) error {
+	cgroups, err := down.CgroupPaths(c.Kubelet.CgroupRoot)
+	if err != nil {
+		return err
+	}
 	client, err := cri.Dial(c.RuntimeEndpoint, cri.Options{Timeout: c.Kubelet.RuntimeRequestTimeout.Duration})
 	if err != nil {
 		return err
 	}
 	err = down.Run(ctx, down.Options{
 		Runtime: client, RootDir: c.RootDir, PodLogsDir: c.PodLogsDir, ContainerLogsDir: c.ContainerLogsDir,
-		Cgroups:  down.CgroupPaths(c.Kubelet.CgroupDriver, c.Kubelet.CgroupRoot),
-		BusStore: filepath.Join(c.RunDir, "bus"), Grace: grace, Out: out,
+		Cgroups: cgroups, BusStore: filepath.Join(c.RunDir, "bus"), Grace: grace, Out: out,
 	})
 	return errors.Join(err, client.Close())
 }

@@ -19,9 +19,10 @@ func whyCommand(stdout *os.File) *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "why POD",
-		Short: "Say why a pod isn't running, or not gone, and what to do.",
-		Long: `Puts together what the daemons know of a pod: what keeps it from being ready or from going away, what to do about it, and what has
-been done so far. POD is namespace/name, a name or a UID.`,
+		Short: "Explain why a pod isn't running or isn't gone, and what to do.",
+		Long: `Shows what the daemons know about a pod: why it isn't ready or doesn't go away, what to do about it, and what
+has been done so far. POD is namespace/name, a name or a UID. A static pod is also found by the name in its
+manifest, and any pod by the beginning of its name.`,
 		Example: `  kubelot why default/web-0
   kubelot why web-0 -o json | jq .causes`,
 		Args: cobra.ExactArgs(1),
@@ -34,16 +35,16 @@ been done so far. POD is namespace/name, a name or a UID.`,
 				return err
 			}
 			defer conn.Close()
-			world, err := why.Read(c.Context(), conn)
+			snapshot, err := why.Read(c.Context(), conn)
 			if err != nil {
 				return err
 			}
-			ref, err := why.Find(world, args[0])
+			ref, err := why.Find(snapshot, args[0])
 			if err != nil {
 				return err
 			}
 			now := time.Now()
-			answer := why.Explain(world, ref, now)
+			answer := why.Explain(snapshot, ref, now)
 			if output == "text" {
 				_, err := fmt.Fprint(stdout, why.Text(answer, now, paint.For(stdout, noColor)))
 				return err

@@ -11,14 +11,17 @@ import (
 
 // The budget on the tail of sizes, in lines. A daemon's tests don't count.
 const (
-	maxFile   = 500
-	maxDaemon = 4000
+	maxFile   = 400 // of tests too
+	maxDaemon = 4400
 	// maxPackage is for the packages of a daemon that is larger than maxDaemon.
-	maxPackage = 2000
+	maxPackage = 2200
 )
 
-// split are the daemons that are larger because their work is; each is held together by small packages.
-var split = map[string]bool{"podsync": true, "volume": true}
+// split are the daemons that are larger because their work is, with the ceiling of each; they are held together by
+// small packages. gc has two works: what it collects, and the shutdown of the node, which shares the process only (ADR
+// 0027) and brings a logind for tests. volume has the drivers of others too: their registration, and CSI (ADR 0029).
+// The types have ceilings of their own, see largeTypes.
+var split = map[string]int{"gc": 6000, "podsync": 19500, "volume": 9000}
 
 func TestArchFilesAreShort(t *testing.T) {
 	for path, lines := range goFiles(t, "..") {
@@ -44,12 +47,13 @@ func TestArchDaemonsAreSmall(t *testing.T) {
 		if total == 0 {
 			t.Errorf("no Go file of daemon %s in %s", name, dir)
 		}
-		if total > maxDaemon && !split[name] {
-			t.Errorf("daemon %s has %d lines without tests, the limit is %d", name, total, maxDaemon)
+		if most := max(maxDaemon, split[name]); total > most {
+			t.Errorf("daemon %s has %d lines without tests, the limit is %d", name, total, most)
 		}
 		for pkg, lines := range packages {
 			if total > maxDaemon && lines > maxPackage {
-				t.Errorf("package %s has %d lines without tests, the limit in a daemon of several packages is %d", pkg, lines, maxPackage)
+				t.Errorf("package %s has %d lines without tests, the limit in a daemon of several packages is %d",
+					pkg, lines, maxPackage)
 			}
 		}
 	}

@@ -13,6 +13,9 @@ const Self = "kubelot-all"
 // CLI is the name of the command line tool, as an executable and among the programs.
 const CLI = "kubelot"
 
+// kubelet is another name of the command line tool, which does the kubelet's work under it.
+const kubelet = "kubelet"
+
 // Choose finds the program that the command line asks for: by the name of the executable, or where that
 // is kubelot-all, by the first argument ("podsync" or "kubelot-podsync"). It returns the program's name
 // ("podsync", "kubelot" for the command line tool, or "run" for a group of daemons) and its own command line.
@@ -21,6 +24,9 @@ func Choose(args []string) (program string, own []string, err error) {
 		args = []string{Self}
 	}
 	name := filepath.Base(args[0])
+	if name == kubelet {
+		return CLI, args, nil
+	}
 	if name == Self {
 		if len(args) < 2 {
 			return "", nil, fmt.Errorf("%s: name a program: %s", Self, strings.Join(programs(), ", "))

@@ -33,10 +33,6 @@ func Contracts() []bus.Contract {
 	}
 }
 
-// Apart are the daemons that have an executable of their own, since what they link would cost every other process of
-// the multi-call executable memory (docs/adr/0007).
-func Apart() []string { return []string{api.Contract.Daemon} }
-
 // Daemons are the daemons of the multi-call executable, in the order of their start.
 func Daemons() []daemon.Spec {
 	return []daemon.Spec{

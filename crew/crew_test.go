@@ -8,6 +8,8 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli"
+	"kubelot.dev/kube"
 )
 
 func TestContractsHold(t *testing.T) {
@@ -47,12 +49,24 @@ func TestCheck(t *testing.T) {
 			{Daemon: "x", Writes: []bus.Topic{state, own}, Serves: []bus.Topic{call}},
 			{Daemon: "y", Writes: []bus.Topic{own}, Reads: []bus.Topic{state, own}, Calls: []bus.Topic{call}},
 		}, ""},
-		{"two writers", []bus.Contract{{Daemon: "x", Writes: []bus.Topic{state}}, {Daemon: "y", Writes: []bus.Topic{state}}}, "x and y both write a.state"},
-		{"two servers", []bus.Contract{{Daemon: "x", Serves: []bus.Topic{call}}, {Daemon: "y", Serves: []bus.Topic{call}}}, "x and y both serve a.call"},
+		{
+			"two writers",
+			[]bus.Contract{{Daemon: "x", Writes: []bus.Topic{state}}, {Daemon: "y", Writes: []bus.Topic{state}}},
+			"x and y both write a.state",
+		},
+		{
+			"two servers",
+			[]bus.Contract{{Daemon: "x", Serves: []bus.Topic{call}}, {Daemon: "y", Serves: []bus.Topic{call}}},
+			"x and y both serve a.call",
+		},
 		{"no writer", []bus.Contract{{Daemon: "x", Reads: []bus.Topic{state}}}, "x reads a.state, which nobody writes"},
 		{"no server", []bus.Contract{{Daemon: "x", Calls: []bus.Topic{call}}}, "x calls a.call, which nobody serves"},
 		{"wrong list", []bus.Contract{{Daemon: "x", Writes: []bus.Topic{call}}}, `of the kind "call"`},
-		{"unlisted", []bus.Contract{{Daemon: "x", Writes: []bus.Topic{bus.NewState[int](bus.Spec{Name: "b"})}}}, "topic.All doesn't list"},
+		{
+			"unlisted",
+			[]bus.Contract{{Daemon: "x", Writes: []bus.Topic{bus.NewState[int](bus.Spec{Name: "b"})}}},
+			"topic.All doesn't list",
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -86,9 +100,17 @@ func TestDaemonsMatchContracts(t *testing.T) {
 		contracts[c.Daemon] = true
 	}
 	for _, spec := range Daemons() {
-		if !contracts[spec.Name] || spec.Run == nil || spec.Doc == "" || (spec.Name != spec.Contract.Daemon && !spec.WithoutBus) {
+		if !contracts[spec.Name] || spec.Run == nil || spec.Doc == "" ||
+			(spec.Name != spec.Contract.Daemon && !spec.WithoutBus) {
 			t.Errorf("the daemon %q has no contract of its name, no Run or no Doc", spec.Name)
 		}
+	}
+}
+
+// kubeadm compares what the program kubelet says with what the node reports.
+func TestTheKubeletHasOneVersion(t *testing.T) {
+	if cli.KubernetesVersion != kube.KubernetesVersion {
+		t.Errorf("kubelet --version says %s, the node %s", cli.KubernetesVersion, kube.KubernetesVersion)
 	}
 }
 
@@ -102,6 +124,7 @@ func TestChoose(t *testing.T) {
 		{"kubelot-all podsync --v=2", "podsync", 2},
 		{"kubelot-all kubelot-status", "status", 1},
 		{"kubelot-all kubelot tap", "kubelot", 2},
+		{"/usr/bin/kubelet --version", "kubelot", 2},
 		{"kubelot-all", "", 0},
 		{"kubelot-all nothing", "", 0},
 		{"kubelot-nothing", "", 0},

@@ -17,7 +17,8 @@ import (
 // ofLibraries are metrics that libraries register for every daemon.
 var ofLibraries = regexp.MustCompile("^(process|go)_")
 
-// A panel whose metric was renamed is empty, and nobody notices; so every name in the dashboard must be in the daemons' code.
+// A panel whose metric was renamed is empty, and nobody notices; so every name in the dashboard must be in the daemons'
+// code.
 func TestDashboardHasMetricsThatExist(t *testing.T) {
 	data, err := os.ReadFile("../deploy/grafana/kubelot.json")
 	if err != nil {

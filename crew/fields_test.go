@@ -18,12 +18,15 @@ import (
 // standIns are what daemons read of fields that daemon/config has resolved for them.
 var standIns = map[string]string{
 	"kubeReserved": "config.Reserved", "systemReserved": "config.Reserved", "reservedSystemCPUs": "config.Reserved",
-	"registerWithTaints": "Config.RegisterTaints", "registerNode": "Config.RegisterNode", "providerID": "Config.ProviderID",
-	"containerRuntimeEndpoint": "Config.RuntimeEndpoint", "imageServiceEndpoint": "Config.ImageEndpoint", "podLogsDir": "Config.PodLogsDir",
+	"registerWithTaints": "Config.RegisterTaints", "registerNode": "Config.RegisterNode",
+	"providerID":               "Config.ProviderID",
+	"containerRuntimeEndpoint": "Config.RuntimeEndpoint", "imageServiceEndpoint": "Config.ImageEndpoint",
+	"podLogsDir":                   "Config.PodLogsDir",
 	"mergeDefaultEvictionSettings": "Kubelet.EvictionHard",
+	"serializeImagePulls":          "Kubelet.MaxParallelImagePulls",
 }
 
-// The table is what a user is told of a field; so it must be what the daemons do with it.
+// Users are warned by this table, so it must say what the daemons do with each field.
 func TestFieldTableIsTrue(t *testing.T) {
 	read := fieldsRead(t)
 	goNames := map[string]string{}
@@ -41,8 +44,8 @@ func TestFieldTableIsTrue(t *testing.T) {
 }
 
 // fieldsRead are the fields that the product's code outside of daemon/config selects from a configuration, as
-// Kubelet.<field> and Config.<field>, and the functions of package config that it calls. By the project's habit a variable of
-// a KubeletConfiguration is called k.
+// Kubelet.<field> and Config.<field>, and the functions of package config that it calls. By the project's habit a
+// variable of a KubeletConfiguration is called k.
 func fieldsRead(t *testing.T) map[string]bool {
 	t.Helper()
 	read := map[string]bool{}

@@ -22,7 +22,7 @@ func Permissions(topics []bus.Topic, contracts []bus.Contract) ([]byte, error) {
 
 // Dataflow is the content of docs/dataflow.md.
 func Dataflow(topics []bus.Topic, contracts []bus.Contract) []byte {
-	// That the command line reads everything is said once; what it asks for is shown.
+	// One sentence says that the command line reads everything; the pictures show what it calls.
 	contracts = append(slices.Clone(contracts), bus.Contract{Daemon: cli.Contract.Daemon, Calls: cli.Contract.Calls})
 	var out strings.Builder
 	out.WriteString("# Who says what to whom\n\n" +
@@ -39,7 +39,8 @@ func Dataflow(topics []bus.Topic, contracts []bus.Contract) []byte {
 		{bus.KindEvent, "Events", "writer", "readers"},
 		{bus.KindCall, "Calls", "served by", "called by"},
 	} {
-		fmt.Fprintf(&out, "\n## %s\n\n| topic | %s | %s | payload | |\n|---|---|---|---|---|\n", section.title, section.owner, section.user)
+		fmt.Fprintf(&out, "\n## %s\n\n| topic | %s | %s | payload | |\n|---|---|---|---|---|\n", section.title,
+			section.owner, section.user)
 		for _, t := range topics {
 			if t.Kind() == section.kind {
 				out.WriteString(row(t, contracts))
@@ -50,7 +51,8 @@ func Dataflow(topics []bus.Topic, contracts []bus.Contract) []byte {
 	for _, edge := range edges(contracts) {
 		out.WriteString("  " + edge + "\n")
 	}
-	out.WriteString("```\n\nLeft out: `health` and `event`, which every daemon writes, and what a daemon reads back of its own.\n" +
+	out.WriteString("```\n\nLeft out: `health` and `event`, which every daemon writes, and what a daemon reads back " +
+		"of its own.\n" +
 		"Dashed arrows are calls.\n")
 	return []byte(out.String())
 }
@@ -60,7 +62,9 @@ func row(t bus.Topic, contracts []bus.Contract) string {
 	if t.Keys() != "" {
 		name += "." + t.Keys()
 	}
-	owners := daemonsOf(t, contracts, func(c bus.Contract) []bus.Topic { return append(slices.Clone(c.Writes), c.Serves...) })
+	owners := daemonsOf(t, contracts, func(c bus.Contract) []bus.Topic {
+		return append(slices.Clone(c.Writes), c.Serves...)
+	})
 	users := daemonsOf(t, contracts, func(c bus.Contract) []bus.Topic { return append(slices.Clone(c.Reads), c.Calls...) })
 	owner := strings.Join(owners, ", ")
 	switch {

@@ -10,6 +10,7 @@ require (
 	kubelot.dev/cli v0.0.0-00010101000000-000000000000
 	kubelot.dev/cri v0.0.0-00010101000000-000000000000
 	kubelot.dev/daemon v0.0.0-00010101000000-000000000000
+	kubelot.dev/kube v0.0.0-00010101000000-000000000000
 	kubelot.dev/services/api v0.0.0-00010101000000-000000000000
 	kubelot.dev/services/gc v0.0.0-00010101000000-000000000000
 	kubelot.dev/services/lease v0.0.0-00010101000000-000000000000
@@ -29,6 +30,8 @@ require (
 	github.com/blang/semver/v4 v4.0.0 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/container-storage-interface/spec v1.13.0 // indirect
+	github.com/coreos/go-iptables v0.8.0 // indirect
 	github.com/coreos/go-systemd/v22 v22.7.0 // indirect
 	github.com/cyphar/filepath-securejoin v0.6.1 // indirect
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
@@ -52,7 +55,7 @@ require (
 	github.com/go-openapi/swag/stringutils v0.27.1 // indirect
 	github.com/go-openapi/swag/typeutils v0.27.1 // indirect
 	github.com/go-openapi/swag/yamlutils v0.27.1 // indirect
-	github.com/godbus/dbus/v5 v5.1.0 // indirect
+	github.com/godbus/dbus/v5 v5.2.2 // indirect
 	github.com/google/cadvisor/lib v0.60.6 // indirect
 	github.com/google/cel-go v0.26.0 // indirect
 	github.com/google/gnostic-models v0.7.0 // indirect
@@ -124,7 +127,7 @@ require (
 	k8s.io/mount-utils v0.36.3 // indirect
 	k8s.io/streaming v0.36.3 // indirect
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd // indirect
-	kubelot.dev/kube v0.0.0-00010101000000-000000000000 // indirect
+	kubelot.dev/deploy v0.0.0-00010101000000-000000000000 // indirect
 	sigs.k8s.io/apiserver-network-proxy/konnectivity-client v0.34.0 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
@@ -138,6 +141,7 @@ replace (
 	kubelot.dev/cli => ../cli
 	kubelot.dev/cri => ../cri
 	kubelot.dev/daemon => ../daemon
+	kubelot.dev/deploy => ../deploy
 	kubelot.dev/kube => ../kube
 	kubelot.dev/services/api => ../services/api
 	kubelot.dev/services/gc => ../services/gc

@@ -25,7 +25,7 @@ func MainGroup(program string, all []daemon.Spec) error {
 	if len(args) == 1 {
 		args = append(args, "")
 	}
-	group, err := Group(all, args[1])
+	group, err := groupOf(all, args[1])
 	if err != nil {
 		return fmt.Errorf("%s: %w", program, err)
 	}
@@ -33,8 +33,8 @@ func MainGroup(program string, all []daemon.Spec) error {
 	return nil
 }
 
-// Group picks daemons by a list of names with commas between, in the order of their start.
-func Group(all []daemon.Spec, list string) ([]daemon.Spec, error) {
+// groupOf picks daemons by a list of names with commas between, in the order of their start.
+func groupOf(all []daemon.Spec, list string) ([]daemon.Spec, error) {
 	wanted := strings.Split(list, ",")
 	for i, name := range wanted {
 		name = strings.TrimPrefix(name, CLI+"-")

@@ -15,7 +15,7 @@ func TestGroup(t *testing.T) {
 		"bus,kubelot-bus":       "error: daemon bus is named twice",
 		"--config=kubelet.yaml": `error: there is no daemon "--config=kubelet.yaml"`,
 	} {
-		group, err := Group(Daemons(), list)
+		group, err := groupOf(Daemons(), list)
 		got := strings.Join(names(group), " ")
 		if err != nil {
 			got = "error: " + err.Error()

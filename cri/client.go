@@ -19,8 +19,6 @@ import (
 )
 
 const (
-	// defaultTimeout is the kubelet's default runtimeRequestTimeout.
-	defaultTimeout = 2 * time.Minute
 	// maxMessage is what the kubelet accepts as the size of one message.
 	maxMessage = 16 << 20
 	// reconnectDelay bounds the pause between connection attempts; one attempt on a unix socket is cheap.
@@ -33,11 +31,11 @@ const (
 	connectTimeout = 3 * time.Second
 )
 
-// Options are the optional parameters of Dial; the zero value is usable.
+// Options are the parameters of Dial. All but Timeout are optional.
 type Options struct {
 	// ImageEndpoint is the socket of the image service where it isn't the runtime's.
 	ImageEndpoint string
-	// Timeout bounds a call (default 2 min, as the configuration's runtimeRequestTimeout).
+	// Timeout bounds a call (the configuration's runtimeRequestTimeout, which owns the default); it must be positive.
 	// RunPodSandbox and StopPodSandbox get twice as long, StopContainer its grace period more.
 	Timeout time.Duration
 	// Metrics is where the kubelet_runtime_operations metrics are registered; nil means nowhere.
@@ -65,9 +63,12 @@ type imageService struct {
 
 // Dial makes a client of the runtime at a socket such as unix:///run/containerd/containerd.sock
 // (a bare path is understood). It doesn't connect: the first call does. The error says that the
-// endpoint can't be one, or that metrics clash.
+// endpoint can't be one, that the timeout is missing, or that metrics clash.
 func Dial(endpoint string, opts Options) (*Client, error) {
-	c := &Client{endpoint: endpoint, timeout: cmp.Or(opts.Timeout, defaultTimeout), dialer: opts.Dialer}
+	if opts.Timeout <= 0 {
+		return nil, fmt.Errorf("the timeout of calls to the container runtime is %s, want a positive one", opts.Timeout)
+	}
+	c := &Client{endpoint: endpoint, timeout: opts.Timeout, dialer: opts.Dialer}
 	if c.dialer == nil {
 		c.dialer = dialUnix
 	}
@@ -88,9 +89,6 @@ func Dial(endpoint string, opts Options) (*Client, error) {
 	}
 	return c, nil
 }
-
-// Endpoint is the runtime's endpoint as given to Dial.
-func (c *Client) Endpoint() string { return c.endpoint }
 
 // Close ends the connection; calls under way fail.
 func (c *Client) Close() error {
@@ -179,11 +177,14 @@ func do[Req, Resp any](ctx context.Context, c *Client, op operation,
 	return resp, nil
 }
 
-// answered is the call's error, also where a success tells the ID of nothing: a runtime that says nothing of a container
-// hasn't said that it is gone.
+// answered is the call's error, also where a success has no ID: a runtime that says nothing of a
+// container hasn't said that it is gone.
 func (c *Client) answered(op operation, err error, id string) error {
 	if err != nil || id != "" {
 		return err
 	}
-	return &Error{Call: op.name, Object: op.object, Endpoint: c.endpoint, Code: codes.Internal, err: errors.New("the runtime's answer is empty")}
+	return &Error{
+		Call: op.name, Object: op.object, Endpoint: c.endpoint, Code: codes.Internal,
+		err: errors.New("the runtime's answer is empty"),
+	}
 }

@@ -1,6 +1,7 @@
 package cri_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -32,13 +33,17 @@ func TestDialRefusesWhatIsNoSocket(t *testing.T) {
 		"relative.sock":             "no absolute path",
 		"http://x":                  "is not a unix socket",
 	} {
-		if _, err := cri.Dial(endpoint, cri.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+		_, err := cri.Dial(endpoint, cri.Options{Timeout: time.Second})
+		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Dial(%q) = %v, want an error with %q", endpoint, err, want)
 		}
 	}
-	_, err := cri.Dial("unix:///run/a.sock", cri.Options{ImageEndpoint: "tcp://x"})
+	_, err := cri.Dial("unix:///run/a.sock", cri.Options{Timeout: time.Second, ImageEndpoint: "tcp://x"})
 	if err == nil || !strings.Contains(err.Error(), "image service") {
 		t.Errorf("a wrong image endpoint: %v", err)
+	}
+	if _, err = cri.Dial("unix:///run/a.sock", cri.Options{}); err == nil || !strings.Contains(err.Error(), "timeout") {
+		t.Errorf("no timeout: %v", err)
 	}
 }
 
@@ -73,7 +78,8 @@ func TestSilentSocket(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	_, err = client.Status(ctx, false)
-	if !cri.IsDeadline(err) || !strings.Contains(err.Error(), listener.Addr().String()+" gave no answer in time; see whether it hangs") {
+	if !cri.IsDeadline(err) ||
+		!strings.Contains(err.Error(), listener.Addr().String()+" gave no answer in time; see whether it hangs") {
 		t.Errorf("a silent runtime and a hasty caller: %v", err)
 	}
 }
@@ -133,24 +139,6 @@ func TestErrorKeepsCodeAndObject(t *testing.T) {
 	}
 }
 
-func TestNameHolder(t *testing.T) {
-	for message, want := range map[string]string{
-		`failed to reserve container name "a_b_c_d_0": name "a_b_c_d_0" is reserved for "4f2e"`:                                                     "4f2e",
-		`the container name "k8s_a_b" is already in use by 77aa. You have to remove that container to be able to reuse that name: name is reserved`: "77aa",
-		`error reserving ctr name k8s_a for id 12: name is reserved`:                                                                                "",
-	} {
-		fake := critest.Start(t)
-		fake.On("RunPodSandbox", func(context.Context, any) error { return status.Error(codes.Unknown, message) })
-		_, err := fake.Client(t, 0).RunPodSandbox(t.Context(), &runtimeapi.PodSandboxConfig{}, "")
-		if holder, reserved := cri.NameHolder(err); !reserved || holder != want {
-			t.Errorf("%q: holder %q, reserved %t; want %q", message, holder, reserved, want)
-		}
-	}
-	if cri.IsNameReserved(errors.New("name is reserved")) || cri.IsNameReserved(nil) {
-		t.Error("an error that isn't the runtime's counts as a reserved name")
-	}
-}
-
 func TestStopContainerOutlastsGrace(t *testing.T) { synctest.Test(t, testStopContainerOutlastsGrace) }
 
 func testStopContainerOutlastsGrace(t *testing.T) {
@@ -162,7 +150,7 @@ func testStopContainerOutlastsGrace(t *testing.T) {
 		got, seconds = time.Until(deadline), req.(*runtimeapi.StopContainerRequest).GetTimeout()
 		return nil
 	})
-	if err := fake.Client(t, 0).StopContainer(t.Context(), "x", 90500*time.Millisecond); err != nil {
+	if err := fake.Client(t, 2*time.Minute).StopContainer(t.Context(), "x", 90500*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	if seconds != 91 || got < 209*time.Second || got > 211*time.Second {
@@ -230,19 +218,27 @@ type blank struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 }
 
-func (blank) RunPodSandbox(context.Context, *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+func (blank) RunPodSandbox(context.Context,
+	*runtimeapi.RunPodSandboxRequest,
+) (*runtimeapi.RunPodSandboxResponse, error) {
 	return &runtimeapi.RunPodSandboxResponse{}, nil
 }
 
-func (blank) PodSandboxStatus(context.Context, *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+func (blank) PodSandboxStatus(context.Context,
+	*runtimeapi.PodSandboxStatusRequest,
+) (*runtimeapi.PodSandboxStatusResponse, error) {
 	return &runtimeapi.PodSandboxStatusResponse{}, nil
 }
 
-func (blank) CreateContainer(context.Context, *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+func (blank) CreateContainer(context.Context,
+	*runtimeapi.CreateContainerRequest,
+) (*runtimeapi.CreateContainerResponse, error) {
 	return &runtimeapi.CreateContainerResponse{}, nil
 }
 
-func (blank) ContainerStatus(context.Context, *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+func (blank) ContainerStatus(context.Context,
+	*runtimeapi.ContainerStatusRequest,
+) (*runtimeapi.ContainerStatusResponse, error) {
 	return &runtimeapi.ContainerStatusResponse{}, nil
 }
 
@@ -260,7 +256,10 @@ func TestEmptyAnswersAreErrors(t *testing.T) {
 	t.Cleanup(server.Stop)
 	client, ctx := dial(t, "unix://"+path, cri.Options{}), t.Context()
 	for name, call := range map[string]func() error{
-		"RunPodSandbox":    func() error { _, err := client.RunPodSandbox(ctx, &runtimeapi.PodSandboxConfig{}, ""); return err },
+		"RunPodSandbox": func() error {
+			_, err := client.RunPodSandbox(ctx, &runtimeapi.PodSandboxConfig{}, "")
+			return err
+		},
 		"PodSandboxStatus": func() error { _, err := client.PodSandboxStatus(ctx, "s"); return err },
 		"CreateContainer":  func() error { _, err := client.CreateContainer(ctx, "s", nil, nil); return err },
 		"ContainerStatus":  func() error { _, err := client.ContainerStatus(ctx, "c"); return err },
@@ -273,6 +272,7 @@ func TestEmptyAnswersAreErrors(t *testing.T) {
 
 func dial(t *testing.T, endpoint string, options cri.Options) *cri.Client {
 	t.Helper()
+	options.Timeout = cmp.Or(options.Timeout, time.Minute)
 	client, err := cri.Dial(endpoint, options)
 	if err != nil {
 		t.Fatal(err)

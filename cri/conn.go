@@ -12,9 +12,10 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// quickConn is a connection on a unix socket whose reads and writes are cheap for a process that is idle between them. Go prepares for
-// every system call to block: it wakes its monitor thread, which then looks every 20 µs whether it does. These calls can't block, since
-// the socket doesn't, and there are four of them to a call of the runtime; without the preparations a call costs half the CPU time.
+// quickConn is a connection on a unix socket whose reads and writes are cheap for a process that is idle between them.
+// Go prepares for every system call to block: it wakes its monitor thread, which then looks every 20 µs whether it
+// does. These calls can't block, since the socket doesn't, and there are four of them to a call of the runtime; without
+// the preparations a call costs half the CPU time.
 type quickConn struct {
 	net.Conn
 	reads, writes half
@@ -49,7 +50,8 @@ func newQuickConn(conn *net.UnixConn) (net.Conn, error) {
 	return c, nil
 }
 
-// try makes the system call; it reports whether that is done, be it with an error, and not to be made again when the socket is ready.
+// try makes the system call; it reports whether that is done, even with an error, and not to be made again when the
+// socket is ready.
 func (h *half) try(fd uintptr) bool {
 	if h.pool != nil && h.taken == nil {
 		h.taken = h.pool.Get(h.size)
@@ -102,8 +104,8 @@ func (c *quickConn) Read(p []byte) (int, error) {
 	return h.n, h.failure("read")
 }
 
-// ReadOnReady is Read into a buffer of the pool that is taken only when there is something to read: gRPC prefers it, since a connection
-// that is silent then holds no memory. The caller gives the buffer back.
+// ReadOnReady is Read into a buffer of the pool that is taken only when there is something to read: gRPC prefers it,
+// since a connection that is silent then holds no memory. The caller gives the buffer back.
 func (c *quickConn) ReadOnReady(size int, pool mem.BufferPool) (*[]byte, int, error) {
 	h := &c.reads
 	h.mu.Lock()

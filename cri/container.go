@@ -48,7 +48,9 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 }
 
 // ListContainers lists the containers that match filter; nil means all.
-func (c *Client) ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
+func (c *Client) ListContainers(ctx context.Context,
+	filter *runtimeapi.ContainerFilter,
+) ([]*runtimeapi.Container, error) {
 	op := operation{name: "ListContainers", metric: "list_containers"}
 	resp, err := do(ctx, c, op, c.runtime.ListContainers, &runtimeapi.ListContainersRequest{Filter: filter})
 	return resp.GetContainers(), err
@@ -61,21 +63,26 @@ func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.Co
 }
 
 // ContainerStatusVerbose reads one container, with the runtime's own info where verbose is set.
-func (c *Client) ContainerStatusVerbose(ctx context.Context, id string, verbose bool) (*runtimeapi.ContainerStatusResponse, error) {
+func (c *Client) ContainerStatusVerbose(ctx context.Context, id string,
+	verbose bool,
+) (*runtimeapi.ContainerStatusResponse, error) {
 	op := operation{name: "ContainerStatus", metric: "container_status", object: id}
-	resp, err := do(ctx, c, op, c.runtime.ContainerStatus, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: verbose})
+	resp, err := do(ctx, c, op, c.runtime.ContainerStatus,
+		&runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: verbose})
 	return resp, c.answered(op, err, resp.GetStatus().GetId())
 }
 
 // UpdateContainerResources changes the resources of a container (in-place resize).
-func (c *Client) UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.LinuxContainerResources) error {
+func (c *Client) UpdateContainerResources(ctx context.Context, id string,
+	resources *runtimeapi.LinuxContainerResources,
+) error {
 	op := operation{name: "UpdateContainerResources", metric: "update_container", object: id}
 	_, err := do(ctx, c, op, c.runtime.UpdateContainerResources,
 		&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: resources})
 	return err
 }
 
-// ReopenContainerLog makes the runtime open the container's log file anew, after its rotation.
+// ReopenContainerLog makes the runtime reopen the container's log file after its rotation.
 func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
 	op := operation{name: "ReopenContainerLog", metric: "reopen_container_log", object: id}
 	_, err := do(ctx, c, op, c.runtime.ReopenContainerLog, &runtimeapi.ReopenContainerLogRequest{ContainerId: id})
@@ -84,7 +91,9 @@ func (c *Client) ReopenContainerLog(ctx context.Context, id string) error {
 
 // ExecSync runs a command in the container and returns its output and exit code; a code other than 0 is no
 // error. timeout is sent in whole seconds, rounded up; without one only ctx ends the command's run.
-func (c *Client) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+func (c *Client) ExecSync(ctx context.Context, id string, command []string,
+	timeout time.Duration,
+) (*runtimeapi.ExecSyncResponse, error) {
 	op := operation{name: "ExecSync", metric: "exec_sync", object: id, timeout: -1}
 	if timeout > 0 {
 		op.timeout = timeout + c.timeout
@@ -115,7 +124,9 @@ func (c *Client) ContainerStats(ctx context.Context, id string) (*runtimeapi.Con
 }
 
 // ListContainerStats reads the usage of the containers that match filter; nil means all.
-func (c *Client) ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error) {
+func (c *Client) ListContainerStats(ctx context.Context,
+	filter *runtimeapi.ContainerStatsFilter,
+) ([]*runtimeapi.ContainerStats, error) {
 	op := operation{name: "ListContainerStats", metric: "list_container_stats"}
 	resp, err := do(ctx, c, op, c.runtime.ListContainerStats, &runtimeapi.ListContainerStatsRequest{Filter: filter})
 	return resp.GetStats(), err

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -46,12 +44,14 @@ func (e *Error) Error() string {
 	message := e.Message()
 	switch {
 	case e.Timeout > 0:
-		fmt.Fprintf(&b, "the runtime at %s gave no answer within %s; see whether it hangs (its log, crictl info)", e.Endpoint, e.Timeout)
+		fmt.Fprintf(&b, "the runtime at %s gave no answer within %s; see whether it hangs (its log, crictl info)",
+			e.Endpoint, e.Timeout)
 	case e.Code == codes.DeadlineExceeded && errors.Is(e.err, context.DeadlineExceeded):
 		// The caller had less patience than the configuration has.
 		fmt.Fprintf(&b, "the runtime at %s gave no answer in time; see whether it hangs (its log, crictl info)", e.Endpoint)
 	case e.Code == codes.Unavailable:
-		fmt.Fprintf(&b, "the runtime at %s can't be reached: %s; check that it runs and that containerRuntimeEndpoint names its socket",
+		fmt.Fprintf(&b, "the runtime at %s can't be reached: %s; check that it runs and that containerRuntimeEndpoint "+
+			"names its socket",
 			e.Endpoint, message)
 	case e.Code == codes.Unimplemented:
 		fmt.Fprintf(&b, "the runtime at %s doesn't offer this call: %s", e.Endpoint, message)
@@ -75,46 +75,19 @@ func (e *Error) Unwrap() error { return e.err }
 // GRPCStatus keeps the code for status.Code and status.FromError.
 func (e *Error) GRPCStatus() *status.Status { return status.New(e.Code, e.Message()) }
 
-// IsNotFound tells whether the object is unknown to the runtime.
+// IsNotFound reports whether the object is unknown to the runtime.
 func IsNotFound(err error) bool { return code(err) == codes.NotFound }
 
-// IsUnavailable tells whether the runtime can't be reached.
+// IsUnavailable reports whether the runtime can't be reached.
 func IsUnavailable(err error) bool { return code(err) == codes.Unavailable }
 
-// IsDeadline tells whether the call had no answer in time: what it asked for may still happen.
+// IsDeadline reports whether the call had no answer in time: what it asked for may still happen.
 func IsDeadline(err error) bool {
 	return code(err) == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded)
 }
 
-// IsUnimplemented tells whether the runtime doesn't know the call.
+// IsUnimplemented reports whether the runtime doesn't know the call.
 func IsUnimplemented(err error) bool { return code(err) == codes.Unimplemented }
-
-// reservedFor finds the holder's ID in the words of containerd (name "x" is reserved for "ID") and of
-// CRI-O (the container name "x" is already in use by ID).
-var reservedFor = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`name "?[^ "]+"? is (?:reserved for|already in use by) "?([0-9A-Za-z_.-]+)"?`)
-})
-
-// IsNameReserved tells whether a create failed because an earlier one with the same name and
-// attempt still holds the name, as after a call that timed out.
-func IsNameReserved(err error) bool {
-	_, reserved := NameHolder(err)
-	return reserved
-}
-
-// NameHolder tells whether a create failed because its name is taken, and by which sandbox or
-// container where the runtime says so: that is what to adopt or to remove.
-func NameHolder(err error) (id string, reserved bool) {
-	var e *Error
-	if !errors.As(err, &e) {
-		return "", false
-	}
-	message := e.Message()
-	if match := reservedFor().FindStringSubmatch(message); match != nil {
-		return strings.TrimSuffix(match[1], "."), true
-	}
-	return "", e.Code == codes.AlreadyExists || strings.Contains(message, "name is reserved")
-}
 
 func code(err error) codes.Code {
 	var e *Error

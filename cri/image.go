@@ -20,7 +20,9 @@ func (c *Client) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (
 }
 
 // ImageStatusVerbose reads one image, with the runtime's own info where verbose is set.
-func (c *Client) ImageStatusVerbose(ctx context.Context, image *runtimeapi.ImageSpec, verbose bool) (*runtimeapi.ImageStatusResponse, error) {
+func (c *Client) ImageStatusVerbose(ctx context.Context, image *runtimeapi.ImageSpec,
+	verbose bool,
+) (*runtimeapi.ImageStatusResponse, error) {
 	op := operation{name: "ImageStatus", metric: "image_status", object: image.GetImage(), endpoint: c.images.endpoint}
 	return do(ctx, c, op, c.images.ImageStatus, &runtimeapi.ImageStatusRequest{Image: image, Verbose: verbose})
 }
@@ -30,7 +32,10 @@ func (c *Client) ImageStatusVerbose(ctx context.Context, image *runtimeapi.Image
 func (c *Client) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
 	sandbox *runtimeapi.PodSandboxConfig,
 ) (ref string, err error) {
-	op := operation{name: "PullImage", metric: "pull_image", object: image.GetImage(), endpoint: c.images.endpoint, timeout: -1}
+	op := operation{
+		name: "PullImage", metric: "pull_image", object: image.GetImage(),
+		endpoint: c.images.endpoint, timeout: -1,
+	}
 	resp, err := do(ctx, c, op, c.images.PullImage,
 		&runtimeapi.PullImageRequest{Image: image, Auth: auth, SandboxConfig: sandbox})
 	return resp.GetImageRef(), err

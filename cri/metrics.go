@@ -59,8 +59,8 @@ func register[C prometheus.Collector](registry prometheus.Registerer, collector 
 	return collector
 }
 
-// failed tells whether a call counts as an error: one that its caller gave up, for what it was made for has changed, says nothing of
-// the runtime.
+// failed reports whether a call counts as an error. One that its caller gave up, since it needs the answer no longer,
+// says nothing of the runtime.
 func failed(ctx context.Context, err error) bool {
 	return err != nil && !errors.Is(ctx.Err(), context.Canceled)
 }

@@ -28,7 +28,7 @@ func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigRe
 	return do(ctx, c, op, c.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
 }
 
-// UpdateRuntimeConfig tells the runtime the node's pod CIDR.
+// UpdateRuntimeConfig gives the runtime the node's pod CIDR.
 func (c *Client) UpdateRuntimeConfig(ctx context.Context, config *runtimeapi.RuntimeConfig) error {
 	op := operation{name: "UpdateRuntimeConfig", metric: "update_runtime_config"}
 	_, err := do(ctx, c, op, c.runtime.UpdateRuntimeConfig, &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: config})

@@ -9,13 +9,18 @@ import (
 
 // RunPodSandbox creates and starts a sandbox and returns its ID. handler is the RuntimeClass's handler; empty
 // means the runtime's default.
-func (c *Client) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string) (string, error) {
+func (c *Client) RunPodSandbox(ctx context.Context, config *runtimeapi.PodSandboxConfig,
+	handler string,
+) (string, error) {
 	meta := config.GetMetadata()
 	op := operation{
 		name: "RunPodSandbox", metric: "run_podsandbox", timeout: 2 * c.timeout,
 		object: fmt.Sprintf("%s/%s attempt %d", meta.GetNamespace(), meta.GetName(), meta.GetAttempt()),
 	}
-	resp, err := do(ctx, c, op, c.runtime.RunPodSandbox, &runtimeapi.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
+	resp, err := do(ctx, c, op, c.runtime.RunPodSandbox, &runtimeapi.RunPodSandboxRequest{
+		Config:         config,
+		RuntimeHandler: handler,
+	})
 	return resp.GetPodSandboxId(), c.answered(op, err, resp.GetPodSandboxId())
 }
 
@@ -40,22 +45,32 @@ func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.P
 }
 
 // PodSandboxStatusVerbose reads one sandbox, with the runtime's own info where verbose is set.
-func (c *Client) PodSandboxStatusVerbose(ctx context.Context, id string, verbose bool) (*runtimeapi.PodSandboxStatusResponse, error) {
+func (c *Client) PodSandboxStatusVerbose(ctx context.Context, id string,
+	verbose bool,
+) (*runtimeapi.PodSandboxStatusResponse, error) {
 	op := operation{name: "PodSandboxStatus", metric: "podsandbox_status", object: id}
-	resp, err := do(ctx, c, op, c.runtime.PodSandboxStatus, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: verbose})
+	resp, err := do(ctx, c, op, c.runtime.PodSandboxStatus,
+		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: verbose})
 	return resp, c.answered(op, err, resp.GetStatus().GetId())
 }
 
 // ListPodSandbox lists the sandboxes that match filter; nil means all.
-func (c *Client) ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
+func (c *Client) ListPodSandbox(ctx context.Context,
+	filter *runtimeapi.PodSandboxFilter,
+) ([]*runtimeapi.PodSandbox, error) {
 	op := operation{name: "ListPodSandbox", metric: "list_podsandbox"}
 	resp, err := do(ctx, c, op, c.runtime.ListPodSandbox, &runtimeapi.ListPodSandboxRequest{Filter: filter})
 	return resp.GetItems(), err
 }
 
 // UpdatePodSandboxResources tells the runtime about the pod's new resources (in-place resize).
-func (c *Client) UpdatePodSandboxResources(ctx context.Context, req *runtimeapi.UpdatePodSandboxResourcesRequest) error {
-	op := operation{name: "UpdatePodSandboxResources", metric: "update_podsandbox_resources", object: req.GetPodSandboxId()}
+func (c *Client) UpdatePodSandboxResources(ctx context.Context,
+	req *runtimeapi.UpdatePodSandboxResourcesRequest,
+) error {
+	op := operation{
+		name: "UpdatePodSandboxResources", metric: "update_podsandbox_resources",
+		object: req.GetPodSandboxId(),
+	}
 	_, err := do(ctx, c, op, c.runtime.UpdatePodSandboxResources, req)
 	return err
 }
@@ -75,7 +90,9 @@ func (c *Client) PodSandboxStats(ctx context.Context, id string) (*runtimeapi.Po
 }
 
 // ListPodSandboxStats reads the usage of the sandboxes that match filter; nil means all.
-func (c *Client) ListPodSandboxStats(ctx context.Context, filter *runtimeapi.PodSandboxStatsFilter) ([]*runtimeapi.PodSandboxStats, error) {
+func (c *Client) ListPodSandboxStats(ctx context.Context,
+	filter *runtimeapi.PodSandboxStatsFilter,
+) ([]*runtimeapi.PodSandboxStats, error) {
 	op := operation{name: "ListPodSandboxStats", metric: "list_podsandbox_stats"}
 	resp, err := do(ctx, c, op, c.runtime.ListPodSandboxStats, &runtimeapi.ListPodSandboxStatsRequest{Filter: filter})
 	return resp.GetStats(), err

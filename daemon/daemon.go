@@ -1,5 +1,8 @@
-// Package daemon is how any kubelot daemon starts, loads its configuration, logs, reports
-// health and metrics, notifies systemd and stops. A daemon's main calls Main and does nothing else.
+// Package daemon starts and stops any kubelot daemon, loads its configuration, reports its health and metrics, logs,
+// and notifies systemd. A daemon's main calls Main and does nothing else.
+//
+// Log lines for a terminal are written by hand, because lmittmann/tint passes escape sequences in values, which may
+// come from a pod, on to the terminal (docs/adr/0024).
 //
 // # Reads
 //
@@ -13,18 +16,19 @@
 //
 // # Owns
 //
-// The process: its signals, its exit code, its memory settings, its bus connection. A process may be several daemons (MainGroup,
-// docs/adr/0016); no daemon knows whether it is alone.
+// The process: its signals, its exit code, its memory settings, its bus connection. A process may be several daemons
+// (MainGroup, docs/adr/0016); no daemon knows whether it is alone.
 //
 // # Guarantees
 //
 //   - SIGTERM and SIGINT end the context that Run got, with the signal as its cause; a second one ends the process.
-//   - The bus being away neither keeps a daemon from starting nor stops it.
+//   - A daemon starts and runs without the bus.
 //   - What was given to the bus before Run returned is sent before the process ends, unless the bus is away.
-//   - A daemon that has named its loop (Env.Pulse) falls silent, on the bus and to systemd's watchdog, while that hangs.
-//   - The exit code is 0 only after a requested stop; the last log line says why the daemon ended.
-//   - A daemon of a group that fails is started again alone. A panic of its is caught only if nothing of it goes on; else the
-//     group ends.
+//   - While the loop of a daemon hangs, its health on the bus and its systemd watchdog get no beats, if the daemon has
+//     named the loop (Env.Pulse).
+//   - The exit code is 0 only after a requested stop. The last log line says why the daemon ended.
+//   - If a daemon of a group fails, it is started again alone. A panic is caught only if no goroutine of the daemon is
+//     left. Otherwise the group ends.
 package daemon
 
 import (
@@ -54,12 +58,14 @@ type Spec struct {
 
 	// Flags adds flags of the daemon's own; nil for none.
 	Flags func(fs *pflag.FlagSet)
-	// WithoutBus is for kubelot-bus itself: Env.Bus is nil, and systemd is told READY=1 not before
-	// Run first sets its health, since the others start after it.
+	// WithoutBus is for kubelot-bus itself. Env.Bus is nil, and systemd gets READY=1 when Run first sets its health,
+	// because the others start after that.
 	WithoutBus bool
 	// LibraryMetrics is for a daemon that serves the registry in which Kubernetes' libraries count (component-base's
 	// legacyregistry). The others drop what it holds.
 	LibraryMetrics bool
+	// Profiles is for a daemon that serves profiles of its process itself, if the configuration allows it.
+	Profiles bool
 	// Processors is how many processors the daemon uses at most where it has a process to itself; 0 means 2.
 	Processors int
 }
@@ -76,7 +82,7 @@ type Env struct {
 	// be added at any time, before or after it is served.
 	Pages  *http.ServeMux
 	Health HealthReporter
-	// Pulse is where a daemon names its loop, so that its health's beats tell that it works; nil in tests.
+	// Pulse is where a daemon names its loop, so that the beats of its health depend on the loop; nil in tests.
 	Pulse *Pulse
 	// Events publishes Kubernetes Events under the daemon's name.
 	Events EventRecorder
@@ -84,7 +90,7 @@ type Env struct {
 	Flags map[string]string
 	// Connections keeps connections open when this process is killed; nil where nobody supervises it.
 	Connections *fdstore.Store
-	// InProcess is where kubelot-bus leaves how the daemons of its own process connect to it; nil where there are none.
+	// InProcess is where kubelot-bus registers how daemons in its own process connect to it; nil if there are none.
 	InProcess *InProcess
 }
 

@@ -221,13 +221,28 @@ func TestProcess(t *testing.T) {
 		code int
 		want []string
 	}{
-		"stopped by a signal": {run: untilStopped, code: 0, want: []string{`msg="daemon stopped"`, `cause="stopped by signal: terminated"`}},
-		"JSON":                {run: untilStopped, args: []string{"--logging-format=json"}, code: 0, want: []string{`"msg":"daemon stopped"`, `"daemon":"test"`}},
-		"fails":               {run: func(context.Context, Env) error { return errors.New("no disk") }, code: 1, want: []string{"kubelot-test: no disk"}},
-		"ends by itself":      {run: func(context.Context, Env) error { return nil }, code: 1, want: []string{"although nothing asked it to"}},
-		"bad flag":            {args: []string{"--nonsense"}, code: 1, want: []string{"unknown flag: --nonsense"}},
-		"bad configuration":   {args: []string{"--max-pods=-1"}, code: 1, want: []string{"maxPods (set in the command line) is -1"}},
-		"bad log style":       {args: []string{"--log-style=loud"}, code: 1, want: []string{`"loud"`}},
+		"stopped by a signal": {run: untilStopped, code: 0, want: []string{
+			`msg="daemon stopped"`,
+			`cause="stopped by signal: terminated"`,
+		}},
+		"JSON": {
+			run: untilStopped, args: []string{"--logging-format=json"}, code: 0,
+			want: []string{`"msg":"daemon stopped"`, `"daemon":"test"`},
+		},
+		"fails": {
+			run: func(context.Context, Env) error { return errors.New("no disk") }, code: 1,
+			want: []string{"kubelot-test: no disk"},
+		},
+		"ends by itself": {
+			run: func(context.Context, Env) error { return nil }, code: 1,
+			want: []string{"although nothing asked it to"},
+		},
+		"bad flag": {args: []string{"--nonsense"}, code: 1, want: []string{"unknown flag: --nonsense"}},
+		"bad configuration": {
+			args: []string{"--max-pods=-1"}, code: 1,
+			want: []string{"maxPods (set in the command line) is -1"},
+		},
+		"bad log style": {args: []string{"--log-style=loud"}, code: 1, want: []string{`"loud"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stderr := start(t, c.run, c.args...)
@@ -288,7 +303,8 @@ func TestHumanLog(t *testing.T) {
 	log.Warn("odd", "n", 1, "empty", "", slog.Group("sub", "x", "1\x1b[2J"))
 	got := out.String()
 	got = got[strings.Index(got, "\x1b[33mW"):]
-	want := "\x1b[33mW\x1b[0m odd \x1b[2mpod=\x1b[0m\"a b\" \x1b[2mg.n=\x1b[0m1 \x1b[2mg.empty=\x1b[0m\"\" \x1b[2mg.sub.x=\x1b[0m\"1\\x1b[2J\"\n"
+	want := "\x1b[33mW\x1b[0m odd \x1b[2mpod=\x1b[0m\"a b\" \x1b[2mg.n=\x1b[0m1 \x1b[2mg.empty=\x1b[0m\"\" " +
+		"\x1b[2mg.sub.x=\x1b[0m\"1\\x1b[2J\"\n"
 	if got != want {
 		t.Errorf("line\n%q\nwant\n%q", got, want)
 	}

@@ -15,8 +15,8 @@ import (
 	"kubelot.dev/daemon/config"
 )
 
-// flushTimeout bounds the wait for the bus at the end: a daemon that stops while the bus is away must
-// not hold up its own replacement.
+// flushTimeout bounds the wait for the bus at the end. A daemon that stops while the bus is away must not delay its
+// successor.
 const flushTimeout = 2 * time.Second
 
 // NewEnv builds what a daemon's Run gets, on any bus connection: tests give one of bustest. conn is
@@ -28,7 +28,7 @@ func NewEnv(spec Spec, c *config.Config, conn *bus.Conn, log *slog.Logger) Env {
 	return env
 }
 
-// newEnv is NewEnv without what a daemon shares with others of its process.
+// newEnv is NewEnv without what daemons of one process share.
 func newEnv(spec Spec, conn *bus.Conn, above supervisor, log *slog.Logger) Env {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(buildInfo(spec.Name))
@@ -73,13 +73,17 @@ func flush(ctx context.Context, env Env) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	if err := env.Bus.Flush(ctx); err != nil {
-		env.Log.Warn("the bus is away, the last messages were not sent; they are sent again after the next start", "error", err)
+		env.Log.Warn("the bus is unreachable, the last messages were not sent; the daemon sends them after its next start",
+			"error", err)
 	}
 }
 
 // ofProcess are the metrics of a process.
 func ofProcess() []prometheus.Collector {
-	return []prometheus.Collector{collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})}
+	return []prometheus.Collector{
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	}
 }
 
 func buildInfo(name string) prometheus.Collector {

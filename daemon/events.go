@@ -29,11 +29,12 @@ func (e *events) Record(event topic.Event) {
 	if event.At.IsZero() {
 		event.At = time.Now()
 	}
-	e.log.Debug("event", "kind", event.Kind, "namespace", event.Namespace, "pod", event.Name, "type", event.Type, "reason", event.Reason, "text", event.Message)
+	e.log.Debug("event", "kind", event.Kind, "namespace", event.Namespace, "pod", event.Name, "type", event.Type,
+		"reason", event.Reason, "text", event.Message)
 	if e.publisher == nil {
 		return
 	}
 	if err := e.publisher.Publish(e.daemon, event); err != nil {
-		e.log.Error("event can't be published", "reason", event.Reason, "error", err)
+		e.log.Error("can't publish an event", "reason", event.Reason, "error", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/nats"
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/daemon/fdstore"
 )
@@ -81,7 +82,14 @@ func (g *group) main(args []string, stdout io.Writer) int {
 	command.SetArgs(args)
 	command.SetOut(stdout)
 	command.SetErr(g.stderr)
-	if err := command.ExecuteContext(ctx); err != nil {
+	tries := retriesOf(strings.TrimPrefix(g.program, "kubelot-"), config.RunDir, g.stderr)
+	if !tries.hold(ctx) {
+		return 0
+	}
+	defer tries.steadily()()
+	err := command.ExecuteContext(ctx)
+	tries.ended(err)
+	if err != nil {
 		fmt.Fprintf(g.stderr, "%s: %v\n", g.program, err)
 		return 1
 	}
@@ -99,6 +107,9 @@ func (g *group) run(ctx context.Context) error {
 	g.log = logs.logger(g.out)
 	g.connections = fdstore.FromEnvironment(g.log)
 	g.roster = newRoster(func(message string) { notify(g.log, message) }, g.names())
+	if !g.line.profiles(c, g.specs...) {
+		forgoProfile()
+	}
 	defer saveMemory(ctx, g.log, uint64(len(g.specs)))()
 	daemons := strings.Join(g.names(), ",")
 	g.log.Info("group starting", "version", Version(), "pid", os.Getpid(), "node", c.NodeName, "daemons", daemons)
@@ -173,18 +184,18 @@ func (g *group) awaitBus(ctx context.Context, bus *seat) {
 	}
 }
 
-// keep runs a member until ctx ends, again and again. Its error is one with which the group must end: that the member
-// didn't stop in order, or that it can't be started again while a part of its last life goes on.
+// keep runs a member again and again until ctx ends. After its error the group must end: the member didn't stop in
+// order, or it can't be started again because goroutines of its last life are left.
 func (g *group) keep(ctx context.Context, i int) error {
 	name := g.specs[i].Name
-	var pause time.Duration
+	var rest time.Duration
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := g.live(ctx, i)
 		if p := panicIn(err); p != nil {
 			g.log.Error("a daemon panicked", "panicked", name, "error", err, "stack", string(p.stack))
 			if left := g.leftovers(context.WithoutCancel(ctx), name); left != "" {
-				return fmt.Errorf("daemon %s can't be started again alone: %w; still running:\n%s", name, err, left)
+				return fmt.Errorf("can't restart daemon %s alone: %w; still running:\n%s", name, err, left)
 			}
 		}
 		if ctx.Err() != nil {
@@ -193,9 +204,9 @@ func (g *group) keep(ctx context.Context, i int) error {
 			}
 			return nil
 		}
-		pause = NextPause(pause, time.Since(began))
-		g.log.Error("a daemon ended; it is started again, the others go on", "ended", name, "error", err, "pause", pause)
-		sleep(ctx, pause)
+		rest = NextPause(rest, time.Since(began))
+		g.log.Error("a daemon ended, restarting it; the others continue", "ended", name, "error", err, "pause", rest)
+		pause.For(ctx, rest)
 	}
 	return nil
 }
@@ -231,15 +242,5 @@ func (g *group) dialer() dialer {
 		o := busOptions(spec, c, log)
 		o.Connect = g.inProcess.Dial
 		return nats.Dial(ctx, o)
-	}
-}
-
-// sleep waits for d or the context's end.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

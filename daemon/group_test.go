@@ -187,7 +187,8 @@ func TestAMemberThatFailsIsStartedAgainAlone(t *testing.T) {
 				t.Errorf("the first member shows the process: %s", page)
 			}
 			got := c.diary.String()
-			if strings.Count(got, "steady began") != 1 || strings.Count(got, "frail hung up") != 2 || strings.Contains(got, "stopped") {
+			if strings.Count(got, "steady began") != 1 || strings.Count(got, "frail hung up") != 2 ||
+				strings.Contains(got, "stopped") {
 				t.Errorf("before the stop: %s", got)
 			}
 			c.stop()
@@ -228,11 +229,12 @@ func TestAPanicThatLeavesAGoroutineEndsTheGroup(t *testing.T) {
 	})
 	log, err := c.ended()
 	text := fmt.Sprint(err)
-	if !strings.Contains(text, "daemon frail can't be started again alone") || !strings.Contains(text, "stayBehind") {
+	if !strings.Contains(text, "can't restart daemon frail alone") || !strings.Contains(text, "stayBehind") {
 		t.Errorf("error %v", err)
 	}
 	got := c.diary.String()
-	if !strings.Contains(log, "group ended") || strings.Count(got, "frail began") != 1 || !strings.Contains(got, "steady stopped") {
+	if !strings.Contains(log, "group ended") || strings.Count(got, "frail began") != 1 ||
+		!strings.Contains(got, "steady stopped") {
 		t.Errorf("%s\n%s", got, log)
 	}
 }
@@ -264,7 +266,7 @@ func TestTheBusStartsFirstAndStopsLast(t *testing.T) {
 	if second := next(); !strings.HasSuffix(second, " starting") {
 		t.Errorf("systemd was told %q", second)
 	}
-	expect(t, next, "READY=1 STATUS=healthy")
+	expect(t, next, "READY=1|STATUS=healthy")
 	c.stop()
 	expect(t, next, "STOPPING=1")
 	if log, err := c.ended(); err != nil {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,13 +17,14 @@ import (
 )
 
 const (
-	// beatEvery is how often a daemon says that it lives.
-	beatEvery = 30 * time.Second
+	// startGrace is how long a daemon that has just started may wait for others, or for what they make, without a
+	// warning.
+	startGrace = 10 * time.Second
 	// maxMessage is how long the reason may be, in bytes: the bus keeps little of each daemon's own.
 	maxMessage = 2 << 10
 )
 
-// health publishes health.<daemon> on change and every 30 s, and tells the supervisor the same.
+// health publishes health.<daemon> on change and each topic.BeatEvery, and reports the same to the supervisor.
 type health struct {
 	daemon string
 	writer *bus.Writer[topic.DaemonHealth]
@@ -31,6 +34,17 @@ type health struct {
 
 	mu  sync.Mutex
 	now topic.DaemonHealth
+	// said is what the daemon itself says. It becomes now, unless something on the bus can't be read.
+	said   saying
+	unread []string
+	// unwarned is true while the daemon is not well and its log says so at the level of information only.
+	unwarned bool
+}
+
+// saying is a state with its reason.
+type saying struct {
+	state   topic.HealthState
+	message string
 }
 
 func newHealth(conn *bus.Conn, pulse *Pulse, above supervisor, log *slog.Logger) *health {
@@ -39,15 +53,39 @@ func newHealth(conn *bus.Conn, pulse *Pulse, above supervisor, log *slog.Logger)
 	if conn != nil {
 		h.daemon = conn.Daemon()
 		h.writer = topic.Health.Writer(conn)
+		conn.OnUnreadable(h.unreadable)
 	}
 	return h
 }
 
 // Set states the daemon's health.
 func (h *health) Set(state topic.HealthState, message string) {
-	message = message[:min(len(message), maxMessage)]
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.said = saying{state, message}
+	h.stateLocked()
+}
+
+// unreadable makes a daemon that is well degraded while it can't read something on the bus.
+func (h *health) unreadable(texts []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unread = texts
+	if h.said.state != "" {
+		h.stateLocked()
+	}
+}
+
+// stateLocked states what the daemon says, and what it can't read.
+func (h *health) stateLocked() {
+	state, message := h.said.state, h.said.message
+	if len(h.unread) > 0 && (state == topic.Healthy || state == topic.Degraded) {
+		state = topic.Degraded
+		message = strings.Join(slices.Concat(h.unread, slices.DeleteFunc([]string{message}, func(m string) bool {
+			return m == ""
+		})), "; ")
+	}
+	message = message[:min(len(message), maxMessage)]
 	if h.now.State == state && h.now.Message == message {
 		return
 	}
@@ -61,7 +99,11 @@ func (h *health) Set(state topic.HealthState, message string) {
 }
 
 func (h *health) logChange(state topic.HealthState, message string) {
+	h.unwarned = false
 	switch {
+	case state == topic.Degraded && time.Since(h.now.Started) < startGrace:
+		h.unwarned = true
+		h.log.Info("health changed", "state", state, "reason", message)
 	case state == topic.Degraded || state == topic.Unhealthy:
 		h.log.Warn("health changed", "state", state, "reason", message)
 	case h.now.State != "" && h.now.State != state && state == topic.Healthy:
@@ -75,13 +117,13 @@ func (h *health) publishLocked() {
 		return
 	}
 	if err := h.writer.Set(h.daemon, h.now); err != nil {
-		h.log.Error("health can't be published", "error", err)
+		h.log.Error("can't publish the health", "error", err)
 	}
 }
 
 // run beats until ctx ends, as long as the daemon's loop comes round.
 func (h *health) run(ctx context.Context) {
-	every := beatEvery
+	every := topic.BeatEvery
 	if watchdog, err := systemd.SdWatchdogEnabled(false); err == nil && watchdog > 0 {
 		every = min(every, watchdog/2)
 	}
@@ -100,12 +142,17 @@ func (h *health) run(ctx context.Context) {
 func (h *health) beat(ctx context.Context) {
 	if !h.pulse.beats(ctx) {
 		if ctx.Err() == nil {
-			h.log.Error("the daemon's loop hangs; the node isn't Ready without it, and systemd's watchdog restarts it", "for_at_least", patience)
+			h.log.Error("the daemon's loop hangs; the node isn't Ready without it, and systemd's watchdog restarts it",
+				"for_at_least", patience)
 		}
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.unwarned {
+		h.unwarned = false
+		h.log.Warn("the daemon has been unhealthy since its start", "state", h.now.State, "reason", h.now.Message)
+	}
 	if h.now.State != "" {
 		h.publishLocked()
 	}

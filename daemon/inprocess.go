@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// InProcess is how the daemons of a group reach a bus that is one of them. It outlives each life of the bus. A nil
-// InProcess is that of a process without a group: nobody connects by it.
+// InProcess connects the daemons of a group to a bus that is one of them. It outlives each life of the bus. In a
+// process without a group it is nil.
 type InProcess struct {
 	mu      sync.Mutex
 	life    int
 	connect func() (net.Conn, error)
 }
 
-var errNoBus = errors.New("the bus in this process isn't up")
+var errNoBus = errors.New("the bus in this process is not running")
 
-// Serve is called by a bus that can be connected to, and the returned function when that is over.
+// Serve is called by a bus when it takes connections. The bus calls the returned function when it no longer does.
 func (p *InProcess) Serve(connect func() (net.Conn, error)) (end func()) {
 	if p == nil {
 		return func() {}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,7 +24,7 @@ import (
 )
 
 // errEnded is a daemon that ended although nobody asked it to.
-var errEnded = errors.New("the daemon ended by itself although nothing asked it to")
+var errEnded = errors.New("the daemon ended although nothing asked it to")
 
 // stopSignal is the cause of a context that a signal ended.
 type stopSignal struct{ os.Signal }
@@ -37,8 +38,8 @@ func Main(spec Spec) {
 	os.Exit(p.main(os.Args[1:], os.Stdout))
 }
 
-// MainGroup runs several daemons as this process, and ends the process when all are done. program is the name of the executable
-// and args are the command line behind the list of daemons. docs/adr/0016 says what the daemons share.
+// MainGroup runs several daemons as this process, and ends the process when all are done. program is the name of the
+// executable and args are the command line behind the list of daemons. docs/adr/0016 says what the daemons share.
 func MainGroup(program string, specs []Spec, args []string) {
 	g := group{program: program, specs: specs, stderr: os.Stderr, dial: dialBus, leave: leavePatience}
 	os.Exit(g.main(args, os.Stdout))
@@ -64,7 +65,14 @@ func (p *process) main(args []string, stdout io.Writer) int {
 	command.SetArgs(args)
 	command.SetOut(stdout)
 	command.SetErr(p.stderr)
-	if err := command.ExecuteContext(ctx); err != nil {
+	tries := retriesOf(p.spec.Name, config.RunDir, p.stderr)
+	if !tries.hold(ctx) {
+		return 0
+	}
+	defer tries.steadily()()
+	err := command.ExecuteContext(ctx)
+	tries.ended(err)
+	if err != nil {
 		fmt.Fprintf(p.stderr, "kubelot-%s: %v\n", p.spec.Name, err)
 		return 1
 	}
@@ -89,7 +97,7 @@ func (p *process) command() *cobra.Command {
 	return command
 }
 
-// commandLine is what a process is told about all its daemons.
+// commandLine holds the flags that concern all daemons of a process.
 type commandLine struct {
 	flags   config.Flags
 	style   logStyle
@@ -100,13 +108,19 @@ type commandLine struct {
 func (l *commandLine) register(fs *pflag.FlagSet, specs ...Spec) {
 	fs.SortFlags = false
 	l.flags.Register(fs)
-	fs.Var(&l.style, "log-style", "how log lines look: auto, human, text (key=value) or json")
-	fs.BoolVar(&l.profile, "profiling", false, "serve pprof beside the metrics")
+	fs.Var(&l.style, "log-style", "format of log lines: auto, human, text (key=value) or json")
+	fs.BoolVar(&l.profile, "profiling", false, "serve pprof on the socket of the metrics")
 	for _, spec := range specs {
 		if spec.Flags != nil {
 			spec.Flags(fs)
 		}
 	}
+}
+
+// profiles reports whether the process serves profiles.
+func (l *commandLine) profiles(c *config.Config, specs ...Spec) bool {
+	return l.profile || *c.Kubelet.EnableProfilingHandler &&
+		slices.ContainsFunc(specs, func(s Spec) bool { return s.Profiles })
 }
 
 // parsed notes what was given.
@@ -126,7 +140,10 @@ func (p *process) run(ctx context.Context) error {
 	if !p.spec.LibraryMetrics {
 		dropLibraryMetrics()
 	}
-	defer SaveMemory(ctx, log)()
+	if !p.commandLine.profiles(c, p.spec) {
+		forgoProfile()
+	}
+	defer saveMemory(ctx, log, 1)()
 	place := &place{
 		config: c, line: &p.commandLine, logs: logs, log: log, dial: p.dial, above: &unit{log: log},
 		connections: fdstore.FromEnvironment(log), metrics: ofProcess(),
@@ -178,7 +195,7 @@ func (p *place) serve(ctx context.Context, spec Spec) error {
 	socket := filepath.Join(p.config.RunDir, "metrics", spec.Name+".sock")
 	metrics, err := serveMetrics(ctx, socket, env.Metrics, env.Pages, p.line.profile)
 	if err != nil {
-		p.log.Warn("metrics are not served", "error", err)
+		p.log.Warn("can't serve metrics", "error", err)
 	}
 	defer func() { metrics.stop(context.WithoutCancel(ctx)) }()
 	return ended(ctx, RunWith(ctx, spec, env))

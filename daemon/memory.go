@@ -2,31 +2,28 @@ package daemon
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"sync"
 	"time"
-
-	"github.com/prometheus/procfs"
-	"golang.org/x/sys/unix"
 )
 
 const (
-	// gcPercent keeps the small heaps of the crew small: a few megabytes live in each. 400 took a tenth less CPU time while a
-	// hundred pods started, and left 25 MiB of spans behind that are in use in part only (docs/adr/0006).
+	// gcPercent keeps the small heaps of the crew small: a few megabytes live in each. 400 took a tenth less CPU time
+	// while a hundred pods started, and left 25 MiB of spans behind that are in use in part only (docs/adr/0006).
 	gcPercent = 50
 	// restAfter is how often a daemon looks whether it has come to rest, and restBytes what it may allocate meanwhile
 	// and still be at rest.
 	restAfter = 5 * time.Second
 	restBytes = 1 << 20
-	// worthBytes is what must have been allocated for the memory to be worth giving back: collecting costs about a millisecond.
+	// worthBytes is what must have been allocated for the memory to be worth giving back: collecting costs about a
+	// millisecond.
 	worthBytes = 4 << 20
-	// lateAfter is how many times a daemon must be found at rest after it gave memory back until it does so once more: caches
-	// that are dropped by timers of some ten seconds are free only then.
+	// lateAfter is how many times a daemon must be found at rest after it gave memory back until it does so once more:
+	// caches that are dropped by timers of some ten seconds are free only then.
 	lateAfter = 6
 	// collections are how many collections it takes, with cleanupTime between them for the cleanups.
 	collections = 3
@@ -40,22 +37,33 @@ const (
 const MemoryGivenBack = "at rest: free memory given back"
 
 // SaveMemory sets how often memory is collected, and gives memory back at rest until ctx ends or stop is called, which
-// waits for it. GOGC and GOMEMLIMIT in the unit's environment win. It is for processes that live long and do little.
+// waits for it. GOGC and GOMEMLIMIT in the unit's environment win. It is for processes that live long and do little,
+// and serve no profiles.
 func SaveMemory(ctx context.Context, log *slog.Logger) (stop func()) {
+	forgoProfile()
 	return saveMemory(ctx, log, 1)
 }
 
+// forgoProfile ends the sampling of allocations: each sample takes some memory for good, up to 1 MiB and more in a
+// daemon that allocates much.
+func forgoProfile() { runtime.MemProfileRate = 0 }
+
 // saveMemory is SaveMemory for a process of several daemons, each of which does a little now and then.
 func saveMemory(ctx context.Context, log *slog.Logger, daemons uint64) (stop func()) {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	collectOften()
 	ctx, cancel := context.WithCancel(ctx)
 	var resting sync.WaitGroup
 	resting.Go(func() { rest(ctx, log, daemons) })
 	return func() {
 		cancel()
 		resting.Wait()
+	}
+}
+
+// collectOften sets how often memory is collected, unless the environment says so.
+func collectOften() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 }
 
@@ -70,14 +78,15 @@ func rest(ctx context.Context, log *slog.Logger, daemons uint64) {
 	ticker := time.NewTicker(restAfter)
 	defer ticker.Stop()
 	w := restWatch{daemons: daemons}
-	forgotten := time.Now()
+	program, forgotten := openExecutable(log), time.Now()
+	defer program.close()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		rested := w.worth(allocated())
+		rested := w.look(allocated())
 		if rested {
 			collect(ctx)
 			log.Debug(MemoryGivenBack)
@@ -85,9 +94,7 @@ func rest(ctx context.Context, log *slog.Logger, daemons uint64) {
 		}
 		if rested || time.Since(forgotten) >= forgetAfter {
 			forgotten = time.Now()
-			if err := forgetExecutable(); err != nil {
-				log.Debug("pages of the executable stay mapped", "error", err)
-			}
+			program.forget()
 		}
 	}
 }
@@ -100,8 +107,9 @@ type restWatch struct {
 	late           int  // looks at rest until the late one
 }
 
-// worth reports whether the process is at rest and has something to give back. It is asked every restAfter.
-func (w *restWatch) worth(allocated uint64) bool {
+// look takes in what was allocated until now, and reports whether the process is at rest and has something to give
+// back. It is called every restAfter.
+func (w *restWatch) look(allocated uint64) bool {
 	quiet := allocated-w.last < max(w.daemons, 1)*restBytes
 	w.last = allocated
 	switch {
@@ -122,8 +130,9 @@ func (w *restWatch) gaveBack(allocated uint64) {
 	w.last, w.returned, w.settled = allocated, allocated, true
 }
 
-// collect gives back all that isn't in use. That takes several collections: the first finds what only weak pointers and cleanups
-// know, the cleanups may put it into a sync.Pool, and a pool lets go of it with the second collection after that.
+// collect gives back all that isn't in use. That takes several collections: the first finds what only weak pointers and
+// cleanups know, the cleanups may put it into a sync.Pool, and a pool lets go of it with the second collection after
+// that.
 func collect(ctx context.Context) {
 	for range collections {
 		debug.FreeOSMemory()
@@ -133,32 +142,4 @@ func collect(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// forgetExecutable unmaps the pages of the executable's code and constants. Those that are needed again come back from the
-// page cache by themselves; those of the start, which are most (package init, flags, decoding the configuration), don't. With
-// the whole crew in one executable it is 37 of 50 MiB (docs/adr/0008).
-func forgetExecutable() error {
-	path, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	self, err := procfs.Self()
-	if err != nil {
-		return err
-	}
-	mappings, err := self.ProcMaps()
-	if err != nil {
-		return fmt.Errorf("read this process's mappings: %w", err)
-	}
-	var errs []error
-	for _, m := range mappings {
-		if m.Pathname != path || m.Perms.Write {
-			continue
-		}
-		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.StartAddr, m.EndAddr-m.StartAddr, unix.MADV_DONTNEED); errno != 0 {
-			errs = append(errs, fmt.Errorf("madvise of %d KiB: %w", (m.EndAddr-m.StartAddr)>>10, errno))
-		}
-	}
-	return errors.Join(errs...)
 }

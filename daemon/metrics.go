@@ -34,8 +34,11 @@ type metricsServer struct {
 	done   sync.WaitGroup
 }
 
-// serveMetrics listens on the socket, which only root may use. What isn't the metrics' is pages'.
-func serveMetrics(ctx context.Context, socket string, registry *prometheus.Registry, pages http.Handler, profile bool) (*metricsServer, error) {
+// serveMetrics listens on the socket, which only its owner may use. Paths other than that of the metrics belong to
+// pages.
+func serveMetrics(ctx context.Context, socket string, registry *prometheus.Registry, pages http.Handler,
+	profile bool,
+) (*metricsServer, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
 		return nil, fmt.Errorf("directory of the metrics socket: %w", err)
 	}

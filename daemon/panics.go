@@ -9,6 +9,8 @@ import (
 	"runtime/pprof"
 	"strings"
 	"time"
+
+	"kubelot.dev/bus/pause"
 )
 
 const (
@@ -38,7 +40,7 @@ func panicIn(err error) *panicked {
 	return nil
 }
 
-// caught makes an error of a panic in the goroutine of run; the context that run got ends then.
+// caught turns a panic in the goroutine of run into an error, and ends the context that run got.
 func caught(run func(context.Context, Env) error) func(context.Context, Env) error {
 	return func(ctx context.Context, env Env) (err error) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -52,7 +54,8 @@ func caught(run func(context.Context, Env) error) func(context.Context, Env) err
 	}
 }
 
-// labelled runs work, with the daemon's name on each goroutine that comes of it. Profiles of the process show it too.
+// labelled runs work with the daemon's name as a label on each goroutine that it starts. Profiles of the process show
+// it too.
 func labelled(ctx context.Context, daemon string, work func(ctx context.Context)) {
 	pprof.Do(ctx, pprof.Labels(label, daemon), work)
 }
@@ -65,7 +68,7 @@ func (g *group) leftovers(ctx context.Context, daemon string) string {
 		if left == "" || time.Now().After(deadline) {
 			return left
 		}
-		sleep(ctx, leaveLook)
+		pause.For(ctx, leaveLook)
 	}
 }
 

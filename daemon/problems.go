@@ -10,8 +10,8 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// Problems are what keeps parts of a daemon's work from being done. They are the daemon's health: degraded with all of them named, or
-// healthy. Its methods may be called from several goroutines.
+// Problems are what prevents parts of a daemon's work. They decide the daemon's health: it is degraded, and the message
+// names all of them, or it is healthy. The methods may be called from several goroutines.
 type Problems struct {
 	health HealthReporter
 	lead   string
@@ -25,7 +25,8 @@ func NewProblems(health HealthReporter, lead string) *Problems {
 	return &Problems{health: health, lead: lead, texts: map[string]string{}}
 }
 
-// Set states or, with nil, takes back a problem with something. It tells whether the problem is there and was there before.
+// Set states a problem with something or, with nil, removes it. again reports whether the problem is there and was
+// there before.
 func (p *Problems) Set(what string, err error) (again bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

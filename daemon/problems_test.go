@@ -26,7 +26,10 @@ func TestProblems(t *testing.T) {
 	}{
 		{"disks", nil, false, stated{topic.Healthy, ""}},
 		{"disks", errors.New("full"), false, stated{topic.Degraded, "lead: disks: full"}},
-		{"disks", errors.Join(errors.New("full"), errors.New("slow")), true, stated{topic.Degraded, "lead: disks: full; slow"}},
+		{
+			"disks", errors.Join(errors.New("full"), errors.New("slow")), true,
+			stated{topic.Degraded, "lead: disks: full; slow"},
+		},
 		{"bus", errors.New("away"), false, stated{topic.Degraded, "lead: bus: away; disks: full; slow"}},
 		{"disks", nil, false, stated{topic.Degraded, "lead: bus: away"}},
 		{"bus", nil, false, stated{topic.Healthy, ""}},

@@ -6,18 +6,19 @@ import (
 	"time"
 )
 
-// patience is how long a daemon's loop may take to come round before a beat is left out.
+// patience is how long a daemon's loop may take to answer before a beat is left out.
 const patience = 20 * time.Second
 
-// Pulse makes a daemon's beats depend on its loop: one that hangs must not be called well, nor be left alone by systemd's watchdog.
-// podsync, pleg and probe have named theirs (docs/adr/0011). A nil Pulse asks nobody.
+// Pulse makes a daemon's beats depend on its loop. A daemon whose loop hangs must not be reported as healthy, and
+// systemd's watchdog must restart it. Daemons name their loop with Of (docs/adr/0011). A nil Pulse doesn't look at any
+// loop.
 type Pulse struct {
 	mu   sync.Mutex
 	ctx  context.Context //nolint:containedctx // the loop's, which outlives the call
 	loop chan<- func()
 }
 
-// Of has the beats depend on the loop that runs the functions it receives from the channel, until ctx ends.
+// Of makes the beats depend on a loop until ctx ends. The loop runs the functions that it receives from the channel.
 func (p *Pulse) Of(ctx context.Context, loop chan<- func()) {
 	if p == nil {
 		return
@@ -27,8 +28,11 @@ func (p *Pulse) Of(ctx context.Context, loop chan<- func()) {
 	p.ctx, p.loop = ctx, loop
 }
 
-// beats tells whether the loop comes round, or there is none (any more); false when ctx ends before that is known.
+// beats reports whether the loop answers, or there is no loop. It is false when ctx ends before that is known.
 func (p *Pulse) beats(ctx context.Context) bool {
+	if p == nil {
+		return true
+	}
 	p.mu.Lock()
 	loopCtx, loop := p.ctx, p.loop
 	p.mu.Unlock()

@@ -50,7 +50,7 @@ func (s *seat) enter() {
 	s.running, s.beaten = true, true
 }
 
-// leave ends a life: until the next one nobody waits for the member's beats.
+// leave ends a life of the member. Until the next one nobody waits for its beats.
 func (s *seat) leave() {
 	s.roster.mu.Lock()
 	defer s.roster.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *seat) alive() {
 	s.roster.feedLocked()
 }
 
-// stopping isn't the supervisor's concern: it is told when the group stops.
+// stopping does nothing, because the supervisor is only told when the group stops.
 func (s *seat) stopping() {}
 
 // feedLocked feeds the watchdog once each member that runs has beaten again.
@@ -118,7 +118,7 @@ func (r *roster) summaryLocked() string {
 		}
 		text := s.name + " " + cmp.Or(string(s.now), "starting")
 		if s.message != "" {
-			text += ": " + strings.ReplaceAll(s.message, "\n", " ")
+			text += ": " + oneLine(s.message)
 		}
 		parts = append(parts, text)
 	}

@@ -2,24 +2,26 @@ package daemon
 
 import (
 	"log/slog"
+	"strings"
+	"unicode"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 
 	"kubelot.dev/bus/topic"
 )
 
-// supervisor is who started the daemon, as far as it wants to be told: systemd or kubelot up for a process, the roster
+// supervisor is what started the daemon and wants to know how it is: systemd or kubelot up for a process, the roster
 // for a member of a group.
 type supervisor interface {
-	// state is told of each change of health; the first one means that the daemon is ready.
+	// state is called for each change of health. The first call means that the daemon is ready.
 	state(state topic.HealthState, message string)
-	// alive is told now and then, while the daemon's loop comes round.
+	// alive is called at intervals while the daemon's loop answers.
 	alive()
-	// stopping is told that the daemon was asked to stop.
+	// stopping is called when the daemon was asked to stop.
 	stopping()
 }
 
-// unit tells systemd of a process that is one daemon; without systemd it does nothing.
+// unit reports to systemd for a process that is one daemon. Without systemd it does nothing.
 type unit struct {
 	log   *slog.Logger
 	ready bool
@@ -28,7 +30,7 @@ type unit struct {
 func (u *unit) state(state topic.HealthState, message string) {
 	status := "STATUS=" + string(state)
 	if message != "" {
-		status += ": " + message
+		status += ": " + oneLine(message)
 	}
 	if !u.ready {
 		u.ready = true
@@ -40,8 +42,19 @@ func (u *unit) state(state topic.HealthState, message string) {
 func (u *unit) alive()    { notify(u.log, systemd.SdNotifyWatchdog) }
 func (u *unit) stopping() { notify(u.log, systemd.SdNotifyStopping) }
 
+// oneLine is the text without control characters. Each line of a notification is a field of its own, and a message may
+// have come from elsewhere, such as from the runtime.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+}
+
 func notify(log *slog.Logger, message string) {
 	if _, err := systemd.SdNotify(false, message); err != nil {
-		log.Warn("systemd can't be told the state", "error", err)
+		log.Warn("can't notify systemd of the state", "error", err)
 	}
 }

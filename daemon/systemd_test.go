@@ -33,7 +33,7 @@ func systemdSocket(t *testing.T) func() string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return strings.ReplaceAll(string(buffer[:n]), "\n", " ")
+		return strings.ReplaceAll(string(buffer[:n]), "\n", "|")
 	}
 }
 
@@ -46,13 +46,27 @@ func expect(t *testing.T, next func() string, want ...string) {
 	}
 }
 
+// A message can't add fields of its own to what the supervisor is told.
+func TestAMessageIsNoFieldForSystemd(t *testing.T) {
+	next := systemdSocket(t)
+	u := unit{log: slog.New(slog.DiscardHandler)}
+	u.state(topic.Healthy, "")
+	u.state(topic.Degraded, "the runtime says: no\nMAINPID=1\r\nWATCHDOG_USEC=1\x00\tFDSTOREREMOVE=1")
+	u.state(topic.Degraded, "ends with a line\n")
+	r := newRoster(func(message string) { notify(u.log, message) }, []string{"gc"})
+	r.members[0].state(topic.Degraded, "no\nERRNO=1\rBUSERROR=x")
+	expect(t, next, "READY=1|STATUS=healthy",
+		"STATUS=degraded: the runtime says: no MAINPID=1  WATCHDOG_USEC=1  FDSTOREREMOVE=1",
+		"STATUS=degraded: ends with a line ", "READY=1|STATUS=gc degraded: no ERRNO=1 BUSERROR=x")
+}
+
 func TestSystemdIsToldStartHealthAndStop(t *testing.T) {
 	next := systemdSocket(t)
 	env, conn := testEnv(&recorder{})
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	spec := Spec{Name: "test", Run: func(ctx context.Context, env Env) error {
-		expect(t, next, "READY=1 STATUS=healthy")
+		expect(t, next, "READY=1|STATUS=healthy")
 		env.Health.Set(topic.Degraded, "no API server")
 		expect(t, next, "STATUS=degraded: no API server")
 		cancel()
@@ -71,7 +85,7 @@ func TestWatchdogIsFed(t *testing.T) {
 	env, conn := testEnv(&recorder{})
 	defer conn.Close()
 	spec := Spec{Name: "test", Run: func(context.Context, Env) error {
-		expect(t, next, "READY=1 STATUS=healthy", "WATCHDOG=1", "WATCHDOG=1")
+		expect(t, next, "READY=1|STATUS=healthy", "WATCHDOG=1", "WATCHDOG=1")
 		return nil
 	}}
 	if err := RunWith(t.Context(), spec, env); err != nil {
@@ -91,5 +105,5 @@ func TestADaemonWithoutBusIsReadyWhenItSaysSo(t *testing.T) {
 	if err := RunWith(t.Context(), spec, env); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, next, "READY=1 STATUS=healthy", "STATUS=stopped")
+	expect(t, next, "READY=1|STATUS=healthy", "STATUS=stopped")
 }

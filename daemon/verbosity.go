@@ -14,8 +14,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// VerbosityPath is where a daemon's socket takes another verbosity of its log while it runs: PUT with a number, that of --v. It
-// holds until the next PUT or the daemon's end.
+// VerbosityPath is the path of a daemon's socket that sets the verbosity of its log: PUT with a number, as for --v. It
+// holds until the next PUT or the end of the daemon.
 const VerbosityPath = "/debug/flags/v"
 
 // debugVerbosity is the --v from which debug lines are logged, as Kubernetes components do.
@@ -30,8 +30,8 @@ func ParseVerbosity(text string) (uint32, error) {
 	return uint32(v), nil
 }
 
-// setVerbosity has the log show what belongs to the verbosity; from debugVerbosity on that is also what the Kubernetes
-// libraries say at it.
+// setVerbosity sets what the log shows. From debugVerbosity on that includes what the Kubernetes libraries log at this
+// verbosity.
 func (o *logOptions) setVerbosity(v uint32) {
 	level, libraries := slog.LevelInfo, klog.Level(0)
 	if v >= debugVerbosity {
@@ -41,8 +41,8 @@ func (o *logOptions) setVerbosity(v uint32) {
 	o.libraries.set(o.daemon, libraries)
 }
 
-// libraries is the verbosity of the Kubernetes libraries, which a process has once: the highest that a daemon in it was given. A nil
-// one is that of a process with one daemon.
+// libraries is the verbosity of the Kubernetes libraries, which a process has once: the highest that a daemon in it was
+// given. A nil one is that of a process with one daemon.
 type libraries struct {
 	mu sync.Mutex
 	by map[string]klog.Level

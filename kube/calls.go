@@ -58,7 +58,7 @@ func (c *Client) GetPod(ctx context.Context, namespace, name string) (*corev1.Po
 	return c.pods(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// CreatePod creates a pod: a mirror pod, for nodes may create no other.
+// CreatePod creates a pod: a mirror pod, because nodes may create no other.
 func (c *Client) CreatePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -73,8 +73,9 @@ func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, pat
 	return c.pods(namespace).Patch(ctx, name, patch, metav1.PatchOptions{}, "status")
 }
 
-// DeletePod removes the API object of the pod with that UID at once (grace period zero). A pod of that name with another UID is no
-// error. That there is none may not be true: admission (NodeRestriction) looks in a cache, which is empty when the API server starts.
+// DeletePod removes the API object of the pod with that UID at once (grace period zero). A pod of that name with
+// another UID is no error. That there is none may not be true: admission (NodeRestriction) looks in a cache, which is
+// empty when the API server starts.
 func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid types.UID) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -90,15 +91,20 @@ func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid type
 }
 
 // CreateToken asks for a token of a service account.
-func (c *Client) CreateToken(ctx context.Context, namespace, serviceAccount string, req *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (c *Client) CreateToken(ctx context.Context, namespace, serviceAccount string,
+	req *authenticationv1.TokenRequest,
+) (*authenticationv1.TokenRequest, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	type tokens = Resource[authenticationv1.TokenRequest, *authenticationv1.TokenRequest]
-	return tokens{c.core, "serviceaccounts", namespace}.CreateBelow(ctx, serviceAccount, "token", req, metav1.CreateOptions{})
+	return tokens{c.core, "serviceaccounts", namespace}.CreateBelow(ctx, serviceAccount, "token", req,
+		metav1.CreateOptions{})
 }
 
 // GetPersistentVolumeClaim reads a claim. A node may read those of its pods, and may not watch them.
-func (c *Client) GetPersistentVolumeClaim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+func (c *Client) GetPersistentVolumeClaim(ctx context.Context, namespace,
+	name string,
+) (*corev1.PersistentVolumeClaim, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return c.persistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -109,6 +115,13 @@ func (c *Client) GetPersistentVolume(ctx context.Context, name string) (*corev1.
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return c.persistentVolumes().Get(ctx, name, metav1.GetOptions{})
+}
+
+// GetSecret reads a secret. A node may read those that its pods, and the volumes behind their claims, name.
+func (c *Client) GetSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // GetNode reads a Node.
@@ -123,13 +136,6 @@ func (c *Client) CreateNode(ctx context.Context, node *corev1.Node) (*corev1.Nod
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	return c.nodes().Create(ctx, node, metav1.CreateOptions{})
-}
-
-// PatchNode applies a strategic merge patch to a Node's metadata and spec.
-func (c *Client) PatchNode(ctx context.Context, name string, patch []byte) (*corev1.Node, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	return c.nodes().Patch(ctx, name, patch, metav1.PatchOptions{})
 }
 
 // PatchNodeStatus applies a strategic merge patch to nodes/status.

@@ -38,17 +38,27 @@ type Options struct {
 	Daemon string
 	// Version is kubelot's own version for the user agent.
 	Version string
-	// QPS and Burst limit the requests of this client, as kubeAPIQPS and kubeAPIBurst do. QPS 0
-	// means 50 and Burst 0 means 100; a negative QPS means no limit.
+	// QPS and Burst limit the requests of this client, as kubeAPIQPS and kubeAPIBurst do: so many in a second, and so many
+	// at once. QPS 0 means no limit. The defaults are the configuration's.
 	QPS   float32
 	Burst int
 	// ContentType is KubeletConfiguration's contentType; empty means protobuf.
 	ContentType string
-	// Certificate is a file with a client certificate and its key that takes the place of the user in the kubeconfig: the one that
-	// is rotated. Empty means the kubeconfig's user.
+	// Certificate is a file with a client certificate and its key that takes the place of the user in the kubeconfig: the
+	// one that is rotated. Empty means the kubeconfig's user.
 	Certificate string
 	// Log gets warnings about watches that fail. Nil means slog.Default().
 	Log *slog.Logger
+}
+
+// WithLimits returns the options with two fields of KubeletConfiguration: kubeAPIQPS and kubeAPIBurst, or
+// eventRecordQPS and eventBurst. Nil means no limit, as 0 does.
+func (o Options) WithLimits(qps *int32, burst int32) Options {
+	o.QPS, o.Burst = 0, int(burst)
+	if qps != nil {
+		o.QPS = float32(*qps)
+	}
+	return o
 }
 
 // Client talks to the API server. Its methods may be called from several goroutines.
@@ -56,6 +66,7 @@ type Client struct {
 	core         rest.Interface
 	coordination rest.Interface
 	node         rest.Interface
+	storage      rest.Interface
 	conns        *connrotation.Dialer
 	credentials  *credentials
 	config       *rest.Config
@@ -64,9 +75,9 @@ type Client struct {
 	log          *slog.Logger
 }
 
-// Open builds a client from a kubeconfig file. The file, or one that it names, may still have to be written (TLS bootstrap), or to
-// be renewed: requests wait until it is there, each as long as its context lets it. All of them are read again when they change.
-// Open makes no connection; its error names a file that is there and can't be used.
+// Open builds a client from a kubeconfig file. The file, or one that it names, may still have to be written (TLS
+// bootstrap), or to be renewed: requests wait until it is there, each as long as its context lets it. All of them are
+// read again when they change. Open makes no connection; its error names a file that is there and can't be used.
 func Open(kubeconfig string, o Options) (*Client, error) {
 	c, err := open(kubeconfig, o)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -75,8 +86,8 @@ func Open(kubeconfig string, o Options) (*Client, error) {
 	return c, nil
 }
 
-// NewClient is Open for those who need credentials now: its error wraps fs.ErrNotExist where a file isn't there (yet), or the
-// client certificate has ended.
+// NewClient is Open for those who need credentials now: its error wraps fs.ErrNotExist where a file isn't there (yet),
+// or the client certificate has ended.
 func NewClient(kubeconfig string, o Options) (*Client, error) {
 	c, err := open(kubeconfig, o)
 	if err != nil {
@@ -118,12 +129,6 @@ func (c *Client) Close() {
 }
 
 func (o Options) withDefaults() Options {
-	if o.QPS == 0 {
-		o.QPS = 50
-	}
-	if o.Burst == 0 {
-		o.Burst = 100
-	}
 	if o.ContentType == "" {
 		o.ContentType = runtime.ContentTypeProtobuf
 	}
@@ -136,7 +141,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// open makes the client in any case but that of a programmer's error, and tells what is wrong with the credentials.
+// open makes the client in any case except a programmer's error, and reports what is wrong with the credentials.
 func open(kubeconfig string, o Options) (*Client, error) {
 	o = o.withDefaults()
 	c := &Client{outage: &outage{host: unknownServer}, log: o.Log}
@@ -154,12 +159,13 @@ func open(kubeconfig string, o Options) (*Client, error) {
 
 // connect makes the clients of the groups.
 func (c *Client) connect(o Options) (err error) {
-	cfg := &rest.Config{Host: c.outage.host, QPS: o.QPS, Burst: o.Burst}
+	// A QPS of 0 would be client-go's default for each group.
+	cfg := &rest.Config{Host: c.outage.host, QPS: -1}
 	cfg.ContentType = o.ContentType
 	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	// One limiter for all groups of this client; each group's client would make its own otherwise.
 	if o.QPS > 0 {
-		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.QPS, o.Burst)
+		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(o.QPS, max(o.Burst, 1))
 	}
 	c.config, c.http = cfg, &http.Client{Transport: c.credentials}
 	if c.core, err = c.rest(coreGroup); err != nil {
@@ -168,7 +174,10 @@ func (c *Client) connect(o Options) (err error) {
 	if c.coordination, err = c.rest(coordinationGroup); err != nil {
 		return err
 	}
-	c.node, err = c.rest(nodeGroup)
+	if c.node, err = c.rest(nodeGroup); err != nil {
+		return err
+	}
+	c.storage, err = c.rest(storageGroup)
 	return err
 }
 

@@ -28,8 +28,8 @@ const (
 	awaitEvery = 200 * time.Millisecond
 )
 
-// credentials are a transport to the server that a kubeconfig names, as the user that it names. The files are read again when
-// they change: the next request goes out with what they say then, and those under way end as they began.
+// credentials are a transport to the server that a kubeconfig names, as the user that it names. The files are read
+// again when they change: the next request goes out with what they say then, and those under way end as they began.
 // While there are no usable ones, requests wait.
 type credentials struct {
 	kubeconfig  string
@@ -51,7 +51,7 @@ type session struct {
 	files     map[string]stamp
 }
 
-// stamp tells whether a file was replaced.
+// stamp reports whether a file was replaced.
 type stamp struct {
 	at   time.Time
 	size int64
@@ -127,7 +127,7 @@ func (c *credentials) look(now time.Time) (*session, error) {
 		utilnet.CloseIdleConnectionsFor(c.current.transport)
 		c.log.Info("the credentials for the API server have changed; new requests use them", "server", s.base.Host)
 	case c.told != "":
-		c.log.Info("the credentials for the API server are there", "server", s.base.Host)
+		c.log.Info("the credentials for the API server are available", "server", s.base.Host)
 	}
 	c.current, c.told = s, ""
 	return s, nil
@@ -140,7 +140,7 @@ func (c *credentials) complain(err error) {
 		if c.current == nil {
 			c.log.Info("waiting for the API server's credentials to be written", "error", err)
 		} else {
-			c.log.Warn("the changed credentials for the API server aren't usable; those before stay in use", "error", err)
+			c.log.Warn("can't use the changed credentials for the API server; the previous ones stay in use", "error", err)
 		}
 	}
 }
@@ -160,7 +160,8 @@ func (c *credentials) read(now time.Time) (*session, error) {
 		return nil, err
 	}
 	if end, ok := notAfter(cfg.CertData); ok && now.After(end) {
-		return nil, pending{fmt.Errorf("the client certificate in %s ended at %s: it has to be renewed", cmp.Or(c.certificate, c.kubeconfig), end.Format(time.RFC3339))}
+		return nil, pending{fmt.Errorf("the client certificate in %s expired at %s: renew it",
+			cmp.Or(c.certificate, c.kubeconfig), end.Format(time.RFC3339))}
 	}
 	if s.base, _, err = rest.DefaultServerURL(cfg.Host, "", schema.GroupVersion{}, true); err == nil {
 		s.transport, err = rest.TransportFor(cfg)
@@ -171,7 +172,8 @@ func (c *credentials) read(now time.Time) (*session, error) {
 	return s, nil
 }
 
-// config is the kubeconfig with the content of all files that it names, so that the transport doesn't follow them itself.
+// config is the kubeconfig with the content of all files that it names, so that the transport doesn't follow them
+// itself.
 func (c *credentials) config(s *session) (*rest.Config, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
@@ -203,7 +205,7 @@ func (s *session) note(file string) error {
 	return err
 }
 
-// upToDate tells whether the files are still those that were read.
+// upToDate reports whether the files are still those that were read.
 func (s *session) upToDate() bool {
 	for file, before := range s.files {
 		if now, err := stampOf(file); err != nil || now != before {

@@ -34,7 +34,8 @@ func identityServer(t *testing.T) *httptest.Server {
 			user = r.Header.Get("Authorization")
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"` + user + `","namespace":"` + r.URL.Path + `"}}`))
+		_, _ = w.Write([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"` + user + `","namespace":"` +
+			r.URL.Path + `"}}`))
 	}))
 	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	server.StartTLS()
@@ -49,7 +50,10 @@ func pair(t *testing.T, file, name string, end time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: end.Add(-24 * time.Hour), NotAfter: end}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: end.Add(-24 * time.Hour), NotAfter: end,
+	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +62,8 @@ func pair(t *testing.T, file, name string, end time.Time) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})...)
+	text := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})...)
 	replace(t, file, text)
 }
 
@@ -71,7 +76,8 @@ func replace(t *testing.T, file string, text []byte) {
 
 // userOf is a kubeconfig for the server with the YAML of a user.
 func userOf(server, user string) []byte {
-	return []byte("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {insecure-skip-tls-verify: true, server: \"" + server +
+	return []byte("apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: " +
+		"{insecure-skip-tls-verify: true, server: \"" + server +
 		"\"}}]\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: " + user + "}]\n")
 }
 
@@ -140,7 +146,8 @@ func TestRequestsWaitForCredentials(t *testing.T) {
 	defer c.Close()
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := c.GetNode(short, "n"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "waiting for credentials") {
+	if _, err := c.GetNode(short, "n"); !errors.Is(err, context.DeadlineExceeded) ||
+		!strings.Contains(err.Error(), "waiting for credentials") {
 		t.Errorf("a request without credentials: %v", err)
 	}
 	answer := make(chan string)
@@ -158,7 +165,7 @@ func TestRequestsWaitForCredentials(t *testing.T) {
 		t.Errorf("without the certificate: %v", err)
 	}
 	pair(t, cert, "late", time.Now().Add(-time.Minute))
-	if _, err := NewClient(config, o); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "ended at") {
+	if _, err := NewClient(config, o); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "expired at") {
 		t.Errorf("with a certificate that has ended: %v", err)
 	}
 	pair(t, cert, "in-time", time.Now().Add(time.Hour))

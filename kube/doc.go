@@ -4,7 +4,8 @@
 //
 // # Reads
 //
-// A kubeconfig file, and the certificate and token files it names. What changes in them counts from the next request on.
+// A kubeconfig file, and the certificate and token files it names. What changes in them counts from the next request
+// on.
 //
 // # Writes
 //

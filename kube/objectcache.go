@@ -97,7 +97,8 @@ func newObjectCache[T any, P object[T]](cfg objectCacheConfig[T]) *ObjectCache[T
 		return o
 	}
 	o.follow = func(ctx context.Context, k ObjectKey, s sink[T]) {
-		reflect[T, P](ctx, cfg.source(k), s, cfg.client.reporter("resource", cfg.kind, "namespace", k.Namespace, "name", k.Name))
+		reflect[T, P](ctx, cfg.source(k), s, cfg.client.reporter("resource", cfg.kind, "namespace",
+			k.Namespace, "name", k.Name))
 	}
 	return o
 }
@@ -127,7 +128,7 @@ func (o *ObjectCache[T]) Run(ctx context.Context) error {
 func (o *ObjectCache[T]) Changes() <-chan ObjectKey { return o.out }
 
 // Hold makes keys the whole set of objects that the owner, such as a pod's UID, refers to; none releases all of
-// them. Held objects are followed, so that Get answers from memory and Changes tells of changes.
+// them. Held objects are followed, so that Get answers from memory and Changes reports changes.
 func (o *ObjectCache[T]) Hold(owner string, keys ...ObjectKey) {
 	want := make(map[ObjectKey]bool, len(keys))
 	for _, k := range keys {
@@ -155,7 +156,7 @@ func (o *ObjectCache[T]) Hold(owner string, keys ...ObjectKey) {
 
 // Get returns the object. For a held object it waits for the server's first answer and then
 // answers from memory, also while the API server is away; for others it asks the server. The error is the API
-// server's (apierrors.IsNotFound tells a missing object), or says that there was no answer before ctx ended.
+// server's (apierrors.IsNotFound recognizes a missing object), or says that there was no answer before ctx ended.
 func (o *ObjectCache[T]) Get(ctx context.Context, k ObjectKey) (*T, error) {
 	o.mu.Lock()
 	e := o.entries[k]
@@ -189,7 +190,7 @@ func (o *ObjectCache[T]) notFound(k ObjectKey) error {
 	return apierrors.NewNotFound(corev1.Resource(o.kind+"s"), k.Name)
 }
 
-// retriable tells failures that go away by themselves: the server can't be reached or is busy.
+// retriable reports failures that pass by themselves: the server can't be reached or is busy.
 func retriable(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||

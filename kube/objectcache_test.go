@@ -14,7 +14,9 @@ import (
 var key = ObjectKey{Namespace: "ns", Name: "a"}
 
 // caching runs a cache of the collection in a bubble.
-func caching(t *testing.T, c *collection, strategy Strategy, body func(t *testing.T, cache *ObjectCache[corev1.ConfigMap])) {
+func caching(t *testing.T, c *collection, strategy Strategy,
+	body func(t *testing.T, cache *ObjectCache[corev1.ConfigMap]),
+) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		cache := newObjectCache[corev1.ConfigMap](objectCacheConfig[corev1.ConfigMap]{

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// queue holds the latest value of each key for a reader that may be slow. Its size is bounded by the
-// number of keys; put never blocks. The bus has one like it (bus/internal/latest): neither module may import the other, and
-// a module for these lines alone would have to be named in the go.mod of every daemon and test.
+// queue holds the latest value of each key for a reader that may be slow. Its size is bounded by the number of keys;
+// put never blocks. The bus has one like it (bus/internal/latest): neither module may import the other, and a module
+// for these lines alone would have to be named in the go.mod of every daemon and test.
 type queue[K comparable, V any] struct {
 	mu      sync.Mutex
 	items   []*item[K, V]

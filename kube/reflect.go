@@ -32,7 +32,7 @@ type object[T any] interface {
 type source struct {
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	// asked is told the outcome of each request.
+	// asked is called with the outcome of each request.
 	asked func(error)
 }
 
@@ -76,7 +76,7 @@ type sink[T any] struct {
 
 // reflect feeds s from src until ctx ends, over any outage.
 func reflect[T any, P object[T]](ctx context.Context, src source, s sink[T], report *reporter) {
-	// The reflector would write its failures to klog, each of them; the reporter tells of each outage once.
+	// The reflector would write its failures to klog, each of them; the reporter logs each outage once.
 	ctx = klog.NewContext(ctx, logr.Discard())
 	src.asked = func(err error) {
 		report.asked(err)

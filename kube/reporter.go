@@ -40,7 +40,7 @@ func (r *reporter) asked(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if text != "" && text != r.last {
-		r.log.Warn("the API server refuses a watch; it is tried again", "error", err)
+		r.log.Warn("the API server refuses a watch, retrying", "error", err)
 	}
 	r.last = text
 }
@@ -54,7 +54,8 @@ func (o *outage) set(log *slog.Logger, err error) {
 	}
 	o.down = down
 	if down {
-		log.Warn("the API server can't be reached; what is known stays in force and it is tried again", "server", o.host, "error", err)
+		log.Warn("can't reach the API server, retrying; the last known objects stay in use",
+			"server", o.host, "error", err)
 		return
 	}
 	log.Info("the API server answers again", "server", o.host)

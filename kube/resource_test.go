@@ -17,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,12 +32,15 @@ var (
 	called = metav1.ObjectMeta{Namespace: "ns", Name: "x", UID: "u", ResourceVersion: "7"}
 	// onServer are what recordingServer has, by resource; listed are its lists.
 	onServer = map[string]runtime.Object{
-		"pods":                       &corev1.Pod{ObjectMeta: called},
-		"events":                     &corev1.Event{ObjectMeta: called},
-		"nodes":                      &corev1.Node{ObjectMeta: called},
-		"persistentvolumeclaims":     &corev1.PersistentVolumeClaim{ObjectMeta: called},
-		"persistentvolumes":          &corev1.PersistentVolume{ObjectMeta: called},
-		"token":                      &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "secret"}},
+		"pods":                   &corev1.Pod{ObjectMeta: called},
+		"events":                 &corev1.Event{ObjectMeta: called},
+		"nodes":                  &corev1.Node{ObjectMeta: called},
+		"secrets":                &corev1.Secret{ObjectMeta: called},
+		"persistentvolumeclaims": &corev1.PersistentVolumeClaim{ObjectMeta: called},
+		"persistentvolumes":      &corev1.PersistentVolume{ObjectMeta: called},
+		"token": &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
+			Token: "secret",
+		}},
 		"leases":                     &coordinationv1.Lease{ObjectMeta: called},
 		"certificatesigningrequests": &certificatesv1.CertificateSigningRequest{ObjectMeta: called},
 	}
@@ -46,6 +50,7 @@ var (
 		"services":       &corev1.ServiceList{Items: []corev1.Service{{ObjectMeta: called}}},
 		"configmaps":     &corev1.ConfigMapList{Items: []corev1.ConfigMap{{ObjectMeta: called}}},
 		"secrets":        &corev1.SecretList{Items: []corev1.Secret{{ObjectMeta: called}}},
+		"csidrivers":     &storagev1.CSIDriverList{Items: []storagev1.CSIDriver{{ObjectMeta: called}}},
 		"runtimeclasses": &nodev1.RuntimeClassList{Items: []nodev1.RuntimeClass{{ObjectMeta: called}}},
 	}
 )
@@ -156,7 +161,8 @@ func objectCalls(t *testing.T, ours *Client, theirs *kubernetes.Clientset) []twi
 	ctx, core, patch, strategic := t.Context(), theirs.CoreV1(), []byte(`{"a":1}`), types.StrategicMergePatchType
 	zero, uid := int64(0), types.UID("u")
 	del := metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: &metav1.Preconditions{UID: &uid}}
-	pod, node, event := &corev1.Pod{ObjectMeta: called}, &corev1.Node{ObjectMeta: called}, &corev1.Event{ObjectMeta: called}
+	pod, node, event := &corev1.Pod{ObjectMeta: called}, &corev1.Node{ObjectMeta: called},
+		&corev1.Event{ObjectMeta: called}
 	lease, csr := &coordinationv1.Lease{ObjectMeta: called}, &certificatesv1.CertificateSigningRequest{ObjectMeta: called}
 	lease.Namespace = NamespaceNodeLease
 	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"a"}}}
@@ -203,6 +209,11 @@ func objectCalls(t *testing.T, ours *Client, theirs *kubernetes.Clientset) []twi
 			func() (any, error) { return core.PersistentVolumes().Get(ctx, "x", get) },
 		},
 		{
+			"get secret",
+			func() (any, error) { return ours.GetSecret(ctx, "ns", "x") },
+			func() (any, error) { return core.Secrets("ns").Get(ctx, "x", get) },
+		},
+		{
 			"get node",
 			func() (any, error) { return ours.GetNode(ctx, "x") },
 			func() (any, error) { return core.Nodes().Get(ctx, "x", get) },
@@ -211,11 +222,6 @@ func objectCalls(t *testing.T, ours *Client, theirs *kubernetes.Clientset) []twi
 			"create node",
 			func() (any, error) { return ours.CreateNode(ctx, node) },
 			func() (any, error) { return core.Nodes().Create(ctx, node, create) },
-		},
-		{
-			"patch node",
-			func() (any, error) { return ours.PatchNode(ctx, "x", patch) },
-			func() (any, error) { return core.Nodes().Patch(ctx, "x", strategic, patch, metav1.PatchOptions{}) },
 		},
 		{
 			"patch node status",
@@ -287,16 +293,28 @@ func selections(t *testing.T, ours *Client, theirs *kubernetes.Clientset) []twin
 		return err
 	}
 	add("nodes", ours.nodes().source(func() runtime.Object { return new(corev1.NodeList) }, named("x")),
-		func() (runtime.Object, error) { return core.Nodes().List(ctx, o) }, func() error { return end(core.Nodes().Watch(ctx, o)) })
+		func() (runtime.Object, error) {
+			return core.Nodes().List(ctx, o)
+		}, func() error { return end(core.Nodes().Watch(ctx, o)) })
 	add("pods", ours.pods("").source(func() runtime.Object { return new(corev1.PodList) }, named("x")),
-		func() (runtime.Object, error) { return core.Pods("").List(ctx, o) }, func() error { return end(core.Pods("").Watch(ctx, o)) })
+		func() (runtime.Object, error) {
+			return core.Pods("").List(ctx, o)
+		}, func() error { return end(core.Pods("").Watch(ctx, o)) })
 	add("configmaps", ours.configMaps("ns").source(func() runtime.Object { return new(corev1.ConfigMapList) }, named("x")),
-		func() (runtime.Object, error) { return core.ConfigMaps("ns").List(ctx, o) }, func() error { return end(core.ConfigMaps("ns").Watch(ctx, o)) })
+		func() (runtime.Object, error) {
+			return core.ConfigMaps("ns").List(ctx, o)
+		}, func() error { return end(core.ConfigMaps("ns").Watch(ctx, o)) })
 	add("secrets", ours.secrets("ns").source(func() runtime.Object { return new(corev1.SecretList) }, named("x")),
-		func() (runtime.Object, error) { return core.Secrets("ns").List(ctx, o) }, func() error { return end(core.Secrets("ns").Watch(ctx, o)) })
+		func() (runtime.Object, error) {
+			return core.Secrets("ns").List(ctx, o)
+		}, func() error { return end(core.Secrets("ns").Watch(ctx, o)) })
 	classes := Resource[nodev1.RuntimeClass, *nodev1.RuntimeClass]{client: ours.node, name: "runtimeclasses"}
 	add("runtimeclasses", classes.source(func() runtime.Object { return new(nodev1.RuntimeClassList) }, named("x")),
 		func() (runtime.Object, error) { return theirs.NodeV1().RuntimeClasses().List(ctx, o) },
 		func() error { return end(theirs.NodeV1().RuntimeClasses().Watch(ctx, o)) })
+	drivers := Resource[storagev1.CSIDriver, *storagev1.CSIDriver]{client: ours.storage, name: "csidrivers"}
+	add("csidrivers", drivers.source(func() runtime.Object { return new(storagev1.CSIDriverList) }, named("x")),
+		func() (runtime.Object, error) { return theirs.StorageV1().CSIDrivers().List(ctx, o) },
+		func() error { return end(theirs.StorageV1().CSIDrivers().Watch(ctx, o)) })
 	return calls
 }

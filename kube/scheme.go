@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,21 +26,38 @@ type group struct {
 
 var (
 	coreGroup = group{corev1.SchemeGroupVersion, "/api", []runtime.Object{
-		&corev1.ConfigMap{}, &corev1.ConfigMapList{}, &corev1.Event{}, &corev1.EventList{}, &corev1.Node{}, &corev1.NodeList{},
-		&corev1.PersistentVolume{}, &corev1.PersistentVolumeClaim{}, &corev1.Pod{}, &corev1.PodList{}, &corev1.Secret{}, &corev1.SecretList{},
+		&corev1.ConfigMap{}, &corev1.ConfigMapList{}, &corev1.Event{}, &corev1.EventList{}, &corev1.Node{},
+		&corev1.NodeList{},
+		&corev1.PersistentVolume{}, &corev1.PersistentVolumeClaim{}, &corev1.Pod{}, &corev1.PodList{}, &corev1.Secret{},
+		&corev1.SecretList{},
 		&corev1.Service{}, &corev1.ServiceList{}, &corev1.ServiceAccount{},
 	}}
 	coordinationGroup = group{coordinationv1.SchemeGroupVersion, "/apis", []runtime.Object{&coordinationv1.Lease{}}}
-	nodeGroup         = group{nodev1.SchemeGroupVersion, "/apis", []runtime.Object{&nodev1.RuntimeClass{}, &nodev1.RuntimeClassList{}}}
-	certificatesGroup = group{certificatesv1.SchemeGroupVersion, "/apis", []runtime.Object{&certificatesv1.CertificateSigningRequest{}}}
+	nodeGroup         = group{nodev1.SchemeGroupVersion, "/apis", []runtime.Object{
+		&nodev1.RuntimeClass{},
+		&nodev1.RuntimeClassList{},
+	}}
+	storageGroup = group{storagev1.SchemeGroupVersion, "/apis", []runtime.Object{
+		&storagev1.CSIDriver{},
+		&storagev1.CSIDriverList{},
+	}}
+	certificatesGroup = group{
+		certificatesv1.SchemeGroupVersion, "/apis",
+		[]runtime.Object{&certificatesv1.CertificateSigningRequest{}},
+	}
 	// authenticationGroup has no path of its own here: tokens are asked for below a service account.
-	authenticationGroup = group{authenticationv1.SchemeGroupVersion, "/apis", []runtime.Object{&authenticationv1.TokenRequest{}}}
+	authenticationGroup = group{
+		authenticationv1.SchemeGroupVersion, "/apis",
+		[]runtime.Object{&authenticationv1.TokenRequest{}},
+	}
 )
 
 // serializers encode and decode the types of all groups; they are made by the first client.
 var serializers = sync.OnceValue(func() runtime.NegotiatedSerializer {
 	scheme := runtime.NewScheme()
-	for _, g := range []group{coreGroup, coordinationGroup, nodeGroup, certificatesGroup, authenticationGroup} {
+	for _, g := range []group{
+		coreGroup, coordinationGroup, nodeGroup, storageGroup, certificatesGroup, authenticationGroup,
+	} {
 		scheme.AddKnownTypes(g.version, g.types...)
 		metav1.AddToGroupVersion(scheme, g.version)
 	}

@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Older tells whether a is an older state of an object than b. Resource versions are ordered (KEP-5504); one that
+// Older reports whether a is an older state of an object than b. Resource versions are ordered (KEP-5504); one that
 // isn't a number counts as the oldest.
 func Older(a, b metav1.Object) bool { return version(a) < version(b) }
 

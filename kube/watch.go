@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -51,6 +52,13 @@ func (c *Client) WatchRuntimeClasses(ctx context.Context) <-chan Change[nodev1.R
 	classes := Resource[nodev1.RuntimeClass, *nodev1.RuntimeClass]{client: c.node, name: "runtimeclasses"}
 	src := classes.source(func() runtime.Object { return new(nodev1.RuntimeClassList) }, func(*metav1.ListOptions) {})
 	return stream[nodev1.RuntimeClass](ctx, c, src, "runtimeclasses")
+}
+
+// WatchCSIDrivers delivers all CSIDrivers.
+func (c *Client) WatchCSIDrivers(ctx context.Context) <-chan Change[storagev1.CSIDriver] {
+	drivers := Resource[storagev1.CSIDriver, *storagev1.CSIDriver]{client: c.storage, name: "csidrivers"}
+	src := drivers.source(func() runtime.Object { return new(storagev1.CSIDriverList) }, func(*metav1.ListOptions) {})
+	return stream[storagev1.CSIDriver](ctx, c, src, "csidrivers")
 }
 
 // named selects the one object of that name.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the benchmark in test/bench: bare CRI calls, the hollow agent, the kubelet and kubelot, in the same run. Without arguments
-# it is the full one, whose result goes into docs/bench; QUICK=1 is the short form, which fails where goals are missed.
+# Runs the benchmark in test/bench: bare CRI calls, the hollow agent, the kubelet and kubelot, in the same run. Without
+# arguments it is the full one, whose result goes into docs/bench; QUICK=1 is the short form, which fails where goals
+# are missed.
 . "$(dirname "$0")/lib.sh"
 
 need_root bench
@@ -11,7 +12,7 @@ if [ "${QUICK:-}" = 1 ]; then
 elif [ $# -eq 0 ]; then
   args=(--out "$root/docs/bench")
 fi
-KUBELOT_VERSION=$(git -C "$root" describe --tags --always --dirty 2>/dev/null || echo devel)
+KUBELOT_VERSION=$("$root/tools/version.sh")
 export KUBELOT_VERSION
-GOWORK=off go -C "$root/test/bench" build -o "$bin/bench" ./cmd/bench
+GOWORK=off go -C "$root/test" build -o "$bin/bench" ./bench/cmd/bench
 exec "$bin/bench" "${args[@]}"

@@ -19,30 +19,14 @@ generated() {
   }
 }
 
-# alone builds each module without the workspace, as somebody who depends on it would.
-alone() {
-  local dir failed=0
-  for dir in $(modules) $(test_modules); do
-    printf '   %s\n' "${dir#"$root"/}"
-    (cd "$dir" && GOWORK=off go build ./... && GOWORK=off go vet ./...) || failed=1
-  done
-  return $failed
-}
-
 arch() { go -C "$root/crew" test -count=1 -run 'TestArch' ./...; }
 
-units() {
-  if ! command -v systemd-analyze >/dev/null; then
-    echo "systemd-analyze isn't installed: the units are not verified here"
-    return 0
-  fi
-  "$root/tools/verify-units.sh"
-}
+units() { "$root/tools/verify-units.sh"; }
 
 scripts() {
   local file
   for file in "$root"/tools/*.sh "$root/.ci/run"; do bash -n "$file" || return 1; done
-  if command -v shellcheck >/dev/null; then shellcheck -x -e SC1091 "$root"/tools/*.sh "$root/.ci/run"; fi
+  shellcheck --severity=warning -x -P SCRIPTDIR "$root"/tools/*.sh "$root/.ci/run"
 }
 
 vulnerabilities() {
@@ -56,11 +40,15 @@ vulnerabilities() {
   done
 }
 
+debian_tools() { need shellcheck=shellcheck systemd-analyze=systemd; }
+
 step "developer tools" "$root/tools/devtools.sh"
+step "tools of Debian" debian_tools
 try "scripts" scripts
+try "tests that need a second run fail" "$root/tools/suite_test.sh"
 try "format" formatted
 try "generated files" generated
-try "each module alone (GOWORK=off build and vet)" alone
+try "each module alone (GOWORK=off)" alone
 try "import rules and sizes" arch
 try "golangci-lint" lint
 try "systemd units" units

@@ -2,7 +2,7 @@
 # Runs Kubernetes' conformance specs of a node and compares kubelot with the upstream kubelet. The results stay in
 # .run/conformance; those of the agent that isn't run now are taken from there.
 #   AGENT=kubelot|kubelet|kubelot,kubelet   QUICK=1 a part of some minutes   FOCUS=expression   REPEAT=3 in a row
-#   UPDATE=1, with AGENT=kubelet: write test/conformance/passes.txt anew
+#   UPDATE=1, with AGENT=kubelet: write test/conformance/passes.txt again
 . "$(dirname "$0")/lib.sh"
 
 need_root conformance
@@ -12,5 +12,5 @@ if [ -n "${UPDATE:-}" ]; then args+=(--update "$root/test/conformance/passes.txt
 
 programs
 step "Kubernetes' end-to-end suite" "$bin/testbed" suite
-cd "$root/test/conformance"
-GOWORK=off exec go run ./cmd/conformance "${args[@]}" "$@"
+cd "$root/test"
+GOWORK=off exec go run ./conformance/cmd/conformance "${args[@]}" "$@"

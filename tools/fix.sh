@@ -4,7 +4,7 @@
 
 tidy() {
   local dir
-  for dir in $(modules) $(test_modules); do (cd "$dir" && GOWORK=off go mod tidy) || return; done
+  for dir in $(modules) $(outside_modules); do (cd "$dir" && GOWORK=off go mod tidy) || return; done
 }
 
 # What is left after it is for a person; make check shows it.

@@ -1,4 +1,5 @@
-# Shared by the scripts beside it: where things are, and steps that say how long they took.
+# shellcheck shell=bash
+# Shared by the scripts next to it: where things are, and steps that say how long they took.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -8,32 +9,46 @@ export PATH=$bin:$PATH
 # modules are the directories of all modules that make up the product.
 modules() { go -C "$root" list -m -f '{{.Dir}}'; }
 
-# test_modules are the test modules that check something by themselves.
-test_modules() {
-  local mod
-  for mod in "$root"/test/*/go.mod; do
-    if [ -n "$(find "${mod%/go.mod}" -name '*_test.go' -print -quit)" ]; then echo "${mod%/go.mod}"; fi
-  done
-}
+# outside_modules are the modules that aren't in the workspace: what tests and the packager need is not to get into the
+# product. Those below test/testbed/programs only build programs of others.
+outside_modules() { printf '%s\n' "$root/test" "$root/test/differential" "$root/tools/packages"; }
 
 # go_files are the Go files that belong to the repository.
 go_files() { git -C "$root" ls-files '*.go' | sed "s|^|$root/|"; }
 
-# lint runs the linters over every module by itself, with more flags for them. What can't be loaded, and a linter that can't
-# run, are failures too.
+# lint runs the linters, with more flags for them: over all modules of the workspace at once, since each needs what was
+# found in those below it, and over each module outside it. What can't be loaded, and a linter that can't run, are
+# failures.
 lint() {
-  local dir failed=0
-  for dir in $(modules) $(test_modules); do
+  local dir patterns failed=0
+  mapfile -t patterns < <(modules | sed 's|$|/...|')
+  (cd "$root" && FAIL_ON_WARNINGS=1 golangci-lint run --allow-parallel-runners "$@" "${patterns[@]}") || failed=1
+  for dir in $(outside_modules); do
     printf '   %s\n' "${dir#"$root"/}"
-    (cd "$dir" && GOWORK=off FAIL_ON_WARNINGS=1 golangci-lint run --allow-parallel-runners --config "$root/.golangci.yml" "$@" ./...) || failed=1
+    (cd "$dir" && GOWORK=off FAIL_ON_WARNINGS=1 golangci-lint run --allow-parallel-runners \
+      --config "$root/.golangci.yml" "$@" ./...) || failed=1
   done
   return $failed
 }
 
+# alone compiles each module with its tests without the workspace, as somebody who depends on it would, and looks at its
+# go.mod. Several go side by side: much of it is waiting for go list. Vetting is the linters' part, so one check is
+# enough.
+alone() { modules | root=$root xargs -P "$(nproc)" -I{} bash -c 'alone_module {}'; }
+
+alone_module() {
+  local out code=0 lint=(golangci-lint run --allow-parallel-runners --config "$root/.golangci.yml")
+  out=$(cd "$1" && GOWORK=off go vet -unreachable ./... 2>&1 &&
+    GOWORK=off "${lint[@]}" --enable-only gomoddirectives . 2>&1) || code=$?
+  printf '   %s%s\n' "${1#"$root"/}" "${out:+: $out}"
+  [ $code -eq 0 ]
+}
+export -f alone_module
+
 say() { printf '== %s\n' "$*"; }
 
-# step runs a command under a name, shows how long it took, and ends the script if it fails. A function ends with its last
-# line and not with the first that fails: join them.
+# step runs a command under a name, shows how long it took, and ends the script if it fails. A function ends with its
+# last line and not with the first that fails: join them.
 step() {
   local name=$1 begin=$SECONDS code=0
   shift
@@ -75,12 +90,69 @@ verdict() {
   return 1
 }
 
-testbed_tools() { (cd "$root/test/harness" && GOWORK=off go run ./cmd/testbed tools); }
+# go_build runs a build and shows how far it is instead of what go prints for each module and package: on a terminal a
+# line that counts up, elsewhere nothing. What go says beyond that is shown. The command needs go's flag -v.
+go_build() {
+  "$@" 2>&1 | {
+    local line modules=0 packages=0 shown=$SECONDS
+    while IFS= read -r line; do
+      case $line in
+      "go: downloading "*) modules=$((modules + 1)) ;;
+      *[!A-Za-z0-9._/~+-]* | "") printf '%s\n' "$line" ;;
+      *) packages=$((packages + 1)) ;;
+      esac
+      if [ -t 1 ] && [ "$SECONDS" -gt "$shown" ]; then
+        shown=$SECONDS
+        printf '\r   %d modules fetched, %d packages compiled ' "$modules" "$packages"
+      fi
+    done
+    if [ -t 1 ] && [ $((modules + packages)) -gt 0 ]; then printf '\r\033[K'; fi
+  }
+}
+
+build_testbed() {
+  mkdir -p "$bin"
+  CGO_ENABLED=0 GOWORK=off go_build go -C "$root/test" build -v -o "$bin/testbed" ./testbed/cmd/testbed
+}
 
 # programs builds kubelot and what the test bed runs, itself included; the latter takes minutes the first time only.
+# With --standalone it leaves out what a node without a control plane doesn't need: kubelot's API server, and
+# Kubernetes.
 programs() {
-  step "build kubelot" "$root/tools/build.sh"
-  step "test bed's programs" testbed_tools
+  local of_kubelot=() of_testbed=()
+  if [ "${1:-}" = --standalone ]; then
+    of_kubelot=(--multi-call)
+    of_testbed=(--runtime-only)
+  fi
+  step "build kubelot" "$root/tools/build.sh" "${of_kubelot[@]}"
+  step "build the test bed" build_testbed
+  step "build the test bed's programs" "$bin/testbed" tools "${of_testbed[@]}"
+}
+
+# need has programs there, each given as program=package of Debian. Root installs what is missing; anybody else is told
+# how.
+need() {
+  local pair missing=()
+  for pair in "$@"; do
+    command -v "${pair%%=*}" >/dev/null || missing+=("${pair#*=}")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+    echo "this needs programs of the Debian packages ${missing[*]}: sudo apt-get install ${missing[*]}"
+    return 1
+  fi
+  echo "installing Debian packages: ${missing[*]}"
+  local wait=(-q -o DPkg::Lock::Timeout=300)
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get update "${wait[@]}" >/dev/null &&
+    apt-get install "${wait[@]}" -y --no-install-recommends "${missing[@]}" >/dev/null || return
+  hash -r
+  for pair in "$@"; do
+    if ! command -v "${pair%%=*}" >/dev/null; then
+      echo "package ${pair#*=} is installed, but there is no ${pair%%=*}"
+      return 1
+    fi
+  done
 }
 
 # need_root ends the script unless root runs it; the argument is what to run as root instead.

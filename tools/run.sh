@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs kubelot on this machine with a containerd of its own, in .run, beside whatever else runs here.
+# Runs kubelot on this machine with a containerd of its own, in .run, next to whatever else runs here.
 #   run.sh standalone   static pods from examples/, no control plane
 #   run.sh cluster      the same with a control plane, and a kubeconfig for kubectl
 # On a terminal it stays until Ctrl-C. Without one it ends when the pods run: exit code 0, or 1 if they don't.
@@ -78,6 +78,7 @@ YAML
   else
     # Without an API server there is nobody who could be let in.
     echo "enableServer: false" >>"$root/.run/$mode.kubelet.yaml"
+    args+=(--without api)
   fi
 }
 
@@ -110,7 +111,7 @@ verify_cluster() {
 }
 
 cd "$root"
-programs
+if [ "$mode" = standalone ]; then programs --standalone; else programs; fi
 step "start the test bed ($mode)" start_testbed
 configure
 if $interactive; then

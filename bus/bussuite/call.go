@@ -12,7 +12,7 @@ import (
 	"kubelot.dev/bus"
 )
 
-// serve answers Sum until the test ends and tells when it is ready.
+// serve answers Sum until the test ends, and signals when it is ready.
 func serve(t *testing.T, f *fixture, handle func(context.Context, Thing) (Reply, error)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(f.ctx(t))
@@ -52,6 +52,70 @@ func add(_ context.Context, in Thing) (Reply, error) {
 	return Reply{Sum: in.N + 1}, nil
 }
 
+// kinds are the numbers that the suite's server answers with an error of a kind.
+var kinds = map[int]error{
+	101: bus.ErrNotFound, 102: bus.ErrRefused, 103: bus.ErrInvalid, 104: bus.ErrBusy, 105: bus.ErrUnavailable,
+	13: bus.ErrRefused, // which has no kind
+}
+
+// testKinds has each kind of error cross the bus, with the text as it was.
+func testKinds(t *testing.T, f *fixture) {
+	serve(t, f, func(ctx context.Context, in Thing) (Reply, error) {
+		if kind := kinds[in.N]; kind != nil && in.N != 13 {
+			return Reply{}, fmt.Errorf("answer %d: %w", in.N, bus.WithKind(kind, errors.New("as it must be")))
+		}
+		return add(ctx, in)
+	})
+	c := f.conn(t, "reader")
+	awaitConn(t, f, c)
+	for n, want := range kinds {
+		_, err := Sum.Do(f.ctx(t), c, Thing{N: n})
+		for _, kind := range kinds {
+			if errors.Is(err, kind) != errors.Is(want, kind) {
+				t.Errorf("the error %q of kind %q counts as %q: %t", err, want, kind, errors.Is(err, kind))
+			}
+		}
+		if text := fmt.Sprintf("answer %d: as it must be", n); n != 13 && !strings.HasSuffix(err.Error(), text) {
+			t.Errorf("got %q, want the server's words %q and no more", err, text)
+		}
+	}
+	reply, err := c.Transport().Request(f.ctx(t), bus.Message{Subject: Sum.Name(), Data: []byte("{")})
+	must(t, err)
+	if reply.Header[bus.HeaderErrorKind] != "invalid" {
+		t.Errorf("a request that can't be decoded is answered with %v", reply.Header)
+	}
+}
+
+// testOldServer has a server of an earlier release, which knows no kinds, and one of a later, which knows more.
+func testOldServer(t *testing.T, f *fixture) {
+	ctx, cancel := context.WithCancel(f.ctx(t))
+	ended := make(chan error, 1)
+	server := f.conn(t, "writer")
+	go func() {
+		ended <- server.Transport().Serve(ctx, Sum.Name(), func(_ context.Context, m bus.Message) bus.Message {
+			header := map[string]string{bus.HeaderError: "not today"}
+			if strings.Contains(string(m.Data), "7") {
+				header[bus.HeaderErrorKind] = "frozen"
+			}
+			return bus.Message{Header: header}
+		})
+	}()
+	defer func() {
+		cancel()
+		must(t, next(t, ended))
+	}()
+	awaitServer(t, f)
+	c := f.conn(t, "reader")
+	awaitConn(t, f, c)
+	for _, n := range []int{1, 7} {
+		_, err := Sum.Do(f.ctx(t), c, Thing{N: n})
+		wantErr(t, err, bus.ErrRefused)
+		if !strings.HasSuffix(err.Error(), "not today") || errors.Is(err, bus.ErrUnavailable) {
+			t.Errorf("got %q, want the server's words", err)
+		}
+	}
+}
+
 func testCall(t *testing.T, f *fixture) {
 	serve(t, f, add)
 	c := f.conn(t, "reader")
@@ -85,6 +149,7 @@ func testNoResponder(t *testing.T, f *fixture) {
 	awaitConn(t, f, c)
 	_, err := Nobody.Do(f.ctx(t), c, Thing{})
 	wantErr(t, err, bus.ErrNoResponder)
+	wantErr(t, err, bus.ErrUnavailable)
 }
 
 func testCallAway(t *testing.T, f *fixture) {

@@ -24,11 +24,17 @@ type Reply struct {
 var (
 	Things = bus.NewState[Thing](bus.Spec{Name: "suite.thing", Keys: "<id>", Schema: 1, Doc: "A thing."})
 	Single = bus.NewState[Thing](bus.Spec{Name: "suite.single", Schema: 1, Doc: "The only one of its kind."})
-	Secret = bus.NewState[Thing](bus.Spec{Name: "suite.secret", Keys: "<id>", Schema: 1, Doc: "A thing that only its writer reads."})
+	Secret = bus.NewState[Thing](bus.Spec{
+		Name: "suite.secret", Keys: "<id>", Schema: 1,
+		Doc: "A thing that only its writer reads.",
+	})
 	News   = bus.NewEvent[Thing](bus.Spec{Name: "suite.news", Keys: "<id>", Schema: 1, Doc: "Something happened."})
 	Sum    = bus.NewCall[Thing, Reply](bus.Spec{Name: "suite.sum", Schema: 1, Doc: "Adds one."})
 	Nobody = bus.NewCall[Thing, Reply](bus.Spec{Name: "suite.nobody", Schema: 1, Doc: "A call that nobody serves."})
-	Own    = bus.NewState[Thing](bus.Spec{Name: "suite.own", Keys: "<daemon>", Schema: 1, PerDaemon: true, Doc: "Each daemon's own."})
+	Own    = bus.NewState[Thing](bus.Spec{
+		Name: "suite.own", Keys: "<daemon>", Schema: 1, PerDaemon: true,
+		Doc: "Each daemon's own.",
+	})
 )
 
 // Topics are the suite's topics.

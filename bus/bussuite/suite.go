@@ -57,6 +57,8 @@ func Run(t *testing.T, start func(t *testing.T) Bus) {
 		{"events while the bus is away", testEventsAway},
 		{"the history of states in order", testHistory},
 		{"a call and its error", testCall},
+		{"the kinds of a call's error", testKinds},
+		{"a call to a server of another release", testOldServer},
 		{"a call that nobody serves", testNoResponder},
 		{"calls side by side, over a restart", testCallsRestart},
 		{"a call while the bus is away", testCallAway},

@@ -51,7 +51,7 @@ func (b *Bus) empty() {
 	b.log, b.last, b.positions = nil, map[string]int{}, map[string]int{}
 }
 
-// Conn connects as the daemon. What the connection would log is dropped; see ConnWithLog.
+// Conn connects as the daemon. It drops the connection's log; see ConnWithLog.
 func (b *Bus) Conn(daemon string) *bus.Conn {
 	return b.ConnWithLog(daemon, slog.New(slog.DiscardHandler))
 }
@@ -76,7 +76,7 @@ func (b *Bus) Restrict(contracts ...bus.Contract) {
 	b.rights = rightsOf(contracts)
 }
 
-// Disconnect takes the bus away from everybody. What was published stays.
+// Disconnect cuts all connections to the bus. Published messages stay.
 func (b *Bus) Disconnect() { b.setUp(false) }
 
 // Reconnect brings the bus back.
@@ -140,7 +140,7 @@ func (b *Bus) storeLocked(m bus.Message) {
 	}
 }
 
-// matches tells whether the subject is one of the pattern's.
+// matches reports whether the subject is one of the pattern's.
 func matches(pattern, subject string) bool {
 	want, have := strings.Split(pattern, "."), strings.Split(subject, ".")
 	for i, token := range want {

@@ -16,13 +16,17 @@ type server struct {
 }
 
 // Serve implements bus.Transport.
-func (t *transport) Serve(ctx context.Context, subject string, handle func(context.Context, bus.Message) bus.Message) error {
+func (t *transport) Serve(ctx context.Context, subject string,
+	handle func(context.Context, bus.Message) bus.Message,
+) error {
 	failure := make(chan error, 1)
 	t.spawn(ctx, func(ctx context.Context) { failure <- t.serve(ctx, subject, handle) })
 	return <-failure
 }
 
-func (t *transport) serve(ctx context.Context, subject string, handle func(context.Context, bus.Message) bus.Message) error {
+func (t *transport) serve(ctx context.Context, subject string,
+	handle func(context.Context, bus.Message) bus.Message,
+) error {
 	if t.await(ctx) != nil {
 		return nil //nolint:nilerr // ctx has ended, as it should some day
 	}

@@ -41,7 +41,7 @@ func filters(topics []bus.Topic) []string {
 	return list
 }
 
-// mayLocked tells whether the daemon may do something; pick chooses which of its rights is asked for.
+// mayLocked reports whether the daemon may do something; pick chooses which of its rights is asked for.
 func (b *Bus) mayLocked(daemon string, pick func(rights) []string, subjects ...string) bool {
 	if b.rights == nil {
 		return true

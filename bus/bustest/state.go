@@ -10,7 +10,6 @@ import (
 
 // stateReader is one WatchState.
 type stateReader struct {
-	daemon  string
 	filters []string
 	queue   *latest.Queue
 	store   int // the store that seen speaks of
@@ -31,7 +30,7 @@ func (t *transport) WatchState(ctx context.Context, filters []string) <-chan bus
 			<-ctx.Done()
 			return
 		}
-		r := &stateReader{daemon: t.daemon, filters: filters, queue: latest.New()}
+		r := &stateReader{filters: filters, queue: latest.New()}
 		t.bus.states[r] = true
 		t.bus.syncLocked(r)
 		t.bus.mu.Unlock()

@@ -112,6 +112,6 @@ func (t *transport) Connects(ctx context.Context) <-chan struct{} {
 // refuse logs that something isn't in the daemon's contract.
 func (t *transport) refuse(what string, subjects any) error {
 	err := fmt.Errorf("%s of %v by %s: %w", what, subjects, t.daemon, bus.ErrDenied)
-	t.log.Error("the bus refuses what this daemon's contract doesn't list", "error", err)
+	t.log.Error("the bus refused an operation that this daemon's contract doesn't list", "error", err)
 	return err
 }

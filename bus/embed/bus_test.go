@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/user"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,7 +41,10 @@ func flush(t testing.TB, w *bus.Writer[bussuite.Thing]) {
 // What comes over the socket and isn't NATS harms nobody.
 func TestGarbageOnTheSocket(t *testing.T) {
 	b := startBus(t)
-	for _, garbage := range []string{"", "\x00\x01\x02", "GET / HTTP/1.1\r\n\r\n", "CONNECT {}\r\nPING\r\n", strings.Repeat("x", 1<<20)} {
+	for _, garbage := range []string{
+		"", "\x00\x01\x02", "GET / HTTP/1.1\r\n\r\n", "CONNECT {}\r\nPING\r\n",
+		strings.Repeat("x", 1<<20),
+	} {
 		raw, err := net.Dial("unix", b.options.Socket)
 		if err != nil {
 			t.Fatal(err)
@@ -65,7 +70,10 @@ func TestKeysAndSocketArePrivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{KeyFile(b.options.KeyDir, "writer"), KeyFile(b.options.KeyDir, "cli"), b.options.Socket} {
+	for _, path := range []string{
+		KeyFile(b.options.KeyDir, "writer"), KeyFile(b.options.KeyDir, "cli"),
+		b.options.Socket,
+	} {
 		info, err := os.Stat(path)
 		if err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v; want mode 0600", path, info.Mode(), err)
@@ -76,6 +84,30 @@ func TestKeysAndSocketArePrivate(t *testing.T) {
 	after, err := os.ReadFile(KeyFile(b.options.KeyDir, "writer"))
 	if err != nil || string(after) != string(before) {
 		t.Fatalf("the key changed over a restart (%v)", err)
+	}
+}
+
+// A daemon with a user of its own gets its key, and the bus, by its groups; without the groups, only the owner does.
+func TestGroupsGetKeysAndSocket(t *testing.T) {
+	gid := os.Getgid()
+	b := startBus(t, func(b *liveBus) {
+		b.options.Group = func(name string) (int, error) {
+			if name == "kubelot-reader" {
+				return 0, user.UnknownGroupError(name)
+			}
+			return gid, nil
+		}
+	})
+	for path, want := range map[string]os.FileMode{
+		KeyFile(b.options.KeyDir, "writer"): 0o640, KeyFile(b.options.KeyDir, "reader"): 0o600, b.options.Socket: 0o660,
+	} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if owner := info.Sys().(*syscall.Stat_t); info.Mode().Perm() != want || int(owner.Gid) != gid {
+			t.Errorf("%s has the mode %v and the group %d, want %v and %d", path, info.Mode(), owner.Gid, want, gid)
+		}
 	}
 }
 
@@ -106,7 +138,10 @@ func TestCLIReadsAllAndWritesNothing(t *testing.T) {
 	if d := <-all; d.Subject != "suite.secret.a" {
 		t.Fatalf("got %s, want the secret thing", d.Subject)
 	}
-	for _, subject := range []string{"suite.thing.a", "suite.sum", "$JS.API.STREAM.DELETE.STATE", "$JS.API.STREAM.PURGE.EVENT", "position.reader.x.y"} {
+	for _, subject := range []string{
+		"suite.thing.a", "suite.sum", "$JS.API.STREAM.DELETE.STATE",
+		"$JS.API.STREAM.PURGE.EVENT", "position.reader.x.y",
+	} {
 		err := cli.Transport().Publish(within(t), bus.Message{Subject: subject, Data: []byte("{}")})
 		if !errors.Is(err, bus.ErrDenied) {
 			t.Errorf("publish %s: got %v, want that it is denied", subject, err)

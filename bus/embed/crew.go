@@ -15,8 +15,8 @@ type Crew struct {
 	// State and Event are the subject patterns of the topics of these kinds.
 	State []string `json:"state"`
 	Event []string `json:"event"`
-	// Own are the patterns of the states that each daemon has its own key of, such as its health. They change all the time, are
-	// small, and are none of State.
+	// Own are the patterns of the states that each daemon has its own key of, such as its health. They change all the
+	// time, are small, and are none of State.
 	Own []string `json:"own"`
 	// Daemons are sorted by name.
 	Daemons []Member `json:"daemons"`

@@ -20,7 +20,8 @@ func newDaemon() daemon.Spec {
 		WithoutBus: true,
 		Processors: 4,
 		Flags: func(fs *pflag.FlagSet) {
-			fs.StringVar(&tcp, "listen", "", "also listen on this loopback address (host:port), for the stock nats CLI; off by default")
+			fs.StringVar(&tcp, "listen", "",
+				"also listen on this loopback address (host:port), for the stock nats CLI; off by default")
 		},
 		Run: func(ctx context.Context, env daemon.Env) error { return runDaemon(ctx, env, tcp) },
 	}
@@ -41,6 +42,9 @@ func runDaemon(ctx context.Context, env daemon.Env, tcp string) error {
 		env.Health.Set(topic.Healthy, "")
 	}
 	o.InProcess = env.InProcess.Serve
+	loop := make(chan func())
+	o.Pulse = loop
+	env.Pulse.Of(ctx, loop)
 	s, err := New(o)
 	if err != nil {
 		return err

@@ -12,17 +12,48 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/embed/internal/screen"
+	"kubelot.dev/bus/pause"
 )
 
 const (
 	// acceptPause is how long the gate waits after a failed accept, as when no file descriptor is left.
 	acceptPause = 100 * time.Millisecond
-	// copyBuffer is the size of the buffer in each direction of a connection.
+	// copyBuffer is the size of the buffer for what the server sends to a client.
 	copyBuffer = 16 << 10
+	// maxClients bounds all connections, maxPerMember those of one member and those that haven't said who they are. A
+	// daemon has one, and for a moment two.
+	maxClients, maxPerMember = 512, 64
+	// refusalEvery is how often a refusal is logged of one connection.
+	refusalEvery = time.Second
 )
 
-// listen opens the unix socket in place of one that a killed bus has left behind.
-func listen(ctx context.Context, path string) (net.Listener, error) {
+// errTooMany ends a connection that is one too many.
+var errTooMany = errors.New("too many connections")
+
+// listen opens the unix socket, and the TCP port if one is asked for.
+func (s *Server) listen(ctx context.Context) ([]net.Listener, error) {
+	socket, err := listenUnix(ctx, s.options.Socket)
+	if err != nil {
+		return nil, err
+	}
+	s.share(s.options.Socket, "kubelot", 0o660)
+	if s.options.Listen == "" {
+		return []net.Listener{socket}, nil
+	}
+	port, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.options.Listen)
+	if err != nil {
+		_ = socket.Close()
+		return nil, fmt.Errorf("open the bus's TCP port: --listen %s: %w", s.options.Listen, err)
+	}
+	s.options.Log.Info("the bus listens on TCP", "address", port.Addr().String())
+	return []net.Listener{socket, port}, nil
+}
+
+// listenUnix opens the unix socket in place of one that a killed bus has left behind.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("open the bus socket: remove the old one: %w", err)
 	}
@@ -37,22 +68,24 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// gate joins each connection on the unix socket to the embedded server, which has no such listener itself.
+// gate joins each connection from outside to the embedded server, which listens nowhere itself. What a client sends
+// goes through a screen, because the server lets it have answers sent to other clients (docs/adr/0026).
 type gate struct {
-	listener net.Listener
-	server   *server.Server
-	log      *slog.Logger
-	joined   sync.WaitGroup
+	server *server.Server
+	// members are the names by their public keys.
+	members map[string]string
+	log     *slog.Logger
+	joined  sync.WaitGroup
+	seats   seats
 }
 
-// run accepts until ctx ends; then it closes every connection and waits for them.
-func (g *gate) run(ctx context.Context) error {
-	defer g.joined.Wait()
-	stop := context.AfterFunc(ctx, func() { _ = g.listener.Close() })
+// run accepts until ctx ends; then every connection is closed, which joined waits for.
+func (g *gate) run(ctx context.Context, listener net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
 	reported := time.Time{}
 	for {
-		conn, err := g.listener.Accept()
+		conn, err := listener.Accept()
 		switch {
 		case err == nil:
 			g.joined.Go(func() { g.join(ctx, conn) })
@@ -63,19 +96,27 @@ func (g *gate) run(ctx context.Context) error {
 		default:
 			if time.Since(reported) > time.Minute {
 				reported = time.Now()
-				g.log.Error("can't accept a connection on the bus socket, trying again", "error", err, "hint", "are file descriptors used up?")
+				g.log.Error("can't accept a connection on the bus socket, retrying", "error", err,
+					"hint", "are file descriptors used up?")
 			}
-			pause(ctx, acceptPause)
+			pause.For(ctx, acceptPause)
 		}
 	}
 }
 
 // join copies both ways until one side ends or ctx does.
 func (g *gate) join(ctx context.Context, outside net.Conn) {
+	if err := g.seats.take(""); err != nil {
+		_ = outside.Close()
+		g.log.Warn("a client can't be joined to the bus", "error", err)
+		return
+	}
+	seat := "" // of the connection; its inbound side moves it
+	defer func() { g.seats.leave(seat) }()
 	inside, err := g.server.InProcessConn()
 	if err != nil {
 		_ = outside.Close()
-		g.log.Warn("a client can't be joined to the bus", "error", err)
+		g.log.Warn("can't join a client to the bus", "error", err)
 		return
 	}
 	hangUp := sync.OnceFunc(func() { _, _ = outside.Close(), inside.Close() })
@@ -84,11 +125,42 @@ func (g *gate) join(ctx context.Context, outside net.Conn) {
 	var inbound sync.WaitGroup
 	inbound.Go(func() {
 		defer hangUp()
-		pump(inside, outside)
+		g.inbound(inside, outside, &seat)
 	})
 	pump(outside, inside)
 	hangUp()
 	inbound.Wait()
+}
+
+// inbound copies what the client sends, as far as it may.
+func (g *gate) inbound(inside io.Writer, outside io.Reader, seat *string) {
+	var reported time.Time
+	s := screen.Screen{
+		MaxPayload: bus.MaxPayload,
+		Admit: func(key string) (string, error) {
+			name := g.members[key]
+			if name == "" {
+				return "", nil // the server says so
+			}
+			if err := g.seats.take(name); err != nil {
+				return "", err
+			}
+			g.seats.leave(*seat)
+			*seat = name
+			return name, nil
+		},
+		Refused: func(member, what string) {
+			if time.Since(reported) >= refusalEvery {
+				reported = time.Now()
+				g.log.Error("a client tried what no daemon does, and the bus refused it", "member", member, "refused", what,
+					"hint", "if the daemon is of another version than the bus, restart both; if not, somebody else uses its key")
+			}
+		},
+	}
+	err := s.Copy(inside, outside)
+	if errors.Is(err, errTooMany) || errors.Is(err, screen.ErrProtocol) {
+		g.log.Warn("a client of the bus is disconnected", "member", *seat, "error", err)
+	}
 }
 
 // pump copies until either side ends; why it ends doesn't matter.
@@ -97,12 +169,38 @@ func pump(to io.Writer, from io.Reader) {
 	_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, copyBuffer))
 }
 
-// pause waits for d or the context's end.
-func pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+// seats counts the connections by member; those that haven't said who they are have no name.
+type seats struct {
+	mu    sync.Mutex
+	taken map[string]int
+	all   int
+}
+
+// take counts a connection of the member, unless it is one too many.
+func (s *seats) take(member string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.all >= maxClients:
+		return fmt.Errorf("%w: the bus has %d", errTooMany, s.all)
+	case s.taken[member] >= maxPerMember && member == "":
+		return fmt.Errorf("%w: %d have not said who they are", errTooMany, s.taken[member])
+	case s.taken[member] >= maxPerMember:
+		return fmt.Errorf("%w: %s has %d", errTooMany, member, s.taken[member])
+	}
+	if s.taken == nil {
+		s.taken = map[string]int{}
+	}
+	s.taken[member]++
+	s.all++
+	return nil
+}
+
+func (s *seats) leave(member string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.taken[member]--; s.taken[member] == 0 {
+		delete(s.taken, member)
 	}
 }

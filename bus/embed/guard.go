@@ -10,11 +10,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
+
+	"kubelot.dev/bus/internal/layout"
+	"kubelot.dev/bus/pause"
 )
 
 const (
-	// roomNeeded is how many bytes must be free before a store that could not be written is opened anew: every writer says all it knows
-	// again then. Of a file system that is small itself, roomShare of it.
+	// roomNeeded is how many bytes must be free before a store that could not be written is opened again, because then
+	// every writer sends all its values again. On a small file system it is 1/roomShare of it.
 	roomNeeded, roomShare = 16 << 20, 4
 	// inodesNeeded is how many files must be possible, where the file system counts them.
 	inodesNeeded = 64
@@ -22,18 +25,18 @@ const (
 	trialSize = 256 << 10
 	// roomEvery is how often that is looked at.
 	roomEvery = time.Second
-	// paceMax bounds the pause before the store is opened anew, which doubles from one time to the next; paceQuiet is how long all must have
-	// been well before it begins again with roomEvery.
+	// paceMax bounds the pause before the store is opened again. The pause doubles each time. After paceQuiet without
+	// a failure it begins with roomEvery again.
 	paceMax, paceQuiet = time.Minute, time.Minute
 	// nowhere is a subject that no stream has.
 	nowhere = "kubelot-bus-check"
 )
 
 // errRoomAgain ends one life of the embedded server for the next.
-var errRoomAgain = errors.New("the bus's store is opened anew")
+var errRoomAgain = errors.New("the bus's store is opened again")
 
-// guard waits for a store that can't be written, as when the disk is full. The server never writes to it again once a write has
-// failed; it can be read still, so the server goes on until there is room.
+// guard waits until the store can't be written, for example because the disk is full. After a failed write the server
+// never writes to the store again. It can still be read, so the server continues until there is room.
 func (s *Server) guard(ctx context.Context, a *admin, log *natsLog) error {
 	began := time.Now()
 	for {
@@ -49,17 +52,17 @@ func (s *Server) guard(ctx context.Context, a *admin, log *natsLog) error {
 		switch {
 		case ctx.Err() != nil:
 		case broken(err):
-			s.options.Log.Error("the bus can't write its store; what the daemons say is kept again once there is room",
+			s.options.Log.Error("the bus can't write its store; it stores messages again once there is space",
 				"store", s.options.StoreDir, "error", err, "hint", "free some space on its file system")
 			s.options.Told(err)
 			if s.awaitRoom(ctx, s.pace.next(time.Since(began))) {
 				return errRoomAgain
 			}
 		case err != nil:
-			s.options.Log.Debug("the bus's store can't be looked at, trying again", "error", err)
+			s.options.Log.Debug("can't inspect the bus's store, retrying", "error", err)
 			log.signal()
 		}
-		pause(ctx, roomEvery) // a client that does all the time what it may not costs no more than this
+		pause.For(ctx, roomEvery) // bounds what a client costs that keeps on doing what it may not
 	}
 }
 
@@ -78,7 +81,7 @@ func (p *pace) next(well time.Duration) time.Duration {
 // awaitRoom waits until there is space under the store, and for the pause first; false when ctx has ended before.
 func (s *Server) awaitRoom(ctx context.Context, first time.Duration) bool {
 	for wait := first; ; wait = roomEvery {
-		pause(ctx, wait)
+		pause.For(ctx, wait)
 		switch {
 		case ctx.Err() != nil:
 			return false
@@ -88,7 +91,8 @@ func (s *Server) awaitRoom(ctx context.Context, first time.Duration) bool {
 	}
 }
 
-// room tells whether there is space under the store, and whether it can be used: a file system may be read-only, or have a quota.
+// room reports whether there is space under the store, and whether it can be used: a file system may be read-only, or
+// have a quota.
 func room(store string) bool {
 	var fs unix.Statfs_t
 	if unix.Statfs(store, &fs) == nil {
@@ -101,8 +105,8 @@ func room(store string) bool {
 	return errors.Join(os.WriteFile(trial, make([]byte, trialSize), 0o600), os.Remove(trial)) == nil
 }
 
-// broken tells whether the server has answered that it can't write. That it hasn't answered says nothing of its store: the machine may be
-// busy.
+// broken reports whether the server has answered that it can't write. No answer says nothing about the store, because
+// the machine may be busy.
 func broken(err error) bool {
 	var answer *jetstream.APIError
 	return errors.As(err, &answer)
@@ -110,7 +114,10 @@ func broken(err error) bool {
 
 // writable is an error where a stream has ever failed to write: it answers each purge with that failure.
 func writable(ctx context.Context, js jetstream.JetStream) error {
-	for _, name := range []string{streamState, streamOwn, streamHistory, streamEvent, streamPosition} {
+	for _, name := range []string{
+		layout.StreamState, layout.StreamOwn, layout.StreamHistory, layout.StreamEvent,
+		layout.StreamPosition,
+	} {
 		stream, err := js.Stream(ctx, name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue // the crew has no such topics

@@ -3,8 +3,11 @@ package embed
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
@@ -15,9 +18,10 @@ import (
 // KeyFile is the private key of one daemon in a key directory.
 func KeyFile(dir, daemon string) string { return filepath.Join(dir, daemon+".nk") }
 
-// users are the members of the crew with their keys, which are made where they don't exist yet.
-func (s *Server) users() ([]*server.NkeyUser, error) {
-	var users []*server.NkeyUser
+// users are the members of the crew with their keys, which are made where they don't exist yet, and their names by
+// their public keys.
+func (s *Server) users() (users []*server.NkeyUser, names map[string]string, err error) {
+	names = map[string]string{}
 	for _, m := range s.options.Crew.Daemons {
 		path := KeyFile(s.options.KeyDir, m.Name)
 		public, err := publicKey(path)
@@ -25,11 +29,17 @@ func (s *Server) users() ([]*server.NkeyUser, error) {
 			public, err = makeKey(path)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("start the bus: the key of %s: %w", m.Name, err)
+			return nil, nil, fmt.Errorf("start the bus: the key of %s: %w", m.Name, err)
 		}
+		s.share(path, "kubelot-"+m.Name, 0o640)
+		if other, taken := names[public]; taken {
+			return nil, nil, fmt.Errorf("start the bus: %s and %s have the same key: remove %s and a new one is made",
+				other, m.Name, path)
+		}
+		names[public] = m.Name
 		users = append(users, &server.NkeyUser{Nkey: public, Permissions: permissions(m)})
 	}
-	return users, nil
+	return users, names, nil
 }
 
 func publicKey(path string) (string, error) {
@@ -58,4 +68,32 @@ func makeKey(path string) (string, error) {
 		return "", err
 	}
 	return pair.PublicKey()
+}
+
+// share lets a group use a file, such as a daemon its key. Where there is no such group, as for kubelot up, only the
+// owner may. If the bus may not give it the file, only root's daemons can use it.
+func (s *Server) share(path, group string, mode fs.FileMode) {
+	gid, err := s.options.Group(group)
+	if errors.As(err, new(user.UnknownGroupError)) {
+		return
+	}
+	if err == nil {
+		err = os.Chown(path, -1, gid)
+	}
+	if err == nil {
+		err = os.Chmod(path, mode)
+	}
+	if err != nil {
+		s.options.Log.Warn("a file can't be given to the group that needs it", "file", path, "group", group, "error", err,
+			"hint", "is kubelot-bus in the group?")
+	}
+}
+
+// lookupGroup is the ID of a group of the machine.
+func lookupGroup(name string) (int, error) {
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(g.Gid)
 }

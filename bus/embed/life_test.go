@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/internal/layout"
 )
 
 // said is one kind of message in a pod's life: who says it, how often, and how large it is. The figures are those of a
@@ -194,7 +195,10 @@ func (l *life) store(b testing.TB) map[string]int64 {
 		}
 		name := "other"
 		for part := range strings.SplitSeq(path, "/") {
-			if slices.Contains([]string{streamState, streamOwn, streamHistory, streamEvent, streamPosition}, part) {
+			if slices.Contains([]string{
+				layout.StreamState, layout.StreamOwn, layout.StreamHistory, layout.StreamEvent,
+				layout.StreamPosition,
+			}, part) {
 				name = part
 			}
 		}
@@ -208,8 +212,8 @@ func (l *life) store(b testing.TB) map[string]int64 {
 	return sizes
 }
 
-// What the bus holds after 2,000 pods have come and gone, and after 20,000: private memory and store in MiB, right after and
-// once it has come to rest.
+// What the bus holds after 2,000 pods have come and gone, and after 20,000: private memory and store in MiB, right
+// after and once it has come to rest.
 func BenchmarkPodsComeAndGo(b *testing.B) {
 	for b.Loop() {
 		l := startLife(b)
@@ -224,7 +228,8 @@ func BenchmarkPodsComeAndGo(b *testing.B) {
 			if err := l.pods(done, until); err != nil {
 				b.Fatal(err)
 			}
-			b.Logf("%d pods in %v, slowest message %v", until-done, time.Since(begin).Round(time.Second), time.Duration(l.slowest.Swap(0)))
+			b.Logf("%d pods in %v, slowest message %v", until-done, time.Since(begin).Round(time.Second),
+				time.Duration(l.slowest.Swap(0)))
 			done = until
 			l.report(b, done)
 			time.Sleep(90 * time.Second)

@@ -16,6 +16,8 @@ type natsLog struct {
 
 	mu   sync.Mutex
 	last error
+	// gaveUp is true once the server has given up.
+	gaveUp bool
 }
 
 func newNatsLog(log *slog.Logger) *natsLog {
@@ -51,7 +53,19 @@ func (l *natsLog) signal() {
 }
 
 // Fatalf doesn't exit: the start notices that the server isn't there, and says why.
-func (l *natsLog) Fatalf(format string, v ...any) { l.Errorf(format, v...) }
+func (l *natsLog) Fatalf(format string, v ...any) {
+	l.mu.Lock()
+	l.gaveUp = true
+	l.mu.Unlock()
+	l.Errorf(format, v...)
+}
+
+// fatal reports whether the server has given up.
+func (l *natsLog) fatal() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gaveUp
+}
 
 // lastError is the last error the server logged.
 func (l *natsLog) lastError() error {

@@ -1,37 +1,42 @@
 package embed
 
-import "github.com/nats-io/nats-server/v2/server"
+import (
+	"github.com/nats-io/nats-server/v2/server"
+
+	"kubelot.dev/bus/internal/layout"
+)
 
 // permissions are the NATS permissions that hold m to its contract.
 func permissions(m Member) *server.Permissions {
 	publish := append([]string{}, m.Publishes...)
 	publish = append(publish, m.Calls...)
 	if m.ReadsAll {
-		publish = append(publish, readRights(streamState, ">")...)
-		publish = append(publish, readRights(streamOwn, ">")...)
-		publish = append(publish, "$JS.API.DIRECT.GET."+streamState+".>", "$JS.API.DIRECT.GET."+streamOwn+".>")
-		publish = append(publish, readRights(streamHistory, historyPrefix+">")...)
-		publish = append(publish, readRights(streamEvent, ">")...)
+		publish = append(publish, readRights(layout.StreamState, ">")...)
+		publish = append(publish, readRights(layout.StreamOwn, ">")...)
+		publish = append(publish, "$JS.API.DIRECT.GET."+layout.StreamState+".>", "$JS.API.DIRECT.GET."+layout.StreamOwn+".>")
+		publish = append(publish, readRights(layout.StreamHistory, layout.HistoryPrefix+">")...)
+		publish = append(publish, readRights(layout.StreamEvent, ">")...)
 	}
 	for _, pattern := range m.ReadsState {
-		publish = append(publish, readRights(streamState, pattern)...)
-		publish = append(publish, readRights(streamOwn, pattern)...)
-		publish = append(publish, "$JS.API.DIRECT.GET."+streamState+"."+pattern, "$JS.API.DIRECT.GET."+streamOwn+"."+pattern)
-		publish = append(publish, readRights(streamHistory, historyPrefix+pattern)...)
+		publish = append(publish, readRights(layout.StreamState, pattern)...)
+		publish = append(publish, readRights(layout.StreamOwn, pattern)...)
+		publish = append(publish, "$JS.API.DIRECT.GET."+layout.StreamState+"."+pattern,
+			"$JS.API.DIRECT.GET."+layout.StreamOwn+"."+pattern)
+		publish = append(publish, readRights(layout.StreamHistory, layout.HistoryPrefix+pattern)...)
 	}
 	for _, pattern := range m.ReadsEvent {
-		publish = append(publish, readRights(streamEvent, pattern)...)
+		publish = append(publish, readRights(layout.StreamEvent, pattern)...)
 	}
 	if m.ReadsAll || len(m.ReadsState)+len(m.ReadsEvent) > 0 {
 		// To find out which stream keeps a subject, and the positions of durable readers.
 		publish = append(publish,
-			"$JS.API.STREAM.INFO."+streamState, "$JS.API.STREAM.INFO."+streamOwn,
-			"$JS.API.STREAM.INFO."+streamHistory, "$JS.API.STREAM.INFO."+streamEvent,
-			"$JS.API.DIRECT.GET."+streamPosition+".position."+m.Name+".>",
+			"$JS.API.STREAM.INFO."+layout.StreamState, "$JS.API.STREAM.INFO."+layout.StreamOwn,
+			"$JS.API.STREAM.INFO."+layout.StreamHistory, "$JS.API.STREAM.INFO."+layout.StreamEvent,
+			"$JS.API.DIRECT.GET."+layout.StreamPosition+".position."+m.Name+".>",
 			"position."+m.Name+".>")
 	}
-	// The server could note itself to whom a daemon may reply. But then it does so for each message of a stream too, whose
-	// reply subject is for acknowledgements: some hundred bytes each, for minutes.
+	// The server itself could note to whom a daemon may reply. But it would do so for each message of a stream too, which
+	// has a reply subject for acknowledgements. That would take some hundred bytes per message, for minutes.
 	for _, call := range m.Serves {
 		publish = append(publish, "_REPLY.*."+call+".*")
 	}

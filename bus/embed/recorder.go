@@ -6,23 +6,20 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+
+	"kubelot.dev/bus/internal/layout"
 )
 
-// historyPrefix is put before a state's subject to get the subject of its copy in HISTORY. The client knows it too.
-const historyPrefix = "history."
-
-// natsPrefix begins the names of headers that the server acts on, such as a tombstone's time to live.
-const natsPrefix = "Nats-"
-
 const (
-	// recorderMessages and recorderBytes are how far the recorder may be behind, for each topic; beyond that the history has gaps.
+	// recorderMessages and recorderBytes are how far the recorder may be behind, for each topic; beyond that the history
+	// has gaps.
 	recorderMessages = 4096
 	recorderBytes    = 4 << 20
 )
 
-// record copies every message of the states into the history, until the connection that it returns is closed: STATE keeps one
-// value of a key. A mirror stream would leave out values that are replaced quickly, and the server's own republishing would copy
-// the tombstones' time to live too.
+// record copies every message of the states into the history, until the connection that it returns is closed. STATE
+// keeps only the last value of a key. A mirror stream would miss values that are replaced quickly, and the server's own
+// republishing would also copy the tombstones' time to live.
 func record(own *admin, crew Crew, log *slog.Logger) (*nats.Conn, error) {
 	nc, err := own.connect(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		log.Debug("the history of the states has a gap", "error", err)
@@ -48,10 +45,10 @@ func record(own *admin, crew Crew, log *slog.Logger) (*nats.Conn, error) {
 }
 
 func recordOne(nc *nats.Conn, m *nats.Msg) {
-	c := nats.NewMsg(historyPrefix + m.Subject)
+	c := nats.NewMsg(layout.HistoryPrefix + m.Subject)
 	c.Data = m.Data
 	for name, values := range m.Header {
-		if !strings.HasPrefix(name, natsPrefix) {
+		if !strings.HasPrefix(name, layout.NATSPrefix) {
 			c.Header[name] = values
 		}
 	}

@@ -1,6 +1,7 @@
 package embed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,11 @@ const (
 	// maxPending is how much the bus holds for a client that doesn't read, in bytes; beyond it the
 	// client is cut off, connects again and is caught up.
 	maxPending = 64 << 20
+	// maxSubscriptions is how many subjects one connection may listen to: its readers, and one for each call that waits.
+	maxSubscriptions = 4096
 	// startTimeout bounds the server's start, with the recovery of its store.
 	startTimeout = 30 * time.Second
+	startLook    = 100 * time.Millisecond
 )
 
 // Options say where the bus lives and who may use it.
@@ -40,12 +44,25 @@ type Options struct {
 	Listen string
 	// Crew is who takes part; BuiltinCrew is the release's.
 	Crew Crew
-	// Told is told of each beginning of the service (nil), and why the store can't be written. It may be nil.
+	// Told is called with nil each time the service begins, and with an error when the store can't be written. It may be
+	// nil.
 	Told func(trouble error)
-	// InProcess is told how this process connects, for as long as that can be done. It may be nil.
+	// InProcess is given the way to connect from this process, for as long as it works. It may be nil.
 	InProcess func(connect func() (net.Conn, error)) (end func())
-	Log       *slog.Logger
+	// Group finds the ID of a group: kubelot may connect, and kubelot-<daemon> has the daemon's key. It is the machine's
+	// if it is nil. The error is a user.UnknownGroupError where there is no such group.
+	Group func(name string) (gid int, err error)
+	Log   *slog.Logger
+	// Pulse receives work only while the embedded server answers; the daemon's beats depend on it. It may be nil.
+	Pulse <-chan func()
+	// compactEvery is how often the store's files are compacted, if not every minute.
+	compactEvery time.Duration
 }
+
+// compactEvery is how often the server compacts files of which half is unused, and drops the notes of what
+// it has removed. It does both when it syncs its files. A tmpfs needs no sync, but without it each removed pod leaves
+// some 2 KiB in the store.
+const compactEvery = time.Minute
 
 // DefaultOptions is a bus under the run directory, such as /run/kubelot.
 func DefaultOptions(runDir string) Options {
@@ -59,8 +76,6 @@ func DefaultOptions(runDir string) Options {
 // Server is the bus.
 type Server struct {
 	options Options
-	host    string
-	port    int
 	ready   chan struct{}
 	opened  func() // closes ready
 	pace    pace   // of the lives
@@ -80,6 +95,9 @@ func New(o Options) (*Server, error) {
 	if o.Told == nil {
 		o.Told = func(error) {}
 	}
+	if o.Group == nil {
+		o.Group = lookupGroup
+	}
 	if o.InProcess == nil {
 		o.InProcess = func(func() (net.Conn, error)) func() { return func() {} }
 	}
@@ -93,14 +111,11 @@ func New(o Options) (*Server, error) {
 		return nil, fmt.Errorf("start the bus: --listen %q: %w", o.Listen, err)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, fmt.Errorf("start the bus: --listen %q is not a loopback address; the bus isn't encrypted, use 127.0.0.1", o.Listen)
+		return nil, fmt.Errorf("start the bus: --listen %q is not a loopback address; the bus isn't encrypted, use 127.0.0.1",
+			o.Listen)
 	}
-	s.host = host
-	if s.port, err = strconv.Atoi(port); err != nil || s.port < 0 || s.port > 65535 {
+	if _, err = strconv.ParseUint(port, 10, 16); err != nil {
 		return nil, fmt.Errorf("start the bus: --listen %q: the port must be a number up to 65535", o.Listen)
-	}
-	if s.port == 0 {
-		s.port = server.RANDOM_PORT
 	}
 	return s, nil
 }
@@ -108,7 +123,8 @@ func New(o Options) (*Server, error) {
 // Ready is closed once clients can connect.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
-// Run serves until ctx ends, and then stops in order. A store that could not be written is opened anew once there is room.
+// Run serves until ctx ends, and then stops in order. A store that could not be written is opened again when there is
+// room.
 func (s *Server) Run(ctx context.Context) error {
 	unlock, err := s.lock()
 	if err != nil {
@@ -122,10 +138,10 @@ func (s *Server) Run(ctx context.Context) error {
 		case errors.Is(err, errRoomAgain):
 		case errors.Is(err, errOtherStore) && !rebuilt && ctx.Err() == nil:
 			rebuilt = true
-			s.options.Log.Warn("the bus's store is of another version and is made again; the daemons say again what they know",
+			s.options.Log.Warn("the bus's store has another version, creating a new one; the daemons publish their state again",
 				"store", s.options.StoreDir, "error", err)
-			if err := os.RemoveAll(filepath.Join(s.options.StoreDir, "jetstream")); err != nil {
-				return fmt.Errorf("start the bus: remove the store of another version: %w", err)
+			if err := s.discard(); err != nil {
+				return err
 			}
 		default:
 			return err
@@ -139,13 +155,16 @@ func (s *Server) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := sameFormat(s.options.StoreDir); err != nil {
+		return err
+	}
 	log := newNatsLog(s.options.Log)
 	size, err := space(s.options.StoreDir)
 	if err != nil {
 		return err
 	}
 	limits := limitsFor(size)
-	ns, err := s.start(own.public, limits, log)
+	ns, names, err := s.start(own.public, limits, log)
 	if err != nil {
 		return err
 	}
@@ -166,54 +185,77 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	defer recorder.Close()
-	listener, err := listen(ctx, s.options.Socket)
+	listeners, err := s.listen(ctx)
 	if err != nil {
 		return err
 	}
+	// Clients in this process need no gate: they share its memory.
 	defer s.options.InProcess(func() (net.Conn, error) { return connectInProcess(ns) })()
-	gate := &gate{listener: listener, server: ns, log: s.options.Log}
+	gate := &gate{server: ns, members: names, log: s.options.Log}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return gate.run(ctx) })
+	for _, listener := range listeners {
+		group.Go(func() error { return gate.run(ctx, listener) })
+	}
 	group.Go(func() error { return s.guard(ctx, own, log) })
+	group.Go(func() error { pulse(ctx, asker(recorder), s.options.Pulse); return nil })
 	s.opened()
 	s.options.Told(nil)
-	s.options.Log.Info("the bus is up", "socket", s.options.Socket, "store", s.options.StoreDir, "listen", s.options.Listen)
+	s.options.Log.Info("the bus is up", "socket", s.options.Socket, "store", s.options.StoreDir,
+		"listen", s.options.Listen)
 	err = group.Wait()
-	s.options.Log.Info("the bus stops")
+	gate.joined.Wait()
+	s.options.Log.Info("the bus is stopping")
 	return err
 }
 
 // start starts the embedded server and recovers its store. ownKey is the bus's own user, who may do all.
-func (s *Server) start(ownKey string, limits limits, log *natsLog) (*server.Server, error) {
-	users, err := s.users()
+func (s *Server) start(ownKey string, limits limits, log *natsLog) (*server.Server, map[string]string, error) {
+	users, names, err := s.users()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	users = append(users, &server.NkeyUser{Nkey: ownKey})
 	o := &server.Options{
 		ServerName: "kubelot-bus",
-		DontListen: s.host == "", Host: s.host, Port: s.port,
-		NoSigs: true, DisableJetStreamBanner: true,
-		MaxPayload: bus.MaxPayload, MaxPending: maxPending,
+		DontListen: true, // the gate does
+		NoSigs:     true, DisableJetStreamBanner: true,
+		MaxPayload: bus.MaxPayload, MaxPending: maxPending, MaxSubs: maxSubscriptions,
 		PingInterval: 5 * time.Minute, MaxPingsOut: 2, WriteDeadline: 10 * time.Second,
 		Nkeys:     users,
 		JetStream: true, StoreDir: s.options.StoreDir,
 		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: limits.store,
-		// A tmpfs has nothing to sync to.
-		SyncInterval: 24 * time.Hour,
+		SyncInterval: cmp.Or(s.options.compactEvery, compactEvery),
 	}
 	ns, err := server.NewServer(o)
 	if err != nil {
-		return nil, fmt.Errorf("start the bus: %w", err)
+		return nil, nil, fmt.Errorf("start the bus: %w", err)
 	}
 	ns.SetLoggerV2(log, false, false, false)
 	ns.Start()
-	if !ns.ReadyForConnections(startTimeout) || !ns.JetStreamEnabled() {
+	if !comesUp(ns, log) || !ns.JetStreamEnabled() {
 		ns.Shutdown()
 		ns.WaitForShutdown()
-		return nil, fmt.Errorf("start the bus: the embedded server doesn't come up: %w; is there space in %s?", log.lastError(), s.options.StoreDir)
+		err := fmt.Errorf("start the bus: the embedded server did not start: %w; is there space in %s?",
+			log.lastError(), s.options.StoreDir)
+		if room(s.options.StoreDir) {
+			err = fmt.Errorf("%w: %w", errOtherStore, err) // space is not what it lacks
+		}
+		return nil, nil, err
 	}
-	return ns, nil
+	return ns, names, nil
+}
+
+// comesUp waits until the server can be connected to; false when it says that it never will, or takes too long.
+func comesUp(ns *server.Server, log *natsLog) bool {
+	for began := time.Now(); time.Since(began) < startTimeout; {
+		if ns.ReadyForConnections(startLook) {
+			return true
+		}
+		if log.fatal() {
+			return false
+		}
+	}
+	return false
 }
 
 // lock makes sure that this is the only bus on the store.

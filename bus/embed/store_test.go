@@ -1,6 +1,7 @@
 package embed
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -31,7 +32,8 @@ func files(t *testing.T, store string) []string {
 	return all
 }
 
-// Whatever a crash or a bad memory has made of the store's files: the bus comes up, and the writers say again what they know.
+// Whatever a crash or a bad memory has made of the store's files: the bus comes up, and the writers say again what they
+// know.
 func TestDamagedStoreCostsNoMoreThanItsContent(t *testing.T) {
 	damages := map[string]func(path string) error{
 		"empty": func(path string) error { return os.Truncate(path, 0) },
@@ -66,9 +68,17 @@ func TestDamagedStoreCostsNoMoreThanItsContent(t *testing.T) {
 					t.Fatal(err)
 				}
 				flush(t, w)
-				values, err := bussuite.Things.Read(within(t), conn(t, b, "reader"))
-				if err != nil || len(values) != 6 || values["after"].N != 7 {
-					t.Errorf("the bus has %v, %v", values, err)
+				// The writer says the new value as soon as it can, and all others again when it notices that the bus was away.
+				reader, ctx := conn(t, b, "reader"), within(t)
+				for {
+					values, err := bussuite.Things.Read(ctx, reader)
+					if err == nil && len(values) == 6 && values["after"].N == 7 {
+						break
+					}
+					if err != nil || ctx.Err() != nil {
+						t.Fatalf("the bus has %v, %v", values, err)
+					}
+					time.Sleep(10 * time.Millisecond)
 				}
 			})
 		}
@@ -166,5 +176,76 @@ func TestLargeMessages(t *testing.T) {
 	b.start(t)
 	if values, err := bussuite.Things.Read(within(t), reader); err != nil || len(values) != 6 {
 		t.Errorf("after a restart of the bus %d of 6 large values, %v", len(values), err)
+	}
+}
+
+// A store that another version has made is made anew, and that is said once. One of v0.1.0, which noted no format, is
+// kept.
+func TestStoreOfAnotherFormat(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(t *testing.T, store string)
+		kept   bool
+		says   string
+	}{
+		"v0.1.0": {
+			change: func(t *testing.T, store string) { remove(t, filepath.Join(store, "format")) },
+			kept:   true,
+		},
+		"a later format": {
+			change: func(t *testing.T, store string) { place(t, filepath.Join(store, "format"), "2\n") },
+			says:   `says format \"2\", and this kubelot-bus uses 1`,
+		},
+		"a format of nobody": {
+			change: func(t *testing.T, store string) { place(t, filepath.Join(store, "format"), "new") },
+			says:   `says format \"new\"`,
+		},
+		"no store at all": {
+			change: func(t *testing.T, store string) {
+				remove(t, filepath.Join(store, "jetstream"))
+				place(t, filepath.Join(store, "jetstream"), "a file")
+			},
+			says: "the embedded server did not start",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBus(t)
+			w := fillBus(t, b)
+			b.halt(t)
+			var log bytes.Buffer // the bus has stopped when it is read
+			b.options.Log = slog.New(slog.NewTextHandler(&log, nil))
+			c.change(t, b.options.StoreDir)
+			b.start(t)
+			if err := w.Set("after", bussuite.Thing{N: 7}); err != nil {
+				t.Fatal(err)
+			}
+			flush(t, w)
+			values, err := bussuite.Things.Read(within(t), conn(t, b, "reader"))
+			if err != nil || len(values) != 6 || values["a"].N != 0 || values["after"].N != 7 {
+				t.Errorf("the bus has %v, %v", values, err)
+			}
+			b.halt(t)
+			const rebuilt = "the bus's store has another version, creating a new one"
+			if n := strings.Count(log.String(), rebuilt); n != 1 && !c.kept || n != 0 && c.kept ||
+				!strings.Contains(log.String(), c.says) {
+				t.Errorf("want %q and that the store is kept: %v; the log:\n%s", c.says, c.kept, log.String())
+			}
+			if text, err := os.ReadFile(filepath.Join(b.options.StoreDir, "format")); err != nil || string(text) != "1\n" {
+				t.Errorf("the store's format is %q, %v", text, err)
+			}
+		})
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func place(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -8,21 +8,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
-)
 
-// The streams of the bus. The client knows the same names.
-const (
-	streamState    = "STATE"
-	streamOwn      = "OWN"
-	streamEvent    = "EVENT"
-	streamHistory  = "HISTORY"
-	streamPosition = "POSITION"
+	"kubelot.dev/bus/internal/layout"
 )
 
 const (
 	maxEventAge = 24 * time.Hour
-	// smallBytes is more than the daemons' own states, or the positions of all readers, take. Streams that are as small as that get
-	// blocks of 32 kB from the server; those of 128 kB and more get 4 MiB.
+	// smallBytes is more than the daemons' own states, or the positions of all readers, take. Streams that are as small as
+	// that get blocks of 32 kB from the server; those of 128 kB and more get 4 MiB.
 	smallBytes = 96 << 10
 	// maxDaemons is for how many daemons there is room in such a stream, so that none can take the others' room.
 	maxDaemons = 16
@@ -36,11 +29,11 @@ type limits struct {
 	history, event int64
 }
 
-// limitsFor derives the limits from the size of the file system under the store, in bytes. The store is on a tmpfs, so it counts
-// as memory of the bus: the limits stay well below MemoryHigh of kubelot-bus.service. What a pod's life leaves in the history
-// compresses to a fifth on disk.
+// limitsFor derives the limits from the size of the file system under the store, in bytes. The store is on a tmpfs and
+// counts as memory of the bus, so the limits stay well below MemoryHigh of kubelot-bus.service. The history of a pod is
+// compressed to a fifth of its size.
 func limitsFor(space int64) limits {
-	l := limits{history: clamp(space/32, 2<<20, 16<<20), event: clamp(space/64, 1<<20, 8<<20)}
+	l := limits{history: clamp(space/32, 2<<20, 8<<20), event: clamp(space/64, 1<<20, 4<<20)}
 	l.store = l.history + l.event + 2*smallBytes + clamp(space/4, 16<<20, 256<<20)
 	return l
 }
@@ -56,30 +49,31 @@ func space(dir string) (int64, error) {
 	return int64(fs.Blocks) * fs.Bsize, nil
 }
 
-// streamConfigs are the streams. STATE has no limit of its own, since the server would choose larger blocks then, of which it
-// keeps one in memory; the limit of the whole store serves.
+// streamConfigs are the streams. STATE has no limit of its own, because then the server would choose larger blocks, one
+// of which it keeps in memory. The limit of the whole store bounds STATE.
 func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{
 		{
-			// Tombstones say themselves how long they are kept (Nats-TTL). There must be one message per subject:
-			// where a tombstone goes, an older value would be the last one again.
-			Name: streamState, Subjects: crew.State, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
+			// A tombstone carries the time for which it is kept (Nats-TTL). There must be only one message per subject:
+			// otherwise an older value would be the last one again once the tombstone has gone.
+			Name: layout.StreamState, Subjects: crew.State, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
 		},
 		{
-			Name: streamHistory, Subjects: historySubjects(crew.State),
+			Name: layout.StreamHistory, Subjects: historySubjects(crew.State),
 			MaxBytes: l.history, MaxAge: maxEventAge, Compression: jetstream.S2Compression,
 		},
 		{
-			Name: streamEvent, Subjects: crew.Event,
+			Name: layout.StreamEvent, Subjects: crew.Event,
 			MaxBytes: l.event, MaxAge: maxEventAge, Compression: jetstream.S2Compression,
 		},
 		{
-			// What each daemon says every few seconds is apart, so that a large block needn't be in memory for it all the time.
-			Name: streamOwn, Subjects: crew.Own, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
+			// These messages come every few seconds. They have a stream of their own, so that the server doesn't keep a
+			// large block in memory for them.
+			Name: layout.StreamOwn, Subjects: crew.Own, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
 			MaxBytes: smallBytes, Discard: jetstream.DiscardNew, MaxMsgSize: smallBytes / maxDaemons,
 		},
 		{
-			Name: streamPosition, Subjects: []string{"position.>"},
+			Name: layout.StreamPosition, Subjects: []string{"position.>"},
 			MaxMsgsPerSubject: 1, MaxBytes: smallBytes, AllowDirect: true,
 		},
 	}
@@ -88,12 +82,13 @@ func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 func historySubjects(states []string) []string {
 	var subjects []string
 	for _, state := range states {
-		subjects = append(subjects, historyPrefix+state)
+		subjects = append(subjects, layout.HistoryPrefix+state)
 	}
 	return subjects
 }
 
-// errOtherStore is a store whose streams can't be adapted: another version of the bus made it.
+// errOtherStore is a store whose streams can't be adapted: another version of the bus made it. Nor can the
+// embedded server start on it, where there is room for one.
 var errOtherStore = errors.New("the bus can't use its store")
 
 // prepareStreams makes the streams, or adapts those of another version of the bus.

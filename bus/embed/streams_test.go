@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/bussuite"
+	"kubelot.dev/bus/internal/layout"
 )
 
 func TestLimitsFollowTheSpace(t *testing.T) {
@@ -21,8 +24,8 @@ func TestLimitsFollowTheSpace(t *testing.T) {
 	}{
 		{64, 19, 2, 1},
 		{200, 59, 6, 3},
-		{1 << 10, 280, 16, 8},
-		{100 << 10, 280, 16, 8},
+		{1 << 10, 268, 8, 4},
+		{100 << 10, 268, 8, 4},
 	} {
 		l := limitsFor(test.space << 20)
 		if l.store>>20 != test.store || l.history>>20 != test.history || l.event>>20 != test.event {
@@ -69,9 +72,10 @@ func (b *liveBus) expiring(t *testing.T, keys int) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(time.Minute); len(b.subjects(t, streamState)) > 1; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); len(b.subjects(t,
+		layout.StreamState)) > 1; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d keys are left", len(b.subjects(t, streamState)))
+			t.Fatalf("%d keys are left", len(b.subjects(t, layout.StreamState)))
 		}
 	}
 }
@@ -79,7 +83,8 @@ func (b *liveBus) expiring(t *testing.T, keys int) {
 // What was removed leaves nothing among the states, for readers neither, and stays in the history.
 func TestRemovedKeysLeaveNothing(t *testing.T) {
 	b := startBus(t)
-	w := bussuite.Things.Writer(conn(t, b, "writer"))
+	writer := conn(t, b, "writer")
+	w := bussuite.Things.Writer(writer)
 	for i := range 300 {
 		if err := w.Set("k"+strconv.Itoa(i), bussuite.Thing{N: i}); err != nil {
 			t.Fatal(err)
@@ -89,6 +94,7 @@ func TestRemovedKeysLeaveNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	flush(t, w)
+	writer.Close() // it would say again what it knows
 	b.expiring(t, 300)
 	for range 2 {
 		reader := conn(t, b, "reader")
@@ -96,12 +102,45 @@ func TestRemovedKeysLeaveNothing(t *testing.T) {
 		if err != nil || len(values) != 1 || values["stays"].N != 7 {
 			t.Fatalf("the bus has %v, %v; an older value is back where a tombstone went", values, err)
 		}
-		if history := b.subjects(t, streamHistory); len(history) != 301 || history["history.suite.thing.k0"] != 2 {
+		if history := b.subjects(t, layout.StreamHistory); len(history) != 301 || history["history.suite.thing.k0"] != 2 {
 			t.Errorf("the history has %d keys, and %d messages of k0", len(history), history["history.suite.thing.k0"])
 		}
 		b.halt(t) // a restart changes nothing
 		b.start(t)
 	}
+}
+
+// The files of the states don't grow with the keys that have gone, though one that was there before them stays.
+func TestTheStoreDoesNotGrowWithWhatHasGone(t *testing.T) {
+	b := startBus(t, func(b *liveBus) { b.options.compactEvery = 100 * time.Millisecond })
+	w := bussuite.Things.Writer(conn(t, b, "writer"))
+	if err := w.Set("stays", bussuite.Thing{N: 7}); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, w)
+	for range 5 {
+		for i := range 1000 {
+			if err := w.Set("k"+strconv.Itoa(i), bussuite.Thing{N: i, Text: filling(8 << 10)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		flush(t, w)
+		b.expiring(t, 1000)
+	}
+	var left int64
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		left = 0
+		for _, file := range files(t, b.options.StoreDir) {
+			// A file may be replaced meanwhile.
+			if info, err := os.Stat(file); err == nil && strings.Contains(file, layout.StreamState) {
+				left += info.Size()
+			}
+		}
+		if left < 64<<10 {
+			return
+		}
+	}
+	t.Errorf("%d bytes are left of keys that have gone", left)
 }
 
 // A reader that was away while a key's tombstone came and went learns that the key is gone.
@@ -147,15 +186,21 @@ func TestStoreOfAnotherVersion(t *testing.T) {
 	others := map[string][]jetstream.StreamConfig{
 		"eight values of a key and large limits": {
 			{
-				Name: streamState, Subjects: []string{"suite.thing.*", "suite.single", "suite.secret.*", "suite.own.*"},
+				Name: layout.StreamState, Subjects: []string{"suite.thing.*", "suite.single", "suite.secret.*", "suite.own.*"},
 				MaxMsgsPerSubject: 8, MaxBytes: 512 << 20, Discard: jetstream.DiscardNew,
 			},
-			{Name: streamEvent, Subjects: []string{"suite.news.*"}, MaxBytes: 64 << 20, MaxAge: time.Hour},
-			{Name: streamPosition, Subjects: []string{"position.>"}, MaxMsgsPerSubject: 1, MaxBytes: 1 << 20, AllowDirect: true},
+			{Name: layout.StreamEvent, Subjects: []string{"suite.news.*"}, MaxBytes: 64 << 20, MaxAge: time.Hour},
+			{
+				Name: layout.StreamPosition, Subjects: []string{"position.>"}, MaxMsgsPerSubject: 1, MaxBytes: 1 << 20,
+				AllowDirect: true,
+			},
 		},
-		"a subject in another stream":       {{Name: "OTHER", Subjects: []string{"suite.thing.*"}}},
-		"a stream that can't be adapted":    {{Name: streamState, Subjects: []string{"suite.>"}, Retention: jetstream.WorkQueuePolicy}},
-		"a history that is a mirror stream": {{Name: streamHistory, Mirror: &jetstream.StreamSource{Name: "NONE"}}},
+		"a subject in another stream": {{Name: "OTHER", Subjects: []string{"suite.thing.*"}}},
+		"a stream that can't be adapted": {{
+			Name: layout.StreamState, Subjects: []string{"suite.>"},
+			Retention: jetstream.WorkQueuePolicy,
+		}},
+		"a history that is a mirror stream": {{Name: layout.StreamHistory, Mirror: &jetstream.StreamSource{Name: "NONE"}}},
 	}
 	for name, configs := range others {
 		t.Run(name, func(t *testing.T) {
@@ -193,7 +238,7 @@ func (b *liveBus) otherStore(t *testing.T, configs []jetstream.StreamConfig) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if own.server, err = s.start(own.public, limits{store: 1 << 30}, newNatsLog(b.options.Log)); err != nil {
+	if own.server, _, err = s.start(own.public, limits{store: 1 << 30}, newNatsLog(b.options.Log)); err != nil {
 		t.Fatal(err)
 	}
 	defer own.server.WaitForShutdown()
@@ -271,4 +316,31 @@ func TestAReaderThatComesBackLosesNoLiveKey(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The name of a device plugin has a slash, and a name's dots are colons (topic.PluginKey).
+func TestKeysOfPlugins(t *testing.T) {
+	b := startBus(t)
+	w := bussuite.Things.Writer(conn(t, b, "writer"))
+	const key = "vendor:example/gpu-1_x"
+	if err := w.Set(key, bussuite.Thing{N: 7}); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, w)
+	changes, err := bussuite.Things.Watch(within(t), conn(t, b, "reader"), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := <-changes; c.Key != key || c.Value.N != 7 {
+		t.Errorf("the reader sees %+v", c)
+	}
+	if err := w.Delete(key); err != nil {
+		t.Fatal(err)
+	}
+	for c := range changes {
+		if c.Deleted && c.Key == key {
+			return
+		}
+	}
+	t.Error("the reader doesn't see that it is gone")
 }

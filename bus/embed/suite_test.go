@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"kubelot.dev/bus/bussuite"
 	busnats "kubelot.dev/bus/nats"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/mounttest"
 )
 
 func TestMain(m *testing.M) {
@@ -23,6 +25,7 @@ func TestMain(m *testing.M) {
 		runChild(dir)
 		return
 	}
+	mounttest.Enter()
 	goleak.VerifyTestMain(m)
 }
 
@@ -60,6 +63,7 @@ func startBus(t testing.TB, with ...func(*liveBus)) *liveBus {
 	b := &liveBus{options: DefaultOptions(dir)}
 	b.options.Crew = CrewOf(bussuite.Topics(), bussuite.Contracts())
 	b.options.Log = slog.New(slog.DiscardHandler)
+	b.options.Group = func(name string) (int, error) { return 0, user.UnknownGroupError(name) }
 	for _, f := range with {
 		f(b)
 	}

@@ -12,29 +12,19 @@ import (
 	"github.com/nats-io/nuid"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/internal/layout"
+	"kubelot.dev/bus/pause"
 )
 
 const (
 	// heartbeat is how often the bus shows that an idle consumer is alive; a consumer that was silent
-	// for three of them is made anew.
+	// for three of them is made again.
 	heartbeat = 45 * time.Second
 	// inactiveAfter is when the bus forgets a consumer whose reader is gone.
 	inactiveAfter = 5 * time.Second
 	// retryAttach is the pause after a reader could not be set up on a connection that lives.
 	retryAttach = time.Second
 )
-
-// The streams of the bus; kubelot-bus creates them.
-const (
-	streamState    = "STATE"
-	streamOwn      = "OWN"
-	streamHistory  = "HISTORY"
-	streamEvent    = "EVENT"
-	streamPosition = "POSITION"
-)
-
-// historyPrefix begins the subject of a state's copy in HISTORY, which has the replaced values and the tombstones too.
-const historyPrefix = "history."
 
 // apiError is JetStream's error.
 type apiError struct {
@@ -68,7 +58,7 @@ type consumerInfo struct {
 	NumPending uint64 `json:"num_pending"`
 }
 
-// empty tells that the consumer has nothing to deliver at first.
+// empty reports whether the consumer has nothing to deliver at first.
 func (i consumerInfo) empty() bool { return i.NumPending == 0 && i.Delivered.Consumer == 0 }
 
 // arrival is one message of a consumer.
@@ -140,7 +130,7 @@ func (s *session) streamsOf(ctx context.Context, filter string, names ...string)
 	return found, nil
 }
 
-// overlap tells whether a subject can match both patterns.
+// overlap reports whether a subject can match both patterns.
 func overlap(a, b string) bool {
 	x, y := strings.Split(a, "."), strings.Split(b, ".")
 	for i := range min(len(x), len(y)) {
@@ -166,7 +156,9 @@ type consumer struct {
 // consume makes a consumer and hands its messages to deliver, in order and from one goroutine, until
 // ctx ends. fail is called once when the consumer has stopped working although the connection lives.
 // deliver may be called before consume returns.
-func (s *session) consume(ctx context.Context, st stream, config natsgo.ConsumerConfig, deliver func(arrival), fail func(error)) (consumerInfo, error) {
+func (s *session) consume(ctx context.Context, st stream, config natsgo.ConsumerConfig, deliver func(arrival),
+	fail func(error),
+) (consumerInfo, error) {
 	c := &consumer{s: s, deliver: deliver, fail: fail}
 	c.watch = time.AfterFunc(3*heartbeat, func() { fail(errors.New("the bus has gone silent for this reader")) })
 	sub, err := s.nc.Subscribe(s.nc.NewInbox(), c.receive)
@@ -209,7 +201,7 @@ func (c *consumer) receive(m *natsgo.Msg) {
 	}
 	meta, err := m.Metadata()
 	if err != nil {
-		c.fail(fmt.Errorf("the bus sent something that is no stream message on %s: %w", m.Subject, err))
+		c.fail(fmt.Errorf("the bus sent a message on %s that isn't from a stream: %w", m.Subject, err))
 		return
 	}
 	if meta.Sequence.Consumer != c.last+1 {
@@ -224,14 +216,14 @@ func (c *consumer) receive(m *natsgo.Msg) {
 func (c *consumer) control(m *natsgo.Msg) {
 	subject := m.Reply
 	if subject == "" {
-		subject = m.Header.Get("Nats-Consumer-Stalled")
+		subject = m.Header.Get(layout.NATSStalled)
 	}
 	if subject != "" {
 		_ = c.s.nc.Publish(subject, nil) // fails only on a connection that is gone
 	}
 }
 
-// attach runs work once per session until ctx ends, and again after a pause where it failed on a session that lives.
+// attach runs work once per session until ctx ends. If work fails on a session that lives, it runs again after a pause.
 // work's context ends with the session.
 func (t *Transport) attach(ctx context.Context, what string, work func(ctx context.Context, s *session) error) {
 	var last *session
@@ -246,13 +238,13 @@ func (t *Transport) attach(ctx context.Context, what string, work func(ctx conte
 			if s.ctx.Err() != nil || ctx.Err() != nil {
 				break
 			}
-			t.log.Error("reading from the bus fails, trying again", "reading", what, "error", err)
-			pause := retryAttach
+			t.log.Error("can't read from the bus, retrying", "reading", what, "error", err)
+			again := retryAttach
 			if errors.Is(err, bus.ErrDenied) {
-				pause = 30 * retryAttach // only another version of the bus's permissions helps
+				again = 30 * retryAttach // only another version of the bus's permissions helps
 			}
 			live, done := s.attempt(ctx, "")
-			sleep(live, pause)
+			pause.For(live, again)
 			done()
 		}
 	}

@@ -9,22 +9,17 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/internal/layout"
 )
 
 const (
-	// tombstoneMin is how long the bus keeps a tombstone at least, for readers that are behind. Readers that were away need none:
-	// what they knew and don't find again is gone.
+	// tombstoneMin is how long the bus keeps a tombstone at least, for readers that are behind. Readers that were away
+	// need none: what they knew and don't find again is gone.
 	tombstoneMin = 30 * time.Second
 	// tombstoneSpread is added at random, so that the tombstones of many pods that went at once don't expire at once.
 	tombstoneSpread = 10 * time.Second
 	// tooFarBehind is when a reader may soon miss tombstones and has to begin again with what is retained.
 	tooFarBehind = tombstoneMin / 2
-)
-
-// The headers that the bus itself understands begin with natsPrefix; natsTTL says how long it keeps a message, in seconds.
-const (
-	natsPrefix = "Nats-"
-	natsTTL    = natsPrefix + "TTL"
 )
 
 // encode is the NATS form of m.
@@ -38,7 +33,7 @@ func encode(m bus.Message) *natsgo.Msg {
 	}
 	if m.Tombstone() {
 		age := tombstoneMin + rand.N(tombstoneSpread)
-		out.Header[natsTTL] = []string{strconv.Itoa(int(age.Seconds()))}
+		out.Header[layout.NATSTTL] = []string{strconv.Itoa(int(age.Seconds()))}
 	}
 	return out
 }
@@ -49,7 +44,7 @@ func decode(m *natsgo.Msg, at time.Time) bus.Message {
 	if len(m.Header) > 0 {
 		out.Header = make(map[string]string, len(m.Header))
 		for name, values := range m.Header {
-			if len(values) > 0 && !strings.HasPrefix(name, natsPrefix) {
+			if len(values) > 0 && !strings.HasPrefix(name, layout.NATSPrefix) {
 				out.Header[name] = values[0]
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/internal/layout"
 )
 
 // WatchEvents implements bus.Transport.
@@ -36,13 +37,13 @@ func (t *Transport) eventSources(ctx context.Context, filters []string, from bus
 	t.attach(ctx, strings.Join(filters, " "), func(ctx context.Context, s *session) error {
 		var found []*eventSource
 		for _, filter := range filters {
-			streams, err := s.streamsOf(ctx, filter, streamEvent, streamState, streamOwn)
+			streams, err := s.streamsOf(ctx, filter, layout.StreamEvent, layout.StreamState, layout.StreamOwn)
 			if err != nil {
 				return err
 			}
 			for _, st := range streams {
-				if st.name == streamState {
-					found = append(found, newEventSource(t, streamHistory, historyPrefix+filter, from))
+				if st.name == layout.StreamState {
+					found = append(found, newEventSource(t, layout.StreamHistory, layout.HistoryPrefix+filter, from))
 					continue
 				}
 				found = append(found, newEventSource(t, st.name, filter, from))
@@ -170,7 +171,7 @@ func (src *eventSource) handOver(ctx context.Context, a arrival) {
 		return
 	}
 	src.position.deliver(a.seq)
-	a.Subject = strings.TrimPrefix(a.Subject, historyPrefix)
+	a.Subject = strings.TrimPrefix(a.Subject, layout.HistoryPrefix)
 	select {
 	case src.out <- a:
 		src.next = a.seq + 1
@@ -179,7 +180,7 @@ func (src *eventSource) handOver(ctx context.Context, a arrival) {
 	}
 }
 
-// markIdle tells the merger that there is nothing from before.
+// markIdle tells the merger that the source has no kept messages.
 func (src *eventSource) markIdle(ctx context.Context) {
 	select {
 	case src.out <- arrival{}:

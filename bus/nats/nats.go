@@ -13,10 +13,10 @@
 // # Guarantees
 //
 //   - Dial doesn't wait: the bus may come up later, go away and come back, with or without its store.
-//   - A reader is bound to the store's identity: after a reconnection it goes on behind the last
-//     message it got, and begins anew where the store is another one.
-//   - What the bus refuses ends in bus.ErrDenied at once, although NATS reports it out of band.
-//   - No timer runs while nothing happens, but for heartbeats of 30 s and more.
+//   - After a reconnection a reader goes on behind the last message that it got. If the bus has another store, it
+//     begins again.
+//   - What the bus refuses fails with bus.ErrDenied at once, although NATS reports it out of band.
+//   - No timer runs while nothing happens, except for heartbeats of 30 s and more.
 package nats
 
 import (
@@ -25,13 +25,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"sync"
 	"syscall"
 	"time"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/pause"
 )
 
 const (
@@ -46,7 +46,8 @@ const (
 type Options struct {
 	// Socket is the path of kubelot-bus's unix socket.
 	Socket string
-	// Connect takes the place of the socket where the bus is in the same process; nil elsewhere. It fails while the bus is away.
+	// Connect takes the place of the socket where the bus is in the same process; nil elsewhere. It fails while the bus is
+	// away.
 	Connect func(ctx context.Context) (net.Conn, error)
 	// Server is a TCP address (host:port) to use instead of the socket.
 	Server string
@@ -147,17 +148,16 @@ func (t *Transport) spawn(ctx context.Context, work func(ctx context.Context)) {
 // run keeps one session alive after another until ctx ends.
 func (t *Transport) run(ctx context.Context) {
 	report := reporter{log: t.log, address: t.options.address(), keyFile: t.options.KeyFile}
-	backoff := firstBackoff
+	backoff := pause.Doubling(firstBackoff, maxBackoff)
 	for ctx.Err() == nil {
 		s, err := connect(ctx, t.options)
 		if err != nil {
 			report.failed(err)
-			sleep(ctx, backoff/2+rand.N(backoff))
-			backoff = min(backoff*2, maxBackoff)
+			pause.For(ctx, backoff.Step())
 			continue
 		}
 		report.connected()
-		backoff = firstBackoff
+		backoff = pause.Doubling(firstBackoff, maxBackoff)
 		t.set(s)
 		select {
 		case <-s.ctx.Done():
@@ -228,16 +228,6 @@ func (t *Transport) Connects(ctx context.Context) <-chan struct{} {
 	return out
 }
 
-// sleep waits for d or the context's end.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // reporter logs a failure to connect once and then at long intervals, and the way back.
 type reporter struct {
 	log              *slog.Logger
@@ -247,10 +237,11 @@ type reporter struct {
 	at               time.Time
 }
 
-// hungUp tells whether the other side closed the connection. After a refusal that is the same refusal: the bus may
-// hang up before its reason was read.
+// hungUp reports whether the other side closed the connection. After a refusal this is the same refusal, because the
+// bus may hang up before its reason is read.
 func hungUp(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, syscall.ECONNRESET)
 }
 
 func (r *reporter) failed(err error) {
@@ -265,7 +256,8 @@ func (r *reporter) failed(err error) {
 	if errors.Is(err, bus.ErrDenied) {
 		hint = "the key is not the one that kubelot-bus made for this daemon: name another key file or restart kubelot-bus"
 	}
-	r.log.Warn("can't connect to the bus, trying again", "address", r.address, "key_file", r.keyFile, "error", err, "hint", hint)
+	r.log.Warn("can't connect to the bus, retrying", "address", r.address, "key_file", r.keyFile,
+		"error", err, "hint", hint)
 }
 
 func (r *reporter) connected() {

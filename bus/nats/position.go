@@ -13,14 +13,15 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/internal/layout"
 )
 
 // settleTimeout bounds how long the end of a durable reader waits for the bus.
 const settleTimeout = time.Second
 
-// position is how far a durable reader has acknowledged one filter. The bus keeps it as a message of
-// its own, not in a durable consumer: a reader that starts again gets what it had not acknowledged at
-// once and in order, not after a redelivery time-out. Its methods do nothing on a nil position.
+// position is how far a durable reader has acknowledged one filter. The bus keeps it as a message of its own, not in a
+// durable consumer. So a reader that starts again gets what it hadn't acknowledged at once and in order, not after a
+// redelivery time-out. The methods do nothing on a nil position.
 type position struct {
 	t       *Transport
 	subject string
@@ -53,7 +54,7 @@ func token(text string) string {
 func (p *position) load(ctx context.Context, s *session) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	reply, err := s.request(ctx, &natsgo.Msg{Subject: "$JS.API.DIRECT.GET." + streamPosition + "." + p.subject})
+	reply, err := s.request(ctx, &natsgo.Msg{Subject: "$JS.API.DIRECT.GET." + layout.StreamPosition + "." + p.subject})
 	if err != nil {
 		return 0, fmt.Errorf("ask the bus for the reader's position %s: %w", p.subject, err)
 	}
@@ -62,11 +63,12 @@ func (p *position) load(ctx context.Context, s *session) (uint64, error) {
 	case "404":
 		return 0, nil
 	default:
-		return 0, fmt.Errorf("ask the bus for the reader's position %s: %s %s", p.subject, status, reply.Header.Get("Description"))
+		return 0, fmt.Errorf("ask the bus for the reader's position %s: %s %s", p.subject, status,
+			reply.Header.Get("Description"))
 	}
 	done, err := strconv.ParseUint(string(reply.Data), 10, 64)
 	if err != nil {
-		p.t.log.Warn("the bus keeps a garbled reader's position, it is ignored", "subject", p.subject, "error", err)
+		p.t.log.Warn("ignoring a reader's position that can't be decoded", "subject", p.subject, "error", err)
 		return 0, nil
 	}
 	return done, nil
@@ -134,7 +136,7 @@ func (p *position) ack(epoch int, seq uint64) {
 	}
 }
 
-// send tells the bus. It doesn't wait: after a loss the reader gets a few events twice.
+// send sends the position to the bus and doesn't wait. If it is lost, the reader gets a few events twice.
 func (p *position) send() {
 	if p == nil {
 		return
@@ -147,11 +149,12 @@ func (p *position) send() {
 	}
 	err := s.nc.Publish(p.subject, strconv.AppendUint(nil, p.done, 10))
 	if err != nil && !errors.Is(err, natsgo.ErrConnectionClosed) {
-		p.t.log.Warn("the reader's position can't be sent to the bus", "subject", p.subject, "error", fmt.Errorf("%w: %w", bus.ErrDisconnected, err))
+		p.t.log.Warn("can't send the reader's position to the bus", "subject", p.subject,
+			"error", fmt.Errorf("%w: %w", bus.ErrDisconnected, err))
 	}
 }
 
-// settle tells the bus once more, and waits a moment for it, so that the reader's next life begins where
+// settle sends the position once more, and waits a moment for it, so that the reader's next life begins where
 // this one ended.
 func (p *position) settle(ctx context.Context) {
 	if p == nil {
@@ -168,6 +171,6 @@ func (p *position) settle(ctx context.Context) {
 	defer cancel()
 	m := &natsgo.Msg{Subject: p.subject, Data: strconv.AppendUint(nil, done, 10)}
 	if _, err := s.request(ctx, m); err != nil {
-		p.t.log.Debug("the bus doesn't confirm the reader's position", "subject", p.subject, "error", err)
+		p.t.log.Debug("the bus did not confirm the reader's position", "subject", p.subject, "error", err)
 	}
 }

@@ -65,13 +65,17 @@ func (t *Transport) Request(ctx context.Context, m bus.Message) (bus.Message, er
 }
 
 // Serve implements bus.Transport.
-func (t *Transport) Serve(ctx context.Context, subject string, handle func(context.Context, bus.Message) bus.Message) error {
+func (t *Transport) Serve(ctx context.Context, subject string,
+	handle func(context.Context, bus.Message) bus.Message,
+) error {
 	failure := make(chan error, 1)
 	t.spawn(ctx, func(ctx context.Context) { failure <- t.serve(ctx, subject, handle) })
 	return <-failure
 }
 
-func (t *Transport) serve(ctx context.Context, subject string, handle func(context.Context, bus.Message) bus.Message) error {
+func (t *Transport) serve(ctx context.Context, subject string,
+	handle func(context.Context, bus.Message) bus.Message,
+) error {
 	srv := &server{t: t, requests: make(chan *natsgo.Msg), handle: handle}
 	defer srv.answers.Wait()
 	var s *session

@@ -54,9 +54,12 @@ func (srv *server) answer(ctx context.Context, m *natsgo.Msg) {
 	}
 	err := m.RespondMsg(encode(reply))
 	if errors.Is(err, natsgo.ErrMaxPayload) {
-		err = m.RespondMsg(encode(bus.Message{Header: map[string]string{bus.HeaderError: bus.ErrTooLarge.Error()}}))
+		err = m.RespondMsg(encode(bus.Message{Header: map[string]string{
+			bus.HeaderError:     bus.ErrTooLarge.Error(),
+			bus.HeaderErrorKind: "refused",
+		}}))
 	}
 	if err != nil {
-		srv.t.log.Warn("the answer to a call can't be sent", "subject", m.Subject, "error", err)
+		srv.t.log.Warn("can't send the answer to a call", "subject", m.Subject, "error", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/internal/layout"
 )
 
 const (
@@ -35,7 +36,7 @@ type session struct {
 	end context.CancelCauseFunc
 
 	mu sync.Mutex
-	// refusals are told when the bus refuses a message or a subscription on their subject.
+	// refusals are called when the bus refuses a message or a subscription on their subject.
 	refusals map[string][]*refusal
 }
 
@@ -74,7 +75,7 @@ func (s *session) options(o Options, public string, pair nkeys.KeyPair, d *diale
 	n := natsgo.GetDefaultOptions()
 	n.Url = "nats://127.0.0.1:4222" // the dialer knows better; an address keeps the client from asking a resolver
 	n.CustomDialer = d
-	n.Name = "kubelot-" + o.Daemon
+	n.Name = layout.ReaderPrefix + o.Daemon
 	n.Nkey = public
 	n.SignatureCB = pair.Sign
 	n.InboxPrefix = "_INBOX." + o.Daemon
@@ -134,17 +135,19 @@ func (s *session) asyncError(err error, o Options) {
 	}
 	match := refused.FindStringSubmatch(err.Error())
 	if match == nil {
-		o.Log.Error("the bus refuses something", "error", err)
+		o.Log.Error("the bus refused an operation", "error", err)
 		return
 	}
+	subject := strings.TrimPrefix(match[1], layout.RefusedPrefix)
 	s.mu.Lock()
-	told := slices.Clone(s.refusals[match[1]])
+	told := slices.Clone(s.refusals[subject])
 	s.mu.Unlock()
 	for _, r := range told {
-		r.tell(fmt.Errorf("%s to %s: %w", o.Daemon, match[1], bus.ErrDenied))
+		r.tell(fmt.Errorf("%s to %s: %w", o.Daemon, subject, bus.ErrDenied))
 	}
 	if len(told) == 0 {
-		o.Log.Error("the bus refuses what this daemon's contract doesn't list", "subject", match[1], "error", err)
+		o.Log.Error("the bus refused an operation that this daemon's contract doesn't list",
+			"subject", subject, "error", err)
 	}
 }
 
@@ -179,8 +182,8 @@ func (s *session) request(ctx context.Context, m *natsgo.Msg) (*natsgo.Msg, erro
 	return reply, s.failure(ctx, m, err)
 }
 
-// call sends m to the daemon that serves its subject and waits for the reply. The reply's subject names the caller and the
-// call, so that permissions can let a daemon answer its own calls and reach nothing else of the caller's.
+// call sends m to the daemon that serves its subject and waits for the reply. The reply's subject names the caller and
+// the call, so that permissions can let a daemon answer its own calls and reach nothing else of the caller's.
 func (s *session) call(ctx context.Context, caller string, m *natsgo.Msg) (*natsgo.Msg, error) {
 	ctx, done := s.attempt(ctx, m.Subject)
 	defer done()

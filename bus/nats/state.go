@@ -11,6 +11,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/internal/latest"
+	"kubelot.dev/bus/internal/layout"
 )
 
 // WatchState implements bus.Transport.
@@ -54,7 +55,7 @@ func (w *stateWatch) session(ctx context.Context, s *session) error {
 	defer cancel(nil)
 	var parts []part
 	for _, filter := range w.filters {
-		streams, err := s.streamsOf(ctx, filter, streamState, streamOwn)
+		streams, err := s.streamsOf(ctx, filter, layout.StreamState, layout.StreamOwn)
 		if err != nil {
 			return err
 		}
@@ -103,7 +104,7 @@ func (w *stateWatch) filter(ctx context.Context, s *session, p part, fail contex
 	info, err := s.consume(ctx, p.stream, config, func(a arrival) {
 		w.put(ctx, a)
 		if behind := time.Since(a.Time); a.seq > p.last && behind > tooFarBehind {
-			fail(fmt.Errorf("this reader is %v behind and begins again with what is retained", behind.Round(time.Second)))
+			fail(fmt.Errorf("this reader is %v behind and starts again from the retained values", behind.Round(time.Second)))
 		}
 		if a.pending == 0 {
 			caughtUp()
@@ -118,8 +119,8 @@ func (w *stateWatch) filter(ctx context.Context, s *session, p part, fail contex
 	return nil
 }
 
-// put takes a message of the session to which ctx belongs; one that comes after that session's end
-// is left to the next.
+// put takes a message of the session to which ctx belongs. A message that comes after the end of that session is left
+// to the next one.
 func (w *stateWatch) put(ctx context.Context, a arrival) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -149,9 +150,9 @@ func (w *stateWatch) caughtUp(ctx context.Context) {
 	}
 }
 
-// settle tells the reader that it is synced, and before that of the keys that were removed while it was away: their tombstones may
-// be gone. A key that wasn't met isn't always removed. Its value may have been replaced while the retained ones were read, so the
-// bus is asked.
+// settle delivers the keys that were removed while the reader was away, whose tombstones may be gone, and then Synced.
+// A key that wasn't among the retained ones isn't always removed: its value may have been replaced while they were
+// read. So settle asks the bus.
 func (w *stateWatch) settle(ctx context.Context, s *session, parts []part) error {
 	var gone []string
 	for _, subject := range w.unmet() {

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The checks tell well-formed nonsense from news: what a daemon must not act on whoever says it. They are lenient towards
-// what a later release may say; words that are free texts are bounded only.
+// The checks find values that are well formed but make no sense, on which no daemon may act. They accept what a later
+// release may say. Of free texts they check only the length.
 
 const (
 	// maxName is the longest name of an object (DNS subdomain names, RFC 1123).
@@ -26,7 +26,7 @@ func checkPod(key string, p Pod) error {
 	return Ref{Namespace: p.Pod.Namespace, Name: p.Pod.Name, UID: string(p.Pod.UID)}.check(key)
 }
 
-// checkObject bounds no text: the status daemon is to put right whatever somebody else has written.
+// checkObject bounds no text, because the status daemon must correct whatever another client has written.
 func checkObject(key string, o APIPod) error { return o.check(key) }
 
 func checkMirror(key string, m MirrorPod) error { return m.check(key) }
@@ -35,11 +35,14 @@ func checkStatus(key string, s PodStatus) error {
 	return errors.Join(s.check(key), text("reason", s.Status.Reason), text("message", s.Status.Message))
 }
 
+// checkMerged bounds no text: what the API server has of the status is part of it.
+func checkMerged(key string, m Merged) error { return m.check(key) }
+
 func checkObservation(key string, o PodObservation) error { return o.check(key) }
 
 func checkVolumes(key string, v PodVolumes) error { return v.check(key) }
 
-// check tells whether the names can be those of the pod that the key names.
+// check reports whether the names can be those of the pod that the key names.
 func (r Ref) check(key string) error {
 	if r.UID != key && r.UID != "" {
 		return fmt.Errorf("it is about the pod with the UID %.80q", r.UID)
@@ -57,7 +60,8 @@ func checkProbe(_ string, p Probe) error {
 func checkRuntime(_ string, r Runtime) error {
 	return errors.Join(
 		identifier("name", r.Name), identifier("version", r.Version), text("message", r.Message),
-		text("runtimeReady", r.RuntimeReady.Reason+r.RuntimeReady.Message), text("networkReady", r.NetworkReady.Reason+r.NetworkReady.Message),
+		text("runtimeReady", r.RuntimeReady.Reason+r.RuntimeReady.Message),
+		text("networkReady", r.NetworkReady.Reason+r.NetworkReady.Message),
 	)
 }
 
@@ -90,6 +94,19 @@ func checkNode(_ string, n corev1.Node) error {
 
 func checkPressure(_ string, p Pressure) error { return text("message", p.Message) }
 
+// checkShutdown accepts no group that isn't there: gc goes on with what an earlier process has stated.
+func checkShutdown(_ string, s Shutdown) error {
+	if s.Group < 0 || s.Group > len(s.Groups) {
+		return fmt.Errorf("group %d of %d ends", s.Group, len(s.Groups))
+	}
+	for _, g := range s.Groups {
+		if g.GracePeriodSeconds < 0 {
+			return fmt.Errorf("the group of priority %d has %d s", g.Priority, g.GracePeriodSeconds)
+		}
+	}
+	return errors.Join(identifier("bootID", s.BootID), text("message", s.Message))
+}
+
 func checkHealth(_ string, h DaemonHealth) error {
 	if h.State == "" {
 		return errors.New("it has no state")
@@ -101,17 +118,19 @@ func checkEvent(_ string, e Event) error {
 	if e.Kind == "" || e.Name == "" || e.Reason == "" {
 		return errors.New("it lacks a kind, a name or a reason")
 	}
-	return errors.Join(name("namespace", e.Namespace), name("name", e.Name), identifier("reason", e.Reason), text("message", e.Message))
+	return errors.Join(name("namespace", e.Namespace), name("name", e.Name), identifier("reason", e.Reason),
+		text("message", e.Message))
 }
 
 func checkDecision(_ string, d Decision) error {
-	if d.Deed == "" || d.Object == "" {
-		return errors.New("it lacks a deed or an object")
+	if d.Action == "" || d.Object == "" {
+		return errors.New("it lacks an action or an object")
 	}
-	return errors.Join(identifier("deed", string(d.Deed)), text("object", d.Object), text("reason", d.Reason), text("error", d.Error))
+	return errors.Join(identifier("action", string(d.Action)), text("object", d.Object), text("reason", d.Reason),
+		text("error", d.Error))
 }
 
-// name is an error where the value can't be an object's name, which paths and requests are made of.
+// name returns an error if the value can't be the name of an object. Paths and requests are made of names.
 func name(field, value string) error {
 	if len(value) > maxName {
 		return fmt.Errorf("its %s has %d characters", field, len(value))
@@ -122,7 +141,7 @@ func name(field, value string) error {
 	return identifier(field, value)
 }
 
-// identifier is an error where the value isn't one line of printable text.
+// identifier returns an error if the value isn't one line of printable text.
 func identifier(field, value string) error {
 	if i := strings.IndexFunc(value, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
 		return fmt.Errorf("its %s has a control character at byte %d", field, i)
@@ -130,7 +149,7 @@ func identifier(field, value string) error {
 	return text(field, value)
 }
 
-// text is an error where a free text is beyond all measure. What programs print is among them, so it may hold any byte.
+// text returns an error if a free text is too long. It may hold any byte, because programs print some of these texts.
 func text(field, value string) error {
 	if len(value) > maxText {
 		return fmt.Errorf("its %s has %d bytes", field, len(value))

@@ -11,7 +11,10 @@ import (
 
 func TestNonsense(t *testing.T) {
 	const long = 900_000
-	negative := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("-4")}}}
+	negative := corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n"},
+		Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{"cpu": resource.MustParse("-4")}},
+	}
 	negative.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")}
 	for _, c := range []struct {
 		err  error
@@ -34,6 +37,11 @@ func TestNonsense(t *testing.T) {
 		{checkHealth("", DaemonHealth{}), "no state"},
 		{checkHealth("", DaemonHealth{State: "of a later release"}), ""},
 		{checkRuntime("", Runtime{Message: strings.Repeat("x", long)}), "900000 bytes"},
+		{checkPlugin("CSIPlugin.b", Plugin{Type: CSIPlugin, Name: "a"}), `plugin "a"`},
+		{checkPlugin("CSIPlugin.a", Plugin{Type: CSIPlugin, Name: "a"}), "no absolute path"},
+		{checkPlugin("DRAPlugin.a:example", Plugin{
+			Type: DRAPlugin, Name: "a.example", PluginEndpoint: PluginEndpoint{Endpoint: "/run/a.sock"},
+		}), ""},
 		{checkEvent("", Event{Kind: "Pod", Ref: Ref{Name: "a/b"}}), "lacks"},
 	} {
 		switch {

@@ -22,24 +22,24 @@ type EvictionReply struct {
 	Ended bool `json:"ended,omitempty"`
 }
 
-// Deed is what gc does, or would do.
-type Deed string
+// Action is what gc does, or would do.
+type Action string
 
-// The deeds of gc.
+// The actions of gc.
 const (
-	DeedRemoveContainer Deed = "remove container"
-	DeedRemoveSandbox   Deed = "remove sandbox"
-	DeedRemoveImage     Deed = "remove image"
-	DeedRemoveLog       Deed = "remove log"
-	DeedRotateLog       Deed = "rotate log"
-	DeedEvict           Deed = "evict pod"
-	// DeedKeep leaves something alone that one would expect to go; the reason says why.
-	DeedKeep Deed = "keep"
+	ActionRemoveContainer Action = "remove container"
+	ActionRemoveSandbox   Action = "remove sandbox"
+	ActionRemoveImage     Action = "remove image"
+	ActionRemoveLog       Action = "remove log"
+	ActionRotateLog       Action = "rotate log"
+	ActionEvict           Action = "evict pod"
+	// ActionKeep leaves something alone that one would expect to go; the reason says why.
+	ActionKeep Action = "keep"
 )
 
 // Decision is the payload of gc.decision: one thing and what is done with it.
 type Decision struct {
-	Deed Deed `json:"deed"`
+	Action Action `json:"action"`
 	// Object is what it is done to: a container ID, an image reference, a path, or namespace/name of a pod.
 	Object string `json:"object"`
 	// Pod is the pod it belongs to, where it belongs to one.

@@ -14,9 +14,8 @@ type Machine struct {
 	SwapBytes   uint64 `json:"swapBytes,omitempty"`
 	// HugePages is the number of pages by page size in KiB.
 	HugePages map[uint64]uint64 `json:"hugePages,omitempty"`
-	// RootFS is the filesystem of the root directory, ImageFS the one of the runtime's images.
-	RootFS  Filesystem  `json:"rootFS"`
-	ImageFS *Filesystem `json:"imageFS,omitempty"`
+	// RootFS is the filesystem of the root directory.
+	RootFS Filesystem `json:"rootFS"`
 	// PIDLimit is the most processes the machine can have.
 	PIDLimit int64 `json:"pidLimit"`
 
@@ -62,7 +61,17 @@ const (
 	Stopped HealthState = "stopped"
 )
 
-// DaemonHealth is the payload of health.<daemon>. It is sent on change and every 30 s.
+const (
+	// BeatEvery is how often a daemon sends its health where nothing has changed.
+	BeatEvery = 30 * time.Second
+	// silence is how long after its last beat a daemon counts as away. A daemon that stands still for a minute (SIGSTOP,
+	// a machine that swaps) may have been about to beat, and needs a moment afterwards. Whoever asks gets the same answer,
+	// by this patient limit: the node's Ready condition depends on it, and must not turn on a slow machine
+	// (docs/adr/0028).
+	silence = BeatEvery + time.Minute + 5*time.Second
+)
+
+// DaemonHealth is the payload of health.<daemon>. It is sent on change and each BeatEvery.
 type DaemonHealth struct {
 	State   HealthState `json:"state"`
 	Message string      `json:"message,omitempty"`
@@ -73,3 +82,6 @@ type DaemonHealth struct {
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
 }
+
+// Silent reports whether the daemon counts as away, since it has sent nothing for longer than it may.
+func (h DaemonHealth) Silent(now time.Time) bool { return now.Sub(h.Beat) >= silence }

@@ -14,7 +14,7 @@ const (
 	Syncing Lifecycle = "syncing"
 	// Terminating pods are being stopped; volumes must stay mounted.
 	Terminating Lifecycle = "terminating"
-	// Terminated pods have no running container and never will: volumes are to be unmounted.
+	// Terminated pods have no running container and never will: volumes must be unmounted.
 	Terminated Lifecycle = "terminated"
 )
 
@@ -42,23 +42,23 @@ func RefOf(pod *corev1.Pod) Ref {
 // Pod is the payload of pod.update.
 type Pod struct {
 	// Pod is the pod as admitted. A static pod has the UID that is derived from its manifest.
-	// managedFields and the status are left out. The resource version is the one that brought the rest of it: what only
-	// the status changed is told by pod.object.
+	// managedFields and the status are left out. The resource version is the one that changed the rest of the pod.
+	// pod.object has changes of the status alone.
 	Pod       *corev1.Pod `json:"pod"`
 	Source    Source      `json:"source"`
 	Lifecycle Lifecycle   `json:"lifecycle"`
-	// Released tells of a terminated pod that its volumes are unmounted and its cgroup is gone: what it used is free.
+	// Released is true for a terminated pod whose volumes are unmounted and whose cgroup is gone. Its resources are free.
 	Released bool `json:"released,omitempty"`
 	// GracePeriodSeconds and Deadline bound the termination; set from the moment it begins.
 	GracePeriodSeconds *int64     `json:"gracePeriodSeconds,omitempty"`
 	Deadline           *time.Time `json:"deadline,omitempty"`
 	// FirstSeen is when this node first saw the pod.
 	FirstSeen time.Time `json:"firstSeen"`
-	// BackoffBase is, by container name, the restart count at which the crash back-off last began anew; for podsync itself,
-	// after a restart.
+	// BackoffBase is, by container name, the restart count at which the crash back-off last began. podsync reads it after
+	// a restart.
 	BackoffBase map[string]int `json:"backoffBase,omitzero"`
-	// StartedBefore are the IDs of containers whose startup probe had succeeded when podsync first saw the pod, as its status at
-	// the API server said: so it is when a node is taken over from a kubelet, or the bus has lost its state.
+	// StartedBefore are the IDs of containers whose startup probe had succeeded when podsync first saw the pod, as its
+	// status at the API server said: so it is when a node is taken over from a kubelet, or the bus has lost its state.
 	StartedBefore []string `json:"startedBefore,omitempty"`
 	// Resize is an in-place resize that was allocated and isn't done yet.
 	Resize *Resize `json:"resize,omitempty"`
@@ -74,7 +74,7 @@ type Resize struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Static tells whether the pod comes from a manifest and not from the API server.
+// Static reports whether the pod comes from a manifest and not from the API server.
 func (p Pod) Static() bool { return p.Source != SourceAPI }
 
 // APIPod is the payload of pod.object.
@@ -91,7 +91,7 @@ type MirrorPod struct {
 	Hash string `json:"hash"`
 	// Deleting is true once the mirror pod has a deletion timestamp.
 	Deleting bool `json:"deleting,omitempty"`
-	// ResourceVersion and Status are what the API server has of it; empty from a podsync that doesn't tell them.
+	// ResourceVersion and Status are what the API server has of it; empty from an older podsync that doesn't send them.
 	ResourceVersion string           `json:"resourceVersion,omitempty"`
 	Status          corev1.PodStatus `json:"status,omitzero"`
 }
@@ -102,7 +102,8 @@ type Sources struct {
 	Ready bool `json:"ready"`
 	// Waiting names the sources that have not.
 	Waiting []Source `json:"waiting,omitempty"`
-	// Pods are the UIDs of the pods that are wanted at the moment; complete only when Ready.
+	// Pods are the UIDs of the pods that are wanted at the moment; complete only when Ready. Those of the API server's
+	// that came or went just now may be in pod.update only.
 	Pods []string `json:"pods,omitempty"`
 }
 
@@ -110,18 +111,31 @@ type Sources struct {
 type PodStatus struct {
 	Ref
 	Source Source `json:"source"`
-	// Status is the status that follows from spec and runtime. Readiness that depends on probes is
-	// merged by the status daemon from probe.result; Ready is then false in here.
+	// Status is the status that follows from spec and runtime. It has no ready and started flags and no conditions
+	// that follow from them: the status daemon computes these, see pod.status.
 	Status corev1.PodStatus `json:"status"`
 	// Finished means: no container runs or ever will, volumes are unmounted, the cgroup and the pod's
 	// directory are gone. The API object of a pod with a deletion timestamp may go.
 	Finished bool `json:"finished,omitempty"`
 }
 
-// NodeOwned tells a condition that only the node agent sets: one that a status doesn't have isn't there.
+// Merged is the payload of pod.status.
+type Merged struct {
+	// Ref names the pod as pod.update does: a static pod has the UID that is derived from its manifest.
+	Ref
+	// ResourceVersion is that of the API object whose status was merged. It is empty for a static pod, and as long as the
+	// API server's copy isn't known. A new version alone is no new message.
+	ResourceVersion string `json:"resourceVersion,omitempty"`
+	// Status is whole: containers with their ready and started flags, and all conditions.
+	Status corev1.PodStatus `json:"status"`
+}
+
+// NodeOwned reports whether only the node agent sets the condition. If the agent's status lacks such a condition, the
+// pod has none.
 func NodeOwned(t corev1.PodConditionType) bool {
 	switch t {
-	case corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled,
+	case corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady,
+		corev1.PodScheduled,
 		corev1.PodResizePending, corev1.PodResizeInProgress, corev1.AllContainersRestarting:
 		return true
 	}

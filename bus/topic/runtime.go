@@ -20,14 +20,17 @@ type PodObservation struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
-// NewerThan tells whether the reading began after the other one. By the time of day it is told only where one of them
-// doesn't have the uptime.
+// NewerThan reports whether the reading began after the other one. It compares times of day only if one of the readings
+// has no uptime.
 func (o PodObservation) NewerThan(other PodObservation) bool {
 	if o.Uptime > 0 && other.Uptime > 0 {
 		return o.Uptime > other.Uptime
 	}
 	return o.At.After(other.At)
 }
+
+// Complete reports whether every sandbox and container of the pod could be inspected.
+func (o PodObservation) Complete() bool { return len(o.Errors) == 0 }
 
 // Sandbox is one pod sandbox.
 type Sandbox struct {
@@ -41,7 +44,6 @@ type Sandbox struct {
 	HostNetwork    bool              `json:"hostNetwork,omitempty"`
 	RuntimeHandler string            `json:"runtimeHandler,omitempty"`
 	Annotations    map[string]string `json:"annotations,omitempty"`
-	CgroupParent   string            `json:"cgroupParent,omitempty"`
 }
 
 // ContainerState is the runtime's state of a container.
@@ -86,7 +88,7 @@ type Container struct {
 
 	User      *corev1.ContainerUser        `json:"user,omitempty"`
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
-	// StopSignal is the effective stop signal, such as SIGTERM, where the runtime tells it.
+	// StopSignal is the effective stop signal, such as SIGTERM, if the runtime reports it.
 	StopSignal string `json:"stopSignal,omitempty"`
 }
 
@@ -103,7 +105,7 @@ type Runtime struct {
 	NetworkReady RuntimeCondition            `json:"networkReady"`
 	Handlers     []corev1.NodeRuntimeHandler `json:"handlers,omitempty"`
 	Features     corev1.NodeFeatures         `json:"features"`
-	// CgroupDriver is "systemd" or "cgroupfs"; empty where the runtime doesn't tell.
+	// CgroupDriver is "systemd" or "cgroupfs"; empty if the runtime doesn't report it.
 	CgroupDriver string `json:"cgroupDriver,omitempty"`
 	// EventStream is true while the runtime's container event stream is open.
 	EventStream bool `json:"eventStream"`

@@ -14,7 +14,11 @@ import (
 // etcd takes 1.5 MiB of a pod. Some characters take six bytes in JSON.
 func TestTheLargestPodFits(t *testing.T) {
 	for _, character := range []string{"&", "\x01"} {
-		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Env: []corev1.EnvVar{{Value: strings.Repeat(character, 3<<19)}}}}}}
+		pod := &corev1.Pod{
+			Spec: corev1.PodSpec{Containers: []corev1.Container{
+				{Env: []corev1.EnvVar{{Value: strings.Repeat(character, 3<<19)}}},
+			}},
+		}
 		data, err := json.Marshal(topic.Pod{Pod: pod})
 		if err != nil {
 			t.Fatal(err)

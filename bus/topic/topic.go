@@ -16,8 +16,8 @@ var (
 		Name: "pod.update", Keys: "<uid>", Schema: 1,
 		Doc: "The pod as admitted: its source and its lifecycle (syncing, terminating, terminated).",
 	}).Checked(checkPod)
-	// PodObject is what the API server has of a pod's status. It is apart from pod.update, for it changes with each of the node's own
-	// writes, which most of the crew have no use for.
+	// PodObject is what the API server has of a pod's status. It isn't part of pod.update, because it changes with each of
+	// the node's own writes, and most daemons don't need it.
 	PodObject = bus.NewState[APIPod](bus.Spec{
 		Name: "pod.object", Keys: "<uid>", Schema: 1,
 		Doc: "The status that the API server has of its pod, with the resource version.",
@@ -27,10 +27,10 @@ var (
 		Name: "pod.mirror", Keys: "<uid>", Schema: 1,
 		Doc: "A mirror pod that exists at the API server, keyed by the mirror pod's own UID.",
 	}).Checked(checkMirror)
-	// PodSources tells whether every pod source has been read once.
+	// PodSources reports whether every pod source has been read once.
 	PodSources = bus.NewState[Sources](bus.Spec{
 		Name: "pod.sources", Schema: 1,
-		Doc: "Whether all pod sources have delivered; until then nobody removes what looks unwanted.",
+		Doc: "Whether all pod sources have delivered. Until then no daemon removes pods that look unwanted.",
 	})
 	// StatusPatch is the pod status that podsync computed.
 	StatusPatch = bus.NewState[PodStatus](bus.Spec{
@@ -41,6 +41,11 @@ var (
 
 // State topics written by the other daemons.
 var (
+	// MergedStatus is the pod's whole status, readiness and conditions included.
+	MergedStatus = bus.NewState[Merged](bus.Spec{
+		Name: "pod.status", Keys: "<uid>", Schema: 1,
+		Doc: "The pod status as merged from podsync's, the probes' verdicts and the API server's copy.",
+	}).Checked(checkMerged)
 	// PLEGEvent is what the runtime says of one pod.
 	PLEGEvent = bus.NewState[PodObservation](bus.Spec{
 		Name: "pleg.event", Keys: "<uid>", Schema: 1,
@@ -66,6 +71,11 @@ var (
 		Name: "node.machine", Schema: 1,
 		Doc: "What the machine is: cores, memory, disks, identifiers, kernel and operating system.",
 	}).Checked(checkMachine)
+	// PluginRegistered is a plugin of the node that can be used.
+	PluginRegistered = bus.NewState[Plugin](bus.Spec{
+		Name: "plugin.registered", Keys: "<type>.<name>", Schema: 1,
+		Doc: "A CSI driver, DRA driver or device plugin that has registered: its endpoint and versions.",
+	}).Checked(checkPlugin)
 	// NodeObject is the Node as the API server has it, or as this node would register itself.
 	NodeObject = bus.NewState[corev1.Node](bus.Spec{
 		Name: "node.object", Schema: 1,
@@ -76,6 +86,11 @@ var (
 		Name: "node.pressure", Schema: 1,
 		Doc: "Memory, disk and pid pressure of the node.",
 	}).Checked(checkPressure)
+	// NodeShutdown is how far a shutdown of the node is.
+	NodeShutdown = bus.NewState[Shutdown](bus.Spec{
+		Name: "node.shutdown", Schema: 1,
+		Doc: "Whether the node shuts down, and which group of pods ends now.",
+	}).Checked(checkShutdown)
 	// Health is how one daemon does.
 	Health = bus.NewState[DaemonHealth](bus.Spec{
 		Name: "health", Keys: "<daemon>", Schema: 1, PerDaemon: true,
@@ -93,7 +108,7 @@ var (
 	// GCDecision is something that gc removed, evicted or left alone, and why.
 	GCDecision = bus.NewEvent[Decision](bus.Spec{
 		Name: "gc.decision", Schema: 1,
-		Doc: "What gc removed, evicted, rotated or left alone, with the figures that decided it.",
+		Doc: "What gc removed, evicted, rotated or kept, with the figures behind the decision.",
 	}).Checked(checkDecision)
 	// KubeEvent is a Kubernetes Event to record.
 	KubeEvent = bus.NewEvent[Event](bus.Spec{
@@ -114,23 +129,34 @@ var (
 		Name: "pod.evict", Schema: 1,
 		Doc: "Ends a pod as Failed with a reason and a message; answers once its end is decided, not when it is over.",
 	})
+	// StatusUnwritten asks which pods' last statuses the API server lacks.
+	StatusUnwritten = bus.NewCall[UnwrittenRequest, UnwrittenReply](bus.Spec{
+		Name: "status.unwritten", Schema: 1,
+		Doc: "Names the pods that have not ended or whose last status the API server doesn't have yet; answers at once.",
+	})
+	// ShutdownRequested starts or cancels a shutdown of the node.
+	ShutdownRequested = bus.NewCall[ShutdownRequest, Shutdown](bus.Spec{
+		Name: "shutdown.request", Schema: 1,
+		Doc: "Starts or cancels a shutdown of the node; answers with its state at once, not when it is over.",
+	})
 	// StatsSummary reads the usage of the node and its pods.
 	StatsSummary = bus.NewCall[SummaryRequest, statsv1alpha1.Summary](bus.Spec{
 		Name: "stats.summary", Schema: 1,
-		Doc: "The usage of the node, its pods, containers, volumes and filesystems, as the kubelet's summary API tells it.",
+		Doc: "The usage of the node, its pods, containers, volumes and filesystems, as the kubelet's summary API reports it.",
 	})
 	// GCPlan asks what gc would remove at this moment.
 	GCPlan = bus.NewCall[GCPlanRequest, GCPlanReply](bus.Spec{
 		Name: "gc.plan", Schema: 1,
-		Doc: "What gc would remove or evict at this moment, and what it keeps, each with the reason; it does nothing.",
+		Doc: "What gc would remove or evict now, and what it keeps, each with the reason. The call changes nothing.",
 	})
 )
 
 // All are all topics, in the order in which documents list them.
 func All() []bus.Topic {
 	return []bus.Topic{
-		PodUpdate, PodObject, PodMirror, PodSources, PodStep, PLEGEvent, VolumeState, ProbeResult, StatusPatch, GCDecision, KubeEvent,
-		NodeMachine, NodeRuntime, NodeObject, NodePressure, Health,
-		VolumeSubPath, PodEvict, StatsSummary, GCPlan,
+		PodUpdate, PodObject, PodMirror, PodSources, PodStep, PLEGEvent, VolumeState, PluginRegistered, ProbeResult,
+		StatusPatch, MergedStatus, GCDecision, KubeEvent,
+		NodeMachine, NodeRuntime, NodeObject, NodePressure, NodeShutdown, Health,
+		VolumeSubPath, PodEvict, StatusUnwritten, StatsSummary, GCPlan, ShutdownRequested,
 	}
 }

@@ -13,8 +13,8 @@ type SummaryRequest struct {
 	Pods []string `json:"pods,omitempty"`
 	// MaxAge is how old the figures may be; zero means that stats decides.
 	MaxAge time.Duration `json:"maxAgeNanoseconds,omitempty"`
-	// NotBefore asks for figures by which somebody is evicted: what is older is counted again even where that takes
-	// long and was done a moment ago. What a pod uses by older figures all the same is told with a time at least a
-	// second before, so that it shows though times have whole seconds; what has no time is left out.
+	// NotBefore asks for figures that decide an eviction. Older figures are counted again, even if that takes long and
+	// was done a moment ago. A figure that is older nevertheless has a time at least a second before NotBefore, so that
+	// it shows although times have whole seconds. Figures without a time are left out.
 	NotBefore time.Time `json:"notBefore,omitzero"`
 }

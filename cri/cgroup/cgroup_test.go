@@ -52,7 +52,8 @@ func TestVersion1(t *testing.T) {
 		t.Errorf("cpu %+v", c)
 	}
 	m := s.Memory
-	if m.Usage != 5853184 || m.Limit != 64<<20 || m.WorkingSet != m.Usage-m.InactiveFile || m.WorkingSet == m.Usage || m.Faults == 0 || m.RSS == 0 {
+	if m.Usage != 5853184 || m.Limit != 64<<20 || m.WorkingSet != m.Usage-m.InactiveFile || m.WorkingSet == m.Usage ||
+		m.Faults == 0 || m.RSS == 0 {
 		t.Errorf("memory %+v", m)
 	}
 	if s.Tasks.Processes != 2 || s.Tasks.Threads != 2 {
@@ -64,7 +65,10 @@ func TestVersion1(t *testing.T) {
 	}
 	_, box := read(t, tree, cgrouptest.Box)
 	net := tree.Network(box)
-	want := Interface{Name: "eth0", RxBytes: 1086, RxPackets: 15, RxErrors: 1, RxDropped: 2, TxBytes: 612, TxPackets: 8, TxErrors: 3, TxDropped: 4}
+	want := Interface{
+		Name: "eth0", RxBytes: 1086, RxPackets: 15, RxErrors: 1, RxDropped: 2, TxBytes: 612, TxPackets: 8,
+		TxErrors: 3, TxDropped: 4,
+	}
 	if len(net) != 1 || net[0] != want {
 		t.Errorf("network %+v", net)
 	}
@@ -85,9 +89,12 @@ func TestVersion2(t *testing.T) {
 		t.Errorf("cpu\n%+v, want\n%+v", *s.CPU, wantCPU)
 	}
 	wantMemory := Memory{
-		Usage: 5713920, MaxUsage: 6000000, WorkingSet: 5713920 - 4911104, RSS: 110592, Cache: 5029888, Mapped: 32768, Kernel: 573440,
-		ActiveFile: 118784, InactiveFile: 4911104, Dirty: 8192, Writeback: 4096, Faults: 2466, MajorFaults: 2, FailCount: 9, OOMKills: 1,
-		Scanned: 11, Stolen: 7, RefaultedFile: 6, RefaultedAnon: 5, EventsHigh: 3, EventsMax: 9, Swap: 4096, SwapLimit: 0, Limit: 64 << 20, Reservation: 8192,
+		Usage: 5713920, MaxUsage: 6000000, WorkingSet: 5713920 - 4911104, RSS: 110592, Cache: 5029888,
+		Mapped: 32768, Kernel: 573440,
+		ActiveFile: 118784, InactiveFile: 4911104, Dirty: 8192, Writeback: 4096, Faults: 2466, MajorFaults: 2,
+		FailCount: 9, OOMKills: 1,
+		Scanned: 11, Stolen: 7, RefaultedFile: 6, RefaultedAnon: 5, EventsHigh: 3, EventsMax: 9, Swap: 4096, SwapLimit: 0,
+		Limit: 64 << 20, Reservation: 8192,
 		Version2: true, Pressure: pressure,
 	}
 	if !reflect.DeepEqual(*s.Memory, wantMemory) {
@@ -96,11 +103,13 @@ func TestVersion2(t *testing.T) {
 	if want := (Tasks{Processes: 2, Threads: 3}); *s.Tasks != want {
 		t.Errorf("tasks %+v", s.Tasks)
 	}
-	if len(s.IO) != 2 || s.IO[0] != (DeviceIO{Major: 254, ReadBytes: 4096, WrittenBytes: 8192, Reads: 1, Writes: 2}) || !reflect.DeepEqual(s.IOPressure, pressure) {
+	if len(s.IO) != 2 || s.IO[0] != (DeviceIO{Major: 254, ReadBytes: 4096, WrittenBytes: 8192, Reads: 1, Writes: 2}) ||
+		!reflect.DeepEqual(s.IOPressure, pressure) {
 		t.Errorf("io %+v, %+v", s.IO, s.IOPressure)
 	}
 	io, names := tree.Disks()
-	if names[[2]uint64{254, 0}] != "/dev/vda" || len(io) != 1 || io[0] != (DeviceIO{Major: 254, Reads: 1, ReadBytes: 3 * 512, Writes: 5, WrittenBytes: 7 * 512}) {
+	if names[[2]uint64{254, 0}] != "/dev/vda" || len(io) != 1 ||
+		io[0] != (DeviceIO{Major: 254, Reads: 1, ReadBytes: 3 * 512, Writes: 5, WrittenBytes: 7 * 512}) {
 		t.Errorf("disks %+v, %v", io, names)
 	}
 	if own := tree.Own(); own != "/kubelot.slice/kubelot-stats.service" {
@@ -116,7 +125,8 @@ func TestRootOfVersion2(t *testing.T) {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	m := s.Memory
-	if s.CPU.Total != 9e9 || m.Usage != 4000000 || m.WorkingSet != 3500000 || m.Swap != 1<<20 || m.Pressure == nil || s.CPU.Pressure == nil {
+	if s.CPU.Total != 9e9 || m.Usage != 4000000 || m.WorkingSet != 3500000 || m.Swap != 1<<20 || m.Pressure == nil ||
+		s.CPU.Pressure == nil {
 		t.Errorf("cpu %+v, memory %+v", s.CPU, m)
 	}
 	if n, err := tree.Running(); err != nil || n != 345 {
@@ -124,14 +134,17 @@ func TestRootOfVersion2(t *testing.T) {
 	}
 }
 
-// Version 1's limit of swap is that of memory and swap together; a fork bomb has more processes than are read of any other file.
+// Version 1's limit of swap is that of memory and swap together; a fork bomb has more processes than are read of any
+// other file.
 func TestBoundsOfVersion1(t *testing.T) {
 	root := cgrouptest.Unpack(t, cgrouptest.V1)
 	at := filepath.Join("/kubepods/burstable/pod"+uid, app)
 	const bomb = 300_000
 	if err := errors.Join(
-		os.WriteFile(filepath.Join(root, "sys/fs/cgroup/memory", at, "memory.memsw.limit_in_bytes"), []byte("100000000\n"), 0o600),
-		os.WriteFile(filepath.Join(root, "sys/fs/cgroup/pids", at, "cgroup.procs"), []byte(strings.Repeat("1234567\n", bomb)), 0o600),
+		os.WriteFile(filepath.Join(root, "sys/fs/cgroup/memory", at, "memory.memsw.limit_in_bytes"),
+			[]byte("100000000\n"), 0o600),
+		os.WriteFile(filepath.Join(root, "sys/fs/cgroup/pids", at, "cgroup.procs"), []byte(strings.Repeat("1234567\n", bomb)),
+			0o600),
 	); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +219,8 @@ func TestCreated(t *testing.T) {
 	for name, file := range map[string]string{"v1": "cgroup.clone_children", "v2": "cgroup.events"} {
 		dir := t.TempDir()
 		made := time.Unix(1_700_000_000, 0)
-		if err := errors.Join(os.WriteFile(filepath.Join(dir, file), nil, 0o600), os.Chtimes(filepath.Join(dir, file), made, made)); err != nil {
+		if err := errors.Join(os.WriteFile(filepath.Join(dir, file), nil, 0o600), os.Chtimes(filepath.Join(dir, file), made,
+			made)); err != nil {
 			t.Fatal(err)
 		}
 		if at, err := created(dir); err != nil || !at.Equal(made) {

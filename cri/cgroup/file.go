@@ -15,8 +15,8 @@ const maxFile = 1 << 20
 // files reads many small files with one buffer.
 type files struct{ buf []byte }
 
-// read is the file's content, valid until the next read; nil where it can't be read. Most files are missing for a good reason, such as a
-// controller that is off, so that the absence of the part is all there is to say.
+// read is the file's content, valid until the next read; nil where it can't be read. Most files are missing for a good
+// reason, such as a controller that is off, so that the absence of the part is all there is to say.
 func (f *files) read(dir, name string) []byte {
 	fd, err := open(path.Join(dir, name))
 	if err != nil {
@@ -77,7 +77,8 @@ func (f *files) lines(dir, name string) (n uint64) {
 	}
 }
 
-// created is when a cgroup was made, as far as its files tell: the times of all of them move, so that the oldest is the nearest.
+// created is when a cgroup was made, as far as its files tell: the times of all of them move, so that the oldest is the
+// nearest.
 func created(dir string) (time.Time, error) {
 	var s unix.Stat_t
 	if err := unix.Stat(dir, &s); errors.Is(err, unix.ENOENT) {

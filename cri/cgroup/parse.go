@@ -62,7 +62,8 @@ func fill(data []byte, into map[string]*uint64) {
 	})
 }
 
-// parsePressure reads a file such as cpu.pressure: "some avg10=0.00 avg60=0.00 avg300=0.00 total=0", total in microseconds.
+// parsePressure reads a file such as cpu.pressure: "some avg10=0.00 avg60=0.00 avg300=0.00 total=0", total in
+// microseconds.
 func parsePressure(data []byte) *Pressure {
 	var p Pressure
 	found := false
@@ -183,7 +184,8 @@ func parseIOStat(data []byte) []DeviceIO {
 	return list
 }
 
-// ignoredInterfaces are the beginnings of the names of interfaces that cAdvisor leaves out: other pods' ends and the loopback.
+// ignoredInterfaces are the beginnings of the names of interfaces that cAdvisor leaves out: other pods' ends and the
+// loopback.
 var ignoredInterfaces = []string{"lo", "veth", "docker", "nerdctl"}
 
 // parseNetDev reads /proc/<pid>/net/dev.

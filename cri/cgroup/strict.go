@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// WorkingSet is the memory in bytes that the cgroup uses, less what it can drop at once. Whoever acts on the figure must not take a part
-// of it for the whole, so it is an error where any of its parts can't be read.
+// WorkingSet is the memory in bytes that the cgroup uses, without what the kernel can drop at once. It returns an error
+// if any part of the figure can't be read, so that nobody acts on an incomplete figure.
 //
-// The root of version 2 has no figure of its own for usage: it is what version 1 counts there, anonymous memory and files, and neither
-// huge pages nor the kernel's own memory, most of which it gives back under pressure.
+// The root of version 2 has no figure for usage. WorkingSet then counts what version 1 counts for the root: anonymous
+// memory and files. It doesn't count huge pages or the kernel's own memory, most of which is freed under pressure.
 func (t *Tree) WorkingSet(cgroup string) (int64, error) {
 	dir := t.dir("memory", cgroup)
 	if t.v2 && cgroup == "/" {
@@ -40,8 +40,8 @@ func (t *Tree) WorkingSet(cgroup string) (int64, error) {
 	return max(used-values[0], 0), nil
 }
 
-// MemoryLimit is the cgroup's memory limit in bytes, fs.ErrNotExist where there is no such cgroup. Without a limit it is more than any
-// machine has.
+// MemoryLimit is the cgroup's memory limit in bytes. The error is fs.ErrNotExist if there is no such cgroup. Without a
+// limit the result is more than any machine has.
 func (t *Tree) MemoryLimit(cgroup string) (int64, error) {
 	name := "memory.limit_in_bytes"
 	if t.v2 {
@@ -90,8 +90,9 @@ func (t *Tree) Running() (int64, error) {
 	return 0, fmt.Errorf("%s is %.80q, which has no number of tasks", file, data)
 }
 
-// PIDLimit is how many threads the machine can have, by its /proc: the smaller of the kernel's bounds of process IDs and of threads. The
-// error names what can't be read; where the other one can be it counts, else the limit is 0.
+// PIDLimit is how many threads the machine can have: the smaller of the kernel's limits of process IDs and of threads,
+// both read from proc. The error names the files that can't be read. If one of them can be read, limit is its value,
+// otherwise 0.
 func PIDLimit(proc string) (limit int64, err error) {
 	for _, name := range []string{"pid_max", "threads-max"} {
 		n, readErr := numberIn(path.Join(proc, "sys/kernel", name))
@@ -105,7 +106,7 @@ func PIDLimit(proc string) (limit int64, err error) {
 	return limit, err
 }
 
-// numberIn is that of a file with one number; "max" is math.MaxInt64.
+// numberIn reads a file that has one number; "max" is math.MaxInt64.
 func numberIn(file string) (int64, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -122,8 +123,8 @@ func numberIn(file string) (int64, error) {
 	return n, nil
 }
 
-// fieldsIn are the numbers behind the names in a file of lines such as "name 1234", in the order of the names. It is an error if one
-// is missing.
+// fieldsIn returns the numbers after the names in a file of lines such as "name 1234", in the order of the names. It is
+// an error if one is missing.
 func fieldsIn(file string, names ...string) ([]int64, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -39,7 +39,8 @@ func (t *Tree) files() *files {
 	return &files{buf: make([]byte, 8<<10)}
 }
 
-// New looks at which version the machine has below fsRoot ("/" but in tests). driver and root are cgroupDriver and cgroupRoot.
+// New looks at which version the machine has below fsRoot ("/" but in tests). driver and root are cgroupDriver and
+// cgroupRoot.
 func New(fsRoot, driver, root string) (*Tree, error) {
 	name, err := cgroupname.ParseRoot(root)
 	if err != nil {
@@ -116,7 +117,7 @@ func (t *Tree) Containers(pod string) map[string]string {
 	return containers
 }
 
-// Exists tells whether there is such a cgroup.
+// Exists reports whether there is such a cgroup.
 func (t *Tree) Exists(cgroup string) bool {
 	_, err := os.Lstat(t.dir("memory", cgroup))
 	return err == nil
@@ -151,7 +152,7 @@ func (t *Tree) Read(cgroup string, all bool) (Sample, error) {
 	return s, nil
 }
 
-// machinePressure fills in what version 1 doesn't tell of any cgroup, and the kernel does of the machine.
+// machinePressure adds the machine's pressure: version 1 has none of any cgroup.
 func (t *Tree) machinePressure(f *files, s *Sample) {
 	if s.CPU != nil {
 		s.CPU.Pressure = t.pressure(f, "/", "cpu")
@@ -242,7 +243,10 @@ func (t *Tree) Disks() (io []DeviceIO, names map[[2]uint64]string) {
 		}
 		names[[2]uint64{n[0], n[1]}] = "/dev/" + fields[2]
 		if n[3]+n[7] > 0 {
-			io = append(io, DeviceIO{Major: n[0], Minor: n[1], Reads: n[3], ReadBytes: n[5] * sector, Writes: n[7], WrittenBytes: n[9] * sector})
+			io = append(io, DeviceIO{
+				Major: n[0], Minor: n[1], Reads: n[3], ReadBytes: n[5] * sector, Writes: n[7],
+				WrittenBytes: n[9] * sector,
+			})
 		}
 	})
 	return io, names

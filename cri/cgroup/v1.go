@@ -1,9 +1,9 @@
 package cgroup
 
-// clockTick is the nanoseconds of a tick in cpuacct.stat: USER_HZ is 100 on every architecture that Go runs on.
+// clockTick is a tick of cpuacct.stat in nanoseconds: USER_HZ is 100 on every architecture that Go runs on.
 const clockTick = 10_000_000
 
-// unlimited1 is from where on version 1's limit is none: the kernel rounds the largest number to pages.
+// unlimited1 is the least value that means "no limit" in version 1. The kernel rounds the largest number to pages.
 const unlimited1 = 1 << 62
 
 func limit1(n uint64) uint64 {
@@ -33,7 +33,8 @@ func (t *Tree) cpu1(f *files, cgroup string, all bool) *CPU {
 	})
 	cpu := t.dir("cpu", cgroup)
 	fill(f.read(cpu, "cpu.stat"), map[string]*uint64{
-		"nr_periods": &c.Periods, "nr_throttled": &c.Throttled, "throttled_time": &c.ThrottledTime, "nr_bursts": &c.Bursts, "burst_time": &c.BurstTime,
+		"nr_periods": &c.Periods, "nr_throttled": &c.Throttled, "throttled_time": &c.ThrottledTime, "nr_bursts": &c.Bursts,
+		"burst_time": &c.BurstTime,
 	})
 	c.Shares = f.number(cpu, "cpu.shares", 0)
 	c.Period = f.number(cpu, "cpu.cfs_period_us", 0)
@@ -50,11 +51,14 @@ func (t *Tree) memory1(f *files, cgroup string, all bool) *Memory {
 		return nil
 	}
 	m := &Memory{Usage: usage, Limit: Unlimited, SwapLimit: Unlimited, Reservation: Unlimited}
-	// These lines count the cgroups below, too.
+	// These lines include the cgroups below.
 	fill(f.read(dir, "memory.stat"), map[string]*uint64{
-		"total_cache": &m.Cache, "total_rss": &m.RSS, "total_mapped_file": &m.Mapped, "total_swap": &m.Swap, "total_pgfault": &m.Faults,
-		"total_pgmajfault": &m.MajorFaults, "total_active_file": &m.ActiveFile, "total_inactive_file": &m.InactiveFile, "total_dirty": &m.Dirty,
-		"total_writeback": &m.Writeback, "total_workingset_refault_file": &m.RefaultedFile, "total_workingset_refault_anon": &m.RefaultedAnon,
+		"total_cache": &m.Cache, "total_rss": &m.RSS, "total_mapped_file": &m.Mapped, "total_swap": &m.Swap,
+		"total_pgfault":    &m.Faults,
+		"total_pgmajfault": &m.MajorFaults, "total_active_file": &m.ActiveFile, "total_inactive_file": &m.InactiveFile,
+		"total_dirty":     &m.Dirty,
+		"total_writeback": &m.Writeback, "total_workingset_refault_file": &m.RefaultedFile,
+		"total_workingset_refault_anon": &m.RefaultedAnon,
 	})
 	m.workingSet()
 	m.Limit = limit1(f.number(dir, "memory.limit_in_bytes", Unlimited))

@@ -43,7 +43,8 @@ func (t *Tree) cpu2(f *files, cgroup string, all bool) *CPU {
 	return c
 }
 
-// sharesOf turns a weight of version 2 (1 to 10000) into version 1's shares (2 to 262144), in which metrics tell it (KEP-2254).
+// sharesOf turns a weight of version 2 (1 to 10000) into version 1's shares (2 to 262144), which metrics use
+// (KEP-2254).
 func sharesOf(weight uint64) uint64 { return 2 + (weight-1)*262142/9999 }
 
 func (t *Tree) memory2(f *files, cgroup string, all bool) *Memory {
@@ -55,8 +56,10 @@ func (t *Tree) memory2(f *files, cgroup string, all bool) *Memory {
 		return nil
 	}
 	fill(stat, map[string]*uint64{
-		"anon": &m.RSS, "file": &m.Cache, "kernel": &m.Kernel, "file_mapped": &m.Mapped, "file_dirty": &m.Dirty, "file_writeback": &m.Writeback,
-		"active_file": &m.ActiveFile, "inactive_file": &m.InactiveFile, "pgfault": &m.Faults, "pgmajfault": &m.MajorFaults, "pgscan": &m.Scanned,
+		"anon": &m.RSS, "file": &m.Cache, "kernel": &m.Kernel, "file_mapped": &m.Mapped, "file_dirty": &m.Dirty,
+		"file_writeback": &m.Writeback,
+		"active_file":    &m.ActiveFile, "inactive_file": &m.InactiveFile, "pgfault": &m.Faults, "pgmajfault": &m.MajorFaults,
+		"pgscan":  &m.Scanned,
 		"pgsteal": &m.Stolen, "workingset_refault_file": &m.RefaultedFile, "workingset_refault_anon": &m.RefaultedAnon,
 	})
 	m.Usage = usage

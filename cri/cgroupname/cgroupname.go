@@ -1,5 +1,5 @@
-// Package cgroupname has the names of the cgroups that pods and containers run in: those that a kubelet 1.36 gives to pods, and
-// those that runtimes give to containers below them. Of cgroups it reads only whether they are there.
+// Package cgroupname has the names of the cgroups that pods and containers run in: those that a kubelet 1.36 gives to
+// pods, and those that runtimes give to containers below them. Of cgroups it reads only whether they are there.
 package cgroupname
 
 import (
@@ -32,7 +32,7 @@ const (
 	idLength = 64
 )
 
-// Name is a cgroup as the list of its parts from the root, whichever the driver.
+// Name is a cgroup as the list of its parts from the root, with any driver.
 type Name []string
 
 // Child is the cgroup below n.
@@ -50,7 +50,7 @@ func (n Name) Path(driver string) string {
 func (n Name) Cgroupfs() string { return "/" + path.Join(n...) }
 
 // systemd is the path as the systemd driver has it. A slice's name repeats those of its parents, joined by
-// dashes, hence a dash within a part becomes an underscore (systemd.slice(5)):
+// dashes, so a dash within a part becomes an underscore (systemd.slice(5)):
 // /kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod12_34.slice.
 func (n Name) systemd() string {
 	p, prefix := "/", ""
@@ -78,8 +78,25 @@ func ParseRoot(root string) (Name, error) {
 	return n, nil
 }
 
-// Driver is the driver whose names the pods' cgroups have below the hierarchy mounted there: the configured one, unless only
-// the other's are there, for where the runtime tells its driver that one counts (KEP-4033).
+// ParseSlice reads the name of a systemd slice, or a path to it, of which the last part says all: it is the inverse of
+// Path with the systemd driver. The root slice gives an empty name.
+func ParseSlice(slice string) (Name, error) {
+	name := strings.TrimSuffix(path.Base(slice), sliceSuffix)
+	if name == systemdSlash {
+		return nil, nil
+	}
+	var n Name
+	for part := range strings.SplitSeq(name, systemdSlash) {
+		if part == "" || part == "." || part == ".." || part == "/" {
+			return nil, fmt.Errorf("%q is no name of a systemd slice: use one such as kube-daemons.slice", slice)
+		}
+		n = append(n, strings.ReplaceAll(part, "_", systemdSlash))
+	}
+	return n, nil
+}
+
+// Driver is the driver whose names the pods' cgroups have below the hierarchy mounted there: the configured one, unless
+// only the other's are there, because a driver that the runtime reports wins (KEP-4033).
 func Driver(hierarchy string, root Name, configured string) string {
 	there := func(driver string) bool {
 		_, err := os.Stat(filepath.Join(hierarchy, root.Child(Kubepods).Path(driver)))
@@ -122,8 +139,8 @@ func PodUID(class Name, driver, dir string) (string, bool) {
 	return strings.ReplaceAll(uid, "_", systemdSlash), true
 }
 
-// ContainerID is the ID in the name of a container's or sandbox's cgroup, which is the last part of path: the ID itself with the
-// cgroupfs driver, a scope such as cri-containerd-<id>.scope or crio-<id>.scope with systemd.
+// ContainerID is the ID in the name of a container's or sandbox's cgroup, which is the last part of path: the ID itself
+// with the cgroupfs driver, a scope such as cri-containerd-<id>.scope or crio-<id>.scope with systemd.
 func ContainerID(cgroup string) (string, bool) {
 	name := path.Base(cgroup)
 	if scope, ok := strings.CutSuffix(name, scopeSuffix); ok {

@@ -2,6 +2,7 @@ package cgroupname
 
 import (
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -40,6 +41,37 @@ func FuzzPodUID(f *testing.F) {
 			if have, ok := PodUID(class, DriverCgroupfs, part); !ok || have != uid {
 				t.Fatalf("%q became %q", uid, have)
 			}
+		}
+	})
+}
+
+func TestParseSlice(t *testing.T) {
+	for slice, want := range map[string]string{
+		"/system.slice": "/system", "kube-daemons.slice": "/kube/daemons", "/a.slice/a-b_c.slice": "/a/b-c",
+		"kubelet": "/kubelet", "-.slice": "/",
+	} {
+		if n, err := ParseSlice(slice); err != nil || n.Cgroupfs() != want {
+			t.Errorf("slice %s is %s, %v; want %s", slice, n.Cgroupfs(), err, want)
+		}
+	}
+	for _, slice := range []string{"", "/", "a--b.slice", "-a.slice", "...slice", "a-..-b.slice"} {
+		if n, err := ParseSlice(slice); err == nil {
+			t.Errorf("%q was taken for the slice %q", slice, n)
+		}
+	}
+}
+
+// A slice's name that is read is written again as it was.
+func FuzzParseSlice(f *testing.F) {
+	f.Add("kubepods-burstable-pod12_34")
+	f.Add("-")
+	f.Fuzz(func(t *testing.T, name string) {
+		n, err := ParseSlice(name + sliceSuffix)
+		if err != nil || len(n) == 0 {
+			return
+		}
+		if got := path.Base(n.Path(DriverSystemd)); got != path.Base(name+sliceSuffix) {
+			t.Fatalf("%q became %q, and that %q", name, n, got)
 		}
 	})
 }

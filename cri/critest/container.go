@@ -39,7 +39,9 @@ type container struct {
 }
 
 // CreateContainer implements the CRI.
-func (r *Runtime) CreateContainer(_ context.Context, req *runtimeapi.CreateContainerRequest) (*runtimeapi.CreateContainerResponse, error) {
+func (r *Runtime) CreateContainer(_ context.Context,
+	req *runtimeapi.CreateContainerRequest,
+) (*runtimeapi.CreateContainerResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	box := r.sandboxes[req.GetPodSandboxId()]
@@ -51,7 +53,8 @@ func (r *Runtime) CreateContainer(_ context.Context, req *runtimeapi.CreateConta
 	}
 	meta, pod := req.GetConfig().GetMetadata(), box.config.GetMetadata()
 	id := r.id()
-	name := fmt.Sprintf("%s_%s_%s_%s_%d", meta.GetName(), pod.GetName(), pod.GetNamespace(), pod.GetUid(), meta.GetAttempt())
+	name := fmt.Sprintf("%s_%s_%s_%s_%d", meta.GetName(), pod.GetName(), pod.GetNamespace(),
+		pod.GetUid(), meta.GetAttempt())
 	if err := r.reserve("container", name, id); err != nil {
 		return nil, err
 	}
@@ -66,7 +69,9 @@ func (r *Runtime) CreateContainer(_ context.Context, req *runtimeapi.CreateConta
 }
 
 // StartContainer implements the CRI.
-func (r *Runtime) StartContainer(_ context.Context, req *runtimeapi.StartContainerRequest) (*runtimeapi.StartContainerResponse, error) {
+func (r *Runtime) StartContainer(_ context.Context,
+	req *runtimeapi.StartContainerRequest,
+) (*runtimeapi.StartContainerResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(req.GetContainerId())
@@ -124,7 +129,9 @@ func endsAtOnce(command []string) (code int32, ends bool) {
 }
 
 // StopContainer implements the CRI.
-func (r *Runtime) StopContainer(ctx context.Context, req *runtimeapi.StopContainerRequest) (*runtimeapi.StopContainerResponse, error) {
+func (r *Runtime) StopContainer(ctx context.Context,
+	req *runtimeapi.StopContainerRequest,
+) (*runtimeapi.StopContainerResponse, error) {
 	r.mu.Lock()
 	c := r.containers[req.GetContainerId()]
 	if c == nil || c.state != runtimeapi.ContainerState_CONTAINER_RUNNING {
@@ -186,7 +193,9 @@ func (r *Runtime) exit(c *container, code int32, reason string) {
 }
 
 // RemoveContainer implements the CRI.
-func (r *Runtime) RemoveContainer(_ context.Context, req *runtimeapi.RemoveContainerRequest) (*runtimeapi.RemoveContainerResponse, error) {
+func (r *Runtime) RemoveContainer(_ context.Context,
+	req *runtimeapi.RemoveContainerRequest,
+) (*runtimeapi.RemoveContainerResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c := r.containers[req.GetContainerId()]; c != nil {
@@ -204,7 +213,9 @@ func (r *Runtime) remove(c *container) {
 }
 
 // ListContainers implements the CRI.
-func (r *Runtime) ListContainers(_ context.Context, req *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+func (r *Runtime) ListContainers(_ context.Context,
+	req *runtimeapi.ListContainersRequest,
+) (*runtimeapi.ListContainersResponse, error) {
 	filter := req.GetFilter()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,7 +239,9 @@ func (r *Runtime) ListContainers(_ context.Context, req *runtimeapi.ListContaine
 }
 
 // ContainerStatus implements the CRI.
-func (r *Runtime) ContainerStatus(_ context.Context, req *runtimeapi.ContainerStatusRequest) (*runtimeapi.ContainerStatusResponse, error) {
+func (r *Runtime) ContainerStatus(_ context.Context,
+	req *runtimeapi.ContainerStatusRequest,
+) (*runtimeapi.ContainerStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(req.GetContainerId())
@@ -261,7 +274,9 @@ func (r *Runtime) status(c *container) *runtimeapi.ContainerStatus {
 }
 
 // UpdateContainerResources implements the CRI.
-func (r *Runtime) UpdateContainerResources(_ context.Context, req *runtimeapi.UpdateContainerResourcesRequest) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+func (r *Runtime) UpdateContainerResources(_ context.Context,
+	req *runtimeapi.UpdateContainerResourcesRequest,
+) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.find(req.GetContainerId())
@@ -273,7 +288,9 @@ func (r *Runtime) UpdateContainerResources(_ context.Context, req *runtimeapi.Up
 }
 
 // ReopenContainerLog implements the CRI.
-func (r *Runtime) ReopenContainerLog(_ context.Context, req *runtimeapi.ReopenContainerLogRequest) (*runtimeapi.ReopenContainerLogResponse, error) {
+func (r *Runtime) ReopenContainerLog(_ context.Context,
+	req *runtimeapi.ReopenContainerLogRequest,
+) (*runtimeapi.ReopenContainerLogResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c, err := r.running(req.GetContainerId())

@@ -17,7 +17,10 @@ import (
 
 // Version implements the CRI.
 func (r *Runtime) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
-	return &runtimeapi.VersionResponse{Version: "0.1.0", RuntimeName: "containerd", RuntimeVersion: "v2.4.2-critest", RuntimeApiVersion: "v1"}, nil
+	return &runtimeapi.VersionResponse{
+		Version: "0.1.0", RuntimeName: "containerd", RuntimeVersion: "v2.4.2-critest",
+		RuntimeApiVersion: "v1",
+	}, nil
 }
 
 // Status implements the CRI.
@@ -32,13 +35,17 @@ func (r *Runtime) Status(context.Context, *runtimeapi.StatusRequest) (*runtimeap
 }
 
 // RuntimeConfig implements the CRI.
-func (r *Runtime) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest) (*runtimeapi.RuntimeConfigResponse, error) {
+func (r *Runtime) RuntimeConfig(context.Context,
+	*runtimeapi.RuntimeConfigRequest,
+) (*runtimeapi.RuntimeConfigResponse, error) {
 	linux := &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: runtimeapi.CgroupDriver_CGROUPFS}
 	return &runtimeapi.RuntimeConfigResponse{Linux: linux}, nil
 }
 
 // UpdateRuntimeConfig implements the CRI.
-func (r *Runtime) UpdateRuntimeConfig(context.Context, *runtimeapi.UpdateRuntimeConfigRequest) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
+func (r *Runtime) UpdateRuntimeConfig(context.Context,
+	*runtimeapi.UpdateRuntimeConfigRequest,
+) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil
 }
 
@@ -79,21 +86,27 @@ func (r *Runtime) ListImages(context.Context, *runtimeapi.ListImagesRequest) (*r
 }
 
 // ImageStatus implements the CRI.
-func (r *Runtime) ImageStatus(_ context.Context, req *runtimeapi.ImageStatusRequest) (*runtimeapi.ImageStatusResponse, error) {
+func (r *Runtime) ImageStatus(_ context.Context,
+	req *runtimeapi.ImageStatusRequest,
+) (*runtimeapi.ImageStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &runtimeapi.ImageStatusResponse{Image: r.image(req.GetImage().GetImage())}, nil
 }
 
 // PullImage implements the CRI: every pull succeeds, unless a hook says otherwise.
-func (r *Runtime) PullImage(_ context.Context, req *runtimeapi.PullImageRequest) (*runtimeapi.PullImageResponse, error) {
+func (r *Runtime) PullImage(_ context.Context,
+	req *runtimeapi.PullImageRequest,
+) (*runtimeapi.PullImageResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &runtimeapi.PullImageResponse{ImageRef: r.addImage(req.GetImage().GetImage(), 1<<20).GetId()}, nil
 }
 
 // RemoveImage implements the CRI.
-func (r *Runtime) RemoveImage(_ context.Context, req *runtimeapi.RemoveImageRequest) (*runtimeapi.RemoveImageResponse, error) {
+func (r *Runtime) RemoveImage(_ context.Context,
+	req *runtimeapi.RemoveImageRequest,
+) (*runtimeapi.RemoveImageResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	image := r.image(req.GetImage().GetImage())
@@ -103,7 +116,9 @@ func (r *Runtime) RemoveImage(_ context.Context, req *runtimeapi.RemoveImageRequ
 }
 
 // ImageFsInfo implements the CRI.
-func (r *Runtime) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (*runtimeapi.ImageFsInfoResponse, error) {
+func (r *Runtime) ImageFsInfo(context.Context,
+	*runtimeapi.ImageFsInfoRequest,
+) (*runtimeapi.ImageFsInfoResponse, error) {
 	usage := &runtimeapi.FilesystemUsage{
 		Timestamp: time.Now().UnixNano(), FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: "/"},
 		UsedBytes: &runtimeapi.UInt64Value{Value: 1 << 20}, InodesUsed: &runtimeapi.UInt64Value{Value: 100},
@@ -114,7 +129,9 @@ func (r *Runtime) ImageFsInfo(context.Context, *runtimeapi.ImageFsInfoRequest) (
 }
 
 // GetContainerEvents implements the CRI.
-func (r *Runtime) GetContainerEvents(_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse]) error {
+func (r *Runtime) GetContainerEvents(_ *runtimeapi.GetEventsRequest,
+	stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse],
+) error {
 	if !r.events {
 		return status.Error(codes.Unimplemented, "unknown method GetContainerEvents")
 	}
@@ -161,7 +178,10 @@ func (r *Runtime) BreakStreams() {
 
 // emit sends an event to every stream. The caller holds the lock.
 func (r *Runtime) emit(id, sandboxID string, kind runtimeapi.ContainerEventType) {
-	event := &runtimeapi.ContainerEventResponse{ContainerId: id, ContainerEventType: kind, CreatedAt: time.Now().UnixNano()}
+	event := &runtimeapi.ContainerEventResponse{
+		ContainerId: id, ContainerEventType: kind,
+		CreatedAt: time.Now().UnixNano(),
+	}
 	if box := r.sandboxes[sandboxID]; box != nil {
 		event.PodSandboxStatus = box.status()
 		for _, c := range box.containers {

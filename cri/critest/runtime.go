@@ -1,6 +1,7 @@
 package critest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,9 +70,12 @@ func newRuntime(options []Option) *Runtime {
 		hooks: map[string]Hook{}, calls: map[string]int{}, names: map[string]string{},
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
 		images: map[string]*runtimeapi.Image{}, refs: map[string]*runtimeapi.Image{},
-		streams:    map[chan *runtimeapi.ContainerEventResponse]struct{}{},
-		conditions: []*runtimeapi.RuntimeCondition{{Type: runtimeapi.RuntimeReady, Status: true}, {Type: runtimeapi.NetworkReady, Status: true}},
-		handlers:   []*runtimeapi.RuntimeHandler{{}, {Name: "runc"}},
+		streams: map[chan *runtimeapi.ContainerEventResponse]struct{}{},
+		conditions: []*runtimeapi.RuntimeCondition{
+			{Type: runtimeapi.RuntimeReady, Status: true},
+			{Type: runtimeapi.NetworkReady, Status: true},
+		},
+		handlers: []*runtimeapi.RuntimeHandler{{}, {Name: "runc"}},
 	}
 	for _, option := range options {
 		option(r)
@@ -113,10 +117,10 @@ func Start(t testing.TB, options ...Option) *Runtime {
 // Endpoint is what to give to cri.Dial.
 func (r *Runtime) Endpoint() string { return r.endpoint }
 
-// Client is a client of the runtime, closed when the test ends. A zero timeout means the usual one.
+// Client is a client of the runtime, closed when the test ends. A timeout of zero means a minute.
 func (r *Runtime) Client(t testing.TB, timeout time.Duration) *cri.Client {
 	t.Helper()
-	options := cri.Options{Timeout: timeout}
+	options := cri.Options{Timeout: cmp.Or(timeout, time.Minute)}
 	if r.memory {
 		options.Dialer = r.dial
 	}
@@ -156,7 +160,8 @@ func (r *Runtime) listen() error {
 			return fmt.Errorf("listen as a fake runtime: %w", err)
 		}
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(r.intercept), grpc.StreamInterceptor(r.interceptStream), grpc.MaxRecvMsgSize(16<<20))
+	server := grpc.NewServer(grpc.UnaryInterceptor(r.intercept), grpc.StreamInterceptor(r.interceptStream),
+		grpc.MaxRecvMsgSize(16<<20))
 	runtimeapi.RegisterRuntimeServiceServer(server, r)
 	runtimeapi.RegisterImageServiceServer(server, r)
 	r.mu.Lock()
@@ -188,14 +193,14 @@ func (r *Runtime) On(call string, hook Hook) {
 	r.hooks[call] = hook
 }
 
-// Calls tells how often a call was made.
+// Calls is how often a call was made.
 func (r *Runtime) Calls(call string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.calls[call]
 }
 
-// SetCondition sets one of the conditions that Status tells.
+// SetCondition sets one of the conditions that Status reports.
 func (r *Runtime) SetCondition(condition *runtimeapi.RuntimeCondition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -227,14 +232,18 @@ func (r *Runtime) enter(ctx context.Context, method string, req any) error {
 	return hook(ctx, req)
 }
 
-func (r *Runtime) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (r *Runtime) intercept(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+	handler grpc.UnaryHandler,
+) (any, error) {
 	if err := r.enter(ctx, info.FullMethod, req); err != nil {
 		return nil, err
 	}
 	return handler(ctx, req)
 }
 
-func (r *Runtime) interceptStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (r *Runtime) interceptStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+	handler grpc.StreamHandler,
+) error {
 	if err := r.enter(stream.Context(), info.FullMethod, nil); err != nil {
 		return err
 	}

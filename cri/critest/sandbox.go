@@ -25,7 +25,9 @@ type sandbox struct {
 }
 
 // RunPodSandbox implements the CRI.
-func (r *Runtime) RunPodSandbox(_ context.Context, req *runtimeapi.RunPodSandboxRequest) (*runtimeapi.RunPodSandboxResponse, error) {
+func (r *Runtime) RunPodSandbox(_ context.Context,
+	req *runtimeapi.RunPodSandboxRequest,
+) (*runtimeapi.RunPodSandboxResponse, error) {
 	meta := req.GetConfig().GetMetadata()
 	if meta == nil {
 		return nil, status.Error(codes.InvalidArgument, "sandbox config must include metadata")
@@ -54,7 +56,9 @@ func address(number int) string {
 }
 
 // StopPodSandbox implements the CRI.
-func (r *Runtime) StopPodSandbox(_ context.Context, req *runtimeapi.StopPodSandboxRequest) (*runtimeapi.StopPodSandboxResponse, error) {
+func (r *Runtime) StopPodSandbox(_ context.Context,
+	req *runtimeapi.StopPodSandboxRequest,
+) (*runtimeapi.StopPodSandboxResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if box := r.sandboxes[req.GetPodSandboxId()]; box != nil {
@@ -84,7 +88,9 @@ func (r *Runtime) KillSandbox(id string) {
 }
 
 // RemovePodSandbox implements the CRI.
-func (r *Runtime) RemovePodSandbox(_ context.Context, req *runtimeapi.RemovePodSandboxRequest) (*runtimeapi.RemovePodSandboxResponse, error) {
+func (r *Runtime) RemovePodSandbox(_ context.Context,
+	req *runtimeapi.RemovePodSandboxRequest,
+) (*runtimeapi.RemovePodSandboxResponse, error) {
 	r.mu.Lock()
 	box := r.sandboxes[req.GetPodSandboxId()]
 	if box == nil {
@@ -110,12 +116,15 @@ func (r *Runtime) RemovePodSandbox(_ context.Context, req *runtimeapi.RemovePodS
 const deleteLag = 3 * time.Millisecond
 
 // PodSandboxStatus implements the CRI.
-func (r *Runtime) PodSandboxStatus(_ context.Context, req *runtimeapi.PodSandboxStatusRequest) (*runtimeapi.PodSandboxStatusResponse, error) {
+func (r *Runtime) PodSandboxStatus(_ context.Context,
+	req *runtimeapi.PodSandboxStatusRequest,
+) (*runtimeapi.PodSandboxStatusResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	box := r.sandboxes[req.GetPodSandboxId()]
 	if box == nil {
-		return nil, status.Errorf(codes.NotFound, "an error occurred when try to find sandbox: not found: %q", req.GetPodSandboxId())
+		return nil, status.Errorf(codes.NotFound, "an error occurred when try to find sandbox: not found: %q",
+			req.GetPodSandboxId())
 	}
 	return &runtimeapi.PodSandboxStatusResponse{Status: box.status()}, nil
 }
@@ -135,14 +144,17 @@ func (box *sandbox) status() *runtimeapi.PodSandboxStatus {
 }
 
 // ListPodSandbox implements the CRI.
-func (r *Runtime) ListPodSandbox(_ context.Context, req *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
+func (r *Runtime) ListPodSandbox(_ context.Context,
+	req *runtimeapi.ListPodSandboxRequest,
+) (*runtimeapi.ListPodSandboxResponse, error) {
 	filter := req.GetFilter()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	resp := &runtimeapi.ListPodSandboxResponse{}
 	for id, box := range r.sandboxes {
 		wrongState := filter.GetState() != nil && filter.GetState().GetState() != box.state
-		if wrongState || (filter.GetId() != "" && filter.GetId() != id) || !matches(box.config.GetLabels(), filter.GetLabelSelector()) {
+		if wrongState || (filter.GetId() != "" && filter.GetId() != id) ||
+			!matches(box.config.GetLabels(), filter.GetLabelSelector()) {
 			continue
 		}
 		resp.Items = append(resp.Items, &runtimeapi.PodSandbox{
@@ -154,7 +166,7 @@ func (r *Runtime) ListPodSandbox(_ context.Context, req *runtimeapi.ListPodSandb
 	return resp, nil
 }
 
-// matches tells whether all has every label of the selector.
+// matches reports whether all has every label of the selector.
 func matches(all, selector map[string]string) bool {
 	for name, value := range selector {
 		if got, ok := all[name]; !ok || got != value {

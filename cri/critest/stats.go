@@ -14,7 +14,9 @@ const (
 )
 
 // ListContainerStats implements the CRI: of running containers, the writable layer only.
-func (r *Runtime) ListContainerStats(_ context.Context, req *runtimeapi.ListContainerStatsRequest) (*runtimeapi.ListContainerStatsResponse, error) {
+func (r *Runtime) ListContainerStats(_ context.Context,
+	req *runtimeapi.ListContainerStatsRequest,
+) (*runtimeapi.ListContainerStatsResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	resp := &runtimeapi.ListContainerStatsResponse{}
@@ -22,7 +24,8 @@ func (r *Runtime) ListContainerStats(_ context.Context, req *runtimeapi.ListCont
 		status := r.status(c)
 		filter := req.GetFilter()
 		if status.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING ||
-			filter.GetId() != "" && filter.GetId() != id || filter.GetPodSandboxId() != "" && filter.GetPodSandboxId() != c.sandbox.id {
+			filter.GetId() != "" && filter.GetId() != id || filter.GetPodSandboxId() != "" &&
+			filter.GetPodSandboxId() != c.sandbox.id {
 			continue
 		}
 		resp.Stats = append(resp.Stats, &runtimeapi.ContainerStats{

@@ -56,7 +56,9 @@ func testNode(t *testing.T, target Target) {
 	status, err := target.Client.Status(ctx, false)
 	must(t, err)
 	for _, kind := range []string{runtimeapi.RuntimeReady, runtimeapi.NetworkReady} {
-		if !slices.ContainsFunc(status.GetStatus().GetConditions(), func(c *runtimeapi.RuntimeCondition) bool { return c.GetType() == kind }) {
+		if !slices.ContainsFunc(status.GetStatus().GetConditions(), func(c *runtimeapi.RuntimeCondition) bool {
+			return c.GetType() == kind
+		}) {
 			t.Errorf("no condition %s in %v", kind, status.GetStatus())
 		}
 	}
@@ -94,8 +96,9 @@ func testSandbox(t *testing.T, target Target) {
 		t.Error("a sandbox on the pod network has no address")
 	}
 	_, err = target.Client.RunPodSandbox(ctx, pod.config, "")
-	if holder, reserved := cri.NameHolder(err); !reserved || holder != id {
-		t.Errorf("second sandbox of the same name and attempt: holder %q, reserved %t, error %v; want holder %s", holder, reserved, err, id)
+	if holder, reserved := nameHolder(err); !reserved || holder != id {
+		t.Errorf("second sandbox of the same name and attempt: holder %q, reserved %t, error %v; want holder %s",
+			holder, reserved, err, id)
 	}
 	must(t, target.Client.StopPodSandbox(ctx, id))
 	must(t, target.Client.StopPodSandbox(ctx, id))
@@ -122,8 +125,9 @@ func testContainer(t *testing.T, target Target) {
 	must(t, err)
 	wantState(ctx, t, target, id, runtimeapi.ContainerState_CONTAINER_CREATED)
 	_, err = target.Client.CreateContainer(ctx, box, config, pod.config)
-	if holder, reserved := cri.NameHolder(err); !reserved || holder != id {
-		t.Errorf("second container of the same name and attempt: holder %q, reserved %t, error %v; want holder %s", holder, reserved, err, id)
+	if holder, reserved := nameHolder(err); !reserved || holder != id {
+		t.Errorf("second container of the same name and attempt: holder %q, reserved %t, error %v; want holder %s",
+			holder, reserved, err, id)
 	}
 	must(t, target.Client.StartContainer(ctx, id))
 	status := wantState(ctx, t, target, id, runtimeapi.ContainerState_CONTAINER_RUNNING)
@@ -146,7 +150,8 @@ func testContainer(t *testing.T, target Target) {
 	must(t, target.Client.StopContainer(ctx, id, time.Second))
 	must(t, target.Client.StopContainer(ctx, id, time.Second))
 	status = wantState(ctx, t, target, id, runtimeapi.ContainerState_CONTAINER_EXITED)
-	if code := status.GetExitCode(); (code != killed && code != terminated) || status.GetFinishedAt() < status.GetStartedAt() {
+	if code := status.GetExitCode(); (code != killed && code != terminated) ||
+		status.GetFinishedAt() < status.GetStartedAt() {
 		t.Errorf("status of a stopped container: %v", status)
 	}
 	must(t, target.Client.RemoveContainer(ctx, id))
@@ -255,13 +260,15 @@ func testObserve(t *testing.T, target Target) {
 func wantObserved(t *testing.T, target Target, containers []topic.Container, first, second string) {
 	t.Helper()
 	app, init := containers[0], containers[1]
-	if app.ID != second || app.State != topic.ContainerRunning || app.Name != "app" || app.StartedAt.IsZero() || app.LogPath == "" {
+	if app.ID != second || app.State != topic.ContainerRunning || app.Name != "app" || app.StartedAt.IsZero() ||
+		app.LogPath == "" {
 		t.Errorf("newest container observed as %+v", app)
 	}
 	if init.ID != first || init.State != topic.ContainerExited || init.FinishedAt.IsZero() || init.Reason != "Completed" {
 		t.Errorf("older container observed as %+v", init)
 	}
-	if want := labels.ContainerHash(&corev1.Container{Name: "app", Image: target.Image}); app.Hash != want || app.RestartCount != 4 {
+	if want := labels.ContainerHash(&corev1.Container{Name: "app", Image: target.Image}); app.Hash != want ||
+		app.RestartCount != 4 {
 		t.Errorf("hash %q, restart count %d; want %q and 4", app.Hash, app.RestartCount, want)
 	}
 }

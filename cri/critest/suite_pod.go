@@ -33,8 +33,10 @@ func newPod(t *testing.T, target Target, name string) *pod {
 		Labels:       labels.Sandbox(p.api),
 		LogDirectory: target.LogDir,
 		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent:    target.CgroupParent,
-			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}},
+			CgroupParent: target.CgroupParent,
+			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: &runtimeapi.NamespaceOption{
+				Pid: runtimeapi.NamespaceMode_CONTAINER,
+			}},
 		},
 	}
 	if target.Host {
@@ -91,7 +93,9 @@ func (p *pod) start(ctx context.Context, t *testing.T, box string, config *runti
 	return id
 }
 
-func wantState(ctx context.Context, t *testing.T, target Target, id string, want runtimeapi.ContainerState) *runtimeapi.ContainerStatus {
+func wantState(ctx context.Context, t *testing.T, target Target, id string,
+	want runtimeapi.ContainerState,
+) *runtimeapi.ContainerStatus {
 	t.Helper()
 	var status *runtimeapi.ContainerStatus
 	eventually(ctx, t, func() (err error) {

@@ -7,7 +7,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// testStats is about the writable layers: the rest of the usage is read from cgroups. A layer is measured a while after its container's start.
+// testStats is about the writable layers: the rest of the usage is read from cgroups. A layer is measured a while after
+// its container's start.
 func testStats(t *testing.T, target Target) {
 	ctx, pod, other := deadline(t), newPod(t, target, "stats"), newPod(t, target, "stats-other")
 	box := pod.run(ctx, t)

@@ -34,8 +34,8 @@ const (
 	maxRedirects = 10
 )
 
-// ErrNoAddress is a pod whose address isn't known.
-var ErrNoAddress = errors.New("failed to find networking container: the pod has no address")
+// errNoAddress is a pod whose address isn't known.
+var errNoAddress = errors.New("failed to find networking container: the pod has no address")
 
 // UserAgent is the kubelet's, which servers may look for; purpose is "probe" or "lifecycle".
 func UserAgent(purpose string) string { return "kube-" + purpose + "/1.36" }
@@ -96,7 +96,7 @@ func (t Target) Address(host string, port intstr.IntOrString) (string, error) {
 		host = t.PodIP
 	}
 	if host == "" {
-		return "", ErrNoAddress
+		return "", errNoAddress
 	}
 	number, err := t.port(port)
 	if err != nil {
@@ -116,7 +116,8 @@ func (t Target) port(port intstr.IntOrString) (int, error) {
 		}
 	}
 	if number < 1 || number > 65535 {
-		return 0, fmt.Errorf("invalid port %q: neither a port number nor the name of a port of container %s", port.String(), t.Container.Name)
+		return 0, fmt.Errorf("invalid port %q: neither a port number nor the name of a port of container %s",
+			port.String(), t.Container.Name)
 	}
 	return number, nil
 }

@@ -12,7 +12,10 @@ import (
 )
 
 func target(podIP string) Target {
-	return Target{PodIP: podIP, Container: &corev1.Container{Name: "app", Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}}}
+	return Target{PodIP: podIP, Container: &corev1.Container{
+		Name:  "app",
+		Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}},
+	}}
 }
 
 func TestRequest(t *testing.T) {
@@ -25,7 +28,8 @@ func TestRequest(t *testing.T) {
 		{corev1.HTTPGetAction{Port: intstr.FromInt32(82), Host: "h", Scheme: "HTTPS", Path: "/%zz"}, "https://h:82/%25zz"},
 	} {
 		req, err := target("fd00::1").Request(t.Context(), &c.action, "a/1")
-		if err != nil || req.URL.String() != c.want || req.Header.Get("User-Agent") != "a/1" || req.Header.Get("Accept") != "*/*" {
+		if err != nil || req.URL.String() != c.want || req.Header.Get("User-Agent") != "a/1" ||
+			req.Header.Get("Accept") != "*/*" {
 			t.Errorf("got %v, %v, want %s", req, err, c.want)
 		}
 	}
@@ -33,7 +37,11 @@ func TestRequest(t *testing.T) {
 
 func TestHeaders(t *testing.T) {
 	action := &corev1.HTTPGetAction{Port: intstr.FromInt32(1), HTTPHeaders: []corev1.HTTPHeader{
-		{Name: "host", Value: "h.example"}, {Name: "x-a", Value: "1"}, {Name: "X-A", Value: "2"}, {Name: "Accept"}, {Name: "User-Agent"},
+		{Name: "host", Value: "h.example"},
+		{Name: "x-a", Value: "1"},
+		{Name: "X-A", Value: "2"},
+		{Name: "Accept"},
+		{Name: "User-Agent"},
 	}}
 	req, err := target("10.0.0.1").Request(t.Context(), action, "a/1")
 	if err != nil {
@@ -47,11 +55,12 @@ func TestHeaders(t *testing.T) {
 
 func TestAddressErrors(t *testing.T) {
 	for _, port := range []intstr.IntOrString{intstr.FromString("none"), intstr.FromInt32(0), intstr.FromInt32(70000)} {
-		if _, err := target("10.0.0.1").Address("", port); err == nil || !strings.Contains(err.Error(), "nor the name of a port of container app") {
+		if _, err := target("10.0.0.1").Address("", port); err == nil ||
+			!strings.Contains(err.Error(), "nor the name of a port of container app") {
 			t.Errorf("%s: got %v", port.String(), err)
 		}
 	}
-	if _, err := target("").Address("", intstr.FromInt32(1)); !errors.Is(err, ErrNoAddress) {
+	if _, err := target("").Address("", intstr.FromInt32(1)); !errors.Is(err, errNoAddress) {
 		t.Errorf("got %v", err)
 	}
 }

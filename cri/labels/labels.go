@@ -58,7 +58,9 @@ func Container(pod *corev1.Pod, container string) map[string]string {
 
 // ContainerAnnotations are the annotations of a container. extra are annotations from elsewhere, such as
 // device plugins; the kubelet's own win.
-func ContainerAnnotations(pod *corev1.Pod, container *corev1.Container, restartCount int, extra map[string]string) map[string]string {
+func ContainerAnnotations(pod *corev1.Pod, container *corev1.Container, restartCount int,
+	extra map[string]string,
+) map[string]string {
 	annotations := make(map[string]string, len(extra)+8)
 	maps.Copy(annotations, extra)
 	annotations[Hash] = ContainerHash(container)

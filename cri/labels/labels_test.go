@@ -30,7 +30,8 @@ func TestAnnotationsRoundTrip(t *testing.T) {
 	grace, deletion := int64(30), int64(5)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "web", Namespace: "shop", UID: "u-1", Labels: map[string]string{"app": "web"}, DeletionGracePeriodSeconds: &deletion,
+			Name: "web", Namespace: "shop", UID: "u-1", Labels: map[string]string{"app": "web"},
+			DeletionGracePeriodSeconds: &deletion,
 		},
 		Spec: corev1.PodSpec{TerminationGracePeriodSeconds: &grace},
 	}
@@ -38,7 +39,9 @@ func TestAnnotationsRoundTrip(t *testing.T) {
 		Name: "app", Image: "nginx", TerminationMessagePath: "/dev/termination-log",
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		Ports:                    []corev1.ContainerPort{{ContainerPort: 80}},
-		Lifecycle:                &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3}}},
+		Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
+			Sleep: &corev1.SleepAction{Seconds: 3},
+		}},
 	}
 	annotations := ContainerAnnotations(pod, container, 2, map[string]string{"device": "gpu0", RestartCount: "99"})
 	if annotations["device"] != "gpu0" {
@@ -75,7 +78,8 @@ func TestParseToleratesWhatIsMalformed(t *testing.T) {
 	if info.TerminationGracePeriod == nil || *info.TerminationGracePeriod != 7 || info.TerminationMessagePath != "/x" {
 		t.Errorf("what is valid got lost: %+v", info)
 	}
-	if info.Hash != "" || info.RestartCount != 0 || info.DeletionGracePeriod != nil || info.PreStop != nil || info.Ports != nil {
+	if info.Hash != "" || info.RestartCount != 0 || info.DeletionGracePeriod != nil || info.PreStop != nil ||
+		info.Ports != nil {
 		t.Errorf("what is malformed left something: %+v", info)
 	}
 	for _, name := range []string{Hash, RestartCount, PodDeletionGracePeriod, PreStopHandler, Ports} {

@@ -6,12 +6,12 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// LogDir is the name of the pod's directory of logs below podLogsDir, which is what sandboxes are told (PodSandboxConfig.log_directory).
+// LogDir is the name of the pod's log directory below podLogsDir. Sandboxes get it as PodSandboxConfig.log_directory.
 func LogDir(pod topic.Ref) string {
 	return strings.Join([]string{pod.Namespace, pod.Name, pod.UID}, "_")
 }
 
-// ParseLogDir tells whose directory of logs has the name. Neither a namespace nor a name has an underscore.
+// ParseLogDir is the pod whose log directory has the name. Neither a namespace nor a name has an underscore.
 func ParseLogDir(name string) (pod topic.Ref, ok bool) {
 	parts := strings.Split(name, "_")
 	if len(parts) != 3 || parts[0] == "" || parts[1] == "" || parts[2] == "" {

@@ -17,3 +17,16 @@ func TestLogDir(t *testing.T) {
 		}
 	}
 }
+
+// A directory is taken for a pod's only if it is the directory that this pod has.
+func FuzzParseLogDir(f *testing.F) {
+	for _, name := range []string{"shop_web-1_1a-2b", "shop_web", "__", "a_b_c_d", "._._.", "a_b_/"} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		if pod, ok := ParseLogDir(name); ok && (LogDir(pod) != name || pod.Namespace == "" ||
+			pod.Name == "" || pod.UID == "") {
+			t.Errorf("%q is of %+v, which has %q", name, pod, LogDir(pod))
+		}
+	})
+}

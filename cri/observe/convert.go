@@ -57,8 +57,8 @@ func annotations(all map[string]string) map[string]string {
 	return all
 }
 
-// containerFromList is what the list tells about a container that can't be inspected. How one has ended isn't known from
-// there: it has the exit code and reason of the kubelet's for containers that are lost, and no FinishedAt.
+// containerFromList is what the list says about a container that can't be inspected. How one has ended isn't known
+// from there: it has the exit code and reason of the kubelet's for containers that are lost, and no FinishedAt.
 func containerFromList(listed *runtimeapi.Container) topic.Container {
 	container := topic.Container{
 		ID:        listed.GetId(),
@@ -73,7 +73,7 @@ func containerFromList(listed *runtimeapi.Container) topic.Container {
 	}
 	if container.State == topic.ContainerExited {
 		container.ExitCode, container.Reason = 137, "ContainerStatusUnknown"
-		container.Message = "The runtime doesn't tell how the container ended"
+		container.Message = "The runtime doesn't report how the container ended"
 	}
 	annotate(&container, listed.GetAnnotations())
 	return container
@@ -159,7 +159,8 @@ func user(u *runtimeapi.ContainerUser) *corev1.ContainerUser {
 func resources(linux *runtimeapi.LinuxContainerResources) *corev1.ResourceRequirements {
 	limits, requests := corev1.ResourceList{}, corev1.ResourceList{}
 	if shares := linux.GetCpuShares(); shares > 0 {
-		requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(int64(math.Ceil(float64(shares)*1000/1024)), resource.DecimalSI)
+		requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(int64(math.Ceil(float64(shares)*1000/1024)),
+			resource.DecimalSI)
 	}
 	if quota, period := linux.GetCpuQuota(), linux.GetCpuPeriod(); quota > 0 && period > 0 {
 		limits[corev1.ResourceCPU] = *resource.NewMilliQuantity(quota*1000/period, resource.DecimalSI)

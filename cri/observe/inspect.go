@@ -14,8 +14,8 @@ import (
 	"kubelot.dev/cri"
 )
 
-// Inspect reads the details of a listed pod. earlier may be nil; see PodSince.
-func Inspect(ctx context.Context, reader Reader, pod Listed, earlier *topic.PodObservation) topic.PodObservation {
+// inspect reads the details of a listed pod. earlier may be nil; see PodSince.
+func inspect(ctx context.Context, reader Reader, pod Listed, earlier *topic.PodObservation) topic.PodObservation {
 	in := &inspection{
 		reader: reader,
 		known:  map[string]topic.Container{},
@@ -131,8 +131,8 @@ func (in *inspection) addContainer(container topic.Container, err error) {
 	}
 }
 
-// sort puts the newest first: the last attempt, whatever the clock said when it was created. IDs break ties, so that equal
-// observations are equal.
+// sort puts the newest first: the last attempt, whatever the clock said when it was created. IDs break ties, so that
+// equal observations are equal.
 func (in *inspection) sort() {
 	slices.SortFunc(in.seen.Sandboxes, func(a, b topic.Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))

@@ -19,8 +19,8 @@ type listing struct {
 	pods   map[string]*Listed
 }
 
-// Uptime is how long ago the machine was booted, by a clock that goes on while it is suspended and that nobody sets.
-func Uptime() time.Duration {
+// sinceBoot is how long ago the machine was booted, by a clock that goes on while it is suspended and that nobody sets.
+func sinceBoot() time.Duration {
 	var now unix.Timespec
 	// CLOCK_BOOTTIME has been there since Linux 2.6.39 and a valid clock is the only thing that can be wrong.
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now)
@@ -29,7 +29,8 @@ func Uptime() time.Duration {
 
 // list reads both lists side by side. selector are labels that the objects must have; nil means any.
 func list(ctx context.Context, reader Reader, selector map[string]string) (*listing, error) {
-	result := &listing{at: time.Now(), uptime: Uptime(), pods: map[string]*Listed{}}
+	begin := Now()
+	result := &listing{at: begin.At, uptime: begin.Uptime, pods: map[string]*Listed{}}
 	var sandboxFilter *runtimeapi.PodSandboxFilter
 	var containerFilter *runtimeapi.ContainerFilter
 	if selector != nil {

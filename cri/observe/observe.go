@@ -1,14 +1,24 @@
-// Package observe reads pods from the container runtime and states what was seen as a
-// topic.PodObservation. Nothing is remembered between two readings, except what the caller hands back.
+// Package observe reads pods from the container runtime and describes them as a topic.PodObservation. It remembers
+// nothing between two readings, except what the caller hands back.
 //
 // # Guarantees
 //
 //   - An observation is of the whole pod: every sandbox and every container with the pod's UID, newest first.
-//   - Sandboxes and containers are inspected in parallel, each with its own deadline. One that can't be
-//     inspected is reported as far as the list (or the earlier observation) tells and named in Errors; it
-//     spoils nothing else. One that is over, as a sandbox that isn't ready or a container that has had a successor, isn't
-//     named: of it the list tells enough.
-//   - What disappears between listing and inspecting is left out, without an error.
+//   - Sandboxes and containers are inspected in parallel, each with its own deadline. One that can't be inspected is
+//     reported with what the list (or the earlier observation) says, and Errors names it. The others are not affected.
+//     Errors doesn't name what is over, such as a sandbox that isn't ready or a container with a successor: there, what
+//     the list says is enough.
+//   - Objects that disappear between listing and inspecting are left out, without an error.
+//
+// # Words
+//
+// pleg and podsync read the same pods and use the same words for what they know of them:
+//
+//	complete  a reading in which every object could be inspected
+//	partial   a reading that isn't complete; Errors names what is missing
+//	ahead     a reading that shows an object further on its way than another reading does
+//	dirty     a pod that is to be read again
+//	unseen    an effect on a pod that no reading shows yet
 package observe
 
 import (
@@ -60,7 +70,9 @@ func Pod(ctx context.Context, reader Reader, uid string) (topic.PodObservation, 
 // PodSince is Pod for a caller that has an earlier observation of the same runtime: what can't have changed since then
 // (containers that had exited, sandboxes that were ready and are) isn't inspected again, and what can't be
 // inspected now keeps what was known of it.
-func PodSince(ctx context.Context, reader Reader, uid string, earlier *topic.PodObservation) (topic.PodObservation, error) {
+func PodSince(ctx context.Context, reader Reader, uid string,
+	earlier *topic.PodObservation,
+) (topic.PodObservation, error) {
 	listed, err := list(ctx, reader, labels.Selector(uid))
 	if err != nil {
 		return topic.PodObservation{}, fmt.Errorf("observe pod %s: %w", uid, err)
@@ -69,7 +81,7 @@ func PodSince(ctx context.Context, reader Reader, uid string, earlier *topic.Pod
 	if !ok {
 		pod = &Listed{Ref: topic.Ref{UID: uid}, At: listed.at, Uptime: listed.uptime}
 	}
-	return Inspect(ctx, reader, *pod, earlier), nil
+	return inspect(ctx, reader, *pod, earlier), nil
 }
 
 // All observes every pod that the runtime has.
@@ -83,7 +95,7 @@ func All(ctx context.Context, reader Reader) ([]topic.PodObservation, error) {
 	group.SetLimit(allParallel)
 	for i, pod := range pods {
 		group.Go(func() error {
-			observations[i] = Inspect(ctx, reader, pod, nil)
+			observations[i] = inspect(ctx, reader, pod, nil)
 			return nil
 		})
 	}
@@ -103,32 +115,4 @@ func List(ctx context.Context, reader Reader) ([]Listed, error) {
 	}
 	slices.SortFunc(pods, func(a, b Listed) int { return cmp.Compare(a.UID, b.UID) })
 	return pods, nil
-}
-
-// Agrees tells whether an observation has the same sandboxes and containers in the same states as the
-// lists: if so, nothing has begun or ended since.
-func (l Listed) Agrees(seen topic.PodObservation) bool {
-	if len(l.Sandboxes) != len(seen.Sandboxes) || len(l.Containers) != len(seen.Containers) {
-		return false
-	}
-	ready := make(map[string]bool, len(seen.Sandboxes))
-	for _, sandbox := range seen.Sandboxes {
-		ready[sandbox.ID] = sandbox.Ready
-	}
-	for _, sandbox := range l.Sandboxes {
-		was, known := ready[sandbox.GetId()]
-		if !known || was != (sandbox.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY) {
-			return false
-		}
-	}
-	states := make(map[string]topic.ContainerState, len(seen.Containers))
-	for _, container := range seen.Containers {
-		states[container.ID] = container.State
-	}
-	for _, container := range l.Containers {
-		if was, known := states[container.GetId()]; !known || was != stateOf(container.GetState()) {
-			return false
-		}
-	}
-	return true
 }

@@ -61,7 +61,10 @@ func (b *bed) create(name string, mutate ...func(*runtimeapi.ContainerConfig)) s
 	b.t.Helper()
 	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: image},
-		Labels:  map[string]string{labels.PodUID: "u1", labels.PodName: "web", labels.PodNamespace: "shop", labels.ContainerName: name},
+		Labels: map[string]string{
+			labels.PodUID: "u1", labels.PodName: "web", labels.PodNamespace: "shop",
+			labels.ContainerName: name,
+		},
 		LogPath: name + "/0.log",
 	}
 	for _, m := range mutate {
@@ -102,7 +105,8 @@ func TestPodTellsEverything(t *testing.T) {
 	})
 	before := time.Now()
 	seen := b.observe(nil)
-	if seen.At.Before(before) || seen.Ref != (topic.Ref{Namespace: "shop", Name: "web", UID: "u1"}) || len(seen.Errors) > 0 {
+	if seen.At.Before(before) || seen.Ref != (topic.Ref{Namespace: "shop", Name: "web", UID: "u1"}) ||
+		len(seen.Errors) > 0 {
 		t.Errorf("observation %+v", seen)
 	}
 	if len(seen.Sandboxes) != 1 || len(seen.Containers) != 1 {
@@ -116,11 +120,13 @@ func TestPodTellsEverything(t *testing.T) {
 		t.Error("kubectl's copy of the manifest is on the bus")
 	}
 	c := seen.Containers[0]
-	if c.ID != id || c.State != topic.ContainerRunning || c.Hash != "ab" || c.RestartCount != 3 || c.StopSignal != "SIGTERM" ||
+	if c.ID != id || c.State != topic.ContainerRunning || c.Hash != "ab" || c.RestartCount != 3 ||
+		c.StopSignal != "SIGTERM" ||
 		c.TerminationMessageFile != "/host/tl" || c.LogPath != "/var/log/pods/shop_web_u1/app/0.log" || c.ImageRef == "" {
 		t.Errorf("container %+v", c)
 	}
-	if cpu, limit := c.Resources.Requests.Cpu(), c.Resources.Limits; cpu.MilliValue() != 100 || limit.Cpu().MilliValue() != 500 || limit.Memory().Value() != 64<<20 {
+	if cpu, limit := c.Resources.Requests.Cpu(), c.Resources.Limits; cpu.MilliValue() != 100 ||
+		limit.Cpu().MilliValue() != 500 || limit.Memory().Value() != 64<<20 {
 		t.Errorf("resources %+v", c.Resources)
 	}
 }
@@ -141,7 +147,8 @@ func TestNewestFirst(t *testing.T) {
 	}
 }
 
-// A clock that was set back makes the later run look older; to take the earlier one for the newest would start it yet again.
+// A clock that was set back makes the later run look older; to take the earlier one for the newest would start it yet
+// again.
 func TestTheNewestIsTheLastAttempt(t *testing.T) {
 	b := newBed(t)
 	attempt := func(n uint32) func(*runtimeapi.ContainerConfig) {
@@ -174,7 +181,8 @@ func TestStuckContainerSpoilsNothingElse(t *testing.T) {
 		return nil
 	})
 	seen := b.observe(nil)
-	if len(seen.Errors) != 1 || !strings.Contains(seen.Errors[0], "container stuck ("+stuck+")") || len(seen.Containers) != 2 {
+	if len(seen.Errors) != 1 || !strings.Contains(seen.Errors[0], "container stuck ("+stuck+")") ||
+		len(seen.Containers) != 2 {
 		t.Fatalf("observation %+v", seen)
 	}
 	if c := find(t, seen, good); c.StartedAt.IsZero() {
@@ -188,8 +196,10 @@ func TestStuckContainerSpoilsNothingElse(t *testing.T) {
 	}
 	b.fake.Exit(stuck, 9, "")
 	exited := b.observe(&earlier)
-	if c := find(t, exited, stuck); c.State != topic.ContainerExited || c.ExitCode != 137 || c.Reason != "ContainerStatusUnknown" || len(exited.Errors) != 1 {
-		t.Errorf("an exit that can't be read is %+v, errors %v; want it ended for a reason that isn't known", c, exited.Errors)
+	if c := find(t, exited, stuck); c.State != topic.ContainerExited || c.ExitCode != 137 ||
+		c.Reason != "ContainerStatusUnknown" || len(exited.Errors) != 1 {
+		t.Errorf("an exit that can't be read is %+v, errors %v; want it ended for a reason that isn't known", c,
+			exited.Errors)
 	}
 	b.fake.On("ContainerStatus", nil)
 	if c := find(t, b.observe(&exited), stuck); c.ExitCode != 9 {
@@ -265,7 +275,8 @@ func TestVanishedContainersAreNoError(t *testing.T) {
 func TestListFails(t *testing.T) {
 	b := newBed(t)
 	b.fake.On("ListContainers", func(context.Context, any) error { return errors.New("no") })
-	if _, err := observe.Pod(t.Context(), b.client, "u1"); err == nil || !strings.Contains(err.Error(), "observe pod u1: CRI ListContainers") {
+	if _, err := observe.Pod(t.Context(), b.client, "u1"); err == nil ||
+		!strings.Contains(err.Error(), "observe pod u1: CRI ListContainers") {
 		t.Errorf("Pod = %v", err)
 	}
 	if _, err := observe.All(t.Context(), b.client); err == nil {
@@ -276,12 +287,18 @@ func TestListFails(t *testing.T) {
 func TestAllFindsPodsWithoutLabels(t *testing.T) {
 	b := newBed(t)
 	b.create("app")
-	other := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Name: "crictl", Namespace: "x", Uid: "u0"}}
+	other := &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{
+		Name:      "crictl",
+		Namespace: "x", Uid: "u0",
+	}}
 	box, err := b.client.RunPodSandbox(t.Context(), other, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "c"}, Image: &runtimeapi.ImageSpec{Image: image}}
+	config := &runtimeapi.ContainerConfig{
+		Metadata: &runtimeapi.ContainerMetadata{Name: "c"},
+		Image:    &runtimeapi.ImageSpec{Image: image},
+	}
 	if _, err := b.client.CreateContainer(t.Context(), box, config, other); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +306,8 @@ func TestAllFindsPodsWithoutLabels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(all) != 2 || all[0].UID != "u0" || all[0].Name != "crictl" || len(all[0].Containers) != 1 || all[1].UID != "u1" {
+	if len(all) != 2 || all[0].UID != "u0" || all[0].Name != "crictl" || len(all[0].Containers) != 1 ||
+		all[1].UID != "u1" {
 		t.Errorf("observed %+v", all)
 	}
 }

@@ -1,13 +1,14 @@
-// Package atomicfile replaces files as a whole.
+// Package atomicfile replaces files as a whole. It is written by hand because google/renameio always syncs the file,
+// never the directory, and leaves files of random names behind (docs/adr/0024).
 //
 // # Guarantees
 //
-//   - Who reads the file, also after the process was killed, sees what it was before or all of what was written.
-//   - What isn't finished has the file's name with Suffix, and is gone when a write fails. A process that is killed leaves one such file
-//     at most for each file, which the next write of that file replaces.
-//   - The file has exactly the mode that is asked for, whatever the umask, from the moment it has its name. A link at its place is
-//     replaced, not followed.
-//   - The directory must exist. Two writes of the same file at a time are the caller's to prevent.
+//   - A reader sees either the old content or all of the new content, also after the process was killed.
+//   - An unfinished file has the file's name with Suffix. It is removed when a write fails. A process that is killed
+//     leaves at most one such file for each file, and the next write of that file replaces it.
+//   - The file has exactly the mode that is asked for, whatever the umask, from the moment it has its name. A link at
+//     its place is replaced, not followed.
+//   - The directory must exist. The caller must not write the same file twice at the same time.
 package atomicfile
 
 import (
@@ -20,10 +21,10 @@ import (
 // Suffix is what the names of unfinished files end in.
 const Suffix = ".tmp"
 
-// Write replaces the file. After the machine has lost its power it may be as it was before.
+// Write replaces the file. If the machine loses its power, the old content may be back.
 func Write(path string, data []byte, mode fs.FileMode) error { return write(path, data, mode, nothing) }
 
-// WriteDurably replaces the file and returns when the disk has it.
+// WriteDurably replaces the file, and returns when it is on the disk.
 func WriteDurably(path string, data []byte, mode fs.FileMode) error {
 	if err := write(path, data, mode, (*os.File).Sync); err != nil {
 		return err

@@ -9,9 +9,16 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kubelot.dev/daemon/mounttest"
 )
 
-// only tells whether the file is all that its directory holds.
+func TestMain(m *testing.M) {
+	mounttest.Enter()
+	os.Exit(m.Run())
+}
+
+// only reports whether the file is all that its directory holds.
 func only(t *testing.T, path string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Dir(path))
@@ -21,7 +28,8 @@ func only(t *testing.T, path string) {
 }
 
 func TestWrite(t *testing.T) {
-	for name, write := range map[string]func(string, []byte, fs.FileMode) error{"write": Write, "write durably": WriteDurably} {
+	type writer = func(string, []byte, fs.FileMode) error
+	for name, write := range map[string]writer{"write": Write, "write durably": WriteDurably} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "file")
 			for _, step := range []struct {
@@ -51,7 +59,8 @@ func TestWrite(t *testing.T) {
 func TestALinkIsReplaced(t *testing.T) {
 	target := filepath.Join(t.TempDir(), "target")
 	path := filepath.Join(t.TempDir(), "file")
-	if err := errors.Join(os.WriteFile(target, []byte("mine"), 0o600), os.Symlink(target, path), os.Symlink(target, path+Suffix)); err != nil {
+	if err := errors.Join(os.WriteFile(target, []byte("mine"), 0o600), os.Symlink(target, path),
+		os.Symlink(target, path+Suffix)); err != nil {
 		t.Fatal(err)
 	}
 	if err := Write(path, []byte("new"), 0o644); err != nil {

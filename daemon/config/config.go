@@ -1,6 +1,6 @@
 // Package config is the node's configuration as every daemon sees it: the kubelet's own
 // KubeletConfiguration file and drop-ins, decoded strictly, with defaults filled in and
-// validated, and the flags that the kubelet has beside it.
+// validated, and the kubelet's flags that are no fields of it.
 package config
 
 import (
@@ -11,8 +11,14 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// ContainerLogsDir is where log collectors find the logs of all containers. Kubernetes has no setting for it.
-const ContainerLogsDir = "/var/log/containers"
+// containerLogsDir is where log collectors find the logs of all containers. Kubernetes has no setting for it.
+const containerLogsDir = "/var/log/containers"
+
+// RootDir and RunDir are the defaults of --root-dir, the kubelet's, and of --run-dir.
+const (
+	RootDir = "/var/lib/kubelet"
+	RunDir  = "/run/kubelot"
+)
 
 // Config is the resolved configuration. It doesn't change while a daemon runs.
 type Config struct {
@@ -27,7 +33,7 @@ type Config struct {
 	ProviderID string
 	// CloudProvider is "" or "external" (--cloud-provider).
 	CloudProvider string
-	// RegisterNode tells whether the node registers itself (default true).
+	// RegisterNode reports whether the node registers itself (default true).
 	RegisterNode bool
 	// NodeLabels (--node-labels) and RegisterTaints (--register-with-taints or the configuration) are set at registration.
 	NodeLabels     map[string]string
@@ -37,8 +43,8 @@ type Config struct {
 	RootDir string
 	// PodLogsDir is where container logs are (default /var/log/pods).
 	PodLogsDir string
-	// ContainerLogsDir holds the links into PodLogsDir that log collectors read: always the constant of this name, wherever
-	// the logs are; only tests have their own.
+	// ContainerLogsDir holds the links into PodLogsDir that log collectors read: always the constant of this name,
+	// wherever the logs are; only tests have their own.
 	ContainerLogsDir string
 	// RunDir holds the bus socket, keys and metrics sockets (default /run/kubelot).
 	RunDir string
@@ -50,8 +56,8 @@ type Config struct {
 	Kubeconfig string
 	// BootstrapKubeconfig is used to get a client certificate where Kubeconfig doesn't exist yet.
 	BootstrapKubeconfig string
-	// ClientCertificate is the file with the rotated client certificate and its key; empty where the kubeconfig's user is used as
-	// it is (rotateCertificates is false, or there is no API server).
+	// ClientCertificate is the file with the rotated client certificate and its key; empty where the kubeconfig's user is
+	// used as it is (rotateCertificates is false, or there is no API server).
 	ClientCertificate string
 	// CertDir is where rotated certificates are kept (default <RootDir>/pki).
 	CertDir string
@@ -74,5 +80,5 @@ type DeadContainers struct {
 	MinAge              time.Duration
 }
 
-// Standalone tells whether there is no API server.
+// Standalone reports whether there is no API server.
 func (c *Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }

@@ -10,8 +10,9 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// defaultParallelPulls is how many images are pulled at a time where the configuration says nothing.
-// The kubelet pulls one at a time; kubelot doesn't, since one slow registry would hold up every pod.
+// defaultParallelPulls is how many images are pulled at a time where the configuration names no number and doesn't ask
+// for serial pulls. The kubelet pulls one at a time by default; kubelot doesn't, since one slow registry would hold up
+// every pod.
 const defaultParallelPulls = 4
 
 // defaultEvictionHard are the kubelet's thresholds for Linux.
@@ -66,6 +67,9 @@ func defaultNodeStatus(k *kubeletv1beta1.KubeletConfiguration) {
 	orPointer(&k.EventRecordQPS, 50)
 	or(&k.EventBurst, 100)
 	or(&k.ContentType, "application/vnd.kubernetes.protobuf")
+	if k.KubeAPIQPS != nil && *k.KubeAPIQPS == 0 {
+		k.KubeAPIQPS = nil // for the kubelet 0 is a default too: client-go's
+	}
 	orPointer(&k.KubeAPIQPS, 50)
 	or(&k.KubeAPIBurst, 100)
 }
@@ -75,7 +79,7 @@ func defaultImagesAndLogs(k *kubeletv1beta1.KubeletConfiguration) {
 	orDuration(&k.RuntimeRequestTimeout, 2*time.Minute)
 	orPointer(&k.RegistryPullQPS, 5)
 	or(&k.RegistryBurst, 10)
-	if k.SerializeImagePulls == nil && k.MaxParallelImagePulls == nil {
+	if k.SerializeImagePulls == nil || !*k.SerializeImagePulls {
 		orPointer(&k.MaxParallelImagePulls, defaultParallelPulls)
 	}
 	orPointer(&k.SerializeImagePulls, k.MaxParallelImagePulls != nil && *k.MaxParallelImagePulls < 2)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -38,9 +39,9 @@ type layer struct {
 	ignored []string
 }
 
-// readLayer reads one file; a field of a wrong type is an error that names the file and the field. Fields that are unknown, or are
-// there twice, are errors in strict files, which drop-ins are, and ignored with a warning in others: it is the kubelet's rule for
-// v1beta1, so that a file for another release still starts a node.
+// readLayer reads one file. A field of a wrong type is an error that names the file and the field. Unknown and repeated
+// fields are errors in a strict file, such as a drop-in. In other files they are ignored with a warning. This is the
+// kubelet's rule for v1beta1, so that a node starts with a file for another release.
 func readLayer(path string, strict bool) (layer, error) {
 	data, err := readBounded(path)
 	if err != nil {
@@ -65,10 +66,23 @@ func readLayer(path string, strict bool) (layer, error) {
 	return l, nil
 }
 
+func unreadable(path string, err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("configuration file: %w: %s", err, HowToRead(path))
+	}
+	return fmt.Errorf("configuration file: %w", err)
+}
+
+// HowToRead says what to do about a file that not all daemons can read: most of them aren't root.
+func HowToRead(path string) string {
+	return fmt.Sprintf("kubelot's daemons read it as members of the group kubelot: "+
+		"chgrp kubelot %[1]s && chmod 0640 %[1]s", path)
+}
+
 func readBounded(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("configuration file: %w", err)
+		return nil, unreadable(path, err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
@@ -76,7 +90,8 @@ func readBounded(path string) ([]byte, error) {
 		return nil, fmt.Errorf("configuration file %s: %w", path, err)
 	}
 	if len(data) > maxFileSize {
-		return nil, fmt.Errorf("configuration file %s is larger than %d bytes: is it a KubeletConfiguration?", path, maxFileSize)
+		return nil, fmt.Errorf("configuration file %s is larger than %d bytes: is it a KubeletConfiguration?", path,
+			maxFileSize)
 	}
 	return data, nil
 }
@@ -126,12 +141,14 @@ func decodeDocument(data []byte) (fields map[string]any, ignored []error, err er
 		return nil, nil, err
 	}
 	if typed.APIVersion != configAPIVersion || typed.Kind != configKind {
-		return nil, nil, fmt.Errorf("has apiVersion %q and kind %q, want %q and %q", typed.APIVersion, typed.Kind, configAPIVersion, configKind)
+		return nil, nil, fmt.Errorf("has apiVersion %q and kind %q, want %q and %q", typed.APIVersion, typed.Kind,
+			configAPIVersion, configKind)
 	}
 	return fields, slices.Concat(ignored, twice, unknown), nil
 }
 
-// decodeFields is the typed form of the fields, whose names are case-sensitive. unknown names those that it doesn't have.
+// decodeFields returns the typed form of the fields. Names are case-sensitive. unknown lists the fields that the type
+// doesn't have.
 func decodeFields(fields map[string]any) (typed kubeletv1beta1.KubeletConfiguration, unknown []error, err error) {
 	raw, err := stdjson.Marshal(fields)
 	if err != nil {
@@ -144,7 +161,7 @@ func decodeFields(fields map[string]any) (typed kubeletv1beta1.KubeletConfigurat
 	return typed, unknown, nil
 }
 
-// namingField adds the name of the field that can't be decoded to an error of the decoder, which leaves it out for durations.
+// namingField adds the name of the field to an error of the decoder, which leaves it out for durations.
 func namingField(fields map[string]any, err error) error {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		raw, encodeErr := stdjson.Marshal(map[string]any{name: fields[name]})

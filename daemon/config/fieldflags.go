@@ -62,6 +62,8 @@ var fieldFlags = [][2]string{
 	{"image-gc-high-threshold", "imageGCHighThresholdPercent"},
 	{"image-gc-low-threshold", "imageGCLowThresholdPercent"},
 	{"image-service-endpoint", "imageServiceEndpoint"},
+	{"contention-profiling", "enableContentionProfiling"},
+	{"kernel-memcg-notification", "kernelMemcgNotification"},
 	{"kube-api-burst", "kubeAPIBurst"},
 	{"kube-api-content-type", "contentType"},
 	{"kube-api-qps", "kubeAPIQPS"},

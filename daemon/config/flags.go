@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Flags are the command-line flags that make up a Config: the kubelet's own, as kubeadm and
-// distributions use them, and kubelot's few.
+// Flags are the command-line flags that make up a Config: those of the kubelet that kubeadm and distributions use, and
+// a few of kubelot's own.
 type Flags struct {
 	ConfigFile          string
 	ConfigDir           string
@@ -34,6 +34,25 @@ type Flags struct {
 
 // ignoredFlags are kubelet flags that are accepted with a warning: the flag, and why it has no effect.
 var ignoredFlags = map[string]string{
+	"application-metrics-count-limit":          embedsNothing,
+	"boot-id-file":                             embedsNothing,
+	"container-hints":                          embedsNothing,
+	"containerd":                               embedsNothing,
+	"containerd-namespace":                     embedsNothing,
+	"enable-load-reader":                       embedsNothing,
+	"event-storage-age-limit":                  embedsNothing,
+	"event-storage-event-limit":                embedsNothing,
+	"global-housekeeping-interval":             embedsNothing,
+	"housekeeping-interval":                    embedsNothing,
+	"log-cadvisor-usage":                       embedsNothing,
+	"machine-id-file":                          embedsNothing,
+	"storage-driver-buffer-duration":           embedsNothing,
+	"storage-driver-db":                        embedsNothing,
+	"storage-driver-host":                      embedsNothing,
+	"storage-driver-password":                  embedsNothing,
+	"storage-driver-secure":                    embedsNothing,
+	"storage-driver-table":                     embedsNothing,
+	"storage-driver-user":                      embedsNothing,
 	"container-runtime":                        "the runtime is always the CRI one",
 	"exit-on-lock-contention":                  "kubelot has no lock file",
 	"experimental-allocatable-ignore-eviction": "eviction thresholds always count",
@@ -43,38 +62,59 @@ var ignoredFlags = map[string]string{
 	"lock-file":                                "systemd runs one instance of each daemon",
 	"log-flush-frequency":                      "log lines are written at once",
 	"pod-infra-container-image":                "the runtime's own configuration names the sandbox image",
+	"log-json-info-buffer-size":                "log lines are written at once, to one stream",
+	"log-json-split-stream":                    "log lines are written at once, to one stream",
+	"log-text-info-buffer-size":                "log lines are written at once, to one stream",
+	"log-text-split-stream":                    "log lines are written at once, to one stream",
+	"reserved-memory":                          "kubelot doesn't support memory management yet",
 	"runtime-cgroups":                          "the runtime's unit decides where it runs",
 	"vmodule":                                  "log levels are per daemon (--v)",
 }
+
+// ignoredSwitches are those of them that stand alone. The others take the next word as their value.
+var ignoredSwitches = []string{
+	"enable-load-reader", "exit-on-lock-contention", "experimental-allocatable-ignore-eviction", "log-cadvisor-usage",
+	"log-json-split-stream", "log-text-split-stream", "storage-driver-secure",
+}
+
+// embedsNothing is why cAdvisor's flags, which the kubelet has, do nothing.
+const embedsNothing = "it is cAdvisor's, which kubelot doesn't contain"
 
 // Register adds the flags to fs.
 func (f *Flags) Register(fs *pflag.FlagSet) {
 	f.set = fs
 	fs.StringVar(&f.ConfigFile, "config", "", "file with a KubeletConfiguration (kubelet.config.k8s.io/v1beta1)")
 	fs.StringVar(&f.ConfigDir, "config-dir", "", "directory with *.conf drop-ins, merged in lexical order over --config")
-	fs.StringVar(&f.Kubeconfig, "kubeconfig", "", "credentials for the API server; without them the node runs static pods only")
-	fs.StringVar(&f.BootstrapKubeconfig, "bootstrap-kubeconfig", "", "credentials that obtain the ones of --kubeconfig if that file doesn't exist")
+	fs.StringVar(&f.Kubeconfig, "kubeconfig", "",
+		"credentials for the API server; without them the node runs static pods only")
+	fs.StringVar(&f.BootstrapKubeconfig, "bootstrap-kubeconfig", "",
+		"credentials with which --kubeconfig is created if that file doesn't exist (TLS bootstrap)")
 	fs.StringVar(&f.HostnameOverride, "hostname-override", "", "the node's name, instead of the host name")
 	fs.StringVar(&f.NodeIP, "node-ip", "", "the node's IP address, or two of different families separated by a comma")
-	fs.StringVar(&f.RootDir, "root-dir", "/var/lib/kubelet", "directory for pods, plugins, certificates and checkpoints")
+	fs.StringVar(&f.RootDir, "root-dir", RootDir, "directory for pods, plugins, certificates and checkpoints")
 	fs.StringVar(&f.CertDir, "cert-dir", "", "directory for certificates (default <root-dir>/pki)")
 	fs.StringVar(&f.CloudProvider, "cloud-provider", "", `"external" or nothing`)
 	fs.StringVar(&f.NodeLabels, "node-labels", "", "labels for the registration of the node, as key=value,...")
-	fs.StringVar(&f.RunDir, "run-dir", "/run/kubelot", "directory for kubelot's sockets and keys")
+	fs.StringVar(&f.RunDir, "run-dir", RunDir, "directory for kubelot's sockets and keys")
 	fs.StringVar(&f.BusSocket, "bus-socket", "", "the bus's unix socket (default <run-dir>/bus.sock)")
-	fs.IntVar(&f.DeadContainers.PerContainer, "maximum-dead-containers-per-container", 1, "dead instances to keep of each container; negative for any number")
-	fs.IntVar(&f.DeadContainers.Total, "maximum-dead-containers", -1, "dead containers to keep on the node; negative for any number")
-	fs.DurationVar(&f.DeadContainers.MinAge, "minimum-container-ttl-duration", 0, "least age of a dead container before it is removed")
+	fs.IntVar(&f.DeadContainers.PerContainer, "maximum-dead-containers-per-container", 1,
+		"dead instances to keep of each container; negative for any number")
+	fs.IntVar(&f.DeadContainers.Total, "maximum-dead-containers", -1,
+		"dead containers to keep on the node; negative for any number")
+	fs.DurationVar(&f.DeadContainers.MinAge, "minimum-container-ttl-duration", 0,
+		"minimum age of a dead container before it is removed")
 	f.fields = addFieldFlags(fs)
 	f.ignored = make(map[string]*string, len(ignoredFlags))
 	for _, name := range slices.Sorted(maps.Keys(ignoredFlags)) {
 		f.ignored[name] = fs.String(name, "", "no effect: "+ignoredFlags[name])
-		fs.Lookup(name).NoOptDefVal = "true"
+		if slices.Contains(ignoredSwitches, name) {
+			fs.Lookup(name).NoOptDefVal = "true"
+		}
 		fs.Lookup(name).Hidden = true
 	}
 }
 
-// Args are the flags that were given, in a form that another daemon takes; kubelot up hands them on.
+// Args are the flags that were given, in a form that another daemon accepts. kubelot up passes them on.
 func (f *Flags) Args() []string {
 	var args []string
 	own := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -94,7 +134,7 @@ func (f *Flags) Args() []string {
 	return args
 }
 
-// layer is what the command line says of KubeletConfiguration's fields.
+// layer has the fields of KubeletConfiguration that the command line sets.
 func (f *Flags) layer() (layer, error) {
 	l := layer{source: "the command line", fields: map[string]any{}}
 	for _, name := range slices.Sorted(maps.Keys(f.fields)) {

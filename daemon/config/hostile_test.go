@@ -36,3 +36,29 @@ func TestHostileDocumentsEndSoon(t *testing.T) {
 		}
 	}
 }
+
+func FuzzDecodeDocument(f *testing.F) {
+	f.Add([]byte(header + "maxPods: 1\nkubeReserved: {cpu: 1}\n"))
+	f.Add([]byte(header + "resolvConf: null\nregisterWithTaints: [{}]\nlogging: {options: {json: {infoBufferSize: 1}}}\n"))
+	f.Add(
+		[]byte(
+			`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","userNamespaces":{},"crashLoopBackOff":{}}`))
+	f.Add([]byte("&a [*a]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fields, _, err := decodeDocument(data)
+		if err != nil {
+			return
+		}
+		anchorPaths(fields, "/etc")
+		m := merge([]layer{{source: "fuzz", fields: fields}})
+		k, err := m.decode()
+		if err != nil {
+			t.Fatalf("a valid document can't be merged: %v", err)
+		}
+		setDefaults(&k)
+		if validate(&k, m.where) != nil {
+			return
+		}
+		fieldWarnings(m, &k)
+	})
+}

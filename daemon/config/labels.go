@@ -10,8 +10,8 @@ import (
 	kubeletapis "k8s.io/kubelet/pkg/apis"
 )
 
-// labels parses --node-labels. Labels of Kubernetes' own namespaces that NodeRestriction would refuse, and with them the whole
-// Node, are an error.
+// labels parses --node-labels. Labels of Kubernetes' own namespaces that NodeRestriction would refuse, and with them
+// the whole Node, are an error.
 func (f *Flags) labels() (map[string]string, error) {
 	labels := map[string]string{}
 	var unknown []string
@@ -32,14 +32,16 @@ func (f *Flags) labels() (map[string]string, error) {
 	}
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		problems = append(problems, fmt.Errorf("unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: %v\n"+
-			"--node-labels in the 'kubernetes.io' namespace must begin with an allowed prefix (%s) or be in the specifically allowed set (%s)",
-			unknown, strings.Join(kubeletapis.KubeletLabelNamespaces(), ", "), strings.Join(kubeletapis.KubeletLabels(), ", ")))
+		problems = append(problems,
+			fmt.Errorf("unknown 'kubernetes.io' or 'k8s.io' labels specified with --node-labels: %v\n"+
+				"--node-labels in the 'kubernetes.io' namespace must begin with an allowed prefix (%s) or be in the specifically "+
+				"allowed set (%s)",
+				unknown, strings.Join(kubeletapis.KubeletLabelNamespaces(), ", "), strings.Join(kubeletapis.KubeletLabels(), ", ")))
 	}
 	return labels, errors.Join(problems...)
 }
 
-// ofKubernetes tells whether the label is in one of Kubernetes' own namespaces.
+// ofKubernetes reports whether the label is in one of Kubernetes' own namespaces.
 func ofKubernetes(key string) bool {
 	namespace, _, found := strings.Cut(key, "/")
 	return found && slices.ContainsFunc([]string{"kubernetes.io", "k8s.io"}, func(own string) bool {

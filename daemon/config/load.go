@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// clientCertificateName is the link to the client certificate in force; kubeadm and others know it from the kubelet.
+// clientCertificateName is the link to the client certificate in use; kubeadm and others know it from the kubelet.
 const clientCertificateName = "kubelet-client-current.pem"
 
 // Load resolves the configuration: defaults, then --config, then the drop-ins of --config-dir in
@@ -38,7 +38,7 @@ func (f *Flags) Load() (*Config, error) {
 		RegisterTaints: kubelet.RegisterWithTaints,
 		PodLogsDir:     kubelet.PodLogsDir,
 
-		ContainerLogsDir: ContainerLogsDir,
+		ContainerLogsDir: containerLogsDir,
 		DeadContainers:   f.DeadContainers,
 	}
 	if err := errors.Join(f.resolveNode(c), f.resolvePaths(c), f.resolveEndpoints(c)); err != nil {
@@ -86,7 +86,8 @@ func (f *Flags) resolveNode(c *Config) error {
 	}
 	c.NodeName = strings.ToLower(strings.TrimSpace(name))
 	if problems := validation.IsDNS1123Subdomain(c.NodeName); len(problems) > 0 {
-		return fmt.Errorf("node name %q: %s: name the node with --hostname-override", c.NodeName, strings.Join(problems, "; "))
+		return fmt.Errorf("node name %q: %s: name the node with --hostname-override", c.NodeName,
+			strings.Join(problems, "; "))
 	}
 	if f.CloudProvider != "" && f.CloudProvider != "external" {
 		return fmt.Errorf("--cloud-provider %q: only \"external\" and nothing are possible", f.CloudProvider)

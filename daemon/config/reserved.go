@@ -18,8 +18,8 @@ func Resources(settings map[string]string) corev1.ResourceList {
 	return list
 }
 
-// Reserved is what is kept from pods of each resource: systemReserved and kubeReserved together. Where reservedSystemCPUs
-// names CPUs, their number is what is reserved of them, as with the kubelet.
+// Reserved is what is kept from pods of each resource: systemReserved and kubeReserved together. Where
+// reservedSystemCPUs names CPUs, their number is what is reserved of them, as with the kubelet.
 func Reserved(k *kubeletv1beta1.KubeletConfiguration) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for _, settings := range []map[string]string{k.KubeReserved, k.SystemReserved} {

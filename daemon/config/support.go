@@ -10,7 +10,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// Level tells what kubelot does with a field of KubeletConfiguration.
+// Level is what kubelot does with a field of KubeletConfiguration.
 type Level string
 
 const (
@@ -50,33 +50,36 @@ var Fields = slices.Concat(
 		"seccompDefault", "registerWithTaints", "registerNode", "containerRuntimeEndpoint",
 		"imageServiceEndpoint", "evictionHard", "mergeDefaultEvictionSettings",
 		"failCgroupV1", "userNamespaces", "reservedSystemCPUs", "memorySwap", "singleProcessOOMKill",
-		"localStorageCapacityIsolation", "rotateCertificates", "failSwapOn", "protectKernelDefaults", "systemReservedCgroup", "kubeReservedCgroup",
+		"localStorageCapacityIsolation", "rotateCertificates", "failSwapOn", "protectKernelDefaults", "systemReservedCgroup",
+		"kubeReservedCgroup",
 		"imageMinimumGCAge", "imageMaximumGCAge", "imageGCHighThresholdPercent", "imageGCLowThresholdPercent",
 		"evictionSoft", "evictionSoftGracePeriod", "evictionPressureTransitionPeriod", "evictionMaxPodGracePeriod",
 		"evictionMinimumReclaim", "containerLogMaxSize", "containerLogMaxFiles", "containerLogMaxWorkers",
-		"containerLogMonitorInterval",
+		"containerLogMonitorInterval", "makeIPTablesUtilChains",
 		"enableServer", "address", "port", "readOnlyPort", "tlsCertFile", "tlsPrivateKeyFile", "tlsCipherSuites",
 		"tlsCurvePreferences", "tlsMinVersion", "serverTLSBootstrap", "authentication", "authorization",
 		"enableDebuggingHandlers", "enableContentionProfiling", "healthzPort", "healthzBindAddress",
 		"streamingConnectionIdleTimeout", "enableSystemLogHandler", "enableSystemLogQuery", "enableProfilingHandler",
-		"enableDebugFlagsHandler", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist"),
-	level(Partly, "attaching volumes from the node (the Node's annotation is set, for the controller to know)", "enableControllerAttachDetach"),
-	level(Partly, "moving processes into the cgroup (its usage is told)", "systemCgroups", "kubeletCgroups"),
+		"enableDebugFlagsHandler", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
+		"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority"),
+	level(Partly, "attaching volumes from the node (the Node's annotation is set, for the controller to know)",
+		"enableControllerAttachDetach"),
+	level(Partly, "moving processes into the cgroup (its usage is reported)", "systemCgroups", "kubeletCgroups"),
 	level(Later, managers,
 		"cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
 		"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "reservedMemory"),
 	level(Later, "memory quality of service", "qosReserved", "memoryThrottlingFactor", "memoryReservationPolicy"),
-	level(Later, "graceful node shutdown", "shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority"),
 	level(Later, "tracing", "tracing"),
-	level(Moot, "kubelot has no feature gates; what the named gate does is either on or listed as unsupported", "featureGates"),
+	level(Moot, "kubelot has no feature gates; what the named gate does is either on or listed as unsupported",
+		"featureGates"),
 	level(Moot, "systemd sets it for each daemon (OOMScoreAdjust= in the unit)", "oomScoreAdj"),
 	level(Moot, "systemd sets it for each daemon (LimitNOFILE= in the unit)", "maxOpenFiles"),
 	level(Moot, "it belonged to the kubenet network plugin, which is gone", "hairpinMode", "podCIDR"),
-	level(Moot, "no kubelot daemon writes iptables rules", "makeIPTablesUtilChains", "iptablesMasqueradeBit", "iptablesDropBit"),
+	level(Moot, "the kubelet has no rules with these marks any more either", "iptablesMasqueradeBit", "iptablesDropBit"),
 	level(Moot, "FlexVolume drivers aren't run", "volumePluginDir"),
 	level(Moot, "run-once mode was removed from Kubernetes (KEP-4580)", "runOnce"),
 	level(Moot, "it has no effect on cgroup v2 and was never more than a hint", "kernelMemcgNotification"),
-	level(Moot, "pods are synced by events, and tried again by their own back-off", "syncFrequency"),
+	level(Moot, "pods are synced by events, and retried with a back-off of their own", "syncFrequency"),
 	level(Moot, "kubelot hides no metrics", "showHiddenMetricsForVersion"),
 )
 
@@ -105,7 +108,8 @@ func fieldWarnings(m merged, effective *kubeletv1beta1.KubeletConfiguration) []s
 		if field.Level == Partly {
 			effect = "part of its effect only"
 		}
-		warnings = append(warnings, fmt.Sprintf("configuration field %s%s has %s: %s", field.Path, m.where(field.Path), effect, note))
+		warnings = append(warnings, fmt.Sprintf("configuration field %s%s has %s: %s", field.Path,
+			m.where(field.Path), effect, note))
 	}
 	return warnings
 }

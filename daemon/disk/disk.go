@@ -2,9 +2,9 @@
 //
 // # Guarantees
 //
-//   - A walk stays on the filesystem it began on, follows no links, counts each inode once and ends with its context. What it holds
-//     in memory is bounded, however many files and directories there are.
-//   - Bytes are blocks on disk, as du counts them; what is deleted while it is walked is left out.
+//   - A walk stays on the filesystem it began on, follows no links, counts each inode once and ends with its context.
+//     Its memory is bounded, however many files and directories there are.
+//   - Bytes are blocks on disk, as du counts them. Files that are deleted during the walk are left out.
 package disk
 
 import (
@@ -29,7 +29,11 @@ type Filesystem struct {
 func Stat(path string) (Filesystem, error) {
 	var s unix.Statfs_t
 	var f unix.Stat_t
-	if err := errors.Join(unix.Statfs(path, &s), unix.Stat(path, &f)); err != nil {
+	err := unix.Statfs(path, &s)
+	if err == nil {
+		err = unix.Stat(path, &f)
+	}
+	if err != nil {
 		return Filesystem{}, fmt.Errorf("measure the filesystem of %s: %w", path, err)
 	}
 	block := uint64(s.Bsize)
@@ -39,6 +43,16 @@ func Stat(path string) (Filesystem, error) {
 	}, nil
 }
 
+// StatToBe measures the filesystem that path is on, or will be on once it is made: that of its nearest parent.
+func StatToBe(path string) (Filesystem, error) {
+	for at := filepath.Clean(path); ; at = filepath.Dir(at) {
+		fs, err := Stat(at)
+		if !errors.Is(err, unix.ENOENT) || at == filepath.Dir(at) {
+			return fs, err
+		}
+	}
+}
+
 // Usage is what a directory takes up.
 type Usage struct{ Bytes, Inodes uint64 }
 
@@ -46,8 +60,8 @@ type Usage struct{ Bytes, Inodes uint64 }
 func (u Usage) Add(other Usage) Usage { return Usage{u.Bytes + other.Bytes, u.Inodes + other.Inodes} }
 
 const (
-	// maxDepth is how deep a walk goes, with a descriptor open for each directory on the way: no path of the kernel's greatest
-	// length names anything deeper.
+	// maxDepth is how deep a walk goes. It keeps a descriptor open for each directory on the way. The longest path that
+	// the kernel takes names nothing deeper.
 	maxDepth = 2048
 	// maxSeen bounds the inodes that are remembered because they have several names.
 	maxSeen = 1 << 18
@@ -55,11 +69,11 @@ const (
 	largePart, smallPart, shallow = 32 << 10, 2 << 10, 16
 )
 
-// errDeep tells that a tree is deeper than anything that has a path.
+// errDeep is the error of a tree that is deeper than any path.
 var errDeep = fmt.Errorf("directories are nested more than %d deep, which is counted as the whole filesystem", maxDepth)
 
-// Walk adds up the directory or file at path. The error says what could not be counted; the rest is. What is too deep counts as
-// all that is used of the filesystem, so that nothing hides there.
+// Walk adds up the directory or file at path. The error says what could not be counted. The rest is counted all the
+// same. A tree that is too deep counts as everything that is used of the filesystem, so that nothing can hide there.
 func Walk(ctx context.Context, path string) (Usage, error) {
 	var root unix.Stat_t
 	if err := unix.Lstat(path, &root); err != nil {
@@ -89,7 +103,7 @@ type walk struct {
 	err   error
 }
 
-// add counts an inode once; those beyond the bound count with each name, since too much is the safe side.
+// add counts an inode once. Inodes beyond the bound count once for each name, because counting too much is safe.
 func (w *walk) add(s *unix.Stat_t) {
 	if s.Nlink > 1 && s.Mode&unix.S_IFMT != unix.S_IFDIR {
 		if _, ok := w.seen[s.Ino]; ok {
@@ -110,7 +124,7 @@ func (w *walk) note(name string, err error) {
 	}
 }
 
-// dir adds what is in a directory. It is opened by its parent, so that no link on the way there is followed and no path is too long.
+// dir adds what is in a directory. It is opened relative to its parent, so no link is followed and no path is too long.
 func (w *walk) dir(parent int, name string, depth int) {
 	fd, err := unix.Openat(parent, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 
 func write(t *testing.T, file string, size int) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, make([]byte, size), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, make([]byte, size),
+		0o644)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -86,6 +87,27 @@ func TestStat(t *testing.T) {
 	}
 	if _, err := Stat("/no/such"); err == nil || !strings.Contains(err.Error(), "/no/such") {
 		t.Errorf("error %v: want one that names the path", err)
+	}
+}
+
+// A directory that is still to be made counts for the filesystem of its nearest parent.
+func TestStatToBe(t *testing.T) {
+	dir := t.TempDir()
+	want, err := Stat(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, filepath.Join(dir, "not", "yet"), filepath.Join(dir, "not")} {
+		if got, err := StatToBe(path); err != nil || got.Device != want.Device {
+			t.Errorf("%s: device %d, %v, want device %d", path, got.Device, err, want.Device)
+		}
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := StatToBe(filepath.Join(file, "below")); err == nil {
+		t.Error("no error below a file")
 	}
 }
 

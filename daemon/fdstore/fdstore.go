@@ -1,22 +1,23 @@
-// Package fdstore lets a connection outlive the process that made it. A server that sees its client hang up breaks off
-// what the client asked for; a duplicate of the connection's file descriptor that the supervisor holds keeps the
-// connection open when the client is killed, and the server finishes.
+// Package fdstore lets a connection outlive the process that made it. A server that sees its client hang up cancels
+// what the client asked for. The supervisor holds a duplicate of the connection's file descriptor, so the connection
+// stays open when the client is killed, and the server finishes. The same holds for a pipe whose being open is a lock.
 //
 // # Reads
 //
-// The environment that systemd gives to a service, and kubelot up to a daemon: NOTIFY_SOCKET, LISTEN_FDS, LISTEN_FDNAMES
-// and LISTEN_PID.
+// The environment that systemd gives to a service, and kubelot up to a daemon: NOTIFY_SOCKET, LISTEN_FDS,
+// LISTEN_FDNAMES and LISTEN_PID.
 //
 // # Writes
 //
-// sd_notify messages to the supervisor: FDSTORE=1 and FDSTOREREMOVE=1, each with FDNAME (sd_notify(3), systemd.service(5)
-// under FileDescriptorStoreMax).
+// sd_notify messages to the supervisor: FDSTORE=1 (for a pipe with FDPOLL=0) and FDSTOREREMOVE=1, each with FDNAME
+// (sd_notify(3), systemd.service(5) under FileDescriptorStoreMax).
 //
 // # Guarantees
 //
-//   - Nothing was sent on a connection before the supervisor was given its duplicate.
-//   - What is closed in order is removed from the supervisor too: only what a killed process had open is inherited.
-//   - A supervisor that has no store costs nothing but a warning: connections work on without it.
+//   - The supervisor has the duplicate before anything is sent on the connection.
+//   - A connection that is closed in order is removed from the supervisor too. Only the connections of a killed process
+//     are inherited.
+//   - If the supervisor has no store, a warning is logged and connections work without it.
 package fdstore
 
 import (
@@ -39,8 +40,8 @@ import (
 // notifyTimeout bounds the wait for a supervisor that doesn't read its socket.
 const notifyTimeout = 2 * time.Second
 
-// Store is the supervisor's store of this process's file descriptors. A nil Store is one of a supervisor without: it
-// dials, and has inherited nothing.
+// Store is the supervisor's store of this process's file descriptors. A nil Store stands for a supervisor without a
+// store: it dials, and has inherited nothing.
 type Store struct {
 	log    *slog.Logger
 	socket string // of the supervisor; empty for none
@@ -60,15 +61,16 @@ func (s *Store) Dialer(purpose string) func(ctx context.Context, path string) (n
 		}
 		name := s.name(purpose)
 		if err := s.store(c, name); err != nil {
-			s.log.Warn("the supervisor can't be given a connection to keep: if this process is killed, what it asks for on it is broken off", "socket", path, "error", err)
+			s.log.Warn("can't give the supervisor a connection to keep: if this process is killed, its calls on that "+
+				"connection are cancelled", "socket", path, "error", err)
 			return c, nil
 		}
 		return &conn{Conn: c, store: s, name: name}, nil
 	}
 }
 
-// name is unique among the connections of this process and those before it, since FDSTOREREMOVE removes all that have a name.
-// The time puts them in order.
+// name is unique among the connections of this process and those before it, since FDSTOREREMOVE removes all that have a
+// name. The time puts them in order.
 func (s *Store) name(purpose string) string {
 	return fmt.Sprintf("%s-%d-%d-%d", purpose, time.Now().UnixMilli(), os.Getpid(), s.dialed.Add(1))
 }
@@ -90,7 +92,8 @@ func (s *Store) store(c net.Conn, name string) error {
 // remove takes a name out of the supervisor's store.
 func (s *Store) remove(name string) {
 	if err := s.notify("FDSTOREREMOVE=1\nFDNAME=" + name); err != nil {
-		s.log.Warn("the supervisor can't be told that a connection is over; it keeps it open", "name", name, "error", err)
+		s.log.Warn("can't tell the supervisor that a connection has ended; the supervisor keeps it open",
+			"name", name, "error", err)
 	}
 }
 
@@ -133,6 +136,12 @@ type conn struct {
 func (c *conn) Close() error {
 	c.once.Do(func() { c.store.remove(c.name) })
 	return c.Conn.Close()
+}
+
+// purposeOf is the purpose in a name of this package.
+func purposeOf(name string) string {
+	parts := strings.Split(name, "-")
+	return strings.Join(parts[:max(0, len(parts)-3)], "-")
 }
 
 // stored is when the name was given; ok is false for a name that isn't of this package.

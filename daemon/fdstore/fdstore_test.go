@@ -35,13 +35,13 @@ func child() {
 		os.Setenv("LISTEN_PID", fmt.Sprint(os.Getpid()))
 	}
 	s := FromEnvironment(slog.New(slog.NewTextHandler(os.Stdout, nil)))
-	for _, f := range s.Inherited() {
+	for _, f := range append(s.Inherited("cri"), s.Inherited("shutdown-lock")...) {
 		flags, err := unix.FcntlInt(f.file.Fd(), unix.F_GETFD, 0)
 		fmt.Println("inherited", f.Name, "hung up:", f.HungUp(), "close on exec:", flags&unix.FD_CLOEXEC != 0, err)
 		f.Drop()
 	}
-	if left := s.Inherited(); len(left) > 0 {
-		fmt.Println("still inherited:", len(left))
+	if left := len(s.inherited); left > 0 {
+		fmt.Println("still inherited:", left)
 	}
 	for _, name := range []string{"LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID"} {
 		if value, set := os.LookupEnv(name); set {
@@ -188,7 +188,8 @@ func TestAConnectionOutlivesItsProcess(t *testing.T) {
 	defer overFile.Close()
 	for _, pid := range []string{"", "LISTEN_PID=self"} {
 		out := run(t, []*os.File{kept, overFile}, "LISTEN_FDS=2", "LISTEN_FDNAMES=cri-"+name+":cri-1-2-3", pid)
-		want := "inherited cri-1-2-3 hung up: true close on exec: true <nil>\ninherited cri-" + name + " hung up: false close on exec: true <nil>\n"
+		want := "inherited cri-1-2-3 hung up: true close on exec: true <nil>\ninherited cri-" + name +
+			" hung up: false close on exec: true <nil>\n"
 		if out != want {
 			t.Errorf("the next process says\n%swant\n%s", out, want)
 		}
@@ -204,6 +205,70 @@ func TestAConnectionOutlivesItsProcess(t *testing.T) {
 	}
 }
 
+// A lock is a pipe: it is held while the pipe is open, whoever has the other end.
+func TestAPipeOutlivesItsProcess(t *testing.T) {
+	sup := newSupervisor(t)
+	s := FromEnvironment(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	released := func() bool {
+		fds := []unix.PollFd{{Fd: int32(reader.Fd()), Events: unix.POLLIN}}
+		if _, err := unix.Poll(fds, 0); err != nil {
+			t.Fatal(err)
+		}
+		return fds[0].Revents&unix.POLLHUP != 0
+	}
+	lock := s.Keep("shutdown-lock", writer)
+	message, kept := sup.next()
+	if !strings.HasPrefix(message, "FDSTORE=1\nFDPOLL=0\nFDNAME=shutdown-lock-") || kept == nil {
+		t.Fatalf("the supervisor got %q, file %v", message, kept)
+	}
+	// The next run of a daemon in this process finds it, and no other daemon does.
+	if again := s.Inherited("shutdown-lock"); len(again) != 1 || again[0] != lock || len(s.Inherited("lock")) != 0 {
+		t.Errorf("kept are %v, for another purpose %v", again, s.Inherited("lock"))
+	}
+	writer.Close() // killed
+	if released() || lock.Name == "" {
+		t.Error("the lock went with its process")
+	}
+	out := run(t, []*os.File{kept}, "LISTEN_FDS=1", "LISTEN_FDNAMES="+lock.Name)
+	if want := "inherited " + lock.Name + " hung up: false close on exec: true <nil>\n"; out != want {
+		t.Errorf("the next process says %q, want %q", out, want)
+	}
+	if gone, _ := sup.next(); gone != "FDSTOREREMOVE=1\nFDNAME="+lock.Name {
+		t.Errorf("the supervisor got %q", gone)
+	}
+	kept.Close()
+	if !released() {
+		t.Error("the lock is held though all have closed it")
+	}
+}
+
+func TestAPipeWithoutASupervisor(t *testing.T) {
+	t.Setenv("NOTIFY_SOCKET", "")
+	for _, s := range []*Store{nil, FromEnvironment(slog.New(slog.DiscardHandler))} {
+		reader, writer, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lock := s.Keep("lock", writer)
+		if lock.HungUp() {
+			t.Error("somebody reads it")
+		}
+		reader.Close()
+		if !lock.HungUp() {
+			t.Error("nobody reads it any more")
+		}
+		lock.Drop()
+		if _, err := writer.Write(nil); !errors.Is(err, os.ErrClosed) || len(s.Inherited("lock")) != 0 {
+			t.Errorf("dropped, a write says %v; kept are %v", err, s.Inherited("lock"))
+		}
+	}
+}
+
 func TestOddEnvironments(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
 	file, err := os.Open(os.DevNull)
@@ -215,19 +280,23 @@ func TestOddEnvironments(t *testing.T) {
 		env  []string
 		want string // in one line; empty for none
 	}{
-		"nothing":             {nil, ""},
-		"of another process":  {[]string{"LISTEN_FDS=1", "LISTEN_FDNAMES=cri-1-2-3", "LISTEN_PID=1"}, ""},
-		"no number":           {[]string{"LISTEN_FDS=many", "LISTEN_FDNAMES=cri-1-2-3"}, "want a number"},
-		"negative":            {[]string{"LISTEN_FDS=-1"}, "want a number"},
-		"no names":            {[]string{"LISTEN_FDS=1"}, "its name isn't one"},
-		"too few names":       {[]string{"LISTEN_FDS=2", "LISTEN_FDNAMES=cri-1-2-3"}, "1 names for 2 file descriptors"},
-		"a name not given":    {[]string{"LISTEN_FDS=1", "LISTEN_FDNAMES=http"}, "its name isn't one"},
-		"not open":            {[]string{"LISTEN_FDS=2", "LISTEN_FDNAMES=a-1-2-3:cri-1000-2-3"}, "it isn't an open socket"},
+		"nothing":            {nil, ""},
+		"of another process": {[]string{"LISTEN_FDS=1", "LISTEN_FDNAMES=cri-1-2-3", "LISTEN_PID=1"}, ""},
+		"no number":          {[]string{"LISTEN_FDS=many", "LISTEN_FDNAMES=cri-1-2-3"}, "want a number"},
+		"negative":           {[]string{"LISTEN_FDS=-1"}, "want a number"},
+		"no names":           {[]string{"LISTEN_FDS=1"}, "its name isn't one"},
+		"too few names":      {[]string{"LISTEN_FDS=2", "LISTEN_FDNAMES=cri-1-2-3"}, "1 names for 2 file descriptors"},
+		"a name not given":   {[]string{"LISTEN_FDS=1", "LISTEN_FDNAMES=http"}, "its name isn't one"},
+		"no socket":          {[]string{"LISTEN_FDS=1", "LISTEN_FDNAMES=a-1-2-3"}, "it is neither a socket nor a pipe"},
+		"not open": {
+			[]string{"LISTEN_FDS=99", "LISTEN_FDNAMES=" + strings.Repeat("a-1-2-3:", 98) + "a-1-2-3"}, "it isn't open",
+		},
 		"an absurdly big one": {[]string{"LISTEN_FDS=99999999999999999999"}, "want a number"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out := run(t, []*os.File{file}, c.env...)
-			if c.want == "" && out != "" || c.want != "" && (strings.Count(out, "\n") != 1 || !strings.Contains(out, "level=WARN") || !strings.Contains(out, c.want)) {
+			if c.want == "" && out != "" || c.want != "" && (strings.Count(out, "\n") != 1 ||
+				!strings.Contains(out, "level=WARN") || !strings.Contains(out, c.want)) {
 				t.Errorf("got %q, want one warning with %q", out, c.want)
 			}
 		})
@@ -249,7 +318,7 @@ func TestWithoutASupervisor(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error(err)
 		}
-		if len(s.Inherited()) != 0 {
+		if len(s.Inherited("cri")) != 0 {
 			t.Error("something was inherited from nobody")
 		}
 	}
@@ -259,4 +328,29 @@ func TestWithoutASupervisor(t *testing.T) {
 	if _, err := deaf.Dialer("cri")(t.Context(), filepath.Join(t.TempDir(), "nobody")); err == nil {
 		t.Error("nobody listens, and a connection was made")
 	}
+}
+
+// What is in the environment is anyone's. A name that this package gives is read back with the time that is in it.
+func FuzzListenFDNames(f *testing.F) {
+	s := &Store{}
+	f.Add("2", s.name("exec")+":"+s.name("an-exec"))
+	f.Add("1", "exec-9223372036854775808-1-1")
+	f.Add("-1", "")
+	f.Add("0", "")
+	f.Add("99999999999999999999", ":::")
+	f.Fuzz(func(t *testing.T, fds, names string) {
+		list, err := parseNames(fds, names)
+		if err != nil {
+			return
+		}
+		if joined := strings.Join(list, ":"); joined != names || fds == "0" {
+			t.Errorf("%q names of %q are %q", fds, names, list)
+		}
+		for _, name := range list {
+			at, ok := stored(name)
+			if again, ok2 := stored(fmt.Sprintf("%s-%d-1-1", name, at)); ok && (!ok2 || again != at) {
+				t.Errorf("%q was stored at %d, and as a purpose at %d", name, at, again)
+			}
+		}
+	})
 }

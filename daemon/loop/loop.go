@@ -1,10 +1,10 @@
-// Package loop is how a daemon's one goroutine gets what others have for it: that goroutine owns the state, and everybody else hands it
-// functions that read or change the state.
+// Package loop hands work to the goroutine that owns a daemon's state. Other goroutines give it functions that read or
+// change the state.
 //
 // # Guarantees
 //
 //   - The functions run one after the other, in the goroutine that receives from Changes, and in no other.
-//   - Nothing waits longer than its context lasts for the loop to take it; what the loop has taken is run.
+//   - A caller waits for the loop at most until its context ends. A function that the loop has taken is run.
 //   - What was begun with Go or Follow has ended when Wait returns.
 package loop
 
@@ -31,13 +31,13 @@ func (l *Loop) Changes() <-chan func() { return l.changes }
 // Inbox is where Changes come from, for daemon.Pulse.
 func (l *Loop) Inbox() chan<- func() { return l.changes }
 
-// Go runs f beside the loop.
+// Go runs f in a goroutine of its own.
 func (l *Loop) Go(f func()) { l.work.Go(f) }
 
-// Wait waits for all that was begun beside the loop.
+// Wait waits for everything that was begun with Go or Follow.
 func (l *Loop) Wait() { l.work.Wait() }
 
-// Do has the loop run f; it tells whether the loop has taken it before ctx ended.
+// Do gives f to the loop. It reports whether the loop took it before ctx ended.
 func (l *Loop) Do(ctx context.Context, f func()) bool {
 	select {
 	case l.changes <- f:
@@ -47,7 +47,8 @@ func (l *Loop) Do(ctx context.Context, f func()) bool {
 	}
 }
 
-// Ask has the loop answer a question about its state. The error is the cause of ctx's end; then the loop hasn't taken the question.
+// Ask returns the loop's answer to a question about its state. The error is the cause of ctx's end. In that case the
+// loop hasn't taken the question.
 func Ask[T any](ctx context.Context, l *Loop, question func() T) (T, error) {
 	answer := make(chan T, 1)
 	if !l.Do(ctx, func() { answer <- question() }) {

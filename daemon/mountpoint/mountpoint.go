@@ -1,11 +1,11 @@
-// Package mountpoint finds and unmounts what is mounted below the directories of pods, where containers and the node's own mounts are in
-// the way.
+// Package mountpoint finds and unmounts what is mounted below the directories of pods. Containers can change these
+// directories at any time, and mounts of the node may be bound there.
 //
 // # Guarantees
 //
-//   - Unmounting ends a mount in the place that the caller named, never in another that is bound there (after Seclude) and never in one to
-//     which a container has made a link meanwhile.
-//   - What is no mount point any more is no error.
+//   - Unmounting ends a mount only in the place that the caller named. After Seclude it never ends one in another place
+//     that is bound there, and it never follows a link that a container has made.
+//   - A place that is no longer a mount point is no error.
 package mountpoint
 
 import (
@@ -20,8 +20,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Below lists the mount points at and below dir, deepest and latest first. Their paths have no symbolic links, which dir
-// may have above its last element.
+// Below lists the mount points at and below dir, deepest and latest first. Their paths have no symbolic links, which
+// dir may have above its last element.
 func Below(dir string) ([]string, error) {
 	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -47,10 +47,36 @@ func Below(dir string) ([]string, error) {
 	return points, nil
 }
 
+// OnItself reports whether what is mounted at dir is dir itself, as after mount --bind dir dir. The path must have no
+// symbolic links.
+func OnItself(dir string) (bool, error) {
+	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
+		return i.Mountpoint != dir && !isBelow(dir, i.Mountpoint), false
+	})
+	if err != nil {
+		return false, fmt.Errorf("read the mounts above %s: %w", dir, err)
+	}
+	byID := map[int]*mountinfo.Info{}
+	var on *mountinfo.Info
+	for _, i := range infos {
+		byID[i.ID] = i
+		if i.Mountpoint == dir {
+			on = i // The last of several covers the others.
+		}
+	}
+	if on == nil || byID[on.Parent] == nil {
+		return false, nil
+	}
+	under := byID[on.Parent]
+	path := filepath.Join(under.Root, strings.TrimPrefix(dir, under.Mountpoint))
+	return on.Major == under.Major && on.Minor == under.Minor && on.Root == path, nil
+}
+
 func isBelow(path, dir string) bool { return strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/") }
 
-// Seclude ends the exchange of mounts between the outermost of the points, which come from Below, and what they are binds of: to unmount
-// something below a shared bind unmounts it in the place that was bound as well. A mount with nothing below isn't touched: it may hang.
+// Seclude makes the outermost of the points private. The points come from Below. Without it, unmounting something below
+// a shared bind mount would also unmount it in the place that was bound. A mount with nothing below it isn't touched,
+// because it may hang.
 func Seclude(points []string) error {
 	var outermost []string
 	done := map[string]bool{}
@@ -83,11 +109,14 @@ func makePrivate(point string) error {
 
 // openPoint opens a path that has no symbolic links: one that has any by now was swapped by a container.
 func openPoint(path string) (int, error) {
-	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS})
+	return unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
 }
 
-// UnmountPoint unmounts what is at one of the points of Below, with flags such as unix.MNT_DETACH. A path that has links by now is an
-// error.
+// UnmountPoint unmounts what is at one of the points of Below, with flags such as unix.MNT_DETACH. A path that has
+// links by now is an error.
 func UnmountPoint(point string, flags int) error {
 	parent, err := openPoint(filepath.Dir(point))
 	if errors.Is(err, unix.ENOENT) {

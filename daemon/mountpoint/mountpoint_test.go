@@ -8,7 +8,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kubelot.dev/daemon/mounttest"
 )
+
+func TestMain(m *testing.M) {
+	mounttest.Enter()
+	os.Exit(m.Run())
+}
 
 // tmpfs mounts one at dir, which it makes.
 func tmpfs(t *testing.T, dir string) {
@@ -59,7 +66,8 @@ func TestNoLinkIsFollowed(t *testing.T) {
 func TestWhatIsNoMountPointIsNoError(t *testing.T) {
 	dir := t.TempDir()
 	inner := filepath.Join(dir, "inner")
-	err := errors.Join(UnmountPoint(dir, 0), UnmountPoint(filepath.Join(inner, "none"), 0), Unmount(dir), Unmount(inner), Seclude([]string{inner, dir}))
+	err := errors.Join(UnmountPoint(dir, 0), UnmountPoint(filepath.Join(inner, "none"), 0), Unmount(dir), Unmount(inner),
+		Seclude([]string{inner, dir}))
 	if err != nil {
 		t.Error(err)
 	}

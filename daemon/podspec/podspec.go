@@ -7,8 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Containers are the pod's containers: init containers, containers and ephemeral containers, in this order. A change to one changes the
-// pod.
+// Containers are the pod's containers: init containers, containers and ephemeral containers, in this order. A change to
+// one changes the pod.
 func Containers(spec *corev1.PodSpec) iter.Seq[*corev1.Container] {
 	return func(yield func(*corev1.Container) bool) {
 		for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {

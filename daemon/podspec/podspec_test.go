@@ -9,9 +9,11 @@ import (
 
 func TestContainers(t *testing.T) {
 	spec := &corev1.PodSpec{
-		Containers:          []corev1.Container{{Name: "b"}, {Name: "c"}},
-		InitContainers:      []corev1.Container{{Name: "a"}},
-		EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d"}}},
+		Containers:     []corev1.Container{{Name: "b"}, {Name: "c"}},
+		InitContainers: []corev1.Container{{Name: "a"}},
+		EphemeralContainers: []corev1.EphemeralContainer{
+			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "d"}},
+		},
 	}
 	for most := range 5 {
 		var names []string

@@ -2,7 +2,7 @@
 //
 // # Guarantees
 //
-//   - Wait returns at once when the kernel sees tasks stall for memory, where it can tell; else when its time is over.
+//   - Wait returns when its time is over. If the kernel supports it, Wait returns at once when tasks stall for memory.
 package psi
 
 import (
@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stall is what the kernel is asked to wake for: tasks that stall for memory for 150 ms of 2 s, the shortest window that
-// needs no privilege (Documentation/accounting/psi.rst).
+// stall is what the kernel is asked to wake for: tasks that stall for memory for 150 ms of 2 s, the shortest window
+// that needs no privilege (Documentation/accounting/psi.rst).
 const stall = "some 150000 2000000"
 
 // Alarm waits for time to pass or for memory to get short, whichever comes first.
@@ -26,8 +26,8 @@ type Alarm struct {
 	stop     [2]*os.File
 }
 
-// NewAlarm opens the kernel's pressure-stall information below proc. Where there is none the alarm only waits for time to
-// pass; the error then says why, and the alarm works. Without an alarm the error says why there can't be one.
+// NewAlarm opens the kernel's pressure-stall information below proc. If there is none, it returns an alarm that only
+// waits for time to pass, and an error that says why. If it returns no alarm, the error says why there can't be one.
 func NewAlarm(proc string) (*Alarm, error) {
 	a := &Alarm{}
 	var err error

@@ -17,13 +17,15 @@ import (
 // stands for it, isn't known yet.
 var ErrNoAllocatable = errors.New("the node's allocatable resources are not known yet")
 
-// Value is the quantity that ref names, divided by its divisor and rounded up. A reference without a container's name is
-// to own, which may be nil where the API asks for a name. allocatable are the node's resources; nil where they aren't
-// known yet.
+// Value is the quantity that ref names, divided by its divisor and rounded up. A reference without a container's name
+// is to own, which may be nil where the API asks for a name. allocatable are the node's resources; nil where they
+// aren't known yet.
 //
 // Source: Kubernetes API reference, ResourceFieldSelector; documentation "Downward API" for what stands for limits that
 // aren't set; KEP-2837 for the pod's own.
-func Value(ref *corev1.ResourceFieldSelector, pod *corev1.Pod, own *corev1.Container, allocatable corev1.ResourceList) (string, error) {
+func Value(ref *corev1.ResourceFieldSelector, pod *corev1.Pod, own *corev1.Container,
+	allocatable corev1.ResourceList,
+) (string, error) {
 	container, err := find(pod, own, ref.ContainerName)
 	if err != nil {
 		return "", err
@@ -70,7 +72,9 @@ func hugePages(name corev1.ResourceName) bool {
 
 // limit is the container's limit or else the pod's or else what the node has to give. Huge pages are never
 // overcommitted, so their limit is always explicit.
-func limit(name corev1.ResourceName, pod *corev1.Pod, container *corev1.Container, allocatable corev1.ResourceList) (resource.Quantity, error) {
+func limit(name corev1.ResourceName, pod *corev1.Pod, container *corev1.Container,
+	allocatable corev1.ResourceList,
+) (resource.Quantity, error) {
 	q := container.Resources.Limits[name]
 	if !q.IsZero() || hugePages(name) {
 		return q, nil

@@ -21,7 +21,10 @@ func TestALimitThatIsNotSet(t *testing.T) {
 		"else the node's":     {nil, nil, "4000"},
 	} {
 		c := corev1.Container{Name: "app", Resources: corev1.ResourceRequirements{Limits: v.container}}
-		pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{c}, Resources: &corev1.ResourceRequirements{Limits: v.pod}}}
+		pod := &corev1.Pod{Spec: corev1.PodSpec{
+			Containers: []corev1.Container{c},
+			Resources:  &corev1.ResourceRequirements{Limits: v.pod},
+		}}
 		if got, err := Value(ref, pod, &c, node); err != nil || got != v.want {
 			t.Errorf("%s: got %s, %v; want %s", name, got, err, v.want)
 		}

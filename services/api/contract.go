@@ -10,7 +10,9 @@ var Contract = bus.Contract{
 	Daemon: "api",
 	Writes: []bus.Topic{topic.Health, topic.KubeEvent},
 	Reads: []bus.Topic{
-		topic.PodUpdate, topic.PodObject, topic.PodSources, topic.PodMirror, topic.StatusPatch, topic.PLEGEvent, topic.ProbeResult, topic.NodeObject, topic.Health,
+		topic.PodUpdate, topic.PodSources, topic.PodMirror, topic.MergedStatus, topic.StatusPatch,
+		topic.PLEGEvent, topic.NodeObject,
+		topic.Health,
 	},
 	Calls: []bus.Topic{topic.StatsSummary},
 }

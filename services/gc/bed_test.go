@@ -3,13 +3,11 @@ package gc
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -33,9 +31,7 @@ import (
 	"kubelot.dev/cri/labels"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/config"
-	"kubelot.dev/services/gc/internal/evict"
 	"kubelot.dev/services/gc/internal/logs"
-	"kubelot.dev/services/gc/internal/signal"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,7 +41,8 @@ const (
 	busybox = "docker.io/library/busybox:1.36"
 )
 
-// bed is the daemon on a bus and a runtime in memory, with signals, statistics and a podsync that are as told, in a synctest bubble.
+// bed is the daemon on a bus and a runtime in memory, with signals, statistics and a podsync that are as told, in a
+// synctest bubble.
 type bed struct {
 	t       *testing.T
 	bus     *bustest.Bus
@@ -68,7 +65,8 @@ type bed struct {
 	usage   map[string]int64 // of memory, by pod
 	tasks   map[string]int64
 	volumes map[string]int64
-	// former are the volumes as they were counted at countedAt, which is told where it isn't too old for the caller, and until countable.
+	// former are the volumes as they were counted at countedAt, which is told where it isn't too old for the caller, and
+	// until countable.
 	former               map[string]int64
 	countedAt, countable time.Time
 	evicted              []string // "SECOND NAME GRACE DISRUPTION"
@@ -89,7 +87,8 @@ func inBubble(t *testing.T, test func(b *bed)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bed{
 			t: t, bus: bustest.New(), runtime: critest.Start(t, critest.InMemory()), config: testConfig(dir), began: time.Now(),
-			memory: 1000 * mib, disk: 1000 * mib, pids: 1000, usage: map[string]int64{}, tasks: map[string]int64{}, volumes: map[string]int64{},
+			memory: 1000 * mib, disk: 1000 * mib, pids: 1000, usage: map[string]int64{}, tasks: map[string]int64{},
+			volumes: map[string]int64{},
 		}
 		b.runtime.AddImage(busybox, 100*mib)
 		pleg, stats := b.bus.Conn("pleg"), b.bus.Conn("stats")
@@ -118,119 +117,12 @@ func testConfig(dir string) *config.Config {
 		Kubelet: kubeletv1beta1.KubeletConfiguration{
 			EvictionHard:                     map[string]string{"memory.available": "100Mi", "nodefs.available": "100Mi"},
 			EvictionPressureTransitionPeriod: metav1.Duration{Duration: time.Minute},
-			ImageGCHighThresholdPercent:      &high, ImageGCLowThresholdPercent: &low, ImageMinimumGCAge: metav1.Duration{Duration: time.Minute},
+			ImageGCHighThresholdPercent:      &high, ImageGCLowThresholdPercent: &low,
+			ImageMinimumGCAge:   metav1.Duration{Duration: time.Minute},
 			ContainerLogMaxSize: "1Ki", ContainerLogMaxFiles: &files, ContainerLogMaxWorkers: &workers,
 			ContainerLogMonitorInterval: &metav1.Duration{Duration: 10 * time.Second},
 		},
 	}
-}
-
-// capacity is that of the memory and of the disk.
-const capacity = 2000 * mib
-
-// Read and Disks are the sensor.
-func (b *bed) Read(now time.Time) (evict.Observations, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.reads++
-	return evict.Observations{
-		evict.MemoryAvailable: {Available: b.memory, Capacity: capacity, At: now}, evict.PIDAvailable: {Available: b.pids, Capacity: 10000, At: now},
-	}, nil
-}
-
-func (b *bed) Disks(now time.Time, _ signal.Filesystems) (evict.Observations, error) {
-	b.mu.Lock()
-	hang, available, inodes := b.hang, b.disk, b.inodes
-	b.mu.Unlock()
-	time.Sleep(hang)
-	obs := evict.Observations{
-		evict.NodeFSAvailable: {Available: available, Capacity: capacity, At: now}, evict.ImageFSAvailable: {Available: available, Capacity: capacity, At: now},
-	}
-	if inodes > 0 {
-		obs[evict.NodeFSInodes] = evict.Observation{Available: inodes, Capacity: 20_000, At: now}
-	}
-	return obs, nil
-}
-
-// Wait is the alarm.
-func (b *bed) Wait(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-	return false
-}
-
-// ImageFsInfo is the runtime's; the fake's filesystem isn't one that can be looked up.
-type fsInfo struct {
-	images
-	*bed
-}
-
-func (f fsInfo) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error) {
-	if f.lost {
-		return nil, errors.New("no filesystem")
-	}
-	return &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{FsId: &runtimeapi.FilesystemIdentifier{Mountpoint: f.config.RootDir}}}}, nil
-}
-
-func (b *bed) evict(_ context.Context, e topic.Eviction) (topic.EvictionReply, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch e.Name {
-	case "refused":
-		return topic.EvictionReply{}, errors.New("no such pod")
-	case "over":
-		return topic.EvictionReply{Ending: true, Ended: true}, nil
-	}
-	b.evicted = append(b.evicted, fmt.Sprintf("%s %s grace %d %s", time.Since(b.began).Truncate(time.Second), e.Name, *e.GracePeriodSeconds, e.Disruption))
-	b.message = e.Message
-	return topic.EvictionReply{}, nil
-}
-
-// summary has what was asked for, as that of stats.
-func (b *bed) summary(ctx context.Context, req topic.SummaryRequest) (statsv1alpha1.Summary, error) {
-	if b.stats != nil {
-		return b.stats(ctx, req)
-	}
-	pause(ctx, b.think)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.allowed = req.MaxAge
-	if b.deaf {
-		return statsv1alpha1.Summary{}, errors.New("stats is deaf")
-	}
-	var s statsv1alpha1.Summary
-	u := func(n int64) *uint64 { v := uint64(n); return &v }
-	volumes, at := b.volumes, metav1.Now()
-	if b.former != nil && (time.Since(b.countedAt) <= req.MaxAge || time.Now().Before(b.countable)) {
-		volumes, at = b.former, metav1.NewTime(b.countedAt)
-	}
-	for _, name := range slices.Sorted(maps.Keys(b.usage)) {
-		p := statsv1alpha1.PodStats{
-			PodRef: statsv1alpha1.PodReference{Name: name, Namespace: "default", UID: name}, Memory: &statsv1alpha1.MemoryStats{WorkingSetBytes: u(b.usage[name])},
-		}
-		if n, counted := volumes[name]; counted && !req.OnlyCPUAndMemory {
-			p.VolumeStats = []statsv1alpha1.VolumeStats{{Name: "data", FsStats: statsv1alpha1.FsStats{Time: at, UsedBytes: u(n)}}}
-		}
-		if !req.OnlyCPUAndMemory || req.Processes {
-			p.ProcessStats = &statsv1alpha1.ProcessStats{ProcessCount: u(b.tasks[name])}
-		}
-		s.Pods = append(s.Pods, p)
-	}
-	return s, nil
-}
-
-func (b *bed) Record(e topic.Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.events = append(b.events, e.Kind+" "+e.Name+" "+e.Reason)
-}
-
-func (b *bed) Set(state topic.HealthState, message string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.health = strings.TrimSuffix(string(state)+": "+message, ": ")
 }
 
 // run runs the daemon while work does.
@@ -238,9 +130,15 @@ func (b *bed) run(work func()) {
 	b.t.Helper()
 	synctest.Wait() // until the bus has what was published
 	conn := b.bus.Conn("gc")
-	env := daemon.Env{Config: b.config, Bus: conn, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Health: b, Events: b}
+	env := daemon.Env{
+		Config: b.config, Bus: conn, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+		Health: b, Events: b,
+	}
 	client := b.runtime.Client(b.t, 0)
-	s, err := New(Ports{Containers: client, Images: fsInfo{client, b}, Logs: logs.Rotator{Runtime: client}, Sensor: b, Alarm: b}, env)
+	s, err := New(Ports{
+		Containers: client, Images: fsInfo{client, b}, Logs: logs.Rotator{Runtime: client},
+		Sensor: b, Alarm: b,
+	}, env)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -278,7 +176,11 @@ func (b *bed) after(d time.Duration) {
 func (b *bed) pod(name string, request string, lifecycle topic.Lifecycle, change ...func(*corev1.Pod)) {
 	b.t.Helper()
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name)}}
-	p.Spec.Containers = []corev1.Container{{Name: "app", Image: busybox, Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(request)}}}}
+	p.Spec.Containers = []corev1.Container{{
+		Name: "app", Image: busybox,
+		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(
+			request)}},
+	}}
 	for _, f := range change {
 		f(p)
 	}
@@ -321,7 +223,8 @@ func (b *bed) dead(uid string, runs int) (sandbox string) {
 		c := maps.Clone(own)
 		c[labels.ContainerName] = "app"
 		id, err := client.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: uint32(run)}, Image: &runtimeapi.ImageSpec{Image: busybox}, Labels: c,
+			Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: uint32(run)},
+			Image:    &runtimeapi.ImageSpec{Image: busybox}, Labels: c,
 			Annotations: map[string]string{labels.RestartCount: fmt.Sprint(run)}, Command: []string{"true"},
 		}, boxConfig)
 		b.must(err)

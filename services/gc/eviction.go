@@ -14,9 +14,9 @@ import (
 	"kubelot.dev/services/gc/internal/evict"
 )
 
-// pass is where the relief of one of the node's conditions is.
+// pass is the state of the relief of one of the node's conditions.
 type pass struct {
-	// awaited is the pod that was evicted last, until when it is waited for; soft tells that it was for a soft threshold.
+	// awaited is the pod that was evicted last, until when it is waited for; soft is true if it was for a soft threshold.
 	awaited string
 	until   time.Time
 	soft    bool
@@ -28,68 +28,77 @@ type pass struct {
 	waits evict.Waits
 }
 
-// evict begins to do something about the thresholds. Each condition is relieved beside the others: a slow disk keeps nobody from
-// freeing memory.
+// evict begins to relieve the thresholds. Each condition has a relief of its own, so a slow disk doesn't delay the
+// freeing of memory.
 func (s *Service) evict(ctx context.Context, due []evict.Due, now time.Time) {
 	for _, c := range []struct {
 		job       job
 		condition corev1.NodeConditionType
 	}{{jobMemory, corev1.NodeMemoryPressure}, {jobDisk, corev1.NodeDiskPressure}, {jobPID, corev1.NodePIDPressure}} {
 		other := func(t evict.Due) bool { return t.Signal.Condition() != c.condition }
-		mine := slices.DeleteFunc(slices.Clone(due), other)
-		if s.mayRelieve(c.job, mine, now) {
-			s.start(ctx, c.job, s.relieve(c.job, mine, now))
-		}
+		s.advance(ctx, c.job, slices.DeleteFunc(slices.Clone(due), other), now)
 	}
 }
 
-// mayRelieve tells whether something is to be begun about a condition.
-func (s *Service) mayRelieve(j job, due []evict.Due, now time.Time) bool {
+// advance takes the next step about a condition whose thresholds are due.
+func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.Time) {
 	p := &s.passes[j]
+	if len(due) == 0 {
+		p.rest, p.waits, p.since = time.Time{}, nil, time.Time{}
+		s.report.problems.Set(problems[j], nil)
+		return
+	}
 	if p.since.IsZero() {
 		p.since = now
 	}
+	relieve, forget := s.nextStep(j, due, now)
+	if relieve && forget {
+		delete(s.evicted, p.awaited) // else it is no candidate
+	}
+	if forget {
+		p.awaited, p.soft = "", false
+	}
+	if relieve {
+		s.start(ctx, j, s.relieve(j, due, now))
+	}
+}
+
+// nextStep chooses the next step about a condition that has thresholds due. relieve is true if a relief is to begin,
+// forget if the pod that was evicted last is waited for no longer.
+func (s *Service) nextStep(j job, due []evict.Due, now time.Time) (relieve, forget bool) {
+	p := &s.passes[j]
 	hard := func(t evict.Due) bool { return t.Hard }
 	reclaims := func(t evict.Due) bool { return evict.Reclaims(t.Signal, s.fs.Load().layout) != evict.Reclaim{} }
 	switch {
-	case len(due) == 0:
-		p.rest, p.waits, p.since = time.Time{}, nil, time.Time{}
-		s.report.problems.Set(problems[j], nil)
-		return false
-	case s.schedule.running[j], len(s.world.unread) > 0, now.Before(p.rest), j == jobDisk && !s.fs.Load().known:
-		return false
-	case s.world.waiting(now) != "" && now.Sub(p.since) < reclaimTimeout && slices.ContainsFunc(due, reclaims):
-		return false // until it is known what is of no use
-	case p.soft && slices.ContainsFunc(due, hard) && s.world.pods[p.awaited].Lifecycle != topic.Terminated:
-		// It has been given more time than there is left: it is asked for again, with less.
-		delete(s.evicted, p.awaited)
-		p.awaited, p.soft = "", false
-	case p.awaited != "":
-		// What it has freed the next reading tells.
-		if s.gone(p.awaited) || !now.Before(p.until) {
-			p.awaited, p.soft = "", false
-		}
-		return false
+	case s.schedule.running[j], len(s.state.unread) > 0, now.Before(p.rest), j == jobDisk && !s.fs.Load().known:
+		return false, false
+	case s.state.waiting(now) != "" && now.Sub(p.since) < reclaimTimeout && slices.ContainsFunc(due, reclaims):
+		return false, false // until it is known what is of no use
+	case p.soft && slices.ContainsFunc(due, hard) && s.state.pods[p.awaited].Lifecycle != topic.Terminated:
+		return true, true // it has been given more time than there is left, so it is evicted again, with less
+	case p.awaited == "":
+		return true, false
 	}
-	return true
+	// The next reading shows what the pod has freed.
+	return false, s.gone(p.awaited) || !now.Before(p.until)
 }
 
-// gone tells whether what the pod used is free. Its containers' end alone leaves its volumes and its cgroup.
+// gone reports whether what the pod used is free. The end of its containers alone leaves its volumes and its cgroup.
 func (s *Service) gone(uid string) bool {
-	p, there := s.world.pods[uid]
+	p, there := s.state.pods[uid]
 	return !there || p.Lifecycle == topic.Terminated && p.Released
 }
 
 // candidates are the pods that have not ended, were not evicted and are accepted by want.
 func (s *Service) candidates(now time.Time, want func(*corev1.Pod) bool) []evict.Candidate {
 	var all []evict.Candidate
-	for _, uid := range slices.Sorted(maps.Keys(s.world.pods)) {
-		p := s.world.pods[uid]
-		// An eviction that podsync has forgotten, such as over a restart, is one that never was.
+	for _, uid := range slices.Sorted(maps.Keys(s.state.pods)) {
+		p := s.state.pods[uid]
+		// An eviction that podsync has forgotten, such as over a restart, doesn't count.
 		until, evicted := s.evicted[uid]
 		evicted = evicted && (p.Lifecycle != topic.Syncing || now.Before(until))
 		if p.Pod != nil && p.Lifecycle != topic.Terminated && !evicted && want(p.Pod) {
-			runs := slices.ContainsFunc(s.world.seen[uid].Sandboxes, func(b topic.Sandbox) bool { return b.Ready })
+			runs := slices.ContainsFunc(s.state.seen[uid].Sandboxes, func(b topic.Sandbox) bool { return b.Ready })
 			all = append(all, evict.Candidate{Pod: p.Pod, Static: p.Static(), Runs: runs})
 		}
 	}
@@ -135,7 +144,7 @@ func (s *Service) relieve(j job, due []evict.Due, now time.Time) work {
 }
 
 // errEnded is a pod that has ended before it could be evicted.
-var errEnded = errors.New("the pod has ended already")
+var errEnded = errors.New("the pod has already ended")
 
 // ending is a pod's eviction.
 type ending struct {
@@ -150,9 +159,9 @@ type ending struct {
 	reason string
 }
 
-// end has podsync end the pod, and tells of it. The error is errEnded where there is nothing to end.
+// end asks podsync to end the pod, and reports it. The error is errEnded if there is nothing to end.
 func (s *Service) end(ctx context.Context, e ending) error {
-	d := aboutPod(topic.DeedEvict, e.pod, e.reason)
+	d := aboutPod(topic.ActionEvict, e.pod, e.reason)
 	reply, err := call(ctx, s.env.Bus, topic.PodEvict, topic.Eviction{
 		Ref: *d.Pod, Reason: evict.Reason, Message: e.message, Disruption: e.disruption, GracePeriodSeconds: &e.grace,
 	})
@@ -166,7 +175,8 @@ func (s *Service) end(ctx context.Context, e ending) error {
 	}
 	s.report.decided(d)
 	s.env.Events.Record(topic.Event{
-		Kind: "Pod", Ref: *d.Pod, Type: corev1.EventTypeWarning, Reason: evict.Reason, Message: e.message, Annotations: e.annotations,
+		Kind: "Pod", Ref: *d.Pod, Type: corev1.EventTypeWarning, Reason: evict.Reason, Message: e.message,
+		Annotations: e.annotations,
 	})
 	s.metrics.evictions.WithLabelValues(string(e.signal)).Inc()
 	return nil

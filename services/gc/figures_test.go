@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 )
 
@@ -32,7 +33,7 @@ type counter struct {
 }
 
 func (c *counter) summary(ctx context.Context, req topic.SummaryRequest) (statsv1alpha1.Summary, error) {
-	pause(ctx, c.counting)
+	pause.For(ctx, c.counting)
 	c.bed.mu.Lock()
 	if c.told == nil || time.Since(c.at) > req.MaxAge {
 		c.told, c.at = maps.Clone(c.now), time.Now()
@@ -53,15 +54,8 @@ func (c *counter) summary(ctx context.Context, req topic.SummaryRequest) (statsv
 		s.Pods = append(s.Pods, p)
 	}
 	c.bed.mu.Unlock()
-	pause(ctx, c.answering)
+	pause.For(ctx, c.answering)
 	return s, nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }
 
 // counted readies the bed with three pods: hog has most bytes, files is to have most inodes, modest has a little of
@@ -127,7 +121,7 @@ func (b *bed) twoShortages(c *counter, later time.Duration) {
 	})
 }
 
-// Without figures somebody is evicted all the same, in a while that is bounded, and told that they were missing: else
+// Without figures somebody is evicted nevertheless, in a while that is bounded, and told that they were missing: else
 // the node would die.
 func TestEvictionWithoutFigures(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -188,6 +182,112 @@ func TestAWaitEndsWithItsShortage(t *testing.T) {
 			if got := b.evictions(); !strings.Contains(got, "s hog grace") {
 				t.Errorf("evictions %q", got)
 			}
+		})
+	})
+}
+
+// A volume that has not been counted yet is waited for, but not for ever.
+func TestRankingWaitsForDiskFigures(t *testing.T) {
+	for name, c := range map[string]struct {
+		counted time.Duration
+		want    string
+	}{
+		"in time": {7 * time.Second, "17s large grace 1"},
+		"never":   {time.Hour, "s large grace 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				data := func(p *corev1.Pod) {
+					p.Spec.Volumes = []corev1.Volume{{
+						Name:         "data",
+						VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+					}}
+				}
+				b.ready()
+				b.pod("a", "1Mi", topic.Syncing, data)
+				b.pod("large", "1Mi", topic.Syncing, data)
+				b.usage, b.volumes = map[string]int64{"a": mib, "large": mib}, map[string]int64{"a": mib}
+				b.run(func() {
+					b.after(10 * time.Second)
+					b.set(func() { b.disk = 50 * mib })
+					b.after(min(c.counted, 25*time.Second))
+					b.set(func() {
+						if c.counted < time.Hour {
+							b.volumes["large"] = 900 * mib
+						}
+					})
+					b.after(time.Second)
+					if got := b.evictions(); !strings.Contains(got, c.want) {
+						t.Errorf("evictions %q, want %q", got, c.want)
+					}
+				})
+			})
+		})
+	}
+}
+
+// Figures from before the shortage say who used most then, and not who has made it: newer ones are waited for, but not
+// for ever.
+func TestRankingByFiguresOfTheMoment(t *testing.T) {
+	for name, c := range map[string]struct {
+		countable, think time.Duration
+		want             string
+	}{
+		"at once":             {0, 0, "20s hog grace 1 TerminationByKubelet"},
+		"soon":                {23 * time.Second, 0, "23s hog grace 1 TerminationByKubelet"},
+		"never":               {time.Hour, 0, "30s steady grace 1 TerminationByKubelet"},
+		"never, a slow stats": {time.Hour, 4 * time.Second, "33s steady grace 1 TerminationByKubelet"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				data := func(p *corev1.Pod) {
+					p.Spec.Volumes = []corev1.Volume{{
+						Name:         "data",
+						VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+					}}
+				}
+				b.ready()
+				b.pod("hog", "1Mi", topic.Syncing, data)
+				b.pod("steady", "1Mi", topic.Syncing, data)
+				b.usage = map[string]int64{"hog": mib, "steady": mib}
+				b.former, b.volumes = map[string]int64{"hog": mib, "steady": 100 * mib}, map[string]int64{
+					"hog":    900 * mib,
+					"steady": 100 * mib,
+				}
+				b.countedAt, b.countable, b.think = time.Now().Add(10*time.Second), time.Now().Add(c.countable), c.think
+				b.run(func() {
+					b.after(20*time.Second - readEvery/2)
+					b.set(func() { b.disk = 50 * mib })
+					b.after(15 * time.Second)
+					b.want("evictions", b.evictions(), c.want)
+				})
+			})
+		})
+	}
+}
+
+// What was counted after the shortage began isn't too old when the last of the others is counted.
+func TestCountingThatTakesItsTime(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		data := func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{
+				Name:         "data",
+				VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+			}}
+		}
+		b.ready()
+		b.pod("hog", "1Mi", topic.Syncing, data)
+		b.pod("steady", "1Mi", topic.Syncing, data)
+		b.usage = map[string]int64{"hog": mib, "steady": mib}
+		b.former, b.countedAt, b.countable = map[string]int64{"steady": mib}, time.Now().Add(21*time.Second),
+			time.Now().Add(time.Hour)
+		b.run(func() {
+			b.after(20*time.Second - readEvery/2)
+			b.set(func() { b.disk = 50 * mib })
+			b.after(7 * time.Second)
+			b.set(func() { b.former["hog"] = 900 * mib })
+			b.after(time.Second)
+			b.want("evictions", b.evictions(), "27s hog grace 1 TerminationByKubelet")
 		})
 	})
 }

@@ -13,24 +13,24 @@ import (
 	"kubelot.dev/services/gc/internal/evict"
 )
 
-// subscribe has the messages of every topic that is read handled in the loop.
+// subscribe makes the loop handle the messages of all topics that gc reads.
 func (s *Service) subscribe(ctx context.Context) error {
-	w := &s.world
+	known := &s.state
 	return errors.Join(
 		follow(ctx, s, topic.PodUpdate, func(c bus.Change[topic.Pod]) {
-			loop.Into(w.pods)(c)
+			loop.Into(known.pods)(c)
 			if c.Deleted {
 				delete(s.evicted, c.Key)
-				s.schedule.soon(jobSweep, time.Now())
+				s.schedule.soon(jobCleanUp, time.Now())
 			}
 		}),
-		follow(ctx, s, topic.PLEGEvent, loop.Into(w.seen)),
+		follow(ctx, s, topic.PLEGEvent, loop.Into(known.seen)),
 		follow(ctx, s, topic.PodSources, func(c bus.Change[topic.Sources]) {
 			switch {
 			case c.Deleted:
-				w.sources = topic.Sources{}
+				known.sources = topic.Sources{}
 			case !c.Synced:
-				w.sources = c.Value
+				known.sources = c.Value
 			}
 		}),
 		follow(ctx, s, topic.NodePressure, s.restore),
@@ -39,19 +39,20 @@ func (s *Service) subscribe(ctx context.Context) error {
 
 // follow has the loop handle the changes of a topic until ctx ends, and knows which topics have been read.
 func follow[T any](ctx context.Context, s *Service, t bus.State[T], handle func(bus.Change[T])) error {
-	s.world.unread[t.Name()] = true
+	s.state.unread[t.Name()] = true
 	return loop.Follow(ctx, s.loop, t, func(c bus.Change[T]) {
 		handle(c)
 		if c.Synced {
-			delete(s.world.unread, t.Name())
+			delete(s.state.unread, t.Name())
 			// The bus was away, and may have lost what it had: everything counts as just learned.
-			s.world.settled = time.Time{}
+			s.state.settled = time.Time{}
 		}
-		s.world.update(time.Now())
+		s.state.update(time.Now())
 	})
 }
 
-// restore takes over the conditions that an earlier process has stated. Those of this process come back to it too, and change nothing.
+// restore takes over the conditions that an earlier process has stated. Later messages are this process's own and
+// change nothing.
 func (s *Service) restore(c bus.Change[topic.Pressure]) {
 	if s.restored || c.Deleted {
 		return
@@ -62,7 +63,10 @@ func (s *Service) restore(c bus.Change[topic.Pressure]) {
 	}
 	p := c.Value
 	s.tracker.Restore(evict.Pressure{
-		Under:    map[corev1.NodeConditionType]bool{corev1.NodeMemoryPressure: p.Memory, corev1.NodeDiskPressure: p.Disk, corev1.NodePIDPressure: p.PID},
+		Under: map[corev1.NodeConditionType]bool{
+			corev1.NodeMemoryPressure: p.Memory, corev1.NodeDiskPressure: p.Disk,
+			corev1.NodePIDPressure: p.PID,
+		},
 		Relieved: p.Relieved,
 	}, time.Now())
 	s.pressure = p

@@ -14,6 +14,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
 	"kubelot.dev/daemon"
@@ -21,7 +22,9 @@ import (
 	"kubelot.dev/daemon/psi"
 	"kubelot.dev/services/gc/internal/evict"
 	"kubelot.dev/services/gc/internal/image"
+	"kubelot.dev/services/gc/internal/logind"
 	"kubelot.dev/services/gc/internal/logs"
+	"kubelot.dev/services/gc/internal/shutdown"
 	"kubelot.dev/services/gc/internal/signal"
 )
 
@@ -52,6 +55,11 @@ type alarm interface {
 	Wait(ctx context.Context, d time.Duration) (early bool)
 }
 
+// shutdowns ends the pods of a node that shuts down. It has a loop of its own: nothing that gc collects delays it.
+type shutdowns interface {
+	Run(ctx context.Context, problem func(error))
+}
+
 // Ports are what gc works on.
 type Ports struct {
 	Containers containers
@@ -59,6 +67,7 @@ type Ports struct {
 	Logs       logs.Rotator
 	Sensor     sensor
 	Alarm      alarm
+	Shutdowns  shutdowns // nil for none
 }
 
 // filesystems are where things are.
@@ -68,17 +77,17 @@ type filesystems struct {
 	known  bool
 }
 
-// Service is the gc daemon. Its fields below the loop belong to the goroutine of Run, but for fs.
+// Service is the gc daemon. Its fields below the loop, except fs, belong to the goroutine of Run.
 type Service struct {
 	Ports
 	env      daemon.Env
 	settings settings
 	loop     *loop.Loop
 
-	// fs is read beside the loop.
+	// fs is read outside the loop.
 	fs atomic.Pointer[filesystems]
 
-	world    world
+	state    state
 	schedule schedule
 	tracker  *evict.Tracker
 	obs      evict.Observations
@@ -90,7 +99,7 @@ type Service struct {
 	// evicted are the pods that were evicted and are still there, and until when they should be gone.
 	evicted map[string]time.Time
 	records map[string]image.Record
-	// stuck is true while images take more than they may and none may go.
+	// stuck is true while images take more space than they may, and none can be removed.
 	stuck   bool
 	report  *reporter
 	metrics *metrics
@@ -114,16 +123,33 @@ func Run(ctx context.Context, env daemon.Env) error {
 	case bell == nil:
 		return errors.Join(err, client.Close())
 	case err != nil:
-		env.Log.Info("no early warning by the kernel's pressure-stall information: signals are read twice a second", "error", err)
+		env.Log.Info("no early warning by the kernel's pressure-stall information, reading signals twice a second",
+			"error", err)
 	}
-	s, err := New(Ports{Containers: client, Images: client, Logs: logs.Rotator{Runtime: client}, Sensor: reader, Alarm: bell}, env)
+	ports := Ports{Containers: client, Images: client, Logs: logs.Rotator{Runtime: client}, Sensor: reader, Alarm: bell}
+	if ports.Shutdowns, err = newShutdowns(env); err != nil {
+		return errors.Join(err, bell.Close(), client.Close())
+	}
+	s, err := New(ports, env)
 	if err == nil {
 		err = s.Run(ctx)
 	}
 	return errors.Join(err, bell.Close(), client.Close())
 }
 
-// New makes the service. It starts nothing. The error says that the configuration has no meaning.
+// newShutdowns talks to logind where the pods have a configured time only.
+func newShutdowns(env daemon.Env) (*shutdown.Service, error) {
+	groups := shutdown.Groups(&env.Config.Kubelet)
+	if len(groups) == 0 {
+		return shutdown.New(env, nil, nil)
+	}
+	return shutdown.New(env, groups, logind.New(logind.Options{
+		Period: shutdown.Total(groups), Reserve: shutdown.Reserve, ConfDir: logind.ConfDir, Log: env.Log,
+		Store: env.Connections,
+	}))
+}
+
+// New makes the service. It starts nothing. The error says what is wrong with the configuration.
 func New(ports Ports, env daemon.Env) (*Service, error) {
 	set, err := newSettings(env.Config)
 	if err != nil {
@@ -131,7 +157,7 @@ func New(ports Ports, env daemon.Env) (*Service, error) {
 	}
 	ports.Logs.Policy = set.logs
 	s := &Service{
-		Ports: ports, env: env, settings: set, loop: loop.New(env.Bus), world: newWorld(), evicted: map[string]time.Time{},
+		Ports: ports, env: env, settings: set, loop: loop.New(env.Bus), state: newState(), evicted: map[string]time.Time{},
 		tracker: evict.NewTracker(set.thresholds, set.transition), schedule: newSchedule(set),
 	}
 	s.fs.Store(&filesystems{Filesystems: signal.Filesystems{Node: env.Config.RootDir}})
@@ -146,7 +172,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	s.report = newReporter(s.env)
 	if s.records, err = image.Load(s.recordsPath()); err != nil {
-		s.env.Log.Warn("records of images are lost", "error", err)
+		s.env.Log.Warn("can't read the image records", "error", err)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer s.loop.Wait()
@@ -154,13 +180,19 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.subscribe(ctx); err != nil {
 		return err
 	}
+	if s.Shutdowns != nil {
+		s.loop.Go(func() {
+			s.Shutdowns.Run(ctx, func(err error) { s.report.problems.Set("shutdown of the node", err) })
+		})
+	}
 	s.loop.Go(func() { s.sense(ctx) })
 	s.loop.Go(func() { s.senseDisks(ctx) })
 	s.loop.Go(func() {
 		if err := topic.GCPlan.Serve(ctx, s.env.Bus, s.plan); err != nil {
-			s.env.Log.Error("nobody can ask for a plan", "error", err)
+			s.env.Log.Error("can't serve gc.plan", "error", err)
 		}
 	})
+	s.env.Pulse.Of(ctx, s.loop.Inbox())
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -184,7 +216,8 @@ func (s *Service) sense(ctx context.Context) {
 	}
 }
 
-// senseDisks reads the signals of the filesystems. They have a reader of their own: one that hangs leaves the others as they are.
+// senseDisks reads the signals of the filesystems. They have a reader of their own: one that hangs leaves the others as
+// they are.
 func (s *Service) senseDisks(ctx context.Context) {
 	for ctx.Err() == nil {
 		obs, err := s.Sensor.Disks(time.Now(), s.fs.Load().Filesystems)
@@ -192,39 +225,39 @@ func (s *Service) senseDisks(ctx context.Context) {
 			s.report.problems.Set("signals of filesystems", err)
 			s.disks, s.disksAt = obs, time.Now()
 		})
-		select {
-		case <-time.After(readEvery):
-		case <-ctx.Done():
-		}
+		pause.For(ctx, readEvery)
 	}
 }
 
-// onReading judges the signals. Before it is known what an earlier process has stated nothing is stated.
+// onReading judges the signals. It states no condition before it knows those that an earlier process has stated.
 func (s *Service) onReading(ctx context.Context, obs evict.Observations, now time.Time) {
 	if !s.disksAt.IsZero() && now.Sub(s.disksAt) > hangs {
 		s.disks = nil
-		s.report.problems.Set("signals of filesystems", fmt.Errorf("no reading for more than %s: a filesystem hangs, see statfs of rootDir and of the runtime's", hangs))
+		s.report.problems.Set("signals of filesystems", fmt.Errorf("no reading for more than %s: a filesystem hangs, see "+
+			"statfs of rootDir and of the runtime's", hangs))
 	}
 	maps.Copy(obs, s.disks)
 	s.obs = obs
-	if s.world.unread[topic.NodePressure.Name()] {
+	if s.state.unread[topic.NodePressure.Name()] {
 		return
 	}
 	due, p := s.tracker.Update(obs, now)
-	s.state(p, now)
+	s.publish(p, now)
 	s.evict(ctx, due, now)
 	fs := obs[evict.ImageFSAvailable]
-	// Where the last pass found nothing to remove the usual period is soon enough.
-	if !s.stuck && image.ToFree(s.settings.images, image.Filesystem{Capacity: fs.Capacity, Available: fs.Available}, false) > 0 {
+	// If the last pass found nothing to remove, the usual period is soon enough.
+	if !s.stuck && image.ToFree(s.settings.images, image.Filesystem{Capacity: fs.Capacity, Available: fs.Available},
+		false) > 0 {
 		s.schedule.soon(jobImages, now)
 	}
 }
 
-// state publishes the node's conditions when they change.
-func (s *Service) state(p evict.Pressure, now time.Time) {
+// publish publishes the node's conditions, and logs them when they change.
+func (s *Service) publish(p evict.Pressure, now time.Time) {
 	last := s.pressure
 	next := topic.Pressure{
-		Memory: p.Under[corev1.NodeMemoryPressure], Disk: p.Under[corev1.NodeDiskPressure], PID: p.Under[corev1.NodePIDPressure],
+		Memory: p.Under[corev1.NodeMemoryPressure], Disk: p.Under[corev1.NodeDiskPressure],
+		PID:     p.Under[corev1.NodePIDPressure],
 		Message: p.Message, Since: last.Since, Relieved: p.Relieved,
 	}
 	if last.Since.IsZero() || last.Memory != next.Memory || last.Disk != next.Disk || last.PID != next.PID {
@@ -232,7 +265,7 @@ func (s *Service) state(p evict.Pressure, now time.Time) {
 		s.env.Log.Info("node's conditions", "memory", next.Memory, "disk", next.Disk, "pid", next.PID, "reason", next.Message)
 	}
 	s.pressure = next
-	s.report.state(next)
+	s.report.conditions(next)
 }
 
 // place looks up where the runtime's filesystems are.

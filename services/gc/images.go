@@ -3,7 +3,6 @@ package gc
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -25,7 +24,7 @@ var errFull = errors.New("")
 
 // collect removes images for their age, and for space.
 func (s *Service) collect() work {
-	known, records := maps.Clone(s.world.pods), s.records
+	known, records := maps.Clone(s.state.pods), s.records
 	return func(ctx context.Context) func() {
 		next, err := s.removeImages(ctx, known, records, false)
 		return func() {
@@ -47,8 +46,11 @@ func (s *Service) keepRecords(next map[string]image.Record) {
 	s.records = next
 }
 
-// removeImages removes what is picked, until the low threshold is reached or nothing is left to remove; squeeze takes all unused images.
-func (s *Service) removeImages(ctx context.Context, known map[string]topic.Pod, records map[string]image.Record, squeeze bool) (map[string]image.Record, error) {
+// removeImages removes what is picked, until the low threshold is reached or nothing is left to remove; squeeze takes
+// all unused images.
+func (s *Service) removeImages(ctx context.Context, known map[string]topic.Pod, records map[string]image.Record,
+	squeeze bool,
+) (map[string]image.Record, error) {
 	var freed, begunAt int64
 	for round := range rounds {
 		in, err := s.imageInput(ctx, known, records)
@@ -63,7 +65,7 @@ func (s *Service) removeImages(ctx context.Context, known map[string]topic.Pod, 
 		need := image.ToFree(in.Policy, in.FS, in.Begun)
 		picked := image.Pick(in)
 		removed, err := image.Remove(ctx, s.Images, picked, s.usedBy(ctx), func(c image.Choice) {
-			if c.Error == "" && c.Deed == topic.DeedRemoveImage {
+			if c.Error == "" && c.Action == topic.ActionRemoveImage {
 				s.metrics.images.WithLabelValues(c.Why).Inc()
 			}
 			s.report.decided(c.Decision)
@@ -71,8 +73,9 @@ func (s *Service) removeImages(ctx context.Context, known map[string]topic.Pod, 
 		switch {
 		case err != nil || ctx.Err() != nil:
 			return records, err
-		case need > 0 && removed == 0 && !squeeze && !slices.ContainsFunc(picked, func(c image.Choice) bool { return c.Young }):
-			return records, s.cannotFree(in, picked, freed)
+		case need > 0 && removed == 0 && !squeeze &&
+			!slices.ContainsFunc(picked, func(c image.Choice) bool { return c.Young }):
+			return records, s.report.full(in, picked, freed)
 		case removed == 0 || need == 0:
 			return records, nil
 		}
@@ -80,7 +83,8 @@ func (s *Service) removeImages(ctx context.Context, known map[string]topic.Pod, 
 	return records, nil
 }
 
-// usedBy tells which pod of this moment uses an image: one may have come while others were removed, which takes minutes on a slow disk.
+// usedBy names the pod that uses an image now. It may have come while other images were removed, which takes minutes on
+// a slow disk.
 func (s *Service) usedBy(ctx context.Context) func(*runtimeapi.Image) string {
 	return func(i *runtimeapi.Image) string {
 		snap, err := s.look(ctx)
@@ -92,18 +96,20 @@ func (s *Service) usedBy(ctx context.Context) func(*runtimeapi.Image) string {
 }
 
 // imageInput reads what images are decided from.
-func (s *Service) imageInput(ctx context.Context, known map[string]topic.Pod, records map[string]image.Record) (image.Input, error) {
-	// The list of images comes first: one that is used since is found to be.
+func (s *Service) imageInput(ctx context.Context, known map[string]topic.Pod,
+	records map[string]image.Record,
+) (image.Input, error) {
+	// Images are listed before containers, so an image that is used meanwhile counts as used.
 	images, err := s.Images.ListImages(ctx, nil)
 	if err != nil {
 		return image.Input{}, err
 	}
-	c, err := take(ctx, s.env.Bus, s.Containers, known)
+	c, err := takeInventory(ctx, s.env.Bus, s.Containers, known)
 	if err != nil {
 		return image.Input{}, err
 	}
 	now := time.Now()
-	// Only the images' filesystem matters here; of others may be wrong what is.
+	// Only the images' filesystem matters here, so errors of the others are ignored.
 	obs, _ := s.Sensor.Disks(now, signal.Filesystems{Image: s.fs.Load().Image})
 	fs := obs[evict.ImageFSAvailable]
 	if fs.Capacity <= 0 {
@@ -116,17 +122,4 @@ func (s *Service) imageInput(ctx context.Context, known map[string]topic.Pod, re
 	}
 	in.Records = image.Update(records, images, in.InUse, now)
 	return in, nil
-}
-
-// cannotFree tells that there is nothing left to remove, and why each image stays.
-func (s *Service) cannotFree(in image.Input, picked []image.Choice, freed int64) error {
-	for _, c := range picked {
-		s.report.decided(c.Decision)
-	}
-	message := fmt.Sprintf("Insufficient free disk space on the node's image filesystem (%d%% of %s used). "+
-		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
-		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
-		in.FS.Used(), image.Size(in.FS.Capacity), max(freed, 0))
-	s.report.node(corev1.EventTypeWarning, reasonFreeDiskSpace, message)
-	return fmt.Errorf("%s%w", message, errFull)
 }

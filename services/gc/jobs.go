@@ -21,15 +21,15 @@ const (
 	// hangs is how old the signals of the filesystems may be.
 	hangs = 5 * time.Second
 	// The kubelet's periods.
-	sweepEvery, imagesEvery, limitsEvery = time.Minute, 5 * time.Minute, 10 * time.Second
+	cleanUpEvery, imagesEvery, limitsEvery = time.Minute, 5 * time.Minute, 10 * time.Second
 	// placeEvery is how often it is looked up where the runtime's filesystems are, retryPlace after a failure.
 	placeEvery, retryPlace = 5 * time.Minute, 2 * time.Second
 	// soonest is how soon after its end a job may begin again when something asks for it.
 	soonest = 10 * time.Second
-	// censusTimeout bounds the reading of what runs and what should, callTimeout a call of another daemon.
-	censusTimeout, callTimeout = 30 * time.Second, 10 * time.Second
-	// goneTimeout is how long an evicted pod is waited for after its grace period, restPeriod how long nothing is tried after a pass
-	// that evicted nobody.
+	// inventoryTimeout bounds the reading of what runs and what should, callTimeout a call of another daemon.
+	inventoryTimeout, callTimeout = 30 * time.Second, 10 * time.Second
+	// goneTimeout is how long an evicted pod is waited for after its grace period, restPeriod how long nothing is tried
+	// after a pass that evicted nobody.
 	goneTimeout, restPeriod = 30 * time.Second, 10 * time.Second
 	// reclaimTimeout bounds what goes before pods on disk pressure, lastTimeout the last call for figures where none
 	// have come (see evict.Patience).
@@ -55,7 +55,9 @@ func newSettings(c *config.Config) (settings, error) {
 	k := &c.Kubelet
 	thresholds, err := evict.Thresholds(evict.Settings{
 		Hard: k.EvictionHard, Soft: k.EvictionSoft, SoftGrace: k.EvictionSoftGracePeriod, Reclaim: k.EvictionMinimumReclaim,
-		EnforcePods: slices.ContainsFunc(k.EnforceNodeAllocatable, func(item string) bool { return strings.EqualFold(item, "pods") }),
+		EnforcePods: slices.ContainsFunc(k.EnforceNodeAllocatable, func(item string) bool {
+			return strings.EqualFold(item, "pods")
+		}),
 	})
 	if err != nil {
 		return settings{}, err
@@ -65,7 +67,8 @@ func newSettings(c *config.Config) (settings, error) {
 		return settings{}, err
 	}
 	return settings{
-		thresholds: thresholds, transition: k.EvictionPressureTransitionPeriod.Duration, maxGrace: k.EvictionMaxPodGracePeriod,
+		thresholds: thresholds, transition: k.EvictionPressureTransitionPeriod.Duration,
+		maxGrace: k.EvictionMaxPodGracePeriod,
 		images: image.Policy{
 			High: int(*k.ImageGCHighThresholdPercent), Low: int(*k.ImageGCLowThresholdPercent),
 			MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration,
@@ -79,12 +82,12 @@ func newSettings(c *config.Config) (settings, error) {
 	}, nil
 }
 
-// job is a kind of work that is done beside the loop, one of each at a time.
+// job is a kind of work that is done outside the loop, one of each at a time.
 type job int
 
 const (
 	jobPlace job = iota
-	jobSweep
+	jobCleanUp
 	jobImages
 	jobLogs
 	jobLimits
@@ -96,7 +99,10 @@ const (
 )
 
 // problems are what the daemon's health calls the reliefs.
-var problems = [jobs]string{jobMemory: "relief of memory pressure", jobDisk: "relief of disk pressure", jobPID: "relief of PID pressure"}
+var problems = [jobs]string{
+	jobMemory: "relief of memory pressure", jobDisk: "relief of disk pressure",
+	jobPID: "relief of PID pressure",
+}
 
 // schedule says when each job is due.
 type schedule struct {
@@ -108,7 +114,7 @@ type schedule struct {
 
 func newSchedule(s settings) schedule {
 	return schedule{every: [jobs]time.Duration{
-		jobPlace: placeEvery, jobSweep: sweepEvery, jobImages: imagesEvery, jobLogs: s.logsEvery, jobLimits: limitsEvery,
+		jobPlace: placeEvery, jobCleanUp: cleanUpEvery, jobImages: imagesEvery, jobLogs: s.logsEvery, jobLimits: limitsEvery,
 	}}
 }
 
@@ -121,10 +127,10 @@ func (s *schedule) soon(j job, now time.Time) {
 
 func (s *schedule) due(j job, now time.Time) bool { return !s.running[j] && !now.Before(s.next[j]) }
 
-// begin begins what is due. Readings come each second, so the loop does.
+// begin begins what is due. The loop calls it after each change, and readings come twice a second.
 func (s *Service) begin(ctx context.Context, now time.Time) {
-	deletes := s.world.waiting(now) == ""
-	known := len(s.world.unread) == 0
+	deletes := s.state.waiting(now) == ""
+	known := len(s.state.unread) == 0
 	for _, j := range []struct {
 		job   job
 		ready bool
@@ -132,7 +138,7 @@ func (s *Service) begin(ctx context.Context, now time.Time) {
 		prepare func() work
 	}{
 		{jobPlace, true, func() work { return s.place }},
-		{jobSweep, deletes, s.sweep},
+		{jobCleanUp, deletes, s.cleanUp},
 		{jobImages, deletes && s.fs.Load().known, s.collect},
 		{jobLogs, known, s.rotate},
 		{jobLimits, known && s.fs.Load().known && s.settings.localLimits, s.limits},
@@ -143,7 +149,7 @@ func (s *Service) begin(ctx context.Context, now time.Time) {
 	}
 }
 
-// work is done beside the loop; what it returns is done in the loop at its end.
+// work runs outside the loop. The function that it returns runs in the loop at its end.
 type work func(context.Context) (done func())
 
 // start does a job's work.

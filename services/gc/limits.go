@@ -46,7 +46,7 @@ func (s *Service) excesses(ctx context.Context, pods []evict.Candidate) ([]exces
 	}
 	summary, err := call(ctx, s.env.Bus, topic.StatsSummary, request)
 	if err != nil {
-		return nil, fmt.Errorf("nobody knows what pods with a limit use: %w", err)
+		return nil, fmt.Errorf("the usage of pods with a limit on local storage is unknown: %w", err)
 	}
 	var over []excess
 	for _, c := range withStats(pods, &summary) {
@@ -62,11 +62,14 @@ func (s *Service) overLimits(ctx context.Context, pods []evict.Candidate) (evict
 	errs := []error{err}
 	for _, c := range over {
 		if c.Critical() {
-			s.report.decided(aboutPod(topic.DeedKeep, c.Pod, "it is critical; otherwise it were evicted: "+c.message))
+			s.report.decided(aboutPod(topic.ActionKeep, c.Pod, "it would be evicted if it weren't critical: "+c.message))
 			continue
 		}
 		// The kubelet gives these pods no DisruptionTarget: the fault is theirs.
-		if err := s.end(ctx, ending{pod: c.Pod, signal: c.by, message: c.message, grace: limitGrace, reason: c.message}); err != nil {
+		if err := s.end(ctx, ending{
+			pod: c.Pod, signal: c.by, message: c.message, grace: limitGrace,
+			reason: c.message,
+		}); err != nil {
 			if !errors.Is(err, errEnded) {
 				errs = append(errs, err)
 			}

@@ -20,7 +20,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_evictions", Help: "Pods evicted, by the signal that did it.",
 		}, []string{"eviction_signal"}),
 		statsAge: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelet_eviction_stats_age_seconds", Help: "Age of the readings on which pods were evicted, by signal.", Buckets: prometheus.DefBuckets,
+			Name: "kubelet_eviction_stats_age_seconds", Help: "Age of the readings on which pods were evicted, by signal.",
+			Buckets: prometheus.DefBuckets,
 		}, []string{"eviction_signal"}),
 		images: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubelet_image_garbage_collected_total", Help: "Images removed, for their age or for space.",

@@ -10,13 +10,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/gc/internal/evict"
 	"kubelot.dev/services/gc/internal/image"
 )
 
-// snapshot is what work beside the loop takes from it.
+// snapshot is what work outside the loop takes from it.
 type snapshot struct {
 	waiting    string
 	known      map[string]topic.Pod
@@ -29,8 +30,18 @@ type snapshot struct {
 	logs       []log
 }
 
-// plan answers gc.plan by the same functions by which things are removed; nothing is done.
+// plan answers gc.plan. Where there is no plan, something that it is made from could not be read.
 func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPlanReply, error) {
+	reply, err := s.makePlan(ctx, req)
+	if err != nil {
+		// Only the text: the kind of an error that another daemon has answered with is about its own call.
+		err = bus.WithKind(bus.ErrUnavailable, errors.New(err.Error()))
+	}
+	return reply, err
+}
+
+// makePlan decides by the same functions by which things are removed; nothing is done.
+func (s *Service) makePlan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPlanReply, error) {
 	snap, err := s.look(ctx)
 	if err != nil {
 		return topic.GCPlanReply{}, err
@@ -41,7 +52,7 @@ func (s *Service) plan(ctx context.Context, req topic.GCPlanRequest) (topic.GCPl
 		return reply, err
 	}
 	reply.Decisions = append(pressure, s.planLogs(snap)...)
-	c, err := take(ctx, s.env.Bus, s.Containers, snap.known)
+	c, err := takeInventory(ctx, s.env.Bus, s.Containers, snap.known)
 	if err != nil {
 		reply.Waiting = err.Error()
 		return reply, nil //nolint:nilerr // what isn't known isn't removed either, so that is the plan
@@ -71,13 +82,14 @@ func (s *Service) look(ctx context.Context) (snapshot, error) {
 
 func (s *Service) snapshot(now time.Time) snapshot {
 	return snapshot{
-		waiting: s.world.waiting(now), known: maps.Clone(s.world.pods), records: s.records, inUse: logsInUse(s.world.seen),
-		thresholds: s.tracker.Thresholds(), obs: maps.Clone(s.obs), pods: s.candidates(now, func(*corev1.Pod) bool { return true }), logs: s.runningLogs(),
+		waiting: s.state.waiting(now), known: maps.Clone(s.state.pods), records: s.records, inUse: logsInUse(s.state.seen),
+		thresholds: s.tracker.Thresholds(), obs: maps.Clone(s.obs),
+		pods: s.candidates(now, func(*corev1.Pod) bool { return true }), logs: s.runningLogs(),
 		limited: s.candidates(now, func(p *corev1.Pod) bool { return s.settings.localLimits && evict.LimitsStorage(p) }),
 	}
 }
 
-// planEviction tells how far each threshold is, and who would be evicted for those that are met.
+// planEviction says how far each threshold is, and who would be evicted for those that are met.
 func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Decision, error) {
 	fs := s.fs.Load()
 	var out []topic.Decision
@@ -86,7 +98,7 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 		if !ok {
 			continue
 		}
-		d := topic.Decision{Deed: topic.DeedKeep, Object: t.String(), Reason: t.Figures(o)}
+		d := topic.Decision{Action: topic.ActionKeep, Object: t.String(), Reason: t.Figures(o)}
 		if !evict.Met(t, o, false) || t.Signal.Disk() && !fs.known {
 			out = append(out, d)
 			continue
@@ -100,7 +112,7 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 			d.Reason += "; " + choice.Awaited()
 		}
 		if i := slices.IndexFunc(choice.Order, func(c evict.Ranked) bool { return !c.Critical() }); i >= 0 {
-			d = aboutPod(topic.DeedEvict, choice.Order[i].Pod, choice.Order[i].Why(t, o, 0)+s.unless(t, snap))
+			d = aboutPod(topic.ActionEvict, choice.Order[i].Pod, choice.Order[i].Why(t, o, 0)+unless(t, snap, fs.layout))
 		}
 		out = append(out, d)
 	}
@@ -110,18 +122,18 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 	over, err := s.excesses(ctx, snap.limited)
 	for _, c := range over {
 		if !c.Critical() {
-			out = append(out, aboutPod(topic.DeedEvict, c.Pod, c.message))
+			out = append(out, aboutPod(topic.ActionEvict, c.Pod, c.message))
 		}
 	}
 	return out, err
 }
 
 // unless says what may keep a pod that would be evicted for the threshold.
-func (s *Service) unless(t evict.Threshold, snap snapshot) (text string) {
+func unless(t evict.Threshold, snap snapshot, layout evict.Layout) (text string) {
 	if t.Grace > 0 {
 		text = fmt.Sprintf("; once the threshold has been met for %s", t.Grace)
 	}
-	if snap.waiting == "" && evict.Reclaims(t.Signal, s.fs.Load().layout) != (evict.Reclaim{}) {
+	if snap.waiting == "" && evict.Reclaims(t.Signal, layout) != (evict.Reclaim{}) {
 		text += "; dead containers and unused images go first, and it stays if that is enough"
 	}
 	return text
@@ -131,7 +143,10 @@ func (s *Service) planLogs(snap snapshot) []topic.Decision {
 	var out []topic.Decision
 	for _, l := range snap.logs {
 		if steps, size, err := s.Logs.Look(l.path, time.Now()); err == nil && steps.Rotate != "" {
-			out = append(out, topic.Decision{Deed: topic.DeedRotateLog, Object: l.path, Pod: &l.pod, Reason: s.whyRotate(size)})
+			out = append(out, topic.Decision{
+				Action: topic.ActionRotateLog, Object: l.path, Pod: &l.pod,
+				Reason: s.whyRotate(size),
+			})
 		}
 	}
 	return out

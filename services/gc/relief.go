@@ -12,12 +12,13 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/gc/internal/evict"
 	"kubelot.dev/services/gc/internal/image"
 )
 
-// relief is one pass, beside the loop.
+// relief is one pass, outside the loop.
 type relief struct {
 	service *Service
 	snapshot
@@ -42,7 +43,7 @@ func (r *relief) run(ctx context.Context, due []evict.Due) error {
 	defer cancel()
 	for i, d := range due {
 		t := d.Threshold
-		if i > 0 && r.over(t) {
+		if i > 0 && r.remeasure(t) {
 			continue // what was done for another has relieved it too
 		}
 		waits := r.waits.Has(d) // then the rest has been tried
@@ -53,7 +54,7 @@ func (r *relief) run(ctx context.Context, due []evict.Due) error {
 		if r.waiting == "" && quick.Err() == nil && !waits {
 			tried, err := r.reclaim(quick, t)
 			errs = append(errs, err)
-			if tried && r.over(t) {
+			if tried && r.remeasure(t) {
 				r.relieved = true
 				continue
 			}
@@ -66,10 +67,11 @@ func (r *relief) run(ctx context.Context, due []evict.Due) error {
 	return errors.Join(errs...)
 }
 
-// over reads the signal anew and tells whether its threshold is relieved. What can't be read is as it was.
-func (r *relief) over(t evict.Threshold) bool {
+// remeasure reads the signal again and reports whether its threshold is relieved. A signal that can't be read stays as
+// it was.
+func (r *relief) remeasure(t evict.Threshold) (relieved bool) {
 	s := r.service
-	var obs evict.Observations // of errors the loop tells
+	var obs evict.Observations // the loop reports errors
 	if t.Signal.Disk() {
 		obs, _ = s.Sensor.Disks(time.Now(), s.fs.Load().Filesystems)
 	} else {
@@ -81,14 +83,14 @@ func (r *relief) over(t evict.Threshold) bool {
 	return !evict.Met(t, r.obs[t.Signal], true)
 }
 
-// reclaim frees disk space without evicting anybody, where there may be some.
+// reclaim frees disk space without evicting a pod, where that is possible.
 func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, err error) {
 	s := r.service
 	what := evict.Reclaims(t.Signal, s.fs.Load().layout)
 	var errs []error
 	removed, freed := false, time.Time{}
 	if what.Containers {
-		c, err := take(ctx, s.env.Bus, s.Containers, r.known)
+		c, err := takeInventory(ctx, s.env.Bus, s.Containers, r.known)
 		if err == nil {
 			removed, err = s.removeDead(ctx, c, true)
 		}
@@ -109,17 +111,15 @@ func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, er
 func (r *relief) awaitFreed(ctx context.Context, t evict.Threshold, until time.Time) {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
-	for !r.over(t) {
-		select {
-		case <-time.After(freedEvery):
-		case <-ctx.Done():
+	for !r.remeasure(t) {
+		if pause.For(ctx, freedEvery); ctx.Err() != nil {
 			return
 		}
 	}
 }
 
-// choose asks who uses what and has somebody chosen by it. Where nobody answers the last answer counts, and the error
-// says why.
+// choose asks stats for the usage of the pods, and chooses by it. Without an answer the last one counts, and the error
+// says why there is none.
 func (r *relief) choose(ctx context.Context, d evict.Due, now snapshot) (evict.Choice, error) {
 	s := r.service
 	wait := r.waits.For(d, time.Now())
@@ -136,7 +136,7 @@ func (r *relief) choose(ctx context.Context, d evict.Due, now snapshot) (evict.C
 	return evict.Choose(q), err
 }
 
-// evictFor evicts the first pod of those that may be, or waits for the figures that say which.
+// evictFor evicts the first pod that may be evicted, or waits for the figures that say which one that is.
 func (r *relief) evictFor(ctx context.Context, d evict.Due) error {
 	s, t := r.service, d.Threshold
 	// While space was reclaimed pods have come and gone.
@@ -149,7 +149,7 @@ func (r *relief) evictFor(ctx context.Context, d evict.Due) error {
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	case r.over(t):
+	case r.remeasure(t):
 		r.relieved = true
 		return nil
 	case choice.Waits():
@@ -157,7 +157,7 @@ func (r *relief) evictFor(ctx context.Context, d evict.Due) error {
 			r.awaits = end
 		}
 		if begins {
-			s.report.decided(topic.Decision{Deed: topic.DeedKeep, Object: t.String(), Reason: choice.Awaited()})
+			s.report.decided(topic.Decision{Action: topic.ActionKeep, Object: t.String(), Reason: choice.Awaited()})
 		}
 		return err
 	}
@@ -165,14 +165,14 @@ func (r *relief) evictFor(ctx context.Context, d evict.Due) error {
 	return errors.Join(err, r.evictFirst(ctx, t, choice))
 }
 
-// evictFirst evicts the first pod of the choice that lets itself be.
+// evictFirst evicts the first pod of the choice that podsync agrees to evict.
 func (r *relief) evictFirst(ctx context.Context, t evict.Threshold, choice evict.Choice) error {
 	s, o := r.service, r.obs[t.Signal]
 	var errs []error
 	for i, c := range choice.Order {
 		if c.Critical() {
 			why := fmt.Sprintf("next to be evicted for %s, and it is critical", t)
-			s.report.decided(aboutPod(topic.DeedKeep, c.Pod, why))
+			s.report.decided(aboutPod(topic.ActionKeep, c.Pod, why))
 			continue
 		}
 		message, annotations := evict.Message(t, o, c.Candidate)
@@ -186,7 +186,7 @@ func (r *relief) evictFirst(ctx context.Context, t evict.Threshold, choice evict
 			continue
 		}
 		if err != nil {
-			// podsync may have no such pod any more; where it doesn't answer the next would fare no better.
+			// podsync may have no such pod any more. Where podsync itself can't be reached, the next pod would fare no better.
 			errs = append(errs, err)
 			if !refused(err) {
 				break
@@ -200,10 +200,9 @@ func (r *relief) evictFirst(ctx context.Context, t evict.Threshold, choice evict
 	return errors.Join(errs...)
 }
 
-// refused tells whether podsync has answered, if only that it won't.
+// refused reports whether podsync has answered that it won't evict this pod. It may still evict another.
 func refused(err error) bool {
-	return !errors.Is(err, bus.ErrNoResponder) && !errors.Is(err, bus.ErrDisconnected) &&
-		!errors.Is(err, context.Canceled) && !errors.Is(err, errNoAnswer)
+	return errors.Is(err, bus.ErrNotFound) || errors.Is(err, bus.ErrRefused) || errors.Is(err, bus.ErrInvalid)
 }
 
 // summary is who uses what, read for the threshold.
@@ -214,7 +213,7 @@ func (s *Service) summary(ctx context.Context, w evict.Wait) (statsv1alpha1.Summ
 		MaxAge: max(time.Since(notBefore), 1), NotBefore: notBefore,
 	})
 	if err != nil {
-		err = fmt.Errorf("%s is met, and nobody knows who uses what: %w", w.Threshold, err)
+		err = fmt.Errorf("%s is met, but the usage of pods is unknown: %w", w.Threshold, err)
 	}
 	return summary, err
 }

@@ -20,7 +20,7 @@ type log struct {
 // runningLogs are the logs of running containers.
 func (s *Service) runningLogs() []log {
 	var all []log
-	for _, o := range s.world.seen {
+	for _, o := range s.state.seen {
 		for i := range o.Containers {
 			if c := &o.Containers[i]; c.State == topic.ContainerRunning && c.LogPath != "" {
 				all = append(all, log{c.ID, c.LogPath, o.Ref})
@@ -34,7 +34,7 @@ func (s *Service) whyRotate(size int64) string {
 	return fmt.Sprintf("%d bytes, containerLogMaxSize is %s", size, s.env.Config.Kubelet.ContainerLogMaxSize)
 }
 
-// rotate rotates the logs of running containers that have grown too large, and mends what a pass has left half done.
+// rotate rotates the logs of running containers that have grown too large, and fixes what a pass has left half done.
 func (s *Service) rotate() work {
 	all := s.runningLogs()
 	return func(ctx context.Context) func() {
@@ -52,7 +52,8 @@ func (s *Service) rotate() work {
 	}
 }
 
-// stillRunning are the errors about logs of containers that run still: of one that has ended meanwhile the directory may be gone.
+// stillRunning are the errors about logs of containers that run still: of one that has ended meanwhile the directory
+// may be gone.
 func (s *Service) stillRunning(logs []log, errs []error) []error {
 	runs := map[string]bool{}
 	for _, l := range s.runningLogs() {
@@ -79,7 +80,7 @@ func (s *Service) rotateOne(ctx context.Context, l log) error {
 	if steps.Rotate == "" {
 		return err
 	}
-	d := topic.Decision{Deed: topic.DeedRotateLog, Object: l.path, Pod: &l.pod, Reason: s.whyRotate(size)}
+	d := topic.Decision{Action: topic.ActionRotateLog, Object: l.path, Pod: &l.pod, Reason: s.whyRotate(size)}
 	if err != nil {
 		d.Error = err.Error()
 	} else {

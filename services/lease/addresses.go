@@ -94,12 +94,13 @@ func findAddress(ctx context.Context, c *config.Config, h host) (netip.Addr, err
 	}
 	ip, err := h.route(want)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("find an address of node %s (give one with --node-ip): %w", c.NodeName, errors.Join(err, lookupErr))
+		return netip.Addr{}, fmt.Errorf("find an address of node %s (give one with --node-ip): %w", c.NodeName,
+			errors.Join(err, lookupErr))
 	}
 	return ip, nil
 }
 
-// usable tells why an address can't be the node's.
+// usable returns an error that says why an address can't be the node's; nil for one that can.
 func usable(ip netip.Addr, h host) error {
 	switch {
 	case ip.IsLoopback(), ip.IsMulticast(), ip.IsLinkLocalUnicast(), ip.IsUnspecified():
@@ -117,7 +118,7 @@ func usable(ip netip.Addr, h host) error {
 	return errors.New("no network interface of this machine has it")
 }
 
-// setAddresses sets the node's addresses and the annotation that tells a cloud provider of them. What a
+// setAddresses sets the node's addresses and the annotation that names them to a cloud provider. What a
 // cloud provider has set stays.
 func setAddresses(node *corev1.Node, c *config.Config, f Facts) {
 	var given []string
@@ -169,7 +170,7 @@ func routeAddress(want netip.Addr) (netip.Addr, error) {
 	}
 	addr, ok := netip.AddrFromSlice(ip)
 	if !ok {
-		return netip.Addr{}, fmt.Errorf("the default route's address %s is none", ip)
+		return netip.Addr{}, fmt.Errorf("the default route's address %s is not an IP address", ip)
 	}
 	return addr.Unmap(), nil
 }

@@ -43,17 +43,32 @@ func TestAddresses(t *testing.T) {
 		want   []string
 		fails  bool
 	}{
-		"default route":                 {host: testHost(), want: []string{"10.0.0.6"}},
-		"by name":                       {host: testHost("10.0.0.5"), want: []string{"10.0.0.5"}},
-		"by name, IPv4 before IPv6":     {host: testHost("fd00::5", "10.0.0.5"), want: []string{"10.0.0.5"}},
-		"by name, of another machine":   {host: testHost("10.9.9.9"), want: []string{"10.0.0.6"}},
-		"by name, loopback":             {host: testHost("127.0.0.1"), want: []string{"10.0.0.6"}},
-		"IPv6 wanted":                   {config: config.Config{NodeIPs: []netip.Addr{netip.IPv6Unspecified()}}, host: testHost(), want: []string{"fd00::5"}},
-		"dual stack":                    {config: config.Config{NodeIPs: []netip.Addr{netip.MustParseAddr("fd00::5"), netip.MustParseAddr("10.0.0.5")}}, host: testHost(), want: []string{"fd00::5", "10.0.0.5"}},
-		"not this machine's":            {config: config.Config{NodeIPs: []netip.Addr{netip.MustParseAddr("10.9.9.9")}}, host: testHost(), fails: true},
-		"loopback given":                {config: config.Config{NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}}, host: testHost(), fails: true},
-		"cloud provider sets them":      {config: config.Config{CloudProvider: "external"}, host: testHost()},
-		"cloud provider, address given": {config: config.Config{CloudProvider: "external", NodeIPs: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}, host: testHost(), want: []string{"10.0.0.5"}},
+		"default route":               {host: testHost(), want: []string{"10.0.0.6"}},
+		"by name":                     {host: testHost("10.0.0.5"), want: []string{"10.0.0.5"}},
+		"by name, IPv4 before IPv6":   {host: testHost("fd00::5", "10.0.0.5"), want: []string{"10.0.0.5"}},
+		"by name, of another machine": {host: testHost("10.9.9.9"), want: []string{"10.0.0.6"}},
+		"by name, loopback":           {host: testHost("127.0.0.1"), want: []string{"10.0.0.6"}},
+		"IPv6 wanted": {
+			config: config.Config{NodeIPs: []netip.Addr{netip.IPv6Unspecified()}},
+			host:   testHost(), want: []string{"fd00::5"},
+		},
+		"dual stack": {config: config.Config{NodeIPs: []netip.Addr{
+			netip.MustParseAddr("fd00::5"),
+			netip.MustParseAddr("10.0.0.5"),
+		}}, host: testHost(), want: []string{"fd00::5", "10.0.0.5"}},
+		"not this machine's": {
+			config: config.Config{NodeIPs: []netip.Addr{netip.MustParseAddr("10.9.9.9")}},
+			host:   testHost(), fails: true,
+		},
+		"loopback given": {
+			config: config.Config{NodeIPs: []netip.Addr{netip.MustParseAddr("127.0.0.1")}},
+			host:   testHost(), fails: true,
+		},
+		"cloud provider sets them": {config: config.Config{CloudProvider: "external"}, host: testHost()},
+		"cloud provider, address given": {config: config.Config{
+			CloudProvider: "external",
+			NodeIPs:       []netip.Addr{netip.MustParseAddr("10.0.0.5")},
+		}, host: testHost(), want: []string{"10.0.0.5"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.config.NodeName = "n1"
@@ -68,7 +83,8 @@ func TestAddresses(t *testing.T) {
 			for _, a := range addresses[:len(addresses)-1] {
 				got = append(got, a.Address)
 			}
-			if last := addresses[len(addresses)-1]; !slices.Equal(got, test.want) || last.Type != corev1.NodeHostName || last.Address != "n1" {
+			if last := addresses[len(addresses)-1]; !slices.Equal(got, test.want) || last.Type != corev1.NodeHostName ||
+				last.Address != "n1" {
 				t.Errorf("addresses %v, want %v and the host name", addresses, test.want)
 			}
 		})

@@ -79,8 +79,13 @@ func allocatable(k kubeletv1beta1.KubeletConfiguration, capacity corev1.Resource
 }
 
 // evictionHold is what the hard eviction threshold keeps free of the resource.
-func evictionHold(k kubeletv1beta1.KubeletConfiguration, name corev1.ResourceName, capacity resource.Quantity) resource.Quantity {
-	signal := map[corev1.ResourceName]string{corev1.ResourceMemory: signalMemory, corev1.ResourceEphemeralStorage: signalNodeFS}[name]
+func evictionHold(k kubeletv1beta1.KubeletConfiguration, name corev1.ResourceName,
+	capacity resource.Quantity,
+) resource.Quantity {
+	signal := map[corev1.ResourceName]string{
+		corev1.ResourceMemory:           signalMemory,
+		corev1.ResourceEphemeralStorage: signalNodeFS,
+	}[name]
 	if text := k.EvictionHard[signal]; signal != "" && text != "" {
 		if q, ok := threshold(text, capacity); ok {
 			return q

@@ -12,18 +12,12 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-const (
-	// grace is how long a vital daemon or the runtime may be away before the node isn't Ready any more: long
-	// enough for a restart or an upgrade.
-	grace = 30 * time.Second
-	// beat is how often a daemon says how it does (see topic.DaemonHealth).
-	beat = 30 * time.Second
-	// silence is how long after its last beat a daemon counts as away: one beat, and the grace.
-	silence = beat + grace + 5*time.Second
-)
+// grace is how long a vital daemon or the runtime may be away before the node isn't Ready any more: long enough for a
+// restart or an upgrade.
+const grace = 30 * time.Second
 
-// vital are the daemons without which pods can't start, be watched or be told of: the scheduler must not send pods to a node that
-// lacks one of them, nor services requests to pods that nobody probes (docs/adr/0011).
+// vital are the daemons without which pods can't start, be watched or be reported: the scheduler must not send pods to
+// a node that lacks one of them, nor services requests to pods that nobody probes (docs/adr/0011).
 var vital = []string{"podsync", "pleg", "volume", "probe", "status"}
 
 // The kubelet's reasons and messages of node conditions; tools know them.
@@ -31,6 +25,7 @@ const (
 	reasonReady    = "KubeletReady"
 	reasonNotReady = "KubeletNotReady"
 	messageReady   = "kubelet is posting ready status"
+	shuttingDown   = "node is shutting down"
 )
 
 type pressureWords struct {
@@ -112,6 +107,9 @@ func ready(f Facts, status corev1.NodeStatus) corev1.NodeCondition {
 		patience = grace
 	}
 	problems := append(runtimeProblems(f, patience), daemonProblems(f, patience)...)
+	if f.Shutdown != nil && f.Shutdown.Active {
+		problems = append(problems, shuttingDown)
+	}
 	var missing []string
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
 		if _, ok := status.Capacity[name]; !ok {
@@ -121,7 +119,10 @@ func ready(f Facts, status corev1.NodeStatus) corev1.NodeCondition {
 	if len(missing) > 0 {
 		problems = append(problems, "missing node capacity for resources: "+strings.Join(missing, ", "))
 	}
-	c := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: reasonReady, Message: messageReady}
+	c := corev1.NodeCondition{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: reasonReady,
+		Message: messageReady,
+	}
 	if len(problems) > 0 {
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, reasonNotReady, problems[0]
 		if len(problems) > 1 {
@@ -131,20 +132,23 @@ func ready(f Facts, status corev1.NodeStatus) corev1.NodeCondition {
 	return c
 }
 
-// silent tells whether no daemon at all, this one included, has been heard of for longer than a beat takes.
+// silent reports whether all daemons are silent, this one included.
 func silent(f Facts) bool {
 	for _, h := range f.Health {
-		if f.Now.Sub(h.Beat) < silence {
+		if !h.Silent(f.Now) {
 			return false
 		}
 	}
 	return true
 }
 
-// runtimeProblems are what is wrong with the runtime; one that was well may be away for the time of patience.
+// runtimeProblems are what is wrong with the runtime; one that was well may be away for the time of patience. So may
+// the first word of it.
 func runtimeProblems(f Facts, patience time.Duration) []string {
 	r := f.Runtime
 	switch {
+	case r == nil && f.Now.Sub(f.Listening) < patience:
+		return nil
 	case r == nil:
 		return []string{"container runtime status check may not have completed yet"}
 	case !f.RuntimeDown.IsZero() && f.Now.Sub(f.RuntimeDown) >= patience:
@@ -170,6 +174,8 @@ func daemonProblems(f Facts, patience time.Duration) []string {
 		h, known := f.Health[name]
 		since := f.Now.Sub(h.Since)
 		switch {
+		case !known && f.Now.Sub(f.Listening) < patience:
+			// The first start on a node that was Ready under another agent.
 		case !known:
 			problems = append(problems, fmt.Sprintf("kubelot-%s has not started yet", name))
 		case h.State == topic.Unhealthy && since >= patience && name == "pleg":
@@ -178,8 +184,9 @@ func daemonProblems(f Facts, patience time.Duration) []string {
 			problems = append(problems, fmt.Sprintf("kubelot-%s is not healthy: %s", name, h.Message))
 		case h.State == topic.Stopped && since >= patience:
 			problems = append(problems, fmt.Sprintf("kubelot-%s has been stopped", name))
-		case f.Now.Sub(h.Beat) >= silence:
-			problems = append(problems, fmt.Sprintf("kubelot-%s was last heard of at %s", name, h.Beat.UTC().Format(time.RFC3339)))
+		case h.Silent(f.Now):
+			problems = append(problems, fmt.Sprintf("kubelot-%s last reported at %s", name,
+				h.Beat.UTC().Format(time.RFC3339)))
 		}
 	}
 	return problems

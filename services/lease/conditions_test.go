@@ -13,8 +13,14 @@ import (
 
 func TestReady(t *testing.T) {
 	var (
-		ready    = &corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(t0)}
-		notReady = &corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(t0)}
+		ready = &corev1.NodeCondition{
+			Type: corev1.NodeReady, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.NewTime(t0),
+		}
+		notReady = &corev1.NodeCondition{
+			Type: corev1.NodeReady, Status: corev1.ConditionFalse,
+			LastTransitionTime: metav1.NewTime(t0),
+		}
 	)
 	down := func(f *Facts, ago time.Duration) {
 		f.Runtime.Reachable, f.Runtime.Message = false, "connection refused"
@@ -29,17 +35,51 @@ func TestReady(t *testing.T) {
 		want    corev1.ConditionStatus
 		message string
 	}{
-		"all is well":            {old: notReady, want: corev1.ConditionTrue, message: "kubelet is posting ready status"},
-		"no word of the runtime": {edit: func(f *Facts) { f.Runtime = nil }, old: ready, want: corev1.ConditionFalse, message: "container runtime status check may not have completed yet"},
-		"no network": {edit: func(f *Facts) {
-			f.Runtime.NetworkReady = topic.RuntimeCondition{Reason: "NetworkPluginNotReady", Message: "cni"}
-		}, old: ready, want: corev1.ConditionFalse, message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni"},
-		"runtime restarts":           {edit: func(f *Facts) { down(f, 20*time.Second) }, old: ready, want: corev1.ConditionTrue},
-		"runtime is down":            {edit: func(f *Facts) { down(f, 31*time.Second) }, old: ready, want: corev1.ConditionFalse, message: "container runtime is down: connection refused"},
-		"runtime not up yet":         {edit: func(f *Facts) { down(f, time.Second) }, old: notReady, want: corev1.ConditionFalse, message: "container runtime is down"},
+		"all is well": {old: notReady, want: corev1.ConditionTrue, message: "kubelet is posting ready status"},
+		"no word of the runtime": {
+			edit: func(f *Facts) { f.Runtime = nil }, old: ready, want: corev1.ConditionFalse,
+			message: "container runtime status check may not have completed yet",
+		},
+		"taken over from another agent": {
+			edit: func(f *Facts) { f.Listening, f.Runtime = f.Now.Add(-20*time.Second), nil; delete(f.Health, "pleg") },
+			old:  ready, want: corev1.ConditionTrue,
+		},
+		"taken over, and nobody comes": {
+			edit: func(f *Facts) { f.Listening, f.Runtime = f.Now.Add(-31*time.Second), nil; delete(f.Health, "pleg") },
+			old:  ready, want: corev1.ConditionFalse,
+			message: "[container runtime status check may not have completed yet, kubelot-pleg has not started yet]",
+		},
+		"a first start on a node that wasn't Ready": {
+			edit: func(f *Facts) { f.Listening = f.Now; delete(f.Health, "pleg") }, old: notReady,
+			want: corev1.ConditionFalse, message: "kubelot-pleg has not started yet",
+		},
+		"no network": {
+			edit: func(f *Facts) {
+				f.Runtime.NetworkReady = topic.RuntimeCondition{Reason: "NetworkPluginNotReady", Message: "cni"}
+			}, old: ready, want: corev1.ConditionFalse,
+			message: "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni",
+		},
+		"runtime restarts": {
+			edit: func(f *Facts) { down(f, 20*time.Second) }, old: ready,
+			want: corev1.ConditionTrue,
+		},
+		"runtime is down": {
+			edit: func(f *Facts) { down(f, 31*time.Second) }, old: ready,
+			want: corev1.ConditionFalse, message: "container runtime is down: connection refused",
+		},
+		"runtime not up yet": {
+			edit: func(f *Facts) { down(f, time.Second) }, old: notReady,
+			want: corev1.ConditionFalse, message: "container runtime is down",
+		},
 		"runtime down, first report": {edit: func(f *Facts) { down(f, time.Second) }, want: corev1.ConditionFalse},
-		"podsync restarts in order":  {edit: func(f *Facts) { state(f, "podsync", topic.Stopped, 20*time.Second) }, old: ready, want: corev1.ConditionTrue},
-		"podsync is stopped":         {edit: func(f *Facts) { state(f, "podsync", topic.Stopped, 40*time.Second) }, old: ready, want: corev1.ConditionFalse, message: "kubelot-podsync has been stopped"},
+		"podsync restarts in order": {
+			edit: func(f *Facts) { state(f, "podsync", topic.Stopped, 20*time.Second) },
+			old:  ready, want: corev1.ConditionTrue,
+		},
+		"podsync is stopped": {
+			edit: func(f *Facts) { state(f, "podsync", topic.Stopped, 40*time.Second) },
+			old:  ready, want: corev1.ConditionFalse, message: "kubelot-podsync has been stopped",
+		},
 		"podsync was killed": {edit: func(f *Facts) {
 			h := f.Health["podsync"]
 			h.Beat = f.Now.Add(-50 * time.Second)
@@ -47,22 +87,59 @@ func TestReady(t *testing.T) {
 		}, old: ready, want: corev1.ConditionTrue},
 		"podsync is dead": {edit: func(f *Facts) {
 			h := f.Health["podsync"]
-			h.Beat = f.Now.Add(-70 * time.Second)
+			h.Beat = f.Now.Add(-100 * time.Second)
 			f.Health["podsync"] = h
-		}, old: ready, want: corev1.ConditionFalse, message: "kubelot-podsync was last heard of"},
-		"nobody reports status":              {edit: func(f *Facts) { state(f, "status", topic.Stopped, time.Minute) }, old: ready, want: corev1.ConditionFalse, message: "kubelot-status has been stopped"},
-		"nobody mounts volumes":              {edit: func(f *Facts) { delete(f.Health, "volume") }, old: ready, want: corev1.ConditionFalse, message: "kubelot-volume has not started yet"},
-		"nobody probes":                      {edit: func(f *Facts) { state(f, "probe", topic.Stopped, time.Minute) }, old: ready, want: corev1.ConditionFalse, message: "kubelot-probe has been stopped"},
-		"gc is stopped":                      {edit: func(f *Facts) { state(f, "gc", topic.Stopped, time.Hour) }, old: ready, want: corev1.ConditionTrue},
-		"podsync not started":                {edit: func(f *Facts) { delete(f.Health, "podsync") }, want: corev1.ConditionFalse, message: "kubelot-podsync has not started yet"},
-		"pleg is unhealthy":                  {edit: func(f *Facts) { state(f, "pleg", topic.Unhealthy, time.Minute) }, old: ready, want: corev1.ConditionFalse, message: "PLEG is not healthy: why"},
-		"pleg is degraded":                   {edit: func(f *Facts) { state(f, "pleg", topic.Degraded, time.Hour) }, old: ready, want: corev1.ConditionTrue},
-		"the bus is away":                    {edit: func(f *Facts) { f.Health = healthy(f.Now.Add(-time.Hour)) }, old: ready, want: corev1.ConditionTrue},
+		}, old: ready, want: corev1.ConditionFalse, message: "kubelot-podsync last reported"},
+		"nobody reports status": {
+			edit: func(f *Facts) { state(f, "status", topic.Stopped, time.Minute) },
+			old:  ready, want: corev1.ConditionFalse, message: "kubelot-status has been stopped",
+		},
+		"nobody mounts volumes": {
+			edit: func(f *Facts) { delete(f.Health, "volume") }, old: ready,
+			want: corev1.ConditionFalse, message: "kubelot-volume has not started yet",
+		},
+		"nobody probes": {
+			edit: func(f *Facts) { state(f, "probe", topic.Stopped, time.Minute) },
+			old:  ready, want: corev1.ConditionFalse, message: "kubelot-probe has been stopped",
+		},
+		"gc is stopped": {
+			edit: func(f *Facts) { state(f, "gc", topic.Stopped, time.Hour) }, old: ready,
+			want: corev1.ConditionTrue,
+		},
+		"podsync not started": {
+			edit: func(f *Facts) { delete(f.Health, "podsync") },
+			want: corev1.ConditionFalse, message: "kubelot-podsync has not started yet",
+		},
+		"pleg is unhealthy": {
+			edit: func(f *Facts) { state(f, "pleg", topic.Unhealthy, time.Minute) },
+			old:  ready, want: corev1.ConditionFalse, message: "PLEG is not healthy: why",
+		},
+		"pleg is degraded": {
+			edit: func(f *Facts) { state(f, "pleg", topic.Degraded, time.Hour) },
+			old:  ready, want: corev1.ConditionTrue,
+		},
+		"the bus is away": {
+			edit: func(f *Facts) { f.Health = healthy(f.Now.Add(-time.Hour)) }, old: ready,
+			want: corev1.ConditionTrue,
+		},
 		"the bus is away, nothing was known": {edit: func(f *Facts) { f.Health = nil }, want: corev1.ConditionFalse},
-		"this daemon restarts without a bus": {edit: func(f *Facts) { f.Health, f.Runtime = nil, nil }, old: ready, want: corev1.ConditionTrue},
-		"the control plane gave the node up": {edit: func(f *Facts) { f.Health = nil }, old: &corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, want: corev1.ConditionFalse},
-		"no machine":                         {edit: func(f *Facts) { f.Machine = nil }, want: corev1.ConditionFalse, message: "missing node capacity for resources: cpu, memory, pods"},
-		"two problems":                       {edit: func(f *Facts) { f.Runtime = nil; delete(f.Health, "pleg") }, want: corev1.ConditionFalse, message: "[container runtime status check may not have completed yet, kubelot-pleg has not started yet]"},
+		"this daemon restarts without a bus": {
+			edit: func(f *Facts) { f.Health, f.Runtime = nil, nil }, old: ready,
+			want: corev1.ConditionTrue,
+		},
+		"the control plane gave the node up": {
+			edit: func(f *Facts) { f.Health = nil },
+			old:  &corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}, want: corev1.ConditionFalse,
+		},
+		"no machine": {
+			edit: func(f *Facts) { f.Machine = nil }, want: corev1.ConditionFalse,
+			message: "missing node capacity for resources: cpu, memory, pods",
+		},
+		"two problems": {
+			edit:    func(f *Facts) { f.Runtime = nil; delete(f.Health, "pleg") },
+			want:    corev1.ConditionFalse,
+			message: "[container runtime status check may not have completed yet, kubelot-pleg has not started yet]",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := goodFacts()
@@ -71,7 +148,7 @@ func TestReady(t *testing.T) {
 			if test.edit != nil {
 				test.edit(&f)
 			}
-			current := Build(testConfig(), f, nil)
+			current := build(testConfig(), f, nil)
 			current.Status.Conditions = nil
 			if test.old != nil {
 				current.Status.Conditions = []corev1.NodeCondition{*test.old}
@@ -80,7 +157,8 @@ func TestReady(t *testing.T) {
 			if c.Status != test.want || !strings.HasPrefix(c.Message, test.message) {
 				t.Errorf("Ready is %s: %q, want %s: %q", c.Status, c.Message, test.want, test.message)
 			}
-			if moved := !c.LastTransitionTime.Time.Equal(t0); test.old != nil && test.old.Status != corev1.ConditionUnknown && moved != (test.old.Status != c.Status) {
+			if moved := !c.LastTransitionTime.Time.Equal(t0); test.old != nil && test.old.Status != corev1.ConditionUnknown &&
+				moved != (test.old.Status != c.Status) {
 				t.Errorf("last transition at %s for a change from %s to %s", c.LastTransitionTime, test.old.Status, c.Status)
 			}
 		})
@@ -96,7 +174,8 @@ func TestPressure(t *testing.T) {
 		corev1.NodeDiskPressure:   "KubeletHasDiskPressure",
 		corev1.NodePIDPressure:    "KubeletHasSufficientPID",
 	} {
-		if c := condition(conditions, typ); c.Reason != want || (c.Status == corev1.ConditionTrue) != (typ == corev1.NodeDiskPressure) {
+		if c := condition(conditions, typ); c.Reason != want ||
+			(c.Status == corev1.ConditionTrue) != (typ == corev1.NodeDiskPressure) {
 			t.Errorf("%s is %s (%s), want the reason %s", typ, c.Status, c.Reason, want)
 		}
 	}

@@ -10,7 +10,9 @@ import (
 var Contract = bus.Contract{
 	Daemon: "lease",
 	Writes: []bus.Topic{topic.NodeObject, topic.Health, topic.KubeEvent},
-	Reads:  []bus.Topic{topic.NodeMachine, topic.NodeRuntime, topic.NodePressure, topic.NodeObject, topic.Health},
+	Reads: []bus.Topic{
+		topic.NodeMachine, topic.NodeRuntime, topic.NodePressure, topic.NodeShutdown, topic.NodeObject, topic.Health,
+	},
 }
 
 // Daemon is the lease daemon.

@@ -42,7 +42,10 @@ func (d dropped) Reconnect() {
 
 func TestADroppedConnectionCostsNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := dropped{&server{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-1"}}}, make(chan struct{})}
+		s := dropped{
+			&server{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-1"}}},
+			make(chan struct{}),
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		r := newRenewer(s.server)
@@ -134,3 +137,33 @@ func TestADuelOfWritersIsSlow(t *testing.T) {
 }
 
 var _ leases = dropped{}
+
+// A Node that is Ready stays so while a process that has just started has not yet heard from the bus: the API server
+// may answer first.
+func TestARestartDoesNotTurnReadyBeforeTheBusIsRead(t *testing.T) {
+	server := &server{}
+	run(t, server, func(r *rig) {
+		stop := r.start()
+		r.must(r.machine.Set("", *testMachine()), r.runtime.Set("", *testRuntime()))
+		r.beats()
+		node, before := server.get()
+		if readyOf(node) != corev1.ConditionTrue {
+			t.Fatalf("Ready is %s to begin with", readyOf(node))
+		}
+		stop()
+		r.bus.Disconnect()
+		defer r.start()()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if node, writes := server.get(); writes != before || readyOf(node) != corev1.ConditionTrue {
+			t.Errorf("without a word from the bus the Node was written %d times, and is Ready=%s", writes-before, readyOf(node))
+		}
+		r.bus.Reconnect()
+		r.beats()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if node, writes := server.get(); writes == before || readyOf(node) != corev1.ConditionTrue {
+			t.Errorf("after the bus was read the Node was written %d times, and is Ready=%s", writes-before, readyOf(node))
+		}
+	})
+}

@@ -58,7 +58,7 @@ func (s *server) get() (node *corev1.Node, writes int) {
 	return s.node.DeepCopy(), s.writes
 }
 
-// renewed is the lease, how often it was written, and how often the connections were opened anew.
+// renewed is the lease, how often it was written, and how often the connections were reopened.
 func (s *server) renewed() (lease *coordinationv1.Lease, renewals, reconnects int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

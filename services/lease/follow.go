@@ -1,14 +1,17 @@
 package lease
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/loop"
 )
 
 const (
@@ -17,34 +20,58 @@ const (
 	addressesRetry  = time.Second
 )
 
-// follow reads the topics and the machine's addresses into one channel of steps.
-func (s *Service) follow(ctx context.Context) (<-chan func(*Service), error) {
-	f := follower{ctx: ctx, service: s, out: make(chan func(*Service))}
-	watch(&f, topic.NodeMachine, func(s *Service, _ string, m *topic.Machine) {
-		if m != nil {
-			s.facts.Machine = m
-		}
-	})
-	watch(&f, topic.NodePressure, func(s *Service, _ string, p *topic.Pressure) { s.facts.Pressure = p })
-	watch(&f, topic.NodeRuntime, func(s *Service, _ string, r *topic.Runtime) { s.setRuntime(r, time.Now()) })
-	watch(&f, topic.Health, func(s *Service, daemon string, h *topic.DaemonHealth) {
-		if h == nil {
-			delete(s.facts.Health, daemon)
-			delete(s.beats, daemon)
-			return
-		}
-		s.heard(daemon, *h, time.Now())
-	})
-	f.followOwn()
-	if f.err != nil {
-		return nil, f.err
+// follow has the loop handle the changes of the topics, of the machine's addresses and of the Node at the API server.
+func (s *Service) follow(ctx context.Context) error {
+	s.loop.Go(func() { s.followAddresses(ctx) })
+	if s.api != nil {
+		s.loop.Go(func() {
+			for c := range s.api.WatchNode(ctx, s.env.Config.NodeName) {
+				s.loop.Do(ctx, func() { s.seen(c) })
+			}
+		})
 	}
-	s.wg.Go(func() { s.followAddresses(ctx, f.out) })
-	return f.out, nil
+	return errors.Join(
+		follow(ctx, s, topic.NodeMachine, func(_ string, m *topic.Machine) { s.facts.Machine = cmp.Or(m, s.facts.Machine) }),
+		follow(ctx, s, topic.NodePressure, func(_ string, p *topic.Pressure) { s.facts.Pressure = p }),
+		follow(ctx, s, topic.NodeShutdown, func(_ string, v *topic.Shutdown) { s.facts.Shutdown = v }),
+		follow(ctx, s, topic.NodeRuntime, func(_ string, r *topic.Runtime) { s.setRuntime(r, time.Now()) }),
+		follow(ctx, s, topic.Health, s.setHealth),
+		loop.Follow(ctx, s.loop, topic.NodeObject, s.bus.set),
+	)
 }
 
-// heard notes what a daemon says of itself. From its second beat on its age is reckoned from when it was heard, by the clock that
-// nobody sets: a daemon must not seem silent, or alive, because the time of day was changed.
+// follow hands the changes of a topic to the loop; a removed value is nil. Until the bus has told what it retains of
+// the topic, the topic is unread.
+func follow[T any](ctx context.Context, s *Service, t bus.State[T], set func(key string, v *T)) error {
+	s.unread++
+	read := false
+	return loop.Follow(ctx, s.loop, t, func(c bus.Change[T]) {
+		switch {
+		case c.Synced && !read:
+			read = true
+			if s.unread--; s.unread == 0 {
+				s.facts.Listening = time.Now()
+			}
+		case c.Synced:
+		case c.Deleted:
+			set(c.Key, nil)
+		default:
+			set(c.Key, &c.Value)
+		}
+	})
+}
+
+func (s *Service) setHealth(daemon string, h *topic.DaemonHealth) {
+	if h == nil {
+		delete(s.facts.Health, daemon)
+		delete(s.beats, daemon)
+		return
+	}
+	s.heard(daemon, *h, time.Now())
+}
+
+// heard notes what a daemon says of itself. From its second beat on its age is reckoned from when it was heard, by the
+// clock that nobody sets: a daemon must not seem silent, or alive, because the time of day was changed.
 func (s *Service) heard(daemon string, h topic.DaemonHealth, now time.Time) {
 	beat, before := h.Beat, s.beats[daemon]
 	switch {
@@ -67,101 +94,40 @@ func (s *Service) setRuntime(r *topic.Runtime, now time.Time) {
 	}
 }
 
-type follower struct {
-	ctx     context.Context
-	service *Service
-	out     chan func(*Service)
-	err     error
-}
-
-// watch turns a topic's changes into steps; a removed value is nil.
-func watch[T any](f *follower, t bus.State[T], set func(s *Service, key string, v *T)) {
-	if f.err != nil {
-		return
-	}
-	in, err := t.Watch(f.ctx, f.service.env.Bus)
-	if err != nil {
-		f.err = fmt.Errorf("read %s: %w", t.Name(), err)
-		return
-	}
-	f.service.wg.Go(func() {
-		for c := range in {
-			if c.Synced {
-				continue
-			}
-			step := func(s *Service) { set(s, c.Key, &c.Value) }
-			if c.Deleted {
-				step = func(s *Service) { set(s, c.Key, nil) }
-			}
-			select {
-			case f.out <- step:
-			case <-f.ctx.Done():
-			}
-		}
-	})
-}
-
 // retained is what the bus has of node.object, from this process or an earlier one.
 type retained struct {
 	// read is true once the bus has told, claimed while it has a Node that came from the API server.
 	read, claimed bool
 }
 
-// followOwn reads what this daemon itself has put on the bus.
-func (f *follower) followOwn() {
-	if f.err != nil {
+// set takes in what this daemon itself has put on the bus.
+func (r *retained) set(c bus.Change[corev1.Node]) {
+	if c.Synced {
+		r.read = true
 		return
 	}
-	in, err := topic.NodeObject.Watch(f.ctx, f.service.env.Bus)
-	if err != nil {
-		f.err = fmt.Errorf("read %s: %w", topic.NodeObject.Name(), err)
-		return
-	}
-	f.service.wg.Go(func() {
-		for c := range in {
-			step := func(s *Service) { s.bus.claimed = !c.Deleted && c.Value.UID != "" }
-			if c.Synced {
-				step = func(s *Service) { s.bus.read = true }
-			}
-			select {
-			case f.out <- step:
-			case <-f.ctx.Done():
-			}
-		}
-	})
+	r.claimed = !c.Deleted && c.Value.UID != ""
 }
 
 // followAddresses looks up the addresses, which may take a DNS server's time.
-func (s *Service) followAddresses(ctx context.Context, out chan<- func(*Service)) {
+func (s *Service) followAddresses(ctx context.Context) {
 	failed := false
-	for {
+	for ctx.Err() == nil {
 		delay := addressesPeriod
 		addresses, err := findAddresses(ctx, s.env.Config, s.host)
 		if err != nil {
 			delay = addressesRetry
 			if !failed && ctx.Err() == nil {
-				s.env.Log.Warn("the node has no address yet; the lookup is tried again", "error", err)
+				s.env.Log.Warn("the node has no address yet, retrying the lookup", "error", err)
 			}
 		}
 		failed = err != nil
-		select {
-		case out <- func(s *Service) { s.setAddresses(addresses, err) }:
-		case <-ctx.Done():
-			return
-		}
-		timer := time.NewTimer(delay)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
-	}
-}
-
-func (s *Service) setAddresses(addresses []corev1.NodeAddress, err error) {
-	s.looked = true
-	if err == nil {
-		s.facts.Addresses = addresses
+		s.loop.Do(ctx, func() {
+			s.looked = true
+			if err == nil {
+				s.facts.Addresses = addresses
+			}
+		})
+		pause.For(ctx, delay)
 	}
 }

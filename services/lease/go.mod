@@ -9,6 +9,7 @@ replace kubelot.dev/daemon => ../../daemon
 replace kubelot.dev/kube => ../../kube
 
 require (
+	github.com/cockroachdb/datadriven v1.0.3
 	github.com/prometheus/client_golang v1.25.0
 	go.uber.org/goleak v1.3.0
 	k8s.io/api v0.36.3

@@ -14,9 +14,7 @@ func identityPorts(env daemon.Env) clientcert.Ports {
 	told := false
 	return clientcert.Ports{
 		Dial: func(kubeconfig, certificate string) (clientcert.Requests, func(), error) {
-			client, err := kube.NewClient(kubeconfig, kube.Options{
-				Daemon: "lease", ContentType: env.Config.Kubelet.ContentType, Certificate: certificate, Log: env.Log,
-			})
+			client, err := kube.NewClient(kubeconfig, clientOptions(env, certificate))
 			if err != nil {
 				return nil, nil, err
 			}
@@ -37,7 +35,8 @@ func identityPorts(env daemon.Env) clientcert.Ports {
 			told = text != ""
 		},
 		Failed: func(err error) {
-			recordNode(env, corev1.EventTypeWarning, "FailedClientCertificate", "The node's client certificate can't be obtained: "+err.Error())
+			recordNode(env, corev1.EventTypeWarning, "FailedClientCertificate",
+				"Can't obtain the node's client certificate: "+err.Error())
 		},
 		Log: env.Log, Metrics: env.Metrics,
 	}

@@ -10,6 +10,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/loop"
 	"kubelot.dev/kube"
 	"kubelot.dev/services/lease/internal/clientcert"
 )
@@ -48,22 +49,26 @@ func Run(ctx context.Context, env daemon.Env) error {
 	return New(env, patient{client}, realHost()).Run(ctx)
 }
 
-// clients are one client for the Node and one for its lease: whatever holds up the one doesn't hold up the other.
+// clients are one client for the Node and one for its lease: what holds up one doesn't hold up the other.
 func clients(env daemon.Env) (node, heart *kube.Client, err error) {
-	k := env.Config.Kubelet
-	options := kube.Options{Daemon: "lease", ContentType: k.ContentType, Log: env.Log, Burst: int(k.KubeAPIBurst), Certificate: env.Config.ClientCertificate}
-	if k.KubeAPIQPS != nil {
-		options.QPS = float32(*k.KubeAPIQPS)
-	}
+	options := clientOptions(env, env.Config.ClientCertificate)
 	if node, err = kube.Open(env.Config.Kubeconfig, options); err != nil {
 		return nil, nil, err
 	}
-	options.QPS = -1
+	options = options.WithLimits(nil, 0)
 	if heart, err = kube.Open(env.Config.Kubeconfig, options); err != nil {
 		node.Close()
 		return nil, nil, err
 	}
 	return node, heart, nil
+}
+
+// clientOptions are those of a client that has the certificate, or with none the kubeconfig's user.
+func clientOptions(env daemon.Env, certificate string) kube.Options {
+	k := env.Config.Kubelet
+	return kube.Options{
+		Daemon: "lease", Version: daemon.Version(), ContentType: k.ContentType, Certificate: certificate, Log: env.Log,
+	}.WithLimits(k.KubeAPIQPS, k.KubeAPIBurst)
 }
 
 // patient is a client whose first call waits until there are credentials: that is no failure.
@@ -92,11 +97,14 @@ type Service struct {
 	facts Facts
 	// beats are the daemons' last ones, by their own clock.
 	beats map[string]time.Time
-	// node is the Node as the API server has it; nil while unknown. watched is what the watch told of it last.
+	// node is the Node as the API server has it; nil while unknown. watched is the last one that the watch has delivered.
 	node, watched *corev1.Node
 	// local is the Node as this daemon would register it, while the API server has none; told once it is on the bus.
 	local *corev1.Node
 	told  bool
+	// unread is how many topics the bus hasn't told of since the start. What an earlier process has reported of the Node
+	// is the better report until then: with half of what the runtime and the daemons say, the Node would not be Ready.
+	unread int
 	// absent is true once the API server has said that it has no such Node. bus is what the bus has of it.
 	absent bool
 	bus    retained
@@ -104,18 +112,21 @@ type Service struct {
 	registered bool
 	bootTold   bool
 	// looked is true once the addresses have been looked up; the Node isn't registered before, even if there are none.
-	looked   bool
-	writing  bool
-	failures int
-	retry    time.Time
+	looked  bool
+	writes  writes
+	publish func(corev1.Node)
+	metrics *metrics
+	loop    *loop.Loop
+}
+
+// writes says when the next request to the API server may be made. One is under way at a time.
+type writes struct {
+	underway bool
+	failures int       // in a row
+	retry    time.Time // the earliest time of the next request after a failure
 	// computed and reported are when the status was last compared and last written.
 	computed, reported time.Time
-	// turnsPaid is when the reports so far would be over at one each turnEvery.
-	turnsPaid time.Time
-	answers   chan answer
-	publish   func(corev1.Node)
-	metrics   *metrics
-	wg        sync.WaitGroup
+	turns              turns
 }
 
 // answer is what the API server said to a write.
@@ -132,14 +143,15 @@ type answer struct {
 // New makes the service; a nil api means standalone mode. It starts nothing.
 func New(env daemon.Env, api nodes, h host) *Service {
 	return &Service{
-		env: env, api: api, host: h, answers: make(chan answer),
-		facts: Facts{Health: map[string]topic.DaemonHealth{}}, beats: map[string]time.Time{}, metrics: newMetrics(env.Config.NodeName, h.uptime),
+		env: env, api: api, host: h, loop: loop.New(env.Bus),
+		facts: Facts{Health: map[string]topic.DaemonHealth{}}, beats: map[string]time.Time{},
+		metrics: newMetrics(env.Config.NodeName, h.uptime),
 	}
 }
 
 // Run works until ctx ends and waits for the write under way.
 func (s *Service) Run(ctx context.Context) error {
-	defer s.wg.Wait()
+	defer s.loop.Wait()
 	if err := s.metrics.register(s.env.Metrics); err != nil {
 		return err
 	}
@@ -148,49 +160,24 @@ func (s *Service) Run(ctx context.Context) error {
 	out := topic.NodeObject.Writer(s.env.Bus)
 	s.publish = func(n corev1.Node) {
 		if err := out.Set("", n); err != nil {
-			s.env.Log.Error("the Node can't be put on the bus", "error", err)
+			s.env.Log.Error("can't publish the Node on the bus", "error", err)
 		}
 	}
-	changes, err := s.follow(ctx)
-	if err != nil {
+	if err := s.follow(ctx); err != nil {
 		return err
 	}
-	var watched <-chan kube.Change[corev1.Node]
-	if s.api != nil {
-		watched = s.api.WatchNode(ctx, s.env.Config.NodeName)
-	}
+	s.env.Pulse.Of(ctx, s.loop.Inbox())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			s.finish(watched)
 			return nil
-		case apply := <-changes:
-			apply(s)
-		case c, ok := <-watched:
-			if !ok {
-				watched = nil
-				continue
-			}
-			s.seen(c)
-		case a := <-s.answers:
-			s.settle(a)
+		case change := <-s.loop.Changes():
+			change()
 		case <-timer.C:
 		}
 		timer.Reset(s.evaluate(ctx, time.Now()))
-	}
-}
-
-// finish waits for the write under way and for the watch, which end with the context.
-func (s *Service) finish(watched <-chan kube.Change[corev1.Node]) {
-	if s.writing {
-		<-s.answers
-	}
-	if watched != nil {
-		for range watched {
-			continue
-		}
 	}
 }
 
@@ -214,12 +201,14 @@ func (s *Service) seen(c kube.Change[corev1.Node]) {
 	}
 }
 
-// restored tells that the API server has gone back from one state of the Node to another: it was restored from a backup.
+// restored reports whether the API server has gone back from one state of the Node to another, as where it was restored
+// from a backup.
 func restored(from, to *corev1.Node) bool { return from.UID == to.UID && kube.Older(to, from) }
 
 func (s *Service) gone() {
 	s.node, s.absent = nil, true
-	s.env.Log.Warn("the Node was deleted at the API server; restart kubelot-lease to register it again", "node", s.env.Config.NodeName)
+	s.env.Log.Warn("the Node was deleted at the API server; restart kubelot-lease to register it again",
+		"node", s.env.Config.NodeName)
 	s.env.Health.Set(topic.Degraded, "the Node was deleted at the API server")
 }
 
@@ -249,7 +238,8 @@ func (s *Service) rebooted() {
 	}
 	s.bootTold = true
 	if old := s.node.Status.NodeInfo.BootID; old != "" && m.BootID != "" && old != m.BootID {
-		s.event(corev1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", s.node.Name, m.BootID))
+		s.event(corev1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s",
+			s.node.Name, m.BootID))
 	}
 }
 

@@ -1,140 +1,15 @@
 package lease
 
 import (
-	"context"
-	"log/slog"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kubelot.dev/bus"
-	"kubelot.dev/bus/bustest"
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/daemon"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// rig is the service between a bus and an API server in memory.
-type rig struct {
-	t      *testing.T
-	server *server
-	bus    *bustest.Bus
-	events events
-	// registry is that of the last start.
-	registry *prometheus.Registry
-
-	machine *bus.Writer[topic.Machine]
-	runtime *bus.Writer[topic.Runtime]
-	health  map[string]*bus.Writer[topic.DaemonHealth]
-}
-
-// events keeps the reasons of Events.
-type events struct {
-	mu      sync.Mutex
-	reasons []string
-}
-
-func (e *events) Record(event topic.Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.reasons = append(e.reasons, event.Reason)
-}
-
-func (e *events) take() []string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	reasons := e.reasons
-	e.reasons = nil
-	return reasons
-}
-
-type noHealth struct{}
-
-func (noHealth) Set(topic.HealthState, string) {}
-
-func run(t *testing.T, server *server, body func(r *rig)) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		b := bustest.New()
-		r := &rig{t: t, server: server, bus: b, health: map[string]*bus.Writer[topic.DaemonHealth]{}}
-		for _, name := range append([]string{"stats"}, vital...) {
-			conn := b.Conn(name)
-			defer conn.Close()
-			r.health[name] = topic.Health.Writer(conn)
-			switch name {
-			case "stats":
-				r.machine = topic.NodeMachine.Writer(conn)
-			case "pleg":
-				r.runtime = topic.NodeRuntime.Writer(conn)
-			}
-		}
-		body(r)
-	})
-}
-
-// start starts the service, standalone without a server; the returned function stops it.
-func (r *rig) start() (stop func()) {
-	conn := r.bus.Conn("lease")
-	r.registry = prometheus.NewRegistry()
-	env := daemon.Env{Config: testConfig(), Bus: conn, Log: slog.New(slog.DiscardHandler), Health: noHealth{}, Events: &r.events, Metrics: r.registry}
-	var api nodes
-	if r.server != nil {
-		api = r.server
-	}
-	ctx, cancel := context.WithCancel(r.t.Context())
-	done := make(chan error)
-	go func() { done <- New(env, api, testHost("10.0.0.5")).Run(ctx) }()
-	synctest.Wait()
-	return func() {
-		cancel()
-		if err := <-done; err != nil {
-			r.t.Errorf("run: %v", err)
-		}
-		conn.Close()
-	}
-}
-
-// beats lets the vital daemons say that they are well.
-func (r *rig) beats() {
-	for _, name := range vital {
-		r.must(r.health[name].Set(name, topic.DaemonHealth{State: topic.Healthy, Beat: time.Now()}))
-	}
-}
-
-func (r *rig) must(errs ...error) {
-	r.t.Helper()
-	for _, err := range errs {
-		if err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	synctest.Wait()
-}
-
-// published is node.object as it is retained.
-func (r *rig) published() corev1.Node {
-	r.t.Helper()
-	conn := r.bus.Conn("cli")
-	defer conn.Close()
-	all, err := topic.NodeObject.Read(r.t.Context(), conn)
-	r.must(err)
-	return all[""]
-}
-
-func readyOf(n *corev1.Node) corev1.ConditionStatus {
-	if c := condition(n.Status.Conditions, corev1.NodeReady); c != nil {
-		return c.Status
-	}
-	return "absent"
-}
 
 func TestTheNodeIsRegisteredAndReadyAtOnce(t *testing.T) {
 	server := &server{}
@@ -176,9 +51,11 @@ func TestHowLongTheNodeTookToComeUp(t *testing.T) {
 		r.must(r.runtime.Set("", *testRuntime()))
 		r.beats()
 		want := map[string]float64{
-			"kubelet_node_name": 1, "kubelet_node_startup_pre_kubelet_duration_seconds": 60, "kubelet_node_startup_pre_registration_duration_seconds": 2,
-			"kubelet_node_startup_registration_duration_seconds": 0, "kubelet_node_startup_post_registration_duration_seconds": 3,
-			"kubelet_node_startup_duration_seconds": 65,
+			"kubelet_node_name": 1, "kubelet_node_startup_pre_kubelet_duration_seconds": 60,
+			"kubelet_node_startup_pre_registration_duration_seconds":  2,
+			"kubelet_node_startup_registration_duration_seconds":      0,
+			"kubelet_node_startup_post_registration_duration_seconds": 3,
+			"kubelet_node_startup_duration_seconds":                   65,
 		}
 		families, err := r.registry.Gather()
 		r.must(err)
@@ -221,7 +98,10 @@ func TestADaemonsRestartDoesNotTurnReady(t *testing.T) {
 		defer r.start()()
 		r.must(r.machine.Set("", *testMachine()), r.runtime.Set("", *testRuntime()))
 		r.beats()
-		r.must(r.health["podsync"].Set("podsync", topic.DaemonHealth{State: topic.Stopped, Since: time.Now(), Beat: time.Now()}))
+		r.must(r.health["podsync"].Set("podsync", topic.DaemonHealth{
+			State: topic.Stopped, Since: time.Now(),
+			Beat: time.Now(),
+		}))
 		time.Sleep(25 * time.Second)
 		if node, _ := server.get(); readyOf(node) != corev1.ConditionTrue {
 			t.Error("not Ready during a restart")
@@ -278,7 +158,7 @@ func TestALostBusDoesNotTurnReady(t *testing.T) {
 }
 
 func TestAnExistingNodeIsAdopted(t *testing.T) {
-	old := Build(testConfig(), goodFacts(), nil)
+	old := build(testConfig(), goodFacts(), nil)
 	old.UID, old.Labels["team"], old.Status.NodeInfo.BootID = "uid-0", "green", "boot-0"
 	server := &server{node: old}
 	run(t, server, func(r *rig) {
@@ -315,7 +195,7 @@ func TestRegistrationIsTriedUntilTheAPIServerAnswers(t *testing.T) {
 
 // Pods are judged by node.object: a Node that lacks what an administrator has put on it fails them for good.
 func TestAdoptionNeverShowsAnotherNode(t *testing.T) {
-	labelled := Build(testConfig(), goodFacts(), nil)
+	labelled := build(testConfig(), goodFacts(), nil)
 	labelled.UID, labelled.Labels["team"] = "uid-0", "green"
 	for name, down := range map[string]time.Duration{"the API server answers": 0, "the API server is away": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -356,7 +236,7 @@ func TestAdoptionNeverShowsAnotherNode(t *testing.T) {
 }
 
 func TestANodeThatIsGoneIsNotKept(t *testing.T) {
-	server := &server{node: Build(testConfig(), goodFacts(), nil)}
+	server := &server{node: build(testConfig(), goodFacts(), nil)}
 	server.node.UID = "uid-0"
 	run(t, server, func(r *rig) {
 		r.must(r.machine.Set("", *testMachine()))
@@ -379,81 +259,6 @@ func TestStandaloneSpeaksOfTheNodeOnTheBusOnly(t *testing.T) {
 		n := r.published()
 		if n.UID != "" || readyOf(&n) != corev1.ConditionTrue || n.Status.Addresses[0].Address != "10.0.0.5" {
 			t.Errorf("node.object %+v", n.Status)
-		}
-	})
-}
-
-func newRenewer(s *server) *renewer {
-	return &renewer{api: s, node: "n1", duration: 40 * time.Second, log: slog.New(slog.DiscardHandler)}
-}
-
-// renewing runs a renewer in a bubble.
-func renewing(t *testing.T, s *server, body func()) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); newRenewer(s).run(ctx) }()
-		synctest.Wait()
-		body()
-		cancel()
-		<-done
-	})
-}
-
-func TestTheLeaseIsRenewedEachTenSeconds(t *testing.T) {
-	s := &server{}
-	renewing(t, s, func() {
-		if lease, _, _ := s.renewed(); lease != nil {
-			t.Fatal("a lease without its Node")
-		}
-		s.mu.Lock()
-		s.node = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-1"}}
-		s.mu.Unlock()
-		time.Sleep(time.Second)
-		synctest.Wait()
-		lease, before, _ := s.renewed()
-		if lease == nil || *lease.Spec.LeaseDurationSeconds != 40 || *lease.Spec.HolderIdentity != "n1" || lease.OwnerReferences[0].UID != "uid-1" {
-			t.Fatalf("lease %+v", lease)
-		}
-		time.Sleep(100 * time.Second)
-		synctest.Wait()
-		if _, after, _ := s.renewed(); after-before != 10 {
-			t.Errorf("%d renewals in 100 s, want 10", after-before)
-		}
-	})
-}
-
-func TestALeaseThatSomebodyChangedIsReadAgain(t *testing.T) {
-	s := &server{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-1"}}}
-	renewing(t, s, func() {
-		s.mu.Lock()
-		s.lease.ResourceVersion = "9999"
-		s.mu.Unlock()
-		_, before, _ := s.renewed()
-		time.Sleep(11 * time.Second)
-		synctest.Wait()
-		if _, after, _ := s.renewed(); after == before {
-			t.Error("not renewed after a conflict")
-		}
-	})
-}
-
-func TestAnOutageOpensTheConnectionsAnew(t *testing.T) {
-	s := &server{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-1"}}}
-	renewing(t, s, func() {
-		s.setDown(true)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if _, _, n := s.renewed(); n == 0 {
-			t.Error("the old connections are still used")
-		}
-		_, before, _ := s.renewed()
-		s.setDown(false)
-		time.Sleep(renewRetryMax)
-		synctest.Wait()
-		if _, after, _ := s.renewed(); after == before {
-			t.Error("not renewed within seconds after the outage")
 		}
 	})
 }

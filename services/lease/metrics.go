@@ -10,8 +10,8 @@ import (
 	"kubelot.dev/daemon"
 )
 
-// metrics are the kubelet's of the node and of how long it took to come up. The times are told of a Node that this process
-// has made, as by the kubelet, whose part is this daemon's here.
+// metrics are the kubelet's of the node and of how long it took to come up. The times are reported for a Node that this
+// process has made, as by the kubelet, whose part is this daemon's here.
 type metrics struct {
 	name                                                           *prometheus.GaugeVec
 	preKubelet, preRegistration, registration, postRegistry, total prometheus.Gauge
@@ -22,33 +22,41 @@ type metrics struct {
 
 func newMetrics(node string, uptime time.Duration) *metrics {
 	gauge := func(part, help string) prometheus.Gauge {
-		return prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_node_startup_" + part + "duration_seconds", Help: help})
+		return prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "kubelet_node_startup_" + part + "duration_seconds",
+			Help: help,
+		})
 	}
 	m := &metrics{
-		name:            prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_node_name", Help: "The node's name; always 1."}, []string{"node"}),
-		preKubelet:      gauge("pre_kubelet_", "From the machine's boot until kubelot-lease began."),
-		preRegistration: gauge("pre_registration_", "From the begin of kubelot-lease until it first tried to register the Node."),
-		registration:    gauge("registration_", "From the first try to register the Node until it was registered."),
-		postRegistry:    gauge("post_registration_", "From the Node's registration until it was first ready."),
-		total:           gauge("", "From the machine's boot until the Node was first ready."),
-		uptime:          uptime, start: time.Now(),
+		name: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_node_name",
+			Help: "The node's name; always 1.",
+		}, []string{"node"}),
+		preKubelet: gauge("pre_kubelet_", "From the machine's boot until kubelot-lease began."),
+		preRegistration: gauge("pre_registration_",
+			"From the start of kubelot-lease until it first tried to register the Node."),
+		registration: gauge("registration_", "From the first try to register the Node until it was registered."),
+		postRegistry: gauge("post_registration_", "From the Node's registration until it was first ready."),
+		total:        gauge("", "From the machine's boot until the Node was first ready."),
+		uptime:       uptime, start: time.Now(),
 	}
 	m.name.WithLabelValues(node).Set(1)
 	return m
 }
 
 func (m *metrics) register(r prometheus.Registerer) error {
-	return daemon.RegisterMetrics(r, "the node", m.name, m.preKubelet, m.preRegistration, m.registration, m.postRegistry, m.total)
+	return daemon.RegisterMetrics(r, "the node", m.name, m.preKubelet, m.preRegistration, m.registration,
+		m.postRegistry, m.total)
 }
 
-// attempt tells of a try to register the Node.
+// attempt records a try to register the Node.
 func (m *metrics) attempt() {
 	if m.attempted.IsZero() {
 		m.attempted = time.Now()
 	}
 }
 
-// created tells of the Node that this process has made.
+// created records that this process has created the Node.
 func (m *metrics) created() {
 	if !m.registered.IsZero() {
 		return
@@ -61,7 +69,7 @@ func (m *metrics) created() {
 	m.registration.Set(m.registered.Sub(m.attempted).Seconds())
 }
 
-// seen tells of the Node as the API server has it.
+// seen records the Node as the API server has it.
 func (m *metrics) seen(n *corev1.Node) {
 	c := condition(n.Status.Conditions, corev1.NodeReady)
 	if m.registered.IsZero() || !m.readied.IsZero() || c == nil || c.Status != corev1.ConditionTrue {

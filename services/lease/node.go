@@ -20,17 +20,17 @@ const (
 	labelArchBeta = "beta.kubernetes.io/arch"
 
 	annotationAttachDetach = "volumes.kubernetes.io/controller-managed-attach-detach"
-	// annotationProvidedIP tells an external cloud provider of --node-ip.
+	// annotationProvidedIP gives --node-ip to an external cloud provider.
 	annotationProvidedIP = "alpha.kubernetes.io/provided-node-ip"
 	taintUninitialized   = "node.cloudprovider.kubernetes.io/uninitialized"
 
-	// imageNamesMax bounds the names a Node tells of one image.
+	// imageNamesMax bounds the names that a Node lists for one image.
 	imageNamesMax = 5
 )
 
-// declaredFeatures are those features of a node, of the list in k8s.io/component-helpers/nodedeclaredfeatures, that kubelot has
-// (KEP-5328), in order of their names. Pods that need another one aren't scheduled to the node, and changes of pods that need one are
-// refused by the API server.
+// declaredFeatures are those features of a node, of the list in k8s.io/component-helpers/nodedeclaredfeatures, that
+// kubelot has (KEP-5328), in order of their names. Pods that need another one aren't scheduled to the node, and changes
+// of pods that need one are refused by the API server.
 var declaredFeatures = []string{"ExtendWebSocketsToKubelet"}
 
 // Facts are what the node's object follows from.
@@ -38,18 +38,21 @@ type Facts struct {
 	Machine  *topic.Machine  // nil while unknown
 	Runtime  *topic.Runtime  // nil while unknown
 	Pressure *topic.Pressure // nil means none
+	Shutdown *topic.Shutdown // nil means none
 	// Health is the last word of each daemon.
 	Health map[string]topic.DaemonHealth
 	// RuntimeDown is since when the runtime hasn't answered; zero while it does.
 	RuntimeDown time.Time
+	// Listening is since when this daemon hears what the others say.
+	Listening time.Time
 	// Addresses are the machine's, primary first.
 	Addresses []corev1.NodeAddress
 	Now       time.Time
 }
 
-// Build makes the Node as the node agent wants it, starting from the one that the API server has (nil where it has
+// build makes the Node as the node agent wants it, starting from the one that the API server has (nil where it has
 // none): what others own in it stays. It doesn't change its arguments.
-func Build(c *config.Config, f Facts, current *corev1.Node) *corev1.Node {
+func build(c *config.Config, f Facts, current *corev1.Node) *corev1.Node {
 	var node *corev1.Node
 	if current == nil {
 		node = initial(c)
@@ -63,7 +66,7 @@ func Build(c *config.Config, f Facts, current *corev1.Node) *corev1.Node {
 		setResources(&node.Status, c, *f.Machine)
 	}
 	if f.Runtime != nil {
-		setRuntime(&node.Status, c, *f.Runtime)
+		setRuntime(&node.Status, *f.Runtime)
 	}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = c.Kubelet.Port
 	node.Status.DeclaredFeatures = slices.Clone(declaredFeatures)
@@ -80,7 +83,10 @@ func initial(c *config.Config) *corev1.Node {
 	maps.Copy(node.Labels, c.NodeLabels)
 	node.Spec.Taints = append(node.Spec.Taints, c.RegisterTaints...)
 	if external(c) {
-		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: taintUninitialized, Value: "true", Effect: corev1.TaintEffectNoSchedule})
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
+			Key: taintUninitialized, Value: "true",
+			Effect: corev1.TaintEffectNoSchedule,
+		})
 	}
 	setAttachDetach(node, c)
 	return node
@@ -98,8 +104,9 @@ func defaultLabels(c *config.Config) map[string]string {
 	}
 }
 
-// reconcile brings what the node agent owns of a registered Node's metadata up to date. Labels and taints that were given
-// for registration and changed since stay as they are, as with the kubelet; labels that every node has are set again.
+// reconcile brings what the node agent owns of a registered Node's metadata up to date. Labels and taints that were
+// given for registration and changed since stay as they are, as with the kubelet; labels that every node has are set
+// again.
 func reconcile(node *corev1.Node, c *config.Config) {
 	if node.Labels == nil {
 		node.Labels = map[string]string{}
@@ -145,7 +152,7 @@ func setInfo(info *corev1.NodeSystemInfo, f Facts) {
 	}
 }
 
-func setRuntime(s *corev1.NodeStatus, c *config.Config, r topic.Runtime) {
+func setRuntime(s *corev1.NodeStatus, r topic.Runtime) {
 	if !r.Reachable {
 		return
 	}
@@ -153,14 +160,7 @@ func setRuntime(s *corev1.NodeStatus, c *config.Config, r topic.Runtime) {
 	features := r.Features
 	s.Features = &features
 	s.Images = nil
-	limit := 50
-	if n := c.Kubelet.NodeStatusMaxImages; n != nil {
-		limit = int(*n)
-	}
-	for i, image := range r.Images {
-		if limit >= 0 && i >= limit {
-			break
-		}
+	for _, image := range r.Images {
 		image.Names = image.Names[:min(len(image.Names), imageNamesMax)]
 		s.Images = append(s.Images, image)
 	}

@@ -73,7 +73,7 @@ func TestCapacityAndAllocatable(t *testing.T) {
 	c.Kubelet.SystemReserved = map[string]string{"memory": "512Mi"}
 	c.Kubelet.EvictionHard = map[string]string{"memory.available": "1Gi", "nodefs.available": "10%"}
 	c.Kubelet.PodsPerCore = 10
-	s := Build(c, goodFacts(), nil).Status
+	s := build(c, goodFacts(), nil).Status
 	for name, want := range map[corev1.ResourceName][2]string{
 		corev1.ResourceCPU:              {"2", "1800m"},
 		corev1.ResourceMemory:           {"8Gi", "5Gi"}, // less 1 Gi reserved, 1 Gi eviction threshold and 1 Gi of huge pages
@@ -95,7 +95,7 @@ func TestReservationsLargerThanTheMachineLeaveNothing(t *testing.T) {
 	c := testConfig()
 	c.Kubelet.KubeReserved = map[string]string{"memory": "64Gi"}
 	c.Kubelet.ReservedSystemCPUs = "0-3"
-	s := Build(c, goodFacts(), nil).Status
+	s := build(c, goodFacts(), nil).Status
 	if got := quantity(t, s.Allocatable, corev1.ResourceMemory); got != "0" {
 		t.Errorf("allocatable memory %s, want 0", got)
 	}
@@ -126,8 +126,11 @@ func TestAWarmNode(t *testing.T) {
 	}
 	c.RegisterTaints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}
 	f := goodFacts()
-	f.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.5"}, {Type: corev1.NodeHostName, Address: "n1"}}
-	n := Build(c, f, nil)
+	f.Addresses = []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: "10.0.0.5"},
+		{Type: corev1.NodeHostName, Address: "n1"},
+	}
+	n := build(c, f, nil)
 	for name, want := range map[string]string{
 		"kubernetes.io/hostname": "n1", "kubernetes.io/os": "linux", "team": "blue",
 		"node.kubernetes.io/pool": "a", "topology.kubernetes.io/zone": "z1",
@@ -140,7 +143,8 @@ func TestAWarmNode(t *testing.T) {
 		t.Errorf("spec %+v, annotations %v", n.Spec, n.Annotations)
 	}
 	info := n.Status.NodeInfo
-	if info.KubeletVersion != "v1.36.3" || info.ContainerRuntimeVersion != "containerd://2.4.2" || info.Swap == nil || n.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 {
+	if info.KubeletVersion != "v1.36.3" || info.ContainerRuntimeVersion != "containerd://2.4.2" || info.Swap == nil ||
+		n.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 {
 		t.Errorf("node info %+v", info)
 	}
 }
@@ -149,7 +153,7 @@ func TestReregistrationKeepsWhatOthersChanged(t *testing.T) {
 	c := testConfig()
 	c.NodeLabels = map[string]string{"team": "blue"}
 	c.RegisterTaints = []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}
-	current := Build(c, goodFacts(), nil)
+	current := build(c, goodFacts(), nil)
 	current.UID = "uid"
 	current.Labels["team"] = "green"
 	current.Labels["kubernetes.io/os"] = "plan9"
@@ -158,12 +162,16 @@ func TestReregistrationKeepsWhatOthersChanged(t *testing.T) {
 	current.Status.Allocatable["example.com/gpu"] = resource.MustParse("1")
 	current.Status.Capacity["hugepages-64Ki"] = resource.MustParse("64Ki")
 	current.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v"}}
-	current.Status.Conditions = append(current.Status.Conditions, corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse})
-	n := Build(c, goodFacts(), current)
+	current.Status.Conditions = append(current.Status.Conditions, corev1.NodeCondition{
+		Type:   corev1.NodeNetworkUnavailable,
+		Status: corev1.ConditionFalse,
+	})
+	n := build(c, goodFacts(), current)
 	if n.Labels["team"] != "green" || n.Labels["kubernetes.io/os"] != "linux" || len(n.Spec.Taints) != 0 {
 		t.Errorf("labels %v, taints %v", n.Labels, n.Spec.Taints)
 	}
-	if quantity(t, n.Status.Capacity, "example.com/gpu") != "2" || quantity(t, n.Status.Allocatable, "example.com/gpu") != "1" {
+	if quantity(t, n.Status.Capacity, "example.com/gpu") != "2" ||
+		quantity(t, n.Status.Allocatable, "example.com/gpu") != "1" {
 		t.Error("an extended resource was lost")
 	}
 	if quantity(t, n.Status.Capacity, "hugepages-64Ki") != "absent" {
@@ -175,7 +183,7 @@ func TestReregistrationKeepsWhatOthersChanged(t *testing.T) {
 	if n.Status.Conditions[len(n.Status.Conditions)-1].Type != corev1.NodeReady {
 		t.Error("Ready isn't the last condition")
 	}
-	if differs(n, Build(c, goodFacts(), n)) {
+	if differs(n, build(c, goodFacts(), n)) {
 		t.Error("building it again changes it")
 	}
 }
@@ -187,10 +195,11 @@ func TestThePatchReplacesAllAddresses(t *testing.T) {
 		return corev1.NodeAddress{Type: t, Address: a}
 	}
 	f.Addresses = []corev1.NodeAddress{address(corev1.NodeInternalIP, "10.0.0.5"), address(corev1.NodeHostName, "n1")}
-	current := Build(c, f, nil)
-	f.Addresses = []corev1.NodeAddress{address(corev1.NodeInternalIP, "10.0.0.6"), address(corev1.NodeInternalIP, "fd00::6"), address(corev1.NodeHostName, "n1")}
+	current := build(c, f, nil)
+	f.Addresses = []corev1.NodeAddress{address(corev1.NodeInternalIP, "10.0.0.6"), address(corev1.NodeInternalIP,
+		"fd00::6"), address(corev1.NodeHostName, "n1")}
 	f.Now = t0.Add(time.Minute)
-	wanted := Build(c, f, current)
+	wanted := build(c, f, current)
 	patch, err := diff(current, wanted)
 	if err != nil {
 		t.Fatal(err)

@@ -58,7 +58,7 @@ func replaceAddresses(patch []byte, addresses []corev1.NodeAddress) ([]byte, err
 	return json.Marshal(content)
 }
 
-// differs tells whether wanted says anything else than current; the time of a condition's report is nothing.
+// differs reports whether wanted differs from current in more than the times of the conditions' reports.
 func differs(current, wanted *corev1.Node) bool {
 	a, b := reduced(current), reduced(wanted)
 	if conditionsDiffer(a.Status.Conditions, b.Status.Conditions) {
@@ -68,7 +68,7 @@ func differs(current, wanted *corev1.Node) bool {
 	return !equality.Semantic.DeepEqual(a, b)
 }
 
-// conditionsDiffer compares conditions but for the time of the report.
+// conditionsDiffer compares conditions except for the time of the report.
 func conditionsDiffer(current, wanted []corev1.NodeCondition) bool {
 	return !equality.Semantic.DeepEqual(undated(current), undated(wanted))
 }
@@ -78,6 +78,8 @@ func undated(list []corev1.NodeCondition) []corev1.NodeCondition {
 	for i := range plain {
 		plain[i].LastHeartbeatTime = metav1.Time{}
 	}
-	slices.SortStableFunc(plain, func(a, b corev1.NodeCondition) int { return strings.Compare(string(a.Type), string(b.Type)) })
+	slices.SortStableFunc(plain, func(a, b corev1.NodeCondition) int {
+		return strings.Compare(string(a.Type), string(b.Type))
+	})
 	return plain
 }

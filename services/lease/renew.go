@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/kube"
 )
 
@@ -20,7 +21,7 @@ const (
 	// renewRetryFirst and renewRetryMax bound the delay after a failed renewal.
 	renewRetryFirst = 200 * time.Millisecond
 	renewRetryMax   = 7 * time.Second
-	// reconnectAfter failures in a row the connections to the API server are opened anew: a load balancer may
+	// reconnectAfter failures in a row the connections to the API server are reopened: a load balancer may
 	// have dropped them without a word. Each takes ten seconds to be noticed, and after forty the node counts as lost.
 	reconnectAfter = 2
 )
@@ -49,19 +50,13 @@ type renewer struct {
 // run renews until ctx ends.
 func (r *renewer) run(ctx context.Context) {
 	interval := time.Duration(float64(r.duration) * renewFraction)
-	for {
+	for ctx.Err() == nil {
 		began := time.Now()
 		err := r.renew(ctx, interval)
 		if ctx.Err() != nil {
 			return
 		}
-		timer := time.NewTimer(r.delay(err, max(0, interval-time.Since(began))))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
+		pause.For(ctx, r.delay(err, max(0, interval-time.Since(began))))
 	}
 }
 
@@ -137,19 +132,20 @@ func (r *renewer) delay(err error, due time.Duration) time.Duration {
 	return due
 }
 
-// failed reports a failure and tells how long to wait.
+// failed reports a failure and returns how long to wait.
 func (r *renewer) failed(err error) time.Duration {
 	if r.failures == 0 {
 		r.failing = time.Now()
 	}
-	delay := min(renewRetryFirst<<min(r.failures, 10), renewRetryMax)
 	r.failures++
+	delay := pause.After(r.failures, renewRetryFirst, renewRetryMax)
 	switch {
 	case isNotRegistered(err):
-		r.log.Debug("the lease waits for the Node to be registered")
+		r.log.Debug("the lease waits for the Node's registration")
 		return min(delay, time.Second)
 	case r.failures == 1 || r.failures%10 == 0:
-		r.log.Warn("the node's lease can't be renewed; it is tried again", "node", r.node, "error", err, "failures", r.failures)
+		r.log.Warn("can't renew the node's lease, retrying", "node", r.node, "error", err,
+			"failures", r.failures)
 	}
 	if r.failures%reconnectAfter == 0 {
 		r.api.Reconnect()
@@ -159,7 +155,7 @@ func (r *renewer) failed(err error) time.Duration {
 
 func (r *renewer) succeeded() {
 	if r.failures > 0 {
-		r.log.Info("the node's lease is renewed", "node", r.node, "after", time.Since(r.failing).Round(time.Millisecond))
+		r.log.Info("renewed the node's lease again", "node", r.node, "after", time.Since(r.failing).Round(time.Millisecond))
 	}
 	r.failures = 0
 }

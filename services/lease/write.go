@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 )
 
@@ -15,12 +17,12 @@ const (
 	// writeRetryFirst and writeRetryMax bound the delay after a failed registration or report.
 	writeRetryFirst = 100 * time.Millisecond
 	writeRetryMax   = 7 * time.Second
-	// turnEvery is how often conditions that have changed are reported at once, beyond the first turnBurst: whoever else writes them,
-	// such as another machine with the same name, writes at once too.
+	// turnEvery is how often conditions that have changed are reported at once, beyond the first turnBurst: whoever else
+	// writes them, such as another machine with the same name, writes at once too.
 	turnEvery, turnBurst = time.Second, 5
 )
 
-// evaluate publishes or writes the Node where that is due, and tells when to come again at the latest.
+// evaluate publishes or writes the Node where that is due, and returns after what time to come again at the latest.
 func (s *Service) evaluate(ctx context.Context, now time.Time) time.Duration {
 	period := s.env.Config.Kubelet.NodeStatusUpdateFrequency.Duration
 	if s.facts.Machine == nil && s.node == nil {
@@ -30,38 +32,51 @@ func (s *Service) evaluate(ctx context.Context, now time.Time) time.Duration {
 	s.facts.Now = now
 	s.rebooted()
 	wanted := s.wanted()
+	s.offer(wanted)
 	if s.api == nil {
 		s.env.Health.Set(topic.Healthy, "standalone: the Node is not registered anywhere")
 		return period
 	}
 	switch {
-	case s.writing:
+	case s.writes.underway:
 		return period
-	case now.Before(s.retry):
-		return s.retry.Sub(now)
+	case now.Before(s.writes.retry):
+		return s.writes.retry.Sub(now)
 	case s.node == nil && !s.registered && s.looked && s.env.Config.RegisterNode:
 		s.metrics.attempt()
-		s.write(func() answer { return s.register(ctx, wanted) })
-	case s.node != nil && s.due(wanted, now):
-		s.computed = now
-		s.turnsPaid = now.Add(max(0, s.turnsPaid.Sub(now)) + turnEvery)
+		s.write(ctx, func() answer { return s.register(ctx, wanted) })
+	case s.node != nil && s.unread == 0 && s.due(wanted, now):
+		s.writes.computed = now
+		s.writes.turns.pay(now)
 		s.report(ctx, wanted)
-	case !s.mayTurn(now):
+	case !s.writes.turns.may(now):
 		return turnEvery
 	}
 	return period
 }
 
-// mayTurn tells whether a change of conditions may be reported at once.
-func (s *Service) mayTurn(now time.Time) bool { return s.turnsPaid.Sub(now) < turnBurst*turnEvery }
+// turns bounds how often conditions that have changed are reported at once.
+type turns struct {
+	paid time.Time // when the reports so far would be over at one each turnEvery
+}
 
-// wanted is the Node as it should be. While the API server has none it is published as it would be registered: static
-// pods don't wait for the API server, which may be one of them.
+// may reports whether a change of conditions may be reported at once.
+func (t *turns) may(now time.Time) bool { return t.paid.Sub(now) < turnBurst*turnEvery }
+
+// pay counts a report.
+func (t *turns) pay(now time.Time) { t.paid = now.Add(max(0, t.paid.Sub(now)) + turnEvery) }
+
+// wanted is the Node as it should be.
 func (s *Service) wanted() *corev1.Node {
+	return build(s.env.Config, s.facts, cmp.Or(s.node, s.local))
+}
+
+// offer publishes the Node as it would be registered, while the API server has none: static pods don't wait for the API
+// server, which may be one of them.
+func (s *Service) offer(node *corev1.Node) {
 	if s.node != nil {
-		return Build(s.env.Config, s.facts, s.node)
+		return
 	}
-	node := Build(s.env.Config, s.facts, s.local)
 	if s.local == nil || differs(s.local, node) {
 		s.local, s.told = node, false
 	}
@@ -69,29 +84,28 @@ func (s *Service) wanted() *corev1.Node {
 		s.told = true
 		s.publish(*node)
 	}
-	return node
 }
 
-// unclaimed tells whether no Node of the API server's is in the way of the local one. A Node that an earlier process
+// unclaimed reports whether no Node of the API server's is in the way of the local one. A Node that an earlier process
 // has put on the bus carries labels and taints of others; until the API server says that it is gone it is
 // the better one, or pods would be judged by a Node that nobody has labelled.
 func (s *Service) unclaimed() bool {
 	return s.api == nil || s.absent || s.bus.read && !s.bus.claimed
 }
 
-// due tells whether the wanted Node is to be written now: at once where a condition changes (but see turnEvery), else with the next
-// tick, and in any case after the report period.
+// due reports whether the wanted Node must be written now: at once where a condition changes (but see turnEvery), else
+// with the next tick, and in any case after the report period.
 func (s *Service) due(wanted *corev1.Node, now time.Time) bool {
 	k := s.env.Config.Kubelet
 	switch {
-	case now.Sub(s.reported) >= k.NodeStatusReportFrequency.Duration:
+	case now.Sub(s.writes.reported) >= k.NodeStatusReportFrequency.Duration:
 		return true
 	case !differs(s.node, wanted):
 		return false
-	case now.Sub(s.computed) >= k.NodeStatusUpdateFrequency.Duration:
+	case now.Sub(s.writes.computed) >= k.NodeStatusUpdateFrequency.Duration:
 		return true
 	}
-	return s.mayTurn(now) && len(turned(s.node.Status.Conditions, wanted.Status.Conditions)) > 0
+	return s.writes.turns.may(now) && len(turned(s.node.Status.Conditions, wanted.Status.Conditions)) > 0
 }
 
 // turned are the conditions of wanted whose status is another than in current.
@@ -105,10 +119,13 @@ func turned(current, wanted []corev1.NodeCondition) []corev1.NodeCondition {
 	return list
 }
 
-// write runs one request in the background; its answer comes on the channel.
-func (s *Service) write(request func() answer) {
-	s.writing = true
-	go func() { s.answers <- request() }()
+// write runs one request outside the loop, which takes the answer.
+func (s *Service) write(ctx context.Context, request func() answer) {
+	s.writes.underway = true
+	s.loop.Go(func() {
+		a := request()
+		s.loop.Do(ctx, func() { s.settle(a) })
+	})
 }
 
 // register makes the Node, or finds the one that exists.
@@ -130,11 +147,11 @@ func (s *Service) register(ctx context.Context, wanted *corev1.Node) answer {
 func (s *Service) report(ctx context.Context, wanted *corev1.Node) {
 	patch, err := diff(s.node, wanted)
 	if err != nil {
-		s.env.Log.Error("the Node's status can't be compared", "node", wanted.Name, "error", err)
+		s.env.Log.Error("can't compare the Node's status", "node", wanted.Name, "error", err)
 		return
 	}
 	before := s.node
-	s.write(func() answer {
+	s.write(ctx, func() answer {
 		node, err := s.api.PatchNodeStatus(ctx, wanted.Name, patch)
 		if err != nil {
 			return answer{err: fmt.Errorf("report the status of node %s: %w", wanted.Name, err)}
@@ -145,15 +162,15 @@ func (s *Service) report(ctx context.Context, wanted *corev1.Node) {
 
 // settle takes the API server's answer.
 func (s *Service) settle(a answer) {
-	s.writing = false
+	s.writes.underway = false
 	if a.err != nil {
 		s.failed(a.err)
 		return
 	}
-	s.failures, s.retry = 0, time.Time{}
+	s.writes.failures, s.writes.retry = 0, time.Time{}
 	s.env.Health.Set(topic.Healthy, "")
 	if a.report {
-		s.reported = time.Now()
+		s.writes.reported = time.Now()
 		s.tell(a.before.Status.Conditions, a.node.Status.Conditions)
 		if restored(a.before, a.node) {
 			s.take(a.node)
@@ -175,10 +192,10 @@ func (s *Service) failed(err error) {
 		s.gone()
 		return
 	}
-	s.retry = time.Now().Add(min(writeRetryFirst<<min(s.failures, 10), writeRetryMax))
-	s.failures++
-	if s.failures == 1 || s.failures%10 == 0 {
-		s.env.Log.Warn("the API server doesn't take the Node; it is tried again", "error", err, "failures", s.failures)
+	s.writes.failures++
+	s.writes.retry = time.Now().Add(pause.After(s.writes.failures, writeRetryFirst, writeRetryMax))
+	if s.writes.failures == 1 || s.writes.failures%10 == 0 {
+		s.env.Log.Warn("the API server did not accept the Node, retrying", "error", err, "failures", s.writes.failures)
 	}
 	s.env.Health.Set(topic.Degraded, err.Error())
 }

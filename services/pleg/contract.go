@@ -16,7 +16,7 @@ var Contract = bus.Contract{
 // Daemon is the pleg daemon.
 var Daemon = daemon.Spec{
 	Name:     "pleg",
-	Doc:      "Tells what really runs: every pod as the container runtime has it, and the runtime's health.",
+	Doc:      "Reports what really runs: every pod as the container runtime has it, and the runtime's health.",
 	Contract: Contract,
 	Run:      Run,
 }

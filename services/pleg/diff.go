@@ -10,8 +10,8 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// Diff says in words what changed from one observation of a pod to the next, without regard to when they were made;
-// nothing means that they are equal. Words are for logs: any difference has at least one.
+// Diff describes what has changed from one observation of a pod to the next, whenever they were made. It returns
+// nothing if they are equal, and at least one line if they differ. The lines are for logs.
 func Diff(old, now topic.PodObservation) []string {
 	old.At, now.At = time.Time{}, time.Time{}
 	old.Uptime, now.Uptime = 0, 0
@@ -74,9 +74,11 @@ func diffContainers(old, now []topic.Container) []string {
 		delete(before, container.ID)
 		switch {
 		case !known:
-			changes = append(changes, fmt.Sprintf("container %s %s: %s", container.Name, short(container.ID), condition(container)))
+			changes = append(changes, fmt.Sprintf("container %s %s: %s", container.Name, short(container.ID),
+				condition(container)))
 		case was.State != container.State:
-			changes = append(changes, fmt.Sprintf("container %s %s: %s to %s", container.Name, short(container.ID), was.State, condition(container)))
+			changes = append(changes, fmt.Sprintf("container %s %s: %s to %s", container.Name, short(container.ID), was.State,
+				condition(container)))
 		}
 	}
 	for _, container := range old {
@@ -104,7 +106,7 @@ func condition(container topic.Container) string {
 // short is as much of an ID as people read.
 func short(id string) string { return id[:min(len(id), 13)] }
 
-// empty tells whether the runtime has nothing of the pod.
+// empty reports whether the runtime has nothing of the pod.
 func empty(seen topic.PodObservation) bool {
-	return len(seen.Sandboxes) == 0 && len(seen.Containers) == 0 && len(seen.Errors) == 0
+	return len(seen.Sandboxes) == 0 && len(seen.Containers) == 0 && seen.Complete()
 }

@@ -1,10 +1,10 @@
-// Package pleg (pod lifecycle event generator) tells what really runs: it reads the container runtime and
-// publishes each pod as a whole, whenever the runtime's view of it changes, and the runtime's own health.
+// Package pleg (pod lifecycle event generator) reports what really runs. It reads the container runtime, and publishes
+// each pod as a whole whenever the runtime's view of it changes. It also publishes the runtime's own health.
 //
 // # Reads
 //
 // The container runtime (CRI): event stream, lists, statuses, version, configuration, images. It changes nothing
-// there. At start its own retained pleg.event, to remove pods that went while no pleg ran.
+// there. At start it reads its own retained pleg.event, to remove pods that went away while no pleg ran.
 //
 // # Writes
 //
@@ -17,12 +17,13 @@
 //
 // # Guarantees
 //
-//   - An event of the runtime only wakes: the pod is read again, as a whole, and the reading is what is
-//     published, a few milliseconds after the event. Creations and deletions wait a moment for what follows them.
-//   - Never two readings of one pod at once; a pod that changes while it is read is read again.
-//   - The lists are the truth: with the event stream open they are compared every minute, without it every
-//     second, and at once when the stream opens or breaks. Whatever an event missed is found there.
-//   - A container or sandbox that can't be inspected is named in its pod's Errors and tried again; no other pod waits for it.
+//   - An event of the runtime only wakes pleg: it reads the whole pod again, and publishes the reading, a few
+//     milliseconds after the event. After a creation or a deletion it waits a moment for what follows.
+//   - No pod is read twice at the same time. A pod that changes while it is read is read again.
+//   - The runtime's lists are the truth. They are compared every minute while the event stream is open, every second
+//     without it, and at once when the stream opens or breaks. So what no event has reported is found, too.
+//   - A container or sandbox that can't be inspected is named in its pod's Errors and tried again; no other pod waits
+//     for it.
 //   - A runtime that is away or hangs makes node.runtime unreachable within seconds, never an empty pod.
 //
 // What is where: diff.go says what changed between two observations, tracker.go decides what to read next,

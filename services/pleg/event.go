@@ -11,7 +11,7 @@ import (
 
 // event is what is kept of one event of the runtime.
 type event struct {
-	// object is the ID of a container or sandbox, pod its pod's UID where the event tells it.
+	// object is the ID of a container or sandbox, pod its pod's UID if the event has it.
 	object, pod string
 	kind        runtimeapi.ContainerEventType
 	// sandbox is true where the object is the pod's sandbox.
@@ -30,16 +30,16 @@ func newEvent(e *runtimeapi.ContainerEventResponse) event {
 	return result
 }
 
-// comingUp is how long what is on its way up waits for the rest of it. A created container is about to be started,
-// and so is the first container of a sandbox that has started; podsync, who asked for both, has read them itself.
+// comingUp is how long the creation of a container, or the start of a sandbox, waits for what follows: the container is
+// about to be started, and so is the sandbox's first container. podsync asked for both, and has read them itself.
 const comingUp = 500 * time.Millisecond
 
-// goingAway is how long the removal of a container waits for that of its sandbox, which the runtime tells of while it still lists
-// it: a pod that goes is read once and not three times. Nobody waits for that.
+// goingAway is how long the removal of a container waits for that of its sandbox, which the runtime announces while it
+// still lists it. So a pod that goes is read once and not three times. Nobody waits for that reading.
 const goingAway = 80 * time.Millisecond
 
-// patience is how long an event may wait for those that usually follow it. Starts and ends of containers are what others
-// wait for, and the end of a sandbox.
+// patience is how long an event may wait for those that usually follow it. Starts and ends of containers don't wait,
+// nor does the end of a sandbox: other daemons need them at once.
 func (e event) patience() time.Duration {
 	switch e.kind {
 	case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
@@ -56,21 +56,21 @@ func (e event) patience() time.Duration {
 	}
 }
 
-// contradicted tells whether an observation shows the object as it was before the event. The runtime says
-// some things before they can be read: containerd tells of a sandbox's removal while it is still listed.
-func contradicted(kind runtimeapi.ContainerEventType, object string, seen topic.PodObservation) bool {
+// shows reports whether a reading shows an object as it is after the event. The runtime says some things before they
+// can be read: containerd announces a sandbox's removal while it is still listed.
+func shows(seen topic.PodObservation, object string, kind runtimeapi.ContainerEventType) bool {
 	exists, begun, running := find(object, seen)
 	switch kind {
 	case runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT:
-		return !exists
-	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
-		return !begun
-	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
-		return running
-	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
 		return exists
+	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
+		return begun
+	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
+		return !running
+	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
+		return !exists
 	default:
-		return false
+		return true
 	}
 }
 

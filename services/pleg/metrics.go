@@ -27,7 +27,7 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		}),
 		relistInterval: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "kubelet_pleg_relist_interval_seconds", Buckets: prometheus.DefBuckets,
-			Help: "Time between the begins of relists.",
+			Help: "Time between the starts of relists.",
 		}),
 		podRelist: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "kubelet_pleg_pod_relist_duration_seconds", Buckets: prometheus.DefBuckets,
@@ -41,13 +41,15 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_evented_pleg_connection_success_count", Help: "Times that the runtime's event stream was opened.",
 		}),
 		streamErrors: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_evented_pleg_connection_error_count", Help: "Times that the runtime's event stream could not be opened, or broke.",
+			Name: "kubelet_evented_pleg_connection_error_count",
+			Help: "Times that the runtime's event stream could not be opened, or broke.",
 		}),
 		lastSeen: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubelet_pleg_last_seen_seconds", Help: "Unix time of the last complete relist.",
 		}),
 		discarded: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "kubelet_pleg_discard_events", Help: "Times that events of the runtime came too fast and a relist took their place.",
+			Name: "kubelet_pleg_discard_events",
+			Help: "Times that events of the runtime came too fast and a relist took their place.",
 		}),
 		runningPods: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubelet_running_pods", Help: "Pods with a sandbox that is ready.",
@@ -56,32 +58,34 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_running_containers", Help: "Containers by their state.",
 		}, []string{"container_state"}),
 	}
+	for _, state := range []topic.ContainerState{
+		topic.ContainerCreated, topic.ContainerRunning, topic.ContainerExited, topic.ContainerUnknown,
+	} {
+		m.containers.WithLabelValues(string(state)).Set(0)
+	}
 	return m, daemon.RegisterMetrics(
-		registry, "pleg", m.relistDuration, m.relistInterval, m.podRelist, m.eventLatency, m.streams, m.streamErrors, m.lastSeen, m.discarded,
+		registry, "pleg", m.relistDuration, m.relistInterval, m.podRelist, m.eventLatency, m.streams, m.streamErrors,
+		m.lastSeen, m.discarded,
 		m.runningPods, m.containers,
 	)
 }
 
-// count brings the numbers of pods and containers up to date.
-func (m *metrics) count(pods map[string]*pod) {
-	running := 0
-	containers := map[topic.ContainerState]int{
-		topic.ContainerCreated: 0, topic.ContainerRunning: 0, topic.ContainerExited: 0, topic.ContainerUnknown: 0,
+// count brings the numbers of pods and containers up to date when a pod's observation has taken the place of another;
+// nil is none.
+func (m *metrics) count(before, now *topic.PodObservation) {
+	m.add(before, -1)
+	m.add(now, 1)
+}
+
+func (m *metrics) add(obs *topic.PodObservation, n float64) {
+	if obs == nil {
+		return
 	}
-	for _, p := range pods {
-		if p.seen == nil {
-			continue
-		}
-		if len(p.seen.Sandboxes) > 0 && p.seen.Sandboxes[0].Ready {
-			running++
-		}
-		for _, container := range p.seen.Containers {
-			containers[container.State]++
-		}
+	if len(obs.Sandboxes) > 0 && obs.Sandboxes[0].Ready {
+		m.runningPods.Add(n)
 	}
-	m.runningPods.Set(float64(running))
-	for state, n := range containers {
-		m.containers.WithLabelValues(string(state)).Set(float64(n))
+	for _, container := range obs.Containers {
+		m.containers.WithLabelValues(string(container.State)).Add(n)
 	}
 }
 

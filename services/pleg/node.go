@@ -35,7 +35,9 @@ type prober struct {
 
 // probe reads what is due and returns all that is known. Facts stay known while the runtime is away.
 func (p *prober) probe(ctx context.Context, now time.Time) topic.Runtime {
-	status, err := call(ctx, func(ctx context.Context) (*runtimeapi.StatusResponse, error) { return p.runtime.Status(ctx, false) })
+	status, err := call(ctx, func(ctx context.Context) (*runtimeapi.StatusResponse, error) {
+		return p.runtime.Status(ctx, false)
+	})
 	if err == nil && (!p.last.Reachable || now.Sub(p.factsAt) >= factsEvery) {
 		if err = p.readFacts(ctx); err == nil {
 			p.factsAt = now
@@ -48,7 +50,9 @@ func (p *prober) probe(ctx context.Context, now time.Time) topic.Runtime {
 	p.last.Reachable, p.last.Message = true, ""
 	applyStatus(&p.last, status)
 	if now.Sub(p.imagesAt) >= imagesEvery {
-		images, err := call(ctx, func(ctx context.Context) ([]*runtimeapi.Image, error) { return p.runtime.ListImages(ctx, nil) })
+		images, err := call(ctx, func(ctx context.Context) ([]*runtimeapi.Image, error) {
+			return p.runtime.ListImages(ctx, nil)
+		})
 		if err != nil {
 			// The image service can be another process; without it the runtime still runs pods.
 			p.last.Message = err.Error()
@@ -64,7 +68,8 @@ func (p *prober) readFacts(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.last.Name, p.last.Version, p.last.APIVersion = version.GetRuntimeName(), version.GetRuntimeVersion(), version.GetRuntimeApiVersion()
+	p.last.Name, p.last.Version, p.last.APIVersion = version.GetRuntimeName(), version.GetRuntimeVersion(),
+		version.GetRuntimeApiVersion()
 	config, err := call(ctx, p.runtime.RuntimeConfig)
 	switch {
 	case err == nil:
@@ -153,9 +158,7 @@ func (s *Service) watchNode(ctx context.Context) {
 	p := &prober{runtime: s.runtime, maxImages: s.options.MaxImages}
 	for ctx.Err() == nil {
 		reading := p.probe(ctx, time.Now())
-		select {
-		case s.nodes <- reading:
-		case <-ctx.Done():
+		if !s.loop.Do(ctx, func() { s.onNode(reading) }) {
 			return
 		}
 		pause := statusEvery

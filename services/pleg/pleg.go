@@ -3,17 +3,17 @@ package pleg
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
 	"kubelot.dev/cri/observe"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/loop"
 )
 
 const (
@@ -55,19 +55,11 @@ type Service struct {
 	runtime Runtime
 	env     daemon.Env
 	options Options
-	wg      sync.WaitGroup
+	loop    *loop.Loop
 
 	events   chan event
 	missed   chan struct{}
-	streams  chan streamState
-	nodes    chan topic.Runtime
 	probeNow chan struct{}
-	results  chan result
-	lagging  chan string
-	woken    chan string
-	lists    chan relisted
-	retained chan []string
-	pulse    chan func()
 
 	tracker *tracker
 	metrics *metrics
@@ -98,12 +90,6 @@ type result struct {
 	err  error
 }
 
-// relisted is the end of a reading of the lists.
-type relisted struct {
-	pods []observe.Listed
-	err  error
-}
-
 // Run is the pleg daemon's work.
 func Run(ctx context.Context, env daemon.Env) error {
 	kubelet := &env.Config.Kubelet
@@ -113,21 +99,15 @@ func Run(ctx context.Context, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	options := Options{MaxImages: 50}
-	if most := kubelet.NodeStatusMaxImages; most != nil {
-		options.MaxImages = int(*most)
-	}
-	return errors.Join(New(client, env, options).Run(ctx), client.Close())
+	service := New(client, env, Options{MaxImages: int(*kubelet.NodeStatusMaxImages)})
+	return errors.Join(service.Run(ctx), client.Close())
 }
 
 // New makes the service. It starts nothing.
 func New(runtime Runtime, env daemon.Env, options Options) *Service {
 	return &Service{
-		runtime: runtime, env: env, options: options, tracker: newTracker(),
-		events: make(chan event, eventRoom), missed: make(chan struct{}, 1), streams: make(chan streamState),
-		nodes: make(chan topic.Runtime), probeNow: make(chan struct{}, 1),
-		results: make(chan result), lagging: make(chan string), woken: make(chan string),
-		lists: make(chan relisted), retained: make(chan []string), pulse: make(chan func()),
+		runtime: runtime, env: env, options: options, loop: loop.New(env.Bus), tracker: newTracker(),
+		events: make(chan event, eventRoom), missed: make(chan struct{}, 1), probeNow: make(chan struct{}, 1),
 	}
 }
 
@@ -142,12 +122,12 @@ func (s *Service) Run(ctx context.Context) error {
 	s.relist.timer = time.NewTimer(0)
 	defer s.relist.timer.Stop()
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer s.wg.Wait()
-	defer cancel(fmt.Errorf("pleg stops"))
-	s.env.Pulse.Of(ctx, s.pulse)
-	s.wg.Go(func() { s.follow(ctx) })
-	s.wg.Go(func() { s.watchNode(ctx) })
-	s.wg.Go(func() { s.readRetained(ctx) })
+	defer s.loop.Wait()
+	defer cancel(errors.New("pleg stops"))
+	s.env.Pulse.Of(ctx, s.loop.Inbox())
+	s.loop.Go(func() { s.follow(ctx) })
+	s.loop.Go(func() { s.watchNode(ctx) })
+	s.loop.Go(func() { s.readRetained(ctx) })
 	for ctx.Err() == nil {
 		s.startReadings(ctx)
 		s.step(ctx)
@@ -164,26 +144,10 @@ func (s *Service) step(ctx context.Context) {
 	case <-s.missed:
 		s.metrics.discarded.Inc()
 		s.relistIn(0)
-	case state := <-s.streams:
-		s.onStream(state)
-	case r := <-s.results:
-		s.onResult(ctx, r)
-	case uid := <-s.lagging:
-		s.tracker.lagging(uid)
-	case uid := <-s.woken:
-		s.tracker.woken(time.Now(), uid)
 	case <-s.relist.timer.C:
 		s.startRelist(ctx)
-	case r := <-s.lists:
-		s.onLists(r)
-	case n := <-s.nodes:
-		s.onNode(n)
-	case f := <-s.pulse:
-		f()
-	case uids := <-s.retained:
-		for _, uid := range uids {
-			s.tracker.retained(uid)
-		}
+	case change := <-s.loop.Changes():
+		change()
 	}
 }
 
@@ -205,9 +169,9 @@ func (s *Service) onStream(state streamState) {
 		s.metrics.streams.Inc()
 		s.env.Log.Info("the runtime's event stream is open")
 	} else {
-		s.env.Log.Warn("the runtime's event stream is closed, pods are listed every second meanwhile", "error", state.err)
+		s.env.Log.Warn("the runtime's event stream is closed, listing pods every second meanwhile", "error", state.err)
 	}
-	// What happened around the change has no event.
+	// Changes of pods around this moment may have no event.
 	s.relistIn(0)
 	signal(s.probeNow)
 	s.publishNode()
@@ -216,21 +180,21 @@ func (s *Service) onStream(state streamState) {
 // startReadings begins to read dirty pods as far as the bound allows.
 func (s *Service) startReadings(ctx context.Context) {
 	for {
-		uid, earlier, ok := s.tracker.next()
+		uid, earlier, ok := s.tracker.beginNext()
 		if !ok {
 			return
 		}
-		s.wg.Go(func() { s.read(ctx, uid, earlier) })
+		s.loop.Go(func() { s.read(ctx, uid, earlier) })
 	}
 }
 
-// read reads one pod and answers on s.results; a reading that takes long says so on s.lagging before.
+// read reads one pod and gives the result to the loop. A reading that takes long is reported there before.
 func (s *Service) read(ctx context.Context, uid string, earlier *topic.PodObservation) {
 	readCtx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	r := result{uid: uid}
 	end := make(chan struct{})
-	s.wg.Go(func() {
+	s.loop.Go(func() {
 		defer close(end)
 		began := time.Now()
 		defer func() { s.metrics.podRelist.Observe(time.Since(began).Seconds()) }()
@@ -241,23 +205,18 @@ func (s *Service) read(ctx context.Context, uid string, earlier *topic.PodObserv
 	select {
 	case <-end:
 	case <-slow.C:
-		select {
-		case s.lagging <- uid:
-		case <-ctx.Done():
-		}
+		s.loop.Do(ctx, func() { s.tracker.lagging(uid) })
 		<-end
 	}
-	select {
-	case s.results <- r:
-	case <-ctx.Done():
-	}
+	s.loop.Do(ctx, func() { s.onResult(ctx, r) })
 }
 
 func (s *Service) onResult(ctx context.Context, r result) {
-	now := time.Now()
+	now, before := time.Now(), s.tracker.seen(r.uid)
 	out := s.tracker.done(now, r.uid, r.seen, r.err)
+	s.metrics.count(before, s.tracker.seen(r.uid))
 	if r.err != nil {
-		s.env.Log.Debug("pod can't be read", "uid", r.uid, "error", r.err)
+		s.env.Log.Debug("can't read a pod", "uid", r.uid, "error", r.err)
 		s.relistIn(relistClosed)
 		return
 	}
@@ -272,26 +231,20 @@ func (s *Service) onResult(ctx context.Context, r result) {
 		err = s.pods.Delete(r.uid)
 	}
 	if err != nil {
-		log.Error("the observation can't be published, so nobody hears of this pod", "error", err)
-	}
-	if out.publish || out.remove {
-		s.metrics.count(s.tracker.pods)
+		log.Error("can't publish an observation, no daemon sees this pod's change", "error", err)
 	}
 	s.wakeAfter(ctx, r.uid, out.wake)
 	s.finishRelist(now)
 }
 
-// wakeAfter makes the pod dirty after a pause; none means that nothing is to be done.
-func (s *Service) wakeAfter(ctx context.Context, uid string, pause time.Duration) {
-	if pause <= 0 {
+// wakeAfter makes the pod dirty after a pause; none means that there is nothing to do.
+func (s *Service) wakeAfter(ctx context.Context, uid string, after time.Duration) {
+	if after <= 0 {
 		return
 	}
-	s.wg.Go(func() {
-		sleep(ctx, pause)
-		select {
-		case s.woken <- uid:
-		case <-ctx.Done():
-		}
+	s.loop.Go(func() {
+		pause.For(ctx, after)
+		s.loop.Do(ctx, func() { s.tracker.woken(time.Now(), uid) })
 	})
 }
 
@@ -300,16 +253,13 @@ func (s *Service) readRetained(ctx context.Context) {
 	retained, err := topic.PLEGEvent.Read(ctx, s.env.Bus)
 	if err != nil {
 		if ctx.Err() == nil {
-			s.env.Log.Warn("pods that ended while no pleg ran can't be found and stay on the bus", "error", err)
+			s.env.Log.Warn("can't find the pods that ended while no pleg ran, they stay on the bus", "error", err)
 		}
 		return
 	}
-	uids := make([]string, 0, len(retained))
-	for uid := range retained {
-		uids = append(uids, uid)
-	}
-	select {
-	case s.retained <- uids:
-	case <-ctx.Done():
-	}
+	s.loop.Do(ctx, func() {
+		for uid := range retained {
+			s.tracker.retained(uid)
+		}
+	})
 }

@@ -2,170 +2,18 @@ package pleg
 
 import (
 	"context"
-	"encoding/json"
-	"log/slog"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"go.uber.org/goleak"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"kubelot.dev/bus/bustest"
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/cri"
 	"kubelot.dev/cri/critest"
-	"kubelot.dev/cri/labels"
-	"kubelot.dev/daemon"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const image = "docker.io/library/busybox:1.36"
-
-// bed is pleg on a fake runtime and a bus in memory, all in a synctest bubble.
-type bed struct {
-	t        *testing.T
-	fake     *critest.Runtime
-	bus      *bustest.Bus
-	client   *cri.Client
-	registry *prometheus.Registry
-	health   healthLog
-}
-
-type healthLog struct {
-	mu    sync.Mutex
-	state topic.HealthState
-	text  string
-}
-
-func (h *healthLog) Set(state topic.HealthState, message string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.state, h.text = state, message
-}
-
-func (h *healthLog) get() (topic.HealthState, string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.state, h.text
-}
-
-// inBubble runs test with a bed in a bubble; run starts a pleg, which the end of the bubble stops.
-func inBubble(t *testing.T, test func(b *bed), options ...critest.Option) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		b := &bed{t: t, bus: bustest.New(), fake: critest.Start(t, append(options, critest.InMemory())...)}
-		b.bus.Restrict(Contract)
-		b.fake.AddImage(image, 1<<20)
-		b.client = b.fake.Client(t, 0)
-		test(b)
-	})
-}
-
-// run starts a pleg; stop ends it and waits.
-func (b *bed) run() (stop func()) {
-	b.t.Helper()
-	b.registry = prometheus.NewPedanticRegistry()
-	conn := b.bus.Conn("pleg")
-	env := daemon.Env{Bus: conn, Log: slog.New(slog.DiscardHandler), Metrics: b.registry, Health: &b.health}
-	ctx, cancel := context.WithCancel(b.t.Context())
-	end := make(chan error, 1)
-	service := New(b.client, env, Options{MaxImages: 2})
-	go func() { end <- service.Run(ctx) }()
-	var once sync.Once
-	stop = func() {
-		once.Do(func() {
-			cancel()
-			if err := <-end; err != nil {
-				b.t.Errorf("Run = %v", err)
-			}
-			conn.Close()
-		})
-	}
-	b.t.Cleanup(stop)
-	b.settle()
-	return stop
-}
-
-// settle lets everything that can happen at once happen.
-func (b *bed) settle() {
-	synctest.Wait()
-}
-
-// after lets d pass.
-func (b *bed) after(d time.Duration) {
-	<-time.After(d)
-	synctest.Wait()
-}
-
-// pod is what the bus retains of a pod; nil where that is nothing.
-func (b *bed) pod(uid string) *topic.PodObservation {
-	b.t.Helper()
-	data, ok := b.bus.Retained()["pleg.event."+uid]
-	if !ok {
-		return nil
-	}
-	var seen topic.PodObservation
-	if err := json.Unmarshal(data, &seen); err != nil {
-		b.t.Fatal(err)
-	}
-	return &seen
-}
-
-func (b *bed) node() topic.Runtime {
-	b.t.Helper()
-	var node topic.Runtime
-	if err := json.Unmarshal(b.bus.Retained()["node.runtime"], &node); err != nil {
-		b.t.Fatal(err)
-	}
-	return node
-}
-
-func config(uid string) *runtimeapi.PodSandboxConfig {
-	return &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "shop", Uid: uid},
-		Labels:   map[string]string{labels.PodUID: uid, labels.PodName: "web", labels.PodNamespace: "shop"},
-	}
-}
-
-func (b *bed) sandbox(uid string) string {
-	b.t.Helper()
-	id, err := b.client.RunPodSandbox(b.t.Context(), config(uid), "")
-	b.must(err)
-	return id
-}
-
-func (b *bed) container(uid, box, name string) string {
-	b.t.Helper()
-	c := &runtimeapi.ContainerConfig{
-		Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: image},
-		Labels: map[string]string{labels.PodUID: uid, labels.ContainerName: name},
-	}
-	id, err := b.client.CreateContainer(b.t.Context(), box, c, config(uid))
-	b.must(err)
-	b.must(b.client.StartContainer(b.t.Context(), id))
-	return id
-}
-
-func (b *bed) must(err error) {
-	b.t.Helper()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-}
-
-func (b *bed) wantState(uid string, want topic.ContainerState) {
-	b.t.Helper()
-	seen := b.pod(uid)
-	if seen == nil || len(seen.Containers) == 0 || seen.Containers[0].State != want {
-		b.t.Fatalf("pod %s is on the bus as %+v, want its newest container %s", uid, seen, want)
-	}
-}
 
 func TestEventsArePublishedAtOnce(t *testing.T) {
 	inBubble(t, func(b *bed) {
@@ -291,7 +139,8 @@ func TestRuntimeAway(t *testing.T) {
 		}
 		b.fake.Down()
 		b.after(3 * time.Second)
-		if node := b.node(); node.Reachable || !strings.Contains(node.Message, "can't be reached") || node.Name != "containerd" {
+		if node := b.node(); node.Reachable || !strings.Contains(node.Message, "can't be reached") ||
+			node.Name != "containerd" {
 			t.Errorf("node.runtime of a runtime that is away: %+v", node)
 		}
 		if state, text := b.health.get(); state != topic.Unhealthy || text == "" {
@@ -394,12 +243,17 @@ func TestNodeRuntime(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.fake.AddImage("registry.k8s.io/big:1", 9<<20)
 		b.fake.AddImage("registry.k8s.io/small:1", 1)
-		b.fake.SetCondition(&runtimeapi.RuntimeCondition{Type: runtimeapi.NetworkReady, Reason: "NetworkPluginNotReady", Message: "no CNI"})
+		b.fake.SetCondition(&runtimeapi.RuntimeCondition{
+			Type: runtimeapi.NetworkReady, Reason: "NetworkPluginNotReady",
+			Message: "no CNI",
+		})
 		b.run()
 		b.after(2 * time.Second)
 		node := b.node()
-		if node.Name != "containerd" || node.Version == "" || node.APIVersion != "v1" || !node.Reachable || !node.RuntimeReady.Status ||
-			node.CgroupDriver != "cgroupfs" || node.LastRelist.IsZero() || len(node.Handlers) != 2 || !*node.Features.SupplementalGroupsPolicy {
+		if node.Name != "containerd" || node.Version == "" || node.APIVersion != "v1" || !node.Reachable ||
+			!node.RuntimeReady.Status ||
+			node.CgroupDriver != "cgroupfs" || node.LastRelist.IsZero() || len(node.Handlers) != 2 ||
+			!*node.Features.SupplementalGroupsPolicy {
 			t.Errorf("node.runtime %+v", node)
 		}
 		if node.NetworkReady != (topic.RuntimeCondition{Reason: "NetworkPluginNotReady", Message: "no CNI"}) {
@@ -420,23 +274,10 @@ func TestMetrics(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		box := b.sandbox("u")
 		b.fake.Exit(b.container("u", box, "init"), 0, "")
-		b.container("u", box, "app")
+		app := b.container("u", box, "app")
 		b.run()
 		b.after(2 * time.Second)
-		err := testutil.GatherAndCompare(b.registry, strings.NewReader(`
-# HELP kubelet_running_containers Containers by their state.
-# TYPE kubelet_running_containers gauge
-kubelet_running_containers{container_state="created"} 0
-kubelet_running_containers{container_state="exited"} 1
-kubelet_running_containers{container_state="running"} 1
-kubelet_running_containers{container_state="unknown"} 0
-# HELP kubelet_running_pods Pods with a sandbox that is ready.
-# TYPE kubelet_running_pods gauge
-kubelet_running_pods 1
-`), "kubelet_running_containers", "kubelet_running_pods")
-		if err != nil {
-			t.Error(err)
-		}
+		b.counts(1, 1, 1)
 		for _, name := range []string{
 			"kubelet_pleg_relist_duration_seconds", "kubelet_pleg_relist_interval_seconds", "kubelet_pleg_last_seen_seconds",
 			"kubelet_pleg_pod_relist_duration_seconds", "kubelet_evented_pleg_connection_latency_seconds",
@@ -446,5 +287,34 @@ kubelet_running_pods 1
 				t.Errorf("metric %s: %d, %v", name, n, err)
 			}
 		}
+
+		b.fake.Exit(app, 1, "")
+		b.after(2 * time.Second)
+		b.counts(0, 2, 1)
+		b.must(b.client.StopPodSandbox(b.t.Context(), box))
+		b.after(2 * time.Second)
+		b.counts(0, 2, 0)
+		b.must(b.client.RemovePodSandbox(b.t.Context(), box))
+		b.after(2 * time.Second)
+		b.counts(0, 0, 0)
 	})
+}
+
+// counts fails the test unless the metrics have so many containers and pods.
+func (b *bed) counts(running, exited, pods int) {
+	b.t.Helper()
+	err := testutil.GatherAndCompare(b.registry, strings.NewReader(fmt.Sprintf(`
+# HELP kubelet_running_containers Containers by their state.
+# TYPE kubelet_running_containers gauge
+kubelet_running_containers{container_state="created"} 0
+kubelet_running_containers{container_state="exited"} %d
+kubelet_running_containers{container_state="running"} %d
+kubelet_running_containers{container_state="unknown"} 0
+# HELP kubelet_running_pods Pods with a sandbox that is ready.
+# TYPE kubelet_running_pods gauge
+kubelet_running_pods %d
+`, exited, running, pods)), "kubelet_running_containers", "kubelet_running_pods")
+	if err != nil {
+		b.t.Error(err)
+	}
 }

@@ -36,30 +36,27 @@ func (s *Service) startRelist(ctx context.Context) {
 	now := time.Now()
 	s.metrics.relistBegins(now, s.relist.begin)
 	s.relist.running, s.relist.due, s.relist.begin = true, time.Time{}, now
-	s.wg.Go(func() {
+	s.loop.Go(func() {
 		listCtx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		pods, err := observe.List(listCtx, s.runtime)
-		select {
-		case s.lists <- relisted{pods: pods, err: err}:
-		case <-ctx.Done():
-		}
+		s.loop.Do(ctx, func() { s.onLists(pods, err) })
 	})
 }
 
-func (s *Service) onLists(r relisted) {
-	if failed := r.err != nil; failed != s.relist.failed {
+func (s *Service) onLists(pods []observe.Listed, err error) {
+	if failed := err != nil; failed != s.relist.failed {
 		s.relist.failed = failed
 		signal(s.probeNow)
 		if failed {
-			s.env.Log.Warn("the runtime's pods can't be listed, what was last seen of them stays", "error", r.err)
+			s.env.Log.Warn("can't list the runtime's pods, keeping what was last seen", "error", err)
 		} else {
-			s.env.Log.Info("the runtime's pods can be listed again")
+			s.env.Log.Info("the runtime lists its pods again")
 		}
 	}
 	now := time.Now()
-	if r.err == nil {
-		s.tracker.relisted(now, r.pods)
+	if err == nil {
+		s.tracker.relisted(now, pods)
 		s.finishRelist(now)
 	}
 	// What was planned meanwhile (due) may be earlier than the interval.
@@ -75,14 +72,14 @@ func (s *Service) onLists(r relisted) {
 
 // finishRelist takes note when every pod that the last relist asked for has been read.
 func (s *Service) finishRelist(now time.Time) {
-	if !s.tracker.complete() {
+	if !s.tracker.endRelist() {
 		return
 	}
 	first := s.lastRelist.IsZero()
 	s.lastRelist = now
 	s.metrics.relistEnds(now, s.relist.begin)
 	if first {
-		s.env.Log.Info("every pod of the runtime has been read", "pods", len(s.tracker.pods))
+		s.env.Log.Info("read every pod of the runtime", "pods", len(s.tracker.pods))
 		s.publishNode()
 	}
 }
@@ -103,7 +100,7 @@ func (s *Service) publishNode() {
 	}
 	s.now.EventStream, s.now.LastRelist = s.streamOpen, s.lastRelist.UTC()
 	if err := s.node.Set("", s.now); err != nil {
-		s.env.Log.Error("the runtime's health can't be published", "error", err)
+		s.env.Log.Error("can't publish the runtime's health", "error", err)
 	}
 	s.env.Health.Set(s.health(time.Now()))
 }
@@ -118,13 +115,15 @@ func (s *Service) health(now time.Time) (topic.HealthState, string) {
 	case !s.now.Reachable:
 		return topic.Unhealthy, s.now.Message
 	case age >= relistOverdue:
-		return topic.Unhealthy, fmt.Sprintf("pleg was last seen active %s ago; threshold is %s: pods of the runtime can't be read",
-			age.Truncate(time.Second), relistOverdue)
+		return topic.Unhealthy,
+			fmt.Sprintf("pleg was last seen active %s ago; threshold is %s: pods of the runtime can't be read",
+				age.Truncate(time.Second), relistOverdue)
 	case s.lastRelist.IsZero():
-		return topic.Degraded, "the pods of the runtime haven't all been read yet"
+		return topic.Degraded, "not all pods of the runtime have been read yet"
 	}
 	if stuck := s.stuck(); stuck > 0 {
-		return topic.Degraded, fmt.Sprintf("containers of %d pods can't be inspected; see the errors in their pleg.event", stuck)
+		return topic.Degraded, fmt.Sprintf("containers of %d pods can't be inspected; see the errors in their pleg.event",
+			stuck)
 	}
 	return topic.Healthy, s.now.Message
 }
@@ -132,7 +131,7 @@ func (s *Service) health(now time.Time) (topic.HealthState, string) {
 func (s *Service) stuck() int {
 	n := 0
 	for _, p := range s.tracker.pods {
-		if p.seen != nil && len(p.seen.Errors) > 0 {
+		if p.seen != nil && !p.seen.Complete() {
 			n++
 		}
 	}

@@ -6,11 +6,12 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/cri"
 )
 
 const (
-	// A stream doesn't tell that it is open: without an event it counts as open after streamGrace.
+	// Nothing says that a stream is open: without an event it counts as open after streamGrace.
 	streamGrace = time.Second
 	// streamRetry is the pause after a broken stream, streamUnknownRetry after a runtime said that it has none.
 	streamRetry, streamUnknownRetry = 200 * time.Millisecond, time.Minute
@@ -22,7 +23,7 @@ type streamState struct {
 	err  error // why it isn't
 }
 
-// follow keeps the event stream open until ctx ends. Events go to s.events; where that is full, s.missed tells.
+// follow keeps the event stream open until ctx ends. Events go to s.events; if that is full, s.missed is signalled.
 func (s *Service) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		err := s.stream(ctx)
@@ -30,20 +31,20 @@ func (s *Service) follow(ctx context.Context) {
 			s.metrics.streamErrors.Inc()
 		}
 		s.tell(ctx, streamState{err: err})
-		pause := streamRetry
+		again := streamRetry
 		if cri.IsUnimplemented(err) {
-			pause = streamUnknownRetry
+			again = streamUnknownRetry
 		}
-		sleep(ctx, pause)
+		pause.For(ctx, again)
 	}
 }
 
-// stream opens the stream once and follows it to its end, of which the error tells the reason.
+// stream opens the stream once and follows it to its end; the error is the reason for the end.
 func (s *Service) stream(ctx context.Context) error {
 	first := make(chan struct{}, 1)
 	streamCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s.wg.Go(func() {
+	s.loop.Go(func() {
 		timer := time.NewTimer(streamGrace)
 		defer timer.Stop()
 		select {
@@ -66,26 +67,13 @@ func (s *Service) stream(ctx context.Context) error {
 }
 
 func (s *Service) tell(ctx context.Context, state streamState) {
-	select {
-	case s.streams <- state:
-	case <-ctx.Done():
-	}
+	s.loop.Do(ctx, func() { s.onStream(state) })
 }
 
-// signal wakes whoever waits on c, which has room for one signal.
+// signal wakes the goroutine that waits on c, which has room for one signal.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
-	}
-}
-
-// sleep waits for d or the end of ctx.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }

@@ -16,18 +16,19 @@ const (
 	parallel = 8
 	// rereadAfter is when a pod is read again though the lists agree, for what they don't show.
 	rereadAfter = 10 * time.Minute
-	// errorRetry is the first pause before a pod that couldn't be inspected completely is read again; it doubles up to errorRetryMax.
-	errorRetry, errorRetryMax = time.Second, 30 * time.Second
+	// partialRetry is the first pause before a pod is read again after a partial reading; it doubles up to
+	// partialRetryMax.
+	partialRetry, partialRetryMax = time.Second, 30 * time.Second
 )
 
-// contradictionRetries are the pauses before a pod is read again that doesn't show what an event said. After the
-// last one the lists are believed.
-var contradictionRetries = []time.Duration{
+// unseenRetries are the pauses before a pod is read again that doesn't show what an event said. After the last one the
+// lists are believed.
+var unseenRetries = []time.Duration{
 	5 * time.Millisecond, 20 * time.Millisecond, 80 * time.Millisecond, 300 * time.Millisecond, time.Second,
 }
 
 // tracker knows what was last seen of each pod and decides which to read next. It has no clock, does
-// no I/O and belongs to one goroutine.
+// no I/O and belongs to one goroutine. Its words (dirty, unseen, partial) are those of package observe.
 type tracker struct {
 	pods map[string]*pod
 	// owner is the pod of each known container and sandbox, for events that don't tell it.
@@ -46,14 +47,14 @@ type pod struct {
 	// published means that the bus has a value for the pod.
 	published bool
 	readAt    time.Time
-	// dirty pods are to be read; queued ones are in the queue; slow ones are read beyond the bound.
+	// dirty pods must be read; queued ones are in the queue; slow ones are read beyond the bound.
 	dirty, queued, reading, slow bool
-	// stale pods couldn't be read at all the last time.
-	stale bool
-	// expect is what the last event said of an object that the observation doesn't show yet.
-	expect map[string]runtimeapi.ContainerEventType
-	// doubts and errors count the readings in a row that contradicted an event, or had errors.
-	doubts, errors int
+	// failed pods couldn't be read at all the last time.
+	failed bool
+	// unseen is what the last event said of an object, by its ID, as long as no reading shows it.
+	unseen map[string]runtimeapi.ContainerEventType
+	// unseenReads and partialReads count the readings in a row that left something unseen, or were partial.
+	unseenReads, partialReads int
 	// wake is when the pod becomes dirty by itself; zero if it doesn't.
 	wake time.Time
 }
@@ -65,7 +66,7 @@ func newTracker() *tracker {
 func (t *tracker) pod(uid string) *pod {
 	p := t.pods[uid]
 	if p == nil {
-		p = &pod{expect: map[string]runtimeapi.ContainerEventType{}}
+		p = &pod{unseen: map[string]runtimeapi.ContainerEventType{}}
 		t.pods[uid] = p
 	}
 	return p
@@ -81,14 +82,14 @@ func (t *tracker) mark(uid string) {
 	}
 }
 
-// retained takes note of a pod of which the bus has a value from before.
+// retained notes a pod of which the bus has a value from an earlier run.
 func (t *tracker) retained(uid string) {
 	t.pod(uid).published = true
 	t.mark(uid)
 }
 
 // event takes note of an event. It returns the pod and when to wake it; a zero pause means that it is
-// dirty now. known is false where nobody knows whose event it is: then only the lists help.
+// dirty now. known is false if the event's pod isn't known: then only the lists help.
 func (t *tracker) event(now time.Time, e event) (uid string, pause time.Duration, known bool) {
 	uid = e.pod
 	if uid == "" {
@@ -98,7 +99,7 @@ func (t *tracker) event(now time.Time, e event) (uid string, pause time.Duration
 		return "", 0, false
 	}
 	p := t.pod(uid)
-	p.expect[e.object], p.doubts = e.kind, 0
+	p.unseen[e.object], p.unseenReads = e.kind, 0
 	if pause = e.patience(); pause > 0 {
 		return uid, t.wakeIn(p, now, pause), true
 	}
@@ -123,8 +124,8 @@ func (t *tracker) woken(now time.Time, uid string) {
 	}
 }
 
-// next is the pod to begin to read, with the earlier observation.
-func (t *tracker) next() (uid string, earlier *topic.PodObservation, ok bool) {
+// beginNext begins the next reading: it returns the pod to read, with the earlier observation.
+func (t *tracker) beginNext() (uid string, earlier *topic.PodObservation, ok bool) {
 	if len(t.queue) == 0 || t.quick >= parallel {
 		return "", nil, false
 	}
@@ -136,7 +137,7 @@ func (t *tracker) next() (uid string, earlier *topic.PodObservation, ok bool) {
 	return uid, p.seen, true
 }
 
-// lagging lets others be read beside a pod whose reading takes long.
+// lagging lets others be read at the same time as a pod whose reading takes long.
 func (t *tracker) lagging(uid string) {
 	if p := t.pods[uid]; p != nil && p.reading && !p.slow {
 		p.slow = true
@@ -166,13 +167,13 @@ func (t *tracker) done(now time.Time, uid string, seen topic.PodObservation, err
 		p.queued = true
 		t.queue = append(t.queue, uid)
 	}
-	if p.stale = err != nil; p.stale {
+	if p.failed = err != nil; p.failed {
 		return outcome{}
 	}
 	p.readAt = now
 	t.own(uid, p.seen, &seen)
 	var out outcome
-	if wake := p.next(seen); wake > 0 {
+	if wake := p.take(seen); wake > 0 {
 		out.wake = t.wakeIn(p, now, wake)
 	}
 	if empty(seen) {
@@ -192,6 +193,14 @@ func (t *tracker) done(now time.Time, uid string, seen topic.PodObservation, err
 	return out
 }
 
+// seen is a pod's last observation; nil if the runtime has nothing of it.
+func (t *tracker) seen(uid string) *topic.PodObservation {
+	if p := t.pods[uid]; p != nil {
+		return p.seen
+	}
+	return nil
+}
+
 func (p *pod) diff(seen topic.PodObservation) []string {
 	if p.seen == nil {
 		return Diff(topic.PodObservation{}, seen)
@@ -199,23 +208,23 @@ func (p *pod) diff(seen topic.PodObservation) []string {
 	return Diff(*p.seen, seen)
 }
 
-// next decides after a reading whether and when the pod is read again by itself.
-func (p *pod) next(seen topic.PodObservation) time.Duration {
-	maps.DeleteFunc(p.expect, func(object string, kind runtimeapi.ContainerEventType) bool {
-		return !contradicted(kind, object, seen)
+// take takes note of a reading, and decides whether and when the pod is read again by itself.
+func (p *pod) take(seen topic.PodObservation) time.Duration {
+	maps.DeleteFunc(p.unseen, func(object string, kind runtimeapi.ContainerEventType) bool {
+		return shows(seen, object, kind)
 	})
-	if len(p.expect) > 0 && p.doubts < len(contradictionRetries) {
-		p.doubts++
-		return contradictionRetries[p.doubts-1]
+	if len(p.unseen) > 0 && p.unseenReads < len(unseenRetries) {
+		p.unseenReads++
+		return unseenRetries[p.unseenReads-1]
 	}
-	clear(p.expect)
-	p.doubts = 0
-	if len(seen.Errors) == 0 {
-		p.errors = 0
+	clear(p.unseen)
+	p.unseenReads = 0
+	if seen.Complete() {
+		p.partialReads = 0
 		return 0
 	}
-	pause := min(errorRetry<<min(p.errors, 10), errorRetryMax)
-	p.errors++
+	pause := min(partialRetry<<min(p.partialReads, 10), partialRetryMax)
+	p.partialReads++
 	return pause
 }
 
@@ -250,7 +259,7 @@ func (t *tracker) relisted(now time.Time, listed []observe.Listed) {
 	for _, l := range listed {
 		present[l.UID] = true
 		p := t.pod(l.UID)
-		old := p.seen == nil || p.stale || now.Sub(p.readAt) >= rereadAfter
+		old := p.seen == nil || p.failed || now.Sub(p.readAt) >= rereadAfter
 		if old || !l.Agrees(*p.seen) {
 			t.relist[l.UID] = true
 		}
@@ -265,8 +274,8 @@ func (t *tracker) relisted(now time.Time, listed []observe.Listed) {
 	}
 }
 
-// complete tells, once, that every pod of the last relist has been read.
-func (t *tracker) complete() bool {
+// endRelist ends the last relist if every pod that it asked for has been read. It reports whether it did.
+func (t *tracker) endRelist() bool {
 	if t.relist == nil || len(t.relist) > 0 {
 		return false
 	}

@@ -1,96 +1,125 @@
 package podsync
 
 import (
+	"os"
 	"runtime"
+	"strings"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/admit"
-	"kubelot.dev/services/podsync/internal/alloc"
-	"kubelot.dev/services/podsync/internal/podstatus"
+	"kubelot.dev/daemon/config"
+	"kubelot.dev/services/podsync/internal/admission"
+	"kubelot.dev/services/podsync/internal/admission/allocation"
 	"kubelot.dev/services/podsync/internal/source"
 	"kubelot.dev/services/podsync/internal/worker"
+	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
 
-// admit starts a worker for a pod that has none. A static pod waits until the one it replaces is gone, and any until what is left
-// of an earlier one with its UID is. A pod of the API server's waits for the Node that the API server has, and admit is false: the
-// node's own draft of it lacks the labels and taints of others, and a rejection is for good.
+// admit starts a worker for a pod that has none. A static pod waits until the pod that it replaces is gone. Every pod
+// waits until the leftovers of an earlier pod with its UID are removed. A pod of the API server waits for the Node
+// object at the API server: the node's own draft of it lacks the labels and taints of others, and a rejection is final.
+// Only in this last case admit returns false.
 func (d *dispatcher) admit(p *source.Pod) bool {
-	if d.replaces(p) || d.sweeping[p.Pod.UID] {
+	if d.workers.hasNamesake(p) {
+		return true
+	}
+	if uid, obs, left := d.recovery.predecessor(p, d.known.observed); left {
+		d.endOrphan(uid, obs)
+		return true
+	}
+	if d.orphans.removing[p.Pod.UID] {
 		return true
 	}
 	uid := string(p.Pod.UID)
 	cfg := worker.Config{Source: p.Source, FirstSeen: p.FirstSeen, Previous: p.Pod.Status}
-	obs := d.observed[uid]
+	obs := d.known.observed[uid]
 	var heldBefore *corev1.Pod
-	if before, ok := d.before[uid]; ok {
+	if before, ok := d.recovery.pods[uid]; ok {
 		cfg.Restored, cfg.FirstSeen, heldBefore = &before, before.FirstSeen, before.Pod
 	}
-	cfg.Pod, _ = alloc.Keep(p.Pod, heldBefore)
+	cfg.Pod, _ = allocation.Keep(p.Pod, heldBefore)
 	// The API server may not have heard yet what this daemon last said of the pod.
-	if last, ok := d.status[uid]; ok && !podstatus.Terminal(p.Pod.Status.Phase) {
+	if last, ok := d.recovery.statuses[uid]; ok && !podstatus.Terminal(p.Pod.Status.Phase) {
 		cfg.Previous = last.Status
 	}
-	admitted := cfg.Restored != nil || len(obs.Sandboxes) > 0 || podstatus.Terminal(p.Pod.Status.Phase) || p.Pod.DeletionTimestamp != nil
-	if !admitted && p.Source == topic.SourceAPI && d.facts.Node().UID == "" {
+	admitted := cfg.Restored != nil || len(obs.Sandboxes) > 0 || podstatus.Terminal(p.Pod.Status.Phase) ||
+		p.Pod.DeletionTimestamp != nil
+	if !admitted && p.Source == topic.SourceAPI && d.node.Node().UID == "" {
 		return false
 	}
 	if !admitted {
-		cfg.Reject = d.refusal(cfg.Pod)
+		cfg.Reject = d.refuse(cfg.Pod)
 	}
-	d.measureStart(p, !admitted && cfg.Reject == nil)
-	d.start(cfg, obs).renew(p.Pod)
+	measureStart(d.metrics, p, !admitted && cfg.Reject == nil)
+	e := d.launch(cfg, obs)
+	e.wantedIn = d.pacing.round
+	e.renew(p.Pod)
 	return true
 }
 
-// refusal judges a new pod and tells of it where it isn't admitted; nil where it is.
-func (d *dispatcher) refusal(pod *corev1.Pod) *worker.Failed {
-	r := d.judge(pod)
+// refuse judges a new pod, and reports it if it isn't admitted. The result is nil if it is.
+func (d *dispatcher) refuse(pod *corev1.Pod) *worker.Failed {
+	r := d.makeRoom(pod)
 	if r == nil {
 		return nil
 	}
-	d.log.Warn("pod is not admitted", "pod", pod.Name, "namespace", pod.Namespace, "uid", string(pod.UID), "reason", r.Reason, "message", r.Message)
+	d.log.Warn("pod is not admitted", "pod", pod.Name, "namespace", pod.Namespace, "uid", string(pod.UID),
+		"reason", r.Reason, "message", r.Message)
 	d.report.Event(pod, "", corev1.EventTypeWarning, r.Reason, r.Message)
-	d.meter.Rejected(r.Reason)
+	d.metrics.Rejected(r.Reason)
 	return &worker.Failed{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
 }
 
-// replaces tells whether another static pod has the static pod's name still. One that runs since before this daemon's start, and whose
-// source has this pod in its place, is ended: nothing more that other sources may deliver can want it.
-func (d *dispatcher) replaces(p *source.Pod) bool {
+// hasNamesake reports whether another static pod with the same name still has a worker.
+func (w workers) hasNamesake(p *source.Pod) bool {
 	if p.Source == topic.SourceAPI {
 		return false
 	}
-	for _, e := range d.workers {
+	for _, e := range w {
 		if e.source != topic.SourceAPI && e.pod.Name == p.Pod.Name && e.pod.Namespace == p.Pod.Namespace {
-			return true
-		}
-	}
-	for uid, before := range d.before {
-		obs, runs := d.observed[uid]
-		if runs && before.Source == p.Source && before.Pod != nil && uid != string(p.Pod.UID) && before.Pod.Name == p.Pod.Name && before.Pod.Namespace == p.Pod.Namespace {
-			d.endOrphan(uid, obs)
 			return true
 		}
 	}
 	return false
 }
 
-// judge asks for the pod's admission. A critical pod takes the place of less important ones where that is enough.
-func (d *dispatcher) judge(pod *corev1.Pod) *admit.Rejection {
-	active := d.active()
-	r := admit.Admit(pod, d.facts.Node(), active, d.admissionFacts())
+// predecessor is a pod with the static pod's name that an earlier run of this daemon has started. Its own source has
+// replaced it by this pod, so it needn't wait for the other sources before it is ended.
+func (r *recovery) predecessor(p *source.Pod,
+	observed map[string]topic.PodObservation,
+) (uid string, obs topic.PodObservation, found bool) {
+	if p.Source == topic.SourceAPI {
+		return "", obs, false
+	}
+	for uid, before := range r.pods {
+		obs, runs := observed[uid]
+		if runs && before.Source == p.Source && before.Pod != nil && uid != string(p.Pod.UID) &&
+			before.Pod.Name == p.Pod.Name && before.Pod.Namespace == p.Pod.Namespace {
+			return uid, obs, true
+		}
+	}
+	return "", obs, false
+}
+
+// makeRoom returns why the pod can't be admitted; nil if it can. For a critical pod it evicts less important pods, if
+// that makes enough room.
+func (d *dispatcher) makeRoom(pod *corev1.Pod) *admission.Rejection {
+	active := d.workers.active()
+	r := admission.Admit(pod, d.node.Node(), active, d.facts)
 	if r == nil {
 		return nil
 	}
-	victims := admit.Victims(pod, r, active)
+	victims := admission.Victims(pod, r, active)
 	for _, victim := range victims {
-		d.log.Warn("pod is preempted by a critical one", "pod", victim.Name, "namespace", victim.Namespace, "uid", string(victim.UID), "critical", pod.Name)
-		d.report.Event(victim, "", corev1.EventTypeWarning, admit.ReasonPreempting, admit.MessagePreempting)
-		d.meter.Preempted(r.Lacks())
+		d.log.Warn("pod is preempted by a critical one", "pod", victim.Name, "namespace", victim.Namespace,
+			"uid", string(victim.UID), "critical", pod.Name)
+		d.report.Event(victim, "", corev1.EventTypeWarning, admission.ReasonPreempting, admission.MessagePreempting)
+		d.metrics.Preempted(r.Lacks())
 		d.workers[string(victim.UID)].Evict(worker.Eviction{
-			Reason: admit.ReasonPreempting, Message: admit.MessagePreempting, Disruption: corev1.PodReasonTerminationByKubelet, DisruptionMessage: admit.MessageDisrupting,
+			Reason: admission.ReasonPreempting, Message: admission.MessagePreempting,
+			Disruption: corev1.PodReasonTerminationByKubelet, DisruptionMessage: admission.MessageDisrupting,
 		})
 	}
 	if len(victims) > 0 {
@@ -99,53 +128,64 @@ func (d *dispatcher) judge(pod *corev1.Pod) *admit.Rejection {
 	return r
 }
 
-func (d *dispatcher) start(cfg worker.Config, obs topic.PodObservation) *entry {
-	uid := string(cfg.Pod.UID)
-	nextRank := func() uint64 { return d.rank.Add(1) }
-	cfg.Rank, cfg.NextRank = nextRank(), nextRank
-	cfg.Node, cfg.Settling, cfg.Crowded, cfg.Meter = d.facts, d.inherited.settling, d.actor.Crowded, d.meter
-	cfg.Applied = d.cgroups.Applied
+// admissionFacts are the facts of the machine that admission asks for, except the node's pressure, which changes.
+func admissionFacts(cfg *config.Config) admission.Facts {
+	return admission.Facts{
+		OS: runtime.GOOS, Arch: runtime.GOARCH, AllowedUnsafeSysctls: cfg.Kubelet.AllowedUnsafeSysctls,
+		AppArmor: hasAppArmor(),
+	}
+}
+
+// hasAppArmor reports whether the kernel enforces AppArmor profiles.
+func hasAppArmor() bool {
+	data, err := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	return err == nil && strings.HasPrefix(string(data), "Y")
+}
+
+// launcher is what all workers are made with.
+type launcher struct {
+	executor worker.Executor
+	crowded  func() bool
+	settling func() bool
+	applied  func(*corev1.Pod) *corev1.ResourceRequirements
+	rank     atomic.Uint64
+}
+
+// nextRank returns a place behind all places that were given before.
+func (l *launcher) nextRank() uint64 { return l.rank.Add(1) }
+
+// launch gives a pod its worker.
+func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry {
+	uid, l := string(cfg.Pod.UID), &d.launcher
+	cfg.Rank, cfg.NextRank = l.nextRank(), l.nextRank
+	cfg.Node, cfg.Settling, cfg.Crowded, cfg.Applied, cfg.Metrics = d.node, l.settling, l.crowded, l.applied, d.metrics
 	d.objects.Hold(cfg.Pod)
-	e := &entry{Worker: worker.New(cfg, obs, d.actor, d.report, d.log), pod: cfg.Pod, held: cfg.Pod, source: cfg.Source, admitted: cfg.Reject == nil, told: true}
+	e := &entry{
+		Worker: worker.New(cfg, obs, l.executor, d.report, d.log), pod: cfg.Pod, source: cfg.Source,
+		admitted: cfg.Reject == nil, told: true,
+		shutDown: cfg.Previous.Reason == topic.ReasonShutdown ||
+			cfg.Reject != nil && cfg.Reject.Reason == admission.ReasonShutdown,
+	}
+	e.hold(cfg.Pod)
 	d.workers[uid] = e
-	volumes, known := d.volumes[uid]
-	d.wg.Go(func() {
-		e.Run(d.ctx, d.opCtx)
+	volumes, known := d.known.volumes[uid]
+	d.tasks.Go(func() {
+		e.Run(d.tasks.ctx, d.tasks.opCtx)
 		if e.Gone() {
 			d.report.Gone(uid)
 		}
-		select {
-		case d.ended <- uid:
-		case <-d.ctx.Done():
-		}
+		d.tasks.Do(d.tasks.ctx, func() { d.reap(uid) })
+		e.Wait()
 	})
 	if known {
 		e.Volumes(volumes)
 	}
-	for key, verdict := range d.probes[uid] {
+	for key, verdict := range d.known.probes[uid] {
 		e.Probe(key, verdict)
 	}
 	return e
 }
 
-// active are the pods that were admitted and have not ended: they hold resources and ports.
-func (d *dispatcher) active() []*corev1.Pod {
-	var pods []*corev1.Pod
-	for _, e := range d.workers {
-		if e.active() {
-			pods = append(pods, e.held)
-		}
-	}
-	return pods
-}
-
 func (e *entry) active() bool {
 	return e.admitted && !e.Ending() && !podstatus.Terminal(e.pod.Status.Phase)
-}
-
-func (d *dispatcher) admissionFacts() admit.Facts {
-	return admit.Facts{
-		OS: runtime.GOOS, Arch: runtime.GOARCH, AllowedUnsafeSysctls: d.cfg.Kubelet.AllowedUnsafeSysctls,
-		AppArmor: hasAppArmor(), Pressure: d.pressure,
-	}
 }

@@ -22,17 +22,15 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
 	"kubelot.dev/cri/critest"
+	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/config"
-	"kubelot.dev/services/podsync/internal/cgroups"
-	"kubelot.dev/services/podsync/internal/meter"
-	"kubelot.dev/services/podsync/internal/report"
 	"kubelot.dev/services/podsync/internal/source"
 )
 
 const testImage = "docker.io/library/busybox:1.36"
 
-// bed is the dispatcher with its workers on a fake runtime and a bus in memory, all in a synctest bubble. The test is its
-// pod sources and the daemons that tell of the node.
+// bed is the dispatcher with its workers on a fake runtime and a bus in memory, all in a synctest bubble. The test is
+// its pod sources and the daemons that describe the node.
 type bed struct {
 	t      *testing.T
 	fake   *critest.Runtime
@@ -40,25 +38,34 @@ type bed struct {
 	bus    *bustest.Bus
 	others *bus.Conn
 	dir    string
-	sets   chan source.Set
+	sets   chan<- source.Set
 	labels map[string]string // of the Node
 	// configure changes the configuration; nil for none.
 	configure func(*config.Config)
 	// cgroupRoot is a cgroup of the test's own; empty for none.
 	cgroupRoot string
 	registry   *prometheus.Registry
+	// prepare changes the daemon before it runs; nil for not. loop are its tasks, where a test prepares that.
+	prepare func(*Service)
+	loop    *tasks
 
-	mu      sync.Mutex
-	state   topic.HealthState
-	message string
-	events  []topic.Event
+	mu sync.Mutex
+	// onHealth is called where the daemon reports its health; nil for nothing.
+	onHealth func()
+	state    topic.HealthState
+	message  string
+	events   []topic.Event
 }
 
 // Set implements daemon.HealthReporter.
 func (b *bed) Set(state topic.HealthState, message string) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.state, b.message = state, message
+	hook := b.onHealth
+	b.mu.Unlock()
+	if hook != nil {
+		hook()
+	}
 }
 
 func (b *bed) health() (topic.HealthState, string) {
@@ -98,7 +105,8 @@ func inBubble(t *testing.T, test func(b *bed)) {
 		b.fake.AddImage(testImage, 1<<20)
 		// What the runtime does takes time, or no reading would be newer than the one before.
 		for _, call := range []string{
-			"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer",
+			"RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "CreateContainer", "StartContainer",
+			"StopContainer", "RemoveContainer",
 		} {
 			b.fake.On(call, func(context.Context, any) error { time.Sleep(time.Millisecond); return nil })
 		}
@@ -106,43 +114,59 @@ func inBubble(t *testing.T, test func(b *bed)) {
 	})
 }
 
-// named is a source that the test itself delivers for.
-type named topic.Source
+// fake is a source that the test itself delivers for, on the channel that the daemon gives to it.
+type fake struct {
+	name topic.Source
+	sets chan<- (chan<- source.Set)
+}
 
-func (n named) Name() topic.Source                         { return topic.Source(n) }
-func (named) Run(context.Context, chan<- source.Set) error { return nil }
+func (f fake) Name() topic.Source { return f.name }
+
+func (f fake) Run(ctx context.Context, sets chan<- source.Set) error {
+	select {
+	case f.sets <- sets:
+	case <-ctx.Done():
+	}
+	return nil
+}
 
 // start starts podsync with the sources; stop ends it.
 func (b *bed) start(sources ...topic.Source) (stop func()) {
 	b.t.Helper()
 	no := false
-	cfg := &config.Config{NodeName: "n1", RootDir: filepath.Join(b.dir, "kubelet"), PodLogsDir: filepath.Join(b.dir, "pods"), ContainerLogsDir: filepath.Join(b.dir, "containers")}
+	cfg := &config.Config{NodeName: "n1", RootDir: filepath.Join(b.dir, "kubelet"), PodLogsDir: filepath.Join(b.dir,
+		"pods"), ContainerLogsDir: filepath.Join(b.dir, "containers")}
 	perQOS := b.cgroupRoot != "" // without a root of the test's own this machine's cgroups are left alone
 	cfg.Kubelet.CgroupsPerQOS, cfg.Kubelet.FailCgroupV1, cfg.Kubelet.CgroupRoot = &perQOS, &no, b.cgroupRoot
+	cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: 5 * time.Minute}
 	if b.configure != nil {
 		b.configure(cfg)
 	}
-	conn, log := b.bus.Conn("podsync"), slog.New(slog.DiscardHandler)
+	conn := b.bus.Conn("podsync")
 	b.registry = prometheus.NewRegistry()
-	counted, err := meter.New(b.registry)
+	clients, given := Clients{Runtime: b.client, Sources: []source.Source{}}, make(chan (chan<- source.Set), len(sources))
+	for _, name := range sources {
+		clients.Sources = append(clients.Sources, fake{name, given})
+	}
+	s, err := New(daemon.Env{
+		Config: cfg, Bus: conn, Log: slog.New(slog.DiscardHandler), Metrics: b.registry, Health: b, Events: b,
+	}, clients)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	s := &Service{cfg: cfg, bus: conn, log: log, health: b, meter: counted, report: report.New(conn, b, log), runtime: b.client, inherited: inherit([]connection(nil), 0, log)}
-	if err := s.prepare(cgroups.DriverCgroupfs); err != nil {
-		b.t.Fatal(err)
+	if b.prepare != nil {
+		b.prepare(s)
 	}
-	for _, name := range sources {
-		s.sources = append(s.sources, named(name))
-	}
-	b.sets = make(chan source.Set)
 	ctx, cancel := context.WithCancel(b.t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.dispatch(ctx, b.sets) }()
+	go func() { ended <- s.Run(ctx) }()
+	for range sources {
+		b.sets = <-given
+	}
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			b.t.Errorf("the dispatcher ended with %v", err)
+		if err := <-ended; err != nil {
+			b.t.Errorf("podsync ended with %v", err)
 		}
 		conn.Close()
 	})
@@ -190,11 +214,14 @@ func get[T any](b *bed, t bus.State[T], key string) (v T, ok bool) {
 // node tells what podsync must know of the node, which takes so many pods.
 func (b *bed) node(pods int64) { b.nodeOf("node-1", pods) }
 
-// nodeOf tells of a Node with the UID; without one it isn't registered.
+// nodeOf states a Node with the UID; without one it isn't registered.
 func (b *bed) nodeOf(uid types.UID, pods int64) {
 	b.t.Helper()
 	set(b, topic.NodeMachine, "", topic.Machine{NumCores: 2, MemoryBytes: 1 << 30, PIDLimit: 4000, CgroupVersion: 2})
-	own := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+	own := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("2"),
+		corev1.ResourceMemory: resource.MustParse("1Gi"),
+	}
 	set(b, topic.NodeObject, "", corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: uid, Labels: b.labels},
 		Status: corev1.NodeStatus{
@@ -206,6 +233,12 @@ func (b *bed) nodeOf(uid types.UID, pods int64) {
 			},
 		},
 	})
+}
+
+// deletedWithin is the pod as the API server has it once it is deleted with so many seconds of grace.
+func deletedWithin(p *corev1.Pod, grace int64) *corev1.Pod {
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, &grace
+	return p
 }
 
 // running are the names of the pods with a running container.
@@ -237,7 +270,8 @@ func (b *bed) wantFailed(uid, reason string) {
 	b.t.Helper()
 	s, _ := get(b, topic.StatusPatch, uid)
 	if s.Status.Phase != corev1.PodFailed || s.Status.Reason != reason {
-		b.t.Errorf("pod %s is %s, reason %q (%s); want Failed, %s", uid, s.Status.Phase, s.Status.Reason, s.Status.Message, reason)
+		b.t.Errorf("pod %s is %s, reason %q (%s); want Failed, %s", uid, s.Status.Phase, s.Status.Reason,
+			s.Status.Message, reason)
 	}
 }
 
@@ -247,7 +281,10 @@ func pod(name, uid string) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid)},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyAlways, TerminationGracePeriodSeconds: &grace,
-			Containers: []corev1.Container{{Name: "app", Image: testImage, ImagePullPolicy: corev1.PullIfNotPresent, Command: []string{"sleep", "1000"}}},
+			Containers: []corev1.Container{{
+				Name: "app", Image: testImage, ImagePullPolicy: corev1.PullIfNotPresent,
+				Command: []string{"sleep", "1000"},
+			}},
 		},
 	}
 }

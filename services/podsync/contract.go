@@ -9,10 +9,12 @@ import (
 var Contract = bus.Contract{
 	Daemon: "podsync",
 	Writes: []bus.Topic{
-		topic.PodUpdate, topic.PodObject, topic.PodMirror, topic.PodSources, topic.PodStep, topic.StatusPatch, topic.Health, topic.KubeEvent,
+		topic.PodUpdate, topic.PodObject, topic.PodMirror, topic.PodSources, topic.PodStep, topic.StatusPatch,
+		topic.Health, topic.KubeEvent,
 	},
 	Reads: []bus.Topic{
-		topic.PLEGEvent, topic.VolumeState, topic.ProbeResult, topic.NodeObject, topic.NodeMachine, topic.NodeRuntime, topic.NodePressure,
+		topic.PLEGEvent, topic.VolumeState, topic.ProbeResult, topic.NodeObject, topic.NodeMachine, topic.NodeRuntime,
+		topic.NodePressure, topic.NodeShutdown,
 		// Its own retained state, to go on after a restart.
 		topic.PodUpdate, topic.PodMirror, topic.StatusPatch,
 	},

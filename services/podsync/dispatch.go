@@ -2,158 +2,155 @@ package podsync
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
-	"sync/atomic"
+	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/config"
-	"kubelot.dev/services/podsync/internal/cgroups"
-	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/admission"
+	"kubelot.dev/services/podsync/internal/node/events"
+	"kubelot.dev/services/podsync/internal/node/objects"
+	"kubelot.dev/services/podsync/internal/runtime/nodeinfo"
 	"kubelot.dev/services/podsync/internal/source"
 	"kubelot.dev/services/podsync/internal/worker"
+	"kubelot.dev/services/podsync/internal/worker/metrics"
 )
 
 // finishing is how long steps under way may take to end when the daemon stops.
 const finishing = 5 * time.Second
 
-// dispatcher is the one owner of who is wanted and who works. All its fields belong to the goroutine of loop.
+// dispatcher is the one owner of who is wanted and who works. All its fields belong to the goroutine of loop, which
+// waits for nothing outside of this process: the daemon's beats depend on it. See tasks.slow.
 type dispatcher struct {
-	*Service
-	merge    *source.Merge
-	desired  source.Desired
-	workers  map[string]*entry
-	mirrors  map[string]bool
-	observed map[string]topic.PodObservation
-	volumes  map[string]topic.PodVolumes
-	probes   map[string]map[plan.ProbeKey]topic.Probe
-	// left are pods that are gone while pleg still has them: readings from before are of that life.
-	left     map[string]topic.PodObservation
-	sweeping map[types.UID]bool // what is being removed of pods that nobody knows; nil for nothing
-	pressure topic.Pressure
-	// before is what the bus still had from an earlier run of this daemon.
-	before  map[string]topic.Pod
-	status  map[string]topic.PodStatus
-	rank    atomic.Uint64
-	seen    bool   // all sources have delivered once
-	tree    bool   // the node's cgroups are there with their limits
-	qosErr  error  // why the QoS classes' CPU shares couldn't be set last
-	trigger string // what may have made room for resizes
-	// conflicts are those that were told of.
-	conflicts map[source.Problem]bool
+	cfg     *config.Config
+	log     *slog.Logger
+	health  daemon.HealthReporter
+	pulse   *daemon.Pulse
+	report  *events.Reporter
+	metrics *metrics.Metrics
+	objects *objects.Objects
+	node    *nodeinfo.Info
+	facts   admission.Facts
 
-	ctx, opCtx context.Context
-	wg         sync.WaitGroup
-	ended      chan string
-	inbox      chan func()
+	recovery recovery
+	launcher launcher
+	cgroups  nodeCgroups
+	orphans  orphanRemoval
+	wanted   wanted
+	known    known
+	workers  workers
+	pacing   pacing
+	tasks    *tasks
+	// recovered is closed once what an earlier run left is known.
+	recovered chan struct{}
 }
 
-// entry is a worker with what the dispatcher last told it.
-type entry struct {
-	*worker.Worker
-	pod      *corev1.Pod // as its source has it
-	held     *corev1.Pod // with the resources that it holds
-	pending  *worker.Pending
-	since    time.Time // since when it is put off; zero unless it asks for more
-	source   topic.Source
-	removed  bool
-	admitted bool
-	told     bool // the worker knows all of this
-	stray    bool // only the runtime knew of it
+func newDispatcher(p parts, sources []topic.Source) *dispatcher {
+	turns := newTurns()
+	d := &dispatcher{
+		cfg: p.Config, log: p.Log, health: p.Health, pulse: p.Pulse, report: p.report, metrics: p.metrics,
+		objects: p.objects, node: p.node,
+		facts:    admissionFacts(p.Config),
+		recovery: recovery{runtime: p.clients.Runtime, bus: p.Bus, health: p.Health, log: p.Log},
+		launcher: launcher{
+			executor: p.newExecutor(turns), crowded: turns.Crowded, settling: p.settling,
+			applied: p.cgroups.Applied,
+		},
+		cgroups: nodeCgroups{manager: p.cgroups, cfg: p.Config, health: p.Health, log: p.Log},
+		orphans: orphanRemoval{remover: p.newRemover()},
+		wanted:  newWanted(sources, p.report, p.manifestProblem), known: newKnown(), workers: workers{},
+		pacing: pacing{trigger: triggerUpdated, gone: map[string]bool{}},
+		tasks:  newTasks(p.Bus), recovered: make(chan struct{}),
+	}
+	d.cgroups.onMade = func() { d.pacing.stale = true }
+	return d
 }
 
-// dispatch runs the dispatcher until ctx ends.
-func (s *Service) dispatch(ctx context.Context, sets <-chan source.Set) error {
+// run runs the dispatcher until ctx ends.
+func (d *dispatcher) run(ctx context.Context, sets <-chan source.Set) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	opCtx, stopOps := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer stopOps(nil)
-	d := &dispatcher{
-		Service: s, merge: source.NewMerge(s.sourceNames()...), workers: map[string]*entry{}, mirrors: map[string]bool{},
-		observed: map[string]topic.PodObservation{}, volumes: map[string]topic.PodVolumes{},
-		probes: map[string]map[plan.ProbeKey]topic.Probe{},
-		left:   map[string]topic.PodObservation{},
-		ctx:    ctx, opCtx: opCtx, ended: make(chan string), inbox: make(chan func()), trigger: triggerUpdated,
-	}
-	if err := d.takeStock(ctx); err != nil {
+	d.tasks.ctx, d.tasks.opCtx = ctx, opCtx
+	if err := d.recover(ctx); err != nil {
 		return err
 	}
-	if err := d.subscribe(); err != nil { //nolint:contextcheck // the dispatcher keeps the context it was started with
+	close(d.recovered)
+	if err := d.subscribe(); err != nil {
 		return err
 	}
 	d.serveEvictions(fail)
-	s.pulse.Of(ctx, d.inbox)
-	d.loop(sets) //nolint:contextcheck // the same
+	d.pulse.Of(ctx, d.tasks.Inbox())
+	d.loop(sets)
 	timer := time.AfterFunc(finishing, func() { stopOps(fmt.Errorf("podsync stops: %w", context.Cause(ctx))) })
 	defer timer.Stop()
-	d.wg.Wait()
+	d.tasks.Wait()
 	return context.Cause(ctx)
 }
 
 func (d *dispatcher) loop(sets <-chan source.Set) {
 	housekeeping := time.NewTicker(housekeepingEvery)
 	defer housekeeping.Stop()
+	later := time.NewTimer(0)
+	defer later.Stop()
 	for {
+		ready := sets
+		if d.pacing.syncing.rests(time.Now()) {
+			ready = nil
+		}
 		select {
-		case <-d.ctx.Done():
+		case <-d.tasks.ctx.Done():
 			return
-		case set := <-sets:
+		case set := <-ready:
 			d.take(set)
-		case handle := <-d.inbox:
+			ready = nil
+		case handle := <-d.tasks.Changes():
 			handle()
-		case uid := <-d.ended:
-			d.reap(uid)
+		case <-later.C:
 		case <-housekeeping.C:
-			d.orphans()
-			d.meter.Count(d.census())
+			d.tasks.warn(d.log, time.Now())
+			d.endOrphans()
+			d.pacing.uncounted = true
+		}
+		d.drain(ready)
+		later.Stop()
+		if at := d.settle(time.Now()); !at.IsZero() {
+			later.Reset(time.Until(at))
 		}
 	}
 }
 
 func (d *dispatcher) take(set source.Set) {
 	if set.Err != nil {
-		d.log.Warn("pod source can't be read; its last pods stay wanted", "source", string(set.Source), "error", set.Err)
+		d.log.Warn("can't read a pod source, keeping its last pods", "source", string(set.Source), "error", set.Err)
 	}
-	if d.merge.Set(set, time.Now()) {
-		d.desired = d.merge.Desired()
-		d.tellConflicts()
-		d.sync()
+	if d.wanted.take(set, time.Now()) {
+		d.pacing.stale = true
 	}
-}
-
-// tellConflicts tells once of each pod that has the name of another.
-func (d *dispatcher) tellConflicts() {
-	now := map[source.Problem]bool{}
-	for _, p := range d.desired.Conflicts {
-		now[p] = true
-		if !d.conflicts[p] {
-			d.manifestProblem(p)
-		}
-	}
-	d.conflicts = now
 }
 
 // sync makes the workers fit what is wanted.
 func (d *dispatcher) sync() {
-	if !d.facts.Ready() {
+	if !d.node.Ready() {
 		d.health.Set(topic.Degraded, "waiting for the node's facts (node.object, node.machine) before pods are admitted")
 		return
 	}
-	if err := d.ensureTree(); err != nil {
-		d.health.Set(topic.Unhealthy, err.Error())
+	d.cgroups.ensure(d.tasks, d.node.Capacity())
+	if !d.cgroups.made {
+		d.health.Set(d.cgroups.state())
 		return
 	}
-	wanted, waiting := map[string]bool{}, 0
-	for i := range d.desired.Pods {
-		p := &d.desired.Pods[i]
-		uid := string(p.Pod.UID)
-		wanted[uid] = true
-		if e := d.workers[uid]; e != nil {
+	d.pacing.round++
+	waiting := 0
+	for i := range d.wanted.pods {
+		p := &d.wanted.pods[i]
+		if e := d.workers[string(p.Pod.UID)]; e != nil {
+			e.wantedIn = d.pacing.round
 			d.renew(e, p)
 			continue
 		}
@@ -161,80 +158,87 @@ func (d *dispatcher) sync() {
 			waiting++
 		}
 	}
+	d.workers.revive(d.known)
 	d.resizes()
-	d.reportSources(wanted)
-	defer func() { d.meter.Count(d.census()) }()
-	d.updateQOS()
-	if !d.merge.Ready() {
-		d.health.Set(topic.Healthy, fmt.Sprintf("waiting for the pod sources %v", d.merge.Waiting()))
+	d.wanted.reportMirrors()
+	d.wanted.unreported = true
+	d.pacing.uncounted = true
+	d.cgroups.updateQOS(d.tasks, d.workers.burstableCPU(), d.wanted.merge.Ready())
+	if !d.wanted.merge.Ready() {
+		d.health.Set(topic.Healthy, fmt.Sprintf("waiting for the pod sources %v", d.wanted.merge.Waiting()))
 		return
 	}
-	for uid, e := range d.workers {
-		if !wanted[uid] && !e.removed {
+	for _, e := range d.workers {
+		if e.wantedIn != d.pacing.round && !e.removed {
 			e.removed = true
 			e.Remove()
 		}
 	}
-	if !d.seen {
-		d.seen = true
-		d.orphans()
+	if !d.orphans.begun {
+		d.orphans.begun = true
+		d.endOrphans()
 	}
 	if waiting > 0 {
-		d.health.Set(topic.Degraded, fmt.Sprintf("%d pods wait for the Node as the API server has it (node.object, by kubelot-lease) before they are admitted", waiting))
+		d.health.Set(topic.Degraded, fmt.Sprintf("%d pods wait for the Node as the API server has it (node.object, by "+
+			"kubelot-lease) before they are admitted", waiting))
 		return
 	}
 	d.health.Set(topic.Healthy, "")
 }
 
-// ensureTree makes the node's cgroups once the node's capacity is known. Limits that can't be set, such as one below what
-// pods use already, don't keep pods from running: they are tried again with the next housekeeping.
-func (d *dispatcher) ensureTree() error {
-	if d.tree {
-		return nil
-	}
-	limits := cgroups.NodeLimits(d.facts.Capacity(), config.Reserved(&d.cfg.Kubelet))
-	err := d.cgroups.EnsureNode(limits)
-	if err == nil {
-		err = d.holdReserved()
-	}
-	var soft *cgroups.LimitsError
-	if errors.As(err, &soft) {
-		d.log.Warn("the limits of the node's cgroups can't be set; trying again", "error", err, "retry_in", housekeepingEvery)
-		return nil
-	}
+// recover takes over what an earlier run left, before anything is started or ended.
+func (d *dispatcher) recover(ctx context.Context) error {
+	driver, err := d.recovery.cgroupDriver(ctx, d.cfg.Kubelet.CgroupDriver)
 	if err != nil {
-		return fmt.Errorf("set up the node's cgroups: %w", err)
+		return err
 	}
-	d.tree = true
-	return nil
+	if err := d.cgroups.manager.UseDriver(driver); err != nil {
+		return err
+	}
+	if d.known.observed, err = d.recovery.observed(ctx); err != nil {
+		return err
+	}
+	d.wanted.mirrors, err = d.recovery.retained(ctx)
+	return err
 }
 
-// holdReserved holds what runs beside pods to what is reserved for it. What can't be held doesn't keep pods from running.
-func (d *dispatcher) holdReserved() error {
-	for _, r := range reservedCgroups(d.cfg) {
-		if err := d.cgroups.Hold(r); err != nil {
-			return &cgroups.LimitsError{Cgroup: r.Cgroup, Err: err}
-		}
-	}
-	return nil
+// workers are the pods that have a worker, by UID.
+type workers map[string]*entry
+
+// entry is a worker with what the dispatcher last told it.
+type entry struct {
+	*worker.Worker
+	pod      *corev1.Pod // as its source has it
+	held     *corev1.Pod // with the resources that it holds
+	cpu      int64       // of held, that of a burstable pod, in thousandths
+	pending  *worker.Pending
+	since    time.Time // since when it is put off; zero unless it asks for more
+	source   topic.Source
+	wantedIn uint64 // the last round of syncs in which a source wanted it
+	removed  bool
+	admitted bool
+	told     bool // the worker knows all of this
+	stray    bool // only the runtime knew of it
+	shutDown bool // the node's shutdown has ended it
 }
 
-// reportSources states which pods are wanted, and the mirror pods that the API server has.
-func (d *dispatcher) reportSources(wanted map[string]bool) {
-	s := topic.Sources{Ready: d.merge.Ready(), Waiting: d.merge.Waiting()}
-	for i := range d.desired.Pods {
-		s.Pods = append(s.Pods, string(d.desired.Pods[i].Pod.UID))
-	}
-	mirrors := map[string]bool{}
-	for _, m := range d.desired.Mirrors {
-		mirrors[m.UID] = true
-		d.report.Mirror(m)
-	}
-	for uid := range d.mirrors {
-		if !mirrors[uid] {
-			d.report.MirrorGone(uid)
+// active are the pods that were admitted and have not ended: they hold resources and ports.
+func (w workers) active() []*corev1.Pod {
+	var pods []*corev1.Pod
+	for _, e := range w {
+		if e.active() {
+			pods = append(pods, e.held)
 		}
 	}
-	d.mirrors = mirrors
-	d.report.Sources(s)
+	return pods
+}
+
+// burstableCPU is what the active burstable pods request.
+func (w workers) burstableCPU() (milli int64) {
+	for _, e := range w {
+		if e.cpu > 0 && e.active() {
+			milli += e.cpu
+		}
+	}
+	return milli
 }

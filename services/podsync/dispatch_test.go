@@ -142,7 +142,10 @@ func TestAPodThatItsSourceDropsIsRemoved(t *testing.T) {
 func TestAPodThatWasAdmittedIsNotJudgedAgain(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		// It was admitted, and podsync was stopped before its sandbox was there.
-		set(b, topic.PodUpdate, "u1", topic.Pod{Pod: pod("admitted", "u1"), Source: fromAPI, Lifecycle: topic.Syncing, FirstSeen: time.Now()})
+		set(b, topic.PodUpdate, "u1", topic.Pod{
+			Pod: pod("admitted", "u1"), Source: fromAPI, Lifecycle: topic.Syncing,
+			FirstSeen: time.Now(),
+		})
 		b.start(fromAPI)
 		b.node(0)
 		b.deliver(fromAPI, pod("admitted", "u1"), pod("new", "u2"))
@@ -170,7 +173,8 @@ func TestARestartChangesNoPod(t *testing.T) {
 				b.deliver(fromAPI, pod("web", "u1"))
 				b.wantRunning("web")
 				if n := b.fake.Calls("CreateContainer"); n != created || b.fake.Calls("StopContainer") > 0 {
-					t.Errorf("%d containers were created by the restart and %d stopped, want none", n-created, b.fake.Calls("StopContainer"))
+					t.Errorf("%d containers were created by the restart and %d stopped, want none", n-created,
+						b.fake.Calls("StopContainer"))
 				}
 			})
 		})
@@ -221,7 +225,8 @@ func TestANameIsGivenToOneStaticPod(t *testing.T) {
 		b.deliver(fromFile, pod("proxy", "u1"))
 		b.deliver(fromURL, pod("proxy", "u2"))
 		b.wantRunning("proxy")
-		if e := b.event("InvalidManifest"); e.Kind != "Node" || !strings.Contains(e.Message, "default/proxy") || !strings.Contains(e.Message, `"file"`) {
+		if e := b.event("InvalidManifest"); e.Kind != "Node" || !strings.Contains(e.Message, "default/proxy") ||
+			!strings.Contains(e.Message, `"file"`) {
 			t.Errorf("Event %+v, want one on the node that names the pod and the other source", e)
 		}
 		if _, known := get(b, topic.PodUpdate, "u2"); known {
@@ -230,7 +235,8 @@ func TestANameIsGivenToOneStaticPod(t *testing.T) {
 	})
 }
 
-// A changed manifest is a pod with another UID. The new one begins when the old one has left its name, ports and directories.
+// A changed manifest is a pod with another UID. The new one begins when the old one has left its name, ports and
+// directories.
 func TestAStaticPodWaitsForTheOneItReplaces(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.start(fromFile)
@@ -259,7 +265,8 @@ func TestAStaticPodWaitsForTheOneItReplaces(t *testing.T) {
 	})
 }
 
-// The manifest was changed while podsync was down, and the API server can't be reached: the new pod must not run beside the old.
+// The manifest was changed while podsync was down, and the API server can't be reached: the new pod must not run next
+// to the old.
 func TestAStaticPodReplacesOneOfAnEarlierRun(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		stop := b.start(fromFile, fromAPI)
@@ -283,7 +290,8 @@ func TestAStaticPodReplacesOneOfAnEarlierRun(t *testing.T) {
 	})
 }
 
-// A manifest that is moved away and back is the same UID and another life: what pleg still says of the first doesn't count.
+// A manifest that is moved away and back is the same UID and another life: what pleg still says of the first doesn't
+// count.
 func TestAStaticPodThatComesBackStartsAnew(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.start(fromFile)
@@ -314,7 +322,7 @@ func TestAStaticPodThatComesBackStartsAnew(t *testing.T) {
 	})
 }
 
-// What an earlier pod left is removed beside the loop; a pod with its UID waits for that.
+// What an earlier pod left is removed next to the loop; a pod with its UID waits for that.
 func TestLeftoversAreSweptBeforeAPodComesBack(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		dir := filepath.Join(b.dir, "kubelet", "pods", "u1")

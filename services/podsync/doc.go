@@ -4,13 +4,13 @@
 //
 // Pods from the API server, a manifest directory and a manifest URL; from the API server also the ConfigMaps and
 // Secrets that environment variables and image pulls need, Services and RuntimeClasses. From the bus: pleg.event
-// (what runs), volume.state, probe.result, node.object, node.machine, node.runtime, node.pressure. From the
-// runtime: each pod it has just changed.
+// (what runs), volume.state, probe.result, node.object, node.machine, node.runtime, node.pressure,
+// node.shutdown. From the runtime: each pod it has just changed.
 //
 // # Writes
 //
-// pod.update, pod.object, pod.mirror, pod.sources, podsync.step and status.patch on the bus, and every changing CRI call of a
-// pod's life: sandboxes, image pulls, containers.
+// pod.update, pod.object, pod.mirror, pod.sources, podsync.step and status.patch on the bus, and every changing CRI
+// call of a pod's life: sandboxes, image pulls, containers.
 //
 // # Owns
 //
@@ -19,13 +19,17 @@
 //
 // # Guarantees
 //
-// One worker per pod UID. A pod goes from syncing to terminating to terminated and never back. Containers that
-// run are adopted after a restart and never started twice: a worker plans only on a reading of the runtime
-// that began after its last deed. What the runtime was asked for when podsync was killed is finished and adopted,
-// as the supervisor keeps the connection (systemd's file descriptor store, or kubelot up). Nothing is removed before
-// every pod source has delivered once. Starts are bounded, and the pods that came first go first, but for those whose start
-// fails or takes long: they keep no other from its start. Stops are bounded likewise, in the order in which the pods' ends began;
-// one that is evicted or preempted waits for nobody, and one that takes its grace period holds up no other.
-// Admission is asked once: a pod that runs is not judged again. A pod of the API server's is judged by the Node that the API
-// server has, a static pod also by the node's own draft of it. Pods off the host's network wait for the node's network.
+// One worker per pod UID. A pod goes from syncing to terminating to terminated and never back. Containers that run are
+// adopted after a restart and never started twice: a worker plans only on a reading of the runtime that began after its
+// last action. When podsync is killed, the runtime finishes what it was asked for, and the next podsync adopts it: the
+// supervisor keeps the connection open (systemd's file descriptor store, or kubelot up). Nothing is removed before
+// every pod source has delivered once. Starts are granted in order of arrival. A failed start goes to the end of the
+// queue. A slow start does not block the others. Stops are granted in the order in which the pods' ends began. A stop
+// that takes its grace period does not block the others, and a pod that is evicted or preempted waits for nobody.
+// Admission is asked once: a pod that runs is not judged again. A pod of the API server is judged by the Node object at
+// the API server. A static pod doesn't wait for that: the node's own draft of it is enough. Pods with a network of
+// their own wait for the node's network. Work that looks at all pods begins at once after a single change, and is done
+// once for many changes that come together. Pods of the API server may appear in pod.sources later than in pod.update,
+// by up to a millisecond for each pod of the node; static pods appear at once. The loop waits on nothing outside of the
+// process, so a disk or a systemd that hangs keeps no other pod from its start.
 package podsync

@@ -2,12 +2,14 @@ package podsync
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 )
 
@@ -20,7 +22,8 @@ func (b *bed) evict(e topic.Eviction) (topic.EvictionReply, error) {
 
 func eviction(name, uid string, grace int64) topic.Eviction {
 	return topic.Eviction{
-		Ref: topic.Ref{Namespace: "default", Name: name, UID: uid}, Reason: "Evicted", Message: "The node was low on resource: memory. ",
+		Ref: topic.Ref{Namespace: "default", Name: name, UID: uid}, Reason: "Evicted",
+		Message:    "The node was low on resource: memory. ",
 		Disruption: corev1.PodReasonTerminationByKubelet, GracePeriodSeconds: &grace,
 	}
 }
@@ -100,14 +103,17 @@ func TestNonsenseEvictsNothing(t *testing.T) {
 		b.deliver(fromAPI, pod("meek", "u1"))
 		noReason := eviction("meek", "u1", 1)
 		noReason.Reason = ""
-		for text, e := range map[string]topic.Eviction{
-			"without a reason": noReason,
-			"-5 s":             eviction("meek", "u1", -5),
-			"no worker":        eviction("meek", "u9", 1),
-			"not default/hog":  eviction("hog", "u1", 1),
+		for text, c := range map[string]struct {
+			eviction topic.Eviction
+			kind     error
+		}{
+			"without a reason": {noReason, bus.ErrInvalid},
+			"-5 s":             {eviction("meek", "u1", -5), bus.ErrInvalid},
+			"no worker":        {eviction("meek", "u9", 1), bus.ErrNotFound},
+			"not default/hog":  {eviction("hog", "u1", 1), bus.ErrNotFound},
 		} {
-			if _, err := b.evict(e); err == nil || !strings.Contains(err.Error(), text) {
-				t.Errorf("error %v; want one with %q", err, text)
+			if _, err := b.evict(c.eviction); err == nil || !strings.Contains(err.Error(), text) || !errors.Is(err, c.kind) {
+				t.Errorf("error %v; want one with %q, %v", err, text, c.kind)
 			}
 		}
 		b.settle()

@@ -12,6 +12,7 @@ replace kubelot.dev/kube => ../../kube
 
 require (
 	github.com/cockroachdb/datadriven v1.0.3
+	github.com/coreos/go-iptables v0.8.0
 	github.com/opencontainers/cgroups v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	go.uber.org/goleak v1.3.0

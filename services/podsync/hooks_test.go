@@ -7,14 +7,15 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // hooked is a pod whose postStart hook takes an hour.
 func hooked(uid string) *corev1.Pod {
 	p := pod("hooked", uid)
-	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3600}}}
+	p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+		Sleep: &corev1.SleepAction{Seconds: 3600},
+	}}
 	return p
 }
 
@@ -57,9 +58,7 @@ func TestAPodThatIsDeletedDuringAHookKeepsItsGracePeriod(t *testing.T) {
 		b.start(fromAPI)
 		b.node(110)
 		b.deliver(fromAPI, hooked("u1"))
-		deleted, grace := hooked("u1"), int64(5)
-		deleted.DeletionTimestamp, deleted.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, &grace
-		b.deliver(fromAPI, deleted)
+		b.deliver(fromAPI, deletedWithin(hooked("u1"), 5))
 		b.wantRunning()
 		if got := graces(); len(got) != 1 || got[0] > 5*time.Second {
 			t.Errorf("the container was stopped within %v, want once within 5s", got)

@@ -30,7 +30,8 @@ func TestPodsWaitForTheNetwork(t *testing.T) {
 		if n := b.fake.Calls("RunPodSandbox"); n != 1 {
 			t.Errorf("%d sandboxes were tried, want that of the pod on the host's network", n)
 		}
-		const want = "network is not ready: container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:cni plugin not initialized"
+		const want = "network is not ready: container runtime network not ready: NetworkReady=false " +
+			"reason:NetworkPluginNotReady message:cni plugin not initialized"
 		if e := b.event("NetworkNotReady"); e.Message != want || e.UID != "u1" || e.Type != "Warning" {
 			t.Errorf("Event %+v", e)
 		}
@@ -49,7 +50,8 @@ func TestPodsWaitForTheNetwork(t *testing.T) {
 	})
 }
 
-// The agent of a network is a pod too, and often the youngest: those that wait for it, each try for a while, must leave it a turn.
+// The agent of a network is a pod too, and often the youngest: those that wait for it, each try for a while, must leave
+// it a turn.
 func TestPodsThatWaitForTheNetworkLeaveItsAgentATurn(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.fake.On("RunPodSandbox", func(ctx context.Context, req any) error {
@@ -67,7 +69,7 @@ func TestPodsThatWaitForTheNetworkLeaveItsAgentATurn(t *testing.T) {
 		b.start(fromAPI)
 		b.node(400)
 		var pods []*corev1.Pod
-		for i := range 20 * startSlots() {
+		for i := range 20 * atOnce() {
 			pods = append(pods, pod(fmt.Sprintf("web-%d", i), fmt.Sprintf("u%d", i)))
 		}
 		b.deliver(fromAPI, pods...)

@@ -52,7 +52,8 @@ func (b *bed) ownCgroups() {
 func (b *bed) control(cgroup, controller, v1, v2 string) string {
 	b.t.Helper()
 	for _, file := range []string{
-		filepath.Join("/sys/fs/cgroup", controller, b.cgroupRoot, cgroup, v1), filepath.Join("/sys/fs/cgroup", b.cgroupRoot, cgroup, v2),
+		filepath.Join("/sys/fs/cgroup", controller, b.cgroupRoot, cgroup, v1), filepath.Join("/sys/fs/cgroup",
+			b.cgroupRoot, cgroup, v2),
 	} {
 		if text, err := os.ReadFile(file); err == nil {
 			return strings.TrimSpace(string(text))
@@ -115,7 +116,9 @@ func TestPodsAreHeldToWhatIsNotReserved(t *testing.T) {
 		set    func(*config.Config)
 		v1, v2 string
 	}{
-		"an amount of CPU": {func(c *config.Config) { c.Kubelet.SystemReserved = map[string]string{"cpu": "500m", "pid": "1000"} }, "1536", "59"},
+		"an amount of CPU": {func(c *config.Config) {
+			c.Kubelet.SystemReserved = map[string]string{"cpu": "500m", "pid": "1000"}
+		}, "1536", "59"},
 		"CPUs by number": {func(c *config.Config) {
 			c.Kubelet.SystemReserved, c.Kubelet.ReservedSystemCPUs = map[string]string{"cpu": "500m", "pid": "1000"}, "1"
 		}, "1024", "39"},

@@ -6,30 +6,36 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubelot.dev/services/podsync/internal/alloc"
-	"kubelot.dev/services/podsync/internal/podstatus"
+	"kubelot.dev/services/podsync/internal/admission/allocation"
+	"kubelot.dev/services/podsync/internal/runtime/cgroups"
 	"kubelot.dev/services/podsync/internal/worker"
+	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
 
-// renew takes the newest form of the pod; it goes on to hold what it held.
+// renew takes the newest form of the pod. The pod keeps the resources that it held.
 func (e *entry) renew(pod *corev1.Pod) {
 	if e.pod == pod {
 		return
 	}
 	e.pod, e.told = pod, false
-	e.held, _ = alloc.Keep(pod, e.held)
+	held, _ := allocation.Keep(pod, e.held)
+	e.hold(held)
 	if e.held == e.pod {
 		e.pending, e.since = nil, time.Time{}
 	}
 }
 
-// wants tells whether the pod asks for other resources than it holds and may get them.
+// hold notes what the pod holds.
+func (e *entry) hold(pod *corev1.Pod) { e.held, e.cpu = pod, cgroups.BurstableCPU(pod) }
+
+// wants reports whether the pod asks for other resources than it holds and may get them.
 func (e *entry) wants() bool {
-	return e.held != e.pod && e.admitted && !e.removed && !e.Ending() && e.pod.DeletionTimestamp == nil && !podstatus.Terminal(e.pod.Status.Phase)
+	return e.held != e.pod && e.admitted && !e.removed && !e.Ending() && e.pod.DeletionTimestamp == nil &&
+		!podstatus.Terminal(e.pod.Status.Phase)
 }
 
-// resizes allocates what pods ask for where the node has it, one after the other, and then tells the workers what is new. It
-// is asked whenever a pod or the node has changed, which is when a pod that was put off may have its turn.
+// resizes allocates what pods ask for, one pod after the other, as far as the node has it, and then tells the workers
+// what is new. It runs whenever a pod or the node has changed, as there may be room then for a pod that was put off.
 func (d *dispatcher) resizes() {
 	var waiting []*entry
 	for _, e := range d.workers {
@@ -38,7 +44,8 @@ func (d *dispatcher) resizes() {
 		}
 	}
 	slices.SortFunc(waiting, func(a, b *entry) int {
-		return alloc.Order(alloc.Waiting{Wanted: a.pod, Held: a.held, Since: a.since}, alloc.Waiting{Wanted: b.pod, Held: b.held, Since: b.since})
+		return allocation.Order(allocation.Waiting{Wanted: a.pod, Held: a.held, Since: a.since},
+			allocation.Waiting{Wanted: b.pod, Held: b.held, Since: b.since})
 	})
 	for _, e := range waiting {
 		d.resize(e)
@@ -54,13 +61,15 @@ func (d *dispatcher) resizes() {
 // resize allocates what the pod asks for, or puts it off.
 func (d *dispatcher) resize(e *entry) {
 	generation := e.pod.Generation
-	r := d.judge(e.pod)
+	r := d.makeRoom(e.pod)
 	if r == nil {
 		if e.pending != nil {
-			d.meter.DeferredAccepted(d.trigger)
+			d.metrics.DeferredAccepted(d.pacing.trigger)
 		}
-		e.held, e.pending, e.since, e.told = e.pod, nil, time.Time{}, false
-		d.report.Event(e.pod, "", corev1.EventTypeNormal, "ResizeStarted", alloc.Message("Pod resize started", e.pod, generation, ""))
+		e.hold(e.pod)
+		e.pending, e.since, e.told = nil, time.Time{}, false
+		d.report.Event(e.pod, "", corev1.EventTypeNormal, "ResizeStarted", allocation.Message("Pod resize started",
+			e.pod, generation, ""))
 		return
 	}
 	pending := worker.Pending{Reason: corev1.PodReasonDeferred, Message: r.Message, Generation: generation}
@@ -68,7 +77,8 @@ func (d *dispatcher) resize(e *entry) {
 		return
 	}
 	if e.pending == nil || e.pending.Generation != generation {
-		d.report.Event(e.pod, "", corev1.EventTypeWarning, "ResizeDeferred", alloc.Message("Pod resize Deferred", e.pod, generation, r.Message))
+		d.report.Event(e.pod, "", corev1.EventTypeWarning, "ResizeDeferred", allocation.Message("Pod resize Deferred", e.pod,
+			generation, r.Message))
 	}
 	if e.since.IsZero() {
 		e.since = time.Now()

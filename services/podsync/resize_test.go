@@ -9,14 +9,14 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// asking is the pod with another wish of CPU, of the generation.
+// asking is the pod asking for other CPU, of the generation.
 func asking(p *corev1.Pod, cpu string, generation int64) *corev1.Pod {
 	p = requesting(p.DeepCopy(), cpu)
 	p.Generation = generation
 	return p
 }
 
-// resizeOf is what the pod holds, and the condition of a wish that waits.
+// resizeOf is what the pod holds, and the condition of a resize that waits.
 func (b *bed) resizeOf(uid string) (held string, pending *corev1.PodCondition) {
 	b.t.Helper()
 	s, _ := get(b, topic.StatusPatch, uid)
@@ -31,7 +31,7 @@ func (b *bed) resizeOf(uid string) (held string, pending *corev1.PodCondition) {
 	return held, pending
 }
 
-// A wish waits while the node lacks what it takes, and a restart of podsync, and is met when another pod has gone.
+// A resize waits while the node lacks what it takes, and a restart of podsync, and is met when another pod has gone.
 func TestAResizeWaitsForItsTurn(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		stop := b.start(fromAPI)
@@ -44,12 +44,14 @@ func TestAResizeWaitsForItsTurn(t *testing.T) {
 		waits := func() {
 			t.Helper()
 			held, pending := b.resizeOf("u1")
-			if held != "1" || pending == nil || pending.Reason != corev1.PodReasonDeferred || !strings.Contains(pending.Message, "cpu") || pending.ObservedGeneration != 2 {
-				t.Errorf("holds %s, condition %+v; want 1 and a wish that is put off", held, pending)
+			if held != "1" || pending == nil || pending.Reason != corev1.PodReasonDeferred ||
+				!strings.Contains(pending.Message, "cpu") || pending.ObservedGeneration != 2 {
+				t.Errorf("holds %s, condition %+v; want 1 and a resize that is put off", held, pending)
 			}
 		}
 		waits()
-		if e := b.event("ResizeDeferred"); e.Name != "first" || !strings.HasPrefix(e.Message, `Pod resize Deferred: {"containers":[{"name":"app"`) {
+		if e := b.event("ResizeDeferred"); e.Name != "first" ||
+			!strings.HasPrefix(e.Message, `Pod resize Deferred: {"containers":[{"name":"app"`) {
 			t.Errorf("Event %+v", e)
 		}
 		stop()
@@ -58,7 +60,7 @@ func TestAResizeWaitsForItsTurn(t *testing.T) {
 		b.settle()
 		waits()
 
-		// The smaller wish of another pod is met at once, and doesn't take what it holds from the one that waits.
+		// The smaller request of another pod is met at once, and doesn't take what it holds from the one that waits.
 		second = asking(second, "400m", 2)
 		b.deliver(fromAPI, first, second)
 		if held, pending := b.resizeOf("u2"); held != "400m" || pending != nil {

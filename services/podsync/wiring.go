@@ -6,33 +6,115 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
+	"runtime"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
+	"kubelot.dev/cri/observe"
+	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/config"
-	"kubelot.dev/kube"
-	"kubelot.dev/services/podsync/internal/cgroups"
 	"kubelot.dev/services/podsync/internal/image"
-	"kubelot.dev/services/podsync/internal/kernel"
-	"kubelot.dev/services/podsync/internal/meter"
-	"kubelot.dev/services/podsync/internal/pulled"
+	"kubelot.dev/services/podsync/internal/image/pullrecords"
+	"kubelot.dev/services/podsync/internal/node/events"
+	"kubelot.dev/services/podsync/internal/node/kernel"
+	"kubelot.dev/services/podsync/internal/node/objects"
+	"kubelot.dev/services/podsync/internal/node/orphans"
+	"kubelot.dev/services/podsync/internal/runtime/cgroups"
+	"kubelot.dev/services/podsync/internal/runtime/hooks"
+	"kubelot.dev/services/podsync/internal/runtime/nodeinfo"
+	"kubelot.dev/services/podsync/internal/worker/executor"
+	"kubelot.dev/services/podsync/internal/worker/metrics"
+	"kubelot.dev/services/podsync/internal/worker/slots"
 )
 
-// newCgroups makes the cgroup manager that the configuration asks for.
-func newCgroups(cfg *config.Config, driver string, m *meter.Meter) (*cgroups.Manager, error) {
+// parts are what the dispatcher and its workers are made of.
+type parts struct {
+	daemon.Env
+	clients  Clients
+	objects  *objects.Objects
+	pulls    *pullrecords.Records
+	metrics  *metrics.Metrics
+	report   *events.Reporter
+	node     *nodeinfo.Info
+	cgroups  *cgroups.Manager
+	userNS   *executor.UserNamespaces
+	settling func() bool
+}
+
+// newExecutor returns the executor of the workers' actions.
+func (p *parts) newExecutor(turns executor.Turns) *executor.Executor {
+	images := imageConfig(p.Config)
+	images.Pulled, images.Asked, images.Records = p.metrics.Pulled, p.metrics.ImageAsked, p.pulls
+	runtime := p.clients.Runtime
+	return executor.New(executor.Deps{
+		Runtime: executor.Runtime{
+			Sandboxes: runtime, Containers: runtime, Sizes: runtime, Observe: p.observe,
+			Settling: p.settling,
+		},
+		Node: p.node, Pods: executor.Pods{Cgroups: p.cgroups, UserNS: p.userNS, SubPaths: p.subPaths},
+		Images: image.New(images, runtime, p.imageEvent), Sources: p.objects, Hooks: p.newHooks(), Turns: turns,
+		Reports: executor.Reports{Events: p.report, Metrics: p.metrics, Log: p.Log},
+	})
+}
+
+// atOnce is how many sandboxes and containers are started at once, and how many are stopped: two for each core of the
+// machine, because a start spends part of its time waiting for the disk and the kernel (test/bench finds the best
+// number).
+func atOnce() int { return 2 * runtime.NumCPU() }
+
+func newTurns() executor.Turns {
+	return executor.Turns{Starts: slots.New(atOnce()), Stops: slots.New(atOnce())}
+}
+
+// newRemover returns the remover of cgroups and directories of pods that are gone.
+func (p *parts) newRemover() *orphans.Remover {
+	dirs := orphans.PodDirectories{RootDir: p.Config.RootDir, Removed: p.userNS.Release}
+	return &orphans.Remover{Cgroups: p.cgroups, Dirs: dirs, Log: p.Log}
+}
+
+func (p *parts) observe(ctx context.Context, uid string, earlier *topic.PodObservation) (topic.PodObservation, error) {
+	return observe.PodSince(ctx, p.clients.Runtime, uid, earlier)
+}
+
+func (p *parts) subPaths(ctx context.Context, req topic.SubPathRequest) (topic.SubPathReply, error) {
+	return topic.VolumeSubPath.Do(ctx, p.Bus, req)
+}
+
+func (p *parts) imageEvent(e image.Event) {
+	p.report.Event(e.Pod, e.FieldPath, e.Type, e.Reason, e.Message)
+}
+
+// newHooks returns the runner of lifecycle hooks. A hook that succeeds only by a fallback is reported to the user.
+func (p *parts) newHooks() *hooks.Runner {
+	r := hooks.New(execer{p.clients.Runtime})
+	r.Warn = func(target hooks.Target, reason, message string) {
+		p.report.Event(target.Pod, events.FieldPath(target.Pod, target.Container.Name),
+			corev1.EventTypeWarning, reason, message)
+		if reason == hooks.ReasonHTTPFallback {
+			p.metrics.HTTPInstead()
+		}
+	}
+	r.SleepEnded = p.metrics.SleepEnded
+	return r
+}
+
+// newCgroups returns the cgroup manager that the configuration asks for. The runtime says which driver it uses.
+func newCgroups(cfg *config.Config, m *metrics.Metrics) (*cgroups.Manager, error) {
 	k := &cfg.Kubelet
 	if k.FailCgroupV1 != nil && *k.FailCgroupV1 && !cgroups.Unified() {
-		return nil, errors.New("this machine has cgroup v1 and the configuration's failCgroupV1 is true (its default): boot with cgroup v2, or set failCgroupV1: false")
+		return nil, errors.New("this machine has cgroup v1 and the configuration's failCgroupV1 is true (its default): " +
+			"boot with cgroup v2, or set failCgroupV1: false")
 	}
 	c := cgroups.Config{
-		Driver: driver, Root: k.CgroupRoot,
+		Root:        k.CgroupRoot,
 		PerQOS:      k.CgroupsPerQOS == nil || *k.CgroupsPerQOS,
 		EnforcePods: enforces(k.EnforceNodeAllocatable, "pods"),
-		CPUCFSQuota: k.CPUCFSQuota == nil || *k.CPUCFSQuota,
+		CPUCFSQuota: k.CPUCFSQuota != nil && *k.CPUCFSQuota,
 		Observe:     m.Cgroup,
 	}
 	m.CgroupVersion(cgroups.Unified())
@@ -45,7 +127,7 @@ func newCgroups(cfg *config.Config, driver string, m *meter.Meter) (*cgroups.Man
 	return cgroups.New(c)
 }
 
-// reservedCgroups are the cgroups of reserved resources that the configuration wants held to them.
+// reservedCgroups are the cgroups that the configuration limits to the resources reserved for them.
 func reservedCgroups(cfg *config.Config) []cgroups.Reserved {
 	k := &cfg.Kubelet
 	var all []cgroups.Reserved
@@ -69,9 +151,8 @@ func kernelOptions(cfg *config.Config) kernel.Options {
 	return kernel.Options{FailSwapOn: k.FailSwapOn != nil && *k.FailSwapOn, Protect: k.ProtectKernelDefaults}
 }
 
-// imageConfig are the pull settings. Pulls are parallel, at most image.DefaultMaxParallel, unless the configuration asks for
-// serial ones in so many words (serializeImagePulls: true): the kubelet's default of serial pulls is the one that its
-// users complain of most.
+// imageConfig returns the pull settings. The configuration has no number of parallel pulls only where it asks for
+// serial ones.
 func imageConfig(cfg *config.Config) image.Config {
 	k := &cfg.Kubelet
 	c := image.Config{Burst: int(k.RegistryBurst), CredentialDirs: credentialDirs(cfg.RootDir)}
@@ -81,22 +162,22 @@ func imageConfig(cfg *config.Config) image.Config {
 	if k.MaxParallelImagePulls != nil {
 		c.MaxParallel = int(*k.MaxParallelImagePulls)
 	}
-	if k.SerializeImagePulls != nil && *k.SerializeImagePulls {
-		c.MaxParallel = 1
-	}
 	return c
 }
 
-// pullConfig is what decides who may use images that are on the node (KEP-2535).
-func pullConfig(cfg *config.Config, m *meter.Meter, log *slog.Logger) pulled.Config {
+// pullConfig returns the settings that decide which pods may use images that are on the node (KEP-2535).
+func pullConfig(cfg *config.Config, m *metrics.Metrics, log *slog.Logger) pullrecords.Config {
 	k := &cfg.Kubelet
-	return pulled.Config{
+	return pullrecords.Config{
 		RootDir: cfg.RootDir, Log: log, Checked: m.PullChecked, Kept: m.PullRecords,
-		Policy: pulled.Policy{Kind: k.ImagePullCredentialsVerificationPolicy, Allowed: k.PreloadedImagesVerificationAllowlist},
+		Policy: pullrecords.Policy{
+			Kind:    k.ImagePullCredentialsVerificationPolicy,
+			Allowed: k.PreloadedImagesVerificationAllowlist,
+		},
 	}
 }
 
-// credentialDirs are where the node's own registry credentials are looked for, in the kubelet's order.
+// credentialDirs are the directories that may have the node's own registry credentials, in the kubelet's order.
 func credentialDirs(rootDir string) []string {
 	dirs := []string{rootDir}
 	if home, err := os.UserHomeDir(); err == nil {
@@ -115,7 +196,9 @@ func userNSLength(u *kubeletv1beta1.UserNamespaces) uint32 {
 // execer gives hooks the part of ExecSync that they need.
 type execer struct{ client *cri.Client }
 
-func (e execer) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (stdout, stderr []byte, exitCode int32, err error) {
+func (e execer) ExecSync(ctx context.Context, id string, command []string,
+	timeout time.Duration,
+) (stdout, stderr []byte, exitCode int32, err error) {
 	resp, err := e.client.ExecSync(ctx, id, command, timeout)
 	if err != nil {
 		return nil, nil, 0, err
@@ -123,99 +206,11 @@ func (e execer) ExecSync(ctx context.Context, id string, command []string, timeo
 	return resp.GetStdout(), resp.GetStderr(), resp.GetExitCode(), nil
 }
 
-// ordered is a set of pods in the order of their arrival.
-type ordered struct {
-	order []string
-	pods  map[string]*corev1.Pod
-	// told are the pods of the last list, with their grace periods of that time; nil for a pod that wasn't deleted.
-	told map[string]*int64
-}
-
-func newOrdered() *ordered {
-	return &ordered{pods: map[string]*corev1.Pod{}, told: map[string]*int64{}}
-}
-
-func (o *ordered) set(pod *corev1.Pod) {
-	uid := string(pod.UID)
-	if o.pods[uid] == nil {
-		o.order = append(o.order, uid)
-	}
-	o.pods[uid] = pod
-}
-
-func (o *ordered) remove(uid string) {
-	if o.pods[uid] == nil {
-		return
-	}
-	delete(o.pods, uid)
-	delete(o.told, uid)
-	i := slices.Index(o.order, uid)
-	o.order = slices.Delete(o.order, i, i+1)
-}
-
-// gatherShare is how many times as long changes are gathered as handing over a set took, and gatherMost the most of
-// it. Each set costs its taker something for every pod of the node: a thousand pods that start at once change
-// thousands of times.
-const gatherShare, gatherMost = 9, 200 * time.Millisecond
-
-// gather hands over all pods after a change, once the first list is complete. Changes that come while a set is
-// taken, and for some time in proportion after it, go into the next one.
-func gather(changes <-chan kube.Change[corev1.Pod], handle func([]*corev1.Pod)) {
-	pods := newOrdered()
-	synced, changed := false, false
-	var rest <-chan time.Time // nil when a set may be handed over
-	hand := func() {
-		begin := time.Now()
-		handle(pods.list())
-		changed, rest = false, time.After(min(gatherShare*time.Since(begin), gatherMost))
-	}
-	for {
-		select {
-		case change, open := <-changes:
-			if !open {
-				if synced && changed {
-					hand()
-				}
-				return
-			}
-			changed = true
-			switch {
-			case change.Synced:
-				synced = true
-			case change.Deleted:
-				if synced && pods.endsSooner(change.Object) {
-					hand()
-					changed = true
-				}
-				pods.remove(string(change.Object.UID))
-			default:
-				pods.set(change.Object)
-			}
-		case <-rest:
-			rest = nil
-		}
-		if synced && changed && rest == nil {
-			hand()
+func enforces(list []string, what string) bool {
+	for _, item := range list {
+		if strings.EqualFold(item, what) {
+			return true
 		}
 	}
-}
-
-// endsSooner takes in the last state of a pod that is gone, and reports whether its grace period is shorter than the list
-// said: a pod that is deleted by force is changed and removed in one moment. A pod that was in no list needs no end.
-func (o *ordered) endsSooner(last *corev1.Pod) bool {
-	told, known := o.told[string(last.UID)]
-	if !known || last.DeletionGracePeriodSeconds == nil || told != nil && *told <= *last.DeletionGracePeriodSeconds {
-		return false
-	}
-	o.set(last)
-	return true
-}
-
-func (o *ordered) list() []*corev1.Pod {
-	list := make([]*corev1.Pod, 0, len(o.order))
-	for _, uid := range o.order {
-		list = append(list, o.pods[uid])
-		o.told[uid] = o.pods[uid].DeletionGracePeriodSeconds
-	}
-	return list
+	return false
 }

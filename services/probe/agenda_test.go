@@ -25,7 +25,10 @@ func withPods(now time.Time, pods int) *tracker {
 
 // appear is a pod that runs, with the container of that ID; every third has a probe that connects.
 func appear(t *tracker, now time.Time, i int, id string) {
-	spec := &corev1.Probe{PeriodSeconds: 1 + int32(i%3), ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}}}
+	spec := &corev1.Probe{
+		PeriodSeconds: 1 + int32(i%3),
+		ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}},
+	}
 	if i%3 == 0 {
 		spec.ProbeHandler = corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Host: "127.0.0.1"}}
 	}
@@ -35,11 +38,13 @@ func appear(t *tracker, now time.Time, i int, id string) {
 		Lifecycle: topic.Syncing,
 	})
 	t.setSeen(now, uid, topic.PodObservation{
-		Ref: topic.Ref{UID: uid}, Containers: []topic.Container{{Name: "app", ID: id, State: topic.ContainerRunning, StartedAt: now}},
+		Ref:        topic.Ref{UID: uid},
+		Containers: []topic.Container{{Name: "app", ID: id, State: topic.ContainerRunning, StartedAt: now}},
 	})
 }
 
-// Every probe that is to run is in one place and no other, and runs when its time has come and its lane has room, whatever pods do.
+// Every probe that is to run is in one place and no other, and runs when its time has come and its limiter has room,
+// whatever pods do.
 func TestProbesAreInOnePlace(t *testing.T) {
 	const pods, steps = 30, 20000
 	random := rand.New(rand.NewPCG(1, 2))
@@ -80,9 +85,9 @@ func checkPlaces(t *testing.T, tracker *tracker, now, wake time.Time) {
 	for _, owner := range tracker.pods {
 		for _, p := range owner.probes {
 			all++
-			lane := tracker.lane(p)
-			onAgenda := p.place >= 0 && !p.waits && p.place < len(tracker.agenda) && tracker.agenda[p.place] == p
-			waits := p.waits && p.place < len(lane.due) && lane.due[p.place] == p
+			limiter := tracker.limiter(p)
+			onAgenda := tracker.agenda.Has(p)
+			waits := p.waits && limiter.due[p.class].Has(p)
 			switch under := tracker.under[p]; {
 			case onAgenda && waits, waits && under, under && onAgenda, !onAgenda && !waits && !under:
 				t.Errorf("%s: on the agenda %t, waits %t, under way %t; want one of them", p.id, onAgenda, waits, under)
@@ -90,8 +95,8 @@ func checkPlaces(t *testing.T, tracker *tracker, now, wake time.Time) {
 				t.Errorf("%s has been due for %s and is on the agenda", p.id, now.Sub(p.due))
 			case onAgenda && (wake.IsZero() || wake.After(p.due)):
 				t.Errorf("%s is due at %s, the timer wakes at %s", p.id, p.due, wake)
-			case waits && lane.quick < lane.limit && !lane.yields:
-				t.Errorf("%s waits although %d of %d run", p.id, lane.quick, lane.limit)
+			case waits && limiter.counting.Len() < limiter.ease && !limiter.yields:
+				t.Errorf("%s waits although %d of %d run", p.id, limiter.counting.Len(), limiter.ease)
 			}
 		}
 	}
@@ -101,20 +106,21 @@ func checkPlaces(t *testing.T, tracker *tracker, now, wake time.Time) {
 			withdrawn++
 		}
 	}
-	if placed := len(tracker.agenda) + len(tracker.exec.due) + len(tracker.network.due) + len(tracker.under) - withdrawn; placed != all {
+	if placed := tracker.agenda.Len() + tracker.exec.waiting() + tracker.network.waiting() +
+		len(tracker.under) - withdrawn; placed != all {
 		t.Errorf("%d probes are in some place, %d are to run", placed, all)
 	}
 }
 
-// With more commands due than may run, each end of one looks at all that wait: that must cost next to nothing, or a machine that is
-// too slow for its probes spends its time on deciding which is next.
+// With more commands due than may run, each end of one looks at all that wait: that must cost next to nothing, or a
+// machine that is too slow for its probes spends its time on deciding which is next.
 func TestWaitingProbesCostNothing(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	tracker := withPods(now, 300)
 	now = now.Add(10 * time.Second)
 	tracker.next(now)
-	if tracker.exec.quick != tracker.exec.limit || len(tracker.exec.due) < 100 {
-		t.Fatalf("%d run and %d wait; want that some run and most wait", tracker.exec.quick, len(tracker.exec.due))
+	if limiter := &tracker.exec; limiter.counting.Len() != limiter.ease || limiter.waiting() < 100 {
+		t.Fatalf("%d run and %d wait; want that some run and most wait", limiter.counting.Len(), limiter.waiting())
 	}
 	if allocated := testing.AllocsPerRun(100, func() { tracker.next(now) }); allocated != 0 {
 		t.Errorf("to find that nothing may begin allocates %v objects", allocated)

@@ -40,7 +40,8 @@ const (
 	costPods = 100
 	// costTime is how long a cost is measured, costSettle how long the probes run before.
 	costTime, costSettle = 20 * time.Second, 3 * time.Second
-	// quick commands are so short that all probes run in time on a machine with two cores, slow ones so long that most are always late.
+	// quick commands are so short that all probes run in time on a machine with two cores, slow ones so long that most are
+	// always late.
 	quick, slow = 12 * time.Millisecond, 60 * time.Millisecond
 )
 
@@ -55,7 +56,8 @@ func (r execRuntime) ExecSync(context.Context, *runtimeapi.ExecSyncRequest) (*ru
 	return &runtimeapi.ExecSyncResponse{}, nil
 }
 
-// serveRuntime is the process of the runtime that the variable's value describes: how long commands take, and its socket.
+// serveRuntime is the process of the runtime that the variable's value describes: how long commands take, and its
+// socket.
 func serveRuntime(value string) {
 	takes, socket, _ := strings.Cut(value, " ")
 	duration, err := time.ParseDuration(takes)
@@ -137,7 +139,7 @@ func contextSwitches(b *testing.B) int64 {
 	return u.Nvcsw + u.Nivcsw
 }
 
-// BenchmarkBareExec is the floor: the same calls by a client that does nothing else.
+// BenchmarkBareExec is the baseline: the same calls by a client that does nothing else.
 func BenchmarkBareExec(b *testing.B) {
 	conn, err := grpc.NewClient("unix://"+startRuntime(b, quick), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -150,7 +152,10 @@ func BenchmarkBareExec(b *testing.B) {
 		go func() {
 			time.Sleep(time.Duration(i) * time.Second / costPods)
 			for range time.Tick(time.Second) {
-				_, err := client.ExecSync(b.Context(), &runtimeapi.ExecSyncRequest{ContainerId: containerID(i), Cmd: []string{"true"}, Timeout: 1})
+				_, err := client.ExecSync(b.Context(), &runtimeapi.ExecSyncRequest{
+					ContainerId: containerID(i),
+					Cmd:         []string{"true"}, Timeout: 1,
+				})
 				if err != nil {
 					return
 				}
@@ -168,7 +173,9 @@ func BenchmarkExecProbe(b *testing.B) {
 }
 
 func costOfProbes(b *testing.B, takes time.Duration) {
-	client, err := cri.Dial("unix://"+startRuntime(b, takes), cri.Options{Metrics: prometheus.NewRegistry()})
+	client, err := cri.Dial("unix://"+startRuntime(b, takes), cri.Options{
+		Timeout: time.Minute, Metrics: prometheus.NewRegistry(),
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -215,8 +222,11 @@ func announce(b *testing.B, podsync, pleg *bus.Conn) {
 			b.Fatal(err)
 		}
 		observation := topic.PodObservation{
-			Ref:        topic.Ref{UID: uid, Name: uid, Namespace: "default"},
-			Containers: []topic.Container{{Name: "main", ID: containerID(i), State: topic.ContainerRunning, StartedAt: time.Now()}},
+			Ref: topic.Ref{UID: uid, Name: uid, Namespace: "default"},
+			Containers: []topic.Container{{
+				Name: "main", ID: containerID(i), State: topic.ContainerRunning,
+				StartedAt: time.Now(),
+			}},
 		}
 		if err := seen.Set(uid, observation); err != nil {
 			b.Fatal(err)
@@ -233,7 +243,9 @@ type counting struct {
 	runs *atomic.Int64
 }
 
-func (c counting) ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+func (c counting) ExecSync(ctx context.Context, id string, command []string,
+	timeout time.Duration,
+) (*runtimeapi.ExecSyncResponse, error) {
 	defer c.runs.Add(1)
 	return c.Execer.ExecSync(ctx, id, command, timeout)
 }

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// retries is how often a probe that can't be run is tried before it is told, retryPause the time between: that
+	// retries is how often a probe that can't be run is tried before it is reported, retryPause the time between: that
 	// of pleg to see that the container has ended.
 	retries, retryPause = 3, 100 * time.Millisecond
 	// The reasons of probes' Events; tools know them, and the sentences.
@@ -21,7 +21,7 @@ const (
 	reasonWarning   = "ProbeWarning"
 )
 
-// tell has an Event recorded of a run that failed or is to be warned of.
+// tell has an Event recorded of a run that failed or must be warned of.
 func (t *tracker) tell(p *probe, result check.Result) {
 	switch {
 	case result.Warning:
@@ -31,21 +31,20 @@ func (t *tracker) tell(p *probe, result check.Result) {
 	}
 }
 
-// failed plans the next try of a probe that could not be run. Who misses the runtime hears of it from the daemon's
-// health; it tells whether the end counts for the metrics.
-func (t *tracker) failed(now time.Time, p *probe, err error) bool {
+// failed plans the next try of a probe that could not be run. A runtime that is away is reported by the daemon's
+// health.
+func (t *tracker) failed(now time.Time, p *probe, err error) {
 	var runtime check.RuntimeError
 	away := errors.As(err, &runtime)
 	if p.errors++; p.errors < retries && !away {
 		p.due = now.Add(retryPause)
-		return false
+		return
 	}
 	p.errors = 0
 	p.due = p.schedule.next(p.began, now)
 	if !away {
 		t.event(p, reasonUnhealthy, fmt.Sprintf("%s probe errored and resulted in unknown state: %v", title(p.kind), err))
 	}
-	return false
 }
 
 func (t *tracker) event(p *probe, reason, message string) {

@@ -23,8 +23,9 @@ type metrics struct {
 	removals int
 }
 
-// series are the metrics of one probe's runs, so that not every run looks them up by their labels. They hold until series are removed:
-// those of the duration are named by the pod without its UID, and may be another pod's of that name, too.
+// series are the metrics of one probe's runs, so that not every run looks them up by their labels. They hold until
+// series are removed: those of the duration are named by the pod without its UID, and may be another pod's of that
+// name, too.
 type series struct {
 	succeeded, failed prometheus.Counter
 	duration          prometheus.Observer
@@ -40,10 +41,12 @@ func newMetrics(registry prometheus.Registerer, pages *http.ServeMux) (*metrics,
 			Name: "prober_probe_total", Help: "Runs of liveness, readiness and startup probes by container and result.",
 		}, []string{"probe_type", "result", "container", "pod", "namespace", "pod_uid"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "prober_probe_duration_seconds", Help: "How long successful runs of probes took.", Buckets: prometheus.DefBuckets,
+			Name: "prober_probe_duration_seconds", Help: "How long successful runs of probes took.",
+			Buckets: prometheus.DefBuckets,
 		}, []string{"probe_type", "container", "pod", "namespace"}),
 		late: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "kubelot_probe_late_seconds", Help: "How much later than planned probes began: exec probes give way to starting and stopping pods.",
+			Name:    "kubelot_probe_late_seconds",
+			Help:    "How much later than planned probes began: exec probes give way to starting and stopping pods.",
 			Buckets: []float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"handler"}),
 	}

@@ -17,7 +17,7 @@ func (p *pod) targets(nodeIP string) []target {
 	return targets(p.update.Pod, *p.seen, nodeIP)
 }
 
-// terminates tells whether the pod is to end.
+// terminates reports whether the pod is to end.
 func (p *pod) terminates() bool {
 	return p.update != nil && (p.update.Lifecycle != topic.Syncing || p.update.Pod.DeletionTimestamp != nil)
 }
@@ -28,7 +28,7 @@ func (p *pod) verdict(t target) (topic.Probe, bool) {
 	return v, ok && v.ContainerID == t.id
 }
 
-// runs tells whether the target is to be probed as things stand.
+// runs reports whether the target must be probed now.
 func (p *pod) runs(t target) bool {
 	verdict, decided := p.verdict(t)
 	switch {
@@ -45,7 +45,7 @@ func (p *pod) runs(t target) bool {
 	}
 }
 
-// started tells whether the target's container has passed its startup probe, if it has one.
+// started reports whether the target's container has passed its startup probe, if it has one.
 func (p *pod) started(t target) bool {
 	if t.containerSpec.StartupProbe == nil {
 		return true
@@ -55,7 +55,8 @@ func (p *pod) started(t target) bool {
 	return decided && verdict.Success
 }
 
-// outdated tells whether a verdict's container is replaced or gone, or its pod. What isn't known keeps it.
+// outdated reports whether a verdict's container, or its pod, is replaced or gone. A verdict stays while that isn't
+// known.
 func (p *pod) outdated(s slot, verdict topic.Probe) bool {
 	switch {
 	case p.removed || p.update != nil && p.update.Lifecycle == topic.Terminated:
@@ -81,24 +82,23 @@ func (p *pod) setTransit(now time.Time) {
 	}
 }
 
-// starts tells whether a main container has never been there. One that crashes and comes again is no start.
+// starts reports whether a main container has never been there. A container that crashes and is started again doesn't
+// count.
 func (p *pod) starts() bool {
 	if p.update == nil {
 		return false
 	}
-	return p.seen == nil || slices.ContainsFunc(p.update.Pod.Spec.Containers, func(c corev1.Container) bool { return newest(*p.seen, c.Name) == nil })
+	return p.seen == nil || slices.ContainsFunc(p.update.Pod.Spec.Containers, func(c corev1.Container) bool {
+		return newest(*p.seen, c.Name) == nil
+	})
 }
 
-// classOf is the rank of a run that is due. Nobody waits for one on a pod that ends.
-func (p *pod) classOf(probe *probe, now time.Time) class {
-	waited := now.Sub(probe.due)
+// classOf is the rank of a run that has just become due. Nobody waits for one on a pod that ends.
+func (p *pod) classOf(probe *probe) class {
 	if p.terminates() {
-		if waited > endingPatience {
-			return urgent
-		}
-		return routine
+		return ending
 	}
-	if _, decided := p.verdict(probe.target); !decided && probe.kind != topic.ProbeLiveness || waited > patience {
+	if _, decided := p.verdict(probe.target); !decided && probe.kind != topic.ProbeLiveness {
 		return urgent
 	}
 	return routine

@@ -40,9 +40,8 @@ type Service struct {
 	// unread are the topics whose retained values have not all come yet.
 	unread map[string]bool
 	// away are the exec probes that the runtime doesn't answer.
-	away map[*probe]error
-	// free are the workers without a run.
-	free int
+	away    map[*probe]error
+	workers workers
 }
 
 // run is one of a probe.
@@ -57,8 +56,6 @@ type result struct {
 	probe  *probe
 	result check.Result
 	err    error
-	// worker is true where a worker is free again.
-	worker bool
 }
 
 // Run is the probe daemon's work.
@@ -77,7 +74,7 @@ func New(checker checker, env daemon.Env) *Service {
 	t := newTracker(runtime.NumCPU())
 	return &Service{
 		checker: checker, env: env, tracker: t, loop: loop.New(env.Bus),
-		results: make(chan result), runs: make(chan run, t.exec.limit), unread: map[string]bool{}, away: map[*probe]error{},
+		results: make(chan result), runs: make(chan run, t.exec.ease), unread: map[string]bool{}, away: map[*probe]error{},
 	}
 }
 
@@ -95,16 +92,17 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	s.env.Pulse.Of(ctx, s.loop.Inbox())
-	for s.free < cap(s.runs) {
-		s.free++
-		s.loop.Go(func() { s.work(ctx) })
-	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil {
-		begin, wake := s.tracker.next(time.Now())
+		now := time.Now()
+		begin, wake := s.tracker.next(now)
 		for _, p := range begin {
 			s.begin(ctx, p)
+		}
+		s.dismiss(s.workers.shrink(now))
+		if at := s.workers.review; !at.IsZero() {
+			wake = earlier(wake, at)
 		}
 		timer.Stop()
 		if !wake.IsZero() {
@@ -123,52 +121,30 @@ func (s *Service) Run(ctx context.Context) error {
 	return nil
 }
 
-// begin runs the probe beside the loop; the end comes on s.results. There are as many workers as commands that run at once, since those
-// are the runs that come often and last; a run that finds none free, for others take long, gets a goroutine of its own.
+// begin runs the probe outside the loop; the end comes on s.results.
 func (s *Service) begin(ctx context.Context, p *probe) {
 	s.metrics.began(p)
 	target := check.Target{Target: handler.Target{Container: p.containerSpec, PodIP: p.podIP}, ContainerID: p.id}
 	r := run{p, target, p.spec}
-	if s.free > 0 {
-		s.free--
-		s.runs <- r // has room for one run of each worker
+	if s.workers.take() {
+		s.runs <- r // some worker waits for it, or is about to
 		return
 	}
-	s.loop.Go(func() { s.run(ctx, r, false) })
-}
-
-// work runs what it is given, until ctx ends: its stack has grown to what a run needs, which a new goroutine's would have to first.
-func (s *Service) work(ctx context.Context) {
-	for {
-		select {
-		case r := <-s.runs:
-			s.run(ctx, r, true)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-func (s *Service) run(ctx context.Context, r run, worker bool) {
-	found, err := s.checker.Run(ctx, r.target, r.spec)
-	select {
-	case s.results <- result{r.probe, found, err, worker}:
-	case <-ctx.Done():
-	}
+	s.loop.Go(func() { s.work(ctx, r) })
 }
 
 func (s *Service) onResult(r result) {
-	if r.worker {
-		s.free++
-	}
 	now := time.Now()
+	if !s.workers.put(now, cap(s.runs)) {
+		s.dismiss(1)
+	}
 	took := now.Sub(r.probe.began)
 	if s.tracker.done(now, r.probe, r.result, r.err) {
 		s.metrics.ended(r.probe, r.result.Success, took)
 	}
 	switch {
 	case r.err != nil:
-		s.logOf(r.probe).Debug("probe can't be run", "error", r.err)
+		s.logOf(r.probe).Debug("can't run a probe", "error", r.err)
 	case !r.result.Success:
 		s.logOf(r.probe).Debug("probe failed", "output", r.result.Output)
 	}
@@ -190,9 +166,9 @@ func (s *Service) reportRuntime() {
 	maps.DeleteFunc(s.away, func(p *probe, _ error) bool { return !s.tracker.has(p) })
 	for _, err := range s.away {
 		// The error names the container where the runtime is there: with more than one it would change all the time.
-		message := fmt.Sprintf("%d exec probes can't be run, their verdicts stay as they are", len(s.away))
+		message := fmt.Sprintf("%d exec probes can't run, their last verdicts stay valid", len(s.away))
 		if len(s.away) == 1 {
-			message = fmt.Sprintf("an exec probe can't be run, its verdict stays as it is: %v", err)
+			message = fmt.Sprintf("can't run an exec probe, its last verdict stays valid: %v", err)
 		}
 		s.env.Health.Set(topic.Degraded, message)
 		return
@@ -212,7 +188,7 @@ func (s *Service) act() {
 			err = s.writer.Delete(change.key)
 		}
 		if err != nil {
-			s.env.Log.Error("the probe's verdict can't be published, so nobody acts on it", "key", change.key, "error", err)
+			s.env.Log.Error("can't publish a probe's verdict, no daemon acts on it", "key", change.key, "error", err)
 		}
 	}
 	for _, e := range out.events {

@@ -1,8 +1,6 @@
 package probe
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"kubelot.dev/bus/topic"
@@ -12,42 +10,35 @@ import (
 // transitTime is how long a pod counts as starting or stopping at most.
 const transitTime = time.Minute
 
-// next begins the runs that are due, as far as their bounds allow, and tells when to look again if nothing else happens. Probes that
-// aren't due cost nothing, nor do those that are while no more may begin.
+// next begins the runs that are due, as far as their bounds allow, and returns when to look again if nothing else
+// happens. A probe costs nothing while it isn't due, or while no more runs may begin.
 func (t *tracker) next(now time.Time) ([]*probe, time.Time) {
-	wake := t.lagging(now)
-	due, next := t.agenda.until(now)
-	for _, p := range due {
-		t.lane(p).add(p)
+	for p, ok := t.agenda.Take(now); ok; p, ok = t.agenda.Take(now) {
+		t.limiter(p).add(p, p.owner.classOf(p))
 	}
-	if !next.IsZero() {
-		wake = earlier(wake, next)
-	}
+	wake := t.agenda.Next()
 	var begin []*probe
-	transit := t.transit(now)
-	for _, l := range []*lane{&t.exec, &t.network} {
-		for p := l.first(now); p != nil; p = l.first(now) {
+	t.rest(now)
+	transit := t.transit()
+	for _, l := range []*limiter{&t.exec, &t.network} {
+		l.release(now)
+		l.promoteLate(now)
+		for p := l.first(); p != nil; p = l.first() {
 			if !l.admits(p.class, transit, now) {
 				if l.rest.After(now) {
 					wake = earlier(wake, l.rest)
 				}
+				if at := l.counting.Next(); !at.IsZero() {
+					wake = earlier(wake, at)
+				}
 				break
 			}
-			l.remove(p)
-			l.quick++
-			p.slow, p.began = false, now
+			l.begin(p, now)
 			t.under[p] = true
-			wake = earlier(wake, now.Add(slowAfter))
 			begin = append(begin, p)
 		}
 	}
-	slices.SortFunc(begin, order)
-	return begin, wake
-}
-
-// order compares by who is to run first.
-func order(a, b *probe) int {
-	return cmp.Or(cmp.Compare(a.class, b.class), a.due.Compare(b.due), cmp.Compare(a.id, b.id), cmp.Compare(a.kind, b.kind))
+	return begun(begin), wake
 }
 
 func earlier(a, b time.Time) time.Time {
@@ -57,42 +48,27 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-func (t *tracker) lane(p *probe) *lane {
+func (t *tracker) limiter(p *probe) *limiter {
 	if p.exec() {
 		return &t.exec
 	}
 	return &t.network
 }
 
-// transit tells whether a pod starts or stops.
-func (t *tracker) transit(now time.Time) bool {
-	for _, p := range t.moving {
-		if now.Sub(p.transit) < transitTime {
-			return true
-		}
+// transit reports whether a pod starts or stops.
+func (t *tracker) transit() bool { return t.moving.Len() > 0 }
+
+// rest no longer counts pods as starting or stopping that have done so for long.
+func (t *tracker) rest(now time.Time) {
+	for _, ok := t.moving.Take(now); ok; _, ok = t.moving.Take(now) {
 	}
-	return false
 }
 
-// lagging lets others run beside the runs that take long, and tells when the next one does.
-func (t *tracker) lagging(now time.Time) (next time.Time) {
-	for p := range t.under {
-		switch at := p.began.Add(slowAfter); {
-		case p.slow:
-		case at.After(now):
-			next = earlier(next, at)
-		default:
-			p.slow = true
-			t.lane(p).quick--
-		}
-	}
-	return next
-}
-
-// done takes a run's end; err means that the probe could not be run. It tells whether the end counts: it doesn't once
-// the probe has stopped meanwhile.
-func (t *tracker) done(now time.Time, p *probe, result check.Result, err error) bool {
-	t.lane(p).end(p.slow, t.transit(now), now.Sub(p.began), now)
+// done takes a run's end; err means that the probe could not be run. counts is false for a run that has no result, and
+// for a probe that has stopped meanwhile.
+func (t *tracker) done(now time.Time, p *probe, result check.Result, err error) (counts bool) {
+	t.rest(now)
+	t.limiter(p).end(p, t.transit(), now.Sub(p.began), now)
 	delete(t.under, p)
 	if !t.has(p) {
 		return false
@@ -100,11 +76,12 @@ func (t *tracker) done(now time.Time, p *probe, result check.Result, err error) 
 	owner := t.pods[p.ref.UID]
 	defer func() {
 		if t.has(p) {
-			t.agenda.add(p)
+			t.agenda.Set(p, p.due)
 		}
 	}()
 	if err != nil {
-		return t.failed(now, p, err)
+		t.failed(now, p, err)
+		return false
 	}
 	p.errors = 0
 	p.due = p.schedule.next(p.began, now)
@@ -112,14 +89,17 @@ func (t *tracker) done(now time.Time, p *probe, result check.Result, err error) 
 	p.count = p.count.Next(result.Success)
 	if p.count.Reached(p.spec) {
 		if old, known := owner.verdict(p.target); !known || old.Success != result.Success {
-			t.decide(owner, p.target, topic.Probe{ContainerID: p.id, Success: result.Success, Message: result.Output, Since: now})
+			t.decide(owner, p.target, topic.Probe{
+				ContainerID: p.id, Success: result.Success,
+				Message: result.Output, Since: now,
+			})
 			t.refresh(now, owner)
 		}
 	}
 	return true
 }
 
-// has tells whether the probe still is to run.
+// has reports whether the probe is still to run.
 func (t *tracker) has(p *probe) bool {
 	owner := t.pods[p.ref.UID]
 	return owner != nil && owner.probes[p.slot] == p

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/scenariotest"
 	"kubelot.dev/services/probe/internal/check"
 )
 
@@ -22,9 +24,11 @@ import (
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // TestScenarios runs testdata: each file is the life of a daemon with two cores. "go test -rewrite" writes the results
-// anew; read the difference before you keep it. All commands but the last two take uid=UID (default u1) and at=T (default 0s).
+// again; read the difference before you keep it. All commands but the last two take uid=UID (default u1) and at=T
+// (default 0s).
 //
 //	pod [lifecycle=L]    pod.update: a PodSpec in YAML, or "gone"; status=STARTED-ID says that the pod's status has that container as started
+//	pods n=N period=P    N pods u1, u2 ... whose container runs since 0s, with a readiness probe that had its first verdict before
 //	runtime              pleg.event: lines "sandbox ID [IP]", "container ID NAME STATE [since=T]", newest first, "error TEXT", or "gone"
 //	node                 node.object: the node's address
 //	retained             lines "CONTAINER KIND ID ok|failed" of probe.result, before the start
@@ -53,6 +57,8 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "pod":
 		s.pod(t, d.Input, args, now)
+	case "pods":
+		s.pods(t, args)
 	case "runtime":
 		if d.Input == "gone" {
 			s.tracker.dropSeen(now, uid)
@@ -60,7 +66,11 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 			s.tracker.setSeen(now, uid, observation(t, uid, d.Input))
 		}
 	case "node":
-		s.tracker.setNode(now, corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "n"}, {Type: corev1.NodeInternalIP, Address: d.Input}}}})
+		s.tracker.setNode(now,
+			corev1.Node{Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{
+				{Type: corev1.NodeHostName, Address: "n"},
+				{Type: corev1.NodeInternalIP, Address: d.Input},
+			}}})
 	case "retained":
 		for line := range strings.Lines(d.Input) {
 			w := strings.Fields(line)
@@ -95,8 +105,23 @@ func (s *scenario) pod(t *testing.T, text string, args map[string]string, now ti
 		s.specs[uid] = pod
 	}
 	s.tracker.setPod(now, uid, topic.Pod{
-		Pod: pod, Lifecycle: topic.Lifecycle(cmp.Or(args["lifecycle"], string(topic.Syncing))), StartedBefore: strings.Fields(args["started"]),
+		Pod: pod, Lifecycle: topic.Lifecycle(cmp.Or(args["lifecycle"], string(topic.Syncing))),
+		StartedBefore: strings.Fields(args["started"]),
 	})
+}
+
+func (s *scenario) pods(t *testing.T, args map[string]string) {
+	n, err := strconv.Atoi(args["n"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		uid, id := fmt.Sprintf("u%d", i+1), fmt.Sprintf("a%02d", i+1)
+		s.pod(t, fmt.Sprintf("containers: [{name: app, readinessProbe: {exec: {command: [a]}, periodSeconds: %s}}]",
+			args["period"]), map[string]string{"uid": uid}, epoch)
+		s.tracker.retained(slot{"app", topic.ProbeReadiness}.key(uid), topic.Probe{ContainerID: id, Success: true})
+		s.tracker.setSeen(epoch, uid, observation(t, uid, "container "+id+" app running"))
+	}
 }
 
 func observation(t *testing.T, uid, text string) topic.PodObservation {
@@ -122,11 +147,7 @@ func observation(t *testing.T, uid, text string) topic.PodObservation {
 }
 
 func at(t *testing.T, text string) time.Time {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return epoch.Add(d)
+	return epoch.Add(scenariotest.Duration(t, text))
 }
 
 // next begins what is due.
@@ -168,7 +189,10 @@ func (s *scenario) end(t *testing.T, words []string, now time.Time) {
 	}
 	p := s.runs[i]
 	s.runs = slices.Delete(s.runs, i, i+1)
-	result, err := check.Result{Success: words[2] == "ok" || words[2] == "warning", Warning: words[2] == "warning", Output: strings.Join(words[3:], " ")}, error(nil)
+	result, err := check.Result{
+		Success: words[2] == "ok" || words[2] == "warning", Warning: words[2] == "warning",
+		Output: strings.Join(words[3:], " "),
+	}, error(nil)
 	switch words[2] {
 	case "error":
 		err = errors.New(result.Output)
@@ -185,7 +209,8 @@ func (s *scenario) effects() string {
 		if v := c.verdict; v == nil {
 			lines = append(lines, "tombstone "+c.key)
 		} else {
-			lines = append(lines, strings.TrimSpace(fmt.Sprintf("verdict %s %s success=%v %s", c.key, v.ContainerID, v.Success, v.Message)))
+			lines = append(lines, strings.TrimSpace(fmt.Sprintf("verdict %s %s success=%v %s", c.key, v.ContainerID,
+				v.Success, v.Message)))
 		}
 	}
 	for _, ref := range out.gone {

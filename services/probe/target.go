@@ -1,29 +1,20 @@
 package probe
 
 import (
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 )
 
 // slot names a probe within its pod.
 type slot struct{ container, kind string }
 
 // key is the slot's key of probe.result.
-func (s slot) key(uid string) string { return bus.Key(uid, s.container, s.kind) }
-
-// parseKey is the inverse of slot.key.
-func parseKey(key string) (uid string, s slot, ok bool) {
-	tokens := strings.Split(key, ".")
-	if len(tokens) != 3 || !slices.Contains(kinds, tokens[2]) {
-		return "", slot{}, false
-	}
-	return tokens[0], slot{tokens[1], tokens[2]}, true
+func (s slot) key(uid string) string {
+	return topic.ProbeKey{UID: uid, Container: s.container, Kind: s.kind}.String()
 }
 
 var kinds = []string{topic.ProbeStartup, topic.ProbeLiveness, topic.ProbeReadiness}
@@ -52,10 +43,10 @@ type target struct {
 	podIP string
 }
 
-// exec tells whether the probe is a command.
+// exec reports whether the probe is a command.
 func (t target) exec() bool { return t.spec.Exec != nil }
 
-// reachable tells whether it is known where to connect to.
+// reachable reports whether it is known where to connect to.
 func (t target) reachable() bool {
 	switch s := t.spec; {
 	case s.HTTPGet != nil:
@@ -87,7 +78,7 @@ func targets(pod *corev1.Pod, seen topic.PodObservation, nodeIP string) []target
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if c := &pod.Spec.InitContainers[i]; podspec.IsSidecar(c) {
 			add(c, "spec.initContainers")
 		}
 	}

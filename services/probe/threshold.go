@@ -27,7 +27,7 @@ func (t Threshold) Next(success bool) Threshold {
 	return Threshold{success, 1}
 }
 
-// Reached tells whether the runs in a row decide the probe.
+// Reached reports whether the runs in a row decide the probe.
 func (t Threshold) Reached(spec *corev1.Probe) bool {
 	if t.success {
 		return t.run >= cmp.Or(spec.SuccessThreshold, defaultSuccessThreshold)

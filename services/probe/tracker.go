@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/agenda"
 )
 
 // tracker knows the pods and their verdicts, and decides which probes run next and what follows from their ends. It
@@ -16,13 +17,13 @@ type tracker struct {
 	nodeIP string
 	// synced is true once all that the bus has retained is known: before it nothing is probed and no verdict taken back.
 	synced  bool
-	exec    lane
-	network lane
-	// A probe is in one of three places: on the agenda, due in its lane, or under way.
-	agenda agenda
+	exec    limiter
+	network limiter
+	// A probe is in one of three places: on the agenda, due in its limiter, or under way.
+	agenda agenda.Agenda[*probe]
 	under  map[*probe]bool
-	// moving are the pods that start or stop.
-	moving map[string]*pod
+	// moving are the pods that start or stop, by when they no longer count as such.
+	moving agenda.Agenda[*pod]
 	out    effects
 }
 
@@ -41,6 +42,7 @@ type verdictChange struct {
 }
 
 type pod struct {
+	agenda.Place
 	uid    string
 	ref    topic.Ref
 	update *topic.Pod
@@ -55,6 +57,7 @@ type pod struct {
 
 // probe is one that runs now and then.
 type probe struct {
+	agenda.Place
 	target
 	owner    *pod
 	ref      topic.Ref
@@ -63,23 +66,22 @@ type probe struct {
 	errors   int // in a row
 	due      time.Time
 	began    time.Time // of the run under way
-	slow     bool      // longer than others wait for it
-	// waits is true while the probe is due in its lane; place is its index there or on the agenda, -1 while it is under way.
+	// waits is true while the probe is due in its limiter, in this class.
 	waits bool
-	place int
-	class class // when it was last compared with others
+	class class
 	// series are the metrics of its runs, once there are some.
 	series series
 }
 
 func newTracker(cores int) *tracker {
 	return &tracker{
-		pods: map[string]*pod{}, under: map[*probe]bool{}, moving: map[string]*pod{},
-		exec: lane{limit: max(cores, 1), yields: true}, network: lane{limit: networkLimit},
+		pods: map[string]*pod{}, under: map[*probe]bool{}, agenda: agenda.Agenda[*probe]{Tie: tie},
+		exec: newLimiter(max(cores, 1), easeFactor*max(cores, 1), true), network: newLimiter(networkLimit,
+			networkLimit, false),
 	}
 }
 
-// take hands over what is to be done.
+// take hands over what to do.
 func (t *tracker) take() effects {
 	out := t.out
 	t.out = effects{}
@@ -145,8 +147,8 @@ func (t *tracker) setNode(now time.Time, node corev1.Node) {
 
 // retained takes a verdict of an earlier run.
 func (t *tracker) retained(key string, verdict topic.Probe) {
-	if uid, s, ok := parseKey(key); ok && !t.synced {
-		t.pod(uid).verdicts[s] = verdict
+	if k, ok := topic.ParseProbeKey(key); ok && !t.synced {
+		t.pod(k.UID).verdicts[slot{k.Container, k.Kind}] = verdict
 	}
 }
 
@@ -176,8 +178,12 @@ func (t *tracker) refresh(now time.Time, p *pod) {
 	t.setTransit(now, p)
 	all := p.targets(t.nodeIP)
 	for _, target := range all {
-		if _, known := p.verdict(target); !known && target.kind == topic.ProbeStartup && slices.Contains(p.update.StartedBefore, target.id) {
-			t.decide(p, target, topic.Probe{ContainerID: target.id, Success: true, Message: "started, as the pod's status says", Since: now})
+		if _, known := p.verdict(target); !known && target.kind == topic.ProbeStartup &&
+			slices.Contains(p.update.StartedBefore, target.id) {
+			t.decide(p, target, topic.Probe{
+				ContainerID: target.id, Success: true, Message: "started, as the pod's status says",
+				Since: now,
+			})
 		}
 	}
 	active := map[slot]bool{}
@@ -202,27 +208,24 @@ func (t *tracker) refresh(now time.Time, p *pod) {
 func (t *tracker) forget(p *pod) {
 	if p.seen == nil || len(p.seen.Containers) == 0 {
 		delete(t.pods, p.uid)
-		delete(t.moving, p.uid)
+		t.moving.Remove(p)
 	}
 }
 
 // setTransit notes whether the pod starts or stops.
 func (t *tracker) setTransit(now time.Time, p *pod) {
-	if p.setTransit(now); p.transit.IsZero() {
-		delete(t.moving, p.uid)
+	p.setTransit(now)
+	if until := p.transit.Add(transitTime); !p.transit.IsZero() && until.After(now) {
+		t.moving.Set(p, until)
 	} else {
-		t.moving[p.uid] = p
+		t.moving.Remove(p)
 	}
 }
 
 // withdraw has a probe run no more. The end of a run under way finds that.
 func (t *tracker) withdraw(p *probe) {
-	switch {
-	case p.waits:
-		t.lane(p).remove(p)
-	case p.place >= 0:
-		t.agenda.remove(p)
-	}
+	t.limiter(p).remove(p)
+	t.agenda.Remove(p)
 }
 
 // keep makes or updates the target's probe.
@@ -230,6 +233,9 @@ func (t *tracker) keep(now time.Time, p *pod, target target) {
 	old := p.probes[target.slot]
 	if old != nil && old.id == target.id && old.exec() == target.exec() {
 		old.target = target
+		if old.waits {
+			t.limiter(old).add(old, p.classOf(old))
+		}
 		return
 	}
 	if old != nil {
@@ -239,7 +245,7 @@ func (t *tracker) keep(now time.Time, p *pod, target target) {
 	_, decided := p.verdict(target)
 	made.due = made.schedule.first(target, decided, now)
 	p.probes[target.slot] = made
-	t.agenda.add(made)
+	t.agenda.Set(made, made.due)
 }
 
 // decide states a verdict.

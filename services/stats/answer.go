@@ -8,13 +8,14 @@ import (
 
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/stats/internal/fresh"
+	"kubelot.dev/services/stats/internal/ttlcache"
 )
 
 const (
-	// usageAge and diskAge are how old figures may be where the caller doesn't say. The kubelet's are up to 10 to 15 s old; the
-	// runtime measures its layers every 10 s.
+	// usageAge and diskAge are how old figures may be where the caller doesn't say. The kubelet's are up to 10 to 15 s
+	// old; the runtime measures its layers every 10 s.
 	usageAge = 5 * time.Second
 	diskAge  = 10 * time.Second
 	// usageTimeout bounds a reading of all cgroups; its callers wait less long for it.
@@ -22,16 +23,16 @@ const (
 )
 
 // errSlow is why a figure is left out that did not come in time.
-var errSlow = errors.New("it did not answer in time, and is asked again")
+var errSlow = errors.New("no answer in time, retrying")
 
 // errNoUsage is why there is no answer: one without usage would make every pod look idle.
-var errNoUsage = errors.New("the cgroups can't be read, see the daemon's health")
+var errNoUsage = errors.New("can't read the cgroups, see the daemon's health")
 
 // answers makes answers out of the readings. Its methods may be called at once.
 type answers struct {
 	cgroups *cgroups
 	sources *sources
-	group   *fresh.Group
+	group   *ttlcache.Group
 	report  *report
 	boot    time.Time
 	// volumeAge is how old the figures of volumes may be (volumeStatsAggPeriod); negative means that there are none.
@@ -40,10 +41,10 @@ type answers struct {
 	view func(ctx context.Context, uids []string) (view, error)
 
 	// cells are the readings of all cgroups, by extent.
-	cells [everything + rated + 1]fresh.Cell[*usage]
+	cells [everything + rated + 1]ttlcache.Cell[*usage]
 }
 
-// extent is what a reading of the cgroups has beside CPU time and memory. One with more serves those who ask for less.
+// extent is what a reading of the cgroups has besides CPU time and memory. One with more serves those who ask for less.
 type extent int
 
 const (
@@ -52,9 +53,13 @@ const (
 	rated
 )
 
-// Summary answers stats.summary.
+// Summary answers stats.summary. Where there is no summary, what it is made from could not be read.
 func (a *answers) Summary(ctx context.Context, req topic.SummaryRequest) (statsapi.Summary, error) {
-	return a.summary(ctx, req, rated)
+	summary, err := a.summary(ctx, req, rated)
+	if err != nil {
+		err = bus.WithKind(bus.ErrUnavailable, err)
+	}
+	return summary, err
 }
 
 // summary makes a summary, with CPU use where the extent has it.
@@ -83,8 +88,8 @@ func (a *answers) summary(ctx context.Context, req topic.SummaryRequest, want ex
 	return build(f, req), nil
 }
 
-// usage reads the cgroups: of all pods together with others who ask at the same time, or of the few that are asked for. Where they
-// can't be read the last reading serves for usageTimeout, and then there is none.
+// usage reads the cgroups: of all pods together with others who ask at the same time, or of the few that are asked for.
+// Where they can't be read the last reading serves for usageTimeout, and then there is none.
 func (a *answers) usage(ctx context.Context, v view, want extent, few bool, maxAge time.Duration) *usage {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSlow)
 	defer cancel()
@@ -119,7 +124,7 @@ func (a *answers) usage(ctx context.Context, v view, want extent, few bool, maxA
 	return newUsage()
 }
 
-// has tells whether the usage has every pod of the view.
+// has reports whether the usage has every pod of the view.
 func (u *usage) has(v view) bool {
 	for i := range v.pods {
 		if _, ok := u.pods[v.pods[i].ref.UID]; !ok {
@@ -165,8 +170,8 @@ func (a *answers) disks(ctx context.Context, f *figures, req topic.SummaryReques
 	a.report.source("volumes, logs and writable layers", a.sources.podProblems())
 }
 
-// podDisks reads the volumes and logs of the view's pods. Few are under way at a time (see sources.walk); what doesn't come in time
-// is what it was before.
+// podDisks reads the volumes and logs of the view's pods. Few are under way at a time (see sources.walk); what doesn't
+// come in time is what it was before.
 func (a *answers) podDisks(ctx context.Context, f *figures, age, volumeAge time.Duration) {
 	f.files, f.volumes = map[string]podFiles{}, map[string]map[string]volumeUsage{}
 	var mu sync.Mutex

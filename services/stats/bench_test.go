@@ -21,7 +21,10 @@ func BenchmarkHundredPods(b *testing.B) {
 		trees.WriteString(strings.ReplaceAll(cgrouptest.V1, cgrouptest.UID, uid))
 		v.pods = append(v.pods, podView{
 			ref: topic.Ref{Namespace: "ns", Name: fmt.Sprint("pod-", i), UID: uid}, sandbox: cgrouptest.Box,
-			containers: []containerView{{id: cgrouptest.App, name: "app", running: true}, {id: cgrouptest.Other, name: "other", running: true}},
+			containers: []containerView{
+				{id: cgrouptest.App, name: "app", running: true},
+				{id: cgrouptest.Other, name: "other", running: true},
+			},
 		})
 	}
 	tree, err := cgroup.New(cgrouptest.Unpack(b, trees.String()), "cgroupfs", "/")

@@ -81,11 +81,12 @@ func writeSubjects(w *text.Writer, subjects []subject) {
 
 // cgroupLabels are the labels that every metric of a cgroup has.
 func cgroupLabels(id string, container containerView, ref topic.Ref) text.Labels {
-	return text.Pairs("container", container.name, "id", id, "image", container.image, "name", container.id, "namespace", ref.Namespace, "pod", ref.Name)
+	return text.Pairs("container", container.name, "id", id, "image", container.image, "name", container.id, "namespace",
+		ref.Namespace, "pod", ref.Name)
 }
 
-// subjects are the cgroups that metrics are told of: the node, its system containers, the QoS classes, pods, sandboxes and
-// containers, and containers that have ended in an out-of-memory kill, with nothing but that.
+// subjects are the cgroups that metrics are written for: the node, its system containers, the QoS classes, pods,
+// sandboxes and containers, and containers that have ended in an out-of-memory kill, with nothing but that.
 func (in *metricsInput) subjects() []subject {
 	var list []subject
 	add := func(r *reading, labels text.Labels) *subject {

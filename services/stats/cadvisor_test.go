@@ -23,7 +23,10 @@ func TestNoSeriesTwice(t *testing.T) {
 	u := newUsage()
 	u.node = at("/")
 	u.system = map[string]reading{"kubelet": at("/system.slice"), "misc": at("/system.slice"), "runtime": at("/")}
-	u.pods["u1"] = podUsage{reading: at("/kubepods/podu1"), containers: map[string]reading{"c1": at("/kubepods/podu1/c1"), "s1": at("/kubepods/podu1/s1")}}
+	u.pods["u1"] = podUsage{reading: at("/kubepods/podu1"), containers: map[string]reading{
+		"c1": at("/kubepods/podu1/c1"),
+		"s1": at("/kubepods/podu1/s1"),
+	}}
 	in := &metricsInput{usage: u, view: view{pods: []podView{{
 		ref: topic.Ref{Namespace: "ns", Name: "pod", UID: "u1"}, sandbox: "s1", created: time.Unix(100, 0),
 		containers: []containerView{{id: "c1", name: "app", created: time.Unix(200, 0), running: true}},

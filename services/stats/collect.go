@@ -6,7 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector shows the last readings of volumes and logs among the daemon's metrics, under the kubelet's names. It reads no disk.
+// collector shows the last readings of volumes and logs among the daemon's metrics, under the kubelet's names. It reads
+// no disk.
 type collector struct{ answers *answers }
 
 func volumeDesc(name, help string) *prometheus.Desc {
@@ -15,11 +16,16 @@ func volumeDesc(name, help string) *prometheus.Desc {
 
 var (
 	volumeDescs = []*prometheus.Desc{
-		volumeDesc("capacity_bytes", "[ALPHA] Capacity in bytes of the volume"), volumeDesc("available_bytes", "[ALPHA] Number of available bytes in the volume"),
-		volumeDesc("used_bytes", "[ALPHA] Number of used bytes in the volume"), volumeDesc("inodes", "[ALPHA] Maximum number of inodes in the volume"),
-		volumeDesc("inodes_free", "[ALPHA] Number of free inodes in the volume"), volumeDesc("inodes_used", "[ALPHA] Number of used inodes in the volume"),
+		volumeDesc("capacity_bytes", "[ALPHA] Capacity in bytes of the volume"),
+		volumeDesc("available_bytes", "[ALPHA] Number of available bytes in the volume"),
+		volumeDesc("used_bytes", "[ALPHA] Number of used bytes in the volume"),
+		volumeDesc("inodes", "[ALPHA] Maximum number of inodes in the volume"),
+		volumeDesc("inodes_free", "[ALPHA] Number of free inodes in the volume"),
+		volumeDesc("inodes_used", "[ALPHA] Number of used inodes in the volume"),
 	}
-	logDesc = prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes", "[ALPHA] Bytes used by the container's logs on the filesystem.", []string{"uid", "namespace", "pod", "container"}, nil)
+	logDesc = prometheus.NewDesc("kubelet_container_log_filesystem_used_bytes",
+		"[ALPHA] Bytes used by the container's logs on the filesystem.", []string{"uid", "namespace", "pod", "container"},
+		nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -42,7 +48,8 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		p := &v.pods[i]
 		if cell := s.files[filesPart(p.ref.UID)]; cell != nil {
 			for name, used := range cell.Peek().Value.logs {
-				out <- prometheus.MustNewConstMetric(logDesc, prometheus.GaugeValue, float64(used.Bytes), p.ref.UID, p.ref.Namespace, p.ref.Name, name)
+				out <- prometheus.MustNewConstMetric(logDesc, prometheus.GaugeValue, float64(used.Bytes), p.ref.UID,
+					p.ref.Namespace, p.ref.Name, name)
 			}
 		}
 		for _, volume := range p.volumes {
@@ -52,8 +59,12 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 			}
 			seen[claim] = true
 			u := cell.Peek().Value
-			for i, n := range []uint64{u.fs.Capacity, u.fs.Available, u.usage.Bytes, u.fs.Inodes, u.fs.InodesFree, u.usage.Inodes} {
-				out <- prometheus.MustNewConstMetric(volumeDescs[i], prometheus.GaugeValue, float64(n), p.ref.Namespace, volume.claim)
+			for i, n := range []uint64{
+				u.fs.Capacity, u.fs.Available, u.usage.Bytes, u.fs.Inodes,
+				u.fs.InodesFree, u.usage.Inodes,
+			} {
+				out <- prometheus.MustNewConstMetric(volumeDescs[i], prometheus.GaugeValue, float64(n),
+					p.ref.Namespace, volume.claim)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ var Contract = bus.Contract{
 // Daemon is the stats daemon.
 var Daemon = daemon.Spec{
 	Name:     "stats",
-	Doc:      "Tells what the machine is, and what the node, its pods, containers, volumes and filesystems use of it.",
+	Doc:      "Reports what the machine is, and what the node, its pods, containers, volumes and filesystems use of it.",
 	Contract: Contract,
 	Run:      Run,
 	// Much of its work is waiting.

@@ -1,10 +1,11 @@
-// Package stats tells what the machine is, and what the node, its pods, containers, volumes and filesystems use of it.
+// Package stats measures the machine, and what the node, its pods, containers, volumes and filesystems use of it.
 //
 // # Reads
 //
-// pod.update (volumes), pleg.event (sandboxes and containers), volume.state (where volumes are). The cgroup hierarchies, version 1 or 2;
-// /proc, /sys and /etc; the filesystems of the root directory, of volumes and of logs; the kernel's log, from the start on. From the
-// runtime: the sizes of images and of writable layers; where the caller needs them newer, what is mounted and the layers' directories.
+// pod.update (volumes), pleg.event (sandboxes and containers), volume.state (where volumes are). From the machine: the
+// cgroup hierarchies, version 1 or 2; /proc, /sys and /etc; the filesystems of the root directory, of volumes and of
+// logs; the kernel's log, beginning when the daemon starts. From the runtime: the sizes of images and of writable
+// layers. If a caller needs newer sizes of writable layers: the mount table and the layers' directories.
 //
 // # Writes
 //
@@ -12,8 +13,9 @@
 //
 // # Serves
 //
-// The call stats.summary. On the daemon's socket: /stats/summary, /metrics/resource and /metrics/cadvisor, which kubelot-api hands on;
-// among its metrics the kubelet's of volumes and logs, as last read.
+// The call stats.summary. On the daemon's socket: /stats/summary, /metrics/resource and /metrics/cadvisor, which
+// kubelot-api passes on to its clients. The daemon's own metrics contain the kubelet's metrics of volumes and logs,
+// with the figures that were read last.
 //
 // # Owns
 //
@@ -21,21 +23,24 @@
 //
 // # Guarantees
 //
-//   - The machine's facts are read at start and each minute; a message is sent when they differ. Usage is read when somebody asks;
-//     between two requests nothing runs but the reader of the kernel's log, which sleeps.
-//   - Whoever asks at the same time shares one reading. Figures are at most as old as the caller allows, or 5 s (cgroups), 10 s
-//     (filesystems) and volumeStatsAggPeriod (volumes). Writable layers are as old as the runtime's figures are, unless the caller says
-//     how old they may be: then stats counts them itself, where they are overlays as containerd mounts them.
-//   - Every source has its own deadline: an answer waits 5 s for the slowest. What can't be read is left out and named in the daemon's
-//     health and in kubelot_stats_read_errors_total; it holds up nothing else.
-//   - Directories are counted two at a time at the lowest priority, never across filesystems, each inode once; what is
-//     slow rests ten times as long as it took, up to volumeStatsAggPeriod, or as long as it took where somebody is
-//     evicted by it. Of what can't be counted whole the rest is told: nothing counts as empty.
-//   - CPU use is taken over an earlier sample of 5 s to a minute ago; where there is none, two samples are taken 200 ms apart.
+//   - The machine is read at start and each minute. A message is sent when something has changed. Usage is read when a
+//     caller asks. Between two requests only the reader of the kernel's log runs, and it sleeps.
+//   - Callers that ask at the same time share one reading. Figures are at most as old as the caller allows, or 5 s
+//     (cgroups), 10 s (filesystems) and volumeStatsAggPeriod (volumes). Writable layers are as old as the runtime's
+//     figures. If the caller allows less, stats counts them itself, if they are overlays as containerd mounts them.
+//   - Every source has its own deadline, and an answer waits 5 s for the slowest. Figures that can't be read are left
+//     out, and named in the daemon's health and in kubelot_stats_read_errors_total. A slow source delays no other.
+//   - Directories are counted two at a time at the lowest priority, never across filesystems, each inode once. After a
+//     slow count the directory isn't counted again for ten times as long as the count took, up to
+//     volumeStatsAggPeriod, or for as long as it took if an eviction needs the figure. If a count fails half way, the
+//     sum up to there is reported. A directory that can't be counted isn't reported as empty.
+//   - CPU usage is the difference to a sample of 5 s to a minute ago. If there is none, two samples are taken 200 ms
+//     apart.
 //
-// Source: the summary API (k8s.io/kubelet/pkg/apis/stats/v1alpha1), KEP-727 (resource metrics), KEP-4205 (pressure), cAdvisor's metrics.
+// Source: the summary API (k8s.io/kubelet/pkg/apis/stats/v1alpha1), KEP-727 (resource metrics), KEP-4205 (pressure),
+// cAdvisor's metrics.
 //
-// What is where: summary.go and families.go turn readings into answers, rate.go decides on samples; they do no I/O. state.go is what
-// the bus says, usage.go reads cgroups, layers.go counts writable layers, source.go reads the rest, answer.go brings them together;
-// stats.go is the loop.
+// What is where: summary.go and families.go turn readings into answers, and rate.go decides on samples; they do no I/O.
+// state.go keeps what the bus says, usage.go reads cgroups, layers.go counts writable layers, and source.go reads the
+// rest. answer.go combines them. stats.go is the loop.
 package stats

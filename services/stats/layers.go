@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -19,8 +20,8 @@ import (
 	"kubelot.dev/daemon/disk"
 )
 
-// layerDirs are the directories that hold the writable layers, by container ID. They are known where the runtime mounts an overlay at
-// <ID>/rootfs, as containerd does.
+// layerDirs are the directories that hold the writable layers, by container ID. They are known where the runtime mounts
+// an overlay at <ID>/rootfs, as containerd does.
 func (s *sources) layerDirs() (map[string]string, error) {
 	file, err := os.Open(s.mounts)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -30,6 +31,11 @@ func (s *sources) layerDirs() (map[string]string, error) {
 		return nil, err
 	}
 	defer file.Close()
+	return upperDirs(file)
+}
+
+// upperDirs are the upper directories of the overlays in a mountinfo file that are mounted at <ID>/rootfs, by the ID.
+func upperDirs(file io.Reader) (map[string]string, error) {
 	mounts, err := mountinfo.GetMountsFromReader(file, mountinfo.FSTypeFilter("overlay"))
 	if err != nil {
 		return nil, fmt.Errorf("read where writable layers are: %w", err)
@@ -50,9 +56,9 @@ func (s *sources) layerDirs() (map[string]string, error) {
 	return dirs, nil
 }
 
-// recount counts the writable layers of which the runtime's figures are older than the caller allows: containerd's may be 10 s old, and
-// by them the wrong pod would be evicted. What can't be counted in time stays the runtime's, and so does what can't be counted whole unless
-// there is more of it.
+// recount counts the writable layers whose figures of the runtime are older than the caller allows. containerd's may be
+// 10 s old, and gc would evict the wrong pod by them. The runtime's figure stays if a layer can't be counted in time,
+// or if it can't be counted whole and the count is less.
 func (a *answers) recount(ctx context.Context, f *figures, maxAge time.Duration) {
 	dirs, err := a.sources.layerDirs()
 	a.report.source("writable layers", err)
@@ -89,7 +95,8 @@ func (a *answers) recount(ctx context.Context, f *figures, maxAge time.Duration)
 	f.layers = layers
 }
 
-// layer counts a writable layer, as containerd does. What was counted of one that can't be read whole is its usage, at least.
+// layer counts a writable layer, as containerd does. If a part of it can't be read, the rest counts as its usage, at
+// least.
 func (s *sources) layer(ctx context.Context, p part, dir string, maxAge time.Duration) (layer, bool) {
 	r := cellOf(s, s.counted, p).Get(ctx, s.group, maxAge, 2*walkTimeout, func(ctx context.Context) (layer, error) {
 		l := layer{at: time.Now(), inodes: true}
@@ -105,7 +112,7 @@ func (s *sources) layer(ctx context.Context, p part, dir string, maxAge time.Dur
 	return r.Value, !r.At.IsZero()
 }
 
-// keepLayers drops what is known of the pod's writable layers but for those of the containers that are there.
+// keepLayers forgets the pod's writable layers, except those of the containers that are there.
 func (s *sources) keepLayers(uid string, there []topic.Container) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

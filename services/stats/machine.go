@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 
@@ -27,9 +26,9 @@ const (
 // machineIDFiles are tried in this order, as systemd and D-Bus define them.
 var machineIDFiles = []string{"/etc/machine-id", "/var/lib/dbus/machine-id"}
 
-// ReadMachine reads the facts of the machine; rootDir is the kubelet's root directory, whose filesystem
-// is the node's. What can't be read is left empty and named in the error.
-func ReadMachine(rootDir string) (topic.Machine, error) {
+// readMachine reads the facts of the machine; rootDir is the kubelet's root directory, whose filesystem
+// is the node's. Facts that can't be read are left empty and named in the error.
+func readMachine(rootDir string) (topic.Machine, error) {
 	var errs []error
 	note := func(what string, err error) {
 		if err != nil {
@@ -78,19 +77,13 @@ func hugePages(sys sysfs.SysFs) (map[uint64]uint64, error) {
 	return pages, nil
 }
 
-// filesystem measures the filesystem that dir is on, or will be on: a directory that is still to be made
-// is on the filesystem of its nearest parent.
+// filesystem measures the filesystem that dir is on, or will be on.
 func filesystem(dir string) (topic.Filesystem, error) {
-	for at := filepath.Clean(dir); ; at = filepath.Dir(at) {
-		fs, err := disk.Stat(at)
-		if errors.Is(err, unix.ENOENT) && at != filepath.Dir(at) {
-			continue
-		}
-		if err != nil {
-			return topic.Filesystem{}, err
-		}
-		return topic.Filesystem{Path: dir, CapacityBytes: fs.Capacity, Inodes: fs.Inodes}, nil
+	fs, err := disk.StatToBe(dir)
+	if err != nil {
+		return topic.Filesystem{}, err
 	}
+	return topic.Filesystem{Path: dir, CapacityBytes: fs.Capacity, Inodes: fs.Inodes}, nil
 }
 
 // firstFile is the trimmed content of the first file that has any.

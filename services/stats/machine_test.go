@@ -8,7 +8,7 @@ import (
 
 func TestReadMachineKnowsThisMachine(t *testing.T) {
 	root := t.TempDir()
-	m, err := ReadMachine(root)
+	m, err := readMachine(root)
 	if err != nil {
 		t.Logf("left out on this machine: %v", err)
 	}

@@ -9,7 +9,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri/cgroup"
 	"kubelot.dev/daemon/disk"
-	"kubelot.dev/services/stats/internal/fresh"
+	"kubelot.dev/services/stats/internal/ttlcache"
 )
 
 // Figures from before the moment that the caller names show it though times have whole seconds, and the number of
@@ -34,9 +34,11 @@ func TestFiguresFromBefore(t *testing.T) {
 			u.pods["uid"] = podUsage{reading: reading{Sample: cgroup.Sample{At: at, Memory: &cgroup.Memory{}}}}
 			f := &figures{
 				view: view{pods: []podView{{
-					ref: topic.Ref{UID: "uid"}, containers: []containerView{{id: "app", name: "app", running: true}}, volumes: []volumeView{{name: "data"}},
+					ref: topic.Ref{UID: "uid"}, containers: []containerView{{id: "app", name: "app", running: true}},
+					volumes: []volumeView{{name: "data"}},
 				}}},
-				usage: u, rootFS: &disk.Filesystem{}, layers: map[string]layer{"app": {at: at}}, files: map[string]podFiles{"uid": {at: at}},
+				usage: u, rootFS: &disk.Filesystem{}, layers: map[string]layer{"app": {at: at}},
+				files:   map[string]podFiles{"uid": {at: at}},
 				volumes: map[string]map[string]volumeUsage{"uid": {"data": {at: at}}},
 			}
 			if c.at {
@@ -44,7 +46,8 @@ func TestFiguresFromBefore(t *testing.T) {
 			}
 			p := build(f, topic.SummaryRequest{}).Pods[0]
 			for what, told := range map[string]time.Time{
-				"memory": p.Memory.Time.Time, "layer": p.Containers[0].Rootfs.Time.Time, "logs": p.Containers[0].Logs.Time.Time, "volume": p.VolumeStats[0].Time.Time,
+				"memory": p.Memory.Time.Time, "layer": p.Containers[0].Rootfs.Time.Time, "logs": p.Containers[0].Logs.Time.Time,
+				"volume": p.VolumeStats[0].Time.Time,
 			} {
 				if got, want := told.Truncate(time.Second), moment.Truncate(time.Second).Add(c.want); !got.Equal(want) {
 					t.Errorf("%s: told as of %v, want %v", what, got, want)
@@ -61,14 +64,26 @@ func TestFiguresFromBefore(t *testing.T) {
 func TestNoRestBeforeAnEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s := &sources{rest: time.Minute, volumes: map[part]*fresh.Cell[volumeUsage]{}, files: map[part]*fresh.Cell[podFiles]{}, counted: map[part]*fresh.Cell[layer]{}}
-		group, n := fresh.NewGroup(ctx), 0
+		s := &sources{
+			rest: time.Minute, volumes: map[part]*ttlcache.Cell[volumeUsage]{},
+			files: map[part]*ttlcache.Cell[podFiles]{}, counted: map[part]*ttlcache.Cell[layer]{},
+		}
+		group, n := ttlcache.NewGroup(ctx), 0
 		count := func() {
 			read := func() { n++; time.Sleep(3 * time.Second) }
 			p := part{"uid", "what"}
-			cellOf(s, s.volumes, p).Get(ctx, group, 1, time.Minute, func(context.Context) (volumeUsage, error) { read(); return volumeUsage{}, nil })
-			cellOf(s, s.files, p).Get(ctx, group, 1, time.Minute, func(context.Context) (podFiles, error) { read(); return podFiles{}, nil })
-			cellOf(s, s.counted, p).Get(ctx, group, 1, time.Minute, func(context.Context) (layer, error) { read(); return layer{}, nil })
+			cellOf(s, s.volumes, p).Get(ctx, group, 1, time.Minute, func(context.Context) (volumeUsage, error) {
+				read()
+				return volumeUsage{}, nil
+			})
+			cellOf(s, s.files, p).Get(ctx, group, 1, time.Minute, func(context.Context) (podFiles, error) {
+				read()
+				return podFiles{}, nil
+			})
+			cellOf(s, s.counted, p).Get(ctx, group, 1, time.Minute, func(context.Context) (layer, error) {
+				read()
+				return layer{}, nil
+			})
 		}
 		for _, step := range []struct {
 			hurry bool

@@ -47,10 +47,12 @@ func (o *oomKills) counts() map[string]uint64 {
 	return maps.Clone(o.kills)
 }
 
-// followOOM reports kills until ctx ends. A log that can't be read is a problem of the daemon's health and of nothing else.
+// followOOM reports kills until ctx ends. A log that can't be read is a problem of the daemon's health and of nothing
+// else.
 func (s *Service) followOOM(ctx context.Context) {
 	err := s.kills(ctx, func(k kmsg.Kill) {
-		s.env.Log.Info("the kernel killed a process for want of memory", "process", k.Process, "pid", k.PID, "constraint", k.Constraint, "cgroup", k.Cgroup)
+		s.env.Log.Info("the kernel killed a process because memory ran out", "process", k.Process, "pid", k.PID,
+			"constraint", k.Constraint, "cgroup", k.Cgroup)
 		s.ooms.add(k)
 		if !k.System() {
 			return
@@ -59,11 +61,12 @@ func (s *Service) followOOM(ctx context.Context) {
 		s.loop.Do(ctx, func() { s.env.Events.Record(systemOOM(s.env.Config.NodeName, k)) })
 	})
 	if err != nil {
-		s.answers.report.problems.Set("out-of-memory kills", fmt.Errorf("%w: let this daemon read it; until then kills of the system are not reported", err))
+		s.answers.report.problems.Set("out-of-memory kills", fmt.Errorf("%w: let this daemon read it; until then kills of "+
+			"the system are not reported", err))
 	}
 }
 
-// systemOOM is the kubelet's Event of a kill for want of memory of the whole machine.
+// systemOOM is the kubelet's Event of a kill because the whole machine ran out of memory.
 func systemOOM(node string, k kmsg.Kill) topic.Event {
 	message := "System OOM encountered"
 	if k.Process != "" && k.PID != 0 {

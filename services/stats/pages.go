@@ -18,7 +18,7 @@ const (
 	pageCadvisor = "/metrics/cadvisor"
 )
 
-// pages serves the HTTP pages beside the daemon's own metrics.
+// pages serves the HTTP pages next to the daemon's own metrics.
 func (s *Service) pages() {
 	if s.env.Pages == nil {
 		return
@@ -30,14 +30,15 @@ func (s *Service) pages() {
 
 // summaryPage is the summary API for people with curl; programs use the call on the bus or api.
 func (s *Service) summaryPage(w http.ResponseWriter, r *http.Request) {
-	summary, err := s.answers.Summary(r.Context(), topic.SummaryRequest{OnlyCPUAndMemory: r.FormValue("only_cpu_and_memory") == "true"})
+	summary, err := s.answers.Summary(r.Context(),
+		topic.SummaryRequest{OnlyCPUAndMemory: r.FormValue("only_cpu_and_memory") == "true"})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(summary); err != nil {
-		s.env.Log.Debug("the caller of the summary has gone", "error", err)
+		s.env.Log.Debug("the client of the summary has gone", "error", err)
 	}
 }
 
@@ -49,7 +50,7 @@ func (s *Service) resourcePage(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", text.ContentType)
 	if err := writeResource(w, summary); err != nil {
-		s.env.Log.Debug("the caller of the resource metrics has gone", "error", err)
+		s.env.Log.Debug("the client of the resource metrics has gone", "error", err)
 	}
 }
 
@@ -57,10 +58,10 @@ func (s *Service) cadvisorPage(w http.ResponseWriter, r *http.Request) {
 	defer s.answers.report.answered("cadvisor metrics", time.Now())
 	in, err := s.answers.metrics(r.Context(), s.ooms)
 	if err != nil {
-		s.env.Log.Debug("the metrics of containers can't be read", "error", err)
+		s.env.Log.Debug("can't read the metrics of containers", "error", err)
 	}
 	w.Header().Set("Content-Type", text.ContentType)
 	if err := writeCadvisor(w, in); err != nil {
-		s.env.Log.Debug("the caller of the metrics has gone", "error", err)
+		s.env.Log.Debug("the client of the metrics has gone", "error", err)
 	}
 }

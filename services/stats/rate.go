@@ -15,9 +15,9 @@ const (
 
 // rates turn CPU time into CPU use by means of earlier samples of the same cgroup. At most two are kept for each.
 type rates struct {
-	mu     sync.Mutex
-	points map[string][2]point
-	swept  time.Time
+	mu      sync.Mutex
+	points  map[string][2]point
+	cleaned time.Time
 }
 
 // point is CPU time in nanoseconds at a moment; the zero value is none.
@@ -28,14 +28,15 @@ type point struct {
 
 func newRates() *rates { return &rates{points: map[string][2]point{}} }
 
-// add takes a sample, forgets those of cgroups that had none for long, and returns the CPU use since an earlier one in billionths of a core, if there is one.
+// add takes a sample, forgets those of cgroups that had none for long, and returns the CPU use since an earlier one in
+// billionths of a core, if there is one.
 func (r *rates) add(cgroup string, now point) (uint64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	next, rate, ok := advance(r.points[cgroup], now)
 	r.points[cgroup] = next
-	if now.at.Sub(r.swept) > rateMemory {
-		r.swept = now.at
+	if now.at.Sub(r.cleaned) > rateMemory {
+		r.cleaned = now.at
 		maps.DeleteFunc(r.points, func(_ string, kept [2]point) bool {
 			return now.at.Sub(kept[0].at) > rateMemory && now.at.Sub(kept[1].at) > rateMemory
 		})
@@ -47,7 +48,7 @@ func (r *rates) add(cgroup string, now point) (uint64, bool) {
 // window away, else the oldest.
 func advance(kept [2]point, now point) (next [2]point, rate uint64, ok bool) {
 	for i := range kept {
-		// A cgroup that was made anew under the same name begins at zero.
+		// A cgroup that was created again under the same name starts at zero.
 		if kept[i].total > now.total || now.at.Sub(kept[i].at) > rateMemory {
 			kept[i] = point{}
 		}

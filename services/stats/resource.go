@@ -10,7 +10,7 @@ import (
 	"kubelot.dev/services/stats/internal/text"
 )
 
-// entry is the node, a pod or a container of a summary, as /metrics/resource tells it.
+// entry is the node, a pod or a container of a summary, as /metrics/resource has it.
 type entry struct {
 	labels text.Labels
 	start  metav1.Time
@@ -27,7 +27,10 @@ func entries(s *statsapi.Summary) (containers, pods []entry) {
 		pods = append(pods, entry{labels: pod, cpu: p.CPU, memory: p.Memory, swap: p.Swap})
 		for j := range p.Containers {
 			c := &p.Containers[j]
-			containers = append(containers, entry{text.Pairs("container", c.Name).And(pod), c.StartTime, c.CPU, c.Memory, c.Swap})
+			containers = append(containers, entry{
+				text.Pairs("container", c.Name).And(pod), c.StartTime,
+				c.CPU, c.Memory, c.Swap,
+			})
 		}
 	}
 	return containers, pods
@@ -42,7 +45,8 @@ func writeResource(to io.Writer, s *statsapi.Summary) error {
 		containers, pods := entries(s)
 		node := []entry{{cpu: s.Node.CPU, memory: s.Node.Memory, swap: s.Node.Swap}}
 		writeUsage(w, "container", containers)
-		w.Family("container_start_time_seconds", text.Gauge, "[STABLE] Start time of the container since the Unix epoch in seconds")
+		w.Family("container_start_time_seconds", text.Gauge,
+			"[STABLE] Start time of the container since the Unix epoch in seconds")
 		for _, e := range containers {
 			if e.start.Unix() > 0 {
 				w.Sample(e.labels, float64(e.start.UnixNano())/float64(time.Second), time.Time{})

@@ -17,7 +17,7 @@ import (
 
 	"kubelot.dev/cri/labels"
 	"kubelot.dev/daemon/disk"
-	"kubelot.dev/services/stats/internal/fresh"
+	"kubelot.dev/services/stats/internal/ttlcache"
 )
 
 const (
@@ -63,7 +63,7 @@ type volumeUsage struct {
 type podFiles struct {
 	at   time.Time
 	logs map[string]disk.Usage
-	// other are the files beside the containers' log directories, and etc-hosts.
+	// other are the files next to the containers' log directories, and etc-hosts.
 	other disk.Usage
 	// err is why the usage is no more than a lower bound.
 	err error
@@ -77,22 +77,22 @@ type sources struct {
 	logsDir        string
 	// mounts is the file that lists what is mounted.
 	mounts string
-	group  *fresh.Group
+	group  *ttlcache.Group
 	report *report
 
-	rootFS fresh.Cell[disk.Filesystem]
-	images fresh.Cell[images]
-	layers fresh.Cell[map[string]layer]
+	rootFS ttlcache.Cell[disk.Filesystem]
+	images ttlcache.Cell[images]
+	layers ttlcache.Cell[map[string]layer]
 	walks  chan struct{}
 	// walkTime bounds a walk; what it has counted by then is its result.
 	walkTime time.Duration
-	// rest bounds how long a slow walk isn't begun again; see fresh.Cell.
+	// rest bounds how long a slow walk isn't begun again; see ttlcache.Cell.
 	rest time.Duration
 
 	mu       sync.Mutex
-	volumes  map[part]*fresh.Cell[volumeUsage]
-	files    map[part]*fresh.Cell[podFiles]
-	counted  map[part]*fresh.Cell[layer]
+	volumes  map[part]*ttlcache.Cell[volumeUsage]
+	files    map[part]*ttlcache.Cell[podFiles]
+	counted  map[part]*ttlcache.Cell[layer]
 	problems map[part]error // why something can't be read
 }
 
@@ -106,23 +106,25 @@ func layerPart(uid, container string) part { return part{uid, "writable layer of
 func filesPart(uid string) part { return part{uid, "logs"} }
 
 // cellOf is the part's cell, made where there is none.
-func cellOf[T any](s *sources, cells map[part]*fresh.Cell[T], p part) *fresh.Cell[T] {
+func cellOf[T any](s *sources, cells map[part]*ttlcache.Cell[T], p part) *ttlcache.Cell[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if cells[p] == nil {
-		cells[p] = &fresh.Cell[T]{Rest: s.rest}
+		cells[p] = &ttlcache.Cell[T]{Rest: s.rest}
 	}
 	return cells[p]
 }
 
 // value is the reading's value and whether there is one.
-func value[T any](s *sources, source string, r fresh.Reading[T]) (T, bool) {
+func value[T any](s *sources, source string, r ttlcache.Reading[T]) (T, bool) {
 	s.report.source(source, r.Err)
 	return r.Value, !r.At.IsZero()
 }
 
 func (s *sources) rootfs(ctx context.Context, maxAge time.Duration) (disk.Filesystem, bool) {
-	r := s.rootFS.Get(ctx, s.group, maxAge, patience, func(context.Context) (disk.Filesystem, error) { return disk.Stat(s.rootDir) })
+	r := s.rootFS.Get(ctx, s.group, maxAge, patience, func(context.Context) (disk.Filesystem, error) {
+		return disk.Stat(s.rootDir)
+	})
 	return value(s, "node filesystem", r)
 }
 
@@ -181,7 +183,8 @@ func layersOf(list []*runtimeapi.ContainerStats) map[string]layer {
 	return layers
 }
 
-// filesystemLayer is what the runtime says of a filesystem, with the filesystem's own figures where it is on this machine.
+// filesystemLayer is what the runtime says of a filesystem, with the filesystem's own figures where it is on this
+// machine.
 func filesystemLayer(u *runtimeapi.FilesystemUsage, seen map[string]*disk.Filesystem) *layer {
 	if u == nil || u.GetUsedBytes() == nil {
 		return nil
@@ -201,7 +204,7 @@ func filesystemLayer(u *runtimeapi.FilesystemUsage, seen map[string]*disk.Filesy
 	return l
 }
 
-// volume measures one volume. What was counted of one that can't be read whole is its usage, at least.
+// volume measures one volume. If a part of it can't be read, the rest counts as its usage, at least.
 func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge time.Duration) (volumeUsage, bool) {
 	p := volumePart(uid, v.name)
 	r := cellOf(s, s.volumes, p).Get(ctx, s.group, maxAge, 2*walkTimeout, func(ctx context.Context) (volumeUsage, error) {
@@ -278,8 +281,8 @@ func (s *sources) podProblems() error {
 	return errors.New(strings.Join(list, "; "))
 }
 
-// walk runs work when it is its turn, on a thread of the lowest priority that ends with it: pods go first. The error says that its turn
-// didn't come.
+// walk runs work when it is its turn, on a thread of the lowest priority that ends with it: pods go first. The error
+// says that its turn didn't come.
 func (s *sources) walk(ctx context.Context, work func(context.Context)) error {
 	turn, stop := context.WithTimeout(ctx, walkTimeout)
 	defer stop()
@@ -298,7 +301,7 @@ func (s *sources) walk(ctx context.Context, work func(context.Context)) error {
 	go func() {
 		defer close(done)
 		runtime.LockOSThread()
-		// It is a courtesy; without the right to it the work is done all the same.
+		// It is a courtesy; without the right to it the work is done nevertheless.
 		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, 19)
 		work(ctx)
 	}()
@@ -325,8 +328,8 @@ func (s *sources) hurry() {
 func (s *sources) forget(uid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.volumes, func(p part, _ *fresh.Cell[volumeUsage]) bool { return p.uid == uid })
-	maps.DeleteFunc(s.counted, func(p part, _ *fresh.Cell[layer]) bool { return p.uid == uid })
+	maps.DeleteFunc(s.volumes, func(p part, _ *ttlcache.Cell[volumeUsage]) bool { return p.uid == uid })
+	maps.DeleteFunc(s.counted, func(p part, _ *ttlcache.Cell[layer]) bool { return p.uid == uid })
 	maps.DeleteFunc(s.problems, func(p part, _ error) bool { return p.uid == uid })
 	delete(s.files, filesPart(uid))
 }

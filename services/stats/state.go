@@ -20,7 +20,10 @@ type state struct {
 }
 
 func newState() *state {
-	return &state{pods: map[string]topic.Pod{}, seen: map[string]topic.PodObservation{}, volumes: map[string]topic.PodVolumes{}}
+	return &state{
+		pods: map[string]topic.Pod{}, seen: map[string]topic.PodObservation{},
+		volumes: map[string]topic.PodVolumes{},
+	}
 }
 
 // view is the pods as a reading takes them; nothing in it changes any more.
@@ -49,7 +52,7 @@ type containerView struct {
 // volumeView is a mounted volume of a kind that is measured.
 type volumeView struct {
 	name, path string
-	// walk tells that the volume's files are counted: it may share its filesystem with others.
+	// walk is true if the volume's files are counted, since it may share its filesystem with others.
 	walk bool
 	// ephemeral volumes count as the pod's local storage.
 	ephemeral bool
@@ -85,8 +88,8 @@ func (s *state) view(nodeName string, uids []string) view {
 	return v
 }
 
-// measured are the pod's volumes that have figures of their own. A hostPath has none, as in the kubelet, nor has one that
-// is behind a claim: it isn't below the pod's directory.
+// measured are the pod's volumes that have figures of their own. A hostPath has none, as in the kubelet, nor has one
+// that is behind a claim: it isn't below the pod's directory.
 func measured(pod *corev1.Pod, state topic.PodVolumes) []volumeView {
 	var list []volumeView
 	for i := range pod.Spec.Volumes {

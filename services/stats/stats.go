@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
 	"kubelot.dev/cri/cgroup"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/loop"
-	"kubelot.dev/services/stats/internal/fresh"
 	"kubelot.dev/services/stats/internal/kmsg"
+	"kubelot.dev/services/stats/internal/ttlcache"
 )
 
 const (
@@ -75,9 +76,12 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 		volumeAge: k.VolumeStatsAggPeriod.Duration,
 		view:      s.view,
 		sources: &sources{
-			runtime: p.Runtime, runtimeTimeout: k.RuntimeRequestTimeout.Duration, rootDir: env.Config.RootDir, logsDir: env.Config.PodLogsDir,
-			mounts: filepath.Join(p.FSRoot, "proc/self/mountinfo"), report: r, walks: make(chan struct{}, walkers), walkTime: walkTimeout,
-			volumes: map[part]*fresh.Cell[volumeUsage]{}, files: map[part]*fresh.Cell[podFiles]{}, counted: map[part]*fresh.Cell[layer]{},
+			runtime: p.Runtime, runtimeTimeout: k.RuntimeRequestTimeout.Duration, rootDir: env.Config.RootDir,
+			logsDir: env.Config.PodLogsDir,
+			mounts:  filepath.Join(p.FSRoot, "proc/self/mountinfo"), report: r, walks: make(chan struct{}, walkers),
+			walkTime: walkTimeout,
+			volumes:  map[part]*ttlcache.Cell[volumeUsage]{}, files: map[part]*ttlcache.Cell[podFiles]{},
+			counted:  map[part]*ttlcache.Cell[layer]{},
 			problems: map[part]error{}, rest: max(k.VolumeStatsAggPeriod.Duration, leastRest),
 		},
 	}
@@ -92,7 +96,8 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 // Run is the stats daemon's work.
 func Run(ctx context.Context, env daemon.Env) error {
 	client, err := cri.Dial(env.Config.RuntimeEndpoint, cri.Options{
-		ImageEndpoint: env.Config.ImageEndpoint, Timeout: env.Config.Kubelet.RuntimeRequestTimeout.Duration, Metrics: env.Metrics,
+		ImageEndpoint: env.Config.ImageEndpoint, Timeout: env.Config.Kubelet.RuntimeRequestTimeout.Duration,
+		Metrics: env.Metrics,
 	})
 	if err != nil {
 		return err
@@ -100,7 +105,7 @@ func Run(ctx context.Context, env daemon.Env) error {
 	defer client.Close()
 	root := env.Config.RootDir
 	s, err := New(env, Ports{
-		Machine: func() (topic.Machine, error) { return ReadMachine(root) }, FSRoot: "/", Runtime: client,
+		Machine: func() (topic.Machine, error) { return readMachine(root) }, FSRoot: "/", Runtime: client,
 		Kills: func(ctx context.Context, found func(kmsg.Kill)) error { return kmsg.Follow(ctx, kernelLog, found) },
 	})
 	if err != nil {
@@ -112,7 +117,7 @@ func Run(ctx context.Context, env daemon.Env) error {
 // Run publishes and answers until ctx ends.
 func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	group := fresh.NewGroup(ctx)
+	group := ttlcache.NewGroup(ctx)
 	s.answers.group, s.answers.sources.group = group, group
 	defer group.Wait(lastPatience)
 	defer s.loop.Wait()
@@ -129,6 +134,7 @@ func (s *Service) Run(ctx context.Context) error {
 	s.loop.Go(func() { s.followOOM(ctx) })
 	s.pages()
 	s.loop.Go(func() { s.followFacts(ctx) })
+	s.env.Pulse.Of(ctx, s.loop.Inbox())
 	for {
 		select {
 		case <-ctx.Done():
@@ -141,14 +147,14 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// followFacts publishes the machine's facts until ctx ends. They are read beside the loop: a root directory that hangs holds up nobody
-// who asks for something else.
+// followFacts publishes the machine's facts until ctx ends. They are read outside the loop: a root directory that hangs
+// holds up nobody who asks for something else.
 func (s *Service) followFacts(ctx context.Context) {
 	type facts struct {
 		topic.Machine
 		err error
 	}
-	var cell fresh.Cell[facts]
+	var cell ttlcache.Cell[facts]
 	out := topic.NodeMachine.Writer(s.env.Bus)
 	for ctx.Err() == nil {
 		slow, cancel := context.WithTimeoutCause(ctx, patience, errSlow)
@@ -166,10 +172,7 @@ func (s *Service) followFacts(ctx context.Context) {
 			err = errors.Join(err, out.Set("", r.Value.Machine))
 		}
 		s.answers.report.problems.Set("facts of the machine", err)
-		select {
-		case <-time.After(interval):
-		case <-ctx.Done():
-		}
+		pause.For(ctx, interval)
 	}
 }
 

@@ -126,7 +126,10 @@ func TestARootDirectoryThatHangs(t *testing.T) {
 		defer close(hang)
 		h := &health{}
 		s, err := New(daemon.Env{Bus: conn, Log: slog.New(slog.DiscardHandler), Health: h, Config: &config.Config{}},
-			Ports{Machine: func() (topic.Machine, error) { <-hang; return topic.Machine{}, nil }, FSRoot: t.TempDir(), Kills: noKills})
+			Ports{
+				Machine: func() (topic.Machine, error) { <-hang; return topic.Machine{}, nil },
+				FSRoot:  t.TempDir(), Kills: noKills,
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func build(f *figures, req topic.SummaryRequest) statsapi.Summary {
 	return s
 }
 
-// told is the time of a figure of a pod, as topic.SummaryRequest has it.
+// told is the time that a pod's figure has in the answer, as topic.SummaryRequest says.
 func (f *figures) told(at time.Time) time.Time {
 	if last := f.notBefore.Add(-time.Second); at.Before(f.notBefore) && at.After(last) {
 		return last
@@ -179,8 +179,8 @@ func (f *figures) podVolumes(v *podView) []statsapi.VolumeStats {
 	return list
 }
 
-// ephemeral is the pod's local storage: the writable layers and logs of its containers, what it has in volumes on the node's
-// disk, and the files that the agent made for it.
+// ephemeral is the pod's local storage: the writable layers and logs of its containers, what it has in volumes on the
+// node's disk, and the files that the agent made for it.
 func (f *figures) ephemeral(v *podView, containers []statsapi.ContainerStats) *statsapi.FsStats {
 	if f.rootFS == nil {
 		return nil
@@ -221,7 +221,8 @@ func (f *figures) local() *statsapi.FsStats {
 
 func filesystemStats(at time.Time, fs disk.Filesystem) statsapi.FsStats {
 	return statsapi.FsStats{
-		Time: metav1.NewTime(at), AvailableBytes: &fs.Available, CapacityBytes: &fs.Capacity, Inodes: &fs.Inodes, InodesFree: &fs.InodesFree,
+		Time: metav1.NewTime(at), AvailableBytes: &fs.Available, CapacityBytes: &fs.Capacity, Inodes: &fs.Inodes,
+		InodesFree: &fs.InodesFree,
 	}
 }
 
@@ -244,7 +245,10 @@ func cpuStats(r *reading) *statsapi.CPUStats {
 	if r.CPU == nil {
 		return nil
 	}
-	s := &statsapi.CPUStats{Time: metav1.NewTime(r.At), UsageCoreNanoSeconds: &r.CPU.Total, PSI: pressureStats(r.CPU.Pressure)}
+	s := &statsapi.CPUStats{
+		Time: metav1.NewTime(r.At), UsageCoreNanoSeconds: &r.CPU.Total,
+		PSI: pressureStats(r.CPU.Pressure),
+	}
 	if r.rated {
 		s.UsageNanoCores = &r.nanoCores
 	}
@@ -314,7 +318,10 @@ func networkStats(at time.Time, interfaces []cgroup.Interface) *statsapi.Network
 	}
 	s := &statsapi.NetworkStats{Time: metav1.NewTime(at)}
 	for _, i := range interfaces {
-		one := statsapi.InterfaceStats{Name: i.Name, RxBytes: &i.RxBytes, RxErrors: &i.RxErrors, TxBytes: &i.TxBytes, TxErrors: &i.TxErrors}
+		one := statsapi.InterfaceStats{
+			Name: i.Name, RxBytes: &i.RxBytes, RxErrors: &i.RxErrors, TxBytes: &i.TxBytes,
+			TxErrors: &i.TxErrors,
+		}
 		if i.Name == mainInterface {
 			s.InterfaceStats = one
 		}

@@ -71,7 +71,7 @@ func (r *cgroups) read(path string, all bool, errs *[]error) (reading, bool) {
 	return u, true
 }
 
-// usage reads the node and the pods of the view. The error tells what could not be read; the rest is there.
+// usage reads the node and the pods of the view. The error says what could not be read; the rest is there.
 func (r *cgroups) usage(ctx context.Context, v view, want extent) (*usage, error) {
 	all := want&everything != 0
 	u, err := r.node(all)
@@ -118,7 +118,7 @@ func (r *cgroups) node(all bool) (*usage, error) {
 	return u, errors.Join(errs...)
 }
 
-// pods adds the pods of the view. The error tells what could not be read; the rest is there.
+// pods adds the pods of the view. The error says what could not be read; the rest is there.
 func (r *cgroups) pods(ctx context.Context, u *usage, v view, all bool) error {
 	paths, err := r.tree.Pods()
 	errs := []error{err}
@@ -205,8 +205,8 @@ func (u *usage) each(visit func(*reading)) {
 	}
 }
 
-// systemCgroups finds the cgroups of the node's system containers. What the configuration names goes first; else the agent's is
-// the slice of its daemons, and the runtime's that of its unit.
+// systemCgroups finds the cgroups of the node's system containers. The configuration's names go first; else the
+// agent's is the slice of its daemons, and the runtime's that of its unit.
 func systemCgroups(tree *cgroup.Tree, kubelet, misc string) map[string]string {
 	found := map[string]string{
 		statsapi.SystemContainerKubelet: kubelet, statsapi.SystemContainerMisc: misc,

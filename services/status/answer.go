@@ -16,42 +16,48 @@ type answer struct {
 	err    error
 }
 
-// settle records an answer. It returns the error if the action is to be tried again.
-func (w *world) settle(a answer) error {
+// settle records an answer. It returns the error if the action must be tried again.
+func (s *state) settle(a answer) error {
 	if a.action.verb != doCreate && otherPod(a) {
-		w.lost(a.action)
+		s.lost(a.action)
 		return nil
 	}
 	if a.err != nil {
 		if !unreachable(a.err) {
-			if o := w.served(a.action.UID); o != nil {
+			if o := s.served(a.action.UID); o != nil {
 				o.doubt()
 			}
+		}
+		if m := s.mirrors[a.action.UID]; m != nil && a.action.verb == doDelete && apierrors.IsNotFound(a.err) {
+			m.missing = true
 		}
 		return a.err
 	}
 	switch a.action.verb {
 	case doGet, doPatch:
-		if o := w.served(a.action.UID); o != nil {
+		if m := s.mirrors[a.action.UID]; m != nil {
+			m.missing = false
+		}
+		if o := s.served(a.action.UID); o != nil {
 			o.answered(a.pod, a.action)
 		}
 	case doDelete:
-		w.removed(a.action)
+		s.removed(a.action)
 	case doCreate:
 		uid := string(a.pod.UID)
-		w.setMirror(uid, topic.MirrorPod{
+		made := s.mirror(uid, topic.MirrorPod{
 			Ref:  topic.Ref{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: uid},
 			Hash: a.pod.Annotations[annotationMirror],
 		})
-		w.mirrors[uid].served.answered(a.pod, a.action)
+		made.served.answered(a.pod, a.action)
 	}
-	w.touch(a.action.key)
+	s.touch(a.action.key)
 	return nil
 }
 
-// otherPod tells whether the API server has no pod of that name and UID. A conflict doesn't say so: somebody may have written the
-// pod meanwhile. That it finds none to delete says nothing, see kube.Client.DeletePod: it is asked again until podsync's watch of
-// the pods tells that the pod is gone.
+// otherPod reports whether the API server has no pod of that name and UID. A conflict doesn't say so: somebody may have
+// written the pod meanwhile. That it finds none to delete says nothing, see kube.Client.DeletePod: it is asked again
+// until podsync's watch of the pods reports that the pod is gone, or, for a mirror pod, a reading does.
 func otherPod(a answer) bool {
 	if a.err != nil {
 		return apierrors.IsNotFound(a.err) && a.action.verb != doDelete
@@ -60,42 +66,52 @@ func otherPod(a answer) bool {
 }
 
 // served is what is known of the status of the pod or mirror pod with that UID; nil where there is none.
-func (w *world) served(uid string) *served {
-	if m := w.mirrors[uid]; m != nil {
+func (s *state) served(uid string) *served {
+	if m := s.mirrors[uid]; m != nil {
 		return &m.served
 	}
-	if p := w.pods[uid]; p != nil {
+	if p := s.pods[uid]; p != nil {
 		return &p.served
 	}
 	return nil
 }
 
 // lost records that the API server has no object of that name and UID.
-func (w *world) lost(a action) {
-	w.dropMirror(a.UID)
-	if p := w.pods[a.UID]; p != nil {
+func (s *state) lost(a action) {
+	s.dropMirror(a.UID)
+	if p := s.pods[a.UID]; p != nil {
 		p.gone = true
 	}
 }
 
-func (w *world) removed(a action) {
-	if m := w.mirrors[a.UID]; m != nil {
+// removed records that the API server has accepted a deletion. A mirror pod that podsync's watch has never reported is
+// dropped, since the watch may never report its end either. If it is still there, the watch will report it, and it is
+// deleted again.
+func (s *state) removed(a action) {
+	switch m := s.mirrors[a.UID]; {
+	case m == nil:
+	case m.watched:
 		m.asked = true
+	default:
+		s.dropMirror(a.UID)
 	}
-	if p := w.pods[a.UID]; p != nil {
+	if p := s.pods[a.UID]; p != nil {
 		p.deleted = true
 	}
 }
 
-// unreachable tells failures that say nothing of the object: the server can't be reached, is busy, or doesn't know this node.
+// unreachable reports whether a failure says nothing of the object: the server can't be reached, is busy, or doesn't
+// know this node.
 func unreachable(err error) bool {
 	var status apierrors.APIStatus
 	return !errors.As(err, &status) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
-		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err)
+		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsUnauthorized(err)
 }
 
-// absent tells failures that meet every request alike. That the server fails on one pod, as where a webhook for its namespace is down,
-// says nothing of the others.
+// absent reports whether a failure meets every request alike. A server that fails on one pod, as where a webhook for
+// its namespace is down, may serve the others.
 func absent(err error) bool {
-	return unreachable(err) && !apierrors.IsInternalError(err) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err)
+	return unreachable(err) && !apierrors.IsInternalError(err) && !apierrors.IsTimeout(err) &&
+		!apierrors.IsServerTimeout(err)
 }

@@ -40,20 +40,14 @@ func (l *lastWrite) since() time.Duration { return time.Since(time.Unix(0, l.at.
 // clients are one client for pods and one for Events, so that a flood of Events doesn't hold up a status.
 func clients(ctx context.Context, env daemon.Env) (pods, events *kube.Client, err error) {
 	k := env.Config.Kubelet
-	options := kube.Options{Daemon: "status", ContentType: k.ContentType, Log: env.Log, Burst: int(k.KubeAPIBurst), Certificate: env.Config.ClientCertificate}
-	if k.KubeAPIQPS != nil {
-		options.QPS = float32(*k.KubeAPIQPS)
-	}
+	options := kube.Options{
+		Daemon: "status", Version: daemon.Version(), ContentType: k.ContentType, Certificate: env.Config.ClientCertificate,
+		Log: env.Log,
+	}.WithLimits(k.KubeAPIQPS, k.KubeAPIBurst)
 	if pods, err = kube.Open(env.Config.Kubeconfig, options); err != nil {
 		return nil, nil, err
 	}
-	options.QPS, options.Burst = 0, int(k.EventBurst)
-	if k.EventRecordQPS != nil {
-		if options.QPS = float32(*k.EventRecordQPS); options.QPS == 0 {
-			// Zero means no limit, as in the field's description.
-			options.QPS = -1
-		}
-	}
+	options = options.WithLimits(k.EventRecordQPS, k.EventBurst)
 	if events, err = kube.Open(env.Config.Kubeconfig, options); err != nil {
 		return nil, nil, err
 	}

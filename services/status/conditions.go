@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 )
 
 // The reasons of pod conditions; tools know them.
@@ -23,7 +24,7 @@ const (
 // conditionInput is what a pod's conditions follow from.
 type conditionInput struct {
 	pod     *corev1.Pod
-	status  *corev1.PodStatus     // merged, but for the conditions
+	status  *corev1.PodStatus     // merged, except for the conditions
 	patch   []corev1.PodCondition // from podsync
 	current []corev1.PodCondition // from the API server
 	now     metav1.Time
@@ -38,7 +39,12 @@ func conditions(in conditionInput) []corev1.PodCondition {
 		}
 	}
 	computed := map[corev1.PodConditionType]bool{}
-	own := []corev1.PodCondition{initialized(in), {}, containersReady(in), {Type: corev1.PodScheduled, Status: corev1.ConditionTrue}}
+	own := []corev1.PodCondition{
+		initialized(in),
+		{},
+		containersReady(in),
+		{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
+	}
 	own[1] = ready(in, own[2], all)
 	for _, c := range own {
 		computed[c.Type] = true
@@ -100,7 +106,7 @@ func containersReady(in conditionInput) corev1.PodCondition {
 		}
 	}
 	for i := range in.pod.Spec.InitContainers {
-		if spec := &in.pod.Spec.InitContainers[i]; restartable(spec) {
+		if spec := &in.pod.Spec.InitContainers[i]; podspec.IsSidecar(spec) {
 			check(containerStatus(in.status.InitContainerStatuses, spec.Name), spec.Name)
 		}
 	}
@@ -131,9 +137,11 @@ func ready(in conditionInput, containers corev1.PodCondition, foreign []corev1.P
 	for _, gate := range in.pod.Spec.ReadinessGates {
 		switch g := condition(foreign, gate.ConditionType); {
 		case g == nil:
-			problems = append(problems, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", gate.ConditionType))
+			problems = append(problems, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.",
+				gate.ConditionType))
 		case g.Status != corev1.ConditionTrue:
-			problems = append(problems, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", gate.ConditionType, g.Status))
+			problems = append(problems, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v",
+				gate.ConditionType, g.Status))
 		}
 	}
 	if len(problems) > 0 {
@@ -157,7 +165,7 @@ func initialized(in conditionInput) corev1.PodCondition {
 		switch {
 		case s == nil:
 			missing = append(missing, spec.Name)
-		case restartable(spec) && (s.Started == nil || !*s.Started), !restartable(spec) && !s.Ready:
+		case podspec.IsSidecar(spec) && (s.Started == nil || !*s.Started), !podspec.IsSidecar(spec) && !s.Ready:
 			incomplete = append(incomplete, spec.Name)
 		}
 	}
@@ -166,7 +174,8 @@ func initialized(in conditionInput) corev1.PodCondition {
 		return c
 	}
 	message := listed(missing, incomplete, "incomplete")
-	if old := condition(in.current, c.Type); message == "" || anyStarted(in.status) || old != nil && old.Status == corev1.ConditionTrue {
+	if old := condition(in.current, c.Type); message == "" || anyStarted(in.status) || old != nil &&
+		old.Status == corev1.ConditionTrue {
 		c.Status = corev1.ConditionTrue
 		return c
 	}
@@ -174,10 +183,11 @@ func initialized(in conditionInput) corev1.PodCondition {
 	return c
 }
 
-// anyStarted tells whether a main container has ever run, which is after initialization.
+// anyStarted reports whether a main container has ever run, which is after initialization.
 func anyStarted(s *corev1.PodStatus) bool {
 	for _, c := range s.ContainerStatuses {
-		if c.Started != nil && *c.Started || c.State.Running != nil || c.State.Terminated != nil || c.LastTerminationState.Terminated != nil {
+		if c.Started != nil && *c.Started || c.State.Running != nil || c.State.Terminated != nil ||
+			c.LastTerminationState.Terminated != nil {
 			return true
 		}
 	}

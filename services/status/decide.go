@@ -13,7 +13,7 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// verb is what is to be asked of the API server.
+// verb is what to ask of the API server.
 type verb string
 
 const (
@@ -34,83 +34,79 @@ type action struct {
 	since uint64
 	patch []byte
 	pod   *corev1.Pod // to be created
+	// upToDate is true where the API server has the pod's status as it is wanted.
+	upToDate bool
 }
 
 // decide is the next request for a key; more may follow once it has been answered.
-func (w *world) decide(key string, now time.Time) (action, error) {
+func (s *state) decide(key string, now time.Time) (action, error) {
 	if uid, ok := strings.CutPrefix(key, "mirror/"); ok {
-		return w.decideMirror(uid), nil
+		return s.decideMirror(uid), nil
 	}
-	p := w.pods[key]
+	p := s.pods[key]
 	switch {
 	case p == nil || p.update == nil:
 		return action{}, nil
 	case p.update.Static():
-		return w.decideStatic(key, p, now)
+		return s.decideStatic(key, p, now)
 	case p.patch == nil || !p.watched || p.gone || p.deleted:
 		// A pod that podsync's watch doesn't have is not at the API server, or pod.object is about to come.
 		return action{}, nil
 	}
 	ref := topic.Ref{Namespace: p.update.Pod.Namespace, Name: p.update.Pod.Name, UID: key}
-	a, err := p.write(ref, &p.served, now)
+	a, err := p.write(ref, &p.served, merger{s}.merge(p, now))
 	a.key = key
-	if err != nil || a.verb != doNothing {
-		return a, err
+	if a.upToDate && p.patch.Finished && p.update.Pod.DeletionTimestamp != nil {
+		return action{verb: doDelete, key: key, Ref: ref, upToDate: true}, nil
 	}
-	p.changed = time.Time{}
-	if p.patch.Finished && p.update.Pod.DeletionTimestamp != nil {
-		return action{verb: doDelete, key: key, Ref: ref}, nil
-	}
-	return action{}, nil
+	return a, err
 }
 
-// write is the request that brings the status of the API object ref, as it is known, up to date, if the API server takes it.
-func (p *pod) write(ref topic.Ref, has *served, now time.Time) (action, error) {
+// write is the request that brings the status of the API object ref, as it is known, up to date, if the API server
+// takes it.
+func (p *pod) write(ref topic.Ref, has *served, wanted *corev1.PodStatus) (action, error) {
 	base := has.known()
 	if base == nil {
 		return action{verb: doGet, Ref: ref, since: has.version}, nil
 	}
-	patch, err := diff(*base, Merge(*p.patch, *p.update, p.probes, *base, now), ref.UID)
+	patch, err := diff(*base, *wanted, ref.UID)
 	if err != nil || patch == nil || bytes.Equal(patch, has.refused) {
-		return action{}, err
+		return action{upToDate: err == nil}, err
 	}
 	return action{verb: doPatch, Ref: ref, since: has.version, patch: patch}, nil
 }
 
 // decideStatic keeps a static pod's mirror pod there and its status up to date.
-func (w *world) decideStatic(key string, p *pod, now time.Time) (action, error) {
-	m := w.mirrorOf(p.update.Pod)
+func (s *state) decideStatic(key string, p *pod, now time.Time) (action, error) {
+	m := s.mirrorOf(p.update.Pod)
 	switch {
-	case m == nil && w.wanted(key, p) && w.node.UID != "":
+	case m == nil && s.wanted(key, p) && s.node.UID != "":
 		ref := topic.Ref{Namespace: p.update.Pod.Namespace, Name: p.update.Pod.Name}
-		return action{verb: doCreate, key: key, Ref: ref, pod: mirrorPod(p.update.Pod, w.node)}, nil
-	case m == nil || m.Deleting || m.asked || m.Hash != hashOf(p.update.Pod) || p.patch == nil:
+		return action{verb: doCreate, key: key, Ref: ref, pod: mirrorPod(p.update.Pod, s.node)}, nil
+	case m == nil || !m.usable(p.update.Pod) || p.patch == nil:
 		return action{}, nil
 	}
-	a, err := p.write(m.Ref, &m.served, now)
+	a, err := p.write(m.Ref, &m.served, merger{s}.merge(p, now))
 	a.key = key
-	if err == nil && a.verb == doNothing {
-		p.changed = time.Time{}
-	}
 	return a, err
 }
 
-// wanted tells whether a static pod's manifest is still there.
-func (w *world) wanted(uid string, p *pod) bool {
-	if w.sources.Ready {
-		return slices.Contains(w.sources.Pods, uid)
+// wanted reports whether a static pod's manifest is still there.
+func (s *state) wanted(uid string, p *pod) bool {
+	if s.sources.Ready {
+		return slices.Contains(s.sources.Pods, uid)
 	}
 	return p.update.Lifecycle == topic.Syncing
 }
 
 // mirrorOf is the static pod's mirror pod: the usable one while an old one is being removed.
-func (w *world) mirrorOf(static *corev1.Pod) *mirror {
+func (s *state) mirrorOf(static *corev1.Pod) *mirror {
 	var found *mirror
-	for _, m := range w.mirrors {
+	for _, m := range s.mirrors {
 		if m.Namespace != static.Namespace || m.Name != static.Name {
 			continue
 		}
-		if !m.Deleting && !m.asked && m.Hash == hashOf(static) {
+		if m.usable(static) {
 			return m
 		}
 		found = m
@@ -118,20 +114,28 @@ func (w *world) mirrorOf(static *corev1.Pod) *mirror {
 	return found
 }
 
+// usable reports whether the mirror pod stands for the static pod as it is now.
+func (m *mirror) usable(static *corev1.Pod) bool {
+	return !m.Deleting && !m.asked && m.Hash == hashOf(static)
+}
+
 // decideMirror removes a mirror pod that has no static pod any more, an outdated one, and one that somebody has
 // deleted: its static pod runs on, and gets a new one.
-func (w *world) decideMirror(uid string) action {
-	m := w.mirrors[uid]
+func (s *state) decideMirror(uid string) action {
+	m := s.mirrors[uid]
 	if m == nil || m.asked {
 		return action{}
 	}
 	remove := action{verb: doDelete, key: mirrorKey(uid), Ref: m.Ref}
+	if m.missing {
+		remove.verb, remove.since = doGet, m.served.version
+	}
 	stopping := false
-	for uid, p := range w.pods {
+	for uid, p := range s.pods {
 		if p.update == nil || !p.update.Static() || p.update.Pod.Namespace != m.Namespace || p.update.Pod.Name != m.Name {
 			continue
 		}
-		if w.wanted(uid, p) {
+		if s.wanted(uid, p) {
 			if m.Deleting || m.Hash != hashOf(p.update.Pod) {
 				return remove
 			}
@@ -139,7 +143,7 @@ func (w *world) decideMirror(uid string) action {
 		}
 		stopping = stopping || p.update.Lifecycle != topic.Terminated
 	}
-	if w.sources.Ready && !stopping {
+	if s.sources.Ready && !stopping {
 		return remove
 	}
 	return action{}

@@ -59,7 +59,8 @@ func TestAPodThatComesBackIsWrittenAgain(t *testing.T) {
 	})
 }
 
-// The node lifecycle controller calls the pods of a silent node unready, mirror pods among them; their node agent takes that back.
+// The node lifecycle controller calls the pods of a silent node unready, mirror pods among them; their node agent takes
+// that back.
 func TestAMirrorPodThatSomebodyElseCalledUnready(t *testing.T) {
 	p, patch := staticPod()
 	server := newServer()
@@ -68,7 +69,10 @@ func TestAMirrorPodThatSomebodyElseCalledUnready(t *testing.T) {
 		r.wants(p, patch)
 		made := server.pod("default/web")
 		tell := func(p *corev1.Pod) {
-			r.must(r.mirrors.Set(string(p.UID), topic.MirrorPod{Ref: topic.RefOf(p), Hash: "h1", ResourceVersion: p.ResourceVersion, Status: p.Status}))
+			r.must(r.mirrors.Set(string(p.UID), topic.MirrorPod{
+				Ref: topic.RefOf(p), Hash: "h1",
+				ResourceVersion: p.ResourceVersion, Status: p.Status,
+			}))
 		}
 		tell(made)
 		r.server.calls()
@@ -137,7 +141,7 @@ func TestALateAnswerDoesNotHideWhatTheWatchHasTold(t *testing.T) {
 	written.Status.StartTime = &metav1.Time{Time: t0}
 	for name, begins := range map[string]corev1.PodStatus{"a patch": {}, "a reading": written.Status} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld()
+			w := newState()
 			w.live = true
 			w.setPod(uid, p)
 			w.setPatch(uid, patchOf(corev1.PodRunning, running("app", "one")), t0)
@@ -162,7 +166,7 @@ func TestALateAnswerDoesNotHideWhatTheWatchHasTold(t *testing.T) {
 	}
 }
 
-func mustDecide(t *testing.T, w *world) action {
+func mustDecide(t *testing.T, w *state) action {
 	t.Helper()
 	a, err := w.decide(uid, t1)
 	if err != nil {
@@ -171,14 +175,16 @@ func mustDecide(t *testing.T, w *world) action {
 	return a
 }
 
-// A webhook of one namespace that is down is no outage: the pod that it fails is put off, whatever becomes of the others.
+// A webhook of one namespace that is down is no outage: the pod that it fails is put off, whatever becomes of the
+// others.
 func TestAPodThatTheAPIServerFailsOnIsPutOff(t *testing.T) {
 	p, other := apiPod(), apiPod(func(p *corev1.Pod) { p.Name, p.UID = "other", "other" })
 	server := newServer(p.Pod, other.Pod)
 	run(t, server, func(r *rig) {
 		defer r.start()()
 		server.refuse = apierrors.NewInternalError(fmt.Errorf("failed calling webhook"))
-		r.must(r.pods.Set(uid, p), r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "one"))), r.pods.Set("other", other))
+		r.must(r.pods.Set(uid, p), r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "one"))),
+			r.pods.Set("other", other))
 		for i := range 20 {
 			patch := patchOf(corev1.PodRunning, running("app", fmt.Sprint(i)))
 			patch.Ref = topic.RefOf(other.Pod)
@@ -196,7 +202,8 @@ func TestAPodThatTheAPIServerFailsOnIsPutOff(t *testing.T) {
 	})
 }
 
-// An API server whose storage is away fails on every pod: one line and the health say so, and the first success frees all who wait.
+// An API server whose storage is away fails on every pod: one line and the health say so, and the first success frees
+// all who wait.
 func TestAnAPIServerThatFailsOnAllIsAnOutage(t *testing.T) {
 	var pods []topic.Pod
 	server := newServer()
@@ -238,12 +245,14 @@ func TestAnAPIServerThatFailsOnAllIsAnOutage(t *testing.T) {
 	})
 }
 
-// Webhooks of two namespaces that are down: the pods of a third are written, and don't have the others tried again each time.
+// Webhooks of two namespaces that are down: the pods of a third are written, and don't have the others tried again each
+// time.
 func TestTwoNamespacesThatFailDoNotHurryEachOther(t *testing.T) {
 	s := New(daemon.Env{Log: slog.New(slog.DiscardHandler), Health: &rig{}, Metrics: prometheus.NewRegistry()}, nil)
 	fail := func(uid, namespace string) {
 		s.tries[uid] = &try{}
-		s.failed(action{key: uid, Ref: topic.Ref{Namespace: namespace}}, s.tries[uid], apierrors.NewInternalError(fmt.Errorf("failed calling webhook")))
+		s.failed(action{key: uid, Ref: topic.Ref{Namespace: namespace}}, s.tries[uid],
+			apierrors.NewInternalError(fmt.Errorf("failed calling webhook")))
 	}
 	fail("a", "one")
 	fail("b", "one")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 )
@@ -23,14 +25,17 @@ const (
 	component = "kubelet"
 	// eventAge is how long the API server keeps an Event by default; an older one isn't worth recording.
 	eventAge = time.Hour
-	// giveWayTo is how long no pod may have been written before a Normal Event is; giveWayFor, how old such an Event gets
-	// at most while pods are being written: while many pods start at once, an Event costs the API server as much as a status, and
-	// nobody waits for it.
+	// A Normal Event waits until no pod has been written for giveWayTo, but no longer than giveWayFor: an Event costs the
+	// API server as much as a status, and while many pods start at once nobody waits for Events.
 	giveWayTo  = 200 * time.Millisecond
 	giveWayFor = 10 * time.Second
-	// brokenFor is how long an Event is sent again that the API server fails on (500), as where a webhook for one namespace is down, and
-	// fullFor, one that it has no room for (429), as where one namespace has used up its share: the others wait behind it. An overload
-	// is answered with 429 too, to all, and passes.
+	// eventsPerPod bounds the correlator's cache: so many recent Events for each pod that the node may have. Without it,
+	// the Events of pods that have gone would fill the cache up to client-go's limit of 4,096.
+	eventsPerPod = 4
+	// brokenFor and fullFor are how long an Event is sent again, because the others wait behind it. brokenFor is for an
+	// Event on which the API server fails (500), for example because the webhook of a namespace is down. fullFor is for an
+	// Event for which it has no room (429), for example because a namespace has used up its share. The API server answers
+	// 429 to everybody when it is overloaded, which passes.
 	brokenFor = time.Minute
 	fullFor   = 5 * time.Minute
 )
@@ -51,12 +56,26 @@ type recorder struct {
 }
 
 func newRecorder(env daemon.Env, api eventAPI, wrote *lastWrite) *recorder {
-	return &recorder{env: env, api: api, wrote: wrote, correlator: record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{})}
+	correlator := record.NewEventCorrelatorWithOptions(record.CorrelatorOptions{
+		LRUCacheSize: min(eventsPerPod*int(env.Config.Kubelet.MaxPods), 4096),
+	})
+	return &recorder{env: env, api: api, wrote: wrote, correlator: correlator}
 }
 
 // run records until ctx ends. An Event is acknowledged to the bus once it is recorded or given up.
 func (r *recorder) run(ctx context.Context) {
-	for o := range topic.KubeEvent.Subscribe(ctx, r.env.Bus, bus.From{Durable: "events"}) {
+	b := &backlog{wake: make(chan struct{}, 1)}
+	var collecting sync.WaitGroup
+	defer collecting.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	events := topic.KubeEvent.Subscribe(ctx, r.env.Bus, bus.From{Durable: "events"})
+	collecting.Go(func() { b.collect(events, r.tooMany) })
+	for {
+		o, ok := b.next(ctx)
+		if !ok {
+			return
+		}
 		r.giveWay(ctx, o.Value)
 		if r.record(ctx, o.Value) {
 			o.Ack()
@@ -64,35 +83,36 @@ func (r *recorder) run(ctx context.Context) {
 	}
 }
 
+func (r *recorder) tooMany(dropped int) {
+	r.env.Log.Warn("there are more Events than eventRecordQPS allows, dropping the oldest Normal ones",
+		"dropped", dropped, "hint", "see eventRecordQPS and eventBurst in the configuration, and kubelot tap for all Events")
+}
+
 // giveWay lets the writing of pods go before a Normal Event.
 func (r *recorder) giveWay(ctx context.Context, e topic.Event) {
-	for e.Type == corev1.EventTypeNormal {
+	for e.Type == corev1.EventTypeNormal && ctx.Err() == nil {
 		wait := min(giveWayTo-r.wrote.since(), giveWayFor-time.Since(e.At))
 		if wait <= 0 {
 			return
 		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return
-		}
+		pause.For(ctx, wait)
 	}
 }
 
-// record tells whether it is done with the Event; it isn't when ctx has ended.
-func (r *recorder) record(ctx context.Context, e topic.Event) bool {
+// record records an Event or gives it up. It returns false if ctx ended first.
+func (r *recorder) record(ctx context.Context, e topic.Event) (done bool) {
 	if time.Since(e.At) > eventAge {
 		return true
 	}
 	result, err := r.correlator.EventCorrelate(eventObject(e, r.env.Config.NodeName))
 	if err != nil {
-		r.env.Log.Warn("Event can't be aggregated and is recorded alone", "reason", e.Reason, "error", err)
+		r.env.Log.Warn("can't aggregate an Event, recording it alone", "reason", e.Reason, "error", err)
 	}
 	if result == nil || result.Skip {
 		return true
 	}
 	begun := time.Now()
-	for delay := retryFirst; ; delay = min(2*delay, retryMax) {
+	for failures := 1; ; failures++ {
 		recorded, err := r.send(ctx, result)
 		switch {
 		case err == nil:
@@ -104,20 +124,17 @@ func (r *recorder) record(ctx context.Context, e topic.Event) bool {
 			// The daemon ended between recording and acknowledging it.
 			return true
 		case time.Since(begun) >= worth(err), time.Since(e.At) > eventAge:
-			r.env.Log.Warn("the API server doesn't take an Event; it is dropped", "namespace", e.Namespace, "name", e.Name, "reason", e.Reason, "error", err)
+			r.env.Log.Warn("the API server did not accept an Event, dropping it", "namespace", e.Namespace, "name", e.Name,
+				"reason", e.Reason, "error", err)
 			return true
 		}
-		timer := time.NewTimer(delay)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if pause.For(ctx, delay(failures)); ctx.Err() != nil {
 			return false
 		}
 	}
 }
 
-// worth is how long an Event is sent again after that failure.
+// worth is how long an Event is sent again after the failure err.
 func worth(err error) time.Duration {
 	switch {
 	case !unreachable(err):
@@ -130,7 +147,7 @@ func worth(err error) time.Duration {
 	return eventAge
 }
 
-// send counts up an Event that is recorded already, and creates it where it isn't, or not any more.
+// send increases the count of an Event that is recorded already. If the API server doesn't have it, send creates it.
 func (r *recorder) send(ctx context.Context, result *record.EventCorrelateResult) (*corev1.Event, error) {
 	if result.Event.Count > 1 && len(result.Patch) > 0 {
 		recorded, err := r.api.PatchEvent(ctx, result.Event, result.Patch)
@@ -143,7 +160,8 @@ func (r *recorder) send(ctx context.Context, result *record.EventCorrelateResult
 	return r.api.CreateEvent(ctx, fresh)
 }
 
-// eventName follows from the object and the time, so that a second delivery of the same message doesn't make a second Event.
+// eventName follows from the object and the time, so that a second delivery of the same message doesn't make a second
+// Event.
 func eventName(e topic.Event) string {
 	suffix := fmt.Sprintf(".%x", e.At.UnixNano())
 	name := e.Name

@@ -84,7 +84,8 @@ func recording(t *testing.T, body func(server *eventServer, publish func(reason,
 		server := &eventServer{events: map[string]*corev1.Event{}}
 		start := func() (stop func()) {
 			conn := b.Conn("status")
-			r := newRecorder(daemon.Env{Config: &config.Config{NodeName: "n1"}, Bus: conn, Log: slog.New(slog.DiscardHandler)}, server, &lastWrite{})
+			r := newRecorder(daemon.Env{Config: &config.Config{NodeName: "n1"}, Bus: conn, Log: slog.New(slog.DiscardHandler)},
+				server, &lastWrite{})
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			go func() { defer close(done); r.run(ctx) }()
@@ -115,10 +116,12 @@ func TestAnEventLooksLikeTheKubelets(t *testing.T) {
 			t.Fatalf("%d Events, want 1", len(all))
 		}
 		e := all[0]
-		if e.Source.Component != "kubelet" || e.Source.Host != "n1" || e.ReportingController != "kubelet" || e.Namespace != "default" {
+		if e.Source.Component != "kubelet" || e.Source.Host != "n1" || e.ReportingController != "kubelet" ||
+			e.Namespace != "default" {
 			t.Errorf("source %+v, namespace %s", e.Source, e.Namespace)
 		}
-		if o := e.InvolvedObject; o.Kind != "Pod" || string(o.UID) != uid || o.FieldPath != "spec.containers{app}" || o.APIVersion != "v1" {
+		if o := e.InvolvedObject; o.Kind != "Pod" || string(o.UID) != uid || o.FieldPath != "spec.containers{app}" ||
+			o.APIVersion != "v1" {
 			t.Errorf("involved object %+v", o)
 		}
 	})
@@ -175,8 +178,8 @@ func TestARefusedEventHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// A webhook of one namespace that is down makes the API server fail on its Events, and a limit for one namespace (admission plugin
-// EventRateLimit) makes it refuse them: those of the others go on.
+// A webhook of one namespace that is down makes the API server fail on its Events, and a limit for one namespace
+// (admission plugin EventRateLimit) makes it refuse them: those of the others go on.
 func TestAnEventThatTheAPIServerFailsOnHoldsUpOthersForAWhileOnly(t *testing.T) {
 	for failure, patience := range map[error]time.Duration{
 		apierrors.NewInternalError(errors.New("failed calling webhook")):   brokenFor,
@@ -212,11 +215,15 @@ func TestEventsOutliveAnOverload(t *testing.T) {
 }
 
 func TestNamesOfEventsFit(t *testing.T) {
-	long := topic.Event{Kind: "Pod", Ref: topic.Ref{Namespace: "default", Name: strings.Repeat("a", 253), UID: "u1"}, At: t0}
+	long := topic.Event{
+		Kind: "Pod", Ref: topic.Ref{Namespace: "default", Name: strings.Repeat("a", 253), UID: "u1"},
+		At: t0,
+	}
 	other := long
 	other.UID = "u2"
 	name := eventName(long)
-	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 || name == eventName(other) || name != eventName(long) {
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 || name == eventName(other) ||
+		name != eventName(long) {
 		t.Errorf("%s: %v", name, problems)
 	}
 	if name := eventName(topic.Event{Ref: topic.Ref{Name: "web"}, At: t0}); name != fmt.Sprintf("web.%x", t0.UnixNano()) {
@@ -225,7 +232,10 @@ func TestNamesOfEventsFit(t *testing.T) {
 }
 
 func TestAnEventKeepsItsAnnotations(t *testing.T) {
-	e := eventObject(topic.Event{Kind: "Pod", Ref: topic.Ref{Name: "web"}, At: t0, Annotations: map[string]string{"starved_resource": "memory"}}, "n1")
+	e := eventObject(topic.Event{
+		Kind: "Pod", Ref: topic.Ref{Name: "web"}, At: t0,
+		Annotations: map[string]string{"starved_resource": "memory"},
+	}, "n1")
 	if e.Annotations["starved_resource"] != "memory" {
 		t.Errorf("annotations %v", e.Annotations)
 	}
@@ -236,40 +246,4 @@ func TestAnEventOfTheNodeIsInTheDefaultNamespace(t *testing.T) {
 	if e.Namespace != metav1.NamespaceDefault || e.InvolvedObject.Namespace != "" || e.InvolvedObject.UID != "n1" {
 		t.Errorf("%+v", e)
 	}
-}
-
-// A burst of starts must not share the API server with the Events about it; yet no Event waits for ever.
-func TestNormalEventsGiveWayToStatuses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		wrote := &lastWrite{}
-		r := &recorder{wrote: wrote}
-		begin := time.Now()
-		normal := topic.Event{Type: corev1.EventTypeNormal, At: begin}
-
-		wrote.note()
-		r.giveWay(t.Context(), topic.Event{Type: corev1.EventTypeWarning, At: begin})
-		if waited := time.Since(begin); waited != 0 {
-			t.Errorf("a warning waited %s", waited)
-		}
-		r.giveWay(t.Context(), normal)
-		if waited := time.Since(begin); waited != giveWayTo {
-			t.Errorf("waited %s after the last write, want %s", waited, giveWayTo)
-		}
-
-		ctx, cancel := context.WithCancel(t.Context())
-		var writer sync.WaitGroup
-		defer writer.Wait()
-		defer cancel()
-		writer.Go(func() {
-			for ctx.Err() == nil {
-				wrote.note()
-				time.Sleep(giveWayTo / 2)
-			}
-		})
-		synctest.Wait()
-		r.giveWay(ctx, normal)
-		if waited := time.Since(begin); waited != giveWayFor {
-			t.Errorf("waited %s while pods were written all the time, want %s", waited, giveWayFor)
-		}
-	})
 }

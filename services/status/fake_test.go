@@ -159,7 +159,8 @@ func (s *server) PatchPodStatus(_ context.Context, namespace, name string, patch
 		return nil, err
 	}
 	if patched.UID != p.UID {
-		return nil, apierrors.NewConflict(corev1.Resource("pods"), name, fmt.Errorf("UID in precondition: %s, UID in object meta: %s", patched.UID, p.UID))
+		return nil, apierrors.NewConflict(corev1.Resource("pods"), name,
+			fmt.Errorf("UID in precondition: %s, UID in object meta: %s", patched.UID, p.UID))
 	}
 	if s.forgets != nil {
 		s.forgets(&patched.Status)

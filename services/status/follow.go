@@ -2,80 +2,84 @@ package status
 
 import (
 	"context"
-	"fmt"
-	"strings"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/loop"
 )
 
-// watches is how many topics follow reads.
-const watches = 7
-
-// change is one step of the world: a message from the bus, or the end of a topic's retained ones.
-type change struct {
-	topic string
-	apply func(*world) // nil at the end of the retained messages
+// follow has the loop handle the messages of every topic that is read.
+func (s *Service) follow(ctx context.Context) error {
+	w := s.state
+	return errors.Join(
+		follow(ctx, s, topic.PodUpdate, w.setPod, w.dropPod),
+		follow(ctx, s, topic.PodObject, w.setObject, w.dropObject),
+		follow(ctx, s, topic.StatusPatch, func(uid string, v topic.PodStatus) {
+			w.setPatch(uid, v, time.Now())
+		}, w.dropPatch),
+		follow(ctx, s, topic.ProbeResult, w.setProbe, w.dropProbe),
+		follow(ctx, s, topic.PodMirror, w.setMirror, w.dropMirror),
+		follow(ctx, s, topic.PodSources,
+			func(_ string, v topic.Sources) { w.setSources(v) }, func(string) { w.setSources(topic.Sources{}) }),
+		follow(ctx, s, topic.NodeObject, func(_ string, v corev1.Node) { w.setNode(v) }, func(string) {}),
+		s.recall(ctx),
+	)
 }
 
-// follow reads all topics into one channel.
-func (s *Service) follow(ctx context.Context) (<-chan change, error) {
-	out := make(chan change)
-	f := follower{ctx: ctx, service: s, out: out}
-	watch(&f, topic.PodUpdate, (*world).setPod, (*world).dropPod)
-	watch(&f, topic.PodObject, (*world).setObject, (*world).dropObject)
-	watch(&f, topic.StatusPatch, func(w *world, uid string, v topic.PodStatus) { w.setPatch(uid, v, time.Now()) }, (*world).dropPatch)
-	watch(&f, topic.ProbeResult, probed((*world).setProbe), func(w *world, key string) {
-		probed(func(w *world, uid, container, kind string, _ topic.Probe) { w.dropProbe(uid, container, kind) })(w, key, topic.Probe{})
-	})
-	watch(&f, topic.PodMirror, (*world).setMirror, (*world).dropMirror)
-	watch(&f, topic.PodSources, func(w *world, _ string, v topic.Sources) { w.setSources(v) }, func(w *world, _ string) { w.setSources(topic.Sources{}) })
-	watch(&f, topic.NodeObject, func(w *world, _ string, v corev1.Node) { w.setNode(v) }, func(*world, string) {})
-	return out, f.err
-}
-
-// probed splits the key "<uid>.<container>.<kind>".
-func probed(f func(w *world, uid, container, kind string, v topic.Probe)) func(*world, string, topic.Probe) {
-	return func(w *world, key string, v topic.Probe) {
-		if tokens := strings.Split(key, "."); len(tokens) == 3 {
-			f(w, tokens[0], tokens[1], tokens[2], v)
+// follow hands the changes of a topic to the loop until ctx ends.
+func follow[T any](ctx context.Context, s *Service, t bus.State[T], set func(key string, v T),
+	drop func(key string),
+) error {
+	s.unread[t.Name()] = true
+	return loop.Follow(ctx, s.loop, t, func(c bus.Change[T]) {
+		switch {
+		case c.Synced:
+			s.synced(t.Name())
+		case c.Deleted:
+			drop(c.Key)
+		default:
+			set(c.Key, c.Value)
 		}
+	})
+}
+
+// synced takes note that all that the bus had retained of a topic is known. The work begins with the last one.
+func (s *Service) synced(name string) {
+	own := topic.MergedStatus.Name()
+	delete(s.unread, name)
+	s.state.live = len(s.unread) == 0
+	if len(s.unread) != 1 || !s.unread[own] {
+		s.impatient = nil
+	} else if s.impatient == nil {
+		s.impatient = time.After(recallPatience)
 	}
 }
 
-type follower struct {
-	ctx     context.Context
-	service *Service
-	out     chan<- change
-	err     error
-}
-
-// watch turns a topic's changes into steps of the world.
-func watch[T any](f *follower, t bus.State[T], set func(*world, string, T), drop func(*world, string)) {
-	if f.err != nil {
-		return
-	}
-	in, err := t.Watch(f.ctx, f.service.env.Bus)
+// recall reads what this daemon itself has said before it was started, and then no more. A bus of an earlier release,
+// which has no such topic, has retained nothing.
+func (s *Service) recall(ctx context.Context) error {
+	s.unread[topic.MergedStatus.Name()] = true
+	reading, enough := context.WithCancel(ctx)
+	changes, err := topic.MergedStatus.Watch(reading, s.env.Bus)
 	if err != nil {
-		f.err = fmt.Errorf("read %s: %w", t.Name(), err)
-		return
+		enough()
+		return err
 	}
-	f.service.wg.Go(func() {
-		for c := range in {
-			step := change{topic: t.Name()}
+	s.loop.Go(func() {
+		defer enough()
+		for c := range changes {
 			switch {
-			case c.Deleted:
-				step.apply = func(w *world) { drop(w, c.Key) }
-			case !c.Synced:
-				step.apply = func(w *world) { set(w, c.Key, c.Value) }
-			}
-			select {
-			case f.out <- step:
-			case <-f.ctx.Done():
+			case c.Synced:
+				enough()
+			case !c.Deleted && reading.Err() == nil:
+				s.loop.Do(ctx, func() { setSaid(s.state, c.Key, c.Value) })
 			}
 		}
+		s.loop.Do(ctx, func() { s.synced(topic.MergedStatus.Name()) })
 	})
+	return nil
 }

@@ -16,7 +16,9 @@ const messageBudget = 12 * 1024
 
 // Merge makes the status to be written from what podsync computed (patch), the pod's spec, the probes'
 // verdicts and the status that the API server has (current). It changes none of its arguments.
-func Merge(patch topic.PodStatus, pod topic.Pod, probes Probes, current corev1.PodStatus, now time.Time) corev1.PodStatus {
+func Merge(patch topic.PodStatus, pod topic.Pod, probes Probes, current corev1.PodStatus,
+	now time.Time,
+) corev1.PodStatus {
 	s := *patch.Status.DeepCopy()
 	keepForeign(&s, current)
 	// A static pod's manifest may come back in a form it had before: the pod has the same UID again and a life before it.
@@ -24,7 +26,7 @@ func Merge(patch topic.PodStatus, pod topic.Pod, probes Probes, current corev1.P
 		keepTerminal(&s, current)
 	}
 	if !terminal(s.Phase) && s.Reason != "" {
-		// Why the node ends the pod is told with the phase, once nothing runs any more.
+		// The reason for which the node ends the pod is reported with the phase, once nothing runs any more.
 		s.Reason, s.Message = current.Reason, current.Message
 	}
 	mergeReadiness(&s, pod.Pod, probes, current)
@@ -88,8 +90,12 @@ func normalize(s *corev1.PodStatus, pod *corev1.Pod) {
 	if s.StartTime != nil {
 		*s.StartTime = s.StartTime.Rfc3339Copy()
 	}
-	budget := messageBudget / max(1, len(pod.Spec.Containers)+len(pod.Spec.InitContainers)+len(pod.Spec.EphemeralContainers))
-	for _, list := range [][]corev1.ContainerStatus{s.ContainerStatuses, s.InitContainerStatuses, s.EphemeralContainerStatuses} {
+	budget := messageBudget / max(1, len(pod.Spec.Containers)+len(pod.Spec.InitContainers)+
+		len(pod.Spec.EphemeralContainers))
+	for _, list := range [][]corev1.ContainerStatus{
+		s.ContainerStatuses, s.InitContainerStatuses,
+		s.EphemeralContainerStatuses,
+	} {
 		for i := range list {
 			normalizeState(&list[i].State, budget)
 			normalizeState(&list[i].LastTerminationState, budget)

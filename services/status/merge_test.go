@@ -80,14 +80,34 @@ func TestReadinessBelongsToAContainerID(t *testing.T) {
 		want    corev1.ConditionStatus
 		started bool
 	}{
-		"no probes":                         {pod: apiPod(), want: corev1.ConditionTrue, started: true},
-		"probes without a verdict":          {pod: apiPod(withProbes), want: corev1.ConditionFalse},
-		"both succeed":                      {pod: apiPod(withProbes), probes: verdicts("one", true, true), want: corev1.ConditionTrue, started: true},
-		"startup succeeds, readiness fails": {pod: apiPod(withProbes), probes: verdicts("one", true, false), want: corev1.ConditionFalse, started: true},
-		"readiness before startup":          {pod: apiPod(withProbes), probes: verdicts("one", false, true), want: corev1.ConditionFalse},
-		"verdicts on the container before":  {pod: apiPod(withProbes), probes: verdicts("zero", true, true), want: corev1.ConditionFalse},
-		"no verdict yet, ready at the API":  {pod: apiPod(withProbes), current: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{wasReady}}, want: corev1.ConditionTrue, started: true},
-		"failed since, though ready at API": {pod: apiPod(withProbes), probes: verdicts("one", true, false), current: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{wasReady}}, want: corev1.ConditionFalse, started: true},
+		"no probes":                {pod: apiPod(), want: corev1.ConditionTrue, started: true},
+		"probes without a verdict": {pod: apiPod(withProbes), want: corev1.ConditionFalse},
+		"both succeed": {
+			pod: apiPod(withProbes), probes: verdicts("one", true, true),
+			want: corev1.ConditionTrue, started: true,
+		},
+		"startup succeeds, readiness fails": {
+			pod: apiPod(withProbes), probes: verdicts("one", true, false),
+			want: corev1.ConditionFalse, started: true,
+		},
+		"readiness before startup": {
+			pod: apiPod(withProbes), probes: verdicts("one", false, true),
+			want: corev1.ConditionFalse,
+		},
+		"verdicts on the container before": {
+			pod: apiPod(withProbes), probes: verdicts("zero", true, true),
+			want: corev1.ConditionFalse,
+		},
+		"no verdict yet, ready at the API": {
+			pod:     apiPod(withProbes),
+			current: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{wasReady}},
+			want:    corev1.ConditionTrue, started: true,
+		},
+		"failed since, though ready at API": {
+			pod: apiPod(withProbes), probes: verdicts("one", true, false),
+			current: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{wasReady}},
+			want:    corev1.ConditionFalse, started: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Merge(patchOf(corev1.PodRunning, running("app", "one")), test.pod, test.probes, test.current, t1)
@@ -110,7 +130,8 @@ func TestReadinessGates(t *testing.T) {
 	})
 	patch := patchOf(corev1.PodRunning, running("app", "one"))
 	s := Merge(patch, gated, nil, corev1.PodStatus{}, t1)
-	if c := condition(s.Conditions, corev1.PodReady); c.Status != corev1.ConditionFalse || c.Reason != "ReadinessGatesNotReady" {
+	if c := condition(s.Conditions, corev1.PodReady); c.Status != corev1.ConditionFalse ||
+		c.Reason != "ReadinessGatesNotReady" {
 		t.Errorf("without the gate's condition Ready is %s (%s)", c.Status, c.Reason)
 	}
 	open := corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: "example.com/lb", Status: corev1.ConditionTrue}}}
@@ -128,11 +149,15 @@ func TestInitContainersAndSidecars(t *testing.T) {
 	pod := apiPod(func(p *corev1.Pod) {
 		p.Spec.InitContainers = []corev1.Container{{Name: "setup"}, {Name: "proxy", RestartPolicy: &always}}
 	})
-	patch := patchOf(corev1.PodPending, corev1.ContainerStatus{Name: "app", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}})
+	patch := patchOf(corev1.PodPending, corev1.ContainerStatus{
+		Name:  "app",
+		State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}},
+	})
 	patch.Status.InitContainerStatuses = []corev1.ContainerStatus{running("setup", "s"), {Name: "proxy"}}
 	s := Merge(patch, pod, nil, corev1.PodStatus{}, t1)
 	c := condition(s.Conditions, corev1.PodInitialized)
-	if c.Status != corev1.ConditionFalse || c.Reason != "ContainersNotInitialized" || c.Message != "containers with incomplete status: [setup proxy]" {
+	if c.Status != corev1.ConditionFalse || c.Reason != "ContainersNotInitialized" ||
+		c.Message != "containers with incomplete status: [setup proxy]" {
 		t.Errorf("while setup runs Initialized is %+v", c)
 	}
 	patch.Status.InitContainerStatuses = []corev1.ContainerStatus{exited("setup", 0), running("proxy", "p")}
@@ -163,7 +188,8 @@ func TestTransitionTimesMoveOnlyWithTheStatus(t *testing.T) {
 		t.Errorf("an unchanged status would be written: %s, %v", patch, err)
 	}
 	third := Merge(patchOf(corev1.PodRunning, exited("app", 1)), apiPod(), nil, second, t1)
-	if c := condition(third.Conditions, corev1.PodReady); !c.LastTransitionTime.Equal(&metav1.Time{Time: t1}) || c.Status != corev1.ConditionFalse {
+	if c := condition(third.Conditions, corev1.PodReady); !c.LastTransitionTime.Equal(&metav1.Time{Time: t1}) ||
+		c.Status != corev1.ConditionFalse {
 		t.Errorf("Ready turned without a new time: %+v", c)
 	}
 	if c := condition(third.Conditions, corev1.PodScheduled); !c.LastTransitionTime.Equal(&metav1.Time{Time: t0}) {
@@ -172,7 +198,10 @@ func TestTransitionTimesMoveOnlyWithTheStatus(t *testing.T) {
 }
 
 func TestATerminalPodNeverGoesBack(t *testing.T) {
-	current := corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", ContainerStatuses: []corev1.ContainerStatus{exited("app", 137)}}
+	current := corev1.PodStatus{
+		Phase: corev1.PodFailed, Reason: "Evicted",
+		ContainerStatuses: []corev1.ContainerStatus{exited("app", 137)},
+	}
 	s := Merge(patchOf(corev1.PodRunning, running("app", "one")), apiPod(), nil, current, t1)
 	if s.Phase != corev1.PodFailed || s.Reason != "Evicted" {
 		t.Errorf("phase %s (%s), want Failed (Evicted)", s.Phase, s.Reason)
@@ -199,7 +228,8 @@ func TestAStaticPodMayLiveAgain(t *testing.T) {
 func TestASucceededPodIsCompletedNotReady(t *testing.T) {
 	s := Merge(patchOf(corev1.PodSucceeded, exited("app", 0)), apiPod(), nil, corev1.PodStatus{}, t1)
 	for typ, want := range map[corev1.PodConditionType]corev1.ConditionStatus{
-		corev1.PodInitialized: corev1.ConditionTrue, corev1.PodReady: corev1.ConditionFalse, corev1.ContainersReady: corev1.ConditionFalse,
+		corev1.PodInitialized: corev1.ConditionTrue, corev1.PodReady: corev1.ConditionFalse,
+		corev1.ContainersReady: corev1.ConditionFalse,
 	} {
 		if c := condition(s.Conditions, typ); c.Status != want || c.Reason != "PodCompleted" {
 			t.Errorf("%s is %s (%s), want %s (PodCompleted)", typ, c.Status, c.Reason, want)
@@ -222,7 +252,8 @@ func TestMergeKeepsWhatOthersOwn(t *testing.T) {
 	late := metav1.NewTime(t1)
 	patch.Status.StartTime = &late
 	s := Merge(patch, apiPod(), nil, current, t1)
-	if !s.StartTime.Equal(&start) || s.NominatedNodeName != "other" || len(s.ResourceClaimStatuses) != 1 || s.ObservedGeneration != 3 {
+	if !s.StartTime.Equal(&start) || s.NominatedNodeName != "other" || len(s.ResourceClaimStatuses) != 1 ||
+		s.ObservedGeneration != 3 {
 		t.Errorf("changed what isn't its own: %+v", s)
 	}
 	if c := condition(s.Conditions, "example.com/x"); c == nil || c.Reason != "Theirs" {
@@ -262,7 +293,8 @@ func TestTheReasonComesWithThePhase(t *testing.T) {
 		t.Errorf("a pod that runs: reason %q, message %q", s.Reason, s.Message)
 	}
 	patch.Status.Phase = corev1.PodFailed
-	if s := Merge(patch, apiPod(), nil, corev1.PodStatus{}, t0); s.Reason != "DeadlineExceeded" || s.Message != "too long" {
+	if s := Merge(patch, apiPod(), nil, corev1.PodStatus{}, t0); s.Reason != "DeadlineExceeded" ||
+		s.Message != "too long" {
 		t.Errorf("a pod that has ended: reason %q, message %q", s.Reason, s.Message)
 	}
 }

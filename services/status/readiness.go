@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 )
 
 // Probes are a pod's probe verdicts by container name and probe kind.
@@ -52,7 +53,7 @@ func mergeReadiness(s *corev1.PodStatus, pod *corev1.Pod, probes Probes, current
 		c := &s.InitContainerStatuses[i]
 		spec := containerSpec(pod.Spec.InitContainers, c.Name)
 		setReadiness(c, spec, probes, containerStatus(current.InitContainerStatuses, c.Name))
-		if spec != nil && !restartable(spec) {
+		if spec != nil && !podspec.IsSidecar(spec) {
 			// An ordinary init container is ready when it is done.
 			c.Ready = c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
 		}
@@ -76,7 +77,7 @@ func setReadiness(c *corev1.ContainerStatus, spec *corev1.Container, probes Prob
 	c.Ready = started && holds(spec.ReadinessProbe, probes.of(c.Name, topic.ProbeReadiness, c.ContainerID), wasReady)
 }
 
-// holds tells whether what the probe checks is so: without a probe always, without a verdict as before.
+// holds reports whether what the probe checks is true. Without a probe it always is; without a verdict it is as before.
 func holds(probe *corev1.Probe, v verdict, before bool) bool {
 	switch {
 	case probe == nil || v == success:
@@ -95,9 +96,4 @@ func containerSpec(containers []corev1.Container, name string) *corev1.Container
 		}
 	}
 	return nil
-}
-
-// restartable tells whether an init container is a sidecar (KEP-753).
-func restartable(c *corev1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }

@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// served is the status that the API server has of an object, as far as that is known: from its answers to this daemon, and from
-// podsync's watch, of which either may come late.
+// served is the status that the API server has of an object, as far as that is known: from its answers to this daemon,
+// and from podsync's watch, of which either may come late.
 type served struct {
 	// status is the newest known; nil where none is.
 	status *corev1.PodStatus
@@ -16,8 +16,8 @@ type served struct {
 	// sure is false while the API server has to be asked before anything may be written: the status may be older than this
 	// daemon's last write.
 	sure bool
-	// refused is the last patch that was answered and has changed nothing: an API server drops what it doesn't know, and what belongs
-	// to features that it was told to leave off. It is sent again each resendEvery only.
+	// refused is the last patch that was answered and has changed nothing: an API server drops what it doesn't know, and
+	// what belongs to features that it was told to leave off. It is sent again each resendEvery only.
 	refused []byte
 }
 
@@ -29,9 +29,9 @@ func (s *served) known() *corev1.PodStatus {
 	return s.status
 }
 
-// watched takes in what the watch tells, and answers whether it is news. A version that goes back is an API server that was
-// restored to an earlier state: what it had answered holds no longer.
-func (s *served) watched(resourceVersion string, status corev1.PodStatus) bool {
+// observe takes in what the watch reports. news is false for what was known. A version that goes back is an API server
+// that was restored to an earlier state: what it had answered holds no longer.
+func (s *served) observe(resourceVersion string, status corev1.PodStatus) (news bool) {
 	version := orderOf(resourceVersion)
 	wentBack := version > 0 && version < s.seen
 	if version > 0 {
@@ -47,8 +47,9 @@ func (s *served) watched(resourceVersion string, status corev1.PodStatus) bool {
 	return true
 }
 
-// answered takes in the object that the API server has answered with. The watch may have told of a later version by now; an answer
-// older than what was known at the request is that of a server that was restored, and one as old to a patch says that it changed nothing.
+// answered takes in the object that the API server has answered with. The watch may have delivered a later version by
+// now; an answer older than what was known at the request is that of a server that was restored, and one as old to a
+// patch says that it changed nothing.
 func (s *served) answered(pod *corev1.Pod, to action) {
 	s.sure = true
 	version, since := orderOf(pod.ResourceVersion), to.since
@@ -63,10 +64,11 @@ func (s *served) answered(pod *corev1.Pod, to action) {
 // doubt has the API server asked before the next write.
 func (s *served) doubt() { s.sure = false }
 
-// fresh tells a status that no node agent has written to yet.
+// fresh reports whether no node agent has written to the status yet.
 func fresh(s corev1.PodStatus) bool { return s.StartTime == nil && s.ContainerStatuses == nil }
 
-// orderOf is the place of a resource version in the order of an object's states (KEP-5504 makes them comparable); 0 where there is none.
+// orderOf is the place of a resource version in the order of an object's states (KEP-5504 makes them comparable); 0
+// where there is none.
 func orderOf(resourceVersion string) uint64 {
 	n, err := strconv.ParseUint(resourceVersion, 10, 64)
 	if err != nil {

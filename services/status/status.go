@@ -4,14 +4,15 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/loop"
 )
 
 const (
@@ -20,14 +21,18 @@ const (
 	// retryFirst and retryMax bound the delay after a failed request; the delay doubles in between.
 	retryFirst = 100 * time.Millisecond
 	retryMax   = 10 * time.Second
-	// suspicious is how often a pod isn't found, or is another one, before the log has it: it may be gone before podsync's watch
-	// tells.
+	// suspicious is how often a pod isn't found, or is another one, before the log has it: it may be gone before podsync's
+	// watch tells.
 	suspicious = 4
-	// inARow is how many writes of one pod may follow each other at once. A pod that is still to be written after more of them has a
-	// status that the API server, or a webhook there, doesn't keep; it is put off like a failure.
+	// inARow is how many writes of one pod may follow each other at once. A pod that is still to be written after more of
+	// them has a status that the API server, or a webhook there, doesn't keep; it is put off like a failure.
 	inARow = 4
-	// resendEvery is how often patches that have changed nothing are sent again: the API server may have been told to keep more.
+	// resendEvery is how often patches that have changed nothing are sent again: the API server may have been told to keep
+	// more.
 	resendEvery = 5 * time.Minute
+	// recallPatience is how long the retained merged statuses are waited for when everything else was read. A bus of an
+	// earlier release never hands them over.
+	recallPatience = 5 * time.Second
 )
 
 // pods is what the service needs of the API server.
@@ -38,17 +43,21 @@ type pods interface {
 	DeletePod(ctx context.Context, namespace, name, uid string) error
 }
 
-// Service writes pods. Its Run is the goroutine that owns the world.
+// Service merges the pods' statuses and writes them. Its Run is the goroutine that owns the state.
 type Service struct {
-	env     daemon.Env
+	env daemon.Env
+	// api is nil in standalone mode: the statuses are merged and published nevertheless.
 	api     pods
-	world   *world
+	state   *state
 	tries   map[string]*try
-	answers chan answer
 	active  int
 	metrics metrics
 	outage  string
-	wg      sync.WaitGroup
+	loop    *loop.Loop
+	// unread are the topics whose retained values have not all come yet. impatient ends the wait for what this daemon
+	// itself has said before, once that is all that is missing.
+	unread    map[string]bool
+	impatient <-chan time.Time
 }
 
 // try is how often a key's action has failed, and from when it may be tried again.
@@ -62,20 +71,18 @@ type try struct {
 	after   time.Time
 }
 
-// New makes the service. It starts nothing.
+// New makes the service; without an API server api is nil. It starts nothing.
 func New(env daemon.Env, api pods) *Service {
 	return &Service{
-		env: env, api: api, world: newWorld(), tries: map[string]*try{},
-		answers: make(chan answer), metrics: newMetrics(env.Metrics),
+		env: env, api: api, state: newState(), tries: map[string]*try{}, unread: map[string]bool{},
+		metrics: newMetrics(env.Metrics), loop: loop.New(env.Bus),
 	}
 }
 
-// Run is the status daemon's work. Without an API server there is none.
+// Run is the status daemon's work.
 func Run(ctx context.Context, env daemon.Env) error {
 	if env.Config.Standalone() {
-		env.Health.Set(topic.Healthy, "standalone: there is no API server to report to")
-		<-ctx.Done()
-		return nil
+		return New(env, nil).Run(ctx)
 	}
 	client, events, err := clients(ctx, env)
 	if err != nil {
@@ -104,60 +111,81 @@ func Run(ctx context.Context, env daemon.Env) error {
 
 // Run works until ctx ends and waits for the requests under way.
 func (s *Service) Run(ctx context.Context) error {
-	defer s.wg.Wait()
+	defer s.loop.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	changes, err := s.follow(ctx)
-	if err != nil {
+	if err := s.follow(ctx); err != nil {
 		return err
 	}
-	s.env.Health.Set(topic.Healthy, "")
+	s.serveUnwritten(ctx)
+	said := topic.MergedStatus.Writer(s.env.Bus)
+	s.env.Health.Set(topic.Healthy, s.mode())
+	s.env.Pulse.Of(ctx, s.loop.Inbox())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	resend := time.NewTicker(resendEvery)
 	defer resend.Stop()
-	synced := map[string]bool{}
 	for {
-		if s.world.live {
+		if s.state.live {
+			s.say(said)
 			s.start(ctx)
 			timer.Reset(s.nextRetry(time.Now()))
 		}
 		select {
 		case <-ctx.Done():
-			s.finish()
 			return nil
-		case change := <-changes:
-			if change.apply != nil {
-				change.apply(s.world)
-				continue
-			}
-			synced[change.topic] = true
-			s.world.live = len(synced) == watches
-		case a := <-s.answers:
-			s.settle(a)
+		case change := <-s.loop.Changes():
+			change()
+		case <-s.impatient:
+			s.env.Log.Warn("can't read the pod statuses that were published before, publishing them again",
+				"topic", topic.MergedStatus.Name())
+			s.synced(topic.MergedStatus.Name())
 		case <-resend.C:
-			s.world.forgetRefused()
+			s.state.forgetRefused()
 		case <-timer.C:
 		}
 	}
 }
 
+// mode is what the health says besides being healthy.
+func (s *Service) mode() string {
+	if s.api == nil {
+		return "standalone: there is no API server to report to"
+	}
+	return ""
+}
+
+// say publishes what has changed. It waits for nothing: an API server that is slow or away holds up no reader on the
+// node.
+func (s *Service) say(to publisher) {
+	for _, err := range (merger{s.state}).say(to, time.Now()) {
+		s.env.Log.Error("can't publish a merged pod status", "error", err)
+	}
+}
+
 // start begins as many requests as there are writers.
 func (s *Service) start(ctx context.Context) {
+	if s.api == nil {
+		s.state.dirty.clear() // nothing is ever asked
+		return
+	}
 	now := time.Now()
 	idle := func(key string) bool {
 		t := s.tries[key]
 		return t == nil || !t.busy && !now.Before(t.after)
 	}
 	for s.active < writers {
-		key := s.world.take(idle)
+		key := s.state.dirty.take(idle)
 		if key == "" {
 			return
 		}
-		a, err := s.world.decide(key, now)
+		a, err := s.state.decide(key, now)
 		if err != nil {
-			s.env.Log.Error("pod status can't be written", "uid", key, "error", err)
+			s.env.Log.Error("can't write a pod status", "uid", key, "error", err)
 			continue
+		}
+		if p := s.state.pods[key]; p != nil && a.upToDate {
+			p.changed = time.Time{}
 		}
 		if a.verb == doNothing {
 			delete(s.tries, key)
@@ -168,7 +196,10 @@ func (s *Service) start(ctx context.Context) {
 		}
 		s.tries[key].busy = true
 		s.active++
-		s.wg.Go(func() { s.answers <- s.do(ctx, a) })
+		s.loop.Go(func() {
+			answered := s.do(ctx, a)
+			s.loop.Do(ctx, func() { s.settle(answered) })
+		})
 	}
 }
 
@@ -195,11 +226,11 @@ func (s *Service) settle(a answer) {
 	s.active--
 	t := s.tries[key]
 	t.busy = false
-	if p := s.world.pods[key]; p != nil && a.err == nil && a.action.verb == doPatch && !p.changed.IsZero() {
+	if p := s.state.pods[key]; p != nil && a.err == nil && a.action.verb == doPatch && !p.changed.IsZero() {
 		s.metrics.sync.Observe(time.Since(p.changed).Seconds())
 		p.changed = time.Time{}
 	}
-	if err := s.world.settle(a); err != nil {
+	if err := s.state.settle(a); err != nil {
 		s.failed(a.action, t, err)
 		return
 	}
@@ -217,12 +248,13 @@ func (s *Service) wrote(key string, t *try) {
 	}
 	t.after = time.Now().Add(delay(t.writes - inARow))
 	if t.writes == 2*inARow {
-		s.env.Log.Warn("the API server doesn't keep the status of a pod as it is written; see what changes it there (webhooks, other writers)", "uid", key)
+		s.env.Log.Warn("something changes the status of a pod at the API server after each write; find out what "+
+			"does it (webhooks, other writers)", "uid", key)
 	}
 }
 
-// delay is how long to wait after that many vain requests.
-func delay(n int) time.Duration { return min(retryFirst<<min(n-1, 10), retryMax) }
+// delay is how long to wait after that many requests without success.
+func delay(n int) time.Duration { return pause.After(n, retryFirst, retryMax) }
 
 // failed puts the action's key off.
 func (s *Service) failed(a action, t *try, err error) {
@@ -232,16 +264,18 @@ func (s *Service) failed(a action, t *try, err error) {
 	}
 	t.failures++
 	t.after = time.Now().Add(delay(t.failures))
-	s.world.touch(a.key)
+	s.state.touch(a.key)
 	switch {
 	case t.unreachable && s.outage != "":
 	case t.unreachable && (t.failsIn == "" || s.failsWidely()):
 		s.outage = err.Error()
-		s.env.Log.Warn("the API server can't be reached, or fails; the latest status of each pod will be written when it can", "error", err)
-		s.env.Health.Set(topic.Degraded, "the API server can't be reached, or fails: "+err.Error())
+		s.env.Log.Warn("can't reach the API server, or it fails; the latest status of each pod is written once it answers",
+			"error", err)
+		s.env.Health.Set(topic.Degraded, "can't reach the API server, or it fails: "+err.Error())
 	case (apierrors.IsNotFound(err) || apierrors.IsConflict(err)) && t.failures < suspicious:
 	case worthALine(t.failures):
-		s.env.Log.Warn("the API server refused or failed on a request for a pod; it is tried again", "uid", a.key, "error", err, "failures", t.failures)
+		s.env.Log.Warn("the API server refused a request for a pod, or failed on it, retrying", "uid", a.key,
+			"error", err, "failures", t.failures)
 	}
 }
 
@@ -250,7 +284,8 @@ func worthALine(failures int) bool {
 	return bits.OnesCount(uint(failures)) == 1 && bits.TrailingZeros(uint(failures))%2 == 0
 }
 
-// failsWidely tells whether the API server fails on objects of more than one namespace: its storage does rather than a webhook.
+// failsWidely reports whether the API server fails on objects of more than one namespace: its storage does rather than
+// a webhook.
 func (s *Service) failsWidely() bool {
 	namespaces := map[string]bool{}
 	for _, t := range s.tries {
@@ -261,8 +296,8 @@ func (s *Service) failsWidely() bool {
 	return len(namespaces) > 1
 }
 
-// reached ends the waiting of all requests that failed with the server. While it fails widely only the success of one that had failed
-// says that this is over.
+// reached ends the waiting of all requests that failed with the server. While it fails widely only the success of one
+// that had failed says that this is over.
 func (s *Service) reached(t *try) {
 	recovered := t.failsIn != ""
 	t.unreachable, t.failsIn = false, ""
@@ -288,11 +323,4 @@ func (s *Service) nextRetry(now time.Time) time.Duration {
 		}
 	}
 	return next
-}
-
-// finish takes the answers of the requests under way, which end with the context.
-func (s *Service) finish() {
-	for ; s.active > 0; s.active-- {
-		<-s.answers
-	}
 }

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"errors"
+	"slices"
 
 	"kubelot.dev/bus/topic"
 )
@@ -29,19 +30,28 @@ func (c calls) Take(name string, alone bool) error {
 }
 
 func (c calls) Warn(reason, message string) {
-	c.service.ports.Events.Record(topic.Event{Kind: "Pod", Ref: c.pod.ref, Type: "Warning", Reason: reason, Message: message})
+	c.service.ports.Events.Record(topic.Event{
+		Kind: "Pod", Ref: c.pod.ref, Type: "Warning",
+		Reason: reason, Message: message,
+	})
 }
 
 func (c calls) Alive() { c.alive() }
 
 func (s *Service) take(p *pod, v *volume, name string, alone bool) error {
-	for _, other := range s.pods {
-		for _, used := range other.volumes {
-			if alone && other != p && used.persistent == name {
-				return errInUse
-			}
-		}
+	if alone && s.taken(p, name) {
+		return errInUse
 	}
 	v.persistent = name
 	return nil
+}
+
+// taken reports whether another pod uses the persistent volume.
+func (s *Service) taken(p *pod, name string) bool {
+	for _, other := range s.pods {
+		if other != p && slices.ContainsFunc(other.volumes, func(v *volume) bool { return v.persistent == name }) {
+			return true
+		}
+	}
+	return false
 }

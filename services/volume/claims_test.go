@@ -25,7 +25,9 @@ type claims struct {
 	away error
 }
 
-func (c *claims) GetPersistentVolumeClaim(_ context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+func (c *claims) GetPersistentVolumeClaim(_ context.Context, namespace,
+	name string,
+) (*corev1.PersistentVolumeClaim, error) {
 	if _, ok := c.volumes[name]; !ok && c.away == nil {
 		return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
 	}
@@ -107,7 +109,8 @@ func TestClaimThatCannotBeMapped(t *testing.T) {
 		p.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "pv", DevicePath: "/dev/xvda"}}
 		w.update(p, topic.Syncing)
 		list := w.events.all()
-		if len(list) != 1 || !strings.HasPrefix(list[0], `FailedMapVolume pod-u1: MapVolume.EvalHostSymlinks failed for volume "pv" : `) {
+		if len(list) != 1 ||
+			!strings.HasPrefix(list[0], `FailedMapVolume pod-u1: MapVolume.EvalHostSymlinks failed for volume "pv" : `) {
 			t.Fatalf("events: %q", list)
 		}
 		w.advance(time.Minute)
@@ -182,8 +185,9 @@ func TestSweepLeavesForeignDevices(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(dir, 0o750), os.Symlink("/dev/null", filepath.Join(dir, "disk"))); err != nil {
 		t.Fatal(err)
 	}
-	err := sweep(t.Context(), root, plugin.All(plugin.Objects{}))
-	if err == nil || !strings.Contains(err.Error(), "volume of the kind kubernetes.io/fc: "+filepath.Join(dir, "disk")+" is still in use") {
+	err := cleanUp(t.Context(), root, plugin.All(plugin.Objects{}))
+	if err == nil || !strings.Contains(err.Error(), "volume of the kind kubernetes.io/fc: "+filepath.Join(dir, "disk")+
+		" is still in use") {
 		t.Errorf("got %v", err)
 	}
 }

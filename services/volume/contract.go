@@ -9,9 +9,10 @@ import (
 // remove nothing below a running container.
 var Contract = bus.Contract{
 	Daemon: "volume",
-	Writes: []bus.Topic{topic.VolumeState},
+	Writes: []bus.Topic{topic.VolumeState, topic.PluginRegistered},
 	Reads: []bus.Topic{
 		topic.PodUpdate, topic.PodSources, topic.NodeObject, topic.PLEGEvent, topic.NodeRuntime,
+		topic.PluginRegistered,
 	},
 	Serves: []bus.Topic{topic.VolumeSubPath},
 }

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// slowAfter is when it is said that a volume takes long; opTimeout when its worker is told to stop, and
+	// slowAfter is when a volume that takes long is reported; opTimeout when its worker is told to stop, and
 	// lateAfter when a worker that has not stopped counts as hung.
 	slowAfter = 10 * time.Second
 	opTimeout = 2 * time.Minute
@@ -17,10 +17,9 @@ const (
 
 // lifecycle is how far the pod is, by what podsync says of it and of all its sources. A pod without a
 // pod.update has terminated only once every source has disowned it.
-func lifecycle(p *pod, sources topic.Sources) topic.Lifecycle {
+func lifecycle(p *pod, disowned bool) topic.Lifecycle {
 	switch {
-	// The sources are looked through for a pod that is gone only: this runs for every pod whenever something happens.
-	case p.gone && sources.Ready && !slices.Contains(sources.Pods, p.ref.UID):
+	case p.gone && disowned:
 		return topic.Terminated
 	case p.update.Pod == nil:
 		return topic.Terminating
@@ -28,7 +27,7 @@ func lifecycle(p *pod, sources topic.Sources) topic.Lifecycle {
 	return p.update.Lifecycle
 }
 
-// next is what is to be done to a volume now.
+// next is what to do with a volume now.
 func (v *volume) next(p *pod, stage topic.Lifecycle, now time.Time) op {
 	if v.op != opNone || now.Before(v.retry.notBefore) {
 		return opNone
@@ -37,18 +36,32 @@ func (v *volume) next(p *pod, stage topic.Lifecycle, now time.Time) op {
 	switch {
 	case stage == topic.Terminated && v.phase != topic.VolumeUnmounted && p.binds == 0:
 		return opUnmount
-	case stage != topic.Terminated && stale && !p.sweeping:
+	case stage != topic.Terminated && stale && !p.cleaningUp:
 		return opMount
 	}
 	return opNone
 }
 
-// sweepNow tells whether what is left of a terminated pod is to be removed now.
-func (p *pod) sweepNow(stage topic.Lifecycle, now time.Time) bool {
-	if stage != topic.Terminated || p.sweeping || p.swept || p.binds > 0 || now.Before(p.retry.notBefore) {
+// retryFailed ends the pauses of all that has failed, because a plugin came.
+func retryFailed(pods map[string]*pod, changed map[*pod]bool) {
+	for _, p := range pods {
+		for _, v := range p.volumes {
+			if v.problem != "" && v.op == opNone {
+				v.retry.notBefore = time.Time{}
+				changed[p] = true
+			}
+		}
+	}
+}
+
+// cleanUpNow reports whether what is left of a terminated pod's volumes must be removed now.
+func (p *pod) cleanUpNow(stage topic.Lifecycle, now time.Time) bool {
+	if stage != topic.Terminated || p.cleaningUp || p.cleanedUp || p.binds > 0 || now.Before(p.retry.notBefore) {
 		return false
 	}
-	return !slices.ContainsFunc(p.volumes, func(v *volume) bool { return v.op != opNone || v.phase != topic.VolumeUnmounted })
+	return !slices.ContainsFunc(p.volumes, func(v *volume) bool {
+		return v.op != opNone || v.phase != topic.VolumeUnmounted
+	})
 }
 
 // wakeAt is when a pod needs attention again if nothing happens before; zero means never.
@@ -72,7 +85,7 @@ func (p *pod) wakeAt(stage topic.Lifecycle, now time.Time) time.Time {
 	return at
 }
 
-// remains stands in volume.state for what is on disk beside the volumes of the pod's spec.
+// remains stands in volume.state for what is on disk besides the volumes of the pod's spec.
 const remains = "(remains on disk)"
 
 // summary is what volume.state says of a pod.
@@ -89,7 +102,7 @@ func summary(p *pod) topic.PodVolumes {
 	switch {
 	case phases[topic.VolumeFailed] > 0 || p.problem != "":
 		s.Phase = topic.VolumeFailed
-	case p.swept:
+	case p.cleanedUp:
 		s.Phase = topic.VolumeUnmounted
 	case p.update.Lifecycle != topic.Terminated && phases[topic.VolumeMounted] == len(p.volumes):
 		s.Phase = topic.VolumeMounted
@@ -112,7 +125,8 @@ func describe(v *volume) topic.Volume {
 	if v.phase == topic.VolumeMounted {
 		d.HostPath, d.Image = v.result.HostPath, v.result.Image
 		d.Device, d.PersistentVolume = v.result.Device, v.result.PersistentVolume
-		d.ReadOnly, d.SELinuxRelabel, d.SupplementalGroup = v.result.ReadOnly, v.result.SELinuxRelabel, v.result.SupplementalGroup
+		d.ReadOnly, d.SELinuxRelabel, d.SupplementalGroup = v.result.ReadOnly, v.result.SELinuxRelabel,
+			v.result.SupplementalGroup
 	}
 	return d
 }

@@ -1,36 +1,38 @@
-// Package volume is kubelot-volume: it makes the volumes of pods usable before their containers start, keeps
-// the files of ConfigMaps, Secrets, tokens and the downward API up to date, and removes everything when a
-// pod has terminated.
+// Package volume is kubelot-volume: it sets up the volumes of pods before their containers start, keeps the files of
+// ConfigMaps, Secrets, tokens and the downward API up to date, and removes everything when a pod has terminated.
 //
-// How it works: volume.go is the one goroutine that owns the state; book.go and decide.go are the state and
-// the pure decisions on it; work.go is what workers do, a goroutine per volume; report.go is what is
-// published. The kinds of volumes are in internal/plugin, what is behind claims is in internal/persistent.
+// How it works: volume.go is the one goroutine that owns the state. state.go has the state, and decide.go the pure
+// decisions on it (testdata has them as scenarios). handle.go looks only at pods of which something is new or due.
+// work.go is what workers do, a goroutine per volume. report.go is what is published. The kinds of volumes are in
+// internal/plugin, what is behind claims is in internal/persistent, and what CSI drivers serve in internal/csi.
+// internal/registry finds drivers and other plugins; plugins.go wires it.
 //
 // # Reads
 //
 // pod.update, pod.sources, node.object (allocatable resources, for limits that containers don't have, and labels); once
 // after the start pleg.event and node.runtime, so that nothing is removed below a running container, and its own
-// volume.state, so that what is mounted needs no API server. From the API server ConfigMaps, Secrets, tokens of service
-// accounts, claims and persistent volumes.
+// volume.state, so that what is mounted needs no API server, and plugin.registered. From the API server ConfigMaps,
+// Secrets, tokens of service accounts, claims, persistent volumes and CSIDrivers. The sockets of plugins.
 //
 // # Writes
 //
-// volume.state; Events FailedMount, FailedMapVolume, and those about the group of a volume's files.
+// volume.state and plugin.registered. Events: FailedMount, FailedMapVolume, and those about the group of a volume's
+// files.
 //
 // # Owns
 //
 // In <root-dir>/pods/<uid> volumes, volumeDevices and volume-subpaths, with what is mounted there; the disks of local
-// volumes below <root-dir>/plugins.
+// volumes and the volumes of CSI drivers below <root-dir>/plugins; <root-dir>/plugins_registry.
 //
 // # Guarantees
 //
-//   - Volumes are set up while a pod is syncing, stay while it is terminating, and go when it has terminated.
-//   - Each volume has a worker of its own: one that hangs holds up nothing but its pod. A system call that never
-//     returns can't be cancelled; the volume's message says so, and everything else goes on.
-//   - A change of a ConfigMap or Secret is in the files as soon as the watch reports it. A missing object that
-//     appears ends the wait at once; other failures are tried again after 500 ms, doubling up to 2m2s.
-//   - Everything may be killed at any time: what is on disk is adopted. Only pods that every source has
-//     disowned, and of which no container runs, are cleaned up without a pod.update.
-//   - Work that gets on, such as giving many files to a group, is never cut off.
+//   - Volumes are set up while a pod is syncing, stay while it is terminating, and are removed when it has terminated.
+//   - Each volume has a worker of its own, so a volume that hangs delays only its pod. A system call that never returns
+//     can't be cancelled. The volume's message says so, and everything else goes on.
+//   - A change of a ConfigMap or Secret is written to the files as soon as the watch reports it. When a missing object
+//     appears, its volume is set up at once. Other failures are retried after 500 ms, doubling up to 2m2s.
+//   - The daemon may be killed at any time. The next process adopts what is on disk. Without a pod.update it removes a
+//     pod's volumes only if every source has delivered without the pod, and none of its containers runs.
+//   - Work that makes progress, such as giving many files to a group, is never interrupted.
 //   - Nothing is deleted through a mount point, and nothing of a persistent volume is ever deleted.
 package volume

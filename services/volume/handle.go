@@ -15,10 +15,9 @@ import (
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
-// errTerminated is the cause with which the worker of a pod that has terminated is stopped.
-var errTerminated = errors.New("the pod has terminated")
-
-func (s *Service) stage(p *pod) topic.Lifecycle { return lifecycle(p, s.sources) }
+func (s *Service) stage(p *pod) topic.Lifecycle {
+	return lifecycle(p, s.sources.Ready && !s.listed[p.ref.UID])
+}
 
 // podUpdate takes what podsync says of a pod.
 func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
@@ -27,10 +26,11 @@ func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
 		s.synced.pods = true
 	case c.Deleted && p != nil:
 		p.gone = true
+		s.changed[p] = true
 	case c.Deleted, c.Key == "": // a channel that is closed delivers empty changes
 	case !valid(c):
-		s.log.Warn("pod.update without a usable pod is ignored", "uid", c.Key)
-	case p == nil, p.update.Pod == nil, p.swept && c.Value.Lifecycle != topic.Terminated:
+		s.log.Warn("ignoring a pod.update without a usable pod", "uid", c.Key)
+	case p == nil, p.update.Pod == nil, p.cleanedUp && c.Value.Lifecycle != topic.Terminated:
 		s.adopt(c.Value)
 	default:
 		s.refresh(p, c.Value)
@@ -50,17 +50,17 @@ func valid(c bus.Change[topic.Pod]) bool {
 	return true
 }
 
-// adopt begins with a pod that is new to this daemon. Mounting finds out what exists already. A sweep of
-// the same directory that still runs is waited for, since it holds on to the old entry.
+// adopt begins with a pod that is new to this daemon. Mounting finds out what exists already. If a clean-up of the same
+// directory still runs, mounting waits for it: the clean-up belongs to the old entry.
 func (s *Service) adopt(update topic.Pod) {
 	uid := string(update.Pod.UID)
 	p := newPod(update, s.root, s.kinds, s.before[uid])
 	delete(s.before, uid)
 	if old := s.pods[p.ref.UID]; old != nil {
 		s.forget(old)
-		p.sweeping = old.sweeping
+		p.cleaningUp = old.cleaningUp
 	}
-	s.pods[p.ref.UID] = p
+	s.pods[p.ref.UID], s.changed[p] = p, true
 	s.follow(p, p.volumes)
 }
 
@@ -83,6 +83,7 @@ func (s *Service) refresh(p *pod, update topic.Pod) {
 	ended := update.Lifecycle == topic.Terminated && p.update.Lifecycle != topic.Terminated
 	revived := update.Lifecycle != topic.Terminated && p.update.Lifecycle == topic.Terminated
 	p.update, p.gone, p.touched = update, false, p.touched || revived
+	s.changed[p] = true
 	if added := p.addVolumes(s.root, s.kinds, topic.PodVolumes{}); len(added) > 0 {
 		s.follow(p, added)
 		p.touched = true
@@ -92,7 +93,7 @@ func (s *Service) refresh(p *pod, update topic.Pod) {
 		case ended:
 			v.retry, v.problem = retry{}, ""
 			if v.cancel != nil {
-				v.cancel(errTerminated)
+				v.cancel(plugin.ErrTerminated)
 			}
 		case revived, changed && v.followsPod:
 			v.dirty, v.retry = true, retry{}
@@ -103,7 +104,7 @@ func (s *Service) refresh(p *pod, update topic.Pod) {
 	}
 }
 
-// sameForVolumes tells whether nothing has changed that the downward API shows.
+// sameForVolumes reports whether nothing has changed that the downward API shows.
 func sameForVolumes(a, b *corev1.Pod) bool {
 	return equality.Semantic.DeepEqual(a.Labels, b.Labels) && equality.Semantic.DeepEqual(a.Annotations, b.Annotations) &&
 		equality.Semantic.DeepEqual(a.Spec.Containers, b.Spec.Containers) &&
@@ -129,6 +130,9 @@ func (s *Service) hold(p *pod) {
 // forget drops a pod; its objects are watched no longer.
 func (s *Service) forget(p *pod) {
 	delete(s.pods, p.ref.UID)
+	delete(s.changed, p)
+	s.agenda.Remove(p)
+	s.ports.Metrics.forget(p)
 	s.release(p)
 }
 
@@ -150,7 +154,15 @@ func (s *Service) sourcesUpdate(c bus.Change[topic.Sources]) {
 		s.synced.sources = true
 		return
 	}
-	s.sources = c.Value
+	s.sources, s.listed = c.Value, make(map[string]bool, len(c.Value.Pods))
+	for _, uid := range c.Value.Pods {
+		s.listed[uid] = true
+	}
+	for _, p := range s.pods {
+		if p.gone { // what the others are to do doesn't depend on their sources
+			s.changed[p] = true
+		}
+	}
 }
 
 func (s *Service) nodeUpdate(c bus.Change[corev1.Node]) {
@@ -170,6 +182,7 @@ func (s *Service) nodeUpdate(c bus.Change[corev1.Node]) {
 		for _, v := range p.volumes {
 			if v.followsNode {
 				v.dirty, v.retry = true, retry{}
+				s.changed[p] = true
 			}
 		}
 	}
@@ -177,44 +190,62 @@ func (s *Service) nodeUpdate(c bus.Change[corev1.Node]) {
 
 // objectChanged has every volume that is made from the object written again, at once.
 func (s *Service) objectChanged(o object) {
-	for v := range s.users[o] {
+	for v, p := range s.users[o] {
 		v.dirty, v.retry = true, retry{}
+		s.changed[p] = true
 	}
 }
 
-// advance starts every worker that is wanted by now and drops the pods that are done.
+// advance looks at the pods of which something is new, or due by now.
 func (s *Service) advance(ctx context.Context) {
 	now := s.now()
-	for _, p := range s.pods {
-		stage := s.stage(p)
-		for _, v := range p.volumes {
-			s.reportSlow(p, v)
-			switch v.next(p, stage, now) {
-			case opMount:
-				v.dirty = false
-				if v.wanted.IsZero() {
-					v.wanted = now
-				}
-				s.start(ctx, p, v, opMount, s.mountJob(p, v, stage))
-			case opUnmount:
-				s.start(ctx, p, v, opUnmount, s.unmountJob(p, v))
+	for p, ok := s.agenda.Take(now); ok; p, ok = s.agenda.Take(now) {
+		s.changed[p] = true
+	}
+	for p := range s.changed {
+		s.look(ctx, p)
+	}
+	clear(s.changed)
+	s.findLeftovers(ctx, now)
+}
+
+// look starts every worker that the pod wants by now, publishes it, and drops it if it is done.
+func (s *Service) look(ctx context.Context, p *pod) {
+	now, stage := s.now(), s.stage(p)
+	for _, v := range p.volumes {
+		s.reportSlow(p, v)
+		switch v.next(p, stage, now) {
+		case opMount:
+			v.dirty = false
+			if v.wanted.IsZero() {
+				v.wanted = now
 			}
-		}
-		if p.sweepNow(stage, now) {
-			p.sweeping = true
-			s.start(ctx, p, nil, opUnmount, s.sweepJob(p))
-		}
-		if p.gone && p.swept && !p.sweeping {
-			s.drop(p)
+			s.start(ctx, p, v, opMount, s.mountJob(p, v, stage))
+		case opUnmount:
+			s.start(ctx, p, v, opUnmount, s.unmountJob(p, v))
 		}
 	}
-	s.findLeftovers(ctx, now)
+	if p.cleanUpNow(stage, now) {
+		p.cleaningUp = true
+		s.start(ctx, p, nil, opUnmount, s.cleanUpJob(p))
+	}
+	if p.gone && p.cleanedUp && !p.cleaningUp {
+		s.drop(p)
+		return
+	}
+	s.publish(p)
+	s.ports.Metrics.count(p)
+	if at := p.wakeAt(stage, now); at.IsZero() {
+		s.agenda.Remove(p)
+	} else {
+		s.agenda.Set(p, at)
+	}
 }
 
 func (s *Service) drop(p *pod) {
 	s.forget(p)
 	if err := s.ports.State.Delete(p.ref.UID); err != nil {
-		s.log.Error("the state of a pod's volumes can't be removed", "uid", p.ref.UID, "error", err)
+		s.log.Error("can't remove the state of a pod's volumes", "uid", p.ref.UID, "error", err)
 	}
 }
 
@@ -243,14 +274,15 @@ func (s *Service) start(ctx context.Context, p *pod, v *volume, what op, do job)
 // finished takes a worker's answer.
 func (s *Service) finished(o outcome) {
 	p, v := o.pod, o.volume
+	s.changedIfThere(p)
 	// Of a pod that goes, only the end is news, or what keeps it from coming.
 	p.touched = p.touched || o.op == opMount || o.err != nil || v == nil || p.slow()
 	if v == nil {
-		s.sweepFinished(p, o.err)
+		s.cleanUpFinished(p, o.err)
 		return
 	}
 	s.ports.Metrics.done(v, o, s.now())
-	v.op, v.cancel = opNone, nil
+	s.idle(v)
 	switch {
 	case o.err == nil:
 		v.problem, v.retry = "", retry{}
@@ -263,7 +295,8 @@ func (s *Service) finished(o outcome) {
 				"volume", v.spec.Name, "error", o.result.Warning)
 		}
 	case s.stage(p) == topic.Terminated && o.op == opMount, errors.Is(o.err, plugin.ErrNotMounted):
-		v.problem = ""
+		// Nothing is brought up to date any more, or the volume would be due again at once.
+		v.problem, v.result.RefreshAt = "", time.Time{}
 	case o.op == opUnmount:
 		v.retry.fail(s.now(), 0)
 		s.fail(p, v, reasonFailedUnmount, failedUnmount(v.spec.Name, o.err))
@@ -280,21 +313,39 @@ func (s *Service) finished(o outcome) {
 	}
 }
 
-func (s *Service) sweepFinished(p *pod, err error) {
-	p.sweeping, p.problem = false, ""
+// idle takes note that the volume has no worker any more.
+func (s *Service) idle(v *volume) {
+	v.op, v.cancel = opNone, nil
+	if v.late {
+		v.late = false
+		s.hung--
+	}
+}
+
+// changedIfThere has the pod looked at unless another has taken its place.
+func (s *Service) changedIfThere(p *pod) {
+	if s.pods[p.ref.UID] == p {
+		s.changed[p] = true
+	}
+}
+
+func (s *Service) cleanUpFinished(p *pod, err error) {
+	p.cleaningUp, p.problem = false, ""
 	current := s.pods[p.ref.UID]
 	if current != nil {
 		// A pod of the same UID that came meanwhile has waited for this.
-		current.sweeping = false
+		current.cleaningUp = false
+		s.changed[current] = true
 	}
 	switch {
 	case err != nil:
 		p.problem = err.Error()
 		p.retry.fail(s.now(), 0)
-		s.log.Warn("the remains of a pod's volumes can't be removed, it is tried again", "namespace", p.ref.Namespace, "pod", p.ref.Name,
+		s.log.Warn("can't remove what is left of a pod's volumes, retrying",
+			"namespace", p.ref.Namespace, "pod", p.ref.Name,
 			"uid", p.ref.UID, "error", err)
 	case current == p && s.stage(p) == topic.Terminated:
-		p.swept, p.retry = true, retry{}
+		p.cleanedUp, p.retry = true, retry{}
 		if p.update.Pod == nil {
 			s.ports.Metrics.orphans.Inc()
 		}

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,13 +16,23 @@ type metrics struct {
 	operations, overall *prometheus.HistogramVec
 	total               *prometheus.GaugeVec
 	orphans, stuck      prometheus.Gauge
-	known               map[string]bool // the plug-ins that have had volumes
+}
+
+// counts are a pod's part in the numbers of volumes.
+type counts struct {
+	volumes []counted
+	stuck   bool
+}
+
+// counted is a volume by its plug-in and by whether it is wanted and mounted.
+type counted struct {
+	plugin           string
+	desired, mounted bool
 }
 
 // newMetrics registers the metrics.
 func newMetrics(r prometheus.Registerer) (metrics, error) {
 	m := metrics{
-		known: map[string]bool{},
 		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "storage_operation_duration_seconds",
 			Help:    "How long it took to set up or tear down a volume.",
@@ -33,10 +44,12 @@ func newMetrics(r prometheus.Registerer) (metrics, error) {
 			Buckets: []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 		}, []string{"plugin_name", "operation_name"}),
 		total: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "volume_manager_total_volumes", Help: "Volumes that pods want (desired_state_of_world) and that are mounted (actual_state_of_world).",
+			Name: "volume_manager_total_volumes",
+			Help: "Volumes that pods want (desired_state_of_world) and that are mounted (actual_state_of_world).",
 		}, []string{"plugin_name", "state"}),
 		orphans: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "kubelet_orphan_pod_cleaned_volumes", Help: "Pods that are gone and whose volumes were removed, since the start, which is when they are looked for.",
+			Name: "kubelet_orphan_pod_cleaned_volumes",
+			Help: "Pods that are gone and whose volumes were removed, since the start, which is when they are looked for.",
 		}),
 		stuck: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "kubelet_orphan_pod_cleaned_volumes_errors", Help: "Pods that are gone and whose volumes can't be removed.",
@@ -45,29 +58,47 @@ func newMetrics(r prometheus.Registerer) (metrics, error) {
 	return m, daemon.RegisterMetrics(r, "volumes", m.operations, m.overall, m.total, m.orphans, m.stuck)
 }
 
-// count shows how many volumes there are, and the pods that are gone and whose volumes can't be removed.
-func (m metrics) count(pods map[string]*pod) {
-	desired, mounted, stuck := map[string]int{}, map[string]int{}, 0
-	for _, p := range pods {
-		if p.update.Pod == nil && p.problem != "" {
-			stuck++
-		}
-		// A pod that has ended wants no volume any more; its own are listed as long as the pod is.
-		wanted := p.update.Pod != nil && p.update.Lifecycle != topic.Terminated
-		for _, v := range p.volumes {
-			m.known[v.plugin()] = true
-			if wanted {
-				desired[v.plugin()]++
-			}
-			if v.phase == topic.VolumeMounted {
-				mounted[v.plugin()]++
-			}
-		}
+// reset begins with no volumes.
+func (m metrics) reset() {
+	m.total.Reset()
+	m.stuck.Set(0)
+}
+
+// count brings the numbers up to date with the pod: how many volumes there are, and the pods that are gone and whose
+// volumes can't be removed.
+func (m metrics) count(p *pod) {
+	now := counts{stuck: p.update.Pod == nil && p.problem != ""}
+	// A pod that has ended wants no volume any more; its own are listed as long as the pod is.
+	wanted := p.update.Pod != nil && p.update.Lifecycle != topic.Terminated
+	for _, v := range p.volumes {
+		now.volumes = append(now.volumes, counted{v.plugin(), wanted, v.phase == topic.VolumeMounted})
 	}
-	m.stuck.Set(float64(stuck))
-	for name := range m.known {
-		m.total.WithLabelValues(name, "desired_state_of_world").Set(float64(desired[name]))
-		m.total.WithLabelValues(name, "actual_state_of_world").Set(float64(mounted[name]))
+	m.replace(p, now)
+}
+
+// forget counts the pod no longer.
+func (m metrics) forget(p *pod) { m.replace(p, counts{}) }
+
+func (m metrics) replace(p *pod, now counts) {
+	if now.stuck == p.counted.stuck && slices.Equal(now.volumes, p.counted.volumes) {
+		return
+	}
+	m.add(p.counted, -1)
+	m.add(now, 1)
+	p.counted = now
+}
+
+func (m metrics) add(c counts, sign float64) {
+	part := func(is bool) float64 {
+		if is {
+			return sign
+		}
+		return 0
+	}
+	m.stuck.Add(part(c.stuck))
+	for _, v := range c.volumes {
+		m.total.WithLabelValues(v.plugin, "desired_state_of_world").Add(part(v.desired))
+		m.total.WithLabelValues(v.plugin, "actual_state_of_world").Add(part(v.mounted))
 	}
 }
 

@@ -41,7 +41,7 @@ type leftovers struct {
 	err   error
 }
 
-// plainName tells whether name is one component of a path.
+// plainName reports whether name is one component of a path.
 func plainName(name string) bool {
 	return name != "" && name != "." && name != ".." && filepath.Base(name) == name && len(name) <= 253
 }
@@ -84,7 +84,7 @@ func (s *Service) search(ctx context.Context) (l leftovers) {
 	for _, k := range s.kinds {
 		if k, ok := k.Plugin.(leaver); ok {
 			if err := k.Leftovers(ctx); err != nil {
-				s.log.Warn("disks that no pod has any more can't be freed", "error", err)
+				s.log.Warn("can't free disks that no pod has any more", "error", err)
 			}
 		}
 	}
@@ -97,7 +97,7 @@ type leaver interface {
 	Leftovers(ctx context.Context) error
 }
 
-// isOurs tells whether the entry of a pod's directory is one that this daemon removes.
+// isOurs reports whether the entry of a pod's directory is one that this daemon removes.
 func isOurs(name string) bool {
 	return name == plugin.VolumesDir || name == plugin.DevicesDir || name == "volume-subpaths"
 }
@@ -127,11 +127,11 @@ func (s *Service) alive(ctx context.Context) (map[string]bool, error) {
 	return alive, nil
 }
 
-// foundLeftovers makes an entry for each directory of which no source knows, so that it is swept.
+// foundLeftovers makes an entry for each directory of which no source knows, so that it is cleaned up.
 func (s *Service) foundLeftovers(l leftovers) {
 	s.orphans.running, s.orphans.complete = false, l.err == nil
 	if l.err != nil {
-		s.log.Info("what earlier pods have left can't be looked for yet", "error", l.err)
+		s.log.Info("can't look yet for what earlier pods have left", "error", l.err)
 	}
 	for _, uid := range l.dirs {
 		switch {
@@ -139,8 +139,9 @@ func (s *Service) foundLeftovers(l leftovers) {
 		case l.alive[uid]:
 			s.orphans.complete = false
 		default:
-			s.log.Info("volumes of a pod that is gone are removed", "uid", uid)
-			s.pods[uid] = &pod{ref: topic.Ref{UID: uid}, gone: true}
+			s.log.Info("removing the volumes of a pod that is gone", "uid", uid)
+			p := &pod{ref: topic.Ref{UID: uid}, gone: true}
+			s.pods[uid], s.changed[p] = p, true
 		}
 	}
 	for _, uid := range l.states {
@@ -148,13 +149,13 @@ func (s *Service) foundLeftovers(l leftovers) {
 			continue
 		}
 		if err := s.ports.State.Delete(uid); err != nil {
-			s.log.Error("the state of a pod's volumes can't be removed", "uid", uid, "error", err)
+			s.log.Error("can't remove the state of a pod's volumes", "uid", uid, "error", err)
 		}
 	}
 	s.orphans.notBefore = s.now().Add(searchPause)
 }
 
-// known tells whether there is a reason to leave the pod's volumes to the normal way of things.
+// known reports whether there is a reason to leave the pod's volumes to the normal way of things.
 func (s *Service) known(uid string) bool {
-	return s.pods[uid] != nil || slices.Contains(s.sources.Pods, uid)
+	return s.pods[uid] != nil || s.listed[uid]
 }

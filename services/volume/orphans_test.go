@@ -136,7 +136,8 @@ func TestSweepOfForeignVolumes(t *testing.T) {
 		p := podSpec("u1", emptyDir("disk", ""))
 		w.update(p, topic.Syncing)
 		w.update(p, topic.Terminated)
-		if got := w.state("u1"); !strings.HasPrefix(got, "failed: (remains on disk)=failed(") || !strings.Contains(got, "kubernetes.io/csi") {
+		if got := w.state("u1"); !strings.HasPrefix(got, "failed: (remains on disk)=failed(") ||
+			!strings.Contains(got, "kubernetes.io/csi") {
 			t.Errorf("state %s", got)
 		}
 		if mounted, err := mounts.Mounted(foreign); !mounted || err != nil {

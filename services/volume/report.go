@@ -14,42 +14,38 @@ const (
 	reasonFailedUnmount = "FailedUnmount"
 )
 
-// publish sends the state of every pod that was touched, and the daemon's health.
-func (s *Service) publish() {
-	s.ports.Metrics.count(s.pods)
-	hung := 0
-	for uid, p := range s.pods {
-		for _, v := range p.volumes {
-			if v.op != opNone && v.late {
-				hung++
-			}
-		}
-		if !p.touched {
-			continue
-		}
-		p.touched = false
-		if p.update.Pod == nil {
-			continue
-		}
-		if err := s.ports.State.Set(uid, summary(p)); err != nil {
-			s.log.Error("the state of a pod's volumes can't be published", "uid", uid, "error", err)
-		}
+// publish sends the state of a pod that was touched.
+func (s *Service) publish(p *pod) {
+	if !p.touched {
+		return
 	}
-	if hung > 0 {
-		s.ports.Health.Set(topic.Degraded, fmt.Sprintf("%d volumes hang on filesystems that do not answer; volume.state names them", hung))
+	p.touched = false
+	if p.update.Pod == nil {
+		return
+	}
+	if err := s.ports.State.Set(p.ref.UID, summary(p)); err != nil {
+		s.log.Error("can't publish the state of a pod's volumes", "uid", p.ref.UID, "error", err)
+	}
+}
+
+// reportHealth reports whether volumes hang.
+func (s *Service) reportHealth() {
+	if s.hung > 0 {
+		s.ports.Health.Set(topic.Degraded,
+			fmt.Sprintf("%d volumes hang on filesystems that do not answer; volume.state names them", s.hung))
 		return
 	}
 	s.ports.Health.Set(topic.Healthy, "")
 }
 
-// fail records why a volume's worker failed, and tells the pod's owner while the pod is starting.
+// fail records why a volume's worker failed, and sends an Event while the pod is starting.
 func (s *Service) fail(p *pod, v *volume, reason, what string) {
 	starting := v.phase != topic.VolumeMounted
 	if starting {
 		v.phase = topic.VolumeFailed
 	}
 	v.problem, v.reason, p.touched = what, reason, true
-	s.log.Warn("volume failed, it is tried again", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
+	s.log.Warn("volume failed, retrying", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
 		"volume", v.spec.Name, "error", what)
 	if s.stage(p) == topic.Syncing {
 		s.ports.Events.Record(topic.Event{Kind: "Pod", Ref: p.ref, Type: "Warning", Reason: reason, Message: what})
@@ -69,21 +65,24 @@ func failedUnmount(volume string, err error) string {
 	return fmt.Sprintf("UnmountVolume.TearDown failed for volume %q : %v", volume, err)
 }
 
-// reportSlow tells of a worker that takes long: a filesystem that doesn't answer, most often.
+// reportSlow reports a worker that takes long, most often because a filesystem doesn't answer.
 func (s *Service) reportSlow(p *pod, v *volume) {
 	now := s.now()
 	switch {
 	case v.op == opNone:
 	case now.Sub(v.alive) >= lateAfter && !v.late:
 		v.late = true
-		s.fail(p, v, reasonFailedMount, fmt.Sprintf("volume %q: the %s that began at %s has not come back; a filesystem below it does not answer, and a "+
-			"system call that waits for it can't be cancelled. It goes on once the filesystem answers, or is unmounted by force (umount -f)",
+		s.hung++
+		s.fail(p, v, reasonFailedMount, fmt.Sprintf("volume %q: the %s that began at %s has not come back; a filesystem "+
+			"below it does not answer, and a "+
+			"system call that waits for it can't be cancelled. It goes on once the filesystem answers, or is unmounted by "+
+			"force (umount -f)",
 			v.spec.Name, v.op, v.since.UTC().Format("15:04:05 UTC")))
 	case now.Sub(v.since) >= slowAfter && !v.slow:
 		v.slow, p.touched = true, true
 		v.reason = reasonFailedMount
 		v.problem = fmt.Sprintf("volume %q: the %s takes longer than %s", v.spec.Name, v.op, slowAfter)
-		s.log.Warn("volume takes long", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
+		s.log.Warn("volume takes a long time", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
 			"volume", v.spec.Name, "operation", v.op)
 	}
 }

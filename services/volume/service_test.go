@@ -26,11 +26,15 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/bustest"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/mounttest"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	mounttest.Enter()
+	goleak.VerifyTestMain(m)
+}
 
 // objects is a Watched in memory.
 type objects[T any] struct {
@@ -41,7 +45,10 @@ type objects[T any] struct {
 }
 
 func newObjects[T any]() *objects[T] {
-	return &objects[T]{byName: map[string]*T{}, held: map[string][]types.NamespacedName{}, changes: make(chan types.NamespacedName, 16)}
+	return &objects[T]{
+		byName: map[string]*T{}, held: map[string][]types.NamespacedName{},
+		changes: make(chan types.NamespacedName, 16),
+	}
 }
 
 func (o *objects[T]) Get(_ context.Context, key types.NamespacedName) (*T, error) {
@@ -79,7 +86,9 @@ func (o *objects[T]) owners() int {
 
 type noTokens struct{}
 
-func (noTokens) CreateToken(context.Context, string, string, *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (noTokens) CreateToken(context.Context, string, string,
+	*authenticationv1.TokenRequest,
+) (*authenticationv1.TokenRequest, error) {
 	return nil, errors.New("no tokens in this test")
 }
 
@@ -134,6 +143,7 @@ type world struct {
 	events     *recorded
 	health     health
 	kinds      plugin.List // added before the real ones
+	clock      func()      // called whenever the daemon reads the time; nil for nothing
 	service    *Service    // of the last start
 	stop       func()
 }
@@ -146,7 +156,10 @@ func inWorld(t *testing.T, f func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{t: t, root: root, bus: bustest.New(), configMaps: newObjects[corev1.ConfigMap](), events: &recorded{}}
 		w.bus.Restrict(Contract, bus.Contract{
-			Daemon: "podsync", Writes: []bus.Topic{topic.PodUpdate, topic.PodSources, topic.PLEGEvent, topic.NodeRuntime, topic.NodeObject},
+			Daemon: "podsync", Writes: []bus.Topic{
+				topic.PodUpdate, topic.PodSources, topic.PLEGEvent,
+				topic.NodeRuntime, topic.NodeObject,
+			},
 			Reads: []bus.Topic{topic.VolumeState}, Calls: []bus.Topic{topic.VolumeSubPath},
 		})
 		w.podsync = w.bus.Conn("podsync")
@@ -161,18 +174,35 @@ func inWorld(t *testing.T, f func(w *world)) {
 
 // start starts the daemon.
 func (w *world) start() {
-	conn := w.bus.Conn("volume")
 	w.registry = prometheus.NewRegistry()
 	m, err := newMetrics(w.registry)
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.startWith(m)
+}
+
+// again starts another Service in the same process.
+func (w *world) again() {
+	m := w.service.ports.Metrics
+	w.stop()
+	w.startWith(m)
+}
+
+func (w *world) startWith(m metrics) {
+	conn := w.bus.Conn("volume")
 	s := New(w.root, conn, Ports{
 		ConfigMaps: w.configMaps, Secrets: newObjects[corev1.Secret](), Tokens: noTokens{}, Claims: &w.claims,
 		State: topic.VolumeState.Writer(conn), Events: w.events, Health: &w.health, Metrics: m,
 	}, slog.New(slog.DiscardHandler))
 	s.kinds = append(slices.Clone(w.kinds), s.kinds...)
 	w.service = s
+	if w.clock != nil {
+		s.now = func() time.Time {
+			w.clock()
+			return time.Now()
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
@@ -196,8 +226,11 @@ func podSpec(uid string, volumes ...corev1.Volume) *corev1.Pod {
 		app.VolumeMounts = append(app.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
 	}
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pod-" + uid, UID: types.UID(uid), Labels: map[string]string{"v": "1"}},
-		Spec:       corev1.PodSpec{Volumes: volumes, Containers: []corev1.Container{app}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "pod-" + uid, UID: types.UID(uid),
+			Labels: map[string]string{"v": "1"},
+		},
+		Spec: corev1.PodSpec{Volumes: volumes, Containers: []corev1.Container{app}},
 	}
 }
 
@@ -260,14 +293,17 @@ func (w *world) file(path string) string {
 	return string(data)
 }
 
-// empty tells whether the pod has left nothing.
+// empty reports whether the pod has left nothing.
 func (w *world) empty(uid string) bool {
 	entries, _ := os.ReadDir(filepath.Join(w.root, "pods", uid))
 	return len(entries) == 0
 }
 
 func emptyDir(name string, medium corev1.StorageMedium) corev1.Volume {
-	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}}}
+	return corev1.Volume{
+		Name:         name,
+		VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}},
+	}
 }
 
 func configMap(name string) corev1.Volume {
@@ -278,7 +314,10 @@ func configMap(name string) corev1.Volume {
 
 func labels(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
-		Items: []corev1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}},
+		Items: []corev1.DownwardAPIVolumeFile{{
+			Path:     "labels",
+			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"},
+		}},
 	}}}
 }
 

@@ -2,8 +2,10 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/volume/internal/subpath"
 )
@@ -13,7 +15,7 @@ import (
 func (s *Service) subPath(ctx context.Context, r topic.SubPathRequest) (topic.SubPathReply, error) {
 	plans := make(chan bindPlan, 1)
 	if !s.tell(func() { plans <- s.planBind(r) }) {
-		return topic.SubPathReply{}, context.Canceled
+		return topic.SubPathReply{}, bus.WithKind(bus.ErrUnavailable, errors.New("the volume daemon stops"))
 	}
 	plan := <-plans
 	if plan.err != nil {
@@ -22,14 +24,19 @@ func (s *Service) subPath(ctx context.Context, r topic.SubPathRequest) (topic.Su
 	answers := make(chan bindPlan, 1)
 	s.workers.Go(func() {
 		paths, err := bindAll(ctx, r, plan.mounts)
-		s.tell(func() { plan.pod.binds-- })
+		s.tell(func() {
+			plan.pod.binds--
+			s.changedIfThere(plan.pod)
+		})
 		answers <- bindPlan{paths: paths, err: err}
 	})
 	select {
 	case a := <-answers:
 		return topic.SubPathReply{Paths: a.paths}, a.err
 	case <-ctx.Done():
-		return topic.SubPathReply{}, fmt.Errorf("subPath mounts of container %q: the volume's filesystem does not answer: %w", r.Container, context.Cause(ctx))
+		err := fmt.Errorf("subPath mounts of container %q: the volume's filesystem does not answer: %w", r.Container,
+			context.Cause(ctx))
+		return topic.SubPathReply{}, bus.WithKind(bus.ErrUnavailable, err)
 	}
 }
 
@@ -45,16 +52,19 @@ type bindPlan struct {
 func (s *Service) planBind(r topic.SubPathRequest) bindPlan {
 	p := s.pods[r.UID]
 	if p == nil || p.update.Pod == nil {
-		return bindPlan{err: fmt.Errorf("pod %s/%s (%s) has no volumes here", r.Namespace, r.Name, r.UID)}
+		return bindPlan{err: bus.WithKind(bus.ErrNotFound, fmt.Errorf("pod %s/%s (%s) has no volumes here",
+			r.Namespace, r.Name, r.UID))}
 	}
 	if stage := s.stage(p); stage != topic.Syncing {
-		return bindPlan{err: fmt.Errorf("pod %s/%s is %s, its volumes are bound no more", r.Namespace, r.Name, stage)}
+		return bindPlan{err: bus.WithKind(bus.ErrRefused, fmt.Errorf("pod %s/%s is %s, its volumes are no longer bound",
+			r.Namespace, r.Name, stage))}
 	}
 	plan := bindPlan{pod: p}
 	for _, m := range r.Mounts {
 		v := p.volume(m.Volume)
 		if v == nil || v.phase != topic.VolumeMounted || v.result.HostPath == "" {
-			return bindPlan{err: fmt.Errorf("container %q: volume %q is not mounted", r.Container, m.Volume)}
+			return bindPlan{err: bus.WithKind(bus.ErrUnavailable, fmt.Errorf("container %q: volume %q is not mounted",
+				r.Container, m.Volume))}
 		}
 		plan.mounts = append(plan.mounts, subpath.Mount{
 			PodDir: s.root.pod(r.UID), Volume: v.innerName(), VolumePath: v.result.HostPath,
@@ -70,7 +80,9 @@ func bindAll(ctx context.Context, r topic.SubPathRequest, mounts []subpath.Mount
 	for _, m := range mounts {
 		path, err := subpath.Bind(ctx, m)
 		if err != nil {
-			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", nameOf(r, m.Index), r.Container, err)
+			// Its kind is bus.ErrRefused, or bus.ErrUnavailable while the daemon stops, as of any error that is given none.
+			return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w",
+				nameOf(r, m.Index), r.Container, err)
 		}
 		paths[m.Index] = path
 	}

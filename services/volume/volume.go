@@ -14,6 +14,8 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/agenda"
+	"kubelot.dev/services/volume/internal/csi"
 	"kubelot.dev/services/volume/internal/persistent"
 	"kubelot.dev/services/volume/internal/plugin"
 )
@@ -36,10 +38,15 @@ type Ports struct {
 	Secrets    Watched[corev1.Secret]
 	Tokens     plugin.Tokens
 	Claims     persistent.Objects
+	// CSI are the volumes of CSI drivers, and Drivers those that are registered. Both may be nil.
+	CSI     *csi.Volumes
+	Drivers *csi.Drivers
 	// State writes volume.state; a process has one such writer.
 	State  *bus.Writer[topic.PodVolumes]
 	Events daemon.EventRecorder
 	Health daemon.HealthReporter
+	// Pulse may be nil.
+	Pulse *daemon.Pulse
 	// Metrics is where the daemon's metrics are registered, once for a process.
 	Metrics metrics
 }
@@ -54,9 +61,14 @@ type Service struct {
 	now   func() time.Time
 
 	// All below belongs to the goroutine of Run.
-	pods        map[string]*pod
+	pods map[string]*pod
+	// changed are the pods to look at, agenda those at which time makes something due.
+	changed     map[*pod]bool
+	agenda      agenda.Agenda[*pod]
+	hung        int // workers that have not come back
 	users       map[object]map[*volume]*pod
 	sources     topic.Sources
+	listed      map[string]bool // the pods of sources
 	synced      synced
 	allocatable corev1.ResourceList
 	nodeLabels  map[string]string
@@ -65,28 +77,31 @@ type Service struct {
 	before map[string]topic.PodVolumes
 
 	workers sync.WaitGroup
-	// inbox takes what workers and calls have to tell the goroutine of Run.
+	// inbox takes what workers and calls have to tell the goroutine of Run. It isn't a daemon/loop: workers report until
+	// ended is closed, which is later than the end of Run's context, and those that hang in the kernel are given up.
 	inbox chan func()
 	ended chan struct{}
 }
 
 // New makes the daemon for the pods below rootDir. It starts nothing.
 func New(rootDir string, conn *bus.Conn, ports Ports, log *slog.Logger) *Service {
+	kinds := plugin.All(plugin.Objects{ConfigMaps: ports.ConfigMaps, Secrets: ports.Secrets, Tokens: ports.Tokens})
+	if ports.CSI != nil {
+		kinds = slices.Concat(kinds, persistent.Kinds(rootDir, ports.Claims, ports.CSI), ports.CSI.Kinds())
+	} else {
+		kinds = slices.Concat(kinds, persistent.Kinds(rootDir, ports.Claims, nil))
+	}
 	return &Service{
-		root: layout(rootDir), conn: conn, ports: ports, log: log, now: time.Now,
-		kinds: slices.Concat(
-			plugin.All(plugin.Objects{ConfigMaps: ports.ConfigMaps, Secrets: ports.Secrets, Tokens: ports.Tokens}),
-			persistent.Kinds(rootDir, ports.Claims),
-		),
-		pods: map[string]*pod{}, users: map[object]map[*volume]*pod{},
+		root: layout(rootDir), conn: conn, ports: ports, log: log, now: time.Now, kinds: kinds,
+		pods: map[string]*pod{}, changed: map[*pod]bool{}, users: map[object]map[*volume]*pod{},
 		inbox: make(chan func()), ended: make(chan struct{}),
 	}
 }
 
-// synced are the topics of which all that is retained has been delivered once.
+// synced are the topics whose retained messages have all been delivered.
 type synced struct{ pods, sources, node bool }
 
-// all tells whether decisions can be made: a volume whose limits come from the node must not fail for a
+// all reports whether decisions can be made: a volume whose limits come from the node must not fail for a
 // message that is on its way.
 func (s synced) all() bool { return s.pods && s.sources && s.node }
 
@@ -98,6 +113,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.ports.Metrics.reset()
 	serving := make(chan error, 1)
 	go func() { serving <- topic.VolumeSubPath.Serve(ctx, s.conn, s.subPath) }()
 	err = s.loop(ctx, in, serving)
@@ -130,10 +146,12 @@ func (s *Service) subscribe(ctx context.Context) (in inputs, err error) {
 	return in, err
 }
 
-// loop owns the state. Whatever happens only changes what is known; advance then decides for all pods.
+// loop owns the state. A message only changes what is known, and which pods have changed; advance then decides for
+// those.
 func (s *Service) loop(ctx context.Context, in inputs, serving <-chan error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	s.ports.Pulse.Of(ctx, s.inbox)
 	for {
 		select {
 		case <-ctx.Done():
@@ -153,6 +171,8 @@ func (s *Service) loop(ctx context.Context, in inputs, serving <-chan error) err
 			s.objectChanged(object{false, key})
 		case key := <-s.ports.Secrets.Changes():
 			s.objectChanged(object{true, key})
+		case <-s.ports.Drivers.Changes():
+			retryFailed(s.pods, s.changed)
 		case tell := <-s.inbox:
 			tell()
 		case <-timer.C:
@@ -161,7 +181,7 @@ func (s *Service) loop(ctx context.Context, in inputs, serving <-chan error) err
 			continue
 		}
 		s.advance(ctx)
-		s.publish()
+		s.reportHealth()
 		s.rest(timer)
 	}
 }
@@ -178,7 +198,7 @@ func (s *Service) finishServing(serving <-chan error) error {
 	}
 }
 
-// tell has f run by the goroutine of Run; it tells whether that still runs.
+// tell has f run by the goroutine of Run; it reports whether that still runs.
 func (s *Service) tell(f func()) bool {
 	select {
 	case s.inbox <- f:
@@ -192,10 +212,8 @@ func (s *Service) tell(f func()) bool {
 func (s *Service) rest(timer *time.Timer) {
 	now := s.now()
 	next := s.orphans.wakeAt(now)
-	for _, p := range s.pods {
-		if at := p.wakeAt(s.stage(p), now); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-			next = at
-		}
+	if at := s.agenda.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+		next = at
 	}
 	if next.IsZero() {
 		timer.Stop()

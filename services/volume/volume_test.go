@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,8 +11,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/volume/internal/mounts"
+	"kubelot.dev/daemon/tree"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -149,7 +151,8 @@ func TestHangingVolumeHoldsUpItsPodOnly(t *testing.T) {
 			t.Errorf("health is %s", w.health.get())
 		}
 		w.update(hung, topic.Terminated)
-		if got := w.state("u1"); !strings.HasPrefix(got, "failed: disk=unmounted nfs=") && !strings.HasPrefix(got, "pending: disk=unmounted nfs=") {
+		if got := w.state("u1"); !strings.HasPrefix(got, "failed: disk=unmounted nfs=") &&
+			!strings.HasPrefix(got, "pending: disk=unmounted nfs=") {
 			t.Errorf("state %s", got)
 		}
 		close(nfs.letGo)
@@ -187,7 +190,10 @@ func TestRestartAdopts(t *testing.T) {
 		q := podSpec("u2", emptyDir("mem", corev1.StorageMediumMemory), emptyDir("never", ""))
 		w.update(p, topic.Syncing)
 		w.update(q, topic.Syncing)
-		for _, dir := range []string{w.dir("u1", "empty-dir", "disk"), w.dir("u1", "empty-dir", "mem"), w.dir("u2", "empty-dir", "mem")} {
+		for _, dir := range []string{
+			w.dir("u1", "empty-dir", "disk"), w.dir("u1", "empty-dir", "mem"),
+			w.dir("u2", "empty-dir", "mem"),
+		} {
 			if err := os.WriteFile(filepath.Join(dir, "precious"), []byte("data"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -197,12 +203,15 @@ func TestRestartAdopts(t *testing.T) {
 
 		// While the daemon is away, one pod begins to terminate, and one of its volumes was lost.
 		w.update(q, topic.Terminating)
-		if err := mounts.Remove(t.Context(), w.dir("u2", "empty-dir", "never")); err != nil {
+		if err := tree.Remove(t.Context(), w.dir("u2", "empty-dir", "never")); err != nil {
 			t.Fatal(err)
 		}
 		w.start()
 		w.expect("u1", "mounted: cm=mounted disk=mounted mem=mounted")
-		for _, dir := range []string{w.dir("u1", "empty-dir", "disk"), w.dir("u1", "empty-dir", "mem"), w.dir("u2", "empty-dir", "mem")} {
+		for _, dir := range []string{
+			w.dir("u1", "empty-dir", "disk"), w.dir("u1", "empty-dir", "mem"),
+			w.dir("u2", "empty-dir", "mem"),
+		} {
 			if got := w.file(filepath.Join(dir, "precious")); got != "data" {
 				t.Errorf("%s: %q", dir, got)
 			}
@@ -265,13 +274,15 @@ func TestSubPath(t *testing.T) {
 			return reply.Paths, err
 		}
 		paths, err := call("disk", "a/b")
-		if want := filepath.Join(w.root, "pods", "u1", "volume-subpaths", "disk", "app", "2"); err != nil || paths[2] != want {
+		if want := filepath.Join(w.root, "pods", "u1", "volume-subpaths", "disk", "app", "2"); err != nil ||
+			paths[2] != want {
 			t.Fatalf("got %v, %v; want %s", paths, err, want)
 		}
-		if _, err := call("disk", "../x"); err == nil || !strings.Contains(err.Error(), `failed to prepare subPath for volumeMount "disk" of container "app"`) {
+		if _, err := call("disk", "../x"); !errors.Is(err, bus.ErrRefused) ||
+			!strings.Contains(err.Error(), `failed to prepare subPath for volumeMount "disk" of container "app"`) {
 			t.Errorf("a path that leads out: %v", err)
 		}
-		if _, err := call("none", "a"); err == nil || !strings.Contains(err.Error(), "not mounted") {
+		if _, err := call("none", "a"); !errors.Is(err, bus.ErrUnavailable) || !strings.Contains(err.Error(), "not mounted") {
 			t.Errorf("an unknown volume: %v", err)
 		}
 		w.update(p, topic.Terminated)
@@ -279,7 +290,7 @@ func TestSubPath(t *testing.T) {
 		if !w.empty("u1") {
 			t.Error("something is left on disk")
 		}
-		if _, err := call("disk", "a"); err == nil || !strings.Contains(err.Error(), "terminated") {
+		if _, err := call("disk", "a"); !errors.Is(err, bus.ErrRefused) || !strings.Contains(err.Error(), "terminated") {
 			t.Errorf("a terminated pod: %v", err)
 		}
 	})
@@ -306,7 +317,10 @@ func TestNodeAllocatableArrivesLater(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.start()
 		v := labels("meta")
-		v.DownwardAPI.Items = []corev1.DownwardAPIVolumeFile{{Path: "cpu", ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "app", Resource: "limits.cpu"}}}
+		v.DownwardAPI.Items = []corev1.DownwardAPIVolumeFile{{
+			Path:             "cpu",
+			ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "app", Resource: "limits.cpu"},
+		}}
 		w.update(podSpec("u1", v), topic.Syncing)
 		if got := w.state("u1"); !strings.Contains(got, "not known yet") {
 			t.Errorf("state %s", got)
@@ -328,7 +342,10 @@ func TestNodeAllocatableArrivesLater(t *testing.T) {
 func TestStartWithRetainedStates(t *testing.T) {
 	inWorld(t, func(w *world) {
 		v := labels("meta")
-		v.DownwardAPI.Items = []corev1.DownwardAPIVolumeFile{{Path: "cpu", ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "app", Resource: "limits.cpu"}}}
+		v.DownwardAPI.Items = []corev1.DownwardAPIVolumeFile{{
+			Path:             "cpu",
+			ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "app", Resource: "limits.cpu"},
+		}}
 		w.update(podSpec("u1", v), topic.Syncing)
 		node := corev1.Node{}
 		node.Status.Allocatable = corev1.ResourceList{"cpu": *resourceQuantity("3")}

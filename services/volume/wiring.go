@@ -15,6 +15,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/kube"
+	"kubelot.dev/services/volume/internal/csi"
 	"kubelot.dev/services/volume/internal/mounts"
 )
 
@@ -32,12 +33,20 @@ var Daemon = daemon.Spec{
 // node without an API server, it runs with the volumes that need none: what it mounted then is adopted later.
 func run(ctx context.Context, env daemon.Env) error {
 	if err := mounts.EnsureShared(env.Config.RootDir); err != nil {
-		env.Log.Error("mounts can't be shared between containers and the node: volume mounts with mountPropagation will fail", "error", err)
+		env.Log.Error("can't share mounts between containers and the node: volume mounts with mountPropagation will fail",
+			"error", err)
 	}
 	ports, err := newPorts(env)
 	if err != nil {
 		return err
 	}
+	ctx, stop := context.WithCancelCause(ctx)
+	ports.Drivers = csi.NewDrivers()
+	defer ports.Drivers.Close()
+	var registering sync.WaitGroup
+	registering.Go(func() { runRegistry(ctx, env, ports.Drivers) })
+	defer registering.Wait()
+	defer stop(errors.New("the volume daemon stops"))
 	if env.Config.Standalone() {
 		return runWithout(ctx, env, ports, errors.New("it needs an API server, and this node runs without one"))
 	}
@@ -55,19 +64,19 @@ func run(ctx context.Context, env daemon.Env) error {
 // newPorts are the ports without the API server. A process has one set of them.
 func newPorts(env daemon.Env) (Ports, error) {
 	m, err := newMetrics(env.Metrics)
-	return Ports{State: topic.VolumeState.Writer(env.Bus), Events: env.Events, Health: env.Health, Metrics: m}, err
+	return Ports{
+		State:  topic.VolumeState.Writer(env.Bus),
+		Events: env.Events, Health: env.Health, Pulse: env.Pulse,
+		Metrics: m,
+	}, err
 }
 
 func options(env daemon.Env) kube.Options {
 	k := env.Config.Kubelet
-	o := kube.Options{
-		Daemon: "volume", Version: daemon.Version(), Burst: int(k.KubeAPIBurst), ContentType: k.ContentType, Log: env.Log,
-		Certificate: env.Config.ClientCertificate,
-	}
-	if k.KubeAPIQPS != nil {
-		o.QPS = float32(*k.KubeAPIQPS)
-	}
-	return o
+	return kube.Options{
+		Daemon: "volume", Version: daemon.Version(), ContentType: k.ContentType, Certificate: env.Config.ClientCertificate,
+		Log: env.Log,
+	}.WithLimits(k.KubeAPIQPS, k.KubeAPIBurst)
 }
 
 // runUntilClient runs without the API server until its credentials are there.
@@ -78,7 +87,7 @@ func runUntilClient(ctx context.Context, env daemon.Env, ports Ports, why error)
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		client, err = kube.WaitClient(ctx, env.Config.Kubeconfig, options(env))
-		stop(errors.New("the credentials for the API server are there"))
+		stop(errors.New("the credentials for the API server are available"))
 	})
 	runErr := runWithout(running, env, ports, fmt.Errorf("it needs the API server: %w", why))
 	stop(runErr)
@@ -93,9 +102,11 @@ func ended(ctx context.Context) bool { return ctx.Err() != nil }
 
 func runWithout(ctx context.Context, env daemon.Env, ports Ports, why error) error {
 	none := absent{why}
-	ports.ConfigMaps, ports.Secrets, ports.Tokens = absentKind[corev1.ConfigMap]{none}, absentKind[corev1.Secret]{none}, none
+	ports.Drivers.Unknown(why)
+	ports.ConfigMaps, ports.Secrets, ports.Tokens = absentKind[corev1.ConfigMap]{none},
+		absentKind[corev1.Secret]{none}, none
 	ports.Claims = none
-	return New(env.Config.RootDir, env.Bus, ports, env.Log).Run(ctx)
+	return runService(ctx, env, ports, none)
 }
 
 func runWith(ctx context.Context, env daemon.Env, ports Ports, client *kube.Client) error {
@@ -107,7 +118,9 @@ func runWith(ctx context.Context, env daemon.Env, ports Ports, client *kube.Clie
 	caches.Go(func() { logEnd(env.Log, secrets.Run(ctx)) })
 	ports.ConfigMaps, ports.Secrets, ports.Tokens = configMaps, secrets, client
 	ports.Claims = client
-	err := New(env.Config.RootDir, env.Bus, ports, env.Log).Run(ctx)
+	ports.Drivers.Unknown(csi.ErrUnread)
+	caches.Go(func() { followDrivers(client.WatchCSIDrivers(ctx), ports.Drivers) })
+	err := runService(ctx, env, ports, client)
 	stop()
 	caches.Wait()
 	return err
@@ -122,9 +135,13 @@ func logEnd(log *slog.Logger, err error) {
 // absent stands in for the API server where there is none (yet).
 type absent struct{ why error }
 
-func (a absent) CreateToken(context.Context, string, string, *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
+func (a absent) CreateToken(context.Context, string, string,
+	*authenticationv1.TokenRequest,
+) (*authenticationv1.TokenRequest, error) {
 	return nil, a.why
 }
+
+func (a absent) GetSecret(context.Context, string, string) (*corev1.Secret, error) { return nil, a.why }
 
 func (a absent) GetPersistentVolumeClaim(context.Context, string, string) (*corev1.PersistentVolumeClaim, error) {
 	return nil, a.why

@@ -25,7 +25,7 @@ func (l layout) pod(uid string) string { return filepath.Join(l.pods(), uid) }
 // outcome is what a worker answers.
 type outcome struct {
 	pod    *pod
-	volume *volume // nil for a sweep
+	volume *volume // nil for a clean-up
 	op     op
 	result plugin.Result
 	err    error
@@ -66,24 +66,24 @@ func (s *Service) unmountJob(p *pod, v *volume) job {
 	}
 }
 
-// sweepJob removes whatever is left in the pod's volume directories: volumes that the pod's
-// spec doesn't name, of an interrupted start or of a pod that nobody knows any more.
-func (s *Service) sweepJob(p *pod) job {
+// cleanUpJob removes what is left in the pod's volume directories: volumes that the pod's specification doesn't name,
+// of an interrupted start or of a pod that nobody knows any more.
+func (s *Service) cleanUpJob(p *pod) job {
 	podDir := s.root.pod(p.ref.UID)
 	return func(ctx context.Context, _ func()) (plugin.Result, error) {
-		return plugin.Result{}, sweep(ctx, podDir, s.kinds)
+		return plugin.Result{}, cleanUp(ctx, podDir, s.kinds)
 	}
 }
 
-func sweep(ctx context.Context, podDir string, kinds plugin.List) error {
+func cleanUp(ctx context.Context, podDir string, kinds plugin.List) error {
 	if err := subpath.Clean(ctx, podDir, ""); err != nil {
 		return err
 	}
-	return errors.Join(sweepTop(ctx, podDir, kinds, false), sweepTop(ctx, podDir, kinds, true))
+	return errors.Join(cleanUpTop(ctx, podDir, kinds, false), cleanUpTop(ctx, podDir, kinds, true))
 }
 
-// sweepTop empties the pod's directory of volumes, or of those that are block devices.
-func sweepTop(ctx context.Context, podDir string, kinds plugin.List, block bool) error {
+// cleanUpTop empties the pod's directory of volumes, or of those that are block devices.
+func cleanUpTop(ctx context.Context, podDir string, kinds plugin.List, block bool) error {
 	top := filepath.Join(podDir, plugin.VolumesDir)
 	if block {
 		top = filepath.Join(podDir, plugin.DevicesDir)
@@ -98,7 +98,7 @@ func sweepTop(ctx context.Context, podDir string, kinds plugin.List, block bool)
 		if !known {
 			kind = plugin.Kind{Name: strings.ReplaceAll(dir, "~", "/"), Plugin: foreign{}}
 		}
-		errs = append(errs, sweepKind(ctx, filepath.Join(top, dir), kind))
+		errs = append(errs, cleanUpKind(ctx, filepath.Join(top, dir), kind))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -106,7 +106,7 @@ func sweepTop(ctx context.Context, podDir string, kinds plugin.List, block bool)
 	return removeEmpty(top)
 }
 
-func sweepKind(ctx context.Context, dir string, kind plugin.Kind) error {
+func cleanUpKind(ctx context.Context, dir string, kind plugin.Kind) error {
 	volumes, err := names(dir)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@
 // In a quick run, a few specs that fail are run once more, alone: that counts, and the log tells of both. A suite that
 // takes longer than its time limit, or whose end the specs' results don't explain, is an error.
 //
-// The suite's binary is built in the module suite, once per version (minutes), as the test bed's other programs are.
-// All images are made here and pulled from a registry on loopback that is the mirror of all others. There is one node,
-// no service proxy and no cluster DNS: what needs those is out of scope, see scope.go.
+// The suite's binary is built from test/testbed/programs/kubernetes/suite, once per version (minutes), as the test
+// bed's other programs are. All images are made here and pulled from a registry on loopback that is the mirror of all
+// others. There is one node, no service proxy and no cluster DNS: what needs those is out of scope, see scope.go.
 package conformance

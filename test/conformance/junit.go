@@ -85,7 +85,8 @@ func (c junitCase) askedFor() bool {
 	return c.Status != "pending" && (c.Skipped == nil || c.Skipped.Message != "skipped")
 }
 
-// name is the spec's full name. A suite's set-up and tear-down have names of their own, such as [SynchronizedBeforeSuite].
+// name is the spec's full name. A suite's set-up and tear-down have names of their own, such as
+// [SynchronizedBeforeSuite].
 func (c junitCase) name() string { return strings.TrimPrefix(c.Name, "[It] ") }
 
 func (c junitCase) result() Result {
@@ -116,7 +117,8 @@ func (r Results) Failures() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(r)), func(spec string) bool { return r[spec].Outcome != Failed })
 }
 
-// ReadJUnit reads the results of one run, the specs that weren't asked for left out. A suite's set-up counts when it failed.
+// ReadJUnit reads the results of one run, the specs that weren't asked for left out. A suite's set-up counts when it
+// failed.
 func ReadJUnit(path string) (Report, error) {
 	suites, err := readSuites(path)
 	if err != nil {
@@ -146,11 +148,13 @@ func (r Report) Check(exitCode int) error {
 	failed := len(r.Results.Failures())
 	switch {
 	case r.EndedEarly != "":
-		return fmt.Errorf("the suite ended early: %s; %d specs had ended, %d of them failed", r.EndedEarly, len(r.Results), failed)
+		return fmt.Errorf("the suite ended early: %s; %d specs had ended, %d of them failed", r.EndedEarly,
+			len(r.Results), failed)
 	case exitCode == 0, exitCode == 1 && failed > 0:
 		return nil
 	default:
-		return fmt.Errorf("ginkgo ended with exit code %d (-1: by a signal) and %d failed specs, which don't explain it", exitCode, failed)
+		return fmt.Errorf("ginkgo ended with exit code %d (-1: by a signal) and %d failed specs, which don't explain it",
+			exitCode, failed)
 	}
 }
 

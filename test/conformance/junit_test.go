@@ -58,19 +58,22 @@ func TestReadJUnit(t *testing.T) {
 
 // A suite whose set-up failed has run no spec; that must not look like success.
 func TestReadJUnitFailedSetUp(t *testing.T) {
-	text := strings.Replace(sampleJUnit, `status="passed" time="0.1">`, `status="failed" time="0.1"><failure type="failed">no node</failure>`, 1)
+	text := strings.Replace(sampleJUnit, `status="passed" time="0.1">`,
+		`status="failed" time="0.1"><failure type="failed">no node</failure>`, 1)
 	report, err := ReadJUnit(sample(t, text))
 	if err != nil || report.Results["[SynchronizedBeforeSuite] "].Outcome != Failed {
 		t.Errorf("report %v (error %v), want the failed set-up in it", report, err)
 	}
 }
 
-// A suite that reached its time limit has left specs out, which its JUnit file shows like those that the flags left out.
+// A suite that reached its time limit has left specs out, which its JUnit file shows like those that the flags left
+// out.
 func TestReadJUnitEndedEarly(t *testing.T) {
 	const head = `time="12.5">
   `
-	text := strings.Replace(sampleJUnit, head+"<testcase", head+`<properties><property name="SuiteSucceeded" value="false"></property>`+
-		`<property name="SpecialSuiteFailureReason" value="Suite Timeout Elapsed"></property></properties><testcase`, 1)
+	text := strings.Replace(sampleJUnit, head+"<testcase",
+		head+`<properties><property name="SuiteSucceeded" value="false"></property>`+
+			`<property name="SpecialSuiteFailureReason" value="Suite Timeout Elapsed"></property></properties><testcase`, 1)
 	path := sample(t, text)
 	report, err := ReadJUnit(path)
 	if err != nil || report.EndedEarly != "Suite Timeout Elapsed" {
@@ -93,14 +96,20 @@ func TestCheck(t *testing.T) {
 		{"all passed", Report{Results: passed}, 0, ""},
 		{"specs failed", Report{Results: failed}, 1, ""},
 		{"the time limit", Report{Results: failed, EndedEarly: "Suite Timeout Elapsed"}, 1, "Suite Timeout Elapsed"},
-		{"the time limit after the last spec", Report{Results: passed, EndedEarly: "Suite Timeout Elapsed"}, 1, "Suite Timeout Elapsed"},
+		{
+			"the time limit after the last spec",
+			Report{Results: passed, EndedEarly: "Suite Timeout Elapsed"},
+			1,
+			"Suite Timeout Elapsed",
+		},
 		{"a failure without a failed spec", Report{Results: passed}, 1, "exit code 1 "},
 		{"specs focused in the source", Report{Results: passed}, 197, "exit code 197"},
-		{"another code beside failed specs", Report{Results: failed}, 2, "exit code 2"},
+		{"another code besides failed specs", Report{Results: failed}, 2, "exit code 2"},
 		{"killed", Report{Results: failed}, -1, "exit code -1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if err := c.report.Check(c.code); (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+			if err := c.report.Check(c.code); (err == nil) != (c.err == "") || err != nil &&
+				!strings.Contains(err.Error(), c.err) {
 				t.Errorf("error %v, want %q", err, c.err)
 			}
 		})
@@ -140,21 +149,31 @@ func TestShortenKeepsWhatWasAskedFor(t *testing.T) {
 
 func TestWorst(t *testing.T) {
 	worst := Worst(
-		Results{"a": {Outcome: Passed}, "b": {Outcome: Failed, Message: "first"}, "c": {Outcome: Passed}, "d": {Outcome: Lost}},
+		Results{
+			"a": {Outcome: Passed}, "b": {Outcome: Failed, Message: "first"}, "c": {Outcome: Passed},
+			"d": {Outcome: Lost},
+		},
 		Results{"a": {Outcome: Skipped}, "b": {Outcome: Passed}, "c": {Outcome: Passed}, "d": {Outcome: Failed}},
 	)
-	if worst["a"].Outcome != Skipped || worst["b"].Message != "first" || worst["c"].Outcome != Passed || worst["d"].Outcome != Lost {
+	if worst["a"].Outcome != Skipped || worst["b"].Message != "first" || worst["c"].Outcome != Passed ||
+		worst["d"].Outcome != Lost {
 		t.Errorf("Worst = %v", worst)
 	}
 }
 
 func TestFailuresAreRunAlone(t *testing.T) {
-	failed := Results{"[sig-node] b (x)": {Outcome: Failed}, "[sig-node] a": {Outcome: Failed}, "[sig-node] c": {Outcome: Passed}}.Failures()
+	failed := Results{
+		"[sig-node] b (x)": {Outcome: Failed}, "[sig-node] a": {Outcome: Failed},
+		"[sig-node] c": {Outcome: Passed},
+	}.Failures()
 	if want := []string{"[sig-node] a", "[sig-node] b (x)"}; !slices.Equal(failed, want) {
 		t.Fatalf("failures %q, want %q", failed, want)
 	}
 	focus := regexp.MustCompile(Alone(failed).Focus)
-	for text, want := range map[string]bool{"suite [sig-node] a": true, "suite [sig-node] b (x)": true, "suite [sig-node] a too": false, "suite [sig-node] c": false} {
+	for text, want := range map[string]bool{
+		"suite [sig-node] a": true, "suite [sig-node] b (x)": true,
+		"suite [sig-node] a too": false, "suite [sig-node] c": false,
+	} {
 		if focus.MatchString(text) != want {
 			t.Errorf("%q is run: %v, want %v", text, !want, want)
 		}

@@ -15,7 +15,7 @@ var passesFile string
 
 const passesHead = `# The specs that the upstream kubelet passes on a node of the test bed, by their full names: a run fails if one of them
 # that it asks for fails, is skipped or isn't run.
-# Written anew by a full run under the kubelet: UPDATE=1 AGENT=kubelet make conformance
+# Written again by a full run under the kubelet: UPDATE=1 AGENT=kubelet make conformance
 `
 
 // Passes are the specs that must pass, in order: those in passes.txt.

@@ -86,7 +86,8 @@ func TestTimeLimit(t *testing.T) {
 func TestLostAndUnlisted(t *testing.T) {
 	results := Results{"a": {Outcome: Passed}, "b": {Outcome: Failed, Message: "why"}, "new": {Outcome: Passed}}
 	results.AddLost([]string{"a", "b", "gone"})
-	if results["gone"].Outcome != Lost || results["a"].Outcome != Passed || results["b"].Message != "why" || len(results) != 4 {
+	if results["gone"].Outcome != Lost || results["a"].Outcome != Passed || results["b"].Message != "why" ||
+		len(results) != 4 {
 		t.Errorf("results %+v, want gone alone to be lost", results)
 	}
 	if got := results.Unlisted([]string{"a", "b", "gone"}); !slices.Equal(got, []string{"new"}) {

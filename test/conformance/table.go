@@ -79,12 +79,13 @@ func order(row Row) int {
 	}
 }
 
-// failed tells whether one of the agents fell short of what the spec asks; a spec that was skipped asked nothing.
+// failed reports whether one of the agents fell short of what the spec asks; a spec that was skipped asked nothing.
 func (r Row) failed() bool {
-	return slices.ContainsFunc([]Outcome{r.Kubelot.Outcome, r.Kubelet.Outcome}, func(o Outcome) bool { return o == Failed || o == Lost })
+	return slices.ContainsFunc([]Outcome{r.Kubelot.Outcome, r.Kubelet.Outcome},
+		func(o Outcome) bool { return o == Failed || o == Lost })
 }
 
-// Fine tells whether there is nothing to say of the row.
+// Fine reports whether there is nothing to say of the row.
 func (r Row) Fine() bool { return order(r) == 2 && r.Kubelot.Outcome != Skipped }
 
 // Faults counts the rows that are wrong.

@@ -12,7 +12,8 @@ func TestCompare(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	passed, failed, skipped, notRun := Result{Outcome: Passed}, Result{Outcome: Failed, Message: "why"}, Result{Outcome: Skipped}, Result{Outcome: NotRun}
+	passed, failed, skipped, notRun := Result{Outcome: Passed}, Result{Outcome: Failed, Message: "why"},
+		Result{Outcome: Skipped}, Result{Outcome: NotRun}
 	lost := Result{Outcome: Lost}
 	for _, c := range []struct {
 		name             string

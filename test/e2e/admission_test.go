@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/node"
 )
 
 // Pods that the node refuses, with the reasons and sentences that tools know.
@@ -26,7 +26,8 @@ func TestAdmission(t *testing.T) {
 	const container = `  containers: [{name: app, image: "busybox:1.36", command: $FOREVER}]` + "\n"
 	for _, c := range []struct{ name, spec, reason, message string }{
 		{
-			"port", "  containers: [{name: app, image: \"busybox:1.36\", ports: [{containerPort: 80, hostPort: 9480}]}]\n", "NodePorts",
+			"port", "  containers: [{name: app, image: \"busybox:1.36\", ports: [{containerPort: 80, hostPort: 9480}]}]\n",
+			"NodePorts",
 			"Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
 		},
 		{
@@ -34,7 +35,8 @@ func TestAdmission(t *testing.T) {
 			"Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
 		},
 		{
-			"init", "  initContainers: [{name: one, image: \"busybox:1.36\"}]\n  nodeSelector: {no: where}\n" + container, "NodeAffinity",
+			"init", "  initContainers: [{name: one, image: \"busybox:1.36\"}]\n  nodeSelector: {no: where}\n" +
+				container, "NodeAffinity",
 			"Predicate NodeAffinity failed",
 		},
 		{
@@ -42,7 +44,8 @@ func TestAdmission(t *testing.T) {
 			"Node didn't have enough resource: cpu, requested: 1000000, used: ",
 		},
 		{
-			"memory", "  containers: [{name: app, image: \"busybox:1.36\", resources: {requests: {memory: 100Ti}}}]\n", "OutOfmemory",
+			"memory", "  containers: [{name: app, image: \"busybox:1.36\", resources: {requests: {memory: 100Ti}}}]\n",
+			"OutOfmemory",
 			"Node didn't have enough resource: memory, requested: ",
 		},
 		{
@@ -50,19 +53,25 @@ func TestAdmission(t *testing.T) {
 			`forbidden sysctl: "kernel.msgmax" not allowlisted`,
 		},
 		{
-			"affinity", container + `  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: NotIn, values: [linux]}]}]}}}` + "\n",
+			"affinity",
+			container +
+				`  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/os, operator: NotIn, values: [linux]}]}]}}}` + "\n",
 			"NodeAffinity", "Predicate NodeAffinity failed",
 		},
 		{
-			"storage", "  containers: [{name: app, image: \"busybox:1.36\", resources: {requests: {ephemeral-storage: 900Ti}}}]\n", "OutOfephemeral-storage",
+			"storage", "  containers: [{name: app, image: \"busybox:1.36\", resources: {requests: {ephemeral-storage: " +
+				"900Ti}}}]\n", "OutOfephemeral-storage",
 			"Node didn't have enough resource: ephemeral-storage, requested: ",
 		},
 		{
-			"huge", "  containers: [{name: app, image: \"busybox:1.36\", resources: {requests: {cpu: 1m, hugepages-2Mi: 90Ti}, limits: {hugepages-2Mi: 90Ti}}}]\n",
-			"OutOfhugepages-2Mi", "Node didn't have enough resource: hugepages-2Mi, requested: 98956046499840, used: 0, capacity: ",
+			"huge", "  containers: [{name: app, image: \"busybox:1.36\", resources: {requests: {cpu: 1m, hugepages-2Mi: " +
+				"90Ti}, limits: {hugepages-2Mi: 90Ti}}}]\n",
+			"OutOfhugepages-2Mi",
+			"Node didn't have enough resource: hugepages-2Mi, requested: 98956046499840, used: 0, capacity: ",
 		},
 		{
-			"unsafe", container + "  securityContext: {sysctls: [{name: net.core.somaxconn, value: \"4096\"}]}\n", "SysctlForbidden",
+			"unsafe", container + "  securityContext: {sysctls: [{name: net.core.somaxconn, value: \"4096\"}]}\n",
+			"SysctlForbidden",
 			`forbidden sysctl: "net.core.somaxconn" not allowlisted`,
 		},
 		{
@@ -75,7 +84,8 @@ func TestAdmission(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled"); c.reason == "AppArmor" && strings.HasPrefix(string(enabled), "Y") {
+			if enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled"); c.reason == "AppArmor" &&
+				strings.HasPrefix(string(enabled), "Y") {
 				t.Skip("this kernel has AppArmor")
 			}
 			ns.Apply(pod(c.name, "  nodeName: testbed\n"+c.spec))
@@ -99,7 +109,8 @@ func TestTaintedNode(t *testing.T) {
 	if err := own.ControlPlane.RestartControllers(t.Context(), "--controllers=*,-taint-eviction-controller"); err != nil {
 		t.Fatal(err)
 	}
-	if err := own.StartNode(t.Context(), node.Kubelot, "--max-pods=2", "--allowed-unsafe-sysctls=net.core.*", "--seccomp-default",
+	if err := own.StartNode(t.Context(), node.Kubelot, "--max-pods=2", "--allowed-unsafe-sysctls=net.core.*",
+		"--seccomp-default",
 		"--register-with-taints=dedicated=gpu:NoExecute,quiet=:PreferNoSchedule,full=yes:NoSchedule",
 		"--node-labels=topology.kubernetes.io/zone=z1,node.kubernetes.io/instance-type=m1,example.com/rack=7",
 		"--kube-reserved=cpu=100m,memory=64Mi,ephemeral-storage=1Gi", "--system-reserved=cpu=50m,memory=32Mi"); err != nil {
@@ -112,18 +123,25 @@ func TestTaintedNode(t *testing.T) {
 		{Key: "full", Value: "yes", Effect: corev1.TaintEffectNoSchedule},
 	}
 	for _, taint := range want {
-		if !slices.ContainsFunc(registered.Spec.Taints, func(is corev1.Taint) bool { return is.MatchTaint(&taint) && is.Value == taint.Value }) {
+		if !slices.ContainsFunc(registered.Spec.Taints, func(is corev1.Taint) bool {
+			return is.MatchTaint(&taint) &&
+				is.Value == taint.Value
+		}) {
 			t.Errorf("the node has the taints %v; want %v", registered.Spec.Taints, taint)
 		}
 	}
 	for key, value := range map[string]string{
-		corev1.LabelTopologyZone: "z1", corev1.LabelInstanceTypeStable: "m1", "example.com/rack": "7", corev1.LabelHostname: kit.NodeName,
+		corev1.LabelTopologyZone: "z1", corev1.LabelInstanceTypeStable: "m1", "example.com/rack": "7",
+		corev1.LabelHostname: kit.NodeName,
 	} {
 		if registered.Labels[key] != value {
 			t.Errorf("label %s is %q; want %q", key, registered.Labels[key], value)
 		}
 	}
-	heldBack(t, registered, map[corev1.ResourceName]string{corev1.ResourceCPU: "150m", corev1.ResourceMemory: "196Mi", corev1.ResourcePods: "0"})
+	heldBack(t, registered, map[corev1.ResourceName]string{
+		corev1.ResourceCPU: "150m", corev1.ResourceMemory: "196Mi",
+		corev1.ResourcePods: "0",
+	})
 	if pods := registered.Status.Capacity.Pods().Value(); pods != 2 {
 		t.Errorf("room for %d pods; want 2", pods)
 	}
@@ -134,18 +152,21 @@ func TestTaintedNode(t *testing.T) {
 `
 	const tolerant = container + "  tolerations: [{key: dedicated, operator: Exists, effect: NoExecute}]\n"
 	// Only NoExecute counts where the scheduler was left out.
-	ns.Apply(pod("tolerant", tolerant+"  nodeSelector: {example.com/rack: \"7\"}\n  securityContext: {sysctls: [{name: net.core.somaxconn, value: \"4096\"}]}\n"))
+	ns.Apply(pod("tolerant", tolerant+"  nodeSelector: {example.com/rack: \"7\"}\n  securityContext: {sysctls: [{name: "+
+		"net.core.somaxconn, value: \"4096\"}]}\n"))
 	p := ns.Running("tolerant")
 	ns.Equal(p, "app", "cat /proc/sys/net/core/somaxconn", "4096")
 	ns.Equal(p, "app", "grep Seccomp: /proc/1/status", "Seccomp:\t2")
 	ns.Apply(pod("frail", container))
-	ns.Event("frail", "TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
+	ns.Event("frail", "TaintToleration",
+		"Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
 	ns.Apply(pod("second", tolerant))
 	second := ns.Running("second")
 	ns.Apply(pod("third", tolerant))
 	third := ns.Phase("third", corev1.PodFailed)
-	if want := "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 2, capacity: 2"; third.Status.Reason != "OutOfpods" || third.Status.Message != want {
-		t.Errorf("reason %s, message %q; want OutOfpods, %q", third.Status.Reason, third.Status.Message, want)
+	full := "Pod was rejected: Node didn't have enough resource: pods, requested: 1, used: 2, capacity: 2"
+	if third.Status.Reason != "OutOfpods" || third.Status.Message != full {
+		t.Errorf("reason %s, message %q; want OutOfpods, %q", third.Status.Reason, third.Status.Message, full)
 	}
 	preempts(t, ns, tolerant)
 	for _, p := range []*corev1.Pod{p, second} {
@@ -176,8 +197,11 @@ func preempts(t *testing.T, ns *kit.Namespace, spec string) {
 	if v.Status.Message != message {
 		t.Errorf("message %q; want %q", v.Status.Message, message)
 	}
-	i := slices.IndexFunc(v.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
-	if i < 0 || v.Status.Conditions[i].Reason != "TerminationByKubelet" || v.Status.Conditions[i].Message != "Pod was preempted by Kubelet to accommodate a critical pod." {
+	i := slices.IndexFunc(v.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget
+	})
+	if i < 0 || v.Status.Conditions[i].Reason != "TerminationByKubelet" ||
+		v.Status.Conditions[i].Message != "Pod was preempted by Kubelet to accommodate a critical pod." {
 		t.Errorf("conditions %+v; want DisruptionTarget, TerminationByKubelet", v.Status.Conditions)
 	}
 	ns.Event(v.Name, "Preempting", message)

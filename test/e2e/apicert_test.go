@@ -36,7 +36,8 @@ func TestServingCertificate(t *testing.T) {
 			lines = append(lines, line)
 		}
 	}
-	config := strings.Join(lines, "") + fmt.Sprintf("\nport: %d\naddress: 127.0.0.1\nhealthzPort: 0\nserverTLSBootstrap: true\n", port)
+	config := strings.Join(lines, "") + fmt.Sprintf("\nport: %d\naddress: 127.0.0.1\nhealthzPort: "+
+		"0\nserverTLSBootstrap: true\n", port)
 	run := bed.Bed.Path("run")
 	kubeconfig, err := bed.ControlPlane.NodeKubeconfig(kit.NodeName)
 	if err != nil {
@@ -50,8 +51,10 @@ func TestServingCertificate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), bed.Program("kubelot-api"), "--config="+dir+"/kubelet.yaml", "--kubeconfig="+kubeconfig,
-		"--run-dir="+dir, "--bus-socket="+filepath.Join(run, "bus.sock"), "--root-dir="+dir, "--hostname-override="+kit.NodeName)
+	cmd := exec.CommandContext(t.Context(), bed.Program("kubelot-api"), "--config="+dir+"/kubelet.yaml",
+		"--kubeconfig="+kubeconfig,
+		"--run-dir="+dir, "--bus-socket="+filepath.Join(run, "bus.sock"), "--root-dir="+dir,
+		"--hostname-override="+kit.NodeName)
 	var log kit.Session
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
@@ -63,7 +66,8 @@ func TestServingCertificate(t *testing.T) {
 	})
 	kit.Eventually(t, "the node's CertificateSigningRequest", func() error {
 		for line := range strings.Lines(bed.Kubectl(t, "get", "csr", "--no-headers")) {
-			if fields := strings.Fields(line); strings.Contains(line, "kubernetes.io/kubelet-serving") && strings.Contains(line, "Pending") {
+			if fields := strings.Fields(line); strings.Contains(line, "kubernetes.io/kubelet-serving") &&
+				strings.Contains(line, "Pending") {
 				bed.Kubectl(t, "certificate", "approve", fields[0])
 				return nil
 			}
@@ -77,7 +81,8 @@ func TestServingCertificate(t *testing.T) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
 	kit.Eventually(t, "a certificate that the cluster has signed", func() error {
-		conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{RootCAs: roots, ServerName: bed.Bed.Gateway.String()})
+		conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port),
+			&tls.Config{RootCAs: roots, ServerName: bed.Bed.Gateway.String()})
 		if err != nil {
 			return err
 		}

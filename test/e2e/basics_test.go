@@ -27,19 +27,25 @@ func TestStatus(t *testing.T) {
 	if p.Status.Phase != corev1.PodRunning || p.Status.QOSClass != corev1.PodQOSBurstable {
 		t.Errorf("phase %s, QoS class %s; want Running, Burstable", p.Status.Phase, p.Status.QOSClass)
 	}
-	for _, kind := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady, corev1.PodReadyToStartContainers} {
+	for _, kind := range []corev1.PodConditionType{
+		corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady,
+		corev1.PodReady, corev1.PodReadyToStartContainers,
+	} {
 		if got := kit.Condition(p, kind); got != corev1.ConditionTrue {
 			t.Errorf("condition %s is %q; want True", kind, got)
 		}
 	}
-	if p.Status.PodIP == "" || len(p.Status.PodIPs) != 1 || p.Status.HostIP != bed.Bed.Gateway.String() || len(p.Status.HostIPs) != 1 || p.Status.StartTime == nil || p.Status.ObservedGeneration != p.Generation {
+	if p.Status.PodIP == "" || len(p.Status.PodIPs) != 1 || p.Status.HostIP != bed.Bed.Gateway.String() ||
+		len(p.Status.HostIPs) != 1 || p.Status.StartTime == nil || p.Status.ObservedGeneration != p.Generation {
 		t.Errorf("incomplete status: %+v", p.Status)
 	}
 	s := kit.Status(p, "app")
-	if s.State.Running == nil || s.State.Running.StartedAt.IsZero() || !s.Ready || s.Started == nil || !*s.Started || s.RestartCount != 0 {
+	if s.State.Running == nil || s.State.Running.StartedAt.IsZero() || !s.Ready || s.Started == nil || !*s.Started ||
+		s.RestartCount != 0 {
 		t.Errorf("container status: %+v", s)
 	}
-	if s.Image != "docker.io/library/busybox:1.36" || !strings.Contains(s.ImageID, "sha256:") || !strings.HasPrefix(s.ContainerID, "containerd://") {
+	if s.Image != "docker.io/library/busybox:1.36" || !strings.Contains(s.ImageID, "sha256:") ||
+		!strings.HasPrefix(s.ContainerID, "containerd://") {
 		t.Errorf("image %q, imageID %q, containerID %q", s.Image, s.ImageID, s.ContainerID)
 	}
 	if got := s.AllocatedResources.Memory().String(); got != "16Mi" {
@@ -48,7 +54,8 @@ func TestStatus(t *testing.T) {
 	if s.Resources == nil || s.Resources.Limits.Memory().String() != "32Mi" {
 		t.Errorf("resources in the status: %+v; want a memory limit of 32Mi", s.Resources)
 	}
-	if len(s.VolumeMounts) != 1 || s.VolumeMounts[0].MountPath != "/var/run/secrets/kubernetes.io/serviceaccount" || !s.VolumeMounts[0].ReadOnly {
+	if len(s.VolumeMounts) != 1 || s.VolumeMounts[0].MountPath != "/var/run/secrets/kubernetes.io/serviceaccount" ||
+		!s.VolumeMounts[0].ReadOnly {
 		t.Errorf("volume mounts in the status: %+v", s.VolumeMounts)
 	}
 }
@@ -63,14 +70,20 @@ func TestEvents(t *testing.T) {
 `))
 	p := ns.Running("web")
 	ns.Event("web", "Scheduled", "Successfully assigned "+ns.Name+"/web to testbed")
-	pulled := ns.Event("web", "Pulled", `Container image "busybox:1.36" already present on machine and can be accessed by the pod`)
-	if pulled.InvolvedObject.FieldPath != "spec.containers{app}" || pulled.Source.Component != "kubelet" || pulled.Source.Host != kit.NodeName || pulled.ReportingController != "kubelet" {
-		t.Errorf("Pulled is about %q, from %+v; want spec.containers{app}, from kubelet on %s", pulled.InvolvedObject.FieldPath, pulled.Source, kit.NodeName)
+	pulled := ns.Event("web", "Pulled",
+		`Container image "busybox:1.36" already present on machine and can be accessed by the pod`)
+	if pulled.InvolvedObject.FieldPath != "spec.containers{app}" || pulled.Source.Component != "kubelet" ||
+		pulled.Source.Host != kit.NodeName || pulled.ReportingController != "kubelet" {
+		t.Errorf("Pulled is about %q, from %+v; want spec.containers{app}, from kubelet on %s",
+			pulled.InvolvedObject.FieldPath, pulled.Source, kit.NodeName)
 	}
 	ns.Event("web", "Created", "")
 	ns.Event("web", "Started", "")
 	described := ns.Kubectl("describe", "pod", "web")
-	for _, want := range []string{"Status:", "Running", "QoS Class:", "BestEffort", "Pulled", "Created", "Started", "kubelet"} {
+	for _, want := range []string{
+		"Status:", "Running", "QoS Class:", "BestEffort", "Pulled", "Created",
+		"Started", "kubelet",
+	} {
 		if !strings.Contains(described, want) {
 			t.Errorf("kubectl describe lacks %q:\n%s", want, described)
 		}
@@ -106,7 +119,8 @@ func TestCompletion(t *testing.T) {
 `))
 	p := ns.Phase("good", corev1.PodSucceeded)
 	s := kit.Status(p, "app").State.Terminated
-	if s == nil || s.ExitCode != 0 || s.Reason != "Completed" || s.StartedAt.IsZero() || s.FinishedAt.IsZero() || s.ContainerID == "" {
+	if s == nil || s.ExitCode != 0 || s.Reason != "Completed" || s.StartedAt.IsZero() || s.FinishedAt.IsZero() ||
+		s.ContainerID == "" {
 		t.Errorf("terminated state: %+v", s)
 	}
 	ns.Logged(p, "app", "done\n")
@@ -120,7 +134,8 @@ func TestCompletion(t *testing.T) {
 	}
 	p = ns.Phase("again", corev1.PodSucceeded)
 	status := kit.Status(p, "app")
-	if status.RestartCount != 1 || status.LastTerminationState.Terminated == nil || status.LastTerminationState.Terminated.ExitCode != 7 {
+	if status.RestartCount != 1 || status.LastTerminationState.Terminated == nil ||
+		status.LastTerminationState.Terminated.ExitCode != 7 {
 		t.Errorf("restart count %d, last state %+v; want 1, exit code 7", status.RestartCount, status.LastTerminationState)
 	}
 }
@@ -137,11 +152,13 @@ func TestCrashLoop(t *testing.T) {
 	backedOff := func(restarts int32) *corev1.Pod {
 		p := ns.Wait("crash", fmt.Sprintf("back-off after more than %d restarts", restarts), func(p *corev1.Pod) bool {
 			s := kit.Status(p, "app")
-			return s != nil && s.RestartCount > restarts && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
+			return s != nil && s.RestartCount > restarts && s.State.Waiting != nil &&
+				s.State.Waiting.Reason == "CrashLoopBackOff"
 		})
 		s := kit.Status(p, "app")
 		delay := 10 * time.Second << (s.RestartCount - 1)
-		if want := fmt.Sprintf("back-off %s restarting failed container=app pod=crash_%s(", delay, ns.Name); !strings.HasPrefix(s.State.Waiting.Message, want) {
+		if want := fmt.Sprintf("back-off %s restarting failed container=app pod=crash_%s(", delay,
+			ns.Name); !strings.HasPrefix(s.State.Waiting.Message, want) {
 			t.Errorf("message of the back-off after %d restarts: %s; want %s", s.RestartCount, s.State.Waiting.Message, want)
 		}
 		return p
@@ -195,7 +212,8 @@ func TestTerminationMessages(t *testing.T) {
 	// Of a long file its end counts, and all messages of a pod share 12 KiB.
 	const share = 12 * 1024 / 5
 	for container, want := range map[string]string{
-		"file": "farewell", "custom": "elsewhere", "logs": "what went wrong\n", "nothing": "", "long": strings.Repeat("y", share),
+		"file": "farewell", "custom": "elsewhere", "logs": "what went wrong\n", "nothing": "",
+		"long": strings.Repeat("y", share),
 	} {
 		if s := kit.Status(p, container).State.Terminated; s == nil || s.Message != want {
 			t.Errorf("container %s: %+v; want message %.50q", container, s, want)

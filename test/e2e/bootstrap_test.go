@@ -16,28 +16,34 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/node"
 )
 
-// signingDuration is short, so that a certificate is renewed while the test looks: after half of it. The other half is for a busy
-// machine to do so: once the certificate has ended nothing can renew it.
+// signingDuration is short, so that a certificate is renewed while the test looks: after half of it. The other half is
+// for a busy machine to do so: once the certificate has ended nothing can renew it.
 const signingDuration = 90 * time.Second
 
-// A node that has a bootstrap token only: it runs static pods while its request waits for approval, gets a certificate, becomes
-// Ready and runs pods; the certificate is renewed before it ends, which no pod notices; a restart goes on with the files.
+// A node that has a bootstrap token only: it runs static pods while its request waits for approval, gets a certificate,
+// becomes Ready and runs pods; the certificate is renewed before it ends, which no pod notices; a restart goes on with
+// the files.
 func TestTLSBootstrap(t *testing.T) {
 	t.Parallel()
 	own := kit.StartWithoutNode(t)
-	if err := own.ControlPlane.RestartControllers(t.Context(), "--cluster-signing-duration="+signingDuration.String()); err != nil {
+	if err := own.ControlPlane.RestartControllers(t.Context(), "--cluster-signing-duration="+
+		signingDuration.String()); err != nil {
 		t.Fatal(err)
 	}
 	own.Kubectl(t, "delete", "clusterrolebinding", "testbed:approve-first")
 	approval := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		Groups:             []string{"system:bootstrappers"},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests", Subresource: "nodeclient"},
+		Groups: []string{"system:bootstrappers"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: "create", Group: "certificates.k8s.io",
+			Resource: "certificatesigningrequests", Subresource: "nodeclient",
+		},
 	}}
 	kit.Eventually(t, "first requests to be approved no more", func() error {
-		answer, err := own.Client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), approval, metav1.CreateOptions{})
+		answer, err := own.Client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), approval,
+			metav1.CreateOptions{})
 		if err == nil && answer.Status.Allowed {
 			err = errors.New("the API server knows the binding still")
 		}
@@ -49,7 +55,8 @@ func TestTLSBootstrap(t *testing.T) {
 	}
 	manifests := own.Bed.Path("manifests")
 	static := strings.ReplaceAll(pod("early", staticSpec), "metadata:\n", "metadata:\n  namespace: kube-system\n")
-	for _, err := range []error{os.MkdirAll(manifests, 0o755), os.WriteFile(filepath.Join(manifests, "early.yaml"), []byte(static), 0o644)} {
+	for _, err := range []error{os.MkdirAll(manifests, 0o755), os.WriteFile(filepath.Join(manifests, "early.yaml"),
+		[]byte(static), 0o644)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +64,8 @@ func TestTLSBootstrap(t *testing.T) {
 	kubeconfig, pki := own.Bed.Path("kubelet.conf"), own.Bed.Path("kubelet-pki")
 	ready := make(chan error, 1)
 	go func() {
-		ready <- own.StartNode(t.Context(), node.Kubelot, "--kubeconfig="+kubeconfig, "--bootstrap-kubeconfig="+bootstrap, "--rotate-certificates")
+		ready <- own.StartNode(t.Context(), node.Kubelot, "--kubeconfig="+kubeconfig, "--bootstrap-kubeconfig="+bootstrap,
+			"--rotate-certificates")
 	}()
 	csr := awaitRequest(t, own, "system:bootstrap:testbd")
 	kit.Eventually(t, "the static pod to run without credentials", func() error { return runs(t, own, "early") })
@@ -69,7 +77,8 @@ func TestTLSBootstrap(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := storedCertificate(t, pki)
-	if subject := first.Leaf.Subject; subject.CommonName != "system:node:"+kit.NodeName || strings.Join(subject.Organization, " ") != "system:nodes" {
+	if subject := first.Leaf.Subject; subject.CommonName != "system:node:"+kit.NodeName ||
+		strings.Join(subject.Organization, " ") != "system:nodes" {
 		t.Errorf("the certificate is of %s", subject)
 	}
 	checkMode(t, kubeconfig)
@@ -97,8 +106,9 @@ func TestTLSBootstrap(t *testing.T) {
 		return nil
 	})
 	// Every daemon has the new one: a pod is watched, its ConfigMap read, its status written, its log authorised.
-	ns.Apply(pod("later", "  containers: [{name: app, image: \"busybox:1.36\", command: [sh, -c, \"echo hello; sleep 1000\"], "+
-		"envFrom: [{configMapRef: {name: kube-root-ca.crt}}]}]\n"))
+	ns.Apply(pod("later",
+		"  containers: [{name: app, image: \"busybox:1.36\", command: [sh, -c, \"echo hello; sleep 1000\"], "+
+			"envFrom: [{configMapRef: {name: kube-root-ca.crt}}]}]\n"))
 	ns.Running("later")
 	kit.Eventually(t, "the log", func() error {
 		if out := ns.Kubectl("logs", "later"); !strings.Contains(out, "hello") {
@@ -112,8 +122,7 @@ func TestTLSBootstrap(t *testing.T) {
 	}
 
 	// Without the bootstrap kubeconfig a restart has nothing but the files that were written.
-	own.Node.Kill()
-	if err := os.Remove(bootstrap); err != nil {
+	if err := errors.Join(own.Node.Kill(), os.Remove(bootstrap)); err != nil {
 		t.Fatal(err)
 	}
 	if err := own.Node.Launch(t.Context()); err != nil {
@@ -135,7 +144,8 @@ func awaitRequest(t *testing.T, own *kit.Bed, user string) (name string) {
 	kit.Eventually(t, "the CertificateSigningRequest of "+user, func() error {
 		all := own.Kubectl(t, "get", "csr", "--no-headers")
 		for line := range strings.Lines(all) {
-			if strings.Contains(line, user) && strings.Contains(line, "kubernetes.io/kube-apiserver-client-kubelet") && strings.Contains(line, "Pending") {
+			if strings.Contains(line, user) && strings.Contains(line, "kubernetes.io/kube-apiserver-client-kubelet") &&
+				strings.Contains(line, "Pending") {
 				name = strings.Fields(line)[0]
 				return nil
 			}
@@ -148,11 +158,13 @@ func awaitRequest(t *testing.T, own *kit.Bed, user string) (name string) {
 	return name
 }
 
-// runs tells whether a container of the pod runs on the node.
+// runs reports whether a container of the pod runs on the node.
 func runs(t *testing.T, own *kit.Bed, pod string) error {
 	t.Helper()
 	list, err := own.Containerd.Runtime().ListContainers(t.Context(), &runtimeapi.ListContainersRequest{
-		Filter: &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING}},
+		Filter: &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{
+			State: runtimeapi.ContainerState_CONTAINER_RUNNING,
+		}},
 	})
 	if err != nil {
 		return err

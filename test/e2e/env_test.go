@@ -108,7 +108,8 @@ func TestDNS(t *testing.T) {
 `), pod("hostnet", containers+"  hostNetwork: true\n"),
 	}, "\n---\n"))
 	p := ns.Running("first")
-	ns.Equal(p, "app", "cat /etc/resolv.conf", "search "+ns.Name+".svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\noptions ndots:5")
+	ns.Equal(p, "app", "cat /etc/resolv.conf", "search "+ns.Name+".svc.cluster.local svc.cluster.local "+
+		"cluster.local\nnameserver 10.96.0.10\noptions ndots:5")
 	hosts := ns.Exec(p, "app", "cat /etc/hosts")
 	for _, want := range []string{"# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost", p.Status.PodIP + "\tfirst"} {
 		if !strings.Contains(hosts, want) {
@@ -123,7 +124,8 @@ func TestDNS(t *testing.T) {
 	if p.Status.PodIP != p.Status.HostIP {
 		t.Errorf("pod IP %s on the host network; want the host's %s", p.Status.PodIP, p.Status.HostIP)
 	}
-	if got := ns.Exec(p, "app", "cat /etc/hosts"); !strings.HasPrefix(got, "# Kubernetes-managed hosts file (host network).") {
+	if got := ns.Exec(p, "app", "cat /etc/hosts"); !strings.HasPrefix(got,
+		"# Kubernetes-managed hosts file (host network).") {
 		t.Errorf("/etc/hosts on the host network:\n%s", got)
 	}
 	ns.Equal(p, "app", "readlink /proc/self/ns/net", hostLink(t, "net"))

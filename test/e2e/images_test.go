@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/images"
+	"kubelot.dev/test/testbed/images"
 )
 
 // push puts a busybox of its own into the registry and returns the reference to pull it by.
@@ -34,7 +34,8 @@ func pushTo(t *testing.T, b *kit.Bed, name string) string {
 }
 
 func imagePod(name, image, policy string) string {
-	return pod(name, fmt.Sprintf("  containers: [{name: app, image: %q, imagePullPolicy: %s, command: $FOREVER}]\n", image, policy))
+	return pod(name, fmt.Sprintf("  containers: [{name: app, image: %q, imagePullPolicy: %s, command: "+
+		"$FOREVER}]\n", image, policy))
 }
 
 // The pull policies, and the Events that tell of pulls.
@@ -57,17 +58,19 @@ func TestPullPolicies(t *testing.T) {
 	}
 	ns.Apply(imagePod("present", ref, "IfNotPresent") + "\n---\n" + imagePod("always", ref, "Always"))
 	ns.Running("present")
-	ns.Event("present", "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", ref))
+	ns.Event("present", "Pulled",
+		fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", ref))
 	ns.Running("always")
 	ns.Event("always", "Pulled", fmt.Sprintf("Successfully pulled image %q in ", ref))
 }
 
-// pullFails waits until the pod's image couldn't be pulled, and returns why. ErrImagePull is there for seconds only, and what
-// follows says the same.
+// pullFails waits until the pod's image couldn't be pulled, and returns why. ErrImagePull is there for seconds only,
+// and what follows says the same.
 func pullFails(ns *kit.Namespace, name string) (why string) {
 	ns.Wait(name, "ErrImagePull or ImagePullBackOff", func(p *corev1.Pod) bool {
 		s := kit.Status(p, "app")
-		if s == nil || s.State.Waiting == nil || s.State.Waiting.Reason != "ErrImagePull" && s.State.Waiting.Reason != "ImagePullBackOff" {
+		if s == nil || s.State.Waiting == nil || s.State.Waiting.Reason != "ErrImagePull" &&
+			s.State.Waiting.Reason != "ImagePullBackOff" {
 			return false
 		}
 		why = s.State.Waiting.Message
@@ -87,7 +90,8 @@ func TestPullBackOff(t *testing.T) {
 	}
 	ns.Event("absent", "Failed", fmt.Sprintf("Failed to pull image %q: ", ref))
 	ns.Event("absent", "Failed", "Error: ErrImagePull")
-	if waiting := ns.Waiting("absent", "app", "ImagePullBackOff"); !strings.HasPrefix(waiting.Message, fmt.Sprintf("Back-off pulling image %q", ref)) {
+	if waiting := ns.Waiting("absent", "app", "ImagePullBackOff"); !strings.HasPrefix(waiting.Message,
+		fmt.Sprintf("Back-off pulling image %q", ref)) {
 		t.Errorf("message of ImagePullBackOff: %s", waiting.Message)
 	}
 	ns.Event("absent", "BackOff", fmt.Sprintf("Back-off pulling image %q", ref))
@@ -115,19 +119,22 @@ func TestPullSecret(t *testing.T) {
 	secret := func(name, user string) string {
 		auth := base64.StdEncoding.EncodeToString([]byte(user))
 		config := fmt.Sprintf(`{"auths":{%q:{"auth":%q}}}`, bed.Registry.Addr, auth)
-		return fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: %s}\ntype: kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: '%s'}\n---\n", name, config)
+		return fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: %s}\ntype: "+
+			"kubernetes.io/dockerconfigjson\nstringData: {.dockerconfigjson: '%s'}\n---\n", name, config)
 	}
 	with := func(name, secret string) string {
 		return imagePod(name, ref, "Always") + "  imagePullSecrets: [{name: " + secret + "}]\n"
 	}
 	ns.Apply(secret("right", "somebody:pass:word") + secret("wrong", "somebody:else"))
-	ns.Apply(imagePod("without", ref, "Always") + "\n---\n" + with("wrong", "wrong") + "\n---\n" + with("absent", "absent"))
+	ns.Apply(imagePod("without", ref, "Always") + "\n---\n" + with("wrong", "wrong") + "\n---\n" +
+		with("absent", "absent"))
 	for _, name := range []string{"without", "wrong", "absent"} {
 		if why := pullFails(ns, name); !strings.Contains(why, "401") && !strings.Contains(why, "authorization") {
 			t.Errorf("message of pod %s: %s", name, why)
 		}
 	}
-	ns.Event("absent", "FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (absent); attempting to pull the image may not succeed.")
+	ns.Event("absent", "FailedToRetrieveImagePullSecret", "Unable to retrieve some image pull secrets (absent); "+
+		"attempting to pull the image may not succeed.")
 	ns.Apply(with("right", "right"))
 	ns.Running("right")
 	// The image is there now, but not for those who can't show that they may use it.

@@ -40,7 +40,8 @@ func TestInitContainers(t *testing.T) {
 		}
 	}
 	p = ns.Phase("never", corev1.PodFailed)
-	if s := kit.Status(p, "app"); s.State.Waiting == nil && s.State.Terminated == nil || kit.Status(p, "bad").State.Terminated.ExitCode != 4 {
+	if s := kit.Status(p, "app"); s.State.Waiting == nil && s.State.Terminated == nil ||
+		kit.Status(p, "bad").State.Terminated.ExitCode != 4 {
 		t.Errorf("pod with a failed init container: %+v", p.Status)
 	}
 	if kit.Condition(p, corev1.PodInitialized) != corev1.ConditionFalse {
@@ -54,24 +55,29 @@ func TestSidecars(t *testing.T) {
 	ns := bed.Namespace(t)
 	dir := t.TempDir()
 	member := func(name, extra string) string {
-		return `  - {name: ` + name + `, image: "busybox:1.36"` + extra + `, volumeMounts: [{name: diary, mountPath: /d}], command: [sh, -c, 'echo +` + name + ` >> /d/story; trap "echo -` + name + ` >> /d/story; exit 0" TERM; while :; do sleep 0.2 & wait; done']}` + "\n"
+		return `  - {name: ` + name + `, image: "busybox:1.36"` + extra +
+			`, volumeMounts: [{name: diary, mountPath: /d}], command: [sh, -c, 'echo +` + name + ` >> /d/story; trap "echo -` +
+			name + ` >> /d/story; exit 0" TERM; while :; do sleep 0.2 & wait; done']}` + "\n"
 	}
 	const sidecar = ", restartPolicy: Always"
-	ns.Apply(patient(strings.ReplaceAll(pod("team", "  initContainers:\n"+member("first", sidecar)+member("second", sidecar)+"  containers:\n"+member("app", "")+diaryVolume), "$DIR", dir)))
+	ns.Apply(patient(strings.ReplaceAll(pod("team", "  initContainers:\n"+member("first", sidecar)+member("second",
+		sidecar)+"  containers:\n"+member("app", "")+diaryVolume), "$DIR", dir)))
 	p := ns.Running("team")
 	if s := kit.Status(p, "first"); s.State.Running == nil || s.Started == nil || !*s.Started || !s.Ready {
 		t.Errorf("sidecar's status: %+v; want running, started, ready", s)
 	}
 	started := func(name string) time.Time { return kit.Status(p, name).State.Running.StartedAt.Time }
 	if started("second").Before(started("first")) || started("app").Before(started("second")) {
-		t.Errorf("started first at %s, second at %s, app at %s; want them in this order", started("first"), started("second"), started("app"))
+		t.Errorf("started first at %s, second at %s, app at %s; want them in this order", started("first"),
+			started("second"), started("app"))
 	}
 	// What they write when they have started races, for a container counts as started before its shell has run a command.
 	ns.HeedsTERM(p, "first", "second", "app")
 	ns.Delete("team", -1)
 	ns.Gone(p)
 	story, err := os.ReadFile(dir + "/story")
-	if err != nil || len(story) != len("+first\n+second\n+app\n-app\n-second\n-first\n") || !strings.HasSuffix(string(story), "-app\n-second\n-first\n") {
+	if err != nil || len(story) != len("+first\n+second\n+app\n-app\n-second\n-first\n") ||
+		!strings.HasSuffix(string(story), "-app\n-second\n-first\n") {
 		t.Errorf("order of the stop: %q, %v", story, err)
 	}
 }
@@ -101,10 +107,14 @@ func TestEphemeralContainer(t *testing.T) {
 	changed := before.DeepCopy()
 	changed.ResourceVersion = "" // the node may write the status meanwhile
 	changed.Spec.EphemeralContainers = []corev1.EphemeralContainer{{
-		EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "busybox:1.36", Command: []string{"sh", "-c", "ps; exit 9"}},
-		TargetContainerName:      "app",
+		EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+			Name: "debug", Image: "busybox:1.36",
+			Command: []string{"sh", "-c", "ps; exit 9"},
+		},
+		TargetContainerName: "app",
 	}}
-	if _, err := bed.Client.CoreV1().Pods(ns.Name).UpdateEphemeralContainers(t.Context(), "web", changed, metav1.UpdateOptions{}); err != nil {
+	if _, err := bed.Client.CoreV1().Pods(ns.Name).UpdateEphemeralContainers(t.Context(), "web", changed,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p := ns.Wait("web", "ephemeral container ended", func(p *corev1.Pod) bool {

@@ -20,7 +20,8 @@ const forever = `trap "exit 0" TERM; while :; do sleep 0.5 & wait; done`
 
 // pod makes a manifest: what every test's pod has, and the rest of its spec as indented YAML. $FOREVER is replaced.
 func pod(name, spec string) string {
-	manifest := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  terminationGracePeriodSeconds: 5\n" + spec
+	manifest := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  terminationGracePeriodSeconds: 5\n" +
+		spec
 	return strings.ReplaceAll(manifest, "$FOREVER", "["+`sh, -c, '`+forever+`']`)
 }
 

@@ -20,16 +20,34 @@ import (
 
 // upgrades are streams that a client opens in order.
 var upgrades = map[string]struct{ method, path, headers string }{
-	"exec, WebSocket v5":        {"GET", "/exec/$NS/open/app?command=cat&input=1&output=1", "Upgrade: websocket\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n"},
-	"exec, WebSocket v4":        {"GET", "/exec/$NS/open/app?command=cat&input=1&output=1", "Upgrade: websocket\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n"},
-	"exec, SPDY":                {"POST", "/exec/$NS/open/app?command=cat&input=1&output=1", "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n"},
-	"port-forward, SPDY":        {"POST", "/portForward/$NS/open", "Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: portforward.k8s.io\r\n"},
-	"port-forward, its tunnel":  {"GET", "/portForward/$NS/open", "Upgrade: websocket\r\nSec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io\r\n"},
-	"port-forward, plain ports": {"GET", "/portForward/$NS/open?port=80", "Upgrade: websocket\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n"},
+	"exec, WebSocket v5": {
+		"GET", "/exec/$NS/open/app?command=cat&input=1&output=1",
+		"Upgrade: websocket\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n",
+	},
+	"exec, WebSocket v4": {
+		"GET", "/exec/$NS/open/app?command=cat&input=1&output=1",
+		"Upgrade: websocket\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n",
+	},
+	"exec, SPDY": {
+		"POST", "/exec/$NS/open/app?command=cat&input=1&output=1",
+		"Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n",
+	},
+	"port-forward, SPDY": {
+		"POST", "/portForward/$NS/open",
+		"Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: portforward.k8s.io\r\n",
+	},
+	"port-forward, its tunnel": {
+		"GET", "/portForward/$NS/open",
+		"Upgrade: websocket\r\nSec-WebSocket-Protocol: SPDY/3.1+portforward.k8s.io\r\n",
+	},
+	"port-forward, plain ports": {
+		"GET", "/portForward/$NS/open?port=80",
+		"Upgrade: websocket\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n",
+	},
 }
 
-// nonsense is what no client says after that: noise, frames that promise more than anybody has memory for, channels that there are not,
-// frames that aren't masked, and a header without its rest.
+// nonsense is what no client says after that: noise, frames that promise more than anybody has memory for, channels
+// that there are not, frames that aren't masked, and a header without its rest.
 func nonsense() map[string][]byte {
 	noise, dice := make([]byte, 64<<10), rand.New(rand.NewPCG(1, 2))
 	for i := range noise {
@@ -89,7 +107,10 @@ func upgraded(t *testing.T, config *rest.Config, method, path, headers string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	tlsConfig = &tls.Config{InsecureSkipVerify: true, Certificates: tlsConfig.Certificates, GetClientCertificate: tlsConfig.GetClientCertificate}
+	tlsConfig = &tls.Config{
+		InsecureSkipVerify: true, Certificates: tlsConfig.Certificates,
+		GetClientCertificate: tlsConfig.GetClientCertificate,
+	}
 	address := net.JoinHostPort(bed.Bed.Gateway.String(), strconv.Itoa(bed.Node.Port))
 	conn, err := (&tls.Dialer{Config: tlsConfig}).DialContext(t.Context(), "tcp", address)
 	if err != nil {
@@ -99,7 +120,8 @@ func upgraded(t *testing.T, config *rest.Config, method, path, headers string) *
 	if err := conn.SetDeadline(time.Now().Add(kit.Patience)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", method, path, address, headers); err != nil {
+	if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nSec-WebSocket-Version: "+
+		"13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", method, path, address, headers); err != nil {
 		t.Fatal(err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)

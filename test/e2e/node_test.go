@@ -32,7 +32,8 @@ func hostLink(t *testing.T, kind string) string {
 }
 
 func eventsOfNode(ctx context.Context) (kit.Watcher, error) {
-	return bed.Client.CoreV1().Events(metav1.NamespaceDefault).Watch(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=Node"})
+	return bed.Client.CoreV1().Events(metav1.NamespaceDefault).Watch(ctx,
+		metav1.ListOptions{FieldSelector: "involvedObject.kind=Node"})
 }
 
 // The node is Ready and its lease is renewed.
@@ -42,13 +43,18 @@ func TestNode(t *testing.T) {
 		t.Errorf("kubectl get nodes:\n%s", out)
 	}
 	leases := func(ctx context.Context) (kit.Watcher, error) {
-		return bed.Client.CoordinationV1().Leases("kube-node-lease").Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName})
+		return bed.Client.CoordinationV1().Leases("kube-node-lease").Watch(ctx,
+			metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName})
 	}
-	first := kit.Follow(t, "a lease of the node", leases, func(l *coordinationv1.Lease) bool { return len(l.OwnerReferences) == 1 })
+	first := kit.Follow(t, "a lease of the node", leases, func(l *coordinationv1.Lease) bool {
+		return len(l.OwnerReferences) == 1
+	})
 	if *first.Spec.HolderIdentity != kit.NodeName || *first.Spec.LeaseDurationSeconds != 40 {
 		t.Errorf("lease: %+v", first.Spec)
 	}
-	kit.Follow(t, "the lease's renewal", leases, func(l *coordinationv1.Lease) bool { return l.Spec.RenewTime.After(first.Spec.RenewTime.Time) })
+	kit.Follow(t, "the lease's renewal", leases, func(l *coordinationv1.Lease) bool {
+		return l.Spec.RenewTime.After(first.Spec.RenewTime.Time)
+	})
 }
 
 // What the node says of itself: labels, addresses, conditions, capacity and what of it is left for pods.
@@ -66,7 +72,10 @@ func TestNodeStatus(t *testing.T) {
 			t.Errorf("label %s is %q; want %q", key, n.Labels[key], value)
 		}
 	}
-	want := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: bed.Bed.Gateway.String()}, {Type: corev1.NodeHostName, Address: kit.NodeName}}
+	want := []corev1.NodeAddress{
+		{Type: corev1.NodeInternalIP, Address: bed.Bed.Gateway.String()},
+		{Type: corev1.NodeHostName, Address: kit.NodeName},
+	}
 	if !slices.Equal(n.Status.Addresses, want) {
 		t.Errorf("addresses %v; want %v", n.Status.Addresses, want)
 	}
@@ -84,7 +93,8 @@ func TestNodeStatus(t *testing.T) {
 		t.Errorf("conditions %q; want %q", conditions, want)
 	}
 	info := n.Status.NodeInfo
-	if info.KernelVersion == "" || info.OSImage == "" || info.BootID == "" || info.OperatingSystem != "linux" || !strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://") {
+	if info.KernelVersion == "" || info.OSImage == "" || info.BootID == "" || info.OperatingSystem != "linux" ||
+		!strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://") {
 		t.Errorf("node info: %+v", info)
 	}
 	if port := n.Status.DaemonEndpoints.KubeletEndpoint.Port; int(port) != bed.Node.Port {
@@ -92,7 +102,10 @@ func TestNodeStatus(t *testing.T) {
 	}
 	checkRuntime(t, n)
 	checkCapacity(t, n)
-	heldBack(t, n, map[corev1.ResourceName]string{corev1.ResourceCPU: "0", corev1.ResourceMemory: "100Mi", corev1.ResourcePods: "0"})
+	heldBack(t, n, map[corev1.ResourceName]string{
+		corev1.ResourceCPU: "0", corev1.ResourceMemory: "100Mi",
+		corev1.ResourcePods: "0",
+	})
 	storage := n.Status.Capacity.StorageEphemeral().Value()
 	if left := n.Status.Allocatable.StorageEphemeral().Value(); left != storage-storage/100 {
 		t.Errorf("%d bytes of %d are left for pods; want all but one per cent", left, storage)
@@ -103,7 +116,8 @@ func TestNodeStatus(t *testing.T) {
 func checkRuntime(t *testing.T, n *corev1.Node) {
 	t.Helper()
 	if handlers := n.Status.RuntimeHandlers; !slices.ContainsFunc(handlers, func(h corev1.NodeRuntimeHandler) bool {
-		return h.Name == "runc" && h.Features != nil && h.Features.RecursiveReadOnlyMounts != nil && h.Features.UserNamespaces != nil
+		return h.Name == "runc" && h.Features != nil && h.Features.RecursiveReadOnlyMounts != nil &&
+			h.Features.UserNamespaces != nil
 	}) {
 		t.Errorf("runtime handlers %+v", handlers)
 	}
@@ -113,16 +127,19 @@ func checkRuntime(t *testing.T, n *corev1.Node) {
 	if want := []string{"ExtendWebSocketsToKubelet"}; !slices.Equal(n.Status.DeclaredFeatures, want) {
 		t.Errorf("declared features %v; want %v", n.Status.DeclaredFeatures, want)
 	}
-	if images := n.Status.Images; len(images) == 0 || len(images) > 50 || !slices.IsSortedFunc(images, func(a, b corev1.ContainerImage) int { return cmp.Compare(b.SizeBytes, a.SizeBytes) }) {
+	if images := n.Status.Images; len(images) == 0 || len(images) > 50 ||
+		!slices.IsSortedFunc(images, func(a, b corev1.ContainerImage) int { return cmp.Compare(b.SizeBytes, a.SizeBytes) }) {
 		t.Errorf("images %+v; want 50 at most, the largest first", images)
 	}
 	var swap int64
 	if meminfo, err := os.ReadFile("/proc/meminfo"); err != nil {
 		t.Error(err)
-	} else if _, err := fmt.Sscanf(string(meminfo[strings.Index(string(meminfo), "SwapTotal:"):]), "SwapTotal: %d kB", &swap); err != nil {
+	} else if _, err := fmt.Sscanf(string(meminfo[strings.Index(string(meminfo), "SwapTotal:"):]), "SwapTotal: %d kB",
+		&swap); err != nil {
 		t.Error(err)
 	}
-	if is := n.Status.NodeInfo.Swap; swap == 0 && is != nil || swap > 0 && (is == nil || is.Capacity == nil || *is.Capacity != swap<<10) {
+	if is := n.Status.NodeInfo.Swap; swap == 0 && is != nil || swap > 0 && (is == nil || is.Capacity == nil ||
+		*is.Capacity != swap<<10) {
 		t.Errorf("swap %+v; the kernel has %d KiB", is, swap)
 	}
 }
@@ -157,7 +174,8 @@ func checkCapacity(t *testing.T, n *corev1.Node) {
 			t.Fatal(err)
 		}
 		var size, pages int64
-		if _, err := fmt.Sscanf(filepath.Base(filepath.Dir(pool))+" "+string(data), "hugepages-%dkB %d", &size, &pages); err != nil {
+		if _, err := fmt.Sscanf(filepath.Base(filepath.Dir(pool))+" "+string(data), "hugepages-%dkB %d", &size,
+			&pages); err != nil {
 			t.Fatal(err)
 		}
 		name := corev1.ResourceHugePagesPrefix + resource.NewQuantity(size<<10, resource.BinarySI).String()
@@ -213,11 +231,15 @@ func TestRuntimeClass(t *testing.T) {
 	t.Cleanup(func() {
 		_ = bed.Client.NodeV1().RuntimeClasses().Delete(context.Background(), absent.Name, metav1.DeleteOptions{})
 	})
-	container := "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER, resources: {limits: {memory: 32Mi}}}]\n"
-	ns.Apply(pod("classy", "  runtimeClassName: "+ns.Name+"\n"+container) + "\n---\n" + pod("lost", "  runtimeClassName: "+absent.Name+"\n"+container))
+	container := "  containers: [{name: app, image: \"busybox:1.36\", command: $FOREVER, " +
+		"resources: {limits: {memory: 32Mi}}}]\n"
+	ns.Apply(pod("classy", "  runtimeClassName: "+ns.Name+"\n"+container) + "\n---\n" + pod("lost",
+		"  runtimeClassName: "+absent.Name+"\n"+container))
 	p := ns.Running("classy")
 	var limits []string
-	for _, pattern := range []string{"/sys/fs/cgroup/memory" + bed.Bed.CgroupRoot + "/kubepods/burstable/pod" + string(p.UID) + "/memory.limit_in_bytes", "/sys/fs/cgroup" + bed.Bed.CgroupRoot + "/kubepods/burstable/pod" + string(p.UID) + "/memory.max"} {
+	for _, pattern := range []string{"/sys/fs/cgroup/memory" + bed.Bed.CgroupRoot + "/kubepods/burstable/pod" +
+		string(p.UID) + "/memory.limit_in_bytes", "/sys/fs/cgroup" + bed.Bed.CgroupRoot + "/kubepods/burstable/pod" +
+		string(p.UID) + "/memory.max"} {
 		if data, err := os.ReadFile(pattern); err == nil {
 			limits = append(limits, strings.TrimSpace(string(data)))
 		}

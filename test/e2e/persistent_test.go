@@ -28,8 +28,8 @@ func stillMounted(path string) error {
 }
 
 // A directory of the node as a claim's volume: two pods share it, and it stays through a kill of the volume daemon, the
-// end of a container and the end of its claim. Its data outlives the pods. TestClaimsWithoutAPIServer in test/crash does
-// the like with disks.
+// end of a container and the end of its claim. Its data outlives the pods. TestClaimsWithoutAPIServer in test/e2e/crash
+// does the like with disks.
 func TestLocalVolume(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
@@ -49,11 +49,13 @@ func TestLocalVolume(t *testing.T) {
 `
 	ns.Apply(ns.Claim("data", "") + pod("writer", strings.ReplaceAll(spec, "$RO", "false")))
 	writer := ns.Running("writer")
-	reading := strings.ReplaceAll(strings.ReplaceAll(spec, "$RO", "true"), ", {name: data, mountPath: /sub, subPath: a/b}", "")
+	reading := strings.ReplaceAll(strings.ReplaceAll(spec, "$RO", "true"), ", {name: data, mountPath: /sub, subPath: a/b}",
+		"")
 	ns.Apply(pod("reader", reading))
 	reader := ns.Running("reader")
 	ns.Exec(writer, "app", "echo -n new > /data/new; echo -n below > /sub/file")
-	ns.Equal(reader, "app", "cat /data/old /data/new /data/a/b/file; touch /data/x 2>/dev/null || echo no", "preciousnewbelowno")
+	ns.Equal(reader, "app", "cat /data/old /data/new /data/a/b/file; touch /data/x 2>/dev/null || echo no",
+		"preciousnewbelowno")
 	ns.Equal(writer, "app", "stat -c '%g %a' /data /data/old; stat -c %g /data/new", "4321 2775\n4321 660\n4321")
 
 	point := filepath.Join(bed.Node.RootDir, "pods", string(writer.UID), "volumes/kubernetes.io~local-volume", pv)
@@ -82,7 +84,8 @@ func TestLocalVolume(t *testing.T) {
 	if err := claims.Delete(t.Context(), "data", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := claims.Patch(t.Context(), "data", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := claims.Patch(t.Context(), "data", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ns.Delete("writer", 1)
@@ -158,7 +161,8 @@ func TestBlockVolume(t *testing.T) {
 `
 	ns.Apply(ns.Claim("disk", ", volumeMode: Block") + pod("raw", spec))
 	p := ns.Running("raw")
-	ns.Equal(p, "app", "test -b /dev/xvda && echo -n written | dd of=/dev/xvda bs=512 conv=sync,fsync 2>/dev/null && dd if=/dev/xvda bs=7 count=1 2>/dev/null", "written")
+	ns.Equal(p, "app", "test -b /dev/xvda && echo -n written | dd of=/dev/xvda bs=512 conv=sync,fsync 2>/dev/null && dd "+
+		"if=/dev/xvda bs=7 count=1 2>/dev/null", "written")
 	data := make([]byte, 7)
 	file, err := os.Open(device)
 	if err != nil {
@@ -170,9 +174,12 @@ func TestBlockVolume(t *testing.T) {
 		t.Errorf("the disk has %q (%v)", data, err)
 	}
 	bed.KillContainer(t, p, "app")
-	p = ns.Wait("raw", "restarted", func(p *corev1.Pod) bool { return kit.Ready(p) && kit.Status(p, "app").RestartCount == 1 })
+	p = ns.Wait("raw", "restarted", func(p *corev1.Pod) bool {
+		return kit.Ready(p) && kit.Status(p, "app").RestartCount == 1
+	})
 	ns.Equal(p, "app", "dd if=/dev/xvda bs=7 count=1 2>/dev/null", "written")
-	ns.Apply(pod("wrong", strings.Replace(spec, "volumeDevices: [{name: disk, devicePath: /dev/xvda}]", "volumeMounts: [{name: disk, mountPath: /disk}]", 1)))
+	ns.Apply(pod("wrong", strings.Replace(spec, "volumeDevices: [{name: disk, devicePath: "+
+		"/dev/xvda}]", "volumeMounts: [{name: disk, mountPath: /disk}]", 1)))
 	ns.Event("wrong", "FailedMount", "volume disk has volumeMode Block, but is specified in volumeMounts")
 	ns.Delete("wrong", 1)
 	ns.Delete("raw", 1)
@@ -188,7 +195,8 @@ func TestHostPathAndEphemeralVolume(t *testing.T) {
 	ns := bed.Namespace(t)
 	shared, own := t.TempDir(), t.TempDir()
 	typ := corev1.HostPathDirectory
-	pv := ns.Volume(corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: shared, Type: &typ}}, ns.For("shared", corev1.PersistentVolumeFilesystem))
+	pv := ns.Volume(corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: shared, Type: &typ}},
+		ns.For("shared", corev1.PersistentVolumeFilesystem))
 	if _, err := bed.Client.CoreV1().PersistentVolumes().Patch(t.Context(), pv, types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"pv.beta.kubernetes.io/gid":"2345"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)

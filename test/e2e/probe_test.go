@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/images"
+	"kubelot.dev/test/testbed/images"
 )
 
 var importTestServer = sync.OnceValue(func() error { return bed.ImportTestServer(context.Background()) })
@@ -24,7 +24,8 @@ func served(t *testing.T, more string) string {
 	if err := importTestServer(); err != nil {
 		t.Fatal(err)
 	}
-	return "\n  containers:\n  - {name: app, image: \"" + images.TestServerRef + "\", ports: [{name: web, containerPort: 8080}, {name: rpc, containerPort: 9090}], " + more + "}\n"
+	return "\n  containers:\n  - {name: app, image: \"" + images.TestServerRef +
+		"\", ports: [{name: web, containerPort: 8080}, {name: rpc, containerPort: 9090}], " + more + "}\n"
 }
 
 // idle is a container that only waits.
@@ -45,7 +46,8 @@ func unready(ns *kit.Namespace, name string) *corev1.Pod {
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodReady {
 				s := kit.Status(p, "app")
-				return c.Status == corev1.ConditionFalse && c.Reason == "ContainersNotReady" && c.Message == "containers with unready status: [app]" &&
+				return c.Status == corev1.ConditionFalse && c.Reason == "ContainersNotReady" &&
+					c.Message == "containers with unready status: [app]" &&
 					s != nil && s.State.Running != nil && !s.Ready
 			}
 		}
@@ -60,7 +62,8 @@ func TestProbeReadiness(t *testing.T) {
 	for _, c := range []struct{ name, spec, on, off, failure string }{
 		{
 			"exec", idle(`readinessProbe: {exec: {command: [cat, /tmp/ready]}, ` + quick + `}`),
-			"touch /tmp/ready", "rm /tmp/ready", "Readiness probe failed: cat: can't open '/tmp/ready': No such file or directory",
+			"touch /tmp/ready", "rm /tmp/ready",
+			"Readiness probe failed: cat: can't open '/tmp/ready': No such file or directory",
 		},
 		{
 			"http", served(t, `readinessProbe: {httpGet: {port: web, path: /healthz}, `+quick+`}`),
@@ -79,7 +82,8 @@ func TestProbeReadiness(t *testing.T) {
 			ns.Apply(pod(c.name, c.spec))
 			p := unready(ns, c.name)
 			event := ns.Event(c.name, "Unhealthy", c.failure)
-			if event.Type != corev1.EventTypeWarning || event.InvolvedObject.FieldPath != "spec.containers{app}" || event.Source.Component != "kubelet" {
+			if event.Type != corev1.EventTypeWarning || event.InvolvedObject.FieldPath != "spec.containers{app}" ||
+				event.Source.Component != "kubelet" {
 				t.Errorf("Event: %+v", event)
 			}
 			ns.Exec(p, "app", c.on)
@@ -108,15 +112,28 @@ func TestProbeHTTP(t *testing.T) {
 		ready                       bool
 	}{
 		{"header", `port: web, path: "/asks-for?header=X-A&value=b", httpHeaders: [{name: X-A, value: b}]`, "", "", true},
-		{"hostheader", `port: web, path: "/asks-for?header=Host&value=a.example", httpHeaders: [{name: Host, value: a.example}]`, "", "", true},
+		{
+			"hostheader",
+			`port: web, path: "/asks-for?header=Host&value=a.example", httpHeaders: [{name: Host, value: a.example}]`, "", "",
+			true,
+		},
 		{"agent", `port: web, path: "/asks-for?header=User-Agent&value=kube-probe/1.36"`, "", "", true},
 		{"https", `port: 8443, path: "/asks-for?header=Accept&value=*/*", scheme: HTTPS`, "", "", true},
 		{"big", `port: 8080, path: /big`, "", "", true},
 		{"host", `port: ` + nodePort + `, host: 127.0.0.1`, "", "", true},
 		{"redirect", `port: web, path: "/redirect?to=/asks-for"`, "", "", true},
-		{"away", `port: web, path: "/redirect?to=http://other.example/"`, "ProbeWarning", "Readiness probe warning: Probe terminated redirects, Response body: <a href=", true},
-		{"noport", `port: none`, "Unhealthy", `Readiness probe errored and resulted in unknown state: invalid port "none": neither a port number nor the name of a port of container app`, false},
-		{"hang", `port: web, path: /hang`, "Unhealthy", "context deadline exceeded (Client.Timeout exceeded while awaiting headers)", false},
+		{
+			"away", `port: web, path: "/redirect?to=http://other.example/"`, "ProbeWarning",
+			"Readiness probe warning: Probe terminated redirects, Response body: <a href=", true,
+		},
+		{
+			"noport", `port: none`, "Unhealthy",
+			`Readiness probe errored and resulted in unknown state: invalid port "none": neither a port number nor the name of a port of container app`, false,
+		},
+		{
+			"hang", `port: web, path: /hang`, "Unhealthy",
+			"context deadline exceeded (Client.Timeout exceeded while awaiting headers)", false,
+		},
 	}
 	for _, c := range tests {
 		times := quick
@@ -155,7 +172,8 @@ func TestProbeLiveness(t *testing.T) {
 		{"always", "Always", "Container app failed liveness probe, will be restarted"},
 		{"never", "Never", "Container app failed liveness probe"},
 	} {
-		ns.Apply(strings.Replace(pod(c.name, deaf), "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 600\n  restartPolicy: "+c.policy, 1))
+		ns.Apply(strings.Replace(pod(c.name, deaf), "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: "+
+			"600\n  restartPolicy: "+c.policy, 1))
 		p := ns.Running(c.name)
 		ns.HeedsTERM(p, "app")
 		ns.Exec(p, "app", "touch /tmp/ill")
@@ -166,13 +184,14 @@ func TestProbeLiveness(t *testing.T) {
 		// The probe's grace period is 2 s, and nobody waits as long as the pod's.
 		if c.policy == "Never" {
 			p = ns.Phase(c.name, corev1.PodFailed)
-			if s := kit.Status(p, "app"); s.State.Terminated == nil || s.State.Terminated.ExitCode != 137 || s.RestartCount != 0 {
+			if s := kit.Status(p, "app"); s.State.Terminated == nil || s.State.Terminated.ExitCode != 137 ||
+				s.RestartCount != 0 {
 				t.Errorf("never: %+v", s)
 			}
 		} else {
 			ns.Wait(c.name, "restarted", func(p *corev1.Pod) bool { return kit.Restarts(p, "app") == 1 && kit.Ready(p) })
 		}
-		ns.Delete(c.name, 0)
+		ns.Delete(c.name, 1) // by force, it would have ten minutes, as its own grace period says
 	}
 }
 
@@ -182,16 +201,19 @@ func TestProbeStartup(t *testing.T) {
 	ns := bed.Namespace(t)
 	const log = `echo %s >> /tmp/log; `
 	probe := func(kind, command, more string) string {
-		return kind + `Probe: {exec: {command: [sh, -c, "` + fmt.Sprintf(log, kind) + command + `"]}, periodSeconds: 1, ` + long + more + `}`
+		return kind + `Probe: {exec: {command: [sh, -c, "` + fmt.Sprintf(log, kind) + command +
+			`"]}, periodSeconds: 1, ` + long + more + `}`
 	}
-	ns.Apply(pod("gate", idle(probe("startup", "test -e /tmp/started", ", failureThreshold: 1000")+", "+probe("liveness", "true", "")+", "+probe("readiness", "true", ""))) +
+	ns.Apply(pod("gate", idle(probe("startup", "test -e /tmp/started", ", failureThreshold: 1000")+", "+probe("liveness",
+		"true", "")+", "+probe("readiness", "true", ""))) +
 		"---\n" + pod("fails", idle(probe("startup", "false", ", failureThreshold: 2"))))
 	p := ns.Wait("gate", "three runs of its startup probe", func(p *corev1.Pod) bool {
 		s := kit.Status(p, "app")
 		return s != nil && s.State.Running != nil && s.Started != nil && !*s.Started && !s.Ready
 	})
 	kit.Eventually(t, "three runs of the startup probe", func() error {
-		if out, err := ns.Try(p, "app", "cat /tmp/log"); err != nil || strings.Count(out, "startup") < 3 || strings.Contains(out, "ness") {
+		if out, err := ns.Try(p, "app", "cat /tmp/log"); err != nil || strings.Count(out, "startup") < 3 ||
+			strings.Contains(out, "ness") {
 			return fmt.Errorf("runs %q, %w", out, err)
 		}
 		return nil
@@ -220,12 +242,14 @@ func TestProbeStartup(t *testing.T) {
 func TestProbeTimeout(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
-	ns.Apply(pod("slow", idle(`env: [{name: LONG, value: "60"}], readinessProbe: {exec: {command: [sleep, $(LONG)]}, `+hasty+`}`)))
+	ns.Apply(pod("slow",
+		idle(`env: [{name: LONG, value: "60"}], readinessProbe: {exec: {command: [sleep, $(LONG)]}, `+hasty+`}`)))
 	ns.Event("slow", "Unhealthy", `Readiness probe failed: command timed out: "sleep 60" timed out after 1s`)
 	unready(ns, "slow")
 }
 
-// A sidecar's startup probe holds back what comes after it; its readiness counts for the pod, its liveness restarts it alone.
+// A sidecar's startup probe holds back what comes after it; its readiness counts for the pod, its liveness restarts it
+// alone.
 func TestProbeSidecar(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
@@ -246,7 +270,8 @@ func TestProbeSidecar(t *testing.T) {
 	})
 	ns.Event("side", "Unhealthy", "Startup probe failed: cat: can't open '/tmp/started'")
 	ns.Exec(p, "side", "touch /tmp/told")
-	if s := kit.Status(p, "app"); s.State.Waiting == nil || s.State.Waiting.Reason != "PodInitializing" || kit.Condition(p, corev1.PodInitialized) != corev1.ConditionFalse {
+	if s := kit.Status(p, "app"); s.State.Waiting == nil || s.State.Waiting.Reason != "PodInitializing" ||
+		kit.Condition(p, corev1.PodInitialized) != corev1.ConditionFalse {
 		t.Errorf("while the sidecar isn't started, the container is %+v", s.State)
 	}
 	ns.Exec(p, "side", "touch /tmp/started")
@@ -282,7 +307,9 @@ func TestProbeTermination(t *testing.T) {
 	ns.HeedsTERM(p, "app")
 	kit.Eventually(t, "both probes to run", func() error { return probed(ns, p, "live\n") })
 	ns.Delete("ends", -1)
-	kit.Eventually(t, "only the readiness probe to run", func() error { return probed(ns, p, strings.Repeat("ready\n", 6)) })
+	kit.Eventually(t, "only the readiness probe to run", func() error {
+		return probed(ns, p, strings.Repeat("ready\n", 6))
+	})
 	ns.Exec(p, "app", "touch /tmp/unready")
 	unready(ns, "ends")
 	ns.Exec(p, "app", "touch /tmp/end")

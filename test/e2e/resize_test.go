@@ -22,8 +22,10 @@ func resized(ns *kit.Namespace, name, container, cpu, memory string) *corev1.Pod
 	return ns.Wait(name, "resize to "+cpu+" and "+memory, func(p *corev1.Pod) bool {
 		s := kit.Status(p, container)
 		return s != nil && s.Resources != nil && s.State.Running != nil &&
-			s.Resources.Limits.Cpu().String() == cpu && s.Resources.Limits.Memory().String() == memory && s.AllocatedResources.Cpu().String() == cpu &&
-			kit.Condition(p, corev1.PodResizeInProgress) == "" && kit.Condition(p, corev1.PodResizePending) == "" && p.Status.ObservedGeneration == p.Generation
+			s.Resources.Limits.Cpu().String() == cpu && s.Resources.Limits.Memory().String() == memory &&
+			s.AllocatedResources.Cpu().String() == cpu &&
+			kit.Condition(p, corev1.PodResizeInProgress) == "" && kit.Condition(p, corev1.PodResizePending) == "" &&
+			p.Status.ObservedGeneration == p.Generation
 	})
 }
 
@@ -41,14 +43,19 @@ func TestResize(t *testing.T) {
     resizePolicy: [{resourceName: memory, restartPolicy: RestartContainer}]
 `))
 	before := ns.Running("web")
-	for _, want := range []struct{ cpu, memory, quota, bytes string }{{"50m", "40Mi", "5000", "41943040"}, {"30m", "24Mi", "3000", "25165824"}} {
+	for _, want := range []struct{ cpu, memory, quota, bytes string }{
+		{"50m", "40Mi", "5000", "41943040"},
+		{"30m", "24Mi", "3000", "25165824"},
+	} {
 		resize(ns, "web", "app", want.cpu, want.memory)
 		p := resized(ns, "web", "app", want.cpu, want.memory)
 		if s := kit.Status(p, "app"); s.RestartCount != 0 || s.ContainerID != kit.Status(before, "app").ContainerID {
-			t.Errorf("the container was started anew: %+v", s)
+			t.Errorf("the container was restarted: %+v", s)
 		}
-		ns.Equal(p, "app", "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu.max 2>/dev/null | cut -d' ' -f1", want.quota)
-		ns.Equal(p, "app", "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null || true", want.bytes)
+		ns.Equal(p, "app", "cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu.max 2>/dev/null | cut -d' ' -f1",
+			want.quota)
+		ns.Equal(p, "app", "cat /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max 2>/dev/null || true",
+			want.bytes)
 	}
 	resize(ns, "web", "cache", "40m", "40Mi")
 	p := resized(ns, "web", "cache", "40m", "40Mi")
@@ -56,9 +63,10 @@ func TestResize(t *testing.T) {
 		t.Errorf("restarts %d; want one, as the policy for memory says", s.RestartCount)
 	}
 	if s := kit.Status(p, "app"); s.RestartCount != 0 {
-		t.Error("the other container was started anew too")
+		t.Error("the other container was restarted too")
 	}
-	if r := p.Status.Resources; r.Limits.Cpu().String() != "70m" || r.Limits.Memory().String() != "64Mi" || p.Status.AllocatedResources.Cpu().String() != "70m" {
+	if r := p.Status.Resources; r.Limits.Cpu().String() != "70m" || r.Limits.Memory().String() != "64Mi" ||
+		p.Status.AllocatedResources.Cpu().String() != "70m" {
 		t.Errorf("the pod as a whole has %v and was allocated %v", r, p.Status.AllocatedResources)
 	}
 	ns.Event("web", "ResizeStarted", "Pod resize started: {")
@@ -90,7 +98,8 @@ func TestResizeThatCannotBe(t *testing.T) {
 	p := ns.Wait("web", "answer to the resize", func(p *corev1.Pod) bool {
 		return kit.Condition(p, corev1.PodResizePending) == corev1.ConditionTrue
 	})
-	if s := kit.Status(p, "app"); s.AllocatedResources.Cpu().String() != "200m" || s.Resources.Limits.Cpu().String() != "200m" {
+	if s := kit.Status(p, "app"); s.AllocatedResources.Cpu().String() != "200m" ||
+		s.Resources.Limits.Cpu().String() != "200m" {
 		t.Errorf("allocated %v, resources %v; want those of before", s.AllocatedResources, s.Resources)
 	}
 	ns.Event("web", "ResizeDeferred", "Node didn't have enough resource: cpu")
@@ -98,13 +107,15 @@ func TestResizeThatCannotBe(t *testing.T) {
 	resize(ns, "web", "app", "200m", "10Mi")
 	ns.Event("web", "ResizeError", "cannot decrease memory limits")
 	p = ns.Wait("web", "error of the resize", func(p *corev1.Pod) bool {
-		return kit.Condition(p, corev1.PodResizeInProgress) == corev1.ConditionTrue && kit.Condition(p, corev1.PodResizePending) == ""
+		return kit.Condition(p, corev1.PodResizeInProgress) == corev1.ConditionTrue &&
+			kit.Condition(p, corev1.PodResizePending) == ""
 	})
 	if s := kit.Status(p, "app"); s.Resources.Limits.Memory().String() != "60Mi" || s.RestartCount != 0 {
 		t.Errorf("resources %v, restarts %d; want it untouched", s.Resources, s.RestartCount)
 	}
 	resize(ns, "web", "app", "200m", "60Mi")
-	if p := resized(ns, "web", "app", "200m", "60Mi"); kit.Status(p, "app").ContainerID != kit.Status(before, "app").ContainerID {
-		t.Error("the container was started anew")
+	if p := resized(ns, "web", "app", "200m", "60Mi"); kit.Status(p, "app").ContainerID != kit.Status(before,
+		"app").ContainerID {
+		t.Error("the container was restarted")
 	}
 }

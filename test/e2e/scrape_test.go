@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/proc"
+	"kubelot.dev/test/testbed/proc"
 )
 
 // scraper may read the metrics of nodes. $NS is the test's namespace.
@@ -42,15 +42,20 @@ func TestPrometheus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, text := fmt.Sprintf("%s:%d", bed.Bed.Gateway, bed.Node.Port), strings.NewReplacer("/etc/prometheus/", dir+"/", "30s", "5s").Replace(string(config))
-	for name, content := range map[string]string{"prometheus.yml": text, "kubelot.token": token(t, ns), "kubelot-nodes.yml": "[{targets: ['" + target + "']}]\n"} {
+	target, text := fmt.Sprintf("%s:%d", bed.Bed.Gateway, bed.Node.Port), strings.NewReplacer("/etc/prometheus/", dir+"/",
+		"30s", "5s").Replace(string(config))
+	for name, content := range map[string]string{
+		"prometheus.yml": text, "kubelot.token": token(t, ns),
+		"kubelot-nodes.yml": "[{targets: ['" + target + "']}]\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	address := freeAddress(t)
 	p, err := proc.Start(proc.Spec{Name: "prometheus", Path: program, Dir: dir, Args: []string{
-		"--config.file=" + filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path=" + filepath.Join(dir, "data"), "--web.listen-address=" + address,
+		"--config.file=" + filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path=" + filepath.Join(dir, "data"),
+		"--web.listen-address=" + address,
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -78,11 +83,14 @@ func TestPrometheus(t *testing.T) {
 // token is one of the scraper's, who is bound to the role of those who may use a kubelet's API.
 func token(t *testing.T, ns *kit.Namespace) string {
 	t.Helper()
-	ns.Kubectl("create", "clusterrolebinding", ns.Name, "--clusterrole=system:kubelet-api-admin", "--serviceaccount="+ns.Name+":scraper")
+	ns.Kubectl("create", "clusterrolebinding", ns.Name, "--clusterrole=system:kubelet-api-admin",
+		"--serviceaccount="+ns.Name+":scraper")
 	t.Cleanup(func() {
-		_ = bed.Client.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()), ns.Name, metav1.DeleteOptions{})
+		_ = bed.Client.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()), ns.Name,
+			metav1.DeleteOptions{})
 	})
-	made, err := bed.Client.CoreV1().ServiceAccounts(ns.Name).CreateToken(t.Context(), "scraper", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	made, err := bed.Client.CoreV1().ServiceAccounts(ns.Name).CreateToken(t.Context(), "scraper",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +109,8 @@ func freeAddress(t *testing.T) string {
 
 // ask counts the results of a query.
 func ask(ctx context.Context, address, query string) (int, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/v1/query?query="+url.QueryEscape(query), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/api/v1/query?query="+
+		url.QueryEscape(query), nil)
 	if err != nil {
 		return 0, err
 	}

@@ -80,7 +80,8 @@ func TestSharedNamespaces(t *testing.T) {
   - {name: other, image: "busybox:1.36", command: $FOREVER}
 `))
 	p := ns.Running("host")
-	ns.Equal(p, "app", "readlink /proc/self/ns/pid; readlink /proc/self/ns/ipc", hostLink(t, "pid")+"\n"+hostLink(t, "ipc"))
+	ns.Equal(p, "app", "readlink /proc/self/ns/pid; readlink /proc/self/ns/ipc",
+		hostLink(t, "pid")+"\n"+hostLink(t, "ipc"))
 	p = ns.Running("shared")
 	// A container runs a moment before its program does.
 	kit.Eventually(t, "the other container's program and the sandbox's in the first one", func() error {
@@ -91,10 +92,12 @@ func TestSharedNamespaces(t *testing.T) {
 		return err
 	})
 	p = ns.Running("own")
-	if a, b := ns.Exec(p, "app", "readlink /proc/self/ns/pid"), ns.Exec(p, "other", "readlink /proc/self/ns/pid"); a == b || a == hostLink(t, "pid") {
+	if a, b := ns.Exec(p, "app", "readlink /proc/self/ns/pid"),
+		ns.Exec(p, "other", "readlink /proc/self/ns/pid"); a == b || a == hostLink(t, "pid") {
 		t.Errorf("PID namespaces %s and %s; want one for each container", a, b)
 	}
-	if a, b := ns.Exec(p, "app", "readlink /proc/self/ns/net"), ns.Exec(p, "other", "readlink /proc/self/ns/net"); a != b || a == hostLink(t, "net") {
+	if a, b := ns.Exec(p, "app", "readlink /proc/self/ns/net"),
+		ns.Exec(p, "other", "readlink /proc/self/ns/net"); a != b || a == hostLink(t, "net") {
 		t.Errorf("network namespaces %s and %s; want one for the pod", a, b)
 	}
 }
@@ -157,12 +160,17 @@ func TestResources(t *testing.T) {
 	if p.Status.QOSClass != corev1.PodQOSGuaranteed {
 		t.Errorf("QoS class %s; want Guaranteed", p.Status.QOSClass)
 	}
-	ns.Equal(p, "app", "cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max", "33554432")
-	p = ns.Wait("greedy", "started", func(p *corev1.Pod) bool { s := kit.Status(p, "app"); return s != nil && s.ContainerID != "" })
+	ns.Equal(p, "app", "cat /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || cat /sys/fs/cgroup/memory.max",
+		"33554432")
+	p = ns.Wait("greedy", "started", func(p *corev1.Pod) bool {
+		s := kit.Status(p, "app")
+		return s != nil && s.ContainerID != ""
+	})
 	// The runtime learns of it and of the container's end on two ways; with the end first it says nothing of memory.
 	_, id, _ := strings.Cut(kit.Status(p, "app").ContainerID, "://")
 	kit.Eventually(t, "the runtime to know of the OOM kill", func() error {
-		answer, err := bed.Containerd.Runtime().ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id})
+		answer, err := bed.Containerd.Runtime().ContainerStatus(t.Context(),
+			&runtimeapi.ContainerStatusRequest{ContainerId: id})
 		if err == nil && answer.GetStatus().GetReason() != "OOMKilled" {
 			err = fmt.Errorf("it says %v", answer.GetStatus())
 		}

@@ -1,10 +1,12 @@
 package e2e
 
 import (
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,10 +46,12 @@ func TestStaticPod(t *testing.T) {
 			t.Errorf("the mirror pod has no annotation %s: %v", key, mirror.Annotations)
 		}
 	}
-	if mirror.Annotations["kubernetes.io/config.source"] != "file" || mirror.Annotations["kubernetes.io/config.mirror"] != mirror.Annotations["kubernetes.io/config.hash"] {
+	if mirror.Annotations["kubernetes.io/config.source"] != "file" ||
+		mirror.Annotations["kubernetes.io/config.mirror"] != mirror.Annotations["kubernetes.io/config.hash"] {
 		t.Errorf("annotations of the mirror pod: %v", mirror.Annotations)
 	}
-	if len(mirror.OwnerReferences) != 1 || mirror.OwnerReferences[0].Kind != "Node" || mirror.OwnerReferences[0].Name != kit.NodeName {
+	if len(mirror.OwnerReferences) != 1 || mirror.OwnerReferences[0].Kind != "Node" ||
+		mirror.OwnerReferences[0].Name != kit.NodeName {
 		t.Errorf("owner of the mirror pod: %+v; want the node", mirror.OwnerReferences)
 	}
 	container := kit.Status(mirror, "app").ContainerID
@@ -58,8 +62,11 @@ func TestStaticPod(t *testing.T) {
 		t.Error("the container was replaced with the mirror pod")
 	}
 
-	manifest(t, ns.Name+".yaml", inNamespace(ns, pod("static", strings.Replace(staticSpec, "name: app", "name: changed", 1))))
-	changed := ns.Wait(mirror.Name, "changed", func(p *corev1.Pod) bool { return kit.Status(p, "changed") != nil && kit.Ready(p) })
+	manifest(t, ns.Name+".yaml",
+		inNamespace(ns, pod("static", strings.Replace(staticSpec, "name: app", "name: changed", 1))))
+	changed := ns.Wait(mirror.Name, "changed", func(p *corev1.Pod) bool {
+		return kit.Status(p, "changed") != nil && kit.Ready(p)
+	})
 	if changed.UID == again.UID {
 		t.Error("the mirror pod of a changed manifest is the old one")
 	}
@@ -85,7 +92,8 @@ func TestBadManifests(t *testing.T) {
 	manifest(t, name("unknown"), inNamespace(ns, pod("unknown", strings.Replace(staticSpec, "command", "comand", 1))))
 	manifest(t, name("invalid"), inNamespace(ns, pod("In_valid", staticSpec)))
 	manifest(t, name("huge"), inNamespace(ns, pod("huge", staticSpec))+strings.Repeat("# filling\n", 2<<20))
-	manifest(t, name("secret"), inNamespace(ns, pod("secret", staticSpec+"  volumes: [{name: s, secret: {secretName: s}}]\n")))
+	manifest(t, name("secret"),
+		inNamespace(ns, pod("secret", staticSpec+"  volumes: [{name: s, secret: {secretName: s}}]\n")))
 	manifest(t, name("binary"), "\x00\x01\x02\xff")
 	manifest(t, name("empty"), "")
 	manifest(t, name("a-twin"), inNamespace(ns, pod("twin", staticSpec)))
@@ -101,7 +109,8 @@ func TestBadManifests(t *testing.T) {
 			return strings.Contains(e.Message, name(kind))
 		})
 	}
-	events, err := bed.Client.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=InvalidManifest"})
+	events, err := bed.Client.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(),
+		metav1.ListOptions{FieldSelector: "reason=InvalidManifest"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,12 +144,23 @@ func TestChangingManifest(t *testing.T) {
 		}
 	}
 	ns.Running("slow-" + kit.NodeName)
-	for range 20 {
-		manifest(t, ns.Name+"-busy.yaml", inNamespace(ns, pod("busy", strings.Replace(staticSpec, "name: app", "name: not-yet", 1))))
-		manifest(t, ns.Name+"-busy.yaml", inNamespace(ns, pod("busy", staticSpec)))
-	}
-	p := ns.Wait("busy-"+kit.NodeName, "the last form", func(p *corev1.Pod) bool { return kit.Ready(p) && kit.Status(p, "app") != nil })
-	if got := len(p.Spec.Containers); got != 1 {
-		t.Errorf("%d containers; want 1", got)
+	// Between the changes the pod gets more or less far: to its admission, its mirror pod, its sandbox.
+	for gap, last := range map[time.Duration]string{
+		0: "busy", 20 * time.Millisecond: "busy-20ms",
+		150 * time.Millisecond: "busy-150ms", 400 * time.Millisecond: "busy-400ms",
+	} {
+		file := ns.Name + "-" + last + ".yaml"
+		for range 20 {
+			manifest(t, file, inNamespace(ns, pod(last, strings.Replace(staticSpec, "name: app", "name: not-yet", 1))))
+			time.Sleep(rand.N(gap + 1))
+			manifest(t, file, inNamespace(ns, pod(last, staticSpec)))
+			time.Sleep(rand.N(gap + 1))
+		}
+		p := ns.Wait(last+"-"+kit.NodeName, "the last form", func(p *corev1.Pod) bool {
+			return kit.Ready(p) && kit.Status(p, "app") != nil
+		})
+		if got := len(p.Spec.Containers); got != 1 {
+			t.Errorf("%d containers; want 1", got)
+		}
 	}
 }

@@ -30,7 +30,9 @@ const burner = `
 `
 
 // summary reads the pod's part of the summary.
-func summary(ctx context.Context, ns *kit.Namespace, name string) (s statsapi.Summary, p *statsapi.PodStats, err error) {
+func summary(ctx context.Context, ns *kit.Namespace,
+	name string,
+) (s statsapi.Summary, p *statsapi.PodStats, err error) {
 	page, err := bed.TryPage(ctx, "stats", "/stats/summary")
 	if err != nil {
 		return s, nil, err
@@ -76,7 +78,8 @@ func TestStatsSummary(t *testing.T) {
 			return fmt.Errorf("the pod has %d containers", len(p.Containers))
 		}
 		c := p.Containers[0]
-		if c.CPU == nil || c.Memory == nil || c.Rootfs == nil || c.Logs == nil || p.EphemeralStorage == nil || p.Network == nil || p.ProcessStats == nil {
+		if c.CPU == nil || c.Memory == nil || c.Rootfs == nil || c.Logs == nil || p.EphemeralStorage == nil ||
+			p.Network == nil || p.ProcessStats == nil {
 			return fmt.Errorf("figures are missing: %+v", c)
 		}
 		volumes := map[string]*uint64{}
@@ -119,7 +122,10 @@ func TestStatsMetrics(t *testing.T) {
 		if err := errors.Join(err, err2); err != nil {
 			return err
 		}
-		for _, name := range []string{"container_cpu_usage_seconds_total", "container_memory_working_set_bytes", "container_start_time_seconds"} {
+		for _, name := range []string{
+			"container_cpu_usage_seconds_total", "container_memory_working_set_bytes",
+			"container_start_time_seconds",
+		} {
 			if !strings.Contains(string(resource), "\n"+name+labels) {
 				return fmt.Errorf("no %s%s in\n%s", name, labels, resource)
 			}

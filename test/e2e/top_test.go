@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/proc"
+	"kubelot.dev/test/testbed/proc"
 )
 
-// metricsAPI has the API server hand metrics.k8s.io on to a metrics-server on this machine. The bed's API server has no front-proxy
-// certificate, so metrics-server sees nobody's requests, and nobody may read metrics.
+// metricsAPI has the API server hand metrics.k8s.io on to a metrics-server on this machine. The bed's API server has no
+// front-proxy certificate, so metrics-server sees nobody's requests, and nobody may read metrics.
 const metricsAPI = `apiVersion: v1
 kind: Service
 metadata: {name: metrics-server}
@@ -64,7 +64,8 @@ func TestTop(t *testing.T) {
 	p, err := proc.Start(proc.Spec{Name: "metrics-server", Path: program, Dir: dir, Args: []string{
 		"--kubeconfig=" + config, "--authentication-kubeconfig=" + config, "--authorization-kubeconfig=" + config,
 		"--secure-port=" + port, "--bind-address=127.0.0.1", "--cert-dir=" + filepath.Join(dir, "certs"),
-		"--kubelet-insecure-tls", "--kubelet-preferred-address-types=InternalIP", "--metric-resolution=10s", "--kubelet-request-timeout=8s", "--kubelet-use-node-status-port",
+		"--kubelet-insecure-tls", "--kubelet-preferred-address-types=InternalIP", "--metric-resolution=10s",
+		"--kubelet-request-timeout=8s", "--kubelet-use-node-status-port",
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +77,8 @@ func TestTop(t *testing.T) {
 		}
 	})
 	manifest := filepath.Join(dir, "api.yaml")
-	if err := os.WriteFile(manifest, []byte(strings.NewReplacer("$NS", ns.Name, "$PORT", port).Replace(metricsAPI)), 0o600); err != nil {
+	if err := os.WriteFile(manifest, []byte(strings.NewReplacer("$NS", ns.Name, "$PORT", port).Replace(metricsAPI)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	ns.Kubectl("apply", "-f", manifest)
@@ -90,7 +92,8 @@ func TestTop(t *testing.T) {
 			return errors.Join(fmt.Errorf("kubectl top pod: %s: %s", out, why), err)
 		}
 		var milli, mebi int
-		if _, err := fmt.Sscanf(fields[2]+" "+fields[3], "%dm %dMi", &milli, &mebi); err != nil || milli < 20 || milli > 260 || mebi < 19 || mebi > 40 {
+		if _, err := fmt.Sscanf(fields[2]+" "+fields[3], "%dm %dMi", &milli, &mebi); err != nil || milli < 20 ||
+			milli > 260 || mebi < 19 || mebi > 40 {
 			return fmt.Errorf("kubectl top pod shows %s, want up to a fifth of a core and some 20 MiB", out)
 		}
 		out, err = ns.TryKubectl("top", "node", "--no-headers")

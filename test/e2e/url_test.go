@@ -12,7 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/node"
 )
 
 // manifests is a server of static pods.
@@ -62,8 +62,8 @@ func complaints(own *kit.Bed, url string) (lines []string) {
 	return lines
 }
 
-// Static pods from a URL: they come, change and go with the answer; an answer that is broken or none changes nothing and is
-// told of once.
+// Static pods from a URL: they come, change and go with the answer; an answer that is broken or none changes nothing
+// and is told of once.
 func TestManifestURL(t *testing.T) {
 	t.Parallel()
 	own := kit.StartWithoutNode(t)
@@ -75,11 +75,14 @@ func TestManifestURL(t *testing.T) {
 		return "apiVersion: v1\nkind: PodList\nitems:\n" + strings.Join(pods, "")
 	}
 	item := func(name, colour string) string {
-		return fmt.Sprintf("- {apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: %s}, spec: {terminationGracePeriodSeconds: 1, "+
-			"containers: [{name: app, image: 'busybox:1.36', command: [sleep, '10000'], env: [{name: COLOUR, value: %s}]}]}}\n", name, ns.Name, colour)
+		return fmt.Sprintf("- {apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: %s}, spec: "+
+			"{terminationGracePeriodSeconds: 1, "+
+			"containers: [{name: app, image: 'busybox:1.36', command: [sleep, '10000'], env: [{name: COLOUR, value: %s}]}]}}\n",
+			name, ns.Name, colour)
 	}
 	m.body = list(item("one", "red"), item("two", "red"))
-	if err := own.StartNode(t.Context(), node.Kubelot, "--manifest-url="+server.URL, "--manifest-url-header=X-Node:"+kit.NodeName, "--http-check-frequency=300ms"); err != nil {
+	if err := own.StartNode(t.Context(), node.Kubelot, "--manifest-url="+server.URL, "--manifest-url-header=X-Node:"+
+		kit.NodeName, "--http-check-frequency=300ms"); err != nil {
 		t.Fatal(err)
 	}
 	one, two := ns.Running("one-"+kit.NodeName), ns.Running("two-"+kit.NodeName)

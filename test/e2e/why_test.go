@@ -14,7 +14,8 @@ import (
 
 // why is what the command says of the namespace's pod.
 func why(ctx context.Context, ns *kit.Namespace, name string) (string, error) {
-	return kit.Output(exec.CommandContext(ctx, bed.Program("kubelot"), "why", "--run-dir="+bed.Bed.Path("run"), ns.Name+"/"+name))
+	return kit.Output(exec.CommandContext(ctx, bed.Program("kubelot"), "why",
+		"--run-dir="+bed.Bed.Path("run"), ns.Name+"/"+name))
 }
 
 // says waits until the command says all that of the pod.
@@ -44,7 +45,8 @@ func TestWhy(t *testing.T) {
 	ns.Apply(one("fine", "}]") +
 		one("nosecret", ", envFrom: [{secretRef: {name: absent}}]}]") +
 		one("novolume", ", volumeMounts: [{name: v, mountPath: /v}]}]\n  volumes: [{name: v, configMap: {name: absent}}]") +
-		one("noimage", ", imagePullPolicy: Never}, {name: other, image: \"docker.io/library/absent:1\", imagePullPolicy: Never}]") +
+		one("noimage",
+			", imagePullPolicy: Never}, {name: other, image: \"docker.io/library/absent:1\", imagePullPolicy: Never}]") +
 		one("unready", `, readinessProbe: {exec: {command: [sh, -c, "echo not yet; false"]}, periodSeconds: 1, `+long+`}}]`) +
 		one("gated", "}]\n  readinessGates: [{conditionType: example.com/lb}]") +
 		strings.Replace(one("crash", "}]"), "["+`sh, -c, '`+forever+`']`, `[sh, -c, "exit 3"]`, 1) +
@@ -65,11 +67,16 @@ func TestWhy(t *testing.T) {
 	ns.Event("novolume", "FailedMount", "absent")
 	ns.Wait("noimage", "waiting", waits("ErrImageNeverPull"))
 	ns.Event("unready", "Unhealthy", "not yet")
-	ns.Wait("gated", "containers ready", func(p *corev1.Pod) bool { return kit.Condition(p, corev1.ContainersReady) == corev1.ConditionTrue })
+	ns.Wait("gated", "containers ready", func(p *corev1.Pod) bool {
+		return kit.Condition(p, corev1.ContainersReady) == corev1.ConditionTrue
+	})
 	ns.Wait("crash", "crashed", waits("CrashLoopBackOff"))
 	for name, words := range map[string][]string{
-		"fine":     {"is ready: 1 container ready", "create sandbox, ", "start container app"},
-		"nosecret": {"0 of 1 container ready", `container app: CreateContainerConfigError: secret "absent" not found`, "-> create what is missing"},
+		"fine": {"is ready: 1 container ready", "create sandbox, ", "start container app"},
+		"nosecret": {
+			"0 of 1 container ready", `container app: CreateContainerConfigError: secret "absent" not found`,
+			"-> create what is missing",
+		},
 		"novolume": {`volume v: FailedMount: `, `configmap "absent" not found`},
 		"noimage":  {"1 of 2 containers ready", "container other: ErrImageNeverPull", "imagePullPolicy is Never"},
 		"unready":  {"its readiness probe fails for ", "not yet", "kubectl logs -n " + ns.Name + " unready -c app"},

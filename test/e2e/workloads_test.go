@@ -60,8 +60,8 @@ spec:
 	kit.Eventually(t, "the node to be clean", func() error { return bed.Clean(t.Context()) })
 }
 
-// rollout waits until the Deployment is rolled out. That ends by the Deployment's own deadline for progress, as fifty pods at once
-// take a busy machine some minutes.
+// rollout waits until the Deployment is rolled out. That ends by the Deployment's own deadline for progress, as fifty
+// pods at once take a busy machine some minutes.
 func rollout(t *testing.T, ns *kit.Namespace) {
 	t.Helper()
 	if out, err := kit.Output(ns.KubectlCommand(t.Context(), "rollout", "status", "deployment/web")); err != nil {

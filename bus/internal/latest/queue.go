@@ -19,7 +19,7 @@ type Queue struct {
 
 // New is an empty queue.
 func New() *Queue {
-	return &Queue{last: map[string]bus.Message{}, wake: make(chan struct{}, 1)}
+	return &Queue{wake: make(chan struct{}, 1)}
 }
 
 // Put queues m, in place of an unread message of the same subject.
@@ -27,6 +27,9 @@ func (q *Queue) Put(m bus.Message) {
 	q.mu.Lock()
 	if _, queued := q.last[m.Subject]; !queued {
 		q.order = append(q.order, m.Subject)
+	}
+	if q.last == nil {
+		q.last = map[string]bus.Message{}
 	}
 	q.last[m.Subject] = m
 	q.mu.Unlock()
@@ -74,7 +77,7 @@ func (q *Queue) pop() (bus.Delivery, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.order) == 0 {
-		q.order = nil // lets go of what a burst has allocated
+		q.order, q.last = nil, nil // lets go of what a burst has allocated
 		return bus.Delivery{}, false
 	}
 	subject := q.order[0]

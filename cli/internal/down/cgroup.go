@@ -13,6 +13,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"kubelot.dev/cri/cgroupname"
 )
 
 const (
@@ -21,21 +23,15 @@ const (
 	cgroupLook     = 20 * time.Millisecond
 )
 
-// CgroupPaths are where the pods' cgroup tree is below a cgroup mount, by driver and configured root.
-// systemd's slices repeat the names of all that is above them (systemd.slice(5)).
-func CgroupPaths(driver, root string) []string {
-	parts := strings.FieldsFunc(root, func(r rune) bool { return r == '/' })
-	parts = append(parts, "kubepods")
-	if driver != "systemd" {
-		return []string{"/" + strings.Join(parts, "/")}
+// CgroupPaths are where the pods' cgroup tree may be below a cgroup mount, by the configured root. They are the paths
+// of both drivers: podsync uses the runtime's driver, whichever is configured, and the runtime may have changed it.
+func CgroupPaths(root string) ([]string, error) {
+	name, err := cgroupname.ParseRoot(root)
+	if err != nil {
+		return nil, err
 	}
-	path, prefix := "", ""
-	for _, part := range parts {
-		part = strings.ReplaceAll(strings.TrimSuffix(part, ".slice"), "-", "_")
-		path += "/" + prefix + part + ".slice"
-		prefix += part + "-"
-	}
-	return []string{path}
+	kubepods := name.Child(cgroupname.Kubepods)
+	return []string{kubepods.Path(cgroupname.DriverCgroupfs), kubepods.Path(cgroupname.DriverSystemd)}, nil
 }
 
 // removeCgroups removes the trees from every cgroup hierarchy, with the processes that are left in them.

@@ -7,13 +7,13 @@
 // # Writes
 //
 // The container runtime (stop, remove), mounts below <root-dir>/pods, the pods' cgroups, their directories and
-// logs, and the bus's store, which speaks of pods that are gone.
+// logs, the bus's store, which speaks of pods that are gone, and the mount of <root-dir> on itself.
 //
 // # Guarantees
 //
 //   - Only sandboxes that carry the kubelet's pod UID label are touched.
 //   - No directory is deleted while something is still mounted below it.
-//   - A pod that resists doesn't keep the others from going; all failures are reported together.
+//   - If a pod can't be removed, the others still are. All failures are reported together.
 package down
 
 import (
@@ -68,9 +68,10 @@ func Run(ctx context.Context, o Options) error {
 	return errors.Join(
 		unmountBelow(filepath.Join(o.RootDir, "pods")),
 		removeCgroups(ctx, o.Cgroups),
-		removePodDirs(filepath.Join(o.RootDir, "pods"), o.Out),
-		removeLogs(o.PodLogsDir, o.ContainerLogsDir, uids),
-		removeTree(o.BusStore),
+		removePodDirs(ctx, filepath.Join(o.RootDir, "pods"), o.Out),
+		removeLogs(ctx, o.PodLogsDir, o.ContainerLogsDir, uids),
+		removeTree(ctx, o.BusStore),
+		freeRoot(o.RootDir, o.Out),
 	)
 }
 
@@ -139,7 +140,7 @@ func listPods(ctx context.Context, r runtime) ([]pod, error) {
 	return pods, nil
 }
 
-// remove stops the running containers side by side and removes the sandbox, which by the CRI's word
+// remove stops the running containers side by side and removes the sandbox, which as the CRI says,
 // takes its containers along.
 func (p pod) remove(ctx context.Context, r runtime, grace time.Duration) error {
 	var work sync.WaitGroup

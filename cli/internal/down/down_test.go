@@ -6,19 +6,24 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/daemon/mounttest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	mounttest.Enter()
+	goleak.VerifyTestMain(m)
+}
 
 // fake keeps sandboxes and records what is done to them.
 type fake struct {
@@ -67,7 +72,10 @@ func (f *fake) RemovePodSandbox(_ context.Context, id string) error {
 func sandbox(id, uid string) *runtimeapi.PodSandbox {
 	s := &runtimeapi.PodSandbox{Id: id, Labels: map[string]string{}}
 	if uid != "" {
-		s.Labels = map[string]string{"io.kubernetes.pod.uid": uid, "io.kubernetes.pod.name": "p-" + id, "io.kubernetes.pod.namespace": "ns"}
+		s.Labels = map[string]string{
+			"io.kubernetes.pod.uid": uid, "io.kubernetes.pod.name": "p-" + id,
+			"io.kubernetes.pod.namespace": "ns",
+		}
 	}
 	return s
 }
@@ -121,8 +129,9 @@ func node(t *testing.T, f *fake) (Options, *bytes.Buffer) {
 	}
 	out := &bytes.Buffer{}
 	return Options{
-		Runtime: f, RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs"), ContainerLogsDir: filepath.Join(dir, "links"),
-		BusStore: filepath.Join(dir, "bus"), Grace: 3 * time.Second, Out: out,
+		Runtime: f, RootDir: filepath.Join(dir, "root"), PodLogsDir: filepath.Join(dir, "logs"),
+		ContainerLogsDir: filepath.Join(dir, "links"),
+		BusStore:         filepath.Join(dir, "bus"), Grace: 3 * time.Second, Out: out,
 	}, out
 }
 
@@ -167,13 +176,67 @@ func TestAPodThatResistsKeepsItsFiles(t *testing.T) {
 
 func TestNothingIsDeletedThroughAMount(t *testing.T) {
 	o, _ := node(t, &fake{})
-	err := removeTree(filepath.Join(o.RootDir, "pods", "u1"))
+	err := removeTree(t.Context(), filepath.Join(o.RootDir, "pods", "u1"))
 	if err == nil || !strings.Contains(err.Error(), "still mounted") {
 		t.Errorf("error %v", err)
 	}
 	if gone(filepath.Join(filepath.Dir(o.RootDir), "precious", "file")) {
 		t.Error("a file behind a mount was deleted")
 	}
+}
+
+// The root directory's mount on itself goes unless something else is mounted below it. A disk
+// of its own stays.
+func TestTheRootDirectorysOwnMountGoes(t *testing.T) {
+	dir := t.TempDir()
+	root, disk := filepath.Join(dir, "root"), filepath.Join(dir, "disk")
+	plugin := filepath.Join(root, "plugins", "disk")
+	t.Cleanup(func() {
+		for _, point := range []string{plugin, root, root, disk} {
+			_ = unix.Unmount(point, unix.MNT_DETACH)
+		}
+	})
+	write(t, filepath.Join(root, "precious"))
+	errs := []error{
+		os.MkdirAll(plugin, 0o755), os.Mkdir(disk, 0o755),
+		unix.Mount(root, root, "", unix.MS_BIND|unix.MS_REC, ""), unix.Mount("", root, "", unix.MS_SHARED, ""),
+		unix.Mount("tmpfs", plugin, "tmpfs", 0, ""), unix.Mount("tmpfs", disk, "tmpfs", 0, ""),
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	mounted := func(point string) bool {
+		t.Helper()
+		on, err := mountinfo.Mounted(point)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return on
+	}
+	run := func(root string) string {
+		t.Helper()
+		var out bytes.Buffer
+		if err := Run(t.Context(), Options{Runtime: &fake{}, RootDir: root, PodLogsDir: dir, Out: &out}); err != nil {
+			t.Fatal(err)
+		}
+		return out.String()
+	}
+	if out := run(root); !mounted(root) || !mounted(plugin) || !strings.Contains(out, plugin) {
+		t.Errorf("with a plugin's mount: root is mounted %v, plugin %v, said %q", mounted(root), mounted(plugin), out)
+	}
+	if err := unix.Unmount(plugin, 0); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		run(root)
+		if mounted(root) || gone(filepath.Join(root, "precious")) {
+			t.Errorf("root is mounted: %v; its files are gone: %v", mounted(root), gone(filepath.Join(root, "precious")))
+		}
+	}
+	if run(disk); !mounted(disk) {
+		t.Error("a disk for the root directory was unmounted")
+	}
+	run(filepath.Join(dir, "missing"))
 }
 
 // What the node has mounted below a volume is unmounted in the volume only.
@@ -186,7 +249,8 @@ func TestTheNodesOwnMountsStay(t *testing.T) {
 		os.MkdirAll(host, 0o755), os.MkdirAll(volume, 0o755),
 		unix.Mount("tmpfs", host, "tmpfs", 0, ""), unix.Mount("", host, "", unix.MS_SHARED, ""),
 		unix.Mount(host, volume, "", unix.MS_BIND, ""),
-		os.Mkdir(inner, 0o755), unix.Mount("tmpfs", inner, "tmpfs", 0, ""), os.WriteFile(filepath.Join(inner, "precious"), nil, 0o600),
+		os.Mkdir(inner, 0o755), unix.Mount("tmpfs", inner, "tmpfs", 0, ""),
+		os.WriteFile(filepath.Join(inner, "precious"), nil, 0o600),
 		unmountBelow(filepath.Join(dir, "pods")),
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -200,14 +264,23 @@ func TestTheNodesOwnMountsStay(t *testing.T) {
 	}
 }
 
+// The paths are podsync's, by either driver: the runtime says which one counts.
 func TestCgroupPaths(t *testing.T) {
-	got := [][]string{
-		CgroupPaths("cgroupfs", ""), CgroupPaths("cgroupfs", "/"), CgroupPaths("cgroupfs", "/a/b"),
-		CgroupPaths("systemd", "/"), CgroupPaths("systemd", "/a/b-c"),
+	for root, want := range map[string][]string{
+		"":       {"/kubepods", "/kubepods.slice"},
+		"/":      {"/kubepods", "/kubepods.slice"},
+		"/a/b-c": {"/a/b-c/kubepods", "/a.slice/a-b_c.slice/a-b_c-kubepods.slice"},
+		// A root is written as cgroupfs has it: the driver adds its suffix to any name.
+		"/a.slice": {"/a.slice/kubepods", "/a.slice.slice/a.slice-kubepods.slice"},
+	} {
+		if got, err := CgroupPaths(root); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: paths %v, %v; want %v", root, got, err, want)
+		}
 	}
-	want := [][]string{{"/kubepods"}, {"/kubepods"}, {"/a/b/kubepods"}, {"/kubepods.slice"}, {"/a.slice/a-b_c.slice/a-b_c-kubepods.slice"}}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("paths %v, want %v", got, want)
+	for _, root := range []string{"/..", "/a_b"} {
+		if got, err := CgroupPaths(root); err == nil {
+			t.Errorf("%q: paths %v, want an error", root, got)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package down
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubelot.dev/daemon/mountpoint"
+	"kubelot.dev/daemon/tree"
 )
 
 // mountsBelow are the mount points below dir, deepest first.
@@ -42,8 +44,35 @@ func unmountBelow(dir string) error {
 	return errors.Join(errs...)
 }
 
+// freeRoot ends the mount of the root directory on itself, which the volume daemon makes where the root directory isn't
+// part of a shared mount. A mount of another kind, such as a disk of its own, stays. So does one with mounts below it
+// that aren't the pods'.
+func freeRoot(root string, out io.Writer) error {
+	resolved, err := filepath.EvalSymlinks(root)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("find the mount of %s: %w", root, err)
+	}
+	own, err := mountpoint.OnItself(resolved)
+	if err != nil || !own {
+		return err
+	}
+	points, err := mountsBelow(resolved)
+	if err != nil {
+		return err
+	}
+	if len(points) > 0 {
+		fmt.Fprintf(out, "%s stays a mount, because %s is mounted below it\n", root, points[0])
+		return nil
+	}
+	// A process whose working directory is below it keeps that, and the directory stays where it is.
+	return mountpoint.UnmountPoint(resolved, unix.MNT_DETACH)
+}
+
 // removePodDirs deletes the pods' directories in which nothing is mounted any more.
-func removePodDirs(dir string, out io.Writer) error {
+func removePodDirs(ctx context.Context, dir string, out io.Writer) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -58,7 +87,7 @@ func removePodDirs(dir string, out io.Writer) error {
 			continue
 		}
 		path := filepath.Join(dir, entry.Name())
-		err := removeTree(path)
+		err := removeTree(ctx, path)
 		errs = append(errs, err)
 		if err == nil {
 			removed++
@@ -70,26 +99,23 @@ func removePodDirs(dir string, out io.Writer) error {
 	return errors.Join(errs...)
 }
 
-// removeTree deletes a directory unless something is mounted below it. An empty path is nothing.
-func removeTree(path string) error {
+// removeTree deletes a directory unless something is mounted in it. An empty path is nothing.
+func removeTree(ctx context.Context, path string) error {
 	if path == "" {
 		return nil
 	}
-	points, err := mountsBelow(path)
+	err := tree.Remove(ctx, path)
+	if errors.Is(err, tree.ErrMounted) {
+		return fmt.Errorf("%s is kept, since %w: unmount it and run kubelot down again", path, err)
+	}
 	if err != nil {
-		return err
-	}
-	if len(points) > 0 {
-		return fmt.Errorf("%s is kept, since %s is still mounted: unmount it and run kubelot down again", path, points[0])
-	}
-	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("delete %s: %w", path, err)
 	}
 	return nil
 }
 
 // removeLogs deletes the log directories of the pods with these UIDs, and the links that then lead nowhere.
-func removeLogs(podLogs, containerLogs string, uids map[string]bool) error {
+func removeLogs(ctx context.Context, podLogs, containerLogs string, uids map[string]bool) error {
 	entries, err := os.ReadDir(podLogs)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("pod logs: %w", err)
@@ -98,7 +124,7 @@ func removeLogs(podLogs, containerLogs string, uids map[string]bool) error {
 	for _, entry := range entries {
 		name := entry.Name()
 		if uids[name[strings.LastIndexByte(name, '_')+1:]] {
-			errs = append(errs, removeTree(filepath.Join(podLogs, name)))
+			errs = append(errs, removeTree(ctx, filepath.Join(podLogs, name)))
 		}
 	}
 	return errors.Join(append(errs, removeDeadLinks(containerLogs, podLogs))...)

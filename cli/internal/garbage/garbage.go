@@ -16,21 +16,22 @@ import (
 	"kubelot.dev/cli/internal/paint"
 )
 
-// order is how deeds follow each other in the table.
-var order = []topic.Deed{
-	topic.DeedEvict, topic.DeedRemoveContainer, topic.DeedRemoveSandbox, topic.DeedRemoveImage, topic.DeedRemoveLog, topic.DeedRotateLog, topic.DeedKeep,
+// order is how actions follow each other in the table.
+var order = []topic.Action{
+	topic.ActionEvict, topic.ActionRemoveContainer, topic.ActionRemoveSandbox, topic.ActionRemoveImage,
+	topic.ActionRemoveLog, topic.ActionRotateLog, topic.ActionKeep,
 }
 
 // Sort puts the decisions into the table's order, and leaves out what is kept unless all is asked for.
 func Sort(decisions []topic.Decision, all bool) []topic.Decision {
 	out := make([]topic.Decision, 0, len(decisions))
 	for _, d := range decisions {
-		if all || d.Deed != topic.DeedKeep {
+		if all || d.Action != topic.ActionKeep {
 			out = append(out, d)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b topic.Decision) int {
-		return cmp.Compare(slices.Index(order, a.Deed), slices.Index(order, b.Deed))
+		return cmp.Compare(slices.Index(order, a.Action), slices.Index(order, b.Action))
 	})
 	return out
 }
@@ -39,7 +40,7 @@ func Sort(decisions []topic.Decision, all bool) []topic.Decision {
 func Table(plan topic.GCPlanReply, all bool, p paint.Painter) string {
 	var text strings.Builder
 	if plan.Waiting != "" {
-		fmt.Fprintln(&text, p.Paint(paint.Yellow, "Nothing is removed at this moment: "+plan.Waiting+"."))
+		fmt.Fprintln(&text, p.Paint(paint.Yellow, "Nothing is removed now: "+plan.Waiting+"."))
 	}
 	rows := Sort(plan.Decisions, all)
 	if len(rows) == 0 {
@@ -48,9 +49,9 @@ func Table(plan topic.GCPlanReply, all bool, p paint.Painter) string {
 	}
 	var table strings.Builder
 	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "DEED\tOBJECT\tPOD\tSIZE\tWHY")
+	fmt.Fprintln(w, "ACTION\tOBJECT\tPOD\tSIZE\tWHY")
 	for _, d := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.Deed, object(d), pod(d), size(d.FreedBytes), d.Reason)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.Action, object(d), pod(d), size(d.FreedBytes), d.Reason)
 	}
 	// A strings.Builder takes every write.
 	_ = w.Flush()
@@ -60,9 +61,9 @@ func Table(plan topic.GCPlanReply, all bool, p paint.Painter) string {
 		switch {
 		case i == 0:
 			line = p.Paint(paint.Bold, line)
-		case i <= len(rows) && rows[i-1].Deed == topic.DeedEvict:
+		case i <= len(rows) && rows[i-1].Action == topic.ActionEvict:
 			line = p.Paint(paint.Red, line)
-		case i <= len(rows) && rows[i-1].Deed == topic.DeedKeep:
+		case i <= len(rows) && rows[i-1].Action == topic.ActionKeep:
 			line = p.Paint(paint.Dim, line)
 		}
 		text.WriteString(line)
@@ -73,7 +74,7 @@ func Table(plan topic.GCPlanReply, all bool, p paint.Painter) string {
 	return text.String()
 }
 
-// idLength is how much of a container's ID tells it from others, as crictl shows it.
+// idLength is how much of a container's ID distinguishes it from others, as crictl shows it.
 const idLength = 13
 
 func object(d topic.Decision) string {

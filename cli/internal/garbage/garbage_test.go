@@ -11,16 +11,22 @@ import (
 var plan = topic.GCPlanReply{
 	Waiting: "pod sources have not delivered: [api]",
 	Decisions: []topic.Decision{
-		{Deed: topic.DeedKeep, Object: "registry.example/app:1", Reason: "in use by pod default/web"},
-		{Deed: topic.DeedRemoveImage, Object: "registry.example/old:1", FreedBytes: 3 << 20, Reason: "unused"},
-		{Deed: topic.DeedRemoveContainer, Object: strings.Repeat("1a", 32), Pod: &topic.Ref{Namespace: "default", Name: "web"}, Reason: "more than 1 dead"},
-		{Deed: topic.DeedEvict, Object: "default/hog", Pod: &topic.Ref{Namespace: "default", Name: "hog"}, Reason: "memory"},
+		{Action: topic.ActionKeep, Object: "registry.example/app:1", Reason: "in use by pod default/web"},
+		{Action: topic.ActionRemoveImage, Object: "registry.example/old:1", FreedBytes: 3 << 20, Reason: "unused"},
+		{Action: topic.ActionRemoveContainer, Object: strings.Repeat("1a", 32), Pod: &topic.Ref{
+			Namespace: "default",
+			Name:      "web",
+		}, Reason: "more than 1 dead"},
+		{
+			Action: topic.ActionEvict, Object: "default/hog", Pod: &topic.Ref{Namespace: "default", Name: "hog"},
+			Reason: "memory",
+		},
 	},
 }
 
 func TestTable(t *testing.T) {
-	const waiting = "Nothing is removed at this moment: pod sources have not delivered: [api].\n"
-	const gone = `DEED              OBJECT                  POD          SIZE   WHY
+	const waiting = "Nothing is removed now: pod sources have not delivered: [api].\n"
+	const gone = `ACTION            OBJECT                  POD          SIZE   WHY
 evict pod         default/hog             default/hog  -      memory
 remove container  1a1a1a1a1a1a1           default/web  -      more than 1 dead
 remove image      registry.example/old:1  -            3.0Mi  unused
@@ -31,7 +37,8 @@ remove image      registry.example/old:1  -            3.0Mi  unused
 	if got := Table(plan, true, paint.Painter{}); !strings.Contains(got, "\nkeep              registry.example/app:1") {
 		t.Errorf("table of all\n%s", got)
 	}
-	if got := Table(topic.GCPlanReply{Decisions: plan.Decisions[:1]}, false, paint.Painter{}); !strings.HasPrefix(got, "There is nothing to remove") {
+	if got := Table(topic.GCPlanReply{Decisions: plan.Decisions[:1]}, false, paint.Painter{}); !strings.HasPrefix(got,
+		"There is nothing to remove") {
 		t.Errorf("empty table: %s", got)
 	}
 	if got := Table(plan, true, paint.Painter{On: true}); !strings.Contains(got, "\x1b[31mevict pod") {

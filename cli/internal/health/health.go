@@ -8,17 +8,14 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// deaf is how old a daemon's last beat may be; it beats every 30 s.
-const deaf = 90 * time.Second
-
 // Problem is what is wrong with a daemon; empty when all is well.
 func Problem(h topic.DaemonHealth, now time.Time) string {
 	var problem string
 	switch {
 	case h.State == topic.Stopped:
 		problem = "stopped"
-	case now.Sub(h.Beat) > deaf:
-		problem = fmt.Sprintf("says nothing since %s ago", now.Sub(h.Beat).Round(time.Second))
+	case h.Silent(now):
+		problem = fmt.Sprintf("has not reported for %s", now.Sub(h.Beat).Round(time.Second))
 	case h.State != topic.Healthy:
 		problem = string(h.State)
 	default:

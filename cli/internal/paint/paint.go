@@ -1,4 +1,5 @@
-// Package paint is colour for terminals.
+// Package paint colours text for terminals. It is written by hand because charmbracelet/lipgloss would link 15 modules
+// for what is one function here (docs/adr/0024).
 package paint
 
 import (
@@ -11,7 +12,7 @@ import (
 // Painter colours text; the zero Painter leaves it plain.
 type Painter struct{ On bool }
 
-// For colours what is written to a terminal, unless off or the NO_COLOR convention (no-color.org) says no.
+// For returns a Painter that colours if f is a terminal, unless off is set or NO_COLOR is (no-color.org).
 func For(f *os.File, off bool) Painter {
 	return Painter{On: !off && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(f.Fd()))}
 }

@@ -2,7 +2,7 @@
 //
 // # Reads
 //
-// pod.sources, pod.update, status.patch, pleg.event, probe.result.
+// pod.sources, pod.update, pod.status, status.patch, pleg.event.
 //
 // # Guarantees
 //
@@ -19,20 +19,20 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/paint"
 	"kubelot.dev/cli/internal/words"
+	"kubelot.dev/daemon/podspec"
 )
 
-// World is what the bus says of pods, each by its key.
-type World struct {
-	Sources      topic.Sources
-	Updates      map[string]topic.Pod
-	Objects      map[string]topic.APIPod
+// State is what the bus says of pods, each by its key.
+type State struct {
+	Sources topic.Sources
+	Updates map[string]topic.Pod
+	// Merged are the pods' statuses, Statuses what podsync computed of them.
+	Merged       map[string]topic.Merged
 	Statuses     map[string]topic.PodStatus
 	Observations map[string]topic.PodObservation
-	Probes       map[string]topic.Probe
 }
 
 // Row is one pod.
@@ -53,7 +53,7 @@ type Row struct {
 }
 
 // Build makes the rows, sorted by namespace and name.
-func Build(w World) []Row {
+func Build(w State) []Row {
 	rows := make([]Row, 0, len(w.Updates))
 	for uid, update := range w.Updates {
 		if update.Pod == nil {
@@ -62,31 +62,31 @@ func Build(w World) []Row {
 		rows = append(rows, w.row(uid, update))
 	}
 	slices.SortFunc(rows, func(a, b Row) int {
-		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.UID, b.UID))
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),
+			strings.Compare(a.UID, b.UID))
 	})
 	return rows
 }
 
-func (w World) row(uid string, update topic.Pod) Row {
-	pod, status := update.Pod, w.Statuses[uid].Status
+func (w State) row(uid string, update topic.Pod) Row {
+	pod, status := update.Pod, w.Status(uid)
 	row := Row{
 		Ref:       topic.Ref{Namespace: pod.Namespace, Name: pod.Name, UID: uid},
 		Lifecycle: update.Lifecycle,
-		Phase:     phase(status),
+		Phase:     phase(status, w.Statuses[uid].Status.Reason),
 		Total:     len(pod.Spec.Containers),
 		IP:        status.PodIP,
 		FirstSeen: update.FirstSeen,
 		Failed:    status.Phase == corev1.PodFailed,
 	}
-	running := w.running(uid, status)
-	for _, c := range pod.Spec.InitContainers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; podspec.IsSidecar(c) {
 			row.Total++
-			row.Ready += one(w.ready(uid, c, running))
+			row.Ready += one(ready(status.InitContainerStatuses, c.Name))
 		}
 	}
-	for _, c := range pod.Spec.Containers {
-		row.Ready += one(w.ready(uid, c, running))
+	for i := range pod.Spec.Containers {
+		row.Ready += one(ready(status.ContainerStatuses, pod.Spec.Containers[i].Name))
 	}
 	for _, c := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
 		row.Restarts += int(c.RestartCount)
@@ -98,43 +98,23 @@ func (w World) row(uid string, update topic.Pod) Row {
 	return row
 }
 
-// running are the IDs of the running containers by name: by the computed status, else as observed.
-func (w World) running(uid string, status corev1.PodStatus) map[string]string {
-	ids := map[string]string{}
-	for _, c := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
-		if c.State.Running != nil {
-			_, id, _ := strings.Cut(c.ContainerID, "://")
-			ids[c.Name] = id
-		}
+// Status is the pod's merged status. If there is none yet, it is the computed one, in which no container is ready.
+func (w State) Status(uid string) corev1.PodStatus {
+	if m, ok := w.Merged[uid]; ok {
+		return m.Status
 	}
-	if len(ids) > 0 {
-		return ids
-	}
-	for _, c := range w.Observations[uid].Containers {
-		if c.State == topic.ContainerRunning {
-			ids[c.Name] = c.ID
-		}
-	}
-	return ids
+	return w.Statuses[uid].Status
 }
 
-// ready is readiness as Kubernetes defines it: running, started, and the readiness probe succeeds if there is one.
-func (w World) ready(uid string, c corev1.Container, running map[string]string) bool {
-	id, ok := running[c.Name]
-	return ok &&
-		(c.StartupProbe == nil || w.succeeds(uid, c.Name, topic.ProbeStartup, id)) &&
-		(c.ReadinessProbe == nil || w.succeeds(uid, c.Name, topic.ProbeReadiness, id))
+func ready(statuses []corev1.ContainerStatus, name string) bool {
+	return slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool { return s.Name == name && s.Ready })
 }
 
-func (w World) succeeds(uid, container, kind, id string) bool {
-	result, ok := w.Probes[bus.Key(uid, container, kind)]
-	return ok && result.Success && result.ContainerID == id
-}
-
-// phase is the phase, or the more telling reason of the pod or a waiting container.
-func phase(status corev1.PodStatus) string {
-	if status.Reason != "" {
-		return status.Reason
+// phase is the phase, or the reason of the pod or of a waiting container, which says more. The computed status is the
+// first to say why the node ends a pod. The merged one has the reason together with the resulting phase.
+func phase(status corev1.PodStatus, reason string) string {
+	if reason = cmp.Or(reason, status.Reason); reason != "" {
+		return reason
 	}
 	for _, c := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
 		if waiting := c.State.Waiting; waiting != nil && waiting.Reason != "" && waiting.Reason != "PodInitializing" {
@@ -144,8 +124,8 @@ func phase(status corev1.PodStatus) string {
 	return cmp.Or(string(status.Phase), "Unknown")
 }
 
-// Settled tells whether all wanted pods run, and names those that don't.
-func Settled(w World, rows []Row) (settled bool, waiting []string) {
+// allRun reports whether all wanted pods run, and names those that don't.
+func allRun(w State, rows []Row) (settled bool, waiting []string) {
 	if !w.Sources.Ready {
 		sources := make([]string, 0, len(w.Sources.Waiting))
 		for _, s := range w.Sources.Waiting {
@@ -157,7 +137,8 @@ func Settled(w World, rows []Row) (settled bool, waiting []string) {
 	for _, row := range rows {
 		done[row.UID] = row.Done
 		if !row.Done {
-			waiting = append(waiting, fmt.Sprintf("%s/%s (%s, %d/%d ready)", row.Namespace, row.Name, row.Phase, row.Ready, row.Total))
+			waiting = append(waiting, fmt.Sprintf("%s/%s (%s, %d/%d ready)", row.Namespace, row.Name, row.Phase,
+				row.Ready, row.Total))
 		}
 	}
 	for _, uid := range w.Sources.Pods {

@@ -11,8 +11,8 @@ import (
 )
 
 // Read takes everything about pods off the bus once.
-func Read(ctx context.Context, conn *bus.Conn) (World, error) {
-	var w World
+func Read(ctx context.Context, conn *bus.Conn) (State, error) {
+	var w State
 	sources, err := topic.PodSources.Read(ctx, conn)
 	if err != nil {
 		return w, err
@@ -21,21 +21,18 @@ func Read(ctx context.Context, conn *bus.Conn) (World, error) {
 	if w.Updates, err = topic.PodUpdate.Read(ctx, conn); err != nil {
 		return w, err
 	}
-	if w.Objects, err = topic.PodObject.Read(ctx, conn); err != nil {
+	if w.Merged, err = topic.MergedStatus.Read(ctx, conn); err != nil {
 		return w, err
 	}
 	if w.Statuses, err = topic.StatusPatch.Read(ctx, conn); err != nil {
 		return w, err
 	}
-	if w.Observations, err = topic.PLEGEvent.Read(ctx, conn); err != nil {
-		return w, err
-	}
-	w.Probes, err = topic.ProbeResult.Read(ctx, conn)
+	w.Observations, err = topic.PLEGEvent.Read(ctx, conn)
 	return w, err
 }
 
-// ErrNotSettled says that pods still don't run when the time is over.
-var ErrNotSettled = errors.New("not all pods run")
+// errNotSettled says that pods still don't run when the time is over.
+var errNotSettled = errors.New("not all pods are running")
 
 // Wait waits until all wanted pods run, or until ctx ends, and returns the rows of the last look.
 func Wait(ctx context.Context, conn *bus.Conn) ([]Row, error) {
@@ -44,16 +41,16 @@ func Wait(ctx context.Context, conn *bus.Conn) ([]Row, error) {
 	var rows []Row
 	waiting := []string{"the bus"}
 	for {
-		if world, err := Read(ctx, conn); err == nil {
-			rows = Build(world)
+		if state, err := Read(ctx, conn); err == nil {
+			rows = Build(state)
 			var settled bool
-			if settled, waiting = Settled(world, rows); settled {
+			if settled, waiting = allRun(state, rows); settled {
 				return rows, nil
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return rows, fmt.Errorf("%w: waiting for %v", ErrNotSettled, waiting)
+			return rows, fmt.Errorf("%w: waiting for %v", errNotSettled, waiting)
 		case <-look.C:
 		}
 	}

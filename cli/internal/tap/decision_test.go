@@ -13,9 +13,18 @@ func TestDecision(t *testing.T) {
 		want   string
 		urgent bool
 	}{
-		{topic.Decision{Deed: topic.DeedEvict, Object: "default/web", Pod: pod, Reason: "memory"}, "evict pod default/web: memory", true},
-		{topic.Decision{Deed: topic.DeedRemoveContainer, Object: "c1", Pod: pod, Reason: "old"}, "remove container c1 of default/web: old", false},
-		{topic.Decision{Deed: topic.DeedRemoveImage, Object: "app:1", Reason: "unused", Error: "busy"}, "remove image app:1: unused; FAILED: busy", true},
+		{
+			topic.Decision{Action: topic.ActionEvict, Object: "default/web", Pod: pod, Reason: "memory"},
+			"evict pod default/web: memory", true,
+		},
+		{
+			topic.Decision{Action: topic.ActionRemoveContainer, Object: "c1", Pod: pod, Reason: "old"},
+			"remove container c1 of default/web: old", false,
+		},
+		{
+			topic.Decision{Action: topic.ActionRemoveImage, Object: "app:1", Reason: "unused", Error: "busy"},
+			"remove image app:1: unused; FAILED: busy", true,
+		},
 	} {
 		if got, urgent := describeDecision("", c.d, nil); got != c.want || urgent != c.urgent {
 			t.Errorf("%q, %v; want %q, %v", got, urgent, c.want, c.urgent)

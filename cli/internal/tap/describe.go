@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,11 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/shutdown"
 	"kubelot.dev/cli/internal/words"
 )
 
 // describe says what matters in a message of the topic, with before as the key's earlier payload
-// or nil. urgent tells whether a person should look at it.
+// or nil. urgent reports whether a person should look at it.
 func describe(name, key string, data, before []byte) (text string, urgent bool, err error) {
 	render, known := renderers[name]
 	if !known {
@@ -28,23 +30,26 @@ type renderer func(key string, data, before []byte) (string, bool, error)
 
 // renderers has one entry for each topic; a test holds it complete.
 var renderers = map[string]renderer{
-	topic.PodUpdate.Name():     typed(describePod),
-	topic.PodObject.Name():     typed(describeObject),
-	topic.PodMirror.Name():     typed(describeMirror),
-	topic.PodSources.Name():    typed(describeSources),
-	topic.PodStep.Name():       typed(describeStep),
-	topic.PLEGEvent.Name():     typed(describeObservation),
-	topic.VolumeState.Name():   typed(describeVolumes),
-	topic.ProbeResult.Name():   typed(describeProbe),
-	topic.StatusPatch.Name():   typed(describeStatus),
-	topic.GCDecision.Name():    typed(describeDecision),
-	topic.KubeEvent.Name():     typed(describeEvent),
-	topic.NodeMachine.Name():   typed(describeMachine),
-	topic.NodeRuntime.Name():   typed(describeRuntime),
-	topic.NodeObject.Name():    typed(describeNode),
-	topic.NodePressure.Name():  typed(describePressure),
-	topic.Health.Name():        typed(describeHealth),
-	topic.VolumeSubPath.Name(): typed(describeSubPath),
+	topic.PodUpdate.Name():        typed(describePod),
+	topic.PodObject.Name():        typed(describeObject),
+	topic.PodMirror.Name():        typed(describeMirror),
+	topic.PodSources.Name():       typed(describeSources),
+	topic.PodStep.Name():          typed(describeStep),
+	topic.PLEGEvent.Name():        typed(describeObservation),
+	topic.VolumeState.Name():      typed(describeVolumes),
+	topic.PluginRegistered.Name(): typed(describePlugin),
+	topic.ProbeResult.Name():      typed(describeProbe),
+	topic.StatusPatch.Name():      typed(describeStatus),
+	topic.MergedStatus.Name():     typed(describeMerged),
+	topic.GCDecision.Name():       typed(describeDecision),
+	topic.KubeEvent.Name():        typed(describeEvent),
+	topic.NodeMachine.Name():      typed(describeMachine),
+	topic.NodeRuntime.Name():      typed(describeRuntime),
+	topic.NodeObject.Name():       typed(describeNode),
+	topic.NodePressure.Name():     typed(describePressure),
+	topic.NodeShutdown.Name():     typed(describeShutdown),
+	topic.Health.Name():           typed(describeHealth),
+	topic.VolumeSubPath.Name():    typed(describeSubPath),
 }
 
 // typed decodes a message and its predecessor for a renderer of that type.
@@ -208,16 +213,27 @@ func describeVolumes(_ string, now topic.PodVolumes, before *topic.PodVolumes) (
 	return strings.Join(parts, ", "), urgent
 }
 
+func describePlugin(_ string, now topic.Plugin, _ *topic.Plugin) (string, bool) {
+	kind := map[topic.PluginType]string{
+		topic.CSIPlugin: "CSI driver", topic.DRAPlugin: "DRA driver", topic.DevicePlugin: "device plugin",
+	}[now.Type]
+	text := fmt.Sprintf("%s %s %s at %s", cmp.Or(kind, string(now.Type)), now.Name, strings.Join(now.Versions, " "),
+		now.Endpoint)
+	if n := len(now.Others); n > 0 {
+		text += fmt.Sprintf(", and %s from before", words.Plural(n, "endpoint"))
+	}
+	return text, false
+}
+
 func describeProbe(key string, now topic.Probe, _ *topic.Probe) (string, bool) {
-	tokens := strings.Split(key, ".")
-	kind, container := tokens[len(tokens)-1], ""
-	if len(tokens) >= 3 {
-		container = tokens[1] + " "
+	what := key
+	if k, ok := topic.ParseProbeKey(key); ok {
+		what = k.Container + " " + k.Kind
 	}
 	if now.Success {
-		return container + kind + " succeeds", false
+		return what + " succeeds", false
 	}
-	return strings.TrimRight(container+kind+" fails: "+now.Message, ": "), true
+	return strings.TrimRight(what+" fails: "+now.Message, ": "), true
 }
 
 func describeStatus(_ string, now topic.PodStatus, before *topic.PodStatus) (string, bool) {
@@ -243,6 +259,25 @@ func describeStatus(_ string, now topic.PodStatus, before *topic.PodStatus) (str
 	return strings.Join(parts, ", "), urgent
 }
 
+func describeMerged(_ string, now topic.Merged, before *topic.Merged) (string, bool) {
+	var earlier *corev1.PodPhase
+	if before != nil {
+		earlier = &before.Status.Phase
+	}
+	parts := []string{change(earlier, now.Status.Phase)}
+	for _, c := range now.Status.Conditions {
+		if c.Type != corev1.PodReady {
+			continue
+		}
+		text := "ready"
+		if c.Status != corev1.ConditionTrue {
+			text = strings.TrimRight("not ready: "+strings.TrimSpace(c.Reason+" "+c.Message), ": ")
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", "), now.Status.Phase == corev1.PodFailed
+}
+
 func statusOf(c corev1.ContainerStatus) (text string, urgent bool) {
 	switch {
 	case c.State.Running != nil:
@@ -262,7 +297,8 @@ func describeEvent(_ string, now topic.Event, _ *topic.Event) (string, bool) {
 }
 
 func describeMachine(_ string, now topic.Machine, _ *topic.Machine) (string, bool) {
-	return fmt.Sprintf("%s, %d MiB memory, %s, cgroup v%d", words.Plural(now.NumCores, "core"), now.MemoryBytes>>20, now.OSImage, now.CgroupVersion), false
+	return fmt.Sprintf("%s, %d MiB memory, %s, cgroup v%d", words.Plural(now.NumCores, "core"), now.MemoryBytes>>20,
+		now.OSImage, now.CgroupVersion), false
 }
 
 func describeRuntime(_ string, now topic.Runtime, _ *topic.Runtime) (string, bool) {
@@ -311,6 +347,17 @@ func describePressure(_ string, now topic.Pressure, _ *topic.Pressure) (string, 
 		return "no pressure", false
 	}
 	return strings.TrimRight(strings.Join(under, " and ")+" pressure: "+now.Message, ": "), true
+}
+
+func describeShutdown(_ string, now topic.Shutdown, _ *topic.Shutdown) (string, bool) {
+	if !now.Active {
+		return "the node doesn't shut down", false
+	}
+	text := "the node shuts down: " + shutdown.Step(now)
+	if now.Message != "" {
+		text += "; left: " + now.Message
+	}
+	return text, true
 }
 
 func describeHealth(key string, now topic.DaemonHealth, before *topic.DaemonHealth) (string, bool) {

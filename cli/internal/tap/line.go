@@ -48,8 +48,8 @@ type View struct {
 	refs   map[string]topic.Ref
 }
 
-// NewView makes an empty view.
-func NewView(format Format, filter Filter) *View {
+// newView makes an empty view.
+func newView(format Format, filter Filter) *View {
 	return &View{format: format, filter: filter, last: map[string][]byte{}, refs: map[string]topic.Ref{}}
 }
 
@@ -63,7 +63,8 @@ func (f Filter) selected() ([]bus.Topic, error) {
 		selected = append(selected, t)
 	}
 	if len(selected) == 0 {
-		return nil, fmt.Errorf("no topic begins with %s; the topics are %s", strings.Join(f.Topics, " or "), strings.Join(topicNames(), ", "))
+		return nil, fmt.Errorf("no topic begins with %s; the topics are %s", strings.Join(f.Topics, " or "),
+			strings.Join(topicNames(), ", "))
 	}
 	return selected, nil
 }

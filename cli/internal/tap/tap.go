@@ -40,7 +40,7 @@ func Run(ctx context.Context, transport bus.Transport, o Options, out io.Writer)
 		from.Since = time.Now().Add(-o.Since)
 	}
 	messages := transport.WatchEvents(ctx, filters, from)
-	view := NewView(o.Format, o.Filter)
+	view := newView(o.Format, o.Filter)
 	if err := view.readNames(ctx, transport, o.Since == 0); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/daemon"
 )
 
@@ -33,7 +34,7 @@ func (c *child) keep(ctx context.Context) {
 	defer runtime.UnlockOSThread()
 	c.listen()
 	defer c.notify.close()
-	var pause time.Duration
+	var delay time.Duration
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := c.runOnce(ctx)
@@ -41,12 +42,9 @@ func (c *child) keep(ctx context.Context) {
 			c.reportStop(err)
 			return
 		}
-		pause = daemon.NextPause(pause, time.Since(began))
-		c.console.line(c.name, fmt.Appendf(nil, "ended (%v), starting it again in %s", describeEnd(err), pause))
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		delay = daemon.NextPause(delay, time.Since(began))
+		c.console.line(c.name, fmt.Appendf(nil, "ended (%v), starting it again in %s", describeEnd(err), delay))
+		pause.For(ctx, delay)
 	}
 }
 

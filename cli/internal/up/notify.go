@@ -20,12 +20,12 @@ const (
 	maxRights = maxStored
 )
 
-// notify is the socket that stands for systemd's NOTIFY_SOCKET for one child. It takes what the child wants to be kept
-// (FDSTORE, FDSTOREREMOVE); that the child is ready, or lives, is heard and forgotten.
+// notify takes the place of systemd's NOTIFY_SOCKET for one child. It keeps the file descriptors that the child stores
+// (FDSTORE, FDSTOREREMOVE), and ignores what the child says of its state.
 type notify struct {
 	path string
 	conn *net.UnixConn
-	// complain is told of what can't be done as the child asks.
+	// complain is called with the reason when something that the child asks for can't be done.
 	complain func(error)
 	store    store
 }
@@ -67,9 +67,12 @@ func (n *notify) close() {
 	}
 }
 
-// supervised are the variables by which a supervisor speaks to its child: those that kubelot up itself was given are not
-// for its children.
-var supervised = []string{"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID", "WATCHDOG_USEC", "WATCHDOG_PID"}
+// supervised are the variables by which a supervisor speaks to its child: those that kubelot up itself was given are
+// not for its children.
+var supervised = []string{
+	"NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PID",
+	"WATCHDOG_USEC", "WATCHDOG_PID",
+}
 
 // inheritance is the environment and the files of the child's next process.
 func (n *notify) inheritance() (env []string, files []*os.File) {
@@ -84,8 +87,8 @@ func (n *notify) inheritance() (env []string, files []*os.File) {
 	return append(append(env, "NOTIFY_SOCKET="+n.path), listen...), files
 }
 
-// serve takes messages in until the returned function is called, and with it those that had been sent until then: the
-// last words of a child that was killed count.
+// serve takes messages until the returned function is called. That function also takes all messages that were sent
+// before, so that the last messages of a killed child count.
 func (n *notify) serve() (stop func()) {
 	if n == nil {
 		return func() {}
@@ -98,7 +101,7 @@ func (n *notify) serve() (stop func()) {
 			err = n.receive(0)
 		}
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			n.complain(fmt.Errorf("what the daemon says isn't heard any more: %w", err))
+			n.complain(fmt.Errorf("can't receive the daemon's messages any more: %w", err))
 		}
 	}()
 	return func() {

@@ -30,7 +30,8 @@ func TestMain(m *testing.M) {
 // play says what it got and what others see of it. In its first life it stores connections and is killed; in its
 // second it is killed at once; in the third it removes what it got.
 func play(server string) {
-	fmt.Println("got", os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES"), os.Getenv("LISTEN_PID")+os.Getenv("WATCHDOG_USEC"))
+	fmt.Println("got", os.Getenv("LISTEN_FDS"), os.Getenv("LISTEN_FDNAMES"),
+		os.Getenv("LISTEN_PID")+os.Getenv("WATCHDOG_USEC"))
 	tell("READY=1\nSTATUS=fine", -1)
 	life := os.Getenv("UP_TEST_LIFE") // a file that is there from the second life on
 	if _, err := os.Stat(life); err != nil {
@@ -218,4 +219,41 @@ func TestWithoutANotifySocket(t *testing.T) {
 	if c.notify != nil || files != nil || len(env) == 0 || strings.Count(out.String(), "\n") != 1 {
 		t.Errorf("files %v, output %q", files, out)
 	}
+}
+
+// A child may say anything. What is kept stays within its bound, and the names go to the next process as they came.
+func FuzzNotifyMessages(f *testing.F) {
+	f.Add("FDSTORE=1\nFDNAME=exec-1-2-3", "FDSTOREREMOVE=1\nFDNAME=exec-1-2-3")
+	f.Add("FDSTORE=1", "READY=1\nSTATUS=FDSTORE=1")
+	f.Add("FDSTORE=1\nFDNAME=a:b", "FDSTORE=1\nFDNAME=")
+	f.Add("FDNAME=x\nFDSTORE=1\n\n=\nFDSTORE=1=1", "\x00")
+	f.Fuzz(func(t *testing.T, first, second string) {
+		var s store
+		defer s.close()
+		for range maxStored {
+			for _, message := range []string{first, second} {
+				file, err := os.Open(os.DevNull)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = s.take(message, []*os.File{file}) // what it complains of is for a log
+			}
+		}
+		if len(s.kept) > maxStored {
+			t.Fatalf("%d files are kept", len(s.kept))
+		}
+		files, env := s.handOver()
+		if len(files) == 0 {
+			return
+		}
+		names := strings.Split(strings.TrimPrefix(env[1], "LISTEN_FDNAMES="), ":")
+		if env[0] != fmt.Sprintf("LISTEN_FDS=%d", len(files)) || len(names) != len(files) {
+			t.Errorf("%d files are handed over with %q", len(files), env)
+		}
+		for i, k := range s.kept {
+			if k.name != names[i] {
+				t.Errorf("the name %q is handed over as %q", k.name, names[i])
+			}
+		}
+	})
 }

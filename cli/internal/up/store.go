@@ -13,13 +13,15 @@ import (
 // maxStored is how many file descriptors are kept for one child; the units say the same (FileDescriptorStoreMax).
 const maxStored = 16
 
-// store holds the file descriptors that a child has given away, for the process that follows it: systemd's file
-// descriptor store in small. Several may have the same name.
+// store is a small version of systemd's file descriptor store. It holds the file descriptors of a child for the child's
+// next process. Several may have the same name.
 type store struct{ kept []kept }
 
 type kept struct {
 	name string
 	file *os.File
+	// always is true for what is kept also while its other end is closed (FDPOLL=0).
+	always bool
 }
 
 // take does what one message of sd_notify(3) asks for. It owns the files; what it doesn't keep is closed.
@@ -38,13 +40,13 @@ func (s *store) take(message string, files []*os.File) error {
 	case fields["FDSTOREREMOVE"] == "1":
 		s.remove(func(k kept) bool { return k.name == name })
 	case fields["FDSTORE"] == "1":
-		return s.add(name, files)
+		return s.add(name, files, fields["FDPOLL"] == "0")
 	}
 	closeAll(files)
 	return nil
 }
 
-func (s *store) add(name string, files []*os.File) error {
+func (s *store) add(name string, files []*os.File, always bool) error {
 	s.removeHungUp()
 	invalid := func(r rune) bool { return r <= ' ' || r > '~' || r == ':' }
 	if name == "" || len(name) > 255 || strings.ContainsFunc(name, invalid) {
@@ -56,7 +58,7 @@ func (s *store) add(name string, files []*os.File) error {
 			closeAll(files[i:])
 			return fmt.Errorf("file descriptor %s is not kept: there are %d already", name, maxStored)
 		}
-		s.kept = append(s.kept, kept{name, f})
+		s.kept = append(s.kept, kept{name, f, always})
 	}
 	return nil
 }
@@ -74,6 +76,9 @@ func (s *store) remove(which func(kept) bool) {
 // removeHungUp removes connections whose other end is closed: their owner may be dead and not remove them.
 func (s *store) removeHungUp() {
 	s.remove(func(k kept) bool {
+		if k.always {
+			return false
+		}
 		raw, err := k.file.SyscallConn()
 		if err != nil {
 			return true
@@ -87,8 +92,8 @@ func (s *store) removeHungUp() {
 	})
 }
 
-// handOver returns what the next process is started with: its file descriptors from 3 on, and the variables that tell
-// of them. LISTEN_PID is left out, since nobody knows the process's ID before it runs.
+// handOver returns what the next process is started with: its file descriptors from 3 on, and the variables that
+// describe them. LISTEN_PID is left out, because the ID of the process isn't known before it runs.
 func (s *store) handOver() (files []*os.File, env []string) {
 	s.removeHungUp()
 	if len(s.kept) == 0 {

@@ -9,7 +9,7 @@
 //
 //   - The bus starts first and stops last.
 //   - A daemon that ends is started again, after 100 ms, doubling to 10 s; the others go on.
-//   - What a daemon gave away to be kept (sd_notify's FDSTORE=1) its next process gets, as from systemd.
+//   - File descriptors that a daemon has stored (sd_notify's FDSTORE=1) go to its next process, as with systemd.
 package up
 
 import (
@@ -54,7 +54,7 @@ type Options struct {
 	Painter paint.Painter
 }
 
-// Run runs the crew until ctx ends and all children have stopped. work runs beside the crew; when it
+// Run runs the crew until ctx ends and all children have stopped. work runs next to the crew; when it
 // returns, the crew is stopped, and its error is Run's.
 func Run(ctx context.Context, o Options, work func(ctx context.Context) error) error {
 	if err := NotRunning(ctx, o.BusSocket); err != nil {
@@ -95,9 +95,12 @@ const compactName = "compact"
 func compact(o Options) ([]*child, error) {
 	path := filepath.Join(o.BinDir, "kubelot-"+compactName)
 	if _, err := os.Stat(path); err != nil {
-		return nil, fmt.Errorf("%s has no kubelot-%s: build it with make build, or say where it is with --bin-dir", o.BinDir, compactName)
+		return nil, fmt.Errorf("%s has no kubelot-%s: build it with make build, or say where it is with --bin-dir",
+			o.BinDir, compactName)
 	}
-	names := slices.DeleteFunc(slices.Concat(vital, optional), func(name string) bool { return slices.Contains(o.Without, name) })
+	names := slices.DeleteFunc(slices.Concat(vital, optional), func(name string) bool {
+		return slices.Contains(o.Without, name)
+	})
 	args := append([]string{"run", strings.Join(names, ",")}, o.Args...)
 	console := &console{out: o.Out, painter: o.Painter, width: len(compactName)}
 	return []*child{{name: compactName, path: path, args: args, runDir: o.RunDir, console: console}}, nil
@@ -126,7 +129,8 @@ func crew(o Options) ([]*child, error) {
 		children = append(children, &child{name: name, path: path, args: o.Args, runDir: o.RunDir, console: console})
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("%s has no %s: build them with make build, or say where they are with --bin-dir", o.BinDir, strings.Join(missing, ", "))
+		return nil, fmt.Errorf("%s has no %s: build them with make build, or say where they are with --bin-dir", o.BinDir,
+			strings.Join(missing, ", "))
 	}
 	return children, nil
 }
@@ -136,10 +140,11 @@ func NotRunning(ctx context.Context, socket string) error {
 	if !Answers(ctx, socket) {
 		return nil
 	}
-	return fmt.Errorf("a bus answers at %s already: stop that crew first (systemctl stop kubelot.target kubelot-compact), or use another --run-dir", socket)
+	return fmt.Errorf("a bus already answers at %s: stop that crew first (systemctl stop kubelot.target "+
+		"kubelot-compact), or use another --run-dir", socket)
 }
 
-// Answers tells whether something accepts connections on the unix socket.
+// Answers reports whether something accepts connections on the unix socket.
 func Answers(ctx context.Context, socket string) bool {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "unix", socket)
 	if err != nil {

@@ -97,7 +97,10 @@ func TestCrewRestartsWhatDiesAndStopsTheBusLast(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	failed := errors.New("work is over")
-	err = Run(ctx, Options{BinDir: dir, Args: []string{"--v=1"}, Without: []string{"lease"}, BusSocket: filepath.Join(dir, "bus.sock"), RunDir: dir, Out: out},
+	err = Run(ctx, Options{
+		BinDir: dir, Args: []string{"--v=1"}, Without: []string{"lease"},
+		BusSocket: filepath.Join(dir, "bus.sock"), RunDir: dir, Out: out,
+	},
 		func(ctx context.Context) error {
 			return errors.Join(
 				out.await(ctx, "pleg    | ended (exit status 3), starting it again in 200ms"),
@@ -136,7 +139,7 @@ func TestRefusesToRun(t *testing.T) {
 	}
 	defer listener.Close()
 	err = Run(t.Context(), Options{BinDir: dir, BusSocket: socket, RunDir: dir}, nothing)
-	if err == nil || !strings.Contains(err.Error(), "answers at "+socket+" already") {
+	if err == nil || !strings.Contains(err.Error(), "already answers at "+socket) {
 		t.Errorf("second crew: %v", err)
 	}
 }

@@ -2,12 +2,13 @@
 //
 // # Reads
 //
-// pod.sources, pod.update, status.patch, pleg.event, probe.result, volume.state, node.runtime, health, and the history of
-// podsync.step and event.
+// pod.sources, pod.update, pod.status, status.patch, pleg.event, probe.result, volume.state, node.runtime, health, and
+// the history of podsync.step and event.
 //
 // # Guarantees
 //
-//   - Explain is pure. It names every cause it sees, the most fundamental first, and nothing that only follows from one named already.
-//   - A pod that has left the node is answered from the history, as long as the bus keeps it.
-//   - What containers, runtimes and registries said is shown on one line each and can't move the cursor.
+//   - Explain is pure. It names every cause that it sees, the most fundamental first. It doesn't name what only follows
+//     from another cause.
+//   - For a pod that has left the node it uses the history, as long as the bus keeps it.
+//   - Texts of containers, runtimes and registries are shown on one line each and can't move the cursor.
 package why

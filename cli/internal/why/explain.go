@@ -13,9 +13,11 @@ import (
 	"kubelot.dev/cli/internal/words"
 )
 
-// World is what the bus says of pods, and of what they need.
-type World struct {
-	pods.World
+// Snapshot is what the bus says of pods, and of what they need.
+type Snapshot struct {
+	pods.State
+	// Probes say why a container isn't ready. The merged status says whether it is.
+	Probes  map[string]topic.Probe
 	Volumes map[string]topic.PodVolumes
 	Healths map[string]topic.DaemonHealth
 	Runtime topic.Runtime
@@ -30,9 +32,9 @@ type State string
 const (
 	// Ready pods do what they should.
 	Ready State = "ready"
-	// Waiting pods shall run, and don't wholly.
+	// Waiting pods should run, and some of their containers don't.
 	Waiting State = "waiting"
-	// Stopping pods shall end, and haven't wholly.
+	// Stopping pods should end, and some of their containers haven't.
 	Stopping State = "stopping"
 	// Ended pods have ended for good, and still exist.
 	Ended State = "ended"
@@ -53,7 +55,7 @@ type Answer struct {
 	Timeline []Moment `json:"timeline,omitempty"`
 }
 
-// Cause is one thing that keeps a pod from being what it should be.
+// Cause is one reason why a pod isn't in the state that it should be in.
 type Cause struct {
 	// What is the object: "container app", "volume data", "daemon pleg".
 	What    string `json:"what"`
@@ -63,7 +65,7 @@ type Cause struct {
 }
 
 // Explain answers for the pod with the UID.
-func Explain(w World, ref topic.Ref, now time.Time) Answer {
+func Explain(w Snapshot, ref topic.Ref, now time.Time) Answer {
 	a := Answer{Ref: ref, State: Gone, Timeline: timeline(w, ref.UID)}
 	update, known := w.Updates[ref.UID]
 	if !known || update.Pod == nil {
@@ -75,7 +77,10 @@ func Explain(w World, ref topic.Ref, now time.Time) Answer {
 		return a
 	}
 	a.Since = update.FirstSeen
-	v := view{World: w, pod: update.Pod, update: update, status: w.Statuses[ref.UID], row: w.row(ref.UID), now: now, steps: stepsOf(w.Steps, ref.UID)}
+	v := view{
+		Snapshot: w, pod: update.Pod, update: update, status: w.Statuses[ref.UID], row: w.row(ref.UID), now: now,
+		steps: stepsOf(w.Steps, ref.UID),
+	}
 	switch {
 	case v.status.Finished || update.Lifecycle == topic.Terminated && update.Pod.DeletionTimestamp == nil:
 		a.State, a.Detail = Ended, outcome(v.status.Status)
@@ -95,8 +100,8 @@ func Explain(w World, ref topic.Ref, now time.Time) Answer {
 }
 
 // row is the pod's line in the table of pods.
-func (w World) row(uid string) pods.Row {
-	one := w.World
+func (w Snapshot) row(uid string) pods.Row {
+	one := w.State
 	one.Updates = map[string]topic.Pod{uid: w.Updates[uid]}
 	return pods.Build(one)[0]
 }

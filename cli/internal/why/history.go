@@ -12,7 +12,7 @@ import (
 	"kubelot.dev/cli/internal/words"
 )
 
-// longStep is from when on a step that is under way is worth telling.
+// longStep is how long a step must have run to be shown.
 const longStep = time.Second
 
 // steps are the steps of one pod's worker that are under way, and those that failed when last tried.
@@ -55,7 +55,7 @@ func stepsOf(history []topic.Step, uid string) steps {
 	return s
 }
 
-// stepCauses are the steps that fail or take long, but for those that a cause tells of already.
+// stepCauses are the steps that fail or take long, without those that another cause covers.
 func (v view) stepCauses(told []Cause) []Cause {
 	var causes []Cause
 	for _, f := range v.steps.failing {
@@ -65,13 +65,14 @@ func (v view) stepCauses(told []Cause) []Cause {
 			continue
 		}
 		causes = append(causes, Cause{
-			What:    stepName(f.Step),
-			Problem: fmt.Sprintf("failed %s, last %s ago: %s", words.Plural(f.times, "time"), words.Age(v.now.Sub(f.At)), f.Error),
-			Advice:  "it is tried again by itself",
+			What: stepName(f.Step),
+			Problem: fmt.Sprintf("failed %s, last %s ago: %s", words.Plural(f.times, "time"),
+				words.Age(v.now.Sub(f.At)), f.Error),
+			Advice: "it is retried automatically",
 		})
 	}
 	for _, s := range v.steps.open {
-		// What an earlier podsync began has no end.
+		// Steps that an earlier podsync began have no end.
 		if s.At.Before(v.Healths["podsync"].Started) || v.now.Sub(s.At) < longStep {
 			continue
 		}
@@ -98,8 +99,8 @@ type Moment struct {
 	Bad   bool      `json:"bad,omitempty"`
 }
 
-// timeline are the pod's steps and what Events told beside, in the order of their beginnings.
-func timeline(w World, uid string) []Moment {
+// timeline is the pod's steps and the Events that say more, ordered by when they began.
+func timeline(w Snapshot, uid string) []Moment {
 	var moments []Moment
 	add := func(m Moment) {
 		for i := range moments {

@@ -14,11 +14,11 @@ import (
 var vital = []string{"podsync", "pleg", "volume", "status"}
 
 // nodeCauses are what keeps every pod of the node; a pod on the host network needs no pod network.
-func (w World) nodeCauses(pod *corev1.Pod, now time.Time) []Cause {
+func (w Snapshot) nodeCauses(pod *corev1.Pod, now time.Time) []Cause {
 	var causes []Cause
 	for _, name := range vital {
 		h, ok := w.Healths[name]
-		problem := "says nothing of itself"
+		problem := "reports no health"
 		if ok {
 			problem = health.Problem(h, now)
 		}
@@ -43,7 +43,7 @@ func runtimeCauses(r topic.Runtime, pod *corev1.Pod) []Cause {
 	const advice = "kubelot doctor; then the runtime's own log"
 	switch {
 	case r.Name == "" && r.Message == "":
-		return nil // pleg hasn't told, and that is among the daemons' problems
+		return nil // pleg hasn't reported, and that is among the daemons' problems
 	case !r.Reachable:
 		return []Cause{{"container runtime", "doesn't answer: " + r.Message, advice}}
 	case !r.RuntimeReady.Status:

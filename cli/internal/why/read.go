@@ -1,11 +1,7 @@
 package why
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"kubelot.dev/bus"
@@ -13,14 +9,17 @@ import (
 	"kubelot.dev/cli/internal/pods"
 )
 
-// quiet is after which pause the bus has handed over its history: it sends no mark at the end.
+// quiet is the pause after which the history counts as complete. The bus marks no end of it.
 const quiet = 200 * time.Millisecond
 
 // Read takes off the bus what Explain needs.
-func Read(ctx context.Context, conn *bus.Conn) (World, error) {
-	var w World
+func Read(ctx context.Context, conn *bus.Conn) (Snapshot, error) {
+	var w Snapshot
 	var err error
-	if w.World, err = pods.Read(ctx, conn); err != nil {
+	if w.State, err = pods.Read(ctx, conn); err != nil {
+		return w, err
+	}
+	if w.Probes, err = topic.ProbeResult.Read(ctx, conn); err != nil {
 		return w, err
 	}
 	if w.Volumes, err = topic.VolumeState.Read(ctx, conn); err != nil {
@@ -60,41 +59,4 @@ func history(ctx context.Context, conn *bus.Conn) (steps []topic.Step, events []
 			return steps, events
 		}
 	}
-}
-
-// Find is the pod that is called namespace/name, name or UID: the newest where one replaces another, and where the node has none, the
-// last that it had.
-func Find(w World, name string) (topic.Ref, error) {
-	var here []topic.Ref
-	for _, row := range pods.Build(w.World) {
-		if called(row.Ref, name) {
-			here = append(here, row.Ref)
-		}
-	}
-	slices.SortStableFunc(here, func(a, b topic.Ref) int {
-		return cmp.Or(w.Updates[b.UID].FirstSeen.Compare(w.Updates[a.UID].FirstSeen))
-	})
-	if len(here) == 0 {
-		for _, s := range slices.Backward(w.Steps) {
-			if called(s.Ref, name) {
-				here = append(here, s.Ref)
-			}
-		}
-	}
-	if len(here) == 0 {
-		return topic.Ref{}, fmt.Errorf("this node knows no pod %s: is it scheduled to this node? (kubectl get pod -o wide; kubelot pods lists the node's)", name)
-	}
-	for _, other := range here {
-		if other.Namespace != here[0].Namespace {
-			return topic.Ref{}, fmt.Errorf("there is a pod %s in the namespaces %s and %s: say namespace/name", name, here[0].Namespace, other.Namespace)
-		}
-	}
-	return here[0], nil
-}
-
-func called(ref topic.Ref, name string) bool {
-	if strings.Contains(name, "/") {
-		return name == ref.Namespace+"/"+ref.Name
-	}
-	return name == ref.Name || name == ref.UID
 }

@@ -23,7 +23,7 @@ func (v view) grace() string {
 	}
 }
 
-// stopping are the causes of a pod that shall end.
+// stopping are the causes of a pod that should end.
 func (v view) stopping() []Cause {
 	var causes []Cause
 	if v.update.Lifecycle == topic.Terminated {
@@ -44,7 +44,9 @@ func (v view) stopping() []Cause {
 // kept is why a pod that is over on this node still exists.
 func (v view) kept() []Cause {
 	if finalizers := v.pod.Finalizers; len(finalizers) > 0 {
-		return []Cause{{"API server", "it is over on this node, and the pod's finalizers keep it: " + strings.Join(finalizers, ", "), "whoever owns a finalizer must remove it"}}
+		return []Cause{{"API server", "it is over on this node, and the pod's finalizers keep it: " + strings.Join(finalizers,
+			", "), "the owner of each finalizer must remove it"}}
 	}
-	return []Cause{{"API server", "it is over on this node, and not deleted yet", "see whether kubelot-status reaches the API server: kubelot doctor"}}
+	return []Cause{{"API server", "it is over on this node, and not deleted yet", "see whether kubelot-status reaches " +
+		"the API server: kubelot doctor"}}
 }

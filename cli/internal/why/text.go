@@ -17,7 +17,8 @@ var colours = map[State]paint.Colour{Ready: paint.Green, Waiting: paint.Yellow, 
 // Text draws the answer.
 func Text(a Answer, now time.Time, p paint.Painter) string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "%s is %s", p.Paint(paint.Bold, words.OneLine(a.Namespace+"/"+a.Name)), p.Paint(colours[a.State], string(a.State)))
+	fmt.Fprintf(&out, "%s is %s", p.Paint(paint.Bold, words.OneLine(a.Namespace+"/"+a.Name)),
+		p.Paint(colours[a.State], string(a.State)))
 	if a.Detail != "" {
 		fmt.Fprintf(&out, ": %s", words.OneLine(a.Detail))
 	}

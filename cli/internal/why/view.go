@@ -14,11 +14,12 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/pods"
 	"kubelot.dev/cli/internal/words"
+	"kubelot.dev/daemon/podspec"
 )
 
 // view is one pod with all that is known of it.
 type view struct {
-	World
+	Snapshot
 	pod    *corev1.Pod
 	update topic.Pod
 	status topic.PodStatus
@@ -27,18 +28,18 @@ type view struct {
 	now    time.Time
 }
 
-// orNothing says so where no cause is found, neither here nor among those of the node.
+// orNothing adds a cause that says that none was found, if there is none here or for the node.
 func (v view) orNothing(causes, node []Cause) []Cause {
 	if len(causes)+len(node) > 0 {
 		return append(node, causes...)
 	}
 	return []Cause{{
-		"pod", "nothing on the bus says what it waits for; the timeline shows what was done last",
+		"pod", "no message on the bus says what it waits for; the timeline shows the last actions",
 		fmt.Sprintf("kubelot tap --since 5m --pod %s/%s shows every message about it", v.pod.Namespace, v.pod.Name),
 	}}
 }
 
-// waiting are the causes of a pod that shall run.
+// waiting are the causes of a pod that should run.
 func (v view) waiting() []Cause {
 	causes := append(v.volumeCauses(topic.VolumeMounted), v.containerCauses()...)
 	causes = append(causes, v.stepCauses(causes)...)
@@ -60,20 +61,20 @@ func (v view) volumeCauses(want topic.VolumePhase) []Cause {
 		}
 		if volume.Message != "" {
 			c.Problem = strings.TrimPrefix(volume.Reason+": "+volume.Message, ": ")
-			c.Advice = "it is tried again by itself once that is mended"
+			c.Advice = "it is retried automatically once that is fixed"
 		}
 		causes = append(causes, c)
 	}
 	return causes
 }
 
-// containerCauses are the containers that wait, run without being ready, or end; behind an init container that isn't done, only it.
+// containerCauses are the containers that wait, run without being ready, or end. While an init container isn't done, it
+// is the only one.
 func (v view) containerCauses() []Cause {
 	for i := range v.pod.Spec.InitContainers {
 		c := &v.pod.Spec.InitContainers[i]
-		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 		s := find(v.status.Status.InitContainerStatuses, c.Name)
-		if causes := v.initCauses(c, s, sidecar); len(causes) > 0 {
+		if causes := v.initCauses(c, s, podspec.IsSidecar(c)); len(causes) > 0 {
 			return causes
 		}
 	}
@@ -93,7 +94,8 @@ func (v view) initCauses(c *corev1.Container, s *corev1.ContainerStatus, sidecar
 	case s == nil || s.State.Terminated != nil && s.State.Terminated.ExitCode == 0 && !sidecar:
 		return nil
 	case s.State.Running != nil && !sidecar:
-		return []Cause{{what, "runs for " + words.Age(v.now.Sub(s.State.Running.StartedAt.Time)) + "; the containers after it start when it has succeeded", v.logs(c.Name, "")}}
+		return []Cause{{what, "runs for " + words.Age(v.now.Sub(s.State.Running.StartedAt.Time)) +
+			"; the containers after it start when it has succeeded", v.logs(c.Name, "")}}
 	}
 	if sidecar {
 		what = "sidecar " + c.Name
@@ -116,26 +118,28 @@ func (v view) containerCause(what string, c *corev1.Container, s *corev1.Contain
 func (v view) waitingCause(what string, c *corev1.Container, s *corev1.ContainerStatus) []Cause {
 	w := s.State.Waiting
 	if w.Reason == "ContainerCreating" || w.Reason == "PodInitializing" {
-		return nil // what it waits for is told by itself
+		return nil // what it waits for is a cause of its own
 	}
 	problem := strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
 	if t := s.LastTerminationState.Terminated; t != nil {
-		problem += fmt.Sprintf("; started %s, it last %s, %s ago", words.Plural(int(s.RestartCount)+1, "time"), exit(t), words.Age(v.now.Sub(t.FinishedAt.Time)))
+		problem += fmt.Sprintf("; started %s, it last %s, %s ago", words.Plural(int(s.RestartCount)+1, "time"), exit(t),
+			words.Age(v.now.Sub(t.FinishedAt.Time)))
 	}
 	return []Cause{{what, problem, v.advice(c, s)}}
 }
 
-// advice is what helps against the reason for which a container waits.
+// advice is what to do about the reason for which a container waits.
 func (v view) advice(c *corev1.Container, s *corev1.ContainerStatus) string {
 	switch s.State.Waiting.Reason {
 	case "ErrImagePull", "ImagePullBackOff":
-		return "check the image's name, that this node reaches the registry, and the pod's imagePullSecrets; it is tried again by itself"
+		return "check the image's name, that this node reaches the registry, and the pod's imagePullSecrets; it is " +
+			"retried automatically"
 	case "ErrImageNeverPull":
 		return "the image isn't on this node and imagePullPolicy is Never: import it, or let it be pulled"
 	case "InvalidImageName":
-		return "mend the image's name in the spec"
+		return "fix the image's name in the spec"
 	case "CreateContainerConfigError":
-		return "create what is missing, or mend the spec; it is tried again by itself"
+		return "create what is missing, or fix the spec; it is retried automatically"
 	case "CrashLoopBackOff":
 		if t := s.LastTerminationState.Terminated; t != nil && t.Reason == "OOMKilled" {
 			return "it needs more memory than its limit of " + c.Resources.Limits.Memory().String()
@@ -162,10 +166,12 @@ func (v view) probeCauses(what string, c *corev1.Container, s *corev1.ContainerS
 		result, ok := v.Probes[bus.Key(v.row.UID, c.Name, p.kind)]
 		switch {
 		case !ok || result.ContainerID != id:
-			return []Cause{{what, fmt.Sprintf("runs for %s; its %s probe hasn't decided yet%s", words.Age(v.now.Sub(s.State.Running.StartedAt.Time)), p.kind, v.lastRun(c.Name)), ""}}
+			return []Cause{{what, fmt.Sprintf("runs for %s; its %s probe hasn't decided yet%s",
+				words.Age(v.now.Sub(s.State.Running.StartedAt.Time)), p.kind, v.lastRun(c.Name)), ""}}
 		case !result.Success:
 			return []Cause{{
-				what, fmt.Sprintf("its %s probe fails for %s: %s", p.kind, words.Age(v.now.Sub(result.Since)), cmp.Or(strings.TrimSpace(result.Message), "without a word")),
+				what, fmt.Sprintf("its %s probe fails for %s: %s", p.kind, words.Age(v.now.Sub(result.Since)),
+					cmp.Or(strings.TrimSpace(result.Message), "without a message")),
 				v.logs(c.Name, ""),
 			}}
 		}
@@ -188,13 +194,16 @@ func (v view) gates() []Cause {
 	var causes []Cause
 	for _, gate := range v.pod.Spec.ReadinessGates {
 		state := "nobody has set the condition"
-		for _, c := range v.Objects[v.row.UID].Status.Conditions {
+		for _, c := range v.Status(v.row.UID).Conditions {
 			if c.Type == gate.ConditionType {
 				state = strings.TrimSpace(fmt.Sprintf("the condition is %s %s %s", c.Status, c.Reason, c.Message))
 			}
 		}
 		if !strings.HasPrefix(state, "the condition is True") {
-			causes = append(causes, Cause{"readiness gate " + string(gate.ConditionType), state, "its controller must set it True"})
+			causes = append(causes, Cause{
+				"readiness gate " + string(gate.ConditionType), state,
+				"its controller must set it True",
+			})
 		}
 	}
 	return causes

@@ -1,5 +1,5 @@
-// Command contracts writes what is generated from the daemons' contracts: docs/dataflow.md and the bus's
-// permissions. With -check it only tells whether they are up to date.
+// Command contracts writes what is generated from the daemons' contracts, docs/dataflow.md and the bus's permissions,
+// and the index of the decisions in docs/adr. With -check it only reports whether they are up to date.
 package main
 
 import (
@@ -33,7 +33,13 @@ func run(root string, check bool) error {
 	if err != nil {
 		return err
 	}
+	decisions := filepath.Join(root, "docs", "adr")
+	index, err := adrIndex(decisions)
+	if err != nil {
+		return err
+	}
 	return errors.Join(
+		put(filepath.Join(decisions, "README.md"), index, check),
 		put(filepath.Join(root, "docs", "dataflow.md"), crew.Dataflow(topics, contracts), check),
 		put(filepath.Join(root, "bus", "embed", "crew_gen.json"), permissions, check),
 	)

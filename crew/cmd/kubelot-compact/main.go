@@ -1,5 +1,5 @@
-// Command kubelot-compact is every daemon in one executable, for the layout that runs them in one process (docs/adr/0016):
-// kubelot-compact run bus,podsync,... with the flags of the daemons.
+// Command kubelot-compact is every daemon in one executable, for the layout that runs them in one process
+// (docs/adr/0016): kubelot-compact run bus,podsync,... with the flags of the daemons.
 package main
 
 import (

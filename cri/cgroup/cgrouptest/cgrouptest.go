@@ -1,5 +1,6 @@
-// Package cgrouptest has cgroup trees for tests. V1 was recorded from a pod on a real machine; V2 is written after the kernel's
-// documentation (admin-guide/cgroup-v2). Each has one pod with the container App; V1 has the container Other and the sandbox Box too.
+// Package cgrouptest has cgroup trees for tests. V1 was recorded from a pod on a real machine; V2 is written after the
+// kernel's documentation (admin-guide/cgroup-v2). Each has one pod with the container App; V1 has the container Other
+// and the sandbox Box too.
 package cgrouptest
 
 import (

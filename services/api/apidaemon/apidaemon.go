@@ -1,5 +1,5 @@
-// Package apidaemon is the api daemon for an executable that runs it beside others. Package api is apart from it, since what the daemon
-// links is more than others may pay for (docs/adr/0007).
+// Package apidaemon is the api daemon for an executable that runs it with others. Package api is apart from it, since
+// what the daemon links is more than others may pay for (docs/adr/0007).
 package apidaemon
 
 import (

@@ -162,7 +162,7 @@ func (b *Bench) all(
 	return times, nil
 }
 
-// startAll creates n pods at once, alike but for their names, and waits until all are Ready.
+// startAll creates n pods at once, which differ only in their names, and waits until all are Ready.
 func (b *Bench) startAll(
 	ctx context.Context, prefix string, n int, shape func(*corev1.Pod),
 ) ([]string, measure.Sample, error) {

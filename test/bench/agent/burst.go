@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +44,8 @@ func (b *Bench) burst(
 	f = measure.Figures{}
 	f.Time(key+".create", starts, "last", "p50")
 	if b.Agent != nil {
-		if f[key+".idle"], err = b.idle(ctx); err != nil {
+		// What shapes pods gives them probes.
+		if err := b.rest(ctx, f, key, shape != nil); err != nil {
 			return f, err
 		}
 		pss, err := measure.PSS(b.Agent.PID())
@@ -67,14 +70,60 @@ func (b *Bench) burst(
 	return f, nil
 }
 
-// idle is the agent's CPU in millicores with nothing to do; the first seconds belong to the start.
-func (b *Bench) idle(ctx context.Context) (float64, error) {
+// rest measures the agent's CPU in millicores with nothing to do, or nothing but probes, and then the runs of probes a
+// second, without which the CPU says little. The first seconds belong to the start.
+func (b *Bench) rest(ctx context.Context, f measure.Figures, key string, probed bool) error {
 	if err := sleep(ctx, b.IdleFor/3); err != nil {
-		return 0, err
+		return err
+	}
+	var before, after float64
+	var err error
+	if probed {
+		if before, err = b.probeRuns(ctx); err != nil {
+			return err
+		}
 	}
 	begin := time.Now()
 	used, err := b.cpuOf(func() error { return sleep(ctx, b.IdleFor) })
-	return 1000 * used.Seconds() / time.Since(begin).Seconds(), err
+	if err != nil {
+		return err
+	}
+	took := time.Since(begin).Seconds()
+	f[key+".idle"] = 1000 * used.Seconds() / took
+	if !probed {
+		return nil
+	}
+	if after, err = b.probeRuns(ctx); err != nil {
+		return err
+	}
+	f[key+".rate"] = (after - before) / took
+	return nil
+}
+
+// probeRuns is how many probes the agent has run for the pods that it has, from the page that every kubelet serves.
+func (b *Bench) probeRuns(ctx context.Context) (float64, error) {
+	path := "/api/v1/nodes/" + b.Node + "/proxy/metrics/probes"
+	data, err := b.Client.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("get %s: %w", path, err)
+	}
+	runs, series := 0.0, 0
+	for line := range strings.Lines(string(data)) {
+		if !strings.HasPrefix(line, "prober_probe_total{") {
+			continue
+		}
+		// Values of labels have no spaces: they are names, and a container's kind of probe.
+		value := line[strings.LastIndexByte(strings.TrimSpace(line), ' ')+1:]
+		n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s has a line without a number: %q", path, line)
+		}
+		runs, series = runs+n, series+1
+	}
+	if series == 0 {
+		return 0, fmt.Errorf("%s has no runs of probes", path)
+	}
+	return runs, nil
 }
 
 // everySecond makes the handler the readiness probe of the pod's container.

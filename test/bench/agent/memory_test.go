@@ -12,7 +12,8 @@ func TestFreshKnowsDaemonsFromTheirSupervisor(t *testing.T) {
 		h.Processes = append(h.Processes, measure.Process{Name: name, PSS: 1, Private: private})
 	}
 	f := h.fresh()
-	if f["fresh.private.largest"] != 11 || f["fresh.private.median"] != 7 || f["fresh.private.up"] != 99 || f["fresh.memory"] != 4 {
+	if f["fresh.private.largest"] != 11 || f["fresh.private.median"] != 7 || f["fresh.private.up"] != 99 ||
+		f["fresh.memory"] != 4 {
 		t.Errorf("figures %v", f)
 	}
 }

@@ -46,7 +46,7 @@ func grouped(r report.Report, title, format string, categories []category) (pane
 		}
 	}
 	p.Legend.Top, p.Legend.Padding = false, vg.Millimeter
-	p.X.Max *= 1.3 // for the value beside the longest bar, and for the legend
+	p.X.Max *= 1.3 // for the value next to the longest bar, and for the legend
 	return p, nil
 }
 
@@ -76,7 +76,7 @@ func (p panel) series(r report.Report, subject string, categories []category, fo
 	return p.values(labels, offset)
 }
 
-// values adds text beside bars that stand off the axis' positions by offset.
+// values adds text next to bars that stand off the axis' positions by offset.
 func (p panel) values(at plotter.XYLabels, offset vg.Length) error {
 	if len(at.XYs) == 0 {
 		return nil

@@ -3,7 +3,7 @@
 //
 // Reads: nothing but its arguments. Writes: the files of Write. Owns: nothing.
 //
-// Guarantees: a bar is drawn for what was measured only; each bar has its value beside it.
+// Guarantees: a bar is drawn for what was measured only; each bar has its value next to it.
 package chart
 
 import (
@@ -54,11 +54,11 @@ var ink = color.NRGBA{0x76, 0x83, 0x90, 0xff}
 
 // colours of the subjects.
 var colours = map[string]color.Color{
-	report.Floor:   color.NRGBA{0xb0, 0xb5, 0xba, 0xff},
-	report.Hollow:  color.NRGBA{0x8a, 0x8f, 0x98, 0xff},
-	report.Kubelet: color.NRGBA{0x4a, 0x82, 0xe0, 0xff},
-	report.Kubelot: color.NRGBA{0xe0, 0x7b, 0x39, 0xff},
-	report.Compact: color.NRGBA{0x3f, 0xa0, 0x6a, 0xff},
+	report.Baseline: color.NRGBA{0xb0, 0xb5, 0xba, 0xff},
+	report.Hollow:   color.NRGBA{0x8a, 0x8f, 0x98, 0xff},
+	report.Kubelet:  color.NRGBA{0x4a, 0x82, 0xe0, 0xff},
+	report.Kubelot:  color.NRGBA{0xe0, 0x7b, 0x39, 0xff},
+	report.Compact:  color.NRGBA{0x3f, 0xa0, 0x6a, 0xff},
 }
 
 // panel is a plot with the room it needs.

@@ -137,7 +137,7 @@ func shade(name string, place int) color.Color {
 	case strings.HasSuffix(name, " daemons"):
 		return colours[report.Compact]
 	case name == storeName:
-		return colours[report.Floor]
+		return colours[report.Baseline]
 	default:
 		return shades[place%len(shades)]
 	}

@@ -86,7 +86,9 @@ func TestNoCrew(t *testing.T) {
 }
 
 func TestStreamAnswers(t *testing.T) {
-	s, err := parse("EVENT", []byte(`{"config":{"max_bytes":1000,"discard":"old"},"state":{"messages":3,"bytes":90,"num_subjects":2}}`))
+	s,
+		err := parse("EVENT",
+		[]byte(`{"config":{"max_bytes":1000,"discard":"old"},"state":{"messages":3,"bytes":90,"num_subjects":2}}`))
 	if want := (Stream{
 		Name: "EVENT", Messages: 3, Bytes: 90, Subjects: 2, MaxBytes: 1000,
 		History: true,

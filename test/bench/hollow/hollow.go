@@ -1,5 +1,5 @@
-// Package hollow is the least that a node agent can do: the bare CRI calls of package floor, and the requests to the
-// API server without which a pod is neither started nor seen to run or to be gone. What it takes is the floor for an
+// Package hollow is the least that a node agent can do: the bare CRI calls of package baseline, and the requests to the
+// API server without which a pod is neither started nor seen to run or to be gone. What it takes is the baseline for an
 // agent whose control plane shares its machine's cores, as the benchmark's does.
 //
 // Reads: the pods bound to the node. Writes: one token, one status and one final delete for each. Owns: nothing on
@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"kubelot.dev/test/bench/floor"
+	"kubelot.dev/test/bench/baseline"
 )
 
 // room is more than the pods that a benchmark has at once.
@@ -31,7 +31,7 @@ const room = 10_000
 // Agent is the hollow agent of one node.
 type Agent struct {
 	Client   kubernetes.Interface
-	Runtime  *floor.Client
+	Runtime  *baseline.Client
 	Node     string
 	Parallel int
 
@@ -43,7 +43,7 @@ type Agent struct {
 type entry struct {
 	sync.Mutex
 	running, stopping bool
-	floor.Pod
+	baseline.Pod
 }
 
 // Run serves the node until ctx ends.
@@ -79,7 +79,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// news tells whether the pod is to be started or stopped, once for each.
+// news reports whether the pod is to be started or stopped, once for each.
 func (a *Agent) news(pod *corev1.Pod) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -111,7 +111,8 @@ func (a *Agent) start(ctx context.Context, pod *corev1.Pod, e *entry) error {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 	}}
-	if _, err := a.Client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, "default", request, metav1.CreateOptions{}); err != nil {
+	if _, err := a.Client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, "default", request,
+		metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("ask for a token: %w", err)
 	}
 	var err error
@@ -119,11 +120,15 @@ func (a *Agent) start(ctx context.Context, pod *corev1.Pod, e *entry) error {
 		return err
 	}
 	e.running = true
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": running(pod, e.Container())})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID},
+		"status":   running(pod, e.Container()),
+	})
 	if err != nil {
 		return fmt.Errorf("encode the status: %w", err)
 	}
-	_, err = a.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = a.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -134,12 +139,19 @@ func running(pod *corev1.Pod, containerID string) corev1.PodStatus {
 		Phase: corev1.PodRunning, StartTime: &now, HostIP: "127.0.0.1", PodIP: "127.0.0.1",
 		PodIPs: []corev1.PodIP{{IP: "127.0.0.1"}}, HostIPs: []corev1.HostIP{{IP: "127.0.0.1"}},
 	}
-	for _, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady} {
-		s.Conditions = append(s.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: now})
+	for _, kind := range []corev1.PodConditionType{
+		corev1.PodReadyToStartContainers, corev1.PodInitialized,
+		corev1.PodReady, corev1.ContainersReady,
+	} {
+		s.Conditions = append(s.Conditions, corev1.PodCondition{
+			Type: kind, Status: corev1.ConditionTrue,
+			LastTransitionTime: now,
+		})
 	}
 	for _, c := range pod.Spec.Containers {
 		s.ContainerStatuses = append(s.ContainerStatuses, corev1.ContainerStatus{
-			Name: c.Name, Image: c.Image, ImageID: c.Image, ContainerID: "containerd://" + containerID, Ready: true, Started: &yes,
+			Name: c.Name, Image: c.Image, ImageID: c.Image, ContainerID: "containerd://" + containerID,
+			Ready: true, Started: &yes,
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
 		})
 	}

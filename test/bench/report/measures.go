@@ -16,6 +16,7 @@ const (
 	Millis     Unit = "ms" // of a figure in seconds
 	MiB        Unit = "MiB"
 	Millicores Unit = "millicores"
+	PerSecond  Unit = "/s"
 )
 
 // Format writes a figure in its unit.
@@ -27,6 +28,8 @@ func (u Unit) Format(value float64) string {
 		return fmt.Sprintf("%.1f MiB", value/(1<<20))
 	case Millicores:
 		return fmt.Sprintf("%.0f millicores", value)
+	case PerSecond:
+		return fmt.Sprintf("%.1f /s", value)
 	case Seconds:
 	}
 	return fmt.Sprintf("%.3f s", value)
@@ -89,6 +92,7 @@ var known = []Measure{
 	{"probes.*.delete.last", "with %s probes at 1 s: all gone", Seconds},
 	{"probes.*.delete.p50", "with %s probes at 1 s: gone, p50", Seconds},
 	{"probes.*.idle", "with %s probes at 1 s: idle CPU", Millicores},
+	{"probes.*.rate", "with %s probes at 1 s: runs a second", PerSecond},
 	{"probes.*.cpu.start", "with %s probes at 1 s: CPU to start", Seconds},
 	{"probes.*.cpu.stop", "with %s probes at 1 s: CPU to stop", Seconds},
 	{"probes.*.pss", "with %s probes at 1 s: PSS", MiB},

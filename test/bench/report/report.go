@@ -9,9 +9,7 @@ package report
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"time"
@@ -25,15 +23,15 @@ const Schema = 1
 
 // The subjects.
 const (
-	Floor   = "floor"           // bare CRI calls
-	Hollow  = "hollow"          // and the requests to the API server that no agent can do without
-	Kubelet = "kubelet"         // upstream
-	Kubelot = "kubelot"         // a process per daemon
-	Compact = "kubelot-compact" // the same daemons in fewer processes
+	Baseline = "baseline"        // bare CRI calls
+	Hollow   = "hollow"          // and the requests to the API server that no agent can do without
+	Kubelet  = "kubelet"         // upstream
+	Kubelot  = "kubelot"         // a process per daemon
+	Compact  = "kubelot-compact" // the same daemons in fewer processes
 )
 
 // Subjects are all, in the order in which they are shown.
-var Subjects = []string{Floor, Hollow, Kubelet, Kubelot, Compact}
+var Subjects = []string{Baseline, Hollow, Kubelet, Kubelot, Compact}
 
 // Report is the content of the file.
 type Report struct {
@@ -54,8 +52,9 @@ type Machine struct {
 
 // Setup is what was measured.
 type Setup struct {
-	Pods   int      `json:"pods"`  // at once, where a measure doesn't say
-	Churn  int      `json:"churn"` // pods that have come and gone before memory is read
+	Pods   int      `json:"pods"`             // at once, where a measure doesn't say
+	Churn  int      `json:"churn"`            // pods that have come and gone before memory is read
+	Probed int      `json:"probed,omitempty"` // pods with a probe each second
 	Parts  []string `json:"parts"`
 	Rounds int      `json:"rounds"`
 }
@@ -87,26 +86,7 @@ func Load(path string) (Report, error) {
 }
 
 // Save writes the report in one go: a reader never sees half of it.
-func (r Report) Save(path string) error {
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	if err := os.WriteFile(path+".new", append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		return errors.Join(fmt.Errorf("write report: %w", err), ignoreMissing(os.Remove(path+".new")))
-	}
-	return nil
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
+func (r Report) Save(path string) error { return measure.Save(path, r) }
 
 // Join puts the rounds of several reports into one, as of parts that were measured in runs of their own. A round's
 // figures join those of the same subject's round of the same number; the first report says the rest.
@@ -116,6 +96,13 @@ func Join(all []Report) Report {
 	for _, r := range all {
 		for _, round := range r.Rounds {
 			joined.add(round)
+		}
+		// The report that measured a part knows with how many pods.
+		if slices.Contains(r.Setup.Parts, "probes") {
+			joined.Setup.Probed = r.Setup.Probed
+		}
+		if slices.Contains(r.Setup.Parts, "memory") {
+			joined.Setup.Churn = r.Setup.Churn
 		}
 		for _, part := range r.Setup.Parts {
 			if !slices.Contains(joined.Setup.Parts, part) {

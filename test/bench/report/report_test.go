@@ -84,7 +84,7 @@ func TestCompareGoesRoundByRound(t *testing.T) {
 	if got := r.Compare(Kubelot, Kubelet, Ratio, create, start); got.Rounds != 1 || got.Median != 0.5 {
 		t.Errorf("ratio of sums %+v, want 0.5 of round 1", got)
 	}
-	if got := r.Compare(Kubelot, Floor, Ratio, create); got.Rounds != 0 {
+	if got := r.Compare(Kubelot, Baseline, Ratio, create); got.Rounds != 0 {
 		t.Errorf("ratio %+v to what wasn't measured", got)
 	}
 	if got := r.Compare(Kubelet, Kubelot, Difference, create); got.Least != -0.25 || got.Most != 0.125 {
@@ -94,13 +94,13 @@ func TestCompareGoesRoundByRound(t *testing.T) {
 
 func TestJoin(t *testing.T) {
 	a, b := sample(), sample()
-	b.Setup.Parts = []string{"latency", "memory"}
+	b.Setup.Parts, b.Setup.Churn = []string{"latency", "memory"}, 7
 	b.Rounds = []Round{
 		{Round: 1, Subject: Kubelot, Took: 2, Figures: measure.Figures{"memory.total": 5}, Held: &agent.Held{Store: 1}},
-		{Round: 3, Subject: Floor, Took: 2, Figures: measure.Figures{create: 9}},
+		{Round: 3, Subject: Baseline, Took: 2, Figures: measure.Figures{create: 9}},
 	}
 	joined := Join([]Report{a, b})
-	if len(joined.Rounds) != 5 || len(joined.Setup.Parts) != 2 {
+	if len(joined.Rounds) != 5 || len(joined.Setup.Parts) != 2 || joined.Setup.Churn != 7 {
 		t.Fatalf("joined: %+v", joined)
 	}
 	got := joined.Rounds[1]

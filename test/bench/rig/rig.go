@@ -13,11 +13,13 @@ import (
 	"os"
 	"strconv"
 
+	"k8s.io/client-go/kubernetes"
+
 	"kubelot.dev/test/bench/churn"
 	"kubelot.dev/test/bench/crew"
-	"kubelot.dev/test/harness/cluster"
-	"kubelot.dev/test/harness/images"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/cluster"
+	"kubelot.dev/test/testbed/images"
+	"kubelot.dev/test/testbed/node"
 )
 
 // The container runtimes.
@@ -66,8 +68,16 @@ func Start(ctx context.Context, o Options) (*Rig, error) {
 
 // Churn begins to have pods come and go on the node.
 func (r *Rig) Churn(ctx context.Context, kinds []churn.Kind, parallel int) (*churn.Churn, error) {
+	config, err := r.Cluster.ControlPlane.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("churn: %w", err)
+	}
 	return churn.Start(ctx, churn.Options{
-		Client: r.Cluster.ControlPlane.Client(), Namespace: "churn", Node: r.Node.Name,
+		Client: client, Namespace: "churn", Node: r.Node.Name,
 		Image: images.BusyboxRef, Kinds: kinds, Parallel: parallel,
 	})
 }

@@ -18,10 +18,12 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
+
 	"kubelot.dev/test/bench/measure"
 	"kubelot.dev/test/bench/report"
-	"kubelot.dev/test/harness/cluster"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/cluster"
+	"kubelot.dev/test/testbed/node"
 )
 
 // The parts, in the order in which they run: what starts afresh comes first, what leaves much behind last.
@@ -43,10 +45,11 @@ type Options struct {
 	Subjects []string
 	Rounds   int
 	Pods     int
-	Bursts   []int // beside Pods
+	Bursts   []int // besides Pods
 	Churn    int
 	Repeat   int
 	Probes   []string
+	Probed   int // pods with a probe each second
 	Idle     time.Duration
 	Rest     time.Duration
 	Dir      string // of the bed; empty is a temporary one
@@ -61,8 +64,8 @@ func Default() Options {
 		Parts:    []string{Fresh, Latency, Burst, Probes, Exit, Config, Restart, Memory, Hop},
 		Subjects: slices.Clone(report.Subjects),
 		Rounds:   3, Pods: 100, Bursts: []int{30, 110}, Churn: 2000, Repeat: 11,
-		Probes: []string{"exec", "http", "grpc"},
-		Idle:   30 * time.Second, Rest: 30 * time.Second,
+		Probes: []string{"exec", "http", "grpc"}, Probed: 100,
+		Idle: 30 * time.Second, Rest: 30 * time.Second,
 	}
 }
 
@@ -70,8 +73,8 @@ func Default() Options {
 func (o *Options) Quick(set func(flag string) bool) {
 	brief := Options{
 		Parts:    []string{Fresh, Latency, Burst, Probes, Memory},
-		Subjects: []string{report.Floor, report.Kubelet, report.Kubelot, report.Compact},
-		Rounds:   1, Pods: 50, Churn: 200, Repeat: 5, Probes: []string{"exec"},
+		Subjects: []string{report.Baseline, report.Kubelet, report.Kubelot, report.Compact},
+		Rounds:   1, Pods: 50, Churn: 200, Repeat: 5, Probes: []string{"exec"}, Probed: 16,
 		Idle: 12 * time.Second, Rest: 10 * time.Second,
 	}
 	for flag, take := range map[string]func(){
@@ -83,6 +86,7 @@ func (o *Options) Quick(set func(flag string) bool) {
 		"churn":   func() { o.Churn = brief.Churn },
 		"repeat":  func() { o.Repeat = brief.Repeat },
 		"probe":   func() { o.Probes = brief.Probes },
+		"probed":  func() { o.Probed = brief.Probed },
 		"idle":    func() { o.Idle = brief.Idle },
 		"rest":    func() { o.Rest = brief.Rest },
 	} {
@@ -92,7 +96,7 @@ func (o *Options) Quick(set func(flag string) bool) {
 	}
 }
 
-// agents are the subjects that the harness can run.
+// agents are the subjects that the test bed can run.
 var agents = map[string]node.Agent{
 	report.Kubelet: node.Kubelet, report.Kubelot: node.Kubelot, report.Compact: node.KubelotCompact,
 }
@@ -109,8 +113,8 @@ func (o *Options) check() error {
 			return fmt.Errorf("there is no subject %q, only %s", subject, strings.Join(report.Subjects, ", "))
 		}
 	}
-	if o.Rounds < 1 || o.Pods < 1 || o.Repeat < 1 {
-		return errors.New("rounds, pods and repeat must be 1 at least")
+	if o.Rounds < 1 || o.Pods < 1 || o.Repeat < 1 || o.Probed < 1 {
+		return errors.New("rounds, pods, repeat and probed must be 1 at least")
 	}
 	return nil
 }
@@ -119,6 +123,7 @@ func (o *Options) check() error {
 type bench struct {
 	Options
 	cluster  *cluster.Cluster
+	client   *kubernetes.Clientset // the administrator's
 	report   report.Report
 	begun    time.Time
 	round    int
@@ -133,29 +138,54 @@ func All(ctx context.Context, o Options) (r report.Report, err error) {
 	b := &bench{Options: o, begun: time.Now(), parallel: 4}
 	b.report = report.Report{
 		Schema: report.Schema, Begun: b.begun, Version: o.Version, Machine: machine(),
-		Setup: report.Setup{Pods: o.Pods, Churn: o.Churn, Parts: o.Parts, Rounds: o.Rounds},
+		Setup: report.Setup{Pods: o.Pods, Churn: o.Churn, Probed: o.Probed, Parts: o.Parts, Rounds: o.Rounds},
 	}
 	b.say("starting containerd and the control plane")
 	if b.cluster, err = cluster.Start(ctx, cluster.Options{Dir: o.Dir, Out: o.Log, ControlPlane: true}); err != nil {
 		return b.report, err
 	}
 	defer func() { err = errors.Join(err, b.cluster.Stop()) }()
-	if b.has(Probes) {
-		if err := b.cluster.ImportTestServer(ctx); err != nil {
-			return b.report, err
-		}
+	if err := b.prepare(ctx); err != nil {
+		return b.report, err
 	}
+	err = b.rounds(ctx)
+	b.say("done")
+	return b.report, err
+}
+
+// prepare makes what all rounds use.
+func (b *bench) prepare(ctx context.Context) error {
+	config, err := b.cluster.ControlPlane.RESTConfig()
+	if err != nil {
+		return err
+	}
+	if b.client, err = kubernetes.NewForConfig(config); err != nil {
+		return fmt.Errorf("API client: %w", err)
+	}
+	if !b.has(Probes) {
+		return nil
+	}
+	return b.cluster.ImportTestServer(ctx)
+}
+
+// rounds measures every subject in every round. One that fails, such as an agent that can't cope with all the probes
+// asked of it, doesn't keep the others from being measured.
+func (b *bench) rounds(ctx context.Context) error {
+	var errs []error
 	subjects := slices.Clone(b.Subjects)
-	for b.round = 1; b.round <= o.Rounds; b.round++ {
+	for b.round = 1; b.round <= b.Rounds; b.round++ {
 		for _, subject := range subjects {
 			if err := b.subject(ctx, subject); err != nil {
-				return b.report, fmt.Errorf("measure %s: %w", subject, err)
+				b.say("%s: failed: %v", subject, err)
+				errs = append(errs, fmt.Errorf("round %d: measure %s: %w", b.round, subject, err))
+			}
+			if ctx.Err() != nil {
+				return errors.Join(errs...)
 			}
 		}
 		slices.Reverse(subjects)
 	}
-	b.say("done")
-	return b.report, nil
+	return errors.Join(errs...)
 }
 
 // subject measures one and saves the report. What it did before it failed is saved too.
@@ -165,8 +195,8 @@ func (b *bench) subject(ctx context.Context, subject string) error {
 	b.say("%s: begin", subject)
 	var err error
 	switch subject {
-	case report.Floor:
-		err = b.floor(ctx, &round)
+	case report.Baseline:
+		err = b.baseline(ctx, &round)
 	case report.Hollow:
 		err = b.hollow(ctx, &round)
 	default:

@@ -57,6 +57,16 @@ func TestThePlanHasAllParts(t *testing.T) {
 	}
 }
 
+// --pods 30 is a burst of 30 that --burst names by default too.
+func TestTheSameBurstIsMeasuredOnce(t *testing.T) {
+	b := &bench{Options: Default()}
+	usual := len(b.plan(&report.Round{}))
+	b.Pods = b.Bursts[0]
+	if n := len(b.plan(&report.Round{})); n != usual-1 {
+		t.Errorf("%d parts, want %d", n, usual-1)
+	}
+}
+
 func TestASubjectThatFailsIsSavedAsFarAsItCame(t *testing.T) {
 	var saved []report.Report
 	b := &bench{Options: Default(), round: 1}
@@ -73,7 +83,7 @@ func TestASubjectThatFailsIsSavedAsFarAsItCame(t *testing.T) {
 	if len(saved) != 1 || len(saved[0].Rounds) != 1 || saved[0].Rounds[0].Figures["latency.create.p50"] != 1 {
 		t.Errorf("saved %+v", saved)
 	}
-	if err := b.keep(report.Round{Round: 1, Subject: report.Floor}, nil); err != nil || len(saved[1].Rounds) != 1 {
+	if err := b.keep(report.Round{Round: 1, Subject: report.Baseline}, nil); err != nil || len(saved[1].Rounds) != 1 {
 		t.Errorf("a round without figures is kept: %+v, %v", saved[1], err)
 	}
 }

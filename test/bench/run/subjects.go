@@ -10,22 +10,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/bench/agent"
-	"kubelot.dev/test/bench/floor"
+	"kubelot.dev/test/bench/baseline"
 	"kubelot.dev/test/bench/hollow"
 	"kubelot.dev/test/bench/measure"
 	"kubelot.dev/test/bench/report"
-	"kubelot.dev/test/harness/images"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/images"
+	"kubelot.dev/test/testbed/node"
 )
 
-func (b *bench) floorOptions() floor.Options {
+func (b *bench) baselineOptions() baseline.Options {
 	bed := b.cluster.Bed
-	return floor.Options{Image: images.PauseRef, CgroupParent: bed.CgroupRoot, LogDir: bed.Path("floorlogs")}
+	return baseline.Options{Image: images.PauseRef, CgroupParent: bed.CgroupRoot, LogDir: bed.Path("baselinelogs")}
 }
 
-// floor measures the bare calls. The batches, which take long, are for the hollow agent, or for who asks for
+// baseline measures the bare calls. The batches, which take long, are for the hollow agent, or for who asks for
 // nothing else.
-func (b *bench) floor(ctx context.Context, round *report.Round) error {
+func (b *bench) baseline(ctx context.Context, round *report.Round) error {
 	pods := 0
 	if b.has(Burst) && (slices.Contains(b.Subjects, report.Hollow) || len(b.Subjects) == 1) {
 		pods = b.Pods
@@ -33,7 +33,7 @@ func (b *bench) floor(ctx context.Context, round *report.Round) error {
 	if !b.has(Latency) && pods == 0 {
 		return nil
 	}
-	result, err := floor.Measure(ctx, b.cluster.Containerd.Socket, b.floorOptions(), b.Repeat, pods)
+	result, err := baseline.Measure(ctx, b.cluster.Containerd.Socket, b.baselineOptions(), b.Repeat, pods)
 	round.Figures.Add(result.Figures(b.Pods))
 	if result.Starts.Parallel > 0 {
 		b.parallel = result.Starts.Parallel
@@ -43,13 +43,13 @@ func (b *bench) floor(ctx context.Context, round *report.Round) error {
 
 // hollow runs the hollow agent within this process, as many pods at a time as were best for the bare calls.
 func (b *bench) hollow(ctx context.Context, round *report.Round) error {
-	client, err := floor.Dial(b.cluster.Containerd.Socket, b.floorOptions())
+	client, err := baseline.Dial(b.cluster.Containerd.Socket, b.baselineOptions())
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	name := b.nodeName(report.Hollow)
-	h := hollow.Agent{Client: b.cluster.ControlPlane.Client(), Runtime: client, Node: name, Parallel: b.parallel}
+	h := hollow.Agent{Client: b.client, Runtime: client, Node: name, Parallel: b.parallel}
 	hollowCtx, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- h.Run(hollowCtx) }()
@@ -78,7 +78,7 @@ func (b *bench) nodeName(subject string) string { return fmt.Sprintf("bench-%s-%
 
 // forget removes the Node object of an agent that has gone, before the controllers wonder where it is.
 func (b *bench) forget(ctx context.Context, name string) error {
-	nodes := b.cluster.ControlPlane.Client().CoreV1().Nodes()
+	nodes := b.client.CoreV1().Nodes()
 	err := nodes.Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{})
 	if err != nil {
 		return fmt.Errorf("delete node %s: %w", name, err)
@@ -88,7 +88,7 @@ func (b *bench) forget(ctx context.Context, name string) error {
 
 func (b *bench) options(name string) agent.Options {
 	return agent.Options{
-		Node: name, Client: b.cluster.ControlPlane.Client(), Runtime: b.cluster.Containerd.Runtime(),
+		Node: name, Client: b.client, Runtime: b.cluster.Containerd.Runtime(),
 		Say:     func(format string, args ...any) { b.say(strings.TrimPrefix(name, "bench-")+": "+format, args...) },
 		IdleFor: b.Idle, RestFor: b.Rest,
 		PauseRef: images.PauseRef, ShellRef: images.BusyboxRef, ServerRef: images.TestServerRef,
@@ -116,12 +116,19 @@ func (b *bench) plan(round *report.Round) []part {
 		{Fresh, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) { return a.Fresh(ctx) }},
 		{Latency, false, counted((*agent.Bench).Latency, b.Repeat)},
 	}
-	for _, n := range append([]int{b.Pods}, b.Bursts...) {
+	bursts := []int{b.Pods}
+	for _, n := range b.Bursts {
+		// Each number once: two parts would have the same figures.
+		if !slices.Contains(bursts, n) {
+			bursts = append(bursts, n)
+		}
+	}
+	for _, n := range bursts {
 		plan = append(plan, part{Burst, false, counted((*agent.Bench).Burst, n)})
 	}
 	for _, kind := range b.Probes {
 		plan = append(plan, part{Probes, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) {
-			return a.Probed(ctx, kind, b.Pods)
+			return a.Probed(ctx, kind, b.Probed)
 		}})
 	}
 	return append(plan,

@@ -1,11 +1,11 @@
 package scale
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"text/tabwriter"
 
@@ -13,10 +13,12 @@ import (
 )
 
 // share is how much of a figure at the largest size a quadratic part may be before it is one. What is smaller is as
-// well the end of a queue, or a cache that fills.
+// well the end of a queue, or a cache that fills. A part of a fixed number of pods that grows with the others may be
+// twice that: pods that come one after the other see half of the others on average.
 const share = 0.1
 
 // Law is how one figure of one process, or of all, depends on the number of pods: Constant + Linear n + Quadratic n².
+// That of a fixed number of pods has no quadratic term, and should have no linear one.
 type Law struct {
 	Figure    string   `json:"figure"`
 	Of        string   `json:"of"`
@@ -24,23 +26,50 @@ type Law struct {
 	Constant  fit.Term `json:"constant"`
 	Linear    fit.Term `json:"linear"`
 	Quadratic fit.Term `json:"quadratic"`
-	// At is the fitted value at the largest size, of which Share is the quadratic part's, and Least the smallest share
-	// that would be significant.
+	// At is the fitted value at the largest size, of which Share is the part that should not be there, and Least the
+	// smallest share that would be significant.
 	At          float64 `json:"at"`
 	Share       float64 `json:"share"`
 	Least       float64 `json:"least"`
 	Significant bool    `json:"significant"`
+	Kind        kind    `json:"kind"`
 }
 
-// Failed reports whether the figure grows faster than the number of pods.
-func (l Law) Failed() bool { return l.Significant && l.Share > share }
+// kind is how a figure is judged.
+type kind string
+
+const (
+	// level figures are of all pods at rest: they may be linear.
+	level kind = "level"
+	// burst figures are of all pods at once. They are shown and not judged: with few pods a burst is over before there
+	// are many messages of one pod, so that with more pods there are more messages of each, up to a limit.
+	burst kind = "burst"
+	// fixed figures are of a fixed number of pods, whatever the number of the others: they may not grow with that.
+	fixed kind = "fixed"
+)
+
+// Failed reports whether the figure grows as it may not.
+func (l Law) Failed() bool { return l.Kind != burst && l.Significant && l.Share > l.allowed() }
+
+func (l Law) allowed() float64 {
+	if l.Kind == fixed {
+		return 2 * share
+	}
+	return share
+}
 
 func (l Law) verdict() string {
 	switch {
+	case l.Failed() && l.Kind == fixed:
+		return "GROWS WITH THE OTHERS"
 	case l.Failed():
 		return "QUADRATIC"
-	case l.Least > 3*share:
+	case l.Kind == burst:
+		return "not judged"
+	case l.Least > 3*l.allowed():
 		return "too noisy to tell"
+	case l.Kind == fixed:
+		return "constant"
 	}
 	return "linear"
 }
@@ -48,21 +77,26 @@ func (l Law) verdict() string {
 // figure is one of Used's.
 type figure struct {
 	name, unit string
+	kind       kind
 	of         func(Used) float64
 }
 
 var figures = []figure{
-	{"CPU to start", "s", func(u Used) float64 { return u.StartCPU }},
-	{"CPU idle", "millicores", func(u Used) float64 { return u.IdleCPU }},
-	{"CPU to stop", "s", func(u Used) float64 { return u.StopCPU }},
-	{"PSS", "MiB", func(u Used) float64 { return u.PSS / mib }},
-	{"read to start", "MiB", func(u Used) float64 { return u.StartRead / mib }},
-	{"written to start", "MiB", func(u Used) float64 { return u.StartWritten / mib }},
-	{"read idle, a minute", "MiB", func(u Used) float64 { return u.IdleRead / mib }},
-	{"written idle, a minute", "MiB", func(u Used) float64 { return u.IdleWritten / mib }},
-	{"read to stop", "MiB", func(u Used) float64 { return u.StopRead / mib }},
-	{"written to stop", "MiB", func(u Used) float64 { return u.StopWritten / mib }},
+	{"CPU to start", "s", burst, func(u Used) float64 { return u.StartCPU }},
+	{"CPU idle", "millicores", level, func(u Used) float64 { return u.IdleCPU }},
+	{"CPU of more pods", "s", fixed, func(u Used) float64 { return u.MoreCPU }},
+	{"CPU to stop", "s", burst, func(u Used) float64 { return u.StopCPU }},
+	{"PSS", "MiB", level, func(u Used) float64 { return u.PSS / mib }},
+	{"read to start", "MiB", burst, func(u Used) float64 { return u.StartRead / mib }},
+	{"written to start", "MiB", burst, func(u Used) float64 { return u.StartWritten / mib }},
+	{"read idle, a minute", "MiB", level, func(u Used) float64 { return u.IdleRead / mib }},
+	{"written idle, a minute", "MiB", level, func(u Used) float64 { return u.IdleWritten / mib }},
+	{"read to stop", "MiB", burst, func(u Used) float64 { return u.StopRead / mib }},
+	{"written to stop", "MiB", burst, func(u Used) float64 { return u.StopWritten / mib }},
 }
+
+// shown are the figures in the table of points.
+const shown = 5
 
 const (
 	mib   = 1 << 20
@@ -78,31 +112,31 @@ func Judge(points []Point) ([]Law, error) {
 		}
 	}
 	var all []Law
-	add := func(name, of, unit string, value func(Point) float64) error {
-		l, err := law(points, value)
+	add := func(f figure, of string, value func(Point) float64) error {
+		l, err := law(points, f.kind, value)
 		if err != nil {
-			return fmt.Errorf("%s of %s: %w", name, of, err)
+			return fmt.Errorf("%s of %s: %w", f.name, of, err)
 		}
-		l.Figure, l.Of, l.Unit = name, of, unit
+		l.Figure, l.Of, l.Unit = f.name, of, f.unit
 		all = append(all, l)
 		return nil
 	}
 	for _, f := range figures {
-		if err := add(f.name, whole, f.unit, func(p Point) float64 { return sum(p, f.of) }); err != nil {
+		if err := add(f, whole, func(p Point) float64 { return sum(p, f.of) }); err != nil {
 			return nil, err
 		}
 	}
 	err := errors.Join(
-		add("run directory", whole, "MiB", func(p Point) float64 { return p.Run / mib }),
-		add("memory: PSS and run directory", whole, "MiB", func(p Point) float64 {
+		add(figure{name: "run directory", unit: "MiB", kind: level}, whole, func(p Point) float64 { return p.Run / mib }),
+		add(figure{name: "memory: PSS and run directory", unit: "MiB", kind: level}, whole, func(p Point) float64 {
 			return (sum(p, func(u Used) float64 { return u.PSS }) + p.Run) / mib
 		}),
-		add("time to start", whole, "s", func(p Point) float64 { return p.Took[0] }),
-		add("time to stop", whole, "s", func(p Point) float64 { return p.Took[1] }),
+		add(figure{name: "time to start", unit: "s", kind: burst}, whole, func(p Point) float64 { return p.Took[0] }),
+		add(figure{name: "time to stop", unit: "s", kind: burst}, whole, func(p Point) float64 { return p.Took[1] }),
 	)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		for _, f := range figures {
-			err = errors.Join(err, add(f.name, name, f.unit, func(p Point) float64 { return f.of(p.By[name]) }))
+			err = errors.Join(err, add(f, name, func(p Point) float64 { return f.of(p.By[name]) }))
 		}
 	}
 	return all, err
@@ -116,24 +150,34 @@ func sum(p Point, of func(Used) float64) float64 {
 	return total
 }
 
-func law(points []Point, value func(Point) float64) (Law, error) {
+func law(points []Point, of kind, value func(Point) float64) (Law, error) {
+	degree, weight := 2, func(n float64) float64 {
+		// A figure's error is in proportion to the figure, more or less, and that to the number of pods.
+		return 1 / max(1, n*n)
+	}
+	if of == fixed {
+		degree, weight = 1, func(float64) float64 { return 1 }
+	}
 	var x, y, weights []float64
 	for _, p := range points {
 		n := float64(p.Pods)
-		// A figure's error is in proportion to the figure, more or less, and that to the number of pods.
-		x, y, weights = append(x, n), append(y, value(p)), append(weights, 1/max(1, n*n))
+		x, y, weights = append(x, n), append(y, value(p)), append(weights, weight(n))
 	}
-	f, err := fit.Weighted(x, y, weights, 2)
+	f, err := fit.Weighted(x, y, weights, degree)
 	if err != nil {
 		return Law{}, err
 	}
-	l := Law{Constant: f.Terms[0], Linear: f.Terms[1], Quadratic: f.Terms[2]}
+	l := Law{Kind: of, Constant: f.Terms[0], Linear: f.Terms[1]}
+	if degree == 2 {
+		l.Quadratic = f.Terms[2]
+	}
 	most := slices.Max(x)
 	l.At = f.At(most)
-	significant, least := f.Likely(2)
-	l.Significant = significant && f.Terms[2].Value > 0
+	significant, least := f.Likely(degree)
+	l.Significant = significant && f.Terms[degree].Value > 0
 	if l.At > 0 {
-		l.Share, l.Least = f.Terms[2].Value*most*most/l.At, least*most*most/l.At
+		power := math.Pow(most, float64(degree))
+		l.Share, l.Least = f.Terms[degree].Value*power/l.At, least*power/l.At
 	}
 	return l, nil
 }
@@ -141,12 +185,12 @@ func law(points []Point, value func(Point) float64) (Law, error) {
 // minor are figures too small to be worth a failure, by unit.
 var minor = map[string]float64{"s": 0.5, "millicores": 5, "MiB": 2}
 
-// Verdict is an error that names what grows faster than the number of pods.
+// Verdict is an error that names what grows as it may not.
 func Verdict(all []Law) error {
 	var errs []error
 	for _, l := range all {
 		if l.Failed() && l.At > minor[l.Unit] {
-			errs = append(errs, fmt.Errorf("%s of %s: %.0f %% of %.4g %s at the largest size is a quadratic part", l.Figure,
+			errs = append(errs, fmt.Errorf("%s of %s: %.0f %% of %.4g %s at the largest size should not be there", l.Figure,
 				l.Of, 100*l.Share, l.At, l.Unit))
 		}
 	}
@@ -156,7 +200,7 @@ func Verdict(all []Law) error {
 // Table writes the laws: the small ones of single processes are in the JSON only.
 func Table(w io.Writer, all []Law) error {
 	out := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(out, "figure\tof\tconstant\tper pod\tat the largest\tquadratic part\tseen from\t")
+	fmt.Fprintln(out, "figure\tof\tconstant\tper pod\tat the largest\tgrowth\tseen from\t")
 	for _, l := range all {
 		if l.Of != whole && l.At < minor[l.Unit] {
 			continue
@@ -171,13 +215,13 @@ func Table(w io.Writer, all []Law) error {
 func Points(w io.Writer, points []Point) error {
 	out := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(out, "pods\tround\tall Ready\tall gone\t")
-	for _, f := range figures[:4] {
+	for _, f := range figures[:shown] {
 		fmt.Fprintf(out, "%s\t", f.name)
 	}
 	fmt.Fprintln(out, "run directory\tstore\tbus in, out: start\tidle, a minute\tstop\t")
 	for _, p := range points {
 		fmt.Fprintf(out, "%d\t%d\t%.1f s\t%.1f s\t", p.Pods, p.Round+1, p.Took[0], p.Took[1])
-		for _, f := range figures[:4] {
+		for _, f := range figures[:shown] {
 			fmt.Fprintf(out, "%.4g %s\t", sum(p, f.of), f.unit)
 		}
 		bus := p.By["bus"]
@@ -193,14 +237,4 @@ type Report struct {
 	Runtime string  `json:"runtime"`
 	Laws    []Law   `json:"laws"`
 	Points  []Point `json:"points"`
-}
-
-// JSON writes the report.
-func (r Report) JSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", " ")
-	if err := encoder.Encode(r); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
 }

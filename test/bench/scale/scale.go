@@ -1,5 +1,5 @@
-// Package scale measures what a crew takes with so many pods, and fits a parabola through it: what a node agent does
-// for one pod must not depend on how many others there are.
+// Package scale measures what a crew takes with so many pods, and fits a curve through it: what a node agent does for
+// one pod must not depend on how many others there are.
 //
 // Reads: the crew's processes and files, by package crew. Writes, owns: nothing.
 //
@@ -19,9 +19,10 @@ import (
 // Reader is crew.Crew.Read.
 type Reader func(context.Context) (crew.Reading, error)
 
-// Pods has pods come all at once, and go all at once.
+// Pods has pods come all at once, and go all at once. Run has n more come and go meanwhile, some at a time.
 type Pods interface {
 	Up(ctx context.Context, n int) error
+	Run(ctx context.Context, n int) error
 	Down(ctx context.Context) error
 }
 
@@ -33,6 +34,8 @@ type Plan struct {
 	Settle time.Duration
 	// Idle is how long the crew is looked at with the pods running.
 	Idle time.Duration
+	// More is how many more pods come and go while the others run.
+	More int
 	Told func(Point)
 }
 
@@ -40,6 +43,7 @@ type Plan struct {
 type Used struct {
 	StartCPU float64 `json:"startCPU"` // seconds, to start all pods
 	IdleCPU  float64 `json:"idleCPU"`  // millicores, with all pods running
+	MoreCPU  float64 `json:"moreCPU"`  // seconds, for the pods that came and went meanwhile, beyond the idle rate
 	StopCPU  float64 `json:"stopCPU"`  // seconds, to stop all pods
 	PSS      float64 `json:"pss"`      // bytes, with all pods running
 	// The bytes of its read and write calls: those of the bus are what went over it in either direction, and its store.
@@ -127,6 +131,14 @@ func one(ctx context.Context, pods Pods, read Reader, plan Plan, size int) (Poin
 		p.By[process.Name] = used
 	}
 	p.Run, p.Store = float64(after.Run.Bytes), float64(after.Store.Bytes)
+	before, after, err = stage(func() error { return pods.Run(ctx, plan.More) }, plan.Settle, &none)
+	if err != nil {
+		return p, fmt.Errorf("%d more: %w", plan.More, err)
+	}
+	span = after.Time.Sub(before.Time)
+	p.add(before, after, func(u *Used, cpu time.Duration, _, _ float64) {
+		u.MoreCPU = cpu.Seconds() - u.IdleCPU/1000*span.Seconds()
+	})
 	before, after, err = stage(func() error { return pods.Down(ctx) }, plan.Settle, &p.Took[1])
 	if err != nil {
 		return p, fmt.Errorf("stop: %w", err)

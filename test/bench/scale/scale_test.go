@@ -14,7 +14,7 @@ import (
 	"kubelot.dev/test/bench/fit"
 )
 
-// points are two rounds of four sizes whose CPU time to start follows cpu, with the noise of a busy machine.
+// points are two rounds of four sizes whose idle CPU time follows cpu, with the noise of a busy machine.
 func points(cpu func(n float64) float64) []Point {
 	random := rand.New(rand.NewPCG(1, 3))
 	var all []Point
@@ -22,8 +22,8 @@ func points(cpu func(n float64) float64) []Point {
 		for _, n := range []int{125, 250, 500, 1000} {
 			noise := 1 + 0.02*random.NormFloat64()
 			all = append(all, Point{Pods: n, Round: round, By: map[string]Used{
-				"podsync": {StartCPU: cpu(float64(n)) * noise, PSS: 20 * mib},
-				"bus":     {StartCPU: 0.01 * float64(n) * noise, PSS: 20*mib + 1000*float64(n)},
+				"podsync": {IdleCPU: cpu(float64(n)) * noise, PSS: 20 * mib, MoreCPU: 2 * noise},
+				"bus":     {IdleCPU: 0.01 * float64(n) * noise, PSS: 20*mib + 1000*float64(n)},
 			}})
 		}
 	}
@@ -36,7 +36,7 @@ func TestQuadraticPartIsFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	failure := Verdict(laws)
-	if failure == nil || !strings.Contains(failure.Error(), "CPU to start of podsync") ||
+	if failure == nil || !strings.Contains(failure.Error(), "CPU idle of podsync") ||
 		strings.Contains(failure.Error(), "of bus") {
 		t.Errorf("verdict %v, want podsync's CPU time alone", failure)
 	}
@@ -55,9 +55,31 @@ func TestLinearIsLinear(t *testing.T) {
 	if err := Verdict(laws); err != nil {
 		t.Error(err)
 	}
-	i := slices.IndexFunc(laws, func(l Law) bool { return l.Of == "podsync" && l.Figure == "CPU to start" })
+	i := slices.IndexFunc(laws, func(l Law) bool { return l.Of == "podsync" && l.Figure == "CPU idle" })
 	if l := laws[i]; l.Linear.Value < 0.015 || l.Linear.Value > 0.025 || l.At < 19 || l.At > 22 {
 		t.Errorf("%+v, want 0.02 s for each of 1000 pods", l)
+	}
+}
+
+// A hundred pods that come and go may not cost more where there are more others, but by a little.
+func TestGrowthWithTheOthersIsFound(t *testing.T) {
+	for growth, fails := range map[float64]bool{0: false, 0.1: false, 0.5: true} {
+		all := points(func(n float64) float64 { return 0.02 * n })
+		for i := range all {
+			u := all[i].By["podsync"]
+			u.MoreCPU *= 1 + growth*float64(all[i].Pods)/1000
+			// A burst isn't judged.
+			u.StopCPU = float64(all[i].Pods * all[i].Pods)
+			all[i].By["podsync"] = u
+		}
+		laws, err := Judge(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failure := Verdict(laws)
+		if fails != (failure != nil) || fails && !strings.Contains(failure.Error(), "CPU of more pods of podsync") {
+			t.Errorf("growth by %.0f %%: %v", 100*growth, failure)
+		}
 	}
 }
 
@@ -92,6 +114,11 @@ func (n *node) Up(_ context.Context, pods int) error {
 	return nil
 }
 
+func (n *node) Run(_ context.Context, pods int) error {
+	n.bus.CPU += time.Duration(pods) * 3 * time.Second
+	return nil
+}
+
 func (n *node) Down(context.Context) error {
 	n.bus.CPU += time.Duration(n.running) * time.Second / 2
 	n.running = 0
@@ -108,15 +135,15 @@ func TestRunMeasuresStages(t *testing.T) {
 		n := &node{bus: crew.Process{Name: "bus", PID: 7}}
 		var order []int
 		plan := Plan{
-			Sizes: []int{20, 10}, Rounds: 2, Settle: time.Second, Idle: time.Minute,
+			Sizes: []int{20, 10}, Rounds: 2, Settle: time.Second, Idle: time.Minute, More: 4,
 			Told: func(p Point) { order = append(order, p.Pods) },
 		}
 		points, err := Run(t.Context(), n, n.read, plan)
 		if err != nil || !slices.Equal(order, []int{10, 20, 20, 10}) {
 			t.Fatalf("sizes %v, %v; want them up and then down", order, err)
 		}
-		if u := points[1].By["bus"]; u.StartCPU != 20 || u.StopCPU != 10 || u.IdleCPU != 0 || u.StartRead != 200 ||
-			u.PSS != 20<<10 {
+		if u := points[1].By["bus"]; u.StartCPU != 20 || u.StopCPU != 10 || u.MoreCPU != 12 || u.IdleCPU != 0 ||
+			u.StartRead != 200 || u.PSS != 20<<10 {
 			t.Errorf("20 pods: %+v", u)
 		}
 	})

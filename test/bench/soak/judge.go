@@ -1,7 +1,6 @@
 package soak
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -76,8 +75,9 @@ func Verdict(samples []Sample, all []Growth) error {
 	var errs []error
 	for _, g := range all {
 		if g.Failed() {
-			errs = append(errs, fmt.Errorf("%s of %s grow by %.4g %s for each pod that came and went (± %.2g); the limit is %g: %s",
-				g.Measure, g.Of, g.PerPod.Value, g.Unit, g.PerPod.StdErr, g.Limit, g.Why))
+			errs = append(errs,
+				fmt.Errorf("%s of %s grow by %.4g %s for each pod that came and went (± %.2g); the limit is %g: %s",
+					g.Measure, g.Of, g.PerPod.Value, g.Unit, g.PerPod.StdErr, g.Limit, g.Why))
 		}
 	}
 	errs = append(errs, full(samples[len(samples)-1].Reading))
@@ -109,14 +109,4 @@ type Report struct {
 	Seconds float64  `json:"seconds"`
 	Growth  []Growth `json:"growth"`
 	Samples []Sample `json:"samples"`
-}
-
-// JSON writes the report.
-func (r Report) JSON(w io.Writer) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", " ")
-	if err := encoder.Encode(r); err != nil {
-		return fmt.Errorf("write the report: %w", err)
-	}
-	return nil
 }

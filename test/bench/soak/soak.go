@@ -10,6 +10,7 @@ package soak
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"kubelot.dev/test/bench/crew"
@@ -39,6 +40,9 @@ type Plan struct {
 	Pause time.Duration
 	// Settle is how long the crew rests before a sample. A daemon gives memory back when it has rested for 5 to 10 s.
 	Settle time.Duration
+	// Rest is how long it rests before a sample at a mark, if that is longer: until the bus has dropped its last
+	// tombstones and given back the memory that they took.
+	Rest time.Duration
 	// Told is given each sample.
 	Told func(Sample)
 }
@@ -66,7 +70,7 @@ func Run(ctx context.Context, pods Pods, read func(context.Context) (crew.Readin
 			}
 		}
 		select {
-		case <-time.After(plan.Settle):
+		case <-time.After(plan.pause(pods.Gone())):
 		case <-ctx.Done():
 			return samples, fmt.Errorf("interrupted: %w", context.Cause(ctx))
 		}
@@ -77,6 +81,14 @@ func Run(ctx context.Context, pods Pods, read func(context.Context) (crew.Readin
 		samples = append(samples, Sample{Pods: pods.Gone(), Reading: reading})
 		plan.Told(samples[len(samples)-1])
 	}
+}
+
+// pause is how long the crew rests before the sample.
+func (p Plan) pause(gone int) time.Duration {
+	if p.For == 0 && slices.Contains(p.Marks, gone) {
+		return max(p.Settle, p.Rest)
+	}
+	return p.Settle
 }
 
 // step is how many pods come and go until the next sample.

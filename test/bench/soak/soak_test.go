@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"kubelot.dev/test/bench/crew"
@@ -184,14 +185,23 @@ func (c *counted) Gone() int                                  { return c.gone }
 func (c *counted) read(context.Context) (crew.Reading, error) { return crew.Reading{}, nil }
 
 func TestMarksAreSampled(t *testing.T) {
-	pods := &counted{}
-	var at []int
-	plan := Plan{Marks: []int{70, 200}, Every: 30, Told: func(s Sample) { at = append(at, s.Pods) }}
-	samples, err := Run(t.Context(), pods, pods.read, plan)
-	if err != nil || !slices.Equal(at, []int{30, 60, 70, 100, 130, 160, 190, 200}) || len(samples) != len(at) {
-		t.Errorf("samples at %v, %v; want each 30 and both marks", at, err)
-	}
-	if found := At(samples, plan.Marks); len(found) != 2 || found[0].Pods != 70 || found[1].Pods != 200 {
-		t.Errorf("samples at the marks: %+v", found)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		pods := &counted{}
+		var at []int
+		var rests []time.Duration
+		last := time.Now()
+		plan := Plan{Marks: []int{70, 200}, Every: 30, Settle: time.Second, Rest: time.Minute, Told: func(s Sample) {
+			at, rests, last = append(at, s.Pods), append(rests, time.Since(last)), time.Now()
+		}}
+		samples, err := Run(t.Context(), pods, pods.read, plan)
+		if err != nil || !slices.Equal(at, []int{30, 60, 70, 100, 130, 160, 190, 200}) || len(samples) != len(at) {
+			t.Errorf("samples at %v, %v; want each 30 and both marks", at, err)
+		}
+		if rests[1] != plan.Settle || rests[2] != plan.Rest || rests[7] != plan.Rest {
+			t.Errorf("rests before the samples: %v; want a long one at the marks only", rests)
+		}
+		if found := At(samples, plan.Marks); len(found) != 2 || found[0].Pods != 70 || found[1].Pods != 200 {
+			t.Errorf("samples at the marks: %+v", found)
+		}
+	})
 }

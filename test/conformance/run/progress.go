@@ -21,7 +21,8 @@ var (
 	failure = regexp.MustCompile(`(?m)^• \[(?:FAILED|PANICKED!|TIMEDOUT|INTERRUPTED)\].*\n(.*)$`)
 )
 
-// look reads ginkgo's output. It is for people who wait, so what can't be read counts as nothing; results come from JUnit.
+// look reads ginkgo's output. It is for people who wait, so what can't be read counts as nothing; results come from
+// JUnit.
 func look(path string) progress {
 	output, _ := os.ReadFile(path)
 	return scan(string(output))

@@ -30,7 +30,10 @@ func TestScan(t *testing.T) {
 
 func TestSince(t *testing.T) {
 	now := scan(output)
-	want := []string{"FAILED [sig-node] ConfigMap [It] should be consumable [sig-node, Conformance]", "11 of 12 specs ended, 1 failed"}
+	want := []string{
+		"FAILED [sig-node] ConfigMap [It] should be consumable [sig-node, Conformance]",
+		"11 of 12 specs ended, 1 failed",
+	}
 	if got := now.since(progress{}); !slices.Equal(got, want) {
 		t.Errorf("since the beginning: %q, want %q", got, want)
 	}

@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"kubelot.dev/test/conformance"
-	"kubelot.dev/test/harness/cluster"
-	"kubelot.dev/test/harness/node"
-	"kubelot.dev/test/harness/proc"
+	"kubelot.dev/test/testbed/cluster"
+	"kubelot.dev/test/testbed/node"
+	"kubelot.dev/test/testbed/proc"
 )
 
 const (
@@ -46,9 +46,13 @@ type Options struct {
 	Log io.Writer
 }
 
-// Suite starts a test bed with the agent and runs the suite on it, as often as asked. The results are the worst of all runs.
+// Suite starts a test bed with the agent and runs the suite on it, as often as asked. The results are the worst of all
+// runs.
 func Suite(ctx context.Context, o Options) (results conformance.Results, err error) {
-	c, err := cluster.Start(ctx, cluster.Options{Dir: filepath.Join(o.Out, "bed"), Out: o.Log, ControlPlane: true, Registry: true})
+	c, err := cluster.Start(ctx, cluster.Options{
+		Dir: filepath.Join(o.Out, "bed"), Out: o.Log,
+		ControlPlane: true, Registry: true,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +64,7 @@ func Suite(ctx context.Context, o Options) (results conformance.Results, err err
 	if err != nil {
 		return nil, err
 	}
-	defer n.Kill()
+	defer func() { err = errors.Join(err, n.Kill()) }()
 	var all []conformance.Results
 	for i := range o.Repeat {
 		fmt.Fprintf(o.Log, "%s: run %d of %d\n", o.Agent, i+1, o.Repeat)
@@ -75,7 +79,9 @@ func Suite(ctx context.Context, o Options) (results conformance.Results, err err
 }
 
 // withRetry runs the suite, and in a quick run the few specs that failed once more.
-func (o Options) withRetry(ctx context.Context, c *cluster.Cluster, n *node.Node, name string) (conformance.Results, error) {
+func (o Options) withRetry(ctx context.Context, c *cluster.Cluster, n *node.Node,
+	name string,
+) (conformance.Results, error) {
 	begin := time.Now()
 	results, err := o.once(ctx, c, n, name)
 	if err != nil {
@@ -89,12 +95,13 @@ func (o Options) withRetry(ctx context.Context, c *cluster.Cluster, n *node.Node
 	if err != nil {
 		return nil, fmt.Errorf("%d specs failed (%q) and were run again alone: %w", len(failed), failed, err)
 	}
-	fmt.Fprintf(o.Log, "%s: %d specs failed and were run alone then; these failed again: %q\n", o.Agent, len(failed), alone.Failures())
+	fmt.Fprintf(o.Log, "%s: %d specs failed and were run alone then; these failed again: %q\n", o.Agent,
+		len(failed), alone.Failures())
 	maps.Copy(results, alone)
 	return results, nil
 }
 
-// alone is for specs that failed beside others: the suite has time limits of its own, which a busy machine may exceed.
+// alone is for specs that failed next to others: the suite has time limits of its own, which a busy machine may exceed.
 // They have the rest of the time.
 func (o Options) alone(specs []string, spent time.Duration) Options {
 	o.Scope, o.Procs = conformance.Alone(specs), 1
@@ -132,7 +139,8 @@ func (o Options) once(ctx context.Context, c *cluster.Cluster, n *node.Node, nam
 		return nil, fmt.Errorf("%w (time limit %s); end of %s:\n%s", err, o.Timeout, ginkgo.LogPath(), ginkgo.LogTail(3000))
 	}
 	if len(report.Results) == 0 {
-		return nil, fmt.Errorf("no spec was run: does the focus match any? end of %s:\n%s", ginkgo.LogPath(), ginkgo.LogTail(1000))
+		return nil, fmt.Errorf("no spec was run: does the focus match any? end of %s:\n%s", ginkgo.LogPath(),
+			ginkgo.LogTail(1000))
 	}
 	return report.Results, nil
 }

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/node"
 )
 
 // forever is a shell command that ends at once when told to.
@@ -24,11 +24,13 @@ const forever = `trap "exit 0" TERM; while :; do sleep 0.5 & wait; done`
 
 // pod makes a manifest of what every pod has and the rest of its spec. $FOREVER is replaced.
 func pod(name, spec string) string {
-	manifest := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  terminationGracePeriodSeconds: 5\n" + spec
+	manifest := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  terminationGracePeriodSeconds: 5\n" +
+		spec
 	return strings.ReplaceAll(manifest, "$FOREVER", "["+`sh, -c, '`+forever+`']`)
 }
 
-// transition is how long a pressure is told at least: so long that the API server is told of it even if that takes long.
+// transition is how long a pressure is told at least: so long that the API server is told of it even if that takes
+// long.
 const transition = "evictionPressureTransitionPeriod: 30s\n"
 
 // start runs a bed with a drop-in of the KubeletConfiguration; prepare runs before the node does.
@@ -75,7 +77,7 @@ func write(t *testing.T, bed *kit.Bed, config string) {
 	}
 }
 
-// configure changes the drop-in and starts gc anew, which reads it.
+// configure changes the drop-in and restarts gc, which reads it.
 func configure(t *testing.T, bed *kit.Bed, config string) {
 	t.Helper()
 	write(t, bed, config)
@@ -110,11 +112,11 @@ func tail(text string, n int) string {
 	return strings.Join(lines[max(len(lines)-n, 0):], "\n")
 }
 
-// loopback mounts a new ext4 filesystem of that size in MiB at dir, in a bed. The bed unmounts it in the end, and its loop device goes
-// with it.
+// loopback mounts a new ext4 filesystem of that size in MiB at dir, in a bed. The bed unmounts it in the end, and
+// removes its file, also after a test that was killed. The loop device goes with it.
 func loopback(t *testing.T, dir string, mib int) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "disk")
+	file := dir + ".disk"
 	command(t, "truncate", "-s", strconv.Itoa(mib)+"M", file)
 	command(t, "mkfs.ext4", "-q", "-m", "0", "-N", "20000", file)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -195,17 +197,25 @@ func unharmed(t *testing.T, ns *kit.Namespace, names ...string) {
 	}
 }
 
-// condition waits until a version of the Node that isn't older than the given one has the condition, and returns that version.
-// The watch shows also what was only for a moment, before the test got here.
-func condition(t *testing.T, bed *kit.Bed, since *corev1.Node, kind corev1.NodeConditionType, want corev1.ConditionStatus) *corev1.Node {
+// condition waits until a version of the Node that isn't older than the given one has the condition, and returns that
+// version. The watch shows also what was only for a moment, before the test got here.
+func condition(t *testing.T, bed *kit.Bed, since *corev1.Node, kind corev1.NodeConditionType,
+	want corev1.ConditionStatus,
+) *corev1.Node {
 	t.Helper()
 	has := func(n *corev1.Node) bool {
-		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind && c.Status == want })
+		return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == kind &&
+				c.Status == want
+		})
 	}
 	if has(since) {
 		return since
 	}
 	return kit.Follow(t, fmt.Sprintf("condition %s %s", kind, want), func(ctx context.Context) (kit.Watcher, error) {
-		return bed.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + kit.NodeName, ResourceVersion: since.ResourceVersion})
+		return bed.Client.CoreV1().Nodes().Watch(ctx, metav1.ListOptions{
+			FieldSelector:   "metadata.name=" + kit.NodeName,
+			ResourceVersion: since.ResourceVersion,
+		})
 	}, has)
 }

@@ -15,12 +15,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/images"
+	"kubelot.dev/test/testbed/images"
 )
 
 func nodeEvent(t *testing.T, bed *kit.Bed, reason, message string) error {
 	t.Helper()
-	list, err := bed.Client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
+	list, err := bed.Client.CoreV1().Events("default").List(t.Context(),
+		metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,reason=" + reason})
 	if err != nil {
 		return err
 	}
@@ -34,6 +35,7 @@ func nodeEvent(t *testing.T, bed *kit.Bed, reason, message string) error {
 
 // A full filesystem of the root directory: the pod that has filled it is evicted.
 func TestDiskPressure(t *testing.T) {
+	t.Parallel()
 	bed := start(t, "evictionHard: {nodefs.available: 100Mi}\n"+transition, func(b *kit.Bed) {
 		loopback(t, b.Bed.Path("kubelet"), 512)
 	})
@@ -58,13 +60,17 @@ func TestDiskPressure(t *testing.T) {
 	unharmed(t, ns, "good")
 }
 
-// The filesystem of the root directory gets short by a soft threshold: that is told at once, and nobody is evicted during its grace
-// period. Then pods are, until the minimum reclaim is free too, and have the time to end that they ask for.
+// The filesystem of the root directory gets short by a soft threshold: that is told at once, and nobody is evicted
+// during its grace period. Then pods are, until the minimum reclaim is free too, and have the time to end that they ask
+// for.
 func TestSoftDiskPressure(t *testing.T) {
+	t.Parallel()
 	const before, threshold, reclaim = 440, 200, 100 // MiB
 	config := func(grace string) string {
-		return fmt.Sprintf("evictionHard: {nodefs.available: 10Mi}\nevictionSoft: {nodefs.available: %dMi}\nevictionSoftGracePeriod: {nodefs.available: %s}\n"+
-			"evictionMinimumReclaim: {nodefs.available: %dMi}\nevictionMaxPodGracePeriod: 120\nvolumeStatsAggPeriod: 1s\n", threshold, grace, reclaim) + transition
+		return fmt.Sprintf("evictionHard: {nodefs.available: 10Mi}\nevictionSoft: {nodefs.available: "+
+			"%dMi}\nevictionSoftGracePeriod: {nodefs.available: %s}\n"+
+			"evictionMinimumReclaim: {nodefs.available: %dMi}\nevictionMaxPodGracePeriod: 120\nvolumeStatsAggPeriod: 1s\n",
+			threshold, grace, reclaim) + transition
 	}
 	bed := start(t, config("1h"), func(b *kit.Bed) {
 		root := b.Bed.Path("kubelet")
@@ -73,7 +79,8 @@ func TestSoftDiskPressure(t *testing.T) {
 		if err := syscall.Statfs(root, &disk); err != nil {
 			t.Fatal(err)
 		}
-		command(t, "fallocate", "-l", strconv.FormatInt(int64(disk.Bavail)*disk.Bsize-before<<20, 10), filepath.Join(root, "ballast"))
+		command(t, "fallocate", "-l", strconv.FormatInt(int64(disk.Bavail)*disk.Bsize-before<<20, 10),
+			filepath.Join(root, "ballast"))
 	})
 	ns := bed.Namespace(t)
 	fill := func(name string, mib int) {
@@ -101,7 +108,8 @@ func TestSoftDiskPressure(t *testing.T) {
 	unharmed(t, ns, "good", "second", "hog")
 	configure(t, bed, config("1s"))
 	for _, name := range []string{"hog", "second"} {
-		p := evicted(t, ns, name, fmt.Sprintf("The node was low on resource: ephemeral-storage. Threshold quantity: %dMi, available: ", threshold), true)
+		p := evicted(t, ns, name, fmt.Sprintf("The node was low on resource: ephemeral-storage. Threshold quantity: %dMi, "+
+			"available: ", threshold), true)
 		if s := kit.Status(p, "app"); s.State.Terminated == nil || s.State.Terminated.ExitCode != 7 {
 			t.Errorf("pod %s ended as %+v; want it to end by itself", name, s.State)
 		}
@@ -112,9 +120,11 @@ func TestSoftDiskPressure(t *testing.T) {
 
 // A full filesystem of images is freed down to the low threshold, and what is used or pinned stays.
 func TestImages(t *testing.T) {
-	const size, padded = 1600, 30
+	t.Parallel()
+	const size, padded = 1000, 30
 	var root string
-	bed := start(t, "imageGCHighThresholdPercent: 60\nimageGCLowThresholdPercent: 40\nimageMinimumGCAge: 1s\n", func(b *kit.Bed) { root = imagesOn(t, b, size) })
+	bed := start(t, "imageGCHighThresholdPercent: 60\nimageGCLowThresholdPercent: 40\nimageMinimumGCAge: 1s\n",
+		func(b *kit.Bed) { root = imagesOn(t, b, size) })
 	ns := bed.Namespace(t)
 	const used = "docker.io/library/used:1"
 	load(t, bed, used, padded)
@@ -132,7 +142,8 @@ func TestImages(t *testing.T) {
 	begin := time.Now()
 	t.Logf("filled to %d%%", percent(t, root))
 	// It may come too late: gc acts meanwhile.
-	plan, err := exec.Command(bed.Program("kubelot"), "gc", "--dry-run", "--all", "--run-dir="+bed.Bed.Path("run")).CombinedOutput()
+	plan, err := exec.Command(bed.Program("kubelot"), "gc", "--dry-run", "--all",
+		"--run-dir="+bed.Bed.Path("run")).CombinedOutput()
 	t.Logf("%v\n%s", err, plan)
 	kit.Eventually(t, "the filesystem of images to be freed", func() error {
 		if p := percent(t, root); p > 40 {

@@ -16,13 +16,16 @@ import (
 	"kubelot.dev/test/e2e/kit"
 )
 
-var lowMessage = regexp.MustCompile(`^The node was low on resource: (\S+)\. Threshold quantity: (\S+), available: (\S+)\. (.*)$`)
+var lowMessage = regexp.MustCompile(
+	`^The node was low on resource: (\S+)\. Threshold quantity: (\S+), available: (\S+)\. (.*)$`)
 
-// low waits until the pod was evicted because the node was low on the resource, and checks the figures of its message: the threshold is
-// as configured and what was available is less, and less than there can have been at an earlier moment. It returns what comes after them.
+// low waits until the pod was evicted because the node was low on the resource, and checks the figures of its message:
+// the threshold is as configured and what was available is less, and less than there can have been at an earlier
+// moment. It returns what comes after them.
 func low(t *testing.T, ns *kit.Namespace, name, resourceName, threshold, below string) string {
 	t.Helper()
-	p := evicted(t, ns, name, "The node was low on resource: "+resourceName+". Threshold quantity: "+threshold+", available: ", true)
+	p := evicted(t, ns, name, "The node was low on resource: "+resourceName+". Threshold quantity: "+threshold+
+		", available: ", true)
 	words := lowMessage.FindStringSubmatch(p.Status.Message)
 	if words == nil {
 		t.Fatalf("pod %s: message %q", name, p.Status.Message)
@@ -66,27 +69,27 @@ func crossing(t *testing.T, short func() (bool, error)) (crossed func() time.Tim
 	}
 }
 
-// deed is what gc has done by its log.
-type deed struct {
+// action is what gc has done by its log.
+type action struct {
 	at           time.Time
 	kind, object string
 }
 
-var deedLine = regexp.MustCompile(`time=(\S+) .*msg=decided .*deed=("[^"]*"|\S+) object=(\S+)`)
+var actionLine = regexp.MustCompile(`time=(\S+) .*msg=decided .*action=("[^"]*"|\S+) object=(\S+)`)
 
-// deeds are gc's deeds so far, in their order.
-func deeds(t *testing.T, bed *kit.Bed) []deed {
+// actions are gc's actions so far, in their order.
+func actions(t *testing.T, bed *kit.Bed) []action {
 	t.Helper()
 	f, err := os.Open(bed.Node.LogPath())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	var all []deed
+	var all []action
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		words := deedLine.FindStringSubmatch(lines.Text())
+		words := actionLine.FindStringSubmatch(lines.Text())
 		if words == nil {
 			continue
 		}
@@ -94,7 +97,7 @@ func deeds(t *testing.T, bed *kit.Bed) []deed {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, deed{at: at, kind: strings.Trim(words[2], `"`), object: words[3]})
+		all = append(all, action{at: at, kind: strings.Trim(words[2], `"`), object: words[3]})
 	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)
@@ -106,20 +109,21 @@ func deeds(t *testing.T, bed *kit.Bed) []deed {
 func evictions(t *testing.T, bed *kit.Bed) []string {
 	t.Helper()
 	var names []string
-	for _, d := range deeds(t, bed) {
-		if d.kind == "evict pod" {
-			names = append(names, path.Base(d.object))
+	for _, a := range actions(t, bed) {
+		if a.kind == "evict pod" {
+			names = append(names, path.Base(a.object))
 		}
 	}
 	return names
 }
 
-// took logs how long after the crossing a pod was evicted. gc's own tests hold it, since what else the machine does counts here.
+// took logs how long after the crossing a pod was evicted. gc's own tests hold it, since what else the machine does
+// counts here.
 func took(t *testing.T, bed *kit.Bed, name string, crossed time.Time) {
 	t.Helper()
-	for _, d := range deeds(t, bed) {
-		if d.kind == "evict pod" && path.Base(d.object) == name {
-			t.Logf("%s was evicted %s after the threshold was crossed", name, d.at.Sub(crossed).Round(time.Millisecond))
+	for _, a := range actions(t, bed) {
+		if a.kind == "evict pod" && path.Base(a.object) == name {
+			t.Logf("%s was evicted %s after the threshold was crossed", name, a.at.Sub(crossed).Round(time.Millisecond))
 		}
 	}
 }

@@ -11,22 +11,24 @@ import (
 	"kubelot.dev/test/e2e/kit"
 )
 
-// The pods' own memory gets short: what they may have is limited here so that nothing else on this machine matters. The pod that
-// uses most above its request is evicted at once, and nothing else dies.
+// The pods' own memory gets short: what they may have is limited here so that nothing else on this machine matters. The
+// pod that uses most above its request is evicted at once, and nothing else dies.
 func TestPodsMemoryPressure(t *testing.T) {
 	total := field(t, "/proc/meminfo", "MemTotal:") >> 10
 	const allocatable, threshold = 1600, 300
-	bed := start(t, fmt.Sprintf("systemReserved: {memory: %dMi}\nevictionHard: {memory.available: %dMi}\n", total-allocatable, threshold)+transition, nil)
+	bed := start(t, fmt.Sprintf("systemReserved: {memory: %dMi}\nevictionHard: {memory.available: %dMi}\n",
+		total-allocatable, threshold)+transition, nil)
 	group := "/sys/fs/cgroup/memory" + bed.Bed.CgroupRoot + "/kubepods"
 	short := func() bool {
 		used := number(t, group+"/memory.usage_in_bytes") - field(t, group+"/memory.stat", "total_inactive_file")
 		return number(t, group+"/memory.limit_in_bytes")-used < threshold<<20
 	}
-	hogged(t, bed, 1500, short, fmt.Sprintf("The node was low on resource: memory. Threshold quantity: %dMi, available: ", threshold))
+	hogged(t, bed, 1500, short, fmt.Sprintf("The node was low on resource: memory. Threshold quantity: %dMi, available: ",
+		threshold))
 }
 
-// The node's memory gets short. The threshold is set by what is available right before, with a margin, since other programs run here:
-// what they may take before the hog comes, and as much may they give back then.
+// The node's memory gets short. The threshold is set by what is available right before, with a margin, since other
+// programs run here: what they may take before the hog comes, and as much may they give back then.
 func TestNodeMemoryPressure(t *testing.T) {
 	const margin = 1000
 	bed := start(t, transition, nil)
@@ -36,11 +38,12 @@ func TestNodeMemoryPressure(t *testing.T) {
 	if short() {
 		t.Skip("other programs have taken more memory than the margin")
 	}
-	hogged(t, bed, 2*margin, short, fmt.Sprintf("The node was low on resource: memory. Threshold quantity: %dMi, available: ", threshold))
+	hogged(t, bed, 2*margin, short, fmt.Sprintf("The node was low on resource: memory. Threshold quantity: %dMi, "+
+		"available: ", threshold))
 }
 
-// hogged runs a pod that makes memory short by taking so many MiB, and others that must not mind. How soon it is evicted is held by
-// gc's own tests.
+// hogged runs a pod that makes memory short by taking so many MiB, and others that must not mind. How soon it is
+// evicted is held by gc's own tests.
 func hogged(t *testing.T, bed *kit.Bed, takes int, short func() bool, message string) {
 	ns := bed.Namespace(t)
 	ns.Apply(pod("good", `
@@ -62,7 +65,8 @@ func hogged(t *testing.T, bed *kit.Bed, takes int, short func() bool, message st
 `, takes)))
 	event := ns.Event("hog", "Evicted", message)
 	p := evicted(t, ns, "hog", message, true)
-	if !strings.Contains(p.Status.Message, "Container app was using ") || !strings.Contains(p.Status.Message, ", request is 32Mi, has larger consumption of memory. ") {
+	if !strings.Contains(p.Status.Message, "Container app was using ") ||
+		!strings.Contains(p.Status.Message, ", request is 32Mi, has larger consumption of memory. ") {
 		t.Errorf("message %q", p.Status.Message)
 	}
 	if a := event.Annotations; a["offending_containers"] != "app" || a["starved_resource"] != "memory" ||
@@ -78,5 +82,7 @@ func hogged(t *testing.T, bed *kit.Bed, takes int, short func() bool, message st
 	})
 	condition(t, bed, pressed, corev1.NodeMemoryPressure, corev1.ConditionFalse)
 	unharmed(t, ns, "good", "idle")
-	kit.Eventually(t, "Event EvictionThresholdMet", func() error { return nodeEvent(t, bed, "EvictionThresholdMet", "Attempting to reclaim memory") })
+	kit.Eventually(t, "Event EvictionThresholdMet", func() error {
+		return nodeEvent(t, bed, "EvictionThresholdMet", "Attempting to reclaim memory")
+	})
 }

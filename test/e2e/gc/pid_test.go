@@ -14,9 +14,10 @@ import (
 	"kubelot.dev/test/e2e/kit"
 )
 
-// Process IDs and the inodes of the root directory's filesystem get short at a time. Of each the pod is evicted that has most, and
-// nothing else dies. The threshold of process IDs is set by what is available right before, with a margin, since other programs run here:
-// so many threads may they begin before the hog does, and as many may they end then.
+// Process IDs and the inodes of the root directory's filesystem get short at a time. Of each the pod is evicted that
+// has most, and nothing else dies. The threshold of process IDs is set by what is available right before, with a
+// margin, since other programs run here: so many threads may they begin before the hog does, and as many may they end
+// then.
 func TestPIDAndInodePressure(t *testing.T) {
 	t.Parallel()
 	const margin, inodes = 1000, 10_000 // of 20,000
@@ -29,7 +30,8 @@ func TestPIDAndInodePressure(t *testing.T) {
 	ns := bed.Namespace(t)
 	ns.Apply(strings.Join([]string{
 		onceTold("crowd", processes(2*margin)), onceTold("files", files("/data", 15_000)), layered("good", ""),
-		layered("some", processes(50)+"; "), volumed("many", files("/data", 1000)+"; "), volumed("large", "fallocate -l 200M /data/much; "),
+		layered("some", processes(50)+"; "), volumed("many", files("/data", 1000)+"; "),
+		volumed("large", "fallocate -l 200M /data/much; "),
 	}, "---\n"))
 	crowd, hog := ns.Running("crowd"), ns.Running("files")
 	for _, name := range []string{"good", "some", "many", "large"} {

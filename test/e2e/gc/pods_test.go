@@ -20,6 +20,7 @@ import (
 
 // What belongs to pods, on a bed that isn't short of anything.
 func TestPods(t *testing.T) {
+	t.Parallel()
 	bed := start(t, "containerLogMaxSize: 200Ki\ncontainerLogMaxFiles: 200\ncontainerLogMonitorInterval: 3s\n", nil)
 	t.Run("group", func(t *testing.T) {
 		t.Run("Rotation", func(t *testing.T) { t.Parallel(); rotation(t, bed) })
@@ -36,11 +37,12 @@ func cost(t *testing.T, bed *kit.Bed) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return strings.TrimSpace(command(t, "ps", "-o", "etimes=,cputimes=,rss=", "-p", strconv.Itoa(pid))) + " (seconds since its start, seconds of processor, KiB resident)"
+	return strings.TrimSpace(command(t, "ps", "-o", "etimes=,cputimes=,rss=", "-p", strconv.Itoa(pid))) +
+		" (seconds since its start, seconds of processor, KiB resident)"
 }
 
-// A log that is written to without a pause is rotated, its older files compressed, and no line is lost. It is written to until it has
-// been rotated often enough.
+// A log that is written to without a pause is rotated, its older files compressed, and no line is lost. It is written
+// to until it has been rotated often enough.
 func rotation(t *testing.T, bed *kit.Bed) {
 	ns := bed.Namespace(t)
 	ns.Apply(pod("chatty", `
@@ -63,7 +65,7 @@ func rotation(t *testing.T, bed *kit.Bed) {
 	allLines(t, dir)
 }
 
-// Dead containers go but for the newest of each.
+// Dead containers go, except the newest of each.
 func deadContainers(t *testing.T, bed *kit.Bed) {
 	ns := bed.Namespace(t)
 	ns.Apply(pod("crash", `
@@ -76,16 +78,19 @@ func deadContainers(t *testing.T, bed *kit.Bed) {
 		return s != nil && s.RestartCount >= 2 && s.State.Waiting != nil
 	})
 	kit.Eventually(t, "one dead container", func() error {
-		list, err := bed.Containerd.Runtime().ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
-			LabelSelector: map[string]string{"io.kubernetes.pod.namespace": ns.Name},
-			State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED},
-		}})
+		list, err := bed.Containerd.Runtime().ListContainers(t.Context(),
+			&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+				LabelSelector: map[string]string{"io.kubernetes.pod.namespace": ns.Name},
+				State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED},
+			}})
 		if err != nil || len(list.Containers) != 1 {
 			return fmt.Errorf("there are %d: %w", len(list.GetContainers()), err)
 		}
 		return nil
 	})
-	p := ns.Wait("crash", "its last state", func(p *corev1.Pod) bool { return kit.Status(p, "app").LastTerminationState.Terminated != nil })
+	p := ns.Wait("crash", "its last state", func(p *corev1.Pod) bool {
+		return kit.Status(p, "app").LastTerminationState.Terminated != nil
+	})
 	if s := kit.Status(p, "app"); s.RestartCount < 2 || s.LastTerminationState.Terminated.ExitCode != 1 {
 		t.Errorf("status after the collection: %+v", s)
 	}
@@ -97,7 +102,7 @@ func deadContainers(t *testing.T, bed *kit.Bed) {
 		return nil
 	})
 	if s := kit.Status(p, "other"); s.RestartCount != 0 || s.State.Running == nil {
-		t.Errorf("the container beside it: %+v", s)
+		t.Errorf("the container next to it: %+v", s)
 	}
 }
 
@@ -133,7 +138,8 @@ func storageLimits(t *testing.T, bed *kit.Bed) {
 
 var line = regexp.MustCompile(`(?m)^\S+ stdout F (line|end) (\d+)$`)
 
-// rotatedLines are the numbers of the lines in all files of the container's log, and how many there are to be; empty if it hasn't ended.
+// rotatedLines are the numbers of the lines in all files of the container's log, and how many there are to be; empty if
+// it hasn't ended.
 func rotatedLines(dir string) (found map[string]int, end string, err error) {
 	found = map[string]int{}
 	entries, err := os.ReadDir(dir)

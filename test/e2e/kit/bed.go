@@ -1,7 +1,9 @@
 // Package kit is what the end-to-end tests have in common: a bed with kubelot on it, a namespace per test,
 // waits that follow watches, and a look inside containers.
 //
-// Reads: .bin, or the directory that KUBELOT_BIN names; KUBELOT_LAYOUT. Writes and owns: the bed, in a temporary directory.
+// Reads: .bin, or the directory that KUBELOT_BIN names; KUBELOT_LAYOUT. Writes and owns: the bed, in a temporary
+// directory. With KUBELOT_NODE, a directory as of cluster.Attach, the tests run on a node that is there already, on
+// this machine: those that need another configuration, or parts that it hasn't, can't be run.
 //
 // Guarantees: a failed test prints what a person would ask for first (kubectl describe, the tap history of its
 // pods, kubelot's last log lines); Stop leaves nothing behind.
@@ -21,14 +23,14 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"kubelot.dev/test/harness/cluster"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/cluster"
+	"kubelot.dev/test/testbed/node"
 )
 
 // NodeName is the node of every bed.
 const NodeName = "testbed"
 
-// Options say what a bed has beside containerd and kubelot.
+// Options say what a bed has besides containerd and kubelot.
 type Options struct {
 	// Scripted takes the scripted runtime, which starts no processes, instead of containerd.
 	Scripted bool
@@ -42,8 +44,12 @@ type Options struct {
 	Args []string
 }
 
-// layoutVariable is the environment variable that chooses the layout of every kubelot: "compact" for all daemons in one process.
+// layoutVariable is the environment variable that chooses the layout of every kubelot: "compact" for all daemons in one
+// process.
 const layoutVariable = "KUBELOT_LAYOUT"
+
+// nodeVariable is the environment variable that names the directory of a node that is there already.
+const nodeVariable = "KUBELOT_NODE"
 
 // layout is the agent in the layout that is chosen.
 func layout(agent node.Agent) node.Agent {
@@ -72,12 +78,16 @@ type Bed struct {
 	// Config is what StartNode appends to the KubeletConfiguration.
 	Config string
 
-	agent   node.Agent
-	dynamic *dynamic.DynamicClient
+	agent    node.Agent
+	attached bool // to a node that isn't ours
+	dynamic  *dynamic.DynamicClient
 }
 
 // Start runs a bed and waits until its node is Ready.
 func Start(ctx context.Context, o Options) (*Bed, error) {
+	if dir := os.Getenv(nodeVariable); dir != "" {
+		return attach(dir)
+	}
 	c, err := cluster.Start(ctx, cluster.Options{
 		Out: os.Stderr, ControlPlane: !o.Standalone, Registry: o.Registry, Scripted: o.Scripted,
 	})
@@ -88,6 +98,29 @@ func Start(ctx context.Context, o Options) (*Bed, error) {
 	if err := b.start(ctx, o); err != nil {
 		return nil, errors.Join(err, b.Stop())
 	}
+	return b, nil
+}
+
+// Over is a bed whose cluster runs already, with its node on another machine: Node is nil, and what looks at processes
+// or files can't be used.
+func Over(c *cluster.Cluster) (*Bed, error) {
+	b := &Bed{Cluster: c}
+	return b, b.connect()
+}
+
+// attach is a bed on the node that this machine is.
+func attach(dir string) (*Bed, error) {
+	c, err := cluster.Attach(dir)
+	if err != nil {
+		return nil, err
+	}
+	b, err := Over(c)
+	if err != nil {
+		return nil, err
+	}
+	b.Node, b.attached = node.Attach(c, NodeName), true
+	// It may be an emulated machine.
+	Patience = 10 * time.Minute
 	return b, nil
 }
 
@@ -131,8 +164,9 @@ func (b *Bed) connect() error {
 	if err != nil {
 		return err
 	}
-	config.QPS = -1
-	b.Client = b.ControlPlane.Client()
+	if b.Client, err = kubernetes.NewForConfig(config); err != nil {
+		return fmt.Errorf("start bed: %w", err)
+	}
 	if b.dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return fmt.Errorf("start bed: %w", err)
 	}
@@ -145,7 +179,10 @@ func (b *Bed) start(ctx context.Context, o Options) error {
 			return err
 		}
 	}
-	return b.startNode(ctx, node.Options{Agent: node.Kubelot, Standalone: o.Standalone, ExtraConfig: o.Config, ExtraArgs: o.Args})
+	return b.startNode(ctx, node.Options{
+		Agent: node.Kubelot, Standalone: o.Standalone, ExtraConfig: o.Config,
+		ExtraArgs: o.Args,
+	})
 }
 
 func (b *Bed) startNode(ctx context.Context, o node.Options) (err error) {
@@ -160,10 +197,11 @@ func (b *Bed) startNode(ctx context.Context, o node.Options) (err error) {
 
 // Stop ends the bed and removes it.
 func (b *Bed) Stop() error {
+	var err error
 	if b.Node != nil {
-		b.Node.Kill()
+		err = b.Node.Kill()
 	}
-	return b.Cluster.Stop()
+	return errors.Join(err, b.Cluster.Stop())
 }
 
 // Main is a TestMain's body: it runs the tests on one bed, which it puts into *into.
@@ -180,9 +218,13 @@ func Main(m *testing.M, into **Bed, o Options) int {
 	}
 	*into = bed
 	code := m.Run()
+	if bed.attached {
+		return code
+	}
 	if code == 0 && !o.Standalone {
 		if err := bed.awaitClean(); err != nil {
-			fmt.Fprintf(os.Stderr, "all tests are done and their namespaces deleted, but the node isn't clean: %v\n%s\n", err, last(bed.tap(""), 60))
+			fmt.Fprintf(os.Stderr, "all tests are done and their namespaces deleted, but the node isn't clean: %v\n%s\n", err,
+				last(bed.tap(""), 60))
 			code = 1
 		}
 	}

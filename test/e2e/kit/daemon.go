@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Daemon is the process ID of the crew's daemon of that name, such as podsync; an error if it isn't running. In the compact layout
-// it is that of the whole crew.
+// Daemon is the process ID of the crew's daemon of that name, such as podsync; an error if it isn't running. In the
+// compact layout it is that of the whole crew.
 func (b *Bed) Daemon(name string) (int, error) {
 	if b.Compact() {
 		name = "compact"
@@ -45,8 +45,8 @@ func (b *Bed) Daemon(name string) (int, error) {
 	return 0, fmt.Errorf("no process kubelot-%s is a child of kubelot up (%d)", name, b.Node.PID())
 }
 
-// Signal sends a signal to the crew's daemon of that name, as soon as it runs. It waits for the end of one that is to end: until
-// then it would pass for the next one.
+// Signal sends a signal to the crew's daemon of that name, as soon as it runs. It waits for the end of one that is to
+// end: until then it would pass for the next one.
 func (b *Bed) Signal(t testing.TB, name string, signal syscall.Signal) {
 	t.Helper()
 	var pid int

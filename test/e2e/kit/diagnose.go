@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"kubelot.dev/test/harness/proc"
+	"kubelot.dev/test/testbed/proc"
 )
 
 // Kubectl runs kubectl as the administrator and returns its output.
@@ -26,12 +26,14 @@ func (b *Bed) Kubectl(t testing.TB, args ...string) string {
 func (b *Bed) kubectl(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, b.Tools.Path("kubectl"), append([]string{"--kubeconfig=" + b.ControlPlane.AdminKubeconfig()}, args...)...)
+	cmd := exec.CommandContext(ctx, b.Tools.Path("kubectl"),
+		append([]string{"--kubeconfig=" + b.ControlPlane.AdminKubeconfig()}, args...)...)
 	return Output(cmd)
 }
 
-// Output runs a command and returns what it writes to its standard output, and if it fails what it writes to the other one too.
-// A kubectl that succeeds writes warnings there when another test has an API server's group that isn't available.
+// Output runs a command and returns what it writes to its standard output, and if it fails what it writes to the other
+// one too. A kubectl that succeeds writes warnings there when another test has an API server's group that isn't
+// available.
 func Output(cmd *exec.Cmd) (string, error) {
 	var out, warnings bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &warnings
@@ -67,6 +69,9 @@ func (n *Namespace) diagnose() {
 	defer cancel()
 	described, err := n.bed.kubectl(ctx, "--namespace="+n.Name, "describe", "pods")
 	n.t.Logf("kubectl describe pods: %v\n%s", err, last(described, 250))
+	if n.bed.Node == nil {
+		return
+	}
 	n.t.Logf("kubelot tap:\n%s", last(n.bed.tap(n.Name), 120))
 	var lines []string
 	for line := range strings.Lines(proc.Tail(n.bed.Node.LogPath(), 1<<20)) {
@@ -83,7 +88,8 @@ func (b *Bed) tap(namespace string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, b.Program("kubelot"), "tap", "--run-dir="+b.Bed.Path("run"), "--since=10m", "--no-color")
+	cmd := exec.CommandContext(ctx, b.Program("kubelot"), "tap", "--run-dir="+b.Bed.Path("run"),
+		"--since=10m", "--no-color")
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	_ = cmd.Run()

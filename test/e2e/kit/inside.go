@@ -50,9 +50,9 @@ func (n *Namespace) Equal(pod *corev1.Pod, container, command, want string) {
 	}
 }
 
-// HeedsTERM waits until the container's first process catches or ignores SIGTERM. A container counts as running before its
-// program has run a line, and SIGTERM in that moment ends it as nobody wrote it: the first process is runc still, which
-// catches all signals.
+// HeedsTERM waits until the container's first process catches or ignores SIGTERM. A container counts as running before
+// its program has run a line, and SIGTERM in that moment ends it as nobody wrote it: the first process is runc still,
+// which catches all signals.
 func (n *Namespace) HeedsTERM(pod *corev1.Pod, containers ...string) {
 	n.t.Helper()
 	for _, container := range containers {
@@ -79,8 +79,8 @@ func (n *Namespace) HeedsTERM(pod *corev1.Pod, containers ...string) {
 	}
 }
 
-// Logged waits until the text is in what the container's first run has written: the runtime may write the end of the log
-// after the container has ended.
+// Logged waits until the text is in what the container's first run has written: the runtime may write the end of the
+// log after the container has ended.
 func (n *Namespace) Logged(pod *corev1.Pod, container, text string) {
 	n.t.Helper()
 	Eventually(n.t, fmt.Sprintf("%q in the log of %s/%s", text, pod.Name, container), func() error {
@@ -94,7 +94,8 @@ func (n *Namespace) Logged(pod *corev1.Pod, container, text string) {
 // Log is what the container's run of that number has written to its standard output and error so far.
 func (n *Namespace) Log(pod *corev1.Pod, container string, run int) string {
 	n.t.Helper()
-	path := filepath.Join(n.bed.Node.PodLogs, fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID), container, fmt.Sprintf("%d.log", run))
+	path := filepath.Join(n.bed.Node.PodLogs, fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID), container,
+		fmt.Sprintf("%d.log", run))
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return ""

@@ -22,14 +22,16 @@ func NodeUID(p *corev1.Pod) string {
 func (b *Bed) KillSandboxes(t testing.TB, p *corev1.Pod) {
 	t.Helper()
 	runtime := b.Containerd.Runtime()
-	list, err := runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
-		LabelSelector: map[string]string{"io.kubernetes.pod.uid": NodeUID(p)},
-	}})
+	list, err := runtime.ListPodSandbox(t.Context(),
+		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
+			LabelSelector: map[string]string{"io.kubernetes.pod.uid": NodeUID(p)},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, sandbox := range list.GetItems() {
-		status, err := runtime.PodSandboxStatus(t.Context(), &runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox.GetId(), Verbose: true})
+		status, err := runtime.PodSandboxStatus(t.Context(),
+			&runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox.GetId(), Verbose: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +43,8 @@ func (b *Bed) KillSandboxes(t testing.TB, p *corev1.Pod) {
 func (b *Bed) KillContainer(t testing.TB, p *corev1.Pod, container string) {
 	t.Helper()
 	_, id, _ := strings.Cut(Status(p, container).ContainerID, "://")
-	status, err := b.Containerd.Runtime().ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	status, err := b.Containerd.Runtime().ContainerStatus(t.Context(),
+		&runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,7 +44,8 @@ func (b *Bed) Clean(ctx context.Context) error {
 	}
 	traces, err := b.traces(func(path string) bool {
 		name := filepath.Base(path)
-		return len(name) > 36 && (strings.HasPrefix(name, "pod") || strings.Contains(path, "/pods/")) || strings.Contains(path, b.Node.PodLogs+"/")
+		return len(name) > 36 && (strings.HasPrefix(name, "pod") || strings.Contains(path, "/pods/")) ||
+			strings.Contains(path, b.Node.PodLogs+"/")
 	})
 	if err != nil {
 		return err
@@ -71,11 +72,13 @@ func (b *Bed) Networks() ([]string, error) {
 
 func (b *Bed) inRuntime(ctx context.Context, labels map[string]string) ([]string, error) {
 	runtime := b.Containerd.Runtime()
-	sandboxes, err := runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
+	sandboxes, err := runtime.ListPodSandbox(ctx,
+		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
 	if err != nil {
 		return nil, err
 	}
-	containers, err := runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
+	containers, err := runtime.ListContainers(ctx,
+		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: labels}})
 	if err != nil {
 		return nil, err
 	}

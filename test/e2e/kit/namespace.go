@@ -16,8 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Patience is how long a test waits for what should come soon. It is generous: the machine does other things too.
-const Patience = 3 * time.Minute
+// Patience is how long a test waits for what should come soon. It is generous: the machine does other things too. A
+// suite on a slower one sets it before its tests begin.
+var Patience = 3 * time.Minute
 
 // Namespace is a test's own namespace.
 type Namespace struct {
@@ -30,7 +31,8 @@ type Namespace struct {
 func (b *Bed) Namespace(t testing.TB) *Namespace {
 	t.Helper()
 	ctx := t.Context()
-	made, err := b.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
+	made, err := b.Client.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "e2e-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,6 +49,9 @@ func (b *Bed) Namespace(t testing.TB) *Namespace {
 	return n
 }
 
+// In is the namespace for a subtest, which its failures end.
+func (n *Namespace) In(t testing.TB) *Namespace { return &Namespace{Name: n.Name, bed: n.bed, t: t} }
+
 // Bed is the bed that the namespace is on.
 func (n *Namespace) Bed() *Bed { return n.bed }
 
@@ -54,13 +59,14 @@ func byName(name string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: "metadata.name=" + name}
 }
 
-// remove doesn't wait: the namespace controller goes on beside the next test.
+// remove doesn't wait: the namespace controller goes on during the next test.
 func (n *Namespace) remove() {
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	_ = n.bed.Client.CoreV1().Namespaces().Delete(ctx, n.Name, metav1.DeleteOptions{})
 	second := int64(1)
-	_ = n.bed.Client.CoreV1().Pods(n.Name).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &second}, metav1.ListOptions{})
+	_ = n.bed.Client.CoreV1().Pods(n.Name).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &second},
+		metav1.ListOptions{})
 }
 
 // Apply creates the objects of the YAML documents in the namespace.
@@ -79,7 +85,8 @@ func (n *Namespace) Apply(documents string) {
 		}
 		resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
 		client := n.bed.dynamic.Resource(resource).Namespace(n.Name)
-		if _, err := client.Create(n.t.Context(), object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+		if _, err := client.Create(n.t.Context(), object,
+			metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
 			n.t.Fatalf("create %s %s: %v", object.GetKind(), object.GetName(), err)
 		}
 	}
@@ -92,7 +99,8 @@ func (n *Namespace) Delete(pod string, grace int64) {
 	if grace >= 0 {
 		options.GracePeriodSeconds = &grace
 	}
-	if err := n.bed.Client.CoreV1().Pods(n.Name).Delete(n.t.Context(), pod, options); err != nil && !apierrors.IsNotFound(err) {
+	if err := n.bed.Client.CoreV1().Pods(n.Name).Delete(n.t.Context(), pod, options); err != nil &&
+		!apierrors.IsNotFound(err) {
 		n.t.Fatal(err)
 	}
 }

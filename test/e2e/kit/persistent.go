@@ -52,12 +52,18 @@ func (n *Namespace) Volume(source corev1.PersistentVolumeSource, change func(*co
 	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: n.Name + "-"},
 		Spec: corev1.PersistentVolumeSpec{
-			PersistentVolumeSource: source, StorageClassName: n.Name, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{NodeName}}},
-			}}}},
+			PersistentVolumeSource: source, StorageClassName: n.Name,
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{
+						Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn,
+						Values: []string{NodeName},
+					}},
+				}},
+			}},
 		},
 	}
 	if change != nil {
@@ -82,5 +88,6 @@ func (n *Namespace) For(claim string, mode corev1.PersistentVolumeMode) func(*co
 // Claim is the manifest of a claim for what Volume makes; more is added to its spec as YAML that begins with a comma.
 func (n *Namespace) Claim(name, more string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: %s}\n"+
-		"spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}%s}\n---\n", name, n.Name, more)
+		"spec: {storageClassName: %s, accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}%s}\n---\n",
+		name, n.Name, more)
 }

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// Page reads a page of a daemon's own socket, such as /metrics or stats' /stats/summary, as soon as the daemon serves it.
+// Page reads a page of a daemon's own socket, such as /metrics or stats' /stats/summary, as soon as the daemon serves
+// it.
 func (b *Bed) Page(t testing.TB, daemon, path string) (data []byte) {
 	t.Helper()
 	Eventually(t, path+" of kubelot-"+daemon, func() (err error) {

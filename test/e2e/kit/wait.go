@@ -20,7 +20,9 @@ type Watcher = watch.Interface
 
 // Follow follows a watch until ok accepts an object, and returns that one. A watch that begins without a
 // resource version delivers what exists first.
-func Follow[T runtime.Object](t testing.TB, what string, open func(context.Context) (Watcher, error), ok func(T) bool) T {
+func Follow[T runtime.Object](t testing.TB, what string, open func(context.Context) (Watcher, error),
+	ok func(T) bool,
+) T {
 	t.Helper()
 	found, err := follow(t.Context(), open, func(e watch.Event) bool {
 		object, is := e.Object.(T)
@@ -33,7 +35,9 @@ func Follow[T runtime.Object](t testing.TB, what string, open func(context.Conte
 }
 
 // follow opens the watch again when the API server ends it.
-func follow(ctx context.Context, open func(context.Context) (Watcher, error), ok func(watch.Event) bool) (runtime.Object, error) {
+func follow(ctx context.Context, open func(context.Context) (Watcher, error),
+	ok func(watch.Event) bool,
+) (runtime.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	last := "nothing was seen"
@@ -91,7 +95,7 @@ func (n *Namespace) Running(pod string) *corev1.Pod {
 	return n.Wait(pod, "Ready", Ready)
 }
 
-// Ready tells whether the pod is Ready.
+// Ready reports whether the pod is Ready.
 func Ready(p *corev1.Pod) bool { return Condition(p, corev1.PodReady) == corev1.ConditionTrue }
 
 // Condition is the status of the pod's condition; empty if it has none.
@@ -122,7 +126,8 @@ func (n *Namespace) Waiting(pod, container, reason string) corev1.ContainerState
 
 // Status is the container's status, or nil.
 func Status(p *corev1.Pod, container string) *corev1.ContainerStatus {
-	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses, p.Status.EphemeralContainerStatuses) {
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses,
+		p.Status.EphemeralContainerStatuses) {
 		if s.Name == container {
 			return &s
 		}
@@ -164,11 +169,12 @@ func Restarts(p *corev1.Pod, container string) int32 {
 // Event waits for an Event on the pod with the reason and a message that contains the text.
 func (n *Namespace) Event(pod, reason, text string) *corev1.Event {
 	n.t.Helper()
-	return Follow(n.t, fmt.Sprintf("Event %s on pod %s with %q", reason, pod, text), func(ctx context.Context) (Watcher, error) {
-		return n.bed.Client.CoreV1().Events(n.Name).Watch(ctx, metav1.ListOptions{
-			FieldSelector: "involvedObject.kind=Pod,involvedObject.name=" + pod + ",reason=" + reason,
-		})
-	}, func(e *corev1.Event) bool { return strings.Contains(e.Message, text) })
+	return Follow(n.t, fmt.Sprintf("Event %s on pod %s with %q", reason, pod, text),
+		func(ctx context.Context) (Watcher, error) {
+			return n.bed.Client.CoreV1().Events(n.Name).Watch(ctx, metav1.ListOptions{
+				FieldSelector: "involvedObject.kind=Pod,involvedObject.name=" + pod + ",reason=" + reason,
+			})
+		}, func(e *corev1.Event) bool { return strings.Contains(e.Message, text) })
 }
 
 // Eventually polls for what can't be watched.

@@ -1,7 +1,7 @@
 package parity
 
-// requests are to the node itself: who asks, the method, the path with its query, and headers. HEALTH stands for the port of /healthz,
-// WS for the administrator with a WebSocket of that protocol, PODUID for the UID of the pod user.
+// requests are to the node itself: who asks, the method, the path with its query, and headers. HEALTH stands for the
+// port of /healthz, WS for the administrator with a WebSocket of that protocol, PODUID for the UID of the pod user.
 const requests = `
 admin GET /pods
 admin GET /pods/
@@ -238,7 +238,10 @@ stranger GET /pods
 `
 
 // rights are what service accounts may do, each named for it, and roads what each of them asks for.
-var rights = []string{"none", "get:nodes/proxy", "get:nodes/pods", "get:nodes/healthz", "get:nodes/configz", "get:nodes/metrics", "get:nodes/stats", "get:nodes/log", "get:nodes/checkpoint", "create:nodes/proxy"}
+var rights = []string{
+	"none", "get:nodes/proxy", "get:nodes/pods", "get:nodes/healthz", "get:nodes/configz",
+	"get:nodes/metrics", "get:nodes/stats", "get:nodes/log", "get:nodes/checkpoint", "create:nodes/proxy",
+}
 
 const roads = `
 GET /healthz
@@ -273,7 +276,7 @@ POST /run/NAMESPACE/user/nothing?cmd=true
 POST /checkpoint/NAMESPACE/user/nothing
 `
 
-// lines are pods beside those of passing: one whose log is known, and one that has run twice.
+// lines are pods besides those of passing: one whose log is known, and one that has run twice.
 const lines = `---
 apiVersion: v1
 kind: Pod

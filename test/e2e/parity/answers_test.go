@@ -18,26 +18,43 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/node"
 )
 
-// otherwise are the answers that are meant to differ, each with its reason. An entry that nothing differs by any more fails the test.
+// otherwise are the answers that are meant to differ, each with its reason. An entry that nothing differs by any more
+// fails the test.
 var otherwise = []struct{ request, reason string }{
-	{`HEALTH GET /healthz(/syncloop|\?verbose=1)`, "the checks of the node's API are those of /healthz everywhere; the kubelet has but ping here"},
+	{`HEALTH GET /healthz(/syncloop|\?verbose=1)`, "the checks of the node's API are those of /healthz everywhere; the " +
+		"kubelet has but ping here"},
 	{`(admin|HEALTH) POST /(healthz|configz|metrics)`, "what only shows something is had by GET"},
 	{`admin HEAD /(pods|stats/summary|containerLogs/.*)`, "where there is GET there is HEAD"},
 	{`admin GET /(stats|stats/summary/|containerLogs/NAMESPACE/user/told/)`, "a slash at the end makes another path"},
-	{`admin GET /(exec|attach)/NAMESPACE/user/no-such-uid/.*|admin POST /run/NAMESPACE/user/no-such-uid/.*`, "another UID is another pod; the kubelet mostly doesn't look at it"},
+	{
+		`admin GET /(exec|attach)/NAMESPACE/user/no-such-uid/.*|admin POST /run/NAMESPACE/user/no-such-uid/.*`,
+		"another UID is another pod; the kubelet mostly doesn't look at it",
+	},
 	{`(admin|get:.*) GET /configz`, "pulls are parallel by default, and defaults that follow from others are shown"},
-	{`admin GET /containerLogs/.*sinceSeconds=9223372036854775807`, "so many seconds overflow in the kubelet, which shows nothing"},
+	{
+		`admin GET /containerLogs/.*sinceSeconds=9223372036854775807`,
+		"so many seconds overflow in the kubelet, which shows nothing",
+	},
 	{`admin GET /containerLogs/.*stream=Std.*`, "streams apart are no feature to be switched on"},
 	{`admin GET /debug/pprof/|get:nodes/proxy GET /debug/pprof/`, "the kubelet's router misses the index"},
 	{`admin GET /healthz\?verbose.*`, "there is no device manager yet"},
 	{`admin GET /metrics/resource Accept=application/vnd.*`, "kubelot-stats writes text"},
-	{`admin POST /run/NAMESPACE/user/(PODUID/)?app(\?cmd=(true|no-such-command))?`, "an error names the call; an empty output has a type like any"},
+	{
+		`admin POST /run/NAMESPACE/user/(PODUID/)?app(\?cmd=(true|no-such-command))?`,
+		"an error names the call; an empty output has a type like any",
+	},
 	{`admin PUT /debug/flags/v`, "it says what is wanted"},
-	{`nobody GET /nothing|(none|get:.*|create:.*) GET /(|nothing|logs|runningpods)`, "nothing, not even which paths there are, is told before authorization"},
-	{`(none|get:.*|create:.*) GET /(exec|attach|portForward)/.*`, "what runs something needs create, even over GET (kubernetes issue 119640)"},
+	{
+		`nobody GET /nothing|(none|get:.*|create:.*) GET /(|nothing|logs|runningpods)`,
+		"nothing, not even which paths there are, is told before authorization",
+	},
+	{
+		`(none|get:.*|create:.*) GET /(exec|attach|portForward)/.*`,
+		"what runs something needs create, even over GET (kubernetes issue 119640)",
+	},
 }
 
 // TestSameAnswers compares what either agent answers to the same requests: status, headers and body.
@@ -115,7 +132,8 @@ func requestsOf() []string {
 	for i, line := range all {
 		if rest, ok := strings.CutPrefix(line, "WS "); ok {
 			protocol, path, _ := strings.Cut(rest, " ")
-			all[i] = "admin GET " + path + " Connection=Upgrade Upgrade=websocket Sec-WebSocket-Version=13 Sec-WebSocket-Key=dGhlIHNhbXBsZSBub25jZQ== Sec-WebSocket-Protocol=" + protocol
+			all[i] = "admin GET " + path + " Connection=Upgrade Upgrade=websocket Sec-WebSocket-Version=13 " +
+				"Sec-WebSocket-Key=dGhlIHNhbXBsZSBub25jZQ== Sec-WebSocket-Protocol=" + protocol
 		}
 	}
 	for _, right := range rights {
@@ -126,7 +144,8 @@ func requestsOf() []string {
 	return all
 }
 
-// askersOf are the administrator with a client certificate, somebody without credentials, one with bad ones, and the service accounts.
+// askersOf are the administrator with a client certificate, somebody without credentials, one with bad ones, and the
+// service accounts.
 func askersOf(t *testing.T, bed *kit.Bed, ns *kit.Namespace) map[string]asker {
 	t.Helper()
 	config, err := bed.ControlPlane.RESTConfig()
@@ -141,13 +160,21 @@ func askersOf(t *testing.T, bed *kit.Bed, ns *kit.Namespace) map[string]asker {
 		t.Fatal(err)
 	}
 	client := func(certificates ...tls.Certificate) *http.Client {
-		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: certificates}, DisableCompression: true}
+		transport := &http.Transport{
+			TLSClientConfig:    &tls.Config{InsecureSkipVerify: true, Certificates: certificates},
+			DisableCompression: true,
+		}
 		t.Cleanup(transport.CloseIdleConnections)
-		return &http.Client{Transport: transport, Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		return &http.Client{Transport: transport, Timeout: 30 * time.Second, CheckRedirect: func(*http.Request,
+			[]*http.Request,
+		) error {
+			return http.ErrUseLastResponse
+		}}
 	}
 	anybody := client()
 	askers := map[string]asker{
-		"admin": {client: client(certificate)}, "HEALTH": {client: anybody, health: true}, "nobody": {client: anybody}, "stranger": {client: anybody, token: "nonsense"},
+		"admin": {client: client(certificate)}, "HEALTH": {client: anybody, health: true}, "nobody": {client: anybody},
+		"stranger": {client: anybody, token: "nonsense"},
 	}
 	for i, right := range rights {
 		name := fmt.Sprintf("account%d", i)
@@ -200,9 +227,10 @@ func (a asker) ask(t *testing.T, bed *kit.Bed, ns *kit.Namespace, uid, text stri
 	return anonymous(essence(ns.Name, fields[1], response, body), ns.Name, bed.Bed.Dir)
 }
 
-// telling are the headers that clients go by, beside the type of the content.
+// telling are the headers that clients go by, besides the type of the content.
 var telling = []string{
-	"Connection", "Content-Encoding", "Location", "Sec-Websocket-Protocol", "Upgrade", "X-Accepted-Stream-Protocol-Versions", "X-Stream-Protocol-Version",
+	"Connection", "Content-Encoding", "Location", "Sec-Websocket-Protocol", "Upgrade",
+	"X-Accepted-Stream-Protocol-Versions", "X-Stream-Protocol-Version",
 }
 
 // measured are pages whose content differs from moment to moment, and is compared by other tests.
@@ -218,11 +246,13 @@ func essence(namespace, path string, response *http.Response, body []byte) strin
 		}
 	}
 	kind, _, _ := strings.Cut(response.Header.Get("Content-Type"), ";")
-	if response.StatusCode == http.StatusOK && response.Request.Method != http.MethodHead && kind != "" && kind != "text/plain" {
+	if response.StatusCode == http.StatusOK && response.Request.Method != http.MethodHead && kind != "" &&
+		kind != "text/plain" {
 		fmt.Fprintln(&out, "Content-Type:", kind)
 	}
 	switch {
-	case response.StatusCode == http.StatusMethodNotAllowed, strings.Contains(strings.ToLower(string(body)), "page not found"):
+	case response.StatusCode == http.StatusMethodNotAllowed,
+		strings.Contains(strings.ToLower(string(body)), "page not found"):
 	case response.StatusCode == http.StatusOK && measured.MatchString(path), response.Header.Get("Content-Encoding") != "":
 	case kind == "application/json":
 		out.WriteString(tidied(namespace, body))
@@ -251,15 +281,18 @@ func tidied(namespace string, body []byte) string {
 	return string(out)
 }
 
-// tidyPod takes away what other stories compare or no agent promises: who wrote which field, the order of conditions, what belongs to
-// the resizing of pod-level resources, the address and conditions of a pod that was never admitted, and by which name the runtime knows an image.
+// tidyPod takes away what other stories compare or no agent promises: who wrote which field, the order of conditions,
+// what belongs to the resizing of pod-level resources, the address and conditions of a pod that was never admitted, and
+// by which name the runtime knows an image.
 func tidyPod(p *corev1.Pod) {
 	p.ManagedFields, p.ResourceVersion = nil, ""
 	p.Status.Resources, p.Status.AllocatedResources = nil, nil
 	if p.Status.Reason != "" {
 		p.Status.HostIP, p.Status.HostIPs, p.Status.Conditions = "", nil, nil
 	}
-	slices.SortFunc(p.Status.Conditions, func(a, b corev1.PodCondition) int { return strings.Compare(string(a.Type), string(b.Type)) })
+	slices.SortFunc(p.Status.Conditions, func(a, b corev1.PodCondition) int {
+		return strings.Compare(string(a.Type), string(b.Type))
+	})
 	for i := range p.Spec.Containers {
 		p.Spec.Containers[i].Image = ""
 	}

@@ -12,10 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/node"
 )
 
-// passing are pods that come and go: with an init container, without their image, too large for the node, and asked for another size.
+// passing are pods that come and go: with an init container, without their image, too large for the node, and asked for
+// another size.
 const passing = `apiVersion: v1
 kind: Pod
 metadata: {name: short}
@@ -46,27 +47,34 @@ spec:
   containers: [{name: app, image: "busybox:1.36", command: [sleep, "1000000"], resources: {requests: {cpu: 10m}}}]
 `
 
-// lacking are the families of the kubelet's /metrics that kubelot has not, each with its reason, and others those that kubelot
-// has under a name or with labels of its own. An entry that nothing differs by any more fails the test.
+// lacking are the families of the kubelet's /metrics that kubelot has not, each with its reason, and others those that
+// kubelot has under a name or with labels of its own. An entry that nothing differs by any more fails the test.
 var lacking = map[string]string{
 	`aggregator_.*|apiextensions_.*|apiserver_(cel|envelope|kube_aggregator|storage|validation|webhooks|audit)_.*|node_collector_.*|cardinality_.*`: "of the API server and the controllers, whose packages the test's kubelet shares its executable with",
-	`kubernetes_build_info|kubernetes_feature_enabled`: "kubelot is no build of Kubernetes and has no feature gates; kubelot_build_info tells its version",
-	`go_.*|process_virtual_memory_max_bytes`:           "the kubelet has all that Go's runtime measures; kubelot what the Prometheus client has by default, for each daemon",
-	`rest_client_.*|workqueue_.*`:                      "of client-go's packages that kubelot doesn't use",
+	`kubernetes_build_info|kubernetes_feature_enabled`: "kubelot is no build of Kubernetes and has no feature gates; " +
+		"kubelot_build_info tells its version",
+	`go_.*|process_virtual_memory_max_bytes`: "the kubelet has all that Go's runtime measures; kubelot what " +
+		"the Prometheus client has by default, for each daemon",
+	`rest_client_.*|workqueue_.*`: "of client-go's packages that kubelot doesn't use",
 
 	`dra_.*`: "there is no dynamic resource allocation yet",
-	`kubelet_(cpu|memory|topology)_manager_.*`:                        "there are no managers of CPU, memory and topology yet",
-	`kubelet_imagemanager_inmemory_.*`:                                "records of pulls are read from the disk, so no cache can be full",
-	`kubelet_graceful_shutdown_.*`:                                    "there is no graceful shutdown of the node yet",
-	`kubelet_pod_watch_events_dropped_total`:                          "there is no Pods API yet",
-	`kubelet_metrics_provider`:                                        "neither cAdvisor nor the runtime provides the figures: kubelot-stats does",
-	`(reconstruct_volume|force_cleaned_failed_volume)_operations?_.*`: "nothing is reconstructed after a restart: what is mounted is read from the kernel",
+	`kubelet_(cpu|memory|topology)_manager_.*`: "there are no managers of CPU, memory and " +
+		"topology yet",
+	`kubelet_imagemanager_inmemory_.*`: "records of pulls are read from the disk, so no " +
+		"cache can be full",
+	`kubelet_pod_watch_events_dropped_total`: "there is no Pods API yet",
+	`kubelet_metrics_provider`: "neither cAdvisor nor the runtime provides the " +
+		"figures: kubelot-stats does",
+	`(reconstruct_volume|force_cleaned_failed_volume)_operations?_.*`: "nothing is reconstructed after a restart: what " +
+		"is mounted is read from the kernel",
 }
 
-// atTimes are entries of lacking that the kubelet itself shows only at times: it may set this one before it registers it, and loses it then.
+// atTimes are entries of lacking that the kubelet itself shows only at times: it may set this one before it registers
+// it, and loses it then.
 var atTimes = map[string]bool{`kubelet_metrics_provider`: true}
 
-// TestSameMetrics compares the families of /metrics, with their types and labels, after the same pods under either agent.
+// TestSameMetrics compares the families of /metrics, with their types and labels, after the same pods under either
+// agent.
 func TestSameMetrics(t *testing.T) {
 	bed := kit.StartWithoutNode(t)
 	want := metricsOf(t, bed, node.Kubelet, func(shown map[string]string) bool {
@@ -122,8 +130,8 @@ func excuse(name string) string {
 	return ""
 }
 
-// metricsOf has pods come and go under the agent, and returns the families that it shows then with their types: as soon as they are
-// enough, or what there is in the end.
+// metricsOf has pods come and go under the agent, and returns the families that it shows then with their types: as soon
+// as they are enough, or what there is in the end.
 func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent, enough func(map[string]string) bool) map[string]string {
 	t.Helper()
 	if err := bed.StartNode(t.Context(), agent); err != nil {
@@ -135,7 +143,8 @@ func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent, enough func(map[str
 	ns.Running("growing")
 	ns.Phase("short", corev1.PodFailed)
 	ns.Phase("large", corev1.PodFailed)
-	ns.Kubectl("patch", "pod", "growing", "--subresource=resize", "-p", `{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"20m"}}}]}}`)
+	ns.Kubectl("patch", "pod", "growing", "--subresource=resize", "-p",
+		`{"spec":{"containers":[{"name":"app","resources":{"requests":{"cpu":"20m"}}}]}}`)
 	ns.Delete("short", 0)
 	if agent == node.Kubelet {
 		time.Sleep(itsClocks)
@@ -143,10 +152,12 @@ func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent, enough func(map[str
 	var data []byte
 	var err error
 	until(func() bool {
-		if _, err = bed.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + kit.NodeName + "/proxy/stats/summary").DoRaw(t.Context()); err != nil {
+		if _, err = bed.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + kit.NodeName +
+			"/proxy/stats/summary").DoRaw(t.Context()); err != nil {
 			return false
 		}
-		data, err = bed.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + kit.NodeName + "/proxy/metrics").DoRaw(t.Context())
+		data, err = bed.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + kit.NodeName +
+			"/proxy/metrics").DoRaw(t.Context())
 		return err == nil && enough(families(data))
 	})
 	if err != nil {
@@ -165,7 +176,8 @@ func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent, enough func(map[str
 	return families(data)
 }
 
-// families are the families, with the names of their labels, and their types. Which daemon a series is from isn't compared.
+// families are the families, with the names of their labels, and their types. Which daemon a series is from isn't
+// compared.
 func families(data []byte) map[string]string {
 	found, kind, family := map[string]string{}, "", ""
 	for line := range strings.Lines(string(data)) {

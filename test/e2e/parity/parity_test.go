@@ -1,8 +1,6 @@
 package parity
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -17,14 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"sigs.k8s.io/yaml"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/node"
 )
 
-// tellings is how often a story is told before what differs counts: a container may start or end just before a look or after
-// it, under either agent. Each telling has fewer stories, and a calmer machine.
+// tellings is how often a story is told before what differs counts: a container may start or end just before a look or
+// after it, under either agent. Each telling has fewer stories, and a calmer machine.
 const tellings = 3
 
 // TestSameStory compares, story by story.
@@ -152,7 +149,8 @@ func (s *stage) tell(t *testing.T, agent node.Agent, stories []story) map[string
 // end deletes the story's pod, and tells of its end where that is to be compared.
 func (s *stage) end(t *testing.T, y story, p *corev1.Pod) string {
 	t.Helper()
-	w, err := s.bed.Client.CoreV1().Pods(s.ns.Name).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + p.Name})
+	w, err := s.bed.Client.CoreV1().Pods(s.ns.Name).Watch(t.Context(),
+		metav1.ListOptions{FieldSelector: "metadata.name=" + p.Name})
 	if err != nil {
 		t.Error(err)
 		return ""
@@ -180,15 +178,16 @@ func (s *stage) end(t *testing.T, y story, p *corev1.Pod) string {
 	return ""
 }
 
-// curtain waits until nothing of the stories runs and their Events are written: both agents write them in their order, so an
-// Event of one more pod comes after all the others.
+// curtain waits until nothing of the stories runs and their Events are written: both agents write them in their order,
+// so an Event of one more pod comes after all the others.
 func (s *stage) curtain(t *testing.T) {
 	t.Helper()
 	kit.Eventually(t, "the containers to be gone", func() error {
-		list, err := s.bed.Containerd.Runtime().ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
-			LabelSelector: map[string]string{"io.kubernetes.pod.namespace": s.ns.Name},
-			State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
-		}})
+		list, err := s.bed.Containerd.Runtime().ListContainers(t.Context(),
+			&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+				LabelSelector: map[string]string{"io.kubernetes.pod.namespace": s.ns.Name},
+				State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+			}})
 		if err == nil && len(list.GetContainers()) > 0 {
 			err = fmt.Errorf("these run: %v", list.GetContainers())
 		}
@@ -213,156 +212,6 @@ func others(t *testing.T, bed *kit.Bed, ns *kit.Namespace, pods map[string]*core
 		if !slices.ContainsFunc(slices.Collect(maps.Values(pods)), func(of *corev1.Pod) bool { return of.Name == p.Name }) {
 			ns.Delete(p.Name, -1)
 			ns.Gone(p)
-		}
-	}
-}
-
-// unlimited is what the kubelet, and not kubelot, gives as the memory limit of a running pod that has none, once it has looked at
-// the pod twice: with cgroup v1 the kernel's file has a number where there is no limit.
-const unlimited = "9007199254740988Ki"
-
-// unified tells whether the machine has cgroup v2 alone. Its CPU weight is coarser than what pods ask for: kubelot tells what the cgroup
-// has at once, the kubelet when it looks at the pod again.
-var unified = sync.OnceValue(func() bool {
-	_, err := os.Stat("/sys/fs/cgroup/cgroup.controllers")
-	return err == nil
-})
-
-// status is the pod's status as YAML, with times, addresses and IDs only as being there.
-func (s *stage) status(t *testing.T, p *corev1.Pod) string {
-	t.Helper()
-	if r := p.Status.Resources; r != nil && s.agent == node.Kubelet && r.Limits.Memory().String() == unlimited {
-		p = p.DeepCopy()
-		delete(p.Status.Resources.Limits, corev1.ResourceMemory)
-	}
-	if p.Status.Resources != nil && unified() {
-		p = p.DeepCopy()
-		delete(p.Status.Resources.Requests, corev1.ResourceCPU)
-	}
-	data, err := json.Marshal(p.Status)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var tree map[string]any
-	if err := json.Unmarshal(data, &tree); err != nil {
-		t.Fatal(err)
-	}
-	if list, ok := tree["conditions"].([]any); ok {
-		slices.SortFunc(list, func(a, b any) int {
-			return strings.Compare(a.(map[string]any)["type"].(string), b.(map[string]any)["type"].(string))
-		})
-	}
-	out, err := yaml.Marshal(tree)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
-}
-
-// notAgents tell of pods too; the last two if a busy machine's node was late.
-var notAgents = []string{"default-scheduler", "node-controller", "taint-eviction-controller"}
-
-// events are the Events about the pod, each once.
-func (s *stage) events(t *testing.T, name string) string {
-	t.Helper()
-	list, err := s.bed.Client.CoreV1().Events(s.ns.Name).List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	told := map[string]bool{}
-	for _, e := range list.Items {
-		if slices.Contains(notAgents, e.Source.Component) || slices.Contains(notAgents, e.ReportingController) {
-			continue
-		}
-		told[s.anonymous(fmt.Sprintf("%s %s %s (%s, %s): %s\n", e.Type, e.Reason, e.InvolvedObject.FieldPath, e.Source.Component, e.ReportingController, e.Message))] = true
-	}
-	return strings.Join(slices.Sorted(maps.Keys(told)), "")
-}
-
-// nodeSeen is the Node object as YAML.
-func nodeSeen(t *testing.T, bed *kit.Bed) string {
-	t.Helper()
-	n, err := bed.Client.CoreV1().Nodes().Get(context.Background(), kit.NodeName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.ManagedFields = nil
-	// What was pulled shows with the agents' next report of the node, whenever that is.
-	n.Status.Images = slices.DeleteFunc(n.Status.Images, func(i corev1.ContainerImage) bool {
-		return len(i.Names) > 0 && strings.HasPrefix(i.Names[0], "127.0.0.1:")
-	})
-	out, err := yaml.Marshal(n)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return anonymous(string(out), "none", bed.Bed.Dir) + cgroupLimits(t, bed, "kubepods")
-}
-
-var anonyms = []struct {
-	pattern *regexp.Regexp
-	name    string
-}{
-	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`), "TIME"},
-	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UID"},
-	{regexp.MustCompile(`containerd://[0-9a-f]{64}`), "CONTAINER"},
-	{regexp.MustCompile(`(sha256:[0-9a-f]{8})[0-9a-f]{56}`), "$1"},
-	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "ID"},
-	{regexp.MustCompile(`(\b|pod|_)[0-9a-f]{32}\b`), "${1}UID"}, // of a static pod
-	{regexp.MustCompile(`host_id: \d+`), "host_id: N"},
-	{regexp.MustCompile(`\b10\.\d+\.\d+\.\d+\b`), "ADDRESS"},
-	{regexp.MustCompile(`in [0-9.hmµs]+ \([0-9.hmµs]+ including waiting\)`), "in DURATION"},
-	{regexp.MustCompile(`kube-api-access-[a-z0-9]{5}`), "kube-api-access-XXXXX"},
-	{regexp.MustCompile(`(/containers/[a-z0-9-]+)/[a-z0-9]+\b`), "$1/LOG"},
-	{regexp.MustCompile(`used: \d+`), "used: N"},
-	{regexp.MustCompile(`resourceVersion: "?\d+"?`), "resourceVersion: N"},
-	{regexp.MustCompile(`(ephemeral-storage|memory): "?\d{5,}(Ki)?"?`), "$1: N"}, // of the node
-	{regexp.MustCompile(`Port: \d+`), "Port: N"},
-}
-
-func anonymous(text, namespace, dir string) string {
-	text = strings.ReplaceAll(strings.ReplaceAll(text, namespace, "NAMESPACE"), dir, "BED")
-	for _, a := range anonyms {
-		text = a.pattern.ReplaceAllString(text, a.name)
-	}
-	return text
-}
-
-// excuses are the intended differences that lines were excused by, with the stories of those lines.
-type excuses map[difference]map[string]bool
-
-// unintended are the lines that no difference in the lists accounts for.
-func (e excuses) unintended(story string, lines []string) string {
-	return strings.Join(slices.DeleteFunc(lines, func(line string) bool {
-		excused := slices.ContainsFunc(races, func(d difference) bool { return d.covers(story, line) })
-		for _, d := range intended {
-			if d.covers(story, line) {
-				if e[d] == nil {
-					e[d] = map[string]bool{}
-				}
-				e[d][story], excused = true, true
-			}
-		}
-		return excused
-	}), "\n")
-}
-
-// covers tells whether the line of the story may differ.
-func (d difference) covers(story, line string) bool {
-	return (d.stories == "" || slices.Contains(strings.Split(d.stories, "|"), story)) && regexp.MustCompile(d.line).MatchString(line)
-}
-
-// tell names the intended differences that no story showed: they may be there no more, or the timing was kind.
-func (e excuses) tell(t *testing.T) {
-	t.Helper()
-	for _, d := range intended {
-		if len(e[d]) == 0 {
-			t.Logf("%s: nothing differs (any more) by %s: %s", d.stories, d.line, d.reason)
-			continue
-		}
-		for name := range strings.SplitSeq(d.stories, "|") {
-			if !e[d][name] {
-				t.Logf("%s didn't differ by %s: %s", name, d.line, d.reason)
-			}
 		}
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/node"
 )
 
-// TestResourcesTakenOver has kubelot take over pods of which the kubelet tells what it has read back from their cgroups (KEP-5419). Where
-// that is all there is to tell nothing is written; the rest is put right once.
+// TestResourcesTakenOver has kubelot take over pods of which the kubelet tells what it has read back from their cgroups
+// (KEP-5419). Where that is all there is to tell nothing is written; the rest is put right once.
 func TestResourcesTakenOver(t *testing.T) {
 	if unified() {
 		t.Skip("the amounts below are those of cgroup v1")
@@ -27,7 +27,10 @@ func TestResourcesTakenOver(t *testing.T) {
 		name, spec, want string
 		same             bool // as the kubelet says
 	}{
-		{"guaranteed", sized("limits: {cpu: 100m, memory: 32Mi}", ""), "{requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 100m, memory: 32Mi}}", true},
+		{
+			"guaranteed", sized("limits: {cpu: 100m, memory: 32Mi}", ""),
+			"{requests: {cpu: 100m, memory: 32Mi}, limits: {cpu: 100m, memory: 32Mi}}", true,
+		},
 		{
 			"podlevel", "  resources: {requests: {cpu: 30m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}\n" + app(forever),
 			"{requests: {cpu: 30m, memory: 32Mi}, limits: {cpu: 100m, memory: 64Mi}}", true,
@@ -37,10 +40,14 @@ func TestResourcesTakenOver(t *testing.T) {
 			"tiny", sized("requests: {cpu: 1m, memory: 1Mi}, limits: {cpu: 2m, memory: 16Mi}", ""),
 			"{requests: {cpu: 1m, memory: 1Mi}, limits: {cpu: 2m, memory: 16Mi}}", false,
 		},
-		{"disk", sized("requests: {cpu: 30m, ephemeral-storage: 1Mi}", ""), "{requests: {cpu: 30m, ephemeral-storage: 1Mi}}", false},
+		{
+			"disk", sized("requests: {cpu: 30m, ephemeral-storage: 1Mi}", ""), "{requests: {cpu: 30m, ephemeral-storage: 1Mi}}",
+			false,
+		},
 	}
 	for _, p := range pods {
-		ns.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: " + p.name + "}\nspec:\n  terminationGracePeriodSeconds: 1\n" + p.spec)
+		ns.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: " + p.name + "}\nspec:\n  terminationGracePeriodSeconds: 1\n" +
+			p.spec)
 	}
 	readBack := func(p *corev1.Pod) bool {
 		if !kit.Ready(p) {
@@ -72,11 +79,13 @@ func TestResourcesTakenOver(t *testing.T) {
 			return p.Status.Resources != nil && equality.Semantic.DeepEqual(*p.Status.Resources, want)
 		})
 	}
-	ns.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: later}\nspec:\n  terminationGracePeriodSeconds: 1\n" + app(forever))
+	ns.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: later}\nspec:\n  terminationGracePeriodSeconds: 1\n" +
+		app(forever))
 	ns.Running("later")
 	for _, p := range pods {
 		now := ns.Running(p.name)
-		if now.ResourceVersion != after[p.name].ResourceVersion || p.same && now.ResourceVersion != before[p.name].ResourceVersion {
+		if now.ResourceVersion != after[p.name].ResourceVersion || p.same &&
+			now.ResourceVersion != before[p.name].ResourceVersion {
 			t.Errorf("%s was written at %s by the kubelet, at %s after the take over and at %s later",
 				p.name, before[p.name].ResourceVersion, after[p.name].ResourceVersion, now.ResourceVersion)
 		}

@@ -17,9 +17,9 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/images"
-	"kubelot.dev/test/harness/node"
-	"kubelot.dev/test/harness/registry"
+	"kubelot.dev/test/testbed/images"
+	"kubelot.dev/test/testbed/node"
+	"kubelot.dev/test/testbed/registry"
 )
 
 // stage is what the stories are played on: the bed, its registries, and the namespace of the agent's turn.
@@ -41,7 +41,7 @@ const (
 	password = "pass:word"
 )
 
-// config is the agents' configuration beside that of all beds.
+// config is the agents' configuration besides that of all beds.
 const config = `
 registryPullQPS: 0
 podPidsLimit: 512
@@ -67,14 +67,20 @@ func newStage(t *testing.T, bed *kit.Bed) *stage {
 	s.digest = s.push(t, s.open, "digest", "digest")
 	s.push(t, s.open, "tagdigest", "digest")
 	s.push(t, s.closed, "app", "closed")
-	// Each pod has an image of its own, but for those that want what others' credentials have brought.
-	for _, name := range []string{"nobody", "wrong", "absent", "right", "both", "old", "team/path", "wildcard", "account", "node", "changing", "borrowed", "node/borrowed"} {
+	// Each pod has an image of its own, except those that want what others' credentials have brought.
+	for _, name := range []string{
+		"nobody", "wrong", "absent", "right", "both", "old", "team/path", "wildcard", "account",
+		"node", "changing", "borrowed", "node/borrowed",
+	} {
 		s.push(t, s.private, name, name)
 	}
 	s.private.Require(login, password)
 	for name, handler := range map[string]string{"heavy": "runc", "handless": "no-such-handler"} {
 		class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler, Overhead: &nodev1.Overhead{
-			PodFixed: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Mi"), corev1.ResourceCPU: resource.MustParse("10m")},
+			PodFixed: corev1.ResourceList{
+				corev1.ResourceMemory: resource.MustParse("8Mi"),
+				corev1.ResourceCPU:    resource.MustParse("10m"),
+			},
 		}}
 		if _, err := bed.Client.NodeV1().RuntimeClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -134,7 +140,8 @@ func (s *stage) lend(t *testing.T) {
 
 // pullSecret is the manifest of a secret with passwords by location.
 func (s *stage) pullSecret(name string, words map[string]string) string {
-	return fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: %s}, type: kubernetes.io/dockerconfigjson, stringData: {.dockerconfigjson: '%s'}}", name, s.logins(words))
+	return fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: %s}, type: kubernetes.io/dockerconfigjson, "+
+		"stringData: {.dockerconfigjson: '%s'}}", name, s.logins(words))
 }
 
 // logins is a docker configuration for these passwords by location.
@@ -172,7 +179,8 @@ func dockerConfig(words map[string]string) string {
 func (s *stage) filled(text string) string {
 	_, port, _ := strings.Cut(s.private.Addr, ":")
 	return strings.NewReplacer(
-		"$OPEN", s.open.Addr, "$PRIVATEPORT", port, "$PRIVATE", s.private.Addr, "$CLOSED", s.closed.Addr, "$MOST", s.most, "$DIGEST", s.digest, "$SEARCHES", searches(), "$NAMESPACE", s.ns.Name,
+		"$OPEN", s.open.Addr, "$PRIVATEPORT", port, "$PRIVATE", s.private.Addr, "$CLOSED", s.closed.Addr, "$MOST", s.most,
+		"$DIGEST", s.digest, "$SEARCHES", searches(), "$NAMESPACE", s.ns.Name,
 	).Replace(text)
 }
 
@@ -201,7 +209,7 @@ func (s *stage) play(t *testing.T, y story) (*corev1.Pod, string) {
 		y.then(t, s, p)
 		p = s.ns.Wait(name, "settled again", y.again)
 	}
-	text := "status:\n" + s.status(t, p)
+	text := "status:\n" + s.status(t, p) + s.onNode(t, p)
 	// Beside volumes that fail kubelot has the sandbox made, and the kubelet nothing.
 	if p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded && y.event != "FailedMount" {
 		text += seen(t, s.bed, s.ns, p)
@@ -272,7 +280,8 @@ func (s *stage) strike(t *testing.T) {
 			if !strings.HasPrefix(name, "127.0.0.1:") {
 				continue
 			}
-			if _, err := store.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: name}}); err != nil {
+			if _, err := store.RemoveImage(t.Context(),
+				&runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: name}}); err != nil {
 				t.Fatal(err)
 			}
 		}

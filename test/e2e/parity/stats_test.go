@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/node"
 )
 
 // user is a pod that uses a little of everything that is measured.
@@ -39,7 +39,10 @@ spec:
 `
 
 // statsPages are the pages that are compared.
-var statsPages = []string{"/stats/summary", "/stats/summary?only_cpu_and_memory=true", "/metrics/resource", "/metrics/cadvisor"}
+var statsPages = []string{
+	"/stats/summary", "/stats/summary?only_cpu_and_memory=true", "/metrics/resource",
+	"/metrics/cadvisor",
+}
 
 // TestSameStats compares which fields and metrics there are, for the same pod under either agent.
 func TestSameStats(t *testing.T) {
@@ -59,7 +62,8 @@ func TestSameStats(t *testing.T) {
 			for _, name := range more {
 				t.Errorf("+ %s", name)
 			}
-			t.Logf("%d of the kubelet's, %d of kubelot's; %d missing, %d more", len(want[page]), len(got[page]), len(missing), len(more))
+			t.Logf("%d of the kubelet's, %d of kubelot's; %d missing, %d more", len(want[page]), len(got[page]),
+				len(missing), len(more))
 		})
 	}
 }
@@ -104,20 +108,55 @@ func (d differences) find(page, name string) string {
 }
 
 var statsDifferences = differences{
-	{regexp.MustCompile("summary"), regexp.MustCompile(`^(node\.systemContainers\[pods\]|pod)\.(cpu|memory|io)\.psi\.`), "cgroup v1 has no pressure figures; the kubelet shows zeros"},
-	{regexp.MustCompile("summary"), regexp.MustCompile(`^pod\.containers\[other\]\.(memory\.availableBytes|swap\.swapAvailableBytes)$`), "0 where there is no limit would read as nothing left; the API's documentation wants it left out"},
-	{regexp.MustCompile("resource"), regexp.MustCompile(`^container_swap_limit_bytes{container="other"`), "there is no limit"},
-	{regexp.MustCompile("summary"), regexp.MustCompile(`^pod\.(network|process_stats)\.`), "the bed's containerd isn't where cAdvisor looks for one, and so it knows no sandbox"},
-	{regexp.MustCompile("summary"), regexp.MustCompile(`^pod\.volume\[`), "the kubelet measures volumes a minute after the pod's start"},
+	{
+		regexp.MustCompile("summary"), regexp.MustCompile(`^(node\.systemContainers\[pods\]|pod)\.(cpu|memory|io)\.psi\.`),
+		"cgroup v1 has no pressure figures; the kubelet shows zeros",
+	},
+	{
+		regexp.MustCompile("summary"),
+		regexp.MustCompile(`^pod\.containers\[other\]\.(memory\.availableBytes|swap\.swapAvailableBytes)$`),
+		"0 where there is no limit would read as nothing left; the API's documentation wants it left out",
+	},
+	{
+		regexp.MustCompile("resource"), regexp.MustCompile(`^container_swap_limit_bytes{container="other"`),
+		"there is no limit",
+	},
+	{
+		regexp.MustCompile("summary"), regexp.MustCompile(`^pod\.(network|process_stats)\.`),
+		"the bed's containerd isn't where cAdvisor looks for one, and so it knows no sandbox",
+	},
+	{
+		regexp.MustCompile("summary"), regexp.MustCompile(`^pod\.volume\[`),
+		"the kubelet measures volumes a minute after the pod's start",
+	},
 	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_network_.*{"), "as for the summary"},
-	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_(cpu_load_|tasks_state|health_state|file_descriptors|sockets|ulimits_soft)"), "the kubelet shows zeros or nothing of use: nobody measures them there"},
-	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_fs_(io_|read_seconds|reads_merged|sector_|write_seconds|writes_merged)"), "the kernel counts these for the scheduler CFQ only, which is gone; the kubelet shows zeros"},
-	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^machine_(cpu_books|cpu_drawers|nvm_|dimm_)"), "mainframes' parts and persistent memory"},
-	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_(blkio_device_usage_total|fs_(reads|writes)(_bytes)?_total){"), "only of containers that made a disk work, which is chance: the files may be in the page cache"},
-	{regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_pressure_"), "the node's, which the kernel tells on cgroup v1 too"},
+	{
+		regexp.MustCompile("cadvisor"),
+		regexp.MustCompile("^container_(cpu_load_|tasks_state|health_state|file_descriptors|sockets|ulimits_soft)"),
+		"the kubelet shows zeros or nothing of use: nobody measures them there",
+	},
+	{
+		regexp.MustCompile("cadvisor"),
+		regexp.MustCompile("^container_fs_(io_|read_seconds|reads_merged|sector_|write_seconds|writes_merged)"),
+		"the kernel counts these for the scheduler CFQ only, which is gone; the kubelet shows zeros",
+	},
+	{
+		regexp.MustCompile("cadvisor"), regexp.MustCompile("^machine_(cpu_books|cpu_drawers|nvm_|dimm_)"),
+		"mainframes' parts and persistent memory",
+	},
+	{
+		regexp.MustCompile("cadvisor"),
+		regexp.MustCompile("^container_(blkio_device_usage_total|fs_(reads|writes)(_bytes)?_total){"),
+		"only of containers that made a disk work, which is chance: the files may be in the page cache",
+	},
+	{
+		regexp.MustCompile("cadvisor"), regexp.MustCompile("^container_pressure_"),
+		"the node's, which the kernel tells on cgroup v1 too",
+	},
 }
 
-// statsOf runs the pod under the agent and returns the names of what is told: as soon as all of these are, or what there is in the end.
+// statsOf runs the pod under the agent and returns the names of what is told: as soon as all of these are, or what
+// there is in the end.
 func statsOf(t *testing.T, bed *kit.Bed, agent node.Agent, all pages) (found pages) {
 	t.Helper()
 	if err := bed.StartNode(t.Context(), agent); err != nil {

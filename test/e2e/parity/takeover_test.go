@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/node"
 )
 
 // TestVolumesTakenOver begins a pod with claims under the kubelet and goes on with kubelot, which starts nothing again,
@@ -40,7 +40,8 @@ spec:
   - {name: raw, persistentVolumeClaim: {claimName: raw}}
 `)
 	before := ns.Running("taken")
-	ns.Exec(before, "app", "echo -n kept > /disk/file && echo -n sub > /sub/file && echo -n raw | dd of=/dev/raw bs=512 conv=sync,fsync 2>/dev/null")
+	ns.Exec(before, "app", "echo -n kept > /disk/file && echo -n sub > /sub/file && echo -n raw | dd of=/dev/raw bs=512 "+
+		"conv=sync,fsync 2>/dev/null")
 
 	bed.Node.Stop()
 	if err := bed.StartNode(t.Context(), node.Kubelot); err != nil {
@@ -61,22 +62,25 @@ spec:
 	}
 	ns.HeedsTERM(p, "app")
 	_, _ = ns.Try(p, "app", "kill 1")
-	p = ns.Wait("taken", "restarted", func(p *corev1.Pod) bool { return kit.Ready(p) && kit.Status(p, "app").RestartCount >= 1 })
+	p = ns.Wait("taken", "restarted", func(p *corev1.Pod) bool {
+		return kit.Ready(p) && kit.Status(p, "app").RestartCount >= 1
+	})
 	ns.Equal(p, "app", show, "keptsubraw")
 
 	ns.Delete("taken", 1)
 	ns.Gone(p)
 	kit.Eventually(t, "the disks to be free", func() error {
 		var err error
-		if _, found := os.Stat(filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/local-volume/mounts", disk)); found == nil {
+		if _, found := os.Stat(filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/local-volume/mounts",
+			disk)); found == nil {
 			err = fmt.Errorf("%s is mounted", disk)
 		}
 		return errors.Join(err, kit.DiskHeld(p), bed.Leftovers(t.Context(), p))
 	})
 }
 
-// TestPullRecordsTakenOver has either agent bring images, and asks the other for them: who has no credentials for what a secret
-// has brought gets nothing, and the others need no registry.
+// TestPullRecordsTakenOver has either agent bring images, and asks the other for them: who has no credentials for what
+// a secret has brought gets nothing, and the others need no registry.
 func TestPullRecordsTakenOver(t *testing.T) {
 	bed := kit.StartWithoutNode(t)
 	bed.Config = config
@@ -86,7 +90,8 @@ func TestPullRecordsTakenOver(t *testing.T) {
 		s.ns.Apply(s.pullSecret(name, pullSecrets[secret]))
 	}
 	enter := func(name, spec string) {
-		s.ns.Apply(s.filled("apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n  terminationGracePeriodSeconds: 1\n" + spec))
+		s.ns.Apply(s.filled("apiVersion: v1\nkind: Pod\nmetadata: {name: " + name +
+			"}\nspec:\n  terminationGracePeriodSeconds: 1\n" + spec))
 	}
 	with := func(ref, secret string) string {
 		return image(ref, never) + "  imagePullSecrets: [{name: " + secret + "}]\n"

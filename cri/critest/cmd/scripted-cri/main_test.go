@@ -46,7 +46,7 @@ func start(t *testing.T, socket string) (*cri.Client, func()) {
 		_ = program.Wait() // reports the kill
 	}
 	t.Cleanup(kill)
-	client, err := cri.Dial("unix://"+socket, cri.Options{})
+	client, err := cri.Dial("unix://"+socket, cri.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

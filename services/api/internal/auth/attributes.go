@@ -9,10 +9,11 @@ import (
 )
 
 var verbs = map[string]string{
-	http.MethodPost: "create", http.MethodGet: "get", http.MethodPut: "update", http.MethodPatch: "patch", http.MethodDelete: "delete",
+	http.MethodPost: "create", http.MethodGet: "get", http.MethodPut: "update", http.MethodPatch: "patch",
+	http.MethodDelete: "delete",
 }
 
-// fine are the paths that have a subresource of their own beside proxy (KEP-2862).
+// fine are the paths that have a subresource of their own besides proxy (KEP-2862).
 var fine = []struct{ path, subresource string }{
 	{"/pods", "pods"}, {"/healthz", "healthz"}, {"/configz", "configz"}, {"/runningpods", "pods"},
 }
@@ -37,7 +38,8 @@ type Rules struct {
 	GetMayDo bool
 }
 
-// Attributes are what the API server is asked, any of which suffices: a verb on a subresource of this node.
+// Attributes are the permissions to ask the API server for, any of which suffices: a verb on a subresource of this
+// node.
 func (r Rules) Attributes(who user.Info, req *http.Request) []authorizer.Attributes {
 	path, verb := req.URL.Path, verbs[req.Method]
 	if verb == "get" && !r.GetMayDo && within(path, doing...) {
@@ -68,7 +70,7 @@ func subresources(path string) []string {
 	return append(list, "proxy")
 }
 
-// within tells whether path is one of the parents or below one.
+// within reports whether path is one of the parents or below one.
 func within(path string, parents ...string) bool {
 	for _, parent := range parents {
 		if path == parent || strings.HasPrefix(path, parent+"/") {

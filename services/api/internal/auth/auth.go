@@ -35,7 +35,9 @@ func reviewRetry() *wait.Backoff {
 
 // New makes what the configuration asks for. client is nil in standalone mode: then nobody is known by a token, and
 // nothing is allowed by review. It starts nothing; Run does.
-func New(k kubeletv1beta1.KubeletConfiguration, rules Rules, client kubernetes.Interface, log *slog.Logger) (*Auth, error) {
+func New(k kubeletv1beta1.KubeletConfiguration, rules Rules, client kubernetes.Interface,
+	log *slog.Logger,
+) (*Auth, error) {
 	a := &Auth{Rules: rules, log: log}
 	if err := a.authentication(k.Authentication, client); err != nil {
 		return nil, fmt.Errorf("authentication: %w", err)
@@ -62,14 +64,18 @@ func (a *Auth) authentication(c kubeletv1beta1.KubeletAuthentication, client kub
 	}
 	if c.Webhook.Enabled != nil && *c.Webhook.Enabled {
 		if client == nil {
-			a.log.Warn("tokens can't be reviewed without an API server: nobody is known by one (authentication.webhook)")
+			a.log.Warn("can't review tokens without an API server, requests with one are not " +
+				"authenticated (authentication.webhook)")
 		} else {
 			config.TokenAccessReviewClient, config.WebhookRetryBackoff, methods = client.AuthenticationV1(), reviewRetry(), true
 		}
 	}
 	if !methods {
-		a.log.Warn("nobody can be authenticated, so that the HTTPS API refuses everybody: set authentication.x509.clientCAFile")
-		a.Authenticator = authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
+		a.log.Warn("no way of authentication is configured, the HTTPS API refuses every request: set " +
+			"authentication.x509.clientCAFile")
+		a.Authenticator = authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+			return nil, false, nil
+		})
 		return nil
 	}
 	var err error
@@ -83,7 +89,8 @@ func (a *Auth) authorization(c kubeletv1beta1.KubeletAuthorization, client kuber
 		a.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
 		return nil
 	case client == nil:
-		a.log.Warn("access can't be reviewed without an API server, so that the HTTPS API allows nothing: set authorization.mode to AlwaysAllow where that is meant")
+		a.log.Warn("can't review access without an API server, the HTTPS API allows no request: set " +
+			"authorization.mode to AlwaysAllow if you want that")
 		a.Authorizer = authorizerfactory.NewAlwaysDenyAuthorizer()
 		return nil
 	}
@@ -105,12 +112,12 @@ func (a *Auth) Run(ctx context.Context) {
 	}
 }
 
-// Filter lets the requests to next that are allowed. What it answers to others are the kubelet's words.
+// Filter passes allowed requests to next. It answers others in the kubelet's words.
 func (a *Auth) Filter(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok, err := a.Authenticator.AuthenticateRequest(r)
 		if err != nil {
-			a.log.Debug("request can't be authenticated", "path", r.URL.Path, "from", r.RemoteAddr, "error", err)
+			a.log.Debug("can't authenticate a request", "path", r.URL.Path, "from", r.RemoteAddr, "error", err)
 		}
 		if err != nil || !ok {
 			refuse(w, http.StatusUnauthorized, "Unauthorized")
@@ -142,8 +149,8 @@ func (a *Auth) Filter(next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers with a text and ends the connection: nothing more is read from whoever isn't let in. A client that went away is
-// nobody to tell.
+// refuse answers with a text and ends the connection: nothing more is read from a client without access. A client that
+// went away is nobody to tell.
 func refuse(w http.ResponseWriter, code int, text string) {
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(code)

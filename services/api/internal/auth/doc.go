@@ -1,5 +1,5 @@
-// Package auth decides who may do what at the node's HTTPS API: client certificates and TokenReview say who somebody is,
-// SubjectAccessReview what he may do. The work is k8s.io/apiserver's delegating packages'; this package says what a
+// Package auth decides who may do what at the node's HTTPS API: client certificates and TokenReview say who somebody
+// is, SubjectAccessReview what he may do. The work is k8s.io/apiserver's delegating packages'; this package says what a
 // request means to them.
 //
 // # Guarantees

@@ -1,9 +1,8 @@
-// Package cert is the serving certificate of the node's HTTPS API: the one that the configuration names, one signed
-// by itself, or one that the cluster signs (CertificateSigningRequest, signer kubernetes.io/kubelet-serving) and rotates.
+// Package cert is the serving certificate of the node's HTTPS API: the one that the configuration names, one signed by
+// itself, or one that the cluster signs (CertificateSigningRequest, signer kubernetes.io/kubelet-serving) and rotates.
 package cert
 
 import (
-	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -16,11 +15,12 @@ import (
 	"time"
 
 	certutil "k8s.io/client-go/util/cert"
-	"k8s.io/client-go/util/keyutil"
+
+	"kubelot.dev/daemon/atomicfile"
 )
 
-// Files are a certificate and its key. They are read again when they change; a pair that can't be read, or isn't one, leaves
-// the last good one in use.
+// Files are a certificate and its key. They are read again when they change; a pair that can't be read, or isn't one,
+// leaves the last good one in use.
 type Files struct {
 	cert, key string
 	log       *slog.Logger
@@ -45,23 +45,31 @@ func NewFiles(certFile, keyFile string, log *slog.Logger) (*Files, error) {
 	return f, nil
 }
 
-// SelfSigned are kubelet.crt and kubelet.key in dir, made where they don't exist yet, as the kubelet does it.
+// SelfSigned are kubelet.crt and kubelet.key in dir, as the kubelet names them. They are created if they don't
+// exist, and replaced if one is missing or they aren't a pair, as after a crash.
 func SelfSigned(dir, host string, log *slog.Logger) (*Files, error) {
 	certFile, keyFile := filepath.Join(dir, "kubelet.crt"), filepath.Join(dir, "kubelet.key")
-	exist, err := certutil.CanReadCertAndKey(certFile, keyFile)
+	files, err := NewFiles(certFile, keyFile, log)
+	if err == nil || errors.Is(err, fs.ErrPermission) {
+		return files, err
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		log.Warn("the self-signed serving certificate isn't usable, creating another one", "error", err)
+	}
+	cert, key, err := certutil.GenerateSelfSignedCertKey(host, nil, nil)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err == nil {
+		err = atomicfile.WriteDurably(keyFile, key, 0o600)
+	}
+	if err == nil {
+		err = atomicfile.WriteDurably(certFile, cert, 0o644)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("serving certificate: %w: remove what is left of it, then it is made anew", err)
+		return nil, fmt.Errorf("create a self-signed serving certificate in %s: %w", dir, err)
 	}
-	if !exist {
-		cert, key, err := certutil.GenerateSelfSignedCertKey(host, nil, nil)
-		if err == nil {
-			err = cmp.Or(certutil.WriteCert(certFile, cert), keyutil.WriteKey(keyFile, key))
-		}
-		if err != nil {
-			return nil, fmt.Errorf("make a serving certificate signed by itself in %s: %w", dir, err)
-		}
-		log.Info("made a serving certificate that is signed by itself", "file", certFile)
-	}
+	log.Info("created a self-signed serving certificate", "file", certFile)
 	return NewFiles(certFile, keyFile, log)
 }
 
@@ -84,7 +92,7 @@ func (f *Files) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		}
 		if f.failed != now[0] {
 			f.failed = now[0]
-			f.log.Error("the changed serving certificate isn't usable, the one before stays in use", "error", err)
+			f.log.Error("can't use the changed serving certificate, the previous one stays in use", "error", err)
 		}
 		return f.current, nil
 	}

@@ -33,11 +33,48 @@ func TestSelfSignedIsKept(t *testing.T) {
 	if end, ok := NotAfter(first.Get); !ok || end.Before(time.Now().Add(24*time.Hour)) {
 		t.Errorf("it ends at %s", end)
 	}
-	if err := os.Remove(filepath.Join(dir, "kubelet.key")); err != nil {
+}
+
+// What a crash or a full disk leaves is no reason not to serve: half a pair is made anew.
+func TestHalfAPairIsMadeAnew(t *testing.T) {
+	dir := t.TempDir()
+	cert, key := filepath.Join(dir, "kubelet.crt"), filepath.Join(dir, "kubelet.key")
+	other := t.TempDir()
+	if _, err := SelfSigned(other, "other", quiet); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := SelfSigned(dir, "node", quiet); err == nil {
-		t.Error("a certificate without its key was taken")
+	strange, err := os.ReadFile(filepath.Join(other, "kubelet.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, damage := range map[string]func() error{
+		"no key":          func() error { return os.Remove(key) },
+		"no certificate":  func() error { return os.Remove(cert) },
+		"an empty key":    func() error { return os.WriteFile(key, nil, 0o600) },
+		"half of the key": func() error { return os.Truncate(key, 100) },
+		"another's key":   func() error { return os.WriteFile(key, strange, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			before, err := SelfSigned(dir, "node", quiet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a, _ := before.Get(nil)
+			if err := damage(); err != nil {
+				t.Fatal(err)
+			}
+			after, err := SelfSigned(dir, "node", quiet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := after.Get(nil)
+			if err != nil || bytes.Equal(a.Certificate[0], b.Certificate[0]) {
+				t.Errorf("it isn't made anew: %v", err)
+			}
+			if info, err := os.Stat(key); err != nil || info.Mode() != 0o600 {
+				t.Errorf("the key has the mode %v, %v", info.Mode(), err)
+			}
+		})
 	}
 }
 

@@ -21,7 +21,8 @@ import (
 // Request says what certificate the cluster is asked for.
 type Request struct {
 	Node string
-	// Dir is where certificates are kept (kubelet-server-current.pem); CertFile and KeyFile are used until the first is signed.
+	// Dir is where certificates are kept (kubelet-server-current.pem); CertFile and KeyFile are used until the first is
+	// signed.
 	Dir, CertFile, KeyFile string
 	// Addresses are the node's; as long as there is no IP address among them nothing is asked for.
 	Addresses func() []corev1.NodeAddress
@@ -41,7 +42,8 @@ func NewSigned(r Request, client kubernetes.Interface) (*Signed, error) {
 		Name: "kubelet_server_expiration_renew_errors", Help: "Counter of certificate renewal errors.",
 	})
 	age := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "kubelet_certificate_manager_server_rotation_seconds", Help: "How many seconds the previous certificate lived before it was rotated.",
+		Name:    "kubelet_certificate_manager_server_rotation_seconds",
+		Help:    "How many seconds the previous certificate lived before it was rotated.",
 		Buckets: []float64{60, 3600, 14400, 86400, 604800, 2592000, 7776000, 15552000, 31104000, 124416000},
 	})
 	if err := cmp.Or(r.Metrics.Register(errs), r.Metrics.Register(age)); err != nil {
@@ -63,7 +65,8 @@ func NewSigned(r Request, client kubernetes.Interface) (*Signed, error) {
 }
 
 // errUnsigned is what a client sees before the cluster has signed.
-var errUnsigned = errors.New("the cluster has not signed the serving certificate yet: approve the node's CertificateSigningRequest (kubectl certificate approve)")
+var errUnsigned = errors.New("the cluster has not signed the serving certificate yet: approve the node's " +
+	"CertificateSigningRequest (kubectl certificate approve)")
 
 // Get is a tls.Config's GetCertificate.
 func (s *Signed) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {

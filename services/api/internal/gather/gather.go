@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/http"
@@ -26,7 +27,7 @@ import (
 const (
 	// patience is how long a daemon may take; one that doesn't answer is left out.
 	patience = 3 * time.Second
-	// label tells the daemons apart.
+	// label distinguishes the daemons.
 	label = "daemon"
 	// self is the daemon that this process is.
 	self = "api"
@@ -43,8 +44,8 @@ type Gatherer struct {
 	known  map[string]bool // daemons that were seen
 }
 
-// New makes a gatherer of the daemons below runDir. It registers what it knows about them with r. local are further metrics of
-// this process, which its socket doesn't show; nil for none.
+// New makes a gatherer of the daemons below runDir. It registers what it knows about them with r. local are further
+// metrics of this process, which its socket doesn't show; nil for none.
 func New(runDir string, r prometheus.Registerer, local prometheus.Gatherer) *Gatherer {
 	g := &Gatherer{
 		local: local, dir: filepath.Join(runDir, "metrics"), shared: map[string]bool{}, known: map[string]bool{},
@@ -123,13 +124,13 @@ func (g *Gatherer) Gather(ctx context.Context) map[string]*dto.MetricFamily {
 	return merge(answers, g.shared)
 }
 
-// own are the metrics of the Kubernetes packages in this process: requests to the API server, reviews. What they say of the
-// process itself is on the socket.
+// own are the metrics of the Kubernetes packages in this process: requests to the API server, reviews. What they say of
+// the process itself is on the socket.
 func (g *Gatherer) own() map[string]*dto.MetricFamily {
 	if g.local == nil {
 		return nil
 	}
-	// What can be had is had; the rest is a defect of a package's metric.
+	// The metrics that can be read are served. An error is a defect of a package's metric.
 	list, _ := g.local.Gather()
 	families := map[string]*dto.MetricFamily{}
 	for _, family := range list {
@@ -165,15 +166,20 @@ func read(ctx context.Context, socket string) (map[string]*dto.MetricFamily, err
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %s", response.Status)
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(response.Body)
+	families, err := parse(response.Body)
 	if err != nil {
 		return nil, errors.Join(err, ctx.Err())
 	}
 	return families, nil
 }
 
-// merge puts the families of the same name together. shared are the names that several daemons have; it learns new ones.
+func parse(text io.Reader) (map[string]*dto.MetricFamily, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(text)
+}
+
+// merge puts the families of the same name together. shared are the names that several daemons have; it learns new
+// ones.
 func merge(answers []answer, shared map[string]bool) map[string]*dto.MetricFamily {
 	owners := map[string]int{}
 	for _, a := range answers {
@@ -204,7 +210,7 @@ func merge(answers []answer, shared map[string]bool) map[string]*dto.MetricFamil
 	return all
 }
 
-// labelled tells whether every series says already which daemon it is from.
+// labelled reports whether every series says already which daemon it is from.
 func labelled(family *dto.MetricFamily) bool {
 	for _, m := range family.Metric {
 		if !told(m) {
@@ -214,7 +220,7 @@ func labelled(family *dto.MetricFamily) bool {
 	return true
 }
 
-// told tells whether the series says which daemon it is from.
+// told reports whether the series says which daemon it is from.
 func told(m *dto.Metric) bool {
 	return slices.ContainsFunc(m.Label, func(l *dto.LabelPair) bool { return l.GetName() == label })
 }

@@ -55,8 +55,10 @@ func scrape(t *testing.T, g *Gatherer) string {
 
 const (
 	one = "# TYPE go_goroutines gauge\ngo_goroutines 3\n# TYPE kubelet_own counter\nkubelet_own{a=\"b\"} 1\n" +
-		"# TYPE kubelot_build_info gauge\nkubelot_build_info{daemon=\"one\"} 1\n# TYPE lat histogram\nlat_bucket{le=\"+Inf\"} 2\nlat_sum 3\nlat_count 2\n"
-	two = "# TYPE go_goroutines gauge\ngo_goroutines 5\n# TYPE kubelot_build_info gauge\nkubelot_build_info{daemon=\"two\"} 1\n"
+		"# TYPE kubelot_build_info gauge\nkubelot_build_info{daemon=\"one\"} 1\n# TYPE lat " +
+		"histogram\nlat_bucket{le=\"+Inf\"} 2\nlat_sum 3\nlat_count 2\n"
+	two = "# TYPE go_goroutines gauge\ngo_goroutines 5\n# TYPE kubelot_build_info " +
+		"gauge\nkubelot_build_info{daemon=\"two\"} 1\n"
 )
 
 func TestGather(t *testing.T) {
@@ -71,7 +73,8 @@ func TestGather(t *testing.T) {
 	g := New(dir, registry, local)
 	page := scrape(t, g)
 	for _, want := range []string{
-		`go_goroutines{daemon="one"} 3`, `go_goroutines{daemon="two"} 5`, `kubelet_own{a="b"} 1`, `kubelot_build_info{daemon="one"} 1`,
+		`go_goroutines{daemon="one"} 3`, `go_goroutines{daemon="two"} 5`, `kubelet_own{a="b"} 1`,
+		`kubelot_build_info{daemon="one"} 1`,
 		`kubelot_build_info{daemon="two"} 1`, `lat_count 2`, `rest_client_requests_total 0`,
 	} {
 		if !strings.Contains(page, want+"\n") {
@@ -114,10 +117,13 @@ func TestGatherWithoutTheSick(t *testing.T) {
 	release := make(chan struct{})
 	defer serve(t, dir, "one", one)()
 	defer serve(t, dir, "nonsense", "}{ 5\n")()
-	defer serveFunc(t, dir, "failing", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })()
+	defer serveFunc(t, dir, "failing", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+	})()
 	defer serveFunc(t, dir, "hanging", func(http.ResponseWriter, *http.Request) { <-release })()
 	defer close(release)
-	// One that hangs is never released, so that an answer is proof enough. On a busy machine the well may be late too, for once.
+	// One that hangs is never released, so that an answer is proof enough. On a busy machine the well may be late too, for
+	// once.
 	g := New(dir, prometheus.NewRegistry(), nil)
 	page := ""
 	for end := time.Now().Add(time.Minute); !strings.Contains(page, "go_goroutines 3\n"); page = scrape(t, g) {

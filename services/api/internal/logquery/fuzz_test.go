@@ -7,11 +7,12 @@ import (
 	"testing/fstest"
 )
 
-// FuzzQuery feeds any query: what is found sound can be nothing but the values of journalctl's options that are meant, or a file within
-// the directory.
+// FuzzQuery feeds any query: what is found sound can be nothing but the values of journalctl's options that are meant,
+// or a file within the directory.
 func FuzzQuery(f *testing.F) {
 	for _, text := range []string{
-		"", "query=kubelet&tailLines=5&boot=-1&pattern=a.*b", "query=/syslog", "query=--file=x", "query=..%2F..%2Fetc%2Fpasswd", "query=a%00b&pattern=%00",
+		"", "query=kubelet&tailLines=5&boot=-1&pattern=a.*b", "query=/syslog", "query=--file=x",
+		"query=..%2F..%2Fetc%2Fpasswd", "query=a%00b&pattern=%00",
 		"query=a&sinceTime=2026-01-02T03:04:05Z&untilTime=9999-12-31T23:59:59%2B14:00", "query=sub%5C..%5C..%5Cx",
 	} {
 		f.Add(text)

@@ -26,7 +26,7 @@ type Journal struct {
 	Files fs.FS
 }
 
-// Copy writes what the services have logged. What goes wrong is a line of it: the answer has begun by then.
+// Copy writes what the services have logged. Errors become lines of it, because the answer has begun by then.
 func (j Journal) Copy(ctx context.Context, w io.Writer, q *Query) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -43,7 +43,7 @@ func (j Journal) Copy(ctx context.Context, w io.Writer, q *Query) {
 	}
 }
 
-// split tells which of the services log to the journal.
+// split reports which of the services log to the journal.
 func (j Journal) split(ctx context.Context, services []string) (native, files []string) {
 	units, err := exec.CommandContext(ctx, j.Program, "--field", "_SYSTEMD_UNIT").Output()
 	for _, service := range services {
@@ -56,7 +56,7 @@ func (j Journal) split(ctx context.Context, services []string) (native, files []
 	return native, files
 }
 
-// known tells whether one of the units is the service's, which may be named with its suffix.
+// known reports whether one of the units is the service's, which may be named with its suffix.
 func known(units, service string) bool {
 	for line := range strings.Lines(units) {
 		if unit := strings.TrimSpace(line); unit == service || unit == service+".service" {
@@ -97,7 +97,7 @@ func (j Journal) journal(ctx context.Context, w io.Writer, args []string) {
 	command.WaitDelay = time.Second
 	err := command.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) && ctx.Err() == nil { // journalctl tells itself what it dislikes
+	if err != nil && !errors.As(err, &exit) && ctx.Err() == nil { // journalctl itself says what is wrong
 		say(w, "error: journal output not available")
 	}
 }

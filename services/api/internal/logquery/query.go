@@ -42,17 +42,17 @@ type Options struct {
 func Parse(values url.Values) (*Query, field.ErrorList) {
 	q := &Query{}
 	var errs field.ErrorList
-	wishes, asked := values["query"]
-	for _, wish := range wishes {
+	names, given := values["query"]
+	for _, name := range names {
 		switch {
-		case strings.ContainsAny(wish, `/\`):
-			q.Files = append(q.Files, wish)
-		case strings.TrimSpace(wish) != "":
-			q.Services = append(q.Services, wish)
+		case strings.ContainsAny(name, `/\`):
+			q.Files = append(q.Files, name)
+		case strings.TrimSpace(name) != "":
+			q.Services = append(q.Services, name)
 		}
 	}
-	if asked && len(q.Files)+len(q.Services) == 0 {
-		errs = append(errs, field.Invalid(field.NewPath("query"), wishes, "may not be empty"))
+	if given && len(q.Files)+len(q.Services) == 0 {
+		errs = append(errs, field.Invalid(field.NewPath("query"), names, "may not be empty"))
 	}
 	q.Since = parse(values, "sinceTime", moment, &errs)
 	q.Until = parse(values, "untilTime", moment, &errs)
@@ -128,7 +128,8 @@ func (q *Query) validateNames(files fs.FS) field.ErrorList {
 	case len(q.Files)+len(q.Services) == 0:
 		errs = append(errs, field.Required(path, "cannot be empty with options"))
 	case len(q.Files) > 0 && len(q.Services) > 0:
-		errs = append(errs, field.Invalid(path, fmt.Sprintf("%v, %v", q.Files, q.Services), "cannot specify a file and service"))
+		errs = append(errs, field.Invalid(path, fmt.Sprintf("%v, %v", q.Files, q.Services),
+			"cannot specify a file and service"))
 	case len(q.Files) > 1:
 		errs = append(errs, field.Invalid(path, q.Files, "cannot specify more than one file"))
 	case len(q.Files) == 1 && q.Options != (Options{}):

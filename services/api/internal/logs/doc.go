@@ -1,5 +1,5 @@
-// Package logs reads the log files of containers as container runtimes write them (CRI log format: time, stream, tag and
-// text, a record per line).
+// Package logs reads the log files of containers as container runtimes write them (CRI log format: time, stream, tag
+// and text, a record per line).
 //
 // # Guarantees
 //

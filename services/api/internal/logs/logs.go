@@ -45,7 +45,7 @@ const (
 	longest  = 200 * time.Millisecond
 )
 
-// Follow is Read that goes on with what is written later, until running says that the container has ended
+// Follow is Read that continues with what is written later, until running says that the container has ended
 // and all that it wrote is read, or ctx ends.
 func Follow(ctx context.Context, path string, o Options, running func(context.Context) bool, out io.Writer) error {
 	r, err := open(path, o, out)
@@ -136,7 +136,7 @@ func openFile(path string) (*os.File, error) {
 	}
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		file.Close()
-		return nil, fmt.Errorf("failed to open log file %q: it is no regular file", path)
+		return nil, fmt.Errorf("failed to open log file %q: it is not a regular file", path)
 	}
 	return file, nil
 }
@@ -148,8 +148,9 @@ func (r *reader) close() {
 	}
 }
 
-// drainAll reads to the end of the file and, where it was found to be rotated the last time, on to the end of the new one. The runtime
-// writes into the old one until it has opened the new one. moved says that there is a new one to go on with.
+// drainAll reads to the end of the file and, where it was found to be rotated the last time, on to the end of the new
+// one. The runtime writes into the old one until it has opened the new one. moved says that there is a new one to go on
+// with.
 func (r *reader) drainAll(ctx context.Context) (moved bool, err error) {
 	if err := r.drain(ctx); err != nil {
 		return false, err
@@ -174,7 +175,7 @@ func (r *reader) rotated() (*os.File, error) {
 	now, err := os.Stat(r.path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		// Renamed, and not made anew yet.
+		// Renamed, and not created again yet.
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("failed to open log file %q: %w", r.path, err)

@@ -97,7 +97,8 @@ func TestTailOverBlocks(t *testing.T) {
 		if err := Read(t.Context(), path, o, &out); err != nil {
 			t.Fatal(err)
 		}
-		if got := int64(bytes.Count(out.Bytes(), []byte("\n"))); got != min(n, 5000) || !strings.Contains(out.String(), "line 4999") {
+		if got := int64(bytes.Count(out.Bytes(), []byte("\n"))); got != min(n, 5000) ||
+			!strings.Contains(out.String(), "line 4999") {
 			t.Errorf("tail %d gave %d lines", n, got)
 		}
 	}
@@ -223,7 +224,8 @@ func TestReadEnds(t *testing.T) {
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Read(t.Context(), pipe, all(), io.Discard); err == nil || !strings.Contains(err.Error(), "no regular file") {
+	err := Read(t.Context(), pipe, all(), io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Error(err)
 	}
 }
@@ -232,8 +234,8 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// FuzzRead feeds any file: nothing panics, limits hold, and what is followed is what is read. Shrinking each new input takes up to a
-// minute, so a short run wants -fuzzminimizetime=1x.
+// FuzzRead feeds any file: nothing panics, limits hold, and what is followed is what is read. Shrinking each new input
+// takes up to a minute, so a short run wants -fuzzminimizetime=1x.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(sample), int64(-1), int64(-1), false)
 	f.Add([]byte(sample), int64(2), int64(7), true)

@@ -61,7 +61,8 @@ func FuzzParseQuery(f *testing.F) {
 			return
 		}
 		q, err := ParseQuery(values, now)
-		if err == nil && (q.Tail < -1 || q.Limit == 0 || !q.Stdout && !q.Stderr || q.Since.After(now) && values.Get("sinceTime") == "") {
+		if err == nil && (q.Tail < -1 || q.Limit == 0 || !q.Stdout && !q.Stderr || q.Since.After(now) &&
+			values.Get("sinceTime") == "") {
 			t.Errorf("%s became %+v", text, q)
 		}
 	})

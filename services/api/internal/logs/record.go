@@ -58,7 +58,7 @@ type printer struct {
 	remain int64 // bytes; negative for no limit
 	// fresh is true where the next text begins a line.
 	fresh bool
-	// wanted is whether the present record's text is to be written, partial whether its newline isn't.
+	// wanted is whether the present record's text must be written, partial whether its newline isn't.
 	wanted, partial bool
 }
 

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -29,6 +30,13 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if address := os.Getenv(crowdChild); address != "" {
+		if err := serveCrowd(address); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m,
 		// The API machinery's logs and metrics keep these for the life of a process.
 		goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
@@ -67,8 +75,14 @@ func (r *reported) is(state topic.HealthState) bool {
 // newBed runs the daemon with these lines of a KubeletConfiguration.
 func newBed(t *testing.T, lines string) *bed {
 	t.Helper()
-	b := &bed{t: t, dir: t.TempDir(), bus: bustest.New(), fake: critest.Start(t), health: map[string]*bus.Writer[topic.DaemonHealth]{}}
-	b.bus.Restrict(api.Contract, bus.Contract{Daemon: "podsync", Writes: []bus.Topic{topic.PodUpdate, topic.StatusPatch, topic.Health}},
+	b := &bed{
+		t: t, dir: t.TempDir(), bus: bustest.New(), fake: critest.Start(t),
+		health: map[string]*bus.Writer[topic.DaemonHealth]{},
+	}
+	b.bus.Restrict(api.Contract, bus.Contract{Daemon: "podsync", Writes: []bus.Topic{
+		topic.PodUpdate,
+		topic.StatusPatch, topic.Health,
+	}},
 		bus.Contract{Daemon: "pleg", Writes: []bus.Topic{topic.PLEGEvent, topic.Health}})
 	conn := func(name string) *bus.Conn {
 		c := b.bus.Conn(name)
@@ -76,11 +90,13 @@ func newBed(t *testing.T, lines string) *bed {
 		return c
 	}
 	podsync, pleg := conn("podsync"), conn("pleg")
-	b.pods, b.statuses, b.seen = topic.PodUpdate.Writer(podsync), topic.StatusPatch.Writer(podsync), topic.PLEGEvent.Writer(pleg)
+	b.pods, b.statuses, b.seen = topic.PodUpdate.Writer(podsync), topic.StatusPatch.Writer(podsync),
+		topic.PLEGEvent.Writer(pleg)
 	b.health["podsync"], b.health["pleg"] = topic.Health.Writer(podsync), topic.Health.Writer(pleg)
 	env := daemon.Env{
-		Config: b.config(lines), Bus: conn("api"), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewPedanticRegistry(),
-		Pages: http.NewServeMux(), Health: &b.reported,
+		Config: b.config(lines), Bus: conn("api"), Log: slog.New(slog.DiscardHandler),
+		Metrics: prometheus.NewPedanticRegistry(),
+		Pages:   http.NewServeMux(), Health: &b.reported,
 	}
 	var err error
 	if b.service, err = New(env, b.fake.Client(t, 0)); err != nil {
@@ -101,14 +117,18 @@ func newBed(t *testing.T, lines string) *bed {
 func (b *bed) config(lines string) *config.Config {
 	b.t.Helper()
 	path := filepath.Join(b.dir, "kubelet.yaml")
-	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nhealthzPort: 0\nenableServer: false\n" + lines
+	text := "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" +
+		"healthzPort: 0\nenableServer: false\n" + lines
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		b.t.Fatal(err)
 	}
 	var flags config.Flags
 	set := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	flags.Register(set)
-	if err := set.Parse([]string{"--config=" + path, "--hostname-override=n1", "--run-dir=" + b.dir, "--root-dir=" + b.dir}); err != nil {
+	if err := set.Parse([]string{
+		"--config=" + path, "--hostname-override=n1", "--run-dir=" + b.dir,
+		"--root-dir=" + b.dir,
+	}); err != nil {
 		b.t.Fatal(err)
 	}
 	c, err := flags.Load()

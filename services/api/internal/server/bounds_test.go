@@ -121,12 +121,12 @@ func TestRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// A panic ends its request only, and is an error in the log; the end of a request by its handler's wish is none.
+// A panic ends only its own request, and is an error in the log. A handler that aborts its request is no error.
 func TestPanicsAreLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason any
 		logged bool
-	}{"defect": {"out of range", true}, "wish": {http.ErrAbortHandler, false}} {
+	}{"defect": {"out of range", true}, "abort": {http.ErrAbortHandler, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var log strings.Builder
@@ -138,7 +138,8 @@ func TestPanicsAreLogged(t *testing.T) {
 				if answer, err := io.ReadAll(conn); len(answer) > 0 || err != nil {
 					t.Errorf("answered %q, %v", answer, err)
 				}
-				if got := strings.Contains(log.String(), "level=ERROR") && strings.Contains(log.String(), "path=/pods"); got != c.logged {
+				if got := strings.Contains(log.String(), "level=ERROR") && strings.Contains(log.String(),
+					"path=/pods"); got != c.logged {
 					t.Errorf("log: %q", log.String())
 				}
 			})

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// compressors are kept, for each has most of a megabyte of tables.
+// compressors are kept, because each has most of a megabyte of tables.
 var compressors = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
 
 // compressed answers with gzip those who take it, as scrapers do: text of metrics shrinks to a tenth.

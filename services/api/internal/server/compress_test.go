@@ -13,7 +13,8 @@ import (
 func TestCompressed(t *testing.T) {
 	text := strings.Repeat("kubelet_running_pods 1\n", 1000)
 	for header, want := range map[string]bool{
-		"": false, "gzip": true, "br, gzip;q=0.5": true, "gzip;q=0": false, "gzip; q=0.000": false, "GZIP": true, "gzip;q=x": false, "identity": false, "xgzip": false, "deflate , gzip": true,
+		"": false, "gzip": true, "br, gzip;q=0.5": true, "gzip;q=0": false, "gzip; q=0.000": false, "GZIP": true,
+		"gzip;q=x": false, "identity": false, "xgzip": false, "deflate , gzip": true,
 	} {
 		for _, code := range []int{http.StatusOK, http.StatusServiceUnavailable} {
 			handler := compressed(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

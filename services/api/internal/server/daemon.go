@@ -1,5 +1,5 @@
-// Package server is the api daemon: its listeners, the paths it serves and what is behind them. Package world is what it
-// knows, auth who may ask, logs and gather what takes more than a line to answer.
+// Package server is the api daemon: its listeners, the paths it serves and what is behind them. Package state is what
+// it knows, auth who may ask, logs and gather what takes more than a line to answer.
 package server
 
 import (
@@ -27,9 +27,11 @@ func spec() daemon.Spec {
 		Contract: api.Contract,
 		// It serves them, and they count its own authentication and authorization.
 		LibraryMetrics: true,
+		Profiles:       true,
 		Processors:     4,
 		Flags: func(fs *pflag.FlagSet) {
-			fs.BoolVar(&mayDo, getMayDo, false, "let the verb get suffice for a GET on exec, attach, run and portForward, as the kubelet does, where kubelot asks for create")
+			fs.BoolVar(&mayDo, getMayDo, false, "let the verb get suffice for a GET on exec, attach, run and portForward, as "+
+				"the kubelet does, where kubelot asks for create")
 		},
 		Run: func(ctx context.Context, env daemon.Env) error { return run(ctx, env, mayDo) },
 	}

@@ -2,7 +2,7 @@ package server
 
 import "errors"
 
-// What callers are told, in the kubelet's words.
+// Answers to callers, in the kubelet's words.
 var (
 	errNoPod    = errors.New("pod does not exist")
 	errOtherPod = errors.New("pod not found")

@@ -16,8 +16,8 @@ import (
 	"kubelot.dev/services/api/internal/auth"
 )
 
-// reviewer is an API server that knows the tokens admin and nobody, and allows admin what is in may ("verb subresource").
-// It doesn't review the token away.
+// reviewer is an API server that knows the tokens admin and nobody, and allows admin what is in may ("verb
+// subresource"). It doesn't review the token away.
 func reviewer(t *testing.T, may map[string]bool, asked *[]string) kubernetes.Interface {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -32,15 +32,16 @@ func reviewer(t *testing.T, may map[string]bool, asked *[]string) kubernetes.Int
 			return http.StatusCreated
 		})
 	})
-	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/subjectaccessreviews", func(w http.ResponseWriter, r *http.Request) {
-		reviewed(t, w, r, func(review *authorizationv1.SubjectAccessReview) int {
-			a := review.Spec.ResourceAttributes
-			what := a.Verb + " " + a.Subresource
-			*asked = append(*asked, what)
-			review.Status.Allowed = review.Spec.User == "admin" && may[what] && a.Resource == "nodes" && a.Name == "n1"
-			return http.StatusCreated
+	mux.HandleFunc("POST /apis/authorization.k8s.io/v1/subjectaccessreviews",
+		func(w http.ResponseWriter, r *http.Request) {
+			reviewed(t, w, r, func(review *authorizationv1.SubjectAccessReview) int {
+				a := review.Spec.ResourceAttributes
+				what := a.Verb + " " + a.Subresource
+				*asked = append(*asked, what)
+				review.Status.Allowed = review.Spec.User == "admin" && may[what] && a.Resource == "nodes" && a.Name == "n1"
+				return http.StatusCreated
+			})
 		})
-	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	transport := &http.Transport{}
@@ -117,7 +118,12 @@ func TestNoPathIsOpen(t *testing.T) {
 			for _, c := range []struct {
 				token string
 				code  int
-			}{{"", http.StatusUnauthorized}, {"wrong", http.StatusUnauthorized}, {"away", http.StatusUnauthorized}, {"nobody", http.StatusForbidden}} {
+			}{
+				{"", http.StatusUnauthorized},
+				{"wrong", http.StatusUnauthorized},
+				{"away", http.StatusUnauthorized},
+				{"nobody", http.StatusForbidden},
+			} {
 				code, body, reached, asked := through(t, b, p.method, p.path, c.token, map[string]bool{})
 				if code != c.code || reached {
 					t.Errorf("token %q: %d %q, reached: %v; want %d", c.token, code, body, reached, c.code)
@@ -135,11 +141,14 @@ func TestNoPathIsOpen(t *testing.T) {
 	}
 }
 
-// through sends a request to the guarded routes and tells whether it got past the guard.
-func through(t *testing.T, b *bed, method, path, token string, may map[string]bool) (code int, body string, reached bool, asked string) {
+// through sends a request to the guarded routes and reports whether it got past the guard.
+func through(t *testing.T, b *bed, method, path, token string,
+	may map[string]bool,
+) (code int, body string, reached bool, asked string) {
 	t.Helper()
 	var questions []string
-	guard, err := auth.New(b.service.env.Config.Kubelet, b.service.rules, reviewer(t, may, &questions), slog.New(slog.DiscardHandler))
+	guard, err := auth.New(b.service.env.Config.Kubelet, b.service.rules, reviewer(t, may, &questions),
+		slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,10 +172,14 @@ func TestEveryPathIsInTheTable(t *testing.T) {
 		served[pattern] = true
 	}
 	for _, want := range []string{
-		"GET /healthz", "GET /pods", "GET /runningpods/{$}", "GET /configz", "GET /stats/summary", "GET /metrics", "GET /metrics/resource",
-		"GET /metrics/cadvisor", "GET /metrics/probes", "GET /metrics/slis", "GET /logs/", "GET /debug/pprof/", "GET /containerLogs/{namespace}/{pod}/{container}",
-		"POST /checkpoint/{namespace}/{pod}/{container}", "GET /exec/{namespace}/{pod}/{container}", "GET /exec/{namespace}/{pod}/{uid}/{container}",
-		"GET /attach/{namespace}/{pod}/{container}", "GET /portForward/{namespace}/{pod}", "POST /run/{namespace}/{pod}/{container}",
+		"GET /healthz", "GET /pods", "GET /runningpods/{$}", "GET /configz", "GET /stats/summary", "GET /metrics",
+		"GET /metrics/resource",
+		"GET /metrics/cadvisor", "GET /metrics/probes", "GET /metrics/slis", "GET /logs/", "GET /debug/pprof/",
+		"GET /containerLogs/{namespace}/{pod}/{container}",
+		"POST /checkpoint/{namespace}/{pod}/{container}", "GET /exec/{namespace}/{pod}/{container}",
+		"GET /exec/{namespace}/{pod}/{uid}/{container}",
+		"GET /attach/{namespace}/{pod}/{container}", "GET /portForward/{namespace}/{pod}",
+		"POST /run/{namespace}/{pod}/{container}",
 		"GET /statusz", "GET /flagz", "/debug/flags/v", "GET /logs",
 	} {
 		if !served[want] {
@@ -178,7 +191,8 @@ func TestEveryPathIsInTheTable(t *testing.T) {
 func TestGetMayDoWhereItIsSwitchedOn(t *testing.T) {
 	b := newBed(t, "")
 	b.service.rules.GetMayDo = true
-	if _, body, reached, asked := through(t, b, "GET", "/exec/ns/web/app", "admin", map[string]bool{"get proxy": true}); !reached || asked != "get proxy" {
+	if _, body, reached, asked := through(t, b, "GET", "/exec/ns/web/app", "admin",
+		map[string]bool{"get proxy": true}); !reached || asked != "get proxy" {
 		t.Errorf("asked %q, answered %q", asked, body)
 	}
 }
@@ -187,14 +201,17 @@ func TestGetMayDoWhereItIsSwitchedOn(t *testing.T) {
 func TestCredentialsEndAtTheGuard(t *testing.T) {
 	b := newBed(t, "")
 	var asked []string
-	guard, err := auth.New(b.service.env.Config.Kubelet, b.service.rules, reviewer(t, map[string]bool{"create proxy": true}, &asked), slog.New(slog.DiscardHandler))
+	guard, err := auth.New(b.service.env.Config.Kubelet, b.service.rules,
+		reviewer(t, map[string]bool{"create proxy": true}, &asked), slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
 	header := http.Header{"Authorization": {"not reached"}}
 	request := httptest.NewRequest("POST", "/exec/ns/web/app", nil)
 	request.Header.Set("Authorization", "Bearer admin")
-	guard.Filter(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { header = r.Header })).ServeHTTP(httptest.NewRecorder(), request)
+	guard.Filter(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		header = r.Header
+	})).ServeHTTP(httptest.NewRecorder(), request)
 	if got := header.Get("Authorization"); got != "" {
 		t.Errorf("the token is handed on: %q", got)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"kubelot.dev/services/api/internal/world"
+	"kubelot.dev/services/api/internal/state"
 )
 
 // check is one of the checks of /healthz.
@@ -20,7 +20,7 @@ type check struct {
 func (s *Service) checks() []check {
 	fine := func(*http.Request) error { return nil }
 	return []check{{"ping", fine}, {"log", fine}, {"syncloop", func(r *http.Request) error {
-		problem, err := ask(r.Context(), s, func(w *world.World) error { return w.SyncLoop(time.Now()) })
+		problem, err := ask(r.Context(), s, func(w *state.State) error { return w.SyncLoop(time.Now()) })
 		if err != nil {
 			return err
 		}
@@ -43,7 +43,7 @@ func (s *Service) healthz(mux *http.ServeMux) {
 	}
 }
 
-// getHealthz answers in the form of all Kubernetes components. Why a check fails is told at its own path only.
+// getHealthz answers in the form of all Kubernetes components. Only a check's own path says why it fails.
 func (s *Service) getHealthz(w http.ResponseWriter, r *http.Request, checks []check) {
 	query := r.URL.Query()
 	excluded := query["exclude"]

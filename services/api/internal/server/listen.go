@@ -14,10 +14,12 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/kube"
 	"kubelot.dev/services/api/internal/auth"
+	"kubelot.dev/services/api/internal/crowd"
 )
 
 const (
@@ -27,14 +29,28 @@ const (
 	headerTimeout = 30 * time.Second
 	// stopGrace is how long answers may take that are under way when the daemon stops.
 	stopGrace = time.Second
-	// requestTimeout bounds a request and its answer where neither lasts; what is left unread of a request has to come in drainTimeout.
+	// requestTimeout bounds a request and its answer where neither lasts; what is left unread of a request has to come in
+	// drainTimeout.
 	requestTimeout = time.Minute
 	drainTimeout   = 5 * time.Second
 	// bindRetry is how soon a healthz port that is taken is tried again.
 	bindRetry = 5 * time.Second
+	// streamsPerConnection bounds the requests side by side on one HTTP/2 connection. A client that has not acknowledged a
+	// ping for pingAfter and pingTimeout is gone.
+	streamsPerConnection   = 100
+	pingAfter, pingTimeout = 30 * time.Second, 15 * time.Second
 )
 
-// serve starts the listeners that the configuration asks for. What can't go on goes to s.failed.
+// crowdLimits keep the daemon well below the MemoryMax of kubelot-api.service. A connection with a request under way
+// takes up to 100 kB, and headers 20 times their size; all that strangers can send is 512 times 8 KiB, and four
+// times as much as a request may have (an exec has the command in its URL). The API server opens a connection for
+// each exec, so that there must be room for a burst of them.
+var crowdLimits = crowd.Limits{
+	Strangers: 512, Guests: 1024, Patience: headerTimeout,
+	Small: 8 << 10, Large: maxHeader + 256<<10, Senders: 4, Requests: 64,
+}
+
+// serve starts the listeners that the configuration asks for. Their errors go to s.failed.
 func (s *Service) serve(ctx context.Context) {
 	k := s.env.Config.Kubelet
 	if port := *k.HealthzPort; port > 0 {
@@ -46,7 +62,7 @@ func (s *Service) serve(ctx context.Context) {
 	s.begin(ctx, s.serveHTTPS)
 	if k.ReadOnlyPort > 0 {
 		s.begin(ctx, func(ctx context.Context) error {
-			return s.listen(ctx, site{address: address(k.Address, k.ReadOnlyPort)}, s.readOnly())
+			return s.listen(ctx, site{address: address(k.Address, k.ReadOnlyPort)}, open(s.readOnly()))
 		})
 	}
 }
@@ -74,17 +90,13 @@ func (s *Service) serveHealthz(ctx context.Context, addr string) {
 			if taken {
 				s.env.Health.Set(topic.Healthy, "")
 			}
-		}}, mux)
+		}}, open(mux))
 		if ctx.Err() != nil {
 			return
 		}
 		taken = true
-		s.env.Health.Set(topic.Degraded, fmt.Sprintf("healthz isn't served: %v", err))
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(bindRetry):
-		}
+		s.env.Health.Set(topic.Degraded, fmt.Sprintf("can't serve healthz: %v", err))
+		pause.For(ctx, bindRetry)
 	}
 }
 
@@ -93,10 +105,11 @@ func (s *Service) serveHTTPS(ctx context.Context) error {
 	c := s.env.Config
 	var client kubernetes.Interface
 	if !c.Standalone() {
-		connection, err := kube.WaitClient(ctx, c.Kubeconfig, kube.Options{
-			Daemon: "api", Version: daemon.Version(), QPS: float32(*c.Kubelet.KubeAPIQPS), Burst: int(c.Kubelet.KubeAPIBurst),
-			ContentType: c.Kubelet.ContentType, Log: s.env.Log, Certificate: c.ClientCertificate,
-		})
+		options := kube.Options{
+			Daemon: "api", Version: daemon.Version(), ContentType: c.Kubelet.ContentType, Certificate: c.ClientCertificate,
+			Log: s.env.Log,
+		}.WithLimits(c.Kubelet.KubeAPIQPS, c.Kubelet.KubeAPIBurst)
+		connection, err := kube.WaitClient(ctx, c.Kubeconfig, options)
 		if err != nil {
 			return err
 		}
@@ -119,11 +132,21 @@ func (s *Service) serveHTTPS(ctx context.Context) error {
 	}
 	s.loop.Go(func() { guard.Run(ctx) })
 	at := site{address: address(c.Kubelet.Address, c.Kubelet.Port), tls: config}
-	return s.listen(ctx, at, s.metrics.count("readwrite", guard.Filter(s.routes())))
+	return s.listen(ctx, at, func(inside middleware) http.Handler {
+		return s.metrics.count("readwrite", guard.Filter(inside(s.routes())))
+	})
 }
 
-// bounded gives each request a time in which it has to be read and answered, but for those that last. What a client never sends is
-// not waited for either way: net/http reads the rest of every request.
+// middleware is put around a handler.
+type middleware = func(http.Handler) http.Handler
+
+// open is a handler that everybody may reach.
+func open(handler http.Handler) func(middleware) http.Handler {
+	return func(inside middleware) http.Handler { return inside(handler) }
+}
+
+// bounded gives each request a time in which it has to be read and answered, except for those that last. What a client
+// never sends is not waited for either way: net/http reads the rest of every request.
 func bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -137,7 +160,8 @@ func bounded(next http.Handler) http.Handler {
 	})
 }
 
-// told logs what makes a handler panic, which ends its request only. The server itself tells it like a failed handshake.
+// told logs what makes a handler panic, which ends its request only. The server itself tells it like a failed
+// handshake.
 func told(log *slog.Logger, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -146,7 +170,8 @@ func told(log *slog.Logger, next http.Handler) http.Handler {
 				return
 			}
 			if err, ok := reason.(error); !ok || !errors.Is(err, http.ErrAbortHandler) {
-				log.Error("a request's handler panics", "method", r.Method, "path", r.URL.Path, "error", reason, "stack", string(debug.Stack()))
+				log.Error("a request handler panicked", "method", r.Method, "path", r.URL.Path, "error", reason,
+					"stack", string(debug.Stack()))
 			}
 			panic(http.ErrAbortHandler)
 		}()
@@ -154,19 +179,21 @@ func told(log *slog.Logger, next http.Handler) http.Handler {
 	})
 }
 
-// site is where a handler is served; bound is told once it is, and may be nil like tls.
+// site is where a handler is served; bound is called once it is, and may be nil like tls.
 type site struct {
 	address string
 	tls     *tls.Config
 	bound   func()
 }
 
-// listen serves until ctx ends; any other end is an error.
-func (s *Service) listen(ctx context.Context, at site, handler http.Handler) error {
+// listen serves until ctx ends; any other end is an error. The handler is made around what only allowed requests reach.
+func (s *Service) listen(ctx context.Context, at site, handler func(inside middleware) http.Handler) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.address)
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", at.address, err)
 	}
+	clients := crowd.New(crowdLimits, s.env.Log)
+	listener = clients.Listener(listener)
 	if at.tls != nil {
 		listener = tls.NewListener(listener, at.tls)
 	}
@@ -175,9 +202,14 @@ func (s *Service) listen(ctx context.Context, at site, handler http.Handler) err
 		at.bound()
 	}
 	server := &http.Server{
-		Handler: told(s.env.Log, bounded(handler)), IdleTimeout: idleTimeout, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
+		Handler:     told(s.env.Log, bounded(clients.Outside(handler(clients.Inside)))),
+		IdleTimeout: idleTimeout, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(s.env.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		ConnContext: clients.Context, ConnState: clients.State,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: streamsPerConnection, SendPingTimeout: pingAfter, PingTimeout: pingTimeout,
+		},
 	}
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

@@ -12,7 +12,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
 	"kubelot.dev/services/api/internal/logs"
-	"kubelot.dev/services/api/internal/world"
+	"kubelot.dev/services/api/internal/state"
 )
 
 // getContainerLogs writes a container's log. Errors that are found after the container was chosen come as text in an
@@ -42,7 +42,10 @@ func (s *Service) getContainerLogs(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	out := &flusher{w: w, control: http.NewResponseController(w), idle: s.env.Config.Kubelet.StreamingConnectionIdleTimeout.Duration}
+	out := &flusher{
+		w: w, control: http.NewResponseController(w),
+		idle: s.env.Config.Kubelet.StreamingConnectionIdleTimeout.Duration,
+	}
 	// A client that follows wants to know at once that it will be answered.
 	if _, err := out.Write(nil); err != nil {
 		return
@@ -53,12 +56,12 @@ func (s *Service) getContainerLogs(w http.ResponseWriter, r *http.Request) {
 }
 
 // pod finds a pod by name.
-func (s *Service) pod(ctx context.Context, namespace, name string) (world.Pod, error) {
+func (s *Service) pod(ctx context.Context, namespace, name string) (state.Pod, error) {
 	type answer struct {
-		pod world.Pod
+		pod state.Pod
 		ok  bool
 	}
-	a, err := ask(ctx, s, func(known *world.World) (a answer) {
+	a, err := ask(ctx, s, func(known *state.State) (a answer) {
 		a.pod, a.ok = known.Pod(namespace, name)
 		return a
 	})
@@ -68,22 +71,23 @@ func (s *Service) pod(ctx context.Context, namespace, name string) (world.Pod, e
 	return a.pod, err
 }
 
-func (s *Service) copyLog(ctx context.Context, pod world.Pod, fullID string, q logs.Query, out *flusher) error {
-	id := world.BareID(fullID)
+func (s *Service) copyLog(ctx context.Context, pod state.Pod, fullID string, q logs.Query, out *flusher) error {
+	id := state.BareID(fullID)
 	path, err := s.logPath(ctx, pod, id)
 	if err != nil {
-		s.env.Log.Debug("log can't be found", "pod", pod.Name, "namespace", pod.Namespace, "id", id, "error", err)
+		s.env.Log.Debug("can't find a log", "pod", pod.Name, "namespace", pod.Namespace, "id", id, "error", err)
 		return fmt.Errorf("unable to retrieve container logs for %s", fullID)
 	}
 	if !q.Follow {
 		return logs.Read(ctx, path, q.Options, out)
 	}
 	f := follower{service: s, namespace: pod.Namespace, name: pod.Name, id: id, asked: time.Now()}
-	return logs.Follow(ctx, path, q.Options, f.running, out)
+	return logs.Follow(ctx, path, q.Options, f.ask, out)
 }
 
-// logPath is known from the runtime's view that pleg publishes; the runtime is asked where that is older than the container.
-func (s *Service) logPath(ctx context.Context, pod world.Pod, id string) (string, error) {
+// logPath is known from the runtime's view that pleg publishes; the runtime is asked where that is older than the
+// container.
+func (s *Service) logPath(ctx context.Context, pod state.Pod, id string) (string, error) {
 	if c, ok := pod.Container(id); ok && c.LogPath != "" {
 		return c.LogPath, nil
 	}
@@ -92,13 +96,13 @@ func (s *Service) logPath(ctx context.Context, pod world.Pod, id string) (string
 		return "", err
 	}
 	if status.GetLogPath() == "" {
-		return "", errors.New("the runtime knows no log of it")
+		return "", errors.New("the runtime has no log for it")
 	}
 	return status.GetLogPath(), nil
 }
 
-// askEvery is how often the runtime is asked whether a followed container runs, beside what pleg says of it: the bus may
-// be away.
+// askEvery is how often the runtime is asked whether a followed container runs, as well as what pleg says of it: the
+// bus may be away.
 const askEvery = 10 * time.Second
 
 // follower knows whether the container of a followed log still runs.
@@ -108,10 +112,12 @@ type follower struct {
 	asked               time.Time
 }
 
-func (f *follower) running(ctx context.Context) bool {
+// ask reports whether the container still runs: it looks at what pleg says, and now and then asks the runtime.
+func (f *follower) ask(ctx context.Context) bool {
 	pod, err := f.service.pod(ctx, f.namespace, f.name)
 	c, known := pod.Container(f.id)
-	if err == nil && known && (c.State == topic.ContainerRunning || c.State == topic.ContainerCreated) && time.Since(f.asked) < askEvery {
+	if err == nil && known && (c.State == topic.ContainerRunning || c.State == topic.ContainerCreated) &&
+		time.Since(f.asked) < askEvery {
 		return true
 	}
 	if known && c.State == topic.ContainerExited {

@@ -39,7 +39,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Name: "kubelet_http_inflight_requests", Help: "Number of the inflight http requests",
 		}, labels),
 		webSockets: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "kubelet_websocket_streaming_requests_total", Help: "Total number of WebSocket streaming requests (exec/attach/portforward).",
+			Name: "kubelet_websocket_streaming_requests_total",
+			Help: "Total number of WebSocket streaming requests (exec/attach/portforward).",
 		}, []string{"subresource"}),
 		checks: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubernetes_healthchecks_total", Help: "The results of all health checks.",
@@ -93,17 +94,20 @@ func (m *metrics) count(serverType string, next http.Handler) http.Handler {
 	})
 }
 
-// buckets bound the values of the label path. longRunning are those whose requests last in the kubelet's words; unbounded are those
-// whose requests or answers can.
+// buckets bound the values of the label path. longRunning are those whose requests last in the kubelet's words;
+// unbounded are those whose requests or answers can.
 var (
 	buckets = map[string]bool{
-		"healthz": true, "pods": true, "stats": true, "metrics": true, "metrics/cadvisor": true, "metrics/probes": true, "metrics/resource": true,
-		"run": true, "exec": true, "attach": true, "portForward": true, "containerLogs": true, "configz": true, "runningpods": true,
-		"checkpoint": true, "logs": true, "debug": true, "statusz": true, "flagz": true,
+		"healthz": true, "pods": true, "stats": true, "metrics": true, "metrics/cadvisor": true, "metrics/probes": true,
+		"metrics/resource": true,
+		"run":              true, "exec": true, "attach": true, "portForward": true, "containerLogs": true, "configz": true,
+		"runningpods": true,
+		"checkpoint":  true, "logs": true, "debug": true, "statusz": true, "flagz": true,
 	}
 	longRunning = map[string]bool{"exec": true, "attach": true, "portForward": true, "debug": true}
 	unbounded   = map[string]bool{
-		"exec": true, "attach": true, "portForward": true, "debug": true, "run": true, "checkpoint": true, "containerLogs": true, "logs": true,
+		"exec": true, "attach": true, "portForward": true, "debug": true, "run": true, "checkpoint": true,
+		"containerLogs": true, "logs": true,
 	}
 )
 
@@ -121,7 +125,8 @@ func bucket(path string) string {
 
 func method(name string) string {
 	switch name {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions, http.MethodTrace, http.MethodConnect:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodOptions,
+		http.MethodTrace, http.MethodConnect:
 		return name
 	}
 	return "other"

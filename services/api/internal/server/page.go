@@ -19,12 +19,13 @@ func page(daemon, runDir string, patience time.Duration) http.HandlerFunc {
 	pass := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: "http", Host: daemon})
-			// The read-only port takes no credentials, which some send all the same.
+			// The read-only port takes no credentials, which some send nevertheless.
 			r.Out.Header.Del("Authorization")
 		},
 		Transport: gather.Transport(runDir, daemon),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			http.Error(w, fmt.Sprintf("kubelot-%s, which serves %s, doesn't answer: %v", daemon, r.URL.Path, err), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("kubelot-%s, which serves %s, doesn't answer: %v", daemon, r.URL.Path,
+				err), http.StatusServiceUnavailable)
 		},
 	}
 	return func(w http.ResponseWriter, r *http.Request) {

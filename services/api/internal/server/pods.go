@@ -15,16 +15,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/api/internal/world"
+	"kubelot.dev/services/api/internal/state"
 )
 
-func (s *Service) getPods(w http.ResponseWriter, r *http.Request) { s.list(w, r, (*world.World).Pods) }
+func (s *Service) getPods(w http.ResponseWriter, r *http.Request) { s.list(w, r, (*state.State).Pods) }
 
 func (s *Service) getRunningPods(w http.ResponseWriter, r *http.Request) {
-	s.list(w, r, (*world.World).Running)
+	s.list(w, r, (*state.State).Running)
 }
 
-func (s *Service) list(w http.ResponseWriter, r *http.Request, of func(*world.World) []corev1.Pod) {
+func (s *Service) list(w http.ResponseWriter, r *http.Request, of func(*state.State) []corev1.Pod) {
 	pods, err := ask(r.Context(), s, of)
 	if err != nil {
 		fail(w, http.StatusInternalServerError, err)
@@ -46,20 +46,20 @@ func (s *Service) getSummary(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	summary, err := topic.StatsSummary.Do(ctx, s.env.Bus, request)
 	if err != nil {
-		fail(w, http.StatusServiceUnavailable, fmt.Errorf("the usage can't be had from kubelot-stats: %w", err))
+		fail(w, http.StatusServiceUnavailable, fmt.Errorf("get the usage from kubelot-stats: %w", err))
 		return
 	}
 	s.answer(w, summary)
 }
 
-// found finds the pod and answers where there is none.
-func (s *Service) found(w http.ResponseWriter, r *http.Request) (world.Pod, bool) {
+// findPod finds the pod of the request, and answers the request where there is none.
+func (s *Service) findPod(w http.ResponseWriter, r *http.Request) (state.Pod, bool) {
 	type answer struct {
-		pod   world.Pod
+		pod   state.Pod
 		named bool
 		ok    bool
 	}
-	a, err := ask(r.Context(), s, func(known *world.World) (a answer) {
+	a, err := ask(r.Context(), s, func(known *state.State) (a answer) {
 		a.pod, a.named = known.Pod(r.PathValue("namespace"), r.PathValue("pod"))
 		a.ok = a.named && known.IsUID(a.pod, r.PathValue("uid"))
 		return a
@@ -75,9 +75,9 @@ func (s *Service) found(w http.ResponseWriter, r *http.Request) (world.Pod, bool
 	return a.pod, err == nil && a.ok
 }
 
-// running finds the running container and answers where there is none.
-func (s *Service) running(w http.ResponseWriter, r *http.Request) (pod world.Pod, id string, ok bool) {
-	if pod, ok = s.found(w, r); !ok {
+// findRunning finds the running container of the request, and answers the request where there is none.
+func (s *Service) findRunning(w http.ResponseWriter, r *http.Request) (pod state.Pod, id string, ok bool) {
+	if pod, ok = s.findPod(w, r); !ok {
 		return pod, "", false
 	}
 	name := r.PathValue("container")
@@ -94,14 +94,15 @@ func (s *Service) running(w http.ResponseWriter, r *http.Request) (pod world.Pod
 
 // getRun runs a command, whose words are separated by spaces, and answers with its output.
 func (s *Service) getRun(w http.ResponseWriter, r *http.Request) {
-	_, id, ok := s.running(w, r)
+	_, id, ok := s.findRunning(w, r)
 	if !ok {
 		return
 	}
 	command := strings.Split(r.FormValue("cmd"), " ")
 	result, err := s.runtime.ExecSync(r.Context(), id, command, 0)
 	if err == nil && result.GetExitCode() != 0 {
-		err = fmt.Errorf("command '%s' exited with %d: %s", strings.Join(command, " "), result.GetExitCode(), result.GetStderr())
+		err = fmt.Errorf("command '%s' exited with %d: %s", strings.Join(command, " "), result.GetExitCode(),
+			result.GetStderr())
 	}
 	if err != nil {
 		fail(w, http.StatusInternalServerError, err)
@@ -114,7 +115,7 @@ func (s *Service) getRun(w http.ResponseWriter, r *http.Request) {
 
 // checkpoint has the runtime write a checkpoint of a container into the root directory.
 func (s *Service) checkpoint(w http.ResponseWriter, r *http.Request) {
-	pod, ok := s.found(w, r)
+	pod, ok := s.findPod(w, r)
 	if !ok {
 		return
 	}
@@ -138,7 +139,8 @@ func (s *Service) checkpoint(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		fail(w, http.StatusInternalServerError, fmt.Errorf("checkpointing of %v/%v/%v failed (%w)", pod.Namespace, pod.Name, name, err))
+		fail(w, http.StatusInternalServerError, fmt.Errorf("checkpointing of %v/%v/%v failed (%w)", pod.Namespace,
+			pod.Name, name, err))
 		return
 	}
 	s.answer(w, map[string][]string{"items": {path}})

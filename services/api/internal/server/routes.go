@@ -38,7 +38,10 @@ func (s *Service) routes() http.Handler {
 	s.open(mux)
 	k := s.env.Config.Kubelet
 	if !*k.EnableDebuggingHandlers {
-		for _, path := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/"} {
+		for _, path := range []string{
+			"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/",
+			"/debug/pprof/", "/logs/",
+		} {
 			mux.HandleFunc(path, disabled("Debug endpoints are disabled."))
 		}
 		s.zpages(mux)
@@ -76,7 +79,7 @@ func disabled(text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, text, http.StatusMethodNotAllowed) }
 }
 
-// profiles are this daemon's; the others serve theirs beside their metrics with --profiling.
+// profiles are this daemon's; the others serve theirs next to their metrics with --profiling.
 func (s *Service) profiles(mux *http.ServeMux) {
 	k := s.env.Config.Kubelet
 	if !*k.EnableProfilingHandler {
@@ -105,7 +108,7 @@ func (s *Service) profiles(mux *http.ServeMux) {
 // getConfig shows the effective configuration.
 func (s *Service) getConfig(w http.ResponseWriter, _ *http.Request) {
 	c := *s.env.Config.Kubelet.DeepCopy()
-	// The headers authenticate the node to whoever has its static pods.
+	// The headers authenticate the node to the owner of its static pods.
 	for name := range c.StaticPodURLHeader {
 		c.StaticPodURLHeader[name] = []string{"<masked>"}
 	}

@@ -104,7 +104,8 @@ func TestPods(t *testing.T) {
 	} {
 		_, body := b.call("GET", path)
 		var list corev1.PodList
-		if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "PodList" || len(list.Items) != 1 || !check(list.Items[0]) {
+		if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "PodList" || len(list.Items) != 1 ||
+			!check(list.Items[0]) {
 			t.Errorf("%s: %s, %v", path, body, err)
 		}
 	}
@@ -128,7 +129,7 @@ func TestStreamsRefuseNonsense(t *testing.T) {
 func TestHealthz(t *testing.T) {
 	b := newBed(t, "")
 	b.wants("GET", "/healthz", 500, "[-]syncloop failed: reason withheld\nhealthz check failed")
-	b.wants("GET", "/healthz/syncloop", 500, "kubelot-podsync has not been heard of yet")
+	b.wants("GET", "/healthz/syncloop", 500, "kubelot-podsync has not reported yet")
 	b.wants("GET", "/healthz?exclude=syncloop", 200, "ok")
 	for _, w := range b.health {
 		name := "podsync"
@@ -184,7 +185,8 @@ func TestSecretsAreKept(t *testing.T) {
 		t.Errorf("the configuration itself was changed to %v", got)
 	}
 	answer := httptest.NewRecorder()
-	if _, ok := b.service.location(answer, "/exec/secret", nil); ok || answer.Code != 500 || strings.Contains(answer.Body.String(), "secret") {
+	if _, ok := b.service.findStream(answer, "/exec/secret", nil); ok || answer.Code != 500 ||
+		strings.Contains(answer.Body.String(), "secret") {
 		t.Errorf("%d %s", answer.Code, answer.Body)
 	}
 }
@@ -192,7 +194,10 @@ func TestSecretsAreKept(t *testing.T) {
 func TestHeadOfAStream(t *testing.T) {
 	b := newBed(t, "")
 	b.pod("", topic.ContainerRunning)
-	for _, path := range []string{"/exec/ns/web/app?output=1", "/exec/ns/web/u1/app?output=1", "/attach/ns/web/app?output=1", "/portForward/ns/web", "/portForward/ns/web/u1"} {
+	for _, path := range []string{
+		"/exec/ns/web/app?output=1", "/exec/ns/web/u1/app?output=1",
+		"/attach/ns/web/app?output=1", "/portForward/ns/web", "/portForward/ns/web/u1",
+	} {
 		b.wants("HEAD", path, 405, "")
 	}
 	if calls := b.fake.Calls("Exec") + b.fake.Calls("Attach") + b.fake.Calls("PortForward"); calls > 0 {
@@ -212,7 +217,8 @@ func TestPageOfADaemonThatHangs(t *testing.T) {
 	}
 	defer listener.Close()
 	answer := httptest.NewRecorder()
-	page("stats", dir, 50*time.Millisecond)(answer, httptest.NewRequestWithContext(t.Context(), "GET", "/metrics/resource", nil))
+	page("stats", dir, 50*time.Millisecond)(answer, httptest.NewRequestWithContext(t.Context(), "GET",
+		"/metrics/resource", nil))
 	if answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), "kubelot-stats") {
 		t.Errorf("%d %s", answer.Code, answer.Body)
 	}
@@ -231,7 +237,8 @@ func TestSystemLogs(t *testing.T) {
 	b.service.systemLogs = filepath.Join(b.dir, "log")
 	secret := filepath.Join(b.dir, "secret")
 	for _, err := range []error{
-		os.Mkdir(b.service.systemLogs, 0o700), os.WriteFile(filepath.Join(b.service.systemLogs, "x.log"), []byte("inside"), 0o600),
+		os.Mkdir(b.service.systemLogs, 0o700), os.WriteFile(filepath.Join(b.service.systemLogs, "x.log"),
+			[]byte("inside"), 0o600),
 		os.WriteFile(secret, []byte("outside"), 0o600), os.Symlink(secret, filepath.Join(b.service.systemLogs, "abs")),
 		os.Symlink("../secret", filepath.Join(b.service.systemLogs, "rel")),
 	} {
@@ -241,7 +248,10 @@ func TestSystemLogs(t *testing.T) {
 	}
 	b.wants("GET", "/logs/", 200, "x.log")
 	b.wants("GET", "/logs/x.log", 200, "inside")
-	for _, path := range []string{"/logs/abs", "/logs/rel", "/logs/../secret", "/logs/%2e%2e/secret", "/logs//etc/passwd"} {
+	for _, path := range []string{
+		"/logs/abs", "/logs/rel", "/logs/../secret", "/logs/%2e%2e/secret",
+		"/logs//etc/passwd",
+	} {
 		if code, body := b.call("GET", path); code == 200 || strings.Contains(body, "outside") {
 			t.Errorf("%s: %d %q", path, code, body)
 		}
@@ -257,13 +267,17 @@ func TestSwitchedOff(t *testing.T) {
 	b = newBed(t, "enableSystemLogHandler: false\nenableProfilingHandler: false\n")
 	b.wants("GET", "/logs/", 405, "logs endpoint is disabled.")
 	b.wants("GET", "/debug/pprof/", 405, "profiling endpoint is disabled.")
-	b.wants("GET", "/configz", 200, `{"kubeletconfig":{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1"`)
+	b.wants("GET", "/configz", 200,
+		`{"kubeletconfig":{"kind":"KubeletConfiguration","apiVersion":"kubelet.config.k8s.io/v1beta1"`)
 }
 
 // The read-only port shows, and does nothing.
 func TestReadOnly(t *testing.T) {
 	b := newBed(t, "")
-	for path, want := range map[string]int{"/pods": 200, "/metrics": 200, "/exec/ns/web/app": 404, "/containerLogs/ns/web/app": 404, "/configz": 404, "/logs/": 404} {
+	for path, want := range map[string]int{
+		"/pods": 200, "/metrics": 200, "/exec/ns/web/app": 404,
+		"/containerLogs/ns/web/app": 404, "/configz": 404, "/logs/": 404,
+	} {
 		answer := httptest.NewRecorder()
 		b.service.readOnly().ServeHTTP(answer, httptest.NewRequest("GET", path, nil))
 		if answer.Code != want {

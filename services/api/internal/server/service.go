@@ -14,7 +14,7 @@ import (
 	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/api/internal/auth"
 	"kubelot.dev/services/api/internal/gather"
-	"kubelot.dev/services/api/internal/world"
+	"kubelot.dev/services/api/internal/state"
 )
 
 // streamer prepares streams into containers and sandboxes.
@@ -32,14 +32,14 @@ type runtime interface {
 	CheckpointContainer(ctx context.Context, id, location string, timeout time.Duration) error
 }
 
-// Service serves the node's API. The world belongs to the goroutine of Run; requests ask it through ask.
+// Service serves the node's API. The state belongs to the goroutine of Run; requests ask it through ask.
 type Service struct {
 	env     daemon.Env
 	runtime runtime
 	rules   auth.Rules
 	metrics *metrics
 	gather  *gather.Gatherer
-	world   *world.World
+	state   *state.State
 	// systemLogs is the directory that /logs/ shows, journalctl what reads the journal; tests have their own.
 	systemLogs string
 	journalctl string
@@ -56,7 +56,8 @@ func New(env daemon.Env, r runtime) (*Service, error) {
 	}
 	return &Service{
 		env: env, runtime: r, rules: auth.Rules{Node: env.Config.NodeName}, metrics: m,
-		gather: gather.New(env.Config.RunDir, env.Metrics, legacyregistry.DefaultGatherer), world: world.New(), systemLogs: systemLogs, journalctl: journalctl,
+		gather: gather.New(env.Config.RunDir, env.Metrics, legacyregistry.DefaultGatherer), state: state.New(),
+		systemLogs: systemLogs, journalctl: journalctl,
 		loop: loop.New(env.Bus), failed: make(chan error),
 	}, nil
 }
@@ -70,6 +71,7 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	s.serve(ctx)
+	s.env.Pulse.Of(ctx, s.loop.Inbox())
 	for {
 		select {
 		case <-ctx.Done():
@@ -82,22 +84,21 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// ask has the loop answer a question about the world. What f returns must not be changed.
-func ask[T any](ctx context.Context, s *Service, f func(*world.World) T) (T, error) {
-	return loop.Ask(ctx, s.loop, func() T { return f(s.world) })
+// ask has the loop answer a question about the state. What f returns must not be changed.
+func ask[T any](ctx context.Context, s *Service, f func(*state.State) T) (T, error) {
+	return loop.Ask(ctx, s.loop, func() T { return f(s.state) })
 }
 
-// subscribe has the world keep the values of every topic that is read.
+// subscribe has the state keep the values of every topic that is read.
 func (s *Service) subscribe(ctx context.Context) error {
-	w := s.world
+	w := s.state
 	return errors.Join(
 		loop.Follow(ctx, s.loop, topic.PodUpdate, loop.Into(w.Updates)),
-		loop.Follow(ctx, s.loop, topic.PodObject, loop.Into(w.Objects)),
 		loop.Follow(ctx, s.loop, topic.PodSources, loop.Into(w.Sources)),
 		loop.Follow(ctx, s.loop, topic.PodMirror, loop.Into(w.Mirrors)),
-		loop.Follow(ctx, s.loop, topic.StatusPatch, loop.Into(w.Statuses)),
+		loop.Follow(ctx, s.loop, topic.StatusPatch, loop.Into(w.Computed)),
+		loop.Follow(ctx, s.loop, topic.MergedStatus, loop.Into(w.Merged)),
 		loop.Follow(ctx, s.loop, topic.PLEGEvent, loop.Into(w.Seen)),
-		loop.Follow(ctx, s.loop, topic.ProbeResult, loop.Into(w.Probes)),
 		loop.Follow(ctx, s.loop, topic.NodeObject, loop.Into(w.Node)),
 		loop.Follow(ctx, s.loop, topic.Health, loop.Into(w.Health)),
 	)

@@ -65,12 +65,13 @@ func (s *Service) getExec(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	_, id, ok := s.running(w, r)
+	_, id, ok := s.findRunning(w, r)
 	if !ok {
 		return
 	}
 	target, err := s.runtime.Exec(r.Context(), &runtimeapi.ExecRequest{
-		ContainerId: id, Cmd: r.URL.Query()["command"], Tty: want.tty, Stdin: want.stdin, Stdout: want.stdout, Stderr: want.stderr,
+		ContainerId: id, Cmd: r.URL.Query()["command"], Tty: want.tty, Stdin: want.stdin, Stdout: want.stdout,
+		Stderr: want.stderr,
 	})
 	s.remoteCommand(w, r, remote{"exec", target, err, want})
 }
@@ -81,7 +82,7 @@ func (s *Service) getAttach(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	pod, id, ok := s.running(w, r)
+	pod, id, ok := s.findRunning(w, r)
 	if !ok {
 		return
 	}
@@ -105,7 +106,7 @@ type remote struct {
 // remoteCommand connects the client to the runtime. The newest WebSocket protocol, which can close a single stream, is
 // translated into the SPDY that runtimes speak (KEP-4006).
 func (s *Service) remoteCommand(w http.ResponseWriter, r *http.Request, to remote) {
-	location, ok := s.location(w, to.target, to.err)
+	location, ok := s.findStream(w, to.target, to.err)
 	if !ok {
 		return
 	}
@@ -129,7 +130,7 @@ func (s *Service) getPortForward(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	pod, ok := s.found(w, r)
+	pod, ok := s.findPod(w, r)
 	if !ok {
 		return
 	}
@@ -139,7 +140,7 @@ func (s *Service) getPortForward(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	target, err := s.runtime.PortForward(r.Context(), &runtimeapi.PortForwardRequest{PodSandboxId: sandbox, Port: ports})
-	location, ok := s.location(w, target, err)
+	location, ok := s.findStream(w, target, err)
 	if !ok {
 		return
 	}
@@ -152,15 +153,15 @@ func (s *Service) getPortForward(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(w, r)
 }
 
-// location is where the runtime serves the stream; without one the client is answered.
-func (s *Service) location(w http.ResponseWriter, target string, err error) (*url.URL, bool) {
+// findStream finds where the runtime serves the stream, and answers the request where it doesn't.
+func (s *Service) findStream(w http.ResponseWriter, target string, err error) (*url.URL, bool) {
 	if err == nil {
 		location, parseErr := url.Parse(target)
 		if parseErr == nil && location.Host != "" {
 			return location, true
 		}
 		// The address holds the token of the stream.
-		err = errors.New("the runtime's streaming address can't be used: look at the settings of its streaming server")
+		err = errors.New("can't use the runtime's streaming address: check the settings of its streaming server")
 	}
 	switch status.Code(err) {
 	case codes.NotFound:
@@ -183,7 +184,7 @@ type responder struct{ log *slog.Logger }
 
 // Error implements proxy.ErrorResponder.
 func (r responder) Error(w http.ResponseWriter, req *http.Request, err error) {
-	r.log.Warn("stream can't be connected to the runtime", "path", req.URL.Path, "error", err)
+	r.log.Warn("can't connect a stream to the runtime", "path", req.URL.Path, "error", err)
 	http.Error(w, err.Error(), http.StatusInternalServerError)
 }
 
@@ -224,5 +225,5 @@ func (c *idleConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// extend fails only on a connection that is closed, whose use tells so.
+// extend fails only on a connection that is closed, and any use of it fails then.
 func (c *idleConn) extend() { _ = c.SetDeadline(time.Now().Add(c.idle)) }

@@ -35,7 +35,7 @@ func (s *Service) logFiles(mux *http.ServeMux) {
 			return
 		}
 		defer func() { _ = root.Close() }()
-		if query && s.queried(w, r, logRoot{root}) {
+		if query && s.serveQuery(w, r, logRoot{root}) {
 			return
 		}
 		http.FileServerFS(logRoot{root}).ServeHTTP(w, r)
@@ -46,7 +46,7 @@ func (s *Service) logFiles(mux *http.ServeMux) {
 				http.Redirect(w, r, "/logs/", http.StatusTemporaryRedirect)
 				return
 			}
-			// Who asks a query this way follows no redirect.
+			// Clients that ask a query this way follow no redirect.
 			r.URL.Path = "/logs/"
 			mux.ServeHTTP(w, r)
 		})
@@ -69,11 +69,11 @@ func (l logRoot) Open(name string) (fs.File, error) {
 	return file, nil
 }
 
-// queried answers a query of the logs, and tells whether it has: a query of a file is left to be served as one.
-func (s *Service) queried(w http.ResponseWriter, r *http.Request, files fs.FS) bool {
+// serveQuery answers a query of the logs. done is false for a query of a file, which is left to be served as one.
+func (s *Service) serveQuery(w http.ResponseWriter, r *http.Request, files fs.FS) (done bool) {
 	q, errs := logquery.Parse(r.URL.Query())
 	if len(errs) > 0 {
-		return refused(w, http.StatusBadRequest, errs)
+		return refuse(w, http.StatusBadRequest, errs)
 	}
 	if q == nil {
 		return false
@@ -83,7 +83,7 @@ func (s *Service) queried(w http.ResponseWriter, r *http.Request, files fs.FS) b
 		return true
 	}
 	if errs := q.Validate(files); len(errs) > 0 {
-		return refused(w, http.StatusNotAcceptable, errs)
+		return refuse(w, http.StatusNotAcceptable, errs)
 	}
 	if file := q.File(); file != "" {
 		r.URL.Path = file
@@ -102,7 +102,8 @@ func (s *Service) queried(w http.ResponseWriter, r *http.Request, files fs.FS) b
 	return true
 }
 
-func refused(w http.ResponseWriter, code int, errs field.ErrorList) bool {
+// refuse answers with the errors, and returns true.
+func refuse(w http.ResponseWriter, code int, errs field.ErrorList) bool {
 	http.Error(w, errs.ToAggregate().Error(), code)
 	return true
 }

@@ -19,7 +19,8 @@ func logged(t *testing.T, lines string) *bed {
 	dir := t.TempDir()
 	b.service.systemLogs, b.service.journalctl = dir, filepath.Join(t.TempDir(), "journalctl")
 	for path, content := range map[string]string{
-		b.service.journalctl:            "#!/bin/sh\nif [ \"$1\" = --field ]; then echo kubelet.service; exit; fi\necho \"journal $*\"\n",
+		b.service.journalctl: "#!/bin/sh\nif [ \"$1\" = --field ]; then echo kubelet.service; exit; fi\necho " +
+			"\"journal $*\"\n",
 		filepath.Join(dir, "syslog"):    "from syslog\n",
 		filepath.Join(dir, "other.log"): "from other\n",
 	} {
@@ -32,7 +33,8 @@ func logged(t *testing.T, lines string) *bed {
 
 func TestLogQuery(t *testing.T) {
 	b := logged(t, "enableSystemLogQuery: true\n")
-	b.wants("GET", "/logs/?query=kubelet&tailLines=1", http.StatusOK, "journal --utc --no-pager --output=short-precise --pager-end --lines=1 --unit=kubelet\n")
+	b.wants("GET", "/logs/?query=kubelet&tailLines=1", http.StatusOK,
+		"journal --utc --no-pager --output=short-precise --pager-end --lines=1 --unit=kubelet\n")
 	b.wants("GET", "/logs?query=kubelet", http.StatusOK, "--unit=kubelet\n")
 	b.wants("GET", "/logs?query=other", http.StatusOK, "from other\n")
 	b.wants("GET", "/logs/?query=/syslog", http.StatusOK, "from syslog\n")
@@ -53,7 +55,8 @@ func TestLogQuery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := io.ReadAll(zip); err != nil || string(text) != "journal --utc --no-pager --output=short-precise --unit=kubelet\n" {
+	if text, err := io.ReadAll(zip); err != nil ||
+		string(text) != "journal --utc --no-pager --output=short-precise --unit=kubelet\n" {
 		t.Errorf("compressed: %q, %v", text, err)
 	}
 }

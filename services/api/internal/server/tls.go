@@ -10,14 +10,16 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 
 	"kubelot.dev/services/api/internal/cert"
-	"kubelot.dev/services/api/internal/world"
+	"kubelot.dev/services/api/internal/state"
 )
 
 // getCertificate is how crypto/tls asks for the serving certificate.
 type getCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 
 // tlsConfig is what the HTTPS port is served with; stop ends what keeps the certificate.
-func (s *Service) tlsConfig(ctx context.Context, client kubernetes.Interface) (config *tls.Config, stop func(), err error) {
+func (s *Service) tlsConfig(ctx context.Context,
+	client kubernetes.Interface,
+) (config *tls.Config, stop func(), err error) {
 	k := s.env.Config.Kubelet
 	config = &tls.Config{NextProtos: []string{"h2", "http/1.1"}}
 	if config.MinVersion, err = cliflag.TLSVersion(k.TLSMinVersion); err != nil {
@@ -45,7 +47,7 @@ func (s *Service) certificate(ctx context.Context, client kubernetes.Interface) 
 			Node: c.NodeName, Dir: c.CertDir, CertFile: certFile, KeyFile: keyFile, Metrics: s.env.Metrics,
 			Addresses: func() []corev1.NodeAddress {
 				// Without an answer nothing is asked for; it is tried again.
-				addresses, _ := ask(ctx, s, (*world.World).Addresses)
+				addresses, _ := ask(ctx, s, (*state.State).Addresses)
 				return addresses
 			},
 		}, client)

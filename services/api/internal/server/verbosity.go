@@ -69,7 +69,8 @@ func (s *Service) setVerbosity(ctx context.Context, v string) error {
 }
 
 func putVerbosity(ctx context.Context, runDir, name, v string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+name+daemon.VerbosityPath, strings.NewReader(v))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://"+name+daemon.VerbosityPath,
+		strings.NewReader(v))
 	if err != nil {
 		return err
 	}

@@ -14,14 +14,16 @@ import (
 // component is the name under which tools know a node's agent.
 const component = "kubelet"
 
-// paths are those that /statusz tells of.
+// paths are those that /statusz lists.
 var paths = []string{
-	"/attach/", "/checkpoint/", "/configz", "/containerLogs/", "/debug/flags/v", "/debug/pprof/", "/exec/", "/flagz", "/healthz", "/logs/",
-	"/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource", "/metrics/slis", "/pods", "/portForward/", "/run/", "/runningpods/",
+	"/attach/", "/checkpoint/", "/configz", "/containerLogs/", "/debug/flags/v", "/debug/pprof/", "/exec/", "/flagz",
+	"/healthz", "/logs/",
+	"/metrics", "/metrics/cadvisor", "/metrics/probes", "/metrics/resource", "/metrics/slis", "/pods", "/portForward/",
+	"/run/", "/runningpods/",
 	"/stats/summary", "/statusz",
 }
 
-// gets registers handlers for GET, whoever installs them.
+// gets registers handlers for GET, for every package that installs them.
 type gets struct{ *http.ServeMux }
 
 func (g gets) Handle(path string, handler http.Handler) { g.ServeMux.Handle("GET "+path, handler) }

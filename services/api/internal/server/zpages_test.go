@@ -27,7 +27,8 @@ func TestZPages(t *testing.T) {
 	request.Header.Set("Accept", "application/json;v=v1beta1;g=config.k8s.io;as=Statusz")
 	answer := httptest.NewRecorder()
 	b.service.routes().ServeHTTP(answer, request)
-	if text := answer.Body.String(); answer.Code != http.StatusOK || !strings.Contains(text, `"kind":"Statusz"`) || !strings.Contains(text, `"/flagz"`) {
+	if text := answer.Body.String(); answer.Code != http.StatusOK || !strings.Contains(text, `"kind":"Statusz"`) ||
+		!strings.Contains(text, `"/flagz"`) {
 		t.Errorf("%d %s", answer.Code, text)
 	}
 }
@@ -102,7 +103,8 @@ func TestVerbosityIsTheCrews(t *testing.T) {
 		b.service.routes().ServeHTTP(answer, httptest.NewRequest("PUT", "/debug/flags/v", strings.NewReader(text)))
 		return answer.Code, answer.Body.String()
 	}
-	if code, text := put("5"); code != http.StatusOK || text != "successfully set klog.logging.verbosity to 5" || gc.last() != "5" || pleg.last() != "5" {
+	if code, text := put("5"); code != http.StatusOK || text != "successfully set klog.logging.verbosity to 5" ||
+		gc.last() != "5" || pleg.last() != "5" {
 		t.Errorf("%d %q; gc was told %q, pleg %q", code, text, gc.last(), pleg.last())
 	}
 	for _, bad := range []string{"", "x", "-1", strings.Repeat("1", 100)} {
@@ -112,8 +114,10 @@ func TestVerbosityIsTheCrews(t *testing.T) {
 	}
 	b.wants("GET", "/debug/flags/v", http.StatusNotAcceptable, "unsupported http method")
 	b.loud("volume", http.StatusInternalServerError)
-	if code, text := put("2"); code != http.StatusServiceUnavailable || !strings.Contains(text, "kubelot-volume") || gc.last() != "5 2" {
-		t.Errorf("%d %q; gc was told %q; want one that names kubelot-volume, and gc to be told all the same", code, text, gc.last())
+	if code, text := put("2"); code != http.StatusServiceUnavailable || !strings.Contains(text, "kubelot-volume") ||
+		gc.last() != "5 2" {
+		t.Errorf("%d %q; gc was told %q; want one that names kubelot-volume, and gc to be told all the same",
+			code, text, gc.last())
 	}
 	off := newBed(t, "enableDebugFlagsHandler: false\n")
 	off.wants("PUT", "/debug/flags/v", http.StatusMethodNotAllowed, "flags endpoint is disabled.")

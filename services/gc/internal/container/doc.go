@@ -2,9 +2,11 @@
 //
 // # Guarantees
 //
-//   - A container that is created, runs or can't be told is no dead one, and a sandbox that is ready none either: those of pods
-//     that nobody wants are podsync's to end.
-//   - Of each container of a pod that exists the newest dead ones are kept, one by default, for its logs and its last state.
+//   - Only dead containers and sandboxes go: no container that is created, runs or is in an unknown state, and no
+//     sandbox that is ready. podsync ends those of pods that nobody wants.
+//   - A pod that exists keeps the newest dead instances of each container, one by default, for the logs and the last
+//     state.
 //   - A pod that exists keeps its newest sandbox.
-//   - What is younger than MinAge (sandboxes, and what belongs to pods that are gone) stays: the news of its pod may be on the way.
+//   - Sandboxes, and what belongs to pods that are gone, stay until they are older than minAge: the message about their
+//     pod may be on the way.
 package container

@@ -13,8 +13,8 @@ import (
 	"kubelot.dev/cri/labels"
 )
 
-// MinAge is how old what belongs to nobody must be.
-const MinAge = time.Minute
+// minAge is how old what belongs to nobody must be.
+const minAge = time.Minute
 
 // Life is how a pod stands.
 type Life int
@@ -40,7 +40,7 @@ type Input struct {
 	Policy     Policy
 	Containers []*runtimeapi.Container
 	Sandboxes  []*runtimeapi.PodSandbox
-	// Life tells how the pod with the UID stands.
+	// Life is the state of the pod with the UID.
 	Life func(uid string) Life
 	Now  time.Time
 	// Squeeze takes the containers of ended pods too, as is done under disk pressure.
@@ -79,10 +79,10 @@ func Pick(in Input) []Choice {
 	going := map[string]bool{}
 	for _, d := range all {
 		c := Choice{Name: d.name, RestartCount: d.info.RestartCount, Unnamed: d.unnamed, Decision: topic.Decision{
-			Deed: topic.DeedRemoveContainer, Object: d.Id, Pod: &d.ref, Reason: d.reason,
+			Action: topic.ActionRemoveContainer, Object: d.Id, Pod: &d.ref, Reason: d.reason,
 		}}
 		if d.reason == "" {
-			c.Deed, c.Reason = topic.DeedKeep, fmt.Sprintf("newest dead instances of container %s", d.name)
+			c.Action, c.Reason = topic.ActionKeep, fmt.Sprintf("newest dead instances of container %s", d.name)
 		}
 		going[d.Id] = d.reason != ""
 		choices = append(choices, c)
@@ -90,8 +90,8 @@ func Pick(in Input) []Choice {
 	return append(choices, in.sandboxes(going)...)
 }
 
-// find are the dead containers of pods, newest first. What was never started, or is in a state that the runtime doesn't know, is
-// podsync's as long as the pod has not ended.
+// find are the dead containers of pods, newest first. What was never started, or is in a state that the runtime doesn't
+// know, is podsync's as long as the pod has not ended.
 func find(in Input) []*dead {
 	var all []*dead
 	for _, c := range in.Containers {
@@ -100,7 +100,7 @@ func find(in Input) []*dead {
 			c.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED && in.Life(ref.UID) == Wanted {
 			continue
 		}
-		info, err := labels.Parse(c.GetAnnotations()) // podsync has told of what is malformed
+		info, err := labels.Parse(c.GetAnnotations()) // podsync reports malformed ones
 		all = append(all, &dead{
 			Container: c, ref: ref, info: info, unnamed: err != nil, created: time.Unix(0, c.GetCreatedAt()),
 			name: cmp.Or(c.GetLabels()[labels.ContainerName], c.GetMetadata().GetName()),
@@ -110,15 +110,17 @@ func find(in Input) []*dead {
 	return all
 }
 
-// laterRun orders the instances of one container, the newest first: the last attempt, whatever the clock said when it was created.
+// laterRun orders the instances of one container, the newest first: the last attempt, whatever the clock said when it
+// was created.
 func laterRun(a, b *dead) int {
-	return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()), b.created.Compare(a.created), strings.Compare(a.Id, b.Id))
+	return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()), b.created.Compare(a.created),
+		strings.Compare(a.Id, b.Id))
 }
 
 // unwanted says why all dead containers of the pod go, if they do.
 func (in Input) unwanted(d *dead) string {
 	switch life := in.Life(d.ref.UID); {
-	case life == Gone && in.Now.Sub(d.created) >= MinAge:
+	case life == Gone && in.Now.Sub(d.created) >= minAge:
 		return "its pod is gone"
 	case life == Ended && d.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED:
 		return "its pod has ended, and it never ran" // nor does it take the place of one that has a log
@@ -131,7 +133,9 @@ func (in Input) unwanted(d *dead) string {
 // perContainer keeps the newest of each container.
 func (in Input) perContainer(all []*dead) {
 	if most := in.Policy.MaxPerContainer; most >= 0 {
-		in.keep(all, most, func(d *dead) string { return fmt.Sprintf("more than %d dead instances of container %s", most, d.name) })
+		in.keep(all, most, func(d *dead) string {
+			return fmt.Sprintf("more than %d dead instances of container %s", most, d.name)
+		})
 	}
 }
 
@@ -186,7 +190,8 @@ func (in Input) sandboxes(going map[string]bool) []Choice {
 	}
 	all := slices.Clone(in.Sandboxes)
 	slices.SortStableFunc(all, func(a, b *runtimeapi.PodSandbox) int { // of one pod's, the last attempt is the newest
-		return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()), cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()))
+		return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()),
+			cmp.Compare(b.GetCreatedAt(), a.GetCreatedAt()))
 	})
 	newest := map[string]string{}
 	var choices []Choice
@@ -202,16 +207,16 @@ func (in Input) sandboxes(going map[string]bool) []Choice {
 		if s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
 			continue
 		}
-		c := Choice{Decision: topic.Decision{Deed: topic.DeedRemoveSandbox, Object: s.GetId(), Pod: &ref}}
+		c := Choice{Decision: topic.Decision{Action: topic.ActionRemoveSandbox, Object: s.GetId(), Pod: &ref}}
 		switch {
 		case used[s.GetId()]:
-			c.Deed, c.Reason = topic.DeedKeep, "sandbox with containers"
-		case in.Now.Sub(time.Unix(0, s.GetCreatedAt())) < MinAge:
-			c.Deed, c.Reason = topic.DeedKeep, "sandbox younger than "+MinAge.String()
+			c.Action, c.Reason = topic.ActionKeep, "sandbox with containers"
+		case in.Now.Sub(time.Unix(0, s.GetCreatedAt())) < minAge:
+			c.Action, c.Reason = topic.ActionKeep, "sandbox younger than "+minAge.String()
 		case in.Life(ref.UID) == Gone:
 			c.Reason = "its pod is gone, and it has no containers"
 		case first:
-			c.Deed, c.Reason = topic.DeedKeep, "newest sandbox of a pod that exists"
+			c.Action, c.Reason = topic.ActionKeep, "newest sandbox of a pod that exists"
 		default:
 			c.Reason = "the pod has a newer sandbox, and it has no containers"
 		}

@@ -12,12 +12,13 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri/labels"
+	"kubelot.dev/daemon/scenariotest"
 )
 
 // epoch is the time 0s of scenarios.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// TestScenarios runs testdata. "go test -rewrite" writes the results anew; read the difference before you keep it.
+// TestScenarios runs testdata. "go test -rewrite" writes the results again; read the difference before you keep it.
 //
 //	pick at=T [per=N] [total=N] [age=D] [squeeze]   lines "pod UID wanted|ended", "sandbox ID UID ready|notready at=T [attempt=N]",
 //	                                                "container ID UID NAME SANDBOX STATE at=T [restarts=N]"
@@ -33,8 +34,12 @@ func run(t *testing.T, d *datadriven.TestData) string {
 	_, squeeze := args["squeeze"]
 	lives := map[string]Life{}
 	in := Input{
-		Policy: Policy{MaxPerContainer: number(t, args["per"]), MaxTotal: number(t, args["total"]), MinAge: duration(t, args["age"])},
-		Life:   func(uid string) Life { return lives[uid] }, Now: epoch.Add(duration(t, args["at"])), Squeeze: squeeze,
+		Policy: Policy{
+			MaxPerContainer: number(t, args["per"]), MaxTotal: number(t, args["total"]),
+			MinAge: scenariotest.Duration(t, args["age"]),
+		},
+		Life: func(uid string) Life { return lives[uid] }, Squeeze: squeeze,
+		Now: epoch.Add(scenariotest.Duration(t, args["at"])),
 	}
 	for line := range strings.Lines(d.Input) {
 		w := strings.Fields(line)
@@ -47,7 +52,8 @@ func run(t *testing.T, d *datadriven.TestData) string {
 				state = runtimeapi.PodSandboxState_SANDBOX_READY
 			}
 			in.Sandboxes = append(in.Sandboxes, &runtimeapi.PodSandbox{
-				Id: w[1], State: state, CreatedAt: created(t, w[4]), Labels: of(w[2]), Metadata: &runtimeapi.PodSandboxMetadata{Attempt: attempt(w[5:])},
+				Id: w[1], State: state, CreatedAt: created(t, w[4]), Labels: of(w[2]),
+				Metadata: &runtimeapi.PodSandboxMetadata{Attempt: attempt(w[5:])},
 			})
 		case "container":
 			in.Containers = append(in.Containers, parse(t, w))
@@ -57,8 +63,8 @@ func run(t *testing.T, d *datadriven.TestData) string {
 	}
 	var out strings.Builder
 	for _, c := range Pick(in) {
-		fmt.Fprintf(&out, "%s %s: %s", c.Deed, c.Object, c.Reason)
-		if c.Deed == topic.DeedRemoveContainer {
+		fmt.Fprintf(&out, "%s %s: %s", c.Action, c.Object, c.Reason)
+		if c.Action == topic.ActionRemoveContainer {
 			text := fmt.Sprintf(" (log %s/%d)", c.Name, c.RestartCount)
 			if c.Unnamed {
 				text = " (log unknown)"
@@ -98,15 +104,7 @@ func of(uid string) map[string]string {
 }
 
 func created(t *testing.T, text string) int64 {
-	return epoch.Add(duration(t, strings.TrimPrefix(text, "at="))).UnixNano()
-}
-
-func duration(t *testing.T, text string) time.Duration {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
+	return epoch.Add(scenariotest.Duration(t, strings.TrimPrefix(text, "at="))).UnixNano()
 }
 
 func number(t *testing.T, text string) int {

@@ -17,7 +17,7 @@ const (
 	OldPatience = 10 * time.Second
 )
 
-// Due is a threshold for which pods are to be evicted, and since when it has been met: each threshold has a shortage of
+// Due is a threshold for which pods must be evicted, and since when it has been met: each threshold has a shortage of
 // its own.
 type Due struct {
 	Threshold
@@ -94,10 +94,10 @@ func Choose(q Question) Choice {
 	waited := q.Now.Sub(q.Asked)
 	var able, awaited []Ranked
 	for _, r := range Rank(q.Signal, q.Layout, q.Pods) {
-		r.Known = (q.Answer != nil || waited >= Patience) && Known(q.Signal, q.Layout, r.Candidate, q.NotBefore())
+		r.Known = (q.Answer != nil || waited >= Patience) && measured(q.Signal, q.Layout, r.Candidate, q.NotBefore())
 		if !r.Known && !r.Critical() {
 			c.Missing = append(c.Missing, r)
-			older := r.Stats != nil && Known(q.Signal, q.Layout, r.Candidate, time.Time{})
+			older := r.Stats != nil && measured(q.Signal, q.Layout, r.Candidate, time.Time{})
 			if waited < OldPatience || waited < Patience && !older {
 				awaited = append(awaited, r)
 				continue
@@ -182,8 +182,8 @@ func (c Choice) Awaited() string {
 	for _, r := range c.Missing {
 		names = append(names, r.Pod.Namespace+"/"+r.Pod.Name)
 	}
-	return fmt.Sprintf("nobody is evicted before figures from after the shortage began have come, of %s; "+
-		"they are waited for until %s at most", few(names), c.Asked.Add(Patience).UTC().Format(time.TimeOnly))
+	return fmt.Sprintf("no pod is evicted before the usage of %s has been measured after the shortage began; "+
+		"the wait ends at %s", few(names), c.Asked.Add(Patience).UTC().Format(time.TimeOnly))
 }
 
 // few names the first of the pods, and how many more there are.

@@ -9,13 +9,15 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// LimitsStorage tells whether the pod has a limit on local storage.
+// LimitsStorage reports whether the pod has a limit on local storage.
 func LimitsStorage(pod *corev1.Pod) bool {
 	_, ok := storageLimit(pod)
-	return ok || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return limited(&v) }) || len(containerLimits(pod)) > 0
+	return ok || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return limited(&v) }) ||
+		len(containerLimits(pod)) > 0
 }
 
-// limited tells whether the volume has a size limit. One in memory is held by its filesystem and counts as well, as with the kubelet.
+// limited reports whether the volume has a size limit. One in memory is held by its filesystem and counts as well, as
+// with the kubelet.
 func limited(v *corev1.Volume) bool {
 	return v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil && v.EmptyDir.SizeLimit.Sign() == 1
 }
@@ -36,7 +38,8 @@ func containerLimits(pod *corev1.Pod) map[string]*resource.Quantity {
 	return limits
 }
 
-// OverLimit tells whether the pod uses more local storage than it may, by which limit, and says so in the kubelet's words.
+// OverLimit reports whether the pod uses more local storage than it may, by which limit, and says so in the kubelet's
+// words.
 func OverLimit(c Candidate, l Layout) (by Signal, message string) {
 	if c.Stats == nil {
 		return "", ""
@@ -44,11 +47,13 @@ func OverLimit(c Candidate, l Layout) (by Signal, message string) {
 	for i := range c.Pod.Spec.Volumes {
 		v := &c.Pod.Spec.Volumes[i]
 		if limited(v) && over(bytesOf(volumeStats(v.Name, c.Stats)), v.EmptyDir.SizeLimit) {
-			return EmptyDirLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String())
+			return emptyDirLimit, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name,
+				v.EmptyDir.SizeLimit.String())
 		}
 	}
 	if limit, ok := storageLimit(c.Pod); ok && over(bytesOf(c.Stats.EphemeralStorage), &limit) {
-		return PodLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String())
+		return podLimit, fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ",
+			limit.String())
 	}
 	limits := containerLimits(c.Pod)
 	for i := range c.Stats.Containers {
@@ -58,7 +63,8 @@ func OverLimit(c Candidate, l Layout) (by Signal, message string) {
 			used += bytesOf(stats.Rootfs)
 		}
 		if limit := limits[stats.Name]; limit != nil && over(used, limit) {
-			return ContainerLimit, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", stats.Name, limit.String())
+			return containerLimit, fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ",
+				stats.Name, limit.String())
 		}
 	}
 	return "", ""

@@ -11,7 +11,8 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Reason is the reason of evicted pods and of their Events; Disruption that of their DisruptionTarget condition (KEP-3329).
+// Reason is the reason of evicted pods and of their Events; Disruption that of their DisruptionTarget condition
+// (KEP-3329).
 const (
 	Reason     = "Evicted"
 	Disruption = corev1.PodReasonTerminationByKubelet
@@ -26,12 +27,14 @@ const (
 	keyResource        = "starved_resource"
 )
 
-// Message says why the pod is evicted, in the kubelet's words and in its Event's annotations; none where no usage is known.
+// Message says why the pod is evicted, in the kubelet's words and in its Event's annotations; none where no usage is
+// known.
 func Message(t Threshold, o Observation, c Candidate) (message string, annotations map[string]string) {
 	name := t.Signal.Resource()
 	var text strings.Builder
 	fmt.Fprintf(&text, "The node was low on resource: %v. ", name)
-	fmt.Fprintf(&text, "Threshold quantity: %v, available: %v. ", t.Value.of(t.Signal, o.Capacity), t.Signal.quantity(o.Available))
+	fmt.Fprintf(&text, "Threshold quantity: %v, available: %v. ", t.Value.of(t.Signal, o.Capacity),
+		t.Signal.quantity(o.Available))
 	if c.Stats == nil {
 		return text.String(), nil
 	}
@@ -39,7 +42,8 @@ func Message(t Threshold, o Observation, c Candidate) (message string, annotatio
 	if name == corev1.ResourceMemory && resourcehelper.IsPodLevelResourcesSet(c.Pod) && c.Stats.Memory != nil {
 		if want, ok := c.Pod.Spec.Resources.Requests[name]; ok {
 			used := resource.NewQuantity(value(c.Stats.Memory.WorkingSetBytes), resource.BinarySI)
-			fmt.Fprintf(&text, "Pod %s was using %s, request is %s, has larger consumption of %v. ", c.Pod.Name, used, want.String(), name)
+			fmt.Fprintf(&text, "Pod %s was using %s, request is %s, has larger consumption of %v. ", c.Pod.Name, used,
+				want.String(), name)
 			annotations[keyPod], annotations[keyPodUsage] = c.Pod.Name, used.String()
 		}
 	}
@@ -53,7 +57,8 @@ func Message(t Threshold, o Observation, c Candidate) (message string, annotatio
 			continue
 		}
 		if want := specs[at].Resources.Requests[name]; used.Cmp(want) > 0 {
-			fmt.Fprintf(&text, "Container %s was using %s, request is %s, has larger consumption of %v. ", stats.Name, used, want.String(), name)
+			fmt.Fprintf(&text, "Container %s was using %s, request is %s, has larger consumption of %v. ", stats.Name, used,
+				want.String(), name)
 			names, usages = append(names, stats.Name), append(usages, used.String())
 		}
 	}
@@ -66,7 +71,8 @@ func containerUsage(name corev1.ResourceName, s *statsv1alpha1.ContainerStats) *
 	switch {
 	case name == corev1.ResourceMemory && s.Memory != nil && s.Memory.WorkingSetBytes != nil:
 		return resource.NewQuantity(value(s.Memory.WorkingSetBytes), resource.BinarySI)
-	case name == corev1.ResourceEphemeralStorage && s.Rootfs != nil && s.Rootfs.UsedBytes != nil && s.Logs != nil && s.Logs.UsedBytes != nil:
+	case name == corev1.ResourceEphemeralStorage && s.Rootfs != nil && s.Rootfs.UsedBytes != nil && s.Logs != nil &&
+		s.Logs.UsedBytes != nil:
 		return resource.NewQuantity(bytesOf(s.Rootfs)+bytesOf(s.Logs), resource.BinarySI)
 	}
 	return nil

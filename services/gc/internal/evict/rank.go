@@ -24,7 +24,7 @@ type Candidate struct {
 	Runs bool
 }
 
-// Critical tells whether the pod is never evicted.
+// Critical reports whether the pod is never evicted.
 func (c Candidate) Critical() bool {
 	return c.Static || c.Pod.Spec.Priority != nil && *c.Pod.Spec.Priority >= systemCritical
 }
@@ -72,7 +72,7 @@ func (r *Ranked) measure(s Signal, l Layout) {
 	switch name := s.Resource(); name {
 	case pids:
 	case inodes:
-		// Nobody can request inodes: whoever uses any uses more than it requests.
+		// Inodes can't be requested: a pod that uses any uses more than it requests.
 		r.Exceeds = r.Usage > 0
 	default:
 		r.Above -= request(r.Pod, name).Value()

@@ -15,12 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"sigs.k8s.io/yaml"
+
+	"kubelot.dev/daemon/config"
+	"kubelot.dev/daemon/scenariotest"
 )
 
 // epoch is the time 0s of scenarios.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// TestScenarios runs testdata. "go test -rewrite" writes the results anew; read the difference before you keep it.
+// TestScenarios runs testdata. "go test -rewrite" writes the results again; read the difference before you keep it.
 //
 //	thresholds [transition=D] [pods]   lines "hard|soft|grace|reclaim SIGNAL VALUE"; lists what they become. All figures go
 //	restore at=T                       lines "CONDITION [relieved=T]": what an earlier process has stated
@@ -92,10 +95,16 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 }
 
 func (s *scenario) thresholds(t *testing.T, text string, args map[string]string) string {
-	set := Settings{Hard: map[string]string{}, Soft: map[string]string{}, SoftGrace: map[string]string{}, Reclaim: map[string]string{}, EnforcePods: args["pods"] != ""}
+	set := Settings{
+		Hard: map[string]string{}, Soft: map[string]string{}, SoftGrace: map[string]string{},
+		Reclaim: map[string]string{}, EnforcePods: args["pods"] != "",
+	}
 	for line := range strings.Lines(text) {
 		w := strings.Fields(line)
-		map[string]map[string]string{"hard": set.Hard, "soft": set.Soft, "grace": set.SoftGrace, "reclaim": set.Reclaim}[w[0]][w[1]] = w[2]
+		map[string]map[string]string{
+			"hard": set.Hard, "soft": set.Soft, "grace": set.SoftGrace,
+			"reclaim": set.Reclaim,
+		}[w[0]][w[1]] = w[2]
 	}
 	all, err := Thresholds(set)
 	if err != nil {
@@ -221,7 +230,8 @@ func (s *scenario) sorted() []Candidate {
 func (s *scenario) rank(signal Signal, l Layout) string {
 	var out strings.Builder
 	for _, r := range Rank(signal, l, s.sorted()) {
-		fmt.Fprintf(&out, "%s exceeds=%v priority=%d usage=%s above=%s", r.Pod.Name, r.Exceeds, r.Priority, signal.quantity(r.Usage), signal.quantity(r.Above))
+		fmt.Fprintf(&out, "%s exceeds=%v priority=%d usage=%s above=%s", r.Pod.Name, r.Exceeds, r.Priority,
+			signal.quantity(r.Usage), signal.quantity(r.Above))
 		if r.Critical() {
 			out.WriteString(" critical")
 		}
@@ -245,11 +255,7 @@ func (s *scenario) limits(l Layout) string {
 }
 
 func at(t *testing.T, text string) time.Time {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return epoch.Add(d)
+	return epoch.Add(scenariotest.Duration(t, text))
 }
 
 func quantity(t *testing.T, text string) int64 {
@@ -261,21 +267,26 @@ func quantity(t *testing.T, text string) int64 {
 }
 
 func parsed(t *testing.T, text string) Value {
-	v, err := parseValue(text)
+	v, err := config.ParseEvictionValue(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return v
+	return Value{v}
 }
 
-// What an earlier process has stated goes on by the clock that nobody sets: only a time that has its reading is compared by it.
+// What an earlier process has stated goes on by the clock that nobody sets: only a time that has its reading is
+// compared by it.
 func TestRestoredTimesOutliveAClockThatIsSet(t *testing.T) {
 	now := time.Now()
 	tracker := NewTracker(nil, time.Minute)
 	at := now.Add(-30 * time.Second).Round(0) // as it comes from the bus
-	tracker.Restore(Pressure{Under: map[corev1.NodeConditionType]bool{corev1.NodeMemoryPressure: true}, Relieved: map[corev1.NodeConditionType]time.Time{corev1.NodeMemoryPressure: at}}, now)
+	tracker.Restore(Pressure{
+		Under:    map[corev1.NodeConditionType]bool{corev1.NodeMemoryPressure: true},
+		Relieved: map[corev1.NodeConditionType]time.Time{corev1.NodeMemoryPressure: at},
+	}, now)
 	_, p := tracker.Update(nil, now)
-	if relieved := p.Relieved[corev1.NodeMemoryPressure]; !relieved.Equal(at) || !strings.Contains(relieved.String(), " m=") {
+	if relieved := p.Relieved[corev1.NodeMemoryPressure]; !relieved.Equal(at) ||
+		!strings.Contains(relieved.String(), " m=") {
 		t.Errorf("relieved at %v, want %v with a monotonic reading", relieved, at)
 	}
 }

@@ -25,12 +25,12 @@ const (
 
 // The limits on local storage count as signals in the metric of evictions.
 const (
-	EmptyDirLimit  Signal = "emptydirfs.limit"
-	PodLimit       Signal = "ephemeralpodfs.limit"
-	ContainerLimit Signal = "ephemeralcontainerfs.limit"
+	emptyDirLimit  Signal = "emptydirfs.limit"
+	podLimit       Signal = "ephemeralpodfs.limit"
+	containerLimit Signal = "ephemeralcontainerfs.limit"
 )
 
-// What is short when neither memory nor ephemeral storage is.
+// The resources that are neither memory nor ephemeral storage.
 const (
 	inodes corev1.ResourceName = "inodes"
 	pids   corev1.ResourceName = "pids"
@@ -62,10 +62,11 @@ func (s Signal) Condition() corev1.NodeConditionType {
 	}
 }
 
-// Disk tells whether the signal is about a filesystem.
+// Disk reports whether the signal is about a filesystem.
 func (s Signal) Disk() bool { return s.Condition() == corev1.NodeDiskPressure }
 
-// images tells whether the signal is about the filesystem of images, node whether it is about that of the root directory.
+// images reports whether the signal is about the filesystem of images, node whether it is about that of the root
+// directory.
 func (s Signal) images() bool { return s == ImageFSAvailable || s == ImageFSInodes }
 
 func (s Signal) node() bool { return s == NodeFSAvailable || s == NodeFSInodes }

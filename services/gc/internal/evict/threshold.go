@@ -6,17 +6,15 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"kubelot.dev/daemon/config"
 )
 
-// Value is a share of the capacity or, where that is zero, an absolute figure.
-type Value struct {
-	Share    float64
-	Quantity *resource.Quantity
-}
+// Value is a threshold's or what is reclaimed beyond it.
+type Value struct{ config.EvictionValue }
 
 // of is the value as a quantity of the signal, of a capacity.
 func (v Value) of(s Signal, capacity int64) *resource.Quantity {
@@ -47,15 +45,17 @@ func (t Threshold) String() string {
 	return fmt.Sprintf("%s %s<%s%%", kind(t), t.Signal, strconv.FormatFloat(t.Value.Share*100, 'f', -1, 64))
 }
 
-// Figures is what is available beside the threshold.
+// Figures is what is available, and the threshold.
 func (t Threshold) Figures(o Observation) string {
-	return fmt.Sprintf("%s available of %s, threshold %s", t.Signal.quantity(o.Available), t.Signal.quantity(o.Capacity), t.Value.of(t.Signal, o.Capacity))
+	return fmt.Sprintf("%s available of %s, threshold %s", t.Signal.quantity(o.Available), t.Signal.quantity(o.Capacity),
+		t.Value.of(t.Signal, o.Capacity))
 }
 
 // Settings are the fields of the configuration that make thresholds.
 type Settings struct {
 	Hard, Soft, SoftGrace, Reclaim map[string]string
-	// EnforcePods adds the threshold on what pods may have of the memory to one on the node's (enforceNodeAllocatable has pods).
+	// EnforcePods adds the threshold on what pods may have of the memory to one on the node's (enforceNodeAllocatable has
+	// pods).
 	EnforcePods bool
 }
 
@@ -83,7 +83,8 @@ func Thresholds(s Settings) ([]Threshold, error) {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Threshold) int {
-		return cmp.Or(cmp.Compare(rank(a.Signal), rank(b.Signal)), cmp.Compare(a.Signal, b.Signal), before(a.Hard, b.Hard))
+		// hard ones are before soft ones already
+		return cmp.Or(cmp.Compare(rank(a.Signal), rank(b.Signal)), cmp.Compare(a.Signal, b.Signal))
 	})
 	return all, nil
 }
@@ -102,17 +103,17 @@ func ForLayout(all []Threshold, split bool) []Threshold {
 }
 
 func (t *Threshold) parse(text string, s Settings) error {
-	value, err := parseValue(text)
+	value, err := config.ParseEvictionValue(text)
 	if err != nil {
 		return fmt.Errorf("eviction threshold of %s is %q: %w", t.Signal, text, err)
 	}
-	t.Value = value
+	t.Value = Value{value}
 	if text, ok := s.Reclaim[string(t.Signal)]; ok {
-		value, err := parseValue(text)
+		value, err := config.ParseEvictionValue(text)
 		if err != nil {
 			return fmt.Errorf("evictionMinimumReclaim of %s is %q: %w", t.Signal, text, err)
 		}
-		t.Reclaim = &value
+		t.Reclaim = &Value{value}
 	}
 	if t.Hard {
 		return nil
@@ -124,23 +125,8 @@ func (t *Threshold) parse(text string, s Settings) error {
 	return nil
 }
 
-// none tells whether the threshold is switched off, as the kubelet has it.
+// none reports whether the threshold is switched off, as in the kubelet.
 func none(text string) bool { return text == "0%" || text == "100%" }
-
-func parseValue(text string) (Value, error) {
-	if percent, ok := strings.CutSuffix(text, "%"); ok {
-		share, err := strconv.ParseFloat(percent, 64)
-		if err != nil || share < 0 || share > 100 {
-			return Value{}, fmt.Errorf("want a percentage from 0%% to 100%%")
-		}
-		return Value{Share: share / 100}, nil
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil {
-		return Value{}, err
-	}
-	return Value{Quantity: &q}, nil
-}
 
 // rank has memory first: nothing kills a node faster.
 func rank(s Signal) int { return slices.Index(conditions[:], s.Condition()) }

@@ -11,7 +11,10 @@ import (
 )
 
 // conditions are the node's conditions that thresholds bring about, the most urgent first.
-var conditions = [...]corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure}
+var conditions = [...]corev1.NodeConditionType{
+	corev1.NodeMemoryPressure, corev1.NodeDiskPressure,
+	corev1.NodePIDPressure,
+}
 
 // Pressure is what the thresholds say of the node.
 type Pressure struct {
@@ -23,8 +26,8 @@ type Pressure struct {
 	Message string
 }
 
-// lostAfter is how long a signal that isn't there keeps its threshold met: a reading may fail, and what a signal is about may go, such
-// as the limit on what pods may use.
+// lostAfter is how long a threshold stays met without readings of its signal. A reading may fail, and the signal's
+// subject may be gone, such as the limit on what pods may use.
 const lostAfter = 10 * time.Second
 
 // state is what is remembered of one threshold.
@@ -32,9 +35,10 @@ type state struct {
 	threshold Threshold
 	// since is when it was met first, without a break, read when it was found to be last.
 	since, read time.Time
-	// due is true from the moment pods are to be evicted until the minimum reclaim is reached.
+	// due is true from the moment pods must be evicted until the minimum reclaim is reached.
 	due bool
-	// text says so with the figures of the moment: a message that changed with each reading would be news each second.
+	// text is the message with the figures of the moment when it was met. It doesn't follow each reading, or the message
+	// would change each second.
 	text string
 }
 
@@ -92,7 +96,7 @@ func (t *Tracker) Thresholds() []Threshold {
 	return all
 }
 
-// Update takes new readings. due are the thresholds for which pods are to be evicted, in the order in which to try.
+// Update takes new readings. due are the thresholds for which pods must be evicted, in the order in which to try.
 func (t *Tracker) Update(obs Observations, now time.Time) (due []Due, p Pressure) {
 	met := map[corev1.NodeConditionType]bool{}
 	var messages []string
@@ -134,7 +138,7 @@ func (s *state) update(obs Observations, now time.Time) {
 	}
 }
 
-// Met tells whether less is available than the threshold, or than the threshold and its minimum reclaim.
+// Met reports whether less is available than the threshold, or than the threshold and its minimum reclaim.
 func Met(t Threshold, o Observation, reclaim bool) bool {
 	return t.limit(o, reclaim).Cmp(*t.Signal.quantity(o.Available)) > 0
 }

@@ -32,25 +32,21 @@ func partsOf(s Signal, l Layout) parts {
 // usage is what the pod uses of what the signal says is short.
 func usage(s Signal, l Layout, pod *corev1.Pod, stats *statsv1alpha1.PodStats) int64 {
 	switch {
-	case !s.Disk() && s != PIDAvailable:
-		if stats.Memory == nil {
-			return 0
-		}
-		return value(stats.Memory.WorkingSetBytes)
-	case s == PIDAvailable:
-		if stats.ProcessStats == nil {
-			return 0
-		}
+	case s.Disk() && s.Resource() == inodes:
+		return diskUsage(partsOf(s, l), inodesOf, pod, stats)
+	case s.Disk():
+		return diskUsage(partsOf(s, l), bytesOf, pod, stats)
+	case s == PIDAvailable && stats.ProcessStats != nil:
 		return value(stats.ProcessStats.ProcessCount)
+	case s != PIDAvailable && stats.Memory != nil:
+		return value(stats.Memory.WorkingSetBytes)
 	}
-	count := bytesOf
-	if s.Resource() == inodes {
-		count = inodesOf
-	}
-	return diskUsage(partsOf(s, l), count, pod, stats)
+	return 0
 }
 
-func diskUsage(p parts, count func(*statsv1alpha1.FsStats) int64, pod *corev1.Pod, stats *statsv1alpha1.PodStats) int64 {
+func diskUsage(p parts, count func(*statsv1alpha1.FsStats) int64, pod *corev1.Pod,
+	stats *statsv1alpha1.PodStats,
+) int64 {
 	var sum int64
 	for i := range stats.Containers {
 		if p.root {
@@ -71,9 +67,9 @@ func diskUsage(p parts, count func(*statsv1alpha1.FsStats) int64, pod *corev1.Po
 	return sum
 }
 
-// Known reports whether all figures are there that the pod's usage for the signal is made of, and none is older than
+// measured reports whether all figures are there that the pod's usage for the signal is made of, and none is older than
 // since. What doesn't run and has no figures uses nothing: that is known too.
-func Known(s Signal, l Layout, c Candidate, since time.Time) bool {
+func measured(s Signal, l Layout, c Candidate, since time.Time) bool {
 	switch {
 	case c.Stats == nil:
 		return !c.Runs
@@ -86,7 +82,7 @@ func Known(s Signal, l Layout, c Candidate, since time.Time) bool {
 	return m != nil && m.WorkingSetBytes != nil && (m.Time.Unix() <= 0 || m.Time.Unix() >= since.Unix())
 }
 
-// knownDisk is Known for a filesystem. Of volumes that aren't the pod's own nobody counts what is in them.
+// knownDisk is Known for a filesystem. The content of volumes that aren't the pod's own isn't counted.
 func knownDisk(p parts, c Candidate, since time.Time) bool {
 	for i := range c.Stats.Containers {
 		stats := &c.Stats.Containers[i]
@@ -108,9 +104,10 @@ func counted(s *statsv1alpha1.FsStats, since time.Time) bool {
 	return s != nil && s.Time.Unix() >= since.Unix()
 }
 
-// local tells whether the volume takes space on the root directory's filesystem.
+// local reports whether the volume takes space on the root directory's filesystem.
 func local(v *corev1.Volume) bool {
-	return v.HostPath != nil || v.GitRepo != nil || v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumDefault
+	return v.HostPath != nil || v.GitRepo != nil || v.ConfigMap != nil || v.EmptyDir != nil &&
+		v.EmptyDir.Medium == corev1.StorageMediumDefault
 }
 
 // volumeStats are the volume's figures; nil where there are none.
@@ -147,7 +144,10 @@ func value(n *uint64) int64 {
 // request is the pod's request of a resource; its overhead counts where it requests any.
 func request(pod *corev1.Pod, name corev1.ResourceName) *resource.Quantity {
 	sum := resource.Quantity{}
-	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true, SkipContainerLevelResources: resourcehelper.IsPodLevelResourcesSet(pod)}
+	options := resourcehelper.PodResourcesOptions{
+		ExcludeOverhead:             true,
+		SkipContainerLevelResources: resourcehelper.IsPodLevelResourcesSet(pod),
+	}
 	if q, ok := resourcehelper.PodRequests(pod, options)[name]; ok {
 		sum.Add(q)
 	}

@@ -9,7 +9,8 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Figures are complete where there are some of after the moment; a layer of no bytes at no time was never counted, also if any age will do.
+// Figures are complete where there are some of after the moment; a layer of no bytes at no time was never counted, also
+// if any age will do.
 func TestComplete(t *testing.T) {
 	since := epoch
 	figures := func(bytes uint64, at time.Time) *statsv1alpha1.FsStats {
@@ -28,11 +29,17 @@ func TestComplete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			logs := figures(1, since.Add(time.Second))
-			pod := Candidate{Pod: &corev1.Pod{}, Stats: &statsv1alpha1.PodStats{Containers: []statsv1alpha1.ContainerStats{{Name: "app", Rootfs: c.layer, Logs: logs}}}}
-			if got := Known(NodeFSAvailable, Layout{}, pod, since); got != c.now {
+			pod := Candidate{
+				Pod: &corev1.Pod{},
+				Stats: &statsv1alpha1.PodStats{Containers: []statsv1alpha1.ContainerStats{{
+					Name:   "app",
+					Rootfs: c.layer, Logs: logs,
+				}}},
+			}
+			if got := measured(NodeFSAvailable, Layout{}, pod, since); got != c.now {
 				t.Errorf("complete: %v, want %v", got, c.now)
 			}
-			if got := Known(NodeFSAvailable, Layout{}, pod, time.Time{}); got != c.later {
+			if got := measured(NodeFSAvailable, Layout{}, pod, time.Time{}); got != c.later {
 				t.Errorf("complete where any age will do: %v, want %v", got, c.later)
 			}
 		})

@@ -15,8 +15,11 @@ type runtime interface {
 	RemoveImage(context.Context, *runtimeapi.ImageSpec) error
 }
 
-// Remove removes the chosen images that nobody uses by now and tells of each. The choices that failed have their error; so has the result.
-func Remove(ctx context.Context, r runtime, choices []Choice, usedBy func(*runtimeapi.Image) string, told func(Choice)) (removed int, err error) {
+// Remove removes the chosen images that are still unused, and reports each to told. A choice that failed has its error,
+// and err has all of them.
+func Remove(ctx context.Context, r runtime, choices []Choice, usedBy func(*runtimeapi.Image) string,
+	told func(Choice),
+) (removed int, err error) {
 	var errs []error
 	for _, c := range choices {
 		if c.Why == "" || ctx.Err() != nil {
@@ -27,7 +30,7 @@ func Remove(ctx context.Context, r runtime, choices []Choice, usedBy func(*runti
 			break
 		}
 		if by != "" {
-			c.Deed, c.Reason, c.FreedBytes = topic.DeedKeep, "in use by "+by+", which has come since", 0
+			c.Action, c.Reason, c.FreedBytes = topic.ActionKeep, "in use by "+by+", which started since", 0
 			told(c)
 			continue
 		}

@@ -2,8 +2,9 @@
 //
 // # Guarantees
 //
-//   - An image that a container has, of whatever state, or that the spec of a pod names that has not ended (its containers and
-//     its image volumes) stays, and so does a pinned one, whatever the disk says.
-//   - For space, images go in the order of their last use, those never used by their age; none younger than imageMinimumGCAge.
-//   - What is remembered is kept in a file; without it every image counts as seen for the first time, which only delays.
+//   - An image stays while a container in any state has it, while a pod that has not ended names it (in its containers
+//     or its image volumes), and while it is pinned. A full disk changes nothing about that.
+//   - For space, images go in the order of their last use, those never used by their age. None goes that is younger
+//     than imageMinimumGCAge.
+//   - The records are kept in a file. Without it every image counts as new, which only delays its removal.
 package image

@@ -19,12 +19,13 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri/labels"
+	"kubelot.dev/daemon/scenariotest"
 )
 
 // epoch is the time 0s of scenarios.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// TestScenarios runs testdata. "go test -rewrite" writes the results anew; read the difference before you keep it.
+// TestScenarios runs testdata. "go test -rewrite" writes the results again; read the difference before you keep it.
 //
 //	pick capacity=N available=N [high=N] [low=N] [min=D] [max=D] [squeeze] [begun]   lines "ID SIZE seen=T [used=T] [pinned] [inuse]"; now is 1h
 func TestScenarios(t *testing.T) {
@@ -32,7 +33,10 @@ func TestScenarios(t *testing.T) {
 }
 
 func pick(t *testing.T, d *datadriven.TestData) string {
-	in := Input{Policy: Policy{High: 85, Low: 80, MinAge: 2 * time.Minute}, Now: epoch.Add(time.Hour), Records: map[string]Record{}, InUse: map[string]string{}}
+	in := Input{
+		Policy: Policy{High: 85, Low: 80, MinAge: 2 * time.Minute}, Now: epoch.Add(time.Hour),
+		Records: map[string]Record{}, InUse: map[string]string{},
+	}
 	for _, a := range d.CmdArgs {
 		switch a.Key {
 		case "squeeze":
@@ -40,9 +44,9 @@ func pick(t *testing.T, d *datadriven.TestData) string {
 		case "begun":
 			in.Begun = true
 		case "min":
-			in.Policy.MinAge = duration(t, a.Vals[0])
+			in.Policy.MinAge = scenariotest.Duration(t, a.Vals[0])
 		case "max":
-			in.Policy.MaxAge = duration(t, a.Vals[0])
+			in.Policy.MaxAge = scenariotest.Duration(t, a.Vals[0])
 		default:
 			var n int64
 			if _, err := fmt.Sscan(a.Vals[0], &n); err != nil {
@@ -70,9 +74,9 @@ func pick(t *testing.T, d *datadriven.TestData) string {
 		for _, word := range w[2:] {
 			switch name, value, _ := strings.Cut(word, "="); name {
 			case "seen":
-				r.FirstSeen = epoch.Add(duration(t, value))
+				r.FirstSeen = epoch.Add(scenariotest.Duration(t, value))
 			case "used":
-				r.LastUsed = epoch.Add(duration(t, value))
+				r.LastUsed = epoch.Add(scenariotest.Duration(t, value))
 			case "pinned":
 				i.Pinned = true
 			case "inuse":
@@ -84,17 +88,9 @@ func pick(t *testing.T, d *datadriven.TestData) string {
 	}
 	var out strings.Builder
 	for _, c := range Pick(in) {
-		fmt.Fprintf(&out, "%s %s: %s\n", c.Deed, c.Object, c.Reason)
+		fmt.Fprintf(&out, "%s %s: %s\n", c.Action, c.Object, c.Reason)
 	}
 	return out.String()
-}
-
-func duration(t *testing.T, text string) time.Duration {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return d
 }
 
 // Containers use images by ID, reference or digest; pods by the names in their specs, however short.
@@ -119,7 +115,9 @@ func TestInUse(t *testing.T) {
 	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "web"}, Spec: corev1.PodSpec{
 		Containers:     []corev1.Container{{Image: "latest"}},
 		InitContainers: []corev1.Container{{Image: "registry.example/init:1"}},
-		Volumes:        []corev1.Volume{{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "registry.example/volume:1"}}}, {}},
+		Volumes: []corev1.Volume{
+			{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "registry.example/volume:1"}}}, {},
+		},
 	}}}
 	inUse := InUse(images, containers, pods)
 	if got, want := slices.Sorted(maps.Keys(inUse)), []string{"b", "c", "d", "e", "f,kata", id}; !slices.Equal(got, want) {
@@ -132,10 +130,16 @@ func TestInUse(t *testing.T) {
 
 func TestRecords(t *testing.T) {
 	images := []*runtimeapi.Image{{Id: "old"}, {Id: "new"}, {Id: "used"}, {Id: "future"}, {Id: "later"}}
-	before := map[string]Record{"old": {FirstSeen: epoch}, "used": {FirstSeen: epoch}, "gone": {FirstSeen: epoch}, "future": {FirstSeen: epoch.Add(time.Hour)}, "later": {FirstSeen: epoch, LastUsed: epoch.Add(time.Hour)}}
+	before := map[string]Record{
+		"old": {FirstSeen: epoch}, "used": {FirstSeen: epoch}, "gone": {FirstSeen: epoch},
+		"future": {FirstSeen: epoch.Add(time.Hour)}, "later": {FirstSeen: epoch, LastUsed: epoch.Add(time.Hour)},
+	}
 	now := epoch.Add(time.Minute)
 	next := Update(before, images, map[string]string{"used": "somebody"}, now)
-	want := map[string]Record{"old": {FirstSeen: epoch}, "new": {FirstSeen: now}, "used": {FirstSeen: epoch, LastUsed: now}, "future": {FirstSeen: now}, "later": {FirstSeen: now}}
+	want := map[string]Record{
+		"old": {FirstSeen: epoch}, "new": {FirstSeen: now},
+		"used": {FirstSeen: epoch, LastUsed: now}, "future": {FirstSeen: now}, "later": {FirstSeen: now},
+	}
 	if !maps.Equal(next, want) {
 		t.Errorf("records %+v\nwant %+v", next, want)
 	}
@@ -165,10 +169,10 @@ func (r remover) RemoveImage(_ context.Context, i *runtimeapi.ImageSpec) error {
 
 func TestRemove(t *testing.T) {
 	choices := []Choice{
-		{Image: &runtimeapi.Image{Id: "a"}, Why: ForSpace, Decision: topic.Decision{Object: "a", FreedBytes: 5}},
-		{Image: &runtimeapi.Image{Id: "b"}, Why: ForSpace, Decision: topic.Decision{Object: "b", FreedBytes: 5}},
+		{Image: &runtimeapi.Image{Id: "a"}, Why: forSpace, Decision: topic.Decision{Object: "a", FreedBytes: 5}},
+		{Image: &runtimeapi.Image{Id: "b"}, Why: forSpace, Decision: topic.Decision{Object: "b", FreedBytes: 5}},
 		{Image: &runtimeapi.Image{Id: "c"}},
-		{Image: &runtimeapi.Image{Id: "d"}, Why: ForSpace, Decision: topic.Decision{Object: "d", FreedBytes: 5}},
+		{Image: &runtimeapi.Image{Id: "d"}, Why: forSpace, Decision: topic.Decision{Object: "d", FreedBytes: 5}},
 	}
 	usedBy := func(i *runtimeapi.Image) string { return map[string]string{"d": "pod x/y"}[i.Id] }
 	var told []string
@@ -184,7 +188,10 @@ func TestRemove(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	for n, want := range map[int64]string{5: "5 B", 1 << 10: "1.0 KiB", 3 << 20: "3.0 MiB", 5 << 29: "2.5 GiB", 1 << 52: "4096.0 TiB"} {
+	for n, want := range map[int64]string{
+		5: "5 B", 1 << 10: "1.0 KiB", 3 << 20: "3.0 MiB", 5 << 29: "2.5 GiB",
+		1 << 52: "4096.0 TiB",
+	} {
 		if got := Size(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}

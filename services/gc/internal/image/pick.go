@@ -15,8 +15,8 @@ import (
 
 // Reasons of removals, as the metric kubelet_image_garbage_collected_total has them.
 const (
-	ForAge   = "age"
-	ForSpace = "space"
+	forAge   = "age"
+	forSpace = "space"
 )
 
 // Policy is when images go. A zero MaxAge means never for their age.
@@ -25,7 +25,7 @@ type Policy struct {
 	MinAge, MaxAge time.Duration
 }
 
-// Record is what is known of an image beside the runtime's word.
+// Record is what is known of an image besides what the runtime says.
 type Record struct {
 	FirstSeen time.Time `json:"firstSeen"`
 	LastUsed  time.Time `json:"lastUsed,omitzero"`
@@ -61,8 +61,8 @@ type Input struct {
 	Now     time.Time
 	// Squeeze takes all unused images, as is done under disk pressure.
 	Squeeze bool
-	// Begun goes on until the low threshold is reached, although the high one isn't any more: what images free is known only
-	// once they are gone, since they share layers.
+	// Begun continues until the low threshold is reached, although the high one isn't any more: what images free is known
+	// only once they are gone, since they share layers.
 	Begun bool
 }
 
@@ -71,7 +71,7 @@ type Choice struct {
 	topic.Decision
 	Key   string
 	Image *runtimeapi.Image
-	// Why is ForAge or ForSpace where it goes.
+	// Why is forAge or forSpace where it goes.
 	Why string
 	// Young ones would go if they were older.
 	Young bool
@@ -85,7 +85,8 @@ func Key(i *runtimeapi.Image) string {
 	return i.GetId()
 }
 
-// ToFree is how many bytes are to be freed: none below the high threshold, unless it has begun; else what there is down to the low one.
+// ToFree is how many bytes must be freed: none below the high threshold, unless it has begun; else what there is down
+// to the low one.
 func ToFree(p Policy, f Filesystem, begun bool) int64 {
 	if f.Capacity <= 0 || p.High >= 100 || f.Used() < p.High && !begun {
 		return 0
@@ -100,7 +101,8 @@ func Pick(in Input) []Choice {
 	case in.Squeeze:
 		free, because = math.MaxInt64, "unused, and the node is short of disk space"
 	case free > 0:
-		because = fmt.Sprintf("unused; the images' filesystem is %d%% full (high threshold %d%%): %d bytes are to be freed, down to %d%%",
+		because = fmt.Sprintf("unused; the images' filesystem is %d%% full (high threshold %d%%): %d bytes are to be "+
+			"freed, down to %d%%",
 			in.FS.Used(), in.Policy.High, free, in.Policy.Low)
 	}
 	var going, staying []Choice
@@ -113,19 +115,22 @@ func Pick(in Input) []Choice {
 		case c.Image.GetPinned():
 			c.Reason = "pinned by the runtime"
 		case in.Policy.MaxAge > 0 && unused > in.Policy.MaxAge:
-			c.Why, c.Reason = ForAge, fmt.Sprintf("unused for %s, longer than imageMaximumGCAge (%s)", round(unused), in.Policy.MaxAge)
+			c.Why, c.Reason = forAge, fmt.Sprintf("unused for %s, longer than imageMaximumGCAge (%s)",
+				round(unused), in.Policy.MaxAge)
 		case free <= 0 && because != "":
-			c.Reason = fmt.Sprintf("unused for %s; others that were used longer ago free enough", round(unused))
+			c.Reason = fmt.Sprintf("unused for %s; others that have been unused for longer free enough", round(unused))
 		case free <= 0:
-			c.Reason = fmt.Sprintf("unused for %s; the images' filesystem is %d%% full, the high threshold is %d%%", round(unused), in.FS.Used(), in.Policy.High)
+			c.Reason = fmt.Sprintf("unused for %s; the images' filesystem is %d%% full, the high threshold is %d%%",
+				round(unused), in.FS.Used(), in.Policy.High)
 		case in.Now.Sub(record.FirstSeen) < in.Policy.MinAge:
 			c.Young = true
-			c.Reason = fmt.Sprintf("seen for the first time %s ago, less than imageMinimumGCAge (%s)", round(in.Now.Sub(record.FirstSeen)), in.Policy.MinAge)
+			c.Reason = fmt.Sprintf("seen for the first time %s ago, less than imageMinimumGCAge (%s)",
+				round(in.Now.Sub(record.FirstSeen)), in.Policy.MinAge)
 		default:
-			c.Why, c.Reason = ForSpace, because
+			c.Why, c.Reason = forSpace, because
 		}
 		if c.Why == "" {
-			c.Deed = topic.DeedKeep
+			c.Action = topic.ActionKeep
 			staying = append(staying, c)
 			continue
 		}
@@ -140,7 +145,7 @@ func (in Input) sorted() []Choice {
 	all := make([]Choice, 0, len(in.Images))
 	for _, i := range in.Images {
 		all = append(all, Choice{Key: Key(i), Image: i, Decision: topic.Decision{
-			Deed: topic.DeedRemoveImage, Object: Name(i), FreedBytes: i.GetSize(),
+			Action: topic.ActionRemoveImage, Object: nameOf(i), FreedBytes: i.GetSize(),
 		}})
 	}
 	slices.SortStableFunc(all, func(a, b Choice) int {
@@ -150,8 +155,8 @@ func (in Input) sorted() []Choice {
 	return all
 }
 
-// Name is what a person calls the image.
-func Name(i *runtimeapi.Image) string {
+// nameOf is what a person calls the image.
+func nameOf(i *runtimeapi.Image) string {
 	return slices.Concat(i.GetRepoTags(), i.GetRepoDigests(), []string{i.GetId()})[0]
 }
 

@@ -17,7 +17,9 @@ import (
 
 // Update is the records with the images as they are now: new ones are seen for the first time, those in use are used
 // now, those that are gone are forgotten. One from the future, since the clock was set back, counts as new.
-func Update(records map[string]Record, images []*runtimeapi.Image, inUse map[string]string, now time.Time) map[string]Record {
+func Update(records map[string]Record, images []*runtimeapi.Image, inUse map[string]string,
+	now time.Time,
+) map[string]Record {
 	next := make(map[string]Record, len(images))
 	for _, i := range images {
 		key := Key(i)
@@ -44,7 +46,7 @@ func Load(path string) (map[string]Record, error) {
 		err = json.Unmarshal(data, &records)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read when images were used: %w: every image counts as new", err)
+		return nil, fmt.Errorf("read the image records: %w: every image counts as new", err)
 	}
 	return records, nil
 }
@@ -62,7 +64,7 @@ func Save(path string, before, records map[string]Record) error {
 		err = atomicfile.Write(path, data, 0o600)
 	}
 	if err != nil {
-		return fmt.Errorf("write when images were used: %w: it is forgotten when gc is restarted", err)
+		return fmt.Errorf("write the image records: %w: they are lost when gc restarts", err)
 	}
 	return nil
 }

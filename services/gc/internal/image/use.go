@@ -32,7 +32,7 @@ func InUse(images []*runtimeapi.Image, containers []*runtimeapi.Container, pods 
 		}
 	}
 	for _, pod := range pods {
-		for _, name := range References(pod) {
+		for _, name := range references(pod) {
 			use(name, fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name))
 		}
 	}
@@ -54,8 +54,8 @@ func index(images []*runtimeapi.Image) map[string][]string {
 	return keys
 }
 
-// References are the images that the pod's spec names: of its containers and its image volumes.
-func References(pod *corev1.Pod) []string {
+// references are the images that the pod's spec names: of its containers and its image volumes.
+func references(pod *corev1.Pod) []string {
 	var names []string
 	for c := range podspec.Containers(&pod.Spec) {
 		names = append(names, c.Image)

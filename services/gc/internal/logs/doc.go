@@ -3,9 +3,9 @@
 // # Guarantees
 //
 //   - Names are the kubelet's: <log>.<time> for what was rotated last, <log>.<time>.gz for what was rotated before it.
-//   - No line is lost: a log is renamed, the runtime opens a new one, and goes on writing to the old one until it has. Where it
-//     can't, the old one gets its name back, unless a new one is there.
-//   - Whatever is interrupted is mended by the next pass. A rotated log is removed only once its compressed form is complete
-//     and on disk; a disk that is full keeps it as it is, and doesn't keep the log from being rotated.
-//   - Symbolic links are never followed out of the directory of logs when something is removed.
+//   - No line is lost: a log is renamed, and the runtime writes to it until it has opened a new one. If the runtime
+//     can't open one, the old log gets its name back.
+//   - The next pass completes what was interrupted. A rotated log is removed only when its compressed form is complete
+//     and on disk. On a full disk logs are rotated but not compressed.
+//   - Nothing is removed through a symbolic link.
 package logs

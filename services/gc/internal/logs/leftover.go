@@ -27,7 +27,8 @@ const (
 	logGone = "the log it leads to is gone"
 )
 
-// Dirs decides about the directories below podLogsDir: those of pods for which known is false go. What isn't named like one is left alone.
+// Dirs decides about the directories below podLogsDir: those of pods for which known is false go. What isn't named like
+// one is left alone.
 func Dirs(podLogsDir string, known func(uid string) bool, now time.Time) ([]topic.Decision, error) {
 	entries, err := os.ReadDir(podLogsDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -37,15 +38,20 @@ func Dirs(podLogsDir string, known func(uid string) bool, now time.Time) ([]topi
 	for _, e := range entries {
 		pod, ok := labels.ParseLogDir(e.Name())
 		if ok && e.IsDir() && !known(pod.UID) && !young(e, dirAge, now) {
-			found = append(found, topic.Decision{Deed: topic.DeedRemoveLog, Object: filepath.Join(podLogsDir, e.Name()), Pod: &pod, Reason: podGone})
+			found = append(found, topic.Decision{
+				Action: topic.ActionRemoveLog, Object: filepath.Join(podLogsDir, e.Name()),
+				Pod: &pod, Reason: podGone,
+			})
 		}
 	}
 	return found, nil
 }
 
-// Links decides about the links below dir into podLogsDir: those go whose log is gone, unless it is in use: then it is away for a moment
-// while it is rotated.
-func Links(dir, podLogsDir string, inUse map[string]bool, known func(uid string) bool, now time.Time) ([]topic.Decision, error) {
+// Links decides about the links below dir into podLogsDir: those go whose log is gone, unless it is in use: then it is
+// away for a moment while it is rotated.
+func Links(dir, podLogsDir string, inUse map[string]bool, known func(uid string) bool,
+	now time.Time,
+) ([]topic.Decision, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list the links to container logs: %w", err)
@@ -62,7 +68,7 @@ func Links(dir, podLogsDir string, inUse map[string]bool, known func(uid string)
 			continue
 		}
 		if _, err := os.Lstat(target); errors.Is(err, fs.ErrNotExist) {
-			found = append(found, topic.Decision{Deed: topic.DeedRemoveLog, Object: link, Reason: logGone})
+			found = append(found, topic.Decision{Action: topic.ActionRemoveLog, Object: link, Reason: logGone})
 		}
 	}
 	return found, nil
@@ -73,24 +79,12 @@ func young(e fs.DirEntry, age time.Duration, now time.Time) bool {
 	return err != nil || now.Sub(info.ModTime()) < age
 }
 
-// RemoveDir removes, without following links, a directory of logs and all below it.
-func RemoveDir(path string) error {
-	root, err := os.OpenRoot(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("remove %s: %w", path, err)
-	}
-	defer root.Close() //nolint:errcheck // nothing was written
-	if err := root.RemoveAll(filepath.Base(path)); err != nil {
-		return fmt.Errorf("remove %s: %w", path, err)
-	}
-	return nil
-}
-
 // RemoveOf removes the log of a container that is gone: the file, what was rotated, and the links to it.
 func RemoveOf(podLogsDir, linksDir string, pod topic.Ref, container string, restartCount int) error {
 	dir := filepath.Join(podLogsDir, labels.LogDir(pod), container)
 	if filepath.Dir(filepath.Dir(dir)) != filepath.Clean(podLogsDir) {
-		return fmt.Errorf("remove the log of container %q of %s/%s: that isn't the name of a directory", container, pod.Namespace, pod.Name)
+		return fmt.Errorf("remove the log of container %q of %s/%s: that isn't the name of a directory", container,
+			pod.Namespace, pod.Name)
 	}
 	log := strconv.Itoa(restartCount) + ".log"
 	entries, err := os.ReadDir(dir)

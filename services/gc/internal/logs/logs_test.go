@@ -16,11 +16,12 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/tree"
 )
 
 var epoch = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// TestScenarios runs testdata. "go test -rewrite" writes the results anew; read the difference before you keep it.
+// TestScenarios runs testdata. "go test -rewrite" writes the results again; read the difference before you keep it.
 //
 //	plan size=N [max=N] [files=N]   names of the files in the directory of 0.log; now is 2026-01-01 12:00:00
 func TestScenarios(t *testing.T) {
@@ -33,7 +34,7 @@ func TestScenarios(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s := Plan(Policy{MaxSize: limit, MaxFiles: files}, "0.log", size, strings.Fields(d.Input), epoch)
+			s := plan(Policy{MaxSize: limit, MaxFiles: files}, "0.log", size, strings.Fields(d.Input), epoch)
 			if s.None() {
 				return "nothing\n"
 			}
@@ -48,7 +49,7 @@ type runtime struct {
 	path string
 	out  *os.File
 	err  error
-	// late makes it reopen the log and fail all the same.
+	// late makes it reopen the log and fail nevertheless.
 	late bool
 }
 
@@ -135,7 +136,8 @@ func TestRotation(t *testing.T) {
 		}
 		r.write("x")
 	}
-	r.want("0.log=x 0.log.20260101-120200.gz=x,line number 2 0.log.20260101-120300.gz=x,line number 3 0.log.20260101-120400=x,line number 4")
+	r.want("0.log=x 0.log.20260101-120200.gz=x,line number 2 0.log.20260101-120300.gz=x,line number 3 " +
+		"0.log.20260101-120400=x,line number 4")
 }
 
 // Where the runtime can't open a new log the old one goes on; where it did and only said it couldn't, the new one does.
@@ -171,7 +173,10 @@ func TestInterrupted(t *testing.T) {
 	r.write("y")
 	r.want("0.log=y 0.log.20260101-110000=line number 0,x")
 	// Killed while compressing, and after it.
-	for name, text := range map[string]string{".20260101-110000.tmp": "half", ".20260101-100000": "twice", ".20260101-100000.gz": ""} {
+	for name, text := range map[string]string{
+		".20260101-110000.tmp": "half", ".20260101-100000": "twice",
+		".20260101-100000.gz": "",
+	} {
 		if err := os.WriteFile(r.path+name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +196,7 @@ func TestInterrupted(t *testing.T) {
 	r.want("0.log=y 0.log.20260101-100000.gz=twice 0.log.20260101-110000=line number 0,x")
 }
 
-// A log that can't be compressed is kept, and the log is rotated all the same.
+// A log that can't be compressed is kept, and the log is rotated nevertheless.
 func TestCompressionFails(t *testing.T) {
 	r := newRuntime(t)
 	r.write("line number 0")
@@ -258,7 +263,8 @@ func TestLeftovers(t *testing.T) {
 	must(os.Symlink(outside, filepath.Join(dirs[0].Object, "app", "link")))
 	must(os.MkdirAll(links, 0o755))
 	for name, target := range map[string]string{
-		"gone": filepath.Join(pods, "x/0.log"), "used": filepath.Join(pods, "y/0.log"), "there": filepath.Join(pods, "default_there_u2"), "other": "/nowhere",
+		"gone": filepath.Join(pods, "x/0.log"), "used": filepath.Join(pods, "y/0.log"),
+		"there": filepath.Join(pods, "default_there_u2"), "other": "/nowhere",
 		"coming": filepath.Join(pods, "default_there_u2/app/0.log"),
 	} {
 		must(os.Symlink(target, filepath.Join(links, name)))
@@ -272,7 +278,7 @@ func TestLeftovers(t *testing.T) {
 		t.Errorf("links to logs that are gone: %+v, %v", found, err)
 	}
 
-	must(RemoveDir(dirs[0].Object))
+	must(tree.Remove(t.Context(), dirs[0].Object))
 	if data, err := os.ReadFile(outside); err != nil || string(data) != "keep" {
 		t.Errorf("what a link led to: %q, %v", data, err)
 	}

@@ -35,16 +35,17 @@ func (r Rotator) Look(path string, now time.Time) (Steps, int64, error) {
 	}
 	switch info, err := os.Lstat(path); {
 	case err == nil && !info.Mode().IsRegular():
-		return Steps{}, 0, fmt.Errorf("look at the log %s: it is no regular file, so it isn't rotated", path)
+		return Steps{}, 0, fmt.Errorf("look at the log %s: it is not a regular file, so it isn't rotated", path)
 	case err == nil:
 		size = info.Size()
 	case !errors.Is(err, fs.ErrNotExist):
 		return Steps{}, 0, fmt.Errorf("look at the log %s: %w", path, err)
 	}
-	return Plan(r.Policy, filepath.Base(path), size, files, now), size, nil
+	return plan(r.Policy, filepath.Base(path), size, files, now), size, nil
 }
 
-// Do takes the steps for the log of the container. All are tried: a log that can't be compressed is rotated all the same.
+// Do takes the steps for the log of the container. All are tried: a log that can't be compressed is rotated all the
+// same.
 func (r Rotator) Do(ctx context.Context, id, path string, s Steps) error {
 	dir := filepath.Dir(path)
 	var errs []error
@@ -59,7 +60,7 @@ func (r Rotator) Do(ctx context.Context, id, path string, s Steps) error {
 		errs = append(errs, r.rotate(ctx, id, path, filepath.Join(dir, s.Rotate)))
 	case s.Reopen:
 		if err := r.Runtime.ReopenContainerLog(ctx, id); err != nil {
-			errs = append(errs, fmt.Errorf("log %s is missing and can't be made again: %w", path, err))
+			errs = append(errs, fmt.Errorf("log %s is missing and can't be created again: %w", path, err))
 		}
 	}
 	for _, name := range s.Compress {
@@ -92,7 +93,7 @@ func (r Rotator) rotate(ctx context.Context, id, path, rotated string) error {
 	return errors.Join(err, os.Remove(rotated))
 }
 
-// compress replaces the file by a compressed one. What is half done has a name of its own.
+// compress replaces the file by a compressed one. A file that is half written has a name of its own.
 func compress(ctx context.Context, path string) (err error) {
 	in, err := os.Open(path)
 	if err != nil {

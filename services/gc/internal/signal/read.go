@@ -78,9 +78,9 @@ func (r *Reader) Disks(now time.Time, paths Filesystems) (evict.Observations, er
 		if f.path == "" {
 			continue
 		}
-		s, err := disk.Stat(f.path)
+		s, err := paths.stat(f.path)
 		out.set(f.bytes, int64(s.Available), int64(s.Capacity), err)
-		// Filesystems without a fixed number of inodes, such as btrfs, tell of none.
+		// Filesystems without a fixed number of inodes, such as btrfs, report 0.
 		if err == nil && s.Inodes > 0 {
 			out.set(f.inodes, int64(s.InodesFree), int64(s.Inodes), nil)
 		}
@@ -88,12 +88,20 @@ func (r *Reader) Disks(now time.Time, paths Filesystems) (evict.Observations, er
 	return out.obs, errors.Join(out.errs...)
 }
 
-// Layout tells what shares a filesystem, by the numbers of the devices. split is true where containers have one to themselves; on the root
-// directory's filesystem its thresholds stand for theirs.
+// stat measures a filesystem. The root directory is made by podsync, perhaps after gc has begun.
+func (f Filesystems) stat(path string) (disk.Filesystem, error) {
+	if path == f.Node {
+		return disk.StatToBe(path)
+	}
+	return disk.Stat(path)
+}
+
+// Layout finds what shares a filesystem, by the numbers of the devices. split is true if containers have a filesystem
+// of their own. On the root directory's filesystem its thresholds stand for theirs.
 func Layout(paths Filesystems) (layout evict.Layout, split bool, err error) {
 	var devices [3]uint64
 	for i, path := range []string{paths.Node, paths.Image, paths.Container} {
-		s, err := disk.Stat(path)
+		s, err := paths.stat(path)
 		if err != nil {
 			return evict.Layout{}, false, err
 		}

@@ -34,7 +34,8 @@ func tree(t *testing.T, files map[string]string) string {
 
 var proc = map[string]string{
 	"proc/meminfo": "MemTotal:        2000000 kB\nMemFree:          500000 kB\nBuffers: 5 kB\n",
-	"proc/loadavg": "1.36 3.49 4.53 2/3518 3715089\n", "proc/sys/kernel/pid_max": "4194304\n", "proc/sys/kernel/threads-max": "30000\n",
+	"proc/loadavg": "1.36 3.49 4.53 2/3518 3715089\n", "proc/sys/kernel/pid_max": "4194304\n",
+	"proc/sys/kernel/threads-max": "30000\n",
 }
 
 func with(more map[string]string) map[string]string {
@@ -66,14 +67,19 @@ func all(r *Reader, now time.Time, paths Filesystems) (evict.Observations, error
 
 func TestRead(t *testing.T) {
 	v1 := with(map[string]string{
-		"sys/fs/cgroup/memory/memory.usage_in_bytes": "1500000000\n", "sys/fs/cgroup/memory/memory.stat": "inactive_file 5\ntotal_inactive_file 300000000\n",
-		"sys/fs/cgroup/memory/kubepods/memory.usage_in_bytes": "700000000\n", "sys/fs/cgroup/memory/kubepods/memory.stat": "total_inactive_file 100000000\n",
+		"sys/fs/cgroup/memory/memory.usage_in_bytes":          "1500000000\n",
+		"sys/fs/cgroup/memory/memory.stat":                    "inactive_file 5\ntotal_inactive_file 300000000\n",
+		"sys/fs/cgroup/memory/kubepods/memory.usage_in_bytes": "700000000\n",
+		"sys/fs/cgroup/memory/kubepods/memory.stat":           "total_inactive_file 100000000\n",
 		"sys/fs/cgroup/memory/kubepods/memory.limit_in_bytes": "1000000000\n",
 	})
 	v2 := with(map[string]string{
 		"sys/fs/cgroup/cgroup.controllers": "memory\n",
-		"sys/fs/cgroup/memory.stat":        "anon 900000000\nfile 600000000\nkernel 250000000\ninactive_file 300000000\n", "sys/fs/cgroup/kubepods/memory.current": "700000000\n",
-		"sys/fs/cgroup/kubepods/memory.stat": "inactive_file 100000000\n", "sys/fs/cgroup/kubepods/memory.max": "1000000000\n",
+		"sys/fs/cgroup/memory.stat": "anon 900000000\nfile 600000000\nkernel 250000000\ninactive_file " +
+			"300000000\n",
+		"sys/fs/cgroup/kubepods/memory.current": "700000000\n",
+		"sys/fs/cgroup/kubepods/memory.stat":    "inactive_file 100000000\n",
+		"sys/fs/cgroup/kubepods/memory.max":     "1000000000\n",
 	})
 	const total = 2000000 << 10
 	for name, c := range map[string]struct {
@@ -115,13 +121,27 @@ func TestUnreadable(t *testing.T) {
 		missing evict.Signal
 		want    string
 	}{
-		"no limit":          {map[string]string{"sys/fs/cgroup/kubepods/memory.max": "max\n"}, evict.AllocatableAvailable, ""},
-		"no pods yet":       {nil, evict.AllocatableAvailable, ""},
-		"limit is nonsense": {map[string]string{"sys/fs/cgroup/kubepods/memory.max": "much\n"}, evict.AllocatableAvailable, `memory.max is "much"`},
-		"no statistics":     {map[string]string{"sys/fs/cgroup/memory.stat": "anon 1\nfile 2\n"}, evict.MemoryAvailable, "no inactive_file"},
-		"bad statistics":    {map[string]string{"sys/fs/cgroup/memory.stat": "anon 1\nfile 2\ninactive_file x\n"}, evict.MemoryAvailable, `inactive_file is "x"`},
-		"bad meminfo":       {map[string]string{"proc/meminfo": "\n"}, evict.MemoryAvailable, "no MemTotal:"},
-		"bad loadavg":       {map[string]string{"proc/loadavg": "1 2 3\n"}, evict.PIDAvailable, "no number of tasks"},
+		"no limit": {
+			map[string]string{"sys/fs/cgroup/kubepods/memory.max": "max\n"},
+			evict.AllocatableAvailable, "",
+		},
+		"no pods yet": {nil, evict.AllocatableAvailable, ""},
+		"limit is nonsense": {
+			map[string]string{"sys/fs/cgroup/kubepods/memory.max": "much\n"},
+			evict.AllocatableAvailable,
+			`memory.max is "much"`,
+		},
+		"no statistics": {
+			map[string]string{"sys/fs/cgroup/memory.stat": "anon 1\nfile 2\n"},
+			evict.MemoryAvailable,
+			"no inactive_file",
+		},
+		"bad statistics": {
+			map[string]string{"sys/fs/cgroup/memory.stat": "anon 1\nfile 2\ninactive_file x\n"},
+			evict.MemoryAvailable, `inactive_file is "x"`,
+		},
+		"bad meminfo": {map[string]string{"proc/meminfo": "\n"}, evict.MemoryAvailable, "no MemTotal:"},
+		"bad loadavg": {map[string]string{"proc/loadavg": "1 2 3\n"}, evict.PIDAvailable, "no number of tasks"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := with(map[string]string{
@@ -143,7 +163,7 @@ func TestUnreadable(t *testing.T) {
 			}
 		})
 	}
-	obs, err := all(reader(t, t.TempDir()), time.Now(), Filesystems{Node: "/absent"})
+	obs, err := all(reader(t, t.TempDir()), time.Now(), Filesystems{Image: "/absent"})
 	if len(obs) != 0 || err == nil {
 		t.Errorf("of nothing: %v, %v", obs, err)
 	}
@@ -172,10 +192,19 @@ func TestLayout(t *testing.T) {
 		want  evict.Layout
 		split bool
 	}{
-		"one":                          {Filesystems{dir, dir, dir}, evict.Layout{}, false},
-		"two":                          {Filesystems{dir, "/proc", "/proc"}, evict.Layout{ImageFS: true}, false},
-		"containers apart from images": {Filesystems{dir, "/proc", dir}, evict.Layout{ImageFS: true, ContainerFS: true}, false},
-		"split":                        {Filesystems{dir, "/proc", "/sys"}, evict.Layout{ImageFS: true, ContainerFS: true}, true},
+		"one": {Filesystems{dir, dir, dir}, evict.Layout{}, false},
+		"one, the root directory still to be made": {Filesystems{dir + "/later", dir, dir}, evict.Layout{}, false},
+		"two": {Filesystems{dir, "/proc", "/proc"}, evict.Layout{ImageFS: true}, false},
+		"containers apart from images": {
+			Filesystems{dir, "/proc", dir},
+			evict.Layout{ImageFS: true, ContainerFS: true},
+			false,
+		},
+		"split": {
+			Filesystems{dir, "/proc", "/sys"},
+			evict.Layout{ImageFS: true, ContainerFS: true},
+			true,
+		},
 	} {
 		if got, split, err := Layout(c.paths); err != nil || got != c.want || split != c.split {
 			t.Errorf("%s: %+v, split %v, %v", name, got, split, err)

@@ -31,26 +31,52 @@ func TestDecide(t *testing.T) {
 		facts facts
 		want  step
 	}{
-		"standing kubeconfig":                    {facts{kubeconfig: user{usable: true}}, step{kind: finished}},
-		"standing kubeconfig beats bootstrap":    {facts{bootstrap: true, kubeconfig: user{usable: true}}, step{kind: finished}},
-		"nothing, and nothing to do about it":    {facts{}, step{kind: helpless}},
-		"bootstrap once":                         {facts{bootstrap: true}, step{kind: ask, by: asBootstrap}},
-		"bootstrap once more after the end":      {facts{bootstrap: true, stored: until(-1), kubeconfig: user{refers: true}}, step{kind: ask, by: asBootstrap}},
-		"killed before the kubeconfig":           {facts{bootstrap: true, stored: until(1)}, step{kind: refer}},
-		"rotation: bootstrap":                    {facts{rotate: true, bootstrap: true}, step{kind: ask, by: asBootstrap}},
-		"rotation: killed before the kubeconfig": {facts{rotate: true, bootstrap: true, stored: until(9), renewAt: now.Add(1)}, step{kind: refer}},
-		"rotation: not yet":                      {facts{rotate: true, stored: until(9), renewAt: now.Add(1), kubeconfig: user{usable: true}}, step{kind: wait, at: now.Add(1)}},
-		"rotation: due":                          {facts{rotate: true, bootstrap: true, stored: until(9), renewAt: now, kubeconfig: user{usable: true}}, step{kind: ask, by: asStored}},
-		"rotation: ended, with bootstrap":        {facts{rotate: true, bootstrap: true, stored: until(-1), kubeconfig: user{refers: true}}, step{kind: ask, by: asBootstrap}},
-		"rotation: ended, without":               {facts{rotate: true, stored: until(-1), kubeconfig: user{refers: true}}, step{kind: helpless}},
+		"standing kubeconfig": {facts{kubeconfig: user{usable: true}}, step{kind: finished}},
+		"standing kubeconfig beats bootstrap": {
+			facts{bootstrap: true, kubeconfig: user{usable: true}},
+			step{kind: finished},
+		},
+		"nothing, and nothing to do about it": {facts{}, step{kind: helpless}},
+		"bootstrap once":                      {facts{bootstrap: true}, step{kind: ask, by: asBootstrap}},
+		"bootstrap once more after the end": {
+			facts{bootstrap: true, stored: until(-1), kubeconfig: user{refers: true}},
+			step{kind: ask, by: asBootstrap},
+		},
+		"killed before the kubeconfig": {facts{bootstrap: true, stored: until(1)}, step{kind: refer}},
+		"rotation: bootstrap":          {facts{rotate: true, bootstrap: true}, step{kind: ask, by: asBootstrap}},
+		"rotation: killed before the kubeconfig": {facts{
+			rotate: true, bootstrap: true, stored: until(9),
+			renewAt: now.Add(1),
+		}, step{kind: refer}},
+		"rotation: not yet": {facts{
+			rotate: true, stored: until(9), renewAt: now.Add(1),
+			kubeconfig: user{usable: true},
+		}, step{kind: wait, at: now.Add(1)}},
+		"rotation: due": {facts{
+			rotate: true, bootstrap: true, stored: until(9), renewAt: now,
+			kubeconfig: user{usable: true},
+		}, step{kind: ask, by: asStored}},
+		"rotation: ended, with bootstrap": {facts{
+			rotate: true, bootstrap: true, stored: until(-1),
+			kubeconfig: user{refers: true},
+		}, step{kind: ask, by: asBootstrap}},
+		"rotation: ended, without": {
+			facts{rotate: true, stored: until(-1), kubeconfig: user{refers: true}},
+			step{kind: helpless},
+		},
 		"rotation: certificate in the kubeconfig": {
-			facts{rotate: true, bootstrap: true, kubeconfig: user{usable: true, own: until(1), embedded: true}}, step{kind: adopt},
+			facts{rotate: true, bootstrap: true, kubeconfig: user{usable: true, own: until(1), embedded: true}},
+			step{kind: adopt},
 		},
 		"rotation: the stored one beats the kubeconfig's": {
-			facts{rotate: true, stored: until(9), renewAt: now, kubeconfig: user{usable: true, own: until(1)}}, step{kind: ask, by: asStored},
+			facts{rotate: true, stored: until(9), renewAt: now, kubeconfig: user{usable: true, own: until(1)}},
+			step{kind: ask, by: asStored},
 		},
 		"rotation: the kubeconfig's has ended": {facts{rotate: true, kubeconfig: user{own: until(-1)}}, step{kind: helpless}},
-		"rotation: a token":                    {facts{rotate: true, kubeconfig: user{usable: true}}, step{kind: ask, by: asKubeconfig}},
+		"rotation: a token": {
+			facts{rotate: true, kubeconfig: user{usable: true}},
+			step{kind: ask, by: asKubeconfig},
+		},
 	} {
 		c.facts.now = now
 		if got := decide(c.facts); got != c.want {
@@ -116,7 +142,7 @@ func TestStore(t *testing.T) {
 	if pair, err := s.load(); err != nil || !pair.Leaf.NotAfter.Equal(now.Add(time.Hour)) {
 		t.Errorf("it is read back as %v, %v", pair, err)
 	}
-	// What can't be used leaves the one before in force.
+	// What can't be used leaves the one before in use.
 	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -133,20 +159,22 @@ func TestStore(t *testing.T) {
 	if target, err := os.Readlink(s.path("kubelet-client-current.pem")); err != nil || target != file {
 		t.Errorf("the link leads to %s (%v)", target, err)
 	}
-	// A key that was half written is made anew.
+	// A key that was half written is created again.
 	if err := os.WriteFile(s.path("kubelet-client.key.tmp"), []byte("-----BEGIN"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, anew, err := s.pendingKey(); err != nil || bytes.Equal(anew, text) {
+	if _, again, err := s.pendingKey(); err != nil || bytes.Equal(again, text) {
 		t.Errorf("after a half-written key: %v", err)
 	}
 }
 
 func TestKubeconfig(t *testing.T) {
 	dir := t.TempDir()
-	bootstrap, config, current := filepath.Join(dir, "bootstrap"), filepath.Join(dir, "etc", "kubelet.conf"), filepath.Join(dir, "current.pem")
+	bootstrap, config, current := filepath.Join(dir, "bootstrap"), filepath.Join(dir, "etc", "kubelet.conf"),
+		filepath.Join(dir, "current.pem")
 	text := "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: x, user: u}}]\n" +
-		"clusters: [{name: x, cluster: {server: \"https://10.0.0.1:6443\", tls-server-name: api, insecure-skip-tls-verify: true}}]\nusers: [{name: u, user: {token: secret}}]\n"
+		"clusters: [{name: x, cluster: {server: \"https://10.0.0.1:6443\", tls-server-name: api, insecure-skip-tls-verify: " +
+		"true}}]\nusers: [{name: u, user: {token: secret}}]\n"
 	if err := os.WriteFile(bootstrap, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +186,8 @@ func TestKubeconfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	cluster, who := is.Clusters["default-cluster"], is.AuthInfos["default-auth"]
-	if cluster == nil || cluster.Server != "https://10.0.0.1:6443" || cluster.TLSServerName != "api" || who == nil || who.ClientCertificate != current || who.Token != "" {
+	if cluster == nil || cluster.Server != "https://10.0.0.1:6443" || cluster.TLSServerName != "api" || who == nil ||
+		who.ClientCertificate != current || who.Token != "" {
 		t.Errorf("kubeconfig %+v, %+v", cluster, who)
 	}
 	if u, _, _ := kubeconfigUser(config, current, now); u.usable || !u.refers {
@@ -172,7 +201,8 @@ func TestKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(current, append(signed(t, key, key.Public(), now.Add(time.Hour)), keyText...), 0o600); err != nil {
+	if err := os.WriteFile(current, append(signed(t, key, key.Public(), now.Add(time.Hour)), keyText...),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	u, cert, keyOfIt := kubeconfigUser(config, "elsewhere", now)

@@ -11,7 +11,7 @@ type facts struct {
 	now time.Time
 	// rotate is KubeletConfiguration's rotateCertificates, bootstrap whether there is a bootstrap kubeconfig.
 	rotate, bootstrap bool
-	// stored is the certificate in the store, and renewAt when it is to be renewed; nil for none.
+	// stored is the certificate in the store, and renewAt when it must be renewed; nil for none.
 	stored  *x509.Certificate
 	renewAt time.Time
 	// kubeconfig is what there is of the kubeconfig's.
@@ -20,13 +20,13 @@ type facts struct {
 
 // user is what a kubeconfig says of who one is.
 type user struct {
-	// usable tells whether it can be read and has a certificate that is valid, or none.
+	// usable reports whether it can be read and has a certificate that is valid, or none.
 	usable bool
-	// own is the certificate that it has in itself or in files outside the store; nil for none. embedded tells that it
+	// own is the certificate that it has in itself or in files outside the store; nil for none. embedded is true where it
 	// is in the kubeconfig itself.
 	own      *x509.Certificate
 	embedded bool
-	// refers tells whether it refers to the store.
+	// refers reports whether it refers to the store.
 	refers bool
 }
 
@@ -56,8 +56,8 @@ type step struct {
 	at   time.Time
 }
 
-// decide is what to do next. The order is the kubelet's: a valid kubeconfig beats the bootstrap one, the stored certificate beats the
-// kubeconfig's, and a stored certificate that has ended is as good as none.
+// decide is what to do next. The order is the kubelet's: a valid kubeconfig beats the bootstrap one, the stored
+// certificate beats the kubeconfig's, and a stored certificate that has ended is as good as none.
 func decide(f facts) step {
 	valid := f.stored != nil && f.now.Before(f.stored.NotAfter)
 	switch {
@@ -92,8 +92,8 @@ func once(f facts, valid bool) step {
 	return step{kind: ask, by: asBootstrap}
 }
 
-// renewal is when a certificate is to be renewed: after 70 to 90 % of its life, so that nodes that came at the same time don't
-// renew at the same time. A signer dates certificates back; of a short-lived one that it has just signed
+// renewal is when a certificate must be renewed: after 70 to 90 % of its life, so that nodes that came at the same
+// time don't renew at the same time. A signer dates certificates back; of a short-lived one that it has just signed
 // half of what is left passes first. issued is when it was signed; zero for not known.
 func renewal(c *x509.Certificate, issued time.Time) time.Time {
 	life := c.NotAfter.Sub(c.NotBefore)

@@ -50,8 +50,8 @@ func ended(certs []*x509.Certificate, now time.Time) bool {
 	return false
 }
 
-// writeKubeconfig writes a kubeconfig for the cluster of the bootstrap kubeconfig, with the stored certificate as its user. The
-// names in it are the kubelet's.
+// writeKubeconfig writes a kubeconfig for the cluster of the bootstrap kubeconfig, with the stored certificate as its
+// user. The names in it are the kubelet's.
 func writeKubeconfig(path, bootstrap, current string) error {
 	from, err := clientcmd.LoadFromFile(bootstrap)
 	if err != nil {
@@ -67,9 +67,12 @@ func writeKubeconfig(path, bootstrap, current string) error {
 	cluster := from.Clusters[context.Cluster].DeepCopy()
 	cluster.LocationOfOrigin = ""
 	text, err := clientcmd.Write(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"default-cluster": cluster},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"default-auth": {ClientCertificate: current, ClientKey: current}},
-		Contexts:       map[string]*clientcmdapi.Context{"default-context": {Cluster: "default-cluster", AuthInfo: "default-auth", Namespace: "default"}},
+		Clusters:  map[string]*clientcmdapi.Cluster{"default-cluster": cluster},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"default-auth": {ClientCertificate: current, ClientKey: current}},
+		Contexts: map[string]*clientcmdapi.Context{"default-context": {
+			Cluster:  "default-cluster",
+			AuthInfo: "default-auth", Namespace: "default",
+		}},
 		CurrentContext: "default-context",
 	})
 	if err == nil {

@@ -1,15 +1,22 @@
-// Package clientcert is the node's identity at the API server: the client certificate that a bootstrap kubeconfig obtains (TLS
-// bootstrap), and its renewal (rotateCertificates).
+// Package clientcert is the node's identity at the API server: the client certificate that a bootstrap kubeconfig
+// obtains (TLS bootstrap), and its renewal (rotateCertificates).
 //
 // # Writes
 //
-// In the certificate directory kubelet-client-<time>.pem, the link kubelet-client-current.pem to the one in force, and
-// kubelet-client.key.tmp while a request is under way; the kubeconfig, where it is missing or its certificate has ended.
+// In the certificate directory kubelet-client-<time>.pem, the link kubelet-client-current.pem to the one in use, and
+// kubelet-client.key.tmp while a request is under way; the kubeconfig, where it is missing or its certificate has
+// ended.
 //
 // # Guarantees
 //
-// The certificate in force is replaced at once and as a whole. A restart while a request waits for approval goes on with
-// the same key and request. Nothing is given up: what fails is tried again.
+// The certificate in use is replaced at once and as a whole. A restart while a request waits for approval goes on
+// with the same key and request. Whatever fails is tried again, without end.
+//
+// # Why not client-go's util/certificate
+//
+// It links the typed clients of the whole API, which would cost each daemon of the shared executable 0.9 MiB. It has no
+// bootstrap, makes a new request at each try, and doesn't start with half a pair on disk. docs/adr/0023 has the
+// measurements.
 package clientcert
 
 import (
@@ -25,11 +32,13 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/daemon/config"
 )
 
 const (
-	// retryFirst and retryMax bound the pause after a failure; a request that was refused is made anew after refusedPause only.
+	// retryFirst and retryMax bound the pause after a failure; a request that was refused is repeated after refusedPause
+	// only.
 	retryFirst   = 2 * time.Second
 	retryMax     = 32 * time.Second
 	refusedPause = 5 * time.Minute
@@ -41,12 +50,12 @@ const (
 
 // Ports are what the manager needs of the daemon.
 type Ports struct {
-	// Dial makes a client of CertificateSigningRequests from a kubeconfig; certificate takes the place of its user, unless empty. done
-	// closes the client.
+	// Dial makes a client of CertificateSigningRequests from a kubeconfig; certificate takes the place of its user, unless
+	// empty. done closes the client.
 	Dial func(kubeconfig, certificate string) (api Requests, done func(), err error)
 	// Waiting says why there are no credentials yet; an empty text says that there are.
 	Waiting func(text string)
-	// Failed tells of a request for a certificate that failed.
+	// Failed is called after a request for a certificate failed.
 	Failed  func(err error)
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -59,14 +68,14 @@ type Manager struct {
 	rotate                          bool
 	store                           store
 	failures                        int
-	// renewAt is when the certificate with that serial number is to be renewed.
+	// renewAt is when the certificate with that serial number must be renewed.
 	renewAt time.Time
 	serial  string
 	// issued is when this process was given its last certificate.
 	issued time.Time
 	// renewSoon is for the certificate that came with the kubeconfig: it is replaced at once by one of the node's own.
 	renewSoon bool
-	end       atomic.Int64 // of the certificate in force, in seconds since 1970; 0 for none
+	end       atomic.Int64 // of the certificate in use, in seconds since 1970; 0 for none
 	errors    prometheus.Counter
 }
 
@@ -100,39 +109,35 @@ func (m *Manager) ttl() float64 {
 // Run works until ctx ends, or until nothing can ever be to be done.
 func (m *Manager) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		f, cert, key := m.facts(time.Now())
+		f, cert, key := m.look(time.Now())
 		s := decide(f)
 		if s.kind == finished {
 			m.ports.Waiting("")
 			return
 		}
-		pause, err := m.do(ctx, s, cert, key)
+		rest, err := m.do(ctx, s, cert, key)
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			pause = m.failed(err)
+			rest = m.failed(err)
 		} else {
 			m.failures = 0
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		pause.For(ctx, rest)
 	}
 }
 
-// facts reads the files. cert and key are the kubeconfig's own.
-func (m *Manager) facts(now time.Time) (f facts, cert, key []byte) {
+// look reads the files, and decides when a certificate that it sees for the first time must be renewed. cert and key
+// are the kubeconfig's own.
+func (m *Manager) look(now time.Time) (f facts, cert, key []byte) {
 	f = facts{now: now, rotate: m.rotate, bootstrap: m.bootstrapFrom != ""}
 	f.kubeconfig, cert, key = kubeconfigUser(m.kubeconfig, m.store.path(nameCurrent), now)
 	pair, err := m.store.load()
 	if err != nil {
 		m.end.Store(0)
 		if !errors.Is(err, fs.ErrNotExist) {
-			m.ports.Log.Warn("the stored client certificate isn't usable; another one is asked for", "error", err)
+			m.ports.Log.Warn("can't use the stored client certificate, requesting another one", "error", err)
 		}
 		return f, cert, key
 	}
@@ -143,14 +148,14 @@ func (m *Manager) facts(now time.Time) (f facts, cert, key []byte) {
 		if m.renewSoon {
 			m.renewSoon, m.renewAt = false, now
 		}
-		m.ports.Log.Info("the node's client certificate is in force", "ends", pair.Leaf.NotAfter, "renewal", m.renewAt)
+		m.ports.Log.Info("the node's client certificate is in use", "ends", pair.Leaf.NotAfter, "renewal", m.renewAt)
 	}
 	f.renewAt = m.renewAt
 	return f, cert, key
 }
 
-// do does one step and tells how long to wait after it.
-func (m *Manager) do(ctx context.Context, s step, cert, key []byte) (pause time.Duration, err error) {
+// do does one step and returns how long to wait after it.
+func (m *Manager) do(ctx context.Context, s step, cert, key []byte) (rest time.Duration, err error) {
 	current := m.store.path(nameCurrent)
 	switch s.kind {
 	case wait:
@@ -166,7 +171,8 @@ func (m *Manager) do(ctx context.Context, s step, cert, key []byte) (pause time.
 	case ask:
 		return renewFloor, m.ask(ctx, s.by)
 	}
-	m.ports.Waiting(fmt.Sprintf("there is no valid client certificate in %s or %s: give the node a new kubeconfig, or a bootstrap kubeconfig with --bootstrap-kubeconfig", current, m.kubeconfig))
+	m.ports.Waiting(fmt.Sprintf("there is no valid client certificate in %s or %s: give the node a new kubeconfig, or a "+
+		"bootstrap kubeconfig with --bootstrap-kubeconfig", current, m.kubeconfig))
 	return lookEvery, nil
 }
 
@@ -180,7 +186,7 @@ func (m *Manager) ask(ctx context.Context, as by) error {
 		certificate = m.store.path(nameCurrent)
 	}
 	if as != asStored {
-		m.ports.Waiting(fmt.Sprintf("a client certificate is asked for with %s %s", as, from))
+		m.ports.Waiting(fmt.Sprintf("requesting a client certificate with %s %s", as, from))
 	}
 	api, done, err := m.ports.Dial(from, certificate)
 	if err != nil {
@@ -228,25 +234,27 @@ func (m *Manager) request(ctx context.Context, api Requests, key crypto.Signer, 
 	}
 	m.ports.Log.Info("waiting for the client certificate to be signed", "csr", r.Name, "signer", r.Spec.SignerName)
 	if as != asStored {
-		m.ports.Waiting("CertificateSigningRequest " + r.Name + " waits to be approved and signed (kubectl certificate approve " + r.Name + ")")
+		m.ports.Waiting("CertificateSigningRequest " + r.Name +
+			" waits to be approved and signed (kubectl certificate approve " + r.Name + ")")
 	}
 	return issued(ctx, api, r)
 }
 
-// failed reports a failure and tells how long to wait.
+// failed reports a failure and returns how long to wait.
 func (m *Manager) failed(err error) time.Duration {
 	m.errors.Inc()
 	if m.ttl() < 0 || m.end.Load() == 0 {
 		m.ports.Waiting(err.Error())
 	}
-	pause := min(retryFirst<<min(m.failures, 10), retryMax)
-	if _, refused := errors.AsType[refusal](err); refused {
-		pause = refusedPause
-	}
 	m.failures++
-	if m.failures == 1 || m.failures%10 == 0 || pause == refusedPause {
-		m.ports.Failed(err)
-		m.ports.Log.Error("the node's client certificate can't be obtained; it is tried again", "error", err, "failures", m.failures, "pause", pause)
+	rest := pause.After(m.failures, retryFirst, retryMax)
+	if _, refused := errors.AsType[refusal](err); refused {
+		rest = refusedPause
 	}
-	return pause
+	if m.failures == 1 || m.failures%10 == 0 || rest == refusedPause {
+		m.ports.Failed(err)
+		m.ports.Log.Error("can't obtain the node's client certificate, retrying", "error", err,
+			"failures", m.failures, "pause", rest)
+	}
+	return rest
 }

@@ -21,11 +21,13 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/watch"
 	certutil "k8s.io/client-go/util/cert"
+
+	"kubelot.dev/bus/pause"
 )
 
 const (
-	// signTimeout is how long a request is waited for, and callTimeout how long one call of the API server may take. watchPause passes
-	// before a watch that ended is opened again.
+	// signTimeout is how long a request is waited for, and callTimeout how long one call of the API server may take.
+	// watchPause passes before a watch that ended is opened again.
 	signTimeout = 15 * time.Minute
 	callTimeout = 30 * time.Second
 	watchPause  = time.Second
@@ -33,21 +35,22 @@ const (
 
 // Requests is what is needed of the API server's CertificateSigningRequests.
 type Requests interface {
-	Create(ctx context.Context, r *certificatesv1.CertificateSigningRequest, o metav1.CreateOptions) (*certificatesv1.CertificateSigningRequest, error)
+	Create(ctx context.Context, r *certificatesv1.CertificateSigningRequest,
+		o metav1.CreateOptions) (*certificatesv1.CertificateSigningRequest, error)
 	Get(ctx context.Context, name string, o metav1.GetOptions) (*certificatesv1.CertificateSigningRequest, error)
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// refusal is a request that was denied, can't be signed, or was signed with a certificate of no use: the same one again would be
-// pointless.
+// refusal is a request that was denied, can't be signed, or was signed with a certificate of no use: the same one again
+// would be pointless.
 type refusal struct{ error }
 
 func subject(node string) pkix.Name {
 	return pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}}
 }
 
-// build makes the CertificateSigningRequest of a node's client certificate. Its name follows from the key and from what is
-// asked for, so that the same request is found again.
+// build makes the CertificateSigningRequest of a node's client certificate. Its name follows from the key and from what
+// is asked for, so that the same request is found again.
 func build(node string, key crypto.Signer) (*certificatesv1.CertificateSigningRequest, error) {
 	who := subject(node)
 	text, err := certutil.MakeCSRFromTemplate(key, &x509.CertificateRequest{Subject: who})
@@ -73,12 +76,17 @@ func build(node string, key crypto.Signer) (*certificatesv1.CertificateSigningRe
 	}
 	return &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-csr-" + encode.EncodeToString(hash.Sum(nil))},
-		Spec:       certificatesv1.CertificateSigningRequestSpec{Request: text, SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName, Usages: usages},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    text,
+			SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName, Usages: usages,
+		},
 	}, nil
 }
 
 // submit creates the request, or finds the one that an earlier try has created.
-func submit(ctx context.Context, api Requests, want *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
+func submit(ctx context.Context, api Requests,
+	want *certificatesv1.CertificateSigningRequest,
+) (*certificatesv1.CertificateSigningRequest, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	r, err := api.Create(ctx, want, metav1.CreateOptions{})
@@ -100,7 +108,8 @@ func submit(ctx context.Context, api Requests, want *certificatesv1.CertificateS
 func sameKey(a, b []byte) bool {
 	one, errOne := parse(a)
 	other, errOther := parse(b)
-	return errOne == nil && errOther == nil && bytes.Equal(one.RawSubjectPublicKeyInfo, other.RawSubjectPublicKeyInfo) && bytes.Equal(one.RawSubject, other.RawSubject)
+	return errOne == nil && errOther == nil && bytes.Equal(one.RawSubjectPublicKeyInfo, other.RawSubjectPublicKeyInfo) &&
+		bytes.Equal(one.RawSubject, other.RawSubject)
 }
 
 func parse(text []byte) (*x509.CertificateRequest, error) {
@@ -113,7 +122,8 @@ func parse(text []byte) (*x509.CertificateRequest, error) {
 
 // issued waits for the request to be signed and returns the certificate.
 func issued(ctx context.Context, api Requests, r *certificatesv1.CertificateSigningRequest) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, signTimeout, fmt.Errorf("nobody has signed it within %s: approve it with kubectl certificate approve %s", signTimeout, r.Name))
+	ctx, cancel := context.WithTimeoutCause(ctx, signTimeout, fmt.Errorf("nobody has signed it within %s: approve it "+
+		"with kubectl certificate approve %s", signTimeout, r.Name))
 	defer cancel()
 	for {
 		cert, err := verdict(r)
@@ -127,9 +137,12 @@ func issued(ctx context.Context, api Requests, r *certificatesv1.CertificateSign
 }
 
 // next is the request's next state. Where the watch fails or ends it is read again after a pause; an error is final.
-func next(ctx context.Context, api Requests, r *certificatesv1.CertificateSigningRequest) (*certificatesv1.CertificateSigningRequest, error) {
+func next(ctx context.Context, api Requests,
+	r *certificatesv1.CertificateSigningRequest,
+) (*certificatesv1.CertificateSigningRequest, error) {
 	if w, err := api.Watch(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, r.Name).String(), ResourceVersion: r.ResourceVersion,
+		FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, r.Name).String(),
+		ResourceVersion: r.ResourceVersion,
 	}); err == nil {
 		event := <-w.ResultChan()
 		w.Stop()
@@ -140,10 +153,8 @@ func next(ctx context.Context, api Requests, r *certificatesv1.CertificateSignin
 			return seen, nil
 		}
 	}
-	select {
-	case <-ctx.Done():
+	if pause.For(ctx, watchPause); ctx.Err() != nil {
 		return r, context.Cause(ctx)
-	case <-time.After(watchPause):
 	}
 	now, err := api.Get(ctx, r.Name, metav1.GetOptions{})
 	switch {

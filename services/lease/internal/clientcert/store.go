@@ -29,13 +29,13 @@ const (
 	stampFormat = "2006-01-02-15-04-05"
 )
 
-// store is the directory with the node's client certificates: kubelet-client-<time>.pem, each a certificate with its key, and
-// the link kubelet-client-current.pem to the one in force.
+// store is the directory with the node's client certificates: kubelet-client-<time>.pem, each a certificate with its
+// key, and the link kubelet-client-current.pem to the one in use.
 type store struct{ dir string }
 
 func (s store) path(name string) string { return filepath.Join(s.dir, name) }
 
-// load is the certificate in force; fs.ErrNotExist where there is none.
+// load is the certificate in use; fs.ErrNotExist where there is none.
 func (s store) load() (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(s.path(nameCurrent), s.path(nameCurrent))
 	if err != nil {
@@ -44,7 +44,7 @@ func (s store) load() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// put makes a certificate and its key the one in force. A crash leaves the one before or the new one.
+// put makes a certificate and its key the one in use. A crash leaves the one before or the new one.
 func (s store) put(cert, key []byte, now time.Time) error {
 	if err := usable(cert, key, now); err != nil {
 		return err
@@ -63,12 +63,12 @@ func (s store) put(cert, key []byte, now time.Time) error {
 		return fmt.Errorf("store the new client certificate: %w", err)
 	}
 	if err := s.link(file); err != nil {
-		return fmt.Errorf("put the new client certificate into force: %w", err)
+		return fmt.Errorf("activate the new client certificate: %w", err)
 	}
 	return nil
 }
 
-// usable tells why a certificate and its key are of no use.
+// usable returns an error that says why a certificate and its key are of no use; nil for a good pair.
 func usable(cert, key []byte, now time.Time) error {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
@@ -94,8 +94,8 @@ func (s store) link(file string) error {
 	return os.Rename(s.path(nameUpdated), s.path(nameCurrent))
 }
 
-// pendingKey is the key of the request under way: the same over restarts, so that the request that waits for approval is
-// found again. It is made where there is none.
+// pendingKey is the key of the request under way: the same over restarts, so that the request that waits for approval
+// is found again. It is made where there is none.
 func (s store) pendingKey() (crypto.Signer, []byte, error) {
 	// One that can't be read, such as half a file, is as good as none.
 	if text, err := os.ReadFile(s.path(nameKey)); err == nil {

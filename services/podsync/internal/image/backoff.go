@@ -24,10 +24,10 @@ type attempt struct {
 
 func (a attempt) retryAt() time.Time { return a.failedAt.Add(a.delay) }
 
-// backoff remembers failed pulls. It is pure but for its own map: the caller gives the time, and the lock.
+// backoff remembers failed pulls. It is pure except for its own map: the caller gives the time, and the lock.
 type backoff map[types.UID]map[string]attempt
 
-// waiting tells whether it's too early for another try.
+// waiting reports whether it's too early for another try.
 func (b backoff) waiting(pod types.UID, image string, now time.Time) (attempt, bool) {
 	a, ok := b[pod][image]
 	return a, ok && now.Before(a.retryAt())

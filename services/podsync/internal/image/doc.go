@@ -7,7 +7,8 @@
 //
 // # Writes
 //
-// The runtime's image store (CRI PullImage), the records of pulls (package pulled); Events through the given function.
+// The runtime's image store (CRI PullImage), the records of pulls (package pullrecords); Events through the given
+// function.
 //
 // # Owns
 //
@@ -15,10 +16,13 @@
 //
 // # Guarantees
 //
-// An image that is present and may be used as it is costs one ImageStatus call and waits for no pull. One that another pod's
-// secret has brought is pulled again with the pod's own credentials (KEP-2535).
+// An image that is present and may be used as it is costs one ImageStatus call and waits for no pull. An image that was
+// pulled with another pod's secret is pulled again with the pod's own credentials (KEP-2535).
 // Requests for one image with the same credentials share one pull; it is cancelled only when nobody waits for it
 // any more. No lock is held over a call. Nothing is started by New, and no goroutine outlives the last Ensure.
+//
+// The registry credentials are read by hand: go-containerregistry's authn gives one login for an image and doesn't say
+// which secret it came from (docs/adr/0024).
 //
 // Source: Kubernetes documentation "Images" (imagePullPolicy, imagePullSecrets, ImagePullBackOff), KubeletConfiguration
 // fields serializeImagePulls, maxParallelImagePulls, registryPullQPS, registryBurst.

@@ -11,19 +11,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"kubelot.dev/services/podsync/internal/pulled"
+	"kubelot.dev/services/podsync/internal/image/pullrecords"
 )
 
 // Runtime is the part of the CRI client that pulls need.
 type Runtime interface {
 	// ImageStatus gives nil when the image isn't there.
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
-	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, sandbox *runtimeapi.PodSandboxConfig) (string, error)
+	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
+		sandbox *runtimeapi.PodSandboxConfig) (string, error)
 }
 
 // Config are the settings of a Puller.
 type Config struct {
-	// MaxParallel bounds the pulls that run at a time; 0 means DefaultMaxParallel.
+	// MaxParallel bounds the pulls that run at a time; less than 1 means one.
 	MaxParallel int
 	// QPS and Burst bound how often pulls begin (registryPullQPS, registryBurst); QPS 0 means no bound. A pull
 	// over the bound waits for its turn; the kubelet would let it fail.
@@ -31,19 +32,17 @@ type Config struct {
 	Burst int
 	// CredentialDirs are searched for config.json and .dockercfg, the first file found counts.
 	CredentialDirs []string
-	// Pulled is told of each pull that succeeded: since when the pod asked for it, and the image's size in bytes. It must not
-	// block; nil means that nobody asks.
+	// Pulled is called for each pull that succeeded: since when the pod asked for it, and the image's size in bytes. It
+	// must not block; nil means that nobody asks.
 	Pulled func(pod *corev1.Pod, asked time.Time, size uint64)
-	// Asked is told of each wish for an image: its policy, whether the image is there, and whether it has to be pulled, each
-	// nil where that isn't known. It is as Pulled.
+	// Asked is called for each request for an image: its policy, whether the image is there, and whether it has to be
+	// pulled, each nil where that isn't known. It is as Pulled.
 	Asked func(policy corev1.PullPolicy, present, pull *bool)
-	// Records know who may use the images that are there, and are told of pulls.
-	Records *pulled.Records
+	// Records know who may use the images that are there, and record pulls.
+	Records *pullrecords.Records
 }
 
 const (
-	// DefaultMaxParallel is how many pulls run at a time where the configuration doesn't say.
-	DefaultMaxParallel = 4
 	// inspectRetry and neverRetry are when to look again after a runtime that didn't answer, and for an image that
 	// somebody else must bring.
 	inspectRetry = 2 * time.Second
@@ -61,11 +60,11 @@ type Event struct {
 	Message string
 }
 
-// Request is a wish for an image.
+// Request asks for an image.
 type Request struct {
 	Pod *corev1.Pod
-	// FieldPath is what the Events about the image are about: a container, such as spec.containers{app}, or for the image of
-	// a volume the whole pod, which is empty.
+	// FieldPath is what the Events about the image are about: a container, such as spec.containers{app}, or for the image
+	// of a volume the whole pod, which is empty.
 	FieldPath string
 	// Container is the field path of the container that can't run without the image.
 	Container string
@@ -99,29 +98,26 @@ type Puller struct {
 	limiter *rate.Limiter
 
 	// mu guards what is below; it's never held over a call.
-	mu      sync.Mutex
-	flights map[string]*flight
-	backoff backoff
+	mu       sync.Mutex
+	inflight map[string]*inflightPull
+	backoff  backoff
 }
 
 // New makes a Puller that reports Events to record, which must not block.
 func New(cfg Config, rt Runtime, record func(Event)) *Puller {
-	if cfg.MaxParallel <= 0 {
-		cfg.MaxParallel = DefaultMaxParallel
-	}
 	limit := rate.Limit(cfg.QPS)
 	if cfg.QPS <= 0 {
 		limit = rate.Inf
 	}
 	return &Puller{
 		cfg: cfg, runtime: rt, record: record,
-		slots: make(chan struct{}, cfg.MaxParallel), limiter: rate.NewLimiter(limit, max(cfg.Burst, 1)),
-		flights: map[string]*flight{}, backoff: backoff{},
+		slots: make(chan struct{}, max(cfg.MaxParallel, 1)), limiter: rate.NewLimiter(limit, max(cfg.Burst, 1)),
+		inflight: map[string]*inflightPull{}, backoff: backoff{},
 	}
 }
 
-// wish is a Request under way.
-type wish struct {
+// imageRequest is a Request under way.
+type imageRequest struct {
 	Request
 	name name
 	spec *runtimeapi.ImageSpec
@@ -131,29 +127,34 @@ type wish struct {
 	present, pull *bool
 }
 
-// Ensure makes the image present as the policy asks, and sure that the pod may use it. Every error but ctx's cause is an *Error.
+// Ensure makes the image present as the policy asks, and sure that the pod may use it. Every error but ctx's cause is
+// an *Error.
 func (p *Puller) Ensure(ctx context.Context, req Request) (Image, error) {
-	w := &wish{Request: req}
-	defer p.asked(w)
+	w := &imageRequest{Request: req}
+	defer p.tellAsked(w)
 	var err error
 	if w.name, err = parseName(req.Image); err != nil {
 		return Image{}, p.fail(req, "InspectFailed", &Error{
 			Reason: ReasonInvalidName, Message: fmt.Sprintf("Failed to apply default image tag %q: %v", req.Image, err),
 		})
 	}
-	w.spec = &runtimeapi.ImageSpec{Image: w.name.full, UserSpecifiedImage: req.Image, RuntimeHandler: req.RuntimeHandler, Annotations: req.Pod.Annotations}
+	w.spec = &runtimeapi.ImageSpec{
+		Image: w.name.full, UserSpecifiedImage: req.Image, RuntimeHandler: req.RuntimeHandler,
+		Annotations: req.Pod.Annotations,
+	}
 	w.Policy = policyFor(req.Policy, w.name)
 	w.credentials = sync.OnceValues(func() ([]credential, []string) {
 		ring, problems := credentialsOf(req.Secrets, p.cfg.CredentialDirs)
 		return ring.lookup(w.name.repository), problems
 	})
 	if w.Policy != corev1.PullAlways {
-		image, err := p.usable(ctx, w)
+		image, err := p.findUsable(ctx, w)
 		if err != nil {
 			return Image{}, err
 		}
 		if image != nil {
-			p.event(req, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", req.Image))
+			p.event(req, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine and can "+
+				"be accessed by the pod", req.Image))
 			return toImage(image.Id, image), nil
 		}
 	}
@@ -161,36 +162,38 @@ func (p *Puller) Ensure(ctx context.Context, req Request) (Image, error) {
 	return p.ensurePulled(ctx, w)
 }
 
-// usable gives the image if it is there and the pod may use it; nil without an error asks for a pull. That an image is there
-// isn't told to who may not use it.
-func (p *Puller) usable(ctx context.Context, w *wish) (*runtimeapi.Image, error) {
+// findUsable gives the image if it is there and the pod may use it; nil without an error asks for a pull. That an image
+// is there isn't told to who may not use it.
+func (p *Puller) findUsable(ctx context.Context, w *imageRequest) (*runtimeapi.Image, error) {
 	image, err := p.runtime.ImageStatus(ctx, w.spec)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return nil, context.Cause(ctx)
 	case err != nil:
 		return nil, p.fail(w.Request, "InspectFailed", &Error{
-			Reason: ReasonInspect, Message: fmt.Sprintf("Failed to inspect image %q: %s", w.Image, runtimeText(err)), RetryAt: time.Now().Add(inspectRetry),
+			Reason: ReasonInspect, Message: fmt.Sprintf("Failed to inspect image %q: %s", w.Image, runtimeText(err)),
+			RetryAt: time.Now().Add(inspectRetry),
 		})
 	}
 	w.present = new(image != nil)
 	if image != nil {
-		may := p.cfg.Records.MayUse(w.Image, image.Id, w.secrets)
+		may := p.cfg.Records.Check(w.Image, image.Id, w.secrets)
 		if w.pull = new(!may); may {
 			return image, nil
 		}
 	}
 	if w.Policy == corev1.PullNever {
 		return nil, p.fail(w.Request, ReasonNeverPull, &Error{
-			Reason: ReasonNeverPull, Message: fmt.Sprintf("Container image %q is not present with pull policy of Never", w.Image), RetryAt: time.Now().Add(neverRetry),
+			Reason: ReasonNeverPull, Message: fmt.Sprintf("Container image %q is not present with pull policy of Never",
+				w.Image), RetryAt: time.Now().Add(neverRetry),
 		})
 	}
 	return nil, nil
 }
 
 // secrets are the pull secrets among the credentials.
-func (w *wish) secrets() []pulled.Secret {
-	var list []pulled.Secret
+func (w *imageRequest) secrets() []pullrecords.Secret {
+	var list []pullrecords.Secret
 	credentials, _ := w.credentials()
 	for _, c := range credentials {
 		if c.secret != nil {
@@ -200,16 +203,16 @@ func (w *wish) secrets() []pulled.Secret {
 	return list
 }
 
-func (p *Puller) asked(w *wish) {
+func (p *Puller) tellAsked(w *imageRequest) {
 	if p.cfg.Asked != nil {
 		p.cfg.Asked(w.Policy, w.present, w.pull)
 	}
 }
 
 // ensurePulled pulls the image unless it's too early for another try.
-func (p *Puller) ensurePulled(ctx context.Context, w *wish) (Image, error) {
+func (p *Puller) ensurePulled(ctx context.Context, w *imageRequest) (Image, error) {
 	req := w.Request
-	if err := p.backingOff(req); err != nil {
+	if err := p.refuseEarly(req); err != nil {
 		return Image{}, err
 	}
 	p.event(req, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", req.Image))
@@ -228,13 +231,14 @@ func (p *Puller) ensurePulled(ctx context.Context, w *wish) (Image, error) {
 	if p.cfg.Pulled != nil {
 		p.cfg.Pulled(req.Pod, began, f.image.Size)
 	}
-	p.event(req, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+	p.event(req, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including "+
+		"waiting). Image size: %d bytes.",
 		req.Image, f.pulling.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), f.image.Size))
 	return toImage(f.ref, f.image), nil
 }
 
-// backingOff gives the error of a pull that has to wait.
-func (p *Puller) backingOff(req Request) error {
+// refuseEarly gives the error of a pull that has to wait, and reports it.
+func (p *Puller) refuseEarly(req Request) error {
 	p.mu.Lock()
 	last, waiting := p.backoff.waiting(req.Pod.UID, req.Image, time.Now())
 	p.mu.Unlock()
@@ -243,32 +247,38 @@ func (p *Puller) backingOff(req Request) error {
 	}
 	text := fmt.Sprintf("Back-off pulling image %q", req.Image)
 	p.event(req, corev1.EventTypeNormal, "BackOff", text)
-	p.failed(req, ReasonBackOff)
-	return &Error{Reason: ReasonBackOff, Message: fmt.Sprintf("%s: %s: %s", text, last.reason, last.message), RetryAt: last.retryAt()}
+	p.tellFailed(req, ReasonBackOff)
+	return &Error{
+		Reason: ReasonBackOff, Message: fmt.Sprintf("%s: %s: %s", text, last.reason, last.message),
+		RetryAt: last.retryAt(),
+	}
 }
 
 // pullFailed counts and reports a failed pull.
-func (p *Puller) pullFailed(req Request, f *flight, problems []string) error {
+func (p *Puller) pullFailed(req Request, f *inflightPull, problems []string) error {
 	text := strings.Join(append([]string{f.err.Error()}, problems...), "; ")
 	reason, message := explain(req.Image, text)
 	p.mu.Lock()
 	last := p.backoff.failed(req.Pod.UID, req.Image, f.began, time.Now(), Error{Reason: reason, Message: message})
 	p.mu.Unlock()
 	p.event(req, corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", req.Image, text))
-	p.failed(req, reason)
+	p.tellFailed(req, reason)
 	return &Error{Reason: reason, Message: message, RetryAt: last.retryAt()}
 }
 
 // fail reports an error that isn't a pull's: its cause under a reason of its own, then that the container failed.
 func (p *Puller) fail(req Request, reason string, err *Error) error {
 	p.event(req, corev1.EventTypeWarning, reason, err.Message)
-	p.failed(req, err.Reason)
+	p.tellFailed(req, err.Reason)
 	return err
 }
 
-// failed tells that the container failed.
-func (p *Puller) failed(req Request, reason string) {
-	p.record(Event{Pod: req.Pod, FieldPath: req.Container, Type: corev1.EventTypeWarning, Reason: "Failed", Message: "Error: " + reason})
+// tellFailed reports that the container failed.
+func (p *Puller) tellFailed(req Request, reason string) {
+	p.record(Event{
+		Pod: req.Pod, FieldPath: req.Container, Type: corev1.EventTypeWarning, Reason: "Failed",
+		Message: "Error: " + reason,
+	})
 }
 
 func (p *Puller) event(req Request, kind, reason, message string) {

@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"kubelot.dev/services/podsync/internal/pulled"
+	"kubelot.dev/services/podsync/internal/image/pullrecords"
 )
 
 // dockerHub is where docker login keeps the credentials of Docker Hub, whose images are named docker.io.
@@ -28,13 +28,13 @@ type credential struct {
 	pattern string
 	auth    *runtimeapi.AuthConfig
 	// secret is where it comes from; nil for the node's own.
-	secret *pulled.Secret
+	secret *pullrecords.Secret
 }
 
 // keyring is a list of credentials in the order in which they are tried.
 type keyring []credential
 
-// sorted puts longer paths of a registry before shorter ones, for they are more specific; credentials of one
+// sorted puts longer paths of a registry before shorter ones, because they are more specific; credentials of one
 // pattern keep their order.
 func (k keyring) sorted() keyring {
 	slices.SortStableFunc(k, func(a, b credential) int { return cmp.Compare(b.pattern, a.pattern) })
@@ -64,14 +64,14 @@ func (k *keyring) addOne(location string, a auth, of *corev1.Secret) error {
 		Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken,
 	}}
 	if of != nil {
-		c.secret = &pulled.Secret{UID: string(of.UID), Namespace: of.Namespace, Name: of.Name, CredentialHash: a.hash()}
+		c.secret = &pullrecords.Secret{UID: string(of.UID), Namespace: of.Namespace, Name: of.Name, CredentialHash: a.hash()}
 	}
 	*k = append(*k, c)
 	return nil
 }
 
-// hash is what a login is known by again without being kept: the kubelet's (KEP-2535), over a JSON object with its keys in this
-// order. The kubelet reads no tokens.
+// hash is what a login is known by again without being kept: the kubelet's (KEP-2535), over a JSON object with its keys
+// in this order. The kubelet reads no tokens.
 func (a auth) hash() string {
 	text, err := json.Marshal(struct {
 		Username      string `json:"username,omitempty"`
@@ -135,7 +135,7 @@ func splitPort(hostport string) (host, port string) {
 	return host, port
 }
 
-// fingerprint tells sets of credentials apart without keeping them.
+// fingerprint distinguishes sets of credentials without keeping them.
 func fingerprint(credentials []credential) string {
 	hash := sha256.New()
 	for _, c := range credentials {

@@ -8,9 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"kubelot.dev/services/podsync/internal/pulled"
+	"kubelot.dev/services/podsync/internal/image/pullrecords"
 )
 
 func TestNames(t *testing.T) {
@@ -75,7 +78,10 @@ func TestCredentials(t *testing.T) {
 			"https://index.docker.io/v1/":{"auth":"` + b64("hub:pw:with:colons") + `"},
 			"reg.example/v2/":{"auth":"` + strings.TrimRight(b64("a:b"), "=") + `"},
 			"https://reg.example/team/":{"username":"team","password":"t"}}}`),
-		{Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: []byte(`{"old.example":{"username":"old"}}`)}},
+		{
+			Type: corev1.SecretTypeDockercfg,
+			Data: map[string][]byte{corev1.DockerConfigKey: []byte(`{"old.example":{"username":"old"}}`)},
+		},
 		{Type: corev1.SecretTypeOpaque, Data: map[string][]byte{corev1.DockerConfigKey: []byte(`garbage`)}},
 	}, nil)
 	if len(problems) > 0 {
@@ -94,9 +100,10 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// The hashes are Kubernetes 1.36.3's (test/pullrecords compares more).
+// The hashes are Kubernetes 1.36.3's (test/differential/pullrecords compares more).
 func TestSourcesOfCredentials(t *testing.T) {
-	secret := dockerSecret(`{"auths":{"a.example":{"username":"u","password":"<p>","email":"e@x"},"b.example":{"auth":"dTpw"}}}`)
+	secret := dockerSecret(
+		`{"auths":{"a.example":{"username":"u","password":"<p>","email":"e@x"},"b.example":{"auth":"dTpw"}}}`)
 	secret.UID, secret.Namespace, secret.Name = "uid", "ns", "s"
 	k, _ := credentialsOf([]corev1.Secret{secret}, nil)
 	for repository, hash := range map[string]string{
@@ -104,7 +111,8 @@ func TestSourcesOfCredentials(t *testing.T) {
 		"b.example/x": "edbd57ca9372e64eb1c9070ecf3a049ac553596b0529acf034c7a71d4e618e88",
 	} {
 		got := k.lookup(repository)
-		if want := (pulled.Secret{UID: "uid", Namespace: "ns", Name: "s", CredentialHash: hash}); len(got) != 1 || *got[0].secret != want {
+		if want := (pullrecords.Secret{UID: "uid", Namespace: "ns", Name: "s", CredentialHash: hash}); len(got) != 1 ||
+			*got[0].secret != want {
 			t.Errorf("%s: got %+v, want %+v", repository, *got[0].secret, want)
 		}
 	}
@@ -159,7 +167,10 @@ func TestNodeCredentials(t *testing.T) {
 
 // FuzzCredentials checks that any file is either read or refused, without showing what is in it.
 func FuzzCredentials(f *testing.F) {
-	for _, seed := range []string{`{"auths":{"a":{"auth":"YTpi"}}}`, `{"auths":{"https://a/v1/":{"auth":"YQ=="}}}`, `{`, `[]`, `{"auths":{"%":{}}}`} {
+	for _, seed := range []string{
+		`{"auths":{"a":{"auth":"YTpi"}}}`, `{"auths":{"https://a/v1/":{"auth":"YQ=="}}}`, `{`,
+		`[]`, `{"auths":{"%":{}}}`,
+	} {
 		f.Add(seed, "docker.io/library/nginx")
 	}
 	f.Fuzz(func(t *testing.T, text, repository string) {
@@ -168,4 +179,40 @@ func FuzzCredentials(f *testing.F) {
 			t.Errorf("%d of %d credentials", got, len(k))
 		}
 	})
+}
+
+func TestEveryCredentialIsTried(t *testing.T) {
+	p, rt, _ := newTest(t, Config{})
+	rt.fail = func(_ string, auth *runtimeapi.AuthConfig) error {
+		if auth.GetUsername() == "good" {
+			return nil
+		}
+		return status.Error(codes.Unknown, "denied for "+auth.GetUsername())
+	}
+	req := request("u", "reg.example/team/app:1", corev1.PullIfNotPresent)
+	req.Secrets = []corev1.Secret{
+		dockerSecret(`{"auths":{"reg.example":{"username":"bad"}}}`),
+		dockerSecret(`{"auths":{"reg.example/team":{"username":"worse"}}}`),
+		dockerSecret(`{"auths":{"reg.example":{"username":"good"},"other.example":{"username":"other"}}}`),
+	}
+	if _, err := p.Ensure(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"reg.example/team/app:1@worse", "reg.example/team/app:1@bad", "reg.example/team/app:1@good"}
+	if !slices.Equal(rt.pulls, want) {
+		t.Errorf("got %v, want %v", rt.pulls, want)
+	}
+
+	req.Image, req.Secrets = "reg.example/team/app:2", append(req.Secrets[:2], dockerSecret("not JSON: s3cret"))
+	req.Secrets[2].Namespace, req.Secrets[2].Name = "ns", "broken"
+	_, err := p.Ensure(t.Context(), req)
+	wantError(t, err, "ErrImagePull", "[denied for worse, denied for bad]; pull secret ns/broken: not a docker "+
+		"config.json")
+}
+
+func dockerSecret(text string) corev1.Secret {
+	return corev1.Secret{
+		Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(text)},
+	}
 }

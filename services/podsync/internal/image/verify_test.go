@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"kubelot.dev/services/podsync/internal/pulled"
+	"kubelot.dev/services/podsync/internal/image/pullrecords"
 )
 
 const private = "reg.example/team/app:1"
@@ -65,7 +65,8 @@ func TestImageOfAnotherPodsSecret(t *testing.T) {
 			}
 			_, err = p.Ensure(t.Context(), asPod("thief"+password, password, corev1.PullIfNotPresent))
 			wantError(t, err, "ErrImagePull", "401 Unauthorized")
-			wantEvents(t, ev, `Normal Pulling Pulling image "`+private+`"`, `Warning Failed Failed to pull image "`+private+`": 401 Unauthorized`, "Warning Failed Error: ErrImagePull")
+			wantEvents(t, ev, `Normal Pulling Pulling image "`+private+`"`, `Warning Failed Failed to pull image "`+private+
+				`": 401 Unauthorized`, "Warning Failed Error: ErrImagePull")
 			_, err = p.Ensure(t.Context(), asPod("thief"+password, password, corev1.PullIfNotPresent))
 			wantError(t, err, "ImagePullBackOff", `Back-off pulling image "`+private+`": ErrImagePull: 401 Unauthorized`)
 			ev.take()
@@ -77,7 +78,8 @@ func TestImageOfAnotherPodsSecret(t *testing.T) {
 				if _, err := p.Ensure(t.Context(), asPod(name, "right", policy)); err != nil {
 					t.Errorf("%s, %s: %v", name, policy, err)
 				}
-				wantEvents(t, ev, `Normal Pulled Container image "`+private+`" already present on machine and can be accessed by the pod`)
+				wantEvents(t, ev, `Normal Pulled Container image "`+private+
+					`" already present on machine and can be accessed by the pod`)
 			}
 		}
 		if len(rt.pulls) != 0 {
@@ -101,7 +103,8 @@ func TestAnotherGoodLogin(t *testing.T) {
 
 func TestImageOfTheNodesLogin(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"auths":{"reg.example":{"username":"node","password":"right"}}}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "config.json"),
+		[]byte(`{"auths":{"reg.example":{"username":"node","password":"right"}}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p, rt, _ := guarded(t, Config{CredentialDirs: []string{dir}})
@@ -118,18 +121,21 @@ func TestImageOfTheNodesLogin(t *testing.T) {
 
 func TestPolicies(t *testing.T) {
 	for _, c := range []struct {
-		policy    pulled.Policy
+		policy    pullrecords.Policy
 		preloaded bool
 		may       bool
 	}{
-		{pulled.Policy{Kind: "NeverVerify"}, false, true},
-		{pulled.Policy{Kind: "NeverVerifyPreloadedImages"}, false, false},
-		{pulled.Policy{Kind: "NeverVerifyPreloadedImages"}, true, true},
-		{pulled.Policy{Kind: "NeverVerifyAllowlistedImages", Allowed: []string{"reg.example/team/*"}}, false, true},
-		{pulled.Policy{Kind: "NeverVerifyAllowlistedImages"}, true, false},
-		{pulled.Policy{Kind: "AlwaysVerify"}, true, false},
+		{pullrecords.Policy{Kind: "NeverVerify"}, false, true},
+		{pullrecords.Policy{Kind: "NeverVerifyPreloadedImages"}, false, false},
+		{pullrecords.Policy{Kind: "NeverVerifyPreloadedImages"}, true, true},
+		{pullrecords.Policy{Kind: "NeverVerifyAllowlistedImages", Allowed: []string{"reg.example/team/*"}}, false, true},
+		{pullrecords.Policy{Kind: "NeverVerifyAllowlistedImages"}, true, false},
+		{pullrecords.Policy{Kind: "AlwaysVerify"}, true, false},
 	} {
-		records, err := pulled.Open(pulled.Config{RootDir: t.TempDir(), Policy: c.policy, Log: slog.New(slog.DiscardHandler)})
+		records, err := pullrecords.Open(pullrecords.Config{
+			RootDir: t.TempDir(), Policy: c.policy,
+			Log: slog.New(slog.DiscardHandler),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +185,7 @@ func TestImageOfAnAbandonedPull(t *testing.T) {
 // Without its record a pull isn't begun.
 func TestNoIntentNoPull(t *testing.T) {
 	dir := t.TempDir()
-	records, err := pulled.Open(pulled.Config{RootDir: dir, Log: slog.New(slog.DiscardHandler)})
+	records, err := pullrecords.Open(pullrecords.Config{RootDir: dir, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package source is podsync's eyes: the API server, the manifest directory and the manifest URL, each of
-// which delivers whole sets of pods, and the Merge of their last sets.
+// Package source has the pod sources, which are the API server, the manifest directory and the manifest URL. Each of
+// them delivers whole sets of pods; Merge joins their last sets.
 //
 // # Reads
 //
@@ -11,11 +11,11 @@
 //
 // # Guarantees
 //
-//   - A set is complete. A source that can't be read says so, and its last set stays in force.
-//   - A manifest that can't be used is told once per change, and hurts no other. If it could be used before, its pod
-//     stays as it was.
+//   - A set is complete. A source that can't be read says so, and its last set stays valid.
+//   - A manifest that can't be used is reported once per change, and doesn't affect others. If it could be used before,
+//     its pod stays as it was.
 //   - A manifest is read when its writer has closed it or moved it into place. (This is why inotify is used as
-//     such: package fsnotify doesn't tell of a close.) Where the kernel tells nothing, as on a network filesystem,
-//     it is read once it has rested.
+//     such: package fsnotify doesn't report a close.) Where the kernel reports nothing, as on a network filesystem,
+//     it is read once it hasn't changed for a while.
 //   - The same pod is the same pointer from set to set as long as nothing about it changes.
 package source

@@ -16,22 +16,21 @@ import (
 )
 
 const (
-	// gather is how long notes are gathered before a scan: editors move a file away and write it anew, and the
+	// gather is how long notes are gathered before a scan: editors move a file away and write it again, and the
 	// pod must not follow.
 	gather = 20 * time.Millisecond
 	// unwatched is how often a path is looked at that can't be watched, as when it doesn't exist yet.
 	unwatched = time.Second
 	// patience is how long the first set waits for manifests that are being written.
 	patience = 5 * time.Second
-	// defaultEvery is the kubelet's fileCheckFrequency.
-	defaultEvery = 20 * time.Second
 )
 
 // FileConfig is the manifest directory or file (staticPodPath).
 type FileConfig struct {
 	// Path is a directory or a single manifest.
 	Path string
-	// Every is how often the path is read without being told of a change (fileCheckFrequency); 20 s when 0.
+	// Every is how often the path is read without a notice of a change (fileCheckFrequency); it
+	// must be positive.
 	Every    time.Duration
 	NodeName string
 	// Problem is called for each manifest that can't be used, from the goroutine of Run; it must not block.
@@ -43,9 +42,6 @@ type File struct{ cfg FileConfig }
 
 // NewFile returns the source; it reads nothing before Run.
 func NewFile(cfg FileConfig) *File {
-	if cfg.Every <= 0 {
-		cfg.Every = defaultEvery
-	}
 	cfg.Path = filepath.Clean(cfg.Path)
 	return &File{cfg: cfg}
 }
@@ -56,7 +52,8 @@ func (f *File) Name() topic.Source { return topic.SourceFile }
 // Run delivers a set at once and after every change.
 func (f *File) Run(ctx context.Context, out chan<- Set) error {
 	r := &fileRun{
-		cfg: f.cfg, began: time.Now(), tray: newTray(f.cfg.Path, f.cfg.NodeName, newProblems(topic.SourceFile, f.cfg.Problem)),
+		cfg: f.cfg, began: time.Now(), tray: newTray(f.cfg.Path, f.cfg.NodeName,
+			newProblems(topic.SourceFile, f.cfg.Problem)),
 		act: activity{writing: map[string]bool{}, closed: map[string]bool{}},
 	}
 	defer r.unwatch()
@@ -99,7 +96,7 @@ func (r *fileRun) watch() {
 		r.watcher = w
 		r.tray.problems.set(where, "", false)
 	case !errors.Is(err, fs.ErrNotExist):
-		r.tray.problems.set(where, err.Error()+": changes are seen by polling until then", true)
+		r.tray.problems.set(where, err.Error()+": polling for changes until then", true)
 	}
 }
 

@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// note is one thing that the kernel tells about the watched directory.
+// note is one thing that the kernel reports about the watched directory.
 type note struct {
 	// path is the file concerned; empty when the directory itself is.
 	path string
 	mask uint32
 }
 
-// gone tells that the watch is of no more use.
+// gone reports whether the watch has ended.
 func (n note) gone() bool {
 	return n.mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF|unix.IN_IGNORED|unix.IN_UNMOUNT) != 0
 }
 
-// lost tells that notes were dropped.
+// lost reports whether notes were dropped.
 func (n note) lost() bool { return n.mask&unix.IN_Q_OVERFLOW != 0 }
 
 // apply updates what is known of writers.
@@ -44,7 +44,8 @@ func (n note) apply(a *activity) {
 const watchMask = unix.IN_CLOSE_WRITE | unix.IN_MODIFY | unix.IN_MOVED_TO | unix.IN_MOVED_FROM | unix.IN_DELETE |
 	unix.IN_CREATE | unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
-// watcher watches one directory.
+// watcher watches one directory. It is written by hand because fsnotify doesn't report that a writer has closed a file,
+// and k8s.io/utils/inotify drops overflows (docs/adr/0024).
 type watcher struct {
 	notes <-chan note
 	f     *os.File

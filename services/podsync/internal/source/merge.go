@@ -8,15 +8,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
 )
 
 // The annotations that the kubelet keeps about a pod's origin. Runtimes and log collectors read them.
 const (
-	AnnotationSource = "kubernetes.io/config.source"
-	AnnotationSeen   = "kubernetes.io/config.seen"
-	AnnotationMirror = "kubernetes.io/config.mirror"
+	annotationSource = "kubernetes.io/config.source"
+	annotationSeen   = "kubernetes.io/config.seen"
+	annotationMirror = "kubernetes.io/config.mirror"
 )
 
 // Pod is a wanted pod.
@@ -35,7 +36,7 @@ type Desired struct {
 	Pods []Pod
 	// Mirrors are the mirror pods that the API server has for this node.
 	Mirrors []topic.MirrorPod
-	// Conflicts tell of pods that have the name or UID of another.
+	// Conflicts are the pods that have the name or UID of another.
 	Conflicts []Problem
 }
 
@@ -61,7 +62,7 @@ func NewMerge(sources ...topic.Source) *Merge {
 }
 
 // Set takes a source's new set. A set with an error changes nothing, and so does a set of a source
-// that isn't expected; it answers whether the set was taken.
+// that isn't expected; it reports whether the set was taken.
 func (m *Merge) Set(s Set, now time.Time) bool {
 	if s.Err != nil || !slices.Contains(m.sources, s.Source) {
 		return false
@@ -69,7 +70,7 @@ func (m *Merge) Set(s Set, now time.Time) bool {
 	before, after := m.sets[s.Source], make(map[string]*arrival, len(s.Pods))
 	var mirrors []topic.MirrorPod
 	for _, pod := range s.Pods {
-		hash, mirror := pod.Annotations[AnnotationMirror]
+		hash, mirror := pod.Annotations[annotationMirror]
 		if mirror && s.Source == topic.SourceAPI {
 			mirrors = append(mirrors, topic.MirrorPod{
 				Ref: topic.RefOf(pod), Hash: hash, Deleting: pod.DeletionTimestamp != nil,
@@ -103,19 +104,19 @@ func (m *Merge) arrive(before *arrival, pod *corev1.Pod, source topic.Source, no
 	if own.Annotations == nil {
 		own.Annotations = map[string]string{}
 	}
-	own.Annotations[AnnotationSource] = string(source)
-	own.Annotations[AnnotationSeen] = a.FirstSeen.Format(time.RFC3339Nano)
+	own.Annotations[annotationSource] = string(source)
+	own.Annotations[annotationSeen] = a.FirstSeen.Format(time.RFC3339Nano)
 	a.Pod.Pod = &own
 	return a
 }
 
-// same tells whether two deliveries are one pod in one state: the same object, or the same version of it after a
+// same reports whether two deliveries are one pod in one state: the same object, or the same version of it after a
 // new list of the API server.
 func same(a, b *corev1.Pod) bool {
 	return a == b || a.ResourceVersion != "" && a.ResourceVersion == b.ResourceVersion
 }
 
-// Ready tells whether every source has delivered once. Nothing may be removed before.
+// Ready reports whether every source has delivered once. Nothing may be removed before.
 func (m *Merge) Ready() bool { return len(m.Waiting()) == 0 }
 
 // Waiting are the sources that have not delivered yet.
@@ -130,33 +131,36 @@ func (m *Merge) Waiting() []topic.Source {
 }
 
 // Desired is the union of the last sets. Of two static pods with one name the file's counts. An API pod never
-// displaces a static one, or whoever may create pods could take a control plane's place: it runs beside it,
+// displaces a static one, or everyone who may create pods could take a control plane's place: it runs next to it,
 // as with the kubelet, and the static pod goes without a mirror pod.
 func (m *Merge) Desired() Desired {
 	d := Desired{Mirrors: slices.Clone(m.mirrors)}
 	var all []*arrival
-	names := map[string]topic.Source{}
+	names := map[types.NamespacedName]topic.Source{} // of static pods
 	for _, source := range []topic.Source{topic.SourceFile, topic.SourceHTTP, topic.SourceAPI} {
 		set := slices.SortedFunc(maps.Values(m.sets[source]), byOrder)
 		for _, a := range set {
-			name := a.raw.Namespace + "/" + a.raw.Name
+			name := types.NamespacedName{Namespace: a.raw.Namespace, Name: a.raw.Name}
 			other, taken := names[name]
 			if taken {
-				d.Conflicts = append(d.Conflicts, conflict(a, other, name))
+				d.Conflicts = append(d.Conflicts, conflict(a, other, name.String()))
 			}
 			if taken && source != topic.SourceAPI {
 				continue
 			}
 			if source != topic.SourceAPI && m.sets[topic.SourceAPI][string(a.raw.UID)] != nil {
-				d.Conflicts = append(d.Conflicts, Problem{Source: source, Where: "pod " + name, Message: fmt.Sprintf(
+				d.Conflicts = append(d.Conflicts, Problem{Source: source, Where: "pod " + name.String(), Message: fmt.Sprintf(
 					"it has the UID %s of a pod at the API server and is left out: remove metadata.uid from the manifest", a.raw.UID)})
 				continue
 			}
-			names[name] = source
+			if source != topic.SourceAPI {
+				names[name] = source
+			}
 			all = append(all, a)
 		}
 	}
 	slices.SortFunc(all, byOrder)
+	d.Pods = make([]Pod, 0, len(all))
 	for _, a := range all {
 		d.Pods = append(d.Pods, a.Pod)
 	}
@@ -169,7 +173,8 @@ func conflict(a *arrival, other topic.Source, name string) Problem {
 	p := Problem{Source: a.Source, Where: "pod " + name}
 	if a.Source == topic.SourceAPI {
 		p.Warning = true
-		p.Message = fmt.Sprintf("a static pod (%s) has the same name, and can have no mirror pod: delete the pod at the API server", other)
+		p.Message = fmt.Sprintf(
+			"a static pod (%s) has the same name, and can have no mirror pod: delete the pod at the API server", other)
 		return p
 	}
 	p.Message = fmt.Sprintf("it is left out, since a pod of the source %q has the same name: rename one of them", other)

@@ -57,7 +57,8 @@ func TestMergeKeepsArrivalOrderAndFirstSeen(t *testing.T) {
 		t.Fatalf("order is %s", got)
 	}
 	first := before.Pods[0]
-	if first.Pod.Annotations[AnnotationSource] != "api" || first.Pod.Annotations[AnnotationSeen] != "2026-01-02T12:00:00Z" || !first.FirstSeen.Equal(noon) {
+	if first.Pod.Annotations[annotationSource] != "api" ||
+		first.Pod.Annotations[annotationSeen] != "2026-01-02T12:00:00Z" || !first.FirstSeen.Equal(noon) {
 		t.Errorf("annotations are %v, first seen %s", first.Pod.Annotations, first.FirstSeen)
 	}
 	if b.Annotations != nil {
@@ -95,7 +96,7 @@ func TestMergeKnowsAListedVersionAgain(t *testing.T) {
 func TestMergeSeparatesMirrorPods(t *testing.T) {
 	m := NewMerge(topic.SourceAPI)
 	mirror := pod("etcd-node", "9")
-	mirror.Annotations = map[string]string{AnnotationMirror: "abc"}
+	mirror.Annotations = map[string]string{annotationMirror: "abc"}
 	mirror.DeletionTimestamp = &metav1.Time{Time: noon}
 	mirror.ResourceVersion, mirror.Status.Phase = "7", corev1.PodRunning
 	m.Set(Set{Source: topic.SourceAPI, Pods: []*corev1.Pod{mirror, pod("a", "1")}}, noon)
@@ -103,7 +104,10 @@ func TestMergeSeparatesMirrorPods(t *testing.T) {
 	if names(d) != "api:a" || len(d.Mirrors) != 1 {
 		t.Fatalf("desired %s, mirrors %v", names(d), d.Mirrors)
 	}
-	want := topic.MirrorPod{Ref: topic.Ref{Namespace: "default", Name: "etcd-node", UID: "9"}, Hash: "abc", Deleting: true, ResourceVersion: "7", Status: mirror.Status}
+	want := topic.MirrorPod{
+		Ref: topic.Ref{Namespace: "default", Name: "etcd-node", UID: "9"}, Hash: "abc", Deleting: true,
+		ResourceVersion: "7", Status: mirror.Status,
+	}
 	if !reflect.DeepEqual(d.Mirrors[0], want) {
 		t.Errorf("mirror is %+v", d.Mirrors[0])
 	}

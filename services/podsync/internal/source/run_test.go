@@ -96,7 +96,10 @@ func TestFileRunFollowsTheKernel(t *testing.T) {
 func TestFileRunWithoutDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "later")
 	var told atomic.Int32
-	next := start(t, NewFile(FileConfig{Path: dir, NodeName: "node-1", Every: 20 * time.Millisecond, Problem: func(Problem) { told.Add(1) }}))
+	next := start(t, NewFile(FileConfig{
+		Path: dir, NodeName: "node-1", Every: 20 * time.Millisecond,
+		Problem: func(Problem) { told.Add(1) },
+	}))
 	if set := next(); set.Err != nil || len(set.Pods) != 0 {
 		t.Fatalf("the first set is %+v", set)
 	}
@@ -134,7 +137,10 @@ func TestURL(t *testing.T) {
 	defer http.DefaultClient.CloseIdleConnections()
 	var told []Problem
 	r := &urlRun{
-		cfg:      NewURL(URLConfig{URL: server.URL, NodeName: "node-1", Client: http.DefaultClient, Header: http.Header{"X-Token": {"t"}}}).cfg,
+		cfg: NewURL(URLConfig{
+			URL: server.URL, NodeName: "node-1", Client: http.DefaultClient,
+			Header: http.Header{"X-Token": {"t"}},
+		}).cfg,
 		problems: newProblems(topic.SourceHTTP, func(p Problem) { told = append(told, p) }),
 	}
 	body := func(s string) func(http.ResponseWriter, *http.Request) {
@@ -148,7 +154,8 @@ func TestURL(t *testing.T) {
 	want := func(what string, changed bool, images_, err, problem string) {
 		t.Helper()
 		set, got := r.poll(context.Background())
-		if got != changed || images(set) != images_ || (err == "") != (set.Err == nil) || err != "" && !strings.Contains(set.Err.Error(), err) {
+		if got != changed || images(set) != images_ || (err == "") != (set.Err == nil) || err != "" &&
+			!strings.Contains(set.Err.Error(), err) {
 			t.Errorf("%s: changed %v, %q, %v", what, got, images(set), set.Err)
 		}
 		if (problem == "") != (len(told) == 0) || problem != "" && !strings.Contains(told[0].Message, problem) {
@@ -168,7 +175,8 @@ func TestURL(t *testing.T) {
 	answer = body("garbage: [")
 	want("garbage", false, "", "", "not YAML")
 	want("garbage again", false, "", "", "")
-	answer = body(strings.Replace(list, "[{", `[{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"b"}]}},{`, 1))
+	answer = body(strings.Replace(list, "[{",
+		`[{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"b"}]}},{`, 1))
 	want("two with one name", false, "", "", "two pods of the list")
 	answer = body(strings.Repeat(" ", 11<<20))
 	want("oversized", true, "", "larger than 10 MiB", "")
@@ -188,9 +196,11 @@ func TestURL(t *testing.T) {
 }
 
 func TestURLRun(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(yaml("web", "w:1"))) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write([]byte(yaml("web", "w:1")))
+	}))
 	defer server.Close()
-	next := start(t, NewURL(URLConfig{URL: server.URL, NodeName: "node-1"}))
+	next := start(t, NewURL(URLConfig{URL: server.URL, Every: 20 * time.Second, NodeName: "node-1"}))
 	if set := next(); images(set) != "w:1" || set.Source != topic.SourceHTTP {
 		t.Errorf("the set is %+v", set)
 	}

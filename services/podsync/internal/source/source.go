@@ -14,7 +14,7 @@ type Set struct {
 	// Pods are the source's pods, in the order in which the source has them. Nobody may change them:
 	// a source hands out the same objects again while they stay the same.
 	Pods []*corev1.Pod
-	// Err tells why the source could not be read. Pods mean nothing then: the last set stays in force.
+	// Err says why the source could not be read. Pods mean nothing then: the last set stays valid.
 	Err error
 }
 

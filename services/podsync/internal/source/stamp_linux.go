@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// stampOf identifies the file and its state. The inode tells a file that was moved into place from its
+// stampOf identifies the file and its state. The inode distinguishes a file that was moved into place from its
 // forerunner of the same size and time.
 func stampOf(info fs.FileInfo) stamp {
 	s := stamp{size: info.Size(), mtime: info.ModTime().UnixNano()}

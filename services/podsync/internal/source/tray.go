@@ -14,10 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
-	"kubelot.dev/services/podsync/internal/manifest"
+	"kubelot.dev/services/podsync/internal/source/manifest"
 )
 
-// rest is how long a file must not have changed when nobody tells that its writer has closed it.
+// rest is how long a file must not have changed where the kernel doesn't report that its writer has closed it.
 const rest = 200 * time.Millisecond
 
 // tray is the manifests of a directory, or the one of a file, as last read. It knows no clock and starts nothing.
@@ -39,12 +39,12 @@ type file struct {
 	warning bool
 }
 
-// stamp tells one state of a file from another.
+// stamp distinguishes one state of a file from another.
 type stamp struct {
 	ino, size, mtime int64
 }
 
-// activity is what the kernel told of writers since the last scan.
+// activity is what the kernel reported of writers since the last scan.
 type activity struct {
 	// writing are the files that were written to and not closed since.
 	writing map[string]bool
@@ -53,7 +53,10 @@ type activity struct {
 }
 
 func newTray(path, node string, p *problems) *tray {
-	return &tray{path: filepath.Clean(path), node: node, problems: p, files: map[string]*file{}, owners: map[string]string{}}
+	return &tray{
+		path: filepath.Clean(path), node: node, problems: p, files: map[string]*file{},
+		owners: map[string]string{},
+	}
 }
 
 // scan reads what has changed. A positive again asks for another scan after that time.
@@ -75,7 +78,7 @@ func (t *tray) scan(now time.Time, act activity) (pods []*corev1.Pod, again time
 	return t.pods(), again, nil
 }
 
-// forget drops a manifest that is gone. What there is to say of the path as a whole stays said.
+// forget drops a manifest that is gone. Problems of the path as a whole stay reported.
 func (t *tray) forget(p string) {
 	delete(t.files, p)
 	if p != t.path {
@@ -140,7 +143,7 @@ func (t *tray) look(p string, now time.Time, act activity) (again time.Duration)
 	}
 	age := now.Sub(info.ModTime())
 	if act.writing[p] && age < patience {
-		// The kernel tells when the writer is done; one that only keeps the file open is not waited for.
+		// The kernel reports when the writer is done; one that only keeps the file open is not waited for.
 		return patience
 	}
 	if !act.closed[p] && age >= 0 && age < rest {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/manifest"
+	"kubelot.dev/services/podsync/internal/source/manifest"
 )
 
 // desk is a manifest directory with a tray that reads it.
@@ -33,7 +33,8 @@ func newDesk(t *testing.T) *desk {
 }
 
 func yaml(name, image string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: %q}]}\n", name, image)
+	return fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec: {containers: [{name: c, image: %q}]}\n",
+		name, image)
 }
 
 func (d *desk) write(name, content string) string {
@@ -83,7 +84,8 @@ func TestTrayFollowsTheFiles(t *testing.T) {
 	d := newDesk(t)
 	d.want("")
 	d.write("b.yaml", yaml("b", "b:1"))
-	d.write("a.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"a:1"}]}}`)
+	d.write("a.json",
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"a:1"}]}}`)
 	d.write(".hidden.yaml", yaml("hidden", "h:1"))
 	d.want("a:a:1 b:b:1")
 	before, _, _ := d.tray.scan(d.now, d.act)
@@ -132,7 +134,8 @@ func TestTrayOddEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.write("typo.yaml", strings.Replace(yaml("typo", "t:1"), "spec: {", "spec: {hostNetwrok: true, ", 1))
-	d.want("good:g:1 typo:t:1", "dir solved=false it is a directory", "fifo solved=false it is neither", "huge.yaml solved=false it is larger", "typo.yaml solved=false unknown field")
+	d.want("good:g:1 typo:t:1", "dir solved=false it is a directory", "fifo solved=false it is neither",
+		"huge.yaml solved=false it is larger", "typo.yaml solved=false unknown field")
 	d.want("good:g:1 typo:t:1")
 }
 

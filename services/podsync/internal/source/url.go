@@ -13,18 +13,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/manifest"
+	"kubelot.dev/services/podsync/internal/source/manifest"
 )
 
-// urlTimeout bounds one request.
-const urlTimeout = 10 * time.Second
+// urlTimeout bounds one request, maxRedirects the servers that it may be sent to.
+const (
+	urlTimeout   = 10 * time.Second
+	maxRedirects = 10
+)
 
 // URLConfig is the manifest URL (staticPodURL).
 type URLConfig struct {
 	URL string
 	// Header is sent with every request (staticPodURLHeader).
 	Header http.Header
-	// Every is how often the URL is read (httpCheckFrequency); 20 s when 0.
+	// Every is how often the URL is read (httpCheckFrequency); it must be positive.
 	Every    time.Duration
 	NodeName string
 	// Problem is called when the answer can't be used, from the goroutine of Run; it must not block.
@@ -38,13 +41,27 @@ type URL struct{ cfg URLConfig }
 
 // NewURL returns the source; it asks nothing before Run.
 func NewURL(cfg URLConfig) *URL {
-	if cfg.Every <= 0 {
-		cfg.Every = defaultEvery
+	client := http.Client{Timeout: urlTimeout}
+	if cfg.Client != nil {
+		client = *cfg.Client
 	}
-	if cfg.Client == nil {
-		cfg.Client = &http.Client{Timeout: urlTimeout}
-	}
+	client.CheckRedirect = cfg.redirect
+	cfg.Client = &client
 	return &URL{cfg: cfg}
+}
+
+// redirect has the configured headers, which may be secret, go to no other server than the configured one, and to that
+// only as safely as configured. net/http keeps back only those that are known to be secret.
+func (c URLConfig) redirect(request *http.Request, via []*http.Request) error {
+	if len(via) >= maxRedirects {
+		return fmt.Errorf("it was redirected %d times", len(via))
+	}
+	if first := via[0].URL; request.URL.Host != first.Host || request.URL.Scheme != first.Scheme {
+		for name := range c.Header {
+			request.Header.Del(name)
+		}
+	}
+	return nil
 }
 
 // Name is "http".
@@ -103,7 +120,7 @@ func (r *urlRun) poll(ctx context.Context) (set Set, changed bool) {
 func (r *urlRun) fetch(ctx context.Context) (data []byte, unchanged bool, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.cfg.URL, nil)
 	if err != nil {
-		return nil, false, fmt.Errorf("read the static pods: %w: mend staticPodURL", err)
+		return nil, false, fmt.Errorf("read the static pods: %w: fix staticPodURL", err)
 	}
 	if r.cfg.Header != nil {
 		req.Header = r.cfg.Header.Clone()
@@ -130,7 +147,8 @@ func (r *urlRun) fetch(ctx context.Context) (data []byte, unchanged bool, err er
 	case err != nil:
 		return nil, false, fmt.Errorf("read the static pods: GET %s: %w", r.cfg.URL, err)
 	case len(data) > manifest.MaxBytes:
-		return nil, false, fmt.Errorf("read the static pods: GET %s: the answer is larger than %d MiB", r.cfg.URL, manifest.MaxBytes>>20)
+		return nil, false, fmt.Errorf("read the static pods: GET %s: the answer is larger than %d MiB", r.cfg.URL,
+			manifest.MaxBytes>>20)
 	}
 	r.etag, r.modified = resp.Header.Get("ETag"), resp.Header.Get("Last-Modified")
 	return data, false, nil
@@ -151,7 +169,7 @@ func (r *urlRun) decode(data []byte) (pods []*corev1.Pod, trouble string, warnin
 	return pods, strings.Join(warnings, "; "), len(warnings) > 0
 }
 
-// distinct tells of two pods with one name or UID.
+// distinct is an error where two pods have one name or UID.
 func distinct(pods []*corev1.Pod) error {
 	seen := map[string]bool{}
 	var errs []error

@@ -9,13 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
 // damaged is a runtime that can't ever tell all of the pod.
-func damaged(obs topic.PodObservation) *hands {
+func damaged(obs topic.PodObservation) *fakeExecutor {
 	obs.Errors = []string{"its metadata is damaged"}
-	return &hands{obs: obs, slow: map[plan.Kind]time.Duration{plan.ReadPod: time.Minute}}
+	return &fakeExecutor{obs: obs, slow: map[plan.Kind]time.Duration{plan.ReadPod: time.Minute}}
 }
 
 // What can't be inspected ever again, as after a crash of the machine, doesn't keep its pod from being removed.
@@ -23,7 +23,10 @@ func TestADamagedPodIsRemoved(t *testing.T) {
 	dead := runs()
 	dead.Sandboxes[0].Ready, dead.Containers[0].State = false, topic.ContainerExited
 	half := runs()
-	half.Containers = append(half.Containers, topic.Container{ID: "y", Name: "app", SandboxID: "s", State: topic.ContainerExited})
+	half.Containers = append(half.Containers, topic.Container{
+		ID: "y", Name: "app", SandboxID: "s",
+		State: topic.ContainerExited,
+	})
 	for name, obs := range map[string]topic.PodObservation{"all is dead": dead, "a container runs": half} {
 		for when, before := range map[string]bool{"from before": true, "meanwhile": false} {
 			t.Run(name+", damaged "+when, func(t *testing.T) {
@@ -42,10 +45,10 @@ func TestADamagedPodIsRemoved(t *testing.T) {
 					time.Sleep(4 * time.Minute)
 					synctest.Wait()
 					if !w.Gone() {
-						t.Errorf("the pod is there still after deeds %v", h.deeds)
+						t.Errorf("the pod is there still after actions %v", h.actions)
 					}
-					if n := len(h.deeds); n > 25 {
-						t.Errorf("%d deeds, want pauses between them", n)
+					if n := len(h.actions); n > 25 {
+						t.Errorf("%d actions, want pauses between them", n)
 					}
 				})
 			})
@@ -73,7 +76,7 @@ func TestAStartThatCannotBeReadIsStopped(t *testing.T) {
 		time.Sleep(4 * time.Minute)
 		synctest.Wait()
 		if p, _ := r.last(); p.Lifecycle != topic.Terminated || h.count("stop container app-1") != 1 {
-			t.Errorf("the pod is %s after deeds %v", p.Lifecycle, h.deeds)
+			t.Errorf("the pod is %s after actions %v", p.Lifecycle, h.actions)
 		}
 	})
 }
@@ -108,7 +111,7 @@ func TestThePhaseWaitsForACompleteReading(t *testing.T) {
 // A hiccup of the registry doesn't put the pod's start behind those of all other pods.
 func TestAFailedPullDoesNotCountAgainstTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{fail: map[plan.Kind]error{plan.EnsureImage: errors.New("the registry is away")}}
+		h := &fakeExecutor{fail: map[plan.Kind]error{plan.EnsureImage: errors.New("the registry is away")}}
 		w, _ := launch(t, Config{Pod: testPod(), Rank: 7}, topic.PodObservation{}, h)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		time.Sleep(5 * time.Second)
@@ -119,11 +122,11 @@ func TestAFailedPullDoesNotCountAgainstTheStart(t *testing.T) {
 		synctest.Wait()
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		for i, deed := range h.deeds {
-			if deed == "start container app" && h.turns[i].Rank == 7 {
+		for i, action := range h.actions {
+			if action == "start container app" && h.turns[i].Rank == 7 {
 				return
 			}
 		}
-		t.Errorf("deeds %v had the ranks %v, want the start to have its own", h.deeds, h.turns)
+		t.Errorf("actions %v had the ranks %v, want the start to have its own", h.actions, h.turns)
 	})
 }

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
 func runs() topic.PodObservation {
@@ -33,7 +33,7 @@ func TestAShorterGracePeriodCountsFromNow(t *testing.T) {
 		{28 * time.Second, 5 * time.Second, 30 * time.Second}, // it never grows
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			h := &hands{slow: map[plan.Kind]time.Duration{plan.StopContainer: time.Hour}}
+			h := &fakeExecutor{slow: map[plan.Kind]time.Duration{plan.StopContainer: time.Hour}}
 			w, r := launch(t, Config{Pod: testPod()}, runs(), h)
 			synctest.Wait()
 			begin := time.Now()
@@ -42,7 +42,8 @@ func TestAShorterGracePeriodCountsFromNow(t *testing.T) {
 			w.Update(deletedWithin(int64(c.grace/time.Second)), nil)
 			synctest.Wait()
 			if p, _ := r.last(); p.Deadline.Sub(begin) != c.end {
-				t.Errorf("deleted again after %s within %s: it ends after %s, want %s", c.after, c.grace, p.Deadline.Sub(begin), c.end)
+				t.Errorf("deleted again after %s within %s: it ends after %s, want %s", c.after, c.grace,
+					p.Deadline.Sub(begin), c.end)
 			}
 		})
 	}
@@ -52,7 +53,7 @@ func TestAShorterGracePeriodCountsFromNow(t *testing.T) {
 func TestAPodIsFinishedWhenItsVolumesAreUnmountedAndItsCgroupIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const release = "release node resources "
-		h := &hands{fail: map[plan.Kind]error{plan.ReleaseNode: errors.New("the cgroup is busy")}}
+		h := &fakeExecutor{fail: map[plan.Kind]error{plan.ReleaseNode: errors.New("the cgroup is busy")}}
 		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		settle()
@@ -60,13 +61,15 @@ func TestAPodIsFinishedWhenItsVolumesAreUnmountedAndItsCgroupIsGone(t *testing.T
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if p, s := r.last(); p.Lifecycle != topic.Terminated || s.Finished || h.count(release) != 0 {
-			t.Fatalf("got lifecycle %s, finished %v, deeds %v; want it to wait for its volumes", p.Lifecycle, s.Finished, h.deeds)
+			t.Fatalf("got lifecycle %s, finished %v, actions %v; want it to wait for its volumes", p.Lifecycle,
+				s.Finished, h.actions)
 		}
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeUnmounted})
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if p, s := r.last(); p.Released || s.Finished || h.count(release) < 2 {
-			t.Fatalf("got released %v, finished %v, deeds %v; want it to try again to remove its cgroup", p.Released, s.Finished, h.deeds)
+			t.Fatalf("got released %v, finished %v, actions %v; want it to try again to remove its cgroup", p.Released,
+				s.Finished, h.actions)
 		}
 		h.mu.Lock()
 		h.fail = nil
@@ -82,14 +85,15 @@ func TestAPodIsFinishedWhenItsVolumesAreUnmountedAndItsCgroupIsGone(t *testing.T
 // The pod garbage collector, for one, declares pods of a node ended that was taken out of service.
 func TestAPodThatTheAPIServerDeclaresEndedIsStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{}
+		h := &fakeExecutor{}
 		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
 		settle()
 		failed := testPod()
 		failed.Status.Phase, failed.Status.Reason = corev1.PodFailed, "Terminated"
 		w.Update(failed, nil)
 		settle()
-		if p, s := r.last(); p.Lifecycle != topic.Terminated || s.Status.Phase != corev1.PodFailed || s.Status.Reason != "Terminated" {
+		if p, s := r.last(); p.Lifecycle != topic.Terminated || s.Status.Phase != corev1.PodFailed ||
+			s.Status.Reason != "Terminated" {
 			t.Errorf("got lifecycle %s, %s %s; want terminated, Failed Terminated", p.Lifecycle, s.Status.Phase, s.Status.Reason)
 		}
 	})
@@ -97,21 +101,25 @@ func TestAPodThatTheAPIServerDeclaresEndedIsStopped(t *testing.T) {
 
 func TestAnEvictionGoesOnAfterARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{slow: map[plan.Kind]time.Duration{plan.StopContainer: 10 * time.Second}}
+		h := &fakeExecutor{slow: map[plan.Kind]time.Duration{plan.StopContainer: 10 * time.Second}}
 		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
 		settle()
-		w.Evict(Eviction{Reason: "Evicted", Message: "the node was low on memory", Disruption: corev1.PodReasonTerminationByKubelet})
+		w.Evict(Eviction{
+			Reason: "Evicted", Message: "the node was low on memory",
+			Disruption: corev1.PodReasonTerminationByKubelet,
+		})
 		settle()
 		before, status := r.last()
 		if status.Status.Phase != corev1.PodRunning {
 			t.Fatalf("got %s while it is being stopped, want Running", status.Status.Phase)
 		}
 
-		h = &hands{obs: runs()}
+		h = &fakeExecutor{obs: runs()}
 		_, r = launch(t, Config{Pod: testPod(), Restored: &before, Previous: status.Status}, runs(), h)
 		settle()
 		_, status = r.last()
-		if s := status.Status; s.Phase != corev1.PodFailed || s.Reason != "Evicted" || s.Message != "the node was low on memory" {
+		if s := status.Status; s.Phase != corev1.PodFailed || s.Reason != "Evicted" ||
+			s.Message != "the node was low on memory" {
 			t.Errorf("got %s %s %q, want it Failed and Evicted", s.Phase, s.Reason, s.Message)
 		}
 		disrupted := false
@@ -129,7 +137,7 @@ func TestAnEvictionOfWhatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := testPod()
 		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
-		w, r := launch(t, Config{Pod: pod}, runs(), &hands{})
+		w, r := launch(t, Config{Pod: pod}, runs(), &fakeExecutor{})
 		settle()
 		done := runs()
 		done.Containers[0].State, done.Containers[0].FinishedAt = topic.ContainerExited, time.Now()
@@ -151,7 +159,7 @@ func TestAnImageThatChangesBeforeTheStart(t *testing.T) {
 	for name, pull := range map[string]time.Duration{"after its pull": 0, "during its pull": time.Minute} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				h := &hands{slow: map[plan.Kind]time.Duration{plan.EnsureImage: pull}}
+				h := &fakeExecutor{slow: map[plan.Kind]time.Duration{plan.EnsureImage: pull}}
 				w, _ := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
 				settle()
 				other := testPod()
@@ -172,26 +180,34 @@ func TestAnImageThatChangesBeforeTheStart(t *testing.T) {
 	}
 }
 
-// Hooks of sidecars run beside the stop of the main containers and once; a sidecar whose hook is over is stopped without.
+// Hooks of sidecars run during the stop of the main containers and once; a sidecar whose hook is over is stopped
+// without.
 func TestHooksOfSidecarsDoNotWaitForTheirTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		always := corev1.ContainerRestartPolicyAlways
 		pod := func(p *corev1.Pod) *corev1.Pod {
 			p.Spec.InitContainers = []corev1.Container{{
-				Name: "side", Image: "s", RestartPolicy: &always, Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{}}},
+				Name: "side", Image: "s", RestartPolicy: &always,
+				Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{}}},
 			}}
 			return p
 		}
 		obs := runs()
-		obs.Containers = append(obs.Containers, topic.Container{ID: "y", Name: "side", SandboxID: "s", State: topic.ContainerRunning})
-		h := &hands{obs: obs, slow: map[plan.Kind]time.Duration{plan.RunPreStop: 10 * time.Second, plan.StopContainer: 5 * time.Second}}
+		obs.Containers = append(obs.Containers, topic.Container{
+			ID: "y", Name: "side", SandboxID: "s",
+			State: topic.ContainerRunning,
+		})
+		h := &fakeExecutor{obs: obs, slow: map[plan.Kind]time.Duration{
+			plan.RunPreStop:    10 * time.Second,
+			plan.StopContainer: 5 * time.Second,
+		}}
 		w, r := launch(t, Config{Pod: pod(testPod())}, obs, h)
 		settle()
 		begin := time.Now()
 		w.Update(pod(deletedWithin(30)), nil)
 		settle()
 		if h.count("stop container x") != 1 || h.count("run preStop hook y") != 1 {
-			t.Fatalf("got deeds %v, want the stop and the hook at once", h.deeds)
+			t.Fatalf("got actions %v, want the stop and the hook at once", h.actions)
 		}
 		time.Sleep(9 * time.Second)
 		synctest.Wait()
@@ -200,8 +216,9 @@ func TestHooksOfSidecarsDoNotWaitForTheirTurn(t *testing.T) {
 		}
 		time.Sleep(6 * time.Second)
 		settle()
-		if p, _ := r.last(); p.Lifecycle != topic.Terminated || h.count("run preStop hook y") != 1 || h.count("stop container y") != 1 {
-			t.Errorf("after %s the pod is %s, deeds %v", time.Since(begin), p.Lifecycle, h.deeds)
+		if p, _ := r.last(); p.Lifecycle != topic.Terminated || h.count("run preStop hook y") != 1 ||
+			h.count("stop container y") != 1 {
+			t.Errorf("after %s the pod is %s, actions %v", time.Since(begin), p.Lifecycle, h.actions)
 		}
 	})
 }
@@ -209,12 +226,12 @@ func TestHooksOfSidecarsDoNotWaitForTheirTurn(t *testing.T) {
 // The user's word counts for a container too that is being stopped for another reason.
 func TestADeletionShortensAStopThatHasBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{slow: map[plan.Kind]time.Duration{plan.StopContainer: 20 * time.Second}}
+		h := &fakeExecutor{slow: map[plan.Kind]time.Duration{plan.StopContainer: 20 * time.Second}}
 		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
-		w.Probe(plan.ProbeKey{Container: "app", Kind: topic.ProbeLiveness}, topic.Probe{ContainerID: "x"})
+		w.Probe(topic.ProbeKey{Container: "app", Kind: topic.ProbeLiveness}, topic.Probe{ContainerID: "x"})
 		settle()
 		if h.count("stop container x") != 1 {
-			t.Fatalf("deeds %v, want the unhealthy container to be stopped", h.deeds)
+			t.Fatalf("actions %v, want the unhealthy container to be stopped", h.actions)
 		}
 		h.mu.Lock()
 		h.slow = nil
@@ -222,16 +239,17 @@ func TestADeletionShortensAStopThatHasBegun(t *testing.T) {
 		w.Update(deletedWithin(1), nil)
 		settle()
 		if p, _ := r.last(); h.count("stop container x") != 2 || p.Lifecycle != topic.Terminated {
-			t.Errorf("the pod is %s after deeds %v, want its container stopped anew within the second", p.Lifecycle, h.deeds)
+			t.Errorf("the pod is %s after actions %v, want its container stopped again within the second",
+				p.Lifecycle, h.actions)
 		}
 	})
 }
 
-// A start that was broken off may have had its effect all the same. While the runtime can't be read, nobody knows.
-func TestAPodHasNotEndedBeforeItsLastDeedWasSeen(t *testing.T) {
+// A start that was broken off may have had its effect nevertheless. While the runtime can't be read, nobody knows.
+func TestAPodHasNotEndedBeforeItsLastActionWasSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := errors.New("the runtime gave no answer")
-		h := &hands{
+		h := &fakeExecutor{
 			slow:   map[plan.Kind]time.Duration{plan.StartContainer: time.Hour, plan.ReadPod: time.Minute},
 			unread: map[plan.Kind]error{plan.StartContainer: hangs, plan.StopSandbox: hangs},
 		}
@@ -241,12 +259,12 @@ func TestAPodHasNotEndedBeforeItsLastDeedWasSeen(t *testing.T) {
 		w.Update(deletedWithin(30), nil)
 		settle()
 		if p, _ := r.last(); p.Lifecycle != topic.Terminating || h.count("read pod ") != 1 {
-			t.Errorf("the pod is %s after deeds %v, want it read before anything is said of its end", p.Lifecycle, h.deeds)
+			t.Errorf("the pod is %s after actions %v, want it read before anything is said of its end", p.Lifecycle, h.actions)
 		}
 		time.Sleep(time.Minute)
 		settle()
 		if p, _ := r.last(); p.Lifecycle != topic.Terminated || h.count("stop container app-1") != 1 {
-			t.Errorf("the pod is %s after deeds %v, want the container stopped that came up late", p.Lifecycle, h.deeds)
+			t.Errorf("the pod is %s after actions %v, want the container stopped that came up late", p.Lifecycle, h.actions)
 		}
 	})
 }
@@ -256,7 +274,7 @@ func TestARestoredDeadlineIsNoFartherThanTheGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		grace, deadline := int64(30), time.Now().Add(3*time.Hour)
 		before := topic.Pod{Pod: testPod(), Lifecycle: topic.Terminating, GracePeriodSeconds: &grace, Deadline: &deadline}
-		h := &hands{slow: map[plan.Kind]time.Duration{plan.StopContainer: time.Hour}}
+		h := &fakeExecutor{slow: map[plan.Kind]time.Duration{plan.StopContainer: time.Hour}}
 		_, r := launch(t, Config{Pod: deletedWithin(30), Restored: &before}, runs(), h)
 		settle()
 		if p, _ := r.last(); time.Until(*p.Deadline) > 30*time.Second {
@@ -273,8 +291,9 @@ func TestAPodThatEndsAtOnceIsStatedOnce(t *testing.T) {
 	}{"at once": {200 * time.Millisecond, 1}, "its volume takes long": {time.Minute, 2}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, r := launch(t, Config{Pod: testPod()}, runs(), &hands{obs: runs()})
+				w, r := launch(t, Config{Pod: testPod()}, runs(), &fakeExecutor{obs: runs()})
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				before := len(r.statuses)
 				deleted := deletedWithin(30)
 				deleted.Generation = 2
@@ -283,7 +302,8 @@ func TestAPodThatEndsAtOnceIsStatedOnce(t *testing.T) {
 				w.Volumes(topic.PodVolumes{Phase: topic.VolumeUnmounted})
 				settle()
 				if _, s := r.last(); !s.Finished || s.Status.Phase != corev1.PodSucceeded || len(r.statuses)-before != c.want {
-					t.Errorf("its end was stated %d times, the last time as %s (finished: %v); want %d", len(r.statuses)-before, s.Status.Phase, s.Finished, c.want)
+					t.Errorf("its end was stated %d times, the last time as %s (finished: %v); want %d", len(r.statuses)-before,
+						s.Status.Phase, s.Finished, c.want)
 				}
 			})
 		})

@@ -48,7 +48,8 @@ func TestARestartKeepsTerminationMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				pod, obs, status := failed(v.before)
-				_, r := launch(t, Config{Pod: pod, Previous: status}, obs, &hands{obs: obs, left: map[string]string{"x": v.left}, slowDisk: time.Millisecond})
+				_, r := launch(t, Config{Pod: pod, Previous: status}, obs,
+					&fakeExecutor{obs: obs, left: map[string]string{"x": v.left}, slowDisk: time.Millisecond})
 				settle()
 				for _, got := range r.messages(t) {
 					if got != "farewell" {
@@ -63,7 +64,10 @@ func TestARestartKeepsTerminationMessages(t *testing.T) {
 func TestAHangingDiskStallsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod, obs, _ := failed("")
-		w, r := launch(t, Config{Pod: pod}, obs, &hands{obs: obs, left: map[string]string{"x": "farewell"}, slowDisk: time.Minute})
+		w, r := launch(t, Config{Pod: pod}, obs, &fakeExecutor{
+			obs: obs, left: map[string]string{"x": "farewell"},
+			slowDisk: time.Minute,
+		})
 		began := time.Now()
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeUnmounted})
 		w.Observe(obs)
@@ -84,12 +88,19 @@ func TestAHangingDiskStallsNobody(t *testing.T) {
 }
 
 func TestWhatIsGoneIsForgotten(t *testing.T) {
-	w := &Worker{
-		obs:      topic.PodObservation{Containers: []topic.Container{{ID: "c2"}}, Sandboxes: []topic.Sandbox{{ID: "s2"}}},
-		messages: map[string]string{"c1": "", "c2": ""}, replaced: map[string]bool{"c1": true, "c2": true}, stopped: map[string]bool{"s1": true, "s2": true},
+	w := newState(Config{Pod: testPod()}, topic.PodObservation{})
+	w.view.obs = topic.PodObservation{
+		Containers: []topic.Container{{ID: "c2", Name: "app"}},
+		Sandboxes:  []topic.Sandbox{{ID: "s2"}},
 	}
+	for _, id := range []string{"c1", "c2"} {
+		r, message := w.containers.of("app").run(id), ""
+		r.message, r.Replaced = &message, true
+	}
+	w.stopped["s1"], w.stopped["s2"] = true, true
 	w.forget()
-	if len(w.messages) != 1 || len(w.replaced) != 1 || len(w.stopped) != 1 {
-		t.Errorf("kept %v, %v, %v", w.messages, w.replaced, w.stopped)
+	runs := w.containers.facts()["app"].Runs
+	if messages := w.containers.messages(); len(messages) != 1 || len(runs) != 1 || len(w.stopped) != 1 {
+		t.Errorf("kept %v, %v, %v", messages, runs, w.stopped)
 	}
 }

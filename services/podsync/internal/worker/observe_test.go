@@ -2,6 +2,7 @@ package worker
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,13 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
-// pleg's reading may begin before the worker's own and yet see more: its exit must not be lost, since it isn't said again.
+// pleg's reading may begin before the worker's own and yet see more: its exit must not be lost, since it isn't said
+// again.
 func TestAnOlderReadingThatIsAheadIsLookedInto(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{}
+		h := &fakeExecutor{}
 		pod := testPod()
 		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 		w, r := launch(t, Config{Pod: pod}, topic.PodObservation{}, h)
@@ -27,7 +29,10 @@ func TestAnOlderReadingThatIsAheadIsLookedInto(t *testing.T) {
 		h.mu.Lock()
 		h.obs.Containers[0] = exited
 		h.mu.Unlock()
-		w.Observe(topic.PodObservation{At: began, Containers: []topic.Container{{ID: "app-1", Name: "app", State: topic.ContainerCreated}}})
+		w.Observe(topic.PodObservation{
+			At:         began,
+			Containers: []topic.Container{{ID: "app-1", Name: "app", State: topic.ContainerCreated}},
+		})
 		settle()
 		if n := h.count("read pod "); n != 0 {
 			t.Errorf("an older reading that knows less was looked into %d times", n)
@@ -51,25 +56,28 @@ func TestReadingsAreOrderedByUptime(t *testing.T) {
 			Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
 			Containers: []topic.Container{{ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerRunning}},
 		}
-		h := &hands{}
+		h := &fakeExecutor{}
 		w, r := launch(t, Config{Pod: testPod()}, obs, h)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		settle()
 		obs.At, obs.Uptime = time.Now(), 2*time.Minute
-		obs.Containers = []topic.Container{{ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerExited, ExitCode: 1, FinishedAt: time.Now().Add(time.Hour)}}
+		obs.Containers = []topic.Container{{
+			ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerExited, ExitCode: 1,
+			FinishedAt: time.Now().Add(time.Hour),
+		}}
 		h.obs = topic.PodObservation{Sandboxes: obs.Sandboxes, Containers: obs.Containers}
 		w.Observe(obs)
 		settle()
 		if _, s := r.last(); s.Status.ContainerStatuses[0].RestartCount != 1 {
-			t.Errorf("got %+v, want the container started again: %v", s.Status.ContainerStatuses[0], h.deeds)
+			t.Errorf("got %+v, want the container started again: %v", s.Status.ContainerStatuses[0], h.actions)
 		}
 	})
 }
 
 // What the runtime says it has stopped and still shows running is stopped again after a pause, like any failed stop.
-func TestADeedWithoutEffectIsRetriedWithoutASpin(t *testing.T) {
+func TestAnActionWithoutEffectIsRetriedWithoutASpin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{inert: map[plan.Kind]bool{plan.StopContainer: true}}
+		h := &fakeExecutor{inert: map[plan.Kind]bool{plan.StopContainer: true}}
 		obs := topic.PodObservation{
 			At:         time.Now(),
 			Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
@@ -84,14 +92,14 @@ func TestADeedWithoutEffectIsRetriedWithoutASpin(t *testing.T) {
 			t.Errorf("tried %d times in 20 s, want a few with growing pauses", n)
 		}
 		if !r.has("FailedKillPod") {
-			t.Error("no Event tells of the stop that has no effect")
+			t.Error("there is no Event about the stop that has no effect")
 		}
 	})
 }
 
 func TestASandboxWithoutAnAddressIsMadeAgainWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{inert: map[plan.Kind]bool{plan.CreateSandbox: true}}
+		h := &fakeExecutor{inert: map[plan.Kind]bool{plan.CreateSandbox: true}}
 		launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
@@ -104,7 +112,10 @@ func TestASandboxWithoutAnAddressIsMadeAgainWithPauses(t *testing.T) {
 // Why a container can't be started is told without a break, though its image is looked for before each try.
 func TestTheReasonOfAFailedStartStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{fail: map[plan.Kind]error{plan.StartContainer: &Failed{Reason: "CreateContainerConfigError", Message: `secret "x" not found`}}}
+		h := &fakeExecutor{fail: map[plan.Kind]error{plan.StartContainer: &Failed{
+			Reason:  "CreateContainerConfigError",
+			Message: `secret "x" not found`,
+		}}}
 		w, r := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		settle()
@@ -119,7 +130,8 @@ func TestTheReasonOfAFailedStartStays(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, s := range r.statuses[before:] {
-			if waiting := s.Status.ContainerStatuses[0].State.Waiting; waiting == nil || waiting.Reason != "CreateContainerConfigError" {
+			if waiting := s.Status.ContainerStatuses[0].State.Waiting; waiting == nil ||
+				waiting.Reason != "CreateContainerConfigError" {
 				t.Errorf("between two tries the state was %+v", s.Status.ContainerStatuses[0].State)
 			}
 		}
@@ -129,7 +141,7 @@ func TestTheReasonOfAFailedStartStays(t *testing.T) {
 // The runtime has nothing of a pod any more, says pleg: the worker looks, and makes it again.
 func TestAVanishedPodIsLookedForAndMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{}
+		h := &fakeExecutor{}
 		w, _ := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		settle()
@@ -151,7 +163,7 @@ func TestAVanishedPodIsLookedForAndMadeAgain(t *testing.T) {
 
 func TestNoDoubtKeepsAPodFromEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{fail: map[plan.Kind]error{plan.ReadPod: errors.New("the runtime is away")}}
+		h := &fakeExecutor{fail: map[plan.Kind]error{plan.ReadPod: errors.New("the runtime is away")}}
 		w, _ := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		settle()
@@ -169,22 +181,47 @@ func TestNoDoubtKeepsAPodFromEnding(t *testing.T) {
 	})
 }
 
-// What a deed that failed has brought up is not brought up again before it is looked for.
+// The dispatcher has news for a worker that waits for its last action, which a runtime may keep: it mustn't wait, too.
+func TestNobodyWaitsForAWorkerThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &fakeExecutor{deaf: map[plan.Kind]time.Duration{plan.ReadPod: 20 * time.Second}}
+		w, _ := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		w.Vanished()
+		deleted := testPod()
+		deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		w.Update(deleted, nil)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeUnmounted})
+		w.Remove()
+		settle()
+		if n := h.count("remove sandboxes "); n != 1 {
+			t.Fatalf("the sandboxes were removed %d times, want once", n)
+		}
+		began := time.Now()
+		w.Wake()
+		if took := time.Since(began); took > 0 {
+			t.Errorf("the worker could be told nothing for %s", took)
+		}
+	})
+}
+
+// What an action that failed has brought up is not brought up again before it is looked for.
 func TestAFailedStartIsLookedForBeforeTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{
+		h := &fakeExecutor{
 			slow:   map[plan.Kind]time.Duration{plan.ReadPod: time.Minute},
 			unread: map[plan.Kind]error{plan.CreateSandbox: errors.New("the runtime gave no answer")},
 		}
 		w, _ := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, h)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		settle()
-		// A reading that began before the deed has ended says nothing of it.
+		// A reading that began before the action has ended says nothing of it.
 		w.Observe(topic.PodObservation{At: time.Now().Add(-time.Second)})
 		time.Sleep(5 * time.Minute)
 		settle()
 		if n, m := h.count("create sandbox "), h.count("start container app"); n != 1 || m != 1 {
-			t.Errorf("%d sandboxes were created and %d containers started, want one of each: %v", n, m, h.deeds)
+			t.Errorf("%d sandboxes were created and %d containers started, want one of each: %v", n, m, h.actions)
 		}
 	})
 }
@@ -192,7 +229,7 @@ func TestAFailedStartIsLookedForBeforeTheNext(t *testing.T) {
 // The same for a sandbox that stays ready whatever is done to it.
 func TestASandboxThatStaysReadyIsStoppedWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{inert: map[plan.Kind]bool{plan.StopSandbox: true}, obs: runs()}
+		h := &fakeExecutor{inert: map[plan.Kind]bool{plan.StopSandbox: true}, obs: runs()}
 		w, r := launch(t, Config{Pod: testPod()}, runs(), h)
 		w.Remove()
 		time.Sleep(20 * time.Second)
@@ -201,28 +238,28 @@ func TestASandboxThatStaysReadyIsStoppedWithPauses(t *testing.T) {
 			t.Errorf("tried %d times in 20 s, want a few with growing pauses", n)
 		}
 		if !r.has("FailedKillPod") {
-			t.Error("no Event tells of the stop that has no effect")
+			t.Error("there is no Event about the stop that has no effect")
 		}
 	})
 }
 
-// Pods whose turn has come to nothing queue behind those that wait for their first.
-func TestWhoseStartFailsGoesBehindOthers(t *testing.T) {
+// A start that has failed waits for the share of those, whatever the pod's place is.
+func TestWhoseStartFailsIsTriedAgainInItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{fail: map[plan.Kind]error{plan.CreateSandbox: errors.New("no network")}}
+		h := &fakeExecutor{fail: map[plan.Kind]error{plan.CreateSandbox: errors.New("no network")}}
 		launch(t, Config{Pod: testPod(), Rank: 7}, topic.PodObservation{}, h)
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		var ranks []uint64
-		for i, deed := range h.deeds {
-			if deed == "create sandbox " {
-				ranks = append(ranks, h.turns[i].Rank)
+		var failed []bool
+		for i, action := range h.actions {
+			if action == "create sandbox " {
+				failed = append(failed, h.turns[i].Failed)
 			}
 		}
-		if len(ranks) < 3 || ranks[0] != 7 || ranks[1] <= 1000 || ranks[2] <= ranks[1] {
-			t.Errorf("its tries had the ranks %v, want 7 and then ones behind all other pods", ranks)
+		if len(failed) < 3 || failed[0] || !failed[1] || !failed[2] {
+			t.Errorf("the turns of its tries say of the try before that it failed: %v; want false, true, true", failed)
 		}
 	})
 }
@@ -231,7 +268,7 @@ func TestWhoseStartFailsGoesBehindOthers(t *testing.T) {
 func TestAMendedManifestIsTriedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hopeless := &Failed{Reason: "InvalidImageName", RetryAt: time.Now().Add(time.Hour)}
-		h := &hands{fail: map[plan.Kind]error{plan.EnsureImage: hopeless}}
+		h := &fakeExecutor{fail: map[plan.Kind]error{plan.EnsureImage: hopeless}}
 		w, _ := launchFrom(t, topic.SourceFile, Config{Pod: testPod()}, topic.PodObservation{}, h)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		settle()
@@ -243,7 +280,7 @@ func TestAMendedManifestIsTriedAtOnce(t *testing.T) {
 		w.Update(mended, nil)
 		settle()
 		if h.count("start container app") != 1 {
-			t.Errorf("deeds %v, want the container started", h.deeds)
+			t.Errorf("actions %v, want the container started", h.actions)
 		}
 	})
 }
@@ -256,10 +293,13 @@ func TestTheLastStateOfAnInitContainerIsKept(t *testing.T) {
 		run := func(id string, state topic.ContainerState, restarts int) topic.PodObservation {
 			return topic.PodObservation{
 				At: time.Now(), Sandboxes: []topic.Sandbox{{ID: "s", Ready: true, IPs: []string{"10.0.0.2"}}},
-				Containers: []topic.Container{{ID: id, Name: "setup", SandboxID: "s", State: state, ExitCode: 3, RestartCount: restarts, StartedAt: time.Now(), FinishedAt: time.Now()}},
+				Containers: []topic.Container{{
+					ID: id, Name: "setup", SandboxID: "s", State: state, ExitCode: 3,
+					RestartCount: restarts, StartedAt: time.Now(), FinishedAt: time.Now(),
+				}},
 			}
 		}
-		h := &hands{slow: map[plan.Kind]time.Duration{plan.StartContainer: time.Hour}}
+		h := &fakeExecutor{slow: map[plan.Kind]time.Duration{plan.StartContainer: time.Hour}}
 		w, r := launch(t, Config{Pod: pod}, run("x1", topic.ContainerRunning, 0), h)
 		settle()
 		w.Observe(run("x1", topic.ContainerExited, 0))
@@ -270,8 +310,47 @@ func TestTheLastStateOfAnInitContainerIsKept(t *testing.T) {
 		synctest.Wait()
 		_, s := r.last()
 		got := s.Status.InitContainerStatuses[0]
-		if last := got.LastTerminationState.Terminated; last == nil || last.ExitCode != 3 || last.ContainerID != "containerd://x1" {
+		if last := got.LastTerminationState.Terminated; last == nil || last.ExitCode != 3 ||
+			last.ContainerID != "containerd://x1" {
 			t.Errorf("got %+v, want the end of x1 as the last state", got)
+		}
+	})
+}
+
+// What is left of a start that was broken off may be impossible to remove: the pod goes on without it.
+func TestAnInterruptedStartThatLastsIsAFailedRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &fakeExecutor{fail: map[plan.Kind]error{plan.RemoveContainer: errors.New("cannot delete running task x")}}
+		obs := runs()
+		obs.At = time.Now()
+		obs.Containers = []topic.Container{{
+			ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerExited, ExitCode: 128, FinishedAt: time.Now(),
+			Reason: "StartError", Message: "failed to start containerd task: context canceled",
+		}}
+		h.obs = obs
+		w, r := launch(t, Config{Pod: testPod()}, obs, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if n := h.count("start container app"); n != 0 {
+			t.Errorf("started %d times while the removal may still succeed: %v", n, h.actions)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := h.count("start container app"); n != 1 {
+			t.Errorf("started %d times, want once: %v", n, h.actions)
+		}
+		_, stated := r.last()
+		status := stated.Status
+		last := status.ContainerStatuses[0].LastTerminationState.Terminated
+		if last == nil || !strings.Contains(last.Message, "cannot delete running task x") {
+			t.Errorf("the last state is %+v, which doesn't tell of the removal", last)
+		}
+		if n := status.ContainerStatuses[0].RestartCount; n != 1 {
+			t.Errorf("%d restarts, want 1: the first has its number", n)
+		}
+		if n := h.count("remove container x"); n > 10 {
+			t.Errorf("the removal was tried %d times in a minute", n)
 		}
 	})
 }

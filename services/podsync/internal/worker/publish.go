@@ -1,164 +1,156 @@
 package worker
 
 import (
-	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/alloc"
-	"kubelot.dev/services/podsync/internal/plan"
-	"kubelot.dev/services/podsync/internal/podstatus"
-	"kubelot.dev/services/podsync/internal/qos"
-	"kubelot.dev/services/podsync/internal/report"
+	"kubelot.dev/services/podsync/internal/admission/allocation"
+	"kubelot.dev/services/podsync/internal/node/qos"
+	"kubelot.dev/services/podsync/internal/worker/plan"
+	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
 
-// A status that tells only of a small step of a start or an end waits this long for the next: a while where the pod's turn comes
-// at once, longer where pods queue for theirs. To write of each that it waits takes the API server as long as
-// to write that it runs, or has ended, and all of them wait for that.
+// A status that shows only a small step of a start or an end waits this long for the next one. While pods queue for
+// their starts or ends it waits longer. A small step costs the API server as much as the status that says that the pod
+// runs or has ended. With many pods, that status would wait behind the small steps of others.
 const (
 	holdSmallSteps        = time.Second
 	holdSmallStepsCrowded = 10 * time.Second
 )
 
-// idle is how long a worker sleeps when only news can change its plan.
-const idle = time.Hour
+// publisher states the pod and its status on the bus.
+type publisher struct {
+	state     *state
+	actions   *actions
+	report    Reporter
+	computed  corev1.PodStatus // the last that was computed
+	reported  corev1.PodStatus // the last that was stated
+	heldSince time.Time        // since when a status has been waiting to be stated; zero if none is
+	stated    stated           // what pod.update says
+}
 
-// announceBackoff records the BackOff event when a container's crash back-off begins.
-func (w *Worker) announceBackoff(p plan.Plan) {
-	for name, waiting := range p.Waiting {
-		if waiting.Reason != plan.ReasonCrashLoopBackOff {
-			delete(w.announced, name)
-			continue
-		}
-		if !w.announced[name] {
-			w.announced[name] = true
-			w.report.Event(w.Pod, report.FieldPath(w.Pod, name), corev1.EventTypeWarning, "BackOff",
-				fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", name, w.Pod.Name, w.Pod.Namespace, w.Pod.UID))
-		}
+func newPublisher(s *state, a *actions, report Reporter) *publisher {
+	return &publisher{
+		state: s, actions: a, report: report, computed: s.Previous, reported: s.Previous,
+		stated: stated{started: startedBefore(s.Pod)},
 	}
 }
 
 // publish states the pod and its status on the bus.
-func (w *Worker) publish(p plan.Plan, now time.Time) {
-	ended := w.lifecycle == topic.Terminated
+func (b *publisher) publish(p plan.Plan, now time.Time) {
+	s := b.state
+	ended := s.ending.lifecycle == topic.Terminated
 	in := podstatus.Input{
-		Pod: w.Pod, Obs: w.obs, Waiting: p.Waiting, Busy: w.busy, Messages: w.messages, Previous: w.status,
-		Ending: w.stop != nil, Ended: ended, Rejected: w.Reject != nil, HostIPs: w.Node.HostIPs(), RuntimeName: w.Node.RuntimeName(),
-		StartTime: w.start, QOS: qos.Class(w.Pod), Now: now,
-		RecursiveReadOnly: w.Node.RecursiveReadOnly(w.Pod), Before: w.before(), Cgroup: w.inCgroup(),
+		Pod: s.Pod, Obs: s.view.obs, Waiting: p.Waiting, Busy: s.containers.busy(), Messages: s.containers.messages(),
+		Previous: b.computed,
+		Ending:   s.ending.stop != nil, Ended: ended, Rejected: s.Reject != nil,
+		StartTime: s.start, QOS: qos.Class(s.Pod),
+		Node: podstatus.Node{
+			HostIPs: s.Node.HostIPs(), RuntimeName: s.Node.RuntimeName(),
+			RecursiveReadOnly: s.Node.RecursiveReadOnly(s.Pod),
+		},
+		Before: s.before(), Cgroup: b.inCgroup(),
 	}
-	if w.stop != nil {
-		in.Fail, in.Reason, in.Message = w.stop.fail, w.stop.reason, w.stop.message
-		if w.stop.disruption != "" {
+	if s.ending.stop != nil {
+		in.Fail, in.Reason, in.Message = s.ending.stop.fail, s.ending.stop.reason, s.ending.stop.message
+		if s.ending.stop.disruption != "" {
 			in.Conditions = append(in.Conditions, corev1.PodCondition{
-				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: w.stop.disruption, Message: w.stop.disruptionMessage, ObservedGeneration: w.Pod.Generation,
+				Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: s.ending.stop.disruption,
+				Message: s.ending.stop.disruptionMessage, ObservedGeneration: s.Pod.Generation,
 			})
 		}
 	}
 	if !ended {
-		in.Conditions = append(in.Conditions, w.resizeConditions()...)
+		in.Conditions = append(in.Conditions, s.resizeConditions()...)
 	}
-	for name, failure := range w.failures {
+	for name, failure := range b.actions.failures {
 		if _, planned := in.Waiting[name]; !planned {
 			in.Waiting[name] = plan.Waiting{Reason: failure.Reason, Message: failure.Message}
 		}
 	}
 	status := podstatus.Compute(in)
-	w.status = status
-	w.statePod()
-	if now.Before(w.messagesDue()) {
+	b.computed = status
+	b.statePod()
+	if now.Before(s.containers.messagesDue()) {
 		return
 	}
-	w.reportStatus(topic.PodStatus{
-		Ref: topic.RefOf(w.Pod), Source: w.Source, Status: status,
-		Finished: ended && w.released,
+	b.reportStatus(topic.PodStatus{
+		Ref: topic.RefOf(s.Pod), Source: s.Source, Status: status,
+		Finished: ended && s.ending.released,
 	}, now)
 }
 
-// inCgroup is what the pod's cgroup has: until a resize has reached a container, by what that has still. Of a static pod the kubelet's
-// status tells what its manifest says.
-func (w *Worker) inCgroup() *corev1.ResourceRequirements {
-	if w.Applied == nil || w.Source != topic.SourceAPI {
+// inCgroup is what the pod's cgroup has. A container that a resize hasn't reached yet counts with its resources from
+// before. It is nil for a static pod: there the kubelet's status shows what the manifest says.
+func (b *publisher) inCgroup() *corev1.ResourceRequirements {
+	if b.state.Applied == nil || b.state.Source != topic.SourceAPI {
 		return nil
 	}
-	before := w.before()
+	before := b.state.before()
 	if len(before) == 0 {
-		return w.Applied(w.Pod)
+		return b.state.Applied(b.state.Pod)
 	}
-	pod := w.Pod.DeepCopy()
-	alloc.Each(&pod.Spec, func(c *corev1.Container) {
-		if cur := w.newest(c.Name); cur != nil && cur.State == topic.ContainerRunning {
+	pod := b.state.Pod.DeepCopy()
+	allocation.Each(&pod.Spec, func(c *corev1.Container) {
+		if cur := b.state.view.newest(c.Name); cur != nil && cur.State == topic.ContainerRunning {
 			if has, differs := before[cur.ID]; differs {
 				c.Resources = has
 			}
 		}
 	})
-	return w.Applied(pod)
+	return b.state.Applied(pod)
 }
 
-// reportStatus states the status at once if somebody waits for it. Small steps wait a little for the
-// next one: a pod that starts at once, or ends at once, is written to the API server once.
-func (w *Worker) reportStatus(s topic.PodStatus, now time.Time) {
-	if w.lastIsNear(now) && !s.Finished {
+// reportStatus states the status at once if somebody waits for it. Small steps wait a little for the next one, so that
+// the API server gets one status of a pod that starts or ends quickly.
+func (b *publisher) reportStatus(s topic.PodStatus, now time.Time) {
+	if b.lastIsNear(now) && !s.Finished {
 		return
 	}
-	if limit := w.hold(s); limit > 0 {
-		if w.heldSince.IsZero() {
-			w.heldSince = now
+	if limit := b.hold(s); limit > 0 {
+		if b.heldSince.IsZero() {
+			b.heldSince = now
 		}
-		if now.Sub(w.heldSince) < limit {
+		if now.Sub(b.heldSince) < limit {
 			return
 		}
 	}
-	w.Meter.Stated(w.FirstSeen, &w.reported, &s.Status)
-	w.heldSince, w.reported = time.Time{}, s.Status
-	w.report.Status(s)
+	b.state.Metrics.Stated(b.state.FirstSeen, &b.reported, &s.Status)
+	b.heldSince, b.reported = time.Time{}, s.Status
+	b.report.Status(s)
 }
 
-// lastIsNear tells whether the pod is deleted and its containers have just ended: its last status, after which it goes, is about to
-// come.
-func (w *Worker) lastIsNear(now time.Time) bool {
-	return w.Pod.DeletionTimestamp != nil && now.Before(w.endedAt.Add(holdSmallSteps))
+// lastIsNear reports whether the pod is deleted and its containers have just ended. Its last status comes soon.
+func (b *publisher) lastIsNear(now time.Time) bool {
+	return b.state.Pod.DeletionTimestamp != nil && now.Before(b.state.ending.at.Add(holdSmallSteps))
 }
 
 // hold is how long a status may be held.
-func (w *Worker) hold(s topic.PodStatus) time.Duration {
+func (b *publisher) hold(s topic.PodStatus) time.Duration {
 	switch {
-	case s.Finished, w.stop != nil && w.Pod.DeletionTimestamp == nil, podstatus.Urgent(w.reported, s.Status):
+	case s.Finished, podstatus.Urgent(b.reported, s.Status),
+		b.state.ending.stop != nil && b.state.Pod.DeletionTimestamp == nil:
 		return 0
-	case w.Crowded != nil && w.Crowded():
+	case b.state.Crowded != nil && b.state.Crowded():
 		return holdSmallStepsCrowded
 	}
 	return holdSmallSteps
 }
 
-func (w *Worker) nextWake(p plan.Plan, now time.Time) time.Duration {
-	wake := now.Add(idle)
-	earlier := func(t time.Time) {
-		if !t.IsZero() && t.Before(wake) {
-			wake = t
-		}
+// due is when something must be stated even if nothing changes until then; zero for never.
+func (b *publisher) due(now time.Time) time.Time {
+	var due time.Time
+	if messages := b.state.containers.messagesDue(); messages.After(now) {
+		due = messages
 	}
-	earlier(p.WakeAt)
-	if due := w.messagesDue(); due.After(now) {
-		earlier(due)
+	if b.lastIsNear(now) {
+		due = earlier(due, b.state.ending.at.Add(holdSmallSteps))
 	}
-	if w.lastIsNear(now) {
-		earlier(w.endedAt.Add(holdSmallSteps))
-	}
-	if !w.heldSince.IsZero() {
+	if !b.heldSince.IsZero() {
 		// Whether it is still crowded is asked every second.
-		earlier(now.Add(holdSmallSteps - now.Sub(w.heldSince)%holdSmallSteps))
+		due = earlier(due, now.Add(holdSmallSteps-now.Sub(b.heldSince)%holdSmallSteps))
 	}
-	if w.stop == nil {
-		earlier(w.deadline())
-	}
-	for _, failure := range w.failures {
-		if failure.RetryAt.After(now) {
-			earlier(failure.RetryAt)
-		}
-	}
-	return max(wake.Sub(now), time.Millisecond)
+	return due
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/plan"
+	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
 // sized is the test's pod with so much CPU, of the generation.
@@ -47,7 +47,7 @@ func condition(s topic.PodStatus, kind corev1.PodConditionType) *corev1.PodCondi
 func TestAResizeIsDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fails := errors.New("cannot decrease memory limits: too much is used")
-		h := &hands{obs: running(), fail: map[plan.Kind]error{plan.ResizePod: fails}}
+		h := &fakeExecutor{obs: running(), fail: map[plan.Kind]error{plan.ResizePod: fails}}
 		w, r := launch(t, Config{Pod: sized("1", 1)}, running(), h)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		settle()
@@ -57,21 +57,23 @@ func TestAResizeIsDone(t *testing.T) {
 		if has, allocated := size(s); has != "1" || allocated != "2" {
 			t.Errorf("has %s, allocated %s; want 1 until it is done, and 2", has, allocated)
 		}
-		if c := condition(s, corev1.PodResizeInProgress); c == nil || c.Reason != corev1.PodReasonError || c.Message != fails.Error() || c.ObservedGeneration != 2 {
+		if c := condition(s, corev1.PodResizeInProgress); c == nil || c.Reason != corev1.PodReasonError ||
+			c.Message != fails.Error() || c.ObservedGeneration != 2 {
 			t.Errorf("condition %+v; want the error", c)
 		}
 		if before := p.Resize.Before["app-1"]; p.Resize == nil || before.Requests.Cpu().String() != "1" {
 			t.Errorf("the bus is told %+v; want what the container has still", p.Resize)
 		}
 
-		// Another run of the daemon goes on with it.
-		h = &hands{obs: running()}
+		// Another run of the daemon continues with it.
+		h = &fakeExecutor{obs: running()}
 		w, r = launch(t, Config{Pod: sized("2", 2), Restored: &p, Previous: s.Status}, running(), h)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		p, s = r.last()
-		if has, allocated := size(s); has != "2" || allocated != "2" || condition(s, corev1.PodResizeInProgress) != nil || p.Resize != nil {
+		if has, allocated := size(s); has != "2" || allocated != "2" || condition(s, corev1.PodResizeInProgress) != nil ||
+			p.Resize != nil {
 			t.Errorf("has %s, allocated %s, conditions %+v; want it done", has, allocated, s.Status.Conditions)
 		}
 		if n := h.count("resize pod "); n != 1 {
@@ -86,7 +88,7 @@ func TestTheWholePodHasWhatItsContainersHave(t *testing.T) {
 		inCgroup := func(pod *corev1.Pod) *corev1.ResourceRequirements {
 			return &corev1.ResourceRequirements{Requests: pod.Spec.Containers[0].Resources.Requests}
 		}
-		h := &hands{obs: running(), slow: map[plan.Kind]time.Duration{plan.ResizePod: 5 * time.Second}}
+		h := &fakeExecutor{obs: running(), slow: map[plan.Kind]time.Duration{plan.ResizePod: 5 * time.Second}}
 		w, r := launch(t, Config{Pod: sized("1", 1), Applied: inCgroup}, running(), h)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		settle()
@@ -94,7 +96,8 @@ func TestTheWholePodHasWhatItsContainersHave(t *testing.T) {
 			w.Update(sized("2", 2), nil)
 			settle()
 			_, s := r.last()
-			if has, allocated := s.Status.Resources.Requests.Cpu().String(), s.Status.AllocatedResources.Cpu().String(); has != want[0] || allocated != want[1] {
+			if has, allocated := s.Status.Resources.Requests.Cpu().String(),
+				s.Status.AllocatedResources.Cpu().String(); has != want[0] || allocated != want[1] {
 				t.Errorf("has %s, allocated %s; want %v", has, allocated, want)
 			}
 			time.Sleep(10 * time.Second)
@@ -105,7 +108,7 @@ func TestTheWholePodHasWhatItsContainersHave(t *testing.T) {
 // What was allocated while a resize was being done isn't lost.
 func TestAResizeIsFollowedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{obs: running(), slow: map[plan.Kind]time.Duration{plan.ResizePod: 5 * time.Second}}
+		h := &fakeExecutor{obs: running(), slow: map[plan.Kind]time.Duration{plan.ResizePod: 5 * time.Second}}
 		w, r := launch(t, Config{Pod: sized("1", 1)}, running(), h)
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		w.Update(sized("2", 2), nil)
@@ -122,18 +125,19 @@ func TestAResizeIsFollowedByAnother(t *testing.T) {
 
 func TestAResizeThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := launch(t, Config{Pod: sized("1", 1)}, running(), &hands{obs: running()})
+		w, r := launch(t, Config{Pod: sized("1", 1)}, running(), &fakeExecutor{obs: running()})
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		w.Update(sized("1", 2), &Pending{Reason: corev1.PodReasonDeferred, Message: "no CPU", Generation: 2})
 		settle()
 		_, s := r.last()
-		if c := condition(s, corev1.PodResizePending); c == nil || c.Reason != corev1.PodReasonDeferred || c.Message != "no CPU" {
+		if c := condition(s, corev1.PodResizePending); c == nil || c.Reason != corev1.PodReasonDeferred ||
+			c.Message != "no CPU" {
 			t.Errorf("condition %+v", c)
 		}
 		w.Update(sized("1", 3), nil)
 		settle()
 		if _, s := r.last(); condition(s, corev1.PodResizePending) != nil {
-			t.Error("a wish that was taken back is still pending")
+			t.Error("a request that was taken back is still pending")
 		}
 	})
 }

@@ -11,7 +11,7 @@ import (
 // A pod's rounds are told apart by what they are for, and what is done side by side or at once after it is one.
 func TestRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, r := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, &hands{})
+		w, r := launch(t, Config{Pod: testPod()}, topic.PodObservation{}, &fakeExecutor{})
 		settle()
 		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
 		settle()

@@ -1,104 +1,139 @@
 package worker
 
 import (
-	"maps"
-	"reflect"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/daemon/podspec"
+	"kubelot.dev/cri/labels"
+	"kubelot.dev/services/podsync/internal/worker/plan"
+	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
 
-// stated is what a worker has put on the bus of its pod.
-type stated struct {
-	topic.Pod
-	// of is the object whose admitted form Pod.Pod is.
-	of *corev1.Pod
-	// version is the resource version of the last pod.object.
-	version string
-	// started is StartedBefore.
-	started []string
+// state is what a worker knows of its pod.
+type state struct {
+	Config
+	view       view
+	volumes    topic.PodVolumes
+	containers containers
+	stopped    map[string]bool // sandboxes, by ID, that were stopped
+	ending     ending
+	resize     *topic.Resize // an in-place resize that isn't done; nil for none. Never changed, only replaced
+	start      time.Time     // the pod's
 }
 
-// statePod states the pod on the bus if that says anything new. Each message wakes most of the crew.
-func (w *Worker) statePod() {
-	state, object := w.state(), w.object()
-	// Objects are replaced, never changed: where their pointers are the same nothing below them is compared.
-	changed := !reflect.DeepEqual(state, w.stated.Pod)
-	w.stated.Pod = state
+func newState(cfg Config, obs topic.PodObservation) *state {
+	s := &state{
+		Config: cfg, view: newView(obs), containers: containers{}, stopped: map[string]bool{},
+		ending: newEnding(), start: time.Now(),
+	}
+	if t := cfg.Previous.StartTime; t != nil {
+		s.start = t.Time
+	}
+	if cfg.Restored != nil {
+		for name, count := range cfg.Restored.BackoffBase {
+			s.containers.of(name).beginBackoff(count)
+		}
+		s.resize = cfg.Restored.Resize
+	}
+	s.containers.seedBackoff(obs)
+	s.restore()
+	return s
+}
+
+// restore continues a termination that an earlier run of the daemon had begun. The deadline stays the same, unless the
+// clock was set back meanwhile.
+func (s *state) restore() {
+	r := s.Restored
+	if r == nil || r.Deadline == nil || r.GracePeriodSeconds == nil || r.Lifecycle == topic.Syncing {
+		return
+	}
+	grace := time.Duration(*r.GracePeriodSeconds) * time.Second
+	since := r.Deadline.Add(-grace)
+	if now := time.Now(); since.After(now) {
+		since = now
+	}
+	end := &stop{
+		since: since, grace: grace, killing: stopping, reason: s.Previous.Reason, message: s.Previous.Message,
+		rank: s.nextRank(),
+	}
+	s.ending.stop = end
+	// If the status has a reason, the node ended the pod. Its phase becomes Failed only when nothing runs any more.
+	end.fail = s.Previous.Phase == corev1.PodFailed || s.Previous.Reason != ""
+	for _, c := range s.Previous.Conditions {
+		if end.fail && c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue {
+			end.disruption, end.disruptionMessage = c.Reason, c.Message
+			s.ending.hurry()
+		}
+	}
+}
+
+// endedBefore reports whether the pod had ended, with all its containers, before the worker was made.
+func (s *state) endedBefore() bool {
+	return podstatus.Terminal(s.Previous.Phase) || s.Restored != nil && s.Restored.Lifecycle == topic.Terminated
+}
+
+// desired is what the pod should be.
+func (s *state) desired() plan.Desired {
+	d := plan.Desired{Pod: s.Pod}
+	if end := s.ending.stop; end != nil {
+		d.Stop, d.StopSince, d.Grace, d.StopMessage = true, end.since, end.grace, end.killing
+	}
+	return d
+}
+
+// plan is what to do now.
+func (s *state) plan(failures map[string]plan.Failure, now time.Time) plan.Plan {
+	return plan.Make(s.desired(), s.view.obs, s.facts(failures), now)
+}
+
+// facts are what the plan needs to know besides the specification and the reading.
+func (s *state) facts(failures map[string]plan.Failure) plan.Facts {
+	return plan.Facts{
+		VolumesMounted: s.volumes.Phase == topic.VolumeMounted || len(s.Pod.Spec.Volumes) == 0,
+		Containers:     s.containers.facts(), Failures: failures, SandboxesStopped: s.stopped,
+		MaxBackoff: s.Node.MaxBackoff(), Hash: labels.ContainerHash,
+		Resize: s.resize, Settling: s.Settling != nil && s.Settling(),
+	}
+}
+
+// forget drops what is kept about containers and sandboxes that no longer exist.
+func (s *state) forget() {
+	s.containers.forget(s.view.obs)
+	sandboxes := map[string]bool{}
+	for i := range s.view.obs.Sandboxes {
+		sandboxes[s.view.obs.Sandboxes[i].ID] = true
+	}
+	for id := range s.stopped {
+		if !sandboxes[id] {
+			delete(s.stopped, id)
+		}
+	}
+}
+
+// going reports whether the pod is removed, not only ended.
+func (s *state) going() bool { return s.Pod.DeletionTimestamp != nil || s.ending.removed }
+
+// deadline is when activeDeadlineSeconds ends the pod; zero if it has none, or is ending already.
+func (s *state) deadline() time.Time {
+	if seconds := s.Pod.Spec.ActiveDeadlineSeconds; seconds != nil && s.ending.stop == nil {
+		return s.start.Add(time.Duration(*seconds) * time.Second)
+	}
+	return time.Time{}
+}
+
+// operation is the purpose of a round that begins now, in the words of the kubelet's metric.
+func (s *state) operation() string {
 	switch {
-	case changed:
-		w.report.Pod(&state, object)
-	case object != nil:
-		w.report.Pod(nil, object)
+	case s.ending.lifecycle == topic.Terminated:
+		return "terminated"
+	case s.ending.stop != nil:
+		return "kill"
+	case len(s.view.obs.Sandboxes) == 0:
+		return "create"
+	case s.resize != nil:
+		return "update"
 	}
-}
-
-// state is the payload of pod.update.
-func (w *Worker) state() topic.Pod {
-	t := topic.Pod{
-		Pod: w.admitted(), Source: w.Source, Lifecycle: w.lifecycle, Released: w.lifecycle == topic.Terminated && w.released,
-		FirstSeen: w.FirstSeen, BackoffBase: maps.Clone(w.base), StartedBefore: w.stated.started, Resize: w.resize,
-	}
-	if w.stop != nil {
-		if t.Lifecycle == topic.Syncing {
-			t.Lifecycle = topic.Terminating
-		}
-		seconds := int64(w.stop.grace / time.Second)
-		end := w.stop.since.Add(w.stop.grace)
-		t.GracePeriodSeconds, t.Deadline = &seconds, &end
-	}
-	return t
-}
-
-// admitted is the pod without its status. What is no news but for a status that was written stays the same object, with its
-// older resource version.
-func (w *Worker) admitted() *corev1.Pod {
-	if w.stated.of == w.Pod {
-		return w.stated.Pod.Pod
-	}
-	w.stated.of = w.Pod
-	pod := *w.Pod
-	pod.Status, pod.ManagedFields = corev1.PodStatus{}, nil
-	if last := w.stated.Pod.Pod; last != nil {
-		version := pod.ResourceVersion
-		pod.ResourceVersion = last.ResourceVersion
-		if equality.Semantic.DeepEqual(&pod, last) {
-			return last
-		}
-		pod.ResourceVersion = version
-	}
-	return &pod
-}
-
-// object is what the API server has of the pod's status; nil where that isn't new, or comes from the bus itself.
-func (w *Worker) object() *topic.APIPod {
-	fromBus := w.Restored != nil && w.Pod == w.Restored.Pod
-	if w.Source != topic.SourceAPI || fromBus || w.Pod.ResourceVersion == w.stated.version {
-		return nil
-	}
-	w.stated.version = w.Pod.ResourceVersion
-	return &topic.APIPod{
-		Ref: topic.RefOf(w.Pod), ResourceVersion: w.Pod.ResourceVersion, Status: w.Pod.Status,
-	}
-}
-
-// startedBefore are the IDs of the pod's containers whose startup probe has succeeded, as its status says.
-func startedBefore(pod *corev1.Pod) []string {
-	probed := map[string]bool{}
-	for c := range podspec.Containers(&pod.Spec) {
-		probed[c.Name] = c.StartupProbe != nil
-	}
-	var ids []string
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if _, id, ok := strings.Cut(s.ContainerID, "://"); ok && probed[s.Name] && s.Started != nil && *s.Started {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+	return "sync"
 }

@@ -2,237 +2,197 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/cri/labels"
-	"kubelot.dev/services/podsync/internal/plan"
-	"kubelot.dev/services/podsync/internal/podstatus"
+	"kubelot.dev/services/podsync/internal/worker/plan"
+	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
 
-var (
-	errShutdown = errors.New("podsync stops")
-	errStopping = errors.New("the pod is to stop")
-	errShorter  = errors.New("the grace period was shortened")
-	errChanged  = errors.New("the pod asks for another image now")
-)
+// idle is how long a worker sleeps when only news can change its plan.
+const idle = time.Hour
 
-// step plans, begins what is to be done, and reports. It returns how long nothing will change by itself.
+// step plans, begins actions, and reports. It returns how long to sleep if there is no news.
 func (w *Worker) step(ctx context.Context) time.Duration {
 	now := time.Now()
 	w.triggers(now)
-	p := w.plan(now)
-	if p.Complete && w.stop == nil {
-		w.beginStop(&stop{since: now, grace: plan.PodGrace(w.Pod), killing: "Stopping container"})
-		p = w.plan(now)
+	p := w.state.plan(w.actions.failures, now)
+	if p.Complete && w.state.ending.stop == nil {
+		w.beginStop(&stop{since: now, grace: plan.PodGrace(w.state.Pod), killing: stopping})
+		p = w.state.plan(w.actions.failures, now)
 	}
-	if w.stop != nil {
-		w.cancelStarts()
+	ending := w.state.ending.stop != nil
+	if ending {
+		w.actions.cancel(errStopping, func(f *inflightAction) bool { return f.action.Starts() })
 	}
 	for _, a := range p.Actions {
 		w.begin(ctx, a)
 	}
-	if w.doubt {
+	if w.state.view.dirty {
 		w.begin(ctx, plan.Action{Kind: plan.ReadPod})
 	}
 	for name, count := range p.NewBackoffBase {
-		w.base[name] = count
+		w.state.containers.of(name).beginBackoff(count)
 	}
-	w.announceBackoff(p)
-	if w.stop != nil && p.Stopped && !w.startsInFlight() && w.certain() {
-		w.afterStop(ctx, p)
+	w.announcer.awaitBackoff(p)
+	if ending && p.Stopped && !w.actions.starting() && w.state.view.certain(ending) {
+		w.state.ending.terminated()
+		w.ended.Store(true)
+		w.over.Store(true)
+		if a, due := w.state.nextOfEnd(p); due {
+			w.begin(ctx, a)
+		}
 	}
-	if len(w.flight) == 0 {
-		w.endRound()
+	if len(w.actions.inflight) == 0 {
+		w.rounds.end()
 	}
-	w.publish(p, now)
-	return w.nextWake(p, now)
+	w.publisher.publish(p, now)
+	return sleep(now, p.WakeAt, w.publisher.due(now), w.state.deadline(), w.actions.nextRetry(now))
 }
 
-func (w *Worker) plan(now time.Time) plan.Plan {
-	d := plan.Desired{Pod: w.Pod}
-	if w.stop != nil {
-		d.Stop, d.StopSince, d.Grace, d.StopMessage = true, w.stop.since, w.stop.grace, w.stop.killing
+// sleep is the time until the first of the moments; zero ones are never.
+func sleep(now time.Time, moments ...time.Time) time.Duration {
+	wake := now.Add(idle)
+	for _, t := range moments {
+		wake = earlier(wake, t)
 	}
-	images := make(map[string]bool, len(w.images))
-	for name := range w.images {
-		images[name] = true
-	}
-	return plan.Make(d, w.obs, plan.Facts{
-		VolumesMounted: w.volumes.Phase == topic.VolumeMounted || len(w.Pod.Spec.Volumes) == 0,
-		Images:         images, Failures: w.failures, Busy: w.busy, Probes: w.probes,
-		Replaced: w.replaced, SandboxesStopped: w.stopped, HooksRan: w.hooksRan, BackoffBase: w.base, MaxBackoff: w.Node.MaxBackoff(), Hash: labels.ContainerHash,
-		Resize: w.resize, Settling: w.Settling != nil && w.Settling(),
-	}, now)
+	return max(wake.Sub(now), time.Millisecond)
 }
 
-// mayBegin tells whether it is the action's time.
-func (w *Worker) mayBegin(a plan.Action) bool {
-	switch {
-	case w.flight[a.Key()] != nil, w.stop != nil && a.Starts():
-		return false
-	case time.Now().Before(w.failures[failureKey(a)].RetryAt):
-		return false
-	}
-	return !w.blind(a) && !w.lacksNetwork(a)
-}
-
-// begin has the action done if it may begin.
+// begin has the action done if its time has come.
 func (w *Worker) begin(ctx context.Context, a plan.Action) {
-	if !w.mayBegin(a) {
+	ending := w.state.ending.stop != nil
+	if !w.actions.free(a) || ending && a.Starts() || w.state.view.blocks(a) {
 		return
 	}
-	key := a.Key()
-	ctx, cancel := context.WithCancelCause(ctx)
-	w.beginRound()
-	f := &flight{action: a, pod: w.Pod, cancel: cancel}
-	w.doubt = w.doubt && a.Kind != plan.ReadPod
-	w.flight[key] = f
-	if a.Kind == plan.StartContainer {
-		w.busy[a.Container] = true
-	}
-	if a.Kind == plan.StopContainer {
-		if a.Reason == "replace" {
-			w.replaced[a.ID] = true
+	if needsNetwork(w.state.Pod, a) {
+		problem := w.state.Node.NetworkProblem()
+		w.announcer.awaitNetwork(problem)
+		if problem != "" {
+			return
 		}
+	}
+	w.rounds.begin(w.state.operation(), ending)
+	ctx, cancel := context.WithCancelCause(ctx)
+	f := &inflightAction{action: a, pod: w.state.Pod, cancel: cancel}
+	w.state.view.began(a)
+	w.actions.inflight[a.Key()] = f
+	if a.Kind == plan.StartContainer {
+		w.state.containers.of(a.Container).busy = true
+	}
+	if a.Kind == plan.StopContainer && a.Reason == "replace" {
+		w.state.containers.of(a.Container).run(a.ID).Replaced = true
 	}
 	s := Snapshot{
-		Pod: w.Pod, Obs: w.obs, Volumes: w.volumes, Images: w.images[a.Container].Images, Turn: w.turn(a),
-		Before: w.before(), Static: w.Source != topic.SourceAPI, Stopped: maps.Clone(w.stopped), Going: w.Pod.DeletionTimestamp != nil || w.removed,
+		Pod: w.state.Pod, Obs: w.state.view.obs, Volumes: w.state.volumes, Images: w.state.imagesFor(a),
+		Turn:   w.state.takeTurn(a, w.actions.tries[a.Key()]),
+		Before: w.state.before(), Static: w.state.Source != topic.SourceAPI,
+		Stopped: maps.Clone(w.state.stopped), Going: w.state.going(),
 	}
-	go func() {
-		outcome := w.hands.Do(ctx, s, a)
+	w.background.Go(func() {
+		outcome := w.executor.Do(ctx, s, a)
 		w.results <- result{f, outcome}
 		cancel(nil)
-	}()
+	})
 }
 
-// finish takes in a deed's outcome.
+// finish takes in an action's outcome.
 func (w *Worker) finish(r result) {
-	delete(w.flight, r.action.Key())
-	w.observe(r.Obs)
-	w.note(r)
-	if r.Err == nil {
-		r.Err = w.ineffective(r.action)
+	a := r.action
+	delete(w.actions.inflight, a.Key())
+	if r.Obs != nil {
+		w.observe(r.Obs)
 	}
-	switch r.action.Kind {
+	w.state.view.ended(r)
+	if r.Err == nil {
+		r.Err = w.state.view.ineffective(w.state.Pod, a, w.state.ending.stop != nil)
+	}
+	switch a.Kind {
 	case plan.EnsureImage:
-		if name := imageName(r.pod, r.action.Container); r.Err == nil && name == imageName(w.Pod, r.action.Container) {
-			w.images[r.action.Container] = ready{name, r.Images}
+		if name := imageName(r.pod, a.Container); r.Err == nil && name == imageName(w.state.Pod, a.Container) {
+			w.state.containers.of(a.Container).image = &ready{name, r.Images}
 		}
 	case plan.StartContainer:
-		delete(w.busy, r.action.Container)
-		delete(w.images, r.action.Container)
-		w.startedSmaller(r)
+		c := w.state.containers.of(a.Container)
+		c.busy, c.image = false, nil
+		w.state.startedSmaller(r)
 	case plan.ResizePod:
-		w.resized(r)
+		w.state.resized(r, w.report)
 	case plan.StopSandbox:
-		w.stopped[r.action.ID] = r.Err == nil
+		w.state.stopped[a.ID] = r.Err == nil
 	case plan.RunPreStop:
-		w.hooksRan[r.action.ID] = r.Err == nil
+		w.state.containers.of(a.Container).run(a.ID).HookRan = r.Err == nil
 	case plan.ReleaseNode:
-		w.released = r.Err == nil
+		w.state.ending.released = r.Err == nil
 	case plan.RemoveSandboxes:
-		w.gone = r.Err == nil
+		w.state.ending.gone = r.Err == nil
 	}
 	w.settle(r)
 }
 
-// settle keeps or forgets the failure of a deed's object. What is stopped is tried again at once by the plan, after the same back-off.
-func (w *Worker) settle(r result) {
-	name, key := failureKey(r.action), r.action.Key()
-	if r.Err == nil {
-		delete(w.tries, key)
-		if r.action.Kind == plan.EnsureImage && w.failures[name].Of == plan.StartContainer {
-			return // why the start failed stays told until it succeeds
-		}
-		delete(w.failures, name)
+// observe takes in a reading of the runtime.
+func (w *Worker) observe(obs *topic.PodObservation) {
+	if !w.state.view.take(*obs, w.state.ending.stop != nil) {
 		return
 	}
-	if errors.Is(r.Err, context.Canceled) || errors.Is(r.Err, errStopping) || errors.Is(r.Err, errShorter) || errors.Is(r.Err, errChanged) || errors.Is(r.Err, errShutdown) {
-		return
-	}
-	failure := plan.Failure{Reason: string(r.action.Kind), Message: r.Err.Error()}
-	var failed *Failed
-	if errors.As(r.Err, &failed) {
-		failure = plan.Failure{Reason: failed.Reason, Message: failed.Message, RetryAt: failed.RetryAt}
-	}
-	w.tries[key]++
-	if (r.action.Kind == plan.StopContainer || r.action.Kind == plan.StopSandbox) && w.tries[key] >= tellStop {
-		w.report.Event(w.Pod, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: "+r.Err.Error())
-	}
-	if failure.RetryAt.IsZero() {
-		failure.RetryAt = time.Now().Add(retryAfter(w.tries[key]))
-	}
-	failure.Of = r.action.Kind
-	w.failures[name] = failure
-	w.log.Warn("step failed and will be tried again", "step", string(r.action.Kind), "container", r.action.Container, "retry_in", time.Until(failure.RetryAt).Round(time.Millisecond), "error", r.Err)
+	w.state.containers.seedBackoff(w.state.view.obs)
+	w.state.forget()
+	w.readMessages()
 }
 
-// tellStop is with which failure in a row an Event tells that something can't be stopped: the first may be of a runtime
-// that is being restarted.
+// settle keeps or forgets the failure of an action. The plan asks for a failed stop again at once; the back-off holds
+// it back, too.
+func (w *Worker) settle(r result) {
+	switch {
+	case r.Err == nil:
+		w.actions.succeeded(r.action)
+		return
+	case brokenOff(r.Err):
+		return
+	}
+	failure, tries := w.actions.failed(r.action, r.Err)
+	if (r.action.Kind == plan.StopContainer || r.action.Kind == plan.StopSandbox) && tries >= tellStop {
+		w.report.Event(w.state.Pod, "", corev1.EventTypeWarning, "FailedKillPod", "error killing pod: "+r.Err.Error())
+	}
+	if r.action.Kind == plan.RemoveContainer && tries >= removals {
+		w.state.view.last(r.action.ID, r.Err)
+	}
+	w.log.Warn("step failed, retrying", "step", string(r.action.Kind), "container", r.action.Container,
+		"retry_in", time.Until(failure.RetryAt).Round(time.Millisecond), "error", r.Err)
+}
+
+// removals is how often the removal of an interrupted container is tried, in some 4 s, before a pod goes on without it.
+const removals = 4
+
+// tellStop is the failure in a row from which on Events say that something can't be stopped: the first may be of a
+// runtime that is being restarted.
 const tellStop = 2
 
-// failureKey is under which key a deed's failure is kept: a start's under its container, so that
-// the plan sees it, any other's under its own.
-func failureKey(a plan.Action) string {
-	if a.Starts() {
-		return a.Container
-	}
-	return a.Key()
-}
-
-// retryAfter doubles from half a second to ten.
-func retryAfter(tries int) time.Duration {
-	d := 500 * time.Millisecond
-	for i := 1; i < tries && d < 10*time.Second; i++ {
-		d *= 2
-	}
-	return min(d, 10*time.Second)
-}
-
 func (w *Worker) update(pod *corev1.Pod, pending *Pending) {
-	wasGoing := w.Pod.DeletionTimestamp != nil
-	if w.Pod.Generation != pod.Generation || w.Source != topic.SourceAPI { // manifests have none
-		clear(w.failures) // what failed may be what was mended
+	wasGoing := w.state.Pod.DeletionTimestamp != nil
+	if w.state.Pod.Generation != pod.Generation || w.state.Source != topic.SourceAPI { // manifests have none
+		clear(w.actions.failures) // what failed may be what was mended
 	}
-	if podstatus.Terminal(pod.Status.Phase) && !podstatus.Terminal(w.status.Phase) {
+	computed := &w.publisher.computed
+	if podstatus.Terminal(pod.Status.Phase) && !podstatus.Terminal(computed.Phase) {
 		// Somebody else has declared the pod ended, such as the pod garbage collector; a terminal phase is final.
-		w.Previous, w.status.Phase = *pod.Status.DeepCopy(), pod.Status.Phase
+		w.state.Previous, computed.Phase = *pod.Status.DeepCopy(), pod.Status.Phase
 	}
-	w.beginResize(pod)
-	w.Pod, w.Pending = pod, pending
-	w.dropImages()
+	if w.state.beginResize(pod) {
+		delete(w.actions.failures, plan.Action{Kind: plan.ResizePod}.Key())
+	}
+	w.state.Pod, w.state.Pending = pod, pending
+	w.state.containers.dropImages(pod)
+	w.actions.cancel(errChanged, func(f *inflightAction) bool {
+		return f.action.Kind == plan.EnsureImage && imageName(f.pod, f.action.Container) != imageName(pod, f.action.Container)
+	})
 	if pod.DeletionTimestamp != nil && !wasGoing {
-		w.released = false // the pod's directory goes too, now
+		w.state.ending.released = false // the pod's directory goes too, now
 	}
-	if w.status.Phase == "" {
-		w.status = *pod.Status.DeepCopy()
+	if computed.Phase == "" {
+		*computed = *pod.Status.DeepCopy()
 	}
-}
-
-// dropImages forgets images that the pod doesn't ask for any more, and breaks off their pulls.
-func (w *Worker) dropImages() {
-	for name, got := range w.images {
-		if got.name != imageName(w.Pod, name) {
-			delete(w.images, name)
-		}
-	}
-	for _, f := range w.flight {
-		if f.action.Kind == plan.EnsureImage && imageName(f.pod, f.action.Container) != imageName(w.Pod, f.action.Container) {
-			f.cancel(errChanged)
-		}
-	}
-}
-
-// imageName is the image that the spec names for a container of any kind.
-func imageName(pod *corev1.Pod, container string) string {
-	if c := plan.Container(pod, container); c != nil {
-		return c.Image
-	}
-	return ""
 }

@@ -1,43 +1,30 @@
 package worker
 
 import (
-	"kubelot.dev/services/podsync/internal/plan"
-	"kubelot.dev/services/podsync/internal/slots"
+	"kubelot.dev/services/podsync/internal/worker/plan"
+	"kubelot.dev/services/podsync/internal/worker/slots"
 )
 
-// perFailure is added to a deed's rank for each of its failures, which puts it behind those of all pods that haven't failed.
-const perFailure = uint64(1) << 32
-
-// turn is the deed's place among those that wait for a slot. Starts have that of the pod's arrival, stops that of when the
-// pod's end began: who is deleted first is gone first. To remove what is left of a pod is due to nobody. It comes after all stops
-// that were asked for before.
-func (w *Worker) turn(a plan.Action) slots.Turn {
-	t := slots.Turn{Rank: w.Rank, Urgent: w.urgent}
+// takeTurn gives the action its place among those that wait for a slot. Starts have that of the pod's arrival, stops
+// that of when the pod's end began: who is deleted first is gone first. Nobody waits for the removal of what is left of
+// a pod: it takes a place behind all stops that were asked for before. What has failed before has a share of its own.
+func (s *state) takeTurn(a plan.Action, tries int) slots.Turn {
+	t := slots.Turn{Rank: s.Rank, Failed: tries > 0, Urgent: s.ending.urgent}
 	switch {
 	case a.Kind == plan.RemoveSandboxes:
-		if w.leaving == 0 {
-			w.leaving = w.nextRank()
+		if s.ending.leaving == 0 {
+			s.ending.leaving = s.nextRank()
 		}
-		t.Rank, t.Urgent = w.leaving, nil
-	case w.stop != nil:
-		t.Rank = w.stop.rank
+		t.Rank, t.Urgent = s.ending.leaving, nil
+	case s.ending.stop != nil:
+		t.Rank = s.ending.stop.rank
 	}
-	t.Rank += perFailure * uint64(w.tries[a.Key()])
 	return t
 }
 
-func (w *Worker) nextRank() uint64 {
-	if w.NextRank == nil {
-		return w.Rank
+func (s *state) nextRank() uint64 {
+	if s.NextRank == nil {
+		return s.Rank
 	}
-	return w.NextRank()
-}
-
-// hurry has the pod's deeds wait for no others any more, those too that wait by now.
-func (w *Worker) hurry() {
-	select {
-	case <-w.urgent:
-	default:
-		close(w.urgent)
-	}
+	return s.NextRank()
 }

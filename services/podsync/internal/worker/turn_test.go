@@ -7,26 +7,27 @@ import (
 	"time"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/plan"
-	"kubelot.dev/services/podsync/internal/slots"
+	"kubelot.dev/services/podsync/internal/worker/plan"
+	"kubelot.dev/services/podsync/internal/worker/slots"
 )
 
-func (h *hands) turnOf(deed string) (slots.Turn, bool) {
+func (h *fakeExecutor) turnOf(action string) (slots.Turn, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	i := slices.Index(h.deeds, deed)
+	i := slices.Index(h.actions, action)
 	if i < 0 {
 		return slots.Turn{}, false
 	}
 	return h.turns[i], true
 }
 
-// Stops go in the order of the deletions, whatever the order in which the pods came; what is left is removed after them.
+// Stops go in the order of the deletions, whatever the order in which the pods came; what is left is removed after
+// them.
 func TestStopsGoInTheOrderOfDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		last := uint64(2)
 		next := func() uint64 { last++; return last }
-		older, younger := &hands{obs: runs()}, &hands{obs: runs()}
+		older, younger := &fakeExecutor{obs: runs()}, &fakeExecutor{obs: runs()}
 		first, _ := launch(t, Config{Pod: testPod(), Rank: 1, NextRank: next}, runs(), older)
 		second, _ := launch(t, Config{Pod: testPod(), Rank: 2, NextRank: next}, runs(), younger)
 		for _, w := range []*Worker{second, first} {
@@ -36,17 +37,17 @@ func TestStopsGoInTheOrderOfDeletion(t *testing.T) {
 			w.Volumes(topic.PodVolumes{Phase: topic.VolumeUnmounted})
 			settle()
 		}
-		// The younger pod was deleted first. Its end has the third place, the removal of what is left the fourth, by when the
-		// older pod wasn't deleted yet.
+		// The younger pod was deleted first. Its end has the third place, the removal of what is left the fourth, by
+		// when the older pod wasn't deleted yet.
 		for want, got := range map[uint64]struct {
-			of   *hands
-			deed string
+			of     *fakeExecutor
+			action string
 		}{
 			3: {younger, "stop container x"}, 4: {younger, "remove sandboxes "},
 			5: {older, "stop container x"}, 6: {older, "remove sandboxes "},
 		} {
-			if turn, done := got.of.turnOf(got.deed); !done || turn.Rank != want {
-				t.Errorf("%q has rank %d (done: %v), want %d", got.deed, turn.Rank, done, want)
+			if turn, done := got.of.turnOf(got.action); !done || turn.Rank != want {
+				t.Errorf("%q has rank %d (done: %v), want %d", got.action, turn.Rank, done, want)
 			}
 		}
 		container, _ := younger.turnOf("stop container x")
@@ -59,13 +60,13 @@ func TestStopsGoInTheOrderOfDeletion(t *testing.T) {
 // The node needs the resources of a pod that it evicts: its end waits for no other's, also where it waited by then.
 func TestAnEvictedPodWaitsForNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hands{obs: runs(), slow: map[plan.Kind]time.Duration{plan.StopContainer: 10 * time.Second}}
+		h := &fakeExecutor{obs: runs(), slow: map[plan.Kind]time.Duration{plan.StopContainer: 10 * time.Second}}
 		w, _ := launch(t, Config{Pod: testPod(), Rank: 1}, runs(), h)
 		w.Update(deletedWithin(30), nil)
 		settle()
 		turn, waits := h.turnOf("stop container x")
 		if !waits || urgent(turn) {
-			t.Fatalf("deeds %v: want the stop of a deleted pod to wait for its turn", h.deeds)
+			t.Fatalf("actions %v: want the stop of a deleted pod to wait for its turn", h.actions)
 		}
 		w.Evict(Eviction{Reason: "Evicted", Message: "the node was low on memory"})
 		settle()

@@ -2,11 +2,12 @@
 //
 // # Reads and writes
 //
-// What the probe itself does: a command in the container (CRI ExecSync), a request or a connection.
+// The probe's effects: a command in the container (CRI ExecSync), a request or a connection.
 //
 // # Guarantees
 //
-//   - A run ends with the probe's timeout, for a command at the latest when the runtime has had some seconds more to end it.
+//   - A run ends with the probe's timeout, for a command at the latest when the runtime has had some seconds more to
+//     end it.
 //   - A Result is what the probe has found out; an error, that it could not be run.
 //   - No connection is kept. An answer's body gets into a Result only where it is a redirect's, at most 10 KiB.
 //
@@ -30,13 +31,13 @@ import (
 	"kubelot.dev/cri/handler"
 )
 
-// MaxOutput bounds a Result's output, in bytes.
-const MaxOutput = 10 << 10
+// maxOutput bounds a Result's output, in bytes.
+const maxOutput = 10 << 10
 
 // Result is what a run has found out.
 type Result struct {
 	Success bool
-	// Warning is what a success is to be told of.
+	// Warning says that a success needs an Event.
 	Warning bool
 	Output  string
 }
@@ -100,12 +101,13 @@ func (c *Checker) Run(ctx context.Context, t Target, spec *corev1.Probe) (Result
 	case spec.GRPC != nil:
 		return runGRPC(ctx, t, spec.GRPC, timeout)
 	}
-	return Result{}, fmt.Errorf("missing probe handler for container %s: give it one of exec, httpGet, tcpSocket and grpc", t.Container.Name)
+	return Result{}, fmt.Errorf("missing probe handler for container %s: give it one of exec, httpGet, tcpSocket and grpc",
+		t.Container.Name)
 }
 
 func clip(text string) string {
-	if len(text) <= MaxOutput {
+	if len(text) <= maxOutput {
 		return text
 	}
-	return strings.ToValidUTF8(text[:MaxOutput], "")
+	return strings.ToValidUTF8(text[:maxOutput], "")
 }

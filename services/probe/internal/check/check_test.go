@@ -37,7 +37,9 @@ type fakeExec struct {
 	timeout time.Duration
 }
 
-func (f *fakeExec) ExecSync(ctx context.Context, _ string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+func (f *fakeExec) ExecSync(ctx context.Context, _ string, command []string,
+	timeout time.Duration,
+) (*runtimeapi.ExecSyncResponse, error) {
 	f.command, f.timeout = command, timeout
 	if f.hang {
 		<-ctx.Done()
@@ -74,13 +76,14 @@ func TestExec(t *testing.T) {
 	if got := strings.Join(exec.command, " "); got != "a x$(B)$(A)" || exec.timeout != 3*time.Second {
 		t.Errorf("ran %q within %v", got, exec.timeout)
 	}
-	exec.answer.ExitCode, exec.answer.Stdout, exec.answer.Stderr = 2, []byte(strings.Repeat("é", MaxOutput)), nil
+	exec.answer.ExitCode, exec.answer.Stdout, exec.answer.Stderr = 2, []byte(strings.Repeat("é", maxOutput)), nil
 	r, err = New(exec).Run(t.Context(), here(), command("a"))
-	if err != nil || r.Success || len(r.Output) != MaxOutput {
+	if err != nil || r.Success || len(r.Output) != maxOutput {
 		t.Errorf("got %v of %d bytes, %v", r.Success, len(r.Output), err)
 	}
 	exec.err = errors.New("no such container")
-	if _, err = New(exec).Run(t.Context(), here(), command("a")); err == nil || !strings.Contains(err.Error(), "no such container") {
+	if _, err = New(exec).Run(t.Context(), here(), command("a")); err == nil ||
+		!strings.Contains(err.Error(), "no such container") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -91,7 +94,8 @@ func TestExecTimeout(t *testing.T) {
 		began := time.Now()
 		_, err := checker.Run(t.Context(), here(), command("a"))
 		var away RuntimeError
-		if !errors.As(err, &away) || time.Since(began) != 13*time.Second || !strings.Contains(err.Error(), "see whether it hangs") {
+		if !errors.As(err, &away) || time.Since(began) != 13*time.Second ||
+			!strings.Contains(err.Error(), "see whether it hangs") {
 			t.Errorf("got %v after %v", err, time.Since(began))
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -107,21 +111,25 @@ func TestExecErrors(t *testing.T) {
 	runtime := critest.Start(t)
 	client := runtime.Client(t, 0)
 	checker := New(client)
-	if _, err := checker.Run(t.Context(), here(), command("a")); status.Code(err) != codes.NotFound || !strings.HasPrefix(err.Error(), "rpc error: ") {
+	if _, err := checker.Run(t.Context(), here(), command("a")); status.Code(err) != codes.NotFound ||
+		!strings.HasPrefix(err.Error(), "rpc error: ") {
 		t.Errorf("a container that is gone: %v", err)
 	}
 	late := &fakeExec{err: asCRI(t, codes.DeadlineExceeded)}
 	r, err := New(late).Run(t.Context(), here(), command("sh", "-c", "x"))
 	want(t, r, err, Result{Output: `command timed out: "sh -c x" timed out after 3s`})
 	var away RuntimeError
-	if _, err = New(&fakeExec{err: asCRI(t, codes.Unavailable)}).Run(t.Context(), here(), command("a")); !errors.As(err, &away) {
+	if _, err = New(&fakeExec{err: asCRI(t, codes.Unavailable)}).Run(t.Context(), here(),
+		command("a")); !errors.As(err, &away) {
 		t.Errorf("a runtime that is away: %v", err)
 	}
 }
 
 func asCRI(t *testing.T, code codes.Code) error {
 	t.Helper()
-	server := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error { return status.Error(code, "as told") }))
+	server := grpc.NewServer(grpc.UnknownServiceHandler(func(any, grpc.ServerStream) error {
+		return status.Error(code, "as told")
+	}))
 	path := t.TempDir() + "/cri.sock"
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -129,7 +137,7 @@ func asCRI(t *testing.T, code codes.Code) error {
 	}
 	go func() { _ = server.Serve(listener) }()
 	defer server.Stop()
-	client, err := cri.Dial("unix://"+path, cri.Options{})
+	client, err := cri.Dial("unix://"+path, cri.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,12 +160,21 @@ func httpGet(t *testing.T, scheme corev1.URIScheme, path string, answer http.Han
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &corev1.Probe{TimeoutSeconds: patience, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.Parse(u.Port()), Scheme: scheme}}}
+	return &corev1.Probe{
+		TimeoutSeconds: patience,
+		ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+			Path: path,
+			Port: intstr.Parse(u.Port()), Scheme: scheme,
+		}},
+	}
 }
 
 func TestHTTP(t *testing.T) {
 	checker := New(nil)
-	for code, success := range map[int]bool{199: false, 200: true, 204: true, 399: true, 400: false, 404: false, 503: false} {
+	for code, success := range map[int]bool{
+		199: false, 200: true, 204: true, 399: true, 400: false,
+		404: false, 503: false,
+	} {
 		probe := httpGet(t, "", "/", func(w http.ResponseWriter, _ *http.Request) {
 			if code == 199 {
 				code = 600
@@ -177,7 +194,8 @@ func TestHTTP(t *testing.T) {
 	})
 	r, err := checker.Run(t.Context(), here(), probe)
 	want(t, r, err, Result{Success: true})
-	if got.URL.String() != "/a?b=c" || got.Header.Get("User-Agent") != "kube-probe/1.36" || got.Header.Get("Accept") != "*/*" || got.Header.Get("Accept-Encoding") != "" {
+	if got.URL.String() != "/a?b=c" || got.Header.Get("User-Agent") != "kube-probe/1.36" ||
+		got.Header.Get("Accept") != "*/*" || got.Header.Get("Accept-Encoding") != "" {
 		t.Errorf("asked for %s with %v", got.URL, got.Header)
 	}
 }
@@ -198,7 +216,9 @@ func TestHTTPRedirects(t *testing.T) {
 		_, _ = w.Write([]byte("over there"))
 	}))
 	want(t, r, err, Result{Success: true, Warning: true, Output: "Probe terminated redirects, Response body: over there"})
-	r, err = checker.Run(t.Context(), here(), httpGet(t, "", "/", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }))
+	r, err = checker.Run(t.Context(), here(), httpGet(t, "", "/", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/", http.StatusFound)
+	}))
 	if err != nil || r.Success || !strings.Contains(r.Output, "stopped after 10 redirects") {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -209,7 +229,8 @@ func TestHTTPFailures(t *testing.T) {
 	hang := httpGet(t, "", "/", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	hang.TimeoutSeconds = 1
 	r, err := checker.Run(t.Context(), here(), hang)
-	if err != nil || r.Success || !strings.HasSuffix(r.Output, "context deadline exceeded (Client.Timeout exceeded while awaiting headers)") {
+	if err != nil || r.Success ||
+		!strings.HasSuffix(r.Output, "context deadline exceeded (Client.Timeout exceeded while awaiting headers)") {
 		t.Errorf("%+v, %v", r, err)
 	}
 	for _, probe := range []corev1.ProbeHandler{
@@ -230,7 +251,10 @@ func TestTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := intstr.FromInt(listener.Addr().(*net.TCPAddr).Port)
-	probe := &corev1.Probe{TimeoutSeconds: patience, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}}}
+	probe := &corev1.Probe{
+		TimeoutSeconds: patience,
+		ProbeHandler:   corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: port}},
+	}
 	r, err := New(nil).Run(t.Context(), here(), probe)
 	want(t, r, err, Result{Success: true})
 	listener.Close()
@@ -268,7 +292,10 @@ func TestGRPC(t *testing.T) {
 		return int32(listener.Addr().(*net.TCPAddr).Port)
 	}
 	run := func(timeout, port int32, service *string) Result {
-		r, err := New(nil).Run(t.Context(), here(), &corev1.Probe{TimeoutSeconds: timeout, ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: port, Service: service}}})
+		r, err := New(nil).Run(t.Context(), here(), &corev1.Probe{
+			TimeoutSeconds: timeout,
+			ProbeHandler:   corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: port, Service: service}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,9 +313,13 @@ func TestGRPC(t *testing.T) {
 	}{
 		{patience, port, name("up"), true, "service healthy"},
 		{patience, port, nil, false, `service unhealthy (responded with "NOT_SERVING")`},
-		{patience, port, name("none"), false, "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"},
+		{
+			patience, port, name("none"), false,
+			"error: health rpc probe failed: rpc error: code = NotFound desc = unknown service",
+		},
 		{1, port, name("slow"), false, "timeout: health rpc did not complete within 1s"},
-		{patience, bare, nil, false, "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health"},
+		{patience, bare, nil, false, "error: this server does not implement the grpc health protocol " +
+			"(grpc.health.v1.Health): unknown service grpc.health.v1.Health"},
 		{1, 1, nil, false, `timeout: failed to connect service "127.0.0.1:1" within 1s: context deadline exceeded`},
 	} {
 		if got := run(c.timeout, c.port, c.service); got.Success != c.success || got.Output != c.output {

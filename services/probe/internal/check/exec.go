@@ -30,7 +30,8 @@ func (c *Checker) runExec(ctx context.Context, t Target, words []string, timeout
 	case ctx.Err() != nil:
 		return Result{}, context.Cause(ctx)
 	case callCtx.Err() != nil:
-		return Result{}, RuntimeError{Cause: fmt.Errorf("the runtime did not end a command in container %s within %s after its timeout of %s; see whether it hangs (its log, crictl info)",
+		return Result{}, RuntimeError{Cause: fmt.Errorf("the runtime did not end a command in container %s within %s after "+
+			"its timeout of %s; see whether it hangs (its log, crictl info)",
 			t.ContainerID, answerTime, timeout)}
 	case cri.IsDeadline(err):
 		// That the command's own time is over is the runtime's answer.

@@ -46,7 +46,8 @@ func runGRPC(ctx context.Context, t Target, action *corev1.GRPCAction, timeout t
 	answer, err := health.NewHealthClient(conn).Check(ctx, &health.HealthCheckRequest{Service: service})
 	switch {
 	case status.Code(err) == codes.Unimplemented:
-		return failure("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", status.Convert(err).Message()), nil
+		return failure("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s",
+			status.Convert(err).Message()), nil
 	case status.Code(err) == codes.DeadlineExceeded:
 		return failure("timeout: health rpc did not complete within %v", timeout), nil
 	case err != nil:

@@ -13,7 +13,9 @@ import (
 )
 
 // runHTTP sends a request: an answer of 200 to 399 is a success, a redirect to another host one with a warning.
-func (c *Checker) runHTTP(ctx context.Context, t Target, action *corev1.HTTPGetAction, timeout time.Duration) (Result, error) {
+func (c *Checker) runHTTP(ctx context.Context, t Target, action *corev1.HTTPGetAction,
+	timeout time.Duration,
+) (Result, error) {
 	req, err := t.Request(ctx, action, handler.UserAgent("probe"))
 	if err != nil {
 		return Result{}, err
@@ -33,7 +35,8 @@ func (c *Checker) runHTTP(ctx context.Context, t Target, action *corev1.HTTPGetA
 		// The body of a failure may hold what Events must not (kubernetes issue 99425).
 		return failure("HTTP probe failed with statuscode: %d", resp.StatusCode), nil
 	case resp.StatusCode >= http.StatusMultipleChoices:
-		return Result{Success: true, Warning: true, Output: clip("Probe terminated redirects, Response body: " + string(body))}, nil
+		return Result{Success: true, Warning: true, Output: clip("Probe terminated redirects, Response body: " +
+			string(body))}, nil
 	default:
 		return Result{Success: true}, nil
 	}

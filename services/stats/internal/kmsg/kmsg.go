@@ -1,9 +1,11 @@
-// Package kmsg finds the kernel's out-of-memory kills in its log.
+// Package kmsg finds the kernel's out-of-memory kills in its log. It is written by hand because euank/go-kmsg-parser,
+// which cadvisor's parser of kills builds on, stops at the first record that was overwritten (docs/adr/0024).
 //
 // # Guarantees
 //
-//   - Parsing is a pure function of the lines; garbage gives no kill and no error.
-//   - Reading begins with what the kernel says from then on, ends with its context, and survives overwritten records.
+//   - Parsing is a pure function of the lines. Garbage gives no kill and no error.
+//   - Reading begins with the next record that the kernel writes, ends with its context, and goes on after records that
+//     were overwritten.
 package kmsg
 
 import (
@@ -20,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kill is one process that the kernel killed for want of memory.
+// Kill is one process that the kernel killed because memory was short.
 type Kill struct {
 	// Constraint is the kernel's, such as CONSTRAINT_NONE (the machine was short) or CONSTRAINT_MEMCG (a cgroup was).
 	Constraint string
@@ -30,7 +32,8 @@ type Kill struct {
 	PID                   int
 }
 
-// System tells whether the machine ran out of memory, and not a cgroup. The kubelet, too, goes by the cgroup whose limit was reached.
+// System reports whether the machine ran out of memory, and not a cgroup. Like the kubelet, it goes by the cgroup whose
+// limit was reached.
 func (k Kill) System() bool { return k.LimitedCgroup == "/" }
 
 // Parser joins the lines of one kill. The zero value is ready.
@@ -38,8 +41,9 @@ type Parser struct{ pending *Kill }
 
 // The expressions are compiled when they are first needed: on most nodes never.
 var (
-	// Linux 5.0 and later say all in one line.
-	summary = compiled(`^oom-kill:constraint=([^,]*),.*?(?:oom_memcg=([^,]*),|global_oom,)(?:.*?)task_memcg=(.*),task=(.*),pid=(\d+),uid=\d+$`)
+	// Linux 5.0 and later have everything in one line.
+	summary = compiled(
+		`^oom-kill:constraint=([^,]*),.*?(?:oom_memcg=([^,]*),|global_oom,)(?:.*?)task_memcg=(.*?),task=(.*),pid=(\d+),uid=\d+$`)
 	// Before, the cgroups and the process had a line each.
 	legacyCgroups = compiled(`^Task in (\S+) killed as a result of limit of (\S+)$`)
 	legacyProcess = compiled(`Killed process (\d+) \((.+?)\)`)
@@ -49,7 +53,7 @@ func compiled(expression string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expression) })
 }
 
-// summarized is what matches in a line that says all; nil for other lines.
+// summarized returns the submatches of a line that has everything, and nil for other lines.
 func summarized(line string) []string {
 	if !strings.HasPrefix(line, "oom-kill:") {
 		return nil
@@ -57,7 +61,7 @@ func summarized(line string) []string {
 	return summary().FindStringSubmatch(line)
 }
 
-// Line takes the next line of the log and tells of a kill that it completes.
+// Line takes the next line of the log. It returns the kill that the line completes, if any.
 func (p *Parser) Line(line string) (Kill, bool) {
 	if m := summarized(line); m != nil {
 		p.pending = nil
@@ -88,10 +92,10 @@ func (p *Parser) Line(line string) (Kill, bool) {
 	return Kill{}, false
 }
 
-// maxRecord is the most that the kernel hands out of one record (CONSOLE_EXT_LOG_MAX).
+// maxRecord is the largest record that the kernel returns, in bytes (CONSOLE_EXT_LOG_MAX).
 const maxRecord = 8192
 
-// Follow hands every kill from now on to found, until ctx ends, which is no error.
+// Follow calls found for every kill from now on, until ctx ends, which is no error.
 func Follow(ctx context.Context, path string, found func(Kill)) error {
 	// Without blocking, the runtime's poller waits for records, so that closing the file ends a read.
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -113,7 +117,7 @@ func Follow(ctx context.Context, path string, found func(Kill)) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL):
-			// Records were overwritten before they were read, or one is larger than any should be; the next read goes on behind.
+			// Records were overwritten before they were read, or one is too large. The next read returns a later one.
 			continue
 		case err != nil:
 			return fmt.Errorf("read the kernel's log: %w", err)

@@ -3,6 +3,7 @@ package kmsg
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -32,11 +33,27 @@ func TestParser(t *testing.T) {
 		want   []Kill
 		system bool
 	}{
-		"of a cgroup":                      {memcg, []Kill{{"CONSTRAINT_MEMCG", "/kubelot-stats-oom", "/kubelot-stats-oom", "python3", 10030}}, false},
-		"of the machine":                   {global, []Kill{{"CONSTRAINT_NONE", "/", "/system.slice/hog.service", "a, b", 77}}, true},
-		"before Linux 5.0":                 {old, []Kill{{"", "/kubepods/burstable/pod1", "/kubepods/burstable/pod1/abc", "hog", 5}}, false},
-		"before Linux 5.0, of the machine": {"hog invoked oom-killer: x\nOut of memory: Killed process 5 (hog)", []Kill{{"", "/", "/", "hog", 5}}, true},
-		"nothing of the kind":              {"eth0: link up\nKilled process 5 (hog)\noom-kill:constraint=x,pid=y", nil, false},
+		"of a cgroup": {memcg, []Kill{{
+			"CONSTRAINT_MEMCG", "/kubelot-stats-oom", "/kubelot-stats-oom",
+			"python3", 10030,
+		}}, false},
+		"of the machine": {global, []Kill{{
+			"CONSTRAINT_NONE", "/", "/system.slice/hog.service",
+			"a, b", 77,
+		}}, true},
+		"before Linux 5.0": {old, []Kill{{
+			"", "/kubepods/burstable/pod1", "/kubepods/burstable/pod1/abc",
+			"hog", 5,
+		}}, false},
+		"before Linux 5.0, of the machine": {
+			"hog invoked oom-killer: x\nOut of memory: Killed process 5 (hog)",
+			[]Kill{{"", "/", "/", "hog", 5}},
+			true,
+		},
+		"nothing of the kind": {
+			"eth0: link up\nKilled process 5 (hog)\noom-kill:constraint=x,pid=y", nil,
+			false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var p Parser
@@ -89,6 +106,29 @@ func FuzzLine(f *testing.F) {
 			if k, ok := p.Line(message(line)); ok && k.PID < 0 {
 				t.Errorf("%q gave %+v", line, k)
 			}
+		}
+	})
+}
+
+// A process can give itself any name of up to 15 bytes. It doesn't change which cgroup the kill is counted for.
+func FuzzProcessName(f *testing.F) {
+	for _, name := range []string{
+		"stress", "a,task=b", "x,pid=1,uid=0", ",task=,pid=1", "oom_memcg=/a,",
+		"global_oom,", "(a) b", "",
+	} {
+		f.Add(name, 4711)
+	}
+	f.Fuzz(func(t *testing.T, name string, pid int) {
+		if len(name) > 15 || pid < 0 || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
+			t.Skip("the kernel writes no such name")
+		}
+		const cgroup, limited = "/kubepods/burstable/pod1/0af9", "/kubepods/burstable/pod1"
+		line := fmt.Sprintf("oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=0af9,mems_allowed=0,"+
+			"oom_memcg=%s,task_memcg=%s,task=%s,pid=%d,uid=0",
+			limited, cgroup, name, pid)
+		want := Kill{Constraint: "CONSTRAINT_MEMCG", LimitedCgroup: limited, Cgroup: cgroup, Process: name, PID: pid}
+		if k, ok := new(Parser).Line(line); !ok || k != want {
+			t.Errorf("%q gave %+v, %v; want %+v", line, k, ok, want)
 		}
 	})
 }

@@ -9,7 +9,7 @@ import (
 
 var errDiffers = errors.New("the volume has other content")
 
-// same tells whether the directory holds exactly the payload.
+// same reports whether the directory holds exactly the payload.
 func (w writer) same(dir string, p Payload) bool {
 	dirs := map[string]bool{dir: true}
 	for name := range p {
@@ -39,7 +39,8 @@ func (w writer) same(dir string, p Payload) bool {
 
 func (w writer) sameFile(name string, entry fs.DirEntry, file File) bool {
 	info, err := entry.Info()
-	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != w.mode(file) || info.Size() != int64(len(file.Data)) {
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != w.mode(file) ||
+		info.Size() != int64(len(file.Data)) {
 		return false
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)

@@ -24,7 +24,7 @@ const (
 	dirMode   = 0o755
 )
 
-// Write makes p the content of the directory dir, which exists, and tells whether it changed anything
+// Write makes p the content of the directory dir, which exists, and reports whether it changed anything
 // that readers see. With a gid, files and directories belong to that group and are readable by it.
 func Write(dir string, p Payload, gid *int64) (changed bool, err error) {
 	payload, err := clean(p)
@@ -51,7 +51,7 @@ func Write(dir string, p Payload, gid *int64) (changed bool, err error) {
 	return changed || shown, w.tidy(current, payload)
 }
 
-// Written tells whether the directory holds the files of an earlier Write.
+// Written reports whether the directory holds the files of an earlier Write.
 func Written(dir string) bool {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -90,7 +90,7 @@ func readAtMost(root *os.Root, name string, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > limit {
-		return nil, fmt.Errorf("%s is no regular file of at most %d bytes", name, limit)
+		return nil, fmt.Errorf("%s is not a regular file of at most %d bytes", name, limit)
 	}
 	return io.ReadAll(io.LimitReader(f, limit))
 }
@@ -250,7 +250,7 @@ func (w writer) show(p Payload) (changed bool, err error) {
 	return changed, nil
 }
 
-// tidy removes links to files that are no more, and whatever older and interrupted writes have left.
+// tidy removes links to files that no longer exist, and what older and interrupted writes have left.
 func (w writer) tidy(current string, p Payload) error {
 	wanted := firsts(p)
 	entries, err := fs.ReadDir(w.root.FS(), ".")

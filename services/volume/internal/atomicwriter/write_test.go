@@ -68,9 +68,23 @@ func TestWrite(t *testing.T) {
 		want    string
 		changed bool
 	}{
-		{{files("a", "1", "b", "2"), "a=1 b=2", true}, {files("a", "1", "b", "2"), "a=1 b=2", false}, {files("a", "1"), "a=1", true}, {files(), "", true}},
-		{{files("d/e/f", "1", "d/g", "2"), "d/e/f=1 d/g=2", true}, {files("d/g", "2"), "d/g=2", true}, {files("d", "file now"), "d=file now", true}},
-		{{files(), "", true}, {files(), "", false}, {files("./x//y", "1"), "x/y=1", true}, {files("x/y", "1"), "x/y=1", false}},
+		{
+			{files("a", "1", "b", "2"), "a=1 b=2", true},
+			{files("a", "1", "b", "2"), "a=1 b=2", false},
+			{files("a", "1"), "a=1", true},
+			{files(), "", true},
+		},
+		{
+			{files("d/e/f", "1", "d/g", "2"), "d/e/f=1 d/g=2", true},
+			{files("d/g", "2"), "d/g=2", true},
+			{files("d", "file now"), "d=file now", true},
+		},
+		{
+			{files(), "", true},
+			{files(), "", false},
+			{files("./x//y", "1"), "x/y=1", true},
+			{files("x/y", "1"), "x/y=1", false},
+		},
 	} {
 		dir := t.TempDir()
 		for i, s := range steps {
@@ -92,7 +106,10 @@ func TestWriteSetsModesAndOwners(t *testing.T) {
 	p := Payload{"token": {Data: []byte("x"), Mode: 0o600, UID: &uid}, "d/file": {Mode: 0o200}}
 	_, err := Write(dir, p, &gid)
 	must(t, err)
-	for name, want := range map[string]fs.FileMode{"token": 0o640, "d/file": 0o640, "d": fs.ModeDir | fs.ModeSetgid | 0o755} {
+	for name, want := range map[string]fs.FileMode{
+		"token": 0o640, "d/file": 0o640,
+		"d": fs.ModeDir | fs.ModeSetgid | 0o755,
+	} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		must(t, err)
 		stat := info.Sys().(*syscall.Stat_t)
@@ -231,7 +248,10 @@ func TestRead(t *testing.T) {
 
 // Whatever the path, nothing appears outside of the volume.
 func FuzzWrite(f *testing.F) {
-	for _, seed := range []string{"a", "a/b", "../x", "..data", "a/../../x", "./..data/x", "/abs", "a//b", ".", "...", "a\x00"} {
+	for _, seed := range []string{
+		"a", "a/b", "../x", "..data", "a/../../x", "./..data/x", "/abs", "a//b",
+		".", "...", "a\x00",
+	} {
 		f.Add(seed, "other")
 	}
 	f.Fuzz(func(t *testing.T, one, two string) {

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"kubelot.dev/daemon/tree"
 )
 
 // parentMode is the mode of the directories above a volume, as the kubelet has it: containers
@@ -17,14 +19,14 @@ const parentMode = 0o750
 const stagingPrefix = ".new-"
 
 // EnsureDir makes the directory dir with that mode (setuid, setgid and sticky bits included) and group, unless
-// it exists: then it is left as it is, for its owner may have changed it. It tells whether it made it.
+// it exists: then it is left as it is, for its owner may have changed it. It reports whether it made it.
 func EnsureDir(ctx context.Context, dir string, mode fs.FileMode, gid *int64) (made bool, err error) {
 	info, err := os.Lstat(dir)
 	switch {
 	case err == nil && info.IsDir():
 		return false, nil
 	case err == nil:
-		return false, fmt.Errorf("%s is in the way: it is no directory", dir)
+		return false, fmt.Errorf("%s is in the way: it is not a directory", dir)
 	case !errors.Is(err, fs.ErrNotExist):
 		return false, err
 	}
@@ -32,7 +34,7 @@ func EnsureDir(ctx context.Context, dir string, mode fs.FileMode, gid *int64) (m
 		return false, err
 	}
 	staging := filepath.Join(filepath.Dir(dir), stagingPrefix+filepath.Base(dir))
-	if err := Remove(ctx, staging); err != nil {
+	if err := tree.Remove(ctx, staging); err != nil {
 		return false, err
 	}
 	if err := os.Mkdir(staging, 0o700); err != nil {

@@ -15,8 +15,7 @@
 // # Guarantees
 //
 //   - A directory that exists under its final name is complete: mode and group were set before.
-//   - Removing a tree never follows a symbolic link and never crosses a mount point, also not one that
-//     appears meanwhile: what is mounted there is data of somebody else. It needs openat2 (Linux 5.6).
+//   - Trees are removed by daemon/tree, which follows no symbolic link and crosses no mount point.
 //   - Unmounting ends a mount in the place that the caller named, never in another that is bound there.
 //   - Every function may be repeated after it failed half way, or after the process was killed.
 package mounts

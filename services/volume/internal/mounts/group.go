@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"kubelot.dev/daemon/tree"
 )
 
 // The modes that a group needs to use files and directories, the kubelet's.
@@ -17,7 +20,7 @@ const (
 	groupDir  = groupFile | unix.S_ISGID | 0o110
 )
 
-// HasGroup tells whether dir belongs to the group, which may use it, and hands the group down. What is below may be
+// HasGroup reports whether dir belongs to the group, which may use it, and hands the group down. What is below may be
 // different.
 func HasGroup(dir string, gid int64) bool {
 	var stat unix.Stat_t
@@ -29,15 +32,16 @@ func HasGroup(dir string, gid int64) bool {
 }
 
 // GiveToGroup gives dir and all below it to the group, which may then use it. It follows no symbolic link, enters no
-// mount point, and leaves alone what is right already. Dir itself comes last, so that HasGroup tells whether it was
+// mount point, and leaves alone what is right already. Dir itself comes last, so that HasGroup reports whether it was
 // finished. What can't be changed, such as an immutable file, stays as it is, as with the kubelet. It ends early with
 // ctx. Step is called from time to time with the number of files that are done.
 func GiveToGroup(ctx context.Context, dir string, gid int64, step func(files int)) error {
-	top, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("give %s to the group %d: %w", dir, gid, err)
 	}
-	defer func() { _ = unix.Close(top) }()
+	top := os.NewFile(uintptr(fd), dir)
+	defer func() { _ = top.Close() }()
 	g := giver{ctx: ctx, top: top, gid: int(gid), step: step, pending: []string{"."}}
 	for len(g.pending) > 0 {
 		last := len(g.pending) - 1
@@ -47,17 +51,20 @@ func GiveToGroup(ctx context.Context, dir string, gid int64, step func(files int
 			return fmt.Errorf("give %s to the group %d: %w", dir, gid, err)
 		}
 	}
-	if err := g.give(top); err != nil {
+	if err := g.give(fd); err != nil {
 		return fmt.Errorf("give %s to the group %d: %w", dir, gid, err)
 	}
 	return nil
 }
 
+// batch is how many entries of a directory are read at once.
+const batch = 1024
+
 // giver is one change of a tree's group. Directories that are still to be done are remembered by their paths, not by
 // descriptors, of which a deep tree would need too many.
 type giver struct {
 	ctx     context.Context
-	top     int
+	top     *os.File
 	gid     int
 	step    func(int)
 	files   int
@@ -66,8 +73,9 @@ type giver struct {
 
 // below does the entries of one directory.
 func (g *giver) below(path string) error {
-	dir, err := openDir(g.top, path)
-	if errors.Is(err, ErrMounted) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
+	dir, err := tree.OpenDir(g.top, path)
+	if errors.Is(err, tree.ErrMounted) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) ||
+		errors.Is(err, unix.ELOOP) {
 		return nil // of somebody else, or no longer there
 	}
 	if err != nil {
@@ -96,7 +104,10 @@ func (g *giver) entry(at int, path string, e fs.DirEntry) error {
 	if err := context.Cause(g.ctx); err != nil {
 		return err
 	}
-	fd, err := unix.Openat2(at, e.Name(), &unix.OpenHow{Flags: unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC, Resolve: resolve})
+	fd, err := unix.Openat2(at, e.Name(), &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_NOFOLLOW | unix.O_CLOEXEC,
+		Resolve: tree.Beneath,
+	})
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EXDEV) {
 		return nil // gone meanwhile, or a mount of somebody else
 	}

@@ -40,7 +40,10 @@ func TestGiveToGroup(t *testing.T) {
 	if !HasGroup(top, 4711) || HasGroup(top, 1) || files != 6 {
 		t.Errorf("the group has the directory: %v, another one: %v; %d files", HasGroup(top, 4711), HasGroup(top, 1), files)
 	}
-	for path, want := range map[string]uint32{inner: 0o2770, filepath.Join(inner, "file"): 0o4760, filepath.Join(top, "link"): 0o777} {
+	for path, want := range map[string]uint32{
+		inner: 0o2770, filepath.Join(inner, "file"): 0o4760,
+		filepath.Join(top, "link"): 0o777,
+	} {
 		if gid, mode := owner(t, path); gid != 4711 || mode != want {
 			t.Errorf("%s: group %d, mode %o, want %o", path, gid, mode, want)
 		}

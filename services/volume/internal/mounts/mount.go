@@ -74,7 +74,7 @@ func Bind(fd int, target string) error {
 	return nil
 }
 
-// Mounted tells whether dir is a mount point; a dir that doesn't exist is none.
+// Mounted reports whether dir is a mount point; a dir that doesn't exist is none.
 func Mounted(dir string) (bool, error) {
 	mounted, err := mountinfo.Mounted(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -93,7 +93,10 @@ func mount(fstype, dir, options string) error {
 // unixMode is the mode in the bits that the kernel's mount options use.
 func unixMode(m fs.FileMode) uint32 {
 	bits := uint32(m.Perm())
-	for flag, bit := range map[fs.FileMode]uint32{fs.ModeSetuid: unix.S_ISUID, fs.ModeSetgid: unix.S_ISGID, fs.ModeSticky: unix.S_ISVTX} {
+	for flag, bit := range map[fs.FileMode]uint32{
+		fs.ModeSetuid: unix.S_ISUID, fs.ModeSetgid: unix.S_ISGID,
+		fs.ModeSticky: unix.S_ISVTX,
+	} {
 		if m&flag != 0 {
 			bits |= bit
 		}

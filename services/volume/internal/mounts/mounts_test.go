@@ -11,7 +11,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"kubelot.dev/daemon/mounttest"
+	"kubelot.dev/daemon/tree"
 )
+
+func TestMain(m *testing.M) {
+	mounttest.Enter()
+	os.Exit(m.Run())
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()
@@ -124,7 +132,7 @@ func TestRemoveStopsAtMounts(t *testing.T) {
 			top := filepath.Join(t.TempDir(), "top")
 			witness := place(t, top)
 			write(t, witness)
-			if err := Remove(t.Context(), top); !errors.Is(err, ErrMounted) {
+			if err := tree.Remove(t.Context(), top); !errors.Is(err, tree.ErrMounted) {
 				t.Errorf("Remove returned %v, want ErrMounted", err)
 			}
 			if !exists(witness) {
@@ -151,62 +159,4 @@ func TestReleaseUnmountsAndRemoves(t *testing.T) {
 		t.Error("the volume is still there")
 	}
 	must(t, Release(context.Background(), dir))
-}
-
-func TestRemoveDoesNotFollowLinks(t *testing.T) {
-	outside, top := t.TempDir(), filepath.Join(t.TempDir(), "top")
-	write(t, filepath.Join(outside, "precious"))
-	must(t, os.Mkdir(top, 0o755))
-	must(t, os.Symlink(outside, filepath.Join(top, "dir")))
-	must(t, os.Symlink(filepath.Join(outside, "precious"), filepath.Join(top, "file")))
-	must(t, Remove(t.Context(), top))
-	if exists(top) || !exists(filepath.Join(outside, "precious")) {
-		t.Errorf("top is there: %v, outside is there: %v", exists(top), exists(filepath.Join(outside, "precious")))
-	}
-}
-
-// A container can make directories deeper than any path is long; removing them must not use up descriptors.
-func TestRemoveDeepTree(t *testing.T) {
-	top := filepath.Join(t.TempDir(), "top")
-	must(t, os.Mkdir(top, 0o755))
-	at, err := unix.Open(top, unix.O_PATH|unix.O_DIRECTORY, 0)
-	must(t, err)
-	for range 3000 {
-		must(t, unix.Mkdirat(at, "directory", 0o755))
-		next, err := unix.Openat(at, "directory", unix.O_PATH|unix.O_DIRECTORY, 0)
-		must(t, err)
-		must(t, unix.Close(at))
-		at = next
-	}
-	must(t, unix.Close(at))
-	must(t, Remove(t.Context(), top))
-	if exists(top) {
-		t.Error("the tree is still there")
-	}
-}
-
-func TestRemoveManyFiles(t *testing.T) {
-	top := filepath.Join(t.TempDir(), "top")
-	for i := range 3 * batch {
-		dir := filepath.Join(top, string(rune('a'+i%7)))
-		must(t, os.MkdirAll(dir, 0o755))
-		write(t, filepath.Join(dir, strings.Repeat("n", i%50+1)+"-"+string(rune('a'+i%26))))
-	}
-	must(t, Remove(t.Context(), top))
-	if exists(top) {
-		t.Error("the tree is still there")
-	}
-	must(t, Remove(t.Context(), top))
-	must(t, Remove(t.Context(), filepath.Join(top, "no", "parent")))
-}
-
-func TestRemoveEndsWithItsContext(t *testing.T) {
-	top := filepath.Join(t.TempDir(), "top")
-	must(t, os.Mkdir(top, 0o755))
-	ctx, cancel := context.WithCancelCause(context.Background())
-	cause := errors.New("enough")
-	cancel(cause)
-	if err := Remove(ctx, top); !errors.Is(err, cause) {
-		t.Errorf("remove returned %v, want the context's cause", err)
-	}
 }

@@ -70,7 +70,8 @@ func TestUnmountBehindALink(t *testing.T) {
 	tmpfs(t, filepath.Join(base, "disk", "volume", "inner"), Tmpfs{Mode: 0o755})
 	must(t, os.Symlink(filepath.Join(base, "disk"), filepath.Join(base, "root")))
 	must(t, Release(context.Background(), filepath.Join(base, "root", "volume")))
-	if points, err := mountpoint.Below(base); err != nil || len(points) > 0 || exists(filepath.Join(base, "disk", "volume")) {
+	if points, err := mountpoint.Below(base); err != nil || len(points) > 0 ||
+		exists(filepath.Join(base, "disk", "volume")) {
 		t.Errorf("still mounted: %v, %v", points, err)
 	}
 	if points, err := mountpoint.Below(filepath.Join(base, "none", "at", "all")); err != nil || len(points) > 0 {

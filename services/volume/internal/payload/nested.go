@@ -30,7 +30,8 @@ func nestedIn(volume string, mounts []corev1.VolumeMount) []string {
 		}
 		var inside []string
 		for _, inner := range mounts {
-			if rel, ok := strings.CutPrefix(path.Clean(inner.MountPath), strings.TrimSuffix(path.Clean(outer.MountPath), "/")+"/"); ok && rel != "" {
+			if rel, ok := strings.CutPrefix(path.Clean(inner.MountPath), strings.TrimSuffix(path.Clean(outer.MountPath), "/")+
+				"/"); ok && rel != "" {
 				inside = append(inside, rel)
 			}
 		}

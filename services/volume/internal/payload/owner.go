@@ -14,7 +14,7 @@ func TokenMode(pod *corev1.Pod, mode *int32) fs.FileMode {
 	if RunAsUser(pod) != nil || FSGroup(pod) != nil {
 		return 0o600
 	}
-	return Mode(nil, mode)
+	return modeOf(nil, mode)
 }
 
 // RunAsUser is the user that all containers of the pod run as, or nil where they differ or don't say.

@@ -30,7 +30,9 @@ type source struct {
 }
 
 // ConfigMap are the files of a ConfigMap; cm is nil where an optional one doesn't exist.
-func ConfigMap(items []corev1.KeyToPath, cm *corev1.ConfigMap, mode *int32, optional bool) (atomicwriter.Payload, error) {
+func ConfigMap(items []corev1.KeyToPath, cm *corev1.ConfigMap, mode *int32,
+	optional bool,
+) (atomicwriter.Payload, error) {
 	data := map[string][]byte{}
 	if cm != nil {
 		for k, v := range cm.Data {
@@ -54,7 +56,7 @@ func (s source) project(items []corev1.KeyToPath, mode *int32, optional bool) (a
 	files := atomicwriter.Payload{}
 	if len(items) == 0 {
 		for key, data := range s.data {
-			files[key] = atomicwriter.File{Data: data, Mode: Mode(nil, mode)}
+			files[key] = atomicwriter.File{Data: data, Mode: modeOf(nil, mode)}
 		}
 		return files, nil
 	}
@@ -62,7 +64,7 @@ func (s source) project(items []corev1.KeyToPath, mode *int32, optional bool) (a
 		data, ok := s.data[item.Key]
 		switch {
 		case ok:
-			files[item.Path] = atomicwriter.File{Data: data, Mode: Mode(item.Mode, mode)}
+			files[item.Path] = atomicwriter.File{Data: data, Mode: modeOf(item.Mode, mode)}
 		case !optional:
 			return nil, fmt.Errorf("%s: %s", s.kind, item.Key)
 		}
@@ -70,8 +72,8 @@ func (s source) project(items []corev1.KeyToPath, mode *int32, optional bool) (a
 	return files, nil
 }
 
-// Mode is an item's mode, or the volume's default, or the API's.
-func Mode(item, volume *int32) fs.FileMode {
+// modeOf is an item's mode, or the volume's default, or the API's.
+func modeOf(item, volume *int32) fs.FileMode {
 	switch {
 	case item != nil:
 		return fs.FileMode(*item).Perm()

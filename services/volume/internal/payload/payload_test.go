@@ -42,7 +42,8 @@ func TestConfigMap(t *testing.T) {
 	missing := []corev1.KeyToPath{{Key: "no", Path: "no"}, {Key: "a", Path: "a"}}
 	check(t, "all keys", show(ConfigMap(nil, cm, nil, false)), "a=1(644) b=2(644) c=3(644)")
 	check(t, "items", show(ConfigMap(items, cm, ptr(int32(0o600)), false)), "c=3(600) x/a=1(400)")
-	check(t, "missing key", show(ConfigMap(missing, cm, nil, false)), "error: configmap references non-existent config key: no")
+	check(t, "missing key", show(ConfigMap(missing, cm, nil, false)),
+		"error: configmap references non-existent config key: no")
 	check(t, "optional key", show(ConfigMap(missing, cm, nil, true)), "a=1(644)")
 	check(t, "optional object", show(ConfigMap(items, nil, nil, true)), "")
 	check(t, "setuid bits", show(ConfigMap(items[1:], cm, ptr(int32(0o4755)), true)), "c=3(755)")
@@ -51,7 +52,8 @@ func TestConfigMap(t *testing.T) {
 func TestSecret(t *testing.T) {
 	s := &corev1.Secret{Data: map[string][]byte{"k": []byte("v")}}
 	check(t, "all keys", show(Secret(nil, s, ptr(int32(0o400)), false)), "k=v(400)")
-	check(t, "missing key", show(Secret([]corev1.KeyToPath{{Key: "no"}}, s, nil, false)), "error: references non-existent secret key: no")
+	check(t, "missing key", show(Secret([]corev1.KeyToPath{{Key: "no"}}, s, nil, false)),
+		"error: references non-existent secret key: no")
 	check(t, "optional object", show(Secret(nil, nil, nil, true)), "")
 }
 
@@ -122,12 +124,17 @@ func TestDownwardResources(t *testing.T) {
 		}
 		check(t, c.container+" "+c.resource+" "+c.divisor, got, want)
 	}
-	_, err := Downward([]corev1.DownwardAPIVolumeFile{{Path: "f", ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "init", Resource: "limits.cpu"}}},
+	_,
+		err := Downward([]corev1.DownwardAPIVolumeFile{{
+		Path:             "f",
+		ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "init", Resource: "limits.cpu"},
+	}},
 		downwardPod, nil, nil)
 	limited := downwardPod.DeepCopy()
 	limited.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("2")}}
 	ref := &corev1.ResourceFieldSelector{ContainerName: "app", Resource: "limits.cpu"}
-	check(t, "limited as a whole", show(Downward([]corev1.DownwardAPIVolumeFile{{Path: "f", ResourceFieldRef: ref}}, limited, node, nil)), "f=2(644)")
+	check(t, "limited as a whole", show(Downward([]corev1.DownwardAPIVolumeFile{{Path: "f", ResourceFieldRef: ref}},
+		limited, node, nil)), "f=2(644)")
 	if !errors.Is(err, resourceref.ErrNoAllocatable) {
 		t.Errorf("without the node's allocatable: %v", err)
 	}
@@ -180,7 +187,8 @@ func TestNested(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		InitContainers: []corev1.Container{mounts("v", "/init/", "w", "/init/one")},
 		Containers: []corev1.Container{
-			mounts("v", "/dir", "w", "/dir/nested", "x", "/dir/nested/double", "y", "/dir/nested-vol", "z", "/dir2/no", "q", "/dir/../dir/deep/er"), sub,
+			mounts("v", "/dir", "w", "/dir/nested", "x", "/dir/nested/double", "y", "/dir/nested-vol", "z", "/dir2/no", "q",
+				"/dir/../dir/deep/er"), sub,
 		},
 	}}
 	check(t, "nested", strings.Join(Nested("v", pod), " "), "deep/er nested nested-vol one")

@@ -55,10 +55,13 @@ func newBed(t *testing.T, source corev1.PersistentVolumeSource) *bed {
 		},
 		volume: &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "pv"},
-			Spec:       corev1.PersistentVolumeSpec{ClaimRef: &corev1.ObjectReference{UID: "c-1"}, PersistentVolumeSource: source},
+			Spec: corev1.PersistentVolumeSpec{
+				ClaimRef:               &corev1.ObjectReference{UID: "c-1"},
+				PersistentVolumeSource: source,
+			},
 		},
 	}
-	b.kinds = Kinds(b.root, b)
+	b.kinds = Kinds(b.root, b, nil)
 	t.Cleanup(func() { _ = mounts.UnmountBelow(b.root) })
 	return b
 }
@@ -66,12 +69,15 @@ func newBed(t *testing.T, source corev1.PersistentVolumeSource) *bed {
 func (b *bed) refused() error {
 	b.asked++
 	if b.asked <= b.refuse {
-		return apierrors.NewForbidden(corev1.Resource("things"), "x", errors.New("no relationship found between node and this object"))
+		return apierrors.NewForbidden(corev1.Resource("things"), "x",
+			errors.New("no relationship found between node and this object"))
 	}
 	return nil
 }
 
-func (b *bed) GetPersistentVolumeClaim(_ context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+func (b *bed) GetPersistentVolumeClaim(_ context.Context, namespace,
+	name string,
+) (*corev1.PersistentVolumeClaim, error) {
 	if err := b.refused(); err != nil {
 		return nil, err
 	}
@@ -146,7 +152,7 @@ func (b *bed) fails(r plugin.Request, want string) {
 func (b *bed) unmount(r plugin.Request, result plugin.Result) {
 	b.t.Helper()
 	path := result.HostPath + result.Device
-	kind, ok := b.kinds.ByPath(filepath.Join(b.root, "pods", string(r.Pod.UID)), path)
+	kind, _, ok := b.kinds.ByPath(filepath.Join(b.root, "pods", string(r.Pod.UID)), path)
 	if !ok {
 		b.t.Fatalf("no kind unmounts %s", path)
 	}

@@ -25,7 +25,7 @@ func (devices) Mount(context.Context, plugin.Request) (plugin.Result, error) {
 // Unmount takes the device from a pod; link is the link in the pod's directory.
 func (d devices) Unmount(ctx context.Context, link string) error {
 	volume, uid := filepath.Base(link), filepath.Base(filepath.Join(link, "../../.."))
-	giveBack, err := d.local.volumes.take(ctx, volume)
+	giveBack, err := d.local.volumes.Take(ctx, volume)
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,8 @@ func (l *local) unmap(volume, uid string) error {
 	if err := unmountAndRemove(point); err != nil {
 		return err
 	}
-	if err := os.Remove(l.deviceMap(volume)); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
+	if err := os.Remove(l.deviceMap(volume)); err != nil && !errors.Is(err, fs.ErrNotExist) &&
+		!errors.Is(err, unix.ENOTEMPTY) {
 		return err
 	}
 	if err := os.Remove(l.podDir(uid, true, volume)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -51,7 +52,7 @@ func (l *local) unmap(volume, uid string) error {
 	return nil
 }
 
-// mapped tells whether the pod has the device.
+// mapped reports whether the pod has the device.
 func (l *local) mapped(uid, volume string) (bool, error) {
 	if _, err := os.Readlink(l.podDir(uid, true, volume)); err != nil {
 		return false, nil //nolint:nilerr // then it is made
@@ -77,7 +78,7 @@ func (l *local) mapDevice(ctx context.Context, r plugin.Request, b bound) (plugi
 	if err != nil {
 		return plugin.Result{}, b.failed("", "MapBlockVolume", err)
 	}
-	giveBack, err := l.volumes.take(ctx, b.volume.Name)
+	giveBack, err := l.volumes.Take(ctx, b.volume.Name)
 	if err != nil {
 		return plugin.Result{}, b.failed("", "MapBlockVolume", err)
 	}

@@ -21,7 +21,7 @@ const (
 	// failedMount and failedMap are the reasons of Events, the kubelet's.
 	failedMount = "FailedMount"
 	failedMap   = "FailedMapVolume"
-	// claimPause is the longest pause between two looks at a claim that can't be used yet. Nobody tells when it is
+	// claimPause is the longest pause between two looks at a claim that can't be used yet. No event says when it is
 	// bound, for a node may not watch claims.
 	claimPause = 10 * time.Second
 	// protection is the finalizer that keeps a claim which is being deleted as long as a pod uses it.
@@ -32,7 +32,7 @@ const (
 
 var errNoMountOptions = errors.New("mount options are not supported for this volume type")
 
-// checkClaim tells why a pod can't use the claim yet, or any more. Its words, as those of all that follows, are the
+// checkClaim says why a pod can't use the claim yet, or any more. Its words, as those of all that follows, are the
 // kubelet's.
 func checkClaim(c *corev1.PersistentVolumeClaim) error {
 	switch {
@@ -46,14 +46,16 @@ func checkClaim(c *corev1.PersistentVolumeClaim) error {
 	return nil
 }
 
-// checkVolume tells why the volume isn't the claim's.
+// checkVolume says why the volume isn't the claim's.
 func checkVolume(pv *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) error {
 	ref := pv.Spec.ClaimRef
 	switch {
 	case ref == nil:
-		return fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name)
+		return fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim",
+			pv.Name)
 	case ref.UID != claim.UID:
-		return fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name, ref.UID, claim.UID)
+		return fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name,
+			ref.UID, claim.UID)
 	case !isName(pv.Name):
 		return fmt.Errorf("the name of PV object %q can't be that of a directory", pv.Name)
 	}
@@ -68,7 +70,7 @@ func isBlock(pv *corev1.PersistentVolume) bool {
 	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-// checkMode tells where a container mounts what is a device, or the other way round.
+// checkMode reports a container that mounts a device as a directory, or the other way round.
 func checkMode(pod *corev1.Pod, name string, pv *corev1.PersistentVolume) error {
 	block := isBlock(pv)
 	for c := range podspec.Containers(&pod.Spec) {
@@ -92,7 +94,7 @@ func checkUse(mounts []corev1.VolumeMount, devices []corev1.VolumeDevice, name s
 	return nil
 }
 
-// checkNode tells where the volume isn't one of this node.
+// checkNode reports a volume that isn't one of this node.
 func checkNode(b bound, labels map[string]string) error {
 	err := matchesNode(b.volume.Spec.NodeAffinity, labels)
 	if err == nil {
@@ -125,7 +127,7 @@ func (b bound) failed(mountStep, mapStep string, err error) *plugin.Failure {
 	return plugin.FailedStep(failedMount, "MountVolume."+mountStep, b.volume.Name, err)
 }
 
-// isForOnePod tells whether no two pods may use the volume. Where it allows other access modes too nobody knows which
+// isForOnePod reports whether no two pods may use the volume. Where it allows other access modes too nobody knows which
 // one the pod wants.
 func isForOnePod(pv *corev1.PersistentVolume) bool {
 	return len(pv.Spec.AccessModes) == 1 && pv.Spec.AccessModes[0] == corev1.ReadWriteOncePod
@@ -134,7 +136,8 @@ func isForOnePod(pv *corev1.PersistentVolume) bool {
 // extraGroup is the group that the volume asks for and the pod doesn't have, or nil.
 func extraGroup(pv *corev1.PersistentVolume, pod *corev1.Pod) *int64 {
 	gid, err := strconv.ParseInt(pv.Annotations[groupAnnotation], 10, 64)
-	if err != nil || (pod.Spec.SecurityContext != nil && slices.Contains(pod.Spec.SecurityContext.SupplementalGroups, gid)) {
+	if err != nil ||
+		(pod.Spec.SecurityContext != nil && slices.Contains(pod.Spec.SecurityContext.SupplementalGroups, gid)) {
 		return nil
 	}
 	return &gid

@@ -21,11 +21,23 @@ type Objects interface {
 	GetPersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
 }
 
-// Kinds are the volumes of pods that are claims, and the kinds of volumes behind them that have directories.
-func Kinds(rootDir string, objects Objects) plugin.List {
+// Drivers mount the persistent volumes of CSI drivers.
+type Drivers interface {
+	MountPersistent(ctx context.Context, r plugin.Request, pv *corev1.PersistentVolume, readOnly bool) (plugin.Result,
+		error)
+	// InPlace reports whether the path is that of a driver's volume, and whether nothing is to be done about it.
+	InPlace(path string) (drivers, there bool)
+}
+
+// Kinds are the volumes of pods that are claims, and the kinds of volumes behind them that have directories and no
+// driver. Without drivers, which may be nil, volumes of CSI drivers can't be mounted.
+func Kinds(rootDir string, objects Objects, drivers Drivers) plugin.List {
 	local := newLocal(rootDir)
 	return plugin.List{
-		{Name: "kubernetes.io/persistent-claim", Claims: isClaim, Plugin: claims{objects, local}, LastPause: claimPause},
+		{
+			Name: "kubernetes.io/persistent-claim", Claims: isClaim, Plugin: claims{objects, local, drivers},
+			LastPause: claimPause,
+		},
 		{Name: localName, Dir: localDir, Plugin: filesystems{local}},
 		{Name: localName, Dir: localDir, Block: true, Plugin: devices{local}},
 	}
@@ -37,6 +49,7 @@ func isClaim(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v
 type claims struct {
 	objects Objects
 	local   *local
+	drivers Drivers
 }
 
 // bound is a claim's persistent volume as the pod wants it.
@@ -48,7 +61,7 @@ type bound struct {
 }
 
 func (c claims) Mount(ctx context.Context, r plugin.Request) (plugin.Result, error) {
-	there, err := c.local.inPlace(string(r.Pod.UID), r.Known)
+	there, err := c.inPlace(string(r.Pod.UID), r.Known)
 	switch {
 	case err != nil:
 		return plugin.Result{}, err
@@ -61,7 +74,8 @@ func (c claims) Mount(ctx context.Context, r plugin.Request) (plugin.Result, err
 	if err != nil {
 		return plugin.Result{}, &plugin.Failure{
 			Reason: failedMount, Err: err, What: fmt.Sprintf(
-				"Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process volumes=[%[1]s]: ", r.Volume.Name),
+				"Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process "+
+					"volumes=[%[1]s]: ", r.Volume.Name),
 		}
 	}
 	result, err := c.setUp(ctx, r, b)
@@ -76,7 +90,16 @@ func (c claims) Mount(ctx context.Context, r plugin.Request) (plugin.Result, err
 // Unmount isn't called: claims have no directories, the volumes behind them have.
 func (claims) Unmount(context.Context, string) error { return nil }
 
-// inPlace tells whether what an earlier mount gave is still there.
+func (c claims) inPlace(uid string, known plugin.Result) (bool, error) {
+	if c.drivers != nil && known.HostPath != "" {
+		if isDrivers, there := c.drivers.InPlace(known.HostPath); isDrivers {
+			return there, nil
+		}
+	}
+	return c.local.inPlace(uid, known)
+}
+
+// inPlace reports whether what an earlier mount gave is still there.
 func (l *local) inPlace(uid string, known plugin.Result) (bool, error) {
 	switch path := known.HostPath; {
 	case known.PersistentVolume == "":
@@ -150,6 +173,8 @@ func (c claims) setUp(ctx context.Context, r plugin.Request, b bound) (plugin.Re
 		return c.local.mountFilesystem(ctx, r, b)
 	case source.HostPath != nil && !b.block:
 		return hostPath(b, source.HostPath)
+	case source.CSI != nil && !b.block && c.drivers != nil:
+		return c.drivers.MountPersistent(ctx, r, b.volume, b.readOnly)
 	}
 	return plugin.Result{}, b.failed("SetUp", "SetUpDevice", fmt.Errorf("%s of persistentVolumeClaim volume %q: %w",
 		describe(b), r.Volume.Name, plugin.ErrUnsupported))

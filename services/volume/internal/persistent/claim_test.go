@@ -12,7 +12,8 @@ import (
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
-const unable = "FailedMount Unable to attach or mount volumes: unmounted volumes=[vol], unattached volumes=[], failed to process volumes=[vol]: "
+const unable = "FailedMount Unable to attach or mount volumes: unmounted volumes=[vol], unattached volumes=[], " +
+	"failed to process volumes=[vol]: "
 
 func TestClaimsThatCannotBeUsed(t *testing.T) {
 	now := metav1.Now()
@@ -20,17 +21,34 @@ func TestClaimsThatCannotBeUsed(t *testing.T) {
 		spoil func(*bed)
 		want  string
 	}{
-		"no claim": {func(b *bed) { b.claim = nil }, unable + `error processing PVC shop/data: failed to fetch PVC from API server: persistentvolumeclaims "data" not found`},
-		"pending":  {func(b *bed) { b.claim.Status.Phase = corev1.ClaimPending }, unable + "error processing PVC shop/data: PVC is not bound"},
-		"lost":     {func(b *bed) { b.claim.Status.Phase = corev1.ClaimLost }, unable + "error processing PVC shop/data: PVC is not bound"},
-		"no name":  {func(b *bed) { b.claim.Spec.VolumeName = "" }, unable + "error processing PVC shop/data: PVC has empty pvc.Spec.VolumeName"},
-		"deleted":  {func(b *bed) { b.claim.DeletionTimestamp = &now }, unable + "error processing PVC shop/data: PVC is being deleted"},
+		"no claim": {
+			func(b *bed) {
+				b.claim = nil
+			},
+			unable +
+				`error processing PVC shop/data: failed to fetch PVC from API server: persistentvolumeclaims "data" not found`,
+		},
+		"pending": {func(b *bed) {
+			b.claim.Status.Phase = corev1.ClaimPending
+		}, unable + "error processing PVC shop/data: PVC is not bound"},
+		"lost": {func(b *bed) {
+			b.claim.Status.Phase = corev1.ClaimLost
+		}, unable + "error processing PVC shop/data: PVC is not bound"},
+		"no name": {func(b *bed) {
+			b.claim.Spec.VolumeName = ""
+		}, unable + "error processing PVC shop/data: PVC has empty pvc.Spec.VolumeName"},
+		"deleted": {func(b *bed) {
+			b.claim.DeletionTimestamp = &now
+		}, unable + "error processing PVC shop/data: PVC is being deleted"},
 		"no volume": {func(b *bed) { b.volume = nil }, unable +
 			`error processing PVC shop/data: failed to fetch PV pv from API server: persistentvolumes "pv" not found`},
 		"volume not bound": {func(b *bed) { b.volume.Spec.ClaimRef = nil }, unable +
-			"error processing PVC shop/data: found PV object pv but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim"},
+			"error processing PVC shop/data: " +
+			"found PV object pv but it has a nil pv.Spec.ClaimRef indicating it is not yet " +
+			"bound to the claim"},
 		"volume of another claim": {func(b *bed) { b.volume.Spec.ClaimRef.UID = "c-2" }, unable +
-			"error processing PVC shop/data: found PV object pv but its pv.Spec.ClaimRef.UID c-2 does not point to claim.UID c-1"},
+			"error processing PVC shop/data: " +
+			"found PV object pv but its pv.Spec.ClaimRef.UID c-2 does not point to claim.UID c-1"},
 		"name that leads elsewhere": {func(b *bed) { b.volume.Name = "../pv" }, unable +
 			`error processing PVC shop/data: the name of PV object "../pv" can't be that of a directory`},
 	} {
@@ -87,27 +105,54 @@ func TestVolumesThatCannotBeMounted(t *testing.T) {
 		change func(*bed)
 		want   string
 	}{
-		"no path":      {localAt(""), nil, `FailedMount MountVolume.NewMounter initialization failed for volume "pv" : local volume source is nil or local path is not set`},
-		"missing path": {localAt("/no/such/dir"), nil, `FailedMount MountVolume.NewMounter initialization failed for volume "pv" : path "/no/such/dir" does not exist`},
-		"file":         {localAt(file), nil, `FailedMount MountVolume.NewMounter initialization failed for volume "pv" : only directory and block device are supported`},
-		"device":       {localAt("/dev/null"), nil, `FailedMount MountVolume.NewMounter initialization failed for volume "pv" : only directory and block device are supported`},
-		"steps up":     {localAt("/tmp/../etc"), nil, `FailedMount MountVolume.SetUp failed for volume "pv" : invalid path: /tmp/../etc must not contain '..'`},
+		"no path": {
+			localAt(""), nil,
+			`FailedMount MountVolume.NewMounter initialization failed for volume "pv" : local volume source is nil or local path is not set`,
+		},
+		"missing path": {
+			localAt("/no/such/dir"), nil,
+			`FailedMount MountVolume.NewMounter initialization failed for volume "pv" : path "/no/such/dir" does not exist`,
+		},
+		"file": {
+			localAt(file), nil,
+			`FailedMount MountVolume.NewMounter initialization failed for volume "pv" : only directory and block device are supported`,
+		},
+		"device": {
+			localAt("/dev/null"), nil,
+			`FailedMount MountVolume.NewMounter initialization failed for volume "pv" : only directory and block device are supported`,
+		},
+		"steps up": {
+			localAt("/tmp/../etc"), nil,
+			`FailedMount MountVolume.SetUp failed for volume "pv" : invalid path: /tmp/../etc must not contain '..'`,
+		},
 		"other node": {localAt("/tmp"), func(b *bed) {
-			b.volume.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"other"}}},
-			}}}}
+			b.volume.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{
+						Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn,
+						Values: []string{"other"},
+					}},
+				}},
+			}}
 		}, `FailedMount MountVolume.NodeAffinity check failed for volume "pv" : no matching NodeSelectorTerms`},
-		"one pod only": {localAt("/tmp"), func(b *bed) {
-			b.volume.Spec.AccessModes, b.taken["pv"] = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}, true
-		}, `FailedMount MountVolume.SetUp failed for volume "pv" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`},
+		"one pod only": {
+			localAt("/tmp"), func(b *bed) {
+				b.volume.Spec.AccessModes, b.taken["pv"] = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}, true
+			},
+			`FailedMount MountVolume.SetUp failed for volume "pv" : volume uses the ReadWriteOncePod access mode and is already in use by another pod`,
+		},
 		"hostPath that steps up": {
 			corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a/../b"}},
 			nil,
 			"FailedMount MountVolume.SetUp failed for volume \"pv\" : invalid HostPath `/a/../b`: must not contain '..'",
 		},
-		"hostPath with options": {corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp"}}, func(b *bed) {
-			b.volume.Spec.MountOptions = []string{"ro"}
-		}, `FailedMount MountVolume.MountOptionSupport check failed for volume "pv" : mount options are not supported for this volume type`},
+		"hostPath with options": {
+			corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp"}},
+			func(b *bed) {
+				b.volume.Spec.MountOptions = []string{"ro"}
+			},
+			`FailedMount MountVolume.MountOptionSupport check failed for volume "pv" : mount options are not supported for this volume type`,
+		},
 		"hostPath as a device": {
 			corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/tmp"}},
 			block,
@@ -121,7 +166,8 @@ func TestVolumesThatCannotBeMounted(t *testing.T) {
 		"fc": {
 			corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{}},
 			nil,
-			`FailedMount MountVolume.SetUp failed for volume "pv" : fc of persistentVolumeClaim volume "vol": ` + plugin.ErrUnsupported.Error(),
+			`FailedMount MountVolume.SetUp failed for volume "pv" : fc of persistentVolumeClaim volume "vol": ` +
+				plugin.ErrUnsupported.Error(),
 		},
 		"no source": {
 			corev1.PersistentVolumeSource{},
@@ -150,12 +196,16 @@ func TestVolumesThatCannotBeMounted(t *testing.T) {
 
 func TestHostPath(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "made")
-	b := newBed(t, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: dir, Type: ptr(corev1.HostPathDirectoryOrCreate)}})
+	b := newBed(t, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{
+		Path: dir,
+		Type: ptr(corev1.HostPathDirectoryOrCreate),
+	}})
 	b.volume.Annotations = map[string]string{groupAnnotation: "1234"}
 	r := b.request("u-1")
 	r.Volume.PersistentVolumeClaim.ReadOnly = true
 	result := b.mount(r)
-	if result.HostPath != dir || !result.ReadOnly || result.SELinuxRelabel || result.PersistentVolume != "pv" || *result.SupplementalGroup != 1234 {
+	if result.HostPath != dir || !result.ReadOnly || result.SELinuxRelabel || result.PersistentVolume != "pv" ||
+		*result.SupplementalGroup != 1234 {
 		t.Errorf("result %+v", result)
 	}
 	r.Known, b.asked = result, 0
@@ -167,7 +217,7 @@ func TestHostPath(t *testing.T) {
 	if result := b.mount(r); result.SupplementalGroup != nil {
 		t.Errorf("the pod has the group %d already", *result.SupplementalGroup)
 	}
-	if _, ok := b.kinds.ByPath(filepath.Join(b.root, "pods/u-1"), dir); ok {
+	if _, _, ok := b.kinds.ByPath(filepath.Join(b.root, "pods/u-1"), dir); ok {
 		t.Error("somebody would unmount a host path")
 	}
 	b.clean()

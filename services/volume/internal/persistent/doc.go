@@ -7,8 +7,8 @@
 //
 // # Reads
 //
-// Claims and persistent volumes at the API server, once for each mount: a node may not watch them. What an earlier mount
-// gave and is still in place needs no API server.
+// Claims and persistent volumes at the API server, once for each mount: a node may not watch them. What an earlier
+// mount gave and is still in place needs no API server.
 //
 // # Writes
 //

@@ -27,7 +27,7 @@ func (filesystems) Mount(context.Context, plugin.Request) (plugin.Result, error)
 // Unmount takes the volume from a pod, and its disk from its mount point when no other pod has it.
 func (f filesystems) Unmount(ctx context.Context, dir string) error {
 	volume := filepath.Base(dir)
-	giveBack, err := f.local.volumes.take(ctx, volume)
+	giveBack, err := f.local.volumes.Take(ctx, volume)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (l *local) mountFilesystem(ctx context.Context, r plugin.Request, b bound) 
 	if err != nil {
 		return plugin.Result{}, b.failed("NewMounter initialization", "", err)
 	}
-	giveBack, err := l.volumes.take(ctx, b.volume.Name)
+	giveBack, err := l.volumes.Take(ctx, b.volume.Name)
 	if err != nil {
 		return plugin.Result{}, b.failed("SetUp", "", err)
 	}
@@ -88,10 +88,10 @@ func (l *local) mountFilesystem(ctx context.Context, r plugin.Request, b bound) 
 	return result, nil
 }
 
-// fill mounts the volume at its place below the pod's directory, which exists. Its files get their group before, so that
-// what is mounted is complete.
+// fill mounts the volume at its place below the pod's directory, which exists. Its files get their group before, so
+// that what is mounted is complete.
 func (l *local) fill(ctx context.Context, r plugin.Request, b bound, path string, disk bool) error {
-	giveBack, err := l.paths.take(ctx, path)
+	giveBack, err := l.paths.Take(ctx, path)
 	if err != nil {
 		return b.failed("SetUp", "", err)
 	}
@@ -111,7 +111,8 @@ func (l *local) fill(ctx context.Context, r plugin.Request, b bound, path string
 		options = append(options, "ro")
 	}
 	dir := l.podDir(string(r.Pod.UID), false, b.volume.Name)
-	if err := l.mounter.MountSensitiveWithoutSystemd(source, dir, "", mountOptions(b.volume, options...), nil); err != nil {
+	if err := l.mounter.MountSensitiveWithoutSystemd(source, dir, "",
+		mountOptions(b.volume, options...), nil); err != nil {
 		return b.failed("SetUp", "", err)
 	}
 	return nil
@@ -156,10 +157,11 @@ func (l *local) group(ctx context.Context, r plugin.Request, b bound, source str
 	if b.readOnly || (policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch && mounts.HasGroup(source, *gid)) {
 		return nil
 	}
-	return mounts.GiveToGroup(ctx, source, *gid, newProgress(r, b).step)
+	name := filepath.Join(string(r.Pod.UID), plugin.VolumesDir, localDir, b.volume.Name)
+	return mounts.GiveToGroup(ctx, source, *gid, plugin.NewProgress(r, name).Step)
 }
 
-// sharedWithPods tells whether some pod has mounted the same directory, by whatever volume.
+// sharedWithPods reports whether some pod has mounted the same directory, by whatever volume.
 func (l *local) sharedWithPods(source string) (bool, error) {
 	refs, err := l.mounter.GetMountRefs(source)
 	if err != nil {
@@ -185,7 +187,8 @@ func warnOfOtherGroup(r plugin.Request, b bound, source string, gid int64) error
 	}
 	if has := groupOf(info); has != gid {
 		r.Calls.Warn("AlreadyMountedVolume", fmt.Sprintf(
-			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", gid, b.volume.Name, has))
+			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", gid,
+			b.volume.Name, has))
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func (c claims) Leftovers(ctx context.Context) error {
 }
 
 func (l *local) locked(ctx context.Context, volume string, do func() error) error {
-	giveBack, err := l.volumes.take(ctx, volume)
+	giveBack, err := l.volumes.Take(ctx, volume)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ type local struct {
 	mounter *mount.SafeFormatAndMount
 	// volumes are locked while they are mounted for a pod or unmounted, and paths while something is made of them: two
 	// volumes may name the same disk.
-	volumes, paths locks
+	volumes, paths plugin.Locks
 }
 
 func newLocal(rootDir string) *local {
@@ -53,7 +53,8 @@ func (b bound) path() (string, error) {
 	path := b.volume.Spec.Local.Path
 	switch {
 	case path == "":
-		return "", b.failed("NewMounter initialization", "MapPodDevice", errors.New("local volume source is nil or local path is not set"))
+		return "", b.failed("NewMounter initialization", "MapPodDevice",
+			errors.New("local volume source is nil or local path is not set"))
 	case slices.Contains(strings.Split(path, "/"), ".."):
 		return "", b.failed("SetUp", "MapPodDevice", fmt.Errorf("invalid path: %s must not contain '..'", path))
 	}
@@ -62,7 +63,7 @@ func (b bound) path() (string, error) {
 
 var errWrongType = errors.New("only directory and block device are supported")
 
-// isDisk tells a block device from a directory; anything else is an error.
+// isDisk distinguishes a block device from a directory; anything else is an error.
 func isDisk(path string) (bool, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -110,7 +111,7 @@ func unmountAndRemove(path string) error {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the mount point of a volume, which is never done with what is in it: %w", err)
+		return fmt.Errorf("remove the mount point of a volume, never with its content: %w", err)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/daemon/mountpoint"
+	"kubelot.dev/services/volume/internal/plugin"
 )
 
 func TestDirectory(t *testing.T) {
@@ -24,14 +25,16 @@ func TestDirectory(t *testing.T) {
 	one, two := b.request("u-1"), b.request("u-2")
 	two.Volume.PersistentVolumeClaim.ReadOnly = true
 	first, second := b.mount(one), b.mount(two)
-	if want := filepath.Join(b.root, "pods/u-1/volumes/kubernetes.io~local-volume/pv"); first.HostPath != want || !first.SELinuxRelabel || first.ReadOnly {
+	if want := filepath.Join(b.root, "pods/u-1/volumes/kubernetes.io~local-volume/pv"); first.HostPath != want ||
+		!first.SELinuxRelabel || first.ReadOnly {
 		t.Errorf("result %+v, want it at %s", first, want)
 	}
 	must(t, os.WriteFile(filepath.Join(first.HostPath, "new"), []byte("from one"), 0o600))
 	if data, err := os.ReadFile(filepath.Join(second.HostPath, "new")); string(data) != "from one" {
 		t.Errorf("the second pod reads %q (%v)", data, err)
 	}
-	if err := os.WriteFile(filepath.Join(second.HostPath, "new"), nil, 0o600); !errors.Is(err, syscall.EROFS) || !second.ReadOnly {
+	if err := os.WriteFile(filepath.Join(second.HostPath, "new"), nil, 0o600); !errors.Is(err, syscall.EROFS) ||
+		!second.ReadOnly {
 		t.Errorf("the read-only one could be written to: %v", err)
 	}
 	// A restart, or another kubelet's mount.
@@ -66,7 +69,7 @@ func TestWhatIsInTheWayOfAVolumeIsNeverRemoved(t *testing.T) {
 	must(t, mountpoint.Unmount(result.HostPath))
 	file := filepath.Join(result.HostPath, "somebody's")
 	must(t, os.WriteFile(file, nil, 0o600))
-	kind, _ := b.kinds.ByPath(filepath.Join(b.root, "pods/u-1"), result.HostPath)
+	kind, _, _ := b.kinds.ByPath(filepath.Join(b.root, "pods/u-1"), result.HostPath)
 	if err := kind.Plugin.Unmount(t.Context(), result.HostPath); !errors.Is(err, syscall.ENOTEMPTY) {
 		t.Errorf("unmount returned %v", err)
 	}
@@ -104,7 +107,8 @@ func TestFSGroup(t *testing.T) {
 	if got, want := grouped("u-6", 7, corev1.FSGroupChangeAlways), "99 2775, 99 2770, 99 660"; got != want {
 		t.Errorf("a volume that another pod has: got %s, want %s", got, want)
 	}
-	want := "AlreadyMountedVolume: The requested fsGroup is 7, but the volume pv has GID 99. The volume may not be shareable."
+	want := "AlreadyMountedVolume: The requested fsGroup is 7, but the volume pv has GID 99. " +
+		"The volume may not be shareable."
 	if got := strings.Join(b.warnings, "\n"); got != want {
 		t.Errorf("Events:\n%s\nwant\n%s", got, want)
 	}
@@ -153,14 +157,16 @@ func TestDiskOfAnotherFilesystem(t *testing.T) {
 	b := newBed(t, localAt(disk(t)))
 	b.volume.Spec.Local.FSType = ptr("nonsense")
 	_, err := b.kinds.For(b.request("u-1").Volume).Plugin.Mount(t.Context(), b.request("u-1"))
-	if err == nil || !strings.Contains(err.Error(), `MountVolume.MountDevice failed for volume "pv" : local: failed to mount device`) {
+	if err == nil ||
+		!strings.Contains(err.Error(), `MountVolume.MountDevice failed for volume "pv" : local: failed to mount device`) {
 		t.Errorf("got %v", err)
 	}
 	b.clean()
 }
 
 func leftovers(b *bed) error {
-	return b.kinds.For(b.request("u").Volume).Plugin.(interface{ Leftovers(context.Context) error }).Leftovers(b.t.Context())
+	return b.kinds.For(b.request("u").Volume).Plugin.(interface{ Leftovers(context.Context) error }).Leftovers(
+		b.t.Context())
 }
 
 func TestDevice(t *testing.T) {
@@ -195,27 +201,28 @@ func TestDevice(t *testing.T) {
 	must(t, os.Remove(second.Device))
 	must(t, leftovers(b))
 	b.clean()
-	if out, err := exec.Command("losetup", "--list", "--noheadings", "--output", "BACK-FILE").Output(); err != nil || strings.Contains(string(out), b.root) {
+	if out, err := exec.Command("losetup", "--list", "--noheadings", "--output", "BACK-FILE").Output(); err != nil ||
+		strings.Contains(string(out), b.root) {
 		t.Errorf("loop devices of %s (%v)", out, err)
 	}
 }
 
 func TestLocksAreWaitedForWithADeadline(t *testing.T) {
-	var l locks
-	giveBack, err := l.take(t.Context(), "pv")
+	var l plugin.Locks
+	giveBack, err := l.Take(t.Context(), "pv")
 	must(t, err)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("enough")
 	cancel(cause)
-	if _, err := l.take(ctx, "pv"); !errors.Is(err, cause) {
+	if _, err := l.Take(ctx, "pv"); !errors.Is(err, cause) {
 		t.Errorf("got %v", err)
 	}
-	other, err := l.take(t.Context(), "other")
+	other, err := l.Take(t.Context(), "other")
 	must(t, err)
 	other()
 	next := make(chan error)
 	go func() {
-		giveBack, err := l.take(t.Context(), "pv")
+		giveBack, err := l.Take(t.Context(), "pv")
 		if err == nil {
 			giveBack()
 		}

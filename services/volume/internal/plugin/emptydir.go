@@ -103,9 +103,11 @@ func pageSize(pod *corev1.Pod, medium corev1.StorageMedium) (int64, error) {
 				return size, nil
 			}
 		}
-		return 0, errors.New("medium HugePages: containers request huge pages of several sizes; name one, such as HugePages-2Mi")
+		return 0, errors.New("medium HugePages: containers request huge pages of several sizes; name one, such as " +
+			"HugePages-2Mi")
 	}
-	quantity, err := resource.ParseQuantity(strings.TrimPrefix(string(medium), string(corev1.StorageMediumHugePagesPrefix)))
+	quantity, err := resource.ParseQuantity(strings.TrimPrefix(string(medium),
+		string(corev1.StorageMediumHugePagesPrefix)))
 	if err != nil {
 		return 0, fmt.Errorf("medium %s: %w", medium, err)
 	}

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"kubelot.dev/bus/pause"
 )
 
 // ErrNotMounted says that a volume of a pod that ends isn't there; it isn't set up any more.
 var ErrNotMounted = errors.New("the volume was not set up before the pod began to terminate")
+
+// ErrTerminated is the cause with which the worker of a pod that has terminated is stopped.
+var ErrTerminated = errors.New("the pod has terminated")
 
 // Failure is an error in the kubelet's own words: tools and people look for them in Events.
 type Failure struct {
@@ -29,7 +34,7 @@ func FailedStep(reason, step, volume string, err error) *Failure {
 
 const (
 	// answerTimeout bounds the wait for the API server's answer. When the answer of a watched object comes later, the
-	// volume is mounted at once all the same, for the object's appearance is a change.
+	// volume is mounted at once nevertheless, for the object's appearance is a change.
 	answerTimeout = 10 * time.Second
 	// firstPause and lastPause are the pauses between requests that the API server refuses for a pod that it doesn't
 	// know yet.
@@ -40,18 +45,15 @@ const (
 // Ask asks the API server, at most for as long as its answer may take. It sits out refusals of a kind that passes by
 // itself: the server's caches of its authorizer and admission may be behind the watch that told this node of the pod.
 func Ask[T any](ctx context.Context, passing func(error) bool, ask func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("the API server has not answered for %s", answerTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout,
+		fmt.Errorf("the API server has not answered for %s", answerTimeout))
 	defer cancel()
-	for pause := firstPause; ; pause *= 2 {
+	for delay := firstPause; ; delay *= 2 {
 		answer, err := ask(ctx)
-		if err == nil || !passing(err) || pause > lastPause {
+		if err == nil || !passing(err) || delay > lastPause {
 			return answer, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if pause.For(ctx, delay); ctx.Err() != nil {
 			return answer, err
 		}
 	}

@@ -54,10 +54,13 @@ func (v fileVolume) Mount(ctx context.Context, r Request) (Result, error) {
 }
 
 func fileResult(dir string, content collected) Result {
-	return Result{HostPath: dir, ReadOnly: true, SELinuxRelabel: true, RefreshAt: content.refreshAt, Warning: content.warning}
+	return Result{
+		HostPath: dir, ReadOnly: true, SELinuxRelabel: true, RefreshAt: content.refreshAt,
+		Warning: content.warning,
+	}
 }
 
-// present tells whether the volume has been written once.
+// present reports whether the volume has been written once.
 func (v fileVolume) present(dir string) bool {
 	if !atomicwriter.Written(dir) {
 		return false

@@ -52,7 +52,9 @@ var checks = map[corev1.HostPathType]struct {
 	corev1.HostPathFile:              {fs.FileMode.IsRegular, "file"},
 	corev1.HostPathSocket:            {func(m fs.FileMode) bool { return m&fs.ModeSocket != 0 }, "socket file"},
 	corev1.HostPathCharDev:           {func(m fs.FileMode) bool { return m&fs.ModeCharDevice != 0 }, "character device"},
-	corev1.HostPathBlockDev:          {func(m fs.FileMode) bool { return m&fs.ModeDevice != 0 && m&fs.ModeCharDevice == 0 }, "block device"},
+	corev1.HostPathBlockDev: {func(m fs.FileMode) bool {
+		return m&fs.ModeDevice != 0 && m&fs.ModeCharDevice == 0
+	}, "block device"},
 }
 
 func checkType(name string, t corev1.HostPathType) error {

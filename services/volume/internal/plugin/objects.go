@@ -19,13 +19,14 @@ import (
 
 // Source answers with objects of one type, from memory where they are watched.
 type Source[T any] interface {
-	// Get returns the object; apierrors.IsNotFound tells one that doesn't exist.
+	// Get returns the object; apierrors.IsNotFound recognizes one that doesn't exist.
 	Get(ctx context.Context, key types.NamespacedName) (*T, error)
 }
 
 // Tokens makes tokens for service accounts.
 type Tokens interface {
-	CreateToken(ctx context.Context, namespace, serviceAccount string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
+	CreateToken(ctx context.Context, namespace, serviceAccount string,
+		r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error)
 }
 
 // Objects is what volumes with files are made from.
@@ -125,8 +126,11 @@ func (o Objects) part(ctx context.Context, r Request, s *corev1.VolumeProjection
 }
 
 // fetch returns the object, or nil where it doesn't exist and needn't.
-func fetch[T any](ctx context.Context, from Source[T], kind string, key types.NamespacedName, optional bool) (*T, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("the API server has not answered for %s", answerTimeout))
+func fetch[T any](ctx context.Context, from Source[T], kind string, key types.NamespacedName,
+	optional bool,
+) (*T, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout,
+		fmt.Errorf("the API server has not answered for %s", answerTimeout))
 	defer cancel()
 	object, err := from.Get(ctx, key)
 	switch {

@@ -1,4 +1,4 @@
-// Package plugin has the kinds of volumes: one Plugin for each, and the list of them all.
+// Package plugin has the kinds of volumes: one Plugin for each, and the list of all of them.
 //
 // # Reads
 //
@@ -28,8 +28,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Plugin sets up and tears down one kind of volume. Its methods are called from many goroutines, but for
-// one volume by one at a time.
+// Plugin sets up and tears down one kind of volume. Its methods are called from many goroutines, but never
+// by two at a time for one volume.
 type Plugin interface {
 	// Mount makes the volume usable, or brings it up to date. A result together with an error is a volume
 	// that can be used as it is, and is out of date.
@@ -80,7 +80,7 @@ type Result struct {
 	SELinuxRelabel bool
 	// SupplementalGroup is a group that containers need to use the volume.
 	SupplementalGroup *int64
-	// RefreshAt is when the volume is to be mounted again; zero means when one of its sources changes.
+	// RefreshAt is when the volume must be mounted again; zero means when one of its sources changes.
 	RefreshAt time.Time
 	// Warning says what is out of date in a volume that is usable nevertheless.
 	Warning string
@@ -96,7 +96,7 @@ type Kind struct {
 	Block bool
 	// LastPause is the longest pause after failures; zero means the daemon's own.
 	LastPause time.Duration
-	// Claims tells whether a volume of a pod is of this kind; nil where none is, but the persistent volume behind it.
+	// Claims reports whether a volume of a pod is of this kind; nil where none is, but the persistent volume behind it.
 	Claims func(*corev1.Volume) bool
 	Plugin Plugin
 }
@@ -108,11 +108,21 @@ type List []Kind
 func All(o Objects) List {
 	files := func(collect collector, memory bool) Plugin { return fileVolume{collect: collect, memory: memory} }
 	return List{
-		{Name: "kubernetes.io/empty-dir", Dir: "kubernetes.io~empty-dir", Claims: func(v *corev1.Volume) bool { return v.EmptyDir != nil || v.VolumeSource == corev1.VolumeSource{} }, Plugin: emptyDir{}},
-		{Name: "kubernetes.io/configmap", Dir: "kubernetes.io~configmap", Claims: func(v *corev1.Volume) bool { return v.ConfigMap != nil }, Plugin: files(o.configMap, false)},
-		{Name: "kubernetes.io/secret", Dir: "kubernetes.io~secret", Claims: func(v *corev1.Volume) bool { return v.Secret != nil }, Plugin: files(o.secret, true)},
-		{Name: "kubernetes.io/downward-api", Dir: "kubernetes.io~downward-api", Claims: func(v *corev1.Volume) bool { return v.DownwardAPI != nil }, Plugin: files(o.downwardAPI, false)},
-		{Name: "kubernetes.io/projected", Dir: "kubernetes.io~projected", Claims: func(v *corev1.Volume) bool { return v.Projected != nil }, Plugin: files(o.projected, true)},
+		{Name: "kubernetes.io/empty-dir", Dir: "kubernetes.io~empty-dir", Claims: func(v *corev1.Volume) bool {
+			return v.EmptyDir != nil || v.VolumeSource == corev1.VolumeSource{}
+		}, Plugin: emptyDir{}},
+		{Name: "kubernetes.io/configmap", Dir: "kubernetes.io~configmap", Claims: func(v *corev1.Volume) bool {
+			return v.ConfigMap != nil
+		}, Plugin: files(o.configMap, false)},
+		{Name: "kubernetes.io/secret", Dir: "kubernetes.io~secret", Claims: func(v *corev1.Volume) bool {
+			return v.Secret != nil
+		}, Plugin: files(o.secret, true)},
+		{Name: "kubernetes.io/downward-api", Dir: "kubernetes.io~downward-api", Claims: func(v *corev1.Volume) bool {
+			return v.DownwardAPI != nil
+		}, Plugin: files(o.downwardAPI, false)},
+		{Name: "kubernetes.io/projected", Dir: "kubernetes.io~projected", Claims: func(v *corev1.Volume) bool {
+			return v.Projected != nil
+		}, Plugin: files(o.projected, true)},
 		{Name: hostPathName, Claims: func(v *corev1.Volume) bool { return v.HostPath != nil }, Plugin: hostPath{}},
 		{Name: "kubernetes.io/image", Claims: func(v *corev1.Volume) bool { return v.Image != nil }, Plugin: image{}},
 	}
@@ -139,17 +149,18 @@ func (l List) ByDir(name string, block bool) (Kind, bool) {
 	return Kind{}, false
 }
 
-// ByPath is the kind of the volume at that path, if it is one of the pod with that directory.
-func (l List) ByPath(podDir, path string) (Kind, bool) {
+// ByPath is the kind of the volume of the pod with that directory, and the volume's directory, in which path is.
+func (l List) ByPath(podDir, path string) (kind Kind, dir string, ok bool) {
 	rel, err := filepath.Rel(podDir, path)
 	if err != nil {
-		return Kind{}, false
+		return Kind{}, "", false
 	}
 	parts := strings.Split(rel, "/")
-	if len(parts) != 3 || (parts[0] != VolumesDir && parts[0] != DevicesDir) {
-		return Kind{}, false
+	if len(parts) < 3 || (parts[0] != VolumesDir && parts[0] != DevicesDir) {
+		return Kind{}, "", false
 	}
-	return l.ByDir(parts[1], parts[0] == DevicesDir)
+	kind, ok = l.ByDir(parts[1], parts[0] == DevicesDir)
+	return kind, filepath.Join(podDir, parts[0], parts[1], parts[2]), ok
 }
 
 // The directories of a pod's volumes, and of those that are block devices.

@@ -120,7 +120,8 @@ func TestEmptyDirInMemory(t *testing.T) {
 	must(t, syscall.Statfs(r.Dir, &stat))
 	info, err := os.Stat(r.Dir)
 	must(t, err)
-	if size := int64(stat.Blocks) * stat.Bsize; size != 3<<20 || info.Mode().Perm() != 0o777 || info.Mode()&fs.ModeSetgid == 0 || info.Sys().(*syscall.Stat_t).Gid != 4711 {
+	if size := int64(stat.Blocks) * stat.Bsize; size != 3<<20 || info.Mode().Perm() != 0o777 ||
+		info.Mode()&fs.ModeSetgid == 0 || info.Sys().(*syscall.Stat_t).Gid != 4711 {
 		t.Errorf("size %d, mode %v, group %d", size, info.Mode(), info.Sys().(*syscall.Stat_t).Gid)
 	}
 	must(t, kind.Plugin.Unmount(context.Background(), r.Dir))
@@ -175,7 +176,9 @@ func TestPageSize(t *testing.T) {
 		for _, n := range names {
 			list[corev1.ResourceName(n)] = resource.MustParse("1Gi")
 		}
-		return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list}}}}}
+		return &corev1.Pod{
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list}}}},
+		}
 	}
 	for _, c := range []struct {
 		medium string
@@ -184,7 +187,8 @@ func TestPageSize(t *testing.T) {
 	}{
 		{"HugePages", pod("hugepages-2Mi"), "2097152 <nil>"},
 		{"HugePages", pod(), "0 medium HugePages: no container requests huge pages"},
-		{"HugePages", pod("hugepages-2Mi", "hugepages-1Gi"), "0 medium HugePages: containers request huge pages of several sizes; name one, such as HugePages-2Mi"},
+		{"HugePages", pod("hugepages-2Mi", "hugepages-1Gi"), "0 medium HugePages: containers request huge pages of several " +
+			"sizes; name one, such as HugePages-2Mi"},
 		{"HugePages-1Gi", pod("hugepages-2Mi", "hugepages-1Gi"), "1073741824 <nil>"},
 		{"HugePages-1Gi", pod("hugepages-2Mi"), "0 medium HugePages-1Gi: no container requests huge pages of this size"},
 		{"HugePages-lots", pod("hugepages-2Mi"), "0 medium HugePages-lots: "},
@@ -199,7 +203,8 @@ func TestPageSize(t *testing.T) {
 // The API allows a path without the slash at its beginning.
 func TestRelativeHostPath(t *testing.T) {
 	kind := corev1.HostPathDirectory
-	k, r := request(t, All(Objects{}), corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "proc/sys", Type: &kind}})
+	k, r := request(t, All(Objects{}),
+		corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "proc/sys", Type: &kind}})
 	if result := mount(t, k, r); result.HostPath != "/proc/sys" {
 		t.Errorf("it is %q on the host", result.HostPath)
 	}
@@ -246,7 +251,8 @@ func TestHostPath(t *testing.T) {
 		if !filepath.IsAbs(name) {
 			name = top + "/" + name
 		}
-		kind, r := request(t, All(Objects{}), corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: name, Type: &c.kind}})
+		kind, r := request(t, All(Objects{}),
+			corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: name, Type: &c.kind}})
 		result, err := kind.Plugin.Mount(context.Background(), r)
 		switch {
 		case c.want == "" && (err != nil || result.HostPath != name):
@@ -261,7 +267,8 @@ func TestHostPath(t *testing.T) {
 }
 
 func TestImageAndUnsupported(t *testing.T) {
-	kind, r := request(t, All(Objects{}), corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "example.com/a:1"}})
+	kind, r := request(t, All(Objects{}),
+		corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "example.com/a:1"}})
 	if result := mount(t, kind, r); result.Image != "example.com/a:1" || !result.ReadOnly || result.HostPath != "" {
 		t.Errorf("image: %+v", result)
 	}
@@ -280,8 +287,15 @@ func TestImageAndUnsupported(t *testing.T) {
 func TestConfigMapVolume(t *testing.T) {
 	configMaps := store[corev1.ConfigMap]{"shop/cm": {Data: map[string]string{"key": "1"}}}
 	kinds := All(Objects{ConfigMaps: configMaps})
-	kind, r := request(t, kinds, corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "cm"}}})
-	r.Pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "vol", MountPath: "/c"}, {Name: "other", MountPath: "/c/inner/most"}}}}
+	kind,
+		r := request(t, kinds,
+		corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{
+			Name: "cm",
+		}}})
+	r.Pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{
+		{Name: "vol", MountPath: "/c"},
+		{Name: "other", MountPath: "/c/inner/most"},
+	}}}
 	result := mount(t, kind, r)
 	if !result.ReadOnly || !result.SELinuxRelabel || isMount(t, r.Dir) {
 		t.Errorf("result %+v, on tmpfs %v", result, isMount(t, r.Dir))
@@ -311,7 +325,10 @@ func TestConfigMapVolume(t *testing.T) {
 
 func TestSecretVolumeIsInMemory(t *testing.T) {
 	kinds := All(Objects{Secrets: store[corev1.Secret]{"shop/s": {Data: map[string][]byte{"key": []byte("v")}}}})
-	kind, r := request(t, kinds, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s", DefaultMode: ptr(int32(0o400))}})
+	kind, r := request(t, kinds, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+		SecretName:  "s",
+		DefaultMode: ptr(int32(0o400)),
+	}})
 	r.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr(int64(4711))}
 	mount(t, kind, r)
 	if !isMount(t, r.Dir) {
@@ -330,7 +347,10 @@ func TestSecretVolumeIsInMemory(t *testing.T) {
 
 func TestReservedMountPointInsideAFileVolume(t *testing.T) {
 	kind, r := request(t, All(Objects{}), corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}})
-	r.Pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "vol", MountPath: "/c"}, {Name: "other", MountPath: "/c/..data/x"}}}}
+	r.Pod.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{
+		{Name: "vol", MountPath: "/c"},
+		{Name: "other", MountPath: "/c/..data/x"},
+	}}}
 	if _, err := kind.Plugin.Mount(context.Background(), r); err == nil {
 		t.Error("a mount point below ..data was made")
 	}

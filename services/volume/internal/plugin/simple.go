@@ -23,7 +23,8 @@ func (image) Unmount(context.Context, string) error { return nil }
 type unsupported struct{}
 
 // ErrUnsupported is in the error of a volume whose kind kubelot doesn't mount.
-var ErrUnsupported = errors.New("kubelot does not mount volumes of this kind yet; use a node with the kubelet, or another kind of volume")
+var ErrUnsupported = errors.New("kubelot does not mount volumes of this kind yet; use a node with the kubelet, or " +
+	"another kind of volume")
 
 func (unsupported) Mount(_ context.Context, r Request) (Result, error) {
 	return Result{}, fmt.Errorf("%s: %w", sourceName(r.Volume), ErrUnsupported)

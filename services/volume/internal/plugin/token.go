@@ -27,8 +27,8 @@ const (
 	maxAge = 24 * time.Hour
 	// jitter spreads the requests of pods that started together.
 	jitter = 10 * time.Second
-	// retryToken is when a token is asked for again after the API server refused, while the old one is valid; no token is replaced
-	// sooner.
+	// retryToken is when a token is asked for again after the API server refused, while the old one is valid; no token is
+	// replaced sooner.
 	retryToken = 30 * time.Second
 )
 
@@ -47,14 +47,15 @@ func (o Objects) token(ctx context.Context, r Request, s *corev1.ServiceAccountT
 	if have && now().Before(old.due()) {
 		return o.tokenFile(r, s, old.text, old.due()), nil
 	}
-	answer, err := Ask(ctx, podUnknown, func(ctx context.Context) (*authenticationv1.TokenRequest, error) {
+	answer, err := Ask(ctx, PodUnknown, func(ctx context.Context) (*authenticationv1.TokenRequest, error) {
 		return o.Tokens.CreateToken(ctx, r.Pod.Namespace, name, tokenRequest(r.Pod, s))
 	})
 	switch {
 	case err == nil:
 	case have && now().Before(old.expires):
 		file := o.tokenFile(r, s, old.text, now().Add(retryToken))
-		file.warning = fmt.Sprintf("the token of service account %q is due and could not be replaced, it is valid until %s: %v",
+		file.warning = fmt.Sprintf("the token of service account %q is due and could not be replaced, "+
+			"it is valid until %s: %v",
 			name, old.expires.Format(time.RFC3339), err)
 		return file, nil
 	default:
@@ -69,8 +70,8 @@ func (o Objects) token(ctx context.Context, r Request, s *corev1.ServiceAccountT
 	return o.tokenFile(r, s, fresh.text, due), nil
 }
 
-// podUnknown tells a refusal for the pod from one for the service account.
-func podUnknown(err error) bool {
+// PodUnknown distinguishes a refusal for the pod from one for the service account.
+func PodUnknown(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
@@ -96,7 +97,10 @@ func tokenRequest(pod *corev1.Pod, s *corev1.ServiceAccountTokenProjection) *aut
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &seconds,
-		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod",
+			Name: pod.Name, UID: pod.UID,
+		},
 	}}
 	if s.Audience != "" {
 		request.Spec.Audiences = []string{s.Audience}
@@ -121,7 +125,7 @@ type issued struct {
 	from, expires time.Time
 }
 
-// due is when the token is to be replaced: after 80 % of its life or 24 hours.
+// due is when to replace the token: after 80 % of its life or 24 hours.
 func (t issued) due() time.Time {
 	due := t.from.Add(t.expires.Sub(t.from) / 5 * 4)
 	if limit := t.from.Add(maxAge); limit.Before(due) {

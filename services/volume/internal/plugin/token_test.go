@@ -30,8 +30,11 @@ type issuer struct {
 	opaque    bool
 }
 
-func (i *issuer) CreateToken(_ context.Context, namespace, account string, r *authenticationv1.TokenRequest) (*authenticationv1.TokenRequest, error) {
-	i.asked = append(i.asked, fmt.Sprintf("%s/%s %v %d %s", namespace, account, r.Spec.Audiences, *r.Spec.ExpirationSeconds, r.Spec.BoundObjectRef.UID))
+func (i *issuer) CreateToken(_ context.Context, namespace, account string,
+	r *authenticationv1.TokenRequest,
+) (*authenticationv1.TokenRequest, error) {
+	i.asked = append(i.asked, fmt.Sprintf("%s/%s %v %d %s", namespace, account, r.Spec.Audiences,
+		*r.Spec.ExpirationSeconds, r.Spec.BoundObjectRef.UID))
 	if i.broken != nil && (i.brokenFor == 0 || len(i.asked) <= i.brokenFor) {
 		return nil, i.broken
 	}
@@ -52,15 +55,19 @@ func (i *issuer) CreateToken(_ context.Context, namespace, account string, r *au
 func projectedToken(t *testing.T, i *issuer, s corev1.ServiceAccountTokenProjection) (Kind, Request) {
 	t.Helper()
 	s.Path = "token"
-	return request(t, All(Objects{Tokens: i, Now: func() time.Time { return i.now }}), corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-		Sources: []corev1.VolumeProjection{{ServiceAccountToken: &s}},
-	}})
+	return request(t, All(Objects{Tokens: i, Now: func() time.Time { return i.now }}),
+		corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &s}},
+		}})
 }
 
 func TestTokenLife(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	i := &issuer{now: start}
-	kind, r := projectedToken(t, i, corev1.ServiceAccountTokenProjection{Audience: "vault", ExpirationSeconds: ptr(int64(1000))})
+	kind, r := projectedToken(t, i, corev1.ServiceAccountTokenProjection{
+		Audience:          "vault",
+		ExpirationSeconds: ptr(int64(1000)),
+	})
 	r.Pod.Spec.ServiceAccountName = "robot"
 	file := filepath.Join(r.Dir, "token")
 	read := func() string { data, _ := os.ReadFile(file); return string(data) }
@@ -92,7 +99,8 @@ func TestTokenLife(t *testing.T) {
 	}
 
 	i.now, i.broken = i.now.Add(1001*time.Second), errors.New("no answer")
-	if _, err := kind.Plugin.Mount(context.Background(), r); err == nil || !strings.Contains(err.Error(), `service account "robot": no answer`) {
+	if _, err := kind.Plugin.Mount(context.Background(), r); err == nil ||
+		!strings.Contains(err.Error(), `service account "robot": no answer`) {
 		t.Errorf("an expired token that can't be replaced: %v", err)
 	}
 }
@@ -101,9 +109,10 @@ func TestTokenLife(t *testing.T) {
 func TestTokenThatIsDueAtOnce(t *testing.T) {
 	i := &issuer{now: time.Unix(1_800_000_000, 0)}
 	s := corev1.ServiceAccountTokenProjection{Path: "token"}
-	kind, r := request(t, All(Objects{Tokens: i, Now: func() time.Time { return i.now.Add(time.Hour) }}), corev1.VolumeSource{
-		Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &s}}},
-	})
+	kind, r := request(t, All(Objects{Tokens: i, Now: func() time.Time { return i.now.Add(time.Hour) }}),
+		corev1.VolumeSource{
+			Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{ServiceAccountToken: &s}}},
+		})
 	if wait := mount(t, kind, r).RefreshAt.Sub(i.now.Add(time.Hour)); wait < retryToken {
 		t.Errorf("the next one is asked for after %v: that is a loop", wait)
 	}
@@ -117,7 +126,10 @@ func TestTokenForAPodThatIsNew(t *testing.T) {
 		fails  bool
 	}{
 		{apierrors.NewNotFound(corev1.Resource("pod"), "web"), 4, false},
-		{apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "default", errors.New("no relationship found")), 4, false},
+		{
+			apierrors.NewForbidden(corev1.Resource("serviceaccounts"), "default", errors.New("no relationship found")), 4,
+			false,
+		},
 		{apierrors.NewNotFound(corev1.Resource("serviceaccounts"), "default"), 1, true},
 		{errors.New("no answer"), 1, true},
 	} {
@@ -196,11 +208,15 @@ func TestTokenFileOwner(t *testing.T) {
 
 func TestProjectedMergesAndNamesWhatFails(t *testing.T) {
 	kinds := All(Objects{
-		ConfigMaps: store[corev1.ConfigMap]{"shop/ca": {Data: map[string]string{"ca.crt": "CA", "x": "1"}}}, Secrets: store[corev1.Secret]{},
+		ConfigMaps: store[corev1.ConfigMap]{"shop/ca": {Data: map[string]string{"ca.crt": "CA", "x": "1"}}},
+		Secrets:    store[corev1.Secret]{},
 	})
 	source := corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "ca"}}},
-		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{Path: "x", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}},
+		{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{
+			Path:     "x",
+			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"},
+		}}}},
 	}}}
 	kind, r := request(t, kinds, source)
 	mount(t, kind, r)
@@ -212,7 +228,8 @@ func TestProjectedMergesAndNamesWhatFails(t *testing.T) {
 	if !isMount(t, r.Dir) {
 		t.Error("a projected volume is on a disk")
 	}
-	kind, r = request(t, kinds, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+	kind,
+		r = request(t, kinds, corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 		{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "no"}}},
 		{Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}}},
 		{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}},
@@ -220,7 +237,10 @@ func TestProjectedMergesAndNamesWhatFails(t *testing.T) {
 		{},
 	}}})
 	_, err := kind.Plugin.Mount(context.Background(), r)
-	for _, want := range []string{`configmap "no" not found`, `secret "none" not found`, "clusterTrustBundle: ", "podCertificate: ", "none of the known"} {
+	for _, want := range []string{
+		`configmap "no" not found`, `secret "none" not found`, "clusterTrustBundle: ",
+		"podCertificate: ", "none of the known",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q: %v", want, err)
 		}
@@ -230,7 +250,8 @@ func TestProjectedMergesAndNamesWhatFails(t *testing.T) {
 func FuzzParseToken(f *testing.F) {
 	f.Add("a.b.c")
 	f.Add("h." + base64.RawURLEncoding.EncodeToString([]byte(`{"iat":1,"exp":2,"aud":"x"}`)) + ".s")
-	f.Add("h." + base64.RawURLEncoding.EncodeToString([]byte(`{"iat":1,"exp":2,"aud":["x"],"kubernetes.io":{"pod":{}}}`)) + ".s")
+	f.Add("h." + base64.RawURLEncoding.EncodeToString([]byte(`{"iat":1,"exp":2,"aud":["x"],"kubernetes.io":{"pod":{}}}`)) +
+		".s")
 	f.Fuzz(func(t *testing.T, text string) {
 		if c, ok := parseToken(text); ok && c.Expires <= c.IssuedAt {
 			t.Fatalf("a token that ends before it begins: %+v", c)

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubelot.dev/daemon/tree"
 	"kubelot.dev/services/volume/internal/mounts"
 )
 
@@ -36,7 +37,7 @@ func Bind(ctx context.Context, m Mount) (string, error) {
 	}
 	for _, name := range []string{m.Volume, m.Container} {
 		if name != filepath.Base(name) || name == "." || name == ".." {
-			return "", fmt.Errorf("%q is no valid name", name)
+			return "", fmt.Errorf("%q is not a valid name", name)
 		}
 	}
 	root, err := unix.Open(m.VolumePath, unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -45,7 +46,7 @@ func Bind(ctx context.Context, m Mount) (string, error) {
 	}
 	defer func() { _ = unix.Close(root) }()
 	fd, err := openOrCreate(root, filepath.Clean(m.SubPath))
-	if errors.Is(err, ErrEscapes) {
+	if errors.Is(err, errEscapes) {
 		fd, err = openAbsolute(root, m)
 	}
 	if err != nil {
@@ -95,7 +96,7 @@ func ensureTarget(ctx context.Context, target string, dir bool) error {
 		return nil
 	}
 	if err == nil {
-		if err := mounts.Remove(ctx, target); err != nil {
+		if err := tree.Remove(ctx, target); err != nil {
 			return err
 		}
 	}

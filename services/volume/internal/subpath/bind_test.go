@@ -149,7 +149,8 @@ func TestBindRefuses(t *testing.T) {
 	must(t, os.Symlink("/proc/self/root", filepath.Join(volume, "magic")))
 	must(t, os.Symlink("loop", filepath.Join(volume, "loop")))
 	for _, sub := range []string{
-		"abs", "abs/secret", "abs/new", "rel", "rel/secret", "magic", "magic/etc", "loop", "loop/x", "../x", "a/../../x", "..", "/etc", "a\x00", "file/x",
+		"abs", "abs/secret", "abs/new", "rel", "rel/secret", "magic", "magic/etc", "loop", "loop/x", "../x", "a/../../x",
+		"..", "/etc", "a\x00", "file/x",
 	} {
 		target, err := Bind(t.Context(), mount(sub))
 		if err == nil {
@@ -163,7 +164,11 @@ func TestBindRefuses(t *testing.T) {
 	if entries, _ := os.ReadDir(outside); len(entries) != 1 {
 		t.Errorf("something was made outside of the volume: %v", entries)
 	}
-	for _, bad := range []Mount{{Volume: "../x", Container: "app"}, {Volume: "data", Container: ".."}, {Volume: "", Container: "app"}} {
+	for _, bad := range []Mount{
+		{Volume: "../x", Container: "app"},
+		{Volume: "data", Container: ".."},
+		{Volume: "", Container: "app"},
+	} {
 		bad.VolumePath, bad.SubPath, bad.PodDir = volume, "file", t.TempDir()
 		if _, err := Bind(t.Context(), bad); err == nil {
 			t.Errorf("volume %q, container %q were accepted", bad.Volume, bad.Container)
@@ -192,7 +197,8 @@ func TestBindAgainstRaces(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				_ = unix.Renameat2(unix.AT_FDCWD, filepath.Join(volume, "dir"), unix.AT_FDCWD, filepath.Join(volume, "evil"), unix.RENAME_EXCHANGE)
+				_ = unix.Renameat2(unix.AT_FDCWD, filepath.Join(volume, "dir"), unix.AT_FDCWD, filepath.Join(volume, "evil"),
+					unix.RENAME_EXCHANGE)
 			}
 		}
 	})

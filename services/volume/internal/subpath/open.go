@@ -19,18 +19,18 @@ const retries = 64
 
 // The reasons why a subPath can't be used, without a word about the host's files.
 var (
-	ErrEscapes = errors.New("it leads out of the volume")
-	ErrInvalid = errors.New(`it must be relative and must not contain ".."`)
+	errEscapes = errors.New("it leads out of the volume")
+	errInvalid = errors.New(`it must be relative and must not contain ".."`)
 )
 
 // check refuses paths that the API refuses too.
 func check(sub string) error {
 	if path.IsAbs(sub) || strings.ContainsRune(sub, 0) {
-		return ErrInvalid
+		return errInvalid
 	}
 	for part := range strings.SplitSeq(sub, "/") {
 		if part == ".." {
-			return ErrInvalid
+			return errInvalid
 		}
 	}
 	return nil
@@ -45,29 +45,32 @@ func openBeneath(root int, sub string) (int, error) {
 		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
 			continue
 		case errors.Is(err, unix.EXDEV), errors.Is(err, unix.ELOOP):
-			return -1, ErrEscapes
+			return -1, errEscapes
 		case errors.Is(err, unix.ENOSYS):
-			return -1, fmt.Errorf("this kernel has no openat2, kubelot needs Linux 5.6 or later: %w", err)
+			return -1, fmt.Errorf(
+				"there is no openat2: kubelot needs Linux 5.6 or later, and a unit without RestrictSUIDSGID=: %w",
+				err,
+			)
 		}
 		return fd, err
 	}
 	return -1, errors.New("the volume's directories are being renamed all the time")
 }
 
-// openAbsolute opens what a subPath with links that name whole paths of the host leads to. Where that is is only a guess, for links
-// may change: what is opened is looked up below the volume's root again.
+// openAbsolute opens what a subPath with links that name whole paths of the host leads to. Where that is is only a
+// guess, for links may change: what is opened is looked up below the volume's root again.
 func openAbsolute(root int, m Mount) (int, error) {
 	volume, err := filepath.EvalSymlinks(m.VolumePath)
 	if err != nil {
-		return -1, ErrEscapes
+		return -1, errEscapes
 	}
 	resolved, err := filepath.EvalSymlinks(filepath.Join(volume, m.SubPath))
 	if err != nil {
-		return -1, ErrEscapes
+		return -1, errEscapes
 	}
 	rel, err := filepath.Rel(volume, resolved)
 	if err != nil || !filepath.IsLocal(rel) {
-		return -1, ErrEscapes
+		return -1, errEscapes
 	}
 	return openBeneath(root, rel)
 }
@@ -110,11 +113,11 @@ func ensureChild(root int, parent, name string, mode uint32) error {
 	if err != nil {
 		return err
 	}
-	// What mkdir made may have been replaced: change the mode of a directory that is opened
+	// The new directory may have been replaced: change the mode of a directory that is opened
 	// without following links, never of something it points to.
 	fd, err := unix.Openat(at, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return ErrEscapes
+		return errEscapes
 	}
 	defer func() { _ = unix.Close(fd) }()
 	return unix.Fchmod(fd, mode)
@@ -122,14 +125,15 @@ func ensureChild(root int, parent, name string, mode uint32) error {
 
 // reason is err in words that tell nothing about the host.
 func reason(err error) error {
-	for _, known := range []error{ErrEscapes, ErrInvalid} {
+	for _, known := range []error{errEscapes, errInvalid} {
 		if errors.Is(err, known) {
 			return known
 		}
 	}
 	for code, text := range map[unix.Errno]string{
 		unix.ENOENT: "it does not exist and can't be created", unix.ENOTDIR: "a part of it is not a directory",
-		unix.EROFS: "it does not exist, and the volume's filesystem is read-only", unix.ENOSPC: "the volume's filesystem is full",
+		unix.EROFS:        "it does not exist, and the volume's filesystem is read-only",
+		unix.ENOSPC:       "the volume's filesystem is full",
 		unix.ENAMETOOLONG: "it is too long", unix.EACCES: "permission denied", unix.EPERM: "permission denied",
 	} {
 		if errors.Is(err, code) {

@@ -2,6 +2,6 @@
 // on this machine in one run.
 package main
 
-import "kubelot.dev/test/harness/program"
+import "kubelot.dev/test/testbed/program"
 
 func main() { program.Main(newCommand()) }

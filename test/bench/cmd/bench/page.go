@@ -15,11 +15,12 @@ import (
 const (
 	head = `# Benchmark
 
-Written by make bench; don't edit. kubelot %s, %s, %d CPUs, %.0f GiB, Linux %s. %d rounds in alternating
-order on one containerd and control plane, %d pods at once, memory after %d pods have come and gone. "floor" is
-the bare CRI calls; "hollow" adds the requests to the API server that no agent can do without. Memory is the PSS
-of all processes and everything in the run directory, a tmpfs. It includes the supervisor "up", whose place
-systemd takes on a node.
+Written by make bench; don't edit.
+kubelot %s, %s, %d CPUs, %.0f GiB, Linux %s.
+Rounds: %d, in alternating order on one containerd and control plane. %d pods at once, probes on %d pods, memory after
+%d pods have come and gone. "baseline" is the bare CRI calls. "hollow" adds the requests to the API server that every
+agent needs. Memory is the PSS of all processes and everything in the run directory, a tmpfs. It includes the supervisor
+"up", whose work systemd does on a node.
 
 `
 	measures = `
@@ -33,7 +34,7 @@ The median of the rounds (smallest to largest), and the median of the rounds' ra
 // writePage writes the page that shows the result in docs/bench.
 func writePage(w io.Writer, r report.Report) error {
 	_, err := fmt.Fprintf(w, head, r.Version, r.Begun.UTC().Format("2006-01-02"), r.Machine.CPUs,
-		float64(r.Machine.Memory)/(1<<30), r.Machine.Kernel, r.Setup.Rounds, r.Setup.Pods, r.Setup.Churn)
+		float64(r.Machine.Memory)/(1<<30), r.Machine.Kernel, r.Setup.Rounds, r.Setup.Pods, r.Setup.Probed, r.Setup.Churn)
 	if err != nil {
 		return err
 	}

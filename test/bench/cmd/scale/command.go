@@ -14,6 +14,7 @@ import (
 
 	"kubelot.dev/test/bench/churn"
 	"kubelot.dev/test/bench/crew"
+	"kubelot.dev/test/bench/measure"
 	"kubelot.dev/test/bench/rig"
 	"kubelot.dev/test/bench/scale"
 )
@@ -34,9 +35,10 @@ func newCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "scale",
 		Short: "Measure how CPU time, memory and bytes on the bus depend on the number of pods",
-		Long: `Starts and stops so many pods at once, in turns, on a node with a control plane of its own, and fits a parabola to
-what the crew's processes take. A quadratic part that is significant and more than a tenth of the figure at the largest
-size fails the run.`,
+		Long: `Starts and stops so many pods at once, in turns, on a node with a control plane of its own, and has some more come and
+go while they run. The run fails where what all pods take at rest has a quadratic part, significant and more than a
+tenth of the figure at the largest size, and where the processor time for the same number of more pods grows by more
+than a fifth with the number of the others.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -49,7 +51,9 @@ size fails the run.`,
 	flags.IntSliceVar(&o.plan.Sizes, "pods", []int{125, 250, 500, 1000}, "numbers of pods")
 	flags.IntVar(&o.plan.Rounds, "rounds", 2, "rounds")
 	flags.DurationVar(&o.plan.Settle, "settle", 11*time.Second, "how long the crew rests after a start or stop")
-	flags.DurationVar(&o.plan.Idle, "idle", 30*time.Second, "how long the idle crew is measured")
+	flags.DurationVar(&o.plan.Idle, "idle", time.Minute, "how long the idle crew is measured; gc looks at every pod "+
+		"once a minute")
+	flags.IntVar(&o.plan.More, "more", 100, "how many more pods come and go while the others run")
 	flags.StringSliceVar(&o.kinds, "kinds", []string{"plain"}, "kinds of pods, taken in turns")
 	flags.StringVar(&o.json, "json", "", "file for all points and fits")
 	flags.StringVar(&o.profiles, "profiles", "",
@@ -66,7 +70,7 @@ func (o *options) run(ctx context.Context) (err error) {
 		return errors.New("no numbers of pods are given")
 	}
 	most := slices.Max(o.plan.Sizes)
-	o.rig.MaxPods = most + warm
+	o.rig.MaxPods = most + max(warm, o.plan.More)
 	r, err := rig.Start(ctx, o.rig)
 	if err != nil {
 		return err
@@ -97,12 +101,7 @@ func (o *options) run(ctx context.Context) (err error) {
 func (o *options) report(points []scale.Point) error {
 	laws, err := scale.Judge(points)
 	if o.json != "" {
-		file, createErr := os.Create(o.json)
-		if createErr != nil {
-			return createErr
-		}
-		report := scale.Report{Runtime: o.rig.Runtime, Laws: laws, Points: points}
-		if err := errors.Join(report.JSON(file), file.Close()); err != nil {
+		if err := measure.Save(o.json, scale.Report{Runtime: o.rig.Runtime, Laws: laws, Points: points}); err != nil {
 			return err
 		}
 	}
@@ -116,7 +115,8 @@ func (o *options) report(points []scale.Point) error {
 	return scale.Verdict(laws)
 }
 
-// profile takes a CPU profile of every daemon while pods start, while they run, and while they stop.
+// profile takes a CPU profile of every daemon while pods start, while they run, while others come and go, and
+// while they stop.
 func (o *options) profile(ctx context.Context, pods *churn.Churn, c crew.Crew, size int) error {
 	if err := os.MkdirAll(o.profiles, 0o755); err != nil {
 		return err
@@ -127,6 +127,7 @@ func (o *options) profile(ctx context.Context, pods *churn.Churn, c crew.Crew, s
 	}{
 		{"start", func(ctx context.Context) error { return pods.Up(ctx, size) }},
 		{"idle", func(context.Context) error { return nil }},
+		{"more", func(ctx context.Context) error { return pods.Run(ctx, o.plan.More) }},
 		{"stop", pods.Down},
 	}
 	for _, stage := range stages {

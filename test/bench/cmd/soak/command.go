@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubelot.dev/test/bench/churn"
+	"kubelot.dev/test/bench/measure"
 	"kubelot.dev/test/bench/rig"
 	"kubelot.dev/test/bench/soak"
 )
@@ -29,6 +30,7 @@ type options struct {
 	parallel int
 	kinds    []string
 	settle   time.Duration
+	rest     time.Duration
 	json     string
 }
 
@@ -58,6 +60,7 @@ per pod that is significant and above the measure's limit fails the run.`,
 	flags.IntVar(&o.parallel, "parallel", 20, "pods at a time")
 	flags.StringSliceVar(&o.kinds, "kinds", churn.Names(), "kinds of pods, taken in turns")
 	flags.DurationVar(&o.settle, "settle", 11*time.Second, "how long the crew rests before a sample")
+	flags.DurationVar(&o.rest, "rest", 90*time.Second, "how long the crew rests before a sample at one of --pods")
 	flags.StringVar(&o.json, "json", "", "file for all samples")
 	return c
 }
@@ -86,7 +89,10 @@ func (o *options) run(ctx context.Context) (err error) {
 }
 
 func (o *options) plan(begin time.Time) soak.Plan {
-	plan := soak.Plan{Settle: o.settle, Every: o.every, Marks: o.marks, Told: func(s soak.Sample) { progress(s, begin) }}
+	plan := soak.Plan{
+		Settle: o.settle, Rest: o.rest, Every: o.every, Marks: o.marks,
+		Told: func(s soak.Sample) { progress(s, begin) },
+	}
 	if len(o.marks) == 0 {
 		plan.For = o.span
 		plan.Pause = max(leastPause, o.span/samples) - o.settle
@@ -113,7 +119,7 @@ func (o *options) report(taken []soak.Sample, took time.Duration) error {
 	growth, few := soak.Judge(taken)
 	if o.json != "" {
 		report := soak.Report{Runtime: o.rig.Runtime, Seconds: took.Seconds(), Growth: growth, Samples: taken}
-		if err := o.write(report); err != nil {
+		if err := measure.Save(o.json, report); err != nil {
 			return err
 		}
 	}
@@ -136,12 +142,4 @@ func (o *options) report(taken []soak.Sample, took time.Duration) error {
 		verdict = errors.Join(verdict, soak.BusVerdict(taken, o.marks))
 	}
 	return verdict
-}
-
-func (o *options) write(report soak.Report) error {
-	file, err := os.Create(o.json)
-	if err != nil {
-		return err
-	}
-	return errors.Join(report.JSON(file), file.Close())
 }

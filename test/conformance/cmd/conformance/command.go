@@ -18,7 +18,7 @@ import (
 
 	"kubelot.dev/test/conformance"
 	"kubelot.dev/test/conformance/run"
-	"kubelot.dev/test/harness/node"
+	"kubelot.dev/test/testbed/node"
 )
 
 type options struct {
@@ -44,7 +44,8 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return compare(cmd.Context(), o) },
 	}
-	cmd.Flags().StringSliceVar(&o.agents, "agent", []string{"kubelot"}, "agents to run, one after the other: kubelot, kubelet")
+	cmd.Flags().StringSliceVar(&o.agents, "agent", []string{"kubelot"},
+		"agents to run, one after the other: kubelot, kubelet")
 	cmd.Flags().StringVar(&o.out, "out", "", "directory of the results, where those of the other agent are looked for too")
 	cmd.Flags().BoolVar(&o.quick, "quick", false, "a part that takes some minutes")
 	cmd.Flags().StringVar(&o.focus, "focus", "", "only conformance specs that match this regular expression")
@@ -65,12 +66,13 @@ func (o options) check() error {
 		}
 	}
 	if o.update != "" && (o.quick || o.focus != "" || !slices.Contains(o.agents, string(node.Kubelet))) {
-		return errors.New("the list of specs that must pass is written from a full run under the kubelet: UPDATE=1 AGENT=kubelet, without QUICK and FOCUS")
+		return errors.New("the list of specs that must pass is written from a full run under the kubelet: UPDATE=1 " +
+			"AGENT=kubelet, without QUICK and FOCUS")
 	}
 	return nil
 }
 
-// rules are what the results will be judged by; a list that is written anew is not asked.
+// rules are what the results will be judged by; a list that is written again is not asked.
 func (o options) rules() (rules conformance.Rules, err error) {
 	rules.KubeletToo = slices.Contains(o.agents, string(node.Kubelet))
 	if rules.Limits, err = conformance.Limits(); err != nil || o.update != "" {
@@ -142,7 +144,7 @@ func judge(o options, results map[string]conformance.Results, rules conformance.
 		// A focus may choose what is out of scope.
 		if unlisted := results[agent].Unlisted(rules.Passes); o.focus == "" && len(unlisted) > 0 {
 			fmt.Printf("%s passes %d specs that passes.txt doesn't name; "+
-				"to write it anew: UPDATE=1 AGENT=kubelet make conformance: %q\n", agent, len(unlisted), unlisted)
+				"to write it again: UPDATE=1 AGENT=kubelet make conformance: %q\n", agent, len(unlisted), unlisted)
 		}
 	}
 	if faults := conformance.Faults(now); faults > 0 {

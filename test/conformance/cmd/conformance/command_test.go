@@ -42,7 +42,8 @@ func TestJudgeByTheListAlone(t *testing.T) {
 			t.Errorf("a listed spec is %s: error %v", outcome, err)
 		}
 		table, err := os.ReadFile(filepath.Join(o.out, "table.txt"))
-		if err != nil || !strings.Contains(string(table), string(outcome)) || strings.Contains(string(table), "wrong:") == good {
+		if err != nil || !strings.Contains(string(table), string(outcome)) ||
+			strings.Contains(string(table), "wrong:") == good {
 			t.Errorf("a listed spec is %s: table (error %v):\n%s", outcome, err, table)
 		}
 	}

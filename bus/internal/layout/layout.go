@@ -1,0 +1,32 @@
+// Package layout is what the server of the bus and its clients must agree on: where messages are kept, and which names
+// are NATS' own.
+package layout
+
+// The streams of the bus; kubelot-bus creates them.
+const (
+	StreamState    = "STATE"
+	StreamOwn      = "OWN"
+	StreamHistory  = "HISTORY"
+	StreamEvent    = "EVENT"
+	StreamPosition = "POSITION"
+)
+
+// HistoryPrefix is put before a state's subject to get the subject of its copy in HISTORY, which has the replaced
+// values and the tombstones too.
+const HistoryPrefix = "history."
+
+// ReaderPrefix begins the name of each reader (a consumer of a stream); the daemon's name, a dash and letters of its
+// own follow.
+const ReaderPrefix = "kubelot-"
+
+// RefusedPrefix begins the subject, of a message or a subscription, that the bus has refused before the server saw it.
+// Nobody may publish or subscribe there, so that the server tells the client, who finds its own subject behind it.
+const RefusedPrefix = "_REFUSED."
+
+// NATSPrefix begins the names of the headers that the server acts on itself. NATSTTL says how long it keeps a message,
+// in seconds, and NATSStalled asks a reader that has stalled to go on.
+const (
+	NATSPrefix  = "Nats-"
+	NATSTTL     = NATSPrefix + "TTL"
+	NATSStalled = NATSPrefix + "Consumer-Stalled"
+)

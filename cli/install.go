@@ -1,0 +1,111 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kubelot.dev/cli/internal/install"
+	"kubelot.dev/daemon"
+)
+
+func installCommand(out io.Writer) *cobra.Command {
+	o := install.Options{Out: out, Version: daemon.Version()}
+	c := &cobra.Command{
+		Use:   "install [daemon...]",
+		Short: "Install this version with its systemd units, on a machine without kubelot's packages.",
+		Long: `Copies the executables in this executable's directory into a directory for their version, moves one link per
+daemon, and installs the systemd units. With names of daemons, only their executables are replaced: restart
+their units; the other daemons keep their version. The command starts and restarts nothing, and changes no pod.`,
+		Example: `  kubelot install
+  kubelot install --kubelet
+  kubelot install lease
+  kubelot install --compact --destdir /mnt/image`,
+		RunE: func(c *cobra.Command, args []string) error {
+			o.Daemons = args
+			if err := locate(&o); err != nil {
+				return err
+			}
+			if err := install.Install(c.Context(), o); err != nil {
+				return err
+			}
+			_, err := fmt.Fprint(out, nextSteps(o))
+			return err
+		},
+	}
+	flags := c.Flags()
+	placeFlags(c, &o)
+	flags.BoolVar(&o.Compact, "compact", false, "install the unit that runs all daemons in one process")
+	flags.BoolVar(&o.Kubelet, "kubelet", false, "install kubelet.service and the program kubelet, for kubeadm")
+	return c
+}
+
+func uninstallCommand(out io.Writer) *cobra.Command {
+	o := install.Options{Out: out}
+	c := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove what kubelot install has installed; pods go on running.",
+		Long: `Stops and disables kubelot's units and removes its files. Pods go on running: another node agent can take them
+over. To remove them too, stop the crew and run kubelot down first. --purge also removes the file that the
+administrator may have changed (/etc/default/kubelot), and the state in /run/kubelot.`,
+		Example: `  kubelot uninstall
+  systemctl stop kubelot.target && kubelot down && kubelot uninstall --purge`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := locate(&o); err != nil {
+				return err
+			}
+			return install.Uninstall(c.Context(), o)
+		},
+	}
+	placeFlags(c, &o)
+	c.Flags().BoolVar(&o.Purge, "purge", false, "also remove changed files and the daemons' state")
+	return c
+}
+
+func placeFlags(c *cobra.Command, o *install.Options) {
+	c.Flags().StringVar(
+		&o.Prefix,
+		"prefix",
+		"/usr",
+		"where kubelot is installed; systemd reads units below /usr and /usr/local",
+	)
+	c.Flags().StringVar(&o.Dest, "destdir", "", "root directory of the machine to install on, such as a mounted image")
+}
+
+// locate finds the executables that lie beside this one.
+func locate(o *install.Options) error {
+	executable, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the executables: %w", err)
+	}
+	o.From = filepath.Dir(executable)
+	if !filepath.IsAbs(o.Prefix) {
+		return fmt.Errorf("--prefix %q: want an absolute path", o.Prefix)
+	}
+	o.Prefix = filepath.Clean(o.Prefix)
+	return nil
+}
+
+// nextSteps says what the administrator does next.
+func nextSteps(o install.Options) string {
+	var text strings.Builder
+	line := func(what, how string) { fmt.Fprintf(&text, "  %-32s %s\n", what, how) }
+	text.WriteString("Installed. Next:\n")
+	switch {
+	case len(o.Daemons) > 0:
+		units := "kubelot-" + strings.Join(o.Daemons, " kubelot-")
+		line("run this version:", "systemctl restart "+units+"   (at any time: pods go on)")
+	case o.Kubelet:
+		line("now and at boot:", "systemctl enable kubelet; kubeadm init or kubeadm join starts it")
+	default:
+		line("flags and configuration file:", "/etc/default/kubelot")
+		line("start, now and at boot:", "systemctl enable --now kubelot.target")
+		line("after an upgrade, one by one:", "systemctl restart kubelot-bus   (then the others, at any time: pods go on)")
+	}
+	return text.String()
+}

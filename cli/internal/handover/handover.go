@@ -1,0 +1,88 @@
+// Package handover gives the kubelet's flags, as a unit has them, to the units of kubelot's daemons.
+package handover
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"unicode"
+
+	"kubelot.dev/daemon/atomicfile"
+)
+
+// Variable names the environment variable with the path of the file that the daemons' units read their flags from. It
+// is set in kubelet.service.
+const Variable = "KUBELOT_HAND_OVER"
+
+// crew is the unit of all daemons.
+const crew = "kubelot.target"
+
+// Do writes the flags into the file and starts all daemons anew with them. It doesn't wait for the daemons: systemd
+// holds them up until this process has begun, which it does in their stead.
+func Do(ctx context.Context, file string, args []string, out io.Writer) error {
+	const comment = "Written by kubelet.service. To change a flag, change it there, and: systemctl restart kubelet"
+	if err := Write(file, comment, args); err != nil {
+		return err
+	}
+	// --no-block: a unit that waits here for the crew would keep the crew waiting for the unit.
+	answer, err := exec.CommandContext(ctx, "systemctl", "--no-block", "restart", crew).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("start %s: %w: %s", crew, err, strings.TrimSpace(string(answer)))
+	}
+	fmt.Fprintf(
+		out,
+		"kubelet: kubelot's daemons start with the flags in %s; see systemctl list-dependencies %s\n",
+		file,
+		crew,
+	)
+	return nil
+}
+
+// Write writes the flags into a file for the EnvironmentFile= of the daemons' units.
+func Write(file, comment string, args []string) error {
+	text, err := environment(args)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("hand over the flags: %w", err)
+	}
+	if err := atomicfile.Write(file, []byte("# "+comment+"\n"+text), 0o600); err != nil {
+		return fmt.Errorf("hand over the flags: %w", err)
+	}
+	return nil
+}
+
+// environment is the line of a file for systemd's EnvironmentFile=. systemd takes the value apart twice: when it reads
+// the file, and at whitespace when it puts $KUBELOT_ARGS into a command line.
+func environment(args []string) (string, error) {
+	words := make([]string, 0, len(args))
+	for _, arg := range args {
+		if strings.ContainsFunc(arg, unicode.IsControl) {
+			return "", fmt.Errorf("flag %q has a line break or another control character, which can't be handed over", arg)
+		}
+		if strings.ContainsAny(arg, " \"'\\") {
+			arg = quoted(arg, `\"`)
+		}
+		words = append(words, arg)
+	}
+	return "KUBELOT_ARGS=" + quoted(strings.Join(words, " "), "\\\"`$") + "\n", nil
+}
+
+// quoted is a text in double quotes, with a backslash before each of some characters.
+func quoted(text, escaped string) string {
+	var out strings.Builder
+	out.WriteByte('"')
+	for _, r := range text {
+		if strings.ContainsRune(escaped, r) {
+			out.WriteByte('\\')
+		}
+		out.WriteRune(r)
+	}
+	out.WriteByte('"')
+	return out.String()
+}

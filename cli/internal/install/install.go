@@ -1,0 +1,256 @@
+// Package install puts kubelot on a machine without a package manager, and takes it away again.
+//
+// # Owns
+//
+// <prefix>/lib/kubelot: a directory for each version, bin with a link for each daemon, and installed.txt, the list of
+// all files and links elsewhere.
+//
+// # Guarantees
+//
+//   - A version is replaced as a whole, and there is no moment without a link. A daemon that runs goes on.
+//   - Files that the administrator may change are never overwritten.
+//   - Nothing is started or restarted, and no pod is touched.
+//   - What a package manager or somebody else has put there is not replaced: that is an error before anything changes.
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"kubelot.dev/cli/internal/takeover"
+	"kubelot.dev/daemon/config"
+	"kubelot.dev/deploy"
+)
+
+// Options say what is installed, or removed.
+type Options struct {
+	// From is the directory of the executables.
+	From    string
+	Version string
+	// Prefix is a directory such as /usr; units find the executables below it.
+	Prefix string
+	// Dest goes before each path, for an image of another machine. Empty means this machine.
+	Dest string
+	// Daemons are the only ones whose links and units are replaced; none means all that there are.
+	Daemons []string
+	// Compact installs the unit of all daemons in one process, in place of one for each.
+	Compact bool
+	// Kubelet installs kubelet.service and the program kubelet, for kubeadm.
+	Kubelet bool
+	// Purge removes also what the administrator may have changed, and the state in /run/kubelot.
+	Purge bool
+	Out   io.Writer
+}
+
+// daemonPrefix begins the names of the daemons' executables.
+const daemonPrefix = "kubelot-"
+
+func (o Options) lib() string            { return filepath.Join(o.Prefix, "lib/kubelot") }
+func (o Options) at(path string) string  { return filepath.Join(o.Dest, path) }
+func (o Options) binary(n string) string { return filepath.Join(o.lib(), "bin", n) }
+func (o Options) programs() string       { return filepath.Join(o.Prefix, "bin") }
+
+// Install installs the executables of a directory as a version, and makes it the one that units run.
+func Install(ctx context.Context, o Options) error {
+	files, err := o.files()
+	if err != nil {
+		return err
+	}
+	before, err := o.readManifest()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	links := o.links(files)
+	if err := o.check(links, before); err != nil {
+		return err
+	}
+	if err := o.copyVersion(); err != nil {
+		return err
+	}
+	owned := []string{}
+	for _, l := range links {
+		if err := o.link(l.path, l.to); err != nil {
+			return err
+		}
+		owned = append(owned, l.path)
+	}
+	for _, file := range files {
+		if err := o.put(file); err != nil {
+			return err
+		}
+		if !file.Config {
+			owned = append(owned, file.Path)
+		}
+	}
+	if err := o.settle(before, owned); err != nil {
+		return err
+	}
+	return o.machine(ctx, activate)
+}
+
+// files are those of the parts that were asked for.
+func (o Options) files() ([]deploy.File, error) {
+	daemons, err := deploy.Daemons()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range o.Daemons {
+		if !slices.Contains(daemons, name) {
+			return nil, fmt.Errorf("there is no daemon %q, only: %s", name, strings.Join(daemons, ", "))
+		}
+	}
+	parts := append([]string{deploy.Common}, daemons...)
+	switch {
+	case len(o.Daemons) > 0:
+		parts = o.Daemons
+	case o.Compact:
+		parts = []string{deploy.Common, deploy.Compact}
+	}
+	if o.Kubelet {
+		parts = append(parts, deploy.Kubelet)
+	}
+	files, err := deploy.Files(o.Prefix)
+	return slices.DeleteFunc(files, func(f deploy.File) bool { return !slices.Contains(parts, f.Part) }), err
+}
+
+// link is a link to an executable of the version.
+type link struct{ path, to string }
+
+// links are those of the daemons that have a file among these, and of the command line.
+func (o Options) links(files []deploy.File) []link {
+	var list []link
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file.Path), ".service")
+		if file.Link == "" && name == daemonPrefix+file.Part {
+			list = append(list, link{o.binary(name), filepath.Join("..", o.Version, name)})
+		}
+	}
+	to := filepath.Join("../lib/kubelot", o.Version, "kubelot")
+	if len(o.Daemons) == 0 {
+		list = append(list, link{filepath.Join(o.programs(), "kubelot"), to},
+			link{o.binary("kubelot"), filepath.Join("..", o.Version, "kubelot")})
+	}
+	if o.Kubelet {
+		list = append(list, link{filepath.Join(o.programs(), "kubelet"), to})
+	}
+	return list
+}
+
+// check finds what would go wrong halfway.
+func (o Options) check(links []link, before []string) error {
+	if len(o.Daemons) > 0 && before == nil {
+		return fmt.Errorf(
+			"nothing is installed below %s yet: install all of kubelot first, without names of daemons",
+			o.at(o.lib()),
+		)
+	}
+	for _, l := range links {
+		source := filepath.Join(o.From, filepath.Base(l.to))
+		if _, err := os.Stat(source); err != nil {
+			return fmt.Errorf("%s has no executable %s: run the kubelot that lies beside the daemons' executables (make build)",
+				o.From, filepath.Base(l.to))
+		}
+		info, err := os.Lstat(o.at(l.path))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look at what is installed: %w", err)
+		}
+		if info.Mode()&fs.ModeSymlink == 0 || !slices.Contains(before, l.path) {
+			return fmt.Errorf(
+				"%s is there and wasn't put there by kubelot install: remove the package or the program that it belongs to",
+				o.at(l.path),
+			)
+		}
+	}
+	return nil
+}
+
+// settle writes down what is installed, and removes what an earlier install had and this one hasn't.
+func (o Options) settle(before, owned []string) error {
+	if len(o.Daemons) > 0 {
+		owned = append(owned, before...)
+	}
+	slices.Sort(owned)
+	owned = slices.Compact(owned)
+	if err := o.writeManifest(owned); err != nil {
+		return err
+	}
+	for _, path := range before {
+		if !slices.Contains(owned, path) {
+			if err := o.remove(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Uninstall removes what Install has put there. Pods go on running.
+func Uninstall(ctx context.Context, o Options) error {
+	owned, err := o.readManifest()
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s isn't there: nothing was installed by kubelot install; packages are removed by apt or dnf",
+			o.at(o.manifest()))
+	}
+	if err != nil {
+		return err
+	}
+	if err := o.machine(ctx, o.stops(owned)); err != nil {
+		return err
+	}
+	for _, path := range owned {
+		if err := o.remove(path); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(o.at(o.lib())); err != nil {
+		return fmt.Errorf("remove the versions: %w", err)
+	}
+	if o.Purge {
+		if err := o.purge(); err != nil {
+			return err
+		}
+	}
+	return o.machine(ctx, reload)
+}
+
+// stops are the commands that stop what was installed. A kubelet.service that wasn't is the kubelet's own: after a
+// handback it runs.
+func (o Options) stops(owned []string) []string {
+	if slices.Contains(owned, filepath.Join(o.Prefix, "lib/systemd/system/kubelet.service")) {
+		return deactivate
+	}
+	others := func(command string) bool { return strings.HasSuffix(command, " kubelet.service") }
+	return slices.DeleteFunc(slices.Clone(deactivate), others)
+}
+
+// purge removes what Uninstall leaves: files that may have been changed, and the state of the daemons.
+func (o Options) purge() error {
+	files, err := deploy.Files(o.Prefix)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if file.Config {
+			if err := o.remove(file.Path); err != nil {
+				return err
+			}
+		}
+	}
+	if err := takeover.DropFlagsBelow(o.Dest); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(o.at(config.RunDir)); err != nil {
+		return fmt.Errorf("remove the state of the daemons: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// What systemd is told, a command a line. %s is the prefix.
+var (
+	activate = []string{
+		"systemd-sysusers %s/lib/sysusers.d/kubelot.conf",
+		"systemd-tmpfiles --create %s/lib/tmpfiles.d/kubelot.conf",
+		"systemctl daemon-reload",
+	}
+	deactivate = []string{
+		"systemctl disable --now kubelot.target", "systemctl disable --now kubelet.service",
+		// The target's end doesn't wait for its daemons, and two services outlive it: those that work when the system stops.
+		"systemctl stop kubelot-*.service",
+	}
+	reload = []string{"systemctl daemon-reload"}
+)
+
+// machine tells the machine's systemd, unless it is another machine that is installed, or one without systemd.
+func (o Options) machine(ctx context.Context, commands []string) error {
+	if o.Dest != "" || !exists("/run/systemd/system") {
+		return nil
+	}
+	for _, line := range commands {
+		words := strings.Fields(strings.ReplaceAll(line, "%s", o.Prefix))
+		last := words[len(words)-1]
+		if filepath.IsAbs(last) && !exists(last) {
+			continue
+		}
+		if last == "kubelet.service" && !exists(filepath.Join(o.Prefix, "lib/systemd/system", last)) {
+			// It is another's.
+			continue
+		}
+		if out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", strings.Join(words, " "), err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

@@ -1,0 +1,109 @@
+package takeover
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestFlags(t *testing.T) {
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "kubelot-.service.d")
+	if err := keepFlags(dir, []string{"--node-ip=10.0.0.1", "--node-labels=a=b"}); err != nil {
+		t.Fatal(err)
+	}
+	dropIn, err := os.ReadFile(filepath.Join(dir, "15-takeover.conf"))
+	if err != nil || !strings.HasSuffix(string(dropIn), "[Service]\nEnvironmentFile="+dir+"/takeover.env\n") {
+		t.Errorf("drop-in %q, %v", dropIn, err)
+	}
+	env, err := os.ReadFile(filepath.Join(dir, "takeover.env"))
+	if err != nil || !strings.HasSuffix(string(env), "\nKUBELOT_ARGS=\"--node-ip=10.0.0.1 --node-labels=a=b\"\n") {
+		t.Errorf("flags %q, %v", env, err)
+	}
+	for line := range strings.Lines(string(env)) {
+		if !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "KUBELOT_ARGS=") {
+			t.Errorf("systemd can't read the line %q", line)
+		}
+	}
+	for range 2 {
+		if err := dropFlags(dir); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+			t.Errorf("left %v, %v", left, err)
+		}
+	}
+	// A directory that has others' files stays.
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "mine.conf"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := dropFlags(dir); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "mine.conf")); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whether the daemons' users can read the configuration depends on modes, groups and directories.
+func TestReadable(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it looks as other users")
+	}
+	root := t.TempDir()
+	// The temporary directory belongs to root alone.
+	for dir := root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const group = 4711
+	nobody := &syscall.Credential{Uid: 65534, Gid: 65534, Groups: []uint32{group}}
+	file, dir := filepath.Join(root, "config.yaml"), filepath.Join(root, "drop-ins")
+	dropIn := filepath.Join(dir, "1.conf")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	set := func(path string, mode os.FileMode, gid int) {
+		t.Helper()
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chown(path, 0, gid); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set(dropIn, 0o644, 0)
+	for _, c := range []struct {
+		mode os.FileMode
+		gid  int
+		want string
+	}{
+		{0o644, 0, ""},
+		{0o640, group, ""},
+		{0o640, 0, file},
+		{0o600, group, "chgrp kubelot " + file + " && chmod 0640 " + file},
+	} {
+		set(file, c.mode, c.gid)
+		err := readable(t.Context(), nobody, file, dir)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("mode %o of group %d: %v, want %q", c.mode, c.gid, err, c.want)
+		}
+	}
+	set(file, 0o644, 0)
+	set(dropIn, 0o600, 0)
+	if err := readable(t.Context(), nobody, file, dir); err == nil || !strings.Contains(err.Error(), dropIn) {
+		t.Errorf("a drop-in that can't be read: %v", err)
+	}
+	if err := readable(t.Context(), nobody, "", ""); err != nil {
+		t.Errorf("without files: %v", err)
+	}
+}

@@ -1,0 +1,304 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/takeover"
+	"kubelot.dev/daemon/config"
+)
+
+// defaultFlags is the file with the flags of the units.
+const defaultFlags = "/etc/default/kubelot"
+
+// takeoverOptions are the flags of kubelot takeover.
+type takeoverOptions struct {
+	rootDir, runDir, binDir string
+	check, foreground       bool
+	patience                time.Duration
+	stdout, stderr          *os.File
+}
+
+func takeoverCommand(stdout, stderr *os.File) *cobra.Command {
+	o := takeoverOptions{stdout: stdout, stderr: stderr}
+	c := &cobra.Command{
+		Use:   "takeover",
+		Short: "Take the node over from the running kubelet: no container restarts, no pod turns not Ready.",
+		Long: `Checks the running kubelet: its flags and configuration, and what its pods use. Then it stops the kubelet and
+starts kubelot in its place with the kubelet's flags: kubelot.target with systemd, or the crew as child processes
+of this command with --foreground. If the crew isn't healthy in time, it starts the kubelet again.`,
+		Example: "  kubelot takeover --check\n  kubelot takeover",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+	}
+	flags := c.Flags()
+	flags.BoolVar(&o.check, "check", false, "only check, and print what would change")
+	flags.BoolVar(&o.foreground, "foreground", false, "run the crew in the foreground, on a machine without systemd")
+	flags.StringVar(&o.rootDir, "root-dir", config.RootDir, "the kubelet's root directory")
+	flags.StringVar(&o.runDir, "run-dir", config.RunDir, "directory for kubelot's sockets and keys")
+	flags.StringVar(&o.binDir, "bin-dir", "", "with --foreground: directory of the executables kubelot-<daemon>")
+	flags.DurationVar(&o.patience, "patience", time.Minute, "how long the crew may take until it is healthy")
+	return c
+}
+
+func (o *takeoverOptions) run(ctx context.Context) error {
+	kubelet, err := takeover.Kubelet(o.rootDir)
+	if err != nil {
+		return err
+	}
+	if kubelet.PID == 0 {
+		return fmt.Errorf("no kubelet runs with the root directory %s: there is nothing to take over; start kubelot "+
+			"(systemctl enable --now kubelot.target, or kubelot up)", o.rootDir)
+	}
+	flags, resolved, err := parsed(append(slices.Clone(kubelet.Args[1:]), "--run-dir="+o.runDir))
+	if err != nil {
+		return fmt.Errorf("the kubelet's command line (process %d): %w", kubelet.PID, err)
+	}
+	if err := o.findings(kubelet, resolved); err != nil || o.check {
+		return err
+	}
+	if o.foreground {
+		return o.inForeground(ctx, kubelet, flags)
+	}
+	return o.withSystemd(ctx, kubelet, flags)
+}
+
+// parsed reads a command line as a daemon of the crew does.
+func parsed(args []string) (*config.Flags, *config.Config, error) {
+	flags := &config.Flags{}
+	set := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	flags.Register(set)
+	if err := set.Parse(args); err != nil {
+		return nil, nil, fmt.Errorf("%w: kubelot has no such flag", err)
+	}
+	resolved, err := flags.Load()
+	return flags, resolved, err
+}
+
+// findings says what the check has found; an error if that is a reason not to begin.
+func (o *takeoverOptions) findings(kubelet takeover.Process, c *config.Config) error {
+	found, err := takeover.Check(c)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.stdout, "kubelet: process %d, %s\n", kubelet.PID, kubelet.Executable)
+	stops := 0
+	for _, f := range found {
+		word := "note"
+		if f.Stops {
+			word, stops = "BAD ", stops+1
+		}
+		fmt.Fprintf(o.stdout, "%s %s\n", word, f.Text)
+	}
+	if stops > 0 {
+		return fmt.Errorf("%d reasons not to take the node over; nothing was changed", stops)
+	}
+	fmt.Fprintln(o.stdout, "ok   kubelot can take this node over")
+	return nil
+}
+
+// errIll ends a crew that isn't well in time.
+var errIll = errors.New("the kubelet goes on")
+
+// inForeground runs the crew as children until ctx ends.
+func (o *takeoverOptions) inForeground(ctx context.Context, kubelet takeover.Process, flags *config.Flags) error {
+	if kubelet.Unit != "" && onSystemd() {
+		return fmt.Errorf("systemd runs the kubelet (%s) and would start it again: leave out --foreground", kubelet.Unit)
+	}
+	if err := kubelet.Stop(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.stdout, "the kubelet has stopped; the crew starts\n")
+	crewCtx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	judged := make(chan struct{})
+	go func() {
+		defer close(judged)
+		if err := takeover.Well(crewCtx, o.patience, o.read); err != nil && crewCtx.Err() == nil {
+			stop(fmt.Errorf("%w: %w", errIll, err))
+			return
+		}
+		if crewCtx.Err() == nil {
+			fmt.Fprintln(o.stdout, "kubelot has taken the node over")
+		}
+	}()
+	up := upOptions{config: *flags, binDir: o.binDir}
+	err := up.run(crewCtx, o.stdout, o.stderr)
+	if err != nil && ctx.Err() == nil {
+		stop(fmt.Errorf("%w: %w", errIll, err)) // it didn't even start
+	}
+	stop(nil)
+	<-judged
+	cause := context.Cause(crewCtx)
+	if !errors.Is(cause, errIll) {
+		return err
+	}
+	fmt.Fprintf(o.stderr, "kubelot: %v\n", cause)
+	return execute(kubelet.Executable, kubelet.Args)
+}
+
+// execute becomes another program.
+func execute(executable string, args []string) error {
+	if err := syscall.Exec(executable, args, os.Environ()); err != nil {
+		return fmt.Errorf("start %s: %w", executable, err)
+	}
+	return nil
+}
+
+func (o *takeoverOptions) read(ctx context.Context) (map[string]topic.DaemonHealth, error) {
+	ctx, cancel := context.WithTimeout(ctx, busPatience)
+	defer cancel()
+	return readHealth(ctx, o.runDir)
+}
+
+// withSystemd changes the units. What the kubelet was told by flags must be said to kubelot before.
+func (o *takeoverOptions) withSystemd(ctx context.Context, kubelet takeover.Process, flags *config.Flags) error {
+	if !onSystemd() || kubelet.Unit == "" {
+		return errors.New("systemd doesn't run this kubelet: stop what does, and use --foreground")
+	}
+	if err := takeover.Readable(ctx, flags.ConfigFile, flags.ConfigDir); err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
+	}
+	if err := o.takeFlags(ctx, flags); err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
+	}
+	if err := takeover.Systemctl(ctx, "disable", "--now", kubelet.Unit); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.stdout, "%s has stopped; the crew starts\n", kubelet.Unit)
+	err := takeover.Systemctl(ctx, "enable", "--now", "kubelot.target")
+	if err == nil {
+		err = takeover.Well(ctx, o.patience, o.read)
+	}
+	if err == nil {
+		fmt.Fprintln(o.stdout, "kubelot has taken the node over; kubelot handback gives it back")
+		return nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	back := takeover.Systemctl(ctx, "disable", "--now", "kubelot.target")
+	back = errors.Join(back, takeover.Systemctl(ctx, "enable", "--now", kubelet.Unit), takeover.DropFlags(ctx))
+	return errors.Join(fmt.Errorf("%w; the kubelet runs again", err), back)
+}
+
+// takeFlags has the units run with the kubelet's flags, wherever its unit and the drop-ins of kubeadm and others have
+// them from.
+func (o *takeoverOptions) takeFlags(ctx context.Context, flags *config.Flags) error {
+	args := slices.DeleteFunc(flags.Args(), func(arg string) bool { return strings.HasPrefix(arg, "--run-dir=") })
+	same, err := sameFlags(defaultFlags, args)
+	if err != nil || same {
+		return err
+	}
+	if err := takeover.KeepFlags(ctx, args); err != nil {
+		return err
+	}
+	fmt.Fprintf(o.stdout, "the kubelet's flags are in %s now, in place of those in %s\n", takeover.FlagsFile, defaultFlags)
+	return nil
+}
+
+func onSystemd() bool {
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil
+}
+
+// sameFlags reports whether the units' file has these flags.
+func sameFlags(path string, args []string) (bool, error) {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return false, err
+	}
+	var own []string
+	for line := range strings.Lines(string(text)) {
+		if value, found := strings.CutPrefix(strings.TrimSpace(line), "KUBELOT_ARGS="); found {
+			own = strings.Fields(strings.Trim(value, `"'`))
+		}
+	}
+	ours, _, err := parsed(own)
+	if err != nil {
+		return false, nil //nolint:nilerr // flags that can't be read are others than the kubelet's
+	}
+	return slices.Equal(slices.Sorted(slices.Values(ours.Args())), slices.Sorted(slices.Values(args))), nil
+}
+
+func handbackCommand(stdout *os.File) *cobra.Command {
+	var runDir, unit string
+	c := &cobra.Command{
+		Use:   "handback [-- KUBELET flags...]",
+		Short: "Give the node back to the kubelet: no container restarts, no pod turns not Ready.",
+		Long: `Stops the crew and starts the kubelet. With systemd it starts the kubelet's unit. Without systemd it stops
+kubelot up and executes the given command line of the kubelet. A kubelet that starts treats containers younger
+than ten seconds as new: they aren't ready until their first probe succeeds. So wait for ten seconds after the
+last pod has started.`,
+		Example: "  kubelot handback\n  kubelot handback -- /usr/bin/kubelet --config /var/lib/kubelet/config.yaml",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return becomeKubelet(c.Context(), stdout, runDir, args)
+			}
+			return startKubelet(c.Context(), stdout, unit)
+		},
+	}
+	c.Flags().StringVar(&runDir, "run-dir", config.RunDir, "directory with kubelot's sockets and keys")
+	c.Flags().StringVar(&unit, "unit", "kubelet.service", "the kubelet's unit")
+	return c
+}
+
+// becomeKubelet stops the crew in the foreground and runs the kubelet in the place of this process.
+func becomeKubelet(ctx context.Context, out io.Writer, runDir string, command []string) error {
+	executable, err := filepath.Abs(command[0])
+	if err != nil {
+		return err
+	}
+	if info, err := os.Stat(executable); err != nil || info.Mode()&0o111 == 0 {
+		return fmt.Errorf("nothing was changed: %s can't be run: name the kubelet's executable", executable)
+	}
+	up, err := takeover.Up(runDir)
+	if err != nil {
+		return err
+	}
+	if up.PID == 0 {
+		return fmt.Errorf("no kubelot up runs with the run directory %s: where systemd runs the crew, give no "+
+			"command", runDir)
+	}
+	if err := up.Stop(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "kubelot has stopped; the kubelet starts")
+	return execute(executable, command)
+}
+
+// startKubelet changes the units. If the kubelet's doesn't start, the crew goes on.
+func startKubelet(ctx context.Context, out io.Writer, unit string) error {
+	if !onSystemd() {
+		return errors.New("there is no systemd here: give the kubelet's command line after --")
+	}
+	if err := takeover.Systemctl(ctx, "cat", unit); err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
+	}
+	if err := takeover.Systemctl(ctx, "disable", "--now", "kubelot.target"); err != nil {
+		return err
+	}
+	err := takeover.Systemctl(ctx, "enable", "--now", unit)
+	if err == nil {
+		err = takeover.Systemctl(ctx, "is-active", "--quiet", unit)
+	}
+	if err != nil {
+		ctx = context.WithoutCancel(ctx)
+		back := takeover.Systemctl(ctx, "disable", "--now", unit)
+		return errors.Join(fmt.Errorf("%w; the crew goes on", err), back,
+			takeover.Systemctl(ctx, "enable", "--now", "kubelot.target"))
+	}
+	fmt.Fprintf(out, "%s runs; kubelot's pods are its pods now\n", unit)
+	return takeover.DropFlags(ctx)
+}

@@ -1,0 +1,134 @@
+package config
+
+import (
+	"cmp"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+func TestFieldFlagsNameRealFields(t *testing.T) {
+	for _, row := range fieldFlags {
+		if fieldType(row[1]) == reflect.TypeFor[struct{}]() {
+			t.Errorf("flag --%s stands for %s, which doesn't exist", row[0], row[1])
+		}
+	}
+	for _, path := range pathFields {
+		if fieldType(path) != reflect.TypeFor[string]() {
+			t.Errorf("%s isn't a path", path)
+		}
+	}
+}
+
+// The command line of kubeadm's units and environment files.
+func TestFlagsOfKubeadm(t *testing.T) {
+	c := mustLoad(t, header+"rotateCertificates: true\n", nil,
+		"--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf", "--kubeconfig=/etc/kubernetes/kubelet.conf",
+		"--container-runtime-endpoint=unix:///run/containerd/containerd.sock",
+		"--pod-infra-container-image=registry.k8s.io/pause:3.10", "--hostname-override=n1",
+		"--node-labels=node.kubernetes.io/pool=a",
+		"--register-with-taints=node-role.kubernetes.io/control-plane:NoSchedule,x=y:NoExecute", "--cloud-provider=external",
+		"--node-ip=10.0.0.5", "--cgroup-driver=systemd", "--fail-swap-on=false",
+		"--resolv-conf=/run/systemd/resolve/resolv.conf", "--v=2")
+	if c.BootstrapKubeconfig != "/etc/kubernetes/bootstrap-kubelet.conf" ||
+		c.ClientCertificate != "/var/lib/kubelet/pki/kubelet-client-current.pem" ||
+		len(c.RegisterTaints) != 2 || c.NodeLabels["node.kubernetes.io/pool"] != "a" || c.CloudProvider != "external" ||
+		*c.Kubelet.FailSwapOn {
+		t.Errorf("configuration %+v", c)
+	}
+	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "--pod-infra-container-image") {
+		t.Errorf("warnings %q", c.Warnings)
+	}
+}
+
+func TestArgsRepeatWhatWasGiven(t *testing.T) {
+	var flags Flags
+	set := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	set.Bool("down", false, "a flag of another owner")
+	flags.Register(set)
+	given := []string{
+		"--fail-swap-on=false", "--manifest-url-header=A:1", "--manifest-url-header=B:2", "--max-pods=5",
+		"--run-dir=/r", "--v=4",
+	}
+	if err := set.Parse(append([]string{"--down"}, given...)); err != nil {
+		t.Fatal(err)
+	}
+	if got := flags.Args(); !slices.Equal(got, given) {
+		t.Errorf("arguments %q, want %q", got, given)
+	}
+}
+
+// Whatever is given on the command line, flags are refused with an error, or can be handed on to another daemon, which
+// reads the same from them and makes the same configuration of it.
+func FuzzFlags(f *testing.F) {
+	flags := registeredFlags()
+	for i, text := range []string{
+		"127.0.0.1", "kernel.*,net.ipv4.ip_forward", "true", "5s", "", "a=b:NoSchedule,c:NoExecute", "x-token:a,x-token:b",
+		"memory.available<100Mi", "AllAlpha=false", "10250", "9223372036854775808", "\"a,b\",c", "-1", "=", ":",
+		"node.kubernetes.io/pool=a,b=", "10.0.0.5, fd00::5", "external", "../pki",
+	} {
+		for which := i % 5; which < len(flags); which += 5 {
+			f.Add(which, text, text)
+		}
+	}
+	f.Fuzz(func(t *testing.T, which int, first, second string) {
+		flag := flags[uint(which)%uint(len(flags))]
+		given, err := parsedFlags(flag+"="+first, flag+"="+second)
+		if err != nil {
+			return
+		}
+		handedOn, err := parsedFlags(given.Args()...)
+		if err != nil {
+			t.Fatalf("%q was taken, and isn't when it is handed on as %q: %v", []string{first, second}, given.Args(), err)
+		}
+		want, err := given.layer()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := handedOn.layer()
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is %v, and %v when it is handed on (%v)", flag, want, got, err)
+		}
+		if k, err := merge([]layer{want}).decode(); err == nil {
+			setDefaults(&k)
+			_ = validate(&k, func(string) string { return "" })
+		}
+		wanted, refused := resolved(given)
+		if c, err := resolved(handedOn); (err == nil) != (refused == nil) || !reflect.DeepEqual(c, wanted) {
+			t.Errorf("%s gives %+v, %v, and %+v, %v when it is handed on", flag, wanted, refused, c, err)
+		}
+	})
+}
+
+// registeredFlags are all flags as they are written on a command line, shorthands too.
+func registeredFlags() []string {
+	var all []string
+	set := pflag.NewFlagSet("", pflag.ContinueOnError)
+	(&Flags{}).Register(set)
+	set.VisitAll(func(flag *pflag.Flag) {
+		all = append(all, "--"+flag.Name)
+		if flag.Shorthand != "" {
+			all = append(all, "-"+flag.Shorthand)
+		}
+	})
+	return all
+}
+
+// resolved is the configuration without files: what they hold is FuzzDecodeDocument's.
+func resolved(flags *Flags) (*Config, error) {
+	flags.ConfigFile, flags.ConfigDir = "", ""
+	flags.HostnameOverride = cmp.Or(flags.HostnameOverride, "node-1")
+	return flags.Load()
+}
+
+func parsedFlags(args ...string) (*Flags, error) {
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	flags := &Flags{}
+	flags.Register(fs)
+	return flags, fs.Parse(args)
+}

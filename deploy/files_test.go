@@ -1,0 +1,92 @@
+package deploy
+
+import (
+	"bytes"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Every file of the directory is installed once.
+func TestEveryFileIsInstalled(t *testing.T) {
+	files, err := Files("/usr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := map[string]bool{}
+	for _, file := range files {
+		if paths[file.Path] {
+			t.Errorf("%s is there twice", file.Path)
+		}
+		paths[file.Path] = true
+		if (file.Link == "") == (len(file.Content) == 0) {
+			t.Errorf("%s is neither a file nor a link", file.Path)
+		}
+	}
+	err = fs.WalkDir(systemd, "systemd", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := systemd.ReadFile(name)
+		if !slices.ContainsFunc(files, func(f File) bool { return bytes.Equal(f.Content, text) }) {
+			t.Errorf("%s isn't installed", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPartsAreTheDaemonsAndThree(t *testing.T) {
+	daemons, err := Daemons()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(daemons) < 10 || slices.Contains(daemons, Compact) {
+		t.Errorf("daemons %v", daemons)
+	}
+	files, err := Files("/usr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(daemons, Compact) {
+		var paths []string
+		for _, file := range files {
+			if file.Part == name {
+				paths = append(paths, file.Path)
+			}
+		}
+		want := []string{
+			"/usr/lib/systemd/system/kubelot-" + name + ".service",
+			"/usr/lib/systemd/system/kubelot.target.wants/kubelot-" + name + ".service",
+		}
+		if !slices.Equal(paths, want) {
+			t.Errorf("part %s has %v, want %v", name, paths, want)
+		}
+	}
+}
+
+// Where it is installed elsewhere, no unit names /usr/lib/kubelot or /usr/bin/kubelet, and only /etc is outside the
+// prefix.
+func TestPrefix(t *testing.T) {
+	files, err := Files("/opt/kubelot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		for line := range strings.Lines(string(file.Content)) {
+			if strings.Contains(line, "/usr/") && !strings.HasPrefix(line, "#") && !strings.Contains(line, "/usr/bin/systemd-") {
+				t.Errorf("%s names /usr: %s", file.Path, line)
+			}
+		}
+		if !strings.HasPrefix(file.Path, "/opt/kubelot/") && !strings.HasPrefix(file.Path, "/etc/") {
+			t.Errorf("%s is outside the prefix", file.Path)
+		}
+		if path.Clean(file.Path) != file.Path {
+			t.Errorf("%s isn't clean", file.Path)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+module kubelot.dev/deploy
+
+go 1.26.0

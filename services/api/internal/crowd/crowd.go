@@ -1,0 +1,338 @@
+// Package crowd bounds the resources that clients on the network can use up in a server. A connection is a stranger
+// until one of its requests was allowed. After that it is a guest.
+//
+// # Guarantees
+//
+//   - The number of strangers is bounded. When one more comes, the address with the most strangers loses its oldest. So
+//     a crowd from one address can't keep out a client from another address. A crowd from the client's own address can
+//     do that only if its connections come faster than a request is allowed.
+//   - A stranger's connection is closed after a time, even if it is busy.
+//   - What strangers send is bounded: a few kilobytes for each, and more for only a few at a time. The others wait.
+//   - The number of strangers' requests that are handled at a time is bounded. The others wait.
+//   - The number of guests is bounded. When one more comes, the one that has been idle for longest is closed. If none
+//     is idle, the request of the new one is refused.
+package crowd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Limits are the bounds. All must be set.
+type Limits struct {
+	Strangers, Guests int
+	// Patience is how long a stranger may stay.
+	Patience time.Duration
+	// Small is how many bytes each stranger may send. Up to Senders strangers at a time may send more, up to Large.
+	Small, Large int64
+	Senders      int
+	// Requests is how many requests of strangers are handled at a time.
+	Requests int
+}
+
+// logEvery is how often it is logged that connections are closed.
+const logEvery = time.Minute
+
+// Crowd is the connections of one server.
+type Crowd struct {
+	limits   Limits
+	log      *slog.Logger
+	senders  chan struct{}
+	requests chan struct{}
+
+	mu      sync.Mutex
+	present map[*Conn]bool
+	logged  time.Time
+}
+
+// New returns a crowd without connections.
+func New(limits Limits, log *slog.Logger) *Crowd {
+	return &Crowd{
+		limits: limits, log: log, present: map[*Conn]bool{},
+		senders: make(chan struct{}, limits.Senders), requests: make(chan struct{}, limits.Requests),
+	}
+}
+
+// Listener bounds what l accepts. If the server uses TLS, that must be around this listener.
+func (c *Crowd) Listener(l net.Listener) net.Listener { return &listener{Listener: l, crowd: c} }
+
+type listener struct {
+	net.Listener
+	crowd *Crowd
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	inner, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.crowd.enter(inner), nil
+}
+
+// enter takes a new connection in as a stranger.
+func (c *Crowd) enter(inner net.Conn) *Conn {
+	conn := &Conn{Conn: inner, crowd: c, remote: remote(inner), since: time.Now(), closed: make(chan struct{})}
+	c.mu.Lock()
+	c.present[conn] = true
+	leaves := c.crowdedOutLocked()
+	c.mu.Unlock()
+	conn.patience = time.AfterFunc(c.limits.Patience, func() {
+		if conn.isStranger() {
+			c.dismiss(conn, "none of its requests was allowed in time")
+		}
+	})
+	if leaves != nil {
+		c.dismiss(leaves, "there are too many connections of which no request was allowed yet")
+	}
+	return conn
+}
+
+// crowdedOutLocked returns the stranger to close, or nil.
+func (c *Crowd) crowdedOutLocked() *Conn {
+	count, all := map[netip.Prefix]int{}, 0
+	for conn := range c.present {
+		if !conn.guest {
+			count[conn.remote]++
+			all++
+		}
+	}
+	if all <= c.limits.Strangers {
+		return nil
+	}
+	var leaves *Conn
+	for conn := range c.present {
+		if conn.guest {
+			continue
+		}
+		if leaves == nil || count[conn.remote] > count[leaves.remote] ||
+			count[conn.remote] == count[leaves.remote] && conn.since.Before(leaves.since) {
+			leaves = conn
+		}
+	}
+	return leaves
+}
+
+// dismiss closes a connection for a reason that is logged now and then.
+func (c *Crowd) dismiss(conn *Conn, why string) {
+	_ = conn.Close() // whatever is left of it
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.logged) >= logEvery {
+		c.logged = time.Now()
+		c.log.Warn("connections to the node's API are closed", "remote", conn.remote.String(), "reason", why)
+	}
+}
+
+// State is for http.Server.ConnState. It notes since when a connection is idle.
+func (c *Crowd) State(server net.Conn, state http.ConnState) {
+	conn := find(server)
+	if conn == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn.idle = time.Time{}
+	if state == http.StateIdle {
+		conn.idle = time.Now()
+	}
+}
+
+type connKey struct{}
+
+// Context is for http.Server.ConnContext. It puts the connection into the context of its requests.
+func (c *Crowd) Context(ctx context.Context, server net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, find(server))
+}
+
+// find is the connection below that of a server, or nil.
+func find(server net.Conn) *Conn {
+	if secure, ok := server.(*tls.Conn); ok {
+		server = secure.NetConn()
+	}
+	conn, _ := server.(*Conn)
+	return conn
+}
+
+// Outside wraps the handlers that decide whether a request is allowed. It makes requests of strangers wait for their
+// turn.
+func (c *Crowd) Outside(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _ := r.Context().Value(connKey{}).(*Conn)
+		if conn == nil || !conn.isStranger() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		select {
+		case c.requests <- struct{}{}:
+		case <-r.Context().Done():
+			http.Error(w, "the node's API has too many requests", http.StatusServiceUnavailable)
+			return
+		}
+		leave := sync.OnceFunc(func() { <-c.requests })
+		defer leave()
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), turnKey{}, leave)))
+	})
+}
+
+type turnKey struct{}
+
+// Inside wraps the handlers that only allowed requests reach. It makes the connection a guest.
+func (c *Crowd) Inside(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if leave, ok := r.Context().Value(turnKey{}).(func()); ok {
+			leave()
+		}
+		if conn, _ := r.Context().Value(connKey{}).(*Conn); conn != nil && !c.welcome(conn) {
+			w.Header().Set("Connection", "close")
+			w.Header().Set("Retry-After", "5")
+			http.Error(w, "the node's API has too many connections", http.StatusServiceUnavailable)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// welcome makes the connection a guest. It reports whether there was room.
+func (c *Crowd) welcome(conn *Conn) bool {
+	c.mu.Lock()
+	if conn.guest {
+		c.mu.Unlock()
+		return true
+	}
+	guests := 0
+	var leaves *Conn
+	for other := range c.present {
+		if !other.guest {
+			continue
+		}
+		guests++
+		if !other.idle.IsZero() && (leaves == nil || other.idle.Before(leaves.idle)) {
+			leaves = other
+		}
+	}
+	full := guests >= c.limits.Guests
+	if full && leaves == nil {
+		c.mu.Unlock()
+		return false
+	}
+	conn.guest = true
+	conn.patience.Stop()
+	conn.releaseLocked()
+	c.mu.Unlock()
+	if full {
+		c.dismiss(leaves, "there are too many, and it was idle")
+	}
+	return true
+}
+
+// Conn is one connection.
+type Conn struct {
+	net.Conn
+	crowd    *Crowd
+	remote   netip.Prefix
+	since    time.Time
+	patience *time.Timer
+	closed   chan struct{}
+
+	// Below: the crowd's lock.
+	guest bool
+	idle  time.Time // since when the server has had no request; zero while one is under way
+	read  int64     // bytes that it sent as a stranger
+	large bool      // whether it is one of the Senders
+}
+
+// errTooMuch ends the connection of a stranger that sends more than any request needs.
+var errTooMuch = errors.New("the client sends too much before one of its requests was allowed")
+
+// Read waits for its turn if the connection is a stranger that has sent Small bytes, and fails after Large bytes.
+func (c *Conn) Read(data []byte) (int, error) {
+	if err := c.awaitTurn(); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Read(data)
+	c.crowd.mu.Lock()
+	defer c.crowd.mu.Unlock()
+	if !c.guest {
+		c.read += int64(n)
+	}
+	return n, err
+}
+
+// awaitTurn waits until the connection may be read. A stranger that has sent a lot waits until it is one of the few
+// that may send more.
+func (c *Conn) awaitTurn() error {
+	c.crowd.mu.Lock()
+	guest, read, large := c.guest, c.read, c.large
+	c.crowd.mu.Unlock()
+	switch {
+	case guest || read < c.crowd.limits.Small:
+		return nil
+	case read >= c.crowd.limits.Large:
+		return errTooMuch
+	case large:
+		return nil
+	}
+	select {
+	case c.crowd.senders <- struct{}{}:
+	case <-c.closed:
+		return net.ErrClosed
+	}
+	c.crowd.mu.Lock()
+	defer c.crowd.mu.Unlock()
+	c.large = true
+	if c.guest || !c.crowd.present[c] {
+		c.releaseLocked()
+	}
+	return nil
+}
+
+// releaseLocked lets another stranger send more.
+func (c *Conn) releaseLocked() {
+	if c.large {
+		c.large = false
+		<-c.crowd.senders
+	}
+}
+
+// Close closes the connection.
+func (c *Conn) Close() error {
+	c.crowd.mu.Lock()
+	if c.crowd.present[c] {
+		delete(c.crowd.present, c)
+		close(c.closed)
+		c.releaseLocked()
+	}
+	c.crowd.mu.Unlock()
+	if c.patience != nil {
+		c.patience.Stop()
+	}
+	return c.Conn.Close()
+}
+
+func (c *Conn) isStranger() bool {
+	c.crowd.mu.Lock()
+	defer c.crowd.mu.Unlock()
+	return !c.guest
+}
+
+// remote is the address of the other side. Of an IPv6 address it is the prefix of the network (/64).
+func remote(conn net.Conn) netip.Prefix {
+	addr, ok := conn.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := addr.AddrPort().Addr().Unmap()
+	bits := 64
+	if ip.Is4() {
+		bits = 32
+	}
+	prefix, _ := ip.Prefix(bits) // it has that many
+	return prefix
+}

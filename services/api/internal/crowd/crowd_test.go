@@ -1,0 +1,218 @@
+package crowd
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var few = Limits{
+	Strangers: 2, Guests: 2, Patience: time.Hour, Small: 1 << 10, Large: 8 << 10, Senders: 1, Requests: 1,
+}
+
+// reached has a message for each request that is held.
+var reached = make(chan struct{}, 8)
+
+// serve runs a server in which the path /in is allowed, /out is not, and /hold and /held wait for released.
+func serve(t *testing.T, limits Limits) (address string, released chan struct{}) {
+	t.Helper()
+	plain, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	released = make(chan struct{})
+	c := New(limits, slog.New(slog.DiscardHandler))
+	inside := c.Inside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/hold" {
+			reached <- struct{}{}
+			<-released
+		}
+		fmt.Fprint(w, "welcome")
+	}))
+	server := &http.Server{
+		Handler: c.Outside(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/held" {
+				reached <- struct{}{}
+				<-released
+			}
+			if r.URL.Path == "/out" {
+				http.Error(w, "no", http.StatusUnauthorized)
+				return
+			}
+			inside.ServeHTTP(w, r)
+		})),
+		ConnContext: c.Context, ConnState: c.State, ReadHeaderTimeout: time.Minute,
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Serve(c.Listener(plain))
+	}()
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-ended
+		if len(c.present) > 0 || len(c.senders) > 0 || len(c.requests) > 0 {
+			t.Errorf("%d connections, %d senders, %d requests are left", len(c.present), len(c.senders), len(c.requests))
+		}
+	})
+	return plain.Addr().String(), released
+}
+
+// client is one connection.
+type client struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func dial(t *testing.T, address, from string) *client {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	return &client{conn, bufio.NewReader(conn)}
+}
+
+// ask is the code of an answer, 0 if the connection is closed.
+func (c *client) ask(t *testing.T, path string) int {
+	t.Helper()
+	if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: n\r\n\r\n"); err != nil {
+		return 0
+	}
+	return c.answer(t)
+}
+
+func (c *client) answer(t *testing.T) int {
+	t.Helper()
+	response, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return 0
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Error(err)
+	}
+	return response.StatusCode
+}
+
+// closed reports whether the server closes the connection; it may say why before that.
+func (c *client) closed() bool {
+	_, err := io.Copy(io.Discard, c.in)
+	return err == nil || !strings.Contains(err.Error(), "timeout")
+}
+
+func want(t *testing.T, what string, got, want int) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: %d, want %d", what, got, want)
+	}
+}
+
+func TestTheOldestStrangerOfTheLargestCrowdLeaves(t *testing.T) {
+	address, _ := serve(t, few)
+	alone := dial(t, address, "127.0.0.2")
+	first := dial(t, address, "127.0.0.1")
+	second := dial(t, address, "127.0.0.1")
+	if !first.closed() {
+		t.Error("the oldest of the address that has two isn't closed")
+	}
+	want(t, "the one of another address", alone.ask(t, "/in"), 200)
+	want(t, "the younger one", second.ask(t, "/out"), 401)
+	// The first is a guest by now and doesn't count.
+	third := dial(t, address, "127.0.0.1")
+	want(t, "one more", third.ask(t, "/out"), 401)
+	fourth := dial(t, address, "127.0.0.1")
+	if !second.closed() {
+		t.Error("who was refused is a stranger, but stays")
+	}
+	want(t, "who comes last", fourth.ask(t, "/in"), 200)
+}
+
+func TestGuestsThatAreIdleMakeRoom(t *testing.T) {
+	address, release := serve(t, few)
+	busy, idle := dial(t, address, "127.0.0.1"), dial(t, address, "127.0.0.1")
+	want(t, "the first", idle.ask(t, "/in"), 200)
+	const two = "GET /in HTTP/1.1\r\nHost: n\r\n\r\nGET /hold HTTP/1.1\r\nHost: n\r\n\r\n"
+	if _, err := io.WriteString(busy, two); err != nil {
+		t.Fatal(err)
+	}
+	want(t, "the second", busy.answer(t), 200)
+	<-reached
+	next := dial(t, address, "127.0.0.1")
+	want(t, "one more", next.ask(t, "/in"), 200)
+	if !idle.closed() {
+		t.Error("the idle one isn't closed")
+	}
+	if _, err := io.WriteString(next, "GET /hold HTTP/1.1\r\nHost: n\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-reached
+	want(t, "one that is too many", dial(t, address, "127.0.0.1").ask(t, "/in"), 503)
+	close(release)
+	want(t, "the busy one", busy.answer(t), 200)
+}
+
+func TestAStrangerLeavesInTime(t *testing.T) {
+	limits := few
+	limits.Patience = 50 * time.Millisecond
+	address, release := serve(t, limits)
+	close(release)
+	guest := dial(t, address, "127.0.0.1")
+	want(t, "the guest", guest.ask(t, "/in"), 200)
+	silent := dial(t, address, "127.0.0.1")
+	if !silent.closed() {
+		t.Error("who says nothing stays")
+	}
+	want(t, "the guest, later", guest.ask(t, "/in"), 200)
+}
+
+func TestStrangersSendLittle(t *testing.T) {
+	address, _ := serve(t, few)
+	long := "GET /in HTTP/1.1\r\nHost: n\r\nX: " + strings.Repeat("x", 4<<10)
+	first, second := dial(t, address, "127.0.0.1"), dial(t, address, "127.0.0.1")
+	for _, c := range []*client{first, second} {
+		if _, err := io.WriteString(c, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// One of the two may send more, whichever it is; the other waits until that one is a guest.
+	for _, c := range []*client{first, second} {
+		go func() { _, _ = io.WriteString(c, "\r\n\r\n") }()
+	}
+	want(t, "the first", first.answer(t), 200)
+	want(t, "the second", second.answer(t), 200)
+	endless := dial(t, address, "127.0.0.1")
+	go func() { _, _ = io.WriteString(endless, long+strings.Repeat("y", 64<<10)) }()
+	if !endless.closed() {
+		t.Error("a stranger may send without end")
+	}
+}
+
+func TestRequestsOfStrangersTakeTurns(t *testing.T) {
+	address, release := serve(t, few)
+	held, waits := dial(t, address, "127.0.0.1"), dial(t, address, "127.0.0.1")
+	if _, err := io.WriteString(held, "GET /held HTTP/1.1\r\nHost: n\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	<-reached
+	answered := make(chan int, 1)
+	go func() { answered <- waits.ask(t, "/out") }()
+	close(release)
+	want(t, "the one that was held", held.answer(t), 200)
+	want(t, "the one that waited", <-answered, 401)
+}

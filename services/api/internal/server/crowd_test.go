@@ -1,0 +1,212 @@
+package server
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kubelot.dev/daemon"
+	"kubelot.dev/services/api/internal/cert"
+)
+
+const (
+	// crowdChild is the address on which this process is the server of TestACrowdKeepsNobodyOut.
+	crowdChild = "KUBELOT_TEST_CROWD"
+	// memoryHigh is that of kubelot-api.service, in KiB.
+	memoryHigh = 192 << 10
+)
+
+// serveCrowd serves as the daemon does, with certificates of its own. Who has the password is allowed.
+func serveCrowd(address string) error {
+	dir, err := os.MkdirTemp("", "crowd")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	log := slog.New(slog.DiscardHandler)
+	files, err := cert.SelfSigned(dir, "n1", log)
+	if err != nil {
+		return err
+	}
+	s := &Service{env: daemon.Env{Log: log}}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // it ends with the test
+		cancel()
+	}()
+	at := site{
+		address: address, tls: &tls.Config{GetCertificate: files.Get, NextProtos: []string{"h2", "http/1.1"}},
+		bound: func() { fmt.Fprintln(os.Stdout, "bound") },
+	}
+	return s.listen(ctx, at, func(inside middleware) http.Handler {
+		pods := inside(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "pods") }))
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") != "Bearer right" {
+				http.Error(w, "Unauthorized", http.StatusUnauthorized)
+				return
+			}
+			pods.ServeHTTP(w, r)
+		})
+	})
+}
+
+// Whatever a crowd of clients without rights does, the daemon's memory stays below its limit, and a client that has the
+// right is served, from another address and from that of the crowd.
+func TestACrowdKeepsNobodyOut(t *testing.T) {
+	address, pid := startCrowdChild(t)
+	asks(t, address, "127.0.0.1") // once, so that what follows compares with a server that works
+	tiny := strings.Builder{}
+	for i := range 250_000 {
+		tiny.WriteString(strconv.FormatInt(int64(i), 36) + ":\r\n")
+	}
+	const http2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+	const request = "GET /pods HTTP/1.1\r\nHost: n1\r\n"
+	for name, c := range map[string]struct {
+		count int
+		tls   []string // protocols; nil for none
+		says  string
+	}{
+		"say nothing":                 {3000, nil, ""},
+		"half a handshake":            {3000, nil, "\x16\x03\x01\x02\x00\x01"},
+		"a handshake":                 {2000, []string{"http/1.1"}, ""},
+		"a handshake for HTTP/2":      {400, []string{"h2"}, http2},
+		"a request without the right": {500, []string{"http/1.1"}, request + "\r\n"},
+		"half of small headers":       {700, []string{"http/1.1"}, request + tiny.String()[:15<<10]},
+		"large headers":               {100, []string{"http/1.1"}, request + tiny.String()[:1<<20]},
+		"endless headers":             {100, []string{"http/1.1"}, request + "X: " + strings.Repeat("x", 3<<20)},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			began := time.Now()
+			crowd := crowded(t, address, c.count, c.tls, c.says)
+			asks(t, address, "127.0.0.2")
+			asks(t, address, "127.0.0.1")
+			memory := resident(t, pid)
+			t.Logf("%d connections in %v, %d KiB", len(crowd), time.Since(began).Round(time.Millisecond), memory)
+			if memory > memoryHigh {
+				t.Errorf("the daemon has %d KiB, which is more than its MemoryHigh", memory)
+			}
+			for _, conn := range crowd {
+				conn.Close()
+			}
+		})
+	}
+}
+
+// crowded makes many connections at once, which stay open as far as the server lets them.
+func crowded(t *testing.T, address string, count int, protocols []string, says string) []net.Conn {
+	t.Helper()
+	var (
+		mu    sync.Mutex
+		crowd []net.Conn
+		wg    sync.WaitGroup
+	)
+	turns := make(chan struct{}, 64)
+	for range count {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			conn, err := net.DialTimeout("tcp", address, time.Minute)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			crowd = append(crowd, conn)
+			mu.Unlock()
+			_ = conn.SetDeadline(time.Now().Add(time.Second)) // who is not let go on gives up
+			if protocols != nil {
+				conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: protocols})
+			}
+			_, _ = io.WriteString(conn, says)
+			if protocols != nil && says == "" {
+				_ = conn.(*tls.Conn).Handshake()
+			}
+		})
+	}
+	wg.Wait()
+	return crowd
+}
+
+// asks is a client that has the right, on a connection of its own.
+func asks(t *testing.T, address, from string) {
+	t.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+	transport := &http.Transport{
+		DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+	}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+address+"/pods", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer right")
+	answer, err := (&http.Client{Transport: transport, Timeout: time.Minute}).Do(request)
+	if err != nil {
+		t.Errorf("a client from %s isn't served: %v", from, err)
+		return
+	}
+	defer answer.Body.Close()
+	if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "pods" {
+		t.Errorf("a client from %s is answered %s %q, %v", from, answer.Status, body, err)
+	}
+}
+
+func resident(t *testing.T, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "RssAnon:")
+	size, err := strconv.Atoi(strings.Fields(rest)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return size
+}
+
+// startCrowdChild runs serveCrowd as a process of its own.
+func startCrowdChild(t *testing.T) (address string, pid int) {
+	t.Helper()
+	free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := free.Addr().(*net.TCPAddr).Port
+	free.Close()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.CommandContext(context.WithoutCancel(t.Context()), self)
+	child.Env = append(os.Environ(), crowdChild+"=:"+strconv.Itoa(port), "GOGC=50")
+	child.Stderr = os.Stderr
+	stdin, err := child.StdinPipe()
+	stdout, err2 := child.StdoutPipe()
+	if err := errors.Join(err, err2, child.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		if err := child.Wait(); err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+	})
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "bound\n" {
+		t.Fatalf("the server says %q, %v", line, err)
+	}
+	return "127.0.0.1:" + strconv.Itoa(port), child.Process.Pid
+}

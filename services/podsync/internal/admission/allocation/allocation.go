@@ -1,0 +1,131 @@
+// Package allocation distinguishes the resources that a pod requests from those that it holds. Users may change the
+// request of a running pod (KEP-1287). Until the node allocates the new request, the node counts what the pod holds.
+package allocation
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// Keep returns the pod with the resources that it holds, and whether it asks for others. before is the pod as it was
+// kept last; nil if that isn't known: then what its status says of a resize that waits counts. Neither is changed.
+func Keep(pod, before *corev1.Pod) (kept *corev1.Pod, resize bool) {
+	allocated := fromStatus(pod)
+	if before != nil {
+		allocated = fromSpec(before)
+	}
+	same := equality.Semantic.DeepEqual
+	differs := allocated.pod != nil && !same(*allocated.pod, pod.Spec.Resources)
+	Each(&pod.Spec, func(c *corev1.Container) {
+		r, known := allocated.containers[c.Name]
+		differs = differs || known && !same(r, c.Resources)
+	})
+	if !differs {
+		return pod, false
+	}
+	kept = pod.DeepCopy()
+	if allocated.pod != nil {
+		kept.Spec.Resources = (*allocated.pod).DeepCopy()
+	}
+	Each(&kept.Spec, func(c *corev1.Container) {
+		if r, known := allocated.containers[c.Name]; known {
+			c.Resources = *r.DeepCopy()
+		}
+	})
+	return kept, true
+}
+
+// allocation are resources by container; pod is nil where nothing is known of those of the pod as a whole.
+type allocation struct {
+	pod        **corev1.ResourceRequirements
+	containers map[string]corev1.ResourceRequirements
+}
+
+func fromSpec(pod *corev1.Pod) allocation {
+	a := allocation{pod: &pod.Spec.Resources, containers: map[string]corev1.ResourceRequirements{}}
+	Each(&pod.Spec, func(c *corev1.Container) { a.containers[c.Name] = c.Resources })
+	return a
+}
+
+// fromStatus is empty unless a resize waits, of this agent or the kubelet that had the node before.
+func fromStatus(pod *corev1.Pod) allocation {
+	a := allocation{containers: map[string]corev1.ResourceRequirements{}}
+	waits := false
+	for _, c := range pod.Status.Conditions {
+		waits = waits || c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue
+	}
+	if !waits {
+		return a
+	}
+	spec := fromSpec(pod)
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for _, s := range list {
+			if s.Resources == nil || s.AllocatedResources == nil {
+				continue
+			}
+			r := spec.containers[s.Name] // with the claims, which stay
+			r.Requests, r.Limits = s.AllocatedResources, s.Resources.Limits
+			a.containers[s.Name] = r
+		}
+	}
+	return a
+}
+
+// Each visits the containers that can have resources.
+func Each(spec *corev1.PodSpec, visit func(*corev1.Container)) {
+	for i := range spec.InitContainers {
+		visit(&spec.InitContainers[i])
+	}
+	for i := range spec.Containers {
+		visit(&spec.Containers[i])
+	}
+}
+
+// Same reports whether both forms of a pod have the same CPU and memory, all in all and in each container.
+func Same(a, b *corev1.Pod) bool {
+	if !equality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources) {
+		return false
+	}
+	same := true
+	Each(&a.Spec, func(c *corev1.Container) {
+		other := Of(b, c.Name)
+		same = same && other != nil && SameResources(&c.Resources, other)
+	})
+	return same
+}
+
+// SameResources compares CPU and memory, which is all that can be resized.
+func SameResources(a, b *corev1.ResourceRequirements) bool {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if a.Requests.Name(name, "").Cmp(*b.Requests.Name(name, "")) != 0 ||
+			a.Limits.Name(name, "").Cmp(*b.Limits.Name(name, "")) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Of are the resources of the container with that name; nil if there is none.
+func Of(pod *corev1.Pod, container string) (found *corev1.ResourceRequirements) {
+	Each(&pod.Spec, func(c *corev1.Container) {
+		if c.Name == container {
+			found = &c.Resources
+		}
+	})
+	return found
+}
+
+// Restarts reports whether a container has to be restarted to get from the resources it has to those of its spec.
+func Restarts(c *corev1.Container, has *corev1.ResourceRequirements) bool {
+	for _, policy := range c.ResizePolicy {
+		if policy.RestartPolicy != corev1.RestartContainer {
+			continue
+		}
+		name := policy.ResourceName
+		if c.Resources.Requests.Name(name, "").Cmp(*has.Requests.Name(name, "")) != 0 ||
+			c.Resources.Limits.Name(name, "").Cmp(*has.Limits.Name(name, "")) != 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,52 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/bustest"
+	"kubelot.dev/bus/topic"
+)
+
+// A step says that it has begun when it takes its time, and always how it ended.
+func TestOnlyASlowStepTellsOfItsBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := bustest.New()
+		conn, reader := b.Conn("podsync"), b.Conn("cli")
+		t.Cleanup(conn.Close)
+		t.Cleanup(reader.Close)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var got []string
+		steps := topic.PodStep.Subscribe(ctx, reader, bus.From{})
+		go func() {
+			for s := range steps {
+				got = append(got, fmt.Sprintf("%s %s %s %s", s.Value.Name, s.Value.Phase, s.Value.Duration, s.Value.Error))
+			}
+		}()
+		synctest.Wait()
+		r := New(conn, nil, slog.New(slog.DiscardHandler))
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
+		r.Step(pod, "quick", "", "")(nil)
+		slow := r.Step(pod, "slow", "", "")
+		time.Sleep(3 * time.Second)
+		slow(errors.New("no network"))
+		r.Step(pod, "hung", "", "")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		want := []string{"quick end 0s ", "slow begin 0s ", "slow end 3s no network", "hung begin 0s "}
+		if !slices.Equal(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}

@@ -1,0 +1,193 @@
+package cgroups
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+
+	"kubelot.dev/services/podsync/internal/node/qos"
+)
+
+// The kernel's bounds (kernel/sched) and the scheduler's unit.
+const (
+	minShares   = 2
+	maxShares   = 262144
+	sharesOfCPU = 1024
+	// minQuota is the least CPU time in a period, in microseconds.
+	minQuota = 1000
+)
+
+// PIDs is the resource under which node limits give the number of processes.
+const PIDs corev1.ResourceName = "pid"
+
+// unlimited stands for no limit in the kernel's files.
+const unlimited = -1
+
+// Limits are what a cgroup is held to.
+type Limits struct {
+	// CPUShares is the weight against sibling cgroups, 1024 for one CPU; 0 leaves it alone.
+	CPUShares uint64
+	// CPUQuota is the CPU time in microseconds in each CPUPeriod (also microseconds); -1 is unlimited, 0 leaves it
+	// alone.
+	CPUQuota  int64
+	CPUPeriod uint64
+	// Memory is in bytes; -1 is unlimited, 0 leaves it alone.
+	Memory int64
+	// Pids is the number of processes; -1 is unlimited, 0 leaves it alone.
+	Pids int64
+	// HugePages are bytes by page size in bytes; a page size that is missing is 0. Nil leaves them alone.
+	HugePages map[int64]int64
+}
+
+// resources computes a pod's limits from its containers and pod-level resources: CPU shares from the requests,
+// CPU quota and memory from the limits where every container has one (KEP-2837 for pod-level ones).
+func resources(pod *corev1.Pod, cfg Config) Limits {
+	cpuLimited, memoryLimited := true, true
+	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{
+		ContainerFn: func(list corev1.ResourceList, _ resourcehelper.ContainerType) {
+			cpuLimited = cpuLimited && !list.Cpu().IsZero()
+			memoryLimited = memoryLimited && !list.Memory().IsZero()
+		},
+	})
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		cpuLimited = cpuLimited || !pod.Spec.Resources.Limits.Cpu().IsZero()
+		memoryLimited = memoryLimited || !pod.Spec.Resources.Limits.Memory().IsZero()
+	}
+	out := Limits{
+		CPUShares: cpuShares(requests.Cpu().MilliValue()), CPUQuota: unlimited, Memory: unlimited,
+		HugePages: hugePages(requests),
+	}
+	if cfg.PodPidsLimit > 0 {
+		out.Pids = cfg.PodPidsLimit
+	}
+	switch qos.Class(pod) {
+	case corev1.PodQOSBestEffort:
+		out.CPUShares = minShares
+		return out
+	case corev1.PodQOSGuaranteed:
+		cpuLimited, memoryLimited = true, true
+	}
+	if cpuLimited && cfg.CPUCFSQuota {
+		out.CPUPeriod = uint64(cfg.CPUCFSQuotaPeriod.Microseconds())
+		out.CPUQuota = quota(limits.Cpu().MilliValue(), int64(out.CPUPeriod))
+	}
+	if memoryLimited && !limits.Memory().IsZero() {
+		out.Memory = limits.Memory().Value()
+	}
+	return out
+}
+
+// cpuShares is the weight of an amount of CPU.
+func cpuShares(milliCPU int64) uint64 {
+	return uint64(min(max(milliCPU*sharesOfCPU/1000, minShares), maxShares))
+}
+
+func quota(milliCPU, period int64) int64 {
+	if milliCPU == 0 {
+		return unlimited
+	}
+	return max(milliCPU*period/1000, minQuota)
+}
+
+// hugePages are the bytes by page size.
+func hugePages(list corev1.ResourceList) map[int64]int64 {
+	pages := map[int64]int64{}
+	for name, q := range list {
+		size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
+		if !ok {
+			continue
+		}
+		if page, err := resource.ParseQuantity(size); err == nil {
+			pages[page.Value()] += q.Value()
+		}
+	}
+	return pages
+}
+
+// nodeLimits are those of kubepods.
+func nodeLimits(list corev1.ResourceList, enforce bool) Limits {
+	out := Limits{Memory: unlimited, Pids: unlimited}
+	if q, ok := list[corev1.ResourceCPU]; ok {
+		// The kernel's default of one CPU would starve the pods of a larger machine, enforced or not.
+		out.CPUShares = cpuShares(q.MilliValue())
+	}
+	if !enforce {
+		return out
+	}
+	if q, ok := list[corev1.ResourceMemory]; ok {
+		out.Memory = q.Value()
+	}
+	if q, ok := list[PIDs]; ok {
+		out.Pids = q.Value()
+	}
+	out.HugePages = hugePages(list)
+	return out
+}
+
+// NodeLimits is what pods may use of a machine in all: its capacity less what is reserved. Eviction thresholds are
+// not taken off: they are kept free by eviction, long before the kernel kills.
+func NodeLimits(capacity, reserved corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name, q := range capacity {
+		left := q.DeepCopy()
+		left.Sub(reserved[name])
+		if left.Sign() < 0 {
+			left = *resource.NewQuantity(0, left.Format)
+		}
+		out[name] = left
+	}
+	return out
+}
+
+// library is l in the form of the cgroup library. Page sizes are those that the kernel accounts for.
+func (l Limits) library(v2 bool, pageSizes []string) *cgroups.Resources {
+	r := &cgroups.Resources{
+		SkipDevices: true, SkipFreezeOnSet: true,
+		CpuQuota: l.CPUQuota, CpuPeriod: l.CPUPeriod, Memory: l.Memory,
+	}
+	if v2 {
+		r.CpuWeight = weight(l.CPUShares)
+	} else {
+		r.CpuShares = l.CPUShares
+	}
+	if l.Pids != 0 {
+		r.PidsLimit = &l.Pids
+	}
+	if l.HugePages == nil {
+		return r
+	}
+	sizes := map[string]int64{}
+	for size, bytes := range l.HugePages {
+		sizes[pageSize(size)] = bytes
+	}
+	for _, size := range slices.Sorted(slices.Values(pageSizes)) {
+		r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: size, Limit: uint64(sizes[size])})
+	}
+	return r
+}
+
+// weight is cpu.weight for CPU shares by the kubelet's linear rule. The library's newer rule gives other
+// weights, and siblings that a kubelet made must be weighed alike.
+func weight(shares uint64) uint64 {
+	if shares == 0 {
+		return 0
+	}
+	return 1 + (min(max(shares, minShares), maxShares)-minShares)*9999/(maxShares-minShares)
+}
+
+// pageSize is the kernel's spelling of a huge page's size, such as 2MB.
+func pageSize(bytes int64) string {
+	units := []string{"B", "KB", "MB", "GB", "TB", "PB"}
+	i := 0
+	for bytes >= 1024 && bytes%1024 == 0 && i < len(units)-1 {
+		bytes /= 1024
+		i++
+	}
+	return strconv.FormatInt(bytes, 10) + units[i]
+}

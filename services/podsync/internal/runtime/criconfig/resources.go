@@ -1,0 +1,178 @@
+package criconfig
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	resourcehelper "k8s.io/component-helpers/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"kubelot.dev/services/podsync/internal/node/qos"
+)
+
+const (
+	// The kernel's bounds of cpu.shares, and of a CFS quota in microseconds.
+	minShares, maxShares = 2, 262144
+	minQuota             = 1000
+
+	limitedSwap = "LimitedSwap"
+	// criticalPriority is the lowest priority of a critical pod (system-cluster-critical).
+	criticalPriority = 2_000_000_000
+)
+
+// Resources gives a container's limits, for its creation and for CRI's UpdateContainerResources.
+func Resources(node *Node, pod *corev1.Pod, container *corev1.Container,
+	exclusiveCPUs bool,
+) *runtimeapi.LinuxContainerResources {
+	limits := effectiveLimits(pod, container)
+	r := linuxResources(node, container.Resources.Requests, limits)
+	if exclusiveCPUs {
+		unlimitCPU(r)
+	}
+	r.OomScoreAdj = oomScoreAdj(node, pod, container)
+	r.HugepageLimits = hugePages(node, pod, container)
+	setSwap(node, r, pod, container)
+	return r
+}
+
+// effectiveLimits are the container's, and where it has none those of the pod as a whole (KEP-2837).
+func effectiveLimits(pod *corev1.Pod, container *corev1.Container) corev1.ResourceList {
+	limits := corev1.ResourceList{}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		q := container.Resources.Limits[name]
+		if q.IsZero() && resourcehelper.IsPodLevelResourcesSet(pod) {
+			q = pod.Spec.Resources.Limits[name]
+		}
+		limits[name] = q
+	}
+	return limits
+}
+
+// linuxResources turns CPU and memory into what cgroups know.
+func linuxResources(node *Node, requests, limits corev1.ResourceList) *runtimeapi.LinuxContainerResources {
+	cpuLimit := limits[corev1.ResourceCPU]
+	cpuRequest, requested := requests[corev1.ResourceCPU]
+	if !requested {
+		// The API server fills this in too, but not for pods from manifests.
+		cpuRequest = cpuLimit
+	}
+	memory := limits[corev1.ResourceMemory]
+	r := &runtimeapi.LinuxContainerResources{CpuShares: shares(cpuRequest), MemoryLimitInBytes: memory.Value()}
+	if node.CPUCFSQuota {
+		r.CpuPeriod = node.CPUCFSQuotaPeriod.Microseconds()
+		r.CpuQuota = quota(cpuLimit, r.CpuPeriod)
+	}
+	if node.CgroupV2 && !node.SingleProcessOOMKill {
+		r.Unified = map[string]string{"memory.oom.group": "1"}
+	}
+	return r
+}
+
+// unlimitCPU frees a container that has CPUs of its own from the quota.
+func unlimitCPU(r *runtimeapi.LinuxContainerResources) {
+	if r.CpuPeriod != 0 {
+		r.CpuQuota = -1
+	}
+}
+
+// shares weighs containers against each other: 1024 a CPU.
+func shares(cpu resource.Quantity) int64 {
+	return min(max(cpu.MilliValue()*1024/1000, minShares), maxShares)
+}
+
+// quota is how many microseconds of CPU time a period has; 0 means no limit.
+func quota(cpu resource.Quantity, period int64) int64 {
+	milli := cpu.MilliValue()
+	if milli == 0 {
+		return 0
+	}
+	return max(milli*period/1000, minQuota)
+}
+
+// hugePages limits every page size of the machine; those that aren't asked for to nothing. A container's
+// own limit goes before the pod's.
+func hugePages(node *Node, pod *corev1.Pod, container *corev1.Container) []*runtimeapi.HugepageLimit {
+	wanted := map[string]uint64{}
+	add := func(limits corev1.ResourceList) {
+		for name, q := range limits {
+			if size, ok := pageSize(name); ok {
+				wanted[size] = uint64(max(q.Value(), 0))
+			}
+		}
+	}
+	if resourcehelper.IsPodLevelResourcesSet(pod) {
+		add(pod.Spec.Resources.Limits)
+	}
+	add(container.Resources.Limits)
+	var limits []*runtimeapi.HugepageLimit
+	for _, size := range node.HugePageSizes {
+		limits = append(limits, &runtimeapi.HugepageLimit{PageSize: size, Limit: wanted[size]})
+	}
+	return limits
+}
+
+// pageSize turns hugepages-2Mi into 2MB, the name in the hugetlb controller's files.
+func pageSize(name corev1.ResourceName) (string, bool) {
+	text, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
+	if !ok {
+		return "", false
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Sign() <= 0 {
+		return "", false
+	}
+	size, unit := q.Value(), 0
+	for units := "BKMGTP"; size >= 1024 && size%1024 == 0 && unit < len(units)-1; unit++ {
+		size /= 1024
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%dB", size), true
+	}
+	return fmt.Sprintf("%d%cB", size, "BKMGTP"[unit]), true
+}
+
+// setSwap lets burstable containers use the node's swap in proportion to their memory request where the node
+// is configured so; all others get none.
+//
+// Source: KEP-2400.
+func setSwap(node *Node, r *runtimeapi.LinuxContainerResources, pod *corev1.Pod, container *corev1.Container) {
+	switch {
+	case !node.SwapController:
+		return
+	case !node.CgroupV2:
+		// Memory and swap together: equal to the memory limit is no swap.
+		r.MemorySwapLimitInBytes = r.MemoryLimitInBytes
+		return
+	}
+	if r.Unified == nil {
+		r.Unified = map[string]string{}
+	}
+	r.Unified["memory.swap.max"] = strconv.FormatInt(swapShare(node, pod, container), 10)
+}
+
+func swapShare(node *Node, pod *corev1.Pod, container *corev1.Container) int64 {
+	request, limit := container.Resources.Requests.Memory(), container.Resources.Limits.Memory()
+	switch {
+	case node.SwapBehavior != limitedSwap, isCritical(pod), qos.Class(pod) != corev1.PodQOSBurstable:
+		return 0
+	case request.IsZero() && limit.IsZero(), request.Cmp(*limit) == 0:
+		return 0
+	case node.MemoryCapacity == 0, request.Value() > int64(node.MemoryCapacity):
+		return 0
+	}
+	return int64(float64(request.Value()) / float64(node.MemoryCapacity) * float64(node.SwapCapacity))
+}
+
+// isCritical reports whether the node depends on the pod: static and mirror pods, and those of the system's priority.
+func isCritical(pod *corev1.Pod) bool {
+	const source, mirror = "kubernetes.io/config.source", corev1.MirrorPodAnnotationKey
+	if s, ok := pod.Annotations[source]; ok && s != "api" {
+		return true
+	}
+	if _, ok := pod.Annotations[mirror]; ok {
+		return true
+	}
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
+}

@@ -1,0 +1,73 @@
+package nodeinfo
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/config"
+)
+
+func newFacts(t *testing.T, cfg *config.Config) *Info {
+	t.Helper()
+	f, err := New(cfg, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func TestAResolverConfigurationThatIsAwayIsAnError(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "resolv.conf")
+	cfg := &config.Config{}
+	cfg.Kubelet.ResolverConfig = &path
+	write := func() {
+		if err := os.WriteFile(path, []byte("nameserver 192.0.2.53\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	f := newFacts(t, cfg)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if node, err := f.DNS(); err == nil {
+		t.Errorf("facts %+v without the file, want an error", node)
+	}
+	write()
+	if node, err := f.DNS(); err != nil || node.Resolv == nil || len(node.Resolv.Servers) != 1 {
+		t.Errorf("facts %+v, %v once the file is back", node, err)
+	}
+}
+
+func TestUserNamespacesAreTheHandlersToGive(t *testing.T) {
+	f, yes := newFacts(t, &config.Config{}), true
+	if ok, err := f.UserNamespaces(""); ok || err == nil {
+		t.Errorf("%v, %v before the runtime is known", ok, err)
+	}
+	f.SetRuntime(&topic.Runtime{Handlers: []corev1.NodeRuntimeHandler{
+		{Name: "", Features: &corev1.NodeRuntimeHandlerFeatures{UserNamespaces: &yes}}, {Name: "old"},
+	}})
+	for handler, want := range map[string]struct{ ok, fails bool }{
+		"": {true, false}, "old": {false, false},
+		"unknown": {false, true},
+	} {
+		if ok, err := f.UserNamespaces(handler); ok != want.ok || (err != nil) != want.fails {
+			t.Errorf("handler %q: %v, %v", handler, ok, err)
+		}
+	}
+}
+
+func TestTheCrashBackOffIsTheNodesToCap(t *testing.T) {
+	cfg := &config.Config{}
+	cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: 30 * time.Second}
+	if most := newFacts(t, cfg).MaxBackoff(); most != 30*time.Second {
+		t.Errorf("%s, want 30 s", most)
+	}
+}

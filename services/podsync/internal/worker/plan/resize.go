@@ -1,0 +1,38 @@
+package plan
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/admission/allocation"
+)
+
+// resize plans an in-place resize: containers that must be restarted for it are stopped, then the pod and those that
+// run on get their new size, and then what must be started is. A resize that failed holds up no start.
+func (p *planner) resize() {
+	if p.facts.Resize == nil {
+		return
+	}
+	stopping := false
+	allocation.Each(&p.Pod.Spec, func(c *corev1.Container) {
+		cur := p.current(c.Name)
+		if cur == nil || cur.State != topic.ContainerRunning {
+			return
+		}
+		if has, differs := p.facts.Resize.Before[cur.ID]; differs && allocation.Restarts(c, &has) {
+			stopping = true
+			p.do(Action{
+				Kind: StopContainer, Container: c.Name, ID: cur.ID, Grace: PodGrace(p.Pod), Reason: "replace",
+				Message: fmt.Sprintf("Container %s resize requires restart", c.Name),
+			})
+		}
+	})
+	do := Action{Kind: ResizePod}
+	_, failed := p.facts.Failures[do.Key()]
+	p.resizing = !failed
+	if !stopping {
+		p.do(do)
+	}
+}

@@ -1,0 +1,154 @@
+package podsync
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/config"
+	"kubelot.dev/services/podsync/internal/runtime/cgroups"
+)
+
+// nodeCgroupWork is the key of the manager's work: one call at a time.
+const nodeCgroupWork = "cgroups of the node"
+
+// nodeManager makes the cgroups above those of pods. Its calls may take as long as systemd does to answer.
+type nodeManager interface {
+	UseDriver(driver string) error
+	EnsureNode(limits corev1.ResourceList) error
+	Hold(reserved cgroups.Reserved) error
+	UpdateQOS(shares uint64, complete bool) error
+}
+
+// nodeCgroups are the cgroups above those of pods. The loop says how they are to be; slow work makes them so. All
+// fields but the manager belong to the loop.
+type nodeCgroups struct {
+	manager nodeManager
+	cfg     *config.Config
+	health  daemon.HealthReporter
+	log     *slog.Logger
+
+	// onMade is called when they are there and were not before.
+	onMade func()
+
+	next    cgroupWork // what must be done and hasn't begun
+	made    bool       // they are there: pods can run
+	ensured bool       // they are there with their limits
+	err     error      // why they couldn't be made last
+	qos     qosShares  // as last set
+	qosErr  error      // why these shares couldn't be set last
+}
+
+// cgroupWork is what the manager is to do. A later request takes the place of an earlier one.
+type cgroupWork struct {
+	ensure corev1.ResourceList // make the node's cgroups for this capacity; nil for not
+	qos    *qosShares          // nil for not
+}
+
+// qosShares are the CPU shares of the burstable class. They only grow where they aren't complete.
+type qosShares struct {
+	shares   uint64
+	complete bool
+}
+
+// ensure has the node's cgroups made, once its capacity is known. Limits that can't be set, such as one below what pods
+// use already, don't keep pods from running: they are tried again with the next sync or housekeeping.
+func (c *nodeCgroups) ensure(t *tasks, capacity corev1.ResourceList) {
+	if !c.ensured {
+		c.next.ensure = capacity
+		c.begin(t)
+	}
+}
+
+// state is the daemon's health as long as the cgroups aren't made.
+func (c *nodeCgroups) state() (topic.HealthState, string) {
+	if c.err != nil {
+		return topic.Unhealthy, c.err.Error()
+	}
+	return topic.Degraded, "waiting for the node's cgroups before pods are admitted"
+}
+
+// updateQOS gives the QoS classes the CPU shares for what the active pods request, in thousandths of a CPU.
+func (c *nodeCgroups) updateQOS(t *tasks, burstableCPU int64, complete bool) {
+	wanted := qosShares{cgroups.BurstableShares(burstableCPU), complete}
+	if wanted == c.qos && c.qosErr == nil && c.next.qos == nil {
+		return
+	}
+	c.next.qos = &wanted
+	c.begin(t)
+}
+
+// begin begins what must be done. While the manager is at work, that waits for its answer.
+func (c *nodeCgroups) begin(t *tasks) {
+	work := c.next
+	if work.ensure == nil && work.qos == nil {
+		return
+	}
+	begun := t.slow(nodeCgroupWork, func() func() {
+		var ensureErr, qosErr error
+		if work.ensure != nil {
+			ensureErr = c.make(work.ensure)
+		}
+		if work.qos != nil {
+			qosErr = c.manager.UpdateQOS(work.qos.shares, work.qos.complete)
+		}
+		return func() {
+			if work.ensure != nil {
+				c.ensureEnded(ensureErr)
+			}
+			if work.qos != nil {
+				c.qosEnded(*work.qos, qosErr)
+			}
+			c.begin(t)
+		}
+	})
+	if begun {
+		c.next = cgroupWork{}
+	}
+}
+
+// make makes the node's cgroups, and holds what runs next to pods to what is reserved for it. It is slow.
+func (c *nodeCgroups) make(capacity corev1.ResourceList) error {
+	if err := c.manager.EnsureNode(cgroups.NodeLimits(capacity, config.Reserved(&c.cfg.Kubelet))); err != nil {
+		return err
+	}
+	for _, r := range reservedCgroups(c.cfg) {
+		if err := c.manager.Hold(r); err != nil {
+			return &cgroups.LimitsError{Cgroup: r.Cgroup, Err: err}
+		}
+	}
+	return nil
+}
+
+// ensureEnded takes the answer of make.
+func (c *nodeCgroups) ensureEnded(err error) {
+	var soft *cgroups.LimitsError
+	switch {
+	case err == nil:
+		c.ensured = true
+	case errors.As(err, &soft):
+		c.log.Warn("can't set the limits of the node's cgroups, retrying", "error", err, "retry_in", housekeepingEvery)
+	default:
+		c.made, c.err = false, fmt.Errorf("set up the node's cgroups: %w", err)
+		c.log.Warn("can't create the node's cgroups, retrying", "error", err, "retry_in", housekeepingEvery)
+		c.health.Set(c.state())
+		return
+	}
+	c.err = nil
+	if !c.made {
+		c.made = true
+		c.onMade()
+	}
+}
+
+// qosEnded takes the answer of UpdateQOS. A failure is logged when it is new.
+func (c *nodeCgroups) qosEnded(set qosShares, err error) {
+	if err != nil && (c.qosErr == nil || err.Error() != c.qosErr.Error()) {
+		c.log.Warn("can't set the CPU shares of the QoS cgroups, retrying with the next pod", "error", err)
+	}
+	c.qos, c.qosErr = set, err
+}

@@ -1,0 +1,121 @@
+package podsync
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/node/orphans"
+	"kubelot.dev/services/podsync/internal/worker"
+)
+
+const (
+	// housekeepingEvery is how often orphans are looked for; no pod waits for that.
+	housekeepingEvery = 30 * time.Second
+	// orphanWork is the key of the look for orphans and of their removal.
+	orphanWork = "orphaned cgroups and directories"
+)
+
+// endOrphans ends what is on this node and wanted by nobody: pods in the runtime, pods that only the bus remembers,
+// cgroups and directories. It does nothing before every source has delivered.
+func (d *dispatcher) endOrphans() {
+	if !d.node.Ready() {
+		return
+	}
+	d.cgroups.ensure(d.tasks, d.node.Capacity())
+	if !d.orphans.begun {
+		return
+	}
+	wanted, _ := d.wantedAndObserved()
+	for uid, obs := range d.known.observed {
+		if !wanted[types.UID(uid)] {
+			d.endOrphan(uid, obs)
+		}
+	}
+	for uid, before := range d.recovery.pods {
+		if !wanted[types.UID(uid)] && d.workers[uid] == nil {
+			d.endOrphan(uid, topic.PodObservation{Ref: topic.RefOf(before.Pod)})
+		}
+	}
+	d.recovery.forget()
+	d.orphans.begin(d.tasks, d.wantedAndObserved, func() { d.pacing.stale = true })
+	d.cgroups.updateQOS(d.tasks, d.workers.burstableCPU(), d.wanted.merge.Ready())
+}
+
+// wantedAndObserved are the pods that a source wants or that have a worker, and those that the runtime has.
+func (d *dispatcher) wantedAndObserved() (wanted, observed map[types.UID]bool) {
+	wanted, observed = d.wanted.uids(), map[types.UID]bool{}
+	for uid := range d.workers {
+		wanted[types.UID(uid)] = true
+	}
+	for uid := range d.known.observed {
+		observed[types.UID(uid)] = true
+	}
+	return wanted, observed
+}
+
+// endOrphan gives a pod that nobody wants a worker that ends it.
+func (d *dispatcher) endOrphan(uid string, obs topic.PodObservation) {
+	cfg := worker.Config{Source: topic.SourceAPI, FirstSeen: time.Now(), Pod: skeleton(obs)}
+	if before, ok := d.recovery.pods[uid]; ok && before.Pod != nil {
+		cfg.Pod, cfg.Source, cfg.Restored, cfg.FirstSeen = before.Pod, before.Source, &before, before.FirstSeen
+		cfg.Previous = d.recovery.statuses[uid].Status
+	}
+	d.log.Info("ending a pod that no source wants", "pod", cfg.Pod.Name, "namespace", cfg.Pod.Namespace, "uid", uid)
+	e := d.launch(cfg, obs)
+	if cfg.Restored == nil {
+		d.metrics.Orphaned()
+		e.stray = true
+	}
+	e.removed = true
+	e.Remove()
+}
+
+// skeleton is the part of a pod that the runtime knows.
+func skeleton(obs topic.PodObservation) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: obs.Namespace, Name: obs.Name, UID: types.UID(obs.UID)}}
+	seen := map[string]bool{}
+	for _, c := range obs.Containers {
+		if !seen[c.Name] {
+			seen[c.Name] = true
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+		}
+	}
+	return pod
+}
+
+// orphanRemoval removes the cgroups and directories of pods that are gone. Its fields belong to the loop.
+type orphanRemoval struct {
+	remover *orphans.Remover
+
+	begun    bool               // all sources have delivered once
+	removing map[types.UID]bool // what is being removed; nil for nothing
+}
+
+// begin looks for what is left of pods that known doesn't report, and removes it; done is called after something was
+// removed. known is called when the look has ended: what has come meanwhile is spared. Nothing waits for the removal
+// but a pod that comes (again) with a UID that is being removed.
+func (o *orphanRemoval) begin(t *tasks, known func() (wanted, observed map[types.UID]bool), done func()) {
+	t.slow(orphanWork, func() func() {
+		found := o.remover.Find()
+		return func() { o.remove(t, found.Except(known()), done) }
+	})
+}
+
+func (o *orphanRemoval) remove(t *tasks, found orphans.Leftovers, done func()) {
+	uids := found.UIDs()
+	if len(uids) == 0 {
+		return
+	}
+	o.removing = uids
+	t.slow(orphanWork, func() func() {
+		o.remover.Remove(t.ctx, found)
+		return func() {
+			o.removing = nil
+			done()
+		}
+	})
+}

@@ -1,0 +1,111 @@
+package podsync
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/admission/allocation"
+	"kubelot.dev/services/podsync/internal/source"
+	"kubelot.dev/services/podsync/internal/worker/metrics"
+)
+
+// Why a resize that was put off is tried again, in the words of the kubelet's metric.
+const (
+	triggerUpdated = "pod_updated"
+	triggerRemoved = "pods_removed"
+)
+
+// renew gives the pod's worker the pod's newest form, and measures what has changed.
+func (d *dispatcher) renew(e *entry, p *source.Pod) {
+	if e.pod == p.Pod {
+		return
+	}
+	if e.pod.Generation != p.Pod.Generation {
+		d.objects.Hold(p.Pod)
+		allocation.Each(&p.Pod.Spec, func(c *corev1.Container) {
+			if before := allocation.Of(e.pod, c.Name); before != nil {
+				d.metrics.ResizeAsked(before, &c.Resources)
+			}
+		})
+	}
+	e.renew(p.Pod)
+	if p.Source == topic.SourceAPI {
+		obs := d.known.observed[string(p.Pod.UID)]
+		d.metrics.Seen(p.Pod, &obs)
+	}
+}
+
+// measureStart measures a pod that gets its worker; fresh is true if the pod is admitted and hasn't run before.
+func measureStart(m *metrics.Metrics, p *source.Pod, fresh bool) {
+	if fresh {
+		m.WorkerStarted(p.Pod, p.FirstSeen)
+	}
+	if p.Source == topic.SourceAPI {
+		m.Appeared(p.Pod)
+	}
+}
+
+// reap forgets a worker that has ended; other pods may have its place and resources now. A pod that is gone for good is
+// forgotten even if pleg still reports something of it: a pod that comes again with the same UID, as static pods do,
+// begins from scratch.
+func (d *dispatcher) reap(uid string) {
+	before := d.workers[uid]
+	delete(d.workers, uid)
+	if before.Gone() {
+		d.known.forget(uid)
+	}
+	d.objects.Release(uid)
+	d.metrics.Gone(uid)
+	d.pacing.trigger, d.pacing.stale = triggerRemoved, true
+	d.pacing.gone[uid] = before.removed
+}
+
+// counts counts the pods that are wanted and those that have a worker; mirrored is true where static pods have mirror
+// pods.
+func (w workers) counts(wanted []source.Pod, mirrored bool) metrics.PodCounts {
+	c := metrics.PodCounts{
+		Desired: map[bool]int{}, Active: map[bool]int{}, Working: map[metrics.Work]int{},
+		PendingResizes: map[string]int{},
+	}
+	for i := range wanted {
+		p := &wanted[i]
+		c.Desired[p.Source != topic.SourceAPI]++
+		c.Ephemeral += len(p.Pod.Spec.EphemeralContainers)
+	}
+	for _, e := range w {
+		static := e.source != topic.SourceAPI
+		if e.active() {
+			c.Active[static]++
+		}
+		if static && e.admitted && !e.removed && mirrored {
+			c.Mirrors++
+		}
+		if e.pending != nil {
+			c.PendingResizes[e.pending.Reason]++
+		}
+		for _, condition := range e.pod.Status.Conditions {
+			if condition.Type == corev1.PodResizeInProgress && condition.Status == corev1.ConditionTrue {
+				c.Resizing++
+			}
+		}
+		c.Working[e.work()]++
+	}
+	return c
+}
+
+func (e *entry) work() metrics.Work {
+	w := metrics.Work{Lifecycle: metrics.Sync, Config: metrics.Desired, Static: e.source != topic.SourceAPI}
+	switch {
+	case e.Over():
+		w.Lifecycle = metrics.Terminated
+	case e.removed || e.Ending() || e.pod.DeletionTimestamp != nil:
+		w.Lifecycle = metrics.Terminating
+	}
+	switch {
+	case e.stray:
+		w.Config, w.Static = metrics.RuntimeOnly, false
+	case e.removed:
+		w.Config = metrics.Orphan
+	}
+	return w
+}

@@ -1,0 +1,186 @@
+package csi
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// step is how far a volume or its use by a pod is, as its record on disk says. A call is recorded before it is made.
+type step string
+
+const (
+	// stepNone has no record.
+	stepNone step = ""
+	// stepWanted is a pod's that waits until the volume is staged.
+	stepWanted     step = "wanted"
+	stepStaging    step = "staging"
+	stepStaged     step = "staged"
+	stepUnstaging  step = "unstaging"
+	stepPublishing step = "publishing"
+	// stepMounted is published by the driver, but the files are not the group's yet.
+	stepMounted step = "mounted"
+	// stepPublished with a call under way that publishes again stays what it is: the pod has the volume.
+	stepPublished    step = "published"
+	stepUnpublishing step = "unpublishing"
+	// stepUncertain is a kubelet's record, or one of an earlier boot: there may be a mount.
+	stepUncertain step = "uncertain"
+)
+
+// facts are what the next action follows from.
+type facts struct {
+	driver string
+	// wanted reports whether the pod is to have the volume.
+	wanted bool
+	// again asks for a volume that is published to be published once more (requiresRepublish).
+	again bool
+	// podOnly leaves the volume staged, for others to see to it.
+	podOnly bool
+	// persistent volumes may be staged and attached; those of a pod's own spec never are.
+	persistent bool
+	// unattached says what is waited for before the volume is attached; empty if it is, or needn't be.
+	unattached string
+	// volume and pod are the records; others is how many other pods have one.
+	volume, pod step
+	others      int
+	// group reports whether the files are to be given to the pod's fsGroup here.
+	group bool
+	// plugin is the registered driver's; nil while there is none.
+	plugin *capabilities
+}
+
+// capabilities are what a driver can do (NodeGetCapabilities).
+type capabilities struct {
+	stage, mountGroup, singleNodeMultiWriter bool
+}
+
+// kind is what is done next.
+type kind string
+
+const (
+	done      kind = "done"
+	wait      kind = "wait"
+	stage     kind = "stage"
+	unstage   kind = "unstage"
+	publish   kind = "publish"
+	unpublish kind = "unpublish"
+	// own gives the files to the pod's fsGroup.
+	own kind = "own"
+	// forget removes the record of a volume that the driver doesn't stage.
+	forget kind = "forget"
+)
+
+// action is what is done next, and for wait why.
+type action struct {
+	kind kind
+	why  string
+}
+
+// next is what to do about the volume for the pod.
+func next(f facts) action {
+	if f.wanted {
+		return bringUp(f)
+	}
+	return takeDown(f)
+}
+
+func bringUp(f facts) action {
+	staged := f.persistent && f.plugin != nil && f.plugin.stage
+	switch {
+	case f.pod == stepPublished && !f.again:
+		return action{kind: done}
+	case f.plugin == nil:
+		return missing(f)
+	case f.pod == stepUnpublishing:
+		return action{kind: unpublish}
+	case staged && f.volume == stepUnstaging:
+		// While it isn't answered the driver may still be at it, and would undo what Stage does.
+		return action{kind: unstage}
+	case f.pod == stepMounted:
+		return action{kind: own}
+	case f.unattached != "":
+		return action{wait, f.unattached}
+	case staged && f.volume != stepStaged:
+		return action{kind: stage}
+	}
+	return action{kind: publish}
+}
+
+func takeDown(f facts) action {
+	switch {
+	case f.pod == stepNone && (f.podOnly || f.volume == stepNone || f.others > 0):
+		return action{kind: done}
+	case f.plugin == nil:
+		return missing(f)
+	case f.pod != stepNone:
+		return action{kind: unpublish}
+	case !f.plugin.stage:
+		return action{kind: forget}
+	}
+	return action{kind: unstage}
+}
+
+// missing waits for the driver, in the kubelet's words.
+func missing(f facts) action {
+	return action{wait, fmt.Sprintf("driver name %s not found in the list of registered CSI drivers", f.driver)}
+}
+
+// outcome is what the end of a call says of what it was to do.
+type outcome string
+
+const (
+	succeeded outcome = "succeeded"
+	// failed calls have done nothing and do nothing any more.
+	failed outcome = "failed"
+	// uncertain ones may have done it, or may be at it still.
+	uncertain outcome = "uncertain"
+)
+
+// outcomeOf judges the error of a call by its code, as the CSI specification has them.
+func outcomeOf(err error) outcome {
+	if err == nil {
+		return succeeded
+	}
+	s, isStatus := status.FromError(err)
+	if !isStatus {
+		return uncertain
+	}
+	switch s.Code() {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+		return uncertain
+	}
+	return failed
+}
+
+// after is the step that follows from a call's outcome; before is what was recorded before the call.
+func after(k kind, f facts, before step, o outcome) step {
+	switch {
+	case o == succeeded && k == publish && f.group && before != stepPublished:
+		return stepMounted
+	case o == uncertain && k == publish && before == stepPublished:
+		return before
+	case o == uncertain:
+		return during(k, before)
+	case o == succeeded:
+		return map[kind]step{stage: stepStaged, publish: stepPublished}[k]
+	case k == unstage || k == unpublish:
+		return during(k, before)
+	case before == stepUncertain || before == stepPublished:
+		// It may be there since before this process: only its opposite makes sure.
+		return before
+	case k == publish:
+		return stepWanted
+	}
+	return stepNone
+}
+
+// during is what is recorded while a call is under way.
+func during(k kind, before step) step {
+	if before == stepPublished && k == publish {
+		return before
+	}
+	return map[kind]step{
+		stage: stepStaging, unstage: stepUnstaging, publish: stepPublishing, unpublish: stepUnpublishing,
+	}[k]
+}

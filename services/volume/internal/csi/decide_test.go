@@ -1,0 +1,161 @@
+package csi
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+var allSteps = []step{
+	stepNone, stepWanted, stepStaging, stepStaged, stepUnstaging, stepPublishing, stepMounted, stepPublished,
+	stepUnpublishing, stepUncertain,
+}
+
+func TestNext(t *testing.T) {
+	staging, plain := &capabilities{stage: true}, &capabilities{}
+	for _, c := range []struct {
+		name string
+		f    facts
+		want kind
+	}{
+		{"no driver", facts{wanted: true}, wait},
+		{"no driver, but the pod has it", facts{wanted: true, pod: stepPublished}, done},
+		{"no driver, and the pod goes", facts{pod: stepPublished}, wait},
+		{"no driver, and nothing is there", facts{}, done},
+		{"of the pod's own spec", facts{wanted: true, plugin: staging}, publish},
+		{"not staged by this driver", facts{wanted: true, persistent: true, plugin: plain}, publish},
+		{"not attached", facts{wanted: true, persistent: true, plugin: staging, unattached: "by x"}, wait},
+		{"not attached, not staged", facts{wanted: true, persistent: true, plugin: plain, unattached: "x"}, wait},
+		{"first of its pods", facts{wanted: true, persistent: true, plugin: staging}, stage},
+		{"staging again", facts{wanted: true, persistent: true, plugin: staging, volume: stepStaging}, stage},
+		{"second pod", facts{wanted: true, persistent: true, plugin: staging, volume: stepStaged, others: 1}, publish},
+		{"unstaging isn't answered", facts{wanted: true, persistent: true, plugin: staging, volume: stepUnstaging}, unstage},
+		{
+			"a kubelet's",
+			facts{wanted: true, persistent: true, plugin: staging, volume: stepUncertain, pod: stepUncertain},
+			stage,
+		},
+		{"detached below the pod", facts{wanted: true, plugin: staging, pod: stepPublished, unattached: "by x"}, done},
+		{"again", facts{wanted: true, again: true, plugin: staging, pod: stepPublished}, publish},
+		{"unpublishing isn't answered", facts{wanted: true, plugin: staging, pod: stepUnpublishing}, unpublish},
+		{"files without a group", facts{wanted: true, plugin: staging, pod: stepMounted}, own},
+		{"pod goes", facts{persistent: true, plugin: staging, pod: stepPublished, volume: stepStaged}, unpublish},
+		{
+			"pod goes that never had it",
+			facts{persistent: true, plugin: staging, pod: stepWanted, volume: stepStaged},
+			unpublish,
+		},
+		{"last pod is gone", facts{persistent: true, plugin: staging, volume: stepStaged}, unstage},
+		{"others have it", facts{persistent: true, plugin: staging, volume: stepStaged, others: 1}, done},
+		{"the driver stages no more", facts{persistent: true, plugin: plain, volume: stepStaged}, forget},
+	} {
+		if got := next(c.f); got.kind != c.want || (got.kind == wait) != (got.why != "") {
+			t.Errorf("%s: %+v; want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// From every state, whatever some calls say, each volume comes to be as it is wished once the driver answers.
+func TestEveryStateHasAWay(t *testing.T) {
+	for _, wanted := range []bool{true, false} {
+		for _, persistent := range []bool{true, false} {
+			for _, can := range []*capabilities{{}, {stage: true}} {
+				for _, volume := range allSteps {
+					for _, pod := range allSteps {
+						if !persistent && volume != stepNone {
+							continue
+						}
+						for _, first := range []outcome{succeeded, failed, uncertain} {
+							f := facts{
+								driver: "d", wanted: wanted, persistent: persistent, volume: volume, pod: pod, plugin: can, group: true,
+							}
+							if problem := walk(f, first); problem != "" {
+								t.Errorf("%+v with %s first: %s", f, first, problem)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// walk follows the decisions; the first call has that outcome, and all others succeed.
+func walk(f facts, o outcome) string {
+	for i := range 2 * maxSteps {
+		a := next(f)
+		switch a.kind {
+		case done:
+			return judge(f)
+		case wait:
+			return "it waits: " + a.why
+		case stage:
+			if f.volume == stepUnstaging {
+				return "it is staged while its unstaging isn't answered"
+			}
+		case publish:
+			if f.persistent && f.plugin.stage && f.volume != stepStaged {
+				return "it is published and not staged"
+			}
+		case unstage:
+			if !f.wanted && f.pod != stepNone {
+				return "it is unstaged and the pod has it"
+			}
+		}
+		f = f.then(a.kind, o)
+		o = succeeded
+		if i == 2*maxSteps-1 {
+			return fmt.Sprintf("no end: %+v", f)
+		}
+	}
+	return ""
+}
+
+// then is what holds after the action.
+func (f facts) then(k kind, o outcome) facts {
+	switch k {
+	case stage, unstage:
+		f.volume = after(k, f, f.volume, o)
+	case forget:
+		f.volume = stepNone
+	case own:
+		f.pod = stepPublished
+	default:
+		f.pod = after(k, f, f.pod, o)
+		if f.pod == stepWanted && !f.persistent {
+			f.pod = stepNone
+		}
+	}
+	return f
+}
+
+func judge(f facts) string {
+	switch {
+	case f.wanted && f.pod != stepPublished:
+		return "the pod doesn't have it: " + string(f.pod)
+	case !f.wanted && (f.pod != stepNone || f.volume != stepNone):
+		return fmt.Sprintf("something is left: %s, %s", f.volume, f.pod)
+	}
+	return ""
+}
+
+func TestOutcomes(t *testing.T) {
+	for code := range codes.Code(17) {
+		want := failed
+		switch code {
+		case codes.OK:
+			want = succeeded
+		case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
+			want = uncertain
+		}
+		if got := outcomeOf(status.Error(code, "x")); got != want {
+			t.Errorf("%s is %s; want %s", code, got, want)
+		}
+	}
+	if got := outcomeOf(errors.New("no gRPC")); got != uncertain {
+		t.Errorf("an error of another kind is %s", got)
+	}
+}

@@ -1,0 +1,29 @@
+// Package csi has the volumes of CSI drivers: it has a driver stage and publish what pods want, and take it back.
+//
+// decide.go is the pure core: what to do next, and what a call's outcome means. record.go and disk.go are the state,
+// which is on disk. worker.go does one action after the other, volumes.go is what pods ask for, and unused.go unstages
+// what no pod has any more. target.go says what a driver is told of a volume, client.go speaks with one driver, and
+// drivers.go knows which there are. docs/adr/0029 has the reasons.
+//
+// # Reads
+//
+// Registered plugins and CSIDriver objects, which the daemon sets; secrets that volumes name, and tokens of service
+// accounts.
+//
+// # Writes
+//
+// vol_data.json beside each volume, in the kubelet's form: each takes over from the other.
+//
+// # Owns
+//
+//	pods/<uid>/volumes/kubernetes.io~csi/<volume>             the record, and the mount point of the driver
+//	plugins/kubernetes.io/csi/<driver>/<sha256 of the handle>   the record, and the staging path
+//
+// # Guarantees
+//
+//   - There is one call for a volume at a time. A driver that hangs holds up its own volumes only.
+//   - A call is recorded on disk before it is made. One without a certain outcome is made again, or its opposite.
+//   - A volume isn't staged while its unstaging isn't answered.
+//   - Nothing is ever removed but records and empty directories on which nothing is mounted.
+//   - Secrets and tokens go to the driver, and into no log, error or file.
+package csi

@@ -1,0 +1,134 @@
+package csi
+
+import (
+	"sync"
+
+	storagev1 "k8s.io/api/storage/v1"
+
+	"kubelot.dev/bus/topic"
+)
+
+// Drivers are the CSI drivers that are registered, and what the cluster says of them. Its methods may be called from
+// several goroutines.
+type Drivers struct {
+	mu         sync.Mutex
+	registered map[string]*driver
+	// objects are the CSIDriver objects, complete once synced; unknown says why they can't be known.
+	objects map[string]*storagev1.CSIDriver
+	synced  bool
+	unknown error
+	changes chan struct{}
+	// arrivals is as changes, for Volumes.Run.
+	arrivals chan struct{}
+}
+
+// driver is a registered driver.
+type driver struct {
+	at     topic.PluginEndpoint
+	client *client
+}
+
+// NewDrivers are none.
+func NewDrivers() *Drivers {
+	return &Drivers{
+		registered: map[string]*driver{}, objects: map[string]*storagev1.CSIDriver{}, unknown: ErrUnread,
+		changes: make(chan struct{}, 1), arrivals: make(chan struct{}, 1),
+	}
+}
+
+// Changes delivers when a driver came, or the cluster says something else of one: what has failed may succeed now.
+func (d *Drivers) Changes() <-chan struct{} {
+	if d == nil {
+		return nil
+	}
+	return d.changes
+}
+
+func (d *Drivers) wake() {
+	for _, to := range []chan struct{}{d.changes, d.arrivals} {
+		select {
+		case to <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Registered takes all plugins that are registered.
+func (d *Drivers) Registered(plugins map[string]topic.Plugin) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	there := map[string]bool{}
+	for _, p := range plugins {
+		if p.Type != topic.CSIPlugin {
+			continue
+		}
+		there[p.Name] = true
+		if known := d.registered[p.Name]; known != nil {
+			if known.at.Endpoint == p.Endpoint && known.at.Instance == p.Instance {
+				continue
+			}
+			known.client.close()
+			delete(d.registered, p.Name)
+		}
+		if c, err := dial(p.Endpoint); err == nil {
+			d.registered[p.Name] = &driver{p.PluginEndpoint, c}
+		}
+	}
+	for name, known := range d.registered {
+		if !there[name] {
+			known.client.close()
+			delete(d.registered, name)
+		}
+	}
+	d.wake()
+}
+
+// Close ends the connections to all drivers.
+func (d *Drivers) Close() { d.Registered(nil) }
+
+// SetObject takes a CSIDriver object; nil for one that is gone.
+func (d *Drivers) SetObject(name string, object *storagev1.CSIDriver) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if object == nil {
+		delete(d.objects, name)
+	} else {
+		d.objects[name] = object
+	}
+	d.wake()
+}
+
+// Synced says that all CSIDriver objects have been set.
+func (d *Drivers) Synced() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.synced = true
+	d.wake()
+}
+
+// Unknown says why CSIDriver objects can't be known.
+func (d *Drivers) Unknown(why error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unknown = why
+}
+
+// client is the connection to a driver; nil where it isn't registered.
+func (d *Drivers) client(name string) *client {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if known := d.registered[name]; known != nil {
+		return known.client
+	}
+	return nil
+}
+
+// object is the CSIDriver object of a driver; nil where the cluster has none.
+func (d *Drivers) object(name string) (*storagev1.CSIDriver, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.synced {
+		return nil, d.unknown
+	}
+	return d.objects[name], nil
+}

@@ -1,0 +1,103 @@
+package csi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"kubelot.dev/daemon/atomicfile"
+)
+
+// recordName is the kubelet's file beside a volume's directory.
+const recordName = "vol_data.json"
+
+// maxRecord bounds what is read as a record.
+const maxRecord = 64 << 10
+
+// The keys of a record are the kubelet's, and two that it ignores.
+const (
+	keySpecName   = "specVolID"
+	keyHandle     = "volumeHandle"
+	keyDriver     = "driverName"
+	keyNode       = "nodeName"
+	keyMode       = "volumeLifecycleMode"
+	keyAttachment = "attachmentID"
+	keyStep       = "kubelot.dev/step"
+	keyBoot       = "kubelot.dev/boot"
+)
+
+// record is the content of a vol_data.json.
+type record map[string]string
+
+// errDamaged is of a record that can't be read, as the kubelet may leave one when the power fails.
+var errDamaged = errors.New("it is damaged")
+
+// readRecord reads the record in dir; nil where there is none.
+func readRecord(dir string) (record, error) {
+	path := filepath.Join(dir, recordName)
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil, nil //nolint:nilnil // nil is the record that doesn't exist
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxRecord))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("read %s: %w: %w", path, errDamaged, err)
+	}
+	if r[keyDriver] == "" || r[keyHandle] == "" {
+		return nil, fmt.Errorf("read %s: %w: it names no driver or no volume", path, errDamaged)
+	}
+	return r, nil
+}
+
+// step is how far the record says the volume is. Mounts of an earlier boot are gone, whatever the driver remembers.
+func (r record) step(boot string) step {
+	switch {
+	case r == nil:
+		return stepNone
+	case r[keyStep] == "" || r[keyBoot] != boot:
+		return stepUncertain
+	}
+	return step(r[keyStep])
+}
+
+// write writes the record with that step into dir; stepNone removes it. The file is on disk when write returns.
+func (r record) write(dir string, s step, boot string) error {
+	path := filepath.Join(dir, recordName)
+	if s == stepNone {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the record of a volume: %w", err)
+		}
+		return nil
+	}
+	content := make(record, len(r)+2)
+	for key, value := range r {
+		content[key] = value
+	}
+	delete(content, keyStep)
+	delete(content, keyBoot)
+	if s != stepUncertain {
+		content[keyStep], content[keyBoot] = string(s), boot
+	}
+	data, err := json.Marshal(content)
+	if err == nil {
+		err = atomicfile.WriteDurably(path, append(data, '\n'), 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write the record of a volume: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package csi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strconv"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"kubelot.dev/services/volume/internal/payload"
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// target is a volume as a pod wants it.
+type target struct {
+	driver, handle string
+	// name is the volume's on disk: the persistent volume's, or that in the pod's spec.
+	name string
+	// dir is the pod's directory of the volume, with the record and the mount point.
+	dir        string
+	persistent bool
+	pod        *corev1.Pod
+	readOnly   bool
+	fsType     string
+	attributes map[string]string
+	// modes are the access modes, options the mount options.
+	modes   []corev1.PersistentVolumeAccessMode
+	options []string
+	// stageSecret and publishSecret name what the driver gets of each.
+	stageSecret, publishSecret *corev1.SecretReference
+	// publishContext is what the attacher has said of the volume.
+	publishContext map[string]string
+	object         *storagev1.CSIDriver
+}
+
+func hexSum(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
+
+// inline is the volume of the pod's own spec.
+func inline(r plugin.Request) target {
+	source := r.Volume.CSI
+	t := target{
+		driver: source.Driver, handle: "csi-" + hexSum(string(r.Pod.UID)+r.Volume.Name), name: r.Volume.Name, dir: r.Dir,
+		pod: r.Pod, readOnly: source.ReadOnly != nil && *source.ReadOnly, attributes: source.VolumeAttributes,
+		modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+	}
+	if source.FSType != nil {
+		t.fsType = *source.FSType
+	}
+	if source.NodePublishSecretRef != nil {
+		t.publishSecret = &corev1.SecretReference{Namespace: r.Pod.Namespace, Name: source.NodePublishSecretRef.Name}
+	}
+	return t
+}
+
+// persistent is the persistent volume for the pod whose directory of it is dir.
+func persistent(dir string, pod *corev1.Pod, pv *corev1.PersistentVolume, readOnly bool) target {
+	source := pv.Spec.CSI
+	return target{
+		driver: source.Driver, handle: source.VolumeHandle, name: pv.Name, dir: dir, persistent: true, pod: pod,
+		readOnly: readOnly, fsType: source.FSType, attributes: source.VolumeAttributes, modes: pv.Spec.AccessModes,
+		options: pv.Spec.MountOptions, stageSecret: source.NodeStageSecretRef, publishSecret: source.NodePublishSecretRef,
+	}
+}
+
+// awaitsAttach says that the volume must be attached before; empty if it needn't be.
+func (t target) awaitsAttach() string {
+	if !t.persistent || (t.object != nil && t.object.Spec.AttachRequired != nil && !*t.object.Spec.AttachRequired) {
+		return ""
+	}
+	return fmt.Sprintf("kubelot does not wait for the attachment of volumes yet, which driver %s needs: use a driver "+
+		"whose CSIDriver object has attachRequired false, or a node with the kubelet", t.driver)
+}
+
+// key names the volume itself: one volume has one worker at a time.
+func (t target) key() string { return t.driver + "^" + t.handle }
+
+// mount is where the driver publishes the volume for the pod.
+func (t target) mount() string { return filepath.Join(t.dir, "mount") }
+
+func (t target) mode() storagev1.VolumeLifecycleMode {
+	if t.persistent {
+		return storagev1.VolumeLifecyclePersistent
+	}
+	return storagev1.VolumeLifecycleEphemeral
+}
+
+// checkMode reports a driver that doesn't serve volumes of this mode, in the kubelet's words.
+func (t target) checkMode() error {
+	if t.object == nil && t.persistent {
+		return nil
+	}
+	if t.object == nil {
+		return fmt.Errorf("volume mode %q not supported by driver %s (no CSIDriver object)", t.mode(), t.driver)
+	}
+	modes := t.object.Spec.VolumeLifecycleModes
+	if len(modes) == 0 {
+		modes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent}
+	}
+	for _, m := range modes {
+		if m == t.mode() {
+			return nil
+		}
+	}
+	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", t.mode(), t.driver, modes)
+}
+
+// podInfo is what a driver is told of the pod, if its CSIDriver object asks for it.
+func (t target) podInfo() map[string]string {
+	if t.object == nil || t.object.Spec.PodInfoOnMount == nil || !*t.object.Spec.PodInfoOnMount {
+		return nil
+	}
+	return map[string]string{
+		"csi.storage.k8s.io/pod.name":            t.pod.Name,
+		"csi.storage.k8s.io/pod.namespace":       t.pod.Namespace,
+		"csi.storage.k8s.io/pod.uid":             string(t.pod.UID),
+		"csi.storage.k8s.io/serviceAccount.name": t.pod.Spec.ServiceAccountName,
+		"csi.storage.k8s.io/ephemeral":           strconv.FormatBool(!t.persistent),
+	}
+}
+
+// tokens are the tokens of the pod's service account for which the driver's object asks, and whether they go with the
+// secrets.
+func (t target) tokens(ctx context.Context, api plugin.Tokens) (map[string]string, bool, error) {
+	if t.object == nil || len(t.object.Spec.TokenRequests) == 0 {
+		return nil, false, nil
+	}
+	tokens := map[string]authenticationv1.TokenRequestStatus{}
+	for _, wanted := range t.object.Spec.TokenRequests {
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			ExpirationSeconds: wanted.ExpirationSeconds,
+			BoundObjectRef: &authenticationv1.BoundObjectReference{
+				APIVersion: "v1", Kind: "Pod", Name: t.pod.Name, UID: t.pod.UID,
+			},
+		}}
+		if wanted.Audience != "" {
+			request.Spec.Audiences = []string{wanted.Audience}
+		}
+		answer, err := plugin.Ask(ctx, plugin.PodUnknown, func(ctx context.Context) (*authenticationv1.TokenRequest, error) {
+			return api.CreateToken(ctx, t.pod.Namespace, t.pod.Spec.ServiceAccountName, request)
+		})
+		if err != nil {
+			return nil, false, fmt.Errorf("get the token of service account %q for the driver: %w",
+				t.pod.Spec.ServiceAccountName, err)
+		}
+		tokens[wanted.Audience] = answer.Status
+	}
+	data, err := json.Marshal(tokens)
+	if err != nil {
+		return nil, false, err
+	}
+	separate := t.object.Spec.ServiceAccountTokenInSecrets
+	return map[string]string{"csi.storage.k8s.io/serviceAccount.tokens": string(data)}, separate != nil && *separate, nil
+}
+
+// capability is what the pod does with the volume, in CSI's terms.
+func (t target) capability(can *capabilities) *csiapi.VolumeCapability {
+	mount := &csiapi.VolumeCapability_MountVolume{FsType: t.fsType, MountFlags: t.options}
+	if gid := payload.FSGroup(t.pod); gid != nil && can.mountGroup {
+		mount.VolumeMountGroup = strconv.FormatInt(*gid, 10)
+	}
+	return &csiapi.VolumeCapability{
+		AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: accessMode(t.modes, can.singleNodeMultiWriter)},
+		AccessType: &csiapi.VolumeCapability_Mount{Mount: mount},
+	}
+}
+
+// accessMode is CSI's name of the first access mode; drivers of CSI 1.5 and later distinguish more of them.
+func accessMode(modes []corev1.PersistentVolumeAccessMode, fine bool) csiapi.VolumeCapability_AccessMode_Mode {
+	mode := corev1.ReadWriteOnce
+	if len(modes) > 0 {
+		mode = modes[0]
+	}
+	switch {
+	case mode == corev1.ReadOnlyMany:
+		return csiapi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
+	case mode == corev1.ReadWriteMany:
+		return csiapi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+	case mode == corev1.ReadWriteOncePod && fine:
+		return csiapi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	case mode == corev1.ReadWriteOnce && fine:
+		return csiapi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
+	case mode == corev1.ReadWriteOnce, mode == corev1.ReadWriteOncePod:
+		return csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
+	}
+	return csiapi.VolumeCapability_AccessMode_UNKNOWN
+}
+
+// setsGroup reports whether the volume's files are to be given to the pod's fsGroup here, and not by the driver.
+func (t target) setsGroup(can *capabilities) bool {
+	if payload.FSGroup(t.pod) == nil || t.readOnly || can.mountGroup {
+		return false
+	}
+	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
+	if t.object != nil && t.object.Spec.FSGroupPolicy != nil {
+		policy = *t.object.Spec.FSGroupPolicy
+	}
+	switch policy {
+	case storagev1.NoneFSGroupPolicy:
+		return false
+	case storagev1.FileFSGroupPolicy:
+		return true
+	}
+	for _, mode := range t.modes {
+		if mode == corev1.ReadWriteOnce || mode == corev1.ReadWriteOncePod {
+			return t.fsType != ""
+		}
+	}
+	return false
+}
+
+// republishes reports whether the driver wants to be told of the pod again and again.
+func (t target) republishes() bool {
+	return t.object != nil && t.object.Spec.RequiresRepublish != nil && *t.object.Spec.RequiresRepublish
+}
+
+// record is what the pod's vol_data.json says of the volume.
+func (t target) record(node string) record {
+	return record{
+		keySpecName: t.name, keyHandle: t.handle, keyDriver: t.driver, keyNode: node, keyMode: string(t.mode()),
+		keyAttachment: "csi-" + hexSum(t.handle+t.driver+node),
+	}
+}
+
+// merged joins maps into one of their own.
+func merged(all ...map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, m := range all {
+		maps.Copy(out, m)
+	}
+	return out
+}

@@ -1,0 +1,167 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// firstPause and lastPause bound the pause after a driver has failed to unstage a volume, the kubelet's.
+	firstPause = 500 * time.Millisecond
+	lastPause  = 2*time.Minute + 2*time.Second
+)
+
+// unused are the staged volumes that are looked at, or can't be unstaged yet, by their directories. It belongs to the
+// goroutine of Run.
+type unused map[string]*retry
+
+// retry is how far one of them is.
+type retry struct {
+	busy bool
+	// again asks for another look, because something has changed during this one.
+	again     bool
+	failures  int
+	notBefore time.Time
+	problem   string
+}
+
+// looked is the end of a look at a volume.
+type looked struct {
+	dir string
+	err error
+}
+
+func (v *Volumes) wake() {
+	select {
+	case v.freed <- struct{}{}:
+	default:
+	}
+}
+
+// Run unstages volumes that no pod has any more, those of an earlier process too, until ctx ends. The end of a pod
+// doesn't wait for that. Each volume has a worker of its own: a driver that hangs holds up its own.
+func (v *Volumes) Run(ctx context.Context) {
+	u, results := unused{}, make(chan looked)
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	start := func(dir string) {
+		workers.Go(func() {
+			l := looked{dir, v.unstageIfUnused(ctx, dir)}
+			select {
+			case results <- l:
+			case <-ctx.Done():
+			}
+		})
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		var due []string
+		select {
+		case <-ctx.Done():
+			return
+		case l := <-results:
+			due = v.took(u, l)
+		case <-v.drivers.arrivals:
+			u.forgive()
+			due = u.look(v.staged(), time.Now())
+		case <-v.freed:
+			due = u.look(v.staged(), time.Now())
+		case <-timer.C:
+			due = u.look(v.staged(), time.Now())
+		}
+		for _, dir := range due {
+			start(dir)
+		}
+		if pause := u.pause(time.Now()); pause > 0 {
+			timer.Reset(pause)
+		}
+	}
+}
+
+// look is due for all directories that there are. Those that have gone by another way are forgotten.
+func (u unused) look(dirs []string, now time.Time) []string {
+	for dir, r := range u {
+		if !r.busy && !slices.Contains(dirs, dir) {
+			delete(u, dir)
+		}
+	}
+	return u.due(dirs, now)
+}
+
+// due are those of the directories that are to be looked at now; they are busy from here on.
+func (u unused) due(dirs []string, now time.Time) []string {
+	return slices.DeleteFunc(dirs, func(dir string) bool {
+		r := u[dir]
+		switch {
+		case r == nil:
+			u[dir] = &retry{busy: true}
+			return false
+		case r.busy:
+			r.again = true
+		case !now.Before(r.notBefore):
+			r.busy = true
+			return false
+		}
+		return true
+	})
+}
+
+// forgive ends all pauses.
+func (u unused) forgive() {
+	for _, r := range u {
+		r.notBefore = time.Time{}
+	}
+}
+
+// pause is the time until one of them is due; 0 means never.
+func (u unused) pause(now time.Time) time.Duration {
+	var next time.Duration
+	for _, r := range u {
+		if pause := max(time.Millisecond, r.notBefore.Sub(now)); !r.busy && (next == 0 || pause < next) {
+			next = pause
+		}
+	}
+	return next
+}
+
+// took takes the end of a look, and returns what is to be looked at again at once.
+func (v *Volumes) took(u unused, l looked) []string {
+	r := u[l.dir]
+	again := r.again
+	r.busy, r.again = false, false
+	if l.err == nil {
+		delete(u, l.dir)
+	} else {
+		r.notBefore = time.Now().Add(min(firstPause<<min(r.failures, 10), lastPause))
+		r.failures++
+		if text := l.err.Error(); text != r.problem {
+			r.problem = text
+			v.ports.Log.Warn("a volume that no pod has can't be unstaged, retrying", "path", l.dir, "error", text)
+		}
+	}
+	if !again {
+		return nil
+	}
+	return u.due([]string{l.dir}, time.Now())
+}
+
+func (v *Volumes) unstageIfUnused(ctx context.Context, dir string) error {
+	r, err := readRecord(dir)
+	if err != nil || r == nil {
+		return err
+	}
+	t := target{driver: r[keyDriver], handle: r[keyHandle], name: r[keyHandle], persistent: true}
+	if v.stageDir(t) != dir || !driverName.MatchString(t.driver) {
+		return errors.New("its record is of another volume: remove it by hand if nothing is mounted below it")
+	}
+	giveBack, err := v.locks.Take(ctx, t.key())
+	if err != nil {
+		return err
+	}
+	defer giveBack()
+	return v.settle(ctx, task{target: t})
+}

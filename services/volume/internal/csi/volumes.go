@@ -1,0 +1,226 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/services/volume/internal/mounts"
+	"kubelot.dev/services/volume/internal/payload"
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+const (
+	// pluginName is the kubelet's name of the plug-in, dirName that of its directories below pods.
+	pluginName = "kubernetes.io/csi"
+	dirName    = "kubernetes.io~csi"
+	// republishEvery is how often a driver that asks for it publishes a volume again, less some jitter.
+	republishEvery = time.Minute
+)
+
+var (
+	// ErrUnread is why CSIDriver objects aren't known at the start.
+	ErrUnread = errors.New("the CSIDriver objects of the cluster have not been read yet")
+	// driverName is CSI's form of a name. It becomes part of paths.
+	driverName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,61}[a-zA-Z0-9])?$`)
+)
+
+// Secrets reads secrets with the node's own credentials: it may get those that volumes of its pods name.
+type Secrets interface {
+	GetSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+}
+
+// Ports are what the volumes need besides their drivers.
+type Ports struct {
+	Tokens  plugin.Tokens
+	Secrets Secrets
+	Log     *slog.Logger
+}
+
+// Volumes are all volumes of CSI drivers.
+type Volumes struct {
+	disk
+	node    string
+	drivers *Drivers
+	ports   Ports
+	locks   *plugin.Locks
+	// freed is told of volumes that a pod has given back.
+	freed chan struct{}
+}
+
+// New are the volumes below rootDir. The node's name goes into the records.
+func New(rootDir, node string, drivers *Drivers, ports Ports) *Volumes {
+	return &Volumes{
+		disk: disk{root: rootDir, boot: bootID()}, node: node, drivers: drivers, ports: ports, locks: new(plugin.Locks),
+		freed: make(chan struct{}, 1),
+	}
+}
+
+// bootID is the boot of the machine; empty where the kernel doesn't say, so that every mount is uncertain.
+func bootID() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// Kinds are the volumes that pods have of drivers.
+func (v *Volumes) Kinds() plugin.List {
+	return plugin.List{{
+		Name: pluginName, Dir: dirName, Plugin: v,
+		Claims: func(spec *corev1.Volume) bool { return spec.CSI != nil },
+	}}
+}
+
+// Mount publishes a volume of the pod's own spec.
+func (v *Volumes) Mount(ctx context.Context, r plugin.Request) (plugin.Result, error) {
+	t := inline(r)
+	if !driverName.MatchString(t.driver) {
+		return plugin.Result{}, fmt.Errorf("%.100q can't be the name of a CSI driver", t.driver)
+	}
+	return v.mount(ctx, r, task{target: t, wanted: true, request: &r})
+}
+
+// MountPersistent publishes a persistent volume for a pod, and stages it before where the driver does that.
+func (v *Volumes) MountPersistent(ctx context.Context, r plugin.Request, pv *corev1.PersistentVolume, readOnly bool,
+) (plugin.Result, error) {
+	t := persistent(filepath.Join(v.root, "pods", string(r.Pod.UID), plugin.VolumesDir, dirName, pv.Name), r.Pod, pv,
+		readOnly)
+	if !driverName.MatchString(t.driver) || t.handle == "" {
+		return plugin.Result{}, fmt.Errorf("persistent volume %q can't be mounted: its CSI driver is %.100q and its handle "+
+			"%.100q", pv.Name, t.driver, t.handle)
+	}
+	return v.mount(ctx, r, task{target: t, wanted: true, request: &r})
+}
+
+// InPlace reports whether the path is that of a driver's volume, and whether nothing is to be done about it.
+func (v *Volumes) InPlace(path string) (drivers, there bool) {
+	dir := filepath.Dir(path)
+	if filepath.Base(filepath.Dir(dir)) != dirName {
+		return false, false
+	}
+	r, err := readRecord(dir)
+	if err != nil || r == nil {
+		return true, false
+	}
+	t := target{driver: r[keyDriver], dir: dir}
+	t.object, err = v.drivers.object(t.driver)
+	// If it isn't known whether the driver wants to publish again, the volume serves as it is.
+	return true, v.has(t) && (err != nil || !t.republishes())
+}
+
+// mount brings the volume up. A volume that the pod has already, and that can't be published again, serves as it is.
+func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.Result, error) {
+	there := v.has(t.target)
+	var err error
+	if t.object, err = v.drivers.object(t.driver); err == nil {
+		err = t.checkMode()
+	}
+	if err != nil && !there {
+		return plugin.Result{}, t.failed(publish, err)
+	}
+	t.unattached = t.awaitsAttach()
+	if t.again = there && t.republishes(); there && !t.again {
+		return v.result(t), nil
+	}
+	if r.Ending {
+		if there {
+			return v.result(t), nil
+		}
+		return plugin.Result{}, plugin.ErrNotMounted
+	}
+	giveBack, err := v.locks.Take(ctx, t.key())
+	if err != nil {
+		return plugin.Result{}, t.failed(publish, err)
+	}
+	defer giveBack()
+	if err = v.settle(ctx, t); err != nil && !there {
+		return plugin.Result{}, err
+	}
+	return v.result(t), err
+}
+
+func (v *Volumes) result(t task) plugin.Result {
+	result := plugin.Result{HostPath: t.mount(), ReadOnly: t.readOnly, SELinuxRelabel: true}
+	if t.republishes() {
+		result.RefreshAt = time.Now().Add(republishEvery - rand.N(republishEvery/10))
+	}
+	return result
+}
+
+// giveToGroup gives the volume's files to the pod's fsGroup.
+func (v *Volumes) giveToGroup(ctx context.Context, t task) error {
+	gid := payload.FSGroup(t.pod)
+	if gid == nil {
+		return nil
+	}
+	policy := t.pod.Spec.SecurityContext.FSGroupChangePolicy
+	if policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch && mounts.HasGroup(t.mount(), *gid) {
+		return nil
+	}
+	name := filepath.Join(string(t.pod.UID), plugin.VolumesDir, dirName, t.name)
+	if err := mounts.GiveToGroup(ctx, t.mount(), *gid, plugin.NewProgress(*t.request, name).Step); err != nil {
+		return fmt.Errorf("applyFSGroup failed for vol %s: %w", t.handle, err)
+	}
+	return nil
+}
+
+// Unmount takes the volume from the pod; dir is the pod's directory of it. The record there says what it is.
+func (v *Volumes) Unmount(ctx context.Context, dir string) error {
+	r, err := readRecord(dir)
+	if errors.Is(err, errDamaged) || (err == nil && r == nil) {
+		return v.unknown(dir, err)
+	}
+	if err != nil {
+		return err
+	}
+	t := target{driver: r[keyDriver], handle: r[keyHandle], name: filepath.Base(dir), dir: dir}
+	t.persistent = r[keyMode] != "Ephemeral"
+	if !driverName.MatchString(t.driver) {
+		return fmt.Errorf("%s: %w: %.100q can't be the name of a CSI driver", dir, errDamaged, t.driver)
+	}
+	giveBack, err := v.locks.Take(ctx, t.key())
+	if err != nil {
+		return err
+	}
+	defer giveBack()
+	err = v.settle(ctx, task{target: t, podOnly: true})
+	var failure *plugin.Failure
+	switch {
+	case errors.As(err, &failure):
+		return failure.Err // the daemon says what it is about
+	case err == nil && t.persistent:
+		v.wake()
+	}
+	return err
+}
+
+// unknown removes a directory of which nobody knows the driver, if nothing is in it.
+func (v *Volumes) unknown(dir string, why error) error {
+	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if why == nil {
+		why = fmt.Errorf("%s is missing", filepath.Join(dir, recordName))
+	}
+	point := filepath.Join(dir, "mount")
+	mounted, err := mounts.Mounted(point)
+	switch {
+	case err != nil:
+		return err
+	case mounted:
+		return fmt.Errorf("it is not known which driver has mounted %s, because %w; unmount it by hand", point, why)
+	}
+	return v.clear(dir, "mount")
+}

@@ -1,0 +1,78 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	storagev1 "k8s.io/api/storage/v1"
+
+	"kubelot.dev/bus/pause"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+	"kubelot.dev/kube"
+	"kubelot.dev/services/volume/internal/csi"
+	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/registry"
+)
+
+// registryPause is the pause before the registration of plugins is begun again after it failed.
+const registryPause = 5 * time.Second
+
+// runRegistry finds plugins until ctx ends. That it fails is no reason for pods not to get their other volumes.
+func runRegistry(ctx context.Context, env daemon.Env, drivers *csi.Drivers) {
+	writer := topic.PluginRegistered.Writer(env.Bus)
+	for ctx.Err() == nil {
+		if err := registerPlugins(ctx, env, writer, drivers); err != nil && ctx.Err() == nil {
+			env.Log.Error("plugins can't register: no new CSI driver or device plugin works until that is possible, retrying",
+				"error", err)
+		}
+		pause.For(ctx, registryPause)
+	}
+}
+
+func registerPlugins(ctx context.Context, env daemon.Env, writer registry.Publisher, drivers *csi.Drivers) error {
+	reading, cancel := context.WithTimeoutCause(ctx, readTimeout, errors.New("the bus has not answered"))
+	defer cancel()
+	published, err := topic.PluginRegistered.Read(reading, env.Bus)
+	if err != nil {
+		return err
+	}
+	return registry.New(env.Config.RootDir, registry.Ports{
+		Publisher: writer, Published: published, Changed: drivers.Registered, Log: env.Log,
+	}).Run(ctx)
+}
+
+// apiServer is what CSI drivers get from the API server.
+type apiServer interface {
+	plugin.Tokens
+	csi.Secrets
+}
+
+// runService runs the daemon with volumes of CSI drivers.
+func runService(ctx context.Context, env daemon.Env, ports Ports, api apiServer) error {
+	ports.CSI = csi.New(env.Config.RootDir, env.Config.NodeName, ports.Drivers,
+		csi.Ports{Tokens: api, Secrets: api, Log: env.Log})
+	ctx, stop := context.WithCancel(ctx)
+	var unstaging sync.WaitGroup
+	unstaging.Go(func() { ports.CSI.Run(ctx) })
+	err := New(env.Config.RootDir, env.Bus, ports, env.Log).Run(ctx)
+	stop()
+	unstaging.Wait()
+	return err
+}
+
+// followDrivers tells the drivers what the cluster says of them, until the watch ends.
+func followDrivers(watch <-chan kube.Change[storagev1.CSIDriver], drivers *csi.Drivers) {
+	for c := range watch {
+		switch {
+		case c.Synced:
+			drivers.Synced()
+		case c.Deleted:
+			drivers.SetObject(c.Object.Name, nil)
+		default:
+			drivers.SetObject(c.Object.Name, c.Object)
+		}
+	}
+}

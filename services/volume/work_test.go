@@ -1,0 +1,137 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// comeAndGo has pods with volumes come and go, and returns how often the daemon has looked at the time, which it does
+// for each pod that it looks at, and for each of its volumes that is worked on.
+func comeAndGo(t *testing.T, pods int) (looks int) {
+	inWorld(t, func(w *world) {
+		w.clock = func() { looks++ }
+		w.configMaps.byName["shop/cm"] = &corev1.ConfigMap{Data: map[string]string{"key": "1"}}
+		w.start()
+		w.ready()
+		var uids []string
+		spec := func(uid string) *corev1.Pod {
+			return podSpec(uid, emptyDir("disk", ""), configMap("cm"), labels("meta"))
+		}
+		for i := range pods {
+			uids = append(uids, fmt.Sprintf("u%d", i))
+			w.update(spec(uids[i]), topic.Syncing)
+		}
+		w.ready(uids...)
+		w.configMaps.set("cm", &corev1.ConfigMap{Data: map[string]string{"key": "2"}})
+		w.advance(time.Minute)
+		for i, uid := range uids {
+			w.expect(uid, "mounted: cm=mounted disk=mounted meta=mounted")
+			if i == 0 {
+				w.metric("volume_manager_total_volumes", float64(6*pods))
+			}
+		}
+		for _, uid := range uids {
+			w.update(spec(uid), topic.Terminated)
+			if err := w.pods.Delete(uid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.ready()
+		w.rest()
+		w.metric("volume_manager_total_volumes", 0)
+		for _, uid := range uids {
+			w.expect(uid, "none")
+		}
+	})
+	return looks
+}
+
+// Twice as many pods are twice the work, not four times.
+func TestManyPodsAreNoQuadraticWork(t *testing.T) {
+	one, two := comeAndGo(t, 50), comeAndGo(t, 100)
+	t.Logf("50 pods: %d looks; 100 pods: %d", one, two)
+	if one == 0 || two > 5*one/2 {
+		t.Errorf("50 pods took %d looks, 100 took %d", one, two)
+	}
+}
+
+// A pod that waits for its next try, or for a hung worker to be told of, is looked at when that is due, though nothing
+// happens, and no pod is while nothing is due.
+func TestOnlyWhatIsDueIsLookedAt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		looks := 0
+		w.clock = func() { looks++ }
+		w.relisted()
+		w.start()
+		var uids []string
+		for i := range 30 {
+			uids = append(uids, fmt.Sprintf("u%d", i))
+			w.update(podSpec(uids[i], emptyDir("disk", "")), topic.Syncing)
+		}
+		w.ready(uids...)
+		w.advance(time.Minute)
+		looks = 0
+		w.advance(time.Hour)
+		if looks > 0 {
+			t.Errorf("%d looks while nothing is due", looks)
+		}
+		w.update(podSpec("late", configMap("cm")), topic.Syncing)
+		looks = 0
+		w.advance(10 * time.Minute) // a try every two minutes in the end
+		if tries := len(w.events.all()); tries < 8 || looks > 20*tries {
+			t.Errorf("%d looks for %d tries", looks, tries)
+		}
+	})
+}
+
+// The numbers start again with each Service of a process, as when the API server's credentials come after the start.
+func TestNumbersOfTwoServices(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.start()
+		w.update(podSpec("u1", emptyDir("disk", "")), topic.Syncing)
+		w.ready("u1")
+		w.metric("volume_manager_total_volumes", 2)
+		w.again()
+		w.metric("volume_manager_total_volumes", 2)
+	})
+}
+
+// refreshed is a kind of volume that wants to be brought up to date, and isn't any more when its pod ends.
+type refreshed struct{ mounts *atomic.Int32 }
+
+func (r refreshed) Mount(_ context.Context, request plugin.Request) (plugin.Result, error) {
+	if r.mounts.Add(1); request.Ending {
+		return plugin.Result{}, plugin.ErrNotMounted
+	}
+	return plugin.Result{RefreshAt: time.Now().Add(time.Minute)}, nil
+}
+
+func (refreshed) Unmount(context.Context, string) error { return nil }
+
+func TestAVolumeIsBroughtUpToDateOnceWhenItsPodEnds(t *testing.T) {
+	inWorld(t, func(w *world) {
+		var mounts atomic.Int32
+		w.kinds = plugin.List{{
+			Claims: func(v *corev1.Volume) bool { return v.Name == "tokens" }, Plugin: refreshed{&mounts},
+		}}
+		w.start()
+		p := podSpec("u1", corev1.Volume{Name: "tokens"})
+		w.update(p, topic.Syncing)
+		w.expect("u1", "mounted: tokens=mounted")
+		before := mounts.Load()
+		w.update(p, topic.Terminating)
+		w.advance(10 * time.Minute)
+		if got := mounts.Load() - before; got != 1 {
+			t.Errorf("it was asked for %d times while its pod ended, want 1", got)
+		}
+		w.expect("u1", "mounted: tokens=mounted")
+	})
+}

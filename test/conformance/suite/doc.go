@@ -1,6 +1,0 @@
-// Package suite is Kubernetes' own end-to-end suite as one test binary, as far as a node agent decides it:
-// test/e2e/common and test/e2e/node, and of test/e2e/storage and test/e2e/network the specs that need no
-// storage driver and no service proxy. What of it is run is said in package conformance.
-//
-// A module of its own: it needs all of k8s.io/kubernetes, which nothing else may.
-package suite

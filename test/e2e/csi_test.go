@@ -1,0 +1,175 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"kubelot.dev/test/csidriver"
+	"kubelot.dev/test/e2e/kit"
+)
+
+const inlinePod = `
+  securityContext: {fsGroup: 4321}
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: $FOREVER
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes:
+  - name: data
+    csi: {driver: $DRIVER, volumeAttributes: {colour: blue}, nodePublishSecretRef: {name: key}}
+`
+
+// A volume of a pod's own spec: the driver comes after the pod, hears of it, outlives the volume daemon, and takes the
+// volume back though it fails at first.
+func TestInlineCSI(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	yes, file := true, storagev1.FileFSGroupPolicy
+	driver := bed.CSIDriver(t, "inline.csi.test", storagev1.CSIDriverSpec{
+		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
+		PodInfoOnMount:       &yes, FSGroupPolicy: &file,
+		TokenRequests: []storagev1.TokenRequest{{Audience: "vault"}}, ServiceAccountTokenInSecrets: &yes,
+	}, "--no-attach")
+	ns.Apply("apiVersion: v1\nkind: Secret\nmetadata: {name: key}\nstringData: {password: s3cret}\n---\n" +
+		pod("inline", strings.ReplaceAll(inlinePod, "$DRIVER", driver.Name)))
+	ns.Event("inline", "FailedMount", "driver name "+driver.Name+" not found in the list of registered CSI drivers")
+
+	began := time.Now()
+	driver.Start()
+	if took := driver.Registered(1, began); took > 5*time.Second {
+		t.Errorf("the driver was registered %s after its start", took)
+	}
+	p := ns.Running("inline")
+	ns.Equal(p, "app", "cd /data && cat context.colour context.csi.storage.k8s.io_pod.name "+
+		"context.csi.storage.k8s.io_ephemeral secrets.password", "blueinlinetrues3cret")
+	ns.Equal(p, "app", "grep -c '\"vault\":{\"token\":' /data/secrets.csi.storage.k8s.io_serviceAccount.tokens; "+
+		"stat -c %g /data/context.colour", "1\n4321")
+
+	dir := filepath.Join(bed.Node.RootDir, "pods", string(p.UID), "volumes/kubernetes.io~csi/data")
+	data, err := os.ReadFile(filepath.Join(dir, "vol_data.json"))
+	var record map[string]string
+	if err == nil {
+		err = json.Unmarshal(data, &record)
+	}
+	if err != nil || record["driverName"] != driver.Name || record["volumeLifecycleMode"] != "Ephemeral" ||
+		record["specVolID"] != "data" || record["nodeName"] != kit.NodeName {
+		t.Errorf("%s, %v", data, err)
+	}
+	if strings.Contains(string(data), "s3cret") {
+		t.Error("the record has the secret")
+	}
+
+	before, err := bed.Daemon("volume")
+	if err != nil {
+		t.Fatal(err)
+	}
+	bed.Signal(t, "volume", syscall.SIGKILL)
+	driver.Registered(2, began) // the next daemon asks again
+	kit.Eventually(t, "the next volume daemon", func() error {
+		if now, err := bed.Daemon("volume"); err != nil || now == before {
+			return fmt.Errorf("it is %d: %w", now, err)
+		}
+		return stillMounted(filepath.Join(dir, "mount"))
+	})
+
+	driver.Fault("NodeUnpublishVolume", &csidriver.Fault{Times: 1, Code: codes.Internal, Message: "not now"})
+	ns.Delete("inline", -1)
+	ns.Gone(p)
+	want := []string{"NodePublishVolume OK", "NodeUnpublishVolume Internal", "NodeUnpublishVolume OK"}
+	if got := driver.Calls("NodePublishVolume", "NodeUnpublishVolume"); !slices.Equal(got, want) {
+		t.Errorf("the driver was called %q; want %q", got, want)
+	}
+	if _, err := os.Lstat(dir); !os.IsNotExist(err) {
+		t.Errorf("%s is still there: %v", dir, err)
+	}
+}
+
+// A persistent volume that needn't be attached: two pods share it, the volume daemon is killed while the driver stages
+// it, and the driver dies when it has published it. It is unstaged after its last pod, whose end doesn't wait for that.
+func TestPersistentCSI(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	no := false
+	driver := bed.CSIDriver(t, "persistent.csi.test", storagev1.CSIDriverSpec{AttachRequired: &no}, "--no-attach")
+	driver.Start()
+	handle := driver.Provision(ns.Name)
+	pv := ns.Volume(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+		Driver: driver.Name, VolumeHandle: handle, FSType: "ext4",
+	}}, nil)
+	const spec = `
+  securityContext: {fsGroup: 4321}
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: $FOREVER
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+`
+	driver.Fault("NodeStageVolume", &csidriver.Fault{Times: 1, DelaySeconds: 2})
+	driver.Fault("NodePublishVolume", &csidriver.Fault{Times: 1, Kill: "after"})
+	ns.Apply(ns.Claim("data", "") + pod("one", spec))
+	kit.Eventually(t, "the driver stages", func() error {
+		if calls := driver.Calls("NodeStageVolume"); len(calls) == 0 {
+			return fmt.Errorf("it does not")
+		}
+		return nil
+	})
+	bed.Signal(t, "volume", syscall.SIGKILL)
+	kit.Eventually(t, "the driver dies", func() error {
+		calls := driver.Calls("NodePublishVolume")
+		if len(calls) == 0 {
+			return fmt.Errorf("it has not published")
+		}
+		return nil
+	})
+	driver.Kill()
+	driver.Start()
+	one := ns.Running("one")
+	ns.Exec(one, "app", "echo -n new > /data/file")
+	ns.Apply(pod("two", spec))
+	two := ns.Running("two")
+	ns.Equal(two, "app", "cat /data/file; stat -c ' %g' /data/file", "new 4321")
+
+	staged := filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/csi", driver.Name)
+	point := filepath.Join(bed.Node.RootDir, "pods", string(two.UID), "volumes/kubernetes.io~csi", pv, "mount")
+	if err := stillMounted(point); err != nil {
+		t.Error(err)
+	}
+	driver.Fault("NodeUnstageVolume", &csidriver.Fault{Code: codes.Internal, Message: "not now"})
+	ns.Delete("one", -1)
+	ns.Gone(one)
+	ns.Equal(two, "app", "cat /data/file", "new")
+	ns.Delete("two", -1)
+	ns.Gone(two)
+	driver.Fault("NodeUnstageVolume", nil)
+	kit.Eventually(t, "the volume is unstaged", func() error {
+		left, err := filepath.Glob(filepath.Join(staged, "*"))
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("%q are left", left)
+		}
+		return err
+	})
+	calls := driver.Calls("NodePublishVolume", "NodeUnpublishVolume")
+	want := []string{
+		"NodePublishVolume", "NodePublishVolume OK", "NodePublishVolume OK",
+		"NodeUnpublishVolume OK", "NodeUnpublishVolume OK",
+	}
+	if !slices.Equal(calls, want) {
+		t.Errorf("the driver was called %q; want %q", calls, want)
+	}
+	if last := driver.Calls("NodeUnstageVolume"); len(last) < 2 || last[len(last)-1] != "NodeUnstageVolume OK" {
+		t.Errorf("the driver was called %q", last)
+	}
+}

@@ -1,0 +1,166 @@
+package kit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/test/csidriver"
+	"kubelot.dev/test/testbed/tools"
+)
+
+// Driver is a CSI driver on the bed's node, a process of its own.
+type Driver struct {
+	Name string
+	// State is its directory, for csidriver.ReadCalls and csidriver.SetFault.
+	State string
+
+	t       testing.TB
+	program string
+	args    []string
+	process *exec.Cmd
+}
+
+// CSIDriver makes the CSIDriver object of that name, and a driver that Start starts with these further flags.
+func (b *Bed) CSIDriver(t testing.TB, name string, spec storagev1.CSIDriverSpec, flags ...string) *Driver {
+	t.Helper()
+	box, err := tools.Find(t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := box.EnsureCSIDriver(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	drivers := b.Client.StorageV1().CSIDrivers()
+	if _, err := drivers.Create(t.Context(), &storagev1.CSIDriver{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec,
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	state := t.TempDir()
+	registry := filepath.Join(b.Node.RootDir, "plugins_registry")
+	d := &Driver{Name: name, State: state, t: t, program: program, args: append([]string{
+		"--name", name, "--node-id", NodeName, "--state", state, "--socket", filepath.Join(state, "csi.sock"),
+		"--registry", registry,
+	}, flags...)}
+	socket := csidriver.Config{Name: name, Registry: registry}.RegistrationSocket()
+	t.Cleanup(func() {
+		d.Kill()
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		defer cancel()
+		if err := errors.Join(os.Remove(socket), drivers.Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// Start starts the driver, which registers by itself.
+func (d *Driver) Start() {
+	d.t.Helper()
+	d.process = exec.Command(d.program, d.args...)
+	d.process.Stdout, d.process.Stderr = d.t.Output(), d.t.Output()
+	d.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := d.process.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// Provision makes a volume and returns its handle. The driver must run.
+func (d *Driver) Provision(name string) string {
+	d.t.Helper()
+	conn, err := grpc.NewClient("unix://"+filepath.Join(d.State, "csi.sock"),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	answer, err := csiapi.NewControllerClient(conn).CreateVolume(d.t.Context(), &csiapi.CreateVolumeRequest{
+		Name: name, VolumeCapabilities: []*csiapi.VolumeCapability{{
+			AccessType: &csiapi.VolumeCapability_Mount{Mount: &csiapi.VolumeCapability_MountVolume{}},
+			AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
+		}},
+	}, grpc.WaitForReady(true))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return answer.GetVolume().GetVolumeId()
+}
+
+// Kill ends the driver at once; its sockets stay, as those of a driver that crashed.
+func (d *Driver) Kill() {
+	if d.process != nil {
+		_ = d.process.Process.Kill()
+		_ = d.process.Wait()
+		d.process = nil
+	}
+}
+
+// Fault has calls of the method go wrong; nil ends that.
+func (d *Driver) Fault(method string, f *csidriver.Fault) {
+	d.t.Helper()
+	if err := csidriver.SetFault(d.State, method, f); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// Calls are how the calls of these methods have ended, in order, such as "NodePublishVolume OK"; "NodePublishVolume"
+// alone has not.
+func (d *Driver) Calls(methods ...string) []string {
+	d.t.Helper()
+	calls, err := csidriver.ReadCalls(d.State)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	wanted := map[string]bool{}
+	for _, m := range methods {
+		wanted[m] = true
+	}
+	var list []string
+	at := map[int64]int{}
+	for _, c := range calls {
+		switch {
+		case !wanted[c.Method]:
+		case c.End:
+			list[at[c.ID]] += " " + c.Code
+		default:
+			at[c.ID] = len(list)
+			list = append(list, c.Method)
+		}
+	}
+	return list
+}
+
+// Registered waits until the driver knows that it is registered for the n-th time, and returns how long after since.
+func (d *Driver) Registered(n int, since time.Time) time.Duration {
+	d.t.Helper()
+	var took time.Duration
+	Eventually(d.t, "the driver's registration", func() error {
+		n := n
+		calls, err := csidriver.ReadCalls(d.State)
+		for _, c := range calls {
+			if c.Method != "NotifyRegistrationStatus" || c.End {
+				continue
+			}
+			if n--; n == 0 {
+				took = c.At.Sub(since)
+				return nil
+			}
+		}
+		return errors.Join(err, fmt.Errorf("it lacks %d", n))
+	})
+	return took
+}

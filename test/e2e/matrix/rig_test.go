@@ -1,0 +1,307 @@
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/test/e2e/kit"
+)
+
+// rig is the node with the pods on it.
+type rig struct {
+	bed    *kit.Bed
+	ns     *kit.Namespace
+	times  times
+	isFull bool
+	// links has the links by which the daemons are started, idle is a program that stands in for one, and last the
+	// directory of the last release's executables; empty where they can't be had.
+	links, idle, last string
+	steady            []*corev1.Pod
+	// alone is how long it takes pods to come and go where nothing happens.
+	alone time.Duration
+	// meanwhile is called once, while the action is performed.
+	meanwhile func()
+	number    int
+}
+
+// steadyPods are of three kinds: what one lacks another one has.
+var steadyPods = []string{`
+apiVersion: v1
+kind: Pod
+metadata: {name: steady-%[1]d}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: settings, configMap: {name: settings}}, {name: scratch, emptyDir: {medium: Memory}}]
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: $WAIT
+    volumeMounts: [{name: settings, mountPath: /settings}, {name: scratch, mountPath: /scratch, subPath: x}]
+    readinessProbe: {exec: {command: [cat, /settings/color]}, timeoutSeconds: 90, periodSeconds: 2, failureThreshold: 1}
+    livenessProbe: {exec: {command: ["true"]}, timeoutSeconds: 90, periodSeconds: 5, failureThreshold: 1}
+`, `
+apiVersion: v1
+kind: Pod
+metadata: {name: steady-%[1]d}
+spec:
+  terminationGracePeriodSeconds: 1
+  initContainers: [{name: side, image: "busybox:1.36", restartPolicy: Always, command: $WAIT}]
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: [sh, -c, "mkdir /www; touch /www/index.html; exec httpd -f -p 80 -h /www"]
+    startupProbe: {tcpSocket: {port: 80}, periodSeconds: 1, failureThreshold: 60}
+    readinessProbe: {httpGet: {port: 80, path: /}, timeoutSeconds: 90, periodSeconds: 2, failureThreshold: 1}
+    livenessProbe: {tcpSocket: {port: 80}, timeoutSeconds: 90, periodSeconds: 2, failureThreshold: 1}
+`, `
+apiVersion: v1
+kind: Pod
+metadata: {name: steady-%[1]d}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: data, emptyDir: {}}, {name: me, downwardAPI: {items: [{path: name, fieldRef: {fieldPath: metadata.name}}]}}]
+  containers:
+  - {name: app, image: "busybox:1.36", command: $WAIT, volumeMounts: [{name: data, mountPath: /data}, {name: me, mountPath: /me}]}
+  - {name: other, image: "busybox:1.36", command: $WAIT, volumeMounts: [{name: data, mountPath: /data}]}
+`}
+
+// talks is the pod of the session and the log.
+const talks = `
+apiVersion: v1
+kind: Pod
+metadata: {name: talk}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, 'i=0; while :; do i=$((i+1)); echo line $i; sleep 0.2; done']}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {color: green}
+`
+
+// comes is a pod that comes, or goes, during the action.
+const comes = `
+apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: settings, configMap: {name: settings}}]
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: $WAIT
+    volumeMounts: [{name: settings, mountPath: /settings}]
+    readinessProbe: {exec: {command: [cat, /settings/color]}, timeoutSeconds: 90, periodSeconds: 1}
+---
+`
+
+func waiting(manifest string) string {
+	return strings.ReplaceAll(manifest, "$WAIT", `[sh, -c, 'trap "exit 0" TERM; while :; do sleep 1000 & wait; done']`)
+}
+
+// settle has the steady pods run.
+func (r *rig) settle(t *testing.T, size int) {
+	t.Helper()
+	r.ns.Apply(talks)
+	names := []string{"talk", "static-" + kit.NodeName}
+	for i := range size {
+		r.ns.Apply(waiting(fmt.Sprintf(steadyPods[i%len(steadyPods)], i)))
+		names = append(names, fmt.Sprintf("steady-%d", i))
+	}
+	static := strings.Replace(waiting(fmt.Sprintf(steadyPods[1], 0)), "{name: steady-0}",
+		"{name: static, namespace: "+r.ns.Name+"}", 1)
+	path := filepath.Join(r.bed.Node.ManifestDir, "static.yaml")
+	r.must(t, os.WriteFile(path, []byte(strings.TrimSpace(static)), 0o644))
+	for _, name := range names {
+		r.steady = append(r.steady, r.ns.Running(name))
+	}
+	r.alone = r.comings(t)()
+	t.Logf("pods come and go in %s where nothing happens", r.alone.Round(time.Millisecond))
+}
+
+const (
+	coming = 3 // pods
+	going  = 2
+)
+
+// comings prepares that pods come and go: r.meanwhile starts it, and the function returned waits for it and says how
+// long that took.
+func (r *rig) comings(t *testing.T) (converge func() time.Duration) {
+	t.Helper()
+	r.number++
+	name := func(kind string, i int) string { return fmt.Sprintf("%s-%d-%d", kind, r.number, i) }
+	var leaving []*corev1.Pod
+	for i := range going {
+		r.ns.Apply(waiting(fmt.Sprintf(comes, name("leaves", i))))
+	}
+	for i := range going {
+		leaving = append(leaving, r.ns.Running(name("leaves", i)))
+	}
+	r.meanwhile = sync.OnceFunc(func() {
+		for i := range coming {
+			r.ns.Apply(waiting(fmt.Sprintf(comes, name("comes", i))))
+		}
+		for _, p := range leaving {
+			r.ns.Delete(p.Name, -1)
+		}
+	})
+	return func() time.Duration {
+		began := time.Now()
+		r.meanwhile()
+		var came []*corev1.Pod
+		for i := range coming {
+			came = append(came, r.ns.Running(name("comes", i)))
+		}
+		for _, p := range leaving {
+			r.ns.Gone(p)
+		}
+		kit.Eventually(t, "nothing left of what left", func() error { return r.bed.Leftovers(t.Context(), leaving...) })
+		took := time.Since(began)
+		for _, p := range came {
+			r.ns.Delete(p.Name, 0)
+		}
+		return took
+	}
+}
+
+// pass lets the time pass in which a part is frozen or away.
+func (r *rig) pass(d time.Duration) {
+	time.Sleep(d / 4)
+	r.meanwhile()
+	time.Sleep(d - d/4)
+}
+
+// session is somebody in the pod, and somebody who follows its log.
+type session struct {
+	t     *testing.T
+	shell *kit.Session
+	log   *kit.Session
+	in    *io.PipeWriter
+}
+
+func (r *rig) open(t *testing.T) *session {
+	t.Helper()
+	in, out := io.Pipe()
+	s := &session{t: t, in: out}
+	s.shell = r.ns.Session(nil, in, "exec", "-i", "talk", "--", "sh")
+	s.log = r.ns.Session(nil, nil, "logs", "-f", "--tail=1", "talk")
+	s.works("before")
+	return s
+}
+
+// works is an exchange with the shell, and a new line of the log.
+func (s *session) works(word string) {
+	s.t.Helper()
+	if _, err := io.WriteString(s.in, "echo "+word+"\n"); err != nil {
+		s.t.Fatal(err)
+	}
+	s.shell.Shows(word + "\n")
+	var last int
+	kit.Eventually(s.t, "a line of the log", func() error {
+		lines := strings.Split(s.log.String(), "\n")
+		_, err := fmt.Sscanf(lines[max(0, len(lines)-2)], "line %d", &last)
+		return err
+	})
+	s.log.Shows(fmt.Sprintf("line %d\n", last+2))
+}
+
+// whole checks that no line of the log was lost or doubled.
+func (s *session) whole() {
+	s.t.Helper()
+	text := s.log.String()
+	before := 0
+	for line := range strings.Lines(text[:strings.LastIndexByte(text, '\n')+1]) {
+		var number int
+		if _, err := fmt.Sscanf(line, "line %d", &number); err != nil || before > 0 && number != before+1 {
+			s.t.Errorf("after line %d of the log comes %q", before, line)
+			return
+		}
+		before = number
+	}
+}
+
+func (s *session) close() {
+	s.in.Close()
+	s.shell.Kill()
+	s.log.Kill()
+}
+
+// observer watches the node and its lease for the time of a cell.
+type observer struct {
+	r      *rig
+	stop   context.CancelFunc
+	done   sync.WaitGroup
+	mu     sync.Mutex
+	turned []string
+	oldest time.Duration // age of the lease
+	events int           // before
+}
+
+func (r *rig) observe(t *testing.T) *observer {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	o := &observer{r: r, stop: cancel, events: r.events(t)}
+	o.done.Go(func() {
+		for ctx.Err() == nil {
+			o.look(ctx)
+			select {
+			case <-time.After(500 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	})
+	return o
+}
+
+// look looks once. While the API server is away nothing can be seen.
+func (o *observer) look(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	node, err := o.r.bed.Client.CoreV1().Nodes().Get(ctx, kit.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return
+	}
+	lease, err := o.r.bed.Client.CoordinationV1().Leases("kube-node-lease").Get(ctx, kit.NodeName, metav1.GetOptions{})
+	if err != nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if lease.Spec.RenewTime != nil {
+		o.oldest = max(o.oldest, time.Since(lease.Spec.RenewTime.Time))
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+			o.turned = append(o.turned, fmt.Sprintf("%s: %s", c.Status, c.Message))
+		}
+	}
+}
+
+// events counts the Events on the node and on pods that neither come nor go.
+func (r *rig) events(t *testing.T) int {
+	t.Helper()
+	n := 0
+	for _, namespace := range []string{r.ns.Name, "default"} {
+		list, err := r.bed.Client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+		r.must(t, err)
+		for _, e := range list.Items {
+			name := e.InvolvedObject.Name
+			if !strings.HasPrefix(name, "comes-") && !strings.HasPrefix(name, "leaves-") {
+				n += max(1, int(e.Count))
+			}
+		}
+	}
+	return n
+}

@@ -1,7 +1,0 @@
-// Command testbed runs the test bed for people: containerd, a control plane
-// and the programs they need.
-package main
-
-import "kubelot.dev/test/harness/program"
-
-func main() { program.Main(newCommand()) }

@@ -1,0 +1,57 @@
+package cluster
+
+import (
+	"context"
+	"path/filepath"
+
+	"kubelot.dev/test/testbed/images"
+)
+
+// ImportAgnhost builds Kubernetes' test image, if that wasn't done before, and
+// gives it to containerd.
+func (c *Cluster) ImportAgnhost(ctx context.Context) (images.Image, error) {
+	path, err := c.Tools.EnsureAgnhost(ctx)
+	if err != nil {
+		return images.Image{}, err
+	}
+	img, err := images.Agnhost(path, "/bin/busybox")
+	if err != nil {
+		return images.Image{}, err
+	}
+	return img, c.Containerd.Import(ctx, img)
+}
+
+// ImportTestServer builds the server that probes are tried on, if that wasn't done before, and gives it to containerd.
+func (c *Cluster) ImportTestServer(ctx context.Context) error {
+	path, err := c.Tools.EnsureTestServer(ctx)
+	if err != nil {
+		return err
+	}
+	img, err := images.TestServer(path, "/bin/busybox")
+	if err != nil {
+		return err
+	}
+	return c.Containerd.Import(ctx, img)
+}
+
+// PushE2EImages makes the images of Kubernetes' end-to-end suite and puts them into the registry, which
+// must run. They are pulled like any others when a pod asks for them.
+func (c *Cluster) PushE2EImages(ctx context.Context) error {
+	source, err := c.Tools.KubernetesSource(ctx)
+	if err != nil {
+		return err
+	}
+	all, err := images.E2EImages(images.E2E{
+		Busybox: "/bin/busybox", Agnhost: c.Tools.Path("agnhost"), Nnp: c.Tools.Path("nonewprivs"),
+		Pause: c.Tools.Path("pause"), Certs: filepath.Join(source, "test", "images", "agnhost", "porter"),
+	})
+	if err != nil {
+		return err
+	}
+	for _, img := range all {
+		if _, err := c.Registry.Push(ctx, img); err != nil {
+			return err
+		}
+	}
+	return nil
+}

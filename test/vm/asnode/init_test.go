@@ -1,0 +1,76 @@
+package asnode
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"kubelot.dev/test/testbed/kubeadm"
+	"kubelot.dev/test/testbed/tools"
+)
+
+// initConfig has no addons: their images can't be built here. The time limits are for an emulated machine.
+const initConfig = `apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+nodeRegistration:
+  kubeletExtraArgs: [{name: node-labels, value: example.org/by=kubeadm}]
+timeouts: {kubeletHealthCheck: 20m, controlPlaneComponentHealthCheck: 30m, kubernetesAPICall: 10m}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+kubernetesVersion: %s
+dns: {disabled: true}
+proxy: {disabled: true}
+`
+
+// TestInit has kubeadm make a cluster of one node, whose control plane are static pods that kubelot runs.
+func TestInit(t *testing.T) {
+	runtimeByPage(t)
+	follow(t, commands(t, kubeadmNode)[3])
+	importImages(t, images136)
+	write(t, "/root/init.yaml", fmt.Sprintf(initConfig, tools.KubernetesVersion))
+	t.Log(in(t, "kubeadm init --config /root/init.yaml 2>&1"))
+	network(t)
+	kubectl := func(args string) string {
+		t.Helper()
+		return in(t, "kubectl --kubeconfig /etc/kubernetes/admin.conf "+args)
+	}
+	// kubectl's own limit, which it needs for a wait.
+	const patience = " --timeout=25m "
+	kubectl("wait node --all --for=condition=Ready" + patience)
+	kubectl("wait pod --all -n kube-system --for=condition=Ready" + patience)
+	for _, name := range kubeadm.StaticPods {
+		if out := kubectl("get pods -n kube-system -o name"); !strings.Contains(out, "pod/"+name+"-testbed\n") &&
+			!strings.HasSuffix(out, "pod/"+name+"-testbed") {
+			t.Errorf("there is no pod of %s: %s", name, out)
+		}
+	}
+	// The flag that kubeadm has written into kubeadm-flags.env.
+	if out := kubectl("get nodes -l example.org/by=kubeadm -o name"); out != "node/testbed" {
+		t.Errorf("the nodes with the label of kubeletExtraArgs are %q", out)
+	}
+	// kubeadm says so where it finds that the client certificate is renewed.
+	if text := in(t, "cat /etc/kubernetes/kubelet.conf"); !strings.Contains(text,
+		"client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem") {
+		t.Errorf("kubelet.conf has no client certificate that is renewed:\n%s", text)
+	}
+	kubectl("taint nodes --all node-role.kubernetes.io/control-plane-")
+	write(t, "/root/alone.yaml", fmt.Sprintf(another, "alone"))
+	eventually(t, "the pod to be created", func(ctx context.Context) error {
+		// The service account's controller needs its time.
+		_, err := node.Machine.Run(ctx, "kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f /root/alone.yaml")
+		return err
+	})
+	kubectl("wait pod/alone --for=condition=Ready" + patience)
+
+	before := in(t, "ctr -n k8s.io tasks list | sort")
+	in(t, "systemctl restart kubelet")
+	daemons(t)
+	kubectl("wait node --all --for=condition=Ready" + patience)
+	if after := in(t, "ctr -n k8s.io tasks list | sort"); after != before {
+		t.Errorf("with a restart of the kubelet, the containers changed from\n%s\nto\n%s", before, after)
+	}
+	t.Log(in(t, "kubeadm reset -f 2>&1"))
+	nothingIsLeft(t)
+}

@@ -1,0 +1,52 @@
+package vm
+
+import (
+	"strings"
+	"testing"
+)
+
+// notQuick leaves a test out of the quick part.
+func notQuick(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("not in the quick part")
+	}
+}
+
+const configFile = "/var/lib/kubelet/config.yaml"
+
+// configure appends to the node's configuration and has all daemons read it, and undoes it at the test's end. Machine
+// facts are read again too.
+func configure(t *testing.T, config string) {
+	t.Helper()
+	before := in(t, "cat "+configFile)
+	put := func(text string) {
+		t.Helper()
+		ctx := detached(t)
+		if err := node.Machine.Write(ctx, configFile, 0o644, []byte(text+"\n")); err != nil {
+			t.Error(err)
+		}
+		units, err := node.Units(ctx)
+		if err == nil {
+			_, err = node.Systemctl(ctx, "restart "+strings.Join(units, " "))
+		}
+		if err == nil {
+			err = node.AwaitReady(ctx)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	put(before + "\n" + config)
+	t.Cleanup(func() { put(before) })
+}
+
+// undo runs a command in the machine at the test's end.
+func undo(t *testing.T, command string) {
+	t.Helper()
+	t.Cleanup(func() {
+		if _, err := node.Machine.Run(detached(t), command); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Builds the packages for this machine's architecture, the same again from a copy of the source, and a later version of
+# one of them, and tests them on Debian systems of their own (test/packages).
+. "$(dirname "$0")/lib.sh"
+
+need_root packages-test
+dir=$root/.run/packages-test
+arch=$(go env GOARCH)
+dependencies() { need mmdebstrap=mmdebstrap systemd-nspawn=systemd-container rpm=rpm; }
+# The version must be the same in both, whatever the copy's git says.
+build() { SOURCE_DATE_EPOCH=1700000000 ARCH=$arch "$@"; }
+again() {
+  local copy
+  copy=$(mktemp -d)
+  git -C "$root" ls-files -z --cached --others --exclude-standard | (cd "$root" && xargs -0 cp --parents -t "$copy")
+  VERSION=v0.0.1 OUT=$dir/again build "$copy/tools/packages.sh"
+  rm -rf "$copy"
+}
+next() { VERSION=v0.0.2 OUT=$dir/next FORMAT=deb build "$root/tools/packages.sh" --only kubelot-lease; }
+first() { VERSION=v0.0.1 OUT=$dir/one build "$root/tools/packages.sh"; }
+step "what the tests need" dependencies
+step "build the packages" first
+step "build them again" again
+step "build a later version of one" next
+cd "$root/test"
+KUBELOT_PACKAGES=$dir/one KUBELOT_PACKAGES_AGAIN=$dir/again KUBELOT_PACKAGES_NEXT=$dir/next GOWORK=off \
+  go test -count=1 -timeout 30m ./packages "$@"

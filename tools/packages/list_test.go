@@ -1,0 +1,93 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kubelot.dev/deploy"
+)
+
+// Each part of the deployment and each program is in exactly one package.
+func TestEveryPartIsPacked(t *testing.T) {
+	all, err := list("1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts, programs := map[string]int{}, map[string]int{}
+	for _, p := range all {
+		if p.part != "" {
+			parts[p.part]++
+		}
+		for _, program := range p.programs {
+			programs[program]++
+			dir := filepath.Join("../..", moduleOf(program), "cmd", program)
+			if _, err := os.Stat(dir); err != nil {
+				t.Errorf("the source of %s: %v", program, err)
+			}
+		}
+	}
+	files, err := deploy.Files("/usr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		if parts[file.Part] != 1 {
+			t.Errorf("%s is in %d packages", file.Path, parts[file.Part])
+		}
+	}
+	daemons, err := deploy.Daemons()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range daemons {
+		if programs["kubelot-"+name] != 1 {
+			t.Errorf("kubelot-%s is in %d packages", name, programs["kubelot-"+name])
+		}
+		i := slices.IndexFunc(all, func(p *pack) bool { return p.name == "kubelot-"+name })
+		if all[i].unit != "kubelot-"+name+".service" {
+			t.Errorf("the package of %s restarts %q", name, all[i].unit)
+		}
+	}
+}
+
+// Every maintainer script, of both formats, is something that a shell can read, and has no placeholder left.
+func TestScripts(t *testing.T) {
+	all, err := list("1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{options: &options{time: time.Unix(1, 0)}, dir: t.TempDir()}
+	count := 0
+	for _, p := range all {
+		for _, format := range []string{"deb", "rpm"} {
+			hooks, err := s.scripts(p, format)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, file := range []string{hooks.PostInstall, hooks.PreRemove, hooks.PostRemove} {
+				if file == "" {
+					continue
+				}
+				count++
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !strings.HasPrefix(string(text), "#!/bin/sh\n") || strings.Contains(string(text), "{{") {
+					t.Errorf("%s:\n%s", file, text)
+				}
+				if out, err := exec.Command("sh", "-n", file).CombinedOutput(); err != nil {
+					t.Errorf("%s: %v\n%s", file, err, out)
+				}
+			}
+		}
+	}
+	if count < 4*len(summaries) {
+		t.Errorf("there are %d scripts only", count)
+	}
+}

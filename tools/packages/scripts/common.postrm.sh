@@ -1,0 +1,13 @@
+if booted; then systemctl daemon-reload; fi
+# Pods, their volumes and their logs are not kubelot's own: another node agent may have them by now.
+if [ "$1" = purge ]; then
+  rm -rf /run/kubelot
+  # What kubelot takeover has written.
+  rm -f /etc/systemd/system/kubelot-.service.d/15-takeover.conf /etc/systemd/system/kubelot-.service.d/takeover.env
+  if [ -d /etc/systemd/system/kubelot-.service.d ]; then
+    rmdir --ignore-fail-on-non-empty /etc/systemd/system/kubelot-.service.d
+  fi
+  for dir in /var/lib/kubelet /var/log/pods /var/log/containers /etc/kubernetes; do
+    if [ -d $dir ]; then rmdir --ignore-fail-on-non-empty $dir; fi
+  done
+fi

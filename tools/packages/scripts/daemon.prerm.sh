@@ -1,0 +1,2 @@
+# Pods go on running.
+if booted; then systemctl stop {{.Unit}}; fi

@@ -1,0 +1,1 @@
+if booted; then systemctl daemon-reload; fi

@@ -1,0 +1,3 @@
+# The crew stops with it; pods go on running.
+if booted; then systemctl stop kubelet.service; fi
+if has systemctl; then systemctl --quiet disable kubelet.service; fi

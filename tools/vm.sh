@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# A node in a virtual machine: Debian 12 with systemd and kubelot, joined to a control plane on this host.
+#   vm.sh run    leaves it running until Ctrl-C, with a shell and a kubeconfig
+#   vm.sh test   runs the tests of test/vm in it, and then the quick part with Debian's own container runtime
+#                QUICK=1 the quick part alone; FOCUS=expression some tests
+#   INSTALL=packages installs the deb packages with apt, and not the executables by kubelot install
+#   RUNTIME=containerd|debian-containerd chooses the container runtime; VM_ACCEL=kvm|tcg decides what a probe does else
+. "$(dirname "$0")/lib.sh"
+mode=${1:?run or test}
+log=$root/.run/vm-install.log
+installed=$bin
+next=$root/.run/vm-next
+
+need_root vm
+
+# what_is_installed makes what the machine installs where it isn't the executables that are built anyway, and of a later
+# version podsync, which a test upgrades.
+what_is_installed() {
+  local arch packages=$root/.run/vm-packages later=v99.0.0
+  if [ "${INSTALL:-executables}" = packages ]; then
+    arch=$(dpkg --print-architecture)
+    rm -rf "$packages" "$next"
+    # They lie in a directory for each architecture.
+    export ARCH=$arch FORMAT=deb
+    if ! { OUT=$packages "$root/tools/packages.sh" &&
+      VERSION=$later OUT=$next "$root/tools/packages.sh" --only kubelot-podsync; } >"$log" 2>&1; then
+      cat "$log"
+      return 1
+    fi
+    installed=$packages/$arch next=$next/$arch
+  else
+    VERSION=$later "$root/tools/build.sh" --multi-call "$next"
+  fi
+}
+
+build_vm() { CGO_ENABLED=0 GOWORK=off go_build go -C "$root/test" build -v -o "$bin/vm" ./vm/cmd/vm; }
+
+# build_tests makes the test binaries that run in the machine itself.
+build_tests() {
+  export VM_E2E=$root/.run/vm-e2e.test VM_LOGIND=$root/.run/vm-logind.test
+  CGO_ENABLED=0 GOWORK=off go -C "$root/test" test -c -vet=off -o "$VM_E2E" ./e2e &&
+    CGO_ENABLED=0 go -C "$root/services/gc" test -c -vet=off -o "$VM_LOGIND" ./internal/logind
+}
+
+# tests runs those of a runtime, with more flags of go test.
+tests() {
+  local runtime=$1
+  shift
+  VM_INSTALL=$installed VM_NEXT=$next VM_DIR=$root/.run/vm-test VM_RUNTIME=$runtime GOWORK=off \
+    go -C "$root/test" test -count=1 -vet=off -v -timeout 3h -run "${FOCUS:-.}" "$@" ./vm
+}
+
+# has reports whether a directory has tests of the focus; each has a machine of its own, which takes its time.
+has() {
+  sed -n 's/^func \(Test[A-Za-z]*\)(t .*/\1/p' "$root/test/$1"/*_test.go | grep -Eq "${FOCUS:-.}"
+}
+
+# kubeadm_tests runs those of a node of kubeadm, with kubelot's packages and Debian's container runtime.
+kubeadm_tests() {
+  local packages=$root/.run/vm-kubeadm arch
+  arch=$(dpkg --print-architecture)
+  rm -rf "$packages"
+  OUT=$packages ARCH=$arch FORMAT=deb "$root/tools/packages.sh" >"$log" 2>&1 || { cat "$log"; return 1; }
+  VM_PACKAGES=$packages/$arch VM_DIR=$root/.run/vm-test GOWORK=off \
+    go -C "$root/test" test -count=1 -vet=off -v -timeout 3h -run "${FOCUS:-.}" ./vm/asnode
+}
+
+mkdir -p "$root/.run"
+programs
+step "prepare what the machine installs" what_is_installed
+case $mode in
+run)
+  step "build the machine's program" build_vm
+  exec "$bin/vm" --dir "$root/.run/vm" --install "$installed" --runtime "${RUNTIME:-containerd}"
+  ;;
+test)
+  if [ -n "${QUICK:-}" ]; then
+    step "the quick tests in the machine" tests "${RUNTIME:-containerd}" -short
+    exit
+  fi
+  if has vm; then
+    step "build the tests that run in the machine" build_tests
+    try "tests in the machine (${RUNTIME:-containerd})" tests "${RUNTIME:-containerd}"
+  fi
+  if has vm/asnode; then try "tests of a node of kubeadm" kubeadm_tests; fi
+  if [ -z "${RUNTIME:-}" ] && [ -z "${FOCUS:-}" ]; then
+    try "quick tests in the machine (debian-containerd)" tests debian-containerd -short
+  fi
+  verdict vm-test
+  ;;
+*)
+  say "vm.sh: $mode: want run or test"
+  exit 2
+  ;;
+esac
