@@ -166,8 +166,9 @@ func grown(p *corev1.Pod) {
 	time.Sleep(time.Until(kit.Status(p, "app").State.Running.StartedAt.Add(12 * time.Second)))
 }
 
-// answers waits until the agent runs commands in pods and its node is Ready. With kubelot the node is so at once; a kubelet
-// that starts writes NotReady until it has listed the containers ("PLEG is not healthy: pleg has yet to be successful").
+// answers waits until the agent runs commands in pods and its node is Ready. With kubelot the node is so at once; a
+// kubelet that starts writes NotReady until it has listed the containers ("PLEG is not healthy: pleg has yet to be
+// successful").
 func answers(t *testing.T, bed *kit.Bed, ns *kit.Namespace, p *corev1.Pod, agent node.Agent) {
 	t.Helper()
 	kit.Eventually(t, "the node API of "+string(agent), func() error {
