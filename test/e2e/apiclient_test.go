@@ -45,24 +45,6 @@ func streamClient(t *testing.T, ns *kit.Namespace, pod, container string) func(c
 	}
 }
 
-// shimIsLate is containerd's error where a shim doesn't report the state of its task in time. The limit is containerd's
-// own: its option timeouts."io.containerd.timeout.task.state", two seconds by default. No caller can extend it, neither
-// kubelot nor the kubelet. An overloaded machine exceeds it.
-const shimIsLate = "failed to exec in container: failed to load task: context deadline exceeded"
-
-// onceShimAnswers runs a session, and again where it fails with shimIsLate, at most five times. Any other error is
-// returned at once. containerd asks the shim before it starts the command, so a try that fails like that has no output:
-// the caller keeps the output of every try, and finds what is there twice.
-func onceShimAnswers(session func() error) (again int, err error) {
-	for {
-		err = session()
-		if err == nil || !strings.Contains(err.Error(), shimIsLate) || again == 5 {
-			return again, err
-		}
-		again++
-	}
-}
-
 // Nobody gets anything from the node itself without credentials, and a user without rights no more.
 func TestNodeAPIRefuses(t *testing.T) {
 	t.Parallel()

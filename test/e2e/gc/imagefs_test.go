@@ -55,7 +55,7 @@ func TestImageDiskPressure(t *testing.T) {
 	t.Run("figures late", func(t *testing.T) {
 		t.Parallel()
 		d := newImageDisk(t)
-		d.bytesPass(2 * time.Second)
+		d.bytesPass(6 * time.Second)
 		inodes := d.inodesAreShort()
 		d.makeFiles()
 		d.filesGoes(inodes)

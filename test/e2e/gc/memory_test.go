@@ -23,28 +23,32 @@ func TestPodsMemoryPressure(t *testing.T) {
 		used := number(t, group+"/memory.usage_in_bytes") - field(t, group+"/memory.stat", "total_inactive_file")
 		return number(t, group+"/memory.limit_in_bytes")-used < threshold<<20
 	}
-	hogged(t, bed, 1500, short, fmt.Sprintf("The node was low on resource: memory. Threshold quantity: %dMi, available: ",
-		threshold))
+	hogged(t, bed, 1500, func() (func() bool, string) {
+		return short, fmt.Sprintf("The node was low on resource: memory. Threshold quantity: %dMi, available: ", threshold)
+	})
 }
 
 // The node's memory gets short. The threshold is set by what is available right before, with a margin, since other
-// programs run here: what they may take before the hog comes, and as much may they give back then.
+// programs run here: so much may they take before the hog does. What they give back then, it takes too.
 func TestNodeMemoryPressure(t *testing.T) {
 	const margin = 1000
 	bed := start(t, transition, nil)
-	threshold := available(t)>>20 - margin
-	configure(t, bed, fmt.Sprintf("evictionHard: {memory.available: %dMi}\n", threshold)+transition)
-	short := func() bool { return available(t) < threshold<<20 }
-	if short() {
-		t.Skip("other programs have taken more memory than the margin")
-	}
-	hogged(t, bed, 2*margin, short, fmt.Sprintf("The node was low on resource: memory. Threshold quantity: %dMi, "+
-		"available: ", threshold))
+	hogged(t, bed, 6*margin, func() (func() bool, string) {
+		threshold := available(t)>>20 - margin
+		configure(t, bed, fmt.Sprintf("evictionHard: {memory.available: %dMi}\n", threshold)+transition)
+		short := func() bool { return available(t) < threshold<<20 }
+		if short() {
+			t.Skip("other programs have taken more memory than the margin")
+		}
+		return short, fmt.Sprintf("The node was low on resource: memory. Threshold quantity: %dMi, available: ", threshold)
+	})
 }
 
-// hogged runs a pod that makes memory short by taking so many MiB, and others that must not mind. How soon it is
+// hogged runs a pod that makes memory short by taking ever more, at most so many MiB, and others that must not mind.
+// Arm is called right before it; it returns whether memory is short, and the begin of the pod's message. How soon it is
 // evicted is held by gc's own tests.
-func hogged(t *testing.T, bed *kit.Bed, takes int, short func() bool, message string) {
+func hogged(t *testing.T, bed *kit.Bed, most int, arm func() (short func() bool, message string)) {
+	const step = 100 // MiB
 	ns := bed.Namespace(t)
 	ns.Apply(pod("good", `
   containers:
@@ -56,13 +60,22 @@ func hogged(t *testing.T, bed *kit.Bed, takes int, short func() bool, message st
 	ns.Running("good")
 	ns.Running("idle")
 	before := bed.KubeNode(t)
+	short, message := arm()
 	ns.Apply(pod("hog", fmt.Sprintf(`
   containers:
   - name: app
     image: busybox:1.36
-    command: [sh, -c, "dd if=/dev/zero bs=%dM count=1 | (sleep 3600; cat > /dev/null)"]
+    command:
+    - sh
+    - -c
+    - |
+      for i in $(seq %d); do
+        dd if=/dev/zero bs=%dM count=1 | (sleep 3600; cat > /dev/null) &
+        sleep 0.2
+      done
+      wait
     resources: {requests: {memory: 32Mi}}
-`, takes)))
+`, most/step, step)))
 	event := ns.Event("hog", "Evicted", message)
 	p := evicted(t, ns, "hog", message, true)
 	if !strings.Contains(p.Status.Message, "Container app was using ") ||

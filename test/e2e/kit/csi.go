@@ -109,6 +109,23 @@ func (d *Driver) Kill() {
 	}
 }
 
+// Dies waits until the driver has ended by itself.
+func (d *Driver) Dies() {
+	d.t.Helper()
+	ended := make(chan struct{})
+	process := d.process
+	go func() {
+		_ = process.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		d.process = nil
+	case <-time.After(Patience):
+		d.t.Fatal("the driver goes on")
+	}
+}
+
 // Fault has calls of the method go wrong; nil ends that.
 func (d *Driver) Fault(method string, f *csidriver.Fault) {
 	d.t.Helper()

@@ -13,6 +13,24 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// ShimIsLate is containerd's error where a shim doesn't report the state of its task in time. The limit is containerd's
+// own: its option timeouts."io.containerd.timeout.task.state", two seconds by default. No caller can extend it, neither
+// kubelot nor the kubelet. An overloaded machine exceeds it.
+const ShimIsLate = "failed to exec in container: failed to load task: context deadline exceeded"
+
+// OnceShimAnswers runs a command, and again where it fails with ShimIsLate, at most five times. Any other error is
+// returned at once. containerd asks the shim before it starts the command, so a try that fails like that has done
+// nothing and has no output: a caller that keeps the output of every try finds what is there twice.
+func OnceShimAnswers(command func() error) (again int, err error) {
+	for {
+		err = command()
+		if err == nil || !strings.Contains(err.Error(), ShimIsLate) || again == 5 {
+			return again, err
+		}
+		again++
+	}
+}
+
 // Try runs a shell command in the container and returns its output, without the last newline, or its failure.
 func (n *Namespace) Try(pod *corev1.Pod, container, command string) (string, error) {
 	status := Status(pod, container)
@@ -20,10 +38,13 @@ func (n *Namespace) Try(pod *corev1.Pod, container, command string) (string, err
 		return "", fmt.Errorf("pod %s has no status of container %s", pod.Name, container)
 	}
 	_, id, _ := strings.Cut(status.ContainerID, "://")
-	answer, err := n.bed.Containerd.Runtime().ExecSync(n.t.Context(), &runtimeapi.ExecSyncRequest{
-		ContainerId: id, Cmd: []string{"sh", "-c", command}, Timeout: 60,
-	})
-	if err != nil {
+	var answer *runtimeapi.ExecSyncResponse
+	if _, err := OnceShimAnswers(func() (err error) {
+		answer, err = n.bed.Containerd.Runtime().ExecSync(n.t.Context(), &runtimeapi.ExecSyncRequest{
+			ContainerId: id, Cmd: []string{"sh", "-c", command}, Timeout: 60,
+		})
+		return err
+	}); err != nil {
 		return "", err
 	}
 	if answer.ExitCode != 0 {

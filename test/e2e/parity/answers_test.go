@@ -108,7 +108,8 @@ func answersOf(t *testing.T, bed *kit.Bed, agent node.Agent) map[string]string {
 	ns.Phase("short", corev1.PodFailed)
 	ns.Phase("large", corev1.PodFailed)
 	ns.Wait("again", "restarted", restarted)
-	time.Sleep(5 * time.Second) // until the log of told is written
+	ns.Waiting("blank", "app", "ErrImageNeverPull")
+	ns.Logged(p, "told", "four\n")
 	askers := askersOf(t, bed, ns)
 	answers := map[string]string{}
 	for _, request := range requestsOf() {

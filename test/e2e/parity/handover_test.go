@@ -55,6 +55,17 @@ func (a *agentRun) String() string {
 	return a.out.String()
 }
 
+// says waits for the text.
+func (a *agentRun) says(t *testing.T, text string) {
+	t.Helper()
+	kit.Eventually(t, fmt.Sprintf("the text %q", text), func() error {
+		if said := a.String(); !strings.Contains(said, text) {
+			return fmt.Errorf("it said:\n%s", said)
+		}
+		return nil
+	})
+}
+
 // launch starts a program that runs until the test ends at the latest.
 func launch(t *testing.T, program string, args ...string) *agentRun {
 	t.Helper()
@@ -131,27 +142,21 @@ func TestTakeoverAndHandback(t *testing.T) {
 
 	// A crew that can't start: the kubelet goes on, as a process of this command.
 	failing := launch(t, kubelot, append(args, "--foreground", "--bin-dir="+t.TempDir())...)
+	failing.says(t, "the kubelet goes on")
 	answers(t, bed, ns, was, node.Kubelet)
-	if !strings.Contains(failing.String(), "the kubelet goes on") {
-		t.Errorf("it said:\n%s", failing)
-	}
 	held("a crew that can't start", was)
 
 	taker := launch(t, kubelot, append(args, "--foreground", "--bin-dir="+filepath.Dir(kubelot))...)
-	kit.Eventually(t, "the crew", func() error {
-		if text := taker.String(); !strings.Contains(text, "kubelot has taken the node over") {
-			return fmt.Errorf("it said:\n%s", text)
-		}
-		return nil
-	})
+	taker.says(t, "kubelot has taken the node over")
 	answers(t, bed, ns, was, node.Kubelot)
 	ns.Apply(fmt.Sprintf(stays, "came"))
 	came := ns.Running("came")
 	held("the takeover", was)
 
 	grown(came)
-	launch(t, kubelot, append([]string{"handback", "--run-dir=" + bed.Node.RunDir(), "--", bed.Tools.Path("kubelet")},
-		command[1:]...)...)
+	giver := launch(t, kubelot, append([]string{"handback", "--run-dir=" + bed.Node.RunDir(), "--",
+		bed.Tools.Path("kubelet")}, command[1:]...)...)
+	giver.says(t, "kubelot has stopped; the kubelet starts")
 	answers(t, bed, ns, was, node.Kubelet)
 	held("the way back", was, came)
 	for _, p := range []*corev1.Pod{was, came} {

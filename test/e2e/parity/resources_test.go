@@ -50,7 +50,7 @@ func TestResourcesTakenOver(t *testing.T) {
 			p.spec)
 	}
 	readBack := func(p *corev1.Pod) bool {
-		if !kit.Ready(p) {
+		if !kit.Ready(p) || kit.Status(p, "app").User == nil || kit.Status(p, "app").User.Linux == nil {
 			return false
 		}
 		_, cpu := p.Status.Resources.Requests[corev1.ResourceCPU]

@@ -150,16 +150,25 @@ func (r *rig) command(args ...string) (string, error) {
 	return string(out), err
 }
 
-func (r *rig) state() topic.Shutdown {
-	r.t.Helper()
+// tryState is what kubelot says of the shutdown. While daemons start again it may take longer than the command waits.
+func (r *rig) tryState() (s topic.Shutdown, err error) {
 	out, err := r.command("state", "-o", "json")
-	var s topic.Shutdown
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &s)
 	}
 	if err != nil {
-		r.t.Fatalf("%v: %s", err, out)
+		err = fmt.Errorf("%w: %s", err, out)
 	}
+	return s, err
+}
+
+// state is tryState that must succeed.
+func (r *rig) state() (s topic.Shutdown) {
+	r.t.Helper()
+	kit.Eventually(r.t, "the state of the shutdown", func() (err error) {
+		s, err = r.tryState()
+		return err
+	})
 	return s
 }
 
@@ -293,8 +302,8 @@ spec:
 
 	r.powerOff()
 	kit.Eventually(r.t, "the shutdown", func() error {
-		if s := r.state(); !s.Active {
-			return fmt.Errorf("state %+v", s)
+		if s, err := r.tryState(); err != nil || !s.Active {
+			return fmt.Errorf("state %+v, %w", s, err)
 		}
 		return nil
 	})
@@ -365,8 +374,8 @@ spec:
 func (r *rig) group(want int) {
 	r.t.Helper()
 	kit.Eventually(r.t, fmt.Sprintf("group %d", want), func() error {
-		if s := r.state(); s.Group < want {
-			return fmt.Errorf("state %+v", s)
+		if s, err := r.tryState(); err != nil || s.Group < want {
+			return fmt.Errorf("state %+v, %w", s, err)
 		}
 		return nil
 	})
