@@ -11,7 +11,6 @@ package mountpoint
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,14 +22,10 @@ import (
 // Below lists the mount points at and below dir, deepest and latest first. Their paths have no symbolic links, which
 // dir may have above its last element.
 func Below(dir string) ([]string, error) {
-	parent, err := filepath.EvalSymlinks(filepath.Dir(dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	top, err := inTable(dir)
+	if top == "" {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("find the mounts below %s: %w", dir, err)
-	}
-	top := filepath.Join(parent, filepath.Base(dir))
 	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
 		return i.Mountpoint != top && !isBelow(i.Mountpoint, top), false
 	})

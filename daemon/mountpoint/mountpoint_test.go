@@ -92,3 +92,40 @@ func TestBusy(t *testing.T) {
 		t.Errorf("still mounted: %v, %v", points, err)
 	}
 }
+
+// What is mounted at a path, and where else, is read from the table: a path may have links above its last element.
+func TestMountedAndShared(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "real")
+	staged, pods := filepath.Join(dir, "staged"), filepath.Join(dir, "pods")
+	tmpfs(t, staged)
+	inside, a, b := filepath.Join(staged, "part"), filepath.Join(pods, "a"), filepath.Join(pods, "b")
+	other, outside := filepath.Join(pods, "other"), filepath.Join(dir, "outside")
+	tmpfs(t, other)
+	for from, to := range map[string]string{a: staged, b: inside, outside: staged} {
+		if err := errors.Join(os.MkdirAll(from, 0o755), os.MkdirAll(to, 0o755),
+			unix.Mount(to, from, "", unix.MS_BIND, "")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(from, unix.MNT_DETACH) })
+	}
+	link := filepath.Join(base, "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{
+		staged: true, filepath.Join(link, "staged"): true, pods: false, inside: false,
+		filepath.Join(base, "no", "path"): false,
+	} {
+		if got, err := Mounted(path); err != nil || got != want {
+			t.Errorf("%s: mounted %v, %v; want %v", path, got, err, want)
+		}
+	}
+	points, err := Shared(filepath.Join(link, "staged"), filepath.Join(link, "pods"))
+	if slices.Sort(points); err != nil || !slices.Equal(points, []string{a, b}) {
+		t.Errorf("shared at %q, %v; want %q", points, err, []string{a, b})
+	}
+	if points, err := Shared(pods, pods); err != nil || len(points) > 0 {
+		t.Errorf("nothing is mounted there, and it is shared at %q, %v", points, err)
+	}
+}

@@ -5,10 +5,8 @@ import (
 	"slices"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/plugin"
 )
-
-// errInUse is the kubelet's.
-var errInUse = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 
 // calls are what a volume's worker asks of the goroutine of Run.
 type calls struct {
@@ -40,7 +38,7 @@ func (c calls) Alive() { c.alive() }
 
 func (s *Service) take(p *pod, v *volume, name string, alone bool) error {
 	if alone && s.taken(p, name) {
-		return errInUse
+		return plugin.ErrInUse
 	}
 	v.persistent = name
 	return nil

@@ -77,7 +77,7 @@ func TestClaimsSurviveARestartWithoutTheAPIServer(t *testing.T) {
 		// The volume still is the first pod's alone, as is seen when the API server is back.
 		w.claims.away = nil
 		w.update(podSpec("u2", claim("pv")), topic.Syncing)
-		w.expect("u2", `failed: pv=failed(MountVolume.SetUp failed for volume "pv" : `+errInUse.Error()+")")
+		w.expect("u2", `failed: pv=failed(MountVolume.SetUp failed for volume "pv" : `+plugin.ErrInUse.Error()+")")
 		w.update(podSpec("u1", claim("pv")), topic.Terminated)
 		w.expect("u1", "unmounted: pv=unmounted")
 		if !w.empty("u1") {
@@ -90,7 +90,7 @@ func TestClaimsSurviveARestartWithoutTheAPIServer(t *testing.T) {
 			t.Errorf("left of the second pod: %v; the data: %v", !w.empty("u2"), err)
 		}
 		for _, e := range w.events.all() {
-			if !strings.Contains(e, errInUse.Error()) {
+			if !strings.Contains(e, plugin.ErrInUse.Error()) {
 				t.Errorf("an Event of a volume that was mounted: %s", e)
 			}
 		}
@@ -185,7 +185,7 @@ func TestSweepLeavesForeignDevices(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(dir, 0o750), os.Symlink("/dev/null", filepath.Join(dir, "disk"))); err != nil {
 		t.Fatal(err)
 	}
-	err := cleanUp(t.Context(), root, plugin.All(plugin.Objects{}))
+	err := cleanUp(t.Context(), root, plugin.All(plugin.Objects{}), func() {})
 	if err == nil || !strings.Contains(err.Error(), "volume of the kind kubernetes.io/fc: "+filepath.Join(dir, "disk")+
 		" is still in use") {
 		t.Errorf("got %v", err)

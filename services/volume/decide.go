@@ -42,12 +42,17 @@ func (v *volume) next(p *pod, stage topic.Lifecycle, now time.Time) op {
 	return opNone
 }
 
-// retryFailed ends the pauses of all that has failed, because a plugin came.
+// retryFailed ends the pauses of all that has failed, because a plugin came. What is being tried isn't held up if it
+// fails now.
 func retryFailed(pods map[string]*pod, changed map[*pod]bool) {
 	for _, p := range pods {
+		if p.problem != "" || p.cleaningUp {
+			p.retry.wake()
+			changed[p] = true
+		}
 		for _, v := range p.volumes {
-			if v.problem != "" && v.op == opNone {
-				v.retry.notBefore = time.Time{}
+			if v.problem != "" || v.op != opNone {
+				v.retry.wake()
 				changed[p] = true
 			}
 		}

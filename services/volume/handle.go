@@ -251,6 +251,11 @@ func (s *Service) drop(p *pod) {
 
 // start runs a job in a goroutine of its own. It is told to stop when it has given no sign of life for opTimeout.
 func (s *Service) start(ctx context.Context, p *pod, v *volume, what op, do job) {
+	if v != nil {
+		v.retry.begin()
+	} else {
+		p.retry.begin()
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(opTimeout, func() { stop(fmt.Errorf("it was not done after %s", opTimeout)) })
 	alive := func() { timer.Reset(opTimeout) }

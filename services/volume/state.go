@@ -94,13 +94,24 @@ const (
 type retry struct {
 	failures  int
 	notBefore time.Time
+	// woken is true if what may mend the failure came during the attempt.
+	woken bool
 }
+
+// begin is the begin of an attempt.
+func (r *retry) begin() { r.woken = false }
 
 // fail makes the next pause; limit is the longest one, 0 for the kubelet's.
 func (r *retry) fail(now time.Time, limit time.Duration) {
 	r.failures++
 	r.notBefore = now.Add(pause.After(r.failures, firstPause, cmp.Or(limit, lastPause)))
+	if r.woken {
+		r.notBefore = now
+	}
 }
+
+// wake ends the pause, and spares an attempt that is under way the next one.
+func (r *retry) wake() { r.notBefore, r.woken = time.Time{}, true }
 
 // newPod is a pod as podsync has it; before is what an earlier run has said of its volumes.
 func newPod(update topic.Pod, root layout, kinds plugin.List, before topic.PodVolumes) *pod {

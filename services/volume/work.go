@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/mountpoint"
@@ -70,20 +71,20 @@ func (s *Service) unmountJob(p *pod, v *volume) job {
 // of an interrupted start or of a pod that nobody knows any more.
 func (s *Service) cleanUpJob(p *pod) job {
 	podDir := s.root.pod(p.ref.UID)
-	return func(ctx context.Context, _ func()) (plugin.Result, error) {
-		return plugin.Result{}, cleanUp(ctx, podDir, s.kinds)
+	return func(ctx context.Context, alive func()) (plugin.Result, error) {
+		return plugin.Result{}, cleanUp(ctx, podDir, s.kinds, alive)
 	}
 }
 
-func cleanUp(ctx context.Context, podDir string, kinds plugin.List) error {
+func cleanUp(ctx context.Context, podDir string, kinds plugin.List, alive func()) error {
 	if err := subpath.Clean(ctx, podDir, ""); err != nil {
 		return err
 	}
-	return errors.Join(cleanUpTop(ctx, podDir, kinds, false), cleanUpTop(ctx, podDir, kinds, true))
+	return errors.Join(cleanUpTop(ctx, podDir, kinds, false, alive), cleanUpTop(ctx, podDir, kinds, true, alive))
 }
 
 // cleanUpTop empties the pod's directory of volumes, or of those that are block devices.
-func cleanUpTop(ctx context.Context, podDir string, kinds plugin.List, block bool) error {
+func cleanUpTop(ctx context.Context, podDir string, kinds plugin.List, block bool, alive func()) error {
 	top := filepath.Join(podDir, plugin.VolumesDir)
 	if block {
 		top = filepath.Join(podDir, plugin.DevicesDir)
@@ -98,7 +99,7 @@ func cleanUpTop(ctx context.Context, podDir string, kinds plugin.List, block boo
 		if !known {
 			kind = plugin.Kind{Name: strings.ReplaceAll(dir, "~", "/"), Plugin: foreign{}}
 		}
-		errs = append(errs, cleanUpKind(ctx, filepath.Join(top, dir), kind))
+		errs = append(errs, cleanUpKind(ctx, filepath.Join(top, dir), kind, alive))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
@@ -106,15 +107,31 @@ func cleanUpTop(ctx context.Context, podDir string, kinds plugin.List, block boo
 	return removeEmpty(top)
 }
 
-func cleanUpKind(ctx context.Context, dir string, kind plugin.Kind) error {
+// cleanUpAtOnce is how many volumes of a kind are unmounted side by side: one that hangs must not hold up the others.
+const cleanUpAtOnce = 16
+
+func cleanUpKind(ctx context.Context, dir string, kind plugin.Kind, alive func()) error {
 	volumes, err := names(dir)
 	if err != nil {
 		return err
 	}
-	for _, name := range volumes {
-		if err := kind.Plugin.Unmount(ctx, filepath.Join(dir, name)); err != nil {
-			return fmt.Errorf("volume of the kind %s: %w", kind.Name, err)
-		}
+	errs := make([]error, len(volumes))
+	slots := make(chan struct{}, cleanUpAtOnce)
+	var workers sync.WaitGroup
+	for i, name := range volumes {
+		slots <- struct{}{}
+		workers.Go(func() {
+			defer func() { <-slots }()
+			if err := kind.Plugin.Unmount(ctx, filepath.Join(dir, name)); err != nil {
+				errs[i] = fmt.Errorf("volume of the kind %s: %w", kind.Name, err)
+				return
+			}
+			alive()
+		})
+	}
+	workers.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	return removeEmpty(dir)
 }

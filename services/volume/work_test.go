@@ -2,7 +2,12 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -134,4 +139,55 @@ func TestAVolumeIsBroughtUpToDateOnceWhenItsPodEnds(t *testing.T) {
 		}
 		w.expect("u1", "mounted: tokens=mounted")
 	})
+}
+
+// stubborn are volumes of which one is refused and one hangs until the clean-up is given up.
+type stubborn struct{ plugin.Plugin }
+
+func (stubborn) Unmount(ctx context.Context, dir string) error {
+	switch filepath.Base(dir) {
+	case "a-refused":
+		return errors.New("no")
+	case "b-hangs":
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return os.Remove(dir)
+}
+
+// A volume that can't be unmounted holds up no other of its kind.
+func TestCleanUpGoesOnAfterAFailure(t *testing.T) {
+	root := t.TempDir()
+	top := filepath.Join(root, plugin.VolumesDir, "kind")
+	for _, name := range []string{"a-refused", "b-hangs", "good"} {
+		if err := os.MkdirAll(filepath.Join(top, name), 0o750); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	kinds := plugin.List{{Name: "kind", Dir: "kind", Plugin: stubborn{}}}
+	// Somebody who gets on is no reason to give up; the one that hangs is, when nobody has got on for long.
+	err := cleanUp(ctx, root, kinds, func() { cancel(errors.New("too late")) })
+	if err == nil || !strings.Contains(err.Error(), "kind: no") || !strings.Contains(err.Error(), "too late") {
+		t.Errorf("got %v", err)
+	}
+	if left, err := names(top); err != nil || !slices.Equal(left, []string{"a-refused", "b-hangs"}) {
+		t.Errorf("left are %q, %v", left, err)
+	}
+}
+
+// A plugin that comes while a volume is being tried spares it the pause after the failure.
+func TestAPluginThatComesDuringAnAttempt(t *testing.T) {
+	now := time.Now()
+	v := &volume{op: opMount}
+	p := &pod{volumes: []*volume{v}}
+	v.retry.begin()
+	retryFailed(map[string]*pod{"u": p}, map[*pod]bool{})
+	if v.retry.fail(now, 0); v.retry.notBefore.After(now) {
+		t.Errorf("the next attempt is in %s", v.retry.notBefore.Sub(now))
+	}
+	v.retry.begin()
+	if v.retry.fail(now, 0); !v.retry.notBefore.After(now) {
+		t.Error("there is no pause though nothing came")
+	}
 }

@@ -2,10 +2,13 @@ package csi
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -15,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+	authenticationv1 "k8s.io/api/authentication/v1"
 )
 
 const (
@@ -26,6 +30,8 @@ const (
 	// maxAnswer bounds what a driver may answer, maxError what of its errors is passed on.
 	maxAnswer = 4 << 20
 	maxError  = 1 << 10
+	// shortestSecret is the length of the shortest secret that is looked for in errors: shorter ones are in every text.
+	shortestSecret = 4
 	// maxCapabilities bounds the list of what a driver can do.
 	maxCapabilities = 256
 	// reconnect bounds the pause before a driver that went away is dialed again.
@@ -36,9 +42,14 @@ const (
 type client struct {
 	conn *grpc.ClientConn
 	node csiapi.NodeClient
-	// can is asked for once, and kept: it doesn't change while the driver runs.
+	// can is asked for once, and kept until the driver may be another process.
 	asking chan struct{} // holds one token
 	can    *capabilities
+
+	mu sync.Mutex
+	// users is how many have acquired the client; the last closes one that is retired.
+	users   int
+	retired bool
 }
 
 // dial makes the client of the driver at the endpoint. It doesn't connect: the first call does.
@@ -65,10 +76,45 @@ func dial(endpoint string) (*client, error) {
 	return c, nil
 }
 
-func (c *client) close() { _ = c.conn.Close() }
+func (c *client) acquire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.users++
+}
 
-// plain makes what a driver says of an error a text of one line and bounded length. The request, which may hold
-// secrets, is in no error.
+// release ends the use of a client, which may be nil.
+func (c *client) release() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.users--; c.users == 0 && c.retired {
+		_ = c.conn.Close()
+	}
+}
+
+// retire closes the connection when nobody uses it any more.
+func (c *client) retire() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.retired = true; c.users == 0 {
+		_ = c.conn.Close()
+	}
+}
+
+// forget has the driver asked again what it can do.
+func (c *client) forget() {
+	select {
+	case <-c.asking:
+		c.can = nil
+		c.asking <- struct{}{}
+	default: // it is being asked
+	}
+}
+
+// plain makes what a driver says of an error a text of one line and bounded length. The request is in no error, and
+// what a driver repeats of its secrets isn't either.
 //
 //nolint:revive // the many arguments are those of a grpc.UnaryClientInterceptor
 func plain(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
@@ -84,7 +130,44 @@ func plain(ctx context.Context, method string, req, reply any, conn *grpc.Client
 			return status.Error(s.Code(), line(why.Error()))
 		}
 	}
-	return status.Error(s.Code(), line(s.Message()))
+	return status.Error(s.Code(), line(redact(s.Message(), req)))
+}
+
+// redact blots out the secrets of a request.
+func redact(text string, request any) string {
+	var words []string
+	if r, ok := request.(interface{ GetSecrets() map[string]string }); ok {
+		for _, value := range r.GetSecrets() {
+			words = append(words, value)
+		}
+		words = append(words, tokensIn(r.GetSecrets()[keyTokens])...)
+	}
+	if r, ok := request.(interface{ GetVolumeContext() map[string]string }); ok {
+		words = append(words, tokensIn(r.GetVolumeContext()[keyTokens])...)
+	}
+	// The longest first: one may be a part of another.
+	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) })
+	for _, word := range words {
+		if len(word) >= shortestSecret {
+			text = strings.ReplaceAll(text, word, "***")
+		}
+	}
+	return text
+}
+
+// tokensIn are the tokens of service accounts in the form in which drivers get them, and that form.
+func tokensIn(text string) []string {
+	if text == "" {
+		return nil
+	}
+	words := []string{text}
+	var tokens map[string]authenticationv1.TokenRequestStatus
+	if json.Unmarshal([]byte(text), &tokens) == nil {
+		for _, token := range tokens {
+			words = append(words, token.Token)
+		}
+	}
+	return words
 }
 
 func line(text string) string {

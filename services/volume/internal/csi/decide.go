@@ -5,6 +5,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"kubelot.dev/services/volume/internal/plugin"
 )
 
 // step is how far a volume or its use by a pod is, as its record on disk says. A call is recorded before it is made.
@@ -13,7 +15,8 @@ type step string
 const (
 	// stepNone has no record.
 	stepNone step = ""
-	// stepWanted is a pod's that waits until the volume is staged.
+	// stepWanted is a pod's that waits until the volume is staged. The driver has not been asked to publish it, or has
+	// refused for good.
 	stepWanted     step = "wanted"
 	stepStaging    step = "staging"
 	stepStaged     step = "staged"
@@ -24,7 +27,8 @@ const (
 	// stepPublished with a call under way that publishes again stays what it is: the pod has the volume.
 	stepPublished    step = "published"
 	stepUnpublishing step = "unpublishing"
-	// stepUncertain is a kubelet's record, or one of an earlier boot: there may be a mount.
+	// stepUncertain is a kubelet's record, one of an earlier boot or of a mount that is gone, or of a volume that the
+	// driver has refused to take back: there may be a mount.
 	stepUncertain step = "uncertain"
 )
 
@@ -41,9 +45,14 @@ type facts struct {
 	persistent bool
 	// unattached says what is waited for before the volume is attached; empty if it is, or needn't be.
 	unattached string
-	// volume and pod are the records; others is how many other pods have one.
-	volume, pod step
-	others      int
+	// alone reports whether only one pod may have the volume (ReadWriteOncePod).
+	alone bool
+	// volume and pod are the records; others is how many other pods have one, holders how many of these have the volume
+	// or may have it.
+	volume, pod     step
+	others, holders int
+	// bound is where the volume, which is to be unstaged, is in use though no record says so; empty for nowhere.
+	bound string
 	// group reports whether the files are to be given to the pod's fsGroup here.
 	group bool
 	// plugin is the registered driver's; nil while there is none.
@@ -67,6 +76,8 @@ const (
 	unpublish kind = "unpublish"
 	// own gives the files to the pod's fsGroup.
 	own kind = "own"
+	// drop removes the record of a pod that never had the volume.
+	drop kind = "drop"
 	// forget removes the record of a volume that the driver doesn't stage.
 	forget kind = "forget"
 )
@@ -90,6 +101,8 @@ func bringUp(f facts) action {
 	switch {
 	case f.pod == stepPublished && !f.again:
 		return action{kind: done}
+	case f.isAnothers():
+		return action{wait, plugin.ErrInUse.Error()}
 	case f.plugin == nil:
 		return missing(f)
 	case f.pod == stepUnpublishing:
@@ -107,14 +120,23 @@ func bringUp(f facts) action {
 	return action{kind: publish}
 }
 
+// isAnothers reports whether the volume is for one pod, and another has it or may have it.
+func (f facts) isAnothers() bool {
+	return f.alone && f.holders > 0 && (f.pod == stepNone || f.pod == stepWanted)
+}
+
 func takeDown(f facts) action {
 	switch {
+	case f.pod == stepWanted:
+		return action{kind: drop}
 	case f.pod == stepNone && (f.podOnly || f.volume == stepNone || f.others > 0):
 		return action{kind: done}
 	case f.plugin == nil:
 		return missing(f)
 	case f.pod != stepNone:
 		return action{kind: unpublish}
+	case f.bound != "":
+		return action{wait, "it is or may be in use at " + f.bound}
 	case !f.plugin.stage:
 		return action{kind: forget}
 	}
@@ -153,6 +175,13 @@ func outcomeOf(err error) outcome {
 	return failed
 }
 
+// isUnstaged reports whether the driver refuses to publish because it doesn't know the volume as staged: one that keeps
+// its stages in memory forgets them with its process.
+func isUnstaged(err error) bool {
+	code := status.Code(err)
+	return code == codes.FailedPrecondition || code == codes.NotFound
+}
+
 // after is the step that follows from a call's outcome; before is what was recorded before the call.
 func after(k kind, f facts, before step, o outcome) step {
 	switch {
@@ -165,7 +194,8 @@ func after(k kind, f facts, before step, o outcome) step {
 	case o == succeeded:
 		return map[kind]step{stage: stepStaged, publish: stepPublished}[k]
 	case k == unstage || k == unpublish:
-		return during(k, before)
+		// A refusal is an answer: the driver isn't at it any more, and may be asked for the opposite.
+		return stepUncertain
 	case before == stepUncertain || before == stepPublished:
 		// It may be there since before this process: only its opposite makes sure.
 		return before

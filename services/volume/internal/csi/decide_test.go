@@ -45,9 +45,28 @@ func TestNext(t *testing.T) {
 		{"pod goes", facts{persistent: true, plugin: staging, pod: stepPublished, volume: stepStaged}, unpublish},
 		{
 			"pod goes that never had it",
-			facts{persistent: true, plugin: staging, pod: stepWanted, volume: stepStaged},
-			unpublish,
+			facts{persistent: true, pod: stepWanted, volume: stepStaged},
+			drop,
 		},
+		{
+			"alone, and another has it",
+			facts{wanted: true, persistent: true, plugin: staging, alone: true, others: 1, holders: 1},
+			wait,
+		},
+		{
+			"alone, and another only wants it too",
+			facts{wanted: true, persistent: true, plugin: staging, alone: true, others: 1, pod: stepWanted},
+			stage,
+		},
+		{
+			"alone, and it may be there already",
+			facts{
+				wanted: true, persistent: true, plugin: staging, alone: true, holders: 1, pod: stepPublishing,
+				volume: stepStaged,
+			},
+			publish,
+		},
+		{"in use, by no record", facts{persistent: true, plugin: staging, volume: stepStaged, bound: "/x"}, wait},
 		{"last pod is gone", facts{persistent: true, plugin: staging, volume: stepStaged}, unstage},
 		{"others have it", facts{persistent: true, plugin: staging, volume: stepStaged, others: 1}, done},
 		{"the driver stages no more", facts{persistent: true, plugin: plain, volume: stepStaged}, forget},
@@ -68,13 +87,16 @@ func TestEveryStateHasAWay(t *testing.T) {
 						if !persistent && volume != stepNone {
 							continue
 						}
+						f := facts{
+							driver: "d", wanted: wanted, persistent: persistent, volume: volume, pod: pod, plugin: can, group: true,
+						}
 						for _, first := range []outcome{succeeded, failed, uncertain} {
-							f := facts{
-								driver: "d", wanted: wanted, persistent: persistent, volume: volume, pod: pod, plugin: can, group: true,
-							}
 							if problem := walk(f, first); problem != "" {
 								t.Errorf("%+v with %s first: %s", f, first, problem)
 							}
+						}
+						if problem := walkWithout(unstage, f); wanted && problem != "" {
+							t.Errorf("%+v and no unstaging ever succeeds: %s", f, problem)
 						}
 					}
 				}
@@ -85,6 +107,25 @@ func TestEveryStateHasAWay(t *testing.T) {
 
 // walk follows the decisions; the first call has that outcome, and all others succeed.
 func walk(f facts, o outcome) string {
+	return walkThrough(f, func(n int, _ kind) outcome {
+		if n == 0 {
+			return o
+		}
+		return succeeded
+	})
+}
+
+// walkWithout follows the decisions; the driver refuses one kind of call, and all others succeed.
+func walkWithout(refused kind, f facts) string {
+	return walkThrough(f, func(_ int, k kind) outcome {
+		if k == refused {
+			return failed
+		}
+		return succeeded
+	})
+}
+
+func walkThrough(f facts, answer func(n int, k kind) outcome) string {
 	for i := range 2 * maxSteps {
 		a := next(f)
 		switch a.kind {
@@ -105,8 +146,7 @@ func walk(f facts, o outcome) string {
 				return "it is unstaged and the pod has it"
 			}
 		}
-		f = f.then(a.kind, o)
-		o = succeeded
+		f = f.then(a.kind, answer(i, a.kind))
 		if i == 2*maxSteps-1 {
 			return fmt.Sprintf("no end: %+v", f)
 		}
@@ -121,6 +161,8 @@ func (f facts) then(k kind, o outcome) facts {
 		f.volume = after(k, f, f.volume, o)
 	case forget:
 		f.volume = stepNone
+	case drop:
+		f.pod = stepNone
 	case own:
 		f.pod = stepPublished
 	default:

@@ -8,11 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 
-	"kubelot.dev/services/volume/internal/mounts"
+	"golang.org/x/sys/unix"
+
+	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
-// disk is the state of all volumes: their records and directories.
+// disk is the state of all volumes: their records and directories, and the machine's table of mounts. No filesystem of
+// a volume is touched: it may not answer.
 type disk struct {
 	// root is the kubelet's root directory, boot the boot of the machine.
 	root, boot string
@@ -21,30 +24,73 @@ type disk struct {
 // has reports whether the pod has the volume by what is on disk.
 func (d disk) has(t target) bool {
 	r, err := readRecord(t.dir)
-	if err != nil || r.step(d.boot) != stepPublished {
+	if err != nil || !r.isOf(t) {
 		return false
 	}
-	// The mount point itself isn't looked at: its filesystem may not answer.
+	if s, err := d.step(r, t.mount()); err != nil || s != stepPublished {
+		return false
+	}
 	entries, err := os.ReadDir(t.dir)
 	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "mount" })
 }
 
+// step is how far the volume is that a driver mounts at point. What the record says of a mount that isn't there any
+// more is worth nothing: somebody has unmounted it, or the node is a container that was started again.
+func (d disk) step(r record, point string) (step, error) {
+	s := r.step(d.boot)
+	if r[keyMounted] == "" || (s != stepStaged && s != stepMounted && s != stepPublished) {
+		return s, nil
+	}
+	mounted, err := mountpoint.Mounted(point)
+	if err == nil && !mounted {
+		s = stepUncertain
+	}
+	return s, err
+}
+
 // staged are the directories of volumes that are or may be staged.
-func (d disk) staged() []string {
-	files, err := filepath.Glob(filepath.Join(d.root, "plugins", pluginName, "*", "*", recordName))
+func (d disk) staged() ([]string, error) {
+	top := filepath.Join(d.root, "plugins", pluginName)
+	drivers, err := names(top)
 	if err != nil {
-		return nil // only a bad pattern is an error
+		return nil, err
 	}
-	for i, file := range files {
-		files[i] = filepath.Dir(file)
+	var dirs []string
+	for _, driver := range drivers {
+		volumes, err := names(filepath.Join(top, driver))
+		if err != nil {
+			return nil, err
+		}
+		for _, volume := range volumes {
+			dir := filepath.Join(top, driver, volume)
+			if _, err := os.Lstat(filepath.Join(dir, recordName)); err == nil {
+				dirs = append(dirs, dir)
+			}
+		}
 	}
-	return files
+	return dirs, nil
+}
+
+// names are the entries of a directory; none of what isn't one.
+func names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
+		return nil, err
+	}
+	list := make([]string, 0, len(entries))
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list, nil
 }
 
 // stageDir is the volume's own directory, with its record and the staging path.
 func (d disk) stageDir(t target) string {
 	return filepath.Join(d.root, "plugins", pluginName, t.driver, hexSum(t.handle))
 }
+
+// staging is where the driver stages the volume.
+func (d disk) staging(t target) string { return filepath.Join(d.stageDir(t), "globalmount") }
 
 // note writes a record, and makes its directory before.
 func (d disk) note(dir string, r record, s step) error {
@@ -67,7 +113,7 @@ func (d disk) clear(dir, point string) error {
 
 // removeEmpty removes an empty directory or file on which nothing is mounted: never what is in it.
 func removeEmpty(path string) error {
-	mounted, err := mounts.Mounted(path)
+	mounted, err := mountpoint.Mounted(path)
 	if err == nil && mounted {
 		err = fmt.Errorf("%s is still mounted, though the driver says that it isn't", path)
 	}
@@ -80,19 +126,63 @@ func removeEmpty(path string) error {
 	return nil
 }
 
-// others counts the other pods that have a record of the volume.
-func (d disk) others(t target) (int, error) {
-	dirs, err := filepath.Glob(filepath.Join(d.root, "pods", "*", plugin.VolumesDir, dirName, "*"))
+// uses are what the other pods' directories say of a volume.
+type uses struct {
+	// others is how many have a record of it, and holders how many of these have it or may have it.
+	others, holders int
+	// doubt is where something is mounted of which no record can be read: it may be the volume.
+	doubt string
+}
+
+func (d disk) uses(t target) (uses, error) {
+	var u uses
+	pods, err := names(filepath.Join(d.root, "pods"))
 	if err != nil {
-		return 0, err
+		return u, err
 	}
-	dirs = slices.DeleteFunc(dirs, func(dir string) bool {
-		if dir == t.dir {
-			return true
+	for _, pod := range pods {
+		top := filepath.Join(d.root, "pods", pod, plugin.VolumesDir, dirName)
+		volumes, err := names(top)
+		if err != nil {
+			return u, err
 		}
-		r, err := readRecord(dir)
-		// A record that can't be read may be the volume's.
-		return err == nil && (r == nil || r[keyDriver] != t.driver || r[keyHandle] != t.handle)
-	})
-	return len(dirs), nil
+		for _, name := range volumes {
+			if dir := filepath.Join(top, name); dir != t.dir {
+				if err := d.count(t, dir, &u); err != nil {
+					return u, err
+				}
+			}
+		}
+	}
+	return u, nil
+}
+
+// count adds what the directory of another pod's volume says.
+func (d disk) count(t target, dir string, u *uses) error {
+	r, err := readRecord(dir)
+	switch {
+	case r == nil && (err == nil || errors.Is(err, errDamaged)):
+		mounted, err := mountpoint.Mounted(filepath.Join(dir, "mount"))
+		if mounted {
+			u.doubt = fmt.Sprintf("%s, whose %s is missing or damaged", dir, recordName)
+		}
+		return err
+	case err != nil:
+		return err
+	case r.isOf(t):
+		u.others++
+		if r.step(d.boot) != stepWanted {
+			u.holders++
+		}
+	}
+	return nil
+}
+
+// bound is where a volume that no record has is in use nevertheless; empty for nowhere.
+func (d disk) bound(t target, u uses) (string, error) {
+	points, err := mountpoint.Shared(d.staging(t), filepath.Join(d.root, "pods"))
+	if err != nil || len(points) == 0 {
+		return u.doubt, err
+	}
+	return points[0], nil
 }

@@ -1,9 +1,12 @@
 package csi
 
 import (
+	"log/slog"
 	"sync"
 
 	storagev1 "k8s.io/api/storage/v1"
+
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"kubelot.dev/bus/topic"
 )
@@ -53,11 +56,12 @@ func (d *Drivers) wake() {
 	}
 }
 
-// Registered takes all plugins that are registered.
+// Registered takes all plugins that are registered. A driver that registers again is dialed again; calls that are under
+// way end on the connection on which they began.
 func (d *Drivers) Registered(plugins map[string]topic.Plugin) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	there := map[string]bool{}
+	there, came := map[string]bool{}, false
 	for _, p := range plugins {
 		if p.Type != topic.CSIPlugin {
 			continue
@@ -67,20 +71,25 @@ func (d *Drivers) Registered(plugins map[string]topic.Plugin) {
 			if known.at.Endpoint == p.Endpoint && known.at.Instance == p.Instance {
 				continue
 			}
-			known.client.close()
+			known.client.retire()
 			delete(d.registered, p.Name)
 		}
-		if c, err := dial(p.Endpoint); err == nil {
-			d.registered[p.Name] = &driver{p.PluginEndpoint, c}
+		c, err := dial(p.Endpoint)
+		if err != nil {
+			slog.Error("a CSI driver that is registered can't be used", "driver", p.Name, "error", err)
+			continue
 		}
+		d.registered[p.Name], came = &driver{p.PluginEndpoint, c}, true
 	}
 	for name, known := range d.registered {
 		if !there[name] {
-			known.client.close()
+			known.client.retire()
 			delete(d.registered, name)
 		}
 	}
-	d.wake()
+	if came {
+		d.wake()
+	}
 }
 
 // Close ends the connections to all drivers.
@@ -90,12 +99,16 @@ func (d *Drivers) Close() { d.Registered(nil) }
 func (d *Drivers) SetObject(name string, object *storagev1.CSIDriver) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	old := d.objects[name]
 	if object == nil {
 		delete(d.objects, name)
 	} else {
 		d.objects[name] = object
 	}
-	d.wake()
+	// Before all are known nobody asks for one, and Synced wakes everybody.
+	if d.synced && (old == nil || object == nil || !equality.Semantic.DeepEqual(old.Spec, object.Spec)) {
+		d.wake()
+	}
 }
 
 // Synced says that all CSIDriver objects have been set.
@@ -113,11 +126,12 @@ func (d *Drivers) Unknown(why error) {
 	d.unknown = why
 }
 
-// client is the connection to a driver; nil where it isn't registered.
+// client is the connection to a driver, for the caller to release; nil where it isn't registered.
 func (d *Drivers) client(name string) *client {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if known := d.registered[name]; known != nil {
+		known.client.acquire()
 		return known.client
 	}
 	return nil

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/status"
 )
 
-// node is a driver that makes and removes directories, and mounts nothing. test/csidriver mounts.
+// node is a driver that makes and removes directories, and mounts where a test asks for it. test/csidriver is a whole
+// one.
 type node struct {
 	csiapi.UnimplementedNodeServer
 	mu    sync.Mutex
@@ -25,6 +28,16 @@ type node struct {
 	goOn    chan struct{}
 	last    *csiapi.NodePublishVolumeRequest
 	stages  bool
+	// mounts has it mount a tmpfs where it publishes and stages; what is published is bound to what is staged.
+	mounts bool
+	// writes is the name of a file that it makes in what it publishes.
+	writes string
+	// lies has it say that it has unpublished a volume, and do nothing.
+	lies bool
+	// goes is called when it unpublishes.
+	goes func(*node)
+	// requests are those of stage and unstage.
+	requests []any
 }
 
 func (n *node) called(ctx context.Context, method string) (bool, error) {
@@ -47,6 +60,12 @@ func (n *node) called(ctx context.Context, method string) (bool, error) {
 	return err == nil || done, err
 }
 
+func (n *node) asked(r any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.requests = append(n.requests, r)
+}
+
 func (n *node) all() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,24 +85,44 @@ func (n *node) NodeGetCapabilities(context.Context, *csiapi.NodeGetCapabilitiesR
 	return answer, nil
 }
 
-func (n *node) NodeStageVolume(ctx context.Context, _ *csiapi.NodeStageVolumeRequest,
+func (n *node) NodeStageVolume(ctx context.Context, r *csiapi.NodeStageVolumeRequest,
 ) (*csiapi.NodeStageVolumeResponse, error) {
-	_, err := n.called(ctx, "stage")
+	do, err := n.called(ctx, "stage")
+	n.asked(r)
+	if do && n.mounts {
+		err = errors.Join(err, unix.Mount("tmpfs", r.GetStagingTargetPath(), "tmpfs", 0, "size=64k"))
+	}
 	return &csiapi.NodeStageVolumeResponse{}, err
 }
 
-func (n *node) NodeUnstageVolume(ctx context.Context, _ *csiapi.NodeUnstageVolumeRequest,
+func (n *node) NodeUnstageVolume(ctx context.Context, r *csiapi.NodeUnstageVolumeRequest,
 ) (*csiapi.NodeUnstageVolumeResponse, error) {
-	_, err := n.called(ctx, "unstage")
+	do, err := n.called(ctx, "unstage")
+	n.asked(r)
+	if do && n.mounts {
+		err = errors.Join(err, unix.Unmount(r.GetStagingTargetPath(), 0))
+	}
 	return &csiapi.NodeUnstageVolumeResponse{}, err
 }
 
 func (n *node) NodePublishVolume(ctx context.Context, r *csiapi.NodePublishVolumeRequest,
 ) (*csiapi.NodePublishVolumeResponse, error) {
 	do, err := n.called(ctx, "publish")
+	n.mu.Lock()
 	n.last = r
+	n.mu.Unlock()
 	if do {
 		err = errors.Join(err, os.MkdirAll(r.GetTargetPath(), 0o750))
+	}
+	switch staging := r.GetStagingTargetPath(); {
+	case !do || !n.mounts:
+	case staging != "":
+		err = errors.Join(err, unix.Mount(staging, r.GetTargetPath(), "", unix.MS_BIND, ""))
+	default:
+		err = errors.Join(err, unix.Mount("tmpfs", r.GetTargetPath(), "tmpfs", 0, "size=64k"))
+	}
+	if do && n.writes != "" {
+		err = errors.Join(err, os.WriteFile(filepath.Join(r.GetTargetPath(), n.writes), nil, 0o600))
 	}
 	return &csiapi.NodePublishVolumeResponse{}, err
 }
@@ -91,7 +130,13 @@ func (n *node) NodePublishVolume(ctx context.Context, r *csiapi.NodePublishVolum
 func (n *node) NodeUnpublishVolume(ctx context.Context, r *csiapi.NodeUnpublishVolumeRequest,
 ) (*csiapi.NodeUnpublishVolumeResponse, error) {
 	do, err := n.called(ctx, "unpublish")
-	if do {
+	if n.goes != nil {
+		n.goes(n)
+	}
+	if do && n.mounts {
+		_ = unix.Unmount(r.GetTargetPath(), 0)
+	}
+	if do && !n.lies {
 		err = errors.Join(err, os.RemoveAll(r.GetTargetPath()))
 	}
 	return &csiapi.NodeUnpublishVolumeResponse{}, err

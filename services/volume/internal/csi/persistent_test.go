@@ -4,12 +4,13 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
@@ -36,8 +37,13 @@ func (b *bed) stageDir() string {
 // claims mounts the persistent volume for the pod.
 func (b *bed) claims(uid, want string) {
 	b.t.Helper()
+	b.claimsAs(uid, corev1.ReadWriteOnce, want)
+}
+
+func (b *bed) claimsAs(uid string, mode corev1.PersistentVolumeAccessMode, want string) {
+	b.t.Helper()
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
-	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{mode}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
 		Driver: "d", VolumeHandle: "h/1", NodeStageSecretRef: &corev1.SecretReference{Namespace: "other", Name: "stage"},
 	}
@@ -48,9 +54,14 @@ func (b *bed) claims(uid, want string) {
 	}
 }
 
+// podDir is the pod's directory of the persistent volume.
+func (b *bed) podDir(uid string) string {
+	return filepath.Join(b.root, "pods", uid, "volumes/kubernetes.io~csi/pv")
+}
+
 func (b *bed) gives(uid string) {
 	b.t.Helper()
-	dir := filepath.Join(b.root, "pods", uid, "volumes/kubernetes.io~csi/pv")
+	dir := b.podDir(uid)
 	if err := b.volumes.Unmount(b.t.Context(), dir); err != nil {
 		b.t.Errorf("unmount for %s: %v", uid, err)
 	}
@@ -138,10 +149,154 @@ func TestOutcomesOfStage(t *testing.T) {
 	// The pod goes without having had it: it may be staged.
 	b.restart()
 	b.gives("u1")
+	b.tidies(3)
+	b.calls("stage", "stage", "unstage")
+}
+
+// A pod that never had the volume ends without the driver, in any boot.
+func TestEndOfAPodThatNeverHadIt(t *testing.T) {
+	b := newBed(t, unattached())
+	b.node.answers["stage"] = []error{status.Error(codes.Internal, "no")}
+	b.claims("u1", "no")
+	b.drivers.Close()
+	b.volumes.boot = "another"
+	b.gives("u1")
+	b.calls("stage")
+}
+
+func TestRequestsOfStageAndUnstage(t *testing.T) {
+	b := newBed(t, unattached())
+	b.claims("u1", "")
+	b.gives("u1")
 	b.tidies(4)
-	if got := b.node.all(); !slices.Equal(got, []string{"stage", "stage", "unpublish", "unstage"}) {
-		t.Errorf("the driver was called %q", got)
+	staging := filepath.Join(b.stageDir(), "globalmount")
+	if len(b.node.requests) != 2 {
+		t.Fatalf("requests %v", b.node.requests)
 	}
+	stage, isStage := b.node.requests[0].(*csiapi.NodeStageVolumeRequest)
+	unstage, isUnstage := b.node.requests[1].(*csiapi.NodeUnstageVolumeRequest)
+	if !isStage || stage.GetVolumeId() != "h/1" || stage.GetStagingTargetPath() != staging ||
+		stage.GetSecrets()["key"] != "s3cret of other/stage" || stage.GetVolumeCapability().GetAccessMode().GetMode() !=
+		csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER {
+		t.Errorf("staged by %v", stage)
+	}
+	if !isUnstage || unstage.GetVolumeId() != "h/1" || unstage.GetStagingTargetPath() != staging {
+		t.Errorf("unstaged by %v", unstage)
+	}
+}
+
+// A driver that refuses to unstage keeps no later pod from the volume.
+func TestUnstageIsRefused(t *testing.T) {
+	b := newBed(t, unattached())
+	b.claims("u1", "")
+	b.gives("u1")
+	b.node.answers["unstage"] = []error{status.Error(codes.FailedPrecondition, "busy")}
+	if err := b.volumes.unstageIfUnused(t.Context(), b.stageDir()); err == nil {
+		t.Error("no error")
+	}
+	b.claims("u2", "")
+	b.calls("stage", "publish", "unpublish", "unstage", "stage", "publish")
+}
+
+// A driver that has forgotten what it staged is asked to stage again, once for each refusal.
+func TestForgottenStage(t *testing.T) {
+	b := newBed(t, unattached())
+	b.claims("u1", "")
+	b.node.answers["publish"] = []error{status.Error(codes.FailedPrecondition, "not staged")}
+	b.claims("u2", "not staged")
+	b.claims("u2", "")
+	b.calls("stage", "publish", "publish", "stage", "publish")
+}
+
+// One pod at a time has a ReadWriteOncePod volume, also if it is not certain whether the first has it, in any process.
+func TestReadWriteOncePod(t *testing.T) {
+	b := newBed(t, unattached())
+	b.node.answers["publish"] = []error{status.Error(codes.Unavailable, "perhaps")}
+	b.claimsAs("u1", corev1.ReadWriteOncePod, "perhaps")
+	b.claimsAs("u2", corev1.ReadWriteOncePod, plugin.ErrInUse.Error())
+	b.restart()
+	b.claimsAs("u2", corev1.ReadWriteOncePod, plugin.ErrInUse.Error())
+	b.gives("u1")
+	b.claimsAs("u2", corev1.ReadWriteOncePod, "")
+	b.calls("stage", "publish", "unpublish", "publish")
+}
+
+// What is mounted is in use, whatever the records say; what isn't holds nobody up, and what is damaged only if it may
+// be the volume.
+func TestInUseByNoRecord(t *testing.T) {
+	b := newBed(t, unattached())
+	b.node.mounts = true
+	b.claims("u1", "")
+	b.claims("u2", "")
+	record := filepath.Join(b.podDir("u1"), recordName)
+	if err := os.Remove(record); err != nil {
+		t.Fatal(err)
+	}
+	b.gives("u2")
+	refuses := func() {
+		t.Helper()
+		err := b.volumes.unstageIfUnused(t.Context(), b.stageDir())
+		if err == nil || !strings.Contains(err.Error(), "in use at "+b.podDir("u1")) {
+			t.Errorf("unstaging a volume in use: %v", err)
+		}
+	}
+	refuses()
+	if err := os.WriteFile(record, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refuses()
+	if err := unix.Unmount(filepath.Join(b.podDir("u1"), "mount"), 0); err != nil {
+		t.Fatal(err)
+	}
+	b.volumes.unstageIfUnusedOrFail(t, b.stageDir())
+	b.calls("stage", "publish", "publish", "unpublish", "unstage")
+}
+
+// A stage that is gone without a boot is made again.
+func TestStageIsGone(t *testing.T) {
+	b := newBed(t, unattached())
+	b.node.mounts = true
+	b.claims("u1", "")
+	for _, point := range []string{filepath.Join(b.podDir("u1"), "mount"), filepath.Join(b.stageDir(), "globalmount")} {
+		if err := unix.Unmount(point, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.restart()
+	b.claims("u1", "")
+	b.gives("u1")
+	b.tidies(6)
+	b.calls("stage", "publish", "stage", "publish", "unpublish", "unstage")
+}
+
+// The root directory's name is no pattern.
+func TestNameOfTheRootDirectory(t *testing.T) {
+	b := newBed(t, unattached())
+	b.root = filepath.Join(b.root, "k[1]*")
+	b.restart()
+	b.claims("u1", "")
+	b.claims("u2", "")
+	b.gives("u1")
+	b.volumes.unstageIfUnusedOrFail(t, b.stageDir())
+	b.calls("stage", "publish", "publish", "unpublish")
+	b.gives("u2")
+	b.tidies(5)
+}
+
+// A driver that hangs holds up its own volumes, and a volume's calls don't overlap.
+func TestOneCallAtATime(t *testing.T) {
+	b := newBed(t, unattached())
+	b.node.hang = "stage"
+	var pods sync.WaitGroup
+	for _, uid := range []string{"u1", "u2"} {
+		pods.Go(func() { b.claims(uid, "") })
+	}
+	<-b.node.entered
+	time.Sleep(50 * time.Millisecond)
+	b.calls("stage")
+	close(b.node.goOn)
+	pods.Wait()
+	b.calls("stage", "publish", "publish")
 }
 
 // A driver that can't unstage holds up the end of no pod.

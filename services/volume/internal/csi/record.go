@@ -20,7 +20,7 @@ const recordName = "vol_data.json"
 // maxRecord bounds what is read as a record.
 const maxRecord = 64 << 10
 
-// The keys of a record are the kubelet's, and two that it ignores.
+// The keys of a record are the kubelet's, and three that it ignores.
 const (
 	keySpecName   = "specVolID"
 	keyHandle     = "volumeHandle"
@@ -30,6 +30,8 @@ const (
 	keyAttachment = "attachmentID"
 	keyStep       = "kubelot.dev/step"
 	keyBoot       = "kubelot.dev/boot"
+	// keyMounted is of a step that a driver has done with a mount.
+	keyMounted = "kubelot.dev/mounted"
 )
 
 // record is the content of a vol_data.json.
@@ -63,12 +65,17 @@ func readRecord(dir string) (record, error) {
 	return r, nil
 }
 
+// isOf reports whether the record is of the volume.
+func (r record) isOf(t target) bool { return r[keyDriver] == t.driver && r[keyHandle] == t.handle }
+
 // step is how far the record says the volume is. Mounts of an earlier boot are gone, whatever the driver remembers.
 func (r record) step(boot string) step {
 	switch {
 	case r == nil:
 		return stepNone
-	case r[keyStep] == "" || r[keyBoot] != boot:
+	case r[keyStep] == string(stepWanted):
+		return stepWanted
+	case r[keyStep] == "" || r[keyBoot] != boot || boot == "":
 		return stepUncertain
 	}
 	return step(r[keyStep])
@@ -78,8 +85,11 @@ func (r record) step(boot string) step {
 func (r record) write(dir string, s step, boot string) error {
 	path := filepath.Join(dir, recordName)
 	if s == stepNone {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove the record of a volume: %w", err)
+		// A process that was killed may have left an unfinished one.
+		for _, file := range []string{path, path + atomicfile.Suffix} {
+			if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("remove the record of a volume: %w", err)
+			}
 		}
 		return nil
 	}
@@ -89,7 +99,9 @@ func (r record) write(dir string, s step, boot string) error {
 	}
 	delete(content, keyStep)
 	delete(content, keyBoot)
-	if s != stepUncertain {
+	if s == stepUncertain {
+		delete(content, keyMounted)
+	} else {
 		content[keyStep], content[keyBoot] = string(s), boot
 	}
 	data, err := json.Marshal(content)

@@ -1,16 +1,13 @@
 package csi
 
 import (
-	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"path/filepath"
 	"strconv"
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
@@ -125,40 +122,6 @@ func (t target) podInfo() map[string]string {
 	}
 }
 
-// tokens are the tokens of the pod's service account for which the driver's object asks, and whether they go with the
-// secrets.
-func (t target) tokens(ctx context.Context, api plugin.Tokens) (map[string]string, bool, error) {
-	if t.object == nil || len(t.object.Spec.TokenRequests) == 0 {
-		return nil, false, nil
-	}
-	tokens := map[string]authenticationv1.TokenRequestStatus{}
-	for _, wanted := range t.object.Spec.TokenRequests {
-		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			ExpirationSeconds: wanted.ExpirationSeconds,
-			BoundObjectRef: &authenticationv1.BoundObjectReference{
-				APIVersion: "v1", Kind: "Pod", Name: t.pod.Name, UID: t.pod.UID,
-			},
-		}}
-		if wanted.Audience != "" {
-			request.Spec.Audiences = []string{wanted.Audience}
-		}
-		answer, err := plugin.Ask(ctx, plugin.PodUnknown, func(ctx context.Context) (*authenticationv1.TokenRequest, error) {
-			return api.CreateToken(ctx, t.pod.Namespace, t.pod.Spec.ServiceAccountName, request)
-		})
-		if err != nil {
-			return nil, false, fmt.Errorf("get the token of service account %q for the driver: %w",
-				t.pod.Spec.ServiceAccountName, err)
-		}
-		tokens[wanted.Audience] = answer.Status
-	}
-	data, err := json.Marshal(tokens)
-	if err != nil {
-		return nil, false, err
-	}
-	separate := t.object.Spec.ServiceAccountTokenInSecrets
-	return map[string]string{"csi.storage.k8s.io/serviceAccount.tokens": string(data)}, separate != nil && *separate, nil
-}
-
 // capability is what the pod does with the volume, in CSI's terms.
 func (t target) capability(can *capabilities) *csiapi.VolumeCapability {
 	mount := &csiapi.VolumeCapability_MountVolume{FsType: t.fsType, MountFlags: t.options}
@@ -215,6 +178,12 @@ func (t target) setsGroup(can *capabilities) bool {
 	return false
 }
 
+// tokensAreSecret reports whether the driver wants tokens among the secrets, not in the volume's context.
+func (t target) tokensAreSecret() bool {
+	return t.object != nil && t.object.Spec.ServiceAccountTokenInSecrets != nil &&
+		*t.object.Spec.ServiceAccountTokenInSecrets
+}
+
 // republishes reports whether the driver wants to be told of the pod again and again.
 func (t target) republishes() bool {
 	return t.object != nil && t.object.Spec.RequiresRepublish != nil && *t.object.Spec.RequiresRepublish
@@ -227,6 +196,9 @@ func (t target) record(node string) record {
 		keyAttachment: "csi-" + hexSum(t.handle+t.driver+node),
 	}
 }
+
+// common is what the volume's own vol_data.json says.
+func (t target) common() record { return record{keyDriver: t.driver, keyHandle: t.handle} }
 
 // merged joins maps into one of their own.
 func merged(all ...map[string]string) map[string]string {

@@ -12,6 +12,8 @@ const (
 	// firstPause and lastPause bound the pause after a driver has failed to unstage a volume, the kubelet's.
 	firstPause = 500 * time.Millisecond
 	lastPause  = 2*time.Minute + 2*time.Second
+	// lookAgain is when all volumes are looked at though nothing is known to have changed.
+	lookAgain = 5 * time.Minute
 )
 
 // unused are the staged volumes that are looked at, or can't be unstaged yet, by their directories. It belongs to the
@@ -56,6 +58,13 @@ func (v *Volumes) Run(ctx context.Context) {
 			}
 		})
 	}
+	look := func() []string {
+		dirs, err := v.staged()
+		if err != nil {
+			v.ports.Log.Error("can't read which volumes are staged, retrying", "error", err)
+		}
+		return u.look(dirs, time.Now())
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -67,18 +76,16 @@ func (v *Volumes) Run(ctx context.Context) {
 			due = v.took(u, l)
 		case <-v.drivers.arrivals:
 			u.forgive()
-			due = u.look(v.staged(), time.Now())
+			due = look()
 		case <-v.freed:
-			due = u.look(v.staged(), time.Now())
+			due = look()
 		case <-timer.C:
-			due = u.look(v.staged(), time.Now())
+			due = look()
 		}
 		for _, dir := range due {
 			start(dir)
 		}
-		if pause := u.pause(time.Now()); pause > 0 {
-			timer.Reset(pause)
-		}
+		timer.Reset(u.pause(time.Now()))
 	}
 }
 
@@ -117,12 +124,12 @@ func (u unused) forgive() {
 	}
 }
 
-// pause is the time until one of them is due; 0 means never.
+// pause is the time until the next look.
 func (u unused) pause(now time.Time) time.Duration {
-	var next time.Duration
+	next := lookAgain
 	for _, r := range u {
-		if pause := max(time.Millisecond, r.notBefore.Sub(now)); !r.busy && (next == 0 || pause < next) {
-			next = pause
+		if !r.busy {
+			next = min(next, max(time.Millisecond, r.notBefore.Sub(now)))
 		}
 	}
 	return next

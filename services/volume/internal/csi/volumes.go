@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/payload"
 	"kubelot.dev/services/volume/internal/plugin"
@@ -24,6 +25,9 @@ const (
 	// pluginName is the kubelet's name of the plug-in, dirName that of its directories below pods.
 	pluginName = "kubernetes.io/csi"
 	dirName    = "kubernetes.io~csi"
+	// unreadPause is the pause before a volume that serves as it is is looked at again, because its driver's CSIDriver
+	// object was not known.
+	unreadPause = 10 * time.Second
 	// republishEvery is how often a driver that asks for it publishes a volume again, less some jitter.
 	republishEvery = time.Minute
 )
@@ -54,6 +58,7 @@ type Volumes struct {
 	drivers *Drivers
 	ports   Ports
 	locks   *plugin.Locks
+	tokens  tokens
 	// freed is told of volumes that a pod has given back.
 	freed chan struct{}
 }
@@ -62,7 +67,8 @@ type Volumes struct {
 func New(rootDir, node string, drivers *Drivers, ports Ports) *Volumes {
 	return &Volumes{
 		disk: disk{root: rootDir, boot: bootID()}, node: node, drivers: drivers, ports: ports, locks: new(plugin.Locks),
-		freed: make(chan struct{}, 1),
+		tokens: tokens{byDir: map[string]map[tokenRequest]token{}},
+		freed:  make(chan struct{}, 1),
 	}
 }
 
@@ -104,27 +110,37 @@ func (v *Volumes) MountPersistent(ctx context.Context, r plugin.Request, pv *cor
 	return v.mount(ctx, r, task{target: t, wanted: true, request: &r})
 }
 
-// InPlace reports whether the path is that of a driver's volume, and whether nothing is to be done about it.
-func (v *Volumes) InPlace(path string) (drivers, there bool) {
+// InPlace is what is known of the volume that a pod has at the path.
+func (v *Volumes) InPlace(path string) plugin.InPlace {
 	dir := filepath.Dir(path)
 	if filepath.Base(filepath.Dir(dir)) != dirName {
-		return false, false
+		return plugin.InPlace{}
 	}
+	place := plugin.InPlace{OfDriver: true}
 	r, err := readRecord(dir)
 	if err != nil || r == nil {
-		return true, false
+		return place
 	}
-	t := target{driver: r[keyDriver], dir: dir}
+	t := target{driver: r[keyDriver], handle: r[keyHandle], dir: dir}
+	place.There = v.has(t)
 	t.object, err = v.drivers.object(t.driver)
-	// If it isn't known whether the driver wants to publish again, the volume serves as it is.
-	return true, v.has(t) && (err != nil || !t.republishes())
+	if place.Due = t.republishes(); err != nil {
+		// It isn't known whether the driver wants to publish again: the volume serves as it is until then.
+		place.LookAgain = time.Now().Add(unreadPause)
+	}
+	return place
 }
 
 // mount brings the volume up. A volume that the pod has already, and that can't be published again, serves as it is.
 func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.Result, error) {
 	there := v.has(t.target)
-	var err error
-	if t.object, err = v.drivers.object(t.driver); err == nil {
+	object, err := v.drivers.object(t.driver)
+	if err != nil && there {
+		result := v.result(t)
+		result.RefreshAt = time.Now().Add(unreadPause)
+		return result, nil
+	}
+	if t.object = object; err == nil {
 		err = t.checkMode()
 	}
 	if err != nil && !there {
@@ -195,6 +211,7 @@ func (v *Volumes) Unmount(ctx context.Context, dir string) error {
 		return err
 	}
 	defer giveBack()
+	v.tokens.forget(dir)
 	err = v.settle(ctx, task{target: t, podOnly: true})
 	var failure *plugin.Failure
 	switch {
@@ -215,12 +232,14 @@ func (v *Volumes) unknown(dir string, why error) error {
 		why = fmt.Errorf("%s is missing", filepath.Join(dir, recordName))
 	}
 	point := filepath.Join(dir, "mount")
-	mounted, err := mounts.Mounted(point)
+	mounted, err := mountpoint.Mounted(point)
 	switch {
 	case err != nil:
 		return err
 	case mounted:
 		return fmt.Errorf("it is not known which driver has mounted %s, because %w; unmount it by hand", point, why)
 	}
-	return v.clear(dir, "mount")
+	err = v.clear(dir, "mount")
+	v.wake() // it may have been in the way of a volume's unstaging
+	return err
 }

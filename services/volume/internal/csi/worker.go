@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -33,34 +37,42 @@ func (v *Volumes) settle(ctx context.Context, t task) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		f, c, err := v.observe(ctx, t)
-		if err != nil {
+		end, err := v.advance(ctx, &t)
+		if end || err != nil {
 			return err
-		}
-		a := next(f)
-		switch a.kind {
-		case done:
-			return nil
-		case wait:
-			return t.failed(publish, errors.New(a.why))
-		case publish:
-			t.again = false
-		}
-		if t.request != nil {
-			t.request.Calls.Alive()
-		}
-		if err := v.do(ctx, t, a.kind, f, c); err != nil {
-			return t.failed(a.kind, err)
 		}
 	}
 	return t.failed(publish, errors.New("its state keeps changing; somebody else works on it"))
+}
+
+// advance does the next action, and reports whether none is left.
+func (v *Volumes) advance(ctx context.Context, t *task) (end bool, err error) {
+	f, c, err := v.observe(ctx, *t)
+	defer c.release()
+	if err != nil {
+		return false, err
+	}
+	a := next(f)
+	switch a.kind {
+	case done:
+		return true, nil
+	case wait:
+		return false, t.failed(publish, errors.New(a.why))
+	case publish:
+		t.again = false
+	}
+	if err := v.do(ctx, *t, a.kind, f, c); err != nil {
+		return false, t.failed(a.kind, err)
+	}
+	return false, nil
 }
 
 // what begins the messages about a call, in the kubelet's words.
 func (t target) what(k kind) string {
 	name := map[kind]string{
 		stage: "MountVolume.MountDevice", publish: "MountVolume.SetUp",
-		own: "MountVolume.SetUp", unpublish: "UnmountVolume.TearDown", unstage: "UnmountDevice", forget: "UnmountDevice",
+		own: "MountVolume.SetUp", unpublish: "UnmountVolume.TearDown", drop: "UnmountVolume.TearDown",
+		unstage: "UnmountDevice", forget: "UnmountDevice",
 	}[k]
 	return fmt.Sprintf("%s failed for volume %q : ", name, t.name)
 }
@@ -71,58 +83,112 @@ func (t task) failed(k kind, err error) error {
 
 // observe reads what the next action follows from.
 func (v *Volumes) observe(ctx context.Context, t task) (facts, *client, error) {
-	f := facts{
-		driver: t.driver, wanted: t.wanted, again: t.again, podOnly: t.podOnly, persistent: t.persistent,
-		unattached: t.unattached,
-	}
-	if t.dir != "" {
-		own, err := readRecord(t.dir)
-		if err != nil {
-			return f, nil, t.failed(publish, err)
-		}
-		f.pod = own.step(v.boot)
-	}
-	var err error
-	if t.persistent {
-		common, err := readRecord(v.stageDir(t.target))
-		if err != nil {
-			return f, nil, t.failed(stage, err)
-		}
-		f.volume = common.step(v.boot)
-		if f.others, err = v.others(t.target); err != nil {
-			return f, nil, t.failed(publish, err)
-		}
+	f, err := v.observeDisk(t)
+	if err != nil {
+		return f, nil, t.failed(publish, err)
 	}
 	c := v.drivers.client(t.driver)
-	if c == nil {
+	switch {
+	case c == nil:
 		return f, nil, nil
+	case t.podOnly:
+		f.plugin = &capabilities{} // every driver can unpublish
+		return f, c, nil
 	}
 	if f.plugin, err = c.capabilities(ctx); err != nil {
-		return f, nil, t.failed(publish, err)
+		return f, c, t.failed(publish, err)
 	}
 	f.group = t.wanted && t.setsGroup(f.plugin)
 	return f, c, nil
 }
 
-// do makes one call: what is recorded before it says that it may have happened, what is recorded after it what the
-// outcome says.
+// observeDisk is what is on disk. A damaged record of a volume that the pod is to have is one of an uncertain step: the
+// next record replaces it.
+func (v *Volumes) observeDisk(t task) (facts, error) {
+	f := facts{
+		driver: t.driver, wanted: t.wanted, again: t.again, podOnly: t.podOnly, persistent: t.persistent,
+		unattached: t.unattached, alone: slices.Contains(t.modes, corev1.ReadWriteOncePod),
+	}
+	var err error
+	if t.dir != "" {
+		if f.pod, err = v.stepIn(t, t.dir, t.mount()); err != nil {
+			return f, err
+		}
+	}
+	if !t.persistent || t.podOnly {
+		return f, nil
+	}
+	if f.volume, err = v.stepIn(t, v.stageDir(t.target), v.staging(t.target)); err != nil {
+		return f, err
+	}
+	u, err := v.uses(t.target)
+	f.others, f.holders = u.others, u.holders
+	if err == nil && !t.wanted {
+		f.bound, err = v.bound(t.target, u)
+	}
+	return f, err
+}
+
+// stepIn is the step that the record in dir says, of what the driver mounts at point.
+func (v *Volumes) stepIn(t task, dir, point string) (step, error) {
+	r, err := readRecord(dir)
+	switch {
+	case errors.Is(err, errDamaged) && t.wanted:
+		return stepUncertain, nil
+	case err != nil:
+		return stepNone, err
+	case r != nil && !r.isOf(t.target):
+		return stepNone, fmt.Errorf("%s has another volume, %q of driver %s: two volumes of a pod can't have the name %q",
+			dir, r[keyHandle], r[keyDriver], filepath.Base(dir))
+	}
+	return v.step(r, point)
+}
+
+// do does one action.
 func (v *Volumes) do(ctx context.Context, t task, k kind, f facts, c *client) error {
-	dir, before, content := t.dir, f.pod, t.record(v.node)
+	dir, point, before, content := t.dir, t.mount(), f.pod, t.record(v.node)
 	if k == stage || k == unstage || k == forget {
-		dir, before, content = v.stageDir(t.target), f.volume, record{keyDriver: t.driver, keyHandle: t.handle}
+		dir, point, before, content = v.stageDir(t.target), v.staging(t.target), f.volume, t.common()
 	}
 	switch k {
 	case forget:
-		return v.clear(dir, "globalmount")
+		return v.clear(dir, filepath.Base(point))
+	case drop:
+		if err := v.clear(dir, filepath.Base(point)); err != nil {
+			v.ports.Log.Warn("a volume that the pod never had is there nevertheless", "path", dir, "error", err)
+			return v.note(dir, content, stepUncertain)
+		}
+		return nil
 	case own:
 		if err := v.giveToGroup(ctx, t); err != nil {
 			return err
 		}
-		return v.note(dir, content, stepPublished)
+		return v.noteDone(dir, point, content, stepPublished)
 	}
+	err := v.call(ctx, t, recorded{k, f, c, dir, point, before, content})
+	return errors.Join(err, v.afterPublish(ctx, t, k, f, err))
+}
+
+// recorded is a call and the record that is kept of it: where that is, of which mount, and its step before the call.
+type recorded struct {
+	kind       kind
+	facts      facts
+	client     *client
+	dir, point string
+	before     step
+	content    record
+}
+
+// call makes a call: what is recorded before it says that it may have happened, what is recorded after it what the
+// outcome says.
+func (v *Volumes) call(ctx context.Context, t task, n recorded) error {
+	k, f, c := n.kind, n.facts, n.client
 	doIt, err := v.prepare(ctx, t, k, f, c)
 	if err != nil {
 		return err
+	}
+	if t.request != nil {
+		t.request.Calls.Alive()
 	}
 	if k == stage && f.pod == stepNone {
 		// The pod's record comes first: what is staged for a pod is found again by it.
@@ -130,17 +196,54 @@ func (v *Volumes) do(ctx context.Context, t task, k kind, f facts, c *client) er
 			return err
 		}
 	}
-	if err := v.note(dir, content, during(k, before)); err != nil {
-		return err
+	if err := v.note(n.dir, n.content, during(k, n.before)); err != nil {
+		if k != unpublish {
+			return err
+		}
+		// The disk is full, perhaps: the end of a pod frees some of it. The record that is there says that the pod has the
+		// volume, so that a crash now makes the next process unpublish it again.
+		v.ports.Log.Warn("unpublishing a volume without a record of it", "path", n.dir, "error", err)
 	}
 	calling, cancel := callContext(ctx)
 	err = doIt(calling)
 	cancel()
-	s := after(k, f, before, outcomeOf(err))
-	if s != stepNone && s != stepWanted {
-		return errors.Join(err, v.note(dir, content, s))
+	if status.Code(err) == codes.Unavailable {
+		c.forget() // the driver that comes back may be another version
 	}
-	return errors.Join(err, v.takeBack(t, k, dir, content))
+	switch s := after(k, f, n.before, outcomeOf(err)); s {
+	case stepNone, stepWanted:
+		return errors.Join(err, v.takeBack(t, k, n.dir, n.content))
+	case stepStaged, stepMounted, stepPublished:
+		return errors.Join(err, v.noteDone(n.dir, n.point, n.content, s))
+	default:
+		return errors.Join(err, v.note(n.dir, n.content, s))
+	}
+}
+
+// afterPublish does what follows from the outcome of NodePublishVolume besides the pod's record.
+func (v *Volumes) afterPublish(ctx context.Context, t task, k kind, f facts, err error) error {
+	switch {
+	case k != publish:
+		return nil
+	case err == nil && f.pod == stepPublished && f.group:
+		// What the driver has written anew isn't the group's. The pod keeps the volume meanwhile.
+		return v.giveToGroup(ctx, t)
+	case isUnstaged(err) && t.persistent && f.plugin.stage:
+		return v.note(v.stageDir(t.target), t.common(), stepUncertain)
+	}
+	return nil
+}
+
+// noteDone notes a step that the driver has done, and whether with a mount.
+func (v *Volumes) noteDone(dir, point string, content record, s step) error {
+	mounted, err := mountpoint.Mounted(point)
+	if err != nil {
+		return err
+	}
+	if mounted {
+		content[keyMounted] = "true"
+	}
+	return v.note(dir, content, s)
 }
 
 // takeBack removes what a call that has failed for good, or has undone another, leaves.
@@ -158,16 +261,18 @@ func (v *Volumes) takeBack(t task, k kind, dir string, content record) error {
 // callContext is of a call that isn't broken off because its pod has ended: the driver would go on with it, and nobody
 // would know its outcome.
 func callContext(ctx context.Context) (context.Context, func()) {
-	limited, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), callLimit,
+	calling, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	limited, release := context.WithTimeoutCause(calling, callLimit,
 		fmt.Errorf("the driver has not answered for %s", callLimit))
 	stop := context.AfterFunc(ctx, func() {
-		if !errors.Is(context.Cause(ctx), plugin.ErrTerminated) {
-			cancel()
+		if why := context.Cause(ctx); !errors.Is(why, plugin.ErrTerminated) {
+			cancel(why)
 		}
 	})
 	return limited, func() {
 		stop()
-		cancel()
+		release()
+		cancel(nil)
 	}
 }
 
@@ -176,10 +281,10 @@ type call func(context.Context) error
 
 // prepare gathers what a call needs, before anything is recorded of it.
 func (v *Volumes) prepare(ctx context.Context, t task, k kind, f facts, c *client) (call, error) {
-	staging := filepath.Join(v.stageDir(t.target), "globalmount")
+	staging := v.staging(t.target)
 	switch k {
 	case stage:
-		secrets, err := v.secret(ctx, t.stageSecret)
+		secrets, err := v.ports.secret(ctx, t.stageSecret)
 		if err != nil {
 			return nil, err
 		}
@@ -212,16 +317,16 @@ func (v *Volumes) prepare(ctx context.Context, t task, k kind, f facts, c *clien
 }
 
 func (v *Volumes) preparePublish(ctx context.Context, t task, f facts, c *client, staging string) (call, error) {
-	secrets, err := v.secret(ctx, t.publishSecret)
+	secrets, err := v.ports.secret(ctx, t.publishSecret)
 	if err != nil {
 		return nil, err
 	}
-	tokens, separate, err := t.tokens(ctx, v.ports.Tokens)
+	tokens, err := v.tokens.of(ctx, v.ports.Tokens, t.target)
 	if err != nil {
 		return nil, err
 	}
 	attributes := merged(t.attributes, t.podInfo())
-	if separate {
+	if t.tokensAreSecret() {
 		secrets = merged(secrets, tokens)
 	} else {
 		attributes = merged(attributes, tokens)
@@ -240,12 +345,12 @@ func (v *Volumes) preparePublish(ctx context.Context, t task, f facts, c *client
 }
 
 // secret reads a secret that a driver gets; an absent reference is no secret.
-func (v *Volumes) secret(ctx context.Context, ref *corev1.SecretReference) (map[string]string, error) {
+func (p Ports) secret(ctx context.Context, ref *corev1.SecretReference) (map[string]string, error) {
 	if ref == nil {
 		return nil, nil
 	}
 	secret, err := plugin.Ask(ctx, apierrors.IsForbidden, func(ctx context.Context) (*corev1.Secret, error) {
-		return v.ports.Secrets.GetSecret(ctx, ref.Namespace, ref.Name)
+		return p.Secrets.GetSecret(ctx, ref.Namespace, ref.Name)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("get the secret %s/%s for the driver: %w", ref.Namespace, ref.Name, err)

@@ -3,151 +3,21 @@ package csi
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
-	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
-	"go.uber.org/goleak"
-	"google.golang.org/grpc"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/volume/internal/plugin"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// api is what the API server has.
-type api struct{ err error }
-
-func (a api) GetSecret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
-	return &corev1.Secret{Data: map[string][]byte{"key": []byte("s3cret of " + namespace + "/" + name)}}, a.err
-}
-
-func (a api) CreateToken(context.Context, string, string,
-	*authenticationv1.TokenRequest,
-) (*authenticationv1.TokenRequest, error) {
-	return &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{Token: "t0ken"}}, a.err
-}
-
-type silent struct{}
-
-func (silent) Take(string, bool) error { return nil }
-func (silent) Warn(string, string)     {}
-func (silent) Alive()                  {}
-
-// bed is a driver, what it is registered with, and a pod.
-type bed struct {
-	t       *testing.T
-	root    string
-	node    *node
-	drivers *Drivers
-	volumes *Volumes
-	api     api
-}
-
-func newBed(t *testing.T, spec storagev1.CSIDriverSpec) *bed {
-	t.Helper()
-	b := &bed{t: t, root: t.TempDir(), drivers: NewDrivers(), node: &node{
-		answers: map[string][]error{}, entered: make(chan context.Context, 1), goOn: make(chan struct{}), stages: true,
-	}}
-	if spec.VolumeLifecycleModes == nil {
-		spec.VolumeLifecycleModes = []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral}
-	}
-	b.drivers.SetObject("d", &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: spec})
-	b.drivers.Synced()
-	socket := filepath.Join(b.root, "s")
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := grpc.NewServer()
-	csiapi.RegisterNodeServer(server, b.node)
-	var served sync.WaitGroup
-	served.Go(func() { _ = server.Serve(listener) })
-	t.Cleanup(func() { b.drivers.Close(); server.Stop(); served.Wait() })
-	b.register(socket)
-	b.restart()
-	return b
-}
-
-func (b *bed) register(socket string) {
-	b.drivers.Registered(map[string]topic.Plugin{"CSIPlugin.d": {
-		Type: topic.CSIPlugin, Name: "d", PluginEndpoint: topic.PluginEndpoint{Endpoint: socket},
-	}})
-}
-
-// restart is another process on the same disk.
-func (b *bed) restart() {
-	b.volumes = New(b.root, "n1", b.drivers, Ports{Tokens: b.api, Secrets: b.api, Log: slog.New(slog.DiscardHandler)})
-}
-
-func (b *bed) dir() string { return filepath.Join(b.root, "pods/u1/volumes/kubernetes.io~csi/v") }
-
-func (b *bed) mount(ctx context.Context) error {
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u1"},
-		Spec:       corev1.PodSpec{ServiceAccountName: "sa"},
-	}
-	v := &corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
-		Driver: "d", VolumeAttributes: map[string]string{"colour": "blue"},
-		NodePublishSecretRef: &corev1.LocalObjectReference{Name: "sec"},
-	}}}
-	result, err := b.volumes.Mount(ctx, plugin.Request{Pod: pod, Volume: v, Dir: b.dir(), Calls: silent{}})
-	if err == nil && result.HostPath != filepath.Join(b.dir(), "mount") {
-		b.t.Errorf("it is at %s", result.HostPath)
-	}
-	return err
-}
-
-func (b *bed) mounts(want string) {
-	b.t.Helper()
-	err := b.mount(b.t.Context())
-	if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
-		b.t.Errorf("mount: %v; want %q", err, want)
-	}
-	if err != nil && (strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "t0ken")) {
-		b.t.Errorf("the error has a secret: %v", err)
-	}
-}
-
-func (b *bed) unmounts(want string) {
-	b.t.Helper()
-	err := b.volumes.Unmount(b.t.Context(), b.dir())
-	if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
-		b.t.Errorf("unmount: %v; want %q", err, want)
-	}
-}
-
-// is reports what the disk says of the volume.
-func (b *bed) is(want step) {
-	b.t.Helper()
-	r, err := readRecord(b.dir())
-	if err != nil || r.step(b.volumes.boot) != want {
-		b.t.Errorf("the record says %q, %v; want %q", r.step(b.volumes.boot), err, want)
-	}
-	if _, err := os.Lstat(b.dir()); want == stepNone && !errors.Is(err, os.ErrNotExist) {
-		b.t.Errorf("the directory is left: %v", err)
-	}
-}
-
-func (b *bed) calls(want ...string) {
-	b.t.Helper()
-	if got := b.node.all(); !slices.Equal(got, want) {
-		b.t.Errorf("the driver was called %q; want %q", got, want)
-	}
-}
 
 func TestInline(t *testing.T) {
 	yes := true
@@ -202,7 +72,7 @@ func TestOutcomesOfUnpublish(t *testing.T) {
 	b.mounts("")
 	b.node.answers["unpublish"] = []error{status.Error(codes.Internal, "no"), status.Error(codes.DeadlineExceeded, "late")}
 	b.unmounts("no")
-	b.is(stepUnpublishing)
+	b.is(stepUncertain)
 	b.unmounts("late")
 	b.is(stepUnpublishing)
 	// The pod wants it again: what was begun is ended first.
@@ -224,6 +94,57 @@ func TestRepublish(t *testing.T) {
 		t.Errorf("the pod has lost its volume: %v", err)
 	}
 	b.calls("publish", "publish", "publish")
+}
+
+// A token is asked for once, until most of its life is over; what the API server refuses then is no failure while the
+// old one is valid.
+func TestTokensAreKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &api{life: time.Hour}
+		kept := tokens{byDir: map[string]map[tokenRequest]token{}}
+		of := target{dir: "/d", pod: &corev1.Pod{}, object: &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{
+			TokenRequests: []storagev1.TokenRequest{{Audience: "a"}, {}},
+		}}}
+		asks := func(want int, fails bool) {
+			t.Helper()
+			got, err := kept.of(t.Context(), server, of)
+			if (err != nil) != fails || (err == nil && !strings.Contains(got[keyTokens], `"a":{"token":"t0ken"`)) {
+				t.Errorf("got %v, %v", got, err)
+			}
+			if server.asked != want {
+				t.Errorf("the API server was asked for %d tokens, want %d", server.asked, want)
+			}
+		}
+		asks(2, false)
+		time.Sleep(47 * time.Minute)
+		asks(2, false)
+		time.Sleep(2 * time.Minute)
+		server.err = errors.New("away")
+		asks(4, false)
+		time.Sleep(12 * time.Minute)
+		asks(5, true)
+		server.err = nil
+		asks(7, false)
+		kept.forget("/d")
+		asks(9, false)
+	})
+}
+
+// What a driver writes anew is given to the pod's group too.
+func TestRepublishedFilesAreTheGroups(t *testing.T) {
+	yes, all, group := true, storagev1.FileFSGroupPolicy, int64(4321)
+	b := newBed(t, storagev1.CSIDriverSpec{RequiresRepublish: &yes, FSGroupPolicy: &all})
+	b.group = &group
+	for _, name := range []string{"first", "second"} {
+		b.node.writes = name
+		b.mounts("")
+		var stat unix.Stat_t
+		if err := unix.Stat(filepath.Join(b.dir(), "mount", name), &stat); err != nil || int64(stat.Gid) != group {
+			t.Errorf("file %s is group %d's, %v", name, stat.Gid, err)
+		}
+	}
+	b.is(stepPublished)
+	b.calls("publish", "publish")
 }
 
 // The end of a pod doesn't break off a call, of which then nobody would know how it ended; the daemon's end does.
@@ -265,13 +186,12 @@ func TestHostileDrivers(t *testing.T) {
 	if err := os.WriteFile(inside, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.node.answers["unpublish"] = []error{nil}
-	b.drivers.Close()
-	b.unmounts("not found in the list of registered CSI drivers")
-	b.mounts("") // the pod goes on with what it has
+	b.node.lies = true
+	b.unmounts("never with its content")
 	if _, err := os.Lstat(inside); err != nil {
 		t.Error(err)
 	}
+	b.calls("publish", "publish", "unpublish")
 }
 
 func TestModes(t *testing.T) {

@@ -25,8 +25,8 @@ type Objects interface {
 type Drivers interface {
 	MountPersistent(ctx context.Context, r plugin.Request, pv *corev1.PersistentVolume, readOnly bool) (plugin.Result,
 		error)
-	// InPlace reports whether the path is that of a driver's volume, and whether nothing is to be done about it.
-	InPlace(path string) (drivers, there bool)
+	// InPlace is what is known of the volume that a pod has at the path.
+	InPlace(path string) plugin.InPlace
 }
 
 // Kinds are the volumes of pods that are claims, and the kinds of volumes behind them that have directories and no
@@ -61,15 +61,26 @@ type bound struct {
 }
 
 func (c claims) Mount(ctx context.Context, r plugin.Request) (plugin.Result, error) {
-	there, err := c.inPlace(string(r.Pod.UID), r.Known)
+	place, err := c.inPlace(string(r.Pod.UID), r.Known)
 	switch {
 	case err != nil:
 		return plugin.Result{}, err
-	case there:
-		return r.Known, nil
+	case place.There && (!place.Due || r.Ending):
+		known := r.Known
+		known.RefreshAt = place.LookAgain
+		return known, nil
 	case r.Ending:
 		return plugin.Result{}, plugin.ErrNotMounted
 	}
+	result, err := c.bringUp(ctx, r)
+	if err != nil && place.There {
+		return r.Known, err // the pod keeps what it has
+	}
+	return result, err
+}
+
+// bringUp finds the volume and makes it usable for the pod.
+func (c claims) bringUp(ctx context.Context, r plugin.Request) (plugin.Result, error) {
 	b, err := c.find(ctx, r)
 	if err != nil {
 		return plugin.Result{}, &plugin.Failure{
@@ -90,13 +101,14 @@ func (c claims) Mount(ctx context.Context, r plugin.Request) (plugin.Result, err
 // Unmount isn't called: claims have no directories, the volumes behind them have.
 func (claims) Unmount(context.Context, string) error { return nil }
 
-func (c claims) inPlace(uid string, known plugin.Result) (bool, error) {
+func (c claims) inPlace(uid string, known plugin.Result) (plugin.InPlace, error) {
 	if c.drivers != nil && known.HostPath != "" {
-		if isDrivers, there := c.drivers.InPlace(known.HostPath); isDrivers {
-			return there, nil
+		if place := c.drivers.InPlace(known.HostPath); place.OfDriver {
+			return place, nil
 		}
 	}
-	return c.local.inPlace(uid, known)
+	there, err := c.local.inPlace(uid, known)
+	return plugin.InPlace{There: there}, err
 }
 
 // inPlace reports whether what an earlier mount gave is still there.

@@ -12,6 +12,9 @@ import (
 // ErrNotMounted says that a volume of a pod that ends isn't there; it isn't set up any more.
 var ErrNotMounted = errors.New("the volume was not set up before the pod began to terminate")
 
+// ErrInUse is the kubelet's refusal of a volume that only one pod may have.
+var ErrInUse = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
+
 // ErrTerminated is the cause with which the worker of a pod that has terminated is stopped.
 var ErrTerminated = errors.New("the pod has terminated")
 

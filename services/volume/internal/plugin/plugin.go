@@ -128,6 +128,15 @@ func All(o Objects) List {
 	}
 }
 
+// InPlace is what is known of a driver's volume before anybody is asked about it.
+type InPlace struct {
+	// OfDriver reports whether it is a driver's at all, and There whether the pod has it.
+	OfDriver, There bool
+	// Due reports whether the driver wants it published again. LookAgain is when to ask next; zero means never.
+	Due       bool
+	LookAgain time.Time
+}
+
 // For is the kind of a volume; one that nobody claims can't be mounted.
 func (l List) For(v *corev1.Volume) Kind {
 	for _, k := range l {

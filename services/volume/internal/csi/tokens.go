@@ -1,0 +1,117 @@
+package csi
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// keyTokens is where a driver finds the tokens of the pod's service account.
+const keyTokens = "csi.storage.k8s.io/serviceAccount.tokens"
+
+// maxTokenAge is the age at which a token is replaced however long it would be valid, the kubelet's.
+const maxTokenAge = 24 * time.Hour
+
+// tokens are those that drivers were given, in memory alone: the API server isn't asked for new ones each time that a
+// driver is told of a pod.
+type tokens struct {
+	mu sync.Mutex
+	// byDir has those of each volume's directory below a pod's, which ends with the volume.
+	byDir map[string]map[tokenRequest]token
+}
+
+// tokenRequest is what a CSIDriver object asks for.
+type tokenRequest struct {
+	account, audience string
+	seconds           int64
+}
+
+type token struct {
+	status authenticationv1.TokenRequestStatus
+	due    time.Time
+}
+
+// of are the tokens of the pod's service account for which the driver's object asks, as the driver wants them; none if
+// it asks for none. A token that is due and can't be replaced is given while it is valid.
+func (k *tokens) of(ctx context.Context, api plugin.Tokens, t target) (map[string]string, error) {
+	if t.object == nil || len(t.object.Spec.TokenRequests) == 0 {
+		return nil, nil
+	}
+	all := map[string]authenticationv1.TokenRequestStatus{}
+	for _, wanted := range t.object.Spec.TokenRequests {
+		status, err := k.one(ctx, api, t, wanted)
+		if err != nil {
+			return nil, err
+		}
+		all[wanted.Audience] = status
+	}
+	data, err := json.Marshal(all)
+	return map[string]string{keyTokens: string(data)}, err
+}
+
+func (k *tokens) one(ctx context.Context, api plugin.Tokens, t target, wanted storagev1.TokenRequest,
+) (authenticationv1.TokenRequestStatus, error) {
+	key := tokenRequest{account: cmp.Or(t.pod.Spec.ServiceAccountName, "default"), audience: wanted.Audience}
+	if wanted.ExpirationSeconds != nil {
+		key.seconds = *wanted.ExpirationSeconds
+	}
+	asked := time.Now()
+	old := k.get(t.dir, key)
+	if asked.Before(old.due) {
+		return old.status, nil
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: wanted.ExpirationSeconds,
+		BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod", Name: t.pod.Name, UID: t.pod.UID,
+		},
+	}}
+	if wanted.Audience != "" {
+		request.Spec.Audiences = []string{wanted.Audience}
+	}
+	answer, err := plugin.Ask(ctx, plugin.PodUnknown, func(ctx context.Context) (*authenticationv1.TokenRequest, error) {
+		return api.CreateToken(ctx, t.pod.Namespace, key.account, request)
+	})
+	switch {
+	case err == nil:
+	case asked.Before(old.status.ExpirationTimestamp.Time):
+		return old.status, nil
+	default:
+		return authenticationv1.TokenRequestStatus{}, fmt.Errorf("get the token of service account %q for the driver: %w",
+			key.account, err)
+	}
+	life := min(answer.Status.ExpirationTimestamp.Sub(asked)/5*4, maxTokenAge)
+	k.set(t.dir, key, token{answer.Status, asked.Add(life)})
+	return answer.Status, nil
+}
+
+func (k *tokens) get(dir string, key tokenRequest) token {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.byDir[dir][key]
+}
+
+func (k *tokens) set(dir string, key tokenRequest, t token) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.byDir[dir] == nil {
+		k.byDir[dir] = map[tokenRequest]token{}
+	}
+	k.byDir[dir][key] = t
+}
+
+// forget drops the tokens of a volume that its pod loses.
+func (k *tokens) forget(dir string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.byDir, filepath.Clean(dir))
+}
