@@ -40,6 +40,8 @@ var (
 	storageGroup = group{storagev1.SchemeGroupVersion, "/apis", []runtime.Object{
 		&storagev1.CSIDriver{},
 		&storagev1.CSIDriverList{},
+		&storagev1.CSINode{},
+		&storagev1.VolumeAttachment{},
 	}}
 	certificatesGroup = group{
 		certificatesv1.SchemeGroupVersion, "/apis",

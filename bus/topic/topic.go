@@ -76,6 +76,16 @@ var (
 		Name: "plugin.registered", Keys: "<type>.<name>", Schema: 1,
 		Doc: "A CSI driver, DRA driver or device plugin that has registered: its endpoint and versions.",
 	}).Checked(checkPlugin)
+	// CSIDriver is what a CSI driver says of this node.
+	CSIDriver = bus.NewState[CSINodeInfo](bus.Spec{
+		Name: "csi.driver", Keys: "<name>", Schema: 1,
+		Doc: "A registered CSI driver's name of the node, its topology and its limit of volumes.",
+	}).Checked(checkCSINodeInfo)
+	// CSIVolumes are the attachable volumes that the node has or is about to have.
+	CSIVolumes = bus.NewState[VolumesInUse](bus.Spec{
+		Name: "csi.volumes", Schema: 1,
+		Doc: "The volumes for the Node's status.volumesInUse; absent until what is on disk has been read.",
+	}).Checked(checkVolumesInUse)
 	// NodeObject is the Node as the API server has it, or as this node would register itself.
 	NodeObject = bus.NewState[corev1.Node](bus.Spec{
 		Name: "node.object", Schema: 1,
@@ -154,7 +164,8 @@ var (
 // All are all topics, in the order in which documents list them.
 func All() []bus.Topic {
 	return []bus.Topic{
-		PodUpdate, PodObject, PodMirror, PodSources, PodStep, PLEGEvent, VolumeState, PluginRegistered, ProbeResult,
+		PodUpdate, PodObject, PodMirror, PodSources, PodStep, PLEGEvent, VolumeState, PluginRegistered,
+		CSIDriver, CSIVolumes, ProbeResult,
 		StatusPatch, MergedStatus, GCDecision, KubeEvent,
 		NodeMachine, NodeRuntime, NodeObject, NodePressure, NodeShutdown, Health,
 		VolumeSubPath, PodEvict, StatusUnwritten, StatsSummary, GCPlan, ShutdownRequested,

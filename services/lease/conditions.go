@@ -110,6 +110,9 @@ func ready(f Facts, status corev1.NodeStatus) corev1.NodeCondition {
 	if f.Shutdown != nil && f.Shutdown.Active {
 		problems = append(problems, shuttingDown)
 	}
+	if f.CSI.Missing != nil && (patience == 0 || f.Now.Sub(f.Listening) >= patience) {
+		problems = append(problems, f.CSI.Missing.Error())
+	}
 	var missing []string
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
 		if _, ok := status.Capacity[name]; !ok {

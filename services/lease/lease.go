@@ -13,6 +13,7 @@ import (
 	"kubelot.dev/daemon/loop"
 	"kubelot.dev/kube"
 	"kubelot.dev/services/lease/internal/clientcert"
+	"kubelot.dev/services/lease/internal/csinode"
 )
 
 // Run is the lease daemon's work: the Node's object and status in one loop, its lease in another.
@@ -85,6 +86,7 @@ func (p patient) CreateNode(ctx context.Context, node *corev1.Node) (*corev1.Nod
 type nodes interface {
 	GetNode(ctx context.Context, name string) (*corev1.Node, error)
 	CreateNode(ctx context.Context, node *corev1.Node) (*corev1.Node, error)
+	csinode.API
 	PatchNodeStatus(ctx context.Context, name string, patch []byte) (*corev1.Node, error)
 	WatchNode(ctx context.Context, name string) <-chan kube.Change[corev1.Node]
 }
@@ -114,6 +116,7 @@ type Service struct {
 	// looked is true once the addresses have been looked up; the Node isn't registered before, even if there are none.
 	looked  bool
 	writes  writes
+	csiNode csiNode
 	publish func(corev1.Node)
 	metrics *metrics
 	loop    *loop.Loop
@@ -142,11 +145,18 @@ type answer struct {
 
 // New makes the service; a nil api means standalone mode. It starts nothing.
 func New(env daemon.Env, api nodes, h host) *Service {
-	return &Service{
+	s := &Service{
 		env: env, api: api, host: h, loop: loop.New(env.Bus),
-		facts: Facts{Health: map[string]topic.DaemonHealth{}}, beats: map[string]time.Time{},
-		metrics: newMetrics(env.Config.NodeName, h.uptime),
+		facts: Facts{
+			Health: map[string]topic.DaemonHealth{},
+			CSI:    CSI{Drivers: map[string]topic.CSINodeInfo{}, Gone: map[string]bool{}},
+		},
+		beats: map[string]time.Time{}, metrics: newMetrics(env.Config.NodeName, h.uptime),
 	}
+	if api != nil {
+		s.facts.CSI.Missing = errNoCSINode
+	}
+	return s
 }
 
 // Run works until ctx ends and waits for the write under way.

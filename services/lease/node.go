@@ -39,6 +39,7 @@ type Facts struct {
 	Runtime  *topic.Runtime  // nil while unknown
 	Pressure *topic.Pressure // nil means none
 	Shutdown *topic.Shutdown // nil means none
+	CSI      CSI
 	// Health is the last word of each daemon.
 	Health map[string]topic.DaemonHealth
 	// RuntimeDown is since when the runtime hasn't answered; zero while it does.
@@ -68,6 +69,7 @@ func build(c *config.Config, f Facts, current *corev1.Node) *corev1.Node {
 	if f.Runtime != nil {
 		setRuntime(&node.Status, *f.Runtime)
 	}
+	setCSI(node, f)
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = c.Kubelet.Port
 	node.Status.DeclaredFeatures = slices.Clone(declaredFeatures)
 	node.Status.Conditions = Conditions(f, node.Status)

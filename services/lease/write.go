@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,6 +38,7 @@ func (s *Service) evaluate(ctx context.Context, now time.Time) time.Duration {
 		s.env.Health.Set(topic.Healthy, "standalone: the Node is not registered anywhere")
 		return period
 	}
+	period = min(period, s.reconcileCSINode(ctx, now))
 	switch {
 	case s.writes.underway:
 		return period
@@ -104,6 +106,8 @@ func (s *Service) due(wanted *corev1.Node, now time.Time) bool {
 		return false
 	case now.Sub(s.writes.computed) >= k.NodeStatusUpdateFrequency.Duration:
 		return true
+	case !slices.Equal(s.node.Status.VolumesInUse, wanted.Status.VolumesInUse):
+		return true // pods wait until the attach-detach controller knows
 	}
 	return s.writes.turns.may(now) && len(turned(s.node.Status.Conditions, wanted.Status.Conditions)) > 0
 }

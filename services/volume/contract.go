@@ -9,10 +9,10 @@ import (
 // remove nothing below a running container.
 var Contract = bus.Contract{
 	Daemon: "volume",
-	Writes: []bus.Topic{topic.VolumeState, topic.PluginRegistered},
+	Writes: []bus.Topic{topic.VolumeState, topic.PluginRegistered, topic.CSIDriver, topic.CSIVolumes},
 	Reads: []bus.Topic{
 		topic.PodUpdate, topic.PodSources, topic.NodeObject, topic.PLEGEvent, topic.NodeRuntime,
-		topic.PluginRegistered,
+		topic.PluginRegistered, topic.CSIDriver,
 	},
 	Serves: []bus.Topic{topic.VolumeSubPath},
 }

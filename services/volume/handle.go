@@ -174,6 +174,9 @@ func (s *Service) nodeUpdate(c bus.Change[corev1.Node]) {
 		return
 	}
 	s.nodeLabels = c.Value.Labels
+	if s.ports.CSI != nil && s.ports.CSI.Attached.SetNode(c.Value.Status) {
+		retryFailed(s.pods, s.changed)
+	}
 	if equality.Semantic.DeepEqual(s.allocatable, c.Value.Status.Allocatable) {
 		return
 	}
@@ -307,6 +310,7 @@ func (s *Service) finished(o outcome) {
 		s.fail(p, v, reasonFailedUnmount, failedUnmount(v.spec.Name, o.err))
 	default:
 		v.dirty = true
+		v.onItsWay = isOnItsWay(o.err)
 		v.retry.fail(s.now(), v.kind.LastPause)
 		if o.result != (plugin.Result{}) {
 			v.result, v.phase = o.result, topic.VolumeMounted

@@ -44,22 +44,41 @@ func registerPlugins(ctx context.Context, env daemon.Env, writer registry.Publis
 	}).Run(ctx)
 }
 
+// runReport publishes what CSI drivers say of this node, until ctx ends.
+func runReport(ctx context.Context, env daemon.Env, drivers *csi.Drivers) {
+	for ctx.Err() == nil {
+		reading, cancel := context.WithTimeoutCause(ctx, readTimeout, errors.New("the bus has not answered"))
+		published, err := topic.CSIDriver.Read(reading, env.Bus)
+		cancel()
+		if err == nil {
+			drivers.Report(ctx, topic.CSIDriver.Writer(env.Bus), published, env.Log)
+			return
+		}
+		env.Log.Warn("can't read what was published of CSI drivers, retrying", "error", err)
+		pause.For(ctx, registryPause)
+	}
+}
+
 // apiServer is what CSI drivers get from the API server.
 type apiServer interface {
 	plugin.Tokens
 	csi.Secrets
+	csi.Attachments
 }
 
-// runService runs the daemon with volumes of CSI drivers.
-func runService(ctx context.Context, env daemon.Env, ports Ports, api apiServer) error {
+// runService runs the daemon with volumes of CSI drivers. In a cluster it tells which of them the node uses.
+func runService(ctx context.Context, env daemon.Env, ports Ports, api apiServer, inCluster bool) error {
 	ports.CSI = csi.New(env.Config.RootDir, env.Config.NodeName, ports.Drivers,
-		csi.Ports{Tokens: api, Secrets: api, Log: env.Log})
+		csi.Ports{Tokens: api, Secrets: api, Attachments: api, Log: env.Log})
 	ctx, stop := context.WithCancel(ctx)
-	var unstaging sync.WaitGroup
-	unstaging.Go(func() { ports.CSI.Run(ctx) })
+	var working sync.WaitGroup
+	working.Go(func() { ports.CSI.Run(ctx) })
+	if inCluster {
+		working.Go(func() { ports.CSI.PublishInUse(ctx, topic.CSIVolumes.Writer(env.Bus)) })
+	}
 	err := New(env.Config.RootDir, env.Bus, ports, env.Log).Run(ctx)
 	stop()
-	unstaging.Wait()
+	working.Wait()
 	return err
 }
 

@@ -1,8 +1,11 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"time"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/volume/internal/plugin"
@@ -41,15 +44,32 @@ func (s *Service) reportHealth() {
 // fail records why a volume's worker failed, and sends an Event while the pod is starting.
 func (s *Service) fail(p *pod, v *volume, reason, what string) {
 	starting := v.phase != topic.VolumeMounted
-	if starting {
+	level, text := slog.LevelWarn, "volume failed, retrying"
+	switch {
+	case starting && s.isOnItsWay(v):
+		v.phase, level, text = topic.VolumePending, slog.LevelInfo, "volume is waited for"
+	case starting:
 		v.phase = topic.VolumeFailed
 	}
 	v.problem, v.reason, p.touched = what, reason, true
-	s.log.Warn("volume failed, retrying", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
+	s.log.Log(context.Background(), level, text, "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
 		"volume", v.spec.Name, "error", what)
-	if s.stage(p) == topic.Syncing {
+	if s.stage(p) == topic.Syncing && !s.isOnItsWay(v) {
 		s.ports.Events.Record(topic.Event{Kind: "Pod", Ref: p.ref, Type: "Warning", Reason: reason, Message: what})
 	}
+}
+
+// waitsLong is how long a volume that others are at work for is waited for without an Event, the kubelet's.
+const waitsLong = 2*time.Minute + 3*time.Second
+
+// isOnItsWay reports whether the volume is only waited for, and not for long yet.
+func (s *Service) isOnItsWay(v *volume) bool {
+	return v.onItsWay && s.now().Sub(v.wanted) < waitsLong
+}
+
+func isOnItsWay(err error) bool {
+	var failure *plugin.Failure
+	return errors.As(err, &failure) && failure.OnItsWay
 }
 
 // failedMount and failedUnmount word a failure as the kubelet does.

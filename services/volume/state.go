@@ -61,6 +61,8 @@ type volume struct {
 	persistent string
 	// problem says why the last attempt failed, and reason is the Event's.
 	problem, reason string
+	// onItsWay is true while others are still at work for the volume.
+	onItsWay bool
 	// dirty asks for a mount: it isn't mounted yet, or something it is made from has changed.
 	dirty bool
 	retry retry

@@ -10,6 +10,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
@@ -45,6 +46,7 @@ func run(ctx context.Context, env daemon.Env) error {
 	defer ports.Drivers.Close()
 	var registering sync.WaitGroup
 	registering.Go(func() { runRegistry(ctx, env, ports.Drivers) })
+	registering.Go(func() { runReport(ctx, env, ports.Drivers) })
 	defer registering.Wait()
 	defer stop(errors.New("the volume daemon stops"))
 	if env.Config.Standalone() {
@@ -106,7 +108,7 @@ func runWithout(ctx context.Context, env daemon.Env, ports Ports, why error) err
 	ports.ConfigMaps, ports.Secrets, ports.Tokens = absentKind[corev1.ConfigMap]{none},
 		absentKind[corev1.Secret]{none}, none
 	ports.Claims = none
-	return runService(ctx, env, ports, none)
+	return runService(ctx, env, ports, none, false)
 }
 
 func runWith(ctx context.Context, env daemon.Env, ports Ports, client *kube.Client) error {
@@ -120,7 +122,7 @@ func runWith(ctx context.Context, env daemon.Env, ports Ports, client *kube.Clie
 	ports.Claims = client
 	ports.Drivers.Unknown(csi.ErrUnread)
 	caches.Go(func() { followDrivers(client.WatchCSIDrivers(ctx), ports.Drivers) })
-	err := runService(ctx, env, ports, client)
+	err := runService(ctx, env, ports, client, true)
 	stop()
 	caches.Wait()
 	return err
@@ -142,6 +144,10 @@ func (a absent) CreateToken(context.Context, string, string,
 }
 
 func (a absent) GetSecret(context.Context, string, string) (*corev1.Secret, error) { return nil, a.why }
+
+func (a absent) GetVolumeAttachment(context.Context, string) (*storagev1.VolumeAttachment, error) {
+	return nil, a.why
+}
 
 func (a absent) GetPersistentVolumeClaim(context.Context, string, string) (*corev1.PersistentVolumeClaim, error) {
 	return nil, a.why

@@ -74,6 +74,10 @@ const (
 	unstage   kind = "unstage"
 	publish   kind = "publish"
 	unpublish kind = "unpublish"
+	// attach isn't done here but waited for.
+	attach kind = "attach"
+	// want records that the pod wants the volume, so that the attach-detach controller hears of it.
+	want kind = "want"
 	// own gives the files to the pod's fsGroup.
 	own kind = "own"
 	// drop removes the record of a pod that never had the volume.
@@ -86,7 +90,12 @@ const (
 type action struct {
 	kind kind
 	why  string
+	// onItsWay reports whether somebody works on what is waited for: it is no failure yet.
+	onItsWay bool
 }
+
+// needsAttachment reports whether the volume must be attached for the action.
+func (a action) needsAttachment() bool { return a.kind == stage || a.kind == publish }
 
 // next is what to do about the volume for the pod.
 func next(f facts) action {
@@ -102,7 +111,7 @@ func bringUp(f facts) action {
 	case f.pod == stepPublished && !f.again:
 		return action{kind: done}
 	case f.isAnothers():
-		return action{wait, plugin.ErrInUse.Error()}
+		return action{kind: wait, why: plugin.ErrInUse.Error()}
 	case f.plugin == nil:
 		return missing(f)
 	case f.pod == stepUnpublishing:
@@ -112,8 +121,10 @@ func bringUp(f facts) action {
 		return action{kind: unstage}
 	case f.pod == stepMounted:
 		return action{kind: own}
+	case f.unattached != "" && f.pod == stepNone:
+		return action{kind: want}
 	case f.unattached != "":
-		return action{wait, f.unattached}
+		return action{kind: wait, why: f.unattached, onItsWay: true}
 	case staged && f.volume != stepStaged:
 		return action{kind: stage}
 	}
@@ -136,7 +147,7 @@ func takeDown(f facts) action {
 	case f.pod != stepNone:
 		return action{kind: unpublish}
 	case f.bound != "":
-		return action{wait, "it is or may be in use at " + f.bound}
+		return action{kind: wait, why: "it is or may be in use at " + f.bound}
 	case !f.plugin.stage:
 		return action{kind: forget}
 	}
@@ -145,7 +156,9 @@ func takeDown(f facts) action {
 
 // missing waits for the driver, in the kubelet's words.
 func missing(f facts) action {
-	return action{wait, fmt.Sprintf("driver name %s not found in the list of registered CSI drivers", f.driver)}
+	return action{
+		kind: wait, why: fmt.Sprintf("driver name %s not found in the list of registered CSI drivers", f.driver),
+	}
 }
 
 // outcome is what the end of a call says of what it was to do.

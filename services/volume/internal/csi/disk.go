@@ -19,6 +19,8 @@ import (
 type disk struct {
 	// root is the kubelet's root directory, boot the boot of the machine.
 	root, boot string
+	// used follows the records; nil where nobody asks.
+	used *inUse
 }
 
 // has reports whether the pod has the volume by what is on disk.
@@ -97,7 +99,11 @@ func (d disk) note(dir string, r record, s step) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	return r.write(dir, s, d.boot)
+	err := r.write(dir, s, d.boot)
+	if err == nil {
+		d.used.noted(dir, r)
+	}
+	return err
 }
 
 // clear removes the mount point, the record and their directory, of which nothing is mounted any more.
@@ -108,6 +114,7 @@ func (d disk) clear(dir, point string) error {
 	if err := (record{}).write(dir, stepNone, d.boot); err != nil {
 		return err
 	}
+	d.used.noted(dir, nil)
 	return removeEmpty(dir)
 }
 

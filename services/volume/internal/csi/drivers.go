@@ -3,6 +3,7 @@ package csi
 import (
 	"log/slog"
 	"sync"
+	"time"
 
 	storagev1 "k8s.io/api/storage/v1"
 
@@ -21,8 +22,10 @@ type Drivers struct {
 	synced  bool
 	unknown error
 	changes chan struct{}
-	// arrivals is as changes, for Volumes.Run.
-	arrivals chan struct{}
+	// arrivals is as changes, for Volumes.Run; registrations tells Report of drivers that came or went.
+	arrivals, registrations chan struct{}
+	// refreshes has the names of drivers that are to be asked again what they say of this node.
+	refreshes chan string
 }
 
 // driver is a registered driver.
@@ -35,7 +38,8 @@ type driver struct {
 func NewDrivers() *Drivers {
 	return &Drivers{
 		registered: map[string]*driver{}, objects: map[string]*storagev1.CSIDriver{}, unknown: ErrUnread,
-		changes: make(chan struct{}, 1), arrivals: make(chan struct{}, 1),
+		changes: make(chan struct{}, 1), arrivals: make(chan struct{}, 1), registrations: make(chan struct{}, 1),
+		refreshes: make(chan string, 1),
 	}
 }
 
@@ -90,6 +94,41 @@ func (d *Drivers) Registered(plugins map[string]topic.Plugin) {
 	if came {
 		d.wake()
 	}
+	select {
+	case d.registrations <- struct{}{}:
+	default:
+	}
+}
+
+// instances are the registered drivers' names with what distinguishes each from its predecessor.
+func (d *Drivers) instances() map[string]string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := make(map[string]string, len(d.registered))
+	for name, known := range d.registered {
+		all[name] = known.at.Endpoint + " " + known.at.Instance
+	}
+	return all
+}
+
+// Refresh has a driver asked again what it says of this node. It doesn't wait.
+func (d *Drivers) Refresh(name string) {
+	select {
+	case d.refreshes <- name:
+	default: // another one is on its way; this one comes with the next failure
+	}
+}
+
+// period delivers when the driver is to be asked again by itself; nil means never.
+func (d *Drivers) period(name string) <-chan time.Time {
+	object, err := d.object(name)
+	switch {
+	case err != nil:
+		return time.After(unreadPause)
+	case object == nil || object.Spec.NodeAllocatableUpdatePeriodSeconds == nil:
+		return nil
+	}
+	return time.After(time.Duration(*object.Spec.NodeAllocatableUpdatePeriodSeconds)*time.Second - leastRefresh)
 }
 
 // Close ends the connections to all drivers.

@@ -66,14 +66,8 @@ func persistent(dir string, pod *corev1.Pod, pv *corev1.PersistentVolume, readOn
 	}
 }
 
-// awaitsAttach says that the volume must be attached before; empty if it needn't be.
-func (t target) awaitsAttach() string {
-	if !t.persistent || (t.object != nil && t.object.Spec.AttachRequired != nil && !*t.object.Spec.AttachRequired) {
-		return ""
-	}
-	return fmt.Sprintf("kubelot does not wait for the attachment of volumes yet, which driver %s needs: use a driver "+
-		"whose CSIDriver object has attachRequired false, or a node with the kubelet", t.driver)
-}
+// attachmentName is the name of the volume's VolumeAttachment on the node.
+func (t target) attachmentName(node string) string { return "csi-" + hexSum(t.handle+t.driver+node) }
 
 // key names the volume itself: one volume has one worker at a time.
 func (t target) key() string { return t.driver + "^" + t.handle }
@@ -193,7 +187,7 @@ func (t target) republishes() bool {
 func (t target) record(node string) record {
 	return record{
 		keySpecName: t.name, keyHandle: t.handle, keyDriver: t.driver, keyNode: node, keyMode: string(t.mode()),
-		keyAttachment: "csi-" + hexSum(t.handle+t.driver+node),
+		keyAttachment: t.attachmentName(node),
 	}
 }
 

@@ -46,9 +46,10 @@ type Secrets interface {
 
 // Ports are what the volumes need besides their drivers.
 type Ports struct {
-	Tokens  plugin.Tokens
-	Secrets Secrets
-	Log     *slog.Logger
+	Tokens      plugin.Tokens
+	Secrets     Secrets
+	Attachments Attachments
+	Log         *slog.Logger
 }
 
 // Volumes are all volumes of CSI drivers.
@@ -59,6 +60,8 @@ type Volumes struct {
 	ports   Ports
 	locks   *plugin.Locks
 	tokens  tokens
+	// Attached is told of the Node by the caller.
+	Attached *Attached
 	// freed is told of volumes that a pod has given back.
 	freed chan struct{}
 }
@@ -66,9 +69,10 @@ type Volumes struct {
 // New are the volumes below rootDir. The node's name goes into the records.
 func New(rootDir, node string, drivers *Drivers, ports Ports) *Volumes {
 	return &Volumes{
-		disk: disk{root: rootDir, boot: bootID()}, node: node, drivers: drivers, ports: ports, locks: new(plugin.Locks),
-		tokens: tokens{byDir: map[string]map[tokenRequest]token{}},
-		freed:  make(chan struct{}, 1),
+		disk: disk{root: rootDir, boot: bootID(), used: newInUse()}, node: node, drivers: drivers, ports: ports, locks: new(plugin.Locks),
+		tokens:   tokens{byDir: map[string]map[tokenRequest]token{}},
+		Attached: &Attached{node: node, api: ports.Attachments, drivers: drivers},
+		freed:    make(chan struct{}, 1),
 	}
 }
 
@@ -146,7 +150,6 @@ func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.R
 	if err != nil && !there {
 		return plugin.Result{}, t.failed(publish, err)
 	}
-	t.unattached = t.awaitsAttach()
 	if t.again = there && t.republishes(); there && !t.again {
 		return v.result(t), nil
 	}

@@ -25,8 +25,6 @@ const maxSteps = 8
 type task struct {
 	target
 	wanted, again, podOnly bool
-	// unattached says why the volume isn't attached.
-	unattached string
 	// request is the pod's; it has none where the pod is to lose the volume.
 	request *plugin.Request
 }
@@ -47,7 +45,7 @@ func (v *Volumes) settle(ctx context.Context, t task) error {
 
 // advance does the next action, and reports whether none is left.
 func (v *Volumes) advance(ctx context.Context, t *task) (end bool, err error) {
-	f, c, err := v.observe(ctx, *t)
+	f, c, err := v.observe(ctx, t)
 	defer c.release()
 	if err != nil {
 		return false, err
@@ -57,7 +55,7 @@ func (v *Volumes) advance(ctx context.Context, t *task) (end bool, err error) {
 	case done:
 		return true, nil
 	case wait:
-		return false, t.failed(publish, errors.New(a.why))
+		return false, t.waits(a)
 	case publish:
 		t.again = false
 	}
@@ -70,9 +68,9 @@ func (v *Volumes) advance(ctx context.Context, t *task) (end bool, err error) {
 // what begins the messages about a call, in the kubelet's words.
 func (t target) what(k kind) string {
 	name := map[kind]string{
-		stage: "MountVolume.MountDevice", publish: "MountVolume.SetUp",
+		attach: "MountVolume.WaitForAttach", stage: "MountVolume.MountDevice", publish: "MountVolume.SetUp",
 		own: "MountVolume.SetUp", unpublish: "UnmountVolume.TearDown", drop: "UnmountVolume.TearDown",
-		unstage: "UnmountDevice", forget: "UnmountDevice",
+		unstage: "UnmountDevice", forget: "UnmountDevice", want: "MountVolume.SetUp",
 	}[k]
 	return fmt.Sprintf("%s failed for volume %q : ", name, t.name)
 }
@@ -81,9 +79,18 @@ func (t task) failed(k kind, err error) error {
 	return &plugin.Failure{Reason: "FailedMount", What: t.what(k), Err: err}
 }
 
+// waits is what the volume waits for.
+func (t task) waits(a action) error {
+	k := publish
+	if a.onItsWay {
+		k = attach
+	}
+	return &plugin.Failure{Reason: "FailedMount", What: t.what(k), Err: errors.New(a.why), OnItsWay: a.onItsWay}
+}
+
 // observe reads what the next action follows from.
-func (v *Volumes) observe(ctx context.Context, t task) (facts, *client, error) {
-	f, err := v.observeDisk(t)
+func (v *Volumes) observe(ctx context.Context, t *task) (facts, *client, error) {
+	f, err := v.observeDisk(*t)
 	if err != nil {
 		return f, nil, t.failed(publish, err)
 	}
@@ -99,6 +106,13 @@ func (v *Volumes) observe(ctx context.Context, t task) (facts, *client, error) {
 		return f, c, t.failed(publish, err)
 	}
 	f.group = t.wanted && t.setsGroup(f.plugin)
+	if t.wanted && t.persistent && mustAttach(t.object) && next(f).needsAttachment() {
+		a, err := v.Attached.look(ctx, t.target)
+		if err != nil {
+			return f, c, t.failed(attach, err)
+		}
+		f.unattached, t.publishContext = a.waits, a.context
+	}
 	return f, c, nil
 }
 
@@ -107,7 +121,7 @@ func (v *Volumes) observe(ctx context.Context, t task) (facts, *client, error) {
 func (v *Volumes) observeDisk(t task) (facts, error) {
 	f := facts{
 		driver: t.driver, wanted: t.wanted, again: t.again, podOnly: t.podOnly, persistent: t.persistent,
-		unattached: t.unattached, alone: slices.Contains(t.modes, corev1.ReadWriteOncePod),
+		alone: slices.Contains(t.modes, corev1.ReadWriteOncePod),
 	}
 	var err error
 	if t.dir != "" {
@@ -153,6 +167,8 @@ func (v *Volumes) do(ctx context.Context, t task, k kind, f facts, c *client) er
 	switch k {
 	case forget:
 		return v.clear(dir, filepath.Base(point))
+	case want:
+		return v.note(dir, content, stepWanted)
 	case drop:
 		if err := v.clear(dir, filepath.Base(point)); err != nil {
 			v.ports.Log.Warn("a volume that the pod never had is there nevertheless", "path", dir, "error", err)

@@ -25,6 +25,9 @@ type Failure struct {
 	// What is the message before the cause.
 	What string
 	Err  error
+	// OnItsWay is of a volume that others are still at work for, such as the attach-detach controller: it becomes an Event
+	// only after some minutes.
+	OnItsWay bool
 }
 
 func (f *Failure) Error() string { return f.What + f.Err.Error() }

@@ -1,0 +1,202 @@
+package lease
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/pause"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/lease/internal/csinode"
+)
+
+const (
+	// annotationNodeIDs has the CSI drivers' names of the node, as a JSON object.
+	annotationNodeIDs = "csi.volume.kubernetes.io/nodeid"
+	// csiNodePeriod is how often the CSINode is compared with what it should be though nothing has changed.
+	csiNodePeriod = 5 * time.Minute
+	// unspokenAfter is how long a driver in the CSINode stays of which nobody has spoken since the start: its registration
+	// may be under way still.
+	unspokenAfter = 2 * time.Minute
+	// csiRetryFirst and csiRetryMax bound the pause after the API server has not taken the CSINode.
+	csiRetryFirst, csiRetryMax = 100 * time.Millisecond, 10 * time.Second
+)
+
+// CSI is what CSI drivers and their volumes are to the Node.
+type CSI struct {
+	// Drivers are what the registered drivers say of this node, by their names.
+	Drivers map[string]topic.CSINodeInfo
+	// Gone are drivers that were registered, and are no more.
+	Gone map[string]bool
+	// InUse are the volumes for the Node's status; nil while the volume daemon hasn't told.
+	InUse *topic.VolumesInUse
+	// Missing is why the node's CSINode doesn't exist yet; nil if it does, or the node needs none.
+	Missing error
+}
+
+// errNoCSINode is why a node isn't Ready at first: without a CSINode the scheduler doesn't know its limits of volumes.
+var errNoCSINode = errors.New("CSINode is not yet initialized")
+
+// csiNode is how far the CSINode is.
+type csiNode struct {
+	underway, changed bool
+	failures          int
+	// due is when the CSINode is to be looked at, unless something changes.
+	due time.Time
+}
+
+// setCSIDriver takes what a driver says of the node, or that it is gone.
+func (s *Service) setCSIDriver(key string, info *topic.CSINodeInfo) {
+	c := &s.facts.CSI
+	s.csiNode.changed = true
+	if info != nil {
+		c.Drivers[info.Name] = *info
+		delete(c.Gone, info.Name)
+		return
+	}
+	for name := range c.Drivers {
+		if topic.CSIDriverKey(name) == key {
+			delete(c.Drivers, name)
+			c.Gone[name] = true
+		}
+	}
+}
+
+// reconcileCSINode compares the CSINode with what it should be, if that is due, and returns when to come again.
+func (s *Service) reconcileCSINode(ctx context.Context, now time.Time) time.Duration {
+	n := &s.csiNode
+	switch {
+	case s.node == nil || s.node.UID == "" || s.unread > 0 || n.underway:
+		return csiNodePeriod
+	case now.Before(n.due) && (!n.changed || n.failures > 0):
+		return n.due.Sub(now)
+	}
+	n.underway, n.changed = true, false
+	told, _ := placed(s.facts.CSI.Drivers, s.node.Labels)
+	gone, forgets := maps.Clone(s.facts.CSI.Gone), now.Sub(s.facts.Listening) > unspokenAfter
+	all := maps.Clone(s.facts.CSI.Drivers)
+	wanted := csinode.Wanted{Node: s.env.Config.NodeName, UID: s.node.UID, Drivers: told, Keeps: func(name string) bool {
+		_, isMisplaced := all[name]
+		return !gone[name] && !forgets && !isMisplaced
+	}}
+	s.loop.Go(func() {
+		err := csinode.Reconcile(ctx, s.api, wanted)
+		s.loop.Do(ctx, func() { s.reconciled(err, time.Now()) })
+	})
+	return csiNodePeriod
+}
+
+// reconciled takes the end of a comparison.
+func (s *Service) reconciled(err error, now time.Time) {
+	n := &s.csiNode
+	n.underway = false
+	if err == nil {
+		n.failures, s.facts.CSI.Missing = 0, nil
+		n.due = now.Add(csiNodePeriod)
+		if unspoken := s.facts.Listening.Add(unspokenAfter); now.Before(unspoken) {
+			n.due = unspoken.Add(time.Second)
+		}
+		return
+	}
+	n.failures++
+	n.due = now.Add(pause.After(n.failures, csiRetryFirst, csiRetryMax))
+	if s.facts.CSI.Missing != nil {
+		s.facts.CSI.Missing = fmt.Errorf("%w: %w", errNoCSINode, err)
+	}
+	if n.failures == 3 {
+		s.env.Log.Warn("the API server did not accept the CSINode, retrying", "error", err)
+	}
+}
+
+// placed are the drivers whose topology doesn't contradict the Node's labels, and what is wrong with the others, in the
+// kubelet's words. A label that is there stays: pods may have been placed by it.
+func placed(drivers map[string]topic.CSINodeInfo, labels map[string]string) (map[string]topic.CSINodeInfo, []string) {
+	fit, problems := map[string]topic.CSINodeInfo{}, []string(nil)
+	taken := maps.Clone(labels)
+	if taken == nil {
+		taken = map[string]string{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(drivers)) {
+		info := drivers[name]
+		if problem := collision(info, taken); problem != "" {
+			problems = append(problems, fmt.Sprintf("CSI driver %s can't be used: %s", name, problem))
+			continue
+		}
+		maps.Copy(taken, info.Topology)
+		fit[name] = info
+	}
+	return fit, problems
+}
+
+func collision(info topic.CSINodeInfo, labels map[string]string) string {
+	for _, key := range slices.Sorted(maps.Keys(info.Topology)) {
+		if has, there := labels[key]; there && has != info.Topology[key] {
+			return fmt.Sprintf("detected topology value collision: driver reported %q:%q but existing label is %q:%q",
+				key, info.Topology[key], key, has)
+		}
+	}
+	return ""
+}
+
+// setCSI writes what the drivers say of the node into its labels and annotation, and the volumes in use into its status.
+// What is said of drivers of which nobody has spoken yet stays.
+func setCSI(node *corev1.Node, f Facts) {
+	fit, _ := placed(f.CSI.Drivers, node.Labels)
+	ids := nodeIDs(node)
+	before := maps.Clone(ids)
+	for name := range f.CSI.Gone {
+		delete(ids, name)
+	}
+	for name, info := range f.CSI.Drivers {
+		if _, fits := fit[name]; !fits {
+			delete(ids, name)
+			continue
+		}
+		ids[name] = info.NodeID
+		for key, value := range info.Topology {
+			if node.Labels == nil {
+				node.Labels = map[string]string{}
+			}
+			node.Labels[key] = value
+		}
+	}
+	setNodeIDs(node, before, ids)
+	if f.CSI.InUse == nil {
+		return
+	}
+	node.Status.VolumesInUse = nil
+	for _, name := range f.CSI.InUse.Names {
+		node.Status.VolumesInUse = append(node.Status.VolumesInUse, corev1.UniqueVolumeName(name))
+	}
+}
+
+// nodeIDs are the drivers' names of the node. A text that somebody else has written there instead counts for nothing.
+func nodeIDs(node *corev1.Node) map[string]string {
+	ids := map[string]string{}
+	if text := node.Annotations[annotationNodeIDs]; json.Unmarshal([]byte(text), &ids) != nil || ids == nil {
+		return map[string]string{}
+	}
+	return ids
+}
+
+func setNodeIDs(node *corev1.Node, before, ids map[string]string) {
+	if maps.Equal(before, ids) {
+		return
+	}
+	if len(ids) == 0 {
+		delete(node.Annotations, annotationNodeIDs)
+		return
+	}
+	if node.Annotations == nil {
+		node.Annotations = map[string]string{}
+	}
+	if data, err := json.Marshal(ids); err == nil {
+		node.Annotations[annotationNodeIDs] = string(data)
+	}
+}

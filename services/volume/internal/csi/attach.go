@@ -1,0 +1,96 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// Attachments reads VolumeAttachments. A node may read those of its volumes by name, and may not watch them.
+type Attachments interface {
+	GetVolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
+}
+
+// Attached knows which volumes are attached to the node. Its methods may be called from several goroutines.
+type Attached struct {
+	node    string
+	api     Attachments
+	drivers *Drivers
+
+	mu sync.Mutex
+	// used are those that the API server knows to be in use, ready those that the attach-detach controller has attached.
+	used  []corev1.UniqueVolumeName
+	ready []corev1.AttachedVolume
+}
+
+// SetNode takes the Node's status as the API server has it, and reports whether it says something else of volumes.
+func (a *Attached) SetNode(status corev1.NodeStatus) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	same := slices.Equal(a.used, status.VolumesInUse) && slices.Equal(a.ready, status.VolumesAttached)
+	a.used, a.ready = status.VolumesInUse, status.VolumesAttached
+	return !same
+}
+
+// state reports whether the API server knows that the volume of that name is in use by this node, and whether it has
+// been attached since.
+func (a *Attached) state(name string) (used, ready bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	used = slices.Contains(a.used, corev1.UniqueVolumeName(name))
+	ready = slices.ContainsFunc(a.ready, func(v corev1.AttachedVolume) bool { return string(v.Name) == name })
+	return used, used && ready
+}
+
+// attachment is what a volume must wait for before it is attached, and what its attacher has said of it.
+type attachment struct {
+	waits   string
+	context map[string]string
+}
+
+// mustAttach reports whether volumes of the driver must be attached before they are staged or published.
+func mustAttach(object *storagev1.CSIDriver) bool {
+	return object == nil || object.Spec.AttachRequired == nil || *object.Spec.AttachRequired
+}
+
+// look asks whether the volume is attached, in the order in which the attach-detach controller works: it must
+// know that the node uses the volume, or it would detach it below the pod.
+func (a *Attached) look(ctx context.Context, t target) (attachment, error) {
+	id := volumeID{t.driver, t.handle}
+	used, ready := a.state(id.attachName())
+	if !used {
+		return attachment{waits: fmt.Sprintf("volume %s is not in the Node's status.volumesInUse yet", id.attachName())}, nil
+	}
+	name := t.attachmentName(a.node)
+	va, err := plugin.Ask(ctx, apierrors.IsForbidden, func(ctx context.Context) (*storagev1.VolumeAttachment, error) {
+		return a.api.GetVolumeAttachment(ctx, name)
+	})
+	switch {
+	case err != nil && !ready && apierrors.IsNotFound(err):
+		return attachment{waits: fmt.Sprintf("the attach-detach controller has not made volume attachment %v of volume %v yet",
+			name, t.handle)}, nil
+	case err != nil:
+		return attachment{}, fmt.Errorf("volume %v has GET error for volume attachment %v: %w", t.handle, name, err)
+	case va.DeletionTimestamp != nil:
+		return attachment{}, errors.New("volume attachment is being deleted")
+	case va.Status.AttachError != nil:
+		if code := va.Status.AttachError.ErrorCode; code != nil && *code == exhausted {
+			a.drivers.Refresh(t.driver)
+		}
+		return attachment{}, errors.New(line(va.Status.AttachError.Message))
+	case !va.Status.Attached || !ready:
+		return attachment{waits: fmt.Sprintf("volume %v is not attached for volume attachment %v", t.handle, name)}, nil
+	}
+	return attachment{context: va.Status.AttachmentMetadata}, nil
+}
+
+// exhausted is gRPC's ResourceExhausted in a VolumeAttachment's error: the node can have no more volumes of the driver.
+const exhausted = 8

@@ -1,0 +1,164 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"kubelot.dev/bus/pause"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// inUse are the persistent volumes that have a record on this node: those that a pod has or waits for, and those that
+// are staged. It follows each record that is written or removed.
+type inUse struct {
+	mu sync.Mutex
+	// byDir has the volume of each record, by the record's directory.
+	byDir map[string]volumeID
+	// read is true once all that was on disk at the start has been read.
+	read    bool
+	changes chan struct{}
+}
+
+// volumeID names a volume.
+type volumeID struct{ driver, handle string }
+
+// attachName is the volume's name in the Node's status.
+func (v volumeID) attachName() string { return pluginName + "/" + v.driver + "^" + v.handle }
+
+func newInUse() *inUse {
+	return &inUse{byDir: map[string]volumeID{}, changes: make(chan struct{}, 1)}
+}
+
+// noted takes note of the record in dir; nil where it was removed.
+func (u *inUse) noted(dir string, r record) {
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	id := volumeID{r[keyDriver], r[keyHandle]}
+	switch {
+	case r[keyDriver] == "" || r[keyMode] == "Ephemeral":
+		if _, known := u.byDir[dir]; !known {
+			return
+		}
+		delete(u.byDir, dir)
+	case u.byDir[dir] == id:
+		return
+	default:
+		u.byDir[dir] = id
+	}
+	u.wake()
+}
+
+func (u *inUse) wake() {
+	select {
+	case u.changes <- struct{}{}:
+	default:
+	}
+}
+
+func (u *inUse) isRead() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.read
+}
+
+// names are the volumes for the Node's status, of drivers whose volumes must be attached.
+func (u *inUse) names(mustAttach func(driver string) bool) []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all := map[string]bool{}
+	for _, id := range u.byDir {
+		if mustAttach(id.driver) {
+			all[id.attachName()] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// PublishInUse publishes the volumes that the node has or is about to have, whenever they change, until ctx ends. It
+// begins when all records on disk have been read and the CSIDriver objects are known.
+func (v *Volumes) PublishInUse(ctx context.Context, out interface {
+	Set(key string, v topic.VolumesInUse) error
+},
+) {
+	var last []string
+	told := false
+	for failures := 0; ctx.Err() == nil; {
+		list, err := v.inUseNow()
+		if err == nil && (!told || !slices.Equal(list, last)) {
+			err = out.Set("", topic.VolumesInUse{Names: list})
+		}
+		if err == nil {
+			last, told, failures = list, true, 0
+			select {
+			case <-ctx.Done():
+			case <-v.used.changes:
+			case <-time.After(lookAgain):
+			}
+			continue
+		}
+		if failures++; failures == 10 {
+			v.ports.Log.Warn("the volumes in use by this node can't be told, so no volume that must be attached can be mounted, "+
+				"retrying", "error", err)
+		}
+		pause.For(ctx, pause.After(failures, firstAsk/10, lastAsk))
+	}
+}
+
+// inUseNow are the volumes in use of drivers whose volumes must be attached.
+func (v *Volumes) inUseNow() ([]string, error) {
+	if err := v.readOnce(); err != nil {
+		return nil, err
+	}
+	var unknown error
+	list := v.used.names(func(driver string) bool {
+		object, err := v.drivers.object(driver)
+		unknown = errors.Join(unknown, err)
+		return mustAttach(object)
+	})
+	return list, unknown
+}
+
+// readOnce takes note of all records on disk. One that is damaged names no volume: it holds up nobody, as everywhere else.
+func (d disk) readOnce() error {
+	if d.used.isRead() {
+		return nil
+	}
+	dirs, err := d.staged()
+	if err != nil {
+		return err
+	}
+	pods, err := names(filepath.Join(d.root, "pods"))
+	if err != nil {
+		return err
+	}
+	for _, pod := range pods {
+		top := filepath.Join(d.root, "pods", pod, plugin.VolumesDir, dirName)
+		volumes, err := names(top)
+		if err != nil {
+			return err
+		}
+		for _, name := range volumes {
+			dirs = append(dirs, filepath.Join(top, name))
+		}
+	}
+	for _, dir := range dirs {
+		r, err := readRecord(dir)
+		if err == nil && r != nil && !strings.HasPrefix(r[keyDriver], "/") {
+			d.used.noted(dir, r)
+		}
+	}
+	d.used.mu.Lock()
+	defer d.used.mu.Unlock()
+	d.used.read = true
+	return nil
+}

@@ -1,0 +1,206 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync"
+	"time"
+
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+
+	"kubelot.dev/bus/pause"
+	"kubelot.dev/bus/topic"
+)
+
+const (
+	// firstAsk and lastAsk bound the pause after a driver has not told of the node.
+	firstAsk, lastAsk = 500 * time.Millisecond, time.Minute
+	// stalePause is how long a driver may be away after this process has begun before what an earlier one has published of
+	// it goes: the registration of plugins may be still under way.
+	stalePause = 30 * time.Second
+	// leastRefresh bounds how often a driver is asked again because a volume could not be attached.
+	leastRefresh = 10 * time.Second
+)
+
+// InfoPublisher is the writer of csi.driver.
+type InfoPublisher interface {
+	Set(key string, info topic.CSINodeInfo) error
+	Delete(key string) error
+}
+
+// reporter asks the registered drivers what they say of this node, and publishes it. It belongs to the goroutine of
+// Report.
+type reporter struct {
+	drivers *Drivers
+	out     InfoPublisher
+	log     *slog.Logger
+	// asking are the drivers that are being asked, by their names.
+	asking    map[string]*asking
+	published map[string]topic.CSINodeInfo
+	// seen are the drivers that have registered since this process began.
+	seen    map[string]bool
+	began   time.Time
+	workers sync.WaitGroup
+}
+
+// asking is one driver in the care of a goroutine.
+type asking struct {
+	instance string
+	stop     context.CancelFunc
+	refresh  chan struct{}
+}
+
+// told is what a driver has said.
+type told struct {
+	from *asking
+	info topic.CSINodeInfo
+}
+
+// Report publishes what each registered driver says of this node until ctx ends. Published is what an earlier process
+// has left on the bus: it stays while its driver may come back.
+func (d *Drivers) Report(ctx context.Context, out InfoPublisher, published map[string]topic.CSINodeInfo,
+	log *slog.Logger,
+) {
+	ctx, stop := context.WithCancel(ctx)
+	r := &reporter{
+		drivers: d, out: out, log: log, asking: map[string]*asking{}, published: published, seen: map[string]bool{},
+		began: time.Now(),
+	}
+	defer r.workers.Wait()
+	defer stop()
+	answers := make(chan told)
+	stale := time.NewTimer(stalePause)
+	defer stale.Stop()
+	for {
+		r.follow(ctx, answers)
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.registrations:
+		case name := <-d.refreshes:
+			if a := r.asking[name]; a != nil {
+				select {
+				case a.refresh <- struct{}{}:
+				default:
+				}
+			}
+		case <-stale.C:
+		case answer := <-answers:
+			r.take(answer)
+		}
+	}
+}
+
+// follow begins with drivers that have registered, and ends with those that are gone.
+func (r *reporter) follow(ctx context.Context, answers chan told) {
+	now := r.drivers.instances()
+	for name, a := range r.asking {
+		if now[name] != a.instance {
+			a.stop()
+			delete(r.asking, name)
+		}
+	}
+	for name, instance := range now {
+		r.seen[name] = true
+		if r.asking[name] == nil {
+			r.start(ctx, name, instance, answers)
+		}
+	}
+	for key, info := range r.published {
+		_, still := now[info.Name]
+		if still || (!r.seen[info.Name] && time.Since(r.began) < stalePause) {
+			continue
+		}
+		if err := r.out.Delete(key); err != nil {
+			r.log.Error("can't withdraw what a CSI driver said of this node", "driver", info.Name, "error", err)
+			continue
+		}
+		delete(r.published, key)
+	}
+}
+
+func (r *reporter) start(ctx context.Context, name, instance string, answers chan told) {
+	ctx, stop := context.WithCancel(ctx)
+	a := &asking{instance: instance, stop: stop, refresh: make(chan struct{}, 1)}
+	r.asking[name] = a
+	r.workers.Go(func() {
+		for ctx.Err() == nil {
+			info, ok := r.ask(ctx, name)
+			if !ok {
+				return
+			}
+			select {
+			case answers <- told{a, info}:
+			case <-ctx.Done():
+				return
+			}
+			pause.For(ctx, leastRefresh)
+			select {
+			case <-ctx.Done():
+			case <-a.refresh:
+			case <-r.drivers.period(name):
+			}
+		}
+	})
+}
+
+// ask asks until the driver answers or is gone.
+func (r *reporter) ask(ctx context.Context, name string) (topic.CSINodeInfo, bool) {
+	problem := ""
+	for failures := 1; ; failures++ {
+		c := r.drivers.client(name)
+		if c == nil {
+			return topic.CSINodeInfo{}, false
+		}
+		info, err := c.nodeInfo(ctx, name)
+		c.release()
+		switch {
+		case ctx.Err() != nil:
+			return topic.CSINodeInfo{}, false
+		case err == nil:
+			return info, true
+		}
+		if text := err.Error(); text != problem {
+			problem = text
+			r.log.Warn("a CSI driver doesn't say how it names this node, so its volumes can't come here, retrying",
+				"driver", name, "error", text)
+		}
+		pause.For(ctx, pause.After(failures, firstAsk, lastAsk))
+	}
+}
+
+// take publishes what a driver says.
+func (r *reporter) take(t told) {
+	if r.asking[t.info.Name] != t.from {
+		return
+	}
+	key := topic.CSIDriverKey(t.info.Name)
+	if old, known := r.published[key]; known && reflect.DeepEqual(old, t.info) {
+		return
+	}
+	if err := r.out.Set(key, t.info); err != nil {
+		r.log.Error("can't publish what a CSI driver says of this node", "driver", t.info.Name, "error", err)
+		return
+	}
+	r.published[key] = t.info
+}
+
+// nodeInfo asks what the driver says of this node.
+func (c *client) nodeInfo(ctx context.Context, name string) (topic.CSINodeInfo, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, fmt.Errorf("the driver has not answered for %s", callLimit))
+	defer cancel()
+	answer, err := c.node.NodeGetInfo(ctx, &csiapi.NodeGetInfoRequest{})
+	if err != nil {
+		return topic.CSINodeInfo{}, fmt.Errorf("NodeGetInfo: %w", err)
+	}
+	if answer.GetNodeId() == "" {
+		return topic.CSINodeInfo{}, errors.New("NodeGetInfo: the node ID is empty")
+	}
+	return topic.CSINodeInfo{
+		Name: name, NodeID: answer.GetNodeId(), Topology: answer.GetAccessibleTopology().GetSegments(),
+		MaxVolumes: max(0, answer.GetMaxVolumesPerNode()),
+	}, nil
+}
