@@ -154,8 +154,10 @@ func TestTakeoverAndHandback(t *testing.T) {
 	held("the takeover", was)
 
 	grown(came)
-	giver := launch(t, kubelot, append([]string{"handback", "--run-dir=" + bed.Node.RunDir(), "--",
-		bed.Tools.Path("kubelet")}, command[1:]...)...)
+	giver := launch(t, kubelot, append([]string{
+		"handback", "--run-dir=" + bed.Node.RunDir(), "--",
+		bed.Tools.Path("kubelet"),
+	}, command[1:]...)...)
 	giver.says(t, "kubelot has stopped; the kubelet starts")
 	answers(t, bed, ns, was, node.Kubelet)
 	held("the way back", was, came)
