@@ -110,18 +110,8 @@ func ready(f Facts, status corev1.NodeStatus) corev1.NodeCondition {
 	if f.Shutdown != nil && f.Shutdown.Active {
 		problems = append(problems, shuttingDown)
 	}
-	if f.CSI.Missing != nil && (patience == 0 || f.Now.Sub(f.Listening) >= patience) {
-		problems = append(problems, f.CSI.Missing.Error())
-	}
-	var missing []string
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
-		if _, ok := status.Capacity[name]; !ok {
-			missing = append(missing, string(name))
-		}
-	}
-	if len(missing) > 0 {
-		problems = append(problems, "missing node capacity for resources: "+strings.Join(missing, ", "))
-	}
+	problems = append(problems, csiProblems(f, patience)...)
+	problems = append(problems, capacityProblems(status)...)
 	c := corev1.NodeCondition{
 		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: reasonReady,
 		Message: messageReady,
@@ -133,6 +123,27 @@ func ready(f Facts, status corev1.NodeStatus) corev1.NodeCondition {
 		}
 	}
 	return c
+}
+
+// csiProblems is that there is no CSINode; one that was there may be looked for during the time of patience.
+func csiProblems(f Facts, patience time.Duration) []string {
+	if f.CSI.Missing == nil || (patience > 0 && f.Now.Sub(f.Listening) < patience) {
+		return nil
+	}
+	return []string{f.CSI.Missing.Error()}
+}
+
+func capacityProblems(status corev1.NodeStatus) []string {
+	var missing []string
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods} {
+		if _, ok := status.Capacity[name]; !ok {
+			missing = append(missing, string(name))
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return []string{"missing node capacity for resources: " + strings.Join(missing, ", ")}
 }
 
 // silent reports whether all daemons are silent, this one included.

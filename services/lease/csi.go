@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,14 +48,14 @@ var errNoCSINode = errors.New("CSINode is not yet initialized")
 type csiNode struct {
 	underway, changed bool
 	failures          int
+	// problems is what was last said of drivers that are left out.
+	problems string
 	// due is when the CSINode is to be looked at, unless something changes.
 	due time.Time
 }
 
-// setCSIDriver takes what a driver says of the node, or that it is gone.
-func (s *Service) setCSIDriver(key string, info *topic.CSINodeInfo) {
-	c := &s.facts.CSI
-	s.csiNode.changed = true
+// set takes what a driver says of the node, or that it is gone.
+func (c *CSI) set(key string, info *topic.CSINodeInfo) {
 	if info != nil {
 		c.Drivers[info.Name] = *info
 		delete(c.Gone, info.Name)
@@ -78,7 +79,12 @@ func (s *Service) reconcileCSINode(ctx context.Context, now time.Time) time.Dura
 		return n.due.Sub(now)
 	}
 	n.underway, n.changed = true, false
-	told, _ := placed(s.facts.CSI.Drivers, s.node.Labels)
+	told, problems := placed(s.facts.CSI.Drivers, s.node.Labels)
+	if text := strings.Join(problems, "; "); text != n.problems {
+		if n.problems = text; text != "" {
+			s.env.Log.Error("a CSI driver is left out of the CSINode", "error", text)
+		}
+	}
 	gone, forgets := maps.Clone(s.facts.CSI.Gone), now.Sub(s.facts.Listening) > unspokenAfter
 	all := maps.Clone(s.facts.CSI.Drivers)
 	wanted := csinode.Wanted{Node: s.env.Config.NodeName, UID: s.node.UID, Drivers: told, Keeps: func(name string) bool {
@@ -87,30 +93,31 @@ func (s *Service) reconcileCSINode(ctx context.Context, now time.Time) time.Dura
 	}}
 	s.loop.Go(func() {
 		err := csinode.Reconcile(ctx, s.api, wanted)
-		s.loop.Do(ctx, func() { s.reconciled(err, time.Now()) })
+		s.loop.Do(ctx, func() {
+			n.ended(err, &s.facts, time.Now())
+			if n.failures == 3 {
+				s.env.Log.Warn("the API server did not accept the CSINode, retrying", "error", err)
+			}
+		})
 	})
 	return csiNodePeriod
 }
 
-// reconciled takes the end of a comparison.
-func (s *Service) reconciled(err error, now time.Time) {
-	n := &s.csiNode
+// ended takes the end of a comparison.
+func (n *csiNode) ended(err error, f *Facts, now time.Time) {
 	n.underway = false
 	if err == nil {
-		n.failures, s.facts.CSI.Missing = 0, nil
+		n.failures, f.CSI.Missing = 0, nil
 		n.due = now.Add(csiNodePeriod)
-		if unspoken := s.facts.Listening.Add(unspokenAfter); now.Before(unspoken) {
+		if unspoken := f.Listening.Add(unspokenAfter); now.Before(unspoken) {
 			n.due = unspoken.Add(time.Second)
 		}
 		return
 	}
 	n.failures++
 	n.due = now.Add(pause.After(n.failures, csiRetryFirst, csiRetryMax))
-	if s.facts.CSI.Missing != nil {
-		s.facts.CSI.Missing = fmt.Errorf("%w: %w", errNoCSINode, err)
-	}
-	if n.failures == 3 {
-		s.env.Log.Warn("the API server did not accept the CSINode, retrying", "error", err)
+	if f.CSI.Missing != nil {
+		f.CSI.Missing = fmt.Errorf("%w: %w", errNoCSINode, err)
 	}
 }
 
@@ -144,8 +151,8 @@ func collision(info topic.CSINodeInfo, labels map[string]string) string {
 	return ""
 }
 
-// setCSI writes what the drivers say of the node into its labels and annotation, and the volumes in use into its status.
-// What is said of drivers of which nobody has spoken yet stays.
+// setCSI writes what the drivers say of the node into its labels and annotation, and the volumes in use into its
+// status. What is said of drivers of which nobody has spoken yet stays.
 func setCSI(node *corev1.Node, f Facts) {
 	fit, _ := placed(f.CSI.Drivers, node.Labels)
 	ids := nodeIDs(node)

@@ -3,19 +3,20 @@
 //
 // # Reads
 //
-// node.machine, node.runtime, node.pressure, node.shutdown, health.* and what it has itself left in node.object on the
-// bus; the Node and its lease at the API server; the addresses of the machine; the kubeconfig and the bootstrap
-// kubeconfig.
+// node.machine, node.runtime, node.pressure, node.shutdown, csi.driver, csi.volumes, health.* and what it has itself
+// left in node.object on the bus; the Node, its CSINode and its lease at the API server; the addresses of the machine;
+// the kubeconfig and the bootstrap kubeconfig.
 //
 // # Writes
 //
-// node.object on the bus. The Node, its status and its lease (in kube-node-lease) and CertificateSigningRequests at the
-// API server. The client certificate in the certificate directory, and the kubeconfig of TLS bootstrap (package
-// clientcert).
+// node.object on the bus. The Node, its status, its CSINode and its lease (in kube-node-lease) and
+// CertificateSigningRequests at the API server. The client certificate in the certificate directory, and the kubeconfig
+// of TLS bootstrap (package clientcert).
 //
 // # Owns
 //
-// The Node object's status. On disk the client certificate, with rotateCertificates or a bootstrap kubeconfig.
+// The Node object's status, and the CSINode. On disk the client certificate, with rotateCertificates or a bootstrap
+// kubeconfig.
 //
 // # Guarantees
 //

@@ -9,7 +9,9 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"kubelot.dev/kube"
@@ -22,6 +24,7 @@ type server struct {
 	mu         sync.Mutex
 	node       *corev1.Node
 	lease      *coordinationv1.Lease
+	csiNode    *storagev1.CSINode
 	watchers   []chan kube.Change[corev1.Node]
 	unlisted   []chan kube.Change[corev1.Node] // watches that began while the server was down
 	version    int
@@ -135,6 +138,47 @@ func (s *server) PatchNodeStatus(_ context.Context, name string, patch []byte) (
 		s.changed()
 		return s.node, nil
 	})
+}
+
+func (s *server) GetCSINode(_ context.Context, name string) (*storagev1.CSINode, error) {
+	return serve(s, func() (*storagev1.CSINode, error) {
+		if s.csiNode == nil {
+			return nil, apierrors.NewNotFound(storagev1.Resource("csinodes"), name)
+		}
+		return s.csiNode, nil
+	})
+}
+
+func (s *server) CreateCSINode(ctx context.Context, n *storagev1.CSINode) (*storagev1.CSINode, error) {
+	return s.UpdateCSINode(ctx, n)
+}
+
+func (s *server) UpdateCSINode(_ context.Context, n *storagev1.CSINode) (*storagev1.CSINode, error) {
+	return serve(s, func() (*storagev1.CSINode, error) {
+		s.csiNode = n.DeepCopy()
+		return s.csiNode, nil
+	})
+}
+
+func (s *server) DeleteCSINode(context.Context, string, types.UID) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.csiNode = nil
+	return nil
+}
+
+// csiDrivers are the names in the CSINode; nil where there is none.
+func (s *server) csiDrivers() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.csiNode == nil {
+		return nil
+	}
+	names := []string{}
+	for _, d := range s.csiNode.Spec.Drivers {
+		names = append(names, d.Name)
+	}
+	return names
 }
 
 // WatchNode has room for all the changes of a test, so that the server never waits.

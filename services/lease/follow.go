@@ -36,8 +36,13 @@ func (s *Service) follow(ctx context.Context) error {
 		follow(ctx, s, topic.NodeShutdown, func(_ string, v *topic.Shutdown) { s.facts.Shutdown = v }),
 		follow(ctx, s, topic.NodeRuntime, func(_ string, r *topic.Runtime) { s.setRuntime(r, time.Now()) }),
 		follow(ctx, s, topic.Health, s.setHealth),
-		follow(ctx, s, topic.CSIDriver, s.setCSIDriver),
-		follow(ctx, s, topic.CSIVolumes, func(_ string, v *topic.VolumesInUse) { s.facts.CSI.InUse = cmp.Or(v, s.facts.CSI.InUse) }),
+		follow(ctx, s, topic.CSIDriver, func(key string, info *topic.CSINodeInfo) {
+			s.facts.CSI.set(key, info)
+			s.csiNode.changed = true
+		}),
+		follow(ctx, s, topic.CSIVolumes, func(_ string, v *topic.VolumesInUse) {
+			s.facts.CSI.InUse = cmp.Or(v, s.facts.CSI.InUse)
+		}),
 		loop.Follow(ctx, s.loop, topic.NodeObject, s.bus.set),
 	)
 }

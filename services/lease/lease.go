@@ -47,7 +47,7 @@ func Run(ctx context.Context, env daemon.Env) error {
 			r.run(ctx)
 		}
 	})
-	return New(env, patient{client}, realHost()).Run(ctx)
+	return New(env, patient{client, kube.StorageOf(client)}, realHost()).Run(ctx)
 }
 
 // clients are one client for the Node and one for its lease: what holds up one doesn't hold up the other.
@@ -73,7 +73,10 @@ func clientOptions(env daemon.Env, certificate string) kube.Options {
 }
 
 // patient is a client whose first call waits until there are credentials: that is no failure.
-type patient struct{ *kube.Client }
+type patient struct {
+	*kube.Client
+	kube.Storage
+}
 
 func (p patient) CreateNode(ctx context.Context, node *corev1.Node) (*corev1.Node, error) {
 	if err := p.Await(ctx); err != nil {

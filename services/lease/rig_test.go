@@ -31,6 +31,8 @@ type rig struct {
 
 	machine *bus.Writer[topic.Machine]
 	runtime *bus.Writer[topic.Runtime]
+	drivers *bus.Writer[topic.CSINodeInfo]
+	volumes *bus.Writer[topic.VolumesInUse]
 	health  map[string]*bus.Writer[topic.DaemonHealth]
 }
 
@@ -77,6 +79,8 @@ func (r *rig) onAnotherBus() {
 		switch name {
 		case "stats":
 			r.machine = topic.NodeMachine.Writer(conn)
+		case "volume":
+			r.drivers, r.volumes = topic.CSIDriver.Writer(conn), topic.CSIVolumes.Writer(conn)
 		case "pleg":
 			r.runtime = topic.NodeRuntime.Writer(conn)
 		}
@@ -85,15 +89,19 @@ func (r *rig) onAnotherBus() {
 
 // start starts the service, standalone without a server; the returned function stops it.
 func (r *rig) start() (stop func()) {
+	if r.server == nil {
+		return r.startWith(nil)
+	}
+	return r.startWith(r.server)
+}
+
+// startWith starts the service with that API server.
+func (r *rig) startWith(api nodes) (stop func()) {
 	conn := r.bus.Conn("lease")
 	r.registry = prometheus.NewRegistry()
 	env := daemon.Env{
 		Config: testConfig(), Bus: conn, Log: slog.New(slog.DiscardHandler), Health: noHealth{},
 		Events: &r.events, Metrics: r.registry,
-	}
-	var api nodes
-	if r.server != nil {
-		api = r.server
 	}
 	ctx, cancel := context.WithCancel(r.t.Context())
 	done := make(chan error)

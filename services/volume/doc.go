@@ -9,15 +9,16 @@
 //
 // # Reads
 //
-// pod.update, pod.sources, node.object (allocatable resources, for limits that containers don't have, and labels); once
-// after the start pleg.event and node.runtime, so that nothing is removed below a running container, and its own
-// volume.state, so that what is mounted needs no API server, and plugin.registered. From the API server ConfigMaps,
-// Secrets, tokens of service accounts, claims, persistent volumes and CSIDrivers. The sockets of plugins.
+// pod.update, pod.sources, node.object (allocatable resources, for limits that containers don't have, labels, and the
+// volumes that are attached); once after the start pleg.event and node.runtime, so that nothing is removed below a
+// running container, and its own volume.state, so that what is mounted needs no API server, and plugin.registered. From
+// the API server ConfigMaps, Secrets, tokens of service accounts, claims, persistent volumes, CSIDrivers and
+// VolumeAttachments. The sockets of plugins.
 //
 // # Writes
 //
-// volume.state and plugin.registered. Events: FailedMount, FailedMapVolume, and those about the group of a volume's
-// files.
+// volume.state, plugin.registered, csi.driver and csi.volumes. Events: FailedMount, FailedMapVolume, and those about
+// the group of a volume's files.
 //
 // # Owns
 //

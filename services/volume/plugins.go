@@ -13,6 +13,7 @@ import (
 	"kubelot.dev/daemon"
 	"kubelot.dev/kube"
 	"kubelot.dev/services/volume/internal/csi"
+	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
 	"kubelot.dev/services/volume/internal/registry"
 )
@@ -21,7 +22,7 @@ import (
 const registryPause = 5 * time.Second
 
 // runRegistry finds plugins until ctx ends. That it fails is no reason for pods not to get their other volumes.
-func runRegistry(ctx context.Context, env daemon.Env, drivers *csi.Drivers) {
+func runRegistry(ctx context.Context, env daemon.Env, drivers *driver.Drivers) {
 	writer := topic.PluginRegistered.Writer(env.Bus)
 	for ctx.Err() == nil {
 		if err := registerPlugins(ctx, env, writer, drivers); err != nil && ctx.Err() == nil {
@@ -32,7 +33,7 @@ func runRegistry(ctx context.Context, env daemon.Env, drivers *csi.Drivers) {
 	}
 }
 
-func registerPlugins(ctx context.Context, env daemon.Env, writer registry.Publisher, drivers *csi.Drivers) error {
+func registerPlugins(ctx context.Context, env daemon.Env, writer registry.Publisher, drivers *driver.Drivers) error {
 	reading, cancel := context.WithTimeoutCause(ctx, readTimeout, errors.New("the bus has not answered"))
 	defer cancel()
 	published, err := topic.PluginRegistered.Read(reading, env.Bus)
@@ -45,7 +46,7 @@ func registerPlugins(ctx context.Context, env daemon.Env, writer registry.Publis
 }
 
 // runReport publishes what CSI drivers say of this node, until ctx ends.
-func runReport(ctx context.Context, env daemon.Env, drivers *csi.Drivers) {
+func runReport(ctx context.Context, env daemon.Env, drivers *driver.Drivers) {
 	for ctx.Err() == nil {
 		reading, cancel := context.WithTimeoutCause(ctx, readTimeout, errors.New("the bus has not answered"))
 		published, err := topic.CSIDriver.Read(reading, env.Bus)
@@ -74,7 +75,7 @@ func runService(ctx context.Context, env daemon.Env, ports Ports, api apiServer,
 	var working sync.WaitGroup
 	working.Go(func() { ports.CSI.Run(ctx) })
 	if inCluster {
-		working.Go(func() { ports.CSI.PublishInUse(ctx, topic.CSIVolumes.Writer(env.Bus)) })
+		working.Go(func() { csi.PublishInUse(ctx, ports.CSI, topic.CSIVolumes.Writer(env.Bus)) })
 	}
 	err := New(env.Config.RootDir, env.Bus, ports, env.Log).Run(ctx)
 	stop()
@@ -83,7 +84,7 @@ func runService(ctx context.Context, env daemon.Env, ports Ports, api apiServer,
 }
 
 // followDrivers tells the drivers what the cluster says of them, until the watch ends.
-func followDrivers(watch <-chan kube.Change[storagev1.CSIDriver], drivers *csi.Drivers) {
+func followDrivers(watch <-chan kube.Change[storagev1.CSIDriver], drivers *driver.Drivers) {
 	for c := range watch {
 		switch {
 		case c.Synced:

@@ -1,10 +1,8 @@
 package volume
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"kubelot.dev/bus/topic"
@@ -44,17 +42,18 @@ func (s *Service) reportHealth() {
 // fail records why a volume's worker failed, and sends an Event while the pod is starting.
 func (s *Service) fail(p *pod, v *volume, reason, what string) {
 	starting := v.phase != topic.VolumeMounted
-	level, text := slog.LevelWarn, "volume failed, retrying"
-	switch {
-	case starting && s.isOnItsWay(v):
-		v.phase, level, text = topic.VolumePending, slog.LevelInfo, "volume is waited for"
-	case starting:
+	v.problem, v.reason, p.touched = what, reason, true
+	log := s.log.With("namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID, "volume", v.spec.Name)
+	if starting && s.isOnItsWay(v) {
+		v.phase = topic.VolumePending
+		log.Info("volume is waited for", "error", what)
+		return
+	}
+	if starting {
 		v.phase = topic.VolumeFailed
 	}
-	v.problem, v.reason, p.touched = what, reason, true
-	s.log.Log(context.Background(), level, text, "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
-		"volume", v.spec.Name, "error", what)
-	if s.stage(p) == topic.Syncing && !s.isOnItsWay(v) {
+	log.Warn("volume failed, retrying", "error", what)
+	if s.stage(p) == topic.Syncing {
 		s.ports.Events.Record(topic.Event{Kind: "Pod", Ref: p.ref, Type: "Warning", Reason: reason, Message: what})
 	}
 }

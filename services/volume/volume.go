@@ -16,6 +16,7 @@ import (
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/agenda"
 	"kubelot.dev/services/volume/internal/csi"
+	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/persistent"
 	"kubelot.dev/services/volume/internal/plugin"
 )
@@ -40,7 +41,7 @@ type Ports struct {
 	Claims     persistent.Objects
 	// CSI are the volumes of CSI drivers, and Drivers those that are registered. Both may be nil.
 	CSI     *csi.Volumes
-	Drivers *csi.Drivers
+	Drivers *driver.Drivers
 	// State writes volume.state; a process has one such writer.
 	State  *bus.Writer[topic.PodVolumes]
 	Events daemon.EventRecorder

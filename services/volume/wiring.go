@@ -16,7 +16,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/kube"
-	"kubelot.dev/services/volume/internal/csi"
+	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/mounts"
 )
 
@@ -42,7 +42,7 @@ func run(ctx context.Context, env daemon.Env) error {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
-	ports.Drivers = csi.NewDrivers()
+	ports.Drivers = driver.New()
 	defer ports.Drivers.Close()
 	var registering sync.WaitGroup
 	registering.Go(func() { runRegistry(ctx, env, ports.Drivers) })
@@ -120,12 +120,18 @@ func runWith(ctx context.Context, env daemon.Env, ports Ports, client *kube.Clie
 	caches.Go(func() { logEnd(env.Log, secrets.Run(ctx)) })
 	ports.ConfigMaps, ports.Secrets, ports.Tokens = configMaps, secrets, client
 	ports.Claims = client
-	ports.Drivers.Unknown(csi.ErrUnread)
+	ports.Drivers.Unknown(driver.ErrUnread)
 	caches.Go(func() { followDrivers(client.WatchCSIDrivers(ctx), ports.Drivers) })
-	err := runService(ctx, env, ports, client, true)
+	err := runService(ctx, env, ports, online{client, kube.StorageOf(client)}, true)
 	stop()
 	caches.Wait()
 	return err
+}
+
+// online is the API server for CSI drivers.
+type online struct {
+	*kube.Client
+	kube.Storage
 }
 
 func logEnd(log *slog.Logger, err error) {

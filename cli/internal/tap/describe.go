@@ -38,6 +38,8 @@ var renderers = map[string]renderer{
 	topic.PLEGEvent.Name():        typed(describeObservation),
 	topic.VolumeState.Name():      typed(describeVolumes),
 	topic.PluginRegistered.Name(): typed(describePlugin),
+	topic.CSIDriver.Name():        typed(describeCSIDriver),
+	topic.CSIVolumes.Name():       typed(describeCSIVolumes),
 	topic.ProbeResult.Name():      typed(describeProbe),
 	topic.StatusPatch.Name():      typed(describeStatus),
 	topic.MergedStatus.Name():     typed(describeMerged),
@@ -211,6 +213,21 @@ func describeVolumes(_ string, now topic.PodVolumes, before *topic.PodVolumes) (
 		urgent = urgent || v.Phase == topic.VolumeFailed
 	}
 	return strings.Join(parts, ", "), urgent
+}
+
+func describeCSIDriver(_ string, now topic.CSINodeInfo, _ *topic.CSINodeInfo) (string, bool) {
+	text := fmt.Sprintf("%s calls this node %s", now.Name, now.NodeID)
+	for _, key := range slices.Sorted(maps.Keys(now.Topology)) {
+		text += fmt.Sprintf(", %s=%s", key, now.Topology[key])
+	}
+	if now.MaxVolumes > 0 {
+		text += fmt.Sprintf(", at most %s", words.Plural(int(now.MaxVolumes), "volume"))
+	}
+	return text, false
+}
+
+func describeCSIVolumes(_ string, now topic.VolumesInUse, _ *topic.VolumesInUse) (string, bool) {
+	return fmt.Sprintf("%s in use that must be attached", words.Plural(len(now.Names), "volume")), false
 }
 
 func describePlugin(_ string, now topic.Plugin, _ *topic.Plugin) (string, bool) {

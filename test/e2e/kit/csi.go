@@ -31,6 +31,8 @@ type Driver struct {
 	program string
 	args    []string
 	process *exec.Cmd
+	bed     *Bed
+	box     *tools.Box
 }
 
 // CSIDriver makes the CSIDriver object of that name, and a driver that Start starts with these further flags.
@@ -52,7 +54,7 @@ func (b *Bed) CSIDriver(t testing.TB, name string, spec storagev1.CSIDriverSpec,
 	}
 	state := t.TempDir()
 	registry := filepath.Join(b.Node.RootDir, "plugins_registry")
-	d := &Driver{Name: name, State: state, t: t, program: program, args: append([]string{
+	d := &Driver{Name: name, State: state, t: t, bed: b, box: box, program: program, args: append([]string{
 		"--name", name, "--node-id", NodeName, "--state", state, "--socket", filepath.Join(state, "csi.sock"),
 		"--registry", registry,
 	}, flags...)}
@@ -79,10 +81,33 @@ func (d *Driver) Start() {
 	}
 }
 
+// Attacher starts what attaches the driver's volumes, until the test ends.
+func (d *Driver) Attacher() {
+	d.t.Helper()
+	program, err := d.box.EnsureCSIAttacher(d.t.Context())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	attacher := exec.Command(program, "--csi-address=unix://"+d.socket(), "--kubeconfig="+
+		d.bed.ControlPlane.AdminKubeconfig())
+	attacher.Stdout, attacher.Stderr = d.t.Output(), d.t.Output()
+	attacher.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := attacher.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() {
+		_ = attacher.Process.Kill()
+		_ = attacher.Wait()
+	})
+}
+
+// socket is where the driver serves.
+func (d *Driver) socket() string { return filepath.Join(d.State, "csi.sock") }
+
 // Provision makes a volume and returns its handle. The driver must run.
 func (d *Driver) Provision(name string) string {
 	d.t.Helper()
-	conn, err := grpc.NewClient("unix://"+filepath.Join(d.State, "csi.sock"),
+	conn, err := grpc.NewClient("unix://"+d.socket(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		d.t.Fatal(err)

@@ -188,35 +188,31 @@ func (b *Box) scriptedCRI() build {
 	}
 }
 
-// metricsServer is what `kubectl top` asks, in a module of its own: it has other versions than the control plane.
+// metricsServer is what `kubectl top` asks.
 func (b *Box) metricsServer() build {
-	dir := b.testbedDir("programs", "metricsserver")
-	return build{
-		name:     "metrics-server",
-		stamp:    hashFiles(sources(dir)...),
-		programs: []string{"metrics-server"},
-		dir:      dir,
-		env:      []string{"CGO_ENABLED=0", "GOWORK=off"},
-		command: []string{
-			"nice", "go", "build", "-v", "-ldflags", "-s -w", "-o", b.Path("metrics-server"),
-			"sigs.k8s.io/metrics-server/cmd/metrics-server",
-		},
-	}
+	return b.released("metrics-server", "metricsserver", "sigs.k8s.io/metrics-server/cmd/metrics-server")
 }
 
-// csiSanity is in a module of its own, with the versions that it was released with.
+// csiSanity judges CSI drivers.
 func (b *Box) csiSanity() build {
-	dir := b.testbedDir("programs", "csi")
+	return b.released("csi-sanity", "csi", "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity")
+}
+
+// csiAttacher is what attaches the volumes of CSI drivers.
+func (b *Box) csiAttacher() build {
+	return b.released("csi-attacher", "attacher", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher")
+}
+
+// released is a program in a module of its own, with the versions that it was released with.
+func (b *Box) released(name, module, path string) build {
+	dir := b.testbedDir("programs", module)
 	return build{
-		name:     "csi-sanity",
+		name:     name,
 		stamp:    hashFiles(sources(dir)...),
-		programs: []string{"csi-sanity"},
+		programs: []string{name},
 		dir:      dir,
 		env:      []string{"CGO_ENABLED=0", "GOWORK=off"},
-		command: []string{
-			"nice", "go", "build", "-v", "-ldflags", "-s -w", "-o", b.Path("csi-sanity"),
-			"github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity",
-		},
+		command:  []string{"nice", "go", "build", "-v", "-ldflags", "-s -w", "-o", b.Path(name), path},
 	}
 }
 

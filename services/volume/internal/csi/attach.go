@@ -11,6 +11,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -23,7 +24,7 @@ type Attachments interface {
 type Attached struct {
 	node    string
 	api     Attachments
-	drivers *Drivers
+	drivers *driver.Drivers
 
 	mu sync.Mutex
 	// used are those that the API server knows to be in use, ready those that the attach-detach controller has attached.
@@ -75,8 +76,8 @@ func (a *Attached) look(ctx context.Context, t target) (attachment, error) {
 	})
 	switch {
 	case err != nil && !ready && apierrors.IsNotFound(err):
-		return attachment{waits: fmt.Sprintf("the attach-detach controller has not made volume attachment %v of volume %v yet",
-			name, t.handle)}, nil
+		return attachment{waits: fmt.Sprintf("the attach-detach controller has not made volume attachment %v of volume %v "+
+			"yet", name, t.handle)}, nil
 	case err != nil:
 		return attachment{}, fmt.Errorf("volume %v has GET error for volume attachment %v: %w", t.handle, name, err)
 	case va.DeletionTimestamp != nil:
@@ -85,7 +86,7 @@ func (a *Attached) look(ctx context.Context, t target) (attachment, error) {
 		if code := va.Status.AttachError.ErrorCode; code != nil && *code == exhausted {
 			a.drivers.Refresh(t.driver)
 		}
-		return attachment{}, errors.New(line(va.Status.AttachError.Message))
+		return attachment{}, errors.New(driver.Line(va.Status.AttachError.Message))
 	case !va.Status.Attached || !ready:
 		return attachment{waits: fmt.Sprintf("volume %v is not attached for volume attachment %v", t.handle, name)}, nil
 	}

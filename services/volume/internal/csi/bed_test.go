@@ -19,10 +19,12 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/mounttest"
+	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -37,6 +39,15 @@ type api struct {
 	// asked counts the tokens that were asked for; life is how long they are valid.
 	asked int
 	life  time.Duration
+	// attachment is the one VolumeAttachment.
+	attachment *storagev1.VolumeAttachment
+}
+
+func (a *api) GetVolumeAttachment(_ context.Context, name string) (*storagev1.VolumeAttachment, error) {
+	if a.attachment == nil || a.attachment.Name != name {
+		return nil, apierrors.NewNotFound(storagev1.Resource("volumeattachments"), name)
+	}
+	return a.attachment, a.err
 }
 
 func (a *api) GetSecret(_ context.Context, namespace, name string) (*corev1.Secret, error) {
@@ -60,19 +71,20 @@ func (silent) Alive()                  {}
 
 // bed is a driver, what it is registered with, and a pod.
 type bed struct {
-	t       *testing.T
-	root    string
-	node    *node
-	drivers *Drivers
-	volumes *Volumes
-	api     api
+	t         *testing.T
+	root      string
+	socketDir string
+	node      *node
+	drivers   *driver.Drivers
+	volumes   *Volumes
+	api       api
 	// group is the pod's fsGroup.
 	group *int64
 }
 
 func newBed(t *testing.T, spec storagev1.CSIDriverSpec) *bed {
 	t.Helper()
-	b := &bed{t: t, root: t.TempDir(), drivers: NewDrivers(), node: &node{
+	b := &bed{t: t, root: t.TempDir(), drivers: driver.New(), node: &node{
 		answers: map[string][]error{}, entered: make(chan context.Context, 1), goOn: make(chan struct{}), stages: true,
 	}}
 	if spec.VolumeLifecycleModes == nil {
@@ -80,6 +92,7 @@ func newBed(t *testing.T, spec storagev1.CSIDriverSpec) *bed {
 	}
 	b.drivers.SetObject("d", &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: spec})
 	b.drivers.Synced()
+	b.socketDir = b.root
 	socket := filepath.Join(b.root, "s")
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
 	if err != nil {
@@ -101,9 +114,25 @@ func (b *bed) register(socket string) {
 	}})
 }
 
+// unread is another process that doesn't know the CSIDriver objects yet; Synced tells it that all are known.
+func (b *bed) unread() {
+	object, err := b.drivers.Object("d")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.drivers.Close()
+	b.drivers = driver.New()
+	b.t.Cleanup(b.drivers.Close)
+	b.drivers.SetObject("d", object)
+	b.register(filepath.Join(b.socketDir, "s"))
+	b.restart()
+}
+
 // restart is another process on the same disk.
 func (b *bed) restart() {
-	b.volumes = New(b.root, "n1", b.drivers, Ports{Tokens: &b.api, Secrets: &b.api, Log: slog.New(slog.DiscardHandler)})
+	b.volumes = New(b.root, "n1", b.drivers, Ports{
+		Tokens: &b.api, Secrets: &b.api, Attachments: &b.api, Log: slog.New(slog.DiscardHandler),
+	})
 }
 
 func (b *bed) dir() string { return filepath.Join(b.root, "pods/u1/volumes/kubernetes.io~csi/v") }

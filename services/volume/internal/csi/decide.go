@@ -6,6 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -56,12 +57,7 @@ type facts struct {
 	// group reports whether the files are to be given to the pod's fsGroup here.
 	group bool
 	// plugin is the registered driver's; nil while there is none.
-	plugin *capabilities
-}
-
-// capabilities are what a driver can do (NodeGetCapabilities).
-type capabilities struct {
-	stage, mountGroup, singleNodeMultiWriter bool
+	plugin *driver.Capabilities
 }
 
 // kind is what is done next.
@@ -106,7 +102,7 @@ func next(f facts) action {
 }
 
 func bringUp(f facts) action {
-	staged := f.persistent && f.plugin != nil && f.plugin.stage
+	staged := f.persistent && f.plugin != nil && f.plugin.Stage
 	switch {
 	case f.pod == stepPublished && !f.again:
 		return action{kind: done}
@@ -121,14 +117,21 @@ func bringUp(f facts) action {
 		return action{kind: unstage}
 	case f.pod == stepMounted:
 		return action{kind: own}
-	case f.unattached != "" && f.pod == stepNone:
-		return action{kind: want}
 	case f.unattached != "":
-		return action{kind: wait, why: f.unattached, onItsWay: true}
+		return awaitAttachment(f)
 	case staged && f.volume != stepStaged:
 		return action{kind: stage}
 	}
 	return action{kind: publish}
+}
+
+// awaitAttachment waits until the volume is attached. The record of the pod comes first: by it the attach-detach
+// controller hears of the volume.
+func awaitAttachment(f facts) action {
+	if f.pod == stepNone {
+		return action{kind: want}
+	}
+	return action{kind: wait, why: f.unattached, onItsWay: true}
 }
 
 // isAnothers reports whether the volume is for one pod, and another has it or may have it.
@@ -148,7 +151,7 @@ func takeDown(f facts) action {
 		return action{kind: unpublish}
 	case f.bound != "":
 		return action{kind: wait, why: "it is or may be in use at " + f.bound}
-	case !f.plugin.stage:
+	case !f.plugin.Stage:
 		return action{kind: forget}
 	}
 	return action{kind: unstage}

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"kubelot.dev/services/volume/internal/driver"
 )
 
 var allSteps = []step{
@@ -15,7 +16,7 @@ var allSteps = []step{
 }
 
 func TestNext(t *testing.T) {
-	staging, plain := &capabilities{stage: true}, &capabilities{}
+	staging, plain := &driver.Capabilities{Stage: true}, &driver.Capabilities{}
 	for _, c := range []struct {
 		name string
 		f    facts
@@ -90,7 +91,7 @@ func TestNext(t *testing.T) {
 func TestEveryStateHasAWay(t *testing.T) {
 	for _, wanted := range []bool{true, false} {
 		for _, persistent := range []bool{true, false} {
-			for _, can := range []*capabilities{{}, {stage: true}} {
+			for _, can := range []*driver.Capabilities{{}, {Stage: true}} {
 				for _, volume := range allSteps {
 					for _, pod := range allSteps {
 						if !persistent && volume != stepNone {
@@ -147,7 +148,7 @@ func walkThrough(f facts, answer func(n int, k kind) outcome) string {
 				return "it is staged while its unstaging isn't answered"
 			}
 		case publish:
-			if f.persistent && f.plugin.stage && f.volume != stepStaged {
+			if f.persistent && f.plugin.Stage && f.volume != stepStaged {
 				return "it is published and not staged"
 			}
 		case unstage:

@@ -123,8 +123,7 @@ func TestRepublishAfterARestart(t *testing.T) {
 	yes := true
 	b := newBed(t, storagev1.CSIDriverSpec{RequiresRepublish: &yes})
 	b.mounts("")
-	known := b.drivers.objects
-	b.drivers.objects, b.drivers.synced = map[string]*storagev1.CSIDriver{}, false
+	b.unread()
 	result, err := b.mountResult(t.Context())
 	if err != nil || result.RefreshAt.IsZero() {
 		t.Errorf("%+v, %v", result, err)
@@ -132,7 +131,7 @@ func TestRepublishAfterARestart(t *testing.T) {
 	if place := b.volumes.InPlace(result.HostPath); !place.There || place.Due || place.LookAgain.IsZero() {
 		t.Errorf("%+v", place)
 	}
-	b.drivers.objects, b.drivers.synced = known, true
+	b.drivers.Synced()
 	if place := b.volumes.InPlace(result.HostPath); !place.There || !place.Due {
 		t.Errorf("%+v", place)
 	}

@@ -84,16 +84,18 @@ func (u *inUse) names(mustAttach func(driver string) bool) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
+// InUsePublisher is the writer of csi.volumes.
+type InUsePublisher interface {
+	Set(key string, v topic.VolumesInUse) error
+}
+
 // PublishInUse publishes the volumes that the node has or is about to have, whenever they change, until ctx ends. It
 // begins when all records on disk have been read and the CSIDriver objects are known.
-func (v *Volumes) PublishInUse(ctx context.Context, out interface {
-	Set(key string, v topic.VolumesInUse) error
-},
-) {
+func PublishInUse(ctx context.Context, v *Volumes, out InUsePublisher) {
 	var last []string
 	told := false
 	for failures := 0; ctx.Err() == nil; {
-		list, err := v.inUseNow()
+		list, err := inUseNow(v)
 		if err == nil && (!told || !slices.Equal(list, last)) {
 			err = out.Set("", topic.VolumesInUse{Names: list})
 		}
@@ -107,28 +109,29 @@ func (v *Volumes) PublishInUse(ctx context.Context, out interface {
 			continue
 		}
 		if failures++; failures == 10 {
-			v.ports.Log.Warn("the volumes in use by this node can't be told, so no volume that must be attached can be mounted, "+
+			v.ports.Log.Warn("the volumes in use by this node can't be told, so none that must be attached can be mounted, "+
 				"retrying", "error", err)
 		}
-		pause.For(ctx, pause.After(failures, firstAsk/10, lastAsk))
+		pause.For(ctx, pause.After(failures, firstPause/10, lastPause))
 	}
 }
 
 // inUseNow are the volumes in use of drivers whose volumes must be attached.
-func (v *Volumes) inUseNow() ([]string, error) {
+func inUseNow(v *Volumes) ([]string, error) {
 	if err := v.readOnce(); err != nil {
 		return nil, err
 	}
 	var unknown error
 	list := v.used.names(func(driver string) bool {
-		object, err := v.drivers.object(driver)
+		object, err := v.drivers.Object(driver)
 		unknown = errors.Join(unknown, err)
 		return mustAttach(object)
 	})
 	return list, unknown
 }
 
-// readOnce takes note of all records on disk. One that is damaged names no volume: it holds up nobody, as everywhere else.
+// readOnce takes note of all records on disk. One that is damaged names no volume: it holds up nobody, as everywhere
+// else.
 func (d disk) readOnce() error {
 	if d.used.isRead() {
 		return nil

@@ -141,3 +141,11 @@ func (n *node) NodeUnpublishVolume(ctx context.Context, r *csiapi.NodeUnpublishV
 	}
 	return &csiapi.NodeUnpublishVolumeResponse{}, err
 }
+
+func (n *node) NodeGetInfo(ctx context.Context, _ *csiapi.NodeGetInfoRequest) (*csiapi.NodeGetInfoResponse, error) {
+	_, err := n.called(ctx, "info")
+	return &csiapi.NodeGetInfoResponse{
+		NodeId: "id", MaxVolumesPerNode: 7,
+		AccessibleTopology: &csiapi.Topology{Segments: map[string]string{"zone": "a"}},
+	}, err
+}

@@ -309,16 +309,6 @@ func TestUnstageFails(t *testing.T) {
 	b.calls("stage", "publish", "unpublish", "unstage", "unstage")
 }
 
-func TestAttachIsNeeded(t *testing.T) {
-	spec := unattached()
-	spec.AttachRequired = nil
-	b := newBed(t, spec)
-	b.claims("u1", "attachRequired false")
-	b.drivers.SetObject("d", nil)
-	b.claims("u1", "attachRequired false")
-	b.calls()
-}
-
 func TestAnotherBoot(t *testing.T) {
 	b := newBed(t, unattached())
 	b.claims("u1", "")

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/payload"
 	"kubelot.dev/services/volume/internal/plugin"
 )
@@ -117,13 +118,13 @@ func (t target) podInfo() map[string]string {
 }
 
 // capability is what the pod does with the volume, in CSI's terms.
-func (t target) capability(can *capabilities) *csiapi.VolumeCapability {
+func (t target) capability(can *driver.Capabilities) *csiapi.VolumeCapability {
 	mount := &csiapi.VolumeCapability_MountVolume{FsType: t.fsType, MountFlags: t.options}
-	if gid := payload.FSGroup(t.pod); gid != nil && can.mountGroup {
+	if gid := payload.FSGroup(t.pod); gid != nil && can.MountGroup {
 		mount.VolumeMountGroup = strconv.FormatInt(*gid, 10)
 	}
 	return &csiapi.VolumeCapability{
-		AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: accessMode(t.modes, can.singleNodeMultiWriter)},
+		AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: accessMode(t.modes, can.SingleNodeMultiWriter)},
 		AccessType: &csiapi.VolumeCapability_Mount{Mount: mount},
 	}
 }
@@ -150,8 +151,8 @@ func accessMode(modes []corev1.PersistentVolumeAccessMode, fine bool) csiapi.Vol
 }
 
 // setsGroup reports whether the volume's files are to be given to the pod's fsGroup here, and not by the driver.
-func (t target) setsGroup(can *capabilities) bool {
-	if payload.FSGroup(t.pod) == nil || t.readOnly || can.mountGroup {
+func (t target) setsGroup(can *driver.Capabilities) bool {
+	if payload.FSGroup(t.pod) == nil || t.readOnly || can.MountGroup {
 		return false
 	}
 	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy

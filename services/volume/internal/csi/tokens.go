@@ -12,11 +12,9 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
 )
-
-// keyTokens is where a driver finds the tokens of the pod's service account.
-const keyTokens = "csi.storage.k8s.io/serviceAccount.tokens"
 
 // maxTokenAge is the age at which a token is replaced however long it would be valid, the kubelet's.
 const maxTokenAge = 24 * time.Hour
@@ -55,7 +53,7 @@ func (k *tokens) of(ctx context.Context, api plugin.Tokens, t target) (map[strin
 		all[wanted.Audience] = status
 	}
 	data, err := json.Marshal(all)
-	return map[string]string{keyTokens: string(data)}, err
+	return map[string]string{driver.KeyTokens: string(data)}, err
 }
 
 func (k *tokens) one(ctx context.Context, api plugin.Tokens, t target, wanted storagev1.TokenRequest,

@@ -74,7 +74,7 @@ func (v *Volumes) Run(ctx context.Context) {
 			return
 		case l := <-results:
 			due = v.took(u, l)
-		case <-v.drivers.arrivals:
+		case <-v.drivers.Arrivals():
 			u.forgive()
 			due = look()
 		case <-v.freed:

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/daemon/mountpoint"
+	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/payload"
 	"kubelot.dev/services/volume/internal/plugin"
@@ -32,12 +33,8 @@ const (
 	republishEvery = time.Minute
 )
 
-var (
-	// ErrUnread is why CSIDriver objects aren't known at the start.
-	ErrUnread = errors.New("the CSIDriver objects of the cluster have not been read yet")
-	// driverName is CSI's form of a name. It becomes part of paths.
-	driverName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,61}[a-zA-Z0-9])?$`)
-)
+// driverName is CSI's form of a name. It becomes part of paths.
+var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]{0,61}[a-zA-Z0-9])?$`)
 
 // Secrets reads secrets with the node's own credentials: it may get those that volumes of its pods name.
 type Secrets interface {
@@ -56,7 +53,7 @@ type Ports struct {
 type Volumes struct {
 	disk
 	node    string
-	drivers *Drivers
+	drivers *driver.Drivers
 	ports   Ports
 	locks   *plugin.Locks
 	tokens  tokens
@@ -67,9 +64,10 @@ type Volumes struct {
 }
 
 // New are the volumes below rootDir. The node's name goes into the records.
-func New(rootDir, node string, drivers *Drivers, ports Ports) *Volumes {
+func New(rootDir, node string, drivers *driver.Drivers, ports Ports) *Volumes {
 	return &Volumes{
-		disk: disk{root: rootDir, boot: bootID(), used: newInUse()}, node: node, drivers: drivers, ports: ports, locks: new(plugin.Locks),
+		disk: disk{root: rootDir, boot: bootID(), used: newInUse()}, node: node, drivers: drivers, ports: ports,
+		locks:    new(plugin.Locks),
 		tokens:   tokens{byDir: map[string]map[tokenRequest]token{}},
 		Attached: &Attached{node: node, api: ports.Attachments, drivers: drivers},
 		freed:    make(chan struct{}, 1),
@@ -127,7 +125,7 @@ func (v *Volumes) InPlace(path string) plugin.InPlace {
 	}
 	t := target{driver: r[keyDriver], handle: r[keyHandle], dir: dir}
 	place.There = v.has(t)
-	t.object, err = v.drivers.object(t.driver)
+	t.object, err = v.drivers.Object(t.driver)
 	if place.Due = t.republishes(); err != nil {
 		// It isn't known whether the driver wants to publish again: the volume serves as it is until then.
 		place.LookAgain = time.Now().Add(unreadPause)
@@ -138,7 +136,7 @@ func (v *Volumes) InPlace(path string) plugin.InPlace {
 // mount brings the volume up. A volume that the pod has already, and that can't be published again, serves as it is.
 func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.Result, error) {
 	there := v.has(t.target)
-	object, err := v.drivers.object(t.driver)
+	object, err := v.drivers.Object(t.driver)
 	if err != nil && there {
 		result := v.result(t)
 		result.RefreshAt = time.Now().Add(unreadPause)

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"kubelot.dev/daemon/mountpoint"
+	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -46,7 +47,7 @@ func (v *Volumes) settle(ctx context.Context, t task) error {
 // advance does the next action, and reports whether none is left.
 func (v *Volumes) advance(ctx context.Context, t *task) (end bool, err error) {
 	f, c, err := v.observe(ctx, t)
-	defer c.release()
+	defer c.Release()
 	if err != nil {
 		return false, err
 	}
@@ -89,20 +90,20 @@ func (t task) waits(a action) error {
 }
 
 // observe reads what the next action follows from.
-func (v *Volumes) observe(ctx context.Context, t *task) (facts, *client, error) {
+func (v *Volumes) observe(ctx context.Context, t *task) (facts, *driver.Client, error) {
 	f, err := v.observeDisk(*t)
 	if err != nil {
 		return f, nil, t.failed(publish, err)
 	}
-	c := v.drivers.client(t.driver)
+	c := v.drivers.Client(t.driver)
 	switch {
 	case c == nil:
 		return f, nil, nil
 	case t.podOnly:
-		f.plugin = &capabilities{} // every driver can unpublish
+		f.plugin = &driver.Capabilities{} // every driver can unpublish
 		return f, c, nil
 	}
-	if f.plugin, err = c.capabilities(ctx); err != nil {
+	if f.plugin, err = c.Capabilities(ctx); err != nil {
 		return f, c, t.failed(publish, err)
 	}
 	f.group = t.wanted && t.setsGroup(f.plugin)
@@ -159,7 +160,7 @@ func (v *Volumes) stepIn(t task, dir, point string) (step, error) {
 }
 
 // do does one action.
-func (v *Volumes) do(ctx context.Context, t task, k kind, f facts, c *client) error {
+func (v *Volumes) do(ctx context.Context, t task, k kind, f facts, c *driver.Client) error {
 	dir, point, before, content := t.dir, t.mount(), f.pod, t.record(v.node)
 	if k == stage || k == unstage || k == forget {
 		dir, point, before, content = v.stageDir(t.target), v.staging(t.target), f.volume, t.common()
@@ -189,7 +190,7 @@ func (v *Volumes) do(ctx context.Context, t task, k kind, f facts, c *client) er
 type recorded struct {
 	kind       kind
 	facts      facts
-	client     *client
+	client     *driver.Client
 	dir, point string
 	before     step
 	content    record
@@ -224,7 +225,7 @@ func (v *Volumes) call(ctx context.Context, t task, n recorded) error {
 	err = doIt(calling)
 	cancel()
 	if status.Code(err) == codes.Unavailable {
-		c.forget() // the driver that comes back may be another version
+		c.Forget() // the driver that comes back may be another version
 	}
 	switch s := after(k, f, n.before, outcomeOf(err)); s {
 	case stepNone, stepWanted:
@@ -244,7 +245,7 @@ func (v *Volumes) afterPublish(ctx context.Context, t task, k kind, f facts, err
 	case err == nil && f.pod == stepPublished && f.group:
 		// What the driver has written anew isn't the group's. The pod keeps the volume meanwhile.
 		return v.giveToGroup(ctx, t)
-	case isUnstaged(err) && t.persistent && f.plugin.stage:
+	case isUnstaged(err) && t.persistent && f.plugin.Stage:
 		return v.note(v.stageDir(t.target), t.common(), stepUncertain)
 	}
 	return nil
@@ -278,8 +279,8 @@ func (v *Volumes) takeBack(t task, k kind, dir string, content record) error {
 // would know its outcome.
 func callContext(ctx context.Context) (context.Context, func()) {
 	calling, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	limited, release := context.WithTimeoutCause(calling, callLimit,
-		fmt.Errorf("the driver has not answered for %s", callLimit))
+	limited, release := context.WithTimeoutCause(calling, driver.CallLimit,
+		fmt.Errorf("the driver has not answered for %s", driver.CallLimit))
 	stop := context.AfterFunc(ctx, func() {
 		if why := context.Cause(ctx); !errors.Is(why, plugin.ErrTerminated) {
 			cancel(why)
@@ -296,7 +297,7 @@ func callContext(ctx context.Context) (context.Context, func()) {
 type call func(context.Context) error
 
 // prepare gathers what a call needs, before anything is recorded of it.
-func (v *Volumes) prepare(ctx context.Context, t task, k kind, f facts, c *client) (call, error) {
+func (v *Volumes) prepare(ctx context.Context, t task, k kind, f facts, c *driver.Client) (call, error) {
 	staging := v.staging(t.target)
 	switch k {
 	case stage:
@@ -308,7 +309,7 @@ func (v *Volumes) prepare(ctx context.Context, t task, k kind, f facts, c *clien
 			if err := os.MkdirAll(staging, 0o750); err != nil {
 				return err
 			}
-			_, err := c.node.NodeStageVolume(ctx, &csiapi.NodeStageVolumeRequest{
+			_, err := c.Node.NodeStageVolume(ctx, &csiapi.NodeStageVolumeRequest{
 				VolumeId: t.handle, PublishContext: t.publishContext, StagingTargetPath: staging,
 				VolumeCapability: t.capability(f.plugin), Secrets: secrets, VolumeContext: t.attributes,
 			})
@@ -318,21 +319,21 @@ func (v *Volumes) prepare(ctx context.Context, t task, k kind, f facts, c *clien
 		return v.preparePublish(ctx, t, f, c, staging)
 	case unpublish:
 		return func(ctx context.Context) error {
-			_, err := c.node.NodeUnpublishVolume(ctx, &csiapi.NodeUnpublishVolumeRequest{
+			_, err := c.Node.NodeUnpublishVolume(ctx, &csiapi.NodeUnpublishVolumeRequest{
 				VolumeId: t.handle, TargetPath: t.mount(),
 			})
 			return err
 		}, nil
 	}
 	return func(ctx context.Context) error {
-		_, err := c.node.NodeUnstageVolume(ctx, &csiapi.NodeUnstageVolumeRequest{
+		_, err := c.Node.NodeUnstageVolume(ctx, &csiapi.NodeUnstageVolumeRequest{
 			VolumeId: t.handle, StagingTargetPath: staging,
 		})
 		return err
 	}, nil
 }
 
-func (v *Volumes) preparePublish(ctx context.Context, t task, f facts, c *client, staging string) (call, error) {
+func (v *Volumes) preparePublish(ctx context.Context, t task, f facts, c *driver.Client, staging string) (call, error) {
 	secrets, err := v.ports.secret(ctx, t.publishSecret)
 	if err != nil {
 		return nil, err
@@ -351,11 +352,11 @@ func (v *Volumes) preparePublish(ctx context.Context, t task, f facts, c *client
 		VolumeId: t.handle, PublishContext: t.publishContext, TargetPath: t.mount(),
 		VolumeCapability: t.capability(f.plugin), Readonly: t.readOnly, Secrets: secrets, VolumeContext: attributes,
 	}
-	if t.persistent && f.plugin.stage {
+	if t.persistent && f.plugin.Stage {
 		request.StagingTargetPath = staging
 	}
 	return func(ctx context.Context) error {
-		_, err := c.node.NodePublishVolume(ctx, request)
+		_, err := c.Node.NodePublishVolume(ctx, request)
 		return err
 	}, nil
 }

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -108,7 +109,7 @@ func TestTokensAreKept(t *testing.T) {
 		asks := func(want int, fails bool) {
 			t.Helper()
 			got, err := kept.of(t.Context(), server, of)
-			if (err != nil) != fails || (err == nil && !strings.Contains(got[keyTokens], `"a":{"token":"t0ken"`)) {
+			if (err != nil) != fails || (err == nil && !strings.Contains(got[driver.KeyTokens], `"a":{"token":"t0ken"`)) {
 				t.Errorf("got %v, %v", got, err)
 			}
 			if server.asked != want {
@@ -177,7 +178,7 @@ func TestHostileDrivers(t *testing.T) {
 	b := newBed(t, storagev1.CSIDriverSpec{})
 	b.node.answers["publish"] = []error{status.Error(codes.Internal, "a\nb\x1b[31m"+strings.Repeat("x", 1<<20))}
 	err := b.mount(t.Context())
-	if err == nil || len(err.Error()) > 2*maxError || strings.ContainsAny(err.Error(), "\n\x1b") {
+	if err == nil || len(err.Error()) > 2<<10 || strings.ContainsAny(err.Error(), "\n\x1b") {
 		t.Errorf("%.200v", err)
 	}
 	// The driver says that it has unpublished the volume, and has not: what is in it isn't touched.

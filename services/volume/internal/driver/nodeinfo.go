@@ -1,4 +1,4 @@
-package csi
+package driver
 
 import (
 	"context"
@@ -18,6 +18,8 @@ import (
 const (
 	// firstAsk and lastAsk bound the pause after a driver has not told of the node.
 	firstAsk, lastAsk = 500 * time.Millisecond, time.Minute
+	// unreadPause is the pause before the period of a driver whose CSIDriver object isn't known is looked up again.
+	unreadPause = 10 * time.Second
 	// stalePause is how long a driver may be away after this process has begun before what an earlier one has published of
 	// it goes: the registration of plugins may be still under way.
 	stalePause = 30 * time.Second
@@ -151,12 +153,12 @@ func (r *reporter) start(ctx context.Context, name, instance string, answers cha
 func (r *reporter) ask(ctx context.Context, name string) (topic.CSINodeInfo, bool) {
 	problem := ""
 	for failures := 1; ; failures++ {
-		c := r.drivers.client(name)
+		c := r.drivers.Client(name)
 		if c == nil {
 			return topic.CSINodeInfo{}, false
 		}
 		info, err := c.nodeInfo(ctx, name)
-		c.release()
+		c.Release()
 		switch {
 		case ctx.Err() != nil:
 			return topic.CSINodeInfo{}, false
@@ -189,10 +191,10 @@ func (r *reporter) take(t told) {
 }
 
 // nodeInfo asks what the driver says of this node.
-func (c *client) nodeInfo(ctx context.Context, name string) (topic.CSINodeInfo, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, fmt.Errorf("the driver has not answered for %s", callLimit))
+func (c *Client) nodeInfo(ctx context.Context, name string) (topic.CSINodeInfo, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, CallLimit, fmt.Errorf("the driver has not answered for %s", CallLimit))
 	defer cancel()
-	answer, err := c.node.NodeGetInfo(ctx, &csiapi.NodeGetInfoRequest{})
+	answer, err := c.Node.NodeGetInfo(ctx, &csiapi.NodeGetInfoRequest{})
 	if err != nil {
 		return topic.CSINodeInfo{}, fmt.Errorf("NodeGetInfo: %w", err)
 	}

@@ -1,6 +1,7 @@
-package csi
+package driver
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -22,7 +23,7 @@ type Drivers struct {
 	synced  bool
 	unknown error
 	changes chan struct{}
-	// arrivals is as changes, for Volumes.Run; registrations tells Report of drivers that came or went.
+	// arrivals is as changes, for another reader; registrations tells Report of drivers that came or went.
 	arrivals, registrations chan struct{}
 	// refreshes has the names of drivers that are to be asked again what they say of this node.
 	refreshes chan string
@@ -31,11 +32,14 @@ type Drivers struct {
 // driver is a registered driver.
 type driver struct {
 	at     topic.PluginEndpoint
-	client *client
+	client *Client
 }
 
-// NewDrivers are none.
-func NewDrivers() *Drivers {
+// ErrUnread is why CSIDriver objects aren't known at the start.
+var ErrUnread = errors.New("the CSIDriver objects of the cluster have not been read yet")
+
+// New are no drivers.
+func New() *Drivers {
 	return &Drivers{
 		registered: map[string]*driver{}, objects: map[string]*storagev1.CSIDriver{}, unknown: ErrUnread,
 		changes: make(chan struct{}, 1), arrivals: make(chan struct{}, 1), registrations: make(chan struct{}, 1),
@@ -50,6 +54,9 @@ func (d *Drivers) Changes() <-chan struct{} {
 	}
 	return d.changes
 }
+
+// Arrivals is as Changes, for another reader.
+func (d *Drivers) Arrivals() <-chan struct{} { return d.arrivals }
 
 func (d *Drivers) wake() {
 	for _, to := range []chan struct{}{d.changes, d.arrivals} {
@@ -121,7 +128,7 @@ func (d *Drivers) Refresh(name string) {
 
 // period delivers when the driver is to be asked again by itself; nil means never.
 func (d *Drivers) period(name string) <-chan time.Time {
-	object, err := d.object(name)
+	object, err := d.Object(name)
 	switch {
 	case err != nil:
 		return time.After(unreadPause)
@@ -165,8 +172,8 @@ func (d *Drivers) Unknown(why error) {
 	d.unknown = why
 }
 
-// client is the connection to a driver, for the caller to release; nil where it isn't registered.
-func (d *Drivers) client(name string) *client {
+// Client is the connection to a driver, for the caller to release; nil where it isn't registered.
+func (d *Drivers) Client(name string) *Client {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if known := d.registered[name]; known != nil {
@@ -176,8 +183,8 @@ func (d *Drivers) client(name string) *client {
 	return nil
 }
 
-// object is the CSIDriver object of a driver; nil where the cluster has none.
-func (d *Drivers) object(name string) (*storagev1.CSIDriver, error) {
+// Object is the CSIDriver object of a driver; nil where the cluster has none.
+func (d *Drivers) Object(name string) (*storagev1.CSIDriver, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.synced {

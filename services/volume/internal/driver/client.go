@@ -1,4 +1,4 @@
-package csi
+package driver
 
 import (
 	"context"
@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// callLimit is how long a call may take: the kubelet's 2 minutes, less the time to say so before the worker is
+	// CallLimit is how long a call may take: the kubelet's 2 minutes, less the time to say so before the worker is
 	// stopped.
-	callLimit = 2*time.Minute - 5*time.Second
+	CallLimit = 2*time.Minute - 5*time.Second
 	// askLimit bounds a question that changes nothing.
 	askLimit = 30 * time.Second
 	// maxAnswer bounds what a driver may answer, maxError what of its errors is passed on.
@@ -38,13 +38,14 @@ const (
 	reconnect = time.Second
 )
 
-// client is the connection to one instance of a driver.
-type client struct {
+// Client is the connection to one instance of a driver.
+type Client struct {
 	conn *grpc.ClientConn
-	node csiapi.NodeClient
+	// Node has the calls.
+	Node csiapi.NodeClient
 	// can is asked for once, and kept until the driver may be another process.
 	asking chan struct{} // holds one token
-	can    *capabilities
+	can    *Capabilities
 
 	mu sync.Mutex
 	// users is how many have acquired the client; the last closes one that is retired.
@@ -52,8 +53,16 @@ type client struct {
 	retired bool
 }
 
+// KeyTokens is where a driver finds the tokens of a pod's service account.
+const KeyTokens = "csi.storage.k8s.io/serviceAccount.tokens"
+
+// Capabilities are what a driver can do (NodeGetCapabilities).
+type Capabilities struct {
+	Stage, MountGroup, SingleNodeMultiWriter bool
+}
+
 // dial makes the client of the driver at the endpoint. It doesn't connect: the first call does.
-func dial(endpoint string) (*client, error) {
+func dial(endpoint string) (*Client, error) {
 	conn, err := grpc.NewClient("passthrough:///csi",
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -71,19 +80,19 @@ func dial(endpoint string) (*client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CSI driver at %q: %w", endpoint, err)
 	}
-	c := &client{conn: conn, node: csiapi.NewNodeClient(conn), asking: make(chan struct{}, 1)}
+	c := &Client{conn: conn, Node: csiapi.NewNodeClient(conn), asking: make(chan struct{}, 1)}
 	c.asking <- struct{}{}
 	return c, nil
 }
 
-func (c *client) acquire() {
+func (c *Client) acquire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.users++
 }
 
-// release ends the use of a client, which may be nil.
-func (c *client) release() {
+// Release ends the use of a client, which may be nil.
+func (c *Client) Release() {
 	if c == nil {
 		return
 	}
@@ -95,7 +104,7 @@ func (c *client) release() {
 }
 
 // retire closes the connection when nobody uses it any more.
-func (c *client) retire() {
+func (c *Client) retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.retired = true; c.users == 0 {
@@ -103,8 +112,8 @@ func (c *client) retire() {
 	}
 }
 
-// forget has the driver asked again what it can do.
-func (c *client) forget() {
+// Forget has the driver asked again what it can do.
+func (c *Client) Forget() {
 	select {
 	case <-c.asking:
 		c.can = nil
@@ -127,10 +136,10 @@ func plain(ctx context.Context, method string, req, reply any, conn *grpc.Client
 	s := status.Convert(err)
 	if s.Code() == codes.Canceled || s.Code() == codes.DeadlineExceeded {
 		if why := context.Cause(ctx); why != nil && !errors.Is(why, ctx.Err()) {
-			return status.Error(s.Code(), line(why.Error()))
+			return status.Error(s.Code(), Line(why.Error()))
 		}
 	}
-	return status.Error(s.Code(), line(redact(s.Message(), req)))
+	return status.Error(s.Code(), Line(redact(s.Message(), req)))
 }
 
 // redact blots out the secrets of a request.
@@ -140,10 +149,10 @@ func redact(text string, request any) string {
 		for _, value := range r.GetSecrets() {
 			words = append(words, value)
 		}
-		words = append(words, tokensIn(r.GetSecrets()[keyTokens])...)
+		words = append(words, tokensIn(r.GetSecrets()[KeyTokens])...)
 	}
 	if r, ok := request.(interface{ GetVolumeContext() map[string]string }); ok {
-		words = append(words, tokensIn(r.GetVolumeContext()[keyTokens])...)
+		words = append(words, tokensIn(r.GetVolumeContext()[KeyTokens])...)
 	}
 	// The longest first: one may be a part of another.
 	slices.SortFunc(words, func(a, b string) int { return len(b) - len(a) })
@@ -170,7 +179,8 @@ func tokensIn(text string) []string {
 	return words
 }
 
-func line(text string) string {
+// Line makes a text of a driver one of one line and bounded length.
+func Line(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
@@ -183,8 +193,8 @@ func line(text string) string {
 	return text
 }
 
-// capabilities asks what the driver can do.
-func (c *client) capabilities(ctx context.Context) (*capabilities, error) {
+// Capabilities asks what the driver can do.
+func (c *Client) Capabilities(ctx context.Context) (*Capabilities, error) {
 	select {
 	case <-c.asking:
 		defer func() { c.asking <- struct{}{} }()
@@ -196,7 +206,7 @@ func (c *client) capabilities(ctx context.Context) (*capabilities, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, fmt.Errorf("the driver has not answered for %s", askLimit))
 	defer cancel()
-	answer, err := c.node.NodeGetCapabilities(ctx, &csiapi.NodeGetCapabilitiesRequest{})
+	answer, err := c.Node.NodeGetCapabilities(ctx, &csiapi.NodeGetCapabilitiesRequest{})
 	if err != nil {
 		return nil, fmt.Errorf("ask what the driver can do (NodeGetCapabilities): %w", err)
 	}
@@ -208,10 +218,10 @@ func (c *client) capabilities(ctx context.Context) (*capabilities, error) {
 	for _, entry := range list {
 		has[entry.GetRpc().GetType()] = true
 	}
-	c.can = &capabilities{
-		stage:                 has[csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME],
-		mountGroup:            has[csiapi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP],
-		singleNodeMultiWriter: has[csiapi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER],
+	c.can = &Capabilities{
+		Stage:                 has[csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME],
+		MountGroup:            has[csiapi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP],
+		SingleNodeMultiWriter: has[csiapi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER],
 	}
 	return c.can, nil
 }

@@ -1,0 +1,171 @@
+package lease
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+
+	"kubelot.dev/bus/topic"
+)
+
+// up starts the service on a node that is Ready.
+func (r *rig) up() (stop func()) {
+	stop = r.start()
+	r.must(r.machine.Set("", *testMachine()), r.runtime.Set("", *testRuntime()))
+	r.beats()
+	return stop
+}
+
+func ebs(zone string) topic.CSINodeInfo {
+	return topic.CSINodeInfo{Name: "ebs.example", NodeID: "i-1", Topology: map[string]string{"example/zone": zone}}
+}
+
+// A driver is in the CSINode, the annotation and the labels while it is registered; its labels stay after it.
+func TestDriversOnTheNode(t *testing.T) {
+	server := &server{}
+	run(t, server, func(r *rig) {
+		defer r.up()()
+		began := time.Now()
+		if got := server.csiDrivers(); got == nil || len(got) > 0 {
+			t.Errorf("the CSINode has the drivers %q", got)
+		}
+		r.must(r.drivers.Set(topic.CSIDriverKey("ebs.example"), ebs("a")))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		node, _ := server.get()
+		if got := server.csiDrivers(); !slices.Equal(got, []string{"ebs.example"}) {
+			t.Errorf("the CSINode has the drivers %q", got)
+		}
+		if node.Annotations[annotationNodeIDs] != `{"ebs.example":"i-1"}` || node.Labels["example/zone"] != "a" {
+			t.Errorf("annotations %v, labels %v", node.Annotations, node.Labels)
+		}
+		r.must(r.drivers.Delete(topic.CSIDriverKey("ebs.example")))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		node, _ = server.get()
+		if _, there := node.Annotations[annotationNodeIDs]; there || node.Labels["example/zone"] != "a" ||
+			len(server.csiDrivers()) > 0 {
+			t.Errorf("annotations %v, labels %v, CSINode %q", node.Annotations, node.Labels, server.csiDrivers())
+		}
+		// Another zone than the label's is refused.
+		r.must(r.drivers.Set(topic.CSIDriverKey("ebs.example"), ebs("b")))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := server.csiDrivers(); len(got) > 0 {
+			t.Errorf("the CSINode has the drivers %q, whose topology contradicts the labels", got)
+		}
+		if time.Since(began) > time.Minute {
+			t.Error("the test sleeps longer than it says")
+		}
+	})
+}
+
+// What an earlier process has written of drivers stays until they have had time to register.
+func TestDriversOfAnEarlierProcess(t *testing.T) {
+	server := &server{csiNode: &storagev1.CSINode{Spec: storagev1.CSINodeSpec{
+		Drivers: []storagev1.CSINodeDriver{{Name: "late", NodeID: "1"}},
+	}}}
+	run(t, server, func(r *rig) {
+		defer r.up()()
+		time.Sleep(unspokenAfter - time.Second)
+		synctest.Wait()
+		if got := server.csiDrivers(); !slices.Equal(got, []string{"late"}) {
+			t.Errorf("the CSINode has the drivers %q", got)
+		}
+		time.Sleep(csiNodePeriod + 10*time.Second)
+		synctest.Wait()
+		if got := server.csiDrivers(); len(got) > 0 {
+			t.Errorf("the CSINode has the drivers %q", got)
+		}
+	})
+}
+
+// refusing is an API server that refuses to tell of CSINodes.
+type refusing struct {
+	*server
+	refuse bool
+}
+
+func (r *refusing) allow() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.refuse = false
+}
+
+func (r *refusing) GetCSINode(ctx context.Context, name string) (*storagev1.CSINode, error) {
+	r.mu.Lock()
+	refuse := r.refuse
+	r.mu.Unlock()
+	if refuse {
+		return nil, errDown
+	}
+	return r.server.GetCSINode(ctx, name)
+}
+
+// Without a CSINode the node isn't Ready, and becomes so at once when it is there.
+func TestNotReadyWithoutACSINode(t *testing.T) {
+	server := &server{}
+	run(t, server, func(r *rig) {
+		refuses := &refusing{server: server, refuse: true}
+		stop := r.startWith(refuses)
+		defer func() { stop() }()
+		r.must(r.machine.Set("", *testMachine()), r.runtime.Set("", *testRuntime()))
+		r.beats()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		node, _ := server.get()
+		c := condition(node.Status.Conditions, corev1.NodeReady)
+		if c.Status != corev1.ConditionFalse || !strings.Contains(c.Message, errNoCSINode.Error()) {
+			t.Errorf("Ready is %s: %s", c.Status, c.Message)
+		}
+		refuses.allow()
+		r.beats()
+		time.Sleep(csiRetryMax)
+		r.beats()
+		time.Sleep(csiRetryMax)
+		synctest.Wait()
+		if node, _ = server.get(); readyOf(node) != corev1.ConditionTrue {
+			t.Errorf("Ready is %+v", condition(node.Status.Conditions, corev1.NodeReady))
+		}
+		// A restart of a node that is Ready doesn't change that, though the API server refuses for a moment.
+		stop()
+		refuses.refuse = true
+		stop = r.startWith(refuses)
+		r.beats()
+		synctest.Wait()
+		if node, _ = server.get(); readyOf(node) != corev1.ConditionTrue {
+			t.Errorf("Ready is %+v", condition(node.Status.Conditions, corev1.NodeReady))
+		}
+	})
+}
+
+// The volumes in use are written as soon as they are known to change, and not before they are known at all.
+func TestVolumesInUse(t *testing.T) {
+	server := &server{}
+	run(t, server, func(r *rig) {
+		stop := r.up()
+		r.must(r.volumes.Set("", topic.VolumesInUse{Names: []string{"kubernetes.io/csi/d^1"}}))
+		node, _ := server.get()
+		if got := node.Status.VolumesInUse; !slices.Equal(got, []corev1.UniqueVolumeName{"kubernetes.io/csi/d^1"}) {
+			t.Errorf("in use are %q", got)
+		}
+		stop()
+		r.onAnotherBus()
+		defer r.up()()
+		time.Sleep(time.Minute)
+		r.beats()
+		if node, _ = server.get(); len(node.Status.VolumesInUse) != 1 {
+			t.Errorf("in use are %q, though the volume daemon hasn't told", node.Status.VolumesInUse)
+		}
+		r.must(r.volumes.Set("", topic.VolumesInUse{}))
+		if node, _ = server.get(); len(node.Status.VolumesInUse) != 0 {
+			t.Errorf("in use are %q", node.Status.VolumesInUse)
+		}
+	})
+}
