@@ -2,7 +2,8 @@
 //
 // # Reads
 //
-// What the caller tells of plugin.registered and of the CSIDriver objects; what a driver says of itself and of the node.
+// What the caller tells of plugin.registered and of the CSIDriver objects; what a driver says of itself and of the
+// node.
 //
 // # Writes
 //
