@@ -9,9 +9,6 @@ import (
 )
 
 const (
-	// cheapSync is how long a sync may take without a rest after it. With some tens of pods a sync is that cheap, and
-	// the next event, most often one of another pod, is handled at once.
-	cheapSync = 200 * time.Microsecond
 	// sourcesPerPod is the rest after pod.sources was written, for each pod in it, and countPerPod the one after the pods
 	// were counted for the metrics.
 	sourcesPerPod = time.Millisecond
@@ -20,8 +17,8 @@ const (
 	drainMost = 1000
 )
 
-// pace spaces out work that looks at every pod of the node: after the work, it rests for a time in proportion to what
-// the work took. So a thousand events don't cost a thousand times the work for all pods. An event that comes after the
+// pace spaces out work that looks at every pod of the node: after the work, it rests for a time in proportion to the
+// number of pods. So a thousand events don't cost a thousand times the work for all pods. An event that comes after the
 // rest doesn't wait.
 type pace struct{ until time.Time }
 
@@ -34,14 +31,6 @@ func (p *pace) sooner(later time.Time, waits bool) time.Time {
 		return p.until
 	}
 	return later
-}
-
-// syncRest is the rest after a sync that took so long.
-func syncRest(took time.Duration) time.Duration {
-	if took < cheapSync {
-		return 0
-	}
-	return source.Rest(took)
 }
 
 // pacing is what to do for all pods, and when.
@@ -72,8 +61,8 @@ func (p *pacing) measureRestarts(w workers, m *metrics.Metrics) {
 }
 
 // drain handles all messages that wait, so that one sync serves them all. Sets of the sources wait for the end of a
-// rest; by that wait source.Gather learns how long a set takes here. Between two sets there is always a sync: the first
-// may have the last state of a pod that the second doesn't have any more.
+// rest. Between two sets there is always a sync: the first may have the last state of a pod that the second doesn't have
+// any more.
 func (d *dispatcher) drain(sets <-chan source.Set) {
 	for range drainMost {
 		select {
@@ -96,9 +85,8 @@ func (d *dispatcher) settle(now time.Time) (later time.Time) {
 		p.stale = false
 		d.sync()
 		p.measureRestarts(d.workers, d.metrics)
-		end := time.Now()
-		p.syncing.until = end.Add(syncRest(end.Sub(now)))
-		now = end
+		now = time.Now()
+		p.syncing.until = now.Add(source.Rest(len(d.workers)))
 	}
 	d.wanted.reportSources(now)
 	if p.uncounted && !p.counting.rests(now) {

@@ -45,13 +45,14 @@ func (o *ordered) remove(uid string) {
 	o.order = slices.Delete(o.order, i, i+1)
 }
 
-// After a set was handed over, changes are gathered for gatherShare times as long as that took, and for gatherMost at
-// most. The receiver of a set does some work for every pod of the node, and a thousand pods that start at once change
-// thousands of times.
-const gatherShare, gatherMost = 19, 200 * time.Millisecond
+// restPerPod is the rest after work that looks at every pod of the node, for each of them, and restMost its bound. Such
+// work takes some ten microseconds for each pod, and a thousand pods that start at once change thousands of times: so it
+// takes about a twentieth of the time. How long it took by the clock says nothing of that on a machine that is busy
+// starting containers, and a new pod would wait for the machine.
+const restPerPod, restMost = 200 * time.Microsecond, 200 * time.Millisecond
 
-// Rest is how long changes are gathered after a set that took this long to hand over.
-func Rest(took time.Duration) time.Duration { return min(gatherShare*took, gatherMost) }
+// Rest is the rest after work that looked at so many pods.
+func Rest(pods int) time.Duration { return min(time.Duration(pods)*restPerPod, restMost) }
 
 // Gather hands over all pods after a change, once the first list is complete. Changes that come while a set is handed
 // over, and during the rest after it, go into the next set.
@@ -60,9 +61,8 @@ func Gather(changes <-chan kube.Change[corev1.Pod], handle func([]*corev1.Pod)) 
 	synced, changed := false, false
 	var rest <-chan time.Time // nil when a set may be handed over
 	hand := func() {
-		begin := time.Now()
 		handle(pods.list())
-		changed, rest = false, time.After(Rest(time.Since(begin)))
+		changed, rest = false, time.After(Rest(len(pods.order)))
 	}
 	for {
 		select {

@@ -145,3 +145,29 @@ func TestAChangeByItselfIsHandedOverAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A machine on which everything takes long makes a new pod wait no longer for it: the rest follows from the pods.
+func TestASlowMachineMakesNoRestLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		changes := make(chan kube.Change[corev1.Pod])
+		go func() {
+			defer close(changes)
+			changes <- kube.Change[corev1.Pod]{Synced: true}
+			for i := range 3 {
+				time.Sleep(150 * time.Millisecond)
+				changes <- kube.Change[corev1.Pod]{Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint("u",
+					i))}}}
+			}
+		}()
+		begin := time.Now()
+		var at []time.Duration
+		Gather(changes, func([]*corev1.Pod) {
+			at = append(at, time.Since(begin))
+			time.Sleep(100 * time.Millisecond)
+		})
+		want := []time.Duration{0, 150 * time.Millisecond, 300 * time.Millisecond, 450 * time.Millisecond}
+		if !slices.Equal(at, want) {
+			t.Errorf("sets at %v, want %v", at, want)
+		}
+	})
+}
