@@ -61,8 +61,8 @@ func (p *pacing) measureRestarts(w workers, m *metrics.Metrics) {
 }
 
 // drain handles all messages that wait, so that one sync serves them all. Sets of the sources wait for the end of a
-// rest. Between two sets there is always a sync: the first may have the last state of a pod that the second doesn't have
-// any more.
+// rest. Between two sets there is always a sync: the first may have the last state of a pod that the second doesn't
+// have any more.
 func (d *dispatcher) drain(sets <-chan source.Set) {
 	for range drainMost {
 		select {

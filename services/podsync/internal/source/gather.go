@@ -46,8 +46,8 @@ func (o *ordered) remove(uid string) {
 }
 
 // restPerPod is the rest after work that looks at every pod of the node, for each of them, and restMost its bound. Such
-// work takes some ten microseconds for each pod, and a thousand pods that start at once change thousands of times: so it
-// takes about a twentieth of the time. How long it took by the clock says nothing of that on a machine that is busy
+// work takes some ten microseconds for each pod, and a thousand pods that start at once change thousands of times: so
+// it takes about a twentieth of the time. How long it took by the clock says nothing of that on a machine that is busy
 // starting containers, and a new pod would wait for the machine.
 const restPerPod, restMost = 200 * time.Microsecond, 200 * time.Millisecond
 
