@@ -73,6 +73,26 @@ func (d disk) staged() ([]string, error) {
 	return dirs, nil
 }
 
+// ofPods are the directories of all pods' volumes.
+func (d disk) ofPods() ([]string, error) {
+	pods, err := names(filepath.Join(d.root, "pods"))
+	if err != nil {
+		return nil, err
+	}
+	var dirs []string
+	for _, pod := range pods {
+		top := filepath.Join(d.root, "pods", pod, plugin.VolumesDir, dirName)
+		volumes, err := names(top)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range volumes {
+			dirs = append(dirs, filepath.Join(top, name))
+		}
+	}
+	return dirs, nil
+}
+
 // names are the entries of a directory; none of what isn't one.
 func names(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
@@ -143,25 +163,16 @@ type uses struct {
 
 func (d disk) uses(t target) (uses, error) {
 	var u uses
-	pods, err := names(filepath.Join(d.root, "pods"))
-	if err != nil {
-		return u, err
-	}
-	for _, pod := range pods {
-		top := filepath.Join(d.root, "pods", pod, plugin.VolumesDir, dirName)
-		volumes, err := names(top)
-		if err != nil {
+	dirs, err := d.ofPods()
+	for _, dir := range dirs {
+		if dir == t.dir {
+			continue
+		}
+		if err := d.count(t, dir, &u); err != nil {
 			return u, err
 		}
-		for _, name := range volumes {
-			if dir := filepath.Join(top, name); dir != t.dir {
-				if err := d.count(t, dir, &u); err != nil {
-					return u, err
-				}
-			}
-		}
 	}
-	return u, nil
+	return u, err
 }
 
 // count adds what the directory of another pod's volume says.

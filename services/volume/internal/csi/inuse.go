@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/volume/internal/plugin"
 )
 
 // inUse are the persistent volumes that have a record on this node: those that a pod has or waits for, and those that
@@ -43,6 +40,11 @@ func (u *inUse) noted(dir string, r record) {
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.set(dir, r)
+}
+
+// set is noted for those who have the lock.
+func (u *inUse) set(dir string, r record) {
 	id := volumeID{r[keyDriver], r[keyHandle]}
 	switch {
 	case r[keyDriver] == "" || r[keyMode] == "Ephemeral":
@@ -112,7 +114,7 @@ func PublishInUse(ctx context.Context, v *Volumes, out InUsePublisher) {
 			v.ports.Log.Warn("the volumes in use by this node can't be told, so none that must be attached can be mounted, "+
 				"retrying", "error", err)
 		}
-		pause.For(ctx, pause.After(failures, firstPause/10, lastPause))
+		pause.For(ctx, pause.After(failures, firstPause/10, 2*firstPause))
 	}
 }
 
@@ -136,32 +138,22 @@ func (d disk) readOnce() error {
 	if d.used.isRead() {
 		return nil
 	}
-	dirs, err := d.staged()
+	staged, err := d.staged()
 	if err != nil {
 		return err
 	}
-	pods, err := names(filepath.Join(d.root, "pods"))
+	ofPods, err := d.ofPods()
 	if err != nil {
 		return err
-	}
-	for _, pod := range pods {
-		top := filepath.Join(d.root, "pods", pod, plugin.VolumesDir, dirName)
-		volumes, err := names(top)
-		if err != nil {
-			return err
-		}
-		for _, name := range volumes {
-			dirs = append(dirs, filepath.Join(top, name))
-		}
-	}
-	for _, dir := range dirs {
-		r, err := readRecord(dir)
-		if err == nil && r != nil && !strings.HasPrefix(r[keyDriver], "/") {
-			d.used.noted(dir, r)
-		}
 	}
 	d.used.mu.Lock()
 	defer d.used.mu.Unlock()
+	// A record that a worker removes meanwhile must not come back: so it is read with the lock that noted takes after.
+	for _, dir := range append(staged, ofPods...) {
+		if r, err := readRecord(dir); err == nil && driverName.MatchString(r[keyDriver]) {
+			d.used.set(dir, r)
+		}
+	}
 	d.used.read = true
 	return nil
 }

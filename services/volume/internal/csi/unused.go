@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"kubelot.dev/bus/pause"
 )
 
 const (
@@ -143,8 +145,8 @@ func (v *Volumes) took(u unused, l looked) []string {
 	if l.err == nil {
 		delete(u, l.dir)
 	} else {
-		r.notBefore = time.Now().Add(min(firstPause<<min(r.failures, 10), lastPause))
 		r.failures++
+		r.notBefore = time.Now().Add(pause.After(r.failures, firstPause, lastPause))
 		if text := l.err.Error(); text != r.problem {
 			r.problem = text
 			v.ports.Log.Warn("a volume that no pod has can't be unstaged, retrying", "path", l.dir, "error", text)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 )
 
@@ -49,14 +50,7 @@ type entry struct {
 }
 
 // limit is how long the plugin may take for the answer.
-func (e *entry) limit() time.Duration { return doubling(firstLimit, e.failures, lastLimit) }
-
-func doubling(first time.Duration, times int, last time.Duration) time.Duration {
-	if times > 16 {
-		return last
-	}
-	return min(first<<times, last)
-}
+func (e *entry) limit() time.Duration { return pause.After(e.failures+1, firstLimit, lastLimit) }
 
 // book is what is known of all sockets, by their paths.
 type book map[string]*entry
@@ -162,8 +156,8 @@ func samePlugin(a, b topic.Plugin) bool {
 // failed puts the next attempt off. A plugin that was refused, or couldn't be told for the first time, isn't
 // registered.
 func (b book) failed(e *entry, refused bool, now time.Time) {
-	e.notBefore = now.Add(doubling(firstPause, e.failures, lastPause))
 	e.failures++
+	e.notBefore = now.Add(pause.After(e.failures, firstPause, lastPause))
 	if refused || e.standing == claimed {
 		e.standing = unknown
 	}
