@@ -77,7 +77,7 @@ func placeFlags(c *cobra.Command, o *install.Options) {
 	c.Flags().StringVar(&o.Dest, "destdir", "", "root directory of the machine to install on, such as a mounted image")
 }
 
-// locate finds the executables that lie beside this one.
+// locate finds the executables in the directory of this one.
 func locate(o *install.Options) error {
 	executable, err := os.Executable()
 	if err != nil {

@@ -179,7 +179,7 @@ func TestLargeMessages(t *testing.T) {
 	}
 }
 
-// A store that another version has made is made anew, and that is said once. One of v0.1.0, which noted no format, is
+// A store that another version has made is replaced, and that is said once. One of v0.1.0, which noted no format, is
 // kept.
 func TestStoreOfAnotherFormat(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -21,7 +21,7 @@ const Variable = "KUBELOT_HAND_OVER"
 // crew is the unit of all daemons.
 const crew = "kubelot.target"
 
-// Do writes the flags into the file and starts all daemons anew with them. It doesn't wait for the daemons: systemd
+// Do writes the flags into the file and restarts all daemons with them. It doesn't wait for the daemons: systemd
 // holds them up until this process has begun, which it does in their stead.
 func Do(ctx context.Context, file string, args []string, out io.Writer) error {
 	const comment = "Written by kubelet.service. To change a flag, change it there, and: systemctl restart kubelet"

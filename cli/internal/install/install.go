@@ -154,7 +154,7 @@ func (o Options) check(links []link, before []string) error {
 	for _, l := range links {
 		source := filepath.Join(o.From, filepath.Base(l.to))
 		if _, err := os.Stat(source); err != nil {
-			return fmt.Errorf("%s has no executable %s: run the kubelot that lies beside the daemons' executables (make build)",
+			return fmt.Errorf("%s has no executable %s: run the kubelot that is in the daemons' directory (make build)",
 				o.From, filepath.Base(l.to))
 		}
 		info, err := os.Lstat(o.at(l.path))

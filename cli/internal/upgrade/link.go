@@ -73,7 +73,7 @@ func targetFor(dir, executable string) string {
 }
 
 // versionDir finds the directory of the new executables: a directory, an executable in it, or the name of a version
-// beside the links.
+// next to that of the links.
 func versionDir(binDir, to string) (string, error) {
 	for _, path := range []string{filepath.Join(filepath.Dir(binDir), to), to} {
 		info, err := os.Stat(path)
@@ -85,6 +85,6 @@ func versionDir(binDir, to string) (string, error) {
 		}
 		return filepath.Abs(path)
 	}
-	return "", fmt.Errorf("%s is neither a version beside %s nor the path of a directory with executables: install the "+
+	return "", fmt.Errorf("%s is neither a version next to %s nor the path of a directory with executables: install the "+
 		"version first", to, binDir)
 }

@@ -29,7 +29,7 @@ const (
 type Options struct {
 	// BinDir has the links by which the crew was started.
 	BinDir string
-	// To is the version: its name beside BinDir, its directory, or an executable in that.
+	// To is the version: its name next to BinDir, its directory, or an executable in that.
 	To string
 	// Daemons are moved; none means all.
 	Daemons []string
