@@ -51,6 +51,11 @@ func startWith(t *testing.T, config string, prepare func(*kit.Bed) []string) *ki
 	t.Cleanup(func() {
 		if t.Failed() && bed.Node != nil {
 			if data, err := os.ReadFile(bed.Node.LogPath()); err == nil {
+				for line := range strings.Lines(string(data)) {
+					if strings.Contains(line, `action="evict pod"`) {
+						t.Log(line) // says by which figures
+					}
+				}
 				t.Logf("the crew's log:\n%s", tail(string(data), 80))
 			}
 		}
