@@ -23,7 +23,7 @@ const (
 	stepStaged     step = "staged"
 	stepUnstaging  step = "unstaging"
 	stepPublishing step = "publishing"
-	// stepMounted is published by the driver, but the files are not the group's yet.
+	// stepMounted is published by the driver, but the files are not the group's yet, or the device isn't mapped.
 	stepMounted step = "mounted"
 	// stepPublished with a call under way that publishes again stays what it is: the pod has the volume.
 	stepPublished    step = "published"
@@ -54,8 +54,9 @@ type facts struct {
 	others, holders int
 	// bound is where the volume, which is to be unstaged, is in use though no record says so; empty for nowhere.
 	bound string
-	// group reports whether the files are to be given to the pod's fsGroup here.
-	group bool
+	// finish reports whether there is something left to do here once the driver has published: files are given to the
+	// pod's fsGroup, a device is mapped.
+	finish bool
 	// plugin is the registered driver's; nil while there is none.
 	plugin *driver.Capabilities
 }
@@ -74,7 +75,7 @@ const (
 	attach kind = "attach"
 	// want records that the pod wants the volume, so that the attach-detach controller hears of it.
 	want kind = "want"
-	// own gives the files to the pod's fsGroup.
+	// own gives the files to the pod's fsGroup, or the device to the pod.
 	own kind = "own"
 	// drop removes the record of a pod that never had the volume.
 	drop kind = "drop"
@@ -201,7 +202,7 @@ func isUnstaged(err error) bool {
 // after is the step that follows from a call's outcome; before is what was recorded before the call.
 func after(k kind, f facts, before step, o outcome) step {
 	switch {
-	case o == succeeded && k == publish && f.group && before != stepPublished:
+	case o == succeeded && k == publish && f.finish && before != stepPublished:
 		return stepMounted
 	case o == uncertain && k == publish && before == stepPublished:
 		return before

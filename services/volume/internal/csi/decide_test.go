@@ -98,7 +98,7 @@ func TestEveryStateHasAWay(t *testing.T) {
 							continue
 						}
 						f := facts{
-							driver: "d", wanted: wanted, persistent: persistent, volume: volume, pod: pod, plugin: can, group: true,
+							driver: "d", wanted: wanted, persistent: persistent, volume: volume, pod: pod, plugin: can, finish: true,
 						}
 						for _, first := range []outcome{succeeded, failed, uncertain} {
 							if problem := walk(f, first); problem != "" {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubelot.dev/daemon/mountpoint"
+	"kubelot.dev/services/volume/internal/device"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -29,11 +30,14 @@ func (d disk) has(t target) bool {
 	if err != nil || !r.isOf(t) {
 		return false
 	}
-	if s, err := d.step(r, t.mount()); err != nil || s != stepPublished {
+	if s, err := d.step(r, t.point); err != nil || s != stepPublished {
 		return false
 	}
+	if t.block {
+		return exists(t.point)
+	}
 	entries, err := os.ReadDir(t.dir)
-	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == "mount" })
+	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() == mountName })
 }
 
 // step is how far the volume is that a driver mounts at point. What the record says of a mount that isn't there any
@@ -65,12 +69,18 @@ func (d disk) staged() ([]string, error) {
 		}
 		for _, volume := range volumes {
 			dir := filepath.Join(top, driver, volume)
-			if _, err := os.Lstat(filepath.Join(dir, recordName)); err == nil {
+			if exists(filepath.Join(dir, recordName)) {
 				dirs = append(dirs, dir)
 			}
 		}
 	}
-	return dirs, nil
+	blocks, err := names(d.devicesDir())
+	for _, volume := range blocks {
+		if dir := d.devicesDir(volume, "data"); exists(filepath.Join(dir, recordName)) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, err
 }
 
 // ofPods are the directories of all pods' volumes.
@@ -81,13 +91,15 @@ func (d disk) ofPods() ([]string, error) {
 	}
 	var dirs []string
 	for _, pod := range pods {
-		top := filepath.Join(d.root, "pods", pod, plugin.VolumesDir, dirName)
-		volumes, err := names(top)
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range volumes {
-			dirs = append(dirs, filepath.Join(top, name))
+		for _, kind := range []string{plugin.VolumesDir, "plugins"} {
+			top := filepath.Join(d.root, "pods", pod, kind, dirName)
+			volumes, err := names(top)
+			if err != nil {
+				return nil, err
+			}
+			for _, name := range volumes {
+				dirs = append(dirs, filepath.Join(top, name))
+			}
 		}
 	}
 	return dirs, nil
@@ -108,11 +120,53 @@ func names(dir string) ([]string, error) {
 
 // stageDir is the volume's own directory, with its record and the staging path.
 func (d disk) stageDir(t target) string {
+	if t.block {
+		return d.devicesDir(t.name, "data")
+	}
 	return filepath.Join(d.root, "plugins", pluginName, t.driver, hexSum(t.handle))
 }
 
 // staging is where the driver stages the volume.
-func (d disk) staging(t target) string { return filepath.Join(d.stageDir(t), "globalmount") }
+func (d disk) staging(t target) string {
+	if t.block {
+		return d.devicesDir("staging", t.name)
+	}
+	return filepath.Join(d.stageDir(t), "globalmount")
+}
+
+// at says where the volume is for the pod.
+func (d disk) at(t target, uid string) target {
+	if t.block {
+		return d.atBlock(t, uid)
+	}
+	t.dir = filepath.Join(d.root, "pods", uid, plugin.VolumesDir, dirName, t.name)
+	t.point = filepath.Join(t.dir, mountName)
+	return t
+}
+
+// place is where a volume is, for all pods or for one: the directory of its record, what the driver makes, and the
+// directories that go when nothing is left in them.
+type place struct {
+	dir, point string
+	parents    []string
+}
+
+func (d disk) podPlace(t target) place {
+	p := place{dir: t.dir, point: t.point}
+	if t.block {
+		ofKind := filepath.Dir(t.dir)
+		p.parents = []string{ofKind, filepath.Dir(ofKind), filepath.Dir(t.point)}
+	}
+	return p
+}
+
+func (d disk) stagePlace(t target) place {
+	p := place{dir: d.stageDir(t), point: d.staging(t)}
+	if t.block {
+		p.parents = []string{d.devicesDir(t.name, "dev"), d.devicesDir(t.name)}
+	}
+	return p
+}
 
 // note writes a record, and makes its directory before.
 func (d disk) note(dir string, r record, s step) error {
@@ -127,15 +181,19 @@ func (d disk) note(dir string, r record, s step) error {
 }
 
 // clear removes the mount point, the record and their directory, of which nothing is mounted any more.
-func (d disk) clear(dir, point string) error {
-	if err := removeEmpty(filepath.Join(dir, point)); err != nil {
+func (d disk) clear(p place) error {
+	if err := removeEmpty(p.point); err != nil {
 		return err
 	}
-	if err := (record{}).write(dir, stepNone, d.boot); err != nil {
+	if err := (record{}).write(p.dir, stepNone, d.boot); err != nil {
 		return err
 	}
-	d.used.noted(dir, nil)
-	return removeEmpty(dir)
+	d.used.noted(p.dir, nil)
+	err := removeEmpty(p.dir)
+	for _, dir := range p.parents {
+		err = errors.Join(err, device.RemoveEmpty(dir))
+	}
+	return err
 }
 
 // removeEmpty removes an empty directory or file on which nothing is mounted: never what is in it.
@@ -180,7 +238,7 @@ func (d disk) count(t target, dir string, u *uses) error {
 	r, err := readRecord(dir)
 	switch {
 	case r == nil && (err == nil || errors.Is(err, errDamaged)):
-		mounted, err := mountpoint.Mounted(filepath.Join(dir, "mount"))
+		mounted, err := mountpoint.Mounted(filepath.Join(dir, mountName))
 		if mounted {
 			u.doubt = fmt.Sprintf("%s, whose %s is missing or damaged", dir, recordName)
 		}
@@ -198,6 +256,9 @@ func (d disk) count(t target, dir string, u *uses) error {
 
 // bound is where a volume that no record has is in use nevertheless; empty for nowhere.
 func (d disk) bound(t target, u uses) (string, error) {
+	if t.block {
+		return d.boundBlock(t)
+	}
 	points, err := mountpoint.Shared(d.staging(t), filepath.Join(d.root, "pods"))
 	if err != nil || len(points) == 0 {
 		return u.doubt, err

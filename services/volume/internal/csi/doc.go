@@ -1,9 +1,9 @@
 // Package csi has the volumes of CSI drivers: it has a driver stage and publish what pods want, and take it back.
 //
 // decide.go is the pure core: what to do next, and what a call's outcome means. record.go and disk.go are the state,
-// which is on disk. worker.go does one action after the other, volumes.go is what pods ask for, and unused.go unstages
-// what no pod has any more. target.go says what a driver is told of a volume, client.go speaks with one driver, and
-// drivers.go knows which there are. docs/adr/0029 has the reasons.
+// which is on disk. worker.go does one action after the other, volumes.go is what pods ask for, block.go what is
+// different where they get devices, and unused.go unstages what no pod has any more. target.go says what a driver is
+// told of a volume. docs/adr/0029 has the reasons.
 //
 // # Reads
 //
@@ -16,8 +16,11 @@
 //
 // # Owns
 //
-//	pods/<uid>/volumes/kubernetes.io~csi/<volume>             the record, and the mount point of the driver
+//	pods/<uid>/volumes/kubernetes.io~csi/<volume>               the record, and the mount point of the driver
 //	plugins/kubernetes.io/csi/<driver>/<sha256 of the handle>   the record, and the staging path
+//	pods/<uid>/plugins/kubernetes.io~csi/<volume>               of a device: the record
+//	pods/<uid>/volumeDevices/kubernetes.io~csi/<volume>         of a device: the link to what is published
+//	plugins/kubernetes.io/csi/volumeDevices                     of devices: the volumes' records, staging, publish, dev
 //
 // # Guarantees
 //

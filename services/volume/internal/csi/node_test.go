@@ -11,6 +11,8 @@ import (
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/status"
+
+	"kubelot.dev/daemon/mountpoint"
 )
 
 // node is a driver that makes and removes directories, and mounts where a test asks for it. test/csidriver is a whole
@@ -34,6 +36,8 @@ type node struct {
 	writes string
 	// lies has it say that it has unpublished a volume, and do nothing.
 	lies bool
+	// disk is what it publishes as a device; a directory if it is one.
+	disk string
 	// goes is called when it unpublishes.
 	goes func(*node)
 	// requests are those of stage and unstage.
@@ -111,7 +115,10 @@ func (n *node) NodePublishVolume(ctx context.Context, r *csiapi.NodePublishVolum
 	n.mu.Lock()
 	n.last = r
 	n.mu.Unlock()
-	if do {
+	switch {
+	case do && r.GetVolumeCapability().GetBlock() != nil:
+		return &csiapi.NodePublishVolumeResponse{}, errors.Join(err, n.publishDisk(r.GetTargetPath()))
+	case do:
 		err = errors.Join(err, os.MkdirAll(r.GetTargetPath(), 0o750))
 	}
 	switch staging := r.GetStagingTargetPath(); {
@@ -127,13 +134,27 @@ func (n *node) NodePublishVolume(ctx context.Context, r *csiapi.NodePublishVolum
 	return &csiapi.NodePublishVolumeResponse{}, err
 }
 
+// publishDisk binds the disk at the target, a file that it makes.
+func (n *node) publishDisk(target string) error {
+	if n.disk == "" {
+		return os.Mkdir(target, 0o750)
+	}
+	if err := os.WriteFile(target, nil, 0o600); err != nil {
+		return err
+	}
+	if is, err := mountpoint.Mounted(target); err != nil || is {
+		return err
+	}
+	return unix.Mount(n.disk, target, "", unix.MS_BIND, "")
+}
+
 func (n *node) NodeUnpublishVolume(ctx context.Context, r *csiapi.NodeUnpublishVolumeRequest,
 ) (*csiapi.NodeUnpublishVolumeResponse, error) {
 	do, err := n.called(ctx, "unpublish")
 	if n.goes != nil {
 		n.goes(n)
 	}
-	if do && n.mounts {
+	if do && (n.mounts || n.disk != "") {
 		_ = unix.Unmount(r.GetTargetPath(), 0)
 	}
 	if do && !n.lies {

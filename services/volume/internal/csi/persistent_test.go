@@ -44,14 +44,21 @@ func (b *bed) claimsAs(uid string, mode corev1.PersistentVolumeAccessMode, want 
 	b.t.Helper()
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{mode}
+	b.claimsVolume(uid, pv, want)
+}
+
+// claimsVolume mounts the volume for the pod, and returns what the pod has then.
+func (b *bed) claimsVolume(uid string, pv *corev1.PersistentVolume, want string) plugin.Result {
+	b.t.Helper()
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
 		Driver: "d", VolumeHandle: "h/1", NodeStageSecretRef: &corev1.SecretReference{Namespace: "other", Name: "stage"},
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: types.UID(uid)}}
-	_, err := b.volumes.MountPersistent(b.t.Context(), plugin.Request{Pod: pod, Calls: silent{}}, pv, false)
+	result, err := b.volumes.MountPersistent(b.t.Context(), plugin.Request{Pod: pod, Calls: silent{}}, pv, false)
 	if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
 		b.t.Errorf("mount for %s: %v; want %q", uid, err, want)
 	}
+	return result
 }
 
 // podDir is the pod's directory of the persistent volume.

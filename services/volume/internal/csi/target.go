@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"kubelot.dev/services/volume/internal/device"
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/payload"
 	"kubelot.dev/services/volume/internal/plugin"
@@ -21,9 +22,12 @@ type target struct {
 	driver, handle string
 	// name is the volume's on disk: the persistent volume's, or that in the pod's spec.
 	name string
-	// dir is the pod's directory of the volume, with the record and the mount point.
-	dir        string
+	// dir is the pod's directory of the volume, with the record; point is where the driver publishes it.
+	dir, point string
 	persistent bool
+	// block is true where pods get the volume as a device, which is then at device.
+	block      bool
+	device     device.Map
 	pod        *corev1.Pod
 	readOnly   bool
 	fsType     string
@@ -44,8 +48,8 @@ func hexSum(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(
 func inline(r plugin.Request) target {
 	source := r.Volume.CSI
 	t := target{
-		driver: source.Driver, handle: "csi-" + hexSum(string(r.Pod.UID)+r.Volume.Name), name: r.Volume.Name, dir: r.Dir,
-		pod: r.Pod, readOnly: source.ReadOnly != nil && *source.ReadOnly, attributes: source.VolumeAttributes,
+		driver: source.Driver, handle: "csi-" + hexSum(string(r.Pod.UID)+r.Volume.Name), name: r.Volume.Name,
+		dir: r.Dir, point: filepath.Join(r.Dir, mountName), pod: r.Pod, readOnly: source.ReadOnly != nil && *source.ReadOnly, attributes: source.VolumeAttributes,
 		modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 	}
 	if source.FSType != nil {
@@ -57,11 +61,11 @@ func inline(r plugin.Request) target {
 	return t
 }
 
-// persistent is the persistent volume for the pod whose directory of it is dir.
-func persistent(dir string, pod *corev1.Pod, pv *corev1.PersistentVolume, readOnly bool) target {
+// persistent is the persistent volume for the pod; at says where it is.
+func persistent(pod *corev1.Pod, pv *corev1.PersistentVolume, readOnly bool) target {
 	source := pv.Spec.CSI
 	return target{
-		driver: source.Driver, handle: source.VolumeHandle, name: pv.Name, dir: dir, persistent: true, pod: pod,
+		driver: source.Driver, handle: source.VolumeHandle, name: pv.Name, persistent: true, block: isBlock(pv), pod: pod,
 		readOnly: readOnly, fsType: source.FSType, attributes: source.VolumeAttributes, modes: pv.Spec.AccessModes,
 		options: pv.Spec.MountOptions, stageSecret: source.NodeStageSecretRef, publishSecret: source.NodePublishSecretRef,
 	}
@@ -72,9 +76,6 @@ func (t target) attachmentName(node string) string { return "csi-" + hexSum(t.ha
 
 // key names the volume itself: one volume has one worker at a time.
 func (t target) key() string { return t.driver + "^" + t.handle }
-
-// mount is where the driver publishes the volume for the pod.
-func (t target) mount() string { return filepath.Join(t.dir, "mount") }
 
 func (t target) mode() storagev1.VolumeLifecycleMode {
 	if t.persistent {
@@ -119,14 +120,16 @@ func (t target) podInfo() map[string]string {
 
 // capability is what the pod does with the volume, in CSI's terms.
 func (t target) capability(can *driver.Capabilities) *csiapi.VolumeCapability {
+	mode := &csiapi.VolumeCapability_AccessMode{Mode: accessMode(t.modes, can.SingleNodeMultiWriter)}
+	if t.block {
+		block := &csiapi.VolumeCapability_Block{Block: &csiapi.VolumeCapability_BlockVolume{}}
+		return &csiapi.VolumeCapability{AccessMode: mode, AccessType: block}
+	}
 	mount := &csiapi.VolumeCapability_MountVolume{FsType: t.fsType, MountFlags: t.options}
 	if gid := payload.FSGroup(t.pod); gid != nil && can.MountGroup {
 		mount.VolumeMountGroup = strconv.FormatInt(*gid, 10)
 	}
-	return &csiapi.VolumeCapability{
-		AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: accessMode(t.modes, can.SingleNodeMultiWriter)},
-		AccessType: &csiapi.VolumeCapability_Mount{Mount: mount},
-	}
+	return &csiapi.VolumeCapability{AccessMode: mode, AccessType: &csiapi.VolumeCapability_Mount{Mount: mount}}
 }
 
 // accessMode is CSI's name of the first access mode; drivers of CSI 1.5 and later distinguish more of them.
@@ -179,9 +182,10 @@ func (t target) tokensAreSecret() bool {
 		*t.object.Spec.ServiceAccountTokenInSecrets
 }
 
-// republishes reports whether the driver wants to be told of the pod again and again.
+// republishes reports whether the driver wants to be told of the pod again and again. The kubelet does it for
+// filesystems only.
 func (t target) republishes() bool {
-	return t.object != nil && t.object.Spec.RequiresRepublish != nil && *t.object.Spec.RequiresRepublish
+	return !t.block && t.object != nil && t.object.Spec.RequiresRepublish != nil && *t.object.Spec.RequiresRepublish
 }
 
 // record is what the pod's vol_data.json says of the volume.
@@ -193,7 +197,14 @@ func (t target) record(node string) record {
 }
 
 // common is what the volume's own vol_data.json says.
-func (t target) common() record { return record{keyDriver: t.driver, keyHandle: t.handle} }
+func (t target) common(node string) record {
+	if t.block {
+		r := t.record(node)
+		delete(r, keyMode)
+		return r
+	}
+	return record{keyDriver: t.driver, keyHandle: t.handle}
+}
 
 // merged joins maps into one of their own.
 func merged(all ...map[string]string) map[string]string {

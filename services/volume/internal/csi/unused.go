@@ -164,6 +164,9 @@ func (v *Volumes) unstageIfUnused(ctx context.Context, dir string) error {
 		return err
 	}
 	t := target{driver: r[keyDriver], handle: r[keyHandle], name: r[keyHandle], persistent: true}
+	if name, ok := v.stagedBlock(dir); ok {
+		t.name, t.block = name, true
+	}
 	if v.stageDir(t) != dir || !driverName.MatchString(t.driver) {
 		return errors.New("its record is of another volume: remove it by hand if nothing is mounted below it")
 	}

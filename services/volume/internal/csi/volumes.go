@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -26,6 +25,8 @@ const (
 	// pluginName is the kubelet's name of the plug-in, dirName that of its directories below pods.
 	pluginName = "kubernetes.io/csi"
 	dirName    = "kubernetes.io~csi"
+	// mountName is what a driver makes in the directory of a pod's volume.
+	mountName = "mount"
 	// unreadPause is the pause before a volume that serves as it is is looked at again, because its driver's CSIDriver
 	// object was not known.
 	unreadPause = 10 * time.Second
@@ -85,10 +86,13 @@ func bootID() string {
 
 // Kinds are the volumes that pods have of drivers.
 func (v *Volumes) Kinds() plugin.List {
-	return plugin.List{{
-		Name: pluginName, Dir: dirName, Plugin: v,
-		Claims: func(spec *corev1.Volume) bool { return spec.CSI != nil },
-	}}
+	return plugin.List{
+		{
+			Name: pluginName, Dir: dirName, Plugin: v,
+			Claims: func(spec *corev1.Volume) bool { return spec.CSI != nil },
+		},
+		{Name: pluginName, Dir: dirName, Block: true, Plugin: devices{v}},
+	}
 }
 
 // Mount publishes a volume of the pod's own spec.
@@ -103,8 +107,7 @@ func (v *Volumes) Mount(ctx context.Context, r plugin.Request) (plugin.Result, e
 // MountPersistent publishes a persistent volume for a pod, and stages it before where the driver does that.
 func (v *Volumes) MountPersistent(ctx context.Context, r plugin.Request, pv *corev1.PersistentVolume, readOnly bool,
 ) (plugin.Result, error) {
-	t := persistent(filepath.Join(v.root, "pods", string(r.Pod.UID), plugin.VolumesDir, dirName, pv.Name), r.Pod, pv,
-		readOnly)
+	t := v.at(persistent(r.Pod, pv, readOnly), string(r.Pod.UID))
 	if !driverName.MatchString(t.driver) || t.handle == "" {
 		return plugin.Result{}, fmt.Errorf("persistent volume %q can't be mounted: its CSI driver is %.100q and its handle "+
 			"%.100q", pv.Name, t.driver, t.handle)
@@ -112,18 +115,23 @@ func (v *Volumes) MountPersistent(ctx context.Context, r plugin.Request, pv *cor
 	return v.mount(ctx, r, task{target: t, wanted: true, request: &r})
 }
 
-// InPlace is what is known of the volume that a pod has at the path.
+// InPlace is what is known of the volume that a pod has at the path, or as the device with that link.
 func (v *Volumes) InPlace(path string) plugin.InPlace {
-	dir := filepath.Dir(path)
-	if filepath.Base(filepath.Dir(dir)) != dirName {
+	t := target{block: filepath.Base(path) != mountName}
+	if !t.block {
+		path = filepath.Dir(path)
+	}
+	if filepath.Base(filepath.Dir(path)) != dirName {
 		return plugin.InPlace{}
 	}
+	t.name = filepath.Base(path)
+	t = v.at(t, podOf(path))
 	place := plugin.InPlace{OfDriver: true}
-	r, err := readRecord(dir)
+	r, err := readRecord(t.dir)
 	if err != nil || r == nil {
 		return place
 	}
-	t := target{driver: r[keyDriver], handle: r[keyHandle], dir: dir}
+	t.driver, t.handle = r[keyDriver], r[keyHandle]
 	place.There = v.has(t)
 	t.object, err = v.drivers.Object(t.driver)
 	if place.Due = t.republishes(); err != nil {
@@ -162,6 +170,12 @@ func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.R
 		return plugin.Result{}, t.failed(publish, err)
 	}
 	defer giveBack()
+	if t.block {
+		// By the link the volume is found again when the pod goes, however far it came.
+		if err := t.device.MakeLink(t.point); err != nil {
+			return plugin.Result{}, t.failed(publish, err)
+		}
+	}
 	if err = v.settle(ctx, t); err != nil && !there {
 		return plugin.Result{}, err
 	}
@@ -169,7 +183,10 @@ func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.R
 }
 
 func (v *Volumes) result(t task) plugin.Result {
-	result := plugin.Result{HostPath: t.mount(), ReadOnly: t.readOnly, SELinuxRelabel: true}
+	if t.block {
+		return plugin.Result{Device: t.device.Link, ReadOnly: t.readOnly, Plugin: pluginName}
+	}
+	result := plugin.Result{HostPath: t.point, ReadOnly: t.readOnly, SELinuxRelabel: true, Plugin: pluginName}
 	if t.republishes() {
 		result.RefreshAt = time.Now().Add(republishEvery - rand.N(republishEvery/10))
 	}
@@ -183,11 +200,11 @@ func (v *Volumes) giveToGroup(ctx context.Context, t task) error {
 		return nil
 	}
 	policy := t.pod.Spec.SecurityContext.FSGroupChangePolicy
-	if policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch && mounts.HasGroup(t.mount(), *gid) {
+	if policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch && mounts.HasGroup(t.point, *gid) {
 		return nil
 	}
 	name := filepath.Join(string(t.pod.UID), plugin.VolumesDir, dirName, t.name)
-	if err := mounts.GiveToGroup(ctx, t.mount(), *gid, plugin.NewProgress(*t.request, name).Step); err != nil {
+	if err := mounts.GiveToGroup(ctx, t.point, *gid, plugin.NewProgress(*t.request, name).Step); err != nil {
 		return fmt.Errorf("applyFSGroup failed for vol %s: %w", t.handle, err)
 	}
 	return nil
@@ -195,25 +212,34 @@ func (v *Volumes) giveToGroup(ctx context.Context, t task) error {
 
 // Unmount takes the volume from the pod; dir is the pod's directory of it. The record there says what it is.
 func (v *Volumes) Unmount(ctx context.Context, dir string) error {
-	r, err := readRecord(dir)
+	return v.unmount(ctx, v.at(target{name: filepath.Base(dir)}, podOf(dir)))
+}
+
+func (v *Volumes) unmount(ctx context.Context, t target) error {
+	r, err := readRecord(t.dir)
+	if r == nil && err == nil && t.block {
+		r, err = readRecord(v.stageDir(t)) // the kubelet has only this one
+	}
 	if errors.Is(err, errDamaged) || (err == nil && r == nil) {
-		return v.unknown(dir, err)
+		return v.unknown(t, err)
 	}
 	if err != nil {
 		return err
 	}
-	t := target{driver: r[keyDriver], handle: r[keyHandle], name: filepath.Base(dir), dir: dir}
-	t.persistent = r[keyMode] != "Ephemeral"
+	t.driver, t.handle, t.persistent = r[keyDriver], r[keyHandle], r[keyMode] != "Ephemeral"
 	if !driverName.MatchString(t.driver) {
-		return fmt.Errorf("%s: %w: %.100q can't be the name of a CSI driver", dir, errDamaged, t.driver)
+		return fmt.Errorf("%s: %w: %.100q can't be the name of a CSI driver", t.dir, errDamaged, t.driver)
 	}
 	giveBack, err := v.locks.Take(ctx, t.key())
 	if err != nil {
 		return err
 	}
 	defer giveBack()
-	v.tokens.forget(dir)
+	v.tokens.forget(t.dir)
 	err = v.settle(ctx, task{target: t, podOnly: true})
+	if err == nil && t.block {
+		err = t.device.RemoveLink()
+	}
 	var failure *plugin.Failure
 	switch {
 	case errors.As(err, &failure):
@@ -225,22 +251,27 @@ func (v *Volumes) Unmount(ctx context.Context, dir string) error {
 }
 
 // unknown removes a directory of which nobody knows the driver, if nothing is in it.
-func (v *Volumes) unknown(dir string, why error) error {
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+func (v *Volumes) unknown(t target, why error) error {
+	if !t.block && !exists(t.dir) {
 		return nil
 	}
 	if why == nil {
-		why = fmt.Errorf("%s is missing", filepath.Join(dir, recordName))
+		why = fmt.Errorf("%s is missing", filepath.Join(t.dir, recordName))
 	}
-	point := filepath.Join(dir, "mount")
-	mounted, err := mountpoint.Mounted(point)
+	mounted, err := mountpoint.Mounted(t.point)
+	if err == nil && !mounted && t.block {
+		err = t.device.Release()
+	}
 	switch {
 	case err != nil:
 		return err
 	case mounted:
-		return fmt.Errorf("it is not known which driver has mounted %s, because %w; unmount it by hand", point, why)
+		return fmt.Errorf("it is not known which driver has mounted %s, because %w; unmount it by hand", t.point, why)
 	}
-	err = v.clear(dir, "mount")
+	err = v.clear(v.podPlace(t))
+	if err == nil && t.block {
+		err = t.device.RemoveLink()
+	}
 	v.wake() // it may have been in the way of a volume's unstaging
 	return err
 }

@@ -73,11 +73,26 @@ func (t target) what(k kind) string {
 		own: "MountVolume.SetUp", unpublish: "UnmountVolume.TearDown", drop: "UnmountVolume.TearDown",
 		unstage: "UnmountDevice", forget: "UnmountDevice", want: "MountVolume.SetUp",
 	}[k]
+	if t.block {
+		name = map[kind]string{
+			attach: "MapVolume.WaitForAttach", stage: "MapVolume.SetUpDevice", publish: "MapVolume.MapPodDevice",
+			own: "MapVolume.MapBlockVolume", unpublish: "UnmapVolume.UnmapPodDevice", drop: "UnmapVolume.UnmapPodDevice",
+			unstage: "UnmapDevice", forget: "UnmapDevice", want: "MapVolume.SetUpDevice",
+		}[k]
+	}
 	return fmt.Sprintf("%s failed for volume %q : ", name, t.name)
 }
 
+// reason is the Event's.
+func (t target) reason() string {
+	if t.block {
+		return "FailedMapVolume"
+	}
+	return "FailedMount"
+}
+
 func (t task) failed(k kind, err error) error {
-	return &plugin.Failure{Reason: "FailedMount", What: t.what(k), Err: err}
+	return &plugin.Failure{Reason: t.reason(), What: t.what(k), Err: err}
 }
 
 // waits is what the volume waits for.
@@ -86,7 +101,7 @@ func (t task) waits(a action) error {
 	if a.onItsWay {
 		k = attach
 	}
-	return &plugin.Failure{Reason: "FailedMount", What: t.what(k), Err: errors.New(a.why), OnItsWay: a.onItsWay}
+	return &plugin.Failure{Reason: t.reason(), What: t.what(k), Err: errors.New(a.why), OnItsWay: a.onItsWay}
 }
 
 // observe reads what the next action follows from.
@@ -106,7 +121,7 @@ func (v *Volumes) observe(ctx context.Context, t *task) (facts, *driver.Client, 
 	if f.plugin, err = c.Capabilities(ctx); err != nil {
 		return f, c, t.failed(publish, err)
 	}
-	f.group = t.wanted && t.setsGroup(f.plugin)
+	f.finish = t.wanted && (t.block || t.setsGroup(f.plugin))
 	if t.wanted && t.persistent && mustAttach(t.object) && next(f).needsAttachment() {
 		a, err := v.Attached.look(ctx, t.target)
 		if err != nil {
@@ -126,8 +141,11 @@ func (v *Volumes) observeDisk(t task) (facts, error) {
 	}
 	var err error
 	if t.dir != "" {
-		if f.pod, err = v.stepIn(t, t.dir, t.mount()); err != nil {
+		if f.pod, err = v.stepIn(t, t.dir, t.point); err != nil {
 			return f, err
+		}
+		if t.block && f.pod == stepNone && exists(t.point) {
+			f.pod = stepUncertain // the kubelet's, which has no record for each pod
 		}
 	}
 	if !t.persistent || t.podOnly {
@@ -161,39 +179,47 @@ func (v *Volumes) stepIn(t task, dir, point string) (step, error) {
 
 // do does one action.
 func (v *Volumes) do(ctx context.Context, t task, k kind, f facts, c *driver.Client) error {
-	dir, point, before, content := t.dir, t.mount(), f.pod, t.record(v.node)
+	p, before, content := v.podPlace(t.target), f.pod, t.record(v.node)
 	if k == stage || k == unstage || k == forget {
-		dir, point, before, content = v.stageDir(t.target), v.staging(t.target), f.volume, t.common()
+		p, before, content = v.stagePlace(t.target), f.volume, t.common(v.node)
 	}
 	switch k {
 	case forget:
-		return v.clear(dir, filepath.Base(point))
+		return v.clear(p)
 	case want:
-		return v.note(dir, content, stepWanted)
+		return v.note(p.dir, content, stepWanted)
 	case drop:
-		if err := v.clear(dir, filepath.Base(point)); err != nil {
-			v.ports.Log.Warn("a volume that the pod never had is there nevertheless", "path", dir, "error", err)
-			return v.note(dir, content, stepUncertain)
+		if err := v.clear(p); err != nil {
+			v.ports.Log.Warn("a volume that the pod never had is there nevertheless", "path", p.dir, "error", err)
+			return v.note(p.dir, content, stepUncertain)
 		}
 		return nil
 	case own:
-		if err := v.giveToGroup(ctx, t); err != nil {
+		if err := v.finish(ctx, t); err != nil {
 			return err
 		}
-		return v.noteDone(dir, point, content, stepPublished)
+		return v.noteDone(p, content, stepPublished)
 	}
-	err := v.call(ctx, t, recorded{k, f, c, dir, point, before, content})
+	err := v.call(ctx, t, recorded{k, f, c, p, before, content})
 	return errors.Join(err, v.afterPublish(ctx, t, k, f, err))
 }
 
-// recorded is a call and the record that is kept of it: where that is, of which mount, and its step before the call.
+// finish does what is left to do for the pod once the driver has published the volume.
+func (v *Volumes) finish(ctx context.Context, t task) error {
+	if t.block {
+		return t.mapDevice()
+	}
+	return v.giveToGroup(ctx, t)
+}
+
+// recorded is a call and the record that is kept of it: where that is, and its step before the call.
 type recorded struct {
-	kind       kind
-	facts      facts
-	client     *driver.Client
-	dir, point string
-	before     step
-	content    record
+	kind    kind
+	facts   facts
+	client  *driver.Client
+	place   place
+	before  step
+	content record
 }
 
 // call makes a call: what is recorded before it says that it may have happened, what is recorded after it what the
@@ -213,13 +239,13 @@ func (v *Volumes) call(ctx context.Context, t task, n recorded) error {
 			return err
 		}
 	}
-	if err := v.note(n.dir, n.content, during(k, n.before)); err != nil {
+	if err := v.note(n.place.dir, n.content, during(k, n.before)); err != nil {
 		if k != unpublish {
 			return err
 		}
 		// The disk is full, perhaps: the end of a pod frees some of it. The record that is there says that the pod has the
 		// volume, so that a crash now makes the next process unpublish it again.
-		v.ports.Log.Warn("unpublishing a volume without a record of it", "path", n.dir, "error", err)
+		v.ports.Log.Warn("unpublishing a volume without a record of it", "path", n.place.dir, "error", err)
 	}
 	calling, cancel := callContext(ctx)
 	err = doIt(calling)
@@ -229,11 +255,11 @@ func (v *Volumes) call(ctx context.Context, t task, n recorded) error {
 	}
 	switch s := after(k, f, n.before, outcomeOf(err)); s {
 	case stepNone, stepWanted:
-		return errors.Join(err, v.takeBack(t, k, n.dir, n.content))
+		return errors.Join(err, v.takeBack(t, n))
 	case stepStaged, stepMounted, stepPublished:
-		return errors.Join(err, v.noteDone(n.dir, n.point, n.content, s))
+		return errors.Join(err, v.noteDone(n.place, n.content, s))
 	default:
-		return errors.Join(err, v.note(n.dir, n.content, s))
+		return errors.Join(err, v.note(n.place.dir, n.content, s))
 	}
 }
 
@@ -242,37 +268,34 @@ func (v *Volumes) afterPublish(ctx context.Context, t task, k kind, f facts, err
 	switch {
 	case k != publish:
 		return nil
-	case err == nil && f.pod == stepPublished && f.group:
+	case err == nil && f.pod == stepPublished && f.finish:
 		// What the driver has written anew isn't the group's. The pod keeps the volume meanwhile.
-		return v.giveToGroup(ctx, t)
+		return v.finish(ctx, t)
 	case isUnstaged(err) && t.persistent && f.plugin.Stage:
-		return v.note(v.stageDir(t.target), t.common(), stepUncertain)
+		return v.note(v.stageDir(t.target), t.common(v.node), stepUncertain)
 	}
 	return nil
 }
 
 // noteDone notes a step that the driver has done, and whether with a mount.
-func (v *Volumes) noteDone(dir, point string, content record, s step) error {
-	mounted, err := mountpoint.Mounted(point)
+func (v *Volumes) noteDone(p place, content record, s step) error {
+	mounted, err := mountpoint.Mounted(p.point)
 	if err != nil {
 		return err
 	}
 	if mounted {
 		content[keyMounted] = "true"
 	}
-	return v.note(dir, content, s)
+	return v.note(p.dir, content, s)
 }
 
 // takeBack removes what a call that has failed for good, or has undone another, leaves.
-func (v *Volumes) takeBack(t task, k kind, dir string, content record) error {
-	switch {
-	case k == stage || k == unstage:
-		return v.clear(dir, "globalmount")
-	case k == publish && t.persistent:
+func (v *Volumes) takeBack(t task, n recorded) error {
+	if n.kind == publish && t.persistent {
 		// The pod still wants it, so its record stays: what is staged is found again by it.
-		return errors.Join(removeEmpty(t.mount()), v.note(dir, content, stepWanted))
+		return errors.Join(removeEmpty(n.place.point), v.note(n.place.dir, n.content, stepWanted))
 	}
-	return v.clear(dir, "mount")
+	return v.clear(n.place)
 }
 
 // callContext is of a call that isn't broken off because its pod has ended: the driver would go on with it, and nobody
@@ -318,9 +341,14 @@ func (v *Volumes) prepare(ctx context.Context, t task, k kind, f facts, c *drive
 	case publish:
 		return v.preparePublish(ctx, t, f, c, staging)
 	case unpublish:
+		if t.block {
+			if err := t.device.Release(); err != nil {
+				return nil, err
+			}
+		}
 		return func(ctx context.Context) error {
 			_, err := c.Node.NodeUnpublishVolume(ctx, &csiapi.NodeUnpublishVolumeRequest{
-				VolumeId: t.handle, TargetPath: t.mount(),
+				VolumeId: t.handle, TargetPath: t.point,
 			})
 			return err
 		}, nil
@@ -338,9 +366,11 @@ func (v *Volumes) preparePublish(ctx context.Context, t task, f facts, c *driver
 	if err != nil {
 		return nil, err
 	}
-	tokens, err := v.tokens.of(ctx, v.ports.Tokens, t.target)
-	if err != nil {
-		return nil, err
+	var tokens map[string]string
+	if !t.block {
+		if tokens, err = v.tokens.of(ctx, v.ports.Tokens, t.target); err != nil {
+			return nil, err
+		}
 	}
 	attributes := merged(t.attributes, t.podInfo())
 	if t.tokensAreSecret() {
@@ -349,13 +379,18 @@ func (v *Volumes) preparePublish(ctx context.Context, t task, f facts, c *driver
 		attributes = merged(attributes, tokens)
 	}
 	request := &csiapi.NodePublishVolumeRequest{
-		VolumeId: t.handle, PublishContext: t.publishContext, TargetPath: t.mount(),
+		VolumeId: t.handle, PublishContext: t.publishContext, TargetPath: t.point,
 		VolumeCapability: t.capability(f.plugin), Readonly: t.readOnly, Secrets: secrets, VolumeContext: attributes,
 	}
-	if t.persistent && f.plugin.Stage {
+	if t.persistent && f.plugin.Stage || t.block {
 		request.StagingTargetPath = staging
 	}
 	return func(ctx context.Context) error {
+		if t.block {
+			if err := os.MkdirAll(filepath.Dir(t.point), 0o750); err != nil {
+				return err
+			}
+		}
 		_, err := c.Node.NodePublishVolume(ctx, request)
 		return err
 	}, nil

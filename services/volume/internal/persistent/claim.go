@@ -25,7 +25,7 @@ type Objects interface {
 type Drivers interface {
 	MountPersistent(ctx context.Context, r plugin.Request, pv *corev1.PersistentVolume, readOnly bool) (plugin.Result,
 		error)
-	// InPlace is what is known of the volume that a pod has at the path.
+	// InPlace is what is known of the volume that a pod has at the path, or as the device with that link.
 	InPlace(path string) plugin.InPlace
 }
 
@@ -102,8 +102,8 @@ func (c claims) bringUp(ctx context.Context, r plugin.Request) (plugin.Result, e
 func (claims) Unmount(context.Context, string) error { return nil }
 
 func (c claims) inPlace(uid string, known plugin.Result) (plugin.InPlace, error) {
-	if c.drivers != nil && known.HostPath != "" {
-		if place := c.drivers.InPlace(known.HostPath); place.OfDriver {
+	if path := known.HostPath + known.Device; c.drivers != nil && path != "" {
+		if place := c.drivers.InPlace(path); place.OfDriver {
 			return place, nil
 		}
 	}
@@ -117,7 +117,7 @@ func (l *local) inPlace(uid string, known plugin.Result) (bool, error) {
 	case known.PersistentVolume == "":
 		return false, nil
 	case known.Device != "":
-		return l.mapped(uid, known.PersistentVolume)
+		return l.device(known.PersistentVolume, uid).Made()
 	case strings.HasPrefix(path, filepath.Join(l.root, "pods")+"/"):
 		return mounts.Mounted(path)
 	}
@@ -185,7 +185,7 @@ func (c claims) setUp(ctx context.Context, r plugin.Request, b bound) (plugin.Re
 		return c.local.mountFilesystem(ctx, r, b)
 	case source.HostPath != nil && !b.block:
 		return hostPath(b, source.HostPath)
-	case source.CSI != nil && !b.block && c.drivers != nil:
+	case source.CSI != nil && c.drivers != nil:
 		return c.drivers.MountPersistent(ctx, r, b.volume, b.readOnly)
 	}
 	return plugin.Result{}, b.failed("SetUp", "SetUpDevice", fmt.Errorf("%s of persistentVolumeClaim volume %q: %w",

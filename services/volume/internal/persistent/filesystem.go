@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/services/volume/internal/device"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/payload"
 	"kubelot.dev/services/volume/internal/plugin"
@@ -38,7 +39,7 @@ func (f filesystems) Unmount(ctx context.Context, dir string) error {
 // unmount is called with the volume's lock. The pod's directory goes before the disk is unmounted: what an interruption
 // leaves of the disk is found by Leftovers.
 func (l *local) unmount(volume, dir string) error {
-	if err := unmountAndRemove(dir); err != nil {
+	if err := mounts.UnmountAndRemove(dir); err != nil {
 		return err
 	}
 	return l.unmountUnused(volume)
@@ -50,7 +51,7 @@ func (l *local) unmountUnused(volume string) error {
 	if err != nil || len(users) > 0 {
 		return err
 	}
-	return unmountAndRemove(l.mountPoint(volume))
+	return mounts.UnmountAndRemove(l.mountPoint(volume))
 }
 
 // mountFilesystem makes a directory or disk appear in the pod's directory.
@@ -59,7 +60,7 @@ func (l *local) mountFilesystem(ctx context.Context, r plugin.Request, b bound) 
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	disk, err := isDisk(path)
+	disk, err := device.IsDisk(path)
 	if err != nil {
 		return plugin.Result{}, b.failed("NewMounter initialization", "", err)
 	}

@@ -12,7 +12,7 @@ import (
 	mount "k8s.io/mount-utils"
 	utilexec "k8s.io/utils/exec"
 
-	"kubelot.dev/services/volume/internal/mounts"
+	"kubelot.dev/services/volume/internal/device"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -44,6 +44,11 @@ func (l *local) deviceMap(volume string) string {
 	return filepath.Join(l.root, "plugins", localDir, plugin.DevicesDir, volume)
 }
 
+// device is where a pod gets a disk as a device.
+func (l *local) device(volume, uid string) device.Map {
+	return device.Map{Link: l.podDir(uid, true, volume), Point: filepath.Join(l.deviceMap(volume), uid)}
+}
+
 func (l *local) podDir(uid string, block bool, volume string) string {
 	return plugin.Kind{Dir: localDir, Block: block}.VolumeDir(filepath.Join(l.root, "pods", uid), volume)
 }
@@ -59,24 +64,6 @@ func (b bound) path() (string, error) {
 		return "", b.failed("SetUp", "MapPodDevice", fmt.Errorf("invalid path: %s must not contain '..'", path))
 	}
 	return filepath.Clean("/" + path), nil
-}
-
-var errWrongType = errors.New("only directory and block device are supported")
-
-// isDisk distinguishes a block device from a directory; anything else is an error.
-func isDisk(path string) (bool, error) {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return false, fmt.Errorf("path %q does not exist", path)
-	case err != nil:
-		return false, err
-	case info.IsDir():
-		return false, nil
-	case info.Mode()&fs.ModeDevice != 0 && info.Mode()&fs.ModeCharDevice == 0:
-		return true, nil
-	}
-	return false, errWrongType
 }
 
 // users are the pods that have the volume, or had it and have not been cleaned up yet.
@@ -102,16 +89,4 @@ func entries(dir string) ([]string, error) {
 		names = append(names, e.Name())
 	}
 	return names, nil
-}
-
-// unmountAndRemove unmounts what is at path and removes the empty file or directory that it was mounted on. What isn't
-// empty is somebody's data.
-func unmountAndRemove(path string) error {
-	if err := mounts.UnmountBelow(path); err != nil {
-		return err
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the mount point of a volume, never with its content: %w", err)
-	}
-	return nil
 }

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/daemon/mountpoint"
+	"kubelot.dev/services/volume/internal/device"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -170,19 +171,19 @@ func leftovers(b *bed) error {
 }
 
 func TestDevice(t *testing.T) {
-	device := disk(t)
+	path := disk(t)
 	link := filepath.Join(t.TempDir(), "disk-by-id")
-	must(t, os.Symlink(device, link))
+	must(t, os.Symlink(path, link))
 	b := newBed(t, localAt(link))
 	b.volume.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock)
 	one, two := b.request("u-1"), b.request("u-2")
 	two.Volume.PersistentVolumeClaim.ReadOnly = true
 	first, second := b.mount(one), b.mount(two)
-	if target, err := os.Readlink(first.Device); target != device || first.HostPath != "" || !second.ReadOnly {
+	if target, err := os.Readlink(first.Device); target != path || first.HostPath != "" || !second.ReadOnly {
 		t.Errorf("result %+v, a link to %s (%v), and %+v", first, target, err, second)
 	}
 	point := filepath.Join(b.root, "plugins/kubernetes.io~local-volume/volumeDevices/pv/u-1")
-	loop, err := loopOf(point)
+	loop, err := device.LoopOf(point)
 	if err != nil || loop == "" {
 		t.Errorf("no loop device holds %s open: %v", point, err)
 	}
@@ -191,10 +192,10 @@ func TestDevice(t *testing.T) {
 		t.Errorf("again: %+v, asked %d times", again, b.asked)
 	}
 	b.unmount(one, first)
-	if loop, _ := loopOf(point); loop != "" {
+	if loop, _ := device.LoopOf(point); loop != "" {
 		t.Errorf("the disk is still held by %s", loop)
 	}
-	if mapped, err := newLocal(b.root).mapped("u-2", "pv"); err != nil || !mapped {
+	if mapped, err := newLocal(b.root).device("pv", "u-2").Made(); err != nil || !mapped {
 		t.Errorf("the second pod has the device: %v %v", mapped, err)
 	}
 	// A restart while the pod's directory went.

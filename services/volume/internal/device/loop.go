@@ -1,4 +1,4 @@
-package persistent
+package device
 
 import (
 	"errors"
@@ -16,7 +16,7 @@ const loopTries = 16
 
 // attachLoop makes a loop device of the file, which keeps it open: also through restarts of this daemon.
 func attachLoop(path string, readOnly bool) error {
-	if device, err := loopOf(path); err != nil || device != "" {
+	if device, err := LoopOf(path); err != nil || device != "" {
 		return err
 	}
 	file, readOnly, err := open(path, readOnly)
@@ -73,7 +73,7 @@ func attachFree(config *unix.LoopConfig) error {
 
 // detachLoop frees the loop device of the file, if it has one. A loop device that is in use goes when it no longer is.
 func detachLoop(path string) error {
-	device, err := loopOf(path)
+	device, err := LoopOf(path)
 	if err != nil || device == "" {
 		return err
 	}
@@ -88,8 +88,8 @@ func detachLoop(path string) error {
 	return nil
 }
 
-// loopOf is the loop device that was made of the file; empty where there is none.
-func loopOf(path string) (string, error) {
+// LoopOf is the loop device that was made of the file; empty where there is none.
+func LoopOf(path string) (string, error) {
 	if resolved, err := filepath.EvalSymlinks(path); err == nil {
 		path = resolved
 	}

@@ -1,0 +1,85 @@
+package csi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/services/volume/internal/device"
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// devices are volumes that pods get as block devices.
+type devices struct{ volumes *Volumes }
+
+// Mount isn't called: pods name claims, not volumes.
+func (devices) Mount(context.Context, plugin.Request) (plugin.Result, error) {
+	return plugin.Result{}, plugin.ErrUnsupported
+}
+
+// Unmount takes the device from a pod; link is the link in the pod's directory.
+func (d devices) Unmount(ctx context.Context, link string) error {
+	return d.volumes.unmount(ctx, d.volumes.at(target{block: true, name: filepath.Base(link)}, podOf(link)))
+}
+
+// podOf is the UID of the pod in whose directory a volume or link is.
+func podOf(path string) string { return filepath.Base(filepath.Join(path, "../../..")) }
+
+func isBlock(pv *corev1.PersistentVolume) bool {
+	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
+}
+
+// devicesDir is the kubelet's directory of block devices, or what is in it.
+func (d disk) devicesDir(names ...string) string {
+	return filepath.Join(append([]string{d.root, "plugins", pluginName, plugin.DevicesDir}, names...)...)
+}
+
+// atBlock is at for a volume that pods get as a device. The kubelet has one record of it, for all pods; that of a pod is
+// in a directory of the pod that the kubelet makes for plug-ins.
+func (d disk) atBlock(t target, uid string) target {
+	pod := filepath.Join(d.root, "pods", uid)
+	t.dir = filepath.Join(pod, "plugins", dirName, t.name)
+	t.point = d.devicesDir("publish", t.name, uid)
+	t.device = device.Map{
+		Link: filepath.Join(pod, plugin.DevicesDir, dirName, t.name), Point: d.devicesDir(t.name, "dev", uid),
+	}
+	return t
+}
+
+// stagedBlock is the volume whose own record is in dir, if it is one that pods get as a device.
+func (d disk) stagedBlock(dir string) (name string, ok bool) {
+	name = filepath.Base(filepath.Dir(dir))
+	return name, dir == d.devicesDir(name, "data")
+}
+
+// boundBlock is where a pod has the device, whatever the records say; empty for nowhere.
+func (d disk) boundBlock(t target) (string, error) {
+	for _, dir := range []string{d.devicesDir("publish", t.name), d.devicesDir(t.name, "dev")} {
+		pods, err := names(dir)
+		if err != nil {
+			return "", err
+		}
+		if len(pods) > 0 {
+			return filepath.Join(dir, pods[0]), nil
+		}
+	}
+	return "", nil
+}
+
+// mapDevice gives the pod what the driver has published.
+func (t target) mapDevice() error {
+	if is, err := device.IsDisk(t.point); err != nil || !is {
+		return errors.Join(fmt.Errorf("the driver has published no block device at %s", t.point), err)
+	}
+	return t.device.Make(t.point, t.readOnly)
+}
+
+// exists reports whether there is something at the path, without a look behind a link or into a filesystem.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
