@@ -110,6 +110,15 @@ func (c *Client) GetPersistentVolumeClaim(ctx context.Context, namespace,
 	return c.persistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
+// PatchPersistentVolumeClaimStatus changes the status of a claim by a strategic merge patch. A node may do that with
+// those of its pods.
+func (c *Client) PatchPersistentVolumeClaimStatus(ctx context.Context, namespace, name string, patch []byte,
+) (*corev1.PersistentVolumeClaim, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return c.persistentVolumeClaims(namespace).Patch(ctx, name, patch, metav1.PatchOptions{}, "status")
+}
+
 // GetPersistentVolume reads a persistent volume. A node may read those that claims of its pods are bound to.
 func (c *Client) GetPersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)

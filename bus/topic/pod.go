@@ -166,7 +166,7 @@ const (
 
 // Event is the payload of event.<daemon>: a Kubernetes Event.
 type Event struct {
-	// Kind is "Pod" or "Node".
+	// Kind is "Pod", "Node" or "PersistentVolumeClaim".
 	Kind string `json:"kind"`
 	Ref
 	// FieldPath is the involved object's field path, such as spec.containers{app}.

@@ -34,6 +34,8 @@ func (c calls) Warn(reason, message string) {
 	})
 }
 
+func (c calls) Tell(e topic.Event) { c.service.ports.Events.Record(e) }
+
 func (c calls) Alive() { c.alive() }
 
 func (s *Service) take(p *pod, v *volume, name string, alone bool) error {

@@ -42,6 +42,11 @@ func (c *claims) GetPersistentVolume(_ context.Context, name string) (*corev1.Pe
 	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: c.volumes[name]}, c.away
 }
 
+func (c *claims) PatchPersistentVolumeClaimStatus(context.Context, string, string, []byte,
+) (*corev1.PersistentVolumeClaim, error) {
+	return nil, errors.Join(errors.New("no claim grows here"), c.away)
+}
+
 // localVolume is a volume for one pod at a time.
 func localVolume(path string) corev1.PersistentVolumeSpec {
 	return corev1.PersistentVolumeSpec{

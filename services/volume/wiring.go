@@ -159,6 +159,11 @@ func (a absent) GetPersistentVolumeClaim(context.Context, string, string) (*core
 	return nil, a.why
 }
 
+func (a absent) PatchPersistentVolumeClaimStatus(context.Context, string, string, []byte,
+) (*corev1.PersistentVolumeClaim, error) {
+	return nil, a.why
+}
+
 func (a absent) GetPersistentVolume(context.Context, string) (*corev1.PersistentVolume, error) {
 	return nil, a.why
 }

@@ -67,6 +67,7 @@ type silent struct{}
 
 func (silent) Take(string, bool) error { return nil }
 func (silent) Warn(string, string)     {}
+func (silent) Tell(topic.Event)        {}
 func (silent) Alive()                  {}
 
 // bed is a driver, what it is registered with, and a pod.
@@ -126,6 +127,12 @@ func (b *bed) unread() {
 	b.drivers.SetObject("d", object)
 	b.register(filepath.Join(b.socketDir, "s"))
 	b.restart()
+}
+
+// restartDriver has the driver registered again, so that it is asked again what it can do.
+func (b *bed) restartDriver() {
+	b.drivers.Registered(nil)
+	b.register(filepath.Join(b.socketDir, "s"))
 }
 
 // restart is another process on the same disk.

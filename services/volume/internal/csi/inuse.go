@@ -47,7 +47,7 @@ func (u *inUse) noted(dir string, r record) {
 func (u *inUse) set(dir string, r record) {
 	id := volumeID{r[keyDriver], r[keyHandle]}
 	switch {
-	case r[keyDriver] == "" || r[keyMode] == "Ephemeral":
+	case r[keyDriver] == "" || r[keyMode] == ephemeralMode:
 		if _, known := u.byDir[dir]; !known {
 			return
 		}

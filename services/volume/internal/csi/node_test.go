@@ -30,6 +30,9 @@ type node struct {
 	goOn    chan struct{}
 	last    *csiapi.NodePublishVolumeRequest
 	stages  bool
+	// expands has it make volumes larger; expansion is the last request for it.
+	expands   bool
+	expansion *csiapi.NodeExpandVolumeRequest
 	// mounts has it mount a tmpfs where it publishes and stages; what is published is bound to what is staged.
 	mounts bool
 	// writes is the name of a file that it makes in what it publishes.
@@ -79,14 +82,24 @@ func (n *node) all() []string {
 func (n *node) NodeGetCapabilities(context.Context, *csiapi.NodeGetCapabilitiesRequest,
 ) (*csiapi.NodeGetCapabilitiesResponse, error) {
 	answer := &csiapi.NodeGetCapabilitiesResponse{}
-	if n.stages {
-		answer.Capabilities = append(answer.Capabilities, &csiapi.NodeServiceCapability{
-			Type: &csiapi.NodeServiceCapability_Rpc{Rpc: &csiapi.NodeServiceCapability_RPC{
-				Type: csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
-			}},
-		})
+	for kind, has := range map[csiapi.NodeServiceCapability_RPC_Type]bool{
+		csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME: n.stages,
+		csiapi.NodeServiceCapability_RPC_EXPAND_VOLUME:        n.expands,
+	} {
+		if has {
+			answer.Capabilities = append(answer.Capabilities, &csiapi.NodeServiceCapability{
+				Type: &csiapi.NodeServiceCapability_Rpc{Rpc: &csiapi.NodeServiceCapability_RPC{Type: kind}},
+			})
+		}
 	}
 	return answer, nil
+}
+
+func (n *node) NodeExpandVolume(ctx context.Context, r *csiapi.NodeExpandVolumeRequest,
+) (*csiapi.NodeExpandVolumeResponse, error) {
+	_, err := n.called(ctx, "expand")
+	n.expansion = r
+	return &csiapi.NodeExpandVolumeResponse{}, err
 }
 
 func (n *node) NodeStageVolume(ctx context.Context, r *csiapi.NodeStageVolumeRequest,

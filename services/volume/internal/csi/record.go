@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"kubelot.dev/daemon/atomicfile"
 )
@@ -33,6 +34,9 @@ const (
 	// keyMounted is of a step that a driver has done with a mount.
 	keyMounted = "kubelot.dev/mounted"
 )
+
+// ephemeralMode is the mode of a volume of the pod's own spec.
+const ephemeralMode = string(storagev1.VolumeLifecycleEphemeral)
 
 // record is the content of a vol_data.json.
 type record map[string]string

@@ -133,6 +133,7 @@ func (v *Volumes) InPlace(path string) plugin.InPlace {
 	}
 	t.driver, t.handle = r[keyDriver], r[keyHandle]
 	place.There = v.has(t)
+	place.Grows = r[keyMode] != ephemeralMode && v.Grows(t.driver)
 	t.object, err = v.drivers.Object(t.driver)
 	if place.Due = t.republishes(); err != nil {
 		// It isn't known whether the driver wants to publish again: the volume serves as it is until then.
@@ -226,7 +227,7 @@ func (v *Volumes) unmount(ctx context.Context, t target) error {
 	if err != nil {
 		return err
 	}
-	t.driver, t.handle, t.persistent = r[keyDriver], r[keyHandle], r[keyMode] != "Ephemeral"
+	t.driver, t.handle, t.persistent = r[keyDriver], r[keyHandle], r[keyMode] != ephemeralMode
 	if !driverName.MatchString(t.driver) {
 		return fmt.Errorf("%s: %w: %.100q can't be the name of a CSI driver", t.dir, errDamaged, t.driver)
 	}

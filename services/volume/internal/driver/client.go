@@ -58,7 +58,7 @@ const KeyTokens = "csi.storage.k8s.io/serviceAccount.tokens"
 
 // Capabilities are what a driver can do (NodeGetCapabilities).
 type Capabilities struct {
-	Stage, MountGroup, SingleNodeMultiWriter bool
+	Stage, MountGroup, SingleNodeMultiWriter, Expand bool
 }
 
 // dial makes the client of the driver at the endpoint. It doesn't connect: the first call does.
@@ -193,6 +193,17 @@ func Line(text string) string {
 	return text
 }
 
+// Known are the capabilities that the driver has told; nil while it hasn't been asked, or is being asked.
+func (c *Client) Known() *Capabilities {
+	select {
+	case <-c.asking:
+		defer func() { c.asking <- struct{}{} }()
+		return c.can
+	default:
+		return nil
+	}
+}
+
 // Capabilities asks what the driver can do.
 func (c *Client) Capabilities(ctx context.Context) (*Capabilities, error) {
 	select {
@@ -222,6 +233,7 @@ func (c *Client) Capabilities(ctx context.Context) (*Capabilities, error) {
 		Stage:                 has[csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME],
 		MountGroup:            has[csiapi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP],
 		SingleNodeMultiWriter: has[csiapi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER],
+		Expand:                has[csiapi.NodeServiceCapability_RPC_EXPAND_VOLUME],
 	}
 	return c.can, nil
 }

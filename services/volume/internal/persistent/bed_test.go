@@ -2,6 +2,7 @@ package persistent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -13,9 +14,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/daemon/mountpoint"
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 )
@@ -106,7 +109,22 @@ func (b *bed) Take(volume string, alone bool) error {
 }
 
 func (b *bed) Warn(reason, message string) { b.warnings = append(b.warnings, reason+": "+message) }
+func (b *bed) Tell(e topic.Event)          { b.warnings = append(b.warnings, e.Kind+" "+e.Reason+": "+e.Message) }
 func (*bed) Alive()                        {}
+
+func (b *bed) PatchPersistentVolumeClaimStatus(_ context.Context, _, _ string, patch []byte,
+) (*corev1.PersistentVolumeClaim, error) {
+	before, err := json.Marshal(b.claim)
+	if err != nil {
+		return nil, err
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, patch, b.claim)
+	if err != nil {
+		return nil, err
+	}
+	b.claim = &corev1.PersistentVolumeClaim{}
+	return b.claim, json.Unmarshal(after, b.claim)
+}
 
 // request is that of a pod which mounts the claim at /data, or has it as a device where the volume is one.
 func (b *bed) request(uid string) plugin.Request {

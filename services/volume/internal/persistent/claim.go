@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/storage/ephemeral"
 
 	"kubelot.dev/services/volume/internal/mounts"
@@ -19,6 +20,9 @@ import (
 type Objects interface {
 	GetPersistentVolumeClaim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error)
 	GetPersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error)
+	// PatchPersistentVolumeClaimStatus writes how far the growth of a volume is.
+	PatchPersistentVolumeClaimStatus(ctx context.Context, namespace, name string, patch []byte,
+	) (*corev1.PersistentVolumeClaim, error)
 }
 
 // Drivers mount the persistent volumes of CSI drivers.
@@ -27,6 +31,9 @@ type Drivers interface {
 		error)
 	// InPlace is what is known of the volume that a pod has at the path, or as the device with that link.
 	InPlace(path string) plugin.InPlace
+	// Grows reports whether the driver makes volumes larger on the node. Grow does that with one that the pod has.
+	Grows(driver string) bool
+	Grow(ctx context.Context, r plugin.Request, pv *corev1.PersistentVolume, size resource.Quantity) error
 }
 
 // Kinds are the volumes of pods that are claims, and the kinds of volumes behind them that have directories and no
@@ -54,6 +61,7 @@ type claims struct {
 
 // bound is a claim's persistent volume as the pod wants it.
 type bound struct {
+	claim    *corev1.PersistentVolumeClaim
 	volume   *corev1.PersistentVolume
 	readOnly bool
 	// block is true where containers get the device itself.
@@ -65,9 +73,15 @@ func (c claims) Mount(ctx context.Context, r plugin.Request) (plugin.Result, err
 	switch {
 	case err != nil:
 		return plugin.Result{}, err
-	case place.There && (!place.Due || r.Ending):
+	case place.There && r.Ending:
+		return r.Known, nil
+	case place.There && !place.Due:
 		known := r.Known
-		known.RefreshAt = place.LookAgain
+		if known.RefreshAt = place.LookAgain; place.Grows {
+			look, err := c.growInUse(ctx, r, r.Known.RefreshAt)
+			known.RefreshAt = earlier(known.RefreshAt, look)
+			return known, err
+		}
 		return known, nil
 	case r.Ending:
 		return plugin.Result{}, plugin.ErrNotMounted
@@ -90,8 +104,14 @@ func (c claims) bringUp(ctx context.Context, r plugin.Request) (plugin.Result, e
 		}
 	}
 	result, err := c.setUp(ctx, r, b)
+	if err == nil {
+		err = c.growAtMount(ctx, r, b)
+	}
 	if err != nil {
 		return plugin.Result{}, err
+	}
+	if c.grows(b.volume) {
+		result.RefreshAt = earlier(result.RefreshAt, nextLook())
 	}
 	result.PersistentVolume, result.ReadOnly = b.volume.Name, b.readOnly
 	result.SupplementalGroup = extraGroup(b.volume, r.Pod)
@@ -108,7 +128,7 @@ func (c claims) inPlace(uid string, known plugin.Result) (plugin.InPlace, error)
 		}
 	}
 	there, err := c.local.inPlace(uid, known)
-	return plugin.InPlace{There: there}, err
+	return plugin.InPlace{There: there, Grows: c.local.isDisk(uid, known)}, err
 }
 
 // inPlace reports whether what an earlier mount gave is still there.
@@ -147,7 +167,7 @@ func (c claims) find(ctx context.Context, r plugin.Request) (bound, error) {
 	if err != nil {
 		return bound{}, fmt.Errorf("error processing PVC %s/%s: %w", r.Pod.Namespace, name, err)
 	}
-	b := bound{volume: pv, readOnly: readOnly, block: isBlock(pv)}
+	b := bound{claim: claim, volume: pv, readOnly: readOnly, block: isBlock(pv)}
 	return b, checkMode(r.Pod, r.Volume.Name, pv)
 }
 

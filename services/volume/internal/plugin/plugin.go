@@ -26,6 +26,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
 )
 
 // Plugin sets up and tears down one kind of volume. Its methods are called from many goroutines, but never
@@ -60,8 +62,9 @@ type Calls interface {
 	// Take notes that the pod uses the persistent volume, and fails where another pod that uses it, or this one,
 	// must be the only one.
 	Take(persistentVolume string, alone bool) error
-	// Warn records an Event of the pod.
+	// Warn records an Event of the pod, Tell one of any object.
 	Warn(reason, message string)
+	Tell(e topic.Event)
 	// Alive says that work which takes long goes on: the time that a mount may take counts from here again.
 	Alive()
 }
@@ -135,6 +138,8 @@ type InPlace struct {
 	// Due reports whether the driver wants it published again. LookAgain is when to ask next; zero means never.
 	Due       bool
 	LookAgain time.Time
+	// Grows reports whether it can be made larger while the pod has it.
+	Grows bool
 }
 
 // For is the kind of a volume; one that nobody claims can't be mounted.

@@ -1,0 +1,224 @@
+package persistent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"kubelot.dev/services/volume/internal/growth"
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// asks makes the claim larger, as its user and a controller do.
+func (b *bed) asks(size string, status corev1.ClaimResourceStatus) {
+	is := func(size string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+	}
+	b.volume.Spec.Capacity = is(size)
+	b.claim.Spec.Resources.Requests = is(size)
+	if b.claim.Status.Capacity == nil {
+		b.claim.Status.Capacity = is("64Mi")
+	}
+	b.claim.Status.AllocatedResources = is(size)
+	b.claim.Status.AllocatedResourceStatuses = map[corev1.ResourceName]corev1.ClaimResourceStatus{
+		corev1.ResourceStorage: status,
+	}
+}
+
+func (b *bed) capacity() string {
+	size := b.claim.Status.Capacity[corev1.ResourceStorage]
+	return size.String()
+}
+
+// sizeMiB is the size of the filesystem at the path.
+func sizeMiB(t *testing.T, path string) int64 {
+	t.Helper()
+	var stat syscall.Statfs_t
+	must(t, syscall.Statfs(path, &stat))
+	return int64(stat.Blocks) * stat.Bsize >> 20
+}
+
+// The filesystem of a local disk grows while a pod has it, and before a pod starts.
+func TestLocalDiskGrows(t *testing.T) {
+	if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_RESOURCE, 0, 0, 0); err != nil || has == 0 {
+		t.Skipf("root has no CAP_SYS_RESOURCE here, so no ext4 grows while it is mounted: %v", err)
+	}
+	path := disk(t)
+	b := newBed(t, localAt(path))
+	one := b.request("u-1")
+	first := b.mount(one)
+	if first.RefreshAt.Before(time.Now().Add(lookEvery / 2)) {
+		t.Errorf("the claim is looked at again at %s", first.RefreshAt)
+	}
+	before := sizeMiB(t, first.HostPath)
+	image, err := exec.Command("losetup", "--noheadings", "--output", "BACK-FILE", path).Output()
+	must(t, err)
+	must(t, os.Truncate(strings.TrimSpace(string(image)), 128<<20))
+	must(t, exec.Command("losetup", "--set-capacity", path).Run())
+	b.asks("128Mi", corev1.PersistentVolumeClaimNodeResizePending)
+
+	one.Known, b.asked = first, 0
+	if again := b.mount(one); b.asked > 0 || sizeMiB(t, first.HostPath) != before || !again.RefreshAt.Equal(first.RefreshAt) {
+		t.Errorf("before it is time: %+v, asked %d times", again, b.asked)
+	}
+	one.Known.RefreshAt = time.Now().Add(-time.Second)
+	again := b.mount(one)
+	if after := sizeMiB(t, first.HostPath); after < before*3/2 || b.capacity() != "128Mi" ||
+		len(b.claim.Status.AllocatedResourceStatuses) > 0 || again.RefreshAt.Before(time.Now()) {
+		t.Errorf("it had %d MiB, has %d, claim %+v, result %+v", before, after, b.claim.Status, again)
+	}
+	want := `FileSystemResizeSuccessful: MountVolume.NodeExpandVolume succeeded for volume "pv" `
+	if !slices.Equal(b.warnings, []string{"Pod " + want, "PersistentVolumeClaim " + want}) {
+		t.Errorf("Events %q", b.warnings)
+	}
+	b.unmount(one, again)
+
+	must(t, os.Truncate(strings.TrimSpace(string(image)), 192<<20))
+	must(t, exec.Command("losetup", "--set-capacity", path).Run())
+	b.asks("192Mi", "")
+	delete(b.claim.Status.AllocatedResourceStatuses, corev1.ResourceStorage) // an old controller
+	two := b.request("u-2")
+	second := b.mount(two)
+	if after := sizeMiB(t, second.HostPath); after < before*5/2 || b.capacity() != "192Mi" {
+		t.Errorf("it has %d MiB, claim %+v", after, b.claim.Status)
+	}
+	b.unmount(two, second)
+	b.clean()
+}
+
+// growing is a driver whose volumes grow, or not.
+type growing struct {
+	err     error
+	in      plugin.InPlace
+	grown   []string
+	refuses bool
+}
+
+func (g *growing) MountPersistent(context.Context, plugin.Request, *corev1.PersistentVolume, bool) (plugin.Result,
+	error,
+) {
+	return plugin.Result{HostPath: "/there"}, nil
+}
+
+func (g *growing) InPlace(string) plugin.InPlace { return g.in }
+func (g *growing) Grows(string) bool             { return !g.refuses }
+
+func (g *growing) Grow(_ context.Context, _ plugin.Request, pv *corev1.PersistentVolume, size resource.Quantity) error {
+	g.grown = append(g.grown, pv.Name+" "+size.String())
+	return g.err
+}
+
+func TestDriverThatGrows(t *testing.T) {
+	const pending, underWay = corev1.PersistentVolumeClaimNodeResizePending,
+		corev1.PersistentVolumeClaimNodeResizeInProgress
+	late := errors.New("late")
+	for _, c := range []struct {
+		name    string
+		err     error
+		fails   string // at the mount
+		inUse   string
+		status  corev1.ClaimResourceStatus
+		has     string
+		message string
+	}{
+		{name: "it grows", has: "128Mi"},
+		{name: "not while it is in use", err: growth.ErrInUse, status: underWay, has: "64Mi"},
+		{
+			name: "perhaps", err: late, status: underWay, has: "64Mi",
+			fails: `FailedMount MountVolume.Setup failed while expanding volume failed for volume "pv" : late`,
+			inUse: `VolumeResizeFailed NodeExpandVolume.NodeExpandVolume failed for volume "pv" : late`,
+		},
+		{
+			name: "never", err: growth.ErrInfeasible, has: "64Mi",
+			status: corev1.PersistentVolumeClaimNodeResizeInfeasible,
+			fails: `FailedMount MountVolume.Setup failed while expanding volume failed for volume "pv" : ` +
+				growth.ErrInfeasible.Error(),
+			inUse: `VolumeResizeFailed NodeExpandVolume.NodeExpandVolume failed for volume "pv" : ` +
+				growth.ErrInfeasible.Error(),
+			message: "failed to expand pvc with " + growth.ErrInfeasible.Error(),
+		},
+	} {
+		for _, inUse := range []bool{false, true} {
+			t.Run(c.name, func(t *testing.T) {
+				driver := &growing{err: c.err}
+				b := newBed(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+					Driver: "d", VolumeHandle: "h",
+				}})
+				b.kinds = Kinds(b.root, b, driver)
+				b.asks("128Mi", pending)
+				r, want := b.request("u-1"), c.fails
+				if inUse {
+					r.Known = plugin.Result{
+						HostPath: "/there", PersistentVolume: "pv", RefreshAt: time.Now().Add(-time.Second),
+					}
+					driver.in = plugin.InPlace{OfDriver: true, There: true, Grows: true}
+					want = c.inUse
+				}
+				if want == "" {
+					b.mount(r)
+				} else {
+					b.fails(r, want)
+				}
+				status := b.claim.Status
+				if status.AllocatedResourceStatuses[corev1.ResourceStorage] != c.status || b.capacity() != c.has ||
+					!slices.Equal(driver.grown, []string{"pv 128Mi"}) {
+					t.Errorf("claim %+v, grown %q", status, driver.grown)
+				}
+				message := ""
+				if len(status.Conditions) > 0 {
+					message = status.Conditions[0].Message
+				}
+				if message != c.message {
+					t.Errorf("the claim says %q, want %q", message, c.message)
+				}
+			})
+		}
+	}
+}
+
+// Without the API server, and with a driver that has nothing to do, a volume in use stays as it is.
+func TestVolumesInUseStayAsTheyAre(t *testing.T) {
+	driver := &growing{in: plugin.InPlace{OfDriver: true, There: true, Grows: true}}
+	b := newBed(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+	b.kinds = Kinds(b.root, b, driver)
+	r := b.request("u-1")
+	looks := func(asked int) {
+		t.Helper()
+		b.asked = 0
+		r.Known = plugin.Result{HostPath: "/there", PersistentVolume: "pv", RefreshAt: time.Now().Add(-time.Second)}
+		if got := b.mount(r); got.HostPath != "/there" || got.RefreshAt.Before(time.Now().Add(lookEvery/2)) {
+			t.Errorf("the result is %+v", got)
+		}
+		if b.asked != asked || len(driver.grown) > 0 {
+			t.Errorf("the API server was asked %d times, want %d; grown %q", b.asked, asked, driver.grown)
+		}
+	}
+	looks(1)
+	b.refuse = 100
+	looks(1)
+	b.refuse = 0
+	b.asks("128Mi", corev1.PersistentVolumeClaimControllerResizeInProgress)
+	looks(3)
+	b.asks("128Mi", corev1.PersistentVolumeClaimNodeResizePending)
+	r.Volume.PersistentVolumeClaim.ReadOnly = true
+	looks(3)
+	if len(b.warnings) != 2 || !strings.HasPrefix(b.warnings[0], "Pod FileSystemResizeFailed: ") {
+		t.Errorf("Events %q", b.warnings)
+	}
+	driver.in.Grows = false
+	r.Known.RefreshAt = time.Now().Add(-time.Second)
+	b.asked = 0
+	if got := b.mount(r); !got.RefreshAt.IsZero() || b.asked > 0 {
+		t.Errorf("a driver that makes nothing larger: %+v, asked %d times", got, b.asked)
+	}
+}
