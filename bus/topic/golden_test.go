@@ -42,6 +42,7 @@ var removed = map[string]string{
 // replies are the types of the calls' replies.
 var replies = map[string]reflect.Type{
 	topic.VolumeSubPath.Name():     reflect.TypeFor[topic.SubPathReply](),
+	topic.VolumeUsage.Name():       reflect.TypeFor[topic.VolumeUsageReply](),
 	topic.PodEvict.Name():          reflect.TypeFor[topic.EvictionReply](),
 	topic.StatusUnwritten.Name():   reflect.TypeFor[topic.UnwrittenReply](),
 	topic.StatsSummary.Name():      reflect.TypeFor[statsv1alpha1.Summary](),

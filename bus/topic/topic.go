@@ -134,6 +134,11 @@ var (
 		Name: "volume.subpath", Schema: 1,
 		Doc: "Binds a container's subPath mounts and answers with their host paths.",
 	})
+	// VolumeUsage asks the volume daemon how full a volume is whose driver knows that.
+	VolumeUsage = bus.NewCall[VolumeUsageRequest, VolumeUsageReply](bus.Spec{
+		Name: "volume.usage", Schema: 1,
+		Doc: "How full a pod's volume is, by its CSI driver.",
+	})
 	// PodEvict ends a pod as Failed.
 	PodEvict = bus.NewCall[Eviction, EvictionReply](bus.Spec{
 		Name: "pod.evict", Schema: 1,
@@ -168,6 +173,6 @@ func All() []bus.Topic {
 		CSIDriver, CSIVolumes, ProbeResult,
 		StatusPatch, MergedStatus, GCDecision, KubeEvent,
 		NodeMachine, NodeRuntime, NodeObject, NodePressure, NodeShutdown, Health,
-		VolumeSubPath, PodEvict, StatusUnwritten, StatsSummary, GCPlan, ShutdownRequested,
+		VolumeSubPath, VolumeUsage, PodEvict, StatusUnwritten, StatsSummary, GCPlan, ShutdownRequested,
 	}
 }

@@ -41,6 +41,8 @@ type Volume struct {
 	SELinuxRelabel bool `json:"seLinuxRelabel,omitempty"`
 	// SupplementalGroup is a group that containers need to use the volume.
 	SupplementalGroup *int64 `json:"supplementalGroup,omitempty"`
+	// Measured is true where volume.usage says how full the volume is.
+	Measured bool `json:"measured,omitempty"`
 	// Reason and Message say why a volume is pending or failed; the reason is one of the kubelet's
 	// event reasons, such as FailedMount.
 	Reason  string `json:"reason,omitempty"`
@@ -68,4 +70,24 @@ type SubPath struct {
 type SubPathReply struct {
 	// Paths are the host paths by the mount's index.
 	Paths map[int]string `json:"paths"`
+}
+
+// VolumeUsageRequest is the request of volume.usage.
+type VolumeUsageRequest struct {
+	Ref
+	// Volume is its name in the pod's spec.
+	Volume string `json:"volume"`
+}
+
+// VolumeUsageReply answers volume.usage. What the driver doesn't say is empty.
+type VolumeUsageReply struct {
+	Bytes  VolumeAmount `json:"bytes"`
+	Inodes VolumeAmount `json:"inodes"`
+}
+
+// VolumeAmount is how much of something a volume has; none of it is negative.
+type VolumeAmount struct {
+	Total     int64 `json:"total"`
+	Available int64 `json:"available"`
+	Used      int64 `json:"used"`
 }

@@ -22,8 +22,15 @@ func (s *Service) cleanUp() work {
 		began := time.Now()
 		c, err := takeInventory(ctx, s.env.Bus, s.Containers, known)
 		if err == nil {
-			_, err = s.removeDead(ctx, c, false)
-			err = errors.Join(err, s.removeLeftovers(ctx, known, inUse, began))
+			removed, errDead := s.removeDead(ctx, c, false)
+			if removed.any {
+				// The steps before may have taken minutes, and pods may have come meanwhile.
+				c, err = takeInventory(ctx, s.env.Bus, s.Containers, known)
+			}
+			if err == nil {
+				err = s.removeLeftovers(ctx, c, inUse, began)
+			}
+			err = errors.Join(errDead, err)
 		}
 		return func() {
 			if s.report.problems.Set("collection of containers", err); err != nil && ctx.Err() == nil {
@@ -41,8 +48,11 @@ func (s *Service) pick(c inventory, squeeze bool) []container.Choice {
 	})
 }
 
-// removeDead removes what pick chooses, and reports whether it removed a container.
-func (s *Service) removeDead(ctx context.Context, c inventory, squeeze bool) (removed bool, err error) {
+// removal is what was removed, or tried to.
+type removal struct{ containers, any bool }
+
+// removeDead removes what pick chooses.
+func (s *Service) removeDead(ctx context.Context, c inventory, squeeze bool) (removed removal, err error) {
 	var errs []error
 	failed := map[string]bool{}
 	for _, choice := range s.pick(c, squeeze) {
@@ -66,7 +76,8 @@ func (s *Service) removeDead(ctx context.Context, c inventory, squeeze bool) (re
 			choice.Error = err.Error()
 			errs = append(errs, err)
 		}
-		removed = removed || err == nil && choice.Action == topic.ActionRemoveContainer
+		removed.any = true
+		removed.containers = removed.containers || err == nil && choice.Action == topic.ActionRemoveContainer
 		s.report.decided(choice.Decision)
 	}
 	return removed, errors.Join(errs...)
@@ -92,15 +103,8 @@ func (s *Service) removeSandbox(ctx context.Context, id string) error {
 }
 
 // removeLeftovers removes the logs of pods that are gone, and the links to logs that are gone. inUse are the logs that
-// were in use when the work began. The inventory is taken again, because the steps before may have taken minutes, and
-// pods may have come meanwhile.
-func (s *Service) removeLeftovers(ctx context.Context, known map[string]topic.Pod, inUse map[string]bool,
-	began time.Time,
-) error {
-	c, err := takeInventory(ctx, s.env.Bus, s.Containers, known)
-	if err != nil {
-		return err
-	}
+// were in use when the work began.
+func (s *Service) removeLeftovers(ctx context.Context, c inventory, inUse map[string]bool, began time.Time) error {
 	dirs, errDirs := s.leftDirs(c)
 	errDirs = errors.Join(errDirs, s.removeEach(dirs, func(dir string) error { return tree.Remove(ctx, dir) }))
 	// Only now, when their logs are removed, are links left without a log.

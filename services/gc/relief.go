@@ -92,7 +92,9 @@ func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, er
 	if what.Containers {
 		c, err := takeInventory(ctx, s.env.Bus, s.Containers, r.known)
 		if err == nil {
-			removed, err = s.removeDead(ctx, c, true)
+			var r removal
+			r, err = s.removeDead(ctx, c, true)
+			removed = r.containers
 		}
 		freed = time.Now().Add(freedTimeout)
 		errs = append(errs, err)

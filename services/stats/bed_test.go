@@ -53,7 +53,7 @@ func start(t *testing.T, tree, driver string) *node {
 	}
 	n.bus.Restrict(Contract, bus.Contract{Daemon: "podsync", Writes: []bus.Topic{topic.PodUpdate}},
 		bus.Contract{Daemon: "pleg", Writes: []bus.Topic{topic.PLEGEvent}},
-		bus.Contract{Daemon: "volume", Writes: []bus.Topic{topic.VolumeState}},
+		bus.Contract{Daemon: "volume", Writes: []bus.Topic{topic.VolumeState}, Serves: []bus.Topic{topic.VolumeUsage}},
 		bus.Contract{Daemon: "gc", Calls: []bus.Topic{topic.StatsSummary}},
 		bus.Contract{Daemon: "status", Reads: []bus.Topic{topic.KubeEvent}})
 	conn := n.bus.Conn("stats")

@@ -12,6 +12,7 @@ var Contract = bus.Contract{
 	Writes: []bus.Topic{topic.NodeMachine, topic.Health, topic.KubeEvent},
 	Reads:  []bus.Topic{topic.PodUpdate, topic.PLEGEvent, topic.VolumeState},
 	Serves: []bus.Topic{topic.StatsSummary},
+	Calls:  []bus.Topic{topic.VolumeUsage},
 }
 
 // Daemon is the stats daemon.

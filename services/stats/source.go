@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri/labels"
 	"kubelot.dev/daemon/disk"
 	"kubelot.dev/services/stats/internal/ttlcache"
@@ -75,6 +76,8 @@ type sources struct {
 	runtimeTimeout time.Duration
 	rootDir        string
 	logsDir        string
+	// usage asks the driver of a volume.
+	usage func(context.Context, topic.VolumeUsageRequest) (topic.VolumeUsageReply, error)
 	// mounts is the file that lists what is mounted.
 	mounts string
 	group  *ttlcache.Group
@@ -209,6 +212,11 @@ func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge t
 	p := volumePart(uid, v.name)
 	r := cellOf(s, s.volumes, p).Get(ctx, s.group, maxAge, 2*walkTimeout, func(ctx context.Context) (volumeUsage, error) {
 		u := volumeUsage{at: time.Now()}
+		if v.asked != nil {
+			reply, err := s.usage(ctx, *v.asked)
+			u.told(reply)
+			return u, err
+		}
 		defer func() { s.report.measured(v.walk, u.at) }()
 		var err error
 		if u.fs, err = disk.Stat(v.path); err != nil {
@@ -223,6 +231,15 @@ func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge t
 	})
 	s.note(p, errors.Join(r.Err, r.Value.err))
 	return r.Value, !r.At.IsZero()
+}
+
+// told takes what a driver says, as the kubelet does: of a device it may be the capacity alone.
+func (u *volumeUsage) told(r topic.VolumeUsageReply) {
+	u.fs = disk.Filesystem{
+		Capacity: uint64(r.Bytes.Total), Available: uint64(r.Bytes.Available), Used: uint64(r.Bytes.Used),
+		Inodes: uint64(r.Inodes.Total), InodesFree: uint64(r.Inodes.Available),
+	}
+	u.usage = disk.Usage{Bytes: uint64(r.Bytes.Used), Inodes: uint64(r.Inodes.Used)}
 }
 
 // podFiles measures the pod's logs and the files that are made for it.

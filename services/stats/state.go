@@ -57,6 +57,8 @@ type volumeView struct {
 	// ephemeral volumes count as the pod's local storage.
 	ephemeral bool
 	claim     string
+	// asked is the question to the volume's driver, which says how full it is; nil where the filesystem is asked.
+	asked *topic.VolumeUsageRequest
 }
 
 // view makes a view of the pods; all where uids is empty. A pod counts while it has a ready sandbox.
@@ -95,13 +97,16 @@ func measured(pod *corev1.Pod, state topic.PodVolumes) []volumeView {
 	for i := range pod.Spec.Volumes {
 		spec := &pod.Spec.Volumes[i]
 		v, ok := state.Volumes[spec.Name]
-		if !ok || v.Phase != topic.VolumeMounted || v.HostPath == "" {
+		if !ok || v.Phase != topic.VolumeMounted || v.HostPath == "" && !v.Measured {
 			continue
 		}
-		if v.PersistentVolume != "" && !strings.Contains(v.HostPath, "/pods/"+string(pod.UID)+"/") {
+		if v.PersistentVolume != "" && !strings.Contains(v.HostPath+v.Device, "/pods/"+string(pod.UID)+"/") {
 			continue
 		}
 		view := volumeView{name: spec.Name, path: v.HostPath}
+		if v.Measured {
+			view.asked = &topic.VolumeUsageRequest{Ref: topic.RefOf(pod), Volume: spec.Name}
+		}
 		switch {
 		case spec.EmptyDir != nil:
 			view.walk, view.ephemeral = true, spec.EmptyDir.Medium == corev1.StorageMediumDefault
@@ -113,7 +118,7 @@ func measured(pod *corev1.Pod, state topic.PodVolumes) []volumeView {
 			view.claim = spec.PersistentVolumeClaim.ClaimName
 		case spec.Ephemeral != nil:
 			view.claim = pod.Name + "-" + spec.Name
-		case spec.CSI != nil, spec.NFS != nil, spec.ISCSI != nil, spec.FC != nil:
+		case v.Measured, spec.CSI != nil, spec.NFS != nil, spec.ISCSI != nil, spec.FC != nil:
 		default:
 			continue
 		}

@@ -78,7 +78,10 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 		sources: &sources{
 			runtime: p.Runtime, runtimeTimeout: k.RuntimeRequestTimeout.Duration, rootDir: env.Config.RootDir,
 			logsDir: env.Config.PodLogsDir,
-			mounts:  filepath.Join(p.FSRoot, "proc/self/mountinfo"), report: r, walks: make(chan struct{}, walkers),
+			usage: func(ctx context.Context, r topic.VolumeUsageRequest) (topic.VolumeUsageReply, error) {
+				return topic.VolumeUsage.Do(ctx, env.Bus, r)
+			},
+			mounts: filepath.Join(p.FSRoot, "proc/self/mountinfo"), report: r, walks: make(chan struct{}, walkers),
 			walkTime: walkTimeout,
 			volumes:  map[part]*ttlcache.Cell[volumeUsage]{}, files: map[part]*ttlcache.Cell[podFiles]{},
 			counted:  map[part]*ttlcache.Cell[layer]{},

@@ -14,5 +14,6 @@ var Contract = bus.Contract{
 		topic.PodUpdate, topic.PodSources, topic.NodeObject, topic.PLEGEvent, topic.NodeRuntime,
 		topic.PluginRegistered, topic.CSIDriver,
 	},
-	Serves: []bus.Topic{topic.VolumeSubPath},
+	Serves: []bus.Topic{topic.VolumeSubPath, topic.VolumeUsage},
+	Calls:  []bus.Topic{topic.PodEvict},
 }

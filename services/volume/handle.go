@@ -311,7 +311,7 @@ func (s *Service) finished(o outcome) {
 	default:
 		v.dirty = true
 		v.onItsWay = isOnItsWay(o.err)
-		v.retry.fail(s.now(), v.kind.LastPause)
+		v.retry.fail(s.now(), longestPause(v.kind, o.err))
 		if o.result != (plugin.Result{}) {
 			v.result, v.phase = o.result, topic.VolumeMounted
 		} else if v.phase != topic.VolumeMounted {
@@ -319,6 +319,9 @@ func (s *Service) finished(o outcome) {
 		}
 		reason, message := failedMount(v.spec.Name, o.err)
 		s.fail(p, v, reason, message)
+		if v.phase != topic.VolumeMounted {
+			s.rejectExhausted(p, v, o.err)
+		}
 	}
 }
 

@@ -71,6 +71,15 @@ func isOnItsWay(err error) bool {
 	return errors.As(err, &failure) && failure.OnItsWay
 }
 
+// longestPause is the longest pause after such failures; 0 means the kubelet's.
+func longestPause(kind plugin.Kind, err error) time.Duration {
+	var failure *plugin.Failure
+	if errors.As(err, &failure) && failure.Costly {
+		return 0
+	}
+	return kind.LastPause
+}
+
 // failedMount and failedUnmount word a failure as the kubelet does.
 func failedMount(volume string, err error) (reason, message string) {
 	var failure *plugin.Failure

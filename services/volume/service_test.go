@@ -161,6 +161,7 @@ func inWorld(t *testing.T, f func(w *world)) {
 				topic.NodeRuntime, topic.NodeObject,
 			},
 			Reads: []bus.Topic{topic.VolumeState}, Calls: []bus.Topic{topic.VolumeSubPath},
+			Serves: []bus.Topic{topic.PodEvict},
 		})
 		w.podsync = w.bus.Conn("podsync")
 		w.pods, w.sources = topic.PodUpdate.Writer(w.podsync), topic.PodSources.Writer(w.podsync)

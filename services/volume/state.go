@@ -154,7 +154,7 @@ func (v *volume) remember(before topic.Volume) {
 	v.persistent = before.PersistentVolume
 	v.result = plugin.Result{
 		HostPath: before.HostPath, Device: before.Device, PersistentVolume: before.PersistentVolume,
-		ReadOnly:       before.ReadOnly,
+		ReadOnly: before.ReadOnly, Measured: before.Measured,
 		SELinuxRelabel: before.SELinuxRelabel, SupplementalGroup: before.SupplementalGroup,
 	}
 }

@@ -115,8 +115,9 @@ func (s *Service) Run(ctx context.Context) error {
 		return err
 	}
 	s.ports.Metrics.reset()
-	serving := make(chan error, 1)
+	serving := make(chan error, 2)
 	go func() { serving <- topic.VolumeSubPath.Serve(ctx, s.conn, s.subPath) }()
+	go func() { serving <- topic.VolumeUsage.Serve(ctx, s.conn, s.usage) }()
 	err = s.loop(ctx, in, serving)
 	cancel(errors.Join(errors.New("the volume daemon stops"), err))
 	close(s.ended)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/csidriver"
 	"kubelot.dev/test/e2e/kit"
@@ -172,5 +175,95 @@ func TestPersistentCSI(t *testing.T) {
 	}
 	if last := driver.Calls("NodeUnstageVolume"); len(last) < 2 || last[len(last)-1] != "NodeUnstageVolume OK" {
 		t.Errorf("the driver was called %q", last)
+	}
+}
+
+// A persistent volume that pods get as a device: the volume daemon is killed while the driver publishes it, a second pod
+// has it at the same time, and it grows before that one starts. In the end nothing of it is left on the node.
+func TestBlockCSI(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	no := false
+	driver := bed.CSIDriver(t, "block.csi.test", storagev1.CSIDriverSpec{AttachRequired: &no}, "--no-attach")
+	driver.Start()
+	handle := driver.Provision(ns.Name)
+	pv := ns.Volume(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+		Driver: driver.Name, VolumeHandle: handle,
+	}}, ns.For("disk", corev1.PersistentVolumeBlock))
+	const spec = `
+  containers:
+  - {name: app, image: "busybox:1.36", command: $FOREVER, volumeDevices: [{name: disk, devicePath: /dev/xvda}]}
+  volumes: [{name: disk, persistentVolumeClaim: {claimName: disk}}]
+`
+	driver.Fault("NodePublishVolume", &csidriver.Fault{Times: 1, DelaySeconds: 2})
+	ns.Apply(ns.Claim("disk", ", volumeMode: Block") + pod("one", spec))
+	kit.Eventually(t, "the driver publishes", func() error {
+		if calls := driver.Calls("NodePublishVolume"); len(calls) == 0 {
+			return fmt.Errorf("it does not")
+		}
+		return nil
+	})
+	bed.Signal(t, "volume", syscall.SIGKILL)
+	one := ns.Running("one")
+	ns.Equal(one, "app", "printf precious > /dev/xvda && blockdev --getsize64 /dev/xvda", "33554432")
+
+	size := resource.MustParse("2Gi")
+	driver.Grow(ns, "disk", pv, handle, size)
+	ns.Apply(pod("two", spec))
+	two := ns.Running("two")
+	ns.Equal(two, "app", "head -c 8 /dev/xvda; blockdev --getsize64 /dev/xvda", "precious2147483648")
+	ns.Equal(one, "app", "blockdev --getsize64 /dev/xvda", "2147483648")
+	claim, err := bed.Client.CoreV1().PersistentVolumeClaims(ns.Name).Get(t.Context(), "disk", metav1.GetOptions{})
+	if has := claim.Status.Capacity[corev1.ResourceStorage]; err != nil || has.Cmp(size) != 0 ||
+		len(claim.Status.AllocatedResourceStatuses) > 0 {
+		t.Errorf("the claim's status is %+v, %v", claim.Status, err)
+	}
+	ns.Event("two", "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded for volume \""+pv+"\"")
+
+	kit.Eventually(t, "the driver's figures of the volume", func() error {
+		_, p, err := summary(t.Context(), ns, "two")
+		if err != nil {
+			return err
+		}
+		if len(p.VolumeStats) == 0 || p.VolumeStats[0].PVCRef == nil {
+			return fmt.Errorf("volumes %+v", p.VolumeStats)
+		}
+		return within("capacity", p.VolumeStats[0].CapacityBytes, 2<<30, 2<<30)
+	})
+
+	devices := filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/csi/volumeDevices")
+	ns.Delete("one", -1)
+	ns.Gone(one)
+	ns.Equal(two, "app", "head -c 8 /dev/xvda", "precious")
+	ns.Delete("two", -1)
+	ns.Gone(two)
+	kit.Eventually(t, "nothing of the volume is left", func() error {
+		left, err := filepath.Glob(filepath.Join(devices, pv, "*"))
+		for _, kind := range []string{"publish", "staging"} {
+			more, globErr := filepath.Glob(filepath.Join(devices, kind, pv))
+			left, err = append(left, more...), errors.Join(err, globErr)
+		}
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("%q are left", left)
+		}
+		return err
+	})
+	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, file := range files {
+		if data, readErr := os.ReadFile(file); readErr == nil && strings.Contains(string(data), devices+"/"+pv) {
+			err = errors.Join(err, fmt.Errorf("a loop device holds %s", data))
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	want := []string{
+		"NodeStageVolume OK", "NodePublishVolume", "NodePublishVolume OK", "NodePublishVolume OK", "NodeExpandVolume OK",
+		"NodeUnpublishVolume OK", "NodeUnpublishVolume OK", "NodeUnstageVolume OK",
+	}
+	calls := driver.Calls("NodeStageVolume", "NodePublishVolume", "NodeExpandVolume", "NodeUnpublishVolume",
+		"NodeUnstageVolume")
+	if !slices.Equal(once(calls), once(want)) {
+		t.Errorf("the driver was called %q; want %q", calls, want)
 	}
 }

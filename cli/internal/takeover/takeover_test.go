@@ -41,15 +41,16 @@ func TestCheck(t *testing.T) {
 			"pods/u/volumes/kubernetes.io~empty-dir/a/":          "",
 			"pods/u/volumes/kubernetes.io~projected/b/":          "",
 			"pods/u/volumeDevices/kubernetes.io~local-volume/c/": "",
+			"pods/u/volumes/kubernetes.io~csi/d/":                "",
 		}},
-		"a directory that a volume has left": {files: map[string]string{"pods/u/volumes/kubernetes.io~csi/": ""}},
-		"a volume of a driver": {
-			files: map[string]string{"pods/u-1/volumes/kubernetes.io~csi/pvc-1/": ""},
-			stops: "pod u-1 uses a volume of kubernetes.io/csi",
+		"a directory that a volume has left": {files: map[string]string{"pods/u/volumes/kubernetes.io~nfs/": ""}},
+		"a network filesystem": {
+			files: map[string]string{"pods/u-1/volumes/kubernetes.io~nfs/pvc-1/": ""},
+			stops: "pod u-1 uses a volume of kubernetes.io/nfs",
 		},
-		"a raw disk of a driver": {
-			files: map[string]string{"pods/u-1/volumeDevices/kubernetes.io~csi/pvc-1/": ""},
-			stops: "kubernetes.io/csi",
+		"a raw disk of another plug-in": {
+			files: map[string]string{"pods/u-1/volumeDevices/kubernetes.io~fc/pvc-1/": ""},
+			stops: "kubernetes.io/fc",
 		},
 		"managers without entries": {files: map[string]string{
 			"cpu_manager_state":           `{"policyName":"none","defaultCpuSet":"","checksum":1353318690}`,

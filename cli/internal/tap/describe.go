@@ -52,6 +52,7 @@ var renderers = map[string]renderer{
 	topic.NodeShutdown.Name():     typed(describeShutdown),
 	topic.Health.Name():           typed(describeHealth),
 	topic.VolumeSubPath.Name():    typed(describeSubPath),
+	topic.VolumeUsage.Name():      typed(describeUsage),
 }
 
 // typed decodes a message and its predecessor for a renderer of that type.
@@ -387,6 +388,10 @@ func describeHealth(key string, now topic.DaemonHealth, before *topic.DaemonHeal
 		text += ": " + now.Message
 	}
 	return text, now.State == topic.Degraded || now.State == topic.Unhealthy
+}
+
+func describeUsage(_ string, now topic.VolumeUsageRequest, _ *topic.VolumeUsageRequest) (string, bool) {
+	return "how full is volume " + now.Volume + "?", false
 }
 
 func describeSubPath(_ string, now topic.SubPathRequest, _ *topic.SubPathRequest) (string, bool) {

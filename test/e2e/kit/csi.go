@@ -15,7 +15,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/test/csidriver"
 	"kubelot.dev/test/testbed/tools"
@@ -104,8 +106,8 @@ func (d *Driver) Attacher() {
 // socket is where the driver serves.
 func (d *Driver) socket() string { return filepath.Join(d.State, "csi.sock") }
 
-// Provision makes a volume and returns its handle. The driver must run.
-func (d *Driver) Provision(name string) string {
+// controller calls the driver's controller. The driver must run.
+func (d *Driver) controller(call func(csiapi.ControllerClient) error) {
 	d.t.Helper()
 	conn, err := grpc.NewClient("unix://"+d.socket(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -113,16 +115,50 @@ func (d *Driver) Provision(name string) string {
 		d.t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	answer, err := csiapi.NewControllerClient(conn).CreateVolume(d.t.Context(), &csiapi.CreateVolumeRequest{
+	if err := call(csiapi.NewControllerClient(conn)); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// Provision makes a volume and returns its handle.
+func (d *Driver) Provision(name string) string {
+	d.t.Helper()
+	request := &csiapi.CreateVolumeRequest{
 		Name: name, VolumeCapabilities: []*csiapi.VolumeCapability{{
 			AccessType: &csiapi.VolumeCapability_Mount{Mount: &csiapi.VolumeCapability_MountVolume{}},
 			AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 		}},
-	}, grpc.WaitForReady(true))
+	}
+	var handle string
+	d.controller(func(c csiapi.ControllerClient) error {
+		answer, err := c.CreateVolume(d.t.Context(), request, grpc.WaitForReady(true))
+		handle = answer.GetVolume().GetVolumeId()
+		return err
+	})
+	return handle
+}
+
+// Grow does what a resizer does: it makes the volume larger, and leaves the rest to the node.
+func (d *Driver) Grow(ns *Namespace, claim, pv, handle string, size resource.Quantity) {
+	d.t.Helper()
+	d.controller(func(c csiapi.ControllerClient) error {
+		_, err := c.ControllerExpandVolume(d.t.Context(), &csiapi.ControllerExpandVolumeRequest{
+			VolumeId: handle, CapacityRange: &csiapi.CapacityRange{RequiredBytes: size.Value()},
+		}, grpc.WaitForReady(true))
+		return err
+	})
+	core, o := d.bed.Client.CoreV1(), metav1.PatchOptions{}
+	capacity := fmt.Sprintf(`{"spec": {"capacity": {"storage": %q}}}`, size.String())
+	status := fmt.Sprintf(`{"status": {"allocatedResources": {"storage": %q},
+		"allocatedResourceStatuses": {"storage": "NodeResizePending"}}}`, size.String())
+	_, err := core.PersistentVolumes().Patch(d.t.Context(), pv, types.MergePatchType, []byte(capacity), o)
+	if err == nil {
+		_, err = core.PersistentVolumeClaims(ns.Name).Patch(d.t.Context(), claim, types.MergePatchType, []byte(status), o,
+			"status")
+	}
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return answer.GetVolume().GetVolumeId()
 }
 
 // Kill ends the driver at once; its sockets stay, as those of a driver that crashed.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 
 	"kubelot.dev/test/e2e/kit"
 	"kubelot.dev/test/testbed/node"
@@ -23,7 +24,18 @@ func TestVolumesTakenOver(t *testing.T) {
 	ns := bed.Namespace(t)
 	disk := ns.Volume(kit.Local(kit.Disk(t)), ns.For("disk", corev1.PersistentVolumeFilesystem))
 	ns.Volume(kit.Local(kit.Disk(t)), ns.For("raw", corev1.PersistentVolumeBlock))
-	ns.Apply(ns.Claim("disk", "") + ns.Claim("raw", ", volumeMode: Block") + `
+	no := false
+	driver := bed.CSIDriver(t, "taken.csi.test", storagev1.CSIDriverSpec{AttachRequired: &no}, "--no-attach")
+	driver.Start()
+	csi := func(claim string, mode corev1.PersistentVolumeMode) string {
+		return ns.Volume(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			Driver: driver.Name, VolumeHandle: driver.Provision(ns.Name + "-" + claim),
+		}}, ns.For(claim, mode))
+	}
+	csi("csi", corev1.PersistentVolumeFilesystem)
+	csiRaw := csi("csi-raw", corev1.PersistentVolumeBlock)
+	ns.Apply(ns.Claim("disk", "") + ns.Claim("raw", ", volumeMode: Block") + ns.Claim("csi", "") +
+		ns.Claim("csi-raw", ", volumeMode: Block") + `
 apiVersion: v1
 kind: Pod
 metadata: {name: taken}
@@ -33,26 +45,32 @@ spec:
   - name: app
     image: busybox:1.36
     ` + forever + `
-    volumeMounts: [{name: disk, mountPath: /disk}, {name: disk, mountPath: /sub, subPath: below}]
-    volumeDevices: [{name: raw, devicePath: /dev/raw}]
+    volumeMounts:
+    - {name: disk, mountPath: /disk}
+    - {name: disk, mountPath: /sub, subPath: below}
+    - {name: csi, mountPath: /csi}
+    volumeDevices: [{name: raw, devicePath: /dev/raw}, {name: csi-raw, devicePath: /dev/csi}]
   volumes:
   - {name: disk, persistentVolumeClaim: {claimName: disk}}
   - {name: raw, persistentVolumeClaim: {claimName: raw}}
+  - {name: csi, persistentVolumeClaim: {claimName: csi}}
+  - {name: csi-raw, persistentVolumeClaim: {claimName: csi-raw}}
 `)
 	before := ns.Running("taken")
-	ns.Exec(before, "app", "echo -n kept > /disk/file && echo -n sub > /sub/file && echo -n raw | dd of=/dev/raw bs=512 "+
-		"conv=sync,fsync 2>/dev/null")
+	ns.Exec(before, "app", "echo -n kept > /disk/file && echo -n sub > /sub/file && echo -n csi > /csi/file && "+
+		"for d in raw csi; do echo -n $d | dd of=/dev/$d bs=512 conv=sync,fsync 2>/dev/null; done")
 
 	bed.Node.Stop()
 	if err := bed.StartNode(t.Context(), node.Kubelot); err != nil {
 		t.Fatal(err)
 	}
-	const show = "cat /disk/file /sub/file; dd if=/dev/raw bs=3 count=1 2>/dev/null"
+	const show = "cat /disk/file /sub/file /csi/file; for d in raw csi; do dd if=/dev/$d bs=3 count=1 2>/dev/null; done"
+	const shows = "keptsubcsirawcsi"
 	p := ns.Running("taken")
 	// The Node is Ready still, by the kubelet's word.
 	kit.Eventually(t, "kubelot's node API", func() error {
 		got, err := ns.Try(p, "app", show)
-		if err == nil && got != "keptsubraw" {
+		if err == nil && got != shows {
 			err = errors.New("the container reads " + got)
 		}
 		return err
@@ -65,7 +83,7 @@ spec:
 	p = ns.Wait("taken", "restarted", func(p *corev1.Pod) bool {
 		return kit.Ready(p) && kit.Status(p, "app").RestartCount >= 1
 	})
-	ns.Equal(p, "app", show, "keptsubraw")
+	ns.Equal(p, "app", show, shows)
 
 	ns.Delete("taken", 1)
 	ns.Gone(p)
@@ -75,6 +93,12 @@ spec:
 			disk)); found == nil {
 			err = fmt.Errorf("%s is mounted", disk)
 		}
+		left, globErr := filepath.Glob(filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/csi", driver.Name, "*"))
+		more, moreErr := filepath.Glob(filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/csi/volumeDevices", csiRaw))
+		if left = append(left, more...); len(left) > 0 {
+			err = errors.Join(err, fmt.Errorf("%q are left", left))
+		}
+		err = errors.Join(err, globErr, moreErr)
 		return errors.Join(err, kit.DiskHeld(p), bed.Leftovers(t.Context(), p))
 	})
 }

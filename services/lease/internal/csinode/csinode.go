@@ -49,6 +49,14 @@ type Wanted struct {
 	Keeps func(driver string) bool
 }
 
+// migrated are the kinds of volumes that are a CSI driver's by now. The attach-detach controller and the scheduler read
+// there that this node has them so.
+const (
+	migratedKey = "storage.alpha.kubernetes.io/migrated-plugins"
+	migrated    = "kubernetes.io/aws-ebs,kubernetes.io/azure-disk,kubernetes.io/azure-file,kubernetes.io/cinder," +
+		"kubernetes.io/gce-pd,kubernetes.io/portworx-volume,kubernetes.io/vsphere-volume"
+)
+
 // errAnothers is why a CSINode can't be used.
 var errAnothers = errors.New("it belongs to another Node of this name")
 
@@ -109,6 +117,7 @@ func plan(current *storagev1.CSINode, w Wanted) (*storagev1.CSINode, error) {
 			}
 		}
 	}
+	metav1.SetMetaDataAnnotation(&next.ObjectMeta, migratedKey, migrated)
 	for _, info := range w.Drivers {
 		next.Spec.Drivers = append(next.Spec.Drivers, driver(info))
 	}
@@ -120,7 +129,7 @@ func plan(current *storagev1.CSINode, w Wanted) (*storagev1.CSINode, error) {
 	if current != nil {
 		before := slices.SortedFunc(slices.Values(current.Spec.Drivers), byName)
 		if equality.Semantic.DeepEqual(before, next.Spec.Drivers) &&
-			len(next.OwnerReferences) == len(current.OwnerReferences) {
+			len(next.OwnerReferences) == len(current.OwnerReferences) && current.Annotations[migratedKey] == migrated {
 			return nil, nil //nolint:nilnil // nothing is to be written
 		}
 	}

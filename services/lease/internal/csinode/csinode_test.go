@@ -66,6 +66,9 @@ func (s *server) expect(t *testing.T, w Wanted, did []string, drivers ...string)
 	if !slices.Equal(s.did, did) || !slices.Equal(got, drivers) {
 		t.Errorf("did %q, drivers %q; want %q, %q", s.did, got, did, drivers)
 	}
+	if got := s.node.Annotations[migratedKey]; got != migrated {
+		t.Errorf("migrated kinds of volumes %q", got)
+	}
 }
 
 func TestReconcile(t *testing.T) {
@@ -77,6 +80,8 @@ func TestReconcile(t *testing.T) {
 	}
 	s.expect(t, w, []string{"create"})
 	s.expect(t, w, nil)
+	s.node.Annotations[migratedKey] = "kubernetes.io/of-an-older-release"
+	s.expect(t, w, []string{"update"})
 	w.Drivers["b"] = topic.CSINodeInfo{
 		Name: "b", NodeID: "1", Topology: map[string]string{"z": "1", "a": "2"},
 		MaxVolumes: 1 << 40,

@@ -83,10 +83,12 @@ func (a *Attached) look(ctx context.Context, t target) (attachment, error) {
 	case va.DeletionTimestamp != nil:
 		return attachment{}, errors.New("volume attachment is being deleted")
 	case va.Status.AttachError != nil:
+		err := errors.New(driver.Line(va.Status.AttachError.Message))
 		if code := va.Status.AttachError.ErrorCode; code != nil && *code == exhausted {
 			a.drivers.Refresh(t.driver)
+			err = fmt.Errorf("%w: %w", plugin.ErrExhausted, err)
 		}
-		return attachment{}, errors.New(driver.Line(va.Status.AttachError.Message))
+		return attachment{}, err
 	case !va.Status.Attached || !ready:
 		return attachment{waits: fmt.Sprintf("volume %v is not attached for volume attachment %v", t.handle, name)}, nil
 	}

@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"kubelot.dev/services/volume/internal/device"
 	"kubelot.dev/services/volume/internal/plugin"
 )
@@ -23,14 +21,7 @@ func (devices) Mount(context.Context, plugin.Request) (plugin.Result, error) {
 
 // Unmount takes the device from a pod; link is the link in the pod's directory.
 func (d devices) Unmount(ctx context.Context, link string) error {
-	return d.volumes.unmount(ctx, d.volumes.at(target{block: true, name: filepath.Base(link)}, podOf(link)))
-}
-
-// podOf is the UID of the pod in whose directory a volume or link is.
-func podOf(path string) string { return filepath.Base(filepath.Join(path, "../../..")) }
-
-func isBlock(pv *corev1.PersistentVolume) bool {
-	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
+	return d.volumes.unmount(ctx, d.volumes.at(target{block: true, name: filepath.Base(link)}, plugin.PodOf(link)))
 }
 
 // devicesDir is the kubelet's directory of block devices, or what is in it.
@@ -54,6 +45,34 @@ func (d disk) atBlock(t target, uid string) target {
 func (d disk) stagedBlock(dir string) (name string, ok bool) {
 	name = filepath.Base(filepath.Dir(dir))
 	return name, dir == d.devicesDir(name, "data")
+}
+
+// takeLost takes the device from pods that have no link to it any more: by that the volume is found when a pod goes, and
+// it may go in between, with the pod's directory.
+func (v *Volumes) takeLost(ctx context.Context, t target) error {
+	for _, dir := range []string{v.devicesDir("publish", t.name), v.devicesDir(t.name, "dev")} {
+		pods, err := names(dir)
+		if err != nil {
+			return err
+		}
+		for _, uid := range pods {
+			of := v.at(t, uid)
+			if exists(of.device.Link) {
+				continue
+			}
+			if err := v.settle(ctx, task{target: of, podOnly: true}); err != nil {
+				return err
+			}
+			if err := of.device.Release(); err != nil {
+				return err
+			}
+			// The record of the call was written there.
+			if err := device.RemoveEmpty(filepath.Join(v.root, "pods", uid)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // boundBlock is where a pod has the device, whatever the records say; empty for nowhere.

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/services/volume/internal/device"
 )
 
@@ -36,7 +37,9 @@ func newBlockBed(t *testing.T) *bed {
 }
 
 // devicesDir is where the volume's devices are.
-func (b *bed) devicesDir() string { return filepath.Join(b.root, "plugins/kubernetes.io/csi/volumeDevices") }
+func (b *bed) devicesDir() string {
+	return filepath.Join(b.root, "plugins/kubernetes.io/csi/volumeDevices")
+}
 
 func (b *bed) link(uid string) string {
 	return filepath.Join(b.root, "pods", uid, "volumeDevices/kubernetes.io~csi/pv")
@@ -230,10 +233,67 @@ func TestLinkWithoutARecord(t *testing.T) {
 	b.givesDevice("u1", "")
 	b.nothingIsLeft()
 	target := filepath.Join(b.devicesDir(), "publish/pv/u1")
-	if err := errors.Join(m.MakeLink(target), os.MkdirAll(filepath.Dir(target), 0o750), b.node.publishDisk(target)); err != nil {
+	if err := errors.Join(
+		m.MakeLink(target), os.MkdirAll(filepath.Dir(target), 0o750), b.node.publishDisk(target),
+	); err != nil {
 		t.Fatal(err)
 	}
 	b.givesDevice("u1", "it is not known which driver has mounted "+target)
 	b.claimsDevice("u1", "")
 	b.givesDevice("u1", "")
+}
+
+// The directory of a pod that had a device is gone, as after a reboot: it is taken from the pod nevertheless.
+func TestPodDirectoryIsGone(t *testing.T) {
+	for _, left := range []string{"publish", "dev"} {
+		b := newBlockBed(t)
+		b.claimsDevice("u1", "")
+		b.claimsDevice("u2", "")
+		if left == "dev" {
+			// The driver has taken it back before.
+			target := filepath.Join(b.devicesDir(), "publish/pv/u1")
+			if err := errors.Join(mountpoint.Unmount(target), os.Remove(target)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.RemoveAll(filepath.Join(b.root, "pods/u1")); err != nil {
+			t.Fatal(err)
+		}
+		b.restart()
+		b.unstagesDevice()
+		if _, err := os.Lstat(filepath.Join(b.devicesDir(), "pv/dev/u1")); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("the first pod has the device still: %v", err)
+		}
+		b.claimsDevice("u2", "")
+		b.givesDevice("u2", "")
+		b.unstagesDevice()
+		b.nothingIsLeft()
+	}
+}
+
+// What a driver leaves where it has staged a device is in nobody's way.
+func TestLeftInTheStagingDirectory(t *testing.T) {
+	b := newBlockBed(t)
+	b.claimsDevice("u1", "")
+	if err := os.WriteFile(filepath.Join(b.devicesDir(), "staging/pv/note"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.givesDevice("u1", "")
+	b.unstagesDevice()
+	b.nothingIsLeft()
+}
+
+// A driver that stages nothing leaves a record of the volume for the kubelet too.
+func TestDeviceThatIsNotStaged(t *testing.T) {
+	b := newBlockBed(t)
+	b.node.stages = false
+	b.claimsDevice("u1", "")
+	path := filepath.Join(b.devicesDir(), "pv/data/vol_data.json")
+	if _, err := os.Lstat(path); err != nil {
+		t.Error(err)
+	}
+	b.givesDevice("u1", "")
+	b.unstagesDevice()
+	b.calls("publish", "unpublish")
+	b.nothingIsLeft()
 }

@@ -173,7 +173,7 @@ func (d disk) note(dir string, r record, s step) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
-	err := r.write(dir, s, d.boot)
+	err := r.with(dir).write(dir, s, d.boot)
 	if err == nil {
 		d.used.noted(dir, r)
 	}

@@ -1,9 +1,10 @@
 // Package csi has the volumes of CSI drivers: it has a driver stage and publish what pods want, and take it back.
 //
 // decide.go is the pure core: what to do next, and what a call's outcome means. record.go and disk.go are the state,
-// which is on disk. worker.go does one action after the other, volumes.go is what pods ask for, block.go what is
-// different where they get devices, and unused.go unstages what no pod has any more. target.go says what a driver is
-// told of a volume. docs/adr/0029 has the reasons.
+// which is on disk. worker.go does one action after the other, calls.go makes the calls, volumes.go is what pods ask
+// for, block.go what is different where they get devices, and unused.go unstages what no pod has any more. grow.go and
+// usage.go are about volumes that pods have. target.go says what a driver is told of a volume. docs/adr/0029 has the
+// reasons.
 //
 // # Reads
 //

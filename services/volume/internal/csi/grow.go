@@ -16,12 +16,13 @@ import (
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
-// Grows reports whether the driver makes volumes larger on the node, or hasn't been asked yet.
+// Grows reports whether the driver makes volumes larger on the node. It may where it isn't registered at the moment, or
+// hasn't been asked yet.
 func (v *Volumes) Grows(driver string) bool {
 	c := v.drivers.Client(driver)
 	defer c.Release()
 	if c == nil {
-		return false
+		return true
 	}
 	can := c.Known()
 	return can == nil || can.Expand
@@ -37,7 +38,7 @@ func (v *Volumes) Grow(ctx context.Context, r plugin.Request, pv *corev1.Persist
 	}
 	defer giveBack()
 	if !v.has(t) {
-		return errors.New("the pod doesn't have the volume any more")
+		return errNotThere
 	}
 	c := v.drivers.Client(t.driver)
 	if c == nil {

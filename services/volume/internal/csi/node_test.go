@@ -33,6 +33,9 @@ type node struct {
 	// expands has it make volumes larger; expansion is the last request for it.
 	expands   bool
 	expansion *csiapi.NodeExpandVolumeRequest
+	// usage is how full its volumes are; without it the driver can't say that. asks is the last question.
+	usage []*csiapi.VolumeUsage
+	asks  *csiapi.NodeGetVolumeStatsRequest
 	// mounts has it mount a tmpfs where it publishes and stages; what is published is bound to what is staged.
 	mounts bool
 	// writes is the name of a file that it makes in what it publishes.
@@ -85,6 +88,7 @@ func (n *node) NodeGetCapabilities(context.Context, *csiapi.NodeGetCapabilitiesR
 	for kind, has := range map[csiapi.NodeServiceCapability_RPC_Type]bool{
 		csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME: n.stages,
 		csiapi.NodeServiceCapability_RPC_EXPAND_VOLUME:        n.expands,
+		csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS:     n.usage != nil,
 	} {
 		if has {
 			answer.Capabilities = append(answer.Capabilities, &csiapi.NodeServiceCapability{
@@ -93,6 +97,13 @@ func (n *node) NodeGetCapabilities(context.Context, *csiapi.NodeGetCapabilitiesR
 		}
 	}
 	return answer, nil
+}
+
+func (n *node) NodeGetVolumeStats(ctx context.Context, r *csiapi.NodeGetVolumeStatsRequest,
+) (*csiapi.NodeGetVolumeStatsResponse, error) {
+	_, err := n.called(ctx, "usage")
+	n.asks = r
+	return &csiapi.NodeGetVolumeStatsResponse{Usage: n.usage}, err
 }
 
 func (n *node) NodeExpandVolume(ctx context.Context, r *csiapi.NodeExpandVolumeRequest,

@@ -72,6 +72,19 @@ func readRecord(dir string) (record, error) {
 // isOf reports whether the record is of the volume.
 func (r record) isOf(t target) bool { return r[keyDriver] == t.driver && r[keyHandle] == t.handle }
 
+// with is the record with what another agent has noted of the same volume in dir besides, such as a kubelet its SELinux
+// label.
+func (r record) with(dir string) record {
+	old, err := readRecord(dir)
+	if err != nil || old[keyDriver] != r[keyDriver] || old[keyHandle] != r[keyHandle] {
+		return r
+	}
+	for _, key := range []string{keyStep, keyBoot, keyMounted} {
+		delete(old, key)
+	}
+	return merged(old, r)
+}
+
 // step is how far the record says the volume is. Mounts of an earlier boot are gone, whatever the driver remembers.
 func (r record) step(boot string) step {
 	switch {

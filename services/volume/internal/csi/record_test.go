@@ -58,3 +58,27 @@ func TestAKubeletsRecordIsUncertain(t *testing.T) {
 		t.Errorf("%v, %v", r, err)
 	}
 }
+
+// What a kubelet has noted besides stays.
+func TestKeysOfOthersAreKept(t *testing.T) {
+	d := disk{root: t.TempDir(), boot: "b"}
+	dir := filepath.Join(d.root, "v")
+	r := record{keyDriver: "d", keyHandle: "h"}
+	old := record{keyDriver: "d", keyHandle: "h", "seLinuxMountContext": "label", keyMounted: "true"}
+	if err := errors.Join(
+		os.Mkdir(dir, 0o750), old.write(dir, stepPublished, "b"), d.note(dir, r, stepUnpublishing),
+	); err != nil {
+		t.Fatal(err)
+	}
+	got, err := readRecord(dir)
+	if err != nil || got["seLinuxMountContext"] != "label" || got[keyMounted] != "" || got.step("b") != stepUnpublishing {
+		t.Errorf("%v, %v", got, err)
+	}
+	other := record{keyDriver: "d", keyHandle: "another"}
+	if err := d.note(dir, other, stepWanted); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readRecord(dir); err != nil || got["seLinuxMountContext"] != "" {
+		t.Errorf("%v, %v", got, err)
+	}
+}

@@ -49,7 +49,8 @@ func inline(r plugin.Request) target {
 	source := r.Volume.CSI
 	t := target{
 		driver: source.Driver, handle: "csi-" + hexSum(string(r.Pod.UID)+r.Volume.Name), name: r.Volume.Name,
-		dir: r.Dir, point: filepath.Join(r.Dir, mountName), pod: r.Pod, readOnly: source.ReadOnly != nil && *source.ReadOnly, attributes: source.VolumeAttributes,
+		dir: r.Dir, point: filepath.Join(r.Dir, mountName), pod: r.Pod,
+		readOnly: source.ReadOnly != nil && *source.ReadOnly, attributes: source.VolumeAttributes,
 		modes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 	}
 	if source.FSType != nil {
@@ -65,7 +66,7 @@ func inline(r plugin.Request) target {
 func persistent(pod *corev1.Pod, pv *corev1.PersistentVolume, readOnly bool) target {
 	source := pv.Spec.CSI
 	return target{
-		driver: source.Driver, handle: source.VolumeHandle, name: pv.Name, persistent: true, block: isBlock(pv), pod: pod,
+		driver: source.Driver, handle: source.VolumeHandle, name: pv.Name, persistent: true, block: plugin.IsBlock(pv), pod: pod,
 		readOnly: readOnly, fsType: source.FSType, attributes: source.VolumeAttributes, modes: pv.Spec.AccessModes,
 		options: pv.Spec.MountOptions, stageSecret: source.NodeStageSecretRef, publishSecret: source.NodePublishSecretRef,
 	}

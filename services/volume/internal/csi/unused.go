@@ -175,5 +175,10 @@ func (v *Volumes) unstageIfUnused(ctx context.Context, dir string) error {
 		return err
 	}
 	defer giveBack()
+	if t.block {
+		if err := v.takeLost(ctx, t); err != nil {
+			return err
+		}
+	}
 	return v.settle(ctx, task{target: t})
 }

@@ -117,23 +117,14 @@ func (v *Volumes) MountPersistent(ctx context.Context, r plugin.Request, pv *cor
 
 // InPlace is what is known of the volume that a pod has at the path, or as the device with that link.
 func (v *Volumes) InPlace(path string) plugin.InPlace {
-	t := target{block: filepath.Base(path) != mountName}
-	if !t.block {
-		path = filepath.Dir(path)
-	}
-	if filepath.Base(filepath.Dir(path)) != dirName {
-		return plugin.InPlace{}
-	}
-	t.name = filepath.Base(path)
-	t = v.at(t, podOf(path))
-	place := plugin.InPlace{OfDriver: true}
-	r, err := readRecord(t.dir)
-	if err != nil || r == nil {
+	t, r, ok := v.atPath(path)
+	place := plugin.InPlace{OfDriver: ok}
+	if r == nil {
 		return place
 	}
-	t.driver, t.handle = r[keyDriver], r[keyHandle]
 	place.There = v.has(t)
-	place.Grows = r[keyMode] != ephemeralMode && v.Grows(t.driver)
+	place.Grows = t.persistent && v.Grows(t.driver)
+	var err error
 	t.object, err = v.drivers.Object(t.driver)
 	if place.Due = t.republishes(); err != nil {
 		// It isn't known whether the driver wants to publish again: the volume serves as it is until then.
@@ -184,10 +175,12 @@ func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.R
 }
 
 func (v *Volumes) result(t task) plugin.Result {
+	result := plugin.Result{ReadOnly: t.readOnly, Plugin: pluginName, Measured: v.measured(t.driver)}
 	if t.block {
-		return plugin.Result{Device: t.device.Link, ReadOnly: t.readOnly, Plugin: pluginName}
+		result.Device = t.device.Link
+		return result
 	}
-	result := plugin.Result{HostPath: t.point, ReadOnly: t.readOnly, SELinuxRelabel: true, Plugin: pluginName}
+	result.HostPath, result.SELinuxRelabel = t.point, true
 	if t.republishes() {
 		result.RefreshAt = time.Now().Add(republishEvery - rand.N(republishEvery/10))
 	}
@@ -213,7 +206,7 @@ func (v *Volumes) giveToGroup(ctx context.Context, t task) error {
 
 // Unmount takes the volume from the pod; dir is the pod's directory of it. The record there says what it is.
 func (v *Volumes) Unmount(ctx context.Context, dir string) error {
-	return v.unmount(ctx, v.at(target{name: filepath.Base(dir)}, podOf(dir)))
+	return v.unmount(ctx, v.at(target{name: filepath.Base(dir)}, plugin.PodOf(dir)))
 }
 
 func (v *Volumes) unmount(ctx context.Context, t target) error {

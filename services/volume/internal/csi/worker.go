@@ -4,17 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
-	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"kubelot.dev/daemon/mountpoint"
+	"kubelot.dev/daemon/tree"
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
 )
@@ -233,6 +231,12 @@ func (v *Volumes) call(ctx context.Context, t task, n recorded) error {
 	if t.request != nil {
 		t.request.Calls.Alive()
 	}
+	if k == publish && t.block && f.volume == stepNone {
+		// The driver stages nothing, but the kubelet finds a device by this record.
+		if err := v.note(v.stageDir(t.target), t.common(v.node), stepStaged); err != nil {
+			return err
+		}
+	}
 	if k == stage && f.pod == stepNone {
 		// The pod's record comes first: what is staged for a pod is found again by it.
 		if err := v.note(t.dir, t.record(v.node), stepWanted); err != nil {
@@ -255,7 +259,7 @@ func (v *Volumes) call(ctx context.Context, t task, n recorded) error {
 	}
 	switch s := after(k, f, n.before, outcomeOf(err)); s {
 	case stepNone, stepWanted:
-		return errors.Join(err, v.takeBack(t, n))
+		return errors.Join(err, v.takeBack(ctx, t, n))
 	case stepStaged, stepMounted, stepPublished:
 		return errors.Join(err, v.noteDone(n.place, n.content, s))
 	default:
@@ -290,126 +294,16 @@ func (v *Volumes) noteDone(p place, content record, s step) error {
 }
 
 // takeBack removes what a call that has failed for good, or has undone another, leaves.
-func (v *Volumes) takeBack(t task, n recorded) error {
-	if n.kind == publish && t.persistent {
+func (v *Volumes) takeBack(ctx context.Context, t task, n recorded) error {
+	switch {
+	case n.kind == publish && t.persistent:
 		// The pod still wants it, so its record stays: what is staged is found again by it.
 		return errors.Join(removeEmpty(n.place.point), v.note(n.place.dir, n.content, stepWanted))
+	case n.kind == unstage && t.block:
+		// What a driver has left there is a note of its own, not a volume: the kubelet removes it too.
+		if err := tree.Remove(ctx, n.place.point); err != nil {
+			return err
+		}
 	}
 	return v.clear(n.place)
-}
-
-// callContext is of a call that isn't broken off because its pod has ended: the driver would go on with it, and nobody
-// would know its outcome.
-func callContext(ctx context.Context) (context.Context, func()) {
-	calling, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	limited, release := context.WithTimeoutCause(calling, driver.CallLimit,
-		fmt.Errorf("the driver has not answered for %s", driver.CallLimit))
-	stop := context.AfterFunc(ctx, func() {
-		if why := context.Cause(ctx); !errors.Is(why, plugin.ErrTerminated) {
-			cancel(why)
-		}
-	})
-	return limited, func() {
-		stop()
-		release()
-		cancel(nil)
-	}
-}
-
-// call is a call with all that it needs.
-type call func(context.Context) error
-
-// prepare gathers what a call needs, before anything is recorded of it.
-func (v *Volumes) prepare(ctx context.Context, t task, k kind, f facts, c *driver.Client) (call, error) {
-	staging := v.staging(t.target)
-	switch k {
-	case stage:
-		secrets, err := v.ports.secret(ctx, t.stageSecret)
-		if err != nil {
-			return nil, err
-		}
-		return func(ctx context.Context) error {
-			if err := os.MkdirAll(staging, 0o750); err != nil {
-				return err
-			}
-			_, err := c.Node.NodeStageVolume(ctx, &csiapi.NodeStageVolumeRequest{
-				VolumeId: t.handle, PublishContext: t.publishContext, StagingTargetPath: staging,
-				VolumeCapability: t.capability(f.plugin), Secrets: secrets, VolumeContext: t.attributes,
-			})
-			return err
-		}, nil
-	case publish:
-		return v.preparePublish(ctx, t, f, c, staging)
-	case unpublish:
-		if t.block {
-			if err := t.device.Release(); err != nil {
-				return nil, err
-			}
-		}
-		return func(ctx context.Context) error {
-			_, err := c.Node.NodeUnpublishVolume(ctx, &csiapi.NodeUnpublishVolumeRequest{
-				VolumeId: t.handle, TargetPath: t.point,
-			})
-			return err
-		}, nil
-	}
-	return func(ctx context.Context) error {
-		_, err := c.Node.NodeUnstageVolume(ctx, &csiapi.NodeUnstageVolumeRequest{
-			VolumeId: t.handle, StagingTargetPath: staging,
-		})
-		return err
-	}, nil
-}
-
-func (v *Volumes) preparePublish(ctx context.Context, t task, f facts, c *driver.Client, staging string) (call, error) {
-	secrets, err := v.ports.secret(ctx, t.publishSecret)
-	if err != nil {
-		return nil, err
-	}
-	var tokens map[string]string
-	if !t.block {
-		if tokens, err = v.tokens.of(ctx, v.ports.Tokens, t.target); err != nil {
-			return nil, err
-		}
-	}
-	attributes := merged(t.attributes, t.podInfo())
-	if t.tokensAreSecret() {
-		secrets = merged(secrets, tokens)
-	} else {
-		attributes = merged(attributes, tokens)
-	}
-	request := &csiapi.NodePublishVolumeRequest{
-		VolumeId: t.handle, PublishContext: t.publishContext, TargetPath: t.point,
-		VolumeCapability: t.capability(f.plugin), Readonly: t.readOnly, Secrets: secrets, VolumeContext: attributes,
-	}
-	if t.persistent && f.plugin.Stage || t.block {
-		request.StagingTargetPath = staging
-	}
-	return func(ctx context.Context) error {
-		if t.block {
-			if err := os.MkdirAll(filepath.Dir(t.point), 0o750); err != nil {
-				return err
-			}
-		}
-		_, err := c.Node.NodePublishVolume(ctx, request)
-		return err
-	}, nil
-}
-
-// secret reads a secret that a driver gets; an absent reference is no secret.
-func (p Ports) secret(ctx context.Context, ref *corev1.SecretReference) (map[string]string, error) {
-	if ref == nil {
-		return nil, nil
-	}
-	secret, err := plugin.Ask(ctx, apierrors.IsForbidden, func(ctx context.Context) (*corev1.Secret, error) {
-		return p.Secrets.GetSecret(ctx, ref.Namespace, ref.Name)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("get the secret %s/%s for the driver: %w", ref.Namespace, ref.Name, err)
-	}
-	out := make(map[string]string, len(secret.Data))
-	for key, value := range secret.Data {
-		out[key] = string(value)
-	}
-	return out, nil
 }

@@ -1,5 +1,5 @@
-// Package device gives pods block devices: a link for the runtime, and a loop device that holds the disk. Should the disk
-// go away, no other one may come by its number while a container has the right to use that.
+// Package device gives pods block devices: a link for the runtime, and a loop device that holds the disk. Should the
+// disk go away, no other one may come by its number while a container has the right to use that.
 //
 // # Owns
 //

@@ -58,7 +58,7 @@ const KeyTokens = "csi.storage.k8s.io/serviceAccount.tokens"
 
 // Capabilities are what a driver can do (NodeGetCapabilities).
 type Capabilities struct {
-	Stage, MountGroup, SingleNodeMultiWriter, Expand bool
+	Stage, MountGroup, SingleNodeMultiWriter, Expand, Stats bool
 }
 
 // dial makes the client of the driver at the endpoint. It doesn't connect: the first call does.
@@ -193,6 +193,11 @@ func Line(text string) string {
 	return text
 }
 
+// AskContext bounds a question that changes nothing.
+func AskContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, askLimit, fmt.Errorf("the driver has not answered for %s", askLimit))
+}
+
 // Known are the capabilities that the driver has told; nil while it hasn't been asked, or is being asked.
 func (c *Client) Known() *Capabilities {
 	select {
@@ -215,7 +220,7 @@ func (c *Client) Capabilities(ctx context.Context) (*Capabilities, error) {
 	if c.can != nil {
 		return c.can, nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, fmt.Errorf("the driver has not answered for %s", askLimit))
+	ctx, cancel := AskContext(ctx)
 	defer cancel()
 	answer, err := c.Node.NodeGetCapabilities(ctx, &csiapi.NodeGetCapabilitiesRequest{})
 	if err != nil {
@@ -234,6 +239,7 @@ func (c *Client) Capabilities(ctx context.Context) (*Capabilities, error) {
 		MountGroup:            has[csiapi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP],
 		SingleNodeMultiWriter: has[csiapi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER],
 		Expand:                has[csiapi.NodeServiceCapability_RPC_EXPAND_VOLUME],
+		Stats:                 has[csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS],
 	}
 	return c.can, nil
 }

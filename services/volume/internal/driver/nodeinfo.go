@@ -139,6 +139,7 @@ func (r *reporter) start(ctx context.Context, name, instance string, answers cha
 			case <-ctx.Done():
 				return
 			}
+			r.drivers.learn(ctx, name)
 			pause.For(ctx, leastRefresh)
 			select {
 			case <-ctx.Done():
@@ -147,6 +148,14 @@ func (r *reporter) start(ctx context.Context, name, instance string, answers cha
 			}
 		}
 	})
+}
+
+// learn asks what the driver can do, for those who don't wait for its answer (Known). Those who do ask themselves.
+func (d *Drivers) learn(ctx context.Context, name string) {
+	if c := d.Client(name); c != nil {
+		_, _ = c.Capabilities(ctx)
+		c.Release()
+	}
 }
 
 // ask asks until the driver answers or is gone.

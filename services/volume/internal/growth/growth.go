@@ -41,7 +41,10 @@ func Next(claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) (s S
 	case has.Cmp(wanted) >= 0:
 		return Step{}, false
 	case status == "":
-		return Step{Size: wanted}, true
+		// A controller that knows of states has ended what it began. One of an old release knows none, and allocates
+		// nothing.
+		_, allocated := claim.Status.AllocatedResources[corev1.ResourceStorage]
+		return Step{Size: wanted}, !allocated
 	case status != corev1.PersistentVolumeClaimNodeResizePending &&
 		status != corev1.PersistentVolumeClaimNodeResizeInProgress:
 		return Step{}, false
@@ -96,26 +99,33 @@ func Finished(claim *corev1.PersistentVolumeClaim, size resource.Quantity) ([]by
 	return patch(claim, true, status)
 }
 
-// Failed is the patch that says why the volume isn't larger; nil where nothing is to be said. A size that the volume can
+// Failed is the patch that says why the volume isn't larger; nil where nothing is to be said, or was said before. A size that the volume can
 // never have ends the node's tries: the controller decides what comes next. So does any failure that is final, once the
 // user has asked for another size.
 func Failed(claim *corev1.PersistentVolumeClaim, s Step, why error, now time.Time) ([]byte, error) {
-	final, infeasible := errors.Is(why, ErrFinal), errors.Is(why, ErrInfeasible)
-	if !s.Begin || !final && !infeasible {
+	infeasible := errors.Is(why, ErrInfeasible)
+	final := infeasible || errors.Is(why, ErrFinal) || errors.Is(why, ErrInUse) || errors.Is(why, ErrUnsupported)
+	if !s.Begin || !final {
 		return nil, nil
 	}
-	status := map[string]any{"conditions": []any{corev1.PersistentVolumeClaimCondition{
-		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue,
-		LastTransitionTime: metav1.NewTime(now), Message: fmt.Sprintf("failed to expand pvc with %v", why),
-	}}}
 	asked := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	failedBefore := slices.ContainsFunc(claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
 		return c.Type == corev1.PersistentVolumeClaimNodeResizeError && c.Status == corev1.ConditionTrue
 	})
+	status := map[string]any{}
+	if !failedBefore {
+		status["conditions"] = []any{corev1.PersistentVolumeClaimCondition{
+			Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.NewTime(now), Message: fmt.Sprintf("failed to expand pvc with %v", why),
+		}}
+	}
 	if infeasible || asked.Cmp(s.Size) != 0 && failedBefore {
 		status["allocatedResourceStatuses"] = map[string]any{
 			string(corev1.ResourceStorage): corev1.PersistentVolumeClaimNodeResizeInfeasible,
 		}
+	}
+	if len(status) == 0 {
+		return nil, nil
 	}
 	return patch(claim, false, status)
 }

@@ -48,6 +48,7 @@ func TestNext(t *testing.T) {
 		{name: "as large as the volume", has: "1Gi", of: "1Gi"},
 		{name: "larger", has: "2Gi", of: "1Gi", status: corev1.PersistentVolumeClaimNodeResizePending, mayBeDue: true},
 		{name: "no state, as of old controllers", has: "1Gi", of: "2Gi", size: "2Gi", due: true},
+		{name: "a volume larger than what was asked for", has: "1Gi", allocated: "1Gi", of: "2Gi"},
 		{
 			name: "pending", has: "1Gi", allocated: "2Gi", of: "2Gi", status: corev1.PersistentVolumeClaimNodeResizePending,
 			size: "2Gi", begin: true, due: true, mayBeDue: true,
@@ -120,10 +121,13 @@ func TestPatches(t *testing.T) {
 
 func TestFailed(t *testing.T) {
 	const pending = corev1.PersistentVolumeClaimNodeResizePending
-	again := claim("1Gi", "3Gi", "2Gi", pending)
-	again.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{
-		Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue, Message: "old",
-	}}
+	again, failed := claim("1Gi", "3Gi", "2Gi", pending), claim("1Gi", "2Gi", "2Gi", pending)
+	for _, c := range []*corev1.PersistentVolumeClaim{again, failed} {
+		c.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{
+			Type: corev1.PersistentVolumeClaimNodeResizeError, Status: corev1.ConditionTrue,
+			Message: "failed to expand pvc with " + ErrFinal.Error(),
+		}}
+	}
 	for _, c := range []struct {
 		name   string
 		claim  *corev1.PersistentVolumeClaim
@@ -133,7 +137,9 @@ func TestFailed(t *testing.T) {
 		silent bool
 	}{
 		{"it may be at it", claim("1Gi", "2Gi", "2Gi", pending), errors.New("late"), true, pending, true},
-		{"in use", claim("1Gi", "2Gi", "2Gi", pending), ErrInUse, true, pending, true},
+		{"in use", claim("1Gi", "2Gi", "2Gi", pending), ErrInUse, true, pending, false},
+		{"unsupported", claim("1Gi", "2Gi", "2Gi", pending), ErrUnsupported, true, pending, false},
+		{"final again", failed, ErrFinal, true, pending, true},
 		{"final", claim("1Gi", "2Gi", "2Gi", pending), fmt.Errorf("%w: no", ErrFinal), true, pending, false},
 		{
 			"infeasible", claim("1Gi", "2Gi", "2Gi", pending), fmt.Errorf("%w: no", ErrInfeasible), true,

@@ -9,16 +9,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
-	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 )
@@ -38,8 +39,11 @@ type bed struct {
 	root  string
 	kinds plugin.List
 
+	mu     sync.Mutex
 	claim  *corev1.PersistentVolumeClaim
 	volume *corev1.PersistentVolume
+	// conflicts is how many writes of the claim somebody else is faster at.
+	conflicts int
 	// asked counts requests to the API server, refuse is how many of them it refuses.
 	asked, refuse int
 
@@ -81,16 +85,20 @@ func (b *bed) refused() error {
 func (b *bed) GetPersistentVolumeClaim(_ context.Context, namespace,
 	name string,
 ) (*corev1.PersistentVolumeClaim, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if err := b.refused(); err != nil {
 		return nil, err
 	}
 	if b.claim == nil || namespace != b.claim.Namespace || name != b.claim.Name {
 		return nil, apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), name)
 	}
-	return b.claim, nil
+	return b.claim.DeepCopy(), nil
 }
 
 func (b *bed) GetPersistentVolume(_ context.Context, name string) (*corev1.PersistentVolume, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if err := b.refused(); err != nil {
 		return nil, err
 	}
@@ -101,6 +109,8 @@ func (b *bed) GetPersistentVolume(_ context.Context, name string) (*corev1.Persi
 }
 
 func (b *bed) Take(volume string, alone bool) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if alone && b.taken[volume] {
 		return errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 	}
@@ -109,11 +119,22 @@ func (b *bed) Take(volume string, alone bool) error {
 }
 
 func (b *bed) Warn(reason, message string) { b.warnings = append(b.warnings, reason+": "+message) }
-func (b *bed) Tell(e topic.Event)          { b.warnings = append(b.warnings, e.Kind+" "+e.Reason+": "+e.Message) }
 func (*bed) Alive()                        {}
+
+func (b *bed) Tell(e topic.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.warnings = append(b.warnings, e.Kind+" "+e.Reason+": "+e.Message)
+}
 
 func (b *bed) PatchPersistentVolumeClaimStatus(_ context.Context, _, _ string, patch []byte,
 ) (*corev1.PersistentVolumeClaim, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.conflicts > 0 {
+		b.conflicts--
+		return nil, apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), "data", errors.New("read it again"))
+	}
 	before, err := json.Marshal(b.claim)
 	if err != nil {
 		return nil, err
@@ -123,7 +144,8 @@ func (b *bed) PatchPersistentVolumeClaimStatus(_ context.Context, _, _ string, p
 		return nil, err
 	}
 	b.claim = &corev1.PersistentVolumeClaim{}
-	return b.claim, json.Unmarshal(after, b.claim)
+	err = json.Unmarshal(after, b.claim)
+	return b.claim.DeepCopy(), err
 }
 
 // request is that of a pod which mounts the claim at /data, or has it as a device where the volume is one.
@@ -137,7 +159,7 @@ func (b *bed) request(uid string) plugin.Request {
 			Containers: []corev1.Container{{Name: "app", VolumeMounts: []corev1.VolumeMount{{Name: "vol", MountPath: "/data"}}}},
 		},
 	}
-	if b.volume != nil && isBlock(b.volume) {
+	if b.volume != nil && plugin.IsBlock(b.volume) {
 		pod.Spec.Containers[0].VolumeMounts = nil
 		pod.Spec.Containers[0].VolumeDevices = []corev1.VolumeDevice{{Name: "vol", DevicePath: "/dev/xvda"}}
 	}

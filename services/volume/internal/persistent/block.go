@@ -19,7 +19,7 @@ func (devices) Mount(context.Context, plugin.Request) (plugin.Result, error) {
 
 // Unmount takes the device from a pod; link is the link in the pod's directory.
 func (d devices) Unmount(ctx context.Context, link string) error {
-	volume, uid := filepath.Base(link), filepath.Base(filepath.Join(link, "../../.."))
+	volume, uid := filepath.Base(link), plugin.PodOf(link)
 	giveBack, err := d.local.volumes.Take(ctx, volume)
 	if err != nil {
 		return err

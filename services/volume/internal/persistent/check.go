@@ -66,13 +66,9 @@ func isName(s string) bool {
 	return s != "" && s != "." && s != ".." && filepath.Base(s) == s
 }
 
-func isBlock(pv *corev1.PersistentVolume) bool {
-	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
-}
-
 // checkMode reports a container that mounts a device as a directory, or the other way round.
 func checkMode(pod *corev1.Pod, name string, pv *corev1.PersistentVolume) error {
-	block := isBlock(pv)
+	block := plugin.IsBlock(pv)
 	for c := range podspec.Containers(&pod.Spec) {
 		if err := checkUse(c.VolumeMounts, c.VolumeDevices, name, block); err != nil {
 			return err

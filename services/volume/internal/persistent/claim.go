@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,8 +43,9 @@ func Kinds(rootDir string, objects Objects, drivers Drivers) plugin.List {
 	local := newLocal(rootDir)
 	return plugin.List{
 		{
-			Name: "kubernetes.io/persistent-claim", Claims: isClaim, Plugin: claims{objects, local, drivers},
-			LastPause: claimPause,
+			Name: "kubernetes.io/persistent-claim", LastPause: claimPause,
+			Claims: func(v *corev1.Volume) bool { return isClaim(v) || isMigrated(v) },
+			Plugin: claims{objects, local, drivers, new(plugin.Locks)},
 		},
 		{Name: localName, Dir: localDir, Plugin: filesystems{local}},
 		{Name: localName, Dir: localDir, Block: true, Plugin: devices{local}},
@@ -52,15 +54,18 @@ func Kinds(rootDir string, objects Objects, drivers Drivers) plugin.List {
 
 func isClaim(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
 
-// claims are the volumes of pods that name a claim, or are one.
+// claims are the volumes of pods that name a claim, or are one, and those that have become a CSI driver's.
 type claims struct {
 	objects Objects
 	local   *local
 	drivers Drivers
+	// growing are the claims whose volumes are being made larger, by their UIDs.
+	growing *plugin.Locks
 }
 
 // bound is a claim's persistent volume as the pod wants it.
 type bound struct {
+	// claim is nil where the pod names the volume itself.
 	claim    *corev1.PersistentVolumeClaim
 	volume   *corev1.PersistentVolume
 	readOnly bool
@@ -75,43 +80,62 @@ func (c claims) Mount(ctx context.Context, r plugin.Request) (plugin.Result, err
 		return plugin.Result{}, err
 	case place.There && r.Ending:
 		return r.Known, nil
-	case place.There && !place.Due:
-		known := r.Known
-		if known.RefreshAt = place.LookAgain; place.Grows {
-			look, err := c.growInUse(ctx, r, r.Known.RefreshAt)
-			known.RefreshAt = earlier(known.RefreshAt, look)
-			return known, err
-		}
-		return known, nil
+	case place.There:
+		return c.keepUp(ctx, r, place)
 	case r.Ending:
 		return plugin.Result{}, plugin.ErrNotMounted
 	}
-	result, err := c.bringUp(ctx, r)
-	if err != nil && place.There {
-		return r.Known, err // the pod keeps what it has
+	return c.bringUp(ctx, r)
+}
+
+// keepUp is about a volume that the pod has: it stays as it is, whatever fails.
+func (c claims) keepUp(ctx context.Context, r plugin.Request, place plugin.InPlace) (plugin.Result, error) {
+	known := r.Known
+	known.RefreshAt = place.LookAgain
+	if place.Due {
+		b, err := c.lookUp(ctx, r)
+		if err == nil {
+			known, err = c.setUpAs(ctx, r, b)
+		}
+		if err != nil {
+			return r.Known, err
+		}
 	}
-	return result, err
+	known.LookAt = time.Time{}
+	if !place.Grows || !isClaim(r.Volume) {
+		return known, nil
+	}
+	var err error
+	known.LookAt, err = c.growInUse(ctx, r, r.Known.LookAt)
+	known.RefreshAt = earlier(known.RefreshAt, known.LookAt)
+	return known, err
 }
 
 // bringUp finds the volume and makes it usable for the pod.
 func (c claims) bringUp(ctx context.Context, r plugin.Request) (plugin.Result, error) {
-	b, err := c.find(ctx, r)
+	b, err := c.lookUp(ctx, r)
 	if err != nil {
-		return plugin.Result{}, &plugin.Failure{
-			Reason: failedMount, Err: err, What: fmt.Sprintf(
-				"Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process "+
-					"volumes=[%[1]s]: ", r.Volume.Name),
-		}
+		return plugin.Result{}, err
 	}
-	result, err := c.setUp(ctx, r, b)
+	result, err := c.setUpAs(ctx, r, b)
 	if err == nil {
 		err = c.growAtMount(ctx, r, b)
 	}
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	if c.grows(b.volume) {
-		result.RefreshAt = earlier(result.RefreshAt, nextLook())
+	if b.claim != nil && c.grows(b.volume) {
+		result.LookAt = nextLook()
+		result.RefreshAt = earlier(result.RefreshAt, result.LookAt)
+	}
+	return result, nil
+}
+
+// setUpAs is setUp with what is known of the volume besides.
+func (c claims) setUpAs(ctx context.Context, r plugin.Request, b bound) (plugin.Result, error) {
+	result, err := c.setUp(ctx, r, b)
+	if err != nil {
+		return plugin.Result{}, err
 	}
 	result.PersistentVolume, result.ReadOnly = b.volume.Name, b.readOnly
 	result.SupplementalGroup = extraGroup(b.volume, r.Pod)
@@ -128,7 +152,7 @@ func (c claims) inPlace(uid string, known plugin.Result) (plugin.InPlace, error)
 		}
 	}
 	there, err := c.local.inPlace(uid, known)
-	return plugin.InPlace{There: there, Grows: c.local.isDisk(uid, known)}, err
+	return plugin.InPlace{There: there, Grows: c.local.has(uid, known)}, err
 }
 
 // inPlace reports whether what an earlier mount gave is still there.
@@ -144,13 +168,35 @@ func (l *local) inPlace(uid string, known plugin.Result) (bool, error) {
 	return known.HostPath != "", nil // a hostPath, of which nothing is mounted
 }
 
+// lookUp is find with the kubelet's words about a failure.
+func (c claims) lookUp(ctx context.Context, r plugin.Request) (bound, error) {
+	b, err := c.find(ctx, r)
+	if err == nil {
+		return b, nil
+	}
+	return b, &plugin.Failure{
+		Reason: failedMount, Err: err, What: fmt.Sprintf(
+			"Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process "+
+				"volumes=[%[1]s]: ", r.Volume.Name),
+	}
+}
+
 // find looks up what is behind the pod's volume.
 func (c claims) find(ctx context.Context, r plugin.Request) (bound, error) {
+	if !isClaim(r.Volume) {
+		return inline(r)
+	}
 	name, readOnly := claimOf(r)
 	claim, err := c.claim(ctx, r.Pod.Namespace, name)
 	if err != nil {
 		return bound{}, fmt.Errorf("error processing PVC %s/%s: %w", r.Pod.Namespace, name, err)
 	}
+	return c.findOf(ctx, r, claim, readOnly)
+}
+
+// findOf looks up what is behind the claim.
+func (c claims) findOf(ctx context.Context, r plugin.Request, claim *corev1.PersistentVolumeClaim, readOnly bool,
+) (bound, error) {
 	if r.Volume.Ephemeral != nil {
 		if err := ephemeral.VolumeIsForPod(r.Pod, claim); err != nil {
 			return bound{}, err
@@ -161,13 +207,13 @@ func (c claims) find(ctx context.Context, r plugin.Request) (bound, error) {
 	})
 	if err != nil {
 		err = fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err)
-	} else {
-		err = checkVolume(pv, claim)
+	} else if err = checkVolume(pv, claim); err == nil {
+		pv, err = translated(pv)
 	}
 	if err != nil {
-		return bound{}, fmt.Errorf("error processing PVC %s/%s: %w", r.Pod.Namespace, name, err)
+		return bound{}, fmt.Errorf("error processing PVC %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	b := bound{claim: claim, volume: pv, readOnly: readOnly, block: isBlock(pv)}
+	b := bound{claim: claim, volume: pv, readOnly: readOnly, block: plugin.IsBlock(pv)}
 	return b, checkMode(r.Pod, r.Volume.Name, pv)
 }
 

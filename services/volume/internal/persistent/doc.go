@@ -1,18 +1,19 @@
 // Package persistent mounts what is behind the claims of pods: persistent volumes that need no driver, which are local
-// and hostPath ones.
+// and hostPath ones, and those of CSI drivers through them. Volumes of clouds are drivers' too (migrated.go).
 //
 // A pod's volume names a claim (or stands for one of its own, KEP-1698), the claim is bound to a persistent volume, and
 // that one says where the data is: claim.go finds it, check.go decides whether the pod may have it, filesystem.go
-// mounts directories and disks, block.go hands out disks as they are (KEP-351).
+// mounts directories and disks, block.go hands out disks as they are (KEP-351). grow.go has volumes grow with their
+// claims.
 //
 // # Reads
 //
 // Claims and persistent volumes at the API server, once for each mount: a node may not watch them. What an earlier
-// mount gave and is still in place needs no API server.
+// mount gave and is still in place needs no API server; of volumes that can grow the claims are read now and then.
 //
 // # Writes
 //
-// All paths are the kubelet's, so that each takes over from the other:
+// The status of claims whose volumes grow. All paths are the kubelet's, so that each takes over from the other:
 //
 //	pods/<uid>/volumes/kubernetes.io~local-volume/<volume>             what the pod sees, a bind mount
 //	plugins/kubernetes.io/local-volume/mounts/<volume>                 a disk with a filesystem, mounted once for all pods

@@ -22,6 +22,8 @@ const (
 	// lookEvery is about how often the claim of a volume in use is looked at: no event says that it was made larger, for
 	// a node may not watch claims. The kubelet looks each time that it syncs a pod.
 	lookEvery = 75 * time.Second
+	// lookTimeout bounds the look.
+	lookTimeout = 5 * time.Second
 	// The reasons of Events, the kubelet's.
 	volumeResizeFailed = "VolumeResizeFailed"
 	resizeSuccessful   = "FileSystemResizeSuccessful"
@@ -44,40 +46,43 @@ func (c claims) grows(pv *corev1.PersistentVolume) bool {
 	if source := pv.Spec.CSI; source != nil {
 		return c.drivers != nil && c.drivers.Grows(source.Driver)
 	}
-	if pv.Spec.Local == nil || isBlock(pv) {
-		return false
-	}
-	is, err := device.IsDisk(pv.Spec.Local.Path)
-	return is && err == nil
+	return pv.Spec.Local != nil
 }
 
-// isDisk reports whether the pod has a filesystem of a local disk.
-func (l *local) isDisk(uid string, known plugin.Result) bool {
+// has reports whether what the pod has is a local volume.
+func (l *local) has(uid string, known plugin.Result) bool {
 	volume := known.PersistentVolume
-	if volume == "" || known.HostPath != l.podDir(uid, false, volume) {
-		return false
-	}
-	mounted, err := mounts.Mounted(l.mountPoint(volume))
-	return err == nil && mounted
+	return volume != "" &&
+		(known.HostPath == l.podDir(uid, false, volume) || known.Device == l.podDir(uid, true, volume))
 }
 
-// growInUse looks whether the claim of a volume that the pod has was made larger, if it is time for that. The first look
-// of a process isn't at once: the volume serves as it is.
-func (c claims) growInUse(ctx context.Context, r plugin.Request, look time.Time) (time.Time, error) {
-	if look.IsZero() || time.Now().Before(look) {
-		return earlier(look, nextLook()), nil
+// growInUse looks whether the claim of a volume that the pod has was made larger, if it is time for that, and returns
+// when to look again. The first look of a process isn't at once: the volume serves as it is.
+func (c claims) growInUse(ctx context.Context, r plugin.Request, look time.Time) (next time.Time, err error) {
+	if look.IsZero() {
+		return nextLook(), nil
 	}
-	name, _ := claimOf(r)
-	claim, err := c.objects.GetPersistentVolumeClaim(ctx, r.Pod.Namespace, name)
+	if time.Now().Before(look) {
+		return look, nil
+	}
+	name, readOnly := claimOf(r)
+	asking, cancel := context.WithTimeout(ctx, lookTimeout)
+	claim, err := c.objects.GetPersistentVolumeClaim(asking, r.Pod.Namespace, name)
+	cancel()
 	if err != nil || !growth.MayBeDue(claim) {
 		return nextLook(), nil //nolint:nilerr // the next look is soon
 	}
-	b, err := c.find(ctx, r)
+	b, err := c.findOf(ctx, r, claim, readOnly)
 	if err != nil {
 		return nextLook(), nil //nolint:nilerr // as above
 	}
-	if err := c.grow(ctx, r, b); err != nil && !errors.Is(err, growth.ErrInUse) {
-		return nextLook(), plugin.FailedStep(volumeResizeFailed, "NodeExpandVolume.NodeExpandVolume", b.volume.Name, err)
+	switch err := c.grow(ctx, r, b); {
+	case errors.Is(err, growth.ErrInUse):
+		return time.Time{}, nil // until it is mounted again
+	case err != nil:
+		failure := plugin.FailedStep(volumeResizeFailed, "NodeExpandVolume.NodeExpandVolume", b.volume.Name, err)
+		failure.Costly = true
+		return look, failure // the daemon's pauses say when
 	}
 	return nextLook(), nil
 }
@@ -88,58 +93,103 @@ func (c claims) growAtMount(ctx context.Context, r plugin.Request, b bound) erro
 	if err == nil || errors.Is(err, growth.ErrInUse) {
 		return nil
 	}
-	return b.failed("Setup failed while expanding volume", "MarkVolumeAsMounted failed while expanding volume", err)
+	reason, step := failedMount, "MountVolume.Setup"
+	if b.block {
+		reason, step = failedMap, "MapVolume.MarkVolumeAsMounted"
+	}
+	return &plugin.Failure{
+		Reason: reason, Err: err, Costly: true,
+		What: fmt.Sprintf("%s failed while expanding volume for volume %q : ", step, b.volume.Name),
+	}
 }
 
-// grow makes the volume as large as its claim may be, and writes the claim's status.
+// grow makes the volume as large as its claim may be, and writes the claim's status. One claim of several pods grows
+// once.
 func (c claims) grow(ctx context.Context, r plugin.Request, b bound) error {
-	step, due := growth.Next(b.claim, b.volume)
-	if !due {
+	source := b.volume.Spec.PersistentVolumeSource
+	if b.claim == nil || source.CSI == nil && source.Local == nil {
 		return nil
 	}
-	if b.readOnly {
+	if _, due := growth.Next(b.claim, b.volume); !due {
+		return nil
+	}
+	giveBack, err := c.growing.Take(ctx, string(b.claim.UID))
+	if err != nil {
+		return err
+	}
+	defer giveBack()
+	// Another pod's worker may have done it meanwhile.
+	if b.claim, err = c.claim(ctx, b.claim.Namespace, b.claim.Name); err != nil {
+		return err
+	}
+	step, due := growth.Next(b.claim, b.volume)
+	switch {
+	case !due:
+		return nil
+	case b.readOnly:
 		text := fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system",
 			b.volume.Name)
 		c.tell(r, b, corev1.EventTypeWarning, resizeFailed, text)
 		return nil
 	}
+	return c.growBy(ctx, r, b, step)
+}
+
+func (c claims) growBy(ctx context.Context, r plugin.Request, b bound, step growth.Step) error {
 	if step.Begin {
-		data, err := growth.Begun(b.claim)
-		if err == nil {
-			b.claim, err = c.write(ctx, b.claim, data)
-		}
-		if err != nil {
+		if err := c.write(ctx, b.claim, growth.Begun); err != nil {
 			return fmt.Errorf("say in the claim's status that the volume grows: %w", err)
 		}
 	}
 	err := c.enlarge(ctx, r, b, step)
+	// What has happened is written even if the pod has ended meanwhile.
+	ctx = context.WithoutCancel(ctx)
 	if errors.Is(err, growth.ErrUnsupported) && !step.Begin {
 		return nil
 	}
 	if err != nil {
-		if data, patchErr := growth.Failed(b.claim, step, err, time.Now()); patchErr == nil && data != nil {
-			_, patchErr = c.write(ctx, b.claim, data)
-			err = errors.Join(err, patchErr)
-		}
-		return err
+		return errors.Join(err, c.write(ctx, b.claim, func(claim *corev1.PersistentVolumeClaim) ([]byte, error) {
+			return growth.Failed(claim, step, err, time.Now())
+		}))
 	}
 	text := fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", b.volume.Name, r.Pod.Spec.NodeName)
 	c.tell(r, b, corev1.EventTypeNormal, resizeSuccessful, text)
-	data, err := growth.Finished(b.claim, step.Size)
-	if err == nil {
-		_, err = c.write(ctx, b.claim, data)
-	}
-	if err != nil {
+	if err := c.write(ctx, b.claim, func(claim *corev1.PersistentVolumeClaim) ([]byte, error) {
+		return growth.Finished(claim, step.Size)
+	}); err != nil {
 		return fmt.Errorf("say in the claim's status how large the volume is: %w", err)
 	}
 	return nil
 }
 
-func (c claims) write(ctx context.Context, claim *corev1.PersistentVolumeClaim, patch []byte,
-) (*corev1.PersistentVolumeClaim, error) {
-	return plugin.Ask(ctx, apierrors.IsForbidden, func(ctx context.Context) (*corev1.PersistentVolumeClaim, error) {
-		return c.objects.PatchPersistentVolumeClaimStatus(ctx, claim.Namespace, claim.Name, patch)
-	})
+// writeTries is how often a claim is read again because somebody else has written it meanwhile.
+const writeTries = 3
+
+// write applies the patch to the claim, which then is as the API server has it.
+func (c claims) write(ctx context.Context, claim *corev1.PersistentVolumeClaim,
+	patch func(*corev1.PersistentVolumeClaim) ([]byte, error),
+) error {
+	for tries := 1; ; tries++ {
+		data, err := patch(claim)
+		if err != nil || data == nil {
+			return err
+		}
+		now, err := plugin.Ask(ctx, apierrors.IsForbidden,
+			func(ctx context.Context) (*corev1.PersistentVolumeClaim, error) {
+				return c.objects.PatchPersistentVolumeClaimStatus(ctx, claim.Namespace, claim.Name, data)
+			})
+		if apierrors.IsConflict(err) && tries < writeTries {
+			now, err = c.objects.GetPersistentVolumeClaim(ctx, claim.Namespace, claim.Name)
+			if err == nil {
+				*claim = *now
+				continue
+			}
+		}
+		if err == nil {
+			*claim = *now
+		}
+		return err
+	}
 }
 
 // tell records an Event of the pod, and one of the claim.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -68,10 +69,11 @@ func TestLocalDiskGrows(t *testing.T) {
 	b.asks("128Mi", corev1.PersistentVolumeClaimNodeResizePending)
 
 	one.Known, b.asked = first, 0
-	if again := b.mount(one); b.asked > 0 || sizeMiB(t, first.HostPath) != before || !again.RefreshAt.Equal(first.RefreshAt) {
+	if again := b.mount(one); b.asked > 0 || sizeMiB(t, first.HostPath) != before ||
+		!again.RefreshAt.Equal(first.RefreshAt) {
 		t.Errorf("before it is time: %+v, asked %d times", again, b.asked)
 	}
-	one.Known.RefreshAt = time.Now().Add(-time.Second)
+	one.Known.LookAt = time.Now().Add(-time.Second)
 	again := b.mount(one)
 	if after := sizeMiB(t, first.HostPath); after < before*3/2 || b.capacity() != "128Mi" ||
 		len(b.claim.Status.AllocatedResourceStatuses) > 0 || again.RefreshAt.Before(time.Now()) {
@@ -86,7 +88,7 @@ func TestLocalDiskGrows(t *testing.T) {
 	must(t, os.Truncate(strings.TrimSpace(string(image)), 192<<20))
 	must(t, exec.Command("losetup", "--set-capacity", path).Run())
 	b.asks("192Mi", "")
-	delete(b.claim.Status.AllocatedResourceStatuses, corev1.ResourceStorage) // an old controller
+	b.claim.Status.AllocatedResourceStatuses, b.claim.Status.AllocatedResources = nil, nil // an old controller
 	two := b.request("u-2")
 	second := b.mount(two)
 	if after := sizeMiB(t, second.HostPath); after < before*5/2 || b.capacity() != "192Mi" {
@@ -132,16 +134,19 @@ func TestDriverThatGrows(t *testing.T) {
 		message string
 	}{
 		{name: "it grows", has: "128Mi"},
-		{name: "not while it is in use", err: growth.ErrInUse, status: underWay, has: "64Mi"},
+		{
+			name: "not while it is in use", err: growth.ErrInUse, status: underWay, has: "64Mi",
+			message: "failed to expand pvc with " + growth.ErrInUse.Error(),
+		},
 		{
 			name: "perhaps", err: late, status: underWay, has: "64Mi",
-			fails: `FailedMount MountVolume.Setup failed while expanding volume failed for volume "pv" : late`,
+			fails: `FailedMount MountVolume.Setup failed while expanding volume for volume "pv" : late`,
 			inUse: `VolumeResizeFailed NodeExpandVolume.NodeExpandVolume failed for volume "pv" : late`,
 		},
 		{
 			name: "never", err: growth.ErrInfeasible, has: "64Mi",
 			status: corev1.PersistentVolumeClaimNodeResizeInfeasible,
-			fails: `FailedMount MountVolume.Setup failed while expanding volume failed for volume "pv" : ` +
+			fails: `FailedMount MountVolume.Setup failed while expanding volume for volume "pv" : ` +
 				growth.ErrInfeasible.Error(),
 			inUse: `VolumeResizeFailed NodeExpandVolume.NodeExpandVolume failed for volume "pv" : ` +
 				growth.ErrInfeasible.Error(),
@@ -159,7 +164,7 @@ func TestDriverThatGrows(t *testing.T) {
 				r, want := b.request("u-1"), c.fails
 				if inUse {
 					r.Known = plugin.Result{
-						HostPath: "/there", PersistentVolume: "pv", RefreshAt: time.Now().Add(-time.Second),
+						HostPath: "/there", PersistentVolume: "pv", LookAt: time.Now().Add(-time.Second),
 					}
 					driver.in = plugin.InPlace{OfDriver: true, There: true, Grows: true}
 					want = c.inUse
@@ -195,7 +200,7 @@ func TestVolumesInUseStayAsTheyAre(t *testing.T) {
 	looks := func(asked int) {
 		t.Helper()
 		b.asked = 0
-		r.Known = plugin.Result{HostPath: "/there", PersistentVolume: "pv", RefreshAt: time.Now().Add(-time.Second)}
+		r.Known = plugin.Result{HostPath: "/there", PersistentVolume: "pv", LookAt: time.Now().Add(-time.Second)}
 		if got := b.mount(r); got.HostPath != "/there" || got.RefreshAt.Before(time.Now().Add(lookEvery/2)) {
 			t.Errorf("the result is %+v", got)
 		}
@@ -208,7 +213,7 @@ func TestVolumesInUseStayAsTheyAre(t *testing.T) {
 	looks(1)
 	b.refuse = 0
 	b.asks("128Mi", corev1.PersistentVolumeClaimControllerResizeInProgress)
-	looks(3)
+	looks(2)
 	b.asks("128Mi", corev1.PersistentVolumeClaimNodeResizePending)
 	r.Volume.PersistentVolumeClaim.ReadOnly = true
 	looks(3)
@@ -220,5 +225,59 @@ func TestVolumesInUseStayAsTheyAre(t *testing.T) {
 	b.asked = 0
 	if got := b.mount(r); !got.RefreshAt.IsZero() || b.asked > 0 {
 		t.Errorf("a driver that makes nothing larger: %+v, asked %d times", got, b.asked)
+	}
+}
+
+// Of two pods with one claim, the first has it grow, and the second finds it grown. Somebody else may write the claim
+// meanwhile.
+func TestClaimOfTwoPodsGrowsOnce(t *testing.T) {
+	driver := &growing{}
+	b := newBed(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+	b.kinds = Kinds(b.root, b, driver)
+	b.asks("128Mi", corev1.PersistentVolumeClaimNodeResizePending)
+	b.conflicts = 2
+	var pods sync.WaitGroup
+	for _, uid := range []string{"u-1", "u-2"} {
+		pods.Go(func() { b.mount(b.request(uid)) })
+	}
+	pods.Wait()
+	if !slices.Equal(driver.grown, []string{"pv 128Mi"}) || b.capacity() != "128Mi" || b.conflicts > 0 {
+		t.Errorf("grown %q, claim %+v, conflicts left %d", driver.grown, b.claim.Status, b.conflicts)
+	}
+}
+
+// A hostPath has the size that it has.
+func TestHostPathDoesNotGrow(t *testing.T) {
+	b := newBed(t, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: t.TempDir()}})
+	b.asks("128Mi", corev1.PersistentVolumeClaimNodeResizePending)
+	if got := b.mount(b.request("u-1")); !got.RefreshAt.IsZero() || b.capacity() != "64Mi" || len(b.warnings) > 0 {
+		t.Errorf("%+v, claim %+v, Events %q", got, b.claim.Status, b.warnings)
+	}
+}
+
+// A driver that is away for a moment is asked again later whether volumes grow; one that publishes again and again has
+// them grow like any other, and the pod keeps what was published.
+func TestGrowthGoesOn(t *testing.T) {
+	driver := &growing{in: plugin.InPlace{OfDriver: true, There: true, Due: true, Grows: true}, err: errors.New("late")}
+	b := newBed(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+	b.kinds = Kinds(b.root, b, driver)
+	b.asks("128Mi", corev1.PersistentVolumeClaimNodeResizePending)
+	r := b.request("u-1")
+	r.Known = plugin.Result{HostPath: "/there", PersistentVolume: "pv"}
+	first := b.mount(r)
+	if len(driver.grown) > 0 || first.LookAt.Before(time.Now()) {
+		t.Errorf("grown %q at the first look of a process; %+v", driver.grown, first)
+	}
+	r.Known = first
+	r.Known.LookAt = time.Now().Add(-time.Second)
+	result, err := b.kinds.For(r.Volume).Plugin.Mount(t.Context(), r)
+	var failure *plugin.Failure
+	if !errors.As(err, &failure) || failure.Reason != volumeResizeFailed || !failure.Costly ||
+		result.HostPath != "/there" || !result.LookAt.Equal(r.Known.LookAt) {
+		t.Errorf("%+v, %v", result, err)
+	}
+	driver.err = nil
+	if again := b.mount(r); b.capacity() != "128Mi" || again.LookAt.Before(time.Now()) {
+		t.Errorf("%+v, claim %+v", again, b.claim.Status)
 	}
 }

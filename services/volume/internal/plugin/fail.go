@@ -15,6 +15,9 @@ var ErrNotMounted = errors.New("the volume was not set up before the pod began t
 // ErrInUse is the kubelet's refusal of a volume that only one pod may have.
 var ErrInUse = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 
+// ErrExhausted is of a volume that can't be attached because the node can have no more of its driver.
+var ErrExhausted = errors.New("the node can have no more volumes of the driver")
+
 // ErrTerminated is the cause with which the worker of a pod that has terminated is stopped.
 var ErrTerminated = errors.New("the pod has terminated")
 
@@ -28,6 +31,8 @@ type Failure struct {
 	// OnItsWay is of a volume that others are still at work for, such as the attach-detach controller: it becomes an Event
 	// only after some minutes.
 	OnItsWay bool
+	// Costly is of a try that should not be made often: the pauses grow up to the kubelet's longest.
+	Costly bool
 }
 
 func (f *Failure) Error() string { return f.What + f.Err.Error() }

@@ -81,10 +81,14 @@ type Result struct {
 	// ReadOnly is true where the source itself can't be written to.
 	ReadOnly       bool
 	SELinuxRelabel bool
+	// Measured is true where the volume's driver says how full it is.
+	Measured bool
 	// SupplementalGroup is a group that containers need to use the volume.
 	SupplementalGroup *int64
 	// RefreshAt is when the volume must be mounted again; zero means when one of its sources changes.
 	RefreshAt time.Time
+	// LookAt is when to look whether the claim was made larger; zero means never. RefreshAt isn't later.
+	LookAt time.Time
 	// Warning says what is out of date in a volume that is usable nevertheless.
 	Warning string
 }
@@ -192,4 +196,12 @@ func (k Kind) VolumeDir(podDir, volume string) string {
 		return filepath.Join(podDir, DevicesDir, k.Dir, volume)
 	}
 	return filepath.Join(podDir, VolumesDir, k.Dir, volume)
+}
+
+// PodOf is the UID of the pod in whose directory a volume or the link to a device is.
+func PodOf(path string) string { return filepath.Base(filepath.Join(path, "../../..")) }
+
+// IsBlock reports whether pods get the volume as a device.
+func IsBlock(pv *corev1.PersistentVolume) bool {
+	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }

@@ -1,0 +1,57 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// reasonExhausted is the reason of a pod that is rejected because its volumes can't be attached, the kubelet's.
+const reasonExhausted = "VolumeAttachmentLimitExceeded"
+
+// rejectTimeout bounds the wait for podsync's answer; the volume's next failure asks again.
+const rejectTimeout = 10 * time.Second
+
+// rejectExhausted has podsync reject a pod that has waited for a volume which can't be attached, for the node can have
+// no more of them: another node may have room. It has waited as long as the kubelet lets it.
+func (s *Service) rejectExhausted(p *pod, v *volume, why error) {
+	if !errors.Is(why, plugin.ErrExhausted) || s.stage(p) != topic.Syncing || s.now().Sub(v.wanted) < waitsLong {
+		return
+	}
+	ref, message := p.ref, exhaustedMessage(p, why)
+	s.workers.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), rejectTimeout)
+		defer cancel()
+		_, err := topic.PodEvict.Do(ctx, s.conn, topic.Eviction{
+			Ref: ref, Reason: reasonExhausted, Message: "Pod was rejected: " + message,
+		})
+		if err != nil {
+			s.log.Warn("can't have a pod rejected whose volumes can't be attached, retrying", "namespace", ref.Namespace,
+				"pod", ref.Name, "uid", ref.UID, "error", err)
+			return
+		}
+		s.ports.Events.Record(topic.Event{
+			Kind: "Pod", Ref: ref, Type: corev1.EventTypeWarning, Reason: reasonExhausted, Message: message,
+		})
+	})
+}
+
+// exhaustedMessage is the kubelet's.
+func exhaustedMessage(p *pod, why error) string {
+	var unmounted []string
+	for _, v := range p.volumes {
+		if v.phase != topic.VolumeMounted {
+			unmounted = append(unmounted, v.spec.Name)
+		}
+	}
+	slices.Sort(unmounted)
+	return fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unmounted volumes=%[1]v, "+
+		"unattached volumes=%[1]v, failed to process volumes=[]: %[2]v", unmounted, why)
+}

@@ -1,0 +1,65 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/plugin"
+)
+
+// exhausted is a kind of volumes of which the node can have no more.
+type exhausted struct{ plugin.Plugin }
+
+func (exhausted) Mount(context.Context, plugin.Request) (plugin.Result, error) {
+	return plugin.Result{}, &plugin.Failure{
+		Reason: reasonFailedMount, What: "MountVolume.WaitForAttach failed : ",
+		Err: fmt.Errorf("%w: no room", plugin.ErrExhausted),
+	}
+}
+
+// A pod whose volume can't be attached for lack of room is rejected once it has waited long enough.
+func TestPodWithoutRoomForItsVolumes(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.kinds = plugin.List{{
+			Name: "full", Claims: func(v *corev1.Volume) bool { return v.Name == "data" }, Plugin: exhausted{},
+		}}
+		var rejected []topic.Eviction
+		ctx, cancel := context.WithCancel(context.Background())
+		served := make(chan error, 1)
+		go func() {
+			served <- topic.PodEvict.Serve(ctx, w.podsync, func(_ context.Context, e topic.Eviction) (topic.EvictionReply,
+				error,
+			) {
+				rejected = append(rejected, e)
+				return topic.EvictionReply{}, nil
+			})
+		}()
+		w.start()
+		w.update(podSpec("u1", claim("data")), topic.Syncing)
+		w.advance(waitsLong - time.Second)
+		if len(rejected) > 0 {
+			t.Fatalf("rejected too early: %+v", rejected[0])
+		}
+		w.advance(2 * lastPause)
+		message := "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[data], unattached " +
+			"volumes=[data], failed to process volumes=[]: MountVolume.WaitForAttach failed : " +
+			plugin.ErrExhausted.Error() + ": no room"
+		if len(rejected) == 0 || rejected[0].Reason != reasonExhausted || rejected[0].UID != "u1" ||
+			rejected[0].Message != "Pod was rejected: "+message {
+			t.Errorf("rejected: %+v", rejected)
+		}
+		if events := strings.Join(w.events.all(), "\n"); !strings.Contains(events, reasonExhausted+" pod-u1: "+message) {
+			t.Errorf("events:\n%s", events)
+		}
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+}
