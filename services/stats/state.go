@@ -96,11 +96,8 @@ func measured(pod *corev1.Pod, state topic.PodVolumes) []volumeView {
 	var list []volumeView
 	for i := range pod.Spec.Volumes {
 		spec := &pod.Spec.Volumes[i]
-		v, ok := state.Volumes[spec.Name]
-		if !ok || v.Phase != topic.VolumeMounted || v.HostPath == "" && !v.Measured {
-			continue
-		}
-		if v.PersistentVolume != "" && !strings.Contains(v.HostPath+v.Device, "/pods/"+string(pod.UID)+"/") {
+		v := state.Volumes[spec.Name]
+		if !hasFigures(v, pod) {
 			continue
 		}
 		view := volumeView{name: spec.Name, path: v.HostPath}
@@ -125,4 +122,12 @@ func measured(pod *corev1.Pod, state topic.PodVolumes) []volumeView {
 		list = append(list, view)
 	}
 	return list
+}
+
+// hasFigures reports whether the pod has the volume, in a directory or as a device of its own that can be measured.
+func hasFigures(v topic.Volume, pod *corev1.Pod) bool {
+	if v.Phase != topic.VolumeMounted || v.HostPath == "" && !v.Measured {
+		return false
+	}
+	return v.PersistentVolume == "" || strings.Contains(v.HostPath+v.Device, "/pods/"+string(pod.UID)+"/")
 }

@@ -4,8 +4,8 @@
 // How it works: volume.go is the one goroutine that owns the state. state.go has the state, and decide.go the pure
 // decisions on it (testdata has them as scenarios). handle.go looks only at pods of which something is new or due.
 // work.go is what workers do, a goroutine per volume. report.go is what is published. The kinds of volumes are in
-// internal/plugin, what is behind claims is in internal/persistent, what CSI drivers serve in internal/csi, and what
-// the growth of a claim means in internal/growth.
+// internal/plugin, what is behind claims is in internal/persistent, what CSI drivers serve in internal/csi, with
+// internal/driver, internal/attach and internal/tokens, and what the growth of a claim means in internal/growth.
 // internal/registry finds drivers and other plugins; plugins.go wires it.
 //
 // # Reads
@@ -18,13 +18,14 @@
 //
 // # Writes
 //
-// volume.state, plugin.registered, csi.driver and csi.volumes. Events: FailedMount, FailedMapVolume, those about the group
-// of a volume's files, and those about its growth. The status of claims, as far as the growth of their volumes goes.
+// volume.state, plugin.registered, csi.driver and csi.volumes. Events: FailedMount, FailedMapVolume, those about the
+// group of a volume's files, and those about its growth. The status of claims, as far as the growth of their volumes
+// goes.
 //
 // # Calls and serves
 //
-// It serves volume.subpath and volume.usage, and asks podsync (pod.evict) to reject a pod whose volumes can't be attached
-// because the node can have no more.
+// It serves volume.subpath and volume.usage, and asks podsync (pod.evict) to reject a pod whose volumes can't be
+// attached because the node can have no more.
 //
 // # Owns
 //

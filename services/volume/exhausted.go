@@ -21,12 +21,13 @@ const rejectTimeout = 10 * time.Second
 
 // rejectExhausted has podsync reject a pod that has waited for a volume which can't be attached, for the node can have
 // no more of them: another node may have room. It has waited as long as the kubelet lets it.
-func (s *Service) rejectExhausted(p *pod, v *volume, why error) {
-	if !errors.Is(why, plugin.ErrExhausted) || s.stage(p) != topic.Syncing || s.now().Sub(v.wanted) < waitsLong {
+func rejectExhausted(s *Service, p *pod, v *volume, why error) {
+	starts := v.phase != topic.VolumeMounted && s.stage(p) == topic.Syncing
+	if !starts || !errors.Is(why, plugin.ErrExhausted) || s.now().Sub(v.wanted) < waitsLong {
 		return
 	}
 	ref, message := p.ref, exhaustedMessage(p, why)
-	s.workers.Go(func() {
+	s.workers.Go(func() { //nolint:contextcheck // the end of the daemon waits for it, at most rejectTimeout
 		ctx, cancel := context.WithTimeout(context.Background(), rejectTimeout)
 		defer cancel()
 		_, err := topic.PodEvict.Do(ctx, s.conn, topic.Eviction{

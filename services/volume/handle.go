@@ -319,9 +319,7 @@ func (s *Service) finished(o outcome) {
 		}
 		reason, message := failedMount(v.spec.Name, o.err)
 		s.fail(p, v, reason, message)
-		if v.phase != topic.VolumeMounted {
-			s.rejectExhausted(p, v, o.err)
-		}
+		rejectExhausted(s, p, v, o.err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/kube"
+	"kubelot.dev/services/volume/internal/attach"
 	"kubelot.dev/services/volume/internal/csi"
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
@@ -64,7 +65,7 @@ func runReport(ctx context.Context, env daemon.Env, drivers *driver.Drivers) {
 type apiServer interface {
 	plugin.Tokens
 	csi.Secrets
-	csi.Attachments
+	attach.Attachments
 }
 
 // runService runs the daemon with volumes of CSI drivers. In a cluster it tells which of them the node uses.

@@ -44,7 +44,7 @@ func (s *Service) fail(p *pod, v *volume, reason, what string) {
 	starting := v.phase != topic.VolumeMounted
 	v.problem, v.reason, p.touched = what, reason, true
 	log := s.log.With("namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID, "volume", v.spec.Name)
-	if starting && s.isOnItsWay(v) {
+	if starting && v.isOnItsWay(s.now()) {
 		v.phase = topic.VolumePending
 		log.Info("volume is waited for", "error", what)
 		return
@@ -62,8 +62,8 @@ func (s *Service) fail(p *pod, v *volume, reason, what string) {
 const waitsLong = 2*time.Minute + 3*time.Second
 
 // isOnItsWay reports whether the volume is only waited for, and not for long yet.
-func (s *Service) isOnItsWay(v *volume) bool {
-	return v.onItsWay && s.now().Sub(v.wanted) < waitsLong
+func (v *volume) isOnItsWay(now time.Time) bool {
+	return v.onItsWay && now.Sub(v.wanted) < waitsLong
 }
 
 func isOnItsWay(err error) bool {

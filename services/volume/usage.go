@@ -13,7 +13,7 @@ import (
 // usage answers volume.usage. The driver is asked here, not by the goroutine of Run: it may not answer.
 func (s *Service) usage(ctx context.Context, r topic.VolumeUsageRequest) (topic.VolumeUsageReply, error) {
 	found := make(chan plugin.Result, 1)
-	if !s.tell(func() { found <- s.mounted(r.UID, r.Volume) }) {
+	if !s.tell(func() { found <- mounted(s.pods, r.UID, r.Volume) }) {
 		return topic.VolumeUsageReply{}, bus.WithKind(bus.ErrUnavailable, errors.New("the volume daemon stops"))
 	}
 	result := <-found
@@ -29,8 +29,8 @@ func (s *Service) usage(ctx context.Context, r topic.VolumeUsageRequest) (topic.
 }
 
 // mounted is a volume that the pod has; the zero value where it doesn't.
-func (s *Service) mounted(uid, name string) plugin.Result {
-	if p := s.pods[uid]; p != nil {
+func mounted(pods map[string]*pod, uid, name string) plugin.Result {
+	if p := pods[uid]; p != nil {
 		if v := p.volume(name); v != nil && v.phase == topic.VolumeMounted {
 			return v.result
 		}

@@ -178,8 +178,8 @@ func TestPersistentCSI(t *testing.T) {
 	}
 }
 
-// A persistent volume that pods get as a device: the volume daemon is killed while the driver publishes it, a second pod
-// has it at the same time, and it grows before that one starts. In the end nothing of it is left on the node.
+// A persistent volume that pods get as a device: the volume daemon is killed while the driver publishes it, a second
+// pod has it at the same time, and it grows before that one starts. In the end nothing of it is left on the node.
 func TestBlockCSI(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
@@ -257,13 +257,13 @@ func TestBlockCSI(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+	// The driver goes on with the call whose caller was killed, and answers nobody.
 	want := []string{
-		"NodeStageVolume OK", "NodePublishVolume", "NodePublishVolume OK", "NodePublishVolume OK", "NodeExpandVolume OK",
-		"NodeUnpublishVolume OK", "NodeUnpublishVolume OK", "NodeUnstageVolume OK",
+		"NodeStageVolume OK", "NodePublishVolume OK", "NodeExpandVolume OK", "NodeUnpublishVolume OK", "NodeUnstageVolume OK",
 	}
 	calls := driver.Calls("NodeStageVolume", "NodePublishVolume", "NodeExpandVolume", "NodeUnpublishVolume",
 		"NodeUnstageVolume")
-	if !slices.Equal(once(calls), once(want)) {
+	if !slices.Equal(once(slices.Clone(calls)), want) {
 		t.Errorf("the driver was called %q; want %q", calls, want)
 	}
 }

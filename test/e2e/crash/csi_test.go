@@ -36,8 +36,8 @@ spec:
 // csiKill is who is killed during which call of a volume's way.
 type csiKill struct{ victim, method string }
 
-// csiKills are all of them. The driver dies before it has done what it was asked for, or when it has done it and has not
-// said so.
+// csiKills are all of them. The driver dies before it has done what it was asked for, or when it has done it and has
+// not said so.
 func csiKills() []csiKill {
 	var all []csiKill
 	for _, method := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
@@ -48,8 +48,8 @@ func csiKills() []csiKill {
 	return all
 }
 
-// Whoever is killed during whichever call, a volume is mounted once and has its data, and nothing of it is left when its
-// pod has gone.
+// Whoever is killed during whichever call, a volume is mounted once and has its data, and nothing of it is left when
+// its pod has gone.
 func TestCSIKilledAtEveryCall(t *testing.T) {
 	rounds := csiRounds
 	if text := os.Getenv("CSI_ROUNDS"); text != "" {

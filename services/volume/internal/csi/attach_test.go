@@ -24,8 +24,8 @@ import (
 
 const attachedName = "kubernetes.io/csi/d^h/1"
 
-// attaching is the CSIDriver of volumes that must be attached.
-func attaching() storagev1.CSIDriverSpec {
+// attached is the CSIDriver of volumes that must be attached.
+func attached() storagev1.CSIDriverSpec {
 	spec := unattached()
 	spec.AttachRequired = nil
 	return spec
@@ -54,7 +54,7 @@ func (b *bed) tells(used, ready bool) {
 // The volume is in use from the moment a pod wants it until it is unstaged, and nothing is done with it before the API
 // server knows that, the controller has attached it, and the attacher has said so.
 func TestAttach(t *testing.T) {
-	b := newBed(t, attaching())
+	b := newBed(t, attached())
 	b.inUse()
 	b.claims("u1", "volume "+attachedName+" is not in the Node's status.volumesInUse yet")
 	b.inUse(attachedName)
@@ -92,7 +92,7 @@ func TestAttach(t *testing.T) {
 
 // What is waited for is no failure at first, what goes wrong is.
 func TestWaitingIsNoFailure(t *testing.T) {
-	b := newBed(t, attaching())
+	b := newBed(t, attached())
 	onItsWay := func(want bool) {
 		t.Helper()
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
@@ -111,7 +111,7 @@ func TestWaitingIsNoFailure(t *testing.T) {
 
 // A pod that ends while its volume is being attached leaves nothing: the controller detaches it again.
 func TestEndWhileAttaching(t *testing.T) {
-	b := newBed(t, attaching())
+	b := newBed(t, attached())
 	b.claims("u1", "not in the Node's status.volumesInUse yet")
 	b.restart()
 	b.inUse(attachedName)
@@ -170,7 +170,7 @@ func (i *infos) become(t *testing.T, want map[string]topic.CSINodeInfo) {
 
 // What a driver says of the node is published while it is registered, however late it answers.
 func TestReport(t *testing.T) {
-	b := newBed(t, attaching())
+	b := newBed(t, attached())
 	b.node.mu.Lock()
 	b.node.answers["info"] = []error{status.Error(codes.Unavailable, "starting")}
 	b.node.mu.Unlock()

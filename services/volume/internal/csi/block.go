@@ -29,8 +29,8 @@ func (d disk) devicesDir(names ...string) string {
 	return filepath.Join(append([]string{d.root, "plugins", pluginName, plugin.DevicesDir}, names...)...)
 }
 
-// atBlock is at for a volume that pods get as a device. The kubelet has one record of it, for all pods; that of a pod is
-// in a directory of the pod that the kubelet makes for plug-ins.
+// atBlock is at for a volume that pods get as a device. The kubelet has one record of it, for all pods; that of a pod
+// is in a directory of the pod that the kubelet makes for plug-ins.
 func (d disk) atBlock(t target, uid string) target {
 	pod := filepath.Join(d.root, "pods", uid)
 	t.dir = filepath.Join(pod, "plugins", dirName, t.name)
@@ -47,46 +47,38 @@ func (d disk) stagedBlock(dir string) (name string, ok bool) {
 	return name, dir == d.devicesDir(name, "data")
 }
 
-// takeLost takes the device from pods that have no link to it any more: by that the volume is found when a pod goes, and
-// it may go in between, with the pod's directory.
-func (v *Volumes) takeLost(ctx context.Context, t target) error {
-	for _, dir := range []string{v.devicesDir("publish", t.name), v.devicesDir(t.name, "dev")} {
-		pods, err := names(dir)
-		if err != nil {
-			return err
-		}
-		for _, uid := range pods {
-			of := v.at(t, uid)
-			if exists(of.device.Link) {
-				continue
-			}
-			if err := v.settle(ctx, task{target: of, podOnly: true}); err != nil {
-				return err
-			}
-			if err := of.device.Release(); err != nil {
-				return err
-			}
-			// The record of the call was written there.
-			if err := device.RemoveEmpty(filepath.Join(v.root, "pods", uid)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// boundBlock is where a pod has the device, whatever the records say; empty for nowhere.
-func (d disk) boundBlock(t target) (string, error) {
+// held are the files by which pods have the device, whatever the records say.
+func (d disk) held(t target) ([]string, error) {
+	var files []string
 	for _, dir := range []string{d.devicesDir("publish", t.name), d.devicesDir(t.name, "dev")} {
 		pods, err := names(dir)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		if len(pods) > 0 {
-			return filepath.Join(dir, pods[0]), nil
+		for _, uid := range pods {
+			files = append(files, filepath.Join(dir, uid))
 		}
 	}
-	return "", nil
+	return files, nil
+}
+
+// takeLost takes the device from pods that have no link to it any more: by that the volume is found when a pod goes,
+// and it may go in between, with the pod's directory.
+func (v *Volumes) takeLost(ctx context.Context, t target) error {
+	files, err := v.held(t)
+	for _, file := range files {
+		uid := filepath.Base(file)
+		of := v.at(t, uid)
+		if exists(of.device.Link) {
+			continue
+		}
+		if err := v.settle(ctx, task{target: of, podOnly: true}); err != nil {
+			return err
+		}
+		// The record of the call was written below the pod's directory.
+		err = errors.Join(err, of.device.Release(), device.RemoveEmpty(filepath.Join(v.root, "pods", uid)))
+	}
+	return err
 }
 
 // mapDevice gives the pod what the driver has published.

@@ -2,7 +2,6 @@ package csi
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,25 +12,8 @@ import (
 
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/tokens"
 )
-
-// callContext is of a call that isn't broken off because its pod has ended: the driver would go on with it, and nobody
-// would know its outcome.
-func callContext(ctx context.Context) (context.Context, func()) {
-	calling, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	limited, release := context.WithTimeoutCause(calling, driver.CallLimit,
-		fmt.Errorf("the driver has not answered for %s", driver.CallLimit))
-	stop := context.AfterFunc(ctx, func() {
-		if why := context.Cause(ctx); !errors.Is(why, plugin.ErrTerminated) {
-			cancel(why)
-		}
-	})
-	return limited, func() {
-		stop()
-		release()
-		cancel(nil)
-	}
-}
 
 // call is a call with all that it needs.
 type call func(context.Context) error
@@ -83,17 +65,17 @@ func (v *Volumes) preparePublish(ctx context.Context, t task, f facts, c *driver
 	if err != nil {
 		return nil, err
 	}
-	var tokens map[string]string
+	var given map[string]string
 	if !t.block {
-		if tokens, err = v.tokens.of(ctx, v.ports.Tokens, t.target); err != nil {
+		if given, err = v.tokens.For(ctx, v.ports.Tokens, tokens.Use{Dir: t.dir, Pod: t.pod}, t.object); err != nil {
 			return nil, err
 		}
 	}
 	attributes := merged(t.attributes, t.podInfo())
 	if t.tokensAreSecret() {
-		secrets = merged(secrets, tokens)
+		secrets = merged(secrets, given)
 	} else {
-		attributes = merged(attributes, tokens)
+		attributes = merged(attributes, given)
 	}
 	request := &csiapi.NodePublishVolumeRequest{
 		VolumeId: t.handle, PublishContext: t.publishContext, TargetPath: t.point,

@@ -71,8 +71,8 @@ const (
 	unstage   kind = "unstage"
 	publish   kind = "publish"
 	unpublish kind = "unpublish"
-	// attach isn't done here but waited for.
-	attach kind = "attach"
+	// attaching isn't done here but waited for.
+	attaching kind = "attach"
 	// want records that the pod wants the volume, so that the attach-detach controller hears of it.
 	want kind = "want"
 	// own gives the files to the pod's fsGroup, or the device to the pod.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -257,7 +258,8 @@ func (d disk) count(t target, dir string, u *uses) error {
 // bound is where a volume that no record has is in use nevertheless; empty for nowhere.
 func (d disk) bound(t target, u uses) (string, error) {
 	if t.block {
-		return d.boundBlock(t)
+		files, err := d.held(t)
+		return strings.Join(files, ", "), err
 	}
 	points, err := mountpoint.Shared(d.staging(t), filepath.Join(d.root, "pods"))
 	if err != nil || len(points) == 0 {

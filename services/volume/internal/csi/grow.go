@@ -18,7 +18,7 @@ import (
 
 // Grows reports whether the driver makes volumes larger on the node. It may where it isn't registered at the moment, or
 // hasn't been asked yet.
-func (v *Volumes) Grows(driver string) bool {
+func (v *kept) Grows(driver string) bool {
 	c := v.drivers.Client(driver)
 	defer c.Release()
 	if c == nil {
@@ -29,7 +29,7 @@ func (v *Volumes) Grows(driver string) bool {
 }
 
 // Grow makes a volume larger that the pod has. Its errors are growth's.
-func (v *Volumes) Grow(ctx context.Context, r plugin.Request, pv *corev1.PersistentVolume, size resource.Quantity,
+func (v *kept) Grow(ctx context.Context, r plugin.Request, pv *corev1.PersistentVolume, size resource.Quantity,
 ) error {
 	t := v.at(persistent(r.Pod, pv, false), string(r.Pod.UID))
 	giveBack, err := v.locks.Take(ctx, t.key())
@@ -57,7 +57,7 @@ func (v *Volumes) Grow(ctx context.Context, r plugin.Request, pv *corev1.Persist
 		return err
 	}
 	r.Calls.Alive()
-	calling, cancel := callContext(ctx)
+	calling, cancel := driver.CallContext(ctx)
 	defer cancel()
 	_, err = c.Node.NodeExpandVolume(calling, v.expansion(t, can, size.Value(), secrets))
 	if status.Code(err) == codes.Unavailable {
@@ -66,7 +66,7 @@ func (v *Volumes) Grow(ctx context.Context, r plugin.Request, pv *corev1.Persist
 	return ofGrowth(err)
 }
 
-func (v *Volumes) expansion(t target, can *driver.Capabilities, size int64, secrets map[string]string,
+func (v *kept) expansion(t target, can *driver.Capabilities, size int64, secrets map[string]string,
 ) *csiapi.NodeExpandVolumeRequest {
 	request := &csiapi.NodeExpandVolumeRequest{
 		VolumeId: t.handle, VolumePath: t.point, CapacityRange: &csiapi.CapacityRange{RequiredBytes: size},

@@ -10,6 +10,7 @@ import (
 
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/attach"
 )
 
 // inUse are the persistent volumes that have a record on this node: those that a pod has or waits for, and those that
@@ -17,20 +18,14 @@ import (
 type inUse struct {
 	mu sync.Mutex
 	// byDir has the volume of each record, by the record's directory.
-	byDir map[string]volumeID
+	byDir map[string]attach.ID
 	// read is true once all that was on disk at the start has been read.
 	read    bool
 	changes chan struct{}
 }
 
-// volumeID names a volume.
-type volumeID struct{ driver, handle string }
-
-// attachName is the volume's name in the Node's status.
-func (v volumeID) attachName() string { return pluginName + "/" + v.driver + "^" + v.handle }
-
 func newInUse() *inUse {
-	return &inUse{byDir: map[string]volumeID{}, changes: make(chan struct{}, 1)}
+	return &inUse{byDir: map[string]attach.ID{}, changes: make(chan struct{}, 1)}
 }
 
 // noted takes note of the record in dir; nil where it was removed.
@@ -45,7 +40,7 @@ func (u *inUse) noted(dir string, r record) {
 
 // set is noted for those who have the lock.
 func (u *inUse) set(dir string, r record) {
-	id := volumeID{r[keyDriver], r[keyHandle]}
+	id := attach.ID{Driver: r[keyDriver], Handle: r[keyHandle]}
 	switch {
 	case r[keyDriver] == "" || r[keyMode] == ephemeralMode:
 		if _, known := u.byDir[dir]; !known {
@@ -79,8 +74,8 @@ func (u *inUse) names(mustAttach func(driver string) bool) []string {
 	defer u.mu.Unlock()
 	all := map[string]bool{}
 	for _, id := range u.byDir {
-		if mustAttach(id.driver) {
-			all[id.attachName()] = true
+		if mustAttach(id.Driver) {
+			all[id.Name()] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(all))
@@ -127,7 +122,7 @@ func inUseNow(v *Volumes) ([]string, error) {
 	list := v.used.names(func(driver string) bool {
 		object, err := v.drivers.Object(driver)
 		unknown = errors.Join(unknown, err)
-		return mustAttach(object)
+		return attach.Must(object)
 	})
 	return list, unknown
 }

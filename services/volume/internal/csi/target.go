@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
+	"kubelot.dev/services/volume/internal/attach"
 	"kubelot.dev/services/volume/internal/device"
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/payload"
@@ -66,14 +67,12 @@ func inline(r plugin.Request) target {
 func persistent(pod *corev1.Pod, pv *corev1.PersistentVolume, readOnly bool) target {
 	source := pv.Spec.CSI
 	return target{
-		driver: source.Driver, handle: source.VolumeHandle, name: pv.Name, persistent: true, block: plugin.IsBlock(pv), pod: pod,
+		driver: source.Driver, handle: source.VolumeHandle, name: pv.Name, pod: pod, persistent: true,
+		block:    plugin.IsBlock(pv),
 		readOnly: readOnly, fsType: source.FSType, attributes: source.VolumeAttributes, modes: pv.Spec.AccessModes,
 		options: pv.Spec.MountOptions, stageSecret: source.NodeStageSecretRef, publishSecret: source.NodePublishSecretRef,
 	}
 }
-
-// attachmentName is the name of the volume's VolumeAttachment on the node.
-func (t target) attachmentName(node string) string { return "csi-" + hexSum(t.handle+t.driver+node) }
 
 // key names the volume itself: one volume has one worker at a time.
 func (t target) key() string { return t.driver + "^" + t.handle }
@@ -121,7 +120,7 @@ func (t target) podInfo() map[string]string {
 
 // capability is what the pod does with the volume, in CSI's terms.
 func (t target) capability(can *driver.Capabilities) *csiapi.VolumeCapability {
-	mode := &csiapi.VolumeCapability_AccessMode{Mode: accessMode(t.modes, can.SingleNodeMultiWriter)}
+	mode := &csiapi.VolumeCapability_AccessMode{Mode: driver.AccessMode(t.modes, can.SingleNodeMultiWriter)}
 	if t.block {
 		block := &csiapi.VolumeCapability_Block{Block: &csiapi.VolumeCapability_BlockVolume{}}
 		return &csiapi.VolumeCapability{AccessMode: mode, AccessType: block}
@@ -131,27 +130,6 @@ func (t target) capability(can *driver.Capabilities) *csiapi.VolumeCapability {
 		mount.VolumeMountGroup = strconv.FormatInt(*gid, 10)
 	}
 	return &csiapi.VolumeCapability{AccessMode: mode, AccessType: &csiapi.VolumeCapability_Mount{Mount: mount}}
-}
-
-// accessMode is CSI's name of the first access mode; drivers of CSI 1.5 and later distinguish more of them.
-func accessMode(modes []corev1.PersistentVolumeAccessMode, fine bool) csiapi.VolumeCapability_AccessMode_Mode {
-	mode := corev1.ReadWriteOnce
-	if len(modes) > 0 {
-		mode = modes[0]
-	}
-	switch {
-	case mode == corev1.ReadOnlyMany:
-		return csiapi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY
-	case mode == corev1.ReadWriteMany:
-		return csiapi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
-	case mode == corev1.ReadWriteOncePod && fine:
-		return csiapi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
-	case mode == corev1.ReadWriteOnce && fine:
-		return csiapi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER
-	case mode == corev1.ReadWriteOnce, mode == corev1.ReadWriteOncePod:
-		return csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
-	}
-	return csiapi.VolumeCapability_AccessMode_UNKNOWN
 }
 
 // setsGroup reports whether the volume's files are to be given to the pod's fsGroup here, and not by the driver.
@@ -193,7 +171,7 @@ func (t target) republishes() bool {
 func (t target) record(node string) record {
 	return record{
 		keySpecName: t.name, keyHandle: t.handle, keyDriver: t.driver, keyNode: node, keyMode: string(t.mode()),
-		keyAttachment: t.attachmentName(node),
+		keyAttachment: attach.ID{Driver: t.driver, Handle: t.handle}.AttachmentOn(node),
 	}
 }
 

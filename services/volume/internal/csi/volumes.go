@@ -15,10 +15,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/daemon/mountpoint"
+	"kubelot.dev/services/volume/internal/attach"
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/payload"
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/tokens"
 )
 
 const (
@@ -46,20 +48,17 @@ type Secrets interface {
 type Ports struct {
 	Tokens      plugin.Tokens
 	Secrets     Secrets
-	Attachments Attachments
+	Attachments attach.Attachments
 	Log         *slog.Logger
 }
 
 // Volumes are all volumes of CSI drivers.
 type Volumes struct {
-	disk
-	node    string
-	drivers *driver.Drivers
-	ports   Ports
-	locks   *plugin.Locks
-	tokens  tokens
+	kept
+	node   string
+	tokens *tokens.Kept
 	// Attached is told of the Node by the caller.
-	Attached *Attached
+	Attached *attach.Attached
 	// freed is told of volumes that a pod has given back.
 	freed chan struct{}
 }
@@ -67,10 +66,13 @@ type Volumes struct {
 // New are the volumes below rootDir. The node's name goes into the records.
 func New(rootDir, node string, drivers *driver.Drivers, ports Ports) *Volumes {
 	return &Volumes{
-		disk: disk{root: rootDir, boot: bootID(), used: newInUse()}, node: node, drivers: drivers, ports: ports,
-		locks:    new(plugin.Locks),
-		tokens:   tokens{byDir: map[string]map[tokenRequest]token{}},
-		Attached: &Attached{node: node, api: ports.Attachments, drivers: drivers},
+		kept: kept{
+			disk:    disk{root: rootDir, boot: bootID(), used: newInUse()},
+			drivers: drivers, ports: ports, locks: new(plugin.Locks),
+		},
+		node:     node,
+		tokens:   tokens.New(),
+		Attached: attach.New(node, ports.Attachments, drivers),
 		freed:    make(chan struct{}, 1),
 	}
 }
@@ -115,24 +117,6 @@ func (v *Volumes) MountPersistent(ctx context.Context, r plugin.Request, pv *cor
 	return v.mount(ctx, r, task{target: t, wanted: true, request: &r})
 }
 
-// InPlace is what is known of the volume that a pod has at the path, or as the device with that link.
-func (v *Volumes) InPlace(path string) plugin.InPlace {
-	t, r, ok := v.atPath(path)
-	place := plugin.InPlace{OfDriver: ok}
-	if r == nil {
-		return place
-	}
-	place.There = v.has(t)
-	place.Grows = t.persistent && v.Grows(t.driver)
-	var err error
-	t.object, err = v.drivers.Object(t.driver)
-	if place.Due = t.republishes(); err != nil {
-		// It isn't known whether the driver wants to publish again: the volume serves as it is until then.
-		place.LookAgain = time.Now().Add(unreadPause)
-	}
-	return place
-}
-
 // mount brings the volume up. A volume that the pod has already, and that can't be published again, serves as it is.
 func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.Result, error) {
 	there := v.has(t.target)
@@ -162,16 +146,21 @@ func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.R
 		return plugin.Result{}, t.failed(publish, err)
 	}
 	defer giveBack()
-	if t.block {
-		// By the link the volume is found again when the pod goes, however far it came.
-		if err := t.device.MakeLink(t.point); err != nil {
-			return plugin.Result{}, t.failed(publish, err)
-		}
-	}
-	if err = v.settle(ctx, t); err != nil && !there {
+	if err = v.begin(ctx, t); err != nil && !there {
 		return plugin.Result{}, err
 	}
 	return v.result(t), err
+}
+
+// begin is settle for a volume that the pod is to have. It is called with the volume's lock.
+func (v *Volumes) begin(ctx context.Context, t task) error {
+	if t.block {
+		// By the link the volume is found again when the pod goes, however far it came.
+		if err := t.device.MakeLink(t.point); err != nil {
+			return t.failed(publish, err)
+		}
+	}
+	return v.settle(ctx, t)
 }
 
 func (v *Volumes) result(t task) plugin.Result {
@@ -188,7 +177,7 @@ func (v *Volumes) result(t task) plugin.Result {
 }
 
 // giveToGroup gives the volume's files to the pod's fsGroup.
-func (v *Volumes) giveToGroup(ctx context.Context, t task) error {
+func (t task) giveToGroup(ctx context.Context) error {
 	gid := payload.FSGroup(t.pod)
 	if gid == nil {
 		return nil
@@ -229,7 +218,7 @@ func (v *Volumes) unmount(ctx context.Context, t target) error {
 		return err
 	}
 	defer giveBack()
-	v.tokens.forget(t.dir)
+	v.tokens.Forget(t.dir)
 	err = v.settle(ctx, task{target: t, podOnly: true})
 	if err == nil && t.block {
 		err = t.device.RemoveLink()

@@ -13,6 +13,7 @@ import (
 
 	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/daemon/tree"
+	"kubelot.dev/services/volume/internal/attach"
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
 )
@@ -67,13 +68,13 @@ func (v *Volumes) advance(ctx context.Context, t *task) (end bool, err error) {
 // what begins the messages about a call, in the kubelet's words.
 func (t target) what(k kind) string {
 	name := map[kind]string{
-		attach: "MountVolume.WaitForAttach", stage: "MountVolume.MountDevice", publish: "MountVolume.SetUp",
+		attaching: "MountVolume.WaitForAttach", stage: "MountVolume.MountDevice", publish: "MountVolume.SetUp",
 		own: "MountVolume.SetUp", unpublish: "UnmountVolume.TearDown", drop: "UnmountVolume.TearDown",
 		unstage: "UnmountDevice", forget: "UnmountDevice", want: "MountVolume.SetUp",
 	}[k]
 	if t.block {
 		name = map[kind]string{
-			attach: "MapVolume.WaitForAttach", stage: "MapVolume.SetUpDevice", publish: "MapVolume.MapPodDevice",
+			attaching: "MapVolume.WaitForAttach", stage: "MapVolume.SetUpDevice", publish: "MapVolume.MapPodDevice",
 			own: "MapVolume.MapBlockVolume", unpublish: "UnmapVolume.UnmapPodDevice", drop: "UnmapVolume.UnmapPodDevice",
 			unstage: "UnmapDevice", forget: "UnmapDevice", want: "MapVolume.SetUpDevice",
 		}[k]
@@ -97,7 +98,7 @@ func (t task) failed(k kind, err error) error {
 func (t task) waits(a action) error {
 	k := publish
 	if a.onItsWay {
-		k = attach
+		k = attaching
 	}
 	return &plugin.Failure{Reason: t.reason(), What: t.what(k), Err: errors.New(a.why), OnItsWay: a.onItsWay}
 }
@@ -120,26 +121,26 @@ func (v *Volumes) observe(ctx context.Context, t *task) (facts, *driver.Client, 
 		return f, c, t.failed(publish, err)
 	}
 	f.finish = t.wanted && (t.block || t.setsGroup(f.plugin))
-	if t.wanted && t.persistent && mustAttach(t.object) && next(f).needsAttachment() {
-		a, err := v.Attached.look(ctx, t.target)
+	if t.wanted && t.persistent && attach.Must(t.object) && next(f).needsAttachment() {
+		a, err := v.Attached.Look(ctx, attach.ID{Driver: t.driver, Handle: t.handle})
 		if err != nil {
-			return f, c, t.failed(attach, err)
+			return f, c, t.failed(attaching, err)
 		}
-		f.unattached, t.publishContext = a.waits, a.context
+		f.unattached, t.publishContext = a.Waits, a.Context
 	}
 	return f, c, nil
 }
 
 // observeDisk is what is on disk. A damaged record of a volume that the pod is to have is one of an uncertain step: the
 // next record replaces it.
-func (v *Volumes) observeDisk(t task) (facts, error) {
+func (d disk) observeDisk(t task) (facts, error) {
 	f := facts{
 		driver: t.driver, wanted: t.wanted, again: t.again, podOnly: t.podOnly, persistent: t.persistent,
 		alone: slices.Contains(t.modes, corev1.ReadWriteOncePod),
 	}
 	var err error
 	if t.dir != "" {
-		if f.pod, err = v.stepIn(t, t.dir, t.point); err != nil {
+		if f.pod, err = d.stepIn(t, t.dir, t.point); err != nil {
 			return f, err
 		}
 		if t.block && f.pod == stepNone && exists(t.point) {
@@ -149,19 +150,19 @@ func (v *Volumes) observeDisk(t task) (facts, error) {
 	if !t.persistent || t.podOnly {
 		return f, nil
 	}
-	if f.volume, err = v.stepIn(t, v.stageDir(t.target), v.staging(t.target)); err != nil {
+	if f.volume, err = d.stepIn(t, d.stageDir(t.target), d.staging(t.target)); err != nil {
 		return f, err
 	}
-	u, err := v.uses(t.target)
+	u, err := d.uses(t.target)
 	f.others, f.holders = u.others, u.holders
 	if err == nil && !t.wanted {
-		f.bound, err = v.bound(t.target, u)
+		f.bound, err = d.bound(t.target, u)
 	}
 	return f, err
 }
 
 // stepIn is the step that the record in dir says, of what the driver mounts at point.
-func (v *Volumes) stepIn(t task, dir, point string) (step, error) {
+func (d disk) stepIn(t task, dir, point string) (step, error) {
 	r, err := readRecord(dir)
 	switch {
 	case errors.Is(err, errDamaged) && t.wanted:
@@ -172,7 +173,7 @@ func (v *Volumes) stepIn(t task, dir, point string) (step, error) {
 		return stepNone, fmt.Errorf("%s has another volume, %q of driver %s: two volumes of a pod can't have the name %q",
 			dir, r[keyHandle], r[keyDriver], filepath.Base(dir))
 	}
-	return v.step(r, point)
+	return d.step(r, point)
 }
 
 // do does one action.
@@ -193,7 +194,7 @@ func (v *Volumes) do(ctx context.Context, t task, k kind, f facts, c *driver.Cli
 		}
 		return nil
 	case own:
-		if err := v.finish(ctx, t); err != nil {
+		if err := t.finish(ctx); err != nil {
 			return err
 		}
 		return v.noteDone(p, content, stepPublished)
@@ -203,11 +204,11 @@ func (v *Volumes) do(ctx context.Context, t task, k kind, f facts, c *driver.Cli
 }
 
 // finish does what is left to do for the pod once the driver has published the volume.
-func (v *Volumes) finish(ctx context.Context, t task) error {
+func (t task) finish(ctx context.Context) error {
 	if t.block {
 		return t.mapDevice()
 	}
-	return v.giveToGroup(ctx, t)
+	return t.giveToGroup(ctx)
 }
 
 // recorded is a call and the record that is kept of it: where that is, and its step before the call.
@@ -231,17 +232,8 @@ func (v *Volumes) call(ctx context.Context, t task, n recorded) error {
 	if t.request != nil {
 		t.request.Calls.Alive()
 	}
-	if k == publish && t.block && f.volume == stepNone {
-		// The driver stages nothing, but the kubelet finds a device by this record.
-		if err := v.note(v.stageDir(t.target), t.common(v.node), stepStaged); err != nil {
-			return err
-		}
-	}
-	if k == stage && f.pod == stepNone {
-		// The pod's record comes first: what is staged for a pod is found again by it.
-		if err := v.note(t.dir, t.record(v.node), stepWanted); err != nil {
-			return err
-		}
+	if err := v.noteFirst(t, k, f); err != nil {
+		return err
 	}
 	if err := v.note(n.place.dir, n.content, during(k, n.before)); err != nil {
 		if k != unpublish {
@@ -251,7 +243,7 @@ func (v *Volumes) call(ctx context.Context, t task, n recorded) error {
 		// volume, so that a crash now makes the next process unpublish it again.
 		v.ports.Log.Warn("unpublishing a volume without a record of it", "path", n.place.dir, "error", err)
 	}
-	calling, cancel := callContext(ctx)
+	calling, cancel := driver.CallContext(ctx)
 	err = doIt(calling)
 	cancel()
 	if status.Code(err) == codes.Unavailable {
@@ -267,6 +259,19 @@ func (v *Volumes) call(ctx context.Context, t task, n recorded) error {
 	}
 }
 
+// noteFirst writes the record besides the call's own that must be there before.
+func (v *Volumes) noteFirst(t task, k kind, f facts) error {
+	switch {
+	case k == publish && t.block && f.volume == stepNone:
+		// The driver stages nothing, but the kubelet finds a device by this record.
+		return v.note(v.stageDir(t.target), t.common(v.node), stepStaged)
+	case k == stage && f.pod == stepNone:
+		// What is staged for a pod is found again by its record.
+		return v.note(t.dir, t.record(v.node), stepWanted)
+	}
+	return nil
+}
+
 // afterPublish does what follows from the outcome of NodePublishVolume besides the pod's record.
 func (v *Volumes) afterPublish(ctx context.Context, t task, k kind, f facts, err error) error {
 	switch {
@@ -274,7 +279,7 @@ func (v *Volumes) afterPublish(ctx context.Context, t task, k kind, f facts, err
 		return nil
 	case err == nil && f.pod == stepPublished && f.finish:
 		// What the driver has written anew isn't the group's. The pod keeps the volume meanwhile.
-		return v.finish(ctx, t)
+		return t.finish(ctx)
 	case isUnstaged(err) && t.persistent && f.plugin.Stage:
 		return v.note(v.stageDir(t.target), t.common(v.node), stepUncertain)
 	}
@@ -282,7 +287,7 @@ func (v *Volumes) afterPublish(ctx context.Context, t task, k kind, f facts, err
 }
 
 // noteDone notes a step that the driver has done, and whether with a mount.
-func (v *Volumes) noteDone(p place, content record, s step) error {
+func (d disk) noteDone(p place, content record, s step) error {
 	mounted, err := mountpoint.Mounted(p.point)
 	if err != nil {
 		return err
@@ -290,20 +295,20 @@ func (v *Volumes) noteDone(p place, content record, s step) error {
 	if mounted {
 		content[keyMounted] = "true"
 	}
-	return v.note(p.dir, content, s)
+	return d.note(p.dir, content, s)
 }
 
 // takeBack removes what a call that has failed for good, or has undone another, leaves.
-func (v *Volumes) takeBack(ctx context.Context, t task, n recorded) error {
+func (d disk) takeBack(ctx context.Context, t task, n recorded) error {
 	switch {
 	case n.kind == publish && t.persistent:
 		// The pod still wants it, so its record stays: what is staged is found again by it.
-		return errors.Join(removeEmpty(n.place.point), v.note(n.place.dir, n.content, stepWanted))
+		return errors.Join(removeEmpty(n.place.point), d.note(n.place.dir, n.content, stepWanted))
 	case n.kind == unstage && t.block:
 		// What a driver has left there is a note of its own, not a volume: the kubelet removes it too.
 		if err := tree.Remove(ctx, n.place.point); err != nil {
 			return err
 		}
 	}
-	return v.clear(n.place)
+	return d.clear(n.place)
 }

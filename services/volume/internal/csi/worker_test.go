@@ -18,6 +18,7 @@ import (
 
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/tokens"
 )
 
 func TestInline(t *testing.T) {
@@ -102,13 +103,14 @@ func TestRepublish(t *testing.T) {
 func TestTokensAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &api{life: time.Hour}
-		kept := tokens{byDir: map[string]map[tokenRequest]token{}}
-		of := target{dir: "/d", pod: &corev1.Pod{}, object: &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{
+		kept := tokens.New()
+		use := tokens.Use{Dir: "/d", Pod: &corev1.Pod{}}
+		object := &storagev1.CSIDriver{Spec: storagev1.CSIDriverSpec{
 			TokenRequests: []storagev1.TokenRequest{{Audience: "a"}, {}},
-		}}}
+		}}
 		asks := func(want int, fails bool) {
 			t.Helper()
-			got, err := kept.of(t.Context(), server, of)
+			got, err := kept.For(t.Context(), server, use, object)
 			if (err != nil) != fails || (err == nil && !strings.Contains(got[driver.KeyTokens], `"a":{"token":"t0ken"`)) {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -126,7 +128,7 @@ func TestTokensAreKept(t *testing.T) {
 		asks(5, true)
 		server.err = nil
 		asks(7, false)
-		kept.forget("/d")
+		kept.Forget("/d")
 		asks(9, false)
 	})
 }

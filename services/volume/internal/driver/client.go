@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// CallLimit is how long a call may take: the kubelet's 2 minutes, less the time to say so before the worker is
+	// callLimit is how long a call may take: the kubelet's 2 minutes, less the time to say so before the worker is
 	// stopped.
-	CallLimit = 2*time.Minute - 5*time.Second
+	callLimit = 2*time.Minute - 5*time.Second
 	// askLimit bounds a question that changes nothing.
 	askLimit = 30 * time.Second
 	// maxAnswer bounds what a driver may answer, maxError what of its errors is passed on.
@@ -191,11 +191,6 @@ func Line(text string) string {
 		text = strings.ToValidUTF8(text[:maxError], "") + "..."
 	}
 	return text
-}
-
-// AskContext bounds a question that changes nothing.
-func AskContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, askLimit, fmt.Errorf("the driver has not answered for %s", askLimit))
 }
 
 // Known are the capabilities that the driver has told; nil while it hasn't been asked, or is being asked.

@@ -201,7 +201,7 @@ func (r *reporter) take(t told) {
 
 // nodeInfo asks what the driver says of this node.
 func (c *Client) nodeInfo(ctx context.Context, name string) (topic.CSINodeInfo, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, CallLimit, fmt.Errorf("the driver has not answered for %s", CallLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, fmt.Errorf("the driver has not answered for %s", callLimit))
 	defer cancel()
 	answer, err := c.Node.NodeGetInfo(ctx, &csiapi.NodeGetInfoRequest{})
 	if err != nil {

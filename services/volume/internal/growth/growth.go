@@ -99,9 +99,9 @@ func Finished(claim *corev1.PersistentVolumeClaim, size resource.Quantity) ([]by
 	return patch(claim, true, status)
 }
 
-// Failed is the patch that says why the volume isn't larger; nil where nothing is to be said, or was said before. A size that the volume can
-// never have ends the node's tries: the controller decides what comes next. So does any failure that is final, once the
-// user has asked for another size.
+// Failed is the patch that says why the volume isn't larger; nil where nothing is to be said, or was said before. A
+// size that the volume can never have ends the node's tries: the controller decides what comes next. So does any
+// failure that is final, once the user has asked for another size.
 func Failed(claim *corev1.PersistentVolumeClaim, s Step, why error, now time.Time) ([]byte, error) {
 	infeasible := errors.Is(why, ErrInfeasible)
 	final := infeasible || errors.Is(why, ErrFinal) || errors.Is(why, ErrInUse) || errors.Is(why, ErrUnsupported)

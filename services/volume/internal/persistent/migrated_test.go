@@ -16,9 +16,8 @@ type named struct {
 	mounted []string
 }
 
-func (n *named) MountPersistent(_ context.Context, _ plugin.Request, pv *corev1.PersistentVolume, _ bool) (plugin.Result,
-	error,
-) {
+func (n *named) MountPersistent(_ context.Context, _ plugin.Request, pv *corev1.PersistentVolume, _ bool,
+) (plugin.Result, error) {
 	n.mounted = append(n.mounted, pv.Name+" "+pv.Spec.CSI.Driver+" "+pv.Spec.CSI.VolumeHandle)
 	return plugin.Result{HostPath: "/there"}, nil
 }

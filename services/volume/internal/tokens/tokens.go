@@ -1,4 +1,6 @@
-package csi
+// Package tokens keeps the tokens of service accounts that CSI drivers were given, in memory alone: the API server
+// isn't asked for new ones each time that a driver is told of a pod.
+package tokens
 
 import (
 	"cmp"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"kubelot.dev/services/volume/internal/driver"
@@ -19,13 +22,15 @@ import (
 // maxTokenAge is the age at which a token is replaced however long it would be valid, the kubelet's.
 const maxTokenAge = 24 * time.Hour
 
-// tokens are those that drivers were given, in memory alone: the API server isn't asked for new ones each time that a
-// driver is told of a pod.
-type tokens struct {
+// Kept are the tokens that drivers were given.
+type Kept struct {
 	mu sync.Mutex
 	// byDir has those of each volume's directory below a pod's, which ends with the volume.
 	byDir map[string]map[tokenRequest]token
 }
+
+// New keeps none yet.
+func New() *Kept { return &Kept{byDir: map[string]map[tokenRequest]token{}} }
 
 // tokenRequest is what a CSIDriver object asks for.
 type tokenRequest struct {
@@ -38,15 +43,22 @@ type token struct {
 	due    time.Time
 }
 
-// of are the tokens of the pod's service account for which the driver's object asks, as the driver wants them; none if
+// Use is the use of a volume by a pod; Dir is the pod's directory of it.
+type Use struct {
+	Dir string
+	Pod *corev1.Pod
+}
+
+// For are the tokens of the pod's service account for which the driver's object asks, as the driver wants them; none if
 // it asks for none. A token that is due and can't be replaced is given while it is valid.
-func (k *tokens) of(ctx context.Context, api plugin.Tokens, t target) (map[string]string, error) {
-	if t.object == nil || len(t.object.Spec.TokenRequests) == 0 {
+func (k *Kept) For(ctx context.Context, api plugin.Tokens, u Use, object *storagev1.CSIDriver,
+) (map[string]string, error) {
+	if object == nil || len(object.Spec.TokenRequests) == 0 {
 		return nil, nil
 	}
 	all := map[string]authenticationv1.TokenRequestStatus{}
-	for _, wanted := range t.object.Spec.TokenRequests {
-		status, err := k.one(ctx, api, t, wanted)
+	for _, wanted := range object.Spec.TokenRequests {
+		status, err := k.one(ctx, api, u, wanted)
 		if err != nil {
 			return nil, err
 		}
@@ -56,28 +68,28 @@ func (k *tokens) of(ctx context.Context, api plugin.Tokens, t target) (map[strin
 	return map[string]string{driver.KeyTokens: string(data)}, err
 }
 
-func (k *tokens) one(ctx context.Context, api plugin.Tokens, t target, wanted storagev1.TokenRequest,
+func (k *Kept) one(ctx context.Context, api plugin.Tokens, u Use, wanted storagev1.TokenRequest,
 ) (authenticationv1.TokenRequestStatus, error) {
-	key := tokenRequest{account: cmp.Or(t.pod.Spec.ServiceAccountName, "default"), audience: wanted.Audience}
+	key := tokenRequest{account: cmp.Or(u.Pod.Spec.ServiceAccountName, "default"), audience: wanted.Audience}
 	if wanted.ExpirationSeconds != nil {
 		key.seconds = *wanted.ExpirationSeconds
 	}
 	asked := time.Now()
-	old := k.get(t.dir, key)
+	old := k.get(u.Dir, key)
 	if asked.Before(old.due) {
 		return old.status, nil
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: wanted.ExpirationSeconds,
 		BoundObjectRef: &authenticationv1.BoundObjectReference{
-			APIVersion: "v1", Kind: "Pod", Name: t.pod.Name, UID: t.pod.UID,
+			APIVersion: "v1", Kind: "Pod", Name: u.Pod.Name, UID: u.Pod.UID,
 		},
 	}}
 	if wanted.Audience != "" {
 		request.Spec.Audiences = []string{wanted.Audience}
 	}
 	answer, err := plugin.Ask(ctx, plugin.PodUnknown, func(ctx context.Context) (*authenticationv1.TokenRequest, error) {
-		return api.CreateToken(ctx, t.pod.Namespace, key.account, request)
+		return api.CreateToken(ctx, u.Pod.Namespace, key.account, request)
 	})
 	switch {
 	case err == nil:
@@ -88,17 +100,17 @@ func (k *tokens) one(ctx context.Context, api plugin.Tokens, t target, wanted st
 			key.account, err)
 	}
 	life := min(answer.Status.ExpirationTimestamp.Sub(asked)/5*4, maxTokenAge)
-	k.set(t.dir, key, token{answer.Status, asked.Add(life)})
+	k.set(u.Dir, key, token{answer.Status, asked.Add(life)})
 	return answer.Status, nil
 }
 
-func (k *tokens) get(dir string, key tokenRequest) token {
+func (k *Kept) get(dir string, key tokenRequest) token {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.byDir[dir][key]
 }
 
-func (k *tokens) set(dir string, key tokenRequest, t token) {
+func (k *Kept) set(dir string, key tokenRequest, t token) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.byDir[dir] == nil {
@@ -107,8 +119,8 @@ func (k *tokens) set(dir string, key tokenRequest, t token) {
 	k.byDir[dir][key] = t
 }
 
-// forget drops the tokens of a volume that its pod loses.
-func (k *tokens) forget(dir string) {
+// Forget drops the tokens of a volume that its pod loses.
+func (k *Kept) Forget(dir string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.byDir, filepath.Clean(dir))

@@ -1,7 +1,10 @@
-package csi
+// Package attach knows which volumes of CSI drivers are attached to the node, by its Node and by their
+// VolumeAttachments.
+package attach
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +17,17 @@ import (
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
 )
+
+// ID names a volume.
+type ID struct{ Driver, Handle string }
+
+// Name is the volume's name in the Node's status.
+func (v ID) Name() string { return "kubernetes.io/csi/" + v.Driver + "^" + v.Handle }
+
+// AttachmentOn is the name of the volume's VolumeAttachment on the node.
+func (v ID) AttachmentOn(node string) string {
+	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(v.Handle+v.Driver+node)))
+}
 
 // Attachments reads VolumeAttachments. A node may read those of its volumes by name, and may not watch them.
 type Attachments interface {
@@ -30,6 +44,11 @@ type Attached struct {
 	// used are those that the API server knows to be in use, ready those that the attach-detach controller has attached.
 	used  []corev1.UniqueVolumeName
 	ready []corev1.AttachedVolume
+}
+
+// New knows of none yet.
+func New(node string, api Attachments, drivers *driver.Drivers) *Attached {
+	return &Attached{node: node, api: api, drivers: drivers}
 }
 
 // SetNode takes the Node's status as the API server has it, and reports whether it says something else of volumes.
@@ -51,48 +70,47 @@ func (a *Attached) state(name string) (used, ready bool) {
 	return used, used && ready
 }
 
-// attachment is what a volume must wait for before it is attached, and what its attacher has said of it.
-type attachment struct {
-	waits   string
-	context map[string]string
+// Attachment is what a volume must wait for before it is attached, and what its attacher has said of it.
+type Attachment struct {
+	Waits   string
+	Context map[string]string
 }
 
-// mustAttach reports whether volumes of the driver must be attached before they are staged or published.
-func mustAttach(object *storagev1.CSIDriver) bool {
+// Must reports whether volumes of the driver must be attached before they are staged or published.
+func Must(object *storagev1.CSIDriver) bool {
 	return object == nil || object.Spec.AttachRequired == nil || *object.Spec.AttachRequired
 }
 
-// look asks whether the volume is attached, in the order in which the attach-detach controller works: it must
+// Look asks whether the volume is attached, in the order in which the attach-detach controller works: it must
 // know that the node uses the volume, or it would detach it below the pod.
-func (a *Attached) look(ctx context.Context, t target) (attachment, error) {
-	id := volumeID{t.driver, t.handle}
-	used, ready := a.state(id.attachName())
+func (a *Attached) Look(ctx context.Context, v ID) (Attachment, error) {
+	used, ready := a.state(v.Name())
 	if !used {
-		return attachment{waits: fmt.Sprintf("volume %s is not in the Node's status.volumesInUse yet", id.attachName())}, nil
+		return Attachment{Waits: fmt.Sprintf("volume %s is not in the Node's status.volumesInUse yet", v.Name())}, nil
 	}
-	name := t.attachmentName(a.node)
+	name := v.AttachmentOn(a.node)
 	va, err := plugin.Ask(ctx, apierrors.IsForbidden, func(ctx context.Context) (*storagev1.VolumeAttachment, error) {
 		return a.api.GetVolumeAttachment(ctx, name)
 	})
 	switch {
 	case err != nil && !ready && apierrors.IsNotFound(err):
-		return attachment{waits: fmt.Sprintf("the attach-detach controller has not made volume attachment %v of volume %v "+
-			"yet", name, t.handle)}, nil
+		return Attachment{Waits: fmt.Sprintf("the attach-detach controller has not made volume attachment %v of volume %v "+
+			"yet", name, v.Handle)}, nil
 	case err != nil:
-		return attachment{}, fmt.Errorf("volume %v has GET error for volume attachment %v: %w", t.handle, name, err)
+		return Attachment{}, fmt.Errorf("volume %v has GET error for volume attachment %v: %w", v.Handle, name, err)
 	case va.DeletionTimestamp != nil:
-		return attachment{}, errors.New("volume attachment is being deleted")
+		return Attachment{}, errors.New("volume attachment is being deleted")
 	case va.Status.AttachError != nil:
 		err := errors.New(driver.Line(va.Status.AttachError.Message))
 		if code := va.Status.AttachError.ErrorCode; code != nil && *code == exhausted {
-			a.drivers.Refresh(t.driver)
+			a.drivers.Refresh(v.Driver)
 			err = fmt.Errorf("%w: %w", plugin.ErrExhausted, err)
 		}
-		return attachment{}, err
+		return Attachment{}, err
 	case !va.Status.Attached || !ready:
-		return attachment{waits: fmt.Sprintf("volume %v is not attached for volume attachment %v", t.handle, name)}, nil
+		return Attachment{Waits: fmt.Sprintf("volume %v is not attached for volume attachment %v", v.Handle, name)}, nil
 	}
-	return attachment{context: va.Status.AttachmentMetadata}, nil
+	return Attachment{Context: va.Status.AttachmentMetadata}, nil
 }
 
 // exhausted is gRPC's ResourceExhausted in a VolumeAttachment's error: the node can have no more volumes of the driver.
