@@ -27,7 +27,7 @@ func rejectExhausted(s *Service, p *pod, v *volume, why error) {
 		return
 	}
 	ref, message := p.ref, exhaustedMessage(p, why)
-	s.workers.Go(func() { //nolint:contextcheck // the end of the daemon waits for it, at most rejectTimeout
+	s.workers.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), rejectTimeout)
 		defer cancel()
 		_, err := topic.PodEvict.Do(ctx, s.conn, topic.Eviction{
