@@ -2,6 +2,7 @@ package parity
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -124,13 +125,15 @@ func TestTakeoverAndHandback(t *testing.T) {
 		}
 	}
 
-	foreign := filepath.Join(bed.Node.RootDir, "pods", string(was.UID), "volumes", "kubernetes.io~csi", "pvc")
+	foreign := filepath.Join(bed.Node.RootDir, "pods", string(was.UID), "volumes", "kubernetes.io~nfs", "pvc")
 	if err := os.MkdirAll(foreign, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), kubelot, append(args, "--foreground")...).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "uses a volume of kubernetes.io/csi") {
-		t.Errorf("a volume of a driver: %v\n%s", err, out)
+	limited, cancel := context.WithTimeout(t.Context(), kit.Patience)
+	out, err := exec.CommandContext(limited, kubelot, append(args, "--foreground")...).CombinedOutput()
+	cancel()
+	if err == nil || !strings.Contains(string(out), "uses a volume of kubernetes.io/nfs") {
+		t.Errorf("a volume of another kind: %v\n%s", err, out)
 	}
 	if err := os.RemoveAll(filepath.Dir(foreign)); err != nil {
 		t.Fatal(err)
