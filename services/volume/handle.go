@@ -275,7 +275,8 @@ func (s *Service) start(ctx context.Context, p *pod, v *volume, what op, do job)
 		o.result, o.err = do(ctx, alive)
 		timer.Stop()
 		stop(nil)
-		s.tell(func() { s.finished(o) }) //nolint:contextcheck // a rejection goes on after the worker, for rejectTimeout at most
+		//nolint:contextcheck // a rejection goes on after the worker, for rejectTimeout at most
+		s.tell(func() { s.finished(o) })
 	})
 }
 

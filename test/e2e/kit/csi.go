@@ -222,6 +222,17 @@ func (d *Driver) Calls(methods ...string) []string {
 	return list
 }
 
+// Called waits until the method has been called more than n times.
+func (d *Driver) Called(method string, n int) {
+	d.t.Helper()
+	Eventually(d.t, "a call of "+method, func() error {
+		if calls := d.Calls(method); len(calls) <= n {
+			return fmt.Errorf("the driver was called %q", calls)
+		}
+		return nil
+	})
+}
+
 // Registered waits until the driver knows that it is registered for the n-th time, and returns how long after since.
 func (d *Driver) Registered(n int, since time.Time) time.Duration {
 	d.t.Helper()
