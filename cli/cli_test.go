@@ -51,7 +51,7 @@ func TestCommands(t *testing.T) {
 			args: []string{"tap", "--run-dir", empty}, code: 1,
 			stderr: "there is no key of the bus at " + empty,
 		},
-		"bad output": {args: []string{"tap", "-o", "xml"}, code: 1, stderr: "want text or json"},
+		"bad output": {args: []string{"tap", "-o", "xml"}, code: 1, stderr: "want text, wide, short or json"},
 		"pods":       {args: []string{"pods", "--run-dir", empty}, code: 1, stderr: "start the crew"},
 		"up without crew": {
 			args: []string{"up", "--run-dir", empty, "--bin-dir", empty, "--hostname-override=n"}, code: 1,

@@ -40,7 +40,7 @@ func run(args []string, stdout, stderr *os.File) int {
 	command.SetArgs(args[1:])
 	if err := command.ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", command.Name(), err)
-		return 1
+		return exitCode(err)
 	}
 	return 0
 }
@@ -64,7 +64,8 @@ func Command(stdout, stderr *os.File) *cobra.Command {
 	root.AddCommand(upCommand(stdout, stderr), downCommand(stdout), tapCommand(stdout), podsCommand(stdout),
 		whyCommand(stdout), gcCommand(stdout), shutdownCommand(stdout), doctorCommand(stdout), upgradeCommand(stdout),
 		takeoverCommand(stdout, stderr), handbackCommand(stdout), installCommand(stdout), uninstallCommand(stdout),
-		versionCommand(stdout))
+		configCommand(stdout), replayCommand(stdout), bundleCommand(stdout), imageCommand(stdout),
+		restartCommand(stdout), versionCommand(stdout))
 	return root
 }
 

@@ -11,11 +11,11 @@ var Contract = bus.Contract{
 	Daemon: "cli",
 	Reads: []bus.Topic{
 		topic.PodUpdate, topic.PodObject, topic.PodMirror, topic.PodSources, topic.PodStep,
-		topic.PLEGEvent, topic.VolumeState, topic.PluginRegistered, topic.CSIDriver,
+		topic.PLEGEvent, topic.VolumeState, topic.PodAllocation, topic.PluginRegistered, topic.CSIDriver,
 		topic.CSIVolumes,
 		topic.ProbeResult, topic.StatusPatch, topic.MergedStatus, topic.GCDecision, topic.KubeEvent,
 		topic.NodeMachine, topic.NodeRuntime,
-		topic.NodeObject, topic.NodePressure, topic.NodeShutdown, topic.Health,
+		topic.NodeObject, topic.ResourcesOfNode, topic.NodePressure, topic.NodeShutdown, topic.Health,
 	},
 	Calls: []bus.Topic{topic.GCPlan, topic.ShutdownRequested},
 }

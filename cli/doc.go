@@ -1,5 +1,5 @@
-// Package cli is kubelot's command line: run the crew in the foreground, watch the bus, list pods,
-// remove them.
+// Package cli is kubelot's command line: run the crew in the foreground, watch the bus, list pods, remove them, and
+// look at the node's configuration.
 //
 // # Reads
 //
@@ -7,7 +7,9 @@
 //
 // # Writes
 //
-// Nothing on the bus. `kubelot down` removes pods from the container runtime and from the disk.
+// Nothing on the bus. `kubelot down` removes pods from the container runtime and from the disk. `kubelot restart` has
+// the runtime stop a container, and `kubelot image pull` has it pull images. `kubelot tap --record` and
+// `kubelot bundle` write new files, without secrets.
 //
 // # Owns
 //

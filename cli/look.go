@@ -12,54 +12,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/paint"
 	"kubelot.dev/cli/internal/pods"
-	"kubelot.dev/cli/internal/tap"
 )
-
-func tapCommand(stdout *os.File) *cobra.Command {
-	var (
-		busAt   busFlags
-		options tap.Options
-		output  string
-		noColor bool
-	)
-	c := &cobra.Command{
-		Use:   "tap",
-		Short: "Show what the daemons say to each other, one line per message.",
-		Example: `  kubelot tap --pod default/web-0 --since 5m
-  kubelot tap --topic podsync.step --topic volume
-  kubelot tap --daemon pleg -o json | jq .data`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			switch output {
-			case "text":
-				options.Format.Painter = paint.For(stdout, noColor)
-			case "json":
-				options.Format.JSON = true
-			default:
-				return fmt.Errorf("-o %q: want text or json", output)
-			}
-			conn, err := busAt.connect(c.Context())
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			return tap.Run(c.Context(), conn.Transport(), options, stdout)
-		},
-	}
-	busAt.register(c)
-	flags := c.Flags()
-	flags.StringVar(&options.Filter.Pod, "pod", "", "only this pod: namespace/name, name or UID")
-	flags.StringArrayVar(&options.Filter.Topics, "topic", nil, "only this topic, or all that begin with it, such as "+
-		"pod; may be repeated")
-	flags.StringVar(&options.Filter.Daemon, "daemon", "", "only what this daemon wrote")
-	flags.DurationVar(&options.Since, "since", 0, "start with the history of this duration, such as 5m")
-	flags.StringVarP(&output, "output", "o", "text", "text or json")
-	flags.BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
-	flags.BoolVar(&options.Format.ShowEnv, "show-env", false, "show values of environment variables in JSON (root only)")
-	complete(c, "topic", topicNames())
-	complete(c, "output", []string{"text", "json"})
-	return c
-}
 
 // complete offers fixed values to the shell's completion.
 func complete(c *cobra.Command, flag string, values []string) {

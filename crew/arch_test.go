@@ -57,9 +57,10 @@ var rules = map[string][]rule{
 		{"kubelot.dev/kube", noAPIServer},
 		{"k8s.io/client-go", noAPIServer},
 	},
-	"kubelot.dev/services/status/cmd/kubelot-status": {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
-	"kubelot.dev/services/lease/cmd/kubelot-lease":   {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
-	"kubelot.dev/services/volume/cmd/kubelot-volume": {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
+	"kubelot.dev/services/status/cmd/kubelot-status":     {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
+	"kubelot.dev/services/lease/cmd/kubelot-lease":       {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
+	"kubelot.dev/services/volume/cmd/kubelot-volume":     {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
+	"kubelot.dev/services/resource/cmd/kubelot-resource": {{"kubelot.dev/cri", noRuntime}, {"k8s.io/cri-api", noRuntime}},
 	"kubelot.dev/services/probe/cmd/kubelot-probe": {
 		{"kubelot.dev/kube", noAPIServer},
 		{"k8s.io/client-go", noAPIServer},

@@ -13,6 +13,7 @@ import (
 	"kubelot.dev/services/pleg"
 	"kubelot.dev/services/podsync"
 	"kubelot.dev/services/probe"
+	"kubelot.dev/services/resource"
 	"kubelot.dev/services/stats"
 	"kubelot.dev/services/status"
 	"kubelot.dev/services/volume"
@@ -24,6 +25,7 @@ func Contracts() []bus.Contract {
 		podsync.Contract,
 		pleg.Contract,
 		volume.Contract,
+		resource.Contract,
 		probe.Contract,
 		status.Contract,
 		lease.Contract,
@@ -40,6 +42,7 @@ func Daemons() []daemon.Spec {
 		stats.Daemon,
 		pleg.Daemon,
 		volume.Daemon,
+		resource.Daemon,
 		probe.Daemon,
 		status.Daemon,
 		lease.Daemon,

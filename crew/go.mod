@@ -17,6 +17,7 @@ require (
 	kubelot.dev/services/pleg v0.0.0-00010101000000-000000000000
 	kubelot.dev/services/podsync v0.0.0-00010101000000-000000000000
 	kubelot.dev/services/probe v0.0.0-00010101000000-000000000000
+	kubelot.dev/services/resource v0.0.0-00010101000000-000000000000
 	kubelot.dev/services/stats v0.0.0-00010101000000-000000000000
 	kubelot.dev/services/status v0.0.0-00010101000000-000000000000
 	kubelot.dev/services/volume v0.0.0-00010101000000-000000000000
@@ -150,6 +151,7 @@ replace (
 	kubelot.dev/services/pleg => ../services/pleg
 	kubelot.dev/services/podsync => ../services/podsync
 	kubelot.dev/services/probe => ../services/probe
+	kubelot.dev/services/resource => ../services/resource
 	kubelot.dev/services/stats => ../services/stats
 	kubelot.dev/services/status => ../services/status
 	kubelot.dev/services/volume => ../services/volume

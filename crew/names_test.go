@@ -23,17 +23,18 @@ var foreign = []string{
 	"Debugf", "Noticef", "Tracef", "Warnf", // nats-server's log
 	"WithAttrs", "WithGroup", // log/slog
 	"Resync", "IsWatchListSemanticsUnSupported", // client-go
-	"Describe",      // Prometheus
-	"GetFlagz",      // component-base
-	"Less",          // container/heap
-	"ReadOnReady",   // gRPC
-	"UnmarshalJSON", // encoding/json
+	"Describe",                            // Prometheus
+	"GetFlagz",                            // component-base
+	"Less",                                // container/heap
+	"ReadOnReady",                         // gRPC
+	"UnmarshalJSON",                       // encoding/json
+	"ListPods", "GetAllocatableResources", // services of Kubernetes' gRPC APIs
 }
 
 // kits are the packages that exist for tests.
 var kits = []string{
 	"bussuite", "bustest", "critest", "cgrouptest", "kubetest", "logindtest", "plantest",
-	"podsynctest", "scenariotest", "mounttest", "kit",
+	"podsynctest", "scenariotest", "mounttest", "plugintest", "dratest", "kit",
 }
 
 // ofTests reports whether a file is there for tests only.

@@ -36,6 +36,11 @@ var largeTypes = map[string]size{
 	"services/gc.Service": {20, 50},
 	// It has a setter for each topic, and decides. The setters know which pods a change concerns.
 	"services/status.state": {7, 30},
+	// They are pure states, and most of their methods are questions.
+	"services/resource/internal/cpus.State":   {6, 29},
+	"services/resource/internal/devices.Book": {4, 29},
+	// It has a method for each kind of news of its pod.
+	"services/podsync/internal/worker.Worker": {14, 26},
 	// The pods, their volumes and the objects that these read are one graph. A change of any of them concerns the others.
 	"services/volume.Service": {22, 43},
 	// What is known of a volume is the input of one decision, see decide.go.

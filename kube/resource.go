@@ -73,6 +73,12 @@ func (r Resource[T, P]) Delete(ctx context.Context, name string, o metav1.Delete
 	return r.request(r.client.Delete()).Name(name).Body(&o).Do(ctx).Error()
 }
 
+// deleteAll removes the objects that the options select.
+func (r Resource[T, P]) deleteAll(ctx context.Context, selected metav1.ListOptions) error {
+	req := r.request(r.client.Delete()).SpecificallyVersionedParams(&selected, metav1.ParameterCodec, optionsVersion)
+	return req.Body(&metav1.DeleteOptions{}).Do(ctx).Error()
+}
+
 // Watch streams the changes of the objects that the options select.
 func (r Resource[T, P]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true

@@ -17,6 +17,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -41,6 +42,8 @@ var (
 		"token": &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
 			Token: "secret",
 		}},
+		"resourceclaims":             &resourcev1.ResourceClaim{ObjectMeta: called},
+		"resourceslices":             &resourcev1.ResourceSlice{ObjectMeta: called},
 		"leases":                     &coordinationv1.Lease{ObjectMeta: called},
 		"certificatesigningrequests": &certificatesv1.CertificateSigningRequest{ObjectMeta: called},
 	}
@@ -132,8 +135,10 @@ func TestRequestsAreThoseOfClientGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, calls := range [][]twin{objectCalls(t, ours, theirs), selections(t, ours, theirs)} {
-		for _, c := range calls {
+	calls := 0
+	for _, kind := range [][]twin{objectCalls(t, ours, theirs), claimCalls(t, ours, theirs), selections(t, ours, theirs)} {
+		calls += len(kind)
+		for _, c := range kind {
 			want, wantErr := c.theirs()
 			wantRequest := recorder.last()
 			got, gotErr := c.ours()
@@ -146,7 +151,7 @@ func TestRequestsAreThoseOfClientGo(t *testing.T) {
 			}
 		}
 	}
-	if n := len(recorder.requests); n != 2*(len(objectCalls(t, ours, theirs))+len(selections(t, ours, theirs))) {
+	if n := len(recorder.requests); n != 2*calls {
 		t.Errorf("%d requests were made", n)
 	}
 }
@@ -262,6 +267,33 @@ func objectCalls(t *testing.T, ours *Client, theirs *kubernetes.Clientset) []twi
 			"get csr",
 			func() (any, error) { return signing.Get(ctx, "x", get) },
 			func() (any, error) { return csrs.Get(ctx, "x", get) },
+		},
+	}
+}
+
+// claimCalls are those about devices that pods claim.
+func claimCalls(t *testing.T, ours *Client, theirs *kubernetes.Clientset) []twin {
+	t.Helper()
+	claims, err := ClaimsOf(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, selector := t.Context(), "spec.nodeName=n,spec.driver=d"
+	return []twin{
+		{
+			"get resource claim",
+			func() (any, error) { return claims.GetResourceClaim(ctx, "ns", "x") },
+			func() (any, error) {
+				return theirs.ResourceV1().ResourceClaims("ns").Get(ctx, "x", metav1.GetOptions{})
+			},
+		},
+		{
+			"delete resource slices",
+			func() (any, error) { return nil, claims.DeleteResourceSlices(ctx, selector) },
+			func() (any, error) {
+				return nil, theirs.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{},
+					metav1.ListOptions{FieldSelector: selector})
+			},
 		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,6 +44,10 @@ var (
 		&storagev1.CSINode{},
 		&storagev1.VolumeAttachment{},
 	}}
+	resourceGroup = group{resourcev1.SchemeGroupVersion, "/apis", []runtime.Object{
+		&resourcev1.ResourceClaim{},
+		&resourcev1.ResourceSlice{},
+	}}
 	certificatesGroup = group{
 		certificatesv1.SchemeGroupVersion, "/apis",
 		[]runtime.Object{&certificatesv1.CertificateSigningRequest{}},
@@ -58,7 +63,7 @@ var (
 var serializers = sync.OnceValue(func() runtime.NegotiatedSerializer {
 	scheme := runtime.NewScheme()
 	for _, g := range []group{
-		coreGroup, coordinationGroup, nodeGroup, storageGroup, certificatesGroup, authenticationGroup,
+		coreGroup, coordinationGroup, nodeGroup, storageGroup, resourceGroup, certificatesGroup, authenticationGroup,
 	} {
 		scheme.AddKnownTypes(g.version, g.types...)
 		metav1.AddToGroupVersion(scheme, g.version)

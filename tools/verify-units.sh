@@ -51,7 +51,7 @@ if grep -nE '^InaccessiblePaths=(.* )?-?/etc/kubernetes(/pki(/ca\.crt)?)?( |$)' 
 fi
 # How much a daemon that was taken over could do, as systemd scores it: 10 is everything. What the figures leave out is
 # in docs/security.md. The compact layout is all daemons in one, and has no goal.
-goals="bus 2.0 pleg 2.0 probe 2.0 status 2.0 lease 2.0 api 2.0 gc 3.0 stats 3.0 podsync 5.5 volume 5.5"
+goals="bus 2.0 pleg 2.0 probe 2.0 status 2.0 lease 2.0 api 2.0 gc 3.0 stats 3.0 resource 3.0 podsync 5.5 volume 5.5"
 for unit in "$root"/deploy/systemd/kubelot-*.service; do
   name=$(basename "${unit#*/systemd/kubelot-}" .service)
   # The last two run nothing until the system stops.

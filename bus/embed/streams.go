@@ -33,7 +33,7 @@ type limits struct {
 // counts as memory of the bus, so the limits stay well below MemoryHigh of kubelot-bus.service. The history of a pod is
 // compressed to a fifth of its size.
 func limitsFor(space int64) limits {
-	l := limits{history: clamp(space/32, 2<<20, 8<<20), event: clamp(space/64, 1<<20, 4<<20)}
+	l := limits{history: clamp(space/40, 2<<20, 5<<20), event: clamp(space/80, 1<<20, 2<<20)}
 	l.store = l.history + l.event + 2*smallBytes + clamp(space/4, 16<<20, 256<<20)
 	return l
 }

@@ -23,9 +23,9 @@ func TestLimitsFollowTheSpace(t *testing.T) {
 		space, store, history, event int64 // MiB
 	}{
 		{64, 19, 2, 1},
-		{200, 59, 6, 3},
-		{1 << 10, 268, 8, 4},
-		{100 << 10, 268, 8, 4},
+		{200, 57, 5, 2},
+		{1 << 10, 263, 5, 2},
+		{100 << 10, 263, 5, 2},
 	} {
 		l := limitsFor(test.space << 20)
 		if l.store>>20 != test.store || l.history>>20 != test.history || l.event>>20 != test.event {

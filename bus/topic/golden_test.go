@@ -43,6 +43,7 @@ var removed = map[string]string{
 var replies = map[string]reflect.Type{
 	topic.VolumeSubPath.Name():     reflect.TypeFor[topic.SubPathReply](),
 	topic.VolumeUsage.Name():       reflect.TypeFor[topic.VolumeUsageReply](),
+	topic.ResourcePreStart.Name():  reflect.TypeFor[topic.PreStartReply](),
 	topic.PodEvict.Name():          reflect.TypeFor[topic.EvictionReply](),
 	topic.StatusUnwritten.Name():   reflect.TypeFor[topic.UnwrittenReply](),
 	topic.StatsSummary.Name():      reflect.TypeFor[statsv1alpha1.Summary](),

@@ -42,8 +42,8 @@ func RefOf(pod *corev1.Pod) Ref {
 // Pod is the payload of pod.update.
 type Pod struct {
 	// Pod is the pod as admitted. A static pod has the UID that is derived from its manifest.
-	// managedFields and the status are left out. The resource version is the one that changed the rest of the pod.
-	// pod.object has changes of the status alone.
+	// managedFields are left out, and of the status all but the names of the pod's claims. The resource version is the
+	// one that changed the rest of the pod. pod.object has changes of the status alone.
 	Pod       *corev1.Pod `json:"pod"`
 	Source    Source      `json:"source"`
 	Lifecycle Lifecycle   `json:"lifecycle"`
@@ -62,6 +62,8 @@ type Pod struct {
 	StartedBefore []string `json:"startedBefore,omitempty"`
 	// Resize is an in-place resize that was allocated and isn't done yet.
 	Resize *Resize `json:"resize,omitempty"`
+	// Allocates is true for a pod of which nothing is created before pod.allocation says that it has what it asks for.
+	Allocates bool `json:"allocates,omitempty"`
 }
 
 // Resize is an in-place resize under way (KEP-1287): the pod of the message has the resources that were allocated.

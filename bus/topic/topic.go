@@ -86,6 +86,16 @@ var (
 		Name: "csi.volumes", Schema: 1,
 		Doc: "The volumes for the Node's status.volumesInUse; absent until what is on disk has been read.",
 	}).Checked(checkVolumesInUse)
+	// PodAllocation is what a pod has for itself of the node's devices, CPUs and memory.
+	PodAllocation = bus.NewState[Allocation](bus.Spec{
+		Name: "pod.allocation", Keys: "<uid>", Schema: 1,
+		Doc: "A pod's devices, exclusive CPUs, memory nodes and claims: what it has, waits for, or can't have.",
+	}).Checked(checkAllocation)
+	// ResourcesOfNode are the node's devices and shared CPUs.
+	ResourcesOfNode = bus.NewState[NodeResources](bus.Spec{
+		Name: "node.resources", Schema: 1,
+		Doc: "The devices of plugins, for the Node's capacity and allocatable, and the CPUs that containers share.",
+	}).Checked(checkNodeResources)
 	// NodeObject is the Node as the API server has it, or as this node would register itself.
 	NodeObject = bus.NewState[corev1.Node](bus.Spec{
 		Name: "node.object", Schema: 1,
@@ -139,6 +149,11 @@ var (
 		Name: "volume.usage", Schema: 1,
 		Doc: "How full a pod's volume is, by its CSI driver.",
 	})
+	// ResourcePreStart asks the resource daemon to have a container's devices made ready for its start.
+	ResourcePreStart = bus.NewCall[PreStartRequest, PreStartReply](bus.Spec{
+		Name: "resource.prestart", Schema: 1,
+		Doc: "Has device plugins make a container's devices ready; answers when they are.",
+	})
 	// PodEvict ends a pod as Failed.
 	PodEvict = bus.NewCall[Eviction, EvictionReply](bus.Spec{
 		Name: "pod.evict", Schema: 1,
@@ -169,10 +184,10 @@ var (
 // All are all topics, in the order in which documents list them.
 func All() []bus.Topic {
 	return []bus.Topic{
-		PodUpdate, PodObject, PodMirror, PodSources, PodStep, PLEGEvent, VolumeState, PluginRegistered,
+		PodUpdate, PodObject, PodMirror, PodSources, PodStep, PLEGEvent, VolumeState, PodAllocation, PluginRegistered,
 		CSIDriver, CSIVolumes, ProbeResult,
 		StatusPatch, MergedStatus, GCDecision, KubeEvent,
-		NodeMachine, NodeRuntime, NodeObject, NodePressure, NodeShutdown, Health,
-		VolumeSubPath, VolumeUsage, PodEvict, StatusUnwritten, StatsSummary, GCPlan, ShutdownRequested,
+		NodeMachine, NodeRuntime, NodeObject, ResourcesOfNode, NodePressure, NodeShutdown, Health,
+		VolumeSubPath, VolumeUsage, ResourcePreStart, PodEvict, StatusUnwritten, StatsSummary, GCPlan, ShutdownRequested,
 	}
 }

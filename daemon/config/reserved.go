@@ -1,6 +1,8 @@
 package config
 
 import (
+	"math"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -33,4 +35,38 @@ func Reserved(k *kubeletv1beta1.KubeletConfiguration) corev1.ResourceList {
 		list[corev1.ResourceCPU] = *resource.NewQuantity(int64(cpus.Size()), resource.DecimalSI)
 	}
 	return list
+}
+
+// The eviction signals for which capacity is held back from pods.
+const (
+	signalMemory = "memory.available"
+	signalNodeFS = "nodefs.available"
+)
+
+// HeldBack is what pods can't have of the capacity: what is reserved, and what the hard eviction thresholds keep free.
+func HeldBack(k *kubeletv1beta1.KubeletConfiguration, capacity corev1.ResourceList) corev1.ResourceList {
+	held := Reserved(k)
+	for name, quantity := range capacity {
+		signal := map[corev1.ResourceName]string{
+			corev1.ResourceMemory:           signalMemory,
+			corev1.ResourceEphemeralStorage: signalNodeFS,
+		}[name]
+		value, err := ParseEvictionValue(k.EvictionHard[signal])
+		if err != nil {
+			continue
+		}
+		hold := *resource.NewQuantity(int64(value.Share*float64(quantity.Value())), resource.BinarySI)
+		if value.Quantity != nil {
+			hold = *value.Quantity
+		}
+		sum := held[name]
+		sum.Add(hold)
+		held[name] = sum
+	}
+	return held
+}
+
+// Bytes is a number of bytes as a quantity.
+func Bytes(n uint64) resource.Quantity {
+	return *resource.NewQuantity(int64(min(n, math.MaxInt64)), resource.BinarySI)
 }

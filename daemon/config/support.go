@@ -33,8 +33,6 @@ type Field struct {
 	Note string
 }
 
-const managers = "CPU, memory and topology management"
-
 // Fields is the table of all fields of KubeletConfiguration; a test holds it complete.
 var Fields = slices.Concat(
 	level(Supported, "",
@@ -61,17 +59,16 @@ var Fields = slices.Concat(
 		"enableDebuggingHandlers", "enableContentionProfiling", "healthzPort", "healthzBindAddress",
 		"streamingConnectionIdleTimeout", "enableSystemLogHandler", "enableSystemLogQuery", "enableProfilingHandler",
 		"enableDebugFlagsHandler", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
-		"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority"),
+		"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority",
+		"cpuManagerPolicy", "cpuManagerPolicyOptions", "memoryManagerPolicy", "topologyManagerPolicy", "topologyManagerScope",
+		"topologyManagerPolicyOptions", "reservedMemory"),
 	level(Partly, "attaching volumes from the node (the Node's annotation is set, for the controller to know)",
 		"enableControllerAttachDetach"),
 	level(Partly, "moving processes into the cgroup (its usage is reported)", "systemCgroups", "kubeletCgroups"),
-	level(Later, managers,
-		"cpuManagerPolicy", "cpuManagerPolicyOptions", "cpuManagerReconcilePeriod", "memoryManagerPolicy",
-		"topologyManagerPolicy", "topologyManagerScope", "topologyManagerPolicyOptions", "reservedMemory"),
 	level(Later, "memory quality of service", "qosReserved", "memoryThrottlingFactor", "memoryReservationPolicy"),
 	level(Later, "tracing", "tracing"),
-	level(Moot, "kubelot has no feature gates; what the named gate does is either on or listed as unsupported",
-		"featureGates"),
+	level(Partly, "other gates than PodsAPI and those of the CPU manager's options (what another gate does is on, or "+
+		"listed as unsupported)", "featureGates"),
 	level(Moot, "systemd sets it for each daemon (OOMScoreAdjust= in the unit)", "oomScoreAdj"),
 	level(Moot, "systemd sets it for each daemon (LimitNOFILE= in the unit)", "maxOpenFiles"),
 	level(Moot, "it belonged to the kubenet network plugin, which is gone", "hairpinMode", "podCIDR"),
@@ -80,6 +77,7 @@ var Fields = slices.Concat(
 	level(Moot, "run-once mode was removed from Kubernetes (KEP-4580)", "runOnce"),
 	level(Moot, "it has no effect on cgroup v2 and was never more than a hint", "kernelMemcgNotification"),
 	level(Moot, "pods are synced by events, and retried with a back-off of their own", "syncFrequency"),
+	level(Moot, "containers get other CPUs as soon as these change", "cpuManagerReconcilePeriod"),
 	level(Moot, "kubelot hides no metrics", "showHiddenMetricsForVersion"),
 )
 

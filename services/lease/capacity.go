@@ -2,8 +2,6 @@ package lease
 
 import (
 	"maps"
-	"math"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,17 +12,29 @@ import (
 	"kubelot.dev/daemon/config"
 )
 
-// The eviction signals for which capacity is held back from pods.
-const (
-	signalMemory = "memory.available"
-	signalNodeFS = "nodefs.available"
-)
-
 // setResources sets capacity and allocatable. Resources of others (extended ones) stay.
 func setResources(s *corev1.NodeStatus, c *config.Config, m topic.Machine) {
 	own := capacity(c.Kubelet, m)
 	s.Capacity = withForeign(s.Capacity, own)
 	s.Allocatable = withForeign(s.Allocatable, allocatable(c.Kubelet, own))
+}
+
+// setDevices sets the devices of plugins. A resource whose plugin is gone becomes 0 and isn't removed, so that the
+// scheduler doesn't take it for one that nobody counts.
+func setDevices(s *corev1.NodeStatus, r topic.NodeResources) {
+	set := func(name corev1.ResourceName, n topic.DeviceCount) {
+		s.Capacity[name] = *resource.NewQuantity(n.Capacity, resource.DecimalSI)
+		s.Allocatable[name] = *resource.NewQuantity(n.Allocatable, resource.DecimalSI)
+	}
+	if s.Capacity == nil || s.Allocatable == nil {
+		return
+	}
+	for _, name := range r.Gone {
+		set(name, topic.DeviceCount{})
+	}
+	for name, n := range r.Devices {
+		set(name, n)
+	}
 }
 
 // withForeign adds to own the resources that somebody else advertises on the Node.
@@ -45,15 +55,15 @@ func capacity(k kubeletv1beta1.KubeletConfiguration, m topic.Machine) corev1.Res
 	}
 	list := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewMilliQuantity(int64(m.NumCores)*1000, resource.DecimalSI),
-		corev1.ResourceMemory: bytes(m.MemoryBytes),
+		corev1.ResourceMemory: config.Bytes(m.MemoryBytes),
 		corev1.ResourcePods:   *resource.NewQuantity(pods, resource.DecimalSI),
 	}
 	for kib, pages := range m.HugePages {
-		size := bytes(kib * 1024)
-		list[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size.String())] = bytes(kib * 1024 * pages)
+		size := config.Bytes(kib * 1024)
+		list[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size.String())] = config.Bytes(kib * 1024 * pages)
 	}
 	if isolation := k.LocalStorageCapacityIsolation; isolation == nil || *isolation {
-		list[corev1.ResourceEphemeralStorage] = bytes(m.RootFS.CapacityBytes)
+		list[corev1.ResourceEphemeralStorage] = config.Bytes(m.RootFS.CapacityBytes)
 	}
 	return list
 }
@@ -61,11 +71,10 @@ func capacity(k kubeletv1beta1.KubeletConfiguration, m topic.Machine) corev1.Res
 // allocatable is what is left for pods: capacity less kubeReserved, systemReserved and the hard eviction
 // thresholds; memory also less the huge pages.
 func allocatable(k kubeletv1beta1.KubeletConfiguration, capacity corev1.ResourceList) corev1.ResourceList {
-	list, reserved := corev1.ResourceList{}, config.Reserved(&k)
+	list, held := corev1.ResourceList{}, config.HeldBack(&k, capacity)
 	for name, quantity := range capacity {
 		left := quantity.DeepCopy()
-		left.Sub(reserved[name])
-		left.Sub(evictionHold(k, name, quantity))
+		left.Sub(held[name])
 		list[name] = atLeastZero(left)
 	}
 	memory := list[corev1.ResourceMemory]
@@ -76,39 +85,6 @@ func allocatable(k kubeletv1beta1.KubeletConfiguration, capacity corev1.Resource
 	}
 	list[corev1.ResourceMemory] = atLeastZero(memory)
 	return list
-}
-
-// evictionHold is what the hard eviction threshold keeps free of the resource.
-func evictionHold(k kubeletv1beta1.KubeletConfiguration, name corev1.ResourceName,
-	capacity resource.Quantity,
-) resource.Quantity {
-	signal := map[corev1.ResourceName]string{
-		corev1.ResourceMemory:           signalMemory,
-		corev1.ResourceEphemeralStorage: signalNodeFS,
-	}[name]
-	if text := k.EvictionHard[signal]; signal != "" && text != "" {
-		if q, ok := threshold(text, capacity); ok {
-			return q
-		}
-	}
-	return resource.Quantity{}
-}
-
-// threshold is an eviction threshold, absolute or in percent of the capacity.
-func threshold(text string, capacity resource.Quantity) (resource.Quantity, bool) {
-	if percent, ok := strings.CutSuffix(text, "%"); ok {
-		p, err := strconv.ParseFloat(percent, 64)
-		if err != nil || p < 0 || math.IsNaN(p) {
-			return resource.Quantity{}, false
-		}
-		return *resource.NewQuantity(int64(float64(capacity.Value())*p/100), resource.BinarySI), true
-	}
-	q, err := resource.ParseQuantity(text)
-	return q, err == nil
-}
-
-func bytes(n uint64) resource.Quantity {
-	return *resource.NewQuantity(int64(min(n, math.MaxInt64)), resource.BinarySI)
 }
 
 func atLeastZero(q resource.Quantity) resource.Quantity {

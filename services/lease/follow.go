@@ -43,6 +43,9 @@ func (s *Service) follow(ctx context.Context) error {
 		follow(ctx, s, topic.CSIVolumes, func(_ string, v *topic.VolumesInUse) {
 			s.facts.CSI.InUse = cmp.Or(v, s.facts.CSI.InUse)
 		}),
+		follow(ctx, s, topic.ResourcesOfNode, func(_ string, r *topic.NodeResources) {
+			s.facts.Devices = cmp.Or(r, s.facts.Devices)
+		}),
 		loop.Follow(ctx, s.loop, topic.NodeObject, s.bus.set),
 	)
 }

@@ -40,6 +40,8 @@ type Facts struct {
 	Pressure *topic.Pressure // nil means none
 	Shutdown *topic.Shutdown // nil means none
 	CSI      CSI
+	// Devices are those of device plugins; nil while unknown.
+	Devices *topic.NodeResources
 	// Health is the last word of each daemon.
 	Health map[string]topic.DaemonHealth
 	// RuntimeDown is since when the runtime hasn't answered; zero while it does.
@@ -65,6 +67,9 @@ func build(c *config.Config, f Facts, current *corev1.Node) *corev1.Node {
 	setInfo(&node.Status.NodeInfo, f)
 	if f.Machine != nil {
 		setResources(&node.Status, c, *f.Machine)
+	}
+	if f.Devices != nil {
+		setDevices(&node.Status, *f.Devices)
 	}
 	if f.Runtime != nil {
 		setRuntime(&node.Status, *f.Runtime)

@@ -104,20 +104,6 @@ func TestReservationsLargerThanTheMachineLeaveNothing(t *testing.T) {
 	}
 }
 
-func TestThresholds(t *testing.T) {
-	capacity := resource.MustParse("1000")
-	for text, want := range map[string]int64{"100": 100, "10%": 100, "0%": 0, "2.5%": 25} {
-		if q, ok := threshold(text, capacity); !ok || q.Value() != want {
-			t.Errorf("threshold %s is %s (%t), want %d", text, q.String(), ok, want)
-		}
-	}
-	for _, text := range []string{"ten", "%", "-5%", "NaN%"} {
-		if q, ok := threshold(text, capacity); ok {
-			t.Errorf("threshold %q is taken for %s", text, q.String())
-		}
-	}
-}
-
 func TestAWarmNode(t *testing.T) {
 	c := testConfig()
 	c.ProviderID = "cloud://x"

@@ -20,7 +20,8 @@ import (
 // admit starts a worker for a pod that has none. A static pod waits until the pod that it replaces is gone. Every pod
 // waits until the leftovers of an earlier pod with its UID are removed. A pod of the API server waits for the Node
 // object at the API server: the node's own draft of it lacks the labels and taints of others, and a rejection is final.
-// Only in this last case admit returns false.
+// A pod that may ask for devices waits until the resource daemon has said which resources are some. Only in these last
+// two cases admit returns false.
 func (d *dispatcher) admit(p *source.Pod) bool {
 	if d.workers.hasNamesake(p) {
 		return true
@@ -46,7 +47,8 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	}
 	admitted := cfg.Restored != nil || len(obs.Sandboxes) > 0 || podstatus.Terminal(p.Pod.Status.Phase) ||
 		p.Pod.DeletionTimestamp != nil
-	if !admitted && p.Source == topic.SourceAPI && d.node.Node().UID == "" {
+	cfg.Allocates = admission.AsksForItself(p.Pod, d.facts.Policies)
+	if !admitted && !judgeable(p, d.node.Node(), cfg.Allocates && !d.known.heard) {
 		return false
 	}
 	if !admitted {
@@ -57,6 +59,12 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	e.wantedIn = d.pacing.round
 	e.renew(p.Pod)
 	return true
+}
+
+// judgeable reports whether enough is known of the node to admit a pod or to reject it for good; deaf is true where
+// nobody has said which resources are devices, of which the pod wants some.
+func judgeable(p *source.Pod, node *corev1.Node, deaf bool) bool {
+	return (p.Source != topic.SourceAPI || node.UID != "") && !deaf
 }
 
 // refuse judges a new pod, and reports it if it isn't admitted. The result is nil if it is.
@@ -132,7 +140,10 @@ func (d *dispatcher) makeRoom(pod *corev1.Pod) *admission.Rejection {
 func admissionFacts(cfg *config.Config) admission.Facts {
 	return admission.Facts{
 		OS: runtime.GOOS, Arch: runtime.GOARCH, AllowedUnsafeSysctls: cfg.Kubelet.AllowedUnsafeSysctls,
-		AppArmor: hasAppArmor(),
+		AppArmor: hasAppArmor(), Policies: admission.Policies{
+			CPU: cfg.Kubelet.CPUManagerPolicy, Memory: cfg.Kubelet.MemoryManagerPolicy,
+			Topology: cfg.Kubelet.TopologyManagerPolicy,
+		},
 	}
 }
 
@@ -159,6 +170,7 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 	uid, l := string(cfg.Pod.UID), &d.launcher
 	cfg.Rank, cfg.NextRank = l.nextRank(), l.nextRank
 	cfg.Node, cfg.Settling, cfg.Crowded, cfg.Applied, cfg.Metrics = d.node, l.settling, l.crowded, l.applied, d.metrics
+	cfg.SharedCPUs = d.node.SharedCPUs
 	d.objects.Hold(cfg.Pod)
 	e := &entry{
 		Worker: worker.New(cfg, obs, l.executor, d.report, d.log), pod: cfg.Pod, source: cfg.Source,
@@ -179,6 +191,9 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 	})
 	if known {
 		e.Volumes(volumes)
+	}
+	if a, known := d.known.allocated[uid]; known {
+		e.Allocation(a)
 	}
 	for key, verdict := range d.known.probes[uid] {
 		e.Probe(key, verdict)

@@ -14,10 +14,10 @@ var Contract = bus.Contract{
 	},
 	Reads: []bus.Topic{
 		topic.PLEGEvent, topic.VolumeState, topic.ProbeResult, topic.NodeObject, topic.NodeMachine, topic.NodeRuntime,
-		topic.NodePressure, topic.NodeShutdown,
+		topic.NodePressure, topic.NodeShutdown, topic.PodAllocation, topic.ResourcesOfNode,
 		// Its own retained state, to go on after a restart.
 		topic.PodUpdate, topic.PodMirror, topic.StatusPatch,
 	},
 	Serves: []bus.Topic{topic.PodEvict},
-	Calls:  []bus.Topic{topic.VolumeSubPath},
+	Calls:  []bus.Topic{topic.VolumeSubPath, topic.ResourcePreStart},
 }

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/services/podsync/internal/admission/allocation"
+	"kubelot.dev/services/podsync/internal/node/events"
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
 	"kubelot.dev/services/podsync/internal/worker"
 	"kubelot.dev/services/podsync/internal/worker/podstatus"
@@ -61,6 +62,10 @@ func (d *dispatcher) resizes() {
 // resize allocates what the pod asks for, or puts it off.
 func (d *dispatcher) resize(e *entry) {
 	generation := e.pod.Generation
+	if why := d.facts.Policies.Unresizable(e.pod); why != "" {
+		e.putOff(d.report, worker.Pending{Reason: corev1.PodReasonInfeasible, Message: why, Generation: generation})
+		return
+	}
 	r := d.makeRoom(e.pod)
 	if r == nil {
 		if e.pending != nil {
@@ -72,13 +77,17 @@ func (d *dispatcher) resize(e *entry) {
 			e.pod, generation, ""))
 		return
 	}
-	pending := worker.Pending{Reason: corev1.PodReasonDeferred, Message: r.Message, Generation: generation}
+	e.putOff(d.report, worker.Pending{Reason: corev1.PodReasonDeferred, Message: r.Message, Generation: generation})
+}
+
+// putOff leaves the pod what it has, and says why.
+func (e *entry) putOff(report *events.Reporter, pending worker.Pending) {
 	if e.pending != nil && *e.pending == pending {
 		return
 	}
-	if e.pending == nil || e.pending.Generation != generation {
-		d.report.Event(e.pod, "", corev1.EventTypeWarning, "ResizeDeferred", allocation.Message("Pod resize Deferred", e.pod,
-			generation, r.Message))
+	if e.pending == nil || e.pending.Generation != pending.Generation || e.pending.Reason != pending.Reason {
+		report.Event(e.pod, "", corev1.EventTypeWarning, "Resize"+pending.Reason, allocation.Message(
+			"Pod resize "+pending.Reason, e.pod, pending.Generation, pending.Message))
 	}
 	if e.since.IsZero() {
 		e.since = time.Now()

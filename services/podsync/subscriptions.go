@@ -16,6 +16,7 @@ type known struct {
 	observed map[string]topic.PodObservation
 	volumes  map[string]topic.PodVolumes
 	probes   map[string]map[topic.ProbeKey]topic.Probe
+	allocations
 	// left are pods that are gone while pleg still has them: readings from before are of that life.
 	left map[string]topic.PodObservation
 	// cancelled is true where the node was told to shut down and no longer is.
@@ -26,6 +27,7 @@ func newKnown() known {
 	return known{
 		observed: map[string]topic.PodObservation{}, volumes: map[string]topic.PodVolumes{},
 		probes: map[string]map[topic.ProbeKey]topic.Probe{}, left: map[string]topic.PodObservation{},
+		allocations: allocations{allocated: map[string]topic.Allocation{}},
 	}
 }
 
@@ -33,6 +35,7 @@ func newKnown() known {
 // life.
 func (k *known) forget(uid string) {
 	delete(k.volumes, uid)
+	delete(k.allocated, uid)
 	if _, observed := k.observed[uid]; observed {
 		delete(k.observed, uid)
 		k.left[uid] = observe.Now()
@@ -45,6 +48,11 @@ func (d *dispatcher) subscribe() error {
 		follow(d, topic.PLEGEvent, d.onObservation),
 		follow(d, topic.VolumeState, d.onVolumes),
 		follow(d, topic.ProbeResult, d.onProbe),
+		follow(d, topic.PodAllocation, func(c bus.Change[topic.Allocation]) { d.known.take(c, d.workers) }),
+		follow(d, topic.ResourcesOfNode, onValue(func(r *topic.NodeResources) {
+			d.facts.Devices = r.Devices
+			d.pacing.stale = d.known.takeNode(r, d.node, d.workers) || d.pacing.stale
+		})),
 		follow(d, topic.NodeObject, onValue(func(n *corev1.Node) {
 			d.node.SetNode(n)
 			d.pacing.stale = true

@@ -56,7 +56,7 @@ func (p *parts) newExecutor(turns executor.Turns) *executor.Executor {
 			Sandboxes: runtime, Containers: runtime, Sizes: runtime, Observe: p.observe,
 			Settling: p.settling,
 		},
-		Node: p.node, Pods: executor.Pods{Cgroups: p.cgroups, UserNS: p.userNS, SubPaths: p.subPaths},
+		Node: p.node, Pods: executor.Pods{Cgroups: p.cgroups, UserNS: p.userNS, SubPaths: p.subPaths, PreStart: p.preStart},
 		Images: image.New(images, runtime, p.imageEvent), Sources: p.objects, Hooks: p.newHooks(), Turns: turns,
 		Reports: executor.Reports{Events: p.report, Metrics: p.metrics, Log: p.Log},
 	})
@@ -83,6 +83,10 @@ func (p *parts) observe(ctx context.Context, uid string, earlier *topic.PodObser
 
 func (p *parts) subPaths(ctx context.Context, req topic.SubPathRequest) (topic.SubPathReply, error) {
 	return topic.VolumeSubPath.Do(ctx, p.Bus, req)
+}
+
+func (p *parts) preStart(ctx context.Context, req topic.PreStartRequest) (topic.PreStartReply, error) {
+	return topic.ResourcePreStart.Do(ctx, p.Bus, req)
 }
 
 func (p *parts) imageEvent(e image.Event) {
@@ -115,6 +119,7 @@ func newCgroups(cfg *config.Config, m *metrics.Metrics) (*cgroups.Manager, error
 		PerQOS:      k.CgroupsPerQOS == nil || *k.CgroupsPerQOS,
 		EnforcePods: enforces(k.EnforceNodeAllocatable, "pods"),
 		CPUCFSQuota: k.CPUCFSQuota != nil && *k.CPUCFSQuota,
+		StaticCPUs:  k.CPUManagerPolicy == "static",
 		Observe:     m.Cgroup,
 	}
 	m.CgroupVersion(cgroups.Unified())

@@ -24,7 +24,8 @@ func built(t *testing.T, variable string) string {
 // crew is the packages of the default layout without kubelot-kubelet, which needs systemd.
 var crew = []string{
 	"kubelot", "kubelot-common", "kubelot-cli", "kubelot-api", "kubelot-bus", "kubelot-gc", "kubelot-lease",
-	"kubelot-pleg", "kubelot-podsync", "kubelot-probe", "kubelot-stats", "kubelot-status", "kubelot-volume",
+	"kubelot-pleg", "kubelot-podsync", "kubelot-probe", "kubelot-resource", "kubelot-stats", "kubelot-status",
+	"kubelot-volume",
 }
 
 // below are the packages' files.

@@ -59,6 +59,7 @@ var summaries = map[string]string{
 	"pleg":    "observes what the container runtime really runs",
 	"podsync": "makes the wanted pods run",
 	"probe":   "runs the liveness, readiness and startup probes",
+	"resource": "gives pods devices, CPUs and memory of their own",
 	"stats":   "knows the machine and its usage",
 	"status":  "writes pod status, mirror pods and events to the API server",
 	"volume":  "mounts what pods need",

@@ -53,5 +53,5 @@ func (p Painter) Name(name, text string) string {
 // daemons have colours that none of them shares.
 var daemons = map[string]Colour{
 	"bus": "90", "podsync": "36", "pleg": "35", "status": "34", "lease": "33",
-	"volume": "32", "stats": "96", "api": "95", "gc": "94", "probe": "93",
+	"volume": "32", "resource": "92", "stats": "96", "api": "95", "gc": "94", "probe": "93",
 }

@@ -1,16 +1,7 @@
-// Package tap shows the messages on the bus, one readable line each.
-//
-// # Reads
-//
-// Every topic, as raw messages; pod.update for the names of pods.
-//
-// # Guarantees
-//
-//   - Values of env entries, HTTP probe headers and kubectl's copy of the manifest are hidden unless asked for.
-//   - A message that can't be decoded is shown as such; the tap goes on.
 package tap
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -22,195 +13,110 @@ import (
 	"kubelot.dev/cli/internal/words"
 )
 
+// Style is the form of a line.
+type Style string
+
+// The styles of lines.
+const (
+	// Text has the time, the age, the topic, the pod, and what matters.
+	Text Style = "text"
+	// Wide also has the date, the daemon, and the key.
+	Wide Style = "wide"
+	// Short has the time, the pod, and what matters.
+	Short Style = "short"
+	// JSON has the whole message.
+	JSON Style = "json"
+)
+
+// Styles are the names of all styles.
+func Styles() []string { return []string{string(Text), string(Wide), string(Short), string(JSON)} }
+
 // Format is how messages are shown.
 type Format struct {
-	JSON    bool
+	Style   Style // Text if empty
 	ShowEnv bool
 	Painter paint.Painter
+	// Begin is what times are counted from in place of the age, in a replay.
+	Begin time.Time
 }
 
-// Filter says which messages are shown; empty fields let all through.
-type Filter struct {
-	// Pod is namespace/name, a name in any namespace, or a UID.
-	Pod string
-	// Topics are topic names or their beginnings, such as "pod" for all pod topics.
-	Topics []string
-	// Daemon is the writer.
-	Daemon string
-}
-
-// View turns messages into lines. It remembers the last message of each key to show what
-// changed, and the names of pods by UID.
-type View struct {
-	format Format
-	filter Filter
-	last   map[string][]byte
-	refs   map[string]topic.Ref
-}
-
-// newView makes an empty view.
-func newView(format Format, filter Filter) *View {
-	return &View{format: format, filter: filter, last: map[string][]byte{}, refs: map[string]topic.Ref{}}
-}
-
-// Topics are the topics that the filter lets through; none of them is a call, whose messages aren't kept.
-func (f Filter) selected() ([]bus.Topic, error) {
-	var selected []bus.Topic
-	for _, t := range topic.All() {
-		if t.Kind() == bus.KindCall || !f.matchesTopic(t.Name()) {
-			continue
-		}
-		selected = append(selected, t)
-	}
-	if len(selected) == 0 {
-		return nil, fmt.Errorf("no topic begins with %s; the topics are %s", strings.Join(f.Topics, " or "),
-			strings.Join(topicNames(), ", "))
-	}
-	return selected, nil
-}
-
-func (f Filter) matchesTopic(name string) bool {
-	if len(f.Topics) == 0 {
-		return true
-	}
-	for _, prefix := range f.Topics {
-		if name == prefix || strings.HasPrefix(name, strings.TrimSuffix(prefix, ".")+".") {
-			return true
-		}
-	}
-	return false
-}
-
-func topicNames() []string {
-	var names []string
-	for _, t := range topic.All() {
-		if t.Kind() != bus.KindCall {
-			names = append(names, t.Name())
-		}
-	}
-	return names
-}
-
-// split finds the topic of a subject, and the key.
-func split(subject string) (name, key string) {
-	for _, t := range topic.All() {
-		if subject == t.Name() {
-			return subject, ""
-		}
-		if rest, ok := strings.CutPrefix(subject, t.Name()+"."); ok && len(t.Name()) > len(name) {
-			name, key = t.Name(), rest
-		}
-	}
-	if name == "" {
-		return subject, ""
-	}
-	return name, key
-}
-
-// Line is the message as a line without its newline; empty if the filter holds it back.
-func (v *View) Line(m bus.Message, now time.Time) (string, error) {
-	name, key := split(m.Subject)
-	before := v.last[m.Subject]
-	ref := v.learn(name, key, m)
-	if m.Tombstone() {
-		delete(v.last, m.Subject)
-	} else {
-		v.last[m.Subject] = m.Data
-	}
-	if !v.shows(name, ref, m) {
-		return "", nil
-	}
-	e := entry{Message: m, name: name, key: key, ref: ref}
-	if v.format.JSON {
-		return v.json(e)
-	}
-	return v.text(e, before, now), nil
-}
-
-func (v *View) shows(name string, ref topic.Ref, m bus.Message) bool {
-	f := v.filter
-	if !f.matchesTopic(name) || f.Daemon != "" && f.Daemon != m.Header[bus.HeaderDaemon] {
-		return false
-	}
-	switch {
-	case f.Pod == "" || f.Pod == ref.UID:
-		return true
-	case strings.Contains(f.Pod, "/"):
-		return f.Pod == ref.Namespace+"/"+ref.Name
-	}
-	return f.Pod == ref.Name
-}
-
-// learn finds the pod that a message is about: by its payload or, where that has no name, by its key.
-func (v *View) learn(name, key string, m bus.Message) topic.Ref {
-	uid, _, _ := strings.Cut(key, ".")
-	if !strings.HasPrefix(keysOf(name), "<uid>") {
-		uid = ""
-	}
-	var payload struct {
-		topic.Ref
-		Kind string `json:"kind"`
-		Pod  struct {
-			Metadata topic.Ref `json:"metadata"`
-		} `json:"pod"`
-	}
-	// A payload of another shape has no reference in it; text says what can't be decoded.
-	_ = json.Unmarshal(m.Data, &payload)
-	ref := payload.Ref
-	if name == topic.PodUpdate.Name() {
-		ref = payload.Pod.Metadata
-	}
-	switch {
-	case uid == "" && (name != topic.KubeEvent.Name() || payload.Kind != "Pod"):
-		return topic.Ref{}
-	case ref.Name != "" && ref.UID != "":
-		v.refs[ref.UID] = ref
-		return ref
-	}
-	if known, ok := v.refs[uid]; ok {
-		return known
-	}
-	return topic.Ref{UID: uid}
-}
-
-func keysOf(name string) string {
-	for _, t := range topic.All() {
-		if t.Name() == name {
-			return t.Keys()
-		}
-	}
-	return ""
-}
-
-// entry is a message with what its subject and its pod are.
-type entry struct {
-	bus.Message
-	name, key string
-	ref       topic.Ref
-}
-
-func (v *View) text(e entry, before []byte, now time.Time) string {
-	p := v.format.Painter
-	text, urgent, err := "removed", false, error(nil)
+// describe puts the message into words.
+func (e *entry) describe(before []byte) {
+	var err error
+	e.text = "removed"
 	if !e.Tombstone() {
-		text, urgent, err = describe(e.name, e.key, e.Data, before)
+		e.text, e.urgent, err = describe(e.name, e.key, e.Data, before)
 	}
 	if err != nil {
-		text, urgent = "can't be decoded: "+err.Error(), true
+		e.text, e.urgent = "can't be decoded: "+err.Error(), true
 	}
-	text = words.OneLine(text)
-	if urgent {
-		text = p.Paint(paint.Yellow, text)
+}
+
+func (v *view) line(e entry, now time.Time) (string, error) {
+	switch v.format.Style {
+	case JSON:
+		return v.json(e)
+	case Wide:
+		return v.wide(e, now), nil
+	case Short:
+		return v.short(e), nil
 	}
+	return v.text(e, now), nil
+}
+
+func (v *view) text(e entry, now time.Time) string {
+	p := v.format.Painter
 	fields := []string{
-		p.Paint(paint.Dim, e.Time.Format("15:04:05.000")),
-		p.Paint(paint.Dim, fmt.Sprintf("%6s", words.Age(now.Sub(e.Time)))),
-		p.Name(e.name, fmt.Sprintf("%-13s", words.OneLine(e.name))),
+		p.Paint(paint.Dim, e.Time.Format("15:04:05.000")), v.age(e, now), v.topic(e, e.name),
 	}
 	if pod := podName(e.ref); pod != "" {
 		fields = append(fields, p.Paint(paint.Bold, words.OneLine(pod)))
 	}
-	return strings.Join(append(fields, text), "  ")
+	return strings.Join(append(fields, v.what(e)), "  ")
+}
+
+func (v *view) wide(e entry, now time.Time) string {
+	p := v.format.Painter
+	daemon := words.OneLine(e.Header[bus.HeaderDaemon])
+	fields := []string{
+		p.Paint(paint.Dim, e.Time.Format("2006-01-02T15:04:05.000Z07:00")), v.age(e, now),
+		p.Name(daemon, fmt.Sprintf("%-7s", daemon)),
+		v.topic(e, strings.TrimSuffix(e.name+"."+e.key, ".")),
+	}
+	if pod := podName(e.ref); pod != "" {
+		fields = append(fields, p.Paint(paint.Bold, words.OneLine(pod)))
+	}
+	return strings.Join(append(fields, v.what(e)), "  ")
+}
+
+func (v *view) short(e entry) string {
+	p := v.format.Painter
+	about := cmp.Or(podName(e.ref), e.name)
+	return strings.Join([]string{
+		p.Paint(paint.Dim, e.Time.Format("15:04:05")), p.Paint(paint.Bold, words.OneLine(about)), v.what(e),
+	}, "  ")
+}
+
+// age is how old the message is, or how long after the begin of a replay it was.
+func (v *view) age(e entry, now time.Time) string {
+	text := words.Age(now.Sub(e.Time))
+	if begin := v.format.Begin; !begin.IsZero() {
+		text = "+" + words.Brief(max(0, e.Time.Sub(begin)))
+	}
+	return v.format.Painter.Paint(paint.Dim, fmt.Sprintf("%6s", text))
+}
+
+// topic is a name in the colour of the message's daemon.
+func (v *view) topic(e entry, name string) string {
+	return v.format.Painter.Name(cmp.Or(e.Header[bus.HeaderDaemon], e.name), fmt.Sprintf("%-13s", words.OneLine(name)))
+}
+
+func (v *view) what(e entry) string {
+	text := words.OneLine(e.text)
+	if e.urgent {
+		text = v.format.Painter.Paint(paint.Yellow, text)
+	}
+	return text
 }
 
 func podName(ref topic.Ref) string {
@@ -232,7 +138,7 @@ type jsonLine struct {
 	Data    json.RawMessage `json:"data,omitempty"`
 }
 
-func (v *View) json(e entry) (string, error) {
+func (v *view) json(e entry) (string, error) {
 	line := jsonLine{
 		Time: e.Time, Topic: e.name, Key: e.key, Daemon: e.Header[bus.HeaderDaemon], Schema: e.Header[bus.HeaderSchema],
 		Pod: podName(e.ref), Deleted: e.Tombstone(),

@@ -1,8 +1,11 @@
 package tap
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 )
 
 // hidden stands for a value that isn't shown.
@@ -15,8 +18,13 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // copy of the manifest.
 func redact(data []byte) (json.RawMessage, error) {
 	var value any
-	if err := json.Unmarshal(data, &value); err != nil {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber() // a float would round large numbers
+	if err := decoder.Decode(&value); err != nil {
 		return nil, fmt.Errorf("message isn't JSON: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("message isn't JSON: there is more behind its end")
 	}
 	hide(value)
 	return json.Marshal(value)

@@ -1,7 +1,25 @@
+// Package tap shows the messages on the bus, one readable line each, records them and shows recordings again.
+//
+// # Reads
+//
+// Every topic, as raw messages; pod.update for the names and labels of pods.
+//
+// # Writes
+//
+// A recording: JSON lines, the first of which says so (see header and record).
+//
+// # Guarantees
+//
+//   - Values of env entries, HTTP probe headers and kubectl's copy of the manifest are hidden unless asked for. In
+//     recordings they are always hidden.
+//   - A message that can't be decoded is shown as such; the tap goes on. Its content isn't recorded, because nobody can
+//     say what in it is secret.
+//   - A file that isn't a recording, or one of a later format, is an error that names the line.
 package tap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +27,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/words"
 )
 
 // namesTimeout bounds the reading of the pods' names before the first line.
@@ -20,38 +39,65 @@ type Options struct {
 	Format Format
 	// Since asks for history from that long ago.
 	Since time.Duration
+	// Record also gets what is shown, as a recording; nil for none.
+	Record io.Writer
+	// Version is kubelot's, for the recording.
+	Version string
 }
 
-// Run shows messages until ctx ends.
+// Run shows messages until ctx ends, and then which steps are still open.
 func Run(ctx context.Context, transport bus.Transport, o Options, out io.Writer) error {
 	if o.Format.ShowEnv && os.Geteuid() != 0 {
-		return fmt.Errorf("--show-env shows secrets and is for root only: run it with sudo")
+		return errors.New("--show-env shows secrets and is for root only: run it with sudo")
 	}
-	selected, err := o.Filter.selected()
+	filters, err := o.Filter.subjects()
 	if err != nil {
 		return err
 	}
-	filters := make([]string, 0, len(selected))
-	for _, t := range selected {
-		filters = append(filters, bus.Filter(t))
-	}
+	now := time.Now()
 	from := bus.From{}
 	if o.Since > 0 {
-		from.Since = time.Now().Add(-o.Since)
+		from.Since = now.Add(-o.Since)
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	messages := transport.WatchEvents(ctx, filters, from)
 	view := newView(o.Format, o.Filter)
-	if err := view.readNames(ctx, transport, o.Since == 0); err != nil {
+	var recorder *recorder
+	if o.Record != nil {
+		begin := now.Add(-max(0, o.Since))
+		if recorder, err = newRecorder(o.Record, header{Created: now, From: begin, Kubelot: o.Version}); err != nil {
+			return err
+		}
+	}
+	if err := view.readNames(ctx, transport, o.Since == 0, recorder); err != nil {
 		return err
 	}
 	for d := range messages {
-		line, err := view.Line(d.Message, time.Now())
-		if err != nil {
-			line = err.Error()
+		if err := view.show(d.Message, recorder, out); err != nil {
+			return err
 		}
-		if line == "" {
-			continue
-		}
+	}
+	return printLines(out, view.openLines(time.Now()))
+}
+
+// show prints and records a message, unless the filter holds it back.
+func (v *view) show(m bus.Message, recorder *recorder, out io.Writer) error {
+	line, err := v.Line(m, time.Now())
+	if err != nil {
+		line = words.OneLine(err.Error())
+	}
+	if line == "" {
+		return nil
+	}
+	if err := recorder.add(m, false); err != nil {
+		return err
+	}
+	return printLines(out, []string{line})
+}
+
+func printLines(out io.Writer, lines []string) error {
+	for _, line := range lines {
 		if _, err := fmt.Fprintln(out, line); err != nil {
 			return fmt.Errorf("write: %w", err)
 		}
@@ -62,17 +108,22 @@ func Run(ctx context.Context, transport bus.Transport, o Options, out io.Writer)
 // readNames learns which pod has which UID from the retained pods. Without the bus it goes on: names
 // are learned from the messages too. Where no history follows, the retained pods are also what the first
 // changes are told against.
-func (v *View) readNames(ctx context.Context, transport bus.Transport, remember bool) error {
+func (v *view) readNames(ctx context.Context, transport bus.Transport, remember bool, recorder *recorder) error {
 	limited, cancel := context.WithTimeout(ctx, namesTimeout)
 	defer cancel()
 	for d := range transport.WatchState(limited, []string{bus.Filter(topic.PodUpdate)}) {
 		if d.Synced {
 			return nil
 		}
-		_, key := split(d.Subject)
-		v.learn(topic.PodUpdate.Name(), key, d.Message)
+		e := v.enter(d.Message)
 		if remember {
-			v.last[d.Subject] = d.Data
+			v.remember(d.Message)
+		}
+		if !v.filter.matchesPod(e.ref, v.labels[e.ref.UID]) {
+			continue
+		}
+		if err := recorder.add(d.Message, true); err != nil {
+			return err
 		}
 	}
 	return ctx.Err()

@@ -222,12 +222,12 @@ func TestColour(t *testing.T) {
 }
 
 func TestJSON(t *testing.T) {
-	got := lines(t, Format{JSON: true}, Filter{Topics: []string{"pod.update", "who"}})
+	got := lines(t, Format{Style: JSON}, Filter{Topics: []string{"pod.update", "who"}})
 	golden(t, "story.json", got)
 	if strings.Contains(got, secret) {
 		t.Error("the secret shows")
 	}
-	if open := lines(t, Format{JSON: true, ShowEnv: true}, Filter{}); !strings.Contains(open, secret) {
+	if open := lines(t, Format{Style: JSON, ShowEnv: true}, Filter{}); !strings.Contains(open, secret) {
 		t.Error("--show-env doesn't show the secret")
 	}
 }
@@ -312,7 +312,7 @@ func FuzzLine(f *testing.F) {
 	f.Add("health", []byte(`null`))
 	f.Add("pleg.event.x", []byte(`{"containers":[{}],"sandboxes":[{}]}`))
 	f.Fuzz(func(t *testing.T, subject string, data []byte) {
-		for _, format := range []Format{{}, {JSON: true}} {
+		for _, format := range []Format{{}, {Style: JSON}, {Style: Wide}, {Style: Short}} {
 			view := newView(format, Filter{})
 			for range 2 {
 				line, err := view.Line(bus.Message{Subject: subject, Data: data, Time: noon}, noon)

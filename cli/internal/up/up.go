@@ -33,7 +33,7 @@ const busName = "bus"
 // vital daemons must be there for pods to run; optional ones run where they are installed.
 var (
 	vital    = []string{busName, "lease", "pleg", "podsync", "probe", "stats", "status", "volume"}
-	optional = []string{"api", "gc"}
+	optional = []string{"api", "gc", "resource"}
 )
 
 // Options say what is run.

@@ -108,6 +108,15 @@ func Condition(p *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionStat
 	return ""
 }
 
+// Restarted waits until the container of the pod runs after so many restarts.
+func (n *Namespace) Restarted(pod *corev1.Pod, container string, restarts int32) *corev1.Pod {
+	n.t.Helper()
+	return n.Wait(pod.Name, fmt.Sprintf("restart %d of %s", restarts, container), func(p *corev1.Pod) bool {
+		s := Status(p, container)
+		return s != nil && s.RestartCount == restarts && s.State.Running != nil
+	})
+}
+
 // Phase waits for the pod's phase.
 func (n *Namespace) Phase(pod string, phase corev1.PodPhase) *corev1.Pod {
 	n.t.Helper()

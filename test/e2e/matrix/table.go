@@ -29,7 +29,7 @@ const (
 )
 
 var (
-	daemons = []string{"bus", "podsync", "pleg", "status", "lease", "probe", "gc", "volume", "stats", "api"}
+	daemons = []string{"bus", "podsync", "pleg", "status", "lease", "probe", "gc", "volume", "resource", "stats", "api"}
 	parts   = append(slices.Clone(daemons), crew, containerd, apiserver)
 )
 

@@ -59,6 +59,10 @@ type Facts struct {
 	AppArmor bool
 	// Pressure are the node's eviction signals.
 	Pressure topic.Pressure
+	// Policies are those by which pods get CPUs and memory of their own.
+	Policies Policies
+	// Devices are the resources of device plugins, which the resource daemon gives to pods or refuses.
+	Devices map[corev1.ResourceName]topic.DeviceCount
 	// ShuttingDown reports whether the node ends its pods because the machine goes down.
 	ShuttingDown bool
 }
@@ -95,7 +99,7 @@ func judge(pod *corev1.Pod, node *corev1.Node, active []*corev1.Pod, facts Facts
 		}
 	}
 	other := predicates(pod, node, others, facts)
-	short := shortages(pod, node, others)
+	short := shortages(pod, node, others, facts)
 	if len(short) == 0 {
 		return other
 	}

@@ -39,8 +39,8 @@ func rank(name corev1.ResourceName) int {
 	return i
 }
 
-// shortages are the resources that the node lacks for the pod, in a fixed order.
-func shortages(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) []shortage {
+// shortages are the resources that the node lacks for the pod, in a fixed order. Devices of plugins don't count.
+func shortages(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod, facts Facts) []shortage {
 	allocatable := node.Status.Allocatable
 	var short []shortage
 	if q, ok := allocatable[corev1.ResourcePods]; ok && int64(len(others))+1 > q.Value() {
@@ -56,6 +56,9 @@ func shortages(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod) []short
 		}
 	}
 	for name, n := range wanted {
+		if _, device := facts.Devices[name]; device {
+			continue
+		}
 		q, known := allocatable[name]
 		// What a node doesn't know it doesn't count: resources of the cluster, and all of them before its first status.
 		if !known && (!native(name) || rank(name) < 4) {

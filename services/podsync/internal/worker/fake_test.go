@@ -142,6 +142,7 @@ func (r *record) Worked(operation string, took time.Duration) {
 }
 
 func (*record) Stated(time.Time, *corev1.PodStatus, *corev1.PodStatus) {}
+func (*record) Rejected(string)                                        {}
 
 func (r *record) Pod(p *topic.Pod, object *topic.APIPod) {
 	r.mu.Lock()

@@ -48,6 +48,7 @@ func (b *publisher) podUpdate() topic.Pod {
 		Pod: b.admitted(), Source: s.Source, Lifecycle: s.ending.lifecycle,
 		Released:  s.ending.lifecycle == topic.Terminated && s.ending.released,
 		FirstSeen: s.FirstSeen, BackoffBase: s.containers.backoffBases(), StartedBefore: b.stated.started, Resize: s.resize,
+		Allocates: s.Allocates,
 	}
 	if s.ending.stop != nil {
 		if t.Lifecycle == topic.Syncing {
@@ -60,14 +61,18 @@ func (b *publisher) podUpdate() topic.Pod {
 	return t
 }
 
-// admitted is the pod without its status. If only the status was written since, it stays the same object, with its
-// older resource version.
+// admitted is the pod without its status, but for the names of its claims. If only the status was written since, it
+// stays the same object, with its older resource version.
 func (b *publisher) admitted() *corev1.Pod {
 	if b.stated.of == b.state.Pod {
 		return b.stated.Pod.Pod
 	}
 	pod := *b.state.Pod
-	pod.Status, pod.ManagedFields = corev1.PodStatus{}, nil
+	pod.Status = corev1.PodStatus{
+		ResourceClaimStatuses:       pod.Status.ResourceClaimStatuses,
+		ExtendedResourceClaimStatus: pod.Status.ExtendedResourceClaimStatus,
+	}
+	pod.ManagedFields = nil
 	if last := b.stated.Pod.Pod; last != nil {
 		version := pod.ResourceVersion
 		pod.ResourceVersion = last.ResourceVersion

@@ -34,6 +34,8 @@ type Snapshot struct {
 	Pod     *corev1.Pod
 	Obs     topic.PodObservation
 	Volumes topic.PodVolumes
+	// Allocation is what the pod has for itself.
+	Allocation topic.Allocation
 	// Images are what the container must be created with, for StartContainer.
 	Images Images
 	// Before are the resources that running containers have still, by their ID, for ResizePod.
@@ -93,6 +95,11 @@ type Config struct {
 	Restored *topic.Pod
 	// Settling reports whether calls of an earlier run of this daemon may be under way still; nil means never.
 	Settling func() bool
+	// Allocates is true for a pod that waits for pod.allocation before anything of it is created.
+	Allocates bool
+	// SharedCPUs are the CPUs of containers that have none of their own, as a list; empty if nobody decides on that. nil
+	// means always.
+	SharedCPUs func() string
 	// Pending is the answer to a request for other resources than Pod has; nil if there is none.
 	Pending *Pending
 	Node    Node
@@ -111,6 +118,8 @@ type Metrics interface {
 	Worked(operation string, took time.Duration)
 	// Stated records a status that takes the place of an earlier one.
 	Stated(firstSeen time.Time, before, after *corev1.PodStatus)
+	// Rejected records a pod that may not run here.
+	Rejected(reason string)
 }
 
 // Node are the facts of the node that a worker needs. They may change while it runs.

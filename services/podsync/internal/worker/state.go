@@ -16,6 +16,7 @@ type state struct {
 	Config
 	view       view
 	volumes    topic.PodVolumes
+	allocation topic.Allocation
 	containers containers
 	stopped    map[string]bool // sandboxes, by ID, that were stopped
 	ending     ending
@@ -92,7 +93,8 @@ func (s *state) plan(failures map[string]plan.Failure, now time.Time) plan.Plan 
 func (s *state) facts(failures map[string]plan.Failure) plan.Facts {
 	return plan.Facts{
 		VolumesMounted: s.volumes.Phase == topic.VolumeMounted || len(s.Pod.Spec.Volumes) == 0,
-		Containers:     s.containers.facts(), Failures: failures, SandboxesStopped: s.stopped,
+		Allocating:     s.allocating(), AllocatingWhy: s.allocatingWhy(),
+		Containers: s.containerFacts(), Failures: failures, SandboxesStopped: s.stopped,
 		MaxBackoff: s.Node.MaxBackoff(), Hash: labels.ContainerHash,
 		Resize: s.resize, Settling: s.Settling != nil && s.Settling(),
 	}

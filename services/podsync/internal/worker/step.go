@@ -87,7 +87,8 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		w.state.containers.of(a.Container).run(a.ID).Replaced = true
 	}
 	s := Snapshot{
-		Pod: w.state.Pod, Obs: w.state.view.obs, Volumes: w.state.volumes, Images: w.state.imagesFor(a),
+		Pod: w.state.Pod, Obs: w.state.view.obs, Volumes: w.state.volumes, Allocation: w.state.allocation,
+		Images: w.state.imagesFor(a),
 		Turn:   w.state.takeTurn(a, w.actions.tries[a.Key()]),
 		Before: w.state.before(), Static: w.state.Source != topic.SourceAPI,
 		Stopped: maps.Clone(w.state.stopped), Going: w.state.going(),
@@ -125,6 +126,10 @@ func (w *Worker) finish(r result) {
 		w.state.stopped[a.ID] = r.Err == nil
 	case plan.RunPreStop:
 		w.state.containers.of(a.Container).run(a.ID).HookRan = r.Err == nil
+	case plan.SetCPUs:
+		if r.Err == nil {
+			w.state.containers.of(a.Container).run(a.ID).CPUs = a.CPUs
+		}
 	case plan.ReleaseNode:
 		w.state.ending.released = r.Err == nil
 	case plan.RemoveSandboxes:

@@ -159,7 +159,7 @@ func (w *Worker) beginStop(s *stop) {
 // to go, remove its sandboxes.
 func (s *state) nextOfEnd(p plan.Plan) (a plan.Action, due bool) {
 	switch {
-	case !p.Released, s.volumes.Phase != topic.VolumeUnmounted && len(s.Pod.Spec.Volumes) > 0:
+	case !p.Released, s.volumes.Phase != topic.VolumeUnmounted && len(s.Pod.Spec.Volumes) > 0, s.holdsClaims():
 		return a, false
 	case time.Now().Before(s.containers.messagesDue()):
 		return a, false // what is read goes with the pod's directory

@@ -96,6 +96,9 @@ func (w *Worker) Vanished() {
 // Volumes hands over the state of the pod's volumes.
 func (w *Worker) Volumes(v topic.PodVolumes) { w.send(func(w *Worker) { w.state.volumes = v }) }
 
+// Allocation hands over what the pod has for itself, waits for or can't have.
+func (w *Worker) Allocation(a topic.Allocation) { w.send(func(w *Worker) { allocate(w, a) }) }
+
 // Probe hands over the verdict of one of the pod's probes.
 func (w *Worker) Probe(key topic.ProbeKey, p topic.Probe) {
 	w.send(func(w *Worker) { w.state.containers.of(key.Container).probe(key.Kind, p) })

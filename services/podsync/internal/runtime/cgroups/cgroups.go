@@ -39,6 +39,8 @@ type Config struct {
 	// CPUCFSQuota bounds CPU by the limits, in periods of CPUCFSQuotaPeriod.
 	CPUCFSQuota       bool
 	CPUCFSQuotaPeriod time.Duration
+	// StaticCPUs is true where guaranteed containers get CPUs of their own (cpuManagerPolicy static).
+	StaticCPUs bool
 	// PodPidsLimit bounds the processes of a pod; 0 or less is no bound.
 	PodPidsLimit int64
 	// Observe is called with how long operations took: create, update and destroy. It may be nil.

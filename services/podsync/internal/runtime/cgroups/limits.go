@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/podsync/internal/node/qos"
 )
 
@@ -73,7 +74,7 @@ func resources(pod *corev1.Pod, cfg Config) Limits {
 	case corev1.PodQOSGuaranteed:
 		cpuLimited, memoryLimited = true, true
 	}
-	if cpuLimited && cfg.CPUCFSQuota {
+	if cpuLimited && cfg.CPUCFSQuota && (!cfg.StaticCPUs || !exclusiveCPUs(pod)) {
 		out.CPUPeriod = uint64(cfg.CPUCFSQuotaPeriod.Microseconds())
 		out.CPUQuota = quota(limits.Cpu().MilliValue(), int64(out.CPUPeriod))
 	}
@@ -81,6 +82,19 @@ func resources(pod *corev1.Pod, cfg Config) Limits {
 		out.Memory = limits.Memory().Value()
 	}
 	return out
+}
+
+// exclusiveCPUs reports whether a container of the pod has CPUs of its own under the static policy, so that nothing of
+// the pod may be throttled. Pods with resources as a whole (KEP-2837) get none.
+func exclusiveCPUs(pod *corev1.Pod) (some bool) {
+	if qos.Class(pod) != corev1.PodQOSGuaranteed || resourcehelper.IsPodLevelResourcesSet(pod) {
+		return false
+	}
+	for c := range podspec.Containers(&pod.Spec) {
+		cpu := c.Resources.Requests.Cpu().MilliValue()
+		some = some || cpu > 0 && cpu%1000 == 0
+	}
+	return some
 }
 
 // cpuShares is the weight of an amount of CPU.

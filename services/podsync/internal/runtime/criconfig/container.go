@@ -32,6 +32,8 @@ func Container(node *Node, in ContainerInput) (*runtimeapi.ContainerConfig, erro
 		return nil, err
 	}
 	lookup := env.Lookup(in.Env)
+	resources := Resources(node, in.Pod, c, in.Alone.CPUs != "")
+	resources.CpusetCpus, resources.CpusetMems = CPUs(in.Alone, in.SharedCPUs), in.Alone.MemoryNodes
 	return &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.RestartCount)},
 		Image:       &runtimeapi.ImageSpec{Image: in.ImageRef, UserSpecifiedImage: c.Image},
@@ -41,16 +43,16 @@ func Container(node *Node, in ContainerInput) (*runtimeapi.ContainerConfig, erro
 		Envs:        in.Env,
 		Mounts:      mounted,
 		Devices:     devices,
-		CDIDevices:  in.CDIDevices,
+		CDIDevices:  cdiDevices(in.Alone),
 		Labels:      labels.Container(in.Pod, c.Name),
-		Annotations: labels.ContainerAnnotations(in.Pod, c, in.RestartCount, in.Annotations),
+		Annotations: labels.ContainerAnnotations(in.Pod, c, in.RestartCount, in.Alone.Annotations),
 		LogPath:     logPath(c.Name, in.RestartCount),
 		Stdin:       c.Stdin,
 		StdinOnce:   c.StdinOnce,
 		Tty:         c.TTY,
 		StopSignal:  signal,
 		Linux: &runtimeapi.LinuxContainerConfig{
-			Resources:       Resources(node, in.Pod, c, in.ExclusiveCPUs),
+			Resources:       resources,
 			SecurityContext: security,
 		},
 	}, nil

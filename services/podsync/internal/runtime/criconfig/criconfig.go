@@ -98,9 +98,8 @@ type ContainerInput struct {
 	SupplementalGroups []int64
 	// RecursiveReadOnly reports whether the pod's runtime handler can mount read-only recursively.
 	RecursiveReadOnly bool
-	// Devices, CDIDevices and Annotations come from device plugins; ExclusiveCPUs from the CPU manager.
-	Devices       []*runtimeapi.Device
-	CDIDevices    []*runtimeapi.CDIDevice
-	Annotations   map[string]string
-	ExclusiveCPUs bool
+	// Alone is what the container has for itself (pod.allocation), and SharedCPUs are the CPUs of containers that have
+	// none of their own, as a list; empty for all.
+	Alone      topic.ContainerAllocation
+	SharedCPUs string
 }

@@ -180,15 +180,24 @@ func TestDevicesAndNodeSettings(t *testing.T) {
 	node.SELinux, node.MaskedPaths = true, []string{"/sys/x"}
 	in := inputFor(pod, container)
 	in.RecursiveReadOnly = true
-	in.Devices = []*runtimeapi.Device{{HostPath: "/dev/a"}}
-	in.CDIDevices = []*runtimeapi.CDIDevice{{Name: "v/c=d"}}
-	in.Annotations = map[string]string{"x": "y", "io.kubernetes.container.hash": "forged"}
+	in.Alone = topic.ContainerAllocation{
+		DeviceNodes: []topic.DeviceNode{{HostPath: "/dev/a"}}, CDI: []string{"v/c=d"}, CPUs: "2-3", MemoryNodes: "1",
+		Annotations: map[string]string{"x": "y", "io.kubernetes.container.hash": "forged"},
+		Mounts:      []topic.AllocatedMount{{HostPath: "/lib/driver", ContainerPath: "/driver", ReadOnly: true}},
+	}
+	in.SharedCPUs = "0-1"
 	in.SupplementalGroups = []int64{77}
 	config, err := Container(node, in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := config.Mounts[0]
+	if m := config.Mounts[0]; m.HostPath != "/lib/driver" || !m.Readonly || m.SelinuxRelabel {
+		t.Errorf("the plugin's mount: got %v", m)
+	}
+	if r := config.Linux.Resources; r.CpusetCpus != "2-3" || r.CpusetMems != "1" || r.CpuQuota > 0 {
+		t.Errorf("a container with CPUs of its own: got %v", r)
+	}
+	m := config.Mounts[1]
 	if !m.SelinuxRelabel || !m.RecursiveReadOnly || len(config.Devices) != 1 || len(config.CDIDevices) != 1 {
 		t.Errorf("got %v", config)
 	}

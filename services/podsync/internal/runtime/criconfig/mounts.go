@@ -14,9 +14,14 @@ import (
 
 const hostsPath = "/etc/hosts"
 
-// mounts lists the container's volumes in the spec's order, then the hosts file and the termination log.
+// mounts lists what plugins mount, the container's volumes in the spec's order, the hosts file and the termination log.
 func mounts(node *Node, in ContainerInput) ([]*runtimeapi.Mount, error) {
 	out := []*runtimeapi.Mount{}
+	for _, m := range in.Alone.Mounts {
+		out = append(out, &runtimeapi.Mount{
+			HostPath: m.HostPath, ContainerPath: m.ContainerPath, Readonly: m.ReadOnly,
+		})
+	}
 	hosts := in.HostsFile != ""
 	for i := range in.Container.VolumeMounts {
 		m, err := volumeMount(node, in, i)

@@ -36,6 +36,7 @@ type Info struct {
 	node    atomic.Pointer[corev1.Node]
 	machine atomic.Pointer[topic.Machine]
 	runtime atomic.Pointer[topic.Runtime]
+	shared  atomic.Pointer[string]
 	cri     atomic.Pointer[criconfig.Node]
 }
 
@@ -72,6 +73,17 @@ func (f *Info) SetNode(n *corev1.Node) { f.node.Store(n) }
 
 // SetRuntime takes the runtime's facts.
 func (f *Info) SetRuntime(r *topic.Runtime) { f.runtime.Store(r) }
+
+// SetSharedCPUs takes the CPUs of containers that have none of their own, as a list.
+func (f *Info) SetSharedCPUs(cpus string) { f.shared.Store(&cpus) }
+
+// SharedCPUs are the CPUs of containers that have none of their own, as a list; empty for all.
+func (f *Info) SharedCPUs() string {
+	if cpus := f.shared.Load(); cpus != nil {
+		return *cpus
+	}
+	return ""
+}
 
 // SetMachine takes the machine's facts, and reads others from sysfs, which may take its time.
 func (f *Info) SetMachine(m *topic.Machine) {

@@ -44,9 +44,19 @@ func (b *builder) sandbox(s worker.Snapshot, attempt uint32) (*runtimeapi.PodSan
 	}
 	config, err := criconfig.Sandbox(b.node.CRI(), criconfig.SandboxInput{
 		Pod: s.Pod, Attempt: attempt, DNS: dnsConfig, CgroupParent: b.pods.Cgroups.Parent(s.Pod), UserNamespace: userNS,
-		SupplementalGroups: groups(s),
+		SupplementalGroups: groups(s), ExclusiveCPUs: exclusiveCPUs(s),
 	})
 	return config, warnings, err
+}
+
+// exclusiveCPUs reports whether a container of the pod has CPUs of its own.
+func exclusiveCPUs(s worker.Snapshot) bool {
+	for _, c := range s.Allocation.Containers {
+		if c.CPUs != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // groups are the supplemental groups that the pod's volumes ask for.
@@ -70,6 +80,7 @@ func (b *builder) container(ctx context.Context, s worker.Snapshot, c *corev1.Co
 			Username: s.Images.Username,
 		}, ImageVolumes: s.Images.Volumes,
 		Volumes: s.Volumes.Volumes, SupplementalGroups: groups(s), TargetID: target(s, c.Name),
+		Alone: s.Allocation.Containers[c.Name], SharedCPUs: b.node.SharedCPUs(),
 	}
 	logDir := b.logDir(s.Pod)
 	in.RestartCount = restartCount(s.Obs, logDir, c.Name, action)
@@ -79,6 +90,11 @@ func (b *builder) container(ctx context.Context, s worker.Snapshot, c *corev1.Co
 	}
 	if in.SubPaths, err = b.subPaths(ctx, s, in); err != nil {
 		return nil, nil, err
+	}
+	if in.Alone.PreStart {
+		if _, err := b.pods.PreStart(ctx, topic.PreStartRequest{Ref: topic.RefOf(s.Pod), Container: c.Name}); err != nil {
+			return nil, nil, fmt.Errorf("make the devices of container %q ready: %w", c.Name, err)
+		}
 	}
 	if in.UserNamespace, err = b.pods.UserNS.For(s.Pod); err != nil {
 		return nil, nil, err
@@ -103,10 +119,11 @@ func (b *builder) env(ctx context.Context, s worker.Snapshot, c *corev1.Containe
 	for name, v := range s.Volumes.Volumes {
 		paths[name] = v.HostPath
 	}
-	return env.Resolve(ctx, b.sources, env.Input{
+	own, err := env.Resolve(ctx, b.sources, env.Input{
 		Pod: s.Pod, Container: c, Static: s.Static, PodIPs: b.podIPs(s), HostIPs: b.node.HostIPs(),
 		Allocatable: b.node.Allocatable(), VolumePaths: paths,
 	})
+	return criconfig.Env(s.Allocation.Containers[c.Name], own), err
 }
 
 // podIPs are the sandbox's addresses, on the host network the node's.

@@ -47,10 +47,17 @@ type Cgroups interface {
 // Node gives the node's facts, which may change while pods run.
 type Node interface {
 	Handlers
+	Shares
 	CRI() *criconfig.Node
 	DNS() (dns.Node, error)
 	HostIPs() []string
+}
+
+// Shares are what pods share of the node.
+type Shares interface {
 	Allocatable() corev1.ResourceList
+	// SharedCPUs are the CPUs of containers that have none of their own, as a list; empty for all.
+	SharedCPUs() string
 }
 
 // Handlers describe the runtime's handlers.
@@ -80,6 +87,8 @@ type Pods struct {
 	UserNS  *UserNamespaces
 	// SubPaths asks the volume daemon for the host paths of subPath mounts.
 	SubPaths func(ctx context.Context, req topic.SubPathRequest) (topic.SubPathReply, error)
+	// PreStart asks the resource daemon to have a container's devices made ready.
+	PreStart func(ctx context.Context, req topic.PreStartRequest) (topic.PreStartReply, error)
 }
 
 // Turns bound the expensive calls: Starts those that bring something up, Stops those that end something. They are

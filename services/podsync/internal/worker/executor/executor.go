@@ -81,6 +81,8 @@ func (e *Executor) perform(ctx context.Context, s worker.Snapshot, action plan.A
 		return worker.Images{}, e.sandboxes.stop(ctx, s, action.ID)
 	case plan.ResizePod:
 		return worker.Images{}, e.resizer.resize(ctx, s)
+	case plan.SetCPUs:
+		return worker.Images{}, e.resizer.setCPUs(ctx, action)
 	case plan.RemoveContainer:
 		return worker.Images{}, e.containers.remove(ctx, s, action)
 	case plan.ReleaseNode:

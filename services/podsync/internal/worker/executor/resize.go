@@ -13,6 +13,7 @@ import (
 	"kubelot.dev/services/podsync/internal/admission/allocation"
 	"kubelot.dev/services/podsync/internal/runtime/criconfig"
 	"kubelot.dev/services/podsync/internal/worker"
+	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
 // Sizes are the runtime's calls about the resources of containers that run.
@@ -62,6 +63,16 @@ func (rz *resizer) resize(ctx context.Context, s worker.Snapshot) error {
 		errs = append(errs, fmt.Errorf("set the pod's limits: %w", err))
 	}
 	return errors.Join(errs...)
+}
+
+// setCPUs changes the CPUs on which a container may run, and nothing else of it.
+func (rz *resizer) setCPUs(ctx context.Context, action plan.Action) error {
+	err := rz.sizes.UpdateContainerResources(ctx, action.ID, &runtimeapi.LinuxContainerResources{CpusetCpus: action.CPUs})
+	if err = ignoreNotFound(err); err != nil {
+		return fmt.Errorf("move container %s to the CPUs %s: %s", action.Container, action.CPUs,
+			words(err, action.ID, action.Container))
+	}
+	return nil
 }
 
 // resizing visits the running containers that have other resources than the spec says.

@@ -95,6 +95,7 @@ func (n plainNode) CRI() *criconfig.Node {
 
 func (plainNode) DNS() (dns.Node, error) { return dns.Node{Resolv: &dns.Resolv{}}, nil }
 
+func (plainNode) SharedCPUs() string                                      { return "" }
 func (plainNode) HostIPs() []string                                       { return []string{"192.0.2.1"} }
 func (plainNode) Allocatable() corev1.ResourceList                        { return nil }
 func (plainNode) Handler(_ context.Context, class string) (string, error) { return class, nil }

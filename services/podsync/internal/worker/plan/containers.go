@@ -261,6 +261,10 @@ func (p *planner) start(c *corev1.Container, created *topic.Container) {
 		})
 		return
 	}
+	if p.facts.Allocating {
+		p.wait(c.Name, p.creating(), p.facts.AllocatingWhy)
+		return
+	}
 	if !p.known(c.Name).Image || !p.facts.VolumesMounted {
 		return
 	}

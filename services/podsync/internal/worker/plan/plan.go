@@ -28,6 +28,8 @@ const (
 	RunPreStop Kind = "run preStop hook"
 	// ResizePod gives the pod's cgroup and the running containers the resources of the spec.
 	ResizePod Kind = "resize pod"
+	// SetCPUs gives container ID the CPUs that it may run on.
+	SetCPUs Kind = "set CPUs"
 	// RemoveContainer removes the dead container ID.
 	RemoveContainer Kind = "remove container"
 	// ReleaseNode removes the pod's cgroup and, for a pod that goes, its directory, once its volumes are unmounted.
@@ -53,12 +55,14 @@ type Action struct {
 	// Reason and Message say why a container is stopped, in the words of the Killing event.
 	Reason  string
 	Message string
+	// CPUs is a list of CPUs.
+	CPUs string
 }
 
 // Key identifies what must be done.
 func (a Action) Key() string {
 	switch a.Kind {
-	case StopContainer, StopSandbox, RemoveContainer, RunPreStop:
+	case StopContainer, StopSandbox, RemoveContainer, RunPreStop, SetCPUs:
 		return string(a.Kind) + " " + a.ID
 	}
 	return string(a.Kind) + " " + a.Container
@@ -93,6 +97,9 @@ type Failure struct {
 type Facts struct {
 	// VolumesMounted is true once every volume of the pod is usable.
 	VolumesMounted bool
+	// Allocating means that the pod doesn't have its devices, CPUs or claims yet; AllocatingWhy says why.
+	Allocating    bool
+	AllocatingWhy string
 	// Containers are what is known of the containers, by name.
 	Containers map[string]ContainerFacts
 	// Failures are by container name; the sandbox's is under "", that of any other action under its key.
@@ -118,6 +125,8 @@ type ContainerFacts struct {
 	Busy bool
 	// Probes are the last verdicts, by kind.
 	Probes map[string]topic.Probe
+	// CPUs is the list of CPUs that it may run on; empty if nobody decides on that.
+	CPUs string
 	// BackoffBase is the restart count at which the crash back-off last started over.
 	BackoffBase int
 	// Runs are by container ID.
@@ -130,6 +139,8 @@ type RunFacts struct {
 	Replaced bool
 	// HookRan means that its preStop hook has run by RunPreStop.
 	HookRan bool
+	// CPUs is the list of CPUs that it was last given by SetCPUs.
+	CPUs string
 }
 
 // Waiting says why a container doesn't run yet.
@@ -222,7 +233,9 @@ func (p *planner) run() {
 		p.plan.Complete = true
 		return
 	}
-	p.ensureImages()
+	if !p.facts.Allocating {
+		p.ensureImages()
+	}
 	if p.sandbox == nil {
 		p.renewSandbox()
 		p.waitForStart()
@@ -234,6 +247,7 @@ func (p *planner) run() {
 		}
 	}
 	p.resize()
+	p.setCPUs()
 	p.ephemeral()
 	if p.driveInits() {
 		p.mainContainers()
@@ -256,6 +270,9 @@ func (p *planner) renewSandbox() {
 		p.wakeAt(failure.RetryAt)
 		return
 	}
+	if p.facts.Allocating {
+		return
+	}
 	attempt := uint32(0)
 	for _, s := range p.obs.Sandboxes {
 		attempt = max(attempt, s.Attempt+1)
@@ -268,8 +285,20 @@ func (p *planner) waitForStart() {
 	for _, list := range [][]corev1.Container{p.Pod.Spec.InitContainers, p.Pod.Spec.Containers} {
 		for i := range list {
 			if p.isDue(&list[i]) {
-				p.wait(list[i].Name, p.creating(), "")
+				p.wait(list[i].Name, p.creating(), p.facts.AllocatingWhy)
 			}
+		}
+	}
+}
+
+// setCPUs gives running containers the CPUs that they may run on now. Those that are shared change when a container
+// gets or leaves CPUs of its own.
+func (p *planner) setCPUs() {
+	for i := range p.obs.Containers {
+		c := &p.obs.Containers[i]
+		wanted := p.known(c.Name).CPUs
+		if c.State == topic.ContainerRunning && wanted != "" && p.known(c.Name).Runs[c.ID].CPUs != wanted {
+			p.do(Action{Kind: SetCPUs, Container: c.Name, ID: c.ID, CPUs: wanted})
 		}
 	}
 }

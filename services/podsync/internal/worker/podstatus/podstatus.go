@@ -39,6 +39,8 @@ type Input struct {
 	Before map[string]corev1.ResourceRequirements
 	// Cgroup is the CPU and memory of the pod's cgroup; nil where the spec's must be stated.
 	Cgroup *corev1.ResourceRequirements
+	// Allocation is what the pod has for itself.
+	Allocation topic.Allocation
 	// Conditions are extra conditions, such as DisruptionTarget.
 	Conditions []corev1.PodCondition
 	Node       Node
@@ -72,6 +74,7 @@ func Compute(in Input) corev1.PodStatus {
 	if !rejected(in) {
 		status.InitContainerStatuses = containerStatuses(in, in.Pod.Spec.InitContainers, in.Previous.InitContainerStatuses)
 		status.ContainerStatuses = containerStatuses(in, in.Pod.Spec.Containers, in.Previous.ContainerStatuses)
+		setDevices(status.ContainerStatuses, in.Allocation)
 		status.EphemeralContainerStatuses = containerStatuses(in, ephemeral(in.Pod), in.Previous.EphemeralContainerStatuses)
 	}
 	if in.Ended {

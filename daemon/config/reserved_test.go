@@ -1,0 +1,24 @@
+package config
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
+)
+
+func TestHeldBack(t *testing.T) {
+	capacity := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1000")}
+	for text, want := range map[string]int64{
+		"100": 107, "10%": 107, "0%": 7, "2.5%": 32, "": 7, "ten": 7, "%": 7, "-5%": 7, "NaN%": 7,
+	} {
+		k := &kubeletv1beta1.KubeletConfiguration{
+			KubeReserved: map[string]string{"memory": "7"}, EvictionHard: map[string]string{signalMemory: text},
+		}
+		held := HeldBack(k, capacity)
+		if got := held[corev1.ResourceMemory]; got.Value() != want {
+			t.Errorf("with the threshold %q %s are held back, want %d", text, got.String(), want)
+		}
+	}
+}

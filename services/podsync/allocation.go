@@ -1,0 +1,41 @@
+package podsync
+
+import (
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/runtime/nodeinfo"
+)
+
+// allocations are what the resource daemon last said: of each pod, by UID, and whether it has said anything of the
+// node.
+type allocations struct {
+	allocated map[string]topic.Allocation
+	heard     bool
+}
+
+// take takes what is said of a pod.
+func (a *allocations) take(change bus.Change[topic.Allocation], w workers) {
+	switch {
+	case change.Synced:
+	case change.Deleted:
+		delete(a.allocated, change.Key)
+	default:
+		a.allocated[change.Key] = change.Value
+		if e := w[change.Key]; e != nil {
+			e.Allocation(change.Value)
+		}
+	}
+}
+
+// takeNode takes what is said of the node, and has all containers moved to the CPUs that they share now. It reports
+// whether pods may be judged that couldn't be before.
+func (a *allocations) takeNode(r *topic.NodeResources, node *nodeinfo.Info, w workers) (news bool) {
+	news, a.heard = !a.heard, true
+	if r.SharedCPUs != node.SharedCPUs() {
+		node.SetSharedCPUs(r.SharedCPUs)
+		for _, e := range w {
+			e.Wake()
+		}
+	}
+	return news
+}

@@ -1,0 +1,63 @@
+package worker
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/runtime/criconfig"
+	"kubelot.dev/services/podsync/internal/worker/plan"
+)
+
+// allocate takes what the resource daemon says of the pod. A refusal fails a pod that has nothing at the runtime. One
+// that runs keeps what it has: the refusal holds up its next start only.
+func allocate(w *Worker, a topic.Allocation) {
+	s := w.state
+	s.allocation = a
+	if a.Phase != topic.AllocationRefused || s.Reject != nil || s.ending.stop != nil || len(s.view.obs.Sandboxes) > 0 ||
+		w.actions.starting() {
+		return
+	}
+	w.log.Warn("pod is not admitted", "reason", a.Reason, "message", a.Message)
+	w.report.Event(s.Pod, "", corev1.EventTypeWarning, a.Reason, a.Message)
+	s.Metrics.Rejected(a.Reason)
+	s.Reject = &Failed{Reason: a.Reason, Message: "Pod was rejected: " + a.Message}
+}
+
+// allocating reports whether nothing may be created yet, because the pod waits for what it is to have for itself.
+func (s *state) allocating() bool { return s.Allocates && s.allocation.Phase != topic.Allocated }
+
+// allocatingWhy is why it waits, for its users.
+func (s *state) allocatingWhy() string {
+	switch {
+	case !s.allocating():
+		return ""
+	case s.allocation.Phase == "":
+		return "waiting for its devices, CPUs or claims to be allocated (pod.allocation, by kubelot-resource)"
+	}
+	return s.allocation.Message
+}
+
+// holdsClaims reports whether the pod's claims of devices aren't given back yet.
+func (s *state) holdsClaims() bool {
+	return (s.allocation.Claims || s.Allocates && len(s.Pod.Spec.ResourceClaims) > 0) &&
+		s.allocation.Phase != topic.AllocationReleased
+}
+
+// containerFacts are what the plan is to know of the containers.
+func (s *state) containerFacts() map[string]plan.ContainerFacts {
+	all, shared := s.containers.facts(), ""
+	if s.SharedCPUs != nil {
+		shared = s.SharedCPUs()
+	}
+	// As long as it isn't known which containers have CPUs of their own, all stay where they are.
+	if s.allocating() || shared == "" && len(s.allocation.Containers) == 0 {
+		return all
+	}
+	for i := range s.view.obs.Containers {
+		name := s.view.obs.Containers[i].Name
+		f := all[name]
+		f.CPUs = criconfig.CPUs(s.allocation.Containers[name], shared)
+		all[name] = f
+	}
+	return all
+}

@@ -1,0 +1,168 @@
+package resource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/loop"
+	"kubelot.dev/services/resource/internal/deviceplugin"
+	"kubelot.dev/services/resource/internal/devices"
+)
+
+// tryAgain is the pause before a plugin is asked again that was away, or didn't answer.
+const tryAgain = 5 * time.Second
+
+// reasonUnexpected is that of a refusal that has none of its own.
+const reasonUnexpected = "UnexpectedAdmissionError"
+
+// Plugins are the device plugins, as far as their resources are concerned.
+type Plugins interface {
+	// Preferred asks which of the available devices the plugin would take; nil where it has no preference.
+	Preferred(ctx context.Context, resource string, available, mustInclude []string, size int) ([]string, error)
+	// Allocate gives devices to a container. It returns the plugin's answer, a v1beta1.ContainerAllocateResponse in
+	// protobuf's encoding.
+	Allocate(ctx context.Context, resource string, ids []string) ([]byte, error)
+	// Options are what the plugin of the resource wants to be asked; the flag is false where it isn't there.
+	Options(resource string) (deviceplugin.Options, bool)
+	// PreStart makes devices ready for the start of their container.
+	PreStart(ctx context.Context, resource string, ids []string) error
+}
+
+// begin assigns what the pod asks for, outside of the loop, which stays free for others while plugins are asked.
+func (s *Service) begin(ctx context.Context, uid string, p *pod) {
+	alive := ctx
+	ctx, p.cancel = context.WithCancelCause(alive)
+	p.waiting = "waiting for device plugins to allocate its devices"
+	if p.began.IsZero() {
+		p.began = s.now()
+	}
+	spec := p.spec
+	s.loop.Go(func() {
+		began := time.Now()
+		err := s.assign(ctx, spec)
+		s.holdings.metrics.duration(time.Since(began))
+		if err == nil {
+			err = s.store.save(ctx)
+		}
+		s.loop.Do(alive, func() { s.end(uid, p, err) })
+	})
+}
+
+// end takes the end of an assignment.
+func (s *Service) end(uid string, p *pod, err error) {
+	p.stop(nil)
+	p.waiting, s.changed = "", true
+	switch {
+	case p.ended():
+		s.release(uid) // meanwhile
+	case (errors.Is(err, deviceplugin.ErrAway) || errors.Is(err, deviceplugin.ErrSlow)) &&
+		s.now().Before(p.began.Add(devices.Grace)):
+		s.release(uid)
+		p.waiting, p.notBefore = err.Error(), s.now().Add(tryAgain)
+	case err != nil && !s.settled:
+		// Pods that are gone may have what it lacks. A refusal is final.
+		s.release(uid)
+		p.waiting = "waiting for all sources of pods, since pods that are gone may have what it asks for: " + err.Error()
+		p.notBefore = s.now().Add(idle)
+	case err != nil:
+		s.release(uid)
+		p.refused = refuse(err)
+		s.env.Log.Warn("a pod can't have what it asks for", "pod", p.spec.Name, "namespace", p.spec.Namespace, "uid", uid,
+			"reason", p.refused.reason, "message", p.refused.message)
+	default:
+		p.assigned = true
+	}
+}
+
+// refuse is what the pod's status says of the error.
+func refuse(err error) *refusal {
+	var r reasoned
+	if errors.As(err, &r) {
+		return &refusal{r.Reason(), r.Error()}
+	}
+	return &refusal{reasonUnexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+}
+
+// assign gives the pod's containers what they ask for, one after the other.
+func (s *Service) assign(ctx context.Context, pod *corev1.Pod) error {
+	for c := range containers(pod) {
+		requests, err := ask(ctx, s.loop, func() ([]devices.Request, error) { return s.holdings.share(pod, c) })
+		if err != nil {
+			return err
+		}
+		for _, q := range requests {
+			if err := s.assignDevices(ctx, q); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// assignDevices gives a container its devices of one resource. They are kept for it while the plugin is asked.
+func (s *Service) assignDevices(ctx context.Context, q devices.Request) error {
+	choice, err := ask(ctx, s.loop, func() (devices.Choice, error) { return s.holdings.devices.Pick(q) })
+	if err != nil {
+		return err
+	}
+	var preferred []string
+	if choice.Open() {
+		if preferred, err = s.plugins.Preferred(ctx, q.Resource, choice.Available(), choice.Fixed,
+			choice.Size); err != nil {
+			return err
+		}
+	}
+	kept, err := ask(ctx, s.loop, func() (*devices.Kept, error) { return s.holdings.devices.Keep(q, preferred) })
+	if err != nil || kept == nil {
+		return err
+	}
+	response, err := s.plugins.Allocate(ctx, q.Resource, kept.IDs)
+	_, gone := ask(ctx, s.loop, func() (struct{}, error) {
+		if err != nil {
+			s.holdings.devices.Drop(kept)
+		} else {
+			s.holdings.devices.Confirm(kept, response)
+		}
+		return struct{}{}, nil
+	})
+	return errors.Join(err, gone)
+}
+
+// ask has a question that may fail answered in the loop.
+func ask[T any](ctx context.Context, l *loop.Loop, question func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	a, gone := loop.Ask(ctx, l, func() (a answer) {
+		a.value, a.err = question()
+		return a
+	})
+	if gone != nil {
+		return a.value, gone
+	}
+	return a.value, a.err
+}
+
+// preStart answers resource.prestart: a container is about to start.
+func (s *Service) preStart(ctx context.Context, req topic.PreStartRequest) (topic.PreStartReply, error) {
+	ids, err := ask(ctx, s.loop, func() (map[string][]string, error) {
+		ids := map[string][]string{}
+		if p := s.pods[req.UID]; p != nil && s.holdings.memory.Starting(p.spec, req.Container) {
+			s.store.soon()
+		}
+		for _, d := range s.holdings.devices.Assigned(req.UID)[req.Container] {
+			ids[d.Resource] = append(ids[d.Resource], d.ID)
+		}
+		return ids, nil
+	})
+	for resource, list := range ids {
+		err = errors.Join(err, s.plugins.PreStart(ctx, resource, list))
+	}
+	return topic.PreStartReply{}, err
+}

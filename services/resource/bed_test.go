@@ -1,0 +1,264 @@
+package resource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	"k8s.io/utils/cpuset"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/bustest"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+	"kubelot.dev/services/resource/internal/cpus"
+	"kubelot.dev/services/resource/internal/deviceplugin"
+	"kubelot.dev/services/resource/internal/devices"
+	"kubelot.dev/services/resource/internal/machine"
+	"kubelot.dev/services/resource/internal/memory"
+	"kubelot.dev/services/resource/internal/numa"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const gpu, nic = "vendor.example/gpu", "vendor.example/nic"
+
+// bed is the daemon on a bus in memory, on a machine of four CPUs, all in a synctest bubble. The test is podsync and
+// the device plugins.
+type bed struct {
+	t       *testing.T
+	bus     *bustest.Bus
+	others  *bus.Conn
+	pods    *bus.Writer[topic.Pod]
+	sources *bus.Writer[topic.Sources]
+	dir     string
+	policy  string // of the CPU manager
+
+	service *Service
+	stop    func()
+
+	mu      sync.Mutex
+	asked   []string // "Allocate RESOURCE IDS"
+	hang    map[string]chan struct{}
+	fail    error
+	written error // what writing the state files fails with
+	health  string
+}
+
+func inBubble(t *testing.T, test func(b *bed)) {
+	t.Helper()
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bed{t: t, bus: bustest.New(), dir: dir, policy: cpus.PolicyNone, hang: map[string]chan struct{}{}}
+		b.others = b.bus.Conn("podsync")
+		b.pods, b.sources = topic.PodUpdate.Writer(b.others), topic.PodSources.Writer(b.others)
+		b.start()
+		b.settle()
+		test(b)
+		b.stop()
+		b.others.Close()
+	})
+}
+
+// start starts the daemon, on what an earlier one has left.
+func (b *bed) start() {
+	conn := b.bus.Conn("resource")
+	env := daemon.Env{Bus: conn, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil)), Health: b}
+	h := &holdings{devices: devices.New(time.Now()), policies: policies{cpu: b.policy, memory: memory.PolicyNone}}
+	topology := machine.Topology{CPUs: map[int]machine.CPU{}, Nodes: []machine.Node{{ID: 0}}}
+	for id := range 4 {
+		topology.CPUs[id] = machine.CPU{Core: id}
+	}
+	var errs [3]error
+	h.policy, errs[0] = numa.New(numa.Config{Policy: numa.PolicyNone})
+	config := cpus.Config{Machine: topology, Policy: b.policy}
+	if b.policy == cpus.PolicyStatic {
+		config.Reserved = cpuset.New(0)
+	}
+	h.cpus, errs[1] = cpus.New(config)
+	h.memory, errs[2] = memory.New(memory.PolicyNone, nil, nil)
+	if err := errors.Join(errs[:]...); err != nil {
+		b.t.Fatal(err)
+	}
+	files := filesOf(b.dir, b.dir)
+	var err error
+	if h.metrics, err = newMetrics(prometheus.NewRegistry()); err != nil {
+		b.t.Fatal(err)
+	}
+	h.recall(files, env.Log)
+	b.service = New(env, h, func(s snapshot) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.written != nil {
+			return b.written
+		}
+		return files.write(s)
+	})
+	b.service.plugins = b
+	if b.service.before, err = readBefore(b.t.Context(), env); err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(b.t.Context())
+	ended := make(chan error)
+	go func() { ended <- b.service.Run(ctx) }()
+	b.stop = func() {
+		cancel(errors.New("the test is over"))
+		if err := <-ended; err != nil {
+			b.t.Error(err)
+		}
+		conn.Close()
+	}
+	synctest.Wait()
+}
+
+// settle says that all sources of pods have delivered these.
+func (b *bed) settle(pods ...string) {
+	b.t.Helper()
+	if err := b.sources.Set("", topic.Sources{Ready: true, Pods: pods}); err != nil {
+		b.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// Set implements daemon.HealthReporter.
+func (b *bed) Set(state topic.HealthState, message string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.health = string(state) + " " + message
+}
+
+// Options implements Plugins.
+func (b *bed) Options(name string) (deviceplugin.Options, bool) {
+	return deviceplugin.Options{PreStart: name == gpu}, true
+}
+
+// Preferred implements Plugins.
+func (b *bed) Preferred(_ context.Context, _ string, available, _ []string, size int) ([]string, error) {
+	slices.Reverse(available)
+	return available[:size], nil
+}
+
+// Allocate implements Plugins.
+func (b *bed) Allocate(ctx context.Context, name string, ids []string) ([]byte, error) {
+	b.mu.Lock()
+	b.asked = append(b.asked, "Allocate "+name+" "+strings.Join(ids, ","))
+	wait, fail := b.hang[name], b.fail
+	b.mu.Unlock()
+	if wait != nil {
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	if fail != nil {
+		return nil, fail
+	}
+	return proto.Marshal(&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"IDS": strings.Join(ids, ",")}})
+}
+
+// PreStart implements Plugins.
+func (b *bed) PreStart(_ context.Context, name string, ids []string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked = append(b.asked, "PreStart "+name+" "+strings.Join(ids, ","))
+	return nil
+}
+
+func (b *bed) calls() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.asked)
+}
+
+// lists has the plugin of a resource list healthy devices.
+func (b *bed) lists(name string, ids ...string) {
+	r := deviceplugin.Report{Resource: name}
+	for _, id := range ids {
+		r.Devices = append(r.Devices, devices.Device{ID: id, Healthy: true})
+	}
+	b.service.report(b.t.Context(), r)
+	synctest.Wait()
+}
+
+// wants states a pod with one container that has these limits.
+func (b *bed) wants(uid string, limits map[corev1.ResourceName]string) *corev1.Pod {
+	list := corev1.ResourceList{}
+	for name, q := range limits {
+		list[name] = resource.MustParse(q)
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: uid, UID: types.UID(uid)},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "app", Resources: corev1.ResourceRequirements{Limits: list, Requests: list},
+		}}},
+	}
+	b.state(pod, topic.Syncing)
+	return pod
+}
+
+func (b *bed) state(pod *corev1.Pod, lifecycle topic.Lifecycle) {
+	b.t.Helper()
+	if err := b.pods.Set(string(pod.UID), topic.Pod{Pod: pod, Lifecycle: lifecycle, Allocates: true}); err != nil {
+		b.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// allocation is what the bus says of a pod.
+func (b *bed) allocation(uid string) topic.Allocation {
+	b.t.Helper()
+	synctest.Wait()
+	all, err := topic.PodAllocation.Read(b.t.Context(), b.others)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return all[uid]
+}
+
+// says fails unless the bus says of the pod "PHASE REASON: MESSAGE", where an empty reason or message is left out.
+func (b *bed) says(uid, want string) {
+	b.t.Helper()
+	a := b.allocation(uid)
+	got := strings.TrimSuffix(strings.TrimSpace(fmt.Sprintf("%s %s", a.Phase, a.Reason))+": "+a.Message, ": ")
+	if got != want {
+		b.t.Errorf("pod %s: %q, want %q", uid, got, want)
+	}
+}
+
+// node is what the bus says of the node.
+func (b *bed) node() topic.NodeResources {
+	b.t.Helper()
+	synctest.Wait()
+	all, err := topic.ResourcesOfNode.Read(b.t.Context(), b.others)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return all[""]
+}
+
+// file is the content of a state file.
+func (b *bed) file(name string) string {
+	data, err := os.ReadFile(filepath.Join(b.dir, name))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(data)
+}

@@ -1,0 +1,36 @@
+// Package resource is kubelot-resource: it gives pods devices, CPUs and memory of their own, and has their claims of
+// devices prepared.
+//
+// How it works: resource.go is the one goroutine that owns the state. pod.go is a pod that wants something, assign.go
+// how it gets it, claims.go what its claims are about. holdings.go is who has what, with the pure cores in
+// internal/cpus, internal/memory, internal/devices and internal/numa; configure.go makes it from the configuration.
+// store.go and state.go keep it on disk. publish.go is what is said on the bus, source.go what the PodResources API
+// shows. wiring.go connects internal/deviceplugin, internal/dra, internal/podresources and internal/podsapi.
+//
+// # Reads
+//
+// pod.update, pod.sources, plugin.registered; once after the start its own pod.allocation. For the Pods API, if that is
+// on, pod.status. ResourceClaims of the API server. The machine's topology in sysfs. The sockets of plugins.
+//
+// # Writes
+//
+// pod.allocation, node.resources. Events about claims. It deletes ResourceSlices of drivers that are gone.
+//
+// # Calls and serves
+//
+// It serves resource.prestart. It serves device plugins at device-plugins/kubelet.sock, and the PodResources and Pods
+// API on sockets in the root directory.
+//
+// # Owns
+//
+// device-plugins, pod-resources and pods-api; cpu_manager_state, memory_manager_state, dra_manager_state and
+// dra_health_state in the root directory.
+//
+// # Guarantees
+//
+//   - A device or a CPU is one pod's at a time. What a pod has is on disk before it is said to have it.
+//   - A plugin or driver that hangs holds up only the pods that want its resource.
+//   - The daemon may be killed at any time. The next process takes over what is on disk. What a pod has is taken back
+//     only if the pod has ended, or if every source of pods has delivered without it.
+//   - A pod that wants devices of a plugin that was there before the start waits for it, 5 minutes at most.
+package resource

@@ -1,0 +1,162 @@
+package resource
+
+import (
+	"iter"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/services/resource/internal/cpus"
+	"kubelot.dev/services/resource/internal/devices"
+	"kubelot.dev/services/resource/internal/memory"
+	"kubelot.dev/services/resource/internal/numa"
+)
+
+// holdings are who has what of the node. They belong to the goroutine of the loop, and do no I/O.
+type holdings struct {
+	policy   numa.Policy
+	policies policies
+	// nodes are the machine's NUMA nodes.
+	nodes   []int
+	cpus    *cpus.State
+	memory  *memory.State
+	devices *devices.Book
+	// metrics counts what is done; nil for nothing.
+	metrics *metrics
+}
+
+// share gives a container its CPUs and its memory, and returns which devices it still needs, near to them. It may be
+// called again for a container that has them already. The error refuses the pod.
+func (h *holdings) share(pod *corev1.Pod, c *corev1.Container) ([]devices.Request, error) {
+	affinity, err := h.affinity(pod, c)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.pin(pod, c, affinity.Nodes); err != nil {
+		return nil, err
+	}
+	near := memory.Hint{Nodes: affinity.Nodes.Nodes(), Preferred: affinity.Preferred}
+	if blocks, err := h.memory.Allocate(pod, c, near); err != nil || len(blocks) > 0 {
+		h.metrics.remembered(err == nil)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return h.needs(pod, c, affinity), nil
+}
+
+// pin gives a container its CPUs.
+func (h *holdings) pin(pod *corev1.Pod, c *corev1.Container, near numa.Mask) error {
+	_, had := h.cpus.Exclusive(pod.UID, c.Name)
+	has, err := h.cpus.Allocate(pod, c, near)
+	if had || err == nil && has.IsEmpty() {
+		return err
+	}
+	h.metrics.pinned(err == nil, h.cpus.WholeCores(has), h.cpus.OneCache(has))
+	return err
+}
+
+// needs are the devices that the container wants and doesn't have.
+func (h *holdings) needs(pod *corev1.Pod, c *corev1.Container, affinity numa.Hint) (requests []devices.Request) {
+	has := map[string]bool{}
+	for _, d := range h.devices.Assigned(string(pod.UID))[c.Name] {
+		has[d.Resource] = true
+	}
+	for _, need := range h.devices.Needs(pod) {
+		if need.Container != c.Name || has[need.Resource] {
+			continue
+		}
+		q := devices.Request{Pod: pod, Need: need}
+		if affinity.Nodes != 0 {
+			q.Affinity = affinity.Nodes.Nodes()
+		}
+		requests = append(requests, q)
+	}
+	return requests
+}
+
+// affinity is the NUMA nodes from which the container is to have everything.
+func (h *holdings) affinity(pod *corev1.Pod, c *corev1.Container) (numa.Hint, error) {
+	if h.policy.Name() == numa.PolicyNone {
+		return numa.Hint{}, nil
+	}
+	providers := []numa.ProviderHints{
+		deviceHints(h.devices.Hints(pod, c.Name, h.nodes)), h.cpus.Hints(pod, c), memoryHints(h.memory.Hints(pod, c)),
+	}
+	if h.policy.PerPod() {
+		providers = []numa.ProviderHints{
+			deviceHints(h.devices.PodHints(pod, h.nodes)), h.cpus.PodHints(pod), memoryHints(h.memory.PodHints(pod)),
+		}
+	}
+	affinity, admit := numa.Merge(h.policy, providers)
+	h.metrics.admitted(h.policy, admit)
+	if !admit {
+		return affinity, numa.AffinityError{}
+	}
+	return affinity, nil
+}
+
+func deviceHints(all map[string][]devices.Hint) numa.ProviderHints {
+	hints := numa.ProviderHints{}
+	for name, list := range all {
+		hints[name] = convert(list, func(h devices.Hint) numa.Hint {
+			return numa.Hint{Nodes: numa.NewMask(h.Nodes...), Preferred: h.Preferred}
+		})
+	}
+	return hints
+}
+
+func memoryHints(all map[corev1.ResourceName][]memory.Hint) numa.ProviderHints {
+	hints := numa.ProviderHints{}
+	for name, list := range all {
+		hints[string(name)] = convert(list, func(h memory.Hint) numa.Hint {
+			return numa.Hint{Nodes: numa.NewMask(h.Nodes...), Preferred: h.Preferred}
+		})
+	}
+	return hints
+}
+
+// convert converts hints. No preference (nil) and no possibility (an empty list) stay what they are.
+func convert[T any](list []T, one func(T) numa.Hint) []numa.Hint {
+	if list == nil {
+		return nil
+	}
+	hints := make([]numa.Hint, 0, len(list))
+	for _, h := range list {
+		hints = append(hints, one(h))
+	}
+	return hints
+}
+
+// release takes everything from a pod, and reports whether it had anything.
+func (h *holdings) release(uid string) bool {
+	had := h.devices.Release(uid)
+	had = h.cpus.Release(types.UID(uid)).Size() > 0 || had
+	return h.memory.Release(uid) || had
+}
+
+// pods are the UIDs of those that have something.
+func (h *holdings) pods() map[string]bool {
+	pods := map[string]bool{}
+	for _, uid := range slices.Concat(h.devices.Pods(), h.memory.Pods()) {
+		pods[uid] = true
+	}
+	for uid := range h.cpus.Entries() {
+		pods[string(uid)] = true
+	}
+	return pods
+}
+
+// containers are those of a pod that can have resources, in the order in which they get them.
+func containers(pod *corev1.Pod) iter.Seq[*corev1.Container] {
+	return func(yield func(*corev1.Container) bool) {
+		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+			for i := range list {
+				if !yield(&list[i]) {
+					return
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package deviceplugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/resource/internal/devices"
+)
+
+const (
+	// maxPlugins bounds the resources that have a plugin, or whose plugins are registering.
+	maxPlugins = 256
+	// maxRequest bounds a registration.
+	maxRequest = 64 << 10
+	// maxCalls bounds the registrations at a time on one connection.
+	maxCalls = 16
+	// shakeLimit bounds the time in which a connection must become one of HTTP/2.
+	shakeLimit = 10 * time.Second
+)
+
+var (
+	errReplaced = errors.New("another instance of it has registered")
+	errWithdrew = errors.New("its socket for the registration is gone")
+	errStopping = errors.New("the registration of device plugins stops")
+)
+
+// Report is what the owner hears of a resource.
+type Report struct {
+	Resource string
+	// Away is true where the plugin is gone. Otherwise Devices are all that it has, in the order of their IDs.
+	Away    bool
+	Devices []devices.Device
+}
+
+// Ports are what the server works with.
+type Ports struct {
+	// Report is called with news of a resource, from several goroutines, but for one resource from one at a time. It may
+	// wait until ctx ends, which holds up only that resource.
+	Report  func(ctx context.Context, r Report)
+	Metrics *Metrics
+	Log     *slog.Logger
+}
+
+// Server has the device plugins of the node. Its methods may be called from several goroutines, also while Run doesn't
+// run.
+type Server struct {
+	dir    string
+	ports  Ports
+	limits limits
+
+	// arrivals are plugins that can be spoken to; wake says that wanted has changed.
+	arrivals chan *plugin
+	wake     chan struct{}
+	work     sync.WaitGroup
+	// announcements are Run's.
+	announcements map[string]*announcement
+
+	mu      sync.Mutex
+	plugins map[string]*plugin
+	// registering has the calls of Register that connect to a plugin, by its resource.
+	registering map[string]*registering
+	wanted      map[string]topic.PluginEndpoint
+}
+
+// New makes the server of the directory, which is the kubelet's device-plugins. It starts nothing.
+func New(dir string, ports Ports) *Server {
+	return &Server{
+		dir: dir, ports: ports, limits: usual, arrivals: make(chan *plugin), wake: make(chan struct{}, 1),
+		announcements: map[string]*announcement{}, plugins: map[string]*plugin{},
+		registering: map[string]*registering{}, wanted: map[string]topic.PluginEndpoint{},
+	}
+}
+
+// Run has plugins register until ctx ends. The error says why they can't. It may be called again when it has returned.
+func (s *Server) Run(ctx context.Context) error {
+	if err := prepare(s.dir); err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", filepath.Join(s.dir, socketName))
+	if err != nil {
+		return fmt.Errorf("listen for device plugins: %w", err)
+	}
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls),
+		grpc.ConnectionTimeout(shakeLimit), grpc.WaitForHandlers(true))
+	pluginapi.RegisterRegistrationServer(server, registration{server: s})
+	served := make(chan error, 1)
+	s.work.Go(func() { served <- server.Serve(listener) })
+	err = s.own(ctx, served)
+	s.stop()
+	server.Stop()
+	s.work.Wait()
+	return err
+}
+
+// own takes plugins that come and go.
+func (s *Server) own(ctx context.Context, served <-chan error) error {
+	s.reconcile(ctx)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-served:
+			return fmt.Errorf("serve the registration of device plugins: %w", err)
+		case p := <-s.arrivals:
+			s.install(ctx, p)
+		case <-s.wake:
+			s.reconcile(ctx)
+		}
+	}
+}
+
+// stop ends what Run has begun.
+func (s *Server) stop() {
+	for resource, a := range s.announcements {
+		a.stop(errStopping)
+		delete(s.announcements, resource)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.plugins {
+		p.stop(errStopping)
+	}
+}
+
+// install makes the plugin that of its resource, unless its announcement has been withdrawn meanwhile.
+func (s *Server) install(ctx context.Context, p *plugin) {
+	if p.from != nil && s.announcements[p.resource] != p.from {
+		p.close()
+		return
+	}
+	alive, stop := context.WithCancelCause(ctx)
+	p.over, p.stop, p.why = alive.Done(), stop, func() error { return context.Cause(alive) }
+	s.mu.Lock()
+	old := s.plugins[p.resource]
+	s.plugins[p.resource] = p
+	s.mu.Unlock()
+	if old != nil {
+		old.stop(errReplaced)
+	}
+	s.ports.Log.Info("device plugin registered", "resource", p.resource, "socket", p.socket)
+	s.work.Go(func() {
+		defer close(p.ended)
+		if old != nil {
+			<-old.ended
+		}
+		p.stop(s.watch(alive, p))
+		p.close()
+		s.remove(ctx, p)
+	})
+}
+
+// remove reports that the plugin is gone, unless another has replaced it. It stays the resource's until that is
+// reported, so that the next one waits for it.
+func (s *Server) remove(ctx context.Context, p *plugin) {
+	if errors.Is(p.why(), errReplaced) {
+		return
+	}
+	if ctx.Err() == nil {
+		s.ports.Log.Warn("device plugin is gone", "resource", p.resource, "socket", p.socket, "error", p.why())
+		s.ports.Report(ctx, Report{Resource: p.resource, Away: true})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.plugins[p.resource] == p {
+		delete(s.plugins, p.resource)
+	}
+}

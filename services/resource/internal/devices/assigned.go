@@ -1,0 +1,204 @@
+package devices
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// noNode stands for no NUMA node in the checkpoint.
+const noNode = -1
+
+// assignment are the devices of one resource that a container has.
+type assignment struct {
+	// nodes are the devices by their NUMA nodes; one that is near to several is among each of them.
+	nodes map[int64][]string
+	// response is the plugin's answer, in its own encoding.
+	response []byte
+	// kept is true while the plugin is being asked.
+	kept bool
+}
+
+// Kept are devices that are kept for a container while its plugin is asked.
+type Kept struct {
+	PodUID string
+	Need
+	// IDs are the devices, sorted.
+	IDs []string
+
+	assignment *assignment
+}
+
+// Assigned is a device that a container has.
+type Assigned struct {
+	Resource, ID string
+	Healthy      bool
+	// Nodes are the NUMA nodes to which it was near when it was assigned, sorted.
+	Nodes []int
+}
+
+// Answer is what a plugin has answered about the devices of a container.
+type Answer struct {
+	Resource string
+	// Response is a v1beta1.ContainerAllocateResponse in protobuf's encoding.
+	Response []byte
+}
+
+// Keep chooses the container's devices and keeps them for it. The choice is made anew, since others may have been given
+// devices while the plugin was asked what it prefers; preferred is its answer or nil. It returns nil where the
+// container has its devices already. The error refuses the pod.
+func (b *Book) Keep(q Request, preferred []string) (*Kept, error) {
+	choice, err := b.Pick(q)
+	if err != nil || choice.Size == 0 {
+		return nil, err
+	}
+	k := &Kept{PodUID: string(q.Pod.UID), Need: q.Need, IDs: choice.Choose(preferred)}
+	k.assignment = &assignment{nodes: b.resources[q.Resource].byNode(k.IDs), kept: true}
+	b.put(k.PodUID, q.Container, q.Resource, k.assignment)
+	return k, nil
+}
+
+// Confirm gives the container what was kept for it, with the plugin's answer. It reports whether it still was: the pod
+// may have ended meanwhile.
+func (b *Book) Confirm(k *Kept, response []byte) bool {
+	if !b.holds(k) {
+		return false
+	}
+	k.assignment.kept, k.assignment.response = false, response
+	return true
+}
+
+// Drop frees what was kept.
+func (b *Book) Drop(k *Kept) {
+	if !b.holds(k) {
+		return
+	}
+	containers := b.pods[k.PodUID]
+	delete(containers[k.Container], k.Resource)
+	if len(containers[k.Container]) == 0 {
+		delete(containers, k.Container)
+	}
+	if len(containers) == 0 {
+		delete(b.pods, k.PodUID)
+	}
+}
+
+// Release frees all that the pod has, or is kept for it. It reports whether there was anything.
+func (b *Book) Release(podUID string) bool {
+	_, had := b.pods[podUID]
+	delete(b.pods, podUID)
+	return had
+}
+
+// Pods are the UIDs of the pods that have devices, or for which some are kept, sorted.
+func (b *Book) Pods() []string { return slices.Sorted(maps.Keys(b.pods)) }
+
+// Assigned are the devices that the pod's containers have, by container, in the order of resource and ID. Those that
+// are only kept are left out.
+func (b *Book) Assigned(podUID string) map[string][]Assigned {
+	all := map[string][]Assigned{}
+	for container, resources := range b.pods[podUID] {
+		for _, name := range slices.Sorted(maps.Keys(resources)) {
+			if a := resources[name]; !a.kept {
+				all[container] = append(all[container], a.list(name, b.resources[name])...)
+			}
+		}
+	}
+	return all
+}
+
+// Answers are what plugins have answered about the container's devices, in the order of their resources.
+func (b *Book) Answers(podUID, container string) (answers []Answer) {
+	resources := b.pods[podUID][container]
+	for _, name := range slices.Sorted(maps.Keys(resources)) {
+		if a := resources[name]; !a.kept {
+			answers = append(answers, Answer{name, a.response})
+		}
+	}
+	return answers
+}
+
+func (b *Book) holds(k *Kept) bool {
+	return k.assignment.kept && b.pods[k.PodUID][k.Container][k.Resource] == k.assignment
+}
+
+func (b *Book) put(podUID, container, resource string, a *assignment) {
+	if b.pods[podUID] == nil {
+		b.pods[podUID] = map[string]map[string]*assignment{}
+	}
+	if b.pods[podUID][container] == nil {
+		b.pods[podUID][container] = map[string]*assignment{}
+	}
+	b.pods[podUID][container][resource] = a
+}
+
+// assigned are the devices that the container has or that are kept for it.
+func (b *Book) assigned(podUID, container, resource string) sets.Set[string] {
+	a := b.pods[podUID][container][resource]
+	if a == nil {
+		return sets.New[string]()
+	}
+	return sets.New(a.ids()...)
+}
+
+// used are the devices of a resource that are somebody's.
+func (b *Book) used(resource string) sets.Set[string] {
+	used := sets.New[string]()
+	for _, containers := range b.pods {
+		used.Insert(idsOf(containers, resource)...)
+	}
+	return used
+}
+
+// idsOf are the devices of a resource that the containers have, some perhaps twice.
+func idsOf(containers map[string]map[string]*assignment, resource string) (ids []string) {
+	for _, resources := range containers {
+		if a := resources[resource]; a != nil {
+			ids = append(ids, a.ids()...)
+		}
+	}
+	return ids
+}
+
+// ids are the devices, some perhaps twice.
+func (a *assignment) ids() (ids []string) {
+	for _, list := range a.nodes {
+		ids = append(ids, list...)
+	}
+	return ids
+}
+
+// list are the devices with what is known of them.
+func (a *assignment) list(name string, r *inventory) (list []Assigned) {
+	nodes := map[string][]int{}
+	for node, ids := range a.nodes {
+		for _, id := range ids {
+			if node == noNode {
+				nodes[id] = nil
+				continue
+			}
+			nodes[id] = append(nodes[id], int(node))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(nodes)) {
+		slices.Sort(nodes[id])
+		list = append(list, Assigned{Resource: name, ID: id, Healthy: r.health(id), Nodes: slices.Compact(nodes[id])})
+	}
+	return list
+}
+
+// byNode sorts devices by their NUMA nodes.
+func (r *inventory) byNode(ids []string) map[int64][]string {
+	nodes := map[int64][]string{}
+	for _, id := range ids {
+		near := r.devices[id].Nodes
+		for _, node := range near {
+			nodes[int64(node)] = append(nodes[int64(node)], id)
+		}
+		if len(near) == 0 {
+			nodes[noNode] = append(nodes[noNode], id)
+		}
+	}
+	return nodes
+}

@@ -1,0 +1,136 @@
+package resource
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"kubelot.dev/daemon"
+	"kubelot.dev/services/resource/internal/cpus"
+	"kubelot.dev/services/resource/internal/numa"
+)
+
+// Boundaries in which what a container has for itself lies as a whole.
+const (
+	ofNUMANode = "numa_node"
+	ofCore     = "physical_cpu"
+	ofCache    = "uncore_cache"
+)
+
+// metrics are the kubelet's about CPU, memory and topology manager. Nil ones count nothing.
+type metrics struct {
+	cpuRequests, cpuErrors, memoryRequests, memoryErrors, admissions, admissionErrors prometheus.Counter
+	shared, exclusive                                                                 prometheus.Gauge
+	perNode                                                                           *prometheus.GaugeVec
+	took                                                                              prometheus.Histogram
+	aligned, misaligned                                                               *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+	}
+	alignment := func(name, help string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"scope", "boundary"})
+	}
+	m := &metrics{
+		cpuRequests: counter("kubelet_cpu_manager_pinning_requests_total", "Containers that asked for CPUs of their own."),
+		cpuErrors:   counter("kubelet_cpu_manager_pinning_errors_total", "Containers that could not get them."),
+		memoryRequests: counter("kubelet_memory_manager_pinning_requests_total",
+			"Containers that asked for memory of their own."),
+		memoryErrors:    counter("kubelet_memory_manager_pinning_errors_total", "Containers that could not get it."),
+		admissions:      counter("kubelet_topology_manager_admission_requests_total", "Pods that had to be aligned."),
+		admissionErrors: counter("kubelet_topology_manager_admission_errors_total", "Pods that could not be aligned."),
+		shared: gauge("kubelet_cpu_manager_shared_pool_size_millicores",
+			"CPUs that containers share, in thousandths."),
+		exclusive: gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that containers have alone."),
+		perNode: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelet_cpu_manager_allocation_per_numa", Help: "CPUs that containers have alone, by NUMA node.",
+		}, []string{"numa_node"}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "kubelet_topology_manager_admission_duration_ms", Help: "How long it took to align a pod, in milliseconds.",
+			Buckets: prometheus.ExponentialBuckets(.05, 2, 15),
+		}),
+		aligned: alignment("kubelet_container_aligned_compute_resources_count",
+			"Containers and pods that got all from within a boundary."),
+		misaligned: alignment("kubelet_container_aligned_compute_resources_failure_count",
+			"Containers and pods that could not get all from within a boundary."),
+	}
+	return m, daemon.RegisterMetrics(r, "CPUs and memory", m.cpuRequests, m.cpuErrors, m.memoryRequests, m.memoryErrors,
+		m.admissions, m.admissionErrors, m.shared, m.exclusive, m.perNode, m.took, m.aligned, m.misaligned)
+}
+
+// admitted counts the alignment of a pod or container.
+func (m *metrics) admitted(p numa.Policy, ok bool) {
+	if m == nil || p.Name() == numa.PolicyNone {
+		return
+	}
+	scope := "container"
+	if p.PerPod() {
+		scope = "pod"
+	}
+	m.admissions.Inc()
+	switch {
+	case !ok:
+		m.admissionErrors.Inc()
+		m.misaligned.WithLabelValues(scope, ofNUMANode).Inc()
+	case p.Aligns():
+		m.aligned.WithLabelValues(scope, ofNUMANode).Inc()
+	}
+}
+
+// duration counts how long it took to give a pod what it asked for.
+func (m *metrics) duration(took time.Duration) {
+	if m != nil {
+		m.took.Observe(float64(took) / float64(time.Millisecond))
+	}
+}
+
+// pinned counts a container that has asked for CPUs of its own.
+func (m *metrics) pinned(ok, wholeCores, oneCache bool) {
+	if m == nil {
+		return
+	}
+	m.cpuRequests.Inc()
+	if !ok {
+		m.cpuErrors.Inc()
+		m.misaligned.WithLabelValues("container", ofCore).Inc()
+		return
+	}
+	if wholeCores {
+		m.aligned.WithLabelValues("container", ofCore).Inc()
+	}
+	if oneCache {
+		m.aligned.WithLabelValues("container", ofCache).Inc()
+	}
+}
+
+// remembered counts a container that has asked for memory of its own.
+func (m *metrics) remembered(ok bool) {
+	if m == nil {
+		return
+	}
+	m.memoryRequests.Inc()
+	if !ok {
+		m.memoryErrors.Inc()
+	}
+}
+
+// see shows who has which CPUs.
+func (m *metrics) see(s *cpus.State) {
+	if m == nil {
+		return
+	}
+	m.shared.Set(float64(s.Shared().Size()) * 1000)
+	m.perNode.Reset()
+	all := 0
+	for node, n := range s.PerNode() {
+		m.perNode.WithLabelValues(strconv.Itoa(node)).Set(float64(n))
+		all += n
+	}
+	m.exclusive.Set(float64(all))
+}

@@ -1,0 +1,58 @@
+package resource
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/resource/internal/dra"
+)
+
+// pod is a pod that waits for its allocation or has one.
+type pod struct {
+	spec      *corev1.Pod
+	firstSeen time.Time
+	lifecycle topic.Lifecycle
+	// assigned is true once it has its devices, CPUs and memory; refused is why it doesn't get them.
+	assigned bool
+	refused  *refusal
+	// waiting is what it waits for. began is when it was first tried to give it what it asks for, notBefore when to try
+	// that again.
+	waiting          string
+	began, notBefore time.Time
+	// cancel ends its assignment under way; nil if there is none.
+	cancel context.CancelCauseFunc
+	// claims is how far its claims are (DRA); nil where it has none, or nothing is known of them yet.
+	claims *dra.Status
+	// stated is what pod.allocation says of it; nil for nothing.
+	stated *topic.Allocation
+}
+
+// refusal is why a pod can't have what it asks for, in its Failed status.
+type refusal struct{ reason, message string }
+
+// Reasoned errors have a reason of their own in the pod's status.
+type reasoned interface {
+	error
+	Reason() string
+}
+
+// undecided reports whether the pod's assignment is yet to begin.
+func (p *pod) undecided() bool {
+	return p.lifecycle == topic.Syncing && !p.assigned && p.refused == nil && p.cancel == nil
+}
+
+// stop ends the assignment under way, if there is one.
+func (p *pod) stop(cause error) {
+	if p.cancel != nil {
+		p.cancel(cause)
+		if cause == nil {
+			p.cancel = nil
+		}
+	}
+}
+
+// ended reports whether no container of the pod runs or ever will.
+func (p *pod) ended() bool { return p.lifecycle == topic.Terminated }

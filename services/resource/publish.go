@@ -1,0 +1,152 @@
+package resource
+
+import (
+	"log/slog"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/cpuset"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/resource/internal/deviceplugin"
+)
+
+// publisher says on the bus what pods have, and the node.
+type publisher struct {
+	holdings *holdings
+	plugins  Plugins
+	// claimless is true where there is no API server, so that nothing becomes of claims.
+	claimless bool
+	log       *slog.Logger
+
+	allocations *bus.Writer[topic.Allocation]
+	node        *bus.Writer[topic.NodeResources]
+	stated      *topic.NodeResources
+}
+
+// publish says what is new of the node and of its pods.
+func (b *publisher) publish(pods map[string]*pod, now time.Time) {
+	if node := b.nodeResources(now); b.stated == nil || !reflect.DeepEqual(node, *b.stated) {
+		if err := b.node.Set("", node); err != nil {
+			b.log.Error("can't put the node's devices on the bus", "error", err)
+		} else {
+			b.stated = &node
+		}
+	}
+	for uid, p := range pods {
+		a := b.allocation(uid, p)
+		if p.stated != nil && reflect.DeepEqual(a, *p.stated) {
+			continue
+		}
+		if err := b.allocations.Set(uid, a); err != nil {
+			b.log.Error("can't put an allocation on the bus", "pod", a.Name, "namespace", a.Namespace, "uid", uid, "error", err)
+			continue
+		}
+		p.stated = &a
+	}
+}
+
+// forget takes off the bus what was said of a pod that is gone.
+func (b *publisher) forget(uid string) {
+	if err := b.allocations.Delete(uid); err != nil {
+		b.log.Error("can't take an allocation off the bus", "uid", uid, "error", err)
+	}
+}
+
+// nodeResources is what the Node has of devices, and which CPUs are shared.
+func (b *publisher) nodeResources(now time.Time) topic.NodeResources {
+	r := topic.NodeResources{SharedCPUs: b.holdings.cpus.Shared().String()}
+	capacity := b.holdings.devices.Capacity(now)
+	for name, n := range capacity.Devices {
+		if r.Devices == nil {
+			r.Devices = map[corev1.ResourceName]topic.DeviceCount{}
+		}
+		r.Devices[corev1.ResourceName(name)] = topic.DeviceCount{Capacity: n.Capacity, Allocatable: n.Allocatable}
+	}
+	for _, name := range capacity.Gone {
+		r.Gone = append(r.Gone, corev1.ResourceName(name))
+	}
+	return r
+}
+
+// allocation is how far the pod's allocation is.
+func (b *publisher) allocation(uid string, p *pod) topic.Allocation {
+	a := topic.Allocation{Ref: topic.RefOf(p.spec), Claims: !b.claimless && p.wantsClaims()}
+	switch {
+	case p.ended() && (b.claimless || p.gaveBack()):
+		a.Phase = topic.AllocationReleased
+	case p.ended():
+		a.Phase, a.Message = topic.Allocated, "waiting for its claims of devices to be given back"
+		p.because(&a)
+	case p.refused != nil:
+		a.Phase, a.Reason, a.Message = topic.AllocationRefused, p.refused.reason, p.refused.message
+	case !p.assigned:
+		a.Phase, a.Message = topic.Allocating, p.waiting
+	case !p.prepared():
+		a.Phase, a.Message = topic.Allocating, "waiting for its claims of devices to be prepared"
+		p.because(&a)
+	default:
+		a.Phase, a.Containers = topic.Allocated, b.containerAllocations(uid, p)
+	}
+	return a
+}
+
+// because adds what the pod's claims wait for.
+func (p *pod) because(a *topic.Allocation) {
+	if p.claims != nil && p.claims.Message != "" {
+		a.Reason, a.Message = p.claims.Reason, p.claims.Message
+	}
+}
+
+// containerAllocations are what the pod's containers have.
+func (b *publisher) containerAllocations(uid string, p *pod) map[string]topic.ContainerAllocation {
+	all, assigned := map[string]topic.ContainerAllocation{}, b.holdings.devices.Assigned(uid)
+	for c := range containers(p.spec) {
+		a := b.answers(uid, c.Name)
+		if p.claims != nil {
+			claimed := p.claims.Containers[c.Name]
+			a.CDI, a.Devices = append(a.CDI, claimed.CDI...), claimed.Devices
+		}
+		if cpus, exclusive := b.holdings.cpus.Exclusive(types.UID(uid), c.Name); exclusive {
+			a.CPUs = cpus.String()
+		}
+		a.MemoryNodes = cpuset.New(b.holdings.memory.MemoryNodes(uid, c.Name)...).String()
+		plugins := make([]topic.AllocatedDevice, 0, len(assigned[c.Name])+len(a.Devices))
+		for _, d := range assigned[c.Name] {
+			health := corev1.ResourceHealthStatusHealthy
+			if !d.Healthy {
+				health = corev1.ResourceHealthStatusUnhealthy
+			}
+			plugins = append(plugins, topic.AllocatedDevice{Resource: d.Resource, ID: d.ID, Health: health})
+			a.PreStart = a.PreStart || b.needsPreStart(d.Resource)
+		}
+		// Memory of init containers that have ended goes on to the next one.
+		a.PreStart = a.PreStart || a.MemoryNodes != "" && len(p.spec.Spec.InitContainers) > 0
+		if a.Devices = append(plugins, a.Devices...); len(a.Devices) == 0 {
+			a.Devices = nil
+		}
+		if !reflect.DeepEqual(a, topic.ContainerAllocation{}) {
+			all[c.Name] = a
+		}
+	}
+	return all
+}
+
+func (b *publisher) needsPreStart(resource string) bool {
+	options, there := b.plugins.Options(resource)
+	return there && options.PreStart
+}
+
+// answers are what plugins have answered about the container's devices.
+func (b *publisher) answers(uid, container string) topic.ContainerAllocation {
+	var a topic.ContainerAllocation
+	conflicts, err := deviceplugin.Merge(&a, b.holdings.devices.Answers(uid, container))
+	if err != nil || len(conflicts) > 0 {
+		b.log.Warn("device plugins contradict each other, the first counts", "uid", uid, "container", container,
+			"about", conflicts, "error", err)
+	}
+	return a
+}

@@ -1,0 +1,274 @@
+package resource
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/loop"
+)
+
+// Service is the resource daemon. Its Run is the goroutine that owns the state.
+type Service struct {
+	env  daemon.Env
+	loop *loop.Loop
+	// plugins are the device plugins; claims are nil where there is no API server.
+	plugins  Plugins
+	announce announced
+	claims   Claims
+	store    *store
+	now      func() time.Time
+
+	holdings *holdings
+	// pods are those that have something or want it, all are all; both by UID.
+	pods map[string]*pod
+	all  map[string]topic.Pod
+	// registered are the plugins of plugins_registry; told is true once all have been told of.
+	registered map[string]topic.Plugin
+	told       bool
+	sources    topic.Sources
+	// read is true once the bus has told which pods there are.
+	read bool
+	// changed is true where something of what is said may have changed.
+	changed bool
+	// settled is true once nobody has anything any more who is gone.
+	settled bool
+	// before are the keys that an earlier run has written, until the pods are known.
+	before    map[string]topic.Allocation
+	publisher publisher
+}
+
+// New makes the daemon, whose plugins and claims are to be set. save writes the state files. It starts nothing.
+func New(env daemon.Env, h *holdings, save func(snapshot) error) *Service {
+	s := &Service{
+		env: env, loop: loop.New(env.Bus), holdings: h, pods: map[string]*pod{},
+		all: map[string]topic.Pod{}, registered: map[string]topic.Plugin{}, changed: true, now: time.Now,
+	}
+	s.store = &store{
+		snapshot: s.snapshot, write: save, health: env.Health, log: env.Log, wake: make(chan struct{}, 1),
+	}
+	return s
+}
+
+// Run does the daemon's work until ctx ends. What pods have stays as it is.
+func (s *Service) Run(ctx context.Context) error {
+	defer s.loop.Wait()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(errors.New("the resource daemon stops"))
+	s.publisher = publisher{
+		holdings: s.holdings, plugins: s.plugins, claimless: s.claims == nil, log: s.env.Log,
+		allocations: topic.PodAllocation.Writer(s.env.Bus), node: topic.ResourcesOfNode.Writer(s.env.Bus),
+	}
+	if err := s.follow(ctx); err != nil {
+		return err
+	}
+	s.loop.Go(func() { s.store.run(ctx) })
+	serving := make(chan error, 1)
+	s.loop.Go(func() { serving <- topic.ResourcePreStart.Serve(ctx, s.env.Bus, s.preStart) })
+	s.env.Pulse.Of(ctx, s.loop.Inbox())
+	s.env.Health.Set(topic.Healthy, "")
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-serving:
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		case change := <-s.loop.Changes():
+			change()
+		case <-s.claimChanges():
+			s.takeClaims()
+		case <-timer.C:
+		}
+		timer.Reset(s.advance(ctx, s.now()))
+	}
+}
+
+// follow has the loop handle the changes of what the daemon reads.
+func (s *Service) follow(ctx context.Context) error {
+	return errors.Join(
+		loop.Follow(ctx, s.loop, topic.PodUpdate, s.podUpdate),
+		loop.Follow(ctx, s.loop, topic.PodSources, func(c bus.Change[topic.Sources]) {
+			if !c.Synced && !c.Deleted {
+				s.sources = c.Value
+			}
+		}),
+		loop.Follow(ctx, s.loop, topic.PluginRegistered, s.plugin),
+	)
+}
+
+// podUpdate takes what podsync says of a pod.
+func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
+	switch {
+	case c.Synced:
+		s.read = true
+	case c.Deleted:
+		s.forget(c.Key)
+	case c.Value.Pod != nil:
+		s.all[c.Key] = c.Value
+		if c.Value.Allocates || s.pods[c.Key] != nil {
+			s.see(c.Key, c.Value)
+		}
+	}
+}
+
+func (s *Service) see(uid string, v topic.Pod) {
+	p := s.pods[uid]
+	if p == nil {
+		p = &pod{}
+		s.pods[uid] = p
+	}
+	p.spec, p.firstSeen, p.lifecycle = v.Pod, v.FirstSeen, v.Lifecycle
+	s.changed = true
+	s.seeClaims(p)
+	if p.ended() {
+		s.letGo(uid, p)
+	}
+}
+
+// letGo takes everything from a pod that has ended. What is being assigned to it is taken when that has ended.
+func (s *Service) letGo(uid string, p *pod) {
+	if p.cancel != nil {
+		p.stop(errEnded)
+		return
+	}
+	s.release(uid)
+}
+
+var errEnded = errors.New("the pod has ended")
+
+// forget drops a pod that is gone for good.
+func (s *Service) forget(uid string) {
+	delete(s.all, uid)
+	p := s.pods[uid]
+	if p == nil {
+		return
+	}
+	p.lifecycle = topic.Terminated
+	delete(s.pods, uid)
+	if s.claims != nil && p.wantsClaims() {
+		s.claims.Forget(types.UID(uid))
+	}
+	s.letGo(uid, p)
+	s.publisher.forget(uid)
+}
+
+// release takes everything from a pod.
+func (s *Service) release(uid string) {
+	if s.holdings.release(uid) {
+		s.changed = true
+		s.store.soon()
+	}
+}
+
+// advance decides what is due, says what is new, and returns when to come again at the latest.
+func (s *Service) advance(ctx context.Context, now time.Time) time.Duration {
+	if expired := s.holdings.devices.Expire(now); len(expired) > 0 {
+		s.env.Log.Warn("the plugins of devices have not come back; the Node has none of them any more", "resources", expired)
+		s.changed = true
+	}
+	s.dropUnknown()
+	wake := now.Add(idle)
+	for uid, p := range s.pods {
+		if p.undecided() {
+			wake = earlier(wake, s.decide(ctx, uid, p, now))
+		}
+	}
+	if s.changed {
+		s.changed = false
+		s.publisher.publish(s.pods, now)
+		s.holdings.metrics.see(s.holdings.cpus)
+	}
+	return max(earlier(wake, s.holdings.devices.WakeAt()).Sub(now), time.Millisecond)
+}
+
+// idle is how long the daemon sleeps when only news can change anything.
+const idle = time.Hour
+
+// earlier is the earlier of two times; zero is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// dropUnknown takes what pods have that nobody wants any more. That is known once all sources have told.
+func (s *Service) dropUnknown() {
+	if !s.read || !s.sources.Ready || s.settled {
+		return
+	}
+	known := map[string]bool{}
+	for _, uid := range s.sources.Pods {
+		known[uid] = true
+	}
+	for uid := range s.all {
+		known[uid] = true
+	}
+	for uid := range s.before {
+		if !known[uid] {
+			s.publisher.forget(uid)
+		}
+	}
+	for uid := range s.holdings.pods() {
+		if !known[uid] {
+			s.env.Log.Info("taking back what a pod had that is gone", "uid", uid)
+			s.release(uid)
+		}
+	}
+	s.before, s.settled = nil, true
+	for _, p := range s.pods {
+		p.notBefore = time.Time{}
+	}
+	if s.claims != nil {
+		s.claims.Synced()
+	}
+}
+
+// decide begins the assignment of what the pod asks for, unless it has to wait: then the result is until when.
+func (s *Service) decide(ctx context.Context, uid string, p *pod, now time.Time) time.Time {
+	if s.claims == nil && p.wantsClaims() {
+		p.refused = &refusal{reasonUnexpected, "claims of devices need an API server, which this node hasn't"}
+		s.changed = true
+		return time.Time{}
+	}
+	if now.Before(p.notBefore) {
+		return p.notBefore
+	}
+	if resource, until := s.awaits(p.spec, now); resource != "" {
+		waiting := "waiting for the device plugin of " + resource + ", which was here before, to register again; until " +
+			until.UTC().Format(time.RFC3339)
+		if p.waiting != waiting {
+			p.waiting, s.changed = waiting, true
+		}
+		return until
+	}
+	s.begin(ctx, uid, p)
+	s.changed = true
+	return time.Time{}
+}
+
+// awaits is a resource that the pod wants, doesn't have, and whose plugin was there before the start.
+func (s *Service) awaits(pod *corev1.Pod, now time.Time) (resource string, until time.Time) {
+	has := s.holdings.devices.Assigned(string(pod.UID))
+	for _, need := range s.holdings.devices.Needs(pod) {
+		given := false
+		for _, d := range has[need.Container] {
+			given = given || d.Resource == need.Resource
+		}
+		if until, waiting := s.holdings.devices.Waiting(need.Resource, now); waiting && !given {
+			return need.Resource, until
+		}
+	}
+	return "", time.Time{}
+}

@@ -1,0 +1,245 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/resource/internal/cpus"
+	"kubelot.dev/services/resource/internal/deviceplugin"
+)
+
+func TestAPodGetsDevices(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0", "g1", "g2")
+		if got := b.node().Devices; !reflect.DeepEqual(got, map[corev1.ResourceName]topic.DeviceCount{gpu: {
+			Capacity: 3, Allocatable: 3,
+		}}) {
+			t.Errorf("the node has %v", got)
+		}
+		pod := b.wants("a", map[corev1.ResourceName]string{gpu: "2"})
+		b.says("a", "allocated")
+		want := topic.ContainerAllocation{
+			Devices: []topic.AllocatedDevice{
+				{Resource: gpu, ID: "g1", Health: "Healthy"}, {Resource: gpu, ID: "g2", Health: "Healthy"},
+			},
+			Env: []topic.EnvVar{{Name: "IDS", Value: "g1,g2"}}, PreStart: true,
+		}
+		if got := b.allocation("a").Containers["app"]; !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v", got)
+		}
+		if !strings.Contains(b.file("kubelet_internal_checkpoint"), `"PodUID":"a"`) {
+			t.Error("the checkpoint doesn't have the pod")
+		}
+		if _, err := topic.ResourcePreStart.Do(b.t.Context(), b.others, topic.PreStartRequest{
+			Ref: topic.RefOf(pod), Container: "app",
+		}); err != nil || b.calls()[len(b.calls())-1] != "PreStart "+gpu+" g1,g2" {
+			t.Errorf("%v, %v", b.calls(), err)
+		}
+
+		b.wants("b", map[corev1.ResourceName]string{gpu: "2"})
+		b.says("b", "refused UnexpectedAdmissionError: Allocate failed due to requested number of devices unavailable for "+
+			gpu+". Requested: 2, Available: 1, which is unexpected")
+		b.state(pod, topic.Terminated)
+		b.says("a", "released")
+		b.wants("c", map[corev1.ResourceName]string{gpu: "3"})
+		b.says("c", "allocated")
+	})
+}
+
+func TestAnUnhealthyDeviceIsToldOf(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		b.service.report(b.t.Context(), deviceplugin.Report{Resource: gpu})
+		d := b.allocation("a").Containers["app"].Devices
+		if len(d) != 1 || d[0].Health != corev1.ResourceHealthStatusUnhealthy {
+			t.Errorf("got %v", d)
+		}
+		b.service.report(b.t.Context(), deviceplugin.Report{Resource: gpu, Away: true})
+		if n := b.node().Devices[gpu]; n.Allocatable != 0 {
+			t.Errorf("the node has %v", n)
+		}
+		time.Sleep(6 * time.Minute)
+		if n := b.node(); len(n.Devices) != 0 || len(n.Gone) != 1 || n.Gone[0] != gpu {
+			t.Errorf("the node has %v", n)
+		}
+	})
+}
+
+func TestAPluginThatHangsHoldsUpNoOtherResource(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.hang[gpu] = make(chan struct{})
+		b.lists(gpu, "g0")
+		b.lists(nic, "n0")
+		hung := b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		b.says("a", "allocating: waiting for device plugins to allocate its devices")
+		b.wants("b", map[corev1.ResourceName]string{nic: "1"})
+		b.says("b", "allocated")
+		b.wants("c", map[corev1.ResourceName]string{gpu: "1"})
+		b.says("c", "refused UnexpectedAdmissionError: Allocate failed due to requested number of devices unavailable for "+
+			gpu+". Requested: 1, Available: 0, which is unexpected")
+
+		// A pod that ends meanwhile gives back what is kept for it.
+		b.state(hung, topic.Terminated)
+		b.says("a", "released")
+		b.mu.Lock()
+		delete(b.hang, gpu)
+		b.mu.Unlock()
+		b.wants("d", map[corev1.ResourceName]string{gpu: "1"})
+		b.says("d", "allocated")
+	})
+}
+
+func TestAPluginThatRefuses(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		b.fail = errors.New("rpc error: it is on fire")
+		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		b.says("a", "refused UnexpectedAdmissionError: Allocate failed due to rpc error: it is on fire, which is unexpected")
+		b.mu.Lock()
+		b.fail = nil
+		b.mu.Unlock()
+		b.wants("b", map[corev1.ResourceName]string{gpu: "1"})
+		b.says("b", "allocated")
+	})
+}
+
+// A plugin that goes while it is asked is waited for, as one that was there before a restart.
+func TestAPluginThatGoesWhileItIsAsked(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		b.fail = fmt.Errorf("%w: %s", deviceplugin.ErrAway, gpu)
+		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		b.says("a", "allocating: the device plugin isn't there: "+gpu)
+		b.mu.Lock()
+		b.fail = nil
+		b.mu.Unlock()
+		time.Sleep(tryAgain)
+		b.says("a", "allocated")
+
+		b.lists(nic, "n0")
+		b.mu.Lock()
+		b.fail = deviceplugin.ErrSlow
+		b.mu.Unlock()
+		b.wants("b", map[corev1.ResourceName]string{nic: "1"})
+		time.Sleep(6 * time.Minute)
+		if a := b.allocation("b"); a.Phase != topic.AllocationRefused {
+			t.Errorf("got %+v", a)
+		}
+	})
+}
+
+// A restarted daemon asks no plugin again for what pods have, takes back what pods have had that are gone, and has new
+// pods wait for a plugin that was there before, for a time.
+func TestARestart(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0", "g1")
+		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		b.wants("gone", map[corev1.ResourceName]string{gpu: "1"})
+		before, asked := b.allocation("a"), len(b.calls())
+		b.stop()
+		if err := errors.Join(b.pods.Delete("gone"), b.sources.Set("", topic.Sources{})); err != nil {
+			t.Fatal(err)
+		}
+		b.start()
+		if got := b.allocation("a"); !reflect.DeepEqual(got, before) {
+			t.Errorf("got %+v, want %+v", got, before)
+		}
+		if n := b.node(); n.Devices[gpu] != (topic.DeviceCount{}) {
+			t.Errorf("the node has %v before the plugin is back", n)
+		}
+		b.wants("new", map[corev1.ResourceName]string{gpu: "1"})
+		if a := b.allocation("new"); a.Phase != topic.Allocating || !strings.Contains(a.Message, gpu) {
+			t.Errorf("got %+v", a)
+		}
+		b.lists(gpu, "g0", "g1")
+		if a := b.allocation("new"); a.Phase != topic.Allocating || !strings.Contains(a.Message, "all sources of pods") {
+			t.Errorf("got %+v", a)
+		}
+		b.settle("a", "new")
+		b.says("new", "allocated")
+		b.says("gone", "")
+		if n := len(b.calls()) - asked; n != 1 {
+			t.Errorf("plugins were asked %d times: %v", n, b.calls())
+		}
+	})
+}
+
+func TestAPluginThatDoesntComeBack(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		b.stop()
+		b.start()
+		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		time.Sleep(4 * time.Minute)
+		if a := b.allocation("a"); a.Phase != topic.Allocating {
+			t.Errorf("got %+v", a)
+		}
+		time.Sleep(2 * time.Minute)
+		if a := b.allocation("a"); a.Phase == topic.Allocating {
+			t.Errorf("got %+v", a)
+		}
+	})
+}
+
+func TestCPUsOfOnesOwn(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.stop()
+		b.policy = cpus.PolicyStatic
+		b.start()
+		if got := b.node().SharedCPUs; got != "0-3" {
+			t.Errorf("shared are %s", got)
+		}
+		pod := b.wants("a", map[corev1.ResourceName]string{"cpu": "2", "memory": "1Mi"})
+		b.says("a", "allocated")
+		if got := b.allocation("a").Containers["app"].CPUs; got != "1-2" {
+			t.Errorf("it has %s", got)
+		}
+		if got := b.node().SharedCPUs; got != "0,3" {
+			t.Errorf("shared are %s", got)
+		}
+		b.wants("b", map[corev1.ResourceName]string{"cpu": "2", "memory": "1Mi"})
+		if a := b.allocation("b"); a.Phase != topic.AllocationRefused || a.Reason != "UnexpectedAdmissionError" {
+			t.Errorf("got %+v", a)
+		}
+		b.stop()
+		b.start()
+		if got := b.allocation("a").Containers["app"].CPUs; got != "1-2" {
+			t.Errorf("it has %s after a restart", got)
+		}
+		b.state(pod, topic.Terminated)
+		if got := b.node().SharedCPUs; got != "0-3" {
+			t.Errorf("shared are %s", got)
+		}
+	})
+}
+
+func TestNobodyGetsAnythingThatIsNotOnDisk(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		b.mu.Lock()
+		b.written = errors.New("no space left on device")
+		b.mu.Unlock()
+		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		if a := b.allocation("a"); a.Phase != topic.Allocating || !strings.Contains(b.health, "no space left on device") {
+			t.Errorf("got %+v, health %q", a, b.health)
+		}
+		b.mu.Lock()
+		b.written = nil
+		b.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		b.says("a", "allocated")
+		if b.health != "healthy " {
+			t.Errorf("health %q", b.health)
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package resource
+
+import (
+	"context"
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/services/resource/internal/dra/claims"
+	"kubelot.dev/services/resource/internal/memory"
+	"kubelot.dev/services/resource/internal/podresources"
+)
+
+var errUntold = errors.New("the node's pods are not all known yet (pod.sources, by kubelot-podsync)")
+
+// source is what the PodResources API shows.
+type source struct{ *Service }
+
+// Pods are all pods of the node with what they have.
+func (s source) Pods(ctx context.Context) ([]podresources.Pod, error) {
+	return ask(ctx, s.loop, func() ([]podresources.Pod, error) {
+		if !s.read || !s.sources.Ready {
+			return nil, errUntold
+		}
+		all := make([]podresources.Pod, 0, len(s.all))
+		for uid, update := range s.all {
+			one := podresources.Pod{Update: update}
+			if p := s.pods[uid]; p != nil {
+				one.Containers = s.held(uid, p)
+				if p.refused != nil {
+					one.Phase = corev1.PodFailed
+				}
+			}
+			all = append(all, one)
+		}
+		return all, nil
+	})
+}
+
+// held is what the pod's containers have.
+func (s source) held(uid string, p *pod) map[string]podresources.Resources {
+	held, assigned := map[string]podresources.Resources{}, s.holdings.devices.Assigned(uid)
+	for c := range containers(p.spec) {
+		var r podresources.Resources
+		for _, d := range assigned[c.Name] {
+			r.Devices = append(r.Devices, podresources.Device{Resource: d.Resource, ID: d.ID, NUMANodes: d.Nodes})
+		}
+		if cpus, exclusive := s.holdings.cpus.Exclusive(types.UID(uid), c.Name); exclusive {
+			r.CPUs = cpus.List()
+		}
+		r.Memory = blocks(s.holdings.memory.Blocks(uid, c.Name))
+		if p.claims != nil {
+			r.Claims = used(p.claims.Uses[c.Name])
+		}
+		held[c.Name] = r
+	}
+	return held
+}
+
+// Allocatable is what the node has for containers.
+func (s source) Allocatable(ctx context.Context) (podresources.Resources, error) {
+	return ask(ctx, s.loop, func() (r podresources.Resources, err error) {
+		for resource, list := range s.holdings.devices.Allocatable() {
+			for _, d := range list {
+				r.Devices = append(r.Devices, podresources.Device{Resource: resource, ID: d.ID, NUMANodes: d.Nodes})
+			}
+		}
+		r.CPUs = s.holdings.cpus.Allocatable().List()
+		r.Memory = blocks(s.holdings.memory.Allocatable())
+		return r, nil
+	})
+}
+
+func blocks(list []memory.Block) (out []podresources.Memory) {
+	for _, b := range list {
+		out = append(out, podresources.Memory{Type: string(b.Type), Size: b.Size, NUMANodes: b.Nodes})
+	}
+	return out
+}
+
+func used(uses []claims.Use) (out []podresources.Claim) {
+	for _, use := range uses {
+		c := podresources.Claim{Namespace: use.Namespace, Name: use.Name}
+		for _, d := range use.Devices {
+			device := podresources.ClaimDevice{Driver: d.Driver, Pool: d.Pool, Device: d.Name, CDI: d.CDI}
+			if d.ShareID != "" {
+				device.ShareID = &d.ShareID
+			}
+			c.Devices = append(c.Devices, device)
+		}
+		out = append(out, c)
+	}
+	return out
+}

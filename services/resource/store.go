@@ -1,0 +1,97 @@
+package resource
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"kubelot.dev/bus/pause"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+)
+
+const saveRetryFirst, saveRetryMax = 100 * time.Millisecond, 10 * time.Second
+
+// store writes what pods have to the state files: one writer, which takes what is newest each time. While a disk hangs
+// or is full nobody gets anything, and everybody keeps what they have.
+type store struct {
+	// snapshot is what pods have; it asks the loop.
+	snapshot func(ctx context.Context) (snapshot, error)
+	write    func(snapshot) error
+	health   daemon.HealthReporter
+	log      *slog.Logger
+	wake     chan struct{}
+
+	mu      sync.Mutex
+	waiters []chan struct{}
+}
+
+// run writes until ctx ends.
+func (s *store) run(ctx context.Context) {
+	failures := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		s.mu.Lock()
+		waiters := s.waiters
+		s.waiters = nil
+		s.mu.Unlock()
+		for !s.once(ctx, failures) {
+			failures++
+			pause.For(ctx, pause.After(failures, saveRetryFirst, saveRetryMax))
+			if ctx.Err() != nil {
+				return
+			}
+		}
+		if failures > 0 {
+			s.health.Set(topic.Healthy, "")
+		}
+		failures = 0
+		for _, done := range waiters {
+			close(done)
+		}
+	}
+}
+
+// once reports whether the files were written.
+func (s *store) once(ctx context.Context, failures int) bool {
+	now, err := s.snapshot(ctx)
+	if err == nil {
+		err = s.write(now)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.health.Set(topic.Degraded,
+			"can't write what pods have to the state files, so that pods wait for devices and CPUs: "+err.Error())
+		if failures == 0 {
+			s.log.Error("can't write what pods have to the state files, retrying", "error", err)
+		}
+	}
+	return err == nil
+}
+
+// soon has the files written.
+func (s *store) soon() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// save returns when what pods have now is on the disk.
+func (s *store) save(ctx context.Context) error {
+	done := make(chan struct{})
+	s.mu.Lock()
+	s.waiters = append(s.waiters, done)
+	s.mu.Unlock()
+	s.soon()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

@@ -1,0 +1,180 @@
+package resource
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus/pause"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/config"
+	"kubelot.dev/kube"
+	"kubelot.dev/services/resource/internal/deviceplugin"
+	"kubelot.dev/services/resource/internal/dra"
+	"kubelot.dev/services/resource/internal/podresources"
+	"kubelot.dev/services/resource/internal/podsapi"
+)
+
+const (
+	// pluginsDir is the name of the directory of device plugins' sockets.
+	pluginsDir = "device-plugins"
+	// readTimeout is how long the bus may take to answer at the start.
+	readTimeout = 10 * time.Second
+	// servePause is the pause before something is served again after it has failed.
+	servePause = 5 * time.Second
+)
+
+// deviceDir is the directory of device plugins' sockets. Plugins look for it where it always is, whatever --root-dir
+// says. An agent with a run directory of its own is a second one on the machine, and has plugins of its own.
+func deviceDir(cfg *config.Config) string {
+	if cfg.RunDir == config.RunDir {
+		return filepath.Join(config.RootDir, pluginsDir)
+	}
+	return filepath.Join(cfg.RootDir, pluginsDir)
+}
+
+// run wires the daemon: its service, the servers of plugins and of the APIs, and the claims of devices, which need the
+// API server.
+func run(ctx context.Context, env daemon.Env) error {
+	h, err := newHoldings(env.Config, time.Now())
+	if err != nil {
+		return err
+	}
+	if h.metrics, err = newMetrics(env.Metrics); err != nil {
+		return err
+	}
+	dir := deviceDir(env.Config)
+	files := filesOf(env.Config.RootDir, dir)
+	h.recall(files, env.Log)
+	s := New(env, h, files.write)
+	if s.before, err = readBefore(ctx, env); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	var working sync.WaitGroup
+	defer working.Wait()
+	defer stop(errors.New("the resource daemon stops"))
+	w := &wiring{service: s, env: env, working: &working}
+	if err := w.servePlugins(ctx, dir); err != nil {
+		return err
+	}
+	if err := w.serveAPIs(ctx); err != nil {
+		return err
+	}
+	if !env.Config.Standalone() {
+		client, err := w.startClaims(ctx)
+		if err != nil {
+			return err
+		}
+		// Before the wait above: what works with the client has ended by then.
+		defer client.Close()
+	}
+	return s.Run(ctx)
+}
+
+// wiring connects the service with what runs beside it.
+type wiring struct {
+	service *Service
+	env     daemon.Env
+	working *sync.WaitGroup
+}
+
+// readBefore reads what an earlier run has said of pods.
+func readBefore(ctx context.Context, env daemon.Env) (map[string]topic.Allocation, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errors.New("the bus has not answered"))
+	defer cancel()
+	return topic.PodAllocation.Read(ctx, env.Bus)
+}
+
+// servePlugins has device plugins register.
+func (w *wiring) servePlugins(ctx context.Context, dir string) error {
+	metrics, err := deviceplugin.NewMetrics(w.env.Metrics)
+	if err != nil {
+		return err
+	}
+	server := deviceplugin.New(dir, deviceplugin.Ports{Report: w.service.report, Metrics: metrics, Log: w.env.Log})
+	w.service.plugins, w.service.announce = server, server
+	w.working.Go(func() { w.keep(ctx, "device plugins can't register", server.Run) })
+	return nil
+}
+
+// serveAPIs serves the PodResources API, and the Pods API where the configuration asks for it.
+func (w *wiring) serveAPIs(ctx context.Context) error {
+	metrics, err := podresources.NewMetrics(w.env.Metrics)
+	if err != nil {
+		return err
+	}
+	shown := podresources.Ports{Source: source{w.service}, Metrics: metrics}
+	api := podresources.New(w.env.Config.RootDir, shown, w.env.Log)
+	w.working.Go(func() { w.keep(ctx, "the PodResources API can't be served", api.Run) })
+	if !podsapi.Enabled(w.env.Config.Kubelet.FeatureGates) {
+		return nil
+	}
+	own, err := podsapi.NewMetrics(w.env.Metrics)
+	if err != nil {
+		return err
+	}
+	ports := podsapi.Ports{Source: podsapi.FromBus(w.env.Bus), Metrics: own}
+	w.working.Go(func() {
+		w.keep(ctx, "the Pods API can't be served", func(ctx context.Context) error {
+			return podsapi.New(w.env.Config.RootDir, ports, w.env.Log).Run(ctx)
+		})
+	})
+	return nil
+}
+
+// startClaims has the claims of pods prepared (DRA). The API server's credentials may come later.
+func (w *wiring) startClaims(ctx context.Context) (*kube.Client, error) {
+	k := &w.env.Config.Kubelet
+	options := kube.Options{
+		Daemon: "resource", Version: daemon.Version(), ContentType: k.ContentType,
+		Certificate: w.env.Config.ClientCertificate, Log: w.env.Log,
+	}.WithLimits(k.KubeAPIQPS, k.KubeAPIBurst)
+	client, err := kube.Open(w.env.Config.Kubeconfig, options)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.newClaims(client); err != nil {
+		client.Close()
+		return nil, err
+	}
+	w.working.Go(func() {
+		if client.Await(ctx) == nil {
+			w.keep(ctx, "claims of devices can't be prepared", w.service.claims.Run)
+		}
+	})
+	return client, nil
+}
+
+func (w *wiring) newClaims(client *kube.Client) error {
+	api, err := kube.ClaimsOf(client)
+	if err != nil {
+		return err
+	}
+	allocated := map[types.UID]bool{}
+	for uid, a := range w.service.before {
+		allocated[types.UID(uid)] = a.Phase == topic.Allocated
+	}
+	claims, err := dra.New(dra.Config{
+		RootDir: w.env.Config.RootDir, Node: w.env.Config.NodeName, Allocated: allocated,
+	}, dra.Ports{Claims: api, Slices: api, Events: w.env.Events, Metrics: w.env.Metrics, Log: w.env.Log})
+	if err == nil {
+		w.service.claims = claims
+	}
+	return err
+}
+
+// keep runs something until ctx ends, and again when it has failed: that is no reason for pods to lose the rest.
+func (w *wiring) keep(ctx context.Context, what string, run func(context.Context) error) {
+	for ctx.Err() == nil {
+		if err := run(ctx); err != nil && ctx.Err() == nil {
+			w.env.Log.Error(what+", retrying", "error", err)
+		}
+		pause.For(ctx, servePause)
+	}
+}

@@ -1,0 +1,100 @@
+package parity
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/testbed/node"
+)
+
+// TestDevicesTakenOver has a pod get a device and a CPU of its own from the kubelet, goes on with kubelot, and then
+// with the kubelet again: neither asks for a new one, nor restarts anything, and the next container has the same.
+func TestDevicesTakenOver(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("the machine has one CPU, which is the system's")
+	}
+	bed := kit.StartWithoutNode(t)
+	bed.Config = "reservedSystemCPUs: \"0\"\ncpuManagerPolicy: static\n"
+	// The kubelet's directory is a constant.
+	const plugins = "/var/lib/kubelet/device-plugins"
+	if err := os.MkdirAll(plugins, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(filepath.Join(plugins, "kubelet_internal_checkpoint")) })
+	if err := bed.StartNode(t.Context(), node.Kubelet); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(plugins, filepath.Join(bed.Node.RootDir, "device-plugins")); err != nil {
+		t.Fatal(err)
+	}
+	const name = "toys.test/taken"
+	plugin := bed.DevicePlugin(t, name, "toy-0", "toy-1", "toy-2")
+	plugin.Serve()
+	ns := bed.Namespace(t)
+	ns.Apply(`
+apiVersion: v1
+kind: Pod
+metadata: {name: taken}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: app
+    image: busybox:1.36
+    ` + forever + `
+    resources: {limits: {cpu: 1, memory: 20Mi, ` + name + `: 1}}
+`)
+	before := ns.Running("taken")
+	const show = "echo $TOYS; sed -n 's/Cpus_allowed_list:[[:space:]]*//p' /proc/1/status"
+	shows := ns.Exec(before, "app", show)
+	restarts := int32(0)
+	for _, agent := range []node.Agent{node.Kubelot, node.Kubelet, node.Kubelot} {
+		bed.Node.Stop()
+		registered := plugin.Registrations()
+		if err := bed.StartNode(t.Context(), agent); err != nil {
+			t.Fatal(err)
+		}
+		kit.Eventually(t, "the plugin's registration", func() error {
+			if n := plugin.Registrations(); n <= registered {
+				return fmt.Errorf("it has registered %d times", n)
+			}
+			return nil
+		})
+		kit.Eventually(t, "the Node's devices", func() error {
+			if q := bed.KubeNode(t).Status.Allocatable[corev1.ResourceName(name)]; q.Value() != 3 {
+				return fmt.Errorf("there are %s", q.String())
+			}
+			return nil
+		})
+		p := ns.Running("taken")
+		if s := kit.Status(p, "app"); s.RestartCount != restarts {
+			t.Errorf("%v has restarted the container: %+v", agent, s)
+		}
+		var has *podresourcesapi.ContainerResources
+		kit.Eventually(t, "the PodResources API", func() error {
+			resources, err := ns.PodResources("taken")
+			if err == nil {
+				has = resources.GetContainers()[0]
+			}
+			return err
+		})
+		if d := has.GetDevices(); len(d) != 1 || strings.Join(d[0].GetDeviceIds(), ",") != strings.Fields(shows)[0] ||
+			fmt.Sprint(has.GetCpuIds()) != "["+strings.Fields(shows)[1]+"]" {
+			t.Errorf("by %v the container has %v, want %q", agent, has, shows)
+		}
+		ns.HeedsTERM(p, "app")
+		_, _ = ns.Try(p, "app", "kill 1")
+		restarts++
+		p = ns.Wait("taken", "restarted", func(p *corev1.Pod) bool {
+			return kit.Ready(p) && kit.Status(p, "app").RestartCount == restarts
+		})
+		ns.Equal(p, "app", show, shows)
+	}
+}

@@ -1,0 +1,81 @@
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/test/e2e/kit"
+)
+
+const claimed = `apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: toy}
+spec:
+  spec:
+    devices:
+      requests: [{name: one, exactly: {deviceClassName: $DRIVER}}]
+`
+
+const claimingPod = `
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: $FOREVER
+    resources: {claims: [{name: toy}]}
+  resourceClaims: [{name: toy, resourceClaimTemplateName: toy}]
+`
+
+// A pod gets the device that it claims, from a driver that comes later and fails at first; the driver is asked once,
+// also when the daemon was killed, and again when the pod has ended.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	driver := bed.DRADriver(t, "dra.test", "toy-0", "toy-1")
+	ns := bed.Namespace(t)
+	ns.Apply(strings.ReplaceAll(claimed, "$DRIVER", driver.Name) + "---\n" + pod("claims", claimingPod))
+	ns.Event("claims", "FailedPrepareDynamicResources", "DRA driver "+driver.Name+" is not registered")
+	driver.Fail(errors.New("the toy is broken"))
+	stop := driver.Serve()
+	t.Cleanup(func() { stop() })
+	ns.Event("claims", "FailedPrepareDynamicResources", "the toy is broken")
+	driver.Fail(nil)
+	p := ns.Running("claims")
+	if toy := ns.Exec(p, "app", "echo $TOY"); toy != "toy-0" && toy != "toy-1" {
+		t.Errorf("the container has %q", toy)
+	}
+	resources, err := ns.PodResources("claims")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := resources.GetContainers()[0].GetDynamicResources(); len(d) != 1 || len(d[0].GetClaimResources()) != 1 ||
+		d[0].GetClaimResources()[0].GetDriverName() != driver.Name {
+		t.Errorf("PodResources has %v", resources)
+	}
+
+	asked := len(driver.Calls())
+	bed.Signal(t, "resource", syscall.SIGKILL)
+	bed.KillContainer(t, p, "app")
+	p = ns.Restarted(p, "app", 1)
+	if calls := driver.Calls(); len(calls) != asked {
+		t.Errorf("the driver was asked again: %v", calls[asked:])
+	}
+	claim := *p.Status.ResourceClaimStatuses[0].ResourceClaimName
+	ns.Delete("claims", 1)
+	ns.Gone(p)
+	if calls := driver.Calls(); !slices.Contains(calls, "unprepare "+ns.Name+"/"+claim) {
+		t.Errorf("the driver was asked %v", calls)
+	}
+	kit.Eventually(t, "the claim's end", func() error {
+		_, err := bed.Client.ResourceV1().ResourceClaims(ns.Name).Get(t.Context(), claim, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("it is there: %w", err)
+	})
+}

@@ -1,0 +1,109 @@
+package resource
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/test/e2e/kit"
+)
+
+const toyPod = `
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: $FOREVER
+    resources: {limits: {$RESOURCE: $COUNT}}
+`
+
+func toys(resource, count string) string {
+	return strings.NewReplacer("$RESOURCE", resource, "$COUNT", count).Replace(toyPod)
+}
+
+// devices waits until the Node has so many devices, of which so many can be had.
+func devices(t *testing.T, resource, capacity, allocatable string) {
+	t.Helper()
+	kit.Eventually(t, "the Node's devices", func() error {
+		status := bed.KubeNode(t).Status
+		has, can := status.Capacity[corev1.ResourceName(resource)], status.Allocatable[corev1.ResourceName(resource)]
+		if has.String() != capacity || can.String() != allocatable {
+			return fmt.Errorf("%s of %s %s, want %s of %s", can.String(), has.String(), resource, allocatable, capacity)
+		}
+		return nil
+	})
+}
+
+// A pod gets devices of a plugin, keeps them over a kill of the resource daemon and over restarts of its container, and
+// gives them back. What there isn't is refused in the kubelet's words.
+func TestDevicePlugin(t *testing.T) {
+	t.Parallel()
+	const name = "toys.test/one"
+	plugin := bed.DevicePlugin(t, name, "toy-0", "toy-1")
+	plugin.Serve()
+	devices(t, name, "2", "2")
+
+	ns := bed.Namespace(t)
+	ns.Apply(pod("first", toys(name, "1")))
+	p := ns.Running("first")
+	resources, err := ns.PodResources("first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := resources.GetContainers()[0].GetDevices()
+	if len(got) != 1 || got[0].GetResourceName() != name || len(got[0].GetDeviceIds()) != 1 {
+		t.Fatalf("PodResources has %v", resources)
+	}
+	id := got[0].GetDeviceIds()[0]
+	ns.Equal(p, "app", "echo $TOYS; test -c /dev/"+id+" && test -d /toys && echo there", id+"\nthere")
+	if n := plugin.PreStarts(id); n != 1 {
+		t.Errorf("the plugin was told of %d starts", n)
+	}
+
+	// One is left, and two are asked for. No scheduler would do that, so the pod names its node itself.
+	ns.Apply(pod("greedy", "\n  nodeName: "+kit.NodeName+toys(name, "2")))
+	refused := ns.Wait("greedy", "its refusal", func(p *corev1.Pod) bool { return p.Status.Phase == corev1.PodFailed })
+	want := "Pod was rejected: Allocate failed due to requested number of devices unavailable for " + name +
+		". Requested: 2, Available: 1, which is unexpected"
+	if refused.Status.Reason != "UnexpectedAdmissionError" || refused.Status.Message != want {
+		t.Errorf("%s: %s", refused.Status.Reason, refused.Status.Message)
+	}
+
+	// A killed daemon has its plugins register again, and knows who has what.
+	before := plugin.Registrations()
+	bed.Signal(t, "resource", syscall.SIGKILL)
+	kit.Eventually(t, "the plugin's registration", func() error {
+		if n := plugin.Registrations(); n <= before {
+			return fmt.Errorf("it has registered %d times", n)
+		}
+		return nil
+	})
+	devices(t, name, "2", "2")
+	bed.KillContainer(t, p, "app")
+	again := ns.Restarted(p, "app", 1)
+	ns.Equal(again, "app", "echo $TOYS", id)
+	if n := plugin.PreStarts(id); n != 2 {
+		t.Errorf("the plugin was told of %d starts", n)
+	}
+	data, err := os.ReadFile(filepath.Join(bed.Node.RootDir, "device-plugins/kubelet_internal_checkpoint"))
+	if err != nil || !strings.Contains(string(data), string(p.UID)) {
+		t.Errorf("the checkpoint is %s, %v", data, err)
+	}
+
+	plugin.SetHealth(id, false)
+	ns.Wait("first", "its device's health", func(p *corev1.Pod) bool {
+		s := kit.Status(p, "app")
+		return s != nil && len(s.AllocatedResourcesStatus) == 1 && s.AllocatedResourcesStatus[0].Name == name &&
+			s.AllocatedResourcesStatus[0].Resources[0].Health == corev1.ResourceHealthStatusUnhealthy
+	})
+	devices(t, name, "2", "1")
+	plugin.SetHealth(id, true)
+	ns.Delete("first", 0)
+	ns.Gone(again)
+	ns.Apply(pod("second", toys(name, "2")))
+	ns.Running("second")
+}

@@ -1,0 +1,27 @@
+package resource
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"kubelot.dev/test/e2e/kit"
+)
+
+// bed is shared by all tests. CPU 0 is the system's, the others are given away.
+var bed *kit.Bed
+
+func TestMain(m *testing.M) {
+	os.Exit(kit.Main(m, &bed, kit.Options{Config: `reservedSystemCPUs: "0"
+cpuManagerPolicy: static
+topologyManagerPolicy: best-effort
+`}))
+}
+
+// pod makes a manifest: what every test's pod has, and the rest of its spec as indented YAML. $FOREVER is replaced.
+func pod(name, spec string) string {
+	const forever = `["sh", "-c", 'trap "exit 0" TERM; while :; do sleep 0.5 & wait; done']`
+	manifest := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  terminationGracePeriodSeconds: 5\n" +
+		spec
+	return strings.ReplaceAll(manifest, "$FOREVER", forever)
+}
