@@ -32,6 +32,12 @@ import (
 	"kubelot.dev/services/podsync/internal/worker/slots"
 )
 
+// How long a call of another daemon may take. One that was killed meanwhile never answers. A device plugin has 30 s.
+const (
+	subPathsWithin = 30 * time.Second
+	preStartWithin = 35 * time.Second
+)
+
 // parts are what the dispatcher and its workers are made of.
 type parts struct {
 	daemon.Env
@@ -82,10 +88,14 @@ func (p *parts) observe(ctx context.Context, uid string, earlier *topic.PodObser
 }
 
 func (p *parts) subPaths(ctx context.Context, req topic.SubPathRequest) (topic.SubPathReply, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, subPathsWithin, errors.New("kubelot-volume has not answered"))
+	defer cancel()
 	return topic.VolumeSubPath.Do(ctx, p.Bus, req)
 }
 
 func (p *parts) preStart(ctx context.Context, req topic.PreStartRequest) (topic.PreStartReply, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, preStartWithin, errors.New("kubelot-resource has not answered"))
+	defer cancel()
 	return topic.ResourcePreStart.Do(ctx, p.Bus, req)
 }
 

@@ -38,7 +38,7 @@ func (b *publisher) publish(pods map[string]*pod, now time.Time) {
 	}
 	for uid, p := range pods {
 		a := b.allocation(uid, p)
-		if p.stated != nil && reflect.DeepEqual(a, *p.stated) {
+		if p.stated != nil && (reflect.DeepEqual(a, *p.stated) || regresses(p.stated.Phase, a.Phase)) {
 			continue
 		}
 		if err := b.allocations.Set(uid, a); err != nil {
@@ -47,6 +47,12 @@ func (b *publisher) publish(pods map[string]*pod, now time.Time) {
 		}
 		p.stated = &a
 	}
+}
+
+// regresses reports whether a pod would seem to wait for what it has had: after a restart everything is found out
+// again.
+func regresses(from, to topic.AllocationPhase) bool {
+	return from == topic.Allocated && to == topic.Allocating
 }
 
 // forget takes off the bus what was said of a pod that is gone.

@@ -126,6 +126,9 @@ func (s *Service) see(uid string, v topic.Pod) {
 	p := s.pods[uid]
 	if p == nil {
 		p = &pod{}
+		if before, said := s.before[uid]; said {
+			p.stated = &before
+		}
 		s.pods[uid] = p
 	}
 	p.spec, p.firstSeen, p.lifecycle = v.Pod, v.FirstSeen, v.Lifecycle

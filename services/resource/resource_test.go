@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -149,9 +150,25 @@ func TestARestart(t *testing.T) {
 		if err := errors.Join(b.pods.Delete("gone"), b.sources.Set("", topic.Sources{})); err != nil {
 			t.Fatal(err)
 		}
+		var said []topic.AllocationPhase
+		changes, err := topic.PodAllocation.Watch(b.t.Context(), b.others, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			for c := range changes {
+				if !c.Synced {
+					said = append(said, c.Value.Phase)
+				}
+			}
+		}()
+		synctest.Wait()
 		b.start()
 		if got := b.allocation("a"); !reflect.DeepEqual(got, before) {
 			t.Errorf("got %+v, want %+v", got, before)
+		}
+		if slices.Contains(said, topic.Allocating) {
+			t.Errorf("it was said to be %v", said)
 		}
 		if n := b.node(); n.Devices[gpu] != (topic.DeviceCount{}) {
 			t.Errorf("the node has %v before the plugin is back", n)

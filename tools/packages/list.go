@@ -52,17 +52,17 @@ const (
 
 // summaries say what each daemon does.
 var summaries = map[string]string{
-	"api":     "serves the node's HTTPS API, logs, streams, metrics and healthz",
-	"bus":     "message bus of the node agent's daemons",
-	"gc":      "collects garbage, rotates logs, evicts pods under pressure",
-	"lease":   "registers the node, renews its lease, reports its status",
-	"pleg":    "observes what the container runtime really runs",
-	"podsync": "makes the wanted pods run",
-	"probe":   "runs the liveness, readiness and startup probes",
+	"api":      "serves the node's HTTPS API, logs, streams, metrics and healthz",
+	"bus":      "message bus of the node agent's daemons",
+	"gc":       "collects garbage, rotates logs, evicts pods under pressure",
+	"lease":    "registers the node, renews its lease, reports its status",
+	"pleg":     "observes what the container runtime really runs",
+	"podsync":  "makes the wanted pods run",
+	"probe":    "runs the liveness, readiness and startup probes",
 	"resource": "gives pods devices, CPUs and memory of their own",
-	"stats":   "knows the machine and its usage",
-	"status":  "writes pod status, mirror pods and events to the API server",
-	"volume":  "mounts what pods need",
+	"stats":    "knows the machine and its usage",
+	"status":   "writes pod status, mirror pods and events to the API server",
+	"volume":   "mounts what pods need",
 }
 
 // list is all packages. version is that of the packages.

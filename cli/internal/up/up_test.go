@@ -157,7 +157,8 @@ func TestCompactIsOneChild(t *testing.T) {
 	if err != nil || len(children) != 1 {
 		t.Fatalf("%d children, %v", len(children), err)
 	}
-	if got := strings.Join(children[0].args, " "); got != "run lease,pleg,podsync,probe,stats,status,volume,api,resource --v=2" {
+	const want = "run lease,pleg,podsync,probe,stats,status,volume,api,resource --v=2"
+	if got := strings.Join(children[0].args, " "); got != want {
 		t.Errorf("its arguments: %s", got)
 	}
 }

@@ -1,14 +1,20 @@
-// Package why answers "why is my pod not running?" (or not gone) from what is on the bus.
+// Package why answers "why is my pod not running?" (or not gone), and "why is my node not ready?", from what is on the
+// bus.
 //
 // # Reads
 //
-// pod.sources, pod.update, pod.status, status.patch, pleg.event, probe.result, volume.state, node.runtime, health, and
-// the history of podsync.step and event.
+// pod.sources, pod.update, pod.status, status.patch, pleg.event, probe.result, volume.state, node.runtime, node.object,
+// node.pressure, node.shutdown, health, and the history of podsync.step, event and gc.decision. For an earlier time,
+// the history of all of these but health.
 //
 // # Guarantees
 //
-//   - Explain is pure. It names every cause that it sees, the most fundamental first. It doesn't name what only follows
-//     from another cause.
-//   - For a pod that has left the node it uses the history, as long as the bus keeps it.
-//   - Texts of containers, runtimes and registries are shown on one line each and can't move the cursor.
+//   - Explain and ExplainNode are pure. They name every cause that they see, the most fundamental first. They don't
+//     name what only follows from another cause.
+//   - Each cause is a sentence for a person, with what was reported beside it. A text that no rule knows is shown as
+//     it is.
+//   - For a pod that has left the node Explain uses the history, as long as the bus keeps it.
+//   - Texts of containers, runtimes and registries are shown on one line each and can't move the cursor. A long text is
+//     shown once.
+//   - Nothing is written anywhere.
 package why

@@ -10,6 +10,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/pods"
+	"kubelot.dev/cli/internal/why/diagnose"
 	"kubelot.dev/cli/internal/words"
 )
 
@@ -21,9 +22,14 @@ type Snapshot struct {
 	Volumes map[string]topic.PodVolumes
 	Healths map[string]topic.DaemonHealth
 	Runtime topic.Runtime
-	// Steps and Events are the history that the bus keeps, oldest first.
-	Steps  []topic.Step
-	Events []topic.Event
+	// Node is as the API server has it; without a name it isn't known.
+	Node     corev1.Node
+	Pressure topic.Pressure
+	Shutdown topic.Shutdown
+	// Steps, Events and Decisions are the history that the bus keeps, oldest first.
+	Steps     []topic.Step
+	Events    []topic.Event
+	Decisions []topic.Decision
 }
 
 // State is how a pod stands.
@@ -46,6 +52,8 @@ const (
 type Answer struct {
 	topic.Ref
 	State State `json:"state"`
+	// Sentence is the cause in a person's words, with the object to act on; empty for a pod that is ready.
+	Sentence string `json:"sentence,omitempty"`
 	// Detail adds what there is to say of the state, such as "1 of 2 containers ready".
 	Detail string `json:"detail,omitempty"`
 	// Since is when the node first saw the pod.
@@ -55,24 +63,47 @@ type Answer struct {
 	Timeline []Moment `json:"timeline,omitempty"`
 }
 
-// Cause is one reason why a pod isn't in the state that it should be in.
+// Cause is one reason why a pod or the node isn't in the state that it should be in.
 type Cause struct {
-	// What is the object: "container app", "volume data", "daemon pleg".
+	// Kind is a short name of the problem, such as image-not-found; docs/why.md lists them.
+	Kind string `json:"kind"`
+	// Sentence says it in a person's words, without a full stop.
+	Sentence string `json:"sentence"`
+	// What is the object: "container app", "volume data", "daemon pleg". Problem is what was reported of it, in the
+	// words of the daemon, the runtime or the container.
 	What    string `json:"what"`
 	Problem string `json:"problem"`
+	// Waits is what kubelot waits for, Until when it acts at the latest; both may be empty.
+	Waits string    `json:"waits,omitempty"`
+	Until time.Time `json:"until,omitzero"`
 	// Advice is what to do; empty where waiting is all there is.
 	Advice string `json:"advice,omitempty"`
 }
 
+// found fills a cause with what was diagnosed. lead begins the sentence.
+func (c Cause) found(lead string, f diagnose.Finding) Cause {
+	c.Kind, c.Sentence, c.Waits, c.Advice = f.Kind, lead+f.Why, f.Waits, f.Do
+	return c
+}
+
 // Explain answers for the pod with the UID.
 func Explain(w Snapshot, ref topic.Ref, now time.Time) Answer {
+	a := explain(w, ref, now)
+	if len(a.Causes) > 0 {
+		a.Sentence = a.Causes[0].Sentence
+	}
+	return a
+}
+
+func explain(w Snapshot, ref topic.Ref, now time.Time) Answer {
 	a := Answer{Ref: ref, State: Gone, Timeline: timeline(w, ref.UID)}
 	update, known := w.Updates[ref.UID]
 	if !known || update.Pod == nil {
-		a.Detail = "it isn't on this node any more"
+		a.Detail, a.Causes = "it isn't on this node any more", w.farewell(ref)
 		if slices.Contains(w.Sources.Pods, ref.UID) {
 			a.State, a.Detail = Waiting, "podsync has no worker for it yet"
-			a.Causes = w.nodeCauses(nil, now)
+			vital, others := w.nodeCauses(nil, now)
+			a.Causes = append(vital, others...)
 		}
 		return a
 	}
@@ -83,18 +114,18 @@ func Explain(w Snapshot, ref topic.Ref, now time.Time) Answer {
 	}
 	switch {
 	case v.status.Finished || update.Lifecycle == topic.Terminated && update.Pod.DeletionTimestamp == nil:
-		a.State, a.Detail = Ended, outcome(v.status.Status)
+		a.State, a.Detail, a.Causes = Ended, outcome(v.status.Status), leaving{v}.ended()
 		if update.Pod.DeletionTimestamp != nil {
-			a.State, a.Causes = Stopping, v.kept()
+			a.State, a.Causes = Stopping, leaving{v}.kept()
 		}
 	case update.Lifecycle != topic.Syncing:
 		a.State, a.Detail = Stopping, v.grace()
-		a.Causes = v.orNothing(v.stopping(), w.nodeCauses(update.Pod, now))
-	case v.row.Done && len(v.gates()) == 0:
+		a.Causes = v.withNode(leaving{v}.stopping())
+	case v.row.Done && len(v.gates()) == 0 && !v.startFails():
 		a.State, a.Detail = Ready, words.Plural(v.row.Total, "container")+" ready"
 	default:
 		a.State, a.Detail = Waiting, fmt.Sprintf("%d of %s ready", v.row.Ready, words.Plural(v.row.Total, "container"))
-		a.Causes = v.orNothing(v.waiting(), w.nodeCauses(update.Pod, now))
+		a.Causes = v.withNode(v.waiting())
 	}
 	return a
 }
@@ -106,6 +137,26 @@ func (w Snapshot) row(uid string) pods.Row {
 	return pods.Build(one)[0]
 }
 
+// farewell is why the node has ended a pod that is gone, as far as its Events are kept.
+func (w Snapshot) farewell(ref topic.Ref) []Cause {
+	for _, e := range slices.Backward(w.Events) {
+		if e.UID != ref.UID || e.Type != corev1.EventTypeWarning && e.Reason != "DeadlineExceeded" {
+			continue
+		}
+		f, ok := diagnose.End(e.Reason, e.Message, names(ref))
+		if !ok || f.Kind == "ended-by-node" {
+			continue
+		}
+		cause := Cause{What: "Event " + e.Reason, Problem: strings.TrimSpace(e.Message)}
+		return []Cause{cause.found("this node has ended it: ", f)}
+	}
+	return nil
+}
+
+func names(ref topic.Ref) diagnose.Names {
+	return diagnose.Names{Namespace: ref.Namespace, Pod: ref.Name}
+}
+
 // outcome is how a pod ended.
 func outcome(status corev1.PodStatus) string {
 	text := string(status.Phase)
@@ -113,16 +164,24 @@ func outcome(status corev1.PodStatus) string {
 		text += ", " + status.Reason
 	}
 	if status.Message != "" {
-		text += ": " + status.Message
+		text += ": " + strings.TrimSpace(status.Message)
 	}
 	if status.Message == "" && status.Phase == corev1.PodFailed {
-		for _, c := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
-			if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
-				return text + ": container " + c.Name + " " + exit(t)
-			}
+		if name, t := failure(status); t != nil {
+			return text + ": container " + name + " " + exit(t)
 		}
 	}
 	return text
+}
+
+// failure is the first container that has ended with a failure.
+func failure(status corev1.PodStatus) (name string, t *corev1.ContainerStateTerminated) {
+	for _, c := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
+		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
+			return c.Name, t
+		}
+	}
+	return "", nil
 }
 
 // exit is how a container ended.

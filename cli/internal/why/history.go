@@ -6,9 +6,8 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/why/diagnose"
 	"kubelot.dev/cli/internal/words"
 )
 
@@ -55,78 +54,103 @@ func stepsOf(history []topic.Step, uid string) steps {
 	return s
 }
 
+// forgotten reports whether the step has no end because an earlier podsync began it.
+func (v view) forgotten(s topic.Step) bool { return s.At.Before(v.Healths["podsync"].Started) }
+
 // stepCauses are the steps that fail or take long, without those that another cause covers.
 func (v view) stepCauses(told []Cause) []Cause {
 	var causes []Cause
-	for _, f := range v.steps.failing {
-		if slices.ContainsFunc(told, func(c Cause) bool {
-			return f.Container != "" && strings.HasSuffix(c.What, " "+f.Container) || strings.Contains(c.Problem, f.Error)
-		}) {
-			continue
-		}
-		causes = append(causes, Cause{
-			What: stepName(f.Step),
-			Problem: fmt.Sprintf("failed %s, last %s ago: %s", words.Plural(f.times, "time"),
-				words.Age(v.now.Sub(f.At)), f.Error),
-			Advice: "it is retried automatically",
+	covered := func(s topic.Step) bool {
+		return slices.ContainsFunc(told, func(c Cause) bool {
+			return s.Container != "" && strings.HasSuffix(c.What, " "+s.Container) ||
+				s.Error != "" && strings.Contains(c.Problem, s.Error)
 		})
 	}
-	for _, s := range v.steps.open {
-		// Steps that an earlier podsync began have no end.
-		if s.At.Before(v.Healths["podsync"].Started) || v.now.Sub(s.At) < longStep {
-			continue
+	for _, f := range v.steps.failing {
+		if !covered(f.Step) {
+			causes = append(causes, v.failingCause(f))
 		}
-		causes = append(causes, Cause{What: stepName(s), Problem: "under way for " + words.Age(v.now.Sub(s.At))})
+	}
+	for _, s := range v.steps.open {
+		if !covered(s) && !v.forgotten(s) && v.now.Sub(s.At) >= longStep {
+			causes = append(causes, v.slowCause(s))
+		}
 	}
 	return causes
 }
 
+// failingCause is a step that fails.
+func (v view) failingCause(f failing) Cause {
+	cause := Cause{
+		What: stepName(f.Step),
+		Problem: fmt.Sprintf("failed %s, last %s ago: %s", words.Plural(f.times, "time"), words.Age(v.now.Sub(f.At)),
+			f.Error),
+	}
+	n := v.names(nil)
+	n.Container, n.Image = f.Container, f.Image
+	switch f.Name {
+	case "create sandbox":
+		cause = cause.found("the pod can't start: ", diagnose.Sandbox(f.Error, n))
+	case "ensure image":
+		cause = cause.found("container "+f.Container+" can't start: ", diagnose.Pull(f.Error, n))
+	case "start container":
+		cause.What = "container " + f.Container
+		if isHookError(f.Error) {
+			return v.hookFailed(cause, containerOf(v.pod, f.Container), f.Error)
+		}
+		cause = cause.found("container "+f.Container+" can't start: ", diagnose.Start(f.Error, n))
+	case "stop container", "stop sandbox", "remove container", "remove sandboxes", "release node resources":
+		cause = cause.found("the pod can't end: ", diagnose.Sandbox(f.Error, n))
+		cause.Kind = strings.ReplaceAll(f.Name, " ", "-") + "-fails"
+	case "resize pod":
+		cause.Kind, cause.Sentence = "resize-fails", "the pod can't get its new size: "+diagnose.Innermost(f.Error)
+		cause.Waits = "the next try to succeed"
+		cause.Advice = "kubectl get pod -o yaml shows the size that it has, in status.containerStatuses; change it again"
+	default:
+		cause.Kind = strings.ReplaceAll(f.Name, " ", "-") + "-fails"
+		cause.Sentence = stepName(f.Step) + " fails: " + diagnose.Innermost(f.Error)
+		cause.Waits, cause.Advice = "the next try to succeed", "it is retried automatically"
+	}
+	cause.Until = v.nextTry(f.Name, f.Container)
+	return cause
+}
+
+// slowCause is a step that takes long.
+func (v view) slowCause(s topic.Step) Cause {
+	lasted := words.Age(v.now.Sub(s.At))
+	cause := Cause{
+		Kind: strings.ReplaceAll(s.Name, " ", "-") + "-slow", What: stepName(s), Problem: "under way for " + lasted,
+		Waits:  "the container runtime",
+		Advice: "if that lasts: crictl info and uptime on this node; then the runtime's log: journalctl -u containerd",
+	}
+	switch s.Name {
+	case "ensure image":
+		image := s.Image
+		if image == "" {
+			image = containerOf(v.pod, s.Container).Image
+		}
+		cause.Sentence = fmt.Sprintf("container %s can't start yet: its image %s has been pulled for %s and isn't here yet",
+			s.Container, image, lasted)
+		cause.Waits = "the registry " + diagnose.Registry(image) + ", or other pulls of this node"
+		cause.Advice = fmt.Sprintf("if that lasts: curl -v https://%s/v2/ and df -h on this node", diagnose.Registry(image))
+	case "create sandbox":
+		cause.Sentence = "the pod can't start yet: its sandbox and its network have been in the making for " + lasted
+		cause.Waits = "the runtime and the network plugin, or other pods' starts"
+	case "start container":
+		cause.Sentence = "container " + s.Container + " has been starting for " + lasted
+	case "stop sandbox", "remove sandboxes", "release node resources", "remove container":
+		cause.Sentence = fmt.Sprintf("the pod isn't gone yet: to %s has taken %s so far", s.Name, lasted)
+	default:
+		cause.Sentence = fmt.Sprintf("%s has been under way for %s", stepName(s), lasted)
+	}
+	return cause
+}
+
+// stepName is the step with what it is about.
 func stepName(s topic.Step) string {
 	text := strings.TrimSpace(s.Name + " " + s.Container)
 	if s.Image != "" {
 		text += " (" + s.Image + ")"
 	}
 	return text
-}
-
-// Moment is something that happened to the pod.
-type Moment struct {
-	At   time.Time `json:"at"`
-	What string    `json:"what"`
-	// Times it happened in the same words, the last one at Last.
-	Times int       `json:"times"`
-	Last  time.Time `json:"last"`
-	Bad   bool      `json:"bad,omitempty"`
-}
-
-// timeline is the pod's steps and the Events that say more, ordered by when they began.
-func timeline(w Snapshot, uid string) []Moment {
-	var moments []Moment
-	add := func(m Moment) {
-		for i := range moments {
-			if m.Bad && moments[i].What == m.What {
-				moments[i].Times++
-				moments[i].Last = m.At
-				return
-			}
-		}
-		m.Times, m.Last = 1, m.At
-		moments = append(moments, m)
-	}
-	for _, s := range w.Steps {
-		switch {
-		case s.UID != uid || s.Phase == topic.StepBegin:
-		case s.Error != "":
-			add(Moment{At: s.At.Add(-s.Duration), What: stepName(s) + " failed: " + s.Error, Bad: true})
-		default:
-			add(Moment{At: s.At.Add(-s.Duration), What: stepName(s) + ", " + words.Brief(s.Duration)})
-		}
-	}
-	for _, e := range w.Events {
-		if e.UID == uid && (e.Type == corev1.EventTypeWarning || e.Reason == "Killing") {
-			add(Moment{At: e.At, What: fmt.Sprintf("Event %s: %s", e.Reason, e.Message), Bad: e.Type == corev1.EventTypeWarning})
-		}
-	}
-	slices.SortStableFunc(moments, func(a, b Moment) int { return a.At.Compare(b.At) })
-	return moments
 }

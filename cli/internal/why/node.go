@@ -8,22 +8,31 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/health"
+	"kubelot.dev/cli/internal/why/diagnose"
 )
 
 // vital are the daemons without which no pod starts or ends, in the order of a pod's way.
 var vital = []string{"podsync", "pleg", "volume", "status"}
 
-// nodeCauses are what keeps every pod of the node; a pod on the host network needs no pod network.
-func (w Snapshot) nodeCauses(pod *corev1.Pod, now time.Time) []Cause {
-	var causes []Cause
+// without is what does not happen while a daemon is away.
+var without = map[string]string{
+	"podsync": "no pod is started or ended", "pleg": "nobody sees what runs",
+	"volume": "no volume is mounted or unmounted", "status": "the API server isn't told how pods stand",
+	"probe": "no probe is run", "lease": "the Node isn't kept up to date",
+	"gc": "nothing is cleaned up and nobody is evicted",
+}
+
+// nodeCauses are what keeps every pod of the node, and what is wrong besides. A pod on the host network needs no pod
+// network.
+func (w Snapshot) nodeCauses(pod *corev1.Pod, now time.Time) (vitals, others []Cause) {
 	for _, name := range vital {
-		h, ok := w.Healths[name]
-		problem := "reports no health"
-		if ok {
-			problem = health.Problem(h, now)
-		}
-		if problem != "" {
-			causes = append(causes, Cause{"daemon " + name, problem, health.Advice(name)})
+		cause, degraded := w.daemonCause(name, now)
+		switch {
+		case cause.Kind == "":
+		case degraded || name == "status":
+			others = append(others, cause)
+		default:
+			vitals = append(vitals, cause)
 		}
 	}
 	if !w.Sources.Ready {
@@ -31,28 +40,76 @@ func (w Snapshot) nodeCauses(pod *corev1.Pod, now time.Time) []Cause {
 		for _, source := range w.Sources.Waiting {
 			waiting = append(waiting, string(source))
 		}
-		causes = append(causes, Cause{
-			"pod sources", strings.TrimSpace("not read yet: " + strings.Join(waiting, ", ")),
-			"see why podsync can't read them: journalctl -u kubelot-podsync",
+		list := strings.Join(waiting, ", ")
+		vitals = append(vitals, Cause{
+			Kind: "sources-unread", Sentence: strings.TrimSuffix("kubelot hasn't read all its sources of pods yet: "+list, ": "),
+			What: "pod sources", Problem: strings.TrimSpace("not read yet: " + list), Waits: "the pod sources",
+			Advice: "see why podsync can't read them: journalctl -u kubelot-podsync",
 		})
 	}
-	return append(causes, runtimeCauses(w.Runtime, pod)...)
+	return append(vitals, runtimeCauses(w.Runtime, pod)...), others
+}
+
+// daemonCause is what is wrong with a daemon; without a kind nothing is.
+func (w Snapshot) daemonCause(name string, now time.Time) (cause Cause, degraded bool) {
+	h, ok := w.Healths[name]
+	problem := "reports no health"
+	if ok {
+		problem = health.Problem(h, now)
+	}
+	if problem == "" {
+		return Cause{}, false
+	}
+	cause = Cause{
+		Kind: "daemon-silent", Sentence: "the daemon " + name + " doesn't run, so " + without[name],
+		What: "daemon " + name, Problem: problem, Waits: "the daemon", Advice: health.Advice(name),
+	}
+	switch {
+	case !ok:
+	case h.State == topic.Stopped:
+		cause.Kind, cause.Sentence = "daemon-stopped", "the daemon "+name+" has been stopped, so "+without[name]
+		cause.Advice = "systemctl start kubelot-" + name
+	case h.Silent(now):
+		cause.Sentence = "the daemon " + name + " doesn't run or hangs, so " + without[name]
+	default:
+		cause.Kind = "daemon-" + string(h.State)
+		cause.Sentence = "the daemon " + name + " is " + string(h.State) + ": " + diagnose.Innermost(h.Message)
+	}
+	return cause, ok && h.State == topic.Degraded && !h.Silent(now)
 }
 
 func runtimeCauses(r topic.Runtime, pod *corev1.Pod) []Cause {
-	const advice = "kubelot doctor; then the runtime's own log"
+	cause := Cause{
+		What: "container runtime", Waits: "the container runtime",
+		Advice: "kubelot doctor; then the runtime's own log: journalctl -u containerd",
+	}
 	switch {
 	case r.Name == "" && r.Message == "":
 		return nil // pleg hasn't reported, and that is among the daemons' problems
 	case !r.Reachable:
-		return []Cause{{"container runtime", "doesn't answer: " + r.Message, advice}}
+		f := diagnose.Runtime(r.Message)
+		cause.Kind, cause.Problem = "runtime-away", "doesn't answer: "+r.Message
+		cause.Sentence = "the container runtime of this node doesn't answer: " + f.Why
+		switch f.Kind {
+		case "runtime-away":
+			cause.Sentence = "the container runtime of this node isn't running, or has its socket elsewhere"
+		case "runtime-slow":
+			cause.Kind, cause.Sentence = "runtime-hangs", "the container runtime of this node hangs: it doesn't answer in time"
+			cause.Advice = "kubelot doctor; uptime and journalctl -u containerd; if it stays so: systemctl restart containerd"
+		}
 	case !r.RuntimeReady.Status:
-		return []Cause{{"container runtime", "not ready: " + r.RuntimeReady.Reason + " " + r.RuntimeReady.Message, advice}}
+		problem := strings.TrimSpace(r.RuntimeReady.Reason + " " + r.RuntimeReady.Message)
+		cause.Kind, cause.Problem = "runtime-not-ready", "not ready: "+problem
+		cause.Sentence = "the container runtime of this node says that it isn't ready: " + problem
 	case !r.NetworkReady.Status && (pod == nil || !pod.Spec.HostNetwork):
-		return []Cause{{
-			"pod network", "not ready: " + r.NetworkReady.Reason + " " + r.NetworkReady.Message,
-			"a CNI configuration must be in /etc/cni/net.d: is the network's DaemonSet installed, and does it run on this node?",
-		}}
+		problem := strings.TrimSpace(r.NetworkReady.Reason + " " + r.NetworkReady.Message)
+		cause.Kind, cause.What, cause.Problem = "network-not-ready", "pod network", "not ready: "+problem
+		cause.Sentence = "this node has no pod network yet: " + problem
+		cause.Waits = "the network's configuration"
+		cause.Advice = "a CNI configuration must be in /etc/cni/net.d: is the network's DaemonSet installed, and does it " +
+			"run on this node?"
+	default:
+		return nil
 	}
-	return nil
+	return []Cause{cause}
 }

@@ -1,11 +1,17 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/health"
+	"kubelot.dev/cli/internal/why/diagnose"
 	"kubelot.dev/cli/internal/words"
 )
 
@@ -23,30 +29,170 @@ func (v view) grace() string {
 	}
 }
 
+// leaving is a pod that should end, or has ended.
+type leaving struct{ view }
+
 // stopping are the causes of a pod that should end.
-func (v view) stopping() []Cause {
-	var causes []Cause
+func (v leaving) stopping() []Cause {
 	if v.update.Lifecycle == topic.Terminated {
-		causes = v.volumeCauses(topic.VolumeUnmounted)
-	} else {
-		seen := map[string]bool{}
-		for _, c := range v.Observations[v.row.UID].Containers {
-			underWay := slices.ContainsFunc(v.steps.open, func(s topic.Step) bool { return s.Container == c.Name })
-			if !seen[c.Name] && !underWay && c.State == topic.ContainerRunning {
-				causes = append(causes, Cause{What: "container " + c.Name, Problem: "still runs"})
-			}
-			seen[c.Name] = true
+		causes := v.volumeCauses(topic.VolumeUnmounted)
+		return append(causes, v.stepCauses(causes)...)
+	}
+	var causes []Cause
+	seen := map[string]bool{}
+	for _, o := range v.Observations[v.row.UID].Containers {
+		if !seen[o.Name] && o.State == topic.ContainerRunning {
+			causes = append(causes, v.ending(o.Name))
 		}
+		seen[o.Name] = true
 	}
 	return append(causes, v.stepCauses(causes)...)
 }
 
-// kept is why a pod that is over on this node still exists.
-func (v view) kept() []Cause {
-	if finalizers := v.pod.Finalizers; len(finalizers) > 0 {
-		return []Cause{{"API server", "it is over on this node, and the pod's finalizers keep it: " + strings.Join(finalizers,
-			", "), "the owner of each finalizer must remove it"}}
+// ending is a container that should end and runs still.
+func (v leaving) ending(name string) Cause {
+	what := "container " + name
+	i := slices.IndexFunc(v.steps.open, func(s topic.Step) bool { return s.Container == name && !v.forgotten(s) })
+	if i < 0 {
+		return Cause{
+			Kind: "stop-waits", Sentence: what + " still runs", What: what, Problem: "still runs",
+			Waits: "its turn: sidecars end after the other containers",
+		}
 	}
-	return []Cause{{"API server", "it is over on this node, and not deleted yet", "see whether kubelot-status reaches " +
-		"the API server: kubelot doctor"}}
+	step := v.steps.open[i]
+	lasted := words.Age(v.now.Sub(step.At))
+	cause := Cause{What: stepName(step), Problem: "under way for " + lasted}
+	if d := v.update.Deadline; d != nil {
+		cause.Until = *d
+	}
+	if d := v.update.Deadline; d != nil && v.now.Sub(*d) > lateStop {
+		cause.Kind = "stop-late"
+		cause.Sentence = fmt.Sprintf("%s still runs, although its grace period ended %s ago: the runtime doesn't stop it",
+			what, words.Age(v.now.Sub(*d)))
+		cause.Waits, cause.Until = "the runtime", time.Time{}
+		cause.Advice = "journalctl -u containerd on this node; a process that waits for a disk (state D) can't be killed"
+		return cause
+	}
+	return v.obeying(cause, what, step)
+}
+
+// lateStop is how long after the grace period the runtime may need to kill a container.
+const lateStop = 10 * time.Second
+
+// obeying is a container within its grace period.
+func (v leaving) obeying(cause Cause, what string, step topic.Step) Cause {
+	lasted := words.Age(v.now.Sub(step.At))
+	cause.Waits = "the container to end by itself; then it is killed"
+	cause.Advice = fmt.Sprintf("kubectl delete pod %s -n %s --grace-period=1 ends it now", v.pod.Name, v.pod.Namespace)
+	hook := v.preStop(step.Container)
+	if hook == nil || v.hookOver(step) {
+		cause.Kind = "stop-signal-ignored"
+		cause.Sentence = fmt.Sprintf("%s has not ended in the %s since it was told to: its program ignores the signal, or "+
+			"takes its time", what, lasted)
+		if hook != nil {
+			cause.Kind = "pre-stop-hook-fails"
+			cause.Sentence = fmt.Sprintf("%s has not ended in %s: its preStop hook%s has failed, and its program ignores the "+
+				"signal, or takes its time", what, lasted, hookInBrackets(hook))
+		}
+		return cause
+	}
+	cause.Waits = "the hook, and then the container, to end; then it is killed"
+	cause.Kind = "pre-stop-hook-runs"
+	cause.Sentence = fmt.Sprintf("%s has not ended in %s: its preStop hook%s runs, or its program takes its time after it",
+		what, lasted, hookInBrackets(hook))
+	certain := step.Name == "run preStop hook"
+	if hook.Sleep != nil {
+		end := step.At.Add(time.Duration(hook.Sleep.Seconds) * time.Second)
+		certain = end.After(v.now)
+	}
+	if certain {
+		cause.Sentence = fmt.Sprintf("%s has not ended, because its preStop hook%s has run for %s", what,
+			hookInBrackets(hook), lasted)
+	}
+	return cause
+}
+
+func (v leaving) preStop(container string) *corev1.LifecycleHandler {
+	for _, list := range [][]corev1.Container{v.pod.Spec.InitContainers, v.pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == container && list[i].Lifecycle != nil {
+				return list[i].Lifecycle.PreStop
+			}
+		}
+	}
+	return nil
+}
+
+// hookOver reports whether the hook of the stop has failed.
+func (v leaving) hookOver(step topic.Step) bool {
+	return slices.ContainsFunc(v.Events, func(e topic.Event) bool {
+		return e.UID == v.row.UID && e.Reason == "FailedPreStopHook" && e.At.After(step.At) &&
+			strings.HasSuffix(e.FieldPath, "{"+step.Container+"}")
+	})
+}
+
+// kept is why a pod that is over on this node still exists.
+func (v leaving) kept() []Cause {
+	if finalizers := v.pod.Finalizers; len(finalizers) > 0 {
+		list := strings.Join(finalizers, ", ")
+		return []Cause{{
+			Kind: "finalizers", Sentence: "it is over on this node, and finalizers keep its API object: " + list,
+			What: "API server", Problem: "it is over on this node, and the pod's finalizers keep it: " + list,
+			Waits: "their owners to remove them",
+			Advice: fmt.Sprintf("the owner of each finalizer must remove it; if there is none any more: kubectl patch pod %s "+
+				`-n %s --type=merge -p '{"metadata":{"finalizers":null}}'`, v.pod.Name, v.pod.Namespace),
+		}}
+	}
+	cause := Cause{
+		Kind: "delete-pending", Sentence: "it is over on this node, and its API object is not deleted yet",
+		What: "API server", Problem: "it is over on this node, and not deleted yet", Waits: "the API server's answer",
+		Advice: "see whether kubelot-status reaches the API server: kubelot doctor",
+	}
+	if h, ok := v.Healths["status"]; ok {
+		if problem := health.Problem(h, v.now); problem != "" {
+			cause.Kind = "delete-blocked"
+			cause.Sentence = "it is over on this node, and kubelot can't delete its API object: " +
+				diagnose.Innermost(cmp.Or(h.Message, problem))
+			cause.Problem += "; the daemon status is " + problem
+		}
+	}
+	return []Cause{cause}
+}
+
+// ended is why a pod has ended for good, unless it succeeded.
+func (v leaving) ended() []Cause {
+	status := v.status.Status
+	if status.Phase == corev1.PodSucceeded {
+		return nil
+	}
+	if f, ok := diagnose.End(status.Reason, status.Message, v.names(nil)); ok {
+		lead := "this node has ended it: "
+		if strings.HasPrefix(status.Message, "Pod was rejected") {
+			lead = "this node has refused it: "
+		}
+		return []Cause{Cause{
+			What: "pod", Problem: strings.TrimSpace(status.Reason + ": " + status.Message),
+		}.found(lead, f)}
+	}
+	name, t := failure(status)
+	if status.Phase != corev1.PodFailed || t == nil {
+		return nil
+	}
+	cause := Cause{
+		Kind: "failed", Sentence: fmt.Sprintf("it has failed: container %s ended with exit code %d", name, t.ExitCode),
+		What: "container " + name, Problem: exit(t), Advice: v.logs(name, ""),
+	}
+	switch meaning := diagnose.Exit(t.ExitCode); {
+	case t.Reason == "OOMKilled":
+		cause.Kind = "failed-out-of-memory"
+		cause.Sentence = "it has failed: container " + name + " needed more memory than it may have"
+	case t.Reason == "StartError":
+		return []Cause{cause.found("it has failed: container "+name+" couldn't start: ",
+			diagnose.Start(t.Message, diagnose.Names{Namespace: v.pod.Namespace, Pod: v.pod.Name, Container: name}))}
+	case t.Message != "":
+		cause.Sentence += ": " + diagnose.Innermost(t.Message)
+	case meaning != "":
+		cause.Sentence += ", which means that " + meaning
+	}
+	return []Cause{cause}
 }

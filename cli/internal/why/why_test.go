@@ -53,7 +53,7 @@ func well(t *testing.T, spec string) Snapshot {
 			NetworkReady: topic.RuntimeCondition{Status: true},
 		},
 	}
-	for _, name := range vital {
+	for _, name := range crew {
 		w.Healths[name] = topic.DaemonHealth{State: topic.Healthy, Beat: before(time.Second), Started: before(time.Hour)}
 	}
 	return w

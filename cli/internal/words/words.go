@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 )
@@ -34,11 +36,43 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// OneLine keeps what a container or a runtime said from moving the cursor or breaking the line.
+// OneLine keeps what a container or a runtime said from moving the cursor or breaking the line. Lines are joined by "
+// | "; what can't be printed is escaped as in Go.
 func OneLine(text string) string {
-	if !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+	if !strings.ContainsFunc(text, hidden) && utf8.ValidString(text) {
 		return text
 	}
-	quoted := strconv.Quote(text)
-	return quoted[1 : len(quoted)-1]
+	var lines []string
+	for line := range strings.FieldsFuncSeq(text, func(r rune) bool { return r == '\n' || r == '\r' }) {
+		if line = strings.TrimSpace(strings.ReplaceAll(line, "\t", " ")); line != "" {
+			lines = append(lines, escape(line))
+		}
+	}
+	return strings.Join(lines, " | ")
+}
+
+func hidden(r rune) bool { return !unicode.IsPrint(r) }
+
+// escape leaves quotation marks and backslashes alone, which strconv.Quote doesn't.
+func escape(line string) string {
+	var out strings.Builder
+	for i, r := range line {
+		_, size := utf8.DecodeRuneInString(line[i:])
+		if hidden(r) || r == utf8.RuneError && size == 1 {
+			quoted := strconv.Quote(line[i : i+size])
+			out.WriteString(quoted[1 : len(quoted)-1])
+			continue
+		}
+		out.WriteRune(r)
+	}
+	return out.String()
+}
+
+// Clip is the beginning of a text, with at most the given number of characters. Dots say that some are left out.
+func Clip(text string, most int) string {
+	if utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	runes := []rune(text)
+	return strings.TrimSpace(string(runes[:most-3])) + "..."
 }

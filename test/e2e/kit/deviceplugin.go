@@ -2,7 +2,6 @@ package kit
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -29,8 +28,9 @@ type DevicePlugin struct {
 	mu      sync.Mutex
 	health  map[string]bool
 	changed chan struct{}
-	// Prestarted counts PreStartContainer by device.
+	// prestarted counts PreStartContainer by device; fault is called at the begin of each call about a container.
 	prestarted map[string]int
+	fault      func(call string)
 	registered int
 	serving    *grpc.Server
 }
@@ -106,7 +106,7 @@ func (p *DevicePlugin) register(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	_, err = devicepluginapi.NewRegistrationClient(conn).Register(ctx, &devicepluginapi.RegisterRequest{
@@ -139,6 +139,22 @@ func (p *DevicePlugin) PreStarts(id string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.prestarted[id]
+}
+
+// OnCall has f called, from other goroutines, at the begin of each Allocate and PreStartContainer.
+func (p *DevicePlugin) OnCall(f func(call string)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = f
+}
+
+func (p *DevicePlugin) called(call string) {
+	p.mu.Lock()
+	fault := p.fault
+	p.mu.Unlock()
+	if fault != nil {
+		fault(call)
+	}
 }
 
 // SetHealth makes a device healthy or not.
@@ -184,6 +200,7 @@ func (p *DevicePlugin) ListAndWatch(_ *devicepluginapi.Empty, stream deviceplugi
 // Allocate implements the plugin's service.
 func (p *DevicePlugin) Allocate(_ context.Context, r *devicepluginapi.AllocateRequest,
 ) (*devicepluginapi.AllocateResponse, error) {
+	p.called("Allocate")
 	answer := &devicepluginapi.AllocateResponse{}
 	for _, c := range r.GetContainerRequests() {
 		one := &devicepluginapi.ContainerAllocateResponse{
@@ -204,6 +221,7 @@ func (p *DevicePlugin) Allocate(_ context.Context, r *devicepluginapi.AllocateRe
 // PreStartContainer implements the plugin's service.
 func (p *DevicePlugin) PreStartContainer(_ context.Context, r *devicepluginapi.PreStartContainerRequest,
 ) (*devicepluginapi.PreStartContainerResponse, error) {
+	p.called("PreStartContainer")
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, id := range r.GetDevicesIds() {
@@ -212,20 +230,22 @@ func (p *DevicePlugin) PreStartContainer(_ context.Context, r *devicepluginapi.P
 	return &devicepluginapi.PreStartContainerResponse{}, nil
 }
 
-// PodResources asks the node's PodResources API for a pod.
-func (n *Namespace) PodResources(name string) (*podresourcesapi.PodResources, error) {
+// PodResources asks the node's PodResources API for a pod. It waits for an API that isn't there for a moment.
+func (n *Namespace) PodResources(name string) *podresourcesapi.PodResources {
+	n.t.Helper()
 	socket := filepath.Join(n.bed.Node.RootDir, "pod-resources", "kubelet.sock")
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
-		return nil, err
+		n.t.Fatal(err)
 	}
-	defer conn.Close()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 10*time.Second)
-	defer cancel()
-	answer, err := podresourcesapi.NewPodResourcesListerClient(conn).Get(ctx,
-		&podresourcesapi.GetPodResourcesRequest{PodName: name, PodNamespace: n.Name})
-	if err != nil {
-		return nil, fmt.Errorf("ask the PodResources API: %w", err)
-	}
-	return answer.GetPodResources(), nil
+	defer func() { _ = conn.Close() }()
+	var answer *podresourcesapi.GetPodResourcesResponse
+	Eventually(n.t, "the PodResources API to have "+name, func() (err error) {
+		ctx, cancel := context.WithTimeout(n.t.Context(), 10*time.Second)
+		defer cancel()
+		answer, err = podresourcesapi.NewPodResourcesListerClient(conn).Get(ctx,
+			&podresourcesapi.GetPodResourcesRequest{PodName: name, PodNamespace: n.Name})
+		return err
+	})
+	return answer.GetPodResources()
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"kubelot.dev/test/e2e/kit"
 	"kubelot.dev/test/testbed/node"
@@ -77,14 +76,7 @@ spec:
 		if s := kit.Status(p, "app"); s.RestartCount != restarts {
 			t.Errorf("%v has restarted the container: %+v", agent, s)
 		}
-		var has *podresourcesapi.ContainerResources
-		kit.Eventually(t, "the PodResources API", func() error {
-			resources, err := ns.PodResources("taken")
-			if err == nil {
-				has = resources.GetContainers()[0]
-			}
-			return err
-		})
+		has := ns.PodResources("taken").GetContainers()[0]
 		if d := has.GetDevices(); len(d) != 1 || strings.Join(d[0].GetDeviceIds(), ",") != strings.Fields(shows)[0] ||
 			fmt.Sprint(has.GetCpuIds()) != "["+strings.Fields(shows)[1]+"]" {
 			t.Errorf("by %v the container has %v, want %q", agent, has, shows)

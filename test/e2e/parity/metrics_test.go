@@ -57,12 +57,10 @@ var lacking = map[string]string{
 		"the Prometheus client has by default, for each daemon",
 	`rest_client_.*|workqueue_.*`: "of client-go's packages that kubelot doesn't use",
 
-	`dra_.*`: "there is no dynamic resource allocation yet",
-	`kubelet_(cpu|memory|topology)_manager_.*`: "there are no managers of CPU, memory and " +
-		"topology yet",
+	`dra_.*`: "shown once a pod has claims of devices",
 	`kubelet_imagemanager_inmemory_.*`: "records of pulls are read from the disk, so no " +
 		"cache can be full",
-	`kubelet_pod_watch_events_dropped_total`: "there is no Pods API yet",
+	`kubelet_pod_watch_events_dropped_total`: "shown where the Pods API is on",
 	`kubelet_metrics_provider`: "neither cAdvisor nor the runtime provides the " +
 		"figures: kubelot-stats does",
 	`(reconstruct_volume|force_cleaned_failed_volume)_operations?_.*`: "nothing is reconstructed after a restart: what " +

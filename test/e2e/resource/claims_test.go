@@ -49,10 +49,7 @@ func TestClaims(t *testing.T) {
 	if toy := ns.Exec(p, "app", "echo $TOY"); toy != "toy-0" && toy != "toy-1" {
 		t.Errorf("the container has %q", toy)
 	}
-	resources, err := ns.PodResources("claims")
-	if err != nil {
-		t.Fatal(err)
-	}
+	resources := ns.PodResources("claims")
 	if d := resources.GetContainers()[0].GetDynamicResources(); len(d) != 1 || len(d[0].GetClaimResources()) != 1 ||
 		d[0].GetClaimResources()[0].GetDriverName() != driver.Name {
 		t.Errorf("PodResources has %v", resources)

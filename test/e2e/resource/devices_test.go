@@ -50,10 +50,7 @@ func TestDevicePlugin(t *testing.T) {
 	ns := bed.Namespace(t)
 	ns.Apply(pod("first", toys(name, "1")))
 	p := ns.Running("first")
-	resources, err := ns.PodResources("first")
-	if err != nil {
-		t.Fatal(err)
-	}
+	resources := ns.PodResources("first")
 	got := resources.GetContainers()[0].GetDevices()
 	if len(got) != 1 || got[0].GetResourceName() != name || len(got[0].GetDeviceIds()) != 1 {
 		t.Fatalf("PodResources has %v", resources)
