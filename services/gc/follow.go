@@ -21,7 +21,7 @@ func (s *Service) subscribe(ctx context.Context) error {
 			loop.Into(known.pods)(c)
 			if c.Deleted {
 				delete(s.evicted, c.Key)
-				s.schedule.soon(jobCleanUp, time.Now())
+				known.left[c.Key] = time.Now()
 			}
 		}),
 		follow(ctx, s, topic.PLEGEvent, loop.Into(known.seen)),

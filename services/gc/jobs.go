@@ -131,6 +131,9 @@ func (s *schedule) due(j job, now time.Time) bool { return !s.running[j] && !now
 func (s *Service) begin(ctx context.Context, now time.Time) {
 	deletes := s.state.waiting(now) == ""
 	known := len(s.state.unread) == 0
+	if s.state.leftovers(now) {
+		s.schedule.soon(jobCleanUp, now)
+	}
 	for _, j := range []struct {
 		job   job
 		ready bool

@@ -20,6 +20,9 @@ import (
 // settleTime is how long it must have been known without a break which pods should run before anything is deleted.
 const settleTime = 10 * time.Second
 
+// leftAfter is how long pleg may take to say that nothing is left of a pod.
+const leftAfter = 2 * time.Second
+
 // state is what the bus has said.
 type state struct {
 	pods    map[string]topic.Pod
@@ -27,12 +30,17 @@ type state struct {
 	sources topic.Sources
 	// unread are the topics whose retained values have not all come yet.
 	unread map[string]bool
+	// left are pods that are gone, with the time at which they went, until it is known whether they have left something.
+	left map[string]time.Time
 	// settled is since when all topics have been read; zero while they aren't.
 	settled time.Time
 }
 
 func newState() state {
-	return state{pods: map[string]topic.Pod{}, seen: map[string]topic.PodObservation{}, unread: map[string]bool{}}
+	return state{
+		pods: map[string]topic.Pod{}, seen: map[string]topic.PodObservation{}, unread: map[string]bool{},
+		left: map[string]time.Time{},
+	}
 }
 
 // update must be called after each change.
@@ -43,6 +51,21 @@ func (s *state) update(now time.Time) {
 	case s.settled.IsZero():
 		s.settled = now
 	}
+}
+
+// leftovers reports whether the runtime still has something of a pod that has been gone for a moment. podsync removes
+// what a pod has in the runtime before the pod is gone, so that an inventory of all pods for each that goes would be
+// taken for nothing.
+func (s *state) leftovers(now time.Time) (some bool) {
+	for uid, at := range s.left {
+		if now.Sub(at) < leftAfter {
+			continue
+		}
+		delete(s.left, uid)
+		_, there := s.seen[uid]
+		some = some || there
+	}
+	return some
 }
 
 // waiting says why nothing may be deleted; empty if it may.
