@@ -46,8 +46,8 @@ func merge(policy string, info *NUMAInfo, opts PolicyOptions,
 
 func config(policy string, info *NUMAInfo, opts PolicyOptions) numa.Config {
 	cfg := numa.Config{
-		Policy: policy, Scope: numa.ScopeContainer,
-		Options: map[string]string{numa.OptionPreferClosest: strconv.FormatBool(opts.PreferClosestNUMA)},
+		Policy: policy, Scope: "container",
+		Options: map[string]string{"prefer-closest-numa-nodes": strconv.FormatBool(opts.PreferClosestNUMA)},
 	}
 	for _, id := range info.Nodes {
 		n := machine.Node{ID: id}
