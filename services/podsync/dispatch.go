@@ -179,8 +179,11 @@ func (d *dispatcher) sync() {
 		d.endOrphans()
 	}
 	if waiting > 0 {
-		d.health.Set(topic.Degraded, fmt.Sprintf("%d pods wait for the Node as the API server has it (node.object, by "+
-			"kubelot-lease) before they are admitted", waiting))
+		why := "the Node as the API server has it (node.object, by kubelot-lease)"
+		if d.node.Node().UID != "" && !d.known.heard {
+			why = "the node's devices (node.resources, by kubelot-resource)"
+		}
+		d.health.Set(topic.Degraded, fmt.Sprintf("%d pods wait for %s before they are admitted", waiting, why))
 		return
 	}
 	d.health.Set(topic.Healthy, "")
