@@ -1,7 +1,7 @@
 # kubelot: make help
 
 .DEFAULT_GOAL := help
-.PHONY: help build run cluster test unit fuzz check fmt fix gen bench soak scale conformance vm vm-test
+.PHONY: help build run cluster test unit fuzz check fmt fix gen bench soak scale conformance conformance-node vm vm-test
 .PHONY: packages packages-test release install clean
 
 help: ## what can be made
@@ -49,6 +49,9 @@ scale: ## CPU, memory and bytes on the bus with 125 to 1,000 pods, and how they 
 
 conformance: ## Kubernetes' conformance specs on kubelot (AGENT=kubelet, QUICK=1, FOCUS=expression, REPEAT=3) (root)
 	@tools/conformance.sh
+
+conformance-node: ## Kubernetes' suite of a node: devices, CPUs, memory, topology, DRA (AGENT=, QUICK=1, FOCUS=) (root)
+	@tools/conformance-node.sh
 
 vm: ## a node in a virtual machine, with systemd and kubelot installed, until Ctrl-C (RUNTIME=debian-containerd) (root)
 	@tools/vm.sh run

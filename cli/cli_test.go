@@ -5,9 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
-
-	"kubelot.dev/bus/topic"
 )
 
 // call runs a whole command line, with the program's name, and returns its exit code and both outputs.
@@ -101,26 +98,5 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 		if !strings.HasPrefix(c.Example, "  kubelot ") && c.Name() != "help" && c.Name() != "completion" {
 			t.Errorf("kubelot %s --help has no example", c.Name())
 		}
-	}
-}
-
-func TestJudge(t *testing.T) {
-	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	got := report(judge(map[string]topic.DaemonHealth{
-		"pleg":   {State: topic.Healthy, Since: now.Add(-time.Hour), Beat: now, Version: "v1", PID: 7},
-		"lease":  {State: topic.Healthy, Beat: now.Add(-2 * time.Minute)},
-		"volume": {State: topic.Degraded, Message: "no API server", Beat: now},
-		"status": {State: topic.Stopped, Beat: now.Add(-time.Hour)},
-	}, now))
-	want := `BAD  lease: has not reported for 2m0s
-     -> see its log: journalctl -u kubelot-lease
-ok   pleg: healthy for 1h0m0s, v1, pid 7
-BAD  status: stopped
-     -> see its log: journalctl -u kubelot-status
-BAD  volume: degraded: no API server
-     -> see its log: journalctl -u kubelot-volume
-`
-	if got != want {
-		t.Errorf("report:\n%s\nwant:\n%s", got, want)
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,10 +25,10 @@ const procDir = "/proc"
 func configCommand(stdout *os.File) *cobra.Command {
 	c := &cobra.Command{
 		Use:     "config",
-		Short:   "Look at the node's configuration.",
-		Example: "  kubelot config check --config /var/lib/kubelet/config.yaml",
+		Short:   "Look at the node's configuration, and have the daemons read it again.",
+		Example: "  kubelot config check --config /var/lib/kubelet/config.yaml\n  kubelot config reload",
 	}
-	c.AddCommand(configCheck(stdout))
+	c.AddCommand(configCheck(stdout), configReload(stdout))
 	return c
 }
 
@@ -53,8 +54,8 @@ func configCheck(stdout *os.File) *cobra.Command {
 
 Without flags it is the configuration of the daemons that run or, where none do, the one that their units name.
 Where daemons run, the command also shows what differs from theirs: flags that aren't given are those of the
-daemons. What the daemons run with is read from their command lines and files. Files that were changed since then
-are named.
+daemons. What the daemons run with is read from their command lines and files. Daemons that run with other values
+than their files have now are named; kubelot config reload has them read the files again.
 
 Exit codes: 0 if all settings do what they say, 1 if no daemon starts with this configuration or the command
 failed, 2 if settings have no effect or a part of it only, 3 with --require-same if the daemons run with another
@@ -64,11 +65,11 @@ configuration.`,
   kubelot config check --all
   kubelot config check -o json | jq '.settings[] | select(.problem)'`,
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(c *cobra.Command, _ []string) error {
 			if o.output != "text" && o.output != "json" {
 				return fmt.Errorf("-o %q: want text or json", o.output)
 			}
-			report, err := o.report(procDir)
+			report, err := o.report(c.Context(), procDir)
 			if err != nil {
 				return err
 			}
@@ -98,7 +99,7 @@ configuration.`,
 }
 
 // report looks at the configuration that is meant, and at the daemons that run.
-func (o *checkOptions) report(proc string) (settings.Report, error) {
+func (o *checkOptions) report(ctx context.Context, proc string) (settings.Report, error) {
 	crew, err := settings.Crew(proc, o.config.RunDir)
 	if err != nil {
 		return settings.Report{}, err
@@ -112,6 +113,7 @@ func (o *checkOptions) report(proc string) (settings.Report, error) {
 	}
 	report := settings.Check(args)
 	report.From, report.Running = from, settings.Compare(given, crew)
+	report.Running.AskStale(ctx, crew, o.config.RunDir)
 	return report, nil
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // Contract is what the command line does on the bus: it reads everything, asks gc what it would do, and has it end the
-// pods of a node that shuts down.
+// pods of a node that shuts down. It asks podsync what it makes of manifests, and has it end back-offs.
 var Contract = bus.Contract{
 	Daemon: "cli",
 	Reads: []bus.Topic{
@@ -17,5 +17,5 @@ var Contract = bus.Contract{
 		topic.NodeMachine, topic.NodeRuntime,
 		topic.NodeObject, topic.ResourcesOfNode, topic.NodePressure, topic.NodeShutdown, topic.Health,
 	},
-	Calls: []bus.Topic{topic.GCPlan, topic.ShutdownRequested},
+	Calls: []bus.Topic{topic.GCPlan, topic.ShutdownRequested, topic.PodRetry, topic.ManifestCheck},
 }

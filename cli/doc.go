@@ -8,7 +8,8 @@
 // # Writes
 //
 // Nothing on the bus. `kubelot down` removes pods from the container runtime and from the disk. `kubelot restart` has
-// the runtime stop a container, and `kubelot image pull` has it pull images. `kubelot tap --record` and
+// the runtime stop a container, and `kubelot image` has it pull, import and pin images. `kubelot apply` and
+// `kubelot delete` write and remove their own manifests in the directory of static pods. `kubelot tap --record` and
 // `kubelot bundle` write new files, without secrets.
 //
 // # Owns

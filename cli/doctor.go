@@ -4,166 +4,135 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"kubelot.dev/bus/topic"
-	"kubelot.dev/cli/internal/up"
-	"kubelot.dev/cri"
+	"kubelot.dev/cli/internal/health"
+	"kubelot.dev/cli/internal/paint"
+	"kubelot.dev/cli/internal/settings"
+	"kubelot.dev/cli/internal/words"
 	"kubelot.dev/daemon/config"
 )
 
-// finding is the outcome of one check; an empty problem is good news.
-type finding struct {
-	name    string
-	detail  string
-	problem string
-	advice  string
+// doctorCodes are the exit codes of findings that are bad, by their kind.
+var doctorCodes = map[health.Kind]int{
+	health.Machine: exitMachine, health.Runtime: exitRuntime, health.Bus: exitBus, health.Daemon: exitDaemon,
+	health.Degraded: exitDegraded,
 }
 
-func doctorCommand(out io.Writer) *cobra.Command {
-	var flags config.Flags
+// doctorOptions are the flags of kubelot doctor that are not the kubelet's.
+type doctorOptions struct {
+	config  config.Flags
+	output  string
+	noColor bool
+}
+
+func doctorCommand(stdout *os.File) *cobra.Command {
+	var o doctorOptions
 	c := &cobra.Command{
-		Use:     "doctor [kubelet flags]",
-		Short:   "Check what the crew needs on this node, and the health of each daemon.",
-		Example: "  kubelot doctor --config /var/lib/kubelet/config.yaml",
-		Args:    cobra.NoArgs,
+		Use:   "doctor [kubelet flags]",
+		Short: "Check what the crew needs on this node, and the health of each daemon.",
+		Long: `Checks the machine, the container runtime, the bus and each daemon. A finding that is BAD comes with its cause
+and with what to do about it. Without flags the checks are made with the configuration of the daemons that run or,
+where none do, with the one that their units name. The command changes nothing.
+
+Exit codes: the lowest of all findings, because what comes first may be the cause of the rest.
+
+  0  all is well
+  1  the command failed: a wrong flag, or a configuration with which no daemon starts
+  2  machine: it lacks something that the crew needs, or the command isn't run as root
+  3  runtime: the container runtime doesn't answer, or isn't ready
+  4  bus: the crew doesn't run, or its bus doesn't answer
+  5  daemon: a daemon doesn't run, or can't do its job
+  6  degraded: a daemon does only a part of its job`,
+		Example: `  kubelot doctor
+  kubelot doctor --config /var/lib/kubelet/config.yaml
+  kubelot doctor -o json | jq '.findings[] | select(.ok | not)'
+  kubelot doctor >/dev/null; [ $? -ne 3 ] || systemctl restart containerd`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			resolved, err := flags.Load()
+			if o.output != "text" && o.output != "json" {
+				return fmt.Errorf("-o %q: want text or json", o.output)
+			}
+			resolved, err := o.resolve(procDir)
 			if err != nil {
 				return err
 			}
 			findings := examine(c.Context(), resolved)
-			fmt.Fprint(out, report(findings))
-			for _, f := range findings {
-				if f.problem != "" {
-					return errors.New("some checks failed")
-				}
+			verdict := diagnosis(findings)
+			if o.output == "json" {
+				err = writeJSON(stdout, doctorReport{OK: verdict == nil, Code: exitCode(verdict), Findings: findings})
+			} else {
+				_, err = fmt.Fprint(stdout, health.Text(findings, paint.For(stdout, o.noColor)))
 			}
-			return nil
+			return errors.Join(err, verdict)
 		},
 	}
-	c.Flags().SortFlags = false
-	flags.Register(c.Flags())
+	flags := c.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&o.output, "output", "o", "text", "text or json")
+	flags.BoolVar(&o.noColor, "no-color", false, "no colours, even on a terminal")
+	o.config.Register(flags)
+	complete(c, "output", []string{"text", "json"})
 	return c
 }
 
-// report draws the findings.
-func report(findings []finding) string {
-	var text strings.Builder
-	for _, f := range findings {
-		if f.problem == "" {
-			fmt.Fprintf(&text, "ok   %s: %s\n", f.name, f.detail)
-			continue
-		}
-		fmt.Fprintf(&text, "BAD  %s: %s\n     -> %s\n", f.name, f.problem, f.advice)
-	}
-	return text.String()
+// doctorReport is the answer as JSON.
+type doctorReport struct {
+	OK       bool             `json:"ok"`
+	Code     int              `json:"exitCode"`
+	Findings []health.Finding `json:"findings"`
 }
 
-func examine(ctx context.Context, c *config.Config) []finding {
-	ctx, cancel := context.WithTimeout(ctx, busPatience)
-	defer cancel()
-	findings := []finding{checkRoot(), checkCgroups(c), checkRuntime(ctx, c), checkTools()}
-	return append(findings, checkCrew(ctx, c)...)
-}
-
-func checkRoot() finding {
-	f := finding{name: "user", detail: "root", advice: "run it with sudo"}
-	if os.Geteuid() != 0 {
-		f.problem = "not root: most of the checks below need root"
+// resolve is the configuration that is meant: the given one or, without any, that of the daemons.
+func (o *doctorOptions) resolve(proc string) (*config.Config, error) {
+	runDir := "--run-dir=" + o.config.RunDir
+	given := slices.DeleteFunc(o.config.Args(), func(arg string) bool { return arg == runDir })
+	if len(given) > 0 {
+		return o.config.Load()
 	}
-	return f
-}
-
-func checkCgroups(c *config.Config) finding {
-	f := finding{name: "cgroups", detail: "version 2", advice: "boot with systemd.unified_cgroup_hierarchy=1, or set " +
-		"failCgroupV1: false in the configuration"}
-	var stat unix.Statfs_t
-	if err := unix.Statfs("/sys/fs/cgroup", &stat); err != nil {
-		f.problem = err.Error()
-		return f
-	}
-	if stat.Type == unix.CGROUP2_SUPER_MAGIC {
-		return f
-	}
-	f.detail = "version 1, which failCgroupV1: false allows"
-	if *c.Kubelet.FailCgroupV1 {
-		f.problem = "version 1, and failCgroupV1 is true"
-	}
-	return f
-}
-
-func checkRuntime(ctx context.Context, c *config.Config) finding {
-	f := finding{name: "runtime", advice: "start the container runtime, or name its socket with " +
-		"--container-runtime-endpoint"}
-	client, err := cri.Dial(c.RuntimeEndpoint, cri.Options{Timeout: busPatience})
-	if err != nil {
-		f.problem = err.Error()
-		return f
-	}
-	defer client.Close()
-	version, err := client.Version(ctx)
-	if err != nil {
-		f.problem = err.Error()
-		return f
-	}
-	f.detail = fmt.Sprintf("%s %s at %s", version.RuntimeName, version.RuntimeVersion, c.RuntimeEndpoint)
-	status, err := client.Status(ctx, false)
-	if err != nil {
-		f.problem = err.Error()
-		return f
-	}
-	for _, condition := range status.Status.GetConditions() {
-		vital := condition.Type == runtimeapi.RuntimeReady || condition.Type == runtimeapi.NetworkReady
-		if vital && !condition.Status {
-			f.problem = fmt.Sprintf("%s is false: %s %s", condition.Type, condition.Reason, condition.Message)
-			f.advice = "see the runtime's log; NetworkReady needs a CNI configuration in /etc/cni/net.d"
-		}
-	}
-	return f
-}
-
-func checkTools() finding {
-	f := finding{name: "tools", detail: "mount and umount are there", advice: "install util-linux"}
-	for _, tool := range []string{"mount", "umount"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			f.problem = tool + " isn't in PATH"
-		}
-	}
-	return f
-}
-
-func checkCrew(ctx context.Context, c *config.Config) []finding {
-	socket := finding{
-		name: "bus", detail: "answers at " + c.BusSocket,
-		advice: "start the crew: kubelot up, or systemctl start kubelot.target",
-	}
-	if !up.Answers(ctx, c.BusSocket) {
-		socket.problem = "nothing listens at " + c.BusSocket
-		return []finding{socket}
-	}
-	healths, err := readHealth(ctx, filepath.Clean(c.RunDir))
-	if err != nil {
-		socket.problem = err.Error()
-		return []finding{socket}
-	}
-	return append([]finding{socket}, judge(healths, time.Now())...)
-}
-
-func readHealth(ctx context.Context, runDir string) (map[string]topic.DaemonHealth, error) {
-	conn, err := (&busFlags{runDir: runDir}).dial(ctx)
+	crew, err := settings.Crew(proc, o.config.RunDir)
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
-	return topic.Health.Read(ctx, conn)
+	args, from, err := ownFlags(crew, o.config.RunDir)
+	if err != nil {
+		// Nothing runs and nothing is installed: the defaults, with which `kubelot up` would run.
+		return o.config.Load()
+	}
+	_, resolved, err := parsed(append(slices.Clone(args), runDir))
+	if err != nil {
+		return nil, fmt.Errorf("the configuration (%s): %w: see kubelot config check", from, err)
+	}
+	return resolved, nil
+}
+
+// diagnosis is what the exit code says; nil where all is well.
+func diagnosis(findings []health.Finding) error {
+	counts, total := health.Tally(findings), 0
+	parts := make([]string, 0, len(counts))
+	for _, c := range counts {
+		total += c.Bad
+		parts = append(parts, fmt.Sprintf("%s (%d)", c.Kind, c.Bad))
+	}
+	if total == 0 {
+		return nil
+	}
+	return exitError{
+		fmt.Errorf("%s failed: %s", words.Plural(total, "check"), strings.Join(parts, ", ")),
+		doctorCodes[counts[0].Kind],
+	}
+}
+
+// report draws the findings without colours, for a file.
+func report(findings []health.Finding) string { return health.Text(findings, paint.Painter{}) }
+
+// examine makes all checks.
+func examine(ctx context.Context, c *config.Config) []health.Finding {
+	findings := []health.Finding{checkRoot(), checkCgroups(c), checkTools(), checkRuntime(ctx, c)}
+	return append(findings, checkCrew(ctx, c, time.Now())...)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -27,43 +28,73 @@ func (f *runtimeFlags) register(c *cobra.Command) {
 		"the runtime's socket (default: that of the node's configuration)")
 }
 
-// dial makes a client of the runtime that is named, or else of the node's.
-func (f *runtimeFlags) dial() (*cri.Client, error) {
-	options := cri.Options{Timeout: busPatience}
+// endpoints are the sockets of the runtime that is named, or else of the node's. The one of images may be empty.
+func (f *runtimeFlags) endpoints() (runtime, images string, err error) {
 	if f.endpoint != "" {
-		return cri.Dial(f.endpoint, options)
+		return f.endpoint, "", nil
 	}
 	crew, err := settings.Crew(procDir, f.runDir)
 	if err != nil {
-		return nil, err
+		return "", "", err
 	}
 	args, from, err := ownFlags(crew, f.runDir)
 	if err != nil {
-		return nil, fmt.Errorf("%w, or the runtime with --container-runtime-endpoint", err)
+		return "", "", fmt.Errorf("%w, or the runtime with --container-runtime-endpoint", err)
 	}
 	_, resolved, err := parsed(args)
 	if err != nil {
-		return nil, fmt.Errorf("configuration (%s): %w", from, err)
+		return "", "", fmt.Errorf("configuration (%s): %w", from, err)
 	}
-	options.ImageEndpoint = resolved.ImageEndpoint
-	return cri.Dial(resolved.RuntimeEndpoint, options)
+	return resolved.RuntimeEndpoint, resolved.ImageEndpoint, nil
+}
+
+// dial makes a client of the runtime.
+func (f *runtimeFlags) dial() (*cri.Client, error) {
+	runtime, images, err := f.endpoints()
+	if err != nil {
+		return nil, err
+	}
+	return cri.Dial(runtime, cri.Options{Timeout: busPatience, ImageEndpoint: images})
+}
+
+// imageFlags are those that all commands on images have.
+type imageFlags struct {
+	runtimeFlags
+	output string
+}
+
+// register adds the flags. text is what the command writes unless JSON is asked for.
+func (f *imageFlags) register(c *cobra.Command, text string) {
+	f.runtimeFlags.register(c)
+	c.Flags().StringVar(&f.runDir, "run-dir", config.RunDir, "directory with kubelot's sockets and keys")
+	c.Flags().StringVarP(&f.output, "output", "o", text, text+" or json")
+	complete(c, "output", []string{text, "json"})
+}
+
+// check refuses formats that there aren't.
+func (f *imageFlags) check(text string) error {
+	if f.output != text && f.output != "json" {
+		return fmt.Errorf("-o %q: want %s or json", f.output, text)
+	}
+	return nil
 }
 
 func imageCommand(stdout *os.File) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "image",
-		Short: "List and pull the images of the container runtime.",
+		Short: "List, pull, import and pin the images of the container runtime.",
 		Example: `  kubelot image ls
-  kubelot image pull registry.k8s.io/pause:3.10`,
+  kubelot image pull registry.k8s.io/pause:3.10
+  kubelot image import app.tar
+  kubelot image pin registry.example/app:1`,
 	}
-	c.AddCommand(imageList(stdout), imagePull(stdout))
+	c.AddCommand(imageList(stdout), imagePull(stdout), imageImport(stdout), imagePin(stdout), imageUnpin(stdout))
 	return c
 }
 
 func imageList(stdout *os.File) *cobra.Command {
 	var (
-		at      runtimeFlags
-		output  string
+		at      imageFlags
 		noColor bool
 	)
 	c := &cobra.Command{
@@ -77,8 +108,8 @@ Exit codes: 0 if the runtime has answered, 1 if not.`,
   kubelot image ls -o json | jq '.[] | select(.containers == 0) | .names[0]'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if output != "table" && output != "json" {
-				return fmt.Errorf("-o %q: want table or json", output)
+			if err := at.check("table"); err != nil {
+				return err
 			}
 			client, err := at.dial()
 			if err != nil {
@@ -94,24 +125,28 @@ Exit codes: 0 if the runtime has answered, 1 if not.`,
 				return err
 			}
 			rows := images.Build(all, containers)
-			if output == "json" {
+			if at.output == "json" {
 				return writeJSON(stdout, rows)
 			}
 			_, err = fmt.Fprint(stdout, images.Table(rows, paint.For(stdout, noColor)))
 			return err
 		},
 	}
-	at.register(c)
-	flags := c.Flags()
-	flags.StringVar(&at.runDir, "run-dir", config.RunDir, "directory with kubelot's sockets and keys")
-	flags.StringVarP(&output, "output", "o", "table", "table or json")
-	flags.BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
-	complete(c, "output", []string{"table", "json"})
+	at.register(c, "table")
+	c.Flags().BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
 	return c
 }
 
+// pulled is an image that the runtime has pulled.
+type pulled struct {
+	Image string `json:"image"`
+	// Ref is how the runtime calls it.
+	Ref     string  `json:"ref"`
+	Seconds float64 `json:"seconds"`
+}
+
 func imagePull(stdout *os.File) *cobra.Command {
-	var at runtimeFlags
+	var at imageFlags
 	c := &cobra.Command{
 		Use:   "pull IMAGE...",
 		Short: "Have the container runtime pull images, without credentials.",
@@ -119,29 +154,39 @@ func imagePull(stdout *os.File) *cobra.Command {
 What the runtime itself has of credentials and mirrors counts.
 
 Exit codes: 0 if the runtime has all images, 1 if not.`,
-		Example: "  kubelot image pull registry.k8s.io/pause:3.10",
-		Args:    cobra.MinimumNArgs(1),
+		Example: `  kubelot image pull registry.k8s.io/pause:3.10
+  kubelot image pull registry.k8s.io/pause:3.10 -o json | jq -r '.[].ref'`,
+		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if err := at.check("text"); err != nil {
+				return err
+			}
 			client, err := at.dial()
 			if err != nil {
 				return err
 			}
 			defer client.Close()
+			var all []pulled
 			for _, image := range args {
 				begun := time.Now()
-				ref, err := client.PullImage(c.Context(), &runtimeapi.ImageSpec{Image: image}, nil, nil)
-				if err != nil {
-					return err
+				ref, pullErr := client.PullImage(c.Context(), &runtimeapi.ImageSpec{Image: image}, nil, nil)
+				if err = pullErr; err != nil {
+					break
 				}
-				line := fmt.Sprintf("%s: pulled in %s as %s", image, words.Brief(time.Since(begun)), ref)
-				if err := say(stdout, line); err != nil {
-					return err
+				took := time.Since(begun)
+				all = append(all, pulled{Image: image, Ref: ref, Seconds: took.Seconds()})
+				if at.output == "text" {
+					if err := say(stdout, fmt.Sprintf("%s: pulled in %s as %s", image, words.Brief(took), ref)); err != nil {
+						return err
+					}
 				}
 			}
-			return nil
+			if at.output == "json" && len(all) > 0 {
+				return errors.Join(err, writeJSON(stdout, all))
+			}
+			return err
 		},
 	}
-	at.register(c)
-	c.Flags().StringVar(&at.runDir, "run-dir", config.RunDir, "directory with kubelot's sockets and keys")
+	at.register(c, "text")
 	return c
 }

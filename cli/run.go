@@ -58,7 +58,8 @@ func upCommand(stdout, stderr *os.File) *cobra.Command {
 		Use:   "up [kubelet flags]",
 		Short: "Run the crew in the foreground, without systemd.",
 		Long: `Runs the bus and every daemon as child processes, and restarts those that end.
-Ctrl-C stops the crew and leaves the pods running; with --down it removes them.`,
+Ctrl-C stops the crew and leaves the pods running; with --down it removes them. SIGHUP has the daemons read their
+configuration again, as kubelot config reload does; if the terminal is gone it stops the crew.`,
 		Example: `  kubelot up --config kubelet.yaml --kubeconfig node.kubeconfig
   kubelot up --config kubelet.yaml --pod-manifest-path ./manifests --show-pods --down`,
 		Args: cobra.NoArgs,
@@ -99,9 +100,13 @@ func (o *upOptions) run(ctx context.Context, stdout, stderr *os.File) error {
 		args = append(args, "--profiling")
 	}
 	defer daemon.SaveMemory(ctx, slog.New(slog.DiscardHandler))()
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	reloads := make(chan struct{}, 1)
+	defer daemon.OnHangup(stderr, func() { wake(reloads) }, func() { leave(errHungUp) })()
 	options := up.Options{
 		BinDir: o.binDir, Args: args, Compact: o.compact, Without: o.without, BusSocket: c.BusSocket, RunDir: c.RunDir,
-		Out: stderr, Painter: paint.For(stderr, o.noColor),
+		Reloads: reloads, Out: stderr, Painter: paint.For(stderr, o.noColor),
 	}
 	err = up.Run(ctx, options, func(ctx context.Context) error { return o.watch(ctx, c, stdout) })
 	if o.down {
@@ -110,6 +115,17 @@ func (o *upOptions) run(ctx context.Context, stdout, stderr *os.File) error {
 		err = errors.Join(err, removeAll(context.WithoutCancel(ctx), c, defaultGrace, stderr))
 	}
 	return err
+}
+
+// errHungUp is a terminal that is gone.
+var errHungUp = errors.New("the terminal is gone")
+
+// wake leaves a word for who waits at the channel, which has room for one.
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // watch runs next to the crew. It waits until all pods run, if the options say so, and until ctx ends.

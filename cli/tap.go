@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -81,8 +80,8 @@ may be combined. At the end, -o text and wide name the steps of pods that have b
 -o text has the time, the age, the topic, the pod, and what matters; wide has the date, the daemon and the key too;
 short has the time, the pod, and what matters; json has the whole message.
 
---record also writes what is shown to a file, for kubelot replay. Values of environment variables and the like are
-hidden in it.
+--record also writes what is shown to a file, for kubelot replay and kubelot why --replay. With it goes what was said of
+the node and before, and the settings that decisions depend on. Values of environment variables and the like are hidden.
 
 Exit codes: 0 after Ctrl-C, 1 if the bus can't be reached or the file can't be written.`,
 		Example: `  kubelot tap --pod default/web-0 --since 5m
@@ -112,6 +111,7 @@ Exit codes: 0 after Ctrl-C, 1 if the bus can't be reached or the file can't be w
 				return err
 			}
 			options.Record, options.Version = file, daemon.Version()
+			options.Settings = recordedSettings(procDir, busAt.runDir)
 			return errors.Join(tap.Run(c.Context(), conn.Transport(), options, stdout), file.Close())
 		},
 	}
@@ -133,75 +133,6 @@ func createNew(path string) (*os.File, error) {
 		return nil, fmt.Errorf("%s exists already: name a new file", path)
 	}
 	return file, err
-}
-
-func replayCommand(stdout *os.File) *cobra.Command {
-	var (
-		lines   lineFlags
-		options tap.ReplayOptions
-		at      string
-	)
-	c := &cobra.Command{
-		Use:   "replay FILE",
-		Short: "Show a recording of kubelot tap again.",
-		Long: `Shows the messages of a recording (kubelot tap --record, or bus/history.jsonl of kubelot bundle) as kubelot tap
-did, at any speed and with any filters. In place of a message's age it shows how long after the first message it
-was. It needs no node.
-
-Exit codes: 0 at the end of the recording or after Ctrl-C, 1 if the file is no recording, or a line of it is no
-message.`,
-		Example: `  kubelot replay shop.jsonl
-  kubelot replay shop.jsonl --speed 10
-  kubelot replay shop.jsonl --at 5m --error
-  kubelot replay shop.jsonl --at 2026-11-20T12:00:00Z -o json`,
-		Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error {
-			var err error
-			if options.Filter, options.Format, err = lines.resolve(stdout); err != nil {
-				return err
-			}
-			if options.At, options.AtTime, err = moment(at); err != nil {
-				return err
-			}
-			if options.Speed < 0 || math.IsNaN(options.Speed) {
-				return fmt.Errorf("--speed %v: want how many times faster than it was, or 0 for all at once", options.Speed)
-			}
-			file, err := os.Open(args[0])
-			if err != nil {
-				return err
-			}
-			defer file.Close()
-			recording, err := tap.OpenRecording(file)
-			if err == nil {
-				err = tap.Replay(c.Context(), recording, options, stdout)
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
-			}
-			return nil
-		},
-	}
-	lines.register(c)
-	flags := c.Flags()
-	flags.Float64Var(&options.Speed, "speed", 0, "how many times faster than it was: 1 takes as long, 0 shows all "+
-		"at once")
-	flags.StringVar(&at, "at", "", "begin this long after the first message, such as 5m, or at this time (RFC 3339)")
-	return c
-}
-
-// moment reads a duration or a time.
-func moment(text string) (time.Duration, time.Time, error) {
-	if text == "" {
-		return 0, time.Time{}, nil
-	}
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
-		return d, time.Time{}, nil
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return 0, t, fmt.Errorf("--at %q: want a duration such as 5m, or a time such as 2026-11-20T12:00:00Z", text)
-	}
-	return 0, t, nil
 }
 
 // completePatience bounds how long a person waits after the tabulator key.

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"kubelot.dev/cli/internal/bundle"
 	"kubelot.dev/cli/internal/settings"
@@ -101,47 +100,6 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-const recording = `{"kubelot":"recording","version":1,"created":"2026-11-20T12:00:00Z","from":"2026-11-20T12:00:00Z"}
-{"time":"2026-11-20T12:00:00Z","subject":"pod.sources","daemon":"podsync","data":{"ready":true}}
-{"time":"2026-11-20T12:10:00Z","subject":"node.pressure","daemon":"gc","data":{"memory":true}}
-`
-
-func TestReplay(t *testing.T) {
-	good, bad := filepath.Join(t.TempDir(), "good"), filepath.Join(t.TempDir(), "bad")
-	for path, text := range map[string]string{good: recording, bad: recording + "{"} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for name, c := range map[string]struct {
-		args           []string
-		code, lines    int
-		stdout, stderr string
-	}{
-		"all":      {[]string{good}, 0, 2, "all sources read", ""},
-		"at":       {[]string{good, "--at=5m"}, 0, 1, "memory pressure", ""},
-		"at time":  {[]string{good, "--at=2026-11-20T12:10:01Z"}, 0, 0, "", ""},
-		"error":    {[]string{good, "--error", "-o=json"}, 0, 1, `"topic":"node.pressure"`, ""},
-		"cut off":  {[]string{bad}, 1, 2, "", bad + ": line 4 of the recording is no message"},
-		"no file":  {[]string{good + "x"}, 1, 0, "", "no such file"},
-		"speed":    {[]string{good, "--speed=-1"}, 1, 0, "", "--speed -1"},
-		"bad at":   {[]string{good, "--at=noon"}, 1, 0, "", `--at "noon"`},
-		"topic":    {[]string{good, "--topic=x"}, 1, 0, "", "no topic begins with x"},
-		"label":    {[]string{good, "--label=a=("}, 1, 0, "", "want a selector"},
-		"slower":   {[]string{good, "--slower-than=-1s"}, 1, 0, "", "want a positive duration"},
-		"output":   {[]string{good, "-o=xml"}, 1, 0, "", "want text, wide, short or json"},
-		"argument": {nil, 1, 0, "", "accepts 1 arg"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			code, stdout, stderr := call(t, append([]string{"kubelot", "replay"}, c.args...)...)
-			if code != c.code || !strings.Contains(stdout, c.stdout) || !strings.Contains(stderr, c.stderr) ||
-				strings.Count(stdout, "\n") != c.lines {
-				t.Errorf("exit code %d\nstdout %s\nstderr %s", code, stdout, stderr)
-			}
-		})
-	}
-}
-
 // A recording is not overwritten, and without a bus none is begun.
 func TestCreateNew(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new")
@@ -158,17 +116,6 @@ func TestCreateNew(t *testing.T) {
 	}
 	if _, err := createNew(path); err == nil || !strings.Contains(err.Error(), "exists already") {
 		t.Errorf("error %v", err)
-	}
-}
-
-func TestMoment(t *testing.T) {
-	for text, want := range map[string]time.Duration{"": 0, "5m": 5 * time.Minute, "0s": 0} {
-		if d, at, err := moment(text); d != want || !at.IsZero() || err != nil {
-			t.Errorf("%q: %s, %s, %v", text, d, at, err)
-		}
-	}
-	if _, _, err := moment("-5m"); err == nil {
-		t.Error("before the begin there is nothing")
 	}
 }
 

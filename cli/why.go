@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/cli/internal/paint"
 	"kubelot.dev/cli/internal/why"
+	"kubelot.dev/cli/recording"
 )
 
 // whyNode is the argument that asks for the node instead of a pod.
@@ -22,6 +24,7 @@ func whyCommand(stdout *os.File) *cobra.Command {
 		output  string
 		noColor bool
 		at      string
+		replay  string
 	)
 	c := &cobra.Command{
 		Use:   "why POD|node",
@@ -33,28 +36,20 @@ manifest, and any pod by the beginning of its name.
 "kubelot why node" says what keeps the node from being ready, and which pods it has ended or refused, and why. A pod
 whose name is node is asked for as namespace/node.
 
-With --at it answers as it would have at an earlier time, as far back as the bus keeps what was said. The command only
-reads.`,
+With --at it answers as it would have at an earlier time, as far back as the bus keeps what was said. With --replay it
+answers from a recording (kubelot tap --record, or bus/history.jsonl of kubelot bundle), on any machine: for its end,
+or for a time before its end with --at. The command only reads.`,
 		Example: `  kubelot why default/web-0
   kubelot why web-0 --at 10m
   kubelot why web-0 -o json | jq -r .sentence
-  kubelot why node`,
+  kubelot why node
+  kubelot why web-0 --replay shop.jsonl --at 5m`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
 				return fmt.Errorf("-o %q: want text or json", output)
 			}
-			now := time.Now()
-			then, err := why.TimeOf(at, now)
-			if err != nil {
-				return err
-			}
-			conn, err := busAt.connect(c.Context())
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			snapshot, err := readWhy(c.Context(), conn, then, now)
+			snapshot, then, err := lookWhy(c.Context(), &busAt, replay, at)
 			if err != nil {
 				return err
 			}
@@ -74,8 +69,59 @@ reads.`,
 	c.Flags().BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
 	c.Flags().StringVar(&at, "at", "", "answer for an earlier time: how long ago (10m), or a time such as "+
 		"2026-11-20T12:00:00Z")
+	c.Flags().StringVar(&replay, "replay", "", "answer from this recording")
 	complete(c, "output", []string{"text", "json"})
 	return c
+}
+
+// lookWhy reads what there is to answer from, off the bus or a recording, and the time for which it is.
+func lookWhy(ctx context.Context, busAt *busFlags, replay, at string) (why.Snapshot, time.Time, error) {
+	if replay != "" {
+		return replayWhy(ctx, replay, at)
+	}
+	now := time.Now()
+	then, err := why.TimeOf(at, now)
+	if err != nil {
+		return why.Snapshot{}, then, err
+	}
+	conn, err := busAt.connect(ctx)
+	if err != nil {
+		return why.Snapshot{}, then, err
+	}
+	defer conn.Close()
+	snapshot, err := readWhy(ctx, conn, then, now)
+	if err == nil && then.Equal(now) && snapshot.Pulling() {
+		snapshot.Pulls = pullsUnderWay(ctx, busAt.runDir)
+	}
+	return snapshot, then, err
+}
+
+// replayWhy reads a recording up to a time before its end.
+func replayWhy(ctx context.Context, path, at string) (snapshot why.Snapshot, then time.Time, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return snapshot, then, err
+	}
+	defer file.Close()
+	reader, err := recording.Open(file)
+	if err != nil {
+		return snapshot, then, fmt.Errorf("%s: %w", path, err)
+	}
+	recorded, err := recording.ReadBus(reader)
+	if err != nil {
+		return snapshot, then, fmt.Errorf("%s: %w", path, err)
+	}
+	then, err = why.TimeOf(at, recorded.At())
+	if err == nil {
+		recorded, err = recorded.Until(then)
+	}
+	if err != nil {
+		return snapshot, then, err
+	}
+	conn := bus.NewConn(recorded, Contract.Daemon, slog.New(slog.DiscardHandler))
+	defer conn.Close()
+	snapshot, err = why.Read(ctx, conn)
+	return snapshot, then, err
 }
 
 func readWhy(ctx context.Context, conn *bus.Conn, then, now time.Time) (why.Snapshot, error) {

@@ -11,7 +11,7 @@ import (
 // pureCores are exported functions that only their own package calls: they decide, without I/O, and the package's doc
 // names them.
 var pureCores = []string{
-	"services/gc/internal/evict.Rank", "services/lease.Conditions", "services/pleg.Diff", "services/status.Merge",
+	"services/gc/internal/evict.Rank", "services/lease.Conditions",
 }
 
 // A function, variable or constant that only its own package uses must not be exported. A test of another package

@@ -14,7 +14,7 @@ const (
 	maxFile   = 400 // of tests too
 	maxDaemon = 4400
 	// maxPackage is for the packages of a daemon that is larger than maxDaemon.
-	maxPackage = 2200
+	maxPackage = 2350
 )
 
 // split are the daemons that are larger because their work is, with the ceiling of each; they are held together by
@@ -23,7 +23,7 @@ const (
 // resource has five works of the kubelet: devices, CPUs, memory, topology and claims, each in packages without I/O and
 // a shell around them (ADR 0030).
 // The types have ceilings of their own, see largeTypes.
-var split = map[string]int{"gc": 6000, "podsync": 19500, "volume": 10500, "resource": 12500}
+var split = map[string]int{"gc": 6200, "podsync": 19500, "volume": 10500, "resource": 12500}
 
 func TestArchFilesAreShort(t *testing.T) {
 	for path, lines := range goFiles(t, "..") {

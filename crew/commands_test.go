@@ -11,7 +11,9 @@ import (
 
 // A command in a document is copied and run: it must exist, with its flags.
 func TestArchCommandsOfDocsExist(t *testing.T) {
-	for path, least := range map[string]int{"docs/debugging.md": 10, "README.md": 4, "deploy/README.md": 3} {
+	for path, least := range map[string]int{
+		"docs/debugging.md": 10, "docs/replay.md": 10, "README.md": 4, "deploy/README.md": 3,
+	} {
 		commands := commandsOf(read(t, path))
 		if len(commands) < least {
 			t.Errorf("%s: only %d commands found: %q", path, len(commands), commands)

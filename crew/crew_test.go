@@ -125,6 +125,8 @@ func TestChoose(t *testing.T) {
 		{"kubelot-all kubelot-status", "status", 1},
 		{"kubelot-all kubelot tap", "kubelot", 2},
 		{"/usr/bin/kubelet --version", "kubelot", 2},
+		{"kubelot-all check a.jsonl", "check", 3},
+		{"kubelot-check a.jsonl", "", 0},
 		{"kubelot-all", "", 0},
 		{"kubelot-all nothing", "", 0},
 		{"kubelot-nothing", "", 0},

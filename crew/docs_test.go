@@ -15,7 +15,8 @@ import (
 
 // The documents that lead a reader through the code.
 var guides = []string{
-	"docs/architecture.md", "docs/extending.md", "docs/debugging.md", "CONTRIBUTING.md", "SECURITY.md",
+	"docs/architecture.md", "docs/extending.md", "docs/debugging.md", "docs/replay.md", "CONTRIBUTING.md",
+	"SECURITY.md",
 }
 
 // A document that names a file which was moved leads nowhere, and nobody notices.

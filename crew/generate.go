@@ -57,6 +57,36 @@ func Dataflow(topics []bus.Topic, contracts []bus.Contract) []byte {
 	return []byte(out.String())
 }
 
+// Flows is the content of cli/internal/ui/flows.json: who writes and reads each state and event, without who reads
+// everything. The page that kubelot ui serves draws it, since the command line doesn't know the daemons' contracts.
+func Flows(topics []bus.Topic, contracts []bus.Contract) ([]byte, error) {
+	type flow struct {
+		Topic   string   `json:"topic"`
+		Kind    bus.Kind `json:"kind"`
+		Writer  string   `json:"writer,omitempty"`
+		Readers []string `json:"readers"`
+	}
+	var flows []flow
+	for _, kind := range []bus.Kind{bus.KindState, bus.KindEvent} {
+		for _, t := range topics {
+			if t.Kind() != kind {
+				continue
+			}
+			f := flow{Topic: t.Name(), Kind: kind, Readers: []string{}}
+			if !t.PerDaemon() {
+				f.Writer = strings.Join(daemonsOf(t, contracts, func(c bus.Contract) []bus.Topic { return c.Writes }), ", ")
+			}
+			f.Readers = append(f.Readers, daemonsOf(t, contracts, func(c bus.Contract) []bus.Topic { return c.Reads })...)
+			flows = append(flows, f)
+		}
+	}
+	data, err := json.MarshalIndent(flows, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode who says what to whom: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
 func row(t bus.Topic, contracts []bus.Contract) string {
 	name := t.Name()
 	if t.Keys() != "" {

@@ -25,6 +25,7 @@ var foreign = []string{
 	"Resync", "IsWatchListSemanticsUnSupported", // client-go
 	"Describe",                            // Prometheus
 	"GetFlagz",                            // component-base
+	"Init",                                // bubbletea
 	"Less",                                // container/heap
 	"ReadOnReady",                         // gRPC
 	"UnmarshalJSON",                       // encoding/json
@@ -34,7 +35,7 @@ var foreign = []string{
 // kits are the packages that exist for tests.
 var kits = []string{
 	"bussuite", "bustest", "critest", "cgrouptest", "kubetest", "logindtest", "plantest",
-	"podsynctest", "scenariotest", "mounttest", "plugintest", "dratest", "kit",
+	"podsynctest", "scenariotest", "mounttest", "plugintest", "dratest", "kit", "livetest",
 }
 
 // ofTests reports whether a file is there for tests only.

@@ -22,6 +22,8 @@
 // # Guarantees
 //
 //   - SIGTERM and SIGINT end the context that Run got, with the signal as its cause; a second one ends the process.
+//   - SIGHUP, or a POST to ReloadPath, has a daemon read its configuration again. It takes what it can take while it
+//     runs, and names what needs its restart. If the configuration is wrong nothing changes, and its health says so.
 //   - A daemon starts and runs without the bus.
 //   - What was given to the bus before Run returned is sent before the process ends, unless the bus is away.
 //   - While the loop of a daemon hangs, its health on the bus and its systemd watchdog get no beats, if the daemon has
@@ -72,6 +74,7 @@ type Spec struct {
 
 // Env is what the chassis gives to a daemon's Run.
 type Env struct {
+	// Config is the configuration at the daemon's start.
 	Config *config.Config
 	Bus    *bus.Conn
 	Log    *slog.Logger
@@ -86,6 +89,8 @@ type Env struct {
 	Pulse *Pulse
 	// Events publishes Kubernetes Events under the daemon's name.
 	Events EventRecorder
+	// Reloads is where the daemon says which settings it can take while it runs; nil in tests.
+	Reloads *Reloads
 	// Flags are the command line's flags with their values, also those that weren't given. None of them is secret.
 	Flags map[string]string
 	// Connections keeps connections open when this process is killed; nil where nobody supervises it.

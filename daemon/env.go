@@ -40,6 +40,7 @@ func newEnv(spec Spec, conn *bus.Conn, above supervisor, log *slog.Logger) Env {
 		Pages:   http.NewServeMux(),
 		Health:  newHealth(conn, pulse, above, log),
 		Pulse:   pulse,
+		Reloads: &Reloads{},
 		Events:  newEvents(conn, log),
 	}
 }

@@ -59,11 +59,12 @@ type group struct {
 	roster      *roster
 	connections *fdstore.Store
 	inProcess   *InProcess
+	hangups     hangups
 }
 
 // main is MainGroup without the process's end: it returns the exit code.
 func (g *group) main(args []string, stdout io.Writer) int {
-	ctx, stop := stopOnSignal(context.Background())
+	ctx, stop := stopOnSignal(context.Background(), g.stderr, g.hangups.reload)
 	defer stop()
 	command := &cobra.Command{
 		Use:               g.program + " run LIST",
@@ -103,7 +104,7 @@ func (g *group) run(ctx context.Context) error {
 	}
 	g.config, g.out, g.inProcess = c, &lockedWriter{w: g.stderr}, &InProcess{}
 	g.libraries = &libraries{by: map[string]klog.Level{}}
-	logs := g.logs("group")
+	logs := g.logs("group", c)
 	g.log = logs.logger(g.out)
 	g.connections = fdstore.FromEnvironment(g.log)
 	g.roster = newRoster(func(message string) { notify(g.log, message) }, g.names())
@@ -130,10 +131,22 @@ func (g *group) names() []string {
 }
 
 // logs are the log's settings of one life of a member.
-func (g *group) logs(name string) *logOptions {
+func (g *group) logs(name string, c *config.Config) *logOptions {
 	o := &logOptions{style: g.line.style, grouped: true, libraries: g.libraries}
-	o.configure(g.config, name, term.IsTerminal(int(g.stderr.Fd())))
+	o.configure(c, name, term.IsTerminal(int(g.stderr.Fd())))
 	return o
+}
+
+// again is the configuration of a member's next life. As in a process of its own, it is what the files say by then,
+// unless that is wrong.
+func (g *group) again(name string, last *config.Config) *config.Config {
+	c, err := g.line.flags.Load()
+	if err != nil {
+		g.log.Error("the changed configuration is not taken, the daemon starts again as before", "starts", name,
+			"error", err)
+		return last
+	}
+	return c
 }
 
 // serve runs the members until ctx ends, or one of them can't be started again. The bus starts first and stops last.
@@ -187,11 +200,11 @@ func (g *group) awaitBus(ctx context.Context, bus *seat) {
 // keep runs a member again and again until ctx ends. After its error the group must end: the member didn't stop in
 // order, or it can't be started again because goroutines of its last life are left.
 func (g *group) keep(ctx context.Context, i int) error {
-	name := g.specs[i].Name
+	name, c := g.specs[i].Name, g.config
 	var rest time.Duration
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := g.live(ctx, i)
+		err := g.live(ctx, i, c)
 		if p := panicIn(err); p != nil {
 			g.log.Error("a daemon panicked", "panicked", name, "error", err, "stack", string(p.stack))
 			if left := g.leftovers(context.WithoutCancel(ctx), name); left != "" {
@@ -207,20 +220,21 @@ func (g *group) keep(ctx context.Context, i int) error {
 		rest = NextPause(rest, time.Since(began))
 		g.log.Error("a daemon ended, restarting it; the others continue", "ended", name, "error", err, "pause", rest)
 		pause.For(ctx, rest)
+		c = g.again(name, c)
 	}
 	return nil
 }
 
 // live is one life of a member.
-func (g *group) live(ctx context.Context, i int) (err error) {
+func (g *group) live(ctx context.Context, i int, c *config.Config) (err error) {
 	spec, seat := g.specs[i], g.roster.members[i]
 	seat.enter()
 	defer seat.leave()
-	logs := g.logs(spec.Name)
+	logs := g.logs(spec.Name, c)
 	log := logs.build(g.out)
 	place := &place{
-		config: g.config, line: &g.line, logs: logs, log: log, dial: g.dialer(), above: seat,
-		connections: g.connections, inProcess: g.inProcess,
+		config: c, line: &g.line, logs: logs, log: log, dial: g.dialer(), above: seat,
+		connections: g.connections, inProcess: g.inProcess, hangups: &g.hangups,
 	}
 	if i == 0 {
 		place.metrics = ofProcess()

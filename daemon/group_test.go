@@ -78,6 +78,7 @@ type crew struct {
 	runDir string
 	diary  diary
 	stop   context.CancelFunc
+	group  *group
 
 	mu    sync.Mutex
 	conns map[string][]*recorder // by member, of each life
@@ -101,6 +102,7 @@ func startGroup(t *testing.T, specs func(*crew) []Spec, args ...string) *crew {
 		c.conns[spec.Name] = append(c.conns[spec.Name], r)
 		return closing{r, func() { c.diary.note("%s hung up", spec.Name) }}, nil
 	}
+	c.group = g
 	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
 	g.line.register(fs, g.specs...)
 	if err := fs.Parse(append([]string{"--run-dir=" + c.runDir, "--hostname-override=n"}, args...)); err != nil {

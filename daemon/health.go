@@ -34,9 +34,11 @@ type health struct {
 
 	mu  sync.Mutex
 	now topic.DaemonHealth
-	// said is what the daemon itself says. It becomes now, unless something on the bus can't be read.
-	said   saying
-	unread []string
+	// said is what the daemon itself says. It becomes now, unless something on the bus or the changed configuration can't
+	// be read.
+	said    saying
+	unread  []string
+	refused string
 	// unwarned is true while the daemon is not well and its log says so at the level of information only.
 	unwarned bool
 }
@@ -76,14 +78,33 @@ func (h *health) unreadable(texts []string) {
 	}
 }
 
+// refuse makes a daemon that is well degraded while it runs with another configuration than it should, because that
+// can't be taken; nil ends that.
+func (h *health) refuse(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.refused = ""
+	if err != nil {
+		h.refused = "the changed configuration is not taken: " + strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	if h.said.state != "" {
+		h.stateLocked()
+	}
+}
+
 // stateLocked states what the daemon says, and what it can't read.
 func (h *health) stateLocked() {
 	state, message := h.said.state, h.said.message
-	if len(h.unread) > 0 && (state == topic.Healthy || state == topic.Degraded) {
+	troubles := slices.Clone(h.unread)
+	if h.refused != "" {
+		troubles = append(troubles, h.refused)
+	}
+	if len(troubles) > 0 && (state == topic.Healthy || state == topic.Degraded) {
 		state = topic.Degraded
-		message = strings.Join(slices.Concat(h.unread, slices.DeleteFunc([]string{message}, func(m string) bool {
-			return m == ""
-		})), "; ")
+		if message != "" {
+			troubles = append(troubles, message)
+		}
+		message = strings.Join(troubles, "; ")
 	}
 	message = message[:min(len(message), maxMessage)]
 	if h.now.State == state && h.now.Message == message {

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -52,6 +53,7 @@ type process struct {
 	dial   dialer
 
 	commandLine commandLine
+	hangups     hangups
 }
 
 // dialer connects a daemon to the bus.
@@ -59,7 +61,7 @@ type dialer func(ctx context.Context, spec Spec, c *config.Config, log *slog.Log
 
 // main is Main without the process's end: it returns the exit code.
 func (p *process) main(args []string, stdout io.Writer) int {
-	ctx, stop := stopOnSignal(context.Background())
+	ctx, stop := stopOnSignal(context.Background(), p.stderr, p.hangups.reload)
 	defer stop()
 	command := p.command()
 	command.SetArgs(args)
@@ -146,7 +148,7 @@ func (p *process) run(ctx context.Context) error {
 	defer saveMemory(ctx, log, 1)()
 	place := &place{
 		config: c, line: &p.commandLine, logs: logs, log: log, dial: p.dial, above: &unit{log: log},
-		connections: fdstore.FromEnvironment(log), metrics: ofProcess(),
+		connections: fdstore.FromEnvironment(log), metrics: ofProcess(), hangups: &p.hangups,
 	}
 	err = place.serve(ctx, p.spec)
 	if err != nil {
@@ -169,6 +171,7 @@ type place struct {
 	metrics     []prometheus.Collector
 	connections *fdstore.Store
 	inProcess   *InProcess
+	hangups     *hangups
 }
 
 // serve builds the daemon's environment, runs it and takes the environment down.
@@ -192,6 +195,7 @@ func (p *place) serve(ctx context.Context, spec Spec) error {
 	env.Metrics.MustRegister(p.metrics...)
 	env.Config, env.Connections, env.InProcess, env.Flags = p.config, p.connections, p.inProcess, p.line.given
 	env.Pages.HandleFunc("PUT "+VerbosityPath, p.logs.serveVerbosity)
+	defer p.reloading(env, spec.Name)()
 	socket := filepath.Join(p.config.RunDir, "metrics", spec.Name+".sock")
 	metrics, err := serveMetrics(ctx, socket, env.Metrics, env.Pages, p.line.profile)
 	if err != nil {
@@ -199,6 +203,21 @@ func (p *place) serve(ctx context.Context, spec Spec) error {
 	}
 	defer func() { metrics.stop(context.WithoutCancel(ctx)) }()
 	return ended(ctx, RunWith(ctx, spec, env))
+}
+
+// reloading lets the daemon read its configuration again, on SIGHUP and when it is asked at ReloadPath, until stop is
+// called.
+func (p *place) reloading(env Env, name string) (stop func()) {
+	r := &reloader{
+		daemon: name, load: p.line.flags.Load, reloads: env.Reloads, logs: p.logs, log: p.log, running: p.config,
+		refused: func(error) {},
+	}
+	if h, ok := env.Health.(*health); ok {
+		r.refused = h.refuse
+	}
+	env.Pages.HandleFunc("POST "+ReloadPath, r.serve)
+	env.Pages.HandleFunc("GET "+ReloadPath, r.serve)
+	return p.hangups.add(r)
 }
 
 // warner is the daemon that logs the configuration's warnings for the whole crew: ten daemons that read
@@ -229,11 +248,12 @@ func busOptions(spec Spec, c *config.Config, log *slog.Logger) nats.Options {
 	}
 }
 
-// stopOnSignal ends the context on SIGTERM or SIGINT, and the process on the second of them.
-func stopOnSignal(parent context.Context) (context.Context, func()) {
+// stopOnSignal ends the context on SIGTERM or SIGINT, and the process on the second of them. On SIGHUP it calls hangup.
+func stopOnSignal(parent context.Context, stderr *os.File, hangup func()) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
+	stopHangups := OnHangup(stderr, hangup, func() { cancel(stopSignal{syscall.SIGHUP}) })
 	done := make(chan struct{})
 	go func() {
 		for count := 0; ; count++ {
@@ -249,8 +269,39 @@ func stopOnSignal(parent context.Context) (context.Context, func()) {
 		}
 	}()
 	return ctx, func() {
+		stopHangups()
 		signal.Stop(signals)
 		close(done)
 		cancel(nil)
+	}
+}
+
+// OnHangup calls reload on each SIGHUP until stop is called, which waits for it. A SIGHUP because the terminal on
+// stderr is gone calls closed instead.
+func OnHangup(stderr *os.File, reload, closed func()) (stop func()) {
+	fd := int(stderr.Fd())
+	attended := term.IsTerminal(fd)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(context.Background())
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-signals:
+			}
+			if attended && !term.IsTerminal(fd) {
+				closed()
+				return
+			}
+			reload()
+		}
+	})
+	return func() {
+		signal.Stop(signals)
+		cancel()
+		waiting.Wait()
 	}
 }

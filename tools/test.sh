@@ -26,6 +26,8 @@ fi
 need_root test
 # First, as some unit tests run what Debian's packages have.
 programs
+# For the tests of kubelot ui.
+try "a browser" need chromium=chromium
 units
 
 idle() { KUBELOT_BIN=$bin go -C "$root/crew" test -count=1 -run TestIdleDaemonsAreSmall .; }

@@ -45,6 +45,8 @@ var replies = map[string]reflect.Type{
 	topic.VolumeUsage.Name():       reflect.TypeFor[topic.VolumeUsageReply](),
 	topic.ResourcePreStart.Name():  reflect.TypeFor[topic.PreStartReply](),
 	topic.PodEvict.Name():          reflect.TypeFor[topic.EvictionReply](),
+	topic.PodRetry.Name():          reflect.TypeFor[topic.RetryReply](),
+	topic.ManifestCheck.Name():     reflect.TypeFor[topic.ManifestReply](),
 	topic.StatusUnwritten.Name():   reflect.TypeFor[topic.UnwrittenReply](),
 	topic.StatsSummary.Name():      reflect.TypeFor[statsv1alpha1.Summary](),
 	topic.GCPlan.Name():            reflect.TypeFor[topic.GCPlanReply](),

@@ -159,6 +159,16 @@ var (
 		Name: "pod.evict", Schema: 1,
 		Doc: "Ends a pod as Failed with a reason and a message; answers once its end is decided, not when it is over.",
 	})
+	// PodRetry ends the back-offs of a pod.
+	PodRetry = bus.NewCall[Retry, RetryReply](bus.Spec{
+		Name: "pod.retry", Schema: 1,
+		Doc: "Ends the back-offs of a pod or of one of its containers; answers with those that were ended.",
+	})
+	// ManifestCheck asks what podsync would make of a manifest.
+	ManifestCheck = bus.NewCall[ManifestRequest, ManifestReply](bus.Spec{
+		Name: "manifest.check", Schema: 1,
+		Doc: "The static pod that podsync would make of a manifest, or why it can't use it. The call changes nothing.",
+	})
 	// StatusUnwritten asks which pods' last statuses the API server lacks.
 	StatusUnwritten = bus.NewCall[UnwrittenRequest, UnwrittenReply](bus.Spec{
 		Name: "status.unwritten", Schema: 1,
@@ -188,6 +198,7 @@ func All() []bus.Topic {
 		CSIDriver, CSIVolumes, ProbeResult,
 		StatusPatch, MergedStatus, GCDecision, KubeEvent,
 		NodeMachine, NodeRuntime, NodeObject, ResourcesOfNode, NodePressure, NodeShutdown, Health,
-		VolumeSubPath, VolumeUsage, ResourcePreStart, PodEvict, StatusUnwritten, StatsSummary, GCPlan, ShutdownRequested,
+		VolumeSubPath, VolumeUsage, ResourcePreStart, PodEvict, PodRetry, ManifestCheck, StatusUnwritten,
+		StatsSummary, GCPlan, ShutdownRequested,
 	}
 }

@@ -20,7 +20,8 @@ const (
 	RunDir  = "/run/kubelot"
 )
 
-// Config is the resolved configuration. It doesn't change while a daemon runs.
+// Config is the resolved configuration. A value of it never changes; a daemon that takes other settings while it runs
+// gets another value (daemon.Reloads).
 type Config struct {
 	// Kubelet is the KubeletConfiguration with every default filled in.
 	Kubelet kubeletv1beta1.KubeletConfiguration

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -116,10 +115,8 @@ func fieldWarnings(m merged, effective *kubeletv1beta1.KubeletConfiguration) []s
 // tables of all its types, in each daemon.
 func valueOf(k *kubeletv1beta1.KubeletConfiguration, name string) any {
 	v := reflect.ValueOf(k).Elem()
-	for i := range v.NumField() {
-		if tag, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ","); tag == name {
-			return v.Field(i).Interface()
-		}
+	if i := indexOf(v.Type(), name); i >= 0 {
+		return v.Field(i).Interface()
 	}
 	return nil
 }

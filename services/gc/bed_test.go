@@ -53,6 +53,7 @@ type bed struct {
 	sources *bus.Writer[topic.Sources]
 	config  *config.Config
 	began   time.Time
+	service *Service // while it runs
 
 	// stats answers in place of what follows.
 	stats func(context.Context, topic.SummaryRequest) (statsv1alpha1.Summary, error)
@@ -142,6 +143,7 @@ func (b *bed) run(work func()) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	b.service = s
 	ctx, cancel := context.WithCancel(b.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()

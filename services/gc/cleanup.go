@@ -43,7 +43,7 @@ func (s *Service) cleanUp() work {
 // pick decides which dead containers and sandboxes to remove; squeeze is for a node that is short of disk space.
 func (s *Service) pick(c inventory, squeeze bool) []container.Choice {
 	return container.Pick(container.Input{
-		Policy: s.settings.containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life,
+		Policy: s.settings.Load().containers, Containers: c.containers, Sandboxes: c.sandboxes, Life: c.life,
 		Now: c.at, Squeeze: squeeze,
 	})
 }

@@ -44,6 +44,8 @@
 //   - Critical and static pods are never evicted. Images in use or pinned are never removed. Of each container the
 //     newest dead instance is kept.
 //   - A condition holds for evictionPressureTransitionPeriod after its last threshold is relieved, over restarts too.
+//   - Thresholds of eviction, of images and of logs can change while gc runs (reload.go). The next reading is judged by
+//     them, and what is remembered of those that stay is kept.
 //
 // Source: kubernetes.io, "Node-pressure Eviction" and "Garbage Collection"; KEP-4191 (split image filesystem),
 // KEP-4210 (imageMaximumGCAge), KEP-3329 (DisruptionTarget).
@@ -54,5 +56,6 @@
 // What is where: internal/evict, internal/image, internal/container and internal/logs decide, without clock or I/O
 // (except for the files that the last three remove and rotate); internal/signal reads the machine. gc.go is the loop,
 // state.go is what it knows, jobs.go says when each job is due; eviction.go, relief.go, cleanup.go, images.go,
-// rotate.go and limits.go do it, each outside the loop; plan.go answers gc.plan; report.go reports.
+// rotate.go and limits.go do it, each outside the loop; plan.go answers gc.plan; reload.go takes other settings;
+// report.go reports.
 package gc

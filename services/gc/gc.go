@@ -18,6 +18,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/config"
 	"kubelot.dev/daemon/loop"
 	"kubelot.dev/daemon/psi"
 	"kubelot.dev/services/gc/internal/evict"
@@ -75,17 +76,19 @@ type filesystems struct {
 	signal.Filesystems
 	layout evict.Layout
 	known  bool
+	// split is true if containers have a filesystem that is neither the images' nor the root directory's.
+	split bool
 }
 
-// Service is the gc daemon. Its fields below the loop, except fs, belong to the goroutine of Run.
+// Service is the gc daemon. Its fields below the loop, except fs and settings, belong to the goroutine of Run.
 type Service struct {
 	Ports
-	env      daemon.Env
-	settings settings
-	loop     *loop.Loop
+	env  daemon.Env
+	loop *loop.Loop
 
-	// fs is read outside the loop.
-	fs atomic.Pointer[filesystems]
+	// fs and settings are read outside the loop.
+	fs       atomic.Pointer[filesystems]
+	settings atomic.Pointer[settings]
 
 	state    state
 	schedule schedule
@@ -155,11 +158,11 @@ func New(ports Ports, env daemon.Env) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports.Logs.Policy = set.logs
 	s := &Service{
-		Ports: ports, env: env, settings: set, loop: loop.New(env.Bus), state: newState(), evicted: map[string]time.Time{},
+		Ports: ports, env: env, loop: loop.New(env.Bus), state: newState(), evicted: map[string]time.Time{},
 		tracker: evict.NewTracker(set.thresholds, set.transition), schedule: newSchedule(set),
 	}
+	s.settings.Store(&set)
 	s.fs.Store(&filesystems{Filesystems: signal.Filesystems{Node: env.Config.RootDir}})
 	return s, nil
 }
@@ -193,6 +196,7 @@ func (s *Service) Run(ctx context.Context) error {
 		}
 	})
 	s.env.Pulse.Of(ctx, s.loop.Inbox())
+	s.env.Reloads.Take(func(c *config.Config) error { return s.reload(ctx, c) }, reloadable...)
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -246,7 +250,7 @@ func (s *Service) onReading(ctx context.Context, obs evict.Observations, now tim
 	s.evict(ctx, due, now)
 	fs := obs[evict.ImageFSAvailable]
 	// If the last pass found nothing to remove, the usual period is soon enough.
-	if !s.stuck && image.ToFree(s.settings.images, image.Filesystem{Capacity: fs.Capacity, Available: fs.Available},
+	if !s.stuck && image.ToFree(s.settings.Load().images, image.Filesystem{Capacity: fs.Capacity, Available: fs.Available},
 		false) > 0 {
 		s.schedule.soon(jobImages, now)
 	}
@@ -293,8 +297,8 @@ func (s *Service) place(ctx context.Context) func() {
 		if !split {
 			paths.Container = ""
 		}
-		s.fs.Store(&filesystems{Filesystems: paths, layout: layout, known: true})
-		s.tracker.SetThresholds(evict.ForLayout(s.settings.thresholds, split))
+		s.fs.Store(&filesystems{Filesystems: paths, layout: layout, known: true, split: split})
+		s.tracker.SetThresholds(evict.ForLayout(s.settings.Load().thresholds, split))
 	}
 }
 

@@ -117,7 +117,7 @@ func (s *Service) imageInput(ctx context.Context, known map[string]topic.Pod,
 		return image.Input{}, errors.New(invalidCapacityMessage)
 	}
 	in := image.Input{
-		Policy: s.settings.images, Images: images, InUse: image.InUse(images, c.containers, c.pods), Now: now,
+		Policy: s.settings.Load().images, Images: images, InUse: image.InUse(images, c.containers, c.pods), Now: now,
 		FS: image.Filesystem{Capacity: fs.Capacity, Available: fs.Available},
 	}
 	in.Records = image.Update(records, images, in.InUse, now)

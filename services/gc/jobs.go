@@ -46,6 +46,7 @@ type settings struct {
 	images      image.Policy
 	containers  container.Policy
 	logs        logs.Policy
+	logSize     string // as it is configured
 	logWorkers  int
 	logsEvery   time.Duration
 	localLimits bool
@@ -77,6 +78,7 @@ func newSettings(c *config.Config) (settings, error) {
 			MaxPerContainer: c.DeadContainers.PerContainer, MaxTotal: c.DeadContainers.Total, MinAge: c.DeadContainers.MinAge,
 		},
 		logs:       logs.Policy{MaxSize: size.Value(), MaxFiles: int(*k.ContainerLogMaxFiles)},
+		logSize:    k.ContainerLogMaxSize,
 		logWorkers: int(*k.ContainerLogMaxWorkers), logsEvery: k.ContainerLogMonitorInterval.Duration,
 		localLimits: k.LocalStorageCapacityIsolation == nil || *k.LocalStorageCapacityIsolation,
 	}, nil
@@ -144,7 +146,7 @@ func (s *Service) begin(ctx context.Context, now time.Time) {
 		{jobCleanUp, deletes, s.cleanUp},
 		{jobImages, deletes && s.fs.Load().known, s.collect},
 		{jobLogs, known, s.rotate},
-		{jobLimits, known && s.fs.Load().known && s.settings.localLimits, s.limits},
+		{jobLimits, known && s.fs.Load().known && s.settings.Load().localLimits, s.limits},
 	} {
 		if j.ready && s.schedule.due(j.job, now) {
 			s.start(ctx, j.job, j.prepare())

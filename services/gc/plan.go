@@ -85,7 +85,9 @@ func (s *Service) snapshot(now time.Time) snapshot {
 		waiting: s.state.waiting(now), known: maps.Clone(s.state.pods), records: s.records, inUse: logsInUse(s.state.seen),
 		thresholds: s.tracker.Thresholds(), obs: maps.Clone(s.obs),
 		pods: s.candidates(now, func(*corev1.Pod) bool { return true }), logs: s.runningLogs(),
-		limited: s.candidates(now, func(p *corev1.Pod) bool { return s.settings.localLimits && evict.LimitsStorage(p) }),
+		limited: s.candidates(now, func(p *corev1.Pod) bool {
+			return s.settings.Load().localLimits && evict.LimitsStorage(p)
+		}),
 	}
 }
 
@@ -141,11 +143,12 @@ func unless(t evict.Threshold, snap snapshot, layout evict.Layout) (text string)
 
 func (s *Service) planLogs(snap snapshot) []topic.Decision {
 	var out []topic.Decision
+	set := s.settings.Load()
 	for _, l := range snap.logs {
-		if steps, size, err := s.Logs.Look(l.path, time.Now()); err == nil && steps.Rotate != "" {
+		if steps, size, err := set.rotator(s.Logs).Look(l.path, time.Now()); err == nil && steps.Rotate != "" {
 			out = append(out, topic.Decision{
 				Action: topic.ActionRotateLog, Object: l.path, Pod: &l.pod,
-				Reason: s.whyRotate(size),
+				Reason: set.whyRotate(size),
 			})
 		}
 	}

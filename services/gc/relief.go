@@ -179,7 +179,7 @@ func (r *relief) evictFirst(ctx context.Context, t evict.Threshold, choice evict
 		}
 		message, annotations := evict.Message(t, o, c.Candidate)
 		lacking := choice.Lacking(c)
-		grace := evict.GracePeriod(t, s.settings.maxGrace, c.Pod)
+		grace := evict.GracePeriod(t, s.settings.Load().maxGrace, c.Pod)
 		err := s.end(ctx, ending{
 			pod: c.Pod, signal: t.Signal, message: message + lacking, annotations: annotations,
 			disruption: evict.Disruption, grace: grace, reason: strings.TrimSpace(c.Why(t, o, i) + ". " + lacking),

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/gc/internal/logs"
 )
 
 // log is a log of a running container.
@@ -30,8 +31,14 @@ func (s *Service) runningLogs() []log {
 	return all
 }
 
-func (s *Service) whyRotate(size int64) string {
-	return fmt.Sprintf("%d bytes, containerLogMaxSize is %s", size, s.env.Config.Kubelet.ContainerLogMaxSize)
+func (s *settings) whyRotate(size int64) string {
+	return fmt.Sprintf("%d bytes, containerLogMaxSize is %s", size, s.logSize)
+}
+
+// rotator is the rotator with the settings' limits.
+func (s *settings) rotator(r logs.Rotator) logs.Rotator {
+	r.Policy = s.logs
+	return r
 }
 
 // rotate rotates the logs of running containers that have grown too large, and fixes what a pass has left half done.
@@ -40,7 +47,7 @@ func (s *Service) rotate() work {
 	return func(ctx context.Context) func() {
 		errs := make([]error, len(all))
 		var group errgroup.Group
-		group.SetLimit(max(s.settings.logWorkers, 1))
+		group.SetLimit(max(s.settings.Load().logWorkers, 1))
 		for i, l := range all {
 			group.Go(func() error {
 				errs[i] = s.rotateOne(ctx, l)
@@ -54,13 +61,13 @@ func (s *Service) rotate() work {
 
 // stillRunning are the errors about logs of containers that run still: of one that has ended meanwhile the directory
 // may be gone.
-func (s *Service) stillRunning(logs []log, errs []error) []error {
+func (s *Service) stillRunning(all []log, errs []error) []error {
 	runs := map[string]bool{}
 	for _, l := range s.runningLogs() {
 		runs[l.id] = true
 	}
 	var left []error
-	for i, l := range logs {
+	for i, l := range all {
 		if runs[l.id] {
 			left = append(left, errs[i])
 		}
@@ -69,18 +76,20 @@ func (s *Service) stillRunning(logs []log, errs []error) []error {
 }
 
 func (s *Service) rotateOne(ctx context.Context, l log) error {
-	steps, size, err := s.Logs.Look(l.path, time.Now())
+	set := s.settings.Load()
+	rotator := set.rotator(s.Logs)
+	steps, size, err := rotator.Look(l.path, time.Now())
 	if err != nil || steps.None() {
 		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	err = s.Logs.Do(ctx, l.id, l.path, steps)
+	err = rotator.Do(ctx, l.id, l.path, steps)
 	if steps.Rotate == "" {
 		return err
 	}
-	d := topic.Decision{Action: topic.ActionRotateLog, Object: l.path, Pod: &l.pod, Reason: s.whyRotate(size)}
+	d := topic.Decision{Action: topic.ActionRotateLog, Object: l.path, Pod: &l.pod, Reason: set.whyRotate(size)}
 	if err != nil {
 		d.Error = err.Error()
 	} else {

@@ -18,6 +18,6 @@ var Contract = bus.Contract{
 		// Its own retained state, to go on after a restart.
 		topic.PodUpdate, topic.PodMirror, topic.StatusPatch,
 	},
-	Serves: []bus.Topic{topic.PodEvict},
+	Serves: []bus.Topic{topic.PodEvict, topic.PodRetry, topic.ManifestCheck},
 	Calls:  []bus.Topic{topic.VolumeSubPath, topic.ResourcePreStart},
 }

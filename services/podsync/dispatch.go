@@ -85,6 +85,7 @@ func (d *dispatcher) run(ctx context.Context, sets <-chan source.Set) error {
 		return err
 	}
 	d.serveEvictions(fail)
+	operators{d}.serve()
 	d.pulse.Of(ctx, d.tasks.Inbox())
 	d.loop(sets)
 	timer := time.AfterFunc(finishing, func() { stopOps(fmt.Errorf("podsync stops: %w", context.Cause(ctx))) })
@@ -211,9 +212,9 @@ type workers map[string]*entry
 // entry is a worker with what the dispatcher last told it.
 type entry struct {
 	*worker.Worker
-	pod      *corev1.Pod // as its source has it
-	held     *corev1.Pod // with the resources that it holds
-	cpu      int64       // of held, that of a burstable pod, in thousandths
+	pod      *corev1.Pod    // as its source has it
+	held     admission.Held // with the resources that it holds
+	cpu      int64          // of held, that of a burstable pod, in thousandths
 	pending  *worker.Pending
 	since    time.Time // since when it is put off; zero unless it asks for more
 	source   topic.Source
@@ -226,8 +227,8 @@ type entry struct {
 }
 
 // active are the pods that were admitted and have not ended: they hold resources and ports.
-func (w workers) active() []*corev1.Pod {
-	var pods []*corev1.Pod
+func (w workers) active() []admission.Held {
+	var pods []admission.Held
 	for _, e := range w {
 		if e.active() {
 			pods = append(pods, e.held)

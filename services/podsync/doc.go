@@ -10,7 +10,8 @@
 // # Writes
 //
 // pod.update, pod.object, pod.mirror, pod.sources, podsync.step and status.patch on the bus, and every changing CRI
-// call of a pod's life: sandboxes, image pulls, containers.
+// call of a pod's life: sandboxes, image pulls, containers. It answers pod.evict, and for the command line pod.retry,
+// which ends back-offs, and manifest.check, which says what it would make of a manifest.
 //
 // # Owns
 //

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/services/podsync/internal/admission"
 	"kubelot.dev/services/podsync/internal/admission/allocation"
 	"kubelot.dev/services/podsync/internal/node/events"
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
@@ -19,19 +20,19 @@ func (e *entry) renew(pod *corev1.Pod) {
 		return
 	}
 	e.pod, e.told = pod, false
-	held, _ := allocation.Keep(pod, e.held)
+	held, _ := allocation.Keep(pod, e.held.Pod)
 	e.hold(held)
-	if e.held == e.pod {
+	if e.held.Pod == e.pod {
 		e.pending, e.since = nil, time.Time{}
 	}
 }
 
 // hold notes what the pod holds.
-func (e *entry) hold(pod *corev1.Pod) { e.held, e.cpu = pod, cgroups.BurstableCPU(pod) }
+func (e *entry) hold(pod *corev1.Pod) { e.held, e.cpu = admission.Hold(pod), cgroups.BurstableCPU(pod) }
 
 // wants reports whether the pod asks for other resources than it holds and may get them.
 func (e *entry) wants() bool {
-	return e.held != e.pod && e.admitted && !e.removed && !e.Ending() && e.pod.DeletionTimestamp == nil &&
+	return e.held.Pod != e.pod && e.admitted && !e.removed && !e.Ending() && e.pod.DeletionTimestamp == nil &&
 		!podstatus.Terminal(e.pod.Status.Phase)
 }
 
@@ -45,8 +46,8 @@ func (d *dispatcher) resizes() {
 		}
 	}
 	slices.SortFunc(waiting, func(a, b *entry) int {
-		return allocation.Order(allocation.Waiting{Wanted: a.pod, Held: a.held, Since: a.since},
-			allocation.Waiting{Wanted: b.pod, Held: b.held, Since: b.since})
+		return allocation.Order(allocation.Waiting{Wanted: a.pod, Held: a.held.Pod, Since: a.since},
+			allocation.Waiting{Wanted: b.pod, Held: b.held.Pod, Since: b.since})
 	})
 	for _, e := range waiting {
 		d.resize(e)
@@ -54,7 +55,7 @@ func (d *dispatcher) resizes() {
 	for _, e := range d.workers {
 		if !e.told {
 			e.told = true
-			e.Update(e.held, e.pending)
+			e.Update(e.held.Pod, e.pending)
 		}
 	}
 }

@@ -52,18 +52,26 @@ type parts struct {
 	settling func() bool
 }
 
+// reloadable are the fields of the configuration that podsync takes while it runs.
+var reloadable = []string{"registryPullQPS", "registryBurst"}
+
 // newExecutor returns the executor of the workers' actions.
 func (p *parts) newExecutor(turns executor.Turns) *executor.Executor {
 	images := imageConfig(p.Config)
 	images.Pulled, images.Asked, images.Records = p.metrics.Pulled, p.metrics.ImageAsked, p.pulls
 	runtime := p.clients.Runtime
+	puller := image.New(images, runtime, p.imageEvent)
+	p.Reloads.Take(func(c *config.Config) error {
+		puller.SetRate(imageConfig(c))
+		return nil
+	}, reloadable...)
 	return executor.New(executor.Deps{
 		Runtime: executor.Runtime{
 			Sandboxes: runtime, Containers: runtime, Sizes: runtime, Observe: p.observe,
 			Settling: p.settling,
 		},
 		Node: p.node, Pods: executor.Pods{Cgroups: p.cgroups, UserNS: p.userNS, SubPaths: p.subPaths, PreStart: p.preStart},
-		Images: image.New(images, runtime, p.imageEvent), Sources: p.objects, Hooks: p.newHooks(), Turns: turns,
+		Images: puller, Sources: p.objects, Hooks: p.newHooks(), Turns: turns,
 		Reports: executor.Reports{Events: p.report, Metrics: p.metrics, Log: p.Log},
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/devices"
+	"kubelot.dev/services/resource/internal/numa"
 )
 
 // tryAgain is the pause before a plugin is asked again that was away, or didn't answer.
@@ -40,7 +41,9 @@ func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 	p.waiting = "waiting for device plugins to allocate its devices"
 	if p.began.IsZero() {
 		p.began = s.now()
+		s.holdings.metrics.requested()
 	}
+	p.held = s.holdings.pods()[uid]
 	spec := p.spec
 	s.loop.Go(func() {
 		began := time.Now()
@@ -57,25 +60,38 @@ func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 func (s *Service) end(uid string, p *pod, err error) {
 	p.stop(nil)
 	p.waiting, s.changed = "", true
+	log := s.env.Log.With("pod", p.spec.Name, "namespace", p.spec.Namespace, "uid", uid)
 	switch {
+	case s.pods[uid] != p: // it is gone; another one of its UID waits for this
+		delete(s.going, uid)
+		s.release(uid)
+		return
 	case p.ended():
 		s.release(uid) // meanwhile
+		return
+	case err == nil:
+		p.assigned = true
+		return
+	}
+	// What its containers may run with stays its own until it has ended. Others would get it too.
+	if !p.held {
+		s.release(uid)
+	}
+	switch {
 	case (errors.Is(err, deviceplugin.ErrAway) || errors.Is(err, deviceplugin.ErrSlow)) &&
 		s.now().Before(p.began.Add(devices.Grace)):
-		s.release(uid)
 		p.waiting, p.notBefore = err.Error(), s.now().Add(tryAgain)
-	case err != nil && !s.settled:
+	case !s.settled:
 		// Pods that are gone may have what it lacks. A refusal is final.
-		s.release(uid)
 		p.waiting = "waiting for all sources of pods, since pods that are gone may have what it asks for: " + err.Error()
 		p.notBefore = s.now().Add(idle)
-	case err != nil:
-		s.release(uid)
-		p.refused = refuse(err)
-		s.env.Log.Warn("a pod can't have what it asks for", "pod", p.spec.Name, "namespace", p.spec.Namespace, "uid", uid,
-			"reason", p.refused.reason, "message", p.refused.message)
-	default:
+	case p.held && p.last() == topic.Allocated:
 		p.assigned = true
+		log.Warn("a pod keeps what it has, though it would not get it again", "error", err)
+	default:
+		p.refused = refuse(err)
+		s.holdings.metrics.refused(s.holdings.policy)
+		log.Warn("a pod can't have what it asks for", "reason", p.refused.reason, "message", p.refused.message)
 	}
 }
 
@@ -88,10 +104,21 @@ func refuse(err error) *refusal {
 	return &refusal{reasonUnexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 }
 
-// assign gives the pod's containers what they ask for, one after the other.
+// assign gives the pod's containers what they ask for, one after the other. A pod that is aligned as a whole is aligned
+// once: what its first container has got by then says nothing about all of it.
 func (s *Service) assign(ctx context.Context, pod *corev1.Pod) error {
+	var near *numa.Hint
 	for c := range containers(pod) {
-		requests, err := ask(ctx, s.loop, func() ([]devices.Request, error) { return s.holdings.share(pod, c) })
+		requests, err := ask(ctx, s.loop, func() ([]devices.Request, error) {
+			if near == nil || !s.holdings.policy.PerPod() {
+				affinity, err := s.holdings.affinity(pod, c)
+				if err != nil {
+					return nil, err
+				}
+				near = &affinity
+			}
+			return s.holdings.share(pod, c, *near)
+		})
 		if err != nil {
 			return err
 		}

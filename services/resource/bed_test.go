@@ -50,6 +50,14 @@ type bed struct {
 	sources *bus.Writer[topic.Sources]
 	dir     string
 	policy  string // of the CPU manager
+	// reserved are the CPUs that nobody gets under the policy static.
+	reserved cpuset.CPUSet
+	// align is the topology manager's; its nodes are the machine's NUMA nodes, of which the first has the CPUs.
+	align numa.Config
+	// booted is when the machine was; zero for long ago.
+	booted time.Time
+	// claims are those of the next start; nil for none.
+	claims Claims
 
 	service *Service
 	stop    func()
@@ -57,6 +65,7 @@ type bed struct {
 	mu      sync.Mutex
 	asked   []string // "Allocate RESOURCE IDS"
 	hang    map[string]chan struct{}
+	deaf    chan struct{} // until it is closed Allocate doesn't return, whatever its context says
 	fail    error
 	written error // what writing the state files fails with
 	health  string
@@ -66,7 +75,10 @@ func inBubble(t *testing.T, test func(b *bed)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bed{t: t, bus: bustest.New(), dir: dir, policy: cpus.PolicyNone, hang: map[string]chan struct{}{}}
+		b := &bed{
+			t: t, bus: bustest.New(), dir: dir, policy: cpus.PolicyNone, hang: map[string]chan struct{}{},
+			reserved: cpuset.New(0), align: numa.Config{Policy: numa.PolicyNone, Nodes: []machine.Node{{ID: 0}}},
+		}
 		b.others = b.bus.Conn("podsync")
 		b.pods, b.sources = topic.PodUpdate.Writer(b.others), topic.PodSources.Writer(b.others)
 		b.start()
@@ -82,15 +94,18 @@ func (b *bed) start() {
 	conn := b.bus.Conn("resource")
 	env := daemon.Env{Bus: conn, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil)), Health: b}
 	h := &holdings{devices: devices.New(time.Now()), policies: policies{cpu: b.policy, memory: memory.PolicyNone}}
-	topology := machine.Topology{CPUs: map[int]machine.CPU{}, Nodes: []machine.Node{{ID: 0}}}
+	topology := machine.Topology{CPUs: map[int]machine.CPU{}, Nodes: b.align.Nodes}
+	for _, n := range topology.Nodes {
+		h.nodes = append(h.nodes, n.ID)
+	}
 	for id := range 4 {
 		topology.CPUs[id] = machine.CPU{Core: id}
 	}
 	var errs [3]error
-	h.policy, errs[0] = numa.New(numa.Config{Policy: numa.PolicyNone})
+	h.policy, errs[0] = numa.New(b.align)
 	config := cpus.Config{Machine: topology, Policy: b.policy}
 	if b.policy == cpus.PolicyStatic {
-		config.Reserved = cpuset.New(0)
+		config.Reserved = b.reserved
 	}
 	h.cpus, errs[1] = cpus.New(config)
 	h.memory, errs[2] = memory.New(memory.PolicyNone, nil, nil)
@@ -98,11 +113,14 @@ func (b *bed) start() {
 		b.t.Fatal(err)
 	}
 	files := filesOf(b.dir, b.dir)
-	var err error
+	before, err := readBefore(b.t.Context(), env)
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	if h.metrics, err = newMetrics(prometheus.NewRegistry()); err != nil {
 		b.t.Fatal(err)
 	}
-	h.recall(files, env.Log)
+	h.recall(files, before, b.booted, env.Log)
 	b.service = New(env, h, func(s snapshot) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -111,10 +129,8 @@ func (b *bed) start() {
 		}
 		return files.write(s)
 	})
-	b.service.plugins = b
-	if b.service.before, err = readBefore(b.t.Context(), env); err != nil {
-		b.t.Fatal(err)
-	}
+	b.service.plugins, b.service.claims = b, b.claims
+	b.service.before = before
 	ctx, cancel := context.WithCancelCause(b.t.Context())
 	ended := make(chan error)
 	go func() { ended <- b.service.Run(ctx) }()
@@ -159,8 +175,11 @@ func (b *bed) Preferred(_ context.Context, _ string, available, _ []string, size
 func (b *bed) Allocate(ctx context.Context, name string, ids []string) ([]byte, error) {
 	b.mu.Lock()
 	b.asked = append(b.asked, "Allocate "+name+" "+strings.Join(ids, ","))
-	wait, fail := b.hang[name], b.fail
+	wait, deaf, fail := b.hang[name], b.deaf, b.fail
 	b.mu.Unlock()
+	if deaf != nil {
+		<-deaf
+	}
 	if wait != nil {
 		select {
 		case <-wait:

@@ -28,11 +28,7 @@ type holdings struct {
 
 // share gives a container its CPUs and its memory, and returns which devices it still needs, near to them. It may be
 // called again for a container that has them already. The error refuses the pod.
-func (h *holdings) share(pod *corev1.Pod, c *corev1.Container) ([]devices.Request, error) {
-	affinity, err := h.affinity(pod, c)
-	if err != nil {
-		return nil, err
-	}
+func (h *holdings) share(pod *corev1.Pod, c *corev1.Container, affinity numa.Hint) ([]devices.Request, error) {
 	if err := h.pin(pod, c, affinity.Nodes); err != nil {
 		return nil, err
 	}
@@ -53,7 +49,7 @@ func (h *holdings) pin(pod *corev1.Pod, c *corev1.Container, near numa.Mask) err
 	if had || err == nil && has.IsEmpty() {
 		return err
 	}
-	h.metrics.pinned(err == nil, h.cpus.WholeCores(has), h.cpus.OneCache(has))
+	h.metrics.pinned(err == nil, h.cpus.FullCores(), h.cpus.OneCache(has))
 	return err
 }
 
@@ -61,7 +57,7 @@ func (h *holdings) pin(pod *corev1.Pod, c *corev1.Container, near numa.Mask) err
 func (h *holdings) needs(pod *corev1.Pod, c *corev1.Container, affinity numa.Hint) (requests []devices.Request) {
 	has := map[string]bool{}
 	for _, d := range h.devices.Assigned(string(pod.UID))[c.Name] {
-		has[d.Resource] = true
+		has[d.Resource] = has[d.Resource] || !d.Stale
 	}
 	for _, need := range h.devices.Needs(pod) {
 		if need.Container != c.Name || has[need.Resource] {
@@ -90,7 +86,7 @@ func (h *holdings) affinity(pod *corev1.Pod, c *corev1.Container) (numa.Hint, er
 		}
 	}
 	affinity, admit := numa.Merge(h.policy, providers)
-	h.metrics.admitted(h.policy, admit)
+	h.metrics.alignment(h.policy, admit)
 	if !admit {
 		return affinity, numa.AffinityError{}
 	}

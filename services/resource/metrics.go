@@ -18,6 +18,12 @@ const (
 	ofCache    = "uncore_cache"
 )
 
+// What lies within them.
+const (
+	scopeContainer = "container"
+	scopePod       = "pod"
+)
+
 // metrics are the kubelet's about CPU, memory and topology manager. Nil ones count nothing.
 type metrics struct {
 	cpuRequests, cpuErrors, memoryRequests, memoryErrors, admissions, admissionErrors prometheus.Counter
@@ -46,7 +52,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		admissions:      counter("kubelet_topology_manager_admission_requests_total", "Pods that had to be aligned."),
 		admissionErrors: counter("kubelet_topology_manager_admission_errors_total", "Pods that could not be aligned."),
 		shared: gauge("kubelet_cpu_manager_shared_pool_size_millicores",
-			"CPUs that containers share, in thousandths."),
+			"CPUs that nobody has alone, without the reserved ones, in thousandths."),
 		exclusive: gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that containers have alone."),
 		perNode: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubelet_cpu_manager_allocation_per_numa", Help: "CPUs that containers have alone, by NUMA node.",
@@ -64,22 +70,48 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		m.admissions, m.admissionErrors, m.shared, m.exclusive, m.perNode, m.took, m.aligned, m.misaligned)
 }
 
-// admitted counts the alignment of a pod or container.
-func (m *metrics) admitted(p numa.Policy, ok bool) {
-	if m == nil || p.Name() == numa.PolicyNone {
+// begin shows zeros for what may be counted under the configuration, as the kubelet does.
+func (m *metrics) begin(p numa.Policy, static bool) {
+	if p.Name() != numa.PolicyNone {
+		for _, scope := range []string{scopeContainer, scopePod} {
+			m.aligned.WithLabelValues(scope, ofNUMANode)
+			m.misaligned.WithLabelValues(scope, ofNUMANode)
+		}
+	}
+	if static {
+		m.aligned.WithLabelValues(scopeContainer, ofCore)
+		m.misaligned.WithLabelValues(scopeContainer, ofCore)
+		m.aligned.WithLabelValues(scopeContainer, ofCache)
+	}
+}
+
+// requested counts a pod that asks for something.
+func (m *metrics) requested() {
+	if m != nil {
+		m.admissions.Inc()
+	}
+}
+
+// refused counts a pod that couldn't get what it asked for. Without a policy nothing is aligned, and nothing fails.
+func (m *metrics) refused(p numa.Policy) {
+	if m != nil && p.Name() != numa.PolicyNone {
+		m.admissionErrors.Inc()
+	}
+}
+
+// alignment counts the pod or container that has come from one NUMA node or couldn't, where the policy guarantees it.
+func (m *metrics) alignment(p numa.Policy, ok bool) {
+	if m == nil || !p.Aligns() {
 		return
 	}
-	scope := "container"
+	scope := scopeContainer
 	if p.PerPod() {
-		scope = "pod"
+		scope = scopePod
 	}
-	m.admissions.Inc()
-	switch {
-	case !ok:
-		m.admissionErrors.Inc()
-		m.misaligned.WithLabelValues(scope, ofNUMANode).Inc()
-	case p.Aligns():
+	if ok {
 		m.aligned.WithLabelValues(scope, ofNUMANode).Inc()
+	} else {
+		m.misaligned.WithLabelValues(scope, ofNUMANode).Inc()
 	}
 }
 
@@ -90,7 +122,8 @@ func (m *metrics) duration(took time.Duration) {
 	}
 }
 
-// pinned counts a container that has asked for CPUs of its own.
+// pinned counts a container that has asked for CPUs of its own. Whole cores count where containers get nothing else
+// (full-pcpus-only).
 func (m *metrics) pinned(ok, wholeCores, oneCache bool) {
 	if m == nil {
 		return
@@ -98,14 +131,15 @@ func (m *metrics) pinned(ok, wholeCores, oneCache bool) {
 	m.cpuRequests.Inc()
 	if !ok {
 		m.cpuErrors.Inc()
-		m.misaligned.WithLabelValues("container", ofCore).Inc()
-		return
 	}
-	if wholeCores {
-		m.aligned.WithLabelValues("container", ofCore).Inc()
+	switch {
+	case wholeCores && ok:
+		m.aligned.WithLabelValues(scopeContainer, ofCore).Inc()
+	case wholeCores:
+		m.misaligned.WithLabelValues(scopeContainer, ofCore).Inc()
 	}
-	if oneCache {
-		m.aligned.WithLabelValues("container", ofCache).Inc()
+	if ok && oneCache {
+		m.aligned.WithLabelValues(scopeContainer, ofCache).Inc()
 	}
 }
 
@@ -125,7 +159,7 @@ func (m *metrics) see(s *cpus.State) {
 	if m == nil {
 		return
 	}
-	m.shared.Set(float64(s.Shared().Size()) * 1000)
+	m.shared.Set(float64(s.Available().Size()) * 1000)
 	m.perNode.Reset()
 	all := 0
 	for node, n := range s.PerNode() {

@@ -24,10 +24,24 @@ type pod struct {
 	began, notBefore time.Time
 	// cancel ends its assignment under way; nil if there is none.
 	cancel context.CancelCauseFunc
+	// held is true where it had something before that assignment began, as after a restart: its containers may run with
+	// it.
+	held bool
 	// claims is how far its claims are (DRA); nil where it has none, or nothing is known of them yet.
 	claims *dra.Status
-	// stated is what pod.allocation says of it; nil for nothing.
-	stated *topic.Allocation
+	// stated is what this process has said of it, before what an earlier one has; nil for nothing.
+	stated, before *topic.Allocation
+}
+
+// last is what was last said of the pod.
+func (p *pod) last() topic.AllocationPhase {
+	switch {
+	case p.stated != nil:
+		return p.stated.Phase
+	case p.before != nil:
+		return p.before.Phase
+	}
+	return ""
 }
 
 // refusal is why a pod can't have what it asks for, in its Failed status.

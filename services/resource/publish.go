@@ -38,7 +38,8 @@ func (b *publisher) publish(pods map[string]*pod, now time.Time) {
 	}
 	for uid, p := range pods {
 		a := b.allocation(uid, p)
-		if p.stated != nil && (reflect.DeepEqual(a, *p.stated) || regresses(p.stated.Phase, a.Phase)) {
+		// What an earlier process has said is said again: podsync may have lost it since.
+		if p.stated != nil && reflect.DeepEqual(a, *p.stated) || regresses(p.last(), a.Phase) {
 			continue
 		}
 		if err := b.allocations.Set(uid, a); err != nil {

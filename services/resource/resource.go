@@ -37,8 +37,10 @@ type Service struct {
 	read bool
 	// changed is true where something of what is said may have changed.
 	changed bool
-	// settled is true once nobody has anything any more who is gone.
-	settled bool
+	// settled is true once nobody has anything any more who is gone; counted once the claims know all pods, too.
+	settled, counted bool
+	// going are UIDs of pods that are gone and whose assignment is still under way.
+	going map[string]bool
 	// before are the keys that an earlier run has written, until the pods are known.
 	before    map[string]topic.Allocation
 	publisher publisher
@@ -48,7 +50,8 @@ type Service struct {
 func New(env daemon.Env, h *holdings, save func(snapshot) error) *Service {
 	s := &Service{
 		env: env, loop: loop.New(env.Bus), holdings: h, pods: map[string]*pod{},
-		all: map[string]topic.Pod{}, registered: map[string]topic.Plugin{}, changed: true, now: time.Now,
+		all: map[string]topic.Pod{}, registered: map[string]topic.Plugin{}, going: map[string]bool{}, changed: true,
+		now: time.Now,
 	}
 	s.store = &store{
 		snapshot: s.snapshot, write: save, health: env.Health, log: env.Log, wake: make(chan struct{}, 1),
@@ -115,10 +118,26 @@ func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
 	case c.Deleted:
 		s.forget(c.Key)
 	case c.Value.Pod != nil:
+		s.begins(c.Key, c.Value)
 		s.all[c.Key] = c.Value
 		if c.Value.Allocates || s.pods[c.Key] != nil {
 			s.see(c.Key, c.Value)
 		}
+	}
+}
+
+// begins begins another life of a pod that the daemon knows: a static pod comes again under its UID, and the bus may
+// leave out that it was gone. podsync has forgotten what was said of its earlier life.
+func (s *Service) begins(uid string, v topic.Pod) {
+	p := s.pods[uid]
+	switch {
+	case p == nil:
+	case p.ended() && v.Lifecycle == topic.Syncing:
+		s.forget(uid)
+	case !p.firstSeen.Equal(v.FirstSeen):
+		// It may as well be the same life, of which podsync has lost the beginning: it keeps what it has.
+		s.publisher.forget(uid)
+		p.stated, p.before = nil, nil
 	}
 }
 
@@ -127,7 +146,7 @@ func (s *Service) see(uid string, v topic.Pod) {
 	if p == nil {
 		p = &pod{}
 		if before, said := s.before[uid]; said {
-			p.stated = &before
+			p.before = &before
 		}
 		s.pods[uid] = p
 	}
@@ -159,6 +178,10 @@ func (s *Service) forget(uid string) {
 	}
 	p.lifecycle = topic.Terminated
 	delete(s.pods, uid)
+	delete(s.before, uid)
+	if p.cancel != nil {
+		s.going[uid] = true
+	}
 	if s.claims != nil && p.wantsClaims() {
 		s.claims.Forget(types.UID(uid))
 	}
@@ -183,7 +206,7 @@ func (s *Service) advance(ctx context.Context, now time.Time) time.Duration {
 	s.dropUnknown()
 	wake := now.Add(idle)
 	for uid, p := range s.pods {
-		if p.undecided() {
+		if p.undecided() && !s.going[uid] {
 			wake = earlier(wake, s.decide(ctx, uid, p, now))
 		}
 	}
@@ -208,7 +231,11 @@ func earlier(a, b time.Time) time.Time {
 
 // dropUnknown takes what pods have that nobody wants any more. That is known once all sources have told.
 func (s *Service) dropUnknown() {
-	if !s.read || !s.sources.Ready || s.settled {
+	if !s.read || !s.sources.Ready {
+		return
+	}
+	s.count()
+	if s.settled {
 		return
 	}
 	known := map[string]bool{}
@@ -233,9 +260,21 @@ func (s *Service) dropUnknown() {
 	for _, p := range s.pods {
 		p.notBefore = time.Time{}
 	}
-	if s.claims != nil {
-		s.claims.Synced()
+}
+
+// count says that the claims know all pods, when podsync has told of each that the sources want. The word of the
+// sources may come before: a claim that was unprepared then would be taken from containers that run.
+func (s *Service) count() {
+	if s.claims == nil || s.counted {
+		return
 	}
+	for _, uid := range s.sources.Pods {
+		if _, told := s.all[uid]; !told {
+			return
+		}
+	}
+	s.counted = true
+	s.claims.Synced()
 }
 
 // decide begins the assignment of what the pod asks for, unless it has to wait: then the result is until when.
@@ -249,8 +288,8 @@ func (s *Service) decide(ctx context.Context, uid string, p *pod, now time.Time)
 		return p.notBefore
 	}
 	if resource, until := s.awaits(p.spec, now); resource != "" {
-		waiting := "waiting for the device plugin of " + resource + ", which was here before, to register again; until " +
-			until.UTC().Format(time.RFC3339)
+		waiting := "waiting for the device plugin of " + resource + ", which was here before, to register again with " +
+			"healthy devices; until " + until.UTC().Format(time.RFC3339)
 		if p.waiting != waiting {
 			p.waiting, s.changed = waiting, true
 		}
@@ -267,7 +306,7 @@ func (s *Service) awaits(pod *corev1.Pod, now time.Time) (resource string, until
 	for _, need := range s.holdings.devices.Needs(pod) {
 		given := false
 		for _, d := range has[need.Container] {
-			given = given || d.Resource == need.Resource
+			given = given || d.Resource == need.Resource && !d.Stale
 		}
 		if until, waiting := s.holdings.devices.Waiting(need.Resource, now); waiting && !given {
 			return need.Resource, until

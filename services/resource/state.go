@@ -5,11 +5,14 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/devices"
 	"kubelot.dev/services/resource/internal/memory"
@@ -60,15 +63,17 @@ func (h *holdings) snapshot() snapshot {
 	return now
 }
 
-// write replaces the state files.
+// write replaces the state files. The directory of plugins is one that people empty, or remove, to have these register
+// again.
 func (f files) write(s snapshot) error {
-	return errors.Join(statefile.WriteCPU(f.cpus, s.cpus), statefile.WriteMemory(f.memory, s.memory),
-		statefile.WriteDevices(f.devices, s.devices))
+	return errors.Join(os.MkdirAll(filepath.Dir(f.devices), pluginsMode), statefile.WriteCPU(f.cpus, s.cpus),
+		statefile.WriteMemory(f.memory, s.memory), statefile.WriteDevices(f.devices, s.devices))
 }
 
 // recall takes over what an earlier run, or a kubelet, has left. What doesn't fit the machine or the policy any more is
-// released, and said. A file that can't be used is passed over.
-func (h *holdings) recall(f files, log *slog.Logger) {
+// released, and said. A file that can't be used is passed over. Pods whose devices were written down before the machine
+// was booted, and that weren't said to have any since, don't run: their plugins are asked again.
+func (h *holdings) recall(f files, before map[string]topic.Allocation, booted time.Time, log *slog.Logger) {
 	if saved, err := statefile.ReadCPU(f.cpus); usable(log, f.cpus, err) {
 		entries := cpus.Entries{}
 		for uid, containers := range saved.Containers {
@@ -85,9 +90,12 @@ func (h *holdings) recall(f files, log *slog.Logger) {
 		}
 	}
 	if saved, err := statefile.ReadDevices(f.devices); usable(log, f.devices, err) {
-		kept := devices.Checkpoint{RegisteredDevices: saved.Registered}
+		kept := devices.Checkpoint{RegisteredDevices: saved.Registered, Stale: map[string]bool{}}
+		info, err := os.Stat(f.devices)
+		old := err == nil && info.ModTime().Before(booted)
 		for _, e := range saved.Entries {
 			kept.PodDeviceEntries = append(kept.PodDeviceEntries, devices.Entry(e))
+			kept.Stale[e.PodUID] = old && before[e.PodUID].Phase != topic.Allocated
 		}
 		h.devices.Adopt(kept)
 	}

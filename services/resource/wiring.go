@@ -16,6 +16,7 @@ import (
 	"kubelot.dev/kube"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/dra"
+	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/podresources"
 	"kubelot.dev/services/resource/internal/podsapi"
 )
@@ -23,6 +24,8 @@ import (
 const (
 	// pluginsDir is the name of the directory of device plugins' sockets.
 	pluginsDir = "device-plugins"
+	// pluginsMode is its mode.
+	pluginsMode = 0o750
 	// readTimeout is how long the bus may take to answer at the start.
 	readTimeout = 10 * time.Second
 	// servePause is the pause before something is served again after it has failed.
@@ -48,13 +51,16 @@ func run(ctx context.Context, env daemon.Env) error {
 	if h.metrics, err = newMetrics(env.Metrics); err != nil {
 		return err
 	}
+	h.metrics.begin(h.policy, h.cpus.Static())
 	dir := deviceDir(env.Config)
 	files := filesOf(env.Config.RootDir, dir)
-	h.recall(files, env.Log)
-	s := New(env, h, files.write)
-	if s.before, err = readBefore(ctx, env); err != nil {
+	before, err := readBefore(ctx, env)
+	if err != nil {
 		return err
 	}
+	h.recall(files, before, machine.Booted(), env.Log)
+	s := New(env, h, files.write)
+	s.before = before
 	ctx, stop := context.WithCancelCause(ctx)
 	var working sync.WaitGroup
 	defer working.Wait()

@@ -2,9 +2,11 @@ package status
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -282,5 +284,19 @@ func TestFewLinesForManyFailures(t *testing.T) {
 	}
 	if !slices.Equal(lines, []int{1, 4, 16, 64}) {
 		t.Errorf("logged at %v", lines)
+	}
+}
+
+// An outage that begins with an answer that is broken off is known by what comes next.
+func TestOutageSaysThatNothingListens(t *testing.T) {
+	r := &rig{}
+	s := New(daemon.Env{Log: slog.New(slog.DiscardHandler), Health: r, Metrics: prometheus.NewRegistry()}, nil)
+	for _, err := range []error{
+		io.ErrUnexpectedEOF, fmt.Errorf("patch status: %w", syscall.ECONNREFUSED), io.ErrUnexpectedEOF,
+	} {
+		s.failed(action{key: "a"}, &try{}, err)
+	}
+	if !strings.Contains(s.outage, "connection refused") {
+		t.Errorf("the outage is %q", s.outage)
 	}
 }

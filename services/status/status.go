@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/bits"
+	"strings"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
@@ -267,6 +270,7 @@ func (s *Service) failed(a action, t *try, err error) {
 	s.state.touch(a.key)
 	switch {
 	case t.unreachable && s.outage != "":
+		s.refused(err)
 	case t.unreachable && (t.failsIn == "" || s.failsWidely()):
 		s.outage = err.Error()
 		s.env.Log.Warn("can't reach the API server, or it fails; the latest status of each pod is written once it answers",
@@ -276,6 +280,15 @@ func (s *Service) failed(a action, t *try, err error) {
 	case worthALine(t.failures):
 		s.env.Log.Warn("the API server refused a request for a pod, or failed on it, retrying", "uid", a.key,
 			"error", err, "failures", t.failures)
+	}
+}
+
+// refused makes known that nothing listens any more in an outage that began otherwise, such as with an answer that the
+// API server broke off as it ended: that is what helps to find it.
+func (s *Service) refused(err error) {
+	if utilnet.IsConnectionRefused(err) && !strings.Contains(s.outage, syscall.ECONNREFUSED.Error()) {
+		s.outage = err.Error()
+		s.env.Health.Set(topic.Degraded, "can't reach the API server, or it fails: "+s.outage)
 	}
 }
 

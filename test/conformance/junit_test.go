@@ -169,7 +169,7 @@ func TestFailuresAreRunAlone(t *testing.T) {
 	if want := []string{"[sig-node] a", "[sig-node] b (x)"}; !slices.Equal(failed, want) {
 		t.Fatalf("failures %q, want %q", failed, want)
 	}
-	focus := regexp.MustCompile(Alone(failed).Focus)
+	focus := regexp.MustCompile(Alone(Cluster(), failed).Focus)
 	for text, want := range map[string]bool{
 		"suite [sig-node] a": true, "suite [sig-node] b (x)": true,
 		"suite [sig-node] a too": false, "suite [sig-node] c": false,

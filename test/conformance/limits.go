@@ -1,23 +1,16 @@
 package conformance
 
 import (
-	_ "embed"
 	"fmt"
 	"regexp"
 	"strings"
 )
-
-//go:embed limits.txt
-var limitsFile string
 
 // Limit is why specs can't pass on this machine.
 type Limit struct {
 	Specs  *regexp.Regexp
 	Reason string
 }
-
-// Limits are those in limits.txt.
-func Limits() ([]Limit, error) { return parseLimits(limitsFile) }
 
 func parseLimits(text string) ([]Limit, error) {
 	var all []Limit
@@ -30,11 +23,11 @@ func parseLimits(text string) ([]Limit, error) {
 		}
 		expression, reason, ok := strings.Cut(line, " -- ")
 		if !ok || strings.TrimSpace(reason) == "" {
-			return nil, fmt.Errorf("limits.txt line %d: %q has no reason; write: expression -- reason", number, line)
+			return nil, fmt.Errorf("line %d: %q has no reason; write: expression -- reason", number, line)
 		}
 		specs, err := regexp.Compile(strings.TrimSpace(expression))
 		if err != nil {
-			return nil, fmt.Errorf("limits.txt line %d: %w", number, err)
+			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
 		all = append(all, Limit{Specs: specs, Reason: strings.TrimSpace(reason)})
 	}

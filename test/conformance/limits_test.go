@@ -6,8 +6,10 @@ import (
 )
 
 func TestLimitsFileIsWellFormed(t *testing.T) {
-	if _, err := Limits(); err != nil {
-		t.Error(err)
+	for _, suite := range []Suite{Cluster(), Node()} {
+		if _, err := suite.Limits(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
 	"io"
@@ -10,16 +9,9 @@ import (
 	"strings"
 )
 
-//go:embed passes.txt
-var passesFile string
-
 const passesHead = `# The specs that the upstream kubelet passes on a node of the test bed, by their full names: a run fails if one of them
 # that it asks for fails, is skipped or isn't run.
-# Written again by a full run under the kubelet: UPDATE=1 AGENT=kubelet make conformance
-`
-
-// Passes are the specs that must pass, in order: those in passes.txt.
-func Passes() ([]string, error) { return parsePasses(passesFile) }
+# Written again by a full run under the kubelet: UPDATE=1 AGENT=kubelet make `
 
 func parsePasses(text string) ([]string, error) {
 	var specs []string
@@ -31,20 +23,20 @@ func parsePasses(text string) ([]string, error) {
 	}
 	slices.Sort(specs)
 	if len(specs) == 0 {
-		return nil, errors.New("passes.txt names no spec; write it with UPDATE=1 AGENT=kubelet make conformance")
+		return nil, errors.New("the list names no spec; write it with UPDATE=1 AGENT=kubelet")
 	}
 	if unique := slices.Compact(slices.Clone(specs)); len(unique) < len(specs) {
-		return nil, fmt.Errorf("passes.txt: %d specs are named twice", len(specs)-len(unique))
+		return nil, fmt.Errorf("%d specs are named twice", len(specs)-len(unique))
 	}
 	return specs, nil
 }
 
-// WritePasses writes the list of specs as passes.txt has it.
-func WritePasses(w io.Writer, specs []string) error {
+// WritePasses writes the list of specs as the suite's file has it.
+func (s Suite) WritePasses(w io.Writer, specs []string) error {
 	if len(specs) == 0 {
 		return errors.New("no spec passed")
 	}
-	_, err := io.WriteString(w, passesHead+strings.Join(specs, "\n")+"\n")
+	_, err := io.WriteString(w, passesHead+s.Target+"\n"+strings.Join(specs, "\n")+"\n")
 	return err
 }
 

@@ -10,19 +10,24 @@ import (
 )
 
 func TestPassesAreInScope(t *testing.T) {
-	specs, err := Passes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	scope := regexp.MustCompile(strings.Join(inScope, "|"))
-	for _, spec := range specs {
-		if !scope.MatchString(spec) || !strings.Contains(spec, "[Conformance]") {
-			t.Errorf("%q is in passes.txt and never run", spec)
+	for _, suite := range []Suite{Cluster(), Node()} {
+		specs, err := suite.Passes()
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	var again bytes.Buffer
-	if err := WritePasses(&again, specs); err != nil || again.String() != passesFile {
-		t.Errorf("passes.txt isn't as it is written (error %v): edited by hand?", err)
+		if suite.passes == "" {
+			continue
+		}
+		for _, spec := range specs {
+			if !matches(suite.scope, spec) || matches(suite.never, spec) ||
+				suite.Target == "conformance" && !strings.Contains(spec, "[Conformance]") {
+				t.Errorf("%q is in passes.txt of %s and never run", spec, suite.Target)
+			}
+		}
+		var again bytes.Buffer
+		if err := suite.WritePasses(&again, specs); err != nil || again.String() != suite.passes {
+			t.Errorf("passes.txt of %s isn't as it is written (error %v): edited by hand?", suite.Target, err)
+		}
 	}
 }
 
@@ -32,7 +37,7 @@ func TestParsePassesErrors(t *testing.T) {
 			t.Errorf("parsePasses(%q): %v, want an error with %q", text, err, want)
 		}
 	}
-	if err := WritePasses(&bytes.Buffer{}, nil); err == nil {
+	if err := Cluster().WritePasses(&bytes.Buffer{}, nil); err == nil {
 		t.Error("a list without specs is written")
 	}
 }
@@ -44,10 +49,12 @@ func TestExpected(t *testing.T) {
 		scope Scope
 		want  []string
 	}{
-		{Scope{}, listed},
-		{Scope{Quick: true}, listed[:1]},
-		{Scope{Focus: "Pods"}, nil},
-		{Scope{Focus: "Pods", Quick: true}, nil},
+		{Scope{Suite: Cluster()}, listed},
+		{Scope{Suite: Cluster(), Quick: true}, listed[:1]},
+		{Scope{Suite: Cluster(), Focus: "Pods"}, nil},
+		{Scope{Suite: Cluster(), Focus: "Pods", Quick: true}, nil},
+		{Scope{Suite: Suite{brief: []string{"Pods"}}, Quick: true}, listed[:1]},
+		{Scope{Suite: Suite{brief: []string{"Pods"}}}, listed},
 	} {
 		if got := c.scope.Expected(listed); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %q, want %q", c.scope, got, c.want)
@@ -60,25 +67,48 @@ func TestExpected(t *testing.T) {
 
 // Each expression that takes specs out of the quick part must mean a spec that exists.
 func TestQuickPartByTheList(t *testing.T) {
-	specs, err := Passes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, expression := range slow {
-		if !slices.ContainsFunc(specs, regexp.MustCompile(expression).MatchString) {
-			t.Errorf("%q means no spec of passes.txt", expression)
+	for _, suite := range []Suite{Cluster(), Node()} {
+		specs, err := suite.Passes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if suite.passes == "" {
+			continue
+		}
+		for _, expression := range slices.Concat(suite.slow, suite.brief) {
+			if !slices.ContainsFunc(specs, regexp.MustCompile(expression).MatchString) {
+				t.Errorf("%q means no spec of passes.txt of %s", expression, suite.Target)
+			}
+		}
+		quick := (Scope{Suite: suite, Quick: true}).Expected(specs)
+		if len(quick) == len(specs) || suite.brief == nil && len(quick) < len(specs)/2 {
+			t.Errorf("the quick part of %s has %d of %d specs", suite.Target, len(quick), len(specs))
 		}
 	}
-	if quick := (Scope{Quick: true}).Expected(specs); len(quick) < len(specs)/2 {
-		t.Errorf("the quick part has %d of %d specs", len(quick), len(specs))
+}
+
+func TestFlags(t *testing.T) {
+	suite := Suite{labels: "L", scope: []string{"a", "b"}, never: []string{"n"}, slow: []string{"s"}, brief: []string{"q"}}
+	for _, c := range []struct {
+		scope Scope
+		want  []string
+	}{
+		{Scope{Suite: suite}, []string{"--label-filter=L", "--focus=a|b", "--skip=n"}},
+		{Scope{Suite: suite, Quick: true}, []string{"--label-filter=L", "--focus=q", "--skip=n|s"}},
+		{Scope{Suite: suite, Focus: "f"}, []string{"--label-filter=L", "--focus=f", "--skip=n"}},
+		{Scope{Suite: Suite{labels: "L", scope: []string{"a"}}}, []string{"--label-filter=L", "--focus=a"}},
+	} {
+		if got := c.scope.Flags(); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %q, want %q", c.scope, got, c.want)
+		}
 	}
 }
 
 func TestTimeLimit(t *testing.T) {
-	if got := (Scope{Quick: true}).TimeLimit(); got != 8*time.Minute {
+	if got := (Scope{Suite: Cluster(), Quick: true}).TimeLimit(); got != 8*time.Minute {
 		t.Errorf("quick: %s, want 8m", got)
 	}
-	if got := (Scope{}).TimeLimit(); got <= 30*time.Minute {
+	if got := (Scope{Suite: Cluster()}).TimeLimit(); got <= 30*time.Minute {
 		t.Errorf("all: %s, too short for some 15 minutes on a calm machine", got)
 	}
 }

@@ -7,57 +7,28 @@ import (
 	"time"
 )
 
-// Scope is which specs are run. All of them carry the label Conformance.
+// Scope is which specs of a suite are run.
 type Scope struct {
+	Suite Suite
 	Quick bool
 	Focus string // regular expression; empty is everything in scope
 }
 
-// inScope are the specs that a node agent decides. Of the network's: pods that talk to pods, host ports and what the
-// agent writes into resolv.conf and hosts. Left out are those that ask the service proxy or the cluster's DNS, which
-// no node agent is (Services, DNS for names of services), or the API server alone (Endpoints, EndpointSlice, Ingress,
-// Proxy), and the DRA API's round trips in test/e2e/dra, which need no node.
-var inScope = []string{
-	`\[sig-node\]`,
-	`\[sig-storage\]`,
-	`\[sig-network\] Networking Granular Checks: Pods`,
-	`\[sig-network\] HostPort`,
-	`\[sig-network\] DNS should provide /etc/hosts entries`,
-	`\[sig-network\] DNS should support configurable pod DNS nameservers`,
-}
-
-// slow are specs that take a minute and more under any agent, nearly all of it waiting: the quick part is without them.
-var slow = []string{
-	`Probing container should \*not\* be restarted with`,
-	`Probing container should have monotonically increasing restart count`,
-	`Probing container should be restarted with a GRPC liveness probe`,
-	`Probing container with readiness probe that fails should never be ready`,
-	`Pod Generation issue 500 podspec updates`,
-	`Variable Expansion should verify that a failing subpath expansion can be modified`,
-	`NoExecuteTaintManager`,
-}
-
-// Alone are these specs and no others, by their full names.
-func Alone(specs []string) Scope {
+// Alone are these specs of the suite and no others, by their full names.
+func Alone(suite Suite, specs []string) Scope {
 	var names []string
 	for _, spec := range specs {
 		names = append(names, regexp.QuoteMeta(spec))
 	}
-	return Scope{Focus: "(" + strings.Join(names, "|") + ")$"}
+	return Scope{Suite: suite, Focus: "(" + strings.Join(names, "|") + ")$"}
 }
-
-// The time limits of one run of the suite. The quick part takes about four minutes on two idle cores.
-const (
-	quickLimit = 8 * time.Minute
-	fullLimit  = 2 * time.Hour
-)
 
 // TimeLimit is how long one run of the specs may take, those included that are run again alone.
 func (s Scope) TimeLimit() time.Duration {
 	if s.Quick {
-		return quickLimit
+		return s.Suite.quickLimit
 	}
-	return fullLimit
+	return s.Suite.fullLimit
 }
 
 // Expected are those of the listed specs that must be run. A focus says itself what is to run.
@@ -68,21 +39,31 @@ func (s Scope) Expected(listed []string) []string {
 	if !s.Quick {
 		return listed
 	}
-	left := regexp.MustCompile(strings.Join(slow, "|"))
-	return slices.DeleteFunc(slices.Clone(listed), left.MatchString)
+	return slices.DeleteFunc(slices.Clone(listed), func(spec string) bool {
+		return matches(s.Suite.slow, spec) || len(s.Suite.brief) > 0 && !matches(s.Suite.brief, spec)
+	})
+}
+
+func matches(expressions []string, spec string) bool {
+	return len(expressions) > 0 && regexp.MustCompile(strings.Join(expressions, "|")).MatchString(spec)
 }
 
 // Flags are ginkgo's flags that choose the specs.
 func (s Scope) Flags() []string {
-	flags := []string{"--label-filter=Conformance"}
+	focus, skip := strings.Join(s.Suite.scope, "|"), slices.Clone(s.Suite.never)
+	if s.Quick {
+		skip = append(skip, s.Suite.slow...)
+		if len(s.Suite.brief) > 0 {
+			focus = strings.Join(s.Suite.brief, "|")
+		}
+	}
 	if s.Focus != "" {
 		// Ginkgo takes several focuses as alternatives, and Go's expressions know no "and": the user's stands alone.
-		flags = append(flags, "--focus="+s.Focus)
-	} else {
-		flags = append(flags, "--focus="+strings.Join(inScope, "|"))
+		focus = s.Focus
 	}
-	if s.Quick {
-		flags = append(flags, "--skip="+strings.Join(slow, "|"))
+	flags := []string{"--label-filter=" + s.Suite.labels, "--focus=" + focus}
+	if len(skip) > 0 {
+		flags = append(flags, "--skip="+strings.Join(skip, "|"))
 	}
 	return flags
 }

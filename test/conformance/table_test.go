@@ -101,9 +101,9 @@ func TestScopeFlags(t *testing.T) {
 		scope Scope
 		want  []string // beginnings
 	}{
-		{Scope{}, []string{"--label-filter=Conformance", `--focus=\[sig-node\]|`}},
-		{Scope{Quick: true}, []string{"--label-filter=Conformance", `--focus=\[sig-node\]|`, "--skip=Probing"}},
-		{Scope{Focus: "Probing"}, []string{"--label-filter=Conformance", "--focus=Probing"}},
+		{Scope{Suite: Cluster()}, []string{"--label-filter=Conformance", `--focus=\[sig-node\]|`}},
+		{Scope{Suite: Cluster(), Quick: true}, []string{"--label-filter=Conformance", `--focus=\[sig-node\]|`, "--skip=Probing"}},
+		{Scope{Suite: Cluster(), Focus: "Probing"}, []string{"--label-filter=Conformance", "--focus=Probing"}},
 	} {
 		got := c.scope.Flags()
 		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {

@@ -207,12 +207,15 @@ func TestWhyStops(t *testing.T) {
 	}
 	for name, words := range map[string][]string{
 		"hook": {
-			"container app has not ended, because its preStop hook (sleep 500 s) has run for ", "; kubelot acts at ",
+			"container app has not ended, because its preStop hook (sleep 500 s) has run for ",
+			" of the grace period are left", "; kubelot acts at ", "run preStop hook app: under way for ", ", since ",
 			"-> kubectl delete pod hook -n " + ns.Name + " --grace-period=1 ends it now",
 		},
-		"command": {"its preStop hook (sleep 500) runs, or its program takes its time after it"},
-		"deaf":    {"its program ignores the signal, or takes its time", "stop container app: under way for "},
-		"held":    {"it is over on this node, and finalizers keep its API object: example.com/hold"},
+		"command": {
+			"container app has not ended, because its preStop hook (sleep 500) has run for ", " of the grace period are left",
+		},
+		"deaf": {"its program ignores the signal, or takes its time", "stop container app: under way for "},
+		"held": {"it is over on this node, and finalizers keep its API object: example.com/hold"},
 	} {
 		says(t, ns, name, words...)
 	}

@@ -88,7 +88,7 @@ func TestWhy(t *testing.T) {
 
 	p := ns.Wait("slow", "Ready", kit.Ready)
 	ns.Delete("slow", 120)
-	says(t, ns, "slow", "is stopping: its grace period ends in ", "stop container app: under way for ")
+	says(t, ns, "slow", "is stopping: its grace period ends in ", "run preStop hook app: under way for ")
 	ns.Exec(p, "app", "touch /seen")
 	ns.Gone(p)
 	says(t, ns, "slow", "is gone", "remove sandboxes")

@@ -1,4 +1,13 @@
-// Package health judges what a daemon says of itself.
+// Package health judges what a daemon says of itself, and finds the cause.
+//
+// # Reads
+//
+// What the daemons say on the bus, and which of them have a process. Nothing else: all functions are pure.
+//
+// # Guarantees
+//
+//   - Every finding that is bad has a cause and says what to do.
+//   - A message that no rule knows is shown and not guessed at.
 package health
 
 import (

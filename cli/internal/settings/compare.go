@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"reflect"
@@ -18,8 +19,9 @@ type Running struct {
 	Error string `json:"error,omitempty"`
 	// Different are the settings that differ.
 	Different []Difference `json:"different,omitempty"`
-	// Stale says which files were changed after daemons have read them, a sentence each. What the daemons run with is
-	// taken from the files as they are now, so that it isn't known for these.
+	// Stale says which daemons run with other values than the files have now, a sentence each. Of daemons that don't say
+	// it themselves it says which files were changed after their start. What the daemons run with is taken from the files
+	// as they are now, so that it isn't known for these.
 	Stale []string `json:"stale,omitempty"`
 	// Mixed says which daemons run with other flags than the first one, a sentence each.
 	Mixed []string `json:"mixed,omitempty"`
@@ -68,6 +70,17 @@ func Compare(given []string, crew []Daemon) *Running {
 	}
 	r.Different = append(fieldDifferences(wanted, running), flagDifferences(here, line)...)
 	return r
+}
+
+// AskStale asks the daemons whether they run with what the files have now. They know better than the files' times
+// where they have reloaded.
+func (r *Running) AskStale(ctx context.Context, crew []Daemon, runDir string) {
+	if r == nil || r.Error != "" {
+		return
+	}
+	if told, known := pending(ctx, crew, runDir); known {
+		r.Stale = told
+	}
 }
 
 func fieldDifferences(here, running *config.Config) []Difference {

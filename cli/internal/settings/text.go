@@ -118,8 +118,10 @@ func runningText(r Running, p paint.Painter) string {
 		fmt.Fprintf(&out, "%s %s: %s, and %s in the daemons\n", differs, d.Name, shown(d.Here), shown(d.Running))
 	}
 	for _, sentence := range r.Stale {
-		fmt.Fprintf(&out, "%s %s\n        -> they run with what they read then: systemctl restart kubelot.target; pods "+
-			"go on\n", p.Paint(paint.Yellow, "stale  "), sentence)
+		fmt.Fprintf(&out, "%s %s\n", p.Paint(paint.Yellow, "stale  "), sentence)
+	}
+	if len(r.Stale) > 0 {
+		out.WriteString("        -> kubelot config reload has them read it again, and names what needs a restart\n")
 	}
 	for _, sentence := range r.Mixed {
 		fmt.Fprintf(&out, "%s %s\n", p.Paint(paint.Yellow, "mixed  "), sentence)

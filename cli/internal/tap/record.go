@@ -2,98 +2,33 @@ package tap
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"time"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/recording"
 )
 
-const (
-	// magic is in the first line of each recording.
-	magic = "recording"
-	// formatVersion is that of the recordings that are written. It changes only when fields change their meaning or go.
-	formatVersion = 1
-)
+// recorder writes a recording of what it is given. A nil recorder writes nothing.
+type recorder struct{ to *recording.Writer }
 
-// header is the first line of a recording.
-type header struct {
-	Format  string `json:"kubelot"`
-	Version int    `json:"version"`
-	// Created is when the recording began, From when its oldest message may be from.
-	Created time.Time `json:"created"`
-	From    time.Time `json:"from"`
-	// Kubelot is the version of the program that wrote it.
-	Kubelot string `json:"kubelotVersion,omitempty"`
+func newRecorder(out io.Writer, h recording.Header) (*recorder, error) {
+	to, err := recording.NewWriter(out, h)
+	return &recorder{to}, err
 }
 
-// record is one message in a recording, a line.
-type record struct {
-	Time    time.Time `json:"time"`
-	Subject string    `json:"subject"`
-	Daemon  string    `json:"daemon,omitempty"`
-	Schema  string    `json:"schema,omitempty"`
-	// Retained messages aren't part of what is shown: the bus had them before. They give pods their names.
-	Retained bool `json:"retained,omitempty"`
-	Deleted  bool `json:"deleted,omitempty"`
-	// Garbled messages are no JSON. Their data is left out.
-	Garbled bool            `json:"garbled,omitempty"`
-	Data    json.RawMessage `json:"data,omitempty"`
-}
-
-// recordOf hides what must not be in a file that is sent to others.
-func recordOf(m bus.Message, retained bool) record {
-	r := record{
-		Time: m.Time, Subject: m.Subject, Daemon: m.Header[bus.HeaderDaemon], Schema: m.Header[bus.HeaderSchema],
-		Retained: retained, Deleted: m.Tombstone(),
-	}
-	if r.Deleted {
-		return r
-	}
-	data, err := redact(m.Data)
-	r.Data, r.Garbled = data, err != nil
-	return r
-}
-
-// message is the inverse of recordOf, but for what was hidden.
-func (r record) message() bus.Message {
-	m := bus.Message{Subject: r.Subject, Time: r.Time, Data: r.Data, Header: map[string]string{
-		bus.HeaderDaemon: r.Daemon, bus.HeaderSchema: r.Schema,
-	}}
-	if r.Deleted {
-		m.Header[bus.HeaderTombstone] = "1"
-	}
-	return m
-}
-
-// recorder writes a recording. A nil recorder writes nothing.
-type recorder struct{ out io.Writer }
-
-func newRecorder(out io.Writer, h header) (*recorder, error) {
-	r := &recorder{out}
-	h.Format, h.Version = magic, formatVersion
-	return r, r.write(h)
-}
-
+// add hides what must not be in a file that is sent to others.
 func (r *recorder) add(m bus.Message, retained bool) error {
 	if r == nil {
 		return nil
 	}
-	return r.write(recordOf(m, retained))
-}
-
-// write writes a whole line at once, so that a tap that is killed leaves no half of one behind.
-func (r *recorder) write(line any) error {
-	data, err := json.Marshal(line)
+	data, err := redact(m.Data)
 	if err != nil {
-		return fmt.Errorf("record: %w", err)
+		data = nil // it is garbled
 	}
-	if _, err := r.out.Write(append(data, '\n')); err != nil {
-		return fmt.Errorf("record: %w", err)
-	}
-	return nil
+	return r.to.Add(recording.Of(m, data, retained))
 }
 
 // quiet is the pause after which the history counts as complete. The bus marks no end of it.
@@ -101,11 +36,12 @@ const quiet = 500 * time.Millisecond
 
 // Collect writes a recording of what the bus keeps since a time, and of what it retains, and returns at its end.
 func Collect(ctx context.Context, transport bus.Transport, since time.Time, version string, out io.Writer) error {
-	recorder, err := newRecorder(out, header{Created: time.Now(), From: since, Kubelot: version})
+	recorder, err := newRecorder(out, recording.Header{Created: time.Now(), From: since, Kubelot: version})
 	if err != nil {
 		return err
 	}
-	if err := retained(ctx, transport, recorder); err != nil {
+	all := func(m bus.Message) error { return recorder.add(m, true) }
+	if err := retained(ctx, transport, Filter{}, all); err != nil {
 		return err
 	}
 	filters, err := Filter{}.subjects()
@@ -134,11 +70,12 @@ func Collect(ctx context.Context, transport bus.Transport, since time.Time, vers
 	}
 }
 
-// retained records the last message of each key.
-func retained(ctx context.Context, transport bus.Transport, recorder *recorder) error {
+// retained gives the last message of each key of the filter's topics to take, and those of pod.update in any case, as
+// they have the names of pods.
+func retained(ctx context.Context, transport bus.Transport, f Filter, take func(bus.Message) error) error {
 	var filters []string
 	for _, t := range topic.All() {
-		if t.Kind() == bus.KindState {
+		if t.Kind() == bus.KindState && (f.matchesTopic(t.Name()) || t.Name() == topic.PodUpdate.Name()) {
 			filters = append(filters, bus.Filter(t))
 		}
 	}
@@ -148,9 +85,9 @@ func retained(ctx context.Context, transport bus.Transport, recorder *recorder) 
 		if d.Synced {
 			return nil
 		}
-		if err := recorder.add(d.Message, true); err != nil {
+		if err := take(d.Message); err != nil {
 			return err
 		}
 	}
-	return context.Cause(ctx)
+	return fmt.Errorf("read what the bus retains: %w", context.Cause(ctx))
 }

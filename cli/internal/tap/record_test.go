@@ -17,13 +17,14 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/bustest"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/recording"
 )
 
 // recorded is a recording of the messages.
 func recorded(t *testing.T, messages []bus.Message) string {
 	t.Helper()
 	var out strings.Builder
-	r, err := newRecorder(&out, header{Created: noon, From: noon, Kubelot: "v1"})
+	r, err := newRecorder(&out, recording.Header{Created: noon, From: noon, Kubelot: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,36 +125,6 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestBadRecordings(t *testing.T) {
-	good := recorded(t, story(t)[:2])
-	first, rest, _ := strings.Cut(good, "\n")
-	for name, c := range map[string]struct{ recording, want string }{
-		"empty":        {"", "the file is empty"},
-		"text":         {"hello\n" + rest, "the file is no recording"},
-		"other JSON":   {"{\"kubelot\":\"bundle\"}\n" + rest, "the file is no recording"},
-		"no header":    {rest, "the file is no recording"},
-		"later format": {strings.Replace(good, `"version":1`, `"version":2`, 1), "format 2, and this kubelot reads up to 1"},
-		"cut off":      {good[:len(good)-20], "line 3 of the recording is no message"},
-		"blank line":   {first + "\n\n" + rest, "line 2 of the recording is no message"},
-		"no subject":   {first + "\n{\"time\":\"2026-11-20T12:00:00Z\"}\n", "it has no subject or no time"},
-		"no time":      {first + "\n{\"subject\":\"pod.sources\"}\n", "it has no subject or no time"},
-		"endless line": {first + "\n\"" + strings.Repeat("x", maxLine), "line 2 is longer than"},
-	} {
-		_, err := replayed(t, c.recording, ReplayOptions{})
-		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: error %v, want %q", name, err, c.want)
-		}
-	}
-	for name, recording := range map[string]string{
-		"header alone": first + "\n", "no newline at the end": strings.TrimSuffix(good, "\n"),
-		"more fields": strings.Replace(good, `"version":1`, `"version":1,"later":true`, 1),
-	} {
-		if _, err := replayed(t, recording, ReplayOptions{}); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // broken fails after some bytes.
 type broken struct{ left int }
 
@@ -179,13 +150,23 @@ func TestRunRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		patches := topic.StatusPatch.Writer(podsync)
+		for uid, name := range map[string]string{"u1": "web-0", "u2": "x"} {
+			of := topic.PodStatus{Ref: topic.Ref{Namespace: "default", Name: name, UID: uid}}
+			if uid == "u2" {
+				of.Namespace = "other"
+			}
+			if err := patches.Set(uid, of); err != nil {
+				t.Fatal(err)
+			}
+		}
 		synctest.Wait()
 		ctx, cancel := context.WithCancel(t.Context())
 		var out, record bytes.Buffer
 		done := make(chan error, 1)
 		go func() {
 			done <- Run(ctx, cli.Transport(), Options{
-				Filter: Filter{Namespace: "default"}, Record: &record, Version: "v1",
+				Filter: Filter{Namespace: "default"}, Record: &record, Version: "v1", Settings: map[string]any{"a": "b"},
 			}, &out)
 		}()
 		synctest.Wait()
@@ -195,15 +176,28 @@ func TestRunRecords(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		sources := topic.PodSources.Writer(podsync)
+		if err := sources.Set("", topic.Sources{Ready: true}); err != nil {
+			t.Fatal(err)
+		}
 		synctest.Wait()
 		cancel()
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
+		if strings.Contains(out.String(), "pod.sources") || !strings.Contains(record.String(), `"pod.sources"`) {
+			t.Errorf("what is said of the node isn't in the recording alone:\n%s\n%s", &record, &out)
+		}
+		for _, want := range []string{`"status.patch.u1"`, `"settings":{"a":"b"}`} {
+			if !strings.Contains(record.String(), want) {
+				t.Errorf("the recording lacks %s, which was retained or set:\n%s", want, &record)
+			}
+		}
 		if strings.Contains(record.String(), secret) || strings.Contains(record.String(), "u2") {
 			t.Errorf("recorded what it must not:\n%s", record.String())
 		}
-		got, err := replayed(t, record.String(), ReplayOptions{Format: Format{Style: Short}})
+		only := Filter{Topics: []string{"probe.result"}}
+		got, err := replayed(t, record.String(), ReplayOptions{Format: Format{Style: Short}, Filter: only})
 		if err != nil || strings.Count(got, "\n") != 1 ||
 			!strings.HasSuffix(got, "  default/web-0  app readiness succeeds\n") {
 			t.Errorf("%v: replayed %q, shown was %q", err, got, out.String())
@@ -235,7 +229,7 @@ func TestCollect(t *testing.T) {
 		}
 		var kinds []string
 		for line := range strings.Lines(out.String()) {
-			var r record
+			var r recording.Record
 			if err := json.Unmarshal([]byte(line), &r); err != nil {
 				t.Fatal(err)
 			}

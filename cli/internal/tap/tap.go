@@ -6,7 +6,7 @@
 //
 // # Writes
 //
-// A recording: JSON lines, the first of which says so (see header and record).
+// A recording: JSON lines, the first of which says so (see package recording).
 //
 // # Guarantees
 //
@@ -14,7 +14,7 @@
 //     recordings they are always hidden.
 //   - A message that can't be decoded is shown as such; the tap goes on. Its content isn't recorded, because nobody can
 //     say what in it is secret.
-//   - A file that isn't a recording, or one of a later format, is an error that names the line.
+//   - A recording also has what the bus had retained before. One of some pods also has what was said of the node.
 package tap
 
 import (
@@ -23,11 +23,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/words"
+	"kubelot.dev/cli/recording"
 )
 
 // namesTimeout bounds the reading of the pods' names before the first line.
@@ -39,10 +41,11 @@ type Options struct {
 	Format Format
 	// Since asks for history from that long ago.
 	Since time.Duration
-	// Record also gets what is shown, as a recording; nil for none.
+	// Record gets what is shown and what that can't be understood without, as a recording; nil for none.
 	Record io.Writer
-	// Version is kubelot's, for the recording.
-	Version string
+	// Version is kubelot's, and Settings are those of the node's configuration that a check of the recording needs.
+	Version  string
+	Settings map[string]any
 }
 
 // Run shows messages until ctx ends, and then which steps are still open.
@@ -56,8 +59,8 @@ func Run(ctx context.Context, transport bus.Transport, o Options, out io.Writer)
 	}
 	now := time.Now()
 	from := bus.From{}
-	if o.Since > 0 {
-		from.Since = now.Add(-o.Since)
+	if o.Since > 0 || o.Record != nil {
+		from.Since = now.Add(-max(0, o.Since)) // a recording lacks nothing that was said before the bus listens
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -66,11 +69,12 @@ func Run(ctx context.Context, transport bus.Transport, o Options, out io.Writer)
 	var recorder *recorder
 	if o.Record != nil {
 		begin := now.Add(-max(0, o.Since))
-		if recorder, err = newRecorder(o.Record, header{Created: now, From: begin, Kubelot: o.Version}); err != nil {
+		h := recording.Header{Created: now, From: begin, Kubelot: o.Version, Settings: o.Settings}
+		if recorder, err = newRecorder(o.Record, h); err != nil {
 			return err
 		}
 	}
-	if err := view.readNames(ctx, transport, o.Since == 0, recorder); err != nil {
+	if err := view.readRetained(ctx, transport, o.Since == 0, recorder); err != nil {
 		return err
 	}
 	for d := range messages {
@@ -81,16 +85,27 @@ func Run(ctx context.Context, transport bus.Transport, o Options, out io.Writer)
 	return printLines(out, view.openLines(time.Now()))
 }
 
+// ofNode reports whether the message is about no pod, and held back only because it isn't. It belongs to a recording of
+// pods, which can't be understood without it.
+func (v *view) ofNode(m bus.Message) bool {
+	f := v.filter
+	if len(f.Topics) > 0 || f.Daemon != "" || f.Errors || f.SlowerThan > 0 {
+		return false
+	}
+	name, key := split(m.Subject)
+	return !strings.HasPrefix(keysOf(name), "<uid>") && v.learn(name, key, m) == topic.Ref{}
+}
+
 // show prints and records a message, unless the filter holds it back.
 func (v *view) show(m bus.Message, recorder *recorder, out io.Writer) error {
 	line, err := v.Line(m, time.Now())
 	if err != nil {
 		line = words.OneLine(err.Error())
 	}
-	if line == "" {
+	if line == "" && (recorder == nil || !v.ofNode(m)) {
 		return nil
 	}
-	if err := recorder.add(m, false); err != nil {
+	if err := recorder.add(m, false); err != nil || line == "" {
 		return err
 	}
 	return printLines(out, []string{line})
@@ -105,26 +120,45 @@ func printLines(out io.Writer, lines []string) error {
 	return nil
 }
 
-// readNames learns which pod has which UID from the retained pods. Without the bus it goes on: names
-// are learned from the messages too. Where no history follows, the retained pods are also what the first
-// changes are told against.
-func (v *view) readNames(ctx context.Context, transport bus.Transport, remember bool, recorder *recorder) error {
+// readRetained learns which pod has which UID from the retained pods. Without the bus it goes on: names are learned
+// from the messages too. Where no history follows, the retained pods are also what the first changes are told against.
+// A recorder gets what is retained of all topics.
+func (v *view) readRetained(ctx context.Context, transport bus.Transport, remember bool, recorder *recorder) error {
 	limited, cancel := context.WithTimeout(ctx, namesTimeout)
 	defer cancel()
-	for d := range transport.WatchState(limited, []string{bus.Filter(topic.PodUpdate)}) {
-		if d.Synced {
+	only := Filter{Topics: []string{topic.PodUpdate.Name()}}
+	if recorder != nil {
+		only = v.filter
+	}
+	var others []bus.Message
+	err := retained(limited, transport, only, func(m bus.Message) error {
+		if name, _ := split(m.Subject); name != topic.PodUpdate.Name() {
+			others = append(others, m)
 			return nil
 		}
-		e := v.enter(d.Message)
 		if remember {
-			v.remember(d.Message)
+			v.remember(m)
 		}
-		if !v.filter.matchesPod(e.ref, v.labels[e.ref.UID]) {
-			continue
-		}
-		if err := recorder.add(d.Message, true); err != nil {
-			return err
+		return v.record(m, recorder)
+	})
+	for _, m := range others { // the labels of their pods are known now
+		if err == nil {
+			err = v.record(m, recorder)
 		}
 	}
-	return ctx.Err()
+	if limited.Err() != nil {
+		return ctx.Err() // the bus is away
+	}
+	return err
+}
+
+// record records a retained message, unless it is about a pod that the filter holds back. What the node's state was
+// belongs to a recording of pods too.
+func (v *view) record(m bus.Message, recorder *recorder) error {
+	e := v.enter(m)
+	ofPod := strings.HasPrefix(keysOf(e.name), "<uid>")
+	if ofPod && !v.filter.matchesPod(e.ref, v.labels[e.ref.UID]) {
+		return nil
+	}
+	return recorder.add(m, true)
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"runtime"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,6 +27,29 @@ type child struct {
 	console *console
 	// notify is what the child speaks to; nil if there can't be any.
 	notify *notify
+
+	mu sync.Mutex
+	// process is the one that runs; nil while none does.
+	process *os.Process
+}
+
+// reload has the child read its configuration again. One that begins at this moment, and doesn't know the signal yet,
+// ends by it, and begins again with the configuration as it is now.
+func (c *child) reload() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.process == nil {
+		return
+	}
+	if err := c.process.Signal(syscall.SIGHUP); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		c.console.line(c.name, fmt.Appendf(nil, "kubelot up: can't pass the reload on: %v", err))
+	}
+}
+
+func (c *child) runs(p *os.Process) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.process = p
 }
 
 // keep runs the child until ctx ends, again and again, and returns when it has ended for good.
@@ -68,7 +93,12 @@ func (c *child) runOnce(ctx context.Context) error {
 	// A group of its own keeps Ctrl-C from the child: kubelot up stops the crew in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	defer c.notify.serve()()
-	return cmd.Run()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	c.runs(cmd.Process)
+	defer c.runs(nil)
+	return cmd.Wait()
 }
 
 // reportStop says so if the child didn't stop in order.

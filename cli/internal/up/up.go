@@ -9,6 +9,7 @@
 //
 //   - The bus starts first and stops last.
 //   - A daemon that ends is started again, after 100 ms, doubling to 10 s; the others go on.
+//   - A reload (Options.Reloads) is passed on to all of them as SIGHUP.
 //   - File descriptors that a daemon has stored (sd_notify's FDSTORE=1) go to its next process, as with systemd.
 package up
 
@@ -49,7 +50,9 @@ type Options struct {
 	// BusSocket is where the bus will listen.
 	BusSocket string
 	// RunDir is where the daemons' notify sockets are made.
-	RunDir  string
+	RunDir string
+	// Reloads are when the daemons are to read their configuration again; nil for never.
+	Reloads <-chan struct{}
 	Out     io.Writer
 	Painter paint.Painter
 }
@@ -80,12 +83,27 @@ func Run(ctx context.Context, o Options, work func(ctx context.Context) error) e
 			daemons.Go(func() { c.keep(crewCtx) })
 		}
 	}
+	daemons.Go(func() { passOn(crewCtx, o.Reloads, children) })
 	err = work(crewCtx)
 	stopCrew()
 	daemons.Wait()
 	stopBus()
 	bus.Wait()
 	return err
+}
+
+// passOn passes reloads on to the children until ctx ends.
+func passOn(ctx context.Context, reloads <-chan struct{}, children []*child) {
+	for {
+		select {
+		case <-reloads:
+			for _, c := range children {
+				c.reload()
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // compactName is the child that is all daemons in one process. It starts the bus first and stops it last by itself.

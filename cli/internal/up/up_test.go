@@ -162,3 +162,37 @@ func TestCompactIsOneChild(t *testing.T) {
 		t.Errorf("its arguments: %s", got)
 	}
 }
+
+// A reload reaches the process of each child that runs at that moment, and no child ends by it.
+func TestReloadIsPassedOn(t *testing.T) {
+	bodies := map[string]string{}
+	for _, name := range vital {
+		bodies[name] = `trap 'echo again' HUP; trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done`
+	}
+	dir, _ := scripts(t, bodies)
+	out := &safeBuffer{seen: make(chan struct{}, 1)}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	reloads := make(chan struct{})
+	err := Run(ctx, Options{
+		BinDir: dir, BusSocket: filepath.Join(dir, "bus.sock"), RunDir: dir, Out: out, Reloads: reloads,
+	}, func(ctx context.Context) error {
+		var errs []error
+		for _, name := range vital {
+			errs = append(errs, out.await(ctx, lineOf(name, "up")))
+		}
+		reloads <- struct{}{}
+		for _, name := range vital {
+			errs = append(errs, out.await(ctx, lineOf(name, "again")))
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil || strings.Contains(out.String(), "starting it again") {
+		t.Errorf("error %v\n%s", err, out)
+	}
+}
+
+// lineOf is a line of a child, as kubelot up shows it.
+func lineOf(name, text string) string {
+	return name + strings.Repeat(" ", len("podsync")-len(name)) + " | " + text
+}

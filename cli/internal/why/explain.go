@@ -10,6 +10,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/pods"
+	"kubelot.dev/cli/internal/pulls"
 	"kubelot.dev/cli/internal/why/diagnose"
 	"kubelot.dev/cli/internal/words"
 )
@@ -30,6 +31,8 @@ type Snapshot struct {
 	Steps     []topic.Step
 	Events    []topic.Event
 	Decisions []topic.Decision
+	// Pulls are the images that the runtime is fetching, if it tells.
+	Pulls []pulls.Pull
 }
 
 // State is how a pod stands.
@@ -78,6 +81,8 @@ type Cause struct {
 	Until time.Time `json:"until,omitzero"`
 	// Advice is what to do; empty where waiting is all there is.
 	Advice string `json:"advice,omitempty"`
+	// Pull is how far the pull of an image is, if the runtime tells.
+	Pull *pulls.Pull `json:"pull,omitempty"`
 }
 
 // found fills a cause with what was diagnosed. lead begins the sentence.

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/pulls"
 )
 
 // facts are what a scenario states; what it leaves out is well. Times are how long ago, seen from noon.
@@ -28,6 +29,7 @@ type facts struct {
 	Observed   map[string]topic.ContainerState `json:"observed"`
 	Conditions []corev1.PodCondition           `json:"conditions"`
 	End        endFact                         `json:"end"`
+	Pulls      []pulls.Pull                    `json:"pulls"`
 
 	Runtime  *topic.Runtime        `json:"runtime"`
 	Health   map[string]healthFact `json:"health"`
@@ -150,6 +152,7 @@ func (f facts) snapshot(t *testing.T) Snapshot {
 		observed = append(observed, topic.Container{Name: name, State: f.Observed[name]})
 	}
 	w.Observations["u1"] = topic.PodObservation{Containers: observed}
+	w.Pulls = f.Pulls
 	f.node(t, &w)
 	return w
 }

@@ -2,11 +2,13 @@ package why
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/pulls"
 	"kubelot.dev/cli/internal/why/diagnose"
 	"kubelot.dev/cli/internal/words"
 )
@@ -61,6 +63,10 @@ func (v view) forgotten(s topic.Step) bool { return s.At.Before(v.Healths["podsy
 func (v view) stepCauses(told []Cause) []Cause {
 	var causes []Cause
 	covered := func(s topic.Step) bool {
+		// A failed hook is part of a start that fails, or of a stop that goes on.
+		if isHookStep(s.Name) && s.Phase == topic.StepEnd || v.holdsHook(s) {
+			return true
+		}
 		return slices.ContainsFunc(told, func(c Cause) bool {
 			return s.Container != "" && strings.HasSuffix(c.What, " "+s.Container) ||
 				s.Error != "" && strings.Contains(c.Problem, s.Error)
@@ -125,25 +131,49 @@ func (v view) slowCause(s topic.Step) Cause {
 	}
 	switch s.Name {
 	case "ensure image":
-		image := s.Image
-		if image == "" {
-			image = containerOf(v.pod, s.Container).Image
-		}
-		cause.Sentence = fmt.Sprintf("container %s can't start yet: its image %s has been pulled for %s and isn't here yet",
-			s.Container, image, lasted)
-		cause.Waits = "the registry " + diagnose.Registry(image) + ", or other pulls of this node"
-		cause.Advice = fmt.Sprintf("if that lasts: curl -v https://%s/v2/ and df -h on this node", diagnose.Registry(image))
+		v.slowPull(&cause, s)
 	case "create sandbox":
 		cause.Sentence = "the pod can't start yet: its sandbox and its network have been in the making for " + lasted
 		cause.Waits = "the runtime and the network plugin, or other pods' starts"
 	case "start container":
 		cause.Sentence = "container " + s.Container + " has been starting for " + lasted
+	case stepPreStop:
+		cause.Kind, cause.Problem = "pre-stop-hook-runs", v.since(s.At)
+		cause.Sentence = fmt.Sprintf("container %s isn't stopped yet, because its preStop hook%s has run for %s", s.Container,
+			hookInBrackets(v.preStop(s.Container)), lasted)
+		cause.Waits, cause.Advice = "the hook to end", v.logs(s.Container, "")
 	case "stop sandbox", "remove sandboxes", "release node resources", "remove container":
 		cause.Sentence = fmt.Sprintf("the pod isn't gone yet: to %s has taken %s so far", s.Name, lasted)
 	default:
 		cause.Sentence = fmt.Sprintf("%s has been under way for %s", stepName(s), lasted)
 	}
 	return cause
+}
+
+// slowPull is a pull that takes long.
+func (v view) slowPull(cause *Cause, s topic.Step) {
+	image := s.Image
+	if image == "" {
+		image = containerOf(v.pod, s.Container).Image
+	}
+	lasted := words.Age(v.now.Sub(s.At))
+	cause.Sentence = fmt.Sprintf("container %s can't start yet: its image %s has been pulled for %s and isn't here yet",
+		s.Container, image, lasted)
+	cause.Waits = "the registry " + diagnose.Registry(image) + ", or other pulls of this node"
+	cause.Advice = fmt.Sprintf("if that lasts: curl -v https://%s/v2/ and df -h on this node", diagnose.Registry(image))
+	if p, ok := pulls.Of(v.Pulls, image); ok {
+		cause.Pull = &p
+		cause.Sentence = fmt.Sprintf("container %s can't start yet: its image %s has been pulled for %s; %s",
+			s.Container, image, lasted, p)
+		cause.Waits = "the rest of the image from the registry " + diagnose.Registry(image)
+	}
+}
+
+// Pulling reports whether a worker has an image pulled, so that it is worth asking the runtime how far that is.
+func (w Snapshot) Pulling() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(w.Updates)), func(uid string) bool {
+		return slices.ContainsFunc(stepsOf(w.Steps, uid).open, func(s topic.Step) bool { return s.Name == "ensure image" })
+	})
 }
 
 // stepName is the step with what it is about.

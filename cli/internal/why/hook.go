@@ -42,7 +42,11 @@ func (v view) hookRuns(what string, c *corev1.Container) []Cause {
 	if at < 0 || !runs {
 		return nil
 	}
-	ran := words.Age(v.now.Sub(v.steps.open[at].At))
+	begun := v.steps.open[at].At
+	if hook, ok := v.hookUnderWay(stepPostStart, c.Name); ok {
+		begun = hook.At // the step of the start includes what was before the hook
+	}
+	ran := words.Age(v.now.Sub(begun))
 	return []Cause{{
 		Kind: "post-start-hook-runs",
 		Sentence: fmt.Sprintf("%s isn't ready, because its postStart hook%s has not ended in %s", what,

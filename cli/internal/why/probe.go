@@ -62,6 +62,10 @@ func (p probing) fails(result topic.Probe) Cause {
 		cause.Sentence = fmt.Sprintf("%s is being restarted, because its %s probe%s failed: %s", p.what, p.kind,
 			inBrackets(p.probe), f.Why)
 		cause.Waits = "the container to end"
+		if run, ok := p.hookUnderWay(stepPreStop, p.c.Name); ok {
+			cause.Waits = fmt.Sprintf("its preStop hook%s, which has run for %s, and then the container to end",
+				hookInBrackets(p.preStop(p.c.Name)), words.Age(p.now.Sub(run.At)))
+		}
 	}
 	return cause
 }

@@ -81,38 +81,66 @@ const lateStop = 10 * time.Second
 
 // obeying is a container within its grace period.
 func (v leaving) obeying(cause Cause, what string, step topic.Step) Cause {
-	lasted := words.Age(v.now.Sub(step.At))
 	cause.Waits = "the container to end by itself; then it is killed"
 	cause.Advice = fmt.Sprintf("kubectl delete pod %s -n %s --grace-period=1 ends it now", v.pod.Name, v.pod.Namespace)
 	hook := v.preStop(step.Container)
-	if hook == nil || v.hookOver(step) {
+	if run, ok := v.hookUnderWay(stepPreStop, step.Container); ok {
+		return v.hookHolds(cause, what, hook, run)
+	}
+	ended, over := v.hookEnded(stepPreStop, step.Container)
+	told := step.At
+	if over && ended.At.After(told) {
+		told = ended.At
+	}
+	lasted := words.Age(v.now.Sub(told))
+	switch {
+	case over && ended.Error != "", v.hookFailure(step):
+		cause.Kind = "pre-stop-hook-fails"
+		cause.Sentence = fmt.Sprintf("%s has not ended in %s: its preStop hook%s has failed%s, and its program ignores the "+
+			"signal, or takes its time", what, lasted, hookInBrackets(hook), inParentheses(hookWords(ended.Error)))
+	case over:
+		cause.Kind = "stop-signal-ignored"
+		cause.Sentence = fmt.Sprintf("%s has not ended in the %s since its preStop hook%s was over: its program ignores the "+
+			"signal, or takes its time", what, lasted, hookInBrackets(hook))
+	case hook == nil:
 		cause.Kind = "stop-signal-ignored"
 		cause.Sentence = fmt.Sprintf("%s has not ended in the %s since it was told to: its program ignores the signal, or "+
 			"takes its time", what, lasted)
-		if hook != nil {
-			cause.Kind = "pre-stop-hook-fails"
-			cause.Sentence = fmt.Sprintf("%s has not ended in %s: its preStop hook%s has failed, and its program ignores the "+
-				"signal, or takes its time", what, lasted, hookInBrackets(hook))
-		}
-		return cause
-	}
-	cause.Waits = "the hook, and then the container, to end; then it is killed"
-	cause.Kind = "pre-stop-hook-runs"
-	cause.Sentence = fmt.Sprintf("%s has not ended in %s: its preStop hook%s runs, or its program takes its time after it",
-		what, lasted, hookInBrackets(hook))
-	certain := step.Name == "run preStop hook"
-	if hook.Sleep != nil {
-		end := step.At.Add(time.Duration(hook.Sleep.Seconds) * time.Second)
-		certain = end.After(v.now)
-	}
-	if certain {
+	case hook.Sleep != nil && step.At.Add(time.Duration(hook.Sleep.Seconds)*time.Second).After(v.now):
+		cause.Kind, cause.Waits = "pre-stop-hook-runs", "the hook, and then the container, to end; then it is killed"
 		cause.Sentence = fmt.Sprintf("%s has not ended, because its preStop hook%s has run for %s", what,
 			hookInBrackets(hook), lasted)
+	default:
+		cause.Kind, cause.Waits = "pre-stop-hook-runs", "the hook, and then the container, to end; then it is killed"
+		cause.Sentence = fmt.Sprintf("%s has not ended in %s: its preStop hook%s runs, or its program takes its time after "+
+			"it", what, lasted, hookInBrackets(hook))
 	}
 	return cause
 }
 
-func (v leaving) preStop(container string) *corev1.LifecycleHandler {
+// hookHolds is a container whose preStop hook runs.
+func (v leaving) hookHolds(cause Cause, what string, hook *corev1.LifecycleHandler, run topic.Step) Cause {
+	cause.Kind, cause.What, cause.Problem = "pre-stop-hook-runs", stepName(run), v.since(run.At)
+	cause.Sentence = fmt.Sprintf("%s has not ended, because its preStop hook%s has run for %s%s", what,
+		hookInBrackets(hook), words.Age(v.now.Sub(run.At)), v.ofGrace())
+	cause.Waits = "the hook, and then the container, to end; then it is killed"
+	if hook != nil && hook.Sleep != nil {
+		if left := run.At.Add(time.Duration(hook.Sleep.Seconds) * time.Second).Sub(v.now); left > 0 {
+			cause.Waits = fmt.Sprintf("the hook to end in %s, and then the container; then it is killed", words.Age(left))
+		}
+	}
+	return cause
+}
+
+func inParentheses(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
+}
+
+// preStop is the hook of a container; nil if it has none.
+func (v view) preStop(container string) *corev1.LifecycleHandler {
 	for _, list := range [][]corev1.Container{v.pod.Spec.InitContainers, v.pod.Spec.Containers} {
 		for i := range list {
 			if list[i].Name == container && list[i].Lifecycle != nil {
@@ -123,8 +151,8 @@ func (v leaving) preStop(container string) *corev1.LifecycleHandler {
 	return nil
 }
 
-// hookOver reports whether the hook of the stop has failed.
-func (v leaving) hookOver(step topic.Step) bool {
+// hookFailure reports whether an Event says that the hook of the stop has failed.
+func (v leaving) hookFailure(step topic.Step) bool {
 	return slices.ContainsFunc(v.Events, func(e topic.Event) bool {
 		return e.UID == v.row.UID && e.Reason == "FailedPreStopHook" && e.At.After(step.At) &&
 			strings.HasSuffix(e.FieldPath, "{"+step.Container+"}")

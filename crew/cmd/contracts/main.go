@@ -1,5 +1,6 @@
-// Command contracts writes what is generated from the daemons' contracts, docs/dataflow.md and the bus's permissions,
-// and the index of the decisions in docs/adr. With -check it only reports whether they are up to date.
+// Command contracts writes what is generated from the daemons' contracts: docs/dataflow.md, the bus's permissions and
+// what kubelot ui draws. It also writes the index of the decisions in docs/adr. With -check it only reports whether
+// they are up to date.
 package main
 
 import (
@@ -33,6 +34,10 @@ func run(root string, check bool) error {
 	if err != nil {
 		return err
 	}
+	flows, err := crew.Flows(topics, contracts)
+	if err != nil {
+		return err
+	}
 	decisions := filepath.Join(root, "docs", "adr")
 	index, err := adrIndex(decisions)
 	if err != nil {
@@ -42,6 +47,7 @@ func run(root string, check bool) error {
 		put(filepath.Join(decisions, "README.md"), index, check),
 		put(filepath.Join(root, "docs", "dataflow.md"), crew.Dataflow(topics, contracts), check),
 		put(filepath.Join(root, "bus", "embed", "crew_gen.json"), permissions, check),
+		put(filepath.Join(root, "cli", "internal", "ui", "flows.json"), flows, check),
 	)
 }
 

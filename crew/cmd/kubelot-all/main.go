@@ -8,6 +8,7 @@ import (
 
 	"kubelot.dev/cli"
 	"kubelot.dev/crew"
+	"kubelot.dev/crew/recheck"
 	"kubelot.dev/daemon"
 )
 
@@ -24,6 +25,8 @@ func main() {
 	case crew.RunGroup:
 		fmt.Fprintln(os.Stderr, crew.MainGroup(crew.Self, crew.Daemons()))
 		os.Exit(2)
+	case crew.CheckRecording:
+		os.Exit(recheck.Run(args[2:], os.Stdout, os.Stderr))
 	}
 	for _, spec := range crew.Daemons() {
 		if spec.Name == program {

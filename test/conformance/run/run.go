@@ -1,6 +1,7 @@
-// Package run runs Kubernetes' end-to-end suite on a node of its own.
+// Package run runs Kubernetes' end-to-end suites on a node of its own.
 //
-// Reads: .bin. Writes: the output directory. Owns: the test bed and ginkgo's processes while Suite runs.
+// Reads: .bin. Writes: the output directory; for the node suite also /var/lib/kubelet, in mounts of its own. Owns: the
+// test bed and ginkgo's processes while Suite runs.
 //
 // Guarantees: Suite leaves nothing but the output directory behind; a suite that ends without a report is an error.
 package run
@@ -18,7 +19,6 @@ import (
 	"time"
 
 	"kubelot.dev/test/conformance"
-	"kubelot.dev/test/testbed/cluster"
 	"kubelot.dev/test/testbed/node"
 	"kubelot.dev/test/testbed/proc"
 )
@@ -46,29 +46,34 @@ type Options struct {
 	Log io.Writer
 }
 
+// stage is where a suite is run.
+type stage interface {
+	// program of the suite, or what runs it.
+	program() string
+	// args of it, for what is asked for and results in the directory.
+	args(o Options, dir string) []string
+	// env is added to its environment.
+	env() []string
+	// close ends and removes what the suite was run on.
+	close() error
+}
+
 // Suite starts a test bed with the agent and runs the suite on it, as often as asked. The results are the worst of all
 // runs.
 func Suite(ctx context.Context, o Options) (results conformance.Results, err error) {
-	c, err := cluster.Start(ctx, cluster.Options{
-		Dir: filepath.Join(o.Out, "bed"), Out: o.Log,
-		ControlPlane: true, Registry: true,
-	})
+	begin := clusterStage
+	if o.Scope.Suite.Target == conformance.Node().Target {
+		begin = nodeStage
+	}
+	on, err := begin(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, c.Stop()) }()
-	if err := c.PushE2EImages(ctx); err != nil {
-		return nil, err
-	}
-	n, err := node.Start(ctx, c, node.Options{Agent: o.Agent})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, n.Kill()) }()
+	defer func() { err = errors.Join(err, on.close()) }()
 	var all []conformance.Results
 	for i := range o.Repeat {
 		fmt.Fprintf(o.Log, "%s: run %d of %d\n", o.Agent, i+1, o.Repeat)
-		one, err := o.withRetry(ctx, c, n, strconv.Itoa(i+1))
+		one, err := o.withRetry(ctx, on, strconv.Itoa(i+1))
 		if err != nil {
 			return nil, err
 		}
@@ -79,11 +84,9 @@ func Suite(ctx context.Context, o Options) (results conformance.Results, err err
 }
 
 // withRetry runs the suite, and in a quick run the few specs that failed once more.
-func (o Options) withRetry(ctx context.Context, c *cluster.Cluster, n *node.Node,
-	name string,
-) (conformance.Results, error) {
+func (o Options) withRetry(ctx context.Context, on stage, name string) (conformance.Results, error) {
 	begin := time.Now()
-	results, err := o.once(ctx, c, n, name)
+	results, err := o.once(ctx, on, name)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +94,7 @@ func (o Options) withRetry(ctx context.Context, c *cluster.Cluster, n *node.Node
 	if !o.Scope.Quick || len(failed) == 0 || len(failed) > mostAlone {
 		return results, nil
 	}
-	alone, err := o.alone(failed, time.Since(begin)).once(ctx, c, n, name+"-alone")
+	alone, err := o.alone(failed, time.Since(begin)).once(ctx, on, name+"-alone")
 	if err != nil {
 		return nil, fmt.Errorf("%d specs failed (%q) and were run again alone: %w", len(failed), failed, err)
 	}
@@ -104,19 +107,21 @@ func (o Options) withRetry(ctx context.Context, c *cluster.Cluster, n *node.Node
 // alone is for specs that failed next to others: the suite has time limits of its own, which a busy machine may exceed.
 // They have the rest of the time.
 func (o Options) alone(specs []string, spent time.Duration) Options {
-	o.Scope, o.Procs = conformance.Alone(specs), 1
+	o.Scope, o.Procs = conformance.Alone(o.Scope.Suite, specs), 1
 	// Zero is no limit for ginkgo.
 	o.Timeout = max(o.Timeout-spent, time.Second)
 	return o
 }
 
 // once runs the suite and reads its report.
-func (o Options) once(ctx context.Context, c *cluster.Cluster, n *node.Node, name string) (conformance.Results, error) {
+func (o Options) once(ctx context.Context, on stage, name string) (conformance.Results, error) {
 	dir := filepath.Join(o.Out, string(o.Agent), name)
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return nil, fmt.Errorf("results of %s: %w", o.Agent, err)
 	}
-	ginkgo, err := proc.Start(proc.Spec{Name: "ginkgo", Path: c.Tools.Path("ginkgo"), Dir: dir, Args: o.args(c, n, dir)})
+	ginkgo, err := proc.Start(proc.Spec{
+		Name: "ginkgo", Path: on.program(), Dir: dir, Args: on.args(o, dir), Env: on.env(),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -171,24 +176,6 @@ func (o Options) await(ctx context.Context, ginkgo *proc.Process) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-func (o Options) args(c *cluster.Cluster, n *node.Node, dir string) []string {
-	args := append([]string{
-		"--procs=" + strconv.Itoa(o.Procs), "--timeout=" + o.Timeout.String(), "--no-color", "--silence-skips",
-		// Children that outlive a spec would hold up the end of an intercepted output.
-		"--output-interceptor-mode=none",
-	}, o.Scope.Flags()...)
-	return append(args, c.Tools.Path("e2e.test"), "--",
-		"--kubeconfig="+c.ControlPlane.AdminKubeconfig(),
-		"--kubectl-path="+c.Tools.Path("kubectl"),
-		"--kubelet-root-dir="+n.RootDir,
-		"--container-runtime-endpoint=unix://"+c.Containerd.Socket,
-		"--provider=skeleton",
-		"--num-nodes=1",
-		"--report-dir="+dir,
-		"--disable-log-dump",
-	)
 }
 
 func shorten(from, to string) error {

@@ -9,14 +9,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
 	"kubelot.dev/test/testbed/node"
 )
 
-// passing are pods that come and go: with an init container, without their image, too large for the node, and asked for
-// another size.
+// passing are pods that come and go: with an init container, without their image, too large for the node, asked for
+// another size, and such that fail at each step. What counts errors is shown once there was one, so each agent must
+// have them all: one that only the kubelet had by chance would look like a metric that kubelot lacks.
 const passing = `apiVersion: v1
 kind: Pod
 metadata: {name: short}
@@ -45,6 +47,29 @@ metadata: {name: growing}
 spec:
   terminationGracePeriodSeconds: 0
   containers: [{name: app, image: "busybox:1.36", command: [sleep, "1000000"], resources: {requests: {cpu: 10m}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: mistaken}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: app, image: "busybox:1.36", command: [/no/such/command]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: boxless}
+spec:
+  terminationGracePeriodSeconds: 0
+  runtimeClassName: none
+  containers: [{name: app, image: "busybox:1.36"}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: mapless}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: app, image: "busybox:1.36", volumeMounts: [{name: map, mountPath: /map}]}]
+  volumes: [{name: map, configMap: {name: none}}]
 `
 
 // lacking are the families of the kubelet's /metrics that kubelot has not, each with its reason, and others those that
@@ -75,6 +100,10 @@ var atTimes = map[string]bool{`kubelet_metrics_provider`: true}
 // agent.
 func TestSameMetrics(t *testing.T) {
 	bed := kit.StartWithoutNode(t)
+	class := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: "none"}, Handler: "none"}
+	if _, err := bed.Client.NodeV1().RuntimeClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	want := metricsOf(t, bed, node.Kubelet, func(shown map[string]string) bool {
 		excused := map[string]bool{}
 		for name := range shown {
@@ -162,7 +191,7 @@ func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent, enough func(map[str
 		t.Fatalf("%v: %s", err, data)
 	}
 	dump(t, string(agent)+"-metrics", map[string]string{"/metrics": string(data)})
-	for _, name := range []string{"user", "blank", "large", "growing"} {
+	for _, name := range []string{"user", "blank", "large", "growing", "mistaken", "boxless", "mapless"} {
 		ns.Delete(name, 0)
 	}
 	if err := bed.Node.Remove(); err != nil {

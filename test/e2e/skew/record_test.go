@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/test/e2e/kit"
@@ -22,6 +24,13 @@ import (
 //
 //	GOWORK=off go -C test test ./e2e/skew -run TestRecord -record v0.1.0
 var record = flag.String("record", "", "the release to record, such as v0.1.0")
+
+// unsaid are the topics of which nothing is said by itself on the bed: what only people ask, and what only plugins and
+// shutdowns bring.
+var unsaid = []bus.Topic{
+	topic.GCPlan, topic.PodRetry, topic.ManifestCheck, topic.ShutdownRequested,
+	topic.PluginRegistered, topic.CSIDriver, topic.VolumeUsage, topic.ResourcePreStart,
+}
 
 // recordedPods have something to say on every topic.
 const recordedPods = `
@@ -166,13 +175,13 @@ spec: {terminationGracePeriodSeconds: 1, containers: [{name: app, image: %q, com
 	if err := os.WriteFile(manifest, []byte(strings.TrimSpace(recordedStatic)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	whole := ns.Running("whole")
-	r.uid = string(whole.UID)
+	ns.Running("whole")
 	ns.Running("pulled")
 	ns.Waiting("fails", "app", "CrashLoopBackOff")
 	ns.Phase("ends", "Succeeded")
 	ns.Phase("refused", "Failed")
 	ns.Waiting("absent-image", "app", "ImagePullBackOff")
+	r.waiting = topic.RefOf(ns.Wait("absent-image", "there", func(*corev1.Pod) bool { return true }))
 	ns.Phase("greedy", "Failed")
 	ns.Delete("pulled", 1)
 	ns.Delete("fails", 1)
@@ -185,7 +194,7 @@ spec: {terminationGracePeriodSeconds: 1, containers: [{name: app, image: %q, com
 		defer r.mu.Unlock()
 		var missing []string
 		for _, tp := range topic.All() {
-			if len(r.kept[tp.Name()]) == 0 && !slices.Contains([]string{topic.GCPlan.Name()}, tp.Name()) {
+			if len(r.kept[tp.Name()]) == 0 && !slices.Contains(unsaid, tp) {
 				missing = append(missing, tp.Name())
 			}
 		}
@@ -196,12 +205,14 @@ spec: {terminationGracePeriodSeconds: 1, containers: [{name: app, image: %q, com
 	})
 }
 
-// calls asks what daemons ask, and keeps the replies.
+// calls asks what people and daemons ask, and keeps the replies.
 func (r *recorder) calls() {
 	r.mu.Lock()
 	asked := maps.Clone(r.kept)
 	r.mu.Unlock()
 	r.ask("cli", topic.GCPlan, []byte(`{"images":true}`))
+	r.ask("cli", topic.PodRetry, r.encode(topic.Retry{Ref: r.waiting}))
+	r.ask("cli", topic.ManifestCheck, r.encode(topic.ManifestRequest{File: "static.yaml", Data: []byte(recordedStatic)}))
 	for daemon, call := range map[string]bus.Topic{
 		"api": topic.StatsSummary, "podsync": topic.VolumeSubPath, "gc": topic.PodEvict,
 	} {

@@ -19,6 +19,12 @@ import (
 	"kubelot.dev/test/e2e/kit"
 )
 
+// servers are the daemons that answer the calls, by the first word of the call's name.
+var servers = map[string]string{
+	"volume": "volume", "resource": "resource", "pod": "podsync", "manifest": "podsync", "status": "status",
+	"stats": "stats", "gc": "gc", "shutdown": "gc",
+}
+
 // recorded is a message as the bus carried it.
 type recorded struct {
 	Subject string            `json:"subject"`
@@ -34,7 +40,8 @@ type recorder struct {
 	mu   sync.Mutex
 	seen map[string]map[string]bool
 	kept map[string][]recorded // by topic
-	uid  string                // of the pod that the calls are about
+
+	waiting topic.Ref // a pod in a back-off
 }
 
 // as connects with the key of a daemon.
@@ -58,9 +65,8 @@ func (r *recorder) listen() {
 	reader := r.as("cli")
 	for _, tp := range topic.All() {
 		if tp.Kind() == bus.KindCall {
-			server := map[string]string{"volume": "volume", "pod": "podsync", "stats": "stats", "gc": "gc"}
 			owner, _, _ := strings.Cut(tp.Name(), ".")
-			go r.overhear(r.as(server[owner]), tp.Name())
+			go r.overhear(r.as(servers[owner]), tp.Name())
 			continue
 		}
 		messages := reader.WatchEvents(ctx, []string{bus.Filter(tp)}, bus.From{Since: time.Now().Add(-time.Hour)})
@@ -144,6 +150,15 @@ func (r *recorder) ask(daemon string, call bus.Topic, data []byte) {
 	defer r.mu.Unlock()
 	r.kept[call.Name()+".reply"] = append(r.kept[call.Name()+".reply"],
 		recorded{reply.Subject, reply.Header, reply.Data})
+}
+
+func (r *recorder) encode(request any) []byte {
+	r.t.Helper()
+	data, err := json.Marshal(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return data
 }
 
 // write writes a file per topic, a message per line.

@@ -25,7 +25,8 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // TestScenarios runs testdata. "go test -rewrite" writes the results again; read the difference before you keep it.
 //
-//	thresholds [transition=D] [pods]   lines "hard|soft|grace|reclaim SIGNAL VALUE"; lists what they become. All figures go
+//	thresholds [transition=D] [pods] [reload]    lines "hard|soft|grace|reclaim SIGNAL VALUE"; lists what they become. All
+//	                                   figures go; the state stays with "reload"
 //	restore at=T                       lines "CONDITION [relieved=T]": what an earlier process has stated
 //	read at=T                          lines "SIGNAL AVAILABLE CAPACITY"; shows conditions and due thresholds
 //	figures at=T                       lines "POD ...", as in usage: what is read then; "POD" alone: nothing
@@ -106,7 +107,7 @@ func (s *scenario) thresholds(t *testing.T, text string, args map[string]string)
 			"reclaim": set.Reclaim,
 		}[w[0]][w[1]] = w[2]
 	}
-	all, err := Thresholds(set)
+	configured, err := Thresholds(set)
 	if err != nil {
 		return "error: " + err.Error() + "\n"
 	}
@@ -114,7 +115,13 @@ func (s *scenario) thresholds(t *testing.T, text string, args map[string]string)
 		c.Stats = nil
 	}
 	s.chooser = newChooser()
-	s.tracker = NewTracker(ForLayout(all, args["split"] != ""), at(t, args["transition"]).Sub(epoch))
+	all, transition := ForLayout(configured, args["split"] != ""), at(t, args["transition"]).Sub(epoch)
+	if args["reload"] == "" {
+		s.tracker = NewTracker(all, transition)
+	} else {
+		s.tracker.SetThresholds(all)
+		s.tracker.SetTransition(transition)
+	}
 	var out strings.Builder
 	for _, th := range s.tracker.Thresholds() {
 		fmt.Fprintf(&out, "%s grace=%s reclaim=%v\n", th, th.Grace, th.Reclaim != nil)

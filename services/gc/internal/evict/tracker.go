@@ -58,19 +58,23 @@ func NewTracker(thresholds []Threshold, transition time.Duration) *Tracker {
 	return t
 }
 
-// SetThresholds replaces the thresholds; what is remembered of those that stay is kept.
+// SetThresholds replaces the thresholds. What is remembered of those that stay is kept, even if their grace period or
+// their minimum reclaim is another one.
 func (t *Tracker) SetThresholds(thresholds []Threshold) {
 	old := t.states
 	t.states = make([]state, len(thresholds))
 	for i, threshold := range thresholds {
-		t.states[i].threshold = threshold
 		for _, s := range old {
 			if s.threshold.String() == threshold.String() {
 				t.states[i] = s
 			}
 		}
+		t.states[i].threshold = threshold
 	}
 }
+
+// SetTransition replaces the transition period, also for conditions that hold.
+func (t *Tracker) SetTransition(transition time.Duration) { t.transition = transition }
 
 // Restore sets the conditions that an earlier process has stated. A condition that held then goes on to hold for its
 // transition period, from when it was relieved, or from now on where it was not.

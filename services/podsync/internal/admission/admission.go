@@ -69,7 +69,7 @@ type Facts struct {
 
 // Admit decides whether pod may run on node with the active pods; nil means yes.
 // Active are the pods that were admitted and have not ended; pod itself is left out if it is among them.
-func Admit(pod *corev1.Pod, node *corev1.Node, active []*corev1.Pod, facts Facts) *Rejection {
+func Admit(pod *corev1.Pod, node *corev1.Node, active []Held, facts Facts) *Rejection {
 	r := judge(pod, node, active, facts)
 	// The kubelet asks for a shutdown last. What else is amiss is told first, but nobody is preempted for a pod that
 	// can't come.
@@ -80,7 +80,7 @@ func Admit(pod *corev1.Pod, node *corev1.Node, active []*corev1.Pod, facts Facts
 }
 
 // judge is Admit on a node that doesn't shut down.
-func judge(pod *corev1.Pod, node *corev1.Node, active []*corev1.Pod, facts Facts) *Rejection {
+func judge(pod *corev1.Pod, node *corev1.Node, active []Held, facts Facts) *Rejection {
 	for _, check := range []func(*corev1.Pod, Facts) *Rejection{pressure, sysctls, appArmor, operatingSystem} {
 		if r := check(pod, facts); r != nil {
 			return r
@@ -92,9 +92,9 @@ func judge(pod *corev1.Pod, node *corev1.Node, active []*corev1.Pod, facts Facts
 	if r := supplementalGroups(pod, node); r != nil {
 		return r
 	}
-	others := make([]*corev1.Pod, 0, len(active))
+	others := make([]Held, 0, len(active))
 	for _, p := range active {
-		if p.UID != pod.UID {
+		if p.Pod.UID != pod.UID {
 			others = append(others, p)
 		}
 	}
@@ -190,7 +190,7 @@ func supplementalGroups(pod *corev1.Pod, node *corev1.Node) *Rejection {
 }
 
 // predicates are the scheduler's filters that the node checks again, except for resources.
-func predicates(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod, facts Facts) *Rejection {
+func predicates(pod *corev1.Pod, node *corev1.Node, others []Held, facts Facts) *Rejection {
 	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(labelled(node, facts)); !ok || err != nil {
 		return predicate(reasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector")
 	}

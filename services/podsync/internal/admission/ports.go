@@ -16,13 +16,13 @@ type hostPort struct {
 }
 
 // portsTaken reports whether one of the pod's host ports is another pod's.
-func portsTaken(pod *corev1.Pod, others []*corev1.Pod) bool {
+func portsTaken(pod *corev1.Pod, others []Held) bool {
 	mine := hostPorts(pod)
 	if len(mine) == 0 {
 		return false
 	}
 	for _, other := range others {
-		for p, ips := range hostPorts(other) {
+		for p, ips := range other.ports {
 			if overlap(mine[p], ips) {
 				return true
 			}

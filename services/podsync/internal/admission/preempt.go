@@ -19,7 +19,7 @@ const (
 
 // Victims are the active pods that must end so that a critical pod, rejected for lack of resources, fits: as few and
 // as unimportant as possible. None means that the rejection stands.
-func Victims(pod *corev1.Pod, r *Rejection, active []*corev1.Pod) []*corev1.Pod {
+func Victims(pod *corev1.Pod, r *Rejection, active []Held) []*corev1.Pod {
 	if r == nil || len(r.short) == 0 || !critical(pod) {
 		return nil
 	}
@@ -29,8 +29,8 @@ func Victims(pod *corev1.Pod, r *Rejection, active []*corev1.Pod) []*corev1.Pod 
 	}
 	var candidates []candidate
 	for _, p := range active {
-		if p.UID != pod.UID && yields(p, pod) {
-			candidates = append(candidates, candidate{pod: p, frees: freed(p), class: classRank(p)})
+		if p.Pod.UID != pod.UID && yields(p.Pod, pod) {
+			candidates = append(candidates, candidate{pod: p.Pod, frees: freed(p), class: classRank(p.Pod)})
 		}
 	}
 	all := maps.Clone(need)
@@ -73,8 +73,8 @@ func classRank(pod *corev1.Pod) int {
 }
 
 // freed is what the end of a pod gives back.
-func freed(pod *corev1.Pod) map[corev1.ResourceName]int64 {
-	frees := requests(pod)
+func freed(p Held) map[corev1.ResourceName]int64 {
+	frees := maps.Clone(p.requests)
 	frees[corev1.ResourcePods] = 1
 	return frees
 }

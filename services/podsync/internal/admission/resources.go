@@ -11,6 +11,19 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
+// Held is a pod with what it holds of the node. That is counted once for a pod: each pod that comes is compared with
+// all that are there.
+type Held struct {
+	Pod      *corev1.Pod
+	requests map[corev1.ResourceName]int64
+	ports    map[hostPort][]string
+}
+
+// Hold counts what the pod holds.
+func Hold(pod *corev1.Pod) Held {
+	return Held{Pod: pod, requests: requests(pod), ports: hostPorts(pod)}
+}
+
 // shortage is a resource that doesn't suffice: CPU in thousandths, all others in their unit.
 type shortage struct {
 	name                      corev1.ResourceName
@@ -40,7 +53,7 @@ func rank(name corev1.ResourceName) int {
 }
 
 // shortages are the resources that the node lacks for the pod, in a fixed order. Devices of plugins don't count.
-func shortages(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod, facts Facts) []shortage {
+func shortages(pod *corev1.Pod, node *corev1.Node, others []Held, facts Facts) []shortage {
 	allocatable := node.Status.Allocatable
 	var short []shortage
 	if q, ok := allocatable[corev1.ResourcePods]; ok && int64(len(others))+1 > q.Value() {
@@ -50,7 +63,7 @@ func shortages(pod *corev1.Pod, node *corev1.Node, others []*corev1.Pod, facts F
 	used := map[corev1.ResourceName]int64{}
 	if len(wanted) > 0 {
 		for _, other := range others {
-			for name, n := range requests(other) {
+			for name, n := range other.requests {
 				used[name] += n
 			}
 		}

@@ -28,7 +28,7 @@ func TestScenarios(t *testing.T) {
 type scenario struct {
 	facts  Facts
 	node   *corev1.Node
-	active []*corev1.Pod
+	active []Held
 }
 
 func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
@@ -46,9 +46,11 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		}
 	case "active":
 		s.active = nil
-		decode(t, d.Input, &s.active)
-		for _, p := range s.active {
+		var pods []*corev1.Pod
+		decode(t, d.Input, &pods)
+		for _, p := range pods {
 			p.UID = types.UID(p.Name)
+			s.active = append(s.active, Hold(p))
 		}
 	case "admit":
 		pod := &corev1.Pod{}

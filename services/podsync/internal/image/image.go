@@ -77,6 +77,8 @@ type Request struct {
 	Sandbox *runtimeapi.PodSandboxConfig
 	// RuntimeHandler is the pod's; empty for the default.
 	RuntimeHandler string
+	// Anew ends the back-off of earlier pulls: the next failure counts as the first.
+	Anew bool
 }
 
 // Image is an image on the node.
@@ -105,16 +107,28 @@ type Puller struct {
 
 // New makes a Puller that reports Events to record, which must not block.
 func New(cfg Config, rt Runtime, record func(Event)) *Puller {
-	limit := rate.Limit(cfg.QPS)
-	if cfg.QPS <= 0 {
-		limit = rate.Inf
-	}
 	return &Puller{
 		cfg: cfg, runtime: rt, record: record,
-		slots: make(chan struct{}, max(cfg.MaxParallel, 1)), limiter: rate.NewLimiter(limit, max(cfg.Burst, 1)),
+		slots: make(chan struct{}, max(cfg.MaxParallel, 1)), limiter: rate.NewLimiter(cfg.limit(), cfg.burst()),
 		inflight: map[string]*inflightPull{}, backoff: backoff{},
 	}
 }
+
+// SetRate changes how often pulls begin, to QPS and Burst of the configuration. Pulls that wait already keep their
+// turn.
+func (p *Puller) SetRate(cfg Config) {
+	p.limiter.SetBurst(cfg.burst())
+	p.limiter.SetLimit(cfg.limit())
+}
+
+func (c Config) limit() rate.Limit {
+	if c.QPS <= 0 {
+		return rate.Inf
+	}
+	return rate.Limit(c.QPS)
+}
+
+func (c Config) burst() int { return max(c.Burst, 1) }
 
 // imageRequest is a Request under way.
 type imageRequest struct {
@@ -240,6 +254,9 @@ func (p *Puller) ensurePulled(ctx context.Context, w *imageRequest) (Image, erro
 // refuseEarly gives the error of a pull that has to wait, and reports it.
 func (p *Puller) refuseEarly(req Request) error {
 	p.mu.Lock()
+	if req.Anew {
+		p.backoff.succeeded(req.Pod.UID, req.Image)
+	}
 	last, waiting := p.backoff.waiting(req.Pod.UID, req.Image, time.Now())
 	p.mu.Unlock()
 	if !waiting {

@@ -69,10 +69,13 @@ func TestSharedFailureCountsOnceForAPod(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var reqs []Request
-		for i := range 8 {
-			reqs = append(reqs, request("u", fmt.Sprintf("image%d:1", i), corev1.PullIfNotPresent))
+		of := func(tag string) (reqs []Request) {
+			for i := range 8 {
+				reqs = append(reqs, request("u", fmt.Sprintf("image%d:%s", i, tag), corev1.PullIfNotPresent))
+			}
+			return reqs
 		}
+		reqs := of("1")
 		for parallel, want := range map[int]time.Duration{4: 2 * time.Second, 1: 8 * time.Second, 8: time.Second} {
 			p, rt, _ := newTest(t, Config{MaxParallel: parallel})
 			rt.pulling = time.Second
@@ -91,6 +94,22 @@ func TestLimits(t *testing.T) {
 		}
 		if took := time.Since(began); took != 3*time.Second {
 			t.Errorf("8 pulls at 2 a second after a burst of 2 took %v, want 3s", took)
+		}
+		for _, c := range []struct {
+			rate Config
+			tag  string
+			want time.Duration
+		}{{Config{QPS: 4, Burst: 1}, "2", 1750 * time.Millisecond}, {Config{}, "3", 0}} {
+			p.SetRate(c.rate)
+			time.Sleep(time.Hour) // as many may begin at once as ever
+			began := time.Now()
+			if err := errors.Join(ensureAll(t, p, of(c.tag)...)...); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took != c.want {
+				t.Errorf("8 pulls at a changed rate of %v after a burst of %d took %v, want %v", c.rate.QPS, c.rate.Burst, took,
+					c.want)
+			}
 		}
 	})
 }

@@ -1,6 +1,8 @@
 package worker
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
@@ -8,12 +10,14 @@ import (
 	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
-// allocate takes what the resource daemon says of the pod. A refusal fails a pod that has nothing at the runtime. One
-// that runs keeps what it has: the refusal holds up its next start only.
-func allocate(w *Worker, a topic.Allocation) {
-	s := w.state
-	s.allocation = a
-	if a.Phase != topic.AllocationRefused || s.Reject != nil || s.ending.stop != nil || len(s.view.obs.Sandboxes) > 0 ||
+// allocate takes what the resource daemon says of the pod.
+func allocate(w *Worker, a topic.Allocation) { w.state.allocation = a }
+
+// refuse fails a pod that can't have what it asks for. One that runs keeps what it has: the refusal holds up the next
+// starts of its containers only, and fails it when none runs any more, as after a reboot. A refusal is final.
+func refuse(w *Worker) {
+	s, a := w.state, w.state.allocation
+	if a.Phase != topic.AllocationRefused || s.Reject != nil || s.ending.stop != nil || s.view.alive() ||
 		w.actions.starting() {
 		return
 	}
@@ -21,6 +25,13 @@ func allocate(w *Worker, a topic.Allocation) {
 	w.report.Event(s.Pod, "", corev1.EventTypeWarning, a.Reason, a.Message)
 	s.Metrics.Rejected(a.Reason)
 	s.Reject = &Failed{Reason: a.Reason, Message: "Pod was rejected: " + a.Message}
+}
+
+// alive reports whether a container of the pod runs, or may run for all that is known.
+func (v *view) alive() bool {
+	return !v.certain(false) || slices.ContainsFunc(v.obs.Containers, func(c topic.Container) bool {
+		return c.State == topic.ContainerRunning || c.State == topic.ContainerUnknown
+	})
 }
 
 // allocating reports whether nothing may be created yet, because the pod waits for what it is to have for itself.

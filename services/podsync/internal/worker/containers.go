@@ -20,6 +20,7 @@ type container struct {
 	// the restart count at which the crash back-off started over; nil before the first reading
 	backoff   *int
 	announced bool            // there was an Event about its back-off
+	anew      bool            // a person wants its image pulled without a back-off
 	runs      map[string]*run // by container ID
 }
 

@@ -48,6 +48,8 @@ type Snapshot struct {
 	Stopped map[string]bool
 	// Going is true for a pod that is removed, not only ended: its directory may go too.
 	Going bool
+	// Anew is true for EnsureImage if earlier failures of the pull must not hold it back.
+	Anew bool
 }
 
 // Outcome is how an action ended.

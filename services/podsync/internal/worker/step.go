@@ -91,7 +91,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		Images: w.state.imagesFor(a),
 		Turn:   w.state.takeTurn(a, w.actions.tries[a.Key()]),
 		Before: w.state.before(), Static: w.state.Source != topic.SourceAPI,
-		Stopped: maps.Clone(w.state.stopped), Going: w.state.going(),
+		Stopped: maps.Clone(w.state.stopped), Going: w.state.going(), Anew: w.state.takeAnew(a),
 	}
 	w.background.Go(func() {
 		outcome := w.executor.Do(ctx, s, a)

@@ -112,6 +112,7 @@ func (s *state) due(now time.Time) *stop {
 
 // triggers begins the pod's end where something asks for it, and shortens its grace period.
 func (w *Worker) triggers(now time.Time) {
+	refuse(w)
 	if s := w.state.due(now); s != nil {
 		w.beginStop(s)
 		return

@@ -178,8 +178,8 @@ func (s *State) Entries() Entries {
 // PerNode is how many CPUs of each NUMA node containers have for themselves; nodes without any are left out.
 func (s *State) PerNode() map[int]int { return s.machine.Tally(s.exclusive(), machine.NUMANode) }
 
-// WholeCores reports whether the CPUs are all threads of their cores, which metrics count.
-func (s *State) WholeCores(cpus cpuset.CPUSet) bool { return s.machine.WholeCores(cpus).Equals(cpus) }
+// FullCores reports whether containers get whole cores only (full-pcpus-only), which metrics count.
+func (s *State) FullCores() bool { return s.options.fullCores }
 
 // OneCache reports whether the CPUs are all of one uncore cache, which metrics count.
 func (s *State) OneCache(cpus cpuset.CPUSet) bool {

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -24,6 +26,8 @@ const (
 	maxRequest = 64 << 10
 	// maxCalls bounds the registrations at a time on one connection.
 	maxCalls = 16
+	// look is how often it is looked whether the service's socket is still there.
+	look = 10 * time.Second
 	// shakeLimit bounds the time in which a connection must become one of HTTP/2.
 	shakeLimit = 10 * time.Second
 )
@@ -32,6 +36,7 @@ var (
 	errReplaced = errors.New("another instance of it has registered")
 	errWithdrew = errors.New("its socket for the registration is gone")
 	errStopping = errors.New("the registration of device plugins stops")
+	errVanished = errors.New("the socket for the registration of device plugins was removed")
 )
 
 // Report is what the owner hears of a resource.
@@ -57,6 +62,7 @@ type Server struct {
 	dir    string
 	ports  Ports
 	limits limits
+	look   time.Duration
 
 	// arrivals are plugins that can be spoken to; wake says that wanted has changed.
 	arrivals chan *plugin
@@ -75,7 +81,7 @@ type Server struct {
 // New makes the server of the directory, which is the kubelet's device-plugins. It starts nothing.
 func New(dir string, ports Ports) *Server {
 	return &Server{
-		dir: dir, ports: ports, limits: usual, arrivals: make(chan *plugin), wake: make(chan struct{}, 1),
+		dir: dir, ports: ports, limits: usual, look: look, arrivals: make(chan *plugin), wake: make(chan struct{}, 1),
 		announcements: map[string]*announcement{}, plugins: map[string]*plugin{},
 		registering: map[string]*registering{}, wanted: map[string]topic.PluginEndpoint{},
 	}
@@ -102,9 +108,12 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// own takes plugins that come and go.
+// own takes plugins that come and go. It ends with an error where nobody can register any more: Run is to be called
+// again, which makes the directory and the socket anew.
 func (s *Server) own(ctx context.Context, served <-chan error) error {
 	s.reconcile(ctx)
+	look := time.NewTicker(s.look)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -115,6 +124,10 @@ func (s *Server) own(ctx context.Context, served <-chan error) error {
 			s.install(ctx, p)
 		case <-s.wake:
 			s.reconcile(ctx)
+		case <-look.C:
+			if _, err := os.Lstat(filepath.Join(s.dir, socketName)); errors.Is(err, fs.ErrNotExist) {
+				return errVanished
+			}
 		}
 	}
 }

@@ -165,6 +165,26 @@ func TestTheDirectory(t *testing.T) {
 	b.until(gpu + " a true []")
 }
 
+// Who removes the directory, to have plugins register again, must not keep them from it for good.
+func TestADirectoryThatIsRemoved(t *testing.T) {
+	b := newBed(t, func(b *bed) { b.look = time.Millisecond })
+	ended := make(chan error, 1)
+	go func() { ended <- b.Server.Run(t.Context()) }()
+	b.served()
+	b.register(b.serve(&plugintest.Plugin{}, "p.sock", plugintest.Device("a")))
+	b.until(gpu + " a true []")
+	if err := os.RemoveAll(b.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; !errors.Is(err, errVanished) {
+		t.Errorf("ended with %v", err)
+	}
+	b.until(gpu + " away")
+	b.run()
+	b.register(b.serve(&plugintest.Plugin{}, "q.sock", plugintest.Device("b")))
+	b.until(gpu + " b true []")
+}
+
 func TestWithoutADirectory(t *testing.T) {
 	b := newBed(t, nil)
 	if err := os.WriteFile(b.dir, nil, 0o600); err != nil {

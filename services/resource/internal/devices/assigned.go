@@ -18,6 +18,8 @@ type assignment struct {
 	response []byte
 	// kept is true while the plugin is being asked.
 	kept bool
+	// stale is true where it is from before the machine was booted, until the plugin is asked again.
+	stale bool
 }
 
 // Kept are devices that are kept for a container while its plugin is asked.
@@ -36,6 +38,8 @@ type Assigned struct {
 	Healthy      bool
 	// Nodes are the NUMA nodes to which it was near when it was assigned, sorted.
 	Nodes []int
+	// Stale is true where the plugin has to be asked again before the container may use it.
+	Stale bool
 }
 
 // Answer is what a plugin has answered about the devices of a container.
@@ -183,7 +187,9 @@ func (a *assignment) list(name string, r *inventory) (list []Assigned) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(nodes)) {
 		slices.Sort(nodes[id])
-		list = append(list, Assigned{Resource: name, ID: id, Healthy: r.health(id), Nodes: slices.Compact(nodes[id])})
+		list = append(list, Assigned{
+			Resource: name, ID: id, Healthy: r.health(id), Nodes: slices.Compact(nodes[id]), Stale: a.stale,
+		})
 	}
 	return list
 }

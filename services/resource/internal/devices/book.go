@@ -43,7 +43,7 @@ type inventory struct {
 	// devices are those of the last list.
 	devices map[string]Device
 	// listed is true once its plugin has listed devices since the start; recalled where it was there before the start and
-	// hasn't.
+	// hasn't listed a healthy one: plugins begin with an empty list while their driver is being loaded.
 	listed, recalled bool
 	// away is since when the plugin isn't there. It is zero while it is.
 	away time.Time
@@ -65,6 +65,7 @@ func (b *Book) Listed(name string, list []Device) (changed []string) {
 	for _, d := range list {
 		now.devices[d.ID] = d
 	}
+	now.recalled = before != nil && before.recalled && now.healthy().Len() == 0
 	b.resources[name] = now
 	b.gone.Delete(name)
 	for uid, containers := range b.pods {
@@ -137,9 +138,10 @@ func (b *Book) Waiting(name string, now time.Time) (until time.Time, waiting boo
 	return until, r != nil && r.recalled && now.Before(until)
 }
 
-// Known reports whether the resource is a device plugin's: one has it, or pods have devices of it.
+// Known reports whether the resource is a device plugin's: one has it, or had it since the start, or pods have devices
+// of it. A pod that wants devices of a plugin that is gone for good is refused, it never runs without them.
 func (b *Book) Known(name string) bool {
-	if b.resources[name] != nil {
+	if b.resources[name] != nil || b.gone.Has(name) {
 		return true
 	}
 	for _, containers := range b.pods {

@@ -23,6 +23,9 @@ type Checkpoint struct {
 	PodDeviceEntries []Entry
 	// RegisteredDevices are the healthy devices of each resource.
 	RegisteredDevices map[string][]string
+	// Stale are UIDs of pods that have got their devices before the machine was booted. Nobody else gets these, but
+	// their plugins have to be asked about them again: what they answered then is no longer true. Export has none.
+	Stale map[string]bool
 }
 
 // Adopt takes over what was known before the start. Which devices the resources have is unknown until their plugins are
@@ -36,7 +39,9 @@ func (b *Book) Adopt(c Checkpoint) {
 			continue
 		}
 		b.recall(e.ResourceName)
-		a := &assignment{nodes: make(map[int64][]string, len(e.DeviceIDs)), response: slices.Clone(e.AllocResp)}
+		a := &assignment{
+			nodes: make(map[int64][]string, len(e.DeviceIDs)), response: slices.Clone(e.AllocResp), stale: c.Stale[e.PodUID],
+		}
 		for node, ids := range e.DeviceIDs {
 			if len(ids) > 0 {
 				a.nodes[node] = slices.Clone(ids)
@@ -52,8 +57,8 @@ func (b *Book) recall(name string) {
 	}
 }
 
-// Export is what is to be known after a restart. Devices that are only kept aren't in it. The entries are in the order
-// of pod, container and resource, the devices in that of their IDs.
+// Export is what is to be known after a restart. Devices that are only kept, or stale, aren't in it. The entries are in
+// the order of pod, container and resource, the devices in that of their IDs.
 func (b *Book) Export() Checkpoint {
 	c := Checkpoint{RegisteredDevices: make(map[string][]string, len(b.resources))}
 	for name, r := range b.resources {
@@ -63,7 +68,7 @@ func (b *Book) Export() Checkpoint {
 		for _, container := range slices.Sorted(maps.Keys(b.pods[uid])) {
 			resources := b.pods[uid][container]
 			for _, name := range slices.Sorted(maps.Keys(resources)) {
-				if a := resources[name]; !a.kept {
+				if a := resources[name]; !a.kept && !a.stale {
 					c.PodDeviceEntries = append(c.PodDeviceEntries, a.entry(uid, container, name))
 				}
 			}

@@ -10,7 +10,7 @@
 // one container and resource after the other: Hints gives the NUMA nodes to choose from, Pick the devices to choose
 // from, among which the plugin may say what it prefers; Keep chooses, the plugin is told, and Confirm or Drop ends it.
 // Pods that run already, as after a restart of the daemon, have what Adopt has read and aren't picked for again.
-// Release gives everything back.
+// Release gives everything back. Those that were adopted as stale are picked for again, and get the same.
 //
 // # Guarantees
 //

@@ -64,6 +64,8 @@ func (b *Book) Pick(q Request) (Choice, error) {
 	case !healthy.IsSuperset(has):
 		return Choice{}, fmt.Errorf("previously allocated devices are no longer healthy; "+
 			"cannot allocate unhealthy devices %s", q.Resource)
+	case has.Len() > 0 && b.pods[string(q.Pod.UID)][q.Container][q.Resource].stale:
+		return Choice{Fixed: sets.List(has), Size: q.Count}, nil
 	case has.Len() > 0:
 		return Choice{}, nil
 	}

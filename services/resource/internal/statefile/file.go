@@ -23,8 +23,9 @@ const (
 // mode is the kubelet's.
 const mode = 0o600
 
-// maxFile bounds what is read. A node's real files have some hundred kilobytes at most.
-const maxFile = 8 << 20
+// maxFile bounds what is read. It is far above all that is written: a plugin may list 4 MiB of device IDs, each of
+// which may be a container's, too.
+const maxFile = 256 << 20
 
 // errUnusable is of a file that is there and can't be used.
 var errUnusable = errors.New("the state file can't be used")

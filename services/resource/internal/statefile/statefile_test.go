@@ -216,6 +216,29 @@ func TestVersion1(t *testing.T) {
 	}
 }
 
+// A plugin that has a device for each MiB of a card's memory lists some MiB of IDs, and its containers have most.
+func TestWhatIsWrittenIsNeverTooLargeToBeRead(t *testing.T) {
+	d := Devices{Registered: map[string][]string{}}
+	for _, name := range []string{"example.com/gpu-memory", "example.com/gpu-core"} {
+		var ids []string
+		for i := range 80_000 {
+			ids = append(ids, fmt.Sprintf("GPU-6bd2bea5-1ae2-4b0c-b6ee-6b0d1f3ab8b1-_-%05d", i))
+		}
+		d.Registered[name] = ids
+		d.Entries = append(d.Entries, DeviceEntry{
+			PodUID: "pod", ContainerName: "a", ResourceName: name, DeviceIDs: map[int64][]string{-1: ids},
+			AllocResp: []byte{1},
+		})
+	}
+	path := filepath.Join(t.TempDir(), DevicesName)
+	if err := WriteDevices(path, d); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := ReadDevices(path); err != nil || !reflect.DeepEqual(got, d) {
+		t.Errorf("read %d entries: %v", len(got.Entries), err)
+	}
+}
+
 func TestPlacesThatAreNoFiles(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := ReadCPU(filepath.Join(dir, CPUName)); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, errUnusable) {
@@ -230,7 +253,7 @@ func TestPlacesThatAreNoFiles(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{pipe: "it isn't a regular file", large: "it has more than 8388608 bytes"} {
+	for path, want := range map[string]string{pipe: "it isn't a regular file", large: "it has more than 268435456 bytes"} {
 		_, err := ReadDevices(path)
 		if text := fmt.Sprint(err); !errors.Is(err, errUnusable) || !strings.Contains(text, path) ||
 			!strings.Contains(text, want) {

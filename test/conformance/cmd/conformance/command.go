@@ -22,6 +22,7 @@ import (
 )
 
 type options struct {
+	suite   conformance.Suite
 	agents  []string
 	out     string
 	quick   bool
@@ -32,26 +33,39 @@ type options struct {
 	update  string
 }
 
-func (o options) scope() conformance.Scope { return conformance.Scope{Quick: o.quick, Focus: o.focus} }
+func (o options) scope() conformance.Scope {
+	return conformance.Scope{Suite: o.suite, Quick: o.quick, Focus: o.focus}
+}
+
+// suites are those that can be run, by name.
+var suites = map[string]conformance.Suite{"cluster": conformance.Cluster(), "node": conformance.Node()}
 
 func newCommand() *cobra.Command {
 	var o options
+	var suite string
 	cmd := &cobra.Command{
 		Use:           "conformance",
 		Short:         "Run Kubernetes' conformance specs of a node and compare kubelot with the upstream kubelet",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return compare(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var ok bool
+			if o.suite, ok = suites[suite]; !ok {
+				return fmt.Errorf("suite %q: want cluster or node", suite)
+			}
+			return compare(cmd.Context(), o)
+		},
 	}
+	cmd.Flags().StringVar(&suite, "suite", "cluster", "Kubernetes' suite: cluster (test/e2e) or node (test/e2e_node)")
 	cmd.Flags().StringSliceVar(&o.agents, "agent", []string{"kubelot"},
 		"agents to run, one after the other: kubelot, kubelet")
 	cmd.Flags().StringVar(&o.out, "out", "", "directory of the results, where those of the other agent are looked for too")
 	cmd.Flags().BoolVar(&o.quick, "quick", false, "a part that takes some minutes")
-	cmd.Flags().StringVar(&o.focus, "focus", "", "only conformance specs that match this regular expression")
-	cmd.Flags().IntVar(&o.procs, "procs", 6, "specs at a time")
+	cmd.Flags().StringVar(&o.focus, "focus", "", "only specs that match this regular expression")
+	cmd.Flags().IntVar(&o.procs, "procs", 6, "specs at a time; those of the node suite go one after the other")
 	cmd.Flags().IntVar(&o.repeat, "repeat", 1, "runs in a row; a spec must pass in all of them")
-	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "of one run of the specs (default 8m with --quick, else 2h)")
+	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "of one run of the specs (default by suite and --quick)")
 	cmd.Flags().StringVar(&o.update, "update", "", "file to write with the specs that the kubelet passes; for a full run")
 	// It fails for an undefined flag only.
 	_ = cmd.MarkFlagRequired("out")
@@ -75,10 +89,10 @@ func (o options) check() error {
 // rules are what the results will be judged by; a list that is written again is not asked.
 func (o options) rules() (rules conformance.Rules, err error) {
 	rules.KubeletToo = slices.Contains(o.agents, string(node.Kubelet))
-	if rules.Limits, err = conformance.Limits(); err != nil || o.update != "" {
+	if rules.Limits, err = o.suite.Limits(); err != nil || o.update != "" {
 		return rules, err
 	}
-	rules.Passes, err = conformance.Passes()
+	rules.Passes, err = o.suite.Passes()
 	return rules, err
 }
 
@@ -109,7 +123,7 @@ func compare(ctx context.Context, o options) error {
 	}
 	if o.update != "" {
 		rules.Passes = results[string(node.Kubelet)].Passing()
-		if err := write(o.update, func(w io.Writer) error { return conformance.WritePasses(w, rules.Passes) }); err != nil {
+		if err := write(o.update, func(w io.Writer) error { return o.suite.WritePasses(w, rules.Passes) }); err != nil {
 			return err
 		}
 	}
@@ -144,7 +158,7 @@ func judge(o options, results map[string]conformance.Results, rules conformance.
 		// A focus may choose what is out of scope.
 		if unlisted := results[agent].Unlisted(rules.Passes); o.focus == "" && len(unlisted) > 0 {
 			fmt.Printf("%s passes %d specs that passes.txt doesn't name; "+
-				"to write it again: UPDATE=1 AGENT=kubelet make conformance: %q\n", agent, len(unlisted), unlisted)
+				"to write it again: UPDATE=1 AGENT=kubelet make %s: %q\n", agent, len(unlisted), o.suite.Target, unlisted)
 		}
 	}
 	if faults := conformance.Faults(now); faults > 0 {

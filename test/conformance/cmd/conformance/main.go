@@ -1,6 +1,18 @@
-// Command conformance runs Kubernetes' conformance specs under kubelot or the upstream kubelet, and compares the two.
+// Command conformance runs Kubernetes' conformance specs, or its suite of a node alone, under kubelot or the upstream
+// kubelet, and compares the two.
 package main
 
-import "kubelot.dev/test/testbed/program"
+import (
+	"os"
 
-func main() { program.Main(newCommand()) }
+	"kubelot.dev/test/conformance/node/units"
+	"kubelot.dev/test/testbed/program"
+)
+
+func main() {
+	// The node suite calls this program by the names of systemd's commands.
+	if code, is := units.Shim(os.Args); is {
+		os.Exit(code)
+	}
+	program.Main(newCommand())
+}

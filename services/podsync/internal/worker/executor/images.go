@@ -52,7 +52,7 @@ func (im *images) image(ctx context.Context, s worker.Snapshot, req image.Reques
 	if err != nil {
 		return image.Image{}, err
 	}
-	req.Pod, req.Secrets, req.RuntimeHandler = s.Pod, im.pullSecrets(ctx, s.Pod), handler
+	req.Pod, req.Secrets, req.RuntimeHandler, req.Anew = s.Pod, im.pullSecrets(ctx, s.Pod), handler, s.Anew
 	got, err := im.puller.Ensure(ctx, req)
 	var failed *image.Error
 	if errors.As(err, &failed) {

@@ -27,7 +27,8 @@ func (ct *containers) stop(ctx context.Context, s worker.Snapshot, action plan.A
 		ct.killing(s.Pod, action)
 		if c := plan.Container(s.Pod, action.Container); c != nil && c.Lifecycle != nil &&
 			c.Lifecycle.PreStop != nil && action.Grace > 0 {
-			ct.preStop(ctx, s, c, action)
+			end := ct.reports.Events.Step(s.Pod, string(plan.RunPreStop), action.Container, "")
+			end(ct.preStop(ctx, s, c, action))
 		}
 	}
 	grace := max(action.Grace-time.Since(began), minGrace)
@@ -45,7 +46,8 @@ func (ct *containers) stop(ctx context.Context, s worker.Snapshot, action plan.A
 // runPreStop runs the hook of a container whose turn to be stopped comes later. It fails only if it is broken off.
 func (ct *containers) runPreStop(ctx context.Context, s worker.Snapshot, action plan.Action) error {
 	ct.killing(s.Pod, action)
-	ct.preStop(ctx, s, plan.Container(s.Pod, action.Container), action)
+	// A failure has been reported, and the container is stopped all the same.
+	_ = ct.preStop(ctx, s, plan.Container(s.Pod, action.Container), action)
 	return context.Cause(ctx)
 }
 
@@ -59,18 +61,24 @@ func (ct *containers) killing(pod *corev1.Pod, action plan.Action) {
 }
 
 // preStop runs the hook for at most the grace period; its failure is reported and doesn't keep the container alive. One
-// that is broken off, since podsync stops or the grace period was shortened, hasn't failed: it is run again.
-func (ct *containers) preStop(ctx context.Context, s worker.Snapshot, c *corev1.Container, action plan.Action) {
+// that is broken off, since podsync stops or the grace period was shortened, hasn't failed: it is run again. The error
+// is for the step.
+func (ct *containers) preStop(ctx context.Context, s worker.Snapshot, c *corev1.Container, action plan.Action) error {
 	hookCtx, cancel := context.WithTimeoutCause(ctx, action.Grace,
 		fmt.Errorf("the preStop hook took longer than the grace period of %s", action.Grace))
 	defer cancel()
 	target := hooks.Target{Pod: s.Pod, Container: c, ContainerID: action.ID, PodIP: first(ct.builder.podIPs(s))}
-	if err := ct.hooks.Run(hookCtx, target, c.Lifecycle.PreStop); err != nil && ctx.Err() == nil {
+	err := ct.hooks.Run(hookCtx, target, c.Lifecycle.PreStop)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
 		ct.reports.Log.Warn("preStop hook failed", "pod", s.Pod.Name, "namespace", s.Pod.Namespace,
 			"container", c.Name, "error", err)
 		ct.reports.Events.Event(s.Pod, events.FieldPath(s.Pod, c.Name), corev1.EventTypeWarning, hooks.ReasonFailedPreStop,
 			hooks.MessagePreStop)
 	}
+	return err
 }
 
 func (ct *containers) remove(ctx context.Context, s worker.Snapshot, action plan.Action) error {

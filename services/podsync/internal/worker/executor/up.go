@@ -25,6 +25,9 @@ const (
 	reasonFailed      = "Failed"
 )
 
+// stepPostStart is the step within a container's start that runs its postStart hook.
+const stepPostStart = "run postStart hook"
+
 // containers starts, stops and removes containers.
 type containers struct {
 	calls   Containers
@@ -144,12 +147,15 @@ func (u *upcoming) adopt(obs topic.PodObservation) bool {
 func (u *upcoming) postStart(ctx context.Context) error {
 	s, c := u.s, u.c
 	target := hooks.Target{Pod: s.Pod, Container: c, ContainerID: u.id, PodIP: first(u.builder.podIPs(s))}
+	end := u.reports.Events.Step(s.Pod, stepPostStart, c.Name, "")
 	err := u.hooks.Run(ctx, target, c.Lifecycle.PostStart)
 	if ctx.Err() != nil {
 		// The hook was broken off, it didn't fail. A pod that ends is stopped by its plan, within its own grace period;
 		// where only podsync ends, the container runs on.
+		end(context.Cause(ctx))
 		return context.Cause(ctx)
 	}
+	end(err)
 	if err == nil {
 		return nil
 	}

@@ -147,6 +147,8 @@ type RunFacts struct {
 type Waiting struct {
 	Reason  string
 	Message string
+	// Until is when a crash back-off ends.
+	Until time.Time
 }
 
 // Plan is what to do now and what is waited for.

@@ -134,8 +134,11 @@ func (p *planner) restart(c *corev1.Container, last *topic.Container) {
 	end := p.backoffEnd(c, last)
 	if p.now.Before(end) {
 		delay := end.Sub(last.FinishedAt)
-		p.wait(c.Name, ReasonCrashLoopBackOff, fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", delay,
-			c.Name, p.Pod.Name, p.Pod.Namespace, p.Pod.UID))
+		p.plan.Waiting[c.Name] = Waiting{
+			Reason: ReasonCrashLoopBackOff, Until: end,
+			Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", delay, c.Name, p.Pod.Name,
+				p.Pod.Namespace, p.Pod.UID),
+		}
 		p.wakeAt(end)
 		return
 	}

@@ -22,7 +22,7 @@ import (
 //	pod       a PodSpec in YAML
 //	runtime   lines "sandbox ID key=value..." and "container ID name=NAME key=value...", newest first, "error TEXT..."
 //	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX", "hook ID", "settling", "resize ID=CPU...",
-//	          "base NAME RESTARTS", "hash HASH", "longest-backoff D"
+//	          "base NAME RESTARTS", "hash HASH", "longest-backoff D", "allocating WHY...", "cpus NAME LIST", "has-cpus ID LIST"
 //	plan      at=T, and for a pod that is to stop: stop=T grace=D
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -73,6 +73,14 @@ func (s *scenario) fact(t *testing.T, words []string) {
 		}
 	case "settling":
 		s.facts.Settling = true
+	case "allocating":
+		s.facts.Allocating, s.facts.AllocatingWhy = true, strings.Join(words[1:], " ")
+	case "cpus":
+		s.known(words[1], func(c *ContainerFacts) { c.CPUs = words[2] })
+	case "has-cpus":
+		run := s.runs[words[1]]
+		run.CPUs = words[2]
+		s.runs[words[1]] = run
 	case "busy":
 		s.known(words[1], func(c *ContainerFacts) { c.Busy = true })
 	case "stopped":
@@ -157,6 +165,9 @@ func render(p Plan) string {
 		}
 		if a.Kind == StopContainer || a.Kind == RunPreStop {
 			fmt.Fprintf(&b, " grace=%s", a.Grace)
+		}
+		if a.CPUs != "" {
+			fmt.Fprintf(&b, " cpus=%s", a.CPUs)
 		}
 		if a.HookRan {
 			b.WriteString(" hook ran")

@@ -16,6 +16,7 @@ type stopper struct{ *planner }
 // sidecars one after the other in reverse order, then the sandboxes. The sidecars' preStop hooks don't wait for their
 // turn, and nobody's turn comes later than the end of the grace period (KEP-753).
 func (p stopper) stop() {
+	p.setCPUs()
 	running := p.stopContainers()
 	if running {
 		return

@@ -65,6 +65,11 @@ func (c *Claim) Ready() bool {
 	return true
 }
 
+// unprepared are the drivers that have not prepared the claim, sorted.
+func (c *Claim) unprepared() []string {
+	return slices.DeleteFunc(c.DriverNames(), func(name string) bool { return c.Drivers[name].Standing == Prepared })
+}
+
 // calling is a driver that is being called about the claim; empty if none is.
 func (c *Claim) calling() string {
 	for _, name := range c.DriverNames() {

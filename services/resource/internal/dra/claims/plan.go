@@ -65,7 +65,7 @@ func (m MissingError) Error() string {
 // Prepare says what is due for a pod that is to start. As long as a driver isn't there, or an earlier use of a claim
 // isn't over, the book stays as it is: the pod can be deleted without any driver being called.
 func (b Book) Prepare(pod types.UID, all []Wanted, v View) (Step, error) {
-	if missing := lacking(all, v); len(missing) > 0 {
+	if missing := b.lacking(all, v); len(missing) > 0 {
 		return Step{Lacks: missing}, MissingError{missing}
 	}
 	var s Step
@@ -94,10 +94,16 @@ func (b Book) Prepare(pod types.UID, all []Wanted, v View) (Step, error) {
 	return s, nil
 }
 
-func lacking(all []Wanted, v View) []string {
+// lacking are the drivers to be called that aren't there: those of the allocations, and those that are known from
+// before and have not prepared what they should.
+func (b Book) lacking(all []Wanted, v View) []string {
 	var missing []string
 	for _, w := range all {
-		for _, driver := range w.Drivers {
+		drivers := w.Drivers
+		if c := b[w.NamespacedName]; c != nil && c.UID == w.UID {
+			drivers = slices.Concat(drivers, c.unprepared())
+		}
+		for _, driver := range drivers {
 			if !v.Registered(driver) && !slices.Contains(missing, driver) {
 				missing = append(missing, driver)
 			}

@@ -1,0 +1,96 @@
+package top
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"kubelot.dev/cli/internal/live"
+	"kubelot.dev/cli/internal/live/feed"
+)
+
+const (
+	// onceQuiet is the pause after which the history counts as read, onceReadings how many readings of processes a rate
+	// of CPU needs.
+	onceQuiet    = 500 * time.Millisecond
+	onceReadings = 2
+	onceLook     = 100 * time.Millisecond
+)
+
+// Once takes one picture: when all that is retained and the history are read and CPU rates are known, or when the
+// patience ends. Of a recording it is the last picture.
+func Once(ctx context.Context, f feed.Feed, patience time.Duration) (live.Picture, error) {
+	model, tick := live.New(), time.NewTicker(onceLook)
+	defer tick.Stop()
+	r := reading{begun: time.Now()}
+	r.last = r.begun
+	for {
+		select {
+		case <-ctx.Done():
+			return live.Picture{}, context.Cause(ctx)
+		case in, ok := <-f.Inputs:
+			if !ok {
+				return model.Picture(f.Now()), nil
+			}
+			model.Take(in)
+			r.take(in)
+		case <-tick.C:
+		}
+		late := time.Since(r.begun) >= patience
+		if late && !r.synced {
+			return live.Picture{}, fmt.Errorf("the bus has not said within %s how things stand: kubelot doctor", patience)
+		}
+		if late || r.complete() {
+			return model.Picture(f.Now()), nil
+		}
+	}
+}
+
+// reading is how far Once has read.
+type reading struct {
+	begun, last time.Time // last is when the last message passed
+	processes   int       // readings of the processes
+	synced      bool      // all that is retained has been read
+	caughtUp    bool      // a message is younger than the reading: the history is over
+}
+
+func (r *reading) take(in live.Input) {
+	if in.Processes != nil {
+		r.processes++
+	}
+	r.synced = r.synced || !in.RetainedAt.IsZero()
+	if in.Message != nil {
+		r.last = time.Now()
+		r.caughtUp = r.caughtUp || in.Message.Time.After(r.begun)
+	}
+}
+
+// complete reports whether everything that a picture needs has been read.
+func (r *reading) complete() bool {
+	return r.synced && r.processes >= onceReadings && (r.caughtUp || time.Since(r.last) >= onceQuiet)
+}
+
+// Text draws everything as plain text for a script or a log: no line is cut.
+func Text(p live.Picture) string {
+	const wide = 1 << 14
+	var out strings.Builder
+	section := func(lines ...string) {
+		for _, line := range lines {
+			out.WriteString(strings.TrimRight(ansi.Strip(line), " "))
+			out.WriteByte('\n')
+		}
+	}
+	list := func(t table) {
+		section(t.header(wide))
+		section(t.lines(wide, 0, len(t.rows), "")...)
+		section("")
+	}
+	list(daemonTable(p.Daemons))
+	list(podTable(p.Pods, p.At, false))
+	list(podTable(p.Pods, p.At, true))
+	section(nodeLines(p, wide)...)
+	return out.String()
+}

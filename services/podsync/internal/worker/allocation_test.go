@@ -1,0 +1,140 @@
+package worker
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+)
+
+// dead is what a reboot leaves of a pod at the runtime.
+func dead() topic.PodObservation {
+	return topic.PodObservation{
+		At:        time.Now(),
+		Sandboxes: []topic.Sandbox{{ID: "s"}},
+		Containers: []topic.Container{{
+			ID: "x", Name: "app", SandboxID: "s", State: topic.ContainerExited, ExitCode: 255, FinishedAt: time.Now(),
+		}},
+	}
+}
+
+var refusal = topic.Allocation{
+	Phase: topic.AllocationRefused, Reason: "UnexpectedAdmissionError", Message: "there is no such device any more",
+}
+
+// A refused pod of which nothing runs fails, so that its controller makes another one. It may have been refused while
+// it ran.
+func TestARefusedPodFailsWhenNothingOfItRuns(t *testing.T) {
+	nothing := func() topic.PodObservation { return topic.PodObservation{} }
+	for name, at := range map[string]struct{ before, after func() topic.PodObservation }{
+		"a new pod":                       {before: nothing},
+		"after a reboot":                  {before: dead},
+		"its sandbox died after it":       {before: runs, after: dead},
+		"its container has ended":         {before: runs, after: exited},
+		"it was gone from the runtime":    {before: runs, after: nothing},
+		"it could not be read, then died": {before: unread, after: dead},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &fakeExecutor{obs: at.before()}
+				w, r := launch(t, Config{Pod: testPod(), Allocates: true}, at.before(), h)
+				w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+				w.Allocation(refusal)
+				settle()
+				if at.after != nil {
+					if r.has(refusal.Reason) {
+						t.Error("it was failed while it may have run")
+					}
+					h.mu.Lock()
+					h.obs = at.after()
+					h.mu.Unlock()
+					seen := at.after()
+					seen.At = time.Now()
+					w.Observe(seen)
+				}
+				w.Volumes(topic.PodVolumes{Phase: topic.VolumeUnmounted})
+				settle()
+				if _, s := r.last(); s.Status.Phase != corev1.PodFailed || s.Status.Reason != refusal.Reason {
+					t.Errorf("its phase is %s with the reason %q", s.Status.Phase, s.Status.Reason)
+				}
+				if !r.has(refusal.Reason) || h.count("create sandbox ") > 0 {
+					t.Errorf("events %v, actions %v", r.events, h.actions)
+				}
+			})
+		})
+	}
+}
+
+func unread() topic.PodObservation {
+	obs := runs()
+	obs.Errors = []string{"container app: can't be reached"}
+	return obs
+}
+
+// exited is a pod whose container has ended in a sandbox that is ready.
+func exited() topic.PodObservation {
+	obs := runs()
+	obs.Containers[0].State, obs.Containers[0].FinishedAt = topic.ContainerExited, time.Now()
+	return obs
+}
+
+// A refusal doesn't end what runs, and holds up its next start, with the reason.
+func TestARefusedPodRunsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := testPod()
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "other", Image: "a"})
+		// half has the other container running.
+		half := func() topic.PodObservation {
+			obs := exited()
+			obs.Containers = append(obs.Containers, topic.Container{
+				ID: "y", Name: "other", SandboxID: "s", State: topic.ContainerRunning,
+			})
+			return obs
+		}
+		h := &fakeExecutor{obs: half()}
+		w, r := launch(t, Config{Pod: pod, Allocates: true}, half(), h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		w.Allocation(refusal)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		_, s := r.last()
+		if waiting := s.Status.ContainerStatuses[0].State.Waiting; waiting == nil || waiting.Message != refusal.Message ||
+			s.Status.Phase != corev1.PodRunning {
+			t.Errorf("its status is %+v", s.Status)
+		}
+		w.Allocation(topic.Allocation{Phase: topic.Allocated})
+		settle()
+		if h.count("start container app") != 1 {
+			t.Errorf("it isn't started when it has what it asks for: %v", h.actions)
+		}
+	})
+}
+
+// As long as it isn't allocated nothing of a pod is created, and its status says why.
+func TestAPodWaitsForItsAllocation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &fakeExecutor{}
+		w, r := launch(t, Config{Pod: testPod(), Allocates: true}, topic.PodObservation{}, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		w.Allocation(topic.Allocation{Phase: topic.Allocating, Message: "waiting for a device"})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		_, s := r.last()
+		if waiting := s.Status.ContainerStatuses[0].State.Waiting; waiting == nil ||
+			waiting.Message != "waiting for a device" {
+			t.Errorf("its status is %+v", s.Status.ContainerStatuses)
+		}
+		if len(h.actions) != 0 {
+			t.Errorf("done before: %v", h.actions)
+		}
+		w.Allocation(topic.Allocation{Phase: topic.Allocated})
+		settle()
+		if _, s := r.last(); s.Status.Phase != corev1.PodRunning {
+			t.Errorf("its phase is %s", s.Status.Phase)
+		}
+	})
+}

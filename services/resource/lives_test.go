@@ -1,0 +1,115 @@
+package resource
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+)
+
+// A static pod comes again under its UID. The bus may leave out that it was gone.
+func TestAPodThatComesAgainUnderItsUID(t *testing.T) {
+	limits := map[corev1.ResourceName]string{gpu: "1"}
+	life := func(b *bed, pod *corev1.Pod, n int, lifecycle topic.Lifecycle) {
+		b.t.Helper()
+		if err := b.pods.Set(string(pod.UID), topic.Pod{
+			Pod: pod, Lifecycle: lifecycle, Allocates: true, FirstSeen: time.Unix(int64(n), 0),
+		}); err != nil {
+			b.t.Fatal(err)
+		}
+		synctest.Wait()
+	}
+	has := func(b *bed) {
+		b.t.Helper()
+		b.says("a", "allocated")
+		if a := b.allocation("a"); len(a.Containers["app"].Devices) != 1 {
+			b.t.Errorf("it has %+v", a)
+		}
+		b.wants("other", limits)
+		if a := b.allocation("other"); a.Phase != topic.AllocationRefused {
+			b.t.Errorf("another pod gets its device: %+v", a)
+		}
+	}
+	t.Run("it had ended", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			b.lists(gpu, "g0")
+			pod := b.wants("a", limits)
+			b.state(pod, topic.Terminated)
+			b.says("a", "released")
+			b.state(pod, topic.Syncing)
+			has(b)
+		})
+	})
+	t.Run("it was refused", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			b.lists(gpu)
+			pod := b.wants("a", limits)
+			if a := b.allocation("a"); a.Phase != topic.AllocationRefused {
+				t.Errorf("got %+v", a)
+			}
+			b.state(pod, topic.Terminated)
+			b.lists(gpu, "g0")
+			b.state(pod, topic.Syncing)
+			has(b)
+		})
+	})
+	t.Run("nothing of its end was told", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			b.lists(gpu, "g0")
+			pod := b.wants("a", limits)
+			life(b, pod, 1, topic.Syncing)
+			said := b.phases("a")
+			life(b, pod, 2, topic.Syncing)
+			if got := said(); !slices.Contains(got, topic.Allocated) {
+				t.Errorf("podsync, which has forgotten the first life, is told %v", got)
+			}
+			has(b)
+		})
+	})
+	t.Run("the daemon was started again between", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			b.lists(gpu, "g0")
+			pod := b.wants("a", limits)
+			b.stop()
+			said := b.phases("a")
+			life(b, pod, 2, topic.Syncing)
+			b.start()
+			if got := said(); !slices.Contains(got, topic.Allocated) {
+				t.Errorf("podsync, which has forgotten the first life, is told %v", got)
+			}
+			b.lists(gpu, "g0")
+			has(b)
+		})
+	})
+	for name, again := range map[string]func(b *bed, pod *corev1.Pod){
+		"its plugin was being asked": func(b *bed, pod *corev1.Pod) {
+			if err := b.pods.Delete("a"); err != nil {
+				b.t.Fatal(err)
+			}
+			synctest.Wait()
+			b.state(pod, topic.Syncing)
+		},
+		"its plugin was being asked, and it had ended": func(b *bed, pod *corev1.Pod) {
+			b.state(pod, topic.Terminated)
+			b.state(pod, topic.Syncing)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.deaf = make(chan struct{})
+				b.lists(gpu, "g0")
+				pod := b.wants("a", limits)
+				again(b, pod)
+				if n := len(b.calls()); n != 1 {
+					t.Errorf("its second life doesn't wait for the end of the first: %v", b.calls())
+				}
+				close(b.deaf)
+				has(b)
+			})
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package run
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"kubelot.dev/test/testbed/bed"
+)
+
+// The paths that the suite and its device plugin have in their code.
+const (
+	kubeletDir = "/var/lib/kubelet"
+	cdiDir     = "/run/cdi"
+)
+
+// pluginFiles are what the device plugin has the runtime mount, which makes them where they are missing.
+var pluginFiles = []string{"/tmp/Dev-1", "/tmp/Dev-2"}
+
+// ownMounts is an error where mounts of this process are those of the machine.
+func ownMounts() error {
+	mine, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		return fmt.Errorf("look for the mount namespace: %w", err)
+	}
+	if machines, err := os.Readlink("/proc/1/ns/mnt"); err != nil || machines == mine {
+		return errors.Join(err, errors.New("the node suite mounts over /var/lib/kubelet: run it with mounts of its own, "+
+			"as make conformance-node does (unshare --mount)"))
+	}
+	return nil
+}
+
+// mounts are what is mounted for the suite outside the bed.
+type mounts struct {
+	made []string // directories, to be removed in the end
+	over []string // mount points
+}
+
+// mount gives the suite's paths to the bed.
+func mount(b *bed.Bed) (*mounts, error) {
+	m := &mounts{}
+	// Pods see later mounts of the node where they ask for it, as on a machine with systemd.
+	if err := syscall.Mount("", "/", "", syscall.MS_SHARED|syscall.MS_REC, ""); err != nil {
+		return nil, fmt.Errorf("share the mounts with pods: %w", err)
+	}
+	root := b.Path("kubelet")
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return nil, fmt.Errorf("mount over %s: %w", kubeletDir, err)
+	}
+	err := errors.Join(m.bind(root, kubeletDir), m.tmpfs(cdiDir), m.tmpfs(b.Path("run")))
+	if err != nil {
+		return nil, errors.Join(err, m.unmount())
+	}
+	return m, nil
+}
+
+// bind mounts a directory over another. What is then mounted in it appears there alone and not in the first one too.
+func (m *mounts) bind(from, to string) error {
+	if err := m.dir(to); err != nil {
+		return err
+	}
+	if err := syscall.Mount(from, to, "", syscall.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount %s over %s: %w", from, to, err)
+	}
+	m.over = append(m.over, to)
+	for _, how := range []uintptr{syscall.MS_PRIVATE, syscall.MS_SHARED} {
+		if err := syscall.Mount("", to, "", how, ""); err != nil {
+			return fmt.Errorf("share the mounts of %s: %w", to, err)
+		}
+	}
+	return nil
+}
+
+func (m *mounts) tmpfs(to string) error {
+	if err := m.dir(to); err != nil {
+		return err
+	}
+	if err := syscall.Mount("tmpfs", to, "tmpfs", 0, "mode=0755"); err != nil {
+		return fmt.Errorf("mount over %s: %w", to, err)
+	}
+	m.over = append(m.over, to)
+	return nil
+}
+
+func (m *mounts) dir(path string) error {
+	if err := os.Mkdir(path, 0o755); err == nil {
+		m.made = append(m.made, path)
+	} else if !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("mount over %s: %w", path, err)
+	}
+	return nil
+}
+
+// unmount removes it all, with what is mounted in it.
+func (m *mounts) unmount() error {
+	var errs []error
+	for _, path := range m.over {
+		if err := syscall.Unmount(path, syscall.MNT_DETACH); err != nil {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", path, err))
+		}
+	}
+	for _, path := range append(m.made, pluginFiles...) {
+		// Somebody else may have found it useful meanwhile: only empty directories go.
+		_ = syscall.Rmdir(path)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,43 @@
+package conformance
+
+import (
+	"fmt"
+	"time"
+)
+
+// Suite is one of Kubernetes' suites, as far as it is run here: Cluster or Node.
+type Suite struct {
+	// Target is make's target for it.
+	Target string
+
+	labels string   // ginkgo's label filter
+	scope  []string // expressions for the names of the specs that are run
+	never  []string // of these, the ones that are left out
+	slow   []string // left out of the quick part
+	brief  []string // what the quick part has; empty is all but the slow ones
+
+	passes, limits        string // content of the files
+	quickLimit, fullLimit time.Duration
+}
+
+// Passes are the specs that must pass, in order: those in the suite's passes.txt. There are none as long as that is
+// empty, before it has been written from a first run under the kubelet.
+func (s Suite) Passes() ([]string, error) {
+	if s.passes == "" {
+		return nil, nil
+	}
+	specs, err := parsePasses(s.passes)
+	if err != nil {
+		return nil, fmt.Errorf("passes.txt of make %s: %w", s.Target, err)
+	}
+	return specs, nil
+}
+
+// Limits are those in the suite's limits.txt.
+func (s Suite) Limits() ([]Limit, error) {
+	limits, err := parseLimits(s.limits)
+	if err != nil {
+		return nil, fmt.Errorf("limits.txt of make %s: %w", s.Target, err)
+	}
+	return limits, nil
+}

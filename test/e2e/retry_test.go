@@ -1,0 +1,82 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/test/e2e/kit"
+)
+
+// retried asks for another try, and returns how long the back-off of the reason would have lasted.
+func retried(t *testing.T, reason string, args ...string) time.Duration {
+	t.Helper()
+	out, stderr, code := kubelot(t, "", append([]string{"retry", "-o", "json"}, args...)...)
+	var report struct {
+		Ended []struct {
+			Reason string    `json:"reason"`
+			Until  time.Time `json:"until"`
+		} `json:"ended"`
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil || code != 0 || len(report.Ended) != 1 ||
+		report.Ended[0].Reason != reason {
+		t.Fatalf("retry %v: exit code %d, %v\n%s%s", args, code, err, out, stderr)
+	}
+	return time.Until(report.Ended[0].Until)
+}
+
+// Who has mended what made a container crash doesn't wait for its back-off.
+func TestRetryOfACrashLoop(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	ns.Apply(pod("crash", `  containers:
+  - name: app
+    image: busybox:1.36
+    command: [sh, -c, 'test -e /data/mended || exit 1; `+forever+`']
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, hostPath: {path: `+dir+`}}]
+`))
+	ns.Wait("crash", "a back-off of 40 s", func(p *corev1.Pod) bool {
+		s := kit.Status(p, "app")
+		return s != nil && s.RestartCount >= 3 && s.State.Waiting != nil && s.State.Waiting.Reason == "CrashLoopBackOff"
+	})
+	if err := os.WriteFile(filepath.Join(dir, "mended"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	left, begun := retried(t, "CrashLoopBackOff", ns.Name+"/crash", "-c", "app"), time.Now()
+	ns.Running("crash")
+	if took := time.Since(begun); took >= left {
+		t.Errorf("it took %s to run, and the back-off had %s left", took, left)
+	}
+	if _, stderr, code := kubelot(t, "", "retry", ns.Name+"/crash"); code != 2 ||
+		!strings.Contains(stderr, "was in no back-off") {
+		t.Errorf("of a pod that runs: exit code %d\n%s", code, stderr)
+	}
+	if _, stderr, code := kubelot(t, "", "retry", ns.Name+"/crash", "-c", "nope"); code != 1 ||
+		!strings.Contains(stderr, "no container nope") {
+		t.Errorf("of no container: exit code %d\n%s", code, stderr)
+	}
+}
+
+// Who has pushed the image that was missing doesn't wait for the back-off of its pull.
+func TestRetryOfAPull(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	ns.Apply(imagePod("pull", bed.Registry.Addr+"/retry/app:1", "IfNotPresent"))
+	ns.Waiting("pull", "app", "ImagePullBackOff")
+	push(t, "retry/app")
+	left, begun := retried(t, "ImagePullBackOff", ns.Name+"/pull"), time.Now()
+	ns.Running("pull")
+	if took := time.Since(begun); left > 5*time.Second && took >= left {
+		t.Errorf("it took %s to run, and the back-off had %s left", took, left)
+	}
+}

@@ -1,0 +1,212 @@
+package ui
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// command is a `kubelot ui` that runs.
+type command struct {
+	url  string
+	cmd  *exec.Cmd
+	done chan error
+}
+
+// serve starts the command for a crew and ends it with the test. It must end in order.
+func serve(t *testing.T, runDir string) *command {
+	t.Helper()
+	c := &command{done: make(chan error, 1)}
+	c.cmd = exec.Command(bed.Program("kubelot"), "ui", "-o", "json", "--run-dir", runDir)
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var failure strings.Builder
+	c.cmd.Stderr = &failure
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var opened struct {
+		URL  string    `json:"url"`
+		Ends time.Time `json:"ends"`
+	}
+	err = json.NewDecoder(bufio.NewReader(out)).Decode(&opened)
+	go func() { c.done <- c.cmd.Wait() }()
+	t.Cleanup(func() {
+		if err := c.end(); err != nil {
+			t.Errorf("kubelot ui ended with %v: %s", err, failure.String())
+		}
+	})
+	if err != nil || opened.Ends.IsZero() {
+		t.Fatalf("kubelot ui prints no address: %v %s", err, failure.String())
+	}
+	c.url = opened.URL
+	return c
+}
+
+// end is what Ctrl-C does. It may be called twice.
+func (c *command) end() error {
+	_ = c.cmd.Process.Signal(syscall.SIGINT) // it may have ended
+	err := <-c.done
+	c.done <- err
+	return err
+}
+
+// patience is for one thing on the page. The suite is to end within two minutes, also if something is never shown.
+const patience = 30 * time.Second
+
+// tab is a browser with one page.
+type tab struct {
+	t    *testing.T
+	ctx  context.Context
+	host string
+
+	mu       sync.Mutex
+	troubles []string
+}
+
+// browse opens the page that a command serves, in a browser of its own. The test fails for each error on the console,
+// and for each request to another host.
+func browse(t *testing.T, c *command, width, height int64) *tab {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(chromium(t)),
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("force-color-profile", "srgb"))
+	allocated, cancel := chromedp.NewExecAllocator(t.Context(), options...)
+	t.Cleanup(cancel)
+	ctx, cancel := chromedp.NewContext(allocated)
+	t.Cleanup(cancel)
+	address, err := url.Parse(c.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &tab{t: t, ctx: ctx, host: address.Host}
+	// The browser ends with the context of what is done first, which therefore has no limit of its own.
+	if err := chromedp.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	chromedp.ListenTarget(ctx, b.listen)
+	b.do(chromedp.EmulateViewport(width, height), chromedp.Navigate(c.url))
+	b.until("the page", `document.querySelector("#foot")?.innerText.includes("Picture of")`)
+	t.Cleanup(func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		for _, trouble := range b.troubles {
+			t.Errorf("in the browser: %s", trouble)
+		}
+	})
+	return b
+}
+
+// chromium is the browser's path.
+func chromium(t *testing.T) string {
+	t.Helper()
+	if path := os.Getenv("CHROMIUM"); path != "" {
+		return path
+	}
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Fatal("there is no browser: apt-get install chromium, or name one in CHROMIUM")
+	return ""
+}
+
+func (b *tab) listen(event any) {
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		if at, err := url.Parse(e.Request.URL); err != nil || at.Scheme != "data" && at.Host != b.host {
+			b.trouble("a request to " + e.Request.URL)
+		}
+	case *runtime.EventExceptionThrown:
+		b.trouble("an exception: " + e.ExceptionDetails.Error())
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == runtime.APITypeError || e.Type == runtime.APITypeWarning {
+			b.trouble(fmt.Sprintf("the console: %s %v", e.Type, e.Args))
+		}
+	case *log.EventEntryAdded:
+		if e.Entry.Level == log.LevelError || e.Entry.Level == log.LevelWarning {
+			b.trouble(fmt.Sprintf("the log: %s %s", e.Entry.Text, e.Entry.URL))
+		}
+	}
+}
+
+func (b *tab) trouble(words string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Contains(b.troubles, words) {
+		b.troubles = append(b.troubles, words)
+	}
+}
+
+func (b *tab) do(actions ...chromedp.Action) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	if err := chromedp.Run(ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// get is the value of an expression.
+func get[T any](b *tab, expression string) (value T) {
+	b.t.Helper()
+	b.do(chromedp.Evaluate(expression, &value))
+	return value
+}
+
+// until waits until the expression is true.
+func (b *tab) until(what, expression string) {
+	b.t.Helper()
+	var ok bool
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		b.do(chromedp.Evaluate(fmt.Sprintf("Boolean(%s)", expression), &ok))
+		if ok {
+			return
+		}
+	}
+	b.t.Fatalf("waited %v for %s; the page shows:\n%s", patience, what, get[string](b,
+		"`${location.href} is ${document.readyState}\\n${document.body?.innerText}`"))
+}
+
+// shows waits until the text is seen.
+func (b *tab) shows(text string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf("%q on the page", text), fmt.Sprintf("document.body.innerText.includes(%q)", text))
+}
+
+// goTo shows a view by its address.
+func (b *tab) goTo(address string) {
+	b.t.Helper()
+	b.do(chromedp.Evaluate(fmt.Sprintf("location.hash = %q", address), nil))
+}
+
+// keys presses keys, one after the other.
+func (b *tab) keys(keys ...string) {
+	b.t.Helper()
+	for _, key := range keys {
+		b.do(chromedp.KeyEvent(key))
+	}
+}
+
+// focus is what has the focus, by its text or its label.
+func (b *tab) focus() string {
+	b.t.Helper()
+	return get[string](b, `document.activeElement.getAttribute("aria-label") ?? document.activeElement.innerText ?? ""`)
+}
