@@ -283,12 +283,12 @@ func OnHangup(stderr *os.File, reload, closed func()) (stop func()) {
 	attended := term.IsTerminal(fd)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP)
-	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
 		for {
 			select {
-			case <-ctx.Done():
+			case <-ended:
 				return
 			case <-signals:
 			}
@@ -301,7 +301,7 @@ func OnHangup(stderr *os.File, reload, closed func()) (stop func()) {
 	})
 	return func() {
 		signal.Stop(signals)
-		cancel()
+		close(ended)
 		waiting.Wait()
 	}
 }

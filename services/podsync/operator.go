@@ -8,7 +8,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/loop"
-	"kubelot.dev/services/podsync/internal/source/manifest"
+	"kubelot.dev/services/podsync/internal/source/manifestcheck"
 	"kubelot.dev/services/podsync/internal/worker"
 	"kubelot.dev/services/podsync/internal/worker/plan"
 )
@@ -19,7 +19,7 @@ type operators struct{ d *dispatcher }
 // serve answers until the dispatcher ends.
 func (o operators) serve() {
 	serveOperator(o.d, topic.PodRetry, o.retry)
-	files := manifest.Checker{Path: o.d.cfg.Kubelet.StaticPodPath, NodeName: o.d.cfg.NodeName}
+	files := manifestcheck.Checker{Path: o.d.cfg.Kubelet.StaticPodPath, NodeName: o.d.cfg.NodeName}
 	serveOperator(o.d, topic.ManifestCheck, files.Check)
 }
 

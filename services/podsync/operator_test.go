@@ -13,7 +13,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri/observe"
 	"kubelot.dev/daemon/config"
-	"kubelot.dev/services/podsync/internal/source/manifest"
+	"kubelot.dev/services/podsync/internal/source/manifestcheck"
 )
 
 // ask calls podsync as the command line does.
@@ -162,7 +162,7 @@ func TestWhereManifestsCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{"": "set staticPodPath", file: "is a single file"} {
-		_, err := manifest.Checker{Path: path, NodeName: "n1"}.Check(t.Context(), topic.ManifestRequest{})
+		_, err := manifestcheck.Checker{Path: path, NodeName: "n1"}.Check(t.Context(), topic.ManifestRequest{})
 		if err == nil || !strings.Contains(err.Error(), want) || !errors.Is(err, bus.ErrRefused) {
 			t.Errorf("path %q: error %v; want a refusal with %q", path, err, want)
 		}

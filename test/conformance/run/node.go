@@ -85,6 +85,7 @@ func (s *onNode) prepare(ctx context.Context) (err error) {
 	if err := os.Symlink(c.Tools.Path("kubelet"), filepath.Join(s.shims(), "kubelet")); err != nil {
 		return fmt.Errorf("make shims: %w", err)
 	}
+	//nolint:contextcheck // it serves until stop is called
 	s.stop, err = s.manager.Serve(s.socket())
 	if err != nil {
 		s.stop = func() {}

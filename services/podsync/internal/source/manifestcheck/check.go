@@ -1,4 +1,5 @@
-package manifest
+// Package manifestcheck answers what the source of static pods would make of a file, for the call manifest.check.
+package manifestcheck
 
 import (
 	"context"
@@ -10,6 +11,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/source/manifest"
 )
 
 // Checker says what the source of static pods would make of a file. It changes nothing.
@@ -30,7 +32,7 @@ func (m Checker) Check(_ context.Context, req topic.ManifestRequest) (topic.Mani
 		return reply, bus.WithKind(bus.ErrInvalid,
 			fmt.Errorf("%q is no name of a manifest: it is a plain file name that doesn't begin with a dot", req.File))
 	}
-	pod, warnings, err := Pod(req.Data, Origin{
+	pod, warnings, err := manifest.Pod(req.Data, manifest.Origin{
 		File: filepath.Join(m.Path, req.File), NodeName: m.NodeName,
 	})
 	if err != nil {
