@@ -6,9 +6,11 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -165,6 +167,10 @@ func TestCompactIsOneChild(t *testing.T) {
 
 // A reload reaches the process of each child that runs at that moment, and no child ends by it.
 func TestReloadIsPassedOn(t *testing.T) {
+	// A shell can't trap a signal that it was started to ignore, as whatever nohup starts is.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	bodies := map[string]string{}
 	for _, name := range vital {
 		bodies[name] = `trap 'echo again' HUP; trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done`
