@@ -16,9 +16,8 @@ import (
 	"kubelot.dev/test/testbed/node"
 )
 
-// passing are pods that come and go: with an init container, without their image, too large for the node, asked for
-// another size, and such that fail at each step. What counts errors is shown once there was one, so each agent must
-// have them all: one that only the kubelet had by chance would look like a metric that kubelot lacks.
+// passing are pods that come and go: with an init container, without their image, too large for the node, and asked for
+// another size.
 const passing = `apiVersion: v1
 kind: Pod
 metadata: {name: short}
@@ -47,8 +46,11 @@ metadata: {name: growing}
 spec:
   terminationGracePeriodSeconds: 0
   containers: [{name: app, image: "busybox:1.36", command: [sleep, "1000000"], resources: {requests: {cpu: 10m}}}]
----
-apiVersion: v1
+`
+
+// failing are pods that fail, each at another step. What counts errors is shown once there was one, so each agent must
+// have them all: one that only the kubelet had by chance would look like a metric that kubelot lacks.
+const failing = `apiVersion: v1
 kind: Pod
 metadata: {name: mistaken}
 spec:
@@ -165,7 +167,7 @@ func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent, enough func(map[str
 		t.Fatal(err)
 	}
 	ns := bed.Namespace(t)
-	ns.Apply(user + "---\n" + passing)
+	ns.Apply(user + "---\n" + passing + "---\n" + failing)
 	ns.Running("user")
 	ns.Running("growing")
 	ns.Phase("short", corev1.PodFailed)
