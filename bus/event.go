@@ -52,16 +52,11 @@ func (e Event[T]) Subscribe(ctx context.Context, c *Conn, from From) <-chan Occu
 	go func() {
 		defer close(out)
 		for d := range raw {
-			o := Occurrence[T]{Key: e.keyOf(d.Subject), At: d.Time, Ack: d.Ack}
-			err := e.readable(d.Message, c.daemon)
-			if err == nil {
-				err = decode(d.Data, &o.Value)
+			if d.Synced {
+				continue
 			}
-			if err == nil {
-				err = e.check.of(o.Key, o.Value)
-			}
-			if c.ignore(e, d.Message, err) {
-				d.Ack()
+			o, ok := e.decode(d, c)
+			if !ok {
 				continue
 			}
 			select {
@@ -74,6 +69,39 @@ func (e Event[T]) Subscribe(ctx context.Context, c *Conn, from From) <-chan Occu
 		}
 	}()
 	return out
+}
+
+// Read returns all kept events, oldest first, and leaves out what Subscribe skips. It needs the bus.
+func (e Event[T]) Read(ctx context.Context, c *Conn) ([]T, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var kept []T
+	for d := range c.transport.WatchEvents(ctx, []string{Filter(e)}, From{Since: time.Unix(0, 0)}) {
+		if d.Synced {
+			return kept, nil
+		}
+		if o, ok := e.decode(d, c); ok {
+			kept = append(kept, o.Value)
+		}
+	}
+	return nil, fmt.Errorf("read the history of %s: %w", e.Name(), readFailure(ctx))
+}
+
+// decode is false for an event that is skipped.
+func (e Event[T]) decode(d Delivery, c *Conn) (Occurrence[T], bool) {
+	o := Occurrence[T]{Key: e.keyOf(d.Subject), At: d.Time, Ack: d.Ack}
+	err := e.readable(d.Message, c.daemon)
+	if err == nil {
+		err = decode(d.Data, &o.Value)
+	}
+	if err == nil {
+		err = e.check.of(o.Key, o.Value)
+	}
+	if c.ignore(e, d.Message, err) {
+		d.Ack()
+		return o, false
+	}
+	return o, true
 }
 
 // Publisher sends the events of one topic in order. It never waits for the bus; while the bus is

@@ -44,11 +44,11 @@ type Message struct {
 // Tombstone reports whether the message removes its key.
 func (m Message) Tombstone() bool { return m.Header[HeaderTombstone] == "1" }
 
-// Delivery is one message handed to a reader, or the mark that all retained
-// messages have been handed over.
+// Delivery is one message handed to a reader, or the mark that all messages that
+// were kept when it came have been handed over.
 type Delivery struct {
 	Message
-	// Synced marks the end of the retained messages; the rest of the Delivery is empty.
+	// Synced marks the end of the kept messages; the rest of the Delivery is empty.
 	Synced bool
 	// Ack tells the bus that a durable reader is done with the message; never nil.
 	Ack func()
@@ -76,8 +76,9 @@ type Transport interface {
 	// messages. When the bus was away or lost its state, retained messages may come again, followed by another Synced
 	// mark.
 	WatchState(ctx context.Context, filters []string) <-chan Delivery
-	// WatchEvents delivers events in the order in which the bus stored them. With the filters of state
-	// topics it delivers every kept and new value of theirs, as the tap needs it. It never sends a Synced mark.
+	// WatchEvents delivers events in the order in which the bus stored them: those that are kept and asked for, one
+	// Synced mark, and new ones. With the filters of state topics it delivers every kept and new value of theirs, as
+	// the tap needs it.
 	WatchEvents(ctx context.Context, filters []string, from From) <-chan Delivery
 	// Request sends one request and waits for its reply or the context's end. While the bus is away it
 	// fails at once.

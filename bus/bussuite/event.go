@@ -3,6 +3,7 @@ package bussuite
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -148,6 +149,9 @@ func testHistory(t *testing.T, f *fixture) {
 	filters := []string{bus.Filter(Things), bus.Filter(News)}
 	// The bus copies states into its history, so a value that is replaced at once may not be in it.
 	live := f.conn(t, "reader").Transport().WatchEvents(f.ctx(t), filters[:1], bus.From{Since: time.Now().Add(-time.Hour)})
+	if d := next(t, live); !d.Synced {
+		t.Fatalf("got %s %s, want the mark that nothing is kept", d.Subject, d.Data)
+	}
 	for i := range 6 {
 		set(t, w, "a", Thing{N: i})
 		next(t, live)
@@ -167,6 +171,14 @@ func testHistory(t *testing.T, f *fixture) {
 	}
 	if d := next(t, all); d.Subject != "suite.thing.a" || !d.Tombstone() {
 		t.Fatalf("got %s %s, want the tombstone", d.Subject, d.Data)
+	}
+	if d := next(t, all); !d.Synced || d.Subject != "" {
+		t.Fatalf("got %s %s, want the mark that the history is over", d.Subject, d.Data)
+	}
+	kept, err := News.Read(f.ctx(t), f.conn(t, "reader"))
+	must(t, err)
+	if want := []Thing{{N: 0}, {N: 1}, {N: 2}, {N: 3}, {N: 4}, {N: 5}}; !slices.Equal(kept, want) {
+		t.Fatalf("the kept events are %+v, want %+v", kept, want)
 	}
 	set(t, w, "a", Thing{N: 50})
 	if d := next(t, all); string(d.Data) != `{"n":50}` {

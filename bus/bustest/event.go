@@ -16,6 +16,9 @@ type eventReader struct {
 	store   int // the store that next speaks of
 	next    int // sequence of the next message to look at
 
+	kept   int  // sequence of the last message that was there when the reader came
+	marked bool // the Synced mark was sent
+
 	mu          sync.Mutex
 	position    string // where the bus keeps the position; empty unless durable
 	outstanding []int  // delivered, not all acknowledged
@@ -61,7 +64,7 @@ func (t *transport) WatchEvents(ctx context.Context, filters []string, from bus.
 // beginLocked decides where the reader begins.
 func (r *eventReader) beginLocked(from bus.From) {
 	b := r.t.bus
-	r.store = b.store
+	r.store, r.kept = b.store, len(b.log)
 	done := b.positions[r.position]
 	switch {
 	case from.Durable != "" && done > 0:
@@ -111,20 +114,26 @@ func (r *eventReader) take() (bus.Delivery, bool) {
 		return bus.Delivery{}, false
 	}
 	if r.store != b.store {
-		r.store, r.next = b.store, 1
+		r.store, r.next, r.kept = b.store, 1, 0
 		r.mu.Lock()
 		r.outstanding = nil
 		clear(r.acked)
 		r.mu.Unlock()
 	}
-	for r.next <= len(b.log) {
+	for {
+		if !r.marked && r.next > r.kept {
+			r.marked = true
+			return bus.Delivery{Synced: true, Ack: func() {}}, true
+		}
+		if r.next > len(b.log) {
+			return bus.Delivery{}, false
+		}
 		seq := r.next
 		r.next++
 		if m := b.log[seq-1]; matchesAny(r.filters, m.Subject) {
 			return bus.Delivery{Message: m, Ack: r.acker(b.store, seq)}, true
 		}
 	}
-	return bus.Delivery{}, false
 }
 
 func (r *eventReader) acker(store, seq int) func() {

@@ -8,9 +8,14 @@ import (
 )
 
 // merge hands the messages of all sources to out until ctx ends: first what was kept, in the order of
-// its time over all sources, then live messages as they come.
+// its time over all sources, then a Synced mark, then live messages as they come.
 func merge(ctx context.Context, sources []*eventSource, out chan<- bus.Delivery) {
 	if !mergeKept(ctx, sources, out) {
+		return
+	}
+	select {
+	case out <- bus.Delivery{Synced: true, Ack: func() {}}:
+	case <-ctx.Done():
 		return
 	}
 	var live sync.WaitGroup

@@ -75,10 +75,10 @@ func (b *Bus) WatchState(ctx context.Context, filters []string) <-chan bus.Deliv
 	for _, subject := range slices.Sorted(maps.Keys(last)) {
 		found = append(found, bus.Delivery{Message: last[subject]})
 	}
-	return deliver(ctx, append(found, bus.Delivery{Synced: true}))
+	return deliver(ctx, found)
 }
 
-// WatchEvents delivers the history.
+// WatchEvents delivers the history, and Synced.
 func (b *Bus) WatchEvents(ctx context.Context, filters []string, from bus.From) <-chan bus.Delivery {
 	return deliver(ctx, b.until(filters, from.Since, false))
 }
@@ -96,12 +96,13 @@ func (b *Bus) until(filters []string, since time.Time, retained bool) []bus.Deli
 	return found
 }
 
-// deliver gives a reader all that there is. As with any bus, the reader ends with its context and not before.
+// deliver gives a reader all that there is, and Synced. As with any bus, the reader ends with its context and not
+// before.
 func deliver(ctx context.Context, all []bus.Delivery) <-chan bus.Delivery {
 	out := make(chan bus.Delivery)
 	go func() {
 		defer close(out)
-		for _, d := range all {
+		for _, d := range append(all, bus.Delivery{Synced: true}) {
 			d.Ack = func() {}
 			select {
 			case out <- d:

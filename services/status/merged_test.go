@@ -50,11 +50,13 @@ func (r *rig) listen() (messages func() int, end func()) {
 		n := 0
 		for {
 			select {
-			case _, ok := <-events:
+			case d, ok := <-events:
 				if !ok {
 					return
 				}
-				n++
+				if !d.Synced {
+					n++
+				}
 			case count <- n:
 				n = 0
 			}

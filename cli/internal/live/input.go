@@ -11,6 +11,8 @@ import (
 type Input struct {
 	// Message is a message as it passes, or of the bus's history.
 	Message *bus.Message
+	// HistoryRead says that the messages so far were the history, and all of it.
+	HistoryRead bool
 	// Retained is everything that the bus retains, as one reading. Keys that aren't in it are forgotten, unless they were
 	// stated after RetainedAt, which is when the reading began.
 	Retained   []bus.Message

@@ -31,9 +31,6 @@ func (r *recorder) add(m bus.Message, retained bool) error {
 	return r.to.Add(recording.Of(m, data, retained))
 }
 
-// quiet is the pause after which the history counts as complete. The bus marks no end of it.
-const quiet = 500 * time.Millisecond
-
 // Collect writes a recording of what the bus keeps since a time, and of what it retains, and returns at its end.
 func Collect(ctx context.Context, transport bus.Transport, since time.Time, version string, out io.Writer) error {
 	recorder, err := newRecorder(out, recording.Header{Created: time.Now(), From: since, Kubelot: version})
@@ -50,24 +47,15 @@ func Collect(ctx context.Context, transport bus.Transport, since time.Time, vers
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	begun := time.Now()
-	messages := transport.WatchEvents(ctx, filters, bus.From{Since: since})
-	for {
-		select {
-		case d, ok := <-messages:
-			if !ok {
-				return context.Cause(ctx)
-			}
-			if d.Time.After(begun) {
-				return nil
-			}
-			if err := recorder.add(d.Message, false); err != nil {
-				return err
-			}
-		case <-time.After(quiet):
+	for d := range transport.WatchEvents(ctx, filters, bus.From{Since: since}) {
+		if d.Synced {
 			return nil
 		}
+		if err := recorder.add(d.Message, false); err != nil {
+			return err
+		}
 	}
+	return fmt.Errorf("read the history: %w", context.Cause(ctx))
 }
 
 // retained gives the last message of each key of the filter's topics to take, and those of pod.update in any case, as

@@ -78,6 +78,9 @@ func Run(ctx context.Context, transport bus.Transport, o Options, out io.Writer)
 		return err
 	}
 	for d := range messages {
+		if d.Synced {
+			continue
+		}
 		if err := view.show(d.Message, recorder, out); err != nil {
 			return err
 		}

@@ -12,22 +12,18 @@ import (
 	"kubelot.dev/cli/internal/live/feed"
 )
 
-const (
-	// onceQuiet is the pause after which the history counts as read, onceReadings how many readings of processes a rate
-	// of CPU needs.
-	onceQuiet    = 500 * time.Millisecond
-	onceReadings = 2
-	onceLook     = 100 * time.Millisecond
-)
+// onceReadings is how many readings of processes a rate of CPU needs.
+const onceReadings = 2
 
 // Once takes one picture: when all that is retained and the history are read and CPU rates are known, or when the
 // patience ends. Of a recording it is the last picture.
 func Once(ctx context.Context, f feed.Feed, patience time.Duration) (live.Picture, error) {
-	model, tick := live.New(), time.NewTicker(onceLook)
-	defer tick.Stop()
-	r := reading{begun: time.Now()}
-	r.last = r.begun
+	model := live.New()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	var r reading
 	for {
+		late := false
 		select {
 		case <-ctx.Done():
 			return live.Picture{}, context.Cause(ctx)
@@ -37,9 +33,9 @@ func Once(ctx context.Context, f feed.Feed, patience time.Duration) (live.Pictur
 			}
 			model.Take(in)
 			r.take(in)
-		case <-tick.C:
+		case <-timer.C:
+			late = true
 		}
-		late := time.Since(r.begun) >= patience
 		if late && !r.synced {
 			return live.Picture{}, fmt.Errorf("the bus has not said within %s how things stand: kubelot doctor", patience)
 		}
@@ -51,10 +47,9 @@ func Once(ctx context.Context, f feed.Feed, patience time.Duration) (live.Pictur
 
 // reading is how far Once has read.
 type reading struct {
-	begun, last time.Time // last is when the last message passed
-	processes   int       // readings of the processes
-	synced      bool      // all that is retained has been read
-	caughtUp    bool      // a message is younger than the reading: the history is over
+	processes int  // readings of the processes
+	synced    bool // all that is retained has been read
+	history   bool // and the history
 }
 
 func (r *reading) take(in live.Input) {
@@ -62,15 +57,12 @@ func (r *reading) take(in live.Input) {
 		r.processes++
 	}
 	r.synced = r.synced || !in.RetainedAt.IsZero()
-	if in.Message != nil {
-		r.last = time.Now()
-		r.caughtUp = r.caughtUp || in.Message.Time.After(r.begun)
-	}
+	r.history = r.history || in.HistoryRead
 }
 
 // complete reports whether everything that a picture needs has been read.
 func (r *reading) complete() bool {
-	return r.synced && r.processes >= onceReadings && (r.caughtUp || time.Since(r.last) >= onceQuiet)
+	return r.synced && r.history && r.processes >= onceReadings
 }
 
 // Text draws everything as plain text for a script or a log: no line is cut.

@@ -38,6 +38,8 @@ func ReadAt(ctx context.Context, conn *bus.Conn, at, now time.Time) (Snapshot, e
 	if err != nil {
 		return w, err
 	}
+	ctx, cancel := soon(ctx)
+	defer cancel()
 	past, err := readPast(ctx, conn.Transport(), at)
 	if err != nil {
 		return w, err
@@ -79,9 +81,6 @@ var states = []bus.Topic{
 	topic.VolumeState, topic.NodeRuntime, topic.NodeObject, topic.NodePressure, topic.NodeShutdown,
 }
 
-// pastQuiet is the pause after which the history counts as read where nothing has been stated since the time asked for.
-const pastQuiet = time.Second
-
 func readPast(ctx context.Context, transport bus.Transport, at time.Time) (past, error) {
 	p := past{messages: map[string]bus.Message{}}
 	filters := make([]string, 0, len(states))
@@ -98,24 +97,16 @@ func readPast(ctx context.Context, transport bus.Transport, at time.Time) (past,
 		p.take(d.Message, at)
 	}
 	kept := transport.WatchEvents(ctx, filters, bus.From{Since: time.Unix(0, 0)})
-	for wait := patience; ; wait = pastQuiet {
-		select {
-		case d, ok := <-kept:
-			if !ok {
-				return p, ctx.Err()
-			}
-			if p.begins.IsZero() || d.Time.Before(p.begins) {
-				p.begins = d.Time
-			}
-			p.take(d.Message, at)
-			d.Ack()
-			if d.Time.After(at) {
-				return p, ctx.Err() // they come in the order of their times
-			}
-		case <-time.After(wait):
-			return p, ctx.Err()
+	for d := range kept {
+		if d.Synced || d.Time.After(at) { // they come in the order of their times
+			break
 		}
+		if p.begins.IsZero() {
+			p.begins = d.Time
+		}
+		p.take(d.Message, at)
 	}
+	return p, context.Cause(ctx)
 }
 
 // take keeps the message if it is the last of its subject before the time.

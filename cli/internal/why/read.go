@@ -2,6 +2,7 @@ package why
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"kubelot.dev/bus"
@@ -9,15 +10,17 @@ import (
 	"kubelot.dev/cli/internal/pods"
 )
 
-// The bus marks no end of its history. It counts as complete after a pause, and as empty if nothing comes for longer:
-// on a busy machine the first message takes its time.
-const (
-	quiet    = 200 * time.Millisecond
-	patience = 2 * time.Second
-)
+// patience is how long the bus may take to tell everything.
+const patience = 15 * time.Second
+
+func soon(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited %s for the bus: kubelot doctor", patience))
+}
 
 // Read takes off the bus what Explain and ExplainNode need.
 func Read(ctx context.Context, conn *bus.Conn) (Snapshot, error) {
+	ctx, cancel := soon(ctx)
+	defer cancel()
 	var w Snapshot
 	var err error
 	if w.State, err = pods.Read(ctx, conn); err != nil {
@@ -44,44 +47,18 @@ func Read(ctx context.Context, conn *bus.Conn) (Snapshot, error) {
 	if w.Shutdown, err = one(ctx, conn, topic.NodeShutdown); err != nil {
 		return w, err
 	}
-	w.Steps, w.Events, w.Decisions = history(ctx, conn)
-	return w, ctx.Err()
+	if w.Steps, err = topic.PodStep.Read(ctx, conn); err != nil {
+		return w, err
+	}
+	if w.Events, err = topic.KubeEvent.Read(ctx, conn); err != nil {
+		return w, err
+	}
+	w.Decisions, err = topic.GCDecision.Read(ctx, conn)
+	return w, err
 }
 
 // one is the value of a topic that has only one.
 func one[T any](ctx context.Context, conn *bus.Conn, t bus.State[T]) (T, error) {
 	values, err := t.Read(ctx, conn)
 	return values[""], err
-}
-
-// history reads what the bus keeps of steps, Events and decisions.
-func history(ctx context.Context, conn *bus.Conn) (steps []topic.Step, events []topic.Event,
-	decisions []topic.Decision,
-) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	all := bus.From{Since: time.Unix(0, 0)}
-	stepsFrom, eventsFrom := topic.PodStep.Subscribe(ctx, conn, all), topic.KubeEvent.Subscribe(ctx, conn, all)
-	decisionsFrom := topic.GCDecision.Subscribe(ctx, conn, all)
-	for wait := patience; ; wait = quiet {
-		select {
-		case s, ok := <-stepsFrom:
-			if !ok {
-				return steps, events, decisions
-			}
-			steps = append(steps, s.Value)
-		case e, ok := <-eventsFrom:
-			if !ok {
-				return steps, events, decisions
-			}
-			events = append(events, e.Value)
-		case d, ok := <-decisionsFrom:
-			if !ok {
-				return steps, events, decisions
-			}
-			decisions = append(decisions, d.Value)
-		case <-time.After(wait):
-			return steps, events, decisions
-		}
-	}
 }

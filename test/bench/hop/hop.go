@@ -56,7 +56,7 @@ func over(ctx context.Context, writer, reader bus.Transport) (measure.Sample, er
 	defer stop()
 	subject := topic.PodStep.Name() + "." + uid
 	arrived := reader.WatchEvents(watching, []string{subject}, bus.From{})
-	if err := firstArrival(watching, writer, subject, arrived); err != nil {
+	if err := listening(watching, arrived); err != nil {
 		return nil, err
 	}
 	var sample measure.Sample
@@ -97,31 +97,22 @@ func dial(ctx context.Context, runDir, member string) (bus.Transport, error) {
 	return transport, nil
 }
 
-// firstArrival sends until something comes: a reader of new events only hears them some time after it has asked.
-func firstArrival(ctx context.Context, writer bus.Transport, subject string, arrived <-chan bus.Delivery) error {
+// listening waits until the reader gets what is sent from now on.
+func listening(ctx context.Context, arrived <-chan bus.Delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for sent := 1; ; sent++ {
-		m, err := message(subject, -sent)
-		if err != nil {
-			return err
+	select {
+	case d := <-arrived:
+		if !d.Synced {
+			return fmt.Errorf("%s was sent before the measurement", d.Subject)
 		}
-		if err := writer.Publish(ctx, m); err != nil {
-			return fmt.Errorf("first message over the bus: %w", err)
-		}
-		select {
-		case <-arrived:
-			return nil
-		case <-tick.C:
-		case <-ctx.Done():
-			return errors.New("the bus brings no messages")
-		}
+		return nil
+	case <-ctx.Done():
+		return errors.New("the bus brings no messages")
 	}
 }
 
-// send sends message n and waits for it to come; those before it may come first.
+// send sends message n and waits for it to come.
 func send(
 	ctx context.Context, writer bus.Transport, subject string, n int, arrived <-chan bus.Delivery,
 ) (time.Duration, error) {

@@ -71,8 +71,10 @@ func (r *recorder) listen() {
 		}
 		messages := reader.WatchEvents(ctx, []string{bus.Filter(tp)}, bus.From{Since: time.Now().Add(-time.Hour)})
 		go func() {
-			for m := range messages {
-				r.keep(tp.Name(), m.Message)
+			for d := range messages {
+				if !d.Synced {
+					r.keep(tp.Name(), d.Message)
+				}
 			}
 		}()
 	}

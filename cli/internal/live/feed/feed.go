@@ -102,7 +102,11 @@ func (f *follower) follow(ctx context.Context) {
 			if !ok {
 				return
 			}
-			f.send(ctx, live.Input{Message: &d.Message})
+			if d.Synced {
+				f.send(ctx, live.Input{HistoryRead: true})
+			} else {
+				f.send(ctx, live.Input{Message: &d.Message})
+			}
 			d.Ack()
 			continue
 		}
