@@ -169,7 +169,7 @@ func TestCompactIsOneChild(t *testing.T) {
 func TestReloadIsPassedOn(t *testing.T) {
 	// A shell can't trap a signal that it was started to ignore, as whatever nohup starts is.
 	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
+	signal.Notify(hangups, syscall.SIGHUP) //nolint:forbidigo // for what the children inherit
 	defer signal.Stop(hangups)
 	bodies := map[string]string{}
 	for _, name := range vital {
