@@ -33,12 +33,14 @@ func newEnv(spec Spec, conn *bus.Conn, above supervisor, log *slog.Logger) Env {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(buildInfo(spec.Name))
 	pulse := &Pulse{}
+	own := newHealth(conn, pulse, above, log)
+	registry.MustRegister(newHealthMetrics(spec.Name, own))
 	return Env{
 		Bus:     conn,
 		Log:     log,
 		Metrics: registry,
 		Pages:   http.NewServeMux(),
-		Health:  newHealth(conn, pulse, above, log),
+		Health:  own,
 		Pulse:   pulse,
 		Reloads: &Reloads{},
 		Events:  newEvents(conn, log),

@@ -33,7 +33,7 @@ func runDaemon(ctx context.Context, env daemon.Env, tcp string) error {
 		return err
 	}
 	o := DefaultOptions(env.Config.RunDir)
-	o.Socket, o.Listen, o.Crew, o.Log = env.Config.BusSocket, tcp, crew, env.Log
+	o.Socket, o.Listen, o.Crew, o.Log, o.Metrics = env.Config.BusSocket, tcp, crew, env.Log, env.Metrics
 	o.Told = func(trouble error) {
 		if trouble != nil {
 			env.Health.Set(topic.Degraded, "the store can't be written: "+trouble.Error())

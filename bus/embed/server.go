@@ -15,6 +15,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -53,6 +54,8 @@ type Options struct {
 	// if it is nil. The error is a user.UnknownGroupError where there is no such group.
 	Group func(name string) (gid int, err error)
 	Log   *slog.Logger
+	// Metrics is where the store and the readers are shown; nil means nowhere.
+	Metrics prometheus.Registerer
 	// Pulse receives work only while the embedded server answers; the daemon's beats depend on it. It may be nil.
 	Pulse <-chan func()
 	// compactEvery is how often the store's files are compacted, if not every minute.
@@ -79,6 +82,7 @@ type Server struct {
 	ready   chan struct{}
 	opened  func() // closes ready
 	pace    pace   // of the lives
+	metrics *metrics
 	admin   *admin // the first life's, set before ready; tests work with it
 }
 
@@ -101,7 +105,12 @@ func New(o Options) (*Server, error) {
 	if o.InProcess == nil {
 		o.InProcess = func(func() (net.Conn, error)) func() { return func() {} }
 	}
-	s := &Server{options: o, ready: make(chan struct{})}
+	s := &Server{options: o, ready: make(chan struct{}), metrics: newMetrics()}
+	if o.Metrics != nil {
+		if err := o.Metrics.Register(s.metrics); err != nil {
+			return nil, fmt.Errorf("start the bus: register its metrics: %w", err)
+		}
+	}
 	s.opened = sync.OnceFunc(func() { close(s.ready) })
 	if o.Listen == "" {
 		return s, nil
@@ -170,6 +179,8 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	defer ns.WaitForShutdown()
 	defer ns.Shutdown()
+	s.metrics.alive(ns, names)
+	defer s.metrics.alive(nil, nil)
 	own.server = ns
 	if s.admin == nil {
 		s.admin = own

@@ -48,7 +48,7 @@ func TestADroppedConnectionCostsNoLease(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		r := newRenewer(s.server)
+		r := newRenewer(s.server, &said{})
 		r.api = s
 		go func() { defer close(done); r.run(ctx) }()
 		began := time.Now()

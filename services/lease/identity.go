@@ -10,7 +10,7 @@ import (
 )
 
 // identityPorts are the daemon's ends of what obtains and renews the client certificate.
-func identityPorts(env daemon.Env) clientcert.Ports {
+func identityPorts(env daemon.Env, health daemon.HealthReporter) clientcert.Ports {
 	told := false
 	return clientcert.Ports{
 		Dial: func(kubeconfig, certificate string) (clientcert.Requests, func(), error) {
@@ -28,9 +28,9 @@ func identityPorts(env daemon.Env) clientcert.Ports {
 		Waiting: func(text string) {
 			switch {
 			case text != "":
-				env.Health.Set(topic.Degraded, text)
+				health.Set(topic.Degraded, text)
 			case told:
-				env.Health.Set(topic.Healthy, "")
+				health.Set(topic.Healthy, "")
 			}
 			told = text != ""
 		},

@@ -27,7 +27,13 @@ func Run(ctx context.Context, env daemon.Env) error {
 	}
 	defer client.Close()
 	defer heart.Close()
-	identity, err := clientcert.New(env.Config, identityPorts(env))
+	health := &joinedHealth{whole: env.Health}
+	env.Health = health.part()
+	identity, err := clientcert.New(env.Config, identityPorts(env, health.part()))
+	if err != nil {
+		return err
+	}
+	renewed, err := renewals(env.Metrics)
 	if err != nil {
 		return err
 	}
@@ -38,7 +44,7 @@ func Run(ctx context.Context, env daemon.Env) error {
 	defer wg.Wait()
 	defer cancel()
 	r := &renewer{
-		api: heart, node: env.Config.NodeName, log: env.Log,
+		api: heart, node: env.Config.NodeName, log: env.Log, health: health.part(), renewed: renewed,
 		duration: time.Duration(env.Config.Kubelet.NodeLeaseDurationSeconds) * time.Second,
 	}
 	wg.Go(func() { identity.Run(ctx) })

@@ -13,7 +13,7 @@ import (
 // metrics are the kubelet's of the node and of how long it took to come up. The times are reported for a Node that this
 // process has made, as by the kubelet, whose part is this daemon's here.
 type metrics struct {
-	name                                                           *prometheus.GaugeVec
+	name, conditions                                               *prometheus.GaugeVec
 	preKubelet, preRegistration, registration, postRegistry, total prometheus.Gauge
 
 	uptime                                time.Duration // of the machine at start; 0 where it isn't known
@@ -32,6 +32,10 @@ func newMetrics(node string, uptime time.Duration) *metrics {
 			Name: "kubelet_node_name",
 			Help: "The node's name; always 1.",
 		}, []string{"node"}),
+		conditions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelot_node_condition",
+			Help: "1 for the status that each of the node's own conditions has here, whether or not the API server has it.",
+		}, []string{"condition", "status"}),
 		preKubelet: gauge("pre_kubelet_", "From the machine's boot until kubelot-lease began."),
 		preRegistration: gauge("pre_registration_",
 			"From the start of kubelot-lease until it first tried to register the Node."),
@@ -45,8 +49,28 @@ func newMetrics(node string, uptime time.Duration) *metrics {
 }
 
 func (m *metrics) register(r prometheus.Registerer) error {
-	return daemon.RegisterMetrics(r, "the node", m.name, m.preKubelet, m.preRegistration, m.registration,
+	return daemon.RegisterMetrics(r, "the node", m.name, m.conditions, m.preKubelet, m.preRegistration, m.registration,
 		m.postRegistry, m.total)
+}
+
+// statuses are all that a condition can have.
+var statuses = []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown}
+
+// wanted records the conditions as they should be.
+func (m *metrics) wanted(conditions []corev1.NodeCondition) {
+	for i := range conditions {
+		c := &conditions[i]
+		if !ownCondition(c.Type) {
+			continue
+		}
+		for _, status := range statuses {
+			value := 0.0
+			if c.Status == status {
+				value = 1
+			}
+			m.conditions.WithLabelValues(string(c.Type), string(status)).Set(value)
+		}
+	}
 }
 
 // attempt records a try to register the Node.
@@ -89,4 +113,16 @@ func uptime() time.Duration {
 		return 0
 	}
 	return time.Duration(info.Uptime) * time.Second
+}
+
+// renewals registers when the lease was last renewed, and returns what is to be told of it. Before the first renewal
+// nothing is shown.
+func renewals(r prometheus.Registerer) (func(time.Time), error) {
+	last := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "kubelot_lease_renewed_timestamp_seconds",
+		Help: "Unix time of the last renewal of the node's lease; the Node counts as lost when this is older than the " +
+			"lease lasts (nodeLeaseDurationSeconds).",
+	}, nil)
+	told := func(at time.Time) { last.WithLabelValues().Set(float64(at.UnixMilli()) / 1000) }
+	return told, daemon.RegisterMetrics(r, "the lease", last)
 }

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/pause"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
 	"kubelot.dev/kube"
 )
 
@@ -45,6 +47,9 @@ type renewer struct {
 	lease    *coordinationv1.Lease
 	failures int
 	failing  time.Time
+	health   daemon.HealthReporter
+	// renewed is told of each success.
+	renewed func(time.Time)
 }
 
 // run renews until ctx ends.
@@ -144,6 +149,7 @@ func (r *renewer) failed(err error) time.Duration {
 		r.log.Debug("the lease waits for the Node's registration")
 		return min(delay, time.Second)
 	case r.failures == 1 || r.failures%10 == 0:
+		r.health.Set(topic.Degraded, "can't renew the node's lease: "+err.Error())
 		r.log.Warn("can't renew the node's lease, retrying", "node", r.node, "error", err,
 			"failures", r.failures)
 	}
@@ -155,7 +161,9 @@ func (r *renewer) failed(err error) time.Duration {
 
 func (r *renewer) succeeded() {
 	if r.failures > 0 {
+		r.health.Set(topic.Healthy, "")
 		r.log.Info("renewed the node's lease again", "node", r.node, "after", time.Since(r.failing).Round(time.Millisecond))
 	}
 	r.failures = 0
+	r.renewed(time.Now())
 }

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,19 +12,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func newRenewer(s *server) *renewer {
-	return &renewer{api: s, node: "n1", duration: 40 * time.Second, log: slog.New(slog.DiscardHandler)}
+func newRenewer(s *server, health *said) *renewer {
+	return &renewer{
+		api: s, node: "n1", duration: 40 * time.Second, log: slog.New(slog.DiscardHandler), health: health,
+		renewed: func(time.Time) {},
+	}
 }
 
-// renewing runs a renewer in a bubble.
-func renewing(t *testing.T, s *server, body func()) {
+// renewing runs a renewer in a bubble. The body is handed the health that it reports.
+func renewing(t *testing.T, s *server, body func(health *said)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); newRenewer(s).run(ctx) }()
+		health := &said{}
+		go func() { defer close(done); newRenewer(s, health).run(ctx) }()
 		synctest.Wait()
-		body()
+		body(health)
 		cancel()
 		<-done
 	})
@@ -31,7 +36,7 @@ func renewing(t *testing.T, s *server, body func()) {
 
 func TestTheLeaseIsRenewedEachTenSeconds(t *testing.T) {
 	s := &server{}
-	renewing(t, s, func() {
+	renewing(t, s, func(*said) {
 		if lease, _, _ := s.renewed(); lease != nil {
 			t.Fatal("a lease without its Node")
 		}
@@ -55,7 +60,7 @@ func TestTheLeaseIsRenewedEachTenSeconds(t *testing.T) {
 
 func TestALeaseThatSomebodyChangedIsReadAgain(t *testing.T) {
 	s := &server{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-1"}}}
-	renewing(t, s, func() {
+	renewing(t, s, func(*said) {
 		s.mu.Lock()
 		s.lease.ResourceVersion = "9999"
 		s.mu.Unlock()
@@ -68,14 +73,17 @@ func TestALeaseThatSomebodyChangedIsReadAgain(t *testing.T) {
 	})
 }
 
-func TestAnOutageOpensTheConnectionsAnew(t *testing.T) {
+func TestAnOutageOpensTheConnectionsAnewAndIsTold(t *testing.T) {
 	s := &server{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-1"}}}
-	renewing(t, s, func() {
+	renewing(t, s, func(health *said) {
 		s.setDown(true)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if _, _, n := s.renewed(); n == 0 {
 			t.Error("the old connections are still used")
+		}
+		if !strings.HasPrefix(health.text, "degraded can't renew the node's lease: ") {
+			t.Errorf("the daemon says that it is %s", health.text)
 		}
 		_, before, _ := s.renewed()
 		s.setDown(false)
@@ -83,6 +91,9 @@ func TestAnOutageOpensTheConnectionsAnew(t *testing.T) {
 		synctest.Wait()
 		if _, after, _ := s.renewed(); after == before {
 			t.Error("not renewed within seconds after the outage")
+		}
+		if health.text != "healthy " {
+			t.Errorf("after the outage the daemon says that it is %s", health.text)
 		}
 	})
 }

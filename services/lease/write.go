@@ -33,6 +33,7 @@ func (s *Service) evaluate(ctx context.Context, now time.Time) time.Duration {
 	s.facts.Now = now
 	s.rebooted()
 	wanted := s.wanted()
+	s.metrics.wanted(wanted.Status.Conditions)
 	s.offer(wanted)
 	if s.api == nil {
 		s.env.Health.Set(topic.Healthy, "standalone: the Node is not registered anywhere")

@@ -29,6 +29,7 @@ var rare = map[string]string{
 	"dra_grpc_operations_duration_seconds":                       "there is no DRA driver",
 	"dra_resource_claims_in_use":                                 "there is no DRA driver",
 	"kubelet_device_plugin_registration_total":                   "there is no device plugin",
+	"kubelot_device_plugin_devices":                              "there is no device plugin",
 	"kubelet_evictions":                                          "nobody is evicted",
 	"kubelet_server_expiration_renew_errors":                     "serverTLSBootstrap is off",
 	"kubelet_certificate_manager_client_expiration_renew_errors": "rotateCertificates is off",
@@ -111,7 +112,7 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	kit.Eventually(t, "the alert of the volume", func() error {
 		return p.fires(t.Context(), `KubelotVolumesFail",operation_name="volume_mount`, "")
 	})
-	for _, quiet := range []string{"KubelotDaemonDown", "KubelotRuntimeFails", "KubelotNodeUnreachable"} {
+	for _, quiet := range []string{"KubelotDaemonDown", "KubelotRuntimeFails", "KubelotNodeUnreachable", "KubelotNodeNotReady"} {
 		if p.fires(t.Context(), quiet, "") == nil {
 			t.Errorf("%s fires and all is well", quiet)
 		}
@@ -130,6 +131,9 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	restartOften(t, own, p)
 	own.Containerd.Stop()
 	kit.Eventually(t, "the alert of the runtime", func() error { return p.fires(t.Context(), "KubelotRuntimeFails", "") })
+	kit.Eventually(t, "the alert of the node", func() error {
+		return p.fires(t.Context(), "KubelotNodeNotReady", "is not Ready")
+	})
 	if err := own.Containerd.Launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}

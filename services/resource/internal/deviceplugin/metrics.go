@@ -10,6 +10,7 @@ import (
 type Metrics struct {
 	registrations *prometheus.CounterVec
 	allocations   *prometheus.HistogramVec
+	devices       *prometheus.GaugeVec
 }
 
 // NewMetrics registers the metrics.
@@ -24,6 +25,22 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 			Help:    "How long device plugins took to answer Allocate.",
 			Buckets: prometheus.DefBuckets,
 		}, []string{"resource_name"}),
+		devices: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kubelot_device_plugin_devices",
+			Help: "Devices by what their plugin says of them: healthy or unhealthy. A plugin that is gone has none.",
+		}, []string{"resource_name", "health"}),
 	}
-	return m, daemon.RegisterMetrics(r, "device plugins", m.registrations, m.allocations)
+	return m, daemon.RegisterMetrics(r, "device plugins", m.registrations, m.allocations, m.devices)
+}
+
+// reported shows how many devices of a resource are well.
+func (m *Metrics) reported(r Report) {
+	healthy := 0
+	for _, d := range r.Devices {
+		if d.Healthy {
+			healthy++
+		}
+	}
+	m.devices.WithLabelValues(r.Resource, "healthy").Set(float64(healthy))
+	m.devices.WithLabelValues(r.Resource, "unhealthy").Set(float64(len(r.Devices) - healthy))
 }

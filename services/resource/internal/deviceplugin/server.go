@@ -80,6 +80,12 @@ type Server struct {
 
 // New makes the server of the directory, which is the kubelet's device-plugins. It starts nothing.
 func New(dir string, ports Ports) *Server {
+	if told := ports.Report; ports.Metrics != nil {
+		ports.Report = func(ctx context.Context, r Report) {
+			ports.Metrics.reported(r)
+			told(ctx, r)
+		}
+	}
 	return &Server{
 		dir: dir, ports: ports, limits: usual, look: look, arrivals: make(chan *plugin), wake: make(chan struct{}, 1),
 		announcements: map[string]*announcement{}, plugins: map[string]*plugin{},
