@@ -112,7 +112,9 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	kit.Eventually(t, "the alert of the volume", func() error {
 		return p.fires(t.Context(), `KubelotVolumesFail",operation_name="volume_mount`, "")
 	})
-	for _, quiet := range []string{"KubelotDaemonDown", "KubelotRuntimeFails", "KubelotNodeUnreachable", "KubelotNodeNotReady"} {
+	for _, quiet := range []string{
+		"KubelotDaemonDown", "KubelotRuntimeFails", "KubelotNodeUnreachable", "KubelotNodeNotReady",
+	} {
 		if p.fires(t.Context(), quiet, "") == nil {
 			t.Errorf("%s fires and all is well", quiet)
 		}
