@@ -18,9 +18,9 @@ func installCommand(out io.Writer) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "install [daemon...]",
 		Short: "Install this version with its systemd units, on a machine without kubelot's packages.",
-		Long: `Copies the executables in this executable's directory into a directory for their version, moves one link per
-daemon, and installs the systemd units. With names of daemons, only their executables are replaced: restart
-their units; the other daemons keep their version. The command starts and restarts nothing, and changes no pod.`,
+		Long: `Copies the executables in this executable's directory into a directory for their version, makes one link per
+daemon, and installs the systemd units. Daemons that run keep their version until kubelot upgrade moves them. With
+names of daemons, only these are installed. The command starts and restarts nothing, and changes no pod.`,
 		Example: `  kubelot install
   kubelot install --kubelet
   kubelot install lease
@@ -30,10 +30,11 @@ their units; the other daemons keep their version. The command starts and restar
 			if err := locate(&o); err != nil {
 				return err
 			}
-			if err := install.Install(c.Context(), o); err != nil {
+			kept, err := install.Install(c.Context(), o)
+			if err != nil {
 				return err
 			}
-			_, err := fmt.Fprint(out, nextSteps(o))
+			_, err = fmt.Fprint(out, nextSteps(o, kept))
 			return err
 		},
 	}
@@ -91,12 +92,18 @@ func locate(o *install.Options) error {
 	return nil
 }
 
-// nextSteps says what the administrator does next.
-func nextSteps(o install.Options) string {
+// nextSteps says what the administrator does next; kept are the daemons that run another version.
+func nextSteps(o install.Options, kept []string) string {
 	var text strings.Builder
 	line := func(what, how string) { fmt.Fprintf(&text, "  %-32s %s\n", what, how) }
 	text.WriteString("Installed. Next:\n")
 	switch {
+	case len(kept) > 0:
+		names := ""
+		if len(o.Daemons) > 0 {
+			names = " " + strings.Join(kept, " ")
+		}
+		line("run this version:", "kubelot upgrade "+o.Version+names+"   (one by one, at any time: pods go on)")
 	case len(o.Daemons) > 0:
 		units := "kubelot-" + strings.Join(o.Daemons, " kubelot-")
 		line("run this version:", "systemctl restart "+units+"   (at any time: pods go on)")
@@ -105,7 +112,6 @@ func nextSteps(o install.Options) string {
 	default:
 		line("flags and configuration file:", "/etc/default/kubelot")
 		line("start, now and at boot:", "systemctl enable --now kubelot.target")
-		line("after an upgrade, one by one:", "systemctl restart kubelot-bus   (then the others, at any time: pods go on)")
 	}
 	return text.String()
 }

@@ -36,7 +36,7 @@ the foreground, as kubelot up does.`,
 		SilenceErrors:     true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 		RunE: func(c *cobra.Command, _ []string) error {
-			// Errors are reported here once, and not by ten daemons.
+			// Errors are reported here once, and not by each daemon.
 			if _, err := flags.Load(); err != nil {
 				return err
 			}

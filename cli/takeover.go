@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/running"
 	"kubelot.dev/cli/internal/takeover"
 	"kubelot.dev/daemon/config"
 )
@@ -175,11 +176,11 @@ func (o *takeoverOptions) withSystemd(ctx context.Context, kubelet takeover.Proc
 	if err := o.takeFlags(ctx, flags); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	if err := takeover.Systemctl(ctx, "disable", "--now", kubelet.Unit); err != nil {
+	if err := running.Systemctl(ctx, "disable", "--now", kubelet.Unit); err != nil {
 		return err
 	}
 	fmt.Fprintf(o.stdout, "%s has stopped; the crew starts\n", kubelet.Unit)
-	err := takeover.Systemctl(ctx, "enable", "--now", "kubelot.target")
+	err := running.Systemctl(ctx, "enable", "--now", "kubelot.target")
 	if err == nil {
 		err = takeover.Well(ctx, o.patience, o.read)
 	}
@@ -188,8 +189,8 @@ func (o *takeoverOptions) withSystemd(ctx context.Context, kubelet takeover.Proc
 		return nil
 	}
 	ctx = context.WithoutCancel(ctx)
-	back := takeover.Systemctl(ctx, "disable", "--now", "kubelot.target")
-	back = errors.Join(back, takeover.Systemctl(ctx, "enable", "--now", kubelet.Unit), takeover.DropFlags(ctx))
+	back := running.Systemctl(ctx, "disable", "--now", "kubelot.target")
+	back = errors.Join(back, running.Systemctl(ctx, "enable", "--now", kubelet.Unit), takeover.DropFlags(ctx))
 	return errors.Join(fmt.Errorf("%w; the kubelet runs again", err), back)
 }
 
@@ -283,21 +284,21 @@ func startKubelet(ctx context.Context, out io.Writer, unit string) error {
 	if !onSystemd() {
 		return errors.New("there is no systemd here: give the kubelet's command line after --")
 	}
-	if err := takeover.Systemctl(ctx, "cat", unit); err != nil {
+	if err := running.Systemctl(ctx, "cat", unit); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	if err := takeover.Systemctl(ctx, "disable", "--now", "kubelot.target"); err != nil {
+	if err := running.Systemctl(ctx, "disable", "--now", "kubelot.target"); err != nil {
 		return err
 	}
-	err := takeover.Systemctl(ctx, "enable", "--now", unit)
+	err := running.Systemctl(ctx, "enable", "--now", unit)
 	if err == nil {
-		err = takeover.Systemctl(ctx, "is-active", "--quiet", unit)
+		err = running.Systemctl(ctx, "is-active", "--quiet", unit)
 	}
 	if err != nil {
 		ctx = context.WithoutCancel(ctx)
-		back := takeover.Systemctl(ctx, "disable", "--now", unit)
+		back := running.Systemctl(ctx, "disable", "--now", unit)
 		return errors.Join(fmt.Errorf("%w; the crew goes on", err), back,
-			takeover.Systemctl(ctx, "enable", "--now", "kubelot.target"))
+			running.Systemctl(ctx, "enable", "--now", "kubelot.target"))
 	}
 	fmt.Fprintf(out, "%s runs; kubelot's pods are its pods now\n", unit)
 	return takeover.DropFlags(ctx)

@@ -7,7 +7,8 @@
 //
 // # Guarantees
 //
-//   - A version is replaced as a whole, and there is no moment without a link. A daemon that runs goes on.
+//   - A version is replaced as a whole, and there is no moment without a link. A daemon that runs goes on, and its link
+//     stays where it is: package upgrade moves it.
 //   - Files that the administrator may change are never overwritten.
 //   - Nothing is started or restarted, and no pod is touched.
 //   - What a package manager or somebody else has put there is not replaced: that is an error before anything changes.
@@ -24,6 +25,7 @@ import (
 	"slices"
 	"strings"
 
+	"kubelot.dev/cli/internal/running"
 	"kubelot.dev/cli/internal/takeover"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/deploy"
@@ -57,42 +59,56 @@ func (o Options) at(path string) string  { return filepath.Join(o.Dest, path) }
 func (o Options) binary(n string) string { return filepath.Join(o.lib(), "bin", n) }
 func (o Options) programs() string       { return filepath.Join(o.Prefix, "bin") }
 
-// Install installs the executables of a directory as a version, and makes it the one that units run.
-func Install(ctx context.Context, o Options) error {
+// Install installs the executables of a directory as a version, and makes it the one that units run. A daemon that runs
+// keeps its version, so that a restart by chance doesn't change it: Install returns the names of those for which
+// kubelot upgrade is to move the link.
+func Install(ctx context.Context, o Options) (kept []string, err error) {
 	files, err := o.files()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	before, err := o.readManifest()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+		return nil, err
 	}
 	links := o.links(files)
 	if err := o.check(links, before); err != nil {
-		return err
+		return nil, err
 	}
 	if err := o.copyVersion(); err != nil {
-		return err
+		return nil, err
 	}
-	owned := []string{}
-	for _, l := range links {
-		if err := o.link(l.path, l.to); err != nil {
-			return err
-		}
-		owned = append(owned, l.path)
+	kept, owned, err := o.makeLinks(links)
+	if err != nil {
+		return nil, err
 	}
 	for _, file := range files {
 		if err := o.put(file); err != nil {
-			return err
+			return nil, err
 		}
 		if !file.Config {
 			owned = append(owned, file.Path)
 		}
 	}
 	if err := o.settle(before, owned); err != nil {
-		return err
+		return nil, err
 	}
-	return o.machine(ctx, activate)
+	return kept, o.machine(ctx, activate)
+}
+
+// makeLinks makes or moves all links but those of daemons that run. They are owned all the same.
+func (o Options) makeLinks(links []link) (kept, owned []string, err error) {
+	for _, l := range links {
+		owned = append(owned, l.path)
+		if target, err := os.Readlink(o.at(l.path)); err == nil && target != l.to && running.Of(o.at(l.path)).PID != 0 {
+			kept = append(kept, strings.TrimPrefix(filepath.Base(l.path), daemonPrefix))
+			continue
+		}
+		if err := o.link(l.path, l.to); err != nil {
+			return nil, nil, err
+		}
+	}
+	return kept, owned, nil
 }
 
 // files are those of the parts that were asked for.

@@ -4,6 +4,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,8 +42,8 @@ func options(t *testing.T, version, dest string) Options {
 
 func mustInstall(t *testing.T, o Options) {
 	t.Helper()
-	if err := Install(t.Context(), o); err != nil {
-		t.Fatal(err)
+	if kept, err := Install(t.Context(), o); err != nil || len(kept) > 0 {
+		t.Fatal(kept, err)
 	}
 }
 
@@ -140,6 +141,43 @@ func TestOneDaemonMovesAlone(t *testing.T) {
 	}
 }
 
+// A daemon that runs keeps its version until kubelot upgrade moves it: else a restart by chance would move it, with
+// nobody watching.
+func TestRunningDaemonsAreLeftAlone(t *testing.T) {
+	dest := t.TempDir()
+	o := options(t, "v1", dest)
+	sleep, err := os.ReadFile("/bin/sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(o.From, "kubelot-api"), sleep, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mustInstall(t, o)
+	bin := dest + "/usr/lib/kubelot/bin/kubelot-"
+	cmd := exec.CommandContext(t.Context(), bin+"api", "1000")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() })
+	kept, err := Install(t.Context(), options(t, "v2", dest))
+	if err != nil || !slices.Equal(kept, []string{"api"}) {
+		t.Fatalf("left to kubelot upgrade: %q, %v", kept, err)
+	}
+	if target, err := os.Readlink(bin + "api"); err != nil || target != "../v1/kubelot-api" {
+		t.Errorf("the link of the daemon that runs leads to %s, %v", target, err)
+	}
+	if lease := content(t, bin+"lease"); lease != "v2" {
+		t.Errorf("one that doesn't run is of %s", lease)
+	}
+	if err := Uninstall(t.Context(), options(t, "v2", dest)); err != nil {
+		t.Fatal(err)
+	}
+	if have := tree(t, dest); !slices.Equal(have, []string{"/etc/default/kubelot"}) {
+		t.Errorf("left: %q", have)
+	}
+}
+
 func TestTheLayoutChanges(t *testing.T) {
 	dest := t.TempDir()
 	o := options(t, "v1", dest)
@@ -209,7 +247,7 @@ func TestRefusals(t *testing.T) {
 			o := options(t, "v1", t.TempDir())
 			c.prepare(t, &o)
 			before := tree(t, o.Dest)
-			if err := Install(t.Context(), o); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := Install(t.Context(), o); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want %q", err, c.want)
 			}
 			if after := tree(t, o.Dest); !slices.Equal(before, after) {

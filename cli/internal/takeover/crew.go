@@ -1,10 +1,8 @@
 package takeover
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os/exec"
 	"strings"
 	"time"
 
@@ -19,8 +17,8 @@ const (
 	look   = 200 * time.Millisecond
 )
 
-// needed are the daemons without which a node is of no use.
-var needed = []string{"podsync", "pleg", "volume", "probe", "status", "lease", "stats"}
+// needed are the daemons without which a node is of no use, or would forget what its pods have for themselves.
+var needed = []string{"podsync", "pleg", "volume", "resource", "probe", "status", "lease", "stats"}
 
 // Well waits until the crew is well, and stays so for a moment. read reads what the daemons say.
 func Well(ctx context.Context, patience time.Duration,
@@ -61,13 +59,4 @@ func missing(healths map[string]topic.DaemonHealth, now time.Time) string {
 		}
 	}
 	return strings.Join(problems, "; ")
-}
-
-// Systemctl runs systemctl.
-func Systemctl(ctx context.Context, args ...string) error {
-	out, err := exec.CommandContext(ctx, "systemctl", args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
-	}
-	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"kubelot.dev/cli/internal/handover"
+	"kubelot.dev/cli/internal/running"
 	"kubelot.dev/daemon/atomicfile"
 )
 
@@ -27,7 +28,7 @@ func KeepFlags(ctx context.Context, args []string) error {
 	if err := keepFlags(flagsDir, args); err != nil {
 		return errors.Join(err, dropFlags(flagsDir))
 	}
-	return Systemctl(ctx, "daemon-reload")
+	return running.Systemctl(ctx, "daemon-reload")
 }
 
 // DropFlags undoes KeepFlags.
@@ -35,7 +36,7 @@ func DropFlags(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(flagsDir, dropInOf)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(dropFlags(flagsDir), Systemctl(ctx, "daemon-reload"))
+	return errors.Join(dropFlags(flagsDir), running.Systemctl(ctx, "daemon-reload"))
 }
 
 // DropFlagsBelow removes the files of KeepFlags below a directory that has a machine's files.

@@ -25,6 +25,8 @@ type child struct {
 	args    []string
 	runDir  string
 	console *console
+	// ran is true once the child has been started.
+	ran bool
 	// notify is what the child speaks to; nil if there can't be any.
 	notify *notify
 
@@ -60,7 +62,7 @@ func (c *child) keep(ctx context.Context) {
 	c.listen()
 	defer c.notify.close()
 	var delay time.Duration
-	for ctx.Err() == nil {
+	for c.awaitExecutable(ctx) {
 		began := time.Now()
 		err := c.runOnce(ctx)
 		if ctx.Err() != nil {
@@ -71,6 +73,23 @@ func (c *child) keep(ctx context.Context) {
 		c.console.line(c.name, fmt.Appendf(nil, "ended (%v), starting it again in %s", describeEnd(err), delay))
 		pause.For(ctx, delay)
 	}
+}
+
+// executableLook is how often a missing executable is looked for.
+const executableLook = 2 * time.Second
+
+// awaitExecutable waits until there is something to run, and reports whether there is before ctx ends.
+func (c *child) awaitExecutable(ctx context.Context) bool {
+	for said := false; ctx.Err() == nil; pause.For(ctx, executableLook) {
+		if _, err := os.Stat(c.path); err == nil {
+			return true
+		}
+		if !said && c.ran {
+			c.console.line(c.name, fmt.Appendf(nil, "%s is gone; it is started when the file is there again", c.path))
+		}
+		said = true
+	}
+	return false
 }
 
 // listen makes the child's notify socket. Without it the child runs as well, as long as it isn't killed.
@@ -96,6 +115,7 @@ func (c *child) runOnce(ctx context.Context) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	c.ran = true
 	c.runs(cmd.Process)
 	defer c.runs(nil)
 	return cmd.Wait()

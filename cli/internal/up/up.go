@@ -9,6 +9,8 @@
 //
 //   - The bus starts first and stops last.
 //   - A daemon that ends is started again, after 100 ms, doubling to 10 s; the others go on.
+//   - A daemon whose executable is missing is started when it is there: kubelot upgrade brings and takes daemons that
+//     not every release has.
 //   - A reload (Options.Reloads) is passed on to all of them as SIGHUP.
 //   - File descriptors that a daemon has stored (sd_notify's FDSTORE=1) go to its next process, as with systemd.
 package up
@@ -31,11 +33,14 @@ import (
 // busName is the daemon that the others talk through.
 const busName = "bus"
 
-// vital daemons must be there for pods to run; optional ones run where they are installed.
+// vital daemons must be there for pods to run; optional ones run while their executables are there.
 var (
 	vital    = []string{busName, "lease", "pleg", "podsync", "probe", "stats", "status", "volume"}
 	optional = []string{"api", "gc", "resource"}
 )
+
+// Optional reports whether the crew runs without the daemon, as releases do that didn't have it yet.
+func Optional(name string) bool { return slices.Contains(optional, name) }
 
 // Options say what is run.
 type Options struct {
@@ -137,13 +142,13 @@ func crew(o Options) ([]*child, error) {
 			continue
 		}
 		path := filepath.Join(o.BinDir, "kubelot-"+name)
-		if _, err := os.Stat(path); err != nil {
-			if slices.Contains(vital, name) {
-				missing = append(missing, "kubelot-"+name)
-			}
-			continue
+		_, err := os.Stat(path)
+		switch {
+		case err == nil:
+			console.width = max(console.width, len(name))
+		case !Optional(name):
+			missing = append(missing, "kubelot-"+name)
 		}
-		console.width = max(console.width, len(name))
 		children = append(children, &child{name: name, path: path, args: o.Args, runDir: o.RunDir, console: console})
 	}
 	if len(missing) > 0 {

@@ -127,6 +127,27 @@ func TestCrewRestartsWhatDiesAndStopsTheBusLast(t *testing.T) {
 	}
 }
 
+// A daemon that not every release has is started when its executable is there, and not again when that is gone.
+func TestExecutableThatComesAndGoes(t *testing.T) {
+	dir, _ := scripts(t, nil)
+	path := filepath.Join(dir, "kubelot-resource")
+	out := &safeBuffer{seen: make(chan struct{}, 1)}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := Run(ctx, Options{BinDir: dir, BusSocket: filepath.Join(dir, "bus.sock"), RunDir: dir, Out: out},
+		func(ctx context.Context) error {
+			return errors.Join(
+				out.await(ctx, lineOf("podsync", "up ")),
+				os.WriteFile(path+".new", []byte("#!/bin/sh\nrm "+path+"\necho came\n"), 0o700),
+				os.Rename(path+".new", path),
+				out.await(ctx, "resource | came"),
+				out.await(ctx, "resource | "+path+" is gone; it is started when the file is there again"))
+		})
+	if err != nil || strings.Count(out.String(), "came") != 1 {
+		t.Errorf("error %v\n%s", err, out)
+	}
+}
+
 func TestRefusesToRun(t *testing.T) {
 	dir, _ := scripts(t, nil)
 	socket := filepath.Join(dir, "bus.sock")

@@ -16,6 +16,9 @@
 //   - Nothing is moved before each of the new executables has run and said its version.
 //   - The bus goes first, because it knows the permissions of all daemons, and last on the way to an older version.
 //   - The next daemon is moved only when the one before runs the new version and the whole crew is as well as it was.
-//   - A daemon that isn't well in time goes back to its earlier executable, and the upgrade ends there, with an error.
-//     The daemons that were moved before stay: daemons of two releases run side by side.
+//   - A daemon that isn't well in time goes back to the executable that its process had, wherever its link led to by
+//     then, and the upgrade ends there, with an error. The daemons that were moved before stay: daemons of two releases
+//     run side by side.
+//   - A daemon that is new in a version is started after the bus, and one that an older version hasn't got is stopped
+//     and loses its link.
 package upgrade

@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"kubelot.dev/cli/internal/running"
 )
 
 const prefix = "kubelot-"
@@ -14,10 +16,10 @@ const prefix = "kubelot-"
 type link struct {
 	name   string // of the daemon
 	path   string
-	target string // as it is in the link
+	target string // as it is in the link; empty if there is none
 }
 
-// links are those of the directory, of the daemons named or of all.
+// links are those of the directory, of the daemons named or of all. With names, a daemon may lack one.
 func links(dir string, names []string) ([]link, error) {
 	if len(names) == 0 {
 		found, err := filepath.Glob(filepath.Join(dir, prefix+"*"))
@@ -32,10 +34,7 @@ func links(dir string, names []string) ([]link, error) {
 	for _, name := range names {
 		path := filepath.Join(dir, prefix+name)
 		target, err := os.Readlink(path)
-		switch {
-		case errors.Is(err, os.ErrNotExist):
-			return nil, fmt.Errorf("there is no %s: name daemons of %s, or the directory of the links with --bin-dir", path, dir)
-		case err != nil:
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("%s is no link to the executable of a version: install kubelot with versioned directories "+
 				"(make install), or name the directory of the links with --bin-dir", path)
 		}
@@ -60,6 +59,31 @@ func point(path, target string) error {
 		return fmt.Errorf("move the link %s: %w", path, err)
 	}
 	return nil
+}
+
+// remove removes a link; one that isn't there is no error.
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the link: %w", err)
+	}
+	return nil
+}
+
+// wayBack is the link's target before a process was moved: what the process runs, wherever the link leads to by now.
+// It is empty if that executable is gone.
+func wayBack(l link, p running.Process) string {
+	if p.Replaced {
+		return ""
+	}
+	if led, err := filepath.EvalSymlinks(l.path); err == nil && led == p.Executable {
+		return l.target
+	}
+	// A multi-call executable has a link for each daemon beside it.
+	beside := filepath.Join(filepath.Dir(p.Executable), filepath.Base(l.path))
+	if led, err := filepath.EvalSymlinks(beside); err != nil || led != p.Executable {
+		beside = p.Executable
+	}
+	return targetFor(filepath.Dir(l.path), beside)
 }
 
 // targetFor is how a link in dir points to the executable: as tools/install.sh does it where both are below one

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +14,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/running"
 )
 
 const (
@@ -49,9 +48,11 @@ type Options struct {
 // move is one daemon's way.
 type move struct {
 	link
-	executable string // the new one, with all links followed
+	kind       kind
+	executable string // the new one, with all links followed; empty if the daemon is gone
 	to         string // the link's new target
-	process    process
+	back       string // the link's target if the daemon goes back; empty if there is no way back
+	process    running.Process
 }
 
 // Run moves the daemons. An error says how far it came.
@@ -65,12 +66,12 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("read how the daemons are, before anything is moved: %w", err)
 	}
 	for i, m := range moves {
-		if m.process.pid != 0 && m.process.executable == m.executable && m.target == m.to {
+		if m.kind == moved && m.process.Executable == m.executable && !m.process.Replaced && m.target == m.to {
 			u.say("kubelot-%s runs %s already", m.name, u.version)
 			continue
 		}
 		if o.DryRun {
-			u.say("kubelot-%s would be moved from %s to %s", m.name, m.target, m.to)
+			u.say("%s", m.intention(u.version))
 			continue
 		}
 		if err := u.one(ctx, m); err != nil {
@@ -85,122 +86,12 @@ type upgrade struct {
 	Options
 	dir     string // of the new executables
 	version string
+	systemd bool // it runs the crew
 	before  healths
 }
 
 func (u *upgrade) say(format string, args ...any) {
 	fmt.Fprintf(u.Out, format+"\n", args...)
-}
-
-// prepare finds all that is to be moved, and runs each new executable once.
-func (u *upgrade) prepare(ctx context.Context) ([]move, error) {
-	var err error
-	if u.dir, err = versionDir(u.BinDir, u.To); err != nil {
-		return nil, err
-	}
-	compact := processOf(filepath.Join(u.BinDir, prefix+compactName))
-	if compact.pid != 0 && len(u.Daemons) > 0 {
-		return nil, errors.New("all daemons are one process (kubelot-compact): they can only be moved together")
-	}
-	found, err := links(u.BinDir, u.Daemons)
-	if err != nil {
-		return nil, err
-	}
-	moves := map[string]move{}
-	running := "" // the version of some daemon that runs
-	for _, l := range found {
-		m, err := u.moveOf(ctx, l)
-		if err != nil {
-			return nil, err
-		}
-		if m.process.pid != 0 {
-			if running, err = versionOf(ctx, l.path); err != nil {
-				running = "" // what runs needn't be sound
-			}
-		}
-		moves[l.name] = m
-	}
-	var sorted []move
-	for _, name := range order(slices.Collect(maps.Keys(moves)), older(u.version, running)) {
-		sorted = append(sorted, moves[name])
-	}
-	runs := func(m move) bool { return m.process.pid != 0 }
-	// Links of what doesn't run come last: they are of no use where one that runs goes back.
-	slices.SortStableFunc(sorted, func(a, b move) int {
-		switch {
-		case runs(a) == runs(b):
-			return 0
-		case runs(a):
-			return -1
-		}
-		return 1
-	})
-	if !slices.ContainsFunc(sorted, runs) {
-		return nil, fmt.Errorf("no daemon runs that was started by a link in %s: name the directory of the links with "+
-			"--bin-dir; a crew that doesn't run needs no more than new links (make install)", u.BinDir)
-	}
-	return sorted, nil
-}
-
-// moveOf looks at one daemon and its new executable.
-func (u *upgrade) moveOf(ctx context.Context, l link) (move, error) {
-	path := filepath.Join(u.dir, prefix+l.name)
-	version, err := versionOf(ctx, path)
-	if err != nil {
-		return move{}, fmt.Errorf("nothing was moved: %w", err)
-	}
-	if u.version != "" && version != u.version {
-		return move{}, fmt.Errorf("nothing was moved: %s is of %s, and others in %s are of %s", path, version, u.dir,
-			u.version)
-	}
-	u.version = version
-	executable, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return move{}, fmt.Errorf("nothing was moved: %w", err)
-	}
-	return move{link: l, executable: executable, to: targetFor(u.BinDir, path), process: processOf(l.path)}, nil
-}
-
-// one moves a daemon, and moves it back if it isn't well in time.
-func (u *upgrade) one(ctx context.Context, m move) error {
-	began := time.Now()
-	if err := point(m.path, m.to); err != nil {
-		return err
-	}
-	if m.process.pid == 0 {
-		u.say("kubelot-%s doesn't run; its link is moved", m.name)
-		return nil
-	}
-	err := m.process.restart(ctx)
-	if err == nil {
-		err = u.await(ctx, m, m.executable)
-	}
-	if err == nil {
-		u.say("kubelot-%s runs %s, %s", m.name, u.version, time.Since(began).Round(100*time.Millisecond))
-		return nil
-	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("stopped while kubelot-%s was moved, which is left at %s: %w", m.name, u.version,
-			context.Cause(ctx))
-	}
-	return u.back(ctx, m, fmt.Errorf("kubelot-%s of %s is not well: %w", m.name, u.version, err))
-}
-
-// back moves a daemon back to where it was.
-func (u *upgrade) back(ctx context.Context, m move, cause error) error {
-	u.say("%v; it goes back", cause)
-	if err := point(m.path, m.target); err != nil {
-		return errors.Join(cause, err)
-	}
-	if p := processOf(m.path); p.pid != 0 {
-		if err := p.restart(ctx); err != nil {
-			return errors.Join(cause, err)
-		}
-	}
-	if err := u.await(ctx, m, m.process.executable); err != nil {
-		return fmt.Errorf("%w; it was moved back to %s and is not well there either: %w: see its log", cause, m.target, err)
-	}
-	return fmt.Errorf("%w; it runs %s again", cause, m.target)
 }
 
 // await waits until the daemon runs the executable in another process than before and the crew is as well as it was,
@@ -211,14 +102,14 @@ func (u *upgrade) await(ctx context.Context, m move, executable string) error {
 	var since time.Time
 	steady := 0
 	for {
-		p := processOf(m.path)
+		p := running.Of(m.path)
 		problem := fmt.Sprintf("no process of kubelot-%s runs %s", m.name, executable)
-		if p.pid != 0 && p.pid != m.process.pid && p.executable == executable {
-			problem = u.look(ctx, m.name, p.pid)
+		if p.PID != 0 && p.PID != m.process.PID && p.Executable == executable {
+			problem = u.look(ctx, m.name, p.PID)
 		}
 		switch {
-		case problem != "" || p.pid != steady:
-			since, steady = time.Now(), p.pid
+		case problem != "" || p.PID != steady:
+			since, steady = time.Now(), p.PID
 		case time.Since(since) >= u.Settle:
 			return nil
 		}

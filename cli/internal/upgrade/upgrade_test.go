@@ -1,28 +1,56 @@
 package upgrade
 
 import (
+	"cmp"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/running"
 )
 
 func TestOrder(t *testing.T) {
-	names := []string{"volume", "bus", "api"}
+	kinds := map[string]kind{"volume": moved, "bus": moved, "api": idle, "resource": fresh, "gc": gone}
+	for _, c := range []struct {
+		older bool
+		want  string
+	}{
+		{false, "bus resource volume gc api"},
+		{true, "resource volume gc bus api"},
+	} {
+		got := slices.SortedFunc(maps.Keys(kinds), func(a, b string) int {
+			return cmp.Compare(place(a, kinds[a], c.older), place(b, kinds[b], c.older))
+		})
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("to an older version %v: %v, want %s", c.older, got, c.want)
+		}
+	}
+}
+
+func TestOlder(t *testing.T) {
 	for _, c := range []struct {
 		to, from string
-		want     string
+		want     bool
 	}{
-		{"v0.2.0", "v0.1.0", "bus api volume"},
-		{"v0.1.0", "v0.2.0-rc.1", "api volume bus"},
-		{"v0.2.0", "v0.2.0", "bus api volume"},
-		{"1234567", "v0.2.0", "bus api volume"},
+		{"v0.2.0", "v0.1.0", false},
+		{"v0.1.0", "v0.2.0-rc.1", true},
+		{"v0.2.0", "v0.2.0", false},
+		{"1234567", "v0.2.0", false},
+		{"v0.2.0", "1234567", false},
+		// What git describe says is after the release.
+		{"v0.1.0-507-ge2f0fa4", "v0.1.0", false},
+		{"v0.1.0", "v0.1.0-507-ge2f0fa4-dirty", true},
+		{"v0.1.0-20-ge2f0fa4", "v0.1.0-100-g1234567", true},
+		{"v0.1.0-100-ge2f0fa4", "v0.2.0-rc.1-3-g1234567", true},
+		{"v0.1.0-dirty", "v0.1.0", false},
 	} {
-		if got := strings.Join(order(names, older(c.to, c.from)), " "); got != c.want {
-			t.Errorf("from %s to %s: %s, want %s", c.from, c.to, got, c.want)
+		if got := older(c.to, c.from); got != c.want {
+			t.Errorf("%s is older than %s: %v", c.to, c.from, got)
 		}
 	}
 }
@@ -49,7 +77,11 @@ func TestSettled(t *testing.T) {
 		"the bus":                 {"bus", 5, before, before, ""},
 		"the bus, others not yet": {"bus", 5, before, healths{"pleg": well(1)}, "kubelot-gc: says nothing"},
 		"one process":             {"compact", 7, before, healths{"pleg": well(7), "gc": well(7)}, ""},
-		"one process, not all":    {"compact", 7, before, healths{"pleg": well(7), "gc": well(2)}, "process 7 of kubelot-gc"},
+		"a new one":               {"resource", 9, before, healths{"pleg": well(1), "gc": well(2), "resource": well(9)}, ""},
+		"a new one is ill": {
+			"probe", 2, before, healths{"pleg": well(1), "gc": well(2), "probe": ill}, "kubelot-probe: degraded: no",
+		},
+		"one process, not all": {"compact", 7, before, healths{"pleg": well(7), "gc": well(2)}, "process 7 of kubelot-gc"},
 	} {
 		got := settled(c.daemon, c.pid, c.before, c.now, now)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
@@ -91,7 +123,6 @@ func TestLinks(t *testing.T) {
 	for _, c := range []struct {
 		dir, name, want string
 	}{
-		{bin, "lease", "there is no " + bin + "/kubelot-lease"},
 		{bin, "file", "is no link to the executable of a version"},
 		{lib, "", "has no links kubelot-<daemon>"},
 	} {
@@ -138,36 +169,70 @@ func TestVersionDir(t *testing.T) {
 	}
 }
 
-func TestUnit(t *testing.T) {
-	for text, want := range map[string]string{
-		"0::/kubelot.slice/kubelot-gc.service\n":                                         "kubelot-gc.service",
-		"2:cpu:/\n1:name=systemd:/kubelot.slice/kubelot-gc.service\n0::/kubelot.slice\n": "kubelot-gc.service",
-		"0::/user.slice/session.scope\n":                                                 "",
-		"0::/kubelot.slice/kubelot-api.service\n":                                        "",
-		"1:name=systemd:/docker/1234\n0::/system.slice/run-kubelot-up.service\n":         "",
-	} {
-		path := filepath.Join(t.TempDir(), "cgroup")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+// A daemon goes back to what its process has, also when kubelot install or somebody else has moved the link since.
+func TestWayBack(t *testing.T) {
+	lib := install(t)
+	bin := filepath.Join(lib, "bin")
+	for _, name := range []string{"kubelot-all", "kubelot-api"} {
+		if err := os.WriteFile(filepath.Join(lib, "v1", name), nil, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if got := unitOf(path, "kubelot-gc"); got != want {
-			t.Errorf("%q: the unit %q, want %q", text, got, want)
+	}
+	if err := os.Symlink("kubelot-all", filepath.Join(lib, "v1", "kubelot-gc")); err != nil {
+		t.Fatal(err)
+	}
+	v1, err := filepath.EvalSymlinks(filepath.Join(lib, "v1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared := running.Process{PID: 1, Executable: filepath.Join(v1, "kubelot-all")}
+	own := running.Process{PID: 1, Executable: filepath.Join(v1, "kubelot-api")}
+	elsewhere := running.Process{PID: 1, Executable: "/opt/no/such/kubelot-gc"}
+	replaced := shared
+	replaced.Replaced = true
+	for name, c := range map[string]struct {
+		daemon, target string
+		process        running.Process
+		want           string
+	}{
+		"the link is where it was":      {"gc", "../v1/kubelot-gc", shared, "../v1/kubelot-gc"},
+		"the link was moved":            {"gc", "../v2/kubelot-gc", shared, "../v1/kubelot-gc"},
+		"an executable of its own":      {"api", "../v2/kubelot-gc", own, "../v1/kubelot-api"},
+		"an executable of another kind": {"gc", "../v2/kubelot-gc", elsewhere, "/opt/no/such/kubelot-gc"},
+		"it was replaced":               {"gc", "../v1/kubelot-gc", replaced, ""},
+	} {
+		path := filepath.Join(bin, prefix+c.daemon)
+		if err := point(path, c.target); err != nil {
+			t.Fatal(err)
+		}
+		if got := wayBack(link{c.daemon, path, c.target}, c.process); got != c.want {
+			t.Errorf("%s: back to %q, want %q", name, got, c.want)
 		}
 	}
 }
 
-// This process is found by the name that it was started by.
-func TestProcess(t *testing.T) {
-	p := processOf(os.Args[0])
-	executable, err := filepath.EvalSymlinks(os.Args[0])
-	if err != nil || p.pid != os.Getpid() || p.executable != executable {
-		t.Errorf("%+v, %v; want process %d of %s", p, err, os.Getpid(), executable)
+// A daemon is new if other versions run and none of them has it.
+func TestNewDaemon(t *testing.T) {
+	lib := install(t)
+	v1, v2 := filepath.Join(lib, "v1"), filepath.Join(lib, "v2")
+	if err := os.WriteFile(filepath.Join(v1, "kubelot-gc"), nil, 0o755); err != nil {
+		t.Fatal(err)
 	}
-	if p := processOf("/no/such"); p.pid != 0 {
-		t.Errorf("%+v", p)
+	at := func(dir string) running.Process {
+		return running.Process{PID: 1, Executable: filepath.Join(dir, "kubelot-all")}
 	}
-	_, err = versionOf(t.Context(), "/bin/true")
-	if err == nil || !strings.Contains(err.Error(), "as no daemon of kubelot does") {
-		t.Errorf("%v", err)
+	for name, c := range map[string]struct {
+		daemon string
+		crew   processes
+		want   bool
+	}{
+		"the running version has it":         {"gc", processes{"pleg": at(v1)}, false},
+		"it hasn't":                          {"bus", processes{"pleg": at(v1)}, true},
+		"a daemon was moved before":          {"bus", processes{"pleg": at(v1), "probe": at(v2)}, true},
+		"all run the version, it is stopped": {"bus", processes{"pleg": at(v2)}, false},
+	} {
+		if got := c.crew.without(c.daemon, v2); got != c.want {
+			t.Errorf("%s: new is %v", name, got)
+		}
 	}
 }

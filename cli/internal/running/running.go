@@ -1,0 +1,143 @@
+// Package running finds the processes of daemons by the paths that they were started by.
+//
+// Reads: /proc. Guarantees: a process whose executable was replaced or removed is found too.
+package running
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// Process is a daemon's.
+type Process struct {
+	PID int
+	// Executable is the file that it runs, with all links followed; another file may be there by now.
+	Executable string
+	// Replaced reports whether the file was removed, or another one is in its place.
+	Replaced bool
+	// Unit is systemd's name of it; empty where systemd doesn't run it.
+	Unit string
+}
+
+// replaced is what the kernel appends to the name of a file that is no longer there.
+const replaced = " (deleted)"
+
+// Of finds the process that was started by the path, which may be a link; PID 0 if there is none.
+func Of(path string) Process {
+	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return Process{}
+	}
+	for _, file := range commands {
+		command, err := os.ReadFile(file)
+		if program, _, _ := bytes.Cut(command, []byte{0}); err != nil || string(program) != path {
+			continue
+		}
+		dir := filepath.Dir(file)
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			continue
+		}
+		executable, err := os.Readlink(filepath.Join(dir, "exe"))
+		if err != nil {
+			continue // it has ended
+		}
+		executable, gone := strings.CutSuffix(executable, replaced)
+		return Process{pid, executable, gone, unitOf(filepath.Join(dir, "cgroup"), filepath.Base(path))}
+	}
+	return Process{}
+}
+
+// unitOf is the unit of that name whose cgroup the process is in.
+func unitOf(cgroupFile, name string) string {
+	cgroups, err := os.ReadFile(cgroupFile)
+	unit := UnitName(name)
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(cgroups)) {
+		if filepath.Base(strings.TrimSpace(line)) == unit {
+			return unit
+		}
+	}
+	return ""
+}
+
+// UnitName is the unit of an executable such as kubelot-gc.
+func UnitName(executable string) string { return executable + ".service" }
+
+// Restart has the process replaced by one that its path now leads to. It doesn't wait. A unit is also started again
+// while none of its processes runs.
+func (p Process) Restart(ctx context.Context) error {
+	if p.Unit == "" {
+		return p.Terminate()
+	}
+	return Systemctl(ctx, "restart", "--no-block", p.Unit)
+}
+
+// Terminate asks the process to end. One that has ended already is no error.
+func (p Process) Terminate() error {
+	if err := syscall.Kill(p.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("stop process %d: %w", p.PID, err)
+	}
+	return nil
+}
+
+// Systemctl runs systemctl.
+func Systemctl(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, "systemctl", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// LoadState is what systemd says of the file of a unit: loaded, masked, not-found and others.
+func LoadState(ctx context.Context, unit string) (string, error) {
+	out, err := exec.CommandContext(ctx, "systemctl", "show", "--value", "--property=LoadState", unit).Output()
+	if err != nil {
+		return "", fmt.Errorf("systemctl show %s: %w", unit, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// Version asks the process's own executable, whatever its path leads to now.
+func (p Process) Version(ctx context.Context, name string) (string, error) {
+	return version(ctx, fmt.Sprintf("/proc/%d/exe", p.PID), name)
+}
+
+// VersionOf runs the executable and returns the version that it says. That it runs shows that it is one for this
+// machine.
+func VersionOf(ctx context.Context, executable string) (string, error) {
+	return version(ctx, executable, executable)
+}
+
+// saysVersion is what each daemon answers to --version.
+var saysVersion = regexp.MustCompile(`^kubelot-\S+ version (\S+)\n`)
+
+// version runs a file by a name, by which a multi-call executable knows what it is to be.
+func version(ctx context.Context, file, name string) (string, error) {
+	cmd := exec.CommandContext(ctx, file, "--version")
+	if filepath.Base(name) == "kubelot-compact" {
+		cmd = exec.CommandContext(ctx, file, "run", "bus", "--version")
+	}
+	cmd.Args[0] = name
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s --version: %w: %s", name, err, bytes.TrimSpace(out))
+	}
+	match := saysVersion.FindSubmatch(out)
+	if match == nil {
+		return "", fmt.Errorf("%s --version says %q, as no daemon of kubelot does", name, bytes.TrimSpace(out))
+	}
+	return string(match[1]), nil
+}
