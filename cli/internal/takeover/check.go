@@ -43,14 +43,11 @@ func Check(c *config.Config) ([]Finding, error) {
 	}
 	found = append(found, used...)
 	for _, m := range managers {
-		in, err := m.inUse(c.RootDir)
+		of, err := m.find(c)
 		if err != nil {
 			return nil, err
 		}
-		if in {
-			found = append(found, Finding{true, fmt.Sprintf("%s (%s): kubelot doesn't keep that yet; drain the node first",
-				m.what, filepath.Join(c.RootDir, m.file))})
-		}
+		found = append(found, of...)
 	}
 	return found, nil
 }
@@ -80,7 +77,8 @@ func usedVolumes(root string) ([]Finding, error) {
 	return found, nil
 }
 
-// manager is one of the kubelet's resource managers, with the file in which it keeps what it gave away.
+// manager is one of the kubelet's resource managers, with the file in which it keeps what it gave away. kubelot-resource
+// reads and writes the same files.
 type manager struct {
 	what, file string
 	// entries finds what was given away in the file's JSON.
@@ -90,36 +88,75 @@ type manager struct {
 var managers = []manager{
 	{"exclusive CPUs are in use", "cpu_manager_state", members("entries")},
 	{"memory is pinned to NUMA nodes", "memory_manager_state", members("entries")},
-	{"devices of device plug-ins are in use", "kubelet_internal_checkpoint", func(file map[string]json.RawMessage) int {
+	{"devices of device plug-ins are in use", devicesFile, func(file map[string]json.RawMessage) int {
 		var data struct {
 			PodDeviceEntries []json.RawMessage `json:"PodDeviceEntries"`
 		}
 		_ = json.Unmarshal(file["Data"], &data) // what has another shape has no such entries
 		return len(data.PodDeviceEntries)
 	}},
-	{"devices of resource claims are in use", "dra_manager_state", members("entries")},
+	{"devices of resource claims are in use", "dra_manager_state", claims},
 }
+
+const (
+	// devicesFile is in the directory of the plug-ins' sockets, the others are in the root directory.
+	devicesFile = "kubelet_internal_checkpoint"
+	devicesDir  = "device-plugins"
+)
 
 func members(field string) func(map[string]json.RawMessage) int {
 	return func(file map[string]json.RawMessage) int {
 		var byPod map[string]json.RawMessage
-		var list []json.RawMessage
-		_, _ = json.Unmarshal(file[field], &byPod), json.Unmarshal(file[field], &list) // it is either
-		return len(byPod) + len(list)
+		_ = json.Unmarshal(file[field], &byPod) // what has another shape has no entries
+		return len(byPod)
 	}
 }
 
-func (m manager) inUse(root string) (bool, error) {
-	text, err := os.ReadFile(filepath.Join(root, m.file))
+// claims counts those that are prepared: the file has their list as a text, with its sum.
+func claims(file map[string]json.RawMessage) int {
+	var text string
+	var data struct {
+		ClaimInfoStateList []json.RawMessage `json:"ClaimInfoStateList"`
+	}
+	if json.Unmarshal(file["Data"], &text) != nil || json.Unmarshal([]byte(text), &data) != nil {
+		return 0
+	}
+	return len(data.ClaimInfoStateList)
+}
+
+// path is where the manager's file is. Device plug-ins look for their directory where it always is, whatever --root-dir
+// says; an agent with a run directory of its own is a second one on the machine.
+func (m manager) path(c *config.Config) string {
+	switch {
+	case m.file != devicesFile:
+		return filepath.Join(c.RootDir, m.file)
+	case c.RunDir == config.RunDir:
+		return filepath.Join(config.RootDir, devicesDir, m.file)
+	}
+	return filepath.Join(c.RootDir, devicesDir, m.file)
+}
+
+// find says what of the manager's is in use. kubelot-resource takes it over. What it can't read it would give away
+// again while pods have it, so that is a reason not to begin.
+func (m manager) find(c *config.Config) ([]Finding, error) {
+	path := m.path(c)
+	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return nil, nil
 	}
 	var file map[string]json.RawMessage
 	if err == nil {
 		err = json.Unmarshal(text, &file)
 	}
 	if err != nil {
-		return false, fmt.Errorf("read the checkpoint %s: %w", filepath.Join(root, m.file), err)
+		return nil, fmt.Errorf("read the checkpoint %s: %w", path, err)
 	}
-	return m.entries(file) > 0, nil
+	if members("podEntries")(file) > 0 {
+		return []Finding{{true, fmt.Sprintf("%s (%s) by whole pods: only a kubelet with the feature gate "+
+			"PodLevelResourceManagers keeps that; drain the node first", m.what, path)}}, nil
+	}
+	if m.entries(file) == 0 {
+		return nil, nil
+	}
+	return []Finding{{false, fmt.Sprintf("%s (%s): kubelot-resource takes that over", m.what, path)}}, nil
 }

@@ -34,6 +34,7 @@ func TestCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		files map[string]string
 		stops string // empty for none
+		notes string // empty for none
 		fails string
 	}{
 		"an empty node": {},
@@ -53,17 +54,34 @@ func TestCheck(t *testing.T) {
 			stops: "kubernetes.io/fc",
 		},
 		"managers without entries": {files: map[string]string{
-			"cpu_manager_state":           `{"policyName":"none","defaultCpuSet":"","checksum":1353318690}`,
-			"memory_manager_state":        `{"policyName":"None","machineState":{},"checksum":4047769151}`,
-			"kubelet_internal_checkpoint": `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}`,
+			"cpu_manager_state":                          `{"policyName":"none","defaultCpuSet":"","checksum":1353318690}`,
+			"memory_manager_state":                       `{"policyName":"None","machineState":{},"checksum":4047769151}`,
+			"device-plugins/kubelet_internal_checkpoint": `{"Data":{"PodDeviceEntries":null,"RegisteredDevices":{}},"Checksum":1}`,
+			"dra_manager_state":                          `{"Data":"{\"ClaimInfoStateList\":[]}","Checksum":1}`,
 		}},
 		"exclusive CPUs": {
 			files: map[string]string{"cpu_manager_state": `{"policyName":"static","defaultCpuSet":"0,2-3","entries":{"u":{"app":"1"}}}`},
-			stops: "exclusive CPUs are in use",
+			notes: "exclusive CPUs are in use",
+		},
+		"exclusive CPUs of a whole pod": {
+			files: map[string]string{"cpu_manager_state": `{"policyName":"static","podEntries":{"u":{"cpuset":"1"}}}`},
+			stops: "PodLevelResourceManagers",
+		},
+		"pinned memory": {
+			files: map[string]string{"memory_manager_state": `{"policyName":"Static","entries":{"u":{"app":[]}}}`},
+			notes: "memory is pinned",
 		},
 		"devices": {
-			files: map[string]string{"kubelet_internal_checkpoint": `{"Data":{"PodDeviceEntries":[{"PodUID":"u"}]}}`},
-			stops: "devices of device plug-ins are in use",
+			files: map[string]string{
+				"device-plugins/kubelet_internal_checkpoint": `{"Data":{"PodDeviceEntries":[{"PodUID":"u"}]}}`,
+			},
+			notes: "devices of device plug-ins are in use",
+		},
+		"claims": {
+			files: map[string]string{
+				"dra_manager_state": `{"Data":"{\"ClaimInfoStateList\":[{\"ClaimUID\":\"u\"}]}","Checksum":1}`,
+			},
+			notes: "devices of resource claims are in use",
 		},
 		"half a checkpoint": {files: map[string]string{"cpu_manager_state": `{"policyName`}, fails: "cpu_manager_state"},
 	} {
@@ -82,11 +100,16 @@ func TestCheck(t *testing.T) {
 			if err != nil || found[0].Stops || found[0].Text != "a field has no effect" {
 				t.Fatal(found, err)
 			}
-			stops := ""
-			for _, f := range found {
+			stops, notes := "", ""
+			for _, f := range found[1:] {
 				if f.Stops {
 					stops += f.Text + "\n"
+				} else {
+					notes += f.Text + "\n"
 				}
+			}
+			if (notes == "") != (c.notes == "") || !strings.Contains(notes, c.notes) || strings.Count(notes, "\n") > 1 {
+				t.Errorf("noted %q, want %q", notes, c.notes)
 			}
 			if (stops == "") != (c.stops == "") || !strings.Contains(stops, c.stops) || strings.Count(stops, "\n") > 1 {
 				t.Errorf("found %q, want %q", stops, c.stops)
