@@ -3,7 +3,9 @@ package deploy
 import (
 	"bytes"
 	"io/fs"
+	"maps"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -40,13 +42,30 @@ func TestEveryFileIsInstalled(t *testing.T) {
 	}
 }
 
+// built are the names of the daemons whose executables are built, in order.
+func built(t *testing.T) []string {
+	t.Helper()
+	var names []string
+	for _, pattern := range []string{"../services/*/cmd/kubelot-*", "../bus/embed/cmd/kubelot-*"} {
+		dirs, err := filepath.Glob(pattern)
+		if err != nil || len(dirs) == 0 {
+			t.Fatalf("%s: %q, %v", pattern, dirs, err)
+		}
+		for _, dir := range dirs {
+			names = append(names, strings.TrimPrefix(filepath.Base(dir), "kubelot-"))
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
 func TestPartsAreTheDaemonsAndThree(t *testing.T) {
 	daemons, err := Daemons()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(daemons) < 10 || slices.Contains(daemons, Compact) {
-		t.Errorf("daemons %v", daemons)
+	if want := built(t); !slices.Equal(slices.Sorted(slices.Values(daemons)), want) {
+		t.Errorf("units for %v, executables of %v", daemons, want)
 	}
 	files, err := Files("/usr")
 	if err != nil {
@@ -88,5 +107,12 @@ func TestPrefix(t *testing.T) {
 		if path.Clean(file.Path) != file.Path {
 			t.Errorf("%s isn't clean", file.Path)
 		}
+	}
+}
+
+func TestEachDaemonHasAGoalOfExposure(t *testing.T) {
+	goals, err := Exposure()
+	if err != nil || !slices.Equal(slices.Sorted(maps.Keys(goals)), built(t)) {
+		t.Errorf("goals %v, %v; the daemons are %v", goals, err, built(t))
 	}
 }

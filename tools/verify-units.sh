@@ -49,15 +49,28 @@ if grep -nE '^InaccessiblePaths=(.* )?-?/etc/kubernetes(/pki(/ca\.crt)?)?( |$)' 
   echo "this hides the certificate by which kubelot-api knows its clients on a node of kubeadm"
   exit 1
 fi
-# How much a daemon that was taken over could do, as systemd scores it: 10 is everything. What the figures leave out is
-# in docs/security.md. The compact layout is all daemons in one, and has no goal.
-goals="bus 2.0 pleg 2.0 probe 2.0 status 2.0 lease 2.0 api 2.0 gc 3.0 stats 3.0 resource 3.0 podsync 5.5 volume 5.5"
+# What may write to the whole root directory of the kubelet must not reach what is others' there.
+for unit in "$root"/deploy/systemd/kubelot-*.service; do
+  if grep -q '^ProtectSystem=strict' "$unit" && ! grep -q '^UMask=00[27]7' "$unit"; then
+    echo "${unit##*/} writes files that anybody may read: it has no UMask="
+    exit 1
+  fi
+  grep -qE '^ReadWritePaths=(.* )?-?/var/lib/kubelet( |$)' "$unit" || continue
+  for others in pods pki checkpoints plugins plugins_registry; do
+    if ! grep -qE "^(ReadOnly|Inaccessible)Paths=(.* )?-?/var/lib/kubelet/$others( |\$)" "$unit"; then
+      echo "${unit##*/} lets its daemon write to /var/lib/kubelet/$others, which belongs to others"
+      exit 1
+    fi
+  done
+done
+# How much a daemon that was taken over could do, as systemd scores it.
+goals=$root/deploy/exposure.txt
 for unit in "$root"/deploy/systemd/kubelot-*.service; do
   name=$(basename "${unit#*/systemd/kubelot-}" .service)
   # The last two run nothing until the system stops.
   case $name in compact | containers | shutdown) continue ;; esac
-  goal=$(grep -o "\b$name [0-9.]*" <<<"$goals" | cut -d' ' -f2)
-  [ -n "$goal" ] || { echo "kubelot-$name.service has no goal for its score"; exit 1; }
+  goal=$(sed -n "s/^$name //p" "$goals")
+  [ -n "$goal" ] || { echo "kubelot-$name.service has no goal for its score in deploy/exposure.txt"; exit 1; }
   # In a directory without the other units: systemd looks for these beside it, and complains of what isn't installed.
   report=$(cd "$dir" && systemd-analyze security --offline=true "./kubelot-$name.service" 2>&1) || true
   score=$(sed -n 's/.*Overall exposure level for [^ ]*: \([0-9.]*\) .*/\1/p' <<<"$report")

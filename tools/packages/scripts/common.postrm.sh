@@ -7,6 +7,10 @@ if [ "$1" = purge ]; then
   if [ -d /etc/systemd/system/kubelot-.service.d ]; then
     rmdir --ignore-fail-on-non-empty /etc/systemd/system/kubelot-.service.d
   fi
+  for dir in pods plugins plugins_registry device-plugins pod-resources pki checkpoints; do
+    dir=/var/lib/kubelet/$dir
+    if [ -d $dir ]; then rmdir --ignore-fail-on-non-empty $dir; fi
+  done
   for dir in /var/lib/kubelet /var/log/pods /var/log/containers /etc/kubernetes; do
     if [ -d $dir ]; then rmdir --ignore-fail-on-non-empty $dir; fi
   done
