@@ -1,6 +1,7 @@
 package release
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -22,11 +23,25 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The file in the repository can be read, and its releases are in order.
+// The file in the repository can be read, its releases are in the history, and in order.
 func TestReleasesOfTheRepository(t *testing.T) {
 	all, err := List("../../..")
 	if err != nil || len(all) == 0 {
 		t.Fatal(all, err)
+	}
+	git := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(t.Context(), "git", append([]string{"-C", "../../.."}, args...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	// Of a shallow clone, and of what is no clone, nothing can be said.
+	if shallow, err := git("rev-parse", "--is-shallow-repository"); err == nil && shallow == "false" {
+		for _, r := range all {
+			if _, err := git("cat-file", "-e", r.Commit+"^{commit}"); err != nil {
+				t.Errorf("%s is commit %s, which the repository doesn't have: %v", r.Version, r.Commit, err)
+			} else if _, err := git("merge-base", "--is-ancestor", r.Commit, "HEAD"); err != nil {
+				t.Errorf("%s is commit %s, which isn't in the history: %v", r.Version, r.Commit, err)
+			}
+		}
 	}
 	for i, r := range all[1:] {
 		if r.Date.Before(all[i].Date) {
