@@ -27,6 +27,7 @@ require (
 	kubelot.dev/bus v0.0.0
 	kubelot.dev/cri v0.0.0
 	kubelot.dev/daemon v0.0.0
+	kubelot.dev/deploy v0.0.0
 	kubelot.dev/kube v0.0.0
 	kubelot.dev/services/gc v0.0.0
 	kubelot.dev/services/lease v0.0.0
@@ -135,6 +136,7 @@ replace (
 	kubelot.dev/bus => ../bus
 	kubelot.dev/cri => ../cri
 	kubelot.dev/daemon => ../daemon
+	kubelot.dev/deploy => ../deploy
 	kubelot.dev/kube => ../kube
 	kubelot.dev/services/gc => ../services/gc
 	kubelot.dev/services/lease => ../services/lease

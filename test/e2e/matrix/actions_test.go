@@ -85,6 +85,7 @@ func (r *rig) toCrew(t *testing.T, a action) {
 		r.pass(r.times.away)
 	case version:
 		var back []func()
+		// kubelot up leaves out what the last release doesn't have: the link leads to nothing.
 		for _, name := range daemons {
 			back = append(back, r.point(t, name, filepath.Join(r.last, "kubelot-"+name)))
 		}
@@ -152,6 +153,12 @@ func (r *rig) point(t *testing.T, name, target string) (back func()) {
 	}
 	move(target)
 	return func() { move(was) }
+}
+
+// hadLast reports whether the last release has the daemon.
+func (r *rig) hadLast(name string) bool {
+	_, err := os.Stat(filepath.Join(r.last, "kubelot-"+name))
+	return err == nil
 }
 
 // standIn waits for the process that stands in for a daemon.

@@ -9,9 +9,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"kubelot.dev/deploy"
 )
 
 // results is a file of results (RESULTS) of which docs/matrix.md is written anew. A cell that it lacks stays as it is.
@@ -60,6 +63,14 @@ func TestDocument(t *testing.T) {
 		if find.Run() != nil {
 			t.Errorf("%s names %s, which doesn't exist", docFile, name[1])
 		}
+	}
+}
+
+// The table has every daemon that there is.
+func TestAllDaemonsAreInTheTable(t *testing.T) {
+	all, err := deploy.Daemons()
+	if err != nil || !slices.Equal(slices.Sorted(slices.Values(daemons)), slices.Sorted(slices.Values(all))) {
+		t.Errorf("the table has %v, and there are %v, %v", daemons, all, err)
 	}
 }
 

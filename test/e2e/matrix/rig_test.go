@@ -26,6 +26,7 @@ type rig struct {
 	// links has the links by which the daemons are started, idle is a program that stands in for one, and last the
 	// directory of the last release's executables; empty where they can't be had.
 	links, idle, last string
+	lastName          string
 	steady            []*corev1.Pod
 	// alone is how long it takes pods to come and go where nothing happens.
 	alone time.Duration

@@ -13,12 +13,22 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/deploy"
 	"kubelot.dev/test/e2e/kit"
 	"kubelot.dev/test/testbed/release"
 )
 
-// crew are the daemons in the order in which an upgrade moves them.
-var crew = []string{"bus", "api", "gc", "lease", "pleg", "podsync", "probe", "stats", "status", "volume"}
+// crew are the daemons in the order in which they are moved: first the bus, which knows the permissions of all.
+func crew(t *testing.T) []string {
+	t.Helper()
+	names, err := deploy.Daemons()
+	if err != nil {
+		t.Fatal(err)
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "bus" })
+	slices.Sort(names)
+	return append([]string{"bus"}, names...)
+}
 
 // lives is a pod that must notice nothing: a failed probe, or one that is lost, would show.
 const lives = `
@@ -59,8 +69,12 @@ spec:
     readinessProbe: {exec: {command: [cat, /settings/color]}, timeoutSeconds: 60, periodSeconds: 1}
 `
 
-// versions is a directory as tools/install.sh makes it: one of each version, and the links.
-type versions struct{ dir, last string }
+// versions is a directory as tools/install.sh makes it: one of each version, and the links. fresh are the daemons that
+// the last release didn't have.
+type versions struct {
+	dir, last string
+	fresh     []string
+}
 
 // install makes it, with the links to the last release. Without that release the test is skipped.
 func install(t *testing.T) versions {
@@ -91,7 +105,11 @@ func install(t *testing.T) versions {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range crew {
+	for _, name := range crew(t) {
+		if _, err := os.Stat(filepath.Join(built, "kubelot-"+name)); err != nil {
+			v.fresh = append(v.fresh, name)
+			continue
+		}
 		if err := os.Symlink("../"+last.Version+"/kubelot-"+name, filepath.Join(v.bin(), "kubelot-"+name)); err != nil {
 			t.Fatal(err)
 		}
@@ -157,20 +175,35 @@ func TestPreviousRelease(t *testing.T) {
 		ns.Gone(p)
 		held("kubelot-" + daemon + " was moved to " + to)
 	}
-	for _, daemon := range crew {
+	daemons := crew(t)
+	for _, daemon := range daemons {
 		move("now", daemon)
 	}
 	broken(t, v, b)
 	held("a daemon that doesn't come up")
-	for _, daemon := range crew {
+	// The last release's bus knows nothing of those.
+	for _, daemon := range v.fresh {
 		move(v.last, daemon)
+		if _, err := b.Daemon(daemon); err == nil {
+			t.Errorf("kubelot-%s runs, which %s doesn't have", daemon, v.last)
+		}
+	}
+	for _, daemon := range daemons {
+		if !slices.Contains(v.fresh, daemon) {
+			move(v.last, daemon)
+		}
 	}
 	// All at once, as an administrator does it.
 	out, err := v.upgrade(t, b, "now")
-	if err != nil || strings.Count(out, "\n") < len(crew) || !strings.HasPrefix(out, "kubelot-bus runs ") {
+	if err != nil || strings.Count(out, "\n") < len(daemons) || !strings.HasPrefix(out, "kubelot-bus runs ") {
 		t.Errorf("upgrade of all: %v\n%s", err, out)
 	}
 	held("all were moved")
+	for _, daemon := range daemons {
+		if _, err := b.Daemon(daemon); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // broken moves a daemon to an executable that ends at once: it goes back, and the rest isn't touched.
@@ -190,15 +223,28 @@ func broken(t *testing.T, v versions, b *kit.Bed) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// As if somebody had moved the link before: it goes back to what it runs, and not to what the link says.
+	link := filepath.Join(v.bin(), "kubelot-pleg")
+	if err := errors.Join(os.Remove(link), os.Symlink("../broken/kubelot-pleg", link)); err != nil {
+		t.Fatal(err)
+	}
 	out, err := v.upgrade(t, b, "broken", "pleg", "volume", "--patience=25s")
-	if err == nil || !strings.Contains(out, "it runs ../now/kubelot-pleg again; 0 of 2 daemons run broken") {
+	if err == nil || !strings.Contains(out, "/kubelot-pleg again; 0 of 2 daemons run broken") {
 		t.Errorf("a broken daemon: %v\n%s", err, out)
 	}
 	if now, err := b.Daemon("volume"); err != nil || now != before {
 		t.Errorf("kubelot-volume was process %d and is %d: %v", before, now, err)
 	}
-	if _, err := b.Daemon("pleg"); err != nil {
-		t.Error(err)
+	pid, err := b.Daemon("pleg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); err != nil || !strings.Contains(path, "kubelot") {
+		t.Errorf("kubelot-pleg runs %s, %v", path, err)
+	}
+	if out, err := exec.CommandContext(t.Context(), b.Program("kubelot"), "doctor",
+		"--run-dir="+b.Node.RunDir()).CombinedOutput(); err != nil {
+		t.Errorf("after the way back: %v\n%s", err, out)
 	}
 }
 
