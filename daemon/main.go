@@ -220,8 +220,8 @@ func (p *place) reloading(env Env, name string) (stop func()) {
 	return p.hangups.add(r)
 }
 
-// warner is the daemon that logs the configuration's warnings for the whole crew: ten daemons that read
-// the same file would say each of them ten times.
+// warner is the daemon that logs the configuration's warnings for the whole crew: all daemons read the same file, and
+// each would say all of them.
 const warner = "podsync"
 
 // ended turns what Run returned into the reason for the exit code: none after a requested stop.

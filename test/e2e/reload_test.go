@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/deploy"
 	"kubelot.dev/test/e2e/kit"
 )
 
@@ -32,8 +33,12 @@ func reload(t *testing.T, args ...string) (out string, code int) {
 // processes are the daemons' process IDs.
 func processes(t *testing.T) string {
 	t.Helper()
+	names, err := deploy.Daemons()
+	if err != nil {
+		t.Fatal(err)
+	}
 	var all []string
-	for _, name := range []string{"bus", "podsync", "pleg", "status", "lease", "volume", "probe", "stats", "gc", "api"} {
+	for _, name := range names {
 		pid, err := bed.Daemon(name)
 		if err != nil {
 			t.Fatal(err)

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"kubelot.dev/deploy"
 )
 
 // built is a directory of packages that make packages-test has built, by the name of the environment variable.
@@ -22,10 +24,18 @@ func built(t *testing.T, variable string) string {
 }
 
 // crew is the packages of the default layout without kubelot-kubelet, which needs systemd.
-var crew = []string{
-	"kubelot", "kubelot-common", "kubelot-cli", "kubelot-api", "kubelot-bus", "kubelot-gc", "kubelot-lease",
-	"kubelot-pleg", "kubelot-podsync", "kubelot-probe", "kubelot-resource", "kubelot-stats", "kubelot-status",
-	"kubelot-volume",
+var crew = append([]string{"kubelot", "kubelot-common", "kubelot-cli"}, daemonNames()...)
+
+// daemonNames are the packages, and executables, of the daemons.
+func daemonNames() []string {
+	names, err := deploy.Daemons()
+	if err != nil {
+		panic(err) // the units are embedded
+	}
+	for i, name := range names {
+		names[i] = "kubelot-" + name
+	}
+	return names
 }
 
 // below are the packages' files.
@@ -122,7 +132,7 @@ func oneIsUpgraded(t *testing.T, s *system) {
 func (s *system) executables(t *testing.T) map[string]string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(s.root, "usr/lib/kubelot/bin/*"))
-	if err != nil || len(paths) < 11 {
+	if err != nil || len(paths) < len(daemonNames()) {
 		t.Fatalf("executables %q, %v", paths, err)
 	}
 	sums := map[string]string{}

@@ -23,6 +23,7 @@ func TestNode(t *testing.T) {
 		run  func(*testing.T, *workload)
 	}{
 		{"PodsRun", podsRun},
+		{"Hardened", hardened},
 		{"UnitsRestart", unitsRestart},
 		{"UpgradeOne", upgradeOne},
 		{"StopLeavesPods", stopLeavesPods},
@@ -71,8 +72,8 @@ func podsRun(t *testing.T, w *workload) {
 // its work afterwards.
 func unitsRestart(t *testing.T, w *workload) {
 	units := crew(t)
-	if len(units) != 10 || units["kubelot-podsync.service"].Name == "" {
-		t.Fatalf("kubelot.target wants %v", units)
+	if want := guest.DaemonUnits(); !slices.Equal(slices.Sorted(maps.Keys(units)), want) {
+		t.Fatalf("kubelot.target wants %v, not %v", slices.Sorted(maps.Keys(units)), want)
 	}
 	s := watchSteady(t, w, watchNode)
 	names := slices.Sorted(maps.Keys(units))

@@ -1,4 +1,4 @@
-// Command kubelot-all is every program in one executable: ten processes of it share the pages of one.
+// Command kubelot-all is every program in one executable: the daemons' processes share its pages.
 // The name by which it is called chooses the program; kubelot-all run LIST runs several daemons as one process.
 package main
 

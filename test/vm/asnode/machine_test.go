@@ -2,9 +2,10 @@ package asnode
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -210,11 +211,11 @@ func awaitReady(t *testing.T) {
 	}
 }
 
-// daemons waits until all ten run, and returns their processes.
+// daemons waits until all of them run, and returns their processes.
 func daemons(t *testing.T) map[string]string {
 	t.Helper()
 	running := map[string]string{}
-	eventually(t, "ten daemons to run", func(ctx context.Context) error {
+	eventually(t, "all daemons to run", func(ctx context.Context) error {
 		clear(running)
 		out, err := node.Machine.Run(ctx, "systemctl show -p Id -p MainPID 'kubelot-*.service'")
 		if err != nil {
@@ -230,8 +231,8 @@ func daemons(t *testing.T) map[string]string {
 				running[properties["Id"]] = pid
 			}
 		}
-		if len(running) != 10 {
-			return errors.New("there run " + out)
+		if got := slices.Sorted(maps.Keys(running)); !slices.Equal(got, guest.DaemonUnits()) {
+			return fmt.Errorf("there run %v, not %v: %s", got, guest.DaemonUnits(), out)
 		}
 		return nil
 	})

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"kubelot.dev/deploy"
 )
 
 // Unit is what systemd says of a unit.
@@ -25,6 +27,19 @@ func (g *Guest) Systemctl(ctx context.Context, args string) (string, error) {
 
 // atTheEnd are the services of kubelot that run something only when the system stops.
 var atTheEnd = []string{"kubelot-shutdown.service", "kubelot-containers.service"}
+
+// DaemonUnits are the services of all daemons, in the order of their names.
+func DaemonUnits() []string {
+	names, err := deploy.Daemons()
+	if err != nil {
+		panic(err) // the units are embedded
+	}
+	for i, name := range names {
+		names[i] = "kubelot-" + name + ".service"
+	}
+	slices.Sort(names)
+	return names
+}
 
 // Units are the services of kubelot's daemons that systemd knows to be wanted.
 func (g *Guest) Units(ctx context.Context) ([]string, error) {

@@ -1,0 +1,73 @@
+package vm
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"kubelot.dev/deploy"
+	"kubelot.dev/test/vm/guest"
+)
+
+// hardened shows what of the daemons' limits only a node that runs shows, and what other programs find there that they
+// know from the kubelet.
+func hardened(t *testing.T, _ *workload) {
+	t.Run("exposure", exposed)
+	t.Run("resource", resourceIsKeptOut)
+	t.Run("iptables", func(t *testing.T) {
+		for _, command := range []string{"iptables", "ip6tables"} {
+			eventually(t, "the chain by which others find the kind of iptables", func(ctx context.Context) error {
+				_, err := node.Machine.Run(ctx, command+" -t mangle -S KUBE-IPTABLES-HINT")
+				return err
+			})
+		}
+	})
+	t.Run("mounts are shared", func(t *testing.T) {
+		if got := in(t, "findmnt -n -o PROPAGATION -T /var/lib/kubelet"); got != "shared" {
+			t.Errorf("/var/lib/kubelet is on a mount that is %s", got)
+		}
+	})
+}
+
+// exposed holds systemd's own score of each unit that runs.
+func exposed(t *testing.T) {
+	goals, err := deploy.Exposure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := in(t, "systemd-analyze security --no-pager "+strings.Join(guest.DaemonUnits(), " ")+
+		" | sed -n 's/.*Overall exposure level for kubelot-\\(.*\\)\\.service: \\([0-9.]*\\) .*/\\1 \\2/p'")
+	for line := range strings.Lines(out) {
+		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+		score, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			t.Fatalf("%q is no score: %v", line, err)
+		}
+		if score > goals[name] {
+			t.Errorf("kubelot-%s is exposed by %.1f, the goal is %.1f", name, score, goals[name])
+		}
+		delete(goals, name)
+	}
+	if len(goals) > 0 {
+		t.Errorf("systemd gives no score for %v:\n%s", goals, out)
+	}
+}
+
+// resourceIsKeptOut shows where the daemon that writes into the kubelet's directory may write, and where it may not.
+func resourceIsKeptOut(t *testing.T) {
+	pid := crew(t)["kubelot-resource.service"].MainPID
+	inside := func(command string) string {
+		return fmt.Sprintf("nsenter --target %s --mount -- sh -c '%s' 2>&1", pid, command)
+	}
+	in(t, inside("cd /var/lib/kubelet && test -s cpu_manager_state && touch x device-plugins/x pod-resources/x && "+
+		"rm x device-plugins/x pod-resources/x"))
+	for what, command := range map[string]string{
+		"change the credentials": "touch /var/lib/kubelet/pki/x", "change plugins": "touch /var/lib/kubelet/plugins/x",
+		"see volumes": "test -n \"$(ls /var/lib/kubelet/pods)\"",
+		"see keys":    "cat /run/kubelot/keys/podsync.nk",
+	} {
+		in(t, "! "+inside(command)+" # "+what)
+	}
+}
