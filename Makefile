@@ -56,7 +56,7 @@ conformance-node: ## Kubernetes' suite of a node: devices, CPUs, memory, topolog
 vm: ## a node in a virtual machine, with systemd and kubelot installed, until Ctrl-C (RUNTIME=debian-containerd) (root)
 	@tools/vm.sh run
 
-vm-test: ## the tests in that machine (QUICK=1, FOCUS=expression, RUNTIME=debian-containerd) (root)
+vm-test: ## the tests in that machine (QUICK=1, FOCUS=expression, RUNTIME=, INSTALL=executables) (root)
 	@tools/vm.sh test
 
 packages: ## deb and rpm packages into .run/packages (ARCH=amd64, FORMAT=deb, OUT=)

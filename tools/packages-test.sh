@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the packages for this machine's architecture, the same again from a copy of the source, and a later version of
-# one of them, and tests them on Debian systems of their own (test/packages).
+# one of them, and executables of two versions for kubelot install, and tests them on Debian systems of their own
+# (test/packages).
 . "$(dirname "$0")/lib.sh"
 
 need_root packages-test
@@ -18,10 +19,16 @@ again() {
 }
 next() { VERSION=v0.0.2 OUT=$dir/next FORMAT=deb build "$root/tools/packages.sh" --only kubelot-lease; }
 first() { VERSION=v0.0.1 OUT=$dir/one build "$root/tools/packages.sh"; }
+executables() {
+  VERSION=v0.0.1 "$root/tools/build.sh" "$dir/executables/one" &&
+    VERSION=v0.0.2 "$root/tools/build.sh" "$dir/executables/two"
+}
 step "what the tests need" dependencies
 step "build the packages" first
 step "build them again" again
 step "build a later version of one" next
+step "build executables of two versions" executables
 cd "$root/test"
-KUBELOT_PACKAGES=$dir/one KUBELOT_PACKAGES_AGAIN=$dir/again KUBELOT_PACKAGES_NEXT=$dir/next GOWORK=off \
+KUBELOT_PACKAGES=$dir/one KUBELOT_PACKAGES_AGAIN=$dir/again KUBELOT_PACKAGES_NEXT=$dir/next \
+  KUBELOT_EXECUTABLES=$dir/executables/one KUBELOT_EXECUTABLES_NEXT=$dir/executables/two GOWORK=off \
   go test -count=1 -timeout 30m ./packages "$@"

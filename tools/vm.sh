@@ -3,7 +3,7 @@
 #   vm.sh run    leaves it running until Ctrl-C, with a shell and a kubeconfig
 #   vm.sh test   runs the tests of test/vm in it, and then the quick part with Debian's own container runtime
 #                QUICK=1 the quick part alone; FOCUS=expression some tests
-#   INSTALL=packages installs the deb packages with apt, and not the executables by kubelot install
+#   INSTALL=executables installs by kubelot install, and not the deb packages with apt
 #   RUNTIME=containerd|debian-containerd chooses the container runtime; VM_ACCEL=kvm|tcg decides what a probe does else
 . "$(dirname "$0")/lib.sh"
 mode=${1:?run or test}
@@ -17,7 +17,7 @@ need_root vm
 # version podsync, which a test upgrades.
 what_is_installed() {
   local arch packages=$root/.run/vm-packages later=v99.0.0
-  if [ "${INSTALL:-executables}" = packages ]; then
+  if [ "${INSTALL:-packages}" = packages ]; then
     arch=$(dpkg --print-architecture)
     rm -rf "$packages" "$next"
     # They lie in a directory for each architecture.
