@@ -87,7 +87,7 @@ alongside() {
 
 test=$root/test
 # Those that are run by make vm-test, by make packages-test, and by hand: the last release must be built for two of
-# them. A package that needs a machine of its own, or a build, belongs here.
+# them. A package that needs a machine of its own, or a build, belongs here. What matrix says of its document is below.
 elsewhere=(./vm ./vm/asnode ./packages ./e2e/matrix ./e2e/skew)
 named=(./e2e ./e2e/crash ./e2e/gc ./e2e/parity ./e2e/shutdown ./integration/apiserver ./integration/cri)
 # others are the packages with tests that no suite below names.
@@ -103,7 +103,7 @@ stories='^TestSameStory$'
 kills='^Test(KilledDaemon|Chaos)$'
 flood='^TestAnnotationsUpToTheirLimit$'
 # Most of those with beds of their own.
-own='^Test(GarbageOnTheBus|NothingThereAtStart|RuntimeAnswersErrors.*|HangingRuntime|FullDisk|CompactLayout)$'
+own='^Test(GarbageOnTheBus|NothingThereAtStart|RuntimeAnswersErrors.*|HangingRuntime|FullDisk|CompactLayout|Upgrade)$'
 read -r computed all < <(busy)
 alongside parity "$test" ./e2e/parity -- -skip "$stories"
 alongside crash "$test" ./e2e/crash -- -skip "$own|$kills|$flood"
@@ -116,6 +116,7 @@ alongside crash-flood "$test" ./e2e/crash -- -run "$flood"
 alongside tools "$test" "${others[@]}"
 alongside integration "$test" ./integration/...
 alongside shutdown "$test" ./e2e/shutdown
+alongside matrix-document "$test" ./e2e/matrix -- -run '^Test(Document|AllDaemonsAreInTheTable)$'
 alongside differential "$test/differential" ./...
 wait
 read -r computed_then all_then < <(busy)
