@@ -68,11 +68,14 @@ administrator may have changed (/etc/default/kubelot), and the state in /run/kub
 	return c
 }
 
+// defaultPrefix is where packages have kubelot, too.
+const defaultPrefix = "/usr"
+
 func placeFlags(c *cobra.Command, o *install.Options) {
 	c.Flags().StringVar(
 		&o.Prefix,
 		"prefix",
-		"/usr",
+		defaultPrefix,
 		"where kubelot is installed; systemd reads units below /usr and /usr/local",
 	)
 	c.Flags().StringVar(&o.Dest, "destdir", "", "root directory of the machine to install on, such as a mounted image")
@@ -99,11 +102,14 @@ func nextSteps(o install.Options, kept []string) string {
 	text.WriteString("Installed. Next:\n")
 	switch {
 	case len(kept) > 0:
-		names := ""
+		command := "kubelot upgrade " + o.Version
 		if len(o.Daemons) > 0 {
-			names = " " + strings.Join(kept, " ")
+			command += " " + strings.Join(kept, " ")
 		}
-		line("run this version:", "kubelot upgrade "+o.Version+names+"   (one by one, at any time: pods go on)")
+		if o.Prefix != defaultPrefix {
+			command += " --bin-dir=" + filepath.Join(o.Prefix, "lib/kubelot/bin")
+		}
+		line("run this version:", command+"   (one by one, at any time: pods go on)")
 	case len(o.Daemons) > 0:
 		units := "kubelot-" + strings.Join(o.Daemons, " kubelot-")
 		line("run this version:", "systemctl restart "+units+"   (at any time: pods go on)")

@@ -100,8 +100,10 @@ func Install(ctx context.Context, o Options) (kept []string, err error) {
 func (o Options) makeLinks(links []link) (kept, owned []string, err error) {
 	for _, l := range links {
 		owned = append(owned, l.path)
-		if target, err := os.Readlink(o.at(l.path)); err == nil && target != l.to && running.Of(o.at(l.path)).PID != 0 {
-			kept = append(kept, strings.TrimPrefix(filepath.Base(l.path), daemonPrefix))
+		name, daemon := strings.CutPrefix(filepath.Base(l.path), daemonPrefix)
+		target, err := os.Readlink(o.at(l.path))
+		if err == nil && daemon && target != l.to && running.Of(o.at(l.path)).PID != 0 {
+			kept = append(kept, name)
 			continue
 		}
 		if err := o.link(l.path, l.to); err != nil {
