@@ -236,3 +236,30 @@ func TestNewDaemon(t *testing.T) {
 		}
 	}
 }
+
+// An older version may lack a daemon that pods do without, and only then is one stopped: half of a version stops nothing.
+func TestWhatAVersionMayLack(t *testing.T) {
+	lib := install(t)
+	bin := filepath.Join(lib, "bin")
+	u := &upgrade{Options: Options{BinDir: bin}, dir: filepath.Join(lib, "v2")}
+	crew := processes{"pleg": {PID: 1, Executable: filepath.Join(lib, "v1", "kubelot-all")}}
+	for name, c := range map[string]struct {
+		daemon string
+		back   bool
+		want   kind
+		fails  string
+	}{
+		"one that is there":                {daemon: "gc", want: fresh},
+		"an optional one, on the way on":   {daemon: "resource", fails: "has no kubelot-resource: install the whole version"},
+		"an optional one, on the way back": {daemon: "resource", back: true, want: gone},
+		"a vital one, on the way back":     {daemon: "pleg", back: true, fails: "has no kubelot-pleg"},
+	} {
+		m, err := u.moveOf(t.Context(), link{name: c.daemon, path: filepath.Join(bin, prefix+c.daemon)}, crew, c.back)
+		switch {
+		case c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails)):
+			t.Errorf("%s: %v, want %q", name, err, c.fails)
+		case c.fails == "" && (err != nil || m.kind != c.want):
+			t.Errorf("%s: %+v, %v", name, m, err)
+		}
+	}
+}
