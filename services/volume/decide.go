@@ -119,6 +119,9 @@ func summary(p *pod) topic.PodVolumes {
 
 func describe(v *volume) topic.Volume {
 	d := topic.Volume{Phase: v.phase, Message: v.problem}
+	if d.Doing = v.attaching; v.slow && v.calling != nil {
+		d.Doing = v.calling
+	}
 	switch {
 	case v.problem == "":
 		d.Message = v.result.Warning

@@ -63,10 +63,19 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csiapi.NodeStageVolumeR
 	if err != nil {
 		return nil, err
 	}
-	if !d.cfg.NoAttach && r.GetPublishContext()["attached"] == "" && v.Node == "" {
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %q isn't attached", v.ID)
+	if err := d.checkAttached(v, r.GetPublishContext()); err != nil {
+		return nil, err
 	}
 	return &csiapi.NodeStageVolumeResponse{}, d.stage(ctx, v, r.GetStagingTargetPath(), r.GetVolumeCapability())
+}
+
+// checkAttached refuses a volume that isn't attached here, or whose caller doesn't know what the attacher has said.
+func (d *Driver) checkAttached(v volume, publishContext map[string]string) error {
+	if d.cfg.NoAttach || v.Node != "" && publishContext["attached"] == "to "+v.Node {
+		return nil
+	}
+	return status.Errorf(codes.FailedPrecondition, "volume %q isn't attached: it is at %q, the publish context is %q", v.ID,
+		v.Node, publishContext)
 }
 
 // stage makes the volume's disk, and mounts its filesystem at the path unless it is to be a disk.
@@ -195,6 +204,9 @@ func (d *Driver) source(ctx context.Context, r *csiapi.NodePublishVolumeRequest)
 	}
 	v, err := d.load(r.GetVolumeId())
 	if err != nil {
+		return "", err
+	}
+	if err := d.checkAttached(v, r.GetPublishContext()); err != nil {
 		return "", err
 	}
 	block := r.GetVolumeCapability().GetBlock() != nil

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ type Driver struct {
 	State string
 
 	t       testing.TB
+	rules   csidriver.Rules
 	program string
 	args    []string
 	process *exec.Cmd
@@ -56,7 +58,7 @@ func (b *Bed) CSIDriver(t testing.TB, name string, spec storagev1.CSIDriverSpec,
 	}
 	state := t.TempDir()
 	registry := filepath.Join(b.Node.RootDir, "plugins_registry")
-	d := &Driver{Name: name, State: state, t: t, bed: b, box: box, program: program, args: append([]string{
+	d := &Driver{Name: name, State: state, t: t, rules: rulesOf(spec, flags), bed: b, box: box, program: program, args: append([]string{
 		"--name", name, "--node-id", NodeName, "--state", state, "--socket", filepath.Join(state, "csi.sock"),
 		"--registry", registry,
 	}, flags...)}
@@ -65,11 +67,31 @@ func (b *Bed) CSIDriver(t testing.TB, name string, spec storagev1.CSIDriverSpec,
 		d.Kill()
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
+		d.judge()
 		if err := errors.Join(os.Remove(socket), drivers.Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
 			t.Error(err)
 		}
 	})
 	return d
+}
+
+// rulesOf are what a driver with these flags may expect of its callers.
+func rulesOf(spec storagev1.CSIDriverSpec, flags []string) csidriver.Rules {
+	return csidriver.Rules{
+		Stages: !slices.Contains(flags, "--no-stage"), Attaches: !slices.Contains(flags, "--no-attach"),
+		Republishes: spec.RequiresRepublish != nil && *spec.RequiresRepublish,
+	}
+}
+
+// judge reports what its callers have done wrong.
+func (d *Driver) judge() {
+	calls, err := csidriver.ReadCalls(d.State)
+	if err != nil {
+		d.t.Error(err)
+	}
+	for _, fault := range csidriver.Judge(calls, d.rules) {
+		d.t.Errorf("the calls of the driver %s: %s", d.Name, fault)
+	}
 }
 
 // Start starts the driver, which registers by itself.
@@ -211,7 +233,7 @@ func (d *Driver) Calls(methods ...string) []string {
 	at := map[int64]int{}
 	for _, c := range calls {
 		switch {
-		case !wanted[c.Method]:
+		case !wanted[c.Method], c.Gone:
 		case c.End:
 			list[at[c.ID]] += " " + c.Code
 		default:
@@ -241,7 +263,7 @@ func (d *Driver) Registered(n int, since time.Time) time.Duration {
 		n := n
 		calls, err := csidriver.ReadCalls(d.State)
 		for _, c := range calls {
-			if c.Method != "NotifyRegistrationStatus" || c.End {
+			if c.Method != "NotifyRegistrationStatus" || c.End || c.Gone {
 				continue
 			}
 			if n--; n == 0 {

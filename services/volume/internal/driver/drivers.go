@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -26,7 +27,8 @@ type Drivers struct {
 	// arrivals and periods are as changes, for other readers; registrations tells Report of drivers that came or went.
 	arrivals, periods, registrations chan struct{}
 	// refreshes has the names of drivers that are to be asked again what they say of this node.
-	refreshes chan string
+	refreshes  chan string
+	operations *prometheus.HistogramVec
 }
 
 // driver is a registered driver.
@@ -44,6 +46,7 @@ func New() *Drivers {
 		registered: map[string]*driver{}, objects: map[string]*storagev1.CSIDriver{}, unknown: ErrUnread,
 		changes: make(chan struct{}, 1), arrivals: make(chan struct{}, 1), periods: make(chan struct{}, 1),
 		registrations: make(chan struct{}, 1), refreshes: make(chan string, 1),
+		operations: newOperations(),
 	}
 }
 
@@ -82,7 +85,7 @@ func (d *Drivers) Registered(plugins map[string]topic.Plugin) {
 			known.client.retire()
 			delete(d.registered, p.Name)
 		}
-		c, err := dial(p.Endpoint)
+		c, err := dial(p.Endpoint, d.watch(p.Name))
 		if err != nil {
 			slog.Error("a CSI driver that is registered can't be used", "driver", p.Name, "error", err)
 			continue

@@ -141,7 +141,7 @@ func (c claims) growBy(ctx context.Context, r plugin.Request, b bound, step grow
 			return fmt.Errorf("say in the claim's status that the volume grows: %w", err)
 		}
 	}
-	err := c.enlarge(ctx, r, b, step)
+	err := c.enlarge(b.with(ctx), r, b, step)
 	// What has happened is written even if the pod has ended meanwhile.
 	ctx = context.WithoutCancel(ctx)
 	if errors.Is(err, growth.ErrUnsupported) && !step.Begin {

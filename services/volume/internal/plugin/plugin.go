@@ -78,6 +78,8 @@ type Result struct {
 	Device   string
 	// PersistentVolume is the name of the one behind a claim, and Plugin the name of its kind.
 	PersistentVolume, Plugin string
+	// Migrated is true for a volume of a kind that has become a CSI driver's.
+	Migrated bool
 	// ReadOnly is true where the source itself can't be written to.
 	ReadOnly       bool
 	SELinuxRelabel bool
