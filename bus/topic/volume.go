@@ -45,6 +45,9 @@ type Volume struct {
 	SupplementalGroup *int64 `json:"supplementalGroup,omitempty"`
 	// Measured is true where volume.usage says how full the volume is.
 	Measured bool `json:"measured,omitempty"`
+	// Size is the capacity of the persistent volume as it was last followed on this node, for one that may grow on other
+	// nodes; empty if it isn't known.
+	Size string `json:"size,omitempty"`
 	// Doing is the call that a CSI driver has not answered for long, or what its attacher is waited for; nil for none.
 	Doing *DriverCall `json:"doing,omitempty"`
 	// Reason and Message say why a volume is pending or failed; the reason is one of the kubelet's

@@ -156,7 +156,7 @@ func (v *volume) remember(before topic.Volume) {
 	v.persistent = before.PersistentVolume
 	v.result = plugin.Result{
 		HostPath: before.HostPath, Device: before.Device, PersistentVolume: before.PersistentVolume,
-		ReadOnly: before.ReadOnly, Measured: before.Measured,
+		ReadOnly: before.ReadOnly, Measured: before.Measured, Size: before.Size,
 		SELinuxRelabel: before.SELinuxRelabel, SupplementalGroup: before.SupplementalGroup,
 	}
 }

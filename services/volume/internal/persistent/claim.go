@@ -1,6 +1,7 @@
 package persistent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -114,8 +115,7 @@ func (c claims) keepUp(ctx context.Context, r plugin.Request, place plugin.InPla
 	if !place.Grows || !isClaim(r.Volume) {
 		return known, nil
 	}
-	var err error
-	known.LookAt, err = c.growInUse(ctx, r, r.Known.LookAt)
+	err := c.growInUse(ctx, r, &known)
 	known.RefreshAt = earlier(known.RefreshAt, known.LookAt)
 	return known, err
 }
@@ -127,13 +127,16 @@ func (c claims) bringUp(ctx context.Context, r plugin.Request) (plugin.Result, e
 		return plugin.Result{}, err
 	}
 	result, err := c.setUpAs(ctx, r, b)
+	size := ""
 	if err == nil {
-		err = c.growAtMount(ctx, r, b)
+		size, err = c.growAtMount(ctx, r, b)
 	}
 	if err != nil {
 		return plugin.Result{}, err
 	}
 	if b.claim != nil && c.grows(b.volume) {
+		has := b.claim.Status.Capacity[corev1.ResourceStorage]
+		result.Size = cmp.Or(size, has.String())
 		result.LookAt = nextLook()
 		result.RefreshAt = earlier(result.RefreshAt, result.LookAt)
 	}

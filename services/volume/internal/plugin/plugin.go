@@ -87,6 +87,8 @@ type Result struct {
 	Measured bool
 	// SupplementalGroup is a group that containers need to use the volume.
 	SupplementalGroup *int64
+	// Size is the capacity of the volume behind a claim, as this node has followed it; empty if it isn't known.
+	Size string
 	// RefreshAt is when the volume must be mounted again; zero means when one of its sources changes.
 	RefreshAt time.Time
 	// LookAt is when to look whether the claim was made larger; zero means never. RefreshAt isn't later.
