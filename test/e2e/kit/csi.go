@@ -35,8 +35,10 @@ type Driver struct {
 	program string
 	args    []string
 	process *exec.Cmd
-	bed     *Bed
-	box     *tools.Box
+	// attaches is true once the driver has an attacher.
+	attaches bool
+	bed      *Bed
+	box      *tools.Box
 }
 
 // CSIDriver makes the CSIDriver object of that name, and a driver that Start starts with these further flags.
@@ -107,6 +109,13 @@ func (d *Driver) Start() {
 
 // Attacher starts what attaches the driver's volumes, until the test ends.
 func (d *Driver) Attacher() {
+	d.t.Helper()
+	d.attaches = true
+	d.attach()
+}
+
+// attach starts the attacher. It ends by itself when the driver dies, as in a pod, where it is started again.
+func (d *Driver) attach() {
 	d.t.Helper()
 	program, err := d.box.EnsureCSIAttacher(d.t.Context())
 	if err != nil {
@@ -189,6 +198,15 @@ func (d *Driver) Kill() {
 		_ = d.process.Process.Kill()
 		_ = d.process.Wait()
 		d.process = nil
+	}
+}
+
+// Restart starts a driver that has died, and its attacher if it had one.
+func (d *Driver) Restart() {
+	d.t.Helper()
+	d.Start()
+	if d.attaches {
+		d.attach()
 	}
 }
 
