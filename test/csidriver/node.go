@@ -1,6 +1,7 @@
 package csidriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,12 +85,14 @@ func (d *Driver) stage(ctx context.Context, v volume, path string, c *csiapi.Vol
 	if err != nil || c.GetBlock() != nil || mounted(path) {
 		return err
 	}
-	if kind, _ := run(ctx, "blkid", "-o", "value", "-s", "TYPE", disk); strings.TrimSpace(kind) == "" {
-		if _, err := run(ctx, "mkfs.ext4", "-q", "-F", disk); err != nil {
+	kind := cmp.Or(c.GetMount().GetFsType(), ext4)
+	if filesystem(ctx, disk) == "" {
+		force := map[string]string{ext4: "-F", xfs: "-f"}[kind]
+		if _, err := run(ctx, "mkfs."+kind, "-q", force, disk); err != nil {
 			return err
 		}
 	}
-	args := []string{"-t", "ext4", disk, path}
+	args := []string{"-t", kind, disk, path}
 	if flags := c.GetMount().GetMountFlags(); len(flags) > 0 {
 		args = append(args, "-o", strings.Join(flags, ","))
 	}
@@ -98,6 +101,12 @@ func (d *Driver) stage(ctx context.Context, v volume, path string, c *csiapi.Vol
 	}
 	_, err = run(ctx, "mount", args...)
 	return err
+}
+
+// filesystem is the kind of what is on a disk; empty for nothing.
+func filesystem(ctx context.Context, disk string) string {
+	kind, _ := run(ctx, "blkid", "-o", "value", "-s", "TYPE", disk)
+	return strings.TrimSpace(kind)
 }
 
 // attach makes the disk of a volume, unless there is one.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,7 +71,11 @@ func (b *Bed) CSIDriver(t testing.TB, name string, spec storagev1.CSIDriverSpec,
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
 		d.judge()
-		if err := errors.Join(os.Remove(socket), drivers.Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
+		gone := os.Remove(socket)
+		if errors.Is(gone, fs.ErrNotExist) {
+			gone = nil // with its node
+		}
+		if err := errors.Join(gone, drivers.Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
 			t.Error(err)
 		}
 	})
@@ -154,8 +159,14 @@ func (d *Driver) controller(call func(csiapi.ControllerClient) error) {
 // Provision makes a volume and returns its handle.
 func (d *Driver) Provision(name string) string {
 	d.t.Helper()
+	return d.ProvisionOf(name, 0)
+}
+
+// ProvisionOf is Provision for a volume of that many bytes; 0 leaves the size to the driver.
+func (d *Driver) ProvisionOf(name string, bytes int64) string {
+	d.t.Helper()
 	request := &csiapi.CreateVolumeRequest{
-		Name: name, VolumeCapabilities: []*csiapi.VolumeCapability{{
+		Name: name, CapacityRange: &csiapi.CapacityRange{RequiredBytes: bytes}, VolumeCapabilities: []*csiapi.VolumeCapability{{
 			AccessType: &csiapi.VolumeCapability_Mount{Mount: &csiapi.VolumeCapability_MountVolume{}},
 			AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 		}},
