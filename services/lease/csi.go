@@ -121,8 +121,8 @@ func (n *csiNode) ended(err error, f *Facts, now time.Time) {
 	}
 }
 
-// placed are the drivers of which the API server takes what they say, and what is wrong with the others. It would refuse
-// the whole Node or CSINode for one of these. A label that is there stays: pods may have been placed by it.
+// placed are the drivers of which the API server takes what they say, and what is wrong with the others. It would
+// refuse the whole Node or CSINode for one of these. A label that is there stays: pods may have been placed by it.
 func placed(drivers map[string]topic.CSINodeInfo, labels map[string]string) (map[string]topic.CSINodeInfo, []string) {
 	fit, problems := map[string]topic.CSINodeInfo{}, []string(nil)
 	taken := maps.Clone(labels)

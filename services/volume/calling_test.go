@@ -103,7 +103,9 @@ func TestAttacherIsNamed(t *testing.T) {
 		w.start()
 		w.update(podSpec("u1", corev1.Volume{Name: "disk"}), topic.Syncing)
 		waits := func() {
-			c.ends <- &plugin.Failure{Reason: "FailedMount", What: "wait : ", Err: errors.New("no"), OnItsWay: true, Attacher: "d"}
+			c.ends <- &plugin.Failure{
+				Reason: "FailedMount", What: "wait : ", Err: errors.New("no"), OnItsWay: true, Attacher: "d",
+			}
 			w.rest()
 		}
 		since := clock(time.Now())

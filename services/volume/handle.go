@@ -265,7 +265,14 @@ func (s *Service) start(ctx context.Context, p *pod, v *volume, what op, do job)
 	if v != nil {
 		v.op, v.since, v.alive, v.cancel = what, s.now(), s.now(), stop
 		v.slow, v.late, v.unmounting = false, false, what == opUnmount
-		ctx = plugin.Watched(ctx, func(call *topic.DriverCall) { s.tell(func() { s.calling(p, v, call) }) })
+		ctx = plugin.Watched(ctx, func(call *topic.DriverCall) {
+			s.tell(func() {
+				if called(v, call) {
+					p.touched = true
+					s.changedIfThere(p)
+				}
+			})
+		})
 		alive = func() {
 			timer.Reset(opTimeout)
 			s.tell(func() { v.alive = s.now() })

@@ -81,39 +81,42 @@ func attacherOf(err error) string {
 }
 
 // attached takes that the driver is to attach the volume; empty if nothing of the kind is waited for any more.
-func (v *volume) attached(by string, now time.Time) {
+func (w *waiting) attached(by string, now time.Time) {
 	switch {
 	case by == "":
-		v.attaching = nil
-	case v.attaching == nil || v.attaching.Driver != by:
-		v.attaching = &topic.DriverCall{Driver: by, Call: topic.CallAttach, Since: now}
+		w.attaching = nil
+	case w.attaching == nil || w.attaching.Driver != by:
+		w.attaching = &topic.DriverCall{Driver: by, Call: topic.CallAttach, Since: now}
 	}
 }
 
 // attacher says which driver is to attach the volume, in addition to the kubelet's words.
-func (v *volume) attacher() string {
-	if v.attaching == nil {
+func (w *waiting) attacher() string {
+	if w.attaching == nil {
 		return ""
 	}
-	return fmt.Sprintf(" (driver %s, since %s)", v.attaching.Driver, clock(v.attaching.Since))
+	return fmt.Sprintf(" (driver %s, since %s)", w.attaching.Driver, clock(w.attaching.Since))
 }
 
 // clock is a time of day for messages.
 func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
 
-// calling takes that the volume's worker calls a driver, or by nil that the call has ended.
-func (s *Service) calling(p *pod, v *volume, call *topic.DriverCall) {
+// called takes that the volume's worker calls a driver, or by nil that the call has ended, and reports whether
+// something else is to be said of the volume.
+func called(v *volume, call *topic.DriverCall) bool {
 	if v.op == opNone {
-		return // it has ended meanwhile
+		return false // it has ended meanwhile
 	}
-	if v.calling = call; v.slow && !v.late {
-		v.problem, p.touched = v.takesLong(), true
-		s.changedIfThere(p)
+	v.calling = call
+	if !v.slow || v.late {
+		return false
 	}
+	v.problem = takesLong(v)
+	return true
 }
 
 // takesLong says what a volume that takes long waits for.
-func (v *volume) takesLong() string {
+func takesLong(v *volume) string {
 	if c := v.calling; c != nil {
 		return fmt.Sprintf("volume %q: the CSI driver %s has not answered %s since %s", v.spec.Name, c.Driver, c.Call,
 			clock(c.Since))
@@ -159,7 +162,7 @@ func (s *Service) reportSlow(p *pod, v *volume) {
 	case now.Sub(v.since) >= slowAfter && !v.slow:
 		v.slow, p.touched = true, true
 		v.reason = reasonFailedMount
-		v.problem = v.takesLong()
+		v.problem = takesLong(v)
 		s.log.Warn("volume takes a long time", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
 			"volume", v.spec.Name, "operation", v.op, "error", v.problem)
 	}

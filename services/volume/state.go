@@ -76,6 +76,11 @@ type volume struct {
 	// alive is when the worker has last told that it gets on.
 	alive  time.Time
 	cancel context.CancelCauseFunc
+	waiting
+}
+
+// waiting is what a volume waits for that takes long.
+type waiting struct {
 	// calling is the call that the worker waits for, attaching what the attacher of a driver is waited for; nil for none.
 	calling, attaching *topic.DriverCall
 	// slow and late are true once it has been reported that the worker takes long or too long.

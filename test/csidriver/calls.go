@@ -26,8 +26,8 @@ type Call struct {
 	Method string    `json:"method"`
 	// Request belongs to the begin; it has all that the node agent sent, secrets too.
 	Request json.RawMessage `json:"request,omitempty"`
-	// Start is true where a process of the driver begins, HungUp where the node agent has closed its connection, Gone where
-	// the caller waits no longer for the call's end.
+	// Start is true where a process of the driver begins, HungUp where the node agent has closed its connection, Gone
+	// where the caller waits no longer for the call's end.
 	Start  bool `json:"start,omitempty"`
 	HungUp bool `json:"hungUp,omitempty"`
 	Gone   bool `json:"gone,omitempty"`

@@ -53,6 +53,9 @@ type mark struct {
 	ended   time.Time
 }
 
+// known reports whether the caller must know it too.
+func (m mark) known() bool { return m.is == certainly && !m.excused }
+
 // judged is a call, with what its request says.
 type judged struct {
 	method, volume, target string
@@ -146,38 +149,60 @@ func (j *judge) begin(c Call) {
 
 // check finds what is wrong about a call that begins.
 func (j *judge) check(c Call, o *judged, h *history) {
-	wrong := func(is bool, why string) {
-		if is {
-			j.faults = append(j.faults, fmt.Sprintf("%s of %s at %s: %s", o.method, o.volume,
-				c.At.UTC().Format("15:04:05.000"), why))
-		}
-	}
+	var wrong []string
 	if slices.Contains(changing, o.method) {
 		for _, other := range h.under {
-			wrong(!other.gone, other.method+" is under way")
+			if !other.gone {
+				wrong = append(wrong, other.method+" is under way")
+			}
 		}
 	}
-	used := false
-	for _, m := range h.published {
-		used = used || m.is != not
-	}
-	detached := j.rules.Attaches && !h.attached && !o.own
 	switch o.method {
-	case "NodeStageVolume":
-		wrong(h.unstaging, "NodeUnstageVolume isn't answered")
-		wrong(h.staged.is == certainly && !h.staged.excused, "it is staged")
-		wrong(detached, "it isn't attached")
-	case "NodePublishVolume":
-		m := h.published[o.target]
-		wrong(j.rules.Stages && o.staging && !o.own && h.staged.is != certainly, "it isn't staged")
-		wrong(m.is == certainly && !m.excused && !j.rules.Republishes, "it is published at "+o.target)
-		wrong(detached, "it isn't attached")
-	case "NodeUnstageVolume":
-		wrong(used, "it is published, or may be")
-	case "ControllerUnpublishVolume":
-		wrong(used, "it is published, or may be")
-		wrong(j.rules.Stages && h.staged.is != not, "it is staged, or may be")
+	case "NodeStageVolume", "NodePublishVolume":
+		wrong = append(wrong, j.checkUp(o, h)...)
+	case "NodeUnstageVolume", "ControllerUnpublishVolume":
+		wrong = append(wrong, j.checkDown(o, h)...)
 	}
+	for _, why := range wrong {
+		j.faults = append(j.faults, fmt.Sprintf("%s of %s at %s: %s", o.method, o.volume,
+			c.At.UTC().Format("15:04:05.000"), why))
+	}
+}
+
+// checkUp is check for a volume that a pod is to have.
+func (j *judge) checkUp(o *judged, h *history) (wrong []string) {
+	if j.rules.Attaches && !h.attached && !o.own {
+		wrong = append(wrong, "it isn't attached")
+	}
+	if o.method == "NodeStageVolume" {
+		if h.unstaging {
+			wrong = append(wrong, "NodeUnstageVolume isn't answered")
+		}
+		if h.staged.known() {
+			wrong = append(wrong, "it is staged")
+		}
+		return wrong
+	}
+	if j.rules.Stages && o.staging && !o.own && h.staged.is != certainly {
+		wrong = append(wrong, "it isn't staged")
+	}
+	if m := h.published[o.target]; m.known() && !j.rules.Republishes {
+		wrong = append(wrong, "it is published at "+o.target)
+	}
+	return wrong
+}
+
+// checkDown is check for a volume that no pod has any more.
+func (j *judge) checkDown(o *judged, h *history) (wrong []string) {
+	for _, m := range h.published {
+		if m.is != not {
+			wrong = append(wrong, "it is published, or may be")
+		}
+	}
+	if o.method == "ControllerUnpublishVolume" && j.rules.Stages && h.staged.is != not {
+		wrong = append(wrong, "it is staged, or may be")
+	}
+	return wrong
 }
 
 // end takes the end of a call. Of a driver that dies, no call is answered.
@@ -192,11 +217,32 @@ func (j *judge) end(id int64, at time.Time, code codes.Code) {
 	if o.late {
 		return // what its successor does counts
 	}
-	unsure := o.gone
+	switch unsure := o.gone || !isAnswer(code); {
+	case strings.HasPrefix(o.method, "Controller"):
+		h.endOfController(o, code, unsure)
+	default:
+		h.endOfNode(o, code, unsure, at)
+	}
+}
+
+// isAnswer reports whether the code says what has become of the volume, as the CSI specification has it.
+func isAnswer(code codes.Code) bool {
 	switch code {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
-		unsure = true
+		return false
 	}
+	return true
+}
+
+func (h *history) endOfController(o *judged, code codes.Code, unsure bool) {
+	if o.method == "ControllerPublishVolume" {
+		h.attached = h.attached || code == codes.OK
+		return
+	}
+	h.attached = code != codes.OK && !unsure
+}
+
+func (h *history) endOfNode(o *judged, code codes.Code, unsure bool, at time.Time) {
 	switch ok := code == codes.OK; o.method {
 	case "NodeStageVolume":
 		h.staged = done(h.staged, ok, unsure, at)
@@ -214,10 +260,6 @@ func (j *judge) end(id int64, at time.Time, code codes.Code) {
 		if ok && !unsure {
 			delete(h.published, o.target)
 		}
-	case "ControllerPublishVolume":
-		h.attached = h.attached || ok
-	case "ControllerUnpublishVolume":
-		h.attached = !ok && !unsure
 	}
 }
 

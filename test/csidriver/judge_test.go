@@ -70,8 +70,10 @@ func TestJudge(t *testing.T) {
 		log, want string
 		rules     Rules
 	}{
-		"life":                        {log: up + down},
-		"two pods":                    {log: up + "5 publish /b, 5 OK, 3 unpublish, 3 OK, 6 unpublish /b, 6 OK, 4 unstage, 4 OK"},
+		"life": {log: up + down},
+		"two pods": {
+			log: up + "5 publish /b, 5 OK, 3 unpublish, 3 OK, 6 unpublish /b, 6 OK, 4 unstage, 4 OK",
+		},
 		"grows and is looked at":      {log: up + "5 expand, 6 usage, 6 OK, 5 OK, " + down},
 		"again after the end":         {log: up + down + ", 5 stage, 5 OK"},
 		"two at once":                 {log: "1 stage, 2 stage", want: "NodeStageVolume is under way"},

@@ -75,8 +75,8 @@ func (d *Driver) checkAttached(v volume, publishContext map[string]string) error
 	if d.cfg.NoAttach || v.Node != "" && publishContext["attached"] == "to "+v.Node {
 		return nil
 	}
-	return status.Errorf(codes.FailedPrecondition, "volume %q isn't attached: it is at %q, the publish context is %q", v.ID,
-		v.Node, publishContext)
+	return status.Errorf(codes.FailedPrecondition, "volume %q isn't attached: it is at %q, the publish context is %q",
+		v.ID, v.Node, publishContext)
 }
 
 // stage makes the volume's disk, and mounts its filesystem at the path unless it is to be a disk.

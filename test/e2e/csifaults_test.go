@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -37,8 +38,11 @@ func TestHangingCSI(t *testing.T) {
 	no := false
 	hangs := bed.CSIDriver(t, "hangs.csi.test", storagev1.CSIDriverSpec{AttachRequired: &no}, "--no-attach")
 	other := bed.CSIDriver(t, "other.csi.test", storagev1.CSIDriverSpec{AttachRequired: &no}, "--no-attach", "--no-stage")
+	began := time.Now()
 	hangs.Start()
 	other.Start()
+	hangs.Registered(1, began)
+	other.Registered(1, began)
 	apply := func(name string, driver *kit.Driver) {
 		ns.Volume(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 			Driver: driver.Name, VolumeHandle: driver.Provision(ns.Name + "-" + name), FSType: "ext4",
@@ -64,6 +68,11 @@ func TestHangingCSI(t *testing.T) {
 	hangs.Kill()
 	hangs.Start()
 	ns.Gone(held)
+	for _, name := range []string{"same", "another"} {
+		ns.Delete(name, -1)
+	}
+	unstaged(t, hangs)
+	unstaged(t, other)
 
 	kit.Eventually(t, "the metrics of the calls", func() error {
 		page, err := bed.TryPage(context.WithoutCancel(t.Context()), "volume", "/metrics")
@@ -135,4 +144,22 @@ func TestXFSGrowsInUse(t *testing.T) {
 	ns.Event("grows", "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded")
 	ns.Equal(p, "app", "cat /data/file; [ $(df -m /data | tail -1 | awk '{print $2}') -gt 1500 ] && echo ' larger'",
 		"precious larger")
+	ns.Delete("grows", -1)
+	unstaged(t, driver)
+}
+
+// unstaged waits until nothing of the driver's volumes is left on the node.
+func unstaged(t *testing.T, driver *kit.Driver) {
+	t.Helper()
+	kit.Eventually(t, "the volumes of "+driver.Name+" are unstaged", func() error {
+		left, err := filepath.Glob(filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/csi", driver.Name, "*"))
+		table, readErr := os.ReadFile("/proc/self/mountinfo")
+		if strings.Contains(string(table), driver.State) {
+			left = append(left, "a mount of "+driver.State)
+		}
+		if len(left) > 0 {
+			readErr = errors.Join(readErr, fmt.Errorf("%q are left", left))
+		}
+		return errors.Join(err, readErr)
+	})
 }

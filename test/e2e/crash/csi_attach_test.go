@@ -18,8 +18,8 @@ import (
 )
 
 // Whoever is killed while a volume is attached or detached, with the real attach-detach controller and attacher: it is
-// attached before it is staged, detached when it is nowhere in use, and nothing of it is left. The judge of the driver's
-// calls looks at their order.
+// attached before it is staged, detached when it is nowhere in use, and nothing of it is left. The judge of the
+// driver's calls looks at their order.
 func TestCSIKilledWhileAttaching(t *testing.T) {
 	ns := bed.Namespace(t)
 	driver := bed.CSIDriver(t, "attachkilled.csi.test", storagev1.CSIDriverSpec{})
@@ -27,7 +27,7 @@ func TestCSIKilledWhileAttaching(t *testing.T) {
 	driver.Attacher()
 	round := 0
 	for _, method := range []string{"ControllerPublishVolume", "ControllerUnpublishVolume"} {
-		for _, victim := range []string{"volume", "driver before", "lease", "driver after", "status", "API server", "podsync"} {
+		for _, victim := range csiVictims {
 			t.Logf("round %d: %s during %s", round, victim, method)
 			r := csiRound{t: t, ns: ns, driver: driver, name: fmt.Sprintf("a%d", round)}
 			r.attach(csiKill{victim, method})

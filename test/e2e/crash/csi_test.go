@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/csidriver"
 	"kubelot.dev/test/e2e/kit"
@@ -113,6 +114,13 @@ func (r *csiRound) run(k csiKill, mode corev1.PersistentVolumeMode) {
 	}
 	r.ns.Apply(r.ns.Claim(r.name, ", volumeMode: "+string(mode)))
 	if k.method == "NodeExpandVolume" {
+		kit.Eventually(r.t, "the claim is bound", func() error {
+			claim, err := bed.Client.CoreV1().PersistentVolumeClaims(r.ns.Name).Get(r.t.Context(), r.name, metav1.GetOptions{})
+			if err == nil && claim.Status.Phase != corev1.ClaimBound {
+				err = fmt.Errorf("it is %s", claim.Status.Phase)
+			}
+			return err
+		})
 		r.driver.Grow(r.ns, r.name, r.pv, handle, resource.MustParse("2Gi"))
 	}
 	r.ns.Apply(csiPodOf(r.name, use))

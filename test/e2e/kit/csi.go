@@ -61,10 +61,11 @@ func (b *Bed) CSIDriver(t testing.TB, name string, spec storagev1.CSIDriverSpec,
 	}
 	state := t.TempDir()
 	registry := filepath.Join(b.Node.RootDir, "plugins_registry")
-	d := &Driver{Name: name, State: state, t: t, rules: rulesOf(spec, flags), bed: b, box: box, program: program, args: append([]string{
+	d := &Driver{Name: name, State: state, t: t, rules: rulesOf(spec, flags), bed: b, box: box, program: program}
+	d.args = append([]string{
 		"--name", name, "--node-id", NodeName, "--state", state, "--socket", filepath.Join(state, "csi.sock"),
 		"--registry", registry,
-	}, flags...)}
+	}, flags...)
 	socket := csidriver.Config{Name: name, Registry: registry}.RegistrationSocket()
 	t.Cleanup(func() {
 		d.Kill()
@@ -166,7 +167,8 @@ func (d *Driver) Provision(name string) string {
 func (d *Driver) ProvisionOf(name string, bytes int64) string {
 	d.t.Helper()
 	request := &csiapi.CreateVolumeRequest{
-		Name: name, CapacityRange: &csiapi.CapacityRange{RequiredBytes: bytes}, VolumeCapabilities: []*csiapi.VolumeCapability{{
+		Name: name, CapacityRange: &csiapi.CapacityRange{RequiredBytes: bytes},
+		VolumeCapabilities: []*csiapi.VolumeCapability{{
 			AccessType: &csiapi.VolumeCapability_Mount{Mount: &csiapi.VolumeCapability_MountVolume{}},
 			AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 		}},

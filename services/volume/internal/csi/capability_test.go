@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 
@@ -24,52 +23,57 @@ import (
 
 // Each bit of what a driver can do, and each field of the volume, is in the requests to stage and to publish.
 func TestCapabilitiesInRequests(t *testing.T) {
-	for _, groups := range []bool{false, true} {
-		for _, fine := range []bool{false, true} {
-			for _, readOnly := range []bool{false, true} {
-				t.Run(fmt.Sprintf("groups=%v fine=%v readOnly=%v", groups, fine, readOnly), func(t *testing.T) {
-					b := newBed(t, unattached())
-					b.node.groups, b.node.fine = groups, fine
-					pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
-					pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
-					pv.Spec.MountOptions = []string{"noatime", "nodev"}
-					pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
-						Driver: "d", VolumeHandle: "h/1", FSType: "xfs", VolumeAttributes: map[string]string{"colour": "blue"},
-					}
-					group := int64(1234)
-					pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u1"}}
-					pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &group}
-					r := plugin.Request{Pod: pod, Calls: silent{}}
-					if result, err := b.volumes.MountPersistent(t.Context(), r, pv, readOnly); err != nil || result.ReadOnly != readOnly {
-						t.Fatalf("%+v, %v", result, err)
-					}
-					stage, ok := b.node.requests[0].(*csiapi.NodeStageVolumeRequest)
-					if !ok {
-						t.Fatalf("it began with %T", b.node.requests[0])
-					}
-					publish := b.node.last
-					for _, c := range []*csiapi.VolumeCapability{stage.GetVolumeCapability(), publish.GetVolumeCapability()} {
-						mode, want := c.GetAccessMode().GetMode(), csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER
-						if fine {
-							want = csiapi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
-						}
-						gid := ""
-						if groups {
-							gid = "1234"
-						}
-						m := c.GetMount()
-						if mode != want || m.GetFsType() != "xfs" || m.GetVolumeMountGroup() != gid ||
-							!slices.Equal(m.GetMountFlags(), []string{"noatime", "nodev"}) {
-							t.Errorf("%v; want the mode %s and the group %q", c, want, gid)
-						}
-					}
-					if publish.GetReadonly() != readOnly || publish.GetVolumeContext()["colour"] != "blue" ||
-						stage.GetVolumeContext()["colour"] != "blue" {
-						t.Errorf("staged by %v, published by %v", stage, publish)
-					}
-				})
-			}
+	for bits := range 8 {
+		groups, fine, readOnly := bits&1 != 0, bits&2 != 0, bits&4 != 0
+		t.Run(fmt.Sprintf("groups=%v fine=%v readOnly=%v", groups, fine, readOnly), func(t *testing.T) {
+			requestsHave(t, groups, fine, readOnly)
+		})
+	}
+}
+
+func requestsHave(t *testing.T, groups, fine, readOnly bool) {
+	t.Helper()
+	b := newBed(t, unattached())
+	b.node.groups, b.node.fine = groups, fine
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+	pv.Spec.MountOptions = []string{"noatime", "nodev"}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+		Driver: "d", VolumeHandle: "h/1", FSType: "xfs", VolumeAttributes: map[string]string{"colour": "blue"},
+	}
+	group := int64(1234)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u1"}}
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &group}
+	r := plugin.Request{Pod: pod, Calls: silent{}}
+	if result, err := b.volumes.MountPersistent(t.Context(), r, pv, readOnly); err != nil || result.ReadOnly != readOnly {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	stage, ok := b.node.requests[0].(*csiapi.NodeStageVolumeRequest)
+	if !ok {
+		t.Fatalf("it began with %T", b.node.requests[0])
+	}
+	mode, gid := csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, ""
+	if fine {
+		mode = csiapi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+	}
+	if groups {
+		gid = "1234"
+	}
+	want := &csiapi.VolumeCapability{
+		AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: mode},
+		AccessType: &csiapi.VolumeCapability_Mount{Mount: &csiapi.VolumeCapability_MountVolume{
+			FsType: "xfs", MountFlags: pv.Spec.MountOptions, VolumeMountGroup: gid,
+		}},
+	}
+	publish := b.node.last
+	for _, got := range []*csiapi.VolumeCapability{stage.GetVolumeCapability(), publish.GetVolumeCapability()} {
+		if got.String() != want.String() {
+			t.Errorf("%v; want %v", got, want)
 		}
+	}
+	if publish.GetReadonly() != readOnly || publish.GetVolumeContext()["colour"] != "blue" ||
+		stage.GetVolumeContext()["colour"] != "blue" {
+		t.Errorf("staged by %v, published by %v", stage, publish)
 	}
 }
 

@@ -123,8 +123,8 @@ func (d *Drivers) Refresh(name string) {
 	}
 }
 
-// period delivers when a driver that was asked at that time is to be asked again by itself, by what its CSIDriver object
-// says at the moment; nil means never.
+// period delivers when a driver that was asked at that time is to be asked again by itself, by what its CSIDriver
+// object says at the moment; nil means never.
 func (d *Drivers) period(name string, asked time.Time) <-chan time.Time {
 	object, err := d.Object(name)
 	if err != nil || object == nil || object.Spec.NodeAllocatableUpdatePeriodSeconds == nil {

@@ -37,7 +37,7 @@ type reporter struct {
 	out     InfoPublisher
 	log     *slog.Logger
 	// question asks a driver what it says of this node.
-	question func(c *Client, ctx context.Context, name string) (topic.CSINodeInfo, error)
+	question func(ctx context.Context, c *Client, name string) (topic.CSINodeInfo, error)
 	// asking are the drivers that are being asked, by their names.
 	asking    map[string]*asking
 	published map[string]topic.CSINodeInfo
@@ -71,7 +71,7 @@ func (d *Drivers) Report(ctx context.Context, out InfoPublisher, published map[s
 
 func newReporter(d *Drivers, out InfoPublisher, published map[string]topic.CSINodeInfo, log *slog.Logger) *reporter {
 	return &reporter{
-		drivers: d, out: out, log: log, question: (*Client).nodeInfo, asking: map[string]*asking{}, published: published,
+		drivers: d, out: out, log: log, question: nodeInfo, asking: map[string]*asking{}, published: published,
 		seen: map[string]bool{}, began: time.Now(),
 	}
 }
@@ -193,7 +193,7 @@ func (r *reporter) ask(ctx context.Context, name string) (topic.CSINodeInfo, boo
 		if c == nil {
 			return topic.CSINodeInfo{}, false
 		}
-		info, err := r.question(c, ctx, name)
+		info, err := r.question(ctx, c, name)
 		c.Release()
 		switch {
 		case ctx.Err() != nil:
@@ -227,7 +227,7 @@ func (r *reporter) take(t told) {
 }
 
 // nodeInfo asks what the driver says of this node.
-func (c *Client) nodeInfo(ctx context.Context, name string) (topic.CSINodeInfo, error) {
+func nodeInfo(ctx context.Context, c *Client, name string) (topic.CSINodeInfo, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, fmt.Errorf("the driver has not answered for %s", callLimit))
 	defer cancel()
 	answer, err := c.Node.NodeGetInfo(ctx, &csiapi.NodeGetInfoRequest{})

@@ -45,7 +45,7 @@ type questions struct {
 	fails map[string]bool
 }
 
-func (q *questions) ask(_ *Client, _ context.Context, name string) (topic.CSINodeInfo, error) {
+func (q *questions) ask(_ context.Context, _ *Client, name string) (topic.CSINodeInfo, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.asked[name]++
@@ -185,7 +185,7 @@ func TestNonsense(t *testing.T) {
 		`"c d", the value of`:  {NodeId: "i", AccessibleTopology: topology("a", "c d")},
 		"the limit is 4096":    {NodeId: "i", AccessibleTopology: topology("a", strings.Repeat("x", 5000))},
 	} {
-		info, err := (&Client{Node: node{answer: answer}}).nodeInfo(t.Context(), "d")
+		info, err := nodeInfo(t.Context(), &Client{Node: node{answer: answer}}, "d")
 		if (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) ||
 			strings.Contains(err.Error(), "\n")) || info.MaxVolumes != 0 {
 			t.Errorf("%+v, %v; want %q", info, err, want)

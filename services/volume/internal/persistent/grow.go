@@ -57,7 +57,8 @@ func (l *local) has(uid string, known plugin.Result) bool {
 }
 
 // growInUse looks whether the claim of a volume that the pod has was made larger, if it is time for that, and notes in
-// what is known of the volume when to look again. The first look of a process isn't at once: the volume serves as it is.
+// what is known of the volume when to look again. The first look of a process isn't at once: the volume serves as it
+// is.
 func (c claims) growInUse(ctx context.Context, r plugin.Request, known *plugin.Result) error {
 	look := r.Known.LookAt
 	if known.LookAt = look; look.IsZero() {
