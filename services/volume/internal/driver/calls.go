@@ -27,7 +27,6 @@ func (d *Drivers) Metrics() prometheus.Collector { return d.operations }
 
 // watch measures the calls to a driver, and tells of each for whom it is made.
 func (d *Drivers) watch(name string) grpc.UnaryClientInterceptor {
-	//nolint:revive // the many arguments are those of a grpc.UnaryClientInterceptor
 	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
 		options ...grpc.CallOption,
 	) error {
