@@ -28,6 +28,8 @@ need_root test
 programs
 # For the tests of kubelot ui.
 try "a browser" need chromium=chromium
+# For the growth of volumes in use.
+try "xfs" need mkfs.xfs=xfsprogs
 units
 
 idle() { KUBELOT_BIN=$bin go -C "$root/crew" test -count=1 -run TestIdleDaemonsAreSmall .; }

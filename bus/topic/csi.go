@@ -3,7 +3,11 @@ package topic
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // CSIDriverKey is the key of csi.driver. A name's dots become colons, which no driver's name has.
@@ -30,6 +34,51 @@ func checkCSINodeInfo(key string, info CSINodeInfo) error {
 		errs = append(errs, identifier("topology key", name), identifier("topology value", name+"="+value))
 	}
 	return errors.Join(errs...)
+}
+
+const (
+	// maxCSIDriverName and maxCSINodeID are the API's limits (CSINode.spec.drivers).
+	maxCSIDriverName = 63
+	maxCSINodeID     = 256
+	// maxTopology bounds the topology, which is CSI's limit of a map of texts, in bytes.
+	maxTopology = 4 << 10
+)
+
+// Validate returns an error unless the API server takes what the driver says into a CSINode and the Node's labels. It
+// refuses the whole object for one driver whose answer is wrong, so such a driver must be left out. Source: the
+// validation of storage.k8s.io/v1 CSINode, and of labels.
+func (i CSINodeInfo) Validate() error {
+	errs := []error{i.validateNames()}
+	size := 0
+	for _, key := range slices.Sorted(maps.Keys(i.Topology)) {
+		value := i.Topology[key]
+		size += len(key) + len(value)
+		for _, problem := range validation.IsQualifiedName(key) {
+			errs = append(errs, fmt.Errorf("the topology key %.80q can't be a label's: %s", key, problem))
+		}
+		for _, problem := range validation.IsValidLabelValue(value) {
+			errs = append(errs, fmt.Errorf("%.80q, the value of the topology key %.80q, can't be a label's: %s", value, key,
+				problem))
+		}
+	}
+	if size > maxTopology {
+		return fmt.Errorf("the topology has %d bytes in %d keys, the limit is %d", size, len(i.Topology), maxTopology)
+	}
+	return errors.Join(errs...)
+}
+
+func (i CSINodeInfo) validateNames() error {
+	switch problems := validation.IsDNS1123Subdomain(strings.ToLower(i.Name)); {
+	case len(i.Name) > maxCSIDriverName:
+		return fmt.Errorf("the driver's name has %d characters, the limit is %d", len(i.Name), maxCSIDriverName)
+	case len(problems) > 0:
+		return fmt.Errorf("the driver's name %q is no DNS subdomain: %s", i.Name, problems[0])
+	case i.NodeID == "":
+		return errors.New("the node ID is empty")
+	case len(i.NodeID) > maxCSINodeID:
+		return fmt.Errorf("the node ID has %d bytes, the limit is %d", len(i.NodeID), maxCSINodeID)
+	}
+	return identifier("node ID", i.NodeID)
 }
 
 // VolumesInUse is the payload of csi.volumes: the volumes that this node has or is about to have, as they stand in the

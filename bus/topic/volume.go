@@ -1,5 +1,7 @@
 package topic
 
+import "time"
+
 // VolumePhase is how far a volume is.
 type VolumePhase string
 
@@ -43,11 +45,27 @@ type Volume struct {
 	SupplementalGroup *int64 `json:"supplementalGroup,omitempty"`
 	// Measured is true where volume.usage says how full the volume is.
 	Measured bool `json:"measured,omitempty"`
+	// Size is the capacity of the persistent volume as it was last followed on this node, for one that may grow on other
+	// nodes; empty if it isn't known.
+	Size string `json:"size,omitempty"`
+	// Doing is the call that a CSI driver has not answered for long, or what its attacher is waited for; nil for none.
+	Doing *DriverCall `json:"doing,omitempty"`
 	// Reason and Message say why a volume is pending or failed; the reason is one of the kubelet's
 	// event reasons, such as FailedMount.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 }
+
+// DriverCall is what a CSI driver is at.
+type DriverCall struct {
+	Driver string `json:"driver"`
+	// Call is the method, such as NodeStageVolume, or CallAttach.
+	Call  string    `json:"call"`
+	Since time.Time `json:"since"`
+}
+
+// CallAttach is the attachment of a volume, on which the attach-detach controller and the driver's attacher work.
+const CallAttach = "attach"
 
 // SubPathRequest is the request of volume.subpath.
 type SubPathRequest struct {

@@ -121,8 +121,8 @@ func (n *csiNode) ended(err error, f *Facts, now time.Time) {
 	}
 }
 
-// placed are the drivers whose topology doesn't contradict the Node's labels, and what is wrong with the others, in the
-// kubelet's words. A label that is there stays: pods may have been placed by it.
+// placed are the drivers of which the API server takes what they say, and what is wrong with the others. It would
+// refuse the whole Node or CSINode for one of these. A label that is there stays: pods may have been placed by it.
 func placed(drivers map[string]topic.CSINodeInfo, labels map[string]string) (map[string]topic.CSINodeInfo, []string) {
 	fit, problems := map[string]topic.CSINodeInfo{}, []string(nil)
 	taken := maps.Clone(labels)
@@ -131,8 +131,8 @@ func placed(drivers map[string]topic.CSINodeInfo, labels map[string]string) (map
 	}
 	for _, name := range slices.Sorted(maps.Keys(drivers)) {
 		info := drivers[name]
-		if problem := collision(info, taken); problem != "" {
-			problems = append(problems, fmt.Sprintf("CSI driver %s can't be used: %s", name, problem))
+		if problem := misfit(info, taken); problem != "" {
+			problems = append(problems, fmt.Sprintf("CSI driver %.80q can't be used: %s", name, problem))
 			continue
 		}
 		maps.Copy(taken, info.Topology)
@@ -141,11 +141,20 @@ func placed(drivers map[string]topic.CSINodeInfo, labels map[string]string) (map
 	return fit, problems
 }
 
-func collision(info topic.CSINodeInfo, labels map[string]string) string {
+// misfit is why a driver is left out; of a collision in the kubelet's words.
+func misfit(info topic.CSINodeInfo, labels map[string]string) string {
+	if err := info.Validate(); err != nil {
+		return strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
 	for _, key := range slices.Sorted(maps.Keys(info.Topology)) {
-		if has, there := labels[key]; there && has != info.Topology[key] {
+		has, there := labels[key]
+		switch {
+		case there && has != info.Topology[key]:
 			return fmt.Sprintf("detected topology value collision: driver reported %q:%q but existing label is %q:%q",
 				key, info.Topology[key], key, has)
+		case !there && !mayLabel(key):
+			return fmt.Sprintf("a node may not label itself with the topology key %q, which is of Kubernetes' own "+
+				"namespaces; label the Node by kubectl, or have the driver use a domain of its own", key)
 		}
 	}
 	return ""

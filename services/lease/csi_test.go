@@ -66,6 +66,46 @@ func TestDriversOnTheNode(t *testing.T) {
 	})
 }
 
+// A driver that answers nonsense is left out, and keeps no other from the node: the API server would refuse the whole
+// Node and CSINode.
+func TestPlacedLeavesOutNonsense(t *testing.T) {
+	good := topic.CSINodeInfo{Name: "good", NodeID: "1", Topology: map[string]string{
+		"topology.kubernetes.io/zone": "a", "vendor.node.kubernetes.io/rack": "1", "vendor.example/host": "h", "plain": "x",
+	}}
+	with := func(key, value string) topic.CSINodeInfo {
+		return topic.CSINodeInfo{NodeID: "1", Topology: map[string]string{key: value}}
+	}
+	bad := map[string]topic.CSINodeInfo{
+		"the node ID is empty":       {},
+		"the node ID has 300":        {NodeID: strings.Repeat("x", 300)},
+		`topology key "no key"`:      with("no key", "v"),
+		`"no value", the value`:      with("key", "no value"),
+		`"vendor.k8s.io/zone"`:       with("vendor.k8s.io/zone", "a"),
+		`"example.kubernetes.io/x"`:  with("example.kubernetes.io/x", "a"),
+		`"node-restriction.kubernet`: with("node-restriction.kubernetes.io/x", "a"),
+		"value collision":            with("vendor.example/host", "another"),
+	}
+	for want, info := range bad {
+		info.Name = "z-bad"
+		all := map[string]topic.CSINodeInfo{"good": good, "z-bad": info}
+		fit, problems := placed(all, map[string]string{"mine": "yes"})
+		if len(fit) != 1 || fit["good"].Name != "good" || len(problems) != 1 || !strings.Contains(problems[0], want) {
+			t.Errorf("%s: fit are %v, the problems %q", want, fit, problems)
+		}
+		node := build(testConfig(), Facts{CSI: CSI{Drivers: all}}, nil)
+		if node.Annotations[annotationNodeIDs] != `{"good":"1"}` || node.Labels["vendor.example/host"] != "h" {
+			t.Errorf("%s: annotations %v, labels %v", want, node.Annotations, node.Labels)
+		}
+	}
+	// Somebody who may has labelled the node.
+	info := with("example.kubernetes.io/x", "a")
+	info.Name = "d"
+	labels := map[string]string{"example.kubernetes.io/x": "a"}
+	if fit, problems := placed(map[string]topic.CSINodeInfo{"d": info}, labels); len(fit) != 1 {
+		t.Errorf("left out: %q", problems)
+	}
+}
+
 // What an earlier process has written of drivers stays until they have had time to register.
 func TestDriversOfAnEarlierProcess(t *testing.T) {
 	server := &server{csiNode: &storagev1.CSINode{Spec: storagev1.CSINodeSpec{

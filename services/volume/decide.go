@@ -119,6 +119,9 @@ func summary(p *pod) topic.PodVolumes {
 
 func describe(v *volume) topic.Volume {
 	d := topic.Volume{Phase: v.phase, Message: v.problem}
+	if d.Doing = v.attaching; v.slow && v.calling != nil {
+		d.Doing = v.calling
+	}
 	switch {
 	case v.problem == "":
 		d.Message = v.result.Warning
@@ -130,7 +133,7 @@ func describe(v *volume) topic.Volume {
 	if v.phase == topic.VolumeMounted {
 		d.HostPath, d.Image = v.result.HostPath, v.result.Image
 		d.Device, d.PersistentVolume = v.result.Device, v.result.PersistentVolume
-		d.Measured = v.result.Measured
+		d.Measured, d.Size = v.result.Measured, v.result.Size
 		d.ReadOnly, d.SELinuxRelabel, d.SupplementalGroup = v.result.ReadOnly, v.result.SELinuxRelabel,
 			v.result.SupplementalGroup
 	}

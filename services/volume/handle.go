@@ -265,6 +265,14 @@ func (s *Service) start(ctx context.Context, p *pod, v *volume, what op, do job)
 	if v != nil {
 		v.op, v.since, v.alive, v.cancel = what, s.now(), s.now(), stop
 		v.slow, v.late, v.unmounting = false, false, what == opUnmount
+		ctx = plugin.Watched(ctx, func(call *topic.DriverCall) {
+			s.tell(func() {
+				if called(v, call) {
+					p.touched = true
+					s.changedIfThere(p)
+				}
+			})
+		})
 		alive = func() {
 			timer.Reset(opTimeout)
 			s.tell(func() { v.alive = s.now() })
@@ -294,7 +302,7 @@ func (s *Service) finished(o outcome) {
 	s.idle(v)
 	switch {
 	case o.err == nil:
-		v.problem, v.retry = "", retry{}
+		v.problem, v.retry, v.attaching = "", retry{}, nil
 		v.result, v.phase = o.result, topic.VolumeMounted
 		if o.op == opUnmount {
 			v.phase, v.persistent = topic.VolumeUnmounted, ""
@@ -312,6 +320,7 @@ func (s *Service) finished(o outcome) {
 	default:
 		v.dirty = true
 		v.onItsWay = isOnItsWay(o.err)
+		v.attached(attacherOf(o.err), s.now())
 		v.retry.fail(s.now(), longestPause(v.kind, o.err))
 		if o.result != (plugin.Result{}) {
 			v.result, v.phase = o.result, topic.VolumeMounted
@@ -326,7 +335,7 @@ func (s *Service) finished(o outcome) {
 
 // idle takes note that the volume has no worker any more.
 func (s *Service) idle(v *volume) {
-	v.op, v.cancel = opNone, nil
+	v.op, v.cancel, v.calling = opNone, nil, nil
 	if v.late {
 		v.late = false
 		s.hung--

@@ -3,6 +3,7 @@ package volume
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -115,5 +116,6 @@ func (m metrics) done(v *volume, o outcome, now time.Time) {
 	if what == opUnmount {
 		operation = "volume_unmount"
 	}
-	m.operations.WithLabelValues(plugin, operation, status, "false").Observe(took.Seconds())
+	migrated := strconv.FormatBool(o.result.Migrated || v.result.Migrated)
+	m.operations.WithLabelValues(plugin, operation, status, migrated).Observe(took.Seconds())
 }

@@ -42,7 +42,7 @@ func (s *Service) reportHealth() {
 // fail records why a volume's worker failed, and sends an Event while the pod is starting.
 func (s *Service) fail(p *pod, v *volume, reason, what string) {
 	starting := v.phase != topic.VolumeMounted
-	v.problem, v.reason, p.touched = what, reason, true
+	v.problem, v.reason, p.touched = what+v.attacher(), reason, true
 	log := s.log.With("namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID, "volume", v.spec.Name)
 	if starting && v.isOnItsWay(s.now()) {
 		v.phase = topic.VolumePending
@@ -69,6 +69,59 @@ func (v *volume) isOnItsWay(now time.Time) bool {
 func isOnItsWay(err error) bool {
 	var failure *plugin.Failure
 	return errors.As(err, &failure) && failure.OnItsWay
+}
+
+// attacherOf is the driver whose attacher has to attach the volume before it goes on; empty if it isn't that.
+func attacherOf(err error) string {
+	var failure *plugin.Failure
+	if errors.As(err, &failure) {
+		return failure.Attacher
+	}
+	return ""
+}
+
+// attached takes that the driver is to attach the volume; empty if nothing of the kind is waited for any more.
+func (w *waiting) attached(by string, now time.Time) {
+	switch {
+	case by == "":
+		w.attaching = nil
+	case w.attaching == nil || w.attaching.Driver != by:
+		w.attaching = &topic.DriverCall{Driver: by, Call: topic.CallAttach, Since: now}
+	}
+}
+
+// attacher says which driver is to attach the volume, in addition to the kubelet's words.
+func (w *waiting) attacher() string {
+	if w.attaching == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (driver %s, since %s)", w.attaching.Driver, clock(w.attaching.Since))
+}
+
+// clock is a time of day for messages.
+func clock(t time.Time) string { return t.UTC().Format("15:04:05 UTC") }
+
+// called takes that the volume's worker calls a driver, or by nil that the call has ended, and reports whether
+// something else is to be said of the volume.
+func called(v *volume, call *topic.DriverCall) bool {
+	if v.op == opNone {
+		return false // it has ended meanwhile
+	}
+	v.calling = call
+	if !v.slow || v.late {
+		return false
+	}
+	v.problem = takesLong(v)
+	return true
+}
+
+// takesLong says what a volume that takes long waits for.
+func takesLong(v *volume) string {
+	if c := v.calling; c != nil {
+		return fmt.Sprintf("volume %q: the CSI driver %s has not answered %s since %s", v.spec.Name, c.Driver, c.Call,
+			clock(c.Since))
+	}
+	return fmt.Sprintf("volume %q: the %s takes longer than %s", v.spec.Name, v.op, slowAfter)
 }
 
 // longestPause is the longest pause after such failures; 0 means the kubelet's.
@@ -105,12 +158,12 @@ func (s *Service) reportSlow(p *pod, v *volume) {
 			"below it does not answer, and a "+
 			"system call that waits for it can't be cancelled. It goes on once the filesystem answers, or is unmounted by "+
 			"force (umount -f)",
-			v.spec.Name, v.op, v.since.UTC().Format("15:04:05 UTC")))
+			v.spec.Name, v.op, clock(v.since)))
 	case now.Sub(v.since) >= slowAfter && !v.slow:
 		v.slow, p.touched = true, true
 		v.reason = reasonFailedMount
-		v.problem = fmt.Sprintf("volume %q: the %s takes longer than %s", v.spec.Name, v.op, slowAfter)
+		v.problem = takesLong(v)
 		s.log.Warn("volume takes a long time", "namespace", p.ref.Namespace, "pod", p.ref.Name, "uid", p.ref.UID,
-			"volume", v.spec.Name, "operation", v.op)
+			"volume", v.spec.Name, "operation", v.op, "error", v.problem)
 	}
 }

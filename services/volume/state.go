@@ -76,6 +76,13 @@ type volume struct {
 	// alive is when the worker has last told that it gets on.
 	alive  time.Time
 	cancel context.CancelCauseFunc
+	waiting
+}
+
+// waiting is what a volume waits for that takes long.
+type waiting struct {
+	// calling is the call that the worker waits for, attaching what the attacher of a driver is waited for; nil for none.
+	calling, attaching *topic.DriverCall
 	// slow and late are true once it has been reported that the worker takes long or too long.
 	slow, late bool
 }
@@ -154,7 +161,7 @@ func (v *volume) remember(before topic.Volume) {
 	v.persistent = before.PersistentVolume
 	v.result = plugin.Result{
 		HostPath: before.HostPath, Device: before.Device, PersistentVolume: before.PersistentVolume,
-		ReadOnly: before.ReadOnly, Measured: before.Measured,
+		ReadOnly: before.ReadOnly, Measured: before.Measured, Size: before.Size,
 		SELinuxRelabel: before.SELinuxRelabel, SupplementalGroup: before.SupplementalGroup,
 	}
 }
@@ -172,7 +179,12 @@ func (v *volume) place(podDir string, kinds plugin.List) (plugin.Kind, string) {
 }
 
 // plugin is the name of the plug-in that the volume is set up by; that of a claim's volume is known once it is.
-func (v *volume) plugin() string { return cmp.Or(v.result.Plugin, v.kind.Name) }
+func (v *volume) plugin() string {
+	if v.result.Plugin == "" && v.spec.CSI != nil {
+		return v.kind.Name + ":" + v.spec.CSI.Driver
+	}
+	return cmp.Or(v.result.Plugin, v.kind.Name)
+}
 
 // innerName is the name that the volume has on disk, as with the kubelet: of a claim it is that of what is behind it.
 func (v *volume) innerName() string { return cmp.Or(v.result.PersistentVolume, v.spec.Name) }

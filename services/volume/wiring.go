@@ -41,9 +41,12 @@ func run(ctx context.Context, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancelCause(ctx)
 	ports.Drivers = driver.New()
 	defer ports.Drivers.Close()
+	if err := daemon.RegisterMetrics(env.Metrics, "CSI drivers", ports.Drivers.Metrics()); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
 	var registering sync.WaitGroup
 	registering.Go(func() { runRegistry(ctx, env, ports.Drivers) })
 	registering.Go(func() { runReport(ctx, env, ports.Drivers) })

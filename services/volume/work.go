@@ -55,8 +55,11 @@ func (s *Service) mountJob(p *pod, v *volume, stage topic.Lifecycle) job {
 func (s *Service) unmountJob(p *pod, v *volume) job {
 	podDir := s.root.pod(p.ref.UID)
 	kind, dir := v.place(podDir, s.kinds)
-	name := v.innerName()
+	name, migrated := v.innerName(), v.result.Migrated
 	return func(ctx context.Context, _ func()) (plugin.Result, error) {
+		if migrated {
+			ctx = plugin.Migrated(ctx)
+		}
 		if err := subpath.Clean(ctx, podDir, name); err != nil {
 			return plugin.Result{}, err
 		}

@@ -26,6 +26,11 @@ type Call struct {
 	Method string    `json:"method"`
 	// Request belongs to the begin; it has all that the node agent sent, secrets too.
 	Request json.RawMessage `json:"request,omitempty"`
+	// Start is true where a process of the driver begins, HungUp where the node agent has closed its connection, Gone
+	// where the caller waits no longer for the call's end.
+	Start  bool `json:"start,omitempty"`
+	HungUp bool `json:"hungUp,omitempty"`
+	Gone   bool `json:"gone,omitempty"`
 	// End is true for the end; Code and Message say how the call ended.
 	End     bool   `json:"end,omitempty"`
 	Code    string `json:"code,omitempty"`
@@ -45,7 +50,17 @@ func openLog(path string) (*callLog, error) {
 		return nil, err
 	}
 	// The IDs of a process that was started again differ from those of its predecessor.
-	return &callLog{file: file, next: time.Now().UnixNano()}, nil
+	l := &callLog{file: file, next: time.Now().UnixNano()}
+	l.note(Call{Start: true})
+	return l, nil
+}
+
+// note writes a line that is no begin and no end of a call.
+func (l *callLog) note(c Call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.At = time.Now()
+	l.write(c)
 }
 
 func (l *callLog) begin(method string, request any) Call {

@@ -23,6 +23,11 @@ import (
 const (
 	defaultBytes = 32 << 20
 	maxBytes     = 1 << 40
+
+	// The filesystems that the driver makes. An xfs has at least 300 MB. The kernel lets root make it larger while it is
+	// mounted where root lacks CAP_SYS_RESOURCE, which an ext4 needs.
+	ext4 = "ext4"
+	xfs  = "xfs"
 )
 
 // volume is what is known of a volume, in a file of its own.
@@ -274,7 +279,7 @@ func checkCapabilities(list []*csiapi.VolumeCapability) error {
 		if c.GetMount() == nil && c.GetBlock() == nil {
 			return status.Error(codes.InvalidArgument, "a capability is neither mount nor block")
 		}
-		if t := c.GetMount().GetFsType(); t != "" && t != "ext4" {
+		if t := c.GetMount().GetFsType(); t != "" && t != ext4 && t != xfs {
 			return status.Errorf(codes.InvalidArgument, "there is no filesystem %q", t)
 		}
 	}

@@ -66,7 +66,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(d.intercept))
+	server := grpc.NewServer(grpc.UnaryInterceptor(d.intercept), grpc.StatsHandler(connections{d.log}))
 	csiapi.RegisterIdentityServer(server, d)
 	csiapi.RegisterControllerServer(server, d)
 	csiapi.RegisterNodeServer(server, d)
@@ -97,8 +97,11 @@ func (d *Driver) intercept(ctx context.Context, request any, info *grpc.UnarySer
 ) (any, error) {
 	method := filepath.Base(info.FullMethod)
 	call := d.log.begin(method, request)
+	of(ctx, method)
+	stop := context.AfterFunc(ctx, func() { d.log.note(Call{ID: call.ID, Method: method, Gone: true}) })
 	fault := d.faults.take(method)
 	answer, err := fault.around(ctx, func() (any, error) { return handle(ctx, request) })
+	stop()
 	d.log.end(call, err)
 	return answer, err
 }

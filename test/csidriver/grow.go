@@ -76,7 +76,11 @@ func (d *Driver) NodeExpandVolume(ctx context.Context, r *csiapi.NodeExpandVolum
 		return nil, err
 	}
 	if info.IsDir() && mounted(r.GetVolumePath()) {
-		if _, err := run(ctx, "resize2fs", disk); err != nil {
+		program, of := "resize2fs", disk
+		if filesystem(ctx, disk) == xfs {
+			program, of = "xfs_growfs", r.GetVolumePath()
+		}
+		if _, err := run(ctx, program, of); err != nil {
 			return nil, err
 		}
 	}

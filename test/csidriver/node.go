@@ -1,6 +1,7 @@
 package csidriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,10 +64,19 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csiapi.NodeStageVolumeR
 	if err != nil {
 		return nil, err
 	}
-	if !d.cfg.NoAttach && r.GetPublishContext()["attached"] == "" && v.Node == "" {
-		return nil, status.Errorf(codes.FailedPrecondition, "volume %q isn't attached", v.ID)
+	if err := d.checkAttached(v, r.GetPublishContext()); err != nil {
+		return nil, err
 	}
 	return &csiapi.NodeStageVolumeResponse{}, d.stage(ctx, v, r.GetStagingTargetPath(), r.GetVolumeCapability())
+}
+
+// checkAttached refuses a volume that isn't attached here, or whose caller doesn't know what the attacher has said.
+func (d *Driver) checkAttached(v volume, publishContext map[string]string) error {
+	if d.cfg.NoAttach || v.Node != "" && publishContext["attached"] == "to "+v.Node {
+		return nil
+	}
+	return status.Errorf(codes.FailedPrecondition, "volume %q isn't attached: it is at %q, the publish context is %q",
+		v.ID, v.Node, publishContext)
 }
 
 // stage makes the volume's disk, and mounts its filesystem at the path unless it is to be a disk.
@@ -75,12 +85,14 @@ func (d *Driver) stage(ctx context.Context, v volume, path string, c *csiapi.Vol
 	if err != nil || c.GetBlock() != nil || mounted(path) {
 		return err
 	}
-	if kind, _ := run(ctx, "blkid", "-o", "value", "-s", "TYPE", disk); strings.TrimSpace(kind) == "" {
-		if _, err := run(ctx, "mkfs.ext4", "-q", "-F", disk); err != nil {
+	kind := cmp.Or(c.GetMount().GetFsType(), ext4)
+	if filesystem(ctx, disk) == "" {
+		force := map[string]string{ext4: "-F", xfs: "-f"}[kind]
+		if _, err := run(ctx, "mkfs."+kind, "-q", force, disk); err != nil {
 			return err
 		}
 	}
-	args := []string{"-t", "ext4", disk, path}
+	args := []string{"-t", kind, disk, path}
 	if flags := c.GetMount().GetMountFlags(); len(flags) > 0 {
 		args = append(args, "-o", strings.Join(flags, ","))
 	}
@@ -89,6 +101,12 @@ func (d *Driver) stage(ctx context.Context, v volume, path string, c *csiapi.Vol
 	}
 	_, err = run(ctx, "mount", args...)
 	return err
+}
+
+// filesystem is the kind of what is on a disk; empty for nothing.
+func filesystem(ctx context.Context, disk string) string {
+	kind, _ := run(ctx, "blkid", "-o", "value", "-s", "TYPE", disk)
+	return strings.TrimSpace(kind)
 }
 
 // attach makes the disk of a volume, unless there is one.
@@ -195,6 +213,9 @@ func (d *Driver) source(ctx context.Context, r *csiapi.NodePublishVolumeRequest)
 	}
 	v, err := d.load(r.GetVolumeId())
 	if err != nil {
+		return "", err
+	}
+	if err := d.checkAttached(v, r.GetPublishContext()); err != nil {
 		return "", err
 	}
 	block := r.GetVolumeCapability().GetBlock() != nil

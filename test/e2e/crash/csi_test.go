@@ -12,13 +12,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/csidriver"
 	"kubelot.dev/test/e2e/kit"
 )
 
-// csiRounds is how many volumes the test has come and go; CSI_ROUNDS says another number.
-const csiRounds = 16
+// csiRounds is how many volumes the test has come and go; CSI_ROUNDS says another number. Of the kills below, 35 rounds
+// do each once.
+const csiRounds = 20
 
 const csiPod = `apiVersion: v1
 kind: Pod
@@ -33,19 +36,25 @@ spec:
   volumes: [{name: data, persistentVolumeClaim: {claimName: NAME}}]
 `
 
+// csiPodOf is the pod of that name with a claim of its name.
+func csiPodOf(name, use string) string {
+	return strings.NewReplacer("NAME", name, "USE", use).Replace(csiPod)
+}
+
 // csiKill is who is killed during which call of a volume's way.
 type csiKill struct{ victim, method string }
 
-// csiKills are all of them. The driver dies before it has done what it was asked for, or when it has done it and has
-// not said so.
-func csiKills() []csiKill {
-	var all []csiKill
-	for _, method := range []string{"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"} {
-		for _, victim := range []string{"volume", "driver before", "podsync", "driver after"} {
-			all = append(all, csiKill{victim, method})
-		}
+// The driver dies before it has done what it was asked for, or when it has done it and has not said so.
+var (
+	csiMethods = []string{
+		"NodeStageVolume", "NodePublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume", "NodeExpandVolume",
 	}
-	return all
+	csiVictims = []string{"volume", "driver before", "podsync", "driver after", "lease", "status", "API server"}
+)
+
+// csiKillOf is the kill of a round. The first rounds have all methods and all victims.
+func csiKillOf(round int) csiKill {
+	return csiKill{csiVictims[round%len(csiVictims)], csiMethods[round%len(csiMethods)]}
 }
 
 // Whoever is killed during whichever call, a volume is mounted once and has its data, and nothing of it is left when
@@ -62,12 +71,11 @@ func TestCSIKilledAtEveryCall(t *testing.T) {
 	no := false
 	driver := bed.CSIDriver(t, "killed.csi.test", storagev1.CSIDriverSpec{AttachRequired: &no}, "--no-attach")
 	driver.Start()
-	kills := csiKills()
 	for i := range rounds {
-		k := kills[i%len(kills)]
+		k := csiKillOf(i)
 		// Each kill meets a filesystem in one run of the list, and a device in the next.
 		mode := corev1.PersistentVolumeFilesystem
-		if (i+i/len(kills))%2 == 1 {
+		if i%2 == 1 || k.method == "NodeExpandVolume" { // not every root may make an ext4 larger that is mounted
 			mode = corev1.PersistentVolumeBlock
 		}
 		t.Logf("round %d: %s during %s of a volume with mode %s", i, k.victim, k.method, mode)
@@ -99,18 +107,31 @@ func (r *csiRound) run(k csiKill, mode corev1.PersistentVolumeMode) {
 		use, write = "volumeDevices: [{name: data, devicePath: /dev/xvda}]",
 			"printf precious > /dev/xvda && head -c 8 /dev/xvda"
 	}
-	starts := k.method == "NodeStageVolume" || k.method == "NodePublishVolume"
+	starts := k.method != "NodeUnpublishVolume" && k.method != "NodeUnstageVolume"
 	var strike func()
 	if starts {
 		strike = r.arm(k)
 	}
-	r.ns.Apply(r.ns.Claim(r.name, ", volumeMode: "+string(mode)) +
-		strings.NewReplacer("NAME", r.name, "USE", use).Replace(csiPod))
+	r.ns.Apply(r.ns.Claim(r.name, ", volumeMode: "+string(mode)))
+	if k.method == "NodeExpandVolume" {
+		kit.Eventually(r.t, "the claim is bound", func() error {
+			claim, err := bed.Client.CoreV1().PersistentVolumeClaims(r.ns.Name).Get(r.t.Context(), r.name, metav1.GetOptions{})
+			if err == nil && claim.Status.Phase != corev1.ClaimBound {
+				err = fmt.Errorf("it is %s", claim.Status.Phase)
+			}
+			return err
+		})
+		r.driver.Grow(r.ns, r.name, r.pv, handle, resource.MustParse("2Gi"))
+	}
+	r.ns.Apply(csiPodOf(r.name, use))
 	if starts {
 		strike()
 	}
 	p := r.ns.Running(r.name)
 	r.ns.Equal(p, "app", write, "precious")
+	if k.method == "NodeExpandVolume" {
+		r.ns.Equal(p, "app", "blockdev --getsize64 /dev/xvda", "2147483648")
+	}
 	r.once(string(p.UID))
 	if !starts {
 		strike = r.arm(k)
@@ -129,15 +150,26 @@ func (r *csiRound) arm(k csiKill) (strike func()) {
 		r.driver.Fault(k.method, &csidriver.Fault{Times: 1, Kill: when})
 		return func() {
 			r.driver.Dies()
-			r.driver.Start()
+			r.driver.Restart()
 		}
 	}
 	before := len(r.driver.Calls(k.method))
 	r.driver.Fault(k.method, &csidriver.Fault{Times: 1, DelaySeconds: 0.5})
 	return func() {
 		r.driver.Called(k.method, before)
-		bed.Signal(r.t, k.victim, syscall.SIGKILL)
+		strikeDown(r.t, k.victim)
 	}
+}
+
+// strikeDown kills a daemon, or the API server for a moment.
+func strikeDown(t *testing.T, victim string) {
+	t.Helper()
+	if victim != "API server" {
+		bed.Signal(t, victim, syscall.SIGKILL)
+		return
+	}
+	bed.ControlPlane.StopAPIServer()
+	startAPIServer(t)
 }
 
 // places are where the volume is mounted while the pod has it.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -30,11 +32,14 @@ type Driver struct {
 	State string
 
 	t       testing.TB
+	rules   csidriver.Rules
 	program string
 	args    []string
 	process *exec.Cmd
-	bed     *Bed
-	box     *tools.Box
+	// attaches is true once the driver has an attacher.
+	attaches bool
+	bed      *Bed
+	box      *tools.Box
 }
 
 // CSIDriver makes the CSIDriver object of that name, and a driver that Start starts with these further flags.
@@ -56,20 +61,45 @@ func (b *Bed) CSIDriver(t testing.TB, name string, spec storagev1.CSIDriverSpec,
 	}
 	state := t.TempDir()
 	registry := filepath.Join(b.Node.RootDir, "plugins_registry")
-	d := &Driver{Name: name, State: state, t: t, bed: b, box: box, program: program, args: append([]string{
+	d := &Driver{Name: name, State: state, t: t, rules: rulesOf(spec, flags), bed: b, box: box, program: program}
+	d.args = append([]string{
 		"--name", name, "--node-id", NodeName, "--state", state, "--socket", filepath.Join(state, "csi.sock"),
 		"--registry", registry,
-	}, flags...)}
+	}, flags...)
 	socket := csidriver.Config{Name: name, Registry: registry}.RegistrationSocket()
 	t.Cleanup(func() {
 		d.Kill()
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
-		if err := errors.Join(os.Remove(socket), drivers.Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
+		d.judge()
+		gone := os.Remove(socket)
+		if errors.Is(gone, fs.ErrNotExist) {
+			gone = nil // with its node
+		}
+		if err := errors.Join(gone, drivers.Delete(ctx, name, metav1.DeleteOptions{})); err != nil {
 			t.Error(err)
 		}
 	})
 	return d
+}
+
+// rulesOf are what a driver with these flags may expect of its callers.
+func rulesOf(spec storagev1.CSIDriverSpec, flags []string) csidriver.Rules {
+	return csidriver.Rules{
+		Stages: !slices.Contains(flags, "--no-stage"), Attaches: !slices.Contains(flags, "--no-attach"),
+		Republishes: spec.RequiresRepublish != nil && *spec.RequiresRepublish,
+	}
+}
+
+// judge reports what its callers have done wrong.
+func (d *Driver) judge() {
+	calls, err := csidriver.ReadCalls(d.State)
+	if err != nil {
+		d.t.Error(err)
+	}
+	for _, fault := range csidriver.Judge(calls, d.rules) {
+		d.t.Errorf("the calls of the driver %s: %s", d.Name, fault)
+	}
 }
 
 // Start starts the driver, which registers by itself.
@@ -85,6 +115,13 @@ func (d *Driver) Start() {
 
 // Attacher starts what attaches the driver's volumes, until the test ends.
 func (d *Driver) Attacher() {
+	d.t.Helper()
+	d.attaches = true
+	d.attach()
+}
+
+// attach starts the attacher. It ends by itself when the driver dies, as in a pod, where it is started again.
+func (d *Driver) attach() {
 	d.t.Helper()
 	program, err := d.box.EnsureCSIAttacher(d.t.Context())
 	if err != nil {
@@ -123,8 +160,15 @@ func (d *Driver) controller(call func(csiapi.ControllerClient) error) {
 // Provision makes a volume and returns its handle.
 func (d *Driver) Provision(name string) string {
 	d.t.Helper()
+	return d.ProvisionOf(name, 0)
+}
+
+// ProvisionOf is Provision for a volume of that many bytes; 0 leaves the size to the driver.
+func (d *Driver) ProvisionOf(name string, bytes int64) string {
+	d.t.Helper()
 	request := &csiapi.CreateVolumeRequest{
-		Name: name, VolumeCapabilities: []*csiapi.VolumeCapability{{
+		Name: name, CapacityRange: &csiapi.CapacityRange{RequiredBytes: bytes},
+		VolumeCapabilities: []*csiapi.VolumeCapability{{
 			AccessType: &csiapi.VolumeCapability_Mount{Mount: &csiapi.VolumeCapability_MountVolume{}},
 			AccessMode: &csiapi.VolumeCapability_AccessMode{Mode: csiapi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
 		}},
@@ -170,6 +214,15 @@ func (d *Driver) Kill() {
 	}
 }
 
+// Restart starts a driver that has died, and its attacher if it had one.
+func (d *Driver) Restart() {
+	d.t.Helper()
+	d.Start()
+	if d.attaches {
+		d.attach()
+	}
+}
+
 // Dies waits until the driver has ended by itself.
 func (d *Driver) Dies() {
 	d.t.Helper()
@@ -211,7 +264,7 @@ func (d *Driver) Calls(methods ...string) []string {
 	at := map[int64]int{}
 	for _, c := range calls {
 		switch {
-		case !wanted[c.Method]:
+		case !wanted[c.Method], c.Gone:
 		case c.End:
 			list[at[c.ID]] += " " + c.Code
 		default:
@@ -241,7 +294,7 @@ func (d *Driver) Registered(n int, since time.Time) time.Duration {
 		n := n
 		calls, err := csidriver.ReadCalls(d.State)
 		for _, c := range calls {
-			if c.Method != "NotifyRegistrationStatus" || c.End {
+			if c.Method != "NotifyRegistrationStatus" || c.End || c.Gone {
 				continue
 			}
 			if n--; n == 0 {

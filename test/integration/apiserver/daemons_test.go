@@ -35,6 +35,7 @@ type crew struct {
 	patches *bus.Writer[topic.PodStatus]
 	sources *bus.Writer[topic.Sources]
 	events  *bus.Publisher[topic.Event]
+	drivers *bus.Writer[topic.CSINodeInfo]
 }
 
 func testConfig(node string) *config.Config {
@@ -89,6 +90,9 @@ func (c *crew) facts(b *bustest.Bus) {
 		conn := b.Conn(name)
 		c.t.Cleanup(conn.Close)
 		c.must(topic.Health.Writer(conn).Set(name, well))
+		if name == "volume" {
+			c.drivers = topic.CSIDriver.Writer(conn)
+		}
 	}
 	c.must(
 		topic.NodeMachine.Writer(stats).Set("", topic.Machine{

@@ -39,6 +39,22 @@ var volumes = []rule{
 		"kubectl get pv {1}{2}; delete the claim and create it anew",
 	},
 	{
+		"volume-attach-node", `status\.volumesInUse yet \(driver (\S+), since (.+)\)`,
+		"the API server hasn't heard since {2} that this node uses it, so the driver {1} may not attach it",
+		"the node's status to be written", "kubelot why node; kubectl get node -o yaml has status.volumesInUse",
+	},
+	{
+		"volume-attach-controller", `has not made volume attachment .*\(driver (\S+), since (.+)\)`,
+		"nobody has had the driver {1} attach it to this node since {2}",
+		"the attach-detach controller of kube-controller-manager",
+		"kubectl get volumeattachment, and the log of kube-controller-manager",
+	},
+	{
+		"volume-attach-waits", `is not attached for volume attachment .*\(driver (\S+), since (.+)\)`,
+		"the driver {1} hasn't attached it to this node since {2}", "the driver's external-attacher",
+		"kubectl describe volumeattachment, and the log of the driver's controller",
+	},
+	{
 		"volume-attach-waits",
 		`is not attached for volume attachment|has not made volume attachment|status\.volumesInUse yet`,
 		"it isn't attached to this node yet",
@@ -121,9 +137,14 @@ var volumes = []rule{
 		"bring its server back, or umount -f it on this node",
 	},
 	{
+		"csi-call-slow", `the CSI driver (\S+) has not answered (\w+) since (.+)$`,
+		"its CSI driver {1} has not answered {2} since {3}", "the driver's answer; after 2 minutes it is asked again",
+		"see the log of the driver's pod on this node, and restart it if it hangs",
+	},
+	{
 		"volume-slow", `the (\w+) takes longer than (\S+)`,
 		"its {1} takes longer than {2}", "its end",
-		"many files to give to the fsGroup take long: fsGroupChangePolicy: OnRootMismatch in the spec",
+		"if it has many files to give to the fsGroup: fsGroupChangePolicy: OnRootMismatch in the spec",
 	},
 	{
 		"csi-slow", `has not answered for (\S+)|DeadlineExceeded|deadline exceeded`,
@@ -166,6 +187,11 @@ var unmounts = []rule{
 		`its CSI driver "{1}" is gone from this node, and only the driver can unmount it`,
 		"the driver's DaemonSet on this node",
 		"bring the driver's pod back to this node; kubelot doesn't remove what it hasn't mounted",
+	},
+	{
+		"unmount-driver-slow", `the CSI driver (\S+) has not answered (\w+) since (.+)$`,
+		"its CSI driver {1} has not answered {2} since {3}", "the driver's answer; after 2 minutes it is asked again",
+		"see the log of the driver's pod on this node, and restart it if it hangs",
 	},
 	{
 		"unmount-hangs", `has not come back; a filesystem below it does not answer|stale (?:NFS )?file handle`,

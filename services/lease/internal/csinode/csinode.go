@@ -84,12 +84,35 @@ func Reconcile(ctx context.Context, api API, w Wanted) error {
 	case current == nil:
 		_, err = api.CreateCSINode(ctx, next)
 	default:
-		_, err = api.UpdateCSINode(ctx, next)
+		err = update(ctx, api, current, next)
 	}
 	if err != nil {
 		return fmt.Errorf("write CSINode %s: %w", w.Node, err)
 	}
 	return nil
+}
+
+// update writes the CSINode. The API server lets nobody change a driver's node ID and topology keys: a driver that says
+// something else than before is removed first, as if it had been unregistered in between.
+func update(ctx context.Context, api API, current, next *storagev1.CSINode) error {
+	before := map[string]storagev1.CSINodeDriver{}
+	for _, d := range current.Spec.Drivers {
+		before[d.Name] = d
+	}
+	first := next.DeepCopy()
+	first.Spec.Drivers = slices.DeleteFunc(first.Spec.Drivers, func(d storagev1.CSINodeDriver) bool {
+		old, there := before[d.Name]
+		return there && (old.NodeID != d.NodeID || !slices.Equal(old.TopologyKeys, d.TopologyKeys))
+	})
+	if len(first.Spec.Drivers) < len(next.Spec.Drivers) {
+		written, err := api.UpdateCSINode(ctx, first)
+		if err != nil {
+			return err
+		}
+		next.ResourceVersion = written.ResourceVersion
+	}
+	_, err := api.UpdateCSINode(ctx, next)
+	return err
 }
 
 // plan is the CSINode that is to be written; nil where the current one is right.

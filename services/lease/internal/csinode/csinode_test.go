@@ -40,7 +40,18 @@ func (s *server) CreateCSINode(_ context.Context, n *storagev1.CSINode) (*storag
 
 func (s *server) UpdateCSINode(_ context.Context, n *storagev1.CSINode) (*storagev1.CSINode, error) {
 	s.did = append(s.did, "update")
-	s.node = n
+	if n.ResourceVersion != s.node.ResourceVersion {
+		return nil, errors.New("another version")
+	}
+	for _, old := range s.node.Spec.Drivers {
+		for _, d := range n.Spec.Drivers {
+			if d.Name == old.Name && (d.NodeID != old.NodeID || !slices.Equal(d.TopologyKeys, old.TopologyKeys)) {
+				return nil, errors.New("spec.drivers: field is immutable")
+			}
+		}
+	}
+	n.ResourceVersion += "+"
+	s.node = n.DeepCopy()
 	return n, s.err
 }
 
@@ -93,6 +104,14 @@ func TestReconcile(t *testing.T) {
 		t.Errorf("drivers %+v", s.node.Spec.Drivers)
 	}
 	s.expect(t, w, nil, "a=2", "b=1")
+	// A driver that names the node otherwise is removed before, and one whose count alone changes isn't.
+	w.Drivers["a"] = topic.CSINodeInfo{Name: "a", NodeID: "3"}
+	w.Drivers["b"] = topic.CSINodeInfo{Name: "b", NodeID: "1", Topology: map[string]string{"z": "1"}}
+	s.expect(t, w, []string{"update", "update"}, "a=3", "b=1")
+	w.Drivers["a"] = topic.CSINodeInfo{Name: "a", NodeID: "2"}
+	s.expect(t, w, []string{"update", "update"}, "a=2", "b=1")
+	w.Drivers["b"] = topic.CSINodeInfo{Name: "b", NodeID: "1", Topology: map[string]string{"z": "1"}, MaxVolumes: 3}
+	s.expect(t, w, []string{"update"}, "a=2", "b=1")
 	// Of b nobody has spoken since the start; then it is gone.
 	delete(w.Drivers, "b")
 	s.expect(t, w, nil, "a=2", "b=1")

@@ -34,11 +34,14 @@ type Attachments interface {
 	GetVolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
 }
 
+// Refresher has a driver asked again how many volumes the node can have.
+type Refresher interface{ Refresh(driver string) }
+
 // Attached knows which volumes are attached to the node. Its methods may be called from several goroutines.
 type Attached struct {
 	node    string
 	api     Attachments
-	drivers *driver.Drivers
+	drivers Refresher
 
 	mu sync.Mutex
 	// used are those that the API server knows to be in use, ready those that the attach-detach controller has attached.
@@ -47,7 +50,7 @@ type Attached struct {
 }
 
 // New knows of none yet.
-func New(node string, api Attachments, drivers *driver.Drivers) *Attached {
+func New(node string, api Attachments, drivers Refresher) *Attached {
 	return &Attached{node: node, api: api, drivers: drivers}
 }
 

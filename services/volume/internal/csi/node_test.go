@@ -31,8 +31,10 @@ type node struct {
 	last    *csiapi.NodePublishVolumeRequest
 	stages  bool
 	// expands has it make volumes larger; expansion is the last request for it.
-	expands   bool
-	expansion *csiapi.NodeExpandVolumeRequest
+	expands bool
+	// groups has it give files to the pod's group, fine tell the access modes of one node apart.
+	groups, fine bool
+	expansion    *csiapi.NodeExpandVolumeRequest
 	// usage is how full its volumes are; without it the driver can't say that. asks is the last question.
 	usage []*csiapi.VolumeUsage
 	asks  *csiapi.NodeGetVolumeStatsRequest
@@ -89,6 +91,9 @@ func (n *node) NodeGetCapabilities(context.Context, *csiapi.NodeGetCapabilitiesR
 		csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME: n.stages,
 		csiapi.NodeServiceCapability_RPC_EXPAND_VOLUME:        n.expands,
 		csiapi.NodeServiceCapability_RPC_GET_VOLUME_STATS:     n.usage != nil,
+		csiapi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP:   n.groups,
+
+		csiapi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER: n.fine,
 	} {
 		if has {
 			answer.Capabilities = append(answer.Capabilities, &csiapi.NodeServiceCapability{

@@ -164,7 +164,7 @@ func (v *Volumes) begin(ctx context.Context, t task) error {
 }
 
 func (v *Volumes) result(t task) plugin.Result {
-	result := plugin.Result{ReadOnly: t.readOnly, Plugin: pluginName, Measured: v.measured(t.driver)}
+	result := plugin.Result{ReadOnly: t.readOnly, Plugin: pluginName + ":" + t.driver, Measured: v.measured(t.driver)}
 	if t.block {
 		result.Device = t.device.Link
 		return result

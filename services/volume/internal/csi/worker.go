@@ -100,7 +100,11 @@ func (t task) waits(a action) error {
 	if a.onItsWay {
 		k = attaching
 	}
-	return &plugin.Failure{Reason: t.reason(), What: t.what(k), Err: errors.New(a.why), OnItsWay: a.onItsWay}
+	failure := &plugin.Failure{Reason: t.reason(), What: t.what(k), Err: errors.New(a.why), OnItsWay: a.onItsWay}
+	if a.onItsWay {
+		failure.Attacher = t.driver
+	}
+	return failure
 }
 
 // observe reads what the next action follows from.

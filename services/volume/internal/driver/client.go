@@ -61,8 +61,8 @@ type Capabilities struct {
 	Stage, MountGroup, SingleNodeMultiWriter, Expand, Stats bool
 }
 
-// dial makes the client of the driver at the endpoint. It doesn't connect: the first call does.
-func dial(endpoint string) (*Client, error) {
+// dial makes the client of a driver. It doesn't connect: the first call does. watch is told of each call.
+func dial(endpoint string, watch grpc.UnaryClientInterceptor) (*Client, error) {
 	conn, err := grpc.NewClient("passthrough:///csi",
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -75,7 +75,7 @@ func dial(endpoint string) (*Client, error) {
 			MinConnectTimeout: reconnect,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-		grpc.WithUnaryInterceptor(plain),
+		grpc.WithChainUnaryInterceptor(watch, plain),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("CSI driver at %q: %w", endpoint, err)

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	storagev1 "k8s.io/api/storage/v1"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -23,10 +24,11 @@ type Drivers struct {
 	synced  bool
 	unknown error
 	changes chan struct{}
-	// arrivals is as changes, for another reader; registrations tells Report of drivers that came or went.
-	arrivals, registrations chan struct{}
+	// arrivals and periods are as changes, for other readers; registrations tells Report of drivers that came or went.
+	arrivals, periods, registrations chan struct{}
 	// refreshes has the names of drivers that are to be asked again what they say of this node.
-	refreshes chan string
+	refreshes  chan string
+	operations *prometheus.HistogramVec
 }
 
 // driver is a registered driver.
@@ -42,8 +44,9 @@ var ErrUnread = errors.New("the CSIDriver objects of the cluster have not been r
 func New() *Drivers {
 	return &Drivers{
 		registered: map[string]*driver{}, objects: map[string]*storagev1.CSIDriver{}, unknown: ErrUnread,
-		changes: make(chan struct{}, 1), arrivals: make(chan struct{}, 1), registrations: make(chan struct{}, 1),
-		refreshes: make(chan string, 1),
+		changes: make(chan struct{}, 1), arrivals: make(chan struct{}, 1), periods: make(chan struct{}, 1),
+		registrations: make(chan struct{}, 1), refreshes: make(chan string, 1),
+		operations: newOperations(),
 	}
 }
 
@@ -59,11 +62,8 @@ func (d *Drivers) Changes() <-chan struct{} {
 func (d *Drivers) Arrivals() <-chan struct{} { return d.arrivals }
 
 func (d *Drivers) wake() {
-	for _, to := range []chan struct{}{d.changes, d.arrivals} {
-		select {
-		case to <- struct{}{}:
-		default:
-		}
+	for _, to := range []chan struct{}{d.changes, d.arrivals, d.periods} {
+		signal(to)
 	}
 }
 
@@ -85,7 +85,7 @@ func (d *Drivers) Registered(plugins map[string]topic.Plugin) {
 			known.client.retire()
 			delete(d.registered, p.Name)
 		}
-		c, err := dial(p.Endpoint)
+		c, err := dial(p.Endpoint, d.watch(p.Name))
 		if err != nil {
 			slog.Error("a CSI driver that is registered can't be used", "driver", p.Name, "error", err)
 			continue
@@ -101,10 +101,7 @@ func (d *Drivers) Registered(plugins map[string]topic.Plugin) {
 	if came {
 		d.wake()
 	}
-	select {
-	case d.registrations <- struct{}{}:
-	default:
-	}
+	signal(d.registrations)
 }
 
 // instances are the registered drivers' names with what distinguishes each from its predecessor.
@@ -126,16 +123,15 @@ func (d *Drivers) Refresh(name string) {
 	}
 }
 
-// period delivers when the driver is to be asked again by itself; nil means never.
-func (d *Drivers) period(name string) <-chan time.Time {
+// period delivers when a driver that was asked at that time is to be asked again by itself, by what its CSIDriver
+// object says at the moment; nil means never.
+func (d *Drivers) period(name string, asked time.Time) <-chan time.Time {
 	object, err := d.Object(name)
-	switch {
-	case err != nil:
-		return time.After(unreadPause)
-	case object == nil || object.Spec.NodeAllocatableUpdatePeriodSeconds == nil:
+	if err != nil || object == nil || object.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
 		return nil
 	}
-	return time.After(time.Duration(*object.Spec.NodeAllocatableUpdatePeriodSeconds)*time.Second - leastRefresh)
+	every := time.Duration(*object.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
+	return time.After(time.Until(asked.Add(every)))
 }
 
 // Close ends the connections to all drivers.

@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
@@ -18,8 +17,6 @@ import (
 const (
 	// firstAsk and lastAsk bound the pause after a driver has not told of the node.
 	firstAsk, lastAsk = 500 * time.Millisecond, time.Minute
-	// unreadPause is the pause before the period of a driver whose CSIDriver object isn't known is looked up again.
-	unreadPause = 10 * time.Second
 	// stalePause is how long a driver may be away after this process has begun before what an earlier one has published of
 	// it goes: the registration of plugins may be still under way.
 	stalePause = 30 * time.Second
@@ -39,6 +36,8 @@ type reporter struct {
 	drivers *Drivers
 	out     InfoPublisher
 	log     *slog.Logger
+	// question asks a driver what it says of this node.
+	question func(ctx context.Context, c *Client, name string) (topic.CSINodeInfo, error)
 	// asking are the drivers that are being asked, by their names.
 	asking    map[string]*asking
 	published map[string]topic.CSINodeInfo
@@ -52,7 +51,8 @@ type reporter struct {
 type asking struct {
 	instance string
 	stop     context.CancelFunc
-	refresh  chan struct{}
+	// refresh has it asked again; period says that the time until then may be another.
+	refresh, period chan struct{}
 }
 
 // told is what a driver has said.
@@ -66,11 +66,18 @@ type told struct {
 func (d *Drivers) Report(ctx context.Context, out InfoPublisher, published map[string]topic.CSINodeInfo,
 	log *slog.Logger,
 ) {
-	ctx, stop := context.WithCancel(ctx)
-	r := &reporter{
-		drivers: d, out: out, log: log, asking: map[string]*asking{}, published: published, seen: map[string]bool{},
-		began: time.Now(),
+	newReporter(d, out, published, log).run(ctx)
+}
+
+func newReporter(d *Drivers, out InfoPublisher, published map[string]topic.CSINodeInfo, log *slog.Logger) *reporter {
+	return &reporter{
+		drivers: d, out: out, log: log, question: nodeInfo, asking: map[string]*asking{}, published: published,
+		seen: map[string]bool{}, began: time.Now(),
 	}
+}
+
+func (r *reporter) run(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
 	defer r.workers.Wait()
 	defer stop()
 	answers := make(chan told)
@@ -81,18 +88,27 @@ func (d *Drivers) Report(ctx context.Context, out InfoPublisher, published map[s
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.registrations:
-		case name := <-d.refreshes:
+		case <-r.drivers.registrations:
+		case name := <-r.drivers.refreshes:
 			if a := r.asking[name]; a != nil {
-				select {
-				case a.refresh <- struct{}{}:
-				default:
-				}
+				signal(a.refresh)
+			}
+		case <-r.drivers.periods:
+			for _, a := range r.asking {
+				signal(a.period)
 			}
 		case <-stale.C:
 		case answer := <-answers:
 			r.take(answer)
 		}
+	}
+}
+
+// signal makes a channel deliver once more, unless it is about to.
+func signal(to chan struct{}) {
+	select {
+	case to <- struct{}{}:
+	default:
 	}
 }
 
@@ -126,7 +142,7 @@ func (r *reporter) follow(ctx context.Context, answers chan told) {
 
 func (r *reporter) start(ctx context.Context, name, instance string, answers chan told) {
 	ctx, stop := context.WithCancel(ctx)
-	a := &asking{instance: instance, stop: stop, refresh: make(chan struct{}, 1)}
+	a := &asking{instance: instance, stop: stop, refresh: make(chan struct{}, 1), period: make(chan struct{}, 1)}
 	r.asking[name] = a
 	r.workers.Go(func() {
 		for ctx.Err() == nil {
@@ -139,15 +155,26 @@ func (r *reporter) start(ctx context.Context, name, instance string, answers cha
 			case <-ctx.Done():
 				return
 			}
+			asked := time.Now()
 			r.drivers.learn(ctx, name)
 			pause.For(ctx, leastRefresh)
-			select {
-			case <-ctx.Done():
-			case <-a.refresh:
-			case <-r.drivers.period(name):
-			}
+			r.rest(ctx, a, name, asked)
 		}
 	})
+}
+
+// rest waits until the driver is to be asked again.
+func (r *reporter) rest(ctx context.Context, a *asking, name string, asked time.Time) {
+	for {
+		select {
+		case <-a.period:
+			continue // it is read again
+		case <-ctx.Done():
+		case <-a.refresh:
+		case <-r.drivers.period(name, asked):
+		}
+		return
+	}
 }
 
 // learn asks what the driver can do, for those who don't wait for its answer (Known). Those who do ask themselves.
@@ -166,7 +193,7 @@ func (r *reporter) ask(ctx context.Context, name string) (topic.CSINodeInfo, boo
 		if c == nil {
 			return topic.CSINodeInfo{}, false
 		}
-		info, err := c.nodeInfo(ctx, name)
+		info, err := r.question(ctx, c, name)
 		c.Release()
 		switch {
 		case ctx.Err() != nil:
@@ -200,18 +227,19 @@ func (r *reporter) take(t told) {
 }
 
 // nodeInfo asks what the driver says of this node.
-func (c *Client) nodeInfo(ctx context.Context, name string) (topic.CSINodeInfo, error) {
+func nodeInfo(ctx context.Context, c *Client, name string) (topic.CSINodeInfo, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, callLimit, fmt.Errorf("the driver has not answered for %s", callLimit))
 	defer cancel()
 	answer, err := c.Node.NodeGetInfo(ctx, &csiapi.NodeGetInfoRequest{})
 	if err != nil {
 		return topic.CSINodeInfo{}, fmt.Errorf("NodeGetInfo: %w", err)
 	}
-	if answer.GetNodeId() == "" {
-		return topic.CSINodeInfo{}, errors.New("NodeGetInfo: the node ID is empty")
-	}
-	return topic.CSINodeInfo{
+	info := topic.CSINodeInfo{
 		Name: name, NodeID: answer.GetNodeId(), Topology: answer.GetAccessibleTopology().GetSegments(),
 		MaxVolumes: max(0, answer.GetMaxVolumesPerNode()),
-	}, nil
+	}
+	if err := info.Validate(); err != nil {
+		return topic.CSINodeInfo{}, fmt.Errorf("NodeGetInfo: %s", Line(err.Error()))
+	}
+	return info, nil
 }

@@ -28,6 +28,9 @@ var (
 type Step struct {
 	// Size is what the volume is to have.
 	Size resource.Quantity
+	// Told reports whether the claim's status says already that the volume has the size: another node has followed it, and
+	// nothing is written.
+	Told bool
 	// Begin reports whether the claim's status is to say before that it is under way. Controllers of old releases don't
 	// know that state.
 	Begin bool
@@ -53,6 +56,30 @@ func Next(claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) (s S
 		wanted = allocated
 	}
 	return Step{Size: wanted, Begin: true}, true
+}
+
+// notRequired is the annotation of a claim whose volume needs nothing on a node to grow.
+const notRequired = "volume.kubernetes.io/node-expansion-not-required"
+
+// Follow says what is due about a volume that this node has with that capacity, and of which the claim says that it is
+// larger: with one that several nodes may write to, each of them has to follow (kubernetes/kubernetes#131381).
+func Follow(claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, here string) (s Step, due bool) {
+	wanted := pv.Spec.Capacity[corev1.ResourceStorage]
+	return Step{Size: wanted, Told: true}, MustFollow(claim, here) && isLess(here, wanted)
+}
+
+// MustFollow reports whether Follow may say that something is due.
+func MustFollow(claim *corev1.PersistentVolumeClaim, here string) bool {
+	_, isNot := claim.Annotations[notRequired]
+	return !isNot && slices.Contains(claim.Spec.AccessModes, corev1.ReadWriteMany) &&
+		claim.Status.AllocatedResourceStatuses[corev1.ResourceStorage] == "" &&
+		isLess(here, claim.Status.Capacity[corev1.ResourceStorage])
+}
+
+// isLess reports whether a size that is known is less than another.
+func isLess(size string, other resource.Quantity) bool {
+	q, err := resource.ParseQuantity(size)
+	return err == nil && q.Cmp(other) < 0
 }
 
 // MayBeDue reports whether a look at the volume is worth it.

@@ -1,6 +1,7 @@
 package growth
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,6 +36,41 @@ func claim(has, asks, allocated string, status corev1.ClaimResourceStatus) *core
 		}
 	}
 	return c
+}
+
+// A volume that another node has made larger is followed where several nodes write to it, unless the claim says that
+// nodes have nothing to do.
+func TestFollow(t *testing.T) {
+	for _, c := range []struct {
+		name, has, of, here, annotation string
+		mode                            corev1.PersistentVolumeAccessMode
+		status                          corev1.ClaimResourceStatus
+		due                             bool
+	}{
+		{name: "larger elsewhere", has: "2Gi", of: "2Gi", here: "1Gi", due: true},
+		{name: "as large", has: "2Gi", of: "2Gi", here: "2Gi"},
+		{name: "written otherwise", has: "2Gi", of: "2Gi", here: "2048Mi"},
+		{name: "larger here", has: "1Gi", of: "1Gi", here: "2Gi"},
+		{name: "unknown here", has: "2Gi", of: "2Gi"},
+		{name: "of one node", has: "2Gi", of: "2Gi", here: "1Gi", mode: corev1.ReadWriteOnce},
+		{name: "nothing to do", has: "2Gi", of: "2Gi", here: "1Gi", annotation: notRequired},
+		{name: "nobody has followed yet", has: "1Gi", of: "2Gi", here: "1Gi"},
+		{
+			name: "still growing", has: "2Gi", of: "2Gi", here: "1Gi",
+			status: corev1.PersistentVolumeClaimControllerResizeInProgress,
+		},
+	} {
+		pvc, pv := claim(c.has, c.of, "", c.status), &corev1.PersistentVolume{}
+		pv.Spec.Capacity = sized(c.of)
+		pvc.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany, cmp.Or(c.mode, corev1.ReadWriteMany)}
+		if c.annotation != "" {
+			pvc.Annotations = map[string]string{c.annotation: ""}
+		}
+		step, due := Follow(pvc, pv, c.here)
+		if due != c.due || due && (step.Size.String() != c.of || !step.Told || step.Begin) {
+			t.Errorf("%s: %+v, due %v", c.name, step, due)
+		}
+	}
 }
 
 func TestNext(t *testing.T) {

@@ -231,9 +231,15 @@ func isMount(t *testing.T, path string) bool {
 // disk is a loop device of 64 MiB.
 func disk(t *testing.T) string {
 	t.Helper()
+	return diskOf(t, 64)
+}
+
+// diskOf is a loop device of that size.
+func diskOf(t *testing.T, mebibytes int64) string {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "disk")
 	must(t, os.WriteFile(file, nil, 0o600))
-	must(t, os.Truncate(file, 64<<20))
+	must(t, os.Truncate(file, mebibytes<<20))
 	out, err := exec.Command("losetup", "--find", "--show", file).CombinedOutput()
 	if err != nil {
 		t.Skipf("this machine has no loop devices to make a disk of: %v: %s", err, out)

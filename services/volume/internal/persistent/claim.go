@@ -1,6 +1,7 @@
 package persistent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -69,8 +70,17 @@ type bound struct {
 	claim    *corev1.PersistentVolumeClaim
 	volume   *corev1.PersistentVolume
 	readOnly bool
-	// block is true where containers get the device itself.
-	block bool
+	// block is true where containers get the device itself; migrated where the volume is of a kind that has become a CSI
+	// driver's.
+	block, migrated bool
+}
+
+// with has the volume's driver told whether the volume has become its.
+func (b bound) with(ctx context.Context) context.Context {
+	if b.migrated {
+		return plugin.Migrated(ctx)
+	}
+	return ctx
 }
 
 func (c claims) Mount(ctx context.Context, r plugin.Request) (plugin.Result, error) {
@@ -105,8 +115,7 @@ func (c claims) keepUp(ctx context.Context, r plugin.Request, place plugin.InPla
 	if !place.Grows || !isClaim(r.Volume) {
 		return known, nil
 	}
-	var err error
-	known.LookAt, err = c.growInUse(ctx, r, r.Known.LookAt)
+	err := c.growInUse(ctx, r, &known)
 	known.RefreshAt = earlier(known.RefreshAt, known.LookAt)
 	return known, err
 }
@@ -118,13 +127,16 @@ func (c claims) bringUp(ctx context.Context, r plugin.Request) (plugin.Result, e
 		return plugin.Result{}, err
 	}
 	result, err := c.setUpAs(ctx, r, b)
+	size := ""
 	if err == nil {
-		err = c.growAtMount(ctx, r, b)
+		size, err = c.growAtMount(ctx, r, b)
 	}
 	if err != nil {
 		return plugin.Result{}, err
 	}
 	if b.claim != nil && c.grows(b.volume) {
+		has := b.claim.Status.Capacity[corev1.ResourceStorage]
+		result.Size = cmp.Or(size, has.String())
 		result.LookAt = nextLook()
 		result.RefreshAt = earlier(result.RefreshAt, result.LookAt)
 	}
@@ -133,11 +145,11 @@ func (c claims) bringUp(ctx context.Context, r plugin.Request) (plugin.Result, e
 
 // setUpAs is setUp with what is known of the volume besides.
 func (c claims) setUpAs(ctx context.Context, r plugin.Request, b bound) (plugin.Result, error) {
-	result, err := c.setUp(ctx, r, b)
+	result, err := c.setUp(b.with(ctx), r, b)
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	result.PersistentVolume, result.ReadOnly = b.volume.Name, b.readOnly
+	result.PersistentVolume, result.ReadOnly, result.Migrated = b.volume.Name, b.readOnly, b.migrated
 	result.SupplementalGroup = extraGroup(b.volume, r.Pod)
 	return result, nil
 }
@@ -205,15 +217,17 @@ func (c claims) findOf(ctx context.Context, r plugin.Request, claim *corev1.Pers
 	pv, err := plugin.Ask(ctx, apierrors.IsForbidden, func(ctx context.Context) (*corev1.PersistentVolume, error) {
 		return c.objects.GetPersistentVolume(ctx, claim.Spec.VolumeName)
 	})
+	isMigrated := false
 	if err != nil {
 		err = fmt.Errorf("failed to fetch PV %s from API server: %w", claim.Spec.VolumeName, err)
 	} else if err = checkVolume(pv, claim); err == nil {
+		isMigrated = migration.IsPVMigratable(pv)
 		pv, err = translated(pv)
 	}
 	if err != nil {
 		return bound{}, fmt.Errorf("error processing PVC %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	b := bound{claim: claim, volume: pv, readOnly: readOnly, block: plugin.IsBlock(pv)}
+	b := bound{claim: claim, volume: pv, readOnly: readOnly, block: plugin.IsBlock(pv), migrated: isMigrated}
 	return b, checkMode(r.Pod, r.Volume.Name, pv)
 }
 

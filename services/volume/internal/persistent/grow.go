@@ -56,83 +56,103 @@ func (l *local) has(uid string, known plugin.Result) bool {
 		(known.HostPath == l.podDir(uid, false, volume) || known.Device == l.podDir(uid, true, volume))
 }
 
-// growInUse looks whether the claim of a volume that the pod has was made larger, if it is time for that, and returns
-// when to look again. The first look of a process isn't at once: the volume serves as it is.
-func (c claims) growInUse(ctx context.Context, r plugin.Request, look time.Time) (next time.Time, err error) {
-	if look.IsZero() {
-		return nextLook(), nil
+// growInUse looks whether the claim of a volume that the pod has was made larger, if it is time for that, and notes in
+// what is known of the volume when to look again. The first look of a process isn't at once: the volume serves as it
+// is.
+func (c claims) growInUse(ctx context.Context, r plugin.Request, known *plugin.Result) error {
+	look := r.Known.LookAt
+	if known.LookAt = look; look.IsZero() {
+		known.LookAt = nextLook()
 	}
-	if time.Now().Before(look) {
-		return look, nil
+	if look.IsZero() || time.Now().Before(look) {
+		return nil
 	}
+	known.LookAt = nextLook()
 	name, readOnly := claimOf(r)
 	asking, cancel := context.WithTimeout(ctx, lookTimeout)
 	claim, err := c.objects.GetPersistentVolumeClaim(asking, r.Pod.Namespace, name)
 	cancel()
-	if err != nil || !growth.MayBeDue(claim) {
-		return nextLook(), nil //nolint:nilerr // the next look is soon
+	if err != nil || !growth.MayBeDue(claim) && !growth.MustFollow(claim, known.Size) {
+		return nil //nolint:nilerr // the next look is soon
 	}
 	b, err := c.findOf(ctx, r, claim, readOnly)
 	if err != nil {
-		return nextLook(), nil //nolint:nilerr // as above
+		return nil //nolint:nilerr // as above
 	}
-	switch err := c.grow(ctx, r, b); {
+	size, err := c.grow(ctx, r, b)
+	switch {
 	case errors.Is(err, growth.ErrInUse):
-		return time.Time{}, nil // until it is mounted again
+		known.LookAt = time.Time{} // until it is mounted again
+		return nil
 	case err != nil:
 		failure := plugin.FailedStep(volumeResizeFailed, "NodeExpandVolume.NodeExpandVolume", b.volume.Name, err)
 		failure.Costly = true
-		return look, failure // the daemon's pauses say when
+		known.LookAt = look // the daemon's pauses say when
+		return failure
+	case size != "":
+		known.Size = size
 	}
-	return nextLook(), nil
+	return nil
 }
 
-// growAtMount makes the volume larger before the pod starts, where its claim was.
-func (c claims) growAtMount(ctx context.Context, r plugin.Request, b bound) error {
-	err := c.grow(ctx, r, b)
+// growAtMount makes the volume larger before the pod starts, where its claim was, and returns the size as grow does.
+func (c claims) growAtMount(ctx context.Context, r plugin.Request, b bound) (size string, err error) {
+	size, err = c.grow(ctx, r, b)
 	if err == nil || errors.Is(err, growth.ErrInUse) {
-		return nil
+		return size, nil
 	}
 	reason, step := failedMount, "MountVolume.Setup"
 	if b.block {
 		reason, step = failedMap, "MapVolume.MarkVolumeAsMounted"
 	}
-	return &plugin.Failure{
+	return "", &plugin.Failure{
 		Reason: reason, Err: err, Costly: true,
 		What: fmt.Sprintf("%s failed while expanding volume for volume %q : ", step, b.volume.Name),
 	}
 }
 
+// due is the growth that is due on this node: that of the claim, or one that the claim's status tells of already.
+func due(r plugin.Request, b bound) (growth.Step, bool) {
+	if step, due := growth.Next(b.claim, b.volume); due {
+		return step, true
+	}
+	return growth.Follow(b.claim, b.volume, r.Known.Size)
+}
+
 // grow makes the volume as large as its claim may be, and writes the claim's status. One claim of several pods grows
-// once.
-func (c claims) grow(ctx context.Context, r plugin.Request, b bound) error {
+// once. It returns the size that the volume has now, empty if nothing was due.
+func (c claims) grow(ctx context.Context, r plugin.Request, b bound) (size string, err error) {
 	source := b.volume.Spec.PersistentVolumeSource
 	if b.claim == nil || source.CSI == nil && source.Local == nil {
-		return nil
+		return "", nil
 	}
-	if _, due := growth.Next(b.claim, b.volume); !due {
-		return nil
+	if _, is := due(r, b); !is {
+		return "", nil
 	}
 	giveBack, err := c.growing.Take(ctx, string(b.claim.UID))
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer giveBack()
 	// Another pod's worker may have done it meanwhile.
 	if b.claim, err = c.claim(ctx, b.claim.Namespace, b.claim.Name); err != nil {
-		return err
+		return "", err
 	}
-	step, due := growth.Next(b.claim, b.volume)
+	step, is := due(r, b)
 	switch {
-	case !due:
-		return nil
+	case !is:
+		return "", nil
 	case b.readOnly:
 		text := fmt.Sprintf("MountVolume.NodeExpandVolume failed for volume %q requested read-only file system",
 			b.volume.Name)
 		c.tell(r, b, corev1.EventTypeWarning, resizeFailed, text)
-		return nil
+	default:
+		err = c.growBy(ctx, r, b, step)
 	}
-	return c.growBy(ctx, r, b, step)
+	if err != nil {
+		return "", err
+	}
+	return step.Size.String(), nil
 }
 
 func (c claims) growBy(ctx context.Context, r plugin.Request, b bound, step growth.Step) error {
@@ -141,11 +161,14 @@ func (c claims) growBy(ctx context.Context, r plugin.Request, b bound, step grow
 			return fmt.Errorf("say in the claim's status that the volume grows: %w", err)
 		}
 	}
-	err := c.enlarge(ctx, r, b, step)
+	err := c.enlarge(b.with(ctx), r, b, step)
 	// What has happened is written even if the pod has ended meanwhile.
 	ctx = context.WithoutCancel(ctx)
 	if errors.Is(err, growth.ErrUnsupported) && !step.Begin {
 		return nil
+	}
+	if err != nil && step.Told {
+		return err // the claim's status is right: it tells of another node
 	}
 	if err != nil {
 		return errors.Join(err, c.write(ctx, b.claim, func(claim *corev1.PersistentVolumeClaim) ([]byte, error) {
@@ -154,6 +177,9 @@ func (c claims) growBy(ctx context.Context, r plugin.Request, b bound, step grow
 	}
 	text := fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q %s", b.volume.Name, r.Pod.Spec.NodeName)
 	c.tell(r, b, corev1.EventTypeNormal, resizeSuccessful, text)
+	if step.Told {
+		return nil
+	}
 	if err := c.write(ctx, b.claim, func(claim *corev1.PersistentVolumeClaim) ([]byte, error) {
 		return growth.Finished(claim, step.Size)
 	}); err != nil {

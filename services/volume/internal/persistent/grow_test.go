@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -51,11 +52,29 @@ func sizeMiB(t *testing.T, path string) int64 {
 
 // The filesystem of a local disk grows while a pod has it, and before a pod starts.
 func TestLocalDiskGrows(t *testing.T) {
-	if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_RESOURCE, 0, 0, 0); err != nil || has == 0 {
-		t.Skipf("root has no CAP_SYS_RESOURCE here, so no ext4 grows while it is mounted: %v", err)
-	}
-	path := disk(t)
-	b := newBed(t, localAt(path))
+	t.Run("ext4", func(t *testing.T) {
+		if has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, unix.CAP_SYS_RESOURCE, 0, 0, 0); err != nil || has == 0 {
+			t.Skipf("root has no CAP_SYS_RESOURCE here, so no ext4 grows while it is mounted: %v", err)
+		}
+		localDiskGrows(t, "ext4", 64)
+	})
+	t.Run("xfs", func(t *testing.T) {
+		if _, err := exec.LookPath("mkfs.xfs"); err != nil {
+			t.Skipf("Debian's package xfsprogs isn't installed: %v", err)
+		}
+		localDiskGrows(t, "xfs", 320) // the least that mkfs.xfs takes is 300
+	})
+}
+
+// localDiskGrows has a disk of that many mebibytes become two and three times as large.
+func localDiskGrows(t *testing.T, fsType string, unit int64) {
+	t.Helper()
+	path := diskOf(t, unit)
+	source := localAt(path)
+	source.Local.FSType = &fsType
+	b := newBed(t, source)
+	mib := func(n int64) string { return strconv.FormatInt(n*unit, 10) + "Mi" }
+	b.claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(mib(1))}
 	one := b.request("u-1")
 	first := b.mount(one)
 	if first.RefreshAt.Before(time.Now().Add(lookEvery / 2)) {
@@ -64,9 +83,9 @@ func TestLocalDiskGrows(t *testing.T) {
 	before := sizeMiB(t, first.HostPath)
 	image, err := exec.Command("losetup", "--noheadings", "--output", "BACK-FILE", path).Output()
 	must(t, err)
-	must(t, os.Truncate(strings.TrimSpace(string(image)), 128<<20))
+	must(t, os.Truncate(strings.TrimSpace(string(image)), 2*unit<<20))
 	must(t, exec.Command("losetup", "--set-capacity", path).Run())
-	b.asks("128Mi", corev1.PersistentVolumeClaimNodeResizePending)
+	b.asks(mib(2), corev1.PersistentVolumeClaimNodeResizePending)
 
 	one.Known, b.asked = first, 0
 	if again := b.mount(one); b.asked > 0 || sizeMiB(t, first.HostPath) != before ||
@@ -75,7 +94,7 @@ func TestLocalDiskGrows(t *testing.T) {
 	}
 	one.Known.LookAt = time.Now().Add(-time.Second)
 	again := b.mount(one)
-	if after := sizeMiB(t, first.HostPath); after < before*3/2 || b.capacity() != "128Mi" ||
+	if after := sizeMiB(t, first.HostPath); after < before*3/2 || b.capacity() != mib(2) ||
 		len(b.claim.Status.AllocatedResourceStatuses) > 0 || again.RefreshAt.Before(time.Now()) {
 		t.Errorf("it had %d MiB, has %d, claim %+v, result %+v", before, after, b.claim.Status, again)
 	}
@@ -85,13 +104,13 @@ func TestLocalDiskGrows(t *testing.T) {
 	}
 	b.unmount(one, again)
 
-	must(t, os.Truncate(strings.TrimSpace(string(image)), 192<<20))
+	must(t, os.Truncate(strings.TrimSpace(string(image)), 3*unit<<20))
 	must(t, exec.Command("losetup", "--set-capacity", path).Run())
-	b.asks("192Mi", "")
+	b.asks(mib(3), "")
 	b.claim.Status.AllocatedResourceStatuses, b.claim.Status.AllocatedResources = nil, nil // an old controller
 	two := b.request("u-2")
 	second := b.mount(two)
-	if after := sizeMiB(t, second.HostPath); after < before*5/2 || b.capacity() != "192Mi" {
+	if after := sizeMiB(t, second.HostPath); after < before*5/2 || b.capacity() != mib(3) {
 		t.Errorf("it has %d MiB, claim %+v", after, b.claim.Status)
 	}
 	b.unmount(two, second)

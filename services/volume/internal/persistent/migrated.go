@@ -38,5 +38,5 @@ func inline(r plugin.Request) (bound, error) {
 	if !isName(pv.Name) {
 		return bound{}, fmt.Errorf("the name %q, which the volume's is translated to, can't be that of a directory", pv.Name)
 	}
-	return bound{volume: pv}, nil
+	return bound{volume: pv, migrated: true}, nil
 }

@@ -31,6 +31,8 @@ type Failure struct {
 	// OnItsWay is of a volume that others are still at work for, such as the attach-detach controller: it becomes an Event
 	// only after some minutes.
 	OnItsWay bool
+	// Attacher is the CSI driver that has to attach the volume, if that is what is waited for.
+	Attacher string
 	// Costly is of a try that should not be made often: the pauses grow up to the kubelet's longest.
 	Costly bool
 }

@@ -78,6 +78,8 @@ type Result struct {
 	Device   string
 	// PersistentVolume is the name of the one behind a claim, and Plugin the name of its kind.
 	PersistentVolume, Plugin string
+	// Migrated is true for a volume of a kind that has become a CSI driver's.
+	Migrated bool
 	// ReadOnly is true where the source itself can't be written to.
 	ReadOnly       bool
 	SELinuxRelabel bool
@@ -85,6 +87,8 @@ type Result struct {
 	Measured bool
 	// SupplementalGroup is a group that containers need to use the volume.
 	SupplementalGroup *int64
+	// Size is the capacity of the volume behind a claim, as this node has followed it; empty if it isn't known.
+	Size string
 	// RefreshAt is when the volume must be mounted again; zero means when one of its sources changes.
 	RefreshAt time.Time
 	// LookAt is when to look whether the claim was made larger; zero means never. RefreshAt isn't later.

@@ -95,7 +95,6 @@ func (r *Registry) Run(ctx context.Context) error {
 		case err := <-r.notices().Errors:
 			r.ports.Log.Debug("notices of changes among the plugins' sockets were lost", "error", err)
 			r.noticed = true
-			r.noticed = true
 		case <-timer.C:
 		}
 		if !r.now().Before(r.scanAt()) {

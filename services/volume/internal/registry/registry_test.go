@@ -206,6 +206,8 @@ func TestRefused(t *testing.T) {
 		},
 		"leaves":     {csi("../../etc").info, "can't be the name of a CSI driver"},
 		"dots":       {csi("..").info, "can't be the name of a CSI driver"},
+		"two dots":   {csi("a..b").info, "can't be the name of a CSI driver"},
+		"dash":       {csi("a.-b").info, "can't be the name of a CSI driver"},
 		"long":       {csi(long).info, "can't be the name of a CSI driver"},
 		"no version": {csi("a", []string{}...).info, "names no version"},
 		"versions":   {csi("a", "0.3.0", "2.0.0").info, "must speak CSI 1"},

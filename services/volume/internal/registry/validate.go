@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -27,9 +26,6 @@ const (
 
 // draServices are the services of a DRA driver of which it must have one.
 var draServices = []string{"v1.DRAPlugin", "v1beta1.DRAPlugin"}
-
-// driverName is CSI's: letters, digits, dashes and dots. It becomes part of paths.
-var driverName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?$`)
 
 // plugin is what a socket's answer says, or why it can't be used. The beginnings of the errors are the kubelet's.
 func plugin(socket file, info *registerapi.PluginInfo) (topic.Plugin, error) {
@@ -84,8 +80,10 @@ func checkVersions(versions []string) error {
 }
 
 func validateCSI(p topic.Plugin) error {
-	if len(p.Name) > maxDriverName || !driverName.MatchString(p.Name) {
-		return fmt.Errorf("%q can't be the name of a CSI driver: it has letters, digits, dashes and dots, at most %d",
+	// The API server takes capitals too. The name becomes part of paths.
+	if problems := validation.IsDNS1123Subdomain(strings.ToLower(p.Name)); len(problems) > 0 ||
+		len(p.Name) > maxDriverName {
+		return fmt.Errorf("%q can't be the name of a CSI driver: it is a DNS subdomain of at most %d characters",
 			short(p.Name), maxDriverName)
 	}
 	_, err := csiVersion(p)

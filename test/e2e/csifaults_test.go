@@ -1,0 +1,165 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"kubelot.dev/test/csidriver"
+	"kubelot.dev/test/e2e/kit"
+)
+
+// claimPod is a pod with the claim CLAIM.
+const claimPod = `
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: $FOREVER
+    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, persistentVolumeClaim: {claimName: CLAIM}}]
+`
+
+// A driver hangs: kubelot why names it, the call and since when, and what to do helps. Meanwhile its other volume and
+// that of another driver are mounted.
+func TestHangingCSI(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	no := false
+	hangs := bed.CSIDriver(t, "hangs.csi.test", storagev1.CSIDriverSpec{AttachRequired: &no}, "--no-attach")
+	other := bed.CSIDriver(t, "other.csi.test", storagev1.CSIDriverSpec{AttachRequired: &no}, "--no-attach", "--no-stage")
+	began := time.Now()
+	hangs.Start()
+	other.Start()
+	hangs.Registered(1, began)
+	other.Registered(1, began)
+	apply := func(name string, driver *kit.Driver) {
+		ns.Volume(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			Driver: driver.Name, VolumeHandle: driver.Provision(ns.Name + "-" + name), FSType: "ext4",
+		}}, ns.For(name, corev1.PersistentVolumeFilesystem))
+		ns.Apply(ns.Claim(name, "") + pod(name, strings.ReplaceAll(claimPod, "CLAIM", name)))
+	}
+	hangs.Fault("NodeStageVolume", &csidriver.Fault{Times: 1, Hang: true})
+	apply("held", hangs)
+	hangs.Called("NodeStageVolume", 0)
+	apply("same", hangs)
+	apply("another", other)
+	ns.Running("same")
+	ns.Running("another")
+	says(t, ns, "held", "the CSI driver "+hangs.Name+" has not answered NodeStageVolume since", "the driver's answer")
+	hangs.Kill()
+	hangs.Start()
+	held := ns.Running("held")
+
+	hangs.Fault("NodeUnpublishVolume", &csidriver.Fault{Times: 1, Hang: true})
+	ns.Delete("held", -1)
+	hangs.Called("NodeUnpublishVolume", 0)
+	says(t, ns, "held", "the CSI driver "+hangs.Name+" has not answered NodeUnpublishVolume since")
+	hangs.Kill()
+	hangs.Start()
+	ns.Gone(held)
+	for _, name := range []string{"same", "another"} {
+		ns.Delete(name, -1)
+	}
+	unstaged(t, hangs)
+	unstaged(t, other)
+
+	kit.Eventually(t, "the metrics of the calls", func() error {
+		page, err := bed.TryPage(context.WithoutCancel(t.Context()), "volume", "/metrics")
+		if err != nil {
+			return err
+		}
+		for _, code := range []string{"OK", "Unavailable"} {
+			series := fmt.Sprintf("csi_operations_seconds_count{driver_name=%q,grpc_status_code=%q,"+
+				`method_name="/csi.v1.Node/NodeStageVolume",migrated="false"}`, hangs.Name, code)
+			if !strings.Contains(string(page), series) {
+				return fmt.Errorf("no %s", series)
+			}
+		}
+		return nil
+	})
+}
+
+// A pod that is deleted by force, without a grace period, leaves nothing: its volume is unpublished and unstaged though
+// the API server doesn't know of the pod any more, and though the volume daemon is killed meanwhile.
+func TestForcedDeletionCSI(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	no := false
+	driver := bed.CSIDriver(t, "forced.csi.test", storagev1.CSIDriverSpec{AttachRequired: &no}, "--no-attach")
+	driver.Start()
+	pv := ns.Volume(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+		Driver: driver.Name, VolumeHandle: driver.Provision(ns.Name),
+	}}, nil)
+	ns.Apply(ns.Claim("data", "") + pod("forced", strings.ReplaceAll(claimPod, "CLAIM", "data")))
+	p := ns.Running("forced")
+	driver.Fault("NodeUnpublishVolume", &csidriver.Fault{Times: 1, DelaySeconds: 1})
+	ns.Delete("forced", 0)
+	driver.Called("NodeUnpublishVolume", 0)
+	bed.Signal(t, "volume", syscall.SIGKILL)
+	kit.Eventually(t, "nothing is left of the volume", func() error {
+		left, err := filepath.Glob(filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/csi", driver.Name, "*"))
+		table, readErr := os.ReadFile("/proc/self/mountinfo")
+		if _, statErr := os.Lstat(filepath.Join(bed.Node.RootDir, "pods", string(p.UID))); statErr == nil {
+			left = append(left, "the pod's directory")
+		}
+		if strings.Contains(string(table), pv) {
+			left = append(left, "a mount")
+		}
+		if len(left) > 0 {
+			readErr = errors.Join(readErr, fmt.Errorf("%q are left", left))
+		}
+		return errors.Join(err, readErr)
+	})
+}
+
+// A filesystem grows while a pod has it. The kubelet looks with each sync of the pod, kubelot about each 75 s.
+func TestXFSGrowsInUse(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("mkfs.xfs"); err != nil {
+		t.Skipf("Debian's package xfsprogs isn't installed: %v", err)
+	}
+	ns := bed.Namespace(t)
+	no := false
+	driver := bed.CSIDriver(t, "xfs.csi.test", storagev1.CSIDriverSpec{AttachRequired: &no}, "--no-attach")
+	driver.Start()
+	handle := driver.ProvisionOf(ns.Name, 512<<20)
+	pv := ns.Volume(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+		Driver: driver.Name, VolumeHandle: handle, FSType: "xfs",
+	}}, nil)
+	ns.Apply(ns.Claim("data", "") + pod("grows", strings.ReplaceAll(claimPod, "CLAIM", "data")))
+	p := ns.Running("grows")
+	ns.Equal(p, "app", "echo -n precious > /data/file; stat -f -c %T /data", "xfs")
+	driver.Grow(ns, "data", pv, handle, resource.MustParse("2Gi"))
+	ns.Event("grows", "FileSystemResizeSuccessful", "MountVolume.NodeExpandVolume succeeded")
+	ns.Equal(p, "app", "cat /data/file; [ $(df -m /data | tail -1 | awk '{print $2}') -gt 1500 ] && echo ' larger'",
+		"precious larger")
+	ns.Delete("grows", -1)
+	unstaged(t, driver)
+}
+
+// unstaged waits until nothing of the driver's volumes is left on the node.
+func unstaged(t *testing.T, driver *kit.Driver) {
+	t.Helper()
+	kit.Eventually(t, "the volumes of "+driver.Name+" are unstaged", func() error {
+		left, err := filepath.Glob(filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/csi", driver.Name, "*"))
+		table, readErr := os.ReadFile("/proc/self/mountinfo")
+		if strings.Contains(string(table), driver.State) {
+			left = append(left, "a mount of "+driver.State)
+		}
+		if len(left) > 0 {
+			readErr = errors.Join(readErr, fmt.Errorf("%q are left", left))
+		}
+		return errors.Join(err, readErr)
+	})
+}
