@@ -31,9 +31,9 @@ const (
 	csiPods = 10
 )
 
-// TestCSIAsTheKubelet has two CSI drivers serve pods of each agent. What the drivers are asked, the CSINode, the Node,
-// the pods' statuses and the Events are those of the kubelet, and a pod that waits for an attachment is ready in at most
-// half the time.
+// TestCSIAsTheKubelet has two CSI drivers serve the pods of each agent. The calls of the drivers, the CSINode, the Node,
+// the pods' statuses and the Events are the same, and a pod that waits for an attachment is ready in at most half the
+// time that it takes with the kubelet.
 func TestCSIAsTheKubelet(t *testing.T) {
 	bed := kit.StartWithoutNode(t)
 	turns := map[node.Agent]*csiTurn{}
@@ -132,12 +132,15 @@ func (c *csiTurn) start(t *testing.T) {
 
 // claim makes a volume of the driver, and a claim of it.
 func (c *csiTurn) claim(driver, name string, mode corev1.PersistentVolumeMode) {
-	handle := c.drivers[driver].Provision(c.ns.Name + name)
-	pv := c.ns.Volume(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-		Driver: driver, VolumeHandle: handle, FSType: map[bool]string{true: "ext4"}[mode == corev1.PersistentVolumeFilesystem],
+	source := &corev1.CSIPersistentVolumeSource{
+		Driver: driver, VolumeHandle: c.drivers[driver].Provision(c.ns.Name + name),
 		VolumeAttributes: map[string]string{"colour": "green"},
-	}}, c.ns.For(name, mode))
-	c.volumes, c.handles = append(c.volumes, pv), append(c.handles, handle)
+	}
+	if mode == corev1.PersistentVolumeFilesystem {
+		source.FSType = "ext4"
+	}
+	pv := c.ns.Volume(corev1.PersistentVolumeSource{CSI: source}, c.ns.For(name, mode))
+	c.volumes, c.handles = append(c.volumes, pv), append(c.handles, source.VolumeHandle)
 	c.ns.Apply(c.ns.Claim(name, ", volumeMode: "+string(mode)))
 }
 
