@@ -31,9 +31,9 @@ const (
 	csiPods = 10
 )
 
-// TestCSIAsTheKubelet has two CSI drivers serve the pods of each agent. The calls of the drivers, the CSINode, the Node,
-// the pods' statuses and the Events are the same, and a pod that waits for an attachment is ready in at most half the
-// time that it takes with the kubelet.
+// TestCSIAsTheKubelet has two CSI drivers serve the pods of each agent. The drivers' calls, the CSINode, the Node, the
+// pods' statuses and the Events are the same, and a pod that waits for an attachment is ready in at most half the time
+// that it takes with the kubelet.
 func TestCSIAsTheKubelet(t *testing.T) {
 	bed := kit.StartWithoutNode(t)
 	turns := map[node.Agent]*csiTurn{}
