@@ -85,10 +85,10 @@ func (d *Driver) stage(ctx context.Context, v volume, path string, c *csiapi.Vol
 	if err != nil || c.GetBlock() != nil || mounted(path) {
 		return err
 	}
-	kind := cmp.Or(c.GetMount().GetFsType(), ext4)
-	if filesystem(ctx, disk) == "" {
-		force := map[string]string{ext4: "-F", xfs: "-f"}[kind]
-		if _, err := run(ctx, "mkfs."+kind, "-q", force, disk); err != nil {
+	kind := filesystem(ctx, disk)
+	if kind == "" {
+		kind = cmp.Or(c.GetMount().GetFsType(), ext4)
+		if _, err := run(ctx, "mkfs."+kind, "-q", map[string]string{ext4: "-F", xfs: "-f"}[kind], disk); err != nil {
 			return err
 		}
 	}
@@ -103,7 +103,7 @@ func (d *Driver) stage(ctx context.Context, v volume, path string, c *csiapi.Vol
 	return err
 }
 
-// filesystem is the kind of what is on a disk; empty for nothing.
+// filesystem is the kind of the filesystem on a disk; empty for none.
 func filesystem(ctx context.Context, disk string) string {
 	kind, _ := run(ctx, "blkid", "-o", "value", "-s", "TYPE", disk)
 	return strings.TrimSpace(kind)
@@ -331,6 +331,19 @@ func (d *Driver) release(ctx context.Context, id string) error {
 		return err
 	}
 	return errors.Join(unmount(ctx, own), d.detach(ctx, id))
+}
+
+// Release gives up the loop devices that a driver with that state directory has left.
+func Release(ctx context.Context, state string) error {
+	out, err := run(ctx, "losetup", "--noheadings", "--output", "NAME,BACK-FILE")
+	for line := range strings.Lines(out) {
+		device, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.HasPrefix(strings.TrimSpace(file), state+"/") {
+			_, detachErr := run(ctx, "losetup", "--detach", device)
+			err = errors.Join(err, detachErr)
+		}
+	}
+	return err
 }
 
 func checkPath(what, path string) error {

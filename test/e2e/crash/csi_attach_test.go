@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/testbed/tools"
 )
 
 // Whoever is killed while a volume is attached or detached, with the real attach-detach controller and attacher: it is
@@ -24,7 +25,7 @@ func TestCSIKilledWhileAttaching(t *testing.T) {
 	ns := bed.Namespace(t)
 	driver := bed.CSIDriver(t, "attachkilled.csi.test", storagev1.CSIDriverSpec{})
 	driver.Start()
-	driver.Attacher()
+	driver.Sidecars(tools.Attacher)
 	round := 0
 	for _, method := range []string{"ControllerPublishVolume", "ControllerUnpublishVolume"} {
 		for _, victim := range csiVictims {

@@ -36,8 +36,8 @@ type Driver struct {
 	program string
 	args    []string
 	process *exec.Cmd
-	// attaches is true once the driver has an attacher.
-	attaches bool
+	// sidecars are those that the driver has.
+	sidecars []tools.Sidecar
 	bed      *Bed
 	box      *tools.Box
 }
@@ -113,30 +113,31 @@ func (d *Driver) Start() {
 	}
 }
 
-// Attacher starts what attaches the driver's volumes, until the test ends.
-func (d *Driver) Attacher() {
+// Sidecars starts programs that act on the driver's controller for the API's objects, until the test ends.
+func (d *Driver) Sidecars(which ...tools.Sidecar) {
 	d.t.Helper()
-	d.attaches = true
-	d.attach()
+	d.sidecars = append(d.sidecars, which...)
+	for _, s := range which {
+		d.sidecar(s)
+	}
 }
 
-// attach starts the attacher. It ends by itself when the driver dies, as in a pod, where it is started again.
-func (d *Driver) attach() {
+// sidecar starts one. It ends by itself when the driver dies, as in a pod, where it is started again.
+func (d *Driver) sidecar(s tools.Sidecar) {
 	d.t.Helper()
-	program, err := d.box.EnsureCSIAttacher(d.t.Context())
+	program, args, err := d.box.CSISidecar(d.t.Context(), s, d.socket(), d.bed.ControlPlane.AdminKubeconfig())
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	attacher := exec.Command(program, "--csi-address=unix://"+d.socket(), "--kubeconfig="+
-		d.bed.ControlPlane.AdminKubeconfig())
-	attacher.Stdout, attacher.Stderr = d.t.Output(), d.t.Output()
-	attacher.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := attacher.Start(); err != nil {
+	process := exec.Command(program, args...)
+	process.Stdout, process.Stderr = d.t.Output(), d.t.Output()
+	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := process.Start(); err != nil {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(func() {
-		_ = attacher.Process.Kill()
-		_ = attacher.Wait()
+		_ = process.Process.Kill()
+		_ = process.Wait()
 	})
 }
 
@@ -214,12 +215,12 @@ func (d *Driver) Kill() {
 	}
 }
 
-// Restart starts a driver that has died, and its attacher if it had one.
+// Restart starts a driver that has died, and the sidecars that it had.
 func (d *Driver) Restart() {
 	d.t.Helper()
 	d.Start()
-	if d.attaches {
-		d.attach()
+	for _, s := range d.sidecars {
+		d.sidecar(s)
 	}
 }
 
