@@ -50,8 +50,12 @@ func (s *state) allocatingWhy() string {
 
 // holdsClaims reports whether the pod's claims of devices aren't given back yet.
 func (s *state) holdsClaims() bool {
-	return (s.allocation.Claims || s.Allocates && len(s.Pod.Spec.ResourceClaims) > 0) &&
-		s.allocation.Phase != topic.AllocationReleased
+	return (s.allocation.Claims || s.Allocates && hasClaims(s.Pod)) && s.allocation.Phase != topic.AllocationReleased
+}
+
+// hasClaims reports whether the pod has claims of devices, of its own or for its extended resources.
+func hasClaims(pod *corev1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
 
 // containerFacts are what the plan is to know of the containers.
