@@ -3,6 +3,7 @@ package resource
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"kubelot.dev/kube"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/dra"
+	"kubelot.dev/services/resource/internal/fault"
 	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/podresources"
 	"kubelot.dev/services/resource/internal/podsapi"
@@ -44,10 +46,15 @@ func deviceDir(cfg *config.Config) string {
 // run wires the daemon: its service, the servers of plugins and of the APIs, and the claims of devices, which need the
 // API server.
 func run(ctx context.Context, env daemon.Env) error {
-	h, err := newHoldings(env.Config, time.Now())
+	topology, err := machine.Read("/")
 	if err != nil {
-		return err
+		return fmt.Errorf("read the machine's CPUs and memory: %w", err)
 	}
+	h, faults := newHoldings(env.Config, topology, time.Now())
+	if text, _ := fault.Text(faults); text != "" {
+		env.Log.Error("the configuration of CPUs, memory and topology is wrong", "error", text)
+	}
+	env.Health = withFaults(env.Health, faults)
 	if h.metrics, err = newMetrics(env.Metrics); err != nil {
 		return err
 	}

@@ -78,8 +78,8 @@ func TestClaims(t *testing.T) {
 	})
 }
 
-// The control plane takes back the claims of a pod in a terminal phase, and may give their devices to another pod. So the
-// driver has to be done with them before the phase says so.
+// The control plane takes back the claims of a pod in a terminal phase, and may give their devices to another pod. So
+// the driver has to be done with them before the phase says so.
 func TestClaimsAreGivenBackBeforeThePhaseIsTerminal(t *testing.T) {
 	t.Parallel()
 	driver := bed.DRADriver(t, "order.test", "toy-0")
