@@ -23,6 +23,9 @@ func newHoldings(cfg *config.Config, topology machine.Topology, started time.Tim
 	h := &holdings{devices: devices.New(started)}
 	for _, n := range topology.Nodes {
 		h.nodes = append(h.nodes, n.ID)
+		if n.MemoryBytes > 0 {
+			h.remembering = append(h.remembering, n.ID)
+		}
 	}
 	var faults []fault.Fault
 	add := func(manager string, more []fault.Fault) {

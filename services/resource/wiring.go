@@ -65,9 +65,9 @@ func run(ctx context.Context, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	h.recall(files, before, machine.Booted(), env.Log)
-	s := New(env, h, files.write)
-	s.before = before
+	found := h.recall(files, before, machine.Booted(), env.Log)
+	s := New(env, h, newWriter(files, h, found).write)
+	s.takeOver(before, found)
 	ctx, stop := context.WithCancelCause(ctx)
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -97,11 +97,16 @@ type wiring struct {
 	working *sync.WaitGroup
 }
 
-// readBefore reads what an earlier run has said of pods.
-func readBefore(ctx context.Context, env daemon.Env) (map[string]topic.Allocation, error) {
+// readBefore reads what an earlier run has said.
+func readBefore(ctx context.Context, env daemon.Env) (before predecessor, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errors.New("the bus has not answered"))
 	defer cancel()
-	return topic.PodAllocation.Read(ctx, env.Bus)
+	if before.pods, err = topic.PodAllocation.Read(ctx, env.Bus); err != nil {
+		return before, err
+	}
+	nodes, err := topic.ResourcesOfNode.Read(ctx, env.Bus)
+	before.node = nodes[""]
+	return before, err
 }
 
 // servePlugins has device plugins register.
