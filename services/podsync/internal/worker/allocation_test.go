@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
 // dead is what a reboot leaves of a pod at the runtime.
@@ -193,6 +194,35 @@ func TestThePhaseIsTerminalOnlyWhenClaimsAreGivenBack(t *testing.T) {
 				settle()
 				if _, s := r.last(); s.Status.Phase != c.want || !s.Finished {
 					t.Errorf("got %s, finished %v; want %s", s.Status.Phase, s.Finished, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A pod that doesn't ask for anything under the policy of today has nothing when nothing is said of it any more, whatever
+// it had before: its container is moved to where all are.
+func TestAPodMovesWhenNothingIsSaidOfItAnyMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		allocates bool
+		want      plan.Cpuset
+	}{
+		"it asks for nothing":     {want: plan.Cpuset{CPUs: "0-3", MemoryNodes: "0-1"}},
+		"it needs what was given": {allocates: true, want: plan.Cpuset{CPUs: "2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &fakeExecutor{obs: runs()}
+				shared := func() plan.Cpuset { return plan.Cpuset{CPUs: "0-3", MemoryNodes: "0-1"} }
+				w, _ := launch(t, Config{Pod: testPod(), Allocates: c.allocates, Shared: shared}, runs(), h)
+				w.Allocation(topic.Allocation{Phase: topic.Allocated, Containers: map[string]topic.ContainerAllocation{
+					"app": {CPUs: "2", MemoryNodes: "0"},
+				}})
+				settle()
+				w.Allocation(topic.Allocation{})
+				settle()
+				if got := w.state.containers.of("app").run("x").Cpuset; got != c.want {
+					t.Errorf("its container is on %+v, want %+v", got, c.want)
 				}
 			})
 		})
