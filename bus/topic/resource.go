@@ -94,6 +94,9 @@ type NodeResources struct {
 	Gone []corev1.ResourceName `json:"gone,omitempty"`
 	// SharedCPUs are the CPUs of all containers without CPUs of their own, as a list; empty where all have all.
 	SharedCPUs string `json:"sharedCPUs,omitempty"`
+	// SharedMemoryNodes are the NUMA nodes of all containers without memory of their own, as a list. It is set where
+	// containers may still be kept to some of them, as after a change of the policy; empty where nobody decides on that.
+	SharedMemoryNodes string `json:"sharedMemoryNodes,omitempty"`
 }
 
 // DeviceCount is how many devices of a resource there are.

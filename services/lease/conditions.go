@@ -20,6 +20,15 @@ const grace = 30 * time.Second
 // a node that lacks one of them, nor services requests to pods that nobody probes (docs/adr/0011).
 var vital = []string{"podsync", "pleg", "volume", "probe", "status"}
 
+// needed are the daemons that this node can't do without. Where each pod waits for the resource daemon, or the node has
+// a plugin whose devices it allocates, that is one of them.
+func needed(f Facts) []string {
+	if f.Exclusive || len(f.Plugins) > 0 || f.Devices != nil && len(f.Devices.Devices) > 0 {
+		return append(slices.Clone(vital), "resource")
+	}
+	return vital
+}
+
 // The kubelet's reasons and messages of node conditions; tools know them.
 const (
 	reasonReady    = "KubeletReady"
@@ -184,7 +193,7 @@ func words(name string, c topic.RuntimeCondition) string {
 // each change of the text is written to the API server.
 func daemonProblems(f Facts, patience time.Duration) []string {
 	var problems []string
-	for _, name := range vital {
+	for _, name := range needed(f) {
 		h, known := f.Health[name]
 		since := f.Now.Sub(h.Since)
 		switch {

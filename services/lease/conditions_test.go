@@ -106,6 +106,33 @@ func TestReady(t *testing.T) {
 			edit: func(f *Facts) { state(f, "gc", topic.Stopped, time.Hour) }, old: ready,
 			want: corev1.ConditionTrue,
 		},
+		"nobody allocates, and nobody asks for it": {
+			edit: func(f *Facts) { state(f, "resource", topic.Stopped, time.Hour) }, old: ready,
+			want: corev1.ConditionTrue,
+		},
+		"nobody allocates under a policy": {
+			edit: func(f *Facts) { f.Exclusive = true; state(f, "resource", topic.Stopped, time.Minute) },
+			old:  ready, want: corev1.ConditionFalse, message: "kubelot-resource has been stopped",
+		},
+		"the allocator restarts under a policy": {
+			edit: func(f *Facts) { f.Exclusive = true; state(f, "resource", topic.Stopped, 20*time.Second) },
+			old:  ready, want: corev1.ConditionTrue,
+		},
+		"a policy that can't be kept": {
+			edit: func(f *Facts) { f.Exclusive = true; state(f, "resource", topic.Unhealthy, time.Minute) },
+			old:  ready, want: corev1.ConditionFalse, message: "kubelot-resource is not healthy: why",
+		},
+		"nobody allocates devices of a plugin": {
+			edit: func(f *Facts) {
+				f.Devices = &topic.NodeResources{Devices: map[corev1.ResourceName]topic.DeviceCount{"a.b/c": {}}}
+				state(f, "resource", topic.Stopped, time.Minute)
+			},
+			old: ready, want: corev1.ConditionFalse, message: "kubelot-resource has been stopped",
+		},
+		"nobody prepares claims of a driver": {
+			edit: func(f *Facts) { f.Plugins = map[string]bool{"DRAPlugin.a": true}; delete(f.Health, "resource") },
+			old:  ready, want: corev1.ConditionFalse, message: "kubelot-resource has not started yet",
+		},
 		"podsync not started": {
 			edit: func(f *Facts) { delete(f.Health, "podsync") },
 			want: corev1.ConditionFalse, message: "kubelot-podsync has not started yet",

@@ -12,7 +12,7 @@ var Contract = bus.Contract{
 	Writes: []bus.Topic{topic.NodeObject, topic.Health, topic.KubeEvent},
 	Reads: []bus.Topic{
 		topic.NodeMachine, topic.NodeRuntime, topic.NodePressure, topic.NodeShutdown, topic.NodeObject, topic.Health,
-		topic.CSIDriver, topic.CSIVolumes, topic.ResourcesOfNode,
+		topic.CSIDriver, topic.CSIVolumes, topic.ResourcesOfNode, topic.PluginRegistered,
 	},
 }
 

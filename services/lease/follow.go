@@ -46,6 +46,12 @@ func (s *Service) follow(ctx context.Context) error {
 		follow(ctx, s, topic.ResourcesOfNode, func(_ string, r *topic.NodeResources) {
 			s.facts.Devices = cmp.Or(r, s.facts.Devices)
 		}),
+		follow(ctx, s, topic.PluginRegistered, func(key string, p *topic.Plugin) {
+			delete(s.facts.Plugins, key)
+			if p != nil && p.Type != topic.CSIPlugin {
+				s.facts.Plugins[key] = true
+			}
+		}),
 		loop.Follow(ctx, s.loop, topic.NodeObject, s.bus.set),
 	)
 }

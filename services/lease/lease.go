@@ -10,6 +10,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/config"
 	"kubelot.dev/daemon/loop"
 	"kubelot.dev/kube"
 	"kubelot.dev/services/lease/internal/clientcert"
@@ -157,8 +158,9 @@ func New(env daemon.Env, api nodes, h host) *Service {
 	s := &Service{
 		env: env, api: api, host: h, loop: loop.New(env.Bus),
 		facts: Facts{
-			Health: map[string]topic.DaemonHealth{},
-			CSI:    CSI{Drivers: map[string]topic.CSINodeInfo{}, Gone: map[string]bool{}},
+			Health:  map[string]topic.DaemonHealth{},
+			CSI:     CSI{Drivers: map[string]topic.CSINodeInfo{}, Gone: map[string]bool{}},
+			Plugins: map[string]bool{}, Exclusive: config.Exclusive(&env.Config.Kubelet),
 		},
 		beats: map[string]time.Time{}, metrics: newMetrics(env.Config.NodeName, h.uptime),
 	}

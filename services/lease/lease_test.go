@@ -117,6 +117,35 @@ func TestADaemonsRestartDoesNotTurnReady(t *testing.T) {
 	})
 }
 
+// Pods with claims wait for the resource daemon as soon as a driver has registered; a CSI driver needs it for nothing.
+func TestADRADriverNeedsTheResourceDaemon(t *testing.T) {
+	server := &server{}
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		r.must(r.machine.Set("", *testMachine()), r.runtime.Set("", *testRuntime()))
+		r.beats()
+		ready := func(kind topic.PluginType) corev1.ConditionStatus {
+			r.must(r.plugins.Set(topic.PluginKey(kind, "x.test"), topic.Plugin{
+				Type: kind, Name: "x.test", PluginEndpoint: topic.PluginEndpoint{
+					Endpoint: "/x.sock", Socket: "/x-reg.sock", Instance: "1", Versions: []string{"v1"},
+				},
+			}))
+			time.Sleep(grace + time.Second)
+			r.beats()
+			time.Sleep(time.Second)
+			synctest.Wait()
+			node, _ := server.get()
+			return readyOf(node)
+		}
+		if got := ready(topic.CSIPlugin); got != corev1.ConditionTrue {
+			t.Errorf("with a CSI driver the node's Ready is %s", got)
+		}
+		if got := ready(topic.DRAPlugin); got != corev1.ConditionFalse {
+			t.Errorf("with a DRA driver and nobody to call it the node's Ready is %s", got)
+		}
+	})
+}
+
 // The time of day is set back while the daemons go on beating.
 func TestAClockThatIsSetBackDoesNotTurnReady(t *testing.T) {
 	server := &server{}

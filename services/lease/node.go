@@ -42,6 +42,10 @@ type Facts struct {
 	CSI      CSI
 	// Devices are those of device plugins; nil while unknown.
 	Devices *topic.NodeResources
+	// Plugins are the device plugins and DRA drivers that have registered in plugins_registry, by their keys on the bus.
+	Plugins map[string]bool
+	// Exclusive is true where each pod waits for the resource daemon (config.Exclusive).
+	Exclusive bool
 	// Health is the last word of each daemon.
 	Health map[string]topic.DaemonHealth
 	// RuntimeDown is since when the runtime hasn't answered; zero while it does.

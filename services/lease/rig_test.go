@@ -33,6 +33,7 @@ type rig struct {
 	runtime *bus.Writer[topic.Runtime]
 	drivers *bus.Writer[topic.CSINodeInfo]
 	volumes *bus.Writer[topic.VolumesInUse]
+	plugins *bus.Writer[topic.Plugin]
 	health  map[string]*bus.Writer[topic.DaemonHealth]
 }
 
@@ -81,6 +82,7 @@ func (r *rig) onAnotherBus() {
 			r.machine = topic.NodeMachine.Writer(conn)
 		case "volume":
 			r.drivers, r.volumes = topic.CSIDriver.Writer(conn), topic.CSIVolumes.Writer(conn)
+			r.plugins = topic.PluginRegistered.Writer(conn)
 		case "pleg":
 			r.runtime = topic.NodeRuntime.Writer(conn)
 		}

@@ -14,6 +14,7 @@ import (
 	"kubelot.dev/services/podsync/internal/admission/allocation"
 	"kubelot.dev/services/podsync/internal/source"
 	"kubelot.dev/services/podsync/internal/worker"
+	"kubelot.dev/services/podsync/internal/worker/plan"
 	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
 
@@ -170,7 +171,7 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 	uid, l := string(cfg.Pod.UID), &d.launcher
 	cfg.Rank, cfg.NextRank = l.nextRank(), l.nextRank
 	cfg.Node, cfg.Settling, cfg.Crowded, cfg.Applied, cfg.Metrics = d.node, l.settling, l.crowded, l.applied, d.metrics
-	cfg.SharedCPUs = d.node.SharedCPUs
+	cfg.Shared = func() plan.Cpuset { return plan.Cpuset(d.node.Shared()) }
 	d.objects.Hold(cfg.Pod)
 	e := &entry{
 		Worker: worker.New(cfg, obs, l.executor, d.report, d.log), pod: cfg.Pod, source: cfg.Source,

@@ -19,6 +19,9 @@ func (a *allocations) take(change bus.Change[topic.Allocation], w workers) {
 	case change.Synced:
 	case change.Deleted:
 		delete(a.allocated, change.Key)
+		if e := w[change.Key]; e != nil {
+			e.Allocation(topic.Allocation{})
+		}
 	default:
 		a.allocated[change.Key] = change.Value
 		if e := w[change.Key]; e != nil {
@@ -31,8 +34,8 @@ func (a *allocations) take(change bus.Change[topic.Allocation], w workers) {
 // whether pods may be judged that couldn't be before.
 func (a *allocations) takeNode(r *topic.NodeResources, node *nodeinfo.Info, w workers) (news bool) {
 	news, a.heard = !a.heard, true
-	if r.SharedCPUs != node.SharedCPUs() {
-		node.SetSharedCPUs(r.SharedCPUs)
+	if shared := (nodeinfo.Shared{CPUs: r.SharedCPUs, MemoryNodes: r.SharedMemoryNodes}); shared != node.Shared() {
+		node.SetShared(shared)
 		for _, e := range w {
 			e.Wake()
 		}

@@ -10,6 +10,7 @@ import (
 	"kubelot.dev/services/podsync/internal/admission/allocation"
 	"kubelot.dev/services/podsync/internal/node/events"
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
+	"kubelot.dev/services/podsync/internal/runtime/criconfig"
 	"kubelot.dev/services/podsync/internal/worker"
 	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
@@ -63,8 +64,14 @@ func (d *dispatcher) resizes() {
 // resize allocates what the pod asks for, or puts it off.
 func (d *dispatcher) resize(e *entry) {
 	generation := e.pod.Generation
-	if why := d.facts.Policies.Unresizable(e.pod); why != "" {
-		e.putOff(d.report, worker.Pending{Reason: corev1.PodReasonInfeasible, Message: why, Generation: generation})
+	swaps := func(pod *corev1.Pod, c *corev1.Container) bool { return criconfig.Swaps(d.node.CRI(), pod, c) }
+	if why := d.facts.Policies.Infeasible(e.pod, e.held.Pod, swaps); why != nil {
+		if e.pending == nil || e.pending.Reason != corev1.PodReasonInfeasible || e.pending.Generation != generation {
+			d.metrics.Infeasible(why.Detail)
+		}
+		e.putOff(d.report, worker.Pending{
+			Reason: corev1.PodReasonInfeasible, Message: why.Message, Generation: generation,
+		})
 		return
 	}
 	r := d.makeRoom(e.pod)

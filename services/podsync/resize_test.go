@@ -5,8 +5,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/config"
 )
 
 // asking is the pod asking for other CPU, of the generation.
@@ -75,6 +77,44 @@ func TestAResizeWaitsForItsTurn(t *testing.T) {
 		}
 		if started, done := b.event("ResizeStarted"), b.event("ResizeCompleted"); started.Name == "" || done.Name == "" {
 			t.Errorf("Events %+v, %+v; want both", started, done)
+		}
+	})
+}
+
+// A guaranteed pod under the static policy keeps what it has, and is told why; what the node has doesn't matter.
+func TestAResizeUnderAStaticPolicyIsInfeasible(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.configure = func(c *config.Config) { c.Kubelet.CPUManagerPolicy = "static" }
+		b.start(fromAPI)
+		b.node(110)
+		guaranteed := func(cpu string, generation int64) *corev1.Pod {
+			p := asking(pod("alone", "u1"), cpu, generation)
+			r := &p.Spec.Containers[0].Resources
+			r.Requests[corev1.ResourceMemory] = resource.MustParse("100Mi")
+			r.Limits = r.Requests
+			return p
+		}
+		b.deliver(fromAPI, guaranteed("1", 1))
+		set(b, topic.ResourcesOfNode, "", topic.NodeResources{SharedCPUs: "0"})
+		set(b, topic.PodAllocation, "u1", topic.Allocation{
+			Ref: topic.Ref{Namespace: "default", Name: "alone", UID: "u1"}, Phase: topic.Allocated,
+		})
+		b.wantRunning("alone")
+		b.deliver(fromAPI, guaranteed("2", 2))
+		held, pending := b.resizeOf("u1")
+		const why = `Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"`
+		if held != "1" || pending == nil || pending.Reason != corev1.PodReasonInfeasible || pending.Message != why {
+			t.Errorf("holds %s, condition %+v", held, pending)
+		}
+		if e := b.event("ResizeInfeasible"); e.Name != "alone" || !strings.Contains(e.Message, "CPU Manager policy") {
+			t.Errorf("Event %+v", e)
+		}
+		b.deliver(fromAPI, guaranteed("2", 2))
+		b.metrics(map[string]float64{
+			"pod_infeasible_resizes_total{reason_detail=guaranteed_pod_cpu_manager_static_policy}": 1,
+		})
+		if n := b.fake.Calls("UpdateContainerResources"); n != 1 {
+			t.Errorf("its container was changed %d times, want once, for its CPUs", n)
 		}
 	})
 }

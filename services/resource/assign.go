@@ -50,10 +50,19 @@ func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 		err := s.assign(ctx, spec)
 		s.holdings.metrics.duration(time.Since(began))
 		if err == nil {
-			err = s.store.save(ctx)
+			err = s.keep(ctx, uid)
 		}
 		s.loop.Do(alive, func() { s.end(uid, p, err) })
 	})
+}
+
+// keep has on the disk what the pod has got. A pod that has nothing doesn't wait for the disk.
+func (s *Service) keep(ctx context.Context, uid string) error {
+	has, err := ask(ctx, s.loop, func() (bool, error) { return s.holdings.pods()[uid], nil })
+	if err != nil || !has {
+		return err
+	}
+	return s.store.save(ctx)
 }
 
 // end takes the end of an assignment.

@@ -68,6 +68,7 @@ type bed struct {
 	deaf    chan struct{} // until it is closed Allocate doesn't return, whatever its context says
 	fail    error
 	written error // what writing the state files fails with
+	events  []string
 	health  string
 }
 
@@ -92,11 +93,12 @@ func inBubble(t *testing.T, test func(b *bed)) {
 // start starts the daemon, on what an earlier one has left.
 func (b *bed) start() {
 	conn := b.bus.Conn("resource")
-	env := daemon.Env{Bus: conn, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil)), Health: b}
+	env := daemon.Env{Bus: conn, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil)), Health: b, Events: b}
 	h := &holdings{devices: devices.New(time.Now()), policies: policies{cpu: b.policy, memory: memory.PolicyNone}}
 	topology := machine.Topology{CPUs: map[int]machine.CPU{}, Nodes: b.align.Nodes}
 	for _, n := range topology.Nodes {
 		h.nodes = append(h.nodes, n.ID)
+		h.remembering = h.nodes
 	}
 	for id := range 4 {
 		topology.CPUs[id] = machine.CPU{Core: id}
@@ -120,17 +122,18 @@ func (b *bed) start() {
 	if h.metrics, err = newMetrics(prometheus.NewRegistry()); err != nil {
 		b.t.Fatal(err)
 	}
-	h.recall(files, before, b.booted, env.Log)
+	found := h.recall(files, before, b.booted, env.Log)
+	w := newWriter(files, h, found)
 	b.service = New(env, h, func(s snapshot) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.written != nil {
 			return b.written
 		}
-		return files.write(s)
+		return w.write(s)
 	})
 	b.service.plugins, b.service.claims = b, b.claims
-	b.service.before = before
+	b.service.takeOver(before, found)
 	ctx, cancel := context.WithCancelCause(b.t.Context())
 	ended := make(chan error)
 	go func() { ended <- b.service.Run(ctx) }()
@@ -158,6 +161,13 @@ func (b *bed) Set(state topic.HealthState, message string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.health = string(state) + " " + message
+}
+
+// Record implements daemon.EventRecorder.
+func (b *bed) Record(e topic.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events = append(b.events, e.Name+" "+e.Reason+": "+e.Message)
 }
 
 // Options implements Plugins.

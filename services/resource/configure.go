@@ -10,44 +10,53 @@ import (
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/devices"
+	"kubelot.dev/services/resource/internal/fault"
 	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/memory"
 	"kubelot.dev/services/resource/internal/numa"
 )
 
-// newHoldings reads what the configuration and the machine say. An error says what to change in the configuration.
-func newHoldings(cfg *config.Config, started time.Time) (*holdings, error) {
-	topology, err := machine.Read("/")
-	if err != nil {
-		return nil, fmt.Errorf("read the machine's CPUs and memory: %w", err)
-	}
+// newHoldings makes the holdings of the machine as the configuration says. What is wrong with that is healed: the
+// faults are for the daemon's health.
+func newHoldings(cfg *config.Config, topology machine.Topology, started time.Time) (*holdings, []fault.Fault) {
 	k := &cfg.Kubelet
-	h := &holdings{
-		devices: devices.New(started), policies: policies{cpu: k.CPUManagerPolicy, memory: k.MemoryManagerPolicy},
-	}
+	h := &holdings{devices: devices.New(started)}
 	for _, n := range topology.Nodes {
 		h.nodes = append(h.nodes, n.ID)
+		if n.MemoryBytes > 0 {
+			h.remembering = append(h.remembering, n.ID)
+		}
 	}
-	if h.policy, err = numa.New(numa.Config{
+	var faults []fault.Fault
+	add := func(manager string, more []fault.Fault) {
+		for _, f := range more {
+			f.Why = manager + ": " + f.Why
+			faults = append(faults, f)
+		}
+	}
+	policy, wrong := numa.Heal(numa.Config{
 		Policy: k.TopologyManagerPolicy, Scope: k.TopologyManagerScope, Options: k.TopologyManagerPolicyOptions,
 		Nodes: topology.Nodes,
-	}); err != nil {
-		return nil, fmt.Errorf("topology manager: %w", err)
-	}
-	if h.cpus, err = newCPUs(cfg, topology); err != nil {
-		return nil, fmt.Errorf("CPU manager: %w", err)
-	}
-	if h.memory, err = newMemory(cfg, topology); err != nil {
-		return nil, fmt.Errorf("memory manager: %w", err)
-	}
-	return h, nil
+	})
+	h.policy = policy
+	add("topology manager", wrong)
+	h.cpus, wrong = newCPUs(cfg, topology)
+	add("CPU manager", wrong)
+	h.memory, wrong = newMemory(cfg, topology)
+	add("memory manager", wrong)
+	h.policies = policies{cpu: h.cpus.Policy(), memory: h.memory.Policy()}
+	return h, faults
 }
 
-func newCPUs(cfg *config.Config, topology machine.Topology) (*cpus.State, error) {
+func newCPUs(cfg *config.Config, topology machine.Topology) (*cpus.State, []fault.Fault) {
 	k := &cfg.Kubelet
+	var faults []fault.Fault
 	reserved, err := cpuset.Parse(k.ReservedSystemCPUs)
 	if err != nil {
-		return nil, fmt.Errorf("reservedSystemCPUs: %w", err)
+		faults = []fault.Fault{{
+			Why:     fmt.Sprintf("reservedSystemCPUs: %v: set a list such as 0,2-3", err),
+			Instead: "it is ignored", Severe: true,
+		}}
 	}
 	gate := func(name string, byDefault bool) bool {
 		if on, set := k.FeatureGates[name]; set {
@@ -56,15 +65,16 @@ func newCPUs(cfg *config.Config, topology machine.Topology) (*cpus.State, error)
 		return byDefault
 	}
 	amount := config.Reserved(k)[corev1.ResourceCPU]
-	return cpus.New(cpus.Config{
+	state, more := cpus.Heal(cpus.Config{
 		Machine: topology, Policy: k.CPUManagerPolicy, Options: k.CPUManagerPolicyOptions,
 		AlphaOptions:   gate("CPUManagerPolicyAlphaOptions", false),
 		BetaOptions:    gate("CPUManagerPolicyBetaOptions", true),
 		TopologyPolicy: k.TopologyManagerPolicy, Reserved: reserved, ReservedMilli: amount.MilliValue(),
 	})
+	return state, append(faults, more...)
 }
 
-func newMemory(cfg *config.Config, topology machine.Topology) (*memory.State, error) {
+func newMemory(cfg *config.Config, topology machine.Topology) (*memory.State, []fault.Fault) {
 	k := &cfg.Kubelet
 	nodes := make([]memory.Node, 0, len(topology.Nodes))
 	var total uint64
@@ -76,14 +86,8 @@ func newMemory(cfg *config.Config, topology machine.Topology) (*memory.State, er
 		nodes = append(nodes, memory.Node{ID: n.ID, Memory: n.MemoryBytes, HugePages: pages})
 		total += n.MemoryBytes
 	}
-	if k.MemoryManagerPolicy == memory.PolicyNone {
-		return memory.New(k.MemoryManagerPolicy, nodes, nil)
-	}
-	reserved, err := memory.CheckReserved(nodes, config.HeldBack(k, corev1.ResourceList{
-		corev1.ResourceMemory: config.Bytes(total),
-	}), k.ReservedMemory)
-	if err != nil {
-		return nil, err
-	}
-	return memory.New(k.MemoryManagerPolicy, nodes, reserved)
+	return memory.Heal(memory.Config{
+		Policy: k.MemoryManagerPolicy, Nodes: nodes, Reserved: k.ReservedMemory,
+		NodeAllocatable: config.HeldBack(k, corev1.ResourceList{corev1.ResourceMemory: config.Bytes(total)}),
+	})
 }

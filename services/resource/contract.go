@@ -15,7 +15,9 @@ var Contract = bus.Contract{
 		// For the Pods API, where it is on.
 		topic.MergedStatus,
 		// Its own retained state: what an earlier run has said and nobody has any more is taken back.
-		topic.PodAllocation,
+		topic.PodAllocation, topic.ResourcesOfNode,
+		// Devices that the Node still has of an earlier agent.
+		topic.NodeObject,
 	},
 	Serves: []bus.Topic{topic.ResourcePreStart},
 }

@@ -17,11 +17,11 @@ import (
 type holdings struct {
 	policy   numa.Policy
 	policies policies
-	// nodes are the machine's NUMA nodes.
-	nodes   []int
-	cpus    *cpus.State
-	memory  *memory.State
-	devices *devices.Book
+	// nodes are the machine's NUMA nodes, of which remembering have memory.
+	nodes, remembering []int
+	cpus               *cpus.State
+	memory             *memory.State
+	devices            *devices.Book
 	// metrics counts what is done; nil for nothing.
 	metrics *metrics
 }

@@ -3,6 +3,7 @@ package resource
 import (
 	"log/slog"
 	"reflect"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,10 @@ type publisher struct {
 	// claimless is true where there is no API server, so that nothing becomes of claims.
 	claimless bool
 	log       *slog.Logger
+	// unpinned says that containers may be kept to CPUs or NUMA nodes though the policy that did it is off.
+	unpinned struct{ cpus, memory bool }
+	// leftover are devices that the Node has of an earlier agent.
+	leftover []corev1.ResourceName
 
 	allocations *bus.Writer[topic.Allocation]
 	node        *bus.Writer[topic.NodeResources]
@@ -66,6 +71,12 @@ func (b *publisher) forget(uid string) {
 // nodeResources is what the Node has of devices, and which CPUs are shared.
 func (b *publisher) nodeResources(now time.Time) topic.NodeResources {
 	r := topic.NodeResources{SharedCPUs: b.holdings.cpus.Shared().String()}
+	if b.unpinned.cpus {
+		r.SharedCPUs = b.holdings.cpus.All().String()
+	}
+	if b.unpinned.memory {
+		r.SharedMemoryNodes = cpuset.New(b.holdings.remembering...).String()
+	}
 	capacity := b.holdings.devices.Capacity(now)
 	for name, n := range capacity.Devices {
 		if r.Devices == nil {
@@ -76,6 +87,12 @@ func (b *publisher) nodeResources(now time.Time) topic.NodeResources {
 	for _, name := range capacity.Gone {
 		r.Gone = append(r.Gone, corev1.ResourceName(name))
 	}
+	for _, name := range b.leftover {
+		if _, known := r.Devices[name]; !known && !slices.Contains(r.Gone, name) {
+			r.Gone = append(r.Gone, name)
+		}
+	}
+	slices.Sort(r.Gone)
 	return r
 }
 

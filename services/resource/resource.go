@@ -43,6 +43,7 @@ type Service struct {
 	going map[string]bool
 	// before are the keys that an earlier run has written, until the pods are known.
 	before    map[string]topic.Allocation
+	found     recalled
 	publisher publisher
 }
 
@@ -65,13 +66,14 @@ func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errors.New("the resource daemon stops"))
 	s.publisher = publisher{
-		holdings: s.holdings, plugins: s.plugins, claimless: s.claims == nil, log: s.env.Log,
+		holdings: s.holdings, plugins: s.plugins, claimless: s.claims == nil, log: s.env.Log, unpinned: s.found.unpinned,
 		allocations: topic.PodAllocation.Writer(s.env.Bus), node: topic.ResourcesOfNode.Writer(s.env.Bus),
 	}
 	if err := s.follow(ctx); err != nil {
 		return err
 	}
 	s.loop.Go(func() { s.store.run(ctx) })
+	s.store.soon()
 	serving := make(chan error, 1)
 	s.loop.Go(func() { serving <- topic.ResourcePreStart.Serve(ctx, s.env.Bus, s.preStart) })
 	s.env.Pulse.Of(ctx, s.loop.Inbox())
@@ -107,6 +109,7 @@ func (s *Service) follow(ctx context.Context) error {
 			}
 		}),
 		loop.Follow(ctx, s.loop, topic.PluginRegistered, s.plugin),
+		loop.Follow(ctx, s.loop, topic.NodeObject, s.nodeObject),
 	)
 }
 
@@ -120,8 +123,13 @@ func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
 	case c.Value.Pod != nil:
 		s.begins(c.Key, c.Value)
 		s.all[c.Key] = c.Value
+		s.tellReleased(c.Value.Pod)
 		if c.Value.Allocates || s.pods[c.Key] != nil {
 			s.see(c.Key, c.Value)
+		} else if _, said := s.before[c.Key]; said {
+			// Under another policy it had something. podsync goes by what is said as long as it is said.
+			delete(s.before, c.Key)
+			s.publisher.forget(c.Key)
 		}
 	}
 }

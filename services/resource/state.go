@@ -3,10 +3,12 @@ package resource
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -15,7 +17,6 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/devices"
-	"kubelot.dev/services/resource/internal/memory"
 	"kubelot.dev/services/resource/internal/statefile"
 )
 
@@ -63,46 +64,116 @@ func (h *holdings) snapshot() snapshot {
 	return now
 }
 
-// write replaces the state files. The directory of plugins is one that people empty, or remove, to have these register
-// again.
-func (f files) write(s snapshot) error {
-	return errors.Join(os.MkdirAll(filepath.Dir(f.devices), pluginsMode), statefile.WriteCPU(f.cpus, s.cpus),
-		statefile.WriteMemory(f.memory, s.memory), statefile.WriteDevices(f.devices, s.devices))
+// writer writes the state files. It knows what is in them: each write waits for the disk.
+type writer struct {
+	files
+	last snapshot
+	// known are the files whose content last is.
+	known struct{ cpus, memory, devices bool }
+}
+
+// newWriter makes the writer of files that were taken over into the holdings. That of devices isn't written again as long
+// as they are what it says: its age tells what was written before a reboot.
+func newWriter(f files, h *holdings, found recalled) *writer {
+	w := &writer{files: f, last: h.snapshot()}
+	w.known.devices = found.devices
+	return w
+}
+
+// write replaces the state files that have another content. One that somebody has removed is written again: the
+// directory of plugins is one that people empty, or remove, to have these register again.
+func (w *writer) write(s snapshot) error {
+	var errs []error
+	put := func(path string, known *bool, same bool, write func() error) {
+		if *known && same && there(path) {
+			return
+		}
+		err := write()
+		errs, *known = append(errs, err), err == nil
+	}
+	put(w.cpus, &w.known.cpus, reflect.DeepEqual(w.last.cpus, s.cpus), func() error {
+		return statefile.WriteCPU(w.cpus, s.cpus)
+	})
+	put(w.memory, &w.known.memory, reflect.DeepEqual(w.last.memory, s.memory), func() error {
+		return statefile.WriteMemory(w.memory, s.memory)
+	})
+	// Without a file nothing is known of devices, which is not the same as knowing that there are none.
+	if len(s.devices.Entries) > 0 || len(s.devices.Registered) > 0 || there(w.devices) {
+		put(w.devices, &w.known.devices, reflect.DeepEqual(w.last.devices, s.devices), func() error {
+			return errors.Join(os.MkdirAll(filepath.Dir(w.devices), pluginsMode), statefile.WriteDevices(w.devices, s.devices))
+		})
+	}
+	w.last = s
+	return errors.Join(errs...)
+}
+
+func there(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// predecessor is what an earlier run has said on the bus.
+type predecessor struct {
+	pods map[string]topic.Allocation
+	node topic.NodeResources
+}
+
+// recalled is what taking over what an earlier run has left has shown.
+type recalled struct {
+	// released is what containers don't have any more, by the UIDs of their pods, as sentences for their users.
+	released map[string][]string
+	// unpinned says that containers may be kept to CPUs or NUMA nodes though the policy that did it is off.
+	unpinned struct{ cpus, memory bool }
+	// untold is true where nobody has left which resources of the Node are devices.
+	untold bool
+	// devices is true where the file of devices could be read.
+	devices bool
+}
+
+func (r *recalled) release(log *slog.Logger, uid, container, what, why string) {
+	log.Warn("a container does not keep what it had for itself", "uid", uid, "container", container, "what", what,
+		"reason", why)
+	r.released[uid] = append(r.released[uid], fmt.Sprintf("Container %s shares %s with others again: %s", container,
+		what, why))
 }
 
 // recall takes over what an earlier run, or a kubelet, has left. What doesn't fit the machine or the policy any more is
 // released, and said. A file that can't be used is passed over. Pods whose devices were written down before the machine
 // was booted, and that weren't said to have any since, don't run: their plugins are asked again.
-func (h *holdings) recall(f files, before map[string]topic.Allocation, booted time.Time, log *slog.Logger) {
+func (h *holdings) recall(f files, before predecessor, booted time.Time, log *slog.Logger) recalled {
+	found := recalled{released: map[string][]string{}}
+	found.unpinned.cpus = !h.cpus.Static() && before.node.SharedCPUs != ""
+	found.unpinned.memory = before.node.SharedMemoryNodes != ""
 	if saved, err := statefile.ReadCPU(f.cpus); usable(log, f.cpus, err) {
 		entries := cpus.Entries{}
 		for uid, containers := range saved.Containers {
 			entries[types.UID(uid)] = containers
 		}
 		for _, r := range h.cpus.Adopt(saved.Policy, entries) {
-			log.Warn("a container's own CPUs are shared again", "uid", string(r.Pod), "container", r.Container,
-				"cpus", r.CPUs.String(), "reason", r.Why)
+			found.release(log, string(r.Pod), r.Container, "the CPUs "+r.CPUs.String(), r.Why)
 		}
+		found.unpinned.cpus = found.unpinned.cpus || !h.cpus.Static() && saved.Policy == cpus.PolicyStatic
 	}
 	if saved, err := statefile.ReadMemory(f.memory); usable(log, f.memory, err) {
 		for _, r := range h.memory.Adopt(saved.Entries) {
-			logReleased(log, r)
+			found.release(log, r.UID, r.Container, "its memory", r.Why)
+			found.unpinned.memory = true
 		}
 	}
-	if saved, err := statefile.ReadDevices(f.devices); usable(log, f.devices, err) {
+	saved, err := statefile.ReadDevices(f.devices)
+	found.untold = errors.Is(err, fs.ErrNotExist)
+	if usable(log, f.devices, err) {
 		kept := devices.Checkpoint{RegisteredDevices: saved.Registered, Stale: map[string]bool{}}
 		info, err := os.Stat(f.devices)
 		old := err == nil && info.ModTime().Before(booted)
 		for _, e := range saved.Entries {
 			kept.PodDeviceEntries = append(kept.PodDeviceEntries, devices.Entry(e))
-			kept.Stale[e.PodUID] = old && before[e.PodUID].Phase != topic.Allocated
+			kept.Stale[e.PodUID] = old && before.pods[e.PodUID].Phase != topic.Allocated
 		}
 		h.devices.Adopt(kept)
+		found.devices = true
 	}
-}
-
-func logReleased(log *slog.Logger, r memory.Released) {
-	log.Warn("a container's own memory is anybody's again", "uid", r.UID, "container", r.Container, "reason", r.Why)
+	return found
 }
 
 // usable reports whether a state file was read. One that isn't there is no fault.

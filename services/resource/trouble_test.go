@@ -2,6 +2,7 @@ package resource
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"kubelot.dev/services/resource/internal/dra"
 	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/numa"
+	"kubelot.dev/services/resource/internal/statefile"
 )
 
 // near has the plugin of a resource list healthy devices, one for each NUMA node that is named.
@@ -307,7 +309,14 @@ func TestCPUsAreReleasedWhenTheirPodIsGone(t *testing.T) {
 
 func TestTheDirectoryOfAStateFileIsMadeAgain(t *testing.T) {
 	dir := t.TempDir()
-	if err := filesOf(dir, filepath.Join(dir, pluginsDir)).write(snapshot{}); err != nil {
-		t.Error(err)
+	w := &writer{files: filesOf(dir, filepath.Join(dir, pluginsDir))}
+	s := snapshot{devices: statefile.Devices{Registered: map[string][]string{gpu: {"g0"}}}}
+	for range 2 {
+		if err := w.write(s); err != nil || !there(w.devices) {
+			t.Errorf("the file is there: %t, %v", there(w.devices), err)
+		}
+		if err := os.RemoveAll(filepath.Dir(w.devices)); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package resource
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"kubelot.dev/kube"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/dra"
+	"kubelot.dev/services/resource/internal/fault"
 	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/podresources"
 	"kubelot.dev/services/resource/internal/podsapi"
@@ -44,10 +46,15 @@ func deviceDir(cfg *config.Config) string {
 // run wires the daemon: its service, the servers of plugins and of the APIs, and the claims of devices, which need the
 // API server.
 func run(ctx context.Context, env daemon.Env) error {
-	h, err := newHoldings(env.Config, time.Now())
+	topology, err := machine.Read("/")
 	if err != nil {
-		return err
+		return fmt.Errorf("read the machine's CPUs and memory: %w", err)
 	}
+	h, faults := newHoldings(env.Config, topology, time.Now())
+	if text, _ := fault.Text(faults); text != "" {
+		env.Log.Error("the configuration of CPUs, memory and topology is wrong", "error", text)
+	}
+	env.Health = withFaults(env.Health, faults)
 	if h.metrics, err = newMetrics(env.Metrics); err != nil {
 		return err
 	}
@@ -58,9 +65,9 @@ func run(ctx context.Context, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	h.recall(files, before, machine.Booted(), env.Log)
-	s := New(env, h, files.write)
-	s.before = before
+	found := h.recall(files, before, machine.Booted(), env.Log)
+	s := New(env, h, newWriter(files, h, found).write)
+	s.takeOver(before, found)
 	ctx, stop := context.WithCancelCause(ctx)
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -90,11 +97,16 @@ type wiring struct {
 	working *sync.WaitGroup
 }
 
-// readBefore reads what an earlier run has said of pods.
-func readBefore(ctx context.Context, env daemon.Env) (map[string]topic.Allocation, error) {
+// readBefore reads what an earlier run has said.
+func readBefore(ctx context.Context, env daemon.Env) (before predecessor, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, readTimeout, errors.New("the bus has not answered"))
 	defer cancel()
-	return topic.PodAllocation.Read(ctx, env.Bus)
+	if before.pods, err = topic.PodAllocation.Read(ctx, env.Bus); err != nil {
+		return before, err
+	}
+	nodes, err := topic.ResourcesOfNode.Read(ctx, env.Bus)
+	before.node = nodes[""]
+	return before, err
 }
 
 // servePlugins has device plugins register.

@@ -34,6 +34,7 @@ type DRADriver struct {
 	mu    sync.Mutex
 	calls []string
 	fail  error
+	fault func(call string)
 }
 
 // DRADriver makes a driver with these devices, their ResourceSlice and a DeviceClass of the driver's name. It registers
@@ -131,7 +132,20 @@ func (d *DRADriver) Fail(err error) {
 	d.fail = err
 }
 
+// OnCall has f called, from other goroutines, at the begin of each call about a claim: "prepare" or "unprepare".
+func (d *DRADriver) OnCall(f func(call string)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fault = f
+}
+
 func (d *DRADriver) asked(what string, c *drapb.Claim) error {
+	d.mu.Lock()
+	fault := d.fault
+	d.mu.Unlock()
+	if fault != nil {
+		fault(what)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, what+" "+c.GetNamespace()+"/"+c.GetName())

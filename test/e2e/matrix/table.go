@@ -55,7 +55,8 @@ func missing(part string, a action) string {
 	return ""
 }
 
-// vital are the daemons without which a node isn't Ready (docs/adr/0011).
+// vital are the daemons without which a node isn't Ready (docs/adr/0011). resource isn't one of them here: the node has
+// neither a policy by which it gives pods CPUs or memory, nor a plugin.
 var vital = []string{"podsync", "pleg", "volume", "probe", "status", crew}
 
 const (

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -75,4 +76,33 @@ func TestClaims(t *testing.T) {
 		}
 		return fmt.Errorf("it is there: %w", err)
 	})
+}
+
+// The control plane takes back the claims of a pod in a terminal phase, and may give their devices to another pod. So
+// the driver has to be done with them before the phase says so.
+func TestClaimsAreGivenBackBeforeThePhaseIsTerminal(t *testing.T) {
+	t.Parallel()
+	driver := bed.DRADriver(t, "order.test", "toy-0")
+	t.Cleanup(driver.Serve())
+	ns := bed.Namespace(t)
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	driver.OnCall(func(call string) {
+		if call == "unprepare" {
+			close(asked)
+			<-goOn
+		}
+	})
+	once := strings.Replace(claimingPod, "command: $FOREVER", "command: ['true']", 1) + "  restartPolicy: Never\n"
+	ns.Apply(strings.ReplaceAll(claimed, "$DRIVER", driver.Name) + "---\n" + pod("claims", once))
+	<-asked
+	// What the node writes of the pod's end without waiting for the driver comes with this at the latest.
+	p := ns.Wait("claims", "its container's end", func(p *corev1.Pod) bool {
+		s := kit.Status(p, "app")
+		return s != nil && s.State.Terminated != nil
+	})
+	if p.Status.Phase != corev1.PodRunning && p.Status.Phase != corev1.PodPending {
+		t.Errorf("its phase is %s, and the driver has not unprepared its claim", p.Status.Phase)
+	}
+	close(goOn)
+	ns.Phase("claims", corev1.PodSucceeded)
 }

@@ -1,13 +1,10 @@
 package resource
 
 import (
-	"fmt"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/test/e2e/kit"
 )
@@ -58,15 +55,74 @@ func TestKilledAtEveryCall(t *testing.T) {
 			}
 			ns.Delete(pods, 1)
 			ns.Gone(p)
-			kit.Eventually(t, "the devices after "+pods, func() error {
-				if q := bed.KubeNode(t).Status.Allocatable[corev1.ResourceName(name)]; q.Value() != 3 {
-					return fmt.Errorf("the Node has %s", q.String())
-				}
-				return nil
-			})
 		}
 	}
 	if s := kit.Status(ns.Running("other"), "app"); s.RestartCount != 0 {
 		t.Errorf("the other pod: %+v", s)
 	}
+	ns.Delete("other", 1)
+	ns.Gone(other)
+	ns.Apply(pod("all", toys(name, "3")))
+	ns.Running("all")
+}
+
+// Whoever dies while a DRA driver is asked: the pod gets the device that it claims, its claim is given back in the end,
+// and all devices are free then.
+func TestKilledAtEveryCallOfADriver(t *testing.T) {
+	driver := bed.DRADriver(t, "killed.test", "toy-0", "toy-1")
+	stop := driver.Serve()
+	t.Cleanup(func() { stop() })
+	ns := bed.Namespace(t)
+	ns.Apply(strings.ReplaceAll(claimed, "$DRIVER", driver.Name))
+	kills := map[string]func(){
+		"resource": func() { bed.Signal(t, "resource", syscall.SIGKILL) },
+		"podsync":  func() { bed.Signal(t, "podsync", syscall.SIGKILL) },
+		"driver":   func() { stop() },
+	}
+	for _, call := range []string{"prepare", "unprepare"} {
+		for victim, kill := range kills {
+			var once sync.Once
+			killed := make(chan struct{})
+			driver.OnCall(func(c string) {
+				if c == call {
+					once.Do(func() {
+						kill()
+						close(killed)
+					})
+				}
+			})
+			back := func() {
+				<-killed
+				if victim == "driver" {
+					stop = driver.Serve()
+				}
+			}
+			name := "at-" + call + "-" + victim
+			ns.Apply(pod(name, claimingPod))
+			if call == "prepare" {
+				back()
+			}
+			p := ns.Running(name)
+			if toy := ns.Exec(p, "app", "echo $TOY"); toy != "toy-0" && toy != "toy-1" {
+				t.Errorf("%s: the container has %q", name, toy)
+			}
+			if s := kit.Status(p, "app"); s.RestartCount != 0 {
+				t.Errorf("%s: %+v", name, s)
+			}
+			ns.Delete(name, 1)
+			if call == "unprepare" {
+				back()
+			}
+			ns.Gone(p)
+			want := "unprepare " + ns.Name + "/" + *p.Status.ResourceClaimStatuses[0].ResourceClaimName
+			if calls := driver.Calls(); calls[len(calls)-1] != want {
+				t.Errorf("%s: the driver was asked %v, want %s in the end", name, calls, want)
+			}
+		}
+	}
+	driver.OnCall(nil)
+	two := strings.NewReplacer("claims: [{name: toy}]", "claims: [{name: toy}, {name: more}]", "resourceClaims: [",
+		"resourceClaims: [{name: more, resourceClaimTemplateName: toy}, ").Replace(claimingPod)
+	ns.Apply(pod("all", two))
+	ns.Running("all")
 }

@@ -88,12 +88,18 @@ func shortages(pod *corev1.Pod, node *corev1.Node, others []Held, facts Facts) [
 }
 
 // requests are the pod's effective requests: containers, init containers and sidecars as they run together,
-// pod-level ones instead where given, and the runtime's overhead (KEP-753, KEP-2837, KEP-688).
+// pod-level ones instead where given, and the runtime's overhead (KEP-753, KEP-2837, KEP-688). Extended resources for
+// which the scheduler has made a claim don't count: their devices are the claim's (KEP-5004).
 func requests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	out := map[corev1.ResourceName]int64{}
 	for name, q := range resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{}) {
 		if n := amount(name, q); n > 0 {
 			out[name] = n
+		}
+	}
+	if claim := pod.Status.ExtendedResourceClaimStatus; claim != nil {
+		for _, m := range claim.RequestMappings {
+			delete(out, corev1.ResourceName(m.ResourceName))
 		}
 	}
 	return out

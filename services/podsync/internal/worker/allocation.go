@@ -10,8 +10,13 @@ import (
 	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
-// allocate takes what the resource daemon says of the pod.
-func allocate(w *Worker, a topic.Allocation) { w.state.allocation = a }
+// allocate takes what the resource daemon says of the pod. A pod that needs its word keeps the last one; for another one
+// nothing said means that it has nothing for itself, as after a change of the policy.
+func allocate(w *Worker, a topic.Allocation) {
+	if a.Phase != "" || !w.state.Allocates {
+		w.state.allocation = a
+	}
+}
 
 // refuse fails a pod that can't have what it asks for. One that runs keeps what it has: the refusal holds up the next
 // starts of its containers only, and fails it when none runs any more, as after a reboot. A refusal is final.
@@ -50,24 +55,33 @@ func (s *state) allocatingWhy() string {
 
 // holdsClaims reports whether the pod's claims of devices aren't given back yet.
 func (s *state) holdsClaims() bool {
-	return (s.allocation.Claims || s.Allocates && len(s.Pod.Spec.ResourceClaims) > 0) &&
-		s.allocation.Phase != topic.AllocationReleased
+	return (s.allocation.Claims || s.Allocates && hasClaims(s.Pod)) && s.allocation.Phase != topic.AllocationReleased
+}
+
+// hasClaims reports whether the pod has claims of devices, of its own or for its extended resources.
+func hasClaims(pod *corev1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || pod.Status.ExtendedResourceClaimStatus != nil
 }
 
 // containerFacts are what the plan is to know of the containers.
 func (s *state) containerFacts() map[string]plan.ContainerFacts {
-	all, shared := s.containers.facts(), ""
-	if s.SharedCPUs != nil {
-		shared = s.SharedCPUs()
+	all, shared := s.containers.facts(), plan.Cpuset{}
+	if s.Shared != nil {
+		shared = s.Shared()
 	}
 	// As long as it isn't known which containers have CPUs of their own, all stay where they are.
-	if s.allocating() || shared == "" && len(s.allocation.Containers) == 0 {
+	if s.allocating() || shared == (plan.Cpuset{}) && len(s.allocation.Containers) == 0 {
 		return all
 	}
 	for i := range s.view.obs.Containers {
 		name := s.view.obs.Containers[i].Name
 		f := all[name]
-		f.CPUs = criconfig.CPUs(s.allocation.Containers[name], shared)
+		own := s.allocation.Containers[name]
+		f.CPUs = criconfig.CPUs(own, shared.CPUs)
+		// Its own memory it has since it was created.
+		if own.MemoryNodes == "" {
+			f.MemoryNodes = shared.MemoryNodes
+		}
 		all[name] = f
 	}
 	return all

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
 // dead is what a reboot leaves of a pod at the runtime.
@@ -137,4 +138,93 @@ func TestAPodWaitsForItsAllocation(t *testing.T) {
 			t.Errorf("its phase is %s", s.Status.Phase)
 		}
 	})
+}
+
+// The control plane gives the devices of a pod in a terminal phase to others. So the phase has to wait for the drivers,
+// however the pod ends.
+func TestThePhaseIsTerminalOnlyWhenClaimsAreGivenBack(t *testing.T) {
+	claiming := func(claim func(*corev1.Pod)) *corev1.Pod {
+		pod := testPod()
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+		claim(pod)
+		return pod
+	}
+	own := func(pod *corev1.Pod) {
+		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "toy", ResourceClaimName: new("toy")}}
+	}
+	extended := func(pod *corev1.Pod) {
+		pod.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "toy"}
+	}
+	for name, c := range map[string]struct {
+		pod  *corev1.Pod
+		end  func(w *Worker)
+		want corev1.PodPhase
+	}{
+		"it ends by itself": {pod: claiming(own), end: func(w *Worker) { w.Observe(exited()) }, want: corev1.PodSucceeded},
+		"its extended resources are a claim": {
+			pod: claiming(extended), end: func(w *Worker) { w.Observe(exited()) }, want: corev1.PodSucceeded,
+		},
+		"it is evicted": {
+			pod: claiming(own), end: func(w *Worker) { w.Evict(Eviction{Reason: "Evicted"}) }, want: corev1.PodFailed,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &fakeExecutor{obs: runs()}
+				w, r := launch(t, Config{Pod: c.pod, Allocates: true}, runs(), h)
+				w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+				w.Allocation(topic.Allocation{Phase: topic.Allocated})
+				settle()
+				h.mu.Lock()
+				h.obs = exited()
+				h.mu.Unlock()
+				c.end(w)
+				w.Volumes(topic.PodVolumes{Phase: topic.VolumeUnmounted})
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				p, s := r.last()
+				if p.Lifecycle != topic.Terminated || s.Status.Phase != corev1.PodRunning || s.Finished {
+					t.Fatalf("its claims are prepared: %s, %s, finished %v", p.Lifecycle, s.Status.Phase, s.Finished)
+				}
+				// Its containers have ended, and that can be seen.
+				if s.Status.ContainerStatuses[0].State.Terminated == nil {
+					t.Errorf("its container is %+v", s.Status.ContainerStatuses[0].State)
+				}
+				w.Allocation(topic.Allocation{Phase: topic.AllocationReleased})
+				settle()
+				if _, s := r.last(); s.Status.Phase != c.want || !s.Finished {
+					t.Errorf("got %s, finished %v; want %s", s.Status.Phase, s.Finished, c.want)
+				}
+			})
+		})
+	}
+}
+
+// A pod that doesn't ask for anything under the policy of today has nothing when nothing is said of it any more, whatever
+// it had before: its container is moved to where all are.
+func TestAPodMovesWhenNothingIsSaidOfItAnyMore(t *testing.T) {
+	for name, c := range map[string]struct {
+		allocates bool
+		want      plan.Cpuset
+	}{
+		"it asks for nothing":     {want: plan.Cpuset{CPUs: "0-3", MemoryNodes: "0-1"}},
+		"it needs what was given": {allocates: true, want: plan.Cpuset{CPUs: "2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := &fakeExecutor{obs: runs()}
+				shared := func() plan.Cpuset { return plan.Cpuset{CPUs: "0-3", MemoryNodes: "0-1"} }
+				w, _ := launch(t, Config{Pod: testPod(), Allocates: c.allocates, Shared: shared}, runs(), h)
+				w.Allocation(topic.Allocation{Phase: topic.Allocated, Containers: map[string]topic.ContainerAllocation{
+					"app": {CPUs: "2", MemoryNodes: "0"},
+				}})
+				settle()
+				w.Allocation(topic.Allocation{})
+				settle()
+				if got := w.state.containers.of("app").run("x").Cpuset; got != c.want {
+					t.Errorf("its container is on %+v, want %+v", got, c.want)
+				}
+			})
+		})
+	}
 }

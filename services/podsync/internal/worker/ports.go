@@ -99,9 +99,8 @@ type Config struct {
 	Settling func() bool
 	// Allocates is true for a pod that waits for pod.allocation before anything of it is created.
 	Allocates bool
-	// SharedCPUs are the CPUs of containers that have none of their own, as a list; empty if nobody decides on that. nil
-	// means always.
-	SharedCPUs func() string
+	// Shared is where containers may run that have no CPUs or memory of their own. nil means that nobody decides on that.
+	Shared func() plan.Cpuset
 	// Pending is the answer to a request for other resources than Pod has; nil if there is none.
 	Pending *Pending
 	Node    Node

@@ -41,7 +41,10 @@ func newPublisher(s *state, a *actions, report Reporter) *publisher {
 // publish states the pod and its status on the bus.
 func (b *publisher) publish(p plan.Plan, now time.Time) {
 	s := b.state
-	ended := s.ending.lifecycle == topic.Terminated
+	stopped := s.ending.lifecycle == topic.Terminated
+	// The control plane takes back the claims of a pod in a terminal phase, and may give their devices to another pod. So
+	// the phase isn't terminal as long as a driver has them prepared.
+	ended := stopped && !s.holdsClaims()
 	in := podstatus.Input{
 		Pod: s.Pod, Obs: s.view.obs, Waiting: p.Waiting, Busy: s.containers.busy(), Messages: s.containers.messages(),
 		Previous: b.computed,
@@ -62,7 +65,7 @@ func (b *publisher) publish(p plan.Plan, now time.Time) {
 			})
 		}
 	}
-	if !ended {
+	if !stopped {
 		in.Conditions = append(in.Conditions, s.resizeConditions()...)
 	}
 	for name, failure := range b.actions.failures {

@@ -128,7 +128,7 @@ func (w *Worker) finish(r result) {
 		w.state.containers.of(a.Container).run(a.ID).HookRan = r.Err == nil
 	case plan.SetCPUs:
 		if r.Err == nil {
-			w.state.containers.of(a.Container).run(a.ID).CPUs = a.CPUs
+			w.state.containers.of(a.Container).run(a.ID).Cpuset = a.Cpuset
 		}
 	case plan.ReleaseNode:
 		w.state.ending.released = r.Err == nil

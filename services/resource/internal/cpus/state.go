@@ -143,6 +143,9 @@ func (s *State) Policy() string {
 	return PolicyNone
 }
 
+// All are the machine's CPUs.
+func (s *State) All() cpuset.CPUSet { return s.machine.All() }
+
 // Shared are the CPUs of all containers that have none for themselves, as the state file has them.
 func (s *State) Shared() cpuset.CPUSet { return s.shared }
 

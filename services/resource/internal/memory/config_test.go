@@ -57,7 +57,7 @@ func TestCheckReserved(t *testing.T) {
 		return kubeletv1beta1.MemoryReservation{NumaNode: node, Limits: l}
 	}
 	nodes := []Node{node4(0), node4(1)}
-	reserved, err := CheckReserved(nodes, list("cpu", "1", "memory", "1536Mi", "hugepages-1Gi", "0"),
+	reserved, err := checkReserved(nodes, list("cpu", "1", "memory", "1536Mi", "hugepages-1Gi", "0"),
 		[]kubeletv1beta1.MemoryReservation{on(0, list("memory", "1Gi")), on(1, list("memory", "0.5Gi"))})
 	want := Reserved{0: {"memory": gi}, 1: {"memory": gi / 2}}
 	if err != nil || !reflect.DeepEqual(reserved, want) {
@@ -83,7 +83,7 @@ func TestCheckReserved(t *testing.T) {
 			node: list("memory", "100E"), list: []kubeletv1beta1.MemoryReservation{on(0, list("memory", "100E"))},
 		},
 	} {
-		if _, err := CheckReserved(nodes, tt.node, tt.list); err == nil || err.Error() != want {
+		if _, err := checkReserved(nodes, tt.node, tt.list); err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
 		}
 	}
@@ -110,7 +110,7 @@ func TestReservations(t *testing.T) {
 	}
 	for _, c := range cases {
 		text := ""
-		reserved, err := CheckReserved(c.Nodes, c.NodeAllocatable, c.List)
+		reserved, err := checkReserved(c.Nodes, c.NodeAllocatable, c.List)
 		if err == nil {
 			_, err = New(PolicyStatic, c.Nodes, reserved)
 		}

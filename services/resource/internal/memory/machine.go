@@ -171,6 +171,9 @@ func New(policy string, nodes []Node, reserved Reserved) (*State, error) {
 	return s, nil
 }
 
+// Policy is the policy's name.
+func (s *State) Policy() string { return s.policy }
+
 // Allocatable is what containers can have of each NUMA node, in the order of nodes and types.
 func (s *State) Allocatable() []Block {
 	var blocks []Block

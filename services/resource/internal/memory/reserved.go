@@ -24,10 +24,10 @@ func (r Reserved) anyMemory() bool {
 	return false
 }
 
-// CheckReserved reads reservedMemory of the configuration. All that is reserved of a type must be what Node Allocatable
+// checkReserved reads reservedMemory of the configuration. All that is reserved of a type must be what Node Allocatable
 // reserves of it: kubeReserved, systemReserved and the hard eviction threshold together. Else the scheduler would give
 // the node pods that no NUMA node has memory for.
-func CheckReserved(nodes []Node, nodeAllocatable corev1.ResourceList,
+func checkReserved(nodes []Node, nodeAllocatable corev1.ResourceList,
 	list []kubeletv1beta1.MemoryReservation,
 ) (Reserved, error) {
 	totals, err := sum(nodes, list)

@@ -152,12 +152,21 @@ func setSwap(node *Node, r *runtimeapi.LinuxContainerResources, pod *corev1.Pod,
 	r.Unified["memory.swap.max"] = strconv.FormatInt(swapShare(node, pod, container), 10)
 }
 
-func swapShare(node *Node, pod *corev1.Pod, container *corev1.Container) int64 {
+// Swaps reports whether the container has a share of the node's swap.
+func Swaps(node *Node, pod *corev1.Pod, container *corev1.Container) bool {
+	return node.SwapController && node.CgroupV2 && swaps(node, pod, container)
+}
+
+func swaps(node *Node, pod *corev1.Pod, container *corev1.Container) bool {
 	request, limit := container.Resources.Requests.Memory(), container.Resources.Limits.Memory()
+	return node.SwapBehavior == limitedSwap && !isCritical(pod) && qos.Class(pod) == corev1.PodQOSBurstable &&
+		!(request.IsZero() && limit.IsZero()) && request.Cmp(*limit) != 0
+}
+
+func swapShare(node *Node, pod *corev1.Pod, container *corev1.Container) int64 {
+	request := container.Resources.Requests.Memory()
 	switch {
-	case node.SwapBehavior != limitedSwap, isCritical(pod), qos.Class(pod) != corev1.PodQOSBurstable:
-		return 0
-	case request.IsZero() && limit.IsZero(), request.Cmp(*limit) == 0:
+	case !swaps(node, pod, container):
 		return 0
 	case node.MemoryCapacity == 0, request.Value() > int64(node.MemoryCapacity):
 		return 0

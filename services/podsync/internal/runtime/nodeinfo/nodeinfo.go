@@ -36,7 +36,7 @@ type Info struct {
 	node    atomic.Pointer[corev1.Node]
 	machine atomic.Pointer[topic.Machine]
 	runtime atomic.Pointer[topic.Runtime]
-	shared  atomic.Pointer[string]
+	shared  atomic.Pointer[Shared]
 	cri     atomic.Pointer[criconfig.Node]
 }
 
@@ -74,16 +74,22 @@ func (f *Info) SetNode(n *corev1.Node) { f.node.Store(n) }
 // SetRuntime takes the runtime's facts.
 func (f *Info) SetRuntime(r *topic.Runtime) { f.runtime.Store(r) }
 
-// SetSharedCPUs takes the CPUs of containers that have none of their own, as a list.
-func (f *Info) SetSharedCPUs(cpus string) { f.shared.Store(&cpus) }
+// Shared is what containers use that have no CPUs or memory of their own, as lists; empty where nobody decides on that.
+type Shared struct{ CPUs, MemoryNodes string }
+
+// SetShared takes what containers share.
+func (f *Info) SetShared(s Shared) { f.shared.Store(&s) }
+
+// Shared is what containers share.
+func (f *Info) Shared() Shared {
+	if s := f.shared.Load(); s != nil {
+		return *s
+	}
+	return Shared{}
+}
 
 // SharedCPUs are the CPUs of containers that have none of their own, as a list; empty for all.
-func (f *Info) SharedCPUs() string {
-	if cpus := f.shared.Load(); cpus != nil {
-		return *cpus
-	}
-	return ""
-}
+func (f *Info) SharedCPUs() string { return f.Shared().CPUs }
 
 // SetMachine takes the machine's facts, and reads others from sysfs, which may take its time.
 func (f *Info) SetMachine(m *topic.Machine) {

@@ -67,10 +67,12 @@ func (rz *resizer) resize(ctx context.Context, s worker.Snapshot) error {
 
 // setCPUs changes the CPUs on which a container may run, and nothing else of it.
 func (rz *resizer) setCPUs(ctx context.Context, action plan.Action) error {
-	err := rz.sizes.UpdateContainerResources(ctx, action.ID, &runtimeapi.LinuxContainerResources{CpusetCpus: action.CPUs})
+	err := rz.sizes.UpdateContainerResources(ctx, action.ID, &runtimeapi.LinuxContainerResources{
+		CpusetCpus: action.CPUs, CpusetMems: action.MemoryNodes,
+	})
 	if err = ignoreNotFound(err); err != nil {
-		return fmt.Errorf("move container %s to the CPUs %s: %s", action.Container, action.CPUs,
-			words(err, action.ID, action.Container))
+		return fmt.Errorf("move container %s to the CPUs %q and the memory of the NUMA nodes %q: %s", action.Container,
+			action.CPUs, action.MemoryNodes, words(err, action.ID, action.Container))
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ import (
 type podMetrics struct {
 	desired, active, mirror, working, ephemeral, pendingResizes, resizing *prometheus.GaugeVec
 
-	orphaned, restarted, rejections, preemptions, requestedResizes, deferredAccepted *prometheus.CounterVec
-	containers                                                                       *prometheus.HistogramVec
+	orphaned, restarted, rejections, preemptions, requestedResizes, deferredAccepted, infeasible *prometheus.CounterVec
+	containers                                                                                   *prometheus.HistogramVec
 }
 
 func newPodMetrics(f *factory) *podMetrics {
@@ -42,6 +42,8 @@ func newPodMetrics(f *factory) *podMetrics {
 			"requirement", "operation"),
 		deferredAccepted: f.counter("kubelet_pod_deferred_accepted_resizes_total",
 			"Resizes that were granted after they had been put off, by what gave them their turn.", "retry_trigger"),
+		infeasible: f.counter("kubelet_pod_infeasible_resizes_total", "Resizes that can't be, by the reason.",
+			"reason_detail"),
 		containers: f.histogram("kubelet_containers_per_pod_count", "Containers per pod.",
 			prometheus.ExponentialBuckets(1, 2, 5)),
 	}
@@ -140,6 +142,9 @@ func (p *podMetrics) Preempted(resource string) { p.preemptions.WithLabelValues(
 func (p *podMetrics) DeferredAccepted(trigger string) {
 	p.deferredAccepted.WithLabelValues(trigger).Inc()
 }
+
+// Infeasible records a request for resources that can't be met while the pod runs.
+func (p *podMetrics) Infeasible(detail string) { p.infeasible.WithLabelValues(detail).Inc() }
 
 // ResizeAsked records the container's request for other resources.
 func (p *podMetrics) ResizeAsked(before, wanted *corev1.ResourceRequirements) {

@@ -28,7 +28,7 @@ const (
 	RunPreStop Kind = "run preStop hook"
 	// ResizePod gives the pod's cgroup and the running containers the resources of the spec.
 	ResizePod Kind = "resize pod"
-	// SetCPUs gives container ID the CPUs that it may run on.
+	// SetCPUs gives container ID the CPUs that it may run on, and the NUMA nodes of its memory.
 	SetCPUs Kind = "set CPUs"
 	// RemoveContainer removes the dead container ID.
 	RemoveContainer Kind = "remove container"
@@ -55,9 +55,13 @@ type Action struct {
 	// Reason and Message say why a container is stopped, in the words of the Killing event.
 	Reason  string
 	Message string
-	// CPUs is a list of CPUs.
-	CPUs string
+	// Cpuset is what SetCPUs sets.
+	Cpuset
 }
+
+// Cpuset is where a container may run and have its memory, as lists of CPUs and of NUMA nodes; empty if nobody decides on
+// that.
+type Cpuset struct{ CPUs, MemoryNodes string }
 
 // Key identifies what must be done.
 func (a Action) Key() string {
@@ -125,8 +129,8 @@ type ContainerFacts struct {
 	Busy bool
 	// Probes are the last verdicts, by kind.
 	Probes map[string]topic.Probe
-	// CPUs is the list of CPUs that it may run on; empty if nobody decides on that.
-	CPUs string
+	// Cpuset is where it may run.
+	Cpuset
 	// BackoffBase is the restart count at which the crash back-off last started over.
 	BackoffBase int
 	// Runs are by container ID.
@@ -139,8 +143,8 @@ type RunFacts struct {
 	Replaced bool
 	// HookRan means that its preStop hook has run by RunPreStop.
 	HookRan bool
-	// CPUs is the list of CPUs that it was last given by SetCPUs.
-	CPUs string
+	// Cpuset is what it was last given by SetCPUs.
+	Cpuset
 }
 
 // Waiting says why a container doesn't run yet.
@@ -298,9 +302,9 @@ func (p *planner) waitForStart() {
 func (p *planner) setCPUs() {
 	for i := range p.obs.Containers {
 		c := &p.obs.Containers[i]
-		wanted := p.known(c.Name).CPUs
-		if c.State == topic.ContainerRunning && wanted != "" && p.known(c.Name).Runs[c.ID].CPUs != wanted {
-			p.do(Action{Kind: SetCPUs, Container: c.Name, ID: c.ID, CPUs: wanted})
+		wanted := p.known(c.Name).Cpuset
+		if c.State == topic.ContainerRunning && wanted != (Cpuset{}) && p.known(c.Name).Runs[c.ID].Cpuset != wanted {
+			p.do(Action{Kind: SetCPUs, Container: c.Name, ID: c.ID, Cpuset: wanted})
 		}
 	}
 }

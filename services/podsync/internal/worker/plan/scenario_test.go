@@ -77,6 +77,8 @@ func (s *scenario) fact(t *testing.T, words []string) {
 		s.facts.Allocating, s.facts.AllocatingWhy = true, strings.Join(words[1:], " ")
 	case "cpus":
 		s.known(words[1], func(c *ContainerFacts) { c.CPUs = words[2] })
+	case "memory":
+		s.known(words[1], func(c *ContainerFacts) { c.MemoryNodes = words[2] })
 	case "has-cpus":
 		run := s.runs[words[1]]
 		run.CPUs = words[2]
@@ -168,6 +170,9 @@ func render(p Plan) string {
 		}
 		if a.CPUs != "" {
 			fmt.Fprintf(&b, " cpus=%s", a.CPUs)
+		}
+		if a.MemoryNodes != "" {
+			fmt.Fprintf(&b, " memory=%s", a.MemoryNodes)
 		}
 		if a.HookRan {
 			b.WriteString(" hook ran")

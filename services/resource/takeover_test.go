@@ -1,0 +1,190 @@
+package resource
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/resource/internal/cpus"
+	"kubelot.dev/services/resource/internal/memory"
+	"kubelot.dev/services/resource/internal/statefile"
+)
+
+var oneCPU = map[corev1.ResourceName]string{"cpu": "1", "memory": "1Gi"}
+
+// Under the policy none nobody is kept to CPUs: containers that a policy has kept to some are to have all again, however
+// often the daemon is killed before podsync has seen to it. Their users hear of it.
+func TestAPolicyThatIsSwitchedOffLeavesNobodyOnFewCPUs(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.stop()
+		b.policy = cpus.PolicyStatic
+		b.start()
+		pod := b.wants("alone", oneCPU)
+		b.says("alone", "allocated")
+		if got := b.node().SharedCPUs; got != "0,2-3" {
+			t.Fatalf("under static the CPUs %s are shared", got)
+		}
+		b.stop()
+		b.policy = cpus.PolicyNone
+		for round := range 2 {
+			b.start()
+			b.settle("alone")
+			if a := b.allocation("alone"); len(a.Containers) > 0 {
+				t.Errorf("it is said to have %+v", a.Containers)
+			}
+			// podsync has started with the policy, too: no pod waits for the daemon any more.
+			if err := b.pods.Set("alone", topic.Pod{Pod: pod, Lifecycle: topic.Syncing}); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.node().SharedCPUs; got != "0-3" {
+				t.Errorf("the containers are to have the CPUs %q", got)
+			}
+			if a := b.allocation("alone"); round == 1 && a.Phase != "" {
+				t.Errorf("it is said to have something: %+v", a)
+			}
+			b.stop()
+		}
+		b.start()
+		want := []string{"alone ExclusiveResourcesReleased: Container app shares the CPUs 1 with others again: the policy " +
+			"is none now"}
+		if !slices.Equal(b.events, want) {
+			t.Errorf("Events %q, want %q", b.events, want)
+		}
+	})
+}
+
+func TestANodeThatNeverHadAPolicyLeavesCPUsAlone(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.stop()
+		b.start()
+		if n := b.node(); n.SharedCPUs != "" || n.SharedMemoryNodes != "" {
+			t.Errorf("the node's containers are to have %+v", n)
+		}
+	})
+}
+
+// A container that loses its memory may be anywhere.
+func TestReleasedMemoryComesFromAllNodes(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.stop()
+		f := filesOf(b.dir, b.dir)
+		saved, err := statefile.ReadMemory(f.memory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		saved.Policy = "Static"
+		saved.Entries = memory.Entries{"u": {"app": {{Nodes: []int{0}, Type: "memory", Size: 1 << 30}}}}
+		if err := statefile.WriteMemory(f.memory, saved); err != nil {
+			t.Fatal(err)
+		}
+		b.start()
+		if got := b.node().SharedMemoryNodes; got != "0" {
+			t.Errorf("the containers are to have memory of the nodes %q", got)
+		}
+		b.stop()
+		b.start()
+		if got := b.node().SharedMemoryNodes; got != "0" {
+			t.Errorf("after a restart they are to have memory of the nodes %q", got)
+		}
+	})
+}
+
+// A pod that gets nothing for itself under a policy doesn't wait for a disk that is full.
+func TestAPodWithoutAnythingDoesNotWaitForTheDisk(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.stop()
+		b.policy = cpus.PolicyStatic
+		b.start()
+		b.mu.Lock()
+		b.written = errors.New("no space left on device")
+		b.mu.Unlock()
+		b.wants("plain", nil)
+		b.says("plain", "allocated")
+		b.wants("alone", oneCPU)
+		b.says("alone", "allocating: waiting for device plugins to allocate its devices")
+		b.mu.Lock()
+		b.written = nil
+		b.mu.Unlock()
+	})
+}
+
+// Each write waits for the disk: only the file whose content is another one is written.
+func TestOnlyFilesThatChangeAreWritten(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.stop()
+		b.policy = cpus.PolicyStatic
+		b.start()
+		b.lists(gpu, "g0")
+		b.wants("first", map[corev1.ResourceName]string{gpu: "1"})
+		synctest.Wait()
+		f := filesOf(b.dir, b.dir)
+		stat := func(path string) os.FileInfo {
+			info, err := os.Stat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return info
+		}
+		before := map[string]os.FileInfo{f.cpus: stat(f.cpus), f.memory: stat(f.memory), f.devices: stat(f.devices)}
+		b.wants("alone", oneCPU)
+		b.says("alone", "allocated")
+		for path, old := range before {
+			if rewritten := !os.SameFile(old, stat(path)); rewritten != (path == f.cpus) {
+				t.Errorf("%s: written again: %t", path, rewritten)
+			}
+		}
+		// Plugins register again when their directory is emptied, and what is removed is written again.
+		if err := os.Remove(f.memory); err != nil {
+			t.Fatal(err)
+		}
+		b.wants("second", oneCPU)
+		b.says("second", "allocated")
+		stat(f.memory)
+	})
+}
+
+// Without a checkpoint nobody knows which devices the Node has: those that an earlier agent has left become 0, once.
+// What somebody advertises later stays.
+func TestLeftoverDevicesBecomeZero(t *testing.T) {
+	const later = "example.com/dongle"
+	inBubble(t, func(b *bed) {
+		lease := b.bus.Conn("lease")
+		defer lease.Close()
+		out := topic.NodeObject.Writer(lease)
+		node := func(capacity map[corev1.ResourceName]string) {
+			n := corev1.Node{Status: corev1.NodeStatus{Capacity: corev1.ResourceList{}}}
+			n.UID = types.UID("n")
+			for name, q := range capacity {
+				n.Status.Capacity[name] = resource.MustParse(q)
+			}
+			if err := out.Set("", n); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+		b.lists(nic, "n0")
+		node(map[corev1.ResourceName]string{"cpu": "4", gpu: "2", nic: "1", "hugepages-2Mi": "0", later: "0"})
+		if got := b.node().Gone; !slices.Equal(got, []corev1.ResourceName{gpu}) {
+			t.Errorf("gone are %v", got)
+		}
+		node(map[corev1.ResourceName]string{"cpu": "4", gpu: "0", nic: "1", later: "0"})
+		node(map[corev1.ResourceName]string{"cpu": "4", gpu: "0", nic: "1", later: "3"})
+		if got := b.node().Gone; len(got) != 0 {
+			t.Errorf("gone are %v, after they have become 0", got)
+		}
+		// From now on a checkpoint says it.
+		b.stop()
+		b.start()
+		node(map[corev1.ResourceName]string{gpu: "2", later: "3"})
+		if got := b.node().Gone; slices.Contains(got, corev1.ResourceName(later)) {
+			t.Errorf("gone are %v", got)
+		}
+	})
+}
