@@ -75,6 +75,10 @@ func (s *onNode) prepare(ctx context.Context) (err error) {
 	if s.mounts, err = mount(c.Bed); err != nil {
 		return err
 	}
+	// The specs look for a pod's cgroup where a machine's only node has it.
+	if err := c.Bed.CoverCgroups(); err != nil {
+		return err
+	}
 	if err := s.writeFiles(); err != nil {
 		return err
 	}
@@ -147,6 +151,8 @@ func (s *onNode) args(o Options, dir string) []string {
 		"--system-spec-file="+b.Path("system-spec.yaml"),
 		"--runtime-config=api/all=true",
 		"--prepull-images=false",
+		// A busy machine takes more than the two minutes that it has by default.
+		"--server-start-timeout=10m",
 		"--report-dir="+dir,
 	)
 }

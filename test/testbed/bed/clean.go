@@ -53,6 +53,7 @@ func (b *Bed) Clear() error {
 	// The shims' sockets are named in the bundles, which unmounting hides.
 	b.removeShimSockets()
 	errs = append(errs,
+		b.uncover(),
 		b.unmountAll(),
 		b.removeCgroups(),
 		b.removeBridge(),
