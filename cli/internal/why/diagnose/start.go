@@ -125,6 +125,11 @@ func Start(text string, names Names) Finding {
 // configs are what podsync finds wrong before it asks the runtime.
 var configs = []rule{
 	{
+		"device-not-ready", `make the devices of container "[^"]*" ready: (?:.*rpc failed with err: )?(?:rpc error: code = \w+ desc = )?(.*)`,
+		"its devices can't be made ready: {1}", "the device plugin's next try",
+		"see the log of the device plugin on this node",
+	},
+	{
 		"secret-missing", `(?i)secrets? "([^"]+)" not found`,
 		`the Secret "{1}" doesn't exist in the namespace {ns}`, `the Secret "{1}"`,
 		"create what is missing: kubectl create secret generic {1} -n {ns} --from-literal=KEY=VALUE",
