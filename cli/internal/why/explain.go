@@ -113,6 +113,9 @@ func (w Snapshot) units(causes []Cause) {
 }
 
 func explain(w Snapshot, ref topic.Ref, now time.Time) Answer {
+	if ref.UID == "" {
+		return Answer{Ref: ref, State: Gone, Detail: "this node has never had it", Causes: w.unread(ref.Name)}
+	}
 	a := Answer{Ref: ref, State: Gone, Timeline: timeline(w, ref.UID)}
 	update, known := w.Updates[ref.UID]
 	if !known || update.Pod == nil {

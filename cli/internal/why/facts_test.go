@@ -17,7 +17,7 @@ import (
 
 // facts are what a scenario states; what it leaves out is well. Times are how long ago, seen from noon.
 type facts struct {
-	// Ask is "node" for the node's answer.
+	// Ask is "node" for the node's answer, or the name of a pod that the node doesn't have.
 	Ask        string                   `json:"ask"`
 	Pod        corev1.PodSpec           `json:"pod"`
 	Containers map[string]containerFact `json:"containers"`
@@ -79,6 +79,8 @@ type eventFact struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	Normal  bool   `json:"normal"`
+	// Node is true for an Event on the Node.
+	Node bool `json:"node"`
 }
 
 type probeFact struct {
@@ -245,6 +247,9 @@ func (f facts) history(t *testing.T, w *Snapshot) {
 		}
 		if e.Normal {
 			event.Type = corev1.EventTypeNormal
+		}
+		if e.Node {
+			event.Kind, event.Ref = "Node", topic.Ref{Name: "n1", UID: "n1"}
 		}
 		w.Events = append(w.Events, event)
 	}

@@ -86,7 +86,7 @@ func ExplainNode(w Snapshot, now time.Time) NodeAnswer {
 			Waits: "the next report of the daemon lease", Advice: "kubelot doctor",
 		})
 	}
-	a.Causes = slices.Concat(severe, w.pressureCauses(), mild, w.schedulingCauses())
+	a.Causes = slices.Concat(severe, w.pressureCauses(), mild, w.manifestCauses(), w.schedulingCauses())
 	w.units(a.Causes)
 	if len(a.Causes) > 0 {
 		a.Sentence = a.Causes[0].Sentence
