@@ -13,7 +13,7 @@ import (
 )
 
 // fewest is how many kinds of stuck pods and nodes the scenarios must show.
-const fewest = 60
+const fewest = 211
 
 // scenario is a kind of stuck pod: its facts as YAML, and the answer as a person reads it.
 type scenario struct{ title, facts, answer string }
