@@ -47,6 +47,9 @@ health and metrics, the pods, what the runtime has, the history of the bus (for 
 journal, and the node's cgroups, mounts, filesystems and pressure. Values of environment variables, probe headers
 and the like are left out. Logs are as the programs wrote them: read them before you send the file to others.
 
+A file that is larger than a quarter of --max-size has its newest lines if it is a log, and its newest messages with all
+that was stated if it is the history; of others it has the first lines.
+
 The command changes nothing on the node. It says what it could not collect; manifest.json in the archive says it
 too.
 
@@ -125,6 +128,7 @@ func (o *bundleOptions) node() bundle.Node {
 		Version: daemon.Version(), Since: o.since, RunDir: o.busAt.runDir,
 		Proc: procDir, Cgroups: "/sys/fs/cgroup", Etc: "/etc", Journal: bundle.Journal,
 	}
+	n.Settings = recordedSettings(procDir, n.RunDir)
 	crew, err := settings.Crew(procDir, n.RunDir)
 	n.Crew = crew
 	var resolved *config.Config

@@ -121,12 +121,14 @@ func checkCrew(ctx context.Context, c *config.Config, now time.Time) []health.Fi
 			cause = fmt.Sprintf("kubelot-bus runs (process %d), but doesn't listen: it has just started, or hangs", pid)
 			advice = "journalctl -u kubelot-bus; systemctl restart kubelot-bus (the pods go on running)"
 		}
-		return []health.Finding{health.Bad(health.Bus, name, "nothing listens at "+c.BusSocket, cause, advice)}
+		return []health.Finding{health.Bad(health.Bus, name, "nothing listens at "+c.BusSocket, cause,
+			health.Units(advice, running))}
 	}
 	healths, err := readHealth(ctx, filepath.Clean(c.RunDir))
 	if err != nil {
 		return []health.Finding{health.Bad(health.Bus, name, err.Error(), "it listens, but gives no answer: it has just "+
-			"started, its store can't be read, or the key isn't the bus's own", "journalctl -u kubelot-bus")}
+			"started, its store can't be read, or the key isn't the bus's own",
+			health.Units("journalctl -u kubelot-bus", running))}
 	}
 	findings := []health.Finding{health.Good(health.Bus, name, "answers at "+c.BusSocket)}
 	return append(findings, health.Crew(healths, running, now)...)

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 )
 
 // call runs a whole command line, with the program's name, and returns its exit code and both outputs.
@@ -97,6 +99,48 @@ func TestEveryCommandHasAnExample(t *testing.T) {
 	for _, c := range append(root.Commands(), root) {
 		if !strings.HasPrefix(c.Example, "  kubelot ") && c.Name() != "help" && c.Name() != "completion" {
 			t.Errorf("kubelot %s --help has no example", c.Name())
+		}
+	}
+}
+
+// A script must know what a command's exit code means, and so must whoever changes it.
+func TestEveryCommandExplainsItsExitCodes(t *testing.T) {
+	checked := 0
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if c.Name() == "completion" || c.Name() == "help" {
+			return
+		}
+		if c.Runnable() {
+			checked++
+			if !strings.Contains(c.Long, "\nExit codes: 0") {
+				t.Errorf("%s --help doesn't explain the exit codes:\n%s", c.CommandPath(), c.Long)
+			}
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(Command(os.Stdout, os.Stderr))
+	walk(kubeletCommand(os.Stdout, os.Stderr))
+	if checked < 25 {
+		t.Errorf("only %d commands are found", checked)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{nil, 0, "kubelot "},
+		{[]string{"-o", "json"}, 0, `"kubernetes": "` + KubernetesVersion + `"`},
+		{[]string{"-o", "yaml"}, 1, ""},
+	} {
+		code, out, _ := call(t, append([]string{"kubelot", "version"}, c.args...)...)
+		if code != c.code || !strings.Contains(out, c.says) {
+			t.Errorf("version %v: code %d, %s", c.args, code, out)
 		}
 	}
 }

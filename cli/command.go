@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -71,17 +71,34 @@ func Command(stdout, stderr *os.File) *cobra.Command {
 	return root
 }
 
-func versionCommand(out io.Writer) *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version.",
-		Example: "  kubelot version",
+func versionCommand(stdout *os.File) *cobra.Command {
+	var output string
+	c := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version.",
+		Long: `Prints the version of this executable, and with -o json also that of Kubernetes which the node reports. Those of the
+daemons that run are in kubelot doctor.
+
+Exit codes: 0, or 1 if the flags are wrong.`,
+		Example: "  kubelot version\n  kubelot version -o json | jq -r .kubernetes",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(out, "kubelot", daemon.Version())
-			return err
+			switch output {
+			case "json":
+				return writeJSON(stdout, struct {
+					Kubelot    string `json:"kubelot"`
+					Kubernetes string `json:"kubernetes"`
+					Go         string `json:"go"`
+				}{daemon.Version(), KubernetesVersion, runtime.Version()})
+			case "text":
+				return say(stdout, "kubelot "+daemon.Version())
+			}
+			return fmt.Errorf("-o %q: want text or json", output)
 		},
 	}
+	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	complete(c, "output", []string{"text", "json"})
+	return c
 }
 
 // busFlags say which bus a command talks to.

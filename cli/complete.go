@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -39,6 +41,8 @@ var byArgument = map[string]struct {
 	"kubelot image pull":  {names: imagesOfNode, many: true},
 	"kubelot image pin":   {names: imagesOfNode, many: true},
 	"kubelot image unpin": {names: imagesOfNode, many: true},
+	"kubelot install":     {names: daemonNames, many: true},
+	"kubelot upgrade":     {names: versionOrDaemons, many: true},
 }
 
 // completeNames offers the names of the node's things to the shell's completion, in all commands that take them.
@@ -177,6 +181,25 @@ func daemonNames(*cobra.Command, []string) []string {
 		return nil
 	}
 	return names
+}
+
+// versionOrDaemons are the installed versions, and behind the version that is chosen the daemons.
+func versionOrDaemons(c *cobra.Command, args []string) []string {
+	if len(args) > 0 {
+		return daemonNames(c, args)
+	}
+	bin := filepath.Clean(flagValue(c, "bin-dir"))
+	entries, err := os.ReadDir(filepath.Dir(bin))
+	if err != nil {
+		return nil
+	}
+	var versions []string
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != filepath.Base(bin) {
+			versions = append(versions, e.Name())
+		}
+	}
+	return versions
 }
 
 func imagesOfNode(c *cobra.Command, _ []string) []string {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -35,6 +36,13 @@ func TestCompletionOfNames(t *testing.T) {
 	runtime.AddImage("registry.example/web:2", 5<<20)
 	at := "--container-runtime-endpoint=" + runtime.Endpoint()
 	none := "--run-dir=" + t.TempDir()
+	installed := t.TempDir()
+	for _, name := range []string{"bin", "v0.1.0", "v0.2.0"} {
+		if err := os.Mkdir(filepath.Join(installed, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin := "--bin-dir=" + filepath.Join(installed, "bin")
 	for name, c := range map[string]struct {
 		args []string
 		want string
@@ -43,6 +51,9 @@ func TestCompletionOfNames(t *testing.T) {
 		"images, begun":   {[]string{"image", "pull", at, "registry.example/w"}, "registry.example/web:2"},
 		"images, another": {[]string{"image", "unpin", at, "registry.example/app:1", ""}, "registry.example/web:2"},
 		"daemons":         {[]string{"tap", "--daemon", "p"}, "pleg podsync probe"},
+		"install":         {[]string{"install", "lease", "p"}, "pleg podsync probe"},
+		"versions":        {[]string{"upgrade", bin, ""}, "v0.1.0 v0.2.0"},
+		"upgrade":         {[]string{"upgrade", bin, "v0.2.0", "pleg", "p"}, "podsync probe"},
 		"left out":        {[]string{"up", "--without", "v"}, "volume"},
 		// A node without a crew, or without a runtime.
 		"pods":       {[]string{"why", none, ""}, "node"},

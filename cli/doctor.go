@@ -40,7 +40,7 @@ func doctorCommand(stdout *os.File) *cobra.Command {
 and with what to do about it. Without flags the checks are made with the configuration of the daemons that run or,
 where none do, with the one that their units name. The command changes nothing.
 
-Exit codes: the lowest of all findings, because what comes first may be the cause of the rest.
+Exit codes: 0 if all is well; else the lowest of all findings, because what comes first may be the cause of the rest.
 
   0  all is well
   1  the command failed: a wrong flag, or a configuration with which no daemon starts

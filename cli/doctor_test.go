@@ -141,13 +141,15 @@ func TestUnready(t *testing.T) {
 func TestReport(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	healths := map[string]topic.DaemonHealth{}
-	for _, name := range []string{"lease", "pleg", "podsync", "probe", "status", "volume"} {
+	for i, name := range []string{
+		"lease", "pleg", "api", "gc", "podsync", "probe", "resource", "stats", "status", "volume",
+	} {
 		healths[name] = topic.DaemonHealth{
-			State: topic.Healthy, Since: now.Add(-time.Hour), Beat: now, Version: "v1", PID: 7,
+			State: topic.Healthy, Since: now.Add(-time.Hour), Beat: now, Version: "v1", PID: 6 + i,
 		}
 	}
 	healths["lease"] = topic.DaemonHealth{State: topic.Degraded, Message: "Unauthorized", Beat: now}
-	got := report(health.Crew(healths, nil, now)[:2])
+	got := report(health.Crew(healths, nil, now)[2:4])
 	want := `BAD  lease: degraded: Unauthorized
      cause: the API server doesn't accept the node's credentials: they have expired, or are of another cluster
      -> openssl x509 -noout -subject -dates -in /var/lib/kubelet/pki/kubelet-client-current.pem

@@ -28,7 +28,9 @@ func gcCommand(stdout *os.File) *cobra.Command {
 		Use:   "gc --dry-run",
 		Short: "Show what gc would remove, evict and rotate now, and why.",
 		Long: `Asks kubelot-gc what it would do now about dead containers and sandboxes, images, logs, and pods to evict.
-The command changes nothing: gc acts by itself when it is time. --all also shows what gc keeps, and why.`,
+The command changes nothing: gc acts by itself when it is time. --all also shows what gc keeps, and why.
+
+Exit codes: 0 if kubelot-gc has answered, 1 if not.`,
 		Example: `  kubelot gc --dry-run
   kubelot gc --dry-run --all
   kubelot gc --dry-run --disk-pressure

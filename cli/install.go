@@ -20,7 +20,9 @@ func installCommand(out io.Writer) *cobra.Command {
 		Short: "Install this version with its systemd units, on a machine without kubelot's packages.",
 		Long: `Copies the executables in this executable's directory into a directory for their version, makes one link per
 daemon, and installs the systemd units. Daemons that run keep their version until kubelot upgrade moves them. With
-names of daemons, only these are installed. The command starts and restarts nothing, and changes no pod.`,
+names of daemons, only these are installed. The command starts and restarts nothing, and changes no pod.
+
+Exit codes: 0 if all files are in place, 1 if not.`,
 		Example: `  kubelot install
   kubelot install --kubelet
   kubelot install lease
@@ -52,7 +54,9 @@ func uninstallCommand(out io.Writer) *cobra.Command {
 		Short: "Remove what kubelot install has installed; pods go on running.",
 		Long: `Stops and disables kubelot's units and removes its files. Pods go on running: another node agent can take them
 over. To remove them too, stop the crew and run kubelot down first. --purge also removes the file that the
-administrator may have changed (/etc/default/kubelot), and the state in /run/kubelot.`,
+administrator may have changed (/etc/default/kubelot), and the state in /run/kubelot.
+
+Exit codes: 0 if all is removed, 1 if not.`,
 		Example: `  kubelot uninstall
   systemctl stop kubelot.target && kubelot down && kubelot uninstall --purge`,
 		Args: cobra.NoArgs,

@@ -26,7 +26,9 @@ func kubeletCommand(stdout, stderr *os.File) *cobra.Command {
 		Short: "Run kubelot's daemons with the kubelet's flags.",
 		Long: `This is kubelot in the kubelet's place. When kubelet.service runs it, it passes its flags on to kubelot's
 daemons. Each daemon is a unit of its own: see systemctl status 'kubelot-*'. Otherwise it runs the daemons in
-the foreground, as kubelot up does.`,
+the foreground, as kubelot up does.
+
+Exit codes: 0 when it is told to stop, 1 if the flags can't be used, or the crew can't be started.`,
 		Example: `  kubelet --version
   systemctl restart kubelet
   kubelet --config=/var/lib/kubelet/config.yaml --kubeconfig=/etc/kubernetes/kubelet.conf`,

@@ -48,6 +48,10 @@ func podsCommand(stdout *os.File) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pods",
 		Short: "List the node's pods as the bus knows them.",
+		Long: `Lists the pods with what their containers do, from what the daemons say to each other. With --wait it first waits
+until all pods are ready or have ended.
+
+Exit codes: 0 if there is a list; 1 if the bus can't be reached, or with --wait if the pods aren't ready in time.`,
 		Example: `  kubelot pods
   kubelot pods --wait 2m
   kubelot pods -o json | jq '.[].name'`,

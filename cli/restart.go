@@ -20,6 +20,7 @@ func restartCommand(stdout *os.File) *cobra.Command {
 		at        runtimeFlags
 		container string
 		wait      time.Duration
+		output    string
 	)
 	c := &cobra.Command{
 		Use:   "restart POD",
@@ -28,11 +29,15 @@ func restartCommand(stdout *os.File) *cobra.Command {
 any end: it counts as a restart, and a container that was restarted often waits for its back-off. The preStop hook
 doesn't run. POD is namespace/name, a name or a UID. A container that might not start again is refused.
 
-Exit codes: 0 if the container runs again, 1 if not.`,
+Exit codes: 0 if the container runs again, or with --wait 0 has stopped; 1 if not.`,
 		Example: `  kubelot restart default/web-0
-  kubelot restart default/web-0 --container app --wait 5m`,
+  kubelot restart default/web-0 --container app --wait 5m
+  kubelot restart default/web-0 -o json | jq -r .id`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return fmt.Errorf("-o %q: want text or json", output)
+			}
 			conn, err := busAt.connect(c.Context())
 			if err != nil {
 				return err
@@ -52,23 +57,27 @@ Exit codes: 0 if the container runs again, 1 if not.`,
 			if err := client.StopContainer(c.Context(), target.ID, target.Grace); err != nil {
 				return err
 			}
-			if wait <= 0 {
-				return say(stdout, fmt.Sprintf("container %s has stopped", target.Container))
+			done := restarted{Ref: target.Ref, Container: target.Container, Stopped: target.ID}
+			if wait > 0 {
+				ctx, cancel := context.WithTimeoutCause(c.Context(), wait, fmt.Errorf("waited %s", wait))
+				defer cancel()
+				if done.ID, err = restart.Await(ctx, conn, target); err != nil {
+					return err
+				}
+				done.Seconds = time.Since(begun).Seconds()
 			}
-			ctx, cancel := context.WithTimeoutCause(c.Context(), wait, fmt.Errorf("waited %s", wait))
-			defer cancel()
-			id, err := restart.Await(ctx, conn, target)
-			if err != nil {
-				return err
+			if output == "json" {
+				return writeJSON(stdout, done)
 			}
-			return say(stdout, fmt.Sprintf("container %s runs again as %s, after %s", target.Container, id,
-				words.Brief(time.Since(begun))))
+			return say(stdout, done.String())
 		},
 	}
 	busAt.register(c)
 	at.register(c)
 	c.Flags().StringVarP(&container, "container", "c", "", "the container; may be left out if the pod has only one")
 	c.Flags().DurationVar(&wait, "wait", time.Minute, "how long to wait until it runs again; 0 doesn't wait")
+	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	complete(c, "output", []string{"text", "json"})
 	c.ValidArgsFunction = func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -76,6 +85,24 @@ Exit codes: 0 if the container runs again, 1 if not.`,
 		return podNames(c.Context(), &busAt), cobra.ShellCompDirectiveNoFileComp
 	}
 	return c
+}
+
+// restarted is a container that was stopped, and its successor if that was waited for.
+type restarted struct {
+	topic.Ref
+	Container string `json:"container"`
+	// Stopped is the ID of the one that was stopped, ID that of the one that runs.
+	Stopped string  `json:"stopped"`
+	ID      string  `json:"id,omitempty"`
+	Seconds float64 `json:"seconds,omitempty"`
+}
+
+func (r restarted) String() string {
+	if r.ID == "" {
+		return fmt.Sprintf("container %s has stopped", r.Container)
+	}
+	return fmt.Sprintf("container %s runs again as %s, after %s", r.Container, r.ID,
+		words.Brief(time.Duration(r.Seconds*float64(time.Second))))
 }
 
 func pick(ctx context.Context, conn *bus.Conn, pod, container string) (restart.Target, error) {

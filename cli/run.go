@@ -59,7 +59,10 @@ func upCommand(stdout, stderr *os.File) *cobra.Command {
 		Short: "Run the crew in the foreground, without systemd.",
 		Long: `Runs the bus and every daemon as child processes, and restarts those that end.
 Ctrl-C stops the crew and leaves the pods running; with --down it removes them. SIGHUP has the daemons read their
-configuration again, as kubelot config reload does; if the terminal is gone it stops the crew.`,
+configuration again, as kubelot config reload does; if the terminal is gone it stops the crew.
+
+Exit codes: 0 after Ctrl-C, or with --until-ready when all pods run; 1 if the crew can't be started, or not all pods run
+in time.`,
 		Example: `  kubelot up --config kubelet.yaml --kubeconfig node.kubeconfig
   kubelot up --config kubelet.yaml --pod-manifest-path ./manifests --show-pods --down`,
 		Args: cobra.NoArgs,
@@ -170,7 +173,9 @@ func downCommand(stdout *os.File) *cobra.Command {
 		Use:   "down [kubelet flags]",
 		Short: "Remove all pods of this node: containers, mounts, cgroups, directories, logs.",
 		Long: `Stops and removes every pod sandbox that carries the kubelet's labels, and what pods left on this node.
-The API server isn't informed: use it on standalone nodes, or to clean up. The crew must not be running.`,
+The API server isn't informed: use it on standalone nodes, or to clean up. The crew must not be running.
+
+Exit codes: 0 if nothing of the pods is left, 1 if something is, or the crew runs.`,
 		Example: "  kubelot down --config kubelet.yaml --grace 30s",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -48,8 +48,12 @@ func shutdownStart(stdout *os.File) *cobra.Command {
 		system          bool
 	)
 	c := &cobra.Command{
-		Use:     "start",
-		Short:   "End the pods, and wait until they have ended.",
+		Use:   "start",
+		Short: "End the pods, and wait until they have ended.",
+		Long: `Begins a shutdown, and shows how the pods end.
+
+Exit codes: 0 if the pods have ended, with --no-wait if the shutdown has begun, and with --if-system-stops if there is
+nothing to do; 1 if they have not ended in time, or kubelot-gc doesn't answer.`,
 		Example: "  kubelot shutdown start --grace-period 1m --critical-grace-period 10s",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -125,8 +129,11 @@ func shutdownState(stdout *os.File) *cobra.Command {
 		output string
 	)
 	c := &cobra.Command{
-		Use:     "state",
-		Short:   "Show the progress of a shutdown.",
+		Use:   "state",
+		Short: "Show the progress of a shutdown.",
+		Long: `Shows the groups of pods that end one after the other, and which pods haven't ended yet.
+
+Exit codes: 0 if kubelot-gc has answered, whether or not a shutdown is under way; 1 if not.`,
 		Example: "  kubelot shutdown state -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -164,7 +171,9 @@ func shutdownCancel(stdout *os.File) *cobra.Command {
 		Short: "Cancel a shutdown and admit pods again; pods that have ended stay ended.",
 		Long: `Cancels a shutdown of the node. Groups of pods that have not begun to end stay, and pods are admitted again.
 Static pods that have ended are started again. If logind has started the shutdown, the machine may still shut
-down: see shutdown -c.`,
+down: see shutdown -c.
+
+Exit codes: 0 if pods are admitted again, 1 if kubelot-gc doesn't answer.`,
 		Example: "  kubelot shutdown cancel",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -198,7 +207,10 @@ func shutdownContainers(stdout *os.File) *cobra.Command {
 		Long: `Stops all running containers at the same time, each with its own grace period. The pods don't end: their
 containers are started again after the boot. The unit kubelot-containers runs this command when the system
 stops, after the daemons and before the runtime. Without it, systemd would send SIGTERM to the remaining
-processes at the end of the shutdown, and wait 90 s for those that ignore it.`,
+processes at the end of the shutdown, and wait 90 s for those that ignore it.
+
+Exit codes: 0 if no container runs any more, and with --if-system-stops if there is nothing to do; 1 if one does, or
+the crew runs.`,
 		Example: "  kubelot shutdown containers --if-system-stops",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {

@@ -39,7 +39,9 @@ func takeoverCommand(stdout, stderr *os.File) *cobra.Command {
 		Short: "Take the node over from the running kubelet: no container restarts, no pod turns not Ready.",
 		Long: `Checks the running kubelet: its flags and configuration, and what its pods use. Then it stops the kubelet and
 starts kubelot in its place with the kubelet's flags: kubelot.target with systemd, or the crew as child processes
-of this command with --foreground. If the crew isn't healthy in time, it starts the kubelet again.`,
+of this command with --foreground. If the crew isn't healthy in time, it starts the kubelet again.
+
+Exit codes: 0 if kubelot has the node, or with --check could have it; 1 if the kubelet goes on.`,
 		Example: "  kubelot takeover --check\n  kubelot takeover",
 		Args:    cobra.NoArgs,
 		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
@@ -241,7 +243,10 @@ func handbackCommand(stdout *os.File) *cobra.Command {
 		Long: `Stops the crew and starts the kubelet. With systemd it starts the kubelet's unit. Without systemd it stops
 kubelot up and executes the given command line of the kubelet. A kubelet that starts treats containers younger
 than ten seconds as new: they aren't ready until their first probe succeeds. So wait for ten seconds after the
-last pod has started.`,
+last pod has started.
+
+Exit codes: 0 if the kubelet runs; 1 if nothing was changed, or the crew goes on. Without systemd it becomes the
+kubelet, and the code is the kubelet's.`,
 		Example: "  kubelot handback\n  kubelot handback -- /usr/bin/kubelet --config /var/lib/kubelet/config.yaml",
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 {

@@ -70,12 +70,14 @@ func tapCommand(stdout *os.File) *cobra.Command {
 		lines   lineFlags
 		options tap.Options
 		record  string
+		follow  bool
 	)
 	c := &cobra.Command{
 		Use:   "tap",
 		Short: "Show what the daemons say to each other, one line per message.",
 		Long: `Shows the messages on the bus as they pass. With --since it begins with those that the bus still keeps. Filters
-may be combined. At the end, -o text and wide name the steps of pods that have begun and not ended.
+may be combined. -o text and wide name the steps of pods that have been open for long, and at the end all that have
+begun and not ended. With --follow=false it ends where the history ends.
 
 -o text has the time, the age, the topic, the pod, and what matters; wide has the date, the daemon and the key too;
 short has the time, the pod, and what matters; json has the whole message.
@@ -83,16 +85,20 @@ short has the time, the pod, and what matters; json has the whole message.
 --record also writes what is shown to a file, for kubelot replay and kubelot why --replay. With it goes what was said of
 the node and before, and the settings that decisions depend on. Values of environment variables and the like are hidden.
 
-Exit codes: 0 after Ctrl-C, 1 if the bus can't be reached or the file can't be written.`,
+Exit codes: 0 after Ctrl-C and at the end of the history, 1 if the bus can't be reached or the file can't be written.`,
 		Example: `  kubelot tap --pod default/web-0 --since 5m
   kubelot tap --topic podsync.step --topic volume
   kubelot tap --label app=web --error --since 1h
   kubelot tap --slower-than 2s --since 1h -o wide
   kubelot tap --namespace shop --record shop.jsonl
-  kubelot tap --daemon pleg -o json | jq .data`,
+  kubelot tap --daemon pleg -o json | jq .data
+  kubelot tap --since 10m --error --follow=false`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
+			if options.Once = !follow; options.Once && options.Since <= 0 {
+				return errors.New("--follow=false shows the history only: say with --since how much of it")
+			}
 			showEnv := options.Format.ShowEnv
 			if options.Filter, options.Format, err = lines.resolve(stdout); err != nil {
 				return err
@@ -119,6 +125,7 @@ Exit codes: 0 after Ctrl-C, 1 if the bus can't be reached or the file can't be w
 	lines.register(c)
 	flags := c.Flags()
 	flags.DurationVar(&options.Since, "since", 0, "start with the history of this duration, such as 5m")
+	flags.BoolVar(&follow, "follow", true, "go on with what passes when the history has been shown")
 	flags.StringVar(&record, "record", "", "also write what is shown to this new file, without secrets, for "+
 		"kubelot replay")
 	flags.BoolVar(&options.Format.ShowEnv, "show-env", false, "show values of environment variables in JSON (root only)")

@@ -23,7 +23,10 @@ other, with systemd or with kubelot up. A daemon is moved when the one before it
 isn't healthy in time is moved back, and the upgrade ends there.
 
 VERSION is the name of an installed version (v0.2.0), or the path of a directory with its executables. To go back,
-name the older version.`,
+name the older version.
+
+Exit codes: 0 if all daemons are of the version and healthy, 1 if nothing was moved or an unhealthy daemon was moved
+back.`,
 		Example: `  kubelot upgrade v0.2.0
   kubelot upgrade v0.2.0 pleg volume
   kubelot upgrade /usr/lib/kubelot/v0.1.0`,

@@ -38,7 +38,10 @@ whose name is node is asked for as namespace/node.
 
 With --at it answers as it would have at an earlier time, as far back as the bus keeps what was said. With --replay it
 answers from a recording (kubelot tap --record, or bus/history.jsonl of kubelot bundle), on any machine: for its end,
-or for a time before its end with --at. The command only reads.`,
+or for a time before its end with --at. The command only reads.
+
+Exit codes: 0 if there is an answer, whether or not all is well; 1 if the node knows no such pod, or the bus or the
+recording can't be read.`,
 		Example: `  kubelot why default/web-0
   kubelot why web-0 --at 10m
   kubelot why web-0 -o json | jq -r .sentence

@@ -86,13 +86,15 @@ func (p *parts) manifestProblem(problem source.Problem) {
 	switch {
 	case problem.Solved:
 		log.Info("the manifest is usable again")
+		p.report.NodeEvent(p.Config.NodeName, corev1.EventTypeNormal, topic.ManifestUsable, problem.Where+
+			": it is usable again, or gone")
 		return
 	case problem.Warning:
 		log.Warn("the manifest has problems, using it nevertheless", "error", problem.Message)
 	default:
 		log.Error("can't use a manifest", "error", problem.Message)
 	}
-	p.report.NodeEvent(p.Config.NodeName, corev1.EventTypeWarning, "InvalidManifest", problem.Where+": "+problem.Message)
+	p.report.NodeEvent(p.Config.NodeName, corev1.EventTypeWarning, topic.ManifestInvalid, problem.Where+": "+problem.Message)
 }
 
 func sourceNames(sources []source.Source) []topic.Source {

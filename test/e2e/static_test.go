@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -109,6 +110,17 @@ func TestBadManifests(t *testing.T) {
 			return strings.Contains(e.Message, name(kind))
 		})
 	}
+	// A person who asks for a pod of one of them learns which file is wrong, and of all from the node's answer.
+	kit.Eventually(t, "the broken manifest in kubelot why", func() error {
+		file := filepath.Join(bed.Node.ManifestDir, name("malformed"))
+		return errors.Join(bed.WhySays(t.Context(), ns.Name+"-malformed", "the manifest "+file+" can't be used: "),
+			bed.WhySays(t.Context(), "node", "the manifest "+file+" can't be used: "))
+	})
+	manifest(t, name("malformed"), inNamespace(ns, pod("malformed", staticSpec)))
+	ns.Running("malformed-" + kit.NodeName)
+	kit.Follow(t, "an Event about the corrected manifest", eventsOfNode, func(e *corev1.Event) bool {
+		return e.Reason == "ManifestUsable" && strings.Contains(e.Message, name("malformed"))
+	})
 	events, err := bed.Client.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(),
 		metav1.ListOptions{FieldSelector: "reason=InvalidManifest"})
 	if err != nil {

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +14,7 @@ import (
 // asks is what kubelot why says with these arguments.
 func asks(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := kit.Output(exec.CommandContext(t.Context(), bed.Program("kubelot"),
-		append([]string{"why", "--run-dir=" + bed.Bed.Path("run")}, args...)...))
+	out, err := bed.Why(t.Context(), args...)
 	if err != nil {
 		t.Fatalf("kubelot why %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
@@ -78,8 +76,7 @@ func TestWhyEarlier(t *testing.T) {
 		!strings.Contains(text, "is waiting: 0 of 1 container ready") {
 		t.Errorf("at %s it says:\n%s", at, text)
 	}
-	out, err := kit.Output(exec.CommandContext(t.Context(), bed.Program("kubelot"), "why",
-		"--run-dir="+bed.Bed.Path("run"), ns.Name+"/late", "--at", "1000h"))
+	out, err := bed.Why(t.Context(), ns.Name+"/late", "--at", "1000h")
 	if err == nil || !strings.Contains(out, "the bus's history begins ") {
 		t.Errorf("long before: %v\n%s", err, out)
 	}

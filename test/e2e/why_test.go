@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -14,25 +12,13 @@ import (
 
 // why is what the command says of the namespace's pod.
 func why(ctx context.Context, ns *kit.Namespace, name string) (string, error) {
-	return kit.Output(exec.CommandContext(ctx, bed.Program("kubelot"), "why",
-		"--run-dir="+bed.Bed.Path("run"), ns.Name+"/"+name))
+	return bed.Why(ctx, ns.Name+"/"+name)
 }
 
 // says waits until the command says all that of the pod.
 func says(t *testing.T, ns *kit.Namespace, name string, words ...string) {
 	t.Helper()
-	kit.Eventually(t, "what keeps "+name, func() error {
-		answer, err := why(t.Context(), ns, name)
-		if err != nil {
-			return fmt.Errorf("kubelot why: %w\n%s", err, answer)
-		}
-		for _, want := range words {
-			if !strings.Contains(answer, want) {
-				return fmt.Errorf("kubelot why doesn't say %q:\n%s", want, answer)
-			}
-		}
-		return nil
-	})
+	ns.In(t).Says(name, words...)
 }
 
 // A person learns from one command what keeps a pod from being ready, or from going away.

@@ -20,6 +20,8 @@ type Part struct {
 	Name string
 	// Write writes the content. What it has written before an error is kept.
 	Write func(ctx context.Context, out io.Writer) error
+	// Keep says what is kept of a content that is too large.
+	Keep Keep
 }
 
 // Options say what an archive is like.
@@ -36,7 +38,7 @@ type Options struct {
 type Entry struct {
 	Name  string `json:"name"`
 	Bytes int    `json:"bytes"`
-	// CutOff is true where the content was larger than the limit.
+	// CutOff is true where the content was larger than the limit, so that not all of it is there.
 	CutOff bool `json:"cutOff,omitempty"`
 	// Error says why it isn't there, or isn't whole.
 	Error string `json:"error,omitempty"`
@@ -106,38 +108,18 @@ func collect(ctx context.Context, part Part, limit int, patience time.Duration) 
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %s", patience))
 	defer cancel()
-	content := &bounded{limit: limit}
+	content := part.Keep.keeper(limit)
 	err := part.Write(ctx, content)
-	entry.Bytes, entry.CutOff = len(content.data), content.full
+	data, cut := content.kept()
+	entry.Bytes, entry.CutOff = len(data), cut
 	switch {
-	case content.full: // the error is that of the limit, or follows from it
+	case errors.Is(err, errFull) || cut && part.Keep == Begin: // the error is that of the limit, or follows from it
 	case err != nil && ctx.Err() != nil:
 		entry.Error = context.Cause(ctx).Error()
 	case err != nil:
 		entry.Error = err.Error()
 	}
-	return content.data, entry
-}
-
-// errFull ends the writing of a part that is too large.
-var errFull = errors.New("the file is as large as it may be")
-
-// bounded keeps the beginning of what is written to it. Write is its only method: one of a buffer's others would pass
-// the limit by.
-type bounded struct {
-	data  []byte
-	limit int
-	full  bool
-}
-
-func (b *bounded) Write(p []byte) (int, error) {
-	kept := p[:min(len(p), b.limit-len(b.data))]
-	b.data = append(b.data, kept...)
-	if len(kept) < len(p) {
-		b.full = true
-		return len(kept), errFull
-	}
-	return len(p), nil
+	return data, entry
 }
 
 // Text says for a terminal what is in the archive and what isn't. size is the archive's, in bytes.
@@ -152,7 +134,7 @@ func Text(m Manifest, file string, size int64) string {
 			missing += fmt.Sprintf("  %s: %s\n", e.Name, words.OneLine(e.Error))
 		}
 		if e.CutOff {
-			cut += fmt.Sprintf("  %s: after %d KiB\n", e.Name, e.Bytes>>10)
+			cut += fmt.Sprintf("  %s: %d KiB are there\n", e.Name, e.Bytes>>10)
 		}
 	}
 	fmt.Fprintf(&out, "%s: %s, %d KiB\n", file, words.Plural(files, "file"), (size+1023)>>10)
@@ -160,7 +142,7 @@ func Text(m Manifest, file string, size int64) string {
 		out.WriteString("not collected, or not whole:\n" + missing)
 	}
 	if cut != "" {
-		out.WriteString("cut off:\n" + cut)
+		out.WriteString("larger than a file may be:\n" + cut)
 	}
 	out.WriteString("Logs are as the programs wrote them: read them before you send the file to others.\n")
 	return out.String()

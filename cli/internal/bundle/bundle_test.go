@@ -24,7 +24,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 // says is a part with this content.
 func says(name, text string) Part {
-	return Part{name, func(_ context.Context, out io.Writer) error {
+	return Part{Name: name, Write: func(_ context.Context, out io.Writer) error {
 		_, err := io.WriteString(out, text)
 		return err
 	}}
@@ -61,11 +61,11 @@ func unpacked(t *testing.T, archive []byte) (map[string]string, Manifest) {
 
 func TestWrite(t *testing.T) {
 	var out bytes.Buffer
-	half := Part{"half.txt", func(_ context.Context, out io.Writer) error {
+	half := Part{Name: "half.txt", Write: func(_ context.Context, out io.Writer) error {
 		_, _ = io.WriteString(out, "ha")
 		return errors.New("no more")
 	}}
-	fails := Part{"fails", func(context.Context, io.Writer) error { return errors.New("there is none") }}
+	fails := Part{Name: "fails", Write: func(context.Context, io.Writer) error { return errors.New("there is none") }}
 	parts := []Part{says("a.txt", "12345"), half, fails, says("empty", ""), says("large", "1234567890"), says("b", "1234")}
 	parts = append(parts, says("late", "1"))
 	m, err := Write(t.Context(), &out, parts, Manifest{Created: noon, Version: "v1"},
@@ -99,9 +99,9 @@ not collected, or not whole:
   half.txt: no more
   fails: there is none
   late: left out: the archive is as large as it may be
-cut off:
-  large: after 0 KiB
-  b: after 0 KiB
+larger than a file may be:
+  large: 0 KiB are there
+  b: 0 KiB are there
 Logs are as the programs wrote them: read them before you send the file to others.
 `
 	if text != wantText {
@@ -112,7 +112,7 @@ Logs are as the programs wrote them: read them before you send the file to other
 // A source that hangs costs its time and its file.
 func TestWriteGoesOnWithoutWhatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		hangs := Part{"hangs", func(ctx context.Context, out io.Writer) error {
+		hangs := Part{Name: "hangs", Write: func(ctx context.Context, out io.Writer) error {
 			_, _ = io.WriteString(out, "begin")
 			<-ctx.Done()
 			return ctx.Err()
@@ -133,7 +133,7 @@ func TestWriteGoesOnWithoutWhatHangs(t *testing.T) {
 
 func TestWriteEnds(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	stop := Part{"stop", func(context.Context, io.Writer) error {
+	stop := Part{Name: "stop", Write: func(context.Context, io.Writer) error {
 		cancel(errors.New("stopped"))
 		return nil
 	}}

@@ -23,6 +23,7 @@ import (
 	"kubelot.dev/cli/internal/pods"
 	"kubelot.dev/cli/internal/settings"
 	"kubelot.dev/cli/internal/tap"
+	"kubelot.dev/cli/recording"
 )
 
 // Node is where the parts come from.
@@ -40,6 +41,8 @@ type Node struct {
 	Crew []settings.Daemon
 	// Config is the configuration, without secrets.
 	Config settings.Report
+	// Settings are those that decisions depend on, for the check of the history.
+	Settings map[string]any
 	// Bus is nil where it can't be reached, and NoBus says why.
 	Bus   *bus.Conn
 	NoBus error
@@ -63,20 +66,20 @@ var kernelFiles = [][2]string{
 // Parts are the files of the archive, those that matter most first.
 func Parts(n Node) []Part {
 	parts := []Part{
-		{"versions.json", n.versions},
-		{"doctor.txt", n.Doctor},
-		{"config.json", func(_ context.Context, out io.Writer) error { return writeJSON(out, n.Config) }},
-		{"processes.txt", n.processes},
-		{"health.json", n.health},
-		{"pods.json", n.pods},
-		{"runtime.json", n.Runtime},
-		{"bus/history.jsonl", n.history},
+		{Name: "versions.json", Write: n.versions},
+		{Name: "doctor.txt", Write: n.Doctor},
+		{Name: "config.json", Write: func(_ context.Context, out io.Writer) error { return writeJSON(out, n.Config) }},
+		{Name: "processes.txt", Write: n.processes},
+		{Name: "health.json", Write: n.health},
+		{Name: "pods.json", Write: n.pods},
+		{Name: "runtime.json", Write: n.Runtime},
+		{Name: "bus/history.jsonl", Write: n.history, Keep: Recording},
 	}
 	parts = append(parts, n.metrics()...)
 	parts = append(parts, n.logs()...)
-	parts = append(parts, Part{"disks.json", n.disks}, Part{"cgroups.txt", n.cgroups})
+	parts = append(parts, Part{Name: "disks.json", Write: n.disks}, Part{Name: "cgroups.txt", Write: n.cgroups})
 	for _, file := range kernelFiles {
-		parts = append(parts, Part{file[0], copyOf(filepath.Join(n.Proc, file[1]))})
+		parts = append(parts, Part{Name: file[0], Write: copyOf(filepath.Join(n.Proc, file[1]))})
 	}
 	return parts
 }
@@ -170,7 +173,10 @@ func (n Node) history(ctx context.Context, out io.Writer) error {
 	if n.Bus == nil {
 		return n.NoBus
 	}
-	return tap.Collect(ctx, n.Bus.Transport(), time.Now().Add(-n.Since), n.Version, out)
+	now := time.Now()
+	return tap.Collect(ctx, n.Bus.Transport(), recording.Header{
+		Created: now, From: now.Add(-n.Since), Kubelot: n.Version, Settings: n.Settings,
+	}, out)
 }
 
 // processes are the daemons that run, with what the kernel says of them.
@@ -202,14 +208,16 @@ func (n Node) processes(_ context.Context, out io.Writer) error {
 func (n Node) metrics() []Part {
 	sockets, err := filepath.Glob(filepath.Join(n.RunDir, "metrics", "*.sock"))
 	if err != nil || len(sockets) == 0 {
-		return []Part{{"metrics", func(context.Context, io.Writer) error {
+		return []Part{{Name: "metrics", Write: func(context.Context, io.Writer) error {
 			return fmt.Errorf("no daemon has a socket in %s", filepath.Join(n.RunDir, "metrics"))
 		}}}
 	}
 	var parts []Part
 	for _, socket := range sockets {
 		name := "metrics/" + strings.TrimSuffix(filepath.Base(socket), ".sock") + ".prom"
-		parts = append(parts, Part{name, func(ctx context.Context, out io.Writer) error { return scrape(ctx, socket, out) }})
+		parts = append(parts, Part{Name: name, Write: func(ctx context.Context, out io.Writer) error {
+			return scrape(ctx, socket, out)
+		}})
 	}
 	return parts
 }

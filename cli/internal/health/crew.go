@@ -10,8 +10,12 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// vital are the daemons without which a node isn't Ready or doesn't stay so.
-var vital = []string{"lease", "pleg", "podsync", "probe", "status", "volume"}
+// vital are the daemons without which a node isn't Ready or doesn't stay so, spare those without which it lacks
+// something.
+var (
+	vital = []string{"lease", "pleg", "podsync", "probe", "status", "volume"}
+	spare = []string{"api", "gc", "resource", "stats"}
+)
 
 // goneCause and hungCause are why a daemon says nothing more, by whether it has a process.
 const (
@@ -25,7 +29,7 @@ func Crew(healths map[string]topic.DaemonHealth, running map[string]int, now tim
 	for name := range healths {
 		names[name] = true
 	}
-	for _, name := range vital {
+	for _, name := range slices.Concat(vital, spare) {
 		names[name] = true
 	}
 	var findings []Finding
@@ -37,16 +41,24 @@ func Crew(healths map[string]topic.DaemonHealth, running map[string]int, now tim
 		}
 		findings = append(findings, judge(name, h, running[name], now))
 	}
+	pids := Processes(healths)
+	for i := range findings {
+		findings[i].Advice = Units(findings[i].Advice, pids)
+	}
 	return findings
 }
 
-// unheard is the finding of a vital daemon that has never reported.
+// unheard is the finding of a daemon that has never reported.
 func unheard(name string, pid int) Finding {
+	kind := Daemon
+	if slices.Contains(spare, name) {
+		kind = Degraded
+	}
 	if pid != 0 {
-		return Bad(Daemon, name, "has not reported yet",
+		return Bad(kind, name, "has not reported yet",
 			"its process "+strconv.Itoa(pid)+" is there: it has just started, or can't reach the bus", Advice(name))
 	}
-	return Bad(Daemon, name, "has not reported since the bus started", "it isn't installed, or was never started",
+	return Bad(kind, name, "has not reported since the bus started", "it isn't installed, or was never started",
 		start(name))
 }
 

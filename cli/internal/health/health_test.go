@@ -21,8 +21,10 @@ func well() topic.DaemonHealth {
 // crew is a whole crew that is well, with one daemon in another state.
 func crew(name string, h topic.DaemonHealth) map[string]topic.DaemonHealth {
 	healths := map[string]topic.DaemonHealth{}
-	for _, v := range vital {
-		healths[v] = well()
+	for i, v := range slices.Concat(vital, spare) {
+		h := well()
+		h.PID += i
+		healths[v] = h
 	}
 	healths[name] = h
 	return healths
@@ -110,6 +112,10 @@ func TestCrewMissesVitalDaemons(t *testing.T) {
 		if !slices.Equal(Tally(findings), []Count{{Daemon, 1}}) || !strings.Contains(text, cause) {
 			t.Errorf("process %d:\n%s", pid, text)
 		}
+	}
+	delete(healths, "resource")
+	if bad := Tally(Crew(healths, nil, now)); !slices.Equal(bad, []Count{{Daemon, 1}, {Degraded, 1}}) {
+		t.Errorf("without podsync and resource, %v are bad", bad)
 	}
 	if bad := Tally(Crew(crew("lease", well()), nil, now)); bad != nil {
 		t.Errorf("of a whole crew, %v are bad", bad)

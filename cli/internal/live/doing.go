@@ -140,7 +140,7 @@ func least(a, b string) string {
 
 func (m *Model) allocating() string {
 	waiting, has, name := 0, 0, ""
-	for _, a := range m.allocations {
+	for _, a := range m.snapshot.Allocations {
 		switch a.Phase {
 		case topic.Allocating:
 			waiting++

@@ -20,9 +20,8 @@ const (
 // Model is what is known of a node.
 type Model struct {
 	// snapshot is what is stated now. Its histories are the node's; those of a pod are in its log.
-	snapshot    why.Snapshot
-	allocations map[string]topic.Allocation
-	facts       topic.Machine
+	snapshot why.Snapshot
+	facts    topic.Machine
 	// stated is when each subject's value was stated.
 	stated     map[string]time.Time
 	retainedAt time.Time
@@ -43,7 +42,7 @@ type Model struct {
 // New makes a model that knows nothing.
 func New() *Model {
 	return &Model{
-		allocations: map[string]topic.Allocation{}, stated: map[string]time.Time{}, counts: newCounts(),
+		stated: map[string]time.Time{}, counts: newCounts(),
 		pods: map[string]*podLog{}, daemons: map[string]*daemonLog{}, before: newBefore(),
 	}
 }
@@ -164,7 +163,7 @@ func (m *Model) state(e entry) {
 	case topic.ProbeResult.Name():
 		s.Probes = put(s.Probes, e)
 	case topic.PodAllocation.Name():
-		m.allocations = put(m.allocations, e)
+		s.Allocations = put(s.Allocations, e)
 	case topic.Health.Name():
 		s.Healths = put(s.Healths, e)
 	default:

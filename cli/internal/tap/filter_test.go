@@ -103,7 +103,7 @@ func TestOpenSteps(t *testing.T) {
 				t.Fatal(line, err)
 			}
 		}
-		return strings.Join(v.openLines(now), "; ")
+		return strings.Join(v.openLines(now, nil), "; ")
 	}
 	web, db := "still open: shop/web  pull image, for 10s", "still open: other/db  stop, for 10s"
 	for name, c := range map[string]struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"time"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
@@ -31,9 +30,10 @@ func (r *recorder) add(m bus.Message, retained bool) error {
 	return r.to.Add(recording.Of(m, data, retained))
 }
 
-// Collect writes a recording of what the bus keeps since a time, and of what it retains, and returns at its end.
-func Collect(ctx context.Context, transport bus.Transport, since time.Time, version string, out io.Writer) error {
-	recorder, err := newRecorder(out, recording.Header{Created: time.Now(), From: since, Kubelot: version})
+// Collect writes a recording of what the bus keeps since the header's From, and of what it retains, and returns at its
+// end.
+func Collect(ctx context.Context, transport bus.Transport, h recording.Header, out io.Writer) error {
+	recorder, err := newRecorder(out, h)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func Collect(ctx context.Context, transport bus.Transport, since time.Time, vers
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	for d := range transport.WatchEvents(ctx, filters, bus.From{Since: since}) {
+	for d := range transport.WatchEvents(ctx, filters, bus.From{Since: h.From}) {
 		if d.Synced {
 			return nil
 		}

@@ -224,7 +224,8 @@ func TestCollect(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		var out bytes.Buffer
-		if err := Collect(t.Context(), cli.Transport(), time.Unix(0, 0), "v1", &out); err != nil {
+		header := recording.Header{Created: time.Now(), From: time.Unix(0, 0), Kubelot: "v1"}
+		if err := Collect(t.Context(), cli.Transport(), header, &out); err != nil {
 			t.Fatal(err)
 		}
 		var kinds []string
@@ -238,7 +239,7 @@ func TestCollect(t *testing.T) {
 		if got := strings.Join(kinds, " "); got != "false pod.sourcestrue pod.sourcesfalse pod.sourcesfalse" {
 			t.Errorf("collected %s:\n%s", got, out.String())
 		}
-		if err := Collect(t.Context(), cli.Transport(), time.Unix(0, 0), "v1", &broken{200}); err == nil {
+		if err := Collect(t.Context(), cli.Transport(), header, &broken{200}); err == nil {
 			t.Error("a full disk is no error")
 		}
 	})

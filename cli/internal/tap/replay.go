@@ -42,7 +42,7 @@ func Replay(ctx context.Context, r *recording.Reader, o ReplayOptions, out io.Wr
 	for ctx.Err() == nil {
 		rec, err := r.Next()
 		if errors.Is(err, io.EOF) {
-			return printLines(out, p.view.openLines(p.last))
+			return printLines(out, p.view.openLines(p.last, nil))
 		}
 		if err != nil {
 			return err

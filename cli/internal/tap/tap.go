@@ -41,6 +41,8 @@ type Options struct {
 	Format Format
 	// Since asks for history from that long ago.
 	Since time.Duration
+	// Once ends it where the history ends.
+	Once bool
 	// Record gets what is shown and what that can't be understood without, as a recording; nil for none.
 	Record io.Writer
 	// Version is kubelot's, and Settings are those of the node's configuration that a check of the recording needs.
@@ -48,7 +50,8 @@ type Options struct {
 	Settings map[string]any
 }
 
-// Run shows messages until ctx ends, and then which steps are still open.
+// Run shows messages until ctx ends, or the history with Once, and then which steps are still open. Meanwhile it says of
+// steps that take long for how long they have been open.
 func Run(ctx context.Context, transport bus.Transport, o Options, out io.Writer) error {
 	if o.Format.ShowEnv && os.Geteuid() != 0 {
 		return errors.New("--show-env shows secrets and is for root only: run it with sudo")
@@ -77,15 +80,39 @@ func Run(ctx context.Context, transport bus.Transport, o Options, out io.Writer)
 	if err := view.readRetained(ctx, transport, o.Since == 0, recorder); err != nil {
 		return err
 	}
-	for d := range messages {
-		if d.Synced {
-			continue
-		}
-		if err := view.show(d.Message, recorder, out); err != nil {
-			return err
+	if err := view.follow(messages, recorder, o.Once, out); err != nil {
+		return err
+	}
+	return printLines(out, view.openLines(time.Now(), nil))
+}
+
+// follow shows the messages until there are no more, or with once until the mark of the history's end.
+func (v *view) follow(messages <-chan bus.Delivery, recorder *recorder, once bool, out io.Writer) error {
+	reminder := time.NewTicker(remindEvery)
+	defer reminder.Stop()
+	var told reminders // nil while the history is shown: the ends of its steps follow
+	for {
+		select {
+		case d, ok := <-messages:
+			switch {
+			case !ok || d.Synced && once:
+				return nil
+			case d.Synced:
+				told = reminders{}
+				continue
+			}
+			if err := v.show(d.Message, recorder, out); err != nil {
+				return err
+			}
+		case now := <-reminder.C:
+			if told == nil {
+				continue
+			}
+			if err := printLines(out, v.openLines(now, told)); err != nil {
+				return err
+			}
 		}
 	}
-	return printLines(out, view.openLines(time.Now()))
 }
 
 // ofNode reports whether the message is about no pod, and held back only because it isn't. It belongs to a recording of

@@ -145,9 +145,18 @@ func daemonWhy(name string, picture live.Picture) string {
 		if d.Problem == "" {
 			return fmt.Sprintf("%s is well: %s.", d.Name, words.OneLine(d.Doing))
 		}
-		return fmt.Sprintf("%s: %s.\n\n  -> %s", d.Name, words.OneLine(d.Problem), health.Advice(d.Name))
+		return fmt.Sprintf("%s: %s.\n\n  -> %s", d.Name, words.OneLine(d.Problem),
+			health.Units(health.Advice(d.Name), processesOf(picture)))
 	}
 	return "The daemon isn't known any more."
+}
+
+func processesOf(picture live.Picture) map[string]int {
+	pids := map[string]int{}
+	for _, d := range picture.Daemons {
+		pids[d.Name] = d.PID
+	}
+	return pids
 }
 
 // set replaces the text. A reader who is at the end stays there.

@@ -78,7 +78,7 @@ type past struct {
 // states are the topics of a Snapshot that the bus keeps the history of.
 var states = []bus.Topic{
 	topic.PodSources, topic.PodUpdate, topic.MergedStatus, topic.StatusPatch, topic.PLEGEvent, topic.ProbeResult,
-	topic.VolumeState, topic.NodeRuntime, topic.NodeObject, topic.NodePressure, topic.NodeShutdown,
+	topic.VolumeState, topic.PodAllocation, topic.NodeRuntime, topic.NodeObject, topic.NodePressure, topic.NodeShutdown,
 }
 
 func readPast(ctx context.Context, transport bus.Transport, at time.Time) (past, error) {
@@ -122,6 +122,7 @@ func (p past) into(w *Snapshot) {
 	w.Updates, w.Merged = stated(p, topic.PodUpdate), stated(p, topic.MergedStatus)
 	w.Statuses, w.Observations = stated(p, topic.StatusPatch), stated(p, topic.PLEGEvent)
 	w.Probes, w.Volumes = stated(p, topic.ProbeResult), stated(p, topic.VolumeState)
+	w.Allocations = stated(p, topic.PodAllocation)
 	w.Runtime, w.Node = stated(p, topic.NodeRuntime)[""], stated(p, topic.NodeObject)[""]
 	w.Pressure, w.Shutdown = stated(p, topic.NodePressure)[""], stated(p, topic.NodeShutdown)[""]
 }

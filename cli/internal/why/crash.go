@@ -58,6 +58,13 @@ func (k crash) ownExit(cause *Cause, started string) {
 		cause.Kind = fmt.Sprintf("crash-exit-%d", k.last.ExitCode)
 		cause.Sentence += ", which means that " + meaning
 	}
+	// The runtime's last word before the program would have begun is in the container's log.
+	if f := diagnose.Start(k.last.Message, k.names(k.c)); k.last.ExitCode == 255 && (f.Kind == "command-other-machine" ||
+		f.Kind == "interpreter-missing") {
+		*cause = cause.found(k.what+" can't start: ", f)
+		cause.Sentence += " " + started
+		return
+	}
 	switch said := strings.TrimSpace(k.last.Message); {
 	case k.last.Reason == "ContainerStatusUnknown":
 		cause.Kind, cause.Sentence = "crash-unknown", k.what+" is lost: the runtime doesn't know what became of it"

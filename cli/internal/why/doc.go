@@ -3,9 +3,9 @@
 //
 // # Reads
 //
-// pod.sources, pod.update, pod.status, status.patch, pleg.event, probe.result, volume.state, node.runtime, node.object,
-// node.pressure, node.shutdown, health, and the history of podsync.step, event and gc.decision. For an earlier time,
-// the history of all of these but health.
+// pod.sources, pod.update, pod.status, status.patch, pleg.event, probe.result, volume.state, pod.allocation,
+// node.runtime, node.object, node.pressure, node.shutdown, health, and the history of podsync.step, event and
+// gc.decision. For an earlier time, the history of all of these but health.
 //
 // # Guarantees
 //

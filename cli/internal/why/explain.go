@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/health"
 	"kubelot.dev/cli/internal/pods"
 	"kubelot.dev/cli/internal/pulls"
 	"kubelot.dev/cli/internal/why/diagnose"
@@ -21,8 +22,10 @@ type Snapshot struct {
 	// Probes say why a container isn't ready. The merged status says whether it is.
 	Probes  map[string]topic.Probe
 	Volumes map[string]topic.PodVolumes
-	Healths map[string]topic.DaemonHealth
-	Runtime topic.Runtime
+	// Allocations are the devices, CPUs and claims of the pods that ask for some.
+	Allocations map[string]topic.Allocation
+	Healths     map[string]topic.DaemonHealth
+	Runtime     topic.Runtime
 	// Node is as the API server has it; without a name it isn't known.
 	Node     corev1.Node
 	Pressure topic.Pressure
@@ -94,13 +97,25 @@ func (c Cause) found(lead string, f diagnose.Finding) Cause {
 // Explain answers for the pod with the UID.
 func Explain(w Snapshot, ref topic.Ref, now time.Time) Answer {
 	a := explain(w, ref, now)
+	w.units(a.Causes)
 	if len(a.Causes) > 0 {
 		a.Sentence = a.Causes[0].Sentence
 	}
 	return a
 }
 
+// units names in the advice the systemd units of the layout.
+func (w Snapshot) units(causes []Cause) {
+	pids := health.Processes(w.Healths)
+	for i := range causes {
+		causes[i].Advice = health.Units(causes[i].Advice, pids)
+	}
+}
+
 func explain(w Snapshot, ref topic.Ref, now time.Time) Answer {
+	if ref.UID == "" {
+		return Answer{Ref: ref, State: Gone, Detail: "this node has never had it", Causes: w.unread(ref.Name)}
+	}
 	a := Answer{Ref: ref, State: Gone, Timeline: timeline(w, ref.UID)}
 	update, known := w.Updates[ref.UID]
 	if !known || update.Pod == nil {
@@ -128,6 +143,7 @@ func explain(w Snapshot, ref topic.Ref, now time.Time) Answer {
 		a.Causes = v.withNode(leaving{v}.stopping())
 	case v.row.Done && len(v.gates()) == 0 && !v.startFails():
 		a.State, a.Detail = Ready, words.Plural(v.row.Total, "container")+" ready"
+		a.Causes = v.resizeCauses()
 	default:
 		a.State, a.Detail = Waiting, fmt.Sprintf("%d of %s ready", v.row.Ready, words.Plural(v.row.Total, "container"))
 		a.Causes = v.withNode(v.waiting())

@@ -17,7 +17,7 @@ import (
 
 // facts are what a scenario states; what it leaves out is well. Times are how long ago, seen from noon.
 type facts struct {
-	// Ask is "node" for the node's answer.
+	// Ask is "node" for the node's answer, or the name of a pod that the node doesn't have.
 	Ask        string                   `json:"ask"`
 	Pod        corev1.PodSpec           `json:"pod"`
 	Containers map[string]containerFact `json:"containers"`
@@ -30,13 +30,18 @@ type facts struct {
 	Conditions []corev1.PodCondition           `json:"conditions"`
 	End        endFact                         `json:"end"`
 	Pulls      []pulls.Pull                    `json:"pulls"`
+	// Allocates is true for a pod that asks for devices, CPUs or claims.
+	Allocates  bool             `json:"allocates"`
+	Allocation topic.Allocation `json:"allocation"`
 
-	Runtime  *topic.Runtime        `json:"runtime"`
-	Health   map[string]healthFact `json:"health"`
-	Unread   []topic.Source        `json:"unread"`
-	Node     nodeFact              `json:"node"`
-	Pressure topic.Pressure        `json:"pressure"`
-	Evicted  []evictedFact         `json:"evicted"`
+	Runtime *topic.Runtime        `json:"runtime"`
+	Health  map[string]healthFact `json:"health"`
+	// Compact is true where all daemons are one process.
+	Compact  bool           `json:"compact"`
+	Unread   []topic.Source `json:"unread"`
+	Node     nodeFact       `json:"node"`
+	Pressure topic.Pressure `json:"pressure"`
+	Evicted  []evictedFact  `json:"evicted"`
 }
 
 type containerFact struct {
@@ -74,6 +79,8 @@ type eventFact struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 	Normal  bool   `json:"normal"`
+	// Node is true for an Event on the Node.
+	Node bool `json:"node"`
 }
 
 type probeFact struct {
@@ -143,6 +150,10 @@ func (f facts) snapshot(t *testing.T) Snapshot {
 	f.statuses(t, w)
 	f.history(t, &w)
 	f.ending(t, w)
+	w.change(func(p *topic.Pod) { p.Allocates = f.Allocates })
+	if f.Allocation.Phase != "" {
+		w.Allocations = map[string]topic.Allocation{"u1": f.Allocation}
+	}
 	w.Volumes["u1"] = topic.PodVolumes{Volumes: f.Volumes}
 	for key, p := range f.Probes {
 		w.Probes["u1."+key] = topic.Probe{ContainerID: p.ID, Success: p.OK, Message: p.Message, Since: ago(t, p.Since)}
@@ -237,6 +248,9 @@ func (f facts) history(t *testing.T, w *Snapshot) {
 		if e.Normal {
 			event.Type = corev1.EventTypeNormal
 		}
+		if e.Node {
+			event.Kind, event.Ref = "Node", topic.Ref{Name: "n1", UID: "n1"}
+		}
 		w.Events = append(w.Events, event)
 	}
 	for _, e := range f.Evicted {
@@ -309,6 +323,12 @@ func (f facts) node(t *testing.T, w *Snapshot) {
 		}
 		health.Message = h.Message
 		w.Healths[name] = health
+	}
+	for name, h := range w.Healths {
+		if f.Compact {
+			h.PID = 7
+			w.Healths[name] = h
+		}
 	}
 	w.Pressure, w.Shutdown.Active = f.Pressure, f.Node.Shutdown
 	if f.Node.Absent {

@@ -7,12 +7,14 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/pods"
+	"kubelot.dev/cli/internal/words"
 )
 
 // Find returns the pod with a name (namespace/name or name) or UID. If several have the name, it is the newest. A pod
 // that has the name counts before others. The next is a static pod whose manifest has the name: its pod has the node's
 // name as suffix. The last is a pod whose name begins with it, if there is only one. If the node has none of these, it
-// is the last one that the node had.
+// is the last one that the node had. If it never had one, and a manifest that can't be used may be the pod's, the result
+// has the name and no UID.
 func Find(w Snapshot, name string) (topic.Ref, error) {
 	var here, gone []topic.Ref
 	for _, row := range pods.Build(w.State) {
@@ -44,8 +46,15 @@ func Find(w Snapshot, name string) (topic.Ref, error) {
 		}
 		return found[0], oneName(name, found)
 	}
+	if len(w.unread(name)) > 0 {
+		return topic.Ref{Name: name}, nil
+	}
+	others := ""
+	if n := len(w.manifestCauses()); n > 0 {
+		others = fmt.Sprintf("; %s of static pods can't be used (kubelot why node)", words.Plural(n, "manifest"))
+	}
 	return topic.Ref{}, fmt.Errorf("this node knows no pod %s: is it scheduled to this node? (kubectl get pod -o wide; "+
-		"kubelot pods lists the node's)", name)
+		"kubelot pods lists the node's)%s", name, others)
 }
 
 func filter(refs []topic.Ref, is func(topic.Ref) bool) []topic.Ref {

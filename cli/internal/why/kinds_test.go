@@ -13,7 +13,7 @@ import (
 )
 
 // fewest is how many kinds of stuck pods and nodes the scenarios must show.
-const fewest = 60
+const fewest = 211
 
 // scenario is a kind of stuck pod: its facts as YAML, and the answer as a person reads it.
 type scenario struct{ title, facts, answer string }
@@ -63,7 +63,14 @@ func (s scenario) told(t *testing.T) (told, string) {
 		a := ExplainNode(w, noon)
 		causes, sentence, text = a.Causes, a.Sentence, NodeText(a, noon, paint.Painter{})
 	} else {
-		a := Explain(w, topic.Ref{Namespace: "default", Name: "web", UID: "u1"}, noon)
+		ref := topic.Ref{Namespace: "default", Name: "web", UID: "u1"}
+		if f.Ask != "" {
+			var err error
+			if ref, err = Find(w, f.Ask); err != nil {
+				return told{}, "error: " + err.Error()
+			}
+		}
+		a := Explain(w, ref, noon)
 		causes, sentence, text = a.Causes, a.Sentence, Text(a, noon, paint.Painter{})
 	}
 	checkAnswer(t, s.title, causes, text)

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -19,17 +20,27 @@ var without = map[string]string{
 	"podsync": "no pod is started or ended", "pleg": "nobody sees what runs",
 	"volume": "no volume is mounted or unmounted", "status": "the API server isn't told how pods stand",
 	"probe": "no probe is run", "lease": "the Node isn't kept up to date",
-	"gc": "nothing is cleaned up and nobody is evicted",
+	"gc":       "nothing is cleaned up and nobody is evicted",
+	"resource": "no pod gets devices, CPUs of its own or claims, or gives them back",
+	"stats":    "the node's memory, disks and usage aren't measured",
+	"api":      "kubectl logs, exec and top don't work for the node's pods",
 }
 
 // nodeCauses are what keeps every pod of the node, and what is wrong besides. A pod on the host network needs no pod
-// network.
-func (w Snapshot) nodeCauses(pod *corev1.Pod, now time.Time) (vitals, others []Cause) {
-	for _, name := range vital {
+// network, and not every pod needs the daemons of devices and of probes.
+func (w Snapshot) nodeCauses(update *topic.Pod, now time.Time) (vitals, others []Cause) {
+	names := slices.Clone(vital)
+	if update != nil && update.Allocates {
+		names = append(names, "resource")
+	}
+	if update != nil && hasProbes(update) {
+		names = append(names, "probe")
+	}
+	for _, name := range names {
 		cause, degraded := w.daemonCause(name, now)
 		switch {
 		case cause.Kind == "":
-		case degraded || name == "status":
+		case degraded || name == "status" || name == "probe" || name == "resource" && w.has(update):
 			others = append(others, cause)
 		default:
 			vitals = append(vitals, cause)
@@ -47,7 +58,27 @@ func (w Snapshot) nodeCauses(pod *corev1.Pod, now time.Time) (vitals, others []C
 			Advice: "see why podsync can't read them: journalctl -u kubelot-podsync",
 		})
 	}
-	return append(vitals, runtimeCauses(w.Runtime, pod)...), others
+	return append(vitals, runtimeCauses(w.Runtime, update)...), others
+}
+
+// hasProbes reports whether the pod has probes that are run.
+func hasProbes(update *topic.Pod) bool {
+	if update.Pod == nil || update.Lifecycle != topic.Syncing {
+		return false
+	}
+	return slices.ContainsFunc(slices.Concat(update.Pod.Spec.InitContainers, update.Pod.Spec.Containers),
+		func(c corev1.Container) bool {
+			return c.StartupProbe != nil || c.LivenessProbe != nil || c.ReadinessProbe != nil
+		})
+}
+
+// has reports whether the pod has its devices, CPUs and claims, or has given back what it should.
+func (w Snapshot) has(update *topic.Pod) bool {
+	a := w.Allocations[string(update.Pod.UID)]
+	if update.Lifecycle == topic.Syncing {
+		return a.Phase == topic.Allocated
+	}
+	return update.Lifecycle != topic.Terminated || !a.Claims || a.Phase == topic.AllocationReleased
 }
 
 // daemonCause is what is wrong with a daemon; without a kind nothing is.
@@ -78,7 +109,7 @@ func (w Snapshot) daemonCause(name string, now time.Time) (cause Cause, degraded
 	return cause, ok && h.State == topic.Degraded && !h.Silent(now)
 }
 
-func runtimeCauses(r topic.Runtime, pod *corev1.Pod) []Cause {
+func runtimeCauses(r topic.Runtime, update *topic.Pod) []Cause {
 	cause := Cause{
 		What: "container runtime", Waits: "the container runtime",
 		Advice: "kubelot doctor; then the runtime's own log: journalctl -u containerd",
@@ -101,7 +132,7 @@ func runtimeCauses(r topic.Runtime, pod *corev1.Pod) []Cause {
 		problem := strings.TrimSpace(r.RuntimeReady.Reason + " " + r.RuntimeReady.Message)
 		cause.Kind, cause.Problem = "runtime-not-ready", "not ready: "+problem
 		cause.Sentence = "the container runtime of this node says that it isn't ready: " + problem
-	case !r.NetworkReady.Status && (pod == nil || !pod.Spec.HostNetwork):
+	case !r.NetworkReady.Status && (update == nil || !update.Pod.Spec.HostNetwork):
 		problem := strings.TrimSpace(r.NetworkReady.Reason + " " + r.NetworkReady.Message)
 		cause.Kind, cause.What, cause.Problem = "network-not-ready", "pod network", "not ready: "+problem
 		cause.Sentence = "this node has no pod network yet: " + problem

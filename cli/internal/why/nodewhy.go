@@ -39,7 +39,10 @@ type Farewell struct {
 }
 
 // crew are the daemons that a node needs, the vital ones first.
-var crew = append(slices.Clone(vital), "probe", "lease", "gc")
+var crew = append(slices.Clone(vital), "probe", "lease", "resource", "stats", "api", "gc")
+
+// spare are the daemons without which pods run, and the node is ready.
+var spare = []string{"resource", "stats", "api", "gc"}
 
 // ExplainNode answers for the node.
 func ExplainNode(w Snapshot, now time.Time) NodeAnswer {
@@ -49,7 +52,7 @@ func ExplainNode(w Snapshot, now time.Time) NodeAnswer {
 		cause, degraded := w.daemonCause(name, now)
 		switch {
 		case cause.Kind == "":
-		case degraded || name == "gc":
+		case degraded || slices.Contains(spare, name):
 			mild = append(mild, cause)
 		default:
 			severe = append(severe, cause)
@@ -83,7 +86,8 @@ func ExplainNode(w Snapshot, now time.Time) NodeAnswer {
 			Waits: "the next report of the daemon lease", Advice: "kubelot doctor",
 		})
 	}
-	a.Causes = slices.Concat(severe, w.pressureCauses(), mild, w.schedulingCauses())
+	a.Causes = slices.Concat(severe, w.pressureCauses(), mild, w.manifestCauses(), w.schedulingCauses())
+	w.units(a.Causes)
 	if len(a.Causes) > 0 {
 		a.Sentence = a.Causes[0].Sentence
 	}

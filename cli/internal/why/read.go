@@ -32,6 +32,9 @@ func Read(ctx context.Context, conn *bus.Conn) (Snapshot, error) {
 	if w.Volumes, err = topic.VolumeState.Read(ctx, conn); err != nil {
 		return w, err
 	}
+	if w.Allocations, err = topic.PodAllocation.Read(ctx, conn); err != nil {
+		return w, err
+	}
 	if w.Healths, err = topic.Health.Read(ctx, conn); err != nil {
 		return w, err
 	}

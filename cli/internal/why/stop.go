@@ -35,7 +35,7 @@ type leaving struct{ view }
 // stopping are the causes of a pod that should end.
 func (v leaving) stopping() []Cause {
 	if v.update.Lifecycle == topic.Terminated {
-		causes := v.volumeCauses(topic.VolumeUnmounted)
+		causes := append(v.claimCauses(), v.volumeCauses(topic.VolumeUnmounted)...)
 		return append(causes, v.stepCauses(causes)...)
 	}
 	var causes []Cause

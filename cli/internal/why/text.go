@@ -32,7 +32,7 @@ type drawing struct {
 // Text draws the answer: the cause, what is waited for, what to do, and what has happened.
 func Text(a Answer, now time.Time, p paint.Painter) string {
 	out := &drawing{Painter: p, now: now}
-	name := out.Paint(paint.Bold, words.OneLine(a.Namespace+"/"+a.Name))
+	name := out.Paint(paint.Bold, words.OneLine(strings.TrimPrefix(a.Namespace+"/"+a.Name, "/")))
 	subject := name
 	if a.Sentence != "" {
 		fmt.Fprintf(out, "%s: %s.\n", name, sentence(a.Sentence))

@@ -38,7 +38,11 @@ func (v view) names(c *corev1.Container) diagnose.Names {
 // withNode adds what is wrong with the node. What keeps every pod comes before the pod's own causes, and the rest after
 // them. If nothing is wrong anywhere, the cause says so.
 func (v view) withNode(causes []Cause) []Cause {
-	vital, others := v.nodeCauses(v.pod, v.now)
+	vital, others := v.nodeCauses(&v.update, v.now)
+	if at := slices.IndexFunc(others, func(c Cause) bool { return c.What == "daemon probe" }); at >= 0 &&
+		slices.ContainsFunc(causes, func(c Cause) bool { return strings.HasSuffix(c.Kind, "-probe-undecided") }) {
+		vital, others = append(vital, others[at]), slices.Delete(others, at, at+1)
+	}
 	if all := slices.Concat(vital, causes, others); len(all) > 0 {
 		return all
 	}
@@ -51,7 +55,8 @@ func (v view) withNode(causes []Cause) []Cause {
 
 // waiting are the causes of a pod that should run.
 func (v view) waiting() []Cause {
-	causes := append(v.volumeCauses(topic.VolumeMounted), v.containerCauses()...)
+	causes := append(v.allocationCauses(), v.volumeCauses(topic.VolumeMounted)...)
+	causes = append(causes, v.containerCauses()...)
 	causes = append(causes, v.stepCauses(causes)...)
 	return append(causes, v.gates()...)
 }

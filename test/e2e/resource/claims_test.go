@@ -41,10 +41,12 @@ func TestClaims(t *testing.T) {
 	ns := bed.Namespace(t)
 	ns.Apply(strings.ReplaceAll(claimed, "$DRIVER", driver.Name) + "---\n" + pod("claims", claimingPod))
 	ns.Event("claims", "FailedPrepareDynamicResources", "DRA driver "+driver.Name+" is not registered")
+	ns.Says("claims", "the pod can't start yet: the driver "+driver.Name+" of a device that it claims isn't registered")
 	driver.Fail(errors.New("the toy is broken"))
 	stop := driver.Serve()
 	t.Cleanup(func() { stop() })
 	ns.Event("claims", "FailedPrepareDynamicResources", "the toy is broken")
+	ns.Says("claims", "the driver "+driver.Name+" can't prepare its claim ", ": the toy is broken")
 	driver.Fail(nil)
 	p := ns.Running("claims")
 	if toy := ns.Exec(p, "app", "echo $TOY"); toy != "toy-0" && toy != "toy-1" {
@@ -64,7 +66,12 @@ func TestClaims(t *testing.T) {
 		t.Errorf("the driver was asked again: %v", calls[asked:])
 	}
 	claim := *p.Status.ResourceClaimStatuses[0].ResourceClaimName
+	// A claim that can't be taken back keeps the pod.
+	driver.Fail(errors.New("the toy is stuck"))
 	ns.Delete("claims", 1)
+	ns.Says("claims", "the pod isn't gone, because its claims of devices aren't given back: the driver "+driver.Name+
+		" can't take back its claim "+claim+": the toy is stuck")
+	driver.Fail(nil)
 	ns.Gone(p)
 	if calls := driver.Calls(); !slices.Contains(calls, "unprepare "+ns.Name+"/"+claim) {
 		t.Errorf("the driver was asked %v", calls)

@@ -69,6 +69,7 @@ func TestDevicePlugin(t *testing.T) {
 	if refused.Status.Reason != "UnexpectedAdmissionError" || refused.Status.Message != want {
 		t.Errorf("%s: %s", refused.Status.Reason, refused.Status.Message)
 	}
+	ns.Says("greedy", "this node has refused it: this node has too few devices "+name+": it asks for 2, and 1 are free")
 
 	// A killed daemon has its plugins register again, and knows who has what.
 	before := plugin.Registrations()
@@ -102,5 +103,36 @@ func TestDevicePlugin(t *testing.T) {
 	ns.Delete("first", 0)
 	ns.Gone(again)
 	ns.Apply(pod("second", toys(name, "2")))
-	ns.Running("second")
+	second := ns.Running("second")
+	ns.Delete("second", 1)
+	ns.Gone(second)
+
+	// A plugin that hangs holds up the pod, and its answer lets it go on.
+	answer := make(chan struct{})
+	plugin.OnCall(func(call string) {
+		if call == "Allocate" {
+			<-answer
+		}
+	})
+	ns.Apply(pod("third", toys(name, "1")))
+	ns.Says("third", "the pod can't start yet: a device plugin is asked for its devices",
+		"reported: pod.allocation: waiting for device plugins")
+	plugin.OnCall(nil)
+	close(answer)
+	ns.Running("third")
+}
+
+// A pod says that it waits for the resource daemon, while that hangs.
+func TestWhyWithoutTheDaemon(t *testing.T) {
+	const name = "toys.test/why"
+	plugin := bed.DevicePlugin(t, name, "toy-0")
+	plugin.Serve()
+	devices(t, name, "1", "1")
+	ns := bed.Namespace(t)
+	bed.Signal(t, "resource", syscall.SIGSTOP)
+	defer bed.Signal(t, "resource", syscall.SIGCONT)
+	ns.Apply(pod("waits", "\n  nodeName: "+kit.NodeName+toys(name, "1")))
+	ns.Says("waits", "the pod can't start yet: the daemon resource hasn't given it its devices, CPUs or claims")
+	bed.Signal(t, "resource", syscall.SIGCONT)
+	ns.Running("waits")
 }

@@ -74,8 +74,17 @@ func Pod(uid, name string, seen time.Duration, change func(*topic.Pod)) topic.Po
 func health(daemon string, after, started time.Duration, state topic.HealthState, message string) bus.Message {
 	return Message(after, daemon, topic.Health, daemon, topic.DaemonHealth{
 		State: state, Message: message, Since: At(started), Beat: At(after).Add(-2 * time.Millisecond), Version: "v0.2.0",
-		PID: 100 + len(daemon), Started: At(started),
+		PID: pid(daemon), Started: At(started),
 	})
+}
+
+// pid is the daemon's process.
+func pid(daemon string) int {
+	pid := 100 * len(daemon)
+	for _, letter := range daemon {
+		pid += int(letter)
+	}
+	return pid
 }
 
 // Step is the end of a step.

@@ -9,7 +9,7 @@ import (
 func all() map[string][]rule {
 	return map[string][]rule{
 		"pulls": pulls, "starts": starts, "configs": configs, "sandboxes": sandboxes, "runtimes": runtimes,
-		"volumes":  volumes,
+		"volumes": volumes, "claims": claims, "plugins": plugins,
 		"unmounts": unmounts, "ends": ends, "probes": probes, "images": images,
 	}
 }
@@ -73,7 +73,8 @@ func TestUnknown(t *testing.T) {
 	for kind, f := range map[string]Finding{
 		"image-pull-fails": Pull("odd", names), "runtime-refuses": Start("odd", names), "spec-unusable": Config("odd", names),
 		"sandbox-fails": Sandbox("odd", names), "volume-fails": Volume("odd", names), "unmount-fails": Unmount("odd", names),
-		"probe-fails": Probe("odd", names), "runtime-fails": Runtime("odd"),
+		"probe-fails": Probe("odd", names), "allocation-waits": Allocation("odd", names),
+		"runtime-fails": Runtime("odd"),
 	} {
 		if f.Kind != kind || f.Why != "odd" || strings.Contains(f.Do, "{") {
 			t.Errorf("%s: %+v", kind, f)

@@ -58,6 +58,8 @@ func Exit(code int32) string {
 	switch code {
 	case 126:
 		return "a shell in it may not run a command"
+	case 255:
+		return "the program says so itself, or couldn't be executed: the end of its log says which"
 	case 127:
 		return "a shell in it didn't find a command"
 	case 128 + 6:

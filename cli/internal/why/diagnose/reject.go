@@ -3,7 +3,7 @@ package diagnose
 import "strings"
 
 // again is what to do about a pod that this node has refused for good.
-const again = "a refusal is final: delete the pod and let it be made anew, "
+const again = "a refusal is final: delete the pod and let it be made again, "
 
 // ends are the reasons of pods that the node has ended or refused; here match is about "reason: message".
 var ends = []rule{
@@ -77,7 +77,32 @@ var ends = []rule{
 		"this node can have no more volumes of a driver that it needs", "", again + "on another node",
 	},
 	{
-		"rejected-admission", `^(?:UnexpectedAdmissionError|TopologyAffinityError|SMTAlignmentError): (.*)`,
+		"rejected-devices", `^UnexpectedAdmissionError: .*unavailable for (\S+)\. Requested: (\d+), Available: (\d+)`,
+		"this node has too few devices {1}: it asks for {2}, and {3} are free", "",
+		again + "on another node: kubectl describe node shows how many {1} are allocated",
+	},
+	{
+		"rejected-device-unknown", `^UnexpectedAdmissionError: .*cannot allocate unregistered device (\S+?),? `,
+		"no device plugin of this node has {1}", "",
+		again + "on a node with the device plugin of {1}",
+	},
+	{
+		"rejected-device-unhealthy", `^UnexpectedAdmissionError: .*cannot allocate unhealthy devices (\S+?),? `,
+		"the devices {1} of this node are unhealthy", "",
+		again + "on another node, and see the log of the device plugin of {1}",
+	},
+	{
+		"rejected-topology", `^TopologyAffinityError`,
+		"this node can't give it CPUs, memory and devices that are near to one another (topologyManagerPolicy)", "",
+		again + "with smaller requests, or on a node with more left on one NUMA node",
+	},
+	{
+		"rejected-smt", `^SMTAlignmentError: (?:SMT Alignment Error: )?(.*)`,
+		"this node gives whole physical CPUs only (full-pcpus-only): {1}", "",
+		again + "with requests.cpu that are a multiple of a core's threads: lscpu on this node",
+	},
+	{
+		"rejected-admission", `^UnexpectedAdmissionError: (?:Allocate failed due to )?(?:rpc error: code = \w+ desc = )?(.*?)(?:, which is unexpected)?$`,
 		"this node can't give it the devices or CPUs that it asks for: {1}", "", again + "on another node",
 	},
 	{

@@ -35,8 +35,9 @@ var starts = []rule{
 		"see the script's first line (a Windows line end counts as part of the name), or link the program statically",
 	},
 	{
-		"working-directory", `chdir to cwd \("([^"]*)"\).*(?:no such file|permission denied|not a directory)`,
-		`it can't enter its working directory "{1}"`, "",
+		"working-directory", `chdir to cwd \("([^"]*)"\).*(?:no such file|permission denied|not a directory)|` +
+			`container init: mkdir ([^:]+): not a directory`,
+		`it can't enter its working directory "{1}{2}"`, "",
 		"correct workingDir: in the spec of container {container}",
 	},
 	{
@@ -48,6 +49,16 @@ var starts = []rule{
 		"mount-file-on-directory", `error mounting "([^"]*)" to rootfs at "([^"]*)".*not a directory`,
 		`"{1}" can't be mounted at "{2}": one is a file, the other a directory`, "",
 		"set subPath: in the volumeMounts of container {container}, or correct mountPath:",
+	},
+	{
+		"mount-point-missing", `create mountpoint for (\S+) mount: .*no such file`,
+		`the mount point "{1}" can't be made: nothing can be made in what it lies in`, "",
+		"mount at another directory: mountPath: of container {container}",
+	},
+	{
+		"mount-source-missing", `failed to fulfil mount request: open ([^:]+): no such file`,
+		`"{1}", which is to be mounted, isn't there`, "",
+		"correct the volume's path, or the subPath: of container {container}",
 	},
 	{
 		"mount-source-missing", `error mounting "([^"]*)" to rootfs at "([^"]*)".*no such file`,
@@ -78,10 +89,6 @@ var starts = []rule{
 		"seccomp-profile", `seccomp.*(?:no such file|not found|cannot load)`,
 		"its seccomp profile isn't on this node", "the profile to be put there",
 		"put the profile below /var/lib/kubelet/seccomp on this node, or correct seccompProfile: in the spec",
-	},
-	{
-		"capability-unknown", `(?:unknown|invalid) capability "?([A-Z_a-z]+)`,
-		"the kernel knows no capability {1}", "", "correct securityContext.capabilities of container {container}",
 	},
 	{
 		"device-missing", `unresolvable CDI devices? (\S+)`,
@@ -124,6 +131,11 @@ func Start(text string, names Names) Finding {
 
 // configs are what podsync finds wrong before it asks the runtime.
 var configs = []rule{
+	{
+		"device-not-ready", `make the devices of container "[^"]*" ready: (?:.*rpc failed with err: )?(?:rpc error: code = \w+ desc = )?(.*)`,
+		"its devices can't be made ready: {1}", "the device plugin's next try",
+		"see the log of the device plugin on this node",
+	},
 	{
 		"secret-missing", `(?i)secrets? "([^"]+)" not found`,
 		`the Secret "{1}" doesn't exist in the namespace {ns}`, `the Secret "{1}"`,
@@ -175,9 +187,14 @@ var configs = []rule{
 		"correct subPath: in the volumeMounts of container {container}; it must not leave the volume",
 	},
 	{
-		"env-file", `(?:couldn't (?:read|parse) env file|environment variable key) "([^"]+)"(.*)`,
-		`the file of its environment, "{1}", can't be used{2}`, "",
+		"env-file", `couldn't (?:read|parse) env file "([^"]+)" in volume "([^"]+)": (.*)`,
+		`the file "{1}" of its volume {2}, which its environment comes from, can't be used: {3}`, "",
 		"correct the file in the volume: an init container writes it",
+	},
+	{
+		"env-file", `environment variable key "([^"]+)" not found in file "([^"]+)"`,
+		`the file "{2}", which its environment comes from, has no key "{1}"`, "",
+		"correct the file in the volume, which an init container writes, or the key in the spec of container {container}",
 	},
 	{
 		"api-server-unreachable", `dial tcp|connection refused|gives no answer|has not answered|deadline exceeded|timed out`,
