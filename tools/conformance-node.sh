@@ -3,7 +3,8 @@
 # compares kubelot with the upstream kubelet. The results stay in .run/conformance-node; those of the agent that isn't
 # run now are taken from there.
 #   AGENT=kubelot|kubelet|kubelot,kubelet   QUICK=1 a part of some minutes   FOCUS=expression   REPEAT=3 in a row
-#   UPDATE=1, with AGENT=kubelet: write test/conformance/node/passes.txt again
+#   UPDATE=1, with AGENT=kubelet: write test/conformance/node/passes.txt again, with FOCUS only what that means
+#   OUT=directory for the results, so that parts can run side by side
 . "$(dirname "$0")/lib.sh"
 
 # node_suite builds the suite and the device plugin of its specs, once per version: minutes. They are packages of
@@ -26,7 +27,7 @@ node_suite() {
 }
 
 need_root conformance-node
-args=(--suite node --out "$root/.run/conformance-node" --agent "${AGENT:-kubelot}" --repeat "${REPEAT:-1}")
+args=(--suite node --out "${OUT:-$root/.run/conformance-node}" --agent "${AGENT:-kubelot}" --repeat "${REPEAT:-1}")
 args+=(--focus "${FOCUS:-}")
 if [ -n "${QUICK:-}" ]; then args+=(--quick); fi
 if [ -n "${UPDATE:-}" ]; then args+=(--update "$root/test/conformance/node/passes.txt"); fi
@@ -35,7 +36,7 @@ if [ -n "${UPDATE:-}" ]; then args+=(--update "$root/test/conformance/node/passe
 conformance() { CGO_ENABLED=0 GOWORK=off go -C "$root/test" build -o "$bin/conformance" ./conformance/cmd/conformance; }
 
 programs
-step "Kubernetes' end-to-end suite" "$bin/testbed" suite
+step "programs of the suite's images" "$bin/testbed" suite --images-only
 step "Kubernetes' suite of a node" node_suite
 step "build conformance" conformance
 # The suite's paths and ports are those of the machine (/var/lib/kubelet, 6443, 10250): it has mounts and a network of

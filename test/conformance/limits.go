@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Limit is why specs can't pass on this machine.
+// Limit is why specs can't pass on this machine, or why kubelot doesn't pass them.
 type Limit struct {
 	Specs  *regexp.Regexp
 	Reason string

@@ -1,13 +1,16 @@
 package conformance
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
 
 func TestLimitsFileIsWellFormed(t *testing.T) {
 	for _, suite := range []Suite{Cluster(), Node()} {
-		if _, err := suite.Limits(); err != nil {
+		_, err := suite.Limits()
+		_, err2 := suite.Differs()
+		if err := errors.Join(err, err2); err != nil {
 			t.Error(err)
 		}
 	}

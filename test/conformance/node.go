@@ -11,12 +11,15 @@ var nodeLimits string
 //go:embed node/passes.txt
 var nodePasses string
 
+//go:embed node/differs.txt
+var nodeDiffers string
+
 // Node is Kubernetes' suite of a node alone (test/e2e_node): the specs of device plugins, the PodResources and Pods
 // API, the CPU, memory and topology manager, and DRA. Nearly each spec restarts the agent, and no two run side by side.
 func Node() Suite {
 	return Suite{
 		Target: "conformance-node", labels: "!/^Feature:OffByDefault$/", scope: nodeScope, never: nodeNever,
-		brief: nodeBrief, passes: nodePasses, limits: nodeLimits,
+		brief: nodeBrief, passes: nodePasses, limits: nodeLimits, differs: nodeDiffers,
 		quickLimit: 20 * time.Minute, fullLimit: 5 * time.Hour,
 	}
 }

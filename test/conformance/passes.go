@@ -45,6 +45,12 @@ func (r Results) Passing() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(r)), func(spec string) bool { return r[spec].Outcome != Passed })
 }
 
+// Renew is the list after a run: of the specs that it ran those that passed, and of the others those that are listed.
+func (r Results) Renew(listed []string) []string {
+	others := slices.DeleteFunc(slices.Clone(listed), func(spec string) bool { _, ran := r[spec]; return ran })
+	return slices.Sorted(slices.Values(append(others, r.Passing()...)))
+}
+
 // AddLost adds the expected specs that have no result.
 func (r Results) AddLost(expected []string) {
 	for _, spec := range expected {

@@ -113,6 +113,16 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
+// The list may be written in parts: a run says nothing of the specs that it left out.
+func TestRenew(t *testing.T) {
+	results := Results{
+		"a": {Outcome: Passed}, "b": {Outcome: Failed}, "c": {Outcome: Skipped}, "new": {Outcome: Passed},
+	}
+	if got, want := results.Renew([]string{"a", "b", "c", "other"}), []string{"a", "new", "other"}; !slices.Equal(got, want) {
+		t.Errorf("the list is now %q, want %q", got, want)
+	}
+}
+
 func TestLostAndUnlisted(t *testing.T) {
 	results := Results{"a": {Outcome: Passed}, "b": {Outcome: Failed, Message: "why"}, "new": {Outcome: Passed}}
 	results.AddLost([]string{"a", "b", "gone"})

@@ -16,8 +16,8 @@ type Suite struct {
 	slow   []string // left out of the quick part
 	brief  []string // what the quick part has; empty is all but the slow ones
 
-	passes, limits        string // content of the files
-	quickLimit, fullLimit time.Duration
+	passes, limits, differs string // content of the files
+	quickLimit, fullLimit   time.Duration
 }
 
 // Passes are the specs that must pass, in order: those in the suite's passes.txt. There are none as long as that is
@@ -34,10 +34,15 @@ func (s Suite) Passes() ([]string, error) {
 }
 
 // Limits are those in the suite's limits.txt.
-func (s Suite) Limits() ([]Limit, error) {
-	limits, err := parseLimits(s.limits)
+func (s Suite) Limits() ([]Limit, error) { return s.reasons("limits.txt", s.limits) }
+
+// Differs are the specs that ask for what kubelot does otherwise on purpose: those in the suite's differs.txt.
+func (s Suite) Differs() ([]Limit, error) { return s.reasons("differs.txt", s.differs) }
+
+func (s Suite) reasons(file, content string) ([]Limit, error) {
+	limits, err := parseLimits(content)
 	if err != nil {
-		return nil, fmt.Errorf("limits.txt of make %s: %w", s.Target, err)
+		return nil, fmt.Errorf("%s of make %s: %w", file, s.Target, err)
 	}
 	return limits, nil
 }

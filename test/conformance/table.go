@@ -13,13 +13,15 @@ type Row struct {
 	Spec             string
 	Kubelot, Kubelet Result
 	Limit            string // why it can't pass on this machine, or empty
+	Differs          string // why kubelot fails it on purpose, or empty
 	Fault            string // what is wrong, or empty
 }
 
 // Rules are what results are judged by.
 type Rules struct {
-	Limits []Limit
-	Passes []string // the specs that must pass
+	Limits  []Limit
+	Differs []Limit
+	Passes  []string // the specs that must pass
 	// KubeletToo is for results of the kubelet that are not old ones, kept for the comparison: it must pass Passes too.
 	KubeletToo bool
 }
@@ -34,7 +36,10 @@ func Compare(kubelot, kubelet Results, rules Rules) []Row {
 	}
 	var rows []Row
 	for _, spec := range slices.Sorted(maps.Keys(specs)) {
-		row := Row{Spec: spec, Kubelot: of(kubelot, spec), Kubelet: of(kubelet, spec), Limit: reason(rules.Limits, spec)}
+		row := Row{
+			Spec: spec, Kubelot: of(kubelot, spec), Kubelet: of(kubelet, spec),
+			Limit: reason(rules.Limits, spec), Differs: reason(rules.Differs, spec),
+		}
 		row.Fault = fault(row, slices.Contains(rules.Passes, spec), rules.KubeletToo)
 		rows = append(rows, row)
 	}
@@ -51,15 +56,18 @@ func of(results Results, spec string) Result {
 }
 
 func fault(row Row, listed, kubeletToo bool) string {
-	short := row.Kubelot.Outcome.short()
+	onPurpose := row.Differs != "" && row.Kubelot.Outcome == Failed
+	short := row.Kubelot.Outcome.short() && !onPurpose
 	switch {
+	case row.Differs != "" && row.Kubelot.Outcome == Passed:
+		return "differs.txt says that kubelot fails it"
 	case short && row.Kubelet.Outcome == Passed:
 		return "the kubelet passes it here"
 	case short && listed:
 		return "passes.txt says that the kubelet passes it"
 	case kubeletToo && listed && row.Kubelet.Outcome.short():
 		return "passes.txt says that the kubelet passes it, which it doesn't"
-	case row.Kubelot.Outcome == Failed && row.Kubelet.Outcome == NotRun && row.Limit == "":
+	case short && row.Kubelot.Outcome == Failed && row.Kubelet.Outcome == NotRun && row.Limit == "":
 		return "not in limits.txt, and the kubelet wasn't asked"
 	case row.Kubelet.Outcome == Failed && row.Limit == "" && row.Kubelot.Outcome != Passed:
 		return "the kubelet fails too: say why in limits.txt"
@@ -108,6 +116,7 @@ func WriteTable(w io.Writer, rows []Row) error {
 		for _, note := range []struct{ label, text string }{
 			{"wrong", row.Fault},
 			{"limit", limitOf(row)},
+			{"differs", row.Differs},
 			{"kubelot", firstLine(row.Kubelot.Message)},
 			{"kubelet", firstLine(row.Kubelet.Message)},
 		} {

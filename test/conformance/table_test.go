@@ -62,6 +62,35 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+// What kubelot does otherwise on purpose is to be a failure, and nothing else.
+func TestDiffersOnPurpose(t *testing.T) {
+	differs, err := parseLimits("waits -- a pod waits for its plugin\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		kubelot, kubelet Outcome
+		fault            string // part of it
+	}{
+		{Failed, Passed, ""},
+		{Failed, NotRun, ""},
+		{Passed, Passed, "differs.txt"},
+		{Skipped, Passed, "kubelet passes"},
+		{Lost, NotRun, "passes.txt"},
+		{Failed, Failed, "which it doesn't"},
+	} {
+		rules := Rules{Differs: differs, Passes: []string{"it waits"}, KubeletToo: true}
+		rows := Compare(Results{"it waits": {Outcome: c.kubelot}}, Results{"it waits": {Outcome: c.kubelet}}, rules)
+		if got := rows[0].Fault; (c.fault == "") != (got == "") || !strings.Contains(got, c.fault) {
+			t.Errorf("kubelot %s, kubelet %s: fault %q, want %q", c.kubelot, c.kubelet, got, c.fault)
+		}
+		var out strings.Builder
+		if err := WriteTable(&out, rows); err != nil || !strings.Contains(out.String(), "differs: a pod waits for its plugin") {
+			t.Errorf("table (error %v):\n%s", err, out.String())
+		}
+	}
+}
+
 func TestKubeletIsHeldToTheList(t *testing.T) {
 	for outcome, want := range map[Outcome]int{Passed: 0, Failed: 1, Skipped: 1, Lost: 1} {
 		rules := Rules{Passes: []string{"listed"}, KubeletToo: true}

@@ -138,9 +138,28 @@ func TestParseMounts(t *testing.T) {
 	info := "36 35 98:0 / /mnt/a\\040b rw,noatime master:1 shared:2 - ext4 /dev/root rw\n" +
 		"37 35 0:5 / /run rw - tmpfs tmpfs rw\ngarbage\n"
 	got := parseMounts(info)
-	want := []mount{{"/mnt/a b", "ext4"}, {"/run", "tmpfs"}}
+	want := []mount{{"/mnt/a b", "ext4", "/"}, {"/run", "tmpfs", "/"}}
 	if !slices.Equal(got, want) {
 		t.Errorf("parseMounts = %v, want %v", got, want)
+	}
+}
+
+// The bed's cgroups are found also where CoverCgroups has mounted them.
+func TestCgroupIn(t *testing.T) {
+	b := &Bed{CgroupRoot: "/kubelot-1"}
+	for _, c := range []struct {
+		mount  mount
+		want   string
+		covers bool
+	}{
+		{mount{"/sys/fs/cgroup/pids", "cgroup", "/"}, "/sys/fs/cgroup/pids/kubelot-1", false},
+		{mount{"/sys/fs/cgroup/pids", "cgroup", "/kubelot-1"}, "/sys/fs/cgroup/pids", true},
+		{mount{"/sys/fs/cgroup", "cgroup2", "/kubelot-12"}, "/sys/fs/cgroup/kubelot-1", false},
+		{mount{"/mnt", "ext4", "/kubelot-1"}, "/mnt/kubelot-1", false},
+	} {
+		if got := b.cgroupIn(c.mount); got != c.want || b.covers(c.mount) != c.covers {
+			t.Errorf("%v: cgroup %s, covers %v; want %s, %v", c.mount, got, b.covers(c.mount), c.want, c.covers)
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -16,7 +17,10 @@ import (
 type mount struct {
 	point  string
 	fstype string
+	root   string // what of the file system is mounted
 }
+
+func (m mount) isCgroup() bool { return m.fstype == "cgroup" || m.fstype == "cgroup2" }
 
 func mounts() ([]mount, error) {
 	data, err := os.ReadFile("/proc/self/mountinfo")
@@ -26,7 +30,7 @@ func mounts() ([]mount, error) {
 	return parseMounts(string(data)), nil
 }
 
-// parseMounts reads the format of proc(5): the mount point is the fifth field,
+// parseMounts reads the format of proc(5): the root is the fourth field, the mount point the fifth,
 // the type follows a lone dash after a variable number of optional fields.
 func parseMounts(info string) []mount {
 	var all []mount
@@ -36,7 +40,7 @@ func parseMounts(info string) []mount {
 		if dash < 5 || dash+1 >= len(fields) {
 			continue
 		}
-		all = append(all, mount{point: unescape(fields[4]), fstype: fields[dash+1]})
+		all = append(all, mount{point: unescape(fields[4]), fstype: fields[dash+1], root: unescape(fields[3])})
 	}
 	return all
 }
@@ -57,35 +61,56 @@ func unescape(path string) string {
 	return out.String()
 }
 
-// hierarchies returns the mount points of the cgroup hierarchies: one with
+// hierarchies returns the mounts of the cgroup hierarchies: one with
 // v2 alone, one per controller with v1 (and perhaps an extra v2 one).
-func hierarchies() ([]string, error) {
+func hierarchies() ([]mount, error) {
 	all, err := mounts()
 	if err != nil {
 		return nil, err
 	}
-	var points []string
-	for _, m := range all {
-		if m.fstype == "cgroup" || m.fstype == "cgroup2" {
-			points = append(points, m.point)
-		}
-	}
-	return points, nil
+	return slices.DeleteFunc(all, func(m mount) bool { return !m.isCgroup() }), nil
 }
 
-func (b *Bed) createCgroups() error {
-	points, err := hierarchies()
+// covers reports whether the mount shows the bed's cgroups alone, see CoverCgroups.
+func (b *Bed) covers(m mount) bool { return m.isCgroup() && m.root == b.CgroupRoot }
+
+// cgroupIn is the bed's cgroup in the hierarchy.
+func (b *Bed) cgroupIn(m mount) string {
+	if b.covers(m) {
+		return m.point
+	}
+	return filepath.Join(m.point, b.CgroupRoot)
+}
+
+// CoverCgroups shows the bed's cgroups in the place of all, so that to those with the mounts of this process its root
+// is the machine's: for programs that know where a node's cgroups are. The mounts must be this process's own, which the
+// caller sees to. Clear undoes it.
+func (b *Bed) CoverCgroups() error {
+	all, err := hierarchies()
 	if err != nil {
 		return err
 	}
-	for _, point := range points {
-		dir := filepath.Join(point, b.CgroupRoot)
+	for _, m := range all {
+		if err := syscall.Mount(b.cgroupIn(m), m.point, "", syscall.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s over %s: %w", b.cgroupIn(m), m.point, err)
+		}
+	}
+	return nil
+}
+
+func (b *Bed) createCgroups() error {
+	all, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		dir := b.cgroupIn(m)
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return fmt.Errorf("create cgroup: %w", err)
 		}
 		// A new v1 cpuset is empty, and nothing can be put into it.
 		for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
-			if err := inherit(point, dir, file); err != nil {
+			if err := inherit(m.point, dir, file); err != nil {
 				return fmt.Errorf("create cgroup %s: %w", dir, err)
 			}
 		}
@@ -111,13 +136,13 @@ func exists(path string) bool {
 
 // cgroupDirs lists the bed's cgroups, deepest first.
 func (b *Bed) cgroupDirs() ([]string, error) {
-	points, err := hierarchies()
+	all, err := hierarchies()
 	if err != nil {
 		return nil, err
 	}
 	var dirs []string
-	for _, point := range points {
-		_ = filepath.WalkDir(filepath.Join(point, b.CgroupRoot), func(path string, d fs.DirEntry, err error) error {
+	for _, m := range all {
+		_ = filepath.WalkDir(b.cgroupIn(m), func(path string, d fs.DirEntry, err error) error {
 			// An error is a cgroup that went away under the walk, or never was.
 			if err == nil && d.IsDir() {
 				dirs = append(dirs, path)

@@ -125,7 +125,7 @@ func unmount(point string) error {
 	return nil
 }
 
-// mountPoints lists the mounts under the bed's directory, latest first.
+// mountPoints lists the mounts under the bed's directory and those of CoverCgroups, latest first.
 func (b *Bed) mountPoints() ([]string, error) {
 	all, err := mounts()
 	if err != nil {
@@ -133,7 +133,7 @@ func (b *Bed) mountPoints() ([]string, error) {
 	}
 	var points []string
 	for _, m := range all {
-		if strings.HasPrefix(m.point, b.Dir+"/") {
+		if strings.HasPrefix(m.point, b.Dir+"/") || b.covers(m) {
 			points = append(points, m.point)
 		}
 	}

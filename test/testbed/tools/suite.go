@@ -17,11 +17,15 @@ func (b *Box) suite() []build {
 	return []build{
 		b.ofSuite("ginkgo", hashFiles(module...), "build", "-v", "-ldflags=-s -w", "-o", b.Path("ginkgo"),
 			"github.com/onsi/ginkgo/v2/ginkgo"),
-		b.ofSuite("nonewprivs", hashFiles(module...), "build", "-v", "-ldflags=-s -w", "-o", b.Path("nonewprivs"),
-			"k8s.io/kubernetes/test/images/nonewprivs"),
 		b.ofSuite("e2e.test", hashFiles(append(module, test)...)+version,
 			"test", "-c", "-ldflags", version, "-o", b.Path("e2e.test"), "./suite"),
 	}
+}
+
+// nonewprivs is a program of the suite's images.
+func (b *Box) nonewprivs() build {
+	return b.ofSuite("nonewprivs", hashFiles(b.kubernetesModule()...), "build", "-v", "-ldflags=-s -w", "-o",
+		b.Path("nonewprivs"), "k8s.io/kubernetes/test/images/nonewprivs")
 }
 
 func (b *Box) ofSuite(name, stamp string, args ...string) build {

@@ -156,9 +156,18 @@ func (b *Box) EnsureEtcd(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.etcd())
 }
 
-// EnsureSuite builds Kubernetes' end-to-end suite (e2e.test), ginkgo that runs it, agnhost, and nonewprivs, a program
-// of the suite's images, and installs the Debian packages that those images are made of.
-func (b *Box) EnsureSuite(ctx context.Context, packages []string) error {
+// SuiteParts say what of Kubernetes' end-to-end suite is needed.
+type SuiteParts int
+
+// The parts of the suite.
+const (
+	SuiteImages SuiteParts = iota // the programs of its images: agnhost and nonewprivs
+	WholeSuite                    // also the suite (e2e.test), and ginkgo, which runs it
+)
+
+// EnsureSuite builds what is needed of Kubernetes' end-to-end suite, and installs the Debian packages that its images
+// are made of.
+func (b *Box) EnsureSuite(ctx context.Context, parts SuiteParts, packages []string) error {
 	unlock, err := b.lock()
 	if err != nil {
 		return err
@@ -167,7 +176,11 @@ func (b *Box) EnsureSuite(ctx context.Context, packages []string) error {
 	if err := b.packages(ctx, packages); err != nil {
 		return err
 	}
-	for _, what := range append(b.suite(), b.agnhost()) {
+	wanted := []build{b.nonewprivs(), b.agnhost()}
+	if parts == WholeSuite {
+		wanted = append(wanted, b.suite()...)
+	}
+	for _, what := range wanted {
 		if err := b.ensure(ctx, what); err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ func TestCheck(t *testing.T) {
 		{"the list from the kubelet", options{agents: []string{"kubelet"}, update: "x"}, ""},
 		{"the list from kubelot", options{agents: []string{"kubelot"}, update: "x"}, "AGENT=kubelet"},
 		{"the list from a part", options{agents: []string{"kubelet"}, update: "x", quick: true}, "without QUICK"},
-		{"the list from a choice", options{agents: []string{"kubelet"}, update: "x", focus: "Pods"}, "without QUICK"},
+		{"the list from a choice", options{agents: []string{"kubelet"}, update: "x", focus: "Pods"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if err := c.o.check(); (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {

@@ -48,7 +48,8 @@ func toolsCommand() *cobra.Command {
 }
 
 func suiteCommand() *cobra.Command {
-	return &cobra.Command{
+	var imagesOnly bool
+	cmd := &cobra.Command{
 		Use:   "suite",
 		Short: "Build Kubernetes' end-to-end suite and the programs of its images into .bin",
 		Args:  cobra.NoArgs,
@@ -57,9 +58,15 @@ func suiteCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return box.EnsureSuite(cmd.Context(), images.E2EPackages())
+			parts := tools.WholeSuite
+			if imagesOnly {
+				parts = tools.SuiteImages
+			}
+			return box.EnsureSuite(cmd.Context(), parts, images.E2EPackages())
 		},
 	}
+	cmd.Flags().BoolVar(&imagesOnly, "images-only", false, "leave out the suite itself, for others that use its images")
+	return cmd
 }
 
 func kubeadmCommand() *cobra.Command {
