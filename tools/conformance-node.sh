@@ -20,7 +20,7 @@ node_suite() {
     return 0
   fi
   export CGO_ENABLED=0 GOWORK=off
-  nice go -C "$module" test -c -ldflags "$ldflags" -o "$bin/e2e_node.test" k8s.io/kubernetes/test/e2e_node &&
+  nice go -C "$module" test -vet=off -c -ldflags "$ldflags" -o "$bin/e2e_node.test" k8s.io/kubernetes/test/e2e_node &&
     nice go -C "$module" build -ldflags "-s -w" -o "$bin/sampledeviceplugin" \
       k8s.io/kubernetes/test/images/sample-device-plugin &&
     echo "$wanted" >"$stamp"
@@ -41,6 +41,8 @@ step "Kubernetes' suite of a node" node_suite
 step "build conformance" conformance
 # The suite's paths and ports are those of the machine (/var/lib/kubelet, 6443, 10250): it has mounts and a network of
 # its own. Its API server looks for the address of the default route.
+KUBELOT_MACHINES_MOUNTS=$(readlink /proc/self/ns/mnt)
+export KUBELOT_MACHINES_MOUNTS
 # shellcheck disable=SC2016 # $0 and $@ are the inner shell's
 exec nice unshare --mount --net --propagation private bash -ec '
   ip link set lo up

@@ -18,15 +18,19 @@ const (
 // pluginFiles are what the device plugin has the runtime mount, which makes them where they are missing.
 var pluginFiles = []string{"/tmp/Dev-1", "/tmp/Dev-2"}
 
+// machinesMounts of the environment is the mount namespace of who has started this process with mounts of its own.
+// Process 1 has it too, but not everybody may look.
+const machinesMounts = "KUBELOT_MACHINES_MOUNTS"
+
 // ownMounts is an error where mounts of this process are those of the machine.
 func ownMounts() error {
 	mine, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
 		return fmt.Errorf("look for the mount namespace: %w", err)
 	}
-	if machines, err := os.Readlink("/proc/1/ns/mnt"); err != nil || machines == mine {
-		return errors.Join(err, errors.New("the node suite mounts over /var/lib/kubelet: run it with mounts of its own, "+
-			"as make conformance-node does (unshare --mount)"))
+	if machines := os.Getenv(machinesMounts); machines == "" || machines == mine {
+		return errors.New("the node suite mounts over /var/lib/kubelet: run it with mounts of its own, as make " +
+			"conformance-node does (unshare --mount)")
 	}
 	return nil
 }

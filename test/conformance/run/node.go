@@ -151,6 +151,8 @@ func (s *onNode) args(o Options, dir string) []string {
 		"--system-spec-file="+b.Path("system-spec.yaml"),
 		"--runtime-config=api/all=true",
 		"--prepull-images=false",
+		// A busy machine takes more than the two minutes that it has by default.
+		"--server-start-timeout=10m",
 		"--report-dir="+dir,
 	)
 }

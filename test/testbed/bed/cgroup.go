@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -69,33 +68,6 @@ func hierarchies() ([]mount, error) {
 		return nil, err
 	}
 	return slices.DeleteFunc(all, func(m mount) bool { return !m.isCgroup() }), nil
-}
-
-// covers reports whether the mount shows the bed's cgroups alone, see CoverCgroups.
-func (b *Bed) covers(m mount) bool { return m.isCgroup() && m.root == b.CgroupRoot }
-
-// cgroupIn is the bed's cgroup in the hierarchy.
-func (b *Bed) cgroupIn(m mount) string {
-	if b.covers(m) {
-		return m.point
-	}
-	return filepath.Join(m.point, b.CgroupRoot)
-}
-
-// CoverCgroups shows the bed's cgroups in the place of all, so that to those with the mounts of this process its root
-// is the machine's: for programs that know where a node's cgroups are. The mounts must be this process's own, which the
-// caller sees to. Clear undoes it.
-func (b *Bed) CoverCgroups() error {
-	all, err := hierarchies()
-	if err != nil {
-		return err
-	}
-	for _, m := range all {
-		if err := syscall.Mount(b.cgroupIn(m), m.point, "", syscall.MS_BIND, ""); err != nil {
-			return fmt.Errorf("mount %s over %s: %w", b.cgroupIn(m), m.point, err)
-		}
-	}
-	return nil
 }
 
 func (b *Bed) createCgroups() error {

@@ -53,6 +53,7 @@ func (b *Bed) Clear() error {
 	// The shims' sockets are named in the bundles, which unmounting hides.
 	b.removeShimSockets()
 	errs = append(errs,
+		b.uncover(),
 		b.unmountAll(),
 		b.removeCgroups(),
 		b.removeBridge(),
@@ -125,7 +126,7 @@ func unmount(point string) error {
 	return nil
 }
 
-// mountPoints lists the mounts under the bed's directory and those of CoverCgroups, latest first.
+// mountPoints lists the mounts under the bed's directory, latest first.
 func (b *Bed) mountPoints() ([]string, error) {
 	all, err := mounts()
 	if err != nil {
@@ -133,7 +134,7 @@ func (b *Bed) mountPoints() ([]string, error) {
 	}
 	var points []string
 	for _, m := range all {
-		if strings.HasPrefix(m.point, b.Dir+"/") || b.covers(m) {
+		if strings.HasPrefix(m.point, b.Dir+"/") {
 			points = append(points, m.point)
 		}
 	}
