@@ -35,16 +35,13 @@ var nodeScope = []string{
 // nodeNever are specs that need hardware which no virtual machine has.
 var nodeNever = []string{`with SRIOV devices`}
 
-// nodeBrief has a few specs of each kind.
+// nodeBrief has a few specs of each kind that the kubelet is known to pass here.
 var nodeBrief = []string{
-	`Device Plugin Failures: when GetDevicePluginOptions fails`,
-	`Device Plugin .* Can schedule a pod that requires a device`,
-	`Device Plugin .* Keeps device plugin assignments across kubelet restarts`,
-	`POD Resources API .* with CPU manager None policy should return the expected responses`,
-	`CPU Manager .* should let the container access all the online CPUs without a reserved CPUs set`,
-	`CPU Manager Metrics .* should report zero pinning counters`,
+	`Device Plugin Failures: .* when a single device became unhealthy and then back to 1`,
+	`Kubelet Pods API .* should be able to list and watch static pods`,
+	`Kubelet Pods API .* should receive INITIAL_SYNC_COMPLETE`,
+	`CPU Manager .* non-guaranteed pods tests should let the container access all the online CPUs without a reserved`,
+	`CPU Manager .* strict CPU reservation should let the container access all the online CPUs minus`,
 	`Memory Manager .* when guaranteed pod has init and app containers`,
-	`Topology Manager Metrics .* should report zero admission counters`,
-	`\[DRA\] .* must register after Kubelet restart`,
-	`\[DRA\] .* must prepare and unprepare resources`,
+	`\[DRA\] .* must retry NodeUnprepareResources after Kubelet restart`,
 }

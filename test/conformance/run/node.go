@@ -44,11 +44,15 @@ func nodeStage(ctx context.Context, o Options) (stage, error) {
 	if err := ownMounts(); err != nil {
 		return nil, err
 	}
-	c, err := cluster.Start(ctx, cluster.Options{Dir: filepath.Join(o.Out, "bed"), Out: o.Log, Registry: true})
+	m, err := mountFirst()
 	if err != nil {
 		return nil, err
 	}
-	s := &onNode{cluster: c, stop: func() {}}
+	c, err := cluster.Start(ctx, cluster.Options{Dir: filepath.Join(o.Out, "bed"), Out: o.Log, Registry: true})
+	if err != nil {
+		return nil, errors.Join(err, m.unmount())
+	}
+	s := &onNode{cluster: c, mounts: m, stop: func() {}}
 	s.manager = units.New(func(args []string) (units.Process, error) { return s.launch(o.Agent, args) })
 	if err := s.prepare(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
@@ -72,7 +76,11 @@ func (s *onNode) prepare(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if s.mounts, err = mount(c.Bed); err != nil {
+	if err := s.mounts.give(c.Bed); err != nil {
+		return err
+	}
+	// The specs look for a pod's cgroup where a machine's only node has it.
+	if err := c.Bed.CoverCgroups(); err != nil {
 		return err
 	}
 	// The specs look for a pod's cgroup where a machine's only node has it.
@@ -159,9 +167,5 @@ func (s *onNode) args(o Options, dir string) []string {
 
 func (s *onNode) close() error {
 	s.stop()
-	errs := []error{s.manager.Close()}
-	if s.mounts != nil {
-		errs = append(errs, s.mounts.unmount())
-	}
-	return errors.Join(append(errs, s.cluster.Stop())...)
+	return errors.Join(s.manager.Close(), s.mounts.unmount(), s.cluster.Stop())
 }
