@@ -17,6 +17,7 @@ import (
 
 	"kubelot.dev/test/csidriver"
 	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/testbed/tools"
 )
 
 // A volume that must be attached, with the real attach-detach controller and external-attacher: the driver shows on the
@@ -28,7 +29,7 @@ func TestAttachedCSI(t *testing.T) {
 	driver := bed.CSIDriver(t, "attached.csi.test", storagev1.CSIDriverSpec{}, "--topology=attached.csi.test/zone=a",
 		"--max-volumes=9")
 	driver.Start()
-	driver.Attacher()
+	driver.Sidecars(tools.Attacher)
 	kit.Eventually(t, "the driver in the CSINode", func() error {
 		node, err := bed.Client.StorageV1().CSINodes().Get(t.Context(), kit.NodeName, metav1.GetOptions{})
 		if err != nil {

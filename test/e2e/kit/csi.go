@@ -83,24 +83,25 @@ func (d *Driver) Start() {
 	}
 }
 
-// Attacher starts what attaches the driver's volumes, until the test ends.
-func (d *Driver) Attacher() {
+// Sidecars starts programs that act on the driver's controller for the API's objects, until the test ends.
+func (d *Driver) Sidecars(which ...tools.Sidecar) {
 	d.t.Helper()
-	program, err := d.box.EnsureCSIAttacher(d.t.Context())
-	if err != nil {
-		d.t.Fatal(err)
+	for _, s := range which {
+		program, args, err := d.box.CSISidecar(d.t.Context(), s, d.socket(), d.bed.ControlPlane.AdminKubeconfig())
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		sidecar := exec.Command(program, args...)
+		sidecar.Stdout, sidecar.Stderr = d.t.Output(), d.t.Output()
+		sidecar.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		if err := sidecar.Start(); err != nil {
+			d.t.Fatal(err)
+		}
+		d.t.Cleanup(func() {
+			_ = sidecar.Process.Kill()
+			_ = sidecar.Wait()
+		})
 	}
-	attacher := exec.Command(program, "--csi-address=unix://"+d.socket(), "--kubeconfig="+
-		d.bed.ControlPlane.AdminKubeconfig())
-	attacher.Stdout, attacher.Stderr = d.t.Output(), d.t.Output()
-	attacher.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := attacher.Start(); err != nil {
-		d.t.Fatal(err)
-	}
-	d.t.Cleanup(func() {
-		_ = attacher.Process.Kill()
-		_ = attacher.Wait()
-	})
 }
 
 // socket is where the driver serves.

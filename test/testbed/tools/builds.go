@@ -198,11 +198,6 @@ func (b *Box) csiSanity() build {
 	return b.released("csi-sanity", "csi", "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity")
 }
 
-// csiAttacher is what attaches the volumes of CSI drivers.
-func (b *Box) csiAttacher() build {
-	return b.released("csi-attacher", "attacher", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher")
-}
-
 // released is a program in a module of its own, with the versions that it was released with.
 func (b *Box) released(name, module, path string) build {
 	dir := b.testbedDir("programs", module)

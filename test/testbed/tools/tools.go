@@ -135,11 +135,6 @@ func (b *Box) EnsureCSISanity(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.csiSanity())
 }
 
-// EnsureCSIAttacher builds csi-attacher on demand and returns its path.
-func (b *Box) EnsureCSIAttacher(ctx context.Context) (string, error) {
-	return b.onDemand(ctx, b.csiAttacher())
-}
-
 // EnsureCSIDriver builds the CSI driver of the tests on demand and returns its path.
 func (b *Box) EnsureCSIDriver(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.own("csidriver", append(sources(b.testbedDir("cmd", "csidriver")),

@@ -1,0 +1,42 @@
+package tools
+
+import (
+	"context"
+	"fmt"
+)
+
+// Sidecar is a program of Kubernetes that acts on a CSI driver's controller for the API's objects.
+type Sidecar string
+
+// The sidecars of a driver.
+const (
+	Attacher    Sidecar = "csi-attacher"
+	Provisioner Sidecar = "csi-provisioner"
+	Resizer     Sidecar = "csi-resizer"
+)
+
+// CSISidecar builds a sidecar on demand, and returns its path with the arguments for the driver at that socket.
+func (b *Box) CSISidecar(ctx context.Context, s Sidecar, socket, kubeconfig string) (string, []string, error) {
+	args := []string{
+		"--csi-address=unix://" + socket, "--kubeconfig=" + kubeconfig, "--kube-api-qps=100", "--kube-api-burst=200",
+		// A wait of minutes after a few failures would be most of a test.
+		"--retry-interval-max=10s",
+	}
+	module, source := "", ""
+	switch s {
+	case Attacher:
+		module, source = "attacher", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher"
+	case Provisioner:
+		module, source = "provisioner", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner"
+		// Without a type, a volume's files are never given to an fsGroup.
+		args = append(args, "--default-fstype=ext4")
+	case Resizer:
+		module, source = "resizer", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer"
+		// It is for drivers that can't let a volume grow while it is in use.
+		args = append(args, "--handle-volume-inuse-error=false")
+	default:
+		return "", nil, fmt.Errorf("there is no sidecar %q", s)
+	}
+	path, err := b.onDemand(ctx, b.released(string(s), module, source))
+	return path, args, err
+}
