@@ -1,7 +1,8 @@
 # kubelot: make help
 
 .DEFAULT_GOAL := help
-.PHONY: help build run cluster test unit fuzz check fmt fix gen bench soak scale conformance conformance-node vm vm-test
+.PHONY: help build run cluster test unit fuzz check fmt fix gen bench soak scale conformance conformance-node \
+        conformance-storage vm vm-test
 .PHONY: packages packages-test release install clean
 
 help: ## what can be made
@@ -52,6 +53,9 @@ conformance: ## Kubernetes' conformance specs on kubelot (AGENT=kubelet, QUICK=1
 
 conformance-node: ## Kubernetes' suite of a node: devices, CPUs, memory, topology, DRA (AGENT=, QUICK=1, FOCUS=) (root)
 	@tools/conformance-node.sh
+
+conformance-storage: ## Kubernetes' storage suite with a CSI driver and its sidecars (AGENT=kubelet, QUICK=1, FOCUS=) (root)
+	@tools/conformance-storage.sh
 
 vm: ## a node in a virtual machine, with systemd and kubelot installed, until Ctrl-C (RUNTIME=debian-containerd) (root)
 	@tools/vm.sh run

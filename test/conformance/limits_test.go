@@ -6,7 +6,7 @@ import (
 )
 
 func TestLimitsFileIsWellFormed(t *testing.T) {
-	for _, suite := range []Suite{Cluster(), Node()} {
+	for _, suite := range []Suite{Cluster(), Node(), Storage()} {
 		if _, err := suite.Limits(); err != nil {
 			t.Error(err)
 		}

@@ -312,6 +312,19 @@ func (d *Driver) release(ctx context.Context, id string) error {
 	return errors.Join(unmount(ctx, own), d.detach(ctx, id))
 }
 
+// Release gives up the loop devices that a driver with that state directory has left.
+func Release(state string) error {
+	out, err := run(context.Background(), "losetup", "--noheadings", "--output", "NAME,BACK-FILE")
+	for line := range strings.Lines(out) {
+		device, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if strings.HasPrefix(strings.TrimSpace(file), state+"/") {
+			_, detachErr := run(context.Background(), "losetup", "--detach", device)
+			err = errors.Join(err, detachErr)
+		}
+	}
+	return err
+}
+
 func checkPath(what, path string) error {
 	if !filepath.IsAbs(path) {
 		return status.Errorf(codes.InvalidArgument, "the %s path %q is missing or not absolute", what, path)

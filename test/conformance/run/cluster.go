@@ -16,7 +16,9 @@ type onCluster struct {
 	node    *node.Node
 }
 
-func clusterStage(ctx context.Context, o Options) (stage, error) {
+func clusterStage(ctx context.Context, o Options) (stage, error) { return newCluster(ctx, o) }
+
+func newCluster(ctx context.Context, o Options) (*onCluster, error) {
 	c, err := cluster.Start(ctx, cluster.Options{
 		Dir: filepath.Join(o.Out, "bed"), Out: o.Log,
 		ControlPlane: true, Registry: true,

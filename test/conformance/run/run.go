@@ -61,11 +61,7 @@ type stage interface {
 // Suite starts a test bed with the agent and runs the suite on it, as often as asked. The results are the worst of all
 // runs.
 func Suite(ctx context.Context, o Options) (results conformance.Results, err error) {
-	begin := clusterStage
-	if o.Scope.Suite.Target == conformance.Node().Target {
-		begin = nodeStage
-	}
-	on, err := begin(ctx, o)
+	on, err := o.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +77,18 @@ func Suite(ctx context.Context, o Options) (results conformance.Results, err err
 		all = append(all, one)
 	}
 	return conformance.Worst(all...), nil
+}
+
+// begin makes the stage of the suite.
+func (o Options) begin(ctx context.Context) (stage, error) {
+	switch o.Scope.Suite.Target {
+	case conformance.Node().Target:
+		return nodeStage(ctx, o)
+	case conformance.Storage().Target:
+		return storageStage(ctx, o)
+	default:
+		return clusterStage(ctx, o)
+	}
 }
 
 // withRetry runs the suite, and in a quick run the few specs that failed once more.

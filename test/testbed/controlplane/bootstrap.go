@@ -19,7 +19,7 @@ type object = map[string]any
 // allowBootstrap lets a node join with the bootstrap token and get its client
 // certificate signed and renewed, as kubeadm arranges it.
 func (c *ControlPlane) allowBootstrap(ctx context.Context) error {
-	errs := []error{c.create(ctx, "/api/v1/namespaces/kube-system/secrets", object{
+	errs := []error{c.Create(ctx, "/api/v1/namespaces/kube-system/secrets", object{
 		"metadata": object{"name": "bootstrap-token-" + bootstrapTokenID},
 		"type":     "bootstrap.kubernetes.io/token",
 		"stringData": object{
@@ -34,7 +34,7 @@ func (c *ControlPlane) allowBootstrap(ctx context.Context) error {
 		{"testbed:approve-first", csr + "nodeclient", "system:bootstrappers"},
 		{"testbed:approve-renewal", csr + "selfnodeclient", "system:nodes"},
 	} {
-		errs = append(errs, c.create(ctx, "/apis/"+rbac+"/v1/clusterrolebindings", object{
+		errs = append(errs, c.Create(ctx, "/apis/"+rbac+"/v1/clusterrolebindings", object{
 			"metadata": object{"name": binding.name},
 			"roleRef":  object{"apiGroup": rbac, "kind": "ClusterRole", "name": binding.role},
 			"subjects": []object{{"apiGroup": rbac, "kind": "Group", "name": binding.group}},

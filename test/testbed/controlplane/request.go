@@ -31,8 +31,8 @@ func (c *ControlPlane) Get(ctx context.Context, path string, into any) error {
 	return err
 }
 
-// create makes an object in the collection at a path. One that is there already stays.
-func (c *ControlPlane) create(ctx context.Context, path string, object any) error {
+// Create makes an object in the collection at a path. One that is there already stays.
+func (c *ControlPlane) Create(ctx context.Context, path string, object any) error {
 	body, err := json.Marshal(object)
 	if err != nil {
 		return fmt.Errorf("create an object in %s: %w", path, err)

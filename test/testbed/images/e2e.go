@@ -103,7 +103,7 @@ func agnhostLayer(from E2E) *layer {
 		l.copy("/"+file, filepath.Join(from.Certs, file), 0o644)
 	}
 	l.dir("/uploads", 0o755)
-	for _, program := range []string{"bash", "curl", "dig", "nc.openbsd", "getent"} {
+	for _, program := range []string{"bash", "curl", "dig", "nc.openbsd", "getent", "nsenter"} {
 		l.program(program)
 	}
 	l.link("/bin/sh", "../usr/bin/bash")

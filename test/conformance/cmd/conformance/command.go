@@ -38,7 +38,9 @@ func (o options) scope() conformance.Scope {
 }
 
 // suites are those that can be run, by name.
-var suites = map[string]conformance.Suite{"cluster": conformance.Cluster(), "node": conformance.Node()}
+var suites = map[string]conformance.Suite{
+	"cluster": conformance.Cluster(), "node": conformance.Node(), "storage": conformance.Storage(),
+}
 
 func newCommand() *cobra.Command {
 	var o options
@@ -52,12 +54,13 @@ func newCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var ok bool
 			if o.suite, ok = suites[suite]; !ok {
-				return fmt.Errorf("suite %q: want cluster or node", suite)
+				return fmt.Errorf("suite %q: want cluster, node or storage", suite)
 			}
 			return compare(cmd.Context(), o)
 		},
 	}
-	cmd.Flags().StringVar(&suite, "suite", "cluster", "Kubernetes' suite: cluster (test/e2e) or node (test/e2e_node)")
+	cmd.Flags().StringVar(&suite, "suite", "cluster", "Kubernetes' suite: cluster (test/e2e), node "+
+		"(test/e2e_node) or storage (test/e2e/storage/external)")
 	cmd.Flags().StringSliceVar(&o.agents, "agent", []string{"kubelot"},
 		"agents to run, one after the other: kubelot, kubelet")
 	cmd.Flags().StringVar(&o.out, "out", "", "directory of the results, where those of the other agent are looked for too")
