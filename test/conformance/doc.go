@@ -1,6 +1,7 @@
 // Package conformance says which specs of Kubernetes' own suites are run on a node, what may fail there because of the
-// machine, and how the results of two agents are compared. There are two suites: Cluster is test/e2e, Node is
-// test/e2e_node, which drives the agent itself: it writes its configuration, stops and restarts it.
+// machine, and how the results of two agents are compared. There are three suites: Cluster is test/e2e; Storage is the
+// part of it that judges a CSI driver; Node is test/e2e_node, which drives the agent itself: it writes its
+// configuration, stops and restarts it.
 //
 // Reads: JUnit files that the suite wrote. Writes: nothing; package run runs the suites, cmd/conformance does both.
 //
@@ -13,6 +14,8 @@
 // The suite's binary is built from test/testbed/programs/kubernetes/suite, once per version (minutes), as the test
 // bed's other programs are. All images are made here and pulled from a registry on loopback that is the mirror of all
 // others. There is one node, no service proxy and no cluster DNS: what needs those is out of scope, see cluster.go. The
-// node suite has an API server in its own process, fixed paths and ports, and calls systemd: package node/units answers
-// in systemd's place, and the whole run has mounts and a network of its own (tools/conformance-node.sh).
+// storage suite has the driver of package csidriver with the real external-provisioner, external-attacher and
+// external-resizer. The node suite has an API server in its own process, fixed paths and ports, and calls systemd:
+// package node/units answers in systemd's place, and the whole run has mounts and a network of its own
+// (tools/conformance-node.sh).
 package conformance
