@@ -198,7 +198,7 @@ func (b *Box) csiSanity() build {
 	return b.released("csi-sanity", "csi", "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity")
 }
 
-// released is a program in a module of its own, with the versions that it was released with.
+// released is a program of others, in one of the modules that only build such programs.
 func (b *Box) released(name, module, path string) build {
 	dir := b.testbedDir("programs", module)
 	return build{

@@ -22,21 +22,22 @@ func (b *Box) CSISidecar(ctx context.Context, s Sidecar, socket, kubeconfig stri
 		// A wait of minutes after a few failures would be most of a test.
 		"--retry-interval-max=10s",
 	}
-	module, source := "", ""
+	source := "github.com/kubernetes-csi/external-"
 	switch s {
 	case Attacher:
-		module, source = "attacher", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher"
+		source += "attacher/v4/cmd/csi-attacher"
 	case Provisioner:
-		module, source = "provisioner", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner"
+		source += "provisioner/v6/cmd/csi-provisioner"
 		// Without a type, a volume's files are never given to an fsGroup.
 		args = append(args, "--default-fstype=ext4")
 	case Resizer:
-		module, source = "resizer", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer"
+		source += "resizer/v2/cmd/csi-resizer"
 		// It is for drivers that can't let a volume grow while it is in use.
 		args = append(args, "--handle-volume-inuse-error=false")
 	default:
 		return "", nil, fmt.Errorf("there is no sidecar %q", s)
 	}
-	path, err := b.onDemand(ctx, b.released(string(s), module, source))
+	// They share a module: each with the libraries of its own release would take minutes more to build.
+	path, err := b.onDemand(ctx, b.released(string(s), "sidecars", source))
 	return path, args, err
 }
