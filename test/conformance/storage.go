@@ -27,18 +27,18 @@ var storageScope = []string{`External Storage \[Driver: `}
 var storageNever = []string{
 	`\((ext3|xfs|ntfs)\)`, `Pre-provisioned`, `Inline-volume`, // patterns
 	`snapshot`, `Snapshot`, `volume-modify`, `capacity`, `topology`, `perf`, `volume data source`,
-	`on different node`, `any volume data source`, `pvc data source`, `its clone`,
+	`on different node`, `pvc data source`, `its clone`,
 }
 
 // storageBrief has a few specs of each kind.
 var storageBrief = []string{
-	`Dynamic PV \(default fs\)\] volumes should store data`,
-	`Dynamic PV \(block volmode\)\] volumes should store data`,
-	`Dynamic PV \(default fs\)\] subPath should support readOnly directory`,
-	`CSI Ephemeral-volume .* should create read/write inline ephemeral volume`,
-	`Generic Ephemeral-volume \(default fs\) \(late-binding\)\] ephemeral should create read/write`,
-	`Dynamic PV \(default fs\)\(allowExpansion\)\] volume-expand should resize volume when PVC is edited while pod`,
-	`read-write-once-pod should block a second pod`,
-	`Dynamic PV \(filesystem volmode\)\] volumeMode should not mount / map unused volumes`,
-	`Always\)\[LinuxOnly\], pod created with an initial fsgroup, new pod fsgroup applied`,
+	`External Storage .*Dynamic PV \(default fs\)\] volumes should store data`,
+	`External Storage .*Dynamic PV \(block volmode\)\] volumes should store data`,
+	`External Storage .*Dynamic PV \(default fs\)\] subPath should support readOnly directory`,
+	`External Storage .*CSI Ephemeral-volume .* should create read/write inline ephemeral volume`,
+	`External Storage .*Generic Ephemeral-volume \(default fs\) \(late-binding\)\] ephemeral should create read/write`,
+	`External Storage .*Dynamic PV \(default fs\)\(allowExpansion\)\] volume-expand should resize .* while pod`,
+	`External Storage .*read-write-once-pod should block a second pod`,
+	`External Storage .*Dynamic PV \(filesystem volmode\)\] volumeMode should not mount / map unused volumes`,
+	`External Storage .*Always\)\[LinuxOnly\], pod created with an initial fsgroup, new pod fsgroup applied`,
 }
