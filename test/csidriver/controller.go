@@ -25,6 +25,12 @@ const (
 	maxBytes     = 1 << 40
 )
 
+// The filesystems of volumes; ext4 is that of those that ask for none.
+const (
+	ext4 = "ext4"
+	xfs  = "xfs" // for 300 MiB and more
+)
+
 // volume is what is known of a volume, in a file of its own.
 type volume struct {
 	ID    string `json:"id"`
@@ -274,7 +280,7 @@ func checkCapabilities(list []*csiapi.VolumeCapability) error {
 		if c.GetMount() == nil && c.GetBlock() == nil {
 			return status.Error(codes.InvalidArgument, "a capability is neither mount nor block")
 		}
-		if t := c.GetMount().GetFsType(); t != "" && t != "ext4" {
+		if t := c.GetMount().GetFsType(); t != "" && t != ext4 && t != xfs {
 			return status.Errorf(codes.InvalidArgument, "there is no filesystem %q", t)
 		}
 	}

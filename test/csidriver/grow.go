@@ -76,9 +76,20 @@ func (d *Driver) NodeExpandVolume(ctx context.Context, r *csiapi.NodeExpandVolum
 		return nil, err
 	}
 	if info.IsDir() && mounted(r.GetVolumePath()) {
-		if _, err := run(ctx, "resize2fs", disk); err != nil {
+		if err := grow(ctx, disk, r.GetVolumePath()); err != nil {
 			return nil, err
 		}
 	}
 	return &csiapi.NodeExpandVolumeResponse{CapacityBytes: v.Bytes}, nil
+}
+
+// grow has the filesystem that is mounted at the path take all of its disk. That needs CAP_SYS_RESOURCE for ext4, which
+// root lacks in some containers and virtual machines, and for xfs it doesn't.
+func grow(ctx context.Context, disk, path string) error {
+	args := []string{"resize2fs", disk}
+	if filesystem(ctx, disk) == xfs {
+		args = []string{"xfs_growfs", path}
+	}
+	_, err := run(ctx, args[0], args[1:]...)
+	return err
 }

@@ -1,6 +1,7 @@
 package csidriver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,12 +76,14 @@ func (d *Driver) stage(ctx context.Context, v volume, path string, c *csiapi.Vol
 	if err != nil || c.GetBlock() != nil || mounted(path) {
 		return err
 	}
-	if kind, _ := run(ctx, "blkid", "-o", "value", "-s", "TYPE", disk); strings.TrimSpace(kind) == "" {
-		if _, err := run(ctx, "mkfs.ext4", "-q", "-F", disk); err != nil {
+	kind := filesystem(ctx, disk)
+	if kind == "" {
+		kind = cmp.Or(c.GetMount().GetFsType(), ext4)
+		if _, err := run(ctx, "mkfs."+kind, "-q", map[string]string{ext4: "-F", xfs: "-f"}[kind], disk); err != nil {
 			return err
 		}
 	}
-	args := []string{"-t", "ext4", disk, path}
+	args := []string{"-t", kind, disk, path}
 	if flags := c.GetMount().GetMountFlags(); len(flags) > 0 {
 		args = append(args, "-o", strings.Join(flags, ","))
 	}
@@ -89,6 +92,12 @@ func (d *Driver) stage(ctx context.Context, v volume, path string, c *csiapi.Vol
 	}
 	_, err = run(ctx, "mount", args...)
 	return err
+}
+
+// filesystem is the kind of the filesystem on a disk; empty for none.
+func filesystem(ctx context.Context, disk string) string {
+	kind, _ := run(ctx, "blkid", "-o", "value", "-s", "TYPE", disk)
+	return strings.TrimSpace(kind)
 }
 
 // attach makes the disk of a volume, unless there is one.
@@ -313,12 +322,12 @@ func (d *Driver) release(ctx context.Context, id string) error {
 }
 
 // Release gives up the loop devices that a driver with that state directory has left.
-func Release(state string) error {
-	out, err := run(context.Background(), "losetup", "--noheadings", "--output", "NAME,BACK-FILE")
+func Release(ctx context.Context, state string) error {
+	out, err := run(ctx, "losetup", "--noheadings", "--output", "NAME,BACK-FILE")
 	for line := range strings.Lines(out) {
 		device, file, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if strings.HasPrefix(strings.TrimSpace(file), state+"/") {
-			_, detachErr := run(context.Background(), "losetup", "--detach", device)
+			_, detachErr := run(ctx, "losetup", "--detach", device)
 			err = errors.Join(err, detachErr)
 		}
 	}

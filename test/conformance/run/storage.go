@@ -48,6 +48,9 @@ func storageStage(ctx context.Context, o Options) (stage, error) {
 }
 
 func (s *onStorage) prepare(ctx context.Context) error {
+	if err := s.cluster.Tools.EnsurePackages(ctx, []string{"e2fsprogs", "xfsprogs"}); err != nil {
+		return err
+	}
 	if err := os.WriteFile(s.definition(), []byte(testDriver), 0o644); err != nil {
 		return fmt.Errorf("describe the driver to the suite: %w", err)
 	}
@@ -132,5 +135,5 @@ func (s *onStorage) close() error {
 	for _, process := range s.started {
 		process.Kill()
 	}
-	return errors.Join(csidriver.Release(s.state()), s.onCluster.close())
+	return errors.Join(csidriver.Release(context.Background(), s.state()), s.onCluster.close())
 }

@@ -28,8 +28,9 @@ func (b *Box) CSISidecar(ctx context.Context, s Sidecar, socket, kubeconfig stri
 		source += "attacher/v4/cmd/csi-attacher"
 	case Provisioner:
 		source += "provisioner/v6/cmd/csi-provisioner"
-		// Without a type, a volume's files are never given to an fsGroup.
-		args = append(args, "--default-fstype=ext4")
+		// Without a type, a volume's files aren't given to an fsGroup by default. ext4 grows in use only by
+		// CAP_SYS_RESOURCE, which root may lack.
+		args = append(args, "--default-fstype=xfs")
 	case Resizer:
 		source += "resizer/v2/cmd/csi-resizer"
 		// It is for drivers that can't let a volume grow while it is in use.
