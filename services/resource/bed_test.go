@@ -133,7 +133,7 @@ func (b *bed) start() {
 		return w.write(s)
 	})
 	b.service.plugins, b.service.claims = b, b.claims
-	b.service.takeOver(before, found)
+	b.service.found = found
 	ctx, cancel := context.WithCancelCause(b.t.Context())
 	ended := make(chan error)
 	go func() { ended <- b.service.Run(ctx) }()

@@ -41,8 +41,6 @@ type Service struct {
 	settled, counted bool
 	// going are UIDs of pods that are gone and whose assignment is still under way.
 	going map[string]bool
-	// before are the keys that an earlier run has written, until the pods are known.
-	before    map[string]topic.Allocation
 	found     recalled
 	publisher publisher
 }
@@ -109,7 +107,12 @@ func (s *Service) follow(ctx context.Context) error {
 			}
 		}),
 		loop.Follow(ctx, s.loop, topic.PluginRegistered, s.plugin),
-		loop.Follow(ctx, s.loop, topic.NodeObject, s.nodeObject),
+		loop.Follow(ctx, s.loop, topic.NodeObject, func(c bus.Change[corev1.Node]) {
+			if !c.Synced && !c.Deleted && c.Value.UID != "" {
+				s.found.leave(&c.Value, &s.publisher, s.env.Log)
+				s.changed = true
+			}
+		}),
 	)
 }
 
@@ -123,12 +126,12 @@ func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
 	case c.Value.Pod != nil:
 		s.begins(c.Key, c.Value)
 		s.all[c.Key] = c.Value
-		s.tellReleased(c.Value.Pod)
+		s.found.tell(s.env.Events, c.Value.Pod, s.now())
 		if c.Value.Allocates || s.pods[c.Key] != nil {
 			s.see(c.Key, c.Value)
-		} else if _, said := s.before[c.Key]; said {
+		} else if _, said := s.found.before[c.Key]; said {
 			// Under another policy it had something. podsync goes by what is said as long as it is said.
-			delete(s.before, c.Key)
+			delete(s.found.before, c.Key)
 			s.publisher.forget(c.Key)
 		}
 	}
@@ -153,7 +156,7 @@ func (s *Service) see(uid string, v topic.Pod) {
 	p := s.pods[uid]
 	if p == nil {
 		p = &pod{}
-		if before, said := s.before[uid]; said {
+		if before, said := s.found.before[uid]; said {
 			p.before = &before
 		}
 		s.pods[uid] = p
@@ -186,7 +189,7 @@ func (s *Service) forget(uid string) {
 	}
 	p.lifecycle = topic.Terminated
 	delete(s.pods, uid)
-	delete(s.before, uid)
+	delete(s.found.before, uid)
 	if p.cancel != nil {
 		s.going[uid] = true
 	}
@@ -253,7 +256,7 @@ func (s *Service) dropUnknown() {
 	for uid := range s.all {
 		known[uid] = true
 	}
-	for uid := range s.before {
+	for uid := range s.found.before {
 		if !known[uid] {
 			s.publisher.forget(uid)
 		}
@@ -264,7 +267,7 @@ func (s *Service) dropUnknown() {
 			s.release(uid)
 		}
 	}
-	s.before, s.settled = nil, true
+	s.found.before, s.settled = nil, true
 	for _, p := range s.pods {
 		p.notBefore = time.Time{}
 	}

@@ -120,6 +120,8 @@ type predecessor struct {
 
 // recalled is what taking over what an earlier run has left has shown.
 type recalled struct {
+	// before is what it has said of pods, until it is known which pods there are.
+	before map[string]topic.Allocation
 	// released is what containers don't have any more, by the UIDs of their pods, as sentences for their users.
 	released map[string][]string
 	// unpinned says that containers may be kept to CPUs or NUMA nodes though the policy that did it is off.
@@ -141,8 +143,8 @@ func (r *recalled) release(log *slog.Logger, uid, container, what, why string) {
 // released, and said. A file that can't be used is passed over. Pods whose devices were written down before the machine
 // was booted, and that weren't said to have any since, don't run: their plugins are asked again.
 func (h *holdings) recall(f files, before predecessor, booted time.Time, log *slog.Logger) recalled {
-	found := recalled{released: map[string][]string{}}
-	found.unpinned.cpus = !h.cpus.Static() && before.node.SharedCPUs != ""
+	found := recalled{before: before.pods, released: map[string][]string{}}
+	found.unpinned.cpus = h.cpus.Policy() != cpus.PolicyStatic && before.node.SharedCPUs != ""
 	found.unpinned.memory = before.node.SharedMemoryNodes != ""
 	if saved, err := statefile.ReadCPU(f.cpus); usable(log, f.cpus, err) {
 		entries := cpus.Entries{}
@@ -152,7 +154,7 @@ func (h *holdings) recall(f files, before predecessor, booted time.Time, log *sl
 		for _, r := range h.cpus.Adopt(saved.Policy, entries) {
 			found.release(log, string(r.Pod), r.Container, "the CPUs "+r.CPUs.String(), r.Why)
 		}
-		found.unpinned.cpus = found.unpinned.cpus || !h.cpus.Static() && saved.Policy == cpus.PolicyStatic
+		found.unpinned.cpus = found.unpinned.cpus || h.cpus.Policy() != cpus.PolicyStatic && saved.Policy == cpus.PolicyStatic
 	}
 	if saved, err := statefile.ReadMemory(f.memory); usable(log, f.memory, err) {
 		for _, r := range h.memory.Adopt(saved.Entries) {

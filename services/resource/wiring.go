@@ -15,6 +15,7 @@ import (
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/kube"
+	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/dra"
 	"kubelot.dev/services/resource/internal/fault"
@@ -58,7 +59,7 @@ func run(ctx context.Context, env daemon.Env) error {
 	if h.metrics, err = newMetrics(env.Metrics); err != nil {
 		return err
 	}
-	h.metrics.begin(h.policy, h.cpus.Static())
+	h.metrics.begin(h.policy, h.cpus.Policy() == cpus.PolicyStatic)
 	dir := deviceDir(env.Config)
 	files := filesOf(env.Config.RootDir, dir)
 	before, err := readBefore(ctx, env)
@@ -67,7 +68,7 @@ func run(ctx context.Context, env daemon.Env) error {
 	}
 	found := h.recall(files, before, machine.Booted(), env.Log)
 	s := New(env, h, newWriter(files, h, found).write)
-	s.takeOver(before, found)
+	s.found = found
 	ctx, stop := context.WithCancelCause(ctx)
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -175,7 +176,7 @@ func (w *wiring) newClaims(client *kube.Client) error {
 		return err
 	}
 	allocated := map[types.UID]bool{}
-	for uid, a := range w.service.before {
+	for uid, a := range w.service.found.before {
 		allocated[types.UID(uid)] = a.Phase == topic.Allocated
 	}
 	claims, err := dra.New(dra.Config{

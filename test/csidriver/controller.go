@@ -30,12 +30,6 @@ const (
 	xfs  = "xfs"
 )
 
-// The filesystems of volumes; ext4 is that of those that ask for none.
-const (
-	ext4 = "ext4"
-	xfs  = "xfs" // for 300 MiB and more
-)
-
 // volume is what is known of a volume, in a file of its own.
 type volume struct {
 	ID    string `json:"id"`

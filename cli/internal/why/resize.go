@@ -9,7 +9,7 @@ import (
 )
 
 // resizeCauses are why a pod that runs doesn't have the size that its spec asks for.
-func (v view) resizeCauses() []Cause {
+func resizeCauses(v view) []Cause {
 	var causes []Cause
 	for _, c := range v.Status(v.row.UID).Conditions {
 		if c.Status != corev1.ConditionTrue || c.Type != corev1.PodResizePending && c.Type != corev1.PodResizeInProgress {

@@ -55,7 +55,7 @@ func (v view) withNode(causes []Cause) []Cause {
 
 // waiting are the causes of a pod that should run.
 func (v view) waiting() []Cause {
-	causes := append(v.allocationCauses(), v.volumeCauses(topic.VolumeMounted)...)
+	causes := append(allocationCauses(v), v.volumeCauses(topic.VolumeMounted)...)
 	causes = append(causes, v.containerCauses()...)
 	causes = append(causes, v.stepCauses(causes)...)
 	return append(causes, v.gates()...)

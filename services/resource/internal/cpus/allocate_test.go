@@ -151,7 +151,7 @@ func TestNobodyAlone(t *testing.T) {
 			t.Errorf("%s: hints %v", c.name, h)
 		}
 	}
-	if none.Shared().Size()+none.Allocatable().Size()+none.Available().Size() != 0 || none.Static() {
+	if none.Shared().Size()+none.Allocatable().Size()+none.Available().Size() != 0 || none.Policy() == PolicyStatic {
 		t.Error("policy none has sets of CPUs")
 	}
 }

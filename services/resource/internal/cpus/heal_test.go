@@ -60,8 +60,8 @@ func TestHeal(t *testing.T) {
 			if !strings.Contains(text, c.text) || (text == "") != (c.text == "") || severe != c.severe {
 				t.Errorf("it says %q, severe %t", text, severe)
 			}
-			if s.Static() == c.none || s.Reserved().String() != c.reserved {
-				t.Errorf("static %t, reserved %s, want %s", s.Static(), s.Reserved(), c.reserved)
+			if (s.Policy() == PolicyStatic) == c.none || s.Reserved().String() != c.reserved {
+				t.Errorf("policy %s, reserved %s, want %s", s.Policy(), s.Reserved(), c.reserved)
 			}
 		})
 	}

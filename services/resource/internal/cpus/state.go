@@ -132,10 +132,7 @@ func (s *State) exclusive() cpuset.CPUSet {
 	return cpuset.New().Union(sets...)
 }
 
-// Static reports whether the policy is static, under which every container has a set of CPUs.
-func (s *State) Static() bool { return s.static }
-
-// Policy is the policy's name.
+// Policy is the policy's name. Under the static one every container has a set of CPUs.
 func (s *State) Policy() string {
 	if s.static {
 		return PolicyStatic
