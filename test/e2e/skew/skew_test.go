@@ -131,8 +131,8 @@ func (v versions) upgrade(t *testing.T, b *kit.Bed, args ...string) (string, err
 }
 
 // TestPreviousRelease begins with the last release and moves one daemon after the other to this checkout's, and then
-// back in the same order but for the bus, so that each pair of daemons meets in both combinations. Pods come and go between the moves,
-// and one lives through all of them. A daemon that doesn't come up goes back.
+// back in the same order, with the bus last, so that each pair of daemons meets in both combinations. Pods come and go
+// between the moves, and one lives through all of them. A daemon that doesn't come up goes back.
 func TestPreviousRelease(t *testing.T) {
 	v := install(t)
 	b := kit.StartWithoutNode(t)
