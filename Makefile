@@ -54,7 +54,7 @@ conformance: ## Kubernetes' conformance specs on kubelot (AGENT=kubelet, QUICK=1
 conformance-node: ## Kubernetes' suite of a node: devices, CPUs, memory, topology, DRA (AGENT=, QUICK=1, FOCUS=) (root)
 	@tools/conformance-node.sh
 
-conformance-storage: ## Kubernetes' storage suite with a CSI driver and its sidecars (AGENT=kubelet, QUICK=1, FOCUS=) (root)
+conformance-storage: ## Kubernetes' storage suite with a CSI driver and sidecars (AGENT=kubelet, QUICK=1, FOCUS=) (root)
 	@tools/conformance-storage.sh
 
 vm: ## a node in a virtual machine, with systemd and kubelot installed, until Ctrl-C (RUNTIME=debian-containerd) (root)

@@ -10,15 +10,11 @@ import (
 	"io/fs"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 )
 
 //go:embed systemd
 var systemd embed.FS
-
-//go:embed exposure.txt
-var exposure string
 
 // The parts of kubelot that are installed apart, beside a part for each daemon, which has the daemon's name.
 const (
@@ -115,23 +111,6 @@ func Daemons() ([]string, error) {
 		}
 	}
 	return names, nil
-}
-
-// Exposure is how much each daemon's unit may be exposed at most, by systemd's score: 0 is nothing, 10 everything.
-func Exposure() (map[string]float64, error) {
-	goals := map[string]float64{}
-	for line := range strings.Lines(exposure) {
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
-		goal, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return nil, fmt.Errorf("exposure.txt: want a daemon and its goal, got %q", line)
-		}
-		goals[name] = goal
-	}
-	return goals, nil
 }
 
 // read is an embedded file. The names are constants of this package or come from its list, and a test reads them all.

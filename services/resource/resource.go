@@ -40,7 +40,7 @@ type Service struct {
 	// settled is true once nobody has anything any more who is gone; counted once the claims know all pods, too.
 	settled, counted bool
 	// going are UIDs of pods that are gone and whose assignment is still under way.
-	going map[string]bool
+	going     map[string]bool
 	found     recalled
 	publisher publisher
 }
