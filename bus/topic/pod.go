@@ -166,8 +166,8 @@ const (
 	StepEnd   = "end"
 )
 
-// The reasons of podsync's Events on the Node about manifests. The messages begin with the file, the URL or the pod, and
-// a colon. When podsync starts it tells again of the manifests that it can't use.
+// The reasons of podsync's Events on the Node about manifests. The messages begin with the file, the URL or the pod,
+// and a colon. When podsync starts it tells again of the manifests that it can't use.
 const (
 	ManifestInvalid = "InvalidManifest"
 	ManifestUsable  = "ManifestUsable"

@@ -94,7 +94,8 @@ func (p *parts) manifestProblem(problem source.Problem) {
 	default:
 		log.Error("can't use a manifest", "error", problem.Message)
 	}
-	p.report.NodeEvent(p.Config.NodeName, corev1.EventTypeWarning, topic.ManifestInvalid, problem.Where+": "+problem.Message)
+	p.report.NodeEvent(p.Config.NodeName, corev1.EventTypeWarning, topic.ManifestInvalid,
+		problem.Where+": "+problem.Message)
 }
 
 func sourceNames(sources []source.Source) []topic.Source {

@@ -72,8 +72,8 @@ type writer struct {
 	known struct{ cpus, memory, devices bool }
 }
 
-// newWriter makes the writer of files that were taken over into the holdings. That of devices isn't written again as long
-// as they are what it says: its age tells what was written before a reboot.
+// newWriter makes the writer of files that were taken over into the holdings. That of devices isn't written again as
+// long as they are what it says: its age tells what was written before a reboot.
 func newWriter(f files, h *holdings, found recalled) *writer {
 	w := &writer{files: f, last: h.snapshot()}
 	w.known.devices = found.devices

@@ -19,8 +19,8 @@ import (
 
 var oneCPU = map[corev1.ResourceName]string{"cpu": "1", "memory": "1Gi"}
 
-// Under the policy none nobody is kept to CPUs: containers that a policy has kept to some are to have all again, however
-// often the daemon is killed before podsync has seen to it. Their users hear of it.
+// Under the policy none nobody is kept to CPUs: containers that a policy has kept to some are to have all again,
+// however often the daemon is killed before podsync has seen to it. Their users hear of it.
 func TestAPolicyThatIsSwitchedOffLeavesNobodyOnFewCPUs(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.stop()

@@ -77,8 +77,8 @@ func usedVolumes(root string) ([]Finding, error) {
 	return found, nil
 }
 
-// manager is one of the kubelet's resource managers, with the file in which it keeps what it gave away. kubelot-resource
-// reads and writes the same files.
+// manager is one of the kubelet's resource managers, with the file in which it keeps what it gave away.
+// kubelot-resource reads and writes the same files.
 type manager struct {
 	what, file string
 	// entries finds what was given away in the file's JSON.

@@ -50,8 +50,8 @@ type Options struct {
 	Settings map[string]any
 }
 
-// Run shows messages until ctx ends, or the history with Once, and then which steps are still open. Meanwhile it says of
-// steps that take long for how long they have been open.
+// Run shows messages until ctx ends, or the history with Once, and then which steps are still open. Meanwhile it says
+// of steps that take long for how long they have been open.
 func Run(ctx context.Context, transport bus.Transport, o Options, out io.Writer) error {
 	if o.Format.ShowEnv && os.Geteuid() != 0 {
 		return errors.New("--show-env shows secrets and is for root only: run it with sudo")

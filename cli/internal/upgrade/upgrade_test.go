@@ -237,7 +237,8 @@ func TestNewDaemon(t *testing.T) {
 	}
 }
 
-// An older version may lack a daemon that pods do without, and only then is one stopped: half of a version stops nothing.
+// An older version may lack a daemon that pods do without, and only then is one stopped: half of a version stops
+// nothing.
 func TestWhatAVersionMayLack(t *testing.T) {
 	lib := install(t)
 	bin := filepath.Join(lib, "bin")

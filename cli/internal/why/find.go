@@ -13,8 +13,8 @@ import (
 // Find returns the pod with a name (namespace/name or name) or UID. If several have the name, it is the newest. A pod
 // that has the name counts before others. The next is a static pod whose manifest has the name: its pod has the node's
 // name as suffix. The last is a pod whose name begins with it, if there is only one. If the node has none of these, it
-// is the last one that the node had. If it never had one, and a manifest that can't be used may be the pod's, the result
-// has the name and no UID.
+// is the last one that the node had. If it never had one, and a manifest that can't be used may be the pod's, the
+// result has the name and no UID.
 func Find(w Snapshot, name string) (topic.Ref, error) {
 	var here, gone []topic.Ref
 	for _, row := range pods.Build(w.State) {

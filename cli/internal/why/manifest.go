@@ -43,11 +43,14 @@ func (m manifest) of(pod string) bool {
 	}
 	file := strings.TrimSuffix(filepath.Base(m.where), filepath.Ext(m.where))
 	return strings.Contains(file, name) || strings.HasPrefix(name, file+"-") ||
-		slices.Contains(strings.FieldsFunc(m.problem, func(r rune) bool { return strings.ContainsRune(" \"':,/()", r) }), name)
+		slices.Contains(strings.FieldsFunc(m.problem, func(r rune) bool {
+			return strings.ContainsRune(" \"':,/()", r)
+		}), name)
 }
 
 func (m manifest) cause() Cause {
-	what, advice := "manifest "+m.where, "correct the file "+m.where+"; kubelot apply -f checks a manifest before it installs it"
+	what := "manifest " + m.where
+	advice := "correct the file " + m.where + "; kubelot apply -f checks a manifest before it installs it"
 	switch {
 	case strings.HasPrefix(m.where, "pod "):
 		what, advice = m.where, "rename one of the pods: kubelot pods; ls the manifests on this node"
@@ -71,8 +74,8 @@ func (w Snapshot) unread(pod string) []Cause {
 	return causes
 }
 
-// manifestCauses are all manifests that can't be used. Pods whose name another has are left out: nobody says when one of
-// them has gone.
+// manifestCauses are all manifests that can't be used. Pods whose name another has are left out: nobody says when one
+// of them has gone.
 func (w Snapshot) manifestCauses() []Cause {
 	var causes []Cause
 	for _, m := range w.manifests() {

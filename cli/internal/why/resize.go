@@ -20,7 +20,8 @@ func resizeCauses(v view) []Cause {
 		switch {
 		case c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible:
 			cause.Kind, cause.Sentence = "resize-infeasible", "the pod can't get its new size on this node: "+why
-			cause.Advice = "set other resources: kubectl edit pod " + v.pod.Name + " -n " + v.pod.Namespace + " --subresource=resize"
+			cause.Advice = "set other resources: kubectl edit pod " + v.pod.Name + " -n " + v.pod.Namespace +
+				" --subresource=resize"
 		case c.Type == corev1.PodResizePending:
 			cause.Kind, cause.Sentence = "resize-deferred", "the pod waits for its new size: "+why
 			cause.Waits = "room on this node"

@@ -3,7 +3,8 @@ package diagnose
 import "slices"
 
 // lookAtDriver is where to look for what is wrong with a driver of claims.
-const lookAtDriver = "see the pod of the driver {1} on this node, and its log; kubectl get resourceslices shows what it has"
+const lookAtDriver = "see the pod of the driver {1} on this node, and its log; " +
+	"kubectl get resourceslices shows what it has"
 
 // claims are what keeps a pod from its claims of devices, or from giving them back.
 var claims = []rule{

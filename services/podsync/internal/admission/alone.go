@@ -47,9 +47,9 @@ type Infeasible struct {
 	Detail string
 }
 
-// Infeasible says whether the pod can't get other resources than it holds while it runs; nil if it may. What a guaranteed
-// pod has for itself was chosen for its size. A container's share of the swap follows from its request of memory, and
-// isn't changed while it runs; swaps reports whether a container has one.
+// Infeasible says whether the pod can't get other resources than it holds while it runs; nil if it may. What a
+// guaranteed pod has for itself was chosen for its size. A container's share of the swap follows from its request of
+// memory, and isn't changed while it runs; swaps reports whether a container has one.
 func (p Policies) Infeasible(wanted, held *corev1.Pod, swaps func(*corev1.Pod, *corev1.Container) bool) *Infeasible {
 	if swapChanges(wanted, held, swaps) {
 		return &Infeasible{"In-place resize of containers with swap is not supported.", "swap_limitation"}

@@ -10,8 +10,8 @@ import (
 	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
-// allocate takes what the resource daemon says of the pod. A pod that needs its word keeps the last one; for another one
-// nothing said means that it has nothing for itself, as after a change of the policy.
+// allocate takes what the resource daemon says of the pod. A pod that needs its word keeps the last one; for another
+// one nothing said means that it has nothing for itself, as after a change of the policy.
 func allocate(w *Worker, a topic.Allocation) {
 	if a.Phase != "" || !w.state.Allocates {
 		w.state.allocation = a

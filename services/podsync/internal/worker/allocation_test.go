@@ -200,8 +200,8 @@ func TestThePhaseIsTerminalOnlyWhenClaimsAreGivenBack(t *testing.T) {
 	}
 }
 
-// A pod that doesn't ask for anything under the policy of today has nothing when nothing is said of it any more, whatever
-// it had before: its container is moved to where all are.
+// A pod that doesn't ask for anything under the policy of today has nothing when nothing is said of it any more,
+// whatever it had before: its container is moved to where all are.
 func TestAPodMovesWhenNothingIsSaidOfItAnyMore(t *testing.T) {
 	for name, c := range map[string]struct {
 		allocates bool

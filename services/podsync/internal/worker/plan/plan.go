@@ -59,8 +59,8 @@ type Action struct {
 	Cpuset
 }
 
-// Cpuset is where a container may run and have its memory, as lists of CPUs and of NUMA nodes; empty if nobody decides on
-// that.
+// Cpuset is where a container may run and have its memory, as lists of CPUs and of NUMA nodes; empty if nobody decides
+// on that.
 type Cpuset struct{ CPUs, MemoryNodes string }
 
 // Key identifies what must be done.
