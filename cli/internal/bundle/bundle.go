@@ -113,7 +113,7 @@ func collect(ctx context.Context, part Part, limit int, patience time.Duration) 
 	data, cut := content.kept()
 	entry.Bytes, entry.CutOff = len(data), cut
 	switch {
-	case errors.Is(err, errFull) || cut && part.Keep == Begin: // the error is that of the limit, or follows from it
+	case errors.Is(err, errFull) || cut && part.Keep == keepBegin: // the error is that of the limit, or follows from it
 	case err != nil && ctx.Err() != nil:
 		entry.Error = context.Cause(ctx).Error()
 	case err != nil:

@@ -14,12 +14,12 @@ import (
 type Keep int
 
 const (
-	// Begin keeps the first lines.
-	Begin Keep = iota
-	// End keeps the last lines.
-	End
-	// Recording keeps the header of a recording, what was retained, and the newest of the messages.
-	Recording
+	// keepBegin keeps the first lines.
+	keepBegin Keep = iota
+	// keepEnd keeps the last lines.
+	keepEnd
+	// keepRecording keeps the header of a recording, what was retained, and the newest of the messages.
+	keepRecording
 )
 
 // keeper takes what is written to it, and keeps a limited part of it.
@@ -31,9 +31,9 @@ type keeper interface {
 
 func (k Keep) keeper(limit int) keeper {
 	switch k {
-	case End:
+	case keepEnd:
 		return &ending{limit: limit}
-	case Recording:
+	case keepRecording:
 		return &messages{limit: limit}
 	default:
 		return &beginning{limit: limit}

@@ -36,17 +36,17 @@ func TestKeepWholeLines(t *testing.T) {
 		want  string
 		cut   bool
 	}{
-		{Begin, 100, lines, lines, false},
-		{Begin, len(lines), lines, lines, false},
-		{Begin, 10, lines, "one\ntwo\n", true},
-		{Begin, 8, lines, "one\ntwo\n", true},
-		{Begin, 5, "nolines", "nolin", true},
-		{End, 100, lines, lines, false},
-		{End, len(lines), lines, lines, false},
-		{End, 8, lines, "four\n", true},
-		{End, 11, lines, "three\nfour\n", true},
-		{End, 5, "nolines", "lines", true},
-		{End, 4, "a\nlong line without an end", " end", true},
+		{keepBegin, 100, lines, lines, false},
+		{keepBegin, len(lines), lines, lines, false},
+		{keepBegin, 10, lines, "one\ntwo\n", true},
+		{keepBegin, 8, lines, "one\ntwo\n", true},
+		{keepBegin, 5, "nolines", "nolin", true},
+		{keepEnd, 100, lines, lines, false},
+		{keepEnd, len(lines), lines, lines, false},
+		{keepEnd, 8, lines, "four\n", true},
+		{keepEnd, 11, lines, "three\nfour\n", true},
+		{keepEnd, 5, "nolines", "lines", true},
+		{keepEnd, 4, "a\nlong line without an end", " end", true},
 	} {
 		got, cut := keptOf(t, c.keep, c.limit, c.text)
 		if got != c.want || cut != c.cut {
@@ -83,10 +83,10 @@ func recorded(t *testing.T, retained, history int) string {
 // A recording that is too large can be read: it has what was stated, and what happened last.
 func TestKeepOfARecording(t *testing.T) {
 	whole := recorded(t, 3, 20)
-	if got, cut := keptOf(t, Recording, len(whole)+headerGrows, whole); got != whole || cut {
+	if got, cut := keptOf(t, keepRecording, len(whole)+headerGrows, whole); got != whole || cut {
 		t.Errorf("cut %v:\n%s", cut, got)
 	}
-	got, cut := keptOf(t, Recording, 2000, whole)
+	got, cut := keptOf(t, keepRecording, 2000, whole)
 	if !cut || len(got) > 2000 || len(got) < 1500 {
 		t.Fatalf("cut %v, %d bytes", cut, len(got))
 	}
@@ -112,11 +112,11 @@ func TestKeepOfARecording(t *testing.T) {
 		t.Errorf("the header is %+v", h)
 	}
 	// What was stated leaves room for what happened last.
-	got, cut = keptOf(t, Recording, 2000, recorded(t, 50, 20))
+	got, cut = keptOf(t, keepRecording, 2000, recorded(t, 50, 20))
 	if n := strings.Count(got, `"retained"`); !cut || n < 5 || n > 10 || !strings.Contains(got, "node.usage.-1\"") {
 		t.Errorf("cut %v, %d retained messages in\n%s", cut, n, got)
 	}
-	if got, cut := keptOf(t, Recording, 50, whole); got != "" || !cut {
+	if got, cut := keptOf(t, keepRecording, 50, whole); got != "" || !cut {
 		t.Errorf("without room for the header: %q", got)
 	}
 }

@@ -28,9 +28,12 @@ func (n Node) logs() []Part {
 		return func(ctx context.Context, out io.Writer) error { return n.Journal(ctx, out, args...) }
 	}
 	return []Part{
-		{Name: "logs/kubelot.log", Write: journal("--unit=kubelot-*", "--unit=kubelot.target", "--unit=kubelet"), Keep: End},
-		{Name: "logs/runtime.log", Write: journal("--unit=containerd", "--unit=crio"), Keep: End},
-		{Name: "logs/kernel.log", Write: journal("--dmesg"), Keep: End},
+		{
+			Name:  "logs/kubelot.log",
+			Write: journal("--unit=kubelot-*", "--unit=kubelot.target", "--unit=kubelet"), Keep: keepEnd,
+		},
+		{Name: "logs/runtime.log", Write: journal("--unit=containerd", "--unit=crio"), Keep: keepEnd},
+		{Name: "logs/kernel.log", Write: journal("--dmesg"), Keep: keepEnd},
 	}
 }
 

@@ -73,7 +73,7 @@ func Parts(n Node) []Part {
 		{Name: "health.json", Write: n.health},
 		{Name: "pods.json", Write: n.pods},
 		{Name: "runtime.json", Write: n.Runtime},
-		{Name: "bus/history.jsonl", Write: n.history, Keep: Recording},
+		{Name: "bus/history.jsonl", Write: n.history, Keep: keepRecording},
 	}
 	parts = append(parts, n.metrics()...)
 	parts = append(parts, n.logs()...)
