@@ -19,14 +19,16 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
-		return prometheus.NewDesc("kubelot_bus_"+name, help, labels, nil)
+		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	return &metrics{
-		stored: desc("store_bytes", "What the bus keeps, in bytes."),
-		limit:  desc("store_limit_bytes", "What the bus may keep, in bytes; beyond it no state can be said any more."),
-		pending: desc("pending_bytes", "Bytes that a daemon was sent and hasn't taken yet: how far it lags behind.",
-			"reader"),
-		slow: desc("slow_readers_total", "Connections that were closed because their reader lagged too far behind."),
+		stored: desc("kubelot_bus_store_bytes", "What the bus keeps, in bytes."),
+		limit: desc("kubelot_bus_store_limit_bytes",
+			"What the bus may keep, in bytes; beyond it no state can be said any more."),
+		pending: desc("kubelot_bus_pending_bytes",
+			"Bytes that a daemon was sent and hasn't taken yet: how far it lags behind.", "reader"),
+		slow: desc("kubelot_bus_slow_readers_total",
+			"Connections that were closed because their reader lagged too far behind."),
 	}
 }
 
