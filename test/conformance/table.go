@@ -57,20 +57,32 @@ func of(results Results, spec string) Result {
 
 func fault(row Row, listed, kubeletToo bool) string {
 	onPurpose := row.Differs != "" && row.Kubelot.Outcome == Failed
-	short := row.Kubelot.Outcome.short() && !onPurpose
+	if row.Kubelot.Outcome.short() && !onPurpose {
+		if f := shortOf(row, listed); f != "" {
+			return f
+		}
+	}
 	switch {
 	case row.Differs != "" && row.Kubelot.Outcome == Passed:
 		return "differs.txt says that kubelot fails it"
-	case short && row.Kubelet.Outcome == Passed:
-		return "the kubelet passes it here"
-	case short && listed:
-		return "passes.txt says that the kubelet passes it"
 	case kubeletToo && listed && row.Kubelet.Outcome.short():
 		return "passes.txt says that the kubelet passes it, which it doesn't"
-	case short && row.Kubelot.Outcome == Failed && row.Kubelet.Outcome == NotRun && row.Limit == "":
-		return "not in limits.txt, and the kubelet wasn't asked"
 	case row.Kubelet.Outcome == Failed && row.Limit == "" && row.Kubelot.Outcome != Passed:
 		return "the kubelet fails too: say why in limits.txt"
+	default:
+		return ""
+	}
+}
+
+// shortOf is the fault of a row in which kubelot falls short of the spec, and not on purpose.
+func shortOf(row Row, listed bool) string {
+	switch {
+	case row.Kubelet.Outcome == Passed:
+		return "the kubelet passes it here"
+	case listed:
+		return "passes.txt says that the kubelet passes it"
+	case row.Kubelot.Outcome == Failed && row.Kubelet.Outcome == NotRun && row.Limit == "":
+		return "not in limits.txt, and the kubelet wasn't asked"
 	default:
 		return ""
 	}

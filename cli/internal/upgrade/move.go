@@ -45,8 +45,9 @@ func (u *upgrade) one(ctx context.Context, m move) error {
 	case fresh:
 		// What an earlier process said of itself is no measure.
 		delete(u.before, m.name)
-		started := false
-		if started, err = u.start(ctx, m); err == nil && !started {
+		var started bool
+		started, err = u.start(ctx, m)
+		if err == nil && !started {
 			u.say("kubelot-%s is new in %s; kubelot up runs it when it is started again", m.name, u.version)
 			return nil
 		}

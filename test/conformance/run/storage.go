@@ -42,7 +42,7 @@ func storageStage(ctx context.Context, o Options) (stage, error) {
 	}
 	s := &onStorage{onCluster: on}
 	if err := s.prepare(ctx); err != nil {
-		return nil, errors.Join(err, s.close())
+		return nil, errors.Join(err, s.close()) //nolint:contextcheck // also when ctx has ended
 	}
 	return s, nil
 }

@@ -160,7 +160,7 @@ func Swaps(node *Node, pod *corev1.Pod, container *corev1.Container) bool {
 func swaps(node *Node, pod *corev1.Pod, container *corev1.Container) bool {
 	request, limit := container.Resources.Requests.Memory(), container.Resources.Limits.Memory()
 	return node.SwapBehavior == limitedSwap && !isCritical(pod) && qos.Class(pod) == corev1.PodQOSBurstable &&
-		!(request.IsZero() && limit.IsZero()) && request.Cmp(*limit) != 0
+		(!request.IsZero() || !limit.IsZero()) && request.Cmp(*limit) != 0
 }
 
 func swapShare(node *Node, pod *corev1.Pod, container *corev1.Container) int64 {
