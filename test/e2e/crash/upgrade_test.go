@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +21,9 @@ const newcomer = "resource"
 
 // failing is a daemon of a version that ends at once.
 const failing = "#!/bin/sh\n[ \"$1\" = --version ] && echo kubelot-x version broken && exit 0\nexit 7\n"
+
+// badDaemon is a line of doctor about a daemon that isn't well.
+var badDaemon = regexp.MustCompile(`(?m)^BAD +([a-z]+): `)
 
 // TestUpgrade moves a daemon to a version in which it fails, after somebody has moved its link there already: it goes
 // back to what it ran. Then all are moved to a version that has one daemon more, which kubelot up starts.
@@ -43,10 +48,15 @@ func TestUpgrade(t *testing.T) {
 	upgrade := func(args ...string) (string, error) {
 		return kubelot("upgrade", append(args, "--settle=1s", "--bin-dir="+filepath.Join(dir, "bin"))...)
 	}
-	well := func() {
+	well := func(missing ...string) {
 		t.Helper()
-		if out, err := kubelot("doctor"); err != nil {
-			t.Errorf("the crew isn't well: %v\n%s", err, out)
+		out, err := kubelot("doctor")
+		var bad []string
+		for _, m := range badDaemon.FindAllStringSubmatch(out, -1) {
+			bad = append(bad, m[1])
+		}
+		if !slices.Equal(bad, missing) || (err != nil) != (len(missing) > 0) {
+			t.Errorf("the crew isn't well but for %q: %v\n%s", missing, err, out)
 		}
 		if is := kit.Status(ns.Running("probed"), "main"); is.ContainerID != was.ContainerID || is.RestartCount != 0 {
 			t.Errorf("the pod's container was %+v and is %+v", was, is)
@@ -65,7 +75,7 @@ func TestUpgrade(t *testing.T) {
 		t.Fatalf("a version that fails: %v\n%s", err, out)
 	}
 	runs(t, own, "pleg", filepath.Join(dir, "one"))
-	well()
+	well(newcomer)
 
 	if out, err = upgrade("two"); err != nil || !strings.HasPrefix(out, "kubelot-bus runs ") {
 		t.Fatalf("%v\n%s", err, out)
