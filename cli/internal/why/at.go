@@ -98,11 +98,14 @@ func readPast(ctx context.Context, transport bus.Transport, at time.Time) (past,
 	}
 	kept := transport.WatchEvents(ctx, filters, bus.From{Since: time.Unix(0, 0)})
 	for d := range kept {
-		if d.Synced || d.Time.After(at) { // they come in the order of their times
+		if d.Synced {
 			break
 		}
 		if p.begins.IsZero() {
 			p.begins = d.Time
+		}
+		if d.Time.After(at) { // they come in the order of their times
+			break
 		}
 		p.take(d.Message, at)
 	}

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
-	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
@@ -47,17 +46,6 @@ metadata: {name: growing}
 spec:
   terminationGracePeriodSeconds: 0
   containers: [{name: app, image: "busybox:1.36", command: [sleep, "1000000"], resources: {requests: {cpu: 10m}}}]
-`
-
-// mounted is a pod with a volume of a CSI driver.
-const mounted = `apiVersion: v1
-kind: Pod
-metadata: {name: mounted}
-spec:
-  terminationGracePeriodSeconds: 0
-  containers:
-  - {name: app, image: "busybox:1.36", command: [sleep, "1000000"], volumeMounts: [{name: data, mountPath: /data}]}
-  volumes: [{name: data, csi: {driver: DRIVER}}]
 `
 
 // failing are pods that fail, each at another step. What counts errors is shown once there was one, so each agent must
@@ -179,7 +167,6 @@ func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent, enough func(map[str
 		t.Fatal(err)
 	}
 	ns := bed.Namespace(t)
-	useDriver(t, bed, ns, string(agent)+".csi.test")
 	ns.Apply(user + "---\n" + passing + "---\n" + failing)
 	ns.Running("user")
 	ns.Running("growing")
@@ -216,20 +203,6 @@ func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent, enough func(map[str
 		t.Fatal(err)
 	}
 	return families(data)
-}
-
-// useDriver has a pod with a volume of a CSI driver come and go.
-func useDriver(t *testing.T, bed *kit.Bed, ns *kit.Namespace, name string) {
-	t.Helper()
-	driver := bed.CSIDriver(t, name, storagev1.CSIDriverSpec{
-		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecycleEphemeral},
-	}, "--no-attach")
-	driver.Start()
-	driver.Registered(1, time.Now())
-	ns.Apply(strings.ReplaceAll(mounted, "DRIVER", name))
-	p := ns.Running("mounted")
-	ns.Delete("mounted", -1)
-	ns.Gone(p)
 }
 
 // families are the families, with the names of their labels, and their types. Which daemon a series is from isn't
