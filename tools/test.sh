@@ -76,7 +76,7 @@ interrupted() {
 trap interrupted INT TERM
 
 # alongside starts a suite as soon as fewer than LANES run.
-lanes=${LANES:-$(($(nproc) + 1))}
+lanes=${LANES:-$(nproc)}
 running=0
 alongside() {
   if [ $running -ge "$lanes" ]; then
