@@ -78,12 +78,12 @@ func wayBack(l link, p running.Process) string {
 	if led, err := filepath.EvalSymlinks(l.path); err == nil && led == p.Executable {
 		return l.target
 	}
-	// A multi-call executable has a link for each daemon beside it.
-	beside := filepath.Join(filepath.Dir(p.Executable), filepath.Base(l.path))
-	if led, err := filepath.EvalSymlinks(beside); err != nil || led != p.Executable {
-		beside = p.Executable
+	// A multi-call executable has a link for each daemon next to it.
+	next := filepath.Join(filepath.Dir(p.Executable), filepath.Base(l.path))
+	if led, err := filepath.EvalSymlinks(next); err != nil || led != p.Executable {
+		next = p.Executable
 	}
-	return targetFor(filepath.Dir(l.path), beside)
+	return targetFor(filepath.Dir(l.path), next)
 }
 
 // targetFor is how a link in dir points to the executable: as tools/install.sh does it where both are below one
