@@ -30,8 +30,8 @@ const (
 	topReadEvery = 2 * time.Second
 	// topOnceReadEvery is that of --once, which needs two of them for a rate.
 	topOnceReadEvery = 500 * time.Millisecond
-	// topOncePatience bounds how long --once reads.
-	topOncePatience = 10 * time.Second
+	// topOncePatience bounds how long --once reads: the whole history, on a node that may have no processor to spare.
+	topOncePatience = time.Minute
 )
 
 // topOptions are the flags of kubelot top.

@@ -14,6 +14,9 @@ const patience = 5 * time.Second
 // mostMoments bounds how often the plan of one pod is made.
 const mostMoments = 20_000
 
+// awaited are the steps that are done one by one.
+var awaited = []podsync.ActionKind{podsync.ActionCreateSandbox, podsync.ActionStartContainer}
+
 // checkAhead looks for actions that this version plans and that weren't done.
 func (c planCheck) checkAhead(plans *Core, w *worker) {
 	if len(w.updates) == 0 {
@@ -29,7 +32,7 @@ func (c planCheck) checkAhead(plans *Core, w *worker) {
 			continue
 		}
 		known[t] = true
-		now, ok := c.planAt(w, t)
+		now, ok := c.planFree(w, t)
 		if !ok {
 			continue
 		}
@@ -73,13 +76,22 @@ func (c planCheck) planAt(w *worker, t time.Time) (podsync.Plan, bool) {
 	return c.cores.Plan(wish(u), w.runtime.at(t, true), w.facts(u, t, false), t), true
 }
 
+// planFree is planAt where podsync was free to act. It isn't ok while a step was under way that others wait for: the
+// runtime dates a sandbox from the beginning of its creation, but nothing follows from it before the end.
+func (c planCheck) planFree(w *worker, t time.Time) (podsync.Plan, bool) {
+	if slices.ContainsFunc(w.steps, func(s step) bool { return slices.Contains(awaited, s.kind()) && s.covers(t) }) {
+		return podsync.Plan{}, false
+	}
+	return c.planAt(w, t)
+}
+
 // missing reports whether an action is planned at a time and for a while after, and nothing of the kind was done.
 func (c planCheck) missing(w *worker, a podsync.PlanAction, t time.Time) bool {
 	if !slices.Contains(planned, a.Kind) || a.Kind == podsync.ActionRemoveContainer || c.unknown(w, a, t) ||
 		w.begunBetween(a, t.Add(-past), t.Add(patience)) {
 		return false
 	}
-	later, ok := c.planAt(w, t.Add(patience))
+	later, ok := c.planFree(w, t.Add(patience))
 	return ok && slices.ContainsFunc(later.Actions, func(b podsync.PlanAction) bool { return b.Key() == a.Key() })
 }
 

@@ -100,21 +100,32 @@ func ended(name, container string, seconds, took float64) topic.Step {
 // begun is a recording of a pod that has just come, and of the two steps with which it begins.
 func begun(t *testing.T) *script {
 	t.Helper()
+	return begunAfter(t, 0)
+}
+
+// begunAfter is begun where the creation of the sandbox took so many seconds more.
+func begunAfter(t *testing.T, more float64) *script {
+	t.Helper()
 	image := ended("ensure image", "app", 1.2, 0.1)
 	image.Image = "x"
 	return newScript(t, nil).says(1, "pod.update.u", examplePod()).
 		says(1.2, "podsync.step.u", image).
-		says(1.5, "podsync.step.u", ended("create sandbox", "", 1.5, 0.4)).
-		says(1.6, "pleg.event.u", topic.PodObservation{
-			At: at(1.55), Ref: topic.Ref{Namespace: "shop", Name: "web", UID: "u"},
+		says(1.5+more, "podsync.step.u", ended("create sandbox", "", 1.5+more, 0.4+more)).
+		says(1.6+more, "pleg.event.u", topic.PodObservation{
+			At: at(1.55 + more), Ref: topic.Ref{Namespace: "shop", Name: "web", UID: "u"},
 			Sandboxes: []topic.Sandbox{{ID: "s", Ready: true, CreatedAt: at(1.2), IPs: []string{"10.0.0.1"}}},
 		})
 }
 
 func TestStepsThatFollow(t *testing.T) {
-	got := lines(begun(t).says(2, "podsync.step.u", ended("start container", "app", 2, 0.3)).check())
-	if got != "plan: same: 3\n" {
-		t.Errorf("found\n%s", got)
+	for name, s := range map[string]*script{
+		"at once": begun(t).says(2, "podsync.step.u", ended("start container", "app", 2, 0.3)),
+		// The runtime dates a sandbox from the beginning of its creation.
+		"a slow sandbox": begunAfter(t, 8).says(20, "podsync.step.u", ended("start container", "app", 20, 10)),
+	} {
+		if got := lines(s.check()); got != "plan: same: 3\n" {
+			t.Errorf("%s: found\n%s", name, got)
+		}
 	}
 }
 
@@ -131,7 +142,7 @@ func TestStepsThatDoNotFollow(t *testing.T) {
 		},
 		"a step that is missing": {
 			begun(t).says(30, "node.pressure", topic.Pressure{}),
-			"plan: same: 2\nplan: 01.2 shop/web app: recorded nothing for 5s, now start container\n",
+			"plan: same: 2\nplan: 01.5 shop/web app: recorded nothing for 5s, now start container\n",
 		},
 		"the end of the recording": {begun(t).says(3, "node.pressure", topic.Pressure{}), "plan: same: 2\n"},
 		"the worker's own step": {

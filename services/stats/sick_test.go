@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -294,6 +295,42 @@ func TestWalkThatHangs(t *testing.T) {
 		if err := s.walk(t.Context(), func(context.Context) { ran = true }); err != nil || !ran ||
 			time.Since(began) > walkTimeout {
 			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// What an eviction waits for is counted though all turns are taken, and not at the lowest priority.
+func TestWalksBeforeAnEvictionGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sources{
+			walks: make(chan struct{}, walkers), urgent: make(chan struct{}, walkers), walkTime: walkTimeout,
+		}
+		// The system call gives 20 minus the niceness.
+		priority := func() (raw int) {
+			if err := s.walk(t.Context(), func(context.Context) { raw, _ = unix.Getpriority(unix.PRIO_PROCESS, 0) }); err != nil {
+				t.Error(err)
+			}
+			return raw
+		}
+		own, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := priority(); got != 1 {
+			t.Errorf("a walk has the priority %d, want 1, the lowest", got)
+		}
+		for range walkers {
+			s.walks <- struct{}{}
+		}
+		s.hurry()
+		began := time.Now()
+		if got := priority(); got != own || time.Since(began) > 0 {
+			t.Errorf("a walk before an eviction has the priority %d after %v, want %d at once", got, time.Since(began), own)
+		}
+		time.Sleep(pressing)
+		<-s.walks
+		if got := priority(); got != 1 {
+			t.Errorf("a walk after the eviction has the priority %d, want 1", got)
 		}
 	})
 }

@@ -81,11 +81,11 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 			usage: func(ctx context.Context, r topic.VolumeUsageRequest) (topic.VolumeUsageReply, error) {
 				return topic.VolumeUsage.Do(ctx, env.Bus, r)
 			},
-			mounts: filepath.Join(p.FSRoot, "proc/self/mountinfo"), report: r, walks: make(chan struct{}, walkers),
-			walkTime: walkTimeout,
-			volumes:  map[part]*ttlcache.Cell[volumeUsage]{}, files: map[part]*ttlcache.Cell[podFiles]{},
-			counted:  map[part]*ttlcache.Cell[layer]{},
-			problems: map[part]error{}, rest: max(k.VolumeStatsAggPeriod.Duration, leastRest),
+			mounts: filepath.Join(p.FSRoot, "proc/self/mountinfo"), report: r, walkTime: walkTimeout,
+			walks: make(chan struct{}, walkers), urgent: make(chan struct{}, walkers),
+			volumes: map[part]*ttlcache.Cell[volumeUsage]{}, files: map[part]*ttlcache.Cell[podFiles]{},
+			counted: map[part]*ttlcache.Cell[layer]{}, problems: map[part]error{},
+			rest: max(k.VolumeStatsAggPeriod.Duration, leastRest),
 		},
 	}
 	if env.Metrics != nil {

@@ -103,9 +103,10 @@ func (d *Driver) stage(ctx context.Context, v volume, path string, c *csiapi.Vol
 	return err
 }
 
-// filesystem is the kind of the filesystem on a disk; empty for none.
+// filesystem is the kind of the filesystem on a disk; empty for none. Without -p, blkid answers from its cache what an
+// earlier disk of the same name had two seconds ago.
 func filesystem(ctx context.Context, disk string) string {
-	kind, _ := run(ctx, "blkid", "-o", "value", "-s", "TYPE", disk)
+	kind, _ := run(ctx, "blkid", "-p", "-o", "value", "-s", "TYPE", disk)
 	return strings.TrimSpace(kind)
 }
 

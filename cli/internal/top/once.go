@@ -15,8 +15,9 @@ import (
 // onceReadings is how many readings of processes a rate of CPU needs.
 const onceReadings = 2
 
-// Once takes one picture: when all that is retained and the history are read and CPU rates are known, or when the
-// patience ends. Of a recording it is the last picture.
+// Once takes one picture: when all that is retained and the history are read and CPU rates are known. Without the
+// history the picture would lack parts of starts and restarts, so that is an error when the patience ends. Of a
+// recording it is the last picture.
 func Once(ctx context.Context, f feed.Feed, patience time.Duration) (live.Picture, error) {
 	model := live.New()
 	timer := time.NewTimer(patience)
@@ -38,6 +39,10 @@ func Once(ctx context.Context, f feed.Feed, patience time.Duration) (live.Pictur
 		}
 		if late && !r.synced {
 			return live.Picture{}, fmt.Errorf("the bus has not said within %s how things stand: kubelot doctor", patience)
+		}
+		if late && !r.history {
+			return live.Picture{}, fmt.Errorf("the bus has not given its whole history within %s: is the node overloaded? "+
+				"See kubelot doctor", patience)
 		}
 		if late || r.complete() {
 			return model.Picture(f.Now()), nil

@@ -155,7 +155,7 @@ func (b bench) module(kubernetes string) {
 func build(t *testing.T) bench {
 	t.Helper()
 	b := bench{t: t, dir: t.TempDir()}
-	for _, pkg := range []string{"machine", "numa", "cpus"} {
+	for _, pkg := range []string{"fault", "machine", "numa", "cpus"} {
 		b.tree(filepath.Join(product, pkg), pkg, false, func(_ string, content []byte) []byte {
 			return bytes.ReplaceAll(content, []byte(productPath), []byte(`"`+compared+`/`))
 		})
