@@ -30,8 +30,8 @@ const claimPod = `
   volumes: [{name: data, persistentVolumeClaim: {claimName: CLAIM}}]
 `
 
-// A driver hangs: kubelot why names it, the call and since when, and what to do helps. Meanwhile its other volume and
-// that of another driver are mounted.
+// A driver hangs with one volume: kubelot why names it, the call and since when, and what to do helps. Meanwhile its
+// other volume and that of another driver are mounted. Other tests kill the volume daemon meanwhile.
 func TestHangingCSI(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
@@ -43,29 +43,32 @@ func TestHangingCSI(t *testing.T) {
 	other.Start()
 	hangs.Registered(1, began)
 	other.Registered(1, began)
-	apply := func(name string, driver *kit.Driver) {
+	apply := func(name string, driver *kit.Driver, handle string) {
 		ns.Volume(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-			Driver: driver.Name, VolumeHandle: driver.Provision(ns.Name + "-" + name), FSType: "ext4",
+			Driver: driver.Name, VolumeHandle: handle, FSType: "ext4",
 		}}, ns.For(name, corev1.PersistentVolumeFilesystem))
 		ns.Apply(ns.Claim(name, "") + pod(name, strings.ReplaceAll(claimPod, "CLAIM", name)))
 	}
-	hangs.Fault("NodeStageVolume", &csidriver.Fault{Times: 1, Hang: true})
-	apply("held", hangs)
+	handle := hangs.Provision(ns.Name + "-held")
+	hangs.Fault("NodeStageVolume", &csidriver.Fault{Volume: handle, Hang: true})
+	apply("held", hangs, handle)
 	hangs.Called("NodeStageVolume", 0)
-	apply("same", hangs)
-	apply("another", other)
+	apply("same", hangs, hangs.Provision(ns.Name+"-same"))
+	apply("another", other, other.Provision(ns.Name+"-another"))
 	ns.Running("same")
 	ns.Running("another")
 	says(t, ns, "held", "the CSI driver "+hangs.Name+" has not answered NodeStageVolume since", "the driver's answer")
 	hangs.Kill()
+	hangs.Fault("NodeStageVolume", nil)
 	hangs.Start()
 	held := ns.Running("held")
 
-	hangs.Fault("NodeUnpublishVolume", &csidriver.Fault{Times: 1, Hang: true})
+	hangs.Fault("NodeUnpublishVolume", &csidriver.Fault{Volume: handle, Hang: true})
 	ns.Delete("held", -1)
 	hangs.Called("NodeUnpublishVolume", 0)
 	says(t, ns, "held", "the CSI driver "+hangs.Name+" has not answered NodeUnpublishVolume since")
 	hangs.Kill()
+	hangs.Fault("NodeUnpublishVolume", nil)
 	hangs.Start()
 	ns.Gone(held)
 	for _, name := range []string{"same", "another"} {

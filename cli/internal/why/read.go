@@ -10,8 +10,8 @@ import (
 	"kubelot.dev/cli/internal/pods"
 )
 
-// patience is how long the bus may take to tell everything.
-const patience = 15 * time.Second
+// patience is how long the bus may take to tell everything, on a node that may have no processor to spare.
+const patience = time.Minute
 
 func soon(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, patience, fmt.Errorf("waited %s for the bus: kubelot doctor", patience))
