@@ -28,7 +28,7 @@ func counting(t *testing.T, mounts string) *answers {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &sources{
-		group: ttlcache.NewGroup(ctx), mounts: mounts, walks: make(chan struct{}, walkers), walkTime: walkTimeout,
+		group: ttlcache.NewGroup(ctx), mounts: mounts, walks: newTurns(walkers), walkTime: walkTimeout,
 		counted:  map[part]*ttlcache.Cell[layer]{},
 		problems: map[part]error{},
 	}
@@ -97,7 +97,7 @@ func TestWritableLayersOfTheMoment(t *testing.T) {
 	}
 	// A disk on which nothing is counted holds up no answer.
 	for range walkers {
-		s.walks <- struct{}{}
+		s.walks.routine <- struct{}{}
 	}
 	late, stop := context.WithTimeout(t.Context(), time.Millisecond)
 	defer stop()

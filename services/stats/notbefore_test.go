@@ -65,7 +65,7 @@ func TestNoRestBeforeAnEviction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := &sources{
-			rest: time.Minute, volumes: map[part]*ttlcache.Cell[volumeUsage]{},
+			walks: newTurns(1), rest: time.Minute, volumes: map[part]*ttlcache.Cell[volumeUsage]{},
 			files: map[part]*ttlcache.Cell[podFiles]{}, counted: map[part]*ttlcache.Cell[layer]{},
 		}
 		group, n := ttlcache.NewGroup(ctx), 0

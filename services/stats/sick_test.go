@@ -283,7 +283,7 @@ func TestCgroupsThatCannotBeRead(t *testing.T) {
 // A filesystem that hangs takes its own walk and nobody else's turn.
 func TestWalkThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &sources{walks: make(chan struct{}, walkers), walkTime: walkTimeout}
+		s := &sources{walks: newTurns(walkers), walkTime: walkTimeout}
 		hang := make(chan struct{})
 		defer close(hang)
 		for range walkers {
@@ -302,12 +302,11 @@ func TestWalkThatHangs(t *testing.T) {
 // What an eviction waits for is counted though all turns are taken, and not at the lowest priority.
 func TestWalksBeforeAnEvictionGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &sources{
-			walks: make(chan struct{}, walkers), urgent: make(chan struct{}, walkers), walkTime: walkTimeout,
-		}
+		s := &sources{walks: newTurns(walkers), walkTime: walkTimeout}
 		// The system call gives 20 minus the niceness.
 		priority := func() (raw int) {
-			if err := s.walk(t.Context(), func(context.Context) { raw, _ = unix.Getpriority(unix.PRIO_PROCESS, 0) }); err != nil {
+			err := s.walk(t.Context(), func(context.Context) { raw, _ = unix.Getpriority(unix.PRIO_PROCESS, 0) })
+			if err != nil {
 				t.Error(err)
 			}
 			return raw
@@ -320,7 +319,7 @@ func TestWalksBeforeAnEvictionGoFirst(t *testing.T) {
 			t.Errorf("a walk has the priority %d, want 1, the lowest", got)
 		}
 		for range walkers {
-			s.walks <- struct{}{}
+			s.walks.routine <- struct{}{}
 		}
 		s.hurry()
 		began := time.Now()
@@ -328,7 +327,7 @@ func TestWalksBeforeAnEvictionGoFirst(t *testing.T) {
 			t.Errorf("a walk before an eviction has the priority %d after %v, want %d at once", got, time.Since(began), own)
 		}
 		time.Sleep(pressing)
-		<-s.walks
+		<-s.walks.routine
 		if got := priority(); got != 1 {
 			t.Errorf("a walk after the eviction has the priority %d, want 1", got)
 		}
@@ -345,14 +344,14 @@ func TestAWalkThatTakesTooLong(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := &sources{
-			group: ttlcache.NewGroup(ctx), report: r, walks: make(chan struct{}, 1),
+			group: ttlcache.NewGroup(ctx), report: r, walks: newTurns(1),
 			volumes: map[part]*ttlcache.Cell[volumeUsage]{}, problems: map[part]error{},
 		}
 		v := volumeView{name: "data", path: t.TempDir(), walk: true}
 		if u, ok := s.volume(ctx, "uid", v, 0); !ok || u.usage.Inodes == 0 || s.podProblems() == nil {
 			t.Errorf("usage %+v, %v, problem %v", u, ok, s.podProblems())
 		}
-		s.walks <- struct{}{}
+		s.walks.routine <- struct{}{}
 		v.name = "other"
 		if u, ok := s.volume(ctx, "uid", v, 0); ok || !strings.Contains(s.podProblems().Error(), "wait for its turn") {
 			t.Errorf("usage %+v, %v, problem %v", u, ok, s.podProblems())

@@ -28,10 +28,8 @@ const (
 	walkTimeout = 2 * time.Minute
 	// leastRest is the least bound of the rest between walks, which is volumeStatsAggPeriod's otherwise.
 	leastRest = time.Minute
-	// walkers is how many directories are counted at a time, and as many besides for an eviction.
+	// walkers is how many directories are counted at a time.
 	walkers = 2
-	// pressing is how long walks go first after an eviction has asked for figures; it asks again while it waits.
-	pressing = 10 * time.Second
 )
 
 // runtimeStats is what the runtime knows and the cgroups don't: the layers on its disks.
@@ -88,9 +86,7 @@ type sources struct {
 	rootFS ttlcache.Cell[disk.Filesystem]
 	images ttlcache.Cell[images]
 	layers ttlcache.Cell[map[string]layer]
-	// walks are the turns to count, and urgent those while an eviction waits, until pressed.
-	walks, urgent chan struct{}
-	pressed       time.Time
+	walks  *turns
 	// walkTime bounds a walk; what it has counted by then is its result.
 	walkTime time.Duration
 	// rest bounds how long a slow walk isn't begun again; see ttlcache.Cell.
@@ -302,27 +298,17 @@ func (s *sources) podProblems() error {
 	return errors.New(strings.Join(list, "; "))
 }
 
-// walk runs work when it is its turn, on a thread of the lowest priority that ends with it: pods go first. What an
-// eviction waits for has turns of its own and no lower priority, or the wrong pod would go for want of a figure. The
-// error says that its turn didn't come.
+// walk runs work when it is its turn. Its thread has the lowest priority and ends with it: pods go first, except before
+// an eviction. The error says that its turn did not come.
 func (s *sources) walk(ctx context.Context, work func(context.Context)) error {
-	turn, stop := context.WithTimeout(ctx, walkTimeout)
-	defer stop()
-	s.mu.Lock()
-	urgent, turns := time.Now().Before(s.pressed), s.walks
-	s.mu.Unlock()
-	if urgent {
-		turns = s.urgent
-	}
-	select {
-	case turns <- struct{}{}:
-	case <-turn.Done():
-		return fmt.Errorf("wait for its turn to be counted: %w", context.Cause(turn))
+	end, urgent, err := s.walks.take(ctx)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.walkTime)
 	defer cancel()
 	// A call that hangs in the kernel doesn't end with ctx; it must not keep the others' turn.
-	release := sync.OnceFunc(func() { <-turns })
+	release := sync.OnceFunc(end)
 	defer release()
 	defer context.AfterFunc(ctx, release)()
 	done := make(chan struct{})
@@ -341,9 +327,9 @@ func (s *sources) walk(ctx context.Context, work func(context.Context)) error {
 
 // hurry has no reading rest: what is asked for next is read, and goes first.
 func (s *sources) hurry() {
+	s.walks.press()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pressed = time.Now().Add(pressing)
 	for _, c := range s.volumes {
 		c.Hurry()
 	}

@@ -82,7 +82,7 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 				return topic.VolumeUsage.Do(ctx, env.Bus, r)
 			},
 			mounts: filepath.Join(p.FSRoot, "proc/self/mountinfo"), report: r, walkTime: walkTimeout,
-			walks: make(chan struct{}, walkers), urgent: make(chan struct{}, walkers),
+			walks:   newTurns(walkers),
 			volumes: map[part]*ttlcache.Cell[volumeUsage]{}, files: map[part]*ttlcache.Cell[podFiles]{},
 			counted: map[part]*ttlcache.Cell[layer]{}, problems: map[part]error{},
 			rest: max(k.VolumeStatsAggPeriod.Duration, leastRest),
