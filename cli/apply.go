@@ -224,11 +224,12 @@ func staticPods(ctx context.Context, conn *bus.Conn) (dir string, there []apply.
 }
 
 func checkManifest(ctx context.Context, conn *bus.Conn, req topic.ManifestRequest) (topic.ManifestReply, error) {
-	return askPodsync(ctx, conn, topic.ManifestCheck, req)
+	return ask(ctx, conn, "podsync", topic.ManifestCheck, req)
 }
 
-// askPodsync calls podsync, and says what a person can do if it isn't there.
-func askPodsync[Req, Resp any](ctx context.Context, conn *bus.Conn, call bus.Call[Req, Resp], req Req) (Resp, error) {
+// ask calls a daemon, and says what a person can do if it isn't there.
+func ask[Req, Resp any](ctx context.Context, conn *bus.Conn, daemon string, call bus.Call[Req, Resp], req Req,
+) (Resp, error) {
 	limited, cancel := context.WithTimeout(ctx, busPatience)
 	defer cancel()
 	resp, err := call.Do(limited, conn, req)
@@ -236,8 +237,8 @@ func askPodsync[Req, Resp any](ctx context.Context, conn *bus.Conn, call bus.Cal
 	case err == nil || ctx.Err() != nil:
 		return resp, err
 	case errors.Is(err, bus.ErrUnavailable) || limited.Err() != nil:
-		return resp, fmt.Errorf("kubelot-podsync doesn't answer: %w: if it has just been restarted, try again; else see "+
-			"systemctl status kubelot-podsync, or kubelot doctor", err)
+		return resp, fmt.Errorf("kubelot-%s doesn't answer: %w: if it has just been restarted, try again; else see "+
+			"systemctl status kubelot-%s, or kubelot doctor", daemon, err, daemon)
 	}
 	if said := errors.Unwrap(err); said != nil {
 		err = said // without the name of the call, which says nothing to a person

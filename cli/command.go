@@ -65,7 +65,7 @@ func Command(stdout, stderr *os.File) *cobra.Command {
 		whyCommand(stdout), gcCommand(stdout), shutdownCommand(stdout), doctorCommand(stdout), upgradeCommand(stdout),
 		takeoverCommand(stdout, stderr), handbackCommand(stdout), installCommand(stdout), uninstallCommand(stdout),
 		configCommand(stdout), replayCommand(stdout), bundleCommand(stdout), imageCommand(stdout),
-		restartCommand(stdout), retryCommand(stdout), applyCommand(stdout), deleteCommand(stdout),
+		claimsCommand(stdout), restartCommand(stdout), retryCommand(stdout), applyCommand(stdout), deleteCommand(stdout),
 		topCommand(stdout), uiCommand(stdout), versionCommand(stdout))
 	completeNames(root)
 	return root

@@ -6,7 +6,8 @@ import (
 )
 
 // Contract is what the command line does on the bus: it reads everything, asks gc what it would do, and has it end the
-// pods of a node that shuts down. It asks podsync what it makes of manifests, and has it end back-offs.
+// pods of a node that shuts down. It asks podsync what it makes of manifests, and has it end back-offs. It asks the
+// resource daemon which claims of devices there are, and has it give up on drivers that are gone.
 var Contract = bus.Contract{
 	Daemon: "cli",
 	Reads: []bus.Topic{
@@ -17,5 +18,8 @@ var Contract = bus.Contract{
 		topic.NodeMachine, topic.NodeRuntime,
 		topic.NodeObject, topic.ResourcesOfNode, topic.NodePressure, topic.NodeShutdown, topic.Health,
 	},
-	Calls: []bus.Topic{topic.GCPlan, topic.ShutdownRequested, topic.PodRetry, topic.ManifestCheck},
+	Calls: []bus.Topic{
+		topic.GCPlan, topic.ShutdownRequested, topic.PodRetry, topic.ManifestCheck, topic.ResourceClaims,
+		topic.ResourceForget,
+	},
 }

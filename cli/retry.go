@@ -92,7 +92,7 @@ func retry(ctx context.Context, conn *bus.Conn, name, container string) (retryRe
 	if err != nil {
 		return retryReport{}, err
 	}
-	reply, err := askPodsync(ctx, conn, topic.PodRetry, topic.Retry{Ref: ref, Container: container})
+	reply, err := ask(ctx, conn, "podsync", topic.PodRetry, topic.Retry{Ref: ref, Container: container})
 	if err != nil {
 		return retryReport{}, fmt.Errorf("pod %s/%s: %w", ref.Namespace, ref.Name, err)
 	}

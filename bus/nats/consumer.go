@@ -144,23 +144,33 @@ func overlap(a, b string) bool {
 	return len(x) == len(y)
 }
 
-// consumer is one filter's reader on the bus. It ends with the context of its consume.
-type consumer struct {
-	s       *session
+// reader takes what a consumer has. Its functions are called in order and from one goroutine.
+type reader struct {
 	deliver func(arrival)
-	fail    func(error)
-	last    uint64 // consumer sequence of the last message
-	watch   *time.Timer
+	// idle is called when the bus has had nothing for the consumer for a while. What was pending before may have been
+	// dropped to make room, and then no message says that it was the last.
+	idle func()
+	// fail is called once when the consumer has stopped working although the connection lives.
+	fail func(error)
 }
 
-// consume makes a consumer and hands its messages to deliver, in order and from one goroutine, until
-// ctx ends. fail is called once when the consumer has stopped working although the connection lives.
-// deliver may be called before consume returns.
-func (s *session) consume(ctx context.Context, st stream, config natsgo.ConsumerConfig, deliver func(arrival),
-	fail func(error),
+// consumer is one filter's reader on the bus. It ends with the context of its consume.
+type consumer struct {
+	reader
+	// answer answers a flow control request.
+	answer func(subject string)
+	last   uint64 // consumer sequence of the last message
+	watch  *time.Timer
+}
+
+// consume makes a consumer and hands its messages to the reader until ctx ends, the first of them perhaps before it
+// returns.
+func (s *session) consume(ctx context.Context, st stream, config natsgo.ConsumerConfig, r reader,
 ) (consumerInfo, error) {
-	c := &consumer{s: s, deliver: deliver, fail: fail}
-	c.watch = time.AfterFunc(3*heartbeat, func() { fail(errors.New("the bus has gone silent for this reader")) })
+	c := &consumer{reader: r}
+	// It fails only on a connection that is gone.
+	c.answer = func(subject string) { _ = s.nc.Publish(subject, nil) }
+	c.watch = time.AfterFunc(3*heartbeat, func() { r.fail(errors.New("the bus has gone silent for this reader")) })
 	sub, err := s.nc.Subscribe(s.nc.NewInbox(), c.receive)
 	if err != nil {
 		c.watch.Stop()
@@ -212,15 +222,17 @@ func (c *consumer) receive(m *natsgo.Msg) {
 	c.deliver(arrival{decode(m, meta.Timestamp), meta.Sequence.Stream, meta.NumPending})
 }
 
-// control answers a flow control request, so that the bus sends on.
+// control takes a heartbeat, or answers a flow control request so that the bus sends on.
 func (c *consumer) control(m *natsgo.Msg) {
 	subject := m.Reply
 	if subject == "" {
 		subject = m.Header.Get(layout.NATSStalled)
 	}
-	if subject != "" {
-		_ = c.s.nc.Publish(subject, nil) // fails only on a connection that is gone
+	if subject == "" {
+		c.idle()
+		return
 	}
+	c.answer(subject)
 }
 
 // attach runs work once per session until ctx ends. If work fails on a session that lives, it runs again after a pause.

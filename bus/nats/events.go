@@ -90,13 +90,14 @@ func (src *eventSource) session(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	info, err := s.consume(ctx, st, config, func(a arrival) { src.handOver(ctx, a) }, cancel)
+	idle := func() { src.markIdle(ctx) }
+	info, err := s.consume(ctx, st, config, reader{func(a arrival) { src.handOver(ctx, a) }, idle, cancel})
 	if err != nil {
 		return err
 	}
 	src.begun(st, info)
 	if info.empty() {
-		src.markIdle(ctx)
+		idle()
 	}
 	<-ctx.Done()
 	return context.Cause(ctx)

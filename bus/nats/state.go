@@ -101,7 +101,7 @@ func (w *stateWatch) begin(parts []part) (complete <-chan struct{}) {
 func (w *stateWatch) filter(ctx context.Context, s *session, p part, fail context.CancelCauseFunc) error {
 	config := natsgo.ConsumerConfig{FilterSubject: p.filter, DeliverPolicy: natsgo.DeliverLastPerSubjectPolicy}
 	caughtUp := sync.OnceFunc(func() { w.caughtUp(ctx) })
-	info, err := s.consume(ctx, p.stream, config, func(a arrival) {
+	deliver := func(a arrival) {
 		w.put(ctx, a)
 		if behind := time.Since(a.Time); a.seq > p.last && behind > tooFarBehind {
 			fail(fmt.Errorf("this reader is %v behind and starts again from the retained values", behind.Round(time.Second)))
@@ -109,7 +109,8 @@ func (w *stateWatch) filter(ctx context.Context, s *session, p part, fail contex
 		if a.pending == 0 {
 			caughtUp()
 		}
-	}, fail)
+	}
+	info, err := s.consume(ctx, p.stream, config, reader{deliver, caughtUp, fail})
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,8 @@ var replies = map[string]reflect.Type{
 	topic.VolumeSubPath.Name():     reflect.TypeFor[topic.SubPathReply](),
 	topic.VolumeUsage.Name():       reflect.TypeFor[topic.VolumeUsageReply](),
 	topic.ResourcePreStart.Name():  reflect.TypeFor[topic.PreStartReply](),
+	topic.ResourceClaims.Name():    reflect.TypeFor[topic.ClaimsReply](),
+	topic.ResourceForget.Name():    reflect.TypeFor[topic.ForgetReply](),
 	topic.PodEvict.Name():          reflect.TypeFor[topic.EvictionReply](),
 	topic.PodRetry.Name():          reflect.TypeFor[topic.RetryReply](),
 	topic.ManifestCheck.Name():     reflect.TypeFor[topic.ManifestReply](),

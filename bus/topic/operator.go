@@ -44,3 +44,51 @@ type ManifestReply struct {
 	// Warnings are what is odd about the manifest, which is used nevertheless.
 	Warnings []string `json:"warnings,omitempty"`
 }
+
+// ClaimsRequest is the request of resource.claims.
+type ClaimsRequest struct{}
+
+// ClaimsReply answers resource.claims.
+type ClaimsReply struct {
+	// Claims are those that pods of this node have, or whose drivers have not given them back, sorted by their names.
+	Claims []HeldClaim `json:"claims,omitempty"`
+}
+
+// HeldClaim is a ResourceClaim (DRA) that the node knows.
+type HeldClaim struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid"`
+	// Pods use it. Of one that is gone only the UID is known.
+	Pods []ClaimPod `json:"pods,omitempty"`
+	// Drivers are those of its allocation, sorted by their names.
+	Drivers []ClaimDriver `json:"drivers,omitempty"`
+}
+
+// ClaimPod is a pod that uses a claim.
+type ClaimPod struct {
+	Ref
+	// Ended is true where no container of it runs any more.
+	Ended bool `json:"ended,omitempty"`
+}
+
+// ClaimDriver is a driver's part in a claim.
+type ClaimDriver struct {
+	Name string `json:"name"`
+	// Standing is idle, unsure or prepared: whether the driver has prepared the claim, as far as the node knows.
+	Standing string `json:"standing"`
+	// Registered is true where the driver is there to be called.
+	Registered bool `json:"registered,omitempty"`
+}
+
+// ForgetRequest is the request of resource.forget.
+type ForgetRequest struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+}
+
+// ForgetReply answers resource.forget.
+type ForgetReply struct {
+	// Drivers are those that are no longer waited for.
+	Drivers []string `json:"drivers"`
+}

@@ -154,6 +154,16 @@ var (
 		Name: "resource.prestart", Schema: 1,
 		Doc: "Has device plugins make a container's devices ready; answers when they are.",
 	})
+	// ResourceClaims asks which ResourceClaims the node knows.
+	ResourceClaims = bus.NewCall[ClaimsRequest, ClaimsReply](bus.Spec{
+		Name: "resource.claims", Schema: 1,
+		Doc: "The ResourceClaims that pods of this node have, or whose drivers have not given them back; changes nothing.",
+	})
+	// ResourceForget gives up waiting for the drivers of a claim that are gone for good.
+	ResourceForget = bus.NewCall[ForgetRequest, ForgetReply](bus.Spec{
+		Name: "resource.forget", Schema: 1,
+		Doc: "Ends the wait for drivers that are gone and have not given back a claim whose pods have ended.",
+	})
 	// PodEvict ends a pod as Failed.
 	PodEvict = bus.NewCall[Eviction, EvictionReply](bus.Spec{
 		Name: "pod.evict", Schema: 1,
@@ -198,7 +208,7 @@ func All() []bus.Topic {
 		CSIDriver, CSIVolumes, ProbeResult,
 		StatusPatch, MergedStatus, GCDecision, KubeEvent,
 		NodeMachine, NodeRuntime, NodeObject, ResourcesOfNode, NodePressure, NodeShutdown, Health,
-		VolumeSubPath, VolumeUsage, ResourcePreStart, PodEvict, PodRetry, ManifestCheck, StatusUnwritten,
-		StatsSummary, GCPlan, ShutdownRequested,
+		VolumeSubPath, VolumeUsage, ResourcePreStart, ResourceClaims, ResourceForget, PodEvict, PodRetry,
+		ManifestCheck, StatusUnwritten, StatsSummary, GCPlan, ShutdownRequested,
 	}
 }

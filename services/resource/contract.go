@@ -19,7 +19,7 @@ var Contract = bus.Contract{
 		// Devices that the Node still has of an earlier agent.
 		topic.NodeObject,
 	},
-	Serves: []bus.Topic{topic.ResourcePreStart},
+	Serves: []bus.Topic{topic.ResourcePreStart, topic.ResourceClaims, topic.ResourceForget},
 }
 
 // Daemon is the resource daemon.

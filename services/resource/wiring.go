@@ -88,6 +88,7 @@ func run(ctx context.Context, env daemon.Env) error {
 		// Before the wait above: what works with the client has ended by then.
 		defer client.Close()
 	}
+	w.serveOffice(ctx)
 	return s.Run(ctx)
 }
 
@@ -96,6 +97,8 @@ type wiring struct {
 	service *Service
 	env     daemon.Env
 	working *sync.WaitGroup
+	// office answers what people ask of claims.
+	office dra.Office
 }
 
 // readBefore reads what an earlier run has said.
@@ -183,9 +186,23 @@ func (w *wiring) newClaims(client *kube.Client) error {
 		RootDir: w.env.Config.RootDir, Node: w.env.Config.NodeName, Allocated: allocated,
 	}, dra.Ports{Claims: api, Slices: api, Events: w.env.Events, Metrics: w.env.Metrics, Log: w.env.Log})
 	if err == nil {
-		w.service.claims = claims
+		w.service.claims, w.office = claims, dra.OfficeOf(claims)
 	}
 	return err
+}
+
+// serveOffice has the command line ask of claims.
+func (w *wiring) serveOffice(ctx context.Context) {
+	w.working.Go(func() {
+		w.keep(ctx, "the command line can't list claims", func(ctx context.Context) error {
+			return topic.ResourceClaims.Serve(ctx, w.env.Bus, w.office.List)
+		})
+	})
+	w.working.Go(func() {
+		w.keep(ctx, "the command line can't give up on drivers", func(ctx context.Context) error {
+			return topic.ResourceForget.Serve(ctx, w.env.Bus, w.office.Forget)
+		})
+	})
 }
 
 // keep runs something until ctx ends, and again when it has failed: that is no reason for pods to lose the rest.

@@ -3,8 +3,11 @@ package resource
 import (
 	"errors"
 	"fmt"
+	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -112,4 +115,39 @@ func TestClaimsAreGivenBackBeforeThePhaseIsTerminal(t *testing.T) {
 	}
 	close(goOn)
 	ns.Phase("claims", corev1.PodSucceeded)
+}
+
+// A driver is removed for good while a pod has its device. The pod stays, the command line shows for what, and gives up
+// on the driver when it is told to.
+func TestDriverThatIsGoneForGood(t *testing.T) {
+	t.Parallel()
+	driver := bed.DRADriver(t, "gone.test", "toy-0")
+	stop := sync.OnceFunc(driver.Serve())
+	t.Cleanup(stop)
+	ns := bed.Namespace(t)
+	ns.Apply(strings.ReplaceAll(claimed, "$DRIVER", driver.Name) + "---\n" + pod("claims", claimingPod))
+	p := ns.Running("claims")
+	claim := ns.Name + "/" + *p.Status.ResourceClaimStatuses[0].ResourceClaimName
+	command := func(args ...string) (string, error) {
+		args = append(args, "--run-dir="+bed.Bed.Path("run"))
+		return kit.Output(exec.CommandContext(t.Context(), bed.Program("kubelot"), args...))
+	}
+	out, err := command("claims", "forget", claim)
+	if err == nil || !strings.Contains(err.Error()+out, "delete the pod first") {
+		t.Errorf("the claim of a pod that runs is forgotten: %v\n%s", err, out)
+	}
+	stop()
+	ns.Delete("claims", 1)
+	ns.Says("claims", "the driver "+driver.Name+" is gone from this node, and only it can take back what it has prepared",
+		"kubelot claims says how to give up on it")
+	out, err = command("claims")
+	line := regexp.MustCompile(`(?m)^` + claim + ` +` + ns.Name + `/claims \(ended\) +` + driver.Name + ` \(prepared, gone\)$`)
+	if err != nil || !line.MatchString(out) {
+		t.Errorf("kubelot claims, %v:\n%s", err, out)
+	}
+	out, err = command("claims", "forget", claim)
+	if err != nil || !strings.Contains(out, "no longer waits for "+driver.Name) {
+		t.Errorf("kubelot claims forget, %v:\n%s", err, out)
+	}
+	ns.Gone(p)
 }

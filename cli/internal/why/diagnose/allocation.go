@@ -11,7 +11,8 @@ var claims = []rule{
 	{
 		"dra-driver-missing", `DRA driver (\S+) is not registered: the pod stays until`,
 		"the driver {1} is gone from this node, and only it can take back what it has prepared",
-		"the driver's DaemonSet on this node", "bring the pod of the driver {1} back to this node",
+		"the driver's DaemonSet on this node", "bring the pod of the driver {1} back to this node; " +
+			"if it is gone for good, kubelot claims says how to give up on it",
 	},
 	{
 		"dra-driver-missing", `DRA driver ([^\s,]+) is not registered`,

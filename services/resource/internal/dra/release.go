@@ -32,7 +32,8 @@ func (m *Manager) release(ctx context.Context, p *pod) {
 		m.call(ctx, p, claims.CallUnprepare, step.Calls)
 	case len(step.Lacks) > 0:
 		p.lacks = step.Lacks
-		m.fail(p, fmt.Errorf("%w: the pod stays until its ResourceClaims are unprepared, install the driver again",
+		m.fail(p, fmt.Errorf("%w: the pod stays until its ResourceClaims are unprepared, install the driver again, "+
+			"or see kubelot claims forget",
 			claims.MissingError{Drivers: step.Lacks}))
 	default:
 		p.waits(strings.Join(step.Waits, ", "))

@@ -25,8 +25,9 @@ type Patience struct {
 const (
 	// factor is how many times as long as recent calls a call may take.
 	factor = 4
-	// usual is the assumed time of a call before any call has ended. It is long, because the machine may be busy or slow:
-	// if the patience is too short, all calls run at once before the first has shown how long they take.
+	// usual is the least that is taken for the time of a call. It is long, because the machine may be busy or slow: if
+	// the patience is too short, all calls run at once before the first has shown how long they take. Calls that had the
+	// machine to themselves, before a burst, took much less than those of the burst do.
 	usual = 750 * time.Millisecond
 	// memory is the number of calls over which the average is taken.
 	memory = 8
@@ -67,7 +68,7 @@ type Slots struct {
 	inRow   int   // how many slots others got since a call of failed got one
 	arrival uint64
 	overdue int           // how many rounds of calls were not done in time
-	took    time.Duration // the average time of calls that worked all the time
+	took    time.Duration // the average time of calls that worked all the time, at least usual
 }
 
 // New returns n slots, at least one.
@@ -155,7 +156,7 @@ func (s *Slots) release(took time.Duration, patience Patience, inTime bool) {
 	defer s.mu.Unlock()
 	if took <= patience.Most {
 		s.overdue = 0
-		s.took += (took - s.took) / memory
+		s.took = max(usual, s.took+(took-s.took)/memory)
 	}
 	if inTime {
 		s.passLocked()

@@ -70,6 +70,20 @@ func (c *Claim) unprepared() []string {
 	return slices.DeleteFunc(c.DriverNames(), func(name string) bool { return c.Drivers[name].Standing == Prepared })
 }
 
+// Abandon takes drivers that aren't there for having given the claim back, and returns their names. What they have
+// prepared is theirs to find when they come back.
+func (c *Claim) Abandon(registered func(driver string) bool) (gone []string) {
+	for _, name := range c.DriverNames() {
+		d := c.Drivers[name]
+		if d.Standing == Idle || d.Calling || registered(name) {
+			continue
+		}
+		d.Standing, d.Devices = Idle, nil
+		gone = append(gone, name)
+	}
+	return gone
+}
+
 // calling is a driver that is being called about the claim; empty if none is.
 func (c *Claim) calling() string {
 	for _, name := range c.DriverNames() {

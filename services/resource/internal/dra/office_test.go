@@ -1,0 +1,79 @@
+package dra
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"kubelot.dev/bus"
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/resource/internal/dra/dratest"
+)
+
+// A driver is removed for good while a pod has its device: the pod goes once a person gives up on the driver, and not
+// before. The next process knows of it.
+func TestForgetDrivers(t *testing.T) {
+	run(t, func(b *bed) {
+		one := topic.ForgetRequest{Namespace: "ns", Name: "one"}
+		refused := func(kind error, words string) {
+			b.t.Helper()
+			got, err := OfficeOf(b.m).Forget(b.t.Context(), one)
+			if !errors.Is(err, kind) || !strings.Contains(err.Error(), words) {
+				b.t.Errorf("forgot %v, %v; want an error with %q", got, err, words)
+			}
+			b.wait(0)
+		}
+		refused(bus.ErrNotFound, "no pod of this node has or had the ResourceClaim ns/one")
+		b.api.claim("one", "d", "a")
+		d := b.driver("d")
+		a := podWith("a", "one")
+		b.want(a)
+		b.is("a", topic.Allocated, "test/dev=one", "")
+		b.calls(d, "prepare one")
+		refused(bus.ErrRefused, "has not ended: delete the pod first")
+		b.crash("d", d)
+		b.register()
+		refused(bus.ErrRefused, "has not ended: delete the pod first")
+		b.ended(a)
+		b.wait(period)
+		if got := b.status["a"]; got.Phase == topic.AllocationReleased ||
+			!strings.Contains(got.Message, "see kubelot claims forget") {
+			b.t.Errorf("status %+v", got)
+		}
+		reply, err := OfficeOf(b.m).List(b.t.Context(), topic.ClaimsRequest{})
+		list := reply.Claims
+		want := topic.ClaimDriver{Name: "d", Standing: "prepared"}
+		if err != nil || len(list) != 1 || list[0].Name != "one" || len(list[0].Pods) != 1 || !list[0].Pods[0].Ended ||
+			list[0].Pods[0].UID != "a" || !slices.Equal(list[0].Drivers, []topic.ClaimDriver{want}) {
+			b.t.Errorf("listed %+v, %v", list, err)
+		}
+		if got, err := OfficeOf(b.m).Forget(b.t.Context(), one); err != nil || !slices.Equal(got.Drivers, []string{"d"}) {
+			b.t.Errorf("forgot %v, %v", got, err)
+		}
+		b.wait(0)
+		b.is("a", topic.AllocationReleased, "", "")
+		b.disk("-uid-one")
+		b.restart()
+		refused(bus.ErrNotFound, "no pod of this node")
+	})
+}
+
+// A driver that is there is asked to give a claim back, however often that fails.
+func TestForgetDriversThatAreThere(t *testing.T) {
+	run(t, func(b *bed) {
+		b.api.claim("one", "d", "a")
+		d := b.driver("d")
+		a := podWith("a", "one")
+		b.want(a)
+		b.is("a", topic.Allocated, "test/dev=one", "")
+		d.Set(dratest.Fault{Err: errors.New("busy")})
+		b.ended(a)
+		b.wait(period)
+		const words = "the driver d of the ResourceClaim ns/one is there"
+		got, err := OfficeOf(b.m).Forget(b.t.Context(), topic.ForgetRequest{Namespace: "ns", Name: "one"})
+		if !errors.Is(err, bus.ErrRefused) || !strings.Contains(err.Error(), words) {
+			b.t.Errorf("forgot %v, %v", got, err)
+		}
+	})
+}
