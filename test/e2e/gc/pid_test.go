@@ -58,9 +58,15 @@ func TestPIDAndInodePressure(t *testing.T) {
 	ns.Exec(crowd, "app", "touch /go")
 	ns.Exec(hog, "app", "touch /go")
 	quantity := resource.NewQuantity(threshold, resource.DecimalSI).String()
-	// The kubelet names no containers in these two messages.
-	if rest := low(t, ns, "crowd", "pids", quantity, quantity) + low(t, ns, "files", "inodes", "10k", "10k"); rest != "" {
-		t.Errorf("the messages end with %q", rest)
+	// The kubelet names no containers in these two messages. On a busy machine the figures that the choice waits for may
+	// come too late, which the message says; the right pods go nevertheless.
+	const late = "Figures from after the shortage began were missing after "
+	for _, rest := range []string{
+		low(t, ns, "crowd", "pids", quantity, quantity), low(t, ns, "files", "inodes", "10k", "10k"),
+	} {
+		if rest != "" && !strings.HasPrefix(rest, late) {
+			t.Errorf("a message ends with %q", rest)
+		}
 	}
 	took(t, bed, "crowd", ofPIDs())
 	took(t, bed, "files", ofInodes())
