@@ -15,6 +15,9 @@ import (
 const (
 	// lag is how old the inputs of a merged status may be, which takes its way through two queues.
 	lag = 5 * time.Second
+	// swapped is how much later than the status an input may have got into the history, which keeps each topic's order and
+	// not that of two topics.
+	swapped = time.Second
 	// settled is how long nothing must have changed of a pod until its merged status must be up to date.
 	settled = 10 * time.Second
 )
@@ -56,14 +59,14 @@ func (c *check) judgeMerge(merges *Core, p *pod, i int) {
 func (c *check) nearest(p *pod, at time.Time, before track[topic.Merged], recorded corev1.PodStatus) (
 	nearest *corev1.PodStatus, found bool,
 ) {
-	from, least := at.Add(-lag), 0
+	from, to, least := at.Add(-lag), at.Add(swapped), 0
 	bases := c.bases(p, from, at, before)
-	for _, u := range slices.Backward(p.updates.during(from, at)) {
+	for _, u := range slices.Backward(p.updates.during(from, to)) {
 		if u.Pod == nil {
 			continue
 		}
-		for _, patch := range slices.Backward(p.patches.during(from, at)) {
-			for _, probes := range p.probesDuring(from, at) {
+		for _, patch := range slices.Backward(p.patches.during(from, to)) {
+			for _, probes := range p.probesDuring(from, to) {
 				for _, base := range bases {
 					merged := c.cores.Merge(patch, u, probes, base, at)
 					found = true

@@ -87,7 +87,7 @@ func TestAttachedCSI(t *testing.T) {
 	}
 	ns.Exec(one, "app", "echo -n new > /data/file")
 
-	bed.Signal(t, "volume", syscall.SIGKILL)
+	killVolumeDaemon(t)
 	began := time.Now()
 	ns.Apply(pod("two", spec))
 	two := ns.Running("two")

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -77,7 +76,7 @@ func TestInlineCSI(t *testing.T) {
 		before, err = bed.Daemon("volume")
 		return err
 	})
-	bed.Signal(t, "volume", syscall.SIGKILL)
+	killVolumeDaemon(t)
 	driver.Registered(2, began) // the next daemon asks again
 	kit.Eventually(t, "the next volume daemon", func() error {
 		if now, err := bed.Daemon("volume"); err != nil || now == before {
@@ -126,7 +125,7 @@ func TestPersistentCSI(t *testing.T) {
 	driver.Fault("NodePublishVolume", &csidriver.Fault{Times: 1, Kill: "after"})
 	ns.Apply(ns.Claim("data", "") + pod("one", spec))
 	driver.Called("NodeStageVolume", 0)
-	bed.Signal(t, "volume", syscall.SIGKILL)
+	killVolumeDaemon(t)
 	driver.Dies()
 	driver.Start()
 	one := ns.Running("one")
@@ -193,7 +192,7 @@ func TestBlockCSI(t *testing.T) {
 	driver.Fault("NodePublishVolume", &csidriver.Fault{Times: 1, DelaySeconds: 2})
 	ns.Apply(ns.Claim("disk", ", volumeMode: Block") + pod("one", spec))
 	driver.Called("NodePublishVolume", 0)
-	bed.Signal(t, "volume", syscall.SIGKILL)
+	killVolumeDaemon(t)
 	one := ns.Running("one")
 	ns.Equal(one, "app", "printf precious > /dev/xvda && blockdev --getsize64 /dev/xvda", "33554432")
 

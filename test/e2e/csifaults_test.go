@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,10 +31,22 @@ const claimPod = `
   volumes: [{name: data, persistentVolumeClaim: {claimName: CLAIM}}]
 `
 
+// volumeDaemon is held for writing by who kills the daemon, and for reading by who needs what one process counts.
+var volumeDaemon sync.RWMutex
+
+func killVolumeDaemon(t *testing.T) {
+	t.Helper()
+	volumeDaemon.Lock()
+	defer volumeDaemon.Unlock()
+	bed.Signal(t, "volume", syscall.SIGKILL)
+}
+
 // A driver hangs with one volume: kubelot why names it, the call and since when, and what to do helps. Meanwhile its
-// other volume and that of another driver are mounted. Other tests kill the volume daemon meanwhile.
+// other volume and that of another driver are mounted.
 func TestHangingCSI(t *testing.T) {
 	t.Parallel()
+	volumeDaemon.RLock()
+	defer volumeDaemon.RUnlock()
 	ns := bed.Namespace(t)
 	no := false
 	hangs := bed.CSIDriver(t, "hangs.csi.test", storagev1.CSIDriverSpec{AttachRequired: &no}, "--no-attach")
@@ -109,7 +122,7 @@ func TestForcedDeletionCSI(t *testing.T) {
 	driver.Fault("NodeUnpublishVolume", &csidriver.Fault{Times: 1, DelaySeconds: 1})
 	ns.Delete("forced", 0)
 	driver.Called("NodeUnpublishVolume", 0)
-	bed.Signal(t, "volume", syscall.SIGKILL)
+	killVolumeDaemon(t)
 	kit.Eventually(t, "nothing is left of the volume", func() error {
 		left, err := filepath.Glob(filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/csi", driver.Name, "*"))
 		table, readErr := os.ReadFile("/proc/self/mountinfo")

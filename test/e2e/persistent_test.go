@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -65,7 +64,7 @@ func TestLocalVolume(t *testing.T) {
 		before, err = bed.Daemon("volume")
 		return err
 	})
-	bed.Signal(t, "volume", syscall.SIGKILL)
+	killVolumeDaemon(t)
 	kit.Eventually(t, "the next volume daemon", func() error {
 		if now, err := bed.Daemon("volume"); err != nil || now == before {
 			return errors.Join(fmt.Errorf("it is %d", now), err)
