@@ -40,56 +40,79 @@ this by itself, without a command.`,
 	return c
 }
 
+// startOptions are the flags of kubelot shutdown start.
+type startOptions struct {
+	busAt           busFlags
+	whole, critical time.Duration
+	noWait          bool
+	system          bool
+	output          string
+}
+
 func shutdownStart(stdout *os.File) *cobra.Command {
-	var (
-		busAt           busFlags
-		whole, critical time.Duration
-		noWait          bool
-		system          bool
-	)
+	var o startOptions
 	c := &cobra.Command{
 		Use:   "start",
 		Short: "End the pods, and wait until they have ended.",
-		Long: `Begins a shutdown, and shows how the pods end.
+		Long: `Begins a shutdown, and shows how the pods end. With -o json it prints at the end what kubelot shutdown state -o
+json prints then.
 
 Exit codes: 0 if the pods have ended, with --no-wait if the shutdown has begun, and with --if-system-stops if there is
 nothing to do; 1 if they have not ended in time, or kubelot-gc doesn't answer.`,
-		Example: "  kubelot shutdown start --grace-period 1m --critical-grace-period 10s",
-		Args:    cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			groups, err := groupsOf(whole, critical)
-			if err != nil {
-				return err
-			}
-			if system {
-				if goesOn, err := systemGoesOn(c.Context(), stdout); goesOn || err != nil {
-					return err
-				}
-			}
-			conn, err := busAt.connect(c.Context())
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			s, err := request(c.Context(), conn, topic.StartShutdown, groups)
-			if system && errors.Is(err, bus.ErrInvalid) {
-				return say(stdout, "No time is configured for the pods: nothing is done.")
-			}
-			if err != nil || noWait {
-				return err
-			}
-			ctx, cancel := context.WithTimeoutCause(c.Context(), longest(s.Groups), errTooLong)
-			defer cancel()
-			return shutdown.Follow(ctx, conn, s.Started, stdout)
-		},
+		Example: `  kubelot shutdown start --grace-period 1m --critical-grace-period 10s
+  kubelot shutdown start -o json | jq -r .done`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context(), stdout) },
 	}
-	busAt.register(c)
+	o.busAt.register(c)
 	flags := c.Flags()
-	flags.DurationVar(&whole, "grace-period", 0, "time for all pods together (default: as configured)")
-	flags.DurationVar(&critical, "critical-grace-period", 0, "the last part of it, which is for critical pods")
-	flags.BoolVar(&noWait, "no-wait", false, "don't wait until the pods have ended")
-	flags.BoolVar(&system, "if-system-stops", false, "do nothing unless systemd stops the system and a time is configured")
+	flags.DurationVar(&o.whole, "grace-period", 0, "time for all pods together (default: as configured)")
+	flags.DurationVar(&o.critical, "critical-grace-period", 0, "the last part of it, which is for critical pods")
+	flags.BoolVar(&o.noWait, "no-wait", false, "don't wait until the pods have ended")
+	flags.BoolVar(&o.system, "if-system-stops", false, "do nothing unless systemd stops the system and a time is "+
+		"configured")
+	flags.StringVarP(&o.output, "output", "o", "text", "text or json")
+	complete(c, "output", []string{"text", "json"})
 	return c
+}
+
+func (o *startOptions) run(ctx context.Context, stdout io.Writer) error {
+	text, end := io.Writer(io.Discard), stdout
+	switch o.output {
+	case "text":
+		text, end = stdout, io.Discard
+	case "json":
+	default:
+		return fmt.Errorf("-o %q: want text or json", o.output)
+	}
+	groups, err := groupsOf(o.whole, o.critical)
+	if err != nil {
+		return err
+	}
+	if o.system {
+		if goesOn, err := systemGoesOn(ctx, text); err != nil || goesOn {
+			return errors.Join(err, writeJSON(end, topic.Shutdown{}))
+		}
+	}
+	conn, err := o.busAt.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s, err := request(ctx, conn, topic.StartShutdown, groups)
+	if o.system && errors.Is(err, bus.ErrInvalid) {
+		return errors.Join(say(text, "No time is configured for the pods: nothing is done."),
+			writeJSON(end, topic.Shutdown{}))
+	}
+	if err == nil && !o.noWait {
+		limited, cancel := context.WithTimeoutCause(ctx, longest(s.Groups), errTooLong)
+		defer cancel()
+		s, err = shutdown.Follow(limited, conn, s.Started, text)
+	}
+	if err != nil {
+		return err
+	}
+	return writeJSON(end, s)
 }
 
 // slack is how long a shutdown may take beyond the time of its groups.
@@ -165,7 +188,10 @@ Exit codes: 0 if kubelot-gc has answered, whether or not a shutdown is under way
 }
 
 func shutdownCancel(stdout *os.File) *cobra.Command {
-	var busAt busFlags
+	var (
+		busAt  busFlags
+		output string
+	)
 	c := &cobra.Command{
 		Use:   "cancel",
 		Short: "Cancel a shutdown and admit pods again; pods that have ended stay ended.",
@@ -174,21 +200,30 @@ Static pods that have ended are started again. If logind has started the shutdow
 down: see shutdown -c.
 
 Exit codes: 0 if pods are admitted again, 1 if kubelot-gc doesn't answer.`,
-		Example: "  kubelot shutdown cancel",
+		Example: "  kubelot shutdown cancel\n  kubelot shutdown cancel -o json | jq .active",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if output != "text" && output != "json" {
+				return fmt.Errorf("-o %q: want text or json", output)
+			}
 			conn, err := busAt.connect(c.Context())
 			if err != nil {
 				return err
 			}
 			defer conn.Close()
-			if _, err := request(c.Context(), conn, topic.CancelShutdown, nil); err != nil {
+			s, err := request(c.Context(), conn, topic.CancelShutdown, nil)
+			if err != nil {
 				return err
+			}
+			if output == "json" {
+				return writeJSON(stdout, s)
 			}
 			return say(stdout, "Pods are admitted again.")
 		},
 	}
 	busAt.register(c)
+	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	complete(c, "output", []string{"text", "json"})
 	return c
 }
 

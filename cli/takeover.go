@@ -29,6 +29,7 @@ type takeoverOptions struct {
 	rootDir, runDir, binDir string
 	check, foreground       bool
 	patience                time.Duration
+	output                  string
 	stdout, stderr          *os.File
 }
 
@@ -42,9 +43,11 @@ starts kubelot in its place with the kubelet's flags: kubelot.target with system
 of this command with --foreground. If the crew isn't healthy in time, it starts the kubelet again.
 
 Exit codes: 0 if kubelot has the node, or with --check could have it; 1 if the kubelet goes on.`,
-		Example: "  kubelot takeover --check\n  kubelot takeover",
-		Args:    cobra.NoArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		Example: `  kubelot takeover --check
+  kubelot takeover --check -o json | jq -r '.findings[] | select(.stops) | .text'
+  kubelot takeover`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	flags := c.Flags()
 	flags.BoolVar(&o.check, "check", false, "only check, and print what would change")
@@ -53,10 +56,18 @@ Exit codes: 0 if kubelot has the node, or with --check could have it; 1 if the k
 	flags.StringVar(&o.runDir, "run-dir", config.RunDir, "directory for kubelot's sockets and keys")
 	flags.StringVar(&o.binDir, "bin-dir", "", "with --foreground: directory of the executables kubelot-<daemon>")
 	flags.DurationVar(&o.patience, "patience", time.Minute, "how long the crew may take until it is healthy")
+	flags.StringVarP(&o.output, "output", "o", "text", "text or, with --check, json")
+	complete(c, "output", []string{"text", "json"})
 	return c
 }
 
 func (o *takeoverOptions) run(ctx context.Context) error {
+	switch {
+	case o.output != "text" && o.output != "json":
+		return fmt.Errorf("-o %q: want text or json", o.output)
+	case o.output == "json" && !o.check:
+		return errors.New("-o json: only --check has an answer to write as JSON")
+	}
 	kubelet, err := takeover.Kubelet(o.rootDir)
 	if err != nil {
 		return err
@@ -91,26 +102,58 @@ func parsed(args []string) (*config.Flags, *config.Config, error) {
 	return flags, resolved, err
 }
 
+// takeoverReport is the answer of a check as JSON.
+type takeoverReport struct {
+	// OK reports whether kubelot can take the node over.
+	OK      bool `json:"ok"`
+	Kubelet struct {
+		PID        int      `json:"pid"`
+		Executable string   `json:"executable"`
+		Args       []string `json:"args"`
+		Unit       string   `json:"unit,omitempty"`
+	} `json:"kubelet"`
+	Findings []takeover.Finding `json:"findings"`
+}
+
 // findings says what the check has found; an error if that is a reason not to begin.
 func (o *takeoverOptions) findings(kubelet takeover.Process, c *config.Config) error {
 	found, err := takeover.Check(c)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(o.stdout, "kubelet: process %d, %s\n", kubelet.PID, kubelet.Executable)
 	stops := 0
+	for _, f := range found {
+		if f.Stops {
+			stops++
+		}
+	}
+	if o.output == "json" {
+		report := takeoverReport{OK: stops == 0, Findings: append([]takeover.Finding{}, found...)}
+		report.Kubelet.PID, report.Kubelet.Executable = kubelet.PID, kubelet.Executable
+		report.Kubelet.Args, report.Kubelet.Unit = kubelet.Args[1:], kubelet.Unit
+		err = writeJSON(o.stdout, report)
+	} else {
+		err = say(o.stdout, findingsText(kubelet, found, stops == 0))
+	}
+	if stops > 0 {
+		err = errors.Join(err, fmt.Errorf("%d reasons not to take the node over; nothing was changed", stops))
+	}
+	return err
+}
+
+func findingsText(kubelet takeover.Process, found []takeover.Finding, ok bool) string {
+	lines := []string{fmt.Sprintf("kubelet: process %d, %s", kubelet.PID, kubelet.Executable)}
 	for _, f := range found {
 		word := "note"
 		if f.Stops {
-			word, stops = "BAD ", stops+1
+			word = "BAD "
 		}
-		fmt.Fprintf(o.stdout, "%s %s\n", word, f.Text)
+		lines = append(lines, word+" "+f.Text)
 	}
-	if stops > 0 {
-		return fmt.Errorf("%d reasons not to take the node over; nothing was changed", stops)
+	if ok {
+		lines = append(lines, "ok   kubelot can take this node over")
 	}
-	fmt.Fprintln(o.stdout, "ok   kubelot can take this node over")
-	return nil
+	return strings.Join(lines, "\n")
 }
 
 // errIll ends a crew that isn't well in time.

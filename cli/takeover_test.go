@@ -1,10 +1,15 @@
 package cli
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"kubelot.dev/cli/internal/takeover"
+	"kubelot.dev/daemon/config"
 )
 
 // The kubelet's flags are taken along unless the units have them already.
@@ -34,7 +39,7 @@ func TestSameFlags(t *testing.T) {
 }
 
 func TestTakeoverWithoutKubelet(t *testing.T) {
-	o := takeoverOptions{rootDir: t.TempDir(), stdout: os.Stdout, stderr: os.Stderr}
+	o := takeoverOptions{rootDir: t.TempDir(), output: "text", stdout: os.Stdout, stderr: os.Stderr}
 	if err := o.run(t.Context()); err == nil || !strings.Contains(err.Error(), "there is nothing to take over") {
 		t.Error(err)
 	}
@@ -45,5 +50,45 @@ func TestTakeoverWithoutKubelet(t *testing.T) {
 	err = becomeKubelet(t.Context(), os.Stdout, t.TempDir(), []string{"/bin/true"})
 	if err == nil || !strings.Contains(err.Error(), "no kubelot up runs") {
 		t.Error(err)
+	}
+}
+
+// A script learns from the JSON what stands against a takeover, and finds the list even when it is empty.
+func TestTakeoverCheckAsJSON(t *testing.T) {
+	for name, c := range map[string]struct {
+		volume string
+		ok     bool
+	}{
+		"nothing against it":   {"kubernetes.io~empty-dir", true},
+		"a volume of long ago": {"kubernetes.io~nfs", false},
+	} {
+		root := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(root, "pods", "uid", "volumes", c.volume, "v"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		stdout, err := os.Create(filepath.Join(t.TempDir(), "stdout"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stdout.Close()
+		o := takeoverOptions{check: true, output: "json", stdout: stdout}
+		kubelet := takeover.Process{PID: 7, Executable: "/bin/kubelet", Args: []string{"kubelet", "--v=2"}}
+		err = o.findings(kubelet, &config.Config{RootDir: root})
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		text, readErr := os.ReadFile(stdout.Name())
+		var report takeoverReport
+		if jsonErr := json.Unmarshal(text, &report); readErr != nil || jsonErr != nil {
+			t.Fatalf("%s: %v, %v\n%s", name, readErr, jsonErr, text)
+		}
+		if report.OK != c.ok || report.Kubelet.PID != 7 || report.Findings == nil ||
+			slices.ContainsFunc(report.Findings, func(f takeover.Finding) bool { return f.Stops }) == c.ok {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	code, _, stderr := call(t, "kubelot", "takeover", "-o=json")
+	if code != 1 || !strings.Contains(stderr, "only --check has an answer") {
+		t.Errorf("a takeover as JSON: exit code %d, %s", code, stderr)
 	}
 }

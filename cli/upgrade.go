@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -12,8 +15,9 @@ import (
 
 func upgradeCommand(stdout *os.File) *cobra.Command {
 	var (
-		busAt busFlags
-		o     upgrade.Options
+		busAt  busFlags
+		o      upgrade.Options
+		output string
 	)
 	c := &cobra.Command{
 		Use:   "upgrade VERSION [daemon...]",
@@ -25,13 +29,20 @@ isn't healthy in time is moved back, and the upgrade ends there.
 VERSION is the name of an installed version (v0.2.0), or the path of a directory with its executables. To go back,
 name the older version.
 
-Exit codes: 0 if all daemons are of the version and healthy, 1 if nothing was moved or an unhealthy daemon was moved
-back.`,
+With -o json it prints at the end what has become of each daemon: moved, started, stopped, unchanged, link (it
+doesn't run, and its link was moved), or back (it wasn't healthy). An upgrade that ended early says why in "error".
+
+Exit codes: 0 if all daemons are of the version and healthy, or with --dry-run could be moved; 1 if nothing was moved,
+or an unhealthy daemon was moved back.`,
 		Example: `  kubelot upgrade v0.2.0
   kubelot upgrade v0.2.0 pleg volume
-  kubelot upgrade /usr/lib/kubelot/v0.1.0`,
+  kubelot upgrade /usr/lib/kubelot/v0.1.0
+  kubelot upgrade v0.2.0 --dry-run -o json | jq -r '.steps[] | .daemon + " " + .outcome'`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			if output != "text" && output != "json" {
+				return fmt.Errorf("-o %q: want text or json", output)
+			}
 			conn, err := busAt.connect(c.Context())
 			if err != nil {
 				return err
@@ -43,7 +54,14 @@ back.`,
 			}
 			// Where tools/install.sh puts it: <prefix>/lib/kubelot/bin and <prefix>/bin/kubelot.
 			o.Command = filepath.Join(o.BinDir, "..", "..", "..", "bin", "kubelot")
-			return upgrade.Run(c.Context(), o)
+			if output == "json" {
+				o.Out = io.Discard
+			}
+			report, err := upgrade.Run(c.Context(), o)
+			if output == "json" {
+				err = errors.Join(err, writeJSON(stdout, report))
+			}
+			return err
 		},
 	}
 	busAt.register(c)
@@ -52,5 +70,7 @@ back.`,
 	flags.DurationVar(&o.Patience, "patience", time.Minute, "how long a daemon may take until it is healthy")
 	flags.DurationVar(&o.Settle, "settle", 3*time.Second, "how long it must stay healthy before the next one is moved")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "only print what would be moved")
+	flags.StringVarP(&output, "output", "o", "text", "text or json")
+	complete(c, "output", []string{"text", "json"})
 	return c
 }

@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"kubelot.dev/test/e2e/kit"
 )
 
 // slowRegistry is a registry on loopback with the image slow/image:1, whose only layer has 20 MiB, of which it gives
@@ -74,4 +77,43 @@ func TestWhyPullProgress(t *testing.T) {
 	ns.Apply(pod("pulling", `  containers: [{name: app, image: "`+image+`"}]`+"\n"))
 	says(t, ns, "pulling", "container app can't start yet: its image "+image+" has been pulled for ",
 		"; 5.0 of 20.0 MiB are here.", "waits for: the rest of the image from the registry ")
+
+	// So does who watches, and a script.
+	term := inTerminal(t, 200, 30, "top", "--run-dir="+bed.Bed.Path("run"))
+	term.shows([]string{"1 Pods"}, nil)
+	term.types("/" + ns.Name + "\r")
+	term.shows([]string{"pulling", "5.0 of 20.0 MiB are here"}, nil)
+	kit.Eventually(t, "the pull in the picture of kubelot top", func() error {
+		return topShowsPull(t, ns.Name, 5<<20, 20<<20)
+	})
+}
+
+// topShowsPull is an error unless the only pod of the namespace waits for an image of which this much is there.
+func topShowsPull(t *testing.T, namespace string, done, total int64) error {
+	t.Helper()
+	out, stderr, code := kubelot(t, "", "top", "-o", "json")
+	var picture struct {
+		Pods []struct {
+			Namespace string `json:"namespace"`
+			Answer    struct {
+				Causes []struct {
+					Pull struct {
+						Done  int64 `json:"doneBytes"`
+						Total int64 `json:"totalBytes"`
+					} `json:"pull"`
+				} `json:"causes"`
+			} `json:"answer"`
+		} `json:"pods"`
+	}
+	if err := json.Unmarshal([]byte(out), &picture); err != nil || code != 0 {
+		return fmt.Errorf("exit code %d, %w: %s", code, err, stderr)
+	}
+	for _, p := range picture.Pods {
+		for _, c := range p.Answer.Causes {
+			if p.Namespace == namespace && c.Pull.Done == done && c.Pull.Total == total {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("no pod of %s has %d of %d bytes:\n%s", namespace, done, total, out)
 }

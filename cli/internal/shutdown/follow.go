@@ -59,13 +59,13 @@ func Step(s topic.Shutdown) string {
 // errCancelled says that the shutdown was cancelled while Follow followed it.
 var errCancelled = errors.New("the shutdown was cancelled")
 
-// Follow writes each step of the shutdown that began at started, until it is done.
-func Follow(ctx context.Context, conn *bus.Conn, started time.Time, out io.Writer) error {
+// Follow writes each step of the shutdown that began at started, until it is done, and returns how it is then.
+func Follow(ctx context.Context, conn *bus.Conn, started time.Time, out io.Writer) (topic.Shutdown, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changes, err := topic.NodeShutdown.Watch(ctx, conn)
 	if err != nil {
-		return err
+		return topic.Shutdown{}, err
 	}
 	last := ""
 	for c := range changes {
@@ -74,20 +74,20 @@ func Follow(ctx context.Context, conn *bus.Conn, started time.Time, out io.Write
 		case c.Synced || c.Deleted || s.Started.Before(started):
 			continue // it belongs to an earlier shutdown
 		case !s.Active:
-			return errCancelled
+			return s, errCancelled
 		}
 		if step := Step(s); step != last {
 			last = step
 			if _, err := fmt.Fprintln(out, step); err != nil {
-				return err
+				return s, err
 			}
 		}
 		if !s.Done.IsZero() {
 			if s.Message != "" {
 				_, err = fmt.Fprintf(out, "not done: %s\n", words.OneLine(s.Message))
 			}
-			return err
+			return s, err
 		}
 	}
-	return context.Cause(ctx)
+	return topic.Shutdown{}, context.Cause(ctx)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -173,7 +174,12 @@ func TestFollow(t *testing.T) {
 				}
 				var out bytes.Buffer
 				ended := make(chan error)
-				go func() { ended <- Follow(t.Context(), cli, began, &out) }()
+				var last topic.Shutdown
+				go func() {
+					var err error
+					last, err = Follow(t.Context(), cli, began, &out)
+					ended <- err
+				}()
 				synctest.Wait()
 				for _, s := range c.steps {
 					if err := errors.Join(w.Set("", s), w.Flush(t.Context())); err != nil {
@@ -183,6 +189,9 @@ func TestFollow(t *testing.T) {
 				}
 				if err := <-ended; !errors.Is(err, c.err) || out.String() != c.want {
 					t.Errorf("%v\n%swant %v\n%s", err, out.String(), c.err, c.want)
+				}
+				if want := c.steps[len(c.steps)-1]; !reflect.DeepEqual(last, want) {
+					t.Errorf("it is %+v at the end, want %+v", last, want)
 				}
 			})
 		})

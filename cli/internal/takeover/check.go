@@ -16,8 +16,8 @@ import (
 // Finding is something that an administrator must know before kubelot takes the node over.
 type Finding struct {
 	// Stops is true for a reason not to begin.
-	Stops bool
-	Text  string
+	Stops bool   `json:"stops"`
+	Text  string `json:"text"`
 }
 
 // volumes are the directories of the volume plug-ins that kubelot's volume daemon has, below volumes and volumeDevices.

@@ -40,7 +40,7 @@ func (u *upgrade) one(ctx context.Context, m move) error {
 	var err error
 	switch m.kind {
 	case idle:
-		u.say("kubelot-%s doesn't run; its link is moved", m.name)
+		u.done(m, Link, "kubelot-%s doesn't run; its link is moved", m.name)
 		return nil
 	case fresh:
 		// What an earlier process said of itself is no measure.
@@ -48,7 +48,7 @@ func (u *upgrade) one(ctx context.Context, m move) error {
 		var started bool
 		started, err = u.start(ctx, m)
 		if err == nil && !started {
-			u.say("kubelot-%s is new in %s; kubelot up runs it when it is started again", m.name, u.version)
+			u.done(m, Link, "kubelot-%s is new in %s; kubelot up runs it when it is started again", m.name, u.version)
 			return nil
 		}
 	default:
@@ -58,7 +58,7 @@ func (u *upgrade) one(ctx context.Context, m move) error {
 		err = u.await(ctx, m, m.executable)
 	}
 	if err == nil {
-		u.say("kubelot-%s runs %s, %s", m.name, u.version, time.Since(began).Round(100*time.Millisecond))
+		u.done(m, m.outcome(), "kubelot-%s runs %s, %s", m.name, u.version, time.Since(began).Round(100*time.Millisecond))
 		return u.remember(ctx, m)
 	}
 	if ctx.Err() != nil {
@@ -103,7 +103,7 @@ func (u *upgrade) end(ctx context.Context, m move) error {
 	if err := u.stop(ctx, m); err != nil {
 		return err
 	}
-	u.say("%s doesn't have kubelot-%s, which is stopped", u.version, m.name)
+	u.done(m, Stopped, "%s doesn't have kubelot-%s, which is stopped", u.version, m.name)
 	return nil
 }
 
@@ -140,7 +140,7 @@ func (u *upgrade) stop(ctx context.Context, m move) error {
 func (u *upgrade) back(ctx context.Context, m move, cause error) error {
 	switch {
 	case m.kind == fresh:
-		u.say("%v; it is stopped", cause)
+		u.done(m, Back, "%v; it is stopped", cause)
 		if err := u.stop(ctx, m); err != nil {
 			return errors.Join(cause, err)
 		}
@@ -148,7 +148,7 @@ func (u *upgrade) back(ctx context.Context, m move, cause error) error {
 	case m.back == "" || m.back == m.to:
 		return fmt.Errorf("%w; it can't go back: the executable that it had is gone; see its log", cause)
 	}
-	u.say("%v; it goes back", cause)
+	u.done(m, Back, "%v; it goes back", cause)
 	if err := point(m.path, m.back); err != nil {
 		return errors.Join(cause, err)
 	}

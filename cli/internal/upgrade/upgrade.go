@@ -55,9 +55,18 @@ type move struct {
 	process    running.Process
 }
 
-// Run moves the daemons. An error says how far it came.
-func Run(ctx context.Context, o Options) error {
+// Run moves the daemons. An error says how far it came; the report says it, too.
+func Run(ctx context.Context, o Options) (Report, error) {
 	u := &upgrade{Options: o}
+	err := u.run(ctx)
+	report := Report{Version: u.version, DryRun: o.DryRun, Steps: u.steps}
+	if err != nil {
+		report.Error = err.Error()
+	}
+	return report, err
+}
+
+func (u *upgrade) run(ctx context.Context) error {
 	moves, err := u.prepare(ctx)
 	if err != nil {
 		return err
@@ -67,11 +76,11 @@ func Run(ctx context.Context, o Options) error {
 	}
 	for i, m := range moves {
 		if m.kind == moved && m.process.Executable == m.executable && !m.process.Replaced && m.target == m.to {
-			u.say("kubelot-%s runs %s already", m.name, u.version)
+			u.done(m, Unchanged, "kubelot-%s runs %s already", m.name, u.version)
 			continue
 		}
-		if o.DryRun {
-			u.say("%s", m.intention(u.version))
+		if u.DryRun {
+			u.done(m, m.outcome(), "%s", m.intention(u.version))
 			continue
 		}
 		if err := u.one(ctx, m); err != nil {
@@ -88,10 +97,14 @@ type upgrade struct {
 	version string
 	systemd bool // it runs the crew
 	before  healths
+	steps   []Step
 }
 
-func (u *upgrade) say(format string, args ...any) {
-	fmt.Fprintf(u.Out, format+"\n", args...)
+// done prints what has become of a daemon, and keeps it for the report.
+func (u *upgrade) done(m move, o Outcome, format string, args ...any) {
+	s := Step{Daemon: m.name, Outcome: o, From: m.target, To: m.to, Text: fmt.Sprintf(format, args...)}
+	u.steps = append(u.steps, s)
+	fmt.Fprintln(u.Out, s.Text)
 }
 
 // await waits until the daemon runs the executable in another process than before and the crew is as well as it was,
@@ -150,7 +163,7 @@ func (u *upgrade) command() error {
 	if err != nil {
 		return fmt.Errorf("move the link of the command: %w", err)
 	}
-	fresh := filepath.Join(u.dir, "kubelot")
+	fresh := filepath.Join(u.dir, commandName)
 	if !filepath.IsAbs(old) {
 		if fresh, err = filepath.Rel(filepath.Dir(u.Command), fresh); err != nil {
 			return fmt.Errorf("move the link %s: %w", u.Command, err)
@@ -162,6 +175,7 @@ func (u *upgrade) command() error {
 	if err := point(u.Command, fresh); err != nil {
 		return err
 	}
-	u.say("%s is the command of %s", u.Command, u.version)
+	u.done(move{link: link{name: commandName, target: old}, to: fresh}, Moved, "%s is the command of %s", u.Command,
+		u.version)
 	return nil
 }

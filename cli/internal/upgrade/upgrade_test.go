@@ -264,3 +264,34 @@ func TestWhatAVersionMayLack(t *testing.T) {
 		}
 	}
 }
+
+// The report says of each daemon what has become of it, and of an upgrade that ends early why.
+func TestReport(t *testing.T) {
+	lib := install(t)
+	bin := filepath.Join(lib, "bin")
+	var out strings.Builder
+	u := &upgrade{Options: Options{BinDir: bin, Out: &out}, dir: filepath.Join(lib, "v2"), version: "v2"}
+	m := move{
+		link: link{name: "gc", path: filepath.Join(bin, prefix+"gc"), target: "../v1/kubelot-gc"}, kind: idle,
+		to: "../v2/kubelot-gc",
+	}
+	if err := u.one(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	want := Step{
+		Daemon: "gc", Outcome: Link, From: "../v1/kubelot-gc", To: "../v2/kubelot-gc",
+		Text: "kubelot-gc doesn't run; its link is moved",
+	}
+	if len(u.steps) != 1 || u.steps[0] != want || out.String() != want.Text+"\n" {
+		t.Errorf("steps %+v, printed %q", u.steps, &out)
+	}
+	for k, want := range map[kind]Outcome{moved: Moved, fresh: Started, gone: Stopped, idle: Link} {
+		if got := (move{kind: k}).outcome(); got != want {
+			t.Errorf("kind %d: %s, want %s", k, got, want)
+		}
+	}
+	report, err := Run(t.Context(), Options{BinDir: bin, To: "v3", Out: &out})
+	if err == nil || report.Error != err.Error() || len(report.Steps) != 0 {
+		t.Errorf("of a version that isn't there: %+v, %v", report, err)
+	}
+}
