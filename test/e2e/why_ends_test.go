@@ -12,7 +12,8 @@ import (
 	"kubelot.dev/test/e2e/kit"
 )
 
-// Pods that the node refuses because it hasn't what they ask for, or isn't what they ask for. The scheduler isn't asked.
+// Pods that the node refuses because it hasn't what they ask for, or isn't what they ask for. The scheduler isn't
+// asked, which would leave them.
 func TestWhyRefusals(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
@@ -40,8 +41,9 @@ func TestWhyRefusals(t *testing.T) {
 		{"oslabel", onThisNode + container("", "  nodeSelector: {kubernetes.io/os: windows}\n"), []string{
 			"this node has refused it: its nodeSelector or node affinity doesn't match this node's labels",
 		}},
-		{"affinity", onThisNode + container("", "  affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: "+
-			"{nodeSelectorTerms: [{matchExpressions: [{key: gpu, operator: Exists}]}]}}}\n"), []string{
+		{"affinity", onThisNode + container("", "  affinity: {nodeAffinity: "+
+			"{requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: "+
+			"[{matchExpressions: [{key: gpu, operator: Exists}]}]}}}\n"), []string{
 			"its nodeSelector or node affinity doesn't match this node's labels",
 		}},
 	})
@@ -58,7 +60,8 @@ func TestWhyEvictions(t *testing.T) {
 	}
 	const mount = ", volumeMounts: [{name: scratch, mountPath: /v}]"
 	explained(t, ns, []stuck{
-		{"volume", container(writes("/v/much", mount), "  volumes: [{name: scratch, emptyDir: {sizeLimit: 1Mi}}]\n"), []string{
+		{"volume", container(writes("/v/much", mount),
+			"  volumes: [{name: scratch, emptyDir: {sizeLimit: 1Mi}}]\n"), []string{
 			`this node has ended it: it wrote more into its emptyDir "scratch" than the limit of 1Mi`,
 			"-> raise sizeLimit of the volume scratch, or write less",
 		}},
@@ -77,23 +80,12 @@ func TestWhyEvictions(t *testing.T) {
 func TestWhyClaims(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
-	claims := bed.Client.ResourceV1().ResourceClaims(ns.Name)
-	claim := func(name string) *resourcev1.ResourceClaim {
-		made, err := claims.Create(t.Context(), &resourcev1.ResourceClaim{
-			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
-				{Name: "one", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "absent.example.com"}},
-			}}},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return made
-	}
-	claim("free")
-	other := claim("other")
-	other.Status.Allocation = &resourcev1.AllocationResult{}
-	if _, err := claims.UpdateStatus(t.Context(), other, metav1.UpdateOptions{}); err != nil {
+	if _, err := bed.Client.ResourceV1().ResourceClaims(ns.Name).Create(t.Context(), &resourcev1.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: "free"},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+			{Name: "one", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "absent.example.com"}},
+		}}},
+	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	of := func(source string) string {
@@ -106,9 +98,8 @@ func TestWhyClaims(t *testing.T) {
 		{"template", of("resourceClaimTemplateName: absent"), []string{
 			"the pod can't start yet: the ResourceClaim of its template doesn't exist yet",
 		}},
-		{"unallocated", of("resourceClaimName: free"), []string{"the pod can't start yet: its ResourceClaim free has no device"}},
-		{"unreserved", of("resourceClaimName: other"), []string{
-			"the pod can't start yet: its ResourceClaim other isn't reserved for it",
+		{"unreserved", of("resourceClaimName: free"), []string{
+			"the pod can't start yet: its ResourceClaim free isn't reserved for it",
 		}},
 	})
 }
@@ -126,7 +117,8 @@ func TestWhyElsewhere(t *testing.T) {
 	p := ns.Phase("brief", corev1.PodFailed)
 	ns.Delete("brief", 0)
 	ns.Gone(p)
-	says(t, ns, "brief", "this node has ended it: this node hasn't enough cpu", "is gone: it isn't on this node any more")
+	says(t, ns, "brief", "this node has refused it: this node hasn't enough cpu",
+		"is gone: it isn't on this node any more")
 }
 
 // The node's answer while no pods come to it. It isn't parallel: other tests' pods must come.
@@ -134,6 +126,7 @@ func TestWhyCordoned(t *testing.T) {
 	bed.Kubectl(t, "cordon", kit.NodeName)
 	defer bed.Kubectl(t, "uncordon", kit.NodeName)
 	kit.Eventually(t, "the node's answer", func() error {
-		return bed.WhySays(t.Context(), "node", "the node is cordoned, so no new pods come", "-> kubectl uncordon "+kit.NodeName)
+		return bed.WhySays(t.Context(), "node", "the node is cordoned, so no new pods come",
+			"-> kubectl uncordon "+kit.NodeName)
 	})
 }

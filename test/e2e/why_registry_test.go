@@ -58,7 +58,8 @@ func troubled(t *testing.T) (addr string) {
 		config := `{"architecture":"amd64","os":"linux","rootfs":{"type":"layers","diff_ids":["` + digest([]byte(layer)) +
 			`"]},"name":"` + name + `"}`
 		served(name, manifestType, fmt.Sprintf(`{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":`+
-			`"application/vnd.oci.image.config.v1+json","digest":%q,"size":%d},"layers":[{"mediaType":%q,"digest":%q,"size":%d}]}`,
+			`"application/vnd.oci.image.config.v1+json","digest":%q,"size":%d},`+
+			`"layers":[{"mediaType":%q,"digest":%q,"size":%d}]}`,
 			manifestType, digest([]byte(config)), len(config), layerType, digest([]byte(layer)), len(layer)))
 		answer("/v2/"+name+"/app/blobs/"+digest([]byte(config)), 200, "application/octet-stream", config)
 		answer("/v2/"+name+"/app/blobs/"+digest([]byte(layer)), 200, "application/octet-stream", given)
@@ -102,11 +103,14 @@ func TestWhyRegistryAnswers(t *testing.T) {
 		}},
 		{"machine", of("machine"), []string{"/machine/app:1 isn't made for this node's kind of machine", "uname -m"}},
 		{"exchanged", of("exchanged"), []string{
-			"what the registry " + addr + " delivers of the image " + addr + "/exchanged/app:1 is damaged", "-> push the image again",
+			"what the registry " + addr + " delivers of the image " + addr + "/exchanged/app:1 is damaged",
+			"-> push the image again",
 		}},
 		{"torn", of("torn"), []string{"delivers of the image " + addr + "/torn/app:1 is damaged"}},
 		{"cut", of("cut"), []string{"the registry " + addr + " doesn't answer in time, or breaks off"}},
-		{"portal", of("portal"), []string{"portal"}},
+		{"portal", of("portal"), []string{
+			"what answers for the registry " + addr + " sends a page (text/html) and no image",
+		}},
 		{"volume", container("volumeMounts: [{name: v, mountPath: /v}]",
 			`  volumes: [{name: v, image: {reference: "`+addr+`/no/such:7"}}]`+"\n"), []string{
 			"container app can't start: the image " + addr + "/no/such:7 doesn't exist in the registry " + addr,

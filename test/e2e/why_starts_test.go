@@ -118,7 +118,8 @@ func TestWhyMounts(t *testing.T) {
 		{"proc", container("volumeMounts: [{name: empty, mountPath: /proc/foo}]", volumes), []string{
 			`the mount point "/proc/foo" can't be made`,
 		}},
-		{"readonly", container("volumeMounts: [{name: dir, mountPath: /ro, readOnly: true}, {name: empty, mountPath: /ro/sub}]", volumes),
+		{"readonly", container("volumeMounts: [{name: dir, mountPath: /ro, readOnly: true}, "+
+			"{name: empty, mountPath: /ro/sub}]", volumes),
 			[]string{`the mount point "/ro/sub" can't be made: what it lies in is read-only`}},
 		{"subpath", before("ln -s /etc /v/out") +
 			container("volumeMounts: [{name: empty, mountPath: /v, subPath: out}]", volumes), []string{
@@ -138,7 +139,8 @@ func TestWhyMounts(t *testing.T) {
 		{"envfile", before("true") + env("fileKeyRef: {volumeName: empty, path: app.env, key: A}"), []string{
 			`the file "app.env" of its volume empty, which its environment comes from, can't be used`,
 		}},
-		{"envkey", before(`echo \"B='1'\" > /v/app.env`) + env("fileKeyRef: {volumeName: empty, path: app.env, key: A}"), []string{
+		{"envkey", before(`echo \"B='1'\" > /v/app.env`) +
+			env("fileKeyRef: {volumeName: empty, path: app.env, key: A}"), []string{
 			`the file "app.env", which its environment comes from, has no key "A"`,
 		}},
 	})
@@ -158,7 +160,8 @@ func TestWhySandboxes(t *testing.T) {
 		t.Cleanup(func() { _ = classes.Delete(context.Background(), name, metav1.DeleteOptions{}) })
 	}
 	// The API server takes no pod of a class that doesn't exist.
-	ns.Apply(pod("class", "  schedulingGates: [{name: example.com/wait}]\n  runtimeClassName: "+brief+"\n"+container("", "")))
+	ns.Apply(pod("class", "  schedulingGates: [{name: example.com/wait}]\n  runtimeClassName: "+brief+"\n"+
+		container("", "")))
 	if err := classes.Delete(t.Context(), brief, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +170,8 @@ func TestWhySandboxes(t *testing.T) {
 		"metadata:\n  annotations: {kubernetes.io/ingress-bandwidth: \"1\"}\n", 1))
 	explained(t, ns, []stuck{
 		{"handler", "  runtimeClassName: " + lost + "\n" + container("", ""), []string{
-			`the pod can't start: the runtime on this node has no handler "no-such-handler", which the pod's RuntimeClass names`,
+			`the pod can't start: the runtime on this node has no handler "no-such-handler", which the pod's RuntimeClass ` +
+				"names",
 		}},
 		{
 			"sysctl", "  securityContext: {sysctls: [{name: net.ipv4.ip_local_port_range, value: none}]}\n" + container("", ""),

@@ -35,7 +35,8 @@ func TestWhyOwnVolumes(t *testing.T) {
 	}
 	typed := func(path, kind string) string { return mount("hostPath: {path: " + path + ", type: " + kind + "}") }
 	ns.Apply("apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: robot}\n")
-	ns.Apply(pod("token", "  schedulingGates: [{name: example.com/wait}]\n  serviceAccountName: robot\n"+container("", "")))
+	ns.Apply(pod("token", "  schedulingGates: [{name: example.com/wait}]\n  serviceAccountName: robot\n"+
+		container("", "")))
 	ns.Kubectl("delete", "serviceaccount", "robot")
 	ns.Kubectl("patch", "pod", "token", "--type=merge", "-p", `{"spec":{"schedulingGates":null}}`)
 	explained(t, ns, []stuck{
@@ -102,7 +103,8 @@ func TestWhyClaimedVolumes(t *testing.T) {
 		`{"metadata":{"finalizers":["example.com/hold"]}}`)
 	ns.Kubectl("delete", "persistentvolumeclaim", "leaving", "--wait=false")
 	t.Cleanup(func() {
-		_, _ = ns.TryKubectl("patch", "persistentvolumeclaim", "leaving", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+		_, _ = ns.TryKubectl("patch", "persistentvolumeclaim", "leaving", "--type=merge", "-p",
+			`{"metadata":{"finalizers":null}}`)
 	})
 	ns.Apply(pod("user", of("alone", mounted)))
 	ns.Running("user")

@@ -139,7 +139,7 @@ func (k crash) killedByProbe() (kill, bool) {
 		if kind == "" {
 			return kill{}, false // it was ended for another reason
 		}
-		found.output = k.output(k.c.Name, kind, time.Time{}, e.At.Add(slack))
+		found.output = probeOutput(k.view, k.c.Name, kind, time.Time{}, e.At.Add(slack))
 		return found, true
 	}
 	for _, kind := range []string{topic.ProbeLiveness, topic.ProbeStartup} {

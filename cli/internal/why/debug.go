@@ -8,7 +8,7 @@ import (
 
 // debugCauses are why the debug container that was added last doesn't start. The pod is ready without it, but who asks
 // may wait for it.
-func (v view) debugCauses() []Cause {
+func debugCauses(v view) []Cause {
 	all := v.pod.Spec.EphemeralContainers
 	if len(all) == 0 {
 		return nil

@@ -143,7 +143,7 @@ func explain(w Snapshot, ref topic.Ref, now time.Time) Answer {
 		a.Causes = v.withNode(leaving{v}.stopping())
 	case v.row.Done && len(v.gates()) == 0 && !v.startFails():
 		a.State, a.Detail = Ready, words.Plural(v.row.Total, "container")+" ready"
-		a.Causes = append(resizeCauses(v), v.debugCauses()...)
+		a.Causes = append(resizeCauses(v), debugCauses(v)...)
 	default:
 		a.State, a.Detail = Waiting, fmt.Sprintf("%d of %s ready", v.row.Ready, words.Plural(v.row.Total, "container"))
 		a.Causes = v.withNode(v.waiting())

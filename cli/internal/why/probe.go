@@ -48,7 +48,7 @@ type probing struct {
 
 func (p probing) fails(result topic.Probe) Cause {
 	// The result is that of the first failure; the reason may have changed since.
-	said := cmp.Or(p.output(p.c.Name, p.kind, result.Since, p.now), strings.TrimSpace(result.Message))
+	said := cmp.Or(probeOutput(p.view, p.c.Name, p.kind, result.Since, p.now), strings.TrimSpace(result.Message))
 	f := diagnose.Probe(said, p.names(p.c))
 	lasted := words.Age(p.now.Sub(result.Since))
 	cause := Cause{
@@ -125,8 +125,8 @@ func saidBy(message string) string {
 	return ""
 }
 
-// output is what the Event of the container's last failed probe of that kind said in a time; empty if there is none.
-func (v view) output(container, kind string, from, until time.Time) string {
+// probeOutput is what the Event of the container's last failed probe of that kind said in a time; empty if there is none.
+func probeOutput(v view, container, kind string, from, until time.Time) string {
 	lead := strings.ToUpper(kind[:1]) + kind[1:] + " probe failed: "
 	for _, e := range slices.Backward(v.Events) {
 		if e.UID == v.row.UID && e.Reason == "Unhealthy" && strings.HasSuffix(e.FieldPath, "{"+container+"}") &&

@@ -38,13 +38,15 @@ func TestWhyNetwork(t *testing.T) {
 	bridge, subnet, gateway := own.Bed.Bridge, own.Bed.Subnet.String(), own.Bed.Gateway.String()
 	plugin := func(kind, ipam string) {
 		text := fmt.Sprintf(`{"cniVersion": "1.0.0", "name": %q, "plugins": [{"type": %q, "bridge": %q, "isGateway": true, `+
-			`"ipam": {"type": "host-local", "dataDir": %q, "ranges": [%s]}}]}`, own.Bed.Network(), kind, bridge, t.TempDir(), ipam)
+			`"ipam": {"type": "host-local", "dataDir": %q, "ranges": [%s]}}]}`,
+			own.Bed.Network(), kind, bridge, t.TempDir(), ipam)
 		write(t, file, text)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	aboutNode(t, own, "this node has no pod network yet: NetworkPluginNotReady", "a CNI configuration must be in /etc/cni/net.d")
+	aboutNode(t, own, "this node has no pod network yet: NetworkPluginNotReady",
+		"a CNI configuration must be in /etc/cni/net.d")
 	ns.Apply(waitingPod("early", ""))
 	ns.Says("early", "this node has no pod network yet: NetworkPluginNotReady", "is waiting: 0 of 1 container ready")
 	plugin("no-such-plugin", "")
@@ -54,9 +56,10 @@ func TestWhyNetwork(t *testing.T) {
 	ns.Says("early", "the pod can't start: the bridge "+bridge+" has an address of an earlier network configuration")
 	plugin("bridge", "")
 	ns.Says("early", `the pod can't start: the network plugin "bridge" fails: `)
-	plugin("bridge", fmt.Sprintf(`[{"subnet": %q, "gateway": %q, "rangeStart": %q, "rangeEnd": %q}]`, subnet, gateway, gateway,
-		gateway))
-	ns.Says("early", "the pod can't start: no address is left for pods on this node", "waits for: a pod of this node to end")
+	plugin("bridge", fmt.Sprintf(`[{"subnet": %q, "gateway": %q, "rangeStart": %q, "rangeEnd": %q}]`, subnet, gateway,
+		gateway, gateway))
+	ns.Says("early", "the pod can't start: no address is left for pods on this node",
+		"waits for: a pod of this node to end")
 	write(t, file, string(good))
 	p := ns.Running("early")
 	ns.Delete("early", 1)
@@ -84,8 +87,9 @@ func TestWhyOutages(t *testing.T) {
 	late := ns.Running("late")
 
 	without := map[string]string{
-		"podsync": "no pod is started or ended", "pleg": "nobody sees what runs", "volume": "no volume is mounted or unmounted",
-		"probe": "no probe is run", "lease": "the Node isn't kept up to date",
+		"podsync": "no pod is started or ended", "pleg": "nobody sees what runs",
+		"volume": "no volume is mounted or unmounted",
+		"probe":  "no probe is run", "lease": "the Node isn't kept up to date",
 		"status": "the API server isn't told how pods stand", "gc": "nothing is cleaned up and nobody is evicted",
 		"resource": "no pod gets devices, CPUs of its own or claims, or gives them back",
 		"stats":    "the node's memory, disks and usage aren't measured",

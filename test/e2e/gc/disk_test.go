@@ -60,7 +60,8 @@ func TestDiskPressure(t *testing.T) {
 	aboutNode(t, bed, "this node runs out of room on its disks, so pods are refused and evicted")
 	ns.Apply(pod("refused", "  nodeName: "+kit.NodeName+"\n  containers: [{name: app, image: \"busybox:1.36\"}]\n"))
 	ns.Says("refused", "this node has refused it: this node takes no such pods while it has DiskPressure")
-	ns.Says("hog", "this node has ended it: this node ran out of ephemeral-storage (", "at 100Mi it evicts): its container app used ",
+	ns.Says("hog", "this node has ended it: this node ran out of ephemeral-storage (", "at 100Mi it evicts)",
+		": its container app used ",
 		"kubelot why node shows who else was evicted")
 	condition(t, bed, pressed, corev1.NodeDiskPressure, corev1.ConditionFalse)
 	unharmed(t, ns, "good")
