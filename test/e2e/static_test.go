@@ -116,6 +116,16 @@ func TestBadManifests(t *testing.T) {
 		return errors.Join(bed.WhySays(t.Context(), ns.Name+"-malformed", "the manifest "+file+" can't be used: "),
 			bed.WhySays(t.Context(), "node", "the manifest "+file+" can't be used: "))
 	})
+	kit.Eventually(t, "all broken manifests in the node's answer", func() error {
+		var errs []error
+		for kind, why := range map[string]string{
+			"invalid": "Invalid value", "huge": "", "secret": "static pods may not reference secrets", "binary": "", "empty": "",
+		} {
+			file := filepath.Join(bed.Node.ManifestDir, name(kind))
+			errs = append(errs, bed.WhySays(t.Context(), "node", "the manifest "+file+" can't be used: ", why))
+		}
+		return errors.Join(errs...)
+	})
 	manifest(t, name("malformed"), inNamespace(ns, pod("malformed", staticSpec)))
 	ns.Running("malformed-" + kit.NodeName)
 	kit.Follow(t, "an Event about the corrected manifest", eventsOfNode, func(e *corev1.Event) bool {

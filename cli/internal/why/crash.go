@@ -14,6 +14,9 @@ import (
 	"kubelot.dev/cli/internal/words"
 )
 
+// startError is the reason of a container that ended before its program began.
+const startError = "StartError"
+
 // crash is a container that keeps ending.
 type crash struct {
 	view
@@ -30,7 +33,7 @@ func (k crash) cause(problem string) Cause {
 		words.Age(k.now.Sub(k.last.FinishedAt.Time)))
 	waits, until := cause.Waits, cause.Until
 	switch kill, killed := k.killedByProbe(); {
-	case k.last.Reason == "StartError" || k.last.Reason == "ContainerCannotRun":
+	case k.last.Reason == startError || k.last.Reason == "ContainerCannotRun":
 		cause = cause.found(k.what+" can't start: ", diagnose.Start(k.last.Message, k.names(k.c)))
 	case killed:
 		cause = k.probeCrash(cause, kill, started)
@@ -136,7 +139,7 @@ func (k crash) killedByProbe() (kill, bool) {
 		if kind == "" {
 			return kill{}, false // it was ended for another reason
 		}
-		found.output = k.output(kind, e.At)
+		found.output = probeOutput(k.view, k.c.Name, kind, time.Time{}, e.At.Add(slack))
 		return found, true
 	}
 	for _, kind := range []string{topic.ProbeLiveness, topic.ProbeStartup} {
@@ -163,17 +166,6 @@ func killer(message string) string {
 	for _, kind := range []string{topic.ProbeLiveness, topic.ProbeStartup} {
 		if strings.Contains(message, "failed "+kind+" probe") {
 			return kind
-		}
-	}
-	return ""
-}
-
-// output is what the probe said last, at a time or before.
-func (k crash) output(kind string, at time.Time) string {
-	lead := strings.ToUpper(kind[:1]) + kind[1:] + " probe failed: "
-	for _, e := range slices.Backward(k.Events) {
-		if k.about(e) && e.Reason == "Unhealthy" && strings.HasPrefix(e.Message, lead) && e.At.Before(at.Add(slack)) {
-			return strings.TrimSpace(strings.TrimPrefix(e.Message, lead))
 		}
 	}
 	return ""

@@ -143,7 +143,7 @@ func explain(w Snapshot, ref topic.Ref, now time.Time) Answer {
 		a.Causes = v.withNode(leaving{v}.stopping())
 	case v.row.Done && len(v.gates()) == 0 && !v.startFails():
 		a.State, a.Detail = Ready, words.Plural(v.row.Total, "container")+" ready"
-		a.Causes = resizeCauses(v)
+		a.Causes = append(resizeCauses(v), debugCauses(v)...)
 	default:
 		a.State, a.Detail = Waiting, fmt.Sprintf("%d of %s ready", v.row.Ready, words.Plural(v.row.Total, "container"))
 		a.Causes = v.withNode(v.waiting())
@@ -169,7 +169,11 @@ func (w Snapshot) farewell(ref topic.Ref) []Cause {
 			continue
 		}
 		cause := Cause{What: "Event " + e.Reason, Problem: strings.TrimSpace(e.Message)}
-		return []Cause{cause.found("this node has ended it: ", f)}
+		lead := "this node has ended it: "
+		if strings.HasPrefix(f.Kind, "rejected-") {
+			lead = "this node has refused it: "
+		}
+		return []Cause{cause.found(lead, f)}
 	}
 	return nil
 }

@@ -171,10 +171,18 @@ func (f facts) snapshot(t *testing.T) Snapshot {
 func (f facts) statuses(t *testing.T, w Snapshot) {
 	t.Helper()
 	status := corev1.PodStatus{Phase: f.End.Phase, Reason: f.End.Reason, Message: f.End.Message, Conditions: f.Conditions}
+	var ephemeral []corev1.Container
+	for _, c := range f.Pod.EphemeralContainers {
+		ephemeral = append(ephemeral, corev1.Container(c.EphemeralContainerCommon))
+	}
 	for _, list := range []struct {
 		specs []corev1.Container
 		into  *[]corev1.ContainerStatus
-	}{{f.Pod.InitContainers, &status.InitContainerStatuses}, {f.Pod.Containers, &status.ContainerStatuses}} {
+	}{
+		{f.Pod.InitContainers, &status.InitContainerStatuses},
+		{f.Pod.Containers, &status.ContainerStatuses},
+		{ephemeral, &status.EphemeralContainerStatuses},
+	} {
 		for i := range list.specs {
 			if c, ok := f.Containers[list.specs[i].Name]; ok {
 				*list.into = append(*list.into, c.status(t, list.specs[i].Name))
@@ -182,7 +190,7 @@ func (f facts) statuses(t *testing.T, w Snapshot) {
 		}
 	}
 	for name := range f.Containers {
-		if containerOf(&corev1.Pod{Spec: f.Pod}, name).Image == "" {
+		if containerOf(&corev1.Pod{Spec: f.Pod}, name).Image == "" && find(status.EphemeralContainerStatuses, name) == nil {
 			t.Fatalf("the pod has no container %s with an image", name)
 		}
 	}

@@ -139,7 +139,9 @@ func (w Snapshot) schedulingCauses() []Cause {
 // refusals are the Events of pods that the node has refused or ended without gc.
 var refusals = []string{
 	"Preempting", "SysctlForbidden", "AppArmor", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration",
-	"NodeShutdown", "InvalidNodeInfo", "UnexpectedAdmissionError", "VolumeAttachmentLimitExceeded",
+	"NodeShutdown", "InvalidNodeInfo", "UnexpectedAdmissionError", "VolumeAttachmentLimitExceeded", "PodOSNotSupported",
+	"PodOSSelectorNodeLabelDoesNotMatch", "SupplementalGroupsPolicyNotSupported", "TopologyAffinityError",
+	"SMTAlignmentError",
 }
 
 // farewells are the pods that the node has ended or refused, the last first.

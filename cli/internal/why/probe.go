@@ -47,7 +47,9 @@ type probing struct {
 }
 
 func (p probing) fails(result topic.Probe) Cause {
-	f := diagnose.Probe(result.Message, p.names(p.c))
+	// The result is that of the first failure; the reason may have changed since.
+	said := cmp.Or(probeOutput(p.view, p.c.Name, p.kind, result.Since, p.now), strings.TrimSpace(result.Message))
+	f := diagnose.Probe(said, p.names(p.c))
 	lasted := words.Age(p.now.Sub(result.Since))
 	cause := Cause{
 		Kind: p.kind + "-" + f.Kind,
@@ -55,7 +57,7 @@ func (p probing) fails(result topic.Probe) Cause {
 			inBrackets(p.probe), lasted, f.Why),
 		What: p.what,
 		Problem: fmt.Sprintf("its %s probe fails for %s: %s", p.kind, lasted,
-			cmp.Or(strings.TrimSpace(result.Message), "without a message")),
+			cmp.Or(said, "without a message")),
 		Waits: "the probe to succeed, " + p.rhythm(), Advice: p.logs(p.c.Name, ""),
 	}
 	if p.kind != topic.ProbeReadiness {
@@ -118,6 +120,18 @@ func saidBy(message string) string {
 	for _, lead := range []string{"probe failed: ", "unknown state: "} {
 		if _, said, ok := strings.Cut(message, lead); ok {
 			return said
+		}
+	}
+	return ""
+}
+
+// probeOutput is what the Event of the container's last failed probe of that kind said in a time; empty if there is none.
+func probeOutput(v view, container, kind string, from, until time.Time) string {
+	lead := strings.ToUpper(kind[:1]) + kind[1:] + " probe failed: "
+	for _, e := range slices.Backward(v.Events) {
+		if e.UID == v.row.UID && e.Reason == "Unhealthy" && strings.HasSuffix(e.FieldPath, "{"+container+"}") &&
+			strings.HasPrefix(e.Message, lead) && !e.At.Before(from) && e.At.Before(until) {
+			return strings.TrimSpace(strings.TrimPrefix(e.Message, lead))
 		}
 	}
 	return ""

@@ -214,7 +214,7 @@ func (v leaving) ended() []Cause {
 	case t.Reason == "OOMKilled":
 		cause.Kind = "failed-out-of-memory"
 		cause.Sentence = "it has failed: container " + name + " needed more memory than it may have"
-	case t.Reason == "StartError":
+	case t.Reason == startError:
 		return []Cause{cause.found("it has failed: container "+name+" couldn't start: ",
 			diagnose.Start(t.Message, diagnose.Names{Namespace: v.pod.Namespace, Pod: v.pod.Name, Container: name}))}
 	case t.Message != "":

@@ -57,6 +57,7 @@ func (v view) withNode(causes []Cause) []Cause {
 func (v view) waiting() []Cause {
 	causes := append(allocationCauses(v), v.volumeCauses(topic.VolumeMounted)...)
 	causes = append(causes, v.containerCauses()...)
+	causes = append(causes, debugCauses(v)...)
 	causes = append(causes, v.stepCauses(causes)...)
 	return append(causes, v.gates()...)
 }

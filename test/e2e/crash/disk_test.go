@@ -52,6 +52,7 @@ spec:
 	ns.Apply(fmt.Sprintf(reader, "during"))
 	ns.Event("during", "FailedMount", "no space left on device")
 	ns.Waiting("during", "app", "ContainerCreating")
+	ns.Says("during", "can't be mounted: there is no room for it on this node's disk", "waits for: room on the disk")
 	patch := []byte(`{"data":{"color":"blue"}}`)
 	if _, err := own.Client.CoreV1().ConfigMaps(ns.Name).Patch(t.Context(), "settings", types.MergePatchType, patch,
 		metav1.PatchOptions{}); err != nil {

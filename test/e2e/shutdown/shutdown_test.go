@@ -226,6 +226,11 @@ func (r *rig) cancelled() {
 		late.Status.Message != "Pod was rejected: Pod was rejected as the node is shutting down." {
 		r.t.Errorf("the pod that came late has %q, %q", late.Status.Reason, late.Status.Message)
 	}
+	r.ns.Says("victim", "this node has ended it: the node was being shut down")
+	r.ns.Says("late", "this node has refused it: the node was being shut down")
+	kit.Eventually(r.t, "the node's answer", func() error {
+		return r.WhySays(r.t.Context(), "node", "this node shuts down and ends its pods")
+	})
 	if r.isOff() {
 		r.t.Fatal("the machine went off while a pod was ending")
 	}

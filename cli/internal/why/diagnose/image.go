@@ -14,7 +14,7 @@ var pulls = []rule{
 			"--docker-username=USER --docker-password=PASSWORD, and name it in the pod's imagePullSecrets",
 	},
 	{
-		"registry-dns", `lookup ([^\s:]+)(?: on \S+)?: (?:no such host|server misbehaving|.*i/o timeout|.*emporary failure)`,
+		"registry-dns", `lookup ([^\s:]+)(?: on \S+)?: (?:no such host|server misbehaving|.*i/o timeout|.*emporary failure|.*refused)`,
 		"this node finds no address of {1} (DNS), where its image {image} should come from", "a name server that knows {1}",
 		"getent hosts {1} on this node; then correct the image's name, or /etc/resolv.conf",
 	},
@@ -40,6 +40,12 @@ var pulls = []rule{
 		"name the registry by {1} in the image's name, or give it a certificate for {2}",
 	},
 	{
+		"registry-certificate-name", `x509: (?:cannot validate certificate for (\S+) because it doesn't contain|` +
+			`certificate is not valid for any names, but wanted to match (\S+))`,
+		"the certificate of the registry {registry} isn't for {1}{2}", "",
+		"give the registry a certificate for {1}{2}, or name it in the image's name as its certificate does",
+	},
+	{
 		"registry-unauthorized", `no basic auth credentials`, // containerd adds this to its pull access denied
 		"the registry {registry} wants a login for the image {image} that this pod doesn't have", "",
 		"kubectl create secret docker-registry pull -n {ns} --docker-server={registry} --docker-username=USER " +
@@ -61,6 +67,11 @@ var pulls = []rule{
 		"image-other-platform", `no match for platform in manifest|no matching manifest for`,
 		"the image {image} isn't made for this node's kind of machine", "",
 		"choose an image for it (uname -m on this node), or a node for the image: nodeSelector kubernetes.io/arch",
+	},
+	{
+		"registry-not-one", `could not fetch content descriptor \S+ \((text/\S+)\)`,
+		"what answers for the registry {registry} sends a page ({1}) and no image", "",
+		"correct the image's name; if a proxy or a network's login page answers: curl -v https://{registry}/v2/ on this node",
 	},
 	{
 		"image-not-found", `(?i): not found|manifest unknown|name unknown|manifest_unknown|name_unknown|\b404\b`,

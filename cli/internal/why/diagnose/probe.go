@@ -19,7 +19,7 @@ var probes = []rule{
 		"{1} can't be reached from this node", "", "",
 	},
 	{
-		"probe-dns", `lookup (\S+?)(?: on \S+)?: no such host`,
+		"probe-dns", `lookup (\S+?)(?: on \S+)?: (?:no such host|server misbehaving|.*emporary failure|.*refused)`,
 		"nobody knows the host {1}", "", "",
 	},
 	{
@@ -31,6 +31,10 @@ var probes = []rule{
 		"the gRPC health service answers {1}", "", "",
 	},
 	{
+		"probe-grpc-service", `health rpc probe failed: .*code = NotFound`,
+		"the gRPC health service doesn't know the service that the probe asks for", "", "",
+	},
+	{
 		"probe-grpc-missing", `does not implement the grpc health protocol|code = Unimplemented`,
 		"the server has no gRPC health service", "", "",
 	},
@@ -39,7 +43,7 @@ var probes = []rule{
 		`the image has no "{1}", which the probe runs`, "", "",
 	},
 	{
-		"probe-port-missing", `couldn't find port: (\S+)|invalid port number`,
+		"probe-port-missing", `couldn't find port: (\S+)|invalid port (?:number|")`,
 		"the probe's port isn't one of the container's", "", "",
 	},
 }

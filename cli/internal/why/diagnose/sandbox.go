@@ -1,6 +1,9 @@
 package diagnose
 
-import "slices"
+import (
+	"regexp"
+	"slices"
+)
 
 // sandboxes are the errors of pod sandboxes: the pause container and the pod's network.
 var sandboxes = []rule{
@@ -69,6 +72,10 @@ var sandboxes = []rule{
 		"if that lasts for minutes: crictl pods, and the runtime's log: journalctl -u containerd",
 	},
 	{
+		"memory-limit-too-low", `container init was OOM-killed|memory limit too low`,
+		"the memory limit of the pod is too low to even begin", "", "raise resources.limits.memory in the spec",
+	},
+	{
 		"cgroup-busy", `cgroup.*busy`,
 		"a process of it is left that doesn't end", "the process to end",
 		"ps axo stat,pid,args on this node; a process in state D waits for a disk and can't be killed",
@@ -78,7 +85,7 @@ var sandboxes = []rule{
 		"its cgroup can't be made: {1}", "", "kubelot doctor; kubelot and the runtime must use the same cgroup driver",
 	},
 	{
-		"sysctl", `sysctl "?([a-z0-9_./]+)`,
+		"sysctl", `(?:write|set|sysctl) (?:sysctl )?(?:key )?"?((?:kernel|net|fs|vm|user)[./][A-Za-z0-9_./-]+)`,
 		"the kernel parameter {1} can't be set", "", "correct securityContext.sysctls in the spec",
 	},
 	{
@@ -106,6 +113,8 @@ func Sandbox(text string, names Names) Finding {
 	unknown := rule{
 		"sandbox-fails", "", "", "the next try to succeed", "see the runtime's log on this node: journalctl -u containerd",
 	}.finding(nil, names)
+	// The pod's own name is no part of what went wrong.
+	text = regexp.MustCompile(`^CRI \w+ \S+ attempt \d+: `).ReplaceAllString(text, "")
 	return otherwise(slices.Concat(sandboxes, runtimes), text, names, unknown)
 }
 

@@ -46,6 +46,11 @@ var starts = []rule{
 		"use a number: securityContext.runAsUser in the spec of container {container}, or a USER that the image has",
 	},
 	{
+		"user-unknown", `no (user|group)s found`,
+		"the image doesn't know the {1} that its USER names", "",
+		"set securityContext.runAsUser (and runAsGroup) in the spec of container {container}, or correct the image's USER",
+	},
+	{
 		"mount-file-on-directory", `error mounting "([^"]*)" to rootfs at "([^"]*)".*not a directory`,
 		`"{1}" can't be mounted at "{2}": one is a file, the other a directory`, "",
 		"set subPath: in the volumeMounts of container {container}, or correct mountPath:",
@@ -182,7 +187,7 @@ var configs = []rule{
 		"give the value in the pod's manifest",
 	},
 	{
-		"subpath", `failed to prepare subPath for volumeMount "([^"]*)"[^:]*:? ?(.*)`,
+		"subpath", `failed to prepare subPath for volumeMount "([^"]*)"(?:.*failed to prepare subPath)?[^:]*:? ?(.*)`,
 		`the subPath of its volume "{1}" can't be used: {2}`, "",
 		"correct subPath: in the volumeMounts of container {container}; it must not leave the volume",
 	},

@@ -101,6 +101,21 @@ var volumes = []rule{
 		"kubelot doesn't mount volumes of this kind", "", "run the pod on a node with the kubelet, or use a CSI driver",
 	},
 	{
+		"local-path-missing", `path "([^"]+)" does not exist`,
+		`the path "{1}" of its PersistentVolume isn't on this node`, "that path",
+		"make the directory on this node, mount the disk there, or correct local.path: kubectl get pv -o yaml",
+	},
+	{
+		"huge-pages", `medium (HugePages\S*): (.*)`,
+		"its medium is {1}, but {2}", "",
+		"give a container resources.limits.hugepages-2Mi (or -1Gi), or correct emptyDir.medium of the volume {volume}",
+	},
+	{
+		"hostpath-missing", `hostPath type check failed: (.+?) is not a ([a-z ]+?): .*no such file`,
+		`"{1}" isn't on this node, and must be a {2}`, "",
+		"create it on this node, or correct hostPath.path of the volume {volume}",
+	},
+	{
 		"hostpath-type", `hostPath type check failed: (.+?) is not a ([a-z ]+?)(?:: (.*))?$`,
 		`"{1}" on this node is not a {2}`, "", "create it on this node, or correct hostPath.type of the volume {volume}",
 	},
@@ -108,6 +123,11 @@ var volumes = []rule{
 		"volume-mode", `has volumeMode (\w+), but is specified in (\w+)`,
 		"it is of the mode {1}, and the spec has it in {2}", "",
 		"use volumeDevices: for Block, volumeMounts: for Filesystem",
+	},
+	{
+		"filesystem-tools", `type:\("([^"]+)"\) .*executable file not found`,
+		"it has no file system yet, and this node has no mkfs.{1} to make one", "",
+		"install mkfs.{1} on this node, or correct fsType of the PersistentVolume",
 	},
 	{
 		"filesystem-type", `unknown filesystem type '?([^'\s]+)|wrong fs type|No such device`,
