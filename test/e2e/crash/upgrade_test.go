@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -77,6 +78,7 @@ func TestUpgrade(t *testing.T) {
 	runs(t, own, "pleg", filepath.Join(dir, "one"))
 	well(newcomer)
 
+	planned(t, upgrade, len(daemons))
 	if out, err = upgrade("two"); err != nil || !strings.HasPrefix(out, "kubelot-bus runs ") {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -84,6 +86,32 @@ func TestUpgrade(t *testing.T) {
 		runs(t, own, name, filepath.Join(dir, "two"))
 	}
 	well()
+}
+
+// planned checks what a dry run to the version two says as JSON: all are moved, and the newcomer is started.
+func planned(t *testing.T, upgrade func(...string) (string, error), count int) {
+	t.Helper()
+	out, err := upgrade("two", "--dry-run", "-o=json")
+	var plan struct {
+		DryRun bool
+		Error  string
+		Steps  []struct{ Daemon, Outcome, From, To string }
+	}
+	if err := errors.Join(err, json.Unmarshal([]byte(out), &plan)); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, s := range plan.Steps {
+		outcome, from := "moved", "../one/kubelot-"+s.Daemon
+		if s.Daemon == newcomer {
+			outcome, from = "started", ""
+		}
+		if s.Outcome != outcome || s.From != from || s.To != "../two/kubelot-"+s.Daemon {
+			t.Errorf("the plan has %+v", s)
+		}
+	}
+	if !plan.DryRun || plan.Error != "" || len(plan.Steps) != count {
+		t.Errorf("the plan for %d daemons: %s", count, out)
+	}
 }
 
 // versions makes a directory as kubelot install does: bin with links to one, which lacks a daemon, two, and broken,

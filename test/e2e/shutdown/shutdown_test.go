@@ -3,6 +3,7 @@ package shutdown
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -270,7 +271,9 @@ func (r *rig) byCommand() {
 	if out, err := r.command("state"); err != nil || !strings.Contains(out, "the machine may shut down") {
 		r.t.Errorf("%v: %s", err, out)
 	}
-	if out, err := r.command("cancel"); err != nil {
+	var cancelled topic.Shutdown
+	out, err = r.command("cancel", "-o=json")
+	if err := errors.Join(err, json.Unmarshal([]byte(out), &cancelled)); err != nil || cancelled.Active {
 		r.t.Fatalf("%v: %s", err, out)
 	}
 	r.ready(corev1.ConditionTrue, "")

@@ -82,6 +82,11 @@ func TestTheDayOfANode(t *testing.T) {
 	if !slices.Equal(slices.Concat(marks[:2], marks[3:]), []int{1, 1, 0, 1, 0}) || marks[2] < 2 {
 		t.Errorf("marks and spans of pressure, evictions and restarts: %v", marks)
 	}
+	// Figures of a real node are long.
+	if wide := get[[]string](b, `[...document.querySelectorAll("#signals p")].filter((e) => e.scrollWidth > e.clientWidth)
+		.map((e) => e.innerText)`); len(wide) > 0 {
+		t.Errorf("wider than their cards: %q", wide)
+	}
 	b.inEachTheme(t, func(theme string) {
 		b.readable("a node's day, " + theme)
 		b.picture("day-real-" + theme)

@@ -1,0 +1,247 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"kubelot.dev/test/e2e/kit"
+)
+
+// troubles are pods that have the daemons show what they count: probes, limits, ends, and failures of each step. The
+// volume of one can't be set up, again and again.
+const troubles = `apiVersion: v1
+kind: Pod
+metadata: {name: well}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: app, image: "busybox:1.36", command: [sleep, "1000000"], resources: {limits: {cpu: 100m}},
+    readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1, timeoutSeconds: 60}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: short}
+spec:
+  restartPolicy: Never
+  containers: [{name: app, image: "busybox:1.36", command: ["false"]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: large}
+spec:
+  nodeName: testbed
+  containers: [{name: app, image: "busybox:1.36", resources: {requests: {cpu: "1000"}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: mistaken}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: app, image: "busybox:1.36", command: [/no/such/command]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: boxless}
+spec:
+  terminationGracePeriodSeconds: 0
+  runtimeClassName: none
+  containers: [{name: app, image: "busybox:1.36"}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: mapless}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: app, image: "busybox:1.36", volumeMounts: [{name: map, mountPath: /map}]}]
+  volumes: [{name: map, configMap: {name: none}}]
+`
+
+// noRuntime is a handler that no runtime has.
+const noRuntime = `apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata: {name: none}
+handler: none
+`
+
+// alertsFire has a real Prometheus with the rules of deploy/ scrape the crew, and breaks what the rules are for.
+func alertsFire(t *testing.T, own *kit.Bed) {
+	own.NotCompact(t, "one process of a daemon is stopped")
+	p := startPrometheus(t, own)
+	rules := readRules(t, filepath.Join(own.Tools.Root, rulesPath))
+	commandsRun(t, own, rules)
+	runtimeClass := filepath.Join(t.TempDir(), "class.yaml")
+	if err := os.WriteFile(runtimeClass, []byte(noRuntime), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own.Kubectl(t, "apply", "-f", runtimeClass)
+	ns := own.Namespace(t)
+	ns.Apply(troubles)
+	ns.Wait("well", "ready", kit.Ready)
+	metricsExist(t, own, p, rules)
+
+	kit.Eventually(t, "the alert of the volume", func() error {
+		return p.fires(t.Context(), `KubelotVolumesFail",operation_name="volume_mount`, "")
+	})
+	for _, quiet := range []string{
+		"KubelotDaemonDown", "KubelotRuntimeFails", "KubelotNodeUnreachable", "KubelotNodeNotReady",
+	} {
+		if p.fires(t.Context(), quiet, "") == nil {
+			t.Errorf("%s fires and all is well", quiet)
+		}
+	}
+	own.Signal(t, "gc", syscall.SIGSTOP)
+	kit.Eventually(t, "the alert of a daemon that is stopped", func() error {
+		return p.fires(t.Context(), `KubelotDaemonDown",daemon="gc`, "The daemon gc of ")
+	})
+	own.Signal(t, "gc", syscall.SIGCONT)
+	kit.Eventually(t, "the end of that alert", func() error {
+		if p.fires(t.Context(), `KubelotDaemonDown",daemon="gc`, "") == nil {
+			return fmt.Errorf("it fires still")
+		}
+		return nil
+	})
+	restartOften(t, own, p)
+	podsFail(t, ns, p)
+	devicesFail(t, own, p)
+	misconfigured(t, own, p)
+	pressed(t, own, p)
+	serverHangs(t, own, p)
+	own.Containerd.Stop()
+	p.fireAll(t, map[string]string{
+		"KubelotRuntimeFails": "", "KubelotNodeNotReady": "is not Ready", "KubelotDaemonUnhealthy": "can't do its job",
+		"KubelotRuntimeEventsBreak": "breaks off its stream of events",
+	})
+	if err := own.Containerd.Launch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	own.Signal(t, "api", syscall.SIGSTOP)
+	defer own.Signal(t, "api", syscall.SIGCONT)
+	kit.Eventually(t, "the alert of a node that isn't there", func() error {
+		return p.fires(t.Context(), "KubelotNodeUnreachable", "can't be read")
+	})
+}
+
+// restartOften ends a daemon four times. Prometheus must have seen each life.
+func restartOften(t *testing.T, own *kit.Bed, p *prometheus) {
+	t.Helper()
+	const query = `process_start_time_seconds{daemon="gc"}`
+	for range 5 {
+		before, err := p.values(t.Context(), query)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own.Signal(t, "gc", syscall.SIGKILL)
+		kit.Eventually(t, "the next life of gc", func() error {
+			now, err := p.values(t.Context(), query)
+			if err == nil && (len(now) == 0 || slices.Equal(now, before)) {
+				err = fmt.Errorf("prometheus has %v still", before)
+			}
+			return err
+		})
+	}
+	kit.Eventually(t, "the alert of a daemon that ends again and again", func() error {
+		return p.fires(t.Context(), `KubelotDaemonRestarts",daemon="gc`, "The daemon gc of ")
+	})
+}
+
+// fireAll waits until all these alerts fire.
+func (p *prometheus) fireAll(t *testing.T, alerts map[string]string) {
+	t.Helper()
+	for alert, text := range alerts {
+		kit.Eventually(t, "the alert "+alert, func() error { return p.fires(t.Context(), alert, text) })
+	}
+}
+
+// podsFail applies more of the pods that can't start. Prometheus has seen the first of each kind, so that the counts
+// increase.
+func podsFail(t *testing.T, ns *kit.Namespace, p *prometheus) {
+	t.Helper()
+	for _, name := range []string{"large", "boxless"} {
+		manifest := ""
+		for m := range strings.SplitSeq(troubles, "---\n") {
+			if strings.Contains(m, "name: "+name+"}") {
+				manifest = m
+			}
+		}
+		for i := range 8 {
+			ns.Apply(strings.Replace(manifest, "name: "+name+"}", fmt.Sprintf("name: %s-%d}", name, i), 1))
+		}
+	}
+	p.fireAll(t, map[string]string{
+		`KubelotPodsRefused",reason="OutOfcpu`: "refuses pods", "KubelotSandboxesFail": "sandboxes could not be made",
+	})
+}
+
+// devicesFail has a device plugin whose only device is broken, and which begins anew again and again.
+func devicesFail(t *testing.T, own *kit.Bed, p *prometheus) {
+	t.Helper()
+	plugin := own.DevicePlugin(t, "alerts.test/device", "one")
+	plugin.SetHealth("one", false)
+	plugin.Serve()
+	p.fireAll(t, map[string]string{"KubelotDevicesUnhealthy": "1 devices alerts.test/device of "})
+	for range 5 {
+		before := plugin.Registrations()
+		plugin.Stop()
+		kit.Eventually(t, "the next registration", func() error {
+			if plugin.Registrations() == before {
+				return fmt.Errorf("it has registered %d times", before)
+			}
+			return nil
+		})
+	}
+	p.fireAll(t, map[string]string{"KubelotDevicePluginRestarts": "alerts.test/device"})
+}
+
+// misconfigured gives the daemons a configuration that they don't take.
+func misconfigured(t *testing.T, own *kit.Bed, p *prometheus) {
+	t.Helper()
+	original, err := os.ReadFile(own.Node.ConfigFile())
+	if err != nil {
+		t.Fatal(err)
+	}
+	own.Reconfigure(t, string(original)+"nodeStatusMaxImages: -7\n")
+	p.fireAll(t, map[string]string{`KubelotDaemonDegraded",daemon="status`: "only a part of its job"})
+	own.Reconfigure(t, string(original))
+}
+
+// pressed has the node lack memory.
+func pressed(t *testing.T, own *kit.Bed, p *prometheus) {
+	t.Helper()
+	relieve := own.LackMemory(t)
+	p.fireAll(t, map[string]string{
+		"KubelotEvictions": "because it lacks resources",
+		`KubelotNodeUnderPressure",condition="MemoryPressure`: "has MemoryPressure",
+	})
+	relieve()
+}
+
+// serverHangs has the API server answer nobody. kubelot-api asks it who may read metrics, and remembers the answer for
+// two minutes; so it is started again right before.
+func serverHangs(t *testing.T, own *kit.Bed, p *prometheus) {
+	t.Helper()
+	const query = `timestamp(process_start_time_seconds{daemon="lease"}) > %d`
+	own.Signal(t, "api", syscall.SIGKILL)
+	begun := time.Now().Unix() + 1
+	kit.Eventually(t, "a scrape of the next kubelot-api", func() error {
+		values, err := p.values(t.Context(), fmt.Sprintf(query, begun))
+		if err == nil && len(values) == 0 {
+			err = fmt.Errorf("there is none since %d", begun)
+		}
+		return err
+	})
+	if err := own.ControlPlane.SignalAPIServer(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := own.ControlPlane.SignalAPIServer(syscall.SIGCONT); err != nil {
+			t.Error(err)
+		}
+	}()
+	p.fireAll(t, map[string]string{"KubelotLeaseBehind": "was last renewed"})
+}
