@@ -202,7 +202,7 @@ func TestWhyDebugContainer(t *testing.T) {
 func TestWhyResizes(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
-	sized := container(`resources: {requests: {cpu: 10m, memory: 60Mi}, limits: {cpu: 10m, memory: 60Mi}}, `+
+	sized := container(`resources: {requests: {cpu: 200m, memory: 60Mi}, limits: {cpu: 200m, memory: 60Mi}}, `+
 		`volumeMounts: [{name: run, mountPath: /run}], `+
 		`lifecycle: {postStart: {exec: {command: [sh, -c, "head -c 30000000 /dev/zero > /run/full"]}}}`,
 		"  volumes: [{name: run, emptyDir: {medium: Memory}}]\n")
@@ -212,7 +212,7 @@ func TestWhyResizes(t *testing.T) {
 		ns.Running(name)
 	}
 	resize(ns, "cpu", "app", bed.KubeNode(t).Status.Allocatable.Cpu().String(), "60Mi")
-	resize(ns, "memory", "app", "10m", "10Mi")
+	resize(ns, "memory", "app", "200m", "10Mi")
 	says(t, ns, "cpu", "the pod waits for its new size: Node didn't have enough resource: cpu",
 		"waits for: room on this node", "is ready: 1 container ready")
 	says(t, ns, "memory", "the pod can't get its new size: cannot decrease memory limits", "is ready: 1 container ready")
