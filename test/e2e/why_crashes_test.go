@@ -197,23 +197,3 @@ func TestWhyDebugContainer(t *testing.T) {
 	says(t, ns, "web", "debug container look can't start: the image "+image+" doesn't exist in the registry ",
 		"is ready: 1 container ready")
 }
-
-// Sizes that the node can't give. The API server itself refuses what is larger than the node.
-func TestWhyResizes(t *testing.T) {
-	t.Parallel()
-	ns := bed.Namespace(t)
-	sized := container(`resources: {requests: {cpu: 10m, memory: 60Mi}, limits: {cpu: 10m, memory: 60Mi}}, `+
-		`volumeMounts: [{name: run, mountPath: /run}], `+
-		`lifecycle: {postStart: {exec: {command: [sh, -c, "head -c 30000000 /dev/zero > /run/full"]}}}`,
-		"  volumes: [{name: run, emptyDir: {medium: Memory}}]\n")
-	ns.Apply(pod("cpu", sized) + "\n---\n" + pod("memory", sized) + "\n---\n" +
-		pod("other", container(`resources: {requests: {cpu: 10m}}`, "")))
-	for _, name := range []string{"cpu", "memory", "other"} {
-		ns.Running(name)
-	}
-	resize(ns, "cpu", "app", bed.KubeNode(t).Status.Allocatable.Cpu().String(), "60Mi")
-	resize(ns, "memory", "app", "10m", "10Mi")
-	says(t, ns, "cpu", "the pod waits for its new size: Node didn't have enough resource: cpu",
-		"waits for: room on this node", "is ready: 1 container ready")
-	says(t, ns, "memory", "the pod can't get its new size: cannot decrease memory limits", "is ready: 1 container ready")
-}

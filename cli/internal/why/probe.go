@@ -125,7 +125,8 @@ func saidBy(message string) string {
 	return ""
 }
 
-// probeOutput is what the Event of the container's last failed probe of that kind said in a time; empty if there is none.
+// probeOutput is what the Event of the container's last failed probe of that kind said in a time; empty if there is
+// none.
 func probeOutput(v view, container, kind string, from, until time.Time) string {
 	lead := strings.ToUpper(kind[:1]) + kind[1:] + " probe failed: "
 	for _, e := range slices.Backward(v.Events) {

@@ -50,13 +50,7 @@ func TestClaims(t *testing.T) {
 	t.Cleanup(func() { stop() })
 	ns.Event("claims", "FailedPrepareDynamicResources", "the toy is broken")
 	ns.Says("claims", "the driver "+driver.Name+" can't prepare its claim ", ": the toy is broken")
-	answer := make(chan struct{})
-	driver.OnCall(func(string) { <-answer })
 	driver.Fail(nil)
-	ns.Says("claims", "the pod can't start yet: the driver "+driver.Name+" makes its devices ready",
-		"waits for: the driver's answer")
-	driver.OnCall(nil)
-	close(answer)
 	p := ns.Running("claims")
 	if toy := ns.Exec(p, "app", "echo $TOY"); toy != "toy-0" && toy != "toy-1" {
 		t.Errorf("the container has %q", toy)
