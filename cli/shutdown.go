@@ -77,7 +77,7 @@ nothing to do; 1 if they have not ended in time, or kubelot-gc doesn't answer.`,
 }
 
 func (o *startOptions) run(ctx context.Context, stdout io.Writer) error {
-	text, end := io.Writer(io.Discard), stdout
+	text, end := io.Discard, stdout
 	switch o.output {
 	case "text":
 		text, end = stdout, io.Discard

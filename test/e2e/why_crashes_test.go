@@ -93,10 +93,14 @@ func TestWhyProbeAnswers(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
 	explained(t, ns, []stuck{
-		{"timeout", container(`readinessProbe: {exec: {command: [sleep, "600"]}, `+hasty+`, timeoutSeconds: 1}`, ""),
-			[]string{"its readiness probe (sleep 600) has failed for ", ": the answer takes longer than its timeout"}},
-		{"hang", served(t, `readinessProbe: {httpGet: {port: web, path: /hang}, `+hasty+`, timeoutSeconds: 1}`),
-			[]string{"its readiness probe (GET :web/hang) has failed for ", ": the answer takes longer than its timeout"}},
+		{
+			"timeout", container(`readinessProbe: {exec: {command: [sleep, "600"]}, `+hasty+`, timeoutSeconds: 1}`, ""),
+			[]string{"its readiness probe (sleep 600) has failed for ", ": the answer takes longer than its timeout"},
+		},
+		{
+			"hang", served(t, `readinessProbe: {httpGet: {port: web, path: /hang}, `+hasty+`, timeoutSeconds: 1}`),
+			[]string{"its readiness probe (GET :web/hang) has failed for ", ": the answer takes longer than its timeout"},
+		},
 		{"status", served(t, `readinessProbe: {httpGet: {port: web, path: /healthz}, `+quick+`}`), []string{
 			"its readiness probe (GET :web/healthz) has failed for ", ": the answer is HTTP 503",
 		}},

@@ -80,10 +80,14 @@ func TestWhyPrograms(t *testing.T) {
 		{"memory", container(`resources: {limits: {memory: 512Ki}}`, ""), []string{
 			"the memory limit of the pod is too low to even begin", "-> raise resources.limits.memory in the spec",
 		}},
-		{"seccomp", container(`securityContext: {seccompProfile: {type: Localhost, localhostProfile: no/such.json}}`, ""),
-			[]string{"its seccomp profile isn't on this node", "-> put the profile below /var/lib/kubelet/seccomp"}},
-		{"apparmor", container(`securityContext: {appArmorProfile: {type: Localhost, localhostProfile: no-such}}`, ""),
-			[]string{appArmorWords()}},
+		{
+			"seccomp", container(`securityContext: {seccompProfile: {type: Localhost, localhostProfile: no/such.json}}`, ""),
+			[]string{"its seccomp profile isn't on this node", "-> put the profile below /var/lib/kubelet/seccomp"},
+		},
+		{
+			"apparmor", container(`securityContext: {appArmorProfile: {type: Localhost, localhostProfile: no-such}}`, ""),
+			[]string{appArmorWords()},
+		},
 	})
 }
 
@@ -118,9 +122,11 @@ func TestWhyMounts(t *testing.T) {
 		{"proc", container("volumeMounts: [{name: empty, mountPath: /proc/foo}]", volumes), []string{
 			`the mount point "/proc/foo" can't be made`,
 		}},
-		{"readonly", container("volumeMounts: [{name: dir, mountPath: /ro, readOnly: true}, "+
-			"{name: empty, mountPath: /ro/sub}]", volumes),
-			[]string{`the mount point "/ro/sub" can't be made: what it lies in is read-only`}},
+		{
+			"readonly", container("volumeMounts: [{name: dir, mountPath: /ro, readOnly: true}, "+
+				"{name: empty, mountPath: /ro/sub}]", volumes),
+			[]string{`the mount point "/ro/sub" can't be made: what it lies in is read-only`},
+		},
 		{"subpath", before("ln -s /etc /v/out") +
 			container("volumeMounts: [{name: empty, mountPath: /v, subPath: out}]", volumes), []string{
 			`the subPath of its volume "empty" can't be used: it leads out of the volume`,

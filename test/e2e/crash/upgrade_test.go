@@ -93,9 +93,14 @@ func planned(t *testing.T, upgrade func(...string) (string, error), count int) {
 	t.Helper()
 	out, err := upgrade("two", "--dry-run", "-o=json")
 	var plan struct {
-		DryRun bool
-		Error  string
-		Steps  []struct{ Daemon, Outcome, From, To string }
+		DryRun bool   `json:"dryRun"`
+		Error  string `json:"error"`
+		Steps  []struct {
+			Daemon  string `json:"daemon"`
+			Outcome string `json:"outcome"`
+			From    string `json:"from"`
+			To      string `json:"to"`
+		} `json:"steps"`
 	}
 	if err := errors.Join(err, json.Unmarshal([]byte(out), &plan)); err != nil {
 		t.Fatalf("%v\n%s", err, out)
