@@ -58,8 +58,15 @@ func (w Snapshot) nodeCauses(update *topic.Pod, now time.Time) (vitals, others [
 			Advice: "see why podsync can't read them: journalctl -u kubelot-podsync",
 		})
 	}
-	return append(vitals, runtimeCauses(w.Runtime, update)...), others
+	// Daemons are unhealthy because of a runtime that doesn't answer, not the other way round.
+	runtime, at := runtimeCauses(w.Runtime, update), len(vitals)
+	if first := slices.IndexFunc(vitals, isUnhealthy); !w.Runtime.Reachable && first >= 0 {
+		at = first
+	}
+	return slices.Insert(vitals, at, runtime...), others
 }
+
+func isUnhealthy(c Cause) bool { return c.Kind == "daemon-"+string(topic.Unhealthy) }
 
 // hasProbes reports whether the pod has probes that are run.
 func hasProbes(update *topic.Pod) bool {

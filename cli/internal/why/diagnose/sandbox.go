@@ -98,7 +98,7 @@ var sandboxes = []rule{
 // runtimes are the errors of a runtime that gives no answer.
 var runtimes = []rule{
 	{
-		"runtime-slow", `context deadline exceeded|DeadlineExceeded`,
+		"runtime-slow", `context deadline exceeded|DeadlineExceeded|gave no answer (?:in time|within)`,
 		"the container runtime doesn't answer in time", "the runtime's answer",
 		"crictl info and uptime on this node; then the runtime's log: journalctl -u containerd",
 	},
