@@ -15,8 +15,8 @@ import (
 const (
 	// lag is how old the inputs of a merged status may be, which takes its way through two queues.
 	lag = 5 * time.Second
-	// swapped is how much later than the status an input may have got into the history, which keeps each topic's order and
-	// not that of two topics.
+	// swapped is how much later than a decision its input may have got into the history, which keeps each topic's order
+	// and not that of two topics.
 	swapped = time.Second
 	// settled is how long nothing must have changed of a pod until its merged status must be up to date.
 	settled = 10 * time.Second

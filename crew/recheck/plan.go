@@ -131,7 +131,7 @@ func (w *worker) taken(i int, a podsync.PlanAction) bool {
 // plansAt are the plans that could be made at a time, the most likely first: with what podsync could know by then, by
 // each pod.update that it was about to state or had stated.
 func (c planCheck) plansAt(w *worker, now time.Time) func(func(podsync.Plan) bool) {
-	moments := w.times(now.Add(-past), now)
+	moments := w.times(now.Add(-past), now.Add(swapped))
 	slices.Reverse(moments)
 	moments = append(append([]time.Time{now}, moments...), now.Add(-past))
 	updates := w.updates.during(now.Add(-past), now.Add(soon))

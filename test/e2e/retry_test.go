@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"kubelot.dev/test/e2e/kit"
 )
 
@@ -74,6 +76,13 @@ func TestRetryOfAPull(t *testing.T) {
 	ns.Apply(imagePod("pull", bed.Registry.Addr+"/retry/app:1", "IfNotPresent"))
 	ns.Waiting("pull", "app", "ImagePullBackOff")
 	push(t, "retry/app")
+	p, err := bed.Client.CoreV1().Pods(ns.Name).Get(t.Context(), "pull", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kit.Ready(p) {
+		t.Skip("the machine is so busy that the back-off was over before the image was pushed")
+	}
 	left, begun := retried(t, "ImagePullBackOff", ns.Name+"/pull"), time.Now()
 	ns.Running("pull")
 	if took := time.Since(begun); left > 5*time.Second && took >= left {
