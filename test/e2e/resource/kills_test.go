@@ -124,5 +124,8 @@ func TestKilledAtEveryCallOfADriver(t *testing.T) {
 	two := strings.NewReplacer("claims: [{name: toy}]", "claims: [{name: toy}, {name: more}]", "resourceClaims: [",
 		"resourceClaims: [{name: more, resourceClaimTemplateName: toy}, ").Replace(claimingPod)
 	ns.Apply(pod("all", two))
-	ns.Running("all")
+	p := ns.Running("all")
+	// The driver ends with the test, and its pods must be gone by then.
+	ns.Delete("all", 1)
+	ns.Gone(p)
 }
