@@ -58,12 +58,17 @@ func (w Snapshot) nodeCauses(update *topic.Pod, now time.Time) (vitals, others [
 			Advice: "see why podsync can't read them: journalctl -u kubelot-podsync",
 		})
 	}
-	// Daemons are unhealthy because of a runtime that doesn't answer, not the other way round.
-	runtime, at := runtimeCauses(w.Runtime, update), len(vitals)
+	return w.withRuntime(vitals, update), others
+}
+
+// withRuntime adds what is wrong with the runtime. Daemons are unhealthy because of a runtime that doesn't answer, not
+// the other way round.
+func (w Snapshot) withRuntime(vitals []Cause, update *topic.Pod) []Cause {
+	at := len(vitals)
 	if first := slices.IndexFunc(vitals, isUnhealthy); !w.Runtime.Reachable && first >= 0 {
 		at = first
 	}
-	return slices.Insert(vitals, at, runtime...), others
+	return slices.Insert(vitals, at, runtimeCauses(w.Runtime, update)...)
 }
 
 func isUnhealthy(c Cause) bool { return c.Kind == "daemon-"+string(topic.Unhealthy) }
