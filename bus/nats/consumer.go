@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -224,15 +225,11 @@ func (c *consumer) receive(m *natsgo.Msg) {
 
 // control takes a heartbeat, or answers a flow control request so that the bus sends on.
 func (c *consumer) control(m *natsgo.Msg) {
-	subject := m.Reply
-	if subject == "" {
-		subject = m.Header.Get(layout.NATSStalled)
-	}
-	if subject == "" {
-		c.idle()
+	if subject := cmp.Or(m.Reply, m.Header.Get(layout.NATSStalled)); subject != "" {
+		c.answer(subject)
 		return
 	}
-	c.answer(subject)
+	c.idle()
 }
 
 // attach runs work once per session until ctx ends. If work fails on a session that lives, it runs again after a pause.

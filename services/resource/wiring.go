@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
@@ -193,15 +194,16 @@ func (w *wiring) newClaims(client *kube.Client) error {
 
 // serveOffice has the command line ask of claims.
 func (w *wiring) serveOffice(ctx context.Context) {
+	answer(ctx, w, "the command line can't list claims", topic.ResourceClaims, w.office.List)
+	answer(ctx, w, "the command line can't give up on drivers", topic.ResourceForget, w.office.Forget)
+}
+
+// answer answers a call that pods can do without.
+func answer[Req, Resp any](ctx context.Context, w *wiring, what string, call bus.Call[Req, Resp],
+	handle func(context.Context, Req) (Resp, error),
+) {
 	w.working.Go(func() {
-		w.keep(ctx, "the command line can't list claims", func(ctx context.Context) error {
-			return topic.ResourceClaims.Serve(ctx, w.env.Bus, w.office.List)
-		})
-	})
-	w.working.Go(func() {
-		w.keep(ctx, "the command line can't give up on drivers", func(ctx context.Context) error {
-			return topic.ResourceForget.Serve(ctx, w.env.Bus, w.office.Forget)
-		})
+		w.keep(ctx, what, func(ctx context.Context) error { return call.Serve(ctx, w.env.Bus, handle) })
 	})
 }
 

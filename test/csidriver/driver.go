@@ -99,7 +99,7 @@ func (d *Driver) intercept(ctx context.Context, request any, info *grpc.UnarySer
 	call := d.log.begin(method, request)
 	of(ctx, method)
 	stop := context.AfterFunc(ctx, func() { d.log.note(Call{ID: call.ID, Method: method, Gone: true}) })
-	fault := d.faults.take(method, request)
+	fault := d.faults.take(method)
 	answer, err := fault.around(ctx, func() (any, error) { return handle(ctx, request) })
 	stop()
 	d.log.end(call, err)

@@ -20,8 +20,6 @@ import (
 type Fault struct {
 	// Times is how many calls it concerns; 0 means all until it is removed.
 	Times int `json:"times,omitempty"`
-	// Volume is the handle of the only volume that it concerns; empty means all.
-	Volume string `json:"volume,omitempty"`
 	// DelaySeconds passes before anything else.
 	DelaySeconds float64 `json:"delaySeconds,omitempty"`
 	// Hang has the call do nothing until its caller gives up.
@@ -60,8 +58,8 @@ type faults struct {
 	mu  sync.Mutex
 }
 
-// take is the fault of a call of the method, and counts it.
-func (f *faults) take(method string, request any) Fault {
+// take is the fault of the next call of the method, and counts it.
+func (f *faults) take(method string) Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	data, err := os.ReadFile(filepath.Join(f.dir, method))
@@ -71,10 +69,6 @@ func (f *faults) take(method string, request any) Fault {
 	var fault Fault
 	if err == nil {
 		err = json.Unmarshal(data, &fault)
-	}
-	if of, ok := request.(interface{ GetVolumeId() string }); err == nil && fault.Volume != "" &&
-		(!ok || of.GetVolumeId() != fault.Volume) {
-		return Fault{}
 	}
 	if err == nil && fault.Times > 0 {
 		left := fault

@@ -178,7 +178,7 @@ func podsFail(t *testing.T, ns *kit.Namespace, p *prometheus) {
 	})
 }
 
-// devicesFail has a device plugin whose only device is broken, and which begins anew again and again.
+// devicesFail has a device plugin whose only device is broken, and which registers again and again.
 func devicesFail(t *testing.T, own *kit.Bed, p *prometheus) {
 	t.Helper()
 	plugin := own.DevicePlugin(t, "alerts.test/device", "one")

@@ -41,8 +41,8 @@ func killVolumeDaemon(t *testing.T) {
 	bed.Signal(t, "volume", syscall.SIGKILL)
 }
 
-// A driver hangs with one volume: kubelot why names it, the call and since when, and what to do helps. Meanwhile its
-// other volume and that of another driver are mounted.
+// A driver hangs: kubelot why names it, the call and since when, and what to do helps. Meanwhile its other volume and
+// that of another driver are mounted.
 func TestHangingCSI(t *testing.T) {
 	t.Parallel()
 	volumeDaemon.RLock()
@@ -56,32 +56,29 @@ func TestHangingCSI(t *testing.T) {
 	other.Start()
 	hangs.Registered(1, began)
 	other.Registered(1, began)
-	apply := func(name string, driver *kit.Driver, handle string) {
+	apply := func(name string, driver *kit.Driver) {
 		ns.Volume(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-			Driver: driver.Name, VolumeHandle: handle, FSType: "ext4",
+			Driver: driver.Name, VolumeHandle: driver.Provision(ns.Name + "-" + name), FSType: "ext4",
 		}}, ns.For(name, corev1.PersistentVolumeFilesystem))
 		ns.Apply(ns.Claim(name, "") + pod(name, strings.ReplaceAll(claimPod, "CLAIM", name)))
 	}
-	handle := hangs.Provision(ns.Name + "-held")
-	hangs.Fault("NodeStageVolume", &csidriver.Fault{Volume: handle, Hang: true})
-	apply("held", hangs, handle)
+	hangs.Fault("NodeStageVolume", &csidriver.Fault{Times: 1, Hang: true})
+	apply("held", hangs)
 	hangs.Called("NodeStageVolume", 0)
-	apply("same", hangs, hangs.Provision(ns.Name+"-same"))
-	apply("another", other, other.Provision(ns.Name+"-another"))
+	apply("same", hangs)
+	apply("another", other)
 	ns.Running("same")
 	ns.Running("another")
 	says(t, ns, "held", "the CSI driver "+hangs.Name+" has not answered NodeStageVolume since", "the driver's answer")
 	hangs.Kill()
-	hangs.Fault("NodeStageVolume", nil)
 	hangs.Start()
 	held := ns.Running("held")
 
-	hangs.Fault("NodeUnpublishVolume", &csidriver.Fault{Volume: handle, Hang: true})
+	hangs.Fault("NodeUnpublishVolume", &csidriver.Fault{Times: 1, Hang: true})
 	ns.Delete("held", -1)
 	hangs.Called("NodeUnpublishVolume", 0)
 	says(t, ns, "held", "the CSI driver "+hangs.Name+" has not answered NodeUnpublishVolume since")
 	hangs.Kill()
-	hangs.Fault("NodeUnpublishVolume", nil)
 	hangs.Start()
 	ns.Gone(held)
 	for _, name := range []string{"same", "another"} {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,12 +85,7 @@ func TestReload(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	t.Cleanup(func() {
-		write(string(original))
-		if err := syscall.Kill(bed.Node.PID(), syscall.SIGHUP); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { bed.Reconfigure(t, string(original)) })
 	if out, code := reload(t); code != 0 || !strings.HasPrefix(out, "same ") {
 		t.Fatalf("nothing has changed, and a reload says (exit code %d):\n%s", code, out)
 	}
@@ -121,10 +115,7 @@ func TestReload(t *testing.T) {
 	}
 
 	// The condition is not to last for its usual five minutes.
-	write(string(original) + "evictionPressureTransitionPeriod: 1s\n")
-	if err := syscall.Kill(bed.Node.PID(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	bed.Reconfigure(t, string(original)+"evictionPressureTransitionPeriod: 1s\n")
 	kit.Eventually(t, "the node without pressure", func() error {
 		for _, c := range bed.KubeNode(t).Status.Conditions {
 			if c.Type == corev1.NodeMemoryPressure && c.Status != corev1.ConditionFalse {
@@ -147,10 +138,7 @@ func TestReload(t *testing.T) {
 // wrongConfiguration writes one that no daemon takes, and one that they take again.
 func wrongConfiguration(t *testing.T, write func(string), original string) {
 	const lead = "the changed configuration is not taken: "
-	write(strings.Replace(original, "maxPods: 250", "maxPods: -1", 1))
-	if err := syscall.Kill(bed.Node.PID(), syscall.SIGHUP); err != nil {
-		t.Fatal(err)
-	}
+	bed.Reconfigure(t, strings.Replace(original, "maxPods: 250", "maxPods: -1", 1))
 	kit.Eventually(t, "a health that names the configuration", func() error {
 		for _, name := range []string{"gc", "pleg", "bus"} {
 			if text := health(t, name); !strings.Contains(text, lead) {

@@ -125,8 +125,5 @@ func TestWhyElsewhere(t *testing.T) {
 func TestWhyCordoned(t *testing.T) {
 	bed.Kubectl(t, "cordon", kit.NodeName)
 	defer bed.Kubectl(t, "uncordon", kit.NodeName)
-	kit.Eventually(t, "the node's answer", func() error {
-		return bed.WhySays(t.Context(), "node", "the node is cordoned, so no new pods come",
-			"-> kubectl uncordon "+kit.NodeName)
-	})
+	bed.NodeSays(t, "the node is cordoned, so no new pods come", "-> kubectl uncordon "+kit.NodeName)
 }

@@ -105,7 +105,7 @@ func TestHangingRuntime(t *testing.T) {
 	nodeReady(t, own, corev1.ConditionFalse, "container runtime is down", own.Containerd.Socket,
 		"gave no answer", "crictl info")
 	log.says(t, "pleg", own.Containerd.Socket, "gave no answer within "+patience, "crictl info")
-	aboutNode(t, own, "the container runtime of this node hangs: it doesn't answer in time")
+	own.NodeSays(t, "the container runtime of this node hangs: it doesn't answer in time")
 	signal(syscall.SIGCONT)
 	thawed = true
 	nodeReady(t, own, corev1.ConditionTrue)

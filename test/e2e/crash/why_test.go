@@ -18,12 +18,6 @@ func waitingPod(name, more string) string {
 		`'trap "" TERM; while :; do sleep 0.5; done']` + more + "}]\n"
 }
 
-// aboutNode waits until kubelot why says all that of the node.
-func aboutNode(t *testing.T, b *kit.Bed, words ...string) {
-	t.Helper()
-	kit.Eventually(t, "what is wrong with the node", func() error { return b.WhySays(t.Context(), "node", words...) })
-}
-
 // TestWhyNetwork breaks the pod network's configuration in one way after the other: the pod that waits for its sandbox,
 // and the node where it is about it, say which.
 func TestWhyNetwork(t *testing.T) {
@@ -45,7 +39,7 @@ func TestWhyNetwork(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	aboutNode(t, own, "this node has no pod network yet: NetworkPluginNotReady",
+	own.NodeSays(t, "this node has no pod network yet: NetworkPluginNotReady",
 		"a CNI configuration must be in /etc/cni/net.d")
 	ns.Apply(waitingPod("early", ""))
 	ns.Says("early", "this node has no pod network yet: NetworkPluginNotReady", "is waiting: 0 of 1 container ready")
@@ -79,7 +73,7 @@ func TestWhyOutages(t *testing.T) {
 
 	own.Containerd.Stop()
 	ns.Apply(waitingPod("late", ""))
-	aboutNode(t, own, "the container runtime of this node isn't running, or has its socket elsewhere")
+	own.NodeSays(t, "the container runtime of this node isn't running, or has its socket elsewhere")
 	ns.Says("late", "the container runtime of this node isn't running, or has its socket elsewhere", "kubelot doctor")
 	if err := own.Containerd.Launch(t.Context()); err != nil {
 		t.Fatal(err)
@@ -101,7 +95,7 @@ func TestWhyOutages(t *testing.T) {
 		words = append(words, "the daemon "+daemon+" doesn't run or hangs, so "+what)
 	}
 	ns.Apply(waitingPod("unseen", ""))
-	aboutNode(t, own, words...)
+	own.NodeSays(t, words...)
 	ns.Says("probed", "the daemon podsync doesn't run or hangs, so no pod is started or ended",
 		"the daemon probe doesn't run or hangs, so no probe is run")
 	for daemon := range without {

@@ -99,12 +99,6 @@ func configure(t *testing.T, bed *kit.Bed, config string) {
 	})
 }
 
-// aboutNode waits until kubelot why says all that of the node.
-func aboutNode(t *testing.T, bed *kit.Bed, words ...string) {
-	t.Helper()
-	kit.Eventually(t, "what is wrong with the node", func() error { return bed.WhySays(t.Context(), "node", words...) })
-}
-
 func number(t *testing.T, path string) int64 {
 	t.Helper()
 	data, err := os.ReadFile(path)

@@ -57,7 +57,7 @@ func TestDiskPressure(t *testing.T) {
 	evicted(t, ns, "hog", "The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: ", true)
 	pressed := condition(t, bed, before, corev1.NodeDiskPressure, corev1.ConditionTrue)
 	// The pressure is told for as long as the transition takes at least, also while the pod's files go.
-	aboutNode(t, bed, "this node runs out of room on its disks, so pods are refused and evicted")
+	bed.NodeSays(t, "this node runs out of room on its disks, so pods are refused and evicted")
 	ns.Apply(pod("refused", "  nodeName: "+kit.NodeName+"\n  containers: [{name: app, image: \"busybox:1.36\"}]\n"))
 	ns.Says("refused", "this node has refused it: this node takes no such pods while it has DiskPressure")
 	ns.Says("hog", "this node has ended it: this node ran out of ephemeral-storage (", "at 100Mi it evicts)",

@@ -87,7 +87,7 @@ func hogged(t *testing.T, bed *kit.Bed, most int, arm func() (short func() bool,
 		t.Errorf("the Event's annotations are %v", a)
 	}
 	pressed := condition(t, bed, before, corev1.NodeMemoryPressure, corev1.ConditionTrue)
-	aboutNode(t, bed, "this node runs out of memory, so BestEffort pods are refused and pods are evicted")
+	bed.NodeSays(t, "this node runs out of memory, so BestEffort pods are refused and pods are evicted")
 	ns.Says("hog", "this node has ended it: this node ran out of memory (", "its container app used ", "and requests 32Mi")
 	kit.Eventually(t, "the pod's end", func() error {
 		if short() && kit.Status(ns.Phase("hog", corev1.PodFailed), "app").State.Terminated != nil {

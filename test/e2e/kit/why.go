@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"testing"
 )
 
 // Why is what kubelot why says with these arguments.
@@ -26,6 +27,12 @@ func (b *Bed) WhySays(ctx context.Context, about string, words ...string) error 
 		}
 	}
 	return nil
+}
+
+// NodeSays waits until kubelot why says all that of the node.
+func (b *Bed) NodeSays(t testing.TB, words ...string) {
+	t.Helper()
+	Eventually(t, "what is wrong with the node", func() error { return b.WhySays(t.Context(), "node", words...) })
 }
 
 // Says waits until kubelot why says all that of the pod.

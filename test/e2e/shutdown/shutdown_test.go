@@ -229,9 +229,7 @@ func (r *rig) cancelled() {
 	}
 	r.ns.Says("victim", "this node has ended it: the node was being shut down")
 	r.ns.Says("late", "this node has refused it: the node was being shut down")
-	kit.Eventually(r.t, "the node's answer", func() error {
-		return r.WhySays(r.t.Context(), "node", "this node shuts down and ends its pods")
-	})
+	r.NodeSays(r.t, "this node shuts down and ends its pods")
 	if r.isOff() {
 		r.t.Fatal("the machine went off while a pod was ending")
 	}

@@ -80,7 +80,8 @@ const enough = 160
 // wrapper is what calls put before the errors of others.
 const wrapper = `^(?:rpc error: code = \w+ desc = |rpc error: |failed to pull and unpack image "[^"]*": ` +
 	`|failed to resolve (?:reference|image) "?[^"\s]*"?: |failed to do request: |Error: |error processing PVC [^:]*: ` +
-	`|failed to start sandbox "[^"]*": |failed to create containerd task: |failed to start containerd task "[^"]*": |failed to create shim task: ` +
+	`|failed to start sandbox "[^"]*": ` +
+	`|failed to create containerd task: |failed to start containerd task "[^"]*": |failed to create shim task: ` +
 	`|OCI runtime create failed: |runc create failed: |unable to start container process: ` +
 	`|error during container init: |failed to create container: |\w+\.\w+ failed for volume "[^"]*" : )+`
 
