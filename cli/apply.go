@@ -37,10 +37,9 @@ func (f *manifestFlags) register(c *cobra.Command, waits string) {
 	flags := c.Flags()
 	flags.StringArrayVarP(&f.files, "file", "f", nil, "a file, a directory of *.yaml, *.yml and *.json files, or - for "+
 		"the standard input; may be repeated")
-	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
+	offerOutput(c, &f.output, "text")
 	flags.DurationVar(&f.wait, "wait", 2*time.Minute, "how long to wait until "+waits+"; 0 doesn't wait")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "check everything and say what would be done, but change nothing")
-	complete(c, "output", []string{"text", "json"})
 }
 
 // manifestResult is what became of a manifest.
@@ -99,8 +98,8 @@ Exit codes: 0 if all pods are ready or have succeeded, 1 if nothing was changed 
 
 // documents reads all that is named by -f.
 func (f *manifestFlags) documents(stdin io.Reader) ([]apply.Document, error) {
-	if f.output != "text" && f.output != "json" {
-		return nil, fmt.Errorf("-o %q: want text or json", f.output)
+	if err := checkOutput(f.output, "text"); err != nil {
+		return nil, err
 	}
 	if len(f.files) == 0 {
 		return nil, errors.New("name a file, a directory or - with -f")

@@ -59,8 +59,8 @@ Exit codes: 0 if the archive was written, even if not all could be collected; 1 
   kubelot bundle --max-size 8 -o json | jq '.files[] | select(.error)'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if o.output != "text" && o.output != "json" {
-				return fmt.Errorf("-o %q: want text or json", o.output)
+			if err := checkOutput(o.output, "text"); err != nil {
+				return err
 			}
 			if o.maxSize <= 0 || o.since <= 0 {
 				return errors.New("--max-size and --since: want more than nothing")
@@ -73,8 +73,7 @@ Exit codes: 0 if the archive was written, even if not all could be collected; 1 
 	flags.StringVarP(&o.file, "file", "f", "", "the new file (default kubelot-bundle-<host>-<time>.tar.gz)")
 	flags.DurationVar(&o.since, "since", time.Hour, "how far back logs and history go")
 	flags.IntVar(&o.maxSize, "max-size", 64, "most MiB of all files together, before compression")
-	flags.StringVarP(&o.output, "output", "o", "text", "text or json")
-	complete(c, "output", []string{"text", "json"})
+	offerOutput(c, &o.output, "text")
 	return c
 }
 

@@ -21,13 +21,12 @@ type claimFlags struct {
 
 func (f *claimFlags) register(c *cobra.Command, text string) {
 	f.busAt.register(c)
-	c.Flags().StringVarP(&f.output, "output", "o", text, text+" or json")
-	complete(c, "output", []string{text, "json"})
+	offerOutput(c, &f.output, text)
 }
 
 func (f *claimFlags) connect(ctx context.Context, text string) (*bus.Conn, error) {
-	if f.output != text && f.output != "json" {
-		return nil, fmt.Errorf("-o %q: want %s or json", f.output, text)
+	if err := checkOutput(f.output, text); err != nil {
+		return nil, err
 	}
 	return f.busAt.connect(ctx)
 }

@@ -93,11 +93,10 @@ Exit codes: 0, or 1 if the flags are wrong.`,
 			case "text":
 				return say(stdout, "kubelot "+daemon.Version())
 			}
-			return fmt.Errorf("-o %q: want text or json", output)
+			return checkOutput(output, "text")
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	complete(c, "output", []string{"text", "json"})
+	offerOutput(c, &output, "text")
 	return c
 }
 

@@ -66,8 +66,8 @@ configuration.`,
   kubelot config check -o json | jq '.settings[] | select(.problem)'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if o.output != "text" && o.output != "json" {
-				return fmt.Errorf("-o %q: want text or json", o.output)
+			if err := checkOutput(o.output, "text"); err != nil {
+				return err
 			}
 			report, err := o.report(c.Context(), procDir)
 			if err != nil {
@@ -91,10 +91,9 @@ configuration.`,
 	flags.SortFlags = false
 	flags.BoolVar(&o.all, "all", false, "also show what isn't set")
 	flags.BoolVar(&o.same, "require-same", false, "fail unless the daemons run with this configuration")
-	flags.StringVarP(&o.output, "output", "o", "text", "text or json")
+	offerOutput(c, &o.output, "text")
 	flags.BoolVar(&o.noColor, "no-color", false, "no colours, even on a terminal")
 	o.config.Register(flags)
-	complete(c, "output", []string{"text", "json"})
 	return c
 }
 

@@ -39,8 +39,8 @@ daemons must be restarted.`,
   kubelot config reload -o json | jq -r '.fields[] | select(.restart) | .name'`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("-o %q: want text or json", output)
+			if err := checkOutput(output, "text"); err != nil {
+				return err
 			}
 			report, err := reloadCrew(c.Context(), runDir)
 			if err != nil {
@@ -57,9 +57,8 @@ daemons must be restarted.`,
 	flags := c.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&runDir, "run-dir", config.RunDir, "directory with kubelot's sockets and keys")
-	flags.StringVarP(&output, "output", "o", "text", "text or json")
+	offerOutput(c, &output, "text")
 	flags.BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
-	complete(c, "output", []string{"text", "json"})
 	return c
 }
 

@@ -62,7 +62,7 @@ func (f *manifestFlags) targets(c *cobra.Command, args []string) ([]apply.Target
 	case len(args) == 0 && len(f.files) == 0:
 		return nil, errors.New("name a pod, or a file with -f")
 	case len(args) > 0 && f.output != "text" && f.output != "json":
-		return nil, fmt.Errorf("-o %q: want text or json", f.output)
+		return nil, checkOutput(f.output, "text")
 	case len(args) > 0:
 		return targets, nil
 	}

@@ -55,8 +55,8 @@ Exit codes: 0 if all is well; else the lowest of all findings, because what come
   kubelot doctor >/dev/null; [ $? -ne 3 ] || systemctl restart containerd`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if o.output != "text" && o.output != "json" {
-				return fmt.Errorf("-o %q: want text or json", o.output)
+			if err := checkOutput(o.output, "text"); err != nil {
+				return err
 			}
 			resolved, err := o.resolve(procDir)
 			if err != nil {
@@ -74,10 +74,9 @@ Exit codes: 0 if all is well; else the lowest of all findings, because what come
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&o.output, "output", "o", "text", "text or json")
+	offerOutput(c, &o.output, "text")
 	flags.BoolVar(&o.noColor, "no-color", false, "no colours, even on a terminal")
 	o.config.Register(flags)
-	complete(c, "output", []string{"text", "json"})
 	return c
 }
 

@@ -40,8 +40,8 @@ Exit codes: 0 if kubelot-gc has answered, 1 if not.`,
 			if !dryRun {
 				return errors.New("gc collects by itself; use --dry-run to see what it would do now")
 			}
-			if output != "table" && output != "json" {
-				return fmt.Errorf("-o %q: want table or json", output)
+			if err := checkOutput(output, "table"); err != nil {
+				return err
 			}
 			conn, err := busAt.connect(c.Context())
 			if err != nil {
@@ -65,9 +65,8 @@ Exit codes: 0 if kubelot-gc has answered, 1 if not.`,
 	flags.BoolVar(&dryRun, "dry-run", false, "only show what gc would do")
 	flags.BoolVar(&all, "all", false, "also show what gc keeps")
 	flags.BoolVar(&squeeze, "disk-pressure", false, "assume disk pressure, under which gc removes all unused images")
-	flags.StringVarP(&output, "output", "o", "table", "table or json")
+	offerOutput(c, &output, "table")
 	flags.BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
-	complete(c, "output", []string{"table", "json"})
 	return c
 }
 

@@ -67,16 +67,12 @@ type imageFlags struct {
 func (f *imageFlags) register(c *cobra.Command, text string) {
 	f.runtimeFlags.register(c)
 	c.Flags().StringVar(&f.runDir, "run-dir", config.RunDir, "directory with kubelot's sockets and keys")
-	c.Flags().StringVarP(&f.output, "output", "o", text, text+" or json")
-	complete(c, "output", []string{text, "json"})
+	offerOutput(c, &f.output, text)
 }
 
 // check refuses formats that there aren't.
 func (f *imageFlags) check(text string) error {
-	if f.output != text && f.output != "json" {
-		return fmt.Errorf("-o %q: want %s or json", f.output, text)
-	}
-	return nil
+	return checkOutput(f.output, text)
 }
 
 func imageCommand(stdout *os.File) *cobra.Command {

@@ -73,10 +73,9 @@ Exit codes: 0 if there is a list; 1 if the bus can't be reached, or with --wait 
 		},
 	}
 	busAt.register(c)
-	c.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	offerOutput(c, &output, "table")
 	c.Flags().BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
 	c.Flags().DurationVar(&wait, "wait", 0, "wait this long until all pods run, and fail if they don't")
-	complete(c, "output", []string{"table", "json"})
 	return c
 }
 
@@ -88,5 +87,5 @@ func printPods(stdout *os.File, rows []pods.Row, output string, noColor bool) er
 		_, err := fmt.Fprint(stdout, pods.Table(rows, time.Now(), paint.For(stdout, noColor)))
 		return err
 	}
-	return fmt.Errorf("-o %q: want table or json", output)
+	return checkOutput(output, "table")
 }

@@ -35,8 +35,8 @@ Exit codes: 0 if the container runs again, or with --wait 0 has stopped; 1 if no
   kubelot restart default/web-0 -o json | jq -r .id`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("-o %q: want text or json", output)
+			if err := checkOutput(output, "text"); err != nil {
+				return err
 			}
 			conn, err := busAt.connect(c.Context())
 			if err != nil {
@@ -76,8 +76,7 @@ Exit codes: 0 if the container runs again, or with --wait 0 has stopped; 1 if no
 	at.register(c)
 	c.Flags().StringVarP(&container, "container", "c", "", "the container; may be left out if the pod has only one")
 	c.Flags().DurationVar(&wait, "wait", time.Minute, "how long to wait until it runs again; 0 doesn't wait")
-	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	complete(c, "output", []string{"text", "json"})
+	offerOutput(c, &output, "text")
 	c.ValidArgsFunction = func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp

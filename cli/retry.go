@@ -50,8 +50,8 @@ Exit codes: 0 if a back-off was ended, 1 on errors, 2 if the pod was in none.`,
   kubelot retry web-0 -o json | jq '.ended[].reason'`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("-o %q: want text or json", output)
+			if err := checkOutput(output, "text"); err != nil {
+				return err
 			}
 			conn, err := busAt.connect(c.Context())
 			if err != nil {
@@ -72,8 +72,7 @@ Exit codes: 0 if a back-off was ended, 1 on errors, 2 if the pod was in none.`,
 	}
 	busAt.register(c)
 	c.Flags().StringVarP(&container, "container", "c", "", "only what this container waits for")
-	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	complete(c, "output", []string{"text", "json"})
+	offerOutput(c, &output, "text")
 	return c
 }
 

@@ -71,19 +71,17 @@ nothing to do; 1 if they have not ended in time, or kubelot-gc doesn't answer.`,
 	flags.BoolVar(&o.noWait, "no-wait", false, "don't wait until the pods have ended")
 	flags.BoolVar(&o.system, "if-system-stops", false, "do nothing unless systemd stops the system and a time is "+
 		"configured")
-	flags.StringVarP(&o.output, "output", "o", "text", "text or json")
-	complete(c, "output", []string{"text", "json"})
+	offerOutput(c, &o.output, "text")
 	return c
 }
 
 func (o *startOptions) run(ctx context.Context, stdout io.Writer) error {
-	text, end := io.Discard, stdout
-	switch o.output {
-	case "text":
-		text, end = stdout, io.Discard
-	case "json":
-	default:
-		return fmt.Errorf("-o %q: want text or json", o.output)
+	if err := checkOutput(o.output, "text"); err != nil {
+		return err
+	}
+	text, end := stdout, io.Discard
+	if o.output == "json" {
+		text, end = io.Discard, stdout
 	}
 	groups, err := groupsOf(o.whole, o.critical)
 	if err != nil {
@@ -160,8 +158,8 @@ Exit codes: 0 if kubelot-gc has answered, whether or not a shutdown is under way
 		Example: "  kubelot shutdown state -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("-o %q: want text or json", output)
+			if err := checkOutput(output, "text"); err != nil {
+				return err
 			}
 			conn, err := busAt.connect(c.Context())
 			if err != nil {
@@ -182,8 +180,7 @@ Exit codes: 0 if kubelot-gc has answered, whether or not a shutdown is under way
 		},
 	}
 	busAt.register(c)
-	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	complete(c, "output", []string{"text", "json"})
+	offerOutput(c, &output, "text")
 	return c
 }
 
@@ -203,8 +200,8 @@ Exit codes: 0 if pods are admitted again, 1 if kubelot-gc doesn't answer.`,
 		Example: "  kubelot shutdown cancel\n  kubelot shutdown cancel -o json | jq .active",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("-o %q: want text or json", output)
+			if err := checkOutput(output, "text"); err != nil {
+				return err
 			}
 			conn, err := busAt.connect(c.Context())
 			if err != nil {
@@ -222,8 +219,7 @@ Exit codes: 0 if pods are admitted again, 1 if kubelot-gc doesn't answer.`,
 		},
 	}
 	busAt.register(c)
-	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
-	complete(c, "output", []string{"text", "json"})
+	offerOutput(c, &output, "text")
 	return c
 }
 

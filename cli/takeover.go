@@ -62,10 +62,10 @@ Exit codes: 0 if kubelot has the node, or with --check could have it; 1 if the k
 }
 
 func (o *takeoverOptions) run(ctx context.Context) error {
-	switch {
-	case o.output != "text" && o.output != "json":
-		return fmt.Errorf("-o %q: want text or json", o.output)
-	case o.output == "json" && !o.check:
+	if err := checkOutput(o.output, "text"); err != nil {
+		return err
+	}
+	if o.output == "json" && !o.check {
 		return errors.New("-o json: only --check has an answer to write as JSON")
 	}
 	kubelet, err := takeover.Kubelet(o.rootDir)

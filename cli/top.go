@@ -68,8 +68,8 @@ Exit codes: 0 when it is closed, 1 if the bus can't be reached or the file is no
   kubelot top --replay shop.jsonl --speed 10 --at 5m`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if o.output != "text" && o.output != "json" {
-				return fmt.Errorf("-o %q: want text or json", o.output)
+			if err := checkOutput(o.output, "text"); err != nil {
+				return err
 			}
 			o.once = o.once || o.output == "json" || !term.IsTerminal(int(stdout.Fd()))
 			if o.replay != "" {

@@ -46,8 +46,8 @@ Exit codes: 0 after Ctrl-C or when the time is over, 1 if there is no crew or th
   kubelot ui -o json | jq -r .url`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("-o %q: want text or json", output)
+			if err := checkOutput(output, "text"); err != nil {
+				return err
 			}
 			if length < 0 {
 				return fmt.Errorf("--for %s: want a positive duration, or 0 for no end", length)
@@ -84,10 +84,9 @@ Exit codes: 0 after Ctrl-C or when the time is over, 1 if there is no crew or th
 		},
 	}
 	busAt.register(c)
-	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	offerOutput(c, &output, "text")
 	c.Flags().Uint16Var(&port, "port", 0, "the port to listen on; 0 takes a free one")
 	c.Flags().DurationVar(&length, "for", 30*time.Minute, "how long the page is served; 0 serves it until Ctrl-C")
-	complete(c, "output", []string{"text", "json"})
 	return c
 }
 

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -40,8 +39,8 @@ or an unhealthy daemon was moved back.`,
   kubelot upgrade v0.2.0 --dry-run -o json | jq -r '.steps[] | .daemon + " " + .outcome'`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("-o %q: want text or json", output)
+			if err := checkOutput(output, "text"); err != nil {
+				return err
 			}
 			conn, err := busAt.connect(c.Context())
 			if err != nil {
@@ -70,7 +69,6 @@ or an unhealthy daemon was moved back.`,
 	flags.DurationVar(&o.Patience, "patience", time.Minute, "how long a daemon may take until it is healthy")
 	flags.DurationVar(&o.Settle, "settle", 3*time.Second, "how long it must stay healthy before the next one is moved")
 	flags.BoolVar(&o.DryRun, "dry-run", false, "only print what would be moved")
-	flags.StringVarP(&output, "output", "o", "text", "text or json")
-	complete(c, "output", []string{"text", "json"})
+	offerOutput(c, &output, "text")
 	return c
 }

@@ -49,8 +49,8 @@ recording can't be read.`,
   kubelot why web-0 --replay shop.jsonl --at 5m`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return fmt.Errorf("-o %q: want text or json", output)
+			if err := checkOutput(output, "text"); err != nil {
+				return err
 			}
 			snapshot, then, err := lookWhy(c.Context(), &busAt, replay, at)
 			if err != nil {
@@ -68,12 +68,11 @@ recording can't be read.`,
 		},
 	}
 	busAt.register(c)
-	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	offerOutput(c, &output, "text")
 	c.Flags().BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
 	c.Flags().StringVar(&at, "at", "", "answer for an earlier time: how long ago (10m), or a time such as "+
 		"2026-11-20T12:00:00Z")
 	c.Flags().StringVar(&replay, "replay", "", "answer from this recording")
-	complete(c, "output", []string{"text", "json"})
 	return c
 }
 
