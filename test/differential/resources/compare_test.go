@@ -151,11 +151,32 @@ func (b bench) module(kubernetes string) {
 	b.put("go.sum", slices.Concat(read("../go.sum"), read(filepath.Join(kubernetes, "go.sum"))))
 }
 
+// packages are the directories of product with the code that is compared, and with what it imports of there.
+func packages(t *testing.T) []string {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-deps", "./machine", "./numa", "./cpus")
+	cmd.Dir = product
+	cmd.Env = append(os.Environ(), "GOWORK=off")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v in %s: %v", cmd.Args, product, err)
+	}
+	var dirs []string
+	for path := range strings.Lines(string(out)) {
+		if below, ok := strings.CutPrefix(path, strings.Trim(productPath, `"`)); ok {
+			dir, _, _ := strings.Cut(strings.TrimSpace(below), "/") // a directory is taken with those below it
+			dirs = append(dirs, dir)
+		}
+	}
+	slices.Sort(dirs)
+	return slices.Compact(dirs)
+}
+
 // build lays out the bench.
 func build(t *testing.T) bench {
 	t.Helper()
 	b := bench{t: t, dir: t.TempDir()}
-	for _, pkg := range []string{"fault", "machine", "numa", "cpus"} {
+	for _, pkg := range packages(t) {
 		b.tree(filepath.Join(product, pkg), pkg, false, func(_ string, content []byte) []byte {
 			return bytes.ReplaceAll(content, []byte(productPath), []byte(`"`+compared+`/`))
 		})
