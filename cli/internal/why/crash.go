@@ -122,7 +122,7 @@ const slack = 2 * time.Second
 func (k crash) killedByProbe() (kill, bool) {
 	var found kill
 	for _, e := range k.Events {
-		if !k.about(e, k.c.Name) || e.Reason != "Killing" {
+		if !about(e, k.row.UID, k.c.Name) || e.Reason != "Killing" {
 			continue
 		}
 		kind := killer(e.Message)
@@ -188,7 +188,7 @@ func (k crash) probeCrash(cause Cause, by kill, started string) Cause {
 // hookKilled reports whether the container's last run was ended because its postStart hook failed.
 func (k crash) hookKilled() bool {
 	return slices.ContainsFunc(k.Events, func(e topic.Event) bool {
-		return k.about(e, k.c.Name) && e.Reason == "FailedPostStartHook" && k.duringLastRun(e.At)
+		return about(e, k.row.UID, k.c.Name) && e.Reason == "FailedPostStartHook" && k.duringLastRun(e.At)
 	})
 }
 

@@ -130,7 +130,7 @@ func saidBy(message string) string {
 func probeOutput(v view, container, kind string, from, until time.Time) string {
 	lead := strings.ToUpper(kind[:1]) + kind[1:] + " probe failed: "
 	for _, e := range slices.Backward(v.Events) {
-		if v.about(e, container) && e.Reason == "Unhealthy" && strings.HasPrefix(e.Message, lead) &&
+		if about(e, v.row.UID, container) && e.Reason == "Unhealthy" && strings.HasPrefix(e.Message, lead) &&
 			!e.At.Before(from) && e.At.Before(until) {
 			return strings.TrimSpace(strings.TrimPrefix(e.Message, lead))
 		}
@@ -138,15 +138,15 @@ func probeOutput(v view, container, kind string, from, until time.Time) string {
 	return ""
 }
 
-// about reports whether an Event is about the container.
-func (v view) about(e topic.Event, container string) bool {
-	return e.UID == v.row.UID && strings.HasSuffix(e.FieldPath, "{"+container+"}")
+// about reports whether an Event is about a container of the pod.
+func about(e topic.Event, uid, container string) bool {
+	return e.UID == uid && strings.HasSuffix(e.FieldPath, "{"+container+"}")
 }
 
 // lastRun is what the Event of the container's last failed probe said.
 func (v view) lastRun(container string) string {
 	for _, e := range slices.Backward(v.Events) {
-		if v.about(e, container) && e.Reason == "Unhealthy" {
+		if about(e, v.row.UID, container) && e.Reason == "Unhealthy" {
 			return strings.TrimSpace(e.Message)
 		}
 	}
