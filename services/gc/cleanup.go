@@ -48,13 +48,22 @@ func (s *Service) pick(c inventory, squeeze bool) []container.Choice {
 	})
 }
 
-// removal is what was removed, or tried to.
-type removal struct{ containers, any bool }
+// removal is what was removed: of which pods containers were, and whether anything was, or was tried to.
+type removal struct {
+	containers map[string]bool
+	any        bool
+}
+
+// frees reports whether containers of other pods than that one were removed.
+func (r removal) frees(except string) bool {
+	return len(r.containers) > 1 || len(r.containers) == 1 && !r.containers[except]
+}
 
 // removeDead removes what pick chooses.
 func (s *Service) removeDead(ctx context.Context, c inventory, squeeze bool) (removed removal, err error) {
 	var errs []error
 	failed := map[string]bool{}
+	removed.containers = map[string]bool{}
 	for _, choice := range s.pick(c, squeeze) {
 		if ctx.Err() != nil {
 			break
@@ -77,7 +86,9 @@ func (s *Service) removeDead(ctx context.Context, c inventory, squeeze bool) (re
 			errs = append(errs, err)
 		}
 		removed.any = true
-		removed.containers = removed.containers || err == nil && choice.Action == topic.ActionRemoveContainer
+		if err == nil && choice.Action == topic.ActionRemoveContainer {
+			removed.containers[choice.Pod.UID] = true
+		}
 		s.report.decided(choice.Decision)
 	}
 	return removed, errors.Join(errs...)

@@ -24,8 +24,9 @@ type pass struct {
 	since time.Time
 	// rest is until when nothing is tried.
 	rest time.Time
-	// waits are for figures, by which the next pod is chosen.
-	waits evict.Waits
+	// waits are for figures, by which the next pod is chosen, or for what the runtime is freeing.
+	waits   evict.Waits
+	freeing evict.Freeing
 }
 
 // evict begins to relieve the thresholds. Each condition has a relief of its own, so a slow disk doesn't delay the
@@ -44,7 +45,7 @@ func (s *Service) evict(ctx context.Context, due []evict.Due, now time.Time) {
 func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.Time) {
 	p := &s.passes[j]
 	if len(due) == 0 {
-		p.rest, p.waits, p.since = time.Time{}, nil, time.Time{}
+		p.rest, p.waits, p.since, p.freeing = time.Time{}, nil, time.Time{}, evict.Freeing{}
 		s.report.problems.Set(problems[j], nil)
 		return
 	}
@@ -56,10 +57,23 @@ func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.
 		delete(s.evicted, p.awaited) // else it is no candidate
 	}
 	if forget {
+		p.frees(s.gone(p.awaited), now)
 		p.awaited, p.soft = "", false
 	}
 	if relieve {
 		s.start(ctx, j, s.relieve(j, due, now))
+	}
+}
+
+// frees begins the wait for what the runtime frees of the pod that was evicted last, once it is gone.
+func (p *pass) frees(gone bool, now time.Time) {
+	switch {
+	case !gone:
+		p.freeing = evict.Freeing{}
+	case p.freeing.Becomes == nil:
+		p.freeing.Until = now.Add(freedTimeout)
+	default:
+		p.freeing.Until = now.Add(reclaimTimeout)
 	}
 }
 
@@ -115,7 +129,7 @@ func (s *Service) onEvicted(uid string, grace int64, now time.Time) (until time.
 // relieve tries one threshold after the other until something could be done.
 func (s *Service) relieve(j job, due []evict.Due, now time.Time) work {
 	p := &s.passes[j]
-	r := relief{service: s, snapshot: s.snapshot(now), waits: p.waits}
+	r := relief{service: s, snapshot: s.snapshot(now), waits: p.waits, freeing: p.freeing}
 	if r.waits == nil {
 		r.waits = evict.Waits{}
 	}
@@ -125,7 +139,7 @@ func (s *Service) relieve(j job, due []evict.Due, now time.Time) work {
 			s.report.problems.Set(problems[j], err)
 			s.keepRecords(r.learned)
 			now := time.Now()
-			p.waits = r.waits
+			p.waits, p.freeing = r.waits, r.freeing
 			switch {
 			case r.evicted != "":
 				p.awaited, p.until, p.soft = r.evicted, s.onEvicted(r.evicted, r.grace, now), r.soft

@@ -34,8 +34,9 @@ const (
 	// reclaimTimeout bounds what goes before pods on disk pressure, lastTimeout the last call for figures where none
 	// have come (see evict.Patience).
 	reclaimTimeout, lastTimeout = time.Minute, time.Second
-	// freedTimeout is how long the space of removed containers is waited for, freedEvery how often it is looked for.
-	freedTimeout, freedEvery = 5 * time.Second, 100 * time.Millisecond
+	// freedTimeout is how long space is waited for that the runtime frees, where nobody knows how much it is. Where it is
+	// known to be enough, it is waited for as long as all that goes before pods.
+	freedTimeout = 20 * time.Second
 )
 
 // settings are what the configuration says to gc.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +13,6 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"kubelot.dev/bus"
-	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/gc/internal/evict"
 	"kubelot.dev/services/gc/internal/image"
@@ -22,10 +22,11 @@ import (
 type relief struct {
 	service *Service
 	snapshot
-	// waits are the pass's; they end with a choice.
-	waits evict.Waits
+	// waits and freeing are the pass's; the waits end with a choice.
+	waits   evict.Waits
+	freeing evict.Freeing
 
-	// awaits is until when figures are waited for; zero where they aren't. silent is true where nobody answers.
+	// awaits is until when figures or space are waited for; zero where they aren't. silent is true where nobody answers.
 	awaits   time.Time
 	silent   bool
 	evicted  string
@@ -67,8 +68,8 @@ func (r *relief) run(ctx context.Context, due []evict.Due) error {
 	return errors.Join(errs...)
 }
 
-// remeasure reads the signal again and reports whether its threshold is relieved. A signal that can't be read stays as
-// it was.
+// remeasure reads the signals of the threshold's kind again and reports whether the threshold is relieved. A signal that
+// can't be read stays as it was.
 func (r *relief) remeasure(t evict.Threshold) (relieved bool) {
 	s := r.service
 	var obs evict.Observations // the loop reports errors
@@ -77,9 +78,7 @@ func (r *relief) remeasure(t evict.Threshold) (relieved bool) {
 	} else {
 		obs, _ = s.Sensor.Read(time.Now())
 	}
-	if o, ok := obs[t.Signal]; ok {
-		r.obs[t.Signal] = o
-	}
+	maps.Copy(r.obs, obs)
 	return !evict.Met(t, r.obs[t.Signal], true)
 }
 
@@ -88,36 +87,22 @@ func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, er
 	s := r.service
 	what := evict.Reclaims(t.Signal, s.fs.Load().layout)
 	var errs []error
-	removed, freed := false, time.Time{}
 	if what.Containers {
 		c, err := takeInventory(ctx, s.env.Bus, s.Containers, r.known)
 		if err == nil {
-			var r removal
-			r, err = s.removeDead(ctx, c, true)
-			removed = r.containers
+			var removed removal
+			removed, err = s.removeDead(ctx, c, true)
+			if removed.frees(r.freeing.UID) {
+				r.freeing = evict.Freeing{Until: time.Now().Add(freedTimeout)}
+			}
 		}
-		freed = time.Now().Add(freedTimeout)
 		errs = append(errs, err)
 	}
 	if what.Images {
 		r.learned, err = s.removeImages(ctx, r.known, r.records, true)
 		errs = append(errs, err)
 	}
-	if removed {
-		r.awaitFreed(ctx, t, freed)
-	}
 	return what.Containers || what.Images, errors.Join(errs...)
-}
-
-// awaitFreed waits until then for the space of containers that were removed: containerd frees it some seconds later.
-func (r *relief) awaitFreed(ctx context.Context, t evict.Threshold, until time.Time) {
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	for !r.remeasure(t) {
-		if pause.For(ctx, freedEvery); ctx.Err() != nil {
-			return
-		}
-	}
 }
 
 // choose asks stats for the usage of the pods, and chooses by it. Without an answer the last one counts, and the error
@@ -147,6 +132,11 @@ func (r *relief) evictFor(ctx context.Context, d evict.Due) error {
 		return err
 	}
 	begins := !r.waits.Has(d)
+	if now := time.Now(); r.freeing.Awaited(t, r.obs[t.Signal], now) {
+		r.waits.ForSpace(d)
+		r.await(d, r.freeing.Until, begins, r.freeing.String())
+		return nil
+	}
 	choice, err := r.choose(ctx, d, snap)
 	switch {
 	case ctx.Err() != nil:
@@ -155,16 +145,21 @@ func (r *relief) evictFor(ctx context.Context, d evict.Due) error {
 		r.relieved = true
 		return nil
 	case choice.Waits():
-		if end := choice.Asked.Add(evict.Patience); r.awaits.IsZero() || end.Before(r.awaits) {
-			r.awaits = end
-		}
-		if begins {
-			s.report.decided(topic.Decision{Action: topic.ActionKeep, Object: t.String(), Reason: choice.Awaited()})
-		}
+		r.await(d, choice.Asked.Add(evict.Patience), begins, choice.Awaited())
 		return err
 	}
 	delete(r.waits, d.String())
 	return errors.Join(err, r.evictFirst(ctx, t, choice))
+}
+
+// await waits until then, and tells why where the wait begins.
+func (r *relief) await(d evict.Due, end time.Time, begins bool, why string) {
+	if r.awaits.IsZero() || end.Before(r.awaits) {
+		r.awaits = end
+	}
+	if begins {
+		r.service.report.decided(topic.Decision{Action: topic.ActionKeep, Object: d.String(), Reason: why})
+	}
 }
 
 // evictFirst evicts the first pod of the choice that podsync agrees to evict.
@@ -197,6 +192,7 @@ func (r *relief) evictFirst(ctx context.Context, t evict.Threshold, choice evict
 		}
 		s.metrics.statsAge.WithLabelValues(string(t.Signal)).Observe(time.Since(o.At).Seconds())
 		r.evicted, r.grace, r.soft = string(c.Pod.UID), grace, !t.Hard
+		r.freeing = evict.FreedBy(c, choice.Layout, r.obs)
 		break
 	}
 	return errors.Join(errs...)

@@ -34,7 +34,7 @@ func statfs(path string) (disk syscall.Statfs_t, err error) {
 // enough. Else the pod is that has written most there, whatever others have in volumes elsewhere; of inodes too. A
 // threshold of containerfs counts for nothing: where writable layers are with the images, those of imagefs are theirs.
 // The inodes get short right after the figures for the bytes were read, which come at once or late: by them others than
-// files had most inodes.
+// files had most inodes. What hog had may be freed long after it is gone.
 func TestImageDiskPressure(t *testing.T) {
 	t.Parallel()
 	t.Run("figures at once", func(t *testing.T) {
@@ -51,6 +51,19 @@ func TestImageDiskPressure(t *testing.T) {
 		d.hogGoes(bytes)
 		d.filesGoes(inodes)
 		d.evicted("hog", "files")
+	})
+	t.Run("space late", func(t *testing.T) {
+		t.Parallel()
+		d := newImageDisk(t)
+		bytes := d.bytesGetShort()
+		free := d.holdFiles("much", "more")
+		d.hogGoes(bytes)
+		// As containerd may take on a busy machine.
+		time.Sleep(40 * time.Second)
+		d.evicted("hog")
+		free()
+		condition(t, d.bed, d.bed.KubeNode(t), corev1.NodeDiskPressure, corev1.ConditionFalse)
+		d.evicted("hog")
 	})
 	t.Run("figures late", func(t *testing.T) {
 		t.Parallel()
@@ -188,6 +201,32 @@ func (d *imageDisk) bytesPass(late time.Duration) {
 	}
 	time.Sleep(time.Until(moment.Add(late + 50*time.Millisecond)))
 	d.proxy.Heal()
+}
+
+// holdFiles keeps the space of files in a writable layer from being freed, by having them open, until free is called.
+func (d *imageDisk) holdFiles(names ...string) (free func()) {
+	d.t.Helper()
+	var held []*os.File
+	free = func() {
+		for _, f := range held {
+			_ = f.Close()
+		}
+	}
+	d.t.Cleanup(free)
+	for _, name := range names {
+		kit.Eventually(d.t, "the file "+name, func() error {
+			found, err := filepath.Glob(filepath.Join(d.root, "*", "snapshots", "*", "fs", name))
+			if err != nil || len(found) != 1 {
+				return fmt.Errorf("%v, %w", found, err)
+			}
+			f, err := os.Open(found[0])
+			if err == nil {
+				held = append(held, f)
+			}
+			return err
+		})
+	}
+	return free
 }
 
 // makeFiles has files make more than there may be.

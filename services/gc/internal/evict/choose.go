@@ -27,7 +27,7 @@ type Due struct {
 // Wait is the wait for the figures by which the next pod is chosen for a threshold.
 type Wait struct {
 	Due
-	// Asked is when it began.
+	// Asked is when it began; zero while space is waited for that is being freed, and nobody has been asked.
 	Asked time.Time
 	// Answer is the last that came; nil where none did.
 	Answer *statsv1alpha1.Summary
@@ -38,13 +38,16 @@ type Waits map[string]*Wait
 
 // For returns the wait for the threshold, and begins it where that hasn't been done since the shortage began.
 func (w Waits) For(d Due, now time.Time) *Wait {
-	if !w.Has(d) {
+	if !w.Has(d) || w[d.String()].Asked.IsZero() {
 		w[d.String()] = &Wait{Due: d, Asked: now}
 	}
 	return w[d.String()]
 }
 
-// Has reports whether the wait has begun.
+// ForSpace notes that the threshold waits for space that is being freed.
+func (w Waits) ForSpace(d Due) { w[d.String()] = &Wait{Due: d} }
+
+// Has reports whether the wait has begun, for figures or for space.
 func (w Waits) Has(d Due) bool {
 	begun := w[d.String()]
 	return begun != nil && begun.Since.Equal(d.Since)

@@ -1,0 +1,57 @@
+package evict
+
+import (
+	"fmt"
+	"time"
+)
+
+// Freeing is disk space that is of no use any more and that the runtime has not freed yet: containerd frees what a
+// removed container has written some time later, on a busy machine half a minute and more. While it may end a shortage
+// nobody else is evicted for that.
+type Freeing struct {
+	// Pod is whose space it is, UID its UID; empty for that of containers that were dead.
+	Pod, UID string
+	// Becomes is what is available of each signal once all is free that the pod used. It is nil where nobody knows: then
+	// each signal waits.
+	Becomes map[Signal]int64
+	// Until bounds the wait.
+	Until time.Time
+}
+
+// diskSignals are the signals of filesystems.
+var diskSignals = [...]Signal{
+	NodeFSAvailable, NodeFSInodes, ImageFSAvailable, ImageFSInodes, ContainerFSAvailable, ContainerFSInodes,
+}
+
+// FreedBy is what the eviction of the pod frees, by its last figures and by what is available before.
+func FreedBy(r Ranked, l Layout, obs Observations) Freeing {
+	f := Freeing{Pod: r.Pod.Namespace + "/" + r.Pod.Name, UID: string(r.Pod.UID)}
+	if !r.Known || r.Stats == nil {
+		return f
+	}
+	f.Becomes = map[Signal]int64{}
+	for _, s := range diskSignals {
+		if o, ok := obs[s]; ok {
+			f.Becomes[s] = o.Available + usage(s, l, r.Pod, r.Stats)
+		}
+	}
+	return f
+}
+
+// Awaited reports whether the space may end the shortage, and is still waited for.
+func (f Freeing) Awaited(t Threshold, o Observation, now time.Time) bool {
+	if !t.Signal.Disk() || !now.Before(f.Until) {
+		return false
+	}
+	return f.Becomes == nil || f.Becomes[t.Signal] >= t.limit(o, true).Value()
+}
+
+// String says what is waited for.
+func (f Freeing) String() string {
+	whose := "the containers that were removed"
+	if f.Pod != "" {
+		whose = "the evicted pod " + f.Pod
+	}
+	return fmt.Sprintf("no pod is evicted while the runtime frees the space of %s; the wait ends at %s", whose,
+		f.Until.UTC().Format(time.TimeOnly))
+}
