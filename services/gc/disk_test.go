@@ -189,6 +189,26 @@ func TestSpaceOfAnEvictedPodIsFreedLate(t *testing.T) {
 	}
 }
 
+// What was not short when a pod was evicted doesn't wait for what is freed of that pod.
+func TestAnotherShortageDoesNotWaitForSpace(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		c := &counter{}
+		b.counted(c)
+		c.now["files"] = use{400 * mib, 15_000}
+		b.run(func() {
+			b.after(20*time.Second - readEvery/2)
+			b.set(func() { b.inodes = 1000 })
+			b.after(2 * time.Second)
+			b.released("files")
+			b.set(func() { b.inodes, b.disk = 16_000, 50*mib; delete(c.now, "files") })
+			b.after(4 * time.Second)
+			if got := b.evictions(); !strings.HasPrefix(got, "20s files grace") || !strings.Contains(got, "s hog grace") {
+				t.Errorf("evictions %s", got)
+			}
+		})
+	})
+}
+
 // Without knowing what shares a filesystem nobody is evicted for disk, nor for a limit on it.
 func TestNoEvictionForDiskWithoutItsLayout(t *testing.T) {
 	inBubble(t, func(b *bed) {

@@ -52,6 +52,7 @@ func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.
 	if p.since.IsZero() {
 		p.since = now
 	}
+	p.freeing = p.freeing.Only(due)
 	relieve, forget := s.nextStep(j, due, now)
 	if relieve && forget {
 		delete(s.evicted, p.awaited) // else it is no candidate
@@ -139,7 +140,10 @@ func (s *Service) relieve(j job, due []evict.Due, now time.Time) work {
 			s.report.problems.Set(problems[j], err)
 			s.keepRecords(r.learned)
 			now := time.Now()
-			p.waits, p.freeing = r.waits, r.freeing
+			p.waits = r.waits
+			if r.frees {
+				p.freeing = r.freeing
+			}
 			switch {
 			case r.evicted != "":
 				p.awaited, p.until, p.soft = r.evicted, s.onEvicted(r.evicted, r.grace, now), r.soft

@@ -22,9 +22,10 @@ import (
 type relief struct {
 	service *Service
 	snapshot
-	// waits and freeing are the pass's; the waits end with a choice.
+	// waits and freeing are the pass's; the waits end with a choice. frees is true where freeing is of this relief.
 	waits   evict.Waits
 	freeing evict.Freeing
+	frees   bool
 
 	// awaits is until when figures or space are waited for; zero where they aren't. silent is true where nobody answers.
 	awaits   time.Time
@@ -93,7 +94,7 @@ func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, er
 			var removed removal
 			removed, err = s.removeDead(ctx, c, true)
 			if removed.frees(r.freeing.UID) {
-				r.freeing = evict.Freeing{Until: time.Now().Add(freedTimeout)}
+				r.freeing, r.frees = evict.Freeing{Until: time.Now().Add(freedTimeout)}, true
 			}
 		}
 		errs = append(errs, err)
@@ -192,7 +193,7 @@ func (r *relief) evictFirst(ctx context.Context, t evict.Threshold, choice evict
 		}
 		s.metrics.statsAge.WithLabelValues(string(t.Signal)).Observe(time.Since(o.At).Seconds())
 		r.evicted, r.grace, r.soft = string(c.Pod.UID), grace, !t.Hard
-		r.freeing = evict.FreedBy(c, choice.Layout, r.obs)
+		r.freeing, r.frees = evict.FreedBy(c, choice.Layout, r.obs), true
 		break
 	}
 	return errors.Join(errs...)

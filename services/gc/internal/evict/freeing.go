@@ -11,8 +11,8 @@ import (
 type Freeing struct {
 	// Pod is whose space it is, UID its UID; empty for that of containers that were dead.
 	Pod, UID string
-	// Becomes is what is available of each signal once all is free that the pod used. It is nil where nobody knows: then
-	// each signal waits.
+	// Becomes is what is available of each signal that waits, once all is free that the pod used. It is nil where nobody
+	// knows: then each signal waits.
 	Becomes map[Signal]int64
 	// Until bounds the wait.
 	Until time.Time
@@ -38,12 +38,28 @@ func FreedBy(r Ranked, l Layout, obs Observations) Freeing {
 	return f
 }
 
+// Only leaves out the signals that are short of nothing: what they are short of later is not what was being freed.
+func (f Freeing) Only(due []Due) Freeing {
+	becomes := f.Becomes
+	if becomes == nil {
+		return f
+	}
+	f.Becomes = map[Signal]int64{}
+	for _, d := range due {
+		if n, ok := becomes[d.Signal]; ok {
+			f.Becomes[d.Signal] = n
+		}
+	}
+	return f
+}
+
 // Awaited reports whether the space may end the shortage, and is still waited for.
 func (f Freeing) Awaited(t Threshold, o Observation, now time.Time) bool {
 	if !t.Signal.Disk() || !now.Before(f.Until) {
 		return false
 	}
-	return f.Becomes == nil || f.Becomes[t.Signal] >= t.limit(o, true).Value()
+	becomes, waits := f.Becomes[t.Signal]
+	return f.Becomes == nil || waits && becomes >= t.limit(o, true).Value()
 }
 
 // String says what is waited for.
