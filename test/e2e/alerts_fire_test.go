@@ -1,14 +1,21 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/test/e2e/kit"
 )
@@ -23,6 +30,19 @@ spec:
   containers:
   - {name: app, image: "busybox:1.36", command: [sleep, "1000000"], resources: {limits: {cpu: 100m}},
     readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1, timeoutSeconds: 60}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: asked}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {name: a, image: "busybox:1.36", command: [sleep, "1000000"],
+    readinessProbe: {exec: {command: ["true"]}, periodSeconds: 10, timeoutSeconds: 60}}
+  - {name: b, image: "busybox:1.36", command: [sleep, "1000000"],
+    readinessProbe: {exec: {command: ["true"]}, periodSeconds: 10, timeoutSeconds: 60}}
+  - {name: c, image: "busybox:1.36", command: [sleep, "1000000"],
+    readinessProbe: {exec: {command: ["true"]}, periodSeconds: 10, timeoutSeconds: 60}}
 ---
 apiVersion: v1
 kind: Pod
@@ -82,7 +102,8 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	own.Kubectl(t, "apply", "-f", runtimeClass)
 	ns := own.Namespace(t)
 	ns.Apply(troubles)
-	ns.Wait("well", "ready", kit.Ready)
+	well := ns.Wait("well", "ready", kit.Ready)
+	ns.Wait("asked", "ready", kit.Ready)
 	metricsExist(t, own, p, rules)
 
 	kit.Eventually(t, "the alert of the volume", func() error {
@@ -109,13 +130,18 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	restartOften(t, own, p)
 	podsFail(t, ns, p)
 	devicesFail(t, own, p)
+	claimsFail(t, own, ns, p)
+	filesRunOut(t, own, p)
+	volumesStay(t, own, p)
+	probesPause(t, own, p)
 	misconfigured(t, own, p)
 	pressed(t, own, p)
-	serverHangs(t, own, p)
+	serverHangs(t, own, p, well)
 	own.Containerd.Stop()
 	p.fireAll(t, map[string]string{
 		"KubelotRuntimeFails": "", "KubelotNodeNotReady": "is not Ready", "KubelotDaemonUnhealthy": "can't do its job",
-		"KubelotRuntimeEventsBreak": "breaks off its stream of events",
+		"KubelotRuntimeEventsBreak": "breaks off its stream of events", "KubelotPLEGOld": "what runs on",
+		"KubelotFiguresUnreadable": "Evictions and kubectl top",
 	})
 	if err := own.Containerd.Launch(t.Context()); err != nil {
 		t.Fatal(err)
@@ -198,6 +224,88 @@ func devicesFail(t *testing.T, own *kit.Bed, p *prometheus) {
 	p.fireAll(t, map[string]string{"KubelotDevicePluginRestarts": "alerts.test/device"})
 }
 
+// claimsFail has a driver of claims that fails.
+func claimsFail(t *testing.T, own *kit.Bed, ns *kit.Namespace, p *prometheus) {
+	t.Helper()
+	driver := own.DRADriver(t, "alerts.test", "one")
+	driver.Fail(errors.New("the device is broken"))
+	t.Cleanup(driver.Serve())
+	ns.Apply(strings.ReplaceAll(claimant, "$DRIVER", driver.Name))
+	p.fireAll(t, map[string]string{"KubelotDevicesFail": "The DRA driver alerts.test"})
+	driver.Fail(nil)
+	ns.Delete("claimant", 0)
+}
+
+const claimant = `apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: one}
+spec: {spec: {devices: {requests: [{name: one, exactly: {deviceClassName: $DRIVER}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: claimant}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: app, image: "busybox:1.36", command: [sleep, "1000000"], resources: {claims: [{name: one}]}}]
+  resourceClaims: [{name: one, resourceClaimTemplateName: one}]
+`
+
+// filesRunOut leaves a daemon few more files than it has open.
+func filesRunOut(t *testing.T, own *kit.Bed, p *prometheus) {
+	t.Helper()
+	pid, err := own.Daemon("lease")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var before unix.Rlimit
+	fewer := unix.Rlimit{Cur: uint64(len(open)) + 2}
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, nil, &before); err != nil {
+		t.Fatal(err)
+	}
+	fewer.Max = before.Max
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &fewer, nil); err != nil {
+		t.Fatal(err)
+	}
+	p.fireAll(t, map[string]string{`KubelotDaemonFilesRunOut",daemon="lease`: "has 8"})
+	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// volumesStay leaves a volume of a pod that is gone and that can't be removed. It is looked for when the daemon starts.
+func volumesStay(t *testing.T, own *kit.Bed, p *prometheus) {
+	t.Helper()
+	dir := filepath.Join(own.Node.RootDir, "pods", "0a1b2c3d-0000-4000-8000-000000000000", "volumes",
+		"kubernetes.io~empty-dir", "data")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	immutable := func(flag string) error { return exec.CommandContext(context.Background(), "chattr", flag, dir).Run() }
+	if err := immutable("+i"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := immutable("-i"); err != nil {
+			t.Error(err)
+		}
+	}()
+	own.Signal(t, "volume", syscall.SIGKILL)
+	p.fireAll(t, map[string]string{"KubelotVolumesLeft": "The volumes of 1 pods"})
+}
+
+// probesPause has no probe begin in time.
+func probesPause(t *testing.T, own *kit.Bed, p *prometheus) {
+	t.Helper()
+	own.Signal(t, "probe", syscall.SIGSTOP)
+	time.Sleep(20 * time.Second)
+	own.Signal(t, "probe", syscall.SIGCONT)
+	p.fireAll(t, map[string]string{`KubelotProbesLate",handler="exec`: "begin late"})
+}
+
 // misconfigured gives the daemons a configuration that they don't take.
 func misconfigured(t *testing.T, own *kit.Bed, p *prometheus) {
 	t.Helper()
@@ -222,8 +330,8 @@ func pressed(t *testing.T, own *kit.Bed, p *prometheus) {
 }
 
 // serverHangs has the API server answer nobody. kubelot-api asks it who may read metrics, and remembers the answer for
-// two minutes; so it is started again right before.
-func serverHangs(t *testing.T, own *kit.Bed, p *prometheus) {
+// two minutes; so it is started again right before. What happens to the pod meanwhile gets there late.
+func serverHangs(t *testing.T, own *kit.Bed, p *prometheus, well *corev1.Pod) {
 	t.Helper()
 	const query = `timestamp(process_start_time_seconds{daemon="lease"}) > %d`
 	own.Signal(t, "api", syscall.SIGKILL)
@@ -238,10 +346,14 @@ func serverHangs(t *testing.T, own *kit.Bed, p *prometheus) {
 	if err := own.ControlPlane.SignalAPIServer(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
+	resume := sync.OnceFunc(func() {
 		if err := own.ControlPlane.SignalAPIServer(syscall.SIGCONT); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	defer resume()
+	own.KillContainer(t, well, "app")
 	p.fireAll(t, map[string]string{"KubelotLeaseBehind": "was last renewed"})
+	resume()
+	p.fireAll(t, map[string]string{"KubelotStatusBehind": "one in twenty after"})
 }
