@@ -224,26 +224,43 @@ func devicesFail(t *testing.T, own *kit.Bed, p *prometheus) {
 	p.fireAll(t, map[string]string{"KubelotDevicePluginRestarts": "alerts.test/device"})
 }
 
-// claimsFail has a driver of claims that fails.
+// claimsFail has a driver of claims that fails. Prometheus has seen the first failure, so that their count increases.
 func claimsFail(t *testing.T, own *kit.Bed, ns *kit.Namespace, p *prometheus) {
 	t.Helper()
-	driver := own.DRADriver(t, "alerts.test", "one")
+	devices := []string{"d0", "d1", "d2", "d3"}
+	driver := own.DRADriver(t, "alerts.test", devices...)
 	driver.Fail(errors.New("the device is broken"))
 	t.Cleanup(driver.Serve())
-	ns.Apply(strings.ReplaceAll(claimant, "$DRIVER", driver.Name))
-	p.fireAll(t, map[string]string{"KubelotDevicesFail": "The DRA driver alerts.test"})
+	ns.Apply(strings.ReplaceAll(claimOfOne, "$DRIVER", driver.Name))
+	for i, device := range devices {
+		ns.Apply(strings.ReplaceAll(claimant, "$POD", device))
+		if i > 0 {
+			continue
+		}
+		kit.Eventually(t, "the first failure", func() error {
+			values, err := p.values(t.Context(), `dra_operations_duration_seconds_count{is_error="true"}`)
+			if err == nil && len(values) == 0 {
+				err = errors.New("prometheus has seen none")
+			}
+			return err
+		})
+	}
+	p.fireAll(t, map[string]string{"KubelotDevicesFail": "PrepareResources of devices"})
 	driver.Fail(nil)
-	ns.Delete("claimant", 0)
+	for _, device := range devices {
+		ns.Delete(device, 0)
+	}
 }
 
-const claimant = `apiVersion: resource.k8s.io/v1
+const claimOfOne = `apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
 metadata: {name: one}
 spec: {spec: {devices: {requests: [{name: one, exactly: {deviceClassName: $DRIVER}}]}}}
----
-apiVersion: v1
+`
+
+const claimant = `apiVersion: v1
 kind: Pod
-metadata: {name: claimant}
+metadata: {name: $POD}
 spec:
   terminationGracePeriodSeconds: 0
   containers: [{name: app, image: "busybox:1.36", command: [sleep, "1000000"], resources: {claims: [{name: one}]}}]
