@@ -25,7 +25,7 @@ const (
 // rare are metrics of the rules and the dashboard that a node without devices and without trouble doesn't show: the
 // series come with what they count. That the daemons have them at all is seen in their executable.
 var rare = map[string]string{
-	"dra_grpc_operations_duration_seconds":                       "there is no DRA driver",
+	"dra_operations_duration_seconds":                            "there is no claim yet",
 	"dra_resource_claims_in_use":                                 "there is no DRA driver",
 	"kubelet_device_plugin_registration_total":                   "there is no device plugin",
 	"kubelot_device_plugin_devices":                              "there is no device plugin",
