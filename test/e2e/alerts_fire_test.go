@@ -287,7 +287,7 @@ func filesRunOut(t *testing.T, own *kit.Bed, p *prometheus) {
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &fewer, nil); err != nil {
 		t.Fatal(err)
 	}
-	p.fireAll(t, map[string]string{`KubelotDaemonFilesRunOut",daemon="lease`: "has 8"})
+	p.fireAll(t, map[string]string{`KubelotDaemonFilesRunOut",daemon="lease`: "of the files open"})
 	if err := unix.Prlimit(pid, unix.RLIMIT_NOFILE, &before, nil); err != nil {
 		t.Error(err)
 	}
