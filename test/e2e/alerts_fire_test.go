@@ -33,19 +33,6 @@ spec:
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: asked}
-spec:
-  terminationGracePeriodSeconds: 0
-  containers:
-  - {name: a, image: "busybox:1.36", command: [sleep, "1000000"],
-    readinessProbe: {exec: {command: ["true"]}, periodSeconds: 10, timeoutSeconds: 60}}
-  - {name: b, image: "busybox:1.36", command: [sleep, "1000000"],
-    readinessProbe: {exec: {command: ["true"]}, periodSeconds: 10, timeoutSeconds: 60}}
-  - {name: c, image: "busybox:1.36", command: [sleep, "1000000"],
-    readinessProbe: {exec: {command: ["true"]}, periodSeconds: 10, timeoutSeconds: 60}}
----
-apiVersion: v1
-kind: Pod
 metadata: {name: short}
 spec:
   restartPolicy: Never
@@ -103,7 +90,6 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	ns := own.Namespace(t)
 	ns.Apply(troubles)
 	well := ns.Wait("well", "ready", kit.Ready)
-	ns.Wait("asked", "ready", kit.Ready)
 	metricsExist(t, own, p, rules)
 
 	kit.Eventually(t, "the alert of the volume", func() error {
@@ -314,13 +300,21 @@ func volumesStay(t *testing.T, own *kit.Bed, p *prometheus) {
 	p.fireAll(t, map[string]string{"KubelotVolumesLeft": "The volumes of 1 pods"})
 }
 
-// probesPause has no probe begin in time.
+// probesPause has probes begin late, until Prometheus has read how late right before and after.
 func probesPause(t *testing.T, own *kit.Bed, p *prometheus) {
 	t.Helper()
-	own.Signal(t, "probe", syscall.SIGSTOP)
-	time.Sleep(20 * time.Second)
-	own.Signal(t, "probe", syscall.SIGCONT)
-	p.fireAll(t, map[string]string{`KubelotProbesLate",handler="exec`: "begin late"})
+	kit.Eventually(t, "the alert of probes that begin late", func() (err error) {
+		own.Signal(t, "probe", syscall.SIGSTOP)
+		time.Sleep(9 * time.Second)
+		own.Signal(t, "probe", syscall.SIGCONT)
+		for range 15 {
+			time.Sleep(time.Second)
+			if err = p.fires(t.Context(), `KubelotProbesLate",handler="exec`, "begin late"); err == nil {
+				return nil
+			}
+		}
+		return err
+	})
 }
 
 // misconfigured gives the daemons a configuration that they don't take.
