@@ -127,7 +127,6 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	p.fireAll(t, map[string]string{
 		"KubelotRuntimeFails": "", "KubelotNodeNotReady": "is not Ready", "KubelotDaemonUnhealthy": "can't do its job",
 		"KubelotRuntimeEventsBreak": "breaks off its stream of events", "KubelotPLEGOld": "what runs on",
-		"KubelotFiguresUnreadable": "Evictions and kubectl top",
 	})
 	if err := own.Containerd.Launch(t.Context()); err != nil {
 		t.Fatal(err)
