@@ -258,6 +258,21 @@ func (b *bed) pressure() topic.Pressure {
 	return p
 }
 
+// plans are the reasons of gc.plan for the object.
+func (b *bed) plans(object string) (reasons string) {
+	b.t.Helper()
+	cli := b.bus.Conn("cli")
+	defer cli.Close()
+	plan, err := topic.GCPlan.Do(b.t.Context(), cli, topic.GCPlanRequest{})
+	b.must(err)
+	for _, d := range plan.Decisions {
+		if d.Object == object {
+			reasons += d.Reason
+		}
+	}
+	return reasons
+}
+
 func (b *bed) want(what, got, want string) {
 	b.t.Helper()
 	if got != want {

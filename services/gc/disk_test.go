@@ -180,7 +180,13 @@ func TestSpaceOfAnEvictedPodIsFreedLate(t *testing.T) {
 						b.released("hog")
 						b.set(func() { delete(b.usage, "hog"); delete(b.volumes, "hog") })
 						time.AfterFunc(c.freed, func() { b.set(func() { b.disk = 50*mib + c.uses }) })
-						b.after(c.then)
+						b.after(5 * time.Second)
+						waits := strings.Contains(b.plans("hard nodefs.available<100Mi"), "while the runtime frees the space of the evicted "+
+							"pod default/hog")
+						if enough := c.uses > 50*mib; waits != enough {
+							t.Errorf("the plan waits for space: %t, want %t", waits, enough)
+						}
+						b.after(c.then - 5*time.Second)
 						b.want("evictions", b.evictions(), hog+c.want)
 					})
 				})

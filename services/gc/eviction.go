@@ -130,7 +130,7 @@ func (s *Service) onEvicted(uid string, grace int64, now time.Time) (until time.
 // relieve tries one threshold after the other until something could be done.
 func (s *Service) relieve(j job, due []evict.Due, now time.Time) work {
 	p := &s.passes[j]
-	r := relief{service: s, snapshot: s.snapshot(now), waits: p.waits, freeing: p.freeing}
+	r := relief{service: s, snapshot: s.snapshot(now), waits: p.waits}
 	if r.waits == nil {
 		r.waits = evict.Waits{}
 	}

@@ -25,9 +25,11 @@ type snapshot struct {
 	inUse      map[string]bool
 	thresholds []evict.Threshold
 	obs        evict.Observations
-	pods       []evict.Candidate
-	limited    []evict.Candidate
-	logs       []log
+	// freeing is disk space that the runtime may still be freeing.
+	freeing evict.Freeing
+	pods    []evict.Candidate
+	limited []evict.Candidate
+	logs    []log
 }
 
 // plan answers gc.plan. Where there is no plan, something that it is made from could not be read.
@@ -83,7 +85,7 @@ func (s *Service) look(ctx context.Context) (snapshot, error) {
 func (s *Service) snapshot(now time.Time) snapshot {
 	return snapshot{
 		waiting: s.state.waiting(now), known: maps.Clone(s.state.pods), records: s.records, inUse: logsInUse(s.state.seen),
-		thresholds: s.tracker.Thresholds(), obs: maps.Clone(s.obs),
+		thresholds: s.tracker.Thresholds(), obs: maps.Clone(s.obs), freeing: s.passes[jobDisk].freeing,
 		pods: s.candidates(now, func(*corev1.Pod) bool { return true }), logs: s.runningLogs(),
 		limited: s.candidates(now, func(p *corev1.Pod) bool {
 			return s.settings.Load().localLimits && evict.LimitsStorage(p)
@@ -102,6 +104,11 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 		}
 		d := topic.Decision{Action: topic.ActionKeep, Object: t.String(), Reason: t.Figures(o)}
 		if !evict.Met(t, o, false) || t.Signal.Disk() && !fs.known {
+			out = append(out, d)
+			continue
+		}
+		if snap.freeing.Awaited(t, o, time.Now()) {
+			d.Reason += "; " + snap.freeing.String()
 			out = append(out, d)
 			continue
 		}

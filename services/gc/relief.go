@@ -22,10 +22,9 @@ import (
 type relief struct {
 	service *Service
 	snapshot
-	// waits and freeing are the pass's; the waits end with a choice. frees is true where freeing is of this relief.
-	waits   evict.Waits
-	freeing evict.Freeing
-	frees   bool
+	// waits are the pass's; they end with a choice. frees is true where the snapshot's freeing is of this relief.
+	waits evict.Waits
+	frees bool
 
 	// awaits is until when figures or space are waited for; zero where they aren't. silent is true where nobody answers.
 	awaits   time.Time
