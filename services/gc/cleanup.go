@@ -22,8 +22,8 @@ func (s *Service) cleanUp() work {
 		began := time.Now()
 		c, err := takeInventory(ctx, s.env.Bus, s.Containers, known)
 		if err == nil {
-			removed, errDead := s.removeDead(ctx, c, false)
-			if removed.any {
+			_, tried, errDead := s.removeDead(ctx, c, false)
+			if tried {
 				// The steps before may have taken minutes, and pods may have come meanwhile.
 				c, err = takeInventory(ctx, s.env.Bus, s.Containers, known)
 			}
@@ -48,22 +48,11 @@ func (s *Service) pick(c inventory, squeeze bool) []container.Choice {
 	})
 }
 
-// removal is what was removed: of which pods containers were, and whether anything was, or was tried to.
-type removal struct {
-	containers map[string]bool
-	any        bool
-}
-
-// frees reports whether containers of other pods than that one were removed.
-func (r removal) frees(except string) bool {
-	return len(r.containers) > 1 || len(r.containers) == 1 && !r.containers[except]
-}
-
-// removeDead removes what pick chooses.
-func (s *Service) removeDead(ctx context.Context, c inventory, squeeze bool) (removed removal, err error) {
+// removeDead removes what pick chooses. of are the UIDs of the pods whose containers were removed, tried is true if
+// there was anything to remove.
+func (s *Service) removeDead(ctx context.Context, c inventory, squeeze bool) (of []string, tried bool, err error) {
 	var errs []error
 	failed := map[string]bool{}
-	removed.containers = map[string]bool{}
 	for _, choice := range s.pick(c, squeeze) {
 		if ctx.Err() != nil {
 			break
@@ -85,13 +74,13 @@ func (s *Service) removeDead(ctx context.Context, c inventory, squeeze bool) (re
 			choice.Error = err.Error()
 			errs = append(errs, err)
 		}
-		removed.any = true
+		tried = true
 		if err == nil && choice.Action == topic.ActionRemoveContainer {
-			removed.containers[choice.Pod.UID] = true
+			of = append(of, choice.Pod.UID)
 		}
 		s.report.decided(choice.Decision)
 	}
-	return removed, errors.Join(errs...)
+	return of, tried, errors.Join(errs...)
 }
 
 func (s *Service) removeContainer(ctx context.Context, choice container.Choice) error {

@@ -181,8 +181,8 @@ func TestSpaceOfAnEvictedPodIsFreedLate(t *testing.T) {
 						b.set(func() { delete(b.usage, "hog"); delete(b.volumes, "hog") })
 						time.AfterFunc(c.freed, func() { b.set(func() { b.disk = 50*mib + c.uses }) })
 						b.after(5 * time.Second)
-						waits := strings.Contains(b.plans("hard nodefs.available<100Mi"), "while the runtime frees the space of the evicted "+
-							"pod default/hog")
+						plan := b.plans("hard nodefs.available<100Mi")
+						waits := strings.Contains(plan, "while the runtime frees the space of default/hog")
 						if enough := c.uses > 50*mib; waits != enough {
 							t.Errorf("the plan waits for space: %t, want %t", waits, enough)
 						}

@@ -68,8 +68,8 @@ func (r *relief) run(ctx context.Context, due []evict.Due) error {
 	return errors.Join(errs...)
 }
 
-// remeasure reads the signals of the threshold's kind again and reports whether the threshold is relieved. A signal that
-// can't be read stays as it was.
+// remeasure reads the signals of the threshold's kind again and reports whether the threshold is relieved. A signal
+// that can't be read stays as it was.
 func (r *relief) remeasure(t evict.Threshold) (relieved bool) {
 	s := r.service
 	var obs evict.Observations // the loop reports errors
@@ -90,9 +90,9 @@ func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, er
 	if what.Containers {
 		c, err := takeInventory(ctx, s.env.Bus, s.Containers, r.known)
 		if err == nil {
-			var removed removal
-			removed, err = s.removeDead(ctx, c, true)
-			if removed.frees(r.freeing.UID) {
+			var of []string
+			of, _, err = s.removeDead(ctx, c, true)
+			if slices.ContainsFunc(of, func(uid string) bool { return uid != r.freeing.UID }) {
 				r.freeing, r.frees = evict.Freeing{Until: time.Now().Add(freedTimeout)}, true
 			}
 		}

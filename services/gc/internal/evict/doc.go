@@ -8,8 +8,7 @@
 //     says.
 //   - A pod whose usage isn't known doesn't count as idle. It goes before a pod that is known to use too little to end
 //     the shortage.
-//   - Nobody is evicted for a shortage that ends with the space of the pod that was evicted before, as long as the runtime
-//     may still be freeing it.
+//   - Nobody is evicted for a shortage that may end with what the runtime is freeing of the pod evicted before.
 //   - A signal that can't be read meets no threshold, and relieves none that is met.
 //
 // Source: kubernetes.io, "Node-pressure Eviction"; the kubelet's reasons and messages, word for word.

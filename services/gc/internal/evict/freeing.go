@@ -1,13 +1,15 @@
 package evict
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
-// Freeing is disk space that is of no use any more and that the runtime has not freed yet: containerd frees what a
-// removed container has written some time later, on a busy machine half a minute and more. While it may end a shortage
-// nobody else is evicted for that.
+// Freeing is disk space that the runtime may still be freeing: containerd frees what a removed container has written
+// some time later, on a busy machine half a minute. While it may end a shortage nobody else is evicted for that.
 type Freeing struct {
 	// Pod is whose space it is, UID its UID; empty for that of containers that were dead.
 	Pod, UID string
@@ -18,11 +20,6 @@ type Freeing struct {
 	Until time.Time
 }
 
-// diskSignals are the signals of filesystems.
-var diskSignals = [...]Signal{
-	NodeFSAvailable, NodeFSInodes, ImageFSAvailable, ImageFSInodes, ContainerFSAvailable, ContainerFSInodes,
-}
-
 // FreedBy is what the eviction of the pod frees, by its last figures and by what is available before.
 func FreedBy(r Ranked, l Layout, obs Observations) Freeing {
 	f := Freeing{Pod: r.Pod.Namespace + "/" + r.Pod.Name, UID: string(r.Pod.UID)}
@@ -30,26 +27,18 @@ func FreedBy(r Ranked, l Layout, obs Observations) Freeing {
 		return f
 	}
 	f.Becomes = map[Signal]int64{}
-	for _, s := range diskSignals {
-		if o, ok := obs[s]; ok {
-			f.Becomes[s] = o.Available + usage(s, l, r.Pod, r.Stats)
-		}
+	for s, o := range obs {
+		f.Becomes[s] = o.Available + usage(s, l, r.Pod, r.Stats)
 	}
 	return f
 }
 
 // Only leaves out the signals that are short of nothing: what they are short of later is not what was being freed.
 func (f Freeing) Only(due []Due) Freeing {
-	becomes := f.Becomes
-	if becomes == nil {
-		return f
-	}
-	f.Becomes = map[Signal]int64{}
-	for _, d := range due {
-		if n, ok := becomes[d.Signal]; ok {
-			f.Becomes[d.Signal] = n
-		}
-	}
+	f.Becomes = maps.Clone(f.Becomes)
+	maps.DeleteFunc(f.Becomes, func(s Signal, _ int64) bool {
+		return !slices.ContainsFunc(due, func(d Due) bool { return d.Signal == s })
+	})
 	return f
 }
 
@@ -64,10 +53,6 @@ func (f Freeing) Awaited(t Threshold, o Observation, now time.Time) bool {
 
 // String says what is waited for.
 func (f Freeing) String() string {
-	whose := "the containers that were removed"
-	if f.Pod != "" {
-		whose = "the evicted pod " + f.Pod
-	}
-	return fmt.Sprintf("no pod is evicted while the runtime frees the space of %s; the wait ends at %s", whose,
-		f.Until.UTC().Format(time.TimeOnly))
+	return fmt.Sprintf("no pod is evicted while the runtime frees the space of %s; the wait ends at %s",
+		cmp.Or(f.Pod, "dead containers"), f.Until.UTC().Format(time.TimeOnly))
 }
