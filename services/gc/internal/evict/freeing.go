@@ -23,12 +23,14 @@ type Freeing struct {
 // FreedBy is what the eviction of the pod frees, by its last figures and by what is available before.
 func FreedBy(r Ranked, l Layout, obs Observations) Freeing {
 	f := Freeing{Pod: r.Pod.Namespace + "/" + r.Pod.Name, UID: string(r.Pod.UID)}
-	if !r.Known || r.Stats == nil {
+	if !r.Known {
 		return f
 	}
 	f.Becomes = map[Signal]int64{}
 	for s, o := range obs {
-		f.Becomes[s] = o.Available + usage(s, l, r.Pod, r.Stats)
+		if r.Stats != nil { // else it uses nothing
+			f.Becomes[s] = o.Available + usage(s, l, r.Pod, r.Stats)
+		}
 	}
 	return f
 }
