@@ -46,11 +46,9 @@ func (f Freeing) Only(due []Due) Freeing {
 
 // Awaited reports whether the space may end the shortage, and is still waited for.
 func (f Freeing) Awaited(t Threshold, o Observation, now time.Time) bool {
-	if !t.Signal.Disk() || !now.Before(f.Until) {
-		return false
-	}
 	becomes, waits := f.Becomes[t.Signal]
-	return f.Becomes == nil || waits && becomes >= t.limit(o, true).Value()
+	enough := f.Becomes == nil || waits && becomes >= t.limit(o, true).Value()
+	return enough && t.Signal.Disk() && now.Before(f.Until)
 }
 
 // String says what is waited for.
