@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/test/e2e/kit"
 )
@@ -89,7 +88,7 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	own.Kubectl(t, "apply", "-f", runtimeClass)
 	ns := own.Namespace(t)
 	ns.Apply(troubles)
-	well := ns.Wait("well", "ready", kit.Ready)
+	ns.Wait("well", "ready", kit.Ready)
 	metricsExist(t, own, p, rules)
 
 	kit.Eventually(t, "the alert of the volume", func() error {
@@ -122,7 +121,7 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	probesPause(t, own, p)
 	misconfigured(t, own, p)
 	pressed(t, own, p)
-	serverHangs(t, own, p, well)
+	serverHangs(t, own, ns, p)
 	own.Containerd.Stop()
 	p.fireAll(t, map[string]string{
 		"KubelotRuntimeFails": "", "KubelotNodeNotReady": "is not Ready", "KubelotDaemonUnhealthy": "can't do its job",
@@ -341,9 +340,11 @@ func pressed(t *testing.T, own *kit.Bed, p *prometheus) {
 }
 
 // serverHangs has the API server answer nobody. kubelot-api asks it who may read metrics, and remembers the answer for
-// two minutes; so it is started again right before. What happens to the pod meanwhile gets there late.
-func serverHangs(t *testing.T, own *kit.Bed, p *prometheus, well *corev1.Pod) {
+// two minutes; so it is started again right before. What happens to a pod meanwhile gets there late.
+func serverHangs(t *testing.T, own *kit.Bed, ns *kit.Namespace, p *prometheus) {
 	t.Helper()
+	ns.Apply(pod("later", container("", "")))
+	later := ns.Running("later")
 	const query = `timestamp(process_start_time_seconds{daemon="lease"}) > %d`
 	own.Signal(t, "api", syscall.SIGKILL)
 	begun := time.Now().Unix() + 1
@@ -363,7 +364,7 @@ func serverHangs(t *testing.T, own *kit.Bed, p *prometheus, well *corev1.Pod) {
 		}
 	})
 	defer resume()
-	own.KillContainer(t, well, "app")
+	own.KillContainer(t, later, "app")
 	p.fireAll(t, map[string]string{"KubelotLeaseBehind": "was last renewed"})
 	resume()
 	p.fireAll(t, map[string]string{"KubelotStatusBehind": "one in twenty after"})

@@ -116,9 +116,9 @@ func (h *herd) running(size int) {
 	}
 }
 
-// leftTask reports whether the runtime has broken off the start of the main container between making its task and asking
-// for its PID. containerd 2.4 forgets such a task and refuses to remove its container ("cannot delete running task"),
-// even once the task's process is killed.
+// leftTask reports whether the runtime has broken off the start of the main container between making its task and
+// asking for its PID. containerd 2.4 forgets such a task and refuses to remove its container ("cannot delete running
+// task"), even once the task's process is killed.
 func leftTask(p *corev1.Pod) bool {
 	const cut = "failed to get task pid: context canceled"
 	last := kit.Status(p, "main").LastTerminationState.Terminated
