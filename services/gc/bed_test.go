@@ -189,6 +189,13 @@ func (b *bed) pod(name string, request string, lifecycle topic.Lifecycle, change
 	b.must(b.pods.Set(name, topic.Pod{Pod: p, Source: topic.SourceAPI, Lifecycle: lifecycle}))
 }
 
+// data gives a pod a volume, whose usage is counted.
+func data(p *corev1.Pod) {
+	p.Spec.Volumes = []corev1.Volume{{
+		Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+	}}
+}
+
 // runs says that the runtime has a sandbox of the pod.
 func (b *bed) runs(name string) {
 	b.t.Helper()

@@ -75,12 +75,7 @@ func TestASlowDiskHoldsBackNothing(t *testing.T) {
 		b.runtime.On("RemoveImage", func(ctx context.Context, _ any) error { <-ctx.Done(); return ctx.Err() })
 		b.ready()
 		b.pod("a", "1Mi", topic.Syncing)
-		b.pod("hog", "1Mi", topic.Syncing, func(p *corev1.Pod) {
-			p.Spec.Volumes = []corev1.Volume{{
-				Name:         "data",
-				VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
-			}}
-		})
+		b.pod("hog", "1Mi", topic.Syncing, data)
 		b.usage, b.volumes = map[string]int64{"a": 10 * mib, "hog": 20 * mib}, map[string]int64{"hog": 100 * mib}
 		b.run(func() {
 			b.after(2 * time.Minute)
@@ -157,12 +152,6 @@ func TestSpaceOfAnEvictedPodIsFreedLate(t *testing.T) {
 		} {
 			t.Run(name+", removed by "+removedBy, func(t *testing.T) {
 				inBubble(t, func(b *bed) {
-					data := func(p *corev1.Pod) {
-						p.Spec.Volumes = []corev1.Volume{{
-							Name:         "data",
-							VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
-						}}
-					}
 					if removedBy == "gc" {
 						b.dead("hog", 2)
 					}

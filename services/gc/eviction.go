@@ -58,7 +58,7 @@ func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.
 		delete(s.evicted, p.awaited) // else it is no candidate
 	}
 	if forget {
-		p.frees(s.gone(p.awaited), now)
+		p.awaitSpace(s.gone(p.awaited), now)
 		p.awaited, p.soft = "", false
 	}
 	if relieve {
@@ -66,8 +66,8 @@ func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.
 	}
 }
 
-// frees begins the wait for what the runtime frees of the pod that was evicted last, once it is gone.
-func (p *pass) frees(gone bool, now time.Time) {
+// awaitSpace begins the wait for what the runtime frees of the pod that was evicted last, once it is gone.
+func (p *pass) awaitSpace(gone bool, now time.Time) {
 	switch {
 	case !gone:
 		p.freeing = evict.Freeing{}

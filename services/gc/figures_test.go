@@ -66,10 +66,7 @@ func (b *bed) counted(c *counter) {
 	c.now = map[string]use{"hog": {900 * mib, 10}, "files": {mib, 12}, "modest": {30 * mib, 14}}
 	b.ready()
 	for name := range c.now {
-		b.pod(name, "1Mi", topic.Syncing, func(p *corev1.Pod) {
-			p.Spec.Volumes = []corev1.Volume{{Name: "data"}}
-			p.Spec.Volumes[0].EmptyDir = &corev1.EmptyDirVolumeSource{}
-		})
+		b.pod(name, "1Mi", topic.Syncing, data)
 	}
 }
 
@@ -197,12 +194,6 @@ func TestRankingWaitsForDiskFigures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
-				data := func(p *corev1.Pod) {
-					p.Spec.Volumes = []corev1.Volume{{
-						Name:         "data",
-						VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
-					}}
-				}
 				b.ready()
 				b.pod("a", "1Mi", topic.Syncing, data)
 				b.pod("large", "1Mi", topic.Syncing, data)
@@ -240,12 +231,6 @@ func TestRankingByFiguresOfTheMoment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
-				data := func(p *corev1.Pod) {
-					p.Spec.Volumes = []corev1.Volume{{
-						Name:         "data",
-						VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
-					}}
-				}
 				b.ready()
 				b.pod("hog", "1Mi", topic.Syncing, data)
 				b.pod("steady", "1Mi", topic.Syncing, data)

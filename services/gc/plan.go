@@ -103,11 +103,12 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 			continue
 		}
 		d := topic.Decision{Action: topic.ActionKeep, Object: t.String(), Reason: t.Figures(o)}
-		freeing := evict.Met(t, o, false) && snap.freeing.Awaited(t, o, time.Now())
+		met := evict.Met(t, o, false)
+		freeing := met && snap.freeing.Awaited(t, o, time.Now())
 		if freeing {
 			d.Reason += "; " + snap.freeing.String()
 		}
-		if freeing || !evict.Met(t, o, false) || t.Signal.Disk() && !fs.known {
+		if freeing || !met || t.Signal.Disk() && !fs.known {
 			out = append(out, d)
 			continue
 		}

@@ -132,7 +132,7 @@ func (r *relief) evictFor(ctx context.Context, d evict.Due) error {
 		return err
 	}
 	begins := !r.waits.Has(d)
-	if now := time.Now(); r.freeing.Awaited(t, r.obs[t.Signal], now) {
+	if r.freeing.Awaited(t, r.obs[t.Signal], time.Now()) {
 		r.waits.ForSpace(d)
 		r.await(d, r.freeing.Until, begins, r.freeing.String())
 		return nil
