@@ -103,9 +103,8 @@ func (s *Service) planEviction(ctx context.Context, snap snapshot) ([]topic.Deci
 			continue
 		}
 		d := topic.Decision{Action: topic.ActionKeep, Object: t.String(), Reason: t.Figures(o)}
-		met := evict.Met(t, o, false)
-		freeing := met && snap.freeing.Awaited(t, o, time.Now())
-		if freeing {
+		met, freeing := evict.Met(t, o, false), snap.freeing.Awaited(t, o, time.Now())
+		if met && freeing {
 			d.Reason += "; " + snap.freeing.String()
 		}
 		if freeing || !met || t.Signal.Disk() && !fs.known {
