@@ -24,7 +24,7 @@ const (
 	worthBytes = 4 << 20
 	// lateAfter is how many times a daemon must be found at rest after it gave memory back until it does so once more:
 	// caches that are dropped by timers of some ten seconds are free only then.
-	lateAfter = 6
+	lateAfter = 4
 	// collections are how many collections it takes, with cleanupTime between them for the cleanups.
 	collections = 3
 	cleanupTime = 20 * time.Millisecond

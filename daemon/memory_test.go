@@ -43,15 +43,15 @@ func TestMemoryIsGivenBackAtRestAndOnceMoreLater(t *testing.T) {
 	var w restWatch
 	const mib = 1 << 20
 	var got []int
-	for i, allocated := range []uint64{20, 40, 40, 40, 40, 40, 40, 40, 40, 40, 40, 60, 60, 61, 66, 66} {
+	for i, allocated := range []uint64{20, 40, 40, 40, 40, 40, 40, 40, 40, 60, 60, 61, 66, 66} {
 		if w.look(allocated * mib) {
 			got = append(got, i)
 			w.gaveBack(allocated * mib)
 		}
 	}
-	// At 2 the first burst is over, at 8 caches that were dropped by timers are free, at 12 the second burst is over, at
-	// 15 a third.
-	if want := []int{2, 8, 12, 15}; !slices.Equal(got, want) {
+	// At 2 the first burst is over, at 6 caches that were dropped by timers are free, at 10 the second burst is over, at
+	// 13 a third.
+	if want := []int{2, 6, 10, 13}; !slices.Equal(got, want) {
 		t.Errorf("memory was given back at %v, want %v", got, want)
 	}
 }

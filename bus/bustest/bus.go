@@ -125,6 +125,13 @@ func (b *Bus) Retained() map[string][]byte {
 	return retained
 }
 
+// Stored is the number of messages that were ever stored.
+func (b *Bus) Stored() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.log)
+}
+
 // storeLocked stores m and hands it to all readers.
 func (b *Bus) storeLocked(m bus.Message) {
 	m.Time = time.Now()

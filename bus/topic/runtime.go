@@ -109,8 +109,10 @@ type Runtime struct {
 	CgroupDriver string `json:"cgroupDriver,omitempty"`
 	// EventStream is true while the runtime's container event stream is open.
 	EventStream bool `json:"eventStream"`
-	// LastRelist is when the last complete relist ended.
-	LastRelist time.Time `json:"lastRelist"`
+	// FirstRelist is when pleg had read every pod of the runtime for the first time since its start; zero before. The time
+	// of the last relist is a metric (kubelet_pleg_last_seen_seconds): here it would have a node at rest write to the bus,
+	// which then loads blocks of 4 MiB. Up to v0.1.0 it was here, hence the name in JSON.
+	FirstRelist time.Time `json:"lastRelist"`
 	// Images are the node's largest images, at most 50, largest first.
 	Images []corev1.ContainerImage `json:"images,omitempty"`
 }

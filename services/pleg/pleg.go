@@ -65,13 +65,14 @@ type Service struct {
 	metrics *metrics
 	pods    *bus.Writer[topic.PodObservation]
 	node    *bus.Writer[topic.Runtime]
-	// now is node.runtime as known; streamOpen and lastRelist are the loop's part of it.
-	now        topic.Runtime
-	known      bool
-	streamOpen bool
-	lastRelist time.Time
-	began      time.Time
-	relist     relistState
+	// now is node.runtime as known; streamOpen and firstRelist are the loop's part of it.
+	now         topic.Runtime
+	known       bool
+	streamOpen  bool
+	firstRelist time.Time
+	lastRelist  time.Time
+	began       time.Time
+	relist      relistState
 }
 
 // relistState is when the lists are read.

@@ -58,12 +58,16 @@ func TestIdleIsQuiet(t *testing.T) {
 		b.run()
 		b.after(10 * time.Second)
 		lists, statuses := b.fake.Calls("ListContainers"), b.fake.Calls("ContainerStatus")
+		stored := b.bus.Stored()
 		b.after(5 * time.Minute)
 		if n := b.fake.Calls("ListContainers") - lists; n != 5 {
 			t.Errorf("%d relists in five minutes, want 5", n)
 		}
 		if n := b.fake.Calls("ContainerStatus") - statuses; n != 0 {
 			t.Errorf("%d inspections of containers that didn't change", n)
+		}
+		if n := b.bus.Stored() - stored; n != 0 {
+			t.Errorf("%d messages although nothing changed", n)
 		}
 	})
 }
@@ -74,6 +78,11 @@ func TestWithoutEventsTheRelistFindsEverything(t *testing.T) {
 		b.after(5 * time.Second)
 		if b.node().EventStream {
 			t.Error("there is an event stream")
+		}
+		stored := b.bus.Stored()
+		b.after(time.Minute)
+		if n := b.bus.Stored() - stored; n != 0 {
+			t.Errorf("%d messages although nothing changed", n)
 		}
 		box := b.sandbox("u")
 		id := b.container("u", box, "app")
@@ -252,7 +261,7 @@ func TestNodeRuntime(t *testing.T) {
 		node := b.node()
 		if node.Name != "containerd" || node.Version == "" || node.APIVersion != "v1" || !node.Reachable ||
 			!node.RuntimeReady.Status ||
-			node.CgroupDriver != "cgroupfs" || node.LastRelist.IsZero() || len(node.Handlers) != 2 ||
+			node.CgroupDriver != "cgroupfs" || node.FirstRelist.IsZero() || len(node.Handlers) != 2 ||
 			!*node.Features.SupplementalGroupsPolicy {
 			t.Errorf("node.runtime %+v", node)
 		}

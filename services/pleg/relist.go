@@ -75,16 +75,16 @@ func (s *Service) finishRelist(now time.Time) {
 	if !s.tracker.endRelist() {
 		return
 	}
-	first := s.lastRelist.IsZero()
 	s.lastRelist = now
 	s.metrics.relistEnds(now, s.relist.begin)
-	if first {
+	if s.firstRelist.IsZero() {
+		s.firstRelist = now
 		s.env.Log.Info("read every pod of the runtime", "pods", len(s.tracker.pods))
 		s.publishNode()
 	}
 }
 
-// onNode takes the runtime's health. Every reading publishes, so that the last relist is known too.
+// onNode takes the runtime's health. A reading like the last one isn't sent again.
 func (s *Service) onNode(now topic.Runtime) {
 	if s.known && s.now.Reachable != now.Reachable {
 		s.relistIn(0)
@@ -98,7 +98,7 @@ func (s *Service) publishNode() {
 	if !s.known {
 		return // the runtime hasn't been asked yet
 	}
-	s.now.EventStream, s.now.LastRelist = s.streamOpen, s.lastRelist.UTC()
+	s.now.EventStream, s.now.FirstRelist = s.streamOpen, s.firstRelist.UTC()
 	if err := s.node.Set("", s.now); err != nil {
 		s.env.Log.Error("can't publish the runtime's health", "error", err)
 	}

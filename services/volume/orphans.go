@@ -110,7 +110,7 @@ func (s *Service) alive(ctx context.Context) (map[string]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	if runtimes[""].LastRelist.IsZero() {
+	if runtimes[""].FirstRelist.IsZero() {
 		return nil, errNoRelist
 	}
 	seen, err := topic.PLEGEvent.Read(ctx, s.conn)

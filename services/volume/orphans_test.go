@@ -45,7 +45,7 @@ func (w *world) relisted(running ...string) {
 			w.t.Fatal(err)
 		}
 	}
-	if err := topic.NodeRuntime.Writer(w.podsync).Set("", topic.Runtime{LastRelist: time.Now()}); err != nil {
+	if err := topic.NodeRuntime.Writer(w.podsync).Set("", topic.Runtime{FirstRelist: time.Now()}); err != nil {
 		w.t.Fatal(err)
 	}
 	w.rest()
