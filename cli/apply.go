@@ -226,25 +226,6 @@ func checkManifest(ctx context.Context, conn *bus.Conn, req topic.ManifestReques
 	return ask(ctx, conn, "podsync", topic.ManifestCheck, req)
 }
 
-// ask calls a daemon, and says what a person can do if it isn't there.
-func ask[Req, Resp any](ctx context.Context, conn *bus.Conn, daemon string, call bus.Call[Req, Resp], req Req,
-) (Resp, error) {
-	limited, cancel := context.WithTimeout(ctx, busPatience)
-	defer cancel()
-	resp, err := call.Do(limited, conn, req)
-	switch {
-	case err == nil || ctx.Err() != nil:
-		return resp, err
-	case errors.Is(err, bus.ErrUnavailable) || limited.Err() != nil:
-		return resp, fmt.Errorf("kubelot-%s doesn't answer: %w: if it has just been restarted, try again; else see "+
-			"systemctl status kubelot-%s, or kubelot doctor", daemon, err, daemon)
-	}
-	if said := errors.Unwrap(err); said != nil {
-		err = said // without the name of the call, which says nothing to a person
-	}
-	return resp, err
-}
-
 // tell says what was done with one manifest.
 func (f *manifestFlags) tell(stdout *os.File, r manifestResult) error {
 	if f.output != "text" {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/garbage"
 	"kubelot.dev/cli/internal/paint"
@@ -48,7 +46,7 @@ Exit codes: 0 if kubelot-gc has answered, 1 if not.`,
 				return err
 			}
 			defer conn.Close()
-			plan, err := askPlan(c.Context(), conn, squeeze)
+			plan, err := askFor(c.Context(), planPatience, conn, "gc", topic.GCPlan, topic.GCPlanRequest{Images: squeeze})
 			if err != nil {
 				return err
 			}
@@ -68,14 +66,4 @@ Exit codes: 0 if kubelot-gc has answered, 1 if not.`,
 	offerOutput(c, &output, "table")
 	flags.BoolVar(&noColor, "no-color", false, "no colours, even on a terminal")
 	return c
-}
-
-func askPlan(ctx context.Context, conn *bus.Conn, squeeze bool) (topic.GCPlanReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, planPatience)
-	defer cancel()
-	plan, err := topic.GCPlan.Do(ctx, conn, topic.GCPlanRequest{Images: squeeze})
-	if errors.Is(err, bus.ErrNoResponder) {
-		return plan, fmt.Errorf("kubelot-gc isn't running: %w: see systemctl status kubelot-gc, or kubelot doctor", err)
-	}
-	return plan, err
 }

@@ -273,13 +273,7 @@ the crew runs.`,
 func request(ctx context.Context, conn *bus.Conn, action topic.ShutdownAction,
 	groups []topic.ShutdownGroup,
 ) (topic.Shutdown, error) {
-	ctx, cancel := context.WithTimeout(ctx, busPatience)
-	defer cancel()
-	s, err := topic.ShutdownRequested.Do(ctx, conn, topic.ShutdownRequest{Action: action, Groups: groups})
-	if errors.Is(err, bus.ErrNoResponder) {
-		return s, fmt.Errorf("kubelot-gc isn't running: %w: see systemctl status kubelot-gc, or kubelot doctor", err)
-	}
-	return s, err
+	return ask(ctx, conn, "gc", topic.ShutdownRequested, topic.ShutdownRequest{Action: action, Groups: groups})
 }
 
 // systemGoesOn reports whether systemd isn't stopping the system, and prints that.

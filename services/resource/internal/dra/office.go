@@ -119,7 +119,11 @@ func unknown(name types.NamespacedName) error {
 
 func nothingToForget(c *claims.Claim) error {
 	for _, name := range c.DriverNames() {
-		if c.Drivers[name].Standing != claims.Idle {
+		switch d := c.Drivers[name]; {
+		case d.Calling:
+			return fmt.Errorf("the driver %s is being called about the ResourceClaim %s: try again when it has answered, "+
+				"or the call has timed out", name, c.NamespacedName)
+		case d.Standing != claims.Idle:
 			return fmt.Errorf("the driver %s of the ResourceClaim %s is there, and is asked to give it back", name,
 				c.NamespacedName)
 		}
