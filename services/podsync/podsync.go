@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/kube"
 	"kubelot.dev/services/podsync/internal/image/pullrecords"
@@ -68,7 +69,9 @@ type Service struct {
 // New makes the daemon, ready to run. It starts nothing, and asks neither the runtime nor the API server.
 func New(env daemon.Env, clients Clients) (*Service, error) {
 	cfg := env.Config
-	measured, err := metrics.New(env.Metrics)
+	_, perMillion := cfg.Tracing()
+	traced := topic.Sampling(perMillion)
+	measured, err := metrics.New(env.Metrics, traced)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +87,7 @@ func New(env daemon.Env, clients Clients) (*Service, error) {
 	}
 	p := parts{
 		Env: env, clients: clients, objects: s.objects, pulls: s.pulls, metrics: measured,
-		report: events.New(env.Bus, env.Events, env.Log), settling: s.handover.Settling,
+		report: events.New(env.Bus, env.Events, traced, env.Log), settling: s.handover.Settling,
 	}
 	if p.node, err = nodeinfo.New(cfg, s.objects, env.Log); err != nil {
 		return nil, err
