@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -57,16 +58,16 @@ func (c *collector) stop() {
 
 func (c *collector) Export(ctx context.Context, r *collectorpb.ExportTraceServiceRequest,
 ) (*collectorpb.ExportTraceServiceResponse, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if hang := c.hang; hang != nil {
-		c.mu.Unlock()
+	var hang chan struct{}
+	if c.set(func(c *collector) { hang = c.hang }); hang != nil {
 		select {
 		case <-hang:
 		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		c.mu.Lock()
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.refuse != nil {
 		return nil, c.refuse
 	}
@@ -102,6 +103,17 @@ func (c *collector) has(t *testing.T, n int) []*tracepb.Span {
 		return len(got) >= n
 	})
 	return got
+}
+
+// hasNamed waits until the collector has a span of that name.
+func (c *collector) hasNamed(t *testing.T, name string) {
+	t.Helper()
+	eventually(t, func() (found bool) {
+		c.set(func(c *collector) {
+			found = slices.ContainsFunc(c.spans, func(s *tracepb.Span) bool { return s.GetName() == name })
+		})
+		return found
+	})
 }
 
 func eventually(t *testing.T, true func() bool) {

@@ -13,6 +13,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/loop"
@@ -21,6 +22,9 @@ import (
 const (
 	// position is the name of the reader of steps on the bus.
 	position = "traces"
+	// settling is how long a step waits for what was said of its pod before it, which is read apart from it: a step of a
+	// few milliseconds came first.
+	settling = time.Second
 	// worth is how old a step may be whose span is sent: tracing may have been off for long.
 	worth = 10 * time.Minute
 )
@@ -74,6 +78,7 @@ func (t *Tracer) Begin(ctx context.Context, l *loop.Loop) {
 			return
 		}
 		for o := range topic.PodStep.Subscribe(ctx, t.bus, bus.From{Durable: position, Since: time.Now()}) {
+			pause.For(ctx, settling-time.Since(o.At))
 			l.Do(ctx, func() {
 				if span, ok := t.pods.Step(&o.Value); ok && time.Since(o.At) < worth {
 					t.sender.add(span.message())

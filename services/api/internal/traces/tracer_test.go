@@ -2,6 +2,7 @@ package traces
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"log/slog"
@@ -87,11 +88,13 @@ func TestATraceOverARestart(t *testing.T) {
 		}
 	}
 	begin := time.Now().Add(-time.Second)
+	told := uint64(0)
 	step := func(name string) {
 		t.Helper()
+		told++
 		must(steps.Publish(ref.UID, topic.Step{
 			Ref: ref, Name: name, Phase: topic.StepEnd, Duration: time.Millisecond, At: begin.Add(100 * time.Millisecond),
-			Span: fmt.Sprintf("%016x", len(name)),
+			Span: fmt.Sprintf("%016x", told),
 		}))
 	}
 	must(updates.Set(ref.UID, topic.Pod{
@@ -113,25 +116,32 @@ func TestATraceOverARestart(t *testing.T) {
 	})
 	must(steps.Flush(t.Context()))
 	stop()
-	before := len(c.has(t, 1))
 	step("start container")
 	must(statuses.Set(ref.UID, topic.Merged{Ref: ref}))
 	must(statuses.Flush(t.Context()))
 	stop = life(t, b, c.address)
 	defer stop()
-	c.has(t, before+1)
+	c.hasNamed(t, "start container")
 	must(statuses.Set(ref.UID, topic.Merged{Ref: ref, Status: corev1.PodStatus{
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 	}}))
-	spans := c.has(t, before+2)
-	if len(spans) != before+2 {
-		t.Errorf("%d spans, want %d", len(spans), before+2)
-	}
-	named := map[string]*tracepb.Span{}
-	for _, s := range spans {
+	c.hasNamed(t, spanPod)
+	named, ids := map[string]*tracepb.Span{}, map[uint64]bool{}
+	for _, s := range c.has(t, 1) {
 		named[s.GetName()] = s
+		id := binary.BigEndian.Uint64(s.GetSpanId())
+		if ids[id] {
+			t.Errorf("%s was sent twice", s)
+		}
+		ids[id] = true
 		if got := hex.EncodeToString(s.GetTraceId()); got != "4f7c1a520c5e4a6e9d0e2f1f5b1c7a11" {
 			t.Errorf("%s is in the trace %s", s.GetName(), got)
+		}
+	}
+	// The reader may have begun after the first steps, and has all from then on.
+	for id := told; id > 0; id-- {
+		if ids[id-1] && !ids[id] {
+			t.Errorf("step %d of %d was lost", id, told)
 		}
 	}
 	for _, name := range []string{"create sandbox", "start container"} {
