@@ -50,12 +50,13 @@ func (p *Pods) Update(u *topic.Pod, at time.Time, kept bool) []Span {
 	if u.Lifecycle == topic.Syncing {
 		return t.due()
 	}
+	// One that ends isn't Ready any more, and may have been.
+	t.startTold = t.startTold || kept
 	if u.Deadline != nil && u.GracePeriodSeconds != nil {
 		t.stop = u.Deadline.Add(-time.Duration(*u.GracePeriodSeconds) * time.Second)
 	}
 	if u.Lifecycle == topic.Terminated && u.Released && t.over.IsZero() {
-		t.over = at
-		t.startTold, t.endTold = t.startTold || kept, t.endTold || kept
+		t.over, t.endTold = at, t.endTold || kept
 	}
 	return t.due()
 }
