@@ -14,7 +14,8 @@ type Sampling int32
 // million is the sampling of all pods.
 const million = 1_000_000
 
-// Has reports whether the pod is traced. It takes a hash of the UID, since in a UUID some bits are the same for all pods.
+// Has reports whether the pod is traced. It takes a hash of the UID, since in a UUID some bits are the same for all
+// pods.
 func (s Sampling) Has(uid string) bool {
 	if s <= 0 {
 		return false

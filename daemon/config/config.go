@@ -83,7 +83,7 @@ type DeadContainers struct {
 
 // Tracing returns where spans are sent, by OTLP over gRPC without TLS, and how many pods of a million are traced. Zero
 // means that nothing is traced.
-func (c *Config) Tracing() (endpoint string, perMillion int32) {
+func Tracing(c *Config) (endpoint string, perMillion int32) {
 	endpoint = "localhost:4317"
 	t := c.Kubelet.Tracing
 	if t == nil {

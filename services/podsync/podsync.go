@@ -11,6 +11,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/config"
 	"kubelot.dev/kube"
 	"kubelot.dev/services/podsync/internal/image/pullrecords"
 	"kubelot.dev/services/podsync/internal/node/events"
@@ -69,7 +70,7 @@ type Service struct {
 // New makes the daemon, ready to run. It starts nothing, and asks neither the runtime nor the API server.
 func New(env daemon.Env, clients Clients) (*Service, error) {
 	cfg := env.Config
-	_, perMillion := cfg.Tracing()
+	_, perMillion := config.Tracing(cfg)
 	traced := topic.Sampling(perMillion)
 	measured, err := metrics.New(env.Metrics, traced)
 	if err != nil {

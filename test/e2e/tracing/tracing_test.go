@@ -116,7 +116,8 @@ func TestAPodsTrace(t *testing.T) {
 	if hook.end.Sub(hook.begin) < 300*time.Millisecond || hook.begin.Before(start.begin) || hook.end.After(start.end) {
 		t.Errorf("the hook took 0.3 s of the start, and its span is %s, that of the start %s", hook, start)
 	}
-	if sandbox.end.After(start.begin) || root.end.After(end.begin) || stop.begin.Before(end.begin) || stop.end.After(end.end) {
+	if sandbox.end.After(start.begin) || root.end.After(end.begin) || stop.begin.Before(end.begin) ||
+		stop.end.After(end.end) {
 		t.Errorf("the order isn't that of a pod's life:\n%s", list(spans))
 	}
 	for _, s := range spans {

@@ -15,7 +15,8 @@ const (
 	exemplar    = `# {trace_id="4f7c1a520c5e4a6e9d0e2f1f5b1c7a11"} 0.2`
 )
 
-// measured is a daemon's registry with a histogram that has an exemplar, and a counter of a name that isn't OpenMetrics'.
+// measured is a daemon's registry with a histogram that has an exemplar, and a counter of a name that isn't
+// OpenMetrics'.
 func measured(t *testing.T) http.HandlerFunc {
 	t.Helper()
 	r := prometheus.NewRegistry()

@@ -215,8 +215,8 @@ func messages(body io.Reader) (map[string]*dto.MetricFamily, error) {
 	}
 }
 
-// keepName makes a counter one of an unknown type if OpenMetrics would give it another name: there the names of counters
-// end with _total, and those of the kubelet's don't all.
+// keepName makes a counter one of an unknown type if OpenMetrics would give it another name: there the names of
+// counters end with _total, and those of the kubelet's don't all.
 func keepName(name string, family *dto.MetricFamily) {
 	if family.GetType() != dto.MetricType_COUNTER || strings.HasSuffix(name, "_total") {
 		return

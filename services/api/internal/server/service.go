@@ -43,13 +43,15 @@ type Service struct {
 	gather  *gather.Gatherer
 	state   *state.State
 	traces  *traces.Tracer
-	// systemLogs is the directory that /logs/ shows, journalctl what reads the journal; tests have their own.
-	systemLogs string
-	journalctl string
+	machineLogs
 
 	loop   *loop.Loop
 	failed chan error
 }
+
+// machineLogs are where the machine's logs are: systemLogs is the directory that /logs/ shows, journalctl what reads
+// the journal. Tests have their own.
+type machineLogs struct{ systemLogs, journalctl string }
 
 // New makes the service. It starts nothing; the error says that metrics clash, or that nothing can be traced.
 func New(env daemon.Env, r runtime) (*Service, error) {
@@ -65,8 +67,8 @@ func New(env daemon.Env, r runtime) (*Service, error) {
 		env: env, runtime: r, rules: auth.Rules{Node: env.Config.NodeName}, metrics: m,
 		gather: gather.New(env.Config.RunDir, env.Metrics, legacyregistry.DefaultGatherer, t != nil),
 		state:  state.New(), traces: t,
-		systemLogs: systemLogs, journalctl: journalctl,
-		loop: loop.New(env.Bus), failed: make(chan error),
+		machineLogs: machineLogs{systemLogs, journalctl},
+		loop:        loop.New(env.Bus), failed: make(chan error),
 	}, nil
 }
 

@@ -213,8 +213,8 @@ func TestARefusal(t *testing.T) {
 	}
 }
 
-// The last spans are sent when the daemon stops. A collector that hangs, or isn't there, holds that up for two seconds at
-// most.
+// The last spans are sent when the daemon stops. A collector that hangs, or isn't there, holds that up for two seconds
+// at most.
 func TestTheEnd(t *testing.T) {
 	t.Parallel()
 	c := startCollector(t, "127.0.0.1:0")

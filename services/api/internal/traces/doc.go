@@ -1,9 +1,9 @@
 // Package traces makes OpenTelemetry spans of what the daemons say of pods on the bus, and of the requests that this
 // daemon serves, and sends them to a collector (tracing in the configuration).
 //
-// A pod has one trace, whose ID is the pod's UID. Its root is the span "pod", from when the node first saw the pod until
-// it was Ready, or had ended before. The steps of podsync, and the span "pod end", are below it; the steps of the end are
-// below that one.
+// A pod has one trace, whose ID is the pod's UID. Its root is the span "pod", from when the node first saw the pod
+// until it was Ready, or had ended before. The steps of podsync, and the span "pod end", are below it; the steps of the
+// end are below that one.
 //
 // # Guarantees
 //

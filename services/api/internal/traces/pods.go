@@ -19,8 +19,8 @@ type Pods struct {
 	pods   map[string]*pod // by UID
 }
 
-// NewPods makes spans of so many pods of a million.
-func NewPods(traced topic.Sampling) *Pods { return &Pods{traced: traced, pods: map[string]*pod{}} }
+// newPods makes spans of so many pods of a million.
+func newPods(traced topic.Sampling) *Pods { return &Pods{traced: traced, pods: map[string]*pod{}} }
 
 // pod is what its two spans are made of. A time that isn't known is zero.
 type pod struct {
@@ -52,7 +52,8 @@ func (p *Pods) Update(u *topic.Pod, at time.Time, kept bool) []Span {
 	}
 	// One that ends isn't Ready any more, and may have been.
 	t.startTold = t.startTold || kept
-	if u.Deadline != nil && u.GracePeriodSeconds != nil {
+	// A grace period that is shortened counts from then on, and the end goes on.
+	if t.stop.IsZero() && u.Deadline != nil && u.GracePeriodSeconds != nil {
 		t.stop = u.Deadline.Add(-time.Duration(*u.GracePeriodSeconds) * time.Second)
 	}
 	if u.Lifecycle == topic.Terminated && u.Released && t.over.IsZero() {

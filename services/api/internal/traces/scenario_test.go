@@ -25,20 +25,20 @@ var uidOf = map[string]string{
 	"a": "4f7c1a52-0c5e-4a6e-9d0e-2f1f5b1c7a11", "b": "0b9d3f0e-6f5a-4c1b-8a77-5f1e2d3c4b5a",
 }
 
-// TestScenarios runs testdata: each file is what the bus says of pods. "go test -rewrite" writes the results again; read
-// the difference before you keep it. The result of a command is the spans that are told, with their times and the span
+// TestScenarios runs testdata: each file is what the bus says of pods. "go test -rewrite" writes the results again;
+// read the difference before you keep it. The result of a command is the spans that are told, with their times and the span
 // that they are below. All commands take pod=a|b (default a) and at=T (default 0s); kept means that the bus had it when
 // the daemon began.
 //
-//	sampling rate=N                          begins anew with N pods of a million (default: all)
-//	update LIFECYCLE [seen=T] [stop=T] [released] [kept]   pod.update
-//	gone                                     pod.update is removed
-//	status PHASE [ready] [kept]              pod.status; the input is its reason and message, a line each
-//	step NAME took=T [in=CONTAINER] [image=I] [span=ID] [parent=ID] [phase=begin]
-//	                                         podsync.step, that ends at T; _ stands for a space; the input is its error
+//	sampling rate=N        begins anew with N pods of a million (default: all)
+//	update LIFECYCLE       pod.update; seen=T, stop=T, released and kept say more
+//	gone                   pod.update is removed
+//	status PHASE           pod.status; ready and kept say more, the input is its reason and message, a line each
+//	step NAME took=T       podsync.step that ends at T; _ stands for a space, the input is its error;
+//	                       in=CONTAINER, image=IMAGE, span=ID, parent=ID and phase=begin say more
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		s := &scenario{pods: NewPods(1_000_000), names: map[ID]string{}}
+		s := &scenario{pods: newPods(1_000_000), names: map[ID]string{}}
 		datadriven.RunTest(t, path, s.run)
 	})
 }
@@ -75,7 +75,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.pods = NewPods(topic.Sampling(rate))
+		s.pods = newPods(topic.Sampling(rate))
 		return ""
 	case "update":
 		return s.told(s.pods.Update(update(t, ref, first, args), now, kept))

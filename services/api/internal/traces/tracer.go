@@ -16,6 +16,7 @@ import (
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/config"
 	"kubelot.dev/daemon/loop"
 )
 
@@ -36,7 +37,8 @@ type Tracer struct {
 	// requests makes the spans of requests.
 	requests *sdktrace.TracerProvider
 
-	// pods, podsKnown and statusesKnown belong to the daemon's loop. The flags are true once the bus has given what it had.
+	// pods, podsKnown and statusesKnown belong to the daemon's loop. The flags are true once the bus has given what it
+	// had.
 	pods                     *Pods
 	podsKnown, statusesKnown bool
 	// known is closed with podsKnown.
@@ -45,7 +47,7 @@ type Tracer struct {
 
 // New makes a tracer as the configuration says: nil if nothing is to be traced. It starts nothing.
 func New(env daemon.Env) (*Tracer, error) {
-	endpoint, perMillion := env.Config.Tracing()
+	endpoint, perMillion := config.Tracing(env.Config)
 	if perMillion == 0 {
 		return nil, nil
 	}
@@ -57,7 +59,7 @@ func New(env daemon.Env) (*Tracer, error) {
 		return nil, err
 	}
 	return &Tracer{
-		bus: env.Bus, sender: s, pods: NewPods(topic.Sampling(perMillion)), known: make(chan struct{}),
+		bus: env.Bus, sender: s, pods: newPods(topic.Sampling(perMillion)), known: make(chan struct{}),
 		requests: sdktrace.NewTracerProvider(
 			sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.TraceIDRatioBased(float64(perMillion)/1e6))),
 			sdktrace.WithSyncer(otlptrace.NewUnstarted(uploader{s})), // it only queues

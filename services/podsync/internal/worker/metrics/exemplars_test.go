@@ -32,7 +32,9 @@ func TestExemplars(t *testing.T) {
 		m.RanSandbox(uid, "", time.Second, nil)
 		m.Worked(uid, "create", time.Second)
 		m.Done(Action{Pod: p, Kind: plan.ResizePod, Err: errors.New("no")})
-		running := corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now.Add(time.Hour))}}
+		running := corev1.ContainerState{
+			Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(now.Add(time.Hour))},
+		}
 		status := corev1.PodStatus{
 			Phase: corev1.PodRunning, StartTime: &metav1.Time{Time: now},
 			ContainerStatuses: []corev1.ContainerStatus{{Name: "app", State: running}},
