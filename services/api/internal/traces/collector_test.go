@@ -116,9 +116,9 @@ func (c *collector) hasNamed(t *testing.T, name string) {
 	})
 }
 
-func eventually(t *testing.T, true func() bool) {
+func eventually(t *testing.T, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !true(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("it doesn't come to be")
 		}

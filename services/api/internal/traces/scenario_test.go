@@ -26,9 +26,9 @@ var uidOf = map[string]string{
 }
 
 // TestScenarios runs testdata: each file is what the bus says of pods. "go test -rewrite" writes the results again;
-// read the difference before you keep it. The result of a command is the spans that are told, with their times and the span
-// that they are below. All commands take pod=a|b (default a) and at=T (default 0s); kept means that the bus had it when
-// the daemon began.
+// read the difference before you keep it. The result of a command is the spans that are told, with their times and the
+// span that they are below. All commands take pod=a|b (default a) and at=T (default 0s); kept means that the bus had it
+// when the daemon began.
 //
 //	sampling rate=N        begins anew with N pods of a million (default: all)
 //	update LIFECYCLE       pod.update; seen=T, stop=T, released and kept say more

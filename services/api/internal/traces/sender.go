@@ -93,7 +93,8 @@ func (s *sender) add(span *tracepb.Span) {
 
 // run sends until ctx ends, and what is left in the second after that.
 func (s *sender) run(ctx context.Context) {
-	defer s.conn.Close()
+	// Nothing can be done about a connection that doesn't close.
+	defer func() { _ = s.conn.Close() }()
 	for ctx.Err() == nil {
 		if spans := s.collect(ctx); len(spans) > 0 {
 			s.send(ctx, spans)
