@@ -24,6 +24,7 @@ var standIns = map[string]string{
 	"podLogsDir":                   "Config.PodLogsDir",
 	"mergeDefaultEvictionSettings": "Kubelet.EvictionHard",
 	"serializeImagePulls":          "Kubelet.MaxParallelImagePulls",
+	"tracing":                      "config.Tracing",
 }
 
 // Users are warned by this table, so it must say what the daemons do with each field.

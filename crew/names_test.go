@@ -29,6 +29,7 @@ var foreign = []string{
 	"Less",                                // container/heap
 	"ReadOnReady",                         // gRPC
 	"UnmarshalJSON",                       // encoding/json
+	"UploadTraces",                        // OpenTelemetry
 	"ListPods", "GetAllocatableResources", // services of Kubernetes' gRPC APIs
 }
 

@@ -158,6 +158,10 @@ type Step struct {
 	Duration time.Duration `json:"durationNanoseconds,omitempty"`
 	Error    string        `json:"error,omitempty"`
 	At       time.Time     `json:"at"`
+	// Span is the ID of the step's span, in hexadecimal digits, and Parent that of the step that it is part of. Only the
+	// steps of pods that are traced have a span.
+	Span   string `json:"span,omitempty"`
+	Parent string `json:"parent,omitempty"`
 }
 
 // The phases of a Step.

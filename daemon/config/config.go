@@ -81,5 +81,22 @@ type DeadContainers struct {
 	MinAge              time.Duration
 }
 
+// Tracing returns where spans are sent, by OTLP over gRPC without TLS, and how many pods of a million are traced. Zero
+// means that nothing is traced.
+func Tracing(c *Config) (endpoint string, perMillion int32) {
+	endpoint = "localhost:4317"
+	t := c.Kubelet.Tracing
+	if t == nil {
+		return endpoint, 0
+	}
+	if t.SamplingRatePerMillion != nil {
+		perMillion = *t.SamplingRatePerMillion
+	}
+	if t.Endpoint != nil && *t.Endpoint != "" {
+		endpoint = *t.Endpoint
+	}
+	return endpoint, perMillion
+}
+
 // Standalone reports whether there is no API server.
 func (c *Config) Standalone() bool { return c.Kubeconfig == "" && c.BootstrapKubeconfig == "" }

@@ -59,6 +59,7 @@ func readers() map[string]string {
 		"lease podsync resource": "kubeReserved systemReserved reservedSystemCPUs",
 		"lease podsync status":   "maxPods",
 		"podsync resource":       "cpuManagerPolicy memoryManagerPolicy topologyManagerPolicy",
+		"api podsync":            "tracing",
 		"podsync volume":         "configMapAndSecretChangeDetectionStrategy",
 
 		"api gc pleg podsync probe stats":          "containerRuntimeEndpoint runtimeRequestTimeout",

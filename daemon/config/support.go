@@ -60,12 +60,11 @@ var Fields = slices.Concat(
 		"enableDebugFlagsHandler", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
 		"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority",
 		"cpuManagerPolicy", "cpuManagerPolicyOptions", "memoryManagerPolicy", "topologyManagerPolicy", "topologyManagerScope",
-		"topologyManagerPolicyOptions", "reservedMemory"),
+		"topologyManagerPolicyOptions", "reservedMemory", "tracing"),
 	level(Partly, "attaching volumes from the node (the Node's annotation is set, for the controller to know)",
 		"enableControllerAttachDetach"),
 	level(Partly, "moving processes into the cgroup (its usage is reported)", "systemCgroups", "kubeletCgroups"),
 	level(Later, "memory quality of service", "qosReserved", "memoryThrottlingFactor", "memoryReservationPolicy"),
-	level(Later, "tracing", "tracing"),
 	level(Partly, "other gates than PodsAPI and those of the CPU manager's options (what another gate does is on, or "+
 		"listed as unsupported)", "featureGates"),
 	level(Moot, "systemd sets it for each daemon (OOMScoreAdjust= in the unit)", "oomScoreAdj"),

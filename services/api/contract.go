@@ -11,7 +11,7 @@ var Contract = bus.Contract{
 	Writes: []bus.Topic{topic.Health, topic.KubeEvent},
 	Reads: []bus.Topic{
 		topic.PodUpdate, topic.PodSources, topic.PodMirror, topic.MergedStatus, topic.StatusPatch,
-		topic.PLEGEvent, topic.NodeObject,
+		topic.PodStep, topic.PLEGEvent, topic.NodeObject,
 		topic.Health,
 	},
 	Calls: []bus.Topic{topic.StatsSummary},

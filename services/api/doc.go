@@ -5,14 +5,14 @@
 // # Reads
 //
 // pod.update, pod.sources, pod.mirror, pod.status (what /pods shows), status.patch and pleg.event (which containers
-// there are, and where their logs are), node.object (addresses of the serving certificate), health. From the runtime:
-// streams, and what pleg has not told yet. From the API server: authentication and authorization. From the other
-// daemons: the pages next to their metrics, and stats.summary.
+// there are, and where their logs are), node.object (addresses of the serving certificate), health; podsync.step if
+// there are traces to be made. From the runtime: streams, and what pleg has not told yet. From the API server:
+// authentication and authorization. From the other daemons: the pages next to their metrics, and stats.summary.
 //
 // # Writes
 //
 // Its health. At the API server: TokenReviews, SubjectAccessReviews, and the CertificateSigningRequest of the serving
-// certificate where serverTLSBootstrap is on.
+// certificate where serverTLSBootstrap is on. To a collector of traces: spans, if the configuration asks for them.
 //
 // # Owns
 //
@@ -34,6 +34,6 @@
 // issue 119640.
 //
 // What is where: internal/state is what is known and what follows from it; internal/auth who may do what; internal/logs
-// reads log files; internal/gather joins the metrics; internal/cert keeps the serving certificate; internal/server
-// serves it all.
+// reads log files; internal/gather joins the metrics; internal/traces makes spans; internal/cert keeps the serving
+// certificate; internal/server serves it all.
 package api

@@ -9,7 +9,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/config"
 	"kubelot.dev/kube"
 	"kubelot.dev/services/podsync/internal/image/pullrecords"
 	"kubelot.dev/services/podsync/internal/node/events"
@@ -68,7 +70,9 @@ type Service struct {
 // New makes the daemon, ready to run. It starts nothing, and asks neither the runtime nor the API server.
 func New(env daemon.Env, clients Clients) (*Service, error) {
 	cfg := env.Config
-	measured, err := metrics.New(env.Metrics)
+	_, perMillion := config.Tracing(cfg)
+	traced := topic.Sampling(perMillion)
+	measured, err := metrics.New(env.Metrics, traced)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +88,7 @@ func New(env daemon.Env, clients Clients) (*Service, error) {
 	}
 	p := parts{
 		Env: env, clients: clients, objects: s.objects, pulls: s.pulls, metrics: measured,
-		report: events.New(env.Bus, env.Events, env.Log), settling: s.handover.Settling,
+		report: events.New(env.Bus, env.Events, traced, env.Log), settling: s.handover.Settling,
 	}
 	if p.node, err = nodeinfo.New(cfg, s.objects, env.Log); err != nil {
 		return nil, err

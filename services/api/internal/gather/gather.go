@@ -38,6 +38,9 @@ type Gatherer struct {
 	dir   string
 	local prometheus.Gatherer
 	up    *prometheus.GaugeVec
+	// formats are those that clients may ask for, accept what the daemons are asked for.
+	formats []expfmt.Format
+	accept  string
 
 	mu     sync.Mutex
 	shared map[string]bool // families that several daemons have
@@ -45,15 +48,21 @@ type Gatherer struct {
 }
 
 // New makes a gatherer of the daemons below runDir. It registers what it knows about them with r. local are further
-// metrics of this process, which its socket doesn't show; nil for none.
-func New(runDir string, r prometheus.Registerer, local prometheus.Gatherer) *Gatherer {
+// metrics of this process, which its socket doesn't show; nil for none. With exemplars it serves OpenMetrics too, the
+// only text that has them.
+func New(runDir string, r prometheus.Registerer, local prometheus.Gatherer, exemplars bool) *Gatherer {
 	g := &Gatherer{
-		local: local, dir: filepath.Join(runDir, "metrics"), shared: map[string]bool{}, known: map[string]bool{},
+		formats: expfmt.DefaultAcceptedFormats(),
+		local:   local, dir: filepath.Join(runDir, "metrics"), shared: map[string]bool{}, known: map[string]bool{},
 		up: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubelot_daemon_up", Help: "Whether the daemon's metrics could be read at the last scrape.",
 		}, []string{label}),
 	}
 	r.MustRegister(g.up)
+	if exemplars {
+		// The parser of texts knows no exemplars.
+		g.formats, g.accept = expfmt.DefaultOpenMetricsAcceptedFormats(), string(expfmt.NewFormat(expfmt.TypeProtoDelim))
+	}
 	return g
 }
 
@@ -83,7 +92,12 @@ type answer struct {
 // ServeHTTP writes the metrics of all daemons in the form that the client asks for.
 func (g *Gatherer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	families := g.Gather(r.Context())
-	format := expfmt.NegotiateAccept(r.Header, expfmt.DefaultAcceptedFormats()...)
+	format := expfmt.NegotiateAccept(r.Header, g.formats...)
+	if format.FormatType() == expfmt.TypeOpenMetrics {
+		for name, family := range families {
+			keepName(name, family)
+		}
+	}
 	w.Header().Set("Content-Type", string(format))
 	encoder := expfmt.NewEncoder(w, format)
 	for _, name := range slices.Sorted(maps.Keys(families)) {
@@ -108,7 +122,7 @@ func (g *Gatherer) Gather(ctx context.Context) map[string]*dto.MetricFamily {
 	for i, name := range daemons {
 		wg.Go(func() {
 			answers[i] = answer{daemon: name}
-			answers[i].families, answers[i].err = read(ctx, filepath.Join(g.dir, name+".sock"))
+			answers[i].families, answers[i].err = g.read(ctx, filepath.Join(g.dir, name+".sock"))
 		})
 	}
 	wg.Wait()
@@ -153,10 +167,13 @@ func (g *Gatherer) Daemons() []string {
 	return slices.Sorted(maps.Keys(g.known))
 }
 
-func read(ctx context.Context, socket string) (map[string]*dto.MetricFamily, error) {
+func (g *Gatherer) read(ctx context.Context, socket string) (map[string]*dto.MetricFamily, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://daemon/metrics", nil)
 	if err != nil {
 		return nil, err
+	}
+	if g.accept != "" {
+		request.Header.Set("Accept", g.accept)
 	}
 	response, err := (&http.Client{Transport: transport(socket)}).Do(request)
 	if err != nil {
@@ -166,7 +183,11 @@ func read(ctx context.Context, socket string) (map[string]*dto.MetricFamily, err
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status %s", response.Status)
 	}
-	families, err := parse(response.Body)
+	decode := parse
+	if expfmt.ResponseFormat(response.Header).FormatType() == expfmt.TypeProtoDelim {
+		decode = messages
+	}
+	families, err := decode(response.Body)
 	if err != nil {
 		return nil, errors.Join(err, ctx.Err())
 	}
@@ -176,6 +197,35 @@ func read(ctx context.Context, socket string) (map[string]*dto.MetricFamily, err
 func parse(text io.Reader) (map[string]*dto.MetricFamily, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	return parser.TextToMetricFamilies(text)
+}
+
+// messages reads what has the form of protocol buffers.
+func messages(body io.Reader) (map[string]*dto.MetricFamily, error) {
+	families := map[string]*dto.MetricFamily{}
+	decoder := expfmt.NewDecoder(body, expfmt.NewFormat(expfmt.TypeProtoDelim))
+	for {
+		family := &dto.MetricFamily{}
+		switch err := decoder.Decode(family); {
+		case errors.Is(err, io.EOF):
+			return families, nil
+		case err != nil:
+			return nil, err
+		}
+		families[family.GetName()] = family
+	}
+}
+
+// keepName makes a counter one of an unknown type if OpenMetrics would give it another name: there the names of
+// counters end with _total, and those of the kubelet's don't all.
+func keepName(name string, family *dto.MetricFamily) {
+	if family.GetType() != dto.MetricType_COUNTER || strings.HasSuffix(name, "_total") {
+		return
+	}
+	family.Type = dto.MetricType_UNTYPED.Enum()
+	for _, m := range family.Metric {
+		value := m.GetCounter().GetValue()
+		m.Counter, m.Untyped = nil, &dto.Untyped{Value: &value}
+	}
 }
 
 // merge puts the families of the same name together. shared are the names that several daemons have; it learns new

@@ -70,7 +70,7 @@ func TestGather(t *testing.T) {
 	if err := local.Register(requests); err != nil {
 		t.Fatal(err)
 	}
-	g := New(dir, registry, local)
+	g := New(dir, registry, local, false)
 	page := scrape(t, g)
 	for _, want := range []string{
 		`go_goroutines{daemon="one"} 3`, `go_goroutines{daemon="two"} 5`, `kubelet_own{a="b"} 1`,
@@ -103,7 +103,7 @@ func TestSeriesThatSayTheirDaemon(t *testing.T) {
 	const head = "# TYPE x gauge\n"
 	defer serve(t, dir, "one", head+"x{daemon=\"other\"} 1\nx 2\n")()
 	defer serve(t, dir, "two", head+"x 3\n")()
-	page := scrape(t, New(dir, prometheus.NewRegistry(), nil))
+	page := scrape(t, New(dir, prometheus.NewRegistry(), nil, false))
 	for _, want := range []string{`x{daemon="other"} 1`, `x{daemon="one"} 2`, `x{daemon="two"} 3`} {
 		if !strings.Contains(page, want+"\n") {
 			t.Errorf("the page lacks %s:\n%s", want, page)
@@ -124,7 +124,7 @@ func TestGatherWithoutTheSick(t *testing.T) {
 	defer close(release)
 	// One that hangs is never released, so that an answer is proof enough. On a busy machine the well may be late too, for
 	// once.
-	g := New(dir, prometheus.NewRegistry(), nil)
+	g := New(dir, prometheus.NewRegistry(), nil, false)
 	page := ""
 	for end := time.Now().Add(time.Minute); !strings.Contains(page, "go_goroutines 3\n"); page = scrape(t, g) {
 		if time.Now().After(end) {

@@ -133,9 +133,12 @@ func (s *Service) serveHTTPS(ctx context.Context) error {
 	s.loop.Go(func() { guard.Run(ctx) })
 	at := site{address: address(c.Kubelet.Address, c.Kubelet.Port), tls: config}
 	return s.listen(ctx, at, func(inside middleware) http.Handler {
-		return s.metrics.count("readwrite", guard.Filter(inside(s.routes())))
+		return s.metrics.count("readwrite", guard.Filter(inside(s.traces.Handler(s.routes(), spanName))))
 	})
 }
+
+// spanName is the name of a request's span: few paths, since the others have names of pods.
+func spanName(r *http.Request) string { return method(r.Method) + " /" + bucket(r.URL.Path) }
 
 // middleware is put around a handler.
 type middleware = func(http.Handler) http.Handler

@@ -9,12 +9,14 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // counts the requests to the API server
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/api/internal/auth"
 	"kubelot.dev/services/api/internal/gather"
 	"kubelot.dev/services/api/internal/state"
+	"kubelot.dev/services/api/internal/traces"
 )
 
 // streamer prepares streams into containers and sandboxes.
@@ -40,25 +42,33 @@ type Service struct {
 	metrics *metrics
 	gather  *gather.Gatherer
 	state   *state.State
-	// systemLogs is the directory that /logs/ shows, journalctl what reads the journal; tests have their own.
-	systemLogs string
-	journalctl string
+	traces  *traces.Tracer
+	machineLogs
 
 	loop   *loop.Loop
 	failed chan error
 }
 
-// New makes the service. It starts nothing; the error says that metrics clash.
+// machineLogs are where the machine's logs are: systemLogs is the directory that /logs/ shows, journalctl what reads
+// the journal. Tests have their own.
+type machineLogs struct{ systemLogs, journalctl string }
+
+// New makes the service. It starts nothing; the error says that metrics clash, or that nothing can be traced.
 func New(env daemon.Env, r runtime) (*Service, error) {
 	m, err := newMetrics(env.Metrics)
 	if err != nil {
 		return nil, err
 	}
+	t, err := traces.New(env)
+	if err != nil {
+		return nil, err
+	}
 	return &Service{
 		env: env, runtime: r, rules: auth.Rules{Node: env.Config.NodeName}, metrics: m,
-		gather: gather.New(env.Config.RunDir, env.Metrics, legacyregistry.DefaultGatherer), state: state.New(),
-		systemLogs: systemLogs, journalctl: journalctl,
-		loop: loop.New(env.Bus), failed: make(chan error),
+		gather: gather.New(env.Config.RunDir, env.Metrics, legacyregistry.DefaultGatherer, t != nil),
+		state:  state.New(), traces: t,
+		machineLogs: machineLogs{systemLogs, journalctl},
+		loop:        loop.New(env.Bus), failed: make(chan error),
 	}, nil
 }
 
@@ -70,6 +80,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.subscribe(ctx); err != nil {
 		return err
 	}
+	s.traces.Begin(ctx, s.loop)
 	s.serve(ctx)
 	s.env.Pulse.Of(ctx, s.loop.Inbox())
 	for {
@@ -93,13 +104,21 @@ func ask[T any](ctx context.Context, s *Service, f func(*state.State) T) (T, err
 func (s *Service) subscribe(ctx context.Context) error {
 	w := s.state
 	return errors.Join(
-		loop.Follow(ctx, s.loop, topic.PodUpdate, loop.Into(w.Updates)),
+		loop.Follow(ctx, s.loop, topic.PodUpdate, also(s.traces.Pod, loop.Into(w.Updates))),
 		loop.Follow(ctx, s.loop, topic.PodSources, loop.Into(w.Sources)),
 		loop.Follow(ctx, s.loop, topic.PodMirror, loop.Into(w.Mirrors)),
 		loop.Follow(ctx, s.loop, topic.StatusPatch, loop.Into(w.Computed)),
-		loop.Follow(ctx, s.loop, topic.MergedStatus, loop.Into(w.Merged)),
+		loop.Follow(ctx, s.loop, topic.MergedStatus, also(s.traces.Status, loop.Into(w.Merged))),
 		loop.Follow(ctx, s.loop, topic.PLEGEvent, loop.Into(w.Seen)),
 		loop.Follow(ctx, s.loop, topic.NodeObject, loop.Into(w.Node)),
 		loop.Follow(ctx, s.loop, topic.Health, loop.Into(w.Health)),
 	)
+}
+
+// also gives a change to both.
+func also[T any](first, second func(bus.Change[T])) func(bus.Change[T]) {
+	return func(c bus.Change[T]) {
+		first(c)
+		second(c)
+	}
 }

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/image"
@@ -132,7 +133,7 @@ type record struct {
 	rounds   []string
 }
 
-func (r *record) Worked(operation string, took time.Duration) {
+func (r *record) Worked(_ types.UID, operation string, took time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rounds = append(r.rounds, operation)
@@ -141,8 +142,8 @@ func (r *record) Worked(operation string, took time.Duration) {
 	}
 }
 
-func (*record) Stated(time.Time, *corev1.PodStatus, *corev1.PodStatus) {}
-func (*record) Rejected(string)                                        {}
+func (*record) Stated(types.UID, time.Time, *corev1.PodStatus, *corev1.PodStatus) {}
+func (*record) Rejected(string)                                                   {}
 
 func (r *record) Pod(p *topic.Pod, object *topic.APIPod) {
 	r.mu.Lock()

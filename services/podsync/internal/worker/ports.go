@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
@@ -116,9 +117,9 @@ type Config struct {
 // Metrics measures workers.
 type Metrics interface {
 	// Worked records that something was under way all the time that it took.
-	Worked(operation string, took time.Duration)
+	Worked(uid types.UID, operation string, took time.Duration)
 	// Stated records a status that takes the place of an earlier one.
-	Stated(firstSeen time.Time, before, after *corev1.PodStatus)
+	Stated(uid types.UID, firstSeen time.Time, before, after *corev1.PodStatus)
 	// Rejected records a pod that may not run here.
 	Rejected(reason string)
 }

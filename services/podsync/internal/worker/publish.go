@@ -120,7 +120,7 @@ func (b *publisher) reportStatus(s topic.PodStatus, now time.Time) {
 			return
 		}
 	}
-	b.state.Metrics.Stated(b.state.FirstSeen, &b.reported, &s.Status)
+	b.state.Metrics.Stated(b.state.Pod.UID, b.state.FirstSeen, &b.reported, &s.Status)
 	b.heldSince, b.reported = time.Time{}, s.Status
 	b.report.Status(s)
 }

@@ -1,11 +1,16 @@
 package worker
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // rounds measures the times in which a worker has something under way for one purpose without a pause. Such a round is
 // the nearest counterpart of a sync of the kubelet, whose workers do one thing after the other.
 type rounds struct {
 	metrics   Metrics
+	uid       types.UID // the pod's
 	began     time.Time // zero between rounds
 	operation string
 }
@@ -22,7 +27,7 @@ func (r *rounds) begin(operation string, ending bool) {
 // end is called when nothing is under way any more.
 func (r *rounds) end() {
 	if !r.began.IsZero() {
-		r.metrics.Worked(r.operation, time.Since(r.began))
+		r.metrics.Worked(r.uid, r.operation, time.Since(r.began))
 		r.began, r.operation = time.Time{}, ""
 	}
 }

@@ -47,7 +47,7 @@ func New(cfg Config, obs topic.PodObservation, executor Executor, report Reporte
 		executor: executor, report: report,
 		log: log.With("pod", cfg.Pod.Name, "namespace", cfg.Pod.Namespace, "uid", string(cfg.Pod.UID)),
 		in:  make(chan func(*Worker)), results: make(chan result), done: make(chan struct{}),
-		state: newState(cfg, obs), actions: newActions(), rounds: rounds{metrics: cfg.Metrics},
+		state: newState(cfg, obs), actions: newActions(), rounds: rounds{metrics: cfg.Metrics, uid: cfg.Pod.UID},
 	}
 	w.publisher = newPublisher(w.state, w.actions, report)
 	w.announcer = &announcer{state: w.state, report: report, log: w.log}

@@ -2,13 +2,18 @@
 package events
 
 import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri"
 	"kubelot.dev/daemon"
 )
 
@@ -21,11 +26,12 @@ type Reporter struct {
 	sources  *bus.Writer[topic.Sources]
 	steps    *bus.Publisher[topic.Step]
 	events   daemon.EventRecorder
+	traced   topic.Sampling
 	log      *slog.Logger
 }
 
-// New starts the writers on the connection.
-func New(c *bus.Conn, events daemon.EventRecorder, log *slog.Logger) *Reporter {
+// New starts the writers on the connection. The steps of traced pods have spans.
+func New(c *bus.Conn, events daemon.EventRecorder, traced topic.Sampling, log *slog.Logger) *Reporter {
 	return &Reporter{
 		pods:     topic.PodUpdate.Writer(c),
 		objects:  topic.PodObject.Writer(c),
@@ -34,6 +40,7 @@ func New(c *bus.Conn, events daemon.EventRecorder, log *slog.Logger) *Reporter {
 		sources:  topic.PodSources.Writer(c),
 		steps:    topic.PodStep.Publisher(c),
 		events:   events,
+		traced:   traced,
 		log:      log,
 	}
 }
@@ -87,28 +94,42 @@ func (r *Reporter) NodeEvent(node, eventType, reason, message string) {
 const quickStep = time.Second
 
 // Step says that a worker has begun a step, once that takes its time; the returned function says that it ended, and
-// how.
-func (r *Reporter) Step(pod *corev1.Pod, name, container, image string) (end func(error)) {
+// how. The step is done with the returned context, so that what the runtime does for it is part of the step's span.
+func (r *Reporter) Step(ctx context.Context, pod *corev1.Pod, name, container, image string,
+) (within context.Context, end func(error)) {
 	began := time.Now()
 	step := topic.Step{
 		Ref: topic.RefOf(pod), Name: name, Container: container, Image: image,
 		Phase: topic.StepBegin, At: began,
+	}
+	if r.traced.Has(step.UID) {
+		ctx = span(ctx, &step)
 	}
 	told := make(chan struct{})
 	slow := time.AfterFunc(quickStep, func() {
 		defer close(told)
 		r.must(r.steps.Publish(step.UID, step))
 	})
-	return func(err error) {
+	return ctx, func(err error) {
 		if !slow.Stop() {
 			<-told // the end comes after the beginning
 		}
-		step.Phase, step.At, step.Duration = topic.StepEnd, time.Now(), time.Since(began)
+		took := time.Since(began)
+		// Whoever subtracts the duration finds when the step began, to the nanosecond.
+		step.Phase, step.At, step.Duration = topic.StepEnd, began.Add(took), took
 		if err != nil {
 			step.Error = err.Error()
 		}
 		r.must(r.steps.Publish(step.UID, step))
 	}
+}
+
+// span gives the step a span of its own, within that of the context.
+func span(ctx context.Context, step *topic.Step) context.Context {
+	var id [8]byte
+	binary.BigEndian.PutUint64(id[:], rand.Uint64()|1) // 0 is no ID
+	step.Span, step.Parent = hex.EncodeToString(id[:]), cri.SpanOf(ctx)
+	return cri.Traced(ctx, topic.TraceID(step.UID), id)
 }
 
 // must logs what can't happen with valid keys: a UID that isn't a subject token, say.

@@ -35,13 +35,14 @@ func TestOnlyASlowStepTellsOfItsBeginning(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		r := New(conn, nil, slog.New(slog.DiscardHandler))
+		r := New(conn, nil, 0, slog.New(slog.DiscardHandler))
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
-		r.Step(pod, "quick", "", "")(nil)
-		slow := r.Step(pod, "slow", "", "")
+		_, quick := r.Step(ctx, pod, "quick", "", "")
+		quick(nil)
+		_, slow := r.Step(ctx, pod, "slow", "", "")
 		time.Sleep(3 * time.Second)
 		slow(errors.New("no network"))
-		r.Step(pod, "hung", "", "")
+		r.Step(ctx, pod, "hung", "", "")
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		want := []string{"quick end 0s ", "slow begin 0s ", "slow end 3s no network", "hung begin 0s "}

@@ -29,9 +29,9 @@ func (e *Executor) Do(ctx context.Context, s worker.Snapshot, action plan.Action
 		out.Obs = e.reader.look(ctx, s, action, true)
 		return out
 	}
-	end := e.reports.Events.Step(s.Pod, string(action.Kind), action.Container, imageOf(s.Pod, action))
+	stepCtx, end := e.reports.Events.Step(ctx, s.Pod, string(action.Kind), action.Container, imageOf(s.Pod, action))
 	began := time.Now()
-	out.Images, out.Err = e.perform(ctx, s, action)
+	out.Images, out.Err = e.perform(stepCtx, s, action)
 	if out.Err == nil || ctx.Err() == nil {
 		e.reports.Metrics.Done(metrics.Action{
 			Pod: s.Pod, Kind: action.Kind, Container: action.Container,

@@ -99,7 +99,7 @@ func (sb *sandboxes) run(ctx context.Context, s worker.Snapshot, config *runtime
 	}
 	began := time.Now()
 	_, err = sb.calls.RunPodSandbox(ctx, config, handler)
-	sb.reports.Metrics.RanSandbox(handler, time.Since(began), err)
+	sb.reports.Metrics.RanSandbox(s.Pod.UID, handler, time.Since(began), err)
 	return err
 }
 

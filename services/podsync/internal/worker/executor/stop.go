@@ -27,8 +27,8 @@ func (ct *containers) stop(ctx context.Context, s worker.Snapshot, action plan.A
 		ct.killing(s.Pod, action)
 		if c := plan.Container(s.Pod, action.Container); c != nil && c.Lifecycle != nil &&
 			c.Lifecycle.PreStop != nil && action.Grace > 0 {
-			end := ct.reports.Events.Step(s.Pod, string(plan.RunPreStop), action.Container, "")
-			end(ct.preStop(ctx, s, c, action))
+			hookCtx, end := ct.reports.Events.Step(ctx, s.Pod, string(plan.RunPreStop), action.Container, "")
+			end(ct.preStop(hookCtx, s, c, action))
 		}
 	}
 	grace := max(action.Grace-time.Since(began), minGrace)

@@ -147,8 +147,8 @@ func (u *upcoming) adopt(obs topic.PodObservation) bool {
 func (u *upcoming) postStart(ctx context.Context) error {
 	s, c := u.s, u.c
 	target := hooks.Target{Pod: s.Pod, Container: c, ContainerID: u.id, PodIP: first(u.builder.podIPs(s))}
-	end := u.reports.Events.Step(s.Pod, stepPostStart, c.Name, "")
-	err := u.hooks.Run(ctx, target, c.Lifecycle.PostStart)
+	hookCtx, end := u.reports.Events.Step(ctx, s.Pod, stepPostStart, c.Name, "")
+	err := u.hooks.Run(hookCtx, target, c.Lifecycle.PostStart)
 	if ctx.Err() != nil {
 		// The hook was broken off, it didn't fail. A pod that ends is stopped by its plan, within its own grace period;
 		// where only podsync ends, the container runs on.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	crierrors "k8s.io/cri-api/pkg/errors"
 
 	"kubelot.dev/services/podsync/internal/worker/plan"
@@ -15,6 +16,7 @@ import (
 
 // actionMetrics are those of what is done for single pods, which the workers and the executor feed.
 type actionMetrics struct {
+	exemplars
 	worker, sandboxDuration, resizes                                              *prometheus.HistogramVec
 	pods, podErrors, userNS, userNSErrors, sandboxErrors                          *prometheus.CounterVec
 	containers, containerErrors, terminated                                       *prometheus.CounterVec
@@ -24,6 +26,7 @@ type actionMetrics struct {
 func newActionMetrics(f *factory) *actionMetrics {
 	resizeBuckets := []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}
 	return &actionMetrics{
+		exemplars: f.exemplars,
 		worker: f.histogram("kubelet_pod_worker_duration_seconds",
 			"How long a pod's worker was at work without a pause, by what for: create, update, sync, "+
 				"kill or terminated.", prometheus.DefBuckets, "operation_type"),
@@ -83,7 +86,7 @@ func (m *actionMetrics) Done(a Action) {
 			m.countContainer(a)
 		}
 	case plan.ResizePod:
-		m.resizes.WithLabelValues(strconv.FormatBool(a.Err == nil)).Observe(float64(a.Took.Milliseconds()))
+		m.observe(m.resizes, a.Pod.UID, float64(a.Took.Milliseconds()), strconv.FormatBool(a.Err == nil))
 	}
 }
 
@@ -136,16 +139,16 @@ func (m *actionMetrics) countVolumes(a Action) {
 }
 
 // RanSandbox records the runtime's part in making a sandbox.
-func (m *actionMetrics) RanSandbox(handler string, took time.Duration, err error) {
-	m.sandboxDuration.WithLabelValues(handler).Observe(took.Seconds())
+func (m *actionMetrics) RanSandbox(uid types.UID, handler string, took time.Duration, err error) {
+	m.observe(m.sandboxDuration, uid, took.Seconds(), handler)
 	if err != nil {
 		m.sandboxErrors.WithLabelValues(handler).Inc()
 	}
 }
 
 // Worked records that a pod's worker had something under way all the time that it took.
-func (m *actionMetrics) Worked(operation string, took time.Duration) {
-	m.worker.WithLabelValues(operation).Observe(took.Seconds())
+func (m *actionMetrics) Worked(uid types.UID, operation string, took time.Duration) {
+	m.observe(m.worker, uid, took.Seconds(), operation)
 }
 
 // SleepEnded records a sleep hook that was ended before its time, HTTPInstead one that fell back to HTTP.

@@ -7,10 +7,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // imageMetrics are those of the images that containers ask for, which the puller records.
 type imageMetrics struct {
+	exemplars
 	pulls                      *prometheus.HistogramVec
 	images, pullChecks         *prometheus.CounterVec
 	pullIntents, pulledRecords *prometheus.GaugeVec
@@ -19,6 +21,7 @@ type imageMetrics struct {
 func newImageMetrics(f *factory) *imageMetrics {
 	pullBuckets := []float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}
 	return &imageMetrics{
+		exemplars: f.exemplars,
 		pulls: f.histogram("kubelet_image_pull_duration_seconds", "How long image pulls took with the wait for their turn, "+
 			"by the image's size.", pullBuckets, "image_size_in_bytes"),
 		images: f.counter("kubelet_image_manager_ensure_image_requests_total",
@@ -55,8 +58,8 @@ func (m *imageMetrics) PullRecords(intents, pulled int) {
 }
 
 // pulled records an image that was pulled.
-func (m *imageMetrics) pulled(took time.Duration, size uint64) {
-	m.pulls.WithLabelValues(sizeLabel(size)).Observe(took.Seconds())
+func (m *imageMetrics) pulled(uid types.UID, took time.Duration, size uint64) {
+	m.observe(m.pulls, uid, took.Seconds(), sizeLabel(size))
 }
 
 // sizes are the upper ends of the labels by which the kubelet sorts images, in MiB.

@@ -7,6 +7,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus/topic"
 )
 
 // Metrics holds podsync's metrics, a part for each package that records them. Its methods may be called from any
@@ -19,9 +22,9 @@ type Metrics struct {
 	*startMetrics
 }
 
-// New makes the metrics and registers them.
-func New(r prometheus.Registerer) (*Metrics, error) {
-	f := &factory{registry: r}
+// New makes the metrics and registers them. What is measured of a traced pod leads to its trace.
+func New(r prometheus.Registerer, traced topic.Sampling) (*Metrics, error) {
+	f := &factory{registry: r, exemplars: exemplars{traced}}
 	m := &Metrics{newPodMetrics(f), newActionMetrics(f), newImageMetrics(f), newCgroupMetrics(f), newStartMetrics(f)}
 	if err := errors.Join(f.errs...); err != nil {
 		return nil, fmt.Errorf("register the metrics of podsync: %w", err)
@@ -32,7 +35,7 @@ func New(r prometheus.Registerer) (*Metrics, error) {
 // WorkerStarted records a pod that got its worker; firstSeen is when a source first had it.
 func (m *Metrics) WorkerStarted(pod *corev1.Pod, firstSeen time.Time) {
 	if !firstSeen.IsZero() {
-		m.startMetrics.worker.WithLabelValues().Observe(seconds(firstSeen))
+		m.startMetrics.observe(m.startMetrics.worker, pod.UID, seconds(firstSeen))
 	}
 	m.podMetrics.containers.WithLabelValues().Observe(float64(len(pod.Spec.Containers)))
 }
@@ -40,18 +43,19 @@ func (m *Metrics) WorkerStarted(pod *corev1.Pod, firstSeen time.Time) {
 // Pulled records an image that was pulled for the pod since it asked for it.
 func (m *Metrics) Pulled(pod *corev1.Pod, asked time.Time, size uint64) {
 	now := time.Now()
-	m.imageMetrics.pulled(now.Sub(asked), size)
+	m.imageMetrics.pulled(pod.UID, now.Sub(asked), size)
 	m.startMetrics.pulled(pod, span{asked, now})
 }
 
 // Stated records a status that takes the place of an earlier one; firstSeen is when a source first had the pod.
-func (m *Metrics) Stated(firstSeen time.Time, before, after *corev1.PodStatus) {
-	m.stated(firstSeen, before, after)
+func (m *Metrics) Stated(uid types.UID, firstSeen time.Time, before, after *corev1.PodStatus) {
+	m.stated(uid, firstSeen, before, after)
 	m.ended(before, after)
 }
 
 // factory makes metrics and registers them. Those without labels show from the start.
 type factory struct {
+	exemplars
 	registry prometheus.Registerer
 	errs     []error
 }
@@ -81,6 +85,19 @@ func (f *factory) histogram(name, help string, buckets []float64, labels ...stri
 		h.WithLabelValues()
 	}
 	return h
+}
+
+// exemplars are the trace IDs of the pods that were measured, of which each bucket keeps the last one.
+type exemplars struct{ traced topic.Sampling }
+
+// observe records a value of the pod.
+func (e exemplars) observe(of *prometheus.HistogramVec, uid types.UID, value float64, labels ...string) {
+	o := of.WithLabelValues(labels...)
+	if with, ok := o.(prometheus.ExemplarObserver); ok && e.traced.Has(string(uid)) {
+		with.ObserveWithExemplar(value, prometheus.Labels{"trace_id": fmt.Sprintf("%x", topic.TraceID(string(uid)))})
+		return
+	}
+	o.Observe(value)
 }
 
 // Values of the label container_type.

@@ -20,7 +20,7 @@ import (
 func newMetrics(t *testing.T) (*Metrics, *prometheus.Registry) {
 	t.Helper()
 	r := prometheus.NewRegistry()
-	m, err := New(r)
+	m, err := New(r, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func testPod() *corev1.Pod {
 
 func TestTwoOnOneRegistry(t *testing.T) {
 	_, r := newMetrics(t)
-	if _, err := New(r); err == nil || !strings.Contains(err.Error(), "metrics of podsync") {
+	if _, err := New(r, 0); err == nil || !strings.Contains(err.Error(), "metrics of podsync") {
 		t.Errorf("error %v, want one that names the metrics", err)
 	}
 }
@@ -226,7 +226,7 @@ func TestEnds(t *testing.T) {
 		status(running, end("b", 137, "OOMKilled")), // told when it is up again
 		status(running, end("b", 137, "OOMKilled")),
 	} {
-		m.Stated(seen, last, next)
+		m.Stated("u1", seen, last, next)
 		last = next
 	}
 	expect(t, r, `

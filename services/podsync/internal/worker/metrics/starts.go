@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/podspec"
@@ -14,6 +15,7 @@ import (
 
 // startMetrics are those of how long pods take to run.
 type startMetrics struct {
+	exemplars
 	worker, pod, sli, total *prometheus.HistogramVec
 	first                   *prometheus.GaugeVec
 
@@ -28,7 +30,7 @@ func newStartMetrics(f *factory) *startMetrics {
 		1200, 1800, 2700, 3600,
 	}
 	return &startMetrics{
-		pending: map[string]*pending{},
+		exemplars: f.exemplars, pending: map[string]*pending{},
 		worker: f.histogram("kubelet_pod_worker_start_duration_seconds",
 			"Time from when a source first had a pod until its worker began.", prometheus.DefBuckets),
 		pod: f.histogram("kubelet_pod_start_duration_seconds", "Time from when a source first had a pod until it ran.",
@@ -84,12 +86,12 @@ func (m *startMetrics) Seen(pod *corev1.Pod, obs *topic.PodObservation) {
 	}
 	delete(m.pending, uid)
 	total := time.Since(pod.CreationTimestamp.Time)
-	m.total.WithLabelValues().Observe(total.Seconds())
+	m.observe(m.total, pod.UID, total.Seconds())
 	if stateful(pod) {
 		return
 	}
 	sli := max(total-together(p.pulls)-initialised(pod, obs), 0)
-	m.sli.WithLabelValues().Observe(sli.Seconds())
+	m.observe(m.sli, pod.UID, sli.Seconds())
 	if !pod.Spec.HostNetwork && !m.network {
 		m.network = true
 		m.first.WithLabelValues().Set(sli.Seconds())
@@ -104,10 +106,10 @@ func (m *startMetrics) Gone(uid string) {
 }
 
 // stated measures a pod that has begun to run.
-func (m *startMetrics) stated(firstSeen time.Time, before, after *corev1.PodStatus) {
+func (m *startMetrics) stated(uid types.UID, firstSeen time.Time, before, after *corev1.PodStatus) {
 	if (before.Phase == "" || before.Phase == corev1.PodPending) && after.Phase == corev1.PodRunning &&
 		startedSince(firstSeen, after) {
-		m.pod.WithLabelValues().Observe(seconds(firstSeen))
+		m.observe(m.pod, uid, seconds(firstSeen))
 	}
 }
 
