@@ -50,7 +50,8 @@ func Loopback(t testing.TB, dir string, mib int) {
 		t.Fatal(err)
 	}
 	for _, command := range [][]string{
-		{"truncate", "-s", strconv.Itoa(mib) + "M", file}, {"mkfs.ext4", "-q", "-m", "0", "-N", "20000", file},
+		{"truncate", "-s", strconv.Itoa(mib) + "M", file},
+		{"mkfs.ext4", "-q", "-m", "0", "-N", "20000", file},
 		{"mount", "-o", "loop", file, dir},
 	} {
 		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
