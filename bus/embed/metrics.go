@@ -2,26 +2,40 @@ package embed
 
 import (
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// scrapePatience is how long a scrape waits for the embedded server.
+const scrapePatience = 2 * time.Second
+
 // metrics show how full the store is and who reads slowly. Nothing is counted between two scrapes: the embedded server
-// has the figures.
+// has the figures. While its store hangs it keeps everybody waiting who asks for them. So one question is under way at
+// a time, and a scrape without an answer has the daemon's other metrics: they say that its loop hangs.
 type metrics struct {
 	stored, limit, pending, slow *prometheus.Desc
+	// read asks a server.
+	read func(life *server.Server, names map[string]string) []prometheus.Metric
 
 	mu    sync.Mutex
 	life  *server.Server // nil between two lives
 	names map[string]string
+	asked *question // nil while nobody is asked
+}
+
+// question is what the embedded server is asked; found is there once done is closed.
+type question struct {
+	done  chan struct{}
+	found []prometheus.Metric
 }
 
 func newMetrics() *metrics {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
-	return &metrics{
+	m := &metrics{
 		stored: desc("kubelot_bus_store_bytes", "What the bus keeps, in bytes."),
 		limit: desc("kubelot_bus_store_limit_bytes",
 			"What the bus may keep, in bytes; beyond it no state can be said any more."),
@@ -30,6 +44,8 @@ func newMetrics() *metrics {
 		slow: desc("kubelot_bus_slow_readers_total",
 			"Connections that were closed because their reader lagged too far behind."),
 	}
+	m.read = m.figures
+	return m
 }
 
 // alive states whose figures are shown from now on; names are the daemons by their keys. No server ends a life.
@@ -46,25 +62,58 @@ func (m *metrics) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. What the server doesn't say is left out.
+// Collect implements prometheus.Collector. What the server doesn't say in time is left out.
 func (m *metrics) Collect(out chan<- prometheus.Metric) {
-	m.mu.Lock()
-	life, names := m.life, m.names
-	m.mu.Unlock()
-	if life == nil {
+	q := m.ask()
+	if q == nil {
 		return
 	}
+	timer := time.NewTimer(scrapePatience)
+	defer timer.Stop()
+	select {
+	case <-q.done:
+	case <-timer.C:
+		return
+	}
+	for _, metric := range q.found {
+		out <- metric
+	}
+}
+
+// ask begins a question, unless one is under way; nil without a server.
+func (m *metrics) ask() *question {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.asked != nil || m.life == nil {
+		return m.asked
+	}
+	q := &question{done: make(chan struct{})}
+	m.asked = q
+	life, names := m.life, m.names
+	go func() {
+		q.found = m.read(life, names)
+		m.mu.Lock()
+		m.asked = nil
+		m.mu.Unlock()
+		close(q.done)
+	}()
+	return q
+}
+
+// figures are those of the server.
+func (m *metrics) figures(life *server.Server, names map[string]string) []prometheus.Metric {
+	var found []prometheus.Metric
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+		found = append(found, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...))
 	}
 	if info, err := life.Jsz(nil); err == nil {
 		gauge(m.stored, float64(info.Store))
 		gauge(m.limit, float64(info.Config.MaxStore))
 	}
-	out <- prometheus.MustNewConstMetric(m.slow, prometheus.CounterValue, float64(life.NumSlowConsumers()))
+	found = append(found, prometheus.MustNewConstMetric(m.slow, prometheus.CounterValue, float64(life.NumSlowConsumers())))
 	conns, err := life.Connz(&server.ConnzOptions{Username: true})
 	if err != nil {
-		return
+		return found
 	}
 	pending := map[string]float64{}
 	for _, conn := range conns.Conns {
@@ -75,4 +124,5 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	for name, bytes := range pending {
 		gauge(m.pending, bytes, name)
 	}
+	return found
 }

@@ -1,8 +1,12 @@
 package embed
 
 import (
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -33,4 +37,36 @@ func TestMetrics(t *testing.T) {
 	if families, err := registry.Gather(); err != nil || len(families) != 0 {
 		t.Errorf("a bus that has ended shows %v, %v", families, err)
 	}
+}
+
+// A server that hangs keeps no scrape waiting, and is asked once. When it goes on its figures are shown again.
+func TestMetricsOfAServerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMetrics()
+		goesOn, asked := make(chan struct{}), atomic.Int32{}
+		m.read = func(*server.Server, map[string]string) []prometheus.Metric {
+			asked.Add(1)
+			<-goesOn
+			return []prometheus.Metric{prometheus.MustNewConstMetric(m.slow, prometheus.CounterValue, 7)}
+		}
+		m.alive(&server.Server{}, nil)
+		scrape := func() int {
+			found := make(chan prometheus.Metric, 10)
+			m.Collect(found)
+			return len(found)
+		}
+		for range 3 {
+			if began, n := time.Now(), scrape(); n != 0 || time.Since(began) != scrapePatience {
+				t.Errorf("%d figures after %s", n, time.Since(began))
+			}
+		}
+		if n := asked.Load(); n != 1 {
+			t.Errorf("it was asked %d times", n)
+		}
+		close(goesOn)
+		synctest.Wait()
+		if n := scrape(); n != 1 || asked.Load() != 2 {
+			t.Errorf("%d figures, it was asked %d times", n, asked.Load())
+		}
+	})
 }

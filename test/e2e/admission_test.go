@@ -160,6 +160,8 @@ func TestTaintedNode(t *testing.T) {
 	ns.Apply(pod("frail", container))
 	ns.Event("frail", "TaintToleration",
 		"Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate")
+	ns.Because("frail", "rejected-taint",
+		"this node has refused it: this node has a NoExecute taint that it doesn't tolerate")
 	ns.Apply(pod("second", tolerant))
 	second := ns.Running("second")
 	ns.Apply(pod("third", tolerant))
@@ -168,6 +170,7 @@ func TestTaintedNode(t *testing.T) {
 	if third.Status.Reason != "OutOfpods" || third.Status.Message != full {
 		t.Errorf("reason %s, message %q; want OutOfpods, %q", third.Status.Reason, third.Status.Message, full)
 	}
+	ns.Because("third", "rejected-pods", "this node has refused it: this node has 2 of at most 2 pods already")
 	preempts(t, ns, tolerant)
 	for _, p := range []*corev1.Pod{p, second} {
 		ns.Delete(p.Name, -1)
@@ -205,6 +208,7 @@ func preempts(t *testing.T, ns *kit.Namespace, spec string) {
 		t.Errorf("conditions %+v; want DisruptionTarget, TerminationByKubelet", v.Status.Conditions)
 	}
 	ns.Event(v.Name, "Preempting", message)
+	ns.Because(v.Name, "preempted", "this node has ended it: it had to make room for a critical pod")
 	ns.Delete("critical", -1)
 	ns.Gone(critical)
 }

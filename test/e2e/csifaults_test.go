@@ -71,6 +71,7 @@ func TestHangingCSI(t *testing.T) {
 	ns.Running("another")
 	says(t, ns, "held", "the CSI driver "+hangs.Name+" has not answered NodeStageVolume since", "the driver's answer")
 	hangs.Kill()
+	ns.Because("held", "csi-driver-away", "its CSI driver doesn't answer on this node")
 	hangs.Start()
 	held := ns.Running("held")
 

@@ -103,9 +103,12 @@ func TestResizeThatCannotBe(t *testing.T) {
 		t.Errorf("allocated %v, resources %v; want those of before", s.AllocatedResources, s.Resources)
 	}
 	ns.Event("web", "ResizeDeferred", "Node didn't have enough resource: cpu")
+	ns.Because("web", "resize-deferred",
+		"the pod waits for its new size: Node didn't have enough resource: cpu, requested: ")
 
 	resize(ns, "web", "app", "200m", "10Mi")
 	ns.Event("web", "ResizeError", "cannot decrease memory limits")
+	ns.Because("web", "resize-fails", "the pod can't get its new size: container app uses ")
 	p = ns.Wait("web", "error of the resize", func(p *corev1.Pod) bool {
 		return kit.Condition(p, corev1.PodResizeInProgress) == corev1.ConditionTrue &&
 			kit.Condition(p, corev1.PodResizePending) == ""

@@ -109,9 +109,7 @@ func (v view) failingCause(f failing) Cause {
 		cause = cause.found("the pod can't end: ", diagnose.Sandbox(f.Error, n))
 		cause.Kind = strings.ReplaceAll(f.Name, " ", "-") + "-fails"
 	case "resize pod":
-		cause.Kind, cause.Sentence = "resize-fails", "the pod can't get its new size: "+diagnose.Innermost(f.Error)
-		cause.Waits = "the next try to succeed"
-		cause.Advice = "kubectl get pod -o yaml shows the size that it has, in status.containerStatuses; change it again"
+		cause = cause.found(notResized, diagnose.Resize(f.Error, n))
 	default:
 		cause.Kind = strings.ReplaceAll(f.Name, " ", "-") + "-fails"
 		cause.Sentence = stepName(f.Step) + " fails: " + diagnose.Innermost(f.Error)

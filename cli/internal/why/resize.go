@@ -8,6 +8,8 @@ import (
 	"kubelot.dev/cli/internal/why/diagnose"
 )
 
+const notResized = "the pod can't get its new size: "
+
 // resizeCauses are why a pod that runs doesn't have the size that its spec asks for.
 func resizeCauses(v view) []Cause {
 	var causes []Cause
@@ -27,8 +29,7 @@ func resizeCauses(v view) []Cause {
 			cause.Waits = "room on this node"
 			cause.Advice = "kubectl describe node shows who has it"
 		case c.Reason == corev1.PodReasonError:
-			cause.Kind, cause.Sentence = "resize-fails", "the pod can't get its new size: "+why
-			cause.Waits = "the next try to succeed"
+			cause = cause.found(notResized, diagnose.Resize(c.Message, v.names(nil)))
 		default:
 			continue // it is under way
 		}

@@ -117,22 +117,6 @@ func tail(text string, n int) string {
 	return strings.Join(lines[max(len(lines)-n, 0):], "\n")
 }
 
-// loopback mounts a new ext4 filesystem of that size in MiB at dir, in a bed. The bed unmounts it in the end, and
-// removes its file, also after a test that was killed. The loop device goes with it.
-func loopback(t *testing.T, dir string, mib int) {
-	t.Helper()
-	file := dir + ".disk"
-	command(t, "truncate", "-s", strconv.Itoa(mib)+"M", file)
-	command(t, "mkfs.ext4", "-q", "-m", "0", "-N", "20000", file)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	command(t, "mount", "-o", "loop", file, dir)
-	if err := os.RemoveAll(filepath.Join(dir, "lost+found")); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).CombinedOutput()

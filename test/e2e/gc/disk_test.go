@@ -37,7 +37,7 @@ func nodeEvent(t *testing.T, bed *kit.Bed, reason, message string) error {
 func TestDiskPressure(t *testing.T) {
 	t.Parallel()
 	bed := start(t, "evictionHard: {nodefs.available: 100Mi}\n"+transition, func(b *kit.Bed) {
-		loopback(t, b.Bed.Path("kubelet"), 512)
+		kit.Loopback(t, b.Bed.Path("kubelet"), 512)
 	})
 	ns := bed.Namespace(t)
 	ns.Apply(pod("good", `
@@ -81,7 +81,7 @@ func TestSoftDiskPressure(t *testing.T) {
 	}
 	bed := start(t, config("1h"), func(b *kit.Bed) {
 		root := b.Bed.Path("kubelet")
-		loopback(t, root, 2*before)
+		kit.Loopback(t, root, 2*before)
 		var disk syscall.Statfs_t
 		if err := syscall.Statfs(root, &disk); err != nil {
 			t.Fatal(err)

@@ -302,7 +302,7 @@ func imagesOn(t *testing.T, b *kit.Bed, mib int) string {
 	if err := os.RemoveAll(root); err != nil {
 		t.Fatal(err)
 	}
-	loopback(t, root, mib)
+	kit.Loopback(t, root, mib)
 	if err := b.Containerd.Launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func TestPIDAndInodePressure(t *testing.T) {
 	var root string
 	bed := start(t, config+"}\n", func(b *kit.Bed) {
 		root = b.Bed.Path("kubelet")
-		loopback(t, root, 512)
+		kit.Loopback(t, root, 512)
 	})
 	ns := bed.Namespace(t)
 	ns.Apply(strings.Join([]string{
@@ -57,6 +57,7 @@ func TestPIDAndInodePressure(t *testing.T) {
 	})
 	ns.Exec(crowd, "app", "touch /go")
 	ns.Exec(hog, "app", "touch /go")
+	bed.NodeBecause(t, "pressure-pid", "this node runs out of process IDs, so pods are refused and evicted")
 	quantity := resource.NewQuantity(threshold, resource.DecimalSI).String()
 	// The kubelet names no containers in these two messages. On a busy machine the figures that the choice waits for may
 	// come too late, which the message says; the right pods go nevertheless.

@@ -188,7 +188,8 @@ func (b *Bed) start(ctx context.Context, o Options) error {
 func (b *Bed) startNode(ctx context.Context, o node.Options) (err error) {
 	o.Name, o.Agent = NodeName, layout(o.Agent)
 	if dir := os.Getenv("KUBELOT_BIN"); dir != "" && o.Agent != node.Kubelet {
-		o.ExtraArgs = append(o.ExtraArgs, "--bin-dir="+dir)
+		// A test that has made a directory of links has its way.
+		o.ExtraArgs = append([]string{"--bin-dir=" + dir}, o.ExtraArgs...)
 	}
 	b.agent = o.Agent
 	b.Node, err = node.Start(ctx, b.Cluster, o)

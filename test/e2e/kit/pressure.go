@@ -2,6 +2,9 @@ package kit
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -34,6 +37,28 @@ func (b *Bed) Reconfigure(t testing.TB, config string) {
 		t.Fatal(err)
 	}
 	if err := syscall.Kill(b.Node.PID(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Loopback mounts a new ext4 filesystem of that size in MiB at dir, in a bed. The bed unmounts it in the end, and
+// removes its file, also after a test that was killed. The loop device goes with it.
+func Loopback(t testing.TB, dir string, mib int) {
+	t.Helper()
+	file := dir + ".disk"
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range [][]string{
+		{"truncate", "-s", strconv.Itoa(mib) + "M", file},
+		{"mkfs.ext4", "-q", "-m", "0", "-N", "20000", file},
+		{"mount", "-o", "loop", file, dir},
+	} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", command, err, out)
+		}
+	}
+	if err := os.RemoveAll(filepath.Join(dir, "lost+found")); err != nil {
 		t.Fatal(err)
 	}
 }

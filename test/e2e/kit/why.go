@@ -2,6 +2,7 @@ package kit
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os/exec"
@@ -40,5 +41,42 @@ func (n *Namespace) Says(name string, words ...string) {
 	n.t.Helper()
 	Eventually(n.t, "what keeps "+name, func() error {
 		return n.bed.WhySays(n.t.Context(), n.Name+"/"+name, words...)
+	})
+}
+
+// whyCause is an error unless kubelot why names a cause of that kind, with a sentence that has the text.
+func (b *Bed) whyCause(ctx context.Context, about, kind, text string) error {
+	out, err := b.Why(ctx, about, "-o", "json")
+	if err != nil {
+		return fmt.Errorf("kubelot why: %w\n%s", err, out)
+	}
+	var answer struct {
+		Causes []struct {
+			Kind     string `json:"kind"`
+			Sentence string `json:"sentence"`
+		} `json:"causes"`
+	}
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
+		return fmt.Errorf("kubelot why says %s: %w", out, err)
+	}
+	for _, c := range answer.Causes {
+		if c.Kind == kind && strings.Contains(c.Sentence, text) {
+			return nil
+		}
+	}
+	return fmt.Errorf("kubelot why names no cause %s with %q: %+v", kind, text, answer.Causes)
+}
+
+// NodeBecause waits until kubelot why names that cause of the node's trouble. The kinds are those of docs/why.md.
+func (b *Bed) NodeBecause(t testing.TB, kind, text string) {
+	t.Helper()
+	Eventually(t, "the cause "+kind+" of the node", func() error { return b.whyCause(t.Context(), "node", kind, text) })
+}
+
+// Because waits until kubelot why names that cause of the pod's trouble. The kinds are those of docs/why.md.
+func (n *Namespace) Because(name, kind, text string) {
+	n.t.Helper()
+	Eventually(n.t, "the cause "+kind+" of "+name, func() error {
+		return n.bed.whyCause(n.t.Context(), n.Name+"/"+name, kind, text)
 	})
 }

@@ -3,6 +3,7 @@ package parity
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -90,6 +91,47 @@ func launch(t *testing.T, program string, args ...string) *agentRun {
 	return a
 }
 
+// checkAsJSON runs kubelot takeover --check -o json, and checks its exit code, the kubelet that it has found, and the
+// finding that is against the takeover; none for an empty text.
+func checkAsJSON(t *testing.T, bed *kit.Bed, code int, against string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), bed.Program("kubelot"), args...)
+	out, err := cmd.Output()
+	var report struct {
+		OK      bool `json:"ok"`
+		Kubelet struct {
+			PID        int      `json:"pid"`
+			Executable string   `json:"executable"`
+			Args       []string `json:"args"`
+		} `json:"kubelet"`
+		Findings []struct {
+			Stops bool   `json:"stops"`
+			Text  string `json:"text"`
+		} `json:"findings"`
+	}
+	if jsonErr := json.Unmarshal(out, &report); jsonErr != nil || cmd.ProcessState.ExitCode() != code {
+		t.Fatalf("exit code %d, want %d: %v, %v\n%s", cmd.ProcessState.ExitCode(), code, err, jsonErr, out)
+	}
+	k := report.Kubelet
+	executable, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", bed.Node.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.OK != (code == 0) || k.PID != bed.Node.PID() || k.Executable != executable ||
+		!slices.Contains(k.Args, "--root-dir="+bed.Node.RootDir) {
+		t.Errorf("the report is %s", out)
+	}
+	found := ""
+	for _, f := range report.Findings {
+		if f.Stops {
+			found += f.Text
+		}
+	}
+	if !strings.Contains(found, against) || (found == "") != (against == "") {
+		t.Errorf("%q is against the takeover, want %q", found, against)
+	}
+}
+
 // TestTakeoverAndHandback has kubelot take a node over from the running kubelet, and give it back. A crew that doesn't
 // come up gives it back by itself, and a volume that kubelot can't look after is a reason not to begin.
 func TestTakeoverAndHandback(t *testing.T) {
@@ -135,9 +177,11 @@ func TestTakeoverAndHandback(t *testing.T) {
 	if err == nil || !strings.Contains(string(out), "uses a volume of kubernetes.io/nfs") {
 		t.Errorf("a volume of another kind: %v\n%s", err, out)
 	}
+	checkAsJSON(t, bed, 1, "uses a volume of kubernetes.io/nfs", append(args, "--check", "-o=json")...)
 	if err := os.RemoveAll(filepath.Dir(foreign)); err != nil {
 		t.Fatal(err)
 	}
+	checkAsJSON(t, bed, 0, "", append(args, "--check", "-o=json")...)
 	out, err = exec.CommandContext(t.Context(), kubelot, append(args, "--check")...).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "kubelot can take this node over") {
 		t.Errorf("the check: %v\n%s", err, out)

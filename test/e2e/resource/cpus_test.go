@@ -66,6 +66,10 @@ func TestExclusiveCPUs(t *testing.T) {
 	bed.KillContainer(t, alone, "app")
 	again := ns.Restarted(alone, "app", 1)
 	allowed(t, ns, again, "1")
+	ns.Kubectl("patch", "pod/alone", "--subresource=resize", "--patch", `{"spec": {"containers": [{"name": "app", `+
+		`"resources": {"requests": {"cpu": "500m"}, "limits": {"cpu": "500m"}}}]}}`)
+	ns.Because("alone", "resize-infeasible", "the pod can't get its new size on this node: Resize is infeasible for "+
+		`Guaranteed Pods alongside CPU Manager policy "static"`)
 	ns.Delete("alone", 0)
 	ns.Gone(again)
 	allowed(t, ns, common, all)

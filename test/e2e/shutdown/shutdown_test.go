@@ -195,6 +195,7 @@ func TestShutdown(t *testing.T) {
 	r := start(t)
 	t.Run("cancelled", func(*testing.T) { r.cancelled() })
 	t.Run("by command", func(*testing.T) { r.byCommand() })
+	t.Run("as JSON", func(*testing.T) { r.asJSON() })
 	t.Run("to the end", func(*testing.T) { r.toTheEnd() })
 }
 

@@ -123,6 +123,11 @@ var starts = []rule{
 		"this node, or the pod's limit, allows no more processes", "processes to end",
 		"cat /proc/sys/kernel/pid_max and podPidsLimit in kubelot's configuration",
 	},
+	{
+		"container-init-ends", `procReady not received`,
+		"the runtime's own process in it ended before the program began, as under too low a limit of processes or memory", "",
+		"raise podPidsLimit in kubelot's configuration, or resources.limits.memory of container {container}",
+	},
 }
 
 // Start is why the runtime doesn't create or start a container.

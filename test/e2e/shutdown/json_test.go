@@ -1,0 +1,69 @@
+package shutdown
+
+import (
+	"context"
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/test/e2e/kit"
+)
+
+// answer runs kubelot shutdown with -o json and returns what it has written to standard output. That is JSON and
+// nothing else, or nothing if the command fails with exit code 1; then the reason is on standard error.
+func (r *rig) answer(code int, reason string, args ...string) (s topic.Shutdown) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), kit.Patience)
+	defer cancel()
+	args = append([]string{"shutdown"}, append(args, "-o=json", "--run-dir="+r.Node.RunDir())...)
+	cmd := exec.CommandContext(ctx, r.Program("kubelot"), args...)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != code {
+		r.t.Fatalf("kubelot %s: %v, want exit code %d\n%s%s", strings.Join(args, " "), err, code, &stdout, &stderr)
+	}
+	if code != 0 {
+		if stdout.Len() > 0 || !strings.Contains(stderr.String(), reason) {
+			r.t.Errorf("kubelot %s has written %q and %q, want %q", strings.Join(args, " "), &stdout, &stderr, reason)
+		}
+		return s
+	}
+	if err := json.Unmarshal([]byte(stdout.String()), &s); err != nil || stderr.Len() > 0 {
+		r.t.Fatalf("kubelot %s: %v\n%s%s", strings.Join(args, " "), err, &stdout, &stderr)
+	}
+	return s
+}
+
+// asJSON is for scripts: the answers of start, state and cancel, and their exit codes.
+func (r *rig) asJSON() {
+	r.apply("scripted", obeys, "")
+	r.ns.Running("scripted")
+	r.answer(1, "want a second at least", "start", "--grace-period=10ms")
+	r.answer(1, "isn't shutting down", "cancel")
+	began := time.Now()
+	done := r.answer(0, "", "start", "--grace-period=10m", "--critical-grace-period=5m")
+	if !done.Active || done.Trigger != topic.ByCommand || done.Started.Before(began) || done.Done.Before(done.Started) ||
+		done.Message != "" || len(done.Groups) != 2 || done.Groups[0].GracePeriodSeconds != 300 {
+		r.t.Errorf("the shutdown is %+v", done)
+	}
+	r.terminated("scripted")
+	if s := r.answer(0, "", "state"); !s.Done.Equal(done.Done) || !s.Active {
+		r.t.Errorf("the state is %+v, and was %+v at the end", s, done)
+	}
+	if s := r.answer(0, "", "cancel"); s.Active || !s.Started.Equal(done.Started) {
+		r.t.Errorf("cancelled it is %+v", s)
+	}
+	r.ready(corev1.ConditionTrue, "")
+
+	// It answers nobody while it stands still. What it is asked then it does afterwards.
+	r.Signal(r.t, "gc", syscall.SIGSTOP)
+	r.answer(1, "", "cancel")
+	r.Signal(r.t, "gc", syscall.SIGCONT)
+	kit.Eventually(r.t, "the lock", func() error { return r.locks(1) })
+}
