@@ -96,6 +96,7 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	})
 	for _, quiet := range []string{
 		"KubelotDaemonDown", "KubelotRuntimeFails", "KubelotNodeUnreachable", "KubelotNodeNotReady",
+		"KubelotFiguresUnreadable",
 	} {
 		if p.fires(t.Context(), quiet, "") == nil {
 			t.Errorf("%s fires and all is well", quiet)
@@ -127,6 +128,7 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 		"KubelotRuntimeFails": "", "KubelotNodeNotReady": "is not Ready", "KubelotDaemonUnhealthy": "can't do its job",
 		"KubelotRuntimeEventsBreak": "breaks off its stream of events", "KubelotPLEGOld": "what runs on",
 	})
+	figuresMissing(t, own, p)
 	if err := own.Containerd.Launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -323,6 +325,7 @@ func misconfigured(t *testing.T, own *kit.Bed, p *prometheus) {
 		t.Fatal(err)
 	}
 	own.Reconfigure(t, string(original)+"nodeStatusMaxImages: -7\n")
+	own.NodeBecause(t, "daemon-degraded", "the daemon status is degraded: the changed configuration is not taken: ")
 	p.fireAll(t, map[string]string{`KubelotDaemonDegraded",daemon="status`: "only a part of its job"})
 	own.Reconfigure(t, string(original))
 }

@@ -220,3 +220,15 @@ func fillFilesystem(t *testing.T, dir string, percent uint64) {
 		t.Fatal(err)
 	}
 }
+
+// figuresMissing asks for the node's statistics, as a monitor does, while the runtime is away: it alone knows how much
+// its images take up.
+func figuresMissing(t *testing.T, own *kit.Bed, p *prometheus) {
+	t.Helper()
+	kit.Eventually(t, "the alert of figures that can't be read", func() error {
+		_, err := own.TryPage(t.Context(), "stats", "/stats/summary")
+		time.Sleep(time.Second)
+		return errors.Join(err, p.fires(t.Context(), `KubelotFiguresUnreadable",source="image filesystem`,
+			"can't be read: image filesystem"))
+	})
+}
