@@ -4,26 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"kubelot.dev/bus"
 )
 
-// ask calls a daemon, and says what a person can do if it isn't there.
+// ask calls a daemon, and says what a person can do if it isn't there. A context without a deadline gets one.
 func ask[Req, Resp any](ctx context.Context, conn *bus.Conn, daemon string, call bus.Call[Req, Resp], req Req,
 ) (Resp, error) {
-	return askFor(ctx, busPatience, conn, daemon, call, req)
-}
-
-// askFor is ask for a call that may take longer.
-func askFor[Req, Resp any](ctx context.Context, patience time.Duration, conn *bus.Conn, daemon string,
-	call bus.Call[Req, Resp], req Req,
-) (Resp, error) {
-	limited, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+	limited := ctx
+	if _, has := ctx.Deadline(); !has {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, busPatience)
+		defer cancel()
+	}
 	resp, err := call.Do(limited, conn, req)
 	switch {
-	case err == nil || ctx.Err() != nil:
+	case err == nil || errors.Is(ctx.Err(), context.Canceled):
 		return resp, err
 	case errors.Is(err, bus.ErrUnavailable) || limited.Err() != nil:
 		return resp, fmt.Errorf("kubelot-%s doesn't answer: %w: if it has just been restarted, try again; else see "+

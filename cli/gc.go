@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -46,7 +47,9 @@ Exit codes: 0 if kubelot-gc has answered, 1 if not.`,
 				return err
 			}
 			defer conn.Close()
-			plan, err := askFor(c.Context(), planPatience, conn, "gc", topic.GCPlan, topic.GCPlanRequest{Images: squeeze})
+			ctx, cancel := context.WithTimeout(c.Context(), planPatience)
+			defer cancel()
+			plan, err := ask(ctx, conn, "gc", topic.GCPlan, topic.GCPlanRequest{Images: squeeze})
 			if err != nil {
 				return err
 			}
