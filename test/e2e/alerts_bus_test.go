@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/test/e2e/kit"
 )
 
@@ -121,6 +122,8 @@ func readsNothing(t *testing.T, own *kit.Bed, p *prometheus, pods []*corev1.Pod)
 	for worker := range 4 {
 		patches.Go(func() {
 			for i := worker; ctx.Err() == nil; i++ {
+				// 20 changes a second are some 6 MiB. The tests beside this one need the processors too.
+				pause.For(ctx, 200*time.Millisecond)
 				patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"mark":"%d"}}}`, i)
 				pod := pods[i%len(pods)]
 				if _, err := own.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,

@@ -193,16 +193,19 @@ func TestTheCollectorIsRestarted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range started {
-		kit.Eventually(t, "the trace of "+p.Name, func() error {
-			for name, container := range map[string]string{"pod": "", "create sandbox": "", "start container": "app"} {
-				if _, err := one(collected.of(string(p.UID)), name, container); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		kit.Eventually(t, "the trace of "+p.Name, func() error { return begun(p) })
 	}
 	kit.Eventually(t, "a line in the log", logged("the collector of traces takes spans again"))
+}
+
+// begun is an error unless the collector has the spans of the pod's start.
+func begun(p *corev1.Pod) error {
+	for name, container := range map[string]string{"pod": "", "create sandbox": "", "start container": "app"} {
+		if _, err := one(collected.of(string(p.UID)), name, container); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // logged is an error unless kubelot's log has exactly one such line.
@@ -221,10 +224,8 @@ func TestAPIIsRestarted(t *testing.T) {
 	ns := bed.Namespace(t)
 	ns.Apply(pod("web", plain))
 	p := ns.Wait("web", "ready", kit.Ready)
-	kit.Eventually(t, "the pod's start", func() error {
-		_, err := one(collected.of(string(p.UID)), "pod", "")
-		return err
-	})
+	// What api has queued it sends within a second of its end, or not at all.
+	kit.Eventually(t, "the pod's start", func() error { return begun(p) })
 	bed.Signal(t, "api", syscall.SIGTERM)
 	ns.Apply(pod("next", plain))
 	_, spans := life(t, ns, "next")
