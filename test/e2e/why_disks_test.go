@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -119,6 +120,7 @@ func TestWhyPoorNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	sandbox := ns.Running("sandbox")
+	poorNetwork(t, own, ns)
 
 	config, err := os.ReadFile(own.Node.ConfigFile())
 	if err != nil {
@@ -131,4 +133,48 @@ func TestWhyPoorNode(t *testing.T) {
 	ns.Delete("crowded", 0)
 	ns.Delete("sandbox", 1)
 	ns.Gone(sandbox)
+}
+
+// poorNetwork shows what becomes of a pod whose network lacks addresses, a plugin or its configuration. The runtime
+// reads each change by itself.
+func poorNetwork(t *testing.T, own *kit.Bed, ns *kit.Namespace) {
+	t.Helper()
+	path := own.Bed.Path("cni", "10-testbed.conflist")
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(config string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	swap := func(before, after string) string {
+		t.Helper()
+		config := strings.Replace(string(whole), before, after, 1)
+		if config == string(whole) {
+			t.Fatalf("%s has no %s", path, before)
+		}
+		return config
+	}
+	write(swap(`"type": "bridge"`, `"type": "no-such-plugin"`))
+	ns.Apply(pod("plugin", container("", "")))
+	ns.Because("plugin", "cni-plugin-missing", `the network plugin "no-such-plugin" isn't installed on this node`)
+	// The gateway's address is no pod's.
+	only := fmt.Sprintf(`"gateway": %q`, own.Bed.Gateway)
+	write(swap(only, only+fmt.Sprintf(`, "rangeStart": %[1]q, "rangeEnd": %[1]q`, own.Bed.Gateway)))
+	ns.Apply(pod("address", container("", "")))
+	ns.Because("address", "cni-addresses", "no address is left for pods on this node")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	ns.Apply(pod("network", container("", "")))
+	ns.Because("network", "network-not-ready", "this node has no pod network yet: ")
+	own.NodeBecause(t, "network-not-ready", "this node has no pod network yet: ")
+	write(string(whole))
+	for _, name := range []string{"plugin", "address", "network"} {
+		ns.Running(name)
+		ns.Delete(name, 0)
+	}
 }
