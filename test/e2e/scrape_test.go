@@ -13,9 +13,6 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"kubelot.dev/test/e2e/kit"
 	"kubelot.dev/test/testbed/proc"
 )
@@ -45,7 +42,7 @@ func TestPrometheus(t *testing.T) {
 	target, text := fmt.Sprintf("%s:%d", bed.Bed.Gateway, bed.Node.Port), strings.NewReplacer("/etc/prometheus/", dir+"/",
 		"30s", "5s").Replace(string(config))
 	for name, content := range map[string]string{
-		"prometheus.yml": text, "kubelot.token": token(t, ns),
+		"prometheus.yml": text, "kubelot.token": ns.Token("scraper"),
 		"kubelot-nodes.yml": "[{targets: ['" + target + "']}]\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
@@ -78,23 +75,6 @@ func TestPrometheus(t *testing.T) {
 			return err
 		})
 	}
-}
-
-// token is one of the scraper's, who is bound to the role of those who may use a kubelet's API.
-func token(t *testing.T, ns *kit.Namespace) string {
-	t.Helper()
-	ns.Kubectl("create", "clusterrolebinding", ns.Name, "--clusterrole=system:kubelet-api-admin",
-		"--serviceaccount="+ns.Name+":scraper")
-	t.Cleanup(func() {
-		_ = bed.Client.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()), ns.Name,
-			metav1.DeleteOptions{})
-	})
-	made, err := bed.Client.CoreV1().ServiceAccounts(ns.Name).CreateToken(t.Context(), "scraper",
-		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made.Status.Token
 }
 
 func freeAddress(t *testing.T) string {

@@ -1,7 +1,6 @@
 package tracing
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -9,9 +8,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	authenticationv1 "k8s.io/api/authentication/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
 )
@@ -21,7 +17,8 @@ func metrics(t *testing.T, ns *kit.Namespace, traceparent string) string {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
-	credential := token(t, ns)
+	ns.Kubectl("create", "serviceaccount", "scraper")
+	credential := ns.Token("scraper")
 	var page []byte
 	kit.Eventually(t, "the metrics", func() error {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
@@ -45,24 +42,6 @@ func metrics(t *testing.T, ns *kit.Namespace, traceparent string) string {
 		return err
 	})
 	return string(page)
-}
-
-// token is one of an account that may use the kubelet's API.
-func token(t *testing.T, ns *kit.Namespace) string {
-	t.Helper()
-	ns.Kubectl("create", "serviceaccount", "scraper")
-	ns.Kubectl("create", "clusterrolebinding", ns.Name, "--clusterrole=system:kubelet-api-admin",
-		"--serviceaccount="+ns.Name+":scraper")
-	t.Cleanup(func() {
-		_ = bed.Client.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()), ns.Name,
-			metav1.DeleteOptions{})
-	})
-	made, err := bed.Client.CoreV1().ServiceAccounts(ns.Name).CreateToken(t.Context(), "scraper",
-		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return made.Status.Token
 }
 
 // The metrics lead to traces that the collector has. The request that asks for them is a span of its client's trace.
