@@ -122,7 +122,7 @@ func readsNothing(t *testing.T, own *kit.Bed, p *prometheus, pods []*corev1.Pod)
 	for worker := range 4 {
 		patches.Go(func() {
 			for i := worker; ctx.Err() == nil; i++ {
-				// 20 changes a second are some 6 MiB. The tests beside this one need the processors too.
+				// 20 changes a second, about 6 MiB, are enough. More would slow down the tests that run at the same time.
 				pause.For(ctx, 200*time.Millisecond)
 				patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"mark":"%d"}}}`, i)
 				pod := pods[i%len(pods)]

@@ -81,11 +81,7 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	p := startPrometheus(t, own)
 	rules := readRules(t, filepath.Join(own.Tools.Root, rulesPath))
 	commandsRun(t, own, rules)
-	runtimeClass := filepath.Join(t.TempDir(), "class.yaml")
-	if err := os.WriteFile(runtimeClass, []byte(noRuntime), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	own.Kubectl(t, "apply", "-f", runtimeClass)
+	apply(t, own, noRuntime)
 	ns := own.Namespace(t)
 	ns.Apply(troubles)
 	ns.Wait("well", "ready", kit.Ready)

@@ -132,7 +132,10 @@ metadata: {name: no-certificates}
 spec:
   matchConstraints:
     resourceRules:
-    - {apiGroups: [certificates.k8s.io], apiVersions: [v1], operations: [CREATE], resources: [certificatesigningrequests]}
+    - apiGroups: [certificates.k8s.io]
+      apiVersions: [v1]
+      operations: [CREATE]
+      resources: [certificatesigningrequests]
   validations: [{expression: "false", message: nobody gets a certificate}]
 ---
 apiVersion: admissionregistration.k8s.io/v1

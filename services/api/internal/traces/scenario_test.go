@@ -30,7 +30,7 @@ var uidOf = map[string]string{
 // span that they are below. All commands take pod=a|b (default a) and at=T (default 0s); kept means that the bus had it
 // when the daemon began.
 //
-//	sampling rate=N        begins anew with N pods of a million (default: all)
+//	sampling rate=N        starts again with nothing known, and traces N pods of a million (default: all)
 //	update LIFECYCLE       pod.update; seen=T, stop=T, released and kept say more
 //	gone                   pod.update is removed
 //	status PHASE           pod.status; ready and kept say more, the input is its reason and message, a line each
