@@ -47,6 +47,12 @@ ExecStart=/usr/local/bin/scripted-cri --socket /run/containerd/containerd.sock
 Restart=always
 `
 
+// kernelFlags are those that the kubelet wants to have, and doesn't start without. They are the host's, which a container
+// can't set: it sees files with these values instead.
+const kernelFlags = `vm/overcommit_memory 1
+kernel/panic 10
+kernel/panic_on_oops 1`
+
 // newMember is a booted machine with kubeadm, without a node agent.
 func newMember(t *testing.T) *member {
 	t.Helper()
@@ -104,9 +110,15 @@ ip link set host0 up
 ip route add default via %s
 echo 1 >/proc/sys/net/ipv4/ip_forward
 rm -f /dev/kmsg && mknod /dev/kmsg c 1 11
+while read -r flag value; do
+  echo "$value" >"/run/${flag##*/}"
+  mount --bind "/run/${flag##*/}" "/proc/sys/$flag"
+done <<FLAGS
+%s
+FLAGS
 systemctl start runtime
 until [ -S /run/containerd/containerd.sock ]; do sleep 0.1; done
-chmod 0660 /run/containerd/containerd.sock`, m.address, c.Bed.Subnet.Bits(), c.Bed.Gateway))
+chmod 0660 /run/containerd/containerd.sock`, m.address, c.Bed.Subnet.Bits(), c.Bed.Gateway, kernelFlags))
 	return m
 }
 
