@@ -25,13 +25,13 @@ import (
 // TestScenarios runs testdata: each file is the life of a daemon whose one pod is default/web. "go test -rewrite"
 // writes the results again; read the difference before you keep it. Times are T after the start (at=T, default 0s).
 //
-//	pod [static=HASH] [lifecycle=L] [deleted=yes]
+//	pod [static=HASH] [lifecycle=L] [deleted=yes] [uid=U] [name=N]
 //	                      pod.update: a PodSpec in YAML, none for the last one, or "gone"
 //	computed [phase=P] [finished=yes]
 //	                      status.patch: lines "CONTAINER running ID", "CONTAINER exited CODE" or "CONTAINER waiting", or "gone"
 //	probe                 probe.result: lines "CONTAINER KIND ID ok|failed|gone"
 //	object version=N      pod.object: a PodStatus in YAML, or "gone"
-//	mirror uid=U [version=N] [hash=H] [deleting=yes]
+//	mirror uid=U [name=N] [version=N] [hash=H] [deleting=yes]
 //	                      pod.mirror, or "gone"
 //	sources               pod.sources: the UIDs of all pods that are wanted
 //	node uid=U            node.object
@@ -124,7 +124,11 @@ func (s *scenario) pod(t *testing.T, text string, args map[string]string) {
 			t.Fatal(err)
 		}
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: scenarioPod}, Spec: s.spec}
+	uid := cmp.Or(args["uid"], scenarioPod)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(args["name"], "web"), Namespace: "default", UID: types.UID(uid)},
+		Spec:       s.spec,
+	}
 	update := topic.Pod{
 		Pod: pod, Source: topic.SourceAPI,
 		Lifecycle: topic.Lifecycle(cmp.Or(args["lifecycle"], string(topic.Syncing))),
@@ -137,7 +141,7 @@ func (s *scenario) pod(t *testing.T, text string, args map[string]string) {
 		at := metav1.NewTime(t0)
 		pod.DeletionTimestamp = &at
 	}
-	s.state.setPod(scenarioPod, update)
+	s.state.setPod(uid, update)
 }
 
 func (s *scenario) computed(t *testing.T, text string, args map[string]string, now time.Time) {
@@ -208,7 +212,7 @@ func (s *scenario) mirror(text string, args map[string]string) {
 		return
 	}
 	s.state.setMirror(args["uid"], topic.MirrorPod{
-		Ref:  topic.Ref{Namespace: "default", Name: "web", UID: args["uid"]},
+		Ref:  topic.Ref{Namespace: "default", Name: cmp.Or(args["name"], "web"), UID: args["uid"]},
 		Hash: args["hash"], Deleting: args["deleting"] != "", ResourceVersion: args["version"], Status: s.server,
 	})
 }

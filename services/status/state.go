@@ -1,6 +1,7 @@
 package status
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,8 +92,14 @@ func (s *state) setPod(uid string, u topic.Pod) {
 	if u.Pod == nil {
 		return
 	}
-	s.pod(uid).update = &u
-	if u.Static() {
+	p := s.pod(uid)
+	first := p.update == nil
+	p.update = &u
+	switch {
+	case first && slices.Contains(s.sources.Pods, uid):
+		// It may be the last one that all mirror pods wait for.
+		s.touchAllMirrors()
+	case u.Static():
 		s.touchMirrorsOf(u.Pod.Namespace, u.Pod.Name)
 	}
 }
@@ -247,6 +254,10 @@ func (s *state) touchAllStatic() {
 			s.touch(uid)
 		}
 	}
+	s.touchAllMirrors()
+}
+
+func (s *state) touchAllMirrors() {
 	for uid := range s.mirrors {
 		s.touch(mirrorKey(uid))
 	}
