@@ -101,14 +101,6 @@ func (c *Client) CreateToken(ctx context.Context, namespace, serviceAccount stri
 		metav1.CreateOptions{})
 }
 
-// GetServiceAccount reads a service account. A node may read those of its pods, and may not watch them.
-func (c *Client) GetServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	type accounts = Resource[corev1.ServiceAccount, *corev1.ServiceAccount]
-	return accounts{c.core, "serviceaccounts", namespace}.Get(ctx, name, metav1.GetOptions{})
-}
-
 // GetPersistentVolumeClaim reads a claim. A node may read those of its pods, and may not watch them.
 func (c *Client) GetPersistentVolumeClaim(ctx context.Context, namespace,
 	name string,

@@ -116,22 +116,25 @@ func TestNotAsked(t *testing.T) {
 func TestTokenAsPassword(t *testing.T) {
 	answer := `"cacheKeyType":"Image","auth":{"r":{"username":"u","password":"token-1"}}`
 	for fields, want := range map[string]string{
-		tokens:    "r=u:token-1 of sa/1",
-		byAccount: "credential provider ecr: it has returned the service account's token as a password, which only a provider with cacheType Token may do",
+		tokens: "r=u:token-1 of sa/1",
+		byAccount: "credential provider ecr: it has returned the service account's token as a password, " +
+			"which only a provider with cacheType Token may do",
 	} {
 		b := newBed(t, fields, "echo I have token-1 >&2", answer)
 		b.api.accounts["sa"] = account("sa", "1")
 		if got := b.get(image, podOf("1", "sa")); got != want {
 			t.Error(got)
 		}
-		if fields == byAccount && (strings.Contains(b.logs.String(), "token-1") || !strings.Contains(b.logs.String(), "I have (token)")) {
+		log := b.logs.String()
+		if fields == byAccount && (strings.Contains(log, "token-1") || !strings.Contains(log, "I have (token)")) {
 			t.Errorf("log: %s", b.logs)
 		}
 	}
 }
 
 func forbidden() error {
-	return apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "sa", errors.New("no relationship found"))
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "sa",
+		errors.New("no relationship found"))
 }
 
 // The API server refuses what is asked for a pod that it doesn't know yet.
@@ -152,7 +155,8 @@ func TestRefusals(t *testing.T) {
 		b.api.fail = func(string) error { return forbidden() }
 		began := time.Now()
 		got := b.get(image, podOf("2", "sa"))
-		if !strings.Contains(got, "credential provider ecr: read service account ns/sa: ") || time.Since(began) > time.Second {
+		if !strings.Contains(got, "credential provider ecr: read service account ns/sa: ") ||
+			time.Since(began) > time.Second {
 			t.Errorf("after %s: %s", time.Since(began), got)
 		}
 		b.api.fail = func(what string) error {
@@ -161,7 +165,8 @@ func TestRefusals(t *testing.T) {
 			}
 			return nil
 		}
-		if got := b.get(image, podOf("3", "sa")); !strings.Contains(got, `get a token of service account ns/sa for audience "ecr.example": `) {
+		got = b.get(image, podOf("3", "sa"))
+		if !strings.Contains(got, `get a token of service account ns/sa for audience "ecr.example": `) {
 			t.Error(got)
 		}
 		if !strings.Contains(b.logs.String(), "can't be asked") {

@@ -107,8 +107,8 @@ func TestSharedRun(t *testing.T) {
 	b.wantRuns("failures", 2)
 }
 
-// Credentials come in the order of the configuration. A provider that fails is logged with the words of its program, and
-// takes nothing from the others.
+// Credentials come in the order of the configuration. A provider that fails is logged with the words of its program,
+// and takes nothing from the others.
 func TestOneOfThreeFails(t *testing.T) {
 	dir, logs := t.TempDir(), &strings.Builder{}
 	var config strings.Builder

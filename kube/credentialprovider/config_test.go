@@ -121,32 +121,44 @@ func TestBadFiles(t *testing.T) {
 func TestValidate(t *testing.T) {
 	replaced := func(old, with string) string { return strings.Replace(one+tokens, old, with, 1) }
 	for name, c := range map[string]struct{ text, want string }{
-		"good":              {one + tokens, ""},
-		"without tokens":    {one, ""},
-		"beta protocol":     {strings.Replace(one, "kubelet.k8s.io/v1\n", "kubelet.k8s.io/v1beta1\n", 1), ""},
-		"no name":           {replaced("name: ecr", "name: ''"), `name: "" isn't the name of a program`},
-		"slash":             {replaced("name: ecr", "name: a/b"), "providers[0].name"},
-		"space":             {replaced("name: ecr", "name: a b"), "providers[0].name"},
-		"dot":               {replaced("name: ecr", "name: ."), "providers[0].name"},
-		"dots":              {replaced("name: ecr", "name: .."), "providers[0].name"},
-		"no images":         {replaced(`["*.ecr.example"]`, "[]"), "providers[0].matchImages"},
-		"bad image":         {replaced(`["*.ecr.example"]`, `["%zz"]`), `matchImages: "%zz" isn't a pattern`},
-		"no duration":       {replaced("  defaultCacheDuration: 12h\n", ""), "providers[0].defaultCacheDuration: must be set"},
+		"good":           {one + tokens, ""},
+		"without tokens": {one, ""},
+		"beta protocol":  {strings.Replace(one, "kubelet.k8s.io/v1\n", "kubelet.k8s.io/v1beta1\n", 1), ""},
+		"no name":        {replaced("name: ecr", "name: ''"), `name: "" isn't the name of a program`},
+		"slash":          {replaced("name: ecr", "name: a/b"), "providers[0].name"},
+		"space":          {replaced("name: ecr", "name: a b"), "providers[0].name"},
+		"dot":            {replaced("name: ecr", "name: ."), "providers[0].name"},
+		"dots":           {replaced("name: ecr", "name: .."), "providers[0].name"},
+		"no images":      {replaced(`["*.ecr.example"]`, "[]"), "providers[0].matchImages"},
+		"bad image":      {replaced(`["*.ecr.example"]`, `["%zz"]`), `matchImages: "%zz" isn't a pattern`},
+		"no duration": {
+			replaced("  defaultCacheDuration: 12h\n", ""),
+			"providers[0].defaultCacheDuration: must be set",
+		},
 		"negative duration": {replaced("12h", "-1s"), "providers[0].defaultCacheDuration: -1s is negative"},
-		"no protocol":       {replaced("  apiVersion: credentialprovider.kubelet.k8s.io/v1\n", ""), "providers[0].apiVersion"},
-		"wrong protocol":    {replaced("kubelet.k8s.io/v1", "kubelet.k8s.io/v3"), "providers[0].apiVersion"},
-		"tokens by a beta":  {replaced("kubelet.k8s.io/v1\n", "kubelet.k8s.io/v1beta1\n"), "providers[0].tokenAttributes: tokens"},
-		"no audience":       {replaced("Audience: ecr.example", "Audience: ''"), "serviceAccountTokenAudience: must be set"},
-		"no cache type":     {replaced("    cacheType: Token\n", ""), "tokenAttributes.cacheType"},
-		"cache type":        {replaced("cacheType: Token", "cacheType: Pod"), "tokenAttributes.cacheType"},
-		"no requirement":    {replaced("    requireServiceAccount: true\n", ""), "tokenAttributes.requireServiceAccount"},
+		"no protocol": {
+			replaced("  apiVersion: credentialprovider.kubelet.k8s.io/v1\n", ""),
+			"providers[0].apiVersion",
+		},
+		"wrong protocol": {replaced("kubelet.k8s.io/v1", "kubelet.k8s.io/v3"), "providers[0].apiVersion"},
+		"tokens by a beta": {
+			replaced("kubelet.k8s.io/v1\n", "kubelet.k8s.io/v1beta1\n"),
+			"providers[0].tokenAttributes: tokens",
+		},
+		"no audience":    {replaced("Audience: ecr.example", "Audience: ''"), "serviceAccountTokenAudience: must be set"},
+		"no cache type":  {replaced("    cacheType: Token\n", ""), "tokenAttributes.cacheType"},
+		"cache type":     {replaced("cacheType: Token", "cacheType: Pod"), "tokenAttributes.cacheType"},
+		"no requirement": {replaced("    requireServiceAccount: true\n", ""), "tokenAttributes.requireServiceAccount"},
 		"annotations": {one + tokens + "    requiredServiceAccountAnnotationKeys: [a.example/B]\n" +
 			"    optionalServiceAccountAnnotationKeys: [a.example/c]\n", ""},
 		"required of nobody": {replaced("requireServiceAccount: true", "requireServiceAccount: false\n"+
 			"    requiredServiceAccountAnnotationKeys: [a]"), "needs requireServiceAccount: true"},
 		"optional of nobody": {replaced("requireServiceAccount: true", "requireServiceAccount: false\n"+
 			"    optionalServiceAccountAnnotationKeys: [a]"), ""},
-		"bad annotation":   {one + tokens + "    requiredServiceAccountAnnotationKeys: ['a b']\n", `"a b" isn't the name of an`},
+		"bad annotation": {
+			one + tokens + "    requiredServiceAccountAnnotationKeys: ['a b']\n",
+			`"a b" isn't the name of an`,
+		},
 		"annotation twice": {one + tokens + "    optionalServiceAccountAnnotationKeys: [a, a]\n", `"a" is there twice`},
 		"annotation of both": {one + tokens + "    requiredServiceAccountAnnotationKeys: [a]\n" +
 			"    optionalServiceAccountAnnotationKeys: [a]\n", "both required and optional"},

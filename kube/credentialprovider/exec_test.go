@@ -71,18 +71,24 @@ func TestBadPrograms(t *testing.T) {
 		"hangs with a child": {"sleep 1000 & wait", errTooSlow.Error(), true},
 		"leaves a child":     {answering(valid("")) + "sleep 1000 &", "has left a process behind", true},
 		"huge":               {"while :; do echo secretsecretsecretsecretsecret; done", errTooLong.Error(), true},
-		"huge, deaf":         {"trap '' PIPE; while :; do echo secretsecretsecretsecret 2>/dev/null; done", errTooLong.Error(), true},
-		"silent":             {"", errNoJSON.Error(), false},
-		"nonsense":           {"echo secret", errNoJSON.Error(), false},
-		"not an object":      {answering(`["secret"]`), errNoJSON.Error(), false},
-		"two objects":        {answering(valid("") + valid("")), errNoJSON.Error(), false},
-		"unknown field":      {answering(valid(`,"secret":1`)), errNoJSON.Error(), false},
-		"wrong type":         {answering(valid(`,"auth":"secret"`)), errNoJSON.Error(), false},
+		"huge, deaf": {
+			"trap '' PIPE; while :; do echo secretsecretsecretsecret 2>/dev/null; done",
+			errTooLong.Error(), true,
+		},
+		"silent":        {"", errNoJSON.Error(), false},
+		"nonsense":      {"echo secret", errNoJSON.Error(), false},
+		"not an object": {answering(`["secret"]`), errNoJSON.Error(), false},
+		"two objects":   {answering(valid("") + valid("")), errNoJSON.Error(), false},
+		"unknown field": {answering(valid(`,"secret":1`)), errNoJSON.Error(), false},
+		"wrong type":    {answering(valid(`,"auth":"secret"`)), errNoJSON.Error(), false},
 		"other version": {
 			answering(strings.Replace(valid(""), "/v1", "/v1beta1", 1)),
 			`has apiVersion "credentialprovider.kubelet.k8s.io/v1beta1"`, false,
 		},
-		"other kind": {answering(strings.Replace(valid(""), "Response", "Request", 1)), `kind "CredentialProviderRequest"`, false},
+		"other kind": {
+			answering(strings.Replace(valid(""), "Response", "Request", 1)),
+			`kind "CredentialProviderRequest"`, false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -156,9 +162,16 @@ func TestGroupIsKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%s/stat", strings.TrimSpace(string(pid))))
-		if err == nil && !strings.Contains(string(stat), ") Z ") {
-			t.Errorf("%s: the child is left: %s", name, stat)
+		// A process that was killed may take a moment to end.
+		for tries := 0; ; tries++ {
+			stat, err := os.ReadFile(fmt.Sprintf("/proc/%s/stat", strings.TrimSpace(string(pid))))
+			if err != nil || strings.Contains(string(stat), ") Z ") {
+				break
+			}
+			if tries == 200 {
+				t.Fatalf("%s: the child is left: %s", name, stat)
+			}
+			time.Sleep(50 * time.Millisecond)
 		}
 	}
 }

@@ -86,7 +86,8 @@ type bed struct {
 // runs before.
 func newBed(t *testing.T, fields, script, answer string) *bed {
 	t.Helper()
-	b := &bed{t: t, dir: t.TempDir(), api: &fakeAccounts{accounts: map[string]*corev1.ServiceAccount{}}, logs: &strings.Builder{}}
+	api := &fakeAccounts{accounts: map[string]*corev1.ServiceAccount{}}
+	b := &bed{t: t, dir: t.TempDir(), api: api, logs: &strings.Builder{}}
 	write(t, b.dir, "ecr", "#!/bin/sh\ncat >>"+b.dir+"/runs; echo >>"+b.dir+"/runs\n"+script+"\n"+
 		answering(`{"kind":"CredentialProviderResponse","apiVersion":"`+v1+`",`+answer+`}`))
 	config := write(t, b.dir, "config.yaml", one+fields)

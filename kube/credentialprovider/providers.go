@@ -16,7 +16,8 @@ import (
 
 // Options say which providers there are.
 type Options struct {
-	// Config is the file of --image-credential-provider-config, or a directory of such files.
+	// Config is the file of --image-credential-provider-config, or a directory of such files; without it there are no
+	// providers.
 	Config string
 	// BinDir is the directory of --image-credential-provider-bin-dir, which has the programs.
 	BinDir string
@@ -28,7 +29,7 @@ type Options struct {
 	Ran func(provider string, took time.Duration, err error)
 }
 
-// Providers are the configured providers. Their methods may be called from any goroutine.
+// Providers are the configured providers. Their methods may be called from any goroutine; a nil value has none.
 type Providers struct {
 	list []*provider
 	hash string
@@ -46,6 +47,9 @@ type Credential struct {
 
 // Open reads the configuration. As in the kubelet, a wrong one, or a program that isn't there, is an error.
 func Open(o Options) (*Providers, error) {
+	if o.Config == "" {
+		return nil, nil
+	}
 	p, err := open(o)
 	if err != nil {
 		return nil, fmt.Errorf("image credential providers: %w", err)
@@ -97,14 +101,22 @@ func newProvider(c *providerConfig, path string, o Options) *provider {
 	return p
 }
 
-// Hash identifies the configuration.
-func (p *Providers) Hash() string { return p.hash }
+// Hash identifies the configuration; empty if there is none.
+func (p *Providers) Hash() string {
+	if p == nil {
+		return ""
+	}
+	return p.hash
+}
 
 // Credentials asks all providers whose images match the qualified repository, side by side. It gives what they have in
 // the order of the configuration, also for other images. Each error is of a provider that has failed; the credentials
 // are what the others have. It takes as long as the slowest provider, at most for a minute and what the API server
 // takes, and ends with ctx.
 func (p *Providers) Credentials(ctx context.Context, repository string, pod *corev1.Pod) ([]Credential, []error) {
+	if p == nil {
+		return nil, nil
+	}
 	lists, errs := make([][]Credential, len(p.list)), make([]error, len(p.list))
 	var asked sync.WaitGroup
 	for i, one := range p.list {

@@ -85,8 +85,8 @@ func (a *tokenAttributes) validate(version string, problem reporter) {
 		problem("tokenAttributes.serviceAccountTokenAudience", "must be set")
 	}
 	if a.CacheType != cacheByToken && a.CacheType != cacheByAccount {
-		problem("tokenAttributes.cacheType", "%q must be %s (credentials hold as long as the token) or %s (they hold for all "+
-			"pods of the service account)", a.CacheType, cacheByToken, cacheByAccount)
+		problem("tokenAttributes.cacheType", "%q must be %s (credentials hold as long as the token) "+
+			"or %s (they hold for all pods of the service account)", a.CacheType, cacheByToken, cacheByAccount)
 	}
 	switch {
 	case a.RequireAccount == nil:

@@ -86,13 +86,12 @@ func New(env daemon.Env, clients Clients) (*Service, error) {
 	if s.pulls, err = pullrecords.Open(pullConfig(cfg, measured, env.Log)); err != nil {
 		return nil, err
 	}
-	providers, err := openProviders(env, clients.Kube, measured)
-	if err != nil {
-		return nil, err
-	}
 	p := parts{
-		Env: env, clients: clients, objects: s.objects, pulls: s.pulls, metrics: measured, providers: providers,
+		Env: env, clients: clients, objects: s.objects, pulls: s.pulls, metrics: measured,
 		report: events.New(env.Bus, env.Events, traced, env.Log), settling: s.handover.Settling,
+	}
+	if p.providers, err = openProviders(env, clients.Kube, measured); err != nil {
+		return nil, err
 	}
 	if p.node, err = nodeinfo.New(cfg, s.objects, env.Log); err != nil {
 		return nil, err

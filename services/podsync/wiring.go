@@ -43,11 +43,10 @@ const (
 // parts are what the dispatcher and its workers are made of.
 type parts struct {
 	daemon.Env
-	clients Clients
-	objects *objects.Objects
-	pulls   *pullrecords.Records
-	// providers is nil if there are none.
-	providers image.Providers
+	clients   Clients
+	objects   *objects.Objects
+	pulls     *pullrecords.Records
+	providers *credentialprovider.Providers
 	metrics   *metrics.Metrics
 	report    *events.Reporter
 	node      *nodeinfo.Info
@@ -205,23 +204,16 @@ func pullConfig(cfg *config.Config, m *metrics.Metrics, log *slog.Logger) pullre
 	}
 }
 
-// openProviders reads the configuration of credential providers; the result is nil if there is none. api is nil in
-// standalone mode.
-func openProviders(env daemon.Env, api *kube.Client, m *metrics.Metrics) (image.Providers, error) {
+// openProviders reads the configuration of credential providers. api is nil in standalone mode.
+func openProviders(env daemon.Env, api *kube.Client, m *metrics.Metrics) (*credentialprovider.Providers, error) {
 	c := env.Config.CredentialProviders
-	if c.Config == "" {
-		return nil, nil
-	}
 	o := credentialprovider.Options{Config: c.Config, BinDir: c.BinDir, Log: env.Log, Ran: m.ProviderRan}
 	if api != nil {
-		o.Accounts = api
+		o.Accounts = kube.ServiceAccounts{Client: api}
 	}
-	providers, err := credentialprovider.Open(o)
-	if err != nil {
-		return nil, err
-	}
-	m.ProviderConfig(providers.Hash())
-	return providers, nil
+	p, err := credentialprovider.Open(o)
+	m.ProviderConfig(p.Hash())
+	return p, err
 }
 
 // credentialDirs are the directories that may have the node's own registry credentials, in the kubelet's order.

@@ -24,7 +24,8 @@ func compare(t *testing.T, pattern, repository string) bool {
 func TestMatches(t *testing.T) {
 	patterns := []string{
 		"reg.example", "reg.example/", "reg.example/team", "reg.example/te", "reg.example:5000", "reg.example:5000/team",
-		"reg.example:*", "reg.example/*", "*.example", "*.*", "*", "*.*.example", "r?g.example", "r*g.example", "[r]eg.example",
+		"reg.example:*", "reg.example/*", "*.example", "*.*", "*", "*.*.example", "r?g.example", "r*g.example",
+		"[r]eg.example",
 		"[.example", "", ".", "/", ":5000", "reg.example:5000:1", "docker.io", "index.docker.io", "https://reg.example",
 		"reg.example/team?x", "reg.example/team#x", "reg.example/%74eam", "%zz", "REG.example", "*.dkr.ecr.*.amazonaws.com",
 		"[::1]:5000", "\\reg.example", "user@reg.example", "*/team",

@@ -208,8 +208,9 @@ func TestMerged(t *testing.T) {
 		account := Account{UID: "u", Namespace: "a", Name: name}
 		fourth = added(fourth, "", "app", &Credentials{KubernetesServiceAccounts: []Account{account}}, now)
 	}
-	if got := fourth.CredentialMapping["app"]; len(got.KubernetesSecrets) != 2 || fmt.Sprint(got.KubernetesServiceAccounts) !=
-		fmt.Sprint([]Account{{UID: "u", Namespace: "a", Name: "m"}, accounts[0]}) {
+	want := fmt.Sprint([]Account{{UID: "u", Namespace: "a", Name: "m"}, accounts[0]})
+	if got := fourth.CredentialMapping["app"]; len(got.KubernetesSecrets) != 2 ||
+		fmt.Sprint(got.KubernetesServiceAccounts) != want {
 		t.Errorf("got %v", got)
 	}
 	for _, more := range []*Credentials{nil, {KubernetesSecrets: []Secret{secret("a", "s", "h")}}} {

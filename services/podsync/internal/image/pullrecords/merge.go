@@ -26,8 +26,8 @@ func added(old *Record, ref, repository string, with *Credentials, now time.Time
 	return r
 }
 
-// merged are both credentials: those of the node let all pods in, and a secret is kept once, with its latest hash. So is
-// a service account, which has none.
+// merged are both credentials: those of the node let all pods in, and a secret is kept once, with its latest hash. A
+// service account is kept once too.
 func merged(old, with Credentials) Credentials {
 	if old.NodePodsAccessible || with.NodePodsAccessible {
 		return Credentials{NodePodsAccessible: true}

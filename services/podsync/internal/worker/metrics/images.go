@@ -74,8 +74,12 @@ func (m *imageMetrics) ProviderRan(name string, took time.Duration, err error) {
 	}
 }
 
-// ProviderConfig shows the hash of the configuration of credential providers.
-func (m *imageMetrics) ProviderConfig(hash string) { m.providerConfig.WithLabelValues(hash).Set(1) }
+// ProviderConfig shows the hash of the configuration of credential providers; empty if there is none.
+func (m *imageMetrics) ProviderConfig(hash string) {
+	if hash != "" {
+		m.providerConfig.WithLabelValues(hash).Set(1)
+	}
+}
 
 // pulled records an image that was pulled.
 func (m *imageMetrics) pulled(uid types.UID, took time.Duration, size uint64) {
