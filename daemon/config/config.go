@@ -71,6 +71,10 @@ type Config struct {
 	// --minimum-container-ttl-duration, which have no fields.
 	DeadContainers DeadContainers
 
+	// CredentialProviders are the flags --image-credential-provider-config and --image-credential-provider-bin-dir, which
+	// have no fields.
+	CredentialProviders CredentialProviders
+
 	// Warnings name the configured fields that kubelot doesn't support yet, a sentence each.
 	Warnings []string
 }
@@ -80,6 +84,10 @@ type DeadContainers struct {
 	PerContainer, Total int
 	MinAge              time.Duration
 }
+
+// CredentialProviders are the programs that are asked for registry credentials: their configuration, a file or a
+// directory, and the directory that they are in. Both are empty if there are none.
+type CredentialProviders struct{ Config, BinDir string }
 
 // Tracing returns where spans are sent, by OTLP over gRPC without TLS, and how many pods of a million are traced. Zero
 // means that nothing is traced.

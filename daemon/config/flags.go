@@ -26,6 +26,7 @@ type Flags struct {
 	RunDir              string
 	BusSocket           string
 	DeadContainers      DeadContainers
+	CredentialProviders CredentialProviders
 
 	fields  map[string]*fieldFlag
 	ignored map[string]*string
@@ -57,8 +58,6 @@ var ignoredFlags = map[string]string{
 	"exit-on-lock-contention":                  "kubelot has no lock file",
 	"experimental-allocatable-ignore-eviction": "eviction thresholds always count",
 	"experimental-mounter-path":                "CSI drivers took its place",
-	"image-credential-provider-bin-dir":        "kubelot doesn't support credential provider plugins yet",
-	"image-credential-provider-config":         "kubelot doesn't support credential provider plugins yet",
 	"lock-file":                                "systemd runs one instance of each daemon",
 	"log-flush-frequency":                      "log lines are written at once",
 	"pod-infra-container-image":                "the runtime's own configuration names the sandbox image",
@@ -103,6 +102,10 @@ func (f *Flags) Register(fs *pflag.FlagSet) {
 		"dead containers to keep on the node; negative for any number")
 	fs.DurationVar(&f.DeadContainers.MinAge, "minimum-container-ttl-duration", 0,
 		"minimum age of a dead container before it is removed")
+	fs.StringVar(&f.CredentialProviders.Config, "image-credential-provider-config", "",
+		"file with a CredentialProviderConfig, or directory with *.json, *.yaml and *.yml files of it")
+	fs.StringVar(&f.CredentialProviders.BinDir, "image-credential-provider-bin-dir", "",
+		"directory with the programs that --image-credential-provider-config names")
 	f.fields = addFieldFlags(fs)
 	f.ignored = make(map[string]*string, len(ignoredFlags))
 	for _, name := range slices.Sorted(maps.Keys(ignoredFlags)) {

@@ -45,6 +45,27 @@ func TestFlagsOfKubeadm(t *testing.T) {
 	}
 }
 
+// Credential providers have flags only, which go together.
+func TestFlagsOfCredentialProviders(t *testing.T) {
+	config, dir := "--image-credential-provider-config=/etc/providers.yaml", "--image-credential-provider-bin-dir=/opt/bin"
+	c := mustLoad(t, header, nil, config, dir)
+	want := CredentialProviders{"/etc/providers.yaml", "/opt/bin"}
+	if got := c.CredentialProviders; got != want || len(c.Warnings) > 0 {
+		t.Errorf("got %+v, warnings %q", got, c.Warnings)
+	}
+	for _, one := range []string{config, dir} {
+		var flags Flags
+		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		flags.Register(set)
+		if err := set.Parse([]string{one}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := flags.Load(); err == nil || !strings.Contains(err.Error(), "go together") {
+			t.Errorf("%s alone: %v", one, err)
+		}
+	}
+}
+
 func TestArgsRepeatWhatWasGiven(t *testing.T) {
 	var flags Flags
 	set := pflag.NewFlagSet("up", pflag.ContinueOnError)

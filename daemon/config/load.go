@@ -133,6 +133,8 @@ func (f *Flags) resolvePaths(c *Config) error {
 		{&c.CertDir, f.CertDir},
 		{&c.Kubeconfig, f.Kubeconfig},
 		{&c.BootstrapKubeconfig, f.BootstrapKubeconfig},
+		{&c.CredentialProviders.Config, f.CredentialProviders.Config},
+		{&c.CredentialProviders.BinDir, f.CredentialProviders.BinDir},
 	} {
 		path, err := absolute(p.path)
 		if err != nil {
@@ -147,6 +149,9 @@ func (f *Flags) resolvePaths(c *Config) error {
 		return errors.New("--run-dir must not be empty")
 	case c.Kubeconfig == "" && c.BootstrapKubeconfig != "":
 		return errors.New("--bootstrap-kubeconfig needs --kubeconfig: the path where the obtained credentials are written")
+	case (c.CredentialProviders.Config == "") != (c.CredentialProviders.BinDir == ""):
+		return errors.New("--image-credential-provider-config and --image-credential-provider-bin-dir go together: " +
+			"set both or none")
 	}
 	or(&c.BusSocket, filepath.Join(c.RunDir, "bus.sock"))
 	or(&c.CertDir, filepath.Join(c.RootDir, "pki"))

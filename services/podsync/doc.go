@@ -3,9 +3,9 @@
 // # Reads
 //
 // Pods from the API server, a manifest directory and a manifest URL; from the API server also the ConfigMaps and
-// Secrets that environment variables and image pulls need, Services and RuntimeClasses. From the bus: pleg.event
-// (what runs), volume.state, probe.result, node.object, node.machine, node.runtime, node.pressure,
-// node.shutdown. From the runtime: each pod it has just changed.
+// Secrets that variables and image pulls need, service accounts for credential providers, Services and RuntimeClasses.
+// From the bus: pleg.event (what runs), volume.state, probe.result, node.object, node.machine, node.runtime,
+// node.pressure, node.shutdown. From the runtime: each pod it has just changed.
 //
 // # Writes
 //

@@ -90,6 +90,9 @@ func New(env daemon.Env, clients Clients) (*Service, error) {
 		Env: env, clients: clients, objects: s.objects, pulls: s.pulls, metrics: measured,
 		report: events.New(env.Bus, env.Events, traced, env.Log), settling: s.handover.Settling,
 	}
+	if p.providers, err = openProviders(env, clients.Kube, measured); err != nil {
+		return nil, err
+	}
 	if p.node, err = nodeinfo.New(cfg, s.objects, env.Log); err != nil {
 		return nil, err
 	}

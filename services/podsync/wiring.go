@@ -18,6 +18,8 @@ import (
 	"kubelot.dev/cri/observe"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/config"
+	"kubelot.dev/kube"
+	"kubelot.dev/kube/credentialprovider"
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/image/pullrecords"
 	"kubelot.dev/services/podsync/internal/node/events"
@@ -41,15 +43,16 @@ const (
 // parts are what the dispatcher and its workers are made of.
 type parts struct {
 	daemon.Env
-	clients  Clients
-	objects  *objects.Objects
-	pulls    *pullrecords.Records
-	metrics  *metrics.Metrics
-	report   *events.Reporter
-	node     *nodeinfo.Info
-	cgroups  *cgroups.Manager
-	userNS   *executor.UserNamespaces
-	settling func() bool
+	clients   Clients
+	objects   *objects.Objects
+	pulls     *pullrecords.Records
+	providers *credentialprovider.Providers
+	metrics   *metrics.Metrics
+	report    *events.Reporter
+	node      *nodeinfo.Info
+	cgroups   *cgroups.Manager
+	userNS    *executor.UserNamespaces
+	settling  func() bool
 }
 
 // reloadable are the fields of the configuration that podsync takes while it runs.
@@ -59,6 +62,7 @@ var reloadable = []string{"registryPullQPS", "registryBurst"}
 func (p *parts) newExecutor(turns executor.Turns) *executor.Executor {
 	images := imageConfig(p.Config)
 	images.Pulled, images.Asked, images.Records = p.metrics.Pulled, p.metrics.ImageAsked, p.pulls
+	images.Providers = p.providers
 	runtime := p.clients.Runtime
 	puller := image.New(images, runtime, p.imageEvent)
 	p.Reloads.Take(func(c *config.Config) error {
@@ -198,6 +202,18 @@ func pullConfig(cfg *config.Config, m *metrics.Metrics, log *slog.Logger) pullre
 			Allowed: k.PreloadedImagesVerificationAllowlist,
 		},
 	}
+}
+
+// openProviders reads the configuration of credential providers. api is nil in standalone mode.
+func openProviders(env daemon.Env, api *kube.Client, m *metrics.Metrics) (*credentialprovider.Providers, error) {
+	c := env.Config.CredentialProviders
+	o := credentialprovider.Options{Config: c.Config, BinDir: c.BinDir, Log: env.Log, Ran: m.ProviderRan}
+	if api != nil {
+		o.Accounts = kube.ServiceAccounts{Client: api}
+	}
+	p, err := credentialprovider.Open(o)
+	m.ProviderConfig(p.Hash())
+	return p, err
 }
 
 // credentialDirs are the directories that may have the node's own registry credentials, in the kubelet's order.

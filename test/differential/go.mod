@@ -17,6 +17,7 @@ require (
 	k8s.io/kubernetes v1.36.3
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd
 	kubelot.dev/daemon v0.0.0
+	kubelot.dev/kube v0.0.0
 	kubelot.dev/services/podsync v0.0.0
 	sigs.k8s.io/yaml v1.6.0
 )
@@ -155,6 +156,7 @@ require (
 replace (
 	kubelot.dev/cri => ../../cri
 	kubelot.dev/daemon => ../../daemon
+	kubelot.dev/kube => ../../kube
 	kubelot.dev/services/podsync => ../../services/podsync
 )
 

@@ -38,6 +38,12 @@ type Policy = pullrecords.Policy
 // Secret is a pull secret as the records have it.
 type Secret = pullrecords.Secret
 
+// Credentials are those of an image as the records have them.
+type Credentials = pullrecords.Credentials
+
+// Account is a service account as the records have it.
+type Account = pullrecords.Account
+
 // OpenRecords reads the records in a directory.
 func OpenRecords(cfg RecordsConfig) (*Records, error) { return pullrecords.Open(cfg) }
 

@@ -25,10 +25,10 @@ import (
 
 // node is a node's directory under one agent.
 type node interface {
-	// uses reports whether a pod with the secrets may use the image as it is.
-	uses(image, ref string, secrets []podsynctest.Secret) bool
+	// uses reports whether a pod with the credentials may use the image as it is.
+	uses(image, ref string, shown podsynctest.Credentials) bool
 	begin(image string)
-	came(image, ref string, secret *podsynctest.Secret)
+	came(image, ref string, with podsynctest.Credentials)
 	failed(image string)
 }
 
@@ -50,8 +50,8 @@ func newKubelot(t *testing.T, dir string, p podsynctest.Policy) kubelot {
 	return kubelot{t, r}
 }
 
-func (k kubelot) uses(image, ref string, secrets []podsynctest.Secret) bool {
-	return k.records.Check(image, ref, func() []podsynctest.Secret { return secrets })
+func (k kubelot) uses(image, ref string, shown podsynctest.Credentials) bool {
+	return k.records.Check(image, ref, func() podsynctest.Credentials { return shown })
 }
 
 func (k kubelot) begin(image string) {
@@ -60,8 +60,8 @@ func (k kubelot) begin(image string) {
 	}
 }
 
-func (k kubelot) came(image, ref string, secret *podsynctest.Secret) {
-	k.records.Came(image, secret, ref)
+func (k kubelot) came(image, ref string, with podsynctest.Credentials) {
+	k.records.Came(image, with, ref)
 }
 func (k kubelot) failed(image string) { k.records.Failed(image, true) }
 
@@ -98,15 +98,15 @@ func newKubelet(t *testing.T, dir string, p podsynctest.Policy, present ...kubec
 	return kubelet{t, m}
 }
 
-func (k kubelet) uses(image, ref string, secrets []podsynctest.Secret) bool {
+func (k kubelet) uses(image, ref string, shown podsynctest.Credentials) bool {
 	must, err := k.manager.MustAttemptImagePull(k.t.Context(), image, ref, func() ([]kubeletconfig.ImagePullSecret,
 		*kubeletconfig.ImagePullServiceAccount, error,
 	) {
-		var list []kubeletconfig.ImagePullSecret
-		for _, s := range secrets {
-			list = append(list, kubeletconfig.ImagePullSecret(s))
+		c := credentials(shown)
+		if len(c.KubernetesServiceAccounts) == 0 {
+			return c.KubernetesSecrets, nil, nil
 		}
-		return list, nil, nil
+		return c.KubernetesSecrets, &c.KubernetesServiceAccounts[0], nil
 	})
 	if err != nil {
 		k.t.Fatal(err)
@@ -120,14 +120,20 @@ func (k kubelet) begin(image string) {
 	}
 }
 
-func (k kubelet) came(image, ref string, secret *podsynctest.Secret) {
-	c := &kubeletconfig.ImagePullCredentials{NodePodsAccessible: true}
-	if secret != nil {
-		c = &kubeletconfig.ImagePullCredentials{KubernetesSecrets: []kubeletconfig.ImagePullSecret{
-			kubeletconfig.ImagePullSecret(*secret),
-		}}
+func (k kubelet) came(image, ref string, with podsynctest.Credentials) {
+	k.manager.RecordImagePulled(k.t.Context(), image, ref, credentials(with))
+}
+
+// credentials are the same in the kubelet's type.
+func credentials(c podsynctest.Credentials) *kubeletconfig.ImagePullCredentials {
+	out := &kubeletconfig.ImagePullCredentials{NodePodsAccessible: c.NodePodsAccessible}
+	for _, s := range c.KubernetesSecrets {
+		out.KubernetesSecrets = append(out.KubernetesSecrets, kubeletconfig.ImagePullSecret(s))
 	}
-	k.manager.RecordImagePulled(k.t.Context(), image, ref, c)
+	for _, a := range c.KubernetesServiceAccounts {
+		out.KubernetesServiceAccounts = append(out.KubernetesServiceAccounts, kubeletconfig.ImagePullServiceAccount(a))
+	}
+	return out
 }
 
 func (k kubelet) failed(image string) { k.manager.RecordImagePullFailed(k.t.Context(), image) }
@@ -195,18 +201,43 @@ func (l *life) secret() podsynctest.Secret {
 	}
 }
 
+func (l *life) account() podsynctest.Account {
+	return podsynctest.Account{
+		UID: fmt.Sprint("uid", l.Intn(2)), Namespace: fmt.Sprint("ns", l.Intn(2)), Name: fmt.Sprint("name", l.Intn(2)),
+	}
+}
+
+// shown are the credentials of a pod: any number of secrets, and at most one service account.
+func (l *life) shown() (c podsynctest.Credentials) {
+	for range l.Intn(3) {
+		c.KubernetesSecrets = append(c.KubernetesSecrets, l.secret())
+	}
+	if l.Intn(2) == 0 {
+		c.KubernetesServiceAccounts = []podsynctest.Account{l.account()}
+	}
+	return c
+}
+
+// used is what has brought an image.
+func (l *life) used() podsynctest.Credentials {
+	switch n := l.Intn(12); {
+	case n == 0:
+		return podsynctest.Credentials{NodePodsAccessible: true}
+	case n < 5:
+		return podsynctest.Credentials{KubernetesServiceAccounts: []podsynctest.Account{l.account()}}
+	}
+	return podsynctest.Credentials{KubernetesSecrets: []podsynctest.Secret{l.secret()}}
+}
+
 // step is one event, the same on both nodes; it returns what the nodes have answered.
 func (l *life) step(nodes ...node) (what string, answers []bool) {
 	switch n := l.Intn(10); {
 	case n < 5:
-		image, ref, secrets := l.image(), l.ref(), []podsynctest.Secret{}
-		for range l.Intn(3) {
-			secrets = append(secrets, l.secret())
-		}
+		image, ref, shown := l.image(), l.ref(), l.shown()
 		for _, n := range nodes {
-			answers = append(answers, n.uses(image, ref, secrets))
+			answers = append(answers, n.uses(image, ref, shown))
 		}
-		return fmt.Sprintf("uses %s, %s, %v", image, ref, secrets), answers
+		return fmt.Sprintf("uses %s, %s, %v", image, ref, shown), answers
 	case n < 7 || len(l.pulling) == 0:
 		image := l.image()
 		l.pulling = append(l.pulling, image)
@@ -224,14 +255,11 @@ func (l *life) step(nodes ...node) (what string, answers []bool) {
 		}
 		return "failed " + image, nil
 	}
-	ref, secret := l.ref(), new(l.secret())
-	if l.Intn(12) == 0 {
-		secret = nil
-	}
+	ref, used := l.ref(), l.used()
 	for _, n := range nodes {
-		n.came(image, ref, secret)
+		n.came(image, ref, used)
 	}
-	return fmt.Sprintf("came %s, %s, %v", image, ref, secret), nil
+	return fmt.Sprintf("came %s, %s, %v", image, ref, used), nil
 }
 
 // Two nodes, one under each agent, live the same lives; now and then, while nothing is pulled, each gets the other's
@@ -264,7 +292,9 @@ func TestSameLives(t *testing.T) {
 // What a killed agent leaves is verified by either agent.
 func TestTakenOverAmidAPull(t *testing.T) {
 	const image, ref = "reg.example/app:1", "sha256:app"
-	secret := podsynctest.Secret{UID: "u", Namespace: "ns", Name: "s", CredentialHash: "h"}
+	shown := podsynctest.Credentials{KubernetesSecrets: []podsynctest.Secret{{
+		UID: "u", Namespace: "ns", Name: "s", CredentialHash: "h",
+	}}}
 	policy := podsynctest.Policy{Kind: kubeletv1beta1.NeverVerifyPreloadedImages}
 	present := kubecontainer.Image{ID: ref, RepoTags: []string{image}}
 	first := func(dir string) map[string]node {
@@ -278,12 +308,12 @@ func TestTakenOverAmidAPull(t *testing.T) {
 			dir := t.TempDir()
 			first(dir)[from].begin(image)
 			n := next(dir)[to]
-			if n.uses(image, ref, []podsynctest.Secret{secret}) {
+			if n.uses(image, ref, shown) {
 				t.Errorf("from %s to %s: what a killed agent has left may be used", from, to)
 			}
 			n.begin(image)
-			n.came(image, ref, &secret)
-			if n.uses(image, ref, nil) || !n.uses(image, ref, []podsynctest.Secret{secret}) {
+			n.came(image, ref, shown)
+			if n.uses(image, ref, podsynctest.Credentials{}) || !n.uses(image, ref, shown) {
 				t.Errorf("from %s to %s: the next pull wasn't recorded", from, to)
 			}
 		}
@@ -303,6 +333,7 @@ func TestKubeletsSamples(t *testing.T) {
 		UID: "testsecretuid", Namespace: "default", Name: "pull-secret",
 		CredentialHash: "testsecrethash",
 	}}
+	accounts := []podsynctest.Account{{UID: "test-sa-uid", Namespace: "default", Name: "test-sa"}}
 	used := 0
 	for _, ref := range []string{
 		"testimageref", "testimage-anonpull", "testimage-anonpull-alpha", "testbrokenrecord", "test-brokenhash",
@@ -315,10 +346,12 @@ func TestKubeletsSamples(t *testing.T) {
 			"docker.io/testing/test:something", "repo.repo/test/test:v1", "repo.repo/test/alphatest:v1",
 			"secretorg/myimage:customtag", "docker.io/other/other:1",
 		} {
-			for _, shown := range [][]podsynctest.Secret{nil, secrets} {
+			for _, shown := range []podsynctest.Credentials{
+				{}, {KubernetesSecrets: secrets}, {KubernetesServiceAccounts: accounts},
+			} {
 				got, want := a.uses(image, ref, shown), b.uses(image, ref, shown)
 				if got != want {
-					t.Errorf("%s, %s, with secrets %v: kubelot says %v, the kubelet %v", image, ref, shown, got, want)
+					t.Errorf("%s, %s, with %v: kubelot says %v, the kubelet %v", image, ref, shown, got, want)
 				}
 				if got {
 					used++
@@ -338,7 +371,7 @@ func TestRecordsOfGoneImages(t *testing.T) {
 	k := newKubelet(t, dir, policy)
 	for _, ref := range []string{"sha256:here", "sha256:gone"} {
 		k.begin("app:1")
-		k.came("app:1", ref, nil)
+		k.came("app:1", ref, podsynctest.Credentials{NodePodsAccessible: true})
 	}
 	records := filepath.Join(dir, "image_manager", "pulled")
 	entries, err := os.ReadDir(records)

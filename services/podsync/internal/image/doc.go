@@ -2,8 +2,8 @@
 //
 // # Reads
 //
-// The runtime's image store (CRI ImageStatus), the pull secrets given with a request, and the node's own
-// registry credentials in the configured directories.
+// The runtime's image store (CRI ImageStatus), the pull secrets given with a request, the node's own registry
+// credentials in the configured directories, and what credential providers answer.
 //
 // # Writes
 //

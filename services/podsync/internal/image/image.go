@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubelot.dev/kube/credentialprovider"
 	"kubelot.dev/services/podsync/internal/image/pullrecords"
 )
 
@@ -20,6 +21,11 @@ type Runtime interface {
 	ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error)
 	PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
 		sandbox *runtimeapi.PodSandboxConfig) (string, error)
+}
+
+// Providers are credential providers. Asking them may take a minute, and ends with ctx.
+type Providers interface {
+	Credentials(ctx context.Context, repository string, pod *corev1.Pod) ([]credentialprovider.Credential, []error)
 }
 
 // Config are the settings of a Puller.
@@ -38,6 +44,8 @@ type Config struct {
 	// Asked is called for each request for an image: its policy, whether the image is there, and whether it has to be
 	// pulled, each nil where that isn't known. It is as Pulled.
 	Asked func(policy corev1.PullPolicy, present, pull *bool)
+	// Providers are asked for credentials besides those of pod and node; nil if there are none.
+	Providers Providers
 	// Records know who may use the images that are there, and record pulls.
 	Records *pullrecords.Records
 }
@@ -157,10 +165,7 @@ func (p *Puller) Ensure(ctx context.Context, req Request) (Image, error) {
 		Annotations: req.Pod.Annotations,
 	}
 	w.Policy = policyFor(req.Policy, w.name)
-	w.credentials = sync.OnceValues(func() ([]credential, []string) {
-		ring, problems := credentialsOf(req.Secrets, p.cfg.CredentialDirs)
-		return ring.lookup(w.name.repository), problems
-	})
+	w.credentials = sync.OnceValues(func() ([]credential, []string) { return p.credentials(ctx, w) })
 	if w.Policy != corev1.PullAlways {
 		image, err := p.findUsable(ctx, w)
 		if err != nil {
@@ -191,7 +196,7 @@ func (p *Puller) findUsable(ctx context.Context, w *imageRequest) (*runtimeapi.I
 	}
 	w.present = new(image != nil)
 	if image != nil {
-		may := p.cfg.Records.Check(w.Image, image.Id, w.secrets)
+		may := p.cfg.Records.Check(w.Image, image.Id, w.shown)
 		if w.pull = new(!may); may {
 			return image, nil
 		}
@@ -205,16 +210,31 @@ func (p *Puller) findUsable(ctx context.Context, w *imageRequest) (*runtimeapi.I
 	return nil, nil
 }
 
-// secrets are the pull secrets among the credentials.
-func (w *imageRequest) secrets() []pullrecords.Secret {
-	var list []pullrecords.Secret
+// credentials are those of the pod's secrets, then of the node, then of credential providers.
+func (p *Puller) credentials(ctx context.Context, w *imageRequest) (list []credential, problems []string) {
+	ring, problems := credentialsOf(w.Secrets, p.cfg.CredentialDirs)
+	if p.cfg.Providers == nil {
+		return ring.lookup(w.name.repository), problems
+	}
+	var provided keyring
+	answers, failed := p.cfg.Providers.Credentials(ctx, w.name.repository, w.Pod)
+	problems = append(problems, provided.addProvided(answers)...)
+	for _, err := range failed {
+		problems = append(problems, err.Error())
+	}
+	return append(ring.lookup(w.name.repository), provided.sorted().lookup(w.name.repository)...), problems
+}
+
+// shown are what records know of the pod's own credentials.
+func (w *imageRequest) shown() pullrecords.Credentials {
+	var all pullrecords.Credentials
 	credentials, _ := w.credentials()
 	for _, c := range credentials {
-		if c.secret != nil {
-			list = append(list, *c.secret)
-		}
+		whose := c.whose()
+		all.KubernetesSecrets = append(all.KubernetesSecrets, whose.KubernetesSecrets...)
+		all.KubernetesServiceAccounts = append(all.KubernetesServiceAccounts, whose.KubernetesServiceAccounts...)
 	}
-	return list
+	return all
 }
 
 func (p *Puller) tellAsked(w *imageRequest) {

@@ -10,8 +10,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"kubelot.dev/services/podsync/internal/image/pullrecords"
 )
 
 // errAbandoned ends a pull that nobody waits for any more.
@@ -124,7 +122,7 @@ func (p *Puller) pullRecorded(ctx context.Context, f *inflightPull, spec *pullSp
 		return err
 	}
 	began := time.Now()
-	ref, secret, err := p.pull(ctx, spec)
+	ref, used, err := p.pull(ctx, spec)
 	if err != nil {
 		// One that was broken off may bring the image nevertheless, but if it was there before it is as it was.
 		p.cfg.Records.Failed(image, ctx.Err() == nil || before != nil)
@@ -132,13 +130,13 @@ func (p *Puller) pullRecorded(ctx context.Context, f *inflightPull, spec *pullSp
 	}
 	f.ref, f.pulling = ref, time.Since(began)
 	f.image, err = p.inspectPulled(ctx, spec.image)
-	p.cfg.Records.Came(image, secret, ref, f.image.GetId())
+	p.cfg.Records.Came(image, used.whose(), ref, f.image.GetId())
 	return err
 }
 
-// pull tries the credentials in turn; without any, the registry is asked as anybody. It returns the secret that was
-// good.
-func (p *Puller) pull(ctx context.Context, spec *pullSpec) (ref string, secret *pullrecords.Secret, err error) {
+// pull tries the credentials in turn; without any, the registry is asked as anybody. It returns the credential
+// that was good.
+func (p *Puller) pull(ctx context.Context, spec *pullSpec) (ref string, used credential, err error) {
 	candidates := spec.credentials
 	if len(candidates) == 0 {
 		candidates = []credential{{}}
@@ -147,19 +145,19 @@ func (p *Puller) pull(ctx context.Context, spec *pullSpec) (ref string, secret *
 	for _, c := range candidates {
 		ref, err := p.runtime.PullImage(ctx, spec.image, c.auth, spec.sandbox)
 		if err == nil {
-			return ref, c.secret, nil
+			return ref, c, nil
 		}
 		if ctx.Err() != nil {
-			return "", nil, context.Cause(ctx)
+			return "", credential{}, context.Cause(ctx)
 		}
 		if text := runtimeText(err); !slices.Contains(failures, text) {
 			failures = append(failures, text)
 		}
 	}
 	if len(failures) == 1 {
-		return "", nil, errors.New(failures[0])
+		return "", credential{}, errors.New(failures[0])
 	}
-	return "", nil, errors.New("[" + strings.Join(failures, ", ") + "]")
+	return "", credential{}, errors.New("[" + strings.Join(failures, ", ") + "]")
 }
 
 // inspectPulled learns whom the image runs as, without which no container may be made from it.

@@ -7,15 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubelot.dev/kube/credentialprovider"
 	"kubelot.dev/services/podsync/internal/image/pullrecords"
 )
 
@@ -27,8 +26,20 @@ type credential struct {
 	// pattern is host[:port][/path]; * in the host stands for a part between dots.
 	pattern string
 	auth    *runtimeapi.AuthConfig
-	// secret is where it comes from; nil for the node's own.
-	secret *pullrecords.Secret
+	// secret or account is where it comes from; neither is set for the node's own.
+	secret  *pullrecords.Secret
+	account *pullrecords.Account
+}
+
+// whose is how records know the credential.
+func (c credential) whose() pullrecords.Credentials {
+	switch {
+	case c.secret != nil:
+		return pullrecords.Credentials{KubernetesSecrets: []pullrecords.Secret{*c.secret}}
+	case c.account != nil:
+		return pullrecords.Credentials{KubernetesServiceAccounts: []pullrecords.Account{*c.account}}
+	}
+	return pullrecords.Credentials{NodePodsAccessible: true}
 }
 
 // keyring is a list of credentials in the order in which they are tried.
@@ -39,6 +50,19 @@ type keyring []credential
 func (k keyring) sorted() keyring {
 	slices.SortStableFunc(k, func(a, b credential) int { return cmp.Compare(b.pattern, a.pattern) })
 	return k
+}
+
+// addProvided adds what credential providers have answered.
+func (k *keyring) addProvided(list []credentialprovider.Credential) (problems []string) {
+	for _, c := range list {
+		before := len(*k)
+		if err := k.addOne(c.Pattern, auth{Username: c.Username, Password: c.Password}, nil); err != nil {
+			problems = append(problems, fmt.Sprintf("credentials of a provider for %q: %v", c.Pattern, err))
+		} else if c.Account != nil {
+			(*k)[before].account = (*pullrecords.Account)(c.Account)
+		}
+	}
+	return problems
 }
 
 // addOne adds an entry of a docker config. Its location is a host or a URL; /v1/ and /v2/ stand for the whole registry.
@@ -94,7 +118,7 @@ func (k keyring) lookup(repository string) []credential {
 	var found, hub []credential
 	for _, c := range k {
 		switch {
-		case matches(c.pattern, repository):
+		case credentialprovider.Matches(c.pattern, repository):
 			found = append(found, c)
 		case c.pattern == dockerHub && strings.HasPrefix(repository, "docker.io/"):
 			hub = append(hub, c)
@@ -104,35 +128,6 @@ func (k keyring) lookup(repository string) []credential {
 		return found
 	}
 	return hub
-}
-
-// matches compares hosts part by part, ports exactly, and paths by prefix.
-func matches(pattern, repository string) bool {
-	patternHost, patternPath, _ := strings.Cut(pattern, "/")
-	host, dir, _ := strings.Cut(repository, "/")
-	if !strings.HasPrefix(dir, patternPath) {
-		return false
-	}
-	patternHost, patternPort := splitPort(patternHost)
-	host, port := splitPort(host)
-	globs, parts := strings.Split(patternHost, "."), strings.Split(host, ".")
-	if patternPort != port || len(globs) != len(parts) {
-		return false
-	}
-	for i, glob := range globs {
-		if ok, err := path.Match(glob, parts[i]); err != nil || !ok {
-			return false
-		}
-	}
-	return true
-}
-
-func splitPort(hostport string) (host, port string) {
-	host, port, err := net.SplitHostPort(hostport)
-	if err != nil {
-		return hostport, ""
-	}
-	return host, port
 }
 
 // fingerprint distinguishes sets of credentials without keeping them.

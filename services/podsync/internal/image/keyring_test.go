@@ -39,29 +39,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestMatches(t *testing.T) {
-	for _, c := range []struct {
-		pattern, repository string
-		want                bool
-	}{
-		{"reg.example", "reg.example/a", true},
-		{"reg.example/a", "reg.example/a/b", true},
-		{"reg.example/b", "reg.example/a/b", false},
-		{"*.example", "reg.example/a", true},
-		{"*.example", "a.reg.example/a", false},
-		{"r*g.example", "reg.example/a", true},
-		{"*.example", "evil/example", false},
-		{"reg.example:5000", "reg.example:5000/a", true},
-		{"reg.example", "reg.example:5000/a", false},
-		{"reg.example:5000", "reg.example/a", false},
-		{"[.example", "reg.example/a", false},
-	} {
-		if got := matches(c.pattern, c.repository); got != c.want {
-			t.Errorf("%s for %s: got %v", c.pattern, c.repository, got)
-		}
-	}
-}
-
 // users gives who is tried for a repository, in order.
 func users(k keyring, repository string) []string {
 	var out []string

@@ -1,11 +1,16 @@
 package pullrecords
 
 import (
+	"slices"
+
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
 // Secret is a pull secret with the hash of what it holds for a repository.
 type Secret = kubeletv1beta1.ImagePullSecret
+
+// Account is a service account whose token was exchanged for credentials.
+type Account = kubeletv1beta1.ImagePullServiceAccount
 
 // Record is what is known of the pulls of an image.
 type Record = kubeletv1beta1.ImagePulledRecord
@@ -45,10 +50,9 @@ type verdict struct {
 // use reports whether the pod may use the image as it is; else it must be pulled with the pod's credentials.
 func (v verdict) use() bool { return v.result == resultPolicy || v.result == resultFound }
 
-// decide judges a pod that wants the repository's image. secrets gives those of the pod's pull secrets that are for the
-// repository, and is asked only where they matter. Credentials by service account aren't matched, for no pod has any:
-// they come from credential provider plugins only.
-func decide(p Policy, repository string, k known, secrets func() []Secret) verdict {
+// decide judges a pod that wants the repository's image. shown gives the pod's own credentials for the repository, and
+// is asked only where they matter.
+func decide(p Policy, repository string, k known, shown func() Credentials) verdict {
 	if k.err != nil {
 		return verdict{result: resultError}
 	}
@@ -62,10 +66,16 @@ func decide(p Policy, repository string, k known, secrets func() []Secret) verdi
 	switch {
 	case had.NodePodsAccessible:
 		return verdict{result: resultFound}
-	case len(had.KubernetesSecrets) == 0:
+	case len(had.KubernetesSecrets)+len(had.KubernetesServiceAccounts) == 0:
 		return verdict{result: resultAuthenticate}
 	}
-	return matched(had.KubernetesSecrets, secrets())
+	now := shown()
+	v := matched(had.KubernetesSecrets, now.KubernetesSecrets)
+	// A pod has one service account.
+	if a := now.KubernetesServiceAccounts; !v.use() && len(a) > 0 && slices.Contains(had.KubernetesServiceAccounts, a[0]) {
+		return verdict{result: resultFound}
+	}
+	return v
 }
 
 // matched judges a pod by its secrets, where the image was pulled with others or the same.

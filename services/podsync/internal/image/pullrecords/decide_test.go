@@ -24,6 +24,7 @@ func TestDecide(t *testing.T) {
 		many = append(many, secret("ns", fmt.Sprint("s", i), fmt.Sprint("h", i)))
 	}
 	bySecret := recordOf(app, Credentials{KubernetesSecrets: []Secret{secret("a", "s", "h")}})
+	byAccount := recordOf(app, Credentials{KubernetesServiceAccounts: []Account{{UID: "u", Namespace: "a", Name: "n"}}})
 	full := recordOf(app, Credentials{KubernetesSecrets: many})
 	always := Policy{Kind: kubeletv1beta1.AlwaysVerify}
 	never := Policy{Kind: kubeletv1beta1.NeverVerify}
@@ -34,6 +35,7 @@ func TestDecide(t *testing.T) {
 		policy  Policy
 		known   known
 		secrets []Secret
+		account *Account
 		want    string
 		learned bool
 	}{
@@ -64,6 +66,22 @@ func TestDecide(t *testing.T) {
 			known: known{record: recordOf(app,
 				Credentials{KubernetesServiceAccounts: []kubeletv1beta1.ImagePullServiceAccount{{UID: "u"}}})},
 			secrets: []Secret{secret("a", "s", "h")}, want: resultAuthenticate,
+		},
+		"the same service account": {
+			known: known{record: byAccount}, account: &Account{UID: "u", Namespace: "a", Name: "n"},
+			want: resultFound,
+		},
+		"a service account made again": {
+			known: known{record: byAccount}, account: &Account{UID: "new", Namespace: "a", Name: "n"},
+			want: resultAuthenticate,
+		},
+		"a service account, of a secret's image": {
+			known: known{record: bySecret}, account: &Account{UID: "u", Namespace: "a", Name: "n"},
+			want: resultAuthenticate,
+		},
+		"the right service account with a wrong secret": {
+			known: known{record: byAccount}, account: &Account{UID: "u", Namespace: "a", Name: "n"},
+			secrets: []Secret{secret("b", "t", "i")}, want: resultFound,
 		},
 		"no secret": {known: known{record: bySecret}, want: resultAuthenticate},
 		"the same secret": {
@@ -138,7 +156,13 @@ func TestDecide(t *testing.T) {
 		},
 		"a policy of tomorrow": {policy: Policy{Kind: "Sometimes"}, want: resultAuthenticate},
 	} {
-		got := decide(c.policy, app, c.known, func() []Secret { return c.secrets })
+		got := decide(c.policy, app, c.known, func() Credentials {
+			shown := Credentials{KubernetesSecrets: c.secrets}
+			if c.account != nil {
+				shown.KubernetesServiceAccounts = []Account{*c.account}
+			}
+			return shown
+		})
 		if got.result != c.want || (got.learned != nil) != c.learned {
 			t.Errorf("%s: %s, learned %v; want %s, %v", name, got.result, got.learned, c.want, c.learned)
 		}
@@ -155,7 +179,7 @@ func TestSecretsAreAskedForWhereTheyMatter(t *testing.T) {
 		"of the node": {record: recordOf("app", Credentials{NodePodsAccessible: true})},
 		"unreadable":  {err: errors.New("no")},
 	} {
-		decide(Policy{}, "app", k, func() []Secret { t.Errorf("%s: asked", name); return nil })
+		decide(Policy{}, "app", k, func() Credentials { t.Errorf("%s: asked", name); return Credentials{} })
 	}
 }
 
@@ -178,6 +202,16 @@ func TestMerged(t *testing.T) {
 	}
 	if got := first.CredentialMapping["app"].KubernetesSecrets[0].CredentialHash; got != "1" {
 		t.Errorf("the old record was changed: %s", got)
+	}
+	fourth := third
+	for _, name := range []string{"m", "n", "m"} { // n is there already
+		account := Account{UID: "u", Namespace: "a", Name: name}
+		fourth = added(fourth, "", "app", &Credentials{KubernetesServiceAccounts: []Account{account}}, now)
+	}
+	want := fmt.Sprint([]Account{{UID: "u", Namespace: "a", Name: "m"}, accounts[0]})
+	if got := fourth.CredentialMapping["app"]; len(got.KubernetesSecrets) != 2 ||
+		fmt.Sprint(got.KubernetesServiceAccounts) != want {
+		t.Errorf("got %v", got)
 	}
 	for _, more := range []*Credentials{nil, {KubernetesSecrets: []Secret{secret("a", "s", "h")}}} {
 		open := added(added(third, "", "app", &Credentials{NodePodsAccessible: true}, now), "", "app", more,

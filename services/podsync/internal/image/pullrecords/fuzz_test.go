@@ -31,7 +31,7 @@ func FuzzRecord(f *testing.F) {
 			t.Fatal(err)
 		}
 		old, err := s.record("ref")
-		if v := decide(policy, "repo", known{record: old, err: err}, func() []Secret { return nil }); v.use() &&
+		if v := decide(policy, "repo", known{record: old, err: err}, func() Credentials { return Credentials{} }); v.use() &&
 			(err != nil || !old.CredentialMapping["repo"].NodePodsAccessible) {
 			t.Errorf("a pod without credentials may use the image by %q", data)
 		}
@@ -51,7 +51,9 @@ func FuzzRecord(f *testing.F) {
 		if !reflect.DeepEqual(was, is) {
 			t.Errorf("written %s, read %s", was, is)
 		}
-		v := decide(policy, "repo", known{record: got}, func() []Secret { return []Secret{secret} })
+		v := decide(policy, "repo", known{record: got}, func() Credentials {
+			return Credentials{KubernetesSecrets: []Secret{secret}}
+		})
 		if !v.use() {
 			t.Errorf("a pod with the secret that was added may not use the image: %s", is)
 		}

@@ -26,7 +26,8 @@ func added(old *Record, ref, repository string, with *Credentials, now time.Time
 	return r
 }
 
-// merged are both credentials: those of the node let all pods in, and a secret is kept once, with its latest hash.
+// merged are both credentials: those of the node let all pods in, and a secret is kept once, with its latest hash. A
+// service account is kept once too.
 func merged(old, with Credentials) Credentials {
 	if old.NodePodsAccessible || with.NodePodsAccessible {
 		return Credentials{NodePodsAccessible: true}
@@ -38,7 +39,11 @@ func merged(old, with Credentials) Credentials {
 		}
 	}
 	slices.SortFunc(all, compare)
-	return Credentials{KubernetesSecrets: all, KubernetesServiceAccounts: old.KubernetesServiceAccounts}
+	accounts := slices.Concat(old.KubernetesServiceAccounts, with.KubernetesServiceAccounts)
+	slices.SortFunc(accounts, func(a, b Account) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return Credentials{KubernetesSecrets: all, KubernetesServiceAccounts: slices.Compact(accounts)}
 }
 
 // compare orders secrets, not their contents.

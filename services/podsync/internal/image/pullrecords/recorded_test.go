@@ -36,7 +36,7 @@ func TestRecordsOfEarlierReleases(t *testing.T) {
 		}
 		for repository, c := range found.CredentialMapping {
 			policy := Policy{Kind: kubeletv1beta1.AlwaysVerify}
-			v := decide(policy, repository, known{record: found}, func() []Secret { return nil })
+			v := decide(policy, repository, known{record: found}, func() Credentials { return Credentials{} })
 			if v.use() != c.NodePodsAccessible {
 				t.Errorf("%s: a pod without credentials may use the image: %v", file, v.use())
 			}

@@ -62,14 +62,14 @@ func Open(cfg Config) (*Records, error) {
 
 // Check decides whether a pod may use an image that is on the node as it is; if not, the image must be pulled with the
 // pod's credentials. It records a pull secret that is good for the image. image is its name as in the spec, ref the
-// runtime's reference. secrets gives what the pod's pull secrets hold for the image's repository.
-func (r *Records) Check(image, ref string, secrets func() []Secret) bool {
+// runtime's reference. shown gives the pod's own credentials for the image's repository.
+func (r *Records) Check(image, ref string, shown func() Credentials) bool {
 	repository, err := repositoryOf(image)
 	k := known{err: err}
 	if err == nil {
 		k = r.known(image, ref)
 	}
-	v := decide(r.cfg.Policy, repository, k, secrets)
+	v := decide(r.cfg.Policy, repository, k, shown)
 	if k.err != nil {
 		r.cfg.Log.Warn("can't read the records of image pulls, pulling the image again with the pod's credentials",
 			"image", image, "error", k.err)
@@ -120,17 +120,13 @@ func (r *Records) Begin(image string) error {
 	return nil
 }
 
-// Came notes that a pull has brought the image. secret is the pull secret that was used; nil stands for the node's
-// credentials and for none, which are everybody's. refs are the references that the runtime gave: some answer a pull
-// with another than the image's ID, by which the image is found later.
-func (r *Records) Came(image string, secret *Secret, refs ...string) {
-	with := &Credentials{NodePodsAccessible: true}
-	if secret != nil {
-		with = &Credentials{KubernetesSecrets: []Secret{*secret}}
-	}
+// Came notes that a pull with these credentials has brought the image. The node's credentials, and none, are
+// everybody's. refs are the references that the runtime gave: some answer a pull with another than the image's ID, by
+// which the image is found later.
+func (r *Records) Came(image string, with Credentials, refs ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	err := r.addAll(image, refs, with)
+	err := r.addAll(image, refs, &with)
 	if err != nil {
 		r.cfg.Log.Error("can't record a pull, so pods must present credentials for the image",
 			"image", image, "error", err)

@@ -40,9 +40,12 @@ func begin(t *testing.T, r *Records, image string) {
 	}
 }
 
+// of are the credentials of a secret.
+func of(s Secret) Credentials { return Credentials{KubernetesSecrets: []Secret{s}} }
+
 // uses asks for a pod that has the secrets.
 func uses(r *Records, image, ref string, secrets ...Secret) bool {
-	return r.Check(image, ref, func() []Secret { return secrets })
+	return r.Check(image, ref, func() Credentials { return Credentials{KubernetesSecrets: secrets} })
 }
 
 func wantUse(t *testing.T, what string, got, want bool) {
@@ -70,7 +73,7 @@ func TestWhoMayUseWhatASecretHasBrought(t *testing.T) {
 	wantUse(t, "preloaded", uses(r, app, ref), true)
 	begin(t, r, app)
 	wantUse(t, "being pulled", uses(r, app, ref, mine), false)
-	r.Came(app, &mine, ref, ref)
+	r.Came(app, of(mine), ref, ref)
 	wantFiles(t, r, 0, 1)
 	wantUse(t, "without a secret", uses(r, app, ref), false)
 	wantUse(t, "with another", uses(r, app, ref, secret("b", "t", "i")), false)
@@ -83,11 +86,11 @@ func TestWhoMayUseWhatASecretHasBrought(t *testing.T) {
 	wantUse(t, "with a login that was learned", uses(r, app, ref, secret("c", "u", "new")), true)
 	wantUse(t, "with a secret that was learned, and changed", uses(r, app, ref, secret("b", "s", "newer")), true)
 	begin(t, r, "other.example/app:1")
-	r.Came("other.example/app:1", nil, ref)
+	r.Came("other.example/app:1", Credentials{NodePodsAccessible: true}, ref)
 	wantUse(t, "by the name that is everybody's", uses(r, "other.example/app:1", ref), true)
 	wantUse(t, "without a secret by the other name", uses(r, app, ref), false)
 	begin(t, r, app)
-	r.Came(app, nil, ref)
+	r.Came(app, Credentials{NodePodsAccessible: true}, ref)
 	wantUse(t, "once it's everybody's", uses(r, app, ref), true)
 	wantFiles(t, r, 0, 1)
 }
@@ -97,7 +100,7 @@ func TestBothReferencesAreRecorded(t *testing.T) {
 	r := open(t, t.TempDir())
 	mine := secret("a", "s", "h")
 	begin(t, r, app)
-	r.Came(app, &mine, "reg.example/app@sha256:1", ref)
+	r.Came(app, of(mine), "reg.example/app@sha256:1", ref)
 	for _, ref := range []string{"reg.example/app@sha256:1", ref} {
 		wantUse(t, ref, uses(r, app, ref), false)
 		wantUse(t, ref+" with the secret", uses(r, app, ref, mine), true)
@@ -127,7 +130,7 @@ func TestIntents(t *testing.T) {
 	r.Failed(app, true)
 	wantUse(t, "after a pull that was broken off", uses(r, app, ref), false)
 	begin(t, r, app)
-	r.Came(app, &mine, ref)
+	r.Came(app, of(mine), ref)
 	wantFiles(t, r, 0, 1)
 
 	// The same after a kill.
@@ -143,7 +146,7 @@ func TestIntents(t *testing.T) {
 
 	// A pull of which the runtime returned no reference can't be recorded.
 	begin(t, r, "nameless:1")
-	r.Came("nameless:1", &mine, "", "")
+	r.Came("nameless:1", of(mine), "", "")
 	wantUse(t, "what has no reference", uses(r, "nameless:1", "sha256:n", mine), false)
 }
 
@@ -157,9 +160,9 @@ func TestTidy(t *testing.T) {
 	begin(t, r, "reg.example/running:1")
 	mine := secret("a", "s", "h")
 	begin(t, r, app)
-	r.Came(app, &mine, ref)
+	r.Came(app, of(mine), ref)
 	begin(t, r, "reg.example/old:1")
-	r.Came("reg.example/old:1", &mine, "sha256:old")
+	r.Came("reg.example/old:1", of(mine), "sha256:old")
 	for _, name := range []string{filePrefix + "bad", filePrefix + "half" + atomicfile.Suffix, "mine"} {
 		put(t, filepath.Join(r.store.pulled, name), "{")
 	}
@@ -214,7 +217,7 @@ func TestBadFiles(t *testing.T) {
 		put(t, filepath.Join(r.store.pulled, fileOf(ref)), text)
 		wantUse(t, name, uses(r, app, ref, mine), false)
 		begin(t, r, app)
-		r.Came(app, &mine, ref)
+		r.Came(app, of(mine), ref)
 		wantUse(t, name+", pulled again", uses(r, app, ref, mine), true)
 		wantUse(t, name+", pulled again, without the secret", uses(r, app, ref), false)
 
@@ -240,7 +243,7 @@ func TestDirectoriesInTheWay(t *testing.T) {
 	}
 	wantUse(t, "a record", uses(r, app, ref, mine), false)
 	begin(t, r, app)
-	r.Came(app, &mine, ref)
+	r.Came(app, of(mine), ref)
 	wantUse(t, "a record that can't be written", uses(r, app, ref, mine), false)
 	if _, err := os.Stat(filepath.Join(r.store.pulling, fileOf(app))); err != nil {
 		t.Errorf("the intent of a pull that can't be recorded: %v", err)
@@ -310,7 +313,7 @@ func TestWhatIsMeasured(t *testing.T) {
 	}
 	uses(r, app, ref)
 	begin(t, r, app)
-	r.Came(app, nil, ref)
+	r.Came(app, Credentials{NodePodsAccessible: true}, ref)
 	uses(r, app, ref)
 	if got := strings.Join(told, " "); got != "0 0 credentialPolicyAllowed 1 0 1 1 0 1 credentialRecordFound" {
 		t.Errorf("told %s", got)

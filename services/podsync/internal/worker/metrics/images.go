@@ -16,6 +16,9 @@ type imageMetrics struct {
 	pulls                      *prometheus.HistogramVec
 	images, pullChecks         *prometheus.CounterVec
 	pullIntents, pulledRecords *prometheus.GaugeVec
+	providers                  *prometheus.HistogramVec
+	providerErrors             *prometheus.CounterVec
+	providerConfig             *prometheus.GaugeVec
 }
 
 func newImageMetrics(f *factory) *imageMetrics {
@@ -33,6 +36,12 @@ func newImageMetrics(f *factory) *imageMetrics {
 		pullIntents: f.gauge("kubelet_imagemanager_ondisk_pullintents",
 			"Records of image pulls that are under way, or whose end wasn't seen."),
 		pulledRecords: f.gauge("kubelet_imagemanager_ondisk_pulledrecords", "Records of images that were pulled."),
+		providers: f.histogram("kubelet_credential_provider_plugin_duration",
+			"How long runs of credential providers took, in seconds.", prometheus.DefBuckets, "plugin_name"),
+		providerErrors: f.counter("kubelet_credential_provider_plugin_errors_total",
+			"Runs of credential providers that failed.", "plugin_name"),
+		providerConfig: f.gauge("kubelet_credential_provider_config_info",
+			"The hash of the configuration of credential providers.", "hash"),
 	}
 }
 
@@ -55,6 +64,21 @@ func (m *imageMetrics) PullChecked(result string) { m.pullChecks.WithLabelValues
 func (m *imageMetrics) PullRecords(intents, pulled int) {
 	m.pullIntents.WithLabelValues().Set(float64(intents))
 	m.pulledRecords.WithLabelValues().Set(float64(pulled))
+}
+
+// ProviderRan records a run of a credential provider.
+func (m *imageMetrics) ProviderRan(name string, took time.Duration, err error) {
+	m.providers.WithLabelValues(name).Observe(took.Seconds())
+	if err != nil {
+		m.providerErrors.WithLabelValues(name).Inc()
+	}
+}
+
+// ProviderConfig shows the hash of the configuration of credential providers; empty if there is none.
+func (m *imageMetrics) ProviderConfig(hash string) {
+	if hash != "" {
+		m.providerConfig.WithLabelValues(hash).Set(1)
+	}
 }
 
 // pulled records an image that was pulled.
