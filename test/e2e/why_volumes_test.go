@@ -57,9 +57,6 @@ func TestWhyOwnVolumes(t *testing.T) {
 		{"unsupported", mount("iscsi: {targetPortal: 127.0.0.1, iqn: 'iqn.2001-04.com.example:a', lun: 0}"), []string{
 			"kubelot doesn't mount volumes of this kind",
 		}},
-		{"nfs", mount("nfs: {server: 127.0.0.1, path: /a}"), []string{
-			"kubelot doesn't mount volumes of this kind",
-		}},
 		{"hugepages", mount("emptyDir: {medium: HugePages-2Mi}"), []string{
 			"its medium is HugePages-2Mi, but no container requests huge pages of this size",
 		}},

@@ -125,6 +125,16 @@ var volumes = []rule{
 		"use volumeDevices: for Block, volumeMounts: for Filesystem",
 	},
 	{
+		"nfs-client-missing", `this node has no mount\.nfs`,
+		"this node has no NFS client", "",
+		"install nfs-common (Debian, Ubuntu), nfs-utils (Red Hat) or nfs-client (SUSE) on this node",
+	},
+	{
+		"nfs-slow", `mount -t nfs (\S+) has not ended since (.+)$`,
+		"the server of {1} hasn't answered since {2}", "the server's answer; after 2 minutes it is asked again",
+		"is the server up, and reachable from this node? showmount -e SERVER",
+	},
+	{
 		"filesystem-tools", `type:\("([^"]+)"\) .*executable file not found`,
 		"it has no file system yet, and this node has no mkfs.{1} to make one", "",
 		"install mkfs.{1} on this node, or correct fsType of the PersistentVolume",
@@ -152,7 +162,8 @@ var volumes = []rule{
 		"its storage doesn't let this node have it", "", "see the storage's exports or permissions for this node",
 	},
 	{
-		"filesystem-hangs", `has not come back; a filesystem below it does not answer`,
+		"filesystem-hangs",
+		`has not come back; a filesystem below it does not answer|waits in the kernel for a server or a disk`,
 		"a file system below it doesn't answer, and the kernel waits for it", "the file system's answer",
 		"bring its server back, or umount -f it on this node",
 	},
@@ -214,7 +225,14 @@ var unmounts = []rule{
 		"see the log of the driver's pod on this node, and restart it if it hangs",
 	},
 	{
-		"unmount-hangs", `has not come back; a filesystem below it does not answer|stale (?:NFS )?file handle`,
+		"unmount-slow", `umount \S+ has not ended since (.+)$`,
+		"its server hasn't taken since {1} what is still to be written", "the server's answer; after a minute it is forced",
+		"bring its server back; by force what wasn't written is lost",
+	},
+	{
+		"unmount-hangs",
+		`has not come back; a filesystem below it does not answer|stale (?:NFS )?file handle|` +
+			`waits in the kernel for a server or a disk`,
 		"its file system doesn't answer", "the file system's answer", "bring its server back, or umount -f it on this node",
 	},
 	{
