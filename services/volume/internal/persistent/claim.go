@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,18 +42,20 @@ type Drivers interface {
 
 // Kinds are the volumes of pods that are claims, and the kinds of volumes behind them that have directories and no
 // driver. Without drivers, which may be nil, volumes of CSI drivers can't be mounted.
-func Kinds(rootDir string, objects Objects, drivers Drivers) plugin.List {
+// Without an attacher, which may be nil too, disks of the network wait for nobody.
+func Kinds(rootDir string, objects Objects, drivers Drivers, attacher Attacher) plugin.List {
 	local, shares := newLocal(rootDir), nfs.New()
-	return plugin.List{
+	remote := newRemote(local, attacher)
+	return slices.Concat(plugin.List{
 		{
 			Name: "kubernetes.io/persistent-claim", LastPause: claimPause,
 			Claims: func(v *corev1.Volume) bool { return isClaim(v) || isMigrated(v) },
-			Plugin: claims{objects, local, shares, drivers, new(plugin.Locks)},
+			Plugin: claims{objects, local, shares, remote, drivers, new(plugin.Locks)},
 		},
 		{Name: localName, Dir: localDir, Plugin: filesystems{local}},
 		{Name: localName, Dir: localDir, Block: true, Plugin: devices{local}},
 		shares.Kind(),
-	}
+	}, remote.kinds())
 }
 
 func isClaim(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
@@ -62,6 +65,7 @@ type claims struct {
 	objects Objects
 	local   *local
 	shares  *nfs.Volumes
+	remote  *remote
 	drivers Drivers
 	// growing are the claims whose volumes are being made larger, by their UIDs.
 	growing *plugin.Locks
@@ -165,6 +169,9 @@ func (c claims) inPlace(uid string, known plugin.Result) (plugin.InPlace, error)
 		if place := c.drivers.InPlace(path); place.OfDriver {
 			return place, nil
 		}
+	}
+	if c.remote.hasDevice(uid, known) {
+		return plugin.InPlace{There: true}, nil
 	}
 	there, err := c.local.inPlace(uid, known)
 	return plugin.InPlace{There: there, Grows: c.local.has(uid, known)}, err
@@ -270,6 +277,10 @@ func (c claims) setUp(ctx context.Context, r plugin.Request, b bound) (plugin.Re
 		return hostPath(b, source.HostPath)
 	case source.NFS != nil && !b.block:
 		return c.share(ctx, r, b)
+	case source.ISCSI != nil && b.block:
+		return c.remote.mapDevice(ctx, r, b)
+	case source.ISCSI != nil:
+		return c.remote.mountFilesystem(ctx, r, b)
 	case source.CSI != nil && c.drivers != nil:
 		return c.drivers.MountPersistent(ctx, r, b.volume, b.readOnly)
 	}

@@ -43,7 +43,7 @@ func TestShareOfAServer(t *testing.T) {
 		t.Errorf("mount %s", got)
 	}
 	// Without the API server: what is mounted is known.
-	b.kinds, b.claim, r.Known = Kinds(b.root, b, nil), nil, result
+	b.kinds, b.claim, r.Known = Kinds(b.root, b, nil, nil), nil, result
 	r.Known.Plugin = ""
 	if again := b.mount(r); again.HostPath != dir || !again.ReadOnly {
 		t.Errorf("another process has %+v", again)
