@@ -31,6 +31,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/services/volume/internal/plugin"
@@ -161,7 +162,7 @@ func (v *Volumes) unmount(ctx context.Context, dir string) error {
 		if done, _, err = v.try(ctx, v.forceFor, dir, "-f"); done || time.Since(begin) >= v.forceFor || ctx.Err() != nil {
 			return err
 		}
-		time.Sleep(min(time.Second, v.forceFor/4))
+		pause.For(ctx, min(time.Second, v.forceFor/4))
 	}
 }
 
