@@ -119,7 +119,7 @@ func summary(p *pod) topic.PodVolumes {
 
 func describe(v *volume) topic.Volume {
 	d := topic.Volume{Phase: v.phase, Message: v.problem}
-	if d.Doing = v.attaching; v.slow && v.calling != nil {
+	if d.Doing = v.attaching; v.slow && v.calling != nil && v.calling.Driver != "" {
 		d.Doing = v.calling
 	}
 	switch {

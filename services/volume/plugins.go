@@ -70,8 +70,11 @@ type apiServer interface {
 
 // runService runs the daemon with volumes of CSI drivers. In a cluster it tells which of them the node uses.
 func runService(ctx context.Context, env daemon.Env, ports Ports, api apiServer, inCluster bool) error {
-	ports.CSI = csi.New(env.Config.RootDir, env.Config.NodeName, ports.Drivers,
-		csi.Ports{Tokens: api, Secrets: api, Attachments: api, Log: env.Log})
+	attaches := env.Config.Kubelet.EnableControllerAttachDetach
+	ports.CSI = csi.New(env.Config.RootDir, env.Config.NodeName, ports.Drivers, csi.Ports{
+		Tokens: api, Secrets: api, Attachments: api, Log: env.Log,
+		Alone: !inCluster || attaches != nil && !*attaches,
+	})
 	ctx, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	working.Go(func() { ports.CSI.Run(ctx) })

@@ -7,6 +7,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/plugin"
 	"kubelot.dev/services/volume/internal/subpath"
 )
 
@@ -23,7 +24,10 @@ func (s *Service) subPath(ctx context.Context, r topic.SubPathRequest) (topic.Su
 	}
 	answers := make(chan bindPlan, 1)
 	s.workers.Go(func() {
-		paths, err := bindAll(ctx, r, plan.mounts)
+		paths, err := map[int]string(nil), answer(ctx, s.kinds, plan)
+		if err == nil {
+			paths, err = bindAll(ctx, r, plan.mounts)
+		}
 		s.tell(func() {
 			plan.pod.binds--
 			s.changedIfThere(plan.pod)
@@ -38,6 +42,26 @@ func (s *Service) subPath(ctx context.Context, r topic.SubPathRequest) (topic.Su
 			context.Cause(ctx))
 		return topic.SubPathReply{}, bus.WithKind(bus.ErrUnavailable, err)
 	}
+}
+
+// answerer is a kind of volumes whose server may not answer.
+type answerer interface {
+	// Answers is an error if the server of the volume in dir doesn't answer.
+	Answers(ctx context.Context, dir string) error
+}
+
+// answer asks the servers of the volumes before they are touched: a call that hangs can't be ended, and the volume
+// could not be unmounted before it.
+func answer(ctx context.Context, kinds plugin.List, plan bindPlan) error {
+	for _, m := range plan.mounts {
+		kind, dir, _ := kinds.ByPath(m.PodDir, m.VolumePath)
+		if a, ok := kind.Plugin.(answerer); ok {
+			if err := a.Answers(ctx, dir); err != nil {
+				return bus.WithKind(bus.ErrUnavailable, fmt.Errorf("volume %q: %w", m.Volume, err))
+			}
+		}
+	}
+	return nil
 }
 
 // bindPlan is what is to be bound, or was.

@@ -88,9 +88,10 @@ type Service struct {
 func New(rootDir string, conn *bus.Conn, ports Ports, log *slog.Logger) *Service {
 	kinds := plugin.All(plugin.Objects{ConfigMaps: ports.ConfigMaps, Secrets: ports.Secrets, Tokens: ports.Tokens})
 	if ports.CSI != nil {
-		kinds = slices.Concat(kinds, persistent.Kinds(rootDir, ports.Claims, ports.CSI), ports.CSI.Kinds())
+		kinds = slices.Concat(kinds, persistent.Kinds(rootDir, ports.Claims, ports.CSI, ports.CSI.Others),
+			ports.CSI.Kinds())
 	} else {
-		kinds = slices.Concat(kinds, persistent.Kinds(rootDir, ports.Claims, nil))
+		kinds = slices.Concat(kinds, persistent.Kinds(rootDir, ports.Claims, nil, nil))
 	}
 	return &Service{
 		root: layout(rootDir), conn: conn, ports: ports, log: log, now: time.Now, kinds: kinds,

@@ -42,14 +42,22 @@ func (s *Service) mountJob(p *pod, v *volume, stage topic.Lifecycle) job {
 		Known: v.result, Ending: stage != topic.Syncing,
 	}
 	return func(ctx context.Context, alive func()) (plugin.Result, error) {
-		if request.Ending && request.Dir != "" {
-			if _, err := os.Lstat(request.Dir); errors.Is(err, fs.ErrNotExist) {
-				return plugin.Result{}, plugin.ErrNotMounted
-			}
+		if request.Ending && isMissing(request.Dir) {
+			return plugin.Result{}, plugin.ErrNotMounted
 		}
 		request.Calls = calls{service: s, pod: p, volume: v, alive: alive}
 		return v.kind.Plugin.Mount(ctx, request)
 	}
+}
+
+// isMissing reports whether the volume's directory isn't there. What is mounted there isn't touched: its server may not
+// answer.
+func isMissing(dir string) bool {
+	if mounted, err := mountpoint.Mounted(dir); dir == "" || mounted || err != nil {
+		return false
+	}
+	_, err := os.Lstat(dir)
+	return errors.Is(err, fs.ErrNotExist)
 }
 
 func (s *Service) unmountJob(p *pod, v *volume) job {

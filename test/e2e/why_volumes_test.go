@@ -54,10 +54,7 @@ func TestWhyOwnVolumes(t *testing.T) {
 		{"mode", mount("csi: {driver: " + persistent + "}"), []string{
 			`the CSI driver "` + persistent + `" makes no volumes of the mode Ephemeral, only ["Persistent"]`,
 		}},
-		{"unsupported", mount("iscsi: {targetPortal: 127.0.0.1, iqn: 'iqn.2001-04.com.example:a', lun: 0}"), []string{
-			"kubelot doesn't mount volumes of this kind",
-		}},
-		{"nfs", mount("nfs: {server: 127.0.0.1, path: /a}"), []string{
+		{"unsupported", mount("fc: {targetWWNs: ['50060e801049cfd1'], lun: 0}"), []string{
 			"kubelot doesn't mount volumes of this kind",
 		}},
 		{"hugepages", mount("emptyDir: {medium: HugePages-2Mi}"), []string{

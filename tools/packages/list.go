@@ -31,7 +31,7 @@ type pack struct {
 
 // relations are those to other packages, as dpkg writes them. {deb, rpm} where these have other names.
 type relations struct {
-	depends, recommends, provides, conflicts, replaces []relation
+	depends, recommends, suggests, provides, conflicts, replaces []relation
 }
 
 type relation struct{ deb, rpm string }
@@ -109,7 +109,7 @@ func list(version string) ([]*pack, error) {
 			depends: slices.Concat(
 				both("kubelot-common", "kubelot-cli"),
 				mount(),
-			), provides: both(crewName), recommends: runtime,
+			), provides: both(crewName), recommends: runtime, suggests: clients(),
 		},
 	}
 	all := []*pack{meta, common, tool, compact, kubelet()}
@@ -124,6 +124,7 @@ func list(version string) ([]*pack, error) {
 		case "bus":
 		case "volume":
 			daemon.relations.depends = slices.Concat(daemon.relations.depends, both("kubelot-bus"), mount())
+			daemon.relations.suggests = clients()
 		default:
 			daemon.relations.depends = append(daemon.relations.depends, both("kubelot-bus")...)
 		}
@@ -157,6 +158,12 @@ func kubelet() *pack {
 
 // mount is the package with the programs that volumes are mounted with.
 func mount() []relation { return []relation{{"mount", "util-linux"}} }
+
+// clients mount volumes of the network. They are no more than suggested: they bring daemons, of which rpcbind listens
+// to everybody.
+func clients() []relation {
+	return []relation{{"nfs-common", "nfs-utils"}, {"open-iscsi", "iscsi-initiator-utils"}}
+}
 
 // packages builds what the packages are made of.
 func (s *stage) packages(ctx context.Context) ([]*pack, error) {

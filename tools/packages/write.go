@@ -77,6 +77,7 @@ func (s *stage) info(p *pack, format string) (*nfpm.Info, error) {
 		DisableGlobbing: true,
 		Overridables: nfpm.Overridables{
 			Depends: names(p.relations.depends), Recommends: names(p.relations.recommends),
+			Suggests: names(p.relations.suggests),
 			Provides: names(p.relations.provides), Conflicts: names(p.relations.conflicts),
 			Replaces: names(p.relations.replaces), Contents: contents, Scripts: hooks,
 			// It takes a fifth of the time of gzip. dpkg reads it from Debian 12 and Ubuntu 18.04 on, rpm since 4.14.

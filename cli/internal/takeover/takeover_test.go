@@ -44,10 +44,10 @@ func TestCheck(t *testing.T) {
 			"pods/u/volumeDevices/kubernetes.io~local-volume/c/": "",
 			"pods/u/volumes/kubernetes.io~csi/d/":                "",
 		}},
-		"a directory that a volume has left": {files: map[string]string{"pods/u/volumes/kubernetes.io~nfs/": ""}},
+		"a directory that a volume has left": {files: map[string]string{"pods/u/volumes/kubernetes.io~flocker/": ""}},
 		"a network filesystem": {
-			files: map[string]string{"pods/u-1/volumes/kubernetes.io~nfs/pvc-1/": ""},
-			stops: "pod u-1 uses a volume of kubernetes.io/nfs",
+			files: map[string]string{"pods/u-1/volumes/kubernetes.io~flocker/pvc-1/": ""},
+			stops: "pod u-1 uses a volume of kubernetes.io/flocker",
 		},
 		"a raw disk of another plug-in": {
 			files: map[string]string{"pods/u-1/volumeDevices/kubernetes.io~fc/pvc-1/": ""},

@@ -167,17 +167,17 @@ func TestTakeoverAndHandback(t *testing.T) {
 		}
 	}
 
-	foreign := filepath.Join(bed.Node.RootDir, "pods", string(was.UID), "volumes", "kubernetes.io~nfs", "pvc")
+	foreign := filepath.Join(bed.Node.RootDir, "pods", string(was.UID), "volumes", "kubernetes.io~flocker", "pvc")
 	if err := os.MkdirAll(foreign, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	limited, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	out, err := exec.CommandContext(limited, kubelot, append(args, "--foreground")...).CombinedOutput()
 	cancel()
-	if err == nil || !strings.Contains(string(out), "uses a volume of kubernetes.io/nfs") {
+	if err == nil || !strings.Contains(string(out), "uses a volume of kubernetes.io/flocker") {
 		t.Errorf("a volume of another kind: %v\n%s", err, out)
 	}
-	checkAsJSON(t, bed, 1, "uses a volume of kubernetes.io/nfs", append(args, "--check", "-o=json")...)
+	checkAsJSON(t, bed, 1, "uses a volume of kubernetes.io/flocker", append(args, "--check", "-o=json")...)
 	if err := os.RemoveAll(filepath.Dir(foreign)); err != nil {
 		t.Fatal(err)
 	}

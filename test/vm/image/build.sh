@@ -35,6 +35,9 @@ for unit in apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub
   fstrim.timer getty@tty1.service systemd-timesyncd.service systemd-networkd-wait-online.service; do
   ln -sf /dev/null "$root/etc/systemd/system/$unit"
 done
+# Clients and servers of network volumes are started by the tests that need them: others boot without them.
+chroot "$root" systemctl disable -q nfs-server.service nfs-client.target nfs-blkmap.service rpcbind.service \
+  rpcbind.socket iscsid.service iscsid.socket open-iscsi.service tgt.service
 # The name is systemd's from the command line: an empty file asks it to make a machine ID at the first boot.
 : >"$root/etc/machine-id"
 rm -f "$root"/etc/ssh/ssh_host_* "$root/etc/resolv.conf" "$root/etc/hostname"

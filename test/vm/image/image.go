@@ -25,12 +25,13 @@ import (
 	"kubelot.dev/test/testbed/tools"
 )
 
-// packages are what a node has: what kubeadm's preflight asks for, Debian's container runtime, and what people look
-// around with.
+// packages are what a node has: what kubeadm's preflight asks for, Debian's container runtime, what people look around
+// with, and the clients of network volumes with servers for them.
 var packages = []string{
 	"systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps", "mount", "util-linux", "e2fsprogs", "openssh-server",
 	"iproute2", "iptables", "nftables", "conntrack", "ethtool", "socat", "ca-certificates", "curl", "less",
 	"apparmor", "libseccomp2", "containernetworking-plugins", "containerd", "runc",
+	"nfs-common", "nfs-kernel-server", "open-iscsi", "tgt",
 }
 
 // HostPackages are what building an image and running a machine need on this side.

@@ -39,6 +39,11 @@ var volumes = []rule{
 		"kubectl get pv {1}{2}; delete the claim and create it anew",
 	},
 	{
+		"iscsi-attach-waits", `volume kubernetes\.io/iscsi/\S+ is not in the Node's (status\.\w+) yet`,
+		"it isn't in the Node's {1} yet", "the node's status to be written, and kube-controller-manager to attach it",
+		"kubelot why node; kubectl get node -o yaml has the status; then the log of kube-controller-manager",
+	},
+	{
 		"volume-attach-node", `status\.volumesInUse yet \(driver (\S+), since (.+)\)`,
 		"the API server hasn't heard since {2} that this node uses it, so the driver {1} may not attach it",
 		"the node's status to be written", "kubelot why node; kubectl get node -o yaml has status.volumesInUse",
@@ -125,6 +130,36 @@ var volumes = []rule{
 		"use volumeDevices: for Block, volumeMounts: for Filesystem",
 	},
 	{
+		"nfs-client-missing", `this node has no mount\.nfs`,
+		"this node has no NFS client", "",
+		"install nfs-common (Debian, Ubuntu), nfs-utils (Red Hat) or nfs-client (SUSE) on this node",
+	},
+	{
+		"iscsi-client-missing", `this node has no iscsiadm`,
+		"this node has no iSCSI client", "",
+		"install open-iscsi (Debian, Ubuntu, SUSE) or iscsi-initiator-utils (Red Hat) on this node",
+	},
+	{
+		"iscsi-denied", `iscsiadm .*exit status 24`,
+		"its iSCSI target doesn't let this node log in", "",
+		"does the secret of the volume {volume} have the name and password of CHAP? see the target's access list",
+	},
+	{
+		"iscsi-no-disk", `Timed out waiting for device at path (\S+) after`,
+		"its iSCSI target doesn't show the disk {1}", "the disk",
+		"has the target this LUN, and has this node's initiator access to it? iscsiadm -m session -P 3 on this node",
+	},
+	{
+		"iscsi-slow", `iscsiadm .*-p (\S+) .*has not ended since (.+)$`,
+		"the iSCSI target at {1} hasn't answered since {2}", "the target's answer; after 90 seconds it is asked again",
+		"is the target up, and reachable from this node? systemctl status iscsid",
+	},
+	{
+		"nfs-slow", `mount -t nfs (\S+) has not ended since (.+)$`,
+		"the server of {1} hasn't answered since {2}", "the server's answer; after 2 minutes it is asked again",
+		"is the server up, and reachable from this node? showmount -e SERVER",
+	},
+	{
 		"filesystem-tools", `type:\("([^"]+)"\) .*executable file not found`,
 		"it has no file system yet, and this node has no mkfs.{1} to make one", "",
 		"install mkfs.{1} on this node, or correct fsType of the PersistentVolume",
@@ -152,7 +187,8 @@ var volumes = []rule{
 		"its storage doesn't let this node have it", "", "see the storage's exports or permissions for this node",
 	},
 	{
-		"filesystem-hangs", `has not come back; a filesystem below it does not answer`,
+		"filesystem-hangs",
+		`has not come back; a filesystem below it does not answer|waits in the kernel for a server or a disk`,
 		"a file system below it doesn't answer, and the kernel waits for it", "the file system's answer",
 		"bring its server back, or umount -f it on this node",
 	},
@@ -214,7 +250,14 @@ var unmounts = []rule{
 		"see the log of the driver's pod on this node, and restart it if it hangs",
 	},
 	{
-		"unmount-hangs", `has not come back; a filesystem below it does not answer|stale (?:NFS )?file handle`,
+		"unmount-slow", `umount \S+ has not ended since (.+)$`,
+		"its server hasn't taken since {1} what is still to be written", "the server's answer; after a minute it is forced",
+		"bring its server back; by force what wasn't written is lost",
+	},
+	{
+		"unmount-hangs",
+		`has not come back; a filesystem below it does not answer|stale (?:NFS )?file handle|` +
+			`waits in the kernel for a server or a disk`,
 		"its file system doesn't answer", "the file system's answer", "bring its server back, or umount -f it on this node",
 	},
 	{

@@ -73,6 +73,17 @@ func (a *Attached) state(name string) (used, ready bool) {
 	return used, used && ready
 }
 
+// Waits is what the volume of that name waits for, which has no VolumeAttachment; empty where it is attached.
+func (a *Attached) Waits(name string) string {
+	switch used, ready := a.state(name); {
+	case !used:
+		return fmt.Sprintf("volume %s is not in the Node's status.volumesInUse yet", name)
+	case !ready:
+		return fmt.Sprintf("volume %s is not in the Node's status.volumesAttached yet", name)
+	}
+	return ""
+}
+
 // Attachment is what a volume must wait for before it is attached, and what its attacher has said of it.
 type Attachment struct {
 	Waits   string

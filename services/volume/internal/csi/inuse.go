@@ -19,13 +19,15 @@ type inUse struct {
 	mu sync.Mutex
 	// byDir has the volume of each record, by the record's directory.
 	byDir map[string]attach.ID
+	// others are the names of attachable volumes that have no driver, by the place where a pod or the node has them.
+	others map[string]string
 	// read is true once all that was on disk at the start has been read.
 	read    bool
 	changes chan struct{}
 }
 
 func newInUse() *inUse {
-	return &inUse{byDir: map[string]attach.ID{}, changes: make(chan struct{}, 1)}
+	return &inUse{byDir: map[string]attach.ID{}, others: map[string]string{}, changes: make(chan struct{}, 1)}
 }
 
 // noted takes note of the record in dir; nil where it was removed.
@@ -77,6 +79,9 @@ func (u *inUse) names(mustAttach func(driver string) bool) []string {
 		if mustAttach(id.Driver) {
 			all[id.Name()] = true
 		}
+	}
+	for _, name := range u.others {
+		all[name] = true
 	}
 	return slices.Sorted(maps.Keys(all))
 }

@@ -49,7 +49,9 @@ type Ports struct {
 	Tokens      plugin.Tokens
 	Secrets     Secrets
 	Attachments attach.Attachments
-	Log         *slog.Logger
+	// Alone is true on a node of which no attach-detach controller knows.
+	Alone bool
+	Log   *slog.Logger
 }
 
 // Volumes are all volumes of CSI drivers.
@@ -59,13 +61,14 @@ type Volumes struct {
 	tokens *tokens.Kept
 	// Attached is told of the Node by the caller.
 	Attached *attach.Attached
+	Others   Others
 	// freed is told of volumes that a pod has given back.
 	freed chan struct{}
 }
 
 // New are the volumes below rootDir. The node's name goes into the records.
 func New(rootDir, node string, drivers *driver.Drivers, ports Ports) *Volumes {
-	return &Volumes{
+	v := &Volumes{
 		kept: kept{
 			disk:    disk{root: rootDir, boot: bootID(), used: newInUse()},
 			drivers: drivers, ports: ports, locks: new(plugin.Locks),
@@ -75,6 +78,8 @@ func New(rootDir, node string, drivers *driver.Drivers, ports Ports) *Volumes {
 		Attached: attach.New(node, ports.Attachments, drivers),
 		freed:    make(chan struct{}, 1),
 	}
+	v.Others = Others{v}
+	return v
 }
 
 // bootID is the boot of the machine; empty where the kernel doesn't say, so that every mount is uncertain.

@@ -68,7 +68,7 @@ func newBed(t *testing.T, source corev1.PersistentVolumeSource) *bed {
 			},
 		},
 	}
-	b.kinds = Kinds(b.root, b, nil)
+	b.kinds = Kinds(b.root, b, nil, nil)
 	t.Cleanup(func() { _ = mounts.UnmountBelow(b.root) })
 	return b
 }

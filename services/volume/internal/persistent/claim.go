@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-helpers/storage/ephemeral"
 
-	"kubelot.dev/services/volume/internal/mounts"
+	"kubelot.dev/daemon/mountpoint"
+	"kubelot.dev/services/volume/internal/nfs"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -40,17 +42,20 @@ type Drivers interface {
 
 // Kinds are the volumes of pods that are claims, and the kinds of volumes behind them that have directories and no
 // driver. Without drivers, which may be nil, volumes of CSI drivers can't be mounted.
-func Kinds(rootDir string, objects Objects, drivers Drivers) plugin.List {
-	local := newLocal(rootDir)
-	return plugin.List{
+// Without an attacher, which may be nil too, disks of the network wait for nobody.
+func Kinds(rootDir string, objects Objects, drivers Drivers, attacher Attacher) plugin.List {
+	local, shares := newLocal(rootDir), nfs.New()
+	remote := newRemote(local, attacher)
+	return slices.Concat(plugin.List{
 		{
 			Name: "kubernetes.io/persistent-claim", LastPause: claimPause,
 			Claims: func(v *corev1.Volume) bool { return isClaim(v) || isMigrated(v) },
-			Plugin: claims{objects, local, drivers, new(plugin.Locks)},
+			Plugin: claims{objects, local, shares, remote, drivers, new(plugin.Locks)},
 		},
 		{Name: localName, Dir: localDir, Plugin: filesystems{local}},
 		{Name: localName, Dir: localDir, Block: true, Plugin: devices{local}},
-	}
+		shares.Kind(),
+	}, remote.kinds())
 }
 
 func isClaim(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
@@ -59,6 +64,8 @@ func isClaim(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v
 type claims struct {
 	objects Objects
 	local   *local
+	shares  *nfs.Volumes
+	remote  *remote
 	drivers Drivers
 	// growing are the claims whose volumes are being made larger, by their UIDs.
 	growing *plugin.Locks
@@ -163,6 +170,9 @@ func (c claims) inPlace(uid string, known plugin.Result) (plugin.InPlace, error)
 			return place, nil
 		}
 	}
+	if c.remote.hasDevice(uid, known) {
+		return plugin.InPlace{There: true}, nil
+	}
 	there, err := c.local.inPlace(uid, known)
 	return plugin.InPlace{There: there, Grows: c.local.has(uid, known)}, err
 }
@@ -175,7 +185,7 @@ func (l *local) inPlace(uid string, known plugin.Result) (bool, error) {
 	case known.Device != "":
 		return l.device(known.PersistentVolume, uid).Made()
 	case strings.HasPrefix(path, filepath.Join(l.root, "pods")+"/"):
-		return mounts.Mounted(path)
+		return mountpoint.Mounted(path) // by the table alone: the server of one of the network may not answer
 	}
 	return known.HostPath != "", nil // a hostPath, of which nothing is mounted
 }
@@ -265,11 +275,29 @@ func (c claims) setUp(ctx context.Context, r plugin.Request, b bound) (plugin.Re
 		return c.local.mountFilesystem(ctx, r, b)
 	case source.HostPath != nil && !b.block:
 		return hostPath(b, source.HostPath)
+	case source.NFS != nil && !b.block:
+		return c.share(ctx, r, b)
+	case source.ISCSI != nil && b.block:
+		return c.remote.mapDevice(ctx, r, b)
+	case source.ISCSI != nil:
+		return c.remote.mountFilesystem(ctx, r, b)
 	case source.CSI != nil && c.drivers != nil:
 		return c.drivers.MountPersistent(ctx, r, b.volume, b.readOnly)
 	}
 	return plugin.Result{}, b.failed("SetUp", "SetUpDevice", fmt.Errorf("%s of persistentVolumeClaim volume %q: %w",
 		describe(b), r.Volume.Name, plugin.ErrUnsupported))
+}
+
+// share mounts a directory of an NFS server.
+func (c claims) share(ctx context.Context, r plugin.Request, b bound) (plugin.Result, error) {
+	dir := c.shares.Kind().VolumeDir(filepath.Join(c.local.root, "pods", string(r.Pod.UID)), b.volume.Name)
+	result, err := c.shares.MountAt(ctx, dir, nfs.Share{
+		Source: b.volume.Spec.NFS, Options: mountOptions(b.volume), ReadOnly: b.readOnly,
+	}, r.Ending)
+	if err != nil {
+		return plugin.Result{}, b.failed("SetUp", "", err)
+	}
+	return result, nil
 }
 
 func hostPath(b bound, source *corev1.HostPathVolumeSource) (plugin.Result, error) {

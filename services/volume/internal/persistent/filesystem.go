@@ -1,6 +1,7 @@
 package persistent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io/fs"
@@ -12,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/services/volume/internal/device"
+	"kubelot.dev/services/volume/internal/iscsi"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/payload"
 	"kubelot.dev/services/volume/internal/plugin"
@@ -104,6 +106,11 @@ func (l *local) fill(ctx context.Context, r plugin.Request, b bound, path string
 			return b.failed("MountDevice", "", err)
 		}
 	}
+	return l.bind(ctx, r, b, source, l.podDir(string(r.Pod.UID), false, b.volume.Name))
+}
+
+// bind makes what is mounted at source appear in the pod's directory, after its files have got their group.
+func (l *local) bind(ctx context.Context, r plugin.Request, b bound, source, dir string) error {
 	if err := l.group(ctx, r, b, source); err != nil {
 		return b.failed("SetUp", "", err)
 	}
@@ -111,7 +118,6 @@ func (l *local) fill(ctx context.Context, r plugin.Request, b bound, path string
 	if b.readOnly {
 		options = append(options, "ro")
 	}
-	dir := l.podDir(string(r.Pod.UID), false, b.volume.Name)
 	if err := l.mounter.MountSensitiveWithoutSystemd(source, dir, "",
 		mountOptions(b.volume, options...), nil); err != nil {
 		return b.failed("SetUp", "", err)
@@ -127,18 +133,28 @@ func (l *local) mountDisk(b bound, disk, point string) error {
 	if err := os.MkdirAll(point, 0o750); err != nil {
 		return err
 	}
-	fsType := "ext4"
-	if t := b.volume.Spec.Local.FSType; t != nil {
-		fsType = *t
-	}
+	fsType := b.fsType()
 	var options []string
 	if b.readOnly {
 		options = []string{"ro"}
 	}
 	if err := l.mounter.FormatAndMount(disk, point, fsType, mountOptions(b.volume, options...)); err != nil {
-		return fmt.Errorf("local: failed to mount device %s at %s (fstype: %s), error %w", disk, point, fsType, err)
+		return fmt.Errorf("%s: failed to mount device %s at %s (fstype: %s), error %w",
+			plugin.SourceName(b.volume.Spec.PersistentVolumeSource), disk, point, fsType, err)
 	}
 	return nil
+}
+
+// fsType is the type of the filesystem that a disk has, or gets where it has none.
+func (b bound) fsType() string {
+	t := ""
+	switch source := b.volume.Spec; {
+	case source.Local != nil && source.Local.FSType != nil:
+		t = *source.Local.FSType
+	case source.ISCSI != nil:
+		t = source.ISCSI.FSType
+	}
+	return cmp.Or(t, "ext4")
 }
 
 // group gives the files to the pod's fsGroup, unless another pod has the volume: then they have one already.
@@ -158,7 +174,11 @@ func (l *local) group(ctx context.Context, r plugin.Request, b bound, source str
 	if b.readOnly || (policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch && mounts.HasGroup(source, *gid)) {
 		return nil
 	}
-	name := filepath.Join(string(r.Pod.UID), plugin.VolumesDir, localDir, b.volume.Name)
+	dir := localDir
+	if b.volume.Spec.ISCSI != nil {
+		dir = iscsi.Dir
+	}
+	name := filepath.Join(string(r.Pod.UID), plugin.VolumesDir, dir, b.volume.Name)
 	return mounts.GiveToGroup(ctx, source, *gid, plugin.NewProgress(r, name).Step)
 }
 

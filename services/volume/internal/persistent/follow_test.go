@@ -16,7 +16,7 @@ import (
 func TestGrowthOnAnotherNodeIsFollowed(t *testing.T) {
 	driver := &growing{}
 	b := newBed(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
-	b.kinds = Kinds(b.root, b, driver)
+	b.kinds = Kinds(b.root, b, driver, nil)
 	b.claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	b.asks("64Mi", "")
 	r := b.request("u-1")

@@ -178,7 +178,7 @@ func TestDriverThatGrows(t *testing.T) {
 				b := newBed(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 					Driver: "d", VolumeHandle: "h",
 				}})
-				b.kinds = Kinds(b.root, b, driver)
+				b.kinds = Kinds(b.root, b, driver, nil)
 				b.asks("128Mi", pending)
 				r, want := b.request("u-1"), c.fails
 				if inUse {
@@ -214,7 +214,7 @@ func TestDriverThatGrows(t *testing.T) {
 func TestVolumesInUseStayAsTheyAre(t *testing.T) {
 	driver := &growing{in: plugin.InPlace{OfDriver: true, There: true, Grows: true}}
 	b := newBed(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
-	b.kinds = Kinds(b.root, b, driver)
+	b.kinds = Kinds(b.root, b, driver, nil)
 	r := b.request("u-1")
 	looks := func(asked int) {
 		t.Helper()
@@ -252,7 +252,7 @@ func TestVolumesInUseStayAsTheyAre(t *testing.T) {
 func TestClaimOfTwoPodsGrowsOnce(t *testing.T) {
 	driver := &growing{}
 	b := newBed(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
-	b.kinds = Kinds(b.root, b, driver)
+	b.kinds = Kinds(b.root, b, driver, nil)
 	b.asks("128Mi", corev1.PersistentVolumeClaimNodeResizePending)
 	b.conflicts = 2
 	var pods sync.WaitGroup
@@ -279,7 +279,7 @@ func TestHostPathDoesNotGrow(t *testing.T) {
 func TestGrowthGoesOn(t *testing.T) {
 	driver := &growing{in: plugin.InPlace{OfDriver: true, There: true, Due: true, Grows: true}, err: errors.New("late")}
 	b := newBed(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
-	b.kinds = Kinds(b.root, b, driver)
+	b.kinds = Kinds(b.root, b, driver, nil)
 	b.asks("128Mi", corev1.PersistentVolumeClaimNodeResizePending)
 	r := b.request("u-1")
 	r.Known = plugin.Result{HostPath: "/there", PersistentVolume: "pv"}

@@ -48,7 +48,7 @@ func TestMigratedVolumes(t *testing.T) {
 	} {
 		driver := &named{}
 		b := newBed(t, c.source)
-		b.kinds = Kinds(b.root, b, driver)
+		b.kinds = Kinds(b.root, b, driver, nil)
 		b.mount(b.request("u-1"))
 		if got := strings.Join(driver.mounted, ", "); got != "pv "+c.want {
 			t.Errorf("mounted %q, want %q", got, c.want)
@@ -57,7 +57,7 @@ func TestMigratedVolumes(t *testing.T) {
 
 	driver := &named{}
 	b := newBed(t, corev1.PersistentVolumeSource{})
-	b.kinds = Kinds(b.root, b, driver)
+	b.kinds = Kinds(b.root, b, driver, nil)
 	r := b.request("u-1")
 	r.Volume.VolumeSource = corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "disk"}}
 	b.asked = 0
@@ -72,7 +72,7 @@ func TestMigratedVolumes(t *testing.T) {
 	b = newBed(t, corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{
 		ShareName: "", SecretName: "",
 	}})
-	b.kinds = Kinds(b.root, b, driver)
+	b.kinds = Kinds(b.root, b, driver, nil)
 	b.fails(b.request("u-1"), "FailedMount Unable to attach or mount volumes: unmounted volumes=[vol], unattached "+
 		"volumes=[], failed to process volumes=[vol]: error processing PVC shop/data: failed to translate in-tree pv to "+
 		"CSI: could not find a secret namespace in PersistentVolumeSource or ClaimRef")
