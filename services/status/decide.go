@@ -143,16 +143,19 @@ func (s *state) decideMirror(uid string) action {
 		}
 		stopping = stopping || p.update.Lifecycle != topic.Terminated
 	}
-	if s.sources.Ready && !stopping && s.allTold() {
+	if !stopping && s.allTold() {
 		return remove
 	}
 	return action{}
 }
 
-// allTold reports whether pod.update has told of every pod that the sources want. Until then any mirror pod may be that
-// of a static pod: the word of the sources comes first where the bus is empty, and podsync still waits for the node's
-// facts.
+// allTold reports whether all sources have delivered, and pod.update has told of every pod that they want. Until then
+// any mirror pod may be that of a static pod: the word of the sources comes first where the bus is empty, and podsync
+// still waits for the node's facts.
 func (s *state) allTold() bool {
+	if !s.sources.Ready {
+		return false
+	}
 	for _, uid := range s.sources.Pods {
 		if p := s.pods[uid]; p == nil || p.update == nil {
 			return false

@@ -47,8 +47,8 @@ ExecStart=/usr/local/bin/scripted-cri --socket /run/containerd/containerd.sock
 Restart=always
 `
 
-// kernelFlags are those that the kubelet wants to have, and doesn't start without. They are the host's, which a container
-// can't set: it sees files with these values instead.
+// kernelFlags are those that the kubelet wants to have, and doesn't start without. They are the host's, which a
+// container can't set: it sees files with these values instead.
 const kernelFlags = `vm/overcommit_memory 1
 kernel/panic 10
 kernel/panic_on_oops 1`
