@@ -143,7 +143,7 @@ func (s *state) decideMirror(uid string) action {
 		}
 		stopping = stopping || p.update.Lifecycle != topic.Terminated
 	}
-	if !stopping && s.allTold() {
+	if !stopping && allTold(s.sources, s.pods) {
 		return remove
 	}
 	return action{}
@@ -152,12 +152,12 @@ func (s *state) decideMirror(uid string) action {
 // allTold reports whether all sources have delivered, and pod.update has told of every pod that they want. Until then
 // any mirror pod may be that of a static pod: the word of the sources comes first where the bus is empty, and podsync
 // still waits for the node's facts.
-func (s *state) allTold() bool {
-	if !s.sources.Ready {
+func allTold(sources topic.Sources, pods map[string]*pod) bool {
+	if !sources.Ready {
 		return false
 	}
-	for _, uid := range s.sources.Pods {
-		if p := s.pods[uid]; p == nil || p.update == nil {
+	for _, uid := range sources.Pods {
+		if p := pods[uid]; p == nil || p.update == nil {
 			return false
 		}
 	}

@@ -98,7 +98,7 @@ func (s *state) setPod(uid string, u topic.Pod) {
 	switch {
 	case first && slices.Contains(s.sources.Pods, uid):
 		// It may be the last one that all mirror pods wait for.
-		s.touchAllMirrors()
+		s.touchAllStatic()
 	case u.Static():
 		s.touchMirrorsOf(u.Pod.Namespace, u.Pod.Name)
 	}
@@ -254,10 +254,6 @@ func (s *state) touchAllStatic() {
 			s.touch(uid)
 		}
 	}
-	s.touchAllMirrors()
-}
-
-func (s *state) touchAllMirrors() {
 	for uid := range s.mirrors {
 		s.touch(mirrorKey(uid))
 	}
