@@ -60,7 +60,7 @@ func TestTakeoverCheckAsJSON(t *testing.T) {
 		ok     bool
 	}{
 		"nothing against it":   {"kubernetes.io~empty-dir", true},
-		"a volume of long ago": {"kubernetes.io~nfs", false},
+		"a volume of long ago": {"kubernetes.io~flocker", false},
 	} {
 		root := t.TempDir()
 		if err := os.MkdirAll(filepath.Join(root, "pods", "uid", "volumes", c.volume, "v"), 0o755); err != nil {

@@ -39,7 +39,7 @@ func readers() map[string]string {
 			"containerLogMaxWorkers containerLogMonitorInterval shutdownGracePeriod shutdownGracePeriodCriticalPods " +
 			"shutdownGracePeriodByPodPriority",
 		"lease": "nodeStatusUpdateFrequency nodeStatusReportFrequency nodeLeaseDurationSeconds podsPerCore providerID " +
-			"registerNode registerWithTaints enableControllerAttachDetach port",
+			"registerNode registerWithTaints port",
 		"pleg": "nodeStatusMaxImages",
 		"podsync": "staticPodPath staticPodURL staticPodURLHeader fileCheckFrequency httpCheckFrequency clusterDNS " +
 			"clusterDomain resolvConf cgroupsPerQOS cpuCFSQuota cpuCFSQuotaPeriod podPidsLimit allowedUnsafeSysctls " +
@@ -58,6 +58,7 @@ func readers() map[string]string {
 		"lease resource":         "evictionHard",
 		"lease podsync resource": "kubeReserved systemReserved reservedSystemCPUs",
 		"lease podsync status":   "maxPods",
+		"lease volume":           "enableControllerAttachDetach",
 		"podsync resource":       "cpuManagerPolicy memoryManagerPolicy topologyManagerPolicy",
 		"api podsync":            "tracing",
 		"podsync volume":         "configMapAndSecretChangeDetectionStrategy",
