@@ -80,7 +80,7 @@ func serveNFS(t *testing.T) {
 	in(t, "mkdir -p /srv/nfs /etc/nfs.conf.d && chmod 0777 /srv/nfs && "+
 		"printf '[nfsd]\\ngrace-time=10\\nlease-time=10\\n' >/etc/nfs.conf.d/quick.conf && "+
 		"echo '/srv/nfs *(rw,sync,no_subtree_check,no_root_squash,insecure)' >/etc/exports && "+
-		"systemctl start nfs-server && exportfs -ra")
+		"systemctl start nfs-server && systemctl reload nfs-server")
 	// A server that stops while something is mounted would leave what the next test can't end.
 	undo(t, "timeout 300 sh -c \"while grep -q ' nfs4\\? ' /proc/mounts; do sleep 1; done\"; systemctl stop nfs-server")
 }
