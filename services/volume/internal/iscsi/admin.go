@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 	"strings"
@@ -65,10 +66,7 @@ func (a *admin) run(ctx context.Context, mode string, args ...string) (string, e
 		return "", errNoProgram
 	}
 	if err != nil {
-		for _, value := range secret {
-			out = strings.ReplaceAll(out, value, "***stripped***")
-		}
-		err = fmt.Errorf("%s: %w, output: %s", command, err, out)
+		err = fmt.Errorf("%s: %w, output: %s", command, err, command.Strip(out))
 	}
 	return out, err
 }
@@ -147,7 +145,7 @@ func (a *admin) clone(ctx context.Context) error {
 	if err := passes(err, sessionExists); err != nil {
 		return fmt.Errorf("iscsi: failed to create new iface: %w", err)
 	}
-	for _, name := range sorted(settings) {
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
 		if settings[name] == unset {
 			continue
 		}
@@ -165,15 +163,6 @@ func (a *admin) unclone(ctx context.Context) {
 	if a.disk.cloned() {
 		_, _ = a.run(ctx, "iface", "-I", a.disk.Iface, "-o", "delete")
 	}
-}
-
-func sorted(settings map[string]string) []string {
-	names := make([]string, 0, len(settings))
-	for name := range settings {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // login makes a session with the target by way of the portal.

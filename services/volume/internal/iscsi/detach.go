@@ -79,19 +79,27 @@ func (c *Disks) flush(ctx context.Context, device string) error {
 	return nil
 }
 
+// globals are the global directories of both kinds.
+func (c *Disks) globals() ([]string, error) {
+	mounted, err := Globals(c.root, false)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := Globals(c.root, true)
+	return append(mounted, devices...), err
+}
+
 // others reports whether more than one global directory is of the disk: somebody has it as a device too, or uses it by
 // way of another interface.
 func (c *Disks) others(d Disk) bool {
+	all, err := c.globals()
+	if err != nil {
+		return true
+	}
 	count := 0
-	for _, block := range []bool{false, true} {
-		all, err := Globals(c.root, block)
-		if err != nil {
-			return true
-		}
-		for _, global := range all {
-			if strings.HasSuffix(filepath.Base(global), "-"+d.Iqn+lunInfix+d.Lun) {
-				count++
-			}
+	for _, global := range all {
+		if strings.HasSuffix(filepath.Base(global), "-"+d.Iqn+lunInfix+d.Lun) {
+			count++
 		}
 	}
 	return count > 1
@@ -99,20 +107,18 @@ func (c *Disks) others(d Disk) bool {
 
 // idle are the portals of the disk by way of which no other disk is used.
 func (c *Disks) idle(d Disk, global string) ([]string, error) {
+	all, err := c.globals()
+	if err != nil {
+		return nil, err
+	}
 	used := map[string]bool{}
-	for _, block := range []bool{false, true} {
-		all, err := Globals(c.root, block)
-		if err != nil {
-			return nil, err
+	for _, other := range all {
+		o, err := Read(other)
+		if other == global || err != nil || o.Iqn != d.Iqn || o.Iface != d.Iface {
+			continue
 		}
-		for _, other := range all {
-			o, err := Read(other)
-			if other == global || err != nil || o.Iqn != d.Iqn || o.Iface != d.Iface {
-				continue
-			}
-			for _, portal := range o.Portals {
-				used[portal] = true
-			}
+		for _, portal := range o.Portals {
+			used[portal] = true
 		}
 	}
 	var idle []string

@@ -51,7 +51,11 @@ type Command struct {
 }
 
 func (c Command) String() string {
-	text := strings.Join(append([]string{c.Name}, c.Args...), " ")
+	return c.Strip(strings.Join(append([]string{c.Name}, c.Args...), " "))
+}
+
+// Strip takes the secrets out of a text.
+func (c Command) Strip(text string) string {
 	for _, s := range c.Secret {
 		text = strings.ReplaceAll(text, s, "***stripped***")
 	}
