@@ -2,15 +2,19 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/sleep"
 )
 
 // claimFlags are those of the commands on claims.
@@ -30,6 +34,27 @@ func (f *claimFlags) connect(ctx context.Context, text string) (*bus.Conn, error
 	}
 	return f.busAt.connect(ctx)
 }
+
+// askAwake asks the resource daemon, which is woken if it sleeps.
+func askAwake[Req, Resp any](ctx context.Context, conn *bus.Conn, runDir string, call bus.Call[Req, Resp], req Req,
+) (resp Resp, err error) {
+	slept, err := sleep.Wake(runDir, "resource")
+	if err != nil {
+		return resp, fmt.Errorf("wake kubelot-resource, which may sleep: %w", err)
+	}
+	waking, cancel := context.WithTimeout(ctx, busPatience)
+	defer cancel()
+	for {
+		resp, err = ask(ctx, conn, "resource", call, req)
+		if !slept || !errors.Is(err, bus.ErrUnavailable) || waking.Err() != nil {
+			return resp, err
+		}
+		pause.For(waking, wakingPause)
+	}
+}
+
+// wakingPause is the pause before a daemon that is being woken is asked again.
+const wakingPause = 50 * time.Millisecond
 
 func claimsCommand(stdout *os.File) *cobra.Command {
 	var flags claimFlags
@@ -51,7 +76,7 @@ Exit codes: 0 if kubelot-resource has answered, 1 if not.`,
 				return err
 			}
 			defer conn.Close()
-			reply, err := ask(c.Context(), conn, "resource", topic.ResourceClaims, topic.ClaimsRequest{})
+			reply, err := askAwake(c.Context(), conn, flags.busAt.runDir, topic.ResourceClaims, topic.ClaimsRequest{})
 			if err != nil {
 				return err
 			}
@@ -92,7 +117,7 @@ Exit codes: 0 if a driver is no longer waited for, 1 if not.`,
 			}
 			defer conn.Close()
 			request := topic.ForgetRequest{Namespace: namespace, Name: name}
-			reply, err := ask(c.Context(), conn, "resource", topic.ResourceForget, request)
+			reply, err := askAwake(c.Context(), conn, flags.busAt.runDir, topic.ResourceForget, request)
 			if err != nil {
 				return err
 			}

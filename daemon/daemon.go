@@ -29,6 +29,7 @@
 //   - While the loop of a daemon hangs, its health on the bus and its systemd watchdog get no beats, if the daemon has
 //     named the loop (Env.Pulse).
 //   - The exit code is 0 only after a requested stop. The last log line says why the daemon ended.
+//   - A daemon that says that nothing needs it sleeps, if it has a process to itself (package sleep).
 //   - If a daemon of a group fails, it is started again alone. A panic is caught only if no goroutine of the daemon is
 //     left. Otherwise the group ends.
 package daemon
@@ -45,6 +46,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/daemon/fdstore"
+	"kubelot.dev/daemon/sleep"
 )
 
 // Spec is what a daemon is made of.
@@ -95,6 +97,8 @@ type Env struct {
 	Flags map[string]string
 	// Connections keeps connections open when this process is killed; nil where nobody supervises it.
 	Connections *fdstore.Store
+	// Sleep lets the daemon sleep while nothing needs it; nil where it has no process to itself.
+	Sleep *sleep.Sleeper
 	// InProcess is where kubelot-bus registers how daemons in its own process connect to it; nil if there are none.
 	InProcess *InProcess
 }

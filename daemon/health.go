@@ -180,6 +180,24 @@ func (h *health) beat(ctx context.Context) {
 	h.above.alive()
 }
 
+// sleep states that the daemon sleeps, and is well: nothing needs it.
+func (h *health) sleep(why string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now.Asleep = true
+	h.said.message = "asleep: " + why
+	h.stateLocked()
+}
+
+// awake takes sleep back.
+func (h *health) awake() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now.Asleep = false
+	h.said.message = ""
+	h.stateLocked()
+}
+
 // finish states how the daemon ended.
 func (h *health) finish(err error) {
 	message := ""

@@ -148,7 +148,7 @@ func (p *process) run(ctx context.Context) error {
 	defer saveMemory(ctx, log, 1)()
 	place := &place{
 		config: c, line: &p.commandLine, logs: logs, log: log, dial: p.dial, above: &unit{log: log},
-		connections: fdstore.FromEnvironment(log), metrics: ofProcess(), hangups: &p.hangups,
+		connections: fdstore.FromEnvironment(log), metrics: ofProcess(), hangups: &p.hangups, alone: true,
 	}
 	err = place.serve(ctx, p.spec)
 	if err != nil {
@@ -172,6 +172,8 @@ type place struct {
 	connections *fdstore.Store
 	inProcess   *InProcess
 	hangups     *hangups
+	// alone is true where the process is this daemon and no other.
+	alone bool
 }
 
 // serve builds the daemon's environment, runs it and takes the environment down.
@@ -202,6 +204,9 @@ func (p *place) serve(ctx context.Context, spec Spec) error {
 		p.log.Warn("can't serve metrics", "error", err)
 	}
 	defer func() { metrics.stop(context.WithoutCancel(ctx)) }()
+	if p.alone && metrics != nil {
+		env.Sleep = p.sleeper(ctx, spec.Name, env, metrics)
+	}
 	return ended(ctx, RunWith(ctx, spec, env))
 }
 

@@ -30,8 +30,9 @@ func RegisterMetrics(registry prometheus.Registerer, of string, all ...prometheu
 
 // metricsServer serves a daemon's metrics on its unix socket. A nil server is one that didn't start.
 type metricsServer struct {
-	server http.Server
-	done   sync.WaitGroup
+	server   http.Server
+	listener *net.UnixListener
+	done     sync.WaitGroup
 }
 
 // serveMetrics listens on the socket, which only its owner may use. Paths other than that of the metrics belong to
@@ -60,7 +61,7 @@ func serveMetrics(ctx context.Context, socket string, registry *prometheus.Regis
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	m := &metricsServer{server: http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}}
+	m := &metricsServer{listener: listener.(*net.UnixListener), server: http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}}
 	m.done.Go(func() {
 		// Serve ends with ErrServerClosed when stop closes it; a listener on a unix socket has no other way to fail for good.
 		_ = m.server.Serve(listener)

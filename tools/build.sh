@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds the multi-call executable with its links, the daemons that have one of their own, and the executable that runs
-# all daemons in one process, into .bin or into the directory given. VERSION is what they say of themselves, else git's.
-#   build.sh --multi-call [directory]   only the multi-call executable: all daemons but api, which make run does without
+# Builds the multi-call executable with its links, the program that daemons sleep in, the daemons that have one of their
+# own, and the executable that runs all daemons in one process, into .bin or into the directory given. VERSION is what
+# they say of themselves, else git's.
+#   build.sh --multi-call [directory]   without those of their own: all daemons but api, which make run does without
 . "$(dirname "$0")/lib.sh"
 all=true
 if [ "${1:-}" = --multi-call ]; then
@@ -19,6 +20,7 @@ executable() {
     -ldflags "-s -w -X kubelot.dev/daemon.version=$version" -o "$out/$2" "./cmd/$2"
 }
 executable crew kubelot-all
+executable daemon kubelot-doze
 if $all; then
   executable services/api kubelot-api
   executable crew kubelot-compact

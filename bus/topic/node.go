@@ -77,11 +77,13 @@ type DaemonHealth struct {
 	Message string      `json:"message,omitempty"`
 	Since   time.Time   `json:"since"`
 	// Beat is when the daemon last said so.
-	Beat    time.Time `json:"beat"`
+	Beat time.Time `json:"beat"`
+	// Asleep is true for a daemon that nothing needs and that says no more until it is woken (docs/adr/0034).
+	Asleep  bool      `json:"asleep,omitempty"`
 	Version string    `json:"version"`
 	PID     int       `json:"pid"`
 	Started time.Time `json:"started"`
 }
 
 // Silent reports whether the daemon counts as away, since it has sent nothing for longer than it may.
-func (h DaemonHealth) Silent(now time.Time) bool { return now.Sub(h.Beat) >= silence }
+func (h DaemonHealth) Silent(now time.Time) bool { return !h.Asleep && now.Sub(h.Beat) >= silence }

@@ -59,7 +59,7 @@ func (s *Store) Dialer(purpose string) func(ctx context.Context, path string) (n
 		if err != nil || s == nil || s.socket == "" {
 			return c, err
 		}
-		name := s.name(purpose)
+		name := s.Name(purpose)
 		if err := s.store(c, name); err != nil {
 			s.log.Warn("can't give the supervisor a connection to keep: if this process is killed, its calls on that "+
 				"connection are cancelled", "socket", path, "error", err)
@@ -69,9 +69,9 @@ func (s *Store) Dialer(purpose string) func(ctx context.Context, path string) (n
 	}
 }
 
-// name is unique among the connections of this process and those before it, since FDSTOREREMOVE removes all that have a
-// name. The time puts them in order.
-func (s *Store) name(purpose string) string {
+// Name is a name for a file descriptor. It is unique among those of this process and those before it, since
+// FDSTOREREMOVE removes all that have a name. The time puts them in order.
+func (s *Store) Name(purpose string) string {
 	return fmt.Sprintf("%s-%d-%d-%d", purpose, time.Now().UnixMilli(), os.Getpid(), s.dialed.Add(1))
 }
 

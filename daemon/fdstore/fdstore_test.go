@@ -333,7 +333,7 @@ func TestWithoutASupervisor(t *testing.T) {
 // What is in the environment is anyone's. A name that this package gives is read back with the time that is in it.
 func FuzzListenFDNames(f *testing.F) {
 	s := &Store{}
-	f.Add("2", s.name("exec")+":"+s.name("an-exec"))
+	f.Add("2", s.Name("exec")+":"+s.Name("an-exec"))
 	f.Add("1", "exec-9223372036854775808-1-1")
 	f.Add("-1", "")
 	f.Add("0", "")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -125,7 +126,7 @@ func (s *Store) Keep(purpose string, file *os.File) *File {
 	if s == nil {
 		return &File{file: file}
 	}
-	f := &File{Name: s.name(purpose), store: s, file: file}
+	f := &File{Name: s.Name(purpose), store: s, file: file}
 	s.mu.Lock()
 	s.inherited = append(s.inherited, f)
 	s.mu.Unlock()
@@ -163,16 +164,36 @@ func (f *File) HungUp() bool {
 	return err == nil && pollErr == nil && fds[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0
 }
 
+// Listener makes the file a listener, which owns it. The supervisor doesn't have it: another program has handed it over.
+func (f *File) Listener() (*net.UnixListener, error) {
+	f.forget()
+	defer f.file.Close()
+	l, err := net.FileListener(f.file)
+	if err != nil {
+		return nil, err
+	}
+	u, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("%T isn't a unix socket", l), l.Close())
+	}
+	return u, nil
+}
+
 // Drop closes the file here and at the supervisor. It may be called once.
 func (f *File) Drop() {
 	defer f.file.Close()
 	if f.store == nil {
 		return
 	}
-	f.store.mu.Lock()
-	f.store.inherited = slices.DeleteFunc(f.store.inherited, func(o *File) bool { return o == f })
-	f.store.mu.Unlock()
+	f.forget()
 	if f.store.socket != "" {
 		f.store.remove(f.Name)
 	}
+}
+
+// forget takes the file out of those that are inherited.
+func (f *File) forget() {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	f.store.inherited = slices.DeleteFunc(f.store.inherited, func(o *File) bool { return o == f })
 }

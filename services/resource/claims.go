@@ -18,6 +18,8 @@ type Claims interface {
 	// Changes delivers when Take has the status of some pods.
 	Changes() <-chan struct{}
 	Take() map[types.UID]dra.Status
+	// Idle reports whether nothing is prepared, nor to be done.
+	Idle() bool
 }
 
 // claimNews is what claims need to hear.

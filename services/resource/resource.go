@@ -43,6 +43,7 @@ type Service struct {
 	going     map[string]bool
 	found     recalled
 	publisher publisher
+	nap       nap
 }
 
 // New makes the daemon, whose plugins and claims are to be set. save writes the state files. It starts nothing.
@@ -226,7 +227,8 @@ func (s *Service) advance(ctx context.Context, now time.Time) time.Duration {
 		s.publisher.publish(s.pods, now)
 		s.holdings.metrics.see(s.holdings.cpus)
 	}
-	return max(earlier(wake, s.holdings.devices.WakeAt()).Sub(now), time.Millisecond)
+	wake = earlier(wake, s.holdings.devices.WakeAt())
+	return max(earlier(wake, s.nap.look(ctx, s.needed, now)).Sub(now), time.Millisecond)
 }
 
 // idle is how long the daemon sleeps when only news can change anything.

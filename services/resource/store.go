@@ -25,6 +25,7 @@ type store struct {
 
 	mu      sync.Mutex
 	waiters []chan struct{}
+	writing bool
 }
 
 // run writes until ctx ends.
@@ -38,7 +39,7 @@ func (s *store) run(ctx context.Context) {
 		}
 		s.mu.Lock()
 		waiters := s.waiters
-		s.waiters = nil
+		s.waiters, s.writing = nil, true
 		s.mu.Unlock()
 		for !s.once(ctx, failures) {
 			failures++
@@ -51,6 +52,9 @@ func (s *store) run(ctx context.Context) {
 			s.health.Set(topic.Healthy, "")
 		}
 		failures = 0
+		s.mu.Lock()
+		s.writing = false
+		s.mu.Unlock()
 		for _, done := range waiters {
 			close(done)
 		}
@@ -79,6 +83,13 @@ func (s *store) soon() {
 	case s.wake <- struct{}{}:
 	default:
 	}
+}
+
+// busy reports whether something is being written, or is to be.
+func (s *store) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writing || len(s.wake) > 0
 }
 
 // save returns when what pods have now is on the disk.

@@ -248,6 +248,7 @@ func (c *told) Synced()                             { c.synced++ }
 func (*told) Registered(map[string]topic.Plugin)    {}
 func (*told) Run(context.Context) error             { return nil }
 func (*told) Changes() <-chan struct{}              { return nil }
+func (*told) Idle() bool                            { return true }
 func (*told) Take() (none map[types.UID]dra.Status) { return none }
 
 // Which pods the sources want may be told before podsync has told of these pods. Claims of pods that run must not count

@@ -57,6 +57,7 @@ func run(ctx context.Context, env daemon.Env) error {
 		env.Log.Error("the configuration of CPUs, memory and topology is wrong", "error", text)
 	}
 	env.Health = withFaults(env.Health, faults)
+	kept := keeps(h, faults)
 	if h.metrics, err = newMetrics(env.Metrics); err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func run(ctx context.Context, env daemon.Env) error {
 	}
 	found := h.recall(files, before, machine.Booted(), env.Log)
 	s := New(env, h, newWriter(files, h, found).write)
-	s.found = found
+	s.found, s.nap = found, nap{sleeper: env.Sleep, kept: kept}
 	ctx, stop := context.WithCancelCause(ctx)
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -120,7 +121,10 @@ func (w *wiring) servePlugins(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	server := deviceplugin.New(dir, deviceplugin.Ports{Report: w.service.report, Metrics: metrics, Log: w.env.Log})
+	server := deviceplugin.New(dir, deviceplugin.Ports{
+		Report: w.service.report, Metrics: metrics, Log: w.env.Log,
+		Door: w.env.Sleep.Door("device-plugins", deviceplugin.SocketOf(dir)),
+	})
 	w.service.plugins, w.service.announce = server, server
 	w.working.Go(func() { w.keep(ctx, "device plugins can't register", server.Run) })
 	return nil
@@ -132,12 +136,17 @@ func (w *wiring) serveAPIs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	shown := podresources.Ports{Source: source{w.service}, Metrics: metrics}
+	shown := podresources.Ports{
+		Source: source{w.service}, Metrics: metrics,
+		Door: w.env.Sleep.Door("pod-resources", podresources.SocketOf(w.env.Config.RootDir)),
+	}
 	api := podresources.New(w.env.Config.RootDir, shown, w.env.Log)
 	w.working.Go(func() { w.keep(ctx, "the PodResources API can't be served", api.Run) })
 	if !podsapi.Enabled(w.env.Config.Kubelet.FeatureGates) {
 		return nil
 	}
+	// Its clients hear of all pods.
+	w.service.nap.kept = "the Pods API is on"
 	own, err := podsapi.NewMetrics(w.env.Metrics)
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/sleep"
 	"kubelot.dev/kube"
 	"kubelot.dev/services/volume/internal/attach"
 	"kubelot.dev/services/volume/internal/csi"
@@ -24,7 +25,7 @@ const registryPause = 5 * time.Second
 
 // runRegistry finds plugins until ctx ends. That it fails is no reason for pods not to get their other volumes.
 func runRegistry(ctx context.Context, env daemon.Env, drivers *driver.Drivers) {
-	writer := topic.PluginRegistered.Writer(env.Bus)
+	writer := waking{topic.PluginRegistered.Writer(env.Bus), sleep.Waker(env.Config.RunDir, "resource", env.Log)}
 	for ctx.Err() == nil {
 		if err := registerPlugins(ctx, env, writer, drivers); err != nil && ctx.Err() == nil {
 			env.Log.Error("plugins can't register: no new CSI driver or device plugin works until that is possible, retrying",
@@ -32,6 +33,21 @@ func runRegistry(ctx context.Context, env daemon.Env, drivers *driver.Drivers) {
 		}
 		pause.For(ctx, registryPause)
 	}
+}
+
+// waking wakes the resource daemon, if it sleeps, for a plugin that it calls.
+type waking struct {
+	registry.Publisher
+	wake func()
+}
+
+// Set implements registry.Publisher.
+func (w waking) Set(key string, p topic.Plugin) error {
+	err := w.Publisher.Set(key, p)
+	if p.Type != topic.CSIPlugin {
+		w.wake()
+	}
+	return err
 }
 
 func registerPlugins(ctx context.Context, env daemon.Env, writer registry.Publisher, drivers *driver.Drivers) error {

@@ -25,6 +25,8 @@ func moduleOf(program string) string {
 		return "cli"
 	case "kubelot-all", "kubelot-compact":
 		return "crew"
+	case "kubelot-doze":
+		return "daemon"
 	case "kubelot-bus":
 		return "bus/embed"
 	default:

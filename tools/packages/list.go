@@ -122,6 +122,10 @@ func list(version string) ([]*pack, error) {
 		}
 		switch name {
 		case "bus":
+		case "resource":
+			// It sleeps while nothing needs it.
+			daemon.programs = append(daemon.programs, "kubelot-doze")
+			daemon.relations.depends = append(daemon.relations.depends, both("kubelot-bus")...)
 		case "volume":
 			daemon.relations.depends = slices.Concat(daemon.relations.depends, both("kubelot-bus"), mount())
 			daemon.relations.suggests = clients()

@@ -64,6 +64,9 @@ func unheard(name string, pid int) Finding {
 
 func judge(name string, h topic.DaemonHealth, pid int, now time.Time) Finding {
 	problem := Problem(h, now)
+	if problem == "" && h.Asleep {
+		return Good(Daemon, name, fmt.Sprintf("%s, %s, pid %d", h.Message, h.Version, h.PID))
+	}
 	if problem == "" {
 		return Good(Daemon, name, fmt.Sprintf("healthy for %s, %s, pid %d", now.Sub(h.Since).Round(time.Second), h.Version,
 			h.PID))

@@ -38,6 +38,7 @@ type daemonLog struct {
 	// started is when its last process was started by the messages, restarts how many followed the first one that was
 	// seen. retained is started by the reading of what is retained.
 	started, retained time.Time
+	asleep            bool
 	restarts          int
 	reading           *Process
 	cpu               float64
@@ -84,12 +85,14 @@ func (d *daemonLog) note(e entry) {
 		if before.IsZero() {
 			before = d.retained
 		}
-		if !before.IsZero() && h.Started.After(before) {
+		// One that is woken begins anew without having ended.
+		if !before.IsZero() && h.Started.After(before) && !d.asleep {
 			d.restarts++
 		}
 		if h.Started.After(d.started) {
 			d.started = h.Started
 		}
+		d.asleep = h.Asleep
 	}
 	if said := saidAt(e.value); !said.IsZero() {
 		d.lags = appendBounded(d.lags, lag{e.Time, max(0, e.Time.Sub(said))}, maxLags)

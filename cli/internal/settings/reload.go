@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/cli/internal/paint"
 	"kubelot.dev/daemon"
 )
@@ -136,14 +138,30 @@ func unitOf(a DaemonReload, shared bool) string {
 	return "kubelot-" + a.Daemon
 }
 
-// askOne asks one daemon, at its socket.
+// askOne asks one daemon, at its socket. One that sleeps is woken by that, and asked again.
 func askOne(ctx context.Context, method, socket string) (answer daemon.Reloaded, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, reloadWithin, fmt.Errorf("no answer within %s", reloadWithin))
+	defer cancel()
+	answer, err = askAwake(ctx, method, socket)
+	for woken := errors.Is(err, errAsleep); woken && err != nil && ctx.Err() == nil; {
+		pause.For(ctx, wakingPause)
+		answer, err = askAwake(ctx, method, socket)
+	}
+	return answer, err
+}
+
+// wakingPause is the pause before a daemon that is being woken is asked again.
+const wakingPause = 100 * time.Millisecond
+
+// errAsleep is the answer for a daemon that slept.
+var errAsleep = errors.New("it sleeps, and has been woken: try again")
+
+// askAwake asks once.
+func askAwake(ctx context.Context, method, socket string) (answer daemon.Reloaded, err error) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}
 	defer transport.CloseIdleConnections()
-	ctx, cancel := context.WithTimeoutCause(ctx, reloadWithin, fmt.Errorf("no answer within %s", reloadWithin))
-	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "http://daemon"+daemon.ReloadPath, nil)
 	if err != nil {
 		return answer, err
@@ -153,6 +171,9 @@ func askOne(ctx context.Context, method, socket string) (answer daemon.Reloaded,
 		return answer, fmt.Errorf("ask the daemon at %s: %w", socket, err)
 	}
 	defer response.Body.Close()
+	if response.StatusCode == http.StatusServiceUnavailable {
+		return answer, errAsleep
+	}
 	if response.StatusCode != http.StatusOK {
 		return answer, fmt.Errorf("it can't reload (%s), since it is of an earlier release: restart it", response.Status)
 	}

@@ -8,9 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
+	"time"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/cli/internal/running"
 	"kubelot.dev/cli/internal/up"
+	"kubelot.dev/daemon/sleep"
 	"kubelot.dev/deploy"
 )
 
@@ -28,7 +32,7 @@ func (u *upgrade) prepare(ctx context.Context) ([]move, error) {
 	if err != nil {
 		return nil, err
 	}
-	crew, err := u.crew(compact)
+	crew, err := u.crew(ctx, compact)
 	if err != nil {
 		return nil, err
 	}
@@ -74,14 +78,18 @@ func (u *upgrade) candidates(compact bool) ([]link, error) {
 type processes map[string]running.Process
 
 // crew are all processes that were started by links of the directory, also those of daemons that aren't moved.
-func (u *upgrade) crew(compact bool) (processes, error) {
+func (u *upgrade) crew(ctx context.Context, compact bool) (processes, error) {
 	all, err := links(u.BinDir, nil)
 	if err != nil {
 		return nil, err
 	}
 	crew := processes{}
 	for _, l := range all {
-		if p := running.Of(l.path); p.PID != 0 && (l.name == compactName) == compact {
+		p, err := u.awake(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		if p.PID != 0 && (l.name == compactName) == compact {
 			crew[l.name] = p
 			u.systemd = u.systemd || p.Unit != ""
 		}
@@ -91,6 +99,29 @@ func (u *upgrade) crew(compact bool) (processes, error) {
 			"--bin-dir; a crew that doesn't run needs no more than new links (kubelot install)", u.BinDir)
 	}
 	return crew, nil
+}
+
+// wakingPatience is how long a daemon that sleeps may take to wake.
+const wakingPatience = 5 * time.Second
+
+// awake finds the daemon's process. One that sleeps is woken: asleep it runs another executable.
+func (u *upgrade) awake(ctx context.Context, l link) (running.Process, error) {
+	ctx, cancel := context.WithTimeout(ctx, wakingPatience)
+	defer cancel()
+	for {
+		p := running.Of(l.path)
+		if filepath.Base(p.Executable) != sleep.Program {
+			return p, nil
+		}
+		if ctx.Err() != nil {
+			return p, fmt.Errorf("process %d of kubelot-%s sleeps and doesn't wake: end it, and its supervisor starts it again",
+				p.PID, l.name)
+		}
+		if err := syscall.Kill(p.PID, syscall.SIGHUP); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return p, fmt.Errorf("wake kubelot-%s: %w", l.name, err)
+		}
+		pause.For(ctx, lookEvery)
+	}
 }
 
 // newer reports whether a daemon runs that is of a later version. One that doesn't say its version is none: what runs

@@ -16,6 +16,7 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/sleep"
 	"kubelot.dev/services/resource/internal/devices"
 )
 
@@ -53,7 +54,9 @@ type Ports struct {
 	// wait until ctx ends, which holds up only that resource.
 	Report  func(ctx context.Context, r Report)
 	Metrics *Metrics
-	Log     *slog.Logger
+	// Door is where plugins come in; nil for a socket that closes when the daemon sleeps.
+	Door *sleep.Door
+	Log  *slog.Logger
 }
 
 // Server has the device plugins of the node. Its methods may be called from several goroutines, also while Run doesn't
@@ -95,12 +98,9 @@ func New(dir string, ports Ports) *Server {
 
 // Run has plugins register until ctx ends. The error says why they can't. It may be called again when it has returned.
 func (s *Server) Run(ctx context.Context) error {
-	if err := prepare(s.dir); err != nil {
-		return err
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "unix", filepath.Join(s.dir, socketName))
+	listener, err := s.ports.Door.Open(func() (*net.UnixListener, error) { return s.listen(ctx) })
 	if err != nil {
-		return fmt.Errorf("listen for device plugins: %w", err)
+		return err
 	}
 	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxRequest), grpc.MaxConcurrentStreams(maxCalls),
 		grpc.ConnectionTimeout(shakeLimit), grpc.WaitForHandlers(true))
@@ -113,6 +113,20 @@ func (s *Server) Run(ctx context.Context) error {
 	s.work.Wait()
 	return err
 }
+
+func (s *Server) listen(ctx context.Context) (*net.UnixListener, error) {
+	if err := prepare(s.dir); err != nil {
+		return nil, err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", SocketOf(s.dir))
+	if err != nil {
+		return nil, fmt.Errorf("listen for device plugins: %w", err)
+	}
+	return listener.(*net.UnixListener), nil
+}
+
+// SocketOf is the path of the socket at which plugins register.
+func SocketOf(dir string) string { return filepath.Join(dir, socketName) }
 
 // own takes plugins that come and go. It ends with an error where nobody can register any more: Run is to be called
 // again, which makes the directory and the socket anew.
@@ -131,7 +145,7 @@ func (s *Server) own(ctx context.Context, served <-chan error) error {
 		case <-s.wake:
 			s.reconcile(ctx)
 		case <-look.C:
-			if _, err := os.Lstat(filepath.Join(s.dir, socketName)); errors.Is(err, fs.ErrNotExist) {
+			if _, err := os.Lstat(SocketOf(s.dir)); errors.Is(err, fs.ErrNotExist) {
 				return errVanished
 			}
 		}

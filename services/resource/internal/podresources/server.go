@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/kubelet/pkg/apis/podresources/v1"
 	"k8s.io/kubelet/pkg/apis/podresources/v1alpha1"
 
+	"kubelot.dev/daemon/sleep"
 	"kubelot.dev/services/resource/internal/podresources/endpoint"
 )
 
@@ -18,6 +19,8 @@ import (
 type Ports struct {
 	Source  Source
 	Metrics Metrics
+	// Door is where clients come in; nil for a socket that closes when the daemon sleeps.
+	Door *sleep.Door
 }
 
 // Server is the API.
@@ -26,13 +29,13 @@ type Server struct {
 	endpoint endpoint.Endpoint
 }
 
-// socketOf is the path of the API's socket, below the kubelet's root directory.
-func socketOf(rootDir string) string { return filepath.Join(rootDir, "pod-resources", "kubelet.sock") }
+// SocketOf is the path of the API's socket, below the kubelet's root directory.
+func SocketOf(rootDir string) string { return filepath.Join(rootDir, "pod-resources", "kubelet.sock") }
 
 // New makes the API of the kubelet's root directory. It starts nothing.
 func New(rootDir string, ports Ports, log *slog.Logger) *Server {
 	s := &Server{ports: ports}
-	s.endpoint = endpoint.Endpoint{Path: socketOf(rootDir), Register: s.register, Log: log}
+	s.endpoint = endpoint.Endpoint{Path: SocketOf(rootDir), Register: s.register, Door: ports.Door, Log: log}
 	return s
 }
 

@@ -28,6 +28,8 @@ type Reporter struct {
 	events   daemon.EventRecorder
 	traced   topic.Sampling
 	log      *slog.Logger
+	// Wake wakes the resource daemon, if it sleeps, for a pod that waits for it.
+	Wake func()
 }
 
 // New starts the writers on the connection. The steps of traced pods have spans.
@@ -52,6 +54,9 @@ func (r *Reporter) Pod(p *topic.Pod, object *topic.APIPod) {
 	}
 	if p != nil {
 		r.must(r.pods.Set(string(p.Pod.UID), *p))
+		if p.Allocates && r.Wake != nil {
+			r.Wake()
+		}
 	}
 }
 

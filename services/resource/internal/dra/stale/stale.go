@@ -116,6 +116,16 @@ func (b *Book) Ended(d *Deletion, failed bool, now time.Time) {
 	d.notBefore = now.Add(pause.After(d.failures, firstPause, lastPause))
 }
 
+// Done reports whether nothing has to be deleted, and nothing is.
+func (b *Book) Done() bool {
+	for _, d := range b.all {
+		if !d.done {
+			return false
+		}
+	}
+	return true
+}
+
 // Next is when a deletion becomes due; zero means never.
 func (b *Book) Next() time.Time {
 	var next time.Time

@@ -3,14 +3,19 @@ package endpoint
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"os"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+
+	"kubelot.dev/daemon/sleep"
 )
 
 const (
@@ -32,23 +37,29 @@ type Endpoint struct {
 	Register func(grpc.ServiceRegistrar)
 	// Limiter bounds the requests and streams that begin; nil is the kubelet's limit of qps and burst.
 	Limiter Limiter
-	Log     *slog.Logger
+	// Door is where clients come in; nil for a socket that closes when the daemon sleeps.
+	Door *sleep.Door
+	Log  *slog.Logger
 	// farewell is another time than the constant, for tests.
 	farewell time.Duration
 }
 
 // Run serves until ctx ends. The error says why the API can't be served.
 func (e *Endpoint) Run(ctx context.Context) error {
-	s, err := listen(ctx, e.Path)
+	listener, err := e.Door.Open(func() (*net.UnixListener, error) { return listen(ctx, e.Path) })
 	if err != nil {
 		return fmt.Errorf("open the socket %s: %w", e.Path, err)
+	}
+	s := &socket{path: e.Path}
+	if s.own, err = os.Lstat(e.Path); err != nil {
+		return errors.Join(fmt.Errorf("open the socket %s: %w", e.Path, err), listener.Close())
 	}
 	server := e.server()
 	log := e.Log.With("socket", e.Path)
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	failed := make(chan error, 1)
-	serving.Go(func() { failed <- server.Serve(&bounded{Listener: s, limit: maxConnections, log: log}) })
+	serving.Go(func() { failed <- server.Serve(&bounded{Listener: listener, limit: maxConnections, log: log}) })
 	log.Info("an API of the node is served")
 	select {
 	case err = <-failed:

@@ -21,15 +21,14 @@ const (
 	suffix = ".new"
 )
 
-// socket is a unix socket on which this process listens.
+// socket is the file of a unix socket on which this process listens.
 type socket struct {
-	net.Listener
 	path string
 	own  fs.FileInfo
 }
 
 // listen makes the socket in place of an earlier one, and its directory if there is none.
-func listen(ctx context.Context, path string) (*socket, error) {
+func listen(ctx context.Context, path string) (*net.UnixListener, error) {
 	fresh := path + suffix
 	if len(fresh) > maxPath {
 		return nil, fmt.Errorf("the path has %d characters, and at most %d are possible: use a shorter root directory",
@@ -52,11 +51,10 @@ func listen(ctx context.Context, path string) (*socket, error) {
 	}
 	// The file gets another name, and may be another process's at the end.
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
-	s := &socket{Listener: listener, path: path}
-	if err := s.place(fresh); err != nil {
+	if err := place(fresh, path); err != nil {
 		return nil, errors.Join(err, listener.Close(), os.Remove(fresh))
 	}
-	return s, nil
+	return listener.(*net.UnixListener), nil
 }
 
 // makeDir makes the directory if it isn't there. One that is there keeps its mode.
@@ -90,14 +88,11 @@ func replaceable(path string) error {
 }
 
 // place gives the socket its mode and its name.
-func (s *socket) place(fresh string) (err error) {
+func place(fresh, path string) error {
 	if err := os.Chmod(fresh, socketMode); err != nil {
 		return err
 	}
-	if s.own, err = os.Lstat(fresh); err != nil {
-		return err
-	}
-	return os.Rename(fresh, s.path)
+	return os.Rename(fresh, path)
 }
 
 // remove removes the socket, but not that of another process. It must come before the socket is closed: until then no

@@ -1,0 +1,111 @@
+package resource
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/sleep"
+	"kubelot.dev/services/resource/internal/cpus"
+	"kubelot.dev/services/resource/internal/fault"
+	"kubelot.dev/services/resource/internal/memory"
+	"kubelot.dev/services/resource/internal/numa"
+)
+
+// sleepAfter is how long nothing must have needed the daemon before it sleeps.
+const sleepAfter = time.Minute
+
+// sleepsBecause is what people see of a daemon that sleeps.
+const sleepsBecause = "nothing on this node needs devices, CPUs or memory of its own"
+
+// sleeper is *sleep.Sleeper.
+type sleeper interface {
+	Able() bool
+	Set(ctx context.Context) error
+	Unset()
+	Sleep(why string) error
+}
+
+// nap knows when the daemon is to sleep.
+type nap struct {
+	sleeper sleeper
+	// kept is what the daemon is needed for as long as it runs; empty for nothing.
+	kept string
+	// since is when it was needed last; zero while it is.
+	since time.Time
+}
+
+// keeps is what of the configuration needs the daemon at all times; empty for nothing.
+func keeps(h *holdings, faults []fault.Fault) string {
+	switch {
+	case len(faults) > 0:
+		return "the configuration is wrong"
+	case h.policies.cpu != cpus.PolicyNone || h.policies.memory != memory.PolicyNone || h.policy.Name() != numa.PolicyNone:
+		return "a policy of CPUs, memory or topology is on"
+	}
+	return ""
+}
+
+// look has the daemon sleep if nothing has needed it for long enough, and returns when to look again; zero for not
+// before something happens. needed says what needs it now.
+func (n *nap) look(ctx context.Context, needed func() string, now time.Time) time.Time {
+	if n.sleeper == nil || !n.sleeper.Able() || n.kept != "" {
+		return time.Time{}
+	}
+	if needed() != "" {
+		n.since = time.Time{}
+		n.sleeper.Unset()
+		return time.Time{}
+	}
+	if n.since.IsZero() {
+		n.since = now
+	}
+	at := n.since.Add(sleepAfter)
+	if alarm := at.Add(-sleep.Drowsy); now.Before(alarm) {
+		return alarm
+	}
+	if n.sleeper.Set(ctx) != nil {
+		return time.Time{}
+	}
+	if now.Before(at) {
+		return at
+	}
+	if errors.Is(n.sleeper.Sleep(sleepsBecause), sleep.ErrBusy) {
+		n.since = now
+		n.sleeper.Unset()
+		return now.Add(sleepAfter - sleep.Drowsy)
+	}
+	return time.Time{}
+}
+
+// needed says what the daemon is needed for now; empty for nothing.
+func (s *Service) needed() string {
+	switch {
+	case !s.read || !s.told || !s.sources.Ready || !s.settled || s.claims != nil && !s.counted:
+		return "it isn't known yet which pods and plugins there are"
+	case len(s.pods)+len(s.going)+len(s.holdings.pods()) > 0:
+		return "pods have something for themselves, or want it"
+	case len(s.holdings.devices.Export().RegisteredDevices) > 0 || len(s.publisher.leftover) > 0:
+		return "the Node has devices"
+	case s.plugged():
+		return "a plugin is registered"
+	case s.found.unpinned.cpus || s.found.unpinned.memory:
+		return "containers may still be kept to some CPUs or to some memory"
+	case s.claims != nil && !s.claims.Idle():
+		return "claims or ResourceSlices of devices are still to be given back"
+	case s.store.busy():
+		return "the state files are being written"
+	}
+	return ""
+}
+
+// plugged reports whether a plugin is registered that the daemon calls.
+func (s *Service) plugged() bool {
+	for _, p := range s.registered {
+		if p.Type == topic.DevicePlugin || p.Type == topic.DRAPlugin {
+			return true
+		}
+	}
+	return false
+}
