@@ -208,14 +208,18 @@ func (p *process) answered(c net.Conn) {
 	}
 }
 
-func (p *process) get(path string) (status int, body string, err error) {
+func (p *process) ask(method, path string) (status int, body string, err error) {
 	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(p.dir, "metrics"))
 		},
 	}}
-	r, err := client.Get("http://toy" + path)
+	request, err := http.NewRequest(method, "http://toy"+path, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	r, err := client.Do(request)
 	if err != nil {
 		return 0, "", err
 	}
@@ -232,7 +236,7 @@ func TestSleepAndWake(t *testing.T) {
 
 	// Its metrics can be read, its supervisor hears from it, and it sleeps on.
 	for range 3 {
-		if status, body, err := p.get("/metrics"); status != http.StatusOK || body != metricsText || err != nil {
+		if status, body, err := p.ask(http.MethodGet, "/metrics"); status != http.StatusOK || body != metricsText || err != nil {
 			t.Fatalf("metrics: %d, %q, %v", status, body, err)
 		}
 	}
@@ -269,9 +273,12 @@ func TestSleepAndWake(t *testing.T) {
 	p.says("awake, inherited: true")
 	p.asleep()
 
-	// A request that only the daemon can answer.
-	if status, _, err := p.get("/config/reload"); status != http.StatusServiceUnavailable || err != nil {
-		t.Fatalf("the answer is %d, %v", status, err)
+	// Requests that only the daemon can answer. Who only wants to know something doesn't wake it.
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		p.asleep()
+		if status, _, err := p.ask(method, "/config/reload"); status != http.StatusServiceUnavailable || err != nil {
+			t.Fatalf("the answer is %d, %v", status, err)
+		}
 	}
 	p.says("awake, inherited: true")
 	p.asleep()

@@ -58,6 +58,8 @@ type bed struct {
 	booted time.Time
 	// claims are those of the next start; nil for none.
 	claims Claims
+	// sleeper is that of the next start; nil for none.
+	sleeper sleeper
 
 	service *Service
 	stop    func()
@@ -133,7 +135,8 @@ func (b *bed) start() {
 		return w.write(s)
 	})
 	b.service.plugins, b.service.claims = b, b.claims
-	b.service.found = found
+	b.service.found, b.service.announce = found, nowhere{}
+	b.service.nap = nap{sleeper: b.sleeper, kept: keeps(h, nil)}
 	ctx, cancel := context.WithCancelCause(b.t.Context())
 	ended := make(chan error)
 	go func() { ended <- b.service.Run(ctx) }()

@@ -16,6 +16,9 @@ import (
 // sleepAfter is how long nothing must have needed the daemon before it sleeps.
 const sleepAfter = time.Minute
 
+// lookEvery is how often it is looked whether the daemon is still needed: not all that needs it tells when that ends.
+const lookEvery = 10 * time.Second
+
 // sleepsBecause is what people see of a daemon that sleeps.
 const sleepsBecause = "nothing on this node needs devices, CPUs or memory of its own"
 
@@ -47,8 +50,8 @@ func keeps(h *holdings, faults []fault.Fault) string {
 	return ""
 }
 
-// look has the daemon sleep if nothing has needed it for long enough, and returns when to look again; zero for not
-// before something happens. needed says what needs it now.
+// look has the daemon sleep if nothing has needed it for long enough, and returns when to look again; zero for
+// never. needed says what needs it now.
 func (n *nap) look(ctx context.Context, needed func() string, now time.Time) time.Time {
 	if n.sleeper == nil || !n.sleeper.Able() || n.kept != "" {
 		return time.Time{}
@@ -56,7 +59,7 @@ func (n *nap) look(ctx context.Context, needed func() string, now time.Time) tim
 	if needed() != "" {
 		n.since = time.Time{}
 		n.sleeper.Unset()
-		return time.Time{}
+		return now.Add(lookEvery)
 	}
 	if n.since.IsZero() {
 		n.since = now

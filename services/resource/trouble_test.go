@@ -239,6 +239,7 @@ func TestAfterARebootPluginsAreAskedAgain(t *testing.T) {
 type told struct {
 	synced int
 	wanted []types.UID
+	busy   bool
 }
 
 func (c *told) Want(pod *corev1.Pod)                { c.wanted = append(c.wanted, pod.UID) }
@@ -248,7 +249,7 @@ func (c *told) Synced()                             { c.synced++ }
 func (*told) Registered(map[string]topic.Plugin)    {}
 func (*told) Run(context.Context) error             { return nil }
 func (*told) Changes() <-chan struct{}              { return nil }
-func (*told) Idle() bool                            { return true }
+func (c *told) Idle() bool { return !c.busy }
 func (*told) Take() (none map[types.UID]dra.Status) { return none }
 
 // Which pods the sources want may be told before podsync has told of these pods. Claims of pods that run must not count

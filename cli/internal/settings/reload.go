@@ -138,11 +138,15 @@ func unitOf(a DaemonReload, shared bool) string {
 	return "kubelot-" + a.Daemon
 }
 
-// askOne asks one daemon, at its socket. One that sleeps is woken by that, and asked again.
+// askOne asks one daemon, at its socket. One that sleeps is woken to reload, and asked again; what it would take it
+// takes when it wakes, so that nothing is pending.
 func askOne(ctx context.Context, method, socket string) (answer daemon.Reloaded, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, reloadWithin, fmt.Errorf("no answer within %s", reloadWithin))
 	defer cancel()
 	answer, err = askAwake(ctx, method, socket)
+	if errors.Is(err, errAsleep) && method == http.MethodGet {
+		return daemon.Reloaded{}, nil
+	}
 	for woken := errors.Is(err, errAsleep); woken && err != nil && ctx.Err() == nil; {
 		pause.For(ctx, wakingPause)
 		answer, err = askAwake(ctx, method, socket)

@@ -1,0 +1,179 @@
+package resource
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/sleep"
+	"kubelot.dev/services/resource/internal/cpus"
+)
+
+// sleepless is a sleeper that never sleeps: it notes when it should.
+type sleepless struct {
+	alarm  time.Time // since when the alarm is set; zero while it isn't
+	asked  []time.Time
+	answer error
+	unable bool
+}
+
+func (s *sleepless) Able() bool { return !s.unable }
+
+func (s *sleepless) Set(context.Context) error {
+	if s.alarm.IsZero() {
+		s.alarm = time.Now()
+	}
+	return nil
+}
+
+func (s *sleepless) Unset() { s.alarm = time.Time{} }
+
+func (s *sleepless) Sleep(string) error {
+	s.asked = append(s.asked, time.Now())
+	return s.answer
+}
+
+// nowhere is where device plugins of plugins_registry go.
+type nowhere struct{}
+
+func (nowhere) Add(string, topic.PluginEndpoint) {}
+func (nowhere) Remove(string)                    {}
+
+// tired starts the daemon with a sleeper.
+func (b *bed) tired() *sleepless {
+	b.stop()
+	s := &sleepless{answer: sleep.ErrBusy}
+	b.sleeper = s
+	b.start()
+	b.settle()
+	return s
+}
+
+// plug has the volume daemon tell of all plugins.
+func (b *bed) plug(all ...topic.Plugin) {
+	b.t.Helper()
+	conn := b.bus.Conn("volume")
+	defer conn.Close()
+	for _, p := range all {
+		p.PluginEndpoint = topic.PluginEndpoint{
+			Endpoint: "/run/a.sock", Socket: "/run/a-reg.sock", Instance: "1", Versions: []string{"v1"},
+		}
+		if err := topic.PluginRegistered.Writer(conn).Set(topic.PluginKey(p.Type, p.Name), p); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	if err := conn.Flush(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestSleepsWhereNothingNeedsIt(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		s := b.tired()
+		began := time.Now()
+		time.Sleep(sleepAfter + lookEvery + time.Second)
+		if len(s.asked) != 1 {
+			b.t.Fatalf("it sleeps at %v, having begun at %v", s.asked, began)
+		}
+		if ahead := s.asked[0].Sub(began); ahead < sleepAfter-time.Second {
+			b.t.Errorf("it sleeps after %v already", ahead)
+		}
+		// A client was there: the next time is as far away.
+		time.Sleep(time.Until(s.asked[0].Add(sleepAfter - time.Second)))
+		if len(s.asked) != 1 || s.alarm.IsZero() {
+			b.t.Errorf("it sleeps at %v, the alarm is set at %v", s.asked, s.alarm)
+		}
+		time.Sleep(2 * time.Second)
+		if len(s.asked) != 2 {
+			b.t.Errorf("it sleeps at %v", s.asked)
+		}
+	})
+}
+
+// The alarm is there for long enough before: who gives it work and then wakes it is heard, one way or the other.
+func TestAlarmIsSetBeforeTheSleep(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		s := b.tired()
+		for s.alarm.IsZero() {
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Until(s.alarm.Add(sleep.Drowsy - time.Second)))
+		if s.alarm.IsZero() || len(s.asked) > 0 {
+			b.t.Fatalf("alarm set at %v, sleeps at %v", s.alarm, s.asked)
+		}
+		// Work comes in the last moment.
+		pod := b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		if !s.alarm.IsZero() {
+			b.t.Error("the alarm is still set")
+		}
+		time.Sleep(time.Hour)
+		if len(s.asked) > 0 {
+			b.t.Fatalf("it sleeps at %v, although a pod waits", s.asked)
+		}
+		b.state(pod, topic.Terminated)
+		if err := b.pods.Delete("a"); err != nil {
+			t.Fatal(err)
+		}
+		b.settle()
+		gone := time.Now()
+		time.Sleep(sleepAfter + lookEvery + time.Second)
+		if len(s.asked) != 1 || s.asked[0].Sub(gone) < sleepAfter-time.Second {
+			b.t.Errorf("the pod has gone at %v, and it sleeps at %v", gone, s.asked)
+		}
+	})
+}
+
+func TestWhatKeepsItAwake(t *testing.T) {
+	for name, given := range map[string]func(b *bed){
+		"a policy":        func(b *bed) { b.policy = cpus.PolicyStatic },
+		"a device plugin": func(b *bed) { b.plug(topic.Plugin{Type: topic.DevicePlugin, Name: gpu}) },
+		"a DRA driver":    func(b *bed) { b.plug(topic.Plugin{Type: topic.DRAPlugin, Name: "gpu.example"}) },
+		"claims":          func(b *bed) { b.claims = &told{busy: true} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				given(b)
+				s := b.tired()
+				time.Sleep(time.Hour)
+				if len(s.asked) > 0 || !s.alarm.IsZero() {
+					b.t.Errorf("it sleeps at %v", s.asked)
+				}
+			})
+		})
+	}
+	t.Run("a CSI driver doesn't", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			b.plug(topic.Plugin{Type: topic.CSIPlugin, Name: "csi.example"})
+			s := b.tired()
+			time.Sleep(sleepAfter + lookEvery + time.Second)
+			if len(s.asked) == 0 {
+				b.t.Error("it doesn't sleep")
+			}
+		})
+	})
+	t.Run("devices", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			s := b.tired()
+			b.lists(gpu, "gpu-0")
+			time.Sleep(time.Hour)
+			if len(s.asked) > 0 {
+				b.t.Errorf("it sleeps at %v", s.asked)
+			}
+		})
+	})
+	t.Run("a disk that can't be written", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			b.mu.Lock()
+			b.written = context.DeadlineExceeded
+			b.mu.Unlock()
+			s := b.tired()
+			time.Sleep(time.Hour)
+			if len(s.asked) > 0 {
+				b.t.Errorf("it sleeps at %v", s.asked)
+			}
+		})
+	})
+}
