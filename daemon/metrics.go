@@ -61,7 +61,9 @@ func serveMetrics(ctx context.Context, socket string, registry *prometheus.Regis
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	m := &metricsServer{listener: listener.(*net.UnixListener), server: http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}}
+	m := &metricsServer{
+		listener: listener.(*net.UnixListener), server: http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second},
+	}
 	m.done.Go(func() {
 		// Serve ends with ErrServerClosed when stop closes it; a listener on a unix socket has no other way to fail for good.
 		_ = m.server.Serve(listener)

@@ -22,5 +22,8 @@ func TestSilent(t *testing.T) {
 		if got := h.Silent(now); got != c.want {
 			t.Errorf("%v after its beat: silent %v, want %v", c.since, got, c.want)
 		}
+		if h.Asleep = true; h.Silent(now) {
+			t.Errorf("%v after its beat a daemon that sleeps counts as away", c.since)
+		}
 	}
 }

@@ -13,8 +13,8 @@
 // # Guarantees
 //
 //   - A connection that wakes the daemon is the daemon's: it is not accepted here.
-//   - The daemon's last metrics are served meanwhile. Another request at that socket is answered with 503. If it isn't a
-//     GET it wakes the daemon, and its client is to try again.
+//   - The daemon's last metrics are served meanwhile. Another request at that socket is answered with 503. If it isn't
+//     a GET it wakes the daemon, and its client is to try again.
 //   - systemd's watchdog is fed.
 //   - SIGTERM and SIGINT end the process, which has nothing to finish. The daemon's sockets are removed.
 //   - What goes wrong ends the process, so that the supervisor starts the daemon.
@@ -44,7 +44,7 @@ const (
 
 // Main waits, and becomes the daemon again. It returns the exit code if it can't.
 func Main() int {
-	plan, err := Parse(os.Getenv(Variable))
+	plan, err := parse(os.Getenv(Variable))
 	if err != nil {
 		say(err.Error())
 		return 1

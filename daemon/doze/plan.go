@@ -50,8 +50,8 @@ func (p Plan) String() string {
 
 var errPlan = errors.New("the environment variable " + Variable + " isn't what a daemon of kubelot sets")
 
-// Parse reads a plan that String has written.
-func Parse(text string) (Plan, error) {
+// parse reads a plan that String has written.
+func parse(text string) (Plan, error) {
 	p := Plan{Page: -1, Metrics: -1, Alarm: -1}
 	for line := range strings.Lines(text) {
 		kind, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")

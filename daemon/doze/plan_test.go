@@ -12,7 +12,7 @@ func TestPlanAsText(t *testing.T) {
 			{10, "device-plugins-1-2-3", "/var/lib/kubelet/device-plugins/kubelet.sock"}, {11, "a-1-2-3", "/with two  blanks "},
 		}},
 	} {
-		got, err := Parse(p.String())
+		got, err := parse(p.String())
 		if err != nil || !reflect.DeepEqual(got, p) {
 			t.Errorf("%+v became %+v, %v", p, got, err)
 		}
@@ -21,7 +21,7 @@ func TestPlanAsText(t *testing.T) {
 
 func TestOddPlans(t *testing.T) {
 	const whole = "page 3\nmetrics 4\nalarm 5\n"
-	if _, err := Parse(whole); err != nil {
+	if _, err := parse(whole); err != nil {
 		t.Fatal(err)
 	}
 	for _, text := range []string{
@@ -29,7 +29,7 @@ func TestOddPlans(t *testing.T) {
 		whole + "window 6\n", whole + "page -1\n", whole + "page 3 4\n", whole + "\n", whole + "door 6  /path\n",
 		"page 99999999999999999999\nmetrics 4\nalarm 5\n",
 	} {
-		if p, err := Parse(text); err == nil {
+		if p, err := parse(text); err == nil {
 			t.Errorf("%q is read as %+v", text, p)
 		}
 	}
@@ -38,11 +38,11 @@ func TestOddPlans(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add("page 3\nmetrics 4\nalarm 5\ndoor 6 n-1-2-3 /a b\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		p, err := Parse(text)
+		p, err := parse(text)
 		if err != nil {
 			return
 		}
-		if again, err := Parse(p.String()); err != nil || !reflect.DeepEqual(again, p) {
+		if again, err := parse(p.String()); err != nil || !reflect.DeepEqual(again, p) {
 			t.Errorf("%q is %+v, and then %+v (%v)", text, p, again, err)
 		}
 	})

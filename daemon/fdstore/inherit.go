@@ -164,7 +164,8 @@ func (f *File) HungUp() bool {
 	return err == nil && pollErr == nil && fds[0].Revents&(unix.POLLHUP|unix.POLLRDHUP|unix.POLLERR) != 0
 }
 
-// Listener makes the file a listener, which owns it. The supervisor doesn't have it: another program has handed it over.
+// Listener makes the file a listener, which owns it. It is for a file that another program has handed over and the
+// supervisor doesn't have.
 func (f *File) Listener() (*net.UnixListener, error) {
 	f.forget()
 	defer f.file.Close()

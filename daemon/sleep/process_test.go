@@ -140,7 +140,8 @@ func start(t *testing.T) *process {
 			p.heard <- string(message[:n])
 		}
 	}()
-	p.Env = append(os.Environ(), dirVariable+"="+dir, "NOTIFY_SOCKET="+filepath.Join(dir, "notify"), "WATCHDOG_USEC=400000")
+	p.Env = append(os.Environ(), dirVariable+"="+dir, "NOTIFY_SOCKET="+filepath.Join(dir, "notify"),
+		"WATCHDOG_USEC=400000")
 	out, err := p.StdoutPipe()
 	p.Stderr = t.Output()
 	if err := errors.Join(err, p.Start()); err != nil {
@@ -236,7 +237,8 @@ func TestSleepAndWake(t *testing.T) {
 
 	// Its metrics can be read, its supervisor hears from it, and it sleeps on.
 	for range 3 {
-		if status, body, err := p.ask(http.MethodGet, "/metrics"); status != http.StatusOK || body != metricsText || err != nil {
+		status, body, err := p.ask(http.MethodGet, "/metrics")
+		if status != http.StatusOK || body != metricsText || err != nil {
 			t.Fatalf("metrics: %d, %q, %v", status, body, err)
 		}
 	}

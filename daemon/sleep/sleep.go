@@ -3,14 +3,14 @@
 //
 // # Owns
 //
-// The directory <run-dir>/wake with the alarm of each daemon that sleeps: a unix socket. Whoever connects to it wakes the
-// daemon, and needs no answer.
+// The directory <run-dir>/wake with the alarm of each daemon that sleeps: a unix socket. Whoever connects to it wakes
+// the daemon, and needs no answer.
 //
 // # Guarantees
 //
 //   - No client of the daemon loses a connection, or a request. One that comes while it sleeps waits until it is awake.
-//   - Who has given the daemon work over the bus and then woken it is not overheard: the alarm is there for Drowsy before
-//     the daemon sleeps, so that it has the work by then or is woken.
+//   - Who has given the daemon work over the bus and then woken it is not overheard: the alarm is there for Drowsy
+//     before the daemon sleeps, so that it has the work by then or is woken.
 //   - A daemon that can't sleep stays awake, and says why once.
 package sleep
 
@@ -70,7 +70,9 @@ type Sleeper struct {
 
 // New makes the sleeper of this process.
 func New(runDir, daemon string, store *fdstore.Store, chassis Chassis, log *slog.Logger) *Sleeper {
-	s := &Sleeper{runDir: runDir, daemon: daemon, store: store, chassis: chassis, log: log, lately: lately, become: syscall.Exec}
+	s := &Sleeper{
+		runDir: runDir, daemon: daemon, store: store, chassis: chassis, log: log, lately: lately, become: syscall.Exec,
+	}
 	s.program, s.never = program()
 	return s
 }

@@ -12,7 +12,6 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/config"
-	"kubelot.dev/daemon/sleep"
 	"kubelot.dev/kube"
 	"kubelot.dev/services/podsync/internal/image/pullrecords"
 	"kubelot.dev/services/podsync/internal/node/events"
@@ -89,9 +88,8 @@ func New(env daemon.Env, clients Clients) (*Service, error) {
 	}
 	p := parts{
 		Env: env, clients: clients, objects: s.objects, pulls: s.pulls, metrics: measured,
-		report: events.New(env.Bus, env.Events, traced, env.Log), settling: s.handover.Settling,
+		report: events.New(env.Bus, env.Events, traced, cfg.RunDir, env.Log), settling: s.handover.Settling,
 	}
-	p.report.Wake = sleep.Waker(cfg.RunDir, "resource", env.Log)
 	if p.providers, err = openProviders(env, clients.Kube, measured); err != nil {
 		return nil, err
 	}

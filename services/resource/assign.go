@@ -90,7 +90,7 @@ func (s *Service) end(uid string, p *pod, err error) {
 	case (errors.Is(err, deviceplugin.ErrAway) || errors.Is(err, deviceplugin.ErrSlow)) &&
 		s.now().Before(p.began.Add(devices.Grace)):
 		p.waiting, p.notBefore = err.Error(), s.now().Add(tryAgain)
-	case !s.settled:
+	case !s.known.settled:
 		// Pods that are gone may have what it lacks. A refusal is final.
 		p.waiting = "waiting for all sources of pods, since pods that are gone may have what it asks for: " + err.Error()
 		p.notBefore = s.now().Add(idle)

@@ -19,7 +19,7 @@ type announced interface {
 func (s *Service) plugin(c bus.Change[topic.Plugin]) {
 	switch {
 	case c.Synced:
-		s.told = true
+		s.known.plugins = true
 	case c.Deleted:
 		if before, known := s.registered[c.Key]; known && before.Type == topic.DevicePlugin {
 			s.announce.Remove(before.Name)
@@ -31,7 +31,7 @@ func (s *Service) plugin(c bus.Change[topic.Plugin]) {
 			s.announce.Add(c.Value.Name, c.Value.PluginEndpoint)
 		}
 	}
-	if s.told && s.claims != nil {
+	if s.known.plugins && s.claims != nil {
 		s.claims.Registered(maps.Clone(s.registered))
 	}
 }

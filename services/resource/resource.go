@@ -29,21 +29,25 @@ type Service struct {
 	// pods are those that have something or want it, all are all; both by UID.
 	pods map[string]*pod
 	all  map[string]topic.Pod
-	// registered are the plugins of plugins_registry; told is true once all have been told of.
+	// registered are the plugins of plugins_registry.
 	registered map[string]topic.Plugin
-	told       bool
 	sources    topic.Sources
-	// read is true once the bus has told which pods there are.
-	read bool
+	known      known
 	// changed is true where something of what is said may have changed.
 	changed bool
-	// settled is true once nobody has anything any more who is gone; counted once the claims know all pods, too.
-	settled, counted bool
 	// going are UIDs of pods that are gone and whose assignment is still under way.
 	going     map[string]bool
 	found     recalled
 	publisher publisher
 	nap       nap
+}
+
+// known is what has become known since the start.
+type known struct {
+	// pods is true once the bus has told which pods there are, plugins once it has told of all plugins.
+	pods, plugins bool
+	// settled is true once nobody has anything any more who is gone; counted once the claims know all pods, too.
+	settled, counted bool
 }
 
 // New makes the daemon, whose plugins and claims are to be set. save writes the state files. It starts nothing.
@@ -121,7 +125,7 @@ func (s *Service) follow(ctx context.Context) error {
 func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
 	switch {
 	case c.Synced:
-		s.read = true
+		s.known.pods = true
 	case c.Deleted:
 		s.forget(c.Key)
 	case c.Value.Pod != nil:
@@ -228,7 +232,7 @@ func (s *Service) advance(ctx context.Context, now time.Time) time.Duration {
 		s.holdings.metrics.see(s.holdings.cpus)
 	}
 	wake = earlier(wake, s.holdings.devices.WakeAt())
-	return max(earlier(wake, s.nap.look(ctx, s.needed, now)).Sub(now), time.Millisecond)
+	return max(earlier(wake, s.nap.look(ctx, func() string { return needed(s) }, now)).Sub(now), time.Millisecond)
 }
 
 // idle is how long the daemon sleeps when only news can change anything.
@@ -244,11 +248,11 @@ func earlier(a, b time.Time) time.Time {
 
 // dropUnknown takes what pods have that nobody wants any more. That is known once all sources have told.
 func (s *Service) dropUnknown() {
-	if !s.read || !s.sources.Ready {
+	if !s.known.pods || !s.sources.Ready {
 		return
 	}
 	s.count()
-	if s.settled {
+	if s.known.settled {
 		return
 	}
 	known := map[string]bool{}
@@ -269,7 +273,7 @@ func (s *Service) dropUnknown() {
 			s.release(uid)
 		}
 	}
-	s.found.before, s.settled = nil, true
+	s.found.before, s.known.settled = nil, true
 	for _, p := range s.pods {
 		p.notBefore = time.Time{}
 	}
@@ -278,7 +282,7 @@ func (s *Service) dropUnknown() {
 // count says that the claims know all pods, when podsync has told of each that the sources want. The word of the
 // sources may come before: a claim that was unprepared then would be taken from containers that run.
 func (s *Service) count() {
-	if s.claims == nil || s.counted {
+	if s.claims == nil || s.known.counted {
 		return
 	}
 	for _, uid := range s.sources.Pods {
@@ -286,7 +290,7 @@ func (s *Service) count() {
 			return
 		}
 	}
-	s.counted = true
+	s.known.counted = true
 	s.claims.Synced()
 }
 

@@ -83,15 +83,15 @@ func (n *nap) look(ctx context.Context, needed func() string, now time.Time) tim
 }
 
 // needed says what the daemon is needed for now; empty for nothing.
-func (s *Service) needed() string {
+func needed(s *Service) string {
 	switch {
-	case !s.read || !s.told || !s.sources.Ready || !s.settled || s.claims != nil && !s.counted:
+	case !s.known.pods || !s.known.plugins || !s.sources.Ready || !s.known.settled || s.claims != nil && !s.known.counted:
 		return "it isn't known yet which pods and plugins there are"
 	case len(s.pods)+len(s.going)+len(s.holdings.pods()) > 0:
 		return "pods have something for themselves, or want it"
 	case len(s.holdings.devices.Export().RegisteredDevices) > 0 || len(s.publisher.leftover) > 0:
 		return "the Node has devices"
-	case s.plugged():
+	case plugged(s.registered):
 		return "a plugin is registered"
 	case s.found.unpinned.cpus || s.found.unpinned.memory:
 		return "containers may still be kept to some CPUs or to some memory"
@@ -104,8 +104,8 @@ func (s *Service) needed() string {
 }
 
 // plugged reports whether a plugin is registered that the daemon calls.
-func (s *Service) plugged() bool {
-	for _, p := range s.registered {
+func plugged(registered map[string]topic.Plugin) bool {
+	for _, p := range registered {
 		if p.Type == topic.DevicePlugin || p.Type == topic.DRAPlugin {
 			return true
 		}

@@ -20,7 +20,7 @@ type source struct{ *Service }
 // Pods are all pods of the node with what they have.
 func (s source) Pods(ctx context.Context) ([]podresources.Pod, error) {
 	return ask(ctx, s.loop, func() ([]podresources.Pod, error) {
-		if !s.read || !s.sources.Ready {
+		if !s.known.pods || !s.sources.Ready {
 			return nil, errUntold
 		}
 		all := make([]podresources.Pod, 0, len(s.all))

@@ -249,7 +249,7 @@ func (c *told) Synced()                             { c.synced++ }
 func (*told) Registered(map[string]topic.Plugin)    {}
 func (*told) Run(context.Context) error             { return nil }
 func (*told) Changes() <-chan struct{}              { return nil }
-func (c *told) Idle() bool { return !c.busy }
+func (c *told) Idle() bool                          { return !c.busy }
 func (*told) Take() (none map[types.UID]dra.Status) { return none }
 
 // Which pods the sources want may be told before podsync has told of these pods. Claims of pods that run must not count

@@ -63,6 +63,12 @@ func TestCrewNamesTheCause(t *testing.T) {
 			42,
 			Daemon, "its process 42 is there", "systemctl restart kubelot-status",
 		},
+		"killed while it slept": {
+			"resource",
+			topic.DaemonHealth{State: topic.Healthy, Asleep: true, Message: "asleep: x", Beat: now.Add(-time.Hour)},
+			0,
+			Daemon, "its process is gone", "systemctl start kubelot-resource",
+		},
 		"degraded": {
 			"volume",
 			topic.DaemonHealth{State: topic.Degraded, Message: "3 volumes hang on filesystems", Beat: now},

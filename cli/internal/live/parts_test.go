@@ -165,6 +165,26 @@ func TestDaemonRestarts(t *testing.T) {
 	}
 }
 
+// A daemon that slept and was woken has not been restarted.
+func TestAnAwakeningIsNoRestart(t *testing.T) {
+	begin := time.Unix(1000, 0)
+	d := daemonLog{}
+	say := func(started time.Time, asleep bool) {
+		e := entry{value: topic.DaemonHealth{State: topic.Healthy, PID: 1, Started: started, Asleep: asleep}}
+		d.note(e)
+	}
+	say(begin, false)
+	say(begin, true)
+	say(begin.Add(time.Hour), false)
+	if d.restarts != 0 {
+		t.Errorf("%d restarts after an awakening", d.restarts)
+	}
+	say(begin.Add(2*time.Hour), false)
+	if d.restarts != 1 {
+		t.Errorf("%d restarts after one", d.restarts)
+	}
+}
+
 // The bus reports no health of its own: whether it answers says how it stands.
 func TestTheBusStandsAsItsLinkDoes(t *testing.T) {
 	for _, c := range []struct {

@@ -48,6 +48,62 @@ func answering(t *testing.T, answers map[string]*daemon.Reloaded) (runDir string
 	return runDir
 }
 
+// A daemon that sleeps is woken to reload, and not by a question.
+func TestReloadWakes(t *testing.T) {
+	runDir := t.TempDir()
+	socket := filepath.Join(runDir, "metrics", "resource.sock")
+	if err := os.Mkdir(filepath.Dir(socket), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var asked []string
+	serve := func(answer http.HandlerFunc) (stop func()) {
+		listener, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := &http.Server{Handler: answer}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_ = server.Serve(listener) // ends with stop
+		}()
+		return func() {
+			_ = server.Close()
+			<-done
+		}
+	}
+	posted := make(chan struct{})
+	stop := serve(func(w http.ResponseWriter, r *http.Request) {
+		if asked = append(asked, r.Method); r.Method == http.MethodPost {
+			defer close(posted)
+		}
+		w.Header().Set("Connection", "close")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	crew := []Daemon{{Name: "resource", PID: 1}}
+	if sentences, known := pending(t.Context(), crew, runDir); !known || len(sentences) > 0 {
+		t.Errorf("of a daemon that sleeps is pending %q, %v", sentences, known)
+	}
+	awake := make(chan func())
+	go func() {
+		<-posted
+		stop()
+		awake <- serve(func(w http.ResponseWriter, _ *http.Request) {
+			if err := json.NewEncoder(w).Encode(daemon.Reloaded{Changed: []string{"maxPods"}}); err != nil {
+				t.Error(err)
+			}
+		})
+	}()
+	r := ReloadCrew(t.Context(), crew, runDir)
+	(<-awake)()
+	if d := r.Daemons[0]; d.Error != "" || !slices.Equal(d.Changed, []string{"maxPods"}) {
+		t.Errorf("it answers %+v", d)
+	}
+	if !slices.Equal(asked, []string{http.MethodGet, http.MethodPost}) {
+		t.Errorf("while it slept it was asked %q", asked)
+	}
+}
+
 func TestReloadCrew(t *testing.T) {
 	fields := []string{"evictionHard", "maxPods", "oomScoreAdj"}
 	runDir := answering(t, map[string]*daemon.Reloaded{

@@ -3,6 +3,7 @@ package dra
 import (
 	"maps"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,6 +29,7 @@ type mailbox struct {
 	out     map[types.UID]Status
 	in      chan struct{}
 	changes chan struct{}
+	idle    atomic.Bool
 }
 
 func newMailbox() *mailbox {
@@ -43,6 +45,9 @@ func wake(c chan struct{}) {
 	default:
 	}
 }
+
+// Idle reports whether nothing is prepared, nor to be done. It is false before that is known.
+func (b *mailbox) Idle() bool { return b.idle.Load() }
 
 // Want says that the pod is to have its claims. It may be said again, with a newer pod.
 func (b *mailbox) Want(pod *corev1.Pod) { b.say(pod.UID, word{pod: pod}) }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -95,8 +94,6 @@ type Manager struct {
 	synced, plugged bool
 	// again is true where what was done for one pod may have others go on.
 	again bool
-	// idle is written by Run's goroutine.
-	idle atomic.Bool
 }
 
 // Used reports whether the manager has anything to do for the pod.
@@ -229,9 +226,6 @@ func (m *Manager) look(ctx context.Context) {
 	known := m.synced && m.plugged
 	m.idle.Store(known && len(m.pods)+len(m.book) == 0 && m.health.Next().IsZero() && !m.dirty && m.stale.Done())
 }
-
-// Idle reports whether nothing is prepared, nor to be done. It is false before Run has found that out.
-func (m *Manager) Idle() bool { return m.idle.Load() }
 
 // findGone finds pods that are in the book and not on the node: they were deleted by force, or while nobody ran here.
 func (m *Manager) findGone() {

@@ -15,6 +15,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/sleep"
 )
 
 // Reporter writes podsync's topics. Its methods never wait for the bus and may be called from several goroutines.
@@ -28,12 +29,13 @@ type Reporter struct {
 	events   daemon.EventRecorder
 	traced   topic.Sampling
 	log      *slog.Logger
-	// Wake wakes the resource daemon, if it sleeps, for a pod that waits for it.
-	Wake func()
+	// wake wakes the resource daemon, if it sleeps.
+	wake func()
 }
 
-// New starts the writers on the connection. The steps of traced pods have spans.
-func New(c *bus.Conn, events daemon.EventRecorder, traced topic.Sampling, log *slog.Logger) *Reporter {
+// New starts the writers on the connection. The steps of traced pods have spans. A pod that waits for the resource
+// daemon wakes it by its alarm below runDir.
+func New(c *bus.Conn, events daemon.EventRecorder, traced topic.Sampling, runDir string, log *slog.Logger) *Reporter {
 	return &Reporter{
 		pods:     topic.PodUpdate.Writer(c),
 		objects:  topic.PodObject.Writer(c),
@@ -44,6 +46,7 @@ func New(c *bus.Conn, events daemon.EventRecorder, traced topic.Sampling, log *s
 		events:   events,
 		traced:   traced,
 		log:      log,
+		wake:     sleep.Waker(runDir, "resource", log),
 	}
 }
 
@@ -54,8 +57,8 @@ func (r *Reporter) Pod(p *topic.Pod, object *topic.APIPod) {
 	}
 	if p != nil {
 		r.must(r.pods.Set(string(p.Pod.UID), *p))
-		if p.Allocates && r.Wake != nil {
-			r.Wake()
+		if p.Allocates {
+			r.wake()
 		}
 	}
 }

@@ -18,6 +18,25 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
+// A pod that waits for the resource daemon wakes it, and no other does.
+func TestPodWakesTheResourceDaemon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		conn := bustest.New().Conn("podsync")
+		defer conn.Close()
+		r, woken := New(conn, nil, 0, "", slog.New(slog.DiscardHandler)), 0
+		p := topic.Pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "u"}}}
+		p.Allocates = true
+		r.wake = func() { woken++ }
+		r.Pod(&p, nil)
+		p.Allocates = false
+		r.Pod(&p, nil)
+		r.Pod(nil, &topic.APIPod{Ref: topic.Ref{Namespace: "ns", Name: "a", UID: "u"}})
+		if woken != 1 {
+			t.Errorf("it was woken %d times, want once", woken)
+		}
+	})
+}
+
 // A step says that it has begun when it takes its time, and always how it ended.
 func TestOnlyASlowStepTellsOfItsBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -35,7 +54,7 @@ func TestOnlyASlowStepTellsOfItsBeginning(t *testing.T) {
 			}
 		}()
 		synctest.Wait()
-		r := New(conn, nil, 0, slog.New(slog.DiscardHandler))
+		r := New(conn, nil, 0, "", slog.New(slog.DiscardHandler))
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}}
 		_, quick := r.Step(ctx, pod, "quick", "", "")
 		quick(nil)

@@ -130,7 +130,7 @@ func stepsOf(t *testing.T, pod *corev1.Pod, action plan.Action, within time.Dura
 	r := &busyRuntime{}
 	e, _ := newExecutor(t, r, func(d *Deps) {
 		d.Runtime.Containers = quickRuntime{r}
-		d.Reports.Events = events.New(conn, &recorded{}, 0, slog.New(slog.DiscardHandler))
+		d.Reports.Events = events.New(conn, &recorded{}, 0, "", slog.New(slog.DiscardHandler))
 	})
 	ctx := t.Context()
 	if within > 0 {

@@ -263,7 +263,7 @@ func newExecutor(t *testing.T, r *busyRuntime, changes ...func(*Deps)) (*Executo
 		Runtime: Runtime{Sandboxes: r, Containers: r, Observe: r.observe},
 		Node:    plainNode{dir}, Pods: Pods{Cgroups: noCgroups{}, UserNS: userNS}, Hooks: hooks.New(r),
 		Turns:   Turns{Starts: slots.New(1), Stops: slots.New(1)},
-		Reports: Reports{Events: events.New(conn, told, 0, log), Metrics: counted, Log: log},
+		Reports: Reports{Events: events.New(conn, told, 0, "", log), Metrics: counted, Log: log},
 	}
 	for _, change := range changes {
 		change(&deps)

@@ -55,7 +55,7 @@ func TestTheRuntimeIsToldTheSpan(t *testing.T) {
 			pod.UID = "4f7c1a52-0c5e-4a6e-9d0e-2f1f5b1c7a11"
 			e, _ := newExecutor(t, &busyRuntime{}, func(d *Deps) {
 				d.Runtime.Containers, d.Hooks = client, hooks.New(execer{client})
-				d.Reports.Events = events.New(conn, &recorded{}, sampling, slog.New(slog.DiscardHandler))
+				d.Reports.Events = events.New(conn, &recorded{}, sampling, "", slog.New(slog.DiscardHandler))
 			})
 			obs := sandboxed()
 			var err error
