@@ -48,6 +48,10 @@ func (h Held) fresh() measure.Figures {
 	return f
 }
 
+// longRest is how many rests more an agent has after churn, before what it holds with idle pods is read: what the last
+// starts and ends have left for a minute is no part of that, and is read before.
+const longRest = 3
+
 // Churned is what the agent takes with n idle pods after others have come and gone.
 func (b *Bench) Churned(ctx context.Context, others, n int) (measure.Figures, Held, error) {
 	b.Say("%d pods come and go", others)
@@ -59,11 +63,19 @@ func (b *Bench) Churned(ctx context.Context, others, n int) (measure.Figures, He
 	if err != nil {
 		return nil, Held{}, err
 	}
+	soon, err := b.rested(ctx)
+	if err != nil {
+		return nil, Held{}, err
+	}
+	if err := sleep(ctx, longRest*b.RestFor); err != nil {
+		return nil, Held{}, err
+	}
 	held, err := b.rested(ctx)
 	if err != nil {
 		return nil, Held{}, err
 	}
 	f := measure.Figures{
+		"memory.soon":  float64(soon.Total()),
 		"memory.total": float64(held.Total()), "memory.pss": float64(held.pss()), "memory.store": float64(held.Store),
 	}
 	for _, p := range held.Processes {

@@ -103,6 +103,7 @@ var known = []Measure{
 	{"restart.p50", "restart until it acts again, p50", Seconds},
 	{"restart.max", "restart until it acts again, longest", Seconds},
 	{"memory.total", "memory after churn, all", MiB},
+	{"memory.soon", "memory after churn, all, right after the last starts", MiB},
 	{"memory.pss", "memory after churn, PSS of the processes", MiB},
 	{"memory.store", "memory after churn, run directory", MiB},
 	{"memory.bus", "memory after churn, bus (private) and run directory", MiB},

@@ -20,7 +20,7 @@ kubelot %s, %s, %d CPUs, %.0f GiB, Linux %s.
 Rounds: %d, in alternating order on one containerd and control plane. %d pods at once, probes on %d pods, memory after
 %d pods have come and gone. "baseline" is the bare CRI calls. "hollow" adds the requests to the API server that every
 agent needs. Memory is the PSS of all processes and everything in the run directory, a tmpfs. It includes the supervisor
-"up", whose work systemd does on a node.
+"up", whose work systemd does on a node. After churn an agent rests for two minutes before its memory is read.
 
 `
 	measures = `
