@@ -23,7 +23,7 @@ func newHealthMetrics(name string, h *health) healthMetrics {
 		state: prometheus.NewDesc("kubelot_daemon_health", "1 for the state that the daemon says it is in, 0 for the others.",
 			[]string{"state"}, own),
 		beat: prometheus.NewDesc("kubelot_daemon_beat_timestamp_seconds",
-			"Unix time of when the daemon's loop last came round; 0 before the first time.", nil, own),
+			"Unix time of when the daemon's loop last came round; 0 before the first time, and while it sleeps.", nil, own),
 	}
 }
 
@@ -46,7 +46,7 @@ func (m healthMetrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(m.state, prometheus.GaugeValue, value, string(state))
 	}
 	beat := 0.0
-	if !now.Beat.IsZero() {
+	if !now.Beat.IsZero() && !now.Asleep {
 		beat = float64(now.Beat.UnixMilli()) / 1000
 	}
 	out <- prometheus.MustNewConstMetric(m.beat, prometheus.GaugeValue, beat)

@@ -164,7 +164,10 @@ func (m *Model) daemonAt(name string, now time.Time) Daemon {
 		d.PID = cmp.Or(d.PID, r.PID)
 		d.MemoryBytes, d.Shares, d.Restarts = r.MemoryBytes, slices.Clone(r.Shares), max(d.Restarts, r.Restarts)
 	}
-	if d.State != topic.Stopped {
+	switch {
+	case h.Asleep:
+		d.Doing = "asleep until something needs it"
+	case d.State != topic.Stopped:
 		d.Doing = m.doing(name, now)
 	}
 	return d
