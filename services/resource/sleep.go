@@ -85,11 +85,11 @@ func (n *nap) look(ctx context.Context, needed func() string, now time.Time) tim
 // needed says what the daemon is needed for now; empty for nothing.
 func needed(s *Service) string {
 	switch {
-	case !s.known.pods || !s.known.plugins || !s.sources.Ready || !s.known.settled || s.claims != nil && !s.known.counted:
+	case unclear(s):
 		return "it isn't known yet which pods and plugins there are"
 	case len(s.pods)+len(s.going)+len(s.holdings.pods()) > 0:
 		return "pods have something for themselves, or want it"
-	case len(s.holdings.devices.Export().RegisteredDevices) > 0 || len(s.publisher.leftover) > 0:
+	case len(s.holdings.devices.Export().RegisteredDevices)+len(s.publisher.leftover) > 0:
 		return "the Node has devices"
 	case plugged(s.registered):
 		return "a plugin is registered"
@@ -101,6 +101,13 @@ func needed(s *Service) string {
 		return "the state files are being written"
 	}
 	return ""
+}
+
+// unclear reports whether something isn't known yet that is needed to tell. In a cluster that is also which devices the
+// Node has of an earlier agent.
+func unclear(s *Service) bool {
+	k := s.known
+	return !k.pods || !k.plugins || !k.settled || !s.sources.Ready || s.claims != nil && (!k.counted || s.found.untold)
 }
 
 // plugged reports whether a plugin is registered that the daemon calls.

@@ -2,10 +2,12 @@ package resource
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/sleep"
@@ -50,6 +52,17 @@ func (b *bed) tired() *sleepless {
 	b.start()
 	b.settle()
 	return s
+}
+
+// registers has the lease daemon tell of the Node.
+func (b *bed) registers() {
+	b.t.Helper()
+	conn := b.bus.Conn("lease")
+	defer conn.Close()
+	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node"}}
+	if err := errors.Join(topic.NodeObject.Writer(conn).Set("", node), conn.Flush(b.t.Context())); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // plug has the volume daemon tell of all plugins.
@@ -131,7 +144,11 @@ func TestWhatKeepsItAwake(t *testing.T) {
 		"a policy":        func(b *bed) { b.policy = cpus.PolicyStatic },
 		"a device plugin": func(b *bed) { b.plug(topic.Plugin{Type: topic.DevicePlugin, Name: gpu}) },
 		"a DRA driver":    func(b *bed) { b.plug(topic.Plugin{Type: topic.DRAPlugin, Name: "gpu.example"}) },
-		"claims":          func(b *bed) { b.claims = &told{busy: true} },
+		"claims": func(b *bed) {
+			b.claims = &told{busy: true}
+			b.registers()
+		},
+		"a Node that isn't known": func(b *bed) { b.claims = &told{} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
@@ -144,6 +161,17 @@ func TestWhatKeepsItAwake(t *testing.T) {
 			})
 		})
 	}
+	t.Run("a cluster doesn't", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			b.claims = &told{}
+			b.registers()
+			s := b.tired()
+			time.Sleep(sleepAfter + lookEvery + time.Second)
+			if len(s.asked) == 0 {
+				b.t.Error("it doesn't sleep")
+			}
+		})
+	})
 	t.Run("a CSI driver doesn't", func(t *testing.T) {
 		inBubble(t, func(b *bed) {
 			b.plug(topic.Plugin{Type: topic.CSIPlugin, Name: "csi.example"})

@@ -262,6 +262,8 @@ func TestNoPodCountsAsGoneBeforeItIsToldOf(t *testing.T) {
 		if err := b.sources.Set("", topic.Sources{}); err != nil {
 			t.Fatal(err)
 		}
+		// Written by now, or the daemon reads what the bed has said at its begin.
+		synctest.Wait()
 		b.start()
 		b.settle("a", "b")
 		pod := &corev1.Pod{}
