@@ -190,14 +190,16 @@ func words(name string, c topic.RuntimeCondition) string {
 }
 
 // daemonProblems are what is wrong with the vital daemons. Their texts hold no figures that change by themselves:
-// each change of the text is written to the API server.
+// each change of the text is written to the API server. Patience begins with this daemon at the earliest: where the whole
+// crew is restarted, what the others said last is how they ended, and on a slow machine that may be long ago.
 func daemonProblems(f Facts, patience time.Duration) []string {
 	var problems []string
 	for _, name := range needed(f) {
 		h, known := f.Health[name]
-		since := f.Now.Sub(h.Since)
+		listening := f.Now.Sub(f.Listening)
+		since := min(f.Now.Sub(h.Since), listening)
 		switch {
-		case !known && f.Now.Sub(f.Listening) < patience:
+		case !known && listening < patience:
 			// The first start on a node that was Ready under another agent.
 		case !known:
 			problems = append(problems, fmt.Sprintf("kubelot-%s has not started yet", name))
@@ -207,7 +209,7 @@ func daemonProblems(f Facts, patience time.Duration) []string {
 			problems = append(problems, fmt.Sprintf("kubelot-%s is not healthy: %s", name, h.Message))
 		case h.State == topic.Stopped && since >= patience:
 			problems = append(problems, fmt.Sprintf("kubelot-%s has been stopped", name))
-		case h.Silent(f.Now):
+		case h.Silent(f.Now) && listening >= patience:
 			problems = append(problems, fmt.Sprintf("kubelot-%s last reported at %s", name,
 				h.Beat.UTC().Format(time.RFC3339)))
 		}

@@ -94,6 +94,29 @@ func TestReady(t *testing.T) {
 			edit: func(f *Facts) { state(f, "status", topic.Stopped, time.Minute) },
 			old:  ready, want: corev1.ConditionFalse, message: "kubelot-status has been stopped",
 		},
+		"the whole crew was restarted, which takes long": {
+			edit: func(f *Facts) {
+				f.Listening = f.Now.Add(-20 * time.Second)
+				state(f, "status", topic.Stopped, time.Minute)
+				state(f, "pleg", topic.Unhealthy, time.Minute)
+				f.Health["probe"] = topic.DaemonHealth{State: topic.Healthy, Beat: f.Now.Add(-2 * time.Minute)}
+			},
+			old: ready, want: corev1.ConditionTrue,
+		},
+		"the whole crew was restarted, and one doesn't come": {
+			edit: func(f *Facts) {
+				f.Listening = f.Now.Add(-31 * time.Second)
+				state(f, "status", topic.Stopped, time.Minute)
+			},
+			old: ready, want: corev1.ConditionFalse, message: "kubelot-status has been stopped",
+		},
+		"lease alone was restarted, on a node that isn't Ready": {
+			edit: func(f *Facts) {
+				f.Listening = f.Now
+				state(f, "status", topic.Stopped, time.Minute)
+			},
+			old: notReady, want: corev1.ConditionFalse, message: "kubelot-status has been stopped",
+		},
 		"nobody mounts volumes": {
 			edit: func(f *Facts) { delete(f.Health, "volume") }, old: ready,
 			want: corev1.ConditionFalse, message: "kubelot-volume has not started yet",
