@@ -13,8 +13,8 @@
 // # Guarantees
 //
 //   - A connection that wakes the daemon is the daemon's: it is not accepted here.
-//   - The daemon's last metrics are served meanwhile. Another request at that socket is answered with 503. If it isn't
-//     a GET it wakes the daemon, and its client is to try again.
+//   - The daemon's last metrics are served meanwhile. Another request at that socket is answered with 503. A POST wakes
+//     the daemon, and its client is to try again.
 //   - systemd's watchdog is fed.
 //   - SIGTERM and SIGINT end the process, which has nothing to finish. The daemon's sockets are removed.
 //   - What goes wrong ends the process, so that the supervisor starts the daemon.
@@ -159,7 +159,7 @@ func (d *dozer) answer() bool {
 	asked := string(request[:n])
 	if !strings.HasPrefix(asked, "GET /metrics ") {
 		send(c, "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-		return strings.HasPrefix(asked, "GET ")
+		return !strings.HasPrefix(asked, "POST ")
 	}
 	var page unix.Stat_t
 	if unix.Fstat(d.Page, &page) != nil {

@@ -275,8 +275,8 @@ func TestSleepAndWake(t *testing.T) {
 	p.says("awake, inherited: true")
 	p.asleep()
 
-	// Requests that only the daemon can answer. Who only wants to know something doesn't wake it.
-	for _, method := range []string{http.MethodGet, http.MethodPost} {
+	// Requests that only the daemon can answer, of which a POST wakes it.
+	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost} {
 		p.asleep()
 		if status, _, err := p.ask(method, "/config/reload"); status != http.StatusServiceUnavailable || err != nil {
 			t.Fatalf("the answer is %d, %v", status, err)

@@ -64,15 +64,15 @@ func unheard(name string, pid int) Finding {
 
 func judge(name string, h topic.DaemonHealth, pid int, now time.Time) Finding {
 	problem := Problem(h, now)
-	if problem == "" && h.Asleep && pid != 0 {
-		return Good(Daemon, name, fmt.Sprintf("%s, %s, pid %d", h.Message, h.Version, h.PID))
-	}
-	if problem == "" && h.Asleep {
+	if problem == "" && h.Asleep && pid == 0 {
 		return Bad(Daemon, name, "slept, and is gone", goneCause, start(name))
 	}
 	if problem == "" {
-		return Good(Daemon, name, fmt.Sprintf("healthy for %s, %s, pid %d", now.Sub(h.Since).Round(time.Second), h.Version,
-			h.PID))
+		well := fmt.Sprintf("healthy for %s, %s, pid %d", now.Sub(h.Since).Round(time.Second), h.Version, h.PID)
+		if h.Asleep {
+			well += "; " + h.Message
+		}
+		return Good(Daemon, name, well)
 	}
 	switch {
 	case h.State == topic.Stopped && h.Message != "":

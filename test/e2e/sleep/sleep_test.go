@@ -87,7 +87,7 @@ func TestSleep(t *testing.T) {
 		t.Errorf("its metrics are:\n%s", page)
 	}
 	if doctor, _ := kit.Output(exec.CommandContext(t.Context(), bed.Program("kubelot"), "doctor",
-		"--run-dir="+bed.Bed.Path("run"))); !strings.Contains(doctor, "asleep: nothing on this node needs") {
+		"--run-dir="+bed.Bed.Path("run"))); !strings.Contains(doctor, "; asleep: nothing on this node needs") {
 		t.Errorf("kubelot doctor says:\n%s", doctor)
 	}
 

@@ -79,7 +79,7 @@ func putVerbosity(ctx context.Context, runDir, name, v string) error {
 		return err
 	}
 	response.Body.Close()
-	// One that slept (503) logs nothing, and wakes with the verbosity of its command line, as after a restart.
+	// One that sleeps (503) logs nothing, and wakes with the verbosity of its command line, as after a restart.
 	if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusServiceUnavailable {
 		return fmt.Errorf("it answers %s", response.Status)
 	}
