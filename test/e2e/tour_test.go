@@ -203,7 +203,7 @@ var masks = []struct {
 	{regexp.MustCompile(`\b(?:sha256:)?[0-9a-f]{12,64}\b`), "ID"},
 	{regexp.MustCompile(`\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+|/\d+)?\b`), "ADDRESS"},
 	{regexp.MustCompile(`\bv?\d+\.\d+\.\d+[\w.+~-]*`), "VERSION"},
-	{regexp.MustCompile(`; asleep: .*`), ""}, // a minute after the start
+	{regexp.MustCompile(`; asleep: .*`), ""},                   // a minute after the start
 	{regexp.MustCompile(`cgroups: version [12].*`), "cgroups"}, // the machine's
 	{regexp.MustCompile(`[+-]?\b(?:\d+(?:\.\d+)?(?:ns|µs|ms|s|m|h|d))+\b`), "DURATION"},
 	{regexp.MustCompile(`\b\d[\d.,]*(?:e[+-]\d+)?(?: ?[kKMGT]i?B?\b)?%?`), "FIGURE"},
