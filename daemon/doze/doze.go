@@ -136,7 +136,7 @@ func (d *dozer) alive() {
 	if err != nil {
 		return
 	}
-	defer unix.Close(s)
+	defer func() { _ = unix.Close(s) }()
 	// Without it the supervisor starts the daemon again, which is no harm.
 	_ = unix.Sendto(s, []byte("WATCHDOG=1"), unix.MSG_NOSIGNAL, &unix.SockaddrUnix{Name: d.notify})
 }
@@ -147,7 +147,7 @@ func (d *dozer) answer() bool {
 	if err != nil {
 		return err == unix.EINTR || err == unix.EAGAIN || err == unix.ECONNABORTED
 	}
-	defer unix.Close(c)
+	defer func() { _ = unix.Close(c) }() // its client has all by then
 	limit := unix.NsecToTimeval(patience.Nanoseconds())
 	_ = unix.SetsockoptTimeval(c, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit)
 	_ = unix.SetsockoptTimeval(c, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit)

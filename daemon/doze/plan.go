@@ -55,27 +55,32 @@ func parse(text string) (Plan, error) {
 	p := Plan{Page: -1, Metrics: -1, Alarm: -1}
 	for line := range strings.Lines(text) {
 		kind, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		number, rest, more := strings.Cut(rest, " ")
-		fd, err := strconv.Atoi(number)
-		if err != nil || fd < 0 {
-			return Plan{}, errPlan
-		}
-		name, path, _ := strings.Cut(rest, " ")
-		switch {
-		case kind == "page" && !more:
-			p.Page = fd
-		case kind == "metrics" && !more:
-			p.Metrics = fd
-		case kind == "alarm" && !more:
-			p.Alarm = fd
-		case kind == "door" && name != "" && path != "":
-			p.Doors = append(p.Doors, Door{fd, name, path})
-		default:
+		if !p.take(kind, rest) {
 			return Plan{}, errPlan
 		}
 	}
-	if p.Page < 0 || p.Metrics < 0 || p.Alarm < 0 {
+	if min(p.Page, p.Metrics, p.Alarm) < 0 {
 		return Plan{}, errPlan
 	}
 	return p, nil
+}
+
+// take reads what a line says of a kind, and reports whether it could.
+func (p *Plan) take(kind, rest string) bool {
+	number, rest, more := strings.Cut(rest, " ")
+	fd, err := strconv.Atoi(number)
+	if err != nil || fd < 0 {
+		return false
+	}
+	if kind == "door" {
+		name, path, _ := strings.Cut(rest, " ")
+		p.Doors = append(p.Doors, Door{fd, name, path})
+		return name != "" && path != ""
+	}
+	one := map[string]*int{"page": &p.Page, "metrics": &p.Metrics, "alarm": &p.Alarm}[kind]
+	if one == nil || more {
+		return false
+	}
+	*one = fd
+	return true
 }

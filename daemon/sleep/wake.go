@@ -1,6 +1,7 @@
 package sleep
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -25,7 +26,9 @@ func Alarm(runDir, daemon string) string { return filepath.Join(runDir, dirName,
 // Wake wakes a daemon, if it sleeps. asleep reports whether it did, as far as that can be told. It doesn't wait for
 // the daemon.
 func Wake(runDir, daemon string) (asleep bool, err error) {
-	c, err := net.DialTimeout("unix", Alarm(runDir, daemon), wakeLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), wakeLimit)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "unix", Alarm(runDir, daemon))
 	switch {
 	case err == nil:
 		return true, c.Close()

@@ -190,8 +190,8 @@ func words(name string, c topic.RuntimeCondition) string {
 }
 
 // daemonProblems are what is wrong with the vital daemons. Their texts hold no figures that change by themselves:
-// each change of the text is written to the API server. Patience begins with this daemon at the earliest: where the whole
-// crew is restarted, what the others said last is how they ended, and on a slow machine that may be long ago.
+// each change of the text is written to the API server. Patience begins with this daemon at the earliest: where the
+// whole crew is restarted, what the others said last is how they ended, and on a slow machine that may be long ago.
 func daemonProblems(f Facts, patience time.Duration) []string {
 	var problems []string
 	for _, name := range needed(f) {

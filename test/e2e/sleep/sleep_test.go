@@ -60,16 +60,6 @@ func woken(t *testing.T, before int) {
 	})
 }
 
-func kubelot(t *testing.T, args ...string) string {
-	t.Helper()
-	args = append(args, "--run-dir="+bed.Bed.Path("run"))
-	out, err := kit.Output(exec.CommandContext(t.Context(), bed.Program("kubelot"), args...))
-	if err != nil {
-		t.Fatalf("kubelot %v: %v: %s", args, err, out)
-	}
-	return out
-}
-
 // The resource daemon sleeps while nothing needs it, and whatever needs it finds it awake.
 func TestSleep(t *testing.T) {
 	bed.NotCompact(t, "a daemon of a group doesn't sleep")
