@@ -1,7 +1,6 @@
 package sleep
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -9,15 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 )
 
 const (
 	// dirName is the directory of the alarms below the run directory.
 	dirName = "wake"
 	suffix  = ".sock"
-	// wakeLimit bounds the call of an alarm. The alarm's queue may be full: then the daemon is being woken.
-	wakeLimit = time.Second
 )
 
 // Alarm is the path of the socket that wakes a daemon.
@@ -26,14 +22,14 @@ func Alarm(runDir, daemon string) string { return filepath.Join(runDir, dirName,
 // Wake wakes a daemon, if it sleeps. asleep reports whether it did, as far as that can be told. It doesn't wait for
 // the daemon.
 func Wake(runDir, daemon string) (asleep bool, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), wakeLimit)
-	defer cancel()
-	c, err := new(net.Dialer).DialContext(ctx, "unix", Alarm(runDir, daemon))
+	c, err := net.DialUnix("unix", nil, &net.UnixAddr{Net: "unix", Name: Alarm(runDir, daemon)})
 	switch {
 	case err == nil:
 		return true, c.Close()
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
 		return false, nil // it is awake, or gone
+	case errors.Is(err, syscall.EAGAIN):
+		return true, nil // others have called it, and it is being woken
 	}
 	return false, err
 }
