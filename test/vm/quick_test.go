@@ -23,6 +23,7 @@ func TestNode(t *testing.T) {
 		run  func(*testing.T, *workload)
 	}{
 		{"PodsRun", podsRun},
+		{"Sleeps", sleeps},
 		{"Hardened", hardened},
 		{"UnitsRestart", unitsRestart},
 		{"UpgradeOne", upgradeOne},
@@ -66,6 +67,38 @@ func podsRun(t *testing.T, w *workload) {
 		}
 		return err
 	})
+}
+
+// sleeps shows that the resource daemon, which nothing here needs, sleeps within the sandbox of its unit, and that its
+// alarm is for all daemons. Another daemon wakes it, and systemd: its unit has the same process all along.
+func sleeps(t *testing.T, _ *workload) {
+	const name = "kubelot-resource.service"
+	unit := crew(t)[name]
+	becomes := func(what string, asleep bool) {
+		t.Helper()
+		eventually(t, what, func(ctx context.Context) error {
+			program, err := node.Machine.Run(ctx, fmt.Sprintf("readlink /proc/%s/exe", unit.MainPID))
+			if err == nil && strings.Contains(program, "kubelot-doze") != asleep {
+				err = fmt.Errorf("it runs %s", program)
+			}
+			return err
+		})
+	}
+	becomes("the sleep of kubelot-resource", true)
+	if got := in(t, "stat -c %U:%G:%a /run/kubelot/wake/resource.sock"); got != "root:kubelot:660" {
+		t.Errorf("its alarm is %s", got)
+	}
+	if got := in(t, "systemctl show -P StatusText "+name); !strings.Contains(got, "asleep: nothing on this node needs") {
+		t.Errorf("systemd says %q of it", got)
+	}
+	in(t, "systemctl reload "+name)
+	becomes("its awakening by a reload", false)
+	becomes("another sleep of kubelot-resource", true)
+	in(t, "systemctl restart kubelot-bus")
+	becomes("its awakening by the bus", false)
+	if now := crew(t)[name]; now.MainPID != unit.MainPID {
+		t.Errorf("process %s has become %s", unit.MainPID, now.MainPID)
+	}
 }
 
 // unitsRestart has systemd restart each daemon, and kills each: no other daemon and no pod notices, and the crew does
