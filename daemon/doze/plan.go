@@ -29,7 +29,7 @@ type Door struct {
 	Path string
 }
 
-// String is the plan as text. No name or path may have a line break; Listenable tells.
+// String is the plan as text. No name or path may have a line break.
 func (p Plan) String() string {
 	var text strings.Builder
 	line := func(kind string, fd int, rest ...string) {

@@ -77,7 +77,7 @@ func toy(dir string) error {
 	}
 	for {
 		time.Sleep(50 * time.Millisecond)
-		if err := s.Sleep("it is a test"); !errors.Is(err, ErrBusy) {
+		if err := s.Sleep("it is a test"); !errors.Is(err, ErrLater) {
 			return err
 		}
 		fmt.Println("busy")
@@ -347,10 +347,8 @@ func TestNoProgram(t *testing.T) {
 	if err := os.Remove(filepath.Join(filepath.Dir(p.Path), Program)); err != nil {
 		t.Fatal(err)
 	}
-	c := p.connect()
+	defer p.connect().Close()
 	p.says("awake, inherited: true")
-	p.answered(c)
-	c.Close()
 	for line := range p.lines {
 		if strings.HasPrefix(line, "failed: ") {
 			// The toy ends then, since it can do nothing but sleep.

@@ -39,8 +39,9 @@ const Program = "kubelot-doze"
 // Drowsy is how long the alarm is there before the daemon sleeps.
 const Drowsy = 10 * time.Second
 
-// ErrBusy is what Sleep returns where a client is connected, or was lately.
-var ErrBusy = errors.New("a client is connected, or was lately")
+// ErrLater is what Sleep returns where it may be tried later: a client is connected, or was lately, or the bus doesn't
+// take the word that the daemon sleeps.
+var ErrLater = errors.New("the daemon can't sleep now")
 
 // Chassis is what the rest of the process does around the sleep.
 type Chassis struct {
@@ -70,11 +71,9 @@ type Sleeper struct {
 
 // New makes the sleeper of this process.
 func New(runDir, daemon string, store *fdstore.Store, chassis Chassis, log *slog.Logger) *Sleeper {
-	s := &Sleeper{
+	return &Sleeper{
 		runDir: runDir, daemon: daemon, store: store, chassis: chassis, log: log, lately: lately, become: syscall.Exec,
 	}
-	s.program, s.never = program()
-	return s
 }
 
 // program is the executable that waits, which lies beside this one.
@@ -120,6 +119,10 @@ func (s *Sleeper) Set(ctx context.Context) error {
 	if s.alarm != nil {
 		return nil
 	}
+	var err error
+	if s.program, err = program(); err != nil {
+		return s.give(fmt.Errorf("program that waits in its place: %w", err))
+	}
 	path := Alarm(s.runDir, s.daemon)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return s.give(fmt.Errorf("directory of the alarm: %w", err))
@@ -156,19 +159,21 @@ func (s *Sleeper) give(err error) error {
 	return err
 }
 
-// Sleep makes the process the one that waits. It returns only where that fails: with ErrBusy it may be tried later.
+// Sleep makes the process the one that waits. It returns only where that fails: with ErrLater it may be tried later.
 func (s *Sleeper) Sleep(why string) error {
 	for _, d := range s.doors {
 		alone, open := d.shut()
 		defer open()
 		if !alone {
-			return ErrBusy
+			return ErrLater
 		}
 	}
 	page, metrics, err := s.chassis.Leave(why)
-	if err == nil {
-		err = s.exec(page, metrics)
+	if err != nil {
+		s.chassis.Return()
+		return fmt.Errorf("%w: %w", ErrLater, err)
 	}
+	err = s.exec(page, metrics)
 	s.chassis.Return()
 	return s.give(err)
 }

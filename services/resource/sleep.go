@@ -74,7 +74,7 @@ func (n *nap) look(ctx context.Context, needed func() string, now time.Time) tim
 	if now.Before(at) {
 		return at
 	}
-	if errors.Is(n.sleeper.Sleep(sleepsBecause), sleep.ErrBusy) {
+	if errors.Is(n.sleeper.Sleep(sleepsBecause), sleep.ErrLater) {
 		n.since = now
 		n.sleeper.Unset()
 		return now.Add(sleepAfter - sleep.Drowsy)

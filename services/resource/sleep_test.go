@@ -47,7 +47,7 @@ func (nowhere) Remove(string)                    {}
 // tired starts the daemon with a sleeper.
 func (b *bed) tired() *sleepless {
 	b.stop()
-	s := &sleepless{answer: sleep.ErrBusy}
+	s := &sleepless{answer: sleep.ErrLater}
 	b.sleeper = s
 	b.start()
 	b.settle()
