@@ -78,6 +78,9 @@ func (m *Model) forgetProcesses(readings map[string]Process) {
 	}
 }
 
+// read learns from what is retained of the daemon's health.
+func (d *daemonLog) read(h topic.DaemonHealth) { d.retained, d.asleep = h.Started, h.Asleep }
+
 // note learns from a message of the daemon.
 func (d *daemonLog) note(e entry) {
 	if h, ok := e.value.(topic.DaemonHealth); ok {
@@ -85,7 +88,7 @@ func (d *daemonLog) note(e entry) {
 		if before.IsZero() {
 			before = d.retained
 		}
-		// One that is woken begins anew without having ended.
+		// A daemon that wakes starts again in the same process: that is no restart.
 		if !before.IsZero() && h.Started.After(before) && !d.asleep {
 			d.restarts++
 		}

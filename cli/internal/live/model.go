@@ -134,7 +134,7 @@ func (m *Model) retain(messages []bus.Message, at time.Time) {
 		m.state(e)
 		m.logMessage(e, true)
 		if h, ok := e.value.(topic.DaemonHealth); ok {
-			m.daemon(e.key).retained = h.Started
+			m.daemon(e.key).read(h)
 		}
 	}
 }

@@ -183,6 +183,13 @@ func TestAnAwakeningIsNoRestart(t *testing.T) {
 	if d.restarts != 1 {
 		t.Errorf("%d restarts after one", d.restarts)
 	}
+	// That it sleeps may be known from what is retained alone.
+	d = daemonLog{}
+	d.read(topic.DaemonHealth{State: topic.Healthy, PID: 1, Started: begin, Asleep: true})
+	say(begin.Add(time.Hour), false)
+	if d.restarts != 0 {
+		t.Errorf("%d restarts after an awakening from a sleep that is retained", d.restarts)
+	}
 }
 
 // The bus reports no health of its own: whether it answers says how it stands.
