@@ -148,7 +148,7 @@ func (p *process) run(ctx context.Context) error {
 	defer saveMemory(ctx, log, 1)()
 	place := &place{
 		config: c, line: &p.commandLine, logs: logs, log: log, dial: p.dial, above: &unit{log: log},
-		connections: fdstore.FromEnvironment(log), metrics: ofProcess(), hangups: &p.hangups, alone: true,
+		connections: fdstore.FromEnvironment(log), metrics: ofProcess(), hangups: &p.hangups,
 	}
 	err = place.serve(ctx, p.spec)
 	if err != nil {
@@ -170,10 +170,8 @@ type place struct {
 	// metrics are those of the process, if this daemon is to show them.
 	metrics     []prometheus.Collector
 	connections *fdstore.Store
-	inProcess   *InProcess
+	inProcess   *InProcess // nil where the process is this daemon and no other
 	hangups     *hangups
-	// alone is true where the process is this daemon and no other.
-	alone bool
 }
 
 // serve builds the daemon's environment, runs it and takes the environment down.
@@ -204,7 +202,7 @@ func (p *place) serve(ctx context.Context, spec Spec) error {
 		p.log.Warn("can't serve metrics", "error", err)
 	}
 	defer func() { metrics.stop(context.WithoutCancel(ctx)) }()
-	if p.alone && metrics != nil {
+	if p.inProcess == nil && metrics != nil {
 		env.Sleep = p.sleeper(ctx, spec.Name, env, metrics)
 	}
 	return ended(ctx, RunWith(ctx, spec, env))

@@ -35,19 +35,16 @@ func runDaemon(ctx context.Context, env daemon.Env, tcp string) error {
 	}
 	o := DefaultOptions(env.Config.RunDir)
 	o.Socket, o.Listen, o.Crew, o.Log, o.Metrics = env.Config.BusSocket, tcp, crew, env.Log, env.Metrics
-	// What they have said may be lost with an earlier bus.
-	wakeAll := func() {
-		if err := sleep.WakeAll(env.Config.RunDir); err != nil {
-			env.Log.Warn("daemons that sleep can't be woken; they miss what happens", "error", err)
-		}
-	}
 	o.Told = func(trouble error) {
 		if trouble != nil {
 			env.Health.Set(topic.Degraded, "the store can't be written: "+trouble.Error())
 			return
 		}
 		env.Health.Set(topic.Healthy, "")
-		wakeAll()
+		// What daemons that sleep have said may be lost with an earlier bus.
+		if err := sleep.WakeAll(env.Config.RunDir); err != nil {
+			env.Log.Warn("daemons that sleep can't be woken; they miss what happens", "error", err)
+		}
 	}
 	o.InProcess = env.InProcess.Serve
 	loop := make(chan func())

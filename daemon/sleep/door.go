@@ -46,9 +46,8 @@ func (d *Door) Open(listen func() (*net.UnixListener, error)) (net.Listener, err
 	return d.now, nil
 }
 
-// shut has nobody come in any more, until thaw is called. ok is true if nobody is inside
-// or was lately.
-func (d *Door) shut() (ok bool, thaw func()) {
+// shut has nobody come in any more, until thaw is called. unused reports whether nobody is inside, nor was lately.
+func (d *Door) shut() (unused bool, thaw func()) {
 	d.mu.Lock()
 	l := d.now
 	d.mu.Unlock()

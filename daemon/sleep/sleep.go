@@ -65,18 +65,14 @@ type Sleeper struct {
 	lately         time.Duration
 	// never is why the daemon can't sleep.
 	never error
-	// become makes the process another program.
-	become func(program string, args, env []string) error
 }
 
 // New makes the sleeper of this process.
 func New(runDir, daemon string, store *fdstore.Store, chassis Chassis, log *slog.Logger) *Sleeper {
-	return &Sleeper{
-		runDir: runDir, daemon: daemon, store: store, chassis: chassis, log: log, lately: lately, become: syscall.Exec,
-	}
+	return &Sleeper{runDir: runDir, daemon: daemon, store: store, chassis: chassis, log: log, lately: lately}
 }
 
-// program is the executable that waits, which lies beside this one.
+// program is the path of kubelot-doze, which is installed beside this executable.
 func program() (string, error) {
 	if !filepath.IsAbs(os.Args[0]) {
 		return "", errors.New("it was started by a path that isn't absolute")
@@ -162,9 +158,9 @@ func (s *Sleeper) give(err error) error {
 // Sleep makes the process the one that waits. It returns only where that fails: with ErrLater it may be tried later.
 func (s *Sleeper) Sleep(why string) error {
 	for _, d := range s.doors {
-		alone, open := d.shut()
-		defer open()
-		if !alone {
+		unused, thaw := d.shut()
+		defer thaw()
+		if !unused {
 			return ErrLater
 		}
 	}
@@ -211,7 +207,7 @@ func (s *Sleeper) exec(page []byte, metrics *net.UnixListener) error {
 		}
 		plan.Doors = append(plan.Doors, doze.Door{FD: fd, Name: s.store.Name(d.purpose), Path: d.path})
 	}
-	err := s.become(s.program, os.Args, append(os.Environ(), doze.Variable+"="+plan.String()))
+	err := syscall.Exec(s.program, os.Args, append(os.Environ(), doze.Variable+"="+plan.String()))
 	return &os.PathError{Op: "exec", Path: s.program, Err: err}
 }
 

@@ -232,7 +232,7 @@ func (s *Service) advance(ctx context.Context, now time.Time) time.Duration {
 		s.holdings.metrics.see(s.holdings.cpus)
 	}
 	wake = earlier(wake, s.holdings.devices.WakeAt())
-	return max(earlier(wake, s.nap.look(ctx, func() string { return needed(s) }, now)).Sub(now), time.Millisecond)
+	return max(earlier(wake, s.nap.look(ctx, func() bool { return needed(s) }, now)).Sub(now), time.Millisecond)
 }
 
 // idle is how long the daemon sleeps when only news can change anything.

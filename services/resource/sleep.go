@@ -33,30 +33,26 @@ type sleeper interface {
 // nap knows when the daemon is to sleep.
 type nap struct {
 	sleeper sleeper
-	// kept is what the daemon is needed for as long as it runs; empty for nothing.
-	kept string
+	// kept is true where the configuration needs the daemon at all times.
+	kept bool
 	// since is when it was needed last; zero while it is.
 	since time.Time
 }
 
-// keeps is what of the configuration needs the daemon at all times; empty for nothing.
-func keeps(h *holdings, faults []fault.Fault) string {
-	switch {
-	case len(faults) > 0:
-		return "the configuration is wrong"
-	case h.policies.cpu != cpus.PolicyNone || h.policies.memory != memory.PolicyNone || h.policy.Name() != numa.PolicyNone:
-		return "a policy of CPUs, memory or topology is on"
-	}
-	return ""
+// keeps reports whether the configuration of CPUs, memory and topology needs the daemon at all times: a policy is on,
+// or something is wrong with it, which the daemon's health says.
+func keeps(h *holdings, faults []fault.Fault) bool {
+	return len(faults) > 0 || h.policies.cpu != cpus.PolicyNone || h.policies.memory != memory.PolicyNone ||
+		h.policy.Name() != numa.PolicyNone
 }
 
 // look has the daemon sleep if nothing has needed it for long enough, and returns when to look again; zero for
-// never. needed says what needs it now.
-func (n *nap) look(ctx context.Context, needed func() string, now time.Time) time.Time {
-	if n.sleeper == nil || !n.sleeper.Able() || n.kept != "" {
+// never. needed is asked whether something needs the daemon now.
+func (n *nap) look(ctx context.Context, needed func() bool, now time.Time) time.Time {
+	if n.sleeper == nil || !n.sleeper.Able() || n.kept {
 		return time.Time{}
 	}
-	if needed() != "" {
+	if needed() {
 		n.since = time.Time{}
 		n.sleeper.Unset()
 		return now.Add(lookEvery)
@@ -82,25 +78,14 @@ func (n *nap) look(ctx context.Context, needed func() string, now time.Time) tim
 	return time.Time{}
 }
 
-// needed says what the daemon is needed for now; empty for nothing.
-func needed(s *Service) string {
-	switch {
-	case unclear(s):
-		return "it isn't known yet which pods and plugins there are"
-	case len(s.pods)+len(s.going)+len(s.holdings.pods()) > 0:
-		return "pods have something for themselves, or want it"
-	case len(s.holdings.devices.Export().RegisteredDevices)+len(s.publisher.leftover) > 0:
-		return "the Node has devices"
-	case plugged(s.registered):
-		return "a plugin is registered"
-	case s.found.unpinned.cpus || s.found.unpinned.memory:
-		return "containers may still be kept to some CPUs or to some memory"
-	case s.claims != nil && !s.claims.Idle():
-		return "claims or ResourceSlices of devices are still to be given back"
-	case s.store.busy():
-		return "the state files are being written"
-	}
-	return ""
+// needed reports whether something needs the daemon now.
+func needed(s *Service) bool {
+	pods := len(s.pods) + len(s.going) + len(s.holdings.pods())
+	devices := len(s.holdings.devices.Export().RegisteredDevices) + len(s.publisher.leftover)
+	// Containers may be kept to some CPUs or memory by a policy that was on.
+	pinned := s.found.unpinned.cpus || s.found.unpinned.memory
+	claims := s.claims != nil && !s.claims.Idle()
+	return unclear(s) || pods+devices > 0 || pinned || claims || plugged(s.registered) || s.store.busy()
 }
 
 // unclear reports whether something isn't known yet that is needed to tell. In a cluster that is also which devices the

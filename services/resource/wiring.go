@@ -57,7 +57,6 @@ func run(ctx context.Context, env daemon.Env) error {
 		env.Log.Error("the configuration of CPUs, memory and topology is wrong", "error", text)
 	}
 	env.Health = withFaults(env.Health, faults)
-	kept := keeps(h, faults)
 	if h.metrics, err = newMetrics(env.Metrics); err != nil {
 		return err
 	}
@@ -70,7 +69,7 @@ func run(ctx context.Context, env daemon.Env) error {
 	}
 	found := h.recall(files, before, machine.Booted(), env.Log)
 	s := New(env, h, newWriter(files, h, found).write)
-	s.found, s.nap = found, nap{sleeper: env.Sleep, kept: kept}
+	s.found, s.nap = found, nap{sleeper: env.Sleep, kept: keeps(h, faults)}
 	ctx, stop := context.WithCancelCause(ctx)
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -146,7 +145,7 @@ func (w *wiring) serveAPIs(ctx context.Context) error {
 		return nil
 	}
 	// Its clients hear of all pods.
-	w.service.nap.kept = "the Pods API is on"
+	w.service.nap.kept = true
 	own, err := podsapi.NewMetrics(w.env.Metrics)
 	if err != nil {
 		return err

@@ -120,12 +120,12 @@ func list(version string) ([]*pack, error) {
 			programs: []string{"kubelot-" + name}, part: name, kind: "daemon", unit: "kubelot-" + name + ".service",
 			relations: relations{depends: both("kubelot-common")},
 		}
-		switch name {
-		case "bus":
-		case "resource":
+		if name == "resource" {
 			// It sleeps while nothing needs it.
 			daemon.programs = append(daemon.programs, "kubelot-doze")
-			daemon.relations.depends = append(daemon.relations.depends, both("kubelot-bus")...)
+		}
+		switch name {
+		case "bus":
 		case "volume":
 			daemon.relations.depends = slices.Concat(daemon.relations.depends, both("kubelot-bus"), mount())
 			daemon.relations.suggests = clients()

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"kubelot.dev/daemon/sleep"
 )
 
 // Process is a daemon's.
@@ -85,9 +87,17 @@ func (p Process) Restart(ctx context.Context) error {
 }
 
 // Terminate asks the process to end. One that has ended already is no error.
-func (p Process) Terminate() error {
-	if err := syscall.Kill(p.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("stop process %d: %w", p.PID, err)
+func (p Process) Terminate() error { return p.signal(syscall.SIGTERM, "stop") }
+
+// Asleep reports whether the daemon sleeps. Then Executable is the program that waits in its place.
+func (p Process) Asleep() bool { return filepath.Base(p.Executable) == sleep.Program }
+
+// Wake wakes a daemon that sleeps. It doesn't wait. One that is awake reads its configuration again.
+func (p Process) Wake() error { return p.signal(syscall.SIGHUP, "wake") }
+
+func (p Process) signal(s syscall.Signal, what string) error {
+	if err := syscall.Kill(p.PID, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("%s process %d: %w", what, p.PID, err)
 	}
 	return nil
 }

@@ -138,18 +138,21 @@ func unitOf(a DaemonReload, shared bool) string {
 	return "kubelot-" + a.Daemon
 }
 
-// askOne asks one daemon, at its socket. One that sleeps is woken to reload, and asked again; what it would take it
-// takes when it wakes, so that nothing is pending.
+// askOne asks one daemon, at its socket. A daemon that sleeps is woken to reload, and asked again. A question alone
+// doesn't wake it: nothing is pending, since it reads its configuration when it wakes.
 func askOne(ctx context.Context, method, socket string) (answer daemon.Reloaded, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, reloadWithin, fmt.Errorf("no answer within %s", reloadWithin))
 	defer cancel()
-	answer, err = askAwake(ctx, method, socket)
-	if errors.Is(err, errAsleep) && method == http.MethodGet {
+	answer, err = askOnce(ctx, method, socket)
+	switch {
+	case !errors.Is(err, errAsleep):
+		return answer, err
+	case method == http.MethodGet:
 		return daemon.Reloaded{}, nil
 	}
-	for woken := errors.Is(err, errAsleep); woken && err != nil && ctx.Err() == nil; {
+	for err != nil && ctx.Err() == nil {
 		pause.For(ctx, wakingPause)
-		answer, err = askAwake(ctx, method, socket)
+		answer, err = askOnce(ctx, method, socket)
 	}
 	return answer, err
 }
@@ -160,8 +163,8 @@ const wakingPause = 100 * time.Millisecond
 // errAsleep is the answer for a daemon that slept.
 var errAsleep = errors.New("it sleeps, and has been woken: try again")
 
-// askAwake asks once.
-func askAwake(ctx context.Context, method, socket string) (answer daemon.Reloaded, err error) {
+// askOnce asks a daemon once; the error is errAsleep for one that sleeps.
+func askOnce(ctx context.Context, method, socket string) (answer daemon.Reloaded, err error) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}

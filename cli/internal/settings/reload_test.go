@@ -30,22 +30,28 @@ func answering(t *testing.T, answers map[string]*daemon.Reloaded) (runDir string
 				}
 			})
 		}
-		listener, err := net.Listen("unix", filepath.Join(runDir, "metrics", name+".sock"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := &http.Server{Handler: mux}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = server.Serve(listener) // ends with the test
-		}()
-		t.Cleanup(func() {
-			_ = server.Close()
-			<-done
-		})
+		t.Cleanup(serve(t, filepath.Join(runDir, "metrics", name+".sock"), mux))
 	}
 	return runDir
+}
+
+// serve serves on a unix socket until stop is called.
+func serve(t *testing.T, socket string, handler http.Handler) (stop func()) {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: handler}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = server.Serve(listener) // ends with stop
+	}()
+	return func() {
+		_ = server.Close()
+		<-done
+	}
 }
 
 // A daemon that sleeps is woken to reload, and not by a question.
@@ -56,30 +62,14 @@ func TestReloadWakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var asked []string
-	serve := func(answer http.HandlerFunc) (stop func()) {
-		listener, err := net.Listen("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		server := &http.Server{Handler: answer}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = server.Serve(listener) // ends with stop
-		}()
-		return func() {
-			_ = server.Close()
-			<-done
-		}
-	}
 	posted := make(chan struct{})
-	stop := serve(func(w http.ResponseWriter, r *http.Request) {
+	stop := serve(t, socket, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if asked = append(asked, r.Method); r.Method == http.MethodPost {
 			defer close(posted)
 		}
 		w.Header().Set("Connection", "close")
 		w.WriteHeader(http.StatusServiceUnavailable)
-	})
+	}))
 	crew := []Daemon{{Name: "resource", PID: 1}}
 	if sentences, known := pending(t.Context(), crew, runDir); !known || len(sentences) > 0 {
 		t.Errorf("of a daemon that sleeps is pending %q, %v", sentences, known)
@@ -88,11 +78,11 @@ func TestReloadWakes(t *testing.T) {
 	go func() {
 		<-posted
 		stop()
-		awake <- serve(func(w http.ResponseWriter, _ *http.Request) {
+		awake <- serve(t, socket, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			if err := json.NewEncoder(w).Encode(daemon.Reloaded{Changed: []string{"maxPods"}}); err != nil {
 				t.Error(err)
 			}
-		})
+		}))
 	}()
 	r := ReloadCrew(t.Context(), crew, runDir)
 	(<-awake)()

@@ -8,13 +8,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/cli/internal/running"
 	"kubelot.dev/cli/internal/up"
-	"kubelot.dev/daemon/sleep"
 	"kubelot.dev/deploy"
 )
 
@@ -110,15 +108,15 @@ func (u *upgrade) awake(ctx context.Context, l link) (running.Process, error) {
 	defer cancel()
 	for {
 		p := running.Of(l.path)
-		if filepath.Base(p.Executable) != sleep.Program {
+		if !p.Asleep() {
 			return p, nil
 		}
 		if ctx.Err() != nil {
 			return p, fmt.Errorf("process %d of kubelot-%s sleeps and doesn't wake: end it, and its supervisor starts it again",
 				p.PID, l.name)
 		}
-		if err := syscall.Kill(p.PID, syscall.SIGHUP); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return p, fmt.Errorf("wake kubelot-%s: %w", l.name, err)
+		if err := p.Wake(); err != nil {
+			return p, err
 		}
 		pause.For(ctx, lookEvery)
 	}

@@ -29,9 +29,9 @@ func TestPodsMemoryPressure(t *testing.T) {
 }
 
 // The node's memory gets short. The threshold is set by what is available right before, with a margin, since other
-// programs run here: so much may they take before the hog does, and so much is free again when it is gone. With less,
-// a program that is built beside this test makes the node short anew, and the next pods are evicted. What the others
-// give back while the hog takes, it takes too.
+// programs run here: so much may they take before the hog does, and so much is free again when it is gone. With a
+// smaller margin a build beside this test makes memory short again, and the next pods are evicted. What other programs
+// free meanwhile, the hog takes too.
 func TestNodeMemoryPressure(t *testing.T) {
 	bed := start(t, transition, nil)
 	margin := max(int(available(t)>>20)/4, 1000)

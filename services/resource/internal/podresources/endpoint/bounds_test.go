@@ -91,7 +91,7 @@ func TestLargeRequestsFail(t *testing.T) {
 // TestConnectionsAboveTheLimitAreClosed also holds that a connection which goes makes room for one.
 func TestConnectionsAboveTheLimitAreClosed(t *testing.T) {
 	path := socketPath(t)
-	s, err := listen(t.Context(), path)
+	s, _, err := listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

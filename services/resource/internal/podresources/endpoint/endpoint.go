@@ -46,13 +46,9 @@ type Endpoint struct {
 
 // Run serves until ctx ends. The error says why the API can't be served.
 func (e *Endpoint) Run(ctx context.Context) error {
-	listener, err := e.Door.Open(func() (*net.UnixListener, error) { return listen(ctx, e.Path) })
+	listener, s, err := e.open(ctx)
 	if err != nil {
 		return fmt.Errorf("open the socket %s: %w", e.Path, err)
-	}
-	s := &socket{path: e.Path}
-	if s.own, err = os.Lstat(e.Path); err != nil {
-		return errors.Join(fmt.Errorf("open the socket %s: %w", e.Path, err), listener.Close())
 	}
 	server := e.server()
 	log := e.Log.With("socket", e.Path)
@@ -71,6 +67,22 @@ func (e *Endpoint) Run(ctx context.Context) error {
 	}
 	stop(server, cmp.Or(e.farewell, farewell))
 	return err
+}
+
+// open opens the socket: the one that was left open while the daemon slept, or a new one.
+func (e *Endpoint) open(ctx context.Context) (listener net.Listener, s *socket, err error) {
+	listener, err = e.Door.Open(func() (l *net.UnixListener, err error) {
+		l, s, err = listen(ctx, e.Path)
+		return l, err
+	})
+	if err != nil || s != nil {
+		return listener, s, err
+	}
+	s = &socket{path: e.Path}
+	if s.own, err = os.Lstat(e.Path); err != nil {
+		return nil, nil, errors.Join(err, listener.Close())
+	}
+	return listener, s, nil
 }
 
 func (e *Endpoint) limiter() Limiter {

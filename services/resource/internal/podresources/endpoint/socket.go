@@ -28,33 +28,34 @@ type socket struct {
 }
 
 // listen makes the socket in place of an earlier one, and its directory if there is none.
-func listen(ctx context.Context, path string) (*net.UnixListener, error) {
+func listen(ctx context.Context, path string) (*net.UnixListener, *socket, error) {
 	fresh := path + suffix
 	if len(fresh) > maxPath {
-		return nil, fmt.Errorf("the path has %d characters, and at most %d are possible: use a shorter root directory",
+		return nil, nil, fmt.Errorf("the path has %d characters, and at most %d are possible: use a shorter root directory",
 			len(path), maxPath-len(suffix))
 	}
 	if err := makeDir(filepath.Dir(path)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, p := range []string{path, fresh} {
 		if err := replaceable(p); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if err := os.Remove(fresh); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("remove the unfinished socket of an earlier run: %w", err)
+		return nil, nil, fmt.Errorf("remove the unfinished socket of an earlier run: %w", err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", fresh)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	// The file gets another name, and may be another process's at the end.
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
-	if err := place(fresh, path); err != nil {
-		return nil, errors.Join(err, listener.Close(), os.Remove(fresh))
+	s := &socket{path: path}
+	if err := s.place(fresh); err != nil {
+		return nil, nil, errors.Join(err, listener.Close(), os.Remove(fresh))
 	}
-	return listener.(*net.UnixListener), nil
+	return listener.(*net.UnixListener), s, nil
 }
 
 // makeDir makes the directory if it isn't there. One that is there keeps its mode.
@@ -88,11 +89,14 @@ func replaceable(path string) error {
 }
 
 // place gives the socket its mode and its name.
-func place(fresh, path string) error {
+func (s *socket) place(fresh string) (err error) {
 	if err := os.Chmod(fresh, socketMode); err != nil {
 		return err
 	}
-	return os.Rename(fresh, path)
+	if s.own, err = os.Lstat(fresh); err != nil {
+		return err
+	}
+	return os.Rename(fresh, s.path)
 }
 
 // remove removes the socket, but not that of another process. It must come before the socket is closed: until then no

@@ -30,7 +30,7 @@ func TestModesDoNotDependOnTheUmask(t *testing.T) {
 	path := socketPath(t)
 	before := unix.Umask(0o077)
 	defer unix.Umask(before)
-	s, err := listen(t.Context(), path)
+	s, _, err := listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestADirectoryKeepsItsMode(t *testing.T) {
 	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s, err := listen(t.Context(), path)
+	s, _, err := listen(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,12 +118,12 @@ func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
 func TestAPathMayBeTooLong(t *testing.T) {
 	dir := filepath.Dir(socketPath(t))
 	longest := dir + "/" + strings.Repeat("a", maxPath-len(suffix)-len(dir)-1)
-	s, err := listen(t.Context(), longest)
+	s, _, err := listen(t.Context(), longest)
 	if err != nil {
 		t.Fatalf("the longest path: %v", err)
 	}
 	defer s.Close()
-	if _, err := listen(t.Context(), longest+"a"); err == nil || !strings.Contains(err.Error(), "shorter") {
+	if _, _, err := listen(t.Context(), longest+"a"); err == nil || !strings.Contains(err.Error(), "shorter") {
 		t.Errorf("one character more: %v, want what to do", err)
 	}
 }
