@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"kubelot.dev/bus/internal/backoff"
 	"kubelot.dev/bus/pause"
 )
 
@@ -29,7 +30,7 @@ const (
 )
 
 // refusal returns the pauses of one message that the bus refuses.
-func refusal() wait.Backoff { return pause.Doubling(firstRefusal, lastRefusal) }
+func refusal() wait.Backoff { return backoff.Doubling(firstRefusal, lastRefusal) }
 
 // Writer publishes the values of a state topic. It remembers the last value of each key. Set and Delete never wait for
 // the bus. An overwritten value may stay unsent. The last one is sent as soon as the bus takes it, and all of them are

@@ -19,8 +19,8 @@ import (
 	"kubelot.dev/cli/internal/pods"
 	"kubelot.dev/cli/internal/up"
 	"kubelot.dev/cri"
-	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/config"
+	"kubelot.dev/daemon/memory"
 )
 
 // lookAtPods reads the pods once, or waits until all run.
@@ -50,6 +50,8 @@ type upOptions struct {
 	showPods   bool
 	noColor    bool
 	profiling  bool
+	// busy says that this process has something to do while the crew runs.
+	busy bool
 }
 
 func upCommand(stdout, stderr *os.File) *cobra.Command {
@@ -102,33 +104,22 @@ func (o *upOptions) run(ctx context.Context, stdout, stderr *os.File) error {
 	if o.profiling {
 		args = append(args, "--profiling")
 	}
-	defer daemon.SaveMemory(ctx, slog.New(slog.DiscardHandler))()
-	ctx, leave := context.WithCancelCause(ctx)
-	defer leave(nil)
-	reloads := make(chan struct{}, 1)
-	defer daemon.OnHangup(stderr, func() { wake(reloads) }, func() { leave(errHungUp) })()
 	options := up.Options{
 		BinDir: o.binDir, Args: args, Compact: o.compact, Without: o.without, BusSocket: c.BusSocket, RunDir: c.RunDir,
-		Reloads: reloads, Out: stderr, Painter: paint.For(stderr, o.noColor),
+		Colours: paint.For(stderr, o.noColor).On,
 	}
-	err = up.Run(ctx, options, func(ctx context.Context) error { return o.watch(ctx, c, stdout) })
+	if !o.busy && !o.showPods && o.untilReady == 0 && !o.down {
+		fmt.Fprintf(stderr, "kubelot: %v; the crew runs all the same, and takes 5 MiB more\n", up.Become(options))
+	}
+	memory.ForgoProfile()
+	defer memory.Save(ctx, slog.New(slog.DiscardHandler), 1)()
+	err = up.Serve(ctx, options, stderr, func(ctx context.Context) error { return o.watch(ctx, c, stdout) })
 	if o.down {
 		fmt.Fprintln(stderr, "kubelot: removing all pods")
 		// The crew was told to stop by the same signal; the pods still have to go.
 		err = errors.Join(err, removeAll(context.WithoutCancel(ctx), c, defaultGrace, stderr))
 	}
 	return err
-}
-
-// errHungUp is a terminal that is gone.
-var errHungUp = errors.New("the terminal is gone")
-
-// wake leaves a word for who waits at the channel, which has room for one.
-func wake(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
 }
 
 // watch runs next to the crew. It waits until all pods run, if the options say so, and until ctx ends.

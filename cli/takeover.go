@@ -181,7 +181,7 @@ func (o *takeoverOptions) inForeground(ctx context.Context, kubelet takeover.Pro
 			fmt.Fprintln(o.stdout, "kubelot has taken the node over")
 		}
 	}()
-	up := upOptions{config: *flags, binDir: o.binDir}
+	up := upOptions{config: *flags, binDir: o.binDir, busy: true}
 	err := up.run(crewCtx, o.stdout, o.stderr)
 	if err != nil && ctx.Err() == nil {
 		stop(fmt.Errorf("%w: %w", errIll, err)) // it didn't even start

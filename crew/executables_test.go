@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"kubelot.dev/cri/critest"
-	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/memory"
 )
 
 // executable is a program that is shipped, with the daemons that it runs.
@@ -163,7 +163,7 @@ func settled(t *testing.T, bed, name string, pid, ceiling int, end time.Time) in
 			t.Fatal(err)
 		}
 		size := anonymous(t, pid)
-		if bytes.Contains(log, []byte(daemon.MemoryGivenBack)) {
+		if bytes.Contains(log, []byte(memory.GivenBack)) {
 			if least == 0 {
 				stop = time.Now().Add(grace)
 			}

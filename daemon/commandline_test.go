@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"kubelot.dev/daemon/config"
 )
 
 // A flag, of the configuration or of the process itself, is refused with an error, or can be given again as it is
@@ -40,4 +42,26 @@ func parsedLine(args ...string) (*commandLine, error) {
 	err := set.Parse(args)
 	line.parsed(set)
 	return &line, err
+}
+
+func TestProfilesAreServedWhereAskedFor(t *testing.T) {
+	on, off := true, false
+	for _, c := range []struct {
+		flag    bool
+		handler *bool
+		specs   []Spec
+		want    bool
+	}{
+		{false, &on, []Spec{{Name: "gc"}}, false},
+		{true, &off, []Spec{{Name: "gc"}}, true},
+		{false, &on, []Spec{{Name: "gc"}, {Name: "api", Profiles: true}}, true},
+		{false, &off, []Spec{{Name: "api", Profiles: true}}, false},
+	} {
+		conf := &config.Config{}
+		conf.Kubelet.EnableProfilingHandler = c.handler
+		if got := (&commandLine{profile: c.flag}).profiles(conf, c.specs...); got != c.want {
+			t.Errorf("--profiling=%v enableProfilingHandler=%v %d daemons: profiles are served: %v", c.flag,
+				*c.handler, len(c.specs), got)
+		}
+	}
 }

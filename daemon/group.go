@@ -22,25 +22,13 @@ import (
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/daemon/fdstore"
+	"kubelot.dev/daemon/memory"
 )
 
 const (
-	// firstPause and longestPause bound the wait before a daemon that ended is started again.
-	firstPause   = 100 * time.Millisecond
-	longestPause = 10 * time.Second
-	// steady is how long a daemon must have run for its next pause to be short again.
-	steady = 10 * time.Second
 	// busPatience is how long the others wait for the bus; after it they start anyway, since they run without it.
 	busPatience = 3 * time.Second
 )
-
-// NextPause is the pause before the next start of a daemon that ran this long, after the earlier pause.
-func NextPause(earlier, ran time.Duration) time.Duration {
-	if earlier == 0 || ran >= steady {
-		return firstPause
-	}
-	return min(2*earlier, longestPause)
-}
 
 // group is one run of several daemons, its members, as a process.
 type group struct {
@@ -109,9 +97,9 @@ func (g *group) run(ctx context.Context) error {
 	g.connections = fdstore.FromEnvironment(g.log)
 	g.roster = newRoster(func(message string) { notify(g.log, message) }, g.names())
 	if !g.line.profiles(c, g.specs...) {
-		forgoProfile()
+		memory.ForgoProfile()
 	}
-	defer saveMemory(ctx, g.log, uint64(len(g.specs)))()
+	defer memory.Save(ctx, g.log, len(g.specs))()
 	daemons := strings.Join(g.names(), ",")
 	g.log.Info("group starting", "version", Version(), "pid", os.Getpid(), "node", c.NodeName, "daemons", daemons)
 	if err := g.serve(ctx); err != nil {
@@ -217,7 +205,7 @@ func (g *group) keep(ctx context.Context, i int) error {
 			}
 			return nil
 		}
-		rest = NextPause(rest, time.Since(began))
+		rest = pause.BeforeRestart(rest, time.Since(began))
 		g.log.Error("a daemon ended, restarting it; the others continue", "ended", name, "error", err, "pause", rest)
 		pause.For(ctx, rest)
 		c = g.again(name, c)

@@ -31,21 +31,6 @@ func libraryVerbosity() (v klogLevel) {
 	return v
 }
 
-func TestNextPause(t *testing.T) {
-	pause := time.Duration(0)
-	var got []string
-	for range 9 {
-		pause = NextPause(pause, time.Second)
-		got = append(got, pause.String())
-	}
-	if want := "100ms 200ms 400ms 800ms 1.6s 3.2s 6.4s 10s 10s"; strings.Join(got, " ") != want {
-		t.Errorf("pauses %v, want %s", got, want)
-	}
-	if pause = NextPause(10*time.Second, steady); pause != firstPause {
-		t.Errorf("pause after a long run %v", pause)
-	}
-}
-
 // diary notes what members do, in order.
 type diary struct {
 	mu    sync.Mutex

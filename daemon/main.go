@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"sync"
 	"syscall"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +21,8 @@ import (
 	"kubelot.dev/bus/nats"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/daemon/fdstore"
+	"kubelot.dev/daemon/hangup"
+	"kubelot.dev/daemon/memory"
 )
 
 // errEnded is a daemon that ended although nobody asked it to.
@@ -143,9 +144,9 @@ func (p *process) run(ctx context.Context) error {
 		dropLibraryMetrics()
 	}
 	if !p.commandLine.profiles(c, p.spec) {
-		forgoProfile()
+		memory.ForgoProfile()
 	}
-	defer saveMemory(ctx, log, 1)()
+	defer memory.Save(ctx, log, 1)()
 	place := &place{
 		config: c, line: &p.commandLine, logs: logs, log: log, dial: p.dial, above: &unit{log: log},
 		connections: fdstore.FromEnvironment(log), metrics: ofProcess(), hangups: &p.hangups,
@@ -251,12 +252,12 @@ func busOptions(spec Spec, c *config.Config, log *slog.Logger) nats.Options {
 	}
 }
 
-// stopOnSignal ends the context on SIGTERM or SIGINT, and the process on the second of them. On SIGHUP it calls hangup.
-func stopOnSignal(parent context.Context, stderr *os.File, hangup func()) (context.Context, func()) {
+// stopOnSignal ends the context on SIGTERM or SIGINT, and the process on the second of them. On SIGHUP it calls reload.
+func stopOnSignal(parent context.Context, stderr *os.File, reload func()) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, os.Interrupt)
-	stopHangups := OnHangup(stderr, hangup, func() { cancel(stopSignal{syscall.SIGHUP}) })
+	stopHangups := hangup.On(stderr, reload, func() { cancel(stopSignal{syscall.SIGHUP}) })
 	done := make(chan struct{})
 	go func() {
 		for count := 0; ; count++ {
@@ -276,35 +277,5 @@ func stopOnSignal(parent context.Context, stderr *os.File, hangup func()) (conte
 		signal.Stop(signals)
 		close(done)
 		cancel(nil)
-	}
-}
-
-// OnHangup calls reload on each SIGHUP until stop is called, which waits for it. A SIGHUP because the terminal on
-// stderr is gone calls closed instead.
-func OnHangup(stderr *os.File, reload, closed func()) (stop func()) {
-	fd := int(stderr.Fd())
-	attended := term.IsTerminal(fd)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP)
-	ended := make(chan struct{})
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		for {
-			select {
-			case <-ended:
-				return
-			case <-signals:
-			}
-			if attended && !term.IsTerminal(fd) {
-				closed()
-				return
-			}
-			reload()
-		}
-	})
-	return func() {
-		signal.Stop(signals)
-		close(ended)
-		waiting.Wait()
 	}
 }

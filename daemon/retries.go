@@ -89,7 +89,7 @@ func (r *retries) steadily() (stop func()) {
 	if r == nil {
 		return func() {}
 	}
-	timer := time.AfterFunc(steady, r.well)
+	timer := time.AfterFunc(pause.Steady, r.well)
 	return func() { timer.Stop() }
 }
 

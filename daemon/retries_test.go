@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"kubelot.dev/bus/pause"
 )
 
 func retriesIn(dir string, out *bytes.Buffer) *retries {
@@ -55,7 +57,7 @@ func TestFailingStartsWait(t *testing.T) {
 		r := retriesIn(dir, &out)
 		r.hold(t.Context())
 		stop := r.steadily()
-		time.Sleep(steady + time.Second)
+		time.Sleep(pause.Steady + time.Second)
 		stop()
 		if got := start(nil); got != 0 {
 			t.Errorf("after one that lasted the next start waited %s", got)

@@ -13,7 +13,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/bussuite"
-	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/memory"
 )
 
 // childDir names the run directory in the environment of a test process that is to be the bus.
@@ -29,7 +29,8 @@ func runChild(dir string) {
 	var err error
 	if os.Getenv(wholeCrew) != "" {
 		o.Crew, err = BuiltinCrew()
-		defer daemon.SaveMemory(context.Background(), o.Log)()
+		memory.ForgoProfile()
+		defer memory.Save(context.Background(), o.Log, 1)()
 	}
 	var s *Server
 	if err == nil {

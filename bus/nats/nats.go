@@ -31,6 +31,7 @@ import (
 	"time"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/internal/backoff"
 	"kubelot.dev/bus/pause"
 )
 
@@ -148,16 +149,16 @@ func (t *Transport) spawn(ctx context.Context, work func(ctx context.Context)) {
 // run keeps one session alive after another until ctx ends.
 func (t *Transport) run(ctx context.Context) {
 	report := reporter{log: t.log, address: t.options.address(), keyFile: t.options.KeyFile}
-	backoff := pause.Doubling(firstBackoff, maxBackoff)
+	pauses := backoff.Doubling(firstBackoff, maxBackoff)
 	for ctx.Err() == nil {
 		s, err := connect(ctx, t.options)
 		if err != nil {
 			report.failed(err)
-			pause.For(ctx, backoff.Step())
+			pause.For(ctx, pauses.Step())
 			continue
 		}
 		report.connected()
-		backoff = pause.Doubling(firstBackoff, maxBackoff)
+		pauses = backoff.Doubling(firstBackoff, maxBackoff)
 		t.set(s)
 		select {
 		case <-s.ctx.Done():

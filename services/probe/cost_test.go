@@ -29,6 +29,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/memory"
 	"kubelot.dev/services/probe/internal/check"
 )
 
@@ -180,13 +181,14 @@ func costOfProbes(b *testing.B, takes time.Duration) {
 		b.Fatal(err)
 	}
 	defer client.Close()
-	memory := bustest.New()
-	conn, podsync, pleg := memory.Conn("probe"), memory.Conn("podsync"), memory.Conn("pleg")
+	wires := bustest.New()
+	conn, podsync, pleg := wires.Conn("probe"), wires.Conn("podsync"), wires.Conn("pleg")
 	defer conn.Close()
 	defer podsync.Close()
 	defer pleg.Close()
 	ctx, cancel := context.WithCancel(b.Context())
-	defer daemon.SaveMemory(ctx, slog.New(slog.DiscardHandler))()
+	memory.ForgoProfile()
+	defer memory.Save(ctx, slog.New(slog.DiscardHandler), 1)()
 	defer cancel()
 	env := daemon.Env{
 		Bus: conn, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(), Pages: http.NewServeMux(),

@@ -21,7 +21,7 @@ type stage struct {
 // moduleOf is the directory of the module that has a program.
 func moduleOf(program string) string {
 	switch program {
-	case "kubelot":
+	case "kubelot", "kubelot-up":
 		return "cli"
 	case "kubelot-all", "kubelot-compact":
 		return "crew"

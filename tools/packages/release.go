@@ -34,7 +34,7 @@ func (s *stage) archive(ctx context.Context) (err error) {
 	packed := gzip.NewWriter(file)
 	w := tar.NewWriter(packed)
 	defer func() { err = errors.Join(err, w.Close(), packed.Close(), file.Close()) }()
-	for _, program := range []string{"kubelot-all", "kubelot-api", "kubelot-compact", "kubelot-doze"} {
+	for _, program := range []string{"kubelot-all", "kubelot-api", "kubelot-compact", "kubelot-doze", "kubelot-up"} {
 		source, err := s.build(ctx, program)
 		if err != nil {
 			return err

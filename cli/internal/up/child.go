@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"kubelot.dev/bus/pause"
-	"kubelot.dev/daemon"
 )
 
 // stopGrace is how long a child may take to stop before it is killed.
@@ -69,7 +68,7 @@ func (c *child) keep(ctx context.Context) {
 			c.reportStop(err)
 			return
 		}
-		delay = daemon.NextPause(delay, time.Since(began))
+		delay = pause.BeforeRestart(delay, time.Since(began))
 		c.console.line(c.name, fmt.Appendf(nil, "ended (%v), starting it again in %s", describeEnd(err), delay))
 		pause.For(ctx, delay)
 	}

@@ -24,6 +24,13 @@ func TestMain(m *testing.M) {
 		play(server)
 		return
 	}
+	if os.Getenv(asProgram) != "" {
+		os.Exit(Main())
+	}
+	if options := os.Getenv(asBecoming); options != "" {
+		becomes(options)
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"kubelot.dev/cli/internal/paint"
+	"kubelot.dev/daemon/hangup"
 )
 
 // busName is the daemon that the others talk through.
@@ -42,7 +43,7 @@ var (
 // Optional reports whether the crew runs without the daemon, as releases do that didn't have it yet.
 func Optional(name string) bool { return slices.Contains(optional, name) }
 
-// Options say what is run.
+// Options say what is run, and where its words go.
 type Options struct {
 	// BinDir holds the executables kubelot-<daemon>.
 	BinDir string
@@ -56,10 +57,28 @@ type Options struct {
 	BusSocket string
 	// RunDir is where the daemons' notify sockets are made.
 	RunDir string
+	// Colours are for a terminal.
+	Colours bool
 	// Reloads are when the daemons are to read their configuration again; nil for never.
-	Reloads <-chan struct{}
-	Out     io.Writer
-	Painter paint.Painter
+	Reloads <-chan struct{} `json:"-"`
+	Out     io.Writer       `json:"-"`
+}
+
+// Serve is Run for a process that can be told by SIGHUP to have the daemons read their configuration again. It also
+// ends when the terminal on stderr, to which it writes, is gone.
+func Serve(ctx context.Context, o Options, stderr *os.File, work func(ctx context.Context) error) error {
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	reloads := make(chan struct{}, 1)
+	reload := func() {
+		select {
+		case reloads <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
+	defer hangup.On(stderr, reload, leave)()
+	o.Reloads, o.Out = reloads, stderr
+	return Run(ctx, o, work)
 }
 
 // Run runs the crew until ctx ends and all children have stopped. work runs next to the crew; when it
@@ -125,7 +144,7 @@ func compact(o Options) ([]*child, error) {
 		return slices.Contains(o.Without, name)
 	})
 	args := append([]string{"run", strings.Join(names, ",")}, o.Args...)
-	console := &console{out: o.Out, painter: o.Painter, width: len(compactName)}
+	console := &console{out: o.Out, painter: paint.Painter{On: o.Colours}, width: len(compactName)}
 	return []*child{{name: compactName, path: path, args: args, runDir: o.RunDir, console: console}}, nil
 }
 
@@ -134,7 +153,7 @@ func crew(o Options) ([]*child, error) {
 	if o.Compact {
 		return compact(o)
 	}
-	console := &console{out: o.Out, painter: o.Painter}
+	console := &console{out: o.Out, painter: paint.Painter{On: o.Colours}}
 	var children []*child
 	var missing []string
 	for _, name := range slices.Concat(vital, optional) {

@@ -1,4 +1,4 @@
-package daemon
+package memory
 
 import (
 	"encoding/binary"
@@ -11,8 +11,6 @@ import (
 	"unsafe"
 
 	"github.com/prometheus/procfs"
-
-	"kubelot.dev/daemon/config"
 )
 
 // fileBytes is how much of files, which are those of the executable, is mapped.
@@ -117,29 +115,10 @@ func TestGOGCOfTheEnvironmentWins(t *testing.T) {
 	}
 }
 
-func TestOnlyProcessesThatServeProfilesSampleMemory(t *testing.T) {
+func TestProfileIsForgone(t *testing.T) {
 	before := runtime.MemProfileRate
 	defer func() { runtime.MemProfileRate = before }()
-	on, off := true, false
-	for _, c := range []struct {
-		flag    bool
-		handler *bool
-		specs   []Spec
-		want    bool
-	}{
-		{false, &on, []Spec{{Name: "gc"}}, false},
-		{true, &off, []Spec{{Name: "gc"}}, true},
-		{false, &on, []Spec{{Name: "gc"}, {Name: "api", Profiles: true}}, true},
-		{false, &off, []Spec{{Name: "api", Profiles: true}}, false},
-	} {
-		conf := &config.Config{}
-		conf.Kubelet.EnableProfilingHandler = c.handler
-		if got := (&commandLine{profile: c.flag}).profiles(conf, c.specs...); got != c.want {
-			t.Errorf("--profiling=%v enableProfilingHandler=%v %d daemons: profiles are served: %v", c.flag,
-				*c.handler, len(c.specs), got)
-		}
-	}
-	if forgoProfile(); runtime.MemProfileRate != 0 {
+	if ForgoProfile(); runtime.MemProfileRate != 0 {
 		t.Error("memory is sampled still")
 	}
 }

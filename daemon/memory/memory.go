@@ -1,4 +1,6 @@
-package daemon
+// Package memory keeps a process that lives long and does little as small as it can be: it collects often, gives
+// memory back when a burst of work is over, and unmaps what it doesn't use of its executable (docs/adr/0006, 0008).
+package memory
 
 import (
 	"context"
@@ -33,27 +35,21 @@ const (
 	forgetAfter = time.Minute
 )
 
-// MemoryGivenBack is the debug line that says that free heap went back to the system.
-const MemoryGivenBack = "at rest: free memory given back"
+// GivenBack is the debug line that says that free heap went back to the system.
+const GivenBack = "at rest: free memory given back"
 
-// SaveMemory sets how often memory is collected, and gives memory back at rest until ctx ends or stop is called, which
-// waits for it. GOGC and GOMEMLIMIT in the unit's environment win. It is for processes that live long and do little,
-// and serve no profiles.
-func SaveMemory(ctx context.Context, log *slog.Logger) (stop func()) {
-	forgoProfile()
-	return saveMemory(ctx, log, 1)
-}
+// ForgoProfile ends the sampling of allocations: each sample takes some memory for good, up to 1 MiB and more in a
+// daemon that allocates much. It is for processes that serve no profiles.
+func ForgoProfile() { runtime.MemProfileRate = 0 }
 
-// forgoProfile ends the sampling of allocations: each sample takes some memory for good, up to 1 MiB and more in a
-// daemon that allocates much.
-func forgoProfile() { runtime.MemProfileRate = 0 }
-
-// saveMemory is SaveMemory for a process of several daemons, each of which does a little now and then.
-func saveMemory(ctx context.Context, log *slog.Logger, daemons uint64) (stop func()) {
+// Save sets how often memory is collected, and gives memory back at rest until ctx ends or stop is called, which waits
+// for it. GOGC and GOMEMLIMIT in the unit's environment win. daemons is how many the process has: each does a little now
+// and then.
+func Save(ctx context.Context, log *slog.Logger, daemons int) (stop func()) {
 	collectOften()
 	ctx, cancel := context.WithCancel(ctx)
 	var resting sync.WaitGroup
-	resting.Go(func() { rest(ctx, log, daemons) })
+	resting.Go(func() { rest(ctx, log, uint64(daemons)) })
 	return func() {
 		cancel()
 		resting.Wait()
@@ -89,7 +85,7 @@ func rest(ctx context.Context, log *slog.Logger, daemons uint64) {
 		rested := w.look(allocated())
 		if rested {
 			collect(ctx)
-			log.Debug(MemoryGivenBack)
+			log.Debug(GivenBack)
 			w.gaveBack(allocated())
 		}
 		if rested || time.Since(forgotten) >= forgetAfter {
