@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the multi-call executable with its links, the small programs that daemons sleep in and that runs the crew, the
-# daemons that have one of their own, and the executable that runs all daemons in one process, into .bin or into the directory given. VERSION is what
-# they say of themselves, else git's.
+# daemons that have one of their own, and the executable that runs all daemons in one process, into .bin or into the
+# directory given. VERSION is what they say of themselves, else git's.
 #   build.sh --multi-call [directory]   without those of their own: all daemons but api, which make run does without
 . "$(dirname "$0")/lib.sh"
 all=true

@@ -43,8 +43,8 @@ const GivenBack = "at rest: free memory given back"
 func ForgoProfile() { runtime.MemProfileRate = 0 }
 
 // Save sets how often memory is collected, and gives memory back at rest until ctx ends or stop is called, which waits
-// for it. GOGC and GOMEMLIMIT in the unit's environment win. daemons is how many the process has: each does a little now
-// and then.
+// for it. GOGC and GOMEMLIMIT in the unit's environment win. daemons is how many the process has: each does a little
+// now and then.
 func Save(ctx context.Context, log *slog.Logger, daemons int) (stop func()) {
 	collectOften()
 	ctx, cancel := context.WithCancel(ctx)

@@ -112,8 +112,8 @@ func largePod(t *testing.T, own *kit.Bed, ns *kit.Namespace, number int) *corev1
 }
 
 // readsNothing stops a daemon while what it reads changes, again and again until both alerts have been seen: the bus
-// cuts off a reader to which it could write nothing for ten seconds. How soon that begins depends on how many changes the
-// machine gets through.
+// cuts off a reader to which it could write nothing for ten seconds. How soon that begins depends on how many changes
+// the machine gets through.
 func readsNothing(t *testing.T, own *kit.Bed, p *prometheus, pods []*corev1.Pod) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

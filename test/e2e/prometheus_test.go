@@ -22,8 +22,8 @@ import (
 // prometheus is a running one.
 type prometheus struct{ address string }
 
-// hurried makes what takes minutes take seconds: the time between two looks, and how long something must last. A machine
-// that is busy with other tests makes fewer changes meanwhile, so fewer of them count as a lag.
+// hurried makes what takes minutes take seconds: the time between two looks, and how long something must last. A
+// machine that is busy with other tests makes fewer changes meanwhile, so fewer of them count as a lag.
 func hurried(config, rules string) (string, string) {
 	config = strings.Replace(config, "scrape_interval: 30s", "scrape_interval: 5s\n  evaluation_interval: 2s", 1)
 	rules = regexp.MustCompile(`(?m)^( *for: )\w+$`).ReplaceAllString(rules, "${1}4s")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"os/exec"
 	"strings"
 	"testing"
@@ -75,6 +76,9 @@ func TestReload(t *testing.T) {
 	ns.Apply(pod("victim", `  containers: [{name: app, image: "busybox:1.36", command: $FOREVER}]`+"\n"))
 	ns.Running("victim")
 	before := processes(t)
+	if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", bed.Node.PID())); filepath.Base(program) != "kubelot-up" {
+		t.Errorf("the crew is run by %s (%v), want the small program", program, err)
+	}
 	file := bed.Node.ConfigFile()
 	original, err := os.ReadFile(file)
 	if err != nil {

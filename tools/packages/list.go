@@ -97,8 +97,9 @@ func list(version string) ([]*pack, error) {
 	}
 	tool := &pack{
 		name: "kubelot-cli", summary: "command line of kubelot, the node agent of Kubernetes",
-		text:     "It shows what the daemons do and why a pod doesn't run,\nand runs the crew without systemd.",
-		programs: []string{"kubelot", "kubelot-up"}, links: map[string]string{"/usr/bin/kubelot": "../lib/kubelot/bin/kubelot"},
+		text:       "It shows what the daemons do and why a pod doesn't run,\nand runs the crew without systemd.",
+		programs:   []string{"kubelot", "kubelot-up"},
+		links:      map[string]string{"/usr/bin/kubelot": "../lib/kubelot/bin/kubelot"},
 		completion: true,
 	}
 	compact := &pack{

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// Program is the executable that runs the crew. It is there for its size (docs/adr/0035).
-	Program = "kubelot-up"
+	// program is the executable that runs the crew. It is there for its size (docs/adr/0035).
+	program = "kubelot-up"
 	// variable is the environment variable that has its Options, as JSON.
 	variable = "KUBELOT_UP"
 )
@@ -31,7 +31,7 @@ func Become(o Options) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(filepath.Dir(self), Program)
+	path := filepath.Join(filepath.Dir(self), program)
 	if err := syscall.Exec(path, os.Args, append(os.Environ(), variable+"="+string(text))); err != nil {
 		return fmt.Errorf("become %s: %w", path, err)
 	}
@@ -42,7 +42,7 @@ func Become(o Options) error {
 func Main() int {
 	var o Options
 	if err := json.Unmarshal([]byte(os.Getenv(variable)), &o); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: the environment variable %s isn't what kubelot up sets (%v): run kubelot up\n", Program,
+		fmt.Fprintf(os.Stderr, "%s: the environment variable %s isn't what kubelot up sets (%v): run kubelot up\n", program,
 			variable, err)
 		return 1
 	}

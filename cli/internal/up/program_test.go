@@ -114,7 +114,7 @@ func TestBecome(t *testing.T) {
 		}
 		return string(out)
 	}
-	path := filepath.Join(dir, Program)
+	path := filepath.Join(dir, program)
 	if got := run(); got != "become "+path+": no such file or directory" {
 		t.Errorf("without the program: %q", got)
 	}
