@@ -212,7 +212,7 @@ func (s *siege) mine(subject string) bool {
 	for _, call := range s.member.Serves {
 		patterns = append(patterns, "_REPLY.*."+call+".*")
 	}
-	subject = strings.TrimPrefix(subject, layout.HistoryPrefix)
+	subject = strings.TrimPrefix(strings.TrimPrefix(subject, layout.HistoryPrefix), layout.RemovePrefix)
 	return slices.ContainsFunc(patterns, func(p string) bool { return server.SubjectMatchesFilter(subject, p) }) ||
 		strings.HasPrefix(subject, "$JS.FC.") && strings.Contains(subject, ".kubelot-"+name+"-")
 }
@@ -253,6 +253,9 @@ func example(pattern string) string {
 // victims are the subjects on which the attacker must not speak: others' topics, inboxes, and the server's own.
 func (s *siege) victims() []string {
 	list := slices.DeleteFunc(s.subjects(), s.mine)
+	for _, subject := range list {
+		list = append(list, layout.RemovePrefix+subject)
+	}
 	for _, m := range s.crew.Daemons {
 		if m.Name == s.member.Name {
 			continue

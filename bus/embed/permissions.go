@@ -10,6 +10,9 @@ import (
 func permissions(m Member) *server.Permissions {
 	publish := append([]string{}, m.Publishes...)
 	publish = append(publish, m.Calls...)
+	for _, pattern := range m.Publishes {
+		publish = append(publish, layout.RemovePrefix+pattern)
+	}
 	if m.ReadsAll {
 		publish = append(publish, readRights(layout.StreamState, ">")...)
 		publish = append(publish, readRights(layout.StreamOwn, ">")...)

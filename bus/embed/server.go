@@ -196,6 +196,9 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	defer recorder.Close()
+	if err := removeKeys(recorder, s.options.Log); err != nil {
+		return err
+	}
 	listeners, err := s.listen(ctx)
 	if err != nil {
 		return err

@@ -37,6 +37,9 @@ type apiError struct {
 // errMessageSize is the ErrCode of a message that is larger than its stream takes.
 const errMessageSize = 10054
 
+// errFull is the ErrCode of a message for which the store has no room.
+const errFull = 10023
+
 func (e *apiError) Error() string { return fmt.Sprintf("%s (%d)", e.Description, e.Code) }
 
 // stream is what a session knows of a stream.

@@ -10,6 +10,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"kubelot.dev/bus"
+	"kubelot.dev/bus/internal/layout"
 )
 
 // pubAck is JetStream's answer to a stored message.
@@ -30,6 +31,19 @@ func (t *Transport) publish(ctx context.Context, m bus.Message) error {
 	if err != nil {
 		return err
 	}
+	err = s.publish(ctx, m)
+	var refused *apiError
+	if m.Tombstone() && errors.As(err, &refused) && refused.ErrCode == errFull {
+		// The bus makes room for it. One of a release that doesn't know how refuses it once more.
+		if _, err := s.request(ctx, natsgo.NewMsg(layout.RemovePrefix+m.Subject)); err == nil {
+			return s.publish(ctx, m)
+		}
+	}
+	return err
+}
+
+// publish has the bus store a message, and fails with an *apiError if it refuses.
+func (s *session) publish(ctx context.Context, m bus.Message) error {
 	reply, err := s.request(ctx, encode(m))
 	if errors.Is(err, bus.ErrNoResponder) {
 		return errors.New("the bus keeps no stream for this subject: is kubelot-bus of another version?")

@@ -83,7 +83,7 @@ func TestProgram(t *testing.T) {
 }
 
 func TestProgramWithoutOptions(t *testing.T) {
-	for _, options := range []string{"", "{", `{"Args":"x"}`} {
+	for _, options := range []string{"", "{", `{"args":"x"}`} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0])
 		cmd.Env = append(os.Environ(), asProgram+"=1", variable+"="+options)
 		out, err := cmd.CombinedOutput()
@@ -107,7 +107,7 @@ func TestBecome(t *testing.T) {
 	}
 	run := func() string {
 		cmd := exec.CommandContext(t.Context(), own, "up", "--v=2")
-		cmd.Env = append(os.Environ(), asBecoming+`={"BinDir":"/bin","Compact":true}`)
+		cmd.Env = append(os.Environ(), asBecoming+`={"binDir":"/bin","compact":true}`)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -121,8 +121,8 @@ func TestBecome(t *testing.T) {
 	if err := os.WriteFile(path, []byte("#!/bin/sh\necho \"$* $"+variable+"\"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	const want = `up --v=2 {"BinDir":"/bin","Args":null,"Compact":true,"Without":null,"BusSocket":"","RunDir":"",` +
-		`"Colours":false}` + "\n"
+	const want = `up --v=2 {"binDir":"/bin","args":null,"compact":true,"without":null,"busSocket":"","runDir":"",` +
+		`"colours":false}` + "\n"
 	if got := run(); got != want {
 		t.Errorf("it became %q, want %q", got, want)
 	}

@@ -46,19 +46,19 @@ func Optional(name string) bool { return slices.Contains(optional, name) }
 // Options say what is run, and where its words go.
 type Options struct {
 	// BinDir holds the executables kubelot-<daemon>.
-	BinDir string
+	BinDir string `json:"binDir"`
 	// Args go to every daemon.
-	Args []string
+	Args []string `json:"args"`
 	// Compact runs all daemons in one child, kubelot-compact.
-	Compact bool
+	Compact bool `json:"compact"`
 	// Without are daemons that are left out.
-	Without []string
+	Without []string `json:"without"`
 	// BusSocket is where the bus will listen.
-	BusSocket string
+	BusSocket string `json:"busSocket"`
 	// RunDir is where the daemons' notify sockets are made.
-	RunDir string
+	RunDir string `json:"runDir"`
 	// Colours are for a terminal.
-	Colours bool
+	Colours bool `json:"colours"`
 	// Reloads are when the daemons are to read their configuration again; nil for never.
 	Reloads <-chan struct{} `json:"-"`
 	Out     io.Writer       `json:"-"`

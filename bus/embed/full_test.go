@@ -1,0 +1,81 @@
+package embed
+
+import (
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"kubelot.dev/bus/bussuite"
+)
+
+// A store that is full takes no value, but keys are removed from it, which readers are told, and then it takes values
+// again. So it is after a restart too.
+func TestKeysAreRemovedFromAFullStore(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
+		t.Skipf("only root may mount: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	b := &liveBus{options: DefaultOptions(t.TempDir())}
+	b.options.StoreDir = filepath.Join(dir, "store")
+	b.options.Crew, b.options.Log = CrewOf(bussuite.Topics(), bussuite.Contracts()), slog.New(slog.DiscardHandler)
+	b.start(t)
+	t.Cleanup(func() { b.halt(t) })
+	w := bussuite.Things.Writer(conn(t, b, "writer"))
+	reader := conn(t, b, "reader")
+	read := func() int {
+		t.Helper()
+		values, err := bussuite.Things.Read(within(t), reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(values)
+	}
+	const keys = 160 // of 128 KiB each; 18 MiB may be kept
+	for i := range keys {
+		if err := w.Set("k"+strconv.Itoa(i), bussuite.Thing{N: i, Text: filling(128 << 10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept := 0
+	for settled := 0; settled < 20; time.Sleep(100 * time.Millisecond) {
+		settled++
+		if n := read(); n != kept {
+			kept, settled = n, 0
+		}
+	}
+	if kept == 0 || kept == keys {
+		t.Fatalf("the store has %d of %d values; it was to be full", kept, keys)
+	}
+	b.halt(t)
+	b.start(t)
+	changes, err := bussuite.Things.Watch(within(t), reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range keys {
+		if err := w.Delete("k" + strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Set("after", bussuite.Thing{N: 7}); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, w)
+	for known := map[string]bool{}; len(known) != 1 || !known["after"]; {
+		c := receive(t, changes)
+		switch {
+		case c.Synced:
+		case c.Deleted:
+			delete(known, c.Key)
+		default:
+			known[c.Key] = true
+		}
+	}
+	if n := read(); n != 1 {
+		t.Errorf("%d keys are left, want the one that came after", n)
+	}
+}
