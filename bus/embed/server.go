@@ -196,7 +196,7 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	defer recorder.Close()
-	if err := removeKeys(recorder, s.options.Log); err != nil {
+	if err := removeKeys(ctx, recorder, s.options.Log); err != nil {
 		return err
 	}
 	listeners, err := s.listen(ctx)
