@@ -116,6 +116,7 @@ func testEventsRestart(t *testing.T, f *fixture) {
 	f.Start(t, true)
 	expect(t, plain, 20, 30)
 	expect(t, durable, 20, 30) // 10 to 19 are still with this reader
+	flush(t, p)
 	f.Stop(t)
 	f.Start(t, false)
 	publish(t, p, 30, 40)

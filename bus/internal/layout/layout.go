@@ -23,8 +23,8 @@ const ReaderPrefix = "kubelot-"
 // Nobody may publish or subscribe there, so that the server tells the client, who finds its own subject behind it.
 const RefusedPrefix = "_REFUSED."
 
-// RemovePrefix is put before a state's subject to get the one on which its writer asks the bus to remove the key. A full
-// store takes no message, and so no tombstone, which would make room.
+// RemovePrefix is put before a state's subject to get the one on which its writer asks the bus to remove the key. A
+// full store takes no message, and so no tombstone, which would make room.
 const RemovePrefix = "_REMOVE."
 
 // NATSPrefix begins the names of the headers that the server acts on itself. NATSTTL says how long it keeps a message,
