@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -20,7 +19,6 @@ import (
 	"kubelot.dev/cli/internal/up"
 	"kubelot.dev/cri"
 	"kubelot.dev/daemon/config"
-	"kubelot.dev/daemon/memory"
 )
 
 // lookAtPods reads the pods once, or waits until all run.
@@ -111,8 +109,6 @@ func (o *upOptions) run(ctx context.Context, stdout, stderr *os.File) error {
 	if !o.busy && !o.showPods && o.untilReady == 0 && !o.down {
 		fmt.Fprintf(stderr, "kubelot: %v; the crew runs all the same, and takes 5 MiB more\n", up.Become(options))
 	}
-	memory.ForgoProfile()
-	defer memory.Save(ctx, slog.New(slog.DiscardHandler), 1)()
 	err = up.Serve(ctx, options, stderr, func(ctx context.Context) error { return o.watch(ctx, c, stdout) })
 	if o.down {
 		fmt.Fprintln(stderr, "kubelot: removing all pods")

@@ -1,10 +1,7 @@
 package embed
 
 import (
-	"log/slog"
-	"path/filepath"
 	"strconv"
-	"syscall"
 	"testing"
 	"time"
 
@@ -14,14 +11,7 @@ import (
 // A store that is full takes no value, but keys are removed from it, which readers are told, and then it takes values
 // again. So it is after a restart too.
 func TestKeysAreRemovedFromAFullStore(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=64m"); err != nil {
-		t.Skipf("only root may mount: %v", err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	b := &liveBus{options: DefaultOptions(t.TempDir())}
-	b.options.StoreDir = filepath.Join(dir, "store")
-	b.options.Crew, b.options.Log = CrewOf(bussuite.Topics(), bussuite.Contracts()), slog.New(slog.DiscardHandler)
+	b, _ := busOn(t, 64)
 	b.start(t)
 	t.Cleanup(func() { b.halt(t) })
 	w := bussuite.Things.Writer(conn(t, b, "writer"))

@@ -3,6 +3,7 @@ package embed
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -105,16 +106,23 @@ func fillBus(t *testing.T, b *liveBus) *bus.Writer[bussuite.Thing] {
 	return w
 }
 
-// A full file system under the store delays what is said until there is room again.
-func TestFullStore(t *testing.T) {
-	dir := t.TempDir()
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=3m"); err != nil {
+// busOn is a bus, not started yet, whose store is on a file system of that size in MiB, mounted at dir.
+func busOn(t *testing.T, size int) (b *liveBus, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", size)); err != nil {
 		t.Skipf("only root may mount: %v", err)
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
-	b := &liveBus{options: DefaultOptions(t.TempDir())}
+	b = &liveBus{options: DefaultOptions(t.TempDir())}
 	b.options.StoreDir = filepath.Join(dir, "store")
 	b.options.Crew, b.options.Log = CrewOf(bussuite.Topics(), bussuite.Contracts()), slog.New(slog.DiscardHandler)
+	return b, dir
+}
+
+// A full file system under the store delays what is said until there is room again.
+func TestFullStore(t *testing.T) {
+	b, dir := busOn(t, 3)
 	var told []bool
 	b.options.Told = func(trouble error) { told = append(told, trouble == nil) }
 	b.start(t)

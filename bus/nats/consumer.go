@@ -34,11 +34,11 @@ type apiError struct {
 	Description string `json:"description"`
 }
 
-// errMessageSize is the ErrCode of a message that is larger than its stream takes.
-const errMessageSize = 10054
-
-// errFull is the ErrCode of a message for which the store has no room.
-const errFull = 10023
+// The ErrCodes that matter here.
+const (
+	errFull        = 10023 // the store has no room for a message
+	errMessageSize = 10054 // a message is larger than its stream takes
+)
 
 func (e *apiError) Error() string { return fmt.Sprintf("%s (%d)", e.Description, e.Code) }
 

@@ -72,7 +72,7 @@ func New(runDir, daemon string, store *fdstore.Store, chassis Chassis, log *slog
 	return &Sleeper{runDir: runDir, daemon: daemon, store: store, chassis: chassis, log: log, lately: lately}
 }
 
-// program is the path of kubelot-doze, which is installed beside this executable.
+// program is the path of kubelot-doze, which is in the directory of this executable.
 func program() (string, error) {
 	if !filepath.IsAbs(os.Args[0]) {
 		return "", errors.New("it was started by a path that isn't absolute")

@@ -4,13 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
-
-	"kubelot.dev/daemon/memory"
 )
 
 const (
@@ -48,11 +45,9 @@ func Main() int {
 	}
 	// It is for no child.
 	_ = os.Unsetenv(variable)
-	memory.ForgoProfile()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	defer memory.Save(ctx, slog.New(slog.DiscardHandler), 1)()
 	err := Serve(ctx, o, os.Stderr, func(ctx context.Context) error {
 		<-ctx.Done()
 		return nil

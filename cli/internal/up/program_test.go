@@ -94,7 +94,7 @@ func TestProgramWithoutOptions(t *testing.T) {
 	}
 }
 
-// The process becomes the program that is beside its executable, and keeps its command line.
+// Become runs the program in the directory of the executable, as the same process and with the same command line.
 func TestBecome(t *testing.T) {
 	dir := t.TempDir()
 	own := filepath.Join(dir, "kubelot")

@@ -19,6 +19,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -29,6 +30,7 @@ import (
 
 	"kubelot.dev/cli/internal/paint"
 	"kubelot.dev/daemon/hangup"
+	"kubelot.dev/daemon/memory"
 )
 
 // busName is the daemon that the others talk through.
@@ -67,6 +69,8 @@ type Options struct {
 // Serve is Run for a process that can be told by SIGHUP to have the daemons read their configuration again. It also
 // ends when the terminal on stderr, to which it writes, is gone.
 func Serve(ctx context.Context, o Options, stderr *os.File, work func(ctx context.Context) error) error {
+	memory.ForgoProfile()
+	defer memory.Save(ctx, slog.New(slog.DiscardHandler), 1)()
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	reloads := make(chan struct{}, 1)

@@ -30,8 +30,8 @@ func TestPodsMemoryPressure(t *testing.T) {
 
 // The node's memory gets short. The threshold is set by what is available right before, with a margin, since other
 // programs run here: so much may they take before the hog does, and so much is free again when it is gone. With a
-// smaller margin a build beside this test makes memory short again, and the next pods are evicted. What other programs
-// free meanwhile, the hog takes too.
+// smaller margin, a build that runs at the same time makes memory short again, and the next pods are evicted. The hog
+// also takes what other programs free meanwhile.
 func TestNodeMemoryPressure(t *testing.T) {
 	bed := start(t, transition, nil)
 	margin := max(int(available(t)>>20)/4, 1000)
