@@ -132,48 +132,61 @@ func TestTopInATerminal(t *testing.T) {
 	}
 }
 
+// picture is what a script gets of kubelot top.
+type picture struct {
+	Daemons []struct {
+		Name        string  `json:"name"`
+		State       string  `json:"state"`
+		MemoryBytes uint64  `json:"memoryBytes"`
+		CPU         float64 `json:"cpu"`
+	} `json:"daemons"`
+	Pods []struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+		State     string `json:"state"`
+		Start     struct {
+			Spans []struct {
+				Stage string `json:"stage"`
+			} `json:"spans"`
+		} `json:"start"`
+	} `json:"pods"`
+	Node struct {
+		Signals []struct{} `json:"signals"`
+	} `json:"node"`
+}
+
+// takePicture fails if a daemon isn't measured: another test may restart it just now.
+func takePicture(t *testing.T) (now picture, err error) {
+	t.Helper()
+	out, err := kit.Output(exec.CommandContext(t.Context(), bed.Program("kubelot"), "top", "-o", "json",
+		"--run-dir="+bed.Bed.Path("run")))
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := json.Unmarshal([]byte(out), &now); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, d := range now.Daemons {
+		if d.State == "" || d.MemoryBytes == 0 || d.CPU < 0 {
+			return now, fmt.Errorf("the daemon %+v", d)
+		}
+	}
+	return now, nil
+}
+
 // A script gets the same picture.
 func TestTopOnce(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
 	ns.Apply(pod("fine", `  containers: [{name: app, image: "busybox:1.36", command: $FOREVER}]`+"\n"))
 	ns.Wait("fine", "Ready", kit.Ready)
-	out, err := kit.Output(exec.CommandContext(t.Context(), bed.Program("kubelot"), "top", "-o", "json",
-		"--run-dir="+bed.Bed.Path("run")))
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	var picture struct {
-		Daemons []struct {
-			Name        string  `json:"name"`
-			State       string  `json:"state"`
-			MemoryBytes uint64  `json:"memoryBytes"`
-			CPU         float64 `json:"cpu"`
-		} `json:"daemons"`
-		Pods []struct {
-			Namespace string `json:"namespace"`
-			Name      string `json:"name"`
-			State     string `json:"state"`
-			Start     struct {
-				Spans []struct {
-					Stage string `json:"stage"`
-				} `json:"spans"`
-			} `json:"start"`
-		} `json:"pods"`
-		Node struct {
-			Signals []struct{} `json:"signals"`
-		} `json:"node"`
-	}
-	if err := json.Unmarshal([]byte(out), &picture); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	for _, d := range picture.Daemons {
-		if d.State == "" || d.MemoryBytes == 0 || d.CPU < 0 {
-			t.Errorf("the daemon %+v", d)
-		}
-	}
+	var now picture
+	kit.Eventually(t, "a picture with all daemons", func() (err error) {
+		now, err = takePicture(t)
+		return err
+	})
 	stages := map[string]bool{}
-	for _, p := range picture.Pods {
+	for _, p := range now.Pods {
 		if p.Namespace == ns.Name && p.Name == "fine" {
 			if p.State != "ready" {
 				t.Errorf("the pod is %s", p.State)
@@ -188,7 +201,7 @@ func TestTopOnce(t *testing.T) {
 			t.Errorf("the start has no stage %s: %v", stage, stages)
 		}
 	}
-	if len(picture.Daemons) < 10 || len(picture.Node.Signals) < 3 {
-		t.Errorf("%d daemons, signals %+v", len(picture.Daemons), picture.Node.Signals)
+	if len(now.Daemons) < 10 || len(now.Node.Signals) < 3 {
+		t.Errorf("%d daemons, signals %+v", len(now.Daemons), now.Node.Signals)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/cdproto/runtime"
@@ -171,18 +173,33 @@ func get[T any](b *tab, expression string) (value T) {
 	return value
 }
 
-// until waits until the expression is true.
+// until waits until the expression is true. The page may be on its way to another one: the address with the token goes
+// on by itself.
 func (b *tab) until(what, expression string) {
 	b.t.Helper()
-	var ok bool
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		b.do(chromedp.Evaluate(fmt.Sprintf("Boolean(%s)", expression), &ok))
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	for ctx.Err() == nil {
+		var ok bool
+		err := chromedp.Run(ctx, chromedp.Evaluate(fmt.Sprintf("Boolean(%s)", expression), &ok))
 		if ok {
 			return
 		}
+		if err != nil && ctx.Err() == nil && !leaving(err) {
+			b.t.Fatal(err)
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	b.t.Fatalf("waited %v for %s; the page shows:\n%s", patience, what, get[string](b,
 		"`${location.href} is ${document.readyState}\\n${document.body?.innerText}`"))
+}
+
+// leaving reports whether the page couldn't answer because it made way for the next one. Chromium gives all failures of
+// its protocol one code.
+func leaving(err error) bool {
+	failure, ok := errors.AsType[*cdproto.Error](err)
+	return ok && (strings.Contains(failure.Message, "navigated or closed") ||
+		strings.Contains(failure.Message, "context was destroyed") || strings.Contains(failure.Message, "find context"))
 }
 
 // shows waits until the text is seen.
