@@ -212,7 +212,7 @@ func (s *siege) mine(subject string) bool {
 	for _, call := range s.member.Serves {
 		patterns = append(patterns, "_REPLY.*."+call+".*")
 	}
-	subject = strings.TrimPrefix(strings.TrimPrefix(subject, layout.HistoryPrefix), layout.RemovePrefix)
+	subject = strings.TrimPrefix(strings.TrimPrefix(subject, layout.HistoryPrefix), layout.ReplacePrefix)
 	return slices.ContainsFunc(patterns, func(p string) bool { return server.SubjectMatchesFilter(subject, p) }) ||
 		strings.HasPrefix(subject, "$JS.FC.") && strings.Contains(subject, ".kubelot-"+name+"-")
 }
@@ -254,7 +254,7 @@ func example(pattern string) string {
 func (s *siege) victims() []string {
 	list := slices.DeleteFunc(s.subjects(), s.mine)
 	for _, subject := range list {
-		list = append(list, layout.RemovePrefix+subject)
+		list = append(list, layout.ReplacePrefix+subject)
 	}
 	for _, m := range s.crew.Daemons {
 		if m.Name == s.member.Name {

@@ -8,9 +8,9 @@ import (
 	"kubelot.dev/bus/bussuite"
 )
 
-// A store that is full takes no value, but keys are removed from it, which readers are told, and then it takes values
-// again. So it is after a restart too.
-func TestKeysAreRemovedFromAFullStore(t *testing.T) {
+// A store that is full takes no new key. The keys that it has change, and are removed, which readers are told, and then
+// it takes new ones again. So it is after a restart too.
+func TestAFullStoreTakesWhatMakesRoom(t *testing.T) {
 	b, _ := busOn(t, 64)
 	b.start(t)
 	t.Cleanup(func() { b.halt(t) })
@@ -39,6 +39,28 @@ func TestKeysAreRemovedFromAFullStore(t *testing.T) {
 	}
 	if kept == 0 || kept == keys {
 		t.Fatalf("the store has %d of %d values; it was to be full", kept, keys)
+	}
+	// What it has already may change, and grow by as much as an ending adds to a pod.
+	had, err := bussuite.Things.Read(within(t), reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key := range had {
+		if err := w.Set(key, bussuite.Thing{N: -1, Text: filling(128<<10 + 500)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for old := kept; old > 0; time.Sleep(20 * time.Millisecond) {
+		values, err := bussuite.Things.Read(within(t), reader)
+		if err != nil || len(values) != kept {
+			t.Fatalf("it has %d values, %v; it had %d", len(values), err, kept)
+		}
+		old = 0
+		for _, v := range values {
+			if v.N != -1 {
+				old++
+			}
+		}
 	}
 	b.halt(t)
 	b.start(t)

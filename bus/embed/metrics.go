@@ -6,6 +6,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"kubelot.dev/bus/internal/layout"
 )
 
 // scrapePatience is how long a scrape waits for the embedded server.
@@ -17,12 +19,20 @@ const scrapePatience = 2 * time.Second
 type metrics struct {
 	stored, limit, pending, slow *prometheus.Desc
 	// read asks a server.
-	read func(life *server.Server, names map[string]string) []prometheus.Metric
+	read func(of serving) []prometheus.Metric
 
 	mu    sync.Mutex
-	life  *server.Server // nil between two lives
-	names map[string]string
+	life  serving
 	asked *question // nil while nobody is asked
+}
+
+// serving is one life of the embedded server.
+type serving struct {
+	server *server.Server // nil between two lives
+	// names are the daemons by their keys.
+	names map[string]string
+	// limit is that of the states, in bytes.
+	limit int64
 }
 
 // question is what the embedded server is asked; found is there once done is closed.
@@ -36,9 +46,9 @@ func newMetrics() *metrics {
 		return prometheus.NewDesc(name, help, labels, nil)
 	}
 	m := &metrics{
-		stored: desc("kubelot_bus_store_bytes", "What the bus keeps, in bytes."),
+		stored: desc("kubelot_bus_store_bytes", "What the bus keeps of states, in bytes."),
 		limit: desc("kubelot_bus_store_limit_bytes",
-			"What the bus may keep, in bytes; beyond it no state can be said any more."),
+			"What the bus may keep of states, in bytes; beyond it new pods wait."),
 		pending: desc("kubelot_bus_pending_bytes",
 			"Bytes that a daemon was sent and hasn't taken yet: how far it lags behind.", "reader"),
 		slow: desc("kubelot_bus_slow_readers_total",
@@ -48,11 +58,11 @@ func newMetrics() *metrics {
 	return m
 }
 
-// alive states whose figures are shown from now on; names are the daemons by their keys. No server ends a life.
-func (m *metrics) alive(life *server.Server, names map[string]string) {
+// alive states whose figures are shown from now on.
+func (m *metrics) alive(of serving) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.life, m.names = life, names
+	m.life = of
 }
 
 // Describe implements prometheus.Collector.
@@ -84,14 +94,14 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 func (m *metrics) ask() *question {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.asked != nil || m.life == nil {
+	if m.asked != nil || m.life.server == nil {
 		return m.asked
 	}
 	q := &question{done: make(chan struct{})}
 	m.asked = q
-	life, names := m.life, m.names
+	of := m.life
 	go func() {
-		q.found = m.read(life, names)
+		q.found = m.read(of)
 		m.mu.Lock()
 		m.asked = nil
 		m.mu.Unlock()
@@ -101,23 +111,29 @@ func (m *metrics) ask() *question {
 }
 
 // figures are those of the server.
-func (m *metrics) figures(life *server.Server, names map[string]string) []prometheus.Metric {
+func (m *metrics) figures(of serving) []prometheus.Metric {
 	var found []prometheus.Metric
 	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
 		found = append(found, prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...))
 	}
-	if info, err := life.Jsz(nil); err == nil {
-		gauge(m.stored, float64(info.Store))
-		gauge(m.limit, float64(info.Config.MaxStore))
+	all, err := of.server.JszAccount(&server.JSzOptions{Account: of.server.GlobalAccount().Name, Streams: true})
+	if err == nil {
+		for _, stream := range all.Streams {
+			if stream.Name == layout.StreamState {
+				gauge(m.stored, float64(stream.State.Bytes))
+				gauge(m.limit, float64(of.limit))
+			}
+		}
 	}
-	found = append(found, prometheus.MustNewConstMetric(m.slow, prometheus.CounterValue, float64(life.NumSlowConsumers())))
-	conns, err := life.Connz(&server.ConnzOptions{Username: true})
+	slow := float64(of.server.NumSlowConsumers())
+	found = append(found, prometheus.MustNewConstMetric(m.slow, prometheus.CounterValue, slow))
+	conns, err := of.server.Connz(&server.ConnzOptions{Username: true})
 	if err != nil {
 		return found
 	}
 	pending := map[string]float64{}
 	for _, conn := range conns.Conns {
-		if name := names[conn.AuthorizedUser]; name != "" {
+		if name := of.names[conn.AuthorizedUser]; name != "" {
 			pending[name] += float64(conn.Pending)
 		}
 	}

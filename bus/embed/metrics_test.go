@@ -44,12 +44,12 @@ func TestMetricsOfAServerThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMetrics()
 		goesOn, asked := make(chan struct{}), atomic.Int32{}
-		m.read = func(*server.Server, map[string]string) []prometheus.Metric {
+		m.read = func(serving) []prometheus.Metric {
 			asked.Add(1)
 			<-goesOn
 			return []prometheus.Metric{prometheus.MustNewConstMetric(m.slow, prometheus.CounterValue, 7)}
 		}
-		m.alive(&server.Server{}, nil)
+		m.alive(serving{server: &server.Server{}})
 		scrape := func() int {
 			found := make(chan prometheus.Metric, 10)
 			m.Collect(found)

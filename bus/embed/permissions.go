@@ -11,7 +11,7 @@ func permissions(m Member) *server.Permissions {
 	publish := append([]string{}, m.Publishes...)
 	publish = append(publish, m.Calls...)
 	for _, pattern := range m.Publishes {
-		publish = append(publish, layout.RemovePrefix+pattern)
+		publish = append(publish, layout.ReplacePrefix+pattern)
 	}
 	if m.ReadsAll {
 		publish = append(publish, readRights(layout.StreamState, ">")...)

@@ -179,8 +179,8 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	defer ns.WaitForShutdown()
 	defer ns.Shutdown()
-	s.metrics.alive(ns, names)
-	defer s.metrics.alive(nil, nil)
+	s.metrics.alive(serving{server: ns, names: names, limit: limits.state})
+	defer s.metrics.alive(serving{})
 	own.server = ns
 	if s.admin == nil {
 		s.admin = own
@@ -196,7 +196,7 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	defer recorder.Close()
-	if err := removeKeys(ctx, recorder, s.options.Log); err != nil {
+	if err := replaceKeys(ctx, recorder, stateConfig(s.options.Crew, limits), limits, s.options.Log); err != nil {
 		return err
 	}
 	listeners, err := s.listen(ctx)
@@ -237,7 +237,7 @@ func (s *Server) start(ownKey string, limits limits, log *natsLog) (*server.Serv
 		PingInterval: 5 * time.Minute, MaxPingsOut: 2, WriteDeadline: 10 * time.Second,
 		Nkeys:     users,
 		JetStream: true, StoreDir: s.options.StoreDir,
-		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: limits.store,
+		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: limits.store(),
 		SyncInterval: cmp.Or(s.options.compactEvery, compactEvery),
 	}
 	ns, err := server.NewServer(o)

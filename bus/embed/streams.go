@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
+	"kubelot.dev/bus"
 	"kubelot.dev/bus/internal/layout"
 )
 
@@ -23,8 +24,8 @@ const (
 
 // limits are how much the bus keeps, in bytes of messages.
 type limits struct {
-	// store bounds all streams together. States are refused beyond it.
-	store int64
+	// state bounds the states: beyond it no keys are taken, and with reserve no value at all.
+	state, reserve int64
 	// history bounds the old values of states, event the events; the oldest go first.
 	history, event int64
 }
@@ -33,9 +34,16 @@ type limits struct {
 // counts as memory of the bus, so the limits stay well below MemoryHigh of kubelot-bus.service. The history of a pod is
 // compressed to a fifth of its size.
 func limitsFor(space int64) limits {
-	l := limits{history: clamp(space/40, 2<<20, 5<<20), event: clamp(space/80, 1<<20, 2<<20)}
-	l.store = l.history + l.event + 2*smallBytes + clamp(space/4, 16<<20, 256<<20)
-	return l
+	state := clamp(space/4, 16<<20, 256<<20)
+	return limits{
+		state: state, reserve: state / 8,
+		history: clamp(space/40, 2<<20, 5<<20), event: clamp(space/80, 1<<20, 2<<20),
+	}
+}
+
+// store is what the server must let all streams have together, so that none is refused what it may keep.
+func (l limits) store() int64 {
+	return l.state + l.reserve + 3*bus.MaxPayload + l.history + l.event + 2*smallBytes
 }
 
 func clamp(n, low, high int64) int64 { return min(max(n, low), high) }
@@ -49,15 +57,18 @@ func space(dir string) (int64, error) {
 	return int64(fs.Blocks) * fs.Bsize, nil
 }
 
-// streamConfigs are the streams. STATE has no limit of its own, because then the server would choose larger blocks, one
-// of which it keeps in memory. The limit of the whole store bounds STATE.
+// stateConfig is the stream of the states. A tombstone carries the time for which it is kept (Nats-TTL). There must be
+// only one message per subject: otherwise an older value would be the last one again once the tombstone has gone.
+func stateConfig(crew Crew, l limits) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: layout.StreamState, Subjects: crew.State, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
+		MaxBytes: l.state, Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage, Replicas: 1,
+	}
+}
+
 func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{
-		{
-			// A tombstone carries the time for which it is kept (Nats-TTL). There must be only one message per subject:
-			// otherwise an older value would be the last one again once the tombstone has gone.
-			Name: layout.StreamState, Subjects: crew.State, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
-		},
+		stateConfig(crew, l),
 		{
 			Name: layout.StreamHistory, Subjects: historySubjects(crew.State),
 			MaxBytes: l.history, MaxAge: maxEventAge, Compression: jetstream.S2Compression,

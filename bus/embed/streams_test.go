@@ -20,17 +20,16 @@ import (
 
 func TestLimitsFollowTheSpace(t *testing.T) {
 	for _, test := range []struct {
-		space, store, history, event int64 // MiB
+		space, state, history, event int64 // MiB
 	}{
-		{64, 19, 2, 1},
-		{200, 57, 5, 2},
-		{1 << 10, 263, 5, 2},
-		{100 << 10, 263, 5, 2},
+		{64, 16, 2, 1},
+		{200, 50, 5, 2},
+		{1 << 10, 256, 5, 2},
+		{100 << 10, 256, 5, 2},
 	} {
-		l := limitsFor(test.space << 20)
-		if l.store>>20 != test.store || l.history>>20 != test.history || l.event>>20 != test.event {
-			t.Errorf("%d MiB: %d MiB in all, %d of history, %d of events; want %d, %d, %d",
-				test.space, l.store>>20, l.history>>20, l.event>>20, test.store, test.history, test.event)
+		want := limits{test.state << 20, test.state << 17, test.history << 20, test.event << 20}
+		if l := limitsFor(test.space << 20); l != want {
+			t.Errorf("%d MiB: %+v; want %+v", test.space, l, want)
 		}
 	}
 }
@@ -238,7 +237,7 @@ func (b *liveBus) otherStore(t *testing.T, configs []jetstream.StreamConfig) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if own.server, _, err = s.start(own.public, limits{store: 1 << 30}, newNatsLog(b.options.Log)); err != nil {
+	if own.server, _, err = s.start(own.public, limits{state: 1 << 30}, newNatsLog(b.options.Log)); err != nil {
 		t.Fatal(err)
 	}
 	defer own.server.WaitForShutdown()

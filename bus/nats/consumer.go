@@ -36,9 +36,14 @@ type apiError struct {
 
 // The ErrCodes that matter here.
 const (
-	errFull        = 10023 // the store has no room for a message
 	errMessageSize = 10054 // a message is larger than its stream takes
+	errNotStored   = 10077 // the stream can't store a message
 )
+
+// full reports whether there is no room for a message: in the whole store, or in its stream.
+func (e *apiError) full() bool {
+	return e.ErrCode == layout.ErrFull || e.ErrCode == errNotStored && e.Description == "maximum bytes exceeded"
+}
 
 func (e *apiError) Error() string { return fmt.Sprintf("%s (%d)", e.Description, e.Code) }
 

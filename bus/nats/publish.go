@@ -31,20 +31,21 @@ func (t *Transport) publish(ctx context.Context, m bus.Message) error {
 	if err != nil {
 		return err
 	}
-	err = s.publish(ctx, m)
-	var refused *apiError
-	if m.Tombstone() && errors.As(err, &refused) && refused.ErrCode == errFull {
-		// The bus makes room for it. One of a release that doesn't know how refuses it once more.
-		if _, err := s.request(ctx, natsgo.NewMsg(layout.RemovePrefix+m.Subject)); err == nil {
-			return s.publish(ctx, m)
+	out := encode(m)
+	err = s.publish(ctx, out)
+	if refused, ok := errors.AsType[*apiError](err); ok && refused.full() {
+		// The bus has a reserve for the keys that it has already. One of a release that has none refuses this too.
+		out.Subject = layout.ReplacePrefix + m.Subject
+		if s.publish(ctx, out) == nil {
+			return nil
 		}
 	}
 	return err
 }
 
 // publish has the bus store a message, and fails with an *apiError if it refuses.
-func (s *session) publish(ctx context.Context, m bus.Message) error {
-	reply, err := s.request(ctx, encode(m))
+func (s *session) publish(ctx context.Context, m *natsgo.Msg) error {
+	reply, err := s.request(ctx, m)
 	if errors.Is(err, bus.ErrNoResponder) {
 		return errors.New("the bus keeps no stream for this subject: is kubelot-bus of another version?")
 	}

@@ -23,9 +23,12 @@ const ReaderPrefix = "kubelot-"
 // Nobody may publish or subscribe there, so that the server tells the client, who finds its own subject behind it.
 const RefusedPrefix = "_REFUSED."
 
-// RemovePrefix is put before a state's subject to get the one on which its writer asks the bus to remove the key. A
-// full store takes no message, and so no tombstone, which would make room.
-const RemovePrefix = "_REMOVE."
+// ReplacePrefix is put before a state's subject to get the one on which the bus takes a value of a key that it has
+// already, when its store is full. It answers as JetStream does.
+const ReplacePrefix = "_REPLACE."
+
+// ErrFull is JetStream's code for a store that has no room for a message.
+const ErrFull = 10023
 
 // NATSPrefix begins the names of the headers that the server acts on itself. NATSTTL says how long it keeps a message,
 // in seconds, and NATSStalled asks a reader that has stalled to go on.
