@@ -41,9 +41,8 @@ type Sandbox struct {
 	// IPs are the pod's addresses, primary first; empty on the host network.
 	IPs []string `json:"ips,omitempty"`
 	// NamespaceOptions that matter for a change of the sandbox.
-	HostNetwork    bool              `json:"hostNetwork,omitempty"`
-	RuntimeHandler string            `json:"runtimeHandler,omitempty"`
-	Annotations    map[string]string `json:"annotations,omitempty"`
+	HostNetwork    bool   `json:"hostNetwork,omitempty"`
+	RuntimeHandler string `json:"runtimeHandler,omitempty"`
 }
 
 // ContainerState is the runtime's state of a container.

@@ -1,7 +1,6 @@
 package observe
 
 import (
-	"maps"
 	"math"
 	"strings"
 	"time"
@@ -21,7 +20,6 @@ func sandboxFromList(listed *runtimeapi.PodSandbox) topic.Sandbox {
 		Ready:          listed.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY,
 		CreatedAt:      moment(listed.GetCreatedAt()),
 		RuntimeHandler: listed.GetRuntimeHandler(),
-		Annotations:    annotations(listed.GetAnnotations()),
 	}
 }
 
@@ -33,7 +31,6 @@ func sandboxFromStatus(status *runtimeapi.PodSandboxStatus) topic.Sandbox {
 		CreatedAt:      moment(status.GetCreatedAt()),
 		HostNetwork:    status.GetLinux().GetNamespaces().GetOptions().GetNetwork() == runtimeapi.NamespaceMode_NODE,
 		RuntimeHandler: status.GetRuntimeHandler(),
-		Annotations:    annotations(status.GetAnnotations()),
 	}
 	if ip := status.GetNetwork().GetIp(); ip != "" && !sandbox.HostNetwork {
 		sandbox.IPs = append(sandbox.IPs, ip)
@@ -42,19 +39,6 @@ func sandboxFromStatus(status *runtimeapi.PodSandboxStatus) topic.Sandbox {
 		}
 	}
 	return sandbox
-}
-
-// annotations are a sandbox's annotations, which are the pod's, without kubectl's copy of the
-// manifest: it is large, and its env values are nobody's business on the bus.
-func annotations(all map[string]string) map[string]string {
-	if _, ok := all[corev1.LastAppliedConfigAnnotation]; ok {
-		all = maps.Clone(all)
-		delete(all, corev1.LastAppliedConfigAnnotation)
-	}
-	if len(all) == 0 {
-		return nil
-	}
-	return all
 }
 
 // containerFromList is what the list says about a container that can't be inspected. How one has ended isn't known
