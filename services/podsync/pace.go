@@ -9,10 +9,8 @@ import (
 )
 
 const (
-	// sourcesPerPod is the rest after pod.sources was written, for each pod in it, and countPerPod the one after the pods
-	// were counted for the metrics.
-	sourcesPerPod = time.Millisecond
-	countPerPod   = 100 * time.Microsecond
+	// perPod is the rest, for each pod, after pod.sources was written, and after the pods were counted for the metrics.
+	perPod = time.Millisecond
 	// drainMost bounds what is handled before a sync, so that a sync comes even if events never cease.
 	drainMost = 1000
 )
@@ -101,5 +99,5 @@ func (d *dispatcher) settle(now time.Time) (later time.Time) {
 func (p *pacing) count(now time.Time, m *metrics.Metrics, counts metrics.PodCounts) {
 	m.Count(counts)
 	p.uncounted = false
-	p.counting.until = now.Add(time.Duration(counts.Desired[true]+counts.Desired[false]) * countPerPod)
+	p.counting.until = now.Add(time.Duration(counts.Desired[true]+counts.Desired[false]) * perPod)
 }

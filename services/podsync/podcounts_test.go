@@ -73,7 +73,15 @@ func TestPodsAreCounted(t *testing.T) {
 		})
 		p = p.DeepCopy()
 		p.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+		list, err := b.client.ListContainers(b.t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list {
+			b.fake.Stubborn(c.GetId())
+		}
 		b.deliver(fromAPI, p)
+		b.pass(10 * perPod) // the rest after the last count
 		b.metrics(map[string]float64{"working_pods{config=desired,lifecycle=terminating,static=}": 1})
 		b.pass(time.Minute)
 		b.metrics(map[string]float64{"working_pods{config=desired,lifecycle=terminated,static=}": 1})
@@ -82,7 +90,7 @@ func TestPodsAreCounted(t *testing.T) {
 		b.wantRunning("proxy")
 		b.metrics(map[string]float64{
 			"desired_pods{static=}": 0, "active_pods{static=}": 0, "working_pods{config=desired,lifecycle=sync,static=}": 0,
-			"terminated_containers_total{container_type=container,exit_code=143,reason=Error}": 1,
+			"terminated_containers_total{container_type=container,exit_code=137,reason=Error}": 1,
 			"restarted_pods_total{static=}": 0,
 		})
 	})

@@ -23,11 +23,10 @@ type wanted struct {
 	// latest are the mirror pods that the API server has, mirrors those that were stated.
 	latest  []topic.MirrorPod
 	mirrors map[string]bool
-	// unreported is true where pod.sources may have to be written; reported is what it says, with these static pods.
-	unreported bool
-	reported   *topic.Sources
-	static     []string
-	stating    pace
+	// unreported is true where pod.sources may have to be written, at once where urgent is; reported is what it says.
+	unreported, urgent bool
+	reported           *topic.Sources
+	stating            pace
 }
 
 func newWanted(sources []topic.Source, report *events.Reporter, problem func(source.Problem)) wanted {
@@ -41,6 +40,7 @@ func (w *wanted) take(set source.Set, now time.Time) bool {
 	}
 	desired := w.merge.Desired()
 	w.pods, w.latest = desired.Pods, desired.Mirrors
+	w.urgent = w.urgent || set.Source != topic.SourceAPI
 	w.reportConflicts(desired.Conflicts)
 	return true
 }
@@ -87,23 +87,18 @@ func (w *wanted) reportSources(now time.Time) {
 		return
 	}
 	s := topic.Sources{Ready: w.merge.Ready(), Waiting: w.merge.Waiting()}
-	var static []string
-	for i := range w.pods {
-		p := &w.pods[i]
-		s.Pods = append(s.Pods, string(p.Pod.UID))
-		if p.Source != topic.SourceAPI {
-			static = append(static, string(p.Pod.UID))
-		}
-	}
-	urgent := w.reported == nil || s.Ready != w.reported.Ready || !slices.Equal(s.Waiting, w.reported.Waiting) ||
-		!slices.Equal(static, w.static)
+	urgent := w.urgent || w.reported == nil || s.Ready != w.reported.Ready ||
+		!slices.Equal(s.Waiting, w.reported.Waiting)
 	if !urgent && w.stating.rests(now) {
 		return
 	}
-	w.unreported = false
+	w.unreported, w.urgent = false, false
+	for i := range w.pods {
+		s.Pods = append(s.Pods, string(w.pods[i].Pod.UID))
+	}
 	if urgent || !slices.Equal(s.Pods, w.reported.Pods) {
-		w.reported, w.static = &s, static
-		w.stating.until = now.Add(time.Duration(len(s.Pods)) * sourcesPerPod)
+		w.reported = &s
+		w.stating.until = now.Add(time.Duration(len(s.Pods)) * perPod)
 		w.report.Sources(s)
 	}
 }
