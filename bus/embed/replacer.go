@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,7 +68,12 @@ func refusal(err error) []byte {
 func (r *replacer) replace(ctx context.Context, m *nats.Msg) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
 	defer cancel()
+	by, err := strconv.ParseInt(m.Header.Get(layout.ReplaceBy), 10, 64)
+	if err != nil || time.Now().UnixMilli() > by {
+		return nil, errors.New("the time for it is over")
+	}
 	next := &nats.Msg{Subject: strings.TrimPrefix(m.Subject, layout.ReplacePrefix), Header: m.Header, Data: m.Data}
+	next.Header.Del(layout.ReplaceBy)
 	stream, err := r.js.Stream(ctx, layout.StreamState)
 	if err != nil {
 		return nil, err
@@ -82,6 +88,7 @@ func (r *replacer) replace(ctx context.Context, m *nats.Msg) ([]byte, error) {
 	if growth := next.Size() - size(old); growth > maxGrowth {
 		return nil, fmt.Errorf("the store is full, and the value is larger than the last one by %d bytes", growth)
 	}
+	next.Header.Set(layout.NATSExpected, strconv.FormatUint(old.Sequence, 10))
 	kept := int64(stream.CachedInfo().State.Bytes)
 	if kept > r.hard {
 		return nil, fmt.Errorf("the store is full: it keeps %d bytes, and may keep %d", kept, r.hard)

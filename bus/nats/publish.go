@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -12,6 +13,9 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/internal/layout"
 )
+
+// replaceTimeout is how long the bus may take for a replacement where the writer sets no limit.
+const replaceTimeout = 5 * time.Second
 
 // pubAck is JetStream's answer to a stored message.
 type pubAck struct {
@@ -31,16 +35,29 @@ func (t *Transport) publish(ctx context.Context, m bus.Message) error {
 	if err != nil {
 		return err
 	}
-	out := encode(m)
-	err = s.publish(ctx, out)
+	err = s.publish(ctx, encode(m))
 	if refused, ok := errors.AsType[*apiError](err); ok && refused.full() {
 		// The bus has a reserve for the keys that it has already. One of a release that has none refuses this too.
-		out.Subject = layout.ReplacePrefix + m.Subject
-		if s.publish(ctx, out) == nil {
+		if s.publish(ctx, replacement(ctx, m)) == nil {
 			return nil
 		}
 	}
 	return err
+}
+
+// replacement has the bus store m, whose key it has, though its store is full, while the writer waits for the answer.
+func replacement(ctx context.Context, m bus.Message) *natsgo.Msg {
+	out := encode(m)
+	out.Subject = layout.ReplacePrefix + m.Subject
+	if out.Header == nil {
+		out.Header = natsgo.Header{}
+	}
+	by, ok := ctx.Deadline()
+	if !ok {
+		by = time.Now().Add(replaceTimeout)
+	}
+	out.Header[layout.ReplaceBy] = []string{strconv.FormatInt(by.UnixMilli(), 10)}
+	return out
 }
 
 // publish has the bus store a message, and fails with an *apiError if it refuses.
