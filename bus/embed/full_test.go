@@ -2,10 +2,14 @@ package embed
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"kubelot.dev/bus/bussuite"
+	"kubelot.dev/bus/internal/layout"
 )
 
 // A store that is full takes no new key. The keys that it has change, and are removed, which readers are told, and then
@@ -89,5 +93,41 @@ func TestAFullStoreTakesWhatMakesRoom(t *testing.T) {
 	}
 	if n := read(); n != 1 {
 		t.Errorf("%d keys are left, want the one that came after", n)
+	}
+}
+
+// What a writer no longer waits for isn't stored: it may have said a newer value meanwhile. Nor is a key made so.
+func TestReplacementsThatAreTooLate(t *testing.T) {
+	b := startBus(t)
+	w := bussuite.Things.Writer(conn(t, b, "writer"))
+	if err := w.Set("k", bussuite.Thing{N: 1}); err != nil {
+		t.Fatal(err)
+	}
+	flush(t, w)
+	nc, err := b.server.admin.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	for _, test := range []struct {
+		key, by string
+		stored  int
+	}{
+		{"k", "", 1},
+		{"k", strconv.FormatInt(time.Now().Add(-time.Second).UnixMilli(), 10), 1},
+		{"new", strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10), 1},
+		{"k", strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10), 2},
+	} {
+		m := nats.NewMsg(layout.ReplacePrefix + "suite.thing." + test.key)
+		m.Data = []byte(`{"n":2}`)
+		m.Header.Set(layout.ReplaceBy, test.by)
+		answer, err := nc.RequestMsg(m, time.Minute)
+		if err != nil || strings.Contains(string(answer.Data), `"error"`) != (test.stored == 1) {
+			t.Errorf("%s by %q: %s, %v", test.key, test.by, answer.Data, err)
+		}
+		values, err := bussuite.Things.Read(within(t), conn(t, b, "reader"))
+		if err != nil || len(values) != 1 || values["k"].N != test.stored {
+			t.Errorf("%s by %q: it has %v, %v", test.key, test.by, values, err)
+		}
 	}
 }
