@@ -27,16 +27,16 @@ const RefusedPrefix = "_REFUSED."
 // already, when its store is full. It answers as JetStream does.
 const ReplacePrefix = "_REPLACE."
 
-// ReplaceBy is the header with the time, in milliseconds since 1970, after which the bus must not store such a value any
-// more: its writer may have said a newer one.
+// ReplaceBy is the header with the time, in milliseconds since 1970, after which the bus must not store such a value:
+// its writer may have said a newer one.
 const ReplaceBy = "Kubelot-Replace-By"
 
 // ErrFull is JetStream's code for a store that has no room for a message.
 const ErrFull = 10023
 
 // NATSPrefix begins the names of the headers that the server acts on itself. NATSTTL says how long it keeps a message,
-// in seconds, NATSExpected has it store a message only if that is the sequence of its subject's last one, and NATSStalled
-// asks a reader that has stalled to go on.
+// in seconds, NATSExpected has it store a message only if that is the sequence of its subject's last one, and
+// NATSStalled asks a reader that has stalled to go on.
 const (
 	NATSPrefix   = "Nats-"
 	NATSTTL      = NATSPrefix + "TTL"
