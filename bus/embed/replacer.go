@@ -31,16 +31,14 @@ const (
 type replacer struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	config jetstream.StreamConfig // STATE's, with its limit
-	// hard is the limit of what replacements may take, in bytes.
-	hard int64
+	limits limits
 }
 
 // replaceKeys serves the replacements on nc until it is closed.
-func replaceKeys(ctx context.Context, nc *nats.Conn, state jetstream.StreamConfig, l limits, log *slog.Logger) error {
+func replaceKeys(ctx context.Context, nc *nats.Conn, l limits, log *slog.Logger) error {
 	js, err := jetstream.New(nc)
 	if err == nil {
-		r := &replacer{nc: nc, js: js, config: state, hard: l.state + l.reserve}
+		r := &replacer{nc: nc, js: js, limits: l}
 		_, err = nc.Subscribe(layout.ReplacePrefix+">", func(m *nats.Msg) {
 			answer, err := r.replace(ctx, m)
 			if err != nil {
@@ -89,21 +87,21 @@ func (r *replacer) replace(ctx context.Context, m *nats.Msg) ([]byte, error) {
 		return nil, fmt.Errorf("the store is full, and the value is larger than the last one by %d bytes", growth)
 	}
 	next.Header.Set(layout.NATSExpected, strconv.FormatUint(old.Sequence, 10))
-	kept := int64(stream.CachedInfo().State.Bytes)
-	if kept > r.hard {
-		return nil, fmt.Errorf("the store is full: it keeps %d bytes, and may keep %d", kept, r.hard)
+	config, kept := stream.CachedInfo().Config, int64(stream.CachedInfo().State.Bytes)
+	if most := r.limits.state + r.limits.reserve; kept > most {
+		return nil, fmt.Errorf("the store is full: it keeps %d bytes, and may keep %d", kept, most)
 	}
-	raised := r.config
-	// Others may publish meanwhile. What they take of it is little, and hard ends it.
-	raised.MaxBytes = max(kept, r.config.MaxBytes) + 2*int64(next.Size()) + maxGrowth
-	if _, err := r.js.UpdateStream(ctx, raised); err != nil {
+	// Others may publish meanwhile. What they take of it is little, and the reserve bounds it.
+	config.MaxBytes = max(kept, r.limits.state) + 2*int64(next.Size()) + maxGrowth
+	if _, err := r.js.UpdateStream(ctx, config); err != nil {
 		return nil, err
 	}
 	answer, err := r.nc.RequestMsgWithContext(ctx, next)
 	// The limit must be lowered though the time is over.
 	lower, cancel := context.WithTimeout(context.WithoutCancel(ctx), replaceTimeout)
 	defer cancel()
-	if _, errLower := r.js.UpdateStream(lower, r.config); err == nil && errLower != nil {
+	config.MaxBytes = r.limits.state
+	if _, errLower := r.js.UpdateStream(lower, config); err == nil && errLower != nil {
 		err = errLower
 	}
 	if err != nil {

@@ -196,7 +196,7 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	defer recorder.Close()
-	if err := replaceKeys(ctx, recorder, stateConfig(s.options.Crew, limits), limits, s.options.Log); err != nil {
+	if err := replaceKeys(ctx, recorder, limits, s.options.Log); err != nil {
 		return err
 	}
 	listeners, err := s.listen(ctx)

@@ -41,7 +41,8 @@ func limitsFor(space int64) limits {
 	}
 }
 
-// store is what the server must let all streams have together, so that none is refused what it may keep.
+// store is what the server must let all streams have together, so that none is refused what it may keep. A replacement
+// raises the limit of the states by two messages and a little.
 func (l limits) store() int64 {
 	return l.state + l.reserve + 3*bus.MaxPayload + l.history + l.event + 2*smallBytes
 }
@@ -57,18 +58,15 @@ func space(dir string) (int64, error) {
 	return int64(fs.Blocks) * fs.Bsize, nil
 }
 
-// stateConfig is the stream of the states. A tombstone carries the time for which it is kept (Nats-TTL). There must be
-// only one message per subject: otherwise an older value would be the last one again once the tombstone has gone.
-func stateConfig(crew Crew, l limits) jetstream.StreamConfig {
-	return jetstream.StreamConfig{
-		Name: layout.StreamState, Subjects: crew.State, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
-		MaxBytes: l.state, Discard: jetstream.DiscardNew, Storage: jetstream.FileStorage, Replicas: 1,
-	}
-}
-
+// streamConfigs are the streams.
 func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{
-		stateConfig(crew, l),
+		{
+			// A tombstone carries the time for which it is kept (Nats-TTL). There must be only one message per subject:
+			// otherwise an older value would be the last one again once the tombstone has gone.
+			Name: layout.StreamState, Subjects: crew.State, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
+			MaxBytes: l.state, Discard: jetstream.DiscardNew, // see replacer
+		},
 		{
 			Name: layout.StreamHistory, Subjects: historySubjects(crew.State),
 			MaxBytes: l.history, MaxAge: maxEventAge, Compression: jetstream.S2Compression,
