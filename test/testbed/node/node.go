@@ -4,7 +4,7 @@
 // Reads: .bin, the bed, its control plane. Writes: <bed>/kubelet (root
 // directory), <bed>/podlogs, <bed>/run, <bed>/kubelet.yaml. Owns: the agent's processes.
 //
-// Guarantees: Start returns when the Node is Ready. Stop ends the agent and
+// Guarantees: Start returns when the Node is Ready and its API listens. Stop ends the agent and
 // leaves its pods running, as an upgrade of the agent does.
 package node
 
@@ -14,7 +14,9 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"syscall"
 	"text/template"
 	"time"
@@ -80,7 +82,7 @@ type Node struct {
 	process *proc.Process
 }
 
-// Start runs the agent and waits until the Node is Ready.
+// Start runs the agent and waits until the Node is Ready and its API listens.
 func Start(ctx context.Context, c *cluster.Cluster, opts Options) (*Node, error) {
 	if opts.Name == "" {
 		opts.Name = "testbed"
@@ -216,12 +218,22 @@ func (n *Node) ready(ctx context.Context) error {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {
 			if condition.Status == corev1.ConditionTrue {
-				return nil
+				return n.listens(ctx)
 			}
 			return fmt.Errorf("node %s is not Ready: %s", n.Name, condition.Message)
 		}
 	}
 	return errors.New("node " + n.Name + " has no Ready condition")
+}
+
+// listens is an error while nothing listens at the port of the agent's API. An agent makes its node Ready without it.
+func (n *Node) listens(ctx context.Context) error {
+	address := net.JoinHostPort(n.cluster.Bed.Gateway.String(), strconv.Itoa(n.Port))
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("node %s is Ready, but its API can't be reached: %w", n.Name, err)
+	}
+	return conn.Close()
 }
 
 // PID of the agent; for kubelot of its supervisor.

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,17 +42,19 @@ type Desired struct {
 // Merge keeps the last set of every source. It is not safe for concurrent use.
 type Merge struct {
 	sources []topic.Source
-	sets    map[topic.Source]map[string]*arrival
+	sets    map[topic.Source]map[string]*arrival // by UID
+	order   []*arrival                           // of all sets, in the order of their first arrival
 	mirrors []topic.MirrorPod
-	next    int
+	round   uint64 // counts the sets
 }
 
 // arrival is one pod of one source.
 type arrival struct {
 	Pod
 	// raw is the pod as delivered.
-	raw   *corev1.Pod
-	order int
+	raw *corev1.Pod
+	// round is that of its source's last set that has it.
+	round uint64
 }
 
 // NewMerge expects sets from exactly these sources.
@@ -62,12 +63,17 @@ func NewMerge(sources ...topic.Source) *Merge {
 }
 
 // Set takes a source's new set. A set with an error changes nothing, and so does a set of a source
-// that isn't expected; it reports whether the set was taken.
+// that isn't expected; it reports whether the set was taken. It runs after each change of a pod, so it costs little for
+// the pods that haven't changed.
 func (m *Merge) Set(s Set, now time.Time) bool {
 	if s.Err != nil || !slices.Contains(m.sources, s.Source) {
 		return false
 	}
-	before, after := m.sets[s.Source], make(map[string]*arrival, len(s.Pods))
+	if m.sets[s.Source] == nil {
+		m.sets[s.Source] = make(map[string]*arrival, len(s.Pods))
+	}
+	m.round++
+	set, pods := m.sets[s.Source], 0
 	var mirrors []topic.MirrorPod
 	for _, pod := range s.Pods {
 		hash, mirror := pod.Annotations[annotationMirror]
@@ -78,36 +84,47 @@ func (m *Merge) Set(s Set, now time.Time) bool {
 			})
 			continue
 		}
-		after[string(pod.UID)] = m.arrive(before[string(pod.UID)], pod, s.Source, now)
+		a := set[string(pod.UID)]
+		if a == nil {
+			a = &arrival{Pod: Pod{Source: s.Source, FirstSeen: now}}
+			set[string(pod.UID)], m.order = a, append(m.order, a)
+		}
+		if a.round == m.round {
+			continue // two pods with one UID: the first counts
+		}
+		a.round = m.round
+		pods++
+		a.deliver(pod)
 	}
-	m.sets[s.Source] = after
+	if len(set) > pods {
+		m.forget(s.Source)
+	}
 	if s.Source == topic.SourceAPI {
 		m.mirrors = mirrors
 	}
 	return true
 }
 
-// arrive is the arrival of a pod that was known as before, or unknown.
-func (m *Merge) arrive(before *arrival, pod *corev1.Pod, source topic.Source, now time.Time) *arrival {
-	if before != nil && same(before.raw, pod) {
-		return before
-	}
-	a := &arrival{raw: pod, Pod: Pod{Source: source, FirstSeen: now}}
-	if before != nil {
-		a.order, a.FirstSeen = before.order, before.FirstSeen
-	} else {
-		a.order = m.next
-		m.next++
+// forget removes the source's pods that its last set doesn't have.
+func (m *Merge) forget(source topic.Source) {
+	gone := func(a *arrival) bool { return a.Source == source && a.round != m.round }
+	m.order = slices.DeleteFunc(m.order, gone)
+	maps.DeleteFunc(m.sets[source], func(_ string, a *arrival) bool { return gone(a) })
+}
+
+// deliver takes the pod as its source has it now.
+func (a *arrival) deliver(pod *corev1.Pod) {
+	if a.raw != nil && same(a.raw, pod) {
+		return
 	}
 	own := *pod
 	own.Annotations = maps.Clone(pod.Annotations)
 	if own.Annotations == nil {
 		own.Annotations = map[string]string{}
 	}
-	own.Annotations[annotationSource] = string(source)
+	own.Annotations[annotationSource] = string(a.Source)
 	own.Annotations[annotationSeen] = a.FirstSeen.Format(time.RFC3339Nano)
-	a.Pod.Pod = &own
-	return a
+	a.raw, a.Pod.Pod = pod, &own
 }
 
 // same reports whether two deliveries are one pod in one state: the same object, or the same version of it after a
@@ -134,43 +151,58 @@ func (m *Merge) Waiting() []topic.Source {
 // displaces a static one, or everyone who may create pods could take a control plane's place: it runs next to it,
 // as with the kubelet, and the static pod goes without a mirror pod.
 func (m *Merge) Desired() Desired {
-	d := Desired{Mirrors: slices.Clone(m.mirrors)}
-	var all []*arrival
-	names := map[types.NamespacedName]topic.Source{} // of static pods
-	for _, source := range []topic.Source{topic.SourceFile, topic.SourceHTTP, topic.SourceAPI} {
-		set := slices.SortedFunc(maps.Values(m.sets[source]), byOrder)
-		for _, a := range set {
-			name := types.NamespacedName{Namespace: a.raw.Namespace, Name: a.raw.Name}
-			other, taken := names[name]
-			if taken {
-				d.Conflicts = append(d.Conflicts, conflict(a, other, name.String()))
+	d := Desired{Pods: make([]Pod, 0, len(m.order)), Mirrors: slices.Clone(m.mirrors)}
+	static := m.static(&d)
+	for _, a := range m.order {
+		if a.Source != topic.SourceAPI {
+			if static[nameOf(a)] == a {
+				d.Pods = append(d.Pods, a.Pod)
 			}
-			if taken && source != topic.SourceAPI {
-				continue
-			}
-			if source != topic.SourceAPI && m.sets[topic.SourceAPI][string(a.raw.UID)] != nil {
-				d.Conflicts = append(d.Conflicts, Problem{Source: source, Where: "pod " + name.String(), Message: fmt.Sprintf(
-					"it has the UID %s of a pod at the API server and is left out: remove metadata.uid from the manifest", a.raw.UID)})
-				continue
-			}
-			if source != topic.SourceAPI {
-				names[name] = source
-			}
-			all = append(all, a)
+			continue
 		}
-	}
-	slices.SortFunc(all, byOrder)
-	d.Pods = make([]Pod, 0, len(all))
-	for _, a := range all {
+		if len(static) > 0 {
+			if other := static[nameOf(a)]; other != nil {
+				d.Conflicts = append(d.Conflicts, conflict(a, other.Source))
+			}
+		}
 		d.Pods = append(d.Pods, a.Pod)
 	}
 	return d
 }
 
-func byOrder(a, b *arrival) int { return cmp.Compare(a.order, b.order) }
+// static are the static pods that count, by name. What is wrong with the others goes to d.
+func (m *Merge) static(d *Desired) map[types.NamespacedName]*arrival {
+	static := map[types.NamespacedName]*arrival{}
+	for _, source := range []topic.Source{topic.SourceFile, topic.SourceHTTP} {
+		if len(m.sets[source]) == 0 {
+			continue
+		}
+		for _, a := range m.order {
+			if a.Source != source {
+				continue
+			}
+			name := nameOf(a)
+			if other := static[name]; other != nil {
+				d.Conflicts = append(d.Conflicts, conflict(a, other.Source))
+				continue
+			}
+			if m.sets[topic.SourceAPI][string(a.raw.UID)] != nil {
+				d.Conflicts = append(d.Conflicts, Problem{Source: source, Where: "pod " + name.String(), Message: fmt.Sprintf(
+					"it has the UID %s of a pod at the API server and is left out: remove metadata.uid from the manifest", a.raw.UID)})
+				continue
+			}
+			static[name] = a
+		}
+	}
+	return static
+}
 
-func conflict(a *arrival, other topic.Source, name string) Problem {
-	p := Problem{Source: a.Source, Where: "pod " + name}
+func nameOf(a *arrival) types.NamespacedName {
+	return types.NamespacedName{Namespace: a.raw.Namespace, Name: a.raw.Name}
+}
+
+func conflict(a *arrival, other topic.Source) Problem {
+	p := Problem{Source: a.Source, Where: "pod " + nameOf(a).String()}
 	if a.Source == topic.SourceAPI {
 		p.Warning = true
 		p.Message = fmt.Sprintf(
