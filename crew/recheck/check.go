@@ -112,6 +112,16 @@ func restarts(health track[topic.DaemonHealth]) []period {
 	return away
 }
 
+// differsUnlessCut notes a difference, unless the recording may have ended before it had all that was decided by:
+// podsync and status may state what they know after what follows from it.
+func (c *check) differsUnlessCut(of *Core, d Difference) {
+	if d.At.Add(soon).After(c.last) {
+		of.Unjudged["the recording ends before it must have what was decided by"]++
+		return
+	}
+	c.differs(of, d)
+}
+
 // inAway reports whether podsync was being restarted at that time.
 func (c *check) inAway(t time.Time) bool {
 	return slices.ContainsFunc(c.away, func(p period) bool { return !t.Before(p.from) && !t.After(p.to) })

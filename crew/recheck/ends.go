@@ -77,7 +77,7 @@ func (c planCheck) judgeEnd(plans *Core, w *worker, e entry[topic.Pod], what str
 		plans.Unjudged["what the runtime had isn't in the recording"]++
 		return
 	}
-	c.differs(plans, Difference{At: e.at, Object: w.String(), Recorded: what, Now: describe(last, "")})
+	c.differsUnlessCut(plans, Difference{At: e.at, Object: w.String(), Recorded: what, Now: describe(last, "")})
 }
 
 // checkRunsOn looks for a pod that is complete for this version, and was kept up.

@@ -48,7 +48,7 @@ func (c *check) judgeMerge(merges *Core, p *pod, i int) {
 	case !p.born() && len(p.objects) == 0 && i == 0:
 		merges.Unjudged["the API server's copy is from before the recording"]++
 	default:
-		c.differs(merges, Difference{
+		c.differsUnlessCut(merges, Difference{
 			At: e.at, Object: p.String(), Recorded: changes(*nearest, e.value.Status), Now: changes(e.value.Status, *nearest),
 		})
 	}

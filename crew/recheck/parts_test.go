@@ -136,13 +136,18 @@ func TestStepsThatDoNotFollow(t *testing.T) {
 		want string
 	}{
 		"a stop that nobody asked for": {
-			begun(t).says(2, "podsync.step.u", ended("stop container", "app", 2, 0.3)),
+			begun(t).says(2, "podsync.step.u", ended("stop container", "app", 2, 0.3)).
+				says(4.6, "node.pressure", topic.Pressure{}),
 			"plan: same: 2\nplan: 01.7 shop/web app: recorded stop container, now start container app; " +
 				"app waits: ContainerCreating\n",
 		},
 		"a step that is missing": {
 			begun(t).says(30, "node.pressure", topic.Pressure{}),
 			"plan: same: 2\nplan: 01.5 shop/web app: recorded nothing for 5s, now start container\n",
+		},
+		"an end without a reason yet": {
+			begun(t).says(2, "podsync.step.u", ended("start container", "app", 2, 0.1)).says(2.5, "pod.update.u", ending()),
+			"plan: not judged: 1: the recording ends before it must have what was decided by\nplan: same: 3\n",
 		},
 		"the end of the recording": {begun(t).says(3, "node.pressure", topic.Pressure{}), "plan: same: 2\n"},
 		"the worker's own step": {
@@ -160,7 +165,8 @@ func TestStepsThatDoNotFollow(t *testing.T) {
 			"plan: not judged: 1: podsync was being restarted, and what it knew isn't on the bus\nplan: same: 2\n",
 		},
 		"an end without a reason": {
-			begun(t).says(2, "podsync.step.u", ended("start container", "app", 2, 0.1)).says(2.5, "pod.update.u", ending()),
+			begun(t).says(2, "podsync.step.u", ended("start container", "app", 2, 0.1)).says(2.5, "pod.update.u", ending()).
+				says(4.6, "node.pressure", topic.Pressure{}),
 			"plan: same: 3\nplan: 02.5 shop/web: recorded the pod begins to end, now ensure image app; " +
 				"app waits: ContainerCreating\n",
 		},

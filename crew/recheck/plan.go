@@ -102,7 +102,7 @@ func (c planCheck) notPlanned(plans *Core, w *worker, s *step, at podsync.Plan) 
 	case !w.born() && len(w.runtime.at(s.begin, false).Sandboxes) == 0 && s.kind() != podsync.ActionCreateSandbox:
 		plans.Unjudged["what the runtime had is from before the recording"]++
 	default:
-		c.differs(plans, Difference{
+		c.differsUnlessCut(plans, Difference{
 			At: s.begin, Object: objectOf(w.pod, s.Container), Recorded: s.Name, Now: describe(at, s.Container),
 		})
 	}

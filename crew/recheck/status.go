@@ -53,7 +53,7 @@ func (c *check) judgeStatus(statuses *Core, w *worker, i int) {
 	case !w.born() && !c.sees(w, e.at):
 		statuses.Unjudged["what the runtime had is from before the recording"]++
 	default:
-		c.differs(statuses, Difference{At: e.at, Object: w.String(), Recorded: was, Now: now})
+		c.differsUnlessCut(statuses, Difference{At: e.at, Object: w.String(), Recorded: was, Now: now})
 	}
 }
 
