@@ -1,7 +1,7 @@
 package csidriver
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -98,23 +98,23 @@ func (l *callLog) write(c Call) {
 
 // ReadCalls reads the log of the driver with that state directory.
 func ReadCalls(state string) ([]Call, error) {
-	file, err := os.Open(CallLog(state))
+	data, err := os.ReadFile(CallLog(state))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }()
 	var calls []Call
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+	for line := range bytes.Lines(data) {
 		var c Call
-		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
+		if err := json.Unmarshal(line, &c); err != nil {
+			if line[len(line)-1] != '\n' {
+				break // it is being written
+			}
 			return nil, fmt.Errorf("line %d of the log of calls: %w", len(calls)+1, err)
 		}
 		calls = append(calls, c)
 	}
-	return calls, lines.Err()
+	return calls, nil
 }

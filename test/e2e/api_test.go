@@ -113,11 +113,15 @@ func TestNodeProxy(t *testing.T) {
 		"kubelet_certificate_manager_server_ttl_seconds", "rest_client_requests_total")
 	verbosity := func(v string) {
 		t.Helper()
-		data, err := bed.Client.CoreV1().RESTClient().Put().AbsPath("/api/v1/nodes/" + kit.NodeName +
-			"/proxy/debug/flags/v").Body([]byte(v)).DoRaw(t.Context())
-		if want := "successfully set klog.logging.verbosity to " + v; err != nil || string(data) != want {
-			t.Errorf("PUT /debug/flags/v: %v, %q; want %q", err, data, want)
-		}
+		// It needs all daemons, and other tests kill some.
+		kit.Eventually(t, "PUT /debug/flags/v", func() error {
+			data, err := bed.Client.CoreV1().RESTClient().Put().AbsPath("/api/v1/nodes/" + kit.NodeName +
+				"/proxy/debug/flags/v").Body([]byte(v)).DoRaw(t.Context())
+			if want := "successfully set klog.logging.verbosity to " + v; err == nil && string(data) != want {
+				err = fmt.Errorf("it answers %q; want %q", data, want)
+			}
+			return err
+		})
 	}
 	verbosity("4")
 	verbosity("0")

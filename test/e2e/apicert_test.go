@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,12 +17,11 @@ import (
 func TestServingCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := bed.Bed.Ports(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	listener.Close()
+	port := ports[0]
 	text, err := os.ReadFile(bed.Node.ConfigFile())
 	if err != nil {
 		t.Fatal(err)

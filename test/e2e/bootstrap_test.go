@@ -111,8 +111,9 @@ func TestTLSBootstrap(t *testing.T) {
 			"envFrom: [{configMapRef: {name: kube-root-ca.crt}}]}]\n"))
 	ns.Running("later")
 	kit.Eventually(t, "the log", func() error {
-		if out := ns.Kubectl("logs", "later"); !strings.Contains(out, "hello") {
-			return fmt.Errorf("it is %q", out)
+		out, err := ns.TryKubectl("logs", "later")
+		if err != nil || !strings.Contains(out, "hello") {
+			return errors.Join(fmt.Errorf("it is %q", out), err)
 		}
 		return nil
 	})

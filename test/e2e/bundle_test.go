@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -16,8 +17,20 @@ import (
 	"kubelot.dev/test/e2e/kit"
 )
 
-// bundled are the files of the archive that kubelot bundle writes with these arguments, and its size when unpacked.
+// bundled are the files of the archive that kubelot bundle writes with these arguments once the bus answers, and its
+// size when unpacked.
 func bundled(t *testing.T, args ...string) (files map[string][]byte, size int) {
+	t.Helper()
+	kit.Eventually(t, "an archive with the history", func() error {
+		if files, size = bundledOnce(t, args...); len(files["bus/history.jsonl"]) == 0 {
+			return fmt.Errorf("it has none: %s", files["manifest.json"])
+		}
+		return nil
+	})
+	return files, size
+}
+
+func bundledOnce(t *testing.T, args ...string) (files map[string][]byte, size int) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "bundle.tar.gz")
 	out, err := kit.Output(exec.CommandContext(t.Context(), bed.Program("kubelot"), append([]string{

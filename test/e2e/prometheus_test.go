@@ -59,7 +59,7 @@ func startPrometheus(t *testing.T, own *kit.Bed) *prometheus {
 	own.Kubectl(t, "create", "serviceaccount", "prometheus", "-n", "default")
 	own.Kubectl(t, "create", "clusterrolebinding", "prometheus", "--clusterrole=system:kubelet-api-admin",
 		"--serviceaccount=default:prometheus")
-	dir, address := t.TempDir(), freeAddress(t)
+	dir, address := t.TempDir(), freeAddress(t, own)
 	for name, content := range map[string]string{
 		"prometheus.yml":    strings.ReplaceAll(config, "/etc/prometheus/", dir+"/"),
 		"kubelot.rules.yml": rules,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -49,7 +48,7 @@ func TestPrometheus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	address := freeAddress(t)
+	address := freeAddress(t, bed)
 	p, err := proc.Start(proc.Spec{Name: "prometheus", Path: program, Dir: dir, Args: []string{
 		"--config.file=" + filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path=" + filepath.Join(dir, "data"),
 		"--web.listen-address=" + address,
@@ -77,14 +76,14 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-func freeAddress(t *testing.T) string {
+// freeAddress is one on loopback that nobody else takes.
+func freeAddress(t *testing.T, of *kit.Bed) string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	ports, err := of.Bed.Ports(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", ports[0])
 }
 
 // ask counts the results of a query.

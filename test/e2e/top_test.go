@@ -57,7 +57,7 @@ func TestTop(t *testing.T) {
 	ns := bed.Namespace(t)
 	ns.Apply(pod("burner", burner))
 	dir, config := t.TempDir(), bed.ControlPlane.AdminKubeconfig()
-	_, port, err := net.SplitHostPort(freeAddress(t))
+	_, port, err := net.SplitHostPort(freeAddress(t, bed))
 	if err != nil {
 		t.Fatal(err)
 	}

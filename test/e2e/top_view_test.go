@@ -155,13 +155,13 @@ type picture struct {
 	} `json:"node"`
 }
 
-// takePicture fails if a daemon isn't measured: another test may restart it just now.
+// takePicture fails if the bus doesn't answer or a daemon isn't measured: another test may restart it just now.
 func takePicture(t *testing.T) (now picture, err error) {
 	t.Helper()
 	out, err := kit.Output(exec.CommandContext(t.Context(), bed.Program("kubelot"), "top", "-o", "json",
 		"--run-dir="+bed.Bed.Path("run")))
 	if err != nil {
-		t.Fatalf("%v: %s", err, out)
+		return now, fmt.Errorf("%w: %s", err, out)
 	}
 	if err := json.Unmarshal([]byte(out), &now); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -136,6 +136,8 @@ type tourShell struct {
 	dir   string
 	env   []string
 	names *strings.Replacer // of the bed's places by those of a node
+	// file was made last, by the command maker; empty before the first one.
+	file, maker string
 }
 
 // newShell has kubelot and kubectl in its path, which find the bed by themselves.
@@ -175,18 +177,30 @@ func (s *tourShell) run(ctx context.Context, command string) string {
 	return s.names.Replace(text)
 }
 
-// until runs the command until its answer is as expected: what one daemon says takes a moment until all know it.
-// Commands that make something are run once.
+// makes finds the file that a command of kubelot makes of what the node knows at the time.
+var makes = regexp.MustCompile(`kubelot (?:tap .*--record|bundle .*--file) (\S+)`)
+
+// until runs the command until its answer is as expected: what one daemon says takes a moment until all know it. A file
+// that it is about is made anew each time. Other commands that make something are run once.
 func (s *tourShell) until(ctx context.Context, command string, ok func(string) bool) string {
-	looks := strings.Contains(command, "kubelot ") && !strings.Contains(command, " bundle ") &&
-		!strings.Contains(command, " --record ")
-	deadline := time.Now().Add(kit.Patience / 6)
+	if made := makes.FindStringSubmatch(command); made != nil {
+		s.file, s.maker = made[1], command
+	}
+	looks := strings.Contains(command, "kubelot ") || strings.HasPrefix(command, "tar ")
+	deadline := time.Now().Add(kit.Patience)
 	for {
 		answer := s.run(ctx, command)
 		if ok(answer) || !looks || time.Now().After(deadline) {
 			return answer
 		}
 		time.Sleep(200 * time.Millisecond)
+		if s.file == "" || !strings.Contains(command, s.file) {
+			continue
+		}
+		_ = os.Remove(filepath.Join(s.dir, s.file)) // or else it isn't written
+		if command != s.maker {
+			s.run(ctx, s.maker)
+		}
 	}
 }
 

@@ -42,10 +42,9 @@ func TestWhyExitCodes(t *testing.T) {
 		{"pod", container(`command: [tail, /dev/zero]`, "  resources: {limits: {memory: 24Mi}}\n"), []string{
 			"container app is killed for lack of memory, without a limit of its own",
 		}},
-		{
-			"once", container(`command: [tail, /dev/zero], resources: {limits: {memory: 16Mi}}`, "  restartPolicy: Never\n"),
-			[]string{"it has failed: container app needed more memory than it may have"},
-		},
+		// The runtime must learn of the lack of memory before the container's end.
+		{"once", container(`command: [sh, -c, "tail /dev/zero; sleep 10; exit 137"], resources: {limits: {memory: 16Mi}}`,
+			"  restartPolicy: Never\n"), []string{"it has failed: container app needed more memory than it may have"}},
 		{"init", "  restartPolicy: Never\n" + first("[sh, -c, exit 4]"), []string{
 			"it has failed: ", "container first ended with exit code 4",
 		}},
@@ -56,14 +55,15 @@ func TestWhyExitCodes(t *testing.T) {
 func TestWhyHooks(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
+	const listens = "periodSeconds: 1, failureThreshold: 10, " + long // the server does so before it is killed
 	explained(t, ns, []stuck{
 		{"liveport", container(`livenessProbe: {tcpSocket: {port: 82}, `+quick+`}`, ""), []string{
 			"container app is restarted because its liveness probe (TCP :82) fails: nothing listens at ",
 		}},
-		{"livehttp", served(t, `livenessProbe: {httpGet: {port: web, path: /healthz}, `+quick+`}`), []string{
+		{"livehttp", served(t, `livenessProbe: {httpGet: {port: web, path: /healthz}, `+listens+`}`), []string{
 			"container app is restarted because its liveness probe (GET :web/healthz) fails: the answer is HTTP 503",
 		}},
-		{"livegrpc", served(t, `livenessProbe: {grpc: {port: 9090}, `+quick+`}`), []string{
+		{"livegrpc", served(t, `livenessProbe: {grpc: {port: 9090}, `+listens+`}`), []string{
 			"container app is restarted because its liveness probe (gRPC :9090) fails: " +
 				"the gRPC health service answers NOT_SERVING",
 		}},

@@ -109,9 +109,9 @@ func TestWhyElsewhere(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
 	ns.Apply(pod("gated", "  schedulingGates: [{name: example.com/wait}]\n"+container("", "")))
-	out, err := bed.Why(t.Context(), ns.Name+"/gated")
-	if err == nil || !strings.Contains(out, "this node knows no pod "+ns.Name+"/gated: is it scheduled to this node?") {
-		t.Errorf("%v: %s", err, out)
+	if _, stderr, code := kubelot(t, "", "why", ns.Name+"/gated"); code != 1 ||
+		!strings.Contains(stderr, "this node knows no pod "+ns.Name+"/gated: is it scheduled to this node?") {
+		t.Errorf("exit code %d\n%s", code, stderr)
 	}
 	ns.Apply(pod("brief", onThisNode+container(`resources: {requests: {cpu: "1000"}}`, "")))
 	p := ns.Phase("brief", corev1.PodFailed)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,13 +12,15 @@ import (
 	"kubelot.dev/test/e2e/kit"
 )
 
-// asks is what kubelot why says with these arguments.
-func asks(t *testing.T, args ...string) string {
+// asks is what kubelot why says with these arguments, once it has an answer.
+func asks(t *testing.T, args ...string) (out string) {
 	t.Helper()
-	out, err := bed.Why(t.Context(), args...)
-	if err != nil {
-		t.Fatalf("kubelot why %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
+	kit.Eventually(t, "kubelot why "+strings.Join(args, " "), func() (err error) {
+		if out, err = bed.Why(t.Context(), args...); err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		return err
+	})
 	return out
 }
 
@@ -76,9 +79,9 @@ func TestWhyEarlier(t *testing.T) {
 		!strings.Contains(text, "is waiting: 0 of 1 container ready") {
 		t.Errorf("at %s it says:\n%s", at, text)
 	}
-	out, err := bed.Why(t.Context(), ns.Name+"/late", "--at", "1000h")
-	if err == nil || !strings.Contains(out, "the bus's history begins ") {
-		t.Errorf("long before: %v\n%s", err, out)
+	if _, stderr, code := kubelot(t, "", "why", ns.Name+"/late", "--at", "1000h"); code != 1 ||
+		!strings.Contains(stderr, "the bus's history begins ") {
+		t.Errorf("long before: exit code %d\n%s", code, stderr)
 	}
 	var answer struct {
 		State    string `json:"state"`

@@ -71,10 +71,11 @@ func rollout(t *testing.T, ns *kit.Namespace) {
 
 func pods(t *testing.T, ns *kit.Namespace) []corev1.Pod {
 	t.Helper()
-	list, err := bed.Client.CoreV1().Pods(ns.Name).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var list *corev1.PodList
+	kit.Eventually(t, "the list of pods", func() (err error) {
+		list, err = bed.Client.CoreV1().Pods(ns.Name).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
 	return list.Items
 }
 

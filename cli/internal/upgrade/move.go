@@ -73,7 +73,7 @@ func (u *upgrade) remember(ctx context.Context, m move) error {
 	if m.kind != fresh {
 		return nil
 	}
-	now, err := u.healths(ctx)
+	now, err := u.healths(ctx, readPatience)
 	if h, there := now[m.name]; there {
 		u.before[m.name] = h
 	}

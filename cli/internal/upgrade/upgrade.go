@@ -71,7 +71,7 @@ func (u *upgrade) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if u.before, err = u.healths(ctx); err != nil {
+	if u.before, err = u.healths(ctx, u.Patience); err != nil {
 		return fmt.Errorf("read how the daemons are, before anything is moved: %w", err)
 	}
 	for i, m := range moves {
@@ -138,15 +138,15 @@ func (u *upgrade) await(ctx context.Context, m move, executable string) error {
 
 // look says what is wrong with the crew; empty if nothing is.
 func (u *upgrade) look(ctx context.Context, name string, pid int) string {
-	now, err := u.healths(ctx)
+	now, err := u.healths(ctx, readPatience)
 	if err != nil {
 		return err.Error()
 	}
 	return settled(name, pid, u.before, now, time.Now())
 }
 
-func (u *upgrade) healths(ctx context.Context) (healths, error) {
-	ctx, cancel := context.WithTimeout(ctx, readPatience)
+func (u *upgrade) healths(ctx context.Context, within time.Duration) (healths, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	return topic.Health.Read(ctx, u.Bus)
 }

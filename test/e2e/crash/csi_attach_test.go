@@ -78,13 +78,14 @@ func (r *csiRound) attach(k csiKill) {
 }
 
 // A driver is registered within a second of its socket, alone and among a thousand sockets that don't answer. The
-// machine may be busy, so that the fastest of some tries counts: what waits for a period or for others is never fast.
+// machine may be busy, so that the fastest of some tries counts, of more while all are slow: what waits for a period or
+// for others is never fast, as each try begins right after the registration before.
 func TestCSIRegistersAtOnce(t *testing.T) {
 	driver := bed.CSIDriver(t, "atonce.csi.test", storagev1.CSIDriverSpec{}, "--no-attach")
 	registrations := 0
 	fastest := func() time.Duration {
 		best := kit.Patience
-		for range 5 {
+		for try := 0; try < 5 || best > time.Second && try < 30; try++ {
 			began := time.Now()
 			driver.Start()
 			registrations++

@@ -252,14 +252,14 @@ func say(t *testing.T, transport bus.Transport, about bus.Topic, key, text strin
 		// A probe's key has the names of a container and of a kind too.
 		subject = bus.Key(subject, key) + strings.Repeat(".main", strings.Count(about.Keys(), "."))
 	}
-	kit.Eventually(t, "the bus to take "+subject, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		return transport.Publish(ctx, bus.Message{
-			Subject: subject, Header: map[string]string{bus.HeaderSchema: "1"},
-			Data: []byte(text),
-		})
-	})
+	// Once: a message that is published again because its ack was late is there twice.
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
+	defer cancel()
+	if err := transport.Publish(ctx, bus.Message{
+		Subject: subject, Header: map[string]string{bus.HeaderSchema: "1"}, Data: []byte(text),
+	}); err != nil {
+		t.Fatalf("the bus doesn't take %s: %v", subject, err)
+	}
 }
 
 // TestWrongKey connects to the bus with a key that isn't its, and with one that may not do what it tries.
@@ -292,8 +292,9 @@ func TestWrongKey(t *testing.T) {
 		t.Error("a stranger may publish")
 	}
 	stranger.Close()
-	// The bus may hang up before its reason was read; then the reason is a second line.
-	if lines := strings.Count(told(), "\n"); lines > 2 {
+	// The bus may hang up before its reason was read; then the reason is a second line. On a busy machine a connection
+	// that takes too long is told too, and the reason once more after it.
+	if late, lines := strings.Count(told(), "timeout"), strings.Count(told(), "\n"); lines > 2+2*late {
 		t.Errorf("a stranger is told, in %d lines: %s", lines, told())
 	}
 

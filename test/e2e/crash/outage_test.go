@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -121,14 +123,18 @@ func crashContainerd(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range list.GetItems() {
-		// One that is removed meanwhile takes its network along.
-		status, err := runtime.PodSandboxStatus(t.Context(),
-			&runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.GetId(), Verbose: true})
-		if err == nil {
-			forgotten = slices.DeleteFunc(forgotten, func(path string) bool {
-				return strings.Contains(fmt.Sprint(status.GetInfo()), filepath.Base(path))
-			})
-		}
+		var status *runtimeapi.PodSandboxStatusResponse
+		kit.Eventually(t, "the status of sandbox "+s.GetId(), func() (err error) {
+			status, err = runtime.PodSandboxStatus(t.Context(),
+				&runtimeapi.PodSandboxStatusRequest{PodSandboxId: s.GetId(), Verbose: true})
+			if grpcstatus.Code(err) == codes.NotFound {
+				return nil // one that is removed meanwhile takes its network along
+			}
+			return err
+		})
+		forgotten = slices.DeleteFunc(forgotten, func(path string) bool {
+			return strings.Contains(fmt.Sprint(status.GetInfo()), filepath.Base(path))
+		})
 	}
 	for _, path := range forgotten {
 		_ = syscall.Unmount(path, syscall.MNT_DETACH) // it may not be mounted yet

@@ -80,7 +80,7 @@ func (j *journal) says(t *testing.T, daemon string, texts ...string) {
 // error says what hangs and what to do, pods run on, and what is asked for meanwhile is done afterwards, once.
 func TestHangingRuntime(t *testing.T) {
 	t.Parallel()
-	const patience = "20s" // enough for a busy machine, and less than the node's
+	const patience = "28s" // enough for a busy machine, and less than the node's
 	own := ownBed(t, func(*kit.Bed) []string { return []string{"--runtime-request-timeout=" + patience} })
 	ns := own.Namespace(t)
 	ns.Apply(settings)

@@ -51,14 +51,17 @@ func TestUpgrade(t *testing.T) {
 	}
 	well := func(missing ...string) {
 		t.Helper()
-		out, err := kubelot("doctor")
-		var bad []string
-		for _, m := range badDaemon.FindAllStringSubmatch(out, -1) {
-			bad = append(bad, m[1])
-		}
-		if !slices.Equal(bad, missing) || (err != nil) != (len(missing) > 0) {
-			t.Errorf("the crew isn't well but for %q: %v\n%s", missing, err, out)
-		}
+		kit.Eventually(t, "the crew to be well", func() error {
+			out, err := kubelot("doctor")
+			var bad []string
+			for _, m := range badDaemon.FindAllStringSubmatch(out, -1) {
+				bad = append(bad, m[1])
+			}
+			if !slices.Equal(bad, missing) || (err != nil) != (len(missing) > 0) {
+				return fmt.Errorf("%q are bad, want %q: %w\n%s", bad, missing, err, out)
+			}
+			return nil
+		})
 		if is := kit.Status(ns.Running("probed"), "main"); is.ContainerID != was.ContainerID || is.RestartCount != 0 {
 			t.Errorf("the pod's container was %+v and is %+v", was, is)
 		}
@@ -71,7 +74,7 @@ func TestUpgrade(t *testing.T) {
 	if err := errors.Join(os.Remove(link), os.Symlink("../broken/kubelot-pleg", link)); err != nil {
 		t.Fatal(err)
 	}
-	out, err := upgrade("broken", "pleg", "--patience=25s")
+	out, err := upgrade("broken", "pleg", "--patience=1m")
 	if err == nil || !strings.Contains(out, "it runs ../one/kubelot-pleg again; 0 of 1 daemons run broken") {
 		t.Fatalf("a version that fails: %v\n%s", err, out)
 	}
@@ -172,13 +175,15 @@ func copyExecutable(from, to string) error {
 // runs checks from which directory a daemon runs.
 func runs(t *testing.T, own *kit.Bed, name, dir string) {
 	t.Helper()
-	pid, err := own.Daemon(name)
-	if err != nil {
-		t.Error(err)
-		return
-	}
-	executable, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	if err != nil || filepath.Dir(executable) != dir {
-		t.Errorf("kubelot-%s runs %s, %v, and not what is in %s", name, executable, err, dir)
-	}
+	kit.Eventually(t, name+" to run what is in "+dir, func() error {
+		pid, err := own.Daemon(name)
+		if err != nil {
+			return err
+		}
+		executable, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		if err != nil || filepath.Dir(executable) != dir {
+			return fmt.Errorf("it runs %s, %w", executable, err)
+		}
+		return nil
+	})
 }

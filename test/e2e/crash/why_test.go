@@ -103,9 +103,10 @@ func TestWhyOutages(t *testing.T) {
 	}
 	unseen := ns.Running("unseen")
 
-	ns.Delete("ends", 5)
+	ns.Delete("ends", 300)
 	ns.Says("ends", "is stopping: ")
 	own.ControlPlane.StopAPIServer()
+	own.KillContainer(t, ends, "app")
 	ns.Says("ends", "it is over on this node, and kubelot can't delete its API object: ")
 	if err := own.ControlPlane.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,10 @@ import (
 	"kubelot.dev/test/e2e/kit"
 )
 
+// late begins what a message has where the figures that the choice waits for have come too late, as on a busy machine.
+// The right pods go nevertheless.
+const late = "Figures from after the shortage began were missing after "
+
 var lowMessage = regexp.MustCompile(
 	`^The node was low on resource: (\S+)\. Threshold quantity: (\S+), available: (\S+)\. (.*)$`)
 

@@ -58,8 +58,9 @@ func TestImageDiskPressure(t *testing.T) {
 		bytes := d.bytesGetShort()
 		free := d.holdFiles("much", "more")
 		d.hogGoes(bytes)
-		// As containerd may take on a busy machine.
-		time.Sleep(40 * time.Second)
+		// As containerd may take on a busy machine: longer than gc waits for the space of a pod that it has chosen without
+		// fresh figures, and less than it waits for this one's.
+		time.Sleep(30 * time.Second)
 		d.evicted("hog")
 		free()
 		condition(t, d.bed, d.bed.KubeNode(t), corev1.NodeDiskPressure, corev1.ConditionFalse)
@@ -122,7 +123,7 @@ func newImageDisk(t *testing.T) *imageDisk {
 		return err
 	})
 	calm := d.bed.KubeNode(t)
-	d.ns.Exec(d.hog, "app", d.filling("much", imageThreshold-imageSpare))
+	trigger(d.ns, d.hog, d.filling("much", imageThreshold-imageSpare))
 	kit.Eventually(t, "the unused image and its files to go", func() error {
 		list, err := d.bed.Containerd.Images().ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
 		mib, statErr := d.available()
@@ -248,7 +249,7 @@ func (d *imageDisk) hogGoes(crossed func() time.Time) {
 
 func (d *imageDisk) filesGoes(crossed func() time.Time) {
 	d.t.Helper()
-	if rest := low(d.t, d.ns, "files", "inodes", "8k", "8k"); rest != "" {
+	if rest := low(d.t, d.ns, "files", "inodes", "8k", "8k"); rest != "" && !strings.HasPrefix(rest, late) {
 		d.t.Errorf("the message ends with %q; the kubelet names no containers", rest)
 	}
 	took(d.t, d.bed, "files", crossed())

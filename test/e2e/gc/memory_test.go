@@ -36,7 +36,7 @@ func TestNodeMemoryPressure(t *testing.T) {
 	bed := start(t, transition, nil)
 	margin := max(int(available(t)>>20)/4, 1000)
 	hogged(t, bed, 2*margin+4000, func() (func() bool, string) {
-		threshold := available(t)>>20 - int64(margin)
+		threshold := (available(t)>>20 - int64(margin)) | 1 // a whole number of GiB is told as such
 		configure(t, bed, fmt.Sprintf("evictionHard: {memory.available: %dMi}\n", threshold)+transition)
 		short := func() bool { return available(t) < threshold<<20 }
 		if short() {

@@ -149,12 +149,12 @@ func (b *Bed) StartNode(ctx context.Context, agent node.Agent, args ...string) e
 }
 
 // KubeNode is the Node object at the API server.
-func (b *Bed) KubeNode(t testing.TB) *corev1.Node {
+func (b *Bed) KubeNode(t testing.TB) (n *corev1.Node) {
 	t.Helper()
-	n, err := b.Client.CoreV1().Nodes().Get(t.Context(), NodeName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	Eventually(t, "the Node object", func() (err error) {
+		n, err = b.Client.CoreV1().Nodes().Get(t.Context(), NodeName, metav1.GetOptions{})
+		return err
+	})
 	return n
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc"
 	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
@@ -30,6 +31,8 @@ type DRADriver struct {
 	t   testing.TB
 	bed *Bed
 	dir string
+	// slice has its devices.
+	slice *resourcev1.ResourceSlice
 
 	mu    sync.Mutex
 	calls []string
@@ -43,7 +46,7 @@ func (b *Bed) DRADriver(t testing.TB, name string, devices ...string) *DRADriver
 	t.Helper()
 	d := &DRADriver{Name: name, t: t, bed: b, dir: t.TempDir()}
 	api, node := b.Client.ResourceV1(), NodeName
-	slice := &resourcev1.ResourceSlice{
+	d.slice = &resourcev1.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "slice-" + name},
 		Spec: resourcev1.ResourceSliceSpec{
 			Driver: name, NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1, Generation: 1},
@@ -52,7 +55,7 @@ func (b *Bed) DRADriver(t testing.TB, name string, devices ...string) *DRADriver
 	spec := map[string]any{"cdiVersion": "0.6.0", "kind": name + "/toy"}
 	var named []map[string]any
 	for _, device := range devices {
-		slice.Spec.Devices = append(slice.Spec.Devices, resourcev1.Device{Name: device})
+		d.slice.Spec.Devices = append(d.slice.Spec.Devices, resourcev1.Device{Name: device})
 		edits := map[string]any{"env": []string{"TOY=" + device}}
 		named = append(named, map[string]any{"name": device, "containerEdits": edits})
 	}
@@ -76,27 +79,32 @@ func (b *Bed) DRADriver(t testing.TB, name string, devices ...string) *DRADriver
 	if _, err := api.DeviceClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	d.publish(slice)
+	d.publish()
 	t.Cleanup(func() {
 		_ = os.Remove(file)
 		_ = api.DeviceClasses().Delete(context.Background(), name, metav1.DeleteOptions{})
-		_ = api.ResourceSlices().Delete(context.Background(), slice.Name, metav1.DeleteOptions{})
+		_ = api.ResourceSlices().Delete(context.Background(), d.slice.Name, metav1.DeleteOptions{})
 	})
 	return d
 }
 
 // publish creates the slice, as drivers do whenever it is gone.
-func (d *DRADriver) publish(slice *resourcev1.ResourceSlice) {
+func (d *DRADriver) publish() {
 	d.t.Helper()
 	slices := d.bed.Client.ResourceV1().ResourceSlices()
-	if _, err := slices.Create(d.t.Context(), slice, metav1.CreateOptions{}); err != nil {
+	if err := persist(apierrors.IsAlreadyExists, func() error {
+		_, err := slices.Create(d.t.Context(), d.slice, metav1.CreateOptions{})
+		return err
+	}); err != nil && !apierrors.IsAlreadyExists(err) {
 		d.t.Fatal(err)
 	}
 }
 
-// Serve registers the driver. The function that it returns ends it.
+// Serve registers the driver. The function that it returns ends it. The node may have removed the slice of a driver
+// that was away.
 func (d *DRADriver) Serve() (stop func()) {
 	d.t.Helper()
+	d.publish()
 	serve := func(path string, register func(*grpc.Server)) *grpc.Server {
 		listener, err := new(net.ListenConfig).Listen(d.t.Context(), "unix", path)
 		if err != nil {

@@ -85,8 +85,11 @@ func (n *Namespace) Apply(documents string) {
 		}
 		resource, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
 		client := n.bed.dynamic.Resource(resource).Namespace(n.Name)
-		if _, err := client.Create(n.t.Context(), object,
-			metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+		if err := persist(apierrors.IsAlreadyExists, func() error {
+			_, err := client.Create(n.t.Context(), object,
+				metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+			return err
+		}); err != nil {
 			n.t.Fatalf("create %s %s: %v", object.GetKind(), object.GetName(), err)
 		}
 	}
@@ -99,8 +102,27 @@ func (n *Namespace) Delete(pod string, grace int64) {
 	if grace >= 0 {
 		options.GracePeriodSeconds = &grace
 	}
-	if err := n.bed.Client.CoreV1().Pods(n.Name).Delete(n.t.Context(), pod, options); err != nil &&
-		!apierrors.IsNotFound(err) {
+	if err := persist(apierrors.IsNotFound, func() error {
+		return n.bed.Client.CoreV1().Pods(n.Name).Delete(n.t.Context(), pod, options)
+	}); err != nil && !apierrors.IsNotFound(err) {
 		n.t.Fatal(err)
 	}
+}
+
+// persist makes a request again while the API server is too busy for it. A try that has failed like that may have done
+// its work nevertheless: done finds that in the error of the next one.
+func persist(done func(error) bool, request func() error) error {
+	err := request()
+	for deadline := time.Now().Add(Patience); tooBusy(err) && time.Now().Before(deadline); {
+		time.Sleep(100 * time.Millisecond)
+		if err = request(); done(err) {
+			return nil
+		}
+	}
+	return err
+}
+
+func tooBusy(err error) bool {
+	return apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsInternalError(err)
 }

@@ -61,6 +61,7 @@ func follow(ctx context.Context, open func(context.Context) (Watcher, error),
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("last seen: %s", last)
 		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 )
 
 // agreeWithin is how long the node and the API server may differ about a pod that changes.
-const agreeWithin = 10 * time.Second
+const agreeWithin = time.Minute
 
 // onNode is how the pod's status in the node's /pods differs from the API server's copy, of which one daemon writes
 // both. Times are compared as they are.
@@ -34,8 +34,8 @@ func (s *stage) onNode(t *testing.T, p *corev1.Pod) string {
 		}
 		stored, err := s.bed.Client.CoreV1().Pods(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
 		if err != nil {
-			t.Error(err)
-			return ""
+			lines = err.Error()
+			continue
 		}
 		a, b := s.status(t, stored), s.status(t, listed)
 		if a == b {

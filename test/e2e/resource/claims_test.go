@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,7 +62,7 @@ func TestClaims(t *testing.T) {
 	}
 
 	asked := len(driver.Calls())
-	bed.Signal(t, "resource", syscall.SIGKILL)
+	killResourceDaemon(t)
 	bed.KillContainer(t, p, "app")
 	p = ns.Restarted(p, "app", 1)
 	if calls := driver.Calls(); len(calls) != asked {
@@ -96,15 +96,20 @@ func TestClaimsAreGivenBackBeforeThePhaseIsTerminal(t *testing.T) {
 	t.Cleanup(driver.Serve())
 	ns := bed.Namespace(t)
 	asked, goOn := make(chan struct{}), make(chan struct{})
+	tell := sync.OnceFunc(func() { close(asked) })
 	driver.OnCall(func(call string) {
 		if call == "unprepare" {
-			close(asked)
+			tell()
 			<-goOn
 		}
 	})
 	once := strings.Replace(claimingPod, "command: $FOREVER", "command: ['true']", 1) + "  restartPolicy: Never\n"
 	ns.Apply(strings.ReplaceAll(claimed, "$DRIVER", driver.Name) + "---\n" + pod("claims", once))
-	<-asked
+	select {
+	case <-asked:
+	case <-time.After(kit.Patience):
+		t.Fatal("the driver isn't asked to take back the claim")
+	}
 	// What the node writes of the pod's end without waiting for the driver comes with this at the latest.
 	p := ns.Wait("claims", "its container's end", func(p *corev1.Pod) bool {
 		s := kit.Status(p, "app")

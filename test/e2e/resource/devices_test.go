@@ -48,6 +48,7 @@ func TestDevicePlugin(t *testing.T) {
 	devices(t, name, "2", "2")
 
 	ns := bed.Namespace(t)
+	over := undisturbed(t)
 	ns.Apply(pod("first", toys(name, "1")))
 	p := ns.Running("first")
 	resources := ns.PodResources("first")
@@ -60,6 +61,7 @@ func TestDevicePlugin(t *testing.T) {
 	if n := plugin.PreStarts(id); n != 1 {
 		t.Errorf("the plugin was told of %d starts", n)
 	}
+	over()
 
 	// One is left, and two are asked for. No scheduler would do that, so the pod names its node itself.
 	ns.Apply(pod("greedy", "\n  nodeName: "+kit.NodeName+toys(name, "2")))
@@ -73,7 +75,7 @@ func TestDevicePlugin(t *testing.T) {
 
 	// A killed daemon has its plugins register again, and knows who has what.
 	before := plugin.Registrations()
-	bed.Signal(t, "resource", syscall.SIGKILL)
+	killResourceDaemon(t)
 	kit.Eventually(t, "the plugin's registration", func() error {
 		if n := plugin.Registrations(); n <= before {
 			return fmt.Errorf("it has registered %d times", n)
@@ -81,12 +83,14 @@ func TestDevicePlugin(t *testing.T) {
 		return nil
 	})
 	devices(t, name, "2", "2")
+	over = undisturbed(t)
 	bed.KillContainer(t, p, "app")
 	again := ns.Restarted(p, "app", 1)
 	ns.Equal(again, "app", "echo $TOYS", id)
 	if n := plugin.PreStarts(id); n != 2 {
 		t.Errorf("the plugin was told of %d starts", n)
 	}
+	over()
 	data, err := os.ReadFile(filepath.Join(bed.Node.RootDir, "device-plugins/kubelet_internal_checkpoint"))
 	if err != nil || !strings.Contains(string(data), string(p.UID)) {
 		t.Errorf("the checkpoint is %s, %v", data, err)

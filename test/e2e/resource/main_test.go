@@ -3,6 +3,8 @@ package resource
 import (
 	"os"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"kubelot.dev/test/e2e/kit"
@@ -16,6 +18,25 @@ func TestMain(m *testing.M) {
 cpuManagerPolicy: static
 topologyManagerPolicy: best-effort
 `}))
+}
+
+// resourceDaemon is held for writing by who kills the daemon beside other tests, and for reading by who needs what one
+// process of it does.
+var resourceDaemon sync.RWMutex
+
+func killResourceDaemon(t *testing.T) {
+	t.Helper()
+	resourceDaemon.Lock()
+	defer resourceDaemon.Unlock()
+	bed.Signal(t, "resource", syscall.SIGKILL)
+}
+
+// undisturbed keeps others from killing the daemon until the function that it returns is called, or the test ends.
+func undisturbed(t *testing.T) (over func()) {
+	resourceDaemon.RLock()
+	over = sync.OnceFunc(resourceDaemon.RUnlock)
+	t.Cleanup(over)
+	return over
 }
 
 // pod makes a manifest: what every test's pod has, and the rest of its spec as indented YAML. $FOREVER is replaced.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -142,35 +141,12 @@ func checkTerminated(t *testing.T, p *corev1.Pod) {
 	t.Errorf("pod %s has the conditions %+v", p.Name, p.Status.Conditions)
 }
 
-// command runs kubelot shutdown.
-func (r *rig) command(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(r.t.Context(), kit.Patience)
-	defer cancel()
-	args = append([]string{"shutdown"}, append(args, "--run-dir="+r.Node.RunDir())...)
-	out, err := exec.CommandContext(ctx, r.Program("kubelot"), args...).CombinedOutput()
-	return string(out), err
-}
-
-// tryState is what kubelot says of the shutdown. While daemons start again it may take longer than the command waits.
-func (r *rig) tryState() (s topic.Shutdown, err error) {
-	out, err := r.command("state", "-o", "json")
-	if err == nil {
-		err = json.Unmarshal([]byte(out), &s)
-	}
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, out)
-	}
-	return s, err
-}
-
-// state is tryState that must succeed.
-func (r *rig) state() (s topic.Shutdown) {
+// runs waits until the pod runs and heeds SIGTERM.
+func (r *rig) runs(name string) *corev1.Pod {
 	r.t.Helper()
-	kit.Eventually(r.t, "the state of the shutdown", func() (err error) {
-		s, err = r.tryState()
-		return err
-	})
-	return s
+	p := r.ns.Running(name)
+	r.ns.HeedsTERM(p, "app")
+	return p
 }
 
 func (r *rig) nodeEvent(text string) {
@@ -213,9 +189,9 @@ func (r *rig) cancelled() {
 	}
 	static := "static-" + kit.NodeName
 	for _, name := range []string{"victim", "obstinate", static} {
-		r.ns.Running(name)
+		r.runs(name)
 	}
-	important := r.ns.Running("important")
+	important := r.runs("important")
 
 	r.powerOff()
 	r.ready(corev1.ConditionFalse, "node is shutting down")
@@ -239,8 +215,8 @@ func (r *rig) cancelled() {
 	r.ready(corev1.ConditionTrue, "")
 	r.nodeEvent("Shutdown manager detected shutdown cancellation")
 	r.apply("next", obeys, "")
-	r.ns.Running("next")
-	r.ns.Running(static)
+	r.runs("next")
+	r.runs(static)
 	if now := r.ns.Running("important"); kit.Status(now, "app").ContainerID != kit.Status(important, "app").ContainerID {
 		r.t.Error("a pod was ended whose group had not begun")
 	}
@@ -253,7 +229,7 @@ func (r *rig) cancelled() {
 
 // byCommand ends the pods without logind's word, and waits.
 func (r *rig) byCommand() {
-	r.ns.Running("next")
+	r.runs("next")
 	out, err := r.command("start", "--grace-period=10m", "--critical-grace-period=5m")
 	if err != nil || !strings.HasSuffix(out, "done\n") {
 		r.t.Fatalf("%v: %s", err, out)
@@ -290,7 +266,9 @@ func (r *rig) toTheEnd() {
   volumes: [{name: v, emptyDir: {medium: Memory}}]
 `)
 	r.apply("obstinate2", deaf, "  priorityClassName: important\n")
-	r.apply("critical", obeys, "  priorityClassName: system-cluster-critical\n")
+	// The last group takes as long as the test wants.
+	r.apply("critical", `trap "" TERM; until [ -e /tmp/go ]; do sleep 0.1; done`,
+		"  priorityClassName: system-cluster-critical\n")
 	r.ns.Apply(`apiVersion: v1
 kind: Pod
 metadata: {name: last-words}
@@ -303,9 +281,10 @@ spec:
     lifecycle: {preStop: {exec: {command: [sh, -c, 'sleep 2; touch /tmp/said; sleep 600']}}}
 `)
 	r.ns.Phase("finished", corev1.PodSucceeded)
-	for _, name := range []string{"hooked", "obstinate2", "critical", "last-words"} {
-		r.ns.Running(name)
-	}
+	r.ns.Running("last-words")
+	r.runs("hooked")
+	r.runs("obstinate2")
+	critical := r.runs("critical")
 
 	r.powerOff()
 	kit.Eventually(r.t, "the shutdown", func() error {
@@ -318,6 +297,7 @@ spec:
 	r.group(1)
 	r.proxy.setSlow(true)
 	r.Signal(r.t, "gc", syscall.SIGKILL)
+	r.ns.Exec(critical, "app", "touch /tmp/go")
 	r.group(3)
 	time.Sleep(time.Second)
 	if s := r.state(); !s.Done.IsZero() || r.isOff() || r.locks(1) != nil {

@@ -1,9 +1,12 @@
 package tracing
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -175,6 +178,7 @@ func TestAnImageThatIsNot(t *testing.T) {
 // either.
 func TestTheCollectorIsRestarted(t *testing.T) {
 	ns := bed.Namespace(t)
+	away, back := logged("the collector of traces doesn't take spans"), logged("the collector of traces takes spans again")
 	if err := collected.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -188,14 +192,12 @@ func TestTheCollectorIsRestarted(t *testing.T) {
 	for i := range pods {
 		started = append(started, ns.Wait(fmt.Sprint("web", i), "ready", kit.Ready))
 	}
-	kit.Eventually(t, "a line in the log", logged("the collector of traces doesn't take spans"))
-	if err := collected.start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.Eventually(t, "a line in the log", away)
+	kit.Eventually(t, "the collector's port", collected.start)
 	for _, p := range started {
 		kit.Eventually(t, "the trace of "+p.Name, func() error { return begun(p) })
 	}
-	kit.Eventually(t, "a line in the log", logged("the collector of traces takes spans again"))
+	kit.Eventually(t, "a line in the log", back)
 }
 
 // begun is an error unless the collector has the spans of the pod's start.
@@ -208,24 +210,62 @@ func begun(p *corev1.Pod) error {
 	return nil
 }
 
-// logged is an error unless kubelot's log has exactly one such line.
+// logged returns what is an error unless kubelot's log has exactly one such line more than now.
 func logged(text string) func() error {
-	return func() error {
+	count := func() (int, error) {
 		log, err := os.ReadFile(bed.Node.LogPath())
-		if n := strings.Count(string(log), text); err == nil && n != 1 {
-			err = fmt.Errorf("%q is there %d times", text, n)
+		return strings.Count(string(log), text), err
+	}
+	before, failed := count()
+	return func() error {
+		n, err := count()
+		if err = errors.Join(failed, err); err == nil && n != before+1 {
+			err = fmt.Errorf("%q is there %d times, and was %d times", text, n, before)
 		}
 		return err
 	}
 }
 
+// sentByAPI finds how many spans api knows the collector to have, since its start.
+var sentByAPI = regexp.MustCompile(`(?m)^kubelot_trace_spans_total\{result="sent"\} (\d+)$`)
+
+// unconfirmed is how many spans the collector has besides those that api knows it to have: those of an earlier process
+// of it, and those of which it is about to learn.
+func unconfirmed(t *testing.T) int {
+	t.Helper()
+	page := bed.Page(t, "api", "/metrics")
+	sent := sentByAPI.FindSubmatch(page)
+	if sent == nil {
+		t.Fatalf("no count of spans in\n%s", page)
+	}
+	known, err := strconv.Atoi(string(sent[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := 0
+	for _, s := range collected.all() {
+		if s.service == "kubelet" {
+			all++
+		}
+	}
+	return all - known
+}
+
 // api is restarted while a pod lives: its trace is whole, and no span is sent twice, of this pod or of any other.
 func TestAPIIsRestarted(t *testing.T) {
 	ns := bed.Namespace(t)
+	before := unconfirmed(t)
 	ns.Apply(pod("web", plain))
 	p := ns.Wait("web", "ready", kit.Ready)
-	// What api has queued it sends within a second of its end, or not at all.
+	// What api has queued it sends within a second of its end, or not at all; of what it sends just then it can't know
+	// that it has arrived.
 	kit.Eventually(t, "the pod's start", func() error { return begun(p) })
+	kit.Eventually(t, "api to know what the collector has", func() error {
+		if n := unconfirmed(t); n > before {
+			return fmt.Errorf("it doesn't know of %d spans, and didn't of %d before", n, before)
+		}
+		return nil
+	})
 	bed.Signal(t, "api", syscall.SIGTERM)
 	ns.Apply(pod("next", plain))
 	_, spans := life(t, ns, "next")

@@ -25,15 +25,16 @@ import (
 
 // command is a `kubelot ui` that runs.
 type command struct {
-	url  string
-	cmd  *exec.Cmd
-	done chan error
+	runDir string
+	url    string
+	cmd    *exec.Cmd
+	done   chan error
 }
 
 // serve starts the command for a crew and ends it with the test. It must end in order.
 func serve(t *testing.T, runDir string) *command {
 	t.Helper()
-	c := &command{done: make(chan error, 1)}
+	c := &command{runDir: runDir, done: make(chan error, 1)}
 	c.cmd = exec.Command(bed.Program("kubelot"), "ui", "-o", "json", "--run-dir", runDir)
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
@@ -70,6 +71,15 @@ func (c *command) end() error {
 	return err
 }
 
+// again starts the command anew: its address counts once.
+func (c *command) again(t *testing.T) {
+	t.Helper()
+	if err := c.end(); err != nil {
+		t.Errorf("kubelot ui ended with %v", err)
+	}
+	*c = *serve(t, c.runDir)
+}
+
 // patience is for one thing on the page, on a machine that runs other suites besides.
 const patience = 90 * time.Second
 
@@ -84,11 +94,36 @@ type tab struct {
 }
 
 // browse opens the page that a command serves, in a browser of its own. The test fails for each error on the console,
-// and for each request to another host.
+// and for each request to another host. Where the network changes meanwhile the command is started again.
 func browse(t *testing.T, c *command, width, height int64) *tab {
 	t.Helper()
+	for deadline := time.Now().Add(patience); ; c.again(t) {
+		b := launch(t, c)
+		err := b.try(chromedp.EmulateViewport(width, height), chromedp.Navigate(c.url))
+		if err == nil {
+			b.loads()
+			t.Cleanup(func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				for _, trouble := range b.troubles {
+					t.Errorf("in the browser: %s", trouble)
+				}
+			})
+			return b
+		}
+		if !strings.Contains(err.Error(), networkChanged) || time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+		_ = chromedp.Cancel(b.ctx) // it ends with the test at the latest
+	}
+}
+
+// launch starts a browser with an empty page.
+func launch(t *testing.T, c *command) *tab {
+	t.Helper()
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.NoSandbox, chromedp.ExecPath(chromium(t)),
-		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("force-color-profile", "srgb"))
+		chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("force-color-profile", "srgb"),
+		chromedp.WSURLReadTimeout(patience))
 	allocated, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
 	ctx, cancel := chromedp.NewContext(allocated)
@@ -103,15 +138,6 @@ func browse(t *testing.T, c *command, width, height int64) *tab {
 		t.Fatal(err)
 	}
 	chromedp.ListenTarget(ctx, b.listen)
-	b.do(chromedp.EmulateViewport(width, height), chromedp.Navigate(c.url))
-	b.loads()
-	t.Cleanup(func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for _, trouble := range b.troubles {
-			t.Errorf("in the browser: %s", trouble)
-		}
-	})
 	return b
 }
 
@@ -133,22 +159,28 @@ func chromium(t *testing.T) string {
 // networkChanged is why a browser has dropped a request.
 const networkChanged = "net::ERR_NETWORK_CHANGED"
 
-// loads waits until the page shows a picture. It reloads the page, as a person would, while its scripts haven't come.
+// loads waits until the page shows a picture. It reloads the page, as a person would, while it or its scripts haven't
+// come.
 func (b *tab) loads() {
 	b.t.Helper()
+	const failed, shown = `location.protocol == "chrome-error:"`,
+		`Boolean(document.querySelector("#foot")?.innerText.includes("Picture of"))`
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		b.until("an end of the loading", `document.readyState == "complete" && document.querySelector("#foot")`)
+		b.until("an end of the loading", failed+` || document.readyState == "complete" && document.querySelector("#foot")`)
 		for range 100 {
-			if get[bool](b, `document.querySelector("#foot").innerText.includes("Picture of")`) {
+			if get[bool](b, shown) {
 				return
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		if get[bool](b, `document.querySelector("#notice").innerText.includes("reload the page")`) {
-			b.do(chromedp.Reload())
+		if !get[bool](b, failed+` || document.querySelector("#notice").innerText.includes("reload the page")`) {
+			continue
+		}
+		if err := b.try(chromedp.Reload()); err != nil && !strings.Contains(err.Error(), networkChanged) {
+			b.t.Fatal(err)
 		}
 	}
-	b.until("the page", `document.querySelector("#foot").innerText.includes("Picture of")`)
+	b.until("the page", shown)
 }
 
 func (b *tab) listen(event any) {
@@ -182,11 +214,15 @@ func (b *tab) trouble(words string) {
 
 func (b *tab) do(actions ...chromedp.Action) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, patience)
-	defer cancel()
-	if err := chromedp.Run(ctx, actions...); err != nil {
+	if err := b.try(actions...); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+func (b *tab) try(actions ...chromedp.Action) error {
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	return chromedp.Run(ctx, actions...)
 }
 
 // get is the value of an expression.

@@ -139,9 +139,7 @@ func TestArrowsMove(t *testing.T) {
 		document.querySelectorAll(".arrow").length === 0`)
 	quiet := crew.chatter()
 	b.until("arrows", `document.querySelectorAll(".arrow").length > 3`)
-	if n := get[int](b, `document.querySelectorAll('.edge.flows[data-key^="pleg>"]').length`); n < 5 {
-		t.Errorf("messages of pleg flow on %d ways", n)
-	}
+	b.until("messages of pleg on five ways", `document.querySelectorAll('.edge.flows[data-key^="pleg>"]').length >= 5`)
 	if n := get[int](b, `document.querySelectorAll('.edge.flows[data-key^="volume>"]').length`); n > 0 {
 		t.Errorf("messages of volume flow on %d ways, and it has said nothing", n)
 	}
@@ -179,7 +177,8 @@ func TestKeyboard(t *testing.T) {
 	crew.crew()
 	crew.pods(12)
 	b := browse(t, serve(t, crew.runDir), 1280, 800)
-	b.until("the pods", `document.querySelector("#node").innerText.includes("node-1")`)
+	b.until("the pods", `document.querySelector("#node").innerText.includes("node-1") &&
+		document.querySelector("#pods-badge").textContent.startsWith("2")`)
 	for _, c := range []struct{ query, view, shown string }{
 		{"bill", "#/pods/", "billing-0"},
 		{"ple", "#/crew/daemon/pleg", "pleg"},
@@ -208,6 +207,7 @@ func TestKeyboard(t *testing.T) {
 
 	// A group is one stop of the tab key; the arrow keys move in it.
 	b.goTo("#/crew")
+	b.until("the view crew", `document.querySelector("#crew").checkVisibility()`)
 	b.do(chromedp.Evaluate(`document.querySelector(".nodes [tabindex='0']").focus()`, nil))
 	before := b.focus()
 	b.keys(kb.ArrowRight)
@@ -253,10 +253,7 @@ func TestScreens(t *testing.T) {
 	b.goTo("#/pods")
 	b.until("110 pods", `document.querySelectorAll("#list li").length === 110 &&
 		document.querySelectorAll(".cell").length === 110`)
-	first := get[string](b, `document.querySelector("#list li").innerText`)
-	if !strings.Contains(first, "0/1") {
-		t.Errorf("the first of the pods is %q, want one that waits", first)
-	}
+	b.until("a pod that waits as the first one", `document.querySelector("#list li").innerText.includes("0/1")`)
 	all("110 pods")
 	b.do(chromedp.EmulateViewport(420, 800))
 	all("small window")

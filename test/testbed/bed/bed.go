@@ -20,6 +20,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -47,7 +48,8 @@ type Bed struct {
 	CgroupRoot string       `json:"cgroupRoot"` // parent of all pod cgroups, absolute as in KubeletConfiguration
 
 	lock   *os.File
-	claims []net.Listener // see hold
+	mu     sync.Mutex
+	claims []net.Listener // see hold; under mu
 }
 
 // Open creates dir if necessary and claims it. It waits a little for a
@@ -94,6 +96,8 @@ func Attached(dir string) (*Bed, error) {
 
 // Close releases the directory, the subnet and the ports for another Open. It removes nothing.
 func (b *Bed) Close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	for _, claim := range b.claims {
 		_ = claim.Close()
 	}

@@ -45,6 +45,8 @@ func (b *Bed) hold(name string, free func() error) error {
 	if err := free(); err != nil {
 		return errors.Join(err, claim.Close())
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.claims = append(b.claims, claim)
 	return nil
 }

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeExec struct {
 	answer  *runtimeapi.ExecSyncResponse
 	err     error
+	after   *time.Duration // when it answers; nil for at once
 	hang    bool
 	command []string
 	timeout time.Duration
@@ -41,6 +42,9 @@ func (f *fakeExec) ExecSync(ctx context.Context, _ string, command []string,
 	timeout time.Duration,
 ) (*runtimeapi.ExecSyncResponse, error) {
 	f.command, f.timeout = command, timeout
+	if f.after != nil {
+		time.Sleep(*f.after)
+	}
 	if f.hang {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -115,11 +119,18 @@ func TestExecErrors(t *testing.T) {
 		!strings.HasPrefix(err.Error(), "rpc error: ") {
 		t.Errorf("a container that is gone: %v", err)
 	}
-	late := &fakeExec{err: asCRI(t, codes.DeadlineExceeded)}
-	r, err := New(late).Run(t.Context(), here(), command("sh", "-c", "x"))
-	want(t, r, err, Result{Output: `command timed out: "sh -c x" timed out after 3s`})
+	late, after := asCRI(t, codes.DeadlineExceeded), time.Duration(0)
 	var away RuntimeError
-	if _, err = New(&fakeExec{err: asCRI(t, codes.Unavailable)}).Run(t.Context(), here(),
+	synctest.Test(t, func(t *testing.T) {
+		runtime := New(&fakeExec{err: late, after: &after})
+		if _, err := runtime.Run(t.Context(), here(), command("sh", "-c", "x")); !errors.As(err, &away) {
+			t.Errorf("a limit of the runtime's own: %v", err)
+		}
+		after = 3 * time.Second
+		r, err := runtime.Run(t.Context(), here(), command("sh", "-c", "x"))
+		want(t, r, err, Result{Output: `command timed out: "sh -c x" timed out after 3s`})
+	})
+	if _, err := New(&fakeExec{err: asCRI(t, codes.Unavailable)}).Run(t.Context(), here(),
 		command("a")); !errors.As(err, &away) {
 		t.Errorf("a runtime that is away: %v", err)
 	}
