@@ -97,6 +97,21 @@ func (c *client) ask(t *testing.T, path string) int {
 	return c.answer(t)
 }
 
+// enter is a new connection whose first request was allowed. On a busy machine that may take several tries.
+func enter(t *testing.T, address string) *client {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; {
+		c := dial(t, address, "127.0.0.1")
+		code := c.ask(t, "/in")
+		if code == http.StatusOK {
+			return c
+		}
+		if time.Now().After(end) {
+			t.Fatalf("one that may enter: %d, want %d", code, http.StatusOK)
+		}
+	}
+}
+
 func (c *client) answer(t *testing.T) int {
 	t.Helper()
 	response, err := http.ReadResponse(c.in, nil)
@@ -153,8 +168,8 @@ func TestGuestsThatAreIdleMakeRoom(t *testing.T) {
 	}
 	want(t, "the second", busy.answer(t), 200)
 	<-reached
-	next := dial(t, address, "127.0.0.1")
-	want(t, "one more", next.ask(t, "/in"), 200)
+	// The server may have answered the idle one without noting yet that it is idle.
+	next := enter(t, address)
 	if !idle.closed() {
 		t.Error("the idle one isn't closed")
 	}
@@ -169,11 +184,10 @@ func TestGuestsThatAreIdleMakeRoom(t *testing.T) {
 
 func TestAStrangerLeavesInTime(t *testing.T) {
 	limits := few
-	limits.Patience = 50 * time.Millisecond
+	limits.Patience = 200 * time.Millisecond
 	address, release := serve(t, limits)
 	close(release)
-	guest := dial(t, address, "127.0.0.1")
-	want(t, "the guest", guest.ask(t, "/in"), 200)
+	guest := enter(t, address)
 	silent := dial(t, address, "127.0.0.1")
 	if !silent.closed() {
 		t.Error("who says nothing stays")

@@ -46,7 +46,7 @@ func TestExemplars(t *testing.T) {
 	dir := t.TempDir()
 	defer serveFunc(t, dir, "podsync", measured(t))()
 	defer serve(t, dir, "one", one)()
-	g := New(dir, prometheus.NewRegistry(), nil, true)
+	g := patient(dir, prometheus.NewRegistry(), nil, true)
 	page, form := scrapeAs(t, g, openMetrics)
 	if !strings.HasPrefix(form, "application/openmetrics-text") {
 		t.Errorf("the page is %q", form)
@@ -69,7 +69,7 @@ func TestWithoutExemplars(t *testing.T) {
 	dir := t.TempDir()
 	defer serveFunc(t, dir, "podsync", measured(t))()
 	defer serve(t, dir, "one", one)()
-	off, on := New(dir, prometheus.NewRegistry(), nil, false), New(dir, prometheus.NewRegistry(), nil, true)
+	off, on := patient(dir, prometheus.NewRegistry(), nil, false), patient(dir, prometheus.NewRegistry(), nil, true)
 	before, _ := scrapeAs(t, off, "")
 	for name, got := range map[string]func() (string, string){
 		"off and OpenMetrics": func() (string, string) { return scrapeAs(t, off, openMetrics) },

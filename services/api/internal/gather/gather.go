@@ -41,6 +41,8 @@ type Gatherer struct {
 	// formats are those that clients may ask for, accept what the daemons are asked for.
 	formats []expfmt.Format
 	accept  string
+	// patience is that above; tests have their own.
+	patience time.Duration
 
 	mu     sync.Mutex
 	shared map[string]bool // families that several daemons have
@@ -52,8 +54,8 @@ type Gatherer struct {
 // only text that has them.
 func New(runDir string, r prometheus.Registerer, local prometheus.Gatherer, exemplars bool) *Gatherer {
 	g := &Gatherer{
-		formats: expfmt.DefaultAcceptedFormats(),
-		local:   local, dir: filepath.Join(runDir, "metrics"), shared: map[string]bool{}, known: map[string]bool{},
+		formats: expfmt.DefaultAcceptedFormats(), patience: patience,
+		local: local, dir: filepath.Join(runDir, "metrics"), shared: map[string]bool{}, known: map[string]bool{},
 		up: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "kubelot_daemon_up", Help: "Whether the daemon's metrics could be read at the last scrape.",
 		}, []string{label}),
@@ -113,7 +115,7 @@ func (g *Gatherer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // Gather reads all daemons, side by side, and puts their families together.
 func (g *Gatherer) Gather(ctx context.Context) map[string]*dto.MetricFamily {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, g.patience)
 	defer cancel()
 	daemons := g.Daemons()
 	answers := make([]answer, len(daemons)+1)

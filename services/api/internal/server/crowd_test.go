@@ -178,35 +178,47 @@ func resident(t *testing.T, pid int) int {
 	return size
 }
 
-// startCrowdChild runs serveCrowd as a process of its own.
+// startCrowdChild runs serveCrowd as a process of its own. Another process may take the port that was free, so it tries
+// several.
 func startCrowdChild(t *testing.T) (address string, pid int) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tries := 1; ; tries++ {
+		port := freePort(t)
+		child := exec.CommandContext(context.WithoutCancel(t.Context()), self)
+		child.Env = append(os.Environ(), crowdChild+"=:"+port, "GOGC=50")
+		child.Stderr = os.Stderr
+		stdin, err := child.StdinPipe()
+		stdout, err2 := child.StdoutPipe()
+		if err := errors.Join(err, err2, child.Start()); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(stdout).ReadString('\n')
+		if line == "bound\n" {
+			t.Cleanup(func() {
+				stdin.Close()
+				if err := child.Wait(); err != nil {
+					t.Errorf("the server ended with %v", err)
+				}
+			})
+			return "127.0.0.1:" + port, child.Process.Pid
+		}
+		stdin.Close()
+		if ended := child.Wait(); tries == 5 {
+			t.Fatalf("the server says %q, %v, and ended with %v", line, err, ended)
+		}
+	}
+}
+
+func freePort(t *testing.T) string {
 	t.Helper()
 	free, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	port := free.Addr().(*net.TCPAddr).Port
-	free.Close()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	child := exec.CommandContext(context.WithoutCancel(t.Context()), self)
-	child.Env = append(os.Environ(), crowdChild+"=:"+strconv.Itoa(port), "GOGC=50")
-	child.Stderr = os.Stderr
-	stdin, err := child.StdinPipe()
-	stdout, err2 := child.StdoutPipe()
-	if err := errors.Join(err, err2, child.Start()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		stdin.Close()
-		if err := child.Wait(); err != nil {
-			t.Errorf("the server ended with %v", err)
-		}
-	})
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "bound\n" {
-		t.Fatalf("the server says %q, %v", line, err)
-	}
-	return "127.0.0.1:" + strconv.Itoa(port), child.Process.Pid
+	defer free.Close()
+	return strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
 }

@@ -54,7 +54,9 @@ func TestLogIsFollowedToTheContainersEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.pod(path, topic.ContainerRunning)
+	done := make(chan struct{})
 	time.AfterFunc(100*time.Millisecond, func() {
+		defer close(done)
 		f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 		if err == nil {
 			_, err = f.WriteString(record)
@@ -66,6 +68,7 @@ func TestLogIsFollowedToTheContainersEnd(t *testing.T) {
 		b.pod(path, topic.ContainerExited)
 	})
 	b.wants("GET", "/containerLogs/ns/web/app?follow=true", 200, "hello\nhello\n")
+	<-done
 }
 
 // A client that goes away ends the work for it, however late the runtime is.

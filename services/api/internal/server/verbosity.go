@@ -15,8 +15,8 @@ import (
 	"kubelot.dev/services/api/internal/gather"
 )
 
-// verbosityPatience is how long a daemon may take to change its log's verbosity.
-const verbosityPatience = 3 * time.Second
+// verbosityPatience is how long a daemon may take to change its log's verbosity. It is a variable for tests only.
+var verbosityPatience = 3 * time.Second
 
 // verbosity changes how much all daemons log, until they end.
 func (s *Service) verbosity(mux *http.ServeMux) {

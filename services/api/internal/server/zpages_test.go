@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"kubelot.dev/daemon"
 )
@@ -96,6 +97,9 @@ func (b *bed) loud(name string, code int) *loudness {
 }
 
 func TestVerbosityIsTheCrews(t *testing.T) {
+	before := verbosityPatience
+	verbosityPatience = time.Minute
+	t.Cleanup(func() { verbosityPatience = before })
 	b := newBed(t, "")
 	gc, pleg := b.loud("gc", http.StatusOK), b.loud("pleg", http.StatusOK)
 	put := func(text string) (int, string) {

@@ -26,7 +26,8 @@ const (
 	// has at most, and collecting how long it waits for them.
 	queued, batch = 2048, 512
 	collecting    = time.Second
-	// answerWithin is how long the collector may take for a request, lastWithin for the last ones when the daemon stops.
+	// answerWithin is how long the collector may take for a request, lastWithin for the last ones when the daemon stops
+	// (tests have their own).
 	answerWithin = 10 * time.Second
 	lastWithin   = time.Second
 	// retryFirst and retryMax bound the pauses between tries of a request.
@@ -44,6 +45,7 @@ type sender struct {
 	spans     chan *tracepb.Span
 	log       *slog.Logger
 
+	lastWithin    time.Duration
 	sent, dropped prometheus.Counter
 	away          bool // of run
 }
@@ -71,7 +73,7 @@ func newSender(endpoint string, resource *resourcepb.Resource, r prometheus.Regi
 	return &sender{
 		endpoint: endpoint, collector: collectorpb.NewTraceServiceClient(conn), conn: conn, resource: resource, log: log,
 		scope: &commonpb.InstrumentationScope{Name: "kubelot"}, spans: make(chan *tracepb.Span, queued),
-		sent: spans.WithLabelValues("sent"), dropped: spans.WithLabelValues("dropped"),
+		lastWithin: lastWithin, sent: spans.WithLabelValues("sent"), dropped: spans.WithLabelValues("dropped"),
 	}, nil
 }
 
@@ -100,7 +102,7 @@ func (s *sender) run(ctx context.Context) {
 			s.send(ctx, spans)
 		}
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWithin)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.lastWithin)
 	defer cancel()
 	for spans := s.rest(nil); len(spans) > 0; spans = s.rest(nil) {
 		s.settle(last, spans, s.export(last, spans))
@@ -138,7 +140,7 @@ func (s *sender) send(ctx context.Context, spans []*tracepb.Span) {
 	for failures := 1; ; failures++ {
 		err := s.export(ctx, spans)
 		if ctx.Err() != nil && err != nil {
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWithin)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.lastWithin)
 			defer cancel()
 			s.settle(last, spans, s.export(last, spans))
 			return

@@ -21,9 +21,10 @@ const (
 	gather = 20 * time.Millisecond
 	// unwatched is how often a path is looked at that can't be watched, as when it doesn't exist yet.
 	unwatched = time.Second
-	// patience is how long the first set waits for manifests that are being written.
-	patience = 5 * time.Second
 )
+
+// patience is how long the first set waits for manifests that are being written. It is a variable for tests only.
+var patience = 5 * time.Second
 
 // FileConfig is the manifest directory or file (staticPodPath).
 type FileConfig struct {

@@ -61,6 +61,9 @@ func TestFileRunFollowsTheKernel(t *testing.T) {
 	if err := os.Chtimes(path, old, old); err != nil {
 		t.Fatal(err)
 	}
+	before := patience
+	patience = time.Minute
+	t.Cleanup(func() { patience = before })
 	// Polling is a day away: all that comes, comes by inotify.
 	next := start(t, NewFile(FileConfig{Path: dir, NodeName: "node-1", Every: 24 * time.Hour}))
 	if set := next(); images(set) != "w:1" || set.Source != topic.SourceFile || set.Err != nil {
@@ -76,7 +79,6 @@ func TestFileRunFollowsTheKernel(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.WriteString(yaml("web", "half"))
-	f.Sync()
 	other := filepath.Join(dir, ".other")
 	os.WriteFile(other, []byte(yaml("other", "o:1")), 0o600)
 	os.Rename(other, filepath.Join(dir, "other.yaml"))

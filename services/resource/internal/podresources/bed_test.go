@@ -121,7 +121,7 @@ func newBed(t *testing.T) *bed {
 
 // context is that of a call.
 func (b *bed) context() context.Context {
-	ctx, cancel := context.WithTimeout(b.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), 2*time.Minute)
 	b.t.Cleanup(cancel)
 	return ctx
 }

@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // limit is how long a test waits for what must happen.
-const limit = 30 * time.Second
+const limit = 2 * time.Minute
 
 // source is a Source that the test feeds. A change is taken in before the next one can be sent.
 type source struct {

@@ -155,7 +155,7 @@ func (i *infos) Delete(key string) error {
 // become waits until that is what is published.
 func (i *infos) become(t *testing.T, want map[string]topic.CSINodeInfo) {
 	t.Helper()
-	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(2 * time.Minute); ; time.Sleep(time.Millisecond) {
 		i.mu.Lock()
 		got := maps.Clone(i.said)
 		i.mu.Unlock()

@@ -83,7 +83,7 @@ func (b *bed) tidies(calls int) {
 	ctx, cancel := context.WithCancel(b.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { b.volumes.Run(ctx) })
-	limit := time.Now().Add(30 * time.Second)
+	limit := time.Now().Add(2 * time.Minute)
 	for {
 		_, err := os.Lstat(b.stageDir())
 		if len(b.node.all()) >= calls && (os.IsNotExist(err) || time.Now().After(limit)) {

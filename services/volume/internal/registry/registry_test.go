@@ -118,7 +118,7 @@ func (b *board) all() map[string]topic.Plugin {
 // until waits until what is published is as wanted.
 func (b *board) until(t *testing.T, what string, holds func(map[string]topic.Plugin) bool) {
 	t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(2 * time.Minute)
 	for !holds(b.all()) {
 		select {
 		case <-b.news:

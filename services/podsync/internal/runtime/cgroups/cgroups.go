@@ -69,6 +69,7 @@ type Manager struct {
 	pageSizes []string
 	// burstable are the shares last set.
 	burstable uint64
+	patience  time.Duration // of Destroy
 }
 
 // New looks at the machine's cgroup hierarchies; it changes nothing.
@@ -104,7 +105,7 @@ func newManager(cfg Config, v2 bool) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, layout: layout{driver: cfg.Driver, root: root, kubepods: root.Child(cgroupname.Kubepods)},
-		v2: v2,
+		v2: v2, patience: destroyPatience,
 	}
 	if v2 {
 		m.mounts = map[string]string{"": unifiedRoot}

@@ -22,7 +22,7 @@ import (
 const (
 	retryFirst = 2 * time.Millisecond
 	retryMax   = 100 * time.Millisecond
-	// destroyPatience bounds a Destroy whose caller has more time than that.
+	// destroyPatience bounds a Destroy whose caller has more time than that; tests have their own.
 	destroyPatience = 5 * time.Second
 )
 
@@ -53,8 +53,7 @@ func (m *Manager) Destroy(ctx context.Context, uid types.UID) error {
 	if m.driver == driverSystemd {
 		m.stopSlice(uid)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, destroyPatience,
-		fmt.Errorf("it was still busy after %s", destroyPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, m.patience, fmt.Errorf("it was still busy after %s", m.patience))
 	defer cancel()
 	for tries := 1; ; tries++ {
 		var errs []error

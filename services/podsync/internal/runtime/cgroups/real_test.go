@@ -30,6 +30,7 @@ func onThisMachine(t testing.TB) *Manager {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.patience = time.Minute
 	t.Cleanup(func() {
 		for _, mount := range m.mounts {
 			dir := filepath.Join(mount, root)

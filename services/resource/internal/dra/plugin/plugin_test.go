@@ -85,11 +85,11 @@ func (o *owner) do(f func()) {
 // until waits until holds, which is asked in the owner's goroutine.
 func (o *owner) until(what string, holds func() bool) {
 	o.t.Helper()
-	limit := time.Now().Add(30 * time.Second)
+	limit := time.Now().Add(2 * time.Minute)
 	for ok := false; !ok; {
 		o.do(func() { ok = holds() })
 		if !ok && time.Now().After(limit) {
-			o.t.Fatalf("%s: not within 30 s", what)
+			o.t.Fatalf("%s: not within 2 minutes", what)
 		}
 		if !ok {
 			time.Sleep(time.Millisecond)
