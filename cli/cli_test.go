@@ -5,9 +5,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 )
+
+func TestMain(m *testing.M) {
+	completePatience, busPatience = time.Minute, time.Minute
+	os.Exit(m.Run())
+}
 
 // call runs a whole command line, with the program's name, and returns its exit code and both outputs.
 func call(t *testing.T, args ...string) (code int, stdout, stderr string) {

@@ -20,8 +20,8 @@ import (
 	"kubelot.dev/daemon/config"
 )
 
-// busPatience is how long a command that needs the bus waits for it.
-const busPatience = 5 * time.Second
+// busPatience is how long a command that needs the bus waits for it. Only tests change it.
+var busPatience = 5 * time.Second
 
 // Main runs the command line as this process and ends the process.
 func Main() {

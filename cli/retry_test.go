@@ -77,7 +77,7 @@ func TestRetryWhilePodsyncRestarts(t *testing.T) {
 				return topic.RetryReply{}, bus.WithKind(bus.ErrUnavailable, errors.New("podsync stops"))
 			},
 			"silent": func(context.Context, topic.Retry) (topic.RetryReply, error) {
-				time.Sleep(time.Minute)
+				time.Sleep(2 * busPatience)
 				return topic.RetryReply{}, nil
 			},
 		} {

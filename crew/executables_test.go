@@ -108,7 +108,7 @@ func TestArchLinkedModules(t *testing.T) {
 // What is above its ceiling then has the grace for another collection.
 const (
 	patience = 3 * time.Minute
-	grace    = 15 * time.Second
+	grace    = time.Minute
 )
 
 // Private memory is what the split into processes costs. The ceilings are of a node without pods, without an API

@@ -25,10 +25,8 @@ import (
 	"kubelot.dev/daemon/memory"
 )
 
-const (
-	// busPatience is how long the others wait for the bus; after it they start anyway, since they run without it.
-	busPatience = 3 * time.Second
-)
+// busPatience is how long the others wait for the bus; after it they start anyway, since they run without it.
+const busPatience = 3 * time.Second
 
 // group is one run of several daemons, its members, as a process.
 type group struct {
@@ -36,6 +34,8 @@ type group struct {
 	specs   []Spec
 	stderr  *os.File
 	dial    dialer
+	// patience is how long the others wait for the bus.
+	patience time.Duration
 	// leave is how long the goroutines of a daemon that panicked may take to end.
 	leave time.Duration
 
@@ -176,7 +176,7 @@ func (g *group) serve(ctx context.Context) error {
 
 // awaitBus waits until the bus can be connected to.
 func (g *group) awaitBus(ctx context.Context, bus *seat) {
-	timer := time.NewTimer(busPatience)
+	timer := time.NewTimer(g.patience)
 	defer timer.Stop()
 	select {
 	case <-bus.began:

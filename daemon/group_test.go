@@ -64,6 +64,7 @@ type crew struct {
 	diary  diary
 	stop   context.CancelFunc
 	group  *group
+	leave  time.Duration // the group's
 
 	mu    sync.Mutex
 	conns map[string][]*recorder // by member, of each life
@@ -74,12 +75,15 @@ type crew struct {
 // startGroup runs the members until stop, which returns the group's error and log.
 func startGroup(t *testing.T, specs func(*crew) []Spec, args ...string) *crew {
 	t.Helper()
-	c := &crew{t: t, runDir: t.TempDir(), conns: map[string][]*recorder{}, done: make(chan error, 1)}
+	c := &crew{
+		t: t, runDir: t.TempDir(), conns: map[string][]*recorder{}, done: make(chan error, 1), leave: time.Minute,
+	}
 	var err error
 	if c.log, err = os.Create(filepath.Join(c.runDir, "stderr")); err != nil {
 		t.Fatal(err)
 	}
-	g := &group{program: "test", specs: specs(c), stderr: c.log, leave: 100 * time.Millisecond}
+	g := &group{program: "test", specs: specs(c), stderr: c.log, patience: time.Minute}
+	g.leave = c.leave
 	g.dial = func(_ context.Context, spec Spec, _ *config.Config, _ *slog.Logger) (bus.Transport, error) {
 		r := &recorder{}
 		c.mu.Lock()
@@ -131,6 +135,17 @@ func (c *crew) healths(name string) string {
 	return strings.Join(lives, " / ")
 }
 
+// healthy waits until the member has said in its last life that it is.
+func (c *crew) healthy(name string) {
+	c.t.Helper()
+	for end := time.Now().Add(time.Minute); !strings.HasSuffix(c.healths(name), "healthy"); {
+		if time.Now().After(end) {
+			c.t.Fatalf("health of %s: %s", name, c.healths(name))
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
 // steadily is a member that works until it is stopped.
 func (c *crew) steadily(name string, began chan<- struct{}) Spec {
 	return Spec{Name: name, Run: func(ctx context.Context, env Env) error {
@@ -165,7 +180,12 @@ func TestAMemberThatFailsIsStartedAgainAlone(t *testing.T) {
 					return ctx.Err()
 				}}}
 			})
-			page := <-again
+			var page string
+			select {
+			case page = <-again:
+			case err := <-c.done:
+				t.Fatalf("the group ended: %v", err)
+			}
 			if !strings.Contains(page, `kubelot_build_info{daemon="frail"`) || strings.Contains(page, "go_goroutines") {
 				t.Errorf("metrics of the third life: %s", page)
 			}
@@ -178,6 +198,8 @@ func TestAMemberThatFailsIsStartedAgainAlone(t *testing.T) {
 				strings.Contains(got, "stopped") {
 				t.Errorf("before the stop: %s", got)
 			}
+			c.healthy("frail")
+			c.healthy("steady")
 			c.stop()
 			log, err := c.ended()
 			if err != nil {
@@ -208,6 +230,7 @@ func TestAPanicThatLeavesAGoroutineEndsTheGroup(t *testing.T) {
 	free := make(chan struct{})
 	defer close(free)
 	c := startGroup(t, func(c *crew) []Spec {
+		c.leave = 100 * time.Millisecond
 		return []Spec{c.steadily("steady", nil), {Name: "frail", Run: func(context.Context, Env) error {
 			c.diary.note("frail began")
 			go stayBehind(free)

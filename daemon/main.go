@@ -43,7 +43,9 @@ func Main(spec Spec) {
 // MainGroup runs several daemons as this process, and ends the process when all are done. program is the name of the
 // executable and args are the command line behind the list of daemons. docs/adr/0016 says what the daemons share.
 func MainGroup(program string, specs []Spec, args []string) {
-	g := group{program: program, specs: specs, stderr: os.Stderr, dial: dialBus, leave: leavePatience}
+	g := group{
+		program: program, specs: specs, stderr: os.Stderr, dial: dialBus, patience: busPatience, leave: leavePatience,
+	}
 	os.Exit(g.main(args, os.Stdout))
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // patience is how long the suite waits for something that must happen.
-const patience = 15 * time.Second
+const patience = time.Minute
 
 // Bus is a bus under test, with the crew of Contracts.
 type Bus interface {
@@ -93,6 +93,16 @@ func (f *fixture) ctx(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// logged waits until the log has a line with all the words.
+func (f *fixture) logged(t *testing.T, words ...string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); f.log.count(words...) == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("nothing was logged with the words %q", words)
+		}
+	}
 }
 
 // next is the reader's next message.

@@ -79,11 +79,11 @@ func TestKilledBusLosesNothingAcknowledged(t *testing.T) {
 	live := &liveBus{options: DefaultOptions(dir)}
 	child := process(t, dir)
 	writer, reader := conn(t, live, "writer"), conn(t, live, "reader")
-	changes, err := bussuite.Things.Watch(within(t), reader)
+	changes, err := bussuite.Things.Watch(t.Context(), reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	events := bussuite.News.Subscribe(within(t), reader, bus.From{Durable: "crash"})
+	events := bussuite.News.Subscribe(t.Context(), reader, bus.From{Durable: "crash"})
 	w, p := bussuite.Things.Writer(writer), bussuite.News.Publisher(writer)
 
 	const rounds, perRound = 6, 400
@@ -143,7 +143,10 @@ func TestKilledBusLosesNothingAcknowledged(t *testing.T) {
 func receive[T any](t *testing.T, from <-chan T) T {
 	t.Helper()
 	select {
-	case v := <-from:
+	case v, open := <-from:
+		if !open {
+			t.Fatal("the channel was closed")
+		}
 		return v
 	case <-time.After(time.Minute):
 		t.Fatal("nothing came")

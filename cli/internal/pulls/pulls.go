@@ -24,13 +24,14 @@ import (
 const (
 	// namespace is where containerd's CRI plugin keeps its images.
 	namespace = "k8s.io"
-	// patience bounds all calls together: whoever asks can do without the answer.
-	patience = 2 * time.Second
 	// maxManifest bounds what is read of a manifest, in bytes.
 	maxManifest = 4 << 20
 	// Labels of content: the layers that a manifest refers to, and the repositories that content is from, by registry.
 	labelLayer, labelSource = "containerd.io/gc.ref.content.l.", "containerd.io/distribution.source."
 )
+
+// patience bounds all calls together: whoever asks can do without the answer. Only tests change it.
+var patience = 2 * time.Second
 
 // Pull is an image that is being fetched.
 type Pull struct {

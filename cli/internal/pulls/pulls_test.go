@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	content "github.com/containerd/containerd/api/services/content/v1"
 	"go.uber.org/goleak"
@@ -15,7 +16,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	patience = time.Minute
+	goleak.VerifyTestMain(m)
+}
 
 // contents is containerd's content service, as far as it is asked.
 type contents struct {

@@ -14,8 +14,8 @@ import (
 	"kubelot.dev/bus/pause"
 )
 
-// stopGrace is how long a child may take to stop before it is killed.
-const stopGrace = 10 * time.Second
+// stopGrace is how long a child may take to stop before it is killed. Only tests change it.
+var stopGrace = 10 * time.Second
 
 // child is one daemon of the crew.
 type child struct {

@@ -20,6 +20,7 @@ import (
 const asDaemon = "UP_TEST_DAEMON"
 
 func TestMain(m *testing.M) {
+	stopGrace = time.Minute
 	if server := os.Getenv(asDaemon); server != "" {
 		play(server)
 		return

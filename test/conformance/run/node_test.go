@@ -41,7 +41,8 @@ func TestNodeArgs(t *testing.T) {
 func TestAgentStops(t *testing.T) {
 	process, err := proc.Start(proc.Spec{
 		Name: "agent", Path: "/bin/sh", Dir: t.TempDir(),
-		Args: []string{"-c", "trap 'exit 0' TERM; sleep 0.3 & wait"},
+		Args: []string{"-c", "trap 'exit 0' TERM; " +
+			"(trap '' TERM; while kill -0 $$ 2>/dev/null; do sleep 0.05; done; sleep 0.3) & wait"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +52,9 @@ func TestAgentStops(t *testing.T) {
 		t.Error("it doesn't run after its start")
 	}
 	var children []int
-	for len(children) == 0 {
-		if children, err = bed.Children(process.PID()); err != nil {
-			t.Fatal(err)
+	for deadline := time.Now().Add(time.Minute); len(children) == 0; {
+		if children, err = bed.Children(process.PID()); err != nil || time.Now().After(deadline) {
+			t.Fatalf("it has no child: %v", err)
 		}
 	}
 	if err := a.Stop(); err != nil {

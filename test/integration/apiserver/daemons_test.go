@@ -85,7 +85,8 @@ func (c *crew) facts(b *bustest.Bus) {
 	c.t.Cleanup(stats.Close)
 	c.t.Cleanup(pleg.Close)
 	now := time.Now()
-	well := topic.DaemonHealth{State: topic.Healthy, Since: now, Beat: now}
+	// They say it only once, and must not count as silent when a test takes long.
+	well := topic.DaemonHealth{State: topic.Healthy, Since: now, Beat: now.Add(time.Hour)}
 	for _, name := range []string{"volume", "probe"} {
 		conn := b.Conn(name)
 		c.t.Cleanup(conn.Close)
