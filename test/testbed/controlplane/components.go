@@ -26,8 +26,6 @@ func (c *ControlPlane) etcdArgs() []string {
 		"--data-dir=" + c.bed.Path("etcd"),
 		"--listen-client-url=" + c.etcdURL,
 		"--listen-peer-url=" + c.peerURL,
-		// The data lives no longer than the bed. A busy disk may take seconds, in which writes would fail.
-		"--unsafe-no-fsync",
 	}
 }
 
