@@ -87,6 +87,14 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	ns.Wait("well", "ready", kit.Ready)
 	metricsExist(t, own, p, rules)
 
+	failed := `storage_operation_duration_seconds_count{status="fail-unknown",operation_name="volume_mount"}`
+	kit.Eventually(t, "a scrape with a volume that can't be mounted", func() error {
+		if values, err := p.values(t.Context(), failed); err != nil || len(values) == 0 {
+			return fmt.Errorf("no scrape has %s, %w", failed, err)
+		}
+		return nil
+	})
+	more(ns, "mapless")
 	kit.Eventually(t, "the alert of the volume", func() error {
 		return p.fires(t.Context(), `KubelotVolumesFail",operation_name="volume_mount`, "")
 	})
@@ -177,20 +185,22 @@ func (p *prometheus) noneFires(t *testing.T, alerts ...string) {
 // increase.
 func podsFail(t *testing.T, ns *kit.Namespace, p *prometheus) {
 	t.Helper()
-	for _, name := range []string{"large", "boxless"} {
-		manifest := ""
-		for m := range strings.SplitSeq(troubles, "---\n") {
-			if strings.Contains(m, "name: "+name+"}") {
-				manifest = m
-			}
-		}
-		for i := range 8 {
-			ns.Apply(strings.Replace(manifest, "name: "+name+"}", fmt.Sprintf("name: %s-%d}", name, i), 1))
-		}
-	}
+	more(ns, "large")
+	more(ns, "boxless")
 	p.fireAll(t, map[string]string{
 		`KubelotPodsRefused",reason="OutOfcpu`: "refuses pods", "KubelotSandboxesFail": "sandboxes could not be made",
 	})
+}
+
+// more applies eight more of the pods of troubles with the name.
+func more(ns *kit.Namespace, name string) {
+	for m := range strings.SplitSeq(troubles, "---\n") {
+		for i := range 8 {
+			if strings.Contains(m, "name: "+name+"}") {
+				ns.Apply(strings.Replace(m, "name: "+name+"}", fmt.Sprintf("name: %s-%d}", name, i), 1))
+			}
+		}
+	}
 }
 
 // devicesFail has a device plugin whose only device is broken, and which registers again and again.

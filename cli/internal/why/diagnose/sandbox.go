@@ -76,6 +76,11 @@ var sandboxes = []rule{
 		"the memory limit of the pod is too low to even begin", "", "raise resources.limits.memory in the spec",
 	},
 	{
+		"container-init-ends", `procReady not received`,
+		"the runtime's own process in its sandbox ended before it began, as under too low a limit of processes or memory", "",
+		"raise podPidsLimit in kubelot's configuration, or resources.limits.memory in the spec",
+	},
+	{
 		"cgroup-busy", `cgroup.*busy`,
 		"a process of it is left that doesn't end", "the process to end",
 		"ps axo stat,pid,args on this node; a process in state D waits for a disk and can't be killed",
