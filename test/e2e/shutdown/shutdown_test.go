@@ -267,7 +267,7 @@ func (r *rig) toTheEnd() {
 `)
 	r.apply("obstinate2", deaf, "  priorityClassName: important\n")
 	// The last group takes as long as the test wants.
-	r.apply("critical", `trap "" TERM; until [ -e /tmp/go ]; do sleep 0.1; done`,
+	r.apply("critical", `trap "touch /tmp/told" TERM; until [ -e /tmp/told ] && [ -e /tmp/go ]; do sleep 0.1; done`,
 		"  priorityClassName: system-cluster-critical\n")
 	r.ns.Apply(`apiVersion: v1
 kind: Pod
