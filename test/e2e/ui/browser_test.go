@@ -126,7 +126,7 @@ func launch(t *testing.T, c *command) *tab {
 		chromedp.WSURLReadTimeout(patience))
 	allocated, cancel := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(cancel)
-	ctx, cancel := chromedp.NewContext(allocated)
+	ctx, cancel := chromedp.NewContext(allocated, chromedp.WithBrowserOption(chromedp.WithDialTimeout(patience)))
 	t.Cleanup(cancel)
 	address, err := url.Parse(c.url)
 	if err != nil {
