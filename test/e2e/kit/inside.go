@@ -14,8 +14,8 @@ import (
 )
 
 // ShimIsLate is containerd's error where a shim doesn't report the state of its task in time. The limit is containerd's
-// own: its option timeouts."io.containerd.timeout.task.state", two seconds by default. No caller can extend it, neither
-// kubelot nor the kubelet. An overloaded machine exceeds it.
+// own: its option timeouts."io.containerd.timeout.task.state", two seconds by default and a minute in a test bed. No
+// caller can extend it, neither kubelot nor the kubelet. An overloaded machine exceeds it.
 const ShimIsLate = "failed to exec in container: failed to load task: context deadline exceeded"
 
 // OnceShimAnswers runs a command, and again where it fails with ShimIsLate, at most five times. Any other error is
