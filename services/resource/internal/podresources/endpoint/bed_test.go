@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // limit is how long a test waits for what must happen.
-const limit = 30 * time.Second
+const limit = 2 * time.Minute
 
 // api is an API with a request and a stream.
 type api struct {
