@@ -13,8 +13,17 @@ import (
 
 func testDenied(t *testing.T, f *fixture) {
 	c := f.conn(t, "reader")
-	err := c.Transport().Publish(f.ctx(t), bus.Message{Subject: "suite.thing.a", Data: []byte("{}")})
-	wantErr(t, err, bus.ErrDenied)
+	// The fastest of some tries counts: the machine may be busy, and what waits for a time-out is never fast.
+	fastest := patience
+	for try := 0; try < 5 && fastest > 3*time.Second; try++ {
+		started := time.Now()
+		err := c.Transport().Publish(f.ctx(t), bus.Message{Subject: "suite.thing.a", Data: []byte("{}")})
+		fastest = min(fastest, time.Since(started))
+		wantErr(t, err, bus.ErrDenied)
+	}
+	if fastest > 3*time.Second {
+		t.Fatal("the refusal came as late as a time-out")
+	}
 	w := Things.Writer(c)
 	set(t, w, "a", Thing{N: 1})
 	flush(t, w)
@@ -25,7 +34,7 @@ func testDenied(t *testing.T, f *fixture) {
 	own := Own.Writer(c)
 	set(t, own, "reader", Thing{N: 1})
 	flush(t, own)
-	err = c.Transport().Publish(f.ctx(t), bus.Message{Subject: "suite.own.writer", Data: []byte("{}")})
+	err := c.Transport().Publish(f.ctx(t), bus.Message{Subject: "suite.own.writer", Data: []byte("{}")})
 	wantErr(t, err, bus.ErrDenied)
 	changes := watch(t, f.ctx(t), Own, c)
 	if got := collect(t, changes); len(got) != 1 || got["reader"].N != 1 {

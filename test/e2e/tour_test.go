@@ -180,8 +180,9 @@ func (s *tourShell) run(ctx context.Context, command string) string {
 // makes finds the file that a command of kubelot makes of what the node knows at the time.
 var makes = regexp.MustCompile(`kubelot (?:tap .*--record|bundle .*--file) (\S+)`)
 
-// until runs the command until its answer is as expected: what one daemon says takes a moment until all know it. A file
-// that it is about is made anew each time. Other commands that make something are run once.
+// until runs the command until its answer is as expected: what one daemon says takes a moment until all know it. A
+// command that reads a file of an earlier command runs after that command has written the file again. Other commands
+// that write something run once.
 func (s *tourShell) until(ctx context.Context, command string, ok func(string) bool) string {
 	if made := makes.FindStringSubmatch(command); made != nil {
 		s.file, s.maker = made[1], command

@@ -20,8 +20,8 @@ topologyManagerPolicy: best-effort
 `}))
 }
 
-// resourceDaemon is held for writing by who kills the daemon beside other tests, and for reading by who needs what one
-// process of it does.
+// resourceDaemon keeps tests that kill the daemon away from tests that count what one process of it does. A test that
+// kills it locks it for writing, a test that counts locks it for reading.
 var resourceDaemon sync.RWMutex
 
 func killResourceDaemon(t *testing.T) {

@@ -71,7 +71,7 @@ func (c *command) end() error {
 	return err
 }
 
-// again starts the command anew: its address counts once.
+// again stops the command and starts another one. The address of the old one can be opened only once.
 func (c *command) again(t *testing.T) {
 	t.Helper()
 	if err := c.end(); err != nil {

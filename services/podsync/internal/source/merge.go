@@ -154,16 +154,12 @@ func (m *Merge) Desired() Desired {
 	d := Desired{Pods: make([]Pod, 0, len(m.order)), Mirrors: slices.Clone(m.mirrors)}
 	static := m.static(&d)
 	for _, a := range m.order {
-		if a.Source != topic.SourceAPI {
-			if static[nameOf(a)] == a {
-				d.Pods = append(d.Pods, a.Pod)
-			}
+		other := static[nameOf(a)]
+		switch {
+		case a.Source == topic.SourceAPI && other != nil:
+			d.Conflicts = append(d.Conflicts, conflict(a, other.Source))
+		case a.Source != topic.SourceAPI && other != a:
 			continue
-		}
-		if len(static) > 0 {
-			if other := static[nameOf(a)]; other != nil {
-				d.Conflicts = append(d.Conflicts, conflict(a, other.Source))
-			}
 		}
 		d.Pods = append(d.Pods, a.Pod)
 	}
