@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kubelot.dev/kube/flight"
 )
 
 const v1 = protocolV1
@@ -163,7 +165,7 @@ func TestGroupIsKilled(t *testing.T) {
 				for child() == "" && ctx.Err() == nil {
 					time.Sleep(10 * time.Millisecond)
 				}
-				cancel(errNobodyWaits)
+				cancel(flight.ErrNobodyWaits)
 			}()
 		}
 		_, _, err := p.run(ctx, request{})

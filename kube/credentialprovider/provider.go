@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/kube/flight"
 )
 
 // provider is one program, with its answers.
@@ -21,7 +23,7 @@ type provider struct {
 	log       *slog.Logger
 	accounts  *identities // nil if the provider wants no tokens
 	cacheType string
-	flights   flights
+	asked     flight.Group[map[string]login]
 	cache     cache
 }
 
@@ -48,7 +50,7 @@ func (p *provider) credentials(ctx context.Context, image string, pod *corev1.Po
 	if logins, found := p.cache.find(image, owner); found {
 		return logins, account, nil
 	}
-	logins, err = p.flights.do(ctx, key(image, id.tokenHash(), annotationsKey(id.annotations)),
+	logins, err = p.asked.Do(ctx, key(image, id.tokenHash(), annotationsKey(id.annotations)),
 		func(ctx context.Context) (map[string]login, error) { return p.ask(ctx, image, id, owner) })
 	return logins, account, err
 }
@@ -62,7 +64,7 @@ func (p *provider) ask(ctx context.Context, image string, id *identity, owner st
 	}
 	log := p.log.With("provider", p.name, "image", image, "stderr", withoutToken(words, id))
 	switch {
-	case errors.Is(err, errNobodyWaits):
+	case errors.Is(err, flight.ErrNobodyWaits):
 		return nil, err
 	case err != nil:
 		log.Warn("a credential provider has failed, pulling without its credentials", "error", err)

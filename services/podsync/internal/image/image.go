@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/kube/credentialprovider"
+	"kubelot.dev/kube/flight"
 	"kubelot.dev/services/podsync/internal/image/pullrecords"
 )
 
@@ -106,11 +107,12 @@ type Puller struct {
 	// slots has a place for each pull that may run; waiting senders are served first come first served.
 	slots   chan struct{}
 	limiter *rate.Limiter
+	// pulls are those under way, which all who want the same image wait for.
+	pulls flight.Group[pulled]
 
 	// mu guards what is below; it's never held over a call.
-	mu       sync.Mutex
-	inflight map[string]*inflightPull
-	backoff  backoff
+	mu      sync.Mutex
+	backoff backoff
 }
 
 // New makes a Puller that reports Events to record, which must not block.
@@ -118,7 +120,7 @@ func New(cfg Config, rt Runtime, record func(Event)) *Puller {
 	return &Puller{
 		cfg: cfg, runtime: rt, record: record,
 		slots: make(chan struct{}, max(cfg.MaxParallel, 1)), limiter: rate.NewLimiter(cfg.limit(), cfg.burst()),
-		inflight: map[string]*inflightPull{}, backoff: backoff{},
+		backoff: backoff{},
 	}
 }
 
@@ -252,23 +254,24 @@ func (p *Puller) ensurePulled(ctx context.Context, w *imageRequest) (Image, erro
 	p.event(req, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", req.Image))
 	credentials, problems := w.credentials()
 	began := time.Now()
-	f, err := p.await(ctx, &pullSpec{image: w.spec, credentials: credentials, sandbox: req.Sandbox})
-	if err != nil {
-		return Image{}, err
-	}
-	if f.err != nil {
-		return Image{}, p.pullFailed(req, f, problems)
+	spec := &pullSpec{image: w.spec, credentials: credentials, sandbox: req.Sandbox}
+	done, err := p.pulls.Do(ctx, spec.key(), func(ctx context.Context) (pulled, error) { return p.inTurn(ctx, spec) })
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return Image{}, context.Cause(ctx)
+	case err != nil:
+		return Image{}, p.pullFailed(req, done.began, append([]string{err.Error()}, problems...))
 	}
 	p.mu.Lock()
 	p.backoff.succeeded(req.Pod.UID, req.Image)
 	p.mu.Unlock()
 	if p.cfg.Pulled != nil {
-		p.cfg.Pulled(req.Pod, began, f.image.Size)
+		p.cfg.Pulled(req.Pod, began, done.image.Size)
 	}
 	p.event(req, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including "+
 		"waiting). Image size: %d bytes.",
-		req.Image, f.pulling.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), f.image.Size))
-	return toImage(f.ref, f.image), nil
+		req.Image, done.pulling.Truncate(time.Millisecond), time.Since(began).Truncate(time.Millisecond), done.image.Size))
+	return toImage(done.ref, done.image), nil
 }
 
 // refuseEarly gives the error of a pull that has to wait, and reports it.
@@ -291,12 +294,12 @@ func (p *Puller) refuseEarly(req Request) error {
 	}
 }
 
-// pullFailed counts and reports a failed pull.
-func (p *Puller) pullFailed(req Request, f *inflightPull, problems []string) error {
-	text := strings.Join(append([]string{f.err.Error()}, problems...), "; ")
+// pullFailed counts and reports a failed pull, which began then.
+func (p *Puller) pullFailed(req Request, began time.Time, problems []string) error {
+	text := strings.Join(problems, "; ")
 	reason, message := explain(req.Image, text)
 	p.mu.Lock()
-	last := p.backoff.failed(req.Pod.UID, req.Image, f.began, time.Now(), Error{Reason: reason, Message: message})
+	last := p.backoff.failed(req.Pod.UID, req.Image, began, time.Now(), Error{Reason: reason, Message: message})
 	p.mu.Unlock()
 	p.event(req, corev1.EventTypeWarning, "Failed", fmt.Sprintf("Failed to pull image %q: %s", req.Image, text))
 	p.tellFailed(req, reason)

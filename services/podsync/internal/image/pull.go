@@ -12,23 +12,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// errAbandoned ends a pull that nobody waits for any more.
-var errAbandoned = errors.New("no pod waits for the image any more")
-
-// inflightPull is one pull, and all who wait for it. waiters is under the Puller's lock; the results are
-// written before done is closed.
-type inflightPull struct {
-	key     string
-	cancel  context.CancelCauseFunc
-	waiters int
-	done    chan struct{}
-
+// pulled is how a pull has gone.
+type pulled struct {
 	began time.Time
 	// pulling is the time that the pull took, without the wait for its turn.
 	pulling time.Duration
 	image   *runtimeapi.Image
 	ref     string
-	err     error
 }
 
 // pullSpec is what one pull is about.
@@ -43,76 +33,24 @@ func (s *pullSpec) key() string {
 	return strings.Join([]string{s.image.UserSpecifiedImage, s.image.RuntimeHandler, fingerprint(s.credentials)}, "\x00")
 }
 
-// await joins the pull of the image, or begins one, and waits for its end. When the last one gives up, the pull ends.
-func (p *Puller) await(ctx context.Context, spec *pullSpec) (*inflightPull, error) {
-	f := p.join(ctx, spec)
-	select {
-	case <-f.done:
-		p.leave(f)
-		return f, nil
-	case <-ctx.Done():
-		if p.leave(f) {
-			f.cancel(errAbandoned)
-			<-f.done
-		}
-		return nil, context.Cause(ctx)
-	}
-}
-
-func (p *Puller) join(ctx context.Context, spec *pullSpec) *inflightPull {
-	key := spec.key()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f := p.inflight[key]
-	if f == nil {
-		f = &inflightPull{key: key, done: make(chan struct{}), began: time.Now()}
-		var pullCtx context.Context
-		// The pull belongs to all who wait: it must not end with the first one's context.
-		pullCtx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
-		p.inflight[key] = f
-		go p.run(pullCtx, f, spec)
-	}
-	f.waiters++
-	return f
-}
-
-// leave reports whether nobody is left. Nobody joins a pull that is over or abandoned.
-func (p *Puller) leave(f *inflightPull) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f.waiters--
-	if f.waiters == 0 && p.inflight[f.key] == f {
-		delete(p.inflight, f.key)
-	}
-	return f.waiters == 0
-}
-
-// run does one pull, in its turn.
-func (p *Puller) run(ctx context.Context, f *inflightPull, spec *pullSpec) {
-	defer func() {
-		p.mu.Lock()
-		if p.inflight[f.key] == f {
-			delete(p.inflight, f.key)
-		}
-		p.mu.Unlock()
-		f.cancel(nil)
-		close(f.done)
-	}()
+// inTurn does one pull, in its turn. Of one that fails, only its beginning is known.
+func (p *Puller) inTurn(ctx context.Context, spec *pullSpec) (pulled, error) {
+	done := pulled{began: time.Now()}
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
 	case <-ctx.Done():
-		f.err = context.Cause(ctx)
-		return
+		return done, context.Cause(ctx)
 	}
-	if f.err = p.limiter.Wait(ctx); f.err != nil {
-		return
+	if err := p.limiter.Wait(ctx); err != nil {
+		return done, err
 	}
-	f.err = p.pullRecorded(ctx, f, spec)
+	err := p.pullRecorded(ctx, &done, spec)
+	return done, err
 }
 
 // pullRecorded pulls with a record of who has brought the image (KEP-2535).
-func (p *Puller) pullRecorded(ctx context.Context, f *inflightPull, spec *pullSpec) error {
+func (p *Puller) pullRecorded(ctx context.Context, done *pulled, spec *pullSpec) error {
 	image := spec.image.UserSpecifiedImage
 	before, err := p.runtime.ImageStatus(ctx, spec.image)
 	if err != nil && ctx.Err() != nil {
@@ -128,9 +66,9 @@ func (p *Puller) pullRecorded(ctx context.Context, f *inflightPull, spec *pullSp
 		p.cfg.Records.Failed(image, ctx.Err() == nil || before != nil)
 		return err
 	}
-	f.ref, f.pulling = ref, time.Since(began)
-	f.image, err = p.inspectPulled(ctx, spec.image)
-	p.cfg.Records.Came(image, used.whose(), ref, f.image.GetId())
+	done.ref, done.pulling = ref, time.Since(began)
+	done.image, err = p.inspectPulled(ctx, spec.image)
+	p.cfg.Records.Came(image, used.whose(), ref, done.image.GetId())
 	return err
 }
 
