@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cli/internal/handover"
 	"kubelot.dev/cli/internal/running"
 	"kubelot.dev/cli/internal/takeover"
 	"kubelot.dev/daemon/config"
@@ -218,7 +219,7 @@ func (o *takeoverOptions) withSystemd(ctx context.Context, kubelet takeover.Proc
 	if err := takeover.Readable(ctx, flags.ConfigFile, flags.ConfigDir); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	if err := o.takeFlags(ctx, flags); err != nil {
+	if err := o.takeFlags(ctx, flags, kubelet.Environ()); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
 	if err := running.Systemctl(ctx, "disable", "--now", kubelet.Unit); err != nil {
@@ -240,14 +241,14 @@ func (o *takeoverOptions) withSystemd(ctx context.Context, kubelet takeover.Proc
 }
 
 // takeFlags has the units run with the kubelet's flags, wherever its unit and the drop-ins of kubeadm and others have
-// them from.
-func (o *takeoverOptions) takeFlags(ctx context.Context, flags *config.Flags) error {
+// them from, and with its environment's proxies.
+func (o *takeoverOptions) takeFlags(ctx context.Context, flags *config.Flags, environ []string) error {
 	args := slices.DeleteFunc(flags.Args(), func(arg string) bool { return strings.HasPrefix(arg, "--run-dir=") })
 	same, err := sameFlags(defaultFlags, args)
-	if err != nil || same {
+	if err != nil || same && !handover.NamesProxies(environ) {
 		return err
 	}
-	if err := takeover.KeepFlags(ctx, args); err != nil {
+	if err := takeover.KeepFlags(ctx, args, environ); err != nil {
 		return err
 	}
 	fmt.Fprintf(o.stdout, "the kubelet's flags are in %s now, in place of those in %s\n", takeover.FlagsFile, defaultFlags)

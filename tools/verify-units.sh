@@ -93,6 +93,11 @@ for user in $(sed -n 's/^\(User\|Group\)=//p' "$root"/deploy/systemd/*.service |
   grep -q "/${user#kubelot-}\.\* *- $user " "$root/deploy/systemd/kubelot.tmpfiles" ||
     lacks kubelot.tmpfiles "the socket and the counts of $user"
 done
+# What isn't there when a unit starts isn't protected.
+for path in $(sed -n 's/^ReadOnlyPaths=//p' "$root/deploy/systemd/kubelot-lease.service" | tr ' ' '\n' |
+  sed -n 's|^-/etc/|/etc/|p'); do
+  grep -q "^d $path " "$root/deploy/systemd/kubelot.tmpfiles" || lacks kubelot.tmpfiles "$path"
+done
 # systemd-tmpfiles and systemd-sysusers read their files, for a root directory of their own.
 mkdir -p "$dir/root/etc"
 if ! systemd-sysusers --root="$dir/root" "$root/deploy/systemd/kubelot.sysusers" 2>"$dir/said"; then

@@ -97,6 +97,7 @@ var fieldFlags = [][2]string{
 	{"registry-burst", "registryBurst"},
 	{"registry-qps", "registryPullQPS"},
 	{"reserved-cpus", "reservedSystemCPUs"},
+	{"reserved-memory", "reservedMemory"},
 	{"resolv-conf", "resolvConf"},
 	{"rotate-certificates", "rotateCertificates"},
 	{"rotate-server-certificates", "serverTLSBootstrap"},
@@ -170,6 +171,8 @@ func newFieldFlag(path string) *fieldFlag {
 		f.kind, f.parse = "duration", parseDuration
 	case t == reflect.TypeFor[[]corev1.Taint]():
 		f.kind, f.parse = "taints", parseTaints
+	case t == reflect.TypeFor[[]kubeletv1beta1.MemoryReservation]():
+		f.kind, f.parse = "node:type=size,...;...", parseMemory
 	case t == reflect.TypeFor[map[string][]string]():
 		f.kind, f.parse = "header:value,...", parseHeaders
 	case t == reflect.TypeFor[map[string]bool]():
@@ -317,6 +320,28 @@ func parseTaints(text string, before any) (any, error) {
 		}
 		key, value, _ := strings.Cut(item[:cut], "=")
 		list = append(list, map[string]any{"key": key, "value": value, "effect": item[cut+1:]})
+	}
+	return list, nil
+}
+
+// parseMemory reads what is reserved on NUMA nodes, as in 0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=512Mi.
+func parseMemory(text string, before any) (any, error) {
+	list, _ := before.([]any)
+	list = append([]any{}, list...)
+	for item := range strings.SplitSeq(text, ";") {
+		if item = strings.TrimSpace(item); item == "" {
+			continue
+		}
+		node, sizes, found := strings.Cut(item, ":")
+		number, err := strconv.ParseInt(strings.TrimSpace(node), 10, 32)
+		if err != nil || !found {
+			return nil, fmt.Errorf("want reserved memory as node:type=size,..., got %q", item)
+		}
+		limits, err := pairsParser("=")(sizes, nil)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, map[string]any{"numaNode": number, "limits": limits})
 	}
 	return list, nil
 }

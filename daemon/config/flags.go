@@ -65,7 +65,6 @@ var ignoredFlags = map[string]string{
 	"log-json-split-stream":                    "log lines are written at once, to one stream",
 	"log-text-info-buffer-size":                "log lines are written at once, to one stream",
 	"log-text-split-stream":                    "log lines are written at once, to one stream",
-	"reserved-memory":                          "kubelot doesn't support memory management yet",
 	"runtime-cgroups":                          "the runtime's unit decides where it runs",
 	"vmodule":                                  "log levels are per daemon (--v)",
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"reflect"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 )
 
 func TestFieldFlagsNameRealFields(t *testing.T) {
@@ -42,6 +44,24 @@ func TestFlagsOfKubeadm(t *testing.T) {
 	}
 	if len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "--pod-infra-container-image") {
 		t.Errorf("warnings %q", c.Warnings)
+	}
+}
+
+func TestFlagOfReservedMemory(t *testing.T) {
+	c := mustLoad(t, header+"memoryManagerPolicy: Static\nsystemReserved: {memory: 3Gi}\n", nil,
+		"--reserved-memory=0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=1Gi", "--reserved-memory=2:memory=1Gi")
+	var got []string
+	for _, r := range c.Kubelet.ReservedMemory {
+		memory := r.Limits[corev1.ResourceMemory]
+		got = append(got, fmt.Sprintf("%d %s %d", r.NumaNode, memory.String(), len(r.Limits)))
+	}
+	if want := []string{"0 1Gi 2", "1 1Gi 1", "2 1Gi 1"}; !slices.Equal(got, want) || len(c.Warnings) > 0 {
+		t.Errorf("got %q, warnings %q", got, c.Warnings)
+	}
+	for _, bad := range []string{"memory=1Gi", "x:memory=1Gi", "0:memory", "0"} {
+		if value, err := parseMemory(bad, nil); err == nil {
+			t.Errorf("%q is taken for %v", bad, value)
+		}
 	}
 }
 

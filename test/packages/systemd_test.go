@@ -213,8 +213,8 @@ func TestKubeadmsWay(t *testing.T) {
 
 	s.stoppedByEitherName(t)
 
-	// A drop-in of kubeadm's own package, which sets the same again, changes nothing.
-	s.put(t, "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", "[Service]\nExecStart=\n"+
+	// A drop-in of kubeadm's own package, which sets the same again, changes nothing. Proxies reach the daemons.
+	s.put(t, "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", "[Service]\nEnvironment=NO_PROXY=.svc\nExecStart=\n"+
 		"ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS\n")
 	s.run(t, "systemctl", "daemon-reload")
 	s.run(t, "systemctl", "restart", "kubelet")
@@ -225,9 +225,17 @@ func TestKubeadmsWay(t *testing.T) {
 		}
 		return err
 	})
-	s.awaitCrew(t, daemons)
+	now := s.awaitCrew(t, daemons)
+	if environ := s.run(t, "cat", "/proc/"+now["kubelot-lease"]+"/environ"); !strings.Contains(environ, "NO_PROXY=.svc\x00") {
+		t.Errorf("kubelot-lease runs with the environment %q", environ)
+	}
 
 	s.run(t, "rm", "-r", "/usr/lib/systemd/system/kubelet.service.d")
+	// Installed again after a removal, it takes its place again.
+	s.apt(t, "remove", "kubelot-kubelet")
+	s.apt(t, "install", below("/packages", "kubelot-kubelet")...)
+	s.run(t, "systemctl", "is-enabled", "kubelet")
+	s.awaitCrew(t, daemons)
 	s.apt(t, "purge", "kubelot-kubelet")
 	if got := s.running(t); len(got) > 0 || s.has("/etc/systemd/system/multi-user.target.wants/kubelet.service") ||
 		s.has("/etc/systemd/system/kubelot-.service.d") {

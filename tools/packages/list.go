@@ -25,6 +25,8 @@ type pack struct {
 	unit       string
 	relations  relations
 	completion bool
+	// rpmConfig are the administrator's files that the rpm brings, by their place. An upgrade keeps what is changed.
+	rpmConfig map[string]string
 	// files are those that the packager makes, by their place.
 	files map[string][]byte
 }
@@ -152,6 +154,8 @@ func kubelet() *pack {
 		part: deploy.Kubelet, kind: "kubelet", links: map[string]string{
 			"/usr/bin/kubelet": "../lib/kubelot/bin/kubelot", "/usr/share/man/man1/kubelet.1.gz": "kubelot.1.gz",
 		},
+		// rpm takes the kubelet's own away with the package kubelet, unless this one has it too. dpkg leaves it.
+		rpmConfig: map[string]string{"/etc/sysconfig/kubelet": "KUBELET_EXTRA_ARGS=\n"},
 		relations: relations{
 			depends: append(both("kubelot-common", "kubelot-cli"),
 				relation{"kubelot | " + crewName, crewName}, relation{"systemd (>= 249)", "systemd >= 249"}),

@@ -65,11 +65,14 @@ func TestScripts(t *testing.T) {
 	count := 0
 	for _, p := range all {
 		for _, format := range []string{"deb", "rpm"} {
-			hooks, err := s.scripts(p, format)
+			hooks, after, err := s.scripts(p, format)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, file := range []string{hooks.PostInstall, hooks.PreRemove, hooks.PostRemove} {
+			if (after != "") != (format == "rpm" && p.kind == "kubelet") {
+				t.Errorf("%s as %s has the script %q for the end of a transaction", p.name, format, after)
+			}
+			for _, file := range []string{hooks.PostInstall, hooks.PreRemove, hooks.PostRemove, after} {
 				if file == "" {
 					continue
 				}
@@ -85,6 +88,12 @@ func TestScripts(t *testing.T) {
 					t.Errorf("%s: %v\n%s", file, err, out)
 				}
 			}
+		}
+	}
+	for format, starts := range map[string]string{"deb": "postinst", "rpm": "posttrans"} {
+		text, err := os.ReadFile(filepath.Join(s.dir, "files/kubelot-kubelet."+format+"."+starts))
+		if err != nil || !strings.Contains(string(text), "systemctl --no-block start kubelet.service") {
+			t.Errorf("the %s of %s starts nothing: %v\n%s", starts, format, err, text)
 		}
 	}
 	if count < 4*len(summaries) {

@@ -49,11 +49,11 @@ func (s *stage) info(p *pack, format string) (*nfpm.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	contents, err := s.contents(p)
+	contents, err := s.contents(p, format)
 	if err != nil {
 		return nil, err
 	}
-	hooks, err := s.scripts(p, format)
+	hooks, after, err := s.scripts(p, format)
 	if err != nil {
 		return nil, err
 	}
@@ -83,13 +83,16 @@ func (s *stage) info(p *pack, format string) (*nfpm.Info, error) {
 			// It takes a fifth of the time of gzip. dpkg reads it from Debian 12 and Ubuntu 18.04 on, rpm since 4.14.
 			Deb: nfpm.Deb{Compression: "zstd"},
 			// The name of the machine that builds would be in the package.
-			RPM: nfpm.RPM{Compression: "zstd", BuildHost: "kubelot.dev", Summary: p.summary, Packager: "kubelot"},
+			RPM: nfpm.RPM{
+				Compression: "zstd", BuildHost: "kubelot.dev", Summary: p.summary, Packager: "kubelot",
+				Scripts: nfpm.RPMScripts{PostTrans: after},
+			},
 		},
 	}, nil
 }
 
 // contents are the files of a package.
-func (s *stage) contents(p *pack) (files.Contents, error) {
+func (s *stage) contents(p *pack, format string) (files.Contents, error) {
 	var list files.Contents
 	add := func(kind, source, target string, mode os.FileMode) {
 		list = append(list, &files.Content{
@@ -109,6 +112,15 @@ func (s *stage) contents(p *pack) (files.Contents, error) {
 			return nil, err
 		}
 		add(files.TypeFile, file, target, 0o644)
+	}
+	if format == "rpm" {
+		for target, content := range p.rpmConfig {
+			file, err := s.text(p.name+target, []byte(content))
+			if err != nil {
+				return nil, err
+			}
+			add(files.TypeConfigNoReplace, file, target, 0o644)
+		}
 	}
 	parts, err := deploy.Files("/usr")
 	if err != nil {
@@ -135,34 +147,47 @@ func (s *stage) contents(p *pack) (files.Contents, error) {
 }
 
 // scripts are the maintainer scripts: a beginning that is the same for all, what finds out what is asked for, and what
-// is done then.
-func (s *stage) scripts(p *pack, format string) (nfpm.Scripts, error) {
-	var out nfpm.Scripts
+// is done then. after is the one that rpm runs at the end of a transaction.
+func (s *stage) scripts(p *pack, format string) (out nfpm.Scripts, after string, err error) {
 	for when, into := range map[string]*string{
-		"postinst": &out.PostInstall, "prerm": &out.PreRemove, "postrm": &out.PostRemove,
+		"postinst": &out.PostInstall, "prerm": &out.PreRemove, "postrm": &out.PostRemove, "posttrans": &after,
 	} {
-		name := p.kind + "." + when + ".sh"
-		body, err := scripts.ReadFile("scripts/" + name)
-		// rpm has no purge, and nothing else happens after a removal.
-		if err != nil || when == "postrm" && format == "rpm" {
+		// rpm has no purge, and nothing else happens after a removal. dpkg has no transactions.
+		if when == "postrm" && format == "rpm" || when == "posttrans" && format == "deb" {
 			continue
 		}
-		var text strings.Builder
-		for _, part := range []string{"head", when} {
-			// There is none for postrm.
-			common, _ := scripts.ReadFile("scripts/" + part + ".sh")
-			text.Write(bytes.TrimLeft(common, "\n"))
+		name := p.kind + "." + when + ".sh"
+		body, readErr := scripts.ReadFile("scripts/" + name)
+		if readErr != nil {
+			continue // this kind has none
 		}
-		parsed, err := template.New(name).Parse(string(body))
+		text, err := s.script(p, name, when, string(body), format)
 		if err != nil {
-			return out, fmt.Errorf("script %s: %w", name, err)
+			return out, after, fmt.Errorf("script %s: %w", name, err)
 		}
-		if err := parsed.Execute(&text, map[string]string{"Unit": p.unit}); err != nil {
-			return out, fmt.Errorf("script %s: %w", name, err)
-		}
-		if *into, err = s.text(p.name+"."+format+"."+when, []byte(text.String())); err != nil {
-			return out, err
+		if *into, err = s.text(p.name+"."+format+"."+when, text); err != nil {
+			return out, after, err
 		}
 	}
-	return out, nil
+	return out, after, nil
+}
+
+// script is one of them.
+func (s *stage) script(p *pack, name, when, body, format string) ([]byte, error) {
+	var text bytes.Buffer
+	for _, part := range []string{"head", when} {
+		// There is none for postrm and posttrans.
+		common, _ := scripts.ReadFile("scripts/" + part + ".sh")
+		text.Write(bytes.TrimLeft(common, "\n"))
+	}
+	parsed, err := template.New(name).Parse(body)
+	if err != nil {
+		return nil, err
+	}
+	// What several scripts of a kind do.
+	start, _ := scripts.ReadFile("scripts/" + p.kind + ".start.sh")
+	err = parsed.Execute(&text, map[string]any{
+		"Unit": p.unit, "RPM": format == "rpm", "Start": strings.TrimSpace(string(start)),
+	})
+	return text.Bytes(), err
 }

@@ -25,7 +25,7 @@ const crew = "kubelot.target"
 // holds them up until this process has begun, which it does in their stead.
 func Do(ctx context.Context, file string, args []string, out io.Writer) error {
 	const comment = "Written by kubelet.service. To change a flag, change it there, and: systemctl restart kubelet"
-	if err := Write(file, comment, args); err != nil {
+	if err := Write(file, comment, args, os.Environ()); err != nil {
 		return err
 	}
 	// --no-block: a unit that waits here for the crew would keep the crew waiting for the unit.
@@ -42,12 +42,14 @@ func Do(ctx context.Context, file string, args []string, out io.Writer) error {
 	return nil
 }
 
-// Write writes the flags into a file for the EnvironmentFile= of the daemons' units.
-func Write(file, comment string, args []string) error {
+// Write writes the flags into a file for the EnvironmentFile= of the daemons' units, and which proxies the environment
+// names, which a drop-in of the kubelet's unit may set.
+func Write(file, comment string, args, environ []string) error {
 	text, err := environment(args)
 	if err != nil {
 		return err
 	}
+	text = proxies(environ) + text
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return fmt.Errorf("hand over the flags: %w", err)
 	}
@@ -72,6 +74,25 @@ func environment(args []string) (string, error) {
 	}
 	return "KUBELOT_ARGS=" + quoted(strings.Join(words, " "), "\\\"`$") + "\n", nil
 }
+
+// proxies are the lines of the file with the variables that say which proxies the API server and credential providers
+// are reached by. One with a control character can't be handed over, and is left out.
+func proxies(environ []string) string {
+	var out strings.Builder
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		switch strings.ToUpper(name) {
+		case "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY":
+			if !strings.ContainsFunc(value, unicode.IsControl) {
+				fmt.Fprintf(&out, "%s=%s\n", name, quoted(value, "\\\"`$"))
+			}
+		}
+	}
+	return out.String()
+}
+
+// NamesProxies reports whether the environment says something that Write hands over.
+func NamesProxies(environ []string) bool { return proxies(environ) != "" }
 
 // quoted is a text in double quotes, with a backslash before each of some characters.
 func quoted(text, escaped string) string {

@@ -54,14 +54,29 @@ func systemctl(t *testing.T, script string) (log string) {
 	return log
 }
 
+func TestProxies(t *testing.T) {
+	got := proxies([]string{
+		"PATH=/bin", `HTTPS_PROXY=http://proxy:3128/"$x"`, "no_proxy=10.0.0.0/8,.svc", "HTTP_PROXY=a\nKUBELOT_ARGS=b", "X_PROXY=x",
+	})
+	if want := "HTTPS_PROXY=\"http://proxy:3128/\\\"\\$x\\\"\"\nno_proxy=\"10.0.0.0/8,.svc\"\n"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if NamesProxies([]string{"PATH=/bin"}) || !NamesProxies([]string{"http_proxy=x"}) {
+		t.Error("it doesn't know whether there are proxies")
+	}
+}
+
 func TestDo(t *testing.T) {
 	log := systemctl(t, "")
+	t.Setenv("HTTPS_PROXY", "http://proxy:3128")
 	file := filepath.Join(t.TempDir(), "run/kubelet.env")
 	var out strings.Builder
 	if err := Do(t.Context(), file, []string{"--v=3"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(text), "KUBELOT_ARGS=\"--v=3\"\n") {
+	text, err := os.ReadFile(file)
+	if err != nil || !strings.HasSuffix(string(text), "KUBELOT_ARGS=\"--v=3\"\n") ||
+		!strings.Contains(string(text), "HTTPS_PROXY=\"http://proxy:3128\"\n") {
 		t.Errorf("file %q, %v", text, err)
 	}
 	if calls, err := os.ReadFile(log); err != nil || string(calls) != "--no-block restart kubelot.target\n" {

@@ -93,6 +93,9 @@ func Install(ctx context.Context, o Options) (kept []string, err error) {
 	if err := o.settle(before, owned); err != nil {
 		return nil, err
 	}
+	if err := o.directories(); err != nil {
+		return kept, fmt.Errorf("make the directories of volumes and plugins: %w", err)
+	}
 	return kept, o.machine(ctx, activate)
 }
 

@@ -2,6 +2,7 @@ package install
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -39,8 +40,37 @@ func (o Options) machine(ctx context.Context, commands []string) error {
 			// It is another's.
 			continue
 		}
-		if out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput(); err != nil {
+		out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput()
+		if err != nil && !passes(words[0], err) {
 			return fmt.Errorf("%s: %w: %s", strings.Join(words, " "), err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
+}
+
+// passes reports whether a failure matters to nobody: of systemd-tmpfiles, a line that one before systemd 252 doesn't
+// know (65), and what somebody has removed while it was at work (73).
+func passes(command string, err error) bool {
+	var exit *exec.ExitError
+	return command == "systemd-tmpfiles" && errors.As(err, &exit) && (exit.ExitCode() == 65 || exit.ExitCode() == 73)
+}
+
+// directories makes the directories that are to have these rights only if they weren't there. systemd-tmpfiles does that
+// from systemd 252 on.
+func (o Options) directories() error {
+	if o.Dest != "" || !exists("/run/systemd/system") {
+		return nil
+	}
+	for _, name := range []string{"pods", "plugins", "plugins_registry"} {
+		dir := filepath.Join("/var/lib/kubelet", name)
+		if exists(dir) {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+			return err
+		}
+		if err := os.Mkdir(dir, 0o750); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -23,8 +23,8 @@ type Finding struct {
 // volumes are the directories of the volume plug-ins that kubelot's volume daemon has, below volumes and volumeDevices.
 var volumes = []string{
 	"kubernetes.io~configmap", "kubernetes.io~csi", "kubernetes.io~downward-api", "kubernetes.io~empty-dir",
-	"kubernetes.io~iscsi", "kubernetes.io~local-volume", "kubernetes.io~nfs", "kubernetes.io~projected",
-	"kubernetes.io~secret",
+	"kubernetes.io~fc", "kubernetes.io~iscsi", "kubernetes.io~local-volume", "kubernetes.io~nfs",
+	"kubernetes.io~projected", "kubernetes.io~secret",
 }
 
 // Check looks at the node. The error says that it can't be looked at.

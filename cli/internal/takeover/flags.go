@@ -23,9 +23,10 @@ const (
 	FlagsFile = flagsDir + "/" + flagsName
 )
 
-// KeepFlags has all units run with these flags, in place of those in /etc/default/kubelot.
-func KeepFlags(ctx context.Context, args []string) error {
-	if err := keepFlags(flagsDir, args); err != nil {
+// KeepFlags has all units run with these flags, in place of those in /etc/default/kubelot, and with the proxies that the
+// kubelet's environment names.
+func KeepFlags(ctx context.Context, args, environ []string) error {
+	if err := keepFlags(flagsDir, args, environ); err != nil {
 		return errors.Join(err, dropFlags(flagsDir))
 	}
 	return running.Systemctl(ctx, "daemon-reload")
@@ -42,11 +43,11 @@ func DropFlags(ctx context.Context) error {
 // DropFlagsBelow removes the files of KeepFlags below a directory that has a machine's files.
 func DropFlagsBelow(dest string) error { return dropFlags(filepath.Join(dest, flagsDir)) }
 
-func keepFlags(dir string, args []string) error {
+func keepFlags(dir string, args, environ []string) error {
 	env := filepath.Join(dir, flagsName)
 	const comment = "The flags that the kubelet had when kubelot took the node over. To change one, change it here, " +
 		"and:\n# systemctl restart kubelot.target"
-	if err := handover.Write(env, comment, args); err != nil {
+	if err := handover.Write(env, comment, args, environ); err != nil {
 		return err
 	}
 	text := "# Written by kubelot takeover. kubelot handback removes it.\n[Service]\nEnvironmentFile=" + env + "\n"

@@ -11,7 +11,7 @@ import (
 func TestFlags(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "kubelot-.service.d")
-	if err := keepFlags(dir, []string{"--node-ip=10.0.0.1", "--node-labels=a=b"}); err != nil {
+	if err := keepFlags(dir, []string{"--node-ip=10.0.0.1", "--node-labels=a=b"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	dropIn, err := os.ReadFile(filepath.Join(dir, "15-takeover.conf"))

@@ -41,6 +41,15 @@ func Up(runDir string) (Process, error) {
 	})
 }
 
+// Environ is the environment that the process was started with; nothing if it has ended.
+func (p Process) Environ() []string {
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID))
+	if err != nil {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(environ), "\x00"), "\x00")
+}
+
 func rootOf(args []string) string { return valueOf(args, "root-dir", config.RootDir) }
 
 // valueOf is the path that a flag names.

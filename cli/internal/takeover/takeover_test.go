@@ -50,8 +50,8 @@ func TestCheck(t *testing.T) {
 			stops: "pod u-1 uses a volume of kubernetes.io/flocker",
 		},
 		"a raw disk of another plug-in": {
-			files: map[string]string{"pods/u-1/volumeDevices/kubernetes.io~fc/pvc-1/": ""},
-			stops: "kubernetes.io/fc",
+			files: map[string]string{"pods/u-1/volumeDevices/kubernetes.io~rbd/pvc-1/": ""},
+			stops: "kubernetes.io/rbd",
 		},
 		"managers without entries": {files: map[string]string{
 			"cpu_manager_state":                          `{"policyName":"none","defaultCpuSet":"","checksum":1353318690}`,

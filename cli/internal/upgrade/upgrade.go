@@ -38,8 +38,7 @@ type Options struct {
 	Settle time.Duration
 	// DryRun only says what would be done.
 	DryRun bool
-	// Command is the link of the command line itself, which is moved with the whole crew; one that isn't there is left
-	// out.
+	// Command is the link of the command line itself, which is moved with the whole crew, as those are that go with it.
 	Command string
 	Bus     *bus.Conn
 	Out     io.Writer
@@ -87,7 +86,7 @@ func (u *upgrade) run(ctx context.Context) error {
 			return fmt.Errorf("%w; %d of %d daemons run %s", err, i, len(moves), u.version)
 		}
 	}
-	return u.command()
+	return u.commands()
 }
 
 // upgrade is one run.
@@ -151,31 +150,47 @@ func (u *upgrade) healths(ctx context.Context, within time.Duration) (healths, e
 	return topic.Health.Read(ctx, u.Bus)
 }
 
-// command moves the link of the command line, if the whole crew was moved and there is one.
-func (u *upgrade) command() error {
+// commands moves the links of the command line, if the whole crew was moved: the command itself, the one beside the
+// daemons, which their units call, and the one that kubelet.service runs. What isn't there, or isn't a link to the
+// command line, is left out.
+func (u *upgrade) commands() error {
 	if len(u.Daemons) > 0 || u.DryRun || u.Command == "" {
 		return nil
 	}
-	old, err := os.Readlink(u.Command)
-	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EINVAL) {
-		return nil // this crew has no command there, or one that nobody moves
+	for _, path := range []string{
+		u.Command, filepath.Join(u.BinDir, commandName), filepath.Join(filepath.Dir(u.Command), "kubelet"),
+	} {
+		old, err := os.Readlink(path)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.EINVAL) {
+			continue // this crew has no command there, or one that nobody moves
+		}
+		if err != nil {
+			return fmt.Errorf("move the link of the command: %w", err)
+		}
+		if filepath.Base(old) != commandName {
+			continue
+		}
+		if err := u.command(path, old); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("move the link of the command: %w", err)
-	}
+	return nil
+}
+
+// command moves one of them, which points to old.
+func (u *upgrade) command(path, old string) (err error) {
 	fresh := filepath.Join(u.dir, commandName)
 	if !filepath.IsAbs(old) {
-		if fresh, err = filepath.Rel(filepath.Dir(u.Command), fresh); err != nil {
-			return fmt.Errorf("move the link %s: %w", u.Command, err)
+		if fresh, err = filepath.Rel(filepath.Dir(path), fresh); err != nil {
+			return fmt.Errorf("move the link %s: %w", path, err)
 		}
 	}
 	if old == fresh {
 		return nil
 	}
-	if err := point(u.Command, fresh); err != nil {
+	if err := point(path, fresh); err != nil {
 		return err
 	}
-	u.done(move{link: link{name: commandName, target: old}, to: fresh}, Moved, "%s is the command of %s", u.Command,
-		u.version)
+	u.done(move{link: link{name: commandName, target: old}, to: fresh}, Moved, "%s is the command of %s", path, u.version)
 	return nil
 }

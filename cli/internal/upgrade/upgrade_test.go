@@ -265,6 +265,50 @@ func TestWhatAVersionMayLack(t *testing.T) {
 	}
 }
 
+// The command line has three links below a prefix. What others have put in place of one stays.
+func TestLinksOfTheCommandLine(t *testing.T) {
+	prefix := t.TempDir()
+	usr, bin := filepath.Join(prefix, "bin"), filepath.Join(prefix, "lib/kubelot/bin")
+	for _, dir := range []string{usr, bin} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	links := map[string][2]string{
+		filepath.Join(usr, "kubelot"): {"../lib/kubelot/v0.1.0/kubelot", "../lib/kubelot/v0.2.0/kubelot"},
+		filepath.Join(bin, "kubelot"): {"../v0.1.0/kubelot", "../v0.2.0/kubelot"},
+		filepath.Join(usr, "kubelet"): {"/opt/kubelet", "/opt/kubelet"},
+	}
+	run := func() {
+		t.Helper()
+		u := &upgrade{Options: Options{
+			BinDir: bin, Command: filepath.Join(usr, "kubelot"), Out: &strings.Builder{},
+		}, dir: filepath.Join(prefix, "lib/kubelot/v0.2.0")}
+		for path, l := range links {
+			_ = os.Remove(path)
+			if err := os.Symlink(l[0], path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := u.commands(); err != nil {
+			t.Fatal(err)
+		}
+		for path, l := range links {
+			if to, err := os.Readlink(path); err != nil || to != l[1] {
+				t.Errorf("%s leads to %s, %v; want %s", path, to, err, l[1])
+			}
+		}
+	}
+	run()
+	links[filepath.Join(usr, "kubelet")] = links[filepath.Join(usr, "kubelot")]
+	run()
+	if err := os.Remove(filepath.Join(usr, "kubelet")); err != nil {
+		t.Fatal(err)
+	}
+	delete(links, filepath.Join(usr, "kubelet"))
+	run()
+}
+
 // The report says of each daemon what has become of it, and of an upgrade that ends early why.
 func TestReport(t *testing.T) {
 	lib := install(t)

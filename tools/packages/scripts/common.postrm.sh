@@ -1,17 +1,22 @@
 if booted; then systemctl daemon-reload; fi
 # Pods, their volumes and their logs are not kubelot's own: another node agent may have them by now.
 if [ "$1" = purge ]; then
-  rm -rf /run/kubelot
+  # A crew that kubelot install has brought meanwhile has its state there.
+  if [ ! -e /usr/lib/kubelot/installed.txt ]; then rm -rf /run/kubelot; fi
   # What kubelot takeover has written.
   rm -f /etc/systemd/system/kubelot-.service.d/15-takeover.conf /etc/systemd/system/kubelot-.service.d/takeover.env
   if [ -d /etc/systemd/system/kubelot-.service.d ]; then
     rmdir --ignore-fail-on-non-empty /etc/systemd/system/kubelot-.service.d
   fi
-  for dir in pods plugins plugins_registry device-plugins pod-resources pki checkpoints; do
-    dir=/var/lib/kubelet/$dir
-    if [ -d $dir ]; then rmdir --ignore-fail-on-non-empty $dir; fi
-  done
-  for dir in /var/lib/kubelet /var/log/pods /var/log/containers /etc/kubernetes; do
-    if [ -d $dir ]; then rmdir --ignore-fail-on-non-empty $dir; fi
-  done
+  # A kubelet watches some of these directories, and makes them only when it starts.
+  if ! { booted && systemctl -q is-active kubelet.service; }; then
+    for dir in pods plugins plugins_registry device-plugins pod-resources pki checkpoints; do
+      dir=/var/lib/kubelet/$dir
+      if [ -d $dir ]; then rmdir --ignore-fail-on-non-empty $dir; fi
+    done
+    for dir in /var/lib/kubelet /var/log/pods /var/log/containers /etc/kubernetes/manifests /etc/kubernetes/pki \
+      /etc/kubernetes; do
+      if [ -d $dir ]; then rmdir --ignore-fail-on-non-empty $dir; fi
+    done
+  fi
 fi

@@ -1,1 +1,2 @@
 if booted; then systemctl daemon-reload; fi
+if [ "$1" = purge ]; then rm -f /var/lib/kubelet/.kubelot-kubelet; fi

@@ -1,0 +1,11 @@
+if [ $action = install ] && has systemctl; then
+  # As the kubelet's own package does, and as kubeadm expects it: enabled by the preset, it waits for its configuration.
+  systemctl --quiet preset kubelet.service
+fi
+if booted; then
+  systemctl daemon-reload
+  # On a node that has joined already, this takes the kubelet's place.
+  if [ $action = install ] && [ -e /var/lib/kubelet/config.yaml ] && systemctl -q is-enabled kubelet.service; then
+    systemctl --no-block start kubelet.service
+  fi
+fi
