@@ -186,12 +186,12 @@ func TestLongWork(t *testing.T) {
 // A mapped device of a kind that kubelot doesn't have isn't removed with its pod.
 func TestSweepLeavesForeignDevices(t *testing.T) {
 	root := t.TempDir()
-	dir := filepath.Join(root, plugin.DevicesDir, "kubernetes.io~fc")
+	dir := filepath.Join(root, plugin.DevicesDir, "kubernetes.io~rbd")
 	if err := errors.Join(os.MkdirAll(dir, 0o750), os.Symlink("/dev/null", filepath.Join(dir, "disk"))); err != nil {
 		t.Fatal(err)
 	}
 	err := cleanUp(t.Context(), root, plugin.All(plugin.Objects{}), func() {})
-	if err == nil || !strings.Contains(err.Error(), "volume of the kind kubernetes.io/fc: "+filepath.Join(dir, "disk")+
+	if err == nil || !strings.Contains(err.Error(), "volume of the kind kubernetes.io/rbd: "+filepath.Join(dir, "disk")+
 		" is still in use") {
 		t.Errorf("got %v", err)
 	}

@@ -34,12 +34,25 @@ func (v *volume) next(p *pod, stage topic.Lifecycle, now time.Time) op {
 	}
 	stale := v.dirty || (!v.result.RefreshAt.IsZero() && !now.Before(v.result.RefreshAt))
 	switch {
-	case stage == topic.Terminated && v.phase != topic.VolumeUnmounted && p.binds == 0:
+	case stage == topic.Terminated && v.phase != topic.VolumeUnmounted && len(p.binds) == 0:
 		return opUnmount
 	case stage != topic.Terminated && stale && !p.cleaningUp:
 		return opMount
 	}
 	return opNone
+}
+
+// retryWaiting ends the pauses of volumes that wait to be attached, because the lists of the Node have changed. What is
+// being tried isn't held up if it fails now.
+func retryWaiting(pods map[string]*pod, changed map[*pod]bool) {
+	for _, p := range pods {
+		for _, v := range p.volumes {
+			if v.onItsWay || v.op != opNone {
+				v.retry.wake()
+				changed[p] = true
+			}
+		}
+	}
 }
 
 // retryFailed ends the pauses of all that has failed, because a plugin came. What is being tried isn't held up if it
@@ -61,7 +74,7 @@ func retryFailed(pods map[string]*pod, changed map[*pod]bool) {
 
 // cleanUpNow reports whether what is left of a terminated pod's volumes must be removed now.
 func (p *pod) cleanUpNow(stage topic.Lifecycle, now time.Time) bool {
-	if stage != topic.Terminated || p.cleaningUp || p.cleanedUp || p.binds > 0 || now.Before(p.retry.notBefore) {
+	if stage != topic.Terminated || p.cleaningUp || p.cleanedUp || len(p.binds) > 0 || now.Before(p.retry.notBefore) {
 		return false
 	}
 	return !slices.ContainsFunc(p.volumes, func(v *volume) bool {

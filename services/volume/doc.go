@@ -5,9 +5,9 @@
 // decisions on it (testdata has them as scenarios). handle.go looks only at pods of which something is new or due.
 // work.go is what workers do, a goroutine per volume. report.go is what is published. The kinds of volumes are in
 // internal/plugin, what is behind claims is in internal/persistent, what CSI drivers serve in internal/csi, with
-// internal/driver, internal/attach and internal/tokens, network volumes in internal/nfs and internal/iscsi, which run
-// programs by internal/program, and what the growth of a claim means in internal/growth. internal/registry finds
-// drivers and other plugins; plugins.go wires it.
+// internal/driver, internal/attach and internal/tokens. Network volumes are in internal/nfs, internal/iscsi and
+// internal/fc, which run programs by internal/program. What the growth of a claim means is in internal/growth.
+// internal/registry finds drivers and other plugins; plugins.go wires it.
 //
 // # Reads
 //
@@ -31,7 +31,8 @@
 // # Owns
 //
 // In <root-dir>/pods/<uid> volumes, volumeDevices and volume-subpaths, with what is mounted there; the disks of local
-// and iSCSI volumes and the volumes of CSI drivers below <root-dir>/plugins; <root-dir>/plugins_registry.
+// volumes and those of the network, and the volumes of CSI drivers, below <root-dir>/plugins;
+// <root-dir>/plugins_registry.
 //
 // # Guarantees
 //

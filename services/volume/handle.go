@@ -175,7 +175,7 @@ func (s *Service) nodeUpdate(c bus.Change[corev1.Node]) {
 	}
 	s.nodeLabels = c.Value.Labels
 	if s.ports.CSI != nil && s.ports.CSI.Attached.SetNode(c.Value.Status) {
-		retryFailed(s.pods, s.changed)
+		retryWaiting(s.pods, s.changed)
 	}
 	if equality.Semantic.DeepEqual(s.allocatable, c.Value.Status.Allocatable) {
 		return
@@ -210,6 +210,7 @@ func (s *Service) advance(ctx context.Context) {
 	}
 	clear(s.changed)
 	s.findLeftovers(ctx, now)
+	s.freeDisks(ctx, now)
 }
 
 // look starts every worker that the pod wants by now, publishes it, and drops it if it is done.

@@ -17,19 +17,29 @@ const (
 	// searchPause is the pause before the search is repeated, because it could not be made or found pods that
 	// still run.
 	searchPause = 15 * time.Second
+	// freePause is the pause before disks that no pod has are looked for again, because one couldn't be freed.
+	freePause = 5 * time.Minute
 )
 
 // orphans is how far the search for what earlier runs have left is. It is made once after each start.
 type orphans struct {
 	running, complete bool
 	notBefore         time.Time
+	// disks is how far the freeing of disks is that no pod has.
+	disks struct {
+		running, complete bool
+		notBefore         time.Time
+	}
 }
 
-func (o orphans) wakeAt(now time.Time) time.Time {
-	if o.complete || !o.notBefore.After(now) {
-		return time.Time{}
+func (o orphans) wakeAt(now time.Time) (at time.Time) {
+	if !o.complete && o.notBefore.After(now) {
+		at = o.notBefore
 	}
-	return o.notBefore
+	if d := o.disks; !d.complete && d.notBefore.After(now) && (at.IsZero() || d.notBefore.Before(at)) {
+		at = d.notBefore
+	}
+	return at
 }
 
 // leftovers are the pods of which there is something.
@@ -81,14 +91,32 @@ func (s *Service) search(ctx context.Context) (l leftovers) {
 			l.dirs = append(l.dirs, uid)
 		}
 	}
-	for _, k := range s.kinds {
-		if k, ok := k.Plugin.(leaver); ok {
-			if err := k.Leftovers(ctx); err != nil {
-				s.log.Warn("can't free disks that no pod has any more", "error", err)
+	return l
+}
+
+// freeDisks frees the disks that no pod has any more, once all pods are known. It has a worker of its own: a disk that
+// doesn't answer may hold it up for ever.
+func (s *Service) freeDisks(ctx context.Context, now time.Time) {
+	d := &s.orphans.disks
+	if !s.sources.Ready || d.running || d.complete || now.Before(d.notBefore) {
+		return
+	}
+	d.running = true
+	s.workers.Go(func() {
+		var errs []error
+		for _, k := range s.kinds {
+			if k, ok := k.Plugin.(leaver); ok {
+				errs = append(errs, k.Leftovers(ctx))
 			}
 		}
-	}
-	return l
+		err := errors.Join(errs...)
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("can't free disks that no pod has any more, retrying", "error", err)
+		}
+		s.tell(func() {
+			d.running, d.complete, d.notBefore = false, err == nil, s.now().Add(freePause)
+		})
+	})
 }
 
 // leaver is a kind of volumes that may leave something outside the directories of pods when it is interrupted.

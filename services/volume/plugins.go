@@ -18,6 +18,7 @@ import (
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
 	"kubelot.dev/services/volume/internal/registry"
+	"kubelot.dev/services/volume/internal/selinux"
 )
 
 // registryPause is the pause before the registration of plugins is begun again after it failed.
@@ -89,7 +90,7 @@ func runService(ctx context.Context, env daemon.Env, ports Ports, api apiServer,
 	attaches := env.Config.Kubelet.EnableControllerAttachDetach
 	ports.CSI = csi.New(env.Config.RootDir, env.Config.NodeName, ports.Drivers, csi.Ports{
 		Tokens: api, Secrets: api, Attachments: api, Log: env.Log,
-		Alone: !inCluster || attaches != nil && !*attaches,
+		Alone: !inCluster || attaches != nil && !*attaches, Labels: selinux.OfNode(),
 	})
 	ctx, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup

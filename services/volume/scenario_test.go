@@ -78,7 +78,10 @@ func (s *scenario) setPod(t *testing.T, words []string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.pod.binds = n
+			s.pod.binds = map[string]bool{}
+			for i := range n {
+				s.pod.binds[strconv.Itoa(i)] = true
+			}
 		case "cleaning-up":
 			s.pod.cleaningUp = true
 		case "cleaned-up":

@@ -34,8 +34,8 @@ type pod struct {
 	// gone is true once pod.update was removed, or where there never was one.
 	gone    bool
 	volumes []*volume
-	// binds are the calls of volume.subpath that are being worked on.
-	binds int
+	// binds are the containers whose calls of volume.subpath are being worked on.
+	binds map[string]bool
 	// cleaningUp is true while what the volumes' own workers leave is removed, cleanedUp once it is.
 	cleaningUp, cleanedUp bool
 	retry                 retry

@@ -29,7 +29,7 @@ func (s *Service) subPath(ctx context.Context, r topic.SubPathRequest) (topic.Su
 			paths, err = bindAll(ctx, r, plan.mounts)
 		}
 		s.tell(func() {
-			plan.pod.binds--
+			delete(plan.pod.binds, r.Container)
 			s.changedIfThere(plan.pod)
 		})
 		answers <- bindPlan{paths: paths, err: err}
@@ -83,6 +83,11 @@ func (s *Service) planBind(r topic.SubPathRequest) bindPlan {
 		return bindPlan{err: bus.WithKind(bus.ErrRefused, fmt.Errorf("pod %s/%s is %s, its volumes are no longer bound",
 			r.Namespace, r.Name, stage))}
 	}
+	if p.binds[r.Container] {
+		// Another call would hang as well, on a thread of its own.
+		return bindPlan{err: bus.WithKind(bus.ErrUnavailable, fmt.Errorf("subPath mounts of container %q: an earlier call "+
+			"goes on: the volume's filesystem does not answer", r.Container))}
+	}
 	plan := bindPlan{pod: p}
 	for _, m := range r.Mounts {
 		v := p.volume(m.Volume)
@@ -95,7 +100,10 @@ func (s *Service) planBind(r topic.SubPathRequest) bindPlan {
 			Container: r.Container, Index: m.Index, SubPath: m.SubPath,
 		})
 	}
-	p.binds++
+	if p.binds == nil {
+		p.binds = map[string]bool{}
+	}
+	p.binds[r.Container] = true
 	return plan
 }
 

@@ -282,6 +282,12 @@ func TestSubPath(t *testing.T) {
 			!strings.Contains(err.Error(), `failed to prepare subPath for volumeMount "disk" of container "app"`) {
 			t.Errorf("a path that leads out: %v", err)
 		}
+		w.service.tell(func() { w.service.pods["u1"].binds["app"] = true })
+		if _, err := call("disk", "a"); !errors.Is(err, bus.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "an earlier call goes on") {
+			t.Errorf("a second call while the first one hangs: %v", err)
+		}
+		w.service.tell(func() { delete(w.service.pods["u1"].binds, "app") })
 		if _, err := call("none", "a"); !errors.Is(err, bus.ErrUnavailable) || !strings.Contains(err.Error(), "not mounted") {
 			t.Errorf("an unknown volume: %v", err)
 		}

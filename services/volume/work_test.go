@@ -176,6 +176,21 @@ func TestCleanUpGoesOnAfterAFailure(t *testing.T) {
 	}
 }
 
+// A change of the Node's lists is news for volumes that wait to be attached, and for no others.
+func TestTheNodesListsChange(t *testing.T) {
+	now := time.Now()
+	waits, failed := &volume{onItsWay: true, problem: "x"}, &volume{problem: "x"}
+	waits.retry.fail(now, 0)
+	failed.retry.fail(now, 0)
+	p := &pod{volumes: []*volume{waits, failed}}
+	changed := map[*pod]bool{}
+	retryWaiting(map[string]*pod{"u": p}, changed)
+	if waits.retry.notBefore.After(now) || !failed.retry.notBefore.After(now) || !changed[p] {
+		t.Errorf("the volume that waits is tried in %s, the other one in %s", waits.retry.notBefore.Sub(now),
+			failed.retry.notBefore.Sub(now))
+	}
+}
+
 // A plugin that comes while a volume is being tried spares it the pause after the failure.
 func TestAPluginThatComesDuringAnAttempt(t *testing.T) {
 	now := time.Now()

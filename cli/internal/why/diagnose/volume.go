@@ -44,6 +44,11 @@ var volumes = []rule{
 		"kubelot why node; kubectl get node -o yaml has the status; then the log of kube-controller-manager",
 	},
 	{
+		"fc-attach-waits", `volume kubernetes\.io/fc/.+ is not in the Node's (status\.\w+) yet`,
+		"it isn't in the Node's {1} yet", "the node's status to be written, and kube-controller-manager to attach it",
+		"kubelot why node; kubectl get node -o yaml has the status; then the log of kube-controller-manager",
+	},
+	{
 		"volume-attach-node", `status\.volumesInUse yet \(driver (\S+), since (.+)\)`,
 		"the API server hasn't heard since {2} that this node uses it, so the driver {1} may not attach it",
 		"the node's status to be written", "kubelot why node; kubectl get node -o yaml has status.volumesInUse",
@@ -148,6 +153,17 @@ var volumes = []rule{
 		"iscsi-no-disk", `Timed out waiting for device at path (\S+) after`,
 		"its iSCSI target doesn't show the disk {1}", "the disk",
 		"has the target this LUN, and has this node's initiator access to it? iscsiadm -m session -P 3 on this node",
+	},
+	{
+		"fc-no-disk", `no fc disk found: (\S+) shows none`,
+		"the fibre channel fabric shows this node no disk {1}", "the disk",
+		"may this node's adapters see the disk's target, and has that this LUN? cat /sys/class/fc_host/*/port_name on this " +
+			"node has their names",
+	},
+	{
+		"selinux-labels-differ", `its containers want two SELinux labels for volume \S+, ("[^"]+" and "[^"]+")`,
+		"its containers want it with two SELinux labels, {1}", "",
+		"give its containers the same seLinuxOptions, or the pod seLinuxChangePolicy: Recursive",
 	},
 	{
 		"iscsi-slow", `iscsiadm .*-p (\S+) .*has not ended since (.+)$`,

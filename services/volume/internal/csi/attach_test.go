@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
@@ -119,6 +121,18 @@ func TestEndWhileAttaching(t *testing.T) {
 	b.gives("u1")
 	b.inUse()
 	b.calls()
+}
+
+// The directory of a pod that has gone may be removed by others, as after a reboot, when no driver is there to be asked.
+// The volume isn't held for it: another node waits for it.
+func TestInUseForADirectoryThatIsGone(t *testing.T) {
+	b := newBed(t, attached())
+	b.claims("u1", "not in the Node's status.volumesInUse yet")
+	b.inUse(attachedName)
+	if err := os.RemoveAll(filepath.Join(b.root, "pods/u1")); err != nil {
+		t.Fatal(err)
+	}
+	b.inUse()
 }
 
 // Volumes of drivers that need no attachment are in no list.

@@ -52,7 +52,11 @@ type facts struct {
 	// or may have it.
 	volume, pod     step
 	others, holders int
-	// bound is where the volume, which is to be unstaged, is in use though no record says so; empty for nowhere.
+	// relabel reports whether nobody uses the volume, and it is or may be staged with an SELinux label that the pod
+	// doesn't want.
+	relabel bool
+	// bound is a place where the volume is in use although no record says so. It is filled only for a volume that may be
+	// unstaged.
 	bound string
 	// finish reports whether there is something left to do here once the driver has published: files are given to the
 	// pod's fsGroup, a device is mapped.
@@ -103,7 +107,6 @@ func next(f facts) action {
 }
 
 func bringUp(f facts) action {
-	staged := f.persistent && f.plugin != nil && f.plugin.Stage
 	switch {
 	case f.pod == stepPublished && !f.again:
 		return action{kind: done}
@@ -113,18 +116,24 @@ func bringUp(f facts) action {
 		return missing(f)
 	case f.pod == stepUnpublishing:
 		return action{kind: unpublish}
-	case staged && f.volume == stepUnstaging:
+	case f.stages() && f.volume == stepUnstaging:
 		// While it isn't answered the driver may still be at it, and would undo what Stage does.
 		return action{kind: unstage}
+	case f.stages() && f.relabel:
+		// Stage leaves the label of what is mounted already as it is.
+		return undo(f)
 	case f.pod == stepMounted:
 		return action{kind: own}
 	case f.unattached != "":
 		return awaitAttachment(f)
-	case staged && f.volume != stepStaged:
+	case f.stages() && f.volume != stepStaged:
 		return action{kind: stage}
 	}
 	return action{kind: publish}
 }
+
+// stages reports whether the volume is one that the driver stages.
+func (f facts) stages() bool { return f.persistent && f.plugin != nil && f.plugin.Stage }
 
 // awaitAttachment waits until the volume is attached. The record of the pod comes first: by it the attach-detach
 // controller hears of the volume.
@@ -150,10 +159,16 @@ func takeDown(f facts) action {
 		return missing(f)
 	case f.pod != stepNone:
 		return action{kind: unpublish}
-	case f.bound != "":
-		return action{kind: wait, why: "it is or may be in use at " + f.bound}
-	case !f.plugin.Stage:
+	case !f.plugin.Stage && f.bound == "":
 		return action{kind: forget}
+	}
+	return undo(f)
+}
+
+// undo unstages a volume that nobody has.
+func undo(f facts) action {
+	if f.bound != "" {
+		return action{kind: wait, why: "it is or may be in use at " + f.bound}
 	}
 	return action{kind: unstage}
 }

@@ -44,6 +44,21 @@ func TestNext(t *testing.T) {
 		{"second pod", facts{wanted: true, persistent: true, plugin: staging, volume: stepStaged, others: 1}, publish},
 		{"unstaging isn't answered", facts{wanted: true, persistent: true, plugin: staging, volume: stepUnstaging}, unstage},
 		{
+			"staged with another label",
+			facts{wanted: true, persistent: true, plugin: staging, volume: stepStaged, relabel: true},
+			unstage,
+		},
+		{
+			"perhaps staged with another label",
+			facts{wanted: true, persistent: true, plugin: staging, volume: stepUncertain, pod: stepWanted, relabel: true},
+			unstage,
+		},
+		{
+			"staged with another label, and in use by no record",
+			facts{wanted: true, persistent: true, plugin: staging, volume: stepStaged, relabel: true, bound: "/x"},
+			wait,
+		},
+		{
 			"a kubelet's",
 			facts{wanted: true, persistent: true, plugin: staging, volume: stepUncertain, pod: stepUncertain},
 			stage,

@@ -262,8 +262,12 @@ func (d disk) bound(t target, u uses) (string, error) {
 		return strings.Join(files, ", "), err
 	}
 	points, err := mountpoint.Shared(d.staging(t), filepath.Join(d.root, "pods"))
-	if err != nil || len(points) == 0 {
-		return u.doubt, err
+	if err != nil || len(points) > 0 {
+		return strings.Join(points, ", "), err
 	}
-	return points[0], nil
+	// Of a volume that is mounted where it is staged, the table of mounts has just told that nobody has it.
+	if staged, err := mountpoint.Mounted(d.staging(t)); err != nil || staged {
+		return "", err
+	}
+	return u.doubt, nil
 }

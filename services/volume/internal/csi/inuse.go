@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -118,11 +119,24 @@ func PublishInUse(ctx context.Context, v *Volumes, out InUsePublisher) {
 	}
 }
 
+// prune forgets records that are there no more: others remove the directory of a pod that has gone while no driver was
+// there to be asked.
+func (u *inUse) prune() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for dir := range u.byDir {
+		if !exists(filepath.Join(dir, recordName)) {
+			delete(u.byDir, dir)
+		}
+	}
+}
+
 // inUseNow are the volumes in use of drivers whose volumes must be attached.
 func inUseNow(v *Volumes) ([]string, error) {
 	if err := v.readOnce(); err != nil {
 		return nil, err
 	}
+	v.used.prune()
 	var unknown error
 	list := v.used.names(func(driver string) bool {
 		object, err := v.drivers.Object(driver)

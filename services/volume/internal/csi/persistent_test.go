@@ -259,6 +259,24 @@ func TestInUseByNoRecord(t *testing.T) {
 	b.calls("stage", "publish", "publish", "unpublish", "unstage")
 }
 
+// A mount of which nobody knows the volume doesn't hold up those that are staged by mounts which nobody shares.
+func TestMountOfAnUnknownVolume(t *testing.T) {
+	b := newBed(t, unattached())
+	b.node.mounts = true
+	stray := filepath.Join(b.podDir("u9"), "mount")
+	if err := os.MkdirAll(stray, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", stray, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(stray, 0) })
+	b.claims("u1", "")
+	b.gives("u1")
+	b.volumes.unstageIfUnusedOrFail(t, b.stageDir())
+	b.calls("stage", "publish", "unpublish", "unstage")
+}
+
 // A stage that is gone without a boot is made again.
 func TestStageIsGone(t *testing.T) {
 	b := newBed(t, unattached())

@@ -29,6 +29,7 @@ const (
 	keyNode       = "nodeName"
 	keyMode       = "volumeLifecycleMode"
 	keyAttachment = "attachmentID"
+	keySELinux    = "seLinuxMountContext"
 	keyStep       = "kubelot.dev/step"
 	keyBoot       = "kubelot.dev/boot"
 	// keyMounted is of a step that a driver has done with a mount.

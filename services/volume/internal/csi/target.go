@@ -36,6 +36,8 @@ type target struct {
 	// modes are the access modes, options the mount options.
 	modes   []corev1.PersistentVolumeAccessMode
 	options []string
+	// label is the SELinux label that the volume is mounted with; empty for none.
+	label string
 	// stageSecret and publishSecret name what the driver gets of each.
 	stageSecret, publishSecret *corev1.SecretReference
 	// publishContext is what the attacher has said of the volume.
@@ -125,7 +127,7 @@ func (t target) capability(can *driver.Capabilities) *csiapi.VolumeCapability {
 		block := &csiapi.VolumeCapability_Block{Block: &csiapi.VolumeCapability_BlockVolume{}}
 		return &csiapi.VolumeCapability{AccessMode: mode, AccessType: block}
 	}
-	mount := &csiapi.VolumeCapability_MountVolume{FsType: t.fsType, MountFlags: t.options}
+	mount := &csiapi.VolumeCapability_MountVolume{FsType: t.fsType, MountFlags: t.mountFlags()}
 	if gid := payload.FSGroup(t.pod); gid != nil && can.MountGroup {
 		mount.VolumeMountGroup = strconv.FormatInt(*gid, 10)
 	}
@@ -169,10 +171,10 @@ func (t target) republishes() bool {
 
 // record is what the pod's vol_data.json says of the volume.
 func (t target) record(node string) record {
-	return record{
+	return t.labeled(record{
 		keySpecName: t.name, keyHandle: t.handle, keyDriver: t.driver, keyNode: node, keyMode: string(t.mode()),
 		keyAttachment: attach.ID{Driver: t.driver, Handle: t.handle}.AttachmentOn(node),
-	}
+	})
 }
 
 // common is what the volume's own vol_data.json says.
@@ -182,7 +184,7 @@ func (t target) common(node string) record {
 		delete(r, keyMode)
 		return r
 	}
-	return record{keyDriver: t.driver, keyHandle: t.handle}
+	return t.labeled(record{keyDriver: t.driver, keyHandle: t.handle})
 }
 
 // merged joins maps into one of their own.

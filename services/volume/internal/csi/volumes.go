@@ -20,6 +20,7 @@ import (
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/payload"
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/selinux"
 	"kubelot.dev/services/volume/internal/tokens"
 )
 
@@ -50,8 +51,9 @@ type Ports struct {
 	Secrets     Secrets
 	Attachments attach.Attachments
 	// Alone is true on a node of which no attach-detach controller knows.
-	Alone bool
-	Log   *slog.Logger
+	Alone  bool
+	Labels selinux.Labels
+	Log    *slog.Logger
 }
 
 // Volumes are all volumes of CSI drivers.
@@ -125,16 +127,13 @@ func (v *Volumes) MountPersistent(ctx context.Context, r plugin.Request, pv *cor
 // mount brings the volume up. A volume that the pod has already, and that can't be published again, serves as it is.
 func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.Result, error) {
 	there := v.has(t.target)
-	object, err := v.drivers.Object(t.driver)
-	if err != nil && there {
+	known, err := v.describe(&t, r, there)
+	switch {
+	case there && !known:
 		result := v.result(t)
 		result.RefreshAt = time.Now().Add(unreadPause)
 		return result, nil
-	}
-	if t.object = object; err == nil {
-		err = t.checkMode()
-	}
-	if err != nil && !there {
+	case err != nil && !there:
 		return plugin.Result{}, t.failed(publish, err)
 	}
 	if t.again = there && t.republishes(); there && !t.again {
@@ -157,6 +156,20 @@ func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.R
 	return v.result(t), err
 }
 
+// describe fills in what the driver's CSIDriver object says of the volume; known is false while nobody knows the object.
+func (v *Volumes) describe(t *task, r plugin.Request, there bool) (known bool, err error) {
+	if there {
+		t.label = labelOf(t.dir) // it keeps what it has
+	}
+	if t.object, err = v.drivers.Object(t.driver); err != nil {
+		return false, err
+	}
+	if err = t.checkMode(); err == nil && !there {
+		t.label, err = v.mountLabel(*t, r)
+	}
+	return true, err
+}
+
 // begin is settle for a volume that the pod is to have. It is called with the volume's lock.
 func (v *Volumes) begin(ctx context.Context, t task) error {
 	if t.block {
@@ -174,7 +187,7 @@ func (v *Volumes) result(t task) plugin.Result {
 		result.Device = t.device.Link
 		return result
 	}
-	result.HostPath, result.SELinuxRelabel = t.point, true
+	result.HostPath, result.SELinuxRelabel = t.point, t.label == ""
 	if t.republishes() {
 		result.RefreshAt = time.Now().Add(republishEvery - rand.N(republishEvery/10))
 	}

@@ -159,7 +159,7 @@ func (d disk) observeDisk(t task) (facts, error) {
 	}
 	u, err := d.uses(t.target)
 	f.others, f.holders = u.others, u.holders
-	if err == nil && !t.wanted {
+	if f.relabel = d.mustRelabel(f, t); err == nil && (!t.wanted || f.relabel) {
 		f.bound, err = d.bound(t.target, u)
 	}
 	return f, err
@@ -185,6 +185,9 @@ func (v *Volumes) do(ctx context.Context, t task, k kind, f facts, c *driver.Cli
 	p, before, content := v.podPlace(t.target), f.pod, t.record(v.node)
 	if k == stage || k == unstage || k == forget {
 		p, before, content = v.stagePlace(t.target), f.volume, t.common(v.node)
+	}
+	if k == unstage {
+		delete(content, keySELinux) // it has the label that its record says
 	}
 	switch k {
 	case forget:

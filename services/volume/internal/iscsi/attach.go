@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"kubelot.dev/bus/pause"
 	"kubelot.dev/services/volume/internal/plugin"
 	"kubelot.dev/services/volume/internal/program"
+	"kubelot.dev/services/volume/internal/scsi"
 )
 
 // How long and how often a disk with several portals is tried, the kubelet's.
@@ -21,26 +21,14 @@ const (
 	mostTries                = 5
 	deviceWait               = 30 * time.Second
 	multipathWait            = 10 * time.Second
-	// look is the pause between two looks for a device.
-	look = 200 * time.Millisecond
 	// longest is how long iscsiadm may take: less than a volume's worker, which goes on with the next portal. iscsiadm
 	// gives up a login by itself after two minutes, unless its settings say otherwise.
 	longest = 90 * time.Second
 )
 
-// Places are where the node shows its devices.
-type Places struct {
-	// Sys is sysfs, Dev the directory of devices, and ByPath that of links to disks by the way to them.
-	Sys, Dev, ByPath string
-}
-
-// OfNode are the places of every node.
-var OfNode = Places{Sys: "/sys", Dev: "/dev", ByPath: "/dev/disk/by-path"}
-
 // Disks attaches and detaches disks. The zero value isn't ready.
 type Disks struct {
 	root     string
-	at       Places
 	sys      sysfs
 	programs program.Runner
 	// targets are locked while somebody logs in or out: one disk's end must not be another's.
@@ -50,8 +38,8 @@ type Disks struct {
 }
 
 // NewDisks are the disks of the kubelet's root directory.
-func NewDisks(root string, at Places) *Disks {
-	return &Disks{root: root, at: at, sys: sysfs(at.Sys), deviceWait: deviceWait, multipathWait: multipathWait}
+func NewDisks(root string, at scsi.Places) *Disks {
+	return &Disks{root: root, sys: sysfs{at}, deviceWait: deviceWait, multipathWait: multipathWait}
 }
 
 // Attach logs in to the disk's target where that isn't done, and answers with the disk's device. The record in the
@@ -146,10 +134,10 @@ func (t *try) portal(ctx context.Context, portal string) (string, error) {
 		return "", fmt.Errorf("iscsi: look for LUN %s of %s: %w", d.Lun, d.Iqn, err)
 	}
 	path := ""
-	if !within(ctx, t.deviceWait, func() bool { path = t.link(portal); return path != "" }) {
+	if !scsi.Within(ctx, t.deviceWait, func() bool { path = t.link(portal); return path != "" }) {
 		//nolint:staticcheck // the first words are the kubelet's
 		return "", fmt.Errorf("Timed out waiting for device at path %s after %s: has the target this LUN, and has this "+
-			"initiator access to it?", filepath.Join(t.at.ByPath, t.suffix(portal)), t.deviceWait)
+			"initiator access to it?", filepath.Join(t.sys.ByPath, t.suffix(portal)), t.deviceWait)
 	}
 	return path, nil
 }
@@ -164,7 +152,7 @@ func (t *try) suffix(portal string) string {
 // adapter speaks iSCSI itself.
 func (t *try) link(portal string) string {
 	suffix := t.suffix(portal)
-	links, err := entries(t.at.ByPath, "")
+	links, err := scsi.Entries(t.sys.ByPath, "")
 	if err != nil {
 		return ""
 	}
@@ -188,16 +176,16 @@ func (t *try) device(ctx context.Context) string {
 	if len(t.admin.disk.Portals) > 1 {
 		wait = t.multipathWait
 	}
-	within(ctx, wait, func() bool {
+	scsi.Within(ctx, wait, func() bool {
 		for _, path := range t.paths {
 			if disk, err := filepath.EvalSymlinks(path); err == nil && multipath == "" {
-				multipath = t.sys.multipath(filepath.Base(disk))
+				multipath = t.sys.Multipath(filepath.Base(disk))
 			}
 		}
 		return multipath != ""
 	})
 	if multipath != "" {
-		return filepath.Join(t.at.Dev, multipath)
+		return filepath.Join(t.sys.Dev, multipath)
 	}
 	for _, portal := range t.admin.disk.Portals {
 		if path := t.paths[portal]; path != "" {
@@ -205,16 +193,4 @@ func (t *try) device(ctx context.Context) string {
 		}
 	}
 	return ""
-}
-
-// within asks until the answer is yes, at least once.
-func within(ctx context.Context, limit time.Duration, is func() bool) bool {
-	for begin := time.Now(); ; pause.For(ctx, look) {
-		if is() {
-			return true
-		}
-		if time.Since(begin) >= limit || ctx.Err() != nil {
-			return false
-		}
-	}
 }

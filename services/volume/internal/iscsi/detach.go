@@ -6,13 +6,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"time"
 
-	"kubelot.dev/services/volume/internal/program"
+	"kubelot.dev/services/volume/internal/scsi"
 )
-
-// flushLimit is how long multipath may take to give up a device.
-const flushLimit = 30 * time.Second
 
 // Detach takes the disk of a global directory from the node, in which nothing is mounted any more, and removes the
 // directory. It may be repeated at any time.
@@ -45,7 +41,7 @@ func (c *Disks) Detach(ctx context.Context, global string) error {
 			return fmt.Errorf("iscsi: failed to delete iface: %w", err)
 		}
 	}
-	return forget(global)
+	return scsi.Forget(global, recordName)
 }
 
 // removeDevices takes the disk's devices away, and before that the multipath device of which they are paths.
@@ -54,29 +50,7 @@ func (c *Disks) removeDevices(ctx context.Context, d Disk) error {
 		return nil
 	}
 	disks, err := c.sys.disks(d.Iqn, d.Lun)
-	errs := []error{err}
-	flushed := map[string]bool{}
-	for _, disk := range disks {
-		if m := c.sys.multipath(disk); m != "" && !flushed[m] {
-			flushed[m] = true
-			errs = append(errs, c.flush(ctx, m))
-		}
-	}
-	for _, disk := range disks {
-		errs = append(errs, c.sys.remove(disk))
-	}
-	return errors.Join(errs...)
-}
-
-func (c *Disks) flush(ctx context.Context, device string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, flushLimit, fmt.Errorf("it has not ended within %s", flushLimit))
-	defer cancel()
-	path := filepath.Join(c.at.Dev, device)
-	out, err := c.programs.Run(ctx, program.Command{About: path, Name: "multipath", Args: []string{"-f", path}})
-	if err != nil {
-		return fmt.Errorf("flush the multipath device %s: %w: %s", path, err, out)
-	}
-	return nil
+	return errors.Join(err, c.sys.Flush(ctx, &c.programs, disks), c.sys.Delete(disks))
 }
 
 // globals are the global directories of both kinds.

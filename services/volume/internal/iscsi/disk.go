@@ -3,9 +3,7 @@ package iscsi
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -15,6 +13,7 @@ import (
 
 	"kubelot.dev/daemon/atomicfile"
 	"kubelot.dev/daemon/mountpoint"
+	"kubelot.dev/services/volume/internal/scsi"
 )
 
 const (
@@ -98,13 +97,13 @@ func top(root string, block bool) string {
 
 // Globals are the global directories of all disks that are mounted, or that pods have as devices.
 func Globals(root string, block bool) ([]string, error) {
-	interfaces, err := entries(top(root, block), "iface-")
+	interfaces, err := scsi.Entries(top(root, block), "iface-")
 	if err != nil {
 		return nil, err
 	}
 	var all []string
 	for _, dir := range interfaces {
-		disks, err := entries(dir, "")
+		disks, err := scsi.Entries(dir, "")
 		if err != nil {
 			return nil, err
 		}
@@ -117,32 +116,11 @@ func Globals(root string, block bool) ([]string, error) {
 	return all, nil
 }
 
-// entries are the paths of the entries of a directory whose names have the prefix; none where there is no directory.
-func entries(dir, prefix string) ([]string, error) {
-	list, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	var paths []string
-	for _, e := range list {
-		if strings.HasPrefix(e.Name(), prefix) {
-			paths = append(paths, filepath.Join(dir, e.Name()))
-		}
-	}
-	return paths, nil
-}
-
-// beside is the copy of the record that is beside the global directory: what is mounted there hides the other. A
-// kubelet doesn't take it for a disk.
-func beside(global string) string {
-	return filepath.Join(filepath.Dir(global), "."+filepath.Base(global)+".json")
-}
-
 // Read is the disk of a global directory: by its record, or by the directory's name where there is none, as with a
 // disk that a kubelet has mounted.
 func Read(global string) (Disk, error) {
 	named, nameErr := byName(global)
-	records := []string{beside(global), filepath.Join(global, recordName)}
+	records := []string{scsi.Beside(global), filepath.Join(global, recordName)}
 	// A file of that name in a volume is its user's.
 	if mounted, err := mountpoint.Mounted(global); mounted || err != nil {
 		records = records[:1]
@@ -186,25 +164,12 @@ func byName(global string) (Disk, error) {
 
 // write puts the record into the global directory and beside it. Whoever is killed meanwhile leaves no half of it.
 func (d Disk) write(global string) error {
+	if err := scsi.Record(global, d); err != nil {
+		return err
+	}
 	data, err := json.Marshal(d)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(global, 0o750); err != nil {
-		return err
-	}
-	if err := atomicfile.WriteDurably(beside(global), data, 0o600); err != nil {
-		return err
-	}
 	return atomicfile.Write(filepath.Join(global, recordName), data, 0o600)
-}
-
-// forget removes the global directory with its record. Anything else that is in it is somebody's data.
-func forget(global string) error {
-	for _, path := range []string{filepath.Join(global, recordName), global, beside(global)} {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove the global directory of a disk, never with its content: %w", err)
-		}
-	}
-	return nil
 }

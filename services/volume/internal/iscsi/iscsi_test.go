@@ -12,6 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/services/volume/internal/scsi"
 )
 
 const (
@@ -43,7 +45,7 @@ func newBed(t *testing.T) *bed {
 	for _, lun := range []string{"0", "1", "2"} {
 		b.write("luns/"+lun, "disk")
 	}
-	b.disks = NewDisks(filepath.Join(dir, "root"), Places{
+	b.disks = NewDisks(filepath.Join(dir, "root"), scsi.Places{
 		Sys: filepath.Join(dir, "sys"), Dev: "/dev", ByPath: filepath.Join(dir, "by-path"),
 	})
 	b.disks.deviceWait, b.disks.multipathWait = 0, 0
@@ -389,7 +391,7 @@ func TestRecords(t *testing.T) {
 		t.Errorf("those of mounts are %q, %v", all, err)
 	}
 	must(t, os.WriteFile(filepath.Join(global, "somebody's"), nil, 0o600))
-	if err := forget(global); err == nil {
+	if err := scsi.Forget(global, recordName); err == nil {
 		t.Error("what is in the directory was removed")
 	}
 }

@@ -1,22 +1,18 @@
 package iscsi
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"kubelot.dev/services/volume/internal/scsi"
 )
 
-// sysfs is what the kernel shows of sessions and disks: /sys, or a directory like it.
-type sysfs string
-
-func (s sysfs) path(parts ...string) string {
-	return filepath.Join(append([]string{string(s)}, parts...)...)
-}
+// sysfs is what the kernel shows of sessions and disks.
+type sysfs struct{ scsi.Places }
 
 // session is one with a target, on a SCSI host of its own.
 type session struct {
@@ -26,7 +22,7 @@ type session struct {
 
 // sessions are those with the target. One that ends meanwhile is none.
 func (s sysfs) sessions(iqn string) ([]session, error) {
-	hosts, err := entries(s.path("class", "iscsi_host"), "host")
+	hosts, err := scsi.Entries(s.Path("class", "iscsi_host"), "host")
 	if err != nil {
 		return nil, fmt.Errorf("list the sessions with iSCSI targets: %w", err)
 	}
@@ -36,7 +32,7 @@ func (s sysfs) sessions(iqn string) ([]session, error) {
 		if err != nil {
 			continue
 		}
-		dirs, err := entries(filepath.Join(dir, "device"), "session")
+		dirs, err := scsi.Entries(filepath.Join(dir, "device"), "session")
 		if err != nil {
 			return nil, fmt.Errorf("list the sessions with iSCSI targets: %w", err)
 		}
@@ -67,7 +63,7 @@ func (s sysfs) hosts(iqn string) (map[string]int, error) {
 	}
 	byPortal := map[string]int{}
 	for _, at := range sessions {
-		connections, err := entries(at.dir, "connection")
+		connections, err := scsi.Entries(at.dir, "connection")
 		if err != nil {
 			return nil, fmt.Errorf("list the connections with %s: %w", iqn, err)
 		}
@@ -87,7 +83,7 @@ func (s sysfs) hosts(iqn string) (map[string]int, error) {
 // scan has the kernel look for one disk of a session. Others that the target has for this node aren't looked for:
 // nobody would take them away when they go.
 func (s sysfs) scan(host int, lun string) error {
-	return tell(s.path("class", "scsi_host", fmt.Sprintf("host%d", host), "scan"), "0 0 "+lun)
+	return s.Scan(fmt.Sprintf("host%d", host), "0 0 "+lun)
 }
 
 // disks are the names of the disk's devices, such as sdb, one for each session with its target.
@@ -98,7 +94,7 @@ func (s sysfs) disks(iqn, lun string) ([]string, error) {
 	}
 	var names []string
 	for _, at := range sessions {
-		devices, err := entries(filepath.Join(at.dir, fmt.Sprintf("target%d:0:0", at.host),
+		devices, err := scsi.Entries(filepath.Join(at.dir, fmt.Sprintf("target%d:0:0", at.host),
 			fmt.Sprintf("%d:0:0:%s", at.host, lun), "block"), "")
 		if err != nil {
 			return nil, fmt.Errorf("list the devices of %s: %w", iqn, err)
@@ -108,36 +104,4 @@ func (s sysfs) disks(iqn, lun string) ([]string, error) {
 		}
 	}
 	return names, nil
-}
-
-// multipath is the name of the device that has the disk as one of its paths, such as dm-0; empty where there is none.
-func (s sysfs) multipath(disk string) string {
-	maps, err := entries(s.path("block"), "dm-")
-	if err != nil {
-		return ""
-	}
-	for _, dir := range maps {
-		if _, err := os.Lstat(filepath.Join(dir, "slaves", disk)); err == nil {
-			return filepath.Base(dir)
-		}
-	}
-	return ""
-}
-
-// remove takes a device away, which nobody uses.
-func (s sysfs) remove(disk string) error {
-	err := tell(s.path("block", disk, "device", "delete"), "1")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-func tell(path, what string) error {
-	file, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = file.WriteString(what)
-	return errors.Join(err, file.Close())
 }

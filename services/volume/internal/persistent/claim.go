@@ -15,8 +15,11 @@ import (
 	"k8s.io/component-helpers/storage/ephemeral"
 
 	"kubelot.dev/daemon/mountpoint"
+	"kubelot.dev/services/volume/internal/fc"
+	"kubelot.dev/services/volume/internal/iscsi"
 	"kubelot.dev/services/volume/internal/nfs"
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/scsi"
 )
 
 // Objects are read with the node's own credentials: it may get the claims of its pods and the volumes that these are
@@ -45,17 +48,24 @@ type Drivers interface {
 // Without an attacher, which may be nil too, disks of the network wait for nobody.
 func Kinds(rootDir string, objects Objects, drivers Drivers, attacher Attacher) plugin.List {
 	local, shares := newLocal(rootDir), nfs.New()
-	remote := newRemote(local, attacher)
-	return slices.Concat(plugin.List{
+	remotes := []*remote{
+		newRemote(iscsiDisks{iscsi.NewDisks(rootDir, scsi.OfNode), rootDir, attacher}, local, attacher),
+		newRemote(fcDisks{fc.NewDisks(rootDir, scsi.OfNode), rootDir}, local, attacher),
+	}
+	kinds := plugin.List{
 		{
 			Name: "kubernetes.io/persistent-claim", LastPause: claimPause,
 			Claims: func(v *corev1.Volume) bool { return isClaim(v) || isMigrated(v) },
-			Plugin: claims{objects, local, shares, remote, drivers, new(plugin.Locks)},
+			Plugin: claims{objects, local, shares, remotes, drivers, new(plugin.Locks)},
 		},
 		{Name: localName, Dir: localDir, Plugin: filesystems{local}},
 		{Name: localName, Dir: localDir, Block: true, Plugin: devices{local}},
 		shares.Kind(),
-	}, remote.kinds())
+	}
+	for _, r := range remotes {
+		kinds = append(kinds, r.kinds()...)
+	}
+	return kinds
 }
 
 func isClaim(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
@@ -65,7 +75,7 @@ type claims struct {
 	objects Objects
 	local   *local
 	shares  *nfs.Volumes
-	remote  *remote
+	remotes []*remote
 	drivers Drivers
 	// growing are the claims whose volumes are being made larger, by their UIDs.
 	growing *plugin.Locks
@@ -96,7 +106,10 @@ func (c claims) Mount(ctx context.Context, r plugin.Request) (plugin.Result, err
 	case err != nil:
 		return plugin.Result{}, err
 	case place.There && r.Ending:
-		return r.Known, nil
+		// It stays as it is until the pod has ended, and isn't looked at before.
+		known := r.Known
+		known.RefreshAt, known.LookAt = time.Time{}, time.Time{}
+		return known, nil
 	case place.There:
 		return c.keepUp(ctx, r, place)
 	case r.Ending:
@@ -117,6 +130,7 @@ func (c claims) keepUp(ctx context.Context, r plugin.Request, place plugin.InPla
 		if err != nil {
 			return r.Known, err
 		}
+		known.Size = r.Known.Size
 	}
 	known.LookAt = time.Time{}
 	if !place.Grows || !isClaim(r.Volume) {
@@ -170,7 +184,7 @@ func (c claims) inPlace(uid string, known plugin.Result) (plugin.InPlace, error)
 			return place, nil
 		}
 	}
-	if c.remote.hasDevice(uid, known) {
+	if slices.ContainsFunc(c.remotes, func(d *remote) bool { return d.hasDevice(uid, known) }) {
 		return plugin.InPlace{There: true}, nil
 	}
 	there, err := c.local.inPlace(uid, known)
@@ -268,6 +282,9 @@ func (c claims) setUp(ctx context.Context, r plugin.Request, b bound) (plugin.Re
 		return plugin.Result{}, b.failed("SetUp", "SetUpDevice", err)
 	}
 	source := b.volume.Spec.PersistentVolumeSource
+	if i := slices.IndexFunc(c.remotes, func(d *remote) bool { return d.has(source) }); i >= 0 {
+		return c.remotes[i].bringUp(ctx, r, b)
+	}
 	switch {
 	case source.Local != nil && b.block:
 		return c.local.mapDevice(ctx, r, b)
@@ -277,10 +294,6 @@ func (c claims) setUp(ctx context.Context, r plugin.Request, b bound) (plugin.Re
 		return hostPath(b, source.HostPath)
 	case source.NFS != nil && !b.block:
 		return c.share(ctx, r, b)
-	case source.ISCSI != nil && b.block:
-		return c.remote.mapDevice(ctx, r, b)
-	case source.ISCSI != nil:
-		return c.remote.mountFilesystem(ctx, r, b)
 	case source.CSI != nil && c.drivers != nil:
 		return c.drivers.MountPersistent(ctx, r, b.volume, b.readOnly)
 	}

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -163,10 +164,10 @@ func TestVolumesThatCannotBeMounted(t *testing.T) {
 			nil,
 			`FailedMount MountVolume.SetUp failed for volume "pv" : csi driver "disks.example" of persistentVolumeClaim volume "vol": ` + plugin.ErrUnsupported.Error(),
 		},
-		"fc": {
-			corev1.PersistentVolumeSource{FC: &corev1.FCVolumeSource{}},
+		"flexVolume": {
+			corev1.PersistentVolumeSource{FlexVolume: &corev1.FlexPersistentVolumeSource{}},
 			nil,
-			`FailedMount MountVolume.SetUp failed for volume "pv" : fc of persistentVolumeClaim volume "vol": ` +
+			`FailedMount MountVolume.SetUp failed for volume "pv" : flexVolume of persistentVolumeClaim volume "vol": ` +
 				plugin.ErrUnsupported.Error(),
 		},
 		"no source": {
@@ -231,7 +232,12 @@ func TestWhatEndsIsNotMounted(t *testing.T) {
 	r.Ending = false
 	r.Known = b.mount(r)
 	r.Ending = true
-	if result := b.mount(r); result != r.Known {
+	want := r.Known
+	want.RefreshAt, want.LookAt = time.Time{}, time.Time{}
+	// A time that has passed would have it mounted again at once, and again, until the pod has ended.
+	r.Known.RefreshAt = time.Now().Add(-time.Second)
+	r.Known.LookAt = r.Known.RefreshAt
+	if result := b.mount(r); result != want {
 		t.Errorf("result %+v", result)
 	}
 }

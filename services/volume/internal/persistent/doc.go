@@ -1,11 +1,11 @@
 // Package persistent mounts what is behind the claims of pods: persistent volumes that need no driver, which are
-// local, hostPath, NFS and iSCSI ones, and those of CSI drivers through them. Volumes of clouds are drivers' too
-// (migrated.go).
+// local, hostPath, NFS, iSCSI and fibre channel ones, and those of CSI drivers through them. Volumes of clouds are
+// drivers' too (migrated.go).
 //
 // A pod's volume names a claim (or stands for one of its own, KEP-1698), the claim is bound to a persistent volume, and
 // that one says where the data is: claim.go finds it, check.go decides whether the pod may have it, filesystem.go
 // mounts directories and disks, block.go hands out disks as they are (KEP-351), remote.go and remoteblock.go do both
-// for disks of the network. grow.go has volumes grow with their claims.
+// for disks of the network (network.go has their kinds). grow.go has volumes grow with their claims.
 //
 // # Reads
 //
@@ -21,6 +21,7 @@
 //	pods/<uid>/volumeDevices/kubernetes.io~local-volume/<volume>       a link to a disk
 //	plugins/kubernetes.io~local-volume/volumeDevices/<volume>/<uid>    a bind mount of it, which a loop device holds open
 //	pods/<uid>/volumes/kubernetes.io~iscsi, volumeDevices/kubernetes.io~iscsi   the same for disks of iSCSI targets
+//	pods/<uid>/volumes/kubernetes.io~fc, volumeDevices/kubernetes.io~fc         and for those of fibre channel
 //
 // # Owns
 //

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/services/volume/internal/device"
+	"kubelot.dev/services/volume/internal/fc"
 	"kubelot.dev/services/volume/internal/iscsi"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/payload"
@@ -153,6 +154,8 @@ func (b bound) fsType() string {
 		t = *source.Local.FSType
 	case source.ISCSI != nil:
 		t = source.ISCSI.FSType
+	case source.FC != nil:
+		t = source.FC.FSType
 	}
 	return cmp.Or(t, "ext4")
 }
@@ -175,8 +178,11 @@ func (l *local) group(ctx context.Context, r plugin.Request, b bound, source str
 		return nil
 	}
 	dir := localDir
-	if b.volume.Spec.ISCSI != nil {
+	switch {
+	case b.volume.Spec.ISCSI != nil:
 		dir = iscsi.Dir
+	case b.volume.Spec.FC != nil:
+		dir = fc.Dir
 	}
 	name := filepath.Join(string(r.Pod.UID), plugin.VolumesDir, dir, b.volume.Name)
 	return mounts.GiveToGroup(ctx, source, *gid, plugin.NewProgress(r, name).Step)

@@ -12,7 +12,6 @@ import (
 
 	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/services/volume/internal/device"
-	"kubelot.dev/services/volume/internal/iscsi"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 )
@@ -27,24 +26,24 @@ type Attacher interface {
 	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
 }
 
-// remote are disks of iSCSI targets. Each is attached and mounted once, at its global directory, for all pods.
+// remote are disks of a network. Each is attached and mounted once, at its global directory, for all pods.
 type remote struct {
+	network
 	local *local
-	disks *iscsi.Disks
 	// cluster may be nil.
 	cluster Attacher
-	// globals are locked while something is done in a global directory.
-	globals plugin.Locks
+	// locks are of global directories, held while something is done in one.
+	locks plugin.Locks
 }
 
 // newRemote notes which disks the node has.
-func newRemote(l *local, cluster Attacher) *remote {
-	d := &remote{local: l, disks: iscsi.NewDisks(l.root, iscsi.OfNode), cluster: cluster}
+func newRemote(n network, l *local, cluster Attacher) *remote {
+	d := &remote{network: n, local: l, cluster: cluster}
 	for _, block := range []bool{false, true} {
-		all, _ := iscsi.Globals(l.root, block) // they are noted when a pod asks for them
+		all, _ := n.globals(block) // they are noted when a pod asks for them
 		for _, global := range all {
-			if disk, err := iscsi.Read(global); err == nil {
-				d.use(global, disk.Attached)
+			if disk, err := n.read(global); err == nil {
+				d.use(global, disk.attached)
 			}
 		}
 	}
@@ -58,49 +57,41 @@ func (d *remote) use(place, name string) {
 }
 
 func (d *remote) kinds() plugin.List {
-	return plugin.List{
-		{
-			Name: iscsi.Name, Dir: iscsi.Dir, Plugin: d,
-			Claims: func(v *corev1.Volume) bool { return v.ISCSI != nil },
-		},
-		{Name: iscsi.Name, Dir: iscsi.Dir, Block: true, Plugin: remoteDevices{d}},
-	}
+	mounted, mapped := d.kind(), d.kind()
+	mounted.Plugin = d
+	mapped.Plugin, mapped.Block, mapped.Claims = remoteDevices{d}, true, nil
+	return plugin.List{mounted, mapped}
 }
 
 // Mount mounts a volume of the pod's own spec.
 func (d *remote) Mount(ctx context.Context, r plugin.Request) (plugin.Result, error) {
-	result, err := d.mountFilesystem(ctx, r, ownDisk(r))
-	result.ReadOnly = err == nil && r.Volume.ISCSI.ReadOnly
-	return result, err
-}
-
-// ownDisk is the disk of a pod that names it itself, as a persistent volume.
-func ownDisk(r plugin.Request) bound {
-	s := r.Volume.ISCSI
-	source := &corev1.ISCSIPersistentVolumeSource{
-		TargetPortal: s.TargetPortal, IQN: s.IQN, Lun: s.Lun, ISCSIInterface: s.ISCSIInterface, FSType: s.FSType,
-		ReadOnly: s.ReadOnly, Portals: s.Portals, DiscoveryCHAPAuth: s.DiscoveryCHAPAuth,
-		SessionCHAPAuth: s.SessionCHAPAuth, InitiatorName: s.InitiatorName,
-	}
-	if s.SecretRef != nil {
-		source.SecretRef = &corev1.SecretReference{Name: s.SecretRef.Name, Namespace: r.Pod.Namespace}
-	}
-	pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{
-		PersistentVolumeSource: corev1.PersistentVolumeSource{ISCSI: source},
-	}}
+	source, readOnly := d.own(r)
+	pv := &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: source}}
 	pv.Name = r.Volume.Name
-	return bound{volume: pv, readOnly: s.ReadOnly}
+	result, err := d.mountFilesystem(ctx, r, bound{volume: pv, readOnly: readOnly})
+	result.ReadOnly = err == nil && readOnly
+	return result, err
 }
 
 // place is where the pod has the disk: its directory, or the link to the device.
 func (d *remote) place(uid string, block bool, volume string) string {
-	return plugin.Kind{Dir: iscsi.Dir, Block: block}.VolumeDir(filepath.Join(d.local.root, "pods", uid), volume)
+	kind := d.kind()
+	kind.Block = block
+	return kind.VolumeDir(filepath.Join(d.local.root, "pods", uid), volume)
+}
+
+// bringUp gives the pod the disk that its claim names.
+func (d *remote) bringUp(ctx context.Context, r plugin.Request, b bound) (plugin.Result, error) {
+	if b.block {
+		return d.mapDevice(ctx, r, b)
+	}
+	return d.mountFilesystem(ctx, r, b)
 }
 
 // mountFilesystem makes the disk appear in the pod's directory.
 func (d *remote) mountFilesystem(ctx context.Context, r plugin.Request, b bound) (plugin.Result, error) {
 	dir := d.place(string(r.Pod.UID), false, b.volume.Name)
-	result := plugin.Result{HostPath: dir, Plugin: iscsi.Name, SELinuxRelabel: true}
+	result := plugin.Result{HostPath: dir, Plugin: d.kind().Name, SELinuxRelabel: true}
 	mounted, err := mountpoint.Mounted(dir)
 	if err == nil && !mounted && r.Ending {
 		return plugin.Result{}, plugin.ErrNotMounted
@@ -118,14 +109,14 @@ func (d *remote) mountFilesystem(ctx context.Context, r plugin.Request, b bound)
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	global := disk.Global(d.local.root, false)
-	giveBack, err := d.globals.Take(ctx, global)
+	global := disk.mounted
+	giveBack, err := d.locks.Take(ctx, global)
 	if err != nil {
 		return plugin.Result{}, b.failed("MountDevice", "", err)
 	}
 	defer giveBack()
-	d.use(global, disk.Attached)
-	if err = d.mountGlobal(ctx, r, b, disk, global); err == nil {
+	d.use(global, disk.attached)
+	if err = d.mountGlobal(ctx, r, b, global); err == nil {
 		err = d.local.bind(ctx, r, b, global, dir)
 	}
 	if err != nil {
@@ -137,16 +128,16 @@ func (d *remote) mountFilesystem(ctx context.Context, r plugin.Request, b bound)
 }
 
 // mayAttach is the disk if the node may have it, which the place in the pod's directory shows that the pod wants.
-func (d *remote) mayAttach(b bound, place string) (iscsi.Disk, error) {
-	disk, err := iscsi.New(b.volume.Name, b.volume.Spec.ISCSI)
+func (d *remote) mayAttach(b bound, place string) (netDisk, error) {
+	disk, err := d.disk(b.volume)
 	if err != nil {
 		return disk, b.failed("NewMounter initialization", "NewBlockVolumeMapper initialization", err)
 	}
-	d.use(place, disk.Attached)
+	d.use(place, disk.attached)
 	if d.cluster == nil {
 		return disk, nil
 	}
-	if waits := d.cluster.Waits(disk.Attached); waits != "" {
+	if waits := d.cluster.Waits(disk.attached); waits != "" {
 		failure := b.failed("WaitForAttach", "WaitForAttach", errors.New(waits))
 		failure.OnItsWay = true
 		return disk, failure
@@ -155,11 +146,11 @@ func (d *remote) mayAttach(b bound, place string) (iscsi.Disk, error) {
 }
 
 // mountGlobal attaches the disk and mounts it, unless that is done. It is called with the lock.
-func (d *remote) mountGlobal(ctx context.Context, r plugin.Request, b bound, disk iscsi.Disk, global string) error {
+func (d *remote) mountGlobal(ctx context.Context, r plugin.Request, b bound, global string) error {
 	if mounted, err := mountpoint.Mounted(global); err != nil || mounted {
 		return err
 	}
-	path, err := d.attach(ctx, r, b, disk, global)
+	path, err := d.attach(ctx, r, b.volume, global)
 	if err != nil {
 		return b.failed("WaitForAttach", "", err)
 	}
@@ -169,31 +160,9 @@ func (d *remote) mountGlobal(ctx context.Context, r plugin.Request, b bound, dis
 	return nil
 }
 
-func (d *remote) attach(ctx context.Context, r plugin.Request, b bound, disk iscsi.Disk, global string,
-) (string, error) {
-	secret := map[string]string{}
-	if ref := b.volume.Spec.ISCSI.SecretRef; ref != nil && disk.NeedsSecret() {
-		if d.cluster == nil {
-			return "", errors.New("its secret can't be read without a cluster")
-		}
-		namespace := ref.Namespace
-		if namespace == "" {
-			namespace = r.Pod.Namespace
-		}
-		data, err := d.cluster.Secret(ctx, namespace, ref.Name)
-		if err != nil {
-			return "", err
-		}
-		for key, value := range data {
-			secret[key] = string(value)
-		}
-	}
-	return d.disks.Attach(ctx, disk, global, secret, r.Calls.Alive)
-}
-
 // Unmount takes the disk from a pod, and detaches it when no other pod has it.
 func (d *remote) Unmount(ctx context.Context, dir string) error {
-	shared, err := mountpoint.Shared(dir, iscsi.Top(d.local.root))
+	shared, err := mountpoint.Shared(dir, d.top())
 	if err != nil {
 		return err
 	}
@@ -211,10 +180,11 @@ func (d *remote) Unmount(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// releaseUnfinished detaches the disks of volumes of that name that didn't come as far as a pod's directory. Whoever is
-// at work on one now does it himself if he fails.
+// releaseUnfinished detaches the disks of volumes of that name that no pod has: those that didn't come as far as a pod's
+// directory, and those that couldn't be unmounted or detached when their last pod went. A kubelet leaves some without a
+// name. Whoever is at work on one now does it himself if he fails.
 func (d *remote) releaseUnfinished(ctx context.Context, volume string) error {
-	all, err := iscsi.Globals(d.local.root, false)
+	all, err := d.globals(false)
 	if err != nil {
 		return err
 	}
@@ -222,14 +192,11 @@ func (d *remote) releaseUnfinished(ctx context.Context, volume string) error {
 	cancel()
 	var errs []error
 	for _, global := range all {
-		if mounted, err := mountpoint.Mounted(global); err != nil || mounted {
+		disk, err := d.read(global)
+		if err != nil || disk.volume != volume && disk.volume != "" {
 			continue
 		}
-		disk, err := iscsi.Read(global)
-		if err != nil || disk.VolName != volume {
-			continue
-		}
-		if giveBack, err := d.globals.Take(atOnce, global); err == nil {
+		if giveBack, err := d.locks.Take(atOnce, global); err == nil {
 			errs = append(errs, d.release(ctx, global))
 			giveBack()
 		}
@@ -238,7 +205,7 @@ func (d *remote) releaseUnfinished(ctx context.Context, volume string) error {
 }
 
 func (d *remote) locked(ctx context.Context, global string, do func(context.Context, string) error) error {
-	giveBack, err := d.globals.Take(ctx, global)
+	giveBack, err := d.locks.Take(ctx, global)
 	if err != nil {
 		return err
 	}
@@ -255,11 +222,11 @@ func (d *remote) release(ctx context.Context, global string) error {
 	if err := mounts.UnmountBelow(global); err != nil {
 		return err
 	}
-	return d.detach(ctx, global)
+	return d.takeAway(ctx, global)
 }
 
-func (d *remote) detach(ctx context.Context, global string) error {
-	if err := d.disks.Detach(ctx, global); err != nil {
+func (d *remote) takeAway(ctx context.Context, global string) error {
+	if err := d.detach(ctx, global); err != nil {
 		return err
 	}
 	d.use(global, "")
@@ -278,7 +245,7 @@ func (d *remote) Leftovers(ctx context.Context) error {
 	for block, release := range map[bool]func(context.Context, string) error{
 		false: d.release, true: d.releaseDevice,
 	} {
-		all, err := iscsi.Globals(d.local.root, block)
+		all, err := d.globals(block)
 		errs = append(errs, err)
 		for _, global := range all {
 			errs = append(errs, d.locked(ctx, global, release))

@@ -14,6 +14,7 @@ import (
 	"kubelot.dev/services/volume/internal/device"
 	"kubelot.dev/services/volume/internal/iscsi"
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/scsi"
 )
 
 const (
@@ -67,9 +68,11 @@ func (b *bed) again(c *cluster, fake string) {
 	b.kinds = Kinds(b.root, b, nil, c)
 	for _, k := range b.kinds {
 		if r, ok := k.Plugin.(*remote); ok {
-			r.disks = iscsi.NewDisks(b.root, iscsi.Places{
-				Sys: filepath.Join(fake, "sys"), Dev: "/dev", ByPath: filepath.Join(fake, "by-path"),
-			})
+			if _, ok := r.network.(iscsiDisks); ok {
+				r.network = iscsiDisks{iscsi.NewDisks(b.root, scsi.Places{
+					Sys: filepath.Join(fake, "sys"), Dev: "/dev", ByPath: filepath.Join(fake, "by-path"),
+				}), b.root, c}
+			}
 		}
 	}
 }
@@ -196,6 +199,26 @@ func TestRemoteDiskThatFailsLeavesNothing(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 	b.unmount(r, plugin.Result{HostPath: filepath.Join(b.root, "pods/u-1/volumes/kubernetes.io~iscsi/pv")})
+	b.ended(c, fake)
+}
+
+// A disk that is busy after its last pod has gone is tried again until it is free.
+func TestRemoteDiskThatIsBusy(t *testing.T) {
+	b, c, fake := remoteBed(t)
+	result := b.mount(b.request("u-1"))
+	held, err := os.Create(filepath.Join(iscsi.Top(b.root), "iface-default", "10.0.0.1:3260-"+testIQN+"-lun-0", "held"))
+	must(t, err)
+	kind, _, ok := b.kinds.ByPath(filepath.Join(b.root, "pods/u-1"), result.HostPath)
+	if !ok {
+		t.Fatalf("no kind unmounts %s", result.HostPath)
+	}
+	for range 2 {
+		if err := kind.Plugin.Unmount(t.Context(), result.HostPath); err == nil {
+			t.Error("a disk that is busy is said to be free")
+		}
+	}
+	must(t, held.Close())
+	must(t, kind.Plugin.Unmount(t.Context(), result.HostPath))
 	b.ended(c, fake)
 }
 

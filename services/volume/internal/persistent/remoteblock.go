@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"kubelot.dev/services/volume/internal/device"
-	"kubelot.dev/services/volume/internal/iscsi"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -28,15 +27,15 @@ func (remoteDevices) Leftovers(context.Context) error { return nil }
 // volume is found again.
 func (d remoteDevices) Unmount(ctx context.Context, link string) error {
 	volume, uid := filepath.Base(link), plugin.PodOf(link)
-	all, err := iscsi.Globals(d.local.root, true)
+	all, err := d.globals(true)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, global := range all {
-		disk, err := iscsi.Read(global)
+		disk, err := d.read(global)
 		_, there := os.Lstat(filepath.Join(global, uid))
-		if err != nil || disk.VolName != volume && (disk.VolName != "" || there != nil) {
+		if err != nil || disk.volume != volume && (disk.volume != "" || there != nil) {
 			continue
 		}
 		errs = append(errs, d.locked(ctx, global, func(ctx context.Context, global string) error {
@@ -67,15 +66,15 @@ func (d *remote) mapDevice(ctx context.Context, r plugin.Request, b bound) (plug
 	if err != nil {
 		return plugin.Result{}, err
 	}
-	global := disk.Global(d.local.root, true)
-	giveBack, err := d.globals.Take(ctx, global)
+	global := disk.mapped
+	giveBack, err := d.locks.Take(ctx, global)
 	if err != nil {
 		return plugin.Result{}, b.failed("", "MapBlockVolume", err)
 	}
 	defer giveBack()
-	d.use(global, disk.Attached)
+	d.use(global, disk.attached)
 	m := device.Map{Link: link, Point: filepath.Join(global, uid)}
-	path, err := d.attach(ctx, r, b, disk, global)
+	path, err := d.attach(ctx, r, b.volume, global)
 	if err == nil {
 		path, err = filepath.EvalSymlinks(path)
 	}
@@ -87,7 +86,7 @@ func (d *remote) mapDevice(ctx context.Context, r plugin.Request, b bound) (plug
 		_ = errors.Join(m.Release(), d.releaseDevice(context.WithoutCancel(ctx), global))
 		return plugin.Result{}, b.failed("", "MapBlockVolume", err)
 	}
-	return plugin.Result{Device: link, Plugin: iscsi.Name}, nil
+	return plugin.Result{Device: link, Plugin: d.kind().Name}, nil
 }
 
 // hasDevice reports whether the pod has the disk as a device.
@@ -95,13 +94,13 @@ func (d *remote) hasDevice(uid string, known plugin.Result) bool {
 	if known.Device == "" || known.Device != d.place(uid, true, known.PersistentVolume) {
 		return false
 	}
-	all, err := iscsi.Globals(d.local.root, true)
+	all, err := d.globals(true)
 	if err != nil {
 		return false
 	}
 	for _, global := range all {
-		disk, err := iscsi.Read(global)
-		if err != nil || disk.VolName != known.PersistentVolume && disk.VolName != "" {
+		disk, err := d.read(global)
+		if err != nil || disk.volume != known.PersistentVolume && disk.volume != "" {
 			continue
 		}
 		if made, err := (device.Map{Link: known.Device, Point: filepath.Join(global, uid)}).Made(); made && err == nil {
@@ -118,7 +117,7 @@ func (d *remote) releaseDevice(ctx context.Context, global string) error {
 	if err != nil {
 		return err
 	}
-	disk, err := iscsi.Read(global)
+	disk, err := d.read(global)
 	if err != nil {
 		return err
 	}
@@ -126,13 +125,13 @@ func (d *remote) releaseDevice(ctx context.Context, global string) error {
 		if strings.HasSuffix(uid, ".json") {
 			continue // the record
 		}
-		link := d.place(uid, true, disk.VolName)
-		if _, err := os.Readlink(link); err == nil || disk.VolName == "" {
+		link := d.place(uid, true, disk.volume)
+		if _, err := os.Readlink(link); err == nil || disk.volume == "" {
 			return nil
 		}
 		if err := (device.Map{Link: link, Point: filepath.Join(global, uid)}).Release(); err != nil {
 			return err
 		}
 	}
-	return d.detach(ctx, global)
+	return d.takeAway(ctx, global)
 }
