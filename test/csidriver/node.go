@@ -57,7 +57,7 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csiapi.NodeStageVolumeR
 	if err := checkPath("staging", r.GetStagingTargetPath()); err != nil {
 		return nil, err
 	}
-	if err := checkCapabilities([]*csiapi.VolumeCapability{r.GetVolumeCapability()}); err != nil {
+	if err := d.checkNodeCapability(r.GetVolumeCapability()); err != nil {
 		return nil, err
 	}
 	v, err := d.load(r.GetVolumeId())
@@ -68,6 +68,14 @@ func (d *Driver) NodeStageVolume(ctx context.Context, r *csiapi.NodeStageVolumeR
 		return nil, err
 	}
 	return &csiapi.NodeStageVolumeResponse{}, d.stage(ctx, v, r.GetStagingTargetPath(), r.GetVolumeCapability())
+}
+
+// checkNodeCapability refuses what the driver can't do on a node: a group that it hasn't said it would give files to.
+func (d *Driver) checkNodeCapability(c *csiapi.VolumeCapability) error {
+	if group := c.GetMount().GetVolumeMountGroup(); group != "" && !d.cfg.MountGroup {
+		return status.Errorf(codes.InvalidArgument, "the driver gives no files to the group %s", group)
+	}
+	return checkCapabilities([]*csiapi.VolumeCapability{c})
 }
 
 // checkAttached refuses a volume that isn't attached here, or whose caller doesn't know what the attacher has said.
@@ -100,6 +108,9 @@ func (d *Driver) stage(ctx context.Context, v volume, path string, c *csiapi.Vol
 		return err
 	}
 	_, err = run(ctx, "mount", args...)
+	if group := c.GetMount().GetVolumeMountGroup(); err == nil && group != "" {
+		_, err = run(ctx, "chgrp", group, path)
+	}
 	return err
 }
 
@@ -160,7 +171,7 @@ func (d *Driver) NodePublishVolume(ctx context.Context, r *csiapi.NodePublishVol
 	if err := checkPath("target", r.GetTargetPath()); err != nil {
 		return nil, err
 	}
-	if err := checkCapabilities([]*csiapi.VolumeCapability{r.GetVolumeCapability()}); err != nil {
+	if err := d.checkNodeCapability(r.GetVolumeCapability()); err != nil {
 		return nil, err
 	}
 	source, err := d.source(ctx, r)

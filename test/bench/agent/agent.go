@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -53,6 +54,10 @@ type Options struct {
 	PauseRef  string        // image that ends at once on SIGTERM
 	ShellRef  string        // image with a shell
 	ServerRef string        // image of the server that probes ask
+	// DevicePlugins is the agent's directory of device plugins, State one for what CSI drivers need.
+	DevicePlugins, State string
+	// Attacher runs the external-attacher for the driver at the socket, until ctx ends. The channel is closed then.
+	Attacher func(ctx context.Context, socket string) (ended <-chan struct{}, err error)
 }
 
 // Bench measures one agent.
@@ -88,17 +93,24 @@ func (b *Bench) prepare(ctx context.Context) error {
 	if _, err := b.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create namespace %s: %w", b.namespace, err)
 	}
-	deadline := time.Now().Add(time.Minute)
-	for {
+	return until(ctx, "there is the service account "+b.namespace+"/default", func() (bool, error) {
 		_, err := b.Client.CoreV1().ServiceAccounts(b.namespace).Get(ctx, "default", metav1.GetOptions{})
-		if err == nil {
-			return nil
-		}
-		if time.Now().After(deadline) || ctx.Err() != nil {
-			return fmt.Errorf("service account %s/default: %w", b.namespace, err)
-		}
-		time.Sleep(50 * time.Millisecond)
+		return err == nil, err
+	})
+}
+
+// until polls until done says so. Its error doesn't end the wait, but is told if it fails.
+func until(ctx context.Context, what string, done func() (bool, error)) error {
+	const pause = 20 * time.Millisecond
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, pause, patience, true, func(context.Context) (ok bool, _ error) {
+		ok, last = done()
+		return ok, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait until %s: %w", what, errors.Join(err, last))
 	}
+	return nil
 }
 
 // Latency measures pods one at a time.

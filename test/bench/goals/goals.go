@@ -72,6 +72,10 @@ func For(pods int) []Goal {
 		kubelot(n+" created at once, last", Times, report.Hollow, 1.15, burst+"create.last"),
 		kubelot("one pod, create to Ready", Above, report.Baseline, 30*millis,
 			"latency.create.p50").in(report.Millis).quick(2),
+		kubelot("one pod with a CSI volume that is attached, create to Ready", Times, report.Kubelet, 0.5,
+			"volumes.attach.p50"),
+		kubelot("110 pods at once with a device each, by 110 without", Absolute, "", 1.2, "devices.ratio").
+			in(report.Factor),
 	}
 }
 

@@ -17,6 +17,7 @@ const (
 	MiB        Unit = "MiB"
 	Millicores Unit = "millicores"
 	PerSecond  Unit = "/s"
+	Factor     Unit = "x"
 )
 
 // Format writes a figure in its unit.
@@ -30,6 +31,8 @@ func (u Unit) Format(value float64) string {
 		return fmt.Sprintf("%.0f millicores", value)
 	case PerSecond:
 		return fmt.Sprintf("%.1f /s", value)
+	case Factor:
+		return fmt.Sprintf("%.2f x", value)
 	case Seconds:
 	}
 	return fmt.Sprintf("%.3f s", value)
@@ -102,6 +105,13 @@ var known = []Measure{
 	{"config.max", "ConfigMap change to file, longest", Seconds},
 	{"restart.p50", "restart until it acts again, p50", Seconds},
 	{"restart.max", "restart until it acts again, longest", Seconds},
+	{"volumes.mount.p50", "one pod with a CSI volume, create to Ready, p50", Seconds},
+	{"volumes.mount.max", "one pod with a CSI volume, create to Ready, longest", Seconds},
+	{"volumes.attach.p50", "one pod with a CSI volume that is attached, create to Ready, p50", Seconds},
+	{"volumes.attach.max", "one pod with a CSI volume that is attached, create to Ready, longest", Seconds},
+	{"devices.with", "110 pods at once with a device each, all Ready", Seconds},
+	{"devices.without", "110 pods at once without, all Ready", Seconds},
+	{"devices.ratio", "110 pods at once, with devices by without", Factor},
 	{"memory.total", "memory after churn, all", MiB},
 	{"memory.soon", "memory after churn, all, right after the last starts", MiB},
 	{"memory.pss", "memory after churn, PSS of the processes", MiB},

@@ -35,6 +35,8 @@ const (
 	Exit    = "exit"    // container exit to status
 	Config  = "config"  // ConfigMap change to file
 	Restart = "restart" // of the agent
+	Volumes = "volumes" // of CSI drivers, pods one at a time
+	Devices = "devices" // of a device plugin, pods at once
 	Memory  = "memory"  // after churn
 	Hop     = "hop"     // over the bus
 )
@@ -61,7 +63,7 @@ type Options struct {
 // Default is the full benchmark.
 func Default() Options {
 	return Options{
-		Parts:    []string{Fresh, Latency, Burst, Probes, Exit, Config, Restart, Memory, Hop},
+		Parts:    []string{Fresh, Latency, Burst, Probes, Exit, Config, Restart, Volumes, Devices, Memory, Hop},
 		Subjects: slices.Clone(report.Subjects),
 		Rounds:   3, Pods: 100, Bursts: []int{30, 110}, Churn: 2000, Repeat: 11,
 		Probes: []string{"exec", "http", "grpc"}, Probed: 100,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,8 +16,10 @@ import (
 	"kubelot.dev/test/bench/hollow"
 	"kubelot.dev/test/bench/measure"
 	"kubelot.dev/test/bench/report"
+	"kubelot.dev/test/deviceplugin"
 	"kubelot.dev/test/testbed/images"
 	"kubelot.dev/test/testbed/node"
+	"kubelot.dev/test/testbed/tools"
 )
 
 func (b *bench) baselineOptions() baseline.Options {
@@ -67,11 +71,34 @@ func (b *bench) agent(ctx context.Context, name node.Agent, round *report.Round)
 	}
 	defer func() { err = errors.Join(err, n.Remove(), b.forget(ctx, n.Name)) }()
 	o := b.options(n.Name)
-	o.Agent, o.RootDir = n, n.RootDir
+	o.Agent, o.RootDir, o.DevicePlugins = n, n.RootDir, deviceplugin.KubeletDir
 	if strings.HasPrefix(string(name), string(node.Kubelot)) {
-		o.RunDir = n.RunDir()
+		o.RunDir, o.DevicePlugins = n.RunDir(), filepath.Join(n.RootDir, "device-plugins")
 	}
+	o.State, o.Attacher = b.cluster.Bed.Path("drivers"), b.attacher
 	return b.parts(ctx, o, round)
+}
+
+// attacher runs the external-attacher.
+func (b *bench) attacher(ctx context.Context, socket string) (<-chan struct{}, error) {
+	box, err := tools.Find(b.Log)
+	if err != nil {
+		return nil, err
+	}
+	program, args, err := box.CSISidecar(ctx, tools.Attacher, socket, b.cluster.ControlPlane.AdminKubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	attacher := exec.CommandContext(ctx, program, args...)
+	if err := attacher.Start(); err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = attacher.Wait()
+		close(ended)
+	}()
+	return ended, nil
 }
 
 func (b *bench) nodeName(subject string) string { return fmt.Sprintf("bench-%s-%d", subject, b.round) }
@@ -137,6 +164,8 @@ func (b *bench) plan(round *report.Round) []part {
 		part{Restart, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) {
 			return a.Restart(ctx, b.Pods, restarts)
 		}},
+		part{Volumes, true, counted((*agent.Bench).Volumes, b.Repeat)},
+		part{Devices, true, counted((*agent.Bench).Devices, toys)},
 		part{Memory, true, func(ctx context.Context, a *agent.Bench) (measure.Figures, error) {
 			figures, held, err := a.Churned(ctx, b.Churn, b.Pods)
 			if err == nil {
@@ -152,6 +181,8 @@ const (
 	// configMaps change at once: the kubelet takes more than a minute, so that one after the other would take too long.
 	configMaps = 5
 	restarts   = 3
+	// toys are as many pods with a device as the kubelet runs pods by default.
+	toys = 110
 )
 
 // parts measures an agent that is ready.

@@ -91,6 +91,9 @@ func rulesOf(spec storagev1.CSIDriverSpec, flags []string) csidriver.Rules {
 	}
 }
 
+// Restages says that a kubelet starts on a node that has volumes of the driver already.
+func (d *Driver) Restages() { d.rules.Restages = true }
+
 // judge reports what its callers have done wrong.
 func (d *Driver) judge() {
 	calls, err := csidriver.ReadCalls(d.State)

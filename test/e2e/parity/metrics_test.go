@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
@@ -106,22 +107,28 @@ func TestSameMetrics(t *testing.T) {
 	if _, err := bed.Client.NodeV1().RuntimeClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	want := metricsOf(t, bed, node.Kubelet, func(shown map[string]string) bool {
-		excused := map[string]bool{}
-		for name := range shown {
-			excused[excuse(name)] = true
-		}
-		delete(excused, "")
-		return len(excused) == len(lacking)
-	})
-	got := metricsOf(t, bed, node.Kubelot, func(shown map[string]string) bool {
-		for name, kind := range want {
-			if shown[name] != kind && excuse(name) == "" {
-				return false
+	var want, got map[string]string
+	if !t.Run("kubelet", func(t *testing.T) {
+		want = metricsOf(t, bed, node.Kubelet, func(shown map[string]string) bool {
+			excused := map[string]bool{}
+			for name := range shown {
+				excused[excuse(name)] = true
 			}
-		}
-		return true
-	})
+			delete(excused, "")
+			return len(excused) == len(lacking)
+		})
+	}) || !t.Run("kubelot", func(t *testing.T) {
+		got = metricsOf(t, bed, node.Kubelot, func(shown map[string]string) bool {
+			for name, kind := range want {
+				if shown[name] != kind && excuse(name) == "" {
+					return false
+				}
+			}
+			return true
+		})
+	}) {
+		return
+	}
 	used := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		entry := excuse(name)
@@ -168,6 +175,7 @@ func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent, enough func(map[str
 	}
 	ns := bed.Namespace(t)
 	ns.Apply(user + "---\n" + passing + "---\n" + failing)
+	stored := store(t, bed, ns)
 	ns.Running("user")
 	ns.Running("growing")
 	ns.Phase("short", corev1.PodFailed)
@@ -187,7 +195,8 @@ func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent, enough func(map[str
 		}
 		data, err = bed.Client.CoreV1().RESTClient().Get().AbsPath("/api/v1/nodes/" + kit.NodeName +
 			"/proxy/metrics").DoRaw(t.Context())
-		return err == nil && enough(families(data))
+		shown := families(data)
+		return err == nil && shown[ofClaims] != "" && enough(shown)
 	})
 	if err != nil {
 		t.Fatalf("%v: %s", err, data)
@@ -196,6 +205,8 @@ func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent, enough func(map[str
 	for _, name := range []string{"user", "blank", "large", "growing", "mistaken", "boxless", "mapless"} {
 		ns.Delete(name, 0)
 	}
+	ns.Delete(stored.Name, 1)
+	ns.Gone(stored)
 	if err := bed.Node.Remove(); err != nil {
 		t.Fatal(err)
 	}
@@ -203,6 +214,28 @@ func metricsOf(t *testing.T, bed *kit.Bed, agent node.Agent, enough func(map[str
 		t.Fatal(err)
 	}
 	return families(data)
+}
+
+// ofClaims is a family with the figures of claims, which an agent reads once a minute or so.
+const ofClaims = "kubelet_volume_stats_capacity_bytes{namespace,persistentvolumeclaim}"
+
+// store has a pod that has a volume of a CSI driver.
+func store(t *testing.T, bed *kit.Bed, ns *kit.Namespace) *corev1.Pod {
+	t.Helper()
+	no := false
+	driver := bed.CSIDriver(t, "measured.csi.test", storagev1.CSIDriverSpec{AttachRequired: &no}, "--no-attach")
+	driver.Start()
+	ns.Volume(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+		Driver: driver.Name, VolumeHandle: driver.Provision("measured"), FSType: "ext4",
+	}}, ns.For("data", corev1.PersistentVolumeFilesystem))
+	ns.Apply(ns.Claim("data", "") + `apiVersion: v1
+kind: Pod
+metadata: {name: stored}
+spec:
+` + app(forever+", volumeMounts: [{name: data, mountPath: /data}]") + `
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+`)
+	return ns.Running("stored")
 }
 
 // families are the families, with the names of their labels, and their types. Which daemon a series is from isn't

@@ -194,8 +194,10 @@ func (s *stage) status(t *testing.T, p *corev1.Pod) string {
 	return string(out)
 }
 
-// notAgents tell of pods too; the last two if a busy machine's node was late.
-var notAgents = []string{"default-scheduler", "node-controller", "taint-eviction-controller"}
+// notAgents tell of pods too; the node controllers if a busy machine's node was late.
+var notAgents = []string{
+	"default-scheduler", "node-controller", "taint-eviction-controller", "attachdetach-controller",
+}
 
 // events are the Events about the pod, each once.
 func (s *stage) events(t *testing.T, name string) string {

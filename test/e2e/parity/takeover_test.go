@@ -6,12 +6,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
 	"kubelot.dev/test/testbed/node"
+	"kubelot.dev/test/testbed/tools"
 )
 
 // TestVolumesTakenOver begins a pod with claims under the kubelet and goes on with kubelot, which starts nothing again,
@@ -100,6 +103,84 @@ spec:
 		}
 		err = errors.Join(err, globErr, moreErr)
 		return errors.Join(err, kit.DiskHeld(p), bed.Leftovers(t.Context(), p))
+	})
+}
+
+// TestAttachedTakenOver has pods with attached volumes begin under either agent and end under the other one, which
+// starts nothing again and frees what the first has mounted. kubelot asks the driver for nothing that the kubelet has
+// got.
+func TestAttachedTakenOver(t *testing.T) {
+	bed := kit.StartWithoutNode(t)
+	if err := bed.StartNode(t.Context(), node.Kubelet); err != nil {
+		t.Fatal(err)
+	}
+	ns := bed.Namespace(t)
+	driver := bed.CSIDriver(t, "handed.csi.test", storagev1.CSIDriverSpec{})
+	driver.Restages()
+	driver.Start()
+	driver.Sidecars(tools.Attacher)
+	begin := func(name string) *corev1.Pod {
+		t.Helper()
+		ns.Volume(corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			Driver: driver.Name, VolumeHandle: driver.Provision(name), FSType: "ext4",
+		}}, ns.For(name, corev1.PersistentVolumeFilesystem))
+		ns.Apply(ns.Claim(name, "") + "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n" +
+			app(forever+", volumeMounts: [{name: data, mountPath: /data}]") +
+			"  volumes: [{name: data, persistentVolumeClaim: {claimName: " + name + "}}]\n")
+		p := ns.Running(name)
+		ns.Exec(p, "app", "echo -n kept > /data/file")
+		return p
+	}
+	handTo := func(agent node.Agent, registrations int, pods ...*corev1.Pod) {
+		t.Helper()
+		bed.Node.Stop()
+		began := time.Now()
+		if err := bed.StartNode(t.Context(), agent); err != nil {
+			t.Fatal(err)
+		}
+		driver.Registered(registrations, began)
+		for _, was := range pods {
+			is := ns.Running(was.Name)
+			if a, b := kit.Status(was, "app"), kit.Status(is, "app"); a.ContainerID != b.ContainerID {
+				t.Errorf("under %s, %s is %+v, and was %+v", agent, was.Name, b, a)
+			}
+			ns.Equal(is, "app", "cat /data/file", "kept")
+		}
+	}
+	end := func(p *corev1.Pod, left int) {
+		t.Helper()
+		ns.Delete(p.Name, 1)
+		ns.Gone(p)
+		kit.Eventually(t, "the volume to be detached", func() error {
+			list, err := bed.Client.StorageV1().VolumeAttachments().List(t.Context(), metav1.ListOptions{})
+			if err == nil && len(list.Items) != left {
+				err = fmt.Errorf("%d volumes are attached", len(list.Items))
+			}
+			return err
+		})
+	}
+
+	first, second := begin("first"), begin("second")
+	handTo(node.Kubelot, 2, first, second)
+	third := begin("third")
+	end(first, 2)
+	for method, want := range map[string]int{
+		"NodeStageVolume": 3, "NodePublishVolume": 3, "NodeUnpublishVolume": 1, "NodeUnstageVolume": 1,
+		"ControllerPublishVolume": 3, "ControllerUnpublishVolume": 1,
+	} {
+		if got := driver.Calls(method); len(got) != want {
+			t.Errorf("the driver was called %q; want %d calls", got, want)
+		}
+	}
+	handTo(node.Kubelet, 3, second, third)
+	end(second, 1)
+	end(third, 0)
+	kit.Eventually(t, "the directories to be gone", func() error {
+		staged, err := filepath.Glob(filepath.Join(bed.Node.RootDir, "plugins/kubernetes.io/csi", driver.Name, "*"))
+		if err == nil && len(staged) > 0 {
+			err = fmt.Errorf("%q are left", staged)
+		}
+		return err
 	})
 }
 

@@ -17,6 +17,7 @@ func TestMain(m *testing.M) {
 	os.Exit(kit.Main(m, &bed, kit.Options{Config: `reservedSystemCPUs: "0"
 cpuManagerPolicy: static
 topologyManagerPolicy: best-effort
+featureGates: {PodsAPI: true}
 `}))
 }
 

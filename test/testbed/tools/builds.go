@@ -157,17 +157,16 @@ func (b *Box) ofKubernetes(name string) build {
 	}
 }
 
-func (b *Box) agnhost() build {
-	dir := b.kubernetesDir()
+// testImage is the program of an image of Kubernetes' tests.
+func (b *Box) testImage(name string) build {
 	return build{
-		name:     "agnhost",
+		name:     name,
 		stamp:    KubernetesVersion,
-		programs: []string{"agnhost"},
-		dir:      dir,
+		programs: []string{name},
+		dir:      b.kubernetesDir(),
 		env:      []string{"CGO_ENABLED=0", "GOWORK=off"},
 		command: []string{
-			"nice", "go", "build", "-v", "-ldflags", "-s -w", "-o", b.Path("agnhost"),
-			"k8s.io/kubernetes/test/images/agnhost",
+			"nice", "go", "build", "-v", "-ldflags", "-s -w", "-o", b.Path(name), "k8s.io/kubernetes/test/images/" + name,
 		},
 	}
 }
