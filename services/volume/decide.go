@@ -42,29 +42,16 @@ func (v *volume) next(p *pod, stage topic.Lifecycle, now time.Time) op {
 	return opNone
 }
 
-// retryWaiting ends the pauses of volumes that wait to be attached, because the lists of the Node have changed. What is
-// being tried isn't held up if it fails now.
-func retryWaiting(pods map[string]*pod, changed map[*pod]bool) {
+// retryFailed ends the pauses of what has failed, because a plugin came, or of the volumes that wait to be attached,
+// because the Node's lists have changed. What is being tried isn't held up if it fails now.
+func retryFailed(pods map[string]*pod, changed map[*pod]bool, onlyAttaching bool) {
 	for _, p := range pods {
-		for _, v := range p.volumes {
-			if v.onItsWay || v.op != opNone {
-				v.retry.wake()
-				changed[p] = true
-			}
-		}
-	}
-}
-
-// retryFailed ends the pauses of all that has failed, because a plugin came. What is being tried isn't held up if it
-// fails now.
-func retryFailed(pods map[string]*pod, changed map[*pod]bool) {
-	for _, p := range pods {
-		if p.problem != "" || p.cleaningUp {
+		if !onlyAttaching && (p.problem != "" || p.cleaningUp) {
 			p.retry.wake()
 			changed[p] = true
 		}
 		for _, v := range p.volumes {
-			if v.problem != "" || v.op != opNone {
+			if v.op != opNone || v.onItsWay || !onlyAttaching && v.problem != "" {
 				v.retry.wake()
 				changed[p] = true
 			}

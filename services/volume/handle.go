@@ -175,7 +175,7 @@ func (s *Service) nodeUpdate(c bus.Change[corev1.Node]) {
 	}
 	s.nodeLabels = c.Value.Labels
 	if s.ports.CSI != nil && s.ports.CSI.Attached.SetNode(c.Value.Status) {
-		retryWaiting(s.pods, s.changed)
+		retryFailed(s.pods, s.changed, true)
 	}
 	if equality.Semantic.DeepEqual(s.allocatable, c.Value.Status.Allocatable) {
 		return
@@ -210,7 +210,7 @@ func (s *Service) advance(ctx context.Context) {
 	}
 	clear(s.changed)
 	s.findLeftovers(ctx, now)
-	s.freeDisks(ctx, now)
+	freeDisks(ctx, s, now)
 }
 
 // look starts every worker that the pod wants by now, publishes it, and drops it if it is done.

@@ -21,25 +21,19 @@ const (
 	freePause = 5 * time.Minute
 )
 
-// orphans is how far the search for what earlier runs have left is. It is made once after each start.
-type orphans struct {
+// once is how far something is that is done once after each start, and again after a pause as long as it fails.
+type once struct {
 	running, complete bool
 	notBefore         time.Time
-	// disks is how far the freeing of disks is that no pod has.
-	disks struct {
-		running, complete bool
-		notBefore         time.Time
-	}
 }
 
-func (o orphans) wakeAt(now time.Time) (at time.Time) {
-	if !o.complete && o.notBefore.After(now) {
-		at = o.notBefore
+func (o once) due(now time.Time) bool { return !o.running && !o.complete && !now.Before(o.notBefore) }
+
+func (o once) wakeAt(now time.Time) time.Time {
+	if o.complete || !o.notBefore.After(now) {
+		return time.Time{}
 	}
-	if d := o.disks; !d.complete && d.notBefore.After(now) && (at.IsZero() || d.notBefore.Before(at)) {
-		at = d.notBefore
-	}
-	return at
+	return o.notBefore
 }
 
 // leftovers are the pods of which there is something.
@@ -58,7 +52,7 @@ func plainName(name string) bool {
 
 // findLeftovers begins the search once all pods are known.
 func (s *Service) findLeftovers(ctx context.Context, now time.Time) {
-	if !s.sources.Ready || s.orphans.running || s.orphans.complete || now.Before(s.orphans.notBefore) {
+	if !s.sources.Ready || !s.orphans.due(now) {
 		return
 	}
 	s.orphans.running = true
@@ -96,12 +90,11 @@ func (s *Service) search(ctx context.Context) (l leftovers) {
 
 // freeDisks frees the disks that no pod has any more, once all pods are known. It has a worker of its own: a disk that
 // doesn't answer may hold it up for ever.
-func (s *Service) freeDisks(ctx context.Context, now time.Time) {
-	d := &s.orphans.disks
-	if !s.sources.Ready || d.running || d.complete || now.Before(d.notBefore) {
+func freeDisks(ctx context.Context, s *Service, now time.Time) {
+	if !s.sources.Ready || !s.disks.due(now) {
 		return
 	}
-	d.running = true
+	s.disks.running = true
 	s.workers.Go(func() {
 		var errs []error
 		for _, k := range s.kinds {
@@ -113,9 +106,7 @@ func (s *Service) freeDisks(ctx context.Context, now time.Time) {
 		if err != nil && ctx.Err() == nil {
 			s.log.Warn("can't free disks that no pod has any more, retrying", "error", err)
 		}
-		s.tell(func() {
-			d.running, d.complete, d.notBefore = false, err == nil, s.now().Add(freePause)
-		})
+		s.tell(func() { s.disks = once{complete: err == nil, notBefore: s.now().Add(freePause)} })
 	})
 }
 

@@ -73,7 +73,8 @@ type Service struct {
 	synced      synced
 	allocatable corev1.ResourceList
 	nodeLabels  map[string]string
-	orphans     orphans
+	// orphans is the search for what earlier runs have left, disks the freeing of disks that no pod has.
+	orphans, disks once
 	// before is what an earlier run has said of the volumes of each pod.
 	before map[string]topic.PodVolumes
 
@@ -175,7 +176,7 @@ func (s *Service) loop(ctx context.Context, in inputs, serving <-chan error) err
 		case key := <-s.ports.Secrets.Changes():
 			s.objectChanged(object{true, key})
 		case <-s.ports.Drivers.Changes():
-			retryFailed(s.pods, s.changed)
+			retryFailed(s.pods, s.changed, false)
 		case tell := <-s.inbox:
 			tell()
 		case <-timer.C:
@@ -215,8 +216,10 @@ func (s *Service) tell(f func()) bool {
 func (s *Service) rest(timer *time.Timer) {
 	now := s.now()
 	next := s.orphans.wakeAt(now)
-	if at := s.agenda.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
-		next = at
+	for _, at := range []time.Time{s.disks.wakeAt(now), s.agenda.Next()} {
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			next = at
+		}
 	}
 	if next.IsZero() {
 		timer.Stop()

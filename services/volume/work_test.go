@@ -184,7 +184,7 @@ func TestTheNodesListsChange(t *testing.T) {
 	failed.retry.fail(now, 0)
 	p := &pod{volumes: []*volume{waits, failed}}
 	changed := map[*pod]bool{}
-	retryWaiting(map[string]*pod{"u": p}, changed)
+	retryFailed(map[string]*pod{"u": p}, changed, true)
 	if waits.retry.notBefore.After(now) || !failed.retry.notBefore.After(now) || !changed[p] {
 		t.Errorf("the volume that waits is tried in %s, the other one in %s", waits.retry.notBefore.Sub(now),
 			failed.retry.notBefore.Sub(now))
@@ -197,7 +197,7 @@ func TestAPluginThatComesDuringAnAttempt(t *testing.T) {
 	v := &volume{op: opMount}
 	p := &pod{volumes: []*volume{v}}
 	v.retry.begin()
-	retryFailed(map[string]*pod{"u": p}, map[*pod]bool{})
+	retryFailed(map[string]*pod{"u": p}, map[*pod]bool{}, false)
 	if v.retry.fail(now, 0); v.retry.notBefore.After(now) {
 		t.Errorf("the next attempt is in %s", v.retry.notBefore.Sub(now))
 	}

@@ -214,8 +214,8 @@ func TestKubeadmsWay(t *testing.T) {
 	s.stoppedByEitherName(t)
 
 	// A drop-in of kubeadm's own package, which sets the same again, changes nothing. Proxies reach the daemons.
-	s.put(t, "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", "[Service]\nEnvironment=NO_PROXY=.svc\nExecStart=\n"+
-		"ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS\n")
+	s.put(t, "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf", "[Service]\nEnvironment=NO_PROXY=.svc\n"+
+		"ExecStart=\nExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS\n")
 	s.run(t, "systemctl", "daemon-reload")
 	s.run(t, "systemctl", "restart", "kubelet")
 	eventually(t, "the drop-in has an effect", func() error {
@@ -226,7 +226,8 @@ func TestKubeadmsWay(t *testing.T) {
 		return err
 	})
 	now := s.awaitCrew(t, daemons)
-	if environ := s.run(t, "cat", "/proc/"+now["kubelot-lease"]+"/environ"); !strings.Contains(environ, "NO_PROXY=.svc\x00") {
+	environ := s.run(t, "cat", "/proc/"+now["kubelot-lease"]+"/environ")
+	if !strings.Contains(environ, "NO_PROXY=.svc\x00") {
 		t.Errorf("kubelot-lease runs with the environment %q", environ)
 	}
 

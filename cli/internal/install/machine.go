@@ -55,8 +55,8 @@ func passes(command string, err error) bool {
 	return command == "systemd-tmpfiles" && errors.As(err, &exit) && (exit.ExitCode() == 65 || exit.ExitCode() == 73)
 }
 
-// directories makes the directories that are to have these rights only if they weren't there. systemd-tmpfiles does that
-// from systemd 252 on.
+// directories makes the directories that are to have these rights only if they weren't there. systemd-tmpfiles does
+// that from systemd 252 on.
 func (o Options) directories() error {
 	if o.Dest != "" || !exists("/run/systemd/system") {
 		return nil

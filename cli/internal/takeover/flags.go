@@ -23,8 +23,8 @@ const (
 	FlagsFile = flagsDir + "/" + flagsName
 )
 
-// KeepFlags has all units run with these flags, in place of those in /etc/default/kubelot, and with the proxies that the
-// kubelet's environment names.
+// KeepFlags has all units run with these flags, in place of those in /etc/default/kubelot, and with the proxies that
+// the kubelet's environment names.
 func KeepFlags(ctx context.Context, args, environ []string) error {
 	if err := keepFlags(flagsDir, args, environ); err != nil {
 		return errors.Join(err, dropFlags(flagsDir))

@@ -123,8 +123,8 @@ func TestEndWhileAttaching(t *testing.T) {
 	b.calls()
 }
 
-// The directory of a pod that has gone may be removed by others, as after a reboot, when no driver is there to be asked.
-// The volume isn't held for it: another node waits for it.
+// The directory of a pod that has gone may be removed by others, as after a reboot, when no driver is there to be
+// asked. The volume isn't held for it: another node waits for it.
 func TestInUseForADirectoryThatIsGone(t *testing.T) {
 	b := newBed(t, attached())
 	b.claims("u1", "not in the Node's status.volumesInUse yet")

@@ -46,7 +46,8 @@ func labelOf(dir string) string {
 	return r[keySELinux]
 }
 
-// mustRelabel reports whether nobody uses the volume, and it is or may be staged with a label that the pod doesn't want.
+// mustRelabel reports whether nobody uses the volume, and it is or may be staged with a label that the pod doesn't
+// want.
 func (d disk) mustRelabel(f facts, t task) bool {
 	return t.wanted && f.holders == 0 && f.volume != stepNone && (f.pod == stepNone || f.pod == stepWanted) &&
 		labelOf(d.stageDir(t.target)) != t.label

@@ -180,9 +180,9 @@ func (d *remote) Unmount(ctx context.Context, dir string) error {
 	return errors.Join(errs...)
 }
 
-// releaseUnfinished detaches the disks of volumes of that name that no pod has: those that didn't come as far as a pod's
-// directory, and those that couldn't be unmounted or detached when their last pod went. A kubelet leaves some without a
-// name. Whoever is at work on one now does it himself if he fails.
+// releaseUnfinished detaches the disks of volumes of that name that no pod has: those that didn't come as far as a
+// pod's directory, and those that couldn't be unmounted or detached when their last pod went. A kubelet leaves some
+// without a name. Whoever is at work on one now does it himself if he fails.
 func (d *remote) releaseUnfinished(ctx context.Context, volume string) error {
 	all, err := d.globals(false)
 	if err != nil {
