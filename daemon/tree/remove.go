@@ -20,6 +20,13 @@ const (
 	batch = 1024
 )
 
+type progressKey struct{}
+
+// WithProgress has removals with the context call alive after each thousand entries or so.
+func WithProgress(ctx context.Context, alive func()) context.Context {
+	return context.WithValue(ctx, progressKey{}, alive)
+}
+
 // Remove removes path and all below it. It fails with ErrMounted where something is mounted. It ends early with ctx,
 // whose cause it returns.
 func Remove(ctx context.Context, path string) error {
@@ -33,10 +40,13 @@ func Remove(ctx context.Context, path string) error {
 	parent := os.NewFile(uintptr(fd), filepath.Dir(path))
 	defer parent.Close()
 	name := filepath.Base(path)
-	if err := look(ctx, parent, name, 0); err != nil {
+	r := remover{ctx: ctx, alive: func() {}}
+	if alive, ok := ctx.Value(progressKey{}).(func()); ok {
+		r.alive = alive
+	}
+	if err := r.look(parent, name, 0); err != nil {
 		return err
 	}
-	r := remover{ctx: ctx}
 	for {
 		r.moved = 0
 		if err := r.entry(parent, name, 0); err != nil {
@@ -49,8 +59,8 @@ func Remove(ctx context.Context, path string) error {
 }
 
 // look fails with ErrMounted if the entry name of dir, or something below it, is a mount point.
-func look(ctx context.Context, dir *os.File, name string, depth int) error {
-	if err := context.Cause(ctx); err != nil {
+func (r *remover) look(dir *os.File, name string, depth int) error {
+	if err := r.step(); err != nil {
 		return err
 	}
 	child, err := OpenDir(dir, name)
@@ -72,7 +82,7 @@ func look(ctx context.Context, dir *os.File, name string, depth int) error {
 			return err
 		}
 		for _, n := range names {
-			if err := look(ctx, child, n, depth+1); err != nil {
+			if err := r.look(child, n, depth+1); err != nil {
 				return err
 			}
 		}
@@ -97,13 +107,23 @@ func lookAtFile(dir *os.File, name string) error {
 // remover is one removal. Directories that are too deep are moved to the tree's root, which is then removed again.
 type remover struct {
 	ctx   context.Context
+	alive func()
 	root  *os.File
 	moved int
+	steps int
+}
+
+// step is called for each entry, and fails once the context has ended.
+func (r *remover) step() error {
+	if r.steps++; r.steps%batch == 0 {
+		r.alive()
+	}
+	return context.Cause(r.ctx)
 }
 
 // entry removes name in the directory dir.
 func (r *remover) entry(dir *os.File, name string, depth int) error {
-	if err := context.Cause(r.ctx); err != nil {
+	if err := r.step(); err != nil {
 		return err
 	}
 	err := unlink(dir, name, 0)

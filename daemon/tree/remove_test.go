@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -51,6 +52,20 @@ func mount(t *testing.T, source, top, target string) {
 			_ = mountpoint.UnmountPoint(p, unix.MNT_DETACH)
 		}
 	})
+}
+
+// Whoever waits for a removal that takes long hears that it gets on, while it looks for mounts and while it removes.
+func TestProgress(t *testing.T) {
+	top := filepath.Join(t.TempDir(), "top")
+	must(t, os.MkdirAll(top, 0o755))
+	for i := range 3 * batch {
+		must(t, os.WriteFile(filepath.Join(top, strconv.Itoa(i)), nil, 0o600))
+	}
+	told := 0
+	must(t, Remove(WithProgress(t.Context(), func() { told++ }), top))
+	if told < 5 {
+		t.Errorf("it was told %d times that the removal of %d files gets on", told, 3*batch)
+	}
 }
 
 func TestMountsAreRefused(t *testing.T) {

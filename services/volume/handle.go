@@ -12,6 +12,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/tree"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -279,6 +280,7 @@ func (s *Service) start(ctx context.Context, p *pod, v *volume, what op, do job)
 			s.tell(func() { v.alive = s.now() })
 		}
 	}
+	ctx = tree.WithProgress(ctx, alive)
 	s.workers.Go(func() {
 		o := outcome{pod: p, volume: v, op: what}
 		o.result, o.err = do(ctx, alive)
