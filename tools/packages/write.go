@@ -113,14 +113,12 @@ func (s *stage) contents(p *pack, format string) (files.Contents, error) {
 		}
 		add(files.TypeFile, file, target, 0o644)
 	}
-	if format == "rpm" {
-		for target, content := range p.rpmConfig {
-			file, err := s.text(p.name+target, []byte(content))
-			if err != nil {
-				return nil, err
-			}
-			add(files.TypeConfigNoReplace, file, target, 0o644)
+	for target, content := range p.configOf(format) {
+		file, err := s.text(p.name+target, []byte(content))
+		if err != nil {
+			return nil, err
 		}
+		add(files.TypeConfigNoReplace, file, target, 0o644)
 	}
 	parts, err := deploy.Files("/usr")
 	if err != nil {
@@ -144,6 +142,14 @@ func (s *stage) contents(p *pack, format string) (files.Contents, error) {
 		}
 	}
 	return list, nil
+}
+
+// configOf are the administrator's files that only packages of this format bring.
+func (p *pack) configOf(format string) map[string]string {
+	if format == "rpm" {
+		return p.rpmConfig
+	}
+	return nil
 }
 
 // scripts are the maintainer scripts: a beginning that is the same for all, what finds out what is asked for, and what

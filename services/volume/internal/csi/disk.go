@@ -265,9 +265,9 @@ func (d disk) bound(t target, u uses) (string, error) {
 	if err != nil || len(points) > 0 {
 		return strings.Join(points, ", "), err
 	}
-	// Of a volume that is mounted where it is staged, the table of mounts has just told that nobody has it.
-	if staged, err := mountpoint.Mounted(d.staging(t)); err != nil || staged {
-		return "", err
+	staged, err := mountpoint.Mounted(d.staging(t))
+	if staged {
+		return "", err // of what is mounted there, the table of mounts has just told that nobody has it
 	}
-	return u.doubt, nil
+	return u.doubt, err
 }

@@ -119,8 +119,7 @@ func PublishInUse(ctx context.Context, v *Volumes, out InUsePublisher) {
 	}
 }
 
-// prune forgets records that are there no more: others remove the directory of a pod that has gone while no driver was
-// there to be asked.
+// prune forgets records that others have removed with the directory of a pod that has gone.
 func (u *inUse) prune() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -29,7 +29,6 @@ func (t target) mountFlags() []string {
 	return append(slices.Clip(t.options), fmt.Sprintf("context=%q", t.label))
 }
 
-// labeled is a record with the label.
 func (t target) labeled(r record) record {
 	if t.label != "" {
 		r[keySELinux] = t.label
@@ -46,8 +45,7 @@ func labelOf(dir string) string {
 	return r[keySELinux]
 }
 
-// mustRelabel reports whether nobody uses the volume, and it is or may be staged with a label that the pod doesn't
-// want.
+// mustRelabel reports whether the volume, which nobody uses, may be staged with a label that the pod doesn't want.
 func (d disk) mustRelabel(f facts, t task) bool {
 	return t.wanted && f.holders == 0 && f.volume != stepNone && (f.pod == stepNone || f.pod == stepWanted) &&
 		labelOf(d.stageDir(t.target)) != t.label

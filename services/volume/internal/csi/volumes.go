@@ -156,8 +156,7 @@ func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.R
 	return v.result(t), err
 }
 
-// describe fills in what the driver's CSIDriver object says of the volume; known is false while nobody knows the
-// object.
+// describe fills in what the CSIDriver object says of the volume; known is false while nobody knows the object.
 func (v *Volumes) describe(t *task, r plugin.Request, there bool) (known bool, err error) {
 	if there {
 		t.label = labelOf(t.dir) // it keeps what it has

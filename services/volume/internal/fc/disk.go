@@ -106,7 +106,9 @@ func Read(global string) (Disk, error) {
 		return Disk{}, err
 	}
 	var d Disk
-	if json.Unmarshal(data, &d) != nil || len(d.WWNs)+len(d.WWIDs) == 0 {
+	// One that is damaged says no more than the name.
+	_ = json.Unmarshal(data, &d)
+	if len(d.WWNs)+len(d.WWIDs) == 0 {
 		return named, nil
 	}
 	d.Attached = cmp.Or(d.Attached, named.Attached)
