@@ -28,7 +28,8 @@ type Plugins interface {
 	// Allocate gives devices to a container. It returns the plugin's answer, a v1beta1.ContainerAllocateResponse in
 	// protobuf's encoding.
 	Allocate(ctx context.Context, resource string, ids []string) ([]byte, error)
-	// Options are what the plugin of the resource wants to be asked; the flag is false where it isn't there.
+	// Options are what the plugin of the resource wants to be asked, also while it is away. The flag is false where
+	// there was none.
 	Options(resource string) (deviceplugin.Options, bool)
 	// PreStart makes devices ready for the start of their container.
 	PreStart(ctx context.Context, resource string, ids []string) error

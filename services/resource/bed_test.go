@@ -54,7 +54,7 @@ type bed struct {
 	reserved cpuset.CPUSet
 	// align is the topology manager's; its nodes are the machine's NUMA nodes, of which the first has the CPUs.
 	align numa.Config
-	// booted is when the machine was; zero for long ago.
+	// booted is when the machine was, by its clock; zero for long ago.
 	booted time.Time
 	// claims are those of the next start; nil for none.
 	claims Claims
@@ -70,6 +70,7 @@ type bed struct {
 	deaf    chan struct{} // until it is closed Allocate doesn't return, whatever its context says
 	fail    error
 	written error // what writing the state files fails with
+	strange bool  // whether nobody knows yet what plugins want to be asked
 	events  []string
 	health  string
 }
@@ -96,7 +97,7 @@ func inBubble(t *testing.T, test func(b *bed)) {
 func (b *bed) start() {
 	conn := b.bus.Conn("resource")
 	env := daemon.Env{Bus: conn, Log: slog.New(slog.NewTextHandler(b.t.Output(), nil)), Health: b, Events: b}
-	h := &holdings{devices: devices.New(time.Now()), policies: policies{cpu: b.policy, memory: memory.PolicyNone}}
+	h := &holdings{devices: devices.New(), policies: policies{cpu: b.policy, memory: memory.PolicyNone}}
 	topology := machine.Topology{CPUs: map[int]machine.CPU{}, Nodes: b.align.Nodes}
 	for _, n := range topology.Nodes {
 		h.nodes = append(h.nodes, n.ID)
@@ -175,6 +176,9 @@ func (b *bed) Record(e topic.Event) {
 
 // Options implements Plugins.
 func (b *bed) Options(name string) (deviceplugin.Options, bool) {
+	if b.strange {
+		return deviceplugin.Options{}, false
+	}
 	return deviceplugin.Options{PreStart: name == gpu}, true
 }
 
@@ -263,6 +267,15 @@ func (b *bed) allocation(uid string) topic.Allocation {
 		b.t.Fatal(err)
 	}
 	return all[uid]
+}
+
+// unsaid has the bus lose what it says of a pod, as in a reboot.
+func (b *bed) unsaid(uid string) {
+	b.t.Helper()
+	if err := topic.PodAllocation.Writer(b.others).Delete(uid); err != nil {
+		b.t.Fatal(err)
+	}
+	synctest.Wait()
 }
 
 // says fails unless the bus says of the pod "PHASE REASON: MESSAGE", where an empty reason or message is left out.

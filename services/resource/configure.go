@@ -2,7 +2,6 @@ package resource
 
 import (
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
@@ -18,9 +17,9 @@ import (
 
 // newHoldings makes the holdings of the machine as the configuration says. What is wrong with that is healed: the
 // faults are for the daemon's health.
-func newHoldings(cfg *config.Config, topology machine.Topology, started time.Time) (*holdings, []fault.Fault) {
+func newHoldings(cfg *config.Config, topology machine.Topology) (*holdings, []fault.Fault) {
 	k := &cfg.Kubelet
-	h := &holdings{devices: devices.New(started)}
+	h := &holdings{devices: devices.New()}
 	for _, n := range topology.Nodes {
 		h.nodes = append(h.nodes, n.ID)
 		if n.MemoryBytes > 0 {

@@ -3,7 +3,6 @@ package resource
 import (
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -71,7 +70,7 @@ func TestAWrongConfigurationIsHealed(t *testing.T) {
 				}},
 			}}
 			c.edit(&cfg.Kubelet)
-			h, faults := newHoldings(cfg, topology, time.Now())
+			h, faults := newHoldings(cfg, topology)
 			if h.cpus.Policy() != c.cpu || h.memory.Policy() != c.memory || h.policy.Name() != c.topology {
 				t.Errorf("policies %s, %s, %s", h.cpus.Policy(), h.memory.Policy(), h.policy.Name())
 			}

@@ -32,7 +32,8 @@
 //   - A plugin or driver that hangs holds up only the pods that want its resource.
 //   - The daemon may be killed at any time. The next process takes over what is on disk. What a pod has is taken back
 //     only if the pod has ended, or if every source of pods has delivered without it.
-//   - A pod that wants devices of a plugin that was there before the start waits for it, 5 minutes at most. It never
-//     starts without them. After a reboot plugins are asked again about devices that pods had before.
+//   - A pod that wants devices of a plugin that was there before the start waits for it, for 5 minutes at most once all
+//     pods are known. It never starts without them. After a reboot plugins are asked again about devices that pods had
+//     before.
 //   - A pod that runs keeps what it has until it has ended, also where it would not get it again.
 package resource

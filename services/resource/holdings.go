@@ -22,6 +22,8 @@ type holdings struct {
 	cpus               *cpus.State
 	memory             *memory.State
 	devices            *devices.Book
+	// untold is true where nobody has left which resources of the Node are devices.
+	untold bool
 	// metrics counts what is done; nil for nothing.
 	metrics *metrics
 }

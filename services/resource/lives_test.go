@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/resource/internal/cpus"
 )
 
 // A static pod comes again under its UID. The bus may leave out that it was gone.
@@ -109,6 +110,52 @@ func TestAPodThatComesAgainUnderItsUID(t *testing.T) {
 				}
 				close(b.deaf)
 				has(b)
+			})
+		})
+	}
+}
+
+// podsync ends a pod that was deleted while nobody ran here, without asking for anything for it.
+func TestAnOrphanGivesBackWhatItHas(t *testing.T) {
+	limits := map[corev1.ResourceName]string{gpu: "1", "cpu": "3", "memory": "1Mi"}
+	for name, c := range map[string]struct{ ends, deleted bool }{
+		"it ends":                 {ends: true},
+		"it is gone":              {ends: true, deleted: true},
+		"only its end is told of": {deleted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.stop()
+				b.policy = cpus.PolicyStatic
+				b.start()
+				b.lists(gpu, "g0")
+				orphan := topic.Pod{Pod: b.wants("orphan", limits), Lifecycle: topic.Terminating}
+				b.says("orphan", "allocated")
+				b.stop()
+				b.unsaid("orphan")
+				step := func(err error) {
+					if synctest.Wait(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if step(b.pods.Delete("orphan")); c.ends {
+					step(b.pods.Set("orphan", orphan))
+				}
+				b.settle("orphan")
+				b.start()
+				b.lists(gpu, "g0")
+				b.wants("early", limits)
+				if a := b.allocation("early"); a.Phase != topic.AllocationRefused {
+					t.Errorf("another pod gets what the orphan still has: %+v", a)
+				}
+				orphan.Lifecycle = topic.Terminated
+				if c.deleted {
+					step(b.pods.Delete("orphan"))
+				} else {
+					step(b.pods.Set("orphan", orphan))
+				}
+				b.wants("late", limits)
+				b.says("late", "allocated")
 			})
 		})
 	}

@@ -138,6 +138,7 @@ func (b *publisher) containerAllocations(uid string, p *pod) map[string]topic.Co
 			a.CPUs = cpus.String()
 		}
 		a.MemoryNodes = cpuset.New(b.holdings.memory.MemoryNodes(uid, c.Name)...).String()
+		before := p.before != nil && p.before.Containers[c.Name].PreStart
 		plugins := make([]topic.AllocatedDevice, 0, len(assigned[c.Name])+len(a.Devices))
 		for _, d := range assigned[c.Name] {
 			health := corev1.ResourceHealthStatusHealthy
@@ -145,7 +146,7 @@ func (b *publisher) containerAllocations(uid string, p *pod) map[string]topic.Co
 				health = corev1.ResourceHealthStatusUnhealthy
 			}
 			plugins = append(plugins, topic.AllocatedDevice{Resource: d.Resource, ID: d.ID, Health: health})
-			a.PreStart = a.PreStart || b.needsPreStart(d.Resource)
+			a.PreStart = a.PreStart || b.needsPreStart(d.Resource, before)
 		}
 		// Memory of init containers that have ended goes on to the next one.
 		a.PreStart = a.PreStart || a.MemoryNodes != "" && len(p.spec.Spec.InitContainers) > 0
@@ -159,9 +160,11 @@ func (b *publisher) containerAllocations(uid string, p *pod) map[string]topic.Co
 	return all
 }
 
-func (b *publisher) needsPreStart(resource string) bool {
-	options, there := b.plugins.Options(resource)
-	return there && options.PreStart
+// needsPreStart reports whether the plugin must be told of the container's start. before is what an earlier process has
+// said of the container. It counts until the plugin is back.
+func (b *publisher) needsPreStart(resource string, before bool) bool {
+	options, known := b.plugins.Options(resource)
+	return options.PreStart || before && !known
 }
 
 // answers are what plugins have answered about the container's devices.

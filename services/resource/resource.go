@@ -69,7 +69,8 @@ func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(errors.New("the resource daemon stops"))
 	s.publisher = publisher{
-		holdings: s.holdings, plugins: s.plugins, claimless: s.claims == nil, log: s.env.Log, unpinned: s.found.unpinned,
+		holdings: s.holdings, plugins: s.plugins, claimless: s.claims == nil, log: s.env.Log,
+		unpinned: s.found.unpinned, leftover: s.found.gone,
 		allocations: topic.PodAllocation.Writer(s.env.Bus), node: topic.ResourcesOfNode.Writer(s.env.Bus),
 	}
 	if err := s.follow(ctx); err != nil {
@@ -114,7 +115,10 @@ func (s *Service) follow(ctx context.Context) error {
 		loop.Follow(ctx, s.loop, topic.PluginRegistered, s.plugin),
 		loop.Follow(ctx, s.loop, topic.NodeObject, func(c bus.Change[corev1.Node]) {
 			if !c.Synced && !c.Deleted && c.Value.UID != "" {
-				s.found.leave(&c.Value, &s.publisher, s.env.Log)
+				if s.holdings.untold { // from now on a file tells
+					s.store.soon()
+				}
+				s.publisher.leave(&c.Value)
 				s.changed = true
 			}
 		}),
@@ -132,7 +136,8 @@ func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
 		s.begins(c.Key, c.Value)
 		s.all[c.Key] = c.Value
 		s.found.tell(s.env.Events, c.Value.Pod, s.now())
-		if c.Value.Allocates || s.pods[c.Key] != nil {
+		// One that asks for nothing may have something: podsync ends orphans so.
+		if c.Value.Allocates || s.pods[c.Key] != nil || s.holdings.pods()[c.Key] {
 			s.see(c.Key, c.Value)
 		} else if _, said := s.found.before[c.Key]; said {
 			// Under another policy it had something. podsync goes by what is said as long as it is said.
@@ -190,6 +195,10 @@ func (s *Service) forget(uid string) {
 	delete(s.all, uid)
 	p := s.pods[uid]
 	if p == nil {
+		// The bus may tell of an orphan's end only. Before the pods are known, dropUnknown sees to it.
+		if s.known.settled {
+			s.release(uid)
+		}
 		return
 	}
 	p.lifecycle = topic.Terminated
@@ -274,6 +283,7 @@ func (s *Service) dropUnknown() {
 		}
 	}
 	s.found.before, s.known.settled = nil, true
+	s.holdings.devices.Settled(s.now())
 	for _, p := range s.pods {
 		p.notBefore = time.Time{}
 	}
@@ -306,7 +316,10 @@ func (s *Service) decide(ctx context.Context, uid string, p *pod, now time.Time)
 	}
 	if resource, until := s.awaits(p.spec, now); resource != "" {
 		waiting := "waiting for the device plugin of " + resource + ", which was here before, to register again with " +
-			"healthy devices; until " + until.UTC().Format(time.RFC3339)
+			"healthy devices"
+		if !until.IsZero() {
+			waiting += "; until " + until.UTC().Format(time.RFC3339)
+		}
 		if p.waiting != waiting {
 			p.waiting, s.changed = waiting, true
 		}
@@ -317,7 +330,8 @@ func (s *Service) decide(ctx context.Context, uid string, p *pod, now time.Time)
 	return time.Time{}
 }
 
-// awaits is a resource that the pod wants, doesn't have, and whose plugin was there before the start.
+// awaits is a resource that the pod wants, doesn't have, and whose plugin was there before the start. It waits until
+// then; zero where that isn't known yet.
 func (s *Service) awaits(pod *corev1.Pod, now time.Time) (resource string, until time.Time) {
 	has := s.holdings.devices.Assigned(string(pod.UID))
 	for _, need := range s.holdings.devices.Needs(pod) {

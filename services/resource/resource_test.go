@@ -15,6 +15,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/deviceplugin"
+	"kubelot.dev/services/resource/internal/devices"
 )
 
 func TestAPodGetsDevices(t *testing.T) {
@@ -203,6 +204,72 @@ func TestAPluginThatDoesntComeBack(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if a := b.allocation("a"); a.Phase == topic.Allocating {
 			t.Errorf("got %+v", a)
+		}
+	})
+}
+
+// After a power failure the API server may be away for longer than pods wait for a plugin.
+func TestAPodThatIsKnownLateWaitsForItsPlugin(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		b.stop()
+		if err := b.sources.Set("", topic.Sources{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		b.start()
+		time.Sleep(8 * time.Minute)
+		if n := b.node(); len(n.Devices) != 1 || n.Devices[gpu] != (topic.DeviceCount{}) || len(n.Gone) > 0 {
+			t.Errorf("the node has %+v", n)
+		}
+		const why = "allocating: waiting for the device plugin of " + gpu + ", which was here before, to register " +
+			"again with healthy devices"
+		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		b.says("a", why)
+		b.settle("a")
+		b.says("a", why+"; until "+time.Now().Add(devices.Grace).UTC().Format(time.RFC3339))
+		time.Sleep(4 * time.Minute)
+		b.lists(gpu, "g0")
+		b.says("a", "allocated")
+	})
+}
+
+// Until a plugin is back after a restart, its containers are made ready for their start as before.
+func TestPreStartAfterARestart(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		b.lists(nic, "n0")
+		b.wants("prepared", map[corev1.ResourceName]string{gpu: "1"})
+		b.wants("plain", map[corev1.ResourceName]string{nic: "1"})
+		b.stop()
+		b.strange = true
+		b.start()
+		for uid, want := range map[string]bool{"prepared": true, "plain": false} {
+			if got := b.allocation(uid).Containers["app"]; got.PreStart != want || len(got.Devices) != 1 {
+				t.Errorf("%s has %+v", uid, got)
+			}
+		}
+	})
+}
+
+// A podsync that has started again may wait for the API server for long. Which pods there are is known all the same.
+func TestPodResourcesAnswersWhilePodsyncWaits(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		if err := b.sources.Set("", topic.Sources{Waiting: []topic.Source{topic.SourceAPI}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		pods, err := source{b.service}.Pods(b.t.Context())
+		if err != nil || len(pods) != 1 || len(pods[0].Containers["app"].Devices) != 1 {
+			t.Errorf("it shows %+v, %v", pods, err)
+		}
+		// A daemon that has started again doesn't know which of the pods are gone.
+		b.stop()
+		b.start()
+		if _, err := (source{b.service}).Pods(b.t.Context()); !errors.Is(err, errUntold) {
+			t.Errorf("after a restart: %v", err)
 		}
 	})
 }

@@ -81,18 +81,19 @@ func (n *nap) look(ctx context.Context, needed func() bool, now time.Time) time.
 // needed reports whether something needs the daemon now.
 func needed(s *Service) bool {
 	pods := len(s.pods) + len(s.going) + len(s.holdings.pods())
-	devices := len(s.holdings.devices.Export().RegisteredDevices) + len(s.publisher.leftover)
+	devices := len(s.holdings.devices.Export().RegisteredDevices)
 	// Containers may be kept to some CPUs or memory by a policy that was on.
 	pinned := s.found.unpinned.cpus || s.found.unpinned.memory
 	claims := s.claims != nil && !s.claims.Idle()
 	return unclear(s) || pods+devices > 0 || pinned || claims || plugged(s.registered) || s.store.busy()
 }
 
-// unclear reports whether something isn't known yet that is needed to tell. In a cluster that is also which devices the
-// Node has of an earlier agent.
+// unclear reports whether something isn't known yet that is needed to tell. In a cluster that is also that the Node has
+// no devices of an earlier agent any more.
 func unclear(s *Service) bool {
 	k := s.known
-	return !k.pods || !k.plugins || !k.settled || !s.sources.Ready || s.claims != nil && (!k.counted || s.found.untold)
+	return !k.pods || !k.plugins || !k.settled || !s.sources.Ready ||
+		s.claims != nil && (!k.counted || s.holdings.untold || len(s.publisher.leftover) > 0)
 }
 
 // plugged reports whether a plugin is registered that the daemon calls.

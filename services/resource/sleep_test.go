@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
@@ -54,15 +56,31 @@ func (b *bed) tired() *sleepless {
 	return s
 }
 
-// registers has the lease daemon tell of the Node.
-func (b *bed) registers() {
+// registers has the lease daemon tell of the Node, which has this capacity.
+func (b *bed) registers(capacity map[corev1.ResourceName]string) {
 	b.t.Helper()
 	conn := b.bus.Conn("lease")
 	defer conn.Close()
-	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node"}}
+	node := corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node"},
+		Status:     corev1.NodeStatus{Capacity: corev1.ResourceList{}},
+	}
+	for name, q := range capacity {
+		node.Status.Capacity[name] = resource.MustParse(q)
+	}
 	if err := errors.Join(topic.NodeObject.Writer(conn).Set("", node), conn.Flush(b.t.Context())); err != nil {
 		b.t.Fatal(err)
 	}
+	synctest.Wait()
+}
+
+// loses has the bus lose what it says of the node.
+func (b *bed) loses() {
+	b.t.Helper()
+	if err := topic.ResourcesOfNode.Writer(b.others).Delete(""); err != nil {
+		b.t.Fatal(err)
+	}
+	synctest.Wait()
 }
 
 // plug has the volume daemon tell of all plugins.
@@ -146,9 +164,12 @@ func TestWhatKeepsItAwake(t *testing.T) {
 		"a DRA driver":    func(b *bed) { b.plug(topic.Plugin{Type: topic.DRAPlugin, Name: "gpu.example"}) },
 		"claims": func(b *bed) {
 			b.claims = &told{busy: true}
-			b.registers()
+			b.registers(nil)
 		},
-		"a Node that isn't known": func(b *bed) { b.claims = &told{} },
+		"a Node that isn't known": func(b *bed) {
+			b.claims = &told{}
+			b.loses()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
@@ -164,7 +185,7 @@ func TestWhatKeepsItAwake(t *testing.T) {
 	t.Run("a cluster doesn't", func(t *testing.T) {
 		inBubble(t, func(b *bed) {
 			b.claims = &told{}
-			b.registers()
+			b.registers(nil)
 			s := b.tired()
 			time.Sleep(sleepAfter + lookEvery + time.Second)
 			if len(s.asked) == 0 {

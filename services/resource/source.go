@@ -20,7 +20,8 @@ type source struct{ *Service }
 // Pods are all pods of the node with what they have.
 func (s source) Pods(ctx context.Context) ([]podresources.Pod, error) {
 	return ask(ctx, s.loop, func() ([]podresources.Pod, error) {
-		if !s.known.pods || !s.sources.Ready {
+		// What was known once still is while a podsync that has started again waits for the API server.
+		if !s.known.settled {
 			return nil, errUntold
 		}
 		all := make([]podresources.Pod, 0, len(s.all))

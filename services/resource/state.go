@@ -11,23 +11,30 @@ import (
 	"reflect"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/atomicfile"
 	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/devices"
+	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/statefile"
 )
 
-// files are the paths of the kubelet's state files.
-type files struct{ cpus, memory, devices string }
+// bootName is a file beside that of the devices. It says in which run of the machine kubelot has written that one.
+const bootName = "kubelot_boot_id"
+
+// files are the paths of the kubelet's state files, and of bootName.
+type files struct{ cpus, memory, devices, boot string }
 
 func filesOf(rootDir, deviceDir string) files {
 	return files{
 		cpus:    filepath.Join(rootDir, statefile.CPUName),
 		memory:  filepath.Join(rootDir, statefile.MemoryName),
 		devices: filepath.Join(deviceDir, statefile.DevicesName),
+		boot:    filepath.Join(deviceDir, bootName),
 	}
 }
 
@@ -36,6 +43,8 @@ type snapshot struct {
 	cpus    statefile.CPU
 	memory  statefile.Memory
 	devices statefile.Devices
+	// told is true where it is known which devices there were, if only that there were none.
+	told bool
 }
 
 // policies are the names by which the files' states are told apart.
@@ -52,6 +61,7 @@ func (h *holdings) snapshot() snapshot {
 			Policy: h.policies.cpu, Shared: h.cpus.Shared(), Containers: map[string]map[string]cpuset.CPUSet{},
 		},
 		memory: statefile.Memory{Policy: h.policies.memory, Snapshot: h.memory.Snapshot()},
+		told:   !h.untold,
 	}
 	for uid, containers := range h.cpus.Entries() {
 		now.cpus.Containers[string(uid)] = containers
@@ -73,7 +83,7 @@ type writer struct {
 }
 
 // newWriter makes the writer of files that were taken over into the holdings. That of devices isn't written again as
-// long as they are what it says: its age tells what was written before a reboot.
+// long as they are what it says: when it was written tells what is from before a reboot.
 func newWriter(f files, h *holdings, found recalled) *writer {
 	w := &writer{files: f, last: h.snapshot()}
 	w.known.devices = found.devices
@@ -98,24 +108,53 @@ func (w *writer) write(s snapshot) error {
 		return statefile.WriteMemory(w.memory, s.memory)
 	})
 	// Without a file nothing is known of devices, which is not the same as knowing that there are none.
-	if len(s.devices.Entries) > 0 || len(s.devices.Registered) > 0 || there(w.devices) {
+	if s.told || len(s.devices.Entries) > 0 || len(s.devices.Registered) > 0 || there(w.devices) {
 		put(w.devices, &w.known.devices, reflect.DeepEqual(w.last.devices, s.devices), func() error {
-			return errors.Join(os.MkdirAll(filepath.Dir(w.devices), pluginsMode), statefile.WriteDevices(w.devices, s.devices))
+			return w.writeDevices(s.devices)
 		})
 	}
 	w.last = s
 	return errors.Join(errs...)
 }
 
-func there(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
+// writeDevices writes the file of devices and then that of the boot, so that the second is never older. The second need
+// not survive a loss of power: what is left of it is of another boot, as the first is then.
+func (f files) writeDevices(d statefile.Devices) error {
+	err := errors.Join(os.MkdirAll(filepath.Dir(f.devices), pluginsMode), statefile.WriteDevices(f.devices, d))
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(f.boot, []byte(machine.BootID()), 0o600)
 }
+
+// old reports whether the file of devices was written before the machine was booted. Of a kubelet's file only its time
+// says that, which is wrong where the clock was set since. A file that is newer than that of the boot is a kubelet's.
+func (f files) old(booted time.Time) bool {
+	written, now := changed(f.devices), machine.BootID()
+	boot, err := os.ReadFile(f.boot)
+	if err != nil || now == "" || changed(f.boot).Before(written) {
+		return written.Before(booted)
+	}
+	return string(boot) != now
+}
+
+// changed is when the file was changed last; zero where it isn't there.
+func changed(path string) time.Time {
+	info, err := os.Stat(path)
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+func there(path string) bool { return !changed(path).IsZero() }
 
 // predecessor is what an earlier run has said on the bus.
 type predecessor struct {
 	pods map[string]topic.Allocation
 	node topic.NodeResources
+	// said is true where it has said anything of the node.
+	said bool
 }
 
 // recalled is what taking over what an earlier run has left has shown.
@@ -126,8 +165,8 @@ type recalled struct {
 	released map[string][]string
 	// unpinned says that containers may be kept to CPUs or NUMA nodes though the policy that did it is off.
 	unpinned struct{ cpus, memory bool }
-	// untold is true where nobody has left which resources of the Node are devices.
-	untold bool
+	// gone are devices that the Node was to lose: it may not have lost them yet.
+	gone []corev1.ResourceName
 	// devices is true where the file of devices could be read.
 	devices bool
 }
@@ -143,7 +182,7 @@ func (r *recalled) release(log *slog.Logger, uid, container, what, why string) {
 // released, and said. A file that can't be used is passed over. Pods whose devices were written down before the machine
 // was booted, and that weren't said to have any since, don't run: their plugins are asked again.
 func (h *holdings) recall(f files, before predecessor, booted time.Time, log *slog.Logger) recalled {
-	found := recalled{before: before.pods, released: map[string][]string{}}
+	found := recalled{before: before.pods, gone: before.node.Gone, released: map[string][]string{}}
 	found.unpinned.cpus = h.cpus.Policy() != cpus.PolicyStatic && before.node.SharedCPUs != ""
 	found.unpinned.memory = before.node.SharedMemoryNodes != ""
 	if saved, err := statefile.ReadCPU(f.cpus); usable(log, f.cpus, err) {
@@ -163,11 +202,10 @@ func (h *holdings) recall(f files, before predecessor, booted time.Time, log *sl
 		}
 	}
 	saved, err := statefile.ReadDevices(f.devices)
-	found.untold = errors.Is(err, fs.ErrNotExist)
+	h.untold = errors.Is(err, fs.ErrNotExist) && !before.said
 	if usable(log, f.devices, err) {
 		kept := devices.Checkpoint{RegisteredDevices: saved.Registered, Stale: map[string]bool{}}
-		info, err := os.Stat(f.devices)
-		old := err == nil && info.ModTime().Before(booted)
+		old := f.old(booted)
 		for _, e := range saved.Entries {
 			kept.PodDeviceEntries = append(kept.PodDeviceEntries, devices.Entry(e))
 			kept.Stale[e.PodUID] = old && before.pods[e.PodUID].Phase != topic.Allocated

@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -28,18 +27,18 @@ func (r *recalled) tell(to daemon.EventRecorder, pod *corev1.Pod, now time.Time)
 	})
 }
 
-// leave looks for devices that the Node has of an earlier agent, where no checkpoint says which devices there were: the
-// scheduler would send pods for them. They become 0 once. What somebody advertises on the Node later stays.
-func (r *recalled) leave(node *corev1.Node, b *publisher, log *slog.Logger) {
+// leave looks for devices that the Node has of an earlier agent, where neither a checkpoint nor the bus tells of a run
+// before: the scheduler would send pods for them. They become 0 once. What somebody advertises on the Node later stays.
+func (b *publisher) leave(node *corev1.Node) {
 	left := func(name corev1.ResourceName) bool {
 		q := node.Status.Capacity[name]
 		return !q.IsZero()
 	}
-	if !r.untold {
-		b.leftover = slices.DeleteFunc(b.leftover, func(name corev1.ResourceName) bool { return !left(name) })
+	b.leftover = slices.DeleteFunc(b.leftover, func(name corev1.ResourceName) bool { return !left(name) })
+	if !b.holdings.untold {
 		return
 	}
-	r.untold = false
+	b.holdings.untold = false
 	for name := range node.Status.Capacity {
 		if extended(name) && left(name) {
 			b.leftover = append(b.leftover, name)
@@ -47,7 +46,7 @@ func (r *recalled) leave(node *corev1.Node, b *publisher, log *slog.Logger) {
 	}
 	slices.Sort(b.leftover)
 	if len(b.leftover) > 0 {
-		log.Info("the Node has devices of an earlier agent, none of which is known here", "resources", b.leftover)
+		b.log.Info("the Node has devices of an earlier agent, none of which is known here", "resources", b.leftover)
 	}
 }
 

@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/resource/internal/cpus"
@@ -153,38 +151,52 @@ func TestOnlyFilesThatChangeAreWritten(t *testing.T) {
 // Without a checkpoint nobody knows which devices the Node has: those that an earlier agent has left become 0, once.
 // What somebody advertises later stays.
 func TestLeftoverDevicesBecomeZero(t *testing.T) {
-	const later = "example.com/dongle"
 	inBubble(t, func(b *bed) {
-		lease := b.bus.Conn("lease")
-		defer lease.Close()
-		out := topic.NodeObject.Writer(lease)
-		node := func(capacity map[corev1.ResourceName]string) {
-			n := corev1.Node{Status: corev1.NodeStatus{Capacity: corev1.ResourceList{}}}
-			n.UID = types.UID("n")
-			for name, q := range capacity {
-				n.Status.Capacity[name] = resource.MustParse(q)
+		gone := func(when string, want ...corev1.ResourceName) {
+			if got := b.node().Gone; !slices.Equal(got, want) {
+				t.Errorf("%s %v are gone", when, got)
 			}
-			if err := out.Set("", n); err != nil {
-				t.Fatal(err)
-			}
-			synctest.Wait()
 		}
 		b.lists(nic, "n0")
-		node(map[corev1.ResourceName]string{"cpu": "4", gpu: "2", nic: "1", "hugepages-2Mi": "0", later: "0"})
-		if got := b.node().Gone; !slices.Equal(got, []corev1.ResourceName{gpu}) {
-			t.Errorf("gone are %v", got)
-		}
-		node(map[corev1.ResourceName]string{"cpu": "4", gpu: "0", nic: "1", later: "0"})
-		node(map[corev1.ResourceName]string{"cpu": "4", gpu: "0", nic: "1", later: "3"})
-		if got := b.node().Gone; len(got) != 0 {
-			t.Errorf("gone are %v, after they have become 0", got)
-		}
+		b.registers(map[corev1.ResourceName]string{"cpu": "4", gpu: "2", nic: "1", "hugepages-2Mi": "0", dongle: "0"})
+		gone("at first", gpu)
+		b.stop()
+		b.claims = &told{}
+		b.start()
+		gone("after a restart, before the Node has lost any,", gpu)
+		b.registers(map[corev1.ResourceName]string{"cpu": "4", gpu: "0", nic: "1", dongle: "0"})
+		b.registers(map[corev1.ResourceName]string{"cpu": "4", gpu: "0", nic: "1", dongle: "3"})
+		gone("after it has lost them")
 		// From now on a checkpoint says it.
 		b.stop()
 		b.start()
-		node(map[corev1.ResourceName]string{gpu: "2", later: "3"})
-		if got := b.node().Gone; slices.Contains(got, corev1.ResourceName(later)) {
-			t.Errorf("gone are %v", got)
-		}
+		b.registers(map[corev1.ResourceName]string{gpu: "2", dongle: "3"})
+		gone("after a second restart")
 	})
+}
+
+// dongle is advertised by an administrator.
+const dongle = "example.com/dongle"
+
+// A node without device plugins wakes and restarts. What is advertised on the Node meanwhile isn't an earlier agent's.
+func TestARestartLeavesWhatOthersAdvertise(t *testing.T) {
+	for name, lose := range map[string]func(b *bed) error{
+		"the bus is lost":        func(b *bed) error { b.loses(); return nil },
+		"the checkpoint is lost": func(b *bed) error { return os.Remove(filesOf(b.dir, b.dir).devices) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.registers(nil)
+				b.stop()
+				if err := lose(b); err != nil {
+					t.Fatal(err)
+				}
+				b.registers(map[corev1.ResourceName]string{dongle: "4"})
+				b.start()
+				if got := b.node().Gone; len(got) > 0 {
+					t.Errorf("%v are gone", got)
+				}
+			})
+		})
+	}
 }

@@ -147,10 +147,7 @@ func TestARestartTakesNothingFromAPodThatRuns(t *testing.T) {
 				b.stop()
 				b.reserved = cpuset.New(0, 1)
 				if forgotten {
-					if err := topic.PodAllocation.Writer(b.others).Delete("a"); err != nil {
-						t.Fatal(err)
-					}
-					synctest.Wait()
+					b.unsaid("a")
 				}
 				b.start()
 				a := b.allocation("a")
@@ -184,11 +181,10 @@ func TestAfterARebootPluginsAreAskedAgain(t *testing.T) {
 			b.t.Fatal(got)
 		}
 		b.stop()
-		if err := topic.PodAllocation.Writer(b.others).Delete("a"); err != nil {
+		b.unsaid("a")
+		if err := os.WriteFile(filesOf(b.dir, b.dir).boot, []byte("another"), 0o600); err != nil {
 			b.t.Fatal(err)
 		}
-		synctest.Wait()
-		b.booted = time.Now().AddDate(1000, 0, 0)
 		b.start()
 	}
 	t.Run("its device is there", func(t *testing.T) {
@@ -207,7 +203,7 @@ func TestAfterARebootPluginsAreAskedAgain(t *testing.T) {
 				t.Errorf("another pod gets its device: %+v", a)
 			}
 			b.stop()
-			b.booted = time.Time{}
+			b.unsaid("a")
 			b.start()
 			b.says("a", "allocated")
 			if got := b.calls(); len(got) != 2 {
@@ -223,16 +219,40 @@ func TestAfterARebootPluginsAreAskedAgain(t *testing.T) {
 				"healthy; cannot allocate unhealthy devices "+gpu+", which is unexpected")
 		})
 	})
-	t.Run("the clock was set, the bus knows that it runs", func(t *testing.T) {
-		inBubble(t, func(b *bed) {
-			b.lists(gpu, "g0")
-			b.wants("a", limits)
-			b.stop()
-			b.booted = time.Now().AddDate(1000, 0, 0)
-			b.start()
-			b.says("a", "allocated")
+}
+
+// The time of the file tells whether it is from before the boot only where a kubelet has written it: the clock may have
+// been set.
+func TestTheClockWasSet(t *testing.T) {
+	for name, c := range map[string]struct {
+		kubelet, said bool
+		want          topic.AllocationPhase
+	}{
+		"the file is kubelot's":                       {want: topic.Allocated},
+		"it is a kubelet's":                           {kubelet: true, want: topic.Allocating},
+		"a kubelet's, and the bus knows that it runs": {kubelet: true, said: true, want: topic.Allocated},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.lists(gpu, "g0")
+				b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+				b.stop()
+				if !c.said {
+					b.unsaid("a")
+				}
+				if long := time.Unix(1, 0); c.kubelet {
+					if err := os.Chtimes(filesOf(b.dir, b.dir).boot, long, long); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b.booted = time.Now().AddDate(1000, 0, 0)
+				b.start()
+				if a := b.allocation("a"); a.Phase != c.want {
+					t.Errorf("got %+v", a)
+				}
+			})
 		})
-	})
+	}
 }
 
 // told are claims that only listen.

@@ -52,7 +52,7 @@ func run(ctx context.Context, env daemon.Env) error {
 	if err != nil {
 		return fmt.Errorf("read the machine's CPUs and memory: %w", err)
 	}
-	h, faults := newHoldings(env.Config, topology, time.Now())
+	h, faults := newHoldings(env.Config, topology)
 	if text, _ := fault.Text(faults); text != "" {
 		env.Log.Error("the configuration of CPUs, memory and topology is wrong", "error", text)
 	}
@@ -110,7 +110,7 @@ func readBefore(ctx context.Context, env daemon.Env) (before predecessor, err er
 		return before, err
 	}
 	nodes, err := topic.ResourcesOfNode.Read(ctx, env.Bus)
-	before.node = nodes[""]
+	before.node, before.said = nodes[""]
 	return before, err
 }
 

@@ -12,13 +12,13 @@ import (
 // maxAllocation bounds a plugin's answer about a container: it is kept on disk and goes over the bus.
 const maxAllocation = 1 << 20
 
-// Options are what the plugin of the resource wants to be asked. The flag is false where it isn't there.
+// Options are what the plugin of the resource wants to be asked, also while it is away. The flag is false where there
+// was none.
 func (s *Server) Options(resource string) (Options, bool) {
-	p, err := s.plugin(resource)
-	if err != nil {
-		return Options{}, false
-	}
-	return p.options, true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	options, known := s.options[resource]
+	return options, known
 }
 
 // Preferred asks the plugin which of the available devices it prefers for a container that gets so many, among them
@@ -76,9 +76,12 @@ func (s *Server) Allocate(ctx context.Context, resource string, ids []string) ([
 	return proto.MarshalOptions{Deterministic: true}.Marshal(container)
 }
 
-// PreStart tells the plugin that a container with the devices is about to start, if it wants to be told. Errors are
-// ErrAway, ErrSlow, or the plugin's.
+// PreStart tells the plugin that a container with the devices is about to start, if it wants to be told. One that is
+// away wants what it wanted last. Errors are ErrAway, ErrSlow, or the plugin's.
 func (s *Server) PreStart(ctx context.Context, resource string, ids []string) error {
+	if options, known := s.Options(resource); known && !options.PreStart {
+		return nil
+	}
 	p, err := s.plugin(resource)
 	if err != nil || !p.options.PreStart {
 		return err

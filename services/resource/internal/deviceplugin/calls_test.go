@@ -3,6 +3,7 @@ package deviceplugin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -186,6 +187,26 @@ func TestCallsThatTakeTooLong(t *testing.T) {
 	// It was slow, but it is there.
 	hangs.List(plugintest.Device("b"))
 	b.until(gpu + " b true []")
+}
+
+// What a plugin wants to be asked is known while it is away: only a container whose devices it prepares waits for it.
+func TestPreStartWhileThePluginIsAway(t *testing.T) {
+	for _, required := range []bool{false, true} {
+		t.Run(fmt.Sprint(required), func(t *testing.T) {
+			b := start(t, nil)
+			p := &plugintest.Plugin{Options: &pluginapi.DevicePluginOptions{PreStartRequired: required}}
+			b.registered(p)
+			p.Stop()
+			b.until(gpu + " away")
+			if options, known := b.Options(gpu); !known || options.PreStart != required {
+				t.Errorf("its options are %v, %v", options, known)
+			}
+			err := b.PreStart(t.Context(), gpu, []string{"a"})
+			if errors.Is(err, ErrAway) != required || !required && err != nil {
+				t.Errorf("before the start: %v", err)
+			}
+		})
+	}
 }
 
 // One plugin hangs, another doesn't. The caller may give up.

@@ -76,6 +76,8 @@ type Server struct {
 
 	mu      sync.Mutex
 	plugins map[string]*plugin
+	// options are those of the last plugin of each resource, which may be away.
+	options map[string]Options
 	// registering has the calls of Register that connect to a plugin, by its resource.
 	registering map[string]*registering
 	wanted      map[string]topic.PluginEndpoint
@@ -91,7 +93,7 @@ func New(dir string, ports Ports) *Server {
 	}
 	return &Server{
 		dir: dir, ports: ports, limits: usual, look: look, arrivals: make(chan *plugin), wake: make(chan struct{}, 1),
-		announcements: map[string]*announcement{}, plugins: map[string]*plugin{},
+		announcements: map[string]*announcement{}, plugins: map[string]*plugin{}, options: map[string]Options{},
 		registering: map[string]*registering{}, wanted: map[string]topic.PluginEndpoint{},
 	}
 }
@@ -175,7 +177,7 @@ func (s *Server) install(ctx context.Context, p *plugin) {
 	p.over, p.stop, p.why = alive.Done(), stop, func() error { return context.Cause(alive) }
 	s.mu.Lock()
 	old := s.plugins[p.resource]
-	s.plugins[p.resource] = p
+	s.plugins[p.resource], s.options[p.resource] = p, p.options
 	s.mu.Unlock()
 	if old != nil {
 		old.stop(errReplaced)

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Grace is how long a resource stays on the Node after its plugin has gone, and how long after the start pods wait for
-// a plugin that was there before.
+// Grace is how long a resource stays on the Node after its plugin has gone. It is also how long pods wait for a plugin
+// that was there before the start, from when all pods are known.
 const Grace = 5 * time.Minute
 
 // Device is one device of a plugin.
@@ -31,7 +31,8 @@ type Capacity struct {
 
 // Book is what is known of devices. Its zero value can't be used.
 type Book struct {
-	started   time.Time
+	// settled is since when all pods of the node are known; zero while they aren't.
+	settled   time.Time
 	resources map[string]*inventory
 	gone      sets.Set[string]
 	// pods are the assignments by pod UID, container and resource.
@@ -45,17 +46,24 @@ type inventory struct {
 	// listed is true once its plugin has listed devices since the start; recalled where it was there before the start and
 	// hasn't listed a healthy one: plugins begin with an empty list while their driver is being loaded.
 	listed, recalled bool
-	// away is since when the plugin isn't there. It is zero while it is.
+	// away is since when the plugin isn't there: ago for one that wasn't since the start. It is zero while it is there.
 	away time.Time
 }
 
-// New makes an empty book of a daemon that has started at that time.
-func New(started time.Time) *Book {
+// ago is before any start.
+var ago = time.Unix(0, 0)
+
+// New makes an empty book.
+func New() *Book {
 	return &Book{
-		started: started, resources: map[string]*inventory{}, gone: sets.New[string](),
+		resources: map[string]*inventory{}, gone: sets.New[string](),
 		pods: map[string]map[string]map[string]*assignment{},
 	}
 }
+
+// Settled takes that all pods of the node are known since now. Plugins that were there before the start have their time
+// to come back from then on.
+func (b *Book) Settled(now time.Time) { b.settled = now }
 
 // Listed takes all devices of a resource, as its plugin has listed them. Of two with one ID the last counts. It returns
 // the UIDs of the pods whose devices have become healthy or unhealthy.
@@ -97,7 +105,7 @@ func (b *Book) Capacity(now time.Time) Capacity {
 	c := Capacity{Devices: map[string]Count{}}
 	gone := b.gone.Clone()
 	for name, r := range b.resources {
-		if r.expired(now) {
+		if r.expired(b.settled, now) {
 			gone.Insert(name)
 			continue
 		}
@@ -110,7 +118,7 @@ func (b *Book) Capacity(now time.Time) Capacity {
 // Expire forgets the resources whose plugins haven't come back in time, and returns their names.
 func (b *Book) Expire(now time.Time) (expired []string) {
 	for name, r := range b.resources {
-		if r.expired(now) {
+		if r.expired(b.settled, now) {
 			delete(b.resources, name)
 			b.gone.Insert(name)
 			expired = append(expired, name)
@@ -123,7 +131,7 @@ func (b *Book) Expire(now time.Time) (expired []string) {
 // WakeAt is when the next resource expires unless its plugin comes back; zero means never.
 func (b *Book) WakeAt() (at time.Time) {
 	for _, r := range b.resources {
-		if end := r.away.Add(Grace); !r.away.IsZero() && (at.IsZero() || end.Before(at)) {
+		if end := r.end(b.settled); !end.IsZero() && (at.IsZero() || end.Before(at)) {
 			at = end
 		}
 	}
@@ -131,27 +139,19 @@ func (b *Book) WakeAt() (at time.Time) {
 }
 
 // Waiting reports whether pods that want the resource have to wait for its plugin, which was there before the start,
-// and until when.
+// and until when; zero as long as not all pods are known.
 func (b *Book) Waiting(name string, now time.Time) (until time.Time, waiting bool) {
+	if !b.settled.IsZero() {
+		until = b.settled.Add(Grace)
+	}
 	r := b.resources[name]
-	until = b.started.Add(Grace)
-	return until, r != nil && r.recalled && now.Before(until)
+	return until, r != nil && r.recalled && (until.IsZero() || now.Before(until))
 }
 
 // Known reports whether the resource is a device plugin's: one has it, or had it since the start, or pods have devices
 // of it. A pod that wants devices of a plugin that is gone for good is refused, it never runs without them.
 func (b *Book) Known(name string) bool {
-	if b.resources[name] != nil || b.gone.Has(name) {
-		return true
-	}
-	for _, containers := range b.pods {
-		for _, resources := range containers {
-			if resources[name] != nil {
-				return true
-			}
-		}
-	}
-	return false
+	return b.resources[name] != nil || b.gone.Has(name) || b.used(name).Len() > 0
 }
 
 // Allocatable are the healthy devices of each resource, by their IDs' order.
@@ -165,8 +165,20 @@ func (b *Book) Allocatable() map[string][]Device {
 	return all
 }
 
-func (r *inventory) expired(now time.Time) bool {
-	return !r.away.IsZero() && !now.Before(r.away.Add(Grace))
+// end is when the resource expires unless its plugin comes back; zero for never.
+func (r *inventory) end(settled time.Time) time.Time {
+	switch {
+	case r.away.IsZero(), r.recalled && settled.IsZero():
+		return time.Time{}
+	case r.recalled && r.away.Before(settled):
+		return settled.Add(Grace)
+	}
+	return r.away.Add(Grace)
+}
+
+func (r *inventory) expired(settled, now time.Time) bool {
+	end := r.end(settled)
+	return !end.IsZero() && !now.Before(end)
 }
 
 // healthy are the IDs of the devices that can be given. Without its plugin there are none.

@@ -31,14 +31,19 @@ type Checkpoint struct {
 // Adopt takes over what was known before the start. Which devices the resources have is unknown until their plugins are
 // back, so there are none.
 func (b *Book) Adopt(c Checkpoint) {
+	recall := func(name string) {
+		if name != "" && b.resources[name] == nil {
+			b.resources[name] = &inventory{recalled: true, away: ago}
+		}
+	}
 	for name := range c.RegisteredDevices {
-		b.recall(name)
+		recall(name)
 	}
 	for _, e := range c.PodDeviceEntries {
 		if e.PodUID == "" || e.ContainerName == "" || e.ResourceName == "" {
 			continue
 		}
-		b.recall(e.ResourceName)
+		recall(e.ResourceName)
 		a := &assignment{
 			nodes: make(map[int64][]string, len(e.DeviceIDs)), response: slices.Clone(e.AllocResp), stale: c.Stale[e.PodUID],
 		}
@@ -48,12 +53,6 @@ func (b *Book) Adopt(c Checkpoint) {
 			}
 		}
 		b.put(e.PodUID, e.ContainerName, e.ResourceName, a)
-	}
-}
-
-func (b *Book) recall(name string) {
-	if name != "" && b.resources[name] == nil {
-		b.resources[name] = &inventory{recalled: true, away: b.started}
 	}
 }
 

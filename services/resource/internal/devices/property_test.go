@@ -37,7 +37,7 @@ func TestNoDeviceIsGivenTwice(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := &world{
-				T: t, rand: rand.New(rand.NewPCG(seed, seed)), book: New(begin), now: begin,
+				T: t, rand: rand.New(rand.NewPCG(seed, seed)), book: New(), now: begin,
 				pods: map[string]*corev1.Pod{}, listed: map[string]sets.Set[string]{},
 			}
 			for range 200 {
@@ -227,7 +227,7 @@ func (w *world) check() {
 
 // end ends all pods, after it has compared a copy of the book.
 func (w *world) end() {
-	other := New(w.now)
+	other := New()
 	other.Adopt(w.book.Export())
 	for _, uid := range w.book.Pods() {
 		was, is := w.book.Assigned(uid), other.Assigned(uid)

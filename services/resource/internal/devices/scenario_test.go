@@ -38,10 +38,10 @@ var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //	release   words: the pod
 //	assigned  words: the pod
 //	hints     words: the pod, the container or *, machine=NODE,NODE
-//	capacity  at=T; expire at=T; waiting RESOURCE at=T; wake; export; allocatable
+//	capacity  at=T; expire at=T; settled at=T; waiting RESOURCE at=T; wake; export; allocatable
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		s := &scenario{book: New(begin), pods: map[string]*corev1.Pod{}, kept: map[string]*Kept{}}
+		s := &scenario{book: New(), pods: map[string]*corev1.Pod{}, kept: map[string]*Kept{}}
 		datadriven.RunTest(t, path, s.run)
 	})
 }
@@ -86,8 +86,13 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		return showCapacity(s.book.Capacity(now))
 	case "expire":
 		return lines(s.book.Expire(now))
+	case "settled":
+		s.book.Settled(now)
 	case "waiting":
 		until, waiting := s.book.Waiting(full(words[0]), now)
+		if until.IsZero() {
+			return fmt.Sprintln(waiting)
+		}
 		return fmt.Sprintln(waiting, until.Sub(begin))
 	case "wake":
 		return fmt.Sprintln(s.book.WakeAt().Sub(begin))

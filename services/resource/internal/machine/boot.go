@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,4 +14,10 @@ func Booted() time.Time {
 		return time.Time{}
 	}
 	return time.Now().Add(-time.Duration(since.Nano()))
+}
+
+// BootID names this run of the machine; it is empty where that isn't known.
+func BootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return string(id)
 }
