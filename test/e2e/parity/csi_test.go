@@ -24,7 +24,7 @@ import (
 )
 
 // The drivers: of volumes of pods' own specs, of disks that are attached, of a cloud's disks, which have a kind of
-// their own in pods and persistent volumes, and one that fails. Of the last there is only the name.
+// their own in pods and persistent volumes, and one that fails. The last one doesn't run on this node.
 const (
 	ownDriver    = "own.csi.test"
 	diskDriver   = "disk.csi.test"
@@ -105,6 +105,7 @@ func (s *stage) withDrivers(t *testing.T) map[string]string {
 		"--max-volumes=9")
 	cloud := s.bed.CSIDriver(t, cloudDriver, storagev1.CSIDriverSpec{FSGroupPolicy: &file}, "--mount-group")
 	ill := s.bed.CSIDriver(t, illDriver, storagev1.CSIDriverSpec{VolumeLifecycleModes: ephemeral}, "--no-attach")
+	s.bed.CSIDriver(t, absentDriver, storagev1.CSIDriverSpec{VolumeLifecycleModes: ephemeral})
 	drivers := []*kit.Driver{own, disk, cloud, ill}
 	for _, d := range drivers {
 		d.Start()
@@ -136,7 +137,7 @@ func (s *stage) withDrivers(t *testing.T) map[string]string {
 	told := s.withVolumes(t)
 	s.curtain(t)
 	for name := range csiPods {
-		told["Events of "+name] = s.ofVolumes(name, s.events(t, name))
+		told["Events of "+name] = ofVolumes(name, s.events(t, name))
 	}
 	for _, d := range drivers {
 		maps.Copy(told, callsOf(t, d))
@@ -170,7 +171,8 @@ func (s *stage) claims(t *testing.T, sources map[string]corev1.PersistentVolumeS
 				spec.MountOptions = []string{"noatime"}
 			}
 		})
-		names = append(names, pv, "PV-"+claim)
+		// Events are anonymous already.
+		names = append(names, pv, "PV-"+claim, strings.ReplaceAll(pv, s.ns.Name, "NAMESPACE"), "PV-"+claim)
 		s.ns.Apply(fmt.Sprintf("apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: %s}\nspec: {storageClassName: "+
 			"%s, volumeMode: %s, accessModes: [%s], resources: {requests: {storage: 1Mi}}}\n", claim, s.ns.Name, mode, access))
 	}
@@ -244,15 +246,17 @@ func (s *stage) driversOnNode(t *testing.T) string {
 	return string(out)
 }
 
+// getsClient is what the kubelet says before its words about a driver that isn't there.
+const getsClient = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: "
+
 // ofVolumes leaves the Events of failures to a pod whose volume fails: beside it kubelot has the sandbox made and the
-// image pulled, and the kubelet nothing.
-func (s *stage) ofVolumes(pod, events string) string {
-	if pod != "ill" && pod != "absent" {
-		return events
-	}
-	return strings.Join(slices.DeleteFunc(strings.SplitAfter(events, "\n"), func(line string) bool {
-		return !strings.HasPrefix(line, "Warning ")
-	}), "")
+// image pulled, and the kubelet nothing. Only the kubelet tells of devices that it has mapped.
+func ofVolumes(pod, events string) string {
+	return strings.Join(slices.DeleteFunc(strings.SplitAfter(strings.ReplaceAll(events, getsClient, ""), "\n"),
+		func(line string) bool {
+			fails := pod == "ill" || pod == "absent"
+			return fails && !strings.HasPrefix(line, "Warning ") || strings.HasPrefix(line, "Normal SuccessfulMountVolume ")
+		}), "")
 }
 
 // callsOf are the calls that change a volume, with their requests and answers, by driver and volume. A call that is

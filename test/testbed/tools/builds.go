@@ -157,16 +157,17 @@ func (b *Box) ofKubernetes(name string) build {
 	}
 }
 
-// testImage is the program of an image of Kubernetes' tests.
-func (b *Box) testImage(name string) build {
+func (b *Box) agnhost() build {
+	dir := b.kubernetesDir()
 	return build{
-		name:     name,
+		name:     "agnhost",
 		stamp:    KubernetesVersion,
-		programs: []string{name},
-		dir:      b.kubernetesDir(),
+		programs: []string{"agnhost"},
+		dir:      dir,
 		env:      []string{"CGO_ENABLED=0", "GOWORK=off"},
 		command: []string{
-			"nice", "go", "build", "-v", "-ldflags", "-s -w", "-o", b.Path(name), "k8s.io/kubernetes/test/images/" + name,
+			"nice", "go", "build", "-v", "-ldflags", "-s -w", "-o", b.Path("agnhost"),
+			"k8s.io/kubernetes/test/images/agnhost",
 		},
 	}
 }

@@ -112,12 +112,7 @@ func Ensure(ctx context.Context, out io.Writer, parts Parts) (*Box, error) {
 
 // EnsureAgnhost builds Kubernetes' test image program on demand and returns its path.
 func (b *Box) EnsureAgnhost(ctx context.Context) (string, error) {
-	return b.onDemand(ctx, b.testImage("agnhost"))
-}
-
-// EnsureSamplePlugin builds Kubernetes' sample device plugin on demand and returns its path.
-func (b *Box) EnsureSamplePlugin(ctx context.Context) (string, error) {
-	return b.onDemand(ctx, b.testImage("sample-device-plugin"))
+	return b.onDemand(ctx, b.agnhost())
 }
 
 // EnsureTestServer builds the server that probes are tried on, on demand, and returns its path.
@@ -176,7 +171,7 @@ func (b *Box) EnsureSuite(ctx context.Context, parts SuiteParts, packages []stri
 	if err := b.packages(ctx, packages); err != nil {
 		return err
 	}
-	wanted := []build{b.nonewprivs(), b.testImage("agnhost")}
+	wanted := []build{b.nonewprivs(), b.agnhost()}
 	if parts == WholeSuite {
 		wanted = append(wanted, b.suite()...)
 	}
