@@ -86,6 +86,8 @@ var lacking = map[string]string{
 	`rest_client_.*|workqueue_.*`: "of client-go's packages that kubelot doesn't use",
 
 	`dra_.*`: "shown once a pod has claims of devices",
+	`plugin_manager_total_plugins`: "one series for each socket: kubelot has the registered plugins in the topic " +
+		"plugin.registered",
 	`kubelet_imagemanager_inmemory_.*`: "records of pulls are read from the disk, so no " +
 		"cache can be full",
 	`kubelet_pod_watch_events_dropped_total`: "shown where the Pods API is on",
