@@ -107,8 +107,8 @@ spec:
 }
 
 // TestAttachedTakenOver has pods with attached volumes begin under either agent and end under the other one, which
-// starts nothing again and frees what the first has mounted. kubelot asks the driver for nothing that the kubelet has
-// got.
+// starts nothing again and frees what the first has mounted. kubelot asks the driver once more for what the kubelet has
+// staged and published, as a kubelet does that starts.
 func TestAttachedTakenOver(t *testing.T) {
 	bed := kit.StartWithoutNode(t)
 	if err := bed.StartNode(t.Context(), node.Kubelet); err != nil {
@@ -164,12 +164,12 @@ func TestAttachedTakenOver(t *testing.T) {
 	handTo(node.Kubelot, 2, first, second)
 	third := begin("third")
 	end(first, 2)
-	for method, want := range map[string]int{
-		"NodeStageVolume": 3, "NodePublishVolume": 3, "NodeUnpublishVolume": 1, "NodeUnstageVolume": 1,
-		"ControllerPublishVolume": 3, "ControllerUnpublishVolume": 1,
+	for method, want := range map[string]struct{ least, most int }{
+		"NodeStageVolume": {3, 5}, "NodePublishVolume": {3, 5}, "NodeUnpublishVolume": {1, 1}, "NodeUnstageVolume": {1, 1},
+		"ControllerPublishVolume": {3, 3}, "ControllerUnpublishVolume": {1, 1},
 	} {
-		if got := driver.Calls(method); len(got) != want {
-			t.Errorf("the driver was called %q; want %d calls", got, want)
+		if got := driver.Calls(method); len(got) < want.least || len(got) > want.most {
+			t.Errorf("the driver was called %q; want %d to %d calls", got, want.least, want.most)
 		}
 	}
 	handTo(node.Kubelet, 3, second, third)
