@@ -163,8 +163,8 @@ func TestXFSGrowsInUse(t *testing.T) {
 	unstaged(t, driver)
 }
 
-// awaitGrowth waits until the pod's volume has grown in use. The daemon looks at a claim every 75 s, and begins that time
-// anew whenever another test has killed it.
+// awaitGrowth waits until the pod's volume has grown in use. The daemon looks at a claim every 75 s, and begins that
+// time anew whenever another test has killed it.
 func awaitGrowth(t *testing.T, ns *kit.Namespace, pod string) {
 	t.Helper()
 	for deadline := time.Now().Add(4 * kit.Patience); ; time.Sleep(time.Second) {
