@@ -54,7 +54,7 @@ func TestWhyOwnVolumes(t *testing.T) {
 		{"mode", mount("csi: {driver: " + persistent + "}"), []string{
 			`the CSI driver "` + persistent + `" makes no volumes of the mode Ephemeral, only ["Persistent"]`,
 		}},
-		{"unsupported", mount("fc: {targetWWNs: ['50060e801049cfd1'], lun: 0}"), []string{
+		{"unsupported", mount("flexVolume: {driver: example.com/disk}"), []string{
 			"kubelot doesn't mount volumes of this kind",
 		}},
 		{"hugepages", mount("emptyDir: {medium: HugePages-2Mi}"), []string{

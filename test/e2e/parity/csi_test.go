@@ -62,8 +62,8 @@ grep -E ' /(data|below|inline) ' /proc/mounts; [ ! -e /dev/xvda ] || blockdev --
 
 // TestSameCSI has the same pods with volumes of CSI drivers under either agent, with the real attach-detach controller
 // and external-attacher. It compares what the drivers are asked for in each volume's life, what the containers see, the
-// CSINode, what the Node tells of volumes, and the pods' statuses and Events. As with stories, what differs counts if it
-// does each time.
+// CSINode, what the Node tells of volumes, and the pods' statuses and Events. As with stories, what differs counts if
+// it does each time.
 func TestSameCSI(t *testing.T) {
 	bed := kit.StartWithoutNode(t)
 	s := newStage(t, bed)
