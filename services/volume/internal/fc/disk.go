@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/services/volume/internal/plugin"
 	"kubelot.dev/services/volume/internal/scsi"
 )
 
@@ -20,8 +21,7 @@ const (
 	Name = "kubernetes.io/fc"
 	Dir  = "kubernetes.io~fc"
 
-	devicesDir = "volumeDevices"
-	lunInfix   = "-lun-"
+	lunInfix = "-lun-"
 )
 
 // Disk is a disk by the ways to it, which are WWNs and Lun, or by what it calls itself, which are WWIDs. Its JSON is
@@ -55,7 +55,7 @@ func New(volume string, s *corev1.FCVolumeSource) (Disk, error) {
 		return Disk{}, errors.New("no fc disk information found: the volume has neither targetWWNs with a lun, nor wwids")
 	}
 	for _, part := range append(d.WWNs, d.WWIDs...) {
-		if part == "" || part == devicesDir || strings.HasPrefix(part, ".") || strings.ContainsAny(part, "/\x00\n") {
+		if part == "" || part == plugin.DevicesDir || strings.HasPrefix(part, ".") || strings.ContainsAny(part, "/\x00\n") {
 			return Disk{}, fmt.Errorf("%q can't be a world wide name or identifier", part)
 		}
 	}
@@ -66,28 +66,20 @@ func New(volume string, s *corev1.FCVolumeSource) (Disk, error) {
 // as a device. It is named by all of the disk's names.
 func (d Disk) Global(root string, block bool) string {
 	if len(d.WWNs) > 0 {
-		return filepath.Join(top(root, block), strings.Join(d.WWNs, "-")+lunInfix+d.Lun)
+		return filepath.Join(scsi.Top(root, Name, block), strings.Join(d.WWNs, "-")+lunInfix+d.Lun)
 	}
-	return filepath.Join(top(root, block), strings.Join(d.WWIDs, "-"))
+	return filepath.Join(scsi.Top(root, Name, block), strings.Join(d.WWIDs, "-"))
 }
 
 // Top is the directory of all global ones.
-func Top(root string) string { return top(root, false) }
-
-func top(root string, block bool) string {
-	dir := filepath.Join(root, "plugins", Name)
-	if block {
-		dir = filepath.Join(dir, devicesDir)
-	}
-	return dir
-}
+func Top(root string) string { return scsi.Top(root, Name, false) }
 
 // Globals are the global directories of all disks that are mounted, or that pods have as devices.
 func Globals(root string, block bool) ([]string, error) {
-	entries, err := scsi.Entries(top(root, block), "")
+	entries, err := scsi.Entries(scsi.Top(root, Name, block), "")
 	var all []string
 	for _, path := range entries {
-		if name := filepath.Base(path); name != devicesDir && !strings.HasPrefix(name, ".") {
+		if name := filepath.Base(path); name != plugin.DevicesDir && !strings.HasPrefix(name, ".") {
 			all = append(all, path)
 		}
 	}

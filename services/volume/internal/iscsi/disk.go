@@ -22,7 +22,6 @@ const (
 	Dir  = "kubernetes.io~iscsi"
 	// recordName is the file with the record, in the disk's global directory.
 	recordName = "iscsi.json"
-	devicesDir = "volumeDevices"
 	lunInfix   = "-lun-"
 	// defaultPort is the target's where the portal has none, and defaultInterface the initiator's.
 	defaultPort, defaultInterface = ":3260", "default"
@@ -81,23 +80,15 @@ func (d Disk) NeedsSecret() bool { return d.discoveryCHAP || d.sessionCHAP }
 // Global is the disk's global directory below the kubelet's root directory: where it is mounted, or where pods have it
 // as a device.
 func (d Disk) Global(root string, block bool) string {
-	return filepath.Join(top(root, block), "iface-"+d.Iface, d.Portals[0]+"-"+d.Iqn+lunInfix+d.Lun)
+	return filepath.Join(scsi.Top(root, Name, block), "iface-"+d.Iface, d.Portals[0]+"-"+d.Iqn+lunInfix+d.Lun)
 }
 
 // Top is the directory of all global ones.
-func Top(root string) string { return top(root, false) }
-
-func top(root string, block bool) string {
-	dir := filepath.Join(root, "plugins", Name)
-	if block {
-		dir = filepath.Join(dir, devicesDir)
-	}
-	return dir
-}
+func Top(root string) string { return scsi.Top(root, Name, false) }
 
 // Globals are the global directories of all disks that are mounted, or that pods have as devices.
 func Globals(root string, block bool) ([]string, error) {
-	interfaces, err := scsi.Entries(top(root, block), "iface-")
+	interfaces, err := scsi.Entries(scsi.Top(root, Name, block), "iface-")
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"kubelot.dev/daemon/atomicfile"
+	"kubelot.dev/services/volume/internal/plugin"
 )
 
 // Beside is the record that is beside a disk's global directory: what is mounted there hides one within. A kubelet
@@ -42,4 +43,14 @@ func Forget(global string, within ...string) error {
 		}
 	}
 	return nil
+}
+
+// Top is the directory of all global ones of a kind of volumes, below the kubelet's root directory: of the disks that
+// are mounted, or of those that pods have as devices.
+func Top(root, kind string, block bool) string {
+	dir := filepath.Join(root, "plugins", kind)
+	if block {
+		dir = filepath.Join(dir, plugin.DevicesDir)
+	}
+	return dir
 }
