@@ -188,7 +188,8 @@ func start(t *testing.T, dir, bed, name string) *exec.Cmd {
 	// It has to end before the test does, not with its context, which would kill it.
 	cmd := exec.Command(filepath.Join(dir, "kubelot-"+name),
 		"--config", filepath.Join(bed, "kubelet.yaml"), "--run-dir", filepath.Join(bed, "run"),
-		"--root-dir", filepath.Join(bed, "root"), "--hostname-override", "test", "--node-ip", "127.0.0.1", "--v", "4")
+		"--root-dir", filepath.Join(bed, "root"), "--cert-dir", filepath.Join(bed, "pki"), "--hostname-override", "test",
+		"--node-ip", "127.0.0.1", "--v", "4")
 	file := filepath.Join(bed, name+".log")
 	log, err := os.Create(file)
 	if err != nil {

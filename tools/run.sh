@@ -70,7 +70,7 @@ clusterDomain: cluster.local
 clusterDNS: ["10.96.0.10"]
 YAML
   args=(up --config "$root/.run/$mode.kubelet.yaml" --hostname-override testbed --node-ip "$KUBELOT_NODE_IP"
-    --root-dir "$bed/kubelet" --run-dir "$run_dir" --down)
+    --root-dir "$bed/kubelet" --cert-dir "$bed/kubelet/pki" --run-dir "$run_dir" --down)
   if [ "$mode" = cluster ]; then
     echo "authentication: {x509: {clientCAFile: $KUBELOT_CLUSTER_CA}}" >>"$root/.run/$mode.kubelet.yaml"
     args+=(--kubeconfig "$KUBELOT_NODE_KUBECONFIG")

@@ -20,6 +20,9 @@ const (
 	RunDir  = "/run/kubelot"
 )
 
+// certDir is the kubelet's default of --cert-dir. It is there whatever --root-dir is.
+const certDir = "/var/lib/kubelet/pki"
+
 // Config is the resolved configuration. A value of it never changes; a daemon that takes other settings while it runs
 // gets another value (daemon.Reloads).
 type Config struct {
@@ -60,7 +63,7 @@ type Config struct {
 	// ClientCertificate is the file with the rotated client certificate and its key; empty where the kubeconfig's user is
 	// used as it is (rotateCertificates is false, or there is no API server).
 	ClientCertificate string
-	// CertDir is where rotated certificates are kept (default <RootDir>/pki).
+	// CertDir is where rotated certificates are kept (default /var/lib/kubelet/pki, whatever the root directory is).
 	CertDir string
 
 	// RuntimeEndpoint and ImageEndpoint are the CRI sockets, such as unix:///run/containerd/containerd.sock.

@@ -162,6 +162,10 @@ func TestRelativePathsBelongToTheirFile(t *testing.T) {
 	if want := filepath.Join(here, "root"); c.RootDir != want {
 		t.Errorf("root directory %s, want %s", c.RootDir, want)
 	}
+	// A kubelet with a root directory of its own keeps its certificates where all others do.
+	if c.CertDir != "/var/lib/kubelet/pki" {
+		t.Errorf("directory of certificates %s", c.CertDir)
+	}
 }
 
 func TestNodeIdentity(t *testing.T) {

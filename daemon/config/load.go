@@ -154,7 +154,7 @@ func (f *Flags) resolvePaths(c *Config) error {
 			"set both or none")
 	}
 	or(&c.BusSocket, filepath.Join(c.RunDir, "bus.sock"))
-	or(&c.CertDir, filepath.Join(c.RootDir, "pki"))
+	or(&c.CertDir, certDir)
 	return nil
 }
 

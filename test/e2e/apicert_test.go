@@ -52,7 +52,7 @@ func TestServingCertificate(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), bed.Program("kubelot-api"), "--config="+dir+"/kubelet.yaml",
 		"--kubeconfig="+kubeconfig,
 		"--run-dir="+dir, "--bus-socket="+filepath.Join(run, "bus.sock"), "--root-dir="+dir,
-		"--hostname-override="+kit.NodeName)
+		"--cert-dir="+filepath.Join(dir, "pki"), "--hostname-override="+kit.NodeName)
 	var log kit.Session
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {

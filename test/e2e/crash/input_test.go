@@ -41,7 +41,7 @@ func TestBadConfig(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 			defer cancel()
 			out, err := exec.CommandContext(ctx, bed.Program("kubelot"), "up", "--config="+file, "--run-dir="+dir,
-				"--root-dir="+dir).CombinedOutput()
+				"--root-dir="+dir, "--cert-dir="+dir).CombinedOutput()
 			if err == nil || ctx.Err() != nil {
 				t.Errorf("it ended with %v, want an error at once", err)
 			}

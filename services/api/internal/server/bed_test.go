@@ -127,7 +127,7 @@ func (b *bed) config(lines string) *config.Config {
 	flags.Register(set)
 	if err := set.Parse([]string{
 		"--config=" + path, "--hostname-override=n1", "--run-dir=" + b.dir,
-		"--root-dir=" + b.dir,
+		"--root-dir=" + b.dir, "--cert-dir=" + filepath.Join(b.dir, "pki"),
 	}); err != nil {
 		b.t.Fatal(err)
 	}
