@@ -117,13 +117,16 @@ build_testbed() {
 
 # programs builds kubelot and what the test bed runs, itself included; the latter takes minutes the first time only.
 # With --standalone it leaves out what a node without a control plane doesn't need: kubelot's API server, and
-# Kubernetes.
+# Kubernetes. With --tests it also builds what the suites want on demand.
 programs() {
   local of_kubelot=() of_testbed=()
-  if [ "${1:-}" = --standalone ]; then
+  case ${1:-} in
+  --standalone)
     of_kubelot=(--multi-call)
     of_testbed=(--runtime-only)
-  fi
+    ;;
+  --tests) of_testbed=(--tests) ;;
+  esac
   step "build kubelot" "$root/tools/build.sh" "${of_kubelot[@]}"
   step "build the test bed" build_testbed
   step "build the test bed's programs" "$bin/testbed" tools "${of_testbed[@]}"

@@ -25,7 +25,7 @@ code=0
 # them. Packages go one after the other: how many go side by side is for test.sh to say.
 GOWORK=off "$gotestsum" --format testname --hide-summary skipped,output \
   --rerun-fails=1 --rerun-fails-max-failures=4 --rerun-fails-run-root-test --rerun-fails-report="$twice" \
-  --packages "${packages[*]}" -- -count=1 -vet=off -p 1 -timeout 30m "$@" |
+  --packages "${packages[*]}" -- -count=1 -vet=off -p 1 -timeout 40m "$@" |
   tee "$said" || code=$?
 
 # What fails without one of its tests, in TestMain, has no test to run again: its second run shows nothing.

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # Runs the tests: first those of the product's modules, in one go, then the suites on real parts, several side by side.
 # LANES says how many suites run at a time: they wait more than they compute. The end says how busy the processors were.
+# BUDGET is for continuous integration, which ends after a fixed time: a suite whose turn comes later than so many
+# seconds after the start isn't run, and the end says so.
 . "$(dirname "$0")/lib.sh"
 
 patterns() { modules | sed 's|$|/...|'; }
@@ -25,12 +27,21 @@ fi
 
 need_root test
 # First, as some unit tests run what Debian's packages have.
-programs
+programs --tests
 # For the tests of kubelot ui.
 try "a browser" need chromium=chromium
 # For the growth of volumes in use.
 try "xfs" need mkfs.xfs=xfsprogs
 units
+
+# A compiler next to a suite takes the processors from its pods, so the suites are compiled before they begin.
+suites_compiled() {
+  local dir
+  for dir in "$root/test" "$root/test/differential"; do
+    GOWORK=off go -C "$dir" list -test -export ./... >/dev/null || return
+  done
+}
+try "compile the suites" suites_compiled
 
 idle() { KUBELOT_BIN=$bin go -C "$root/crew" test -count=1 -run TestIdleDaemonsAreSmall .; }
 # By itself: it measures.
@@ -75,13 +86,17 @@ interrupted() {
 }
 trap interrupted INT TERM
 
-# alongside starts a suite as soon as fewer than LANES run.
+# alongside starts a suite as soon as fewer than LANES run, unless the BUDGET is used up.
 lanes=${LANES:-$(nproc)}
 running=0
 alongside() {
   if [ $running -ge "$lanes" ]; then
     wait -n
     running=$((running - 1))
+  fi
+  if [ -n "${BUDGET:-}" ] && [ "$SECONDS" -gt "$BUDGET" ]; then
+    say "NOT RUN: the tests of $1; the budget of $BUDGET s is used up" | tee -a "$logs/left-out"
+    return
   fi
   suite "$@" &
   running=$((running + 1))
@@ -109,11 +124,11 @@ why='^TestWhy'
 # Most of those with beds of their own.
 own='^Test(GarbageOnTheBus|NothingThereAtStart|RuntimeAnswersErrors.*|HangingRuntime|FullDisk|CompactLayout|Upgrade)$'
 read -r computed all < <(busy)
+alongside e2e "$test" ./e2e -- -skip "$why"
 alongside parity "$test" ./e2e/parity -- -skip "$stories"
 alongside crash "$test" ./e2e/crash -- -skip "$own|$kills|$flood"
 alongside crash-beds "$test" ./e2e/crash -- -run "$own"
 alongside gc "$test" ./e2e/gc
-alongside e2e "$test" ./e2e -- -skip "$why"
 alongside stories "$test" ./e2e/parity -- -run "$stories"
 alongside crash-kills "$test" ./e2e/crash -- -run "$kills"
 alongside crash-flood "$test" ./e2e/crash -- -run "$flood"
@@ -130,4 +145,5 @@ for failed in "$logs"/*.failed; do
   [ ! -e "$failed" ] || failures+=("tests of $(basename "$failed" .failed)")
 done
 cat "$logs"/*.twice
+[ ! -e "$logs/left-out" ] || cat "$logs/left-out"
 verdict test

@@ -57,7 +57,7 @@ func TestSidecars(t *testing.T) {
 	member := func(name, extra string) string {
 		return `  - {name: ` + name + `, image: "busybox:1.36"` + extra +
 			`, volumeMounts: [{name: diary, mountPath: /d}], command: [sh, -c, 'echo +` + name + ` >> /d/story; trap "echo -` +
-			name + ` >> /d/story; exit 0" TERM; while :; do sleep 0.2 & wait; done']}` + "\n"
+			name + ` >> /d/story; exit 0" TERM; while :; do sleep 1000 & wait; done']}` + "\n"
 	}
 	const sidecar = ", restartPolicy: Always"
 	ns.Apply(patient(strings.ReplaceAll(pod("team", "  initContainers:\n"+member("first", sidecar)+member("second",
@@ -159,7 +159,7 @@ func TestPreStop(t *testing.T) {
   containers:
   - name: app
     image: busybox:1.36
-    command: [sh, -c, 'trap "echo term >> /d/story; exit 0" TERM; while :; do sleep 0.2 & wait; done']
+    command: [sh, -c, 'trap "echo term >> /d/story; exit 0" TERM; while :; do sleep 1000 & wait; done']
     volumeMounts: [{name: diary, mountPath: /d}]
     lifecycle: {preStop: {exec: {command: [sh, -c, "sleep 0.5; echo prestop >> /d/story"]}}}
 `+diaryVolume), "$DIR", dir)))
@@ -177,11 +177,11 @@ func TestGracePeriod(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
 	ns.Apply(pod("deaf", `
-  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, "trap '' TERM; while :; do sleep 1; done"]}]
+  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, "trap '' TERM; while :; do sleep 1000 & wait; done"]}]
 `) + "\n---\n" + pod("forced", `
-  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, "trap '' TERM; while :; do sleep 1; done"]}]
+  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, "trap '' TERM; while :; do sleep 1000 & wait; done"]}]
 `) + "\n---\n" + pod("hurried", `
-  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, "trap '' TERM; while :; do sleep 1; done"]}]
+  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, "trap '' TERM; while :; do sleep 1000 & wait; done"]}]
 `))
 	p, forced, hurried := ns.Running("deaf"), ns.Running("forced"), ns.Running("hurried")
 	for _, deaf := range []*corev1.Pod{p, forced, hurried} {

@@ -21,7 +21,7 @@ func TestLogs(t *testing.T) {
 	ns.Apply(pod("talker", `
   initContainers: [{name: init, image: "busybox:1.36", command: [echo, from init]}]
   containers:
-  - {name: app, image: "busybox:1.36", command: [sh, -c, 'for i in 1 2 3 4 5; do echo line $i; done; until [ -e /tmp/read ]; do sleep 0.2; done; echo oops >&2; trap "exit 0" TERM; while :; do sleep 0.5 & wait; done']}
+  - {name: app, image: "busybox:1.36", command: [sh, -c, 'for i in 1 2 3 4 5; do echo line $i; done; until [ -e /tmp/read ]; do sleep 0.2; done; echo oops >&2; trap "exit 0" TERM; while :; do sleep 1000 & wait; done']}
   - {name: other, image: "busybox:1.36", command: $FOREVER}
 `))
 	p := ns.Running("talker")
@@ -74,7 +74,7 @@ func TestLogsOfOthers(t *testing.T) {
   containers:
   - name: app
     image: busybox:1.36
-    command: [sh, -c, 'trap "exit 0" TERM; while [ -e /d/died ]; do sleep 0.5 & wait; done; touch /d/died; echo life of $(hostname); exit 3']
+    command: [sh, -c, 'trap "exit 0" TERM; while [ -e /d/died ]; do sleep 1000 & wait; done; touch /d/died; echo life of $(hostname); exit 3']
     volumeMounts: [{name: d, mountPath: /d}]
   volumes: [{name: d, emptyDir: {}}]
 `))

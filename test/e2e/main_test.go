@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 }
 
 // forever is a shell command that ends at once when told to.
-const forever = `trap "exit 0" TERM; while :; do sleep 0.5 & wait; done`
+const forever = `trap "exit 0" TERM; while :; do sleep 1000 & wait; done`
 
 // pod makes a manifest: what every test's pod has, and the rest of its spec as indented YAML. $FOREVER is replaced.
 func pod(name, spec string) string {

@@ -84,7 +84,7 @@ func TestMountPropagation(t *testing.T) {
   - name: app
     image: busybox:1.36
     securityContext: {privileged: true}
-    command: [sh, -c, "mkdir -p /shared/m && mount -t tmpfs none /shared/m && touch /shared/m/seen; trap 'umount /shared/m; exit 0' TERM; while :; do sleep 0.5 & wait; done"]
+    command: [sh, -c, "mkdir -p /shared/m && mount -t tmpfs none /shared/m && touch /shared/m/seen; trap 'umount /shared/m; exit 0' TERM; while :; do sleep 1000 & wait; done"]
     volumeMounts: [{name: shared, mountPath: /shared, mountPropagation: Bidirectional}]
   - name: follower
     image: busybox:1.36
@@ -92,7 +92,7 @@ func TestMountPropagation(t *testing.T) {
     volumeMounts: [{name: shared, mountPath: /shared, mountPropagation: HostToContainer}]
   - name: private
     image: busybox:1.36
-    command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 0.5 & wait; done"]
+    command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"]
     volumeMounts: [{name: shared, mountPath: /shared}]
   volumes: [{name: shared, emptyDir: {}}]
 `))

@@ -165,7 +165,7 @@ func TestProbeLiveness(t *testing.T) {
   containers:
   - name: app
     image: busybox:1.36
-    command: [sh, -c, "trap '' TERM; while :; do sleep 0.2; done"]
+    command: [sh, -c, "trap '' TERM; while :; do sleep 1000 & wait; done"]
     livenessProbe: {exec: {command: [sh, -c, "echo it is ill; test ! -e /tmp/ill"]}, periodSeconds: 1, failureThreshold: 2, ` + long + `, terminationGracePeriodSeconds: 2}
 `
 	for _, c := range []struct{ name, policy, message string }{
@@ -299,7 +299,7 @@ func TestProbeTermination(t *testing.T) {
   containers:
   - name: app
     image: busybox:1.36
-    command: [sh, -c, "trap 'until [ -e /tmp/end ]; do sleep 0.2; done; exit 0' TERM; while :; do sleep 0.2; done"]
+    command: [sh, -c, "trap 'until [ -e /tmp/end ]; do sleep 0.2; done; exit 0' TERM; while :; do sleep 1000 & wait; done"]
     readinessProbe: {exec: {command: [sh, -c, "echo ready >> /tmp/log; test ! -e /tmp/unready"]}, `+quick+`}
     livenessProbe: {exec: {command: [sh, -c, "echo live >> /tmp/log"]}, `+quick+`}
 `)))

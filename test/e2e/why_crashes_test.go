@@ -136,7 +136,7 @@ func TestWhyProbeAnswers(t *testing.T) {
 // deafContainer is a pod's spec with a container that never ends by itself, nor when it is told to.
 func deafContainer(fields string) string {
 	return `  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, ` +
-		`'trap "" TERM; touch /up; while :; do sleep 1; done'], ` + fields + "}]\n"
+		`'trap "" TERM; touch /up; while :; do sleep 1000 & wait; done'], ` + fields + "}]\n"
 }
 
 // A container that is being ended for its liveness probe, and takes its time.
@@ -180,7 +180,7 @@ func TestWhySidecarWaits(t *testing.T) {
 	t.Parallel()
 	ns := bed.Namespace(t)
 	ns.Apply(patient(pod("web", "  initContainers: [{name: proxy, image: \"busybox:1.36\", command: $FOREVER, "+
-		"restartPolicy: Always}]\n"+container(`command: [sh, -c, 'trap "" TERM; while :; do sleep 1; done']`, ""))))
+		"restartPolicy: Always}]\n"+container(`command: [sh, -c, 'trap "" TERM; while :; do sleep 1000 & wait; done']`, ""))))
 	p := ns.Running("web")
 	ns.HeedsTERM(p, "app")
 	ns.Delete("web", -1)

@@ -194,7 +194,7 @@ func TestWhyStops(t *testing.T) {
 	ns := bed.Namespace(t)
 	ns.Apply(patient(pod("hook", container(`lifecycle: {preStop: {sleep: {seconds: 500}}}`, "")) + "\n---\n" +
 		pod("command", container(`lifecycle: {preStop: {exec: {command: [sleep, "500"]}}}`, "")) + "\n---\n" +
-		pod("deaf", container(`command: [sh, -c, 'trap "" TERM; while :; do sleep 1; done']`, ""))))
+		pod("deaf", container(`command: [sh, -c, 'trap "" TERM; while :; do sleep 1000 & wait; done']`, ""))))
 	ns.Apply(strings.Replace(pod("held", container("", "")), "  name: held\n",
 		"  name: held\n  finalizers: [example.com/hold]\n", 1))
 	pods := map[string]*corev1.Pod{}

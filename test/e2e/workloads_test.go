@@ -17,10 +17,10 @@ const template = `
     metadata: {labels: {app: %[1]s}}
     spec:
       terminationGracePeriodSeconds: 2
-      containers: [{name: app, image: "busybox:1.36", command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 1 & wait; done"]}]
+      containers: [{name: app, image: "busybox:1.36", command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"]}]
 `
 
-// Fifty pods of a Deployment: a rolling update, then a deletion that leaves nothing behind. It isn't parallel, so that
+// Twenty pods of a Deployment: a rolling update, then a deletion that leaves nothing behind. It isn't parallel, so that
 // the node can be searched for anything at all.
 func TestDeployment(t *testing.T) {
 	ns := bed.Namespace(t)
@@ -29,15 +29,15 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
 spec:
-  replicas: 50
-  progressDeadlineSeconds: 180
-  strategy: {rollingUpdate: {maxSurge: 10, maxUnavailable: 10}}
+  replicas: 20
+  progressDeadlineSeconds: 600
+  strategy: {rollingUpdate: {maxSurge: 5, maxUnavailable: 5}}
   selector: {matchLabels: {app: web}}
   template:`+template, "web"))
 	rollout(t, ns)
 	old := pods(t, ns)
-	if len(old) != 50 {
-		t.Errorf("%d pods; want 50", len(old))
+	if len(old) != 20 {
+		t.Errorf("%d pods; want 20", len(old))
 	}
 	ns.Kubectl("set", "env", "deployment/web", "CHANGED=yes")
 	rollout(t, ns)
@@ -60,8 +60,8 @@ spec:
 	kit.Eventually(t, "the node to be clean", func() error { return bed.Clean(t.Context()) })
 }
 
-// rollout waits until the Deployment is rolled out. That ends by the Deployment's own deadline for progress, as fifty
-// pods at once take a busy machine some minutes.
+// rollout waits until the Deployment is rolled out. That ends by the Deployment's own deadline for progress, as so
+// many pods at once take a busy machine some minutes.
 func rollout(t *testing.T, ns *kit.Namespace) {
 	t.Helper()
 	if out, err := kit.Output(ns.KubectlCommand(t.Context(), "rollout", "status", "deployment/web")); err != nil {

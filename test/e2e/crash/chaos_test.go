@@ -19,8 +19,8 @@ const chaosTime = 15 * time.Second
 
 // specs are pods of all kinds, as JSON, as manifests in one line must be.
 var specs = []string{
-	`"containers": [{"name": "app", "image": "busybox:1.36", "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1 & wait; done"]}]`,
-	`"containers": [{"name": "app", "image": "busybox:1.36", "command": ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]}]`,
+	`"containers": [{"name": "app", "image": "busybox:1.36", "command": ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"]}]`,
+	`"containers": [{"name": "app", "image": "busybox:1.36", "command": ["sh", "-c", "trap '' TERM; while :; do sleep 1000 & wait; done"]}]`,
 	`"restartPolicy": "Never", "containers": [{"name": "app", "image": "busybox:1.36", "command": ["sleep", "0.3"]}]`,
 	`"restartPolicy": "OnFailure", "containers": [{"name": "app", "image": "busybox:1.36", "command": ["false"]}]`,
 	`"containers": [{"name": "app", "image": "127.0.0.1:1/no/such:1"}]`,

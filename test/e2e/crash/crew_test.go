@@ -82,7 +82,7 @@ func TestNewsDuringOutage(t *testing.T) {
 	// Each ends when the test has made its file, also the one that is told to stop.
 	dir := t.TempDir()
 	const waits = `{name: app, image: "busybox:1.36", volumeMounts: [{name: d, mountPath: /d}], command: [sh, -c, "until [ -e /d/$(hostname) ]; do sleep 0.1; done; rm /d/$(hostname); exit 3"]}`
-	const plain = `{name: app, image: "busybox:1.36", command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 0.1; done"]}`
+	const plain = `{name: app, image: "busybox:1.36", command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"]}`
 	pod := "apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s}\nspec: {terminationGracePeriodSeconds: 3, " +
 		"restartPolicy: %s, containers: [%s], volumes: [{name: d, hostPath: {path: " + dir + "}}]}\n"
 	ns := bed.Namespace(t)

@@ -31,7 +31,7 @@ spec:
   containers:
   - name: app
     image: busybox:1.36
-    command: [sh, -c, 'trap "exit 0" TERM; while :; do sleep 0.5 & wait; done']
+    command: [sh, -c, 'trap "exit 0" TERM; while :; do sleep 1000 & wait; done']
     USE
   volumes: [{name: data, persistentVolumeClaim: {claimName: NAME}}]
 `

@@ -19,7 +19,7 @@ const strayUID = "0f0f0f0f-1234-4321-abcd-0f0f0f0f0f0f"
 func TestChangesWhileDown(t *testing.T) {
 	const manifest = "apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s}\nspec: " +
 		"{terminationGracePeriodSeconds: 1, initContainers: [{name: one, image: \"busybox:1.36\", command: [\"true\"]}], " +
-		"containers: [{name: app, image: \"busybox:1.36\", command: [sh, -c, \"trap 'exit 0' TERM; while :; do sleep 0.5 " +
+		"containers: [{name: app, image: \"busybox:1.36\", command: [sh, -c, \"trap 'exit 0' TERM; while :; do sleep 1000 " +
 		"& wait; done\"]}]}\n"
 	ns := bed.Namespace(t)
 	describe := func(name string) string { return fmt.Sprintf(manifest, name, ns.Name) }

@@ -15,7 +15,7 @@ import (
 func waitingPod(name, more string) string {
 	return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec:\n  nodeName: " + kit.NodeName +
 		"\n  terminationGracePeriodSeconds: 5\n  containers: [{name: app, image: \"busybox:1.36\", command: [sh, -c, " +
-		`'trap "" TERM; while :; do sleep 0.5; done']` + more + "}]\n"
+		`'trap "" TERM; while :; do sleep 1000 & wait; done']` + more + "}]\n"
 }
 
 // TestWhyNetwork breaks the pod network's configuration in one way after the other: the pod that waits for its sandbox,

@@ -20,7 +20,7 @@ import (
 )
 
 // forever is a shell command that ends at once when told to.
-const forever = `trap "exit 0" TERM; while :; do sleep 0.5 & wait; done`
+const forever = `trap "exit 0" TERM; while :; do sleep 1000 & wait; done`
 
 // pod makes a manifest of what every pod has and the rest of its spec. $FOREVER is replaced.
 func pod(name, spec string) string {

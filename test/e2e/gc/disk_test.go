@@ -96,7 +96,7 @@ func TestSoftDiskPressure(t *testing.T) {
   containers:
   - name: app
     image: busybox:1.36
-    command: [sh, -c, 'trap "sleep 2; exit 7" TERM; dd if=/dev/zero of=/data/some bs=1M count=%d && touch /data/full; while :; do sleep 0.5 & wait; done']
+    command: [sh, -c, 'trap "sleep 2; exit 7" TERM; dd if=/dev/zero of=/data/some bs=1M count=%d && touch /data/full; while :; do sleep 1000 & wait; done']
     volumeMounts: [{name: data, mountPath: /data}]
   volumes: [{name: data, emptyDir: {}}]
 `, mib)), "PeriodSeconds: 5", "PeriodSeconds: 120", 1))

@@ -18,7 +18,7 @@ import (
 
 // Patience is how long a test waits for what should come soon. It is generous: the machine does other things too. A
 // suite on a slower one sets it before its tests begin.
-var Patience = 3 * time.Minute
+var Patience = 5 * time.Minute
 
 // Namespace is a test's own namespace.
 type Namespace struct {

@@ -191,10 +191,13 @@ func (n *Namespace) Event(pod, reason, text string) *corev1.Event {
 func Eventually(t testing.TB, what string, ok func() error) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	// What is seldom true at once is looked at less and less often: many tests wait at the same time.
+	pause := 20 * time.Millisecond
+	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(pause) {
 		if err = ok(); err == nil {
 			return
 		}
+		pause = min(pause*5/4, 250*time.Millisecond)
 	}
 	t.Fatalf("waited %v for %s: %v", Patience, what, err)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // deaf is a command that doesn't end when told to.
-const deaf = `command: [sh, -c, 'trap "" TERM; while :; do sleep 1; done']`
+const deaf = `command: [sh, -c, 'trap "" TERM; while :; do sleep 1000 & wait; done']`
 
 func killPause(t *testing.T, s *stage, p *corev1.Pod) { s.bed.KillSandboxes(t, p) }
 

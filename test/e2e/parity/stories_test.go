@@ -29,7 +29,7 @@ type story struct {
 }
 
 // forever is a command that ends at once when told to, and makes a file when it can.
-const forever = `command: [sh, -c, 'trap "exit 0" TERM; touch /tmp/up; while :; do sleep 0.5 & wait; done']`
+const forever = `command: [sh, -c, 'trap "exit 0" TERM; touch /tmp/up; while :; do sleep 1000 & wait; done']`
 
 // shared has containers share the file that forever makes.
 const shared = ", volumeMounts: [{name: d, mountPath: /tmp}]"

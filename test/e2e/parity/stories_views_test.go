@@ -98,7 +98,7 @@ var viewStories = []story{
 	{name: "envplain", spec: "  enableServiceLinks: false\n" + oneApp + "    env:" + allResources, settled: kit.Ready},
 	{
 		name: "envargs",
-		spec: `  containers: [{name: app, image: "busybox:1.36", env: [{name: A, value: a b}], command: [sh, -c, 'trap "exit 0" TERM; echo "$0" "$1"; while :; do sleep 0.5 & wait; done'], args: ["$(A) $$(A) $(B)", "$(KUBERNETES_SERVICE_PORT)"]}]` + "\n", settled: kit.Ready,
+		spec: `  containers: [{name: app, image: "busybox:1.36", env: [{name: A, value: a b}], command: [sh, -c, 'trap "exit 0" TERM; echo "$0" "$1"; while :; do sleep 1000 & wait; done'], args: ["$(A) $$(A) $(B)", "$(KUBERNETES_SERVICE_PORT)"]}]` + "\n", settled: kit.Ready,
 	},
 	{name: "envfile", spec: `
   initContainers: [{name: one, image: "busybox:1.36", command: [sh, -c, 'printf "# note\nA=\047one\047\nB=\047two words\047\n" > /d/env'], volumeMounts: [{name: d, mountPath: /d}]}]

@@ -42,7 +42,7 @@ func undisturbed(t *testing.T) (over func()) {
 
 // pod makes a manifest: what every test's pod has, and the rest of its spec as indented YAML. $FOREVER is replaced.
 func pod(name, spec string) string {
-	const forever = `["sh", "-c", 'trap "exit 0" TERM; while :; do sleep 0.5 & wait; done']`
+	const forever = `["sh", "-c", 'trap "exit 0" TERM; while :; do sleep 1000 & wait; done']`
 	manifest := "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\nspec:\n  terminationGracePeriodSeconds: 5\n" +
 		spec
 	return strings.ReplaceAll(manifest, "$FOREVER", forever)

@@ -32,8 +32,8 @@ const config = `shutdownGracePeriodByPodPriority:
 const (
 	message = "Pod was terminated in response to imminent node shutdown."
 	// obeys is a shell command that ends at once when told to; deaf one that never does.
-	obeys = `trap "exit 0" TERM; while :; do sleep 0.5 & wait; done`
-	deaf  = `trap "" TERM; while :; do sleep 0.5; done`
+	obeys = `trap "exit 0" TERM; while :; do sleep 1000 & wait; done`
+	deaf  = `trap "" TERM; while :; do sleep 1000 & wait; done`
 )
 
 // rig is a node with a logind, behind a proxy.

@@ -45,7 +45,7 @@ func run(m *testing.M) int {
 
 const (
 	tracing = "tracing: {endpoint: %q, samplingRatePerMillion: %d}\n"
-	forever = `[sh, -c, 'trap "exit 0" TERM; while :; do sleep 0.5 & wait; done']`
+	forever = `[sh, -c, 'trap "exit 0" TERM; while :; do sleep 1000 & wait; done']`
 )
 
 // pod makes a manifest: what every test's pod has, and the rest of its spec as indented YAML. $FOREVER is replaced.

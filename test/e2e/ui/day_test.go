@@ -45,7 +45,7 @@ func TestTheDayOfANode(t *testing.T) {
 	b.goTo("#/day")
 	b.shows("The bus's history begins")
 	ns := own.Namespace(t)
-	ns.Apply(strings.ReplaceAll(restless, "$FOREVER", "trap 'exit 0' TERM; while :; do sleep 0.2; done"))
+	ns.Apply(strings.ReplaceAll(restless, "$FOREVER", "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"))
 	ns.Running("victim")
 	ns.Wait("restless", "one restart", func(p *corev1.Pod) bool {
 		s := kit.Status(p, "app")

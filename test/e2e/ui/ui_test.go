@@ -55,7 +55,7 @@ spec:
   containers:
   - name: app
     image: %[2]q
-    command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 0.2; done"]
+    command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"]
     volumeMounts: [{name: cache, mountPath: /cache}]
     readinessProbe: {exec: {command: [sh, -c, "[ -e /cache/warm ] || { touch /cache/warm; false; }"]}, periodSeconds: 1}
   volumes: [{name: cache, emptyDir: {}}]

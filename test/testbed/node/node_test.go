@@ -23,7 +23,7 @@ spec:
   - name: main
     image: docker.io/library/busybox:1.36
     imagePullPolicy: IfNotPresent
-    command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 1 & wait; done"]
+    command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"]
 `
 
 const pulledManifest = `
@@ -35,7 +35,7 @@ spec:
   - name: main
     image: example.com/team/busybox:1.36
     imagePullPolicy: Always
-    command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 1 & wait; done"]
+    command: [sh, -c, "trap 'exit 0' TERM; while :; do sleep 1000 & wait; done"]
 `
 
 // The whole bed once, with the upstream kubelet: what is built later against

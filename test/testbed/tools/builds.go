@@ -20,6 +20,9 @@ var debianPackages = []string{
 	"containernetworking-plugins", "iptables", "iproute2", "busybox-static", "dbus-daemon",
 }
 
+// testPackages are installed by tests that need them, and before all suites by EnsureForTests.
+var testPackages = []string{"prometheus", "jq"}
+
 // lockPatience has apt wait, in seconds, for another apt at work: a fresh machine may just be updating itself.
 const lockPatience = "DPkg::Lock::Timeout=300"
 
@@ -186,6 +189,12 @@ func (b *Box) scriptedCRI() build {
 			"./critest/cmd/scripted-cri",
 		},
 	}
+}
+
+// csiDriver is the CSI driver of the tests.
+func (b *Box) csiDriver() build {
+	return b.own("csidriver", append(sources(b.testbedDir("cmd", "csidriver")),
+		sources(filepath.Join(b.Root, "test", "csidriver"))...))
 }
 
 // metricsServer is what `kubectl top` asks.

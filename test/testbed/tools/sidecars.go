@@ -22,23 +22,28 @@ func (b *Box) CSISidecar(ctx context.Context, s Sidecar, socket, kubeconfig stri
 		// A wait of minutes after a few failures would be most of a test.
 		"--retry-interval-max=10s",
 	}
-	source := "github.com/kubernetes-csi/external-"
 	switch s {
 	case Attacher:
-		source += "attacher/v4/cmd/csi-attacher"
 	case Provisioner:
-		source += "provisioner/v6/cmd/csi-provisioner"
 		// Without a type, a volume's files aren't given to an fsGroup by default. ext4 grows in use only by
 		// CAP_SYS_RESOURCE, which root may lack.
 		args = append(args, "--default-fstype=xfs")
 	case Resizer:
-		source += "resizer/v2/cmd/csi-resizer"
 		// It is for drivers that can't let a volume grow while it is in use.
 		args = append(args, "--handle-volume-inuse-error=false")
 	default:
 		return "", nil, fmt.Errorf("there is no sidecar %q", s)
 	}
-	// They share a module: each with the libraries of its own release would take minutes more to build.
-	path, err := b.onDemand(ctx, b.released(string(s), "sidecars", source))
+	path, err := b.onDemand(ctx, b.sidecar(s))
 	return path, args, err
+}
+
+// sidecar is the program of a sidecar. They share a module: each with the libraries of its own release would take
+// minutes more to build.
+func (b *Box) sidecar(s Sidecar) build {
+	return b.released(string(s), "sidecars", "github.com/kubernetes-csi/"+map[Sidecar]string{
+		Attacher:    "external-attacher/v4/cmd/csi-attacher",
+		Provisioner: "external-provisioner/v6/cmd/csi-provisioner",
+		Resizer:     "external-resizer/v2/cmd/csi-resizer",
+	}[s])
 }

@@ -99,10 +99,8 @@ func Ensure(ctx context.Context, out io.Writer, parts Parts) (*Box, error) {
 	if err := box.packages(ctx, debianPackages); err != nil {
 		return nil, err
 	}
-	for _, build := range box.builds(parts) {
-		if err := box.ensure(ctx, build); err != nil {
-			return nil, err
-		}
+	if err := box.ensureAll(ctx, box.builds(parts)); err != nil {
+		return nil, err
 	}
 	if parts == WithControlPlane {
 		err = box.linkComponents()
@@ -137,8 +135,7 @@ func (b *Box) EnsureCSISanity(ctx context.Context) (string, error) {
 
 // EnsureCSIDriver builds the CSI driver of the tests on demand and returns its path.
 func (b *Box) EnsureCSIDriver(ctx context.Context) (string, error) {
-	return b.onDemand(ctx, b.own("csidriver", append(sources(b.testbedDir("cmd", "csidriver")),
-		sources(filepath.Join(b.Root, "test", "csidriver"))...)))
+	return b.onDemand(ctx, b.csiDriver())
 }
 
 // EnsureKubeadm builds Kubernetes' kubeadm on demand and returns its path.
@@ -149,6 +146,24 @@ func (b *Box) EnsureKubeadm(ctx context.Context) (string, error) {
 // EnsureEtcd builds etcd as it was released on demand and returns its path.
 func (b *Box) EnsureEtcd(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.etcd())
+}
+
+// EnsureForTests makes what the suites of make test want on demand. A build takes the processors from the pods of the
+// tests that run next to it, and the tests that want its program wait for it: it is better done before they begin.
+func (b *Box) EnsureForTests(ctx context.Context) error {
+	unlock, err := b.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := b.packages(ctx, testPackages); err != nil {
+		return err
+	}
+	wanted := []build{b.testServer(), b.scriptedCRI(), b.csiDriver(), b.csiSanity(), b.agnhost(), b.metricsServer()}
+	for _, s := range []Sidecar{Attacher, Provisioner, Resizer} {
+		wanted = append(wanted, b.sidecar(s))
+	}
+	return b.ensureAll(ctx, wanted)
 }
 
 // SuiteParts say what of Kubernetes' end-to-end suite is needed.
@@ -175,12 +190,7 @@ func (b *Box) EnsureSuite(ctx context.Context, parts SuiteParts, packages []stri
 	if parts == WholeSuite {
 		wanted = append(wanted, b.suite()...)
 	}
-	for _, what := range wanted {
-		if err := b.ensure(ctx, what); err != nil {
-			return err
-		}
-	}
-	return nil
+	return b.ensureAll(ctx, wanted)
 }
 
 // EnsurePackages installs Debian packages that aren't there.
@@ -244,6 +254,15 @@ type build struct {
 	dir      string   // where the command runs; empty is .bin
 	env      []string
 	command  []string
+}
+
+func (b *Box) ensureAll(ctx context.Context, wanted []build) error {
+	for _, what := range wanted {
+		if err := b.ensure(ctx, what); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (b *Box) ensure(ctx context.Context, what build) error {

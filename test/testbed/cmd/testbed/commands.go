@@ -29,7 +29,7 @@ func newCommand() *cobra.Command {
 }
 
 func toolsCommand() *cobra.Command {
-	var runtimeOnly bool
+	var runtimeOnly, forTests bool
 	cmd := &cobra.Command{
 		Use:   "tools",
 		Short: "Build containerd, runc, the control plane and what else is missing into .bin",
@@ -39,11 +39,16 @@ func toolsCommand() *cobra.Command {
 			if runtimeOnly {
 				parts = tools.RuntimeOnly
 			}
-			_, err := tools.Ensure(cmd.Context(), os.Stderr, parts)
+			box, err := tools.Ensure(cmd.Context(), os.Stderr, parts)
+			if err == nil && forTests {
+				err = box.EnsureForTests(cmd.Context())
+			}
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&runtimeOnly, "runtime-only", false, "leave out the control plane and the kubelet")
+	cmd.Flags().BoolVar(&forTests, "tests", false, "also what the suites of make test want on demand")
+	cmd.MarkFlagsMutuallyExclusive("runtime-only", "tests")
 	return cmd
 }
 
