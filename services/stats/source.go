@@ -26,6 +26,8 @@ const (
 	patience = 5 * time.Second
 	// walkTimeout bounds the counting of one volume or of a pod's logs, and the wait for its turn.
 	walkTimeout = 2 * time.Minute
+	// askTimeout is how long the volume daemon may take to say how full a volume is; it gives its driver 30 s.
+	askTimeout = 35 * time.Second
 	// leastRest is the least bound of the rest between walks, which is volumeStatsAggPeriod's otherwise.
 	leastRest = time.Minute
 	// walkers is how many directories are counted at a time.
@@ -213,7 +215,7 @@ func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge t
 	r := cellOf(s, s.volumes, p).Get(ctx, s.group, maxAge, 2*walkTimeout, func(ctx context.Context) (volumeUsage, error) {
 		u := volumeUsage{at: time.Now()}
 		if v.asked != nil {
-			reply, err := s.usage(ctx, *v.asked)
+			reply, err := s.ask(ctx, *v.asked)
 			u.told(reply)
 			return u, err
 		}
@@ -231,6 +233,19 @@ func (s *sources) volume(ctx context.Context, uid string, v volumeView, maxAge t
 	})
 	s.note(p, errors.Join(r.Err, r.Value.err))
 	return r.Value, !r.At.IsZero()
+}
+
+// ask asks how full a volume is. Nobody answers a question whose daemon was killed, so it is asked again.
+func (s *sources) ask(ctx context.Context, r topic.VolumeUsageRequest) (topic.VolumeUsageReply, error) {
+	for {
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		reply, err := s.usage(asking, r)
+		unanswered := err != nil && asking.Err() != nil
+		cancel()
+		if !unanswered || ctx.Err() != nil {
+			return reply, err
+		}
+	}
 }
 
 // told takes what a driver says, as the kubelet does: of a device it may be the capacity alone.
