@@ -237,7 +237,10 @@ func (s *Service) settle(a answer) {
 		s.failed(a.action, t, err)
 		return
 	}
-	t.failures = 0
+	if a.action.verb != doGet {
+		// A reading says nothing of the write that was refused before it.
+		t.failures = 0
+	}
 	s.reached(t)
 	if a.action.verb == doPatch {
 		s.wrote(key, t)
