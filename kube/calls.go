@@ -7,7 +7,6 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -73,21 +72,17 @@ func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, pat
 	return c.pods(namespace).Patch(ctx, name, patch, metav1.PatchOptions{}, "status")
 }
 
-// DeletePod removes the API object of the pod with that UID at once (grace period zero). A pod of that name with
-// another UID is no error. That there is none may not be true: admission (NodeRestriction) looks in a cache, which is
-// empty when the API server starts.
+// DeletePod removes the API object of the pod with that UID at once (grace period zero). A conflict says that the pod of
+// that name has another UID, or that somebody wrote it at the same time, or is a webhook's answer. That there is none may
+// not be true: admission (NodeRestriction) looks in a cache, which is empty when the API server starts.
 func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid types.UID) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	now := int64(0)
-	err := c.pods(namespace).Delete(ctx, name, metav1.DeleteOptions{
+	return c.pods(namespace).Delete(ctx, name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now,
 		Preconditions:      &metav1.Preconditions{UID: &uid},
 	})
-	if apierrors.IsConflict(err) {
-		return nil
-	}
-	return err
 }
 
 // CreateToken asks for a token of a service account.

@@ -28,15 +28,16 @@ func (s *state) settle(a answer) error {
 				o.doubt()
 			}
 		}
-		if m := s.mirrors[a.action.UID]; m != nil && a.action.verb == doDelete && apierrors.IsNotFound(a.err) {
-			m.missing = true
+		if m := s.mirrors[a.action.UID]; m != nil && a.action.verb == doDelete &&
+			(apierrors.IsNotFound(a.err) || apierrors.IsConflict(a.err)) {
+			m.doubtful = true
 		}
 		return a.err
 	}
 	switch a.action.verb {
 	case doGet, doPatch:
 		if m := s.mirrors[a.action.UID]; m != nil {
-			m.missing = false
+			m.doubtful = false
 		}
 		if o := s.served(a.action.UID); o != nil {
 			o.answered(a.pod, a.action)
@@ -45,10 +46,13 @@ func (s *state) settle(a answer) error {
 		s.removed(a.action)
 	case doCreate:
 		uid := string(a.pod.UID)
-		made := s.mirror(uid, topic.MirrorPod{
-			Ref:  topic.Ref{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: uid},
-			Hash: a.pod.Annotations[annotationMirror],
-		})
+		made := s.mirrors[uid]
+		if made == nil { // else the watch has told of it already, perhaps that it is being deleted
+			made = s.mirror(uid, topic.MirrorPod{
+				Ref:  topic.Ref{Namespace: a.pod.Namespace, Name: a.pod.Name, UID: uid},
+				Hash: a.pod.Annotations[annotationMirror],
+			})
+		}
 		made.served.answered(a.pod, a.action)
 	}
 	s.touch(a.action.key)
@@ -57,7 +61,7 @@ func (s *state) settle(a answer) error {
 
 // otherPod reports whether the API server has no pod of that name and UID. A conflict doesn't say so: somebody may have
 // written the pod meanwhile. That it finds none to delete says nothing, see kube.Client.DeletePod: it is asked again
-// until podsync's watch of the pods reports that the pod is gone, or, for a mirror pod, a reading does.
+// until podsync's watch of the pods, or a reading, reports that the pod is gone.
 func otherPod(a answer) bool {
 	if a.err != nil {
 		return apierrors.IsNotFound(a.err) && a.action.verb != doDelete

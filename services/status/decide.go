@@ -127,7 +127,7 @@ func (s *state) decideMirror(uid string) action {
 		return action{}
 	}
 	remove := action{verb: doDelete, key: mirrorKey(uid), Ref: m.Ref}
-	if m.missing {
+	if m.doubtful {
 		remove.verb, remove.since = doGet, m.served.version
 	}
 	stopping := false

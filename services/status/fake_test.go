@@ -28,9 +28,11 @@ type server struct {
 	fails error
 	// blind makes deletions find no pod.
 	blind bool
-	// forgets drops what the server doesn't keep of a written status; refuse is its answer to patches of default/web.
+	// forgets drops what the server doesn't keep of a written status; refuse is its answer to patches of default/web,
+	// keeps that to deletions.
 	forgets func(*corev1.PodStatus)
 	refuse  error
+	keeps   error
 	// limit is how many calls the server bears.
 	limit int
 	log   []string
@@ -184,9 +186,13 @@ func (s *server) DeletePod(_ context.Context, namespace, name, uid string) error
 	if p == nil || s.blind {
 		return apierrors.NewNotFound(corev1.Resource("pods"), name)
 	}
-	if string(p.UID) == uid {
-		delete(s.pods, key)
+	if s.keeps != nil {
+		return s.keeps
 	}
+	if string(p.UID) != uid {
+		return apierrors.NewConflict(corev1.Resource("pods"), name, errors.New("the UID in the precondition is another"))
+	}
+	delete(s.pods, key)
 	return nil
 }
 

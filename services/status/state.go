@@ -49,8 +49,9 @@ type mirror struct {
 	served served
 	// watched is true once podsync's watch has reported it. One that came and went between two lists is never reported.
 	watched bool
-	// asked is true once this daemon has asked for its deletion, missing while the API server found none to delete.
-	asked, missing bool
+	// asked is true once the API server has accepted its deletion. doubtful is true after the API server has found none
+	// to delete, or has answered with a conflict: it is read first.
+	asked, doubtful bool
 }
 
 func newState() *state {
@@ -204,7 +205,11 @@ func (s *state) mirror(uid string, m topic.MirrorPod) *mirror {
 	}
 	known.MirrorPod = m
 	known.UID = uid
+	last := known.served.seen
 	known.served.observe(m.ResourceVersion, m.Status)
+	if known.served.seen < last {
+		known.asked = false // an API server that was restored has the mirror pod as it was before its deletion
+	}
 	s.touch(mirrorKey(uid))
 	s.touchStatic(m.Namespace, m.Name)
 	return known
