@@ -178,3 +178,27 @@ func TestAllDropsAreReported(t *testing.T) {
 		}
 	})
 }
+
+// The time of day is set back by an hour: the Events from before it hold up the others no longer than any.
+func TestAClockThatIsSetBackHoldsUpNoEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wrote := &lastWrite{}
+		r := &recorder{wrote: wrote}
+		ctx, cancel := context.WithCancel(t.Context())
+		var writer sync.WaitGroup
+		defer writer.Wait()
+		defer cancel()
+		writer.Go(func() {
+			for ctx.Err() == nil {
+				wrote.note()
+				time.Sleep(giveWayTo / 2)
+			}
+		})
+		synctest.Wait()
+		begin := time.Now()
+		r.giveWay(ctx, topic.Event{Type: corev1.EventTypeNormal, At: begin.Add(time.Hour)})
+		if waited := time.Since(begin); waited != giveWayFor {
+			t.Errorf("waited %s, want %s", waited, giveWayFor)
+		}
+	})
+}

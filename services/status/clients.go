@@ -31,11 +31,21 @@ func (c podClient) PatchPodStatus(ctx context.Context, namespace, name string, p
 }
 
 // lastWrite is when a pod was last written to the API server; Events give way to that.
-type lastWrite struct{ at atomic.Int64 }
+// The time is kept with its monotonic clock, which nobody sets.
+type lastWrite struct{ at atomic.Pointer[time.Time] }
 
-func (l *lastWrite) note() { l.at.Store(time.Now().UnixNano()) }
+func (l *lastWrite) note() {
+	now := time.Now()
+	l.at.Store(&now)
+}
 
-func (l *lastWrite) since() time.Duration { return time.Since(time.Unix(0, l.at.Load())) }
+func (l *lastWrite) since() time.Duration {
+	at := l.at.Load()
+	if at == nil {
+		return giveWayTo
+	}
+	return time.Since(*at)
+}
 
 // clients are one client for pods and one for Events, so that a flood of Events doesn't hold up a status.
 func clients(ctx context.Context, env daemon.Env) (pods, events *kube.Client, err error) {

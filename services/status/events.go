@@ -90,8 +90,11 @@ func (r *recorder) tooMany(dropped int) {
 
 // giveWay lets the writing of pods go before a Normal Event.
 func (r *recorder) giveWay(ctx context.Context, e topic.Event) {
+	begun := time.Now()
 	for e.Type == corev1.EventTypeNormal && ctx.Err() == nil {
-		wait := min(giveWayTo-r.wrote.since(), giveWayFor-time.Since(e.At))
+		// The time of day may have been set back since the Event was made.
+		waited := max(time.Since(e.At), time.Since(begun))
+		wait := min(giveWayTo-r.wrote.since(), giveWayFor-waited)
 		if wait <= 0 {
 			return
 		}
