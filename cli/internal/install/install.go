@@ -10,6 +10,7 @@
 //   - A version is replaced as a whole, and there is no moment without a link. A daemon that runs goes on, and its link
 //     stays where it is: package upgrade moves it.
 //   - Files that the administrator may change are never overwritten.
+//   - All users can read what is installed, whatever the umask is.
 //   - Nothing is started or restarted, and no pod is touched.
 //   - What a package manager or somebody else has put there is not replaced: that is an error before anything changes.
 package install
@@ -24,6 +25,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"kubelot.dev/cli/internal/running"
 	"kubelot.dev/cli/internal/takeover"
@@ -51,6 +53,9 @@ type Options struct {
 	Out   io.Writer
 }
 
+// umask is that of Install, for the whole process.
+const umask = 0o022
+
 // daemonPrefix begins the names of the daemons' executables.
 const daemonPrefix = "kubelot-"
 
@@ -63,6 +68,8 @@ func (o Options) programs() string       { return filepath.Join(o.Prefix, "bin")
 // keeps its version, so that a restart by chance doesn't change it: Install returns the names of those for which
 // kubelot upgrade is to move the link.
 func Install(ctx context.Context, o Options) (kept []string, err error) {
+	// Most daemons aren't root. They must get to the executables whatever the administrator's umask is.
+	defer syscall.Umask(syscall.Umask(umask))
 	files, err := o.files()
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kubelot.dev/deploy"
@@ -70,6 +71,32 @@ func content(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// The daemons' users must get to the executables, and everybody to the command line.
+func TestAnUmaskHidesNothing(t *testing.T) {
+	dest := t.TempDir()
+	o := options(t, "v1", dest)
+	o.Kubelet = true
+	before := syscall.Umask(0o077)
+	t.Cleanup(func() { syscall.Umask(before) })
+	mustInstall(t, o)
+	if now := syscall.Umask(0o077); now != 0o077 {
+		t.Errorf("umask %o afterwards", now)
+	}
+	err := filepath.WalkDir(dest, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dest || d.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		info, err := d.Info()
+		if want := fs.FileMode(0o644); err == nil && info.Mode()&want != want || d.IsDir() && info.Mode()&0o001 == 0 {
+			t.Errorf("%s has the mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestInstallAndUninstallLeaveNothing(t *testing.T) {
