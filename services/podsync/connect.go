@@ -3,6 +3,7 @@ package podsync
 import (
 	"context"
 	"net/http"
+	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -57,7 +58,8 @@ func (p *parts) newSources() []source.Source {
 	}
 	if k.StaticPodPath != "" {
 		list = append(list, source.NewFile(source.FileConfig{
-			Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration, NodeName: cfg.NodeName, Problem: p.manifestProblem,
+			Path: k.StaticPodPath, Every: k.FileCheckFrequency.Duration, NodeName: cfg.NodeName,
+			LastGood: filepath.Join(cfg.RunDir, "podsync", "manifests"), Problem: p.manifestProblem,
 		}))
 	}
 	if k.StaticPodURL != "" {

@@ -16,7 +16,8 @@
 // # Owns
 //
 // The QoS and pod cgroups, the directories of pods except their volumes, /etc/hosts and termination logs of
-// containers, the log directories of pods, the records of image pulls (image_manager).
+// containers, the log directories of pods, the records of image pulls (image_manager), <RunDir>/podsync (copies of the
+// manifests that could be used last).
 //
 // # Guarantees
 //

@@ -34,6 +34,9 @@ type FileConfig struct {
 	// must be positive.
 	Every    time.Duration
 	NodeName string
+	// LastGood is a directory of the source's own, for copies of the manifests that outlive the process and no reboot;
+	// empty for none.
+	LastGood string
 	// Problem is called for each manifest that can't be used, from the goroutine of Run; it must not block.
 	Problem func(Problem)
 }
@@ -53,7 +56,7 @@ func (f *File) Name() topic.Source { return topic.SourceFile }
 // Run delivers a set at once and after every change.
 func (f *File) Run(ctx context.Context, out chan<- Set) error {
 	r := &fileRun{
-		cfg: f.cfg, began: time.Now(), tray: newTray(f.cfg.Path, f.cfg.NodeName,
+		cfg: f.cfg, began: time.Now(), tray: newTray(f.cfg.Path, f.cfg.NodeName, lastGood(f.cfg.LastGood),
 			newProblems(topic.SourceFile, f.cfg.Problem)),
 		act: activity{writing: map[string]bool{}, closed: map[string]bool{}},
 	}

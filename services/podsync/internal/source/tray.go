@@ -24,7 +24,9 @@ const rest = 200 * time.Millisecond
 type tray struct {
 	path, node string
 	problems   *problems
+	good       lastGood
 	files      map[string]*file
+	scanned    bool
 	// owners are the files whose pod counts, by the pod's name.
 	owners map[string]string
 }
@@ -52,9 +54,9 @@ type activity struct {
 	closed map[string]bool
 }
 
-func newTray(path, node string, p *problems) *tray {
+func newTray(path, node string, good lastGood, p *problems) *tray {
 	return &tray{
-		path: filepath.Clean(path), node: node, problems: p, files: map[string]*file{},
+		path: filepath.Clean(path), node: node, problems: p, good: good, files: map[string]*file{},
 		owners: map[string]string{},
 	}
 }
@@ -64,6 +66,10 @@ func (t *tray) scan(now time.Time, act activity) (pods []*corev1.Pod, again time
 	paths, err := t.list()
 	if err != nil {
 		return nil, 0, err
+	}
+	if !t.scanned {
+		t.scanned = true
+		t.good.keep(paths)
 	}
 	present := map[string]bool{}
 	for _, p := range paths {
@@ -81,6 +87,7 @@ func (t *tray) scan(now time.Time, act activity) (pods []*corev1.Pod, again time
 // forget drops a manifest that is gone. Problems of the path as a whole stay reported.
 func (t *tray) forget(p string) {
 	delete(t.files, p)
+	t.good.remove(p)
 	if p != t.path {
 		t.problems.set(p, "", false)
 	}
@@ -131,6 +138,7 @@ func (t *tray) look(p string, now time.Time, act activity) (again time.Duration)
 	f := t.files[p]
 	if f == nil {
 		f = &file{}
+		f.pod, _, _ = manifest.Pod(t.good.read(p), t.origin(p)) //nolint:errcheck // nil without an earlier run
 		t.files[p] = f
 	}
 	if err != nil {
@@ -186,10 +194,13 @@ func (t *tray) take(p string, f *file, data []byte, trouble string) {
 	if trouble != "" {
 		return
 	}
-	pod, warnings, err := manifest.Pod(data, manifest.Origin{File: p, NodeName: t.node})
+	pod, warnings, err := manifest.Pod(data, t.origin(p))
 	if err != nil {
 		f.trouble = err.Error()
 		return
+	}
+	if err := t.good.write(p, data); err != nil {
+		warnings = append(warnings, "if it is broken later, a restart of podsync ends its pod: "+err.Error())
 	}
 	if len(warnings) > 0 {
 		f.trouble, f.warning = strings.Join(warnings, "; "), true
@@ -198,6 +209,8 @@ func (t *tray) take(p string, f *file, data []byte, trouble string) {
 		f.pod = pod
 	}
 }
+
+func (t *tray) origin(p string) manifest.Origin { return manifest.Origin{File: p, NodeName: t.node} }
 
 // pods are the last good pods in the order of their files. Of two with one name the one that was there first
 // stays, so that a copy of a manifest doesn't disturb the pod it was copied from.

@@ -19,6 +19,7 @@ import (
 type desk struct {
 	*testing.T
 	dir  string
+	good lastGood
 	tray *tray
 	now  time.Time
 	act  activity
@@ -26,10 +27,15 @@ type desk struct {
 }
 
 func newDesk(t *testing.T) *desk {
-	d := &desk{T: t, dir: t.TempDir(), now: time.Now().Add(time.Hour)}
-	d.tray = newTray(d.dir, "node-1", newProblems(topic.SourceFile, func(p Problem) { d.told = append(d.told, p) }))
-	d.act = activity{writing: map[string]bool{}, closed: map[string]bool{}}
+	d := &desk{T: t, dir: t.TempDir(), good: lastGood(filepath.Join(t.TempDir(), "good")), now: time.Now().Add(time.Hour)}
+	d.restart()
 	return d
+}
+
+// restart begins with a tray that has read nothing yet.
+func (d *desk) restart() {
+	d.tray = newTray(d.dir, "node-1", d.good, newProblems(topic.SourceFile, func(p Problem) { d.told = append(d.told, p) }))
+	d.act = activity{writing: map[string]bool{}, closed: map[string]bool{}}
 }
 
 func yaml(name, image string) string {
@@ -115,6 +121,36 @@ func TestTrayTellsOncePerChangeAndKeepsTheLastGoodPod(t *testing.T) {
 	d.want("good:g:1 web:w:2", "it is empty")
 	os.Remove(filepath.Join(d.dir, "web.yaml"))
 	d.want("good:g:1", "web.yaml solved=true")
+}
+
+func TestTrayKeepsTheLastGoodPodOverARestart(t *testing.T) {
+	d := newDesk(t)
+	web := d.write("web.yaml", yaml("web", "w:1"))
+	gone := d.write("gone.yaml", yaml("gone", "g:1"))
+	d.want("gone:g:1 web:w:1")
+	before := d.tray.files[web].pod
+	d.write("web.yaml", yaml("web", "w:1")+"\t: typo")
+	os.Remove(gone)
+	d.restart()
+	d.want("web:w:1", "web.yaml solved=false")
+	if uid := d.tray.files[web].pod.UID; uid != before.UID {
+		t.Errorf("the pod's UID is %s after a restart, and was %s", uid, before.UID)
+	}
+	d.write("gone.yaml", "broken")
+	d.want("web:w:1", "gone.yaml solved=false")
+	d.restart()
+	d.want("web:w:1", "gone.yaml solved=false", "web.yaml solved=false")
+	d.write("web.yaml", yaml("web", "w:2"))
+	d.want("web:w:2", "web.yaml solved=true")
+	d.write("web.yaml", "broken")
+	d.want("web:w:2", "web.yaml solved=false")
+	d.restart()
+	d.want("web:w:2", "gone.yaml solved=false", "web.yaml solved=false")
+	os.Remove(web)
+	d.want("", "web.yaml solved=true")
+	d.write("web.yaml", "broken")
+	d.restart()
+	d.want("", "gone.yaml solved=false", "web.yaml solved=false")
 }
 
 func TestTrayOddEntries(t *testing.T) {
