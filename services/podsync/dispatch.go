@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -165,15 +166,10 @@ func (d *dispatcher) sync() {
 	d.wanted.unreported = true
 	d.pacing.uncounted = true
 	d.cgroups.updateQOS(d.tasks, d.workers.burstableCPU(), d.wanted.merge.Ready())
+	d.workers.remove(d.pacing.round, d.wanted.merge.Waiting())
 	if !d.wanted.merge.Ready() {
 		d.health.Set(topic.Healthy, fmt.Sprintf("waiting for the pod sources %v", d.wanted.merge.Waiting()))
 		return
-	}
-	for _, e := range d.workers {
-		if e.wantedIn != d.pacing.round && !e.removed {
-			e.removed = true
-			e.Remove()
-		}
 	}
 	if !d.orphans.begun {
 		d.orphans.begun = true
@@ -208,6 +204,18 @@ func (d *dispatcher) recover(ctx context.Context) error {
 
 // workers are the pods that have a worker, by UID.
 type workers map[string]*entry
+
+// remove ends the pods that no source wanted in the round. Pods of the API server wait until no source is missing. A
+// static pod waits for its own source only: it may be the API server, and the manifest that corrects it its successor.
+func (w workers) remove(round uint64, missing []topic.Source) {
+	for _, e := range w {
+		heard := len(missing) == 0 || e.source != topic.SourceAPI && !slices.Contains(missing, e.source)
+		if heard && e.wantedIn != round && !e.removed {
+			e.removed = true
+			e.Remove()
+		}
+	}
+}
 
 // entry is a worker with what the dispatcher last told it.
 type entry struct {

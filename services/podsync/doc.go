@@ -25,7 +25,7 @@
 // adopted after a restart and never started twice: a worker plans only on a reading of the runtime that began after its
 // last action. When podsync is killed, the runtime finishes what it was asked for, and the next podsync adopts it: the
 // supervisor keeps the connection open (systemd's file descriptor store, or kubelot up). Nothing is removed before
-// every pod source has delivered once. Starts are granted in order of arrival. A failed start goes to the end of the
+// every pod source has delivered once, except static pods that their own source doesn't have any more. Starts are granted in order of arrival. A failed start goes to the end of the
 // queue. A slow start does not block the others. Stops are granted in the order in which the pods' ends began. A stop
 // that takes its grace period does not block the others, and a pod that is evicted or preempted waits for nobody.
 // Admission is asked once: a pod that runs is not judged again. A pod of the API server is judged by the Node object at
