@@ -108,10 +108,11 @@ func (s *Service) profiles(mux *http.ServeMux) {
 // getConfig shows the effective configuration.
 func (s *Service) getConfig(w http.ResponseWriter, _ *http.Request) {
 	c := *s.env.Config.Kubelet.DeepCopy()
-	// The headers authenticate the node to the owner of its static pods.
+	// The headers authenticate the node to the owner of its static pods, and so may the address.
 	for name := range c.StaticPodURLHeader {
-		c.StaticPodURLHeader[name] = []string{"<masked>"}
+		c.StaticPodURLHeader[name] = []string{masked}
 	}
+	c.StaticPodURL = withoutSecrets(c.StaticPodURL)
 	s.answer(w, map[string]any{"kubeletconfig": c})
 }
 

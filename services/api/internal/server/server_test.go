@@ -180,9 +180,19 @@ func TestCheckpointOnAFreshNode(t *testing.T) {
 	}
 }
 
-// Neither the address of a stream nor the headers of static pods' URL are for everybody who asks.
+// Neither the address of a stream nor what reads the static pods' URL is for everybody who asks.
 func TestSecretsAreKept(t *testing.T) {
-	b := newBed(t, "staticPodURLHeader: {Authorization: [secret]}\n")
+	b := newBed(t, "staticPodURLHeader: {Authorization: [secret]}\nstaticPodURL: https://u:secret@h/pods?key=secret\n")
+	b.service.env.Flags = map[string]string{
+		"manifest-url": "https://u:secret@h/pods?key=secret", "manifest-url-header": "Authorization:secret",
+		"storage-driver-password": "secret", "v": "2",
+	}
+	for _, path := range []string{"/configz", "/flagz"} {
+		if _, body := b.call("GET", path); strings.Contains(body, "secret") || !strings.Contains(body,
+			"https://masked@h/pods?masked") {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
 	b.wants("GET", "/configz", 200, `"staticPodURLHeader":{"Authorization":["\u003cmasked\u003e"]}`)
 	if got := b.service.env.Config.Kubelet.StaticPodURLHeader["Authorization"]; got[0] != "secret" {
 		t.Errorf("the configuration itself was changed to %v", got)

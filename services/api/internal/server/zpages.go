@@ -1,7 +1,9 @@
 package server
 
 import (
+	"maps"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"k8s.io/apiserver/pkg/server/flagz"
@@ -35,7 +37,37 @@ func (s *Service) zpages(mux *http.ServeMux) {
 	statusz.Install(gets{mux}, component, statusz.NewRegistry(version, statusz.WithListedPaths(paths)))
 }
 
+// flags are those of the command line.
 type flags map[string]string
 
-// GetFlagz implements flagz.Reader.
-func (f flags) GetFlagz() map[string]string { return f }
+// GetFlagz implements flagz.Reader. What authenticates the node to others isn't shown.
+func (f flags) GetFlagz() map[string]string {
+	shown := maps.Clone(f)
+	for _, name := range []string{"manifest-url-header", "storage-driver-password"} {
+		if shown[name] != "" {
+			shown[name] = masked
+		}
+	}
+	if address := shown["manifest-url"]; address != "" {
+		shown["manifest-url"] = withoutSecrets(address)
+	}
+	return shown
+}
+
+// masked stands for what isn't shown.
+const masked = "<masked>"
+
+// withoutSecrets is an address without its user and its query, which may authenticate the node.
+func withoutSecrets(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return masked
+	}
+	if u.User != nil {
+		u.User = url.User("masked")
+	}
+	if u.RawQuery != "" {
+		u.RawQuery = "masked"
+	}
+	return u.String()
+}
