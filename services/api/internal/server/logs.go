@@ -42,10 +42,7 @@ func (s *Service) getContainerLogs(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err)
 		return
 	}
-	out := &flusher{
-		w: w, control: http.NewResponseController(w),
-		idle: s.env.Config.Kubelet.StreamingConnectionIdleTimeout.Duration,
-	}
+	out := s.flusher(w, r)
 	// A client that follows wants to know at once that it will be answered.
 	if _, err := out.Write(nil); err != nil {
 		return
@@ -141,9 +138,17 @@ func (f *follower) ask(ctx context.Context) bool {
 
 // flusher sends each part at once. A client that takes nothing for the idle time loses its connection.
 type flusher struct {
-	w       http.ResponseWriter
+	http.ResponseWriter
 	control *http.ResponseController
 	idle    time.Duration
+	// shared is true where the connection has other requests too (HTTP/2).
+	shared bool
+}
+
+func (s *Service) flusher(w http.ResponseWriter, r *http.Request) *flusher {
+	return &flusher{
+		w, http.NewResponseController(w), s.env.Config.Kubelet.StreamingConnectionIdleTimeout.Duration, r.ProtoMajor > 1,
+	}
 }
 
 func (f *flusher) Write(p []byte) (int, error) {
@@ -151,9 +156,13 @@ func (f *flusher) Write(p []byte) (int, error) {
 		// Where a deadline isn't possible, the client's own end is all there is.
 		_ = f.control.SetWriteDeadline(time.Now().Add(f.idle))
 	}
-	n, err := f.w.Write(p)
-	if err != nil {
-		return n, err
+	n, err := f.ResponseWriter.Write(p)
+	if err == nil {
+		err = f.control.Flush()
 	}
-	return n, f.control.Flush()
+	if err == nil && f.shared {
+		// HTTP/2 ends a request at its deadline, even if the log is only silent.
+		_ = f.control.SetWriteDeadline(time.Time{})
+	}
+	return n, err
 }

@@ -35,6 +35,7 @@ func (s *Service) logFiles(mux *http.ServeMux) {
 			return
 		}
 		defer func() { _ = root.Close() }()
+		w = s.flusher(w, r)
 		if query && s.serveQuery(w, r, logRoot{root}) {
 			return
 		}
