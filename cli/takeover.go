@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,14 +42,18 @@ func takeoverCommand(stdout, stderr *os.File) *cobra.Command {
 		Short: "Take the node over from the running kubelet: no container restarts, no pod turns not Ready.",
 		Long: `Checks the running kubelet: its flags and configuration, and what its pods use. Then it stops the kubelet and
 starts kubelot in its place with the kubelet's flags: kubelot.target with systemd, or the crew as child processes
-of this command with --foreground. If the crew isn't healthy in time, it starts the kubelet again.
+of this command with --foreground. If the crew isn't healthy in time, or it is interrupted before, it starts the
+kubelet again. It goes on if the terminal is closed.
 
 Exit codes: 0 if kubelot has the node, or with --check could have it; 1 if the kubelet goes on.`,
 		Example: `  kubelot takeover --check
   kubelot takeover --check -o json | jq -r '.findings[] | select(.stops) | .text'
   kubelot takeover`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			defer outlive()()
+			return o.run(c.Context())
+		},
 	}
 	flags := c.Flags()
 	flags.BoolVar(&o.check, "check", false, "only check, and print what would change")
@@ -165,10 +170,11 @@ func (o *takeoverOptions) inForeground(ctx context.Context, kubelet takeover.Pro
 	if kubelet.Unit != "" && onSystemd() {
 		return fmt.Errorf("systemd runs the kubelet (%s) and would start it again: leave out --foreground", kubelet.Unit)
 	}
-	if err := kubelet.Stop(ctx); err != nil {
+	if err := kubelet.Stop(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	fmt.Fprintf(o.stdout, "the kubelet has stopped; the crew starts\n")
+	taken := false
 	crewCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	judged := make(chan struct{})
@@ -178,22 +184,21 @@ func (o *takeoverOptions) inForeground(ctx context.Context, kubelet takeover.Pro
 			stop(fmt.Errorf("%w: %w", errIll, err))
 			return
 		}
-		if crewCtx.Err() == nil {
+		if taken = crewCtx.Err() == nil; taken {
 			fmt.Fprintln(o.stdout, "kubelot has taken the node over")
 		}
 	}()
 	up := upOptions{config: *flags, binDir: o.binDir, busy: true}
 	err := up.run(crewCtx, o.stdout, o.stderr)
-	if err != nil && ctx.Err() == nil {
+	if err != nil {
 		stop(fmt.Errorf("%w: %w", errIll, err)) // it didn't even start
 	}
-	stop(nil)
+	stop(fmt.Errorf("%w: the crew was stopped", errIll))
 	<-judged
-	cause := context.Cause(crewCtx)
-	if !errors.Is(cause, errIll) {
+	if taken {
 		return err
 	}
-	fmt.Fprintf(o.stderr, "kubelot: %v\n", cause)
+	fmt.Fprintf(o.stderr, "kubelot: %v\n", context.Cause(crewCtx))
 	return execute(kubelet.Executable, kubelet.Args)
 }
 
@@ -219,25 +224,30 @@ func (o *takeoverOptions) withSystemd(ctx context.Context, kubelet takeover.Proc
 	if err := takeover.Readable(ctx, flags.ConfigFile, flags.ConfigDir); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	if err := o.takeFlags(ctx, flags, kubelet.Environ()); err != nil {
+	lasting := context.WithoutCancel(ctx)
+	if err := o.takeFlags(lasting, flags, kubelet.Environ()); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	if err := running.Systemctl(ctx, "disable", "--now", kubelet.Unit); err != nil {
-		return err
+	err := takeover.Swap(ctx, kubelet.Unit, crewUnit, func(ctx context.Context) error {
+		fmt.Fprintf(o.stdout, "%s has stopped; the crew starts\n", kubelet.Unit)
+		return takeover.Well(ctx, o.patience, o.read)
+	})
+	if err != nil {
+		return errors.Join(err, takeover.DropFlags(lasting))
 	}
-	fmt.Fprintf(o.stdout, "%s has stopped; the crew starts\n", kubelet.Unit)
-	err := running.Systemctl(ctx, "enable", "--now", "kubelot.target")
-	if err == nil {
-		err = takeover.Well(ctx, o.patience, o.read)
-	}
-	if err == nil {
-		fmt.Fprintln(o.stdout, "kubelot has taken the node over; kubelot handback gives it back")
-		return nil
-	}
-	ctx = context.WithoutCancel(ctx)
-	back := running.Systemctl(ctx, "disable", "--now", "kubelot.target")
-	back = errors.Join(back, running.Systemctl(ctx, "enable", "--now", kubelet.Unit), takeover.DropFlags(ctx))
-	return errors.Join(fmt.Errorf("%w; the kubelet runs again", err), back)
+	fmt.Fprintln(o.stdout, "kubelot has taken the node over; kubelot handback gives it back")
+	return nil
+}
+
+// crewUnit is the unit of all daemons.
+const crewUnit = "kubelot.target"
+
+// outlive lets this process go on when its terminal is closed, as by a lost SSH connection, or when what reads its
+// output ends. Programs that it runs and becomes aren't affected.
+func outlive() (stop func()) {
+	ignored := make(chan os.Signal, 1)
+	signal.Notify(ignored, syscall.SIGHUP, syscall.SIGPIPE)
+	return func() { signal.Stop(ignored) }
 }
 
 // takeFlags has the units run with the kubelet's flags, wherever its unit and the drop-ins of kubeadm and others have
@@ -284,15 +294,17 @@ func handbackCommand(stdout *os.File) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "handback [-- KUBELET flags...]",
 		Short: "Give the node back to the kubelet: no container restarts, no pod turns not Ready.",
-		Long: `Stops the crew and starts the kubelet. With systemd it starts the kubelet's unit. Without systemd it stops
-kubelot up and executes the given command line of the kubelet. A kubelet that starts treats containers younger
-than ten seconds as new: they aren't ready until their first probe succeeds. So wait for ten seconds after the
-last pod has started.
+		Long: `Stops the crew and starts the kubelet. With systemd it starts the kubelet's unit, and waits for ten seconds
+whether the kubelet goes on running; if not, or if it is interrupted before, it starts the crew again. Without systemd
+it stops kubelot up and executes the given command line of the kubelet. It goes on if the terminal is closed. A kubelet
+that starts treats containers younger than ten seconds as new: they aren't ready until their first probe succeeds. So
+wait for ten seconds after the last pod has started.
 
 Exit codes: 0 if the kubelet runs; 1 if nothing was changed, or the crew goes on. Without systemd it becomes the
 kubelet, and the code is the kubelet's.`,
 		Example: "  kubelot handback\n  kubelot handback -- /usr/bin/kubelet --config /var/lib/kubelet/config.yaml",
 		RunE: func(c *cobra.Command, args []string) error {
+			defer outlive()()
 			if len(args) > 0 {
 				return becomeKubelet(c.Context(), stdout, runDir, args)
 			}
@@ -321,7 +333,7 @@ func becomeKubelet(ctx context.Context, out io.Writer, runDir string, command []
 		return fmt.Errorf("no kubelot up runs with the run directory %s: where systemd runs the crew, give no "+
 			"command", runDir)
 	}
-	if err := up.Stop(ctx); err != nil {
+	if err := up.Stop(context.WithoutCancel(ctx)); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "kubelot has stopped; the kubelet starts")
@@ -336,19 +348,10 @@ func startKubelet(ctx context.Context, out io.Writer, unit string) error {
 	if err := running.Systemctl(ctx, "cat", unit); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	if err := running.Systemctl(ctx, "disable", "--now", "kubelot.target"); err != nil {
+	err := takeover.Swap(ctx, crewUnit, unit, func(ctx context.Context) error { return takeover.Stays(ctx, unit) })
+	if err != nil {
 		return err
 	}
-	err := running.Systemctl(ctx, "enable", "--now", unit)
-	if err == nil {
-		err = running.Systemctl(ctx, "is-active", "--quiet", unit)
-	}
-	if err != nil {
-		ctx = context.WithoutCancel(ctx)
-		back := running.Systemctl(ctx, "disable", "--now", unit)
-		return errors.Join(fmt.Errorf("%w; the crew goes on", err), back,
-			running.Systemctl(ctx, "enable", "--now", "kubelot.target"))
-	}
 	fmt.Fprintf(out, "%s runs; kubelot's pods are its pods now\n", unit)
-	return takeover.DropFlags(ctx)
+	return takeover.DropFlags(context.WithoutCancel(ctx))
 }

@@ -2,10 +2,13 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kubelot.dev/cli/internal/takeover"
@@ -49,6 +52,38 @@ func TestTakeoverWithoutKubelet(t *testing.T) {
 	}
 	err = becomeKubelet(t.Context(), os.Stdout, t.TempDir(), []string{"/bin/true"})
 	if err == nil || !strings.Contains(err.Error(), "no kubelot up runs") {
+		t.Error(err)
+	}
+}
+
+// A takeover goes on if its terminal is closed, and if nobody reads its output any more.
+func TestOutlive(t *testing.T) {
+	const variable = "KUBELOT_TEST_OUTLIVE"
+	if os.Getenv(variable) != "" {
+		stop := outlive()
+		err := syscall.Kill(os.Getpid(), syscall.SIGHUP)
+		_, writeErr := os.Stdout.WriteString("nobody reads this")
+		stop()
+		if err != nil || !errors.Is(writeErr, syscall.EPIPE) {
+			os.Exit(9)
+		}
+		os.Exit(7)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOutlive$")
+	cmd.Env = append(os.Environ(), variable+"=1")
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := read.Close(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = write
+	err = cmd.Run()
+	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 7 {
+		t.Errorf("it ended with %v, want that it goes on to its own end", err)
+	}
+	if err := write.Close(); err != nil {
 		t.Error(err)
 	}
 }

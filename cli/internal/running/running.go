@@ -102,9 +102,12 @@ func (p Process) signal(s syscall.Signal, what string) error {
 	return nil
 }
 
-// Systemctl runs systemctl.
+// Systemctl runs systemctl, in a process group of its own: Ctrl-C and the end of the terminal are this process's to
+// answer.
 func Systemctl(ctx context.Context, args ...string) error {
-	out, err := exec.CommandContext(ctx, "systemctl", args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, "systemctl", args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
 	}

@@ -29,7 +29,10 @@ func KeepFlags(ctx context.Context, args, environ []string) error {
 	if err := keepFlags(flagsDir, args, environ); err != nil {
 		return errors.Join(err, dropFlags(flagsDir))
 	}
-	return running.Systemctl(ctx, "daemon-reload")
+	if err := running.Systemctl(ctx, "daemon-reload"); err != nil {
+		return errors.Join(err, dropFlags(flagsDir))
+	}
+	return nil
 }
 
 // DropFlags undoes KeepFlags.

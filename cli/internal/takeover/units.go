@@ -1,0 +1,80 @@
+package takeover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"kubelot.dev/bus/pause"
+	"kubelot.dev/cli/internal/running"
+)
+
+// Swap stops and disables one unit, and enables and starts another in its place. Unless well agrees that the second one
+// runs, the first one runs again. The end of ctx is a reason to go back, and never leaves the node without an agent.
+func Swap(ctx context.Context, from, to string, well func(context.Context) error) error {
+	// A command of systemctl that has begun is not interrupted: nobody would know how far it has got.
+	lasting := context.WithoutCancel(ctx)
+	err := running.Systemctl(lasting, "disable", "--now", from)
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = running.Systemctl(lasting, "enable", "--now", to)
+	}
+	if err == nil {
+		err = well(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	stopped := running.Systemctl(lasting, "disable", "--now", to)
+	if back := running.Systemctl(lasting, "enable", "--now", from); back != nil {
+		return errors.Join(err, stopped, fmt.Errorf("%s doesn't start again: %w: no agent may run now", from, back))
+	}
+	return errors.Join(fmt.Errorf("%w; %s runs again", err, from), stopped)
+}
+
+// stay is how long a kubelet must run to have arrived. What is wrong with its configuration or its machine ends it
+// some seconds after its start.
+const stay = 10 * time.Second
+
+// Stays is an error unless the unit's process runs, and goes on for a while.
+func Stays(ctx context.Context, unit string) error {
+	first, err := stateOf(ctx, unit)
+	if err != nil {
+		return err
+	}
+	for until := time.Now().Add(stay); ; {
+		state, err := stateOf(ctx, unit)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return err
+		case state.active != "active" || state != first:
+			return fmt.Errorf("%s doesn't go on running after its start: see journalctl -u %s", unit, unit)
+		case !time.Now().Before(until):
+			return nil
+		}
+		pause.For(ctx, look)
+	}
+}
+
+// unitState is what differs once a unit's process has ended, also if systemd has started the unit again.
+type unitState struct{ active, mainPID, restarts string }
+
+func stateOf(ctx context.Context, unit string) (unitState, error) {
+	out, err := exec.CommandContext(ctx, "systemctl", "show", "--property=ActiveState,MainPID,NRestarts", unit).Output()
+	if err != nil {
+		return unitState{}, fmt.Errorf("systemctl show %s: %w", unit, err)
+	}
+	values := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		values[name] = value
+	}
+	return unitState{values["ActiveState"], values["MainPID"], values["NRestarts"]}, nil
+}

@@ -1,0 +1,104 @@
+package takeover
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+)
+
+// systemctl puts a program of that name into the path. It runs the script, and writes down how it is called.
+func systemctl(t *testing.T, script string) (calls func() string) {
+	t.Helper()
+	dir := t.TempDir()
+	log := filepath.Join(dir, "log")
+	text := "#!/bin/sh\necho \"$@\" >>" + log + "\n" + script + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return func() string {
+		text, err := os.ReadFile(log)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(text)
+	}
+}
+
+// Whatever goes wrong, and whenever somebody presses Ctrl-C, an agent runs in the end.
+func TestSwap(t *testing.T) {
+	const (
+		change = "disable --now a\nenable --now b\n"
+		back   = "disable --now b\nenable --now a\n"
+	)
+	for name, c := range map[string]struct {
+		script      string
+		interrupted bool
+		well        error
+		calls, says string
+	}{
+		"all goes well":        {calls: change},
+		"the other isn't well": {well: errors.New("ill"), calls: change + back, says: "ill; a runs again"},
+		"the other doesn't start": {
+			script: `[ "$*" != "enable --now b" ]`, calls: change + back, says: "a runs again",
+		},
+		"the first doesn't stop": {
+			script: `[ "$*" != "disable --now a" ]`, calls: "disable --now a\n" + back, says: "a runs again",
+		},
+		"none starts": {
+			script: `[ "$1" != enable ]`, calls: change + back, says: "no agent may run",
+		},
+		"it is interrupted in between": {
+			interrupted: true, calls: "disable --now a\n" + back, says: "Ctrl-C; a runs again",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := systemctl(t, c.script)
+			ctx, interrupt := context.WithCancelCause(t.Context())
+			defer interrupt(nil)
+			if c.interrupted {
+				interrupt(errors.New("Ctrl-C"))
+			}
+			err := Swap(ctx, "a", "b", func(context.Context) error { return c.well })
+			if got := calls(); got != c.calls {
+				t.Errorf("systemctl is called with\n%swant\n%s", got, c.calls)
+			}
+			if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+				t.Errorf("error %v, want %q", err, c.says)
+			}
+		})
+	}
+}
+
+// A kubelet that ends some seconds after its start doesn't have the node, even while systemd starts it again and again.
+func TestStays(t *testing.T) {
+	const alive = "echo MainPID=7; echo NRestarts=0; echo ActiveState=active"
+	after := func(change string) string {
+		// The tenth look is 1.6 seconds after the start.
+		return alive + "\n[ $(wc -l <$(dirname $0)/log) -lt 10 ] || { " + change + "; }"
+	}
+	for name, c := range map[string]struct {
+		script string
+		stays  bool
+	}{
+		"it runs":                 {alive, true},
+		"it never ran":            {"echo ActiveState=failed", false},
+		"it ends":                 {after("echo ActiveState=failed"), false},
+		"systemd waits":           {after("echo ActiveState=activating; echo MainPID=0"), false},
+		"systemd starts it again": {after("echo MainPID=8; echo NRestarts=1"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			systemctl(t, c.script)
+			synctest.Test(t, func(t *testing.T) {
+				err := Stays(t.Context(), "kubelet.service")
+				if (err == nil) != c.stays || err != nil && !strings.Contains(err.Error(), "journalctl -u kubelet.service") {
+					t.Errorf("error %v, want that it stays: %v", err, c.stays)
+				}
+			})
+		})
+	}
+}
