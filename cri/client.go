@@ -172,7 +172,7 @@ func do[Req, Resp any](ctx context.Context, c *Client, op operation,
 	c.metrics.observe(op.metric, time.Since(begin), failed(ctx, err))
 	if err != nil {
 		var zero Resp
-		return zero, newError(ctx, op, err)
+		return zero, newError(ctx, callCtx, op, err)
 	}
 	return resp, nil
 }

@@ -158,6 +158,43 @@ func testStopContainerOutlastsGrace(t *testing.T) {
 	}
 }
 
+// containerd answers so when its shim says nothing for 2 s. That is no silence of the runtime.
+func TestARuntimesOwnDeadlineIsItsAnswer(t *testing.T) {
+	fake := critest.Start(t)
+	fake.On("ContainerStatus", func(context.Context, any) error {
+		return status.Error(codes.DeadlineExceeded, "ttrpc: the shim is silent")
+	})
+	_, err := fake.Client(t, 0).ContainerStatus(t.Context(), "abc")
+	if got, want := err.Error(), "CRI ContainerStatus abc: ttrpc: the shim is silent"; got != want {
+		t.Errorf("error %q, want %q", got, want)
+	}
+	if !cri.IsDeadline(err) {
+		t.Errorf("%v isn't a deadline any more", err)
+	}
+}
+
+func TestCheckpointsTakeTheTimeoutOfCallsOrLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := critest.Start(t, critest.InMemory())
+		var deadline time.Time
+		var seconds int64
+		fake.On("CheckpointContainer", func(ctx context.Context, req any) error {
+			deadline, _ = ctx.Deadline()
+			seconds = req.(*runtimeapi.CheckpointContainerRequest).GetTimeout()
+			return errors.New("refused")
+		})
+		for timeout, want := range map[time.Duration]time.Duration{
+			0: 2 * time.Minute, time.Second: 2 * time.Minute, time.Hour: time.Hour,
+		} {
+			_ = fake.Client(t, 2*time.Minute).CheckpointContainer(t.Context(), "x", "/x.tar", timeout)
+			left := time.Until(deadline).Round(time.Second)
+			if seconds != int64(want/time.Second) || left != want {
+				t.Errorf("timeout %s: sent %d s with %s to answer, want %s for both", timeout, seconds, left, want)
+			}
+		}
+	})
+}
+
 func TestMetrics(t *testing.T) {
 	fake := critest.Start(t)
 	registry := prometheus.NewPedanticRegistry()

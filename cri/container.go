@@ -132,12 +132,11 @@ func (c *Client) ListContainerStats(ctx context.Context,
 	return resp.GetStats(), err
 }
 
-// CheckpointContainer writes a checkpoint of the container to location; timeout zero leaves the limit to the runtime.
+// CheckpointContainer writes a checkpoint of the container to location. It may take the time-out of calls, or longer
+// where timeout is.
 func (c *Client) CheckpointContainer(ctx context.Context, id, location string, timeout time.Duration) error {
-	op := operation{name: "CheckpointContainer", metric: "checkpoint_container", object: id, timeout: -1}
-	if timeout > 0 {
-		op.timeout = timeout + c.timeout
-	}
+	timeout = max(timeout, c.timeout)
+	op := operation{name: "CheckpointContainer", metric: "checkpoint_container", object: id, timeout: timeout}
 	_, err := do(ctx, c, op, c.runtime.CheckpointContainer,
 		&runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: location, Timeout: int64(timeout / time.Second)})
 	return err

@@ -22,9 +22,11 @@ type Error struct {
 	err     error
 }
 
-func newError(ctx context.Context, op operation, err error) error {
+// newError is the error of a call within callCtx, which bounds the caller's ctx by the call's deadline. A runtime may
+// answer DeadlineExceeded too, where a limit of its own has ended: containerd gives a shim 2 s.
+func newError(ctx, callCtx context.Context, op operation, err error) error {
 	e := &Error{Call: op.name, Object: op.object, Endpoint: op.endpoint, Code: status.Code(err), err: err}
-	if e.Code == codes.DeadlineExceeded && ctx.Err() == nil && op.timeout > 0 {
+	if e.Code == codes.DeadlineExceeded && ctx.Err() == nil && callCtx.Err() != nil {
 		e.Timeout = op.timeout
 	}
 	if (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded) && ctx.Err() != nil {
@@ -81,7 +83,8 @@ func IsNotFound(err error) bool { return code(err) == codes.NotFound }
 // IsUnavailable reports whether the runtime can't be reached.
 func IsUnavailable(err error) bool { return code(err) == codes.Unavailable }
 
-// IsDeadline reports whether the call had no answer in time: what it asked for may still happen.
+// IsDeadline reports whether the call had no answer in time, or the runtime says that it had none from another part:
+// what was asked for may still happen.
 func IsDeadline(err error) bool {
 	return code(err) == codes.DeadlineExceeded || errors.Is(err, context.DeadlineExceeded)
 }

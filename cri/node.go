@@ -69,7 +69,7 @@ func (c *Client) GetContainerEvents(ctx context.Context, handle func(*runtimeapi
 	if errors.Is(err, io.EOF) {
 		err = errStreamEnded
 	}
-	return newError(ctx, op, err)
+	return newError(ctx, ctx, op, err)
 }
 
 // errStreamEnded is what a runtime's regular end of the event stream becomes.
