@@ -19,7 +19,9 @@
 //   - A state reader gets every key's last value, then Synced, then changes. It may miss a value that is overwritten
 //     soon, but never the last one, over any number of reconnections.
 //   - A Writer never waits for the bus, sends each key's last value as soon as it can, and sends all
-//     of them again when the bus was away, since the bus may have lost them.
+//     of them again when the bus was away, since the bus may have lost them. It knows what an earlier process of its
+//     daemon has said, and then removes keys that it doesn't know. A bus that was killed may show such keys until then,
+//     for about a second.
 //   - Events of one publisher arrive in order. A doubled event is possible, as after a lost acknowledgement.
 //   - A payload that can't be decoded is logged and skipped. Readers go on.
 //   - A message in a schema that the reader doesn't know isn't decoded. That is logged once, with what to upgrade, and

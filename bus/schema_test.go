@@ -60,6 +60,7 @@ func TestReaderOfAnotherSchema(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Second)
+			synctest.Wait()
 		}
 		say(old, "a", 1)
 		say(next, "b", 2)
@@ -80,6 +81,7 @@ func TestReaderOfAnotherSchema(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if _, there := got["b"]; there {
 			t.Error("a tombstone needs no schema")
 		}

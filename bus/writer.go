@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"kubelot.dev/bus/internal/backoff"
-	"kubelot.dev/bus/pause"
 )
 
 // publishTimeout bounds one publish until the bus has acknowledged it.
@@ -25,7 +24,8 @@ const (
 	// itself waits for a bus that is away, so this is for failures of another kind, such as a store that is full.
 	firstRefusal = 50 * time.Millisecond
 	lastRefusal  = 5 * time.Second
-	// refusedPause is between two keys of a writer that are refused one after the other.
+	// refusedPause is between the refusal of a writer's key that was refused before and the next such try. With many keys
+	// it is likely that the bus takes none of them.
 	refusedPause = 200 * time.Millisecond
 )
 
@@ -34,7 +34,8 @@ func refusal() wait.Backoff { return backoff.Doubling(firstRefusal, lastRefusal)
 
 // Writer publishes the values of a state topic. It remembers the last value of each key. Set and Delete never wait for
 // the bus. An overwritten value may stay unsent. The last one is sent as soon as the bus takes it, and all of them are
-// sent again after a reconnection. A value that the bus refuses is tried again at growing intervals and doesn't block
+// sent again after a reconnection, also those that an earlier process of the daemon has left on the bus. Keys that only
+// the bus has by then are removed. A value that the bus refuses is tried again at growing intervals and doesn't block
 // other keys. The methods may be called from several goroutines.
 type Writer[T any] struct {
 	topic  State[T]
@@ -42,10 +43,13 @@ type Writer[T any] struct {
 	header map[string]string // of every message that is no tombstone
 
 	mu      sync.Mutex
-	values  map[string]*Message // by subject: last value or tombstone
+	values  map[string]*Message // by subject: last value or tombstone; one that was found on the bus has a Time
+	found   bool                // what earlier processes had left on the bus is among the values
 	order   []string            // unsent subjects, oldest first; those that are held are not in it
 	unsent  map[string]bool
 	held    map[string]*hold // unsent subjects whose last message was refused
+	retry   time.Time        // none of them is tried again before
+	late    func()           // see OnLate
 	trouble trouble
 	wake    chan struct{}
 	idle    chan struct{} // closed and replaced when everything was sent
@@ -61,7 +65,7 @@ type hold struct {
 func (s State[T]) Writer(c *Conn) *Writer[T] {
 	w := &Writer[T]{
 		topic: s, conn: c, header: c.header(s),
-		values: map[string]*Message{}, unsent: map[string]bool{}, held: map[string]*hold{},
+		values: map[string]*Message{}, unsent: map[string]bool{}, held: map[string]*hold{}, late: func() {},
 		wake: make(chan struct{}, 1), idle: make(chan struct{}),
 	}
 	c.flushes(w.Flush)
@@ -81,9 +85,21 @@ func (w *Writer[T]) Set(key string, v T) error {
 
 // Delete removes the key with a tombstone.
 func (w *Writer[T]) Delete(key string) error {
+	return w.put(key, w.tombstone())
+}
+
+func (w *Writer[T]) tombstone() *Message {
 	header := w.conn.header(w.topic)
 	header[HeaderTombstone] = "1"
-	return w.put(key, &Message{Header: header})
+	return &Message{Header: header}
+}
+
+// OnLate has f called each time the bus takes a value that it had refused at first. It is for readers that are told of a
+// value in another way too, and look for it once. f may not block.
+func (w *Writer[T]) OnLate(f func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.late = f
 }
 
 // Flush waits until everything set so far has been acknowledged, or refused for good, by the bus.
@@ -111,7 +127,8 @@ func (w *Writer[T]) put(key string, m *Message) error {
 	m.Subject = subject
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if last := w.values[subject]; last != nil && last.Tombstone() == m.Tombstone() && bytes.Equal(last.Data, m.Data) {
+	if last := w.values[subject]; last != nil && last.Time.IsZero() && last.Tombstone() == m.Tombstone() &&
+		bytes.Equal(last.Data, m.Data) {
 		return nil
 	}
 	w.values[subject] = m
@@ -130,31 +147,28 @@ func (w *Writer[T]) releaseLocked(subject string) {
 	}
 }
 
-// releaseDue queues the held keys that are due.
-func (w *Writer[T]) releaseDue(now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for subject, h := range w.held {
-		if !h.until.After(now) {
-			w.releaseLocked(subject)
+// dueLocked is the subject of the held key that is due first, and when that is; empty if none is held.
+func (w *Writer[T]) dueLocked() (subject string, at time.Time) {
+	for each, h := range w.held {
+		if !h.until.IsZero() && (subject == "" || h.until.Before(at)) {
+			subject, at = each, h.until
 		}
 	}
+	if at.Before(w.retry) {
+		at = w.retry
+	}
+	return subject, at
 }
 
 // nextDue fires when the next held key is due; nil if none is held.
 func (w *Writer[T]) nextDue() <-chan time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var next time.Time
-	for _, h := range w.held {
-		if !h.until.IsZero() && (next.IsZero() || h.until.Before(next)) {
-			next = h.until
-		}
-	}
-	if next.IsZero() {
+	subject, at := w.dueLocked()
+	if subject == "" {
 		return nil
 	}
-	return time.After(time.Until(next))
+	return time.After(time.Until(at))
 }
 
 func (w *Writer[T]) queueLocked(subject string) {
@@ -172,6 +186,7 @@ func (w *Writer[T]) run(ctx context.Context) {
 	connects := w.conn.transport.Connects(ctx)
 	select {
 	case <-connects: // the first: nothing was sent yet, so nothing can have been lost
+		w.compare(ctx)
 	case <-ctx.Done():
 		return
 	}
@@ -185,10 +200,10 @@ func (w *Writer[T]) run(ctx context.Context) {
 				connects = nil // the transport was closed; ctx ends this loop
 				continue
 			}
+			w.compare(ctx)
 			w.queueAll()
 		case <-w.wake:
-		case now := <-due:
-			w.releaseDue(now)
+		case <-due:
 		}
 		w.sendAll(ctx)
 		due = w.nextDue()
@@ -206,7 +221,6 @@ func (w *Writer[T]) queueAll() {
 }
 
 func (w *Writer[T]) sendAll(ctx context.Context) {
-	refused := 0 // one after the other
 	for ctx.Err() == nil {
 		m := w.next()
 		if m == nil {
@@ -218,15 +232,12 @@ func (w *Writer[T]) sendAll(ctx context.Context) {
 			w.conn.log.Error("the bus can never accept this value, skipping it", "subject", m.Subject, "error", err)
 		}
 		w.mu.Lock()
+		_, refused := w.held[m.Subject]
 		w.settleLocked(m, err)
+		late := w.late
 		w.mu.Unlock()
-		if err == nil || lasting(err) {
-			refused = 0
-			continue
-		}
-		// With a second key it is likely that the bus takes none.
-		if refused++; refused > 1 {
-			pause.For(ctx, refusedPause)
+		if refused && err == nil {
+			late()
 		}
 	}
 }
@@ -237,12 +248,16 @@ func (w *Writer[T]) send(ctx context.Context, m *Message) error {
 	return w.conn.transport.Publish(ctx, *m)
 }
 
-// next is the oldest unsent message, or nil.
+// next is the oldest unsent message. If there is none, it is that of a held key that is due, or nil.
 func (w *Writer[T]) next() *Message {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.order) == 0 {
-		return nil
+		subject, at := w.dueLocked()
+		if subject == "" || time.Now().Before(at) {
+			return nil
+		}
+		w.releaseLocked(subject)
 	}
 	return w.values[w.order[0]]
 }
@@ -253,16 +268,21 @@ func (w *Writer[T]) settleLocked(m *Message, err error) {
 	if w.order = w.order[1:]; len(w.order) == 0 {
 		w.order = nil // lets go of what a burst has allocated
 	}
+	h := w.held[m.Subject]
 	if err != nil && !lasting(err) {
-		h := w.held[m.Subject]
 		if h == nil {
 			h = &hold{backoff: refusal()}
 			w.held[m.Subject] = h
+		} else {
+			w.retry = time.Now().Add(refusedPause)
 		}
 		h.until = time.Now().Add(h.backoff.Step())
 		return
 	}
-	delete(w.held, m.Subject)
+	if h != nil {
+		delete(w.held, m.Subject)
+		w.retry = time.Time{} // there may be room for others
+	}
 	delete(w.unsent, m.Subject)
 	switch {
 	case w.values[m.Subject] != m:

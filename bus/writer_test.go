@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -41,6 +42,12 @@ func (p *picky) Connects(context.Context) <-chan struct{} {
 	return c
 }
 
+func (p *picky) WatchState(context.Context, []string) <-chan Delivery {
+	c := make(chan Delivery, 1)
+	c <- Delivery{Synced: true}
+	return c
+}
+
 func (p *picky) Close() {}
 
 func pickyWriter(refuse ...string) (*picky, *Conn, *Writer[int]) {
@@ -63,6 +70,8 @@ func TestARefusedKeyIsTriedEverMoreSlowlyAndHoldsUpNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, c, w := pickyWriter("thing.big")
 		defer c.Close()
+		late := 0
+		w.OnLate(func() { late++ })
 		set(t, w, "big", 1)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -87,6 +96,39 @@ func TestARefusedKeyIsTriedEverMoreSlowlyAndHoldsUpNoOther(t *testing.T) {
 		time.Sleep(8 * time.Second)
 		if err := w.Flush(t.Context()); err != nil || p.taken[len(p.taken)-1] != "thing.big" {
 			t.Errorf("the value isn't sent after the bus takes it again: %v, %v", p.taken[len(p.taken)-1], err)
+		}
+		synctest.Wait()
+		if late != 1 {
+			t.Errorf("%d values were said to be late, want one", late)
+		}
+	})
+}
+
+func TestManyRefusedKeysHoldUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 200
+		var refused []string
+		for i := range keys {
+			refused = append(refused, "thing.big"+strconv.Itoa(i))
+		}
+		p, c, w := pickyWriter(refused...)
+		defer c.Close()
+		for i := range keys {
+			set(t, w, "big"+strconv.Itoa(i), i)
+		}
+		set(t, w, "first", 1)
+		synctest.Wait()
+		if len(p.taken) != 1 {
+			t.Errorf("taken: %v; the keys that are refused hold up the one behind them", p.taken)
+		}
+		time.Sleep(time.Minute)
+		for i := range 50 {
+			set(t, w, "small", i)
+			synctest.Wait()
+			if len(p.taken) != i+2 {
+				t.Fatalf("value %d waits for keys that are refused", i)
+			}
+			time.Sleep(10 * time.Millisecond)
 		}
 	})
 }
@@ -115,7 +157,7 @@ func TestAFullBusIsNotAskedForEachKey(t *testing.T) {
 			set(t, w, string(rune('a'+i%26))+string(rune('a'+i/26)), i)
 		}
 		time.Sleep(time.Minute)
-		tries := 0
+		tries := -1000 // without the first of each key
 		p.mu.Lock()
 		for _, n := range p.tries {
 			tries += n

@@ -13,6 +13,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/bussuite"
+	"kubelot.dev/bus/internal/layout"
 	"kubelot.dev/daemon/memory"
 )
 
@@ -138,6 +139,69 @@ func TestKilledBusLosesNothingAcknowledged(t *testing.T) {
 			t.Errorf("%s is %d, an old value", key, v.N)
 		}
 	}
+}
+
+// A bus that is killed reads its blocks again and finds the value before a tombstone that has expired. The writer takes
+// such a key back. It keeps what an earlier process of its daemon has said, and says that again to a store without it.
+func TestRemovedKeysAreGoneAfterAKill(t *testing.T) {
+	dir, err := os.MkdirTemp("/dev/shm", "kubelot-bus-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	live := &liveBus{options: DefaultOptions(dir)}
+	child := process(t, dir)
+	defer func() { kill(t, child) }()
+	earlier := conn(t, live, "writer")
+	w := bussuite.Things.Writer(earlier)
+	set := func(key string, n int) {
+		t.Helper()
+		if err := w.Set(key, bussuite.Thing{N: n}); err != nil {
+			t.Fatal(err)
+		}
+		flush(t, w)
+	}
+	for n := range 3 {
+		set("stays", n)
+	}
+	earlier.Close()
+	writer := conn(t, live, "writer")
+	w = bussuite.Things.Writer(writer)
+	set("known", 1)
+	// A writer that has removed a key doesn't know it. Its own tombstone would take half a minute to expire.
+	gone := bus.Message{Subject: "suite.thing.gone", Data: []byte(`{"n":1}`)}
+	for _, age := range []string{"", "1"} {
+		if age != "" {
+			gone.Header = map[string]string{layout.NATSTTL: age}
+		}
+		if err := writer.Transport().Publish(within(t), gone); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reader := conn(t, live, "reader")
+	noneIsBack := func() {
+		t.Helper()
+		var values map[string]bussuite.Thing
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+			if values, err = bussuite.Things.Read(within(t), reader); err != nil {
+				t.Fatal(err)
+			}
+			if len(values) == 2 && values["stays"].N == 2 {
+				return
+			}
+		}
+		t.Fatalf("the bus has %v", values)
+	}
+	noneIsBack()
+	kill(t, child)
+	child = process(t, dir)
+	noneIsBack()
+	kill(t, child)
+	if err := os.RemoveAll(live.options.StoreDir); err != nil {
+		t.Fatal(err)
+	}
+	child = process(t, dir)
+	noneIsBack()
 }
 
 func receive[T any](t *testing.T, from <-chan T) T {

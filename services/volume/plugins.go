@@ -26,7 +26,9 @@ const registryPause = 5 * time.Second
 
 // runRegistry finds plugins until ctx ends. That it fails is no reason for pods not to get their other volumes.
 func runRegistry(ctx context.Context, env daemon.Env, drivers *driver.Drivers) {
-	writer := waking{topic.PluginRegistered.Writer(env.Bus), sleep.Waker(env.Config.RunDir, "resource", env.Log)}
+	plugins, wake := topic.PluginRegistered.Writer(env.Bus), sleep.Waker(env.Config.RunDir, "resource", env.Log)
+	plugins.OnLate(wake)
+	writer := waking{plugins, wake}
 	for ctx.Err() == nil {
 		if err := registerPlugins(ctx, env, writer, drivers); err != nil && ctx.Err() == nil {
 			env.Log.Error("plugins can't register: no new CSI driver or device plugin works until that is possible, retrying",

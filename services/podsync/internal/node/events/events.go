@@ -36,18 +36,18 @@ type Reporter struct {
 // New starts the writers on the connection. The steps of traced pods have spans. A pod that waits for the resource
 // daemon wakes it by its alarm below runDir.
 func New(c *bus.Conn, events daemon.EventRecorder, traced topic.Sampling, runDir string, log *slog.Logger) *Reporter {
-	return &Reporter{
+	r := &Reporter{
 		pods:     topic.PodUpdate.Writer(c),
 		objects:  topic.PodObject.Writer(c),
 		statuses: topic.StatusPatch.Writer(c),
 		mirrors:  topic.PodMirror.Writer(c),
 		sources:  topic.PodSources.Writer(c),
 		steps:    topic.PodStep.Publisher(c),
-		events:   events,
-		traced:   traced,
-		log:      log,
-		wake:     sleep.Waker(runDir, "resource", log),
+		events:   events, traced: traced, log: log,
+		wake: sleep.Waker(runDir, "resource", log),
 	}
+	r.pods.OnLate(r.wake)
+	return r
 }
 
 // Pod states a pod as admitted, and what the API server has of its status; nil leaves either as it was stated.
