@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/user"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -150,6 +151,45 @@ func TestCLIReadsAllAndWritesNothing(t *testing.T) {
 		if !errors.Is(err, bus.ErrDenied) {
 			t.Errorf("publish %s: got %v, want that it is denied", subject, err)
 		}
+	}
+}
+
+// A call that waits for its reply takes little memory, for many may wait at once.
+func TestACallTakesLittleMemory(t *testing.T) {
+	b := startBus(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	server, ended := conn(t, b, "writer"), make(chan error, 1)
+	go func() {
+		ended <- bussuite.Sum.Serve(ctx, server, func(_ context.Context, in bussuite.Thing) (bussuite.Reply, error) {
+			return bussuite.Reply{Sum: in.N}, nil
+		})
+	}()
+	caller, done := conn(t, b, "reader"), 0
+	call := func() {
+		_, err := bussuite.Sum.Do(within(t), caller, bussuite.Thing{N: 1})
+		switch {
+		case err == nil:
+			done++
+		case !errors.Is(err, bus.ErrUnavailable):
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(time.Minute); done == 0 && time.Now().Before(end); {
+		call()
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	const calls = 50
+	for range calls {
+		call()
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / calls; each > 128<<10 || done != calls+1 {
+		t.Errorf("%d of %d calls were answered, and took %d bytes each, with the bus", done-1, calls, each)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

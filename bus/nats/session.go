@@ -188,7 +188,9 @@ func (s *session) call(ctx context.Context, caller string, m *natsgo.Msg) (*nats
 	ctx, done := s.attempt(ctx, m.Subject)
 	defer done()
 	m.Reply = strings.Join([]string{"_REPLY", caller, m.Subject, nuid.Next()}, ".")
-	sub, err := s.nc.SubscribeSync(m.Reply)
+	// The client's own channel has room for 65,536 messages, which take 512 KiB.
+	replies := make(chan *natsgo.Msg, 1)
+	sub, err := s.nc.ChanSubscribe(m.Reply, replies)
 	if err != nil {
 		return nil, s.failure(ctx, m, err)
 	}
@@ -196,8 +198,15 @@ func (s *session) call(ctx context.Context, caller string, m *natsgo.Msg) (*nats
 	if err := s.nc.PublishMsg(m); err != nil {
 		return nil, s.failure(ctx, m, err)
 	}
-	reply, err := sub.NextMsgWithContext(ctx)
-	return reply, s.failure(ctx, m, err)
+	select {
+	case reply := <-replies:
+		if len(reply.Data) == 0 && reply.Header.Get("Status") == "503" {
+			return nil, bus.ErrNoResponder
+		}
+		return reply, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // failure is err in the bus package's words.
