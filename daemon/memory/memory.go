@@ -25,8 +25,10 @@ const (
 	// millisecond.
 	worthBytes = 4 << 20
 	// lateAfter is how many times a daemon must be found at rest after it gave memory back until it does so once more:
-	// caches that are dropped by timers of some ten seconds are free only then.
+	// caches that are dropped by timers of some ten seconds are free only then. lastAfter is likewise until the last time,
+	// for what the bus does each minute: it loads blocks of its store, in buffers of 4 MiB.
 	lateAfter = 4
+	lastAfter = 12
 	// collections are how many collections it takes, with cleanupTime between them for the cleanups.
 	collections = 3
 	cleanupTime = 20 * time.Millisecond
@@ -98,32 +100,37 @@ func rest(ctx context.Context, log *slog.Logger, daemons uint64) {
 // restWatch decides when it is worth giving memory back, from what was allocated since the start, in bytes.
 type restWatch struct {
 	daemons        uint64 // in the process, if more than one: each does a little at rest
-	last, returned uint64
+	seen, returned uint64
 	settled        bool // the start is over
-	late           int  // looks at rest until the late one
+	late           int  // looks at rest until memory is given back once more
+	last           bool // that is the last time
 }
 
 // look takes in what was allocated until now, and reports whether the process is at rest and has something to give
 // back. It is called every restAfter.
 func (w *restWatch) look(allocated uint64) bool {
-	quiet := allocated-w.last < max(w.daemons, 1)*restBytes
-	w.last = allocated
+	quiet := allocated-w.seen < max(w.daemons, 1)*restBytes
+	w.seen = allocated
 	switch {
 	case !quiet:
 		return false
 	case !w.settled || allocated-w.returned > worthBytes:
-		w.late = lateAfter
+		w.late, w.last = lateAfter, false
 		return true
-	case w.late > 0:
-		w.late--
-		return w.late == 0
+	case w.late == 0:
+		return false
 	}
-	return false
+	w.late--
+	due := w.late == 0
+	if due && !w.last {
+		w.late, w.last = lastAfter, true
+	}
+	return due
 }
 
 // gaveBack notes that memory was given back.
 func (w *restWatch) gaveBack(allocated uint64) {
-	w.last, w.returned, w.settled = allocated, allocated, true
+	w.seen, w.returned, w.settled = allocated, allocated, true
 }
 
 // collect gives back all that isn't in use. That takes several collections: the first finds what only weak pointers and
