@@ -13,7 +13,7 @@ import (
 // supervisor is what started the daemon and wants to know how it is: systemd or kubelot up for a process, the roster
 // for a member of a group.
 type supervisor interface {
-	// state is called for each change of health. The first call means that the daemon is ready.
+	// state is called for each change of health. The first call means that the daemon is ready, unless it has stopped.
 	state(state topic.HealthState, message string)
 	// alive is called at intervals while the daemon's loop answers.
 	alive()
@@ -32,7 +32,7 @@ func (u *unit) state(state topic.HealthState, message string) {
 	if message != "" {
 		status += ": " + oneLine(message)
 	}
-	if !u.ready {
+	if !u.ready && state != topic.Stopped {
 		u.ready = true
 		status = systemd.SdNotifyReady + "\n" + status
 	}

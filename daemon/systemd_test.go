@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"path/filepath"
@@ -106,4 +107,16 @@ func TestADaemonWithoutBusIsReadyWhenItSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, next, "READY=1|STATUS=healthy", "STATUS=stopped")
+}
+
+// The others start once the bus is ready, and one that has failed to start never is.
+func TestADaemonThatFailsToStartIsNotReady(t *testing.T) {
+	next := systemdSocket(t)
+	failure := errors.New("another kubelot-bus uses the store")
+	spec := Spec{Name: "bus", WithoutBus: true, Run: func(context.Context, Env) error { return failure }}
+	env := NewEnv(spec, &config.Config{}, nil, slog.New(slog.DiscardHandler))
+	if err := RunWith(t.Context(), spec, env); !errors.Is(err, failure) {
+		t.Errorf("the daemon ended with %v", err)
+	}
+	expect(t, next, "STATUS=stopped: another kubelot-bus uses the store")
 }
