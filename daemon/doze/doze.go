@@ -8,7 +8,7 @@
 // # Owns
 //
 // The process, between the daemon that has gone to sleep and the one that is woken. It becomes the daemon again when
-// somebody connects to one of the sockets, a socket's file is gone, or the process gets SIGHUP.
+// somebody connects to one of the sockets, a socket's file is gone (the alarm's too), or the process gets SIGHUP.
 //
 // # Guarantees
 //
@@ -87,19 +87,23 @@ func (d *dozer) wait() {
 	for _, door := range d.Doors {
 		fds = append(fds, unix.PollFd{Fd: int32(door.FD), Events: unix.POLLIN})
 	}
+	looked := time.Now()
 	for {
 		d.alive()
 		n, err := unix.Poll(fds, int(d.every.Milliseconds()))
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err != nil:
+		if err != nil && err != unix.EINTR {
 			say("poll: " + err.Error())
 			return
-		case n == 0 && d.complete():
+		}
+		// Clients of the metrics may come more often than that.
+		if time.Since(looked) >= d.every {
+			looked = time.Now()
+			if !d.complete() {
+				return
+			}
+		}
+		if n <= 0 {
 			continue
-		case n == 0:
-			return
 		}
 		for _, fd := range fds[1:] {
 			if fd.Revents != 0 {
@@ -112,14 +116,27 @@ func (d *dozer) wait() {
 	}
 }
 
-// complete reports whether clients still find all sockets.
+// complete reports whether clients still find all sockets, and those who wake the daemon its alarm.
 func (d *dozer) complete() bool {
 	for _, door := range d.Doors {
 		if !there(door.Path) {
 			return false
 		}
 	}
-	return true
+	path := pathOf(d.Alarm)
+	return path == "" || there(path)
+}
+
+// pathOf is the path at which a socket was made, if it has one.
+func pathOf(fd int) string {
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		return ""
+	}
+	if u, ok := name.(*unix.SockaddrUnix); ok {
+		return u.Name
+	}
+	return ""
 }
 
 func there(path string) bool {
@@ -227,10 +244,8 @@ func (d *dozer) leave() {
 		_ = unix.Unlink(door.Path)
 	}
 	for _, fd := range []int{d.Metrics, d.Alarm} {
-		if name, err := unix.Getsockname(fd); err == nil {
-			if u, ok := name.(*unix.SockaddrUnix); ok {
-				_ = unix.Unlink(u.Name)
-			}
+		if path := pathOf(fd); path != "" {
+			_ = unix.Unlink(path)
 		}
 	}
 }
