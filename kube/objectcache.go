@@ -40,7 +40,8 @@ const (
 )
 
 // ObjectCache keeps the ConfigMaps or Secrets that somebody refers to, one watch for each, as
-// the Node authorizer demands. Immutable objects aren't watched any more once they are known.
+// the Node authorizer demands. Immutable objects aren't watched any more once they are known. They are read again for
+// each new owner, for there may be another object of the name by then.
 // Its methods may be called from several goroutines, before Run too.
 type ObjectCache[T any] struct {
 	kind     string
@@ -66,6 +67,7 @@ type entry[T any] struct {
 	expiry *time.Timer        // set while it lingers
 	frozen bool
 	known  bool          // object is the server's answer
+	stale  bool          // object is the answer to an earlier question, and is asked for again
 	object *T            // nil where the server has none
 	err    error         // last failure to ask the server, while not known
 	failed int           // failures in a row
@@ -169,8 +171,10 @@ func (o *ObjectCache[T]) Get(ctx context.Context, k ObjectKey) (*T, error) {
 	for {
 		o.mu.Lock()
 		known, object, err, failed, answer := e.known, e.object, e.err, e.failed, e.answer
+		stale := e.stale && err == nil
 		o.mu.Unlock()
 		switch {
+		case stale:
 		case known && object != nil:
 			return object, nil
 		case known:

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 var key = ObjectKey{Namespace: "ns", Name: "a"}
@@ -146,6 +147,47 @@ func TestAnImmutableObjectIsNotWatched(t *testing.T) {
 			t.Errorf("%d requests for an immutable object", n)
 		}
 		value(t, cache, "1")
+	})
+}
+
+// An immutable object may be deleted and created again under its name. The next pod gets the new one, and those that
+// have the old one hear of it.
+func TestAnImmutableObjectIsReadAgainForTheNextPod(t *testing.T) {
+	c := newCollection()
+	yes := true
+	immutable := func(uid string) func(*corev1.ConfigMap) {
+		return func(o *corev1.ConfigMap) { o.Immutable, o.UID = &yes, types.UID(uid) }
+	}
+	c.set("a", "1", immutable("first"))
+	caching(t, c, StrategyWatch, func(t *testing.T, cache *ObjectCache[corev1.ConfigMap]) {
+		cache.Hold("one", key)
+		value(t, cache, "1")
+		c.remove("a")
+		c.set("a", "2", immutable("second"))
+		value(t, cache, "1")
+		changed(cache)
+		cache.Hold("two", key)
+		if o, err := cache.Get(t.Context(), key); err != nil || o.Data["k"] != "2" {
+			t.Errorf("the second pod gets %v, %v", o, err)
+		}
+		if n := changed(cache); n != 1 {
+			t.Errorf("%d changes, want 1", n)
+		}
+		c.fail(nil)
+		c.asked()
+		time.Sleep(time.Hour)
+		if n := c.asked(); n != 0 {
+			t.Errorf("%d requests for an immutable object", n)
+		}
+		c.fail(errDown)
+		cache.Hold("three", key)
+		value(t, cache, "2") // the server is away
+		c.fail(nil)
+		time.Sleep(2 * reflectDelayMax)
+		if n := changed(cache); n != 0 {
+			t.Errorf("%d changes of the same object", n)
+		}
+		value(t, cache, "2")
 	})
 }
 

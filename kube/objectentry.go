@@ -15,6 +15,12 @@ func (o *ObjectCache[T]) acquireLocked(k ObjectKey) {
 		if o.ctx != nil {
 			o.startLocked(o.ctx, k, e)
 		}
+	} else if e.frozen {
+		// The object may have been deleted and created again under its name.
+		e.frozen, e.stale = false, true
+		if o.ctx != nil {
+			o.startLocked(o.ctx, k, e)
+		}
 	}
 	if e.expiry != nil {
 		e.expiry.Stop()
@@ -67,11 +73,11 @@ func (o *ObjectCache[T]) frozenEntry(e *entry[T]) bool {
 // sink takes what the server says of one object.
 func (o *ObjectCache[T]) sink(ctx context.Context, k ObjectKey, e *entry[T]) sink[T] {
 	return sink[T]{
-		set:    func(v *T) { o.learn(k, e, v) },
-		remove: func(*T) { o.learn(k, e, nil) },
+		set:    func(v *T) { o.learn(ctx, k, e, v) },
+		remove: func(*T) { o.learn(ctx, k, e, nil) },
 		replace: func(all []*T) {
 			if len(all) > 0 {
-				o.learn(k, e, all[0])
+				o.learn(ctx, k, e, all[0])
 				return
 			}
 			o.confirmMissing(ctx, k, e)
@@ -91,27 +97,30 @@ func (o *ObjectCache[T]) confirmMissing(ctx context.Context, k ObjectKey, e *ent
 		// Not found, or not answered: then the list counts, and the watch brings what it lacks.
 		v = nil
 	}
-	o.learn(k, e, v)
+	o.learn(ctx, k, e, v)
 }
 
-// learn records the server's answer; nil means that there is no such object.
-func (o *ObjectCache[T]) learn(k ObjectKey, e *entry[T], v *T) {
+// learn records the server's answer; nil means that there is no such object. ctx is that of the goroutine that asked:
+// what comes after its end counts no more.
+func (o *ObjectCache[T]) learn(ctx context.Context, k ObjectKey, e *entry[T], v *T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if e.frozen {
+	if ctx.Err() != nil {
 		return
 	}
 	same := e.known && (e.object == nil) == (v == nil) && (v == nil || o.version(v) == o.version(e.object))
-	e.known, e.object, e.err, e.failed = true, v, nil, 0
-	if same {
-		return
-	}
+	awaited := e.stale
+	e.known, e.stale, e.object, e.err, e.failed = true, false, v, nil, 0
 	if v != nil && o.frozen(v) {
 		e.frozen = true
 		o.stopLocked(e)
 	}
-	o.answerLocked(e)
-	o.changed.put(k, k)
+	if !same || awaited {
+		o.answerLocked(e)
+	}
+	if !same {
+		o.changed.put(k, k)
+	}
 }
 
 // fail records that the server could not be asked; what is known stays.
