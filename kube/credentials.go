@@ -3,6 +3,7 @@ package kube
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -194,9 +195,25 @@ func (c *credentials) config(s *session) (*rest.Config, error) {
 	if err := rest.LoadTLSFiles(cfg); err != nil {
 		return nil, err
 	}
+	if err := whole(cfg); err != nil {
+		return nil, err
+	}
 	cfg.CAFile, cfg.CertFile, cfg.KeyFile = "", "", ""
 	cfg.Dial, cfg.UserAgent = c.dial, c.userAgent
 	return cfg, nil
+}
+
+// whole finds files that are still being written: a client certificate without its key, or with that of another one.
+// Both may be renewed one after the other.
+func whole(cfg *rest.Config) error {
+	if cfg.CertFile == "" || cfg.KeyFile == "" {
+		return nil
+	}
+	if _, err := tls.X509KeyPair(cfg.CertData, cfg.KeyData); err != nil {
+		return pending{fmt.Errorf("the client certificate %s and the key %s don't fit together: %w", cfg.CertFile,
+			cfg.KeyFile, err)}
+	}
+	return nil
 }
 
 func (s *session) note(file string) error {

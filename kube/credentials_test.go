@@ -174,6 +174,57 @@ func TestRequestsWaitForCredentials(t *testing.T) {
 	}
 }
 
+// A certificate and its key are written one after the other. Meanwhile the last ones stay in use, and a daemon that
+// starts waits.
+func TestAHalfWrittenPairIsWaitedFor(t *testing.T) {
+	server, dir := identityServer(t), t.TempDir()
+	config, cert, key := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "a.crt"), filepath.Join(dir, "a.key")
+	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	pair(t, first, "first", time.Now().Add(time.Hour))
+	pair(t, second, "second", time.Now().Add(time.Hour))
+	write := func(to, from string) {
+		t.Helper()
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replace(t, to, text)
+	}
+	replace(t, config, userOf(server.URL, `{client-certificate: a.crt, client-key: a.key}`))
+	write(cert, first)
+	for _, half := range []func(){
+		func() { replace(t, key, nil) },
+		func() { write(key, second) },
+		func() { replace(t, cert, nil); write(key, first) },
+		func() { replace(t, key, nil) },
+	} {
+		half()
+		if _, err := NewClient(config, options()); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("with half of the pair: %v", err)
+		}
+	}
+	c, err := Open(config, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	write(cert, first)
+	write(key, first)
+	becomes(t, c, "first")
+	for _, half := range []func(){
+		func() { write(cert, second) },
+		func() { replace(t, cert, nil) },
+		func() { replace(t, key, nil) },
+	} {
+		half()
+		time.Sleep(lookEvery)
+		becomes(t, c, "first")
+	}
+	write(cert, second)
+	write(key, second)
+	becomes(t, c, "second")
+}
+
 func TestUnusableKubeconfigIsSaid(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "kubeconfig")
 	replace(t, config, []byte("{nonsense"))
