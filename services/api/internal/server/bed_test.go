@@ -73,10 +73,12 @@ func (r *reported) is(state topic.HealthState) bool {
 }
 
 // newBed runs the daemon with these lines of a KubeletConfiguration.
-func newBed(t *testing.T, lines string) *bed {
+func newBed(t *testing.T, lines string) *bed { return newBedOn(t, bustest.New(), lines) }
+
+func newBedOn(t *testing.T, on *bustest.Bus, lines string) *bed {
 	t.Helper()
 	b := &bed{
-		t: t, dir: t.TempDir(), bus: bustest.New(), fake: critest.Start(t),
+		t: t, dir: t.TempDir(), bus: on, fake: critest.Start(t),
 		health: map[string]*bus.Writer[topic.DaemonHealth]{},
 	}
 	b.bus.Restrict(api.Contract, bus.Contract{Daemon: "podsync", Writes: []bus.Topic{

@@ -1,6 +1,9 @@
 package server
 
-import "errors"
+import (
+	"errors"
+	"net/http"
+)
 
 // Answers to callers, in the kubelet's words.
 var (
@@ -9,3 +12,15 @@ var (
 	errTimeout  = errors.New("cannot parse value of timeout parameter")
 	errStreams  = errors.New("you must specify at least 1 of stdin, stdout, stderr")
 )
+
+// errUnread is why nothing can be said of pods.
+var errUnread = errors.New("kubelot-api has not read yet which pods there are: try again, and if that doesn't help, " +
+	"look whether kubelot-bus runs")
+
+// unanswered is the code of an answer to a question about pods that failed.
+func unanswered(err error) int {
+	if errors.Is(err, errUnread) {
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}

@@ -30,6 +30,9 @@ func (s *Service) getContainerLogs(w http.ResponseWriter, r *http.Request) {
 	namespace, podName, name := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	pod, err := s.pod(r.Context(), namespace, podName)
 	switch {
+	case errors.Is(err, errUnread):
+		fail(w, unanswered(err), err)
+		return
 	case err != nil:
 		fail(w, http.StatusNotFound, err)
 		return
@@ -58,7 +61,7 @@ func (s *Service) pod(ctx context.Context, namespace, name string) (state.Pod, e
 		pod state.Pod
 		ok  bool
 	}
-	a, err := ask(ctx, s, func(known *state.State) (a answer) {
+	a, err := askPods(ctx, s, func(known *state.State) (a answer) {
 		a.pod, a.ok = known.Pod(namespace, name)
 		return a
 	})

@@ -25,9 +25,9 @@ func (s *Service) getRunningPods(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Service) list(w http.ResponseWriter, r *http.Request, of func(*state.State) []corev1.Pod) {
-	pods, err := ask(r.Context(), s, of)
+	pods, err := askPods(r.Context(), s, of)
 	if err != nil {
-		fail(w, http.StatusInternalServerError, err)
+		fail(w, unanswered(err), err)
 		return
 	}
 	s.answer(w, corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: pods})
@@ -59,14 +59,14 @@ func (s *Service) findPod(w http.ResponseWriter, r *http.Request) (state.Pod, bo
 		named bool
 		ok    bool
 	}
-	a, err := ask(r.Context(), s, func(known *state.State) (a answer) {
+	a, err := askPods(r.Context(), s, func(known *state.State) (a answer) {
 		a.pod, a.named = known.Pod(r.PathValue("namespace"), r.PathValue("pod"))
 		a.ok = a.named && known.IsUID(a.pod, r.PathValue("uid"))
 		return a
 	})
 	switch {
 	case err != nil:
-		fail(w, http.StatusInternalServerError, err)
+		fail(w, unanswered(err), err)
 	case !a.named:
 		fail(w, http.StatusNotFound, errNoPod)
 	case !a.ok:

@@ -47,6 +47,9 @@ type Service struct {
 
 	loop   *loop.Loop
 	failed chan error
+	// unread is how many of the topics about pods have not been read yet. read is closed once all have.
+	unread int
+	read   chan struct{}
 }
 
 // machineLogs are where the machine's logs are: systemLogs is the directory that /logs/ shows, journalctl what reads
@@ -68,7 +71,7 @@ func New(env daemon.Env, r runtime) (*Service, error) {
 		gather: gather.New(env.Config.RunDir, env.Metrics, legacyregistry.DefaultGatherer, t != nil),
 		state:  state.New(), traces: t,
 		machineLogs: machineLogs{systemLogs, journalctl},
-		loop:        loop.New(env.Bus), failed: make(chan error),
+		loop:        loop.New(env.Bus), failed: make(chan error), read: make(chan struct{}),
 	}, nil
 }
 
@@ -100,19 +103,51 @@ func ask[T any](ctx context.Context, s *Service, f func(*state.State) T) (T, err
 	return loop.Ask(ctx, s.loop, func() T { return f(s.state) })
 }
 
+// readPatience is how long a question about pods waits until the bus has been read. It is a variable for tests only.
+var readPatience = 10 * time.Second
+
+// askPods is ask about pods: those that are on the bus are known before it is answered.
+func askPods[T any](ctx context.Context, s *Service, f func(*state.State) T) (answer T, err error) {
+	patience := time.NewTimer(readPatience)
+	defer patience.Stop()
+	select {
+	case <-s.read:
+		return ask(ctx, s, f)
+	case <-patience.C:
+		return answer, errUnread
+	case <-ctx.Done():
+		return answer, context.Cause(ctx)
+	}
+}
+
 // subscribe has the state keep the values of every topic that is read.
 func (s *Service) subscribe(ctx context.Context) error {
 	w := s.state
 	return errors.Join(
-		loop.Follow(ctx, s.loop, topic.PodUpdate, also(s.traces.Pod, loop.Into(w.Updates))),
-		loop.Follow(ctx, s.loop, topic.PodSources, loop.Into(w.Sources)),
-		loop.Follow(ctx, s.loop, topic.PodMirror, loop.Into(w.Mirrors)),
-		loop.Follow(ctx, s.loop, topic.StatusPatch, loop.Into(w.Computed)),
-		loop.Follow(ctx, s.loop, topic.MergedStatus, also(s.traces.Status, loop.Into(w.Merged))),
-		loop.Follow(ctx, s.loop, topic.PLEGEvent, loop.Into(w.Seen)),
+		follow(ctx, s, topic.PodUpdate, also(s.traces.Pod, loop.Into(w.Updates))),
+		follow(ctx, s, topic.PodSources, loop.Into(w.Sources)),
+		follow(ctx, s, topic.PodMirror, loop.Into(w.Mirrors)),
+		follow(ctx, s, topic.StatusPatch, loop.Into(w.Computed)),
+		follow(ctx, s, topic.MergedStatus, also(s.traces.Status, loop.Into(w.Merged))),
+		follow(ctx, s, topic.PLEGEvent, loop.Into(w.Seen)),
 		loop.Follow(ctx, s.loop, topic.NodeObject, loop.Into(w.Node)),
 		loop.Follow(ctx, s.loop, topic.Health, loop.Into(w.Health)),
 	)
+}
+
+// follow has the loop handle every change of a topic about pods.
+func follow[T any](ctx context.Context, s *Service, t bus.State[T], handle func(bus.Change[T])) error {
+	s.unread++
+	read := false
+	return loop.Follow(ctx, s.loop, t, func(c bus.Change[T]) {
+		handle(c)
+		if c.Synced && !read {
+			read = true
+			if s.unread--; s.unread == 0 {
+				close(s.read)
+			}
+		}
+	})
 }
 
 // also gives a change to both.
