@@ -44,15 +44,25 @@ func (s *Service) evict(ctx context.Context, due []evict.Due, now time.Time) {
 // advance takes the next step about a condition whose thresholds are due.
 func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.Time) {
 	p := &s.passes[j]
+	// What a pod has that was evicted for its own limit may end a shortage that begins before it is gone.
+	ending := p.freeing.UID != p.awaited && !s.gone(p.freeing.UID)
 	if len(due) == 0 {
-		p.rest, p.waits, p.since, p.freeing = time.Time{}, nil, time.Time{}, evict.Freeing{}
+		p.rest, p.waits, p.since = time.Time{}, nil, time.Time{}
+		if !ending {
+			p.freeing = evict.Freeing{}
+		}
+		if s.gone(p.awaited) {
+			p.awaited, p.soft = "", false
+		}
 		s.report.problems.Set(problems[j], nil)
 		return
 	}
 	if p.since.IsZero() {
 		p.since = now
 	}
-	p.freeing = p.freeing.Only(due)
+	if !ending {
+		p.freeing = p.freeing.Only(due)
+	}
 	relieve, forget := s.nextStep(j, due, now)
 	if relieve && forget {
 		delete(s.evicted, p.awaited) // else it is no candidate
@@ -66,9 +76,11 @@ func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.
 	}
 }
 
-// awaitSpace begins the wait for what the runtime frees of the pod that was evicted last, once it is gone.
+// awaitSpace begins the wait for what the runtime frees of the pod that was evicted last, once it is gone. Where the
+// shortage has ended since, nothing is waited for.
 func (p *pass) awaitSpace(gone bool, now time.Time) {
 	switch {
+	case p.freeing.UID != p.awaited:
 	case !gone:
 		p.freeing = evict.Freeing{}
 	case p.freeing.Becomes == nil:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/gc/internal/evict"
 )
 
@@ -17,13 +18,9 @@ const limitGrace = 1
 func (s *Service) limits() work {
 	pods := s.candidates(time.Now(), evict.LimitsStorage)
 	return func(ctx context.Context) func() {
-		over, err := s.overLimits(ctx, pods)
-		return func() {
-			s.report.problems.Set("limits on local storage", err)
-			for _, uid := range over {
-				s.onEvicted(uid, limitGrace, time.Now())
-			}
-		}
+		over, err := s.excesses(ctx, pods)
+		_, failed := s.overLimits(ctx, over)
+		return func() { s.report.problems.Set("limits on local storage", errors.Join(err, failed)) }
 	}
 }
 
@@ -48,34 +45,69 @@ func (s *Service) excesses(ctx context.Context, pods []evict.Candidate) ([]exces
 	if err != nil {
 		return nil, fmt.Errorf("the usage of pods with a limit on local storage is unknown: %w", err)
 	}
-	var over []excess
-	for _, c := range withStats(pods, &summary) {
-		if by, message := evict.OverLimit(c, s.fs.Load().layout); message != "" {
+	return excessesOf(withStats(pods, &summary), s.fs.Load().layout), nil
+}
+
+// excessesOf are those of the pods with figures that use more than they may.
+func excessesOf(pods []evict.Candidate, l evict.Layout) (over []excess) {
+	for _, c := range pods {
+		if by, message := evict.OverLimit(c, l); message != "" {
 			over = append(over, excess{c, by, message})
 		}
 	}
-	return over, nil
+	return over
 }
 
-func (s *Service) overLimits(ctx context.Context, pods []evict.Candidate) (evicted []string, err error) {
-	over, err := s.excesses(ctx, pods)
-	errs := []error{err}
+// overLimits evicts pods that use more than they may. some is true if any was evicted.
+func (s *Service) overLimits(ctx context.Context, over []excess) (some bool, err error) {
+	var errs []error
 	for _, c := range over {
 		if c.Critical() {
 			s.report.decided(aboutPod(topic.ActionKeep, c.Pod, "it would be evicted if it weren't critical: "+c.message))
 			continue
 		}
-		// The kubelet gives these pods no DisruptionTarget: the fault is theirs.
-		if err := s.end(ctx, ending{
-			pod: c.Pod, signal: c.by, message: c.message, grace: limitGrace,
-			reason: c.message,
-		}); err != nil {
-			if !errors.Is(err, errEnded) {
-				errs = append(errs, err)
-			}
+		first, gone := loop.Ask(ctx, s.loop, func() bool { return c.begin(s, time.Now()) })
+		if gone != nil {
+			return some, errors.Join(append(errs, gone)...)
+		}
+		if !first {
 			continue
 		}
-		evicted = append(evicted, string(c.Pod.UID))
+		// The kubelet gives these pods no DisruptionTarget: the fault is theirs.
+		err := s.end(ctx, ending{pod: c.Pod, signal: c.by, message: c.message, grace: limitGrace, reason: c.message})
+		some = some || err == nil
+		if err == nil {
+			continue
+		}
+		ended := errors.Is(err, errEnded)
+		s.loop.Do(ctx, func() { c.fail(s, ended || refused(err)) })
+		if !ended {
+			errs = append(errs, err)
+		}
 	}
-	return evicted, errors.Join(errs...)
+	return some, errors.Join(errs...)
+}
+
+// begin notes that the pod is evicted, unless it is already: until it is gone, no other pod is evicted for disk space
+// that this one frees.
+func (c excess) begin(s *Service, now time.Time) (first bool) {
+	uid := string(c.Pod.UID)
+	if until, evicted := s.evicted[uid]; evicted && now.Before(until) {
+		return false
+	}
+	s.onEvicted(uid, limitGrace, now)
+	f := &s.passes[jobDisk].freeing
+	*f = evict.FreedBy(evict.Ranked{Candidate: c.Candidate, Known: true}, s.fs.Load().layout, s.obs, *f, now)
+	f.Until = now.Add(reclaimTimeout)
+	return true
+}
+
+// fail has the pod evicted again while it is over its limit. idle is true if podsync doesn't end it; else it may do so
+// though its answer is missing.
+func (c excess) fail(s *Service, idle bool) {
+	uid := string(c.Pod.UID)
+	delete(s.evicted, uid)
+	if f := &s.passes[jobDisk].freeing; idle && f.UID == uid {
+		*f = evict.Freeing{}
+	}
 }

@@ -92,7 +92,8 @@ func (r *relief) reclaim(ctx context.Context, t evict.Threshold) (tried bool, er
 		if err == nil {
 			var of []string
 			of, _, err = s.removeDead(ctx, c, true)
-			if slices.ContainsFunc(of, func(uid string) bool { return uid != r.freeing.UID }) {
+			others := slices.ContainsFunc(of, func(uid string) bool { return uid != r.freeing.UID })
+			if others && !r.freeing.Awaited(t, r.obs[t.Signal], time.Now()) {
 				r.freeing, r.frees = evict.Freeing{Until: time.Now().Add(freedTimeout)}, true
 			}
 		}
@@ -132,9 +133,7 @@ func (r *relief) evictFor(ctx context.Context, d evict.Due) error {
 		return err
 	}
 	begins := !r.waits.Has(d)
-	if r.freeing.Awaited(t, r.obs[t.Signal], time.Now()) {
-		r.waits.ForSpace(d)
-		r.await(d, r.freeing.Until, begins, r.freeing.String())
+	if r.awaitSpace(d, begins, snap.freeing) {
 		return nil
 	}
 	choice, err := r.choose(ctx, d, snap)
@@ -148,8 +147,36 @@ func (r *relief) evictFor(ctx context.Context, d evict.Due) error {
 		r.await(d, choice.Asked.Add(evict.Patience), begins, choice.Awaited())
 		return err
 	}
+	// While figures were waited for pods may have been evicted for their own limits.
+	now, gone := s.look(ctx)
+	if gone != nil || r.awaitSpace(d, begins, now.freeing) {
+		return gone
+	}
+	choice.Order = slices.DeleteFunc(choice.Order, func(c evict.Ranked) bool {
+		return !slices.ContainsFunc(now.pods, func(p evict.Candidate) bool { return p.Pod.UID == c.Pod.UID })
+	})
 	delete(r.waits, d.String())
+	if t.Signal.Disk() && s.settings.Load().localLimits {
+		// Pods that break their own limits go before others, as with the kubelet.
+		some, failed := s.overLimits(ctx, excessesOf(choice.Pods, choice.Layout))
+		if r.relieved = r.relieved || some; some {
+			return errors.Join(err, failed)
+		}
+		err = errors.Join(err, failed)
+	}
 	return errors.Join(err, r.evictFirst(ctx, t, choice))
+}
+
+// awaitSpace waits where space may end the shortage that is being freed: by what this relief knows of, or by another.
+func (r *relief) awaitSpace(d evict.Due, begins bool, by evict.Freeing) bool {
+	for _, f := range []evict.Freeing{r.freeing, by} {
+		if f.Awaited(d.Threshold, r.obs[d.Signal], time.Now()) {
+			r.waits.ForSpace(d)
+			r.await(d, f.Until, begins, f.String())
+			return true
+		}
+	}
+	return false
 }
 
 // await waits until then, and tells why where the wait begins.
@@ -192,7 +219,7 @@ func (r *relief) evictFirst(ctx context.Context, t evict.Threshold, choice evict
 		}
 		s.metrics.statsAge.WithLabelValues(string(t.Signal)).Observe(time.Since(o.At).Seconds())
 		r.evicted, r.grace, r.soft = string(c.Pod.UID), grace, !t.Hard
-		r.freeing, r.frees = evict.FreedBy(c, choice.Layout, r.obs), true
+		r.freeing, r.frees = evict.FreedBy(c, choice.Layout, r.obs, r.freeing, time.Now()), true
 		break
 	}
 	return errors.Join(errs...)

@@ -20,17 +20,23 @@ type Freeing struct {
 	Until time.Time
 }
 
-// FreedBy is what the eviction of the pod frees, by its last figures and by what is available before.
-func FreedBy(r Ranked, l Layout, obs Observations) Freeing {
+// FreedBy is what the eviction of the pod frees, by its last figures and by what is available before. What is being
+// freed of another pod already is available then too.
+func FreedBy(r Ranked, l Layout, obs Observations, already Freeing, now time.Time) Freeing {
 	f := Freeing{Pod: r.Pod.Namespace + "/" + r.Pod.Name, UID: string(r.Pod.UID)}
 	if !r.Known {
 		return f
 	}
 	f.Becomes = map[Signal]int64{}
 	for s, o := range obs {
-		if r.Stats != nil { // else it uses nothing
-			f.Becomes[s] = o.Available + usage(s, l, r.Pod, r.Stats)
+		if r.Stats == nil {
+			continue // it uses nothing
 		}
+		f.Becomes[s] = o.Available
+		if already.Until.IsZero() || now.Before(already.Until) {
+			f.Becomes[s] = max(o.Available, already.Becomes[s])
+		}
+		f.Becomes[s] += usage(s, l, r.Pod, r.Stats)
 	}
 	return f
 }
