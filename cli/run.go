@@ -16,6 +16,7 @@ import (
 	"kubelot.dev/cli/internal/down"
 	"kubelot.dev/cli/internal/paint"
 	"kubelot.dev/cli/internal/pods"
+	"kubelot.dev/cli/internal/takeover"
 	"kubelot.dev/cli/internal/up"
 	"kubelot.dev/cri"
 	"kubelot.dev/daemon/config"
@@ -109,8 +110,13 @@ func (o *upOptions) run(ctx context.Context, stdout, stderr *os.File) error {
 	if !o.busy && !o.showPods && o.untilReady == 0 && !o.down {
 		fmt.Fprintf(stderr, "kubelot: %v; the crew runs all the same, and takes 5 MiB more\n", up.Become(options))
 	}
-	err = up.Serve(ctx, options, stderr, func(ctx context.Context) error { return o.watch(ctx, c, stdout) })
-	if o.down {
+	started := false
+	err = up.Serve(ctx, options, stderr, func(ctx context.Context) error {
+		started = true
+		return o.watch(ctx, c, stdout)
+	})
+	// A crew that didn't start has no pods: those that there are belong to another agent, which may be why it didn't.
+	if o.down && started {
 		fmt.Fprintln(stderr, "kubelot: removing all pods")
 		// The crew was told to stop by the same signal; the pods still have to go.
 		err = errors.Join(err, removeAll(context.WithoutCancel(ctx), c, defaultGrace, stderr))
@@ -160,9 +166,10 @@ func downCommand(stdout *os.File) *cobra.Command {
 		Use:   "down [kubelet flags]",
 		Short: "Remove all pods of this node: containers, mounts, cgroups, directories, logs.",
 		Long: `Stops and removes every pod sandbox that carries the kubelet's labels, and what pods left on this node.
-The API server isn't informed: use it on standalone nodes, or to clean up. The crew must not be running.
+The API server isn't informed: use it on standalone nodes, or to clean up. Neither the crew nor a kubelet with the same
+root directory may be running.
 
-Exit codes: 0 if nothing of the pods is left, 1 if something is, or the crew runs.`,
+Exit codes: 0 if nothing of the pods is left, 1 if something is, or the crew or the kubelet runs.`,
 		Example: "  kubelot down --config kubelet.yaml --grace 30s",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -184,6 +191,14 @@ Exit codes: 0 if nothing of the pods is left, 1 if something is, or the crew run
 
 // removeAll removes every pod of the configured node.
 func removeAll(ctx context.Context, c *config.Config, grace time.Duration, out io.Writer) error {
+	kubelet, err := takeover.Kubelet(c.RootDir)
+	if err != nil {
+		return err
+	}
+	if kubelet.PID != 0 {
+		return fmt.Errorf("no pod was removed: a kubelet (process %d) runs with the root directory %s: stop it first",
+			kubelet.PID, c.RootDir)
+	}
 	cgroups, err := down.CgroupPaths(c.Kubelet.CgroupRoot)
 	if err != nil {
 		return err
