@@ -20,7 +20,8 @@ func setResources(s *corev1.NodeStatus, c *config.Config, m topic.Machine) {
 }
 
 // setDevices sets the devices of plugins. A resource whose plugin is gone becomes 0 and isn't removed, so that the
-// scheduler doesn't take it for one that nobody counts.
+// scheduler doesn't take it for one that nobody counts. What others advertise in the capacity (kubectl patch node
+// --subresource=status) is allocatable as a whole.
 func setDevices(s *corev1.NodeStatus, r topic.NodeResources) {
 	set := func(name corev1.ResourceName, n topic.DeviceCount) {
 		s.Capacity[name] = *resource.NewQuantity(n.Capacity, resource.DecimalSI)
@@ -29,6 +30,8 @@ func setDevices(s *corev1.NodeStatus, r topic.NodeResources) {
 	if s.Capacity == nil || s.Allocatable == nil {
 		return
 	}
+	maps.DeleteFunc(s.Allocatable, func(name corev1.ResourceName, _ resource.Quantity) bool { return foreign(name) })
+	s.Allocatable = withForeign(s.Capacity, s.Allocatable)
 	for _, name := range r.Gone {
 		set(name, topic.DeviceCount{})
 	}
@@ -41,12 +44,14 @@ func setDevices(s *corev1.NodeStatus, r topic.NodeResources) {
 func withForeign(current, own corev1.ResourceList) corev1.ResourceList {
 	all := maps.Clone(own)
 	for name, quantity := range current {
-		if strings.Contains(string(name), "/") {
+		if foreign(name) {
 			all[name] = quantity
 		}
 	}
 	return all
 }
+
+func foreign(name corev1.ResourceName) bool { return strings.Contains(string(name), "/") }
 
 func capacity(k kubeletv1beta1.KubeletConfiguration, m topic.Machine) corev1.ResourceList {
 	pods := int64(k.MaxPods)

@@ -146,19 +146,30 @@ func TestReregistrationKeepsWhatOthersChanged(t *testing.T) {
 	current.Spec.Taints = nil
 	current.Status.Capacity["example.com/gpu"] = resource.MustParse("2")
 	current.Status.Allocatable["example.com/gpu"] = resource.MustParse("1")
+	current.Status.Capacity["example.com/dongle"] = resource.MustParse("4") // kubectl patch node --subresource=status
+	current.Status.Allocatable["example.com/withdrawn"] = resource.MustParse("3")
 	current.Status.Capacity["hugepages-64Ki"] = resource.MustParse("64Ki")
 	current.Status.VolumesAttached = []corev1.AttachedVolume{{Name: "v"}}
 	current.Status.Conditions = append(current.Status.Conditions, corev1.NodeCondition{
 		Type:   corev1.NodeNetworkUnavailable,
 		Status: corev1.ConditionFalse,
 	})
-	n := build(c, goodFacts(), current)
+	if n := build(c, goodFacts(), current); quantity(t, n.Status.Allocatable, "example.com/gpu") != "1" {
+		t.Error("what was allocatable changes before it is known which resources are devices")
+	}
+	facts := goodFacts()
+	facts.Devices = &topic.NodeResources{}
+	n := build(c, facts, current)
 	if n.Labels["team"] != "green" || n.Labels["kubernetes.io/os"] != "linux" || len(n.Spec.Taints) != 0 {
 		t.Errorf("labels %v, taints %v", n.Labels, n.Spec.Taints)
 	}
-	if quantity(t, n.Status.Capacity, "example.com/gpu") != "2" ||
-		quantity(t, n.Status.Allocatable, "example.com/gpu") != "1" {
-		t.Error("an extended resource was lost")
+	for name, want := range map[corev1.ResourceName]string{
+		"example.com/gpu": "2", "example.com/dongle": "4", "example.com/withdrawn": "absent",
+	} {
+		has, free := quantity(t, n.Status.Capacity, name), quantity(t, n.Status.Allocatable, name)
+		if has != want || free != want {
+			t.Errorf("capacity and allocatable of %s are %s and %s, want %s for both", name, has, free, want)
+		}
 	}
 	if quantity(t, n.Status.Capacity, "hugepages-64Ki") != "absent" {
 		t.Error("a page size that is gone is still advertised")
