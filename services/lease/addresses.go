@@ -27,7 +27,23 @@ type host struct {
 }
 
 func realHost() host {
-	return host{local: interfaceAddresses, lookup: lookup, route: routeAddress, uptime: uptime()}
+	return host{local: interfaceAddresses, lookup: remembering(lookup), route: routeAddress, uptime: uptime()}
+}
+
+// remembering gives the last answer again while no name server answers: the node's address must not change for that.
+// It belongs to one goroutine.
+func remembering(lookup func(context.Context, string) ([]netip.Addr, error),
+) func(context.Context, string) ([]netip.Addr, error) {
+	var last []netip.Addr
+	return func(ctx context.Context, name string) ([]netip.Addr, error) {
+		found, err := lookup(ctx, name)
+		var dns *net.DNSError
+		if err != nil && len(last) > 0 && !(errors.As(err, &dns) && dns.IsNotFound) {
+			return last, nil
+		}
+		last = found
+		return found, err
+	}
 }
 
 // findAddresses are the node's addresses: InternalIPs, primary first, then the host name. An address that

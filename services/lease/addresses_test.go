@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"net"
 	"net/netip"
 	"slices"
 	"testing"
@@ -96,5 +97,34 @@ func TestNoAddressAtAllIsAnError(t *testing.T) {
 	h.route = func(netip.Addr) (netip.Addr, error) { return netip.Addr{}, errors.New("no default routes") }
 	if _, err := findAddresses(t.Context(), &config.Config{NodeName: "n1"}, h); err == nil {
 		t.Error("a node without an address got one")
+	}
+}
+
+// A name server that is away for a moment doesn't give the node another address. A name that is gone does.
+func TestANameServerThatIsAwayChangesNoAddress(t *testing.T) {
+	var failure error
+	h := testHost("10.0.0.5")
+	asked := h.lookup
+	h.lookup = remembering(func(ctx context.Context, name string) ([]netip.Addr, error) {
+		if failure != nil {
+			return nil, failure
+		}
+		return asked(ctx, name)
+	})
+	for _, step := range []struct {
+		failure error
+		want    string
+	}{
+		{nil, "10.0.0.5"},
+		{&net.DNSError{Err: "server misbehaving", IsTemporary: true}, "10.0.0.5"},
+		{context.DeadlineExceeded, "10.0.0.5"},
+		{&net.DNSError{Err: "no such host", IsNotFound: true}, "10.0.0.6"},
+		{&net.DNSError{Err: "server misbehaving", IsTemporary: true}, "10.0.0.6"},
+	} {
+		failure = step.failure
+		got, err := findAddresses(t.Context(), &config.Config{NodeName: "n1"}, h)
+		if err != nil || got[0].Address != step.want {
+			t.Errorf("after %v: %v, %v; want %s", step.failure, got, err, step.want)
+		}
 	}
 }

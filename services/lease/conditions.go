@@ -73,12 +73,20 @@ func Conditions(f Facts, status corev1.NodeStatus) []corev1.NodeCondition {
 	}
 	for _, p := range pressures {
 		c := corev1.NodeCondition{Type: p.condition, Status: corev1.ConditionFalse, Reason: p.goodReason, Message: p.goodText}
-		if f.Pressure != nil && p.under(*f.Pressure) {
+		if f.pressed(p, condition(status.Conditions, p.condition)) {
 			c.Status, c.Reason, c.Message = corev1.ConditionTrue, p.badReason, p.badText
 		}
 		all = append(all, dated(c, status.Conditions, f.Now))
 	}
 	return append(all, dated(ready(f, status), status.Conditions, f.Now))
+}
+
+// pressed reports whether the node has that pressure. Until gc has told, it is as it was, for the time of grace.
+func (f Facts) pressed(p pressureWords, old *corev1.NodeCondition) bool {
+	if f.Pressure != nil {
+		return p.under(*f.Pressure)
+	}
+	return old != nil && old.Status == corev1.ConditionTrue && f.Now.Sub(f.Listening) < grace
 }
 
 func ownCondition(t corev1.NodeConditionType) bool {
@@ -107,7 +115,7 @@ func condition(list []corev1.NodeCondition, t corev1.NodeConditionType) *corev1.
 // ready is the Ready condition.
 func ready(f Facts, status corev1.NodeStatus) corev1.NodeCondition {
 	old := condition(status.Conditions, corev1.NodeReady)
-	if old != nil && old.Status != corev1.ConditionUnknown && silent(f) {
+	if old != nil && old.Status != corev1.ConditionUnknown && silent(f.Health, f.Now) {
 		// Nobody says anything: the bus is away, and the daemons go on without it.
 		return *old
 	}
@@ -156,9 +164,9 @@ func capacityProblems(status corev1.NodeStatus) []string {
 }
 
 // silent reports whether all daemons are silent, this one included.
-func silent(f Facts) bool {
-	for _, h := range f.Health {
-		if !h.Silent(f.Now) {
+func silent(health map[string]topic.DaemonHealth, now time.Time) bool {
+	for _, h := range health {
+		if !h.Silent(now) {
 			return false
 		}
 	}

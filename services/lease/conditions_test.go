@@ -234,3 +234,21 @@ func TestPressure(t *testing.T) {
 		t.Errorf("turned %v", turnedOn)
 	}
 }
+
+// After a reboot the bus is empty: until gc has told, the pressure is as the Node has it.
+func TestPressureStaysUntilGCHasTold(t *testing.T) {
+	f := goodFacts()
+	f.Pressure = &topic.Pressure{Memory: true}
+	before := corev1.NodeStatus{Conditions: Conditions(f, corev1.NodeStatus{})}
+	f.Pressure, f.Listening = nil, f.Now
+	for after, want := range map[time.Duration]int{0: 0, grace - time.Second: 0, grace: 1} {
+		f.Now = f.Listening.Add(after)
+		if got := turned(before.Conditions, Conditions(f, before)); len(got) != want {
+			t.Errorf("after %s: turned %v", after, got)
+		}
+	}
+	f.Now, f.Pressure = f.Listening, &topic.Pressure{}
+	if got := turned(before.Conditions, Conditions(f, before)); len(got) != 1 {
+		t.Errorf("once gc has told: turned %v", got)
+	}
+}

@@ -10,6 +10,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/topic"
 )
 
 // put makes the server have this Node at this version, and tells the watchers.
@@ -164,6 +166,78 @@ func TestARestartDoesNotTurnReadyBeforeTheBusIsRead(t *testing.T) {
 		synctest.Wait()
 		if node, writes := server.get(); writes == before || readyOf(node) != corev1.ConditionTrue {
 			t.Errorf("after the bus was read the Node was written %d times, and is Ready=%s", writes-before, readyOf(node))
+		}
+	})
+}
+
+// The bus is away for longer than a daemon may be silent. When it is back the daemons are heard one after the other, and
+// the node is Ready all the time.
+func TestABusThatComesBackDoesNotTurnReady(t *testing.T) {
+	server := &server{}
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		r.must(r.machine.Set("", *testMachine()), r.runtime.Set("", *testRuntime()))
+		r.beats()
+		time.Sleep(30 * time.Second)
+		r.beats()
+		before, _ := server.get()
+		if readyOf(before) != corev1.ConditionTrue {
+			t.Fatal("not Ready at first")
+		}
+		r.bus.Disconnect()
+		time.Sleep(2 * time.Minute)
+		r.bus.Reconnect()
+		for _, name := range vital {
+			r.must(r.health[name].Set(name, topic.DaemonHealth{State: topic.Healthy, Beat: time.Now()}))
+			time.Sleep(2 * time.Second)
+		}
+		time.Sleep(20 * time.Second)
+		after, _ := server.get()
+		was := condition(before.Status.Conditions, corev1.NodeReady).LastTransitionTime
+		if c := condition(after.Status.Conditions, corev1.NodeReady); c.Status != corev1.ConditionTrue ||
+			!c.LastTransitionTime.Equal(&was) {
+			t.Errorf("Ready is %s since %s, want since %s: %s", c.Status, c.LastTransitionTime, was, c.Message)
+		}
+		// A daemon that isn't heard again is missed.
+		time.Sleep(grace)
+		for _, name := range vital[1:] {
+			r.must(r.health[name].Set(name, topic.DaemonHealth{State: topic.Healthy, Beat: time.Now()}))
+		}
+		time.Sleep(90 * time.Second)
+		for _, name := range vital[1:] {
+			r.must(r.health[name].Set(name, topic.DaemonHealth{State: topic.Healthy, Beat: time.Now()}))
+		}
+		if after, _ = server.get(); readyOf(after) != corev1.ConditionFalse {
+			t.Errorf("Ready is %s though %s is silent", readyOf(after), vital[0])
+		}
+	})
+}
+
+// A load balancer without an API server behind it may answer that there is no such Node. The Node goes on being reported.
+func TestAReportThatFindsNoNodeIsTriedAgain(t *testing.T) {
+	server := &server{}
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		r.must(r.machine.Set("", *testMachine()), r.runtime.Set("", *testRuntime()))
+		r.beats()
+		mislead := func(on bool) {
+			server.mu.Lock()
+			defer server.mu.Unlock()
+			server.misled = on
+		}
+		mislead(true)
+		down := *testRuntime()
+		down.NetworkReady = topic.RuntimeCondition{Reason: "NetworkPluginNotReady"}
+		r.must(r.runtime.Set("", down))
+		time.Sleep(time.Minute)
+		if node, _ := server.get(); readyOf(node) != corev1.ConditionTrue {
+			t.Fatal("the report was written")
+		}
+		mislead(false)
+		time.Sleep(writeRetryMax)
+		synctest.Wait()
+		if node, _ := server.get(); readyOf(node) != corev1.ConditionFalse {
+			t.Error("the Node isn't reported any more")
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +30,7 @@ type server struct {
 	unlisted   []chan kube.Change[corev1.Node] // watches that began while the server was down
 	version    int
 	down       bool
+	misled     bool // a load balancer answers reports with "not found"
 	writes     int
 	renewals   int
 	reconnects int
@@ -119,8 +121,8 @@ func (s *server) CreateNode(_ context.Context, node *corev1.Node) (*corev1.Node,
 
 func (s *server) PatchNodeStatus(_ context.Context, name string, patch []byte) (*corev1.Node, error) {
 	return serve(s, func() (*corev1.Node, error) {
-		if err := s.hasNode(name); err != nil {
-			return nil, err
+		if err := s.hasNode(name); err != nil || s.misled {
+			return nil, cmp.Or(err, error(apierrors.NewNotFound(corev1.Resource("nodes"), name)))
 		}
 		before, err := json.Marshal(s.node)
 		if err != nil {

@@ -96,6 +96,10 @@ func (s *Service) heard(daemon string, h topic.DaemonHealth, now time.Time) {
 	case !before.IsZero():
 		h.Beat = now
 	}
+	if silent(s.facts.Health, now) && !h.Silent(now) {
+		// The bus was away. This is the first daemon that is heard again, and the others' last words are as old.
+		s.facts.Listening = now
+	}
 	s.beats[daemon], s.facts.Health[daemon] = beat, h
 }
 

@@ -37,7 +37,7 @@ var declaredFeatures = []string{"ExtendWebSocketsToKubelet"}
 type Facts struct {
 	Machine  *topic.Machine  // nil while unknown
 	Runtime  *topic.Runtime  // nil while unknown
-	Pressure *topic.Pressure // nil means none
+	Pressure *topic.Pressure // nil while unknown
 	Shutdown *topic.Shutdown // nil means none
 	CSI      CSI
 	// Devices are those of device plugins; nil while unknown.
@@ -50,7 +50,7 @@ type Facts struct {
 	Health map[string]topic.DaemonHealth
 	// RuntimeDown is since when the runtime hasn't answered; zero while it does.
 	RuntimeDown time.Time
-	// Listening is since when this daemon hears what the others say.
+	// Listening is since when this daemon hears what the others say: since its start, or since the bus came back.
 	Listening time.Time
 	// Addresses are the machine's, primary first.
 	Addresses []corev1.NodeAddress

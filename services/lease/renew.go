@@ -119,6 +119,10 @@ func (r *renewer) create(ctx context.Context) error {
 func (r *renewer) fill(lease *coordinationv1.Lease) {
 	seconds := int32(r.duration / time.Second)
 	now := metav1.NowMicro()
+	if last := lease.Spec.RenewTime; last != nil && !now.After(last.Time) {
+		// The time of day was set back. The node lifecycle controller takes only a later time for a sign of life.
+		now = metav1.NewMicroTime(last.Add(time.Microsecond))
+	}
 	lease.Spec.HolderIdentity = &r.node
 	lease.Spec.LeaseDurationSeconds = &seconds
 	lease.Spec.RenewTime = &now

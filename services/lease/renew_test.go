@@ -97,3 +97,25 @@ func TestAnOutageOpensTheConnectionsAnewAndIsTold(t *testing.T) {
 		}
 	})
 }
+
+// The time of day is set back by an hour. The node lifecycle controller takes only a later renewTime for a sign of life.
+func TestAClockThatIsSetBackDoesNotDateTheLeaseBack(t *testing.T) {
+	ahead := metav1.NowMicro()
+	s := &server{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-1"}}}
+	renewing(t, s, func(*said) {
+		s.mu.Lock()
+		ahead = metav1.NewMicroTime(time.Now().Add(time.Hour))
+		s.lease.Spec.RenewTime = &ahead
+		s.renew(s.lease)
+		s.mu.Unlock()
+		for range 3 {
+			time.Sleep(11 * time.Second)
+			synctest.Wait()
+			lease, _, _ := s.renewed()
+			if !lease.Spec.RenewTime.After(ahead.Time) {
+				t.Errorf("renewed at %s, want after %s", lease.Spec.RenewTime, ahead)
+			}
+			ahead = *lease.Spec.RenewTime
+		}
+	})
+}

@@ -192,11 +192,9 @@ func (s *Service) settle(a answer) {
 }
 
 // failed puts the next write off.
+// That the API server finds no Node is a failure like any other: a load balancer may say so too. The watch of the Node
+// reports that it is gone.
 func (s *Service) failed(err error) {
-	if s.node != nil && apierrors.IsNotFound(err) {
-		s.gone()
-		return
-	}
 	s.writes.failures++
 	s.writes.retry = time.Now().Add(pause.After(s.writes.failures, writeRetryFirst, writeRetryMax))
 	if s.writes.failures == 1 || s.writes.failures%10 == 0 {
