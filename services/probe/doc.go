@@ -34,6 +34,8 @@
 //   - A probe that can't be run (no such port, container gone, runtime away) decides nothing; it is tried three times
 //     before an Event reports it. A runtime that doesn't answer is reported once, in the daemon's health, not once per
 //     probe.
+//   - A command that the runtime doesn't end fails some seconds after its timeout, and at each time that it is due. It
+//     isn't run again before it has ended.
 //
 // Source: Kubernetes API reference, Probe; KEP-950 (startup probes), KEP-753 (sidecars), KEP-2238 (grace periods of
 // probes), KEP-2727 (grpc), KEP-4781 (readiness over restarts of the agent).

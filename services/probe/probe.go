@@ -66,7 +66,10 @@ func Run(ctx context.Context, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(New(check.New(client), env).Run(ctx), client.Close())
+	checker := check.New(client)
+	err = New(checker, env).Run(ctx)
+	checker.Wait()
+	return errors.Join(err, client.Close())
 }
 
 // New makes the service. It starts nothing.

@@ -26,11 +26,12 @@ func newSchedule(t target) schedule {
 }
 
 // first is the first run of a probe that may run from now on. What somebody waits for (the first verdict on startup and
-// readiness) doesn't wait for the phase.
+// readiness) doesn't wait for the phase. The initial delay is no longer than it says, though the time of day was set back
+// since the container's start.
 func (s schedule) first(t target, decided bool, now time.Time) time.Time {
 	from := now
-	if due := t.started.Add(s.delay); due.After(now) {
-		from = due
+	if wait := min(t.started.Add(s.delay).Sub(now), s.delay); wait > 0 {
+		from = now.Add(wait) // by the monotonic clock
 	}
 	if decided || t.kind == topic.ProbeLiveness {
 		return s.at(from)

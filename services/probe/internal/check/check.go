@@ -7,7 +7,8 @@
 // # Guarantees
 //
 //   - A run ends with the probe's timeout, for a command at the latest when the runtime has had some seconds more to
-//     end it.
+//     end it. Then the command has failed, unless the runtime doesn't answer at all. It isn't run again before it has
+//     ended.
 //   - A Result is what the probe has found out; an error, that it could not be run.
 //   - No connection is kept. An answer's body gets into a Result only where it is a redirect's, at most 10 KiB.
 //
@@ -55,6 +56,7 @@ func (e RuntimeError) Unwrap() error { return e.Cause }
 // Execer is the part of the CRI client that exec probes need.
 type Execer interface {
 	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error)
+	Version(ctx context.Context) (*runtimeapi.VersionResponse, error)
 }
 
 // Target is what is probed.
@@ -67,6 +69,7 @@ type Target struct {
 type Checker struct {
 	exec      Execer
 	transport *http.Transport
+	endless   endless
 }
 
 // New makes a Checker.
@@ -75,7 +78,7 @@ func New(exec Execer) *Checker {
 	transport.DialContext = dialer().DialContext
 	transport.ForceAttemptHTTP2 = true
 	transport.DisableCompression = true
-	return &Checker{exec: exec, transport: transport}
+	return &Checker{exec: exec, transport: transport, endless: endless{calls: map[string]int{}}}
 }
 
 // dialer makes connections that don't stay in TIME_WAIT for a minute: with many probes they would use up the ports.

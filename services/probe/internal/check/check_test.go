@@ -34,6 +34,9 @@ type fakeExec struct {
 	err     error
 	after   *time.Duration // when it answers; nil for at once
 	hang    bool
+	away    bool          // the whole runtime hangs
+	end     chan struct{} // ends what hangs; may be nil
+	calls   int
 	command []string
 	timeout time.Duration
 }
@@ -42,14 +45,27 @@ func (f *fakeExec) ExecSync(ctx context.Context, _ string, command []string,
 	timeout time.Duration,
 ) (*runtimeapi.ExecSyncResponse, error) {
 	f.command, f.timeout = command, timeout
+	f.calls++
 	if f.after != nil {
 		time.Sleep(*f.after)
 	}
 	if f.hang {
+		select {
+		case <-f.end:
+			return f.answer, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return f.answer, f.err
+}
+
+func (f *fakeExec) Version(ctx context.Context) (*runtimeapi.VersionResponse, error) {
+	if f.away {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return f.answer, f.err
+	return &runtimeapi.VersionResponse{}, nil
 }
 
 func here() Target {
@@ -94,19 +110,59 @@ func TestExec(t *testing.T) {
 
 func TestExecTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		checker := New(&fakeExec{hang: true})
+		exec := &fakeExec{hang: true, away: true}
+		checker := New(exec)
 		began := time.Now()
 		_, err := checker.Run(t.Context(), here(), command("a"))
 		var away RuntimeError
-		if !errors.As(err, &away) || time.Since(began) != 13*time.Second ||
+		if !errors.As(err, &away) || time.Since(began) != 15*time.Second ||
 			!strings.Contains(err.Error(), "see whether it hangs") {
 			t.Errorf("got %v after %v", err, time.Since(began))
+		}
+		checker.Wait()
+		if _, err = checker.Run(t.Context(), here(), command("a")); !errors.As(err, &away) || exec.calls != 2 {
+			t.Errorf("got %v, and %d calls", err, exec.calls)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(errors.New("probe stops"))
 		if _, err := checker.Run(ctx, here(), command("a")); err == nil || err.Error() != "probe stops" {
 			t.Errorf("got %v", err)
 		}
+	})
+}
+
+// A runtime may be unable to end a command, or wait for a process that the command has left. The probe fails. The command
+// isn't run again before it has ended.
+func TestExecThatNeverEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		exec := &fakeExec{hang: true, end: make(chan struct{}), answer: &runtimeapi.ExecSyncResponse{}}
+		checker := New(exec)
+		ctx, stop := context.WithCancel(t.Context())
+		timedOut := Result{Output: `command timed out: "a" timed out after 3s`}
+		for run, takes := range []time.Duration{13 * time.Second, 0, 0} {
+			began := time.Now()
+			r, err := checker.Run(ctx, here(), command("a"))
+			want(t, r, err, timedOut)
+			if took := time.Since(began); took != takes || exec.calls != 1 {
+				t.Errorf("run %d took %v, after %d calls", run, took, exec.calls)
+			}
+		}
+		replaced := here()
+		replaced.ContainerID = "c2"
+		r, err := checker.Run(ctx, replaced, command("a"))
+		want(t, r, err, timedOut)
+		if exec.calls != 2 {
+			t.Errorf("%d calls, want one in each container", exec.calls)
+		}
+		close(exec.end)
+		synctest.Wait()
+		r, err = checker.Run(ctx, here(), command("a"))
+		want(t, r, err, Result{Success: true})
+		exec.end = nil
+		r, err = checker.Run(ctx, here(), command("a"))
+		want(t, r, err, timedOut)
+		stop()
+		checker.Wait()
 	})
 }
 

@@ -6,40 +6,118 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/cri"
 	"kubelot.dev/cri/expand"
 )
 
-// answerTime is how much longer than the command itself the runtime may take: to start it, and to kill it.
-const answerTime = 10 * time.Second
+const (
+	// answerTime is how much longer than the command itself the runtime may take: to start it, and to kill it.
+	answerTime = 10 * time.Second
+	// aliveTime is how long the runtime may take to say that it is there.
+	aliveTime = 2 * time.Second
+	// endlessTime is how long the end of a command that has failed is waited for. Until then it isn't run again.
+	endlessTime = time.Hour
+)
 
-// runExec runs a command in the container. References to variables with literal values are expanded.
+// outcome is how a call of ExecSync ended.
+type outcome struct {
+	answer *runtimeapi.ExecSyncResponse
+	err    error
+	took   time.Duration
+}
+
+// endless counts the calls under way of commands that the runtime has not ended in time, by container and command.
+type endless struct {
+	mu    sync.Mutex
+	calls map[string]int
+	work  sync.WaitGroup
+}
+
+func (e *endless) has(key string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.calls[key] > 0
+}
+
+func (e *endless) add(key string, n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.calls[key] += n; e.calls[key] == 0 {
+		delete(e.calls, key)
+	}
+}
+
+// Wait waits for the commands that have not ended in time, once the contexts of their runs have ended.
+func (c *Checker) Wait() { c.endless.work.Wait() }
+
+// runExec runs a command in the container. References to variables with literal values are expanded. A command that the
+// runtime doesn't end has failed, as if the runtime had ended it. So it has each time until it ends.
 func (c *Checker) runExec(ctx context.Context, t Target, words []string, timeout time.Duration) (Result, error) {
 	command := expanded(words, t.Container.Env)
-	callCtx, cancel := context.WithTimeout(ctx, timeout+answerTime)
+	timedOut := failure("command timed out: %q timed out after %s", strings.Join(command, " "), timeout)
+	key := t.ContainerID + "\x00" + strings.Join(command, "\x00")
+	if c.endless.has(key) {
+		return timedOut, nil
+	}
+	callCtx, cancel := context.WithTimeout(ctx, timeout+endlessTime)
+	ended := make(chan outcome, 1)
+	c.endless.work.Go(func() {
+		began := time.Now()
+		answer, err := c.exec.ExecSync(callCtx, t.ContainerID, command, timeout)
+		ended <- outcome{answer, err, time.Since(began)}
+	})
+	late := time.NewTimer(timeout + answerTime)
+	defer late.Stop()
+	select {
+	case o := <-ended:
+		cancel()
+		return o.result(ctx, timeout, timedOut)
+	case <-late.C:
+	}
+	if err := c.alive(ctx); err != nil {
+		cancel()
+		return Result{}, RuntimeError{Cause: fmt.Errorf("the runtime did not end a command in container %s within %s after "+
+			"its timeout of %s, and does not answer; see whether it hangs (its log, crictl info): %w",
+			t.ContainerID, answerTime, timeout, err)}
+	}
+	c.endless.add(key, 1)
+	c.endless.work.Go(func() {
+		defer cancel()
+		<-ended
+		c.endless.add(key, -1)
+	})
+	return timedOut, nil
+}
+
+// alive is an error if the runtime doesn't answer at all.
+func (c *Checker) alive(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, aliveTime)
 	defer cancel()
-	began := time.Now()
-	answer, err := c.exec.ExecSync(callCtx, t.ContainerID, command, timeout)
+	_, err := c.exec.Version(ctx)
+	return err
+}
+
+// result is what the call's end says of the probe; timedOut is the result of a command whose time is over.
+func (o outcome) result(ctx context.Context, timeout time.Duration, timedOut Result) (Result, error) {
+	err := o.err
 	switch {
 	case err == nil:
-		output := clip(string(answer.GetStdout()) + string(answer.GetStderr()))
-		return Result{Success: answer.GetExitCode() == 0, Output: output}, nil
+		output := clip(string(o.answer.GetStdout()) + string(o.answer.GetStderr()))
+		return Result{Success: o.answer.GetExitCode() == 0, Output: output}, nil
 	case ctx.Err() != nil:
 		return Result{}, context.Cause(ctx)
-	case callCtx.Err() != nil:
-		return Result{}, RuntimeError{Cause: fmt.Errorf("the runtime did not end a command in container %s within %s after "+
-			"its timeout of %s; see whether it hangs (its log, crictl info)",
-			t.ContainerID, answerTime, timeout)}
-	case cri.IsDeadline(err) && time.Since(began) < timeout:
+	case cri.IsDeadline(err) && o.took < timeout:
 		// It is another limit: containerd gives a shim 2 s to say how its task is. The command may not have run.
 		return Result{}, RuntimeError{Cause: err}
 	case cri.IsDeadline(err):
 		// That the command's own time is over is the runtime's answer.
-		return failure("command timed out: %q timed out after %s", strings.Join(command, " "), timeout), nil
+		return timedOut, nil
 	case cri.IsUnavailable(err):
 		return Result{}, RuntimeError{Cause: err}
 	}
