@@ -227,15 +227,17 @@ func (w *Writer[T]) sendAll(ctx context.Context) {
 			return
 		}
 		err := w.send(ctx, m)
-		w.trouble.note(ctx, w.conn.log, m.Subject, err)
 		if err != nil && lasting(err) {
 			w.conn.log.Error("the bus can never accept this value, skipping it", "subject", m.Subject, "error", err)
 		}
 		w.mu.Lock()
 		_, refused := w.held[m.Subject]
 		w.settleLocked(m, err)
-		late := w.late
+		late, held := w.late, len(w.held)
 		w.mu.Unlock()
+		if err != nil || held == 0 { // that it takes other keys is no end of the trouble
+			w.trouble.note(ctx, w.conn.log, m.Subject, err)
+		}
 		if refused && err == nil {
 			late()
 		}
@@ -277,6 +279,9 @@ func (w *Writer[T]) settleLocked(m *Message, err error) {
 			w.retry = time.Now().Add(refusedPause)
 		}
 		h.until = time.Now().Add(h.backoff.Step())
+		if newer := w.values[m.Subject]; newer != m && newer.Tombstone() {
+			w.releaseLocked(m.Subject) // it makes room
+		}
 		return
 	}
 	if h != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -49,6 +50,17 @@ func (p *picky) WatchState(context.Context, []string) <-chan Delivery {
 }
 
 func (p *picky) Close() {}
+
+// during has publishing call f each time before it answers.
+type during struct {
+	*picky
+	f func()
+}
+
+func (d during) Publish(ctx context.Context, m Message) error {
+	d.f()
+	return d.picky.Publish(ctx, m)
+}
 
 func pickyWriter(refuse ...string) (*picky, *Conn, *Writer[int]) {
 	p := &picky{refuse: map[string]bool{}, tries: map[string]int{}}
@@ -113,6 +125,8 @@ func TestManyRefusedKeysHoldUpNoOther(t *testing.T) {
 		}
 		p, c, w := pickyWriter(refused...)
 		defer c.Close()
+		var log strings.Builder
+		c.log = slog.New(slog.NewTextHandler(&log, nil))
 		for i := range keys {
 			set(t, w, "big"+strconv.Itoa(i), i)
 		}
@@ -130,6 +144,10 @@ func TestManyRefusedKeysHoldUpNoOther(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
+		synctest.Wait()
+		if n := strings.Count(log.String(), "\n"); n != 1 {
+			t.Errorf("%d lines were logged, want one that the bus refuses messages", n)
+		}
 	})
 }
 
@@ -140,6 +158,29 @@ func TestATombstoneOfARefusedKeyGoesAtOnce(t *testing.T) {
 		set(t, w, "big", 1)
 		time.Sleep(time.Minute)
 		if err := w.Delete("big"); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if len(p.removed) != 1 {
+			t.Errorf("removed: %v", p.removed)
+		}
+	})
+}
+
+func TestATombstoneDoesNotWaitForTheValueThatIsBeingRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &picky{refuse: map[string]bool{"*": true}, tries: map[string]int{}}
+		tries, removed := 0, make(chan error, 1)
+		var w *Writer[int]
+		c := NewConn(during{p, func() {
+			if tries++; tries == 20 {
+				removed <- w.Delete("big")
+			}
+		}}, "test", slog.New(slog.DiscardHandler))
+		defer c.Close()
+		w = NewState[int](Spec{Name: "thing", Keys: "<id>"}).Writer(c)
+		set(t, w, "big", 1)
+		if err := <-removed; err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
