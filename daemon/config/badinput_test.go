@@ -16,19 +16,6 @@ func TestBadInput(t *testing.T) {
 		args    []string
 		want    []string
 	}{
-		"unknown field": {
-			base: header, dropIns: map[string]string{"10.conf": header + "maxPod: 1\n"},
-			want: []string{"10.conf", `unknown field "maxPod"`},
-		},
-		"nested unknown field": {
-			base:    header,
-			dropIns: map[string]string{"10.conf": header + "authentication: {x509: {clientCA: x}}\n"},
-			want:    []string{`unknown field "authentication.x509.clientCA"`},
-		},
-		"case matters": {
-			base: header, dropIns: map[string]string{"10.conf": header + "MaxPods: 1\n"},
-			want: []string{`unknown field "MaxPods"`},
-		},
 		"duplicate field": {
 			base: header, dropIns: map[string]string{"10.conf": header + "maxPods: 1\nmaxPods: 2\n"},
 			want: []string{"10.conf", "maxPods", "already"},
@@ -48,16 +35,16 @@ func TestBadInput(t *testing.T) {
 			want: []string{"drop-in directory /does/not/exist"},
 		},
 		"bad drop-in": {
-			base: header, dropIns: map[string]string{"10.conf": header + "nope: 1\n"},
-			want: []string{"10.conf", `unknown field "nope"`},
+			base: header, dropIns: map[string]string{"10.conf": header + "maxPods: many\n"},
+			want: []string{"10.conf", "maxPods"},
 		},
 		"invalid value names its origin": {
 			base: header, dropIns: map[string]string{"10.conf": header + "maxPods: -1\n"},
 			want: []string{"maxPods (set in ", "10.conf) is -1: must not be negative"},
 		},
 		"all problems at once": {
-			base: header + "cgroupDriver: x\nclusterDNS: [why]\n",
-			want: []string{"cgroupDriver", "clusterDNS"},
+			base: header + "cgroupDriver: x\naddress: why\n",
+			want: []string{"cgroupDriver", "address"},
 		},
 		"bad flag value": {args: []string{"--max-pods=many"}, want: []string{"--max-pods", "whole number"}},
 		"bad node IP": {
@@ -123,6 +110,22 @@ func TestWarnings(t *testing.T) {
 	}
 	if len(c.Warnings) != 5 {
 		t.Errorf("fields that work and values that equal the default must not warn:\n%s", joined)
+	}
+}
+
+// The kubelet ignores unknown fields of drop-ins too.
+func TestUnknownFieldsOfDropInsAreIgnored(t *testing.T) {
+	c := mustLoad(t, header, map[string]string{
+		"10.conf": header + "maxPod: 1\nMaxPods: 7\nauthentication: {x509: {clientCA: x}}\nmaxPods: 5\n",
+	})
+	if c.Kubelet.MaxPods != 5 || len(c.Warnings) != 3 {
+		t.Errorf("maxPods %d, warnings %q", c.Kubelet.MaxPods, c.Warnings)
+	}
+	joined := strings.Join(c.Warnings, "\n")
+	for _, want := range []string{"10.conf: ", `"maxPod"`, `"MaxPods"`, `"authentication.x509.clientCA"`} {
+		if !strings.Contains(joined, want) {
+			t.Errorf("no warning has %s:\n%s", want, joined)
+		}
 	}
 }
 

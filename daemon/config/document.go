@@ -35,35 +35,54 @@ var pathFields = []string{
 type layer struct {
 	source string
 	fields map[string]any
-	// ignored says what of it has no meaning: fields that are unknown or are there twice.
+	// ignored says what of it has no meaning: fields that are unknown, or are there twice in --config.
 	ignored []string
 }
 
-// readLayer reads one file. A field of a wrong type is an error that names the file and the field. Unknown and repeated
-// fields are errors in a strict file, such as a drop-in. In other files they are ignored with a warning. This is the
-// kubelet's rule for v1beta1, so that a node starts with a file for another release.
-func readLayer(path string, strict bool) (layer, error) {
+// readLayer reads the file of --config. A field of a wrong type is an error that names the file and the field. Unknown
+// and repeated fields are ignored with a warning. This is the kubelet's rule for v1beta1, so that a node starts with a
+// file for another release.
+func readLayer(path string) (layer, error) {
+	l, twice, err := readFile(path)
+	for _, problem := range twice {
+		l.ignored = append(l.ignored, ignoring(path, problem))
+	}
+	return l, err
+}
+
+// readDropIn reads one drop-in. It differs from the file of --config in that repeated fields are errors.
+func readDropIn(path string) (layer, error) {
+	l, twice, err := readFile(path)
+	if err == nil && len(twice) > 0 {
+		err = fmt.Errorf("configuration file %s: %w", path, errors.Join(twice...))
+	}
+	return l, err
+}
+
+func ignoring(path string, problem error) string {
+	return fmt.Sprintf("configuration file %s: %v: it is ignored", path, problem)
+}
+
+// readFile reads a file. twice are the fields that it repeats.
+func readFile(path string) (l layer, twice []error, err error) {
 	data, err := readBounded(path)
 	if err != nil {
-		return layer{}, err
+		return layer{}, nil, err
 	}
-	fields, ignored, err := decodeDocument(data)
-	if err == nil && strict {
-		err = errors.Join(ignored...)
-	}
+	fields, twice, unknown, err := decodeDocument(data)
 	if err != nil {
-		return layer{}, fmt.Errorf("configuration file %s: %w", path, err)
+		return layer{}, nil, fmt.Errorf("configuration file %s: %w", path, err)
 	}
 	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return layer{}, fmt.Errorf("configuration file %s: %w", path, err)
+		return layer{}, nil, fmt.Errorf("configuration file %s: %w", path, err)
 	}
 	anchorPaths(fields, filepath.Dir(absolute))
-	l := layer{source: path, fields: fields}
-	for _, problem := range ignored {
-		l.ignored = append(l.ignored, fmt.Sprintf("configuration file %s: %v: it is ignored", path, problem))
+	l = layer{source: path, fields: fields}
+	for _, problem := range unknown {
+		l.ignored = append(l.ignored, ignoring(path, problem))
 	}
-	return l, nil
+	return l, twice, nil
 }
 
 func unreadable(path string, err error) error {
@@ -106,7 +125,7 @@ func readDropIns(dir string) ([]layer, error) {
 		case entry.IsDir() || filepath.Ext(path) != ".conf":
 			return nil
 		}
-		l, err := readLayer(path, true)
+		l, err := readDropIn(path)
 		if err != nil {
 			return err
 		}
@@ -120,31 +139,32 @@ func readDropIns(dir string) ([]layer, error) {
 }
 
 // decodeDocument turns one YAML or JSON document into the fields it sets, after it was proven to be
-// a valid KubeletConfiguration. ignored names what is unknown in it, or is there twice.
-func decodeDocument(data []byte) (fields map[string]any, ignored []error, err error) {
+// a valid KubeletConfiguration. twice and unknown name what is there twice, and what is unknown.
+func decodeDocument(data []byte) (fields map[string]any, twice, unknown []error, err error) {
 	if countDocuments(data) > 1 {
-		return nil, nil, errors.New("holds several YAML documents, but only one KubeletConfiguration is read: split the file")
+		return nil, nil, nil, errors.New("holds several YAML documents, but only one KubeletConfiguration is read: " +
+			"split the file")
 	}
 	raw, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		ignored = append(ignored, err)
+		twice = append(twice, err)
 		if raw, err = yaml.YAMLToJSON(data); err != nil {
-			return nil, nil, fmt.Errorf("is neither valid YAML nor JSON: %w", err)
+			return nil, nil, nil, fmt.Errorf("is neither valid YAML nor JSON: %w", err)
 		}
 	}
-	twice, err := json.UnmarshalStrict(raw, &fields)
+	more, err := json.UnmarshalStrict(raw, &fields)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	typed, unknown, err := decodeFields(withoutNulls(fields))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	if typed.APIVersion != configAPIVersion || typed.Kind != configKind {
-		return nil, nil, fmt.Errorf("has apiVersion %q and kind %q, want %q and %q", typed.APIVersion, typed.Kind,
+		return nil, nil, nil, fmt.Errorf("has apiVersion %q and kind %q, want %q and %q", typed.APIVersion, typed.Kind,
 			configAPIVersion, configKind)
 	}
-	return fields, slices.Concat(ignored, twice, unknown), nil
+	return fields, append(twice, more...), unknown, nil
 }
 
 // decodeFields returns the typed form of the fields. Names are case-sensitive. unknown lists the fields that the type

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 )
@@ -81,6 +82,9 @@ const embedsNothing = "it is cAdvisor's, which kubelot doesn't contain"
 // Register adds the flags to fs.
 func (f *Flags) Register(fs *pflag.FlagSet) {
 	f.set = fs
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(FlagName(name))
+	})
 	fs.StringVar(&f.ConfigFile, "config", "", "file with a KubeletConfiguration (kubelet.config.k8s.io/v1beta1)")
 	fs.StringVar(&f.ConfigDir, "config-dir", "", "directory with *.conf drop-ins, merged in lexical order over --config")
 	fs.StringVar(&f.Kubeconfig, "kubeconfig", "",
@@ -135,6 +139,9 @@ func (f *Flags) Args() []string {
 	})
 	return args
 }
+
+// FlagName is a flag's name with dashes. On a command line of the kubelet it may have underscores in their place.
+func FlagName(name string) string { return strings.ReplaceAll(name, "_", "-") }
 
 // layer has the fields of KubeletConfiguration that the command line sets.
 func (f *Flags) layer() (layer, error) {

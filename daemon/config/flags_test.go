@@ -47,6 +47,45 @@ func TestFlagsOfKubeadm(t *testing.T) {
 	}
 }
 
+// The kubelet takes an underscore for a dash in the name of a flag.
+func TestFlagsWithUnderscores(t *testing.T) {
+	c := mustLoad(t, "", nil, "--max_pods=5", "--root_dir", "/r", "--fail_swap-on=false")
+	if c.Kubelet.MaxPods != 5 || c.RootDir != "/r" || *c.Kubelet.FailSwapOn {
+		t.Errorf("configuration %+v", c)
+	}
+	flags, err := parsedFlags("--max_pods=5", "--node_ip=10.0.0.5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := flags.Args(), []string{"--max-pods=5", "--node-ip=10.0.0.5"}; !slices.Equal(got, want) {
+		t.Errorf("arguments %q, want %q", got, want)
+	}
+}
+
+// The kubelet goes on without what is no address, and takes zeros at the front.
+func TestAddressesThatAreNone(t *testing.T) {
+	for given, want := range map[string]string{
+		"10.0.0.5,":              "[10.0.0.5] 1",
+		"010.000.00.05,fd00::5":  "[10.0.0.5 fd00::5] 0",
+		"nonsense":               "[] 1",
+		" 10.0.0.5 ,fe80::1%eth": "[10.0.0.5] 1",
+		"::ffff:10.0.0.5":        "[10.0.0.5] 0",
+		"0.0.0.0":                "[0.0.0.0] 0",
+		"10.0.0":                 "[] 1",
+		"10..0.5,10.0.0.0x5":     "[] 2",
+	} {
+		c := mustLoad(t, "", nil, "--node-ip="+given)
+		if got := fmt.Sprintf("%v %d", c.NodeIPs, len(c.Warnings)); got != want {
+			t.Errorf("--node-ip=%q: %s %q, want %s", given, got, c.Warnings, want)
+		}
+	}
+	c := mustLoad(t, header+"clusterDNS: [\"\", 10.96.0.010, why, \"fd00:0::a\"]\n", nil)
+	if want := []string{"10.96.0.10", "fd00::a"}; !slices.Equal(c.Kubelet.ClusterDNS, want) || len(c.Warnings) != 2 ||
+		!strings.HasPrefix(c.Warnings[1], "clusterDNS (set in ") || !strings.Contains(c.Warnings[1], `"why" is no IP`) {
+		t.Errorf("servers %q, warnings %q", c.Kubelet.ClusterDNS, c.Warnings)
+	}
+}
+
 func TestFlagOfReservedMemory(t *testing.T) {
 	c := mustLoad(t, header+"memoryManagerPolicy: Static\nsystemReserved: {memory: 3Gi}\n", nil,
 		"--reserved-memory=0:memory=1Gi,hugepages-2Mi=64Mi;1:memory=1Gi", "--reserved-memory=2:memory=1Gi")

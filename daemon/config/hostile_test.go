@@ -45,7 +45,7 @@ func FuzzDecodeDocument(f *testing.F) {
 			`{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"KubeletConfiguration","userNamespaces":{},"crashLoopBackOff":{}}`))
 	f.Add([]byte("&a [*a]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		fields, _, err := decodeDocument(data)
+		fields, _, _, err := decodeDocument(data)
 		if err != nil {
 			return
 		}

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,14 +47,15 @@ func (f *Flags) Load() (*Config, error) {
 		c.ClientCertificate = filepath.Join(c.CertDir, clientCertificateName)
 	}
 	c.RegisterNode = *kubelet.RegisterNode && !c.Standalone()
-	c.Warnings = slices.Concat(m.ignored, f.warnings(), fieldWarnings(m, &kubelet))
+	c.Warnings = slices.Concat(m.ignored, f.warnings(), c.Warnings, resolveClusterDNS(&c.Kubelet, m.where),
+		fieldWarnings(m, &kubelet))
 	return c, nil
 }
 
 func (f *Flags) mergeLayers() (merged, error) {
 	var layers []layer
 	if f.ConfigFile != "" {
-		base, err := readLayer(f.ConfigFile, false)
+		base, err := readLayer(f.ConfigFile)
 		if err != nil {
 			return merged{}, err
 		}
@@ -96,30 +96,8 @@ func (f *Flags) resolveNode(c *Config) error {
 	if c.NodeLabels, err = f.labels(); err != nil {
 		return err
 	}
-	c.NodeIPs, err = parseNodeIPs(f.NodeIP)
+	c.NodeIPs, c.Warnings, err = parseNodeIPs(f.NodeIP)
 	return err
-}
-
-// parseNodeIPs reads --node-ip: one address, or two of different families.
-func parseNodeIPs(text string) ([]netip.Addr, error) {
-	if text == "" {
-		return nil, nil
-	}
-	var addrs []netip.Addr
-	for item := range strings.SplitSeq(text, ",") {
-		addr, err := netip.ParseAddr(strings.TrimSpace(item))
-		if err != nil {
-			return nil, fmt.Errorf("--node-ip %q: want an IP address: %w", item, err)
-		}
-		addrs = append(addrs, addr.Unmap())
-	}
-	if len(addrs) > 2 || len(addrs) == 2 && addrs[0].Is4() == addrs[1].Is4() {
-		return nil, fmt.Errorf("--node-ip %q: want one address, or one IPv4 and one IPv6 address", text)
-	}
-	if len(addrs) == 2 && (addrs[0].IsUnspecified() || addrs[1].IsUnspecified()) {
-		return nil, fmt.Errorf("--node-ip %q: the unspecified address can't be one of two", text)
-	}
-	return addrs, nil
 }
 
 func (f *Flags) resolvePaths(c *Config) error {

@@ -161,10 +161,6 @@ func (c *checker) sources(k *kubeletv1beta1.KubeletConfiguration) {
 }
 
 func (c *checker) network(k *kubeletv1beta1.KubeletConfiguration) {
-	for _, server := range k.ClusterDNS {
-		_, err := netip.ParseAddr(server)
-		c.check(err == nil, "clusterDNS", strconv.Quote(server), "want IP addresses")
-	}
 	for path, value := range map[string]string{"address": k.Address, "healthzBindAddress": k.HealthzBindAddress} {
 		_, err := netip.ParseAddr(value)
 		c.check(err == nil, path, strconv.Quote(value), "want an IP address")

@@ -155,8 +155,8 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 		"value":        {[]string{"--max-pods=-1", "--hostname-override=n"}, "maxPods (set in the command line)"},
 		"no file":      {[]string{"--config=/does/not/exist"}, "/does/not/exist"},
 		"unknown flag": {[]string{"--no-such-flag=1"}, "unknown flag: --no-such-flag: kubelot has no such flag"},
-		"strict drop-in": {
-			[]string{"--config-dir=" + filepath.Dir(write(t, filepath.Join(dir, "d", "a.conf"), head+"typo: 1\n"))}, "typo",
+		"bad drop-in": {
+			[]string{"--config-dir=" + filepath.Dir(write(t, filepath.Join(dir, "d", "a.conf"), head+"maxPods: x\n"))}, "maxPods",
 		},
 		"wrong type": {[]string{"--config=" + write(t, filepath.Join(dir, "a.yaml"), head+"maxPods: many\n")}, "maxPods"},
 	} {

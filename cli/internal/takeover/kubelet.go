@@ -57,7 +57,7 @@ func valueOf(args []string, flag, otherwise string) string {
 	value := otherwise
 	for i, arg := range args {
 		name, text, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		if name != flag || !strings.HasPrefix(arg, "-") {
+		if config.FlagName(name) != flag || !strings.HasPrefix(arg, "-") {
 			continue
 		}
 		if !given && i+1 < len(args) {

@@ -124,6 +124,7 @@ func TestValueOf(t *testing.T) {
 		"kubelet --root-dir=/a/":            "/a",
 		"kubelet --v=2 --root-dir /a":       "/a",
 		"kubelet -root-dir=/a --root-dir=b": "b",
+		"kubelet --root_dir=/a":             "/a",
 		"kubelet root-dir=/a":               "/var/lib/kubelet",
 	} {
 		if got := rootOf(strings.Fields(text)); got != want {

@@ -193,6 +193,51 @@ func compare(t *testing.T, dir, field, text string) {
 	}
 }
 
+// Drop-ins have rules of their own: of unknown fields and of repeated ones.
+func TestDropIns(t *testing.T) {
+	for text, ignored := range map[string]bool{
+		"maxPods: 5\n":                   false,
+		"noSuchField: 1\n":               true,
+		"authentication: {nope: 1}\n":    true,
+		"MaxPods: 5\n":                   true,
+		"maxPods: 1\nmaxPods: 2\n":       false,
+		"logging: {a: 1, a: 2}\n":        false,
+		"kind: Pod\n":                    false,
+		"kubeReserved: {cpu: 1, cpu: 2}": false,
+	} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "10.conf")
+		whole := header + text
+		if strings.HasPrefix(text, "kind") {
+			whole = "apiVersion: v1\n" + text
+		}
+		if err := os.WriteFile(file, []byte(whole), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		loader, err := configfiles.NewFsLoader(&filesystem.DefaultFs{}, file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, kind, want := loader.LoadIntoJSON()
+		if want == nil && kind.Kind != "KubeletConfiguration" {
+			want = fmt.Errorf("kind %s", kind.Kind)
+		}
+		var flags config.Flags
+		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		flags.Register(set)
+		if err := set.Parse([]string{"--config-dir=" + dir, "--hostname-override=n"}); err != nil {
+			t.Fatal(err)
+		}
+		c, got := flags.Load()
+		if (want == nil) != (got == nil) {
+			t.Errorf("drop-in %q: the kubelet says %v, kubelot %v", text, want, got)
+		}
+		if got == nil && ignored != (len(c.Warnings) > 0) {
+			t.Errorf("drop-in %q: warnings %q", text, c.Warnings)
+		}
+	}
+}
+
 // Each field by itself, with values of its type that are likely to be wrong.
 func TestEachField(t *testing.T) {
 	dir := t.TempDir()
