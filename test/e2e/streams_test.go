@@ -160,7 +160,7 @@ func TestDebug(t *testing.T) {
 	}
 	f.Shows("ephemeral 42")
 	// The debugger sees the target's processes.
-	f.Shows("sleep 0.5")
+	f.Shows("sleep 1000")
 	if _, err := io.WriteString(out, "exit\n"); err != nil {
 		t.Fatal(err)
 	}
