@@ -80,6 +80,7 @@ type bed struct {
 	reads                int           // of what isn't a disk
 	hang                 time.Duration // of the disk
 	lost                 bool          // the runtime doesn't say where its images are
+	mute                 int           // so many answers of podsync's about evictions are lost
 }
 
 func inBubble(t *testing.T, test func(b *bed)) {

@@ -20,6 +20,8 @@ type pass struct {
 	awaited string
 	until   time.Time
 	soft    bool
+	// unsure is that eviction while podsync's answer is missing; podsync is asked again.
+	unsure *ending
 	// since is when there was something to be done.
 	since time.Time
 	// rest is until when nothing is tried.
@@ -51,8 +53,8 @@ func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.
 		if !ending {
 			p.freeing = evict.Freeing{}
 		}
-		if s.gone(p.awaited) {
-			p.awaited, p.soft = "", false
+		if s.gone(p.awaited) || p.unsure != nil && s.state.pods[p.awaited].Lifecycle == topic.Syncing {
+			p.forget()
 		}
 		s.report.problems.Set(problems[j], nil)
 		return
@@ -69,12 +71,14 @@ func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.
 	}
 	if forget {
 		p.awaitSpace(s.gone(p.awaited), now)
-		p.awaited, p.soft = "", false
+		p.forget()
 	}
 	if relieve {
 		s.start(ctx, j, s.relieve(j, due, now))
 	}
 }
+
+func (p *pass) forget() { p.awaited, p.soft, p.unsure = "", false, nil }
 
 // awaitSpace begins the wait for what the runtime frees of the pod that was evicted last, once it is gone. Where the
 // shortage has ended since, nothing is waited for.
@@ -104,6 +108,8 @@ func (s *Service) nextStep(j job, due []evict.Due, now time.Time) (relieve, forg
 	case p.soft && slices.ContainsFunc(due, hard) && s.state.pods[p.awaited].Lifecycle != topic.Terminated:
 		return true, true // it has been given more time than there is left, so it is evicted again, with less
 	case p.awaited == "":
+		return true, false
+	case p.unsure != nil && !s.gone(p.awaited) && now.Before(p.until):
 		return true, false
 	}
 	// The next reading shows what the pod has freed.
@@ -142,7 +148,9 @@ func (s *Service) onEvicted(uid string, grace int64, now time.Time) (until time.
 // relieve tries one threshold after the other until something could be done.
 func (s *Service) relieve(j job, due []evict.Due, now time.Time) work {
 	p := &s.passes[j]
-	r := relief{service: s, snapshot: s.snapshot(now), waits: p.waits}
+	r := relief{
+		service: s, snapshot: s.snapshot(now), waits: p.waits, again: p.unsure != nil, unsure: p.unsure, soft: p.soft,
+	}
 	if r.waits == nil {
 		r.waits = evict.Waits{}
 	}
@@ -157,9 +165,16 @@ func (s *Service) relieve(j job, due []evict.Due, now time.Time) work {
 				p.freeing = r.freeing
 			}
 			switch {
+			case r.again && r.unsure != nil:
+				p.rest = now.Add(againAfter)
+			case r.again && r.evicted == "":
+				p.forget() // podsync has refused
 			case r.evicted != "":
 				p.awaited, p.until, p.soft = r.evicted, s.onEvicted(r.evicted, r.grace, now), r.soft
-				p.waits = nil
+				p.waits, p.unsure = nil, r.unsure
+				if p.unsure != nil {
+					p.rest = now.Add(againAfter)
+				}
 			case r.relieved:
 			case !r.awaits.IsZero() && !r.silent:
 				p.rest = now.Add(readEvery / 2) // until the next reading

@@ -89,6 +89,10 @@ func (b *bed) evict(_ context.Context, e topic.Eviction) (topic.EvictionReply, e
 	b.evicted = append(b.evicted, fmt.Sprintf("%s %s grace %d %s", time.Since(b.began).Truncate(time.Second), e.Name,
 		*e.GracePeriodSeconds, e.Disruption))
 	b.message = e.Message
+	if b.mute > 0 {
+		b.mute--
+		return topic.EvictionReply{}, bus.WithKind(bus.ErrUnavailable, errors.New("the answer is lost"))
+	}
 	return topic.EvictionReply{}, nil
 }
 

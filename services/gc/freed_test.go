@@ -1,6 +1,7 @@
 package gc
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -95,5 +96,34 @@ func TestALaterShortageDoesNotWaitForSpace(t *testing.T) {
 			b.after(3 * time.Second)
 			b.want("evictions", b.evictions(), "20s hog grace 1 TerminationByKubelet, 10m24s a grace 1 TerminationByKubelet")
 		})
+	})
+}
+
+// An eviction whose answer is lost may be under way: podsync is asked for the same pod again, and nobody else goes while
+// that one ends.
+func TestAnEvictionWithoutAnAnswer(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.ready()
+		b.pod("hog", "1Mi", topic.Syncing)
+		b.pod("second", "1Mi", topic.Syncing)
+		b.usage, b.memory, b.mute = map[string]int64{"hog": 300 * mib, "second": 50 * mib}, 50*mib, 2
+		b.run(func() {
+			b.after(time.Second)
+			b.pod("hog", "1Mi", topic.Terminating)
+			b.set(func() { b.usage["hog"] = mib }) // its processes have ended
+			b.after(20 * time.Second)
+			b.want("evictions", b.evictions(), "0s hog grace 1 TerminationByKubelet, 2s hog grace 1 TerminationByKubelet, "+
+				"4s hog grace 1 TerminationByKubelet")
+			b.want("health", b.get(func() string { return b.health }), "healthy")
+			b.released("hog")
+			b.set(func() { b.memory = 1000 * mib })
+			b.after(time.Minute)
+		})
+		if n := strings.Count(strings.Join(b.events, "\n"), "Pod hog Evicted"); n != 1 {
+			t.Errorf("%d Events of the eviction: %q", n, b.events)
+		}
+		if strings.Contains(b.evictions(), "second") {
+			t.Errorf("evictions %s", b.evictions())
+		}
 	})
 }

@@ -27,16 +27,22 @@ type relief struct {
 	frees bool
 
 	// awaits is until when figures or space are waited for; zero where they aren't. silent is true where nobody answers.
-	awaits   time.Time
-	silent   bool
-	evicted  string
-	grace    int64
-	soft     bool
+	awaits  time.Time
+	silent  bool
+	evicted string
+	grace   int64
+	soft    bool
+	// unsure is that eviction where podsync's answer is missing; again is true where that was so at the beginning.
+	unsure   *ending
+	again    bool
 	relieved bool
 	learned  map[string]image.Record
 }
 
 func (r *relief) run(ctx context.Context, due []evict.Due) error {
+	if r.again {
+		return r.askAgain(ctx)
+	}
 	var errs []error
 	told := map[corev1.ResourceName]bool{}
 	slow := fmt.Errorf("reclaiming disk space has taken %s, so pods are evicted", reclaimTimeout)
@@ -202,27 +208,42 @@ func (r *relief) evictFirst(ctx context.Context, t evict.Threshold, choice evict
 		message, annotations := evict.Message(t, o, c.Candidate)
 		lacking := choice.Lacking(c)
 		grace := evict.GracePeriod(t, s.settings.Load().maxGrace, c.Pod)
-		err := s.end(ctx, ending{
+		e := ending{
 			pod: c.Pod, signal: t.Signal, message: message + lacking, annotations: annotations,
 			disruption: evict.Disruption, grace: grace, reason: strings.TrimSpace(c.Why(t, o, i) + ". " + lacking),
-		})
+		}
+		err := s.end(ctx, e)
 		if errors.Is(err, errEnded) {
 			continue
 		}
-		if err != nil {
-			// podsync may have no such pod any more. Where podsync itself can't be reached, the next pod would fare no better.
-			errs = append(errs, err)
-			if !refused(err) {
-				break
-			}
-			continue
+		errs = append(errs, err)
+		if refused(err) {
+			continue // podsync may have no such pod any more
 		}
-		s.metrics.statsAge.WithLabelValues(string(t.Signal)).Observe(time.Since(o.At).Seconds())
+		if err != nil {
+			// podsync may end the pod although its answer is missing, so no other one goes in its place.
+			r.unsure = &e
+		} else {
+			s.metrics.statsAge.WithLabelValues(string(t.Signal)).Observe(time.Since(o.At).Seconds())
+		}
 		r.evicted, r.grace, r.soft = string(c.Pod.UID), grace, !t.Hard
 		r.freeing, r.frees = evict.FreedBy(c, choice.Layout, r.obs, r.freeing, time.Now()), true
 		break
 	}
 	return errors.Join(errs...)
+}
+
+// askAgain asks podsync for the eviction whose answer is missing. What it doesn't refuse counts as done.
+func (r *relief) askAgain(ctx context.Context) error {
+	e, err := r.unsure, r.service.end(ctx, *r.unsure)
+	done := err == nil || errors.Is(err, errEnded)
+	if done {
+		r.evicted, r.grace, err = string(e.pod.UID), e.grace, nil
+	}
+	if done || refused(err) {
+		r.unsure = nil
+	}
+	return err
 }
 
 // refused reports whether podsync has answered that it won't evict this pod. It may still evict another.
