@@ -94,8 +94,8 @@ func (w *Writer[T]) tombstone() *Message {
 	return &Message{Header: header}
 }
 
-// OnLate has f called each time the bus takes a value that it had refused at first. It is for readers that are told of a
-// value in another way too, and look for it once. f may not block.
+// OnLate has f called each time the bus takes a value that it had refused at first. It is for readers that are told of
+// a value in another way too, and look for it once. f may not block.
 func (w *Writer[T]) OnLate(f func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
