@@ -72,9 +72,9 @@ func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, pat
 	return c.pods(namespace).Patch(ctx, name, patch, metav1.PatchOptions{}, "status")
 }
 
-// DeletePod removes the API object of the pod with that UID at once (grace period zero). A conflict says that the pod of
-// that name has another UID, or that somebody wrote it at the same time, or is a webhook's answer. That there is none may
-// not be true: admission (NodeRestriction) looks in a cache, which is empty when the API server starts.
+// DeletePod removes the API object of the pod with that UID at once (grace period zero). A conflict says that the pod
+// of that name has another UID, or that somebody wrote it at the same time, or is a webhook's answer. That there is none
+// may not be true: admission (NodeRestriction) looks in a cache, which is empty when the API server starts.
 func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid types.UID) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
