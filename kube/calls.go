@@ -73,8 +73,8 @@ func (c *Client) PatchPodStatus(ctx context.Context, namespace, name string, pat
 }
 
 // DeletePod removes the API object of the pod with that UID at once (grace period zero). A conflict says that the pod
-// of that name has another UID, or that somebody wrote it at the same time, or is a webhook's answer. That there is none
-// may not be true: admission (NodeRestriction) looks in a cache, which is empty when the API server starts.
+// of that name has another UID, or that somebody wrote it at the same time, or is a webhook's answer. That there is
+// none may not be true: admission (NodeRestriction) looks in a cache, which is empty when the API server starts.
 func (c *Client) DeletePod(ctx context.Context, namespace, name string, uid types.UID) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
