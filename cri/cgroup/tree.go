@@ -117,12 +117,6 @@ func (t *Tree) Containers(pod string) map[string]string {
 	return containers
 }
 
-// Exists reports whether there is such a cgroup.
-func (t *Tree) Exists(cgroup string) bool {
-	_, err := os.Lstat(t.dir("memory", cgroup))
-	return err == nil
-}
-
 // Read takes a sample. Without all it has CPU time and memory only, which costs a third.
 func (t *Tree) Read(cgroup string, all bool) (Sample, error) {
 	s := Sample{At: time.Now()}

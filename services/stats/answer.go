@@ -167,6 +167,9 @@ func (a *answers) disks(ctx context.Context, f *figures, req topic.SummaryReques
 	})
 	wg.Go(func() { a.podDisks(ctx, f, age, volumeAge) })
 	wg.Wait()
+	if len(req.Pods) == 0 {
+		a.sources.keep(f.view.pods)
+	}
 	a.report.source("volumes, logs and writable layers", a.sources.podProblems())
 }
 

@@ -4,8 +4,8 @@
 //
 // pod.update (volumes), pleg.event (sandboxes and containers), volume.state (where volumes are). From the machine: the
 // cgroup hierarchies, version 1 or 2; /proc, /sys and /etc; the filesystems of the root directory, of volumes and of
-// logs; the kernel's log, beginning when the daemon starts. From the runtime: the sizes of images and of writable
-// layers. If a caller needs newer sizes of writable layers: the mount table and the layers' directories.
+// logs; the kernel's log, also what it has from before the daemon started. From the runtime: the sizes of images and of
+// writable layers. If a caller needs newer sizes of writable layers: the mount table and the layers' directories.
 //
 // # Writes
 //

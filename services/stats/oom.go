@@ -13,13 +13,15 @@ import (
 	"kubelot.dev/services/stats/internal/kmsg"
 )
 
-// maxOOMKills bounds how many containers' kills are remembered; a container has left long before.
+// maxOOMKills bounds how many containers' kills are remembered, those of the containers whose first kill is the latest.
 const maxOOMKills = 1000
 
 // oomKills counts the processes that the kernel killed, by container ID.
 type oomKills struct {
 	mu    sync.Mutex
 	kills map[string]uint64
+	// order are the IDs by the first kill.
+	order []string
 }
 
 func newOOMKills() *oomKills { return &oomKills{kills: map[string]uint64{}} }
@@ -34,10 +36,13 @@ func (o *oomKills) add(k kmsg.Kill) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.kills) >= maxOOMKills {
-		clear(o.kills)
+	if o.kills[id]++; o.kills[id] > 1 {
+		return
 	}
-	o.kills[id]++
+	if o.order = append(o.order, id); len(o.order) > maxOOMKills {
+		delete(o.kills, o.order[0])
+		o.order = o.order[1:]
+	}
 }
 
 // counts are the kills by container ID.
@@ -51,9 +56,12 @@ func (o *oomKills) counts() map[string]uint64 {
 // else.
 func (s *Service) followOOM(ctx context.Context) {
 	err := s.kills(ctx, func(k kmsg.Kill) {
+		s.ooms.add(k)
+		if k.Earlier {
+			return // it was reported when it happened
+		}
 		s.env.Log.Info("the kernel killed a process because memory ran out", "process", k.Process, "pid", k.PID,
 			"constraint", k.Constraint, "cgroup", k.Cgroup)
-		s.ooms.add(k)
 		if !k.System() {
 			return
 		}

@@ -356,12 +356,23 @@ func (s *sources) hurry() {
 	}
 }
 
-// forget drops what is known of pods that are gone.
-func (s *sources) forget(uid string) {
+// forget drops what is known of a pod that is gone.
+func (s *sources) forget(uid string) { s.drop(func(p part) bool { return p.uid == uid }) }
+
+// keep drops what is known of pods that aren't among these: they have ended, and nothing of them is measured any more.
+func (s *sources) keep(pods []podView) {
+	there := make(map[string]bool, len(pods))
+	for i := range pods {
+		there[pods[i].ref.UID] = true
+	}
+	s.drop(func(p part) bool { return !there[p.uid] })
+}
+
+func (s *sources) drop(gone func(part) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.volumes, func(p part, _ *ttlcache.Cell[volumeUsage]) bool { return p.uid == uid })
-	maps.DeleteFunc(s.counted, func(p part, _ *ttlcache.Cell[layer]) bool { return p.uid == uid })
-	maps.DeleteFunc(s.problems, func(p part, _ error) bool { return p.uid == uid })
-	delete(s.files, filesPart(uid))
+	maps.DeleteFunc(s.volumes, func(p part, _ *ttlcache.Cell[volumeUsage]) bool { return gone(p) })
+	maps.DeleteFunc(s.files, func(p part, _ *ttlcache.Cell[podFiles]) bool { return gone(p) })
+	maps.DeleteFunc(s.counted, func(p part, _ *ttlcache.Cell[layer]) bool { return gone(p) })
+	maps.DeleteFunc(s.problems, func(p part, _ error) bool { return gone(p) })
 }

@@ -3,8 +3,6 @@ package stats
 import (
 	"context"
 	"errors"
-	"maps"
-	"path"
 	"strings"
 	"time"
 
@@ -51,8 +49,8 @@ type reading struct {
 type cgroups struct {
 	tree  *cgroup.Tree
 	rates *rates
-	// system are the cgroups of system containers by name; empty ones aren't known.
-	system map[string]string
+	// system are the cgroups of system containers by name: the first that there is.
+	system map[string][]string
 }
 
 // read takes a sample of the cgroup. One that is gone is no reading and no error.
@@ -91,9 +89,12 @@ func (r *cgroups) node(all bool) (*usage, error) {
 	var errs []error
 	u := newUsage()
 	u.node, _ = r.read("/", all, &errs)
-	for name, path := range r.system {
-		if s, ok := r.read(path, all, &errs); ok {
-			u.system[name] = s
+	for name, paths := range r.system {
+		for _, path := range paths {
+			if s, ok := r.read(path, all, &errs); ok {
+				u.system[name] = s
+				break
+			}
 		}
 	}
 	for _, path := range r.tree.Classes() {
@@ -205,25 +206,26 @@ func (u *usage) each(visit func(*reading)) {
 	}
 }
 
-// systemCgroups finds the cgroups of the node's system containers. The configuration's names go first; else the
-// agent's is the slice of its daemons, and the runtime's that of its unit.
-func systemCgroups(tree *cgroup.Tree, kubelet, misc string) map[string]string {
-	found := map[string]string{
-		statsapi.SystemContainerKubelet: kubelet, statsapi.SystemContainerMisc: misc,
-	}
+// systemCgroups are where the cgroups of the node's system containers may be. The configuration's names go first; else
+// the agent's is the slice of its daemons, and the runtime's that of its unit, which may start later.
+func systemCgroups(tree *cgroup.Tree, kubelet, misc string) map[string][]string {
 	if kubelet == "" {
 		own := tree.Own()
 		if before, _, ok := strings.Cut(own, "kubelot.slice"); ok {
-			found[statsapi.SystemContainerKubelet] = before + "kubelot.slice"
+			kubelet = before + "kubelot.slice"
 		} else if strings.HasSuffix(own, ".service") {
-			found[statsapi.SystemContainerKubelet] = own
+			kubelet = own
 		}
 	}
-	for _, unit := range []string{"containerd.service", "crio.service"} {
-		if at := path.Join("/system.slice", unit); tree.Exists(at) {
-			found[statsapi.SystemContainerRuntime] = at
+	found := map[string][]string{
+		statsapi.SystemContainerRuntime: {"/system.slice/crio.service", "/system.slice/containerd.service"},
+	}
+	for name, path := range map[string]string{
+		statsapi.SystemContainerKubelet: kubelet, statsapi.SystemContainerMisc: misc,
+	} {
+		if path != "" && path != "/" {
+			found[name] = []string{path}
 		}
 	}
-	maps.DeleteFunc(found, func(_, path string) bool { return path == "" || path == "/" })
 	return found
 }

@@ -4,8 +4,8 @@
 // # Guarantees
 //
 //   - Parsing is a pure function of the lines. Garbage gives no kill and no error.
-//   - Reading begins with the next record that the kernel writes, ends with its context, and goes on after records that
-//     were overwritten.
+//   - Reading begins with the oldest record that the kernel still has, ends with its context, and goes on after records
+//     that were overwritten.
 package kmsg
 
 import (
@@ -30,6 +30,8 @@ type Kill struct {
 	LimitedCgroup, Cgroup string
 	Process               string
 	PID                   int
+	// Earlier is true of a kill from before Follow, which another process may have seen.
+	Earlier bool
 }
 
 // System reports whether the machine ran out of memory, and not a cgroup. Like the kubelet, it goes by the cgroup whose
@@ -95,7 +97,7 @@ func (p *Parser) Line(line string) (Kill, bool) {
 // maxRecord is the largest record that the kernel returns, in bytes (CONSOLE_EXT_LOG_MAX).
 const maxRecord = 8192
 
-// Follow calls found for every kill from now on, until ctx ends, which is no error.
+// Follow calls found for every kill that is in the log, and for every one from now on, until ctx ends, which is no error.
 func Follow(ctx context.Context, path string, found func(Kill)) error {
 	// Without blocking, the runtime's poller waits for records, so that closing the file ends a read.
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -104,28 +106,34 @@ func Follow(ctx context.Context, path string, found func(Kill)) error {
 	}
 	file := os.NewFile(uintptr(fd), path)
 	defer file.Close()
-	if _, err := unix.Seek(fd, 0, unix.SEEK_END); err != nil {
-		return &fs.PathError{Op: "seek", Path: path, Err: err}
-	}
-	stop := context.AfterFunc(ctx, func() { file.Close() })
-	defer stop()
 	var parser Parser
-	buf := make([]byte, maxRecord)
-	for {
-		n, err := file.Read(buf)
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL):
-			// Records were overwritten before they were read, or one is too large. The next read returns a later one.
-			continue
-		case err != nil:
-			return fmt.Errorf("read the kernel's log: %w", err)
+	read := func(earlier bool, from func([]byte) (int, error)) error {
+		buf := make([]byte, maxRecord)
+		for ctx.Err() == nil {
+			n, err := from(buf)
+			switch {
+			case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EINTR):
+				// Records were overwritten before they were read, or one is too large. The next read returns a later one.
+				continue
+			case err != nil:
+				return err
+			}
+			if kill, ok := parser.Line(message(string(buf[:n]))); ok {
+				kill.Earlier = earlier
+				found(kill)
+			}
 		}
-		if kill, ok := parser.Line(message(string(buf[:n]))); ok {
-			found(kill)
-		}
+		return nil
 	}
+	err = read(true, func(buf []byte) (int, error) { return unix.Read(fd, buf) })
+	if errors.Is(err, unix.EAGAIN) { // there are no more
+		defer context.AfterFunc(ctx, func() { file.Close() })()
+		err = read(false, file.Read)
+	}
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("read the kernel's log: %w", err)
 }
 
 // message is the text of a record: "6,1234,5678901,-;text" and lines of continuation, which begin with a space.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // The kernel's own lines: the first was recorded from Linux 6.18, the others follow mm/oom_kill.c of their versions.
@@ -35,19 +37,19 @@ func TestParser(t *testing.T) {
 	}{
 		"of a cgroup": {memcg, []Kill{{
 			"CONSTRAINT_MEMCG", "/kubelot-stats-oom", "/kubelot-stats-oom",
-			"python3", 10030,
+			"python3", 10030, false,
 		}}, false},
 		"of the machine": {global, []Kill{{
 			"CONSTRAINT_NONE", "/", "/system.slice/hog.service",
-			"a, b", 77,
+			"a, b", 77, false,
 		}}, true},
 		"before Linux 5.0": {old, []Kill{{
 			"", "/kubepods/burstable/pod1", "/kubepods/burstable/pod1/abc",
-			"hog", 5,
+			"hog", 5, false,
 		}}, false},
 		"before Linux 5.0, of the machine": {
 			"hog invoked oom-killer: x\nOut of memory: Killed process 5 (hog)",
-			[]Kill{{"", "/", "/", "hog", 5}},
+			[]Kill{{"", "/", "/", "hog", 5, false}},
 			true,
 		},
 		"nothing of the kind": {
@@ -80,6 +82,42 @@ func TestMessage(t *testing.T) {
 func TestFollowWithoutALog(t *testing.T) {
 	if err := Follow(t.Context(), filepath.Join(t.TempDir(), "none"), nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A kill from before the start is found too, and is known as one.
+func TestFollowReadsWhatThereIs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kmsg")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	write := func(name string) {
+		if _, err := fmt.Fprintf(log, "6,1,1,-;oom-kill:constraint=CONSTRAINT_NONE,global_oom,task_memcg=/,task=%s,pid=1,uid=0",
+			name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("before")
+	ctx, cancel := context.WithCancel(t.Context())
+	found, done := make(chan Kill), make(chan error, 1)
+	go func() { done <- Follow(ctx, path, func(k Kill) { found <- k }) }()
+	if k := <-found; k.Process != "before" || !k.Earlier {
+		t.Errorf("%+v", k)
+	}
+	for { // until the log was found to be empty
+		write("after")
+		if k := <-found; !k.Earlier {
+			break
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
 
