@@ -97,7 +97,8 @@ func (p *Parser) Line(line string) (Kill, bool) {
 // maxRecord is the largest record that the kernel returns, in bytes (CONSOLE_EXT_LOG_MAX).
 const maxRecord = 8192
 
-// Follow calls found for every kill that is in the log, and for every one from now on, until ctx ends, which is no error.
+// Follow calls found for every kill that is in the log, and for every one from now on, until ctx ends, which is no
+// error.
 func Follow(ctx context.Context, path string, found func(Kill)) error {
 	// Without blocking, the runtime's poller waits for records, so that closing the file ends a read.
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

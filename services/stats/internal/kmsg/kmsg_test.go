@@ -97,8 +97,8 @@ func TestFollowReadsWhatThereIs(t *testing.T) {
 	}
 	defer log.Close()
 	write := func(name string) {
-		if _, err := fmt.Fprintf(log, "6,1,1,-;oom-kill:constraint=CONSTRAINT_NONE,global_oom,task_memcg=/,task=%s,pid=1,uid=0",
-			name); err != nil {
+		if _, err := fmt.Fprintf(log, "6,1,1,-;oom-kill:constraint=CONSTRAINT_NONE,global_oom,task_memcg=/,task=%s,"+
+			"pid=1,uid=0", name); err != nil {
 			t.Fatal(err)
 		}
 	}
