@@ -241,3 +241,24 @@ func TestAReportThatFindsNoNodeIsTriedAgain(t *testing.T) {
 		}
 	})
 }
+
+// The time of day is set back while a daemon becomes ill: it counts as ill from when it was heard.
+func TestAClockThatIsSetBackHidesNoIllness(t *testing.T) {
+	server := &server{}
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		r.must(r.machine.Set("", *testMachine()), r.runtime.Set("", *testRuntime()))
+		r.beats()
+		since := time.Now().Add(time.Hour) // by the clock before it was set
+		for range 3 {
+			r.must(r.health["pleg"].Set("pleg", topic.DaemonHealth{
+				State: topic.Unhealthy, Message: "no answer", Beat: time.Now(), Since: since,
+			}))
+			time.Sleep(grace / 2)
+		}
+		synctest.Wait()
+		if node, _ := server.get(); readyOf(node) != corev1.ConditionFalse {
+			t.Errorf("Ready is %s though pleg has been ill for longer than %s", readyOf(node), grace)
+		}
+	})
+}

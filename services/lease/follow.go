@@ -80,27 +80,35 @@ func follow[T any](ctx context.Context, s *Service, t bus.State[T], set func(key
 func (s *Service) setHealth(daemon string, h *topic.DaemonHealth) {
 	if h == nil {
 		delete(s.facts.Health, daemon)
-		delete(s.beats, daemon)
+		delete(s.words, daemon)
 		return
 	}
 	s.heard(daemon, *h, time.Now())
 }
 
-// heard notes what a daemon says of itself. From its second beat on its age is reckoned from when it was heard, by the
-// clock that nobody sets: a daemon must not seem silent, or alive, because the time of day was changed.
+// heard notes what a daemon says of itself. From its second word on the ages of its beat and of its state are reckoned
+// from when they were heard, by the clock that nobody sets: a daemon must not seem silent, alive or ill for long because
+// the time of day was changed.
 func (s *Service) heard(daemon string, h topic.DaemonHealth, now time.Time) {
-	beat, before := h.Beat, s.beats[daemon]
-	switch {
-	case before.Equal(beat):
-		h.Beat = s.facts.Health[daemon].Beat
-	case !before.IsZero():
-		h.Beat = now
+	before, known := s.words[daemon]
+	s.words[daemon] = h
+	if last := s.facts.Health[daemon]; known {
+		h.Beat = heardAt(h.Beat, before.Beat, last.Beat, now)
+		h.Since = heardAt(h.Since, before.Since, last.Since, now)
 	}
 	if silent(s.facts.Health, now) && !h.Silent(now) {
 		// The bus was away. This is the first daemon that is heard again, and the others' last words are as old.
 		s.facts.Listening = now
 	}
-	s.beats[daemon], s.facts.Health[daemon] = beat, h
+	s.facts.Health[daemon] = h
+}
+
+// heardAt is when a time was first heard of, if that was at last where it is the same time as before, else now.
+func heardAt(t, before, last, now time.Time) time.Time {
+	if t.Equal(before) {
+		return last
+	}
+	return now
 }
 
 // setRuntime notes since when the runtime is down.

@@ -107,8 +107,8 @@ type Service struct {
 	api   nodes // nil in standalone mode
 	host  host
 	facts Facts
-	// beats are the daemons' last ones, by their own clock.
-	beats map[string]time.Time
+	// words are the daemons' last ones, with times by their own clock.
+	words map[string]topic.DaemonHealth
 	// node is the Node as the API server has it; nil while unknown. watched is the last one that the watch has delivered.
 	node, watched *corev1.Node
 	// local is the Node as this daemon would register it, while the API server has none; told once it is on the bus.
@@ -162,7 +162,7 @@ func New(env daemon.Env, api nodes, h host) *Service {
 			CSI:     CSI{Drivers: map[string]topic.CSINodeInfo{}, Gone: map[string]bool{}},
 			Plugins: map[string]bool{}, Exclusive: config.Exclusive(&env.Config.Kubelet),
 		},
-		beats: map[string]time.Time{}, metrics: newMetrics(env.Config.NodeName, h.uptime),
+		words: map[string]topic.DaemonHealth{}, metrics: newMetrics(env.Config.NodeName, h.uptime),
 	}
 	if api != nil {
 		s.facts.CSI.Missing = errNoCSINode

@@ -27,7 +27,7 @@ import (
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &scenario{Service{
-			env: daemon.Env{Config: testConfig()}, beats: map[string]time.Time{},
+			env: daemon.Env{Config: testConfig()}, words: map[string]topic.DaemonHealth{},
 			facts: Facts{Machine: testMachine(), Health: map[string]topic.DaemonHealth{}, Now: t0},
 		}}
 		s.node = s.wanted()
