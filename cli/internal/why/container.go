@@ -41,8 +41,32 @@ func (v view) containerCause(what string, c *corev1.Container, s *corev1.Contain
 		return v.probeCauses(what, c, s)
 	case s.State.Terminated != nil && v.pod.Spec.RestartPolicy == corev1.RestartPolicyAlways:
 		return []Cause{crash{v, what, c, s.State.Terminated, s.RestartCount}.cause(exit(s.State.Terminated))}
+	case s.State.Terminated != nil:
+		return v.outlived(what, s.State.Terminated)
 	}
 	return nil
+}
+
+// outlived is a container that has ended for good, while others of the pod run: such as a Job's, next to a proxy.
+func (v view) outlived(what string, t *corev1.ContainerStateTerminated) []Cause {
+	var others []string
+	for _, s := range v.status.Status.ContainerStatuses {
+		if s.State.Running != nil {
+			others = append(others, s.Name)
+		}
+	}
+	if len(others) == 0 || t.ExitCode != 0 && v.pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		return nil
+	}
+	list := strings.Join(others, ", ")
+	return []Cause{{
+		Kind: "others-run", What: what, Problem: exit(t),
+		Sentence: fmt.Sprintf("%s has ended with exit code %d, and the pod goes on, because of what still runs in it: %s",
+			what, t.ExitCode, list),
+		Waits: "the end of " + list,
+		Advice: "if it only serves the others, such as a proxy, make it a sidecar, which ends with them: an init container " +
+			"with restartPolicy Always",
+	}}
 }
 
 func (v view) waitingCause(what string, c *corev1.Container, s *corev1.ContainerStatus) []Cause {

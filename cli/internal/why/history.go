@@ -22,6 +22,9 @@ type steps struct {
 	failing []failing
 }
 
+// ofStart are the steps of a pod's start and life. The others belong to its end too.
+var ofStart = []string{"create sandbox", "ensure image", "start container", "resize pod"}
+
 // failing is a step that hasn't succeeded since its first failure.
 type failing struct {
 	topic.Step
@@ -73,7 +76,8 @@ func (v view) stepCauses(told []Cause) []Cause {
 		})
 	}
 	for _, f := range v.steps.failing {
-		if !covered(f.Step) {
+		// What failed at the start of a pod that ends now is not tried again.
+		if !covered(f.Step) && (v.update.Lifecycle == topic.Syncing || !slices.Contains(ofStart, f.Name)) {
 			causes = append(causes, v.failingCause(f))
 		}
 	}

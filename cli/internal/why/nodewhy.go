@@ -58,7 +58,7 @@ func ExplainNode(w Snapshot, now time.Time) NodeAnswer {
 			severe = append(severe, cause)
 		}
 	}
-	severe = append(severe, runtimeCauses(w.Runtime, nil)...)
+	severe = w.withRuntime(severe, nil)
 	if w.Shutdown.Active {
 		severe = append(severe, Cause{
 			Kind: "node-shutdown", Sentence: "this node shuts down and ends its pods", What: "node",

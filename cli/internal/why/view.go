@@ -102,15 +102,18 @@ func (v view) volumeCause(name string, volume topic.Volume, want topic.VolumePha
 		diagnose.Volume(volume.Message, n))
 }
 
-// containerCauses are the containers that wait, run without being ready, or end. While an init container isn't done, it
-// is the only one.
+// containerCauses are the containers that wait, run without being ready, or end. While an init container holds up the
+// others, it is the only one. Once these have begun, what is wrong with a sidecar comes after them.
 func (v view) containerCauses() []Cause {
+	var besides []Cause
 	for i := range v.pod.Spec.InitContainers {
 		c := &v.pod.Spec.InitContainers[i]
 		s := find(v.status.Status.InitContainerStatuses, c.Name)
-		if causes := v.initCauses(c, s, podspec.IsSidecar(c)); len(causes) > 0 {
+		causes := v.initCauses(c, s, podspec.IsSidecar(c))
+		if len(causes) > 0 && !(podspec.IsSidecar(c) && v.begun()) {
 			return causes
 		}
+		besides = append(besides, causes...)
 	}
 	var causes []Cause
 	for i := range v.pod.Spec.Containers {
@@ -119,7 +122,14 @@ func (v view) containerCauses() []Cause {
 			causes = append(causes, v.containerCause("container "+c.Name, c, s)...)
 		}
 	}
-	return causes
+	return append(causes, besides...)
+}
+
+// begun reports whether a regular container has run, so that no sidecar holds these up.
+func (v view) begun() bool {
+	return slices.ContainsFunc(v.status.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil
+	})
 }
 
 // gates are the readiness gates whose condition isn't True.

@@ -5,10 +5,15 @@ import "strings"
 // tryPull is what to do about a failed pull that no rule knows.
 const tryPull = "crictl pull {image} on this node shows the whole error"
 
+// status and ended are around an HTTP status. A tag of an image may be the same number: it comes after a colon, a slash,
+// or stands in brackets.
+const status, ended = `(?:^|[\s(=])`, `(?:[^\]\w]|$)`
+
 // pulls are in the order in which they are tried: what has caused an error comes before what follows from it.
 var pulls = []rule{
 	{
-		"registry-rate-limit", `(?i)toomanyrequests|too many requests|\b429\b|rate limit`,
+		"registry-rate-limit",
+		`(?i)toomanyrequests|too many requests|` + status + `429` + ended + `|rate limit`,
 		"the registry {registry} lets this node pull nothing more for now (rate limit)", "the registry's limit to end",
 		"pull with an account: kubectl create secret docker-registry pull -n {ns} --docker-server={registry} " +
 			"--docker-username=USER --docker-password=PASSWORD, and name it in the pod's imagePullSecrets",
@@ -58,7 +63,7 @@ var pulls = []rule{
 	},
 	{
 		"registry-unauthorized",
-		`(?i)\b401\b|unauthorized|authorization failed|authentication required|\b403\b|forbidden`,
+		`(?i)` + status + `40[13]` + ended + `|unauthorized|authorization failed|authentication required|forbidden`,
 		"the registry {registry} wants a login for the image {image} that this pod doesn't have", "",
 		"kubectl create secret docker-registry pull -n {ns} --docker-server={registry} --docker-username=USER " +
 			"--docker-password=PASSWORD, and name it in the pod's imagePullSecrets",
@@ -74,7 +79,8 @@ var pulls = []rule{
 		"correct the image's name; if a proxy or a network's login page answers: curl -v https://{registry}/v2/ on this node",
 	},
 	{
-		"image-not-found", `(?i): not found|manifest unknown|name unknown|manifest_unknown|name_unknown|\b404\b`,
+		"image-not-found",
+		`(?i): not found|manifest unknown|name unknown|manifest_unknown|name_unknown|` + status + `404` + ended,
 		"the image {image} doesn't exist in the registry {registry}", "the image to be pushed",
 		"correct the image's name in the spec, or push it there",
 	},
@@ -94,7 +100,7 @@ var pulls = []rule{
 		"ip route get, and the firewall's rules, on this node: curl -v https://{registry}/v2/",
 	},
 	{
-		"registry-failing", `(?i)\b50[0234]\b|internal server error|service unavailable|bad gateway`,
+		"registry-failing", `(?i)` + status + `50[0234]` + ended + `|internal server error|service unavailable|bad gateway`,
 		"the registry {registry} fails itself", "the registry to work again",
 		"ask who runs the registry; curl -v https://{registry}/v2/ on this node shows what it says",
 	},
