@@ -16,6 +16,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/nats"
+	"kubelot.dev/cli/internal/words"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/config"
 )
@@ -39,7 +40,7 @@ func run(args []string, stdout, stderr *os.File) int {
 	}
 	command.SetArgs(args[1:])
 	if err := command.ExecuteContext(ctx); err != nil {
-		fmt.Fprintf(stderr, "%s: %v\n", command.Name(), err)
+		fmt.Fprintf(stderr, "%s: %s\n", command.Name(), words.Lines(err.Error()))
 		return exitCode(err)
 	}
 	return 0

@@ -13,6 +13,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/shutdown"
+	"kubelot.dev/cli/internal/words"
 	"kubelot.dev/cri"
 	"kubelot.dev/daemon/config"
 )
@@ -286,6 +287,6 @@ func systemGoesOn(ctx context.Context, out io.Writer) (bool, error) {
 }
 
 func say(out io.Writer, line string) error {
-	_, err := fmt.Fprintln(out, line)
+	_, err := fmt.Fprintln(out, words.Lines(line))
 	return err
 }

@@ -27,6 +27,7 @@ import (
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubelot.dev/cli/internal/words"
 	"kubelot.dev/cri/labels"
 )
 
@@ -111,7 +112,7 @@ func removePods(ctx context.Context, o Options) (map[string]bool, error) {
 				return
 			}
 			uids[p.sandbox.Labels[labels.PodUID]] = true
-			fmt.Fprintf(o.Out, "removed pod %s\n", p.name())
+			fmt.Fprintf(o.Out, "removed pod %s\n", words.OneLine(p.name()))
 		})
 	}
 	work.Wait()

@@ -14,6 +14,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/paint"
+	"kubelot.dev/cli/internal/words"
 )
 
 // order is how actions follow each other in the table.
@@ -40,7 +41,7 @@ func Sort(decisions []topic.Decision, all bool) []topic.Decision {
 func Table(plan topic.GCPlanReply, all bool, p paint.Painter) string {
 	var text strings.Builder
 	if plan.Waiting != "" {
-		fmt.Fprintln(&text, p.Paint(paint.Yellow, "Nothing is removed now: "+plan.Waiting+"."))
+		fmt.Fprintln(&text, p.Paint(paint.Yellow, "Nothing is removed now: "+words.OneLine(plan.Waiting)+"."))
 	}
 	rows := Sort(plan.Decisions, all)
 	if len(rows) == 0 {
@@ -51,7 +52,8 @@ func Table(plan topic.GCPlanReply, all bool, p paint.Painter) string {
 	w := tabwriter.NewWriter(&table, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "ACTION\tOBJECT\tPOD\tSIZE\tWHY")
 	for _, d := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.Action, object(d), pod(d), size(d.FreedBytes), d.Reason)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", d.Action, words.OneLine(object(d)), words.OneLine(pod(d)),
+			size(d.FreedBytes), words.OneLine(d.Reason))
 	}
 	// A strings.Builder takes every write.
 	_ = w.Flush()

@@ -37,6 +37,12 @@ remove image      registry.example/old:1  -            3.0Mi  unused
 	if got := Table(plan, true, paint.Painter{}); !strings.Contains(got, "\nkeep              registry.example/app:1") {
 		t.Errorf("table of all\n%s", got)
 	}
+	hostile := topic.GCPlanReply{Waiting: "\x1b[2J", Decisions: []topic.Decision{{
+		Action: topic.ActionRemoveImage, Object: "a\x1b[2Jb", Reason: "\x07", Pod: &topic.Ref{Name: "\x1b]0;t"},
+	}}}
+	if got := Table(hostile, true, paint.Painter{}); strings.ContainsAny(got, "\x1b\x07") {
+		t.Errorf("what others have written moves the cursor: %q", got)
+	}
 	if got := Table(topic.GCPlanReply{Decisions: plan.Decisions[:1]}, false, paint.Painter{}); !strings.HasPrefix(got,
 		"There is nothing to remove") {
 		t.Errorf("empty table: %s", got)

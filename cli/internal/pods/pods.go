@@ -158,8 +158,9 @@ func Table(rows []Row, now time.Time, p paint.Painter) string {
 	table := tabwriter.NewWriter(&text, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(table, "NAMESPACE\tNAME\tLIFECYCLE\tPHASE\tREADY\tRESTARTS\tIP\tAGE")
 	for _, r := range rows {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\n", r.Namespace, r.Name, r.Lifecycle, r.Phase,
-			r.Ready, r.Total, r.Restarts, cmp.Or(r.IP, "-"), words.Age(now.Sub(r.FirstSeen)))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\n", words.OneLine(r.Namespace),
+			words.OneLine(r.Name), words.OneLine(string(r.Lifecycle)), words.OneLine(r.Phase), r.Ready, r.Total, r.Restarts,
+			words.OneLine(cmp.Or(r.IP, "-")), words.Age(now.Sub(r.FirstSeen)))
 	}
 	// A strings.Builder takes every write.
 	_ = table.Flush()

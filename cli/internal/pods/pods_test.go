@@ -28,6 +28,14 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
+// A pod of the node's manifests may have any name in what podsync says of it.
+func TestTableEscapes(t *testing.T) {
+	row := Row{Ref: topic.Ref{Namespace: "\x1b[2J", Name: "a\x07b"}, Phase: "\x1b", IP: "\x1b[1m"}
+	if got := Table([]Row{row}, noon, paint.Painter{}); strings.ContainsAny(got, "\x1b\x07") {
+		t.Errorf("what others have written moves the cursor: %q", got)
+	}
+}
+
 func pod(uid, name string, containers ...corev1.Container) topic.Pod {
 	return topic.Pod{
 		Pod: &corev1.Pod{

@@ -51,6 +51,19 @@ func OneLine(text string) string {
 	return strings.Join(lines, " | ")
 }
 
+// Lines keeps the line breaks and tabulators of a text, and escapes what else can't be printed.
+func Lines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		cells := strings.Split(line, "\t")
+		for j := range cells {
+			cells[j] = escape(cells[j])
+		}
+		lines[i] = strings.Join(cells, "\t")
+	}
+	return strings.Join(lines, "\n")
+}
+
 func hidden(r rune) bool { return !unicode.IsPrint(r) }
 
 // escape leaves quotation marks and backslashes alone, which strconv.Quote doesn't.

@@ -23,6 +23,18 @@ func TestOneLine(t *testing.T) {
 	}
 }
 
+func TestLines(t *testing.T) {
+	for text, want := range map[string]string{
+		"one\ntwo\tthree\n":           "one\ntwo\tthree\n",
+		"\x1b[2J\x07\n\x1b]0;a\x07\n": "\\x1b[2J\\a\n\\x1b]0;a\\a\n",
+		"a\r\nb \u202e \xff":          "a\\r\nb \\u202e \\xff",
+	} {
+		if got := Lines(text); got != want {
+			t.Errorf("%q became %q; want %q", text, got, want)
+		}
+	}
+}
+
 func TestClip(t *testing.T) {
 	for _, c := range []struct {
 		text, want string
