@@ -44,7 +44,7 @@ Exit codes: 0 when it is told to stop, 1 if the flags can't be used, or the crew
 			}
 			file := os.Getenv(handover.Variable)
 			if file != "" {
-				if err := takeover.Readable(c.Context(), flags.ConfigFile, flags.ConfigDir); err != nil {
+				if err := takeover.MakeReadable(c.Context(), flags.ConfigFile, flags.ConfigDir); err != nil {
 					return err
 				}
 				return handover.Do(c.Context(), file, flags.Args(), stdout)

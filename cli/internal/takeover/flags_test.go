@@ -1,6 +1,7 @@
 package takeover
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -46,6 +47,42 @@ func TestFlags(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "mine.conf")); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file that only root can read is opened for the daemons' group, and nobody loses a right.
+func TestGrant(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it changes the group of files")
+	}
+	const daemons, admins = 4711, 4712
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	for _, c := range []struct {
+		mode, want os.FileMode
+		gid        int
+	}{
+		{0o600, 0o640, daemons},
+		{0o400, 0o440, daemons},
+		{0o640, 0o640, admins},
+		{0o604, 0o604, admins},
+		{0o644, 0o644, admins},
+	} {
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chown(path, 0, admins), os.Chmod(path, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		if err := grant(path, daemons); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gid := info.Sys().(*syscall.Stat_t).Gid; info.Mode() != c.want || int(gid) != c.gid {
+			t.Errorf("mode %o became %o with the group %d, want %o with %d", c.mode, info.Mode(), gid, c.want, c.gid)
+		}
+	}
+	if err := grant(filepath.Join(t.TempDir(), "none"), daemons); err != nil {
 		t.Error(err)
 	}
 }
