@@ -36,9 +36,9 @@
 //     because of a soft one is ended at once.
 //   - On disk pressure dead containers and unused images are removed first, for a minute at most. gc waits up to 5 s
 //     until their space is free, and measures the filesystem again before it evicts a pod.
-//   - If podsync doesn't answer, it is asked to evict the same pod again. No other pod goes in its place meanwhile.
-//   - On disk pressure pods that break their own limits on local storage go before others. While such a pod ends and its
-//     space may end the shortage, no other pod is evicted, for a minute at most.
+//   - If podsync doesn't answer, it is asked to evict the same pod again. No other pod goes in its place.
+//   - On disk pressure pods over their own limits go first. While one of them ends, and its space may end the shortage,
+//     no other pod is evicted, for a minute at most.
 //   - A pod is chosen by figures that were measured after the threshold was crossed. If they are missing for a pod that
 //     could be the first to go, gc waits before it evicts anything: 20 s at most for each eviction (21 s if stats
 //     hangs), or 10 s if there are older figures. After that, pods of equal priority go in this order: those known to

@@ -99,7 +99,7 @@ func TestALaterShortageDoesNotWaitForSpace(t *testing.T) {
 	})
 }
 
-// An eviction whose answer is lost may be under way: podsync is asked for the same pod again, and nobody else goes while
+// An eviction whose answer is lost may be under way: podsync is asked for the same pod again, and no other goes while
 // that one ends.
 func TestAnEvictionWithoutAnAnswer(t *testing.T) {
 	inBubble(t, func(b *bed) {
