@@ -29,7 +29,7 @@ const (
 // podsync asks credential providers for pulls. Their machinery is in kube/credentialprovider; what joins it with the
 // pods' own credentials, the records of pulls and the metrics is podsync's.
 // The types have ceilings of their own, see largeTypes.
-var split = map[string]int{"api": 4880, "gc": 6360, "podsync": 19600, "volume": 13600, "resource": 13300}
+var split = map[string]int{"api": 4880, "gc": 6360, "podsync": 19700, "volume": 13600, "resource": 13300}
 
 func TestArchFilesAreShort(t *testing.T) {
 	for path, lines := range goFiles(t, "..") {

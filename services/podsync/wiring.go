@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -182,7 +180,7 @@ func kernelOptions(cfg *config.Config) kernel.Options {
 // serial ones.
 func imageConfig(cfg *config.Config) image.Config {
 	k := &cfg.Kubelet
-	c := image.Config{Burst: int(k.RegistryBurst), CredentialDirs: credentialDirs(cfg.RootDir)}
+	c := image.Config{Burst: int(k.RegistryBurst), CredentialDirs: image.CredentialDirs(cfg.RootDir)}
 	if k.RegistryPullQPS != nil {
 		c.QPS = float64(*k.RegistryPullQPS)
 	}
@@ -214,15 +212,6 @@ func openProviders(env daemon.Env, api *kube.Client, m *metrics.Metrics) (*crede
 	p, err := credentialprovider.Open(o)
 	m.ProviderConfig(p.Hash())
 	return p, err
-}
-
-// credentialDirs are the directories that may have the node's own registry credentials, in the kubelet's order.
-func credentialDirs(rootDir string) []string {
-	dirs := []string{rootDir}
-	if home, err := os.UserHomeDir(); err == nil {
-		dirs = append(dirs, filepath.Join(home, ".docker"), home)
-	}
-	return append(dirs, "/.docker", "/")
 }
 
 func userNSLength(u *kubeletv1beta1.UserNamespaces) uint32 {

@@ -158,3 +158,12 @@ func decodeAuth(text string) (user, password string, err error) {
 	}
 	return user, password, nil
 }
+
+// CredentialDirs are the directories that may have the node's own registry credentials, in the kubelet's order.
+func CredentialDirs(rootDir string) []string {
+	dirs := []string{rootDir}
+	if home, err := os.UserHomeDir(); err == nil {
+		dirs = append(dirs, filepath.Join(home, ".docker"), home)
+	}
+	return append(dirs, "/.docker", "/")
+}
