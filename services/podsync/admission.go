@@ -53,7 +53,7 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 		return false
 	}
 	if !admitted {
-		cfg.Reject = d.refuse(cfg.Pod)
+		cfg.Reject, cfg.Room = d.refuse(cfg.Pod)
 	}
 	measureStart(d.metrics, p, !admitted && cfg.Reject == nil)
 	e := d.launch(cfg, obs)
@@ -68,17 +68,17 @@ func judgeable(p *source.Pod, node *corev1.Node, deaf bool) bool {
 	return (p.Source != topic.SourceAPI || node.UID != "") && !deaf
 }
 
-// refuse judges a new pod, and reports it if it isn't admitted. The result is nil if it is.
-func (d *dispatcher) refuse(pod *corev1.Pod) *worker.Failed {
-	r := d.makeRoom(pod)
+// refuse judges a new pod, and reports it if it isn't admitted. If it is, room is as makeRoom returns it.
+func (d *dispatcher) refuse(pod *corev1.Pod) (failed *worker.Failed, room worker.Room) {
+	r, room := d.makeRoom(pod)
 	if r == nil {
-		return nil
+		return nil, room
 	}
 	d.log.Warn("pod is not admitted", "pod", pod.Name, "namespace", pod.Namespace, "uid", string(pod.UID),
 		"reason", r.Reason, "message", r.Message)
 	d.report.Event(pod, "", corev1.EventTypeWarning, r.Reason, r.Message)
 	d.metrics.Rejected(r.Reason)
-	return &worker.Failed{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}
+	return &worker.Failed{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}, room
 }
 
 // hasNamesake reports whether another static pod with the same name still has a worker.
@@ -113,12 +113,11 @@ func (r *recovery) predecessor(p *source.Pod,
 }
 
 // makeRoom returns why the pod can't be admitted; nil if it can. For a critical pod it evicts less important pods, if
-// that makes enough room.
-func (d *dispatcher) makeRoom(pod *corev1.Pod) *admission.Rejection {
+// that makes enough room: room waits for their ends.
+func (d *dispatcher) makeRoom(pod *corev1.Pod) (r *admission.Rejection, room worker.Room) {
 	active := d.workers.active()
-	r := admission.Admit(pod, d.node.Node(), active, d.facts)
-	if r == nil {
-		return nil
+	if r = admission.Admit(pod, d.node.Node(), active, d.facts); r == nil {
+		return nil, room
 	}
 	victims := admission.Victims(pod, r, active)
 	for _, victim := range victims {
@@ -126,15 +125,17 @@ func (d *dispatcher) makeRoom(pod *corev1.Pod) *admission.Rejection {
 			"uid", string(victim.UID), "critical", pod.Name)
 		d.report.Event(victim, "", corev1.EventTypeWarning, admission.ReasonPreempting, admission.MessagePreempting)
 		d.metrics.Preempted(r.Lacks())
-		d.workers[string(victim.UID)].Evict(worker.Eviction{
+		e := d.workers[string(victim.UID)]
+		e.Evict(worker.Eviction{
 			Reason: admission.ReasonPreempting, Message: admission.MessagePreempting,
 			Disruption: corev1.PodReasonTerminationByKubelet, DisruptionMessage: admission.MessageDisrupting,
 		})
+		room.Await(e.Worker, plan.PodGrace(victim))
 	}
 	if len(victims) > 0 {
-		return nil
+		return nil, room
 	}
-	return r
+	return r, room
 }
 
 // admissionFacts are the facts of the machine that admission asks for, except the node's pressure, which changes.

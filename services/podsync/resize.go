@@ -74,7 +74,7 @@ func (d *dispatcher) resize(e *entry) {
 		})
 		return
 	}
-	r := d.makeRoom(e.pod)
+	r, _ := d.makeRoom(e.pod)
 	if r == nil {
 		if e.pending != nil {
 			d.metrics.DeferredAccepted(d.pacing.trigger)

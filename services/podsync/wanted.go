@@ -65,8 +65,11 @@ func (w *wanted) uids() map[types.UID]bool {
 	return uids
 }
 
-// reportMirrors states the mirror pods that the API server has.
+// reportMirrors states the mirror pods that the API server has, once it has said so.
 func (w *wanted) reportMirrors() {
+	if slices.Contains(w.merge.Waiting(), topic.SourceAPI) {
+		return
+	}
 	mirrors := map[string]bool{}
 	for _, m := range w.latest {
 		mirrors[m.UID] = true

@@ -94,6 +94,8 @@ type Config struct {
 	Previous corev1.PodStatus
 	// Reject ends the pod before it began: it failed admission with this reason.
 	Reject *Failed
+	// Room is what the pod waits for before it has a sandbox.
+	Room Room
 	// Restored is what the bus still has of the pod from before a restart of this daemon.
 	Restored *topic.Pod
 	// Settling reports whether calls of an earlier run of this daemon may be under way still; nil means never.

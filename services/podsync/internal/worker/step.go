@@ -41,7 +41,7 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 	if ending && p.Stopped && !w.actions.starting() && w.state.view.certain(ending) {
 		w.state.ending.terminated()
 		w.ended.Store(true)
-		w.over.Store(true)
+		w.isOver()
 		if a, due := w.state.nextOfEnd(p); due {
 			w.begin(ctx, a)
 		}
@@ -50,7 +50,7 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 		w.rounds.end()
 	}
 	w.publisher.publish(p, now)
-	return sleep(now, p.WakeAt, w.publisher.due(now), w.state.deadline(), w.actions.nextRetry(now))
+	return sleep(now, p.WakeAt, w.publisher.due(now), w.state.deadline(), w.actions.nextRetry(now), w.state.Room.due(now))
 }
 
 // sleep is the time until the first of the moments; zero ones are never.
@@ -66,6 +66,9 @@ func sleep(now time.Time, moments ...time.Time) time.Duration {
 func (w *Worker) begin(ctx context.Context, a plan.Action) {
 	ending := w.state.ending.stop != nil
 	if !w.actions.free(a) || ending && a.Starts() || w.state.view.blocks(a) {
+		return
+	}
+	if a.Kind == plan.CreateSandbox && !w.state.Room.due(time.Now()).IsZero() {
 		return
 	}
 	if needsNetwork(w.state.Pod, a) {

@@ -31,7 +31,9 @@ type Worker struct {
 	// background are the goroutines of actions, and of readers of termination messages.
 	background sync.WaitGroup
 	ended      atomic.Bool
-	over       atomic.Bool
+	over       chan struct{}
+	// isOver closes over.
+	isOver func()
 
 	// The rest is owned by the goroutine of Run.
 	state     *state
@@ -46,9 +48,10 @@ func New(cfg Config, obs topic.PodObservation, executor Executor, report Reporte
 	w := &Worker{
 		executor: executor, report: report,
 		log: log.With("pod", cfg.Pod.Name, "namespace", cfg.Pod.Namespace, "uid", string(cfg.Pod.UID)),
-		in:  make(chan func(*Worker)), results: make(chan result), done: make(chan struct{}),
+		in:  make(chan func(*Worker)), results: make(chan result), done: make(chan struct{}), over: make(chan struct{}),
 		state: newState(cfg, obs), actions: newActions(), rounds: rounds{metrics: cfg.Metrics, uid: cfg.Pod.UID},
 	}
+	w.isOver = sync.OnceFunc(func() { close(w.over) })
 	w.publisher = newPublisher(w.state, w.actions, report)
 	w.announcer = &announcer{state: w.state, report: report, log: w.log}
 	w.ended.Store(w.state.endedBefore())
@@ -63,7 +66,14 @@ func (w *Worker) Gone() bool { return w.state.ending.gone }
 func (w *Worker) Ending() bool { return w.ended.Load() }
 
 // Over reports whether no container of the pod runs or ever will. It may be called from any goroutine.
-func (w *Worker) Over() bool { return w.over.Load() }
+func (w *Worker) Over() bool {
+	select {
+	case <-w.over:
+		return true
+	default:
+		return false
+	}
+}
 
 // Update hands over the pod's newest form, with the resources that it holds now, and the answer to a request for
 // others.
@@ -127,6 +137,8 @@ func (w *Worker) Run(ctx, opCtx context.Context) {
 		case r := <-w.results:
 			w.finish(r)
 		case <-timer.C:
+		case <-w.state.Room.next():
+			w.state.Room.ended()
 		case <-ctx.Done():
 			timer.Stop()
 			return
