@@ -2,6 +2,7 @@ package stats
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -37,7 +38,7 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector. A claim that several pods have is shown once.
 func (c collector) Collect(out chan<- prometheus.Metric) {
-	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errSlow)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errSlow) // the other metrics wait for it
 	defer cancel()
 	// Without a view there is nothing to show: the daemon begins or ends.
 	v, _ := c.answers.view(ctx, nil)

@@ -41,6 +41,9 @@ type Service struct {
 	state   *state
 	ooms    *oomKills
 	answers *answers
+	// unread is how many of the topics have not been read yet. read is closed once all have.
+	unread int
+	read   chan struct{}
 }
 
 // Ports are what the service reads from.
@@ -68,6 +71,7 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 	boot, _ := cgroup.BootTime()
 	s := &Service{
 		env: env, machine: p.Machine, kills: p.Kills, loop: loop.New(env.Bus), state: newState(), ooms: newOOMKills(),
+		read: make(chan struct{}),
 	}
 	s.answers = &answers{
 		cgroups:   &cgroups{tree: tree, rates: newRates(), system: systemCgroups(tree, k.KubeletCgroups, k.SystemCgroups)},
@@ -182,21 +186,49 @@ func (s *Service) followFacts(ctx context.Context) {
 // subscribe has the messages of every topic that is read handled in the loop.
 func (s *Service) subscribe(ctx context.Context) error {
 	return errors.Join(
-		loop.Follow(ctx, s.loop, topic.PodUpdate, func(c bus.Change[topic.Pod]) {
+		follow(ctx, s, topic.PodUpdate, func(c bus.Change[topic.Pod]) {
 			loop.Into(s.state.pods)(c)
 			if c.Deleted {
 				s.answers.sources.forget(c.Key)
 			}
 		}),
-		loop.Follow(ctx, s.loop, topic.PLEGEvent, func(c bus.Change[topic.PodObservation]) {
+		follow(ctx, s, topic.PLEGEvent, func(c bus.Change[topic.PodObservation]) {
 			loop.Into(s.state.seen)(c)
 			s.answers.sources.keepLayers(c.Key, c.Value.Containers)
 		}),
-		loop.Follow(ctx, s.loop, topic.VolumeState, loop.Into(s.state.volumes)),
+		follow(ctx, s, topic.VolumeState, loop.Into(s.state.volumes)),
 	)
 }
 
-// view has the loop make a view of the pods.
+// follow has the loop handle every change of a topic, and notes when all that is retained has been read.
+func follow[T any](ctx context.Context, s *Service, t bus.State[T], handle func(bus.Change[T])) error {
+	s.unread++
+	read := false
+	return loop.Follow(ctx, s.loop, t, func(c bus.Change[T]) {
+		handle(c)
+		if c.Synced && !read {
+			read = true
+			if s.unread--; s.unread == 0 {
+				close(s.read)
+			}
+		}
+	})
+}
+
+// errUnread is why there is no answer: one without the pods would make the node look idle.
+var errUnread = errors.New("kubelot-stats has not read yet which pods there are: try again, and if that doesn't " +
+	"help, look whether kubelot-bus runs")
+
+// view has the loop make a view of the pods. It waits until they have been read from the bus.
 func (s *Service) view(ctx context.Context, uids []string) (view, error) {
-	return loop.Ask(ctx, s.loop, func() view { return s.state.view(s.env.Config.NodeName, uids) })
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-s.read:
+		return loop.Ask(ctx, s.loop, func() view { return s.state.view(s.env.Config.NodeName, uids) })
+	case <-timer.C:
+		return view{}, errUnread
+	case <-ctx.Done():
+		return view{}, context.Cause(ctx)
+	}
 }
