@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
+	"kubelot.dev/services/probe/internal/check"
 )
 
 // Runs that take long, more than there are workers, don't keep other probes from theirs, and go on themselves when they
@@ -170,4 +173,26 @@ func (b *bed) mostAtOnce() int {
 	most := b.most
 	b.most = b.now
 	return most
+}
+
+// What runs when the daemon stops is broken off, which may look as if the probe had failed.
+func TestAStopFailsNoProbe(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.takes = time.Hour
+		b.tell(func(string) (check.Result, error) { return check.Result{Output: "context canceled"}, nil })
+		conn := b.bus.Conn("probe")
+		defer conn.Close()
+		for range 20 { // a loop that has not seen yet that it is to stop takes a result or doesn't
+			s := New(b, daemon.Env{Bus: conn})
+			s.results = make(chan result, 1)
+			ctx, cancel := context.WithCancel(b.t.Context())
+			s.loop.Go(func() { s.work(ctx, run{probe: &probe{}}) })
+			synctest.Wait()
+			cancel()
+			s.loop.Wait()
+			if len(s.results) > 0 {
+				t.Fatal("a probe has failed because the daemon stops")
+			}
+		}
+	})
 }

@@ -59,6 +59,9 @@ func (w *workers) shrink(now time.Time) int {
 func (s *Service) work(ctx context.Context, r run) {
 	for r.probe != nil {
 		found, err := s.checker.Run(ctx, r.target, r.spec)
+		if ctx.Err() != nil {
+			return // the daemon stops: what looks like a failure may be a request that was broken off
+		}
 		select {
 		case s.results <- result{r.probe, found, err}:
 		case <-ctx.Done():

@@ -74,17 +74,25 @@ func (c *Checker) runExec(ctx context.Context, t Target, words []string, timeout
 	})
 	late := time.NewTimer(timeout + answerTime)
 	defer late.Stop()
+	var silence error
 	select {
 	case o := <-ended:
 		cancel()
 		return o.result(ctx, timeout, timedOut)
 	case <-late.C:
+		silence = c.alive(ctx)
 	}
-	if err := c.alive(ctx); err != nil {
+	select {
+	case o := <-ended: // this process may have been frozen
+		cancel()
+		return o.result(ctx, timeout, timedOut)
+	default:
+	}
+	if silence != nil {
 		cancel()
 		return Result{}, RuntimeError{Cause: fmt.Errorf("the runtime did not end a command in container %s within %s after "+
 			"its timeout of %s, and does not answer; see whether it hangs (its log, crictl info): %w",
-			t.ContainerID, answerTime, timeout, err)}
+			t.ContainerID, answerTime, timeout, silence)}
 	}
 	c.endless.add(key, 1)
 	c.endless.work.Go(func() {
