@@ -209,7 +209,11 @@ func (s *Service) read(ctx context.Context, uid string, earlier *topic.PodObserv
 		s.loop.Do(ctx, func() { s.tracker.lagging(uid) })
 		<-end
 	}
-	s.loop.Do(ctx, func() { s.onResult(ctx, r) })
+	s.loop.Do(ctx, func() {
+		if ctx.Err() == nil { // else pleg stops, and the reading may have been broken off
+			s.onResult(ctx, r)
+		}
+	})
 }
 
 func (s *Service) onResult(ctx context.Context, r result) {

@@ -66,8 +66,13 @@ func (s *Service) stream(ctx context.Context) error {
 	})
 }
 
+// tell has the loop know the stream's state, unless ctx has ended when the loop comes to it: then it is out of date.
 func (s *Service) tell(ctx context.Context, state streamState) {
-	s.loop.Do(ctx, func() { s.onStream(state) })
+	s.loop.Do(ctx, func() {
+		if ctx.Err() == nil {
+			s.onStream(state)
+		}
+	})
 }
 
 // signal wakes the goroutine that waits on c, which has room for one signal.
