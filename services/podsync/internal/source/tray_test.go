@@ -34,7 +34,8 @@ func newDesk(t *testing.T) *desk {
 
 // restart begins with a tray that has read nothing yet.
 func (d *desk) restart() {
-	d.tray = newTray(d.dir, "node-1", d.good, newProblems(topic.SourceFile, func(p Problem) { d.told = append(d.told, p) }))
+	d.tray = newTray(d.dir, "node-1", d.good,
+		newProblems(topic.SourceFile, func(p Problem) { d.told = append(d.told, p) }))
 	d.act = activity{writing: map[string]bool{}, closed: map[string]bool{}}
 }
 

@@ -41,7 +41,9 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 	if ending && p.Stopped && !w.actions.starting() && w.state.view.certain(ending) {
 		w.state.ending.terminated()
 		w.ended.Store(true)
-		w.isOver()
+		if !w.Over() {
+			close(w.over)
+		}
 		if a, due := w.state.nextOfEnd(p); due {
 			w.begin(ctx, a)
 		}

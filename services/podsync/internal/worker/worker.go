@@ -32,8 +32,6 @@ type Worker struct {
 	background sync.WaitGroup
 	ended      atomic.Bool
 	over       chan struct{}
-	// isOver closes over.
-	isOver func()
 
 	// The rest is owned by the goroutine of Run.
 	state     *state
@@ -51,7 +49,6 @@ func New(cfg Config, obs topic.PodObservation, executor Executor, report Reporte
 		in:  make(chan func(*Worker)), results: make(chan result), done: make(chan struct{}), over: make(chan struct{}),
 		state: newState(cfg, obs), actions: newActions(), rounds: rounds{metrics: cfg.Metrics, uid: cfg.Pod.UID},
 	}
-	w.isOver = sync.OnceFunc(func() { close(w.over) })
 	w.publisher = newPublisher(w.state, w.actions, report)
 	w.announcer = &announcer{state: w.state, report: report, log: w.log}
 	w.ended.Store(w.state.endedBefore())
