@@ -24,8 +24,8 @@
 //     a Node status that can't be written holds it up. A renewal is never dated before the last one, whatever the clock
 //     says.
 //   - The Ready condition follows from the runtime, the network, and the daemons without which pods can't run. It
-//     doesn't change while a daemon is away for less than half a minute, nor while the bus is away and for half a minute
-//     after it.
+//     doesn't change while a daemon is away for less than half a minute, nor while the bus is away and for half a
+//     minute after it.
 //   - A condition that changes is written at once, but after five such writes in a row only once a second: two writers
 //     may fight over it. Other changes are written within ten seconds. Everything is reported every five minutes.
 //   - node.object has an empty UID until the Node is registered, and always in standalone mode. Later it keeps the UID,

@@ -170,8 +170,8 @@ func TestARestartDoesNotTurnReadyBeforeTheBusIsRead(t *testing.T) {
 	})
 }
 
-// The bus is away for longer than a daemon may be silent. When it is back the daemons are heard one after the other, and
-// the node is Ready all the time.
+// The bus is away for longer than a daemon may be silent. When it is back the daemons are heard one after the other,
+// and the node is Ready all the time.
 func TestABusThatComesBackDoesNotTurnReady(t *testing.T) {
 	server := &server{}
 	run(t, server, func(r *rig) {
@@ -213,7 +213,8 @@ func TestABusThatComesBackDoesNotTurnReady(t *testing.T) {
 	})
 }
 
-// A load balancer without an API server behind it may answer that there is no such Node. The Node goes on being reported.
+// A load balancer without an API server behind it may answer that there is no such Node. The Node goes on being
+// reported.
 func TestAReportThatFindsNoNodeIsTriedAgain(t *testing.T) {
 	server := &server{}
 	run(t, server, func(r *rig) {

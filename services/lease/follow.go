@@ -87,8 +87,8 @@ func (s *Service) setHealth(daemon string, h *topic.DaemonHealth) {
 }
 
 // heard notes what a daemon says of itself. From its second word on the ages of its beat and of its state are reckoned
-// from when they were heard, by the clock that nobody sets: a daemon must not seem silent, alive or ill for long because
-// the time of day was changed.
+// from when they were heard, by the clock that nobody sets: a daemon must not seem silent, alive or ill for long
+// because the time of day was changed.
 func (s *Service) heard(daemon string, h topic.DaemonHealth, now time.Time) {
 	before, known := s.words[daemon]
 	s.words[daemon] = h

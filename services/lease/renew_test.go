@@ -98,7 +98,8 @@ func TestAnOutageOpensTheConnectionsAnewAndIsTold(t *testing.T) {
 	})
 }
 
-// The time of day is set back by an hour. The node lifecycle controller takes only a later renewTime for a sign of life.
+// The time of day is set back by an hour. The node lifecycle controller takes only a later renewTime for a sign of
+// life.
 func TestAClockThatIsSetBackDoesNotDateTheLeaseBack(t *testing.T) {
 	ahead := metav1.NowMicro()
 	s := &server{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "uid-1"}}}

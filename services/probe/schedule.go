@@ -26,8 +26,8 @@ func newSchedule(t target) schedule {
 }
 
 // first is the first run of a probe that may run from now on. What somebody waits for (the first verdict on startup and
-// readiness) doesn't wait for the phase. The initial delay is no longer than it says, though the time of day was set back
-// since the container's start.
+// readiness) doesn't wait for the phase. The initial delay is no longer than it says, though the time of day was set
+// back since the container's start.
 func (s schedule) first(t target, decided bool, now time.Time) time.Time {
 	from := now
 	if wait := min(t.started.Add(s.delay).Sub(now), s.delay); wait > 0 {

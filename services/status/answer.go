@@ -23,15 +23,7 @@ func (s *state) settle(a answer) error {
 		return nil
 	}
 	if a.err != nil {
-		if !unreachable(a.err) {
-			if o := s.served(a.action.UID); o != nil {
-				o.doubt()
-			}
-		}
-		if m := s.mirrors[a.action.UID]; m != nil && a.action.verb == doDelete &&
-			(apierrors.IsNotFound(a.err) || apierrors.IsConflict(a.err)) {
-			m.doubtful = true
-		}
+		refused(s, a)
 		return a.err
 	}
 	switch a.action.verb {
@@ -57,6 +49,16 @@ func (s *state) settle(a answer) error {
 	}
 	s.touch(a.action.key)
 	return nil
+}
+
+// refused has the object read before it is written or deleted again, if the answer may follow from what it is.
+func refused(s *state, a answer) {
+	if o := s.served(a.action.UID); o != nil && !unreachable(a.err) {
+		o.doubt()
+	}
+	if m := s.mirrors[a.action.UID]; m != nil && a.action.verb == doDelete {
+		m.doubtful = m.doubtful || apierrors.IsNotFound(a.err) || apierrors.IsConflict(a.err)
+	}
 }
 
 // otherPod reports whether the API server has no pod of that name and UID. A conflict doesn't say so: somebody may have

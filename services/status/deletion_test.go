@@ -13,8 +13,8 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// A conflict says that somebody wrote the pod at the same time as often as that it is another pod: the deletion is asked
-// for again.
+// A conflict says that somebody wrote the pod at the same time as often as that it is another pod: the deletion is
+// asked for again.
 func TestADeletionThatIsRefusedWithAConflictIsAskedForAgain(t *testing.T) {
 	deleted := metav1.NewTime(t0)
 	p := apiPod(func(p *corev1.Pod) { p.DeletionTimestamp = &deleted })

@@ -22,14 +22,14 @@ import (
 
 // fakeExec answers as told, or hangs until its context ends.
 type fakeExec struct {
-	answer  *runtimeapi.ExecSyncResponse
-	err     error
-	after   *time.Duration // when it answers; nil for at once
-	hang    bool
-	away    bool          // the whole runtime hangs
-	end     chan struct{} // ends what hangs; may be nil
-	calls   atomic.Int64
-	alive   func() // what happens when the runtime is asked whether it is there
+	answer *runtimeapi.ExecSyncResponse
+	err    error
+	after  *time.Duration // when it answers; nil for at once
+	hang   bool
+	away   bool          // the whole runtime hangs
+	end    chan struct{} // ends what hangs; may be nil
+	calls  atomic.Int64
+	alive  func() // what happens when the runtime is asked whether it is there
 
 	mu      sync.Mutex
 	command []string
@@ -110,8 +110,8 @@ func TestExecTimeout(t *testing.T) {
 	})
 }
 
-// A runtime may be unable to end a command, or wait for a process that the command has left. The probe fails. The command
-// isn't run again before it has ended.
+// A runtime may be unable to end a command, or wait for a process that the command has left. The probe fails. The
+// command isn't run again before it has ended.
 func TestExecThatNeverEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		exec := &fakeExec{hang: true, end: make(chan struct{}), answer: &runtimeapi.ExecSyncResponse{}}
