@@ -31,8 +31,7 @@ const (
 	// goneTimeout is how long an evicted pod is waited for after its grace period, restPeriod how long nothing is tried
 	// after a pass that evicted nobody.
 	goneTimeout, restPeriod = 30 * time.Second, 10 * time.Second
-	// againAfter is when podsync is asked again for an eviction whose answer is missing.
-	againAfter = 2 * time.Second
+	againAfter              = 2 * time.Second // an eviction is asked for again whose answer is missing
 	// reclaimTimeout bounds what goes before pods on disk pressure, lastTimeout the last call for figures where none
 	// have come (see evict.Patience).
 	reclaimTimeout, lastTimeout = time.Minute, time.Second

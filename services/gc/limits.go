@@ -58,7 +58,7 @@ func excessesOf(pods []evict.Candidate, l evict.Layout) (over []excess) {
 	return over
 }
 
-// overLimits evicts pods that use more than they may. some is true if any was evicted.
+// overLimits evicts pods that use more than they may. some is true if any was evicted, or may have been.
 func (s *Service) overLimits(ctx context.Context, over []excess) (some bool, err error) {
 	var errs []error
 	for _, c := range over {
@@ -75,12 +75,17 @@ func (s *Service) overLimits(ctx context.Context, over []excess) (some bool, err
 		}
 		// The kubelet gives these pods no DisruptionTarget: the fault is theirs.
 		err := s.end(ctx, ending{pod: c.Pod, signal: c.by, message: c.message, grace: limitGrace, reason: c.message})
-		some = some || err == nil
-		if err == nil {
+		ended := errors.Is(err, errEnded)
+		idle := ended || refused(err)
+		if some = some || !idle; err == nil {
 			continue
 		}
-		ended := errors.Is(err, errEnded)
-		s.loop.Do(ctx, func() { c.fail(s, ended || refused(err)) })
+		s.loop.Do(ctx, func() { // it is asked again; podsync may end it although its answer is missing
+			delete(s.evicted, string(c.Pod.UID))
+			if f := &s.passes[jobDisk].freeing; f.UID == string(c.Pod.UID) && idle {
+				*f = evict.Freeing{}
+			}
+		})
 		if !ended {
 			errs = append(errs, err)
 		}
@@ -100,14 +105,4 @@ func (c excess) begin(s *Service, now time.Time) (first bool) {
 	*f = evict.FreedBy(evict.Ranked{Candidate: c.Candidate, Known: true}, s.fs.Load().layout, s.obs, *f, now)
 	f.Until = now.Add(reclaimTimeout)
 	return true
-}
-
-// fail has the pod evicted again while it is over its limit. idle is true if podsync doesn't end it; else it may do so
-// though its answer is missing.
-func (c excess) fail(s *Service, idle bool) {
-	uid := string(c.Pod.UID)
-	delete(s.evicted, uid)
-	if f := &s.passes[jobDisk].freeing; idle && f.UID == uid {
-		*f = evict.Freeing{}
-	}
 }

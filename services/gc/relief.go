@@ -165,10 +165,10 @@ func (r *relief) evictFor(ctx context.Context, d evict.Due) error {
 	if t.Signal.Disk() && s.settings.Load().localLimits {
 		// Pods that break their own limits go before others, as with the kubelet.
 		some, failed := s.overLimits(ctx, excessesOf(choice.Pods, choice.Layout))
-		if r.relieved = r.relieved || some; some {
-			return errors.Join(err, failed)
+		if err = errors.Join(err, failed); some {
+			r.relieved = failed == nil
+			return err
 		}
-		err = errors.Join(err, failed)
 	}
 	return errors.Join(err, r.evictFirst(ctx, t, choice))
 }

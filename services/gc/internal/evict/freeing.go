@@ -27,16 +27,14 @@ func FreedBy(r Ranked, l Layout, obs Observations, already Freeing, now time.Tim
 	if !r.Known {
 		return f
 	}
+	if !already.Until.IsZero() && now.After(already.Until) {
+		already = Freeing{}
+	}
 	f.Becomes = map[Signal]int64{}
 	for s, o := range obs {
-		if r.Stats == nil {
-			continue // it uses nothing
+		if r.Stats != nil { // else it uses nothing
+			f.Becomes[s] = max(o.Available, already.Becomes[s]) + usage(s, l, r.Pod, r.Stats)
 		}
-		f.Becomes[s] = o.Available
-		if already.Until.IsZero() || now.Before(already.Until) {
-			f.Becomes[s] = max(o.Available, already.Becomes[s])
-		}
-		f.Becomes[s] += usage(s, l, r.Pod, r.Stats)
 	}
 	return f
 }

@@ -128,6 +128,34 @@ func TestInUse(t *testing.T) {
 	}
 }
 
+// An image that was in use while gc didn't run isn't removed for its age: only the time counts in which it was seen
+// unused. The order of the images stays.
+func TestTimeInWhichNobodyLooked(t *testing.T) {
+	images := []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}
+	records := map[string]Record{
+		"a": {FirstSeen: epoch, LastUsed: epoch.Add(10 * time.Minute)},
+		"b": {FirstSeen: epoch, LastUsed: epoch.Add(5 * time.Minute)},
+	}
+	for now := epoch.Add(10 * time.Minute); now.Before(epoch.Add(time.Hour)); now = now.Add(5 * time.Minute) {
+		records = Update(records, images, nil, now)
+	}
+	in := Input{Policy: Policy{High: 85, Low: 80, MaxAge: 24 * time.Hour}, Images: images}
+	for _, c := range []struct {
+		away time.Duration
+		want string
+	}{
+		{0, "keep b: unused for 50m0s"}, {72 * time.Hour, "keep b: unused for 50m0s"},
+		{5 * time.Minute, "keep b: unused for 55m0s"},
+	} {
+		in.Now = epoch.Add(55*time.Minute + c.away)
+		in.Records = Update(records, images, nil, in.Now)
+		first := Pick(in)[0]
+		if got := fmt.Sprintf("%s %s: %s", first.Action, first.Object, first.Reason); !strings.HasPrefix(got, c.want+";") {
+			t.Errorf("after %s: %s, want %s", c.away, got, c.want)
+		}
+	}
+}
+
 func TestRecords(t *testing.T) {
 	images := []*runtimeapi.Image{{Id: "old"}, {Id: "new"}, {Id: "used"}, {Id: "future"}, {Id: "later"}}
 	before := map[string]Record{
@@ -137,8 +165,9 @@ func TestRecords(t *testing.T) {
 	now := epoch.Add(time.Minute)
 	next := Update(before, images, map[string]string{"used": "somebody"}, now)
 	want := map[string]Record{
-		"old": {FirstSeen: epoch}, "new": {FirstSeen: now},
-		"used": {FirstSeen: epoch, LastUsed: now}, "future": {FirstSeen: now}, "later": {FirstSeen: now},
+		"old": {FirstSeen: epoch, LastLooked: now}, "new": {FirstSeen: now, LastLooked: now},
+		"used":   {FirstSeen: epoch, LastUsed: now, LastLooked: now},
+		"future": {FirstSeen: now, LastLooked: now}, "later": {FirstSeen: now, LastLooked: now},
 	}
 	if !maps.Equal(next, want) {
 		t.Errorf("records %+v\nwant %+v", next, want)

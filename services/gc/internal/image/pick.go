@@ -29,6 +29,8 @@ type Policy struct {
 type Record struct {
 	FirstSeen time.Time `json:"firstSeen"`
 	LastUsed  time.Time `json:"lastUsed,omitzero"`
+	// LastLooked is when gc last looked whether it is used; earlier releases have not kept that.
+	LastLooked time.Time `json:"lastLooked,omitzero"`
 }
 
 // since is when the image was last of use.

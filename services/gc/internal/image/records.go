@@ -15,8 +15,12 @@ import (
 	"kubelot.dev/daemon/atomicfile"
 )
 
+// lookedEvery is the longest time between two looks at the images that counts as watched: some periods of collection.
+const lookedEvery = 15 * time.Minute
+
 // Update is the records with the images as they are now: new ones are seen for the first time, those in use are used
-// now, those that are gone are forgotten. One from the future, since the clock was set back, counts as new.
+// now, those that are gone are forgotten. One from the future, since the clock was set back, counts as new. Time in
+// which nobody looked makes no image older, because it may have been in use.
 func Update(records map[string]Record, images []*runtimeapi.Image, inUse map[string]string,
 	now time.Time,
 ) map[string]Record {
@@ -26,7 +30,13 @@ func Update(records map[string]Record, images []*runtimeapi.Image, inUse map[str
 		record, known := records[key]
 		if !known || record.since().After(now) {
 			record = Record{FirstSeen: now}
+		} else if away := min(now.Sub(record.LastLooked), now.Sub(record.since())); away > lookedEvery {
+			record.FirstSeen = record.FirstSeen.Add(away)
+			if !record.LastUsed.IsZero() {
+				record.LastUsed = record.LastUsed.Add(away)
+			}
 		}
+		record.LastLooked = now
 		if inUse[key] != "" {
 			record.LastUsed = now
 		}

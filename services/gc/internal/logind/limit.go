@@ -2,6 +2,7 @@ package logind
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -23,6 +24,10 @@ const (
 	raiseLast  = 1600 * time.Millisecond
 )
 
+// errLimit marks that logind's limit is too short, without words of its own. Somebody has to change that, so it isn't
+// tried each second.
+var errLimit = errors.New("")
+
 // raise has logind wait as long as the pods may take. A limit that suffices is left as it is.
 func (l *Lock) raise(ctx context.Context, conn *dbus.Conn) error {
 	limit, err := l.readLimit(ctx, conn)
@@ -31,13 +36,21 @@ func (l *Lock) raise(ctx context.Context, conn *dbus.Conn) error {
 	}
 	file := filepath.Join(l.ConfDir, confFile)
 	wanted := l.Period + l.Reserve
+	unheeded := func() error {
+		return fmt.Errorf("logind waits %s for the pods, which may take %s: it doesn't heed InhibitDelayMaxSec in %s: "+
+			"another file there may override it%w", limit, l.Period, file, errLimit)
+	}
+	if l.told {
+		return unheeded() // it has read the file, and would read the same again
+	}
 	if err := l.override(file, wanted); err != nil {
 		return fmt.Errorf("logind waits %s for the pods, which may take %s: write %s: %w: set InhibitDelayMaxSec=%.0f in "+
-			"logind.conf yourself", limit, l.Period, file, err, wanted.Seconds())
+			"logind.conf yourself%w", limit, l.Period, file, err, wanted.Seconds(), errLimit)
 	}
 	if err := reload(ctx, conn); err != nil {
-		return err
+		return fmt.Errorf("%w%w", err, errLimit)
 	}
+	l.told = true
 	for tries := range raiseTries {
 		pause.For(ctx, pause.After(tries+1, raiseFirst, raiseLast))
 		if limit, err = l.readLimit(ctx, conn); err != nil {
@@ -48,8 +61,7 @@ func (l *Lock) raise(ctx context.Context, conn *dbus.Conn) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("logind waits %s for the pods, which may take %s: it doesn't heed InhibitDelayMaxSec in %s: "+
-		"another file there may override it", limit, l.Period, file)
+	return unheeded()
 }
 
 func (l *Lock) readLimit(ctx context.Context, conn *dbus.Conn) (time.Duration, error) {

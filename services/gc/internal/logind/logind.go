@@ -26,6 +26,7 @@ const (
 	purpose = "shutdown-lock"
 
 	reconnectEvery = time.Second
+	limitEvery     = time.Minute // looks whether a limit that is too short was changed, at last
 	callTimeout    = 10 * time.Second
 )
 
@@ -48,9 +49,11 @@ type Lock struct {
 	wanted atomic.Bool
 	limit  atomic.Int64
 	wake   chan struct{}
-	// held is the lock, fresh true if this process has taken it; both belong to the goroutine of Run.
+	// held is the lock, fresh true if this process has taken it. told is true once logind was told to read its
+	// configuration. They belong to the goroutine of Run.
 	held  *fdstore.File
 	fresh bool
+	told  bool
 }
 
 // New returns a lock that isn't held. It starts nothing.
@@ -75,6 +78,7 @@ func (l *Lock) Run(ctx context.Context, announced func(shuttingDown bool), probl
 		l.replace(f)
 	}
 	var before string
+	short := 0 // how often the limit was too short
 	for ctx.Err() == nil {
 		err := l.session(ctx, announced, problem)
 		if ctx.Err() != nil {
@@ -83,17 +87,25 @@ func (l *Lock) Run(ctx context.Context, announced func(shuttingDown bool), probl
 		err = fmt.Errorf("%w: the node's pods aren't ended in order when the machine shuts down; see systemctl status "+
 			"systemd-logind, or end them by kubelot shutdown start", err)
 		problem(err)
+		if short++; !errors.Is(err, errLimit) {
+			short = 1
+		}
+		retry := pause.After(short, reconnectEvery, limitEvery)
 		if text := err.Error(); text != before {
 			before = text
-			l.Log.Warn("can't hear of shutdowns from logind, retrying", "error", err, "retry_every", reconnectEvery)
+			l.Log.Warn("can't hear of shutdowns from logind, retrying", "error", err, "retry_after", retry)
 		}
-		l.waitToConnect(ctx)
+		l.waitToConnect(ctx, retry)
 	}
 }
 
 // waitToConnect waits before the next connection. It gives up the lock if it isn't wanted any more.
-func (l *Lock) waitToConnect(ctx context.Context) {
-	pause.For(ctx, reconnectEvery)
+func (l *Lock) waitToConnect(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	case <-l.wake:
+	}
 	if !l.wanted.Load() {
 		l.replace(nil)
 	}

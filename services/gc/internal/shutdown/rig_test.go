@@ -130,6 +130,22 @@ func (r *rig) unwritten(_ context.Context, req topic.UnwrittenRequest) (topic.Un
 // start runs the service; stop ends it as a crash does: nobody is told.
 func (r *rig) start() (stop func()) {
 	r.t.Helper()
+	s, conn := r.service()
+	ctx, cancel := context.WithCancel(r.t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Run(ctx, func(error) {})
+	}()
+	synctest.Wait()
+	stop = sync.OnceFunc(func() { cancel(); <-done; conn.Close() })
+	r.t.Cleanup(stop)
+	return stop
+}
+
+// service is one that doesn't run yet.
+func (r *rig) service() (*Service, *bus.Conn) {
+	r.t.Helper()
 	conn := r.bus.Conn("gc")
 	r.metrics = prometheus.NewRegistry()
 	env := daemon.Env{
@@ -144,16 +160,7 @@ func (r *rig) start() (stop func()) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(r.t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.Run(ctx, func(error) {})
-	}()
-	synctest.Wait()
-	stop = sync.OnceFunc(func() { cancel(); <-done; conn.Close() })
-	r.t.Cleanup(stop)
-	return stop
+	return s, conn
 }
 
 func (r *rig) must(errs ...error) {

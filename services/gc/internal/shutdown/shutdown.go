@@ -50,6 +50,8 @@ type Service struct {
 	loop    *loop.Loop
 
 	state topic.Shutdown
+	// recalled is true once it is known what an earlier process has published. Nothing is published before.
+	recalled bool
 	// calm is true if the last that logind has said is that the machine doesn't shut down.
 	calm bool
 	say  *bus.Writer[topic.Shutdown]
@@ -124,13 +126,15 @@ func (s *Service) recall(ctx context.Context) {
 
 // restore continues the shutdown that an earlier process has begun. One that was announced meanwhile is the same one.
 func (s *Service) restore(ctx context.Context, before topic.Shutdown) {
-	switch {
-	case !before.Active:
-		return
-	case before.BootID != s.bootID:
+	s.recalled = true
+	other := before.Active && before.BootID != s.bootID
+	if other {
 		s.env.Log.Info("the bus has a shutdown of another boot; it is over", "boot", before.BootID, "started", before.Started)
-		if !s.state.Active {
-			s.publish() // what it has says otherwise
+		s.publish() // what it has says otherwise
+	}
+	if other || !before.Active {
+		if s.state.Active {
+			s.tell()
 		}
 		return
 	}
@@ -180,10 +184,17 @@ func (s *Service) start(ctx context.Context, trigger topic.ShutdownTrigger, grou
 		Active: true, Trigger: trigger, BootID: s.bootID, Started: now, Groups: groups, GroupStarted: now,
 	}
 	s.env.Log.Warn("the node shuts down: its pods are ended", "trigger", trigger, "at_most", Total(groups))
+	if s.recalled { // else it may be that of an earlier process
+		s.tell()
+	}
+	s.follow(ctx)
+}
+
+// tell tells of a shutdown that this process has begun.
+func (s *Service) tell() {
 	s.event(eventDetected)
 	s.publish()
 	s.store()
-	s.follow(ctx)
 }
 
 // cancel ends a shutdown. Pods that were asked to end still do.
@@ -249,6 +260,9 @@ func (s *Service) release() {
 }
 
 func (s *Service) publish() {
+	if !s.recalled {
+		return // it would replace what an earlier process has published
+	}
 	if err := s.say.Set("", s.state); err != nil {
 		s.env.Log.Error("can't publish the node's shutdown: the other daemons and kubelot shutdown don't see it",
 			"error", err)

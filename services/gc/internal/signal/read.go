@@ -96,7 +96,7 @@ func (f Filesystems) stat(path string) (disk.Filesystem, error) {
 	return disk.Stat(path)
 }
 
-// Layout finds what shares a filesystem, by the numbers of the devices. split is true if containers have a filesystem
+// Layout finds what shares a filesystem, by the devices of their mounts. split is true if containers have a filesystem
 // of their own. On the root directory's filesystem its thresholds stand for theirs.
 func Layout(paths Filesystems) (layout evict.Layout, split bool, err error) {
 	var devices [3]uint64
@@ -105,7 +105,7 @@ func Layout(paths Filesystems) (layout evict.Layout, split bool, err error) {
 		if err != nil {
 			return evict.Layout{}, false, err
 		}
-		devices[i] = s.Device
+		devices[i] = disk.Superblock(path, s.Device)
 	}
 	node, image, container := devices[0], devices[1], devices[2]
 	layout = evict.Layout{ImageFS: image != node, ContainerFS: container != image}
