@@ -156,7 +156,8 @@ func TestCheckTellsWhatIsWrong(t *testing.T) {
 		"no file":      {[]string{"--config=/does/not/exist"}, "/does/not/exist"},
 		"unknown flag": {[]string{"--no-such-flag=1"}, "unknown flag: --no-such-flag: kubelot has no such flag"},
 		"bad drop-in": {
-			[]string{"--config-dir=" + filepath.Dir(write(t, filepath.Join(dir, "d", "a.conf"), head+"maxPods: x\n"))}, "maxPods",
+			[]string{"--config-dir=" + filepath.Dir(write(t, filepath.Join(dir, "d", "a.conf"), head+"maxPods: x\n"))},
+			"maxPods",
 		},
 		"wrong type": {[]string{"--config=" + write(t, filepath.Join(dir, "a.yaml"), head+"maxPods: many\n")}, "maxPods"},
 	} {

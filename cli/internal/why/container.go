@@ -42,13 +42,13 @@ func (v view) containerCause(what string, c *corev1.Container, s *corev1.Contain
 	case s.State.Terminated != nil && v.pod.Spec.RestartPolicy == corev1.RestartPolicyAlways:
 		return []Cause{crash{v, what, c, s.State.Terminated, s.RestartCount}.cause(exit(s.State.Terminated))}
 	case s.State.Terminated != nil:
-		return v.outlived(what, s.State.Terminated)
+		return outlived(v, what, s.State.Terminated)
 	}
 	return nil
 }
 
 // outlived is a container that has ended for good, while others of the pod run: such as a Job's, next to a proxy.
-func (v view) outlived(what string, t *corev1.ContainerStateTerminated) []Cause {
+func outlived(v view, what string, t *corev1.ContainerStateTerminated) []Cause {
 	var others []string
 	for _, s := range v.status.Status.ContainerStatuses {
 		if s.State.Running != nil {

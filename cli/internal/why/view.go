@@ -110,7 +110,7 @@ func (v view) containerCauses() []Cause {
 		c := &v.pod.Spec.InitContainers[i]
 		s := find(v.status.Status.InitContainerStatuses, c.Name)
 		causes := v.initCauses(c, s, podspec.IsSidecar(c))
-		if len(causes) > 0 && !(podspec.IsSidecar(c) && v.begun()) {
+		if len(causes) > 0 && !(podspec.IsSidecar(c) && begun(v.status.Status.ContainerStatuses)) {
 			return causes
 		}
 		besides = append(besides, causes...)
@@ -126,8 +126,8 @@ func (v view) containerCauses() []Cause {
 }
 
 // begun reports whether a regular container has run, so that no sidecar holds these up.
-func (v view) begun() bool {
-	return slices.ContainsFunc(v.status.Status.ContainerStatuses, func(s corev1.ContainerStatus) bool {
+func begun(statuses []corev1.ContainerStatus) bool {
+	return slices.ContainsFunc(statuses, func(s corev1.ContainerStatus) bool {
 		return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil
 	})
 }

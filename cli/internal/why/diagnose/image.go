@@ -5,8 +5,8 @@ import "strings"
 // tryPull is what to do about a failed pull that no rule knows.
 const tryPull = "crictl pull {image} on this node shows the whole error"
 
-// status and ended are around an HTTP status. A tag of an image may be the same number: it comes after a colon, a slash,
-// or stands in brackets.
+// status and ended are around an HTTP status. A tag of an image may be the same number: it comes after a colon or a
+// slash, or stands in brackets.
 const status, ended = `(?:^|[\s(=])`, `(?:[^\]\w]|$)`
 
 // pulls are in the order in which they are tried: what has caused an error comes before what follows from it.

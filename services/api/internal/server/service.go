@@ -47,9 +47,13 @@ type Service struct {
 
 	loop   *loop.Loop
 	failed chan error
-	// unread is how many of the topics about pods have not been read yet. read is closed once all have.
-	unread int
-	read   chan struct{}
+	pods   backlog
+}
+
+// backlog is what the bus has of pods when the daemon starts.
+type backlog struct {
+	unread int           // topics that have not been read yet
+	read   chan struct{} // closed once all have
 }
 
 // machineLogs are where the machine's logs are: systemLogs is the directory that /logs/ shows, journalctl what reads
@@ -71,7 +75,7 @@ func New(env daemon.Env, r runtime) (*Service, error) {
 		gather: gather.New(env.Config.RunDir, env.Metrics, legacyregistry.DefaultGatherer, t != nil),
 		state:  state.New(), traces: t,
 		machineLogs: machineLogs{systemLogs, journalctl},
-		loop:        loop.New(env.Bus), failed: make(chan error), read: make(chan struct{}),
+		loop:        loop.New(env.Bus), failed: make(chan error), pods: backlog{read: make(chan struct{})},
 	}, nil
 }
 
@@ -111,7 +115,7 @@ func askPods[T any](ctx context.Context, s *Service, f func(*state.State) T) (an
 	patience := time.NewTimer(readPatience)
 	defer patience.Stop()
 	select {
-	case <-s.read:
+	case <-s.pods.read:
 		return ask(ctx, s, f)
 	case <-patience.C:
 		return answer, errUnread
@@ -137,14 +141,14 @@ func (s *Service) subscribe(ctx context.Context) error {
 
 // follow has the loop handle every change of a topic about pods.
 func follow[T any](ctx context.Context, s *Service, t bus.State[T], handle func(bus.Change[T])) error {
-	s.unread++
+	s.pods.unread++
 	read := false
 	return loop.Follow(ctx, s.loop, t, func(c bus.Change[T]) {
 		handle(c)
 		if c.Synced && !read {
 			read = true
-			if s.unread--; s.unread == 0 {
-				close(s.read)
+			if s.pods.unread--; s.pods.unread == 0 {
+				close(s.pods.read)
 			}
 		}
 	})

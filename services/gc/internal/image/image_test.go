@@ -144,7 +144,8 @@ func TestTimeInWhichNobodyLooked(t *testing.T) {
 		away time.Duration
 		want string
 	}{
-		{0, "keep b: unused for 50m0s"}, {72 * time.Hour, "keep b: unused for 50m0s"},
+		{0, "keep b: unused for 50m0s"},
+		{72 * time.Hour, "keep b: unused for 50m0s"},
 		{5 * time.Minute, "keep b: unused for 55m0s"},
 	} {
 		in.Now = epoch.Add(55*time.Minute + c.away)
