@@ -246,7 +246,7 @@ const crewUnit = "kubelot.target"
 // output ends. Programs that it runs and becomes aren't affected.
 func outlive() (stop func()) {
 	ignored := make(chan os.Signal, 1)
-	signal.Notify(ignored, syscall.SIGHUP, syscall.SIGPIPE)
+	signal.Notify(ignored, syscall.SIGHUP, syscall.SIGPIPE) //nolint:forbidigo // these end no command's context
 	return func() { signal.Stop(ignored) }
 }
 

@@ -38,7 +38,7 @@ func remembering(lookup func(context.Context, string) ([]netip.Addr, error),
 	return func(ctx context.Context, name string) ([]netip.Addr, error) {
 		found, err := lookup(ctx, name)
 		var dns *net.DNSError
-		if err != nil && len(last) > 0 && !(errors.As(err, &dns) && dns.IsNotFound) {
+		if err != nil && len(last) > 0 && (!errors.As(err, &dns) || !dns.IsNotFound) {
 			return last, nil
 		}
 		last = found

@@ -110,7 +110,7 @@ func (v view) containerCauses() []Cause {
 		c := &v.pod.Spec.InitContainers[i]
 		s := find(v.status.Status.InitContainerStatuses, c.Name)
 		causes := v.initCauses(c, s, podspec.IsSidecar(c))
-		if len(causes) > 0 && !(podspec.IsSidecar(c) && begun(v.status.Status.ContainerStatuses)) {
+		if len(causes) > 0 && (!podspec.IsSidecar(c) || !begun(v.status.Status.ContainerStatuses)) {
 			return causes
 		}
 		besides = append(besides, causes...)

@@ -23,7 +23,7 @@ func (g lastGood) read(path string) []byte {
 	if g == "" {
 		return nil
 	}
-	data, _ := os.ReadFile(g.file(path)) //nolint:errcheck // there is none, then
+	data, _ := os.ReadFile(g.file(path)) // there is none, then
 	return data
 }
 
@@ -45,7 +45,7 @@ func (g lastGood) remove(path string) {
 
 // keep removes what it has of manifests other than these.
 func (g lastGood) keep(paths []string) {
-	entries, _ := os.ReadDir(string(g)) //nolint:errcheck // there is nothing to remove, then
+	entries, _ := os.ReadDir(string(g)) // there is nothing to remove, then
 	kept := map[string]bool{}
 	for _, p := range paths {
 		kept[g.file(p)] = true

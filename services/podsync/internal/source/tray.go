@@ -138,7 +138,7 @@ func (t *tray) look(p string, now time.Time, act activity) (again time.Duration)
 	f := t.files[p]
 	if f == nil {
 		f = &file{}
-		f.pod, _, _ = manifest.Pod(t.good.read(p), t.origin(p)) //nolint:errcheck // nil without an earlier run
+		f.pod, _, _ = manifest.Pod(t.good.read(p), t.origin(p)) // nil without an earlier run
 		t.files[p] = f
 	}
 	if err != nil {
