@@ -130,7 +130,7 @@ func TestImages(t *testing.T) {
 	t.Parallel()
 	const size, padded = 1000, 30
 	var root string
-	bed := start(t, "imageGCHighThresholdPercent: 60\nimageGCLowThresholdPercent: 40\nimageMinimumGCAge: 1s\n",
+	bed := start(t, "imageGCHighThresholdPercent: 60\nimageGCLowThresholdPercent: 50\nimageMinimumGCAge: 1s\n",
 		func(b *kit.Bed) { root = imagesOn(t, b, size) })
 	ns := bed.Namespace(t)
 	const used = "docker.io/library/used:1"
@@ -140,7 +140,8 @@ func TestImages(t *testing.T) {
   - {name: app, image: "`+used+`", imagePullPolicy: Never, command: $FOREVER}
 `))
 	ns.Running("user")
-	// gc isn't to act before the disk is full.
+	// gc isn't to act before the disk is full. An image takes 6 % of it, as layer and as snapshot, and gc counts 3 % for
+	// each: from 71 % it takes seven of ten to get to the low threshold.
 	bed.Signal(t, "gc", syscall.SIGSTOP)
 	for i := 0; percent(t, root) < 65; i++ {
 		load(t, bed, fmt.Sprintf("docker.io/library/waste:%d", i), padded)
@@ -153,7 +154,7 @@ func TestImages(t *testing.T) {
 		"--run-dir="+bed.Bed.Path("run")).CombinedOutput()
 	t.Logf("%v\n%s", err, plan)
 	kit.Eventually(t, "the filesystem of images to be freed", func() error {
-		if p := percent(t, root); p > 40 {
+		if p := percent(t, root); p > 50 {
 			return fmt.Errorf("it is %d%% full", p)
 		}
 		return nil

@@ -59,7 +59,17 @@ func (b *Bed) CSIDriver(t testing.TB, name string, spec storagev1.CSIDriverSpec,
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	state := t.TempDir()
+	// Not the test's own directory: its name may have a "#", and what is behind that is no part of the path of a "unix:"
+	// address.
+	state, err := os.MkdirTemp("", "csidriver-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(state); err != nil {
+			t.Error(err)
+		}
+	})
 	registry := filepath.Join(b.Node.RootDir, "plugins_registry")
 	d := &Driver{Name: name, State: state, t: t, rules: rulesOf(spec, flags), bed: b, box: box, program: program}
 	d.args = append([]string{
@@ -148,7 +158,7 @@ func (d *Driver) sidecar(s tools.Sidecar) {
 func (d *Driver) socket() string { return filepath.Join(d.State, "csi.sock") }
 
 // controller calls the driver's controller. The driver must run.
-func (d *Driver) controller(call func(csiapi.ControllerClient) error) {
+func (d *Driver) controller(call func(context.Context, csiapi.ControllerClient) error) {
 	d.t.Helper()
 	conn, err := grpc.NewClient("unix://"+d.socket(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -156,7 +166,9 @@ func (d *Driver) controller(call func(csiapi.ControllerClient) error) {
 		d.t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := call(csiapi.NewControllerClient(conn)); err != nil {
+	ctx, cancel := context.WithTimeout(d.t.Context(), Patience)
+	defer cancel()
+	if err := call(ctx, csiapi.NewControllerClient(conn)); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -178,8 +190,8 @@ func (d *Driver) ProvisionOf(name string, bytes int64) string {
 		}},
 	}
 	var handle string
-	d.controller(func(c csiapi.ControllerClient) error {
-		answer, err := c.CreateVolume(d.t.Context(), request, grpc.WaitForReady(true))
+	d.controller(func(ctx context.Context, c csiapi.ControllerClient) error {
+		answer, err := c.CreateVolume(ctx, request, grpc.WaitForReady(true))
 		handle = answer.GetVolume().GetVolumeId()
 		return err
 	})
@@ -189,8 +201,8 @@ func (d *Driver) ProvisionOf(name string, bytes int64) string {
 // Grow does what a resizer does: it makes the volume larger, and leaves the rest to the node.
 func (d *Driver) Grow(ns *Namespace, claim, pv, handle string, size resource.Quantity) {
 	d.t.Helper()
-	d.controller(func(c csiapi.ControllerClient) error {
-		_, err := c.ControllerExpandVolume(d.t.Context(), &csiapi.ControllerExpandVolumeRequest{
+	d.controller(func(ctx context.Context, c csiapi.ControllerClient) error {
+		_, err := c.ControllerExpandVolume(ctx, &csiapi.ControllerExpandVolumeRequest{
 			VolumeId: handle, CapacityRange: &csiapi.CapacityRange{RequiredBytes: size.Value()},
 		}, grpc.WaitForReady(true))
 		return err
