@@ -61,7 +61,7 @@ func (b *Bed) CSIDriver(t testing.TB, name string, spec storagev1.CSIDriverSpec,
 	}
 	// Not the test's own directory: its name may have a "#", and what is behind that is no part of the path of a "unix:"
 	// address.
-	state, err := os.MkdirTemp("", "csidriver-")
+	state, err := os.MkdirTemp("", "csidriver-") //nolint:usetesting // see above
 	if err != nil {
 		t.Fatal(err)
 	}
