@@ -140,6 +140,10 @@ func (b *Bench) Latency(ctx context.Context, repeat int) (measure.Figures, error
 			return nil, err
 		}
 		deleted = append(deleted, gone.Sub(begin))
+		// An agent may still tidy up when the object is gone. The next pod is to come to a node at rest.
+		if err := sleep(ctx, measure.Settle); err != nil {
+			return nil, err
+		}
 	}
 	f := measure.Figures{}
 	f.Time("latency.create", created, "p50", "p95")
