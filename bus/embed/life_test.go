@@ -39,6 +39,9 @@ var podsLife = []said{
 	{"podsync", "event.podsync", 5, 400, true},
 }
 
+// idlePods is how many pods stay each time.
+const idlePods = 100
+
 // life drives pods over a bus that is a process of its own, with the readers of the whole crew.
 type life struct {
 	dir     string
@@ -92,12 +95,29 @@ func (l *life) pods(from, to int) error {
 	var group errgroup.Group
 	group.SetLimit(30)
 	for i := from; i < to; i++ {
-		group.Go(func() error { return l.pod(fmt.Sprintf("%08d-5d1c-4b4e-9c1e-0123456789ab", i)) })
+		group.Go(func() error {
+			if err := l.comes(uid(i)); err != nil {
+				return err
+			}
+			return l.goes(uid(i))
+		})
 	}
 	return group.Wait()
 }
 
-func (l *life) pod(uid string) error {
+// each does the same with the pods that stay for a while.
+func (l *life) each(from int, do func(uid string) error) error {
+	for i := range idlePods {
+		if err := do(uid(from + i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func uid(i int) string { return fmt.Sprintf("%08d-5d1c-4b4e-9c1e-0123456789ab", i) }
+
+func (l *life) comes(uid string) error {
 	for round := range 20 {
 		for _, s := range podsLife {
 			if round >= s.times {
@@ -108,6 +128,10 @@ func (l *life) pod(uid string) error {
 			}
 		}
 	}
+	return nil
+}
+
+func (l *life) goes(uid string) error {
 	for _, s := range podsLife {
 		if s.event {
 			continue
@@ -212,8 +236,8 @@ func (l *life) store(b testing.TB) map[string]int64 {
 	return sizes
 }
 
-// What the bus holds after 2,000 pods have come and gone, and after 20,000: private memory and store in MiB, right
-// after and once it has come to rest.
+// What the bus holds with 100 pods after 2,000 others have come and gone, and after 20,000: private memory and store in
+// MiB, right after and once it has come to rest.
 func BenchmarkPodsComeAndGo(b *testing.B) {
 	for b.Loop() {
 		l := startLife(b)
@@ -231,9 +255,16 @@ func BenchmarkPodsComeAndGo(b *testing.B) {
 			b.Logf("%d pods in %v, slowest message %v", until-done, time.Since(begin).Round(time.Second),
 				time.Duration(l.slowest.Swap(0)))
 			done = until
+			if err := l.each(done, l.comes); err != nil {
+				b.Fatal(err)
+			}
 			l.report(b, done)
-			time.Sleep(90 * time.Second)
+			time.Sleep(150 * time.Second)
 			l.report(b, done)
+			if err := l.each(done, l.goes); err != nil {
+				b.Fatal(err)
+			}
+			done += idlePods
 		}
 	}
 }

@@ -60,6 +60,8 @@ type Options struct {
 	Pulse <-chan func()
 	// compactEvery is how often the store's files are compacted, if not every minute.
 	compactEvery time.Duration
+	// rollEvery is how often the roller looks at the states, if not every 20 s.
+	rollEvery time.Duration
 }
 
 // compactEvery is how often the server compacts files of which half is unused, and drops the notes of what
@@ -211,6 +213,7 @@ func (s *Server) serve(ctx context.Context) error {
 		group.Go(func() error { return gate.run(ctx, listener) })
 	}
 	group.Go(func() error { return s.guard(ctx, own, log) })
+	group.Go(func() error { return s.roll(ctx, own, limits.state) })
 	group.Go(func() error { pulse(ctx, asker(recorder), s.options.Pulse); return nil })
 	s.opened()
 	s.options.Told(nil)

@@ -64,7 +64,7 @@ func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 		{
 			// A tombstone carries the time for which it is kept (Nats-TTL). There must be only one message per subject:
 			// otherwise an older value would be the last one again once the tombstone has gone.
-			Name: layout.StreamState, Subjects: crew.State, MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
+			Name: layout.StreamState, Subjects: stateSubjects(crew.State), MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
 			MaxBytes: l.state, Discard: jetstream.DiscardNew, // see replacer
 		},
 		{
@@ -86,6 +86,14 @@ func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 			MaxMsgsPerSubject: 1, MaxBytes: smallBytes, AllowDirect: true,
 		},
 	}
+}
+
+// stateSubjects are those of the states, and what fills their blocks.
+func stateSubjects(states []string) []string {
+	if len(states) == 0 {
+		return nil
+	}
+	return append([]string{layout.FillSubject}, states...)
 }
 
 func historySubjects(states []string) []string {

@@ -1,0 +1,100 @@
+package embed
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"kubelot.dev/bus/bussuite"
+	"kubelot.dev/bus/internal/layout"
+)
+
+// A burst leaves a block that is nearly empty, and one living key in it. Once the bus is at rest the states take no more
+// than they need, and what helped to get there has left nothing behind.
+func TestTheLastBlockIsGivenUpAtRest(t *testing.T) {
+	b := startBus(t, func(b *liveBus) {
+		b.options.compactEvery, b.options.rollEvery = 100*time.Millisecond, 300*time.Millisecond
+	})
+	c := conn(t, b, "writer")
+	w := bussuite.Things.Writer(c)
+	for i := range 250 {
+		if err := w.Set("stays", bussuite.Thing{N: i, Text: filling(8 << 10)}); err != nil {
+			t.Fatal(err)
+		}
+		flush(t, w)
+	}
+	var left int64
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if left = stateBytes(t, b); left < 64<<10 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the states take %d bytes for one key", left)
+		}
+	}
+	changes, err := bussuite.Things.Watch(within(t), conn(t, b, "reader"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for change := range changes {
+		if change.Synced {
+			break
+		}
+		if change.Key != "stays" || change.Value.N != 249 {
+			t.Errorf("there is %s with %d", change.Key, change.Value.N)
+		}
+	}
+}
+
+// stateBytes is what the files of the states take, without the server's index of them.
+func stateBytes(t *testing.T, b *liveBus) int64 {
+	t.Helper()
+	var sum int64
+	for _, file := range files(t, b.options.StoreDir) {
+		info, err := os.Stat(file)
+		if err == nil && strings.Contains(file, layout.StreamState) && filepath.Ext(file) == ".blk" {
+			sum += info.Size()
+		}
+	}
+	return sum
+}
+
+// The states are left alone where there is little to gain.
+func TestSmallOrUsedBlocksStay(t *testing.T) {
+	for name, of := range map[string]struct{ keys, times int }{
+		"few":  {keys: 1, times: 20},
+		"used": {keys: 300, times: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := startBus(t, func(b *liveBus) { b.options.rollEvery = 100 * time.Millisecond })
+			w := bussuite.Things.Writer(conn(t, b, "writer"))
+			for n := range of.times {
+				for key := range of.keys {
+					if err := w.Set("k"+strconv.Itoa(key), bussuite.Thing{N: n, Text: filling(8 << 10)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				flush(t, w)
+			}
+			before := blockNames(t, b)
+			time.Sleep(time.Second)
+			if after := blockNames(t, b); after != before {
+				t.Errorf("the blocks were %s and are %s", before, after)
+			}
+		})
+	}
+}
+
+func blockNames(t *testing.T, b *liveBus) string {
+	t.Helper()
+	var names []string
+	for _, file := range files(t, b.options.StoreDir) {
+		if strings.Contains(file, layout.StreamState) && filepath.Ext(file) == ".blk" {
+			names = append(names, filepath.Base(file))
+		}
+	}
+	return strings.Join(names, " ")
+}
