@@ -25,6 +25,7 @@
 //     reboot, as the containers are.
 //   - A state's last value is never dropped to make room. The bus refuses new values instead, and keys are removed from
 //     it all the same.
+//   - At rest the states take little more room than their values.
 //   - Removed keys leave nothing behind. A tombstone expires in less than a minute and doesn't block readers. A reader
 //     that was away longer knows that a key was removed because it no longer finds it.
 //   - A store of another version is removed and created again, with one log line. It is never tried twice. The writers
