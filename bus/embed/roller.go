@@ -1,6 +1,7 @@
 package embed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,12 +54,8 @@ func (s *Server) roll(ctx context.Context, own *admin, limit int64) error {
 		dir:   filepath.Join(s.options.StoreDir, "jetstream", "$G", "streams", layout.StreamState, "msgs"),
 		limit: limit, log: s.options.Log,
 	}
-	every := s.options.rollEvery
-	if every == 0 {
-		every = rollEvery
-	}
 	for {
-		pause.For(ctx, every)
+		pause.For(ctx, cmp.Or(s.options.rollEvery, rollEvery))
 		if ctx.Err() != nil {
 			return nil
 		}
