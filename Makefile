@@ -60,7 +60,7 @@ conformance-storage: ## Kubernetes' storage suite with a CSI driver and sidecars
 vm: ## a node in a virtual machine, with systemd and kubelot installed, until Ctrl-C (RUNTIME=debian-containerd) (root)
 	@tools/vm.sh run
 
-vm-test: ## the tests in that machine (QUICK=1, FOCUS=expression, RUNTIME=, INSTALL=executables) (root)
+vm-test: ## the tests in that machine (QUICK=1, FOCUS=expression, RUNTIME=, INSTALL=executables|packages) (root)
 	@tools/vm.sh test
 
 packages: ## deb and rpm packages into .run/packages (ARCH=amd64, FORMAT=deb, OUT=)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"kubelot.dev/cli/internal/takeover"
 	"kubelot.dev/daemon/config"
@@ -85,6 +86,39 @@ func TestOutlive(t *testing.T) {
 	}
 	if err := write.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// An upgrade goes on if its terminal is closed: between two daemons nobody would look after the crew. Here it is closed
+// when the command begins, which then ends by itself for want of a bus.
+func TestUpgradeOutlivesItsTerminal(t *testing.T) {
+	const variable = "KUBELOT_TEST_UPGRADE"
+	if dir := os.Getenv(variable); dir != "" {
+		busPatience = 10 * time.Millisecond
+		os.Exit(run([]string{"kubelot", "upgrade", "v9.9.9", "--run-dir=" + dir}, os.Stdout, os.Stderr))
+	}
+	dir := t.TempDir()
+	// The command waits here until somebody gives it its key.
+	key := filepath.Join(dir, "keys", Contract.Daemon+".nk")
+	if err := errors.Join(os.Mkdir(filepath.Dir(key), 0o755), syscall.Mkfifo(key, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var stderr strings.Builder
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestUpgradeOutlivesItsTerminal$")
+	cmd.Env, cmd.Stderr = append(os.Environ(), variable+"="+dir), &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	giver, err := os.OpenFile(key, os.O_WRONLY, 0)
+	if err == nil {
+		err = errors.Join(os.Remove(key), cmd.Process.Signal(syscall.SIGHUP), giver.Close())
+	}
+	if err != nil {
+		t.Fatal(errors.Join(err, cmd.Process.Kill(), cmd.Wait()))
+	}
+	err = cmd.Wait()
+	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(stderr.String(), "the bus doesn't answer") {
+		t.Errorf("it ended with %v, want that it goes on to its own end:\n%s", err, &stderr)
 	}
 }
 

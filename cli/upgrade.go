@@ -23,7 +23,7 @@ func upgradeCommand(stdout *os.File) *cobra.Command {
 		Short: "Move the daemons to another version, one after the other, while the pods run.",
 		Long: `Moves the links of the daemons to the executables of an installed version and restarts one daemon after the
 other, with systemd or with kubelot up. A daemon is moved when the one before it is healthy. A daemon that
-isn't healthy in time is moved back, and the upgrade ends there.
+isn't healthy in time is moved back, and the upgrade ends there. It goes on if the terminal is closed.
 
 VERSION is the name of an installed version (v0.2.0), or the path of a directory with its executables. To go back,
 name the older version.
@@ -39,6 +39,7 @@ or an unhealthy daemon was moved back.`,
   kubelot upgrade v0.2.0 --dry-run -o json | jq -r '.steps[] | .daemon + " " + .outcome'`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
+			defer outlive()()
 			if err := checkOutput(output, "text"); err != nil {
 				return err
 			}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds the packages for this machine's architecture, the same again from a copy of the source, and a later version of
-# one of them, and executables of two versions for kubelot install, and tests them on Debian systems of their own
-# (test/packages).
+# Builds the packages for this machine's architecture, the same again from a copy of the source, a later version of two
+# of them, and one that is too late for the others, and executables of two versions for kubelot install, and tests them
+# on Debian systems of their own (test/packages).
 . "$(dirname "$0")/lib.sh"
 
 need_root packages-test
@@ -17,7 +17,9 @@ again() {
   VERSION=v0.0.1 OUT=$dir/again build "$copy/tools/packages.sh"
   rm -rf "$copy"
 }
-next() { VERSION=v0.0.2 OUT=$dir/next FORMAT=deb build "$root/tools/packages.sh" --only kubelot-lease; }
+next() { VERSION=v0.0.2 OUT=$dir/next build "$root/tools/packages.sh" --only kubelot-lease,kubelot; }
+# There is a release between v0.0.1 and this.
+far() { VERSION=v99.0.0 OUT=$dir/far build "$root/tools/packages.sh" --only kubelot-lease; }
 first() { VERSION=v0.0.1 OUT=$dir/one build "$root/tools/packages.sh"; }
 executables() {
   VERSION=v0.0.1 "$root/tools/build.sh" "$dir/executables/one" &&
@@ -26,9 +28,11 @@ executables() {
 step "what the tests need" dependencies
 step "build the packages" first
 step "build them again" again
-step "build a later version of one" next
+step "build a later version of two" next
+step "build one of a version that is too late" far
 step "build executables of two versions" executables
 cd "$root/test"
 KUBELOT_PACKAGES=$dir/one KUBELOT_PACKAGES_AGAIN=$dir/again KUBELOT_PACKAGES_NEXT=$dir/next \
+  KUBELOT_PACKAGES_FAR=$dir/far \
   KUBELOT_EXECUTABLES=$dir/executables/one KUBELOT_EXECUTABLES_NEXT=$dir/executables/two GOWORK=off \
   go test -count=1 -timeout 30m ./packages "$@"

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"kubelot.dev/deploy"
+	"kubelot.dev/test/testbed/release"
 )
 
 // built is a directory of packages that make packages-test has built, by the name of the environment variable.
@@ -66,6 +68,7 @@ func TestWithoutSystemd(t *testing.T) {
 	s := debian(t, "bookworm", "mount")
 	s.bring(t, one, "packages")
 	s.bring(t, next, "packages/next")
+	s.bring(t, built(t, "KUBELOT_PACKAGES_FAR"), "packages/far")
 	before := s.files(t)
 	s.apt(t, "install", below("/packages", crew...)...)
 
@@ -105,6 +108,8 @@ func TestWithoutSystemd(t *testing.T) {
 	}
 
 	oneIsUpgraded(t, s)
+	refused(t, s)
+	oneGoesBack(t, s)
 	removed(t, s, before)
 }
 
@@ -127,6 +132,43 @@ func oneIsUpgraded(t *testing.T, s *system) {
 		t.Errorf("after the upgrade: %q", out)
 	}
 	s.run(t, "apt-get", "check")
+}
+
+// refused checks that apt keeps out what doesn't go with the packages that are there, and removes none of these for it:
+// a daemon that isn't of the next release, and the package of the crew without the daemons of its version.
+func refused(t *testing.T, s *system) {
+	t.Helper()
+	before := s.versions(t)
+	for path, missing := range map[string]string{
+		"/packages/far/kubelot-lease.deb": "Depends: kubelot-common (>= ",
+		"/packages/next/kubelot.deb":      "Depends: kubelot-common (>= 0.0.2)",
+	} {
+		out, err := s.try("apt-get", "--yes", "--no-install-recommends", "install", path)
+		if err == nil || !strings.Contains(out, missing) {
+			t.Errorf("apt-get install %s: %v, want that it misses %q:\n%s", path, err, missing, out)
+		}
+		if after := s.versions(t); after != before {
+			t.Fatalf("with %s refused there are\n%sthere were\n%s", path, after, before)
+		}
+	}
+}
+
+// oneGoesBack has one daemon go back to the version before, and nothing else with it.
+func oneGoesBack(t *testing.T, s *system) {
+	t.Helper()
+	before := s.versions(t)
+	s.apt(t, "install", "--allow-downgrades", "/packages/kubelot-lease.deb")
+	if want := strings.ReplaceAll(before, "kubelot-lease 0.0.2-1", "kubelot-lease 0.0.1-1"); s.versions(t) != want ||
+		want == before {
+		t.Errorf("when kubelot-lease goes back there are\n%sthere were\n%s", s.versions(t), before)
+	}
+	s.run(t, "apt-get", "check")
+}
+
+// versions are those of the packages that are installed.
+func (s *system) versions(t *testing.T) string {
+	t.Helper()
+	return s.run(t, "dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Status}\n", "kubelot*")
 }
 
 func (s *system) executables(t *testing.T) map[string]string {
@@ -171,14 +213,7 @@ func removed(t *testing.T, s *system, before []string) {
 // Whoever replaces the kubelet must conflict with it, in both formats.
 func TestRelations(t *testing.T) {
 	dir := built(t, "KUBELOT_PACKAGES")
-	file := func(pattern string) string {
-		list, err := filepath.Glob(filepath.Join(dir, runtime.GOARCH, pattern))
-		if err != nil || len(list) != 1 {
-			t.Fatalf("%s: %q, %v", pattern, list, err)
-		}
-		return list[0]
-	}
-	control := run(t, "dpkg-deb", "--field", file("kubelot-kubelet_*.deb"))
+	control := run(t, "dpkg-deb", "--field", packageIn(t, dir, "kubelot-kubelet_*.deb"))
 	for _, line := range []string{
 		"Provides: kubelet (= 1.36.3)", "Conflicts: kubelet", "Replaces: kubelet", "Version: 0.0.1-1",
 	} {
@@ -186,12 +221,61 @@ func TestRelations(t *testing.T) {
 			t.Errorf("kubelot-kubelet lacks %q:\n%s", line, control)
 		}
 	}
-	rpm := file("kubelot-kubelet-0.0.1*.rpm")
+	rpm := packageIn(t, dir, "kubelot-kubelet-0.0.1*.rpm")
 	for query, want := range map[string]string{
 		"--provides": "kubelet = 1.36.3", "--conflicts": "kubelet", "--obsoletes": "kubelet", "--requires": "kubelot-crew",
 	} {
 		if out := run(t, "rpm", "-qp", "--nosignature", query, rpm); !slices.Contains(strings.Split(out, "\n"), want) {
 			t.Errorf("rpm %s: %q lacks %q", query, out, want)
+		}
+	}
+}
+
+// packageIn is the one package of a directory that has such a name.
+func packageIn(t *testing.T, dir, pattern string) string {
+	t.Helper()
+	list, err := filepath.Glob(filepath.Join(dir, runtime.GOARCH, pattern))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%s: %q, %v", pattern, list, err)
+	}
+	return list[0]
+}
+
+// A daemon's package asks for the previous release of what it works with, the package of the crew for its own version.
+func TestVersionsOfRelations(t *testing.T) {
+	far, next := built(t, "KUBELOT_PACKAGES_FAR"), built(t, "KUBELOT_PACKAGES_NEXT")
+	releases, err := release.List("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	depends := strings.TrimSpace(run(t, "dpkg-deb", "--field", packageIn(t, far, "kubelot-lease_*.deb"), "Depends"))
+	var previous string
+	for _, r := range releases {
+		// The bus of that release, or what came after it.
+		for _, oldest := range []string{strings.TrimPrefix(r.Version, "v"), strings.TrimPrefix(r.Version, "v") + "+1"} {
+			if depends == "kubelot-common (>= "+oldest+"), kubelot-bus (>= "+oldest+")" {
+				previous = oldest
+			}
+		}
+	}
+	if previous == "" {
+		t.Fatalf("kubelot-lease of v99.0.0 depends on %q, of which nothing is a release", depends)
+	}
+	for _, c := range []struct{ dir, pattern, want string }{
+		{far, "kubelot-lease-*.rpm", "kubelot-common >= " + previous},
+		{far, "kubelot-lease-*.rpm", "kubelot-bus >= " + previous},
+		{next, "kubelot-0.0.2*.rpm", "kubelot-bus >= 0.0.2"},
+		{next, "kubelot-0.0.2*.rpm", "kubelot-cli >= 0.0.2"},
+	} {
+		out := run(t, "rpm", "-qp", "--nosignature", "--requires", packageIn(t, c.dir, c.pattern))
+		if !slices.Contains(strings.Split(out, "\n"), c.want) {
+			t.Errorf("%s requires %q, and not %q", c.pattern, out, c.want)
+		}
+	}
+	depends = run(t, "dpkg-deb", "--field", packageIn(t, next, "kubelot_*.deb"), "Depends")
+	for _, name := range crew[1:] {
+		if !strings.Contains(depends, name+" (>= 0.0.2)") {
+			t.Errorf("the package of the crew brings %q, and not %s", depends, name)
 		}
 	}
 }
@@ -211,6 +295,19 @@ func TestRPM(t *testing.T) {
 	}
 	if out := run(t, "rpm", "--root", root, "--nodeps", "-Va"); out != "" {
 		t.Errorf("rpm finds files that aren't as they were packed:\n%s", out)
+	}
+	// What it misses is that of Debian, which has no packages for rpm.
+	misses := func(variable string) string {
+		file := packageIn(t, built(t, variable), "kubelot-lease-*.rpm")
+		cmd := exec.CommandContext(t.Context(), "rpm", "--root", root, "--nosignature", "--test", "-U", file)
+		out, _ := cmd.CombinedOutput()
+		return string(out)
+	}
+	if out := misses("KUBELOT_PACKAGES_NEXT"); strings.Contains(out, "kubelot-common") {
+		t.Errorf("rpm doesn't take a daemon of the next version alone:\n%s", out)
+	}
+	if out := misses("KUBELOT_PACKAGES_FAR"); !strings.Contains(out, "kubelot-common >= ") {
+		t.Errorf("rpm takes a daemon that doesn't go with the others:\n%s", out)
 	}
 	for _, file := range rpms {
 		script := filepath.Join(t.TempDir(), "scripts")

@@ -7,6 +7,7 @@
 //	make vm-test FOCUS=TestNode/Reboot      tests by name
 //	make vm-test RUNTIME=debian-containerd  with Debian's own containerd 1.6 and runc 1.1
 //	make vm-test INSTALL=executables        with kubelot install, and not kubelot's packages
+//	make vm-test QUICK=1 INSTALL=packages   the other way round
 //	make vm                                 the machine for people, with a shell and a kubeconfig
 //
 // The parts: image builds the disk, machine runs it under qemu, guest makes a node of it. Where a kernel boots with KVM

@@ -24,7 +24,9 @@ func TestNode(t *testing.T) {
 	}{
 		{"PodsRun", podsRun},
 		{"Sleeps", sleeps},
+		// Meanwhile the resource daemon sleeps again.
 		{"Hardened", hardened},
+		{"SleepsAgain", sleepsAgain},
 		{"UnitsRestart", unitsRestart},
 		{"UpgradeOne", upgradeOne},
 		{"StopLeavesPods", stopLeavesPods},
@@ -69,40 +71,58 @@ func podsRun(t *testing.T, w *workload) {
 	})
 }
 
-// sleeps shows that the resource daemon, which nothing here needs, sleeps within the sandbox of its unit, and that its
-// alarm is for all daemons. Another daemon wakes it, and systemd: its unit has the same process all along.
-func sleeps(t *testing.T, _ *workload) {
-	const name = "kubelot-resource.service"
-	unit := crew(t)[name]
-	becomes := func(what string, asleep bool) {
-		t.Helper()
-		eventually(t, what, func(ctx context.Context) error {
-			program, err := node.Machine.Run(ctx, fmt.Sprintf("readlink /proc/%s/exe", unit.MainPID))
-			if err == nil && strings.Contains(program, "kubelot-doze") != asleep {
-				err = fmt.Errorf("it runs %s", program)
-			}
-			return err
-		})
-	}
-	becomes("the sleep of kubelot-resource", true)
-	if got := in(t, "stat -c %U:%G:%a /run/kubelot/wake/resource.sock"); got != "root:kubelot:660" {
-		t.Errorf("its alarm is %s", got)
-	}
-	if got := in(t, "systemctl show -P StatusText "+name); !strings.Contains(got, "asleep: nothing on this node needs") {
-		t.Errorf("systemd says %q of it", got)
-	}
-	in(t, "systemctl reload "+name)
-	becomes("its awakening by a reload", false)
-	becomes("another sleep of kubelot-resource", true)
-	in(t, "systemctl restart kubelot-bus")
-	becomes("its awakening by the bus", false)
-	if now := crew(t)[name]; now.MainPID != unit.MainPID {
+// sleeper is the unit of the daemon that sleeps while nothing needs it.
+const sleeper = "kubelot-resource.service"
+
+// becomes waits until the process of the sleeper's unit sleeps or is awake.
+func becomes(t *testing.T, unit guest.Unit, what string, asleep bool) {
+	t.Helper()
+	eventually(t, what, func(ctx context.Context) error {
+		program, err := node.Machine.Run(ctx, fmt.Sprintf("readlink /proc/%s/exe", unit.MainPID))
+		if err == nil && strings.Contains(program, "kubelot-doze") != asleep {
+			err = fmt.Errorf("it runs %s", program)
+		}
+		return err
+	})
+}
+
+// sameProcess checks that the sleeper's unit has had the same process all along.
+func sameProcess(t *testing.T, unit guest.Unit) {
+	t.Helper()
+	if now := crew(t)[sleeper]; now.MainPID != unit.MainPID {
 		t.Errorf("process %s has become %s", unit.MainPID, now.MainPID)
 	}
 }
 
+// sleeps shows that the resource daemon, which nothing here needs, sleeps within the sandbox of its unit, that its
+// alarm is for all daemons, and that systemd wakes it.
+func sleeps(t *testing.T, _ *workload) {
+	unit := crew(t)[sleeper]
+	becomes(t, unit, "the sleep of kubelot-resource", true)
+	if got := in(t, "stat -c %U:%G:%a /run/kubelot/wake/resource.sock"); got != "root:kubelot:660" {
+		t.Errorf("its alarm is %s", got)
+	}
+	status := in(t, "systemctl show -P StatusText "+sleeper)
+	if !strings.Contains(status, "asleep: nothing on this node needs") {
+		t.Errorf("systemd says %q of it", status)
+	}
+	in(t, "systemctl reload "+sleeper)
+	becomes(t, unit, "its awakening by a reload", false)
+	sameProcess(t, unit)
+}
+
+// sleepsAgain shows that it sleeps another time after that, and that another daemon wakes it.
+func sleepsAgain(t *testing.T, _ *workload) {
+	unit := crew(t)[sleeper]
+	becomes(t, unit, "another sleep of kubelot-resource", true)
+	in(t, "systemctl restart kubelot-bus")
+	becomes(t, unit, "its awakening by the bus", false)
+	sameProcess(t, unit)
+}
+
 // unitsRestart has systemd restart each daemon, and kills each: no other daemon and no pod notices, and the crew does
-// its work afterwards.
+// its work afterwards. The quick part only kills them: systemd starts them again the same way, and a daemon that is
+// restarted has more time to prepare for it.
 func unitsRestart(t *testing.T, w *workload) {
 	units := crew(t)
 	if want := guest.DaemonUnits(); !slices.Equal(slices.Sorted(maps.Keys(units)), want) {
@@ -110,7 +130,11 @@ func unitsRestart(t *testing.T, w *workload) {
 	}
 	s := watchSteady(t, w, watchNode)
 	names := slices.Sorted(maps.Keys(units))
-	for _, how := range []string{"restart ", "kill --kill-whom=main --signal=KILL "} {
+	hows := []string{"restart ", "kill --kill-whom=main --signal=KILL "}
+	if testing.Short() {
+		hows = hows[1:]
+	}
+	for _, how := range hows {
 		for _, name := range names {
 			if _, err := node.Systemctl(t.Context(), how+name); err != nil {
 				t.Fatal(err)
@@ -161,7 +185,7 @@ func stopLeavesPods(t *testing.T, w *workload) {
 		t.Errorf("processes of containers:\n%s\nbefore the stop:\n%s", after, before)
 	}
 	start(t)
-	works(t, w.Namespace)
+	worksAgain(t, w)
 	s.check(t)
 }
 
@@ -188,8 +212,17 @@ func removeLeavesPods(t *testing.T, w *workload) {
 	if err := node.Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	works(t, w.Namespace)
+	worksAgain(t, w)
 	s.check(t)
+}
+
+// worksAgain is works, but in the quick part: there the reboot at its end shows that the crew does all of its work, and
+// the parts before show only that the pods stay.
+func worksAgain(t *testing.T, w *workload) {
+	t.Helper()
+	if !testing.Short() {
+		works(t, w.Namespace)
+	}
 }
 
 // reboot ends all containers. kubelot, which starts at boot, brings the pods back as they were wanted.

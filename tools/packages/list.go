@@ -67,25 +67,21 @@ var summaries = map[string]string{
 	"volume":   "mounts what pods need",
 }
 
-// list is all packages. version is that of the packages.
-func list(version string) ([]*pack, error) {
+// list is all packages. version is that of the packages, and previous that of the release before, whose daemons run
+// side by side with theirs. So each package asks for what it needs in that version at least, and can be upgraded alone;
+// the one of the whole crew brings all of its own version. Nothing says that it breaks what is older still: apt would
+// solve that by removing daemons, and leave a node without its agent.
+func list(version, previous string) ([]*pack, error) {
 	daemons, err := deploy.Daemons()
 	if err != nil {
 		return nil, err
-	}
-	atLeast := func(names ...string) []relation {
-		var all []relation
-		for _, name := range names {
-			all = append(all, relation{name + " (>= " + version + ")", name + " >= " + version})
-		}
-		return all
 	}
 	runtime := []relation{{"containerd | containerd.io | cri-o", ""}, {"containernetworking-plugins | kubernetes-cni", ""}}
 	meta := &pack{
 		name: "kubelot", summary: "node agent of Kubernetes, as a crew of small daemons",
 		text: "It brings all daemons, each of which is a systemd unit\nand a package of its own.",
 		relations: relations{
-			depends:    atLeast("kubelot-common", "kubelot-cli"),
+			depends:    atLeast(version, "kubelot-common", "kubelot-cli"),
 			provides:   both(crewName),
 			recommends: runtime,
 		},
@@ -94,8 +90,8 @@ func list(version string) ([]*pack, error) {
 		name: "kubelot-common", summary: "what all of kubelot's daemons share",
 		text: "The systemd target that starts the crew, its slice, directories and flags.",
 		part: deploy.Common, kind: "common",
-		// Its units call the command line when the system stops.
-		relations: relations{depends: both("kubelot-cli"), recommends: both("systemd")},
+		// Its units call the command line when the system stops, by commands that an older one may lack.
+		relations: relations{depends: atLeast(version, "kubelot-cli"), recommends: both("systemd")},
 	}
 	tool := &pack{
 		name: "kubelot-cli", summary: "command line of kubelot, the node agent of Kubernetes",
@@ -110,18 +106,19 @@ func list(version string) ([]*pack, error) {
 		programs: []string{"kubelot-compact"}, part: deploy.Compact, kind: "daemon", unit: "kubelot-compact.service",
 		relations: relations{
 			depends: slices.Concat(
-				both("kubelot-common", "kubelot-cli"),
+				atLeast(previous, "kubelot-common", "kubelot-cli"),
 				mount(),
 			), provides: both(crewName), recommends: runtime, suggests: clients(),
 		},
 	}
-	all := []*pack{meta, common, tool, compact, kubelet()}
+	all := []*pack{meta, common, tool, compact, kubelet(version, previous)}
 	for _, name := range daemons {
+		oldest := oldestFor(name, previous)
 		daemon := &pack{
 			name: "kubelot-" + name, summary: "kubelot's " + name + ": " + summaries[name],
 			text:     "It is restarted and upgraded alone; pods go on running meanwhile.",
 			programs: []string{"kubelot-" + name}, part: name, kind: "daemon", unit: "kubelot-" + name + ".service",
-			relations: relations{depends: both("kubelot-common")},
+			relations: relations{depends: atLeast(oldest, "kubelot-common")},
 		}
 		if name == "resource" {
 			// It sleeps while nothing needs it.
@@ -130,24 +127,24 @@ func list(version string) ([]*pack, error) {
 		switch name {
 		case "bus":
 		case "volume":
-			daemon.relations.depends = slices.Concat(daemon.relations.depends, both("kubelot-bus"), mount())
+			daemon.relations.depends = slices.Concat(daemon.relations.depends, atLeast(oldest, "kubelot-bus"), mount())
 			daemon.relations.suggests = clients()
 		default:
-			daemon.relations.depends = append(daemon.relations.depends, both("kubelot-bus")...)
+			daemon.relations.depends = append(daemon.relations.depends, atLeast(oldest, "kubelot-bus")...)
 		}
 		if summaries[name] == "" {
 			return nil, fmt.Errorf("say in tools/packages/list.go what the daemon %s does", name)
 		}
-		meta.relations.depends = append(meta.relations.depends, atLeast(daemon.name)...)
+		meta.relations.depends = append(meta.relations.depends, atLeast(version, daemon.name)...)
 		compact.relations.conflicts = append(compact.relations.conflicts, both(daemon.name)...)
 		all = append(all, daemon)
 	}
 	return all, nil
 }
 
-// kubelet is what kubeadm takes for the kubelet.
-func kubelet() *pack {
-	version := cli.KubernetesVersion[1:]
+// kubelet is what kubeadm takes for the kubelet. Its program is the command line.
+func kubelet(version, previous string) *pack {
+	kubernetes := cli.KubernetesVersion[1:]
 	return &pack{
 		name: "kubelot-kubelet", summary: "kubelot in the kubelet's place, for kubeadm",
 		text: "The program kubelet and kubelet.service, by which kubeadm and\nothers start and stop the crew.",
@@ -157,9 +154,9 @@ func kubelet() *pack {
 		// rpm takes the kubelet's own away with the package kubelet, unless this one has it too. dpkg leaves it.
 		rpmConfig: map[string]string{"/etc/sysconfig/kubelet": "KUBELET_EXTRA_ARGS=\n"},
 		relations: relations{
-			depends: append(both("kubelot-common", "kubelot-cli"),
-				relation{"kubelot | " + crewName, crewName}, relation{"systemd (>= 249)", "systemd >= 249"}),
-			provides:  []relation{{"kubelet (= " + version + ")", "kubelet = " + version}},
+			depends: slices.Concat(atLeast(previous, "kubelot-common"), atLeast(version, "kubelot-cli"),
+				[]relation{{"kubelot | " + crewName, crewName}, {"systemd (>= 249)", "systemd >= 249"}}),
+			provides:  []relation{{"kubelet (= " + kubernetes + ")", "kubelet = " + kubernetes}},
 			conflicts: both("kubelet"), replaces: both("kubelet"),
 		},
 	}
@@ -180,7 +177,11 @@ func (s *stage) packages(ctx context.Context) ([]*pack, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := list(version)
+	previous, err := previousRelease(s.root, s.version)
+	if err != nil {
+		return nil, err
+	}
+	all, err := list(version, previous)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 
 // Each part of the deployment and each program is in exactly one package.
 func TestEveryPartIsPacked(t *testing.T) {
-	all, err := list("1.2.3")
+	all, err := list("1.2.3", "1.1.0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func TestEveryPartIsPacked(t *testing.T) {
 
 // Every maintainer script, of both formats, is something that a shell can read, and has no placeholder left.
 func TestScripts(t *testing.T) {
-	all, err := list("1.2.3")
+	all, err := list("1.2.3", "1.1.0")
 	if err != nil {
 		t.Fatal(err)
 	}

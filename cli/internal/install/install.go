@@ -10,7 +10,8 @@
 //   - A version is replaced as a whole, and there is no moment without a link. A daemon that runs goes on, and its link
 //     stays where it is: package upgrade moves it.
 //   - Files that the administrator may change are never overwritten.
-//   - All users can read what is installed, whatever the umask is.
+//   - All users can read what is installed, whatever the umask is, or was at an earlier installation. A directory above
+//     it that they can't enter isn't kubelot's to change: Install names it.
 //   - Nothing is started or restarted, and no pod is touched.
 //   - What a package manager or somebody else has put there is not replaced: that is an error before anything changes.
 package install
@@ -98,6 +99,9 @@ func Install(ctx context.Context, o Options) (kept []string, err error) {
 		}
 	}
 	if err := o.settle(before, owned); err != nil {
+		return nil, err
+	}
+	if err := o.open(slices.Concat(before, owned)); err != nil {
 		return nil, err
 	}
 	if err := o.directories(); err != nil {

@@ -99,6 +99,56 @@ func TestAnUmaskHidesNothing(t *testing.T) {
 	}
 }
 
+// What an earlier installation made under a narrow umask is opened too: daemons that run keep their version. Whose
+// directory a prefix is, kubelot doesn't know.
+func TestAnEarlierInstallationIsOpened(t *testing.T) {
+	dest := t.TempDir()
+	o := options(t, "v1", dest)
+	o.Kubelet = true
+	mustInstall(t, o)
+	narrow := func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dest || d.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		return os.Chmod(path, info.Mode()&^0o027)
+	}
+	if err := filepath.WalkDir(dest, narrow); err != nil {
+		t.Fatal(err)
+	}
+	before := syscall.Umask(0o027)
+	t.Cleanup(func() { syscall.Umask(before) })
+	var out strings.Builder
+	o = options(t, "v2", dest)
+	o.Kubelet, o.Out = true, &out
+	mustInstall(t, o)
+	want := map[string]fs.FileMode{
+		"/usr/lib/kubelot": 0o755, "/usr/lib/kubelot/bin": 0o755, "/usr/lib/kubelot/v1": 0o755,
+		"/usr/lib/kubelot/v1/kubelot-all": 0o755, "/usr/lib/kubelot/v2": 0o755, "/usr/lib/kubelot/installed.txt": 0o644,
+		"/usr/lib/systemd/system/kubelot.target.wants": 0o755, "/etc/systemd/system/kubelot-.service.d": 0o755,
+		"/usr/lib/systemd/system/kubelot-bus.service": 0o644,
+		// Of the system, or of the administrator.
+		"/usr": 0o750, "/usr/lib/sysusers.d": 0o750, "/etc/default/kubelot": 0o640,
+	}
+	for path, mode := range want {
+		info, err := os.Stat(dest + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm() != mode {
+			t.Errorf("%s has the mode %v, want %v", path, info.Mode(), mode)
+		}
+	}
+	for _, dir := range []string{"/usr", "/usr/lib"} {
+		if say := "chmod o+x " + dest + dir + "\n"; !strings.Contains(out.String(), say) {
+			t.Errorf("it doesn't say %q, but\n%s", say, &out)
+		}
+	}
+}
+
 func TestInstallAndUninstallLeaveNothing(t *testing.T) {
 	dest := t.TempDir()
 	o := options(t, "v1", dest)

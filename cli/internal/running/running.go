@@ -102,12 +102,16 @@ func (p Process) signal(s syscall.Signal, what string) error {
 	return nil
 }
 
-// Systemctl runs systemctl, in a process group of its own: Ctrl-C and the end of the terminal are this process's to
+// apart has a command run in a process group of its own: Ctrl-C and the end of the terminal are this process's to
 // answer.
-func Systemctl(ctx context.Context, args ...string) error {
-	cmd := exec.CommandContext(ctx, "systemctl", args...)
+func apart(cmd *exec.Cmd) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	out, err := cmd.CombinedOutput()
+	return cmd
+}
+
+// Systemctl runs systemctl. Neither Ctrl-C nor the end of the terminal reaches it.
+func Systemctl(ctx context.Context, args ...string) error {
+	out, err := apart(exec.CommandContext(ctx, "systemctl", args...)).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, bytes.TrimSpace(out))
 	}
@@ -116,7 +120,7 @@ func Systemctl(ctx context.Context, args ...string) error {
 
 // LoadState is what systemd says of the file of a unit: loaded, masked, not-found and others.
 func LoadState(ctx context.Context, unit string) (string, error) {
-	out, err := exec.CommandContext(ctx, "systemctl", "show", "--value", "--property=LoadState", unit).Output()
+	out, err := apart(exec.CommandContext(ctx, "systemctl", "show", "--value", "--property=LoadState", unit)).Output()
 	if err != nil {
 		return "", fmt.Errorf("systemctl show %s: %w", unit, err)
 	}
@@ -144,7 +148,7 @@ func version(ctx context.Context, file, name string) (string, error) {
 		cmd = exec.CommandContext(ctx, file, "run", "bus", "--version")
 	}
 	cmd.Args[0] = name
-	out, err := cmd.CombinedOutput()
+	out, err := apart(cmd).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s --version: %w: %s", name, err, bytes.TrimSpace(out))
 	}

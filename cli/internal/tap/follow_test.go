@@ -3,6 +3,7 @@ package tap
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -52,6 +53,61 @@ func TestOnceEndsWithTheHistory(t *testing.T) {
 			t.Errorf("after %s it has shown %q", time.Since(begun), text)
 		}
 	})
+}
+
+// Ctrl-C ends the tap quietly, also while it still reads what is retained.
+func TestInterruptedBeforeTheFirstLine(t *testing.T) {
+	for name, o := range map[string]Options{"shown": {}, "recorded": {Record: &screen{}}} {
+		synctest.Test(t, func(t *testing.T) {
+			shared := bustest.New()
+			shared.Disconnect() // so nothing comes that it waits for
+			cli := shared.Conn("cli")
+			defer cli.Close()
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(namesTimeout/2, cancel)
+			var out screen
+			if err := Run(ctx, cli.Transport(), o, &out); err != nil || out.text() != "" {
+				t.Errorf("%s: it ends with %v, and has shown %q", name, err, out.text())
+			}
+		})
+	}
+}
+
+// A file that can't be written is an error all the same.
+func TestInterruptedWhileARecordingFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := bustest.New()
+		podsync, cli := shared.Conn("podsync"), shared.Conn("cli")
+		defer podsync.Close()
+		defer cli.Close()
+		pod := topic.Pod{Pod: examplePod(), Lifecycle: topic.Syncing}
+		if err := topic.PodUpdate.Writer(podsync).Set("u1", pod); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		full := &fullDisk{interrupt: cancel}
+		if err := Run(ctx, cli.Transport(), Options{Record: full}, &screen{}); !errors.Is(err, errFull) {
+			t.Errorf("it ends with %v, want %v", err, errFull)
+		}
+	})
+}
+
+var errFull = errors.New("no space left")
+
+// fullDisk takes the header of a recording, and nothing more. Meanwhile somebody presses Ctrl-C.
+type fullDisk struct {
+	header    bool
+	interrupt func()
+}
+
+func (d *fullDisk) Write(p []byte) (int, error) {
+	if !d.header {
+		d.header = true
+		return len(p), nil
+	}
+	d.interrupt()
+	return 0, errFull
 }
 
 // A step that doesn't end is told of again and again, more and more seldom.

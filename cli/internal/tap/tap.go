@@ -151,8 +151,8 @@ func printLines(out io.Writer, lines []string) error {
 }
 
 // readRetained learns which pod has which UID from the retained pods. Without the bus it goes on: names are learned
-// from the messages too. Where no history follows, the retained pods are also what the first changes are told against.
-// A recorder gets what is retained of all topics.
+// from the messages too. If ctx ends it isn't an error, as it isn't one later. Where no history follows, the retained
+// pods are also what the first changes are told against. A recorder gets what is retained of all topics.
 func (v *view) readRetained(ctx context.Context, transport bus.Transport, remember bool, recorder *recorder) error {
 	limited, cancel := context.WithTimeout(ctx, namesTimeout)
 	defer cancel()
@@ -161,6 +161,7 @@ func (v *view) readRetained(ctx context.Context, transport bus.Transport, rememb
 		only = v.filter
 	}
 	var others []bus.Message
+	var failed error // to record
 	err := retained(limited, transport, only, func(m bus.Message) error {
 		if name, _ := split(m.Subject); name != topic.PodUpdate.Name() {
 			others = append(others, m)
@@ -169,17 +170,21 @@ func (v *view) readRetained(ctx context.Context, transport bus.Transport, rememb
 		if remember {
 			v.remember(m)
 		}
-		return v.record(m, recorder)
+		failed = v.record(m, recorder)
+		return failed
 	})
+	switch {
+	case err != nil && limited.Err() != nil:
+		return failed // the bus is away, or this was interrupted
+	case err != nil:
+		return err
+	}
 	for _, m := range others { // the labels of their pods are known now
-		if err == nil {
-			err = v.record(m, recorder)
+		if err := v.record(m, recorder); err != nil {
+			return err
 		}
 	}
-	if limited.Err() != nil {
-		return ctx.Err() // the bus is away
-	}
-	return err
+	return nil
 }
 
 // record records a retained message, unless it is about a pod that the filter holds back. What the node's state was

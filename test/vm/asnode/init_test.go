@@ -3,14 +3,17 @@ package asnode
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"kubelot.dev/test/testbed/kubeadm"
 	"kubelot.dev/test/testbed/tools"
+	"kubelot.dev/test/vm/guest"
 )
 
-// initConfig has no addons: their images can't be built here. The time limits are for an emulated machine.
+// initConfig has no addons: their images can't be built here. The time limits are for an emulated machine: a controller
+// manager or scheduler that can't renew its lease in time would end.
 const initConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 nodeRegistration:
@@ -22,6 +25,15 @@ kind: ClusterConfiguration
 kubernetesVersion: %s
 dns: {disabled: true}
 proxy: {disabled: true}
+controllerManager:
+  extraArgs:
+  - {name: leader-elect-lease-duration, value: 5m}
+  - {name: leader-elect-renew-deadline, value: 4m}
+  - {name: node-monitor-grace-period, value: 30m}
+scheduler:
+  extraArgs:
+  - {name: leader-elect-lease-duration, value: 5m}
+  - {name: leader-elect-renew-deadline, value: 4m}
 `
 
 // TestInit has kubeadm make a cluster of one node, whose control plane are static pods that kubelot runs.
@@ -39,15 +51,19 @@ func TestInit(t *testing.T) {
 	// kubectl's own limit, which it needs for a wait.
 	const patience = " --timeout=25m "
 	kubectl("wait node --all --for=condition=Ready" + patience)
-	kubectl("wait pod --all -n kube-system --for=condition=Ready" + patience)
-	for _, name := range kubeadm.StaticPods {
-		if out := kubectl("get pods -n kube-system -o name"); !strings.Contains(out, "pod/"+name+"-testbed\n") &&
-			!strings.HasSuffix(out, "pod/"+name+"-testbed") {
-			t.Errorf("there is no pod of %s: %s", name, out)
+	// A wait for pods that aren't there yet fails at once.
+	eventually(t, "the control plane's pods at the API server", func(ctx context.Context) error {
+		out, err := node.Machine.Run(ctx, "kubectl --kubeconfig /etc/kubernetes/admin.conf get pods -n kube-system -o name")
+		for _, name := range kubeadm.StaticPods {
+			if err == nil && !slices.Contains(strings.Fields(out), "pod/"+name+"-"+guest.Name) {
+				err = fmt.Errorf("there is no pod of %s: %s", name, out)
+			}
 		}
-	}
+		return err
+	})
+	kubectl("wait pod --all -n kube-system --for=condition=Ready" + patience)
 	// The flag that kubeadm has written into kubeadm-flags.env.
-	if out := kubectl("get nodes -l example.org/by=kubeadm -o name"); out != "node/testbed" {
+	if out := kubectl("get nodes -l example.org/by=kubeadm -o name"); out != "node/"+guest.Name {
 		t.Errorf("the nodes with the label of kubeletExtraArgs are %q", out)
 	}
 	// kubeadm says so where it finds that the client certificate is renewed.
@@ -71,6 +87,8 @@ func TestInit(t *testing.T) {
 	if after := in(t, "ctr -n k8s.io tasks list | sort"); after != before {
 		t.Errorf("with a restart of the kubelet, the containers changed from\n%s\nto\n%s", before, after)
 	}
-	t.Log(in(t, "kubeadm reset -f 2>&1"))
+	// See drain. Those of the control plane are on the host's network, which is never taken down.
+	kubectl("delete pod alone" + patience)
+	reset(t)
 	nothingIsLeft(t)
 }

@@ -151,7 +151,9 @@ func nothingIsLeft(t *testing.T) {
 		"processes":  "pgrep -a '^kubel[eo]t' || true",
 		"containers": "ctr -n k8s.io containers list -q",
 		"mounts":     "grep ' /var/lib/kubelet/' /proc/mounts || true",
-		"cgroups":    "find /sys/fs/cgroup -name '*kubepods*pod*'",
+		// kubeadm ends the pods by the runtime, when there is nobody any more to remove their cgroups.
+		"processes of pods": "find /sys/fs/cgroup -path '*kubepods*pod*' -name cgroup.events " +
+			"-exec grep -l 'populated 1' {} + || true",
 		// /etc/kubernetes/tmp has kubeadm's copies of what it has changed.
 		"files": "find /var/lib/kubelet /etc/kubernetes -type f -not -path '/etc/kubernetes/tmp/*' 2>/dev/null; " +
 			"find /var/lib/etcd -mindepth 1 2>/dev/null || true",
@@ -162,6 +164,9 @@ func nothingIsLeft(t *testing.T) {
 	}
 }
 
+// readyWord begins what held says of the Ready condition.
+const readyWord = "Ready="
+
 // held is what must not change of a pod while its agent is stopped, replaced or restarted.
 func held(p *corev1.Pod) string {
 	var text string
@@ -170,7 +175,7 @@ func held(p *corev1.Pod) string {
 	}
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady {
-			text += fmt.Sprintf("Ready=%s since %s", c.Status, c.LastTransitionTime.UTC())
+			text += fmt.Sprintf("%s%s since %s", readyWord, c.Status, c.LastTransitionTime.UTC())
 		}
 	}
 	return text

@@ -23,6 +23,7 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/test/testbed/cluster"
@@ -37,7 +38,9 @@ const (
 	// Patience is how long what comes by itself may take: an emulated machine has about a tenth of its host's speed, and
 	// the host may do other things, or stand still for minutes.
 	Patience = 30 * time.Minute
-	pause    = 500 * time.Millisecond
+	// Each look costs the machine work, so the pauses between them grow.
+	firstPause = 250 * time.Millisecond
+	maxPause   = 2 * time.Second
 
 	memory   = 3072 // MiB
 	cpus     = 2
@@ -84,13 +87,13 @@ func Start(ctx context.Context, opts Options) (*Guest, error) {
 		name string
 		do   func(context.Context) error
 	}
-	steps := []step{
-		{"be patient with the node", g.bePatient},
-		{"boot the machine", g.boot},
-		{"start the container runtime", g.startRuntime},
-	}
-	if opts.Install != nil {
-		steps = append(steps, step{"install kubelot", g.Install}, step{"join the cluster", g.Join})
+	steps := []step{{"boot the machine", together(g.boot, g.bePatient)}}
+	if opts.Install == nil {
+		steps = append(steps, step{"start the container runtime", g.startRuntime})
+	} else {
+		// Either keeps one processor busy, and the machine has two.
+		steps = append(steps, step{"start the container runtime, install kubelot", together(g.startRuntime, g.Install)},
+			step{"join the cluster", g.Join})
 	}
 	for _, step := range steps {
 		begin := time.Now()
@@ -100,6 +103,17 @@ func Start(ctx context.Context, opts Options) (*Guest, error) {
 		fmt.Fprintf(opts.Out, "vm: %s: ok, %.0f s\n", step.name, time.Since(begin).Seconds())
 	}
 	return g, nil
+}
+
+// together does several things side by side. The first failure ends the others.
+func together(all ...func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		for _, do := range all {
+			group.Go(func() error { return do(ctx) })
+		}
+		return group.Wait()
+	}
 }
 
 // bePatient has the controllers wait for the node's lease as long as the tests wait for anything. Else they would take
@@ -228,10 +242,8 @@ func readyCondition(n *corev1.Node) error {
 func (g *Guest) Eventually(ctx context.Context, what string, done func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, g.opts.Patience, fmt.Errorf("waited %v", g.opts.Patience))
 	defer cancel()
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
 	last := errors.New("never looked")
-	for {
+	for pause := firstPause; ; pause = min(pause*5/4, maxPause) {
 		err := done(ctx)
 		if err == nil {
 			return nil
@@ -240,7 +252,7 @@ func (g *Guest) Eventually(ctx context.Context, what string, done func(context.C
 			last = err
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
 			said := g.Journal(30) //nolint:contextcheck // this one is done, and the journal has its own limit
 			return fmt.Errorf("%s: %w: %w; what kubelot said last:\n%s", what, context.Cause(ctx), last, said)

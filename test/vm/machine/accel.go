@@ -19,8 +19,10 @@ const (
 	// that is virtual itself KVM may be there and be slower than emulation.
 	probeTimeout = 20 * time.Second
 	emulation    = "tcg,thread=multi,tb-size=512"
-	// processor has all that the accelerator has, but for a register that KVM refuses where it is nested.
-	processor = "max,-arch-capabilities"
+	// processor has all that the accelerator has, but for a register that KVM refuses where it is nested, and two features
+	// that cost an emulator time: it leaves its translated code at each access of the kernel to a process' memory, and
+	// looks for pages in five tables.
+	processor = "max,-arch-capabilities,-smap,-la57"
 )
 
 // Accelerator chooses KVM if a kernel boots with it in good time, and emulation if not. The answer is kept beside the
