@@ -19,12 +19,13 @@ import (
 var standIns = map[string]string{
 	"kubeReserved": "config.Reserved", "systemReserved": "config.Reserved", "reservedSystemCPUs": "config.Reserved",
 	"registerWithTaints": "Config.RegisterTaints", "registerNode": "Config.RegisterNode",
-	"providerID":               "Config.ProviderID",
+	"providerID": "Config.ProviderID", "featureGates": "config.Enabled",
 	"containerRuntimeEndpoint": "Config.RuntimeEndpoint", "imageServiceEndpoint": "Config.ImageEndpoint",
 	"podLogsDir":                   "Config.PodLogsDir",
 	"mergeDefaultEvictionSettings": "Kubelet.EvictionHard",
 	"serializeImagePulls":          "Kubelet.MaxParallelImagePulls",
 	"tracing":                      "config.Tracing",
+	"qosReserved":                  "config.QOSReserved",
 }
 
 // Users are warned by this table, so it must say what the daemons do with each field.

@@ -8,11 +8,12 @@
 //
 // The command line, the kubelet's configuration file and drop-ins (package config), the daemon's bus key
 // <run-dir>/keys/<daemon>.nk, systemd's environment (NOTIFY_SOCKET, WATCHDOG_USEC, and what package fdstore reads).
+// Its own cgroup, if kubeletCgroups is set (package cgroupmove).
 //
 // # Writes
 //
 // The topics health.<daemon> and event.<daemon>, log lines on standard error, metrics on the unix
-// socket <run-dir>/metrics/<daemon>.sock.
+// socket <run-dir>/metrics/<daemon>.sock. The process's cgroup, if kubeletCgroups is set (package cgroupmove).
 //
 // # Owns
 //

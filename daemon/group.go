@@ -20,6 +20,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/nats"
 	"kubelot.dev/bus/pause"
+	"kubelot.dev/daemon/cgroupmove"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/daemon/fdstore"
 	"kubelot.dev/daemon/memory"
@@ -94,6 +95,7 @@ func (g *group) run(ctx context.Context) error {
 	g.libraries = &libraries{by: map[string]klog.Level{}}
 	logs := g.logs("group", c)
 	g.log = logs.logger(g.out)
+	defer cgroupmove.Own(ctx, c.Kubelet.KubeletCgroups, g.log)()
 	g.connections = fdstore.FromEnvironment(g.log)
 	g.roster = newRoster(func(message string) { notify(g.log, message) }, g.names())
 	if !g.line.profiles(c, g.specs...) {

@@ -19,6 +19,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/nats"
+	"kubelot.dev/daemon/cgroupmove"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/daemon/fdstore"
 	"kubelot.dev/daemon/hangup"
@@ -142,6 +143,7 @@ func (p *process) run(ctx context.Context) error {
 	logs := &logOptions{style: p.commandLine.style}
 	logs.configure(c, p.spec.Name, term.IsTerminal(int(p.stderr.Fd())))
 	log := logs.logger(p.stderr)
+	defer cgroupmove.Own(ctx, c.Kubelet.KubeletCgroups, log)()
 	if !p.spec.LibraryMetrics {
 		dropLibraryMetrics()
 	}

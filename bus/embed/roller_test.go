@@ -12,8 +12,8 @@ import (
 	"kubelot.dev/bus/internal/layout"
 )
 
-// A burst leaves a block that is nearly empty, and one living key in it. Once the bus is at rest the states take no more
-// than they need, and what helped to get there has left nothing behind.
+// A burst leaves a block that is nearly empty, and one living key in it. Once the bus is at rest the states take no
+// more than they need, and what helped to get there has left nothing behind.
 func TestTheLastBlockIsGivenUpAtRest(t *testing.T) {
 	b := startBus(t, func(b *liveBus) {
 		b.options.compactEvery, b.options.rollEvery = 100*time.Millisecond, 300*time.Millisecond

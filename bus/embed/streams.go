@@ -64,7 +64,8 @@ func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 		{
 			// A tombstone carries the time for which it is kept (Nats-TTL). There must be only one message per subject:
 			// otherwise an older value would be the last one again once the tombstone has gone.
-			Name: layout.StreamState, Subjects: stateSubjects(crew.State), MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
+			Name: layout.StreamState, Subjects: stateSubjects(crew.State),
+			MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
 			MaxBytes: l.state, Discard: jetstream.DiscardNew, // see replacer
 		},
 		{

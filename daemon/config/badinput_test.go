@@ -101,14 +101,14 @@ func TestWarnings(t *testing.T) {
 		"--pod-infra-container-image=pause", "--fail-swap-on=false")
 	joined := strings.Join(c.Warnings, "\n")
 	for _, want := range []string{
-		"--pod-infra-container-image", "memoryThrottlingFactor (set in ", "featureGates",
+		"--pod-infra-container-image", "featureGates",
 		"enableControllerAttachDetach (set in ", "part of its effect only", "syncFrequency",
 	} {
 		if !strings.Contains(joined, want) {
 			t.Errorf("no warning names %s:\n%s", want, joined)
 		}
 	}
-	if len(c.Warnings) != 5 {
+	if len(c.Warnings) != 4 {
 		t.Errorf("fields that work and values that equal the default must not warn:\n%s", joined)
 	}
 }

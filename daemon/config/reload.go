@@ -28,7 +28,7 @@ var concerned = sync.OnceValue(func() map[string][]string { return concerns(read
 // readers are the same as lists of fields, by their daemons.
 func readers() map[string]string {
 	return map[string]string{
-		everyone: "logging.verbosity logging.format",
+		everyone: "logging.verbosity logging.format kubeletCgroups",
 		"api": "address port readOnlyPort enableServer tlsCertFile tlsPrivateKeyFile tlsCipherSuites tlsCurvePreferences " +
 			"tlsMinVersion serverTLSBootstrap authentication authorization enableDebuggingHandlers " +
 			"enableContentionProfiling healthzPort healthzBindAddress streamingConnectionIdleTimeout " +
@@ -44,24 +44,26 @@ func readers() map[string]string {
 		"podsync": "staticPodPath staticPodURL staticPodURLHeader fileCheckFrequency httpCheckFrequency clusterDNS " +
 			"clusterDomain resolvConf cgroupsPerQOS cpuCFSQuota cpuCFSQuotaPeriod podPidsLimit allowedUnsafeSysctls " +
 			"seccompDefault crashLoopBackOff serializeImagePulls maxParallelImagePulls registryPullQPS registryBurst " +
-			"imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist failSwapOn failCgroupV1 " +
+			"imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist failCgroupV1 " +
 			"protectKernelDefaults makeIPTablesUtilChains memorySwap singleProcessOOMKill userNamespaces " +
-			"systemReservedCgroup kubeReservedCgroup",
-		"resource": "cpuManagerPolicyOptions topologyManagerScope topologyManagerPolicyOptions reservedMemory featureGates",
-		"stats":    "volumeStatsAggPeriod systemCgroups kubeletCgroups",
+			"systemReservedCgroup kubeReservedCgroup memoryThrottlingFactor memoryReservationPolicy qosReserved",
+		"resource": "cpuManagerPolicyOptions topologyManagerScope topologyManagerPolicyOptions reservedMemory",
+		"stats":    "volumeStatsAggPeriod",
 		"status":   "eventRecordQPS eventBurst",
 
-		"gc lease":               "localStorageCapacityIsolation",
-		"gc podsync":             "enforceNodeAllocatable",
-		"gc podsync stats":       "podLogsDir cgroupRoot cgroupDriver",
-		"gc pleg podsync stats":  "imageServiceEndpoint",
-		"lease resource":         "evictionHard",
-		"lease podsync resource": "kubeReserved systemReserved reservedSystemCPUs",
-		"lease podsync status":   "maxPods",
-		"lease volume":           "enableControllerAttachDetach",
-		"podsync resource":       "cpuManagerPolicy memoryManagerPolicy topologyManagerPolicy",
-		"api podsync":            "tracing",
-		"podsync volume":         "configMapAndSecretChangeDetectionStrategy",
+		"gc lease":                "localStorageCapacityIsolation",
+		"gc podsync":              "enforceNodeAllocatable",
+		"gc podsync stats":        "podLogsDir cgroupRoot cgroupDriver",
+		"gc pleg podsync stats":   "imageServiceEndpoint",
+		"lease resource":          "evictionHard",
+		"lease podsync resource":  "kubeReserved systemReserved reservedSystemCPUs",
+		"lease podsync status":    "maxPods",
+		"lease volume":            "enableControllerAttachDetach",
+		"podsync resource":        "cpuManagerPolicy memoryManagerPolicy topologyManagerPolicy",
+		"api podsync":             "tracing",
+		"podsync stats":           "systemCgroups",
+		"podsync resource volume": "featureGates",
+		"podsync volume":          "configMapAndSecretChangeDetectionStrategy failSwapOn",
 
 		"api gc pleg podsync probe stats":          "containerRuntimeEndpoint runtimeRequestTimeout",
 		"api lease podsync resource status volume": "contentType kubeAPIQPS kubeAPIBurst rotateCertificates",

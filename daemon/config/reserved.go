@@ -1,7 +1,10 @@
 package config
 
 import (
+	"fmt"
 	"math"
+	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -64,6 +67,26 @@ func HeldBack(k *kubeletv1beta1.KubeletConfiguration, capacity corev1.ResourceLi
 		held[name] = sum
 	}
 	return held
+}
+
+// QOSReserved is the part of what the pods of a QoS class request of memory that is kept from the classes below, in
+// percent; nil where nothing is.
+func QOSReserved(k *kubeletv1beta1.KubeletConfiguration) *int64 {
+	text, set := k.QOSReserved[string(corev1.ResourceMemory)]
+	if percent, err := percentage(text); set && err == nil && Enabled(k, GateQOSReserved) {
+		return &percent
+	}
+	return nil
+}
+
+// percentage reads a number of percent, such as 50%.
+func percentage(text string) (int64, error) {
+	number, found := strings.CutSuffix(text, "%")
+	percent, err := strconv.ParseInt(number, 10, 64)
+	if err == nil && (!found || percent < 0 || percent > 100) {
+		err = fmt.Errorf("%q is no percentage", text)
+	}
+	return percent, err
 }
 
 // Bytes is a number of bytes as a quantity.

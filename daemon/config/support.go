@@ -17,8 +17,6 @@ const (
 	Supported Level = "supported"
 	// Partly fields do part of what the kubelet's do; a warning names the part that is missing.
 	Partly Level = "partly"
-	// Later fields are accepted, named in a warning, and have no effect yet.
-	Later Level = "later"
 	// Moot fields are accepted and have nothing to act on in kubelot; the table says why.
 	Moot Level = "moot"
 )
@@ -59,15 +57,16 @@ var Fields = slices.Concat(
 		"streamingConnectionIdleTimeout", "enableSystemLogHandler", "enableSystemLogQuery", "enableProfilingHandler",
 		"enableDebugFlagsHandler", "imagePullCredentialsVerificationPolicy", "preloadedImagesVerificationAllowlist",
 		"shutdownGracePeriod", "shutdownGracePeriodCriticalPods", "shutdownGracePeriodByPodPriority",
+		"systemCgroups", "kubeletCgroups",
 		"cpuManagerPolicy", "cpuManagerPolicyOptions", "memoryManagerPolicy", "topologyManagerPolicy", "topologyManagerScope",
-		"topologyManagerPolicyOptions", "reservedMemory", "tracing"),
+		"topologyManagerPolicyOptions", "reservedMemory", "tracing", "qosReserved", "memoryThrottlingFactor",
+		"memoryReservationPolicy"),
 	level(Partly, "attaching volumes from the node (the Node's annotation is set, for the controller to know)",
 		"enableControllerAttachDetach"),
-	level(Partly, "moving processes into the cgroup (its usage is reported)", "systemCgroups", "kubeletCgroups"),
-	level(Later, "memory quality of service", "qosReserved", "memoryThrottlingFactor", "memoryReservationPolicy"),
-	level(Partly, "other gates than PodsAPI and those of the CPU manager's options (what another gate does is on, or "+
-		"listed as unsupported)", "featureGates"),
-	level(Moot, "systemd sets it for each daemon (OOMScoreAdjust= in the unit)", "oomScoreAdj"),
+	level(Partly, "other gates than PodsAPI, MemoryQoS, QOSReserved, DisableCPUQuotaWithExclusiveCPUs, "+
+		"KubeletPodResourcesListUseActivePods, SELinuxMount and those of the CPU manager's options (what another gate "+
+		"does is on, or listed as unsupported)", "featureGates"),
+	level(Moot, "systemd sets it for each daemon (OOMScoreAdjust= in the unit), and kubelot up sets -999", "oomScoreAdj"),
 	level(Moot, "systemd sets it for each daemon (LimitNOFILE= in the unit)", "maxOpenFiles"),
 	level(Moot, "it belonged to the kubenet network plugin, which is gone", "hairpinMode", "podCIDR"),
 	level(Moot, "the kubelet has no rules with these marks any more either", "iptablesMasqueradeBit", "iptablesDropBit"),
@@ -94,6 +93,7 @@ func fieldWarnings(m merged, effective *kubeletv1beta1.KubeletConfiguration) []s
 	var warnings []string
 	for _, field := range Fields {
 		if field.Level == Supported || m.fields[field.Path] == nil ||
+			field.Path == "featureGates" && onlySwitches(effective.FeatureGates) ||
 			equality.Semantic.DeepEqual(valueOf(&defaults, field.Path), valueOf(effective, field.Path)) {
 			continue
 		}

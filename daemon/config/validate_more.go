@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,9 +106,14 @@ func (c *checker) memory(k *kubeletv1beta1.KubeletConfiguration) {
 	c.check(factor > 0 && factor <= 1, "memoryThrottlingFactor", factor, "want more than 0, and 1 at most")
 	c.oneOf("memoryReservationPolicy", string(k.MemoryReservationPolicy),
 		string(kubeletv1beta1.NoneMemoryReservationPolicy), string(kubeletv1beta1.TieredReservationMemoryReservationPolicy))
-	c.check(k.MemoryReservationPolicy == kubeletv1beta1.NoneMemoryReservationPolicy || k.FeatureGates["MemoryQoS"],
-		"memoryReservationPolicy",
-		k.MemoryReservationPolicy, "needs the feature gate MemoryQoS")
+	c.check(k.MemoryReservationPolicy == kubeletv1beta1.NoneMemoryReservationPolicy || Enabled(k, GateMemoryQoS),
+		"memoryReservationPolicy", k.MemoryReservationPolicy, "needs the feature gate MemoryQoS")
+	for _, name := range slices.Sorted(maps.Keys(k.QOSReserved)) {
+		path, text := "qosReserved."+name, k.QOSReserved[name]
+		c.check(name == string(corev1.ResourceMemory), path, strconv.Quote(text), "only memory can be reserved")
+		_, err := percentage(text)
+		c.check(err == nil, path, strconv.Quote(text), "want a percentage, from 0% to 100%")
+	}
 	type place struct {
 		node int32
 		name corev1.ResourceName

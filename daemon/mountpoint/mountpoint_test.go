@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -90,6 +91,22 @@ func TestBusy(t *testing.T) {
 	}
 	if points, err := Below(dir); err != nil || len(points) > 0 {
 		t.Errorf("still mounted: %v, %v", points, err)
+	}
+}
+
+// The last of several mounts covers the others.
+func TestOptions(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a")
+	if options, err := Options(dir); options != "" || err != nil {
+		t.Errorf("where nothing is mounted: %q, %v", options, err)
+	}
+	tmpfs(t, dir)
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	if options, err := Options(dir); !slices.Contains(strings.Split(options, ","), "size=64k") || err != nil {
+		t.Errorf("%q, %v", options, err)
 	}
 }
 

@@ -26,17 +26,33 @@ func inTable(path string) (string, error) {
 // Mounted reports whether something is mounted at path. It reads the table of mounts alone: a filesystem that doesn't
 // answer holds nobody up. Path may have symbolic links above its last element.
 func Mounted(path string) (bool, error) {
+	infos, err := mountsAt(path, true)
+	return len(infos) > 0, err
+}
+
+// Options are the options of the filesystem that is mounted at path, as the kernel shows them, separated by commas;
+// empty where nothing is mounted. It reads the table of mounts alone.
+func Options(path string) (string, error) {
+	infos, err := mountsAt(path, false)
+	if err != nil || len(infos) == 0 {
+		return "", err
+	}
+	return infos[len(infos)-1].VFSOptions, nil // the last of several covers the others
+}
+
+// mountsAt is what is mounted at path, or the first of it.
+func mountsAt(path string, first bool) ([]*mountinfo.Info, error) {
 	point, err := inTable(path)
 	if point == "" {
-		return false, err
+		return nil, err
 	}
 	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
-		return i.Mountpoint != point, i.Mountpoint == point
+		return i.Mountpoint != point, first && i.Mountpoint == point
 	})
 	if err != nil {
-		return false, fmt.Errorf("read the mounts at %s: %w", path, err)
+		return nil, fmt.Errorf("read the mounts at %s: %w", path, err)
 	}
-	return len(infos) > 0, nil
+	return infos, nil
 }
 
 // Shared lists the mount points at and below dir that show what is mounted at path, or a part of it. It reads the table

@@ -15,6 +15,7 @@ import (
 	"kubelot.dev/services/podsync/internal/admission"
 	"kubelot.dev/services/podsync/internal/node/events"
 	"kubelot.dev/services/podsync/internal/node/objects"
+	"kubelot.dev/services/podsync/internal/runtime/cgroups"
 	"kubelot.dev/services/podsync/internal/runtime/nodeinfo"
 	"kubelot.dev/services/podsync/internal/source"
 	"kubelot.dev/services/podsync/internal/worker"
@@ -165,7 +166,7 @@ func (d *dispatcher) sync() {
 	d.wanted.reportMirrors()
 	d.wanted.unreported = true
 	d.pacing.uncounted = true
-	d.cgroups.updateQOS(d.tasks, d.workers.burstableCPU(), d.wanted.merge.Ready())
+	d.cgroups.updateQOS(d.tasks, d.workers.requests(), d.wanted.merge.Ready())
 	d.workers.remove(d.pacing.round, d.wanted.merge.Waiting())
 	if !d.wanted.merge.Ready() {
 		d.health.Set(topic.Healthy, fmt.Sprintf("waiting for the pod sources %v", d.wanted.merge.Waiting()))
@@ -220,9 +221,9 @@ func (w workers) remove(round uint64, missing []topic.Source) {
 // entry is a worker with what the dispatcher last told it.
 type entry struct {
 	*worker.Worker
-	pod      *corev1.Pod    // as its source has it
-	held     admission.Held // with the resources that it holds
-	cpu      int64          // of held, that of a burstable pod, in thousandths
+	pod      *corev1.Pod      // as its source has it
+	held     admission.Held   // with the resources that it holds
+	requests cgroups.Requests // of held
 	pending  *worker.Pending
 	since    time.Time // since when it is put off; zero unless it asks for more
 	source   topic.Source
@@ -245,12 +246,12 @@ func (w workers) active() []admission.Held {
 	return pods
 }
 
-// burstableCPU is what the active burstable pods request.
-func (w workers) burstableCPU() (milli int64) {
+// requests is what the active pods request.
+func (w workers) requests() (sum cgroups.Requests) {
 	for _, e := range w {
-		if e.cpu > 0 && e.active() {
-			milli += e.cpu
+		if e.active() {
+			sum.Add(e.requests)
 		}
 	}
-	return milli
+	return sum
 }

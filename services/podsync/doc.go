@@ -17,7 +17,7 @@
 //
 // The QoS and pod cgroups, the directories of pods except their volumes, /etc/hosts and termination logs of
 // containers, the log directories of pods, the records of image pulls (image_manager), <RunDir>/podsync (copies of the
-// manifests that could be used last).
+// manifests that could be used last). If systemCgroups is set, it moves processes that are in no cgroup there.
 //
 // # Guarantees
 //

@@ -52,9 +52,9 @@ func (h *hangs) EnsureNode(limits corev1.ResourceList) error {
 	return h.nodeManager.EnsureNode(limits)
 }
 
-func (h *hangs) UpdateQOS(shares uint64, complete bool) error {
+func (h *hangs) UpdateQOS(requests cgroups.Requests, complete bool) error {
 	h.call("set shares")
-	return h.nodeManager.UpdateQOS(shares, complete)
+	return h.nodeManager.UpdateQOS(requests, complete)
 }
 
 func (h *hangs) List() (map[types.UID]string, error) {

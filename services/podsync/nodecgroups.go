@@ -21,7 +21,7 @@ type nodeManager interface {
 	UseDriver(driver string) error
 	EnsureNode(limits corev1.ResourceList) error
 	Hold(reserved cgroups.Reserved) error
-	UpdateQOS(shares uint64, complete bool) error
+	UpdateQOS(requests cgroups.Requests, complete bool) error
 }
 
 // nodeCgroups are the cgroups above those of pods. The loop says how they are to be; slow work makes them so. All
@@ -39,19 +39,19 @@ type nodeCgroups struct {
 	made    bool       // they are there: pods can run
 	ensured bool       // they are there with their limits
 	err     error      // why they couldn't be made last
-	qos     qosShares  // as last set
-	qosErr  error      // why these shares couldn't be set last
+	qos     qosInput   // from which the QoS classes' cgroups were set last
+	qosErr  error      // why they couldn't be set last
 }
 
 // cgroupWork is what the manager is to do. A later request takes the place of an earlier one.
 type cgroupWork struct {
 	ensure corev1.ResourceList // make the node's cgroups for this capacity; nil for not
-	qos    *qosShares          // nil for not
+	qos    *qosInput           // nil for not
 }
 
-// qosShares are the CPU shares of the burstable class. They only grow where they aren't complete.
-type qosShares struct {
-	shares   uint64
+// qosInput is what active pods request. Where that isn't complete, nothing is taken from a class.
+type qosInput struct {
+	requests cgroups.Requests
 	complete bool
 }
 
@@ -72,9 +72,9 @@ func (c *nodeCgroups) state() (topic.HealthState, string) {
 	return topic.Degraded, "waiting for the node's cgroups before pods are admitted"
 }
 
-// updateQOS gives the QoS classes the CPU shares for what the active pods request, in thousandths of a CPU.
-func (c *nodeCgroups) updateQOS(t *tasks, burstableCPU int64, complete bool) {
-	wanted := qosShares{cgroups.BurstableShares(burstableCPU), complete}
+// updateQOS gives the QoS classes what follows from the requests of the active pods.
+func (c *nodeCgroups) updateQOS(t *tasks, requests cgroups.Requests, complete bool) {
+	wanted := qosInput{requests, complete}
 	if wanted == c.qos && c.qosErr == nil && c.next.qos == nil {
 		return
 	}
@@ -94,7 +94,7 @@ func (c *nodeCgroups) begin(t *tasks) {
 			ensureErr = c.make(work.ensure)
 		}
 		if work.qos != nil {
-			qosErr = c.manager.UpdateQOS(work.qos.shares, work.qos.complete)
+			qosErr = c.manager.UpdateQOS(work.qos.requests, work.qos.complete)
 		}
 		return func() {
 			if work.ensure != nil {
@@ -116,7 +116,7 @@ func (c *nodeCgroups) make(capacity corev1.ResourceList) error {
 	if err := c.manager.EnsureNode(cgroups.NodeLimits(capacity, config.Reserved(&c.cfg.Kubelet))); err != nil {
 		return err
 	}
-	for _, r := range reservedCgroups(c.cfg) {
+	for _, r := range cgroups.ReservedOf(&c.cfg.Kubelet) {
 		if err := c.manager.Hold(r); err != nil {
 			return &cgroups.LimitsError{Cgroup: r.Cgroup, Err: err}
 		}
@@ -146,9 +146,9 @@ func (c *nodeCgroups) ensureEnded(err error) {
 }
 
 // qosEnded takes the answer of UpdateQOS. A failure is logged when it is new.
-func (c *nodeCgroups) qosEnded(set qosShares, err error) {
+func (c *nodeCgroups) qosEnded(set qosInput, err error) {
 	if err != nil && (c.qosErr == nil || err.Error() != c.qosErr.Error()) {
-		c.log.Warn("can't set the CPU shares of the QoS cgroups, retrying with the next pod", "error", err)
+		c.log.Warn("can't set what the QoS cgroups share, retrying with the next pod", "error", err)
 	}
 	c.qos, c.qosErr = set, err
 }

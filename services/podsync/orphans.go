@@ -42,7 +42,7 @@ func (d *dispatcher) endOrphans() {
 	}
 	d.recovery.forget()
 	d.orphans.begin(d.tasks, d.wantedAndObserved, func() { d.pacing.stale = true })
-	d.cgroups.updateQOS(d.tasks, d.workers.burstableCPU(), d.wanted.merge.Ready())
+	d.cgroups.updateQOS(d.tasks, d.workers.requests(), d.wanted.merge.Ready())
 }
 
 // wantedAndObserved are the pods that a source wants or that have a worker, and those that the runtime has.

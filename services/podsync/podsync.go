@@ -11,6 +11,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/cgroupmove"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/kube"
 	"kubelot.dev/services/podsync/internal/image/pullrecords"
@@ -52,6 +53,7 @@ var Daemon = daemon.Spec{
 		if *env.Config.Kubelet.MakeIPTablesUtilChains {
 			beside.Go(func() { firewall.Run(ctx, env.Log) })
 		}
+		beside.Go(func() { cgroupmove.System(ctx, env.Config.Kubelet.SystemCgroups, env.Log) })
 		return s.Run(ctx)
 	},
 }

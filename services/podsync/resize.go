@@ -29,7 +29,9 @@ func (e *entry) renew(pod *corev1.Pod) {
 }
 
 // hold notes what the pod holds.
-func (e *entry) hold(pod *corev1.Pod) { e.held, e.cpu = admission.Hold(pod), cgroups.BurstableCPU(pod) }
+func (e *entry) hold(pod *corev1.Pod) {
+	e.held, e.requests = admission.Hold(pod), cgroups.RequestsOf(pod)
+}
 
 // wants reports whether the pod asks for other resources than it holds and may get them.
 func (e *entry) wants() bool {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"runtime"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -134,46 +133,18 @@ func newCgroups(cfg *config.Config, m *metrics.Metrics) (*cgroups.Manager, error
 		return nil, errors.New("this machine has cgroup v1 and the configuration's failCgroupV1 is true (its default): " +
 			"boot with cgroup v2, or set failCgroupV1: false")
 	}
-	c := cgroups.Config{
-		Root:        k.CgroupRoot,
-		PerQOS:      k.CgroupsPerQOS == nil || *k.CgroupsPerQOS,
-		EnforcePods: enforces(k.EnforceNodeAllocatable, "pods"),
-		CPUCFSQuota: k.CPUCFSQuota != nil && *k.CPUCFSQuota,
-		StaticCPUs:  k.CPUManagerPolicy == "static",
-		Observe:     m.Cgroup,
-	}
+	c := cgroups.ConfigOf(k)
+	c.Observe, c.Memory.Report = m.Cgroup, m.MemoryProtected
 	m.CgroupVersion(cgroups.Unified())
-	if p := k.CPUCFSQuotaPeriod; p != nil {
-		c.CPUCFSQuotaPeriod = p.Duration
-	}
-	if p := k.PodPidsLimit; p != nil {
-		c.PodPidsLimit = *p
-	}
 	return cgroups.New(c)
-}
-
-// reservedCgroups are the cgroups that the configuration limits to the resources reserved for them.
-func reservedCgroups(cfg *config.Config) []cgroups.Reserved {
-	k := &cfg.Kubelet
-	var all []cgroups.Reserved
-	for _, r := range []struct {
-		name, cgroup string
-		list         map[string]string
-	}{
-		{"system-reserved", k.SystemReservedCgroup, k.SystemReserved},
-		{"kube-reserved", k.KubeReservedCgroup, k.KubeReserved},
-	} {
-		compressible := enforces(k.EnforceNodeAllocatable, r.name+"-compressible")
-		if compressible || enforces(k.EnforceNodeAllocatable, r.name) {
-			all = append(all, cgroups.Reserved{Cgroup: r.cgroup, List: config.Resources(r.list), Compressible: compressible})
-		}
-	}
-	return all
 }
 
 func kernelOptions(cfg *config.Config) kernel.Options {
 	k := &cfg.Kubelet
-	return kernel.Options{FailSwapOn: k.FailSwapOn != nil && *k.FailSwapOn, Protect: k.ProtectKernelDefaults}
+	return kernel.Options{
+		FailSwapOn: k.FailSwapOn != nil && *k.FailSwapOn, Protect: k.ProtectKernelDefaults,
+		MemoryQoS: config.Enabled(k, config.GateMemoryQoS), CgroupV2: cgroups.Unified(),
+	}
 }
 
 // imageConfig returns the pull settings. The configuration has no number of parallel pulls only where it asks for
@@ -232,13 +203,4 @@ func (e execer) ExecSync(ctx context.Context, id string, command []string,
 		return nil, nil, 0, err
 	}
 	return resp.GetStdout(), resp.GetStderr(), resp.GetExitCode(), nil
-}
-
-func enforces(list []string, what string) bool {
-	for _, item := range list {
-		if strings.EqualFold(item, what) {
-			return true
-		}
-	}
-	return false
 }

@@ -57,17 +57,11 @@ func newCPUs(cfg *config.Config, topology machine.Topology) (*cpus.State, []faul
 			Instead: "it is ignored", Severe: true,
 		}}
 	}
-	gate := func(name string, byDefault bool) bool {
-		if on, set := k.FeatureGates[name]; set {
-			return on
-		}
-		return byDefault
-	}
 	amount := config.Reserved(k)[corev1.ResourceCPU]
 	state, more := cpus.Heal(cpus.Config{
 		Machine: topology, Policy: k.CPUManagerPolicy, Options: k.CPUManagerPolicyOptions,
-		AlphaOptions:   gate("CPUManagerPolicyAlphaOptions", false),
-		BetaOptions:    gate("CPUManagerPolicyBetaOptions", true),
+		AlphaOptions:   config.Enabled(k, config.GateCPUManagerAlphaOptions),
+		BetaOptions:    config.Enabled(k, config.GateCPUManagerBetaOptions),
 		TopologyPolicy: k.TopologyManagerPolicy, Reserved: reserved, ReservedMilli: amount.MilliValue(),
 	})
 	return state, append(faults, more...)

@@ -131,17 +131,19 @@ func (w *wiring) servePlugins(ctx context.Context, dir string) error {
 
 // serveAPIs serves the PodResources API, and the Pods API where the configuration asks for it.
 func (w *wiring) serveAPIs(ctx context.Context) error {
+	k := &w.env.Config.Kubelet
 	metrics, err := podresources.NewMetrics(w.env.Metrics)
 	if err != nil {
 		return err
 	}
 	shown := podresources.Ports{
 		Source: source{w.service}, Metrics: metrics,
-		Door: w.env.Sleep.Door("pod-resources", podresources.SocketOf(w.env.Config.RootDir)),
+		Door:  w.env.Sleep.Door("pod-resources", podresources.SocketOf(w.env.Config.RootDir)),
+		Ended: !config.Enabled(k, config.GateListActivePods),
 	}
 	api := podresources.New(w.env.Config.RootDir, shown, w.env.Log)
 	w.working.Go(func() { w.keep(ctx, "the PodResources API can't be served", api.Run) })
-	if !podsapi.Enabled(w.env.Config.Kubelet.FeatureGates) {
+	if !config.Enabled(k, config.GatePodsAPI) {
 		return nil
 	}
 	// Its clients hear of all pods.

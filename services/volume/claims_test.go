@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/cleanup"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 )
@@ -190,7 +191,7 @@ func TestSweepLeavesForeignDevices(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(dir, 0o750), os.Symlink("/dev/null", filepath.Join(dir, "disk"))); err != nil {
 		t.Fatal(err)
 	}
-	err := cleanUp(t.Context(), root, plugin.All(plugin.Objects{}), func() {})
+	err := cleanup.Pod(t.Context(), root, plugin.All(plugin.Objects{}), func() {})
 	if err == nil || !strings.Contains(err.Error(), "volume of the kind kubernetes.io/rbd: "+filepath.Join(dir, "disk")+
 		" is still in use") {
 		t.Errorf("got %v", err)

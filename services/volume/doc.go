@@ -7,7 +7,7 @@
 // internal/plugin, what is behind claims is in internal/persistent, what CSI drivers serve in internal/csi, with
 // internal/driver, internal/attach and internal/tokens. Network volumes are in internal/nfs, internal/iscsi and
 // internal/fc, which run programs by internal/program. What the growth of a claim means is in internal/growth.
-// internal/registry finds drivers and other plugins; plugins.go wires it.
+// internal/registry finds drivers and other plugins; plugins.go wires it. internal/selinux has the labels of mounts.
 //
 // # Reads
 //

@@ -227,6 +227,7 @@ func (s *Service) look(ctx context.Context, p *pod) {
 			}
 			s.start(ctx, p, v, opMount, s.mountJob(p, v, stage))
 		case opUnmount:
+			s.ports.Labels.Leave(p.ref.UID, v.spec.Name)
 			s.start(ctx, p, v, opUnmount, s.unmountJob(p, v))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -75,12 +76,12 @@ func (s *Service) search(ctx context.Context) (l leftovers) {
 	for uid := range states {
 		l.states = append(l.states, uid)
 	}
-	uids, err := names(s.root.pods())
+	uids, err := mounts.Names(s.root.pods())
 	if err != nil {
 		return leftovers{err: err}
 	}
 	for _, uid := range uids {
-		entries, err := names(s.root.pod(uid))
+		entries, err := mounts.Names(s.root.pod(uid))
 		if err == nil && slices.ContainsFunc(entries, isOurs) {
 			l.dirs = append(l.dirs, uid)
 		}

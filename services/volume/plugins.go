@@ -18,7 +18,6 @@ import (
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/plugin"
 	"kubelot.dev/services/volume/internal/registry"
-	"kubelot.dev/services/volume/internal/selinux"
 )
 
 // registryPause is the pause before the registration of plugins is begun again after it failed.
@@ -89,10 +88,11 @@ type apiServer interface {
 
 // runService runs the daemon with volumes of CSI drivers. In a cluster it tells which of them the node uses.
 func runService(ctx context.Context, env daemon.Env, ports Ports, api apiServer, inCluster bool) error {
+	ports.Labels.Clear()
 	attaches := env.Config.Kubelet.EnableControllerAttachDetach
 	ports.CSI = csi.New(env.Config.RootDir, env.Config.NodeName, ports.Drivers, csi.Ports{
 		Tokens: api, Secrets: api, Attachments: api, Log: env.Log,
-		Alone: !inCluster || attaches != nil && !*attaches, Labels: selinux.OfNode(),
+		Alone: !inCluster || attaches != nil && !*attaches, Labels: ports.Labels,
 	})
 	ctx, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup

@@ -29,6 +29,7 @@ import (
 	"kubelot.dev/daemon/mounttest"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/selinux"
 )
 
 func TestMain(m *testing.M) {
@@ -142,6 +143,7 @@ type world struct {
 	claims     claims
 	events     *recorded
 	health     health
+	labels     *selinux.Book
 	kinds      plugin.List // added before the real ones
 	clock      func()      // called whenever the daemon reads the time; nil for nothing
 	service    *Service    // of the last start
@@ -195,6 +197,7 @@ func (w *world) startWith(m metrics) {
 	s := New(w.root, conn, Ports{
 		ConfigMaps: w.configMaps, Secrets: newObjects[corev1.Secret](), Tokens: noTokens{}, Claims: &w.claims,
 		State: topic.VolumeState.Writer(conn), Events: w.events, Health: &w.health, Metrics: m,
+		Labels: w.labels,
 	}, slog.New(slog.DiscardHandler))
 	s.kinds = append(slices.Clone(w.kinds), s.kinds...)
 	w.service = s

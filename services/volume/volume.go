@@ -19,6 +19,7 @@ import (
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/persistent"
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/selinux"
 )
 
 // stopPatience is how long Run waits for its workers at the end. One that hangs in a system call can't be waited for.
@@ -42,6 +43,8 @@ type Ports struct {
 	// CSI are the volumes of CSI drivers, and Drivers those that are registered. Both may be nil.
 	CSI     *csi.Volumes
 	Drivers *driver.Drivers
+	// Labels may be nil.
+	Labels *selinux.Book
 	// State writes volume.state; a process has one such writer.
 	State  *bus.Writer[topic.PodVolumes]
 	Events daemon.EventRecorder

@@ -15,9 +15,11 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/config"
 	"kubelot.dev/kube"
 	"kubelot.dev/services/volume/internal/driver"
 	"kubelot.dev/services/volume/internal/mounts"
+	"kubelot.dev/services/volume/internal/selinux"
 )
 
 // Daemon is kubelot-volume.
@@ -37,13 +39,15 @@ func run(ctx context.Context, env daemon.Env) error {
 		env.Log.Error("can't share mounts between containers and the node: volume mounts with mountPropagation will fail",
 			"error", err)
 	}
+	warnOfSwap(env, "/proc/swaps", mounts.Noswap)
 	ports, err := newPorts(env)
 	if err != nil {
 		return err
 	}
 	ports.Drivers = driver.New()
 	defer ports.Drivers.Close()
-	if err := daemon.RegisterMetrics(env.Metrics, "CSI drivers", ports.Drivers.Metrics()); err != nil {
+	if err := daemon.RegisterMetrics(env.Metrics, "CSI drivers and SELinux labels",
+		append(ports.Labels.Metrics(), ports.Drivers.Metrics())...); err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(ctx)
@@ -69,10 +73,11 @@ func run(ctx context.Context, env daemon.Env) error {
 // newPorts are the ports without the API server. A process has one set of them.
 func newPorts(env daemon.Env) (Ports, error) {
 	m, err := newMetrics(env.Metrics)
+	everyMode := config.Enabled(&env.Config.Kubelet, config.GateSELinuxMount)
 	return Ports{
 		State:  topic.VolumeState.Writer(env.Bus),
 		Events: env.Events, Health: env.Health, Pulse: env.Pulse,
-		Metrics: m,
+		Metrics: m, Labels: selinux.NewBook(selinux.OfNode(), everyMode),
 	}, err
 }
 

@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/cleanup"
+	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -167,11 +169,11 @@ func TestCleanUpGoesOnAfterAFailure(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	kinds := plugin.List{{Name: "kind", Dir: "kind", Plugin: stubborn{}}}
 	// Somebody who gets on is no reason to give up; the one that hangs is, when nobody has got on for long.
-	err := cleanUp(ctx, root, kinds, func() { cancel(errors.New("too late")) })
+	err := cleanup.Pod(ctx, root, kinds, func() { cancel(errors.New("too late")) })
 	if err == nil || !strings.Contains(err.Error(), "kind: no") || !strings.Contains(err.Error(), "too late") {
 		t.Errorf("got %v", err)
 	}
-	if left, err := names(top); err != nil || !slices.Equal(left, []string{"a-refused", "b-hangs"}) {
+	if left, err := mounts.Names(top); err != nil || !slices.Equal(left, []string{"a-refused", "b-hangs"}) {
 		t.Errorf("left are %q, %v", left, err)
 	}
 }

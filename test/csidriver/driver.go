@@ -28,7 +28,7 @@ type Config struct {
 	MountGroup bool
 	// Segment is the topology of its node, a key and a value; empty for none.
 	Segment [2]string
-	// MaxVolumes is how many volumes the node may have; 0 means that it doesn't say.
+	// MaxVolumes is how many volumes the node may have; 0 means that it doesn't say. SetMaxVolumes changes it.
 	MaxVolumes int64
 }
 

@@ -22,7 +22,11 @@ func (d *Driver) topology() *csiapi.Topology {
 
 // NodeGetInfo is CSI's.
 func (d *Driver) NodeGetInfo(context.Context, *csiapi.NodeGetInfoRequest) (*csiapi.NodeGetInfoResponse, error) {
-	answer := &csiapi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: d.cfg.MaxVolumes}
+	most, err := maxVolumes(d.cfg.State, d.cfg.MaxVolumes)
+	if err != nil {
+		return nil, err
+	}
+	answer := &csiapi.NodeGetInfoResponse{NodeId: d.cfg.NodeID, MaxVolumesPerNode: most}
 	if d.cfg.Segment[0] != "" {
 		answer.AccessibleTopology = d.topology()
 	}

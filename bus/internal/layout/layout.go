@@ -27,8 +27,8 @@ const RefusedPrefix = "_REFUSED."
 // already, when its store is full. It answers as JetStream does.
 const ReplacePrefix = "_REPLACE."
 
-// FillSubject is where the bus itself publishes what fills a block of STATE. It is no topic, and nobody else may publish
-// or read there.
+// FillSubject is where the bus itself publishes what fills a block of STATE. It is no topic, and nobody else may
+// publish or read there.
 const FillSubject = "_FILL"
 
 // ReplaceBy is the header with the time, in milliseconds since 1970, after which the bus must not store such a value:

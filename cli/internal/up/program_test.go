@@ -28,12 +28,12 @@ func becomes(text string) {
 }
 
 // The program keeps the crew as its options say, passes a reload on, and stops it when it is told to. Its options
-// aren't for the daemons.
+// aren't for the daemons, and what keeps the kernel from killing it is.
 func TestProgram(t *testing.T) {
 	bodies := map[string]string{}
 	for _, name := range vital {
 		bodies[name] = `trap 'echo again' HUP; trap 'exit 0' TERM; echo "up $* [$` + variable +
-			`]"; while :; do sleep 0.01; done`
+			`] $(cat /proc/self/oom_score_adj)"; while :; do sleep 0.01; done`
 	}
 	dir, _ := scripts(t, bodies)
 	options, err := json.Marshal(Options{
@@ -66,7 +66,7 @@ func TestProgram(t *testing.T) {
 			t.Errorf("%v haven't said %q", missing, want)
 		}
 	}
-	each("up --v=1 []")
+	each("up --v=1 [] " + scoreOfTheCrew(t))
 	if err := cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@
 //   - A daemon whose executable is missing is started when it is there: kubelot upgrade brings and takes daemons that
 //     not every release has.
 //   - A reload (Options.Reloads) is passed on to all of them as SIGHUP.
+//   - When memory runs out the kernel kills the crew last, if the process may say so (CAP_SYS_RESOURCE).
 //   - File descriptors that a daemon has stored (sd_notify's FDSTORE=1) go to its next process, as with systemd.
 package up
 
@@ -69,6 +70,9 @@ type Options struct {
 // Serve is Run for a process that can be told by SIGHUP to have the daemons read their configuration again. It also
 // ends when the terminal on stderr, to which it writes, is gone.
 func Serve(ctx context.Context, o Options, stderr *os.File, work func(ctx context.Context) error) error {
+	if err := protect("/proc/self/oom_score_adj"); err != nil {
+		fmt.Fprintf(stderr, "kubelot up: the kernel may kill the crew when memory runs out: %v\n", err)
+	}
 	memory.ForgoProfile()
 	defer memory.Save(ctx, slog.New(slog.DiscardHandler), 1)()
 	ctx, leave := context.WithCancel(ctx)

@@ -7,6 +7,7 @@ import (
 
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/image/pullrecords"
+	"kubelot.dev/services/podsync/internal/runtime/cgroups"
 	"kubelot.dev/services/podsync/internal/source/manifest"
 )
 
@@ -65,4 +66,15 @@ type Runtime = image.Runtime
 // NewPuller makes a puller that reports to record.
 func NewPuller(cfg PullerConfig, rt Runtime, record func(PullEvent)) *Puller {
 	return image.New(cfg, rt, record)
+}
+
+// CgroupConfig says how pods' cgroups are limited.
+type CgroupConfig = cgroups.Config
+
+// Protection says how the memory that pods request is protected.
+type Protection = cgroups.Protection
+
+// CgroupLimits are those of the pod's cgroup.
+func CgroupLimits(pod *corev1.Pod, cfg CgroupConfig) cgroups.Limits {
+	return cgroups.LimitsOf(pod, cfg)
 }

@@ -75,6 +75,7 @@ var stricter = map[string]string{
 	"nodeStatusReportFrequency":                 spins,
 	"runtimeRequestTimeout":                     "every call of the runtime would fail",
 	"configMapAndSecretChangeDetectionStrategy": later,
+	"qosReserved":                               later,
 }
 
 const (
@@ -161,6 +162,15 @@ func TestFilesByHand(t *testing.T) {
 		"imagePullCredentialsVerificationPolicy: Sometimes\n",
 		"singleProcessOOMKill: true\n",
 		"featureGates: {InPlacePodVerticalScaling: true}\n",
+		"memoryReservationPolicy: TieredReservation\n",
+		"memoryReservationPolicy: TieredReservation\nfeatureGates: {MemoryQoS: true}\n",
+		"memoryReservationPolicy: TieredReservation\nfeatureGates: {AllAlpha: true, MemoryQoS: false}\n",
+		"memoryReservationPolicy: None\n",
+		"memoryReservationPolicy: Tiered\nfeatureGates: {MemoryQoS: true}\n",
+		"memoryThrottlingFactor: 0\nfeatureGates: {MemoryQoS: true}\n",
+		"memoryThrottlingFactor: 1\nfeatureGates: {MemoryQoS: true}\n",
+		"qosReserved: {memory: 50%}\nfeatureGates: {QOSReserved: true}\n",
+		"qosReserved: {memory: half}\nfeatureGates: {QOSReserved: true}\n",
 		"podLogsDir: /var/log/../pods\n",
 		"podLogsDir: /var/log/pöds\n",
 		"podLogsDir: var/log\n",

@@ -161,9 +161,19 @@ var volumes = []rule{
 			"node has their names",
 	},
 	{
-		"selinux-labels-differ", `its containers want two SELinux labels for volume \S+, ("[^"]+" and "[^"]+")`,
-		"its containers want it with two SELinux labels, {1}", "",
+		"selinux-labels-differ", `multiple SELinux labels found: (\S+): give`,
+		"its containers want it with different SELinux labels, {1}", "",
 		"give its containers the same seLinuxOptions, or the pod seLinuxChangePolicy: Recursive",
+	},
+	{
+		"selinux-pods-differ", `conflicting SELinux labels of volume \S+: ("[^"]*" and "[^"]*")`,
+		"another pod of this node has it with another SELinux label, {1}", "the end of that pod",
+		"give the pods that share it the same seLinuxOptions, or all of them seLinuxChangePolicy: Recursive",
+	},
+	{
+		"selinux-label-stays", `waiting for unmount of volume "\S+", because it is already mounted to a different pod with`,
+		"it is still mounted for another pod of this node, with another SELinux label", "the end of that pod",
+		"if no pod that uses it ends: give them the same seLinuxOptions, or all of them seLinuxChangePolicy: Recursive",
 	},
 	{
 		"iscsi-slow", `iscsiadm .*-p (\S+) .*has not ended since (.+)$`,

@@ -84,13 +84,20 @@ type bed struct {
 // newBed serves the API. It has no limit of requests, which endpoint tests.
 func newBed(t *testing.T) *bed {
 	t.Helper()
+	return newBedOf(t, Ports{})
+}
+
+// newBedOf serves the API with ports that lack the source and the metrics.
+func newBedOf(t *testing.T, ports Ports) *bed {
+	t.Helper()
 	root := t.TempDir()
 	b := &bed{t: t, source: &source{}, registry: prometheus.NewRegistry()}
 	metrics, err := NewMetrics(b.registry)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := New(root, Ports{Source: b.source, Metrics: metrics}, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	ports.Source, ports.Metrics = b.source, metrics
+	server := New(root, ports, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	server.endpoint.Limiter = rate.NewLimiter(rate.Inf, 0)
 	ctx, cancel := context.WithCancel(t.Context())
 	var ran sync.WaitGroup

@@ -19,8 +19,8 @@
 //
 // # Guarantees
 //
-//   - Only active pods are shown, as with the kubelet's KubeletPodResourcesListUseActivePods. Of a pod it shows the
-//     sidecars and the app containers: what other init containers had belongs to these by then.
+//   - Only active pods are shown, unless the feature gate KubeletPodResourcesListUseActivePods is off. Of a pod it
+//     shows the sidecars and the app containers: what other init containers had belongs to these by then.
 //   - Answers are in a fixed order: pods by namespace and name, containers as in the pod, devices by resource and ID.
 //   - A request that can't be answered yet fails as Unavailable. It isn't answered with less than there is.
 //   - All clients together have 100 requests per second, in bursts of 10. Those above fail as ResourceExhausted.

@@ -22,11 +22,12 @@ func (p *Pod) active() bool {
 	return p.Phase != corev1.PodSucceeded && p.Phase != corev1.PodFailed
 }
 
-// shown are the pods that List shows, by namespace and name. It leaves the list as it is.
-func shown(all []Pod) []*Pod {
+// shown are the pods that List shows, by namespace and name: those that are over only with ended. It leaves the list as
+// it is.
+func shown(all []Pod, ended bool) []*Pod {
 	pods := make([]*Pod, 0, len(all))
 	for i := range all {
-		if all[i].active() {
+		if ended || all[i].active() {
 			pods = append(pods, &all[i])
 		}
 	}
@@ -37,11 +38,11 @@ func shown(all []Pod) []*Pod {
 	return pods
 }
 
-// find is the active pod of that name, or nil. Of several, which have different UIDs, the one that isn't being ended
-// wins, and then the latest.
-func find(all []Pod, namespace, name string) *Pod {
+// find is the pod of that name, or nil. Of several, which have different UIDs, the one that isn't being ended wins, and
+// then the latest.
+func find(shown []*Pod, namespace, name string) *Pod {
 	var best *Pod
-	for _, p := range shown(all) {
+	for _, p := range shown {
 		if p.Update.Pod.Namespace != namespace || p.Update.Pod.Name != name {
 			continue
 		}

@@ -73,7 +73,7 @@ func TestFind(t *testing.T) {
 				rand.Shuffle(len(c.pods), func(i, j int) { c.pods[i], c.pods[j] = c.pods[j], c.pods[i] })
 				before := slices.Clone(c.pods)
 				var got types.UID
-				if p := find(c.pods, "default", "web"); p != nil {
+				if p := find(shown(c.pods, false), "default", "web"); p != nil {
 					got = p.Update.Pod.UID
 				}
 				if got != c.want {
@@ -86,5 +86,29 @@ func TestFind(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// With the gate off, pods that are over are shown too, and don't stand in the way of others of their name.
+func TestEndedPodsAreShown(t *testing.T) {
+	ended, failed, web := pod("default", "ended"), pod("default", "failed"), pod("default", "web")
+	ended.Update.Lifecycle, failed.Phase = topic.Terminated, corev1.PodFailed
+	old := pod("default", "web")
+	old.Update.Pod.UID, old.Update.Lifecycle, old.Update.FirstSeen = "old", topic.Terminated, time.Now()
+	pods := []Pod{web, failed, ended, old}
+	for all, want := range map[bool][]types.UID{
+		false: {"uid-default-web"},
+		true:  {"uid-default-ended", "uid-default-failed", "old", "uid-default-web"},
+	} {
+		var got []types.UID
+		for _, p := range shown(pods, all) {
+			got = append(got, p.Update.Pod.UID)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("with pods that are over %t: shown are %v, want %v", all, got, want)
+		}
+		if p := find(shown(pods, all), "default", "web"); p == nil || p.Update.Pod.UID != web.Update.Pod.UID {
+			t.Errorf("with pods that are over %t: found is %v, want the one that isn't over", all, p)
+		}
 	}
 }

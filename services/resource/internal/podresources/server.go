@@ -19,6 +19,8 @@ import (
 type Ports struct {
 	Source  Source
 	Metrics Metrics
+	// Ended has pods that are over be shown too: the feature gate KubeletPodResourcesListUseActivePods is off.
+	Ended bool
 	// Door is where clients come in; nil for a socket that closes when the daemon sleeps.
 	Door *sleep.Door
 }
@@ -53,9 +55,9 @@ type serverV1 struct {
 	Ports
 }
 
-// List shows all active pods.
+// List shows all active pods, and the others where they are to be shown.
 func (s *serverV1) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1.ListPodResourcesResponse, error) {
-	pods, err := list(ctx, s.Source, podAnswer)
+	pods, err := list(ctx, s.Ports, podAnswer)
 	s.Metrics.count(versionV1, s.Metrics.list, err)
 	if err != nil {
 		return nil, err
@@ -63,9 +65,9 @@ func (s *serverV1) List(ctx context.Context, _ *v1.ListPodResourcesRequest) (*v1
 	return &v1.ListPodResourcesResponse{PodResources: pods}, nil
 }
 
-// Get shows one active pod.
+// Get shows one of the pods that List shows.
 func (s *serverV1) Get(ctx context.Context, r *v1.GetPodResourcesRequest) (*v1.GetPodResourcesResponse, error) {
-	pod, err := get(ctx, s.Source, r.GetPodNamespace(), r.GetPodName())
+	pod, err := get(ctx, s.Ports, r.GetPodNamespace(), r.GetPodName())
 	s.Metrics.count(versionV1, s.Metrics.get, err)
 	if err != nil {
 		return nil, err
@@ -92,10 +94,10 @@ type serverAlpha struct {
 	Ports
 }
 
-// List shows all active pods.
+// List shows all active pods, and the others where they are to be shown.
 func (s *serverAlpha) List(ctx context.Context, _ *v1alpha1.ListPodResourcesRequest,
 ) (*v1alpha1.ListPodResourcesResponse, error) {
-	pods, err := list(ctx, s.Source, alphaAnswer)
+	pods, err := list(ctx, s.Ports, alphaAnswer)
 	s.Metrics.count(versionAlpha, s.Metrics.list, err)
 	if err != nil {
 		return nil, err
@@ -103,13 +105,13 @@ func (s *serverAlpha) List(ctx context.Context, _ *v1alpha1.ListPodResourcesRequ
 	return &v1alpha1.ListPodResourcesResponse{PodResources: pods}, nil
 }
 
-// list has an answer for each active pod.
-func list[A any](ctx context.Context, source Source, answer func(*Pod) *A) ([]*A, error) {
-	all, err := source.Pods(ctx)
+// list has an answer for each pod that is shown.
+func list[A any](ctx context.Context, ports Ports, answer func(*Pod) *A) ([]*A, error) {
+	all, err := ports.Source.Pods(ctx)
 	if err != nil {
 		return nil, unknown(ctx, err)
 	}
-	pods := shown(all)
+	pods := shown(all, ports.Ended)
 	answers := make([]*A, len(pods))
 	for i, p := range pods {
 		answers[i] = answer(p)
@@ -117,12 +119,12 @@ func list[A any](ctx context.Context, source Source, answer func(*Pod) *A) ([]*A
 	return answers, nil
 }
 
-func get(ctx context.Context, source Source, namespace, name string) (*v1.PodResources, error) {
-	all, err := source.Pods(ctx)
+func get(ctx context.Context, ports Ports, namespace, name string) (*v1.PodResources, error) {
+	all, err := ports.Source.Pods(ctx)
 	if err != nil {
 		return nil, unknown(ctx, err)
 	}
-	if p := find(all, namespace, name); p != nil {
+	if p := find(shown(all, ports.Ended), namespace, name); p != nil {
 		return podAnswer(p), nil
 	}
 	return nil, status.Errorf(codes.NotFound, "pod %s in namespace %s not found", name, namespace)

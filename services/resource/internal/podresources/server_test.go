@@ -127,6 +127,33 @@ func TestV1alpha1(t *testing.T) {
 	b.counted(map[string]float64{"requests_total v1alpha1": 1, "requests_list v1alpha1": 1})
 }
 
+// TestPodsThatAreOver has both versions show them, as with the gate KubeletPodResourcesListUseActivePods off.
+func TestPodsThatAreOver(t *testing.T) {
+	b := newBedOf(t, Ports{Ended: true})
+	b.source.pods, _ = node()
+	client := v1.NewPodResourcesListerClient(b.conn)
+	list, err := client.List(b.context(), &v1.ListPodResourcesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	only := []*v1.ContainerResources{{Name: "app-c"}}
+	equal(t, list, &v1.ListPodResourcesResponse{PodResources: []*v1.PodResources{
+		{Namespace: "a-first", Name: "ending", Containers: only},
+		{Namespace: "default", Name: "ended", Containers: only},
+		{Namespace: "default", Name: "refused", Containers: only},
+		webAnswer(),
+	}})
+	alpha, err := v1alpha1.NewPodResourcesListerClient(b.conn).List(b.context(), &v1alpha1.ListPodResourcesRequest{})
+	if err != nil || len(alpha.PodResources) != 4 {
+		t.Errorf("v1alpha1 shows %v, %v, want four pods", alpha, err)
+	}
+	one, err := client.Get(b.context(), &v1.GetPodResourcesRequest{PodNamespace: "default", PodName: "refused"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, one, &v1.GetPodResourcesResponse{PodResources: list.PodResources[2]})
+}
+
 // want compares the code of a call's error, and that its text has a part.
 func want(t *testing.T, err error, code codes.Code, part string) {
 	t.Helper()

@@ -275,22 +275,3 @@ func TestWithTheBus(t *testing.T) {
 	}
 	b.next(s, "DELETED default/pod-u1 u1 rv= , 0 containers")
 }
-
-func TestEnabled(t *testing.T) {
-	for name, c := range map[string]struct {
-		gates map[string]bool
-		want  bool
-	}{
-		"nothing set":            {nil, false},
-		"others":                 {map[string]bool{"MemoryQoS": true}, false},
-		"on":                     {map[string]bool{"PodsAPI": true}, true},
-		"off":                    {map[string]bool{"PodsAPI": false}, false},
-		"all alpha gates":        {map[string]bool{"AllAlpha": true}, true},
-		"all alpha gates but it": {map[string]bool{"AllAlpha": true, "PodsAPI": false}, false},
-		"it but no alpha gates":  {map[string]bool{"AllAlpha": false, "PodsAPI": true}, true},
-	} {
-		if got := Enabled(c.gates); got != c.want {
-			t.Errorf("%s: the API is on: %t, want %t", name, got, c.want)
-		}
-	}
-}

@@ -7,17 +7,6 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// gateName is the feature gate of the API.
-const gateName = "PodsAPI"
-
-// Enabled reports whether the configuration's feature gates ask for the API, which is alpha in 1.36.
-func Enabled(gates map[string]bool) bool {
-	if on, set := gates[gateName]; set {
-		return on
-	}
-	return gates["AllAlpha"]
-}
-
 // Source is where pods and statuses come from, both by the pod's UID. A channel delivers what there is, a Synced change
 // and then what changes, as bus.State.Watch does, until ctx ends.
 type Source interface {

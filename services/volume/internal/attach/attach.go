@@ -34,8 +34,8 @@ type Attachments interface {
 	GetVolumeAttachment(ctx context.Context, name string) (*storagev1.VolumeAttachment, error)
 }
 
-// Refresher has a driver asked again how many volumes the node can have.
-type Refresher interface{ Refresh(driver string) }
+// Refresher has a driver asked again how many volumes the node can have, and reports whether that number may change.
+type Refresher interface{ Refresh(driver string) bool }
 
 // Attached knows which volumes are attached to the node. Its methods may be called from several goroutines.
 type Attached struct {
@@ -116,8 +116,7 @@ func (a *Attached) Look(ctx context.Context, v ID) (Attachment, error) {
 		return Attachment{}, errors.New("volume attachment is being deleted")
 	case va.Status.AttachError != nil:
 		err := errors.New(driver.Line(va.Status.AttachError.Message))
-		if code := va.Status.AttachError.ErrorCode; code != nil && *code == exhausted {
-			a.drivers.Refresh(v.Driver)
+		if code := va.Status.AttachError.ErrorCode; code != nil && *code == exhausted && a.drivers.Refresh(v.Driver) {
 			err = fmt.Errorf("%w: %w", plugin.ErrExhausted, err)
 		}
 		return Attachment{}, err

@@ -55,6 +55,9 @@ type facts struct {
 	// relabel reports whether nobody uses the volume, and it is or may be staged with an SELinux label that the pod
 	// doesn't want.
 	relabel bool
+	// elsewhere says that other pods have the volume with an SELinux label that the pod doesn't want; empty if they
+	// don't.
+	elsewhere string
 	// bound is a place where the volume is in use although no record says so. It is filled only for a volume that may be
 	// unstaged.
 	bound string
@@ -91,8 +94,9 @@ const (
 type action struct {
 	kind kind
 	why  string
-	// onItsWay reports whether somebody works on what is waited for: it is no failure yet.
-	onItsWay bool
+	// onItsWay reports whether somebody works on what is waited for: it is no failure yet. attaches reports whether that
+	// is the attacher.
+	onItsWay, attaches bool
 }
 
 // needsAttachment reports whether the volume must be attached for the action.
@@ -112,6 +116,8 @@ func bringUp(f facts) action {
 		return action{kind: done}
 	case f.isAnothers():
 		return action{kind: wait, why: plugin.ErrInUse.Error()}
+	case f.elsewhere != "":
+		return action{kind: wait, why: f.elsewhere, onItsWay: true}
 	case f.plugin == nil:
 		return missing(f)
 	case f.pod == stepUnpublishing:
@@ -141,7 +147,7 @@ func awaitAttachment(f facts) action {
 	if f.pod == stepNone {
 		return action{kind: want}
 	}
-	return action{kind: wait, why: f.unattached, onItsWay: true}
+	return action{kind: wait, why: f.unattached, onItsWay: true, attaches: true}
 }
 
 // isAnothers reports whether the volume is for one pod, and another has it or may have it.

@@ -59,6 +59,14 @@ func TestNext(t *testing.T) {
 			wait,
 		},
 		{
+			"others have it with another label",
+			facts{
+				wanted: true, persistent: true, plugin: staging, volume: stepStaged, others: 1, holders: 1, elsewhere: "x",
+				unattached: "y",
+			},
+			wait,
+		},
+		{
 			"a kubelet's",
 			facts{wanted: true, persistent: true, plugin: staging, volume: stepUncertain, pod: stepUncertain},
 			stage,

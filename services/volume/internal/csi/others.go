@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/selinux"
 )
 
 // Others is what attachable volumes without a driver need, such as those of iSCSI: the Node names them in use as it
@@ -36,6 +37,9 @@ func (o Others) Waits(name string) string {
 	}
 	return o.volumes.Attached.Waits(name)
 }
+
+// Labels say with which SELinux labels volumes are mounted.
+func (o Others) Labels() *selinux.Book { return o.volumes.ports.Labels }
 
 // Secret is what a secret that the volume names has.
 func (o Others) Secret(ctx context.Context, namespace, name string) (map[string][]byte, error) {

@@ -1,32 +1,40 @@
 package csi
 
 import (
-	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
+	"kubelot.dev/services/volume/internal/attach"
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/selinux"
 )
 
 // mountLabel is the SELinux label that all files of the volume get by a mount option, so that the runtime needn't give
-// it to one after the other. It is empty if the runtime has to: the driver must say that it can do it, only one pod may
-// have the volume, and the pod must want it.
+// it to one after the other. It is empty if the runtime has to: the driver must say that it can do it, the volume must
+// have the access modes for it, and all its pods must want the same.
 func (v *Volumes) mountLabel(t task, r plugin.Request) (string, error) {
-	if t.block || !t.persistent || t.object == nil || t.object.Spec.SELinuxMount == nil || !*t.object.Spec.SELinuxMount ||
-		!slices.Equal(t.modes, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}) {
+	if t.block || r.Ending || t.object == nil || t.object.Spec.SELinuxMount == nil || !*t.object.Spec.SELinuxMount {
 		return "", nil
 	}
-	return v.ports.Labels.OfVolume(r.Pod, r.Volume.Name)
+	volume := selinux.Volume{ID: t.uniqueName(), Name: t.name, Plugin: pluginName + "/" + t.driver}
+	if t.persistent {
+		volume.Modes = t.modes
+	}
+	label, err := v.ports.Labels.Label(r.Pod, r.Volume.Name, volume)
+	if err != nil {
+		return "", plugin.Unprocessed(r.Volume.Name, err)
+	}
+	return label, nil
 }
+
+// uniqueName is the volume's name in the Node's status.
+func (t target) uniqueName() string { return attach.ID{Driver: t.driver, Handle: t.handle}.Name() }
 
 // mountFlags are the mount options for the driver.
 func (t target) mountFlags() []string {
 	if t.label == "" {
 		return t.options
 	}
-	// Without quotes, the kernel would take the label's comma for the next option.
-	return append(slices.Clip(t.options), fmt.Sprintf("context=%q", t.label))
+	return append(slices.Clip(t.options), selinux.Option(t.label))
 }
 
 func (t target) labeled(r record) record {
@@ -49,4 +57,14 @@ func labelOf(dir string) string {
 func (d disk) mustRelabel(f facts, t task) bool {
 	return t.wanted && f.holders == 0 && f.volume != stepNone && (f.pod == stepNone || f.pod == stepWanted) &&
 		labelOf(d.stageDir(t.target)) != t.label
+}
+
+// elsewhere says what the pod waits for where other pods have the volume with a label that it doesn't want, such as one
+// that goes; empty where they don't.
+func (d disk) elsewhere(f facts, t task) string {
+	if !t.wanted || t.block || f.holders == 0 || f.volume == stepNone ||
+		(f.pod != stepNone && f.pod != stepWanted) || labelOf(d.stageDir(t.target)) == t.label {
+		return ""
+	}
+	return selinux.Elsewhere(t.uniqueName())
 }

@@ -1,6 +1,7 @@
 package csi
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -9,10 +10,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/selinux"
 )
 
 // labeledBed is a bed on a node with SELinux, whose driver mounts with labels.
@@ -21,8 +24,16 @@ func labeledBed(t *testing.T) *bed {
 	spec, yes := unattached(), true
 	spec.SELinuxMount = &yes
 	b := newBed(t, spec)
-	b.volumes.ports.Labels = func(o *corev1.SELinuxOptions) (string, error) { return "u:r:t:" + o.Level, nil }
+	b.everyMode(false)
 	return b
+}
+
+// everyMode is another process on the node, with the feature gate SELinuxMount on or off.
+func (b *bed) everyMode(on bool) {
+	b.restart()
+	b.volumes.ports.Labels = selinux.NewBook(func(o *corev1.SELinuxOptions) (string, error) {
+		return "u:r:t:" + o.Level, nil
+	}, on)
 }
 
 // labeled is the request of a pod whose containers have the volume and these levels; an empty one is none.
@@ -45,6 +56,13 @@ func ofOnePod() *corev1.PersistentVolume {
 	pv.Spec.MountOptions = []string{"noatime"}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h/1"}
 	return pv
+}
+
+// goes takes the volume from the pod as the daemon does.
+func (b *bed) goes(uid string) {
+	b.t.Helper()
+	b.volumes.ports.Labels.Leave(uid, "v")
+	b.gives(uid)
 }
 
 // flags are the mount options of the last calls to stage and to publish.
@@ -86,7 +104,7 @@ func TestSELinuxLabelIsMounted(t *testing.T) {
 	if err != nil || record["seLinuxMountContext"] != "u:r:t:s0:c1,c2" {
 		t.Errorf("the record is %v, %v", record, err)
 	}
-	b.restart()
+	b.everyMode(false)
 	b.labels(r, ofOnePod(), "u:r:t:s0:c1,c2")
 	b.calls("stage", "publish")
 	b.gives("u1")
@@ -104,26 +122,91 @@ func TestSELinuxLabelOfTheNextPod(t *testing.T) {
 	} {
 		b := labeledBed(t)
 		b.labels(labeled("u1", "s0:c1"), ofOnePod(), "u:r:t:s0:c1")
-		b.gives("u1")
+		b.goes("u1")
 		b.labels(labeled("u2", c.level), ofOnePod(), c.label)
 		b.calls(append([]string{"stage", "publish", "unpublish"}, c.calls...)...)
 	}
 }
 
-// A kubelet may have labeled a volume that several pods have, which kubelot doesn't: it is left as it is.
-func TestSELinuxLabelOfAVolumeInUse(t *testing.T) {
+// forAll is a persistent volume that many pods may have.
+func forAll() *corev1.PersistentVolume {
+	pv := ofOnePod()
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	return pv
+}
+
+// waitsFor expects that the pod doesn't get the volume for that reason.
+func (b *bed) waitsFor(r plugin.Request, pv *corev1.PersistentVolume, want plugin.Failure) {
+	b.t.Helper()
+	_, err := b.volumes.MountPersistent(b.t.Context(), r, pv, false)
+	var failure *plugin.Failure
+	if !errors.As(err, &failure) || failure.Reason != "FailedMount" || failure.OnItsWay != want.OnItsWay ||
+		failure.Attacher != "" || !strings.HasPrefix(err.Error(), want.Error()) {
+		b.t.Errorf("%+v: %v; want %+v: %v", failure, err, want, want.Error())
+	}
+}
+
+// With the feature gate, pods share a volume if they want the same label.
+func TestSELinuxLabelOfManyPods(t *testing.T) {
 	b := labeledBed(t)
-	b.claims("u1", "")
-	r, err := readRecord(b.stageDir())
-	if err != nil {
-		t.Fatal(err)
+	b.everyMode(true)
+	b.labels(labeled("u1", "s0:c1"), forAll(), "u:r:t:s0:c1")
+	b.labels(labeled("u2", "s0:c1"), forAll(), "u:r:t:s0:c1")
+	b.waitsFor(labeled("u3", "s0:c3"), forAll(), plugin.Failure{
+		What: "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process " +
+			"volumes=[v]: ",
+		Err: errors.New(`conflicting SELinux labels of volume pv: "u:r:t:s0:c1" and "u:r:t:s0:c3": `),
+	})
+	b.goes("u1")
+	b.goes("u2")
+	b.labels(labeled("u3", "s0:c3"), forAll(), "u:r:t:s0:c3")
+	b.calls("stage", "publish", "publish", "unpublish", "unpublish", "unstage", "stage", "publish")
+}
+
+// A volume may be mounted with another label and the pod that has it is about to go, or isn't known to this process.
+// The next pod waits: it would have the volume with the wrong label.
+func TestSELinuxLabelElsewhere(t *testing.T) {
+	for name, c := range map[string]struct {
+		first, second bool
+		label         string
+	}{
+		"another label":          {true, true, "u:r:t:s0:c2"},
+		"the gate is off by now": {true, false, ""},
+		"the gate is on by now":  {false, true, "u:r:t:s0:c2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := labeledBed(t)
+			b.everyMode(c.first)
+			before := ""
+			if c.first {
+				before = "u:r:t:s0:c1"
+			}
+			b.labels(labeled("u1", "s0:c1"), forAll(), before)
+			b.everyMode(c.second)
+			b.waitsFor(labeled("u2", "s0:c2"), forAll(), plugin.Failure{
+				What: `MountVolume.SetUp failed for volume "pv" : `, OnItsWay: true,
+				Err: errors.New(`waiting for unmount of volume "kubernetes.io/csi/d^h/1", because it is already mounted to a ` +
+					"different pod with a different SELinux label"),
+			})
+			b.goes("u1")
+			b.labels(labeled("u2", "s0:c2"), forAll(), c.label)
+			b.calls("stage", "publish", "unpublish", "unstage", "stage", "publish")
+		})
 	}
-	r[keySELinux] = "u:r:t:s0:c1"
-	if err := r.write(b.stageDir(), step(r[keyStep]), r[keyBoot]); err != nil {
-		t.Fatal(err)
+}
+
+// A driver's volume of the pod's own spec gets no label, whatever the gate says.
+func TestSELinuxLabelOfThePodsOwnVolume(t *testing.T) {
+	yes := true
+	b := newBed(t, storagev1.CSIDriverSpec{SELinuxMount: &yes})
+	b.everyMode(true)
+	r := labeled("u1", "s0:c1")
+	r.Volume.CSI, r.Dir = &corev1.CSIVolumeSource{Driver: "d"}, b.dir()
+	result, err := b.volumes.Mount(t.Context(), r)
+	if flags := b.node.last.GetVolumeCapability().GetMount().GetMountFlags(); err != nil || len(flags) > 0 ||
+		!result.SELinuxRelabel {
+		t.Errorf("mounted with %q: %+v, %v", flags, result, err)
 	}
-	b.claims("u2", "")
-	b.calls("stage", "publish", "publish")
 }
 
 // A volume is mounted with a label only where everybody wants that.
@@ -142,7 +225,7 @@ func TestSELinuxLabelNeedsAll(t *testing.T) {
 			object.Spec.SELinuxMount = &no
 			b.drivers.SetObject("d", object)
 		},
-		"several pods": func(_ *bed, pv *corev1.PersistentVolume) {
+		"several pods, without the feature gate": func(_ *bed, pv *corev1.PersistentVolume) {
 			pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod, corev1.ReadWriteOnce}
 		},
 	} {
@@ -158,7 +241,7 @@ func TestSELinuxLabelNeedsAll(t *testing.T) {
 func TestSELinuxLabelWhereUnstagingFails(t *testing.T) {
 	b := labeledBed(t)
 	b.labels(labeled("u1", "s0:c1"), ofOnePod(), "u:r:t:s0:c1")
-	b.gives("u1")
+	b.goes("u1")
 	b.node.answers["unstage"] = []error{status.Error(codes.Internal, "not now")}
 	next := labeled("u2", "s0:c2")
 	if _, err := b.volumes.MountPersistent(t.Context(), next, ofOnePod(), false); err == nil {
@@ -170,9 +253,10 @@ func TestSELinuxLabelWhereUnstagingFails(t *testing.T) {
 
 func TestSELinuxLabelsThatDiffer(t *testing.T) {
 	b := labeledBed(t)
-	_, err := b.volumes.MountPersistent(t.Context(), labeled("u1", "s0:c1", "s0:c2"), ofOnePod(), false)
-	if err == nil || !strings.Contains(err.Error(), `"u:r:t:s0:c1" and "u:r:t:s0:c2"`) {
-		t.Errorf("error %v", err)
-	}
+	b.waitsFor(labeled("u1", "s0:c1", "s0:c2"), ofOnePod(), plugin.Failure{
+		What: "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process " +
+			"volumes=[v]: ",
+		Err: errors.New("multiple SELinux labels found: u:r:t:s0:c1,u:r:t:s0:c2: "),
+	})
 	b.calls()
 }

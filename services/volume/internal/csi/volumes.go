@@ -51,8 +51,9 @@ type Ports struct {
 	Secrets     Secrets
 	Attachments attach.Attachments
 	// Alone is true on a node of which no attach-detach controller knows.
-	Alone  bool
-	Labels selinux.Labels
+	Alone bool
+	// Labels may be nil.
+	Labels *selinux.Book
 	Log    *slog.Logger
 }
 
@@ -134,7 +135,7 @@ func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.R
 		result.RefreshAt = time.Now().Add(unreadPause)
 		return result, nil
 	case err != nil && !there:
-		return plugin.Result{}, t.failed(publish, err)
+		return plugin.Result{}, err
 	}
 	if t.again = there && t.republishes(); there && !t.again {
 		return v.result(t), nil
@@ -162,9 +163,12 @@ func (v *Volumes) describe(t *task, r plugin.Request, there bool) (known bool, e
 		t.label = labelOf(t.dir) // it keeps what it has
 	}
 	if t.object, err = v.drivers.Object(t.driver); err != nil {
-		return false, err
+		return false, t.failed(publish, err)
 	}
-	if err = t.checkMode(); err == nil && !there {
+	if err = t.checkMode(); err != nil {
+		return true, t.failed(publish, err)
+	}
+	if !there {
 		t.label, err = v.mountLabel(*t, r)
 	}
 	return true, err

@@ -97,11 +97,11 @@ func (t task) failed(k kind, err error) error {
 // waits is what the volume waits for.
 func (t task) waits(a action) error {
 	k := publish
-	if a.onItsWay {
+	if a.attaches {
 		k = attaching
 	}
 	failure := &plugin.Failure{Reason: t.reason(), What: t.what(k), Err: errors.New(a.why), OnItsWay: a.onItsWay}
-	if a.onItsWay {
+	if a.attaches {
 		failure.Attacher = t.driver
 	}
 	return failure
@@ -112,6 +112,9 @@ func (v *Volumes) observe(ctx context.Context, t *task) (facts, *driver.Client, 
 	f, err := v.observeDisk(*t)
 	if err != nil {
 		return f, nil, t.failed(publish, err)
+	}
+	if v.ports.Labels.On() {
+		f.elsewhere = v.elsewhere(f, *t)
 	}
 	c := v.drivers.Client(t.driver)
 	switch {

@@ -115,22 +115,35 @@ func (d *Drivers) instances() map[string]string {
 	return all
 }
 
-// Refresh has a driver asked again what it says of this node. It doesn't wait.
-func (d *Drivers) Refresh(name string) {
+// Refresh has a driver asked again what it says of this node, and reports whether it may be: its CSIDriver object must
+// say how often it is asked anyway. It doesn't wait.
+func (d *Drivers) Refresh(name string) bool {
+	if d.every(name) == 0 {
+		return false
+	}
 	select {
 	case d.refreshes <- name:
 	default: // another one is on its way; this one comes with the next failure
 	}
+	return true
 }
 
-// period delivers when a driver that was asked at that time is to be asked again by itself, by what its CSIDriver
-// object says at the moment; nil means never.
-func (d *Drivers) period(name string, asked time.Time) <-chan time.Time {
+// every is how often a driver is to be asked again by itself, by what its CSIDriver object says at the moment; 0 means
+// never.
+func (d *Drivers) every(name string) time.Duration {
 	object, err := d.Object(name)
 	if err != nil || object == nil || object.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
+		return 0
+	}
+	return time.Duration(*object.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
+}
+
+// period delivers when a driver that was asked at that time is to be asked again by itself; nil means never.
+func (d *Drivers) period(name string, asked time.Time) <-chan time.Time {
+	every := d.every(name)
+	if every == 0 {
 		return nil
 	}
-	every := time.Duration(*object.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
 	return time.After(time.Until(asked.Add(every)))
 }
 

@@ -125,13 +125,28 @@ func TestPeriod(t *testing.T) {
 // Failures to attach have a driver asked again, but not too often, and no other one.
 func TestRefresh(t *testing.T) {
 	reporting(t, func(d *Drivers, q *questions) {
+		refresh := func(name string, may bool) {
+			t.Helper()
+			for range 30 {
+				if got := d.Refresh(name); got != may {
+					t.Errorf("%s may be asked again: %v", name, got)
+				}
+				time.Sleep(time.Second)
+				synctest.Wait()
+			}
+		}
 		time.Sleep(time.Minute)
 		q.take("a")
-		for range 30 {
-			d.Refresh("a")
-			time.Sleep(time.Second)
-			synctest.Wait()
+		refresh("a", false) // its object isn't known yet
+		d.Synced()
+		refresh("a", false) // it has none
+		d.SetObject("a", &storagev1.CSIDriver{})
+		refresh("a", false) // it has no period
+		if got := q.take("a"); got != 0 {
+			t.Errorf("asked %d times without a period", got)
 		}
+		d.SetObject("a", every(24*60*60))
+		refresh("a", true)
 		if got := q.take("a"); got < 2 || got > 4 {
 			t.Errorf("asked %d times in 30 s", got)
 		}

@@ -50,3 +50,16 @@ func EnsureDir(ctx context.Context, dir string, mode fs.FileMode, gid *int64) (m
 	}
 	return true, os.Rename(staging, dir)
 }
+
+// Names are the entries of a directory; none where it doesn't exist.
+func Names(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, nil
+}

@@ -90,6 +90,8 @@ type bound struct {
 	// block is true where containers get the device itself; migrated where the volume is of a kind that has become a CSI
 	// driver's.
 	block, migrated bool
+	// label is the SELinux label that a disk is mounted with; empty for none.
+	label string
 }
 
 // with has the volume's driver told whether the volume has become its.
@@ -210,11 +212,7 @@ func (c claims) lookUp(ctx context.Context, r plugin.Request) (bound, error) {
 	if err == nil {
 		return b, nil
 	}
-	return b, &plugin.Failure{
-		Reason: failedMount, Err: err, What: fmt.Sprintf(
-			"Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process "+
-				"volumes=[%[1]s]: ", r.Volume.Name),
-	}
+	return b, plugin.Unprocessed(r.Volume.Name, err)
 }
 
 // find looks up what is behind the pod's volume.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/services/volume/internal/fc"
+	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 	"kubelot.dev/services/volume/internal/scsi"
 )
@@ -87,7 +88,7 @@ func (f *fabric) over() {
 	if len(f.c.used) > 0 {
 		f.t.Errorf("the node is said to use %v", f.c.used)
 	}
-	if left, err := entries(fc.Top(f.root)); err != nil || len(left) > 0 && left[0] != "volumeDevices" {
+	if left, err := mounts.Names(fc.Top(f.root)); err != nil || len(left) > 0 && left[0] != "volumeDevices" {
 		f.t.Errorf("global directories are left: %q, %v", left, err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/payload"
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/selinux"
 )
 
 // filesystems are local volumes that pods see as directories.
@@ -138,6 +139,9 @@ func (l *local) mountDisk(b bound, disk, point string) error {
 	var options []string
 	if b.readOnly {
 		options = []string{"ro"}
+	}
+	if b.label != "" {
+		options = append(options, selinux.Option(b.label))
 	}
 	if err := l.mounter.FormatAndMount(disk, point, fsType, mountOptions(b.volume, options...)); err != nil {
 		return fmt.Errorf("%s: failed to mount device %s at %s (fstype: %s), error %w",

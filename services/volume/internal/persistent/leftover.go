@@ -5,6 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 
+	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -12,7 +13,7 @@ import (
 // between taking a volume from its last pod and freeing the disk.
 func (c claims) Leftovers(ctx context.Context) error {
 	l := c.local
-	disks, err := entries(l.mountPoint(""))
+	disks, err := mounts.Names(l.mountPoint(""))
 	if err != nil {
 		return err
 	}
@@ -20,7 +21,7 @@ func (c claims) Leftovers(ctx context.Context) error {
 	for _, volume := range disks {
 		errs = append(errs, l.locked(ctx, volume, func() error { return l.unmountUnused(volume) }))
 	}
-	mapped, err := entries(filepath.Join(l.root, "plugins", localDir, plugin.DevicesDir))
+	mapped, err := mounts.Names(filepath.Join(l.root, "plugins", localDir, plugin.DevicesDir))
 	errs = append(errs, err)
 	for _, volume := range mapped {
 		errs = append(errs, l.locked(ctx, volume, func() error { return l.unmapUnused(volume) }))
@@ -39,7 +40,7 @@ func (l *local) locked(ctx context.Context, volume string, do func() error) erro
 
 // unmapUnused frees a disk for the pods that have no link to it.
 func (l *local) unmapUnused(volume string) error {
-	mapped, err := entries(l.deviceMap(volume))
+	mapped, err := mounts.Names(l.deviceMap(volume))
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	utilexec "k8s.io/utils/exec"
 
 	"kubelot.dev/services/volume/internal/device"
+	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -68,7 +69,7 @@ func (b bound) path() (string, error) {
 
 // users are the pods that have the volume, or had it and have not been cleaned up yet.
 func (l *local) users(volume string, block bool) ([]string, error) {
-	pods, err := entries(filepath.Join(l.root, "pods"))
+	pods, err := mounts.Names(filepath.Join(l.root, "pods"))
 	if err != nil {
 		return nil, err
 	}
@@ -76,17 +77,4 @@ func (l *local) users(volume string, block bool) ([]string, error) {
 		_, err := os.Lstat(l.podDir(uid, block, volume))
 		return errors.Is(err, fs.ErrNotExist)
 	}), nil
-}
-
-// entries are the names in a directory; none where it doesn't exist.
-func entries(dir string) ([]string, error) {
-	list, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	names := make([]string, 0, len(list))
-	for _, e := range list {
-		names = append(names, e.Name())
-	}
-	return names, nil
 }

@@ -14,6 +14,7 @@ import (
 	"kubelot.dev/services/volume/internal/device"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
+	"kubelot.dev/services/volume/internal/selinux"
 )
 
 // Attacher is what disks of the network need of the cluster.
@@ -24,6 +25,8 @@ type Attacher interface {
 	Waits(name string) string
 	// Secret is what a secret has.
 	Secret(ctx context.Context, namespace, name string) (map[string][]byte, error)
+	// Labels say with which SELinux labels volumes are mounted.
+	Labels() *selinux.Book
 }
 
 // remote are disks of a network. Each is attached and mounted once, at its global directory, for all pods.
@@ -32,13 +35,15 @@ type remote struct {
 	local *local
 	// cluster may be nil.
 	cluster Attacher
+	// labelAt is the SELinux label that what is mounted at a path was mounted with.
+	labelAt func(path string) (string, error)
 	// locks are of global directories, held while something is done in one.
 	locks plugin.Locks
 }
 
 // newRemote notes which disks the node has.
 func newRemote(n network, l *local, cluster Attacher) *remote {
-	d := &remote{network: n, local: l, cluster: cluster}
+	d := &remote{network: n, local: l, cluster: cluster, labelAt: selinux.Mounted}
 	for _, block := range []bool{false, true} {
 		all, _ := n.globals(block) // they are noted when a pod asks for them
 		for _, global := range all {
@@ -104,11 +109,16 @@ func (d *remote) mountFilesystem(ctx context.Context, r plugin.Request, b bound)
 	}
 	disk, err := d.mayAttach(b, dir)
 	if mounted {
+		result.SELinuxRelabel = d.relabels(dir)
 		return result, nil
+	}
+	if err == nil {
+		b.label, err = d.label(r, b, disk)
 	}
 	if err != nil {
 		return plugin.Result{}, err
 	}
+	result.SELinuxRelabel = b.label == ""
 	global := disk.mounted
 	giveBack, err := d.locks.Take(ctx, global)
 	if err != nil {
@@ -116,7 +126,7 @@ func (d *remote) mountFilesystem(ctx context.Context, r plugin.Request, b bound)
 	}
 	defer giveBack()
 	d.use(global, disk.attached)
-	if err = d.mountGlobal(ctx, r, b, global); err == nil {
+	if err = d.mountGlobal(ctx, r, b, disk); err == nil {
 		err = d.local.bind(ctx, r, b, global, dir)
 	}
 	if err != nil {
@@ -146,15 +156,15 @@ func (d *remote) mayAttach(b bound, place string) (netDisk, error) {
 }
 
 // mountGlobal attaches the disk and mounts it, unless that is done. It is called with the lock.
-func (d *remote) mountGlobal(ctx context.Context, r plugin.Request, b bound, global string) error {
-	if mounted, err := mountpoint.Mounted(global); err != nil || mounted {
+func (d *remote) mountGlobal(ctx context.Context, r plugin.Request, b bound, disk netDisk) error {
+	if mounted, err := d.mountedAs(b, disk); err != nil || mounted {
 		return err
 	}
-	path, err := d.attach(ctx, r, b.volume, global)
+	path, err := d.attach(ctx, r, b.volume, disk.mounted)
 	if err != nil {
 		return b.failed("WaitForAttach", "", err)
 	}
-	if err := d.local.mountDisk(b, path, global); err != nil {
+	if err := d.local.mountDisk(b, path, disk.mounted); err != nil {
 		return b.failed("MountDevice", "", err)
 	}
 	return nil

@@ -13,8 +13,10 @@ import (
 	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/services/volume/internal/device"
 	"kubelot.dev/services/volume/internal/iscsi"
+	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 	"kubelot.dev/services/volume/internal/scsi"
+	"kubelot.dev/services/volume/internal/selinux"
 )
 
 const (
@@ -28,7 +30,10 @@ type cluster struct {
 	used   map[string]string
 	waits  string
 	secret map[string][]byte
+	labels *selinux.Book
 }
+
+func (c *cluster) Labels() *selinux.Book { return c.labels }
 
 func (c *cluster) Use(place, name string) {
 	if c.used[place] = name; name == "" {
@@ -81,13 +86,13 @@ func (b *bed) again(c *cluster, fake string) {
 func (b *bed) ended(c *cluster, fake string) {
 	b.t.Helper()
 	b.clean()
-	if left, err := entries(filepath.Join(fake, "sessions")); err != nil || len(left) > 0 {
+	if left, err := mounts.Names(filepath.Join(fake, "sessions")); err != nil || len(left) > 0 {
 		b.t.Errorf("sessions are left: %q, %v", left, err)
 	}
 	if len(c.used) > 0 {
 		b.t.Errorf("the node is said to use %v", c.used)
 	}
-	if left, err := entries(iscsi.Top(b.root)); err != nil || len(left) > 0 && left[0] != "volumeDevices" {
+	if left, err := mounts.Names(iscsi.Top(b.root)); err != nil || len(left) > 0 && left[0] != "volumeDevices" {
 		b.t.Errorf("global directories are left: %q, %v", left, err)
 	}
 }

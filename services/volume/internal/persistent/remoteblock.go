@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kubelot.dev/services/volume/internal/device"
+	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -113,7 +114,7 @@ func (d *remote) hasDevice(uid string, known plugin.Result) bool {
 // releaseDevice detaches a disk that no pod has as a device. Pods without a link to it have none. It is called with the
 // lock.
 func (d *remote) releaseDevice(ctx context.Context, global string) error {
-	names, err := entries(global)
+	uids, err := mounts.Names(global)
 	if err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (d *remote) releaseDevice(ctx context.Context, global string) error {
 	if err != nil {
 		return err
 	}
-	for _, uid := range names {
+	for _, uid := range uids {
 		if strings.HasSuffix(uid, ".json") {
 			continue // the record
 		}

@@ -45,6 +45,15 @@ func FailedStep(reason, step, volume string, err error) *Failure {
 	return &Failure{Reason: reason, What: fmt.Sprintf("%s failed for volume %q : ", step, volume), Err: err}
 }
 
+// Unprocessed is the failure of a pod's volume that can't be begun with.
+func Unprocessed(volume string, err error) *Failure {
+	return &Failure{
+		Reason: "FailedMount", Err: err, What: fmt.Sprintf(
+			"Unable to attach or mount volumes: unmounted volumes=[%[1]s], unattached volumes=[], failed to process "+
+				"volumes=[%[1]s]: ", volume),
+	}
+}
+
 const (
 	// answerTimeout bounds the wait for the API server's answer. When the answer of a watched object comes later, the
 	// volume is mounted at once nevertheless, for the object's appearance is a change.

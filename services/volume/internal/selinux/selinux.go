@@ -1,18 +1,22 @@
-// Package selinux finds the SELinux labels that volumes can be mounted with (KEP-1710).
+// Package selinux finds the SELinux labels that volumes are mounted with (KEP-1710).
 //
-// Reads: the SELinux configuration of the node, by the library of the container runtimes. Writes and owns nothing.
+// Reads: the SELinux configuration of the node, by the library of the container runtimes, and the table of mounts.
+// Writes and owns nothing.
 //
-// Guarantees: without SELinux on the node there is no label.
+// Guarantees: without SELinux on the node there is no label. Of the pods that share a volume on the node, none gets it
+// with a label that another doesn't want.
 package selinux
 
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	kernel "github.com/opencontainers/selinux/go-selinux"
 	"github.com/opencontainers/selinux/go-selinux/label"
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/daemon/podspec"
 )
 
@@ -32,7 +36,7 @@ func OfNode() Labels {
 		}
 		process, file, err := label.InitLabels(options)
 		if err != nil {
-			return "", fmt.Errorf("make an SELinux label of %q: %w", options, err)
+			return "", fmt.Errorf("failed to construct SELinux label from context %q: %w", options, err)
 		}
 		// InitLabels reserves the label's level in this process. Only container runtimes need that.
 		kernel.ReleaseLabel(process)
@@ -51,13 +55,13 @@ func options(o *corev1.SELinuxOptions) []string {
 	return list
 }
 
-// OfVolume is the label that all containers of the pod want for its volume of that name; empty if the files are to be
-// labeled one by one, or if none of them says what the label is. They may not want two.
-func (l Labels) OfVolume(pod *corev1.Pod, volume string) (string, error) {
-	if l == nil || wantsRelabeling(pod) {
-		return "", nil
+// ofVolume are the labels that containers of the pod want for its volume of that name; none if the files are to be
+// labeled one by one, or if no container says what it wants. One is empty where a container wants a label of its own.
+func (l Labels) ofVolume(pod *corev1.Pod, volume string) ([]string, error) {
+	if wantsRelabeling(pod) {
+		return nil, nil
 	}
-	found := ""
+	var found []string
 	for container := range podspec.Containers(&pod.Spec) {
 		wanted := optionsOf(pod, container)
 		if wanted == nil || !mounts(container, volume) {
@@ -65,14 +69,10 @@ func (l Labels) OfVolume(pod *corev1.Pod, volume string) (string, error) {
 		}
 		label, err := l(wanted)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
-		if found != "" && label != "" && label != found {
-			return "", fmt.Errorf("its containers want two SELinux labels for volume %s, %q and %q: give them the same "+
-				"seLinuxOptions, or the pod seLinuxChangePolicy: Recursive", volume, found, label)
-		}
-		if label != "" {
-			found = label
+		if !slices.Contains(found, label) {
+			found = append(found, label)
 		}
 	}
 	return found, nil
@@ -81,6 +81,29 @@ func (l Labels) OfVolume(pod *corev1.Pod, volume string) (string, error) {
 func mounts(container *corev1.Container, volume string) bool {
 	return slices.ContainsFunc(container.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == volume })
 }
+
+// Mounted is the label that what is mounted at path was mounted with; empty for none.
+func Mounted(path string) (string, error) {
+	options, err := mountpoint.Options(path)
+	return labelIn(options), err
+}
+
+// labelIn finds the label among mount options. The kernel puts one that has a comma in quotes.
+func labelIn(options string) string {
+	_, label, found := strings.Cut(","+options, ",context=")
+	if !found {
+		return ""
+	}
+	if quoted, isQuoted := strings.CutPrefix(label, `"`); isQuoted {
+		label, _, _ = strings.Cut(quoted, `"`)
+		return label
+	}
+	label, _, _ = strings.Cut(label, ",")
+	return label
+}
+
+// Option is the mount option for the label. Without quotes, the kernel would take the label's comma for the next one.
+func Option(label string) string { return fmt.Sprintf("context=%q", label) }
 
 func wantsRelabeling(pod *corev1.Pod) bool {
 	sc := pod.Spec.SecurityContext

@@ -2,7 +2,6 @@ package selinux
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,8 +19,11 @@ func TestOptions(t *testing.T) {
 
 // fake is a node whose labels have only levels.
 func fake(o *corev1.SELinuxOptions) (string, error) {
-	if o.Level == "" {
+	switch o.Level {
+	case "":
 		return "", nil
+	case "wrong":
+		return "", errLevel
 	}
 	return "u:r:t:" + o.Level, nil
 }
@@ -35,43 +37,67 @@ func container(level string) corev1.Container {
 	return c
 }
 
-func TestLabelOfAVolume(t *testing.T) {
-	recursive := corev1.SELinuxChangePolicyRecursive
+func TestLabelsOfAVolume(t *testing.T) {
+	recursive, option := corev1.SELinuxChangePolicyRecursive, corev1.SELinuxChangePolicyMountOption
 	without := container("s0:c2")
 	without.VolumeMounts = without.VolumeMounts[:1]
 	for _, c := range []struct {
 		name       string
 		init, main []corev1.Container
 		pod        *corev1.PodSecurityContext
-		want, fail string
+		want       []string
 	}{
 		{name: "nobody says", main: []corev1.Container{container("-")}},
-		{name: "nothing is said", main: []corev1.Container{container("")}},
-		{name: "the container", main: []corev1.Container{container("s0:c1")}, want: "u:r:t:s0:c1"},
+		{name: "nothing is said", main: []corev1.Container{container("")}, want: []string{""}},
+		{name: "the container", main: []corev1.Container{container("s0:c1")}, want: []string{"u:r:t:s0:c1"}},
 		{
-			name: "some containers", init: []corev1.Container{container("s0:c1"), container("")},
-			main: []corev1.Container{container("-"), container("s0:c1"), without}, want: "u:r:t:s0:c1",
+			name: "some containers", init: []corev1.Container{container("s0:c1")},
+			main: []corev1.Container{container("-"), container("s0:c1"), without}, want: []string{"u:r:t:s0:c1"},
 		},
 		{
-			name: "the pod", main: []corev1.Container{container("-")},
-			pod: &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c9"}}, want: "u:r:t:s0:c9",
+			name: "the pod", main: []corev1.Container{container("-")}, want: []string{"u:r:t:s0:c9"},
+			pod: &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0:c9"}},
 		},
 		{
 			name: "files one by one", main: []corev1.Container{container("s0:c1")},
 			pod: &corev1.PodSecurityContext{SELinuxChangePolicy: &recursive},
 		},
 		{
+			name: "by a mount option", main: []corev1.Container{container("s0:c1")}, want: []string{"u:r:t:s0:c1"},
+			pod: &corev1.PodSecurityContext{SELinuxChangePolicy: &option},
+		},
+		{
 			name: "two", init: []corev1.Container{container("s0:c1")}, main: []corev1.Container{container("s0:c2")},
-			fail: `"u:r:t:s0:c1" and "u:r:t:s0:c2"`,
+			want: []string{"u:r:t:s0:c1", "u:r:t:s0:c2"},
+		},
+		{
+			name: "one of its own", main: []corev1.Container{container("s0:c1"), container("")},
+			want: []string{"u:r:t:s0:c1", ""},
 		},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: c.init, Containers: c.main, SecurityContext: c.pod}}
-		got, err := Labels(fake).OfVolume(pod, "v")
-		if got != c.want || (err != nil) != (c.fail != "") || err != nil && !strings.Contains(err.Error(), c.fail) {
-			t.Errorf("%s: %q, %v; want %q", c.name, got, err, c.want+c.fail)
+		if got, err := Labels(fake).ofVolume(pod, "v"); !slices.Equal(got, c.want) || err != nil {
+			t.Errorf("%s: %q, %v; want %q", c.name, got, err, c.want)
 		}
-		if got, err := Labels(nil).OfVolume(pod, "v"); got != "" || err != nil {
-			t.Errorf("%s, on a node without SELinux: %q, %v", c.name, got, err)
+	}
+}
+
+// The kernel's own form of options, see show_sid of security/selinux/hooks.c.
+func TestLabelAmongOptions(t *testing.T) {
+	for options, want := range map[string]string{
+		"":                                       "",
+		"rw,seclabel":                            "",
+		"rw,context=u:r:t:s0":                    "u:r:t:s0",
+		"context=u:r:t:s0,errors=continue":       "u:r:t:s0",
+		`rw,context="u:r:t:s0:c1,c2",noquota`:    "u:r:t:s0:c1,c2",
+		"rw,fscontext=u:r:f:s0,context=u:r:t:s0": "u:r:t:s0",
+		"rw,rootcontext=u:r:t:s0":                "",
+	} {
+		if got := labelIn(options); got != want {
+			t.Errorf("%s: %q; want %q", options, got, want)
 		}
+	}
+	if got := labelIn("rw," + Option("u:r:t:s0:c1,c2")); got != "u:r:t:s0:c1,c2" {
+		t.Errorf("its own option has the label %q", got)
 	}
 }

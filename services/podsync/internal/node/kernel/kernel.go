@@ -20,6 +20,8 @@ type Options struct {
 	FailSwapOn bool
 	// Protect (protectKernelDefaults) refuses parameters with other values than wanted; they are set otherwise.
 	Protect bool
+	// MemoryQoS is the feature gate, and CgroupV2 whether the machine has cgroup v2, without which the gate has no effect.
+	MemoryQoS, CgroupV2 bool
 }
 
 // parameters are the wanted values by the file below /proc/sys: memory is handed out without counting, the OOM killer
@@ -48,6 +50,9 @@ func Prepare(proc string, o Options, log *slog.Logger) error {
 	case o.FailSwapOn && bytes.Count(bytes.TrimSpace(swaps), []byte("\n")) > 0: // the first line is the heading
 		problems = append(problems, errors.New("running with swap on is not supported, please disable swap or set "+
 			"--fail-swap-on flag to false"))
+	}
+	if o.MemoryQoS {
+		warnOfMemoryQoS(proc, o.CgroupV2, log)
 	}
 	for _, p := range parameters {
 		name := strings.ReplaceAll(p.path, "/", ".")

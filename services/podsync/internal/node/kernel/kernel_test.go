@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"bytes"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -90,6 +91,35 @@ func TestPrepare(t *testing.T) {
 				if is, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(is) != want {
 					t.Errorf("%s is %q (%v); want %q", file, is, err, want)
 				}
+			}
+		})
+	}
+}
+
+func TestMemoryQoSIsWarnedOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		options Options
+		release string
+		want    string // "" is none
+	}{
+		"the gate is off":    {Options{}, "4.19.0", ""},
+		"cgroup v1":          {Options{MemoryQoS: true}, "6.1.0", "cgroup v1"},
+		"an old kernel":      {Options{MemoryQoS: true, CgroupV2: true}, "5.8.18-generic\n", "5.8.18-generic"},
+		"an older kernel":    {Options{MemoryQoS: true, CgroupV2: true}, "4.19.0\n", "5.9 or later"},
+		"the first that can": {Options{MemoryQoS: true, CgroupV2: true}, "5.9.0\n", ""},
+		"a new kernel":       {Options{MemoryQoS: true, CgroupV2: true}, "6.18.44-x\n", ""},
+		"nonsense":           {Options{MemoryQoS: true, CgroupV2: true}, "linux\n", "can't find out"},
+		"nothing":            {Options{MemoryQoS: true, CgroupV2: true}, "", "can't find out"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var text bytes.Buffer
+			dir := proc(t, "", map[string]string{"sys/kernel/osrelease": c.release})
+			if err := Prepare(dir, c.options, slog.New(slog.NewTextHandler(&text, nil))); err != nil {
+				t.Fatal(err)
+			}
+			if warned := strings.Contains(text.String(), "MemoryQoS"); warned != (c.want != "") ||
+				!strings.Contains(text.String(), c.want) {
+				t.Errorf("logged is %q, want %q", text.String(), c.want)
 			}
 		})
 	}

@@ -25,7 +25,7 @@ func (m *Manager) Applied(pod *corev1.Pod) *corev1.ResourceRequirements {
 	if r := pod.Spec.Resources; r != nil {
 		whole = *r
 	}
-	l := resources(pod, m.cfg)
+	l := LimitsOf(pod, m.cfg)
 	out := &corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
 	if cpu := milliOfShares(l.CPUShares, m.v2); max(cpu, whole.Requests.Cpu().MilliValue()) > leastRequest {
 		out.Requests[corev1.ResourceCPU] = *resource.NewMilliQuantity(cpu, resource.DecimalSI)

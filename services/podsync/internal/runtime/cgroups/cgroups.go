@@ -39,10 +39,13 @@ type Config struct {
 	// CPUCFSQuota bounds CPU by the limits, in periods of CPUCFSQuotaPeriod.
 	CPUCFSQuota       bool
 	CPUCFSQuotaPeriod time.Duration
-	// StaticCPUs is true where guaranteed containers get CPUs of their own (cpuManagerPolicy static).
+	// StaticCPUs is true where guaranteed containers get CPUs of their own (cpuManagerPolicy static), and no quota holds
+	// their pods.
 	StaticCPUs bool
 	// PodPidsLimit bounds the processes of a pod; 0 or less is no bound.
 	PodPidsLimit int64
+	// Memory is how the memory that pods request is protected.
+	Memory Protection
 	// Observe is called with how long operations took: create, update and destroy. It may be nil.
 	Observe func(operation string, took time.Duration)
 }
@@ -67,8 +70,7 @@ type Manager struct {
 	v2  bool
 	// pageSizes are the huge pages that the kernel accounts for, such as 2MB; empty without the controller.
 	pageSizes []string
-	// burstable are the shares last set.
-	burstable uint64
+	qos       classes
 	patience  time.Duration // of Destroy
 }
 
@@ -107,6 +109,8 @@ func newManager(cfg Config, v2 bool) (*Manager, error) {
 		cfg: cfg, layout: layout{driver: cfg.Driver, root: root, kubepods: root.Child(cgroupname.Kubepods)},
 		v2: v2, patience: destroyPatience,
 	}
+	m.cfg.Memory.On = cfg.Memory.On && v2
+	m.qos = classes{at: &m.layout, v2: v2, memory: m.cfg.Memory, write: m.set, usage: m.memoryUsage}
 	if v2 {
 		m.mounts = map[string]string{"": unifiedRoot}
 		m.pageSizes = cgroups.HugePageSizes()
@@ -133,8 +137,8 @@ func newManager(cfg Config, v2 bool) (*Manager, error) {
 	return m, nil
 }
 
-// EnsureNode makes kubepods and the cgroups of the QoS classes, and sets kubepods' limits (see NodeLimits). The
-// burstable class keeps the CPU shares it has: its pods run on through a restart, and UpdateQOS knows what they
+// EnsureNode makes kubepods and the cgroups of the QoS classes, and sets kubepods' limits (see NodeLimits). The classes
+// keep the CPU shares and the memory that they have: their pods run on through a restart, and UpdateQOS knows what they
 // request. A LimitsError means that the cgroups are there and pods can run, as when pods use more memory than a limit
 // that was lowered; try again later.
 func (m *Manager) EnsureNode(limits corev1.ResourceList) error {
@@ -150,14 +154,14 @@ func (m *Manager) EnsureNode(limits corev1.ResourceList) error {
 	if err := m.ensure(m.kubepods.Child(cgroupname.BestEffort), Limits{CPUShares: minShares}); err != nil {
 		return err
 	}
-	shares := m.burstable
-	if shares == 0 {
-		shares = m.shares(m.kubepods.Child(cgroupname.Burstable))
+	has := m.qos.has
+	if has.shares == 0 {
+		has = m.qos.found()
 	}
-	if err := m.ensure(m.kubepods.Child(cgroupname.Burstable), Limits{CPUShares: shares}); err != nil {
+	if err := m.ensure(m.kubepods.Child(cgroupname.Burstable), Limits{CPUShares: has.shares}); err != nil {
 		return err
 	}
-	m.burstable = shares
+	m.qos.has, m.qos.allocatable = has, limits.Memory().Value()
 	return nodeErr
 }
 
@@ -186,7 +190,7 @@ func (m *Manager) Create(pod *corev1.Pod) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := m.ensure(n, resources(pod, m.cfg)); err != nil {
+	if err := m.ensure(n, LimitsOf(pod, m.cfg)); err != nil {
 		return "", err
 	}
 	return m.Parent(pod), nil
@@ -201,7 +205,7 @@ func (m *Manager) Update(pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	return m.set(n, resources(pod, m.cfg))
+	return m.set(n, LimitsOf(pod, m.cfg))
 }
 
 // Loosen lifts the CPU and memory limits of the pod's cgroup until Update.
@@ -213,7 +217,7 @@ func (m *Manager) Loosen(pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	l := resources(pod, m.cfg)
+	l := LimitsOf(pod, m.cfg)
 	l.CPUQuota, l.Memory = unlimited, unlimited
 	return m.set(n, l)
 }
@@ -223,7 +227,7 @@ func (m *Manager) MemoryLimit(pod *corev1.Pod) int64 {
 	if !m.cfg.PerQOS {
 		return 0
 	}
-	return max(resources(pod, m.cfg).Memory, 0)
+	return max(LimitsOf(pod, m.cfg).Memory, 0)
 }
 
 // MemoryUsage is what the pod's cgroup uses, in bytes, page cache included.
@@ -232,6 +236,10 @@ func (m *Manager) MemoryUsage(pod *corev1.Pod) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
+	return m.memoryUsage(n)
+}
+
+func (m *Manager) memoryUsage(n cgroupname.Name) (uint64, error) {
 	lib, err := m.library(n, Limits{})
 	if err != nil {
 		return 0, fmt.Errorf("cgroup %s: %w", m.path(n), err)

@@ -43,11 +43,13 @@ type Limits struct {
 	Pids int64
 	// HugePages are bytes by page size in bytes; a page size that is missing is 0. Nil leaves them alone.
 	HugePages map[int64]int64
+	// Unified are values by the file of cgroup v2. There is nothing like it with version 1.
+	Unified map[string]string
 }
 
-// resources computes a pod's limits from its containers and pod-level resources: CPU shares from the requests,
+// LimitsOf computes a pod's limits from its containers and pod-level resources: CPU shares from the requests,
 // CPU quota and memory from the limits where every container has one (KEP-2837 for pod-level ones).
-func resources(pod *corev1.Pod, cfg Config) Limits {
+func LimitsOf(pod *corev1.Pod, cfg Config) Limits {
 	cpuLimited, memoryLimited := true, true
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	limits := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{
@@ -62,7 +64,7 @@ func resources(pod *corev1.Pod, cfg Config) Limits {
 	}
 	out := Limits{
 		CPUShares: cpuShares(requests.Cpu().MilliValue()), CPUQuota: unlimited, Memory: unlimited,
-		HugePages: hugePages(requests),
+		HugePages: hugePages(requests), Unified: cfg.Memory.ofPod(qos.Class(pod), requests.Memory().Value()),
 	}
 	if cfg.PodPidsLimit > 0 {
 		out.Pids = cfg.PodPidsLimit
@@ -166,7 +168,7 @@ func (l Limits) library(v2 bool, pageSizes []string) *cgroups.Resources {
 		CpuQuota: l.CPUQuota, CpuPeriod: l.CPUPeriod, Memory: l.Memory,
 	}
 	if v2 {
-		r.CpuWeight = weight(l.CPUShares)
+		r.CpuWeight, r.Unified = weight(l.CPUShares), l.Unified
 	} else {
 		r.CpuShares = l.CPUShares
 	}

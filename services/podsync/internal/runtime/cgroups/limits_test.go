@@ -86,11 +86,11 @@ func TestResources(t *testing.T) {
 			Limits{CPUShares: 1024, CPUQuota: -1, Memory: -1, Pids: 100, HugePages: map[int64]int64{2 << 20: 8 << 20}},
 		},
 	} {
-		if got := resources(c.pod, cfg); !reflect.DeepEqual(got, c.want) {
+		if got := LimitsOf(c.pod, cfg); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", name, got, c.want)
 		}
 	}
-	if got := resources(podOf(container(full, full)), Config{}); got.CPUQuota != -1 || got.Pids != 0 {
+	if got := LimitsOf(podOf(container(full, full)), Config{}); got.CPUQuota != -1 || got.Pids != 0 {
 		t.Errorf("without quota and pid limit: %+v", got)
 	}
 }

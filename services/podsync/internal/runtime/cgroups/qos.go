@@ -13,37 +13,96 @@ import (
 	"kubelot.dev/services/podsync/internal/node/qos"
 )
 
-// BurstableCPU is what a pod, while it is active, adds to the burstable class, in thousandths of a CPU: what it
-// requests if it is of that class.
-func BurstableCPU(pod *corev1.Pod) (milli int64) {
-	if qos.Class(pod) != corev1.PodQOSBurstable {
-		return 0
-	}
-	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
-	return requests.Cpu().MilliValue()
+// Requests are what active pods request, as far as the cgroups of the QoS classes follow from it.
+type Requests struct {
+	// BurstableCPU is in thousandths of a CPU.
+	BurstableCPU int64
+	// BurstableMemory and GuaranteedMemory are in bytes.
+	BurstableMemory, GuaranteedMemory int64
 }
 
-// BurstableShares are the CPU shares of the burstable class for the sum of its pods' BurstableCPU.
-func BurstableShares(milli int64) uint64 { return cpuShares(milli) }
+// RequestsOf is what a pod, while it is active, adds to the classes.
+func RequestsOf(pod *corev1.Pod) (r Requests) {
+	class := qos.Class(pod)
+	if class == corev1.PodQOSBestEffort {
+		return r
+	}
+	list := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
+	if class == corev1.PodQOSGuaranteed {
+		return Requests{GuaranteedMemory: list.Memory().Value()}
+	}
+	return Requests{BurstableCPU: list.Cpu().MilliValue(), BurstableMemory: list.Memory().Value()}
+}
 
-// UpdateQOS sets the CPU shares of the burstable class (see BurstableShares). Where they aren't complete, as before
-// every pod source has delivered, they only grow.
-func (m *Manager) UpdateQOS(shares uint64, complete bool) error {
-	if !m.cfg.PerQOS || shares == m.burstable || !complete && shares < m.burstable {
+// Add adds what another pod requests.
+func (r *Requests) Add(other Requests) {
+	r.BurstableCPU += other.BurstableCPU
+	r.BurstableMemory += other.BurstableMemory
+	r.GuaranteedMemory += other.GuaranteedMemory
+}
+
+// classes are the cgroups of the QoS classes and the one of all pods above them, which get what follows from what
+// active pods request.
+type classes struct {
+	at     *layout
+	v2     bool
+	memory Protection
+	// allocatable is the memory that all pods together may use, in bytes; 0 where it isn't known.
+	allocatable int64
+	// write sets the limits of a cgroup, usage is the memory that it uses, in bytes.
+	write func(cgroupname.Name, Limits) error
+	usage func(cgroupname.Name) (uint64, error)
+	has   given
+}
+
+// given is what the classes have.
+type given struct {
+	// shares are the CPU shares of the burstable class.
+	shares uint64
+	memory protected
+	bounds bounds
+}
+
+// burstable is the cgroup of the burstable class.
+func (c *classes) burstable() cgroupname.Name { return c.at.kubepods.Child(cgroupname.Burstable) }
+
+// found is what an earlier process has given the classes.
+func (c *classes) found() given { return given{shares: c.shares(c.burstable()), memory: c.protected()} }
+
+// UpdateQOS gives the QoS classes what follows from what active pods request. Where not all of these are known, as
+// before every pod source has delivered, nothing is taken from a class.
+func (m *Manager) UpdateQOS(r Requests, complete bool) error {
+	if !m.cfg.PerQOS {
 		return nil
 	}
-	if err := m.set(m.kubepods.Child(cgroupname.Burstable), Limits{CPUShares: shares}); err != nil {
+	return m.qos.update(r, complete)
+}
+
+func (c *classes) update(r Requests, complete bool) error {
+	var least given
+	if !complete {
+		least = c.has
+	}
+	if err := c.protect(c.memory.ofClasses(r, least.memory)); err != nil {
 		return err
 	}
-	m.burstable = shares
-	return nil
+	if want := max(cpuShares(r.BurstableCPU), least.shares); want != c.has.shares {
+		if err := c.write(c.burstable(), Limits{CPUShares: want}); err != nil {
+			return err
+		}
+		c.has.shares = want
+	}
+	if !complete {
+		return nil
+	}
+	return c.bound(r)
 }
 
 // shares are the CPU shares that the cgroup has; the least there are where it doesn't exist.
-func (m *Manager) shares(n cgroupname.Name) uint64 {
-	file, fromFile := filepath.Join(m.mounts["cpu"], m.path(n), "cpu.shares"), func(v uint64) uint64 { return v }
-	if m.v2 {
-		file, fromFile = filepath.Join(m.mounts[""], m.path(n), "cpu.weight"), sharesOf
+func (c *classes) shares(n cgroupname.Name) uint64 {
+	file, fromFile := filepath.Join(c.at.mounts["cpu"], c.at.path(n), "cpu.shares"), func(v uint64) uint64 { return v }
+	if c.v2 {
+		file, fromFile = filepath.Join(c.at.mounts[""], c.at.path(n), "cpu.weight"), sharesOf
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -105,8 +105,8 @@ func TestPodOnThisMachine(t *testing.T) {
 	expect(n, "memory", "67108864", "67108864")
 	expect(n, "pids", "50", "50")
 
-	shares := burstableShares(pod, burstablePod("other"), podWith("b", corev1.PodQOSBestEffort))
-	if err := m.UpdateQOS(shares, true); err != nil {
+	requests := requestsOf(pod, burstablePod("other"), podWith("b", corev1.PodQOSBestEffort))
+	if err := m.UpdateQOS(requests, true); err != nil {
 		t.Fatal(err)
 	}
 	expect(m.kubepods.Child(cgroupname.Burstable), "shares", "512", "20")
@@ -129,7 +129,7 @@ func TestPodOnThisMachine(t *testing.T) {
 		{[]*corev1.Pod{pod, pod, pod}, false, "768", "30"},
 		{[]*corev1.Pod{pod, pod}, true, "512", "20"},
 	} {
-		if err := again.UpdateQOS(burstableShares(step.pods...), step.complete); err != nil {
+		if err := again.UpdateQOS(requestsOf(step.pods...), step.complete); err != nil {
 			t.Fatal(err)
 		}
 		expect(m.kubepods.Child(cgroupname.Burstable), "shares", step.v1, step.v2)
@@ -270,11 +270,10 @@ func TestReservedOnThisMachine(t *testing.T) {
 	}
 }
 
-// burstableShares are the shares of the burstable class with these pods.
-func burstableShares(pods ...*corev1.Pod) uint64 {
-	var milli int64
+// requestsOf is what these pods request together.
+func requestsOf(pods ...*corev1.Pod) (sum Requests) {
 	for _, p := range pods {
-		milli += BurstableCPU(p)
+		sum.Add(RequestsOf(p))
 	}
-	return BurstableShares(milli)
+	return sum
 }

@@ -33,11 +33,11 @@ func (m *Manager) Hold(r Reserved) error {
 			return fmt.Errorf("cgroup %s of reserved resources: %w: make it before kubelot starts", r.Cgroup, err)
 		}
 	}
-	return m.set(n, reservedLimits(r))
+	return m.set(n, reservedLimits(r, m.cfg.Memory))
 }
 
 // reservedLimits leaves alone what nothing is reserved of.
-func reservedLimits(r Reserved) Limits {
+func reservedLimits(r Reserved, protection Protection) Limits {
 	var out Limits
 	if q, ok := r.List[corev1.ResourceCPU]; ok {
 		out.CPUShares = cpuShares(q.MilliValue())
@@ -45,7 +45,9 @@ func reservedLimits(r Reserved) Limits {
 	if r.Compressible {
 		return out
 	}
-	out.Memory = r.List.Memory().Value()
+	if q, ok := r.List[corev1.ResourceMemory]; ok {
+		out.Memory, out.Unified = q.Value(), protection.ofReserved(q.Value())
+	}
 	if q, ok := r.List[PIDs]; ok {
 		out.Pids = q.Value()
 	}

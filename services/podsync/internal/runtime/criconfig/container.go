@@ -32,7 +32,7 @@ func Container(node *Node, in ContainerInput) (*runtimeapi.ContainerConfig, erro
 		return nil, err
 	}
 	lookup := env.Lookup(in.Env)
-	resources := Resources(node, in.Pod, c, in.Alone.CPUs != "")
+	resources := resourcesOf(node, in.Pod, c, in.Alone.CPUs != "")
 	resources.CpusetCpus, resources.CpusetMems = CPUs(in.Alone, in.SharedCPUs), in.Alone.MemoryNodes
 	return &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(in.RestartCount)},

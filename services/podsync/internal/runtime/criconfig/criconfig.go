@@ -27,6 +27,9 @@ type Node struct {
 	// CPUCFSQuota and CPUCFSQuotaPeriod are KubeletConfiguration.cpuCFSQuota and cpuCFSQuotaPeriod.
 	CPUCFSQuota       bool
 	CPUCFSQuotaPeriod time.Duration
+	// QuotaWithExclusiveCPUs has the quota hold containers with CPUs of their own too, and their pods' sandboxes: the
+	// feature gate DisableCPUQuotaWithExclusiveCPUs is off.
+	QuotaWithExclusiveCPUs bool
 	// MemoryCapacity and SwapCapacity are the machine's, in bytes.
 	MemoryCapacity uint64
 	SwapCapacity   uint64
@@ -39,6 +42,8 @@ type Node struct {
 	// SingleProcessOOMKill is KubeletConfiguration.singleProcessOOMKill: false lets the kernel kill the
 	// whole container (cgroup v2 only).
 	SingleProcessOOMKill bool
+	// MemoryQoS is how the memory of containers is protected and throttled.
+	MemoryQoS MemoryQoS
 	// HugePageSizes are the machine's huge page sizes as cgroups name them, such as 2MB and 1GB.
 	HugePageSizes []string
 	// SELinux reports whether SELinux is enabled on the node.
@@ -59,7 +64,7 @@ type SandboxInput struct {
 	UserNamespace *runtimeapi.UserNamespace
 	// SupplementalGroups are the groups that the pod's volumes need.
 	SupplementalGroups []int64
-	// ExclusiveCPUs is true for a pod with CPUs of its own, which isn't throttled.
+	// ExclusiveCPUs is true for a pod with CPUs of its own.
 	ExclusiveCPUs bool
 }
 

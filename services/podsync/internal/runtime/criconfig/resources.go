@@ -22,18 +22,28 @@ const (
 	criticalPriority = 2_000_000_000
 )
 
-// Resources gives a container's limits, for its creation and for CRI's UpdateContainerResources.
-func Resources(node *Node, pod *corev1.Pod, container *corev1.Container,
+// resourcesOf gives a container's limits for its creation.
+func resourcesOf(node *Node, pod *corev1.Pod, container *corev1.Container,
 	exclusiveCPUs bool,
 ) *runtimeapi.LinuxContainerResources {
 	limits := effectiveLimits(pod, container)
 	r := linuxResources(node, container.Resources.Requests, limits)
 	if exclusiveCPUs {
-		unlimitCPU(r)
+		unlimitCPU(node, r)
 	}
 	r.OomScoreAdj = oomScoreAdj(node, pod, container)
 	r.HugepageLimits = hugePages(node, pod, container)
 	setSwap(node, r, pod, container)
+	setMemoryQoS(node, r, pod, container)
+	return r
+}
+
+// Resized gives the limits of a container that runs: those that it may have had and hasn't any more are lifted too.
+func Resized(node *Node, pod *corev1.Pod, container *corev1.Container) *runtimeapi.LinuxContainerResources {
+	r := resourcesOf(node, pod, container, false)
+	if node.MemoryQoS.On && r.Unified[fileHigh] == "" {
+		r.Unified[fileHigh] = "max"
+	}
 	return r
 }
 
@@ -70,9 +80,9 @@ func linuxResources(node *Node, requests, limits corev1.ResourceList) *runtimeap
 	return r
 }
 
-// unlimitCPU frees a container that has CPUs of its own from the quota.
-func unlimitCPU(r *runtimeapi.LinuxContainerResources) {
-	if r.CpuPeriod != 0 {
+// unlimitCPU frees what has CPUs of its own from the quota.
+func unlimitCPU(node *Node, r *runtimeapi.LinuxContainerResources) {
+	if r.CpuPeriod != 0 && !node.QuotaWithExclusiveCPUs {
 		r.CpuQuota = -1
 	}
 }

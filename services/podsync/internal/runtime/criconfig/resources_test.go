@@ -32,7 +32,7 @@ func TestOOMScore(t *testing.T) {
 		})
 		node := testNode()
 		node.MemoryCapacity = c.capacity
-		if got := Resources(node, pod, container, false).OomScoreAdj; got != c.want {
+		if got := resourcesOf(node, pod, container, false).OomScoreAdj; got != c.want {
 			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
 		}
 	}
@@ -66,7 +66,7 @@ func TestCPU(t *testing.T) {
 		})
 		node := testNode()
 		node.CPUCFSQuota, node.CPUCFSQuotaPeriod = !c.quotaOff, c.period
-		r := Resources(node, pod, container, c.exclusive)
+		r := resourcesOf(node, pod, container, c.exclusive)
 		if r.CpuShares != c.shares || r.CpuQuota != c.quota || r.CpuPeriod != c.period_ {
 			t.Errorf("%+v: got %v", c, r)
 		}
@@ -105,7 +105,7 @@ func TestSwap(t *testing.T) {
 		node := testNode()
 		node.CgroupV2, node.SwapController, node.SwapBehavior, node.SwapCapacity = true, true, "LimitedSwap", 4<<30
 		c.node(node)
-		r := Resources(node, pod, container, false)
+		r := resourcesOf(node, pod, container, false)
 		if r.Unified["memory.swap.max"] != c.want || r.MemorySwapLimitInBytes != c.v1 {
 			t.Errorf("%s: got %v", c.name, r)
 		}
@@ -116,7 +116,7 @@ func TestOOMKillsTheGroup(t *testing.T) {
 	pod, container := onePod(nil)
 	node := testNode()
 	node.CgroupV2, node.SingleProcessOOMKill = true, false
-	if got := Resources(node, pod, container, false).Unified["memory.oom.group"]; got != "1" {
+	if got := resourcesOf(node, pod, container, false).Unified["memory.oom.group"]; got != "1" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -171,7 +171,7 @@ func sandboxResources(node *Node, pod *corev1.Pod, exclusiveCPUs bool) *runtimea
 	requests, limits := resourcehelper.PodRequests(pod, options), resourcehelper.PodLimits(pod, options)
 	r := linuxResources(node, requests, limits)
 	if exclusiveCPUs {
-		unlimitCPU(r)
+		unlimitCPU(node, r)
 	}
 	return r
 }

@@ -17,6 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
@@ -101,6 +102,7 @@ func (f *Info) SetMachine(m *topic.Machine) {
 	if s := f.cfg.Kubelet.SingleProcessOOMKill; s != nil {
 		node.SingleProcessOOMKill = *s
 	}
+	node.MemoryQoS = f.memoryQoS(m)
 	for kib := range m.HugePages {
 		node.HugePageSizes = append(node.HugePageSizes, pageSize(kib))
 	}
@@ -119,11 +121,28 @@ func (f *Info) configured() *criconfig.Node {
 		ClusterDomain:  k.ClusterDomain,
 		SeccompDefault: k.SeccompDefault != nil && *k.SeccompDefault,
 		CPUCFSQuota:    k.CPUCFSQuota != nil && *k.CPUCFSQuota,
+
+		QuotaWithExclusiveCPUs: !config.Enabled(k, config.GateNoQuotaWithExclusiveCPUs),
 	}
 	if p := k.CPUCFSQuotaPeriod; p != nil {
 		node.CPUCFSQuotaPeriod = p.Duration
 	}
 	return node
+}
+
+// memoryQoS is how the memory of containers is protected and throttled on the machine.
+func (f *Info) memoryQoS(m *topic.Machine) criconfig.MemoryQoS {
+	k := &f.cfg.Kubelet
+	if m.CgroupVersion != 2 || !config.Enabled(k, config.GateMemoryQoS) || k.MemoryThrottlingFactor == nil {
+		return criconfig.MemoryQoS{}
+	}
+	allocatable := cgroups.NodeLimits(corev1.ResourceList{corev1.ResourceMemory: config.Bytes(m.MemoryBytes)},
+		config.Reserved(k))
+	return criconfig.MemoryQoS{
+		On: true, Tiered: k.MemoryReservationPolicy == kubeletv1beta1.TieredReservationMemoryReservationPolicy,
+		Throttling:  *k.MemoryThrottlingFactor,
+		Allocatable: allocatable.Memory().Value(),
+	}
 }
 
 func exists(path string) bool {

@@ -12,6 +12,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
+	"kubelot.dev/services/podsync/internal/runtime/criconfig"
 )
 
 func newFacts(t *testing.T, cfg *config.Config) *Info {
@@ -69,5 +70,42 @@ func TestTheCrashBackOffIsTheNodesToCap(t *testing.T) {
 	cfg.Kubelet.CrashLoopBackOff.MaxContainerRestartPeriod = &metav1.Duration{Duration: 30 * time.Second}
 	if most := newFacts(t, cfg).MaxBackoff(); most != 30*time.Second {
 		t.Errorf("%s, want 30 s", most)
+	}
+}
+
+func TestMemoryQoSIsOfMachinesWithCgroupV2(t *testing.T) {
+	factor := 0.8
+	cfg := &config.Config{}
+	k := &cfg.Kubelet
+	k.MemoryThrottlingFactor, k.MemoryReservationPolicy = &factor, "TieredReservation"
+	k.KubeReserved, k.SystemReserved = map[string]string{"memory": "1Gi"}, map[string]string{"memory": "512Mi"}
+	on := criconfig.MemoryQoS{On: true, Tiered: true, Throttling: 0.8, Allocatable: 6<<30 + 512<<20}
+	for _, c := range []struct {
+		gate    bool
+		version int
+		memory  uint64
+		want    criconfig.MemoryQoS
+	}{
+		{false, 2, 8 << 30, criconfig.MemoryQoS{}},
+		{true, 1, 8 << 30, criconfig.MemoryQoS{}},
+		{true, 2, 8 << 30, on},
+		{true, 2, 1 << 30, criconfig.MemoryQoS{On: true, Tiered: true, Throttling: 0.8}},
+	} {
+		k.FeatureGates = map[string]bool{"MemoryQoS": c.gate}
+		f := newFacts(t, cfg)
+		f.SetMachine(&topic.Machine{CgroupVersion: c.version, MemoryBytes: c.memory})
+		if got := f.CRI().MemoryQoS; got != c.want {
+			t.Errorf("gate %t, cgroup v%d, %d bytes: %+v, want %+v", c.gate, c.version, c.memory, got, c.want)
+		}
+	}
+}
+
+func TestQuotaWithExclusiveCPUs(t *testing.T) {
+	cfg := &config.Config{}
+	for gate, want := range map[string]bool{"": false, "DisableCPUQuotaWithExclusiveCPUs": true} {
+		cfg.Kubelet.FeatureGates = map[string]bool{gate: false}
+		if got := newFacts(t, cfg).CRI().QuotaWithExclusiveCPUs; got != want {
+			t.Errorf("gate %q off: %t, want %t", gate, got, want)
+		}
 	}
 }

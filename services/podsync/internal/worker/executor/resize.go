@@ -54,7 +54,7 @@ func (rz *resizer) resize(ctx context.Context, s worker.Snapshot) error {
 	}
 	var errs []error
 	resizing(s, func(c *corev1.Container, cur *topic.Container, _ corev1.ResourceRequirements) {
-		err := rz.sizes.UpdateContainerResources(ctx, cur.ID, criconfig.Resources(rz.node.CRI(), s.Pod, c, false))
+		err := rz.sizes.UpdateContainerResources(ctx, cur.ID, criconfig.Resized(rz.node.CRI(), s.Pod, c))
 		if err = ignoreNotFound(err); err != nil {
 			errs = append(errs, fmt.Errorf("container %s: %s", c.Name, words(err, cur.ID, c.Name)))
 		}

@@ -69,9 +69,15 @@ func (f *factory) counter(name, help string, labels ...string) *prometheus.Count
 	return c
 }
 
-func (f *factory) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+// hidden is a gauge that doesn't show before it has a value.
+func (f *factory) hidden(name, help string, labels ...string) *prometheus.GaugeVec {
 	g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, labels)
 	f.errs = append(f.errs, f.registry.Register(g))
+	return g
+}
+
+func (f *factory) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	g := f.hidden(name, help, labels...)
 	if len(labels) == 0 {
 		g.WithLabelValues()
 	}

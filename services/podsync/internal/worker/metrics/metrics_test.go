@@ -347,3 +347,21 @@ func histogram(t *testing.T, r *prometheus.Registry, name string) (sum float64, 
 	t.Fatalf("there is no %s", name)
 	return 0, 0
 }
+
+// The metrics of MemoryQoS show under the gate only, which has them get values.
+func TestMemoryProtected(t *testing.T) {
+	m, r := newMetrics(t)
+	const hard, soft = "kubelet_memory_qos_node_memory_min_bytes", "kubelet_memory_qos_node_memory_low_bytes"
+	if n, err := testutil.GatherAndCount(r, hard, soft); n != 0 || err != nil {
+		t.Errorf("%d series without the gate, %v", n, err)
+	}
+	m.MemoryProtected(5, 7)
+	expect(t, r, `
+	# HELP kubelet_memory_qos_node_memory_low_bytes Memory that burstable pods request and the kernel takes from them last (memory.low).
+	# TYPE kubelet_memory_qos_node_memory_low_bytes gauge
+	kubelet_memory_qos_node_memory_low_bytes 7
+	# HELP kubelet_memory_qos_node_memory_min_bytes Memory that guaranteed pods request and the kernel doesn't take from them (memory.min).
+	# TYPE kubelet_memory_qos_node_memory_min_bytes gauge
+	kubelet_memory_qos_node_memory_min_bytes 5
+	`, hard, soft)
+}
