@@ -49,7 +49,7 @@ type blocks struct {
 }
 
 // roll looks after the states until ctx ends.
-func (s *Server) roll(ctx context.Context, own *admin, limit int64) error {
+func (s *Server) roll(ctx context.Context, own *admin, limit int64) {
 	r := &roller{
 		dir:   filepath.Join(s.options.StoreDir, "jetstream", "$G", "streams", layout.StreamState, "msgs"),
 		limit: limit, log: s.options.Log,
@@ -57,7 +57,7 @@ func (s *Server) roll(ctx context.Context, own *admin, limit int64) error {
 	for {
 		pause.For(ctx, cmp.Or(s.options.rollEvery, rollEvery))
 		if ctx.Err() != nil {
-			return nil
+			return
 		}
 		now := r.look()
 		rested := now == r.seen

@@ -213,7 +213,7 @@ func (s *Server) serve(ctx context.Context) error {
 		group.Go(func() error { return gate.run(ctx, listener) })
 	}
 	group.Go(func() error { return s.guard(ctx, own, log) })
-	group.Go(func() error { return s.roll(ctx, own, limits.state) })
+	group.Go(func() error { s.roll(ctx, own, limits.state); return nil })
 	group.Go(func() error { pulse(ctx, asker(recorder), s.options.Pulse); return nil })
 	s.opened()
 	s.options.Told(nil)
