@@ -306,7 +306,7 @@ func (s *Service) finished(o outcome) {
 	s.idle(v)
 	switch {
 	case o.err == nil:
-		v.problem, v.retry, v.attaching = "", retry{}, nil
+		v.problem, v.retry, v.told, v.attaching = "", retry{}, told{}, nil
 		v.result, v.phase = o.result, topic.VolumeMounted
 		if o.op == opUnmount {
 			v.phase, v.persistent = topic.VolumeUnmounted, ""

@@ -53,7 +53,7 @@ func (s *Service) fail(p *pod, v *volume, reason, what string) {
 		v.phase = topic.VolumeFailed
 	}
 	log.Warn("volume failed, retrying", "error", what)
-	if s.stage(p) == topic.Syncing {
+	if s.stage(p) == topic.Syncing && v.told.due(what, s.now()) {
 		s.ports.Events.Record(topic.Event{Kind: "Pod", Ref: p.ref, Type: "Warning", Reason: reason, Message: what})
 	}
 }

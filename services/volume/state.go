@@ -66,6 +66,7 @@ type volume struct {
 	// dirty asks for a mount: it isn't mounted yet, or something it is made from has changed.
 	dirty bool
 	retry retry
+	told  told
 
 	// unmounting is true once the volume's last worker was to unmount it.
 	unmounting bool
@@ -121,6 +122,27 @@ func (r *retry) fail(now time.Time, limit time.Duration) {
 
 // wake ends the pause, and spares an attempt that is under way the next one.
 func (r *retry) wake() { r.notBefore, r.woken = time.Time{}, true }
+
+// told is what the last Event said of a volume.
+type told struct {
+	what      string
+	times     int
+	notBefore time.Time
+}
+
+// due reports whether an Event is to say that now. The same is said again after pauses that grow, however often the
+// volume is tried: status sends 25 Events of one pod, and then one in five minutes, so that others would be lost.
+func (t *told) due(what string, now time.Time) bool {
+	if t.what != what {
+		*t = told{what: what}
+	}
+	if now.Before(t.notBefore) {
+		return false
+	}
+	t.times++
+	t.notBefore = now.Add(pause.After(t.times, firstPause, lastPause))
+	return true
+}
 
 // newPod is a pod as podsync has it; before is what an earlier run has said of its volumes.
 func newPod(update topic.Pod, root layout, kinds plugin.List, before topic.PodVolumes) *pod {
