@@ -7,12 +7,12 @@ import (
 
 // Class is the pod's QoS class as the API server computed it, or by the documented rule: Guaranteed when every
 // container has equal CPU and memory requests and limits, BestEffort when none has any, else Burstable. Resources
-// of the whole pod (KEP-2837) count instead of the containers' where they are given.
+// of the whole pod (KEP-2837) count instead of the containers' where they are given, even if they are empty.
 func Class(pod *corev1.Pod) corev1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass
 	}
-	if r := pod.Spec.Resources; r != nil && (len(r.Requests) > 0 || len(r.Limits) > 0) {
+	if r := pod.Spec.Resources; r != nil {
 		return classOf([]corev1.ResourceRequirements{*r})
 	}
 	var all []corev1.ResourceRequirements
@@ -32,7 +32,7 @@ func classOf(all []corev1.ResourceRequirements) corev1.PodQOSClass {
 			if !request.IsZero() || !limit.IsZero() {
 				asks = true
 			}
-			if limit.IsZero() || (!request.IsZero() && request.Cmp(limit) != 0) {
+			if limit.IsZero() || request.Cmp(limit) != 0 {
 				guaranteed = false
 			}
 		}
