@@ -16,7 +16,7 @@ import (
 type Setting struct {
 	// Name is the field's, or the flag's with its dashes.
 	Name string `json:"name"`
-	// Level is what kubelot does with it: supported, partly, later or moot.
+	// Level is what kubelot does with it: supported, partly or moot.
 	Level config.Level `json:"level"`
 	// Note completes the level of what isn't supported.
 	Note string `json:"note,omitempty"`
