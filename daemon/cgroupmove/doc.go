@@ -30,6 +30,19 @@ import (
 // lookEvery is how often it is seen where the processes are. The kubelet looks as often.
 const lookEvery = time.Minute
 
+// onMachine has work done with the machine's hierarchies, which are found once.
+func onMachine(work func(*machine) error) (look func() error) {
+	var m *machine
+	return func() (err error) {
+		if m == nil {
+			if m, err = open("/proc", mountPoint); err != nil {
+				return err
+			}
+		}
+		return work(m)
+	}
+}
+
 // keep calls look now and every minute until ctx ends. A failure is logged when it is another than the last one.
 func keep(ctx context.Context, look func() error, log *slog.Logger) {
 	for last := ""; ctx.Err() == nil; pause.For(ctx, lookEvery) {

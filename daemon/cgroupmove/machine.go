@@ -30,7 +30,7 @@ type tree struct {
 }
 
 // open finds the hierarchies below at; proc is where /proc is mounted. With version 2 there is one. A machine with
-// version 1 may have one of version 2 beside those of the controllers.
+// version 1 may have one of version 2 too.
 func open(proc, at string) (*machine, error) {
 	m := &machine{}
 	var err error

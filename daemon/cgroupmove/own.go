@@ -22,19 +22,16 @@ func Own(ctx context.Context, name string, log *slog.Logger) (stop func()) {
 	keeping.Go(func() {
 		begin := sync.OnceFunc(func() { close(begun) })
 		defer begin()
-		var m *machine
-		keep(ctx, func() (err error) {
-			defer begin()
-			if m == nil {
-				if m, err = open("/proc", mountPoint); err != nil {
-					return err
-				}
-			}
+		look := onMachine(func(m *machine) error {
 			moved, err := m.own(ctx, 0, path.Join("/", name))
 			if moved {
 				log.Info("moved this process into the cgroup of kubeletCgroups", "cgroup", name)
 			}
 			return err
+		})
+		keep(ctx, func() error {
+			defer begin()
+			return look()
 		}, log)
 	})
 	<-begun

@@ -28,19 +28,13 @@ func System(ctx context.Context, name string, log *slog.Logger) {
 		log.Error("systemCgroups names the root, where the processes are: name another cgroup; none is moved")
 		return
 	}
-	var m *machine
-	keep(ctx, func() (err error) {
-		if m == nil {
-			if m, err = open("/proc", mountPoint); err != nil {
-				return err
-			}
-		}
+	keep(ctx, onMachine(func(m *machine) error {
 		moved, err := m.sweep(ctx, cgroup)
 		if moved > 0 {
 			log.Info("moved processes into the cgroup of systemCgroups", "cgroup", cgroup, "processes", moved)
 		}
 		return err
-	}, log)
+	}), log)
 }
 
 // sweep moves all loose processes into the cgroup. The error is that of the last try.
@@ -93,8 +87,8 @@ func (m *machine) loose() ([]int, error) {
 	return loose, nil
 }
 
-// counts reports whether a process's place in the tree says that it is in a cgroup. A hierarchy of version 2 beside
-// those of version 1 says nothing.
+// counts reports whether a process's place in the tree says that it is in a cgroup. On a machine with
+// version 1 a hierarchy of version 2 says nothing.
 func (m *machine) counts(t *tree) bool {
 	if len(t.controllers) == 0 {
 		return len(m.trees) == 1

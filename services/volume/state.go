@@ -125,9 +125,8 @@ func (r *retry) wake() { r.notBefore, r.woken = time.Time{}, true }
 
 // told is what the last Event said of a volume.
 type told struct {
-	what      string
-	times     int
-	notBefore time.Time
+	what string
+	retry
 }
 
 // due reports whether an Event is to say that now. The same is said again after pauses that grow, however often the
@@ -139,8 +138,7 @@ func (t *told) due(what string, now time.Time) bool {
 	if now.Before(t.notBefore) {
 		return false
 	}
-	t.times++
-	t.notBefore = now.Add(pause.After(t.times, firstPause, lastPause))
+	t.fail(now, 0)
 	return true
 }
 

@@ -1,13 +1,11 @@
 package volume
 
 import (
-	"bytes"
-	"os"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
+	"kubelot.dev/daemon/swap"
 )
 
 // The kubelet's Event for a node that may swap what tmpfs volumes hold.
@@ -21,9 +19,8 @@ const (
 // out of that. A node with failSwapOn runs no pods then.
 func warnOfSwap(env daemon.Env, file string, noswap func() error) {
 	k := &env.Config.Kubelet
-	swaps, err := os.ReadFile(file)
-	devices := bytes.Count(bytes.TrimSpace(swaps), []byte("\n")) // the first line is the heading
-	if err != nil || devices == 0 || k.FailSwapOn != nil && *k.FailSwapOn {
+	swaps, err := swap.On(file)
+	if err != nil || !swaps || k.FailSwapOn != nil && *k.FailSwapOn {
 		return
 	}
 	why := noswap()

@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/test/testbed/proc"
 	"kubelot.dev/test/vm/image"
 )
@@ -161,10 +162,7 @@ func (m *Machine) awaitBoot(ctx context.Context, before string) error {
 			err = errors.New("it is still up")
 		}
 		if err != nil {
-			select {
-			case <-time.After(bootPause):
-			case <-ctx.Done():
-			}
+			pause.For(ctx, bootPause)
 		}
 		return err
 	})

@@ -3,15 +3,15 @@
 package kernel
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"kubelot.dev/daemon/swap"
 )
 
 // Options are fields of KubeletConfiguration.
@@ -43,11 +43,11 @@ var parameters = []struct {
 // must be. A parameter that can't be set is logged only: inside a container that is the rule.
 func Prepare(proc string, o Options, log *slog.Logger) error {
 	var problems []error
-	swaps, err := os.ReadFile(filepath.Join(proc, "swaps"))
+	swaps, err := swap.On(filepath.Join(proc, "swaps"))
 	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	case err != nil:
 		problems = append(problems, fmt.Errorf("failed to determine if swap is on: %w", err))
-	case o.FailSwapOn && bytes.Count(bytes.TrimSpace(swaps), []byte("\n")) > 0: // the first line is the heading
+	case o.FailSwapOn && swaps:
 		problems = append(problems, errors.New("running with swap on is not supported, please disable swap or set "+
 			"--fail-swap-on flag to false"))
 	}

@@ -17,7 +17,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
@@ -133,13 +132,14 @@ func (f *Info) configured() *criconfig.Node {
 // memoryQoS is how the memory of containers is protected and throttled on the machine.
 func (f *Info) memoryQoS(m *topic.Machine) criconfig.MemoryQoS {
 	k := &f.cfg.Kubelet
-	if m.CgroupVersion != 2 || !config.Enabled(k, config.GateMemoryQoS) || k.MemoryThrottlingFactor == nil {
+	pods := cgroups.ConfigOf(k).Memory
+	if m.CgroupVersion != 2 || !pods.On || k.MemoryThrottlingFactor == nil {
 		return criconfig.MemoryQoS{}
 	}
 	allocatable := cgroups.NodeLimits(corev1.ResourceList{corev1.ResourceMemory: config.Bytes(m.MemoryBytes)},
 		config.Reserved(k))
 	return criconfig.MemoryQoS{
-		On: true, Tiered: k.MemoryReservationPolicy == kubeletv1beta1.TieredReservationMemoryReservationPolicy,
+		On: true, Tiered: pods.Tiered,
 		Throttling:  *k.MemoryThrottlingFactor,
 		Allocatable: allocatable.Memory().Value(),
 	}
