@@ -105,8 +105,8 @@ func TestFlags(t *testing.T) {
 }
 
 func TestTimeLimit(t *testing.T) {
-	if got := (Scope{Suite: Cluster(), Quick: true}).TimeLimit(); got != 8*time.Minute {
-		t.Errorf("quick: %s, want 8m", got)
+	if got := (Scope{Suite: Cluster(), Quick: true}).TimeLimit(); got != 12*time.Minute {
+		t.Errorf("quick: %s, want 12m", got)
 	}
 	if got := (Scope{Suite: Cluster()}).TimeLimit(); got <= 30*time.Minute {
 		t.Errorf("all: %s, too short for some 15 minutes on a calm machine", got)

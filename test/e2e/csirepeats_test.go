@@ -197,11 +197,18 @@ func TestExhaustedCSINode(t *testing.T) {
 		return fmt.Errorf("there are %d of others", len(list.Items))
 	})
 	allocatable(t, driver, 1)
-	p := ns.Phase("late", corev1.PodFailed)
+	p := rejected(ns, "late")
 	if p.Status.Reason != "VolumeAttachmentLimitExceeded" || !strings.Contains(p.Status.Message, "no room here") {
 		t.Errorf("the pod is %+v", p.Status)
 	}
 	ns.Event("late", "VolumeAttachmentLimitExceeded", "no room here")
 	ns.Delete("late", -1)
 	ns.Gone(p)
+}
+
+// rejected waits until the pod is rejected. No volume daemon starts meanwhile: it would count the pod's wait from then.
+func rejected(ns *kit.Namespace, name string) *corev1.Pod {
+	volumeDaemon.RLock()
+	defer volumeDaemon.RUnlock()
+	return ns.Phase(name, corev1.PodFailed)
 }

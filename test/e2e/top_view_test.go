@@ -96,7 +96,8 @@ func TestTopInATerminal(t *testing.T) {
 	ns.Wait("talks", "Ready", kit.Ready)
 	ns.Waiting("noimage", "app", "ErrImageNeverPull")
 
-	term := inTerminal(t, 120, 30, "top", "--run-dir="+bed.Bed.Path("run"))
+	// As high as what a slow machine adds: the pod that waits tries again every ten seconds, a line or two each.
+	term := inTerminal(t, 120, 80, "top", "--run-dir="+bed.Bed.Path("run"))
 	term.shows([]string{"kubelot top", "1 Pods", "2 Daemons", "READY"}, nil)
 	term.types("/" + ns.Name + "\r")
 	term.shows([]string{"fine", "talks", "noimage", "ErrImageNeverPull", "absent:1", "start: "}, nil)
@@ -105,7 +106,7 @@ func TestTopInATerminal(t *testing.T) {
 	term.types("w")
 	term.shows([]string{"why  " + ns.Name + "/noimage", "imagePullPolicy is Never", "Timeline", "create sandbox"}, nil)
 	term.types("t")
-	term.shows([]string{"tap  " + ns.Name + "/noimage", "pod.update"}, nil)
+	term.shows([]string{"tap  " + ns.Name + "/noimage", "podsync.step"}, nil)
 	term.types("\x1b")
 	term.shows([]string{"1 Pods"}, nil)
 	// An escape is the beginning of a key's sequence if more follows at once.
