@@ -184,9 +184,10 @@ func (w *Writer[T]) queueLocked(subject string) {
 
 func (w *Writer[T]) run(ctx context.Context) {
 	connects := w.conn.transport.Connects(ctx)
+	var compared comparison
 	select {
 	case <-connects: // the first: nothing was sent yet, so nothing can have been lost
-		w.compare(ctx)
+		w.comparing(ctx, &compared, true)
 	case <-ctx.Done():
 		return
 	}
@@ -200,8 +201,10 @@ func (w *Writer[T]) run(ctx context.Context) {
 				connects = nil // the transport was closed; ctx ends this loop
 				continue
 			}
-			w.compare(ctx)
+			w.comparing(ctx, &compared, true)
 			w.queueAll()
+		case <-compared.again:
+			w.comparing(ctx, &compared, false)
 		case <-w.wake:
 		case <-due:
 		}
@@ -292,7 +295,7 @@ func (w *Writer[T]) settleLocked(m *Message, err error) {
 	switch {
 	case w.values[m.Subject] != m:
 		w.queueLocked(m.Subject)
-	case m.Tombstone():
+	case m.Tombstone() && w.found:
 		delete(w.values, m.Subject)
 	}
 	if len(w.unsent) == 0 {

@@ -3,6 +3,7 @@ package embed
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -29,7 +30,7 @@ func newAdmin() (*admin, error) {
 	return &admin{pair: pair, public: public}, nil
 }
 
-// connect makes a connection within the process.
+// connect makes a connection within the process. It ends with its first failure, unless heals is among the options.
 func (a *admin) connect(more ...nats.Option) (*nats.Conn, error) {
 	options := []nats.Option{
 		nats.InProcessServer(a.server), nats.Nkey(a.public, a.pair.Sign), nats.Name("kubelot-bus"), nats.NoReconnect(),
@@ -39,6 +40,17 @@ func (a *admin) connect(more ...nats.Option) (*nats.Conn, error) {
 		return nil, fmt.Errorf("connect to the embedded server: %w", err)
 	}
 	return nc, nil
+}
+
+// ownPause is before the bus's own connection is made again.
+const ownPause = 100 * time.Millisecond
+
+// heals has a connection made again with its subscriptions, as often as it is lost. The server also cuts off its own
+// process: after a freeze of the bus in the middle of a write, or when it is too far behind.
+func heals(o *nats.Options) error {
+	o.AllowReconnect, o.MaxReconnect, o.IgnoreAuthErrorAbort = true, -1, true
+	o.ReconnectWait = ownPause
+	return nil
 }
 
 // do works on the streams with a connection that exists only meanwhile.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -176,7 +177,8 @@ func filling(n int) string {
 	return text.String()[:n]
 }
 
-// private is the private memory of the bus's process in bytes, without the pages of its executable.
+// private is the private memory of the bus's process in bytes: what it alone has written to, and so without the pages
+// of its executable. With the store it is what the goal of 25 MiB is about, in the benchmark and the soak test too.
 func (l *life) private(b testing.TB) uint64 {
 	b.Helper()
 	process, err := procfs.NewProc(l.pid)
@@ -204,7 +206,7 @@ func (l *life) cpu(b testing.TB) time.Duration {
 	return time.Duration(stat.CPUTime() * float64(time.Second)).Round(10 * time.Millisecond)
 }
 
-// store is what the bus's files take, in bytes, by stream.
+// store is what the bus's files occupy, in bytes, by stream.
 func (l *life) store(b testing.TB) map[string]int64 {
 	b.Helper()
 	sizes := map[string]int64{}
@@ -226,8 +228,11 @@ func (l *life) store(b testing.TB) map[string]int64 {
 				name = part
 			}
 		}
-		sizes[name] += info.Size()
-		sizes["all"] += info.Size()
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			occupied := 512 * stat.Blocks // the unit of stat(2), whatever the file system's is
+			sizes[name] += occupied
+			sizes["all"] += occupied
+		}
 		return nil
 	})
 	if err != nil {

@@ -14,12 +14,18 @@ func TestPulseDependsOnTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
+	closed, err := b.server.admin.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
 	for name, c := range map[string]struct {
-		ask  func(context.Context)
+		ask  func(context.Context) bool
 		want bool
 	}{
 		"a server":            {asker(nc), true},
-		"a server that hangs": {func(ctx context.Context) { <-ctx.Done() }, false},
+		"a server that hangs": {func(ctx context.Context) bool { <-ctx.Done(); return false }, false},
+		"a closed connection": {asker(closed), false},
 	} {
 		ctx, cancel := context.WithCancel(t.Context())
 		inbox, ended := make(chan func()), make(chan struct{})

@@ -17,12 +17,15 @@ const (
 	recorderBytes    = 4 << 20
 )
 
-// record copies every message of the states into the history, until the connection that it returns is closed. STATE
-// keeps only the last value of a key. A mirror stream would miss values that are replaced quickly, and the server's own
-// republishing would also copy the tombstones' time to live.
+// record copies every message of the states into the history, until the connection that it returns is closed. When that
+// is lost, it is made again, and the history has a gap. STATE keeps only the last value of a key. A mirror stream would
+// miss values that are replaced quickly, and the server's own republishing would also copy the tombstones' time to
+// live.
 func record(own *admin, crew Crew, log *slog.Logger) (*nats.Conn, error) {
-	nc, err := own.connect(nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+	nc, err := own.connect(heals, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
 		log.Debug("the history of the states has a gap", "error", err)
+	}), nats.ReconnectHandler(func(*nats.Conn) {
+		log.Warn("the bus's own connection was lost and made again; the history of the states has a gap")
 	}))
 	if err != nil {
 		return nil, err
@@ -52,5 +55,5 @@ func recordOne(nc *nats.Conn, m *nats.Msg) {
 			c.Header[name] = values
 		}
 	}
-	_ = nc.PublishMsg(c) // fails only on a connection that is gone, and then the server is
+	_ = nc.PublishMsg(c) // fails while the connection is away, or too slow; then the history has a gap
 }

@@ -45,7 +45,7 @@ func replaceKeys(ctx context.Context, nc *nats.Conn, l limits, log *slog.Logger)
 				log.Debug("a value can't be replaced in the full store", "subject", m.Subject, "error", err)
 				answer = refusal(err)
 			}
-			_ = m.Respond(answer) // fails only on a connection that is gone, and then the server is
+			_ = m.Respond(answer) // fails only on a connection that is gone; the writer asks again
 		})
 	}
 	if err != nil {

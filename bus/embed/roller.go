@@ -3,7 +3,6 @@ package embed
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"kubelot.dev/bus/internal/layout"
@@ -20,26 +18,31 @@ import (
 )
 
 const (
-	// rollEvery is how often the bus looks whether its states have come to rest.
+	// rollEvery is how often the bus looks whether its streams have come to rest.
 	rollEvery = 20 * time.Second
-	// rollBytes is how large the last block of the states must be, and how much of their files must be unused, to be
+	// rollBytes is how large the last block of a stream must be, and how much of the states' files must be unused, to be
 	// worth it.
 	rollBytes = 1 << 20
 	// blockBytes is the size at which the server begins another block at the latest. It is 4 MiB for streams of less
 	// than 32 MiB.
 	blockBytes = 8 << 20
-	// fillBytes is the size of the messages that fill a block up.
-	fillBytes = 256 << 10
+	// fillBytes is the size of the messages that fill a block up. Full histories give up that much.
+	fillBytes = 128 << 10
 )
 
-// roller has the server begin a new block for the states when a burst is over. The server works on whole blocks: one
-// message loads the last one into memory, and it never compacts the last one, however little of it is still in use.
-// It begins another only when the last one is full, so the roller fills it up with messages that it removes at once.
+// roller has the server begin a new block for a stream when a burst is over. The server works on whole blocks: one
+// message loads the last one into memory, and it never compacts or compresses the last one, however little of it is
+// still in use. It begins another only when the last one is full, so the roller fills it up with messages that it
+// removes at once.
 type roller struct {
-	dir   string // with the blocks of the states
-	limit int64  // of the states
+	stream string
+	dir    string // with the blocks
+	// limit is that of a stream that isn't compressed; 0 for others.
+	limit int64
 	log   *slog.Logger
 	seen  blocks
+	// used are the blocks of which nothing is to be gained, until they change.
+	used blocks
 }
 
 // blocks are the files of a stream.
@@ -48,33 +51,47 @@ type blocks struct {
 	index     int   // of the last block
 }
 
-// roll looks after the states until ctx ends.
+// roll looks after the states and the histories until ctx ends.
 func (s *Server) roll(ctx context.Context, own *admin, limit int64) {
-	r := &roller{
-		dir:   filepath.Join(s.options.StoreDir, "jetstream", "$G", "streams", layout.StreamState, "msgs"),
-		limit: limit, log: s.options.Log,
+	rollers := []*roller{
+		{stream: layout.StreamState, limit: limit}, {stream: layout.StreamHistory}, {stream: layout.StreamEvent},
+	}
+	for _, r := range rollers {
+		r.dir, r.log = blockDir(s.options.StoreDir, r.stream), s.options.Log
 	}
 	for {
 		pause.For(ctx, cmp.Or(s.options.rollEvery, rollEvery))
 		if ctx.Err() != nil {
 			return
 		}
-		now := r.look()
-		rested := now == r.seen
-		r.seen = now
-		if !rested || now.last < rollBytes {
-			continue
-		}
-		if err := own.do(ctx, r.fill); err != nil && ctx.Err() == nil {
-			r.log.Debug("the last block of the states stays", "error", err)
+		for _, r := range rollers {
+			if !r.rested() || !room(s.options.StoreDir) {
+				continue
+			}
+			if err := own.do(ctx, r.fill); err != nil && ctx.Err() == nil {
+				r.log.Debug("the last block of a stream stays", "stream", r.stream, "error", err)
+			}
 		}
 	}
 }
 
+// rested reports whether the blocks are as they were at the last look, and the last one is large.
+func (r *roller) rested() bool {
+	now := look(r.dir)
+	rested := now == r.seen
+	r.seen = now
+	return rested && now.last >= rollBytes && now != r.used
+}
+
+// blockDir has the blocks of the stream.
+func blockDir(store, stream string) string {
+	return filepath.Join(store, "jetstream", "$G", "streams", stream, "msgs")
+}
+
 // look reads the sizes of the blocks. What can't be read counts as nothing: a block may be replaced meanwhile.
-func (r *roller) look() blocks {
+func look(dir string) blocks {
 	var found blocks
-	entries, err := os.ReadDir(r.dir)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return found
 	}
@@ -95,38 +112,26 @@ func (r *roller) look() blocks {
 	return found
 }
 
-// fill fills the last block up, unless most of the files is in use, or the store is so full that it would take the
-// place of what others say.
+// fill fills the last block up, unless most of the states' files is in use, or the states are so close to their limit
+// that it would take the place of what others say.
 func (r *roller) fill(ctx context.Context, js jetstream.JetStream) error {
-	stream, err := js.Stream(ctx, layout.StreamState)
+	stream, err := js.Stream(ctx, r.stream)
 	if err != nil {
-		return fmt.Errorf("look at the states: %w", err)
+		return fmt.Errorf("look at the stream %s: %w", r.stream, err)
 	}
-	used := int64(stream.CachedInfo().State.Bytes)
-	if r.seen.all-used < rollBytes || used > r.limit/2-blockBytes {
+	if used := int64(stream.CachedInfo().State.Bytes); r.limit > 0 &&
+		(r.seen.all-used < rollBytes || used > r.limit-rollBytes) {
+		r.used = r.seen
 		return nil
 	}
-	last := uint64(0)
-	for filled := r.seen.last; filled <= blockBytes && r.look().index == r.seen.index; filled += fillBytes {
-		m := nats.NewMsg(layout.FillSubject)
-		m.Data = make([]byte, fillBytes)
-		// Should the bus end before it removes the message, the server does.
-		ack, err := js.PublishMsg(ctx, m, jetstream.WithMsgTTL(time.Minute))
-		if err != nil {
-			return errors.Join(fmt.Errorf("fill the last block of the states: %w", err), unfill(ctx, stream, last))
+	for filled := r.seen.last; filled <= blockBytes && look(r.dir).index == r.seen.index; filled += fillBytes {
+		ack, err := js.Publish(ctx, layout.FillPrefix+r.stream, make([]byte, fillBytes))
+		if err == nil {
+			err = stream.DeleteMsg(ctx, ack.Sequence)
 		}
-		last = ack.Sequence
-	}
-	return unfill(ctx, stream, last)
-}
-
-// unfill removes the message of that number, if there is one.
-func unfill(ctx context.Context, stream jetstream.Stream, sequence uint64) error {
-	if sequence == 0 {
-		return nil
-	}
-	if err := stream.DeleteMsg(ctx, sequence); err != nil {
-		return fmt.Errorf("remove what filled the last block of the states: %w", err)
+		if err != nil {
+			return fmt.Errorf("fill the last block of the stream %s: %w", r.stream, err)
+		}
 	}
 	return nil
 }

@@ -13,11 +13,23 @@ import (
 )
 
 // A burst leaves a block that is nearly empty, and one living key in it. Once the bus is at rest the states take no
-// more than they need, and what helped to get there has left nothing behind.
+// more than they need, and what helped to get there has left nothing behind. So it is where the states may have least.
 func TestTheLastBlockIsGivenUpAtRest(t *testing.T) {
-	b := startBus(t, func(b *liveBus) {
+	often := func(b *liveBus) {
 		b.options.compactEvery, b.options.rollEvery = 100*time.Millisecond, 300*time.Millisecond
+	}
+	t.Run("plenty of space", func(t *testing.T) { testGivenUp(t, startBus(t, often)) })
+	t.Run("little space", func(t *testing.T) {
+		b, _ := busOn(t, 64)
+		often(b)
+		b.start(t)
+		t.Cleanup(func() { b.halt(t) })
+		testGivenUp(t, b)
 	})
+}
+
+func testGivenUp(t *testing.T, b *liveBus) {
+	t.Helper()
 	c := conn(t, b, "writer")
 	w := bussuite.Things.Writer(c)
 	for i := range 250 {
@@ -49,6 +61,29 @@ func TestTheLastBlockIsGivenUpAtRest(t *testing.T) {
 	}
 }
 
+// The histories are compressed at rest, and keep nearly all that they have.
+func TestHistoriesAreCompressedAtRest(t *testing.T) {
+	b := startBus(t, func(b *liveBus) { b.options.rollEvery = 300 * time.Millisecond })
+	w := bussuite.Things.Writer(conn(t, b, "writer"))
+	for i := range 400 {
+		if err := w.Set("changes", bussuite.Thing{N: i, Text: filling(8 << 10)}); err != nil {
+			t.Fatal(err)
+		}
+		flush(t, w)
+	}
+	kept := b.messages(t, layout.StreamHistory)
+	dir := blockDir(b.options.StoreDir, layout.StreamHistory)
+	for deadline := time.Now().Add(time.Minute); look(dir).all > 1<<20; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the history takes %d bytes", look(dir).all)
+		}
+	}
+	time.Sleep(time.Second) // the last message that fills is removed
+	if n := b.messages(t, layout.StreamHistory); n > kept || n < kept-fillBytes/(8<<10)-1 {
+		t.Errorf("the history had %d messages, and has %d", kept, n)
+	}
+}
+
 // stateBytes is what the files of the states take, without the server's index of them.
 func stateBytes(t *testing.T, b *liveBus) int64 {
 	t.Helper()
@@ -62,7 +97,7 @@ func stateBytes(t *testing.T, b *liveBus) int64 {
 	return sum
 }
 
-// The states are left alone where there is little to gain.
+// The states are left alone where there is little to gain, and it costs nothing to leave them alone.
 func TestSmallOrUsedBlocksStay(t *testing.T) {
 	for name, of := range map[string]struct{ keys, times int }{
 		"few":  {keys: 1, times: 20},
@@ -81,11 +116,26 @@ func TestSmallOrUsedBlocksStay(t *testing.T) {
 			}
 			before := blockNames(t, b)
 			time.Sleep(time.Second)
+			connected := connections(t, b)
+			time.Sleep(time.Second)
 			if after := blockNames(t, b); after != before {
 				t.Errorf("the blocks were %s and are %s", before, after)
 			}
+			if n := connections(t, b) - connected; n > 0 {
+				t.Errorf("the roller has connected %d times for blocks that it leaves alone", n)
+			}
 		})
 	}
+}
+
+// connections is how many the server has ever had.
+func connections(t *testing.T, b *liveBus) uint64 {
+	t.Helper()
+	figures, err := b.server.admin.server.Varz(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return figures.TotalConnections
 }
 
 func blockNames(t *testing.T, b *liveBus) string {

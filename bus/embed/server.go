@@ -170,12 +170,12 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	log := newNatsLog(s.options.Log)
-	size, err := space(s.options.StoreDir)
+	space, err := spaceOf(s.options.StoreDir)
 	if err != nil {
 		return err
 	}
-	limits := limitsFor(size)
-	ns, names, err := s.start(own.public, limits, log)
+	limits := limitsFor(space)
+	ns, names, err := s.start(own.public, log)
 	if err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func (s *Server) serve(ctx context.Context) error {
 }
 
 // start starts the embedded server and recovers its store. ownKey is the bus's own user, who may do all.
-func (s *Server) start(ownKey string, limits limits, log *natsLog) (*server.Server, map[string]string, error) {
+func (s *Server) start(ownKey string, log *natsLog) (*server.Server, map[string]string, error) {
 	users, names, err := s.users()
 	if err != nil {
 		return nil, nil, err
@@ -240,7 +240,7 @@ func (s *Server) start(ownKey string, limits limits, log *natsLog) (*server.Serv
 		PingInterval: 5 * time.Minute, MaxPingsOut: 2, WriteDeadline: 10 * time.Second,
 		Nkeys:     users,
 		JetStream: true, StoreDir: s.options.StoreDir,
-		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: limits.store(),
+		JetStreamMaxMemory: 64 << 20, JetStreamMaxStore: maxStore,
 		SyncInterval: cmp.Or(s.options.compactEvery, compactEvery),
 	}
 	ns, err := server.NewServer(o)

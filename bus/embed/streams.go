@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sys/unix"
 
-	"kubelot.dev/bus"
 	"kubelot.dev/bus/internal/layout"
 )
 
@@ -30,32 +29,47 @@ type limits struct {
 	history, event int64
 }
 
-// limitsFor derives the limits from the size of the file system under the store, in bytes. The store is on a tmpfs and
-// counts as memory of the bus, so the limits stay well below MemoryHigh of kubelot-bus.service. The history of a pod is
-// compressed to a fifth of its size.
-func limitsFor(space int64) limits {
-	state := clamp(space/4, 16<<20, 256<<20)
-	return limits{
-		state: state, reserve: state / 8,
-		history: clamp(space/40, 2<<20, 5<<20), event: clamp(space/80, 1<<20, 2<<20),
-	}
+const (
+	// minState and maxState bound the limit of the states. The store is on a tmpfs and counts as memory of the bus, so all
+	// of it is at most half of MemoryHigh of kubelot-bus.service; the other half is for what the process itself needs.
+	minState, maxState = 16 << 20, 128 << 20
+	// maxStore is for all streams together, and bounds nothing: each has a limit of its own. The server adapts no stream
+	// while all together may have more, and those of an earlier bus may have had larger limits.
+	maxStore = 4 << 30
+)
+
+// space is what there is under the store, in bytes.
+type space struct {
+	all, free int64 // of the file system; all is 0 where it has no size
+	states    int64 // the files of the states, which an earlier bus has left
 }
 
-// store is what the server must let all streams have together, so that none is refused what it may keep. A replacement
-// raises the limit of the states by two messages and a little.
-func (l limits) store() int64 {
-	return l.state + l.reserve + 3*bus.MaxPayload + l.history + l.event + 2*smallBytes
+// limitsFor derives the limits from the space at the start of the bus. What others use of the file system doesn't
+// count, and the states never have more than half of it. The limit isn't lower than what they take already, so that
+// those can still change, nor than a floor, for which there may be no room: then the guard waits for room. The history
+// of a pod is compressed to a fifth of its size.
+func limitsFor(s space) limits {
+	least := int64(minState)
+	if s.all > 0 {
+		least = min(least, s.all/2)
+	}
+	state := clamp(max((s.free+s.states)/4, s.states), least, clamp(s.all/4, least, maxState))
+	return limits{
+		state: state, reserve: state / 8,
+		history: clamp(s.all/40, 2<<20, 5<<20), event: clamp(s.all/80, 1<<20, 2<<20),
+	}
 }
 
 func clamp(n, low, high int64) int64 { return min(max(n, low), high) }
 
-// space is the size of the file system that has dir, in bytes.
-func space(dir string) (int64, error) {
+// spaceOf is the space under the store.
+func spaceOf(store string) (space, error) {
 	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return 0, fmt.Errorf("start the bus: read the size of the file system of %s: %w", dir, err)
+	if err := unix.Statfs(store, &fs); err != nil {
+		return space{}, fmt.Errorf("start the bus: read the size of the file system of %s: %w", store, err)
 	}
-	return int64(fs.Blocks) * fs.Bsize, nil
+	states := look(blockDir(store, layout.StreamState)).all
+	return space{int64(fs.Blocks) * fs.Bsize, int64(fs.Bavail) * fs.Bsize, states}, nil
 }
 
 // streamConfigs are the streams.
@@ -64,16 +78,16 @@ func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 		{
 			// A tombstone carries the time for which it is kept (Nats-TTL). There must be only one message per subject:
 			// otherwise an older value would be the last one again once the tombstone has gone.
-			Name: layout.StreamState, Subjects: stateSubjects(crew.State),
+			Name: layout.StreamState, Subjects: filled(layout.StreamState, crew.State),
 			MaxMsgsPerSubject: 1, AllowMsgTTL: true, AllowDirect: true,
 			MaxBytes: l.state, Discard: jetstream.DiscardNew, // see replacer
 		},
 		{
-			Name: layout.StreamHistory, Subjects: historySubjects(crew.State),
+			Name: layout.StreamHistory, Subjects: filled(layout.StreamHistory, historySubjects(crew.State)),
 			MaxBytes: l.history, MaxAge: maxEventAge, Compression: jetstream.S2Compression,
 		},
 		{
-			Name: layout.StreamEvent, Subjects: crew.Event,
+			Name: layout.StreamEvent, Subjects: filled(layout.StreamEvent, crew.Event),
 			MaxBytes: l.event, MaxAge: maxEventAge, Compression: jetstream.S2Compression,
 		},
 		{
@@ -89,12 +103,12 @@ func streamConfigs(crew Crew, l limits) []jetstream.StreamConfig {
 	}
 }
 
-// stateSubjects are those of the states, and what fills their blocks.
-func stateSubjects(states []string) []string {
-	if len(states) == 0 {
+// filled are the subjects of a stream, and that of what fills its blocks.
+func filled(stream string, subjects []string) []string {
+	if len(subjects) == 0 {
 		return nil
 	}
-	return append([]string{layout.FillSubject}, states...)
+	return append([]string{layout.FillPrefix + stream}, subjects...)
 }
 
 func historySubjects(states []string) []string {

@@ -20,18 +20,56 @@ import (
 
 func TestLimitsFollowTheSpace(t *testing.T) {
 	for _, test := range []struct {
-		space, state, history, event int64 // MiB
+		all, free, states     int64 // MiB
+		state, history, event int64 // MiB
 	}{
-		{64, 16, 2, 1},
-		{200, 50, 5, 2},
-		{1 << 10, 256, 5, 2},
-		{100 << 10, 256, 5, 2},
+		{64, 64, 0, 16, 2, 1},
+		{200, 200, 0, 50, 5, 2},
+		{1 << 10, 1 << 10, 0, 128, 5, 2},
+		{100 << 10, 100 << 10, 0, 128, 5, 2},
+		{24, 24, 0, 12, 2, 1},         // the floor is at most half of the file system
+		{0, 0, 0, 16, 2, 1},           // a file system without a size
+		{1 << 10, 100, 0, 25, 5, 2},   // others use the rest
+		{1 << 10, 84, 16, 25, 5, 2},   // the bus itself uses some
+		{1 << 10, 0, 0, 16, 5, 2},     // the floor, though there is no room
+		{1 << 10, 20, 60, 60, 5, 2},   // no less than there is
+		{1 << 10, 20, 600, 128, 5, 2}, // but no more than ever
 	} {
 		want := limits{test.state << 20, test.state << 17, test.history << 20, test.event << 20}
-		if l := limitsFor(test.space << 20); l != want {
-			t.Errorf("%d MiB: %+v; want %+v", test.space, l, want)
+		if l := limitsFor(space{test.all << 20, test.free << 20, test.states << 20}); l != want {
+			t.Errorf("%+v: %+v; want %+v", test, l, want)
 		}
 	}
+}
+
+// The largest store takes at most half of the memory from which on the kernel slows the bus down.
+func TestTheStoreStaysBelowMemoryHigh(t *testing.T) {
+	unit, err := os.ReadFile("../../deploy/systemd/kubelot-bus.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(unit), "\nMemoryHigh=")
+	digits, _, _ := strings.Cut(after, "M\n")
+	high, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		t.Fatalf("MemoryHigh= of the unit: %v", err)
+	}
+	l := limitsFor(space{all: 1 << 40, free: 1 << 40})
+	// A replacement raises the limit by two messages and a little.
+	all := l.state + l.reserve + 2*bus.MaxPayload + maxGrowth + l.history + l.event + 2*smallBytes
+	if all>>20 > high/2 {
+		t.Errorf("the store may have %d MiB, more than half of MemoryHigh, %d MiB", all>>20, high)
+	}
+}
+
+// messages is how many a stream has.
+func (b *liveBus) messages(t *testing.T, stream string) uint64 {
+	t.Helper()
+	sum := uint64(0)
+	for _, n := range b.subjects(t, stream) {
+		sum += n
+	}
+	return sum
 }
 
 // subjects are the subjects that a stream has messages of.
@@ -182,8 +220,9 @@ func TestAReaderThatWasAwayMissesNoRemoval(t *testing.T) {
 
 // A store that an earlier version of the bus has made is adapted, or made again; the bus comes up in any case.
 func TestStoreOfAnotherVersion(t *testing.T) {
+	const largeLimits = "eight values of a key and large limits"
 	others := map[string][]jetstream.StreamConfig{
-		"eight values of a key and large limits": {
+		largeLimits: {
 			{
 				Name: layout.StreamState, Subjects: []string{"suite.thing.*", "suite.single", "suite.secret.*", "suite.own.*"},
 				MaxMsgsPerSubject: 8, MaxBytes: 512 << 20, Discard: jetstream.DiscardNew,
@@ -217,6 +256,9 @@ func TestStoreOfAnotherVersion(t *testing.T) {
 			if err != nil || values["a"].N != 7 {
 				t.Errorf("the bus has %v, %v", values, err)
 			}
+			if _, adapted := values["old"]; adapted != (name == largeLimits) {
+				t.Errorf("what the earlier bus had is kept: %v", adapted)
+			}
 		})
 	}
 }
@@ -237,7 +279,7 @@ func (b *liveBus) otherStore(t *testing.T, configs []jetstream.StreamConfig) {
 		t.Fatal(err)
 	}
 	defer unlock()
-	if own.server, _, err = s.start(own.public, limits{state: 1 << 30}, newNatsLog(b.options.Log)); err != nil {
+	if own.server, _, err = s.start(own.public, newNatsLog(b.options.Log)); err != nil {
 		t.Fatal(err)
 	}
 	defer own.server.WaitForShutdown()

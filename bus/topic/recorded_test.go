@@ -3,6 +3,7 @@ package topic_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -64,6 +65,42 @@ func TestRecordedMessages(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What a release has said can't be changed any more. testdata/SHA256SUMS has what sha256sum says of each file. A new
+// release adds lines.
+func TestRecordedMessagesAreNeverChanged(t *testing.T) {
+	text, err := os.ReadFile("testdata/SHA256SUMS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		sum, file, _ := strings.Cut(strings.TrimSpace(line), "  ")
+		sums[file] = sum
+	}
+	files, err := filepath.Glob("testdata/v*/*.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range files {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := strings.TrimPrefix(path, "testdata/")
+		switch sums[file] {
+		case fmt.Sprintf("%x", sha256.Sum256(data)):
+		case "":
+			t.Errorf("%s isn't in testdata/SHA256SUMS: there, run sha256sum %s >>SHA256SUMS", path, file)
+		default:
+			t.Errorf("%s was changed: take it from git again", path)
+		}
+		delete(sums, file)
+	}
+	for file := range sums {
+		t.Errorf("testdata/%s was removed: take it from git again", file)
 	}
 }
 

@@ -251,6 +251,23 @@ func TestAFilesystemThatHangs(t *testing.T) {
 	})
 }
 
+// So is one that hangs from the start.
+func TestAFilesystemThatHangsFromTheStart(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.ready()
+		b.hang = 30 * time.Second
+		b.run(func() {
+			b.after(10 * time.Second)
+			if health := b.get(func() string { return b.health }); !strings.Contains(health, "a filesystem hangs") {
+				t.Errorf("health %q", health)
+			}
+			b.set(func() { b.hang = 0 })
+			b.after(time.Minute)
+			b.want("health", b.get(func() string { return b.health }), "healthy")
+		})
+	})
+}
+
 // After a start, and while podsync is away, no pod is evicted for disk before it is known which images are of no use;
 // but for a minute at most.
 func TestReclaimingComesFirstAfterAStart(t *testing.T) {

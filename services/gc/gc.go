@@ -95,7 +95,7 @@ type Service struct {
 	tracker  *evict.Tracker
 	obs      evict.Observations
 	disks    evict.Observations
-	disksAt  time.Time
+	disksAt  time.Time // of the last reading, before the first one of Run's begin
 	restored bool
 	pressure topic.Pressure
 	passes   [jobs]pass
@@ -173,7 +173,7 @@ func (s *Service) Run(ctx context.Context) error {
 	if s.metrics, err = newMetrics(s.env.Metrics); err != nil {
 		return err
 	}
-	s.report = newReporter(s.env)
+	s.report, s.disksAt = newReporter(s.env), time.Now()
 	if s.records, err = image.Load(s.recordsPath()); err != nil {
 		s.env.Log.Warn("can't read the image records", "error", err)
 	}
@@ -235,7 +235,7 @@ func (s *Service) senseDisks(ctx context.Context) {
 
 // onReading judges the signals. It states no condition before it knows those that an earlier process has stated.
 func (s *Service) onReading(ctx context.Context, obs evict.Observations, now time.Time) {
-	if !s.disksAt.IsZero() && now.Sub(s.disksAt) > hangs {
+	if now.Sub(s.disksAt) > hangs {
 		s.disks = nil
 		s.report.problems.Set("signals of filesystems", fmt.Errorf("no reading for more than %s: a filesystem hangs, see "+
 			"statfs of rootDir and of the runtime's", hangs))

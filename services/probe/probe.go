@@ -103,7 +103,7 @@ func (s *Service) Run(ctx context.Context) error {
 		for _, p := range begin {
 			s.begin(ctx, p)
 		}
-		s.dismiss(s.workers.shrink(now))
+		s.dismiss(ctx, s.workers.shrink(now))
 		if at := s.workers.review; !at.IsZero() {
 			wake = earlier(wake, at)
 		}
@@ -117,7 +117,7 @@ func (s *Service) Run(ctx context.Context) error {
 		case change := <-s.loop.Changes():
 			change()
 		case r := <-s.results:
-			s.onResult(r)
+			s.onResult(ctx, r)
 		}
 		s.act()
 	}
@@ -130,16 +130,16 @@ func (s *Service) begin(ctx context.Context, p *probe) {
 	target := check.Target{Target: handler.Target{Container: p.containerSpec, PodIP: p.podIP}, ContainerID: p.id}
 	r := run{p, target, p.spec}
 	if s.workers.take() {
-		s.runs <- r // some worker waits for it, or is about to
+		s.hand(ctx, r)
 		return
 	}
 	s.loop.Go(func() { s.work(ctx, r) })
 }
 
-func (s *Service) onResult(r result) {
+func (s *Service) onResult(ctx context.Context, r result) {
 	now := time.Now()
 	if !s.workers.put(now, cap(s.runs)) {
-		s.dismiss(1)
+		s.dismiss(ctx, 1)
 	}
 	took := now.Sub(r.probe.began)
 	if s.tracker.done(now, r.probe, r.result, r.err) {

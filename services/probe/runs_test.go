@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
@@ -194,5 +195,26 @@ func TestAStopFailsNoProbe(t *testing.T) {
 				t.Fatal("a probe has failed because the daemon stops")
 			}
 		}
+	})
+}
+
+// At a stop the workers leave, also those for which a run lies ready. The loop doesn't wait for them to take another.
+func TestAStopWaitsForNoWorker(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		conn := b.bus.Conn("probe")
+		defer conn.Close()
+		s := New(b, daemon.Env{Bus: conn})
+		var err error
+		if s.metrics, err = newMetrics(prometheus.NewPedanticRegistry(), http.NewServeMux()); err != nil {
+			t.Fatal(err)
+		}
+		for range cap(s.runs) {
+			s.runs <- run{}
+		}
+		ctx, cancel := context.WithCancel(b.t.Context())
+		cancel()
+		s.dismiss(ctx, 1)
+		s.workers.free = 1
+		s.begin(ctx, &probe{target: target{spec: &corev1.Probe{}}})
 	})
 }

@@ -76,8 +76,16 @@ func (s *Service) work(ctx context.Context, r run) {
 }
 
 // dismiss ends so many free workers.
-func (s *Service) dismiss(n int) {
+func (s *Service) dismiss(ctx context.Context, n int) {
 	for range n {
-		s.runs <- run{} // some worker waits for it, or is about to
+		s.hand(ctx, run{})
+	}
+}
+
+// hand gives the run to some worker, which waits for it or is about to. When ctx ends the workers leave without it.
+func (s *Service) hand(ctx context.Context, r run) {
+	select {
+	case s.runs <- r:
+	case <-ctx.Done():
 	}
 }

@@ -27,9 +27,9 @@ const RefusedPrefix = "_REFUSED."
 // already, when its store is full. It answers as JetStream does.
 const ReplacePrefix = "_REPLACE."
 
-// FillSubject is where the bus itself publishes what fills a block of STATE. It is no topic, and nobody else may
-// publish or read there.
-const FillSubject = "_FILL"
+// FillPrefix is put before a stream's name to get the subject where the bus itself publishes what fills a block of it.
+// It is no topic, and nobody else may publish or read there.
+const FillPrefix = "_FILL."
 
 // ReplaceBy is the header with the time, in milliseconds since 1970, after which the bus must not store such a value:
 // its writer may have said a newer one.
