@@ -46,13 +46,18 @@ func rejectExhausted(s *Service, p *pod, v *volume, why error) {
 
 // exhaustedMessage is the kubelet's.
 func exhaustedMessage(p *pod, why error) string {
-	var unmounted []string
+	var unmounted, unattached []string
 	for _, v := range p.volumes {
-		if v.phase != topic.VolumeMounted {
-			unmounted = append(unmounted, v.spec.Name)
+		if v.phase == topic.VolumeMounted {
+			continue
+		}
+		unmounted = append(unmounted, v.spec.Name)
+		if v.unattached {
+			unattached = append(unattached, v.spec.Name)
 		}
 	}
 	slices.Sort(unmounted)
-	return fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unmounted volumes=%[1]v, "+
-		"unattached volumes=%[1]v, failed to process volumes=[]: %[2]v", unmounted, why)
+	slices.Sort(unattached)
+	return fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unmounted volumes=%v, unattached "+
+		"volumes=%v, failed to process volumes=[]: %v", unmounted, unattached, why)
 }

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -19,16 +20,24 @@ type exhausted struct{ plugin.Plugin }
 func (exhausted) Mount(context.Context, plugin.Request) (plugin.Result, error) {
 	return plugin.Result{}, &plugin.Failure{
 		Reason: reasonFailedMount, What: "MountVolume.WaitForAttach failed : ",
-		Err: fmt.Errorf("%w: no room", plugin.ErrExhausted),
+		Err: fmt.Errorf("%w: no room", plugin.ErrExhausted), Unattached: true,
 	}
+}
+
+// broken is a kind of volumes that fail and need not be attached.
+type broken struct{ plugin.Plugin }
+
+func (broken) Mount(context.Context, plugin.Request) (plugin.Result, error) {
+	return plugin.Result{}, errors.New("broken")
 }
 
 // A pod whose volume can't be attached for lack of room is rejected once it has waited long enough.
 func TestPodWithoutRoomForItsVolumes(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.kinds = plugin.List{{
-			Name: "full", Claims: func(v *corev1.Volume) bool { return v.Name == "data" }, Plugin: exhausted{},
-		}}
+		w.kinds = plugin.List{
+			{Name: "full", Claims: func(v *corev1.Volume) bool { return v.Name == "data" }, Plugin: exhausted{}},
+			{Name: "broken", Claims: func(v *corev1.Volume) bool { return v.Name == "config" }, Plugin: broken{}},
+		}
 		var rejected []topic.Eviction
 		ctx, cancel := context.WithCancel(context.Background())
 		served := make(chan error, 1)
@@ -41,14 +50,14 @@ func TestPodWithoutRoomForItsVolumes(t *testing.T) {
 			})
 		}()
 		w.start()
-		w.update(podSpec("u1", claim("data")), topic.Syncing)
+		w.update(podSpec("u1", claim("data"), claim("config")), topic.Syncing)
 		w.advance(waitsLong - time.Second)
 		if len(rejected) > 0 {
 			t.Fatalf("rejected too early: %+v", rejected[0])
 		}
 		w.advance(2 * lastPause)
-		message := "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[data], unattached " +
-			"volumes=[data], failed to process volumes=[]: MountVolume.WaitForAttach failed : " +
+		message := "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[config data], " +
+			"unattached volumes=[data], failed to process volumes=[]: MountVolume.WaitForAttach failed : " +
 			plugin.ErrExhausted.Error() + ": no room"
 		if len(rejected) == 0 || rejected[0].Reason != reasonExhausted || rejected[0].UID != "u1" ||
 			rejected[0].Message != "Pod was rejected: "+message {

@@ -323,8 +323,9 @@ func (s *Service) finished(o outcome) {
 		s.fail(p, v, reasonFailedUnmount, failedUnmount(v.spec.Name, o.err))
 	default:
 		v.dirty = true
-		v.onItsWay = isOnItsWay(o.err)
-		v.attached(attacherOf(o.err), s.now())
+		failure := failureOf(o.err)
+		v.onItsWay, v.unattached = failure.OnItsWay, failure.Unattached
+		v.attached(failure.Attacher, s.now())
 		v.retry.fail(s.now(), longestPause(v.kind, o.err))
 		if o.result != (plugin.Result{}) {
 			v.result, v.phase = o.result, topic.VolumeMounted

@@ -66,18 +66,13 @@ func (v *volume) isOnItsWay(now time.Time) bool {
 	return v.onItsWay && now.Sub(v.wanted) < waitsLong
 }
 
-func isOnItsWay(err error) bool {
-	var failure *plugin.Failure
-	return errors.As(err, &failure) && failure.OnItsWay
-}
-
-// attacherOf is the driver whose attacher has to attach the volume before it goes on; empty if it isn't that.
-func attacherOf(err error) string {
+// failureOf is what a plugin says of a failure; nothing of any other error.
+func failureOf(err error) plugin.Failure {
 	var failure *plugin.Failure
 	if errors.As(err, &failure) {
-		return failure.Attacher
+		return *failure
 	}
-	return ""
+	return plugin.Failure{}
 }
 
 // attached takes that the driver is to attach the volume; empty if nothing of the kind is waited for any more.
@@ -129,8 +124,7 @@ func takesLong(v *volume) string {
 
 // longestPause is the longest pause after such failures; 0 means the kubelet's.
 func longestPause(kind plugin.Kind, err error) time.Duration {
-	var failure *plugin.Failure
-	if errors.As(err, &failure) && failure.Costly {
+	if failureOf(err).Costly {
 		return 0
 	}
 	return kind.LastPause

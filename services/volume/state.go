@@ -84,6 +84,8 @@ type volume struct {
 type waiting struct {
 	// calling is the call that the worker waits for, attaching what the attacher of a driver is waited for; nil for none.
 	calling, attaching *topic.DriverCall
+	// unattached is true for one that isn't attached to the node yet.
+	unattached bool
 	// slow and late are true once it has been reported that the worker takes long or too long.
 	slow, late bool
 }

@@ -16,6 +16,28 @@ func TestLimitsFileIsWellFormed(t *testing.T) {
 	}
 }
 
+// These specs of Kubernetes 1.36 want a pod to fail that waits for its plugin here.
+func TestNodeDiffers(t *testing.T) {
+	differs, err := Node().Differs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range []string{
+		"[sig-node] Device Plugin [Feature:DevicePlugin] [Serial] DevicePlugin [Serial] [Disruptive] Does not keep device " +
+			"plugin assignments across node reboots if fails admission (no pod restart, no device plugin re-registration)",
+		"[sig-node] Device Manager [Serial] [Feature:DeviceManager] With sample device plugin [Serial] [Disruptive] should " +
+			"deploy pod consuming devices first but fail with admission error after kubelet restart in case device plugin " +
+			"hasn't re-registered [Flaky]",
+	} {
+		if reason(differs, spec) == "" {
+			t.Errorf("differs.txt doesn't have %s", spec)
+		}
+	}
+	if got := reason(differs, "[sig-node] Device Plugin [Serial] Can schedule a pod that requires a device"); got != "" {
+		t.Errorf("another spec differs: %s", got)
+	}
+}
+
 func TestParseLimits(t *testing.T) {
 	limits, err := parseLimits("# a comment\n\n\\[sig-node\\] Pods .* dummy -- no dummy links\n")
 	if err != nil || len(limits) != 1 {

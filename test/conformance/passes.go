@@ -11,7 +11,7 @@ import (
 
 const passesHead = `# The specs that the upstream kubelet passes on a node of the test bed, by their full names: a run fails if one of them
 # that it asks for fails, is skipped or isn't run.
-# Written again by a full run under the kubelet: UPDATE=1 AGENT=kubelet make `
+# Written by runs under the kubelet, of the whole suite or of parts: UPDATE=1 AGENT=kubelet make `
 
 func parsePasses(text string) ([]string, error) {
 	var specs []string

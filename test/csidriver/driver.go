@@ -100,6 +100,9 @@ func (d *Driver) intercept(ctx context.Context, request any, info *grpc.UnarySer
 	of(ctx, method)
 	stop := context.AfterFunc(ctx, func() { d.log.note(Call{ID: call.ID, Method: method, Gone: true}) })
 	fault := d.faults.take(method)
+	if fault.Hang {
+		fault = d.faults.hang(ctx, method, fault)
+	}
 	answer, err := fault.around(ctx, func() (any, error) { return handle(ctx, request) })
 	stop()
 	d.log.end(call, err)

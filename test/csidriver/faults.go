@@ -22,7 +22,8 @@ type Fault struct {
 	Times int `json:"times,omitempty"`
 	// DelaySeconds passes before anything else.
 	DelaySeconds float64 `json:"delaySeconds,omitempty"`
-	// Hang has the call do nothing until its caller gives up.
+	// Hang has the call do nothing until its caller gives up, or until SetFault says of the method what becomes of the
+	// call, with Times.
 	Hang bool `json:"hang,omitempty"`
 	// Code is the gRPC code that is answered. With Done the call is made nevertheless.
 	Code codes.Code `json:"code,omitempty"`
@@ -58,18 +59,23 @@ type faults struct {
 	mu  sync.Mutex
 }
 
+// read is the fault that is set for the method.
+func (f *faults) read(method string) (fault Fault, err error) {
+	data, err := os.ReadFile(filepath.Join(f.dir, method))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &fault)
+	}
+	return fault, err
+}
+
 // take is the fault of the next call of the method, and counts it.
 func (f *faults) take(method string) Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	data, err := os.ReadFile(filepath.Join(f.dir, method))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Fault{}
-	}
-	var fault Fault
-	if err == nil {
-		err = json.Unmarshal(data, &fault)
-	}
+	fault, err := f.read(method)
 	if err == nil && fault.Times > 0 {
 		left := fault
 		if left.Times--; left.Times == 0 {
@@ -82,6 +88,20 @@ func (f *faults) take(method string) Fault {
 		panic(fmt.Errorf("read the fault of %s: %w", method, err))
 	}
 	return fault
+}
+
+// hang waits for what becomes of a call that hangs.
+func (f *faults) hang(ctx context.Context, method string, hangs Fault) Fault {
+	for {
+		select {
+		case <-ctx.Done():
+			return hangs
+		case <-time.After(20 * time.Millisecond):
+			if next, err := f.read(method); err == nil && !next.Hang && next.Times > 0 {
+				return f.take(method)
+			}
+		}
+	}
 }
 
 // around does the call with the fault.

@@ -13,21 +13,21 @@ import (
 type registrar struct {
 	registerapi.UnimplementedRegistrationServer
 	cfg     Config
-	log     *callLog
 	refused chan error
 }
 
 // RegistrationSocket is the socket by which the driver registers.
 func (c Config) RegistrationSocket() string { return filepath.Join(c.Registry, c.Name+"-reg.sock") }
 
-// register serves the registration until ctx ends or the driver is refused.
+// register serves the registration until ctx ends or the driver is refused. Its calls are logged and go wrong as the
+// driver's do.
 func (d *Driver) register(ctx context.Context) error {
-	r := &registrar{cfg: d.cfg, log: d.log, refused: make(chan error, 1)}
+	r := &registrar{cfg: d.cfg, refused: make(chan error, 1)}
 	listener, err := listen(ctx, d.cfg.RegistrationSocket())
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer()
+	server := grpc.NewServer(grpc.UnaryInterceptor(d.intercept))
 	registerapi.RegisterRegistrationServer(server, r)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
@@ -48,7 +48,6 @@ func (r *registrar) GetInfo(context.Context, *registerapi.InfoRequest) (*registe
 
 func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registerapi.RegistrationStatus,
 ) (*registerapi.RegistrationStatusResponse, error) {
-	r.log.end(r.log.begin("NotifyRegistrationStatus", s), nil)
 	if !s.GetPluginRegistered() {
 		select {
 		case r.refused <- fmt.Errorf("the node agent refuses the driver: %s", s.GetError()):

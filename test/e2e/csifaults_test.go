@@ -7,12 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -71,8 +73,14 @@ func TestHangingCSI(t *testing.T) {
 	ns.Running("same")
 	ns.Running("another")
 	says(t, ns, "held", "the CSI driver "+hangs.Name+" has not answered NodeStageVolume since", "the driver's answer")
+	published := len(hangs.Calls("NodePublishVolume"))
+	hangs.Fault("NodePublishVolume", &csidriver.Fault{Times: 1, Hang: true})
 	hangs.Kill()
 	ns.Because("held", "csi-driver-away", "its CSI driver doesn't answer on this node")
+	hangs.Start()
+	hangs.Called("NodePublishVolume", published)
+	says(t, ns, "held", "the CSI driver "+hangs.Name+" has not answered NodePublishVolume since", "the driver's answer")
+	hangs.Kill()
 	hangs.Start()
 	held := ns.Running("held")
 
@@ -80,10 +88,12 @@ func TestHangingCSI(t *testing.T) {
 	ns.Delete("held", -1)
 	hangs.Called("NodeUnpublishVolume", 0)
 	says(t, ns, "held", "the CSI driver "+hangs.Name+" has not answered NodeUnpublishVolume since")
+	hangs.Fault("NodeUnstageVolume", &csidriver.Fault{Times: 1, Hang: true})
 	hangs.Kill()
 	hangs.Start()
 	ns.Gone(held)
-	for _, name := range []string{"same", "another"} {
+	notStagedMeanwhile(t, ns, hangs)
+	for _, name := range []string{"next", "same", "another"} {
 		ns.Delete(name, -1)
 	}
 	unstaged(t, hangs)
@@ -103,6 +113,25 @@ func TestHangingCSI(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// notStagedMeanwhile has a pod want the volume of the pod held while NodeUnstageVolume of it hangs. In the end the
+// driver says that it is at it still: so it is asked to unstage the volume again, and then to stage it.
+func notStagedMeanwhile(t *testing.T, ns *kit.Namespace, driver *kit.Driver) {
+	t.Helper()
+	driver.Called("NodeUnstageVolume", 0)
+	before := len(driver.Calls("NodeStageVolume", "NodeUnstageVolume"))
+	ns.Apply(pod("next", strings.ReplaceAll(claimPod, "CLAIM", "held")))
+	ns.Because("next", "volume-slow", "its mount takes longer than")
+	if calls := driver.Calls("NodeStageVolume", "NodeUnstageVolume"); len(calls) != before {
+		t.Errorf("the driver was called %q while it unstages", calls)
+	}
+	driver.Fault("NodeUnstageVolume", &csidriver.Fault{Times: 1, Code: codes.Aborted, Message: "it is under way"})
+	ns.Running("next")
+	want := []string{"NodeUnstageVolume Aborted", "NodeUnstageVolume OK", "NodeStageVolume OK"}
+	if got := driver.Calls("NodeStageVolume", "NodeUnstageVolume")[before-1:]; !slices.Equal(got, want) {
+		t.Errorf("the driver was called %q; want %q", got, want)
+	}
 }
 
 // A pod that is deleted by force, without a grace period, leaves nothing: its volume is unpublished and unstaged though

@@ -83,10 +83,6 @@ func (s *onNode) prepare(ctx context.Context) (err error) {
 	if err := c.Bed.CoverCgroups(); err != nil {
 		return err
 	}
-	// The specs look for a pod's cgroup where a machine's only node has it.
-	if err := c.Bed.CoverCgroups(); err != nil {
-		return err
-	}
 	if err := s.writeFiles(); err != nil {
 		return err
 	}

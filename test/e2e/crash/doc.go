@@ -10,6 +10,12 @@
 //
 // KUBELOT_BIN names a directory of kubelot's executables other than .bin.
 //
+// CSI_ROUNDS is how many volumes come and go in TestCSIKilledAtEveryCall and TestCSIKilledWhileAttaching, each with
+// several deaths. With a hundred, each call is met by the death of each daemon, the driver and the API server. That
+// takes about half an hour:
+//
+//	CSI_ROUNDS=100 GOWORK=off go -C test test ./e2e/crash -count=1 -v -timeout 1h -run '^TestCSIKilled'
+//
 // With KUBELOT_LAYOUT=compact the tests run against the crew in one process: to kill a daemon is to kill that.
 // TestStreamsOutliveDaemons is left out, for the daemon that carries the stream dies too; TestKilledDaemon runs once.
 package crash

@@ -15,6 +15,7 @@ import (
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -36,6 +37,10 @@ type Driver struct {
 	program string
 	args    []string
 	process *exec.Cmd
+	// starts is how many processes there have been.
+	starts int
+	// registry is where the driver makes the socket by which it registers.
+	registry string
 	// sidecars are those that the driver has.
 	sidecars []tools.Sidecar
 	bed      *Bed
@@ -70,19 +75,20 @@ func (b *Bed) CSIDriver(t testing.TB, name string, spec storagev1.CSIDriverSpec,
 			t.Error(err)
 		}
 	})
-	registry := filepath.Join(b.Node.RootDir, "plugins_registry")
-	d := &Driver{Name: name, State: state, t: t, rules: rulesOf(spec, flags), bed: b, box: box, program: program}
+	d := &Driver{
+		Name: name, State: state, t: t, rules: rulesOf(spec, flags), bed: b, box: box, program: program,
+		registry: filepath.Join(b.Node.RootDir, "plugins_registry"),
+	}
 	d.args = append([]string{
 		"--name", name, "--node-id", NodeName, "--state", state, "--socket", filepath.Join(state, "csi.sock"),
-		"--registry", registry,
+		"--registry", d.registry,
 	}, flags...)
-	socket := csidriver.Config{Name: name, Registry: registry}.RegistrationSocket()
 	t.Cleanup(func() {
 		d.Kill()
 		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
 		d.judge()
-		gone := os.Remove(socket)
+		gone := os.Remove(d.registration())
 		if errors.Is(gone, fs.ErrNotExist) {
 			gone = nil // with its node
 		}
@@ -124,6 +130,7 @@ func (d *Driver) Start() {
 	if err := d.process.Start(); err != nil {
 		d.t.Fatal(err)
 	}
+	d.starts++
 }
 
 // Sidecars starts programs that act on the driver's controller for the API's objects, until the test ends.
@@ -156,6 +163,11 @@ func (d *Driver) sidecar(s tools.Sidecar) {
 
 // socket is where the driver serves.
 func (d *Driver) socket() string { return filepath.Join(d.State, "csi.sock") }
+
+// registration is the socket by which it registers.
+func (d *Driver) registration() string {
+	return csidriver.Config{Name: d.Name, Registry: d.registry}.RegistrationSocket()
+}
 
 // controller calls the driver's controller. The driver must run.
 func (d *Driver) controller(call func(context.Context, csiapi.ControllerClient) error) {
@@ -321,4 +333,55 @@ func (d *Driver) Registered(n int, since time.Time) time.Duration {
 		return errors.Join(err, fmt.Errorf("it lacks %d", n))
 	})
 	return took
+}
+
+// Told is an error unless the process of the driver that Start started last has heard that it is registered.
+func (d *Driver) Told() error {
+	calls, err := csidriver.ReadCalls(d.State)
+	starts, told, gone := 0, false, map[int64]bool{}
+	for _, c := range calls {
+		switch {
+		case c.Start:
+			starts, told = starts+1, false
+		case c.Gone:
+			gone[c.ID] = true
+		case c.End && c.Method == "NotifyRegistrationStatus" && !gone[c.ID]:
+			told = c.Code == codes.OK.String()
+		}
+	}
+	if err == nil && (starts < d.starts || !told) {
+		err = fmt.Errorf("driver %s has not been told that it is registered", d.Name)
+	}
+	return err
+}
+
+// InCSINode waits until the node's CSINode has the driver, or until it hasn't.
+func (d *Driver) InCSINode(want bool) {
+	d.t.Helper()
+	Follow(d.t, fmt.Sprintf("%s in the CSINode: %t", d.Name, want), func(ctx context.Context) (Watcher, error) {
+		return d.bed.Client.StorageV1().CSINodes().Watch(ctx, byName(NodeName))
+	}, func(n *storagev1.CSINode) bool {
+		return want == slices.ContainsFunc(n.Spec.Drivers, func(one storagev1.CSINodeDriver) bool {
+			return one.Name == d.Name
+		})
+	})
+}
+
+// Bound is when the driver made the socket by which it registers.
+func (d *Driver) Bound() time.Time {
+	d.t.Helper()
+	info, err := os.Stat(d.registration())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return info.ModTime()
+}
+
+// Withdraw kills the driver and removes the socket by which it has registered.
+func (d *Driver) Withdraw() {
+	d.t.Helper()
+	d.Kill()
+	if err := os.Remove(d.registration()); err != nil {
+		d.t.Fatal(err)
+	}
 }

@@ -96,7 +96,8 @@ func Must(object *storagev1.CSIDriver) bool {
 }
 
 // Look asks whether the volume is attached, in the order in which the attach-detach controller works: it must
-// know that the node uses the volume, or it would detach it below the pod.
+// know that the node uses the volume, or it would detach it below the pod. An error beside an attached volume is one of
+// a later attempt, such as the attacher's when it looks at all volumes again: the volume is attached nevertheless.
 func (a *Attached) Look(ctx context.Context, v ID) (Attachment, error) {
 	used, ready := a.state(v.Name())
 	if !used {
@@ -114,7 +115,7 @@ func (a *Attached) Look(ctx context.Context, v ID) (Attachment, error) {
 		return Attachment{}, fmt.Errorf("volume %v has GET error for volume attachment %v: %w", v.Handle, name, err)
 	case va.DeletionTimestamp != nil:
 		return Attachment{}, errors.New("volume attachment is being deleted")
-	case va.Status.AttachError != nil:
+	case !va.Status.Attached && va.Status.AttachError != nil:
 		err := errors.New(driver.Line(va.Status.AttachError.Message))
 		if code := va.Status.AttachError.ErrorCode; code != nil && *code == exhausted && a.drivers.Refresh(v.Driver) {
 			err = fmt.Errorf("%w: %w", plugin.ErrExhausted, err)

@@ -55,3 +55,27 @@ func TestExhausted(t *testing.T) {
 		}
 	}
 }
+
+// An error beside an attached volume is one of a later attempt to attach it again.
+func TestAttachedWithAnError(t *testing.T) {
+	s, asked := &server{}, &refreshed{}
+	a, id, exhausted := New("n1", s, asked), ID{Driver: "d", Handle: "h"}, int32(8)
+	s.Status = storagev1.VolumeAttachmentStatus{
+		Attached: true, AttachmentMetadata: map[string]string{"device": "sdb"},
+		AttachError: &storagev1.VolumeError{Message: "no", ErrorCode: &exhausted},
+	}
+	name := corev1.UniqueVolumeName(id.Name())
+	node := corev1.NodeStatus{VolumesInUse: []corev1.UniqueVolumeName{name}}
+	a.SetNode(node)
+	if got, err := a.Look(t.Context(), id); err != nil || got.Waits == "" {
+		t.Errorf("the controller hasn't attached it: %+v, %v", got, err)
+	}
+	node.VolumesAttached = []corev1.AttachedVolume{{Name: name}}
+	a.SetNode(node)
+	if got, err := a.Look(t.Context(), id); err != nil || got.Waits != "" || got.Context["device"] != "sdb" {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if len(*asked) > 0 {
+		t.Errorf("asked again are %q", *asked)
+	}
+}

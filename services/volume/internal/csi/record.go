@@ -42,12 +42,16 @@ const ephemeralMode = string(storagev1.VolumeLifecycleEphemeral)
 // record is the content of a vol_data.json.
 type record map[string]string
 
-// errDamaged is of a record that can't be read, as the kubelet may leave one when the power fails.
+// errDamaged is of a record that can't be read, as the kubelet may leave one when the power fails, and of anything else
+// that has its name.
 var errDamaged = errors.New("it is damaged")
 
 // readRecord reads the record in dir; nil where there is none.
 func readRecord(dir string) (record, error) {
 	path := filepath.Join(dir, recordName)
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("read %s: %w: it is no file", path, errDamaged)
+	}
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return nil, nil //nolint:nilnil // nil is the record that doesn't exist

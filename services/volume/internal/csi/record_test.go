@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestRecords(t *testing.T) {
@@ -44,6 +46,64 @@ func TestDamagedRecords(t *testing.T) {
 		if r, err := readRecord(dir); !errors.Is(err, errDamaged) || r != nil || len(err.Error()) > 400 {
 			t.Errorf("%s: %v, %.300v", name, r, err)
 		}
+	}
+	for name, put := range strange(t) {
+		dir := t.TempDir()
+		put(filepath.Join(dir, recordName))
+		if r, err := readRecord(dir); !errors.Is(err, errDamaged) || r != nil {
+			t.Errorf("%s: %v, %v", name, r, err)
+		}
+	}
+}
+
+// strange is what may be at a record's path instead of a file.
+func strange(t *testing.T) map[string]func(path string) {
+	put := func(how func(path string) error) func(string) {
+		return func(path string) {
+			if err := how(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return map[string]func(string){
+		"directory": put(func(path string) error { return os.Mkdir(path, 0o750) }),
+		"link":      put(func(path string) error { return os.Symlink("/etc/hostname", path) }),
+		"pipe":      put(func(path string) error { return unix.Mkfifo(path, 0o600) }),
+		"socket":    put(func(path string) error { return unix.Mknod(path, unix.S_IFSOCK|0o600, 0) }),
+	}
+}
+
+// What is no record holds up no volume but its own, and that is given back as one of a damaged record is.
+func TestStrangeRecordHoldsUpNobody(t *testing.T) {
+	for name, put := range strange(t) {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, unattached())
+			b.node.mounts = true
+			other := filepath.Join(b.root, "pods/u9/volumes/kubernetes.io~csi/other")
+			if err := os.MkdirAll(filepath.Join(other, mountName), 0o750); err != nil {
+				t.Fatal(err)
+			}
+			put(filepath.Join(other, recordName))
+			b.claims("u1", "")
+			b.gives("u1")
+			// Of what is mounted there no record says which volume it is.
+			point, staged := filepath.Join(other, mountName), filepath.Join(b.stageDir(), "globalmount")
+			if err := unix.Mount(staged, point, "", unix.MS_BIND, ""); err != nil {
+				t.Fatal(err)
+			}
+			err := b.volumes.unstageIfUnused(t.Context(), b.stageDir())
+			if err == nil || !strings.Contains(err.Error(), "in use at "+other) {
+				t.Errorf("unstaging a volume in use: %v", err)
+			}
+			if err := unix.Unmount(point, 0); err != nil {
+				t.Fatal(err)
+			}
+			b.volumes.unstageIfUnusedOrFail(t, b.stageDir())
+			if err := b.volumes.Unmount(t.Context(), other); err != nil || exists(other) {
+				t.Errorf("the strange volume is left: %v", err)
+			}
+			b.calls("stage", "publish", "unpublish", "unstage")
+		})
 	}
 }
 

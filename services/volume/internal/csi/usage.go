@@ -14,14 +14,18 @@ import (
 // errNotThere is of a volume that the pod doesn't have any more.
 var errNotThere = errors.New("the pod doesn't have the volume any more")
 
-// measured reports whether the driver says how full its volumes are.
-func (v *kept) measured(name string) bool {
+// measured reports whether the driver says how full its volumes are. One that has just come hasn't told yet and is
+// asked: nobody looks at the volume again.
+func (v *kept) measured(ctx context.Context, name string) bool {
 	c := v.drivers.Client(name)
 	defer c.Release()
 	if c == nil {
 		return false
 	}
 	can := c.Known()
+	if can == nil {
+		can, _ = c.Capabilities(ctx) // no figures are no reason for the pod not to have its volume
+	}
 	return can != nil && can.Stats
 }
 

@@ -25,6 +25,10 @@ func TestUsage(t *testing.T) {
 	if !result.Measured {
 		t.Errorf("the result is %+v", result)
 	}
+	b.restartDriver() // nobody has asked it yet what it can do
+	if !b.claimsVolume("u1", pv, "").Measured {
+		t.Error("a driver that has just come isn't asked how full the volume is")
+	}
 	want := topic.VolumeUsageReply{
 		Bytes:  topic.VolumeAmount{Total: 30, Available: 20, Used: 10},
 		Inodes: topic.VolumeAmount{Total: 3, Available: 2, Used: 1},

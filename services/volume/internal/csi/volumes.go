@@ -131,18 +131,18 @@ func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.R
 	known, err := v.describe(&t, r, there)
 	switch {
 	case there && !known:
-		result := v.result(t)
+		result := v.result(ctx, t)
 		result.RefreshAt = time.Now().Add(unreadPause)
 		return result, nil
 	case err != nil && !there:
 		return plugin.Result{}, err
 	}
 	if t.again = there && t.republishes(); there && !t.again {
-		return v.result(t), nil
+		return v.result(ctx, t), nil
 	}
 	if r.Ending {
 		if there {
-			return v.result(t), nil
+			return v.result(ctx, t), nil
 		}
 		return plugin.Result{}, plugin.ErrNotMounted
 	}
@@ -154,7 +154,7 @@ func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.R
 	if err = v.begin(ctx, t); err != nil && !there {
 		return plugin.Result{}, err
 	}
-	return v.result(t), err
+	return v.result(ctx, t), err
 }
 
 // describe fills in what the CSIDriver object says of the volume; known is false while nobody knows the object.
@@ -185,8 +185,10 @@ func (v *Volumes) begin(ctx context.Context, t task) error {
 	return v.settle(ctx, t)
 }
 
-func (v *Volumes) result(t task) plugin.Result {
-	result := plugin.Result{ReadOnly: t.readOnly, Plugin: pluginName + ":" + t.driver, Measured: v.measured(t.driver)}
+func (v *Volumes) result(ctx context.Context, t task) plugin.Result {
+	result := plugin.Result{
+		ReadOnly: t.readOnly, Plugin: pluginName + ":" + t.driver, Measured: v.measured(ctx, t.driver),
+	}
 	if t.block {
 		result.Device = t.device.Link
 		return result

@@ -91,7 +91,7 @@ func (t target) reason() string {
 }
 
 func (t task) failed(k kind, err error) error {
-	return &plugin.Failure{Reason: t.reason(), What: t.what(k), Err: err}
+	return &plugin.Failure{Reason: t.reason(), What: t.what(k), Err: err, Unattached: k == attaching}
 }
 
 // waits is what the volume waits for.
@@ -102,7 +102,7 @@ func (t task) waits(a action) error {
 	}
 	failure := &plugin.Failure{Reason: t.reason(), What: t.what(k), Err: errors.New(a.why), OnItsWay: a.onItsWay}
 	if a.attaches {
-		failure.Attacher = t.driver
+		failure.Attacher, failure.Unattached = t.driver, true
 	}
 	return failure
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -43,9 +44,12 @@ type Client struct {
 	conn *grpc.ClientConn
 	// Node has the calls.
 	Node csiapi.NodeClient
-	// can is asked for once, and kept until the driver may be another process.
+	// can is asked for once, and again when the driver may be another process: ends counts the reasons for that, and of
+	// was that number when it was asked for.
 	asking chan struct{} // holds one token
 	can    *Capabilities
+	of     int64
+	ends   atomic.Int64
 
 	mu sync.Mutex
 	// users is how many have acquired the client; the last closes one that is retired.
@@ -63,10 +67,16 @@ type Capabilities struct {
 
 // dial makes the client of a driver. It doesn't connect: the first call does. watch is told of each call.
 func dial(endpoint string, watch grpc.UnaryClientInterceptor) (*Client, error) {
+	c := &Client{asking: make(chan struct{}, 1)}
+	c.asking <- struct{}{}
 	conn, err := grpc.NewClient("passthrough:///csi",
 		grpc.WithAuthority("localhost"),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", endpoint)
+			conn, err := new(net.Dialer).DialContext(ctx, "unix", endpoint)
+			if err != nil {
+				return nil, err
+			}
+			return followed{conn, c.Forget}, nil
 		}),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDisableServiceConfig(),
@@ -80,9 +90,23 @@ func dial(endpoint string, watch grpc.UnaryClientInterceptor) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CSI driver at %q: %w", endpoint, err)
 	}
-	c := &Client{conn: conn, Node: csiapi.NewNodeClient(conn), asking: make(chan struct{}, 1)}
-	c.asking <- struct{}{}
+	c.conn, c.Node = conn, csiapi.NewNodeClient(conn)
 	return c, nil
+}
+
+// followed is a connection of whose end somebody is told: what comes next may be another process, though it is
+// registered as before.
+type followed struct {
+	net.Conn
+	ended func()
+}
+
+func (f followed) Read(p []byte) (int, error) {
+	n, err := f.Conn.Read(p)
+	if err != nil {
+		f.ended()
+	}
+	return n, err
 }
 
 func (c *Client) acquire() {
@@ -113,14 +137,7 @@ func (c *Client) retire() {
 }
 
 // Forget has the driver asked again what it can do.
-func (c *Client) Forget() {
-	select {
-	case <-c.asking:
-		c.can = nil
-		c.asking <- struct{}{}
-	default: // it is being asked
-	}
-}
+func (c *Client) Forget() { c.ends.Add(1) }
 
 // plain makes what a driver says of an error a text of one line and bounded length. The request is in no error, and
 // what a driver repeats of its secrets isn't either.
@@ -193,7 +210,7 @@ func Line(text string) string {
 	return text
 }
 
-// Known are the capabilities that the driver has told; nil while it hasn't been asked, or is being asked.
+// Known are the capabilities that the driver told last; nil while it hasn't been asked, or is being asked.
 func (c *Client) Known() *Capabilities {
 	select {
 	case <-c.asking:
@@ -212,7 +229,8 @@ func (c *Client) Capabilities(ctx context.Context) (*Capabilities, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if c.can != nil {
+	ends := c.ends.Load()
+	if c.can != nil && c.of == ends {
 		return c.can, nil
 	}
 	ctx, cancel := AskContext(ctx)
@@ -229,7 +247,7 @@ func (c *Client) Capabilities(ctx context.Context) (*Capabilities, error) {
 	for _, entry := range list {
 		has[entry.GetRpc().GetType()] = true
 	}
-	c.can = &Capabilities{
+	c.of, c.can = ends, &Capabilities{
 		Stage:                 has[csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME],
 		MountGroup:            has[csiapi.NodeServiceCapability_RPC_VOLUME_MOUNT_GROUP],
 		SingleNodeMultiWriter: has[csiapi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER],

@@ -1,10 +1,16 @@
 package driver
 
 import (
+	"context"
+	"net"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc"
 
 	"kubelot.dev/bus/topic"
 )
@@ -65,5 +71,91 @@ func TestChanges(t *testing.T) {
 	d.Registered(nil)
 	if woken() {
 		t.Error("somebody was told of what changes nothing")
+	}
+}
+
+// able is a driver that stages volumes or doesn't, and counts how often it is asked.
+type able struct {
+	csiapi.UnimplementedNodeServer
+	stages bool
+	asked  int
+}
+
+func (a *able) NodeGetCapabilities(context.Context, *csiapi.NodeGetCapabilitiesRequest,
+) (*csiapi.NodeGetCapabilitiesResponse, error) {
+	a.asked++
+	answer := &csiapi.NodeGetCapabilitiesResponse{}
+	if a.stages {
+		answer.Capabilities = []*csiapi.NodeServiceCapability{{
+			Type: &csiapi.NodeServiceCapability_Rpc{Rpc: &csiapi.NodeServiceCapability_RPC{
+				Type: csiapi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
+			}},
+		}}
+	}
+	return answer, nil
+}
+
+// run serves the driver until the function is called.
+func (a *able) run(t *testing.T, socket string) (stop func()) {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	csiapi.RegisterNodeServer(server, a)
+	var served sync.WaitGroup
+	served.Go(func() { _ = server.Serve(listener) })
+	var once sync.Once
+	stop = func() { once.Do(func() { server.Stop(); served.Wait() }) }
+	t.Cleanup(stop)
+	return stop
+}
+
+// A driver is asked once what it can do, and again when it was started again, though nothing was asked of it meanwhile
+// and its registration is as it was.
+func TestCapabilitiesOfADriverThatWasStartedAgain(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	first := &able{stages: true}
+	stop := first.run(t, socket)
+	d := New()
+	defer d.Close()
+	d.Registered(map[string]topic.Plugin{"k": {
+		Type: topic.CSIPlugin, Name: "d", PluginEndpoint: topic.PluginEndpoint{Endpoint: socket},
+	}})
+	c := d.Client("d")
+	defer c.Release()
+	for range 3 {
+		if can, err := c.Capabilities(t.Context()); err != nil || !can.Stage {
+			t.Fatalf("%+v, %v", can, err)
+		}
+	}
+	stop()
+	if first.asked != 1 {
+		t.Errorf("it was asked %d times", first.asked)
+	}
+	for limit, failures := time.Now().Add(time.Minute), 0; failures < 2; time.Sleep(time.Millisecond) {
+		if _, err := c.Capabilities(t.Context()); err != nil {
+			failures++
+		}
+		if time.Now().After(limit) {
+			t.Fatal("what the driver could do is taken for certain after its end")
+		}
+	}
+	(&able{}).run(t, socket)
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		can, err := c.Capabilities(t.Context())
+		if err == nil && can.Stage {
+			t.Fatal("it still stages volumes, as the driver did before")
+		}
+		if err == nil {
+			break // it fails as long as the connection is about to be made again
+		}
+		if time.Now().After(limit) {
+			t.Fatal(err)
+		}
+	}
+	if can := c.Known(); can == nil || can.Stage {
+		t.Errorf("known is %+v", can)
 	}
 }

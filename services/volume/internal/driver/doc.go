@@ -16,6 +16,7 @@
 // # Guarantees
 //
 //   - A call that is under way outlives another registration of its driver.
+//   - A driver is asked again what it can do when the connection to it has ended, for it may have been started again.
 //   - What a driver says is bounded: the size of its answers, and its errors, which have one line and none of the
 //     secrets that the request had.
 package driver

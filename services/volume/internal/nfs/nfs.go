@@ -111,6 +111,10 @@ func (v *Volumes) MountAt(ctx context.Context, dir string, s Share, ending bool)
 }
 
 func (v *Volumes) mount(ctx context.Context, dir string, s Share) error {
+	if strings.HasPrefix(s.Source.Server, "-") {
+		// With "--" before it, busybox' mount takes it for an option nevertheless.
+		return fmt.Errorf("%q can't be the name of an NFS server: it begins with a dash", s.Source.Server)
+	}
 	options := s.Options
 	if s.ReadOnly {
 		options = append([]string{"ro"}, options...)

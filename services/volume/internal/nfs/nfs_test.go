@@ -175,6 +175,17 @@ func TestMountFails(t *testing.T) {
 	}
 }
 
+// A server isn't an option of mount, which root runs.
+func TestServerThatIsAnOption(t *testing.T) {
+	b := newBed(t)
+	b.share = Share{Source: &corev1.NFSVolumeSource{Server: "-T/some/dir", Path: "/f"}}
+	const want = `"-T/some/dir" can't be the name of an NFS server`
+	if _, err := b.mount(t); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("error %v", err)
+	}
+	b.expect(t, "")
+}
+
 // A mount that gets no answer ends with its pod.
 func TestMountIsCancelled(t *testing.T) {
 	b := newBed(t)

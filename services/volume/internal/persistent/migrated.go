@@ -2,6 +2,7 @@ package persistent
 
 import (
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	csitranslation "k8s.io/csi-translation-lib"
@@ -29,12 +30,23 @@ func translated(pv *corev1.PersistentVolume) (*corev1.PersistentVolume, error) {
 	return csi, nil
 }
 
-// inline is the volume of a pod that names it itself, as a persistent volume of its CSI driver.
+// inline is the volume of a pod that names it itself, as a persistent volume of its CSI driver. Its name becomes that
+// of a directory, as with the kubelet: of disks of Azure and vSphere it is made from a path.
 func inline(r plugin.Request) (bound, error) {
-	pv, err := migration.TranslateInTreeInlineVolumeToCSI(klog.Background(), r.Volume, r.Pod.Namespace)
+	volume, policy := r.Volume, ""
+	if volume.VsphereVolume != nil {
+		// The library looks for the policy in a place where an inline volume has none, and panics.
+		volume = volume.DeepCopy()
+		policy, volume.VsphereVolume.StoragePolicyName = volume.VsphereVolume.StoragePolicyName, ""
+	}
+	pv, err := migration.TranslateInTreeInlineVolumeToCSI(klog.Background(), volume, r.Pod.Namespace)
 	if err != nil {
 		return bound{}, fmt.Errorf("failed to translate inline volume to CSI: %w", err)
 	}
+	if policy != "" {
+		pv.Spec.CSI.VolumeAttributes["storagepolicyname"] = policy
+	}
+	pv.Name = strings.ReplaceAll(pv.Name, "/", "~")
 	if !isName(pv.Name) {
 		return bound{}, fmt.Errorf("the name %q, which the volume's is translated to, can't be that of a directory", pv.Name)
 	}

@@ -18,7 +18,8 @@ type named struct {
 
 func (n *named) MountPersistent(_ context.Context, _ plugin.Request, pv *corev1.PersistentVolume, _ bool,
 ) (plugin.Result, error) {
-	n.mounted = append(n.mounted, pv.Name+" "+pv.Spec.CSI.Driver+" "+pv.Spec.CSI.VolumeHandle)
+	n.mounted = append(n.mounted, strings.TrimSpace(pv.Name+" "+pv.Spec.CSI.Driver+" "+pv.Spec.CSI.VolumeHandle+" "+
+		pv.Spec.CSI.VolumeAttributes["storagepolicyname"]))
 	return plugin.Result{HostPath: "/there"}, nil
 }
 
@@ -67,6 +68,23 @@ func TestMigratedVolumes(t *testing.T) {
 	want := "pd.csi.storage.gke.io-disk pd.csi.storage.gke.io projects/UNSPECIFIED/zones/UNSPECIFIED/disks/disk"
 	if got := strings.Join(driver.mounted, ", "); got != want {
 		t.Errorf("mounted %q, want %q", got, want)
+	}
+
+	for want, source := range map[string]corev1.VolumeSource{
+		"~subscriptions~s~disks~d disk.csi.azure.com /subscriptions/s/disks/d": {
+			AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: "/subscriptions/s/disks/d"},
+		},
+		"csi.vsphere.vmware.com-[ds] kubevols~x.vmdk csi.vsphere.vmware.com [ds] kubevols/x.vmdk gold": {
+			VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{
+				VolumePath: "[ds] kubevols/x.vmdk", StoragePolicyName: "gold",
+			},
+		},
+	} {
+		driver.mounted, r.Volume.VolumeSource = nil, source
+		result := b.mount(r)
+		if got := strings.Join(driver.mounted, ", "); got != want || !strings.HasPrefix(want, result.PersistentVolume+" ") {
+			t.Errorf("mounted %q as %q, want %q", got, result.PersistentVolume, want)
+		}
 	}
 
 	b = newBed(t, corev1.PersistentVolumeSource{AzureFile: &corev1.AzureFilePersistentVolumeSource{

@@ -149,7 +149,7 @@ func (d *remote) mayAttach(b bound, place string) (netDisk, error) {
 	}
 	if waits := d.cluster.Waits(disk.attached); waits != "" {
 		failure := b.failed("WaitForAttach", "WaitForAttach", errors.New(waits))
-		failure.OnItsWay = true
+		failure.OnItsWay, failure.Unattached = true, true
 		return disk, failure
 	}
 	return disk, nil

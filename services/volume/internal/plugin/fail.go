@@ -33,6 +33,8 @@ type Failure struct {
 	OnItsWay bool
 	// Attacher is the CSI driver that has to attach the volume, if that is what is waited for.
 	Attacher string
+	// Unattached is of a volume that isn't attached to the node yet, whether it is waited for or has failed.
+	Unattached bool
 	// Costly is of a try that should not be made often: the pauses grow up to the kubelet's longest.
 	Costly bool
 }

@@ -49,6 +49,12 @@ type entry struct {
 	problem string
 }
 
+// lapsed reports whether a plugin of the same name may take the place of the entry's: that was killed and has left its
+// socket, or it was published by an earlier process and doesn't answer this one.
+func (e *entry) lapsed() bool {
+	return e.standing == registered && !e.told && e.failures > 0 || isDead(e.path)
+}
+
 // limit is how long the plugin may take for the answer.
 func (e *entry) limit() time.Duration { return pause.After(e.failures+1, firstLimit, lastLimit) }
 
@@ -138,6 +144,10 @@ func (b book) rival(e *entry, p topic.Plugin) error {
 	}
 	for _, other := range b {
 		if other == e || other.standing == unknown || other.plugin.Type != p.Type || other.plugin.Name != p.Name {
+			continue
+		}
+		if other.lapsed() {
+			other.standing, other.told = unknown, false
 			continue
 		}
 		theirs, err := csiVersion(other.plugin)

@@ -24,5 +24,6 @@
 //     a time, the newest first, each with a limit of time and of size.
 //   - A plugin hears that it is registered after it was published. If it can't be told, it isn't registered, and all of
 //     it is tried again.
-//   - What an earlier process has published stays until the socket is gone or its plugin is refused.
+//   - What an earlier process has published stays until the socket is gone, its plugin is refused, or another CSI
+//     driver of its name comes and it doesn't answer. A driver that was killed loses its name to the next of that name.
 package registry

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -44,6 +45,15 @@ func converse(socket string) (*conversation, error) {
 		return nil, err
 	}
 	return &conversation{conn, registerapi.NewRegistrationClient(conn)}, nil
+}
+
+// isDead reports whether nobody listens on the socket. The kernel says so at once.
+func isDead(socket string) bool {
+	conn, err := net.Dial("unix", socket) //nolint:noctx // it never waits
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
 func (c *conversation) close() { _ = c.conn.Close() }

@@ -250,6 +250,7 @@ func TestRefused(t *testing.T) {
 		}
 	}
 	for _, p := range []*registerapi.PluginInfo{
+		{Type: "CSIPlugin", Name: "a", Endpoint: "//x.sock", SupportedVersions: []string{"1.0.0"}},
 		{Type: "DRAPlugin", Name: "gpu.example.com", SupportedVersions: []string{"v1.DRAPlugin"}},
 		{Type: "DevicePlugin", Name: "vendor.example/gpu", SupportedVersions: []string{"v1beta1"}},
 	} {

@@ -47,6 +47,7 @@ func plugin(socket file, info *registerapi.PluginInfo) (topic.Plugin, error) {
 	if err := errors.Join(checkEndpoint(p.Endpoint), checkVersions(p.Versions), validate(p)); err != nil {
 		return p, fmt.Errorf("RegisterPlugin error -- plugin validation failed with err: %w", err)
 	}
+	p.Endpoint = filepath.Clean(p.Endpoint)
 	return p, nil
 }
 
@@ -61,7 +62,8 @@ func checkEndpoint(path string) error {
 	switch {
 	case len(path) > maxEndpoint:
 		return fmt.Errorf("the endpoint has %d characters", len(path))
-	case !filepath.IsAbs(path) || filepath.Clean(path) != path || strings.ContainsFunc(path, unicode.IsControl):
+	case !filepath.IsAbs(path) || slices.Contains(strings.Split(path, "/"), "..") ||
+		strings.ContainsFunc(path, unicode.IsControl):
 		return fmt.Errorf("the endpoint %q must be the absolute path of a unix socket", short(path))
 	}
 	return nil
