@@ -31,6 +31,13 @@ for daemon in "$root"/{services/*,bus/embed}/cmd/*; do
     exit 1
   fi
 done
+# All daemons run in it.
+for capability in $(sed -n 's/^CapabilityBoundingSet=//p' "$root"/deploy/systemd/*.service); do
+  if ! grep -qE "^CapabilityBoundingSet=(.* )?$capability( |\$)" "$compact"; then
+    echo "kubelot-compact.service lacks $capability, which the unit of one of its daemons has"
+    exit 1
+  fi
+done
 # A mount namespace of its own would hide the volumes from the runtime.
 own='Protect(System|Home|KernelTunables|KernelModules|ControlGroups|KernelLogs|Hostname|Proc)'
 own+='|Private(Tmp|Devices|Mounts|IPC)|(ReadWrite|ReadOnly|Inaccessible|NoExec|Exec|Bind|BindReadOnly)Paths'
@@ -63,12 +70,32 @@ for unit in "$root"/deploy/systemd/kubelot-*.service; do
     fi
   done
 done
+# Who may connect to the runtime's socket can do what root can. Units that need the runtime start after it. volume needs
+# no answer of it, but can't have a mount namespace of its own.
+for unit in "$root"/deploy/systemd/kubelot-*.service; do
+  if grep -q '^After=.*containerd\.service' "$unit" || ! grep -q '^WatchdogSec=' "$unit"; then continue; fi
+  for path in /run/containerd /run/crio /run/docker.sock /run/cri-dockerd.sock; do
+    if ! grep -qE "^InaccessiblePaths=(.* )?-$path( |\$)" "$unit"; then
+      echo "${unit##*/} lets its daemon connect to a container runtime: InaccessiblePaths=-$path"
+      exit 1
+    fi
+  done
+done
+# Whose daemon may read any file must not see what kubeadm keeps of the control plane.
+for unit in $(grep -lE '^AmbientCapabilities=.*CAP_DAC_' "$root"/deploy/systemd/*.service); do
+  for path in /etc/kubernetes/{admin.conf,tmp,pki/ca.key,pki/etcd} /var/lib/etcd; do
+    if ! grep -qE "^InaccessiblePaths=(.* )?-$path( |\$)" "$unit"; then
+      echo "${unit##*/} lets its daemon see $path, which has secrets of the control plane"
+      exit 1
+    fi
+  done
+done
 # How much a daemon that was taken over could do, as systemd scores it.
 goals=$root/deploy/exposure.txt
 for unit in "$root"/deploy/systemd/kubelot-*.service; do
   name=$(basename "${unit#*/systemd/kubelot-}" .service)
-  # The last two run nothing until the system stops.
-  case $name in compact | containers | shutdown) continue ;; esac
+  # They run nothing until the system stops.
+  case $name in containers | shutdown) continue ;; esac
   goal=$(sed -n "s/^$name //p" "$goals")
   [ -n "$goal" ] || { echo "kubelot-$name.service has no goal for its score in deploy/exposure.txt"; exit 1; }
   # In a directory without the other units: systemd looks for these beside it, and complains of what isn't installed.
@@ -95,7 +122,7 @@ for user in $(sed -n 's/^\(User\|Group\)=//p' "$root"/deploy/systemd/*.service |
 done
 # What isn't there when a unit starts isn't protected.
 for path in $(sed -n 's/^ReadOnlyPaths=//p' "$root/deploy/systemd/kubelot-lease.service" | tr ' ' '\n' |
-  sed -n 's|^-/etc/|/etc/|p'); do
+  sed -n 's|^-/etc/|/etc/|p') /etc/kubernetes/tmp /run/containerd /run/crio; do
   grep -q "^d $path " "$root/deploy/systemd/kubelot.tmpfiles" || lacks kubelot.tmpfiles "$path"
 done
 # systemd-tmpfiles and systemd-sysusers read their files, for a root directory of their own.

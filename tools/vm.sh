@@ -47,18 +47,23 @@ build_tests() {
     CGO_ENABLED=0 go -C "$root/services/gc" test -c -vet=off -o "$VM_LOGIND" ./internal/logind
 }
 
+# go_tests runs those of a directory that are of the focus, with more flags of go test. At least one must be there.
+go_tests() {
+  local dir=$1 said=$root/.run/vm-test.out
+  shift
+  GOWORK=off go -C "$root/test" test -count=1 -vet=off -v -timeout 3h -run "${FOCUS:-.}" "$@" "./$dir" | tee "$said" &&
+    ran "$said" "${FOCUS:-}"
+}
+
 # tests runs those of a runtime, with more flags of go test.
 tests() {
   local runtime=$1
   shift
-  VM_INSTALL=$installed VM_NEXT=$next VM_DIR=$root/.run/vm-test VM_RUNTIME=$runtime GOWORK=off \
-    go -C "$root/test" test -count=1 -vet=off -v -timeout 3h -run "${FOCUS:-.}" "$@" ./vm
+  VM_INSTALL=$installed VM_NEXT=$next VM_DIR=$root/.run/vm-test VM_RUNTIME=$runtime go_tests vm "$@"
 }
 
 # has reports whether a directory has tests of the focus; each has a machine of its own, which takes its time.
-has() {
-  sed -n 's/^func \(Test[A-Za-z]*\)(t .*/\1/p' "$root/test/$1"/*_test.go | grep -Eq "${FOCUS:-.}"
-}
+has() { has_test "$root/test/$1" "${FOCUS:-.}"; }
 
 # kubeadm_tests runs those of a node of kubeadm, with kubelot's packages and Debian's container runtime.
 kubeadm_tests() {
@@ -70,10 +75,13 @@ kubeadm_tests() {
     rm -rf "$packages"
     OUT=$packages ARCH=$arch FORMAT=deb "$root/tools/packages.sh" >"$log" 2>&1 || { cat "$log"; return 1; }
   fi
-  VM_PACKAGES=$packages/$arch VM_DIR=$root/.run/vm-test GOWORK=off \
-    go -C "$root/test" test -count=1 -vet=off -v -timeout 3h -run "${FOCUS:-.}" ./vm/asnode
+  VM_PACKAGES=$packages/$arch VM_DIR=$root/.run/vm-test go_tests vm/asnode
 }
 
+if [ "$mode" = test ] && ! has vm && { [ -n "${QUICK:-}" ] || ! has vm/asnode; }; then
+  say "vm.sh: no test matches FOCUS=$FOCUS"
+  exit 2
+fi
 mkdir -p "$root/.run"
 programs
 step "prepare what the machine installs" what_is_installed

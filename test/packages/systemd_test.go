@@ -232,8 +232,10 @@ func TestKubeadmsWay(t *testing.T) {
 	}
 
 	s.run(t, "rm", "-r", "/usr/lib/systemd/system/kubelet.service.d")
-	// Installed again after a removal, it takes its place again.
+	// Installed again after a removal, it takes its place again, whatever kubeadm reset has removed meanwhile.
 	s.apt(t, "remove", "kubelot-kubelet")
+	s.run(t, "find", "/var/lib/kubelet", "-mindepth", "1", "-delete")
+	s.put(t, "/var/lib/kubelet/config.yaml", config)
 	s.apt(t, "install", below("/packages", "kubelot-kubelet")...)
 	s.run(t, "systemctl", "is-enabled", "kubelet")
 	s.awaitCrew(t, daemons)

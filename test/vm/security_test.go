@@ -16,6 +16,7 @@ import (
 func hardened(t *testing.T, _ *workload) {
 	t.Run("exposure", exposed)
 	t.Run("resource", resourceIsKeptOut)
+	t.Run("runtime", runtimeIsHidden)
 	t.Run("iptables", func(t *testing.T) {
 		for _, command := range []string{"iptables", "ip6tables"} {
 			eventually(t, "the chain by which others find the kind of iptables", func(ctx context.Context) error {
@@ -34,6 +35,7 @@ func hardened(t *testing.T, _ *workload) {
 // exposed holds systemd's own score of each unit that runs.
 func exposed(t *testing.T) {
 	goals := exposureGoals(t)
+	delete(goals, "compact") // this node has the other layout
 	out := in(t, "systemd-analyze security --no-pager "+strings.Join(guest.DaemonUnits(), " ")+
 		" | sed -n 's/.*Overall exposure level for kubelot-\\(.*\\)\\.service: \\([0-9.]*\\) .*/\\1 \\2/p'")
 	for line := range strings.Lines(out) {
@@ -87,5 +89,20 @@ func resourceIsKeptOut(t *testing.T) {
 		"see keys":    "cat /run/kubelot/keys/podsync.nk",
 	} {
 		in(t, "! "+inside(command)+" # "+what)
+	}
+}
+
+// runtimeIsHidden shows that the daemons that have no business with the runtime don't see its socket, and that the
+// others do.
+func runtimeIsHidden(t *testing.T) {
+	units := crew(t)
+	for name, sees := range map[string]bool{
+		"bus": false, "status": false, "lease": false, "resource": false, "pleg": true, "api": true,
+	} {
+		pid := units["kubelot-"+name+".service"].MainPID
+		out := in(t, fmt.Sprintf("nsenter --target %s --mount -- ls /run/containerd", pid))
+		if strings.Contains(out, "containerd.sock") != sees {
+			t.Errorf("kubelot-%s sees in /run/containerd %q", name, out)
+		}
 	}
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -98,5 +100,65 @@ func TestScripts(t *testing.T) {
 	}
 	if count < 4*len(summaries) {
 		t.Errorf("there are %d scripts only", count)
+	}
+}
+
+// A removal disables kubelet.service. Installed again, the package enables it again, also if kubeadm reset has emptied
+// the kubelet's directory meanwhile.
+func TestTheKubeletIsEnabledAgain(t *testing.T) {
+	all, err := list("1.2.3", "1.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{options: &options{time: time.Unix(1, 0)}, dir: t.TempDir()}
+	i := slices.IndexFunc(all, func(p *pack) bool { return p.kind == "kubelet" })
+	hooks, _, err := s.scripts(all[i], "deb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	said := filepath.Join(root, "said")
+	systemctl := []byte("#!/bin/sh\necho \"$*\" >>" + said + "\n")
+	err = errors.Join(os.WriteFile(filepath.Join(root, "systemctl"), systemctl, 0o755),
+		os.MkdirAll(filepath.Join(root, "lib/kubelet/pki"), 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// run is a script as dpkg runs it, on a system that isn't booted; it returns what systemctl is told.
+	run := func(script string, args ...string) string {
+		t.Helper()
+		text, err := os.ReadFile(script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := strings.NewReplacer("/var/lib/", root+"/lib/", "/run/systemd/system", root+"/none").Replace(string(text))
+		cmd := exec.Command("sh", append([]string{"-c", body, "script"}, args...)...)
+		cmd.Env = []string{"PATH=" + root + ":/usr/bin:/bin"}
+		_ = os.Remove(said)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", script, err, out)
+		}
+		told, _ := os.ReadFile(said)
+		return string(told)
+	}
+	const preset = "--quiet preset kubelet.service\n"
+	if told := run(hooks.PostInstall, "configure", ""); told != preset {
+		t.Errorf("an installation tells systemctl %q", told)
+	}
+	run(hooks.PreRemove, "remove")
+	// kubeadm reset
+	if err := os.RemoveAll(filepath.Join(root, "lib/kubelet")); err != nil {
+		t.Fatal(err)
+	}
+	if told := run(hooks.PostInstall, "configure", "1.2.3"); told != preset {
+		t.Errorf("an installation after a removal tells systemctl %q", told)
+	}
+	if told := run(hooks.PostInstall, "configure", "1.2.3"); told != "" {
+		t.Errorf("an upgrade tells systemctl %q", told)
+	}
+	run(hooks.PreRemove, "remove")
+	run(hooks.PostRemove, "purge")
+	if _, err := os.Stat(filepath.Join(root, "lib/kubelot")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a purge leaves the mark: %v", err)
 	}
 }

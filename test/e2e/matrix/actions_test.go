@@ -131,8 +131,10 @@ func (r *rig) toAPIServer(t *testing.T, a action) {
 		r.pass(r.times.frozen)
 		r.must(t, server.SignalAPIServer(syscall.SIGCONT))
 		return
-	case kill, restart:
+	case kill:
 		server.StopAPIServer()
+	case restart:
+		server.QuitAPIServer()
 	case absence:
 		server.StopAPIServer()
 		r.pass(r.times.away)

@@ -7,7 +7,9 @@
 // written from the results of a run (RESULTS), and a test checks that it has all cells.
 //
 //	GOWORK=off go -C test test ./e2e/matrix -run 'TestMatrix/podsync'        # short times
-//	MATRIX=full GOWORK=off go -C test test ./e2e/matrix -timeout 2h          # SIGSTOP for 60 s, away for 5 minutes
+//	MATRIX=full GOWORK=off go -C test test ./e2e/matrix -timeout 5h          # SIGSTOP for 60 s, away for 5 minutes
+//
+// Of the latter, more than one and a half hours are pauses.
 //
 // A checkout without the last release's commit can't build the other version of the daemons. Those cells are then
 // skipped, with a message.

@@ -74,6 +74,14 @@ func TestAllDaemonsAreInTheTable(t *testing.T) {
 	}
 }
 
+// A long run sees a storm although the API server forgets Events meanwhile.
+func TestForgottenEventsHideNone(t *testing.T) {
+	before := events{"old": 40, "again": 2}
+	if n := (events{"again": 5, "new": 30}).more(before); n != 33 {
+		t.Errorf("there are %d more Events, want 33", n)
+	}
+}
+
 func key(part string, a action) string { return part + "/" + string(a) }
 
 // readResults are the last results of each cell.

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/test/e2e/kit"
 )
@@ -247,7 +248,7 @@ type observer struct {
 	mu     sync.Mutex
 	turned []string
 	oldest time.Duration // age of the lease
-	events int           // before
+	events events        // before
 }
 
 func (r *rig) observe(t *testing.T) *observer {
@@ -290,19 +291,32 @@ func (o *observer) look(ctx context.Context) {
 	}
 }
 
-// events counts the Events on the node and on pods that neither come nor go.
-func (r *rig) events(t *testing.T) int {
-	t.Helper()
+// events are how often each Event was seen.
+type events map[types.UID]int
+
+// more is how often Events were seen since before. What the API server has forgotten meanwhile, as it does after an
+// hour, doesn't count.
+func (e events) more(before events) int {
 	n := 0
+	for uid, count := range e {
+		n += max(0, count-before[uid])
+	}
+	return n
+}
+
+// events are the Events on the node and on pods that neither come nor go.
+func (r *rig) events(t *testing.T) events {
+	t.Helper()
+	seen := events{}
 	for _, namespace := range []string{r.ns.Name, "default"} {
 		list, err := r.bed.Client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
 		r.must(t, err)
 		for _, e := range list.Items {
 			name := e.InvolvedObject.Name
 			if !strings.HasPrefix(name, "comes-") && !strings.HasPrefix(name, "leaves-") {
-				n += max(1, int(e.Count))
+				seen[e.UID] = max(1, int(e.Count))
 			}
 		}
 	}
-	return n
+	return seen
 }

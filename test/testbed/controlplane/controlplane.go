@@ -29,6 +29,8 @@ const (
 	startTimeout = 3 * time.Minute
 	// stopGrace is short: the API server would wait for its watchers.
 	stopGrace = 2 * time.Second
+	// quitGrace is what the kubelet gives the API server's static pod.
+	quitGrace = 30 * time.Second
 )
 
 // ControlPlane is a running control plane.
@@ -167,6 +169,10 @@ func (c *ControlPlane) componentKubeconfig(name string) string {
 // StopAPIServer takes the API server away, with SIGKILL: connections break as
 // in a crash. etcd and the controllers stay.
 func (c *ControlPlane) StopAPIServer() { c.apiserver.Kill() }
+
+// QuitAPIServer asks the API server to end, and waits as long as a node of kubeadm does: it answers what it was asked,
+// and ends the connections in order.
+func (c *ControlPlane) QuitAPIServer() { c.apiserver.Stop(quitGrace) }
 
 // SignalAPIServer sends the API server a signal, such as SIGSTOP.
 func (c *ControlPlane) SignalAPIServer(signal syscall.Signal) error {

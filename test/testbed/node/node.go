@@ -66,6 +66,8 @@ type Options struct {
 	ExtraConfig string
 	// ExtraArgs are appended to the command line.
 	ExtraArgs []string
+	// ExtraEnv is added to the environment.
+	ExtraEnv []string
 }
 
 // Node is a running agent.
@@ -166,7 +168,7 @@ func (n *Node) Launch(ctx context.Context) error {
 	}
 	n.process, err = proc.Start(proc.Spec{
 		Name: string(n.opts.Agent), Path: n.cluster.Tools.Path(n.opts.Agent.program()),
-		Args: args, Dir: n.cluster.Bed.Logs(),
+		Args: args, Env: n.opts.ExtraEnv, Dir: n.cluster.Bed.Logs(),
 	})
 	if err != nil {
 		return err

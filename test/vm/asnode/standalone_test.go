@@ -22,7 +22,6 @@ spec:
 // TestStandaloneBox follows the install page to a machine without a cluster. Its pod is there again after a reboot.
 func TestStandaloneBox(t *testing.T) {
 	runtimeByPage(t)
-	network(t)
 	for _, command := range commands(t, standaloneBox) {
 		follow(t, command)
 	}

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -35,10 +36,23 @@ func TestFill(t *testing.T) {
 	}
 }
 
+// No cluster brings a network to a box, so the page has one.
+func TestTheBoxHasANetwork(t *testing.T) {
+	got, err := Commands("../../../docs/install.md", "A standalone box in four commands")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(got[0], ">/etc/cni/net.d/10-pods.conflist <<'JSON'\n")
+	conflist, _, ends := strings.Cut(rest, "\nJSON\n")
+	if !found || !ends || !json.Valid([]byte(conflist)) {
+		t.Errorf("the first command writes no network configuration: %s", got[0])
+	}
+}
+
 // The page says in its headings how many commands there are.
 func TestInstallPage(t *testing.T) {
 	for heading, want := range map[string]int{
-		"A kubeadm node in five commands": 5, "A standalone box in three commands": 3,
+		"A kubeadm node in five commands": 5, "A standalone box in four commands": 4,
 	} {
 		got, err := Commands("../../../docs/install.md", heading)
 		if err != nil || len(got) != want {

@@ -15,7 +15,7 @@ if [ "$1" = purge ]; then
       if [ -d $dir ]; then rmdir --ignore-fail-on-non-empty $dir; fi
     done
     for dir in /var/lib/kubelet /var/log/pods /var/log/containers /etc/kubernetes/manifests /etc/kubernetes/pki \
-      /etc/kubernetes; do
+      /etc/kubernetes/tmp /etc/kubernetes; do
       if [ -d $dir ]; then rmdir --ignore-fail-on-non-empty $dir; fi
     done
   fi

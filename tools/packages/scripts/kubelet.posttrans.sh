@@ -1,5 +1,8 @@
-mark=/var/lib/kubelet/.kubelot-kubelet
+mark=/var/lib/kubelot/removed-kubelet
 action=upgrade
-if [ -e $mark ]; then action=install; fi
-rm -f $mark
+if [ -e $mark ]; then
+  action=install
+  rm -f $mark
+  rmdir --ignore-fail-on-non-empty /var/lib/kubelot
+fi
 {{.Start}}

@@ -2,5 +2,6 @@
 if booted; then systemctl stop kubelet.service; fi
 if has systemctl; then systemctl --quiet disable kubelet.service; fi
 {{if not .RPM -}}
-if [ -d /var/lib/kubelet ]; then touch /var/lib/kubelet/.kubelot-kubelet; fi
+# Not in the kubelet's directory, which kubeadm reset empties.
+mkdir -p /var/lib/kubelot && touch /var/lib/kubelot/removed-kubelet
 {{- end}}

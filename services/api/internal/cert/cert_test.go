@@ -2,6 +2,7 @@ package cert
 
 import (
 	"bytes"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	certutil "k8s.io/client-go/util/cert"
 )
@@ -75,6 +77,51 @@ func TestHalfAPairIsMadeAnew(t *testing.T) {
 				t.Errorf("the key has the mode %v, %v", info.Mode(), err)
 			}
 		})
+	}
+}
+
+// A stored certificate that is none is asked for anew, and not a reason to end at each start.
+func TestABrokenSignedCertificateIsAskedForAnew(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty": "", "no certificate": "nonsense", "half": "-----BEGIN CERTIFICATE-----\nMIIB",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			stored := filepath.Join(dir, "kubelet-server-2026-01-01-00-00-00.pem")
+			if err := os.WriteFile(stored, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(stored, filepath.Join(dir, "kubelet-server-current.pem")); err != nil {
+				t.Fatal(err)
+			}
+			request := Request{Node: "n", Dir: dir, Metrics: prometheus.NewRegistry(), Log: quiet}
+			signed, err := NewSigned(request, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := signed.Get(nil); !errors.Is(err, errUnsigned) {
+				t.Errorf("it serves with what is stored: %v", err)
+			}
+		})
+	}
+}
+
+// One that is good is kept.
+func TestASignedCertificateIsKept(t *testing.T) {
+	dir := t.TempDir()
+	cert, key, err := certutil.GenerateSelfSignedCertKey("n", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kubelet-server-current.pem"), append(cert, key...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	signed, err := NewSigned(Request{Node: "n", Dir: dir, Metrics: prometheus.NewRegistry(), Log: quiet}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := signed.Get(nil); err != nil {
+		t.Error(err)
 	}
 }
 

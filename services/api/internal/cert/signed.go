@@ -7,8 +7,12 @@ import (
 	"crypto/x509/pkix"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"maps"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,6 +21,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/certificate"
 )
+
+// prefix begins the names of the files that the kubelet keeps such certificates in.
+const prefix = "kubelet-server"
 
 // Request says what certificate the cluster is asked for.
 type Request struct {
@@ -27,6 +34,7 @@ type Request struct {
 	// Addresses are the node's; as long as there is no IP address among them nothing is asked for.
 	Addresses func() []corev1.NodeAddress
 	Metrics   prometheus.Registerer
+	Log       *slog.Logger
 }
 
 // Signed is a certificate that the cluster signs. Start and Stop belong to it.
@@ -34,7 +42,10 @@ type Signed struct{ certificate.Manager }
 
 // NewSigned makes it; it starts nothing.
 func NewSigned(r Request, client kubernetes.Interface) (*Signed, error) {
-	store, err := certificate.NewFileStore("kubelet-server", r.Dir, r.Dir, r.CertFile, r.KeyFile)
+	if err := putAside(r.Dir, r.Log); err != nil {
+		return nil, err
+	}
+	store, err := certificate.NewFileStore(prefix, r.Dir, r.Dir, r.CertFile, r.KeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("store of serving certificates in %s: %w", r.Dir, err)
 	}
@@ -62,6 +73,27 @@ func NewSigned(r Request, client kubernetes.Interface) (*Signed, error) {
 		return nil, fmt.Errorf("manager of the serving certificate: %w", err)
 	}
 	return &Signed{manager}, nil
+}
+
+// putAside renames the stored certificate if it isn't one with its key, as after a fault of the disk: the manager would
+// fail with it at each start. Without it, it asks for another one.
+func putAside(dir string, log *slog.Logger) error {
+	current, unusable := filepath.Join(dir, prefix+"-current.pem"), filepath.Join(dir, prefix+"-unusable.pem")
+	pem, err := os.ReadFile(current)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the stored serving certificate: %w", err)
+	}
+	if _, err = tls.X509KeyPair(pem, pem); err == nil {
+		return nil
+	}
+	log.Warn("the stored serving certificate isn't usable, requesting another one", "file", current, "error", err)
+	if err := os.Rename(current, unusable); err != nil {
+		return fmt.Errorf("put the unusable serving certificate aside: %w", err)
+	}
+	return nil
 }
 
 // errUnsigned is what a client sees before the cluster has signed.

@@ -11,6 +11,7 @@
 //   - The number of strangers' requests that are handled at a time is bounded. The others wait.
 //   - The number of guests is bounded. When one more comes, the one that has been idle for longest is closed. If none
 //     is idle, the request of the new one is refused.
+//   - The number of allowed requests that are handled at a time is bounded, over all connections. More are refused.
 package crowd
 
 import (
@@ -25,7 +26,8 @@ import (
 	"time"
 )
 
-// Limits are the bounds. All must be set.
+// Limits are the bounds. All must be set, but Guests and Allowed are of no use to a server without Inside: its clients
+// stay strangers.
 type Limits struct {
 	Strangers, Guests int
 	// Patience is how long a stranger may stay.
@@ -35,6 +37,8 @@ type Limits struct {
 	Senders      int
 	// Requests is how many requests of strangers are handled at a time.
 	Requests int
+	// Allowed is how many allowed requests are handled at a time. One HTTP/2 connection may have many.
+	Allowed int
 }
 
 // logEvery is how often it is logged that connections are closed.
@@ -46,6 +50,7 @@ type Crowd struct {
 	log      *slog.Logger
 	senders  chan struct{}
 	requests chan struct{}
+	allowed  chan struct{}
 
 	mu      sync.Mutex
 	present map[*Conn]bool
@@ -57,6 +62,7 @@ func New(limits Limits, log *slog.Logger) *Crowd {
 	return &Crowd{
 		limits: limits, log: log, present: map[*Conn]bool{},
 		senders: make(chan struct{}, limits.Senders), requests: make(chan struct{}, limits.Requests),
+		allowed: make(chan struct{}, limits.Allowed),
 	}
 }
 
@@ -183,7 +189,8 @@ func (c *Crowd) Outside(next http.Handler) http.Handler {
 
 type turnKey struct{}
 
-// Inside wraps the handlers that only allowed requests reach. It makes the connection a guest.
+// Inside wraps the handlers that only allowed requests reach. It makes the connection a guest, and refuses requests
+// while too many are handled.
 func (c *Crowd) Inside(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if leave, ok := r.Context().Value(turnKey{}).(func()); ok {
@@ -191,12 +198,23 @@ func (c *Crowd) Inside(next http.Handler) http.Handler {
 		}
 		if conn, _ := r.Context().Value(connKey{}).(*Conn); conn != nil && !c.welcome(conn) {
 			w.Header().Set("Connection", "close")
-			w.Header().Set("Retry-After", "5")
-			http.Error(w, "the node's API has too many connections", http.StatusServiceUnavailable)
+			refuse(w, "the node's API has too many connections")
 			return
 		}
+		select {
+		case c.allowed <- struct{}{}:
+		default:
+			refuse(w, "the node's API has too many requests and streams")
+			return
+		}
+		defer func() { <-c.allowed }()
 		next.ServeHTTP(w, r)
 	})
+}
+
+func refuse(w http.ResponseWriter, why string) {
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, why, http.StatusServiceUnavailable)
 }
 
 // welcome makes the connection a guest. It reports whether there was room.

@@ -17,7 +17,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var few = Limits{
-	Strangers: 2, Guests: 2, Patience: time.Hour, Small: 1 << 10, Large: 8 << 10, Senders: 1, Requests: 1,
+	Strangers: 2, Guests: 2, Patience: time.Hour, Small: 1 << 10, Large: 8 << 10, Senders: 1, Requests: 1, Allowed: 8,
 }
 
 // reached has a message for each request that is held.
@@ -61,8 +61,9 @@ func serve(t *testing.T, limits Limits) (address string, released chan struct{})
 	t.Cleanup(func() {
 		_ = server.Close()
 		<-ended
-		if len(c.present) > 0 || len(c.senders) > 0 || len(c.requests) > 0 {
-			t.Errorf("%d connections, %d senders, %d requests are left", len(c.present), len(c.senders), len(c.requests))
+		if len(c.present) > 0 || len(c.senders) > 0 || len(c.requests) > 0 || len(c.allowed) > 0 {
+			t.Errorf("%d connections, %d senders, %d requests, %d allowed ones are left", len(c.present), len(c.senders),
+				len(c.requests), len(c.allowed))
 		}
 	})
 	return plain.Addr().String(), released
@@ -229,4 +230,31 @@ func TestRequestsOfStrangersTakeTurns(t *testing.T) {
 	close(release)
 	want(t, "the one that was held", held.answer(t), 200)
 	want(t, "the one that waited", <-answered, 401)
+}
+
+func TestAllowedRequestsAreBounded(t *testing.T) {
+	limits := few
+	limits.Guests, limits.Allowed = 8, 2
+	address, release := serve(t, limits)
+	var held []*client
+	for range limits.Allowed {
+		c := dial(t, address, "127.0.0.1")
+		if _, err := io.WriteString(c, "GET /hold HTTP/1.1\r\nHost: n\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		<-reached
+		held = append(held, c)
+	}
+	more := dial(t, address, "127.0.0.1")
+	want(t, "one that is too many", more.ask(t, "/in"), 503)
+	close(release)
+	for _, c := range held {
+		want(t, "one that was held", c.answer(t), 200)
+	}
+	// The server may have answered without having left the handler yet.
+	code := 0
+	for end := time.Now().Add(time.Minute); code != 200 && time.Now().Before(end); {
+		code = more.ask(t, "/in")
+	}
+	want(t, "the refused one on its connection, later", code, 200)
 }

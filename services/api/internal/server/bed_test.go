@@ -85,7 +85,8 @@ func newBedOn(t *testing.T, on *bustest.Bus, lines string) *bed {
 		topic.PodUpdate,
 		topic.StatusPatch, topic.Health,
 	}},
-		bus.Contract{Daemon: "pleg", Writes: []bus.Topic{topic.PLEGEvent, topic.Health}})
+		bus.Contract{Daemon: "pleg", Writes: []bus.Topic{topic.PLEGEvent, topic.Health}},
+		bus.Contract{Daemon: "resource", Writes: []bus.Topic{topic.Health}})
 	conn := func(name string) *bus.Conn {
 		c := b.bus.Conn(name)
 		t.Cleanup(c.Close)
@@ -95,6 +96,7 @@ func newBedOn(t *testing.T, on *bustest.Bus, lines string) *bed {
 	b.pods, b.statuses, b.seen = topic.PodUpdate.Writer(podsync), topic.StatusPatch.Writer(podsync),
 		topic.PLEGEvent.Writer(pleg)
 	b.health["podsync"], b.health["pleg"] = topic.Health.Writer(podsync), topic.Health.Writer(pleg)
+	b.health["resource"] = topic.Health.Writer(conn("resource"))
 	env := daemon.Env{
 		Config: b.config(lines), Bus: conn("api"), Log: slog.New(slog.DiscardHandler),
 		Metrics: prometheus.NewPedanticRegistry(),

@@ -23,8 +23,10 @@ import (
 )
 
 const (
-	// crowdChild is the address on which this process is the server of TestACrowdKeepsNobodyOut.
+	// crowdChild is the address on which this process is the server of TestACrowdKeepsNobodyOut, or after openChild that
+	// of TestACrowdThatIsAnsweredKeepsNobodyOut.
 	crowdChild = "KUBELOT_TEST_CROWD"
+	openChild  = "open"
 	// memoryHigh is that of kubelot-api.service, in KiB.
 	memoryHigh = 192 << 10
 )
@@ -48,9 +50,14 @@ func serveCrowd(address string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin) // it ends with the test
 		cancel()
 	}()
+	bound := func() { fmt.Fprintln(os.Stdout, "bound") }
+	if port, ok := strings.CutPrefix(address, openChild); ok {
+		at := site{address: port, open: true, bound: bound}
+		return s.listen(ctx, at, open(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })))
+	}
 	at := site{
 		address: address, tls: &tls.Config{GetCertificate: files.Get, NextProtos: []string{"h2", "http/1.1"}},
-		bound: func() { fmt.Fprintln(os.Stdout, "bound") },
+		bound: bound,
 	}
 	return s.listen(ctx, at, func(inside middleware) http.Handler {
 		pods := inside(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "pods") }))
@@ -67,7 +74,7 @@ func serveCrowd(address string) error {
 // Whatever a crowd of clients without rights does, the daemon's memory stays below its limit, and a client that has the
 // right is served, from another address and from that of the crowd.
 func TestACrowdKeepsNobodyOut(t *testing.T) {
-	address, pid := startCrowdChild(t)
+	address, pid := startCrowdChild(t, "")
 	asks(t, address, "127.0.0.1") // once, so that what follows compares with a server that works
 	tiny := strings.Builder{}
 	for i := range 250_000 {
@@ -98,6 +105,43 @@ func TestACrowdKeepsNobodyOut(t *testing.T) {
 			t.Logf("%d connections in %v, %d KiB", len(crowd), time.Since(began).Round(time.Millisecond), memory)
 			if memory > memoryHigh {
 				t.Errorf("the daemon has %d KiB, which is more than its MemoryHigh", memory)
+			}
+			for _, conn := range crowd {
+				conn.Close()
+			}
+		})
+	}
+}
+
+// Where everybody is answered, a crowd that was answered can't use up the memory either, and is in nobody's way.
+func TestACrowdThatIsAnsweredKeepsNobodyOut(t *testing.T) {
+	address, pid := startCrowdChild(t, openChild)
+	tiny := strings.Builder{}
+	for i := range 200_000 {
+		tiny.WriteString(strconv.FormatInt(int64(i), 36) + ":\r\n")
+	}
+	const request = "GET /healthz HTTP/1.1\r\nHost: n1\r\n"
+	for name, says := range map[string]string{
+		"large headers after an answer":  request + "\r\n" + request + tiny.String(),
+		"half a request after an answer": request + "\r\n" + request,
+		"large headers":                  request + tiny.String(),
+		"no body":                        "POST /healthz HTTP/1.1\r\nHost: n1\r\nContent-Length: 1000\r\n\r\n",
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			crowd := crowded(t, address, 64, nil, says)
+			request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/healthz", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer, err := (&http.Client{Timeout: time.Minute}).Do(request)
+			if err != nil {
+				t.Fatalf("who asks once isn't served: %v", err)
+			}
+			answer.Body.Close()
+			memory := resident(t, pid)
+			t.Logf("%d connections, %d KiB", len(crowd), memory)
+			if answer.StatusCode != http.StatusOK || memory > memoryHigh/4 {
+				t.Errorf("who asks once is answered %s, and the daemon has %d KiB", answer.Status, memory)
 			}
 			for _, conn := range crowd {
 				conn.Close()
@@ -180,7 +224,7 @@ func resident(t *testing.T, pid int) int {
 
 // startCrowdChild runs serveCrowd as a process of its own. Another process may take the port that was free, so it tries
 // several.
-func startCrowdChild(t *testing.T) (address string, pid int) {
+func startCrowdChild(t *testing.T, kind string) (address string, pid int) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -189,7 +233,7 @@ func startCrowdChild(t *testing.T) (address string, pid int) {
 	for tries := 1; ; tries++ {
 		port := freePort(t)
 		child := exec.CommandContext(context.WithoutCancel(t.Context()), self)
-		child.Env = append(os.Environ(), crowdChild+"=:"+port, "GOGC=50")
+		child.Env = append(os.Environ(), crowdChild+"="+kind+":"+port, "GOGC=50")
 		child.Stderr = os.Stderr
 		stdin, err := child.StdinPipe()
 		stdout, err2 := child.StdoutPipe()

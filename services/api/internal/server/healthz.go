@@ -1,12 +1,14 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/api/internal/state"
 )
 
@@ -19,13 +21,35 @@ type check struct {
 // checks are the kubelet's. That this process answers and can log is what the first two say.
 func (s *Service) checks() []check {
 	fine := func(*http.Request) error { return nil }
-	return []check{{"ping", fine}, {"log", fine}, {"syncloop", func(r *http.Request) error {
-		problem, err := ask(r.Context(), s, func(w *state.State) error { return w.SyncLoop(time.Now()) })
-		if err != nil {
-			return err
+	looked := func(look func(w *state.State, now time.Time) error) func(*http.Request) error {
+		return func(r *http.Request) error {
+			problem, err := ask(r.Context(), s, func(w *state.State) error { return look(w, time.Now()) })
+			if err != nil {
+				return err
+			}
+			return problem
 		}
-		return problem
-	}}}
+	}
+	return []check{
+		{"ping", fine},
+		{"log", fine},
+		{"syncloop", looked((*state.State).SyncLoop)},
+		{"device-plugin", looked(devicePlugins)},
+	}
+}
+
+// devicePlugins says why device plugins can't register: the daemon that they register with is unhealthy or silent. One
+// that sleeps is woken by them.
+func devicePlugins(w *state.State, now time.Time) error {
+	switch h, known := w.Health["resource"]; {
+	case !known:
+		return errors.New("kubelot-resource has not reported yet")
+	case h.State == topic.Unhealthy:
+		return fmt.Errorf("kubelot-resource is not healthy: %s", h.Message)
+	case h.Silent(now):
+		return fmt.Errorf("kubelot-resource last reported at %s", h.Beat.UTC().Format(time.RFC3339))
+	}
+	return nil
 }
 
 // healthz adds /healthz and a path for each check.

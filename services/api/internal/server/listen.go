@@ -27,6 +27,9 @@ const (
 	idleTimeout   = 90 * time.Second
 	maxHeader     = 1 << 20
 	headerTimeout = 30 * time.Second
+	// openHeader bounds a request's header where nobody has to say who they are: no such request needs a token or a
+	// command.
+	openHeader = 16 << 10
 	// stopGrace is how long answers may take that are under way when the daemon stops.
 	stopGrace = time.Second
 	// requestTimeout bounds a request and its answer where neither lasts; what is left unread of a request has to come in
@@ -44,10 +47,17 @@ const (
 // crowdLimits keep the daemon well below the MemoryMax of kubelot-api.service. A connection with a request under way
 // takes up to 100 kB, and headers 20 times their size; all that strangers can send is 512 times 8 KiB, and four
 // times as much as a request may have (an exec has the command in its URL). The API server opens a connection for
-// each exec, so that there must be room for a burst of them.
+// each exec, so that there must be room for a burst of them. Streams of logs share connections: of a stream, too, up to
+// 100 kB are held.
 var crowdLimits = crowd.Limits{
 	Strangers: 512, Guests: 1024, Patience: headerTimeout,
-	Small: 8 << 10, Large: maxHeader + 256<<10, Senders: 4, Requests: 64,
+	Small: 8 << 10, Large: maxHeader + 256<<10, Senders: 4, Requests: 64, Allowed: 1024,
+}
+
+// openLimits are for the servers that everybody may use: healthz, and the read-only port. A client that was answered
+// there is known no better than before, so all stay strangers, and a connection has one request only.
+var openLimits = crowd.Limits{
+	Strangers: 256, Patience: headerTimeout, Small: 4 << 10, Large: openHeader + 16<<10, Senders: 4, Requests: 64,
 }
 
 // serve starts the listeners that the configuration asks for. Their errors go to s.failed.
@@ -62,7 +72,7 @@ func (s *Service) serve(ctx context.Context) {
 	s.begin(ctx, s.serveHTTPS)
 	if k.ReadOnlyPort > 0 {
 		s.begin(ctx, func(ctx context.Context) error {
-			return s.listen(ctx, site{address: address(k.Address, k.ReadOnlyPort)}, open(s.readOnly()))
+			return s.listen(ctx, site{address: address(k.Address, k.ReadOnlyPort), open: true}, open(s.readOnly()))
 		})
 	}
 }
@@ -86,7 +96,7 @@ func (s *Service) serveHealthz(ctx context.Context, addr string) {
 	s.healthz(mux)
 	taken := false
 	for {
-		err := s.listen(ctx, site{address: addr, bound: func() {
+		err := s.listen(ctx, site{address: addr, open: true, bound: func() {
 			if taken {
 				s.env.Health.Set(topic.Healthy, "")
 			}
@@ -143,9 +153,9 @@ func spanName(r *http.Request) string { return method(r.Method) + " /" + bucket(
 // middleware is put around a handler.
 type middleware = func(http.Handler) http.Handler
 
-// open is a handler that everybody may reach.
+// open is a handler that everybody may reach, of a site that is open.
 func open(handler http.Handler) func(middleware) http.Handler {
-	return func(inside middleware) http.Handler { return inside(handler) }
+	return func(middleware) http.Handler { return handler }
 }
 
 // bounded gives each request a time in which it has to be read and answered, except for those that last. What a client
@@ -182,11 +192,13 @@ func told(log *slog.Logger, next http.Handler) http.Handler {
 	})
 }
 
-// site is where a handler is served; bound is called once it is, and may be nil like tls.
+// site is where a handler is served; bound is called once it is, and may be nil like tls. If it is open, no request is
+// ever allowed or not: the bounds are others.
 type site struct {
 	address string
 	tls     *tls.Config
 	bound   func()
+	open    bool
 }
 
 // listen serves until ctx ends; any other end is an error. The handler is made around what only allowed requests reach.
@@ -195,7 +207,11 @@ func (s *Service) listen(ctx context.Context, at site, handler func(inside middl
 	if err != nil {
 		return fmt.Errorf("listen on %s: %w", at.address, err)
 	}
-	clients := crowd.New(crowdLimits, s.env.Log)
+	limits, header := crowdLimits, maxHeader
+	if at.open {
+		limits, header = openLimits, openHeader
+	}
+	clients := crowd.New(limits, s.env.Log)
 	listener = clients.Listener(listener)
 	if at.tls != nil {
 		listener = tls.NewListener(listener, at.tls)
@@ -206,7 +222,7 @@ func (s *Service) listen(ctx context.Context, at site, handler func(inside middl
 	}
 	server := &http.Server{
 		Handler:     told(s.env.Log, bounded(clients.Outside(handler(clients.Inside)))),
-		IdleTimeout: idleTimeout, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: maxHeader,
+		IdleTimeout: idleTimeout, ReadHeaderTimeout: headerTimeout, MaxHeaderBytes: header,
 		ErrorLog:    slog.NewLogLogger(s.env.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		ConnContext: clients.Context, ConnState: clients.State,
@@ -214,6 +230,7 @@ func (s *Service) listen(ctx context.Context, at site, handler func(inside middl
 			MaxConcurrentStreams: streamsPerConnection, SendPingTimeout: pingAfter, PingTimeout: pingTimeout,
 		},
 	}
+	server.SetKeepAlivesEnabled(!at.open)
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)

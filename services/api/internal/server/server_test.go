@@ -131,21 +131,41 @@ func TestStreamsRefuseNonsense(t *testing.T) {
 
 func TestHealthz(t *testing.T) {
 	b := newBed(t, "")
-	b.wants("GET", "/healthz", 500, "[-]syncloop failed: reason withheld\nhealthz check failed")
+	b.wants("GET", "/healthz", 500, "[-]syncloop failed: reason withheld\n[-]device-plugin failed: reason withheld\n"+
+		"healthz check failed")
 	b.wants("GET", "/healthz/syncloop", 500, "kubelot-podsync has not reported yet")
-	b.wants("GET", "/healthz?exclude=syncloop", 200, "ok")
-	for _, w := range b.health {
-		name := "podsync"
-		if w == b.health["pleg"] {
-			name = "pleg"
-		}
-		if err := w.Set(name, topic.DaemonHealth{State: topic.Healthy, Beat: time.Now()}); err != nil {
+	b.wants("GET", "/healthz/device-plugin", 500, "kubelot-resource has not reported yet")
+	b.wants("GET", "/healthz?exclude=syncloop&exclude=device-plugin", 200, "ok")
+	says := func(name string, h topic.DaemonHealth) {
+		t.Helper()
+		if err := b.health[name].Set(name, h); err != nil {
 			t.Fatal(err)
 		}
 	}
+	for name := range b.health {
+		says(name, topic.DaemonHealth{State: topic.Healthy, Beat: time.Now()})
+	}
 	b.until(func() bool { code, _ := b.call("GET", "/healthz"); return code == 200 })
-	b.wants("GET", "/healthz?verbose", 200, "[+]ping ok\n[+]log ok\n[+]syncloop ok\nhealthz check passed\n")
+	b.wants("GET", "/healthz?verbose", 200,
+		"[+]ping ok\n[+]log ok\n[+]syncloop ok\n[+]device-plugin ok\nhealthz check passed\n")
 	b.wants("GET", "/metrics/slis", 200, `kubernetes_healthcheck{name="syncloop",type="healthz"} 1`)
+
+	long := time.Now().Add(-time.Hour)
+	for _, c := range []struct {
+		health topic.DaemonHealth
+		code   int
+		says   string
+	}{
+		{topic.DaemonHealth{State: topic.Unhealthy, Message: "a policy", Beat: time.Now()}, 500, "not healthy: a policy"},
+		{topic.DaemonHealth{State: topic.Healthy, Beat: long, Asleep: true}, 200, "ok"},
+		{topic.DaemonHealth{State: topic.Healthy, Beat: long}, 500, "kubelot-resource last reported at"},
+	} {
+		says("resource", c.health)
+		b.until(func() bool {
+			code, body := b.call("GET", "/healthz/device-plugin")
+			return code == c.code && strings.Contains(body, c.says)
+		})
+	}
 }
 
 // A port that another agent holds is taken over once it is free, and the daemon is healthy again.

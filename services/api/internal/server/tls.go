@@ -45,6 +45,7 @@ func (s *Service) certificate(ctx context.Context, client kubernetes.Interface) 
 	case c.Kubelet.ServerTLSBootstrap && client != nil:
 		signed, err := cert.NewSigned(cert.Request{
 			Node: c.NodeName, Dir: c.CertDir, CertFile: certFile, KeyFile: keyFile, Metrics: s.env.Metrics,
+			Log: s.env.Log,
 			Addresses: func() []corev1.NodeAddress {
 				// Without an answer nothing is asked for; it is tried again.
 				addresses, _ := ask(ctx, s, (*state.State).Addresses)
