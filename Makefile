@@ -1,8 +1,8 @@
 # kubelot: make help
 
 .DEFAULT_GOAL := help
-.PHONY: help build run cluster test unit fuzz check fmt fix gen bench soak scale conformance conformance-node \
-        conformance-storage vm vm-test
+.PHONY: help build run cluster test test-compact unit fuzz check fmt fix gen bench soak scale \
+        conformance conformance-node conformance-storage vm vm-test
 .PHONY: packages packages-test release install clean
 
 help: ## what can be made
@@ -20,6 +20,9 @@ cluster: ## the same with a Kubernetes control plane; meanwhile .run/admin.kubec
 
 test: ## all tests: units, then end to end on real parts (root)
 	@tools/test.sh
+
+test-compact: ## the crash suite on the crew in one process; make test has one test of it (FOCUS=expression) (root)
+	@tools/test.sh --compact
 
 unit: ## the unit tests alone
 	@tools/test.sh --unit

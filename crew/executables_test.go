@@ -115,7 +115,35 @@ const (
 // server, with a runtime that has nothing. They depend on what is allocated, not on how fast: the test waits until a
 // daemon is below its ceiling.
 func TestIdleDaemonsAreSmall(t *testing.T) {
-	dir, bed := os.Getenv("KUBELOT_BIN"), t.TempDir()
+	dir, bed := idleBed(t)
+	ceilings, processes := map[string]int{}, map[string]*exec.Cmd{}
+	for _, fields := range table(t, "testdata/memory.txt") {
+		ceiling, err := strconv.Atoi(fields[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		ceilings[fields[0]] = ceiling
+		processes[fields[0]] = start(t, bed, fields[0], filepath.Join(dir, "kubelot-"+fields[0]))
+	}
+	if len(ceilings) != len(daemonNames()) {
+		t.Errorf("there are %d ceilings for %d daemons", len(ceilings), len(daemonNames()))
+	}
+	end := time.Now().Add(patience)
+	for name, ceiling := range ceilings {
+		size := settled(t, bed, name, processes[name].Process.Pid, ceiling, end)
+		t.Logf("%s has %d KiB, the ceiling is %d", name, size, ceiling)
+		if size > ceiling {
+			t.Errorf("%s has %d KiB of private memory while it is idle; its ceiling in testdata/memory.txt is %d",
+				name, size, ceiling)
+		}
+	}
+}
+
+// idleBed is where daemons run that have nothing to do: the directory of the executables, and that of all else, with a
+// configuration.
+func idleBed(t *testing.T) (dir, bed string) {
+	t.Helper()
+	dir, bed = os.Getenv("KUBELOT_BIN"), t.TempDir()
 	if dir == "" || os.Geteuid() != 0 {
 		t.Skip("it runs the executables in KUBELOT_BIN, as root; make test does")
 	}
@@ -130,26 +158,7 @@ func TestIdleDaemonsAreSmall(t *testing.T) {
 	}
 	// The daemons bind the root directory to itself, so that mounts below it reach the containers.
 	t.Cleanup(func() { _ = syscall.Unmount(filepath.Join(bed, "root"), syscall.MNT_DETACH) })
-	ceilings, processes := map[string]int{}, map[string]*exec.Cmd{}
-	for _, fields := range table(t, "testdata/memory.txt") {
-		ceiling, err := strconv.Atoi(fields[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		ceilings[fields[0]], processes[fields[0]] = ceiling, start(t, dir, bed, fields[0])
-	}
-	if len(ceilings) != len(daemonNames()) {
-		t.Errorf("there are %d ceilings for %d daemons", len(ceilings), len(daemonNames()))
-	}
-	end := time.Now().Add(patience)
-	for name, ceiling := range ceilings {
-		size := settled(t, bed, name, processes[name].Process.Pid, ceiling, end)
-		t.Logf("%s has %d KiB, the ceiling is %d", name, size, ceiling)
-		if size > ceiling {
-			t.Errorf("%s has %d KiB of private memory while it is idle; its ceiling in testdata/memory.txt is %d",
-				name, size, ceiling)
-		}
-	}
+	return dir, bed
 }
 
 // settled is the least private memory of a daemon since it first gave memory back after its start, in KiB; it is looked
@@ -182,14 +191,15 @@ func settled(t *testing.T, bed, name string, pid, ceiling int, end time.Time) in
 	return least
 }
 
-// start starts a daemon that ends with the test.
-func start(t *testing.T, dir, bed, name string) *exec.Cmd {
+// start starts a daemon, or a group of them, that ends with the test. The command gets the flags of all daemons.
+func start(t *testing.T, bed, name string, command ...string) *exec.Cmd {
 	t.Helper()
-	// It has to end before the test does, not with its context, which would kill it.
-	cmd := exec.Command(filepath.Join(dir, "kubelot-"+name),
+	command = append(command,
 		"--config", filepath.Join(bed, "kubelet.yaml"), "--run-dir", filepath.Join(bed, "run"),
 		"--root-dir", filepath.Join(bed, "root"), "--cert-dir", filepath.Join(bed, "pki"), "--hostname-override", "test",
 		"--node-ip", "127.0.0.1", "--v", "4")
+	// It has to end before the test does, not with its context, which would kill it.
+	cmd := exec.Command(command[0], command[1:]...)
 	file := filepath.Join(bed, name+".log")
 	log, err := os.Create(file)
 	if err != nil {
@@ -201,6 +211,10 @@ func start(t *testing.T, dir, bed, name string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		if cmd.ProcessState != nil {
+			_ = log.Close()
+			return // the test has ended it
+		}
 		_ = cmd.Process.Signal(os.Interrupt)
 		if err := errors.Join(cmd.Wait(), log.Close()); err != nil && !t.Failed() {
 			text, _ := os.ReadFile(file)

@@ -106,7 +106,7 @@ func (h *health) stateLocked() {
 		}
 		message = strings.Join(troubles, "; ")
 	}
-	message = message[:min(len(message), maxMessage)]
+	message = strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
 	if h.now.State == state && h.now.Message == message {
 		return
 	}

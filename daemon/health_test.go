@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"kubelot.dev/bus/topic"
 )
@@ -66,4 +67,15 @@ func TestUnreadableTopicsDegrade(t *testing.T) {
 	h.unreadable([]string{"one"})
 	h.Set(topic.Unhealthy, "ill")
 	is(topic.Unhealthy, "ill")
+}
+
+// A long reason is cut between two characters, and what is no text in it is left out.
+func TestALongReasonStaysText(t *testing.T) {
+	h := newHealth(nil, new(Pulse), &unit{log: slog.New(slog.DiscardHandler)}, slog.New(slog.DiscardHandler))
+	for _, message := range []string{strings.Repeat("ü", maxMessage), "x" + strings.Repeat("ü", maxMessage), "x\xff"} {
+		h.Set(topic.Degraded, message)
+		if got := h.now.Message; !utf8.ValidString(got) || got == "" || len(got) > maxMessage {
+			t.Errorf("of %d bytes the health has %d, which end with %q", len(message), len(got), got[max(0, len(got)-4):])
+		}
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
@@ -103,7 +104,7 @@ func (r *retries) ended(err error) {
 		now := r.read()
 		// systemd's status and this file take one line.
 		now.Reason = oneLine(err.Error())
-		now.Reason = now.Reason[:min(len(now.Reason), maxReason)]
+		now.Reason = strings.ToValidUTF8(now.Reason[:min(len(now.Reason), maxReason)], "")
 		r.write(now)
 	}
 }

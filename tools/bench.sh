@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the benchmark in test/bench: bare CRI calls, the hollow agent, the kubelet and kubelot, in the same run. Without
-# arguments it is the full one, whose result goes into docs/bench; QUICK=1 is the short form, which fails where goals
-# are missed.
+# arguments it is the full one, whose result goes into docs/bench; QUICK=1 is the short form, which fails where a figure
+# is worse than its goal, and than what it is held to where the goal is missed, by more than a margin.
 . "$(dirname "$0")/lib.sh"
 
 need_root bench

@@ -110,6 +110,36 @@ go_build() {
   }
 }
 
+# has_test reports whether the tests in a directory have a function that go test -run takes for an expression. Of the
+# expression that is what stands before a slash, in each alternative: the rest is for parts of tests.
+has_test() {
+  local functions
+  functions=$(EXPRESSION=$2 awk 'BEGIN {
+    e = ENVIRON["EXPRESSION"]
+    for (i = 1; i <= length(e); i++) {
+      c = substr(e, i, 1)
+      if (c == "\\") c = substr(e, i++, 2)
+      if (c ~ /^[[(]$/) depth++
+      if (c ~ /^[])]$/) depth--
+      if (depth == 0 && c == "/") below = 1
+      if (depth == 0 && c == "|") below = 0
+      if (!below) out = out c
+    }
+    print out
+  }')
+  sed -n 's/^func \(Test[A-Za-z0-9_]*\)(t .*/\1/p' "$1"/*_test.go | grep -Eq -- "$functions"
+}
+
+# ran reports whether what go test -v has said, a file, has a test as deep as an expression names one: go test takes it
+# for a success if no part of a test has the name.
+ran() {
+  local slashes=${2%%|*}
+  slashes=${slashes//[!\/]/}
+  grep -q "^=== RUN  *${slashes//\//[^\/]*\/}" "$1" && return
+  echo "no test matches $2"
+  return 1
+}
+
 build_testbed() {
   mkdir -p "$bin"
   CGO_ENABLED=0 GOWORK=off go_build go -C "$root/test" build -v -o "$bin/testbed" ./testbed/cmd/testbed

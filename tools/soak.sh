@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Has pods come and go on a node, and fails on what grows with each of them: FOR=10m says how long, or PODS=2000,20000
-# how many; RUNTIME=scripted takes the container runtime that starts no processes.
+# Has pods come and go on a node, and fails on what grows with each of them, or on what can't be seen to: FOR=10m says
+# how long, or PODS=2000,20000 how many; RUNTIME=scripted takes the container runtime that starts no processes.
 . "$(dirname "$0")/lib.sh"
 
 need_root soak

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests suite.sh on suites made for it: of one test that always passes, one that passes at its second run, one that
-# never does, one whose TestMain fails.
+# Tests how tests are chosen, and suite.sh on suites made for it: of one test that always passes, one that passes at its
+# second run, one that never does, one whose TestMain fails.
 . "$(dirname "$0")/lib.sh"
 
 dir=$(mktemp -d)
@@ -80,4 +80,42 @@ expect "a known flake without an issue" Second "$flake" 1 "SECOND RUN: $flake"
 expect "another test's entry" Second "${flake}s issue 7" 1 "SECOND RUN: $flake"
 expect "a known flake that never passes" Never "example.com/fake/sub.TestNever issue 8" 1 ""
 expect "what fails after its tests" Leaves "" 1 "FAILED OUTSIDE ITS TESTS: sub"
+
+# focus has an expression choose tests or none.
+focus() {
+  local expression=$1 want=$2 got=0
+  has_test "$dir/sub" "$expression" || got=1
+  if [ $got -ne "$want" ]; then
+    echo "has_test for \"$expression\" ends with $got, want $want"
+    return 1
+  fi
+}
+focus . 0
+focus TestSecond 0
+focus 'TestSecond/v1.2/part' 0
+focus 'TestMissing|TestSecond/(a|b)' 0
+focus 'Test(Missing|Second)/(a|b)' 0
+focus TestTypo 1
+focus TestTypo/Second 1
+focus 'TestTypo/(Never|Second)' 1
+
+# goes looks in what go test says for a test as deep as the expression.
+goes() {
+  local expression=$1 want=$2 got=0
+  ran "$dir/said" "$expression" >/dev/null || got=1
+  if [ $got -ne "$want" ]; then
+    echo "ran for \"$expression\" ends with $got, want $want"
+    return 1
+  fi
+}
+printf '=== RUN   TestNode\n--- PASS: TestNode (0.00s)\nok\n' >"$dir/said"
+goes "" 0
+goes TestNode 0
+goes TestNode/Typo 1
+printf '=== RUN   TestNode\n=== RUN   TestNode/Reboot\nok\n' >"$dir/said"
+goes TestNode/Reboot 0
+goes 'TestNode/(Reboot|Other)' 0
+goes TestNode/Reboot/Typo 1
+printf 'testing: warning: no tests to run\nok\n' >"$dir/said"
+goes "" 1
 echo "ok"

@@ -3,6 +3,8 @@
 # LANES says how many suites run at a time: they wait more than they compute. The end says how busy the processors were.
 # BUDGET is for continuous integration, which ends after a fixed time: a suite whose turn comes later than so many
 # seconds after the start isn't run, and the end says so.
+# With --unit it runs the unit tests alone. With --compact it runs the crash suite alone, or those of its tests that
+# FOCUS names, on the crew in one process.
 . "$(dirname "$0")/lib.sh"
 
 patterns() { modules | sed 's|$|/...|'; }
@@ -25,6 +27,15 @@ if [ "${1:-}" = --unit ]; then
   exit
 fi
 
+if [ "${1:-}" = --compact ]; then
+  need_root test-compact
+  programs --tests
+  try "the crash suite on one process" env KUBELOT_LAYOUT=compact "$root/tools/suite.sh" "$root/test" ./e2e/crash \
+    ${FOCUS:+-- -run "$FOCUS"}
+  verdict test-compact
+  exit
+fi
+
 need_root test
 # First, as some unit tests run what Debian's packages have.
 programs --tests
@@ -43,9 +54,9 @@ suites_compiled() {
 }
 try "compile the suites" suites_compiled
 
-idle() { KUBELOT_BIN=$bin go -C "$root/crew" test -count=1 -run TestIdleDaemonsAreSmall .; }
+idle() { KUBELOT_BIN=$bin go -C "$root/crew" test -count=1 -run '^Test(IdleDaemonsAreSmall|GroupsOfRealDaemons)$' .; }
 # By itself: it measures.
-try "memory of idle daemons" idle
+try "memory of idle daemons, and groups of them" idle
 
 # suite runs a suite at the same time as others. What it prints is shown when it ends, so that no two are mixed.
 logs=$(mktemp -d)

@@ -51,6 +51,7 @@ type Options struct {
 	Say       func(format string, args ...any)
 	IdleFor   time.Duration // how long the CPU time of an idle agent is taken
 	RestFor   time.Duration // how long an agent rests before its memory is read
+	Brief     bool          // leave out what the quick form doesn't judge: CPU without probes, memory after the long rest
 	PauseRef  string        // image that ends at once on SIGTERM
 	ShellRef  string        // image with a shell
 	ServerRef string        // image of the server that probes ask

@@ -43,17 +43,8 @@ func (b *Bench) burst(
 	}
 	f = measure.Figures{}
 	f.Time(key+".create", starts, "last", "p50")
-	if b.Agent != nil {
-		// What shapes pods gives them probes.
-		if err := b.rest(ctx, f, key, shape != nil); err != nil {
-			return f, err
-		}
-		pss, err := measure.PSS(b.Agent.PID())
-		if err != nil {
-			return f, err
-		}
-		f[key+".pss"] = float64(pss)
-	} else if err := sleep(ctx, measure.Settle); err != nil {
+	// What shapes pods gives them probes.
+	if err := b.between(ctx, f, key, shape != nil); err != nil {
 		return f, err
 	}
 	stopCPU, err := b.cpuOf(func() error {
@@ -68,6 +59,22 @@ func (b *Bench) burst(
 		f[key+".cpu.start"], f[key+".cpu.stop"] = startCPU.Seconds(), stopCPU.Seconds()
 	}
 	return f, nil
+}
+
+// between is what is measured of an agent while the pods of a burst run: with probes, or else idle.
+func (b *Bench) between(ctx context.Context, f measure.Figures, key string, probed bool) error {
+	if b.Agent == nil || b.Brief && !probed {
+		return sleep(ctx, measure.Settle)
+	}
+	if err := b.rest(ctx, f, key, probed); err != nil {
+		return err
+	}
+	pss, err := measure.PSS(b.Agent.PID())
+	if err != nil {
+		return err
+	}
+	f[key+".pss"] = float64(pss)
+	return nil
 }
 
 // rest measures the agent's CPU in millicores with nothing to do, or nothing but probes, and then the runs of probes a

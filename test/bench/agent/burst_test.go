@@ -88,6 +88,24 @@ func TestNoProbes(t *testing.T) {
 	}
 }
 
+// The quick form doesn't wait for what it doesn't judge.
+func TestTheBriefFormMeasuresNoIdlePods(t *testing.T) {
+	for _, c := range []struct{ brief, probed, measured bool }{
+		{true, false, false}, {true, true, true}, {false, false, true},
+	} {
+		spend(t)
+		b := served(t, page("1", "0"))
+		b.Brief = c.brief
+		f := measure.Figures{}
+		if err := b.between(t.Context(), f, "burst.100", c.probed); err != nil {
+			t.Fatal(err)
+		}
+		if _, idle := f["burst.100.idle"]; idle != c.measured {
+			t.Errorf("brief %v, probed %v: %v", c.brief, c.probed, f)
+		}
+	}
+}
+
 // A page that counts nothing isn't taken for no runs.
 func TestNothingCounted(t *testing.T) {
 	for _, page := range []string{"", "# TYPE prober_probe_total counter\n", "prober_probe_total{} x\n"} {

@@ -8,17 +8,18 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/test/bench/crew"
 	"kubelot.dev/test/bench/measure"
 )
 
 // batchSize is how many pods come and go at once.
 const batchSize = 100
 
-// readings of memory are taken so often, so far apart; the one in the middle counts, since heaps grow between
-// collections.
+// readings of memory are taken so often, a share of the rest apart: 5 s where the rest is 30. The one in the middle
+// counts, since heaps grow between collections.
 const (
 	readings     = 3
-	readingPause = 5 * time.Second
+	readingShare = 6
 )
 
 // Fresh is what the agent takes before it has seen a pod.
@@ -63,31 +64,57 @@ func (b *Bench) Churned(ctx context.Context, others, n int) (measure.Figures, He
 	if err != nil {
 		return nil, Held{}, err
 	}
-	soon, err := b.rested(ctx)
+	soon, held, err := b.restedLong(ctx)
 	if err != nil {
 		return nil, Held{}, err
-	}
-	if err := sleep(ctx, longRest*b.RestFor); err != nil {
-		return nil, Held{}, err
-	}
-	held, err := b.rested(ctx)
-	if err != nil {
-		return nil, Held{}, err
-	}
-	f := measure.Figures{
-		"memory.soon":  float64(soon.Total()),
-		"memory.total": float64(held.Total()), "memory.pss": float64(held.pss()), "memory.store": float64(held.Store),
-	}
-	for _, p := range held.Processes {
-		switch p.Name {
-		case "bus":
-			f["memory.bus"] = float64(p.Private + held.Store)
-		case supervisor:
-			f["memory.units"] = float64(held.Total() - p.PSS)
-		}
 	}
 	_, err = b.stopAll(ctx, names)
-	return f, held, err
+	return held.churned(soon), held, err
+}
+
+// ChurnRest is how long an agent rests after the last start before the memory that it holds after churn is read.
+func ChurnRest(rest time.Duration, brief bool) time.Duration {
+	if brief {
+		return 2 * rest
+	}
+	return rest + readings*(rest/readingShare) + longRest*rest + rest
+}
+
+// restedLong reads the memory of the agent at rest, and after the long rest. The brief form reads it once, so soon that
+// it finds more than the full one.
+func (b *Bench) restedLong(ctx context.Context) (soon, held Held, err error) {
+	if b.Brief {
+		if err := sleep(ctx, b.RestFor); err != nil {
+			return soon, held, err
+		}
+		held, err = b.rested(ctx)
+		return held, held, err
+	}
+	if soon, err = b.rested(ctx); err != nil {
+		return soon, held, err
+	}
+	if err := sleep(ctx, longRest*b.RestFor); err != nil {
+		return soon, held, err
+	}
+	held, err = b.rested(ctx)
+	return soon, held, err
+}
+
+// churned are the figures of a reading after churn. The bus has its private memory and its store, as in the soak test.
+func (h Held) churned(soon Held) measure.Figures {
+	f := measure.Figures{
+		"memory.soon":  float64(soon.Total()),
+		"memory.total": float64(h.Total()), "memory.pss": float64(h.pss()), "memory.store": float64(h.Store),
+	}
+	for _, p := range h.Processes {
+		switch p.Name {
+		case "bus":
+			f["memory.bus"] = float64(p.Private + h.BusStore)
+		case supervisor:
+			f["memory.units"] = float64(h.Total() - p.PSS)
+		}
+	}
+	return f
 }
 
 // churn creates and deletes pods, a hundred at once. They are on the host's network: the agent has the same work
@@ -122,7 +149,8 @@ const supervisor = "up"
 // Held is the memory that an agent holds, in bytes.
 type Held struct {
 	Processes []measure.Process `json:"processes"`
-	Store     int64             `json:"store"` // the content of the run directory
+	Store     int64             `json:"store"`    // the content of the run directory
+	BusStore  int64             `json:"busStore"` // the part of it that is the bus's store
 }
 
 func (h Held) pss() (sum int64) {
@@ -142,7 +170,7 @@ func (b *Bench) rested(ctx context.Context) (Held, error) {
 	}
 	var all []Held
 	for range readings {
-		if err := sleep(ctx, readingPause); err != nil {
+		if err := sleep(ctx, b.RestFor/readingShare); err != nil {
 			return Held{}, err
 		}
 		held, err := b.held()
@@ -165,6 +193,11 @@ func (b *Bench) held() (held Held, err error) {
 		if held.Store, err = measure.Store(b.RunDir); err != nil {
 			return held, err
 		}
+		files, err := measure.Count(crew.BusStore(b.RunDir))
+		if err != nil {
+			return held, err
+		}
+		held.BusStore = files.Bytes
 	}
 	held.Processes, err = measure.Processes(b.Agent.PID())
 	return held, err

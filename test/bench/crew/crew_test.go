@@ -3,11 +3,18 @@ package crew
 import (
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/pprof"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"kubelot.dev/test/bench/measure"
 )
 
 // The supervisor of this test's crew is the test itself, and its daemon is sleep.
@@ -35,6 +42,7 @@ func TestReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = daemon.Process.Kill(); _ = daemon.Wait() }()
+	alone := settled(t, daemon.Process.Pid)
 	serve(t, filepath.Join(run, "metrics", "bus.sock"))
 
 	r, err := Crew{PID: os.Getpid(), RunDir: run, RootDir: root}.Read(t.Context())
@@ -42,8 +50,11 @@ func TestReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	bus, err := r.Bus()
-	if err != nil || bus.PID != daemon.Process.Pid || bus.Private <= 0 || bus.PSS < bus.Private/2 || bus.Descriptors < 3 {
+	if err != nil || bus.PID != daemon.Process.Pid || bus.PSS < bus.Private || bus.Descriptors < 3 {
 		t.Errorf("bus %+v, %v", bus, err)
+	}
+	if bus.Private != alone.Private {
+		t.Errorf("private memory %d, and %d as the benchmark measures it", bus.Private, alone.Private)
 	}
 	if bus.Heap == nil || *bus.Heap != 3145728 || bus.Goroutines == nil || *bus.Goroutines != 42 {
 		t.Errorf("heap %v, goroutines %v; want what the socket says", bus.Heap, bus.Goroutines)
@@ -51,8 +62,69 @@ func TestReading(t *testing.T) {
 	if r.Store.Count != 2 || r.Store.Bytes < 100_000 || r.Run.Bytes < r.Store.Bytes || r.Root.Count != 1 {
 		t.Errorf("store %+v, run %+v, root %+v", r.Store, r.Run, r.Root)
 	}
-	if up := r.Processes[0]; up.Name != "up" || up.Heap != nil || up.CPU <= 0 && up.Read <= 0 {
+	if up := r.Processes[0]; up.PID != os.Getpid() || up.Heap != nil || up.CPU <= 0 && up.Read <= 0 {
 		t.Errorf("the supervisor: %+v; it has no metrics socket", up)
+	}
+}
+
+// settled is the process once it has begun and its memory changes no more.
+func settled(t *testing.T, pid int) (last measure.Process) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		all, err := measure.Processes(pid)
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("%+v, %v", all, err)
+		}
+		if all[0].Private > 0 && all[0].Private == last.Private {
+			return last
+		}
+		last = all[0]
+	}
+}
+
+// What a daemon runs is a part of the daemon, at any depth.
+func TestProgramsOfADaemonCountAsIts(t *testing.T) {
+	daemon := exec.CommandContext(t.Context(), "sh", "-c", "(sleep 60; :) & (sleep 60; :) & echo; wait")
+	out, err := daemon.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(-daemon.Process.Pid, syscall.SIGKILL); _ = daemon.Wait() }()
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	var all []measure.Process
+	for deadline := time.Now().Add(time.Minute); len(all) < 5; { // the shell, two of its own and their programs
+		if all, err = measure.Processes(daemon.Process.Pid); err != nil || time.Now().After(deadline) {
+			t.Fatalf("%+v, %v", all, err)
+		}
+	}
+	want := measure.Process{}
+	for _, p := range all {
+		want.PSS, want.Private, want.Descriptors = want.PSS+p.PSS, want.Private+p.Private, want.Descriptors+p.Descriptors
+	}
+	up := measure.Process{Name: "up", PID: os.Getpid()}
+	found, err := daemons(append([]measure.Process{up}, all...))
+	if err != nil || len(found) != 2 || found[0].Name != "up" || found[1].PID != daemon.Process.Pid ||
+		found[1].PSS != want.PSS || found[1].Private != want.Private || found[1].Descriptors != want.Descriptors {
+		t.Errorf("%+v, %v; want the supervisor and one daemon with %+v", found, err, want)
+	}
+}
+
+// What samples allocations takes memory, so the crew's daemons don't. What the heap has is known all the same.
+func TestTheHeapIsKnownWithoutSamplesOfAllocations(t *testing.T) {
+	before := runtime.MemProfileRate
+	defer func() { runtime.MemProfileRate = before }()
+	runtime.MemProfileRate = 0
+	answer := httptest.NewRecorder()
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/debug/pprof/heap?gc=1&debug=1", nil)
+	pprof.Handler("heap").ServeHTTP(answer, request)
+	if n, ok := number(answer.Body.String(), "# HeapAlloc = "); !ok || n <= 0 {
+		t.Errorf("heap %v, %v in\n%s", n, ok, answer.Body)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/nats"
+	"kubelot.dev/test/bench/measure"
 )
 
 // Stream is what the bus keeps of some of its topics.
@@ -26,12 +27,12 @@ type Stream struct {
 	// then no more.
 	History bool `json:"history"`
 	// Files is what it has in the store.
-	Files Files `json:"files"`
+	Files measure.Files `json:"files"`
 }
 
 // streams asks the bus about the streams that have a directory in its store, with the rights of the command line.
 func (c Crew) streams(ctx context.Context) ([]Stream, error) {
-	dirs, err := filepath.Glob(filepath.Join(c.RunDir, "bus", "jetstream", "*", "streams", "*"))
+	dirs, err := filepath.Glob(filepath.Join(BusStore(c.RunDir), "jetstream", "*", "streams", "*"))
 	if err != nil || len(dirs) == 0 {
 		return nil, err
 	}
@@ -57,7 +58,7 @@ func (c Crew) streams(ctx context.Context) ([]Stream, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s.Files, err = count(dir); err != nil {
+		if s.Files, err = measure.Count(dir); err != nil {
 			return nil, err
 		}
 		all = append(all, s)

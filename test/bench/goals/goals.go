@@ -31,8 +31,8 @@ type Goal struct {
 	Base    string // subject to compare with
 	Limit   float64
 	Unit    report.Unit // of the limit, unless it is a factor
-	// Quick is the margin, as a share of what is held, by which the quick form lets a goal be missed; zero leaves the
-	// goal out, as it depends on the clock or on a long run.
+	// Quick is the margin, as a share of the limit or of what is held, by which the quick form lets a figure be worse;
+	// zero leaves the goal out, as it depends on the clock or on a long run.
 	Quick float64
 	// Held is what the quick form has shown where that is worse than the limit: it must not get worse. The quick form
 	// reads memory soon after a burst, so that it shows more than the full one.
@@ -127,9 +127,13 @@ func Judge(r report.Report, all []Goal) []Verdict {
 	return verdicts
 }
 
-// holds reports whether the quick form passes: the median is within the limit, or what is held where that is more, and
-// the margin.
-func (v Verdict) holds() bool { return v.Measured() && v.Median <= max(v.Limit, v.Held)*(1+v.Quick) }
+// bound is what the quick form lets pass: the limit, or what is held where that is more, and the margin.
+func (g Goal) bound() float64 { return max(g.Limit, g.Held) * (1 + g.Quick) }
+
+// Bound is that as text.
+func (g Goal) Bound() string { return g.text(g.bound()) }
+
+func (v Verdict) holds() bool { return v.Measured() && v.Median <= v.bound() }
 
 // Missed are the goals of the quick form whose figures are worse than what they are held to. A goal that had to be
 // measured, since its subjects were, and wasn't, is missed too.

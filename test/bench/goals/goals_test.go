@@ -53,6 +53,26 @@ func TestEachGoalCanBeMetAndMissed(t *testing.T) {
 	}
 }
 
+// The quick form passes a figure that misses its goal as long as it is no worse than it was, within the margin.
+func TestTheQuickFormHoldsToWhatWasShown(t *testing.T) {
+	g := Goal{Subject: report.Kubelot, Keys: []string{"a"}, Kind: Absolute, Unit: report.MiB, Limit: 25 * mib}
+	g = g.quick(0.1).held(40 * mib)
+	if got := g.Bound(); got != "44.0 MiB" {
+		t.Errorf("the bound is %s, want 40 MiB and a tenth", got)
+	}
+	for figure, missed := range map[float64]int{20 * mib: 0, 43 * mib: 0, 45 * mib: 1} {
+		r := report.Report{Rounds: []report.Round{
+			{Round: 1, Subject: report.Kubelot, Figures: measure.Figures{"a": figure}},
+		}}
+		if got := Missed(r, Judge(r, []Goal{g})); len(got) != missed {
+			t.Errorf("%v: %v", figure, got)
+		}
+	}
+	if g.Held = 0; g.Bound() != "27.5 MiB" {
+		t.Errorf("the bound is %s, want the limit and a tenth", g.Bound())
+	}
+}
+
 func TestWhatIsNotMeasuredIsNeitherMetNorMissed(t *testing.T) {
 	for _, g := range For(100) {
 		none := report.Report{}

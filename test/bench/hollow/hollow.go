@@ -20,7 +20,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
 
 	"kubelot.dev/test/bench/baseline"
 )
@@ -54,10 +57,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	if _, err := a.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create node %s: %w", a.Node, err)
 	}
-	watch, err := a.Client.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + a.Node})
-	if err != nil {
-		return fmt.Errorf("watch the pods of node %s: %w", a.Node, err)
-	}
 	work := make(chan *corev1.Pod, room)
 	var workers sync.WaitGroup
 	defer workers.Wait()
@@ -71,9 +70,43 @@ func (a *Agent) Run(ctx context.Context) error {
 			}
 		})
 	}
-	for event := range watch.ResultChan() {
-		if pod, ok := event.Object.(*corev1.Pod); ok && a.news(pod) {
-			work <- pod
+	for ctx.Err() == nil {
+		err := a.follow(ctx, func(pod *corev1.Pod) {
+			if a.news(pod) {
+				work <- pod
+			}
+		})
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("follow the pods of node %s: %w", a.Node, err)
+		}
+	}
+	return nil
+}
+
+// follow tells of the node's pods that there are, and then of each change, until ctx ends or the API server has
+// forgotten where it was. A watch that breaks, as they do on a busy machine, is resumed.
+func (a *Agent) follow(ctx context.Context, told func(*corev1.Pod)) error {
+	pods, mine := a.Client.CoreV1().Pods(""), "spec.nodeName="+a.Node
+	list, err := pods.List(ctx, metav1.ListOptions{FieldSelector: mine})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		told(&list.Items[i])
+	}
+	events, err := toolswatch.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = mine
+			return pods.Watch(ctx, o)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer events.Stop()
+	for event := range events.ResultChan() {
+		if pod, ok := event.Object.(*corev1.Pod); ok {
+			told(pod)
 		}
 	}
 	return nil

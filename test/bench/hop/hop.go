@@ -2,7 +2,8 @@
 // reader.
 //
 // Reads: the keys in the crew's run directory, and its own messages. Writes: events of the kind podsync.step about
-// a pod that doesn't exist, which nobody but tools reads. Owns: two connections.
+// a pod that doesn't exist, which nobody but tools reads, or a key of volume.state about it, which podsync and stats
+// keep and don't use, and which it removes in the end. Owns: two connections.
 //
 // Guarantees: a message that waits counts as long as it waits; the next is sent after it has come.
 package hop
@@ -25,18 +26,68 @@ import (
 
 const (
 	every = 20 * time.Millisecond
-	// size is that of a common message, such as a small pod's status.
-	size = 2000
 	// patience is how long the bus may be away.
 	patience = time.Minute
+	// uid is the pod's that the messages are about.
+	uid = "benchmark"
 )
 
-// uid is the pod's that the messages are about.
-const uid = "benchmark"
+// filling gives a message the size of a common one, such as a small pod's status.
+var filling = strings.Repeat("x", 2000)
+
+// Path is the way of the messages: what they are, and so the stream of the bus's store that keeps them.
+type Path struct {
+	writer string // the daemon whose topic it is
+	topic  bus.Topic
+	read   func(ctx context.Context, reader bus.Transport, subject string) <-chan bus.Delivery
+	// message is the payload with the number n, and number finds it.
+	message func(n int) any
+	number  func(data []byte) (text string, err error)
+}
+
+var (
+	// Event is the way of events, which are kept in the order in which they came.
+	Event = Path{
+		writer: "podsync", topic: topic.PodStep,
+		read: func(ctx context.Context, reader bus.Transport, subject string) <-chan bus.Delivery {
+			return reader.WatchEvents(ctx, []string{subject}, bus.From{})
+		},
+		message: func(n int) any {
+			step := topic.Step{Name: fmt.Sprint(n), Phase: topic.StepEnd, Error: filling, At: time.Now()}
+			step.UID = uid
+			return step
+		},
+		number: func(data []byte) (string, error) {
+			var step topic.Step
+			err := json.Unmarshal(data, &step)
+			return step.Name, err
+		},
+	}
+	// State is the way of the states, of which the last value of each key is kept: there the bus drops tombstones that
+	// have expired, begins new blocks and compacts the old ones.
+	State = Path{
+		writer: "volume", topic: topic.VolumeState,
+		read: func(ctx context.Context, reader bus.Transport, subject string) <-chan bus.Delivery {
+			return reader.WatchState(ctx, []string{subject})
+		},
+		message: func(n int) any {
+			volume := topic.Volume{Phase: topic.VolumePending, Message: filling}
+			return topic.PodVolumes{
+				Ref: topic.Ref{Name: fmt.Sprint(n), UID: uid}, Phase: topic.VolumePending,
+				Volumes: map[string]topic.Volume{"benchmark": volume},
+			}
+		},
+		number: func(data []byte) (string, error) {
+			var volumes topic.PodVolumes
+			err := json.Unmarshal(data, &volumes)
+			return volumes.Name, err
+		},
+	}
+)
 
 // Until sends a message each 20 ms over the bus in runDir until ctx ends, and returns how long each took.
-func Until(ctx context.Context, runDir string) (measure.Sample, error) {
-	writer, err := dial(ctx, runDir, "podsync")
+func Until(ctx context.Context, runDir string, by Path) (measure.Sample, error) {
+	writer, err := dial(ctx, runDir, by.writer)
 	if err != nil {
 		return nil, err
 	}
@@ -46,20 +97,19 @@ func Until(ctx context.Context, runDir string) (measure.Sample, error) {
 		return nil, err
 	}
 	defer reader.Close()
-	return over(ctx, writer, reader)
+	return by.over(ctx, writer, reader)
 }
 
-// over sends messages by one connection and awaits them at the other.
-func over(ctx context.Context, writer, reader bus.Transport) (measure.Sample, error) {
+// over sends messages by one connection and awaits them at the other. What it leaves of a state is a tombstone.
+func (p Path) over(ctx context.Context, writer, reader bus.Transport) (sample measure.Sample, err error) {
 	// It lasts until the last message has come, also when ctx ends meanwhile.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	subject := topic.PodStep.Name() + "." + uid
-	arrived := reader.WatchEvents(watching, []string{subject}, bus.From{})
+	arrived := p.read(watching, reader, p.subject())
 	if err := listening(watching, arrived); err != nil {
 		return nil, err
 	}
-	var sample measure.Sample
+	defer func() { err = errors.Join(err, p.remove(watching, writer)) }()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
@@ -72,7 +122,7 @@ func over(ctx context.Context, writer, reader bus.Transport) (measure.Sample, er
 		if ctx.Err() != nil {
 			return sample, nil
 		}
-		took, err := send(watching, writer, subject, len(sample), arrived)
+		took, err := p.send(watching, writer, len(sample), arrived)
 		if err != nil {
 			return sample, err
 		}
@@ -97,31 +147,34 @@ func dial(ctx context.Context, runDir, member string) (bus.Transport, error) {
 	return transport, nil
 }
 
-// listening waits until the reader gets what is sent from now on.
+// listening waits until the reader gets what is sent from now on. What an earlier measurement has left comes before.
 func listening(ctx context.Context, arrived <-chan bus.Delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	select {
-	case d := <-arrived:
-		if !d.Synced {
-			return fmt.Errorf("%s was sent before the measurement", d.Subject)
+	for {
+		select {
+		case d := <-arrived:
+			d.Ack()
+			if d.Synced {
+				return nil
+			}
+		case <-ctx.Done():
+			return errors.New("the bus brings no messages")
 		}
-		return nil
-	case <-ctx.Done():
-		return errors.New("the bus brings no messages")
 	}
 }
 
 // send sends message n and waits for it to come.
-func send(
-	ctx context.Context, writer bus.Transport, subject string, n int, arrived <-chan bus.Delivery,
+func (p Path) send(
+	ctx context.Context, writer bus.Transport, n int, arrived <-chan bus.Delivery,
 ) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	m, err := message(subject, n)
+	data, err := json.Marshal(p.message(n))
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("encode a message: %w", err)
 	}
+	m := bus.Message{Subject: p.subject(), Header: p.header(), Data: data}
 	begin := time.Now()
 	published := make(chan error, 1)
 	go func() { published <- writer.Publish(ctx, m) }()
@@ -130,7 +183,7 @@ func send(
 		case d := <-arrived:
 			now := time.Now()
 			d.Ack()
-			if number(d) != n {
+			if text, err := p.number(d.Data); err != nil || text != fmt.Sprint(n) {
 				continue
 			}
 			return now.Sub(begin), <-published
@@ -140,27 +193,20 @@ func send(
 	}
 }
 
-// message is a step that podsync could have made, with its number where the reader finds it.
-func message(subject string, n int) (bus.Message, error) {
-	step := topic.Step{Name: fmt.Sprint(n), Phase: topic.StepEnd, Error: strings.Repeat("x", size), At: time.Now()}
-	step.UID = uid
-	data, err := json.Marshal(step)
-	if err != nil {
-		return bus.Message{}, fmt.Errorf("encode a message: %w", err)
+// remove ends the key of a state.
+func (p Path) remove(ctx context.Context, writer bus.Transport) error {
+	if p.topic.Kind() != bus.KindState {
+		return nil
 	}
-	header := map[string]string{bus.HeaderSchema: fmt.Sprint(topic.PodStep.Schema()), bus.HeaderDaemon: "podsync"}
-	return bus.Message{Subject: subject, Header: header, Data: data}, nil
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	m := bus.Message{Subject: p.subject(), Header: p.header()}
+	m.Header[bus.HeaderTombstone] = "1"
+	return writer.Publish(ctx, m)
 }
 
-// number is the inverse of message; -1 for what isn't one.
-func number(d bus.Delivery) int {
-	var step topic.Step
-	var n int
-	if json.Unmarshal(d.Data, &step) != nil {
-		return -1
-	}
-	if _, err := fmt.Sscan(step.Name, &n); err != nil {
-		return -1
-	}
-	return n
+func (p Path) subject() string { return p.topic.Name() + "." + uid }
+
+func (p Path) header() map[string]string {
+	return map[string]string{bus.HeaderSchema: fmt.Sprint(p.topic.Schema()), bus.HeaderDaemon: p.writer}
 }

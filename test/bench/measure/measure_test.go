@@ -2,11 +2,14 @@ package measure
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"maps"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -63,6 +66,32 @@ func TestUsageOfThisProcess(t *testing.T) {
 	}
 	if _, err := Processes(-1); err == nil {
 		t.Error("no error for processes that aren't there")
+	}
+}
+
+// Only a process that has ended is left out: the sum of the others would look like that of all.
+func TestAProcessThatCantBeReadIsAnError(t *testing.T) {
+	reading := func(second error) ([]Process, error) {
+		return processes(1, []int{1, 2, 3}, func(pid int) (Process, error) {
+			if pid == 2 && second != nil {
+				return Process{PID: 2}, second
+			}
+			return Process{PID: pid, PSS: 10}, nil
+		})
+	}
+	failure := &fs.PathError{Op: "open", Path: "/proc/2/smaps_rollup", Err: syscall.EACCES}
+	if all, err := reading(failure); !errors.Is(err, syscall.EACCES) {
+		t.Errorf("%+v, %v; want the error", all, err)
+	}
+	for _, ended := range []error{fs.ErrNotExist, &fs.PathError{Op: "read", Err: syscall.ESRCH}} {
+		if all, err := reading(ended); err != nil || len(all) != 2 || all[1].PID != 3 {
+			t.Errorf("%v: %+v, %v; want the two that are there", ended, all, err)
+		}
+	}
+	if all, err := processes(1, []int{1, 2}, func(pid int) (Process, error) {
+		return Process{PID: pid, PSS: int64(pid - 1)}, nil
+	}); err == nil {
+		t.Errorf("%+v without the first, which is the agent", all)
 	}
 }
 

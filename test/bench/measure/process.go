@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -18,36 +20,51 @@ import (
 type Process struct {
 	// Name is the daemon's ("bus"), "up" for the supervisor, "3 daemons" for a group in one process, or else the
 	// program's.
-	Name string `json:"name"`
-	PID  int    `json:"pid"`
+	Name   string `json:"name"`
+	PID    int    `json:"pid"`
+	Parent int    `json:"-"`
 	// PSS is the proportional set size: a page that several processes share counts in parts.
 	PSS int64 `json:"pss"`
-	// Private is what the process alone has written to: heap, stacks, data.
+	// Private is what the process alone has written to: heap, stacks, data. Pages that it has only read, such as those
+	// of its executable, are no part of it: the kernel can drop them.
 	Private     int64 `json:"private"`
 	Descriptors int   `json:"descriptors"`
 }
 
-// Processes are a process and its descendants, in the order of their start.
-func Processes(root int) ([]Process, error) {
+// Processes are a process and its descendants, parents before their children.
+func Processes(root int) ([]Process, error) { return processes(root, tree(root), look) }
+
+// processes looks at each of the processes, of which the first is the root.
+func processes(root int, pids []int, look func(pid int) (Process, error)) ([]Process, error) {
 	var all []Process
-	for _, pid := range tree(root) {
+	for _, pid := range pids {
 		p, err := look(pid)
-		if os.IsNotExist(err) || p.PSS == 0 {
-			continue // it ended meanwhile
-		}
-		if err != nil {
+		switch {
+		case Ended(err), err == nil && p.PSS == 0: // what has ended and was not yet reaped has no memory
+			continue
+		case err != nil:
 			return nil, err
 		}
 		all = append(all, p)
 	}
-	if len(all) == 0 {
+	if len(all) == 0 || all[0].PID != root {
 		return nil, fmt.Errorf("process %d is gone", root)
 	}
 	return all, nil
 }
 
+// Ended reports whether the error, of a file of a process, says that the process has ended.
+func Ended(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) }
+
 func look(pid int) (Process, error) {
 	p := Process{PID: pid}
+	stat, err := statFields(pid)
+	if err != nil {
+		return p, err
+	}
+	if p.Parent, err = strconv.Atoi(stat[1]); err != nil {
+		return p, fmt.Errorf("parent of process %d: %w", pid, err)
+	}
 	dir := fmt.Sprintf("/proc/%d", pid)
 	command, err := os.ReadFile(dir + "/cmdline")
 	if err != nil {

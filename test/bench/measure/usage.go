@@ -18,7 +18,7 @@ const clockTick = time.Second / 100
 func CPU(root int) (time.Duration, error) {
 	var total time.Duration
 	for _, pid := range tree(root) {
-		used, err := cpuOf(pid)
+		used, err := CPUOf(pid)
 		if err != nil {
 			// It ended meanwhile; its parent has its time soon.
 			continue
@@ -31,7 +31,8 @@ func CPU(root int) (time.Duration, error) {
 	return total, nil
 }
 
-func cpuOf(pid int) (time.Duration, error) {
+// CPUOf is the CPU time so far of one process and of the children that it has reaped.
+func CPUOf(pid int) (time.Duration, error) {
 	fields, err := statFields(pid)
 	if err != nil {
 		return 0, err
@@ -42,7 +43,7 @@ func cpuOf(pid int) (time.Duration, error) {
 	for _, field := range fields[11:15] {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
-			return 0, err
+			return 0, fmt.Errorf("CPU time of process %d: %w", pid, err)
 		}
 		ticks += n
 	}

@@ -116,7 +116,7 @@ var known = []Measure{
 	{"memory.soon", "memory after churn, all, right after the last starts", MiB},
 	{"memory.pss", "memory after churn, PSS of the processes", MiB},
 	{"memory.store", "memory after churn, run directory", MiB},
-	{"memory.bus", "memory after churn, bus (private) and run directory", MiB},
+	{"memory.bus", "memory after churn, bus: private memory and store", MiB},
 	{"memory.units", "memory after churn, without the supervisor", MiB},
 	{"hop.idle.p50", "bus hop, idle, p50", Millis},
 	{"hop.idle.p99", "bus hop, idle, p99", Millis},
@@ -124,6 +124,18 @@ var known = []Measure{
 	{"hop.churn.p50", "bus hop while pods churn, p50", Millis},
 	{"hop.churn.p99", "bus hop while pods churn, p99", Millis},
 	{"hop.churn.max", "bus hop while pods churn, longest", Millis},
+	{"hop.after.p50", "bus hop in the second minute after that, p50", Millis},
+	{"hop.after.p99", "bus hop in the second minute after that, p99", Millis},
+	{"hop.after.max", "bus hop in the second minute after that, longest", Millis},
+	{"hop.state.idle.p50", "bus hop of a state, idle, p50", Millis},
+	{"hop.state.idle.p99", "bus hop of a state, idle, p99", Millis},
+	{"hop.state.idle.max", "bus hop of a state, idle, longest", Millis},
+	{"hop.state.churn.p50", "bus hop of a state while pods churn, p50", Millis},
+	{"hop.state.churn.p99", "bus hop of a state while pods churn, p99", Millis},
+	{"hop.state.churn.max", "bus hop of a state while pods churn, longest", Millis},
+	{"hop.state.after.p50", "bus hop of a state in the minute after that, p50", Millis},
+	{"hop.state.after.p99", "bus hop of a state in the minute after that, p99", Millis},
+	{"hop.state.after.max", "bus hop of a state in the minute after that, longest", Millis},
 }
 
 // measureOf finds the key's measure and its place; one that nobody has described is shown by its key, at the end.

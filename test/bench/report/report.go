@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"kubelot.dev/test/bench/agent"
@@ -57,6 +58,10 @@ type Setup struct {
 	Probed int      `json:"probed,omitempty"` // pods with a probe each second
 	Parts  []string `json:"parts"`
 	Rounds int      `json:"rounds"`
+	// Rest is how long an agent rests after churn before its memory is read, in seconds; 0 in an older report.
+	Rest float64 `json:"rest,omitempty"`
+	// Runs is how many runs a joined report is from; 0 is one.
+	Runs int `json:"runs,omitempty"`
 }
 
 // Round is what one subject did in one round.
@@ -92,8 +97,9 @@ func (r Report) Save(path string) error { return measure.Save(path, r) }
 // figures join those of the same subject's round of the same number; the first report says the rest.
 func Join(all []Report) Report {
 	joined := all[0]
-	joined.Rounds = nil
+	joined.Rounds, joined.Setup.Runs = nil, 0
 	for _, r := range all {
+		joined.Setup.Runs += max(1, r.Setup.Runs)
 		for _, round := range r.Rounds {
 			joined.add(round)
 		}
@@ -102,7 +108,7 @@ func Join(all []Report) Report {
 			joined.Setup.Probed = r.Setup.Probed
 		}
 		if slices.Contains(r.Setup.Parts, "memory") {
-			joined.Setup.Churn = r.Setup.Churn
+			joined.Setup.Churn, joined.Setup.Rest = r.Setup.Churn, r.Setup.Rest
 		}
 		for _, part := range r.Setup.Parts {
 			if !slices.Contains(joined.Setup.Parts, part) {
@@ -128,6 +134,25 @@ func (r *Report) add(round Round) {
 		}
 	}
 	r.Rounds = append(r.Rounds, round)
+}
+
+// RoundsOf is in how many rounds a part was measured, by the part, which is the first word of its figures' keys.
+func (r Report) RoundsOf() map[string]int {
+	seen := map[string]map[int]bool{}
+	for _, round := range r.Rounds {
+		for key := range round.Figures {
+			part, _, _ := strings.Cut(key, ".")
+			if seen[part] == nil {
+				seen[part] = map[int]bool{}
+			}
+			seen[part][round.Round] = true
+		}
+	}
+	counts := map[string]int{}
+	for part, rounds := range seen {
+		counts[part] = len(rounds)
+	}
+	return counts
 }
 
 // Has reports whether the subject was measured.

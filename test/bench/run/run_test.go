@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"kubelot.dev/test/bench/report"
+	"kubelot.dev/test/testbed/cluster"
+	"kubelot.dev/test/testbed/containerd"
 )
 
 func TestCheckFindsMistakesFirst(t *testing.T) {
@@ -32,13 +34,25 @@ func TestQuickLeavesWhatWasAskedFor(t *testing.T) {
 	o := Default()
 	o.Pods, o.Rounds = 77, 5
 	o.Quick(func(flag string) bool { return flag == "pods" })
-	if o.Pods != 77 || o.Rounds == 5 || o.Churn >= Default().Churn {
+	if o.Pods != 77 || o.Rounds == 5 || o.Churn >= Default().Churn || !o.Brief {
 		t.Errorf("%+v", o)
 	}
 	all := Default()
 	all.Quick(func(string) bool { return true })
-	if want := Default(); !reflect.DeepEqual(all, want) {
+	want := Default()
+	want.Brief = true // the form itself
+	if !reflect.DeepEqual(all, want) {
 		t.Errorf("got %+v, want %+v", all, want)
+	}
+}
+
+func TestTheBriefFormReachesTheAgents(t *testing.T) {
+	b := &bench{Options: Default(), cluster: &cluster.Cluster{Containerd: &containerd.Containerd{}}}
+	if b.options("n1").Brief {
+		t.Error("the default is brief")
+	}
+	if b.Brief = true; !b.options("n1").Brief {
+		t.Error("the quick form isn't brief")
 	}
 }
 

@@ -117,7 +117,7 @@ func (b *bench) options(name string) agent.Options {
 	return agent.Options{
 		Node: name, Client: b.client, Runtime: b.cluster.Containerd.Runtime(),
 		Say:     func(format string, args ...any) { b.say(strings.TrimPrefix(name, "bench-")+": "+format, args...) },
-		IdleFor: b.Idle, RestFor: b.Rest,
+		IdleFor: b.Idle, RestFor: b.Rest, Brief: b.Brief,
 		PauseRef: images.PauseRef, ShellRef: images.BusyboxRef, ServerRef: images.TestServerRef,
 	}
 }

@@ -14,7 +14,9 @@ import (
 
 // share is how much of a figure at the largest size a quadratic part may be before it is one. What is smaller is as
 // well the end of a queue, or a cache that fills. A part of a fixed number of pods that grows with the others may be
-// twice that: pods that come one after the other see half of the others on average.
+// twice that: pods that come one after the other see half of the others on average. So may that of the bytes of a
+// burst: with few pods a burst is over before there are many messages of one pod, so that with more pods there are
+// more of each, up to a limit.
 const share = 0.1
 
 // Law is how one figure of one process, or of all, depends on the number of pods: Constant + Linear n + Quadratic n².
@@ -41,9 +43,10 @@ type kind string
 const (
 	// level figures are of all pods at rest: they may be linear.
 	level kind = "level"
-	// burst figures are of all pods at once. They are shown and not judged: with few pods a burst is over before there
-	// are many messages of one pod, so that with more pods there are more messages of each, up to a limit.
+	// burst figures are of all pods at once, and depend on the clock: they are shown and not judged.
 	burst kind = "burst"
+	// amount figures are the bytes of all pods at once, which don't depend on the clock: they may be linear.
+	amount kind = "amount"
 	// fixed figures are of a fixed number of pods, whatever the number of the others: they may not grow with that.
 	fixed kind = "fixed"
 )
@@ -52,7 +55,7 @@ const (
 func (l Law) Failed() bool { return l.Kind != burst && l.Significant && l.Share > l.allowed() }
 
 func (l Law) allowed() float64 {
-	if l.Kind == fixed {
+	if l.Kind == fixed || l.Kind == amount {
 		return 2 * share
 	}
 	return share
@@ -87,12 +90,14 @@ var figures = []figure{
 	{"CPU of more pods", "s", fixed, func(u Used) float64 { return u.MoreCPU }},
 	{"CPU to stop", "s", burst, func(u Used) float64 { return u.StopCPU }},
 	{"PSS", "MiB", level, func(u Used) float64 { return u.PSS / mib }},
-	{"read to start", "MiB", burst, func(u Used) float64 { return u.StartRead / mib }},
-	{"written to start", "MiB", burst, func(u Used) float64 { return u.StartWritten / mib }},
+	{"read to start", "MiB", amount, func(u Used) float64 { return u.StartRead / mib }},
+	{"written to start", "MiB", amount, func(u Used) float64 { return u.StartWritten / mib }},
 	{"read idle, a minute", "MiB", level, func(u Used) float64 { return u.IdleRead / mib }},
 	{"written idle, a minute", "MiB", level, func(u Used) float64 { return u.IdleWritten / mib }},
-	{"read to stop", "MiB", burst, func(u Used) float64 { return u.StopRead / mib }},
-	{"written to stop", "MiB", burst, func(u Used) float64 { return u.StopWritten / mib }},
+	{"read for more pods", "MiB", fixed, func(u Used) float64 { return u.MoreRead / mib }},
+	{"written for more pods", "MiB", fixed, func(u Used) float64 { return u.MoreWritten / mib }},
+	{"read to stop", "MiB", amount, func(u Used) float64 { return u.StopRead / mib }},
+	{"written to stop", "MiB", amount, func(u Used) float64 { return u.StopWritten / mib }},
 }
 
 // shown are the figures in the table of points.
@@ -218,16 +223,16 @@ func Points(w io.Writer, points []Point) error {
 	for _, f := range figures[:shown] {
 		fmt.Fprintf(out, "%s\t", f.name)
 	}
-	fmt.Fprintln(out, "run directory\tstore\tbus in, out: start\tidle, a minute\tstop\t")
+	fmt.Fprintln(out, "run directory\tstore\tbus in, out: start\tidle, a minute\tmore\tstop\t")
 	for _, p := range points {
 		fmt.Fprintf(out, "%d\t%d\t%.1f s\t%.1f s\t", p.Pods, p.Round+1, p.Took[0], p.Took[1])
 		for _, f := range figures[:shown] {
 			fmt.Fprintf(out, "%.4g %s\t", sum(p, f.of), f.unit)
 		}
 		bus := p.By["bus"]
-		fmt.Fprintf(out, "%.1f MiB\t%.1f MiB\t%.1f, %.1f MiB\t%.2f, %.2f MiB\t%.1f, %.1f MiB\t\n", p.Run/mib, p.Store/mib,
-			bus.StartRead/mib, bus.StartWritten/mib, bus.IdleRead/mib, bus.IdleWritten/mib, bus.StopRead/mib,
-			bus.StopWritten/mib)
+		fmt.Fprintf(out, "%.1f MiB\t%.1f MiB\t%.1f, %.1f MiB\t%.2f, %.2f MiB\t%.1f, %.1f MiB\t%.1f, %.1f MiB\t\n",
+			p.Run/mib, p.Store/mib, bus.StartRead/mib, bus.StartWritten/mib, bus.IdleRead/mib, bus.IdleWritten/mib,
+			bus.MoreRead/mib, bus.MoreWritten/mib, bus.StopRead/mib, bus.StopWritten/mib)
 	}
 	return out.Flush()
 }

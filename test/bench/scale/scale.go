@@ -51,6 +51,8 @@ type Used struct {
 	StartWritten float64 `json:"startWritten"`
 	IdleRead     float64 `json:"idleRead"` // per minute
 	IdleWritten  float64 `json:"idleWritten"`
+	MoreRead     float64 `json:"moreRead"` // beyond the idle rate, as MoreCPU
+	MoreWritten  float64 `json:"moreWritten"`
 	StopRead     float64 `json:"stopRead"`
 	StopWritten  float64 `json:"stopWritten"`
 }
@@ -136,8 +138,9 @@ func one(ctx context.Context, pods Pods, read Reader, plan Plan, size int) (Poin
 		return p, fmt.Errorf("%d more: %w", plan.More, err)
 	}
 	span = after.Time.Sub(before.Time)
-	p.add(before, after, func(u *Used, cpu time.Duration, _, _ float64) {
+	p.add(before, after, func(u *Used, cpu time.Duration, read, written float64) {
 		u.MoreCPU = cpu.Seconds() - u.IdleCPU/1000*span.Seconds()
+		u.MoreRead, u.MoreWritten = read-u.IdleRead*span.Minutes(), written-u.IdleWritten*span.Minutes()
 	})
 	before, after, err = stage(func() error { return pods.Down(ctx) }, plan.Settle, &p.Took[1])
 	if err != nil {

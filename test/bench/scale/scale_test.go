@@ -12,6 +12,7 @@ import (
 
 	"kubelot.dev/test/bench/crew"
 	"kubelot.dev/test/bench/fit"
+	"kubelot.dev/test/bench/measure"
 )
 
 // points are two rounds of four sizes whose idle CPU time follows cpu, with the noise of a busy machine.
@@ -67,7 +68,8 @@ func TestGrowthWithTheOthersIsFound(t *testing.T) {
 		all := points(func(n float64) float64 { return 0.02 * n })
 		for i := range all {
 			u := all[i].By["podsync"]
-			u.MoreCPU *= 1 + growth*float64(all[i].Pods)/1000
+			more := 1 + growth*float64(all[i].Pods)/1000
+			u.MoreCPU, u.MoreRead = u.MoreCPU*more, 5*mib*more
 			// A burst isn't judged.
 			u.StopCPU = float64(all[i].Pods * all[i].Pods)
 			all[i].By["podsync"] = u
@@ -77,8 +79,41 @@ func TestGrowthWithTheOthersIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 		failure := Verdict(laws)
-		if fails != (failure != nil) || fails && !strings.Contains(failure.Error(), "CPU of more pods of podsync") {
+		if fails != (failure != nil) {
 			t.Errorf("growth by %.0f %%: %v", 100*growth, failure)
+		}
+		for _, want := range []string{"CPU of more pods of podsync", "read for more pods of podsync"} {
+			if fails && failure != nil && !strings.Contains(failure.Error(), want) {
+				t.Errorf("growth by %.0f %%: %v, want %s in it", 100*growth, failure, want)
+			}
+		}
+	}
+}
+
+// The bytes of a burst don't depend on the clock, so they are judged.
+func TestQuadraticBytesOfABurstAreFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		bytes func(n float64) float64
+		fails bool
+	}{
+		"as many for each pod":                 {func(n float64) float64 { return 80_000 * n }, false},
+		"more messages of each, up to a limit": {func(n float64) float64 { return 80_000 * n * n / (n + 50) }, false},
+		"a list of all pods for each":          {func(n float64) float64 { return 80_000*n + 60*n*n }, true},
+	} {
+		all := points(func(n float64) float64 { return 0.02 * n })
+		random := rand.New(rand.NewPCG(2, 4))
+		for i := range all {
+			u := all[i].By["bus"]
+			u.StartWritten = c.bytes(float64(all[i].Pods)) * (1 + 0.02*random.NormFloat64())
+			all[i].By["bus"] = u
+		}
+		laws, err := Judge(all)
+		if err != nil {
+			t.Fatal(err)
+		}
+		failure := Verdict(laws)
+		if c.fails != (failure != nil) || c.fails && !strings.Contains(failure.Error(), "written to start of bus") {
+			t.Errorf("%s: %v", name, failure)
 		}
 	}
 }
@@ -116,6 +151,8 @@ func (n *node) Up(_ context.Context, pods int) error {
 
 func (n *node) Run(_ context.Context, pods int) error {
 	n.bus.CPU += time.Duration(pods) * 3 * time.Second
+	n.bus.Read += int64(30 * pods)
+	n.bus.Written += int64(40 * pods)
 	return nil
 }
 
@@ -132,7 +169,7 @@ func (n *node) read(context.Context) (crew.Reading, error) {
 
 func TestRunMeasuresStages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &node{bus: crew.Process{Name: "bus", PID: 7}}
+		n := &node{bus: crew.Process{Process: measure.Process{Name: "bus", PID: 7}}}
 		var order []int
 		plan := Plan{
 			Sizes: []int{20, 10}, Rounds: 2, Settle: time.Second, Idle: time.Minute, More: 4,
@@ -143,7 +180,7 @@ func TestRunMeasuresStages(t *testing.T) {
 			t.Fatalf("sizes %v, %v; want them up and then down", order, err)
 		}
 		if u := points[1].By["bus"]; u.StartCPU != 20 || u.StopCPU != 10 || u.MoreCPU != 12 || u.IdleCPU != 0 ||
-			u.StartRead != 200 || u.PSS != 20<<10 {
+			u.StartRead != 200 || u.MoreRead != 120 || u.MoreWritten != 160 || u.PSS != 20<<10 {
 			t.Errorf("20 pods: %+v", u)
 		}
 	})

@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"kubelot.dev/test/bench/fit"
@@ -26,22 +29,49 @@ type Growth struct {
 	// Least is the smallest slope that would be significant.
 	Least       float64 `json:"least"`
 	Significant bool    `json:"significant"`
+	// Shows is where growth shows that is hidden here; empty if nowhere.
+	Shows string `json:"shows,omitempty"`
 }
+
+// unseen is how many times its limit growth may be without being seen: a KiB of memory for each pod.
+const unseen = 8
 
 // Failed reports whether it grows with the pods that have gone.
 func (g Growth) Failed() bool { return g.Significant && g.PerPod.Value > g.Limit }
 
-// Blind reports whether growth up to twice the limit would not have shown.
-func (g Growth) Blind() bool { return !g.Failed() && g.Least > 2*g.Limit }
+// Blind reports whether a leak would not have shown, here or elsewhere.
+func (g Growth) Blind() bool { return !g.Failed() && g.hides() && g.Shows == "" }
+
+// hides reports whether growth must be a leak to show.
+func (g Growth) hides() bool { return g.Least > unseen*g.Limit }
 
 func (g Growth) verdict() string {
 	switch {
 	case g.Failed():
 		return "GROWS"
 	case g.Blind():
-		return "too noisy to see the limit"
+		return "TOO NOISY TO SEE A LEAK"
+	case g.hides():
+		return "noisy; a leak shows " + g.Shows
 	}
 	return "ok"
+}
+
+// shows is where else a leak shows. What the bus holds is compared at rest. What a process keeps is in its heap after a
+// collection, without the noise of collections, and the PSS of all is the sum of theirs.
+func (g Growth) shows(all []Growth) string {
+	switch {
+	case g.Measure == pss.name:
+		return "in the processes"
+	case g.Of == "kubelot-bus" && (g.Measure == private.name || g.Measure == heap.name), g.Of == storeName,
+		strings.HasPrefix(g.Of, streamName):
+		return "at rest"
+	case g.Measure == private.name && slices.ContainsFunc(all, func(other Growth) bool {
+		return other.Of == g.Of && other.Measure == heap.name && !other.hides()
+	}):
+		return "in the heap"
+	}
+	return ""
 }
 
 // Judge fits the second half of the samples. Samples that are too few are an error.
@@ -54,7 +84,7 @@ func Judge(samples []Sample) ([]Growth, error) {
 	var all []Growth
 	for _, s := range collect(half) {
 		if len(s.y) < leastSamples {
-			continue // a process that was restarted under another name, or that has just come
+			continue // of a daemon that has just come
 		}
 		line, err := fit.Polynomial(s.pods, s.y, 1)
 		if err != nil {
@@ -67,20 +97,57 @@ func Judge(samples []Sample) ([]Growth, error) {
 		g.Significant, g.Least = line.Significant(1)
 		all = append(all, g)
 	}
+	for i, g := range all {
+		all[i].Shows = g.shows(all)
+	}
 	return all, nil
 }
 
-// Verdict is an error that names what grows, or a history that is larger than it may be.
+// Verdict is an error that names what grows or what can't be seen to, daemons that were started again, and a history
+// that is larger than it may be.
 func Verdict(samples []Sample, all []Growth) error {
 	var errs []error
 	for _, g := range all {
-		if g.Failed() {
+		switch {
+		case g.Failed():
 			errs = append(errs,
 				fmt.Errorf("%s of %s grow by %.4g %s for each pod that came and went (± %.2g); the limit is %g: %s",
 					g.Measure, g.Of, g.PerPod.Value, g.Unit, g.PerPod.StdErr, g.Limit, g.Why))
+		case g.Blind():
+			// With as many samples the error goes down as the pods become more.
+			errs = append(errs, fmt.Errorf(
+				"%s of %s would not have shown if they grew by less than %.2g %s for each pod, and the limit is %g: let it run "+
+					"%.1f times as long", g.Measure, g.Of, g.Least, g.Unit, g.Limit, g.Least/(unseen*g.Limit)))
 		}
 	}
-	errs = append(errs, full(samples[len(samples)-1].Reading))
+	errs = append(errs, restarted(samples), full(samples[len(samples)-1].Reading))
+	return errors.Join(errs...)
+}
+
+// restarted is an error where a daemon isn't the process that it was, or isn't there. One that sleeps keeps its process
+// (docs/adr/0034).
+func restarted(samples []Sample) error {
+	var errs []error
+	known := map[string]int{} // processes by name
+	for i, s := range samples {
+		now := map[string]int{}
+		for _, p := range s.Processes {
+			now[p.Name] = p.PID
+		}
+		for _, name := range slices.Sorted(maps.Keys(known)) {
+			if _, there := now[name]; !there {
+				errs = append(errs, fmt.Errorf("kubelot-%s isn't there after %d pods", name, s.Pods))
+				delete(known, name)
+			}
+		}
+		for _, p := range s.Processes {
+			if before, was := known[p.Name]; was && before != p.PID {
+				errs = append(errs, fmt.Errorf("kubelot-%s was started again between %d and %d pods: its process was %d and is %d",
+					p.Name, samples[i-1].Pods, s.Pods, before, p.PID))
+			}
+			known[p.Name] = p.PID
+		}
+	}
 	return errors.Join(errs...)
 }
 

@@ -8,8 +8,8 @@ import (
 	"kubelot.dev/test/bench/crew"
 )
 
-// measure is one thing of which there must not be more for each pod that came and went.
-type measure struct {
+// quantity is one thing of which there must not be more for each pod that came and went.
+type quantity struct {
 	name string
 	unit string
 	// limit is the growth per pod that is no failure, and why says so.
@@ -20,41 +20,47 @@ type measure struct {
 // The limits. None is zero: a fit never gives exactly that, and what follows from the size of pages or blocks isn't
 // a leak.
 var (
-	private = measure{
+	private = quantity{
 		"private memory", "B", 128,
 		"20,000 pods may take a tenth of the 25 MiB that the bus is given; spans in part empty hide as much",
 	}
-	pss  = measure{"PSS of all processes", "B", 1280, "ten processes with 128 B each"}
-	heap = measure{
+	pss  = quantity{"PSS of all processes", "B", 1280, "ten processes with 128 B each"}
+	heap = quantity{
 		"heap after collection", "B", 32,
 		"the least that is kept of a pod is its UID, a string of 36 bytes and its header",
 	}
-	routine = measure{"goroutines", "", 0.001, "one for a thousand pods would be a leak on a path that few pods take"}
-	handles = measure{"descriptors", "", 0.001, "at one for a thousand pods, a million pods reach the usual limit"}
-	files   = measure{
+	routine = quantity{"goroutines", "", 0.001, "one for a thousand pods would be a leak on a path that few pods take"}
+	handles = quantity{"descriptors", "", 0.001, "at one for a thousand pods, a million pods reach the usual limit"}
+	files   = quantity{
 		"files", "", 0.001,
 		"a directory for each pod would be 1, one for a thousand is a leak on a path that few pods take",
 	}
-	bytes   = measure{"bytes in files", "B", 32, "the least that is kept of a pod is a line with its UID"}
-	kept    = measure{"messages kept", "", 0.001, "a message for each pod would be 1"}
-	subject = measure{"subjects", "", 0.001, "a subject for each pod would be 1; each costs the bus's memory too"}
+	bytes   = quantity{"bytes in files", "B", 32, "the least that is kept of a pod is a line with its UID"}
+	kept    = quantity{"messages kept", "", 0.001, "a message for each pod would be 1"}
+	subject = quantity{"subjects", "", 0.001, "a subject for each pod would be 1; each costs the bus's memory too"}
+)
+
+// Names of what is measured, with the stream's after the second.
+const (
+	storeName  = "bus's store"
+	streamName = "stream "
 )
 
 // series is one measure of one thing over the samples.
 type series struct {
-	measure
+	quantity
 	of   string
 	pods []float64
 	y    []float64
 }
 
-// collect makes the series of all samples. What a process that was restarted or that doesn't tell lacks is left out.
+// collect makes the series of all samples. What a process doesn't tell is left out.
 func collect(samples []Sample) []series {
 	found := map[string]*series{}
-	add := func(of string, m measure, s Sample, y int64) {
+	add := func(of string, m quantity, s Sample, y int64) {
 		key := of + "\x00" + m.name
 		if found[key] == nil {
-			found[key] = &series{measure: m, of: of}
+			found[key] = &series{quantity: m, of: of}
 		}
 		found[key].pods = append(found[key].pods, float64(s.Pods))
 		found[key].y = append(found[key].y, float64(y))
@@ -74,11 +80,11 @@ func collect(samples []Sample) []series {
 		add("run directory", files, s, s.Run.Count)
 		add("root directory", files, s, s.Root.Count)
 		add("root directory", bytes, s, s.Root.Bytes)
-		add("bus's store", bytes, s, beyondHistories(s.Reading))
+		add(storeName, bytes, s, beyondHistories(s.Reading))
 		for _, stream := range s.Streams {
 			if !stream.History {
-				add("stream "+stream.Name, kept, s, stream.Messages)
-				add("stream "+stream.Name, subject, s, stream.Subjects)
+				add(streamName+stream.Name, kept, s, stream.Messages)
+				add(streamName+stream.Name, subject, s, stream.Subjects)
 			}
 		}
 	}

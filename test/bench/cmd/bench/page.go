@@ -17,10 +17,10 @@ const (
 
 Written by make bench; don't edit.
 kubelot %s, %s, %d CPUs, %.0f GiB, Linux %s.
-Rounds: %d, in alternating order on one containerd and control plane. %d pods at once, probes on %d pods, memory after
-%d pods have come and gone. "baseline" is the bare CRI calls. "hollow" adds the requests to the API server that every
-agent needs. Memory is the PSS of all processes and everything in the run directory, a tmpfs. It includes the supervisor
-"up", whose work systemd does on a node. After churn an agent rests for two minutes before its memory is read.
+Rounds: %s, in alternating order on %s. %d pods at once, probes on %d pods,
+memory after %d pods have come and gone. "baseline" is the bare CRI calls. "hollow" adds the requests to the API server
+that every agent needs. Memory is the PSS of all processes and everything in the run directory, a tmpfs. It includes the
+supervisor "up", whose work systemd does on a node. Private memory is what a process alone has written to.%s
 
 `
 	measures = `
@@ -34,7 +34,8 @@ The median of the rounds (smallest to largest), and the median of the rounds' ra
 // writePage writes the page that shows the result in docs/bench.
 func writePage(w io.Writer, r report.Report) error {
 	_, err := fmt.Fprintf(w, head, r.Version, r.Begun.UTC().Format("2006-01-02"), r.Machine.CPUs,
-		float64(r.Machine.Memory)/(1<<30), r.Machine.Kernel, r.Setup.Rounds, r.Setup.Pods, r.Setup.Probed, r.Setup.Churn)
+		float64(r.Machine.Memory)/(1<<30), r.Machine.Kernel, rounds(r), beds(r), r.Setup.Pods, r.Setup.Probed,
+		r.Setup.Churn, rest(r))
 	if err != nil {
 		return err
 	}
@@ -55,4 +56,39 @@ func writePage(w io.Writer, r report.Report) error {
 		return err
 	}
 	return report.Table(w, r)
+}
+
+// rounds is how often the parts were measured: those that were measured most often are not named.
+func rounds(r report.Report) string {
+	counts := r.RoundsOf()
+	most := 0
+	for _, n := range counts {
+		most = max(most, n)
+	}
+	var fewer []string
+	for _, part := range r.Setup.Parts {
+		if n := counts[part]; n > 0 && n < most {
+			fewer = append(fewer, fmt.Sprintf("%s %d", part, n))
+		}
+	}
+	if len(fewer) == 0 {
+		return fmt.Sprint(most)
+	}
+	return fmt.Sprintf("%d (%s)", most, strings.Join(fewer, ", "))
+}
+
+// beds is where they were measured.
+func beds(r report.Report) string {
+	if r.Setup.Runs > 1 {
+		return fmt.Sprintf("one containerd and control plane for each of %d runs", r.Setup.Runs)
+	}
+	return "one containerd and control plane"
+}
+
+// rest is the sentence on how memory is read; empty where the report doesn't say.
+func rest(r report.Report) string {
+	if r.Setup.Rest == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\nAfter churn an agent rests for %.0f s before its memory is read.", r.Setup.Rest)
 }

@@ -37,8 +37,9 @@ func newCommand() *cobra.Command {
 		Short: "Measure how CPU time, memory and bytes on the bus depend on the number of pods",
 		Long: `Starts and stops so many pods at once, in turns, on a node with a control plane of its own, and has some more come and
 go while they run. The run fails where what all pods take at rest has a quadratic part, significant and more than a
-tenth of the figure at the largest size, and where the processor time for the same number of more pods grows by more
-than a fifth with the number of the others.`,
+tenth of the figure at the largest size; where the bytes to start or stop them have one of more than a fifth; and where
+the processor time or the bytes for the same number of more pods grow by more than a fifth with the number of the
+others.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -1,4 +1,4 @@
-package crew
+package measure
 
 import (
 	"errors"
@@ -18,8 +18,8 @@ type Files struct {
 // blockSize is the unit of stat(2)'s block counts, whatever the file system's is.
 const blockSize = 512
 
-// count walks the directory, which changes meanwhile.
-func count(dir string) (Files, error) {
+// Count walks the directory, which changes meanwhile.
+func Count(dir string) (Files, error) {
 	var files Files
 	err := filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil {
