@@ -6,13 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/devices"
-	"kubelot.dev/services/resource/internal/numa"
 )
 
 // tryAgain is the pause before a plugin is asked again that was away, or didn't answer.
@@ -35,25 +32,33 @@ type Plugins interface {
 	PreStart(ctx context.Context, resource string, ids []string) error
 }
 
-// begin assigns what the pod asks for, outside of the loop, which stays free for others while plugins are asked.
+// begin reserves what the pod asks for, all at once, so that no other pod comes between its containers. Plugins are
+// asked outside of the loop, which stays free for others meanwhile.
 func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 	alive := ctx
 	ctx, p.cancel = context.WithCancelCause(alive)
 	p.waiting = "waiting for device plugins to allocate its devices"
 	if p.began.IsZero() {
 		p.began = s.now()
-		s.holdings.metrics.requested()
 	}
 	p.held = s.holdings.pods()[uid]
-	spec := p.spec
+	began := time.Now()
+	kept, err := s.holdings.reserve(p.spec)
+	if err != nil && !p.held {
+		s.release(uid) // at once: it is the next pod's
+	}
 	s.loop.Go(func() {
-		began := time.Now()
-		err := s.assign(ctx, spec)
+		for i := 0; i < len(kept) && err == nil; i++ {
+			err = s.assignDevices(ctx, kept[i:])
+		}
 		s.holdings.metrics.duration(time.Since(began))
 		if err == nil {
 			err = s.keep(ctx, uid)
 		}
-		s.loop.Do(alive, func() { s.end(uid, p, err) })
+		s.loop.Do(alive, func() {
+			s.holdings.drop(kept)
+			s.end(uid, p, err)
+		})
 	})
 }
 
@@ -114,60 +119,34 @@ func refuse(err error) *refusal {
 	return &refusal{reasonUnexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 }
 
-// assign gives the pod's containers what they ask for, one after the other. A pod that is aligned as a whole is aligned
-// once: what its first container has got by then says nothing about all of it.
-func (s *Service) assign(ctx context.Context, pod *corev1.Pod) error {
-	var near *numa.Hint
-	for c := range containers(pod) {
-		requests, err := ask(ctx, s.loop, func() ([]devices.Request, error) {
-			if near == nil || !s.holdings.policy.PerPod() {
-				affinity, err := s.holdings.affinity(pod, c)
-				if err != nil {
-					return nil, err
-				}
-				near = &affinity
-			}
-			return s.holdings.share(pod, c, *near)
-		})
-		if err != nil {
-			return err
-		}
-		for _, q := range requests {
-			if err := s.assignDevices(ctx, q); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// assignDevices gives a container its devices of one resource. They are kept for it while the plugin is asked.
-func (s *Service) assignDevices(ctx context.Context, q devices.Request) error {
-	choice, err := ask(ctx, s.loop, func() (devices.Choice, error) { return s.holdings.devices.Pick(q) })
+// assignDevices gives a container the devices of one resource that are the first of what is kept for its pod. They may
+// become others: those that the plugin prefers.
+func (s *Service) assignDevices(ctx context.Context, kept []*devices.Kept) error {
+	book, first := s.holdings.devices, kept[0]
+	choice, err := ask(ctx, s.loop, func() (devices.Choice, error) { return devices.Offer(book, kept) })
 	if err != nil {
 		return err
 	}
 	var preferred []string
 	if choice.Open() {
-		if preferred, err = s.plugins.Preferred(ctx, q.Resource, choice.Available(), choice.Fixed,
+		if preferred, err = s.plugins.Preferred(ctx, first.Resource, choice.Available(), choice.Fixed,
 			choice.Size); err != nil {
 			return err
 		}
 	}
-	kept, err := ask(ctx, s.loop, func() (*devices.Kept, error) { return s.holdings.devices.Keep(q, preferred) })
-	if err != nil || kept == nil {
+	ids, err := ask(ctx, s.loop, func() ([]string, error) {
+		err := devices.Prefer(book, kept, preferred)
+		return first.IDs, err
+	})
+	if err != nil {
 		return err
 	}
-	response, err := s.plugins.Allocate(ctx, q.Resource, kept.IDs)
-	_, gone := ask(ctx, s.loop, func() (struct{}, error) {
-		if err != nil {
-			s.holdings.devices.Drop(kept)
-		} else {
-			s.holdings.devices.Confirm(kept, response)
-		}
-		return struct{}{}, nil
-	})
-	return errors.Join(err, gone)
+	response, err := s.plugins.Allocate(ctx, first.Resource, ids)
+	if err != nil {
+		return err
+	}
+	_, err = ask(ctx, s.loop, func() (bool, error) { return book.Confirm(first, response), nil })
+	return err
 }
 
 // ask has a question that may fail answered in the loop.

@@ -52,8 +52,11 @@ type bed struct {
 	policy  string // of the CPU manager
 	// reserved are the CPUs that nobody gets under the policy static.
 	reserved cpuset.CPUSet
-	// align is the topology manager's; its nodes are the machine's NUMA nodes, of which the first has the CPUs.
-	align numa.Config
+	// align is the topology manager's; its nodes are the machine's NUMA nodes, of which the first has the CPUs. With
+	// perNode each has so many.
+	align    numa.Config
+	perNode  int
+	registry *prometheus.Registry
 	// booted is when the machine was, by its clock; zero for long ago.
 	booted time.Time
 	// claims are those of the next start; nil for none.
@@ -103,8 +106,8 @@ func (b *bed) start() {
 		h.nodes = append(h.nodes, n.ID)
 		h.remembering = h.nodes
 	}
-	for id := range 4 {
-		topology.CPUs[id] = machine.CPU{Core: id}
+	for id := range max(4, b.perNode*len(topology.Nodes)) {
+		topology.CPUs[id] = machine.CPU{Core: id, Node: id / max(b.perNode, 4)}
 	}
 	var errs [3]error
 	h.policy, errs[0] = numa.New(b.align)
@@ -122,7 +125,8 @@ func (b *bed) start() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if h.metrics, err = newMetrics(prometheus.NewRegistry()); err != nil {
+	b.registry = prometheus.NewRegistry()
+	if h.metrics, err = newMetrics(b.registry); err != nil {
 		b.t.Fatal(err)
 	}
 	found := h.recall(files, before, b.booted, env.Log)
@@ -183,26 +187,41 @@ func (b *bed) Options(name string) (deviceplugin.Options, bool) {
 }
 
 // Preferred implements Plugins.
-func (b *bed) Preferred(_ context.Context, _ string, available, _ []string, size int) ([]string, error) {
+func (b *bed) Preferred(ctx context.Context, name string, available, _ []string, size int) ([]string, error) {
+	if err := b.wait(ctx, "preferred "+name); err != nil {
+		return nil, err
+	}
 	slices.Reverse(available)
 	return available[:size], nil
+}
+
+// wait waits for the end of what hangs, if it does.
+func (b *bed) wait(ctx context.Context, what string) error {
+	b.mu.Lock()
+	wait := b.hang[what]
+	b.mu.Unlock()
+	if wait == nil {
+		return nil
+	}
+	select {
+	case <-wait:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // Allocate implements Plugins.
 func (b *bed) Allocate(ctx context.Context, name string, ids []string) ([]byte, error) {
 	b.mu.Lock()
 	b.asked = append(b.asked, "Allocate "+name+" "+strings.Join(ids, ","))
-	wait, deaf, fail := b.hang[name], b.deaf, b.fail
+	deaf, fail := b.deaf, b.fail
 	b.mu.Unlock()
 	if deaf != nil {
 		<-deaf
 	}
-	if wait != nil {
-		select {
-		case <-wait:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		}
+	if err := b.wait(ctx, name); err != nil {
+		return nil, err
 	}
 	if fail != nil {
 		return nil, fail

@@ -29,6 +29,7 @@
 // # Guarantees
 //
 //   - A device or a CPU is one pod's at a time. What a pod has is on disk before it is said to have it.
+//   - Pods are assigned in the order of their arrival, each in one step: none comes between the containers of another.
 //   - A plugin or driver that hangs holds up only the pods that want its resource.
 //   - The daemon may be killed at any time. The next process takes over what is on disk. What a pod has is taken back
 //     only if the pod has ended, or if every source of pods has delivered without it.

@@ -49,7 +49,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		memoryRequests: counter("kubelet_memory_manager_pinning_requests_total",
 			"Containers that asked for memory of their own."),
 		memoryErrors:    counter("kubelet_memory_manager_pinning_errors_total", "Containers that could not get it."),
-		admissions:      counter("kubelet_topology_manager_admission_requests_total", "Pods that had to be aligned."),
+		admissions:      counter("kubelet_topology_manager_admission_requests_total", "Pods that came to the node."),
 		admissionErrors: counter("kubelet_topology_manager_admission_errors_total", "Pods that could not be aligned."),
 		shared: gauge("kubelet_cpu_manager_shared_pool_size_millicores",
 			"CPUs that nobody has alone, without the reserved ones, in thousandths."),
@@ -85,7 +85,7 @@ func (m *metrics) begin(p numa.Policy, static bool) {
 	}
 }
 
-// requested counts a pod that asks for something.
+// requested counts a pod that came, whether it asks for something or not, as the kubelet does.
 func (m *metrics) requested() {
 	if m != nil {
 		m.admissions.Inc()

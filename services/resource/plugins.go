@@ -3,6 +3,7 @@ package resource
 import (
 	"context"
 	"maps"
+	"time"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
@@ -46,5 +47,8 @@ func (s *Service) report(ctx context.Context, r deviceplugin.Report) {
 		}
 		s.holdings.devices.Listed(r.Resource, r.Devices)
 		s.store.soon()
+		for _, p := range s.pods { // of those that wait for it the first is to be tried first
+			p.notBefore = time.Time{}
+		}
 	})
 }

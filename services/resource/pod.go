@@ -29,6 +29,8 @@ type pod struct {
 	held bool
 	// claims is how far its claims are (DRA); nil where it has none, or nothing is known of them yet.
 	claims *dra.Status
+	// contradicted are the containers about which it was logged that plugins contradict each other.
+	contradicted map[string]bool
 	// stated is what this process has said of it, before what an earlier one has; nil for nothing.
 	stated, before *topic.Allocation
 }

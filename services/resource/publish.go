@@ -129,7 +129,7 @@ func (p *pod) because(a *topic.Allocation) {
 func (b *publisher) containerAllocations(uid string, p *pod) map[string]topic.ContainerAllocation {
 	all, assigned := map[string]topic.ContainerAllocation{}, b.holdings.devices.Assigned(uid)
 	for c := range containers(p.spec) {
-		a := b.answers(uid, c.Name)
+		a := b.answers(uid, c.Name, p)
 		if p.claims != nil {
 			claimed := p.claims.Containers[c.Name]
 			a.CDI, a.Devices = append(a.CDI, claimed.CDI...), claimed.Devices
@@ -167,13 +167,17 @@ func (b *publisher) needsPreStart(resource string, before bool) bool {
 	return options.PreStart || before && !known
 }
 
-// answers are what plugins have answered about the container's devices.
-func (b *publisher) answers(uid, container string) topic.ContainerAllocation {
+// answers are what plugins have answered about the container's devices. That they contradict each other is logged once.
+func (b *publisher) answers(uid, container string, p *pod) topic.ContainerAllocation {
 	var a topic.ContainerAllocation
 	conflicts, err := deviceplugin.Merge(&a, b.holdings.devices.Answers(uid, container))
-	if err != nil || len(conflicts) > 0 {
+	if (err != nil || len(conflicts) > 0) && !p.contradicted[container] {
 		b.log.Warn("device plugins contradict each other, the first counts", "uid", uid, "container", container,
 			"about", conflicts, "error", err)
+		if p.contradicted == nil {
+			p.contradicted = map[string]bool{}
+		}
+		p.contradicted[container] = true
 	}
 	return a
 }

@@ -1,8 +1,10 @@
 package resource
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +14,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/loop"
+	"kubelot.dev/services/resource/internal/devices"
 )
 
 // Service is the resource daemon. Its Run is the goroutine that owns the state.
@@ -73,6 +76,7 @@ func (s *Service) Run(ctx context.Context) error {
 		unpinned: s.found.unpinned, leftover: s.found.gone,
 		allocations: topic.PodAllocation.Writer(s.env.Bus), node: topic.ResourcesOfNode.Writer(s.env.Bus),
 	}
+	devices.Left(s.holdings.devices, s.found.gone)
 	if err := s.follow(ctx); err != nil {
 		return err
 	}
@@ -134,6 +138,9 @@ func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
 		s.forget(c.Key)
 	case c.Value.Pod != nil:
 		s.begins(c.Key, c.Value)
+		if _, known := s.all[c.Key]; !known && c.Value.Lifecycle == topic.Syncing {
+			s.holdings.metrics.requested()
+		}
 		s.all[c.Key] = c.Value
 		s.found.tell(s.env.Events, c.Value.Pod, s.now())
 		// One that asks for nothing may have something: podsync ends orphans so.
@@ -227,13 +234,12 @@ func (s *Service) advance(ctx context.Context, now time.Time) time.Duration {
 	if expired := s.holdings.devices.Expire(now); len(expired) > 0 {
 		s.env.Log.Warn("the plugins of devices have not come back; the Node has none of them any more", "resources", expired)
 		s.changed = true
+		s.store.soon()
 	}
 	s.dropUnknown()
 	wake := now.Add(idle)
-	for uid, p := range s.pods {
-		if p.undecided() && !s.going[uid] {
-			wake = earlier(wake, s.decide(ctx, uid, p, now))
-		}
+	for _, uid := range s.undecided() {
+		wake = earlier(wake, s.decide(ctx, uid, s.pods[uid], now))
 	}
 	if s.changed {
 		s.changed = false
@@ -242,6 +248,25 @@ func (s *Service) advance(ctx context.Context, now time.Time) time.Duration {
 	}
 	wake = earlier(wake, s.holdings.devices.WakeAt())
 	return max(earlier(wake, s.nap.look(ctx, func() bool { return needed(s) }, now)).Sub(now), time.Millisecond)
+}
+
+// undecided are the pods whose assignment is yet to begin, in the order of their arrival, and of their creation where
+// they have come together. As long as the bus hasn't told of all pods, an earlier one may be missing.
+func (s *Service) undecided() (uids []string) {
+	if !s.known.pods {
+		return nil
+	}
+	for uid, p := range s.pods {
+		if p.undecided() && !s.going[uid] {
+			uids = append(uids, uid)
+		}
+	}
+	slices.SortFunc(uids, func(a, b string) int {
+		x, y := s.pods[a], s.pods[b]
+		created := x.spec.CreationTimestamp.Compare(y.spec.CreationTimestamp.Time)
+		return cmp.Or(x.firstSeen.Compare(y.firstSeen), created, cmp.Compare(a, b))
+	})
+	return uids
 }
 
 // idle is how long the daemon sleeps when only news can change anything.

@@ -23,8 +23,9 @@ import (
 	"kubelot.dev/services/resource/internal/statefile"
 )
 
-// bootName is a file beside that of the devices. It says in which run of the machine kubelot has written that one.
-const bootName = "kubelot_boot_id"
+// bootName is a file beside that of the devices. It says in which run of the machine kubelot has written that one, or
+// earlierBoot where some of what is in it is from before.
+const bootName, earlierBoot = "kubelot_boot_id", "an earlier one"
 
 // files are the paths of the kubelet's state files, and of bootName.
 type files struct{ cpus, memory, devices, boot string }
@@ -43,6 +44,8 @@ type snapshot struct {
 	cpus    statefile.CPU
 	memory  statefile.Memory
 	devices statefile.Devices
+	// stale is true where plugins have to be asked again about some of the devices, which are from before a reboot.
+	stale bool
 	// told is true where it is known which devices there were, if only that there were none.
 	told bool
 }
@@ -67,7 +70,7 @@ func (h *holdings) snapshot() snapshot {
 		now.cpus.Containers[string(uid)] = containers
 	}
 	kept := h.devices.Export()
-	now.devices.Registered = kept.RegisteredDevices
+	now.devices.Registered, now.stale = kept.RegisteredDevices, len(kept.Stale) > 0
 	for _, e := range kept.PodDeviceEntries {
 		now.devices.Entries = append(now.devices.Entries, statefile.DeviceEntry(e))
 	}
@@ -109,29 +112,43 @@ func (w *writer) write(s snapshot) error {
 	})
 	// Without a file nothing is known of devices, which is not the same as knowing that there are none.
 	if s.told || len(s.devices.Entries) > 0 || len(s.devices.Registered) > 0 || there(w.devices) {
-		put(w.devices, &w.known.devices, reflect.DeepEqual(w.last.devices, s.devices), func() error {
-			return w.writeDevices(s.devices)
-		})
+		same := reflect.DeepEqual(w.last.devices, s.devices) && w.last.stale == s.stale
+		put(w.devices, &w.known.devices, same, func() error { return w.writeDevices(s.devices, s.stale) })
 	}
 	w.last = s
 	return errors.Join(errs...)
 }
 
 // writeDevices writes the file of devices and then that of the boot, so that the second is never older. The second need
-// not survive a loss of power: what is left of it is of another boot, as the first is then.
-func (f files) writeDevices(d statefile.Devices) error {
-	err := errors.Join(os.MkdirAll(filepath.Dir(f.devices), pluginsMode), statefile.WriteDevices(f.devices, d))
-	if err != nil {
-		return err
+// not survive a loss of power: what is left of it is of another boot, as the first is then. Stale devices must never
+// seem to be of this boot, also where the daemon is killed between the two: then that of the boot comes first.
+func (f files) writeDevices(d statefile.Devices, stale bool) error {
+	steps := []func() error{
+		func() error { return os.MkdirAll(filepath.Dir(f.devices), pluginsMode) },
+		func() error { return statefile.WriteDevices(f.devices, d) },
+		func() error { return atomicfile.Write(f.boot, []byte(machine.BootID()), 0o600) },
 	}
-	return atomicfile.Write(f.boot, []byte(machine.BootID()), 0o600)
+	if stale {
+		steps[2] = steps[1]
+		steps[1] = func() error { return atomicfile.Write(f.boot, []byte(earlierBoot), 0o600) }
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// old reports whether the file of devices was written before the machine was booted. Of a kubelet's file only its time
-// says that, which is wrong where the clock was set since. A file that is newer than that of the boot is a kubelet's.
+// old reports whether the file of devices has some from before the machine was booted. Of a kubelet's file only its
+// time says that, which is wrong where the clock was set since. A file that is newer than that of the boot is a
+// kubelet's.
 func (f files) old(booted time.Time) bool {
 	written, now := changed(f.devices), machine.BootID()
 	boot, err := os.ReadFile(f.boot)
+	if string(boot) == earlierBoot {
+		return true
+	}
 	if err != nil || now == "" || changed(f.boot).Before(written) {
 		return written.Before(booted)
 	}

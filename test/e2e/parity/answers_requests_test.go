@@ -22,6 +22,7 @@ admin GET /healthz/
 admin GET /healthz/ping
 admin GET /healthz/log
 admin GET /healthz/syncloop
+admin GET /healthz/device-plugin
 admin GET /healthz/nothing
 admin GET /healthz?verbose
 admin GET /healthz?verbose&exclude=syncloop

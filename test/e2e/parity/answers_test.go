@@ -40,7 +40,6 @@ var otherwise = []struct{ request, reason string }{
 	},
 	{`admin GET /containerLogs/.*stream=Std.*`, "streams apart are no feature to be switched on"},
 	{`admin GET /debug/pprof/|get:nodes/proxy GET /debug/pprof/`, "the kubelet's router misses the index"},
-	{`admin GET /healthz\?verbose.*`, "there is no device manager yet"},
 	{`admin GET /metrics/resource Accept=application/vnd.*`, "kubelot-stats writes text"},
 	{
 		`admin POST /run/NAMESPACE/user/(PODUID/)?app(\?cmd=(true|no-such-command))?`,

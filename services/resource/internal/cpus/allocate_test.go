@@ -178,7 +178,8 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// Pods come and go on machines of all kinds: no CPU is lost, none has two owners, and in the end all are free.
+// Pods come and go on machines of all kinds, and the daemon restarts: no CPU is lost, none has two owners, everybody
+// keeps what they have, and in the end all are free.
 func TestLives(t *testing.T) {
 	options := [][]string{
 		nil,
@@ -192,7 +193,8 @@ func TestLives(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 6))
 		m := grid(1+r.IntN(2), 1+r.IntN(3), 1+r.IntN(4), 1+r.IntN(2))
 		m.CPUs[len(m.CPUs)] = machine.CPU{Core: len(m.CPUs)} // a core of another kind
-		s := static(t, m, fmt.Sprint(r.IntN(len(m.CPUs))), options[r.IntN(len(options))]...)
+		reserved, chosen := fmt.Sprint(r.IntN(len(m.CPUs))), options[r.IntN(len(options))]
+		s := static(t, m, reserved, chosen...)
 		pods := map[types.UID]*corev1.Pod{}
 		ends := func(_ types.UID, name string) bool { return strings.HasPrefix(name, "init") }
 		for i := range 30 {
@@ -212,6 +214,13 @@ func TestLives(t *testing.T) {
 					s.Release(uid)
 					delete(pods, uid)
 				}
+			}
+			if r.IntN(4) == 0 {
+				next := static(t, m, reserved, chosen...)
+				if released := next.Adopt(PolicyStatic, s.Entries()); len(released) > 0 || !next.Shared().Equals(s.Shared()) {
+					t.Fatalf("seed %d: a restart releases %v and shares %s, not %s", seed, released, next.Shared(), s.Shared())
+				}
+				s = next
 			}
 			if err := s.broken(ends); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)

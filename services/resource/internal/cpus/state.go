@@ -175,8 +175,17 @@ func (s *State) Entries() Entries {
 	return entries
 }
 
-// PerNode is how many CPUs of each NUMA node containers have for themselves; nodes without any are left out.
-func (s *State) PerNode() map[int]int { return s.machine.Tally(s.exclusive(), machine.NUMANode) }
+// PerNode is how many CPUs of each NUMA node containers have for themselves. Under the policy none it is empty.
+func (s *State) PerNode() map[int]int {
+	counts := map[int]int{}
+	if s.static {
+		for _, node := range s.machine.Places(machine.NUMANode) {
+			counts[node] = 0
+		}
+	}
+	maps.Copy(counts, s.machine.Tally(s.exclusive(), machine.NUMANode))
+	return counts
+}
 
 // FullCores reports whether containers get whole cores only (full-pcpus-only), which metrics count.
 func (s *State) FullCores() bool { return s.options.fullCores }

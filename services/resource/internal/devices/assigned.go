@@ -18,8 +18,10 @@ type assignment struct {
 	response []byte
 	// kept is true while the plugin is being asked.
 	kept bool
-	// stale is true where it is from before the machine was booted, until the plugin is asked again.
-	stale bool
+	// stale is true where it is from before the machine was booted, until the plugin is asked again; before is that of
+	// the container while it is being asked.
+	stale  bool
+	before *assignment
 }
 
 // Kept are devices that are kept for a container while its plugin is asked.
@@ -29,6 +31,7 @@ type Kept struct {
 	// IDs are the devices, sorted.
 	IDs []string
 
+	request    Request
 	assignment *assignment
 }
 
@@ -49,16 +52,17 @@ type Answer struct {
 	Response []byte
 }
 
-// Keep chooses the container's devices and keeps them for it. The choice is made anew, since others may have been given
-// devices while the plugin was asked what it prefers; preferred is its answer or nil. It returns nil where the
-// container has its devices already. The error refuses the pod.
+// Keep chooses the container's devices and keeps them for it. What the plugin prefers comes first; nil is for nothing.
+// It returns nil where the container has its devices already. The error refuses the pod.
 func (b *Book) Keep(q Request, preferred []string) (*Kept, error) {
 	choice, err := b.Pick(q)
 	if err != nil || choice.Size == 0 {
 		return nil, err
 	}
-	k := &Kept{PodUID: string(q.Pod.UID), Need: q.Need, IDs: choice.Choose(preferred)}
-	k.assignment = &assignment{nodes: b.resources[q.Resource].byNode(k.IDs), kept: true}
+	k := &Kept{PodUID: string(q.Pod.UID), Need: q.Need, IDs: choice.Choose(preferred), request: q}
+	k.assignment = &assignment{
+		nodes: b.resources[q.Resource].byNode(k.IDs), kept: true, before: b.pods[k.PodUID][q.Container][q.Resource],
+	}
 	b.put(k.PodUID, q.Container, q.Resource, k.assignment)
 	return k, nil
 }
@@ -69,16 +73,20 @@ func (b *Book) Confirm(k *Kept, response []byte) bool {
 	if !b.holds(k) {
 		return false
 	}
-	k.assignment.kept, k.assignment.response = false, response
+	k.assignment.kept, k.assignment.response, k.assignment.before = false, response, nil
 	return true
 }
 
-// Drop frees what was kept.
+// Drop frees what was kept. Stale devices stay the container's.
 func (b *Book) Drop(k *Kept) {
 	if !b.holds(k) {
 		return
 	}
 	containers := b.pods[k.PodUID]
+	if before := k.assignment.before; before != nil {
+		containers[k.Container][k.Resource] = before
+		return
+	}
 	delete(containers[k.Container], k.Resource)
 	if len(containers[k.Container]) == 0 {
 		delete(containers, k.Container)

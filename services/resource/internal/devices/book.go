@@ -1,9 +1,11 @@
 package devices
 
 import (
+	"maps"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
@@ -34,7 +36,9 @@ type Book struct {
 	// settled is since when all pods of the node are known; zero while they aren't.
 	settled   time.Time
 	resources map[string]*inventory
-	gone      sets.Set[string]
+	// gone are resources whose plugins haven't come back in time: true since the start, false before it, as long as the
+	// Node has them.
+	gone map[string]bool
 	// pods are the assignments by pod UID, container and resource.
 	pods map[string]map[string]map[string]*assignment
 }
@@ -56,7 +60,7 @@ var ago = time.Unix(0, 0)
 // New makes an empty book.
 func New() *Book {
 	return &Book{
-		resources: map[string]*inventory{}, gone: sets.New[string](),
+		resources: map[string]*inventory{}, gone: map[string]bool{},
 		pods: map[string]map[string]map[string]*assignment{},
 	}
 }
@@ -75,7 +79,7 @@ func (b *Book) Listed(name string, list []Device) (changed []string) {
 	}
 	now.recalled = before != nil && before.recalled && now.healthy().Len() == 0
 	b.resources[name] = now
-	b.gone.Delete(name)
+	delete(b.gone, name)
 	for uid, containers := range b.pods {
 		if slices.ContainsFunc(idsOf(containers, name), func(id string) bool {
 			return before.health(id) != now.health(id)
@@ -94,7 +98,7 @@ func (b *Book) Away(name string, now time.Time) {
 		r = &inventory{}
 		b.resources[name] = r
 	}
-	b.gone.Delete(name)
+	delete(b.gone, name)
 	if r.away.IsZero() {
 		r.away = now
 	}
@@ -103,7 +107,12 @@ func (b *Book) Away(name string, now time.Time) {
 // Capacity is what the Node has of devices at that time.
 func (b *Book) Capacity(now time.Time) Capacity {
 	c := Capacity{Devices: map[string]Count{}}
-	gone := b.gone.Clone()
+	gone := sets.New[string]()
+	for name, since := range b.gone {
+		if since {
+			gone.Insert(name)
+		}
+	}
 	for name, r := range b.resources {
 		if r.expired(b.settled, now) {
 			gone.Insert(name)
@@ -120,7 +129,7 @@ func (b *Book) Expire(now time.Time) (expired []string) {
 	for name, r := range b.resources {
 		if r.expired(b.settled, now) {
 			delete(b.resources, name)
-			b.gone.Insert(name)
+			b.gone[name] = true
 			expired = append(expired, name)
 		}
 	}
@@ -148,10 +157,22 @@ func (b *Book) Waiting(name string, now time.Time) (until time.Time, waiting boo
 	return until, r != nil && r.recalled && (until.IsZero() || now.Before(until))
 }
 
-// Known reports whether the resource is a device plugin's: one has it, or had it since the start, or pods have devices
-// of it. A pod that wants devices of a plugin that is gone for good is refused, it never runs without them.
+// Left takes which resources the Node still has of plugins that were gone before the start.
+func Left(b *Book, names []corev1.ResourceName) {
+	maps.DeleteFunc(b.gone, func(_ string, since bool) bool { return !since })
+	for _, name := range names {
+		if !b.gone[string(name)] {
+			b.gone[string(name)] = false
+		}
+	}
+}
+
+// Known reports whether the resource is a device plugin's: one has it, or had it as long as the Node has it, or pods
+// have devices of it. A pod that wants devices of a plugin that is gone for good is refused, it never runs without
+// them.
 func (b *Book) Known(name string) bool {
-	return b.resources[name] != nil || b.gone.Has(name) || b.used(name).Len() > 0
+	_, gone := b.gone[name]
+	return b.resources[name] != nil || gone || b.used(name).Len() > 0
 }
 
 // Allocatable are the healthy devices of each resource, by their IDs' order.

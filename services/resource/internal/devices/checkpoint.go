@@ -23,8 +23,8 @@ type Checkpoint struct {
 	PodDeviceEntries []Entry
 	// RegisteredDevices are the healthy devices of each resource.
 	RegisteredDevices map[string][]string
-	// Stale are UIDs of pods that have got their devices before the machine was booted. Nobody else gets these, but
-	// their plugins have to be asked about them again: what they answered then is no longer true. Export has none.
+	// Stale are UIDs of pods that have got some of their devices before the machine was booted. Nobody else gets these,
+	// but their plugins have to be asked about them again: what they answered then is no longer true.
 	Stale map[string]bool
 }
 
@@ -56,10 +56,10 @@ func (b *Book) Adopt(c Checkpoint) {
 	}
 }
 
-// Export is what is to be known after a restart. Devices that are only kept, or stale, aren't in it. The entries are in
-// the order of pod, container and resource, the devices in that of their IDs.
+// Export is what is to be known after a restart. Devices that are only kept aren't in it. The entries are in the order
+// of pod, container and resource, the devices in that of their IDs.
 func (b *Book) Export() Checkpoint {
-	c := Checkpoint{RegisteredDevices: make(map[string][]string, len(b.resources))}
+	c := Checkpoint{RegisteredDevices: make(map[string][]string, len(b.resources)), Stale: map[string]bool{}}
 	for name, r := range b.resources {
 		c.RegisteredDevices[name] = sets.List(r.healthy())
 	}
@@ -67,8 +67,16 @@ func (b *Book) Export() Checkpoint {
 		for _, container := range slices.Sorted(maps.Keys(b.pods[uid])) {
 			resources := b.pods[uid][container]
 			for _, name := range slices.Sorted(maps.Keys(resources)) {
-				if a := resources[name]; !a.kept && !a.stale {
-					c.PodDeviceEntries = append(c.PodDeviceEntries, a.entry(uid, container, name))
+				a := resources[name]
+				if a.kept {
+					a = a.before
+				}
+				if a == nil {
+					continue
+				}
+				c.PodDeviceEntries = append(c.PodDeviceEntries, a.entry(uid, container, name))
+				if a.stale {
+					c.Stale[uid] = true
 				}
 			}
 		}

@@ -21,8 +21,8 @@ type world struct {
 	book *Book
 	now  time.Time
 	pods map[string]*corev1.Pod
-	// open are the devices that are kept.
-	open []*Kept
+	// open are the devices that are kept, of a pod each.
+	open [][]*Kept
 	// listed are the healthy devices by resource.
 	listed map[string]sets.Set[string]
 	// given is how often devices were given, made how many pods there were.
@@ -31,7 +31,8 @@ type world struct {
 
 var worldResources = []string{full("a"), full("b")}
 
-// No device is given to two pods, or twice in one but after an init container. In the end all are free.
+// No device is given to two pods, or twice in one but after an init container, and a restart at any point changes
+// nothing of that. In the end all are free.
 func TestNoDeviceIsGivenTwice(t *testing.T) {
 	given := 0
 	for seed := range uint64(100) {
@@ -40,7 +41,7 @@ func TestNoDeviceIsGivenTwice(t *testing.T) {
 				T: t, rand: rand.New(rand.NewPCG(seed, seed)), book: New(), now: begin,
 				pods: map[string]*corev1.Pod{}, listed: map[string]sets.Set[string]{},
 			}
-			for range 200 {
+			for range 1000 {
 				w.step()
 				w.check()
 			}
@@ -68,8 +69,12 @@ func (w *world) step() {
 		uid := w.anyPod()
 		w.book.Release(uid)
 		delete(w.pods, uid)
-	case n < 11:
+	case n < 12:
 		w.answer()
+	case n == 12:
+		w.restart()
+	case n < 16:
+		w.reserve()
 	default:
 		w.assign()
 	}
@@ -101,50 +106,134 @@ func (w *world) anyPod() string {
 	return sets.List(uids)[w.rand.IntN(len(uids))]
 }
 
-// answer has a plugin answer, or fail.
+// answer has a plugin say what it prefers, and answer, or fail.
 func (w *world) answer() {
 	if len(w.open) == 0 {
 		return
 	}
 	i := w.rand.IntN(len(w.open))
-	k := w.open[i]
+	kept := w.open[i]
 	w.open = slices.Delete(w.open, i, i+1)
-	if w.rand.IntN(4) == 0 {
-		w.book.Drop(k)
+	_, there := w.pods[kept[0].PodUID]
+	healthy := w.listed[kept[0].Resource].HasAll(kept[0].IDs...)
+	_, err := Offer(w.book, kept)
+	if offered := err == nil; offered != there && (offered || healthy) {
+		w.Fatalf("%v is offered something: %v, and its pod is there: %v", kept[0], err, there)
+	}
+	if err == nil {
+		err = w.prefer(kept, healthy)
+	}
+	if err != nil || w.rand.IntN(4) == 0 {
+		for _, k := range kept {
+			w.book.Drop(k)
+		}
 		return
 	}
-	_, there := w.pods[k.PodUID]
-	if taken := w.book.Confirm(k, []byte("x")); taken != there {
-		w.Fatalf("%v is confirmed: %v, and its pod is there: %v", k, taken, there)
+	if taken := w.book.Confirm(kept[0], []byte("x")); taken != there {
+		w.Fatalf("%v is confirmed: %v, and its pod is there: %v", kept[0], taken, there)
+	}
+	if kept = kept[1:]; len(kept) > 0 {
+		w.open = append(w.open, kept)
+	}
+}
+
+// prefer has nobody get fewer devices that are near, as long as those that were kept for the first are healthy.
+func (w *world) prefer(kept []*Kept, healthy bool) error {
+	stale := kept[0].assignment.before
+	var before []int
+	for _, k := range kept {
+		before = append(before, near(w.book, k))
+	}
+	if err := Prefer(w.book, kept, w.preferred()); err != nil {
+		if healthy {
+			w.Fatalf("%v can't have what was kept for it: %v", kept[0], err)
+		}
+		return err
+	}
+	if !w.listed[kept[0].Resource].HasAll(kept[0].IDs...) || len(kept[0].IDs) != kept[0].Count {
+		w.Fatalf("%v is to get %v, of which are healthy: %v", kept[0].Need, kept[0].IDs, w.listed[kept[0].Resource])
+	}
+	if stale != nil && !sets.New(stale.ids()...).Equal(sets.New(kept[0].IDs...)) {
+		w.Fatalf("%v gets %v, and had %v before the reboot", kept[0].Need, kept[0].IDs, stale.ids())
+	}
+	for i, k := range kept {
+		if healthy && near(w.book, k) < before[i] {
+			w.Fatalf("%v gets %v, of which %d are near; %d were kept", k.Need, k.IDs, near(w.book, k), before[i])
+		}
+	}
+	return nil
+}
+
+func (w *world) preferred() (ids []string) {
+	for range w.rand.IntN(4) {
+		ids = append(ids, fmt.Sprint(w.rand.IntN(14)))
+	}
+	return ids
+}
+
+// reserve keeps all that a pod wants for it.
+func (w *world) reserve() {
+	uid := w.somePod()
+	var kept []*Kept
+	for _, need := range w.book.Needs(w.pods[uid]) {
+		k, err := w.book.Keep(w.request(uid, need), nil)
+		if err != nil {
+			for _, k := range kept {
+				w.book.Drop(k)
+			}
+			return
+		}
+		if k != nil {
+			kept = append(kept, k)
+		}
+	}
+	if w.given += len(kept); len(kept) > 0 {
+		w.open = append(w.open, kept)
+	}
+}
+
+// restart begins anew with what is on the disk, perhaps after a reboot. Who was asked for something isn't any more.
+func (w *world) restart() {
+	saved := w.book.Export()
+	for _, kept := range w.open {
+		for _, k := range kept {
+			w.book.Drop(k)
+		}
+	}
+	if dropped := w.book.Export(); !reflect.DeepEqual(dropped.PodDeviceEntries, saved.PodDeviceEntries) {
+		w.Fatalf("on the disk is %v; without what plugins are asked for it is %v", saved, dropped)
+	}
+	if w.rand.IntN(3) == 0 {
+		for uid := range w.pods {
+			saved.Stale[uid] = true
+		}
+	}
+	next := New()
+	next.Adopt(saved)
+	w.same(next)
+	w.book, w.open = next, nil
+	w.book.Settled(w.now)
+	for _, name := range worldResources {
+		w.listed[name] = sets.New[string]()
+		if w.rand.IntN(3) > 0 {
+			w.list(name)
+		}
 	}
 }
 
 // assign gives a pod something: a new one, or one that has something already.
 func (w *world) assign() {
-	var uid string
-	if len(w.pods) == 0 || len(w.pods) < 4 && w.rand.IntN(4) == 0 {
-		w.made++
-		uid = fmt.Sprint("pod", w.made)
-		w.pods[uid] = w.newPod(uid)
-	} else {
-		uid = w.anyPod()
-	}
+	uid := w.somePod()
 	needs := w.book.Needs(w.pods[uid])
 	if len(needs) == 0 {
 		return
 	}
-	q := Request{Pod: w.pods[uid], Need: needs[w.rand.IntN(len(needs))]}
-	if w.rand.IntN(2) == 0 {
-		q.Affinity = []int{w.rand.IntN(3)}
-	}
+	q := w.request(uid, needs[w.rand.IntN(len(needs))])
 	before, err := w.book.Pick(q)
 	if err != nil {
 		return
 	}
-	var preferred []string
-	for range w.rand.IntN(4) {
-		preferred = append(preferred, fmt.Sprint(w.rand.IntN(14)))
-	}
+	preferred := w.preferred()
 	k, err := w.book.Keep(q, preferred)
 	switch {
 	case err != nil:
@@ -156,9 +245,29 @@ func (w *world) assign() {
 	}
 }
 
+// somePod is a new pod, or one that has something already.
+func (w *world) somePod() string {
+	if len(w.pods) > 0 && (len(w.pods) >= 4 || w.rand.IntN(4) > 0) {
+		return w.anyPod()
+	}
+	w.made++
+	uid := fmt.Sprint("pod", w.made)
+	w.pods[uid] = w.newPod(uid)
+	return uid
+}
+
+// request is one for what the pod needs, near to a NUMA node or not.
+func (w *world) request(uid string, need Need) Request {
+	q := Request{Pod: w.pods[uid], Need: need}
+	if w.rand.IntN(2) == 0 {
+		q.Affinity = []int{w.rand.IntN(3)}
+	}
+	return q
+}
+
 func (w *world) kept(q Request, k *Kept, choice Choice, preferred []string) {
 	w.given++
-	w.open = append(w.open, k)
+	w.open = append(w.open, []*Kept{k})
 	got := sets.New(k.IDs...)
 	switch {
 	case got.Len() != q.Count || len(k.IDs) != q.Count:
@@ -225,24 +334,29 @@ func (w *world) check() {
 	}
 }
 
-// end ends all pods, after it has compared a copy of the book.
-func (w *world) end() {
-	other := New()
-	other.Adopt(w.book.Export())
+// same fails unless the pods have the same in another book.
+func (w *world) same(other *Book) {
 	for _, uid := range w.book.Pods() {
 		was, is := w.book.Assigned(uid), other.Assigned(uid)
 		if len(was) != len(is) {
 			w.Fatalf("after a restart %s has %v, before it had %v", uid, is, was)
 		}
 		for container, list := range was {
-			for i := range list {
-				list[i].Healthy = true // as long as no plugin is back
+			for _, both := range [][]Assigned{list, is[container]} {
+				for i := range both {
+					both[i].Healthy, both[i].Stale = true, false // as long as no plugin is back
+				}
 			}
 			if !reflect.DeepEqual(list, is[container]) {
 				w.Fatalf("after a restart %s in %s has %v, before it had %v", container, uid, is[container], list)
 			}
 		}
 	}
+}
+
+// end restarts and ends all pods.
+func (w *world) end() {
+	w.restart()
 	for uid := range w.pods {
 		w.book.Release(uid)
 	}

@@ -12,5 +12,6 @@
 //     where that is one node, and may refuse the pod where it is more.
 //   - A refused allocation changes nothing. Allocating again gives what the container has, and changes nothing: the
 //     kubelet loses memory when it does so between a pod's containers.
+//   - Of more than 16 nodes not all sets are tried: the smaller ones, some 65,000, and that of all nodes.
 //   - A Snapshot has the numbers that a kubelet computes of the same entries, so that it takes them over.
 package memory

@@ -33,9 +33,18 @@ func (m mask) nodes() []int {
 	return nodes
 }
 
-// subsets calls visit with all sets of the nodes: small ones first, those of a size in the order of their lists.
+// maxSets bounds the sets that are visited: 16 nodes have fewer.
+const maxSets = 1 << 16
+
+// subsets calls visit with all sets of the nodes: small ones first, those of a size in the order of their lists. Of
+// many nodes the larger sets are left out, but for that of all.
 func subsets(nodes []int, visit func(mask)) {
+	sets, total := 1, 0 // sets are those of a size
 	for size := 1; size <= len(nodes); size++ {
+		sets = sets * (len(nodes) - size + 1) / size
+		if total += sets; total > maxSets {
+			size = len(nodes)
+		}
 		choose(nodes, size, 0, visit)
 	}
 }

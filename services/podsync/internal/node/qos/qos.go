@@ -3,7 +3,16 @@ package qos
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	resourcehelper "k8s.io/component-helpers/resource"
 )
+
+// WholeCPUs reports whether the container has CPUs of its own under the static policy. Pods with resources as a whole
+// (KEP-2837) get none.
+func WholeCPUs(pod *corev1.Pod, c *corev1.Container) bool {
+	cpu := c.Resources.Requests.Cpu().MilliValue()
+	return cpu > 0 && cpu%1000 == 0 && Class(pod) == corev1.PodQOSGuaranteed &&
+		!resourcehelper.IsPodLevelResourcesSet(pod)
+}
 
 // Class is the pod's QoS class as the API server computed it, or by the documented rule: Guaranteed when every
 // container has equal CPU and memory requests and limits, BestEffort when none has any, else Burstable. Resources

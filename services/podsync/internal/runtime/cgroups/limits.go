@@ -87,14 +87,10 @@ func LimitsOf(pod *corev1.Pod, cfg Config) Limits {
 }
 
 // exclusiveCPUs reports whether a container of the pod has CPUs of its own under the static policy, so that nothing of
-// the pod may be throttled. Pods with resources as a whole (KEP-2837) get none.
+// the pod may be throttled.
 func exclusiveCPUs(pod *corev1.Pod) (some bool) {
-	if qos.Class(pod) != corev1.PodQOSGuaranteed || resourcehelper.IsPodLevelResourcesSet(pod) {
-		return false
-	}
 	for c := range podspec.Containers(&pod.Spec) {
-		cpu := c.Resources.Requests.Cpu().MilliValue()
-		some = some || cpu > 0 && cpu%1000 == 0
+		some = some || qos.WholeCPUs(pod, c)
 	}
 	return some
 }

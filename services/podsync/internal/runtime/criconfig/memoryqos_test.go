@@ -80,7 +80,7 @@ func TestMemoryQoS(t *testing.T) {
 			if resized["memory.high"] == "" {
 				resized["memory.high"] = "max"
 			}
-			if got := Resized(node, pod, container).Unified; !maps.Equal(got, resized) {
+			if got := Resized(node, pod, container, false).Unified; !maps.Equal(got, resized) {
 				t.Errorf("%s, tiered %t, resized: %v, want %v", name, tiered, got, resized)
 			}
 		}
@@ -100,7 +100,7 @@ func TestMemoryQoSGoesWithOtherValues(t *testing.T) {
 	if got := resourcesOf(node, pod, container, false).Unified; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if got := Resized(testNode(), pod, container).Unified; got != nil {
+	if got := Resized(testNode(), pod, container, false).Unified; got != nil {
 		t.Errorf("resized without the gate: %v", got)
 	}
 	// What the sandbox is made with is the runtime's business.
@@ -124,6 +124,9 @@ func TestQuotaWithExclusiveCPUs(t *testing.T) {
 		node.QuotaWithExclusiveCPUs = held
 		if got := resourcesOf(node, pod, container, true).CpuQuota; got != want {
 			t.Errorf("held %t: the container's quota is %d, want %d", held, got, want)
+		}
+		if got := Resized(node, pod, container, true).CpuQuota; got != want {
+			t.Errorf("held %t: the quota of the resized container is %d, want %d", held, got, want)
 		}
 		sandbox, err := Sandbox(node, SandboxInput{Pod: pod, ExclusiveCPUs: true})
 		if err != nil {

@@ -39,8 +39,10 @@ func resourcesOf(node *Node, pod *corev1.Pod, container *corev1.Container,
 }
 
 // Resized gives the limits of a container that runs: those that it may have had and hasn't any more are lifted too.
-func Resized(node *Node, pod *corev1.Pod, container *corev1.Container) *runtimeapi.LinuxContainerResources {
-	r := resourcesOf(node, pod, container, false)
+func Resized(node *Node, pod *corev1.Pod, container *corev1.Container,
+	exclusiveCPUs bool,
+) *runtimeapi.LinuxContainerResources {
+	r := resourcesOf(node, pod, container, exclusiveCPUs)
 	if node.MemoryQoS.On && r.Unified[fileHigh] == "" {
 		r.Unified[fileHigh] = "max"
 	}

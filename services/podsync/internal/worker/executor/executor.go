@@ -82,7 +82,7 @@ func (e *Executor) perform(ctx context.Context, s worker.Snapshot, action plan.A
 	case plan.ResizePod:
 		return worker.Images{}, e.resizer.resize(ctx, s)
 	case plan.SetCPUs:
-		return worker.Images{}, e.resizer.setCPUs(ctx, action)
+		return worker.Images{}, e.resizer.setCPUs(ctx, s, action)
 	case plan.RemoveContainer:
 		return worker.Images{}, e.containers.remove(ctx, s, action)
 	case plan.ReleaseNode:

@@ -11,6 +11,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/admission/allocation"
+	"kubelot.dev/services/podsync/internal/node/qos"
 	"kubelot.dev/services/podsync/internal/runtime/criconfig"
 	"kubelot.dev/services/podsync/internal/worker"
 	"kubelot.dev/services/podsync/internal/worker/plan"
@@ -54,7 +55,7 @@ func (rz *resizer) resize(ctx context.Context, s worker.Snapshot) error {
 	}
 	var errs []error
 	resizing(s, func(c *corev1.Container, cur *topic.Container, _ corev1.ResourceRequirements) {
-		err := rz.sizes.UpdateContainerResources(ctx, cur.ID, criconfig.Resized(rz.node.CRI(), s.Pod, c))
+		err := rz.sizes.UpdateContainerResources(ctx, cur.ID, criconfig.Resized(rz.node.CRI(), s.Pod, c, ownCPUs(s, c.Name)))
 		if err = ignoreNotFound(err); err != nil {
 			errs = append(errs, fmt.Errorf("container %s: %s", c.Name, words(err, cur.ID, c.Name)))
 		}
@@ -65,16 +66,34 @@ func (rz *resizer) resize(ctx context.Context, s worker.Snapshot) error {
 	return errors.Join(errs...)
 }
 
-// setCPUs changes the CPUs on which a container may run, and nothing else of it.
-func (rz *resizer) setCPUs(ctx context.Context, action plan.Action) error {
-	err := rz.sizes.UpdateContainerResources(ctx, action.ID, &runtimeapi.LinuxContainerResources{
-		CpusetCpus: action.CPUs, CpusetMems: action.MemoryNodes,
-	})
-	if err = ignoreNotFound(err); err != nil {
+// setCPUs changes the CPUs on which a container may run. One that asks for whole CPUs may have had some of its own, and
+// so no quota: it gets the one that it is to have now, and so does its pod, unless a resize sees to that.
+func (rz *resizer) setCPUs(ctx context.Context, s worker.Snapshot, action plan.Action) error {
+	r := &runtimeapi.LinuxContainerResources{CpusetCpus: action.CPUs, CpusetMems: action.MemoryNodes}
+	c := plan.Container(s.Pod, action.Container)
+	_, resizing := s.Before[action.ID]
+	whole := c != nil && !resizing && qos.WholeCPUs(s.Pod, c)
+	if whole {
+		sized := criconfig.Resized(rz.node.CRI(), s.Pod, c, ownCPUs(s, c.Name))
+		r.CpuPeriod, r.CpuQuota = sized.CpuPeriod, sized.CpuQuota
+	}
+	err := ignoreNotFound(rz.sizes.UpdateContainerResources(ctx, action.ID, r))
+	if err != nil {
 		return fmt.Errorf("move container %s to the CPUs %q and the memory of the NUMA nodes %q: %s", action.Container,
 			action.CPUs, action.MemoryNodes, words(err, action.ID, action.Container))
 	}
+	if !whole || len(s.Before) > 0 {
+		return nil
+	}
+	if err := rz.cgroups.Update(s.Pod); err != nil {
+		return fmt.Errorf("set the pod's limits: %w", err)
+	}
 	return nil
+}
+
+// ownCPUs reports whether the container has CPUs of its own.
+func ownCPUs(s worker.Snapshot, container string) bool {
+	return s.Allocation.Containers[container].CPUs != ""
 }
 
 // resizing visits the running containers that have other resources than the spec says.
