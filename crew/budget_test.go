@@ -21,17 +21,20 @@ const (
 // split are the daemons that are larger because their work is, with the ceiling of each; they are held together by
 // small packages. gc has two works: what it collects, and the shutdown of the node, which shares the process only (ADR
 // 0027) and brings a logind for tests. volume has the drivers of others too: their registration, and CSI (ADR 0029), of
-// which each answer is checked and each call is watched; and network volumes (NFS, iSCSI, fibre channel), whose servers
-// may hang. It decides which pods may share a volume that is mounted with an SELinux label.
+// which each answer is checked, and each call and each connection is watched; and network volumes (NFS, iSCSI, fibre
+// channel), whose servers may hang. It decides which pods may share a volume that is mounted with an SELinux label.
 // resource has five works of the kubelet: devices, CPUs, memory, topology and claims, each in packages without I/O and
-// a shell around them (ADR 0030), and heals the configurations that a kubelet doesn't start with.
+// a shell around them (ADR 0030), and heals the configurations that a kubelet doesn't start with. It reserves what a
+// pod asks for in one step, and lets plugins choose afterwards.
 // api has two works: it serves the node's API, and sends the traces of pods (ADR 0032), since it links OpenTelemetry's
-// libraries anyway.
+// libraries anyway. Part of it bounds what clients on its three ports can use up, and `/healthz` has the checks that
+// the kubelet has.
 // podsync asks credential providers for pulls. Their machinery is in kube/credentialprovider; what joins it with the
 // pods' own credentials, the records of pulls and the metrics is podsync's. So is what the feature gates MemoryQoS and
-// QOSReserved have it write: into containers, pods' cgroups and those above them.
+// QOSReserved have it write: into containers, pods' cgroups and those above them. Its containers get their CFS quota
+// back when they lose the CPUs that they had alone.
 // The types have ceilings of their own, see largeTypes.
-var split = map[string]int{"api": 4880, "gc": 6360, "podsync": 20100, "volume": 14000, "resource": 13300}
+var split = map[string]int{"api": 4930, "gc": 6360, "podsync": 20130, "volume": 14050, "resource": 13540}
 
 func TestArchFilesAreShort(t *testing.T) {
 	for path, lines := range goFiles(t, "..") {
