@@ -30,14 +30,7 @@ func TestTheLastBlockIsGivenUpAtRest(t *testing.T) {
 
 func testGivenUp(t *testing.T, b *liveBus) {
 	t.Helper()
-	c := conn(t, b, "writer")
-	w := bussuite.Things.Writer(c)
-	for i := range 250 {
-		if err := w.Set("stays", bussuite.Thing{N: i, Text: filling(8 << 10)}); err != nil {
-			t.Fatal(err)
-		}
-		flush(t, w)
-	}
+	fillLastBlock(t, b)
 	var left int64
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if left = stateBytes(t, b); left < 64<<10 {
