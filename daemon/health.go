@@ -106,7 +106,7 @@ func (h *health) stateLocked() {
 		}
 		message = strings.Join(troubles, "; ")
 	}
-	message = strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
+	message = cut(message, maxMessage)
 	if h.now.State == state && h.now.Message == message {
 		return
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
@@ -103,8 +102,7 @@ func (r *retries) ended(err error) {
 	default:
 		now := r.read()
 		// systemd's status and this file take one line.
-		now.Reason = oneLine(err.Error())
-		now.Reason = strings.ToValidUTF8(now.Reason[:min(len(now.Reason), maxReason)], "")
+		now.Reason = cut(oneLine(err.Error()), maxReason)
 		r.write(now)
 	}
 }

@@ -53,6 +53,11 @@ func oneLine(text string) string {
 	}, text)
 }
 
+// cut is the text up to the last whole character within so many bytes.
+func cut(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
+}
+
 func notify(log *slog.Logger, message string) {
 	if _, err := systemd.SdNotify(false, message); err != nil {
 		log.Warn("can't notify systemd of the state", "error", err)

@@ -123,21 +123,18 @@ func (w *writer) write(s snapshot) error {
 // not survive a loss of power: what is left of it is of another boot, as the first is then. Stale devices must never
 // seem to be of this boot, also where the daemon is killed between the two: then that of the boot comes first.
 func (f files) writeDevices(d statefile.Devices, stale bool) error {
-	steps := []func() error{
-		func() error { return os.MkdirAll(filepath.Dir(f.devices), pluginsMode) },
-		func() error { return statefile.WriteDevices(f.devices, d) },
-		func() error { return atomicfile.Write(f.boot, []byte(machine.BootID()), 0o600) },
+	if err := os.MkdirAll(filepath.Dir(f.devices), pluginsMode); err != nil {
+		return err
 	}
 	if stale {
-		steps[2] = steps[1]
-		steps[1] = func() error { return atomicfile.Write(f.boot, []byte(earlierBoot), 0o600) }
-	}
-	for _, step := range steps {
-		if err := step(); err != nil {
+		if err := atomicfile.Write(f.boot, []byte(earlierBoot), 0o600); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := statefile.WriteDevices(f.devices, d); err != nil || stale {
+		return err
+	}
+	return atomicfile.Write(f.boot, []byte(machine.BootID()), 0o600)
 }
 
 // old reports whether the file of devices has some from before the machine was booted. Of a kubelet's file only its
