@@ -59,6 +59,31 @@ func TestForgetDrivers(t *testing.T) {
 	})
 }
 
+// What a person has given up on stays so for a process that begins before the claim's pod is released.
+func TestForgetDriversAndDie(t *testing.T) {
+	run(t, func(b *bed) {
+		b.api.claim("one", "d", "a")
+		d := b.driver("d")
+		a := podWith("a", "one")
+		b.want(a)
+		b.is("a", topic.Allocated, "test/dev=one", "")
+		b.crash("d", d)
+		b.register()
+		b.ended(a) // the first attempt to release it fails, and the next one is a second later
+		got, err := OfficeOf(b.m).Forget(b.t.Context(), topic.ForgetRequest{Namespace: "ns", Name: "one"})
+		if err != nil || !slices.Equal(got.Drivers, []string{"d"}) {
+			b.t.Fatalf("forgot %v, %v", got, err)
+		}
+		b.disk("uid-one")
+		b.restart("a")
+		b.register()
+		b.m.Synced()
+		b.ended(a)
+		b.is("a", topic.AllocationReleased, "", "")
+		b.disk("-uid-one")
+	})
+}
+
 // A driver that is there is asked to give a claim back, however often that fails.
 func TestForgetDriversThatAreThere(t *testing.T) {
 	run(t, func(b *bed) {

@@ -70,7 +70,7 @@ func (c *Claim) unprepared() []string {
 	return slices.DeleteFunc(c.DriverNames(), func(name string) bool { return c.Drivers[name].Standing == Prepared })
 }
 
-// Abandon takes drivers that aren't there for having given the claim back, and returns their names. What they have
+// Abandon takes drivers that aren't there for having no part in the claim, and returns their names. What they have
 // prepared is theirs to find when they come back.
 func (c *Claim) Abandon(registered func(driver string) bool) (gone []string) {
 	for _, name := range c.DriverNames() {
@@ -78,7 +78,7 @@ func (c *Claim) Abandon(registered func(driver string) bool) (gone []string) {
 		if d.Standing == Idle || d.Calling || registered(name) {
 			continue
 		}
-		d.Standing, d.Devices = Idle, nil
+		delete(c.Drivers, name) // the file says no more of a driver than that it has a part
 		gone = append(gone, name)
 	}
 	return gone
