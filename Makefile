@@ -2,7 +2,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help build run cluster test test-compact unit fuzz check fmt fix gen bench soak scale \
-        conformance conformance-node conformance-storage vm vm-test
+        conformance conformance-node conformance-storage matrix skew vm vm-test
 .PHONY: packages packages-test release install clean
 
 help: ## what can be made
@@ -59,6 +59,12 @@ conformance-node: ## Kubernetes' suite of a node: devices, CPUs, memory, topolog
 
 conformance-storage: ## Kubernetes' storage suite with a CSI driver and sidecars (AGENT=kubelet, QUICK=1, FOCUS=) (root)
 	@tools/conformance-storage.sh
+
+skew: ## daemons of the last release together with those of this checkout (FOCUS=expression) (root)
+	@tools/skew.sh
+
+matrix: ## each part of a node killed, frozen, away, replaced (FOCUS=TestMatrix/pleg, FULL=1, UPDATE=1) (root)
+	@tools/matrix.sh
 
 vm: ## a node in a virtual machine, with systemd and kubelot installed, until Ctrl-C (RUNTIME=debian-containerd) (root)
 	@tools/vm.sh run

@@ -25,6 +25,8 @@ func upgradeCommand(stdout *os.File) *cobra.Command {
 other, with systemd or with kubelot up. A daemon is moved when the one before it is healthy. A daemon that
 isn't healthy in time is moved back, and the upgrade ends there. It goes on if the terminal is closed.
 
+On a node of packages it moves nothing, and says the commands of apt or dnf that move one daemon after the other.
+
 VERSION is the name of an installed version (v0.2.0), or the path of a directory with its executables. To go back,
 name the older version.
 

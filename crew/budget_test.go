@@ -20,9 +20,11 @@ const (
 
 // split are the daemons that are larger because their work is, with the ceiling of each; they are held together by
 // small packages. gc has two works: what it collects, and the shutdown of the node, which shares the process only (ADR
-// 0027) and brings a logind for tests. volume has the drivers of others too: their registration, and CSI (ADR 0029), of
-// which each answer is checked, and each call and each connection is watched; and network volumes (NFS, iSCSI, fibre
-// channel), whose servers may hang. It decides which pods may share a volume that is mounted with an SELinux label.
+// 0027) and brings a logind for tests. It also goes on with what an earlier process has evicted.
+// volume has the drivers of others too: their registration, and CSI (ADR 0029), of which each answer is checked, and
+// each call and each connection is watched; and network volumes (NFS, iSCSI, fibre channel), whose servers may hang. It
+// decides which pods may share a volume that is mounted with an SELinux label, and gives files in memory to the IDs of
+// pods in user namespaces where the kernel can't map them. A pod that waits for another's volume work says for which.
 // resource has five works of the kubelet: devices, CPUs, memory, topology and claims, each in packages without I/O and
 // a shell around them (ADR 0030), and heals the configurations that a kubelet doesn't start with. It reserves what a
 // pod asks for in one step, and lets plugins choose afterwards.
@@ -34,7 +36,7 @@ const (
 // QOSReserved have it write: into containers, pods' cgroups and those above them. Its containers get their CFS quota
 // back when they lose the CPUs that they had alone.
 // The types have ceilings of their own, see largeTypes.
-var split = map[string]int{"api": 4930, "gc": 6360, "podsync": 20130, "volume": 14050, "resource": 13540}
+var split = map[string]int{"api": 4930, "gc": 6440, "podsync": 20130, "volume": 14320, "resource": 13540}
 
 func TestArchFilesAreShort(t *testing.T) {
 	for path, lines := range goFiles(t, "..") {

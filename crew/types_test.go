@@ -43,7 +43,7 @@ var largeTypes = map[string]size{
 	"cli/internal/top.keys": {21, 3},
 	// They are pure states, and most of their methods are questions.
 	"services/resource/internal/cpus.State":   {6, 29},
-	"services/resource/internal/devices.Book": {4, 29},
+	"services/resource/internal/devices.Book": {4, 27},
 	// It has a method for each kind of news of its pod.
 	"services/podsync/internal/worker.Worker": {14, 28},
 	// The pods, their volumes and the objects that these read are one graph. A change of any of them concerns the others.

@@ -14,7 +14,8 @@
 //
 // The streams STATE (the last value of each key), OWN (the same for states of which each daemon has its own key),
 // HISTORY (a copy of every message of STATE, bounded), EVENT (history of events, bounded) and POSITION (how far durable
-// readers are). Their limits derive from the size of the file system under the store.
+// readers are). Their limits derive from the size of the file system under the store. That of STATE also
+// follows what is free of it.
 //
 // # Guarantees
 //

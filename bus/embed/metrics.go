@@ -30,9 +30,8 @@ type metrics struct {
 type serving struct {
 	server *server.Server // nil between two lives
 	// names are the daemons by their keys.
-	names map[string]string
-	// limit is that of the states, in bytes.
-	limit int64
+	names  map[string]string
+	states *bound
 }
 
 // question is what the embedded server is asked; found is there once done is closed.
@@ -121,7 +120,7 @@ func (m *metrics) figures(of serving) []prometheus.Metric {
 		for _, stream := range all.Streams {
 			if stream.Name == layout.StreamState {
 				gauge(m.stored, float64(stream.State.Bytes))
-				gauge(m.limit, float64(of.limit))
+				gauge(m.limit, float64(of.states.limit.Load()))
 			}
 		}
 	}

@@ -31,14 +31,14 @@ const (
 type replacer struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
-	limits limits
+	states *bound
 }
 
 // replaceKeys serves the replacements on nc until it is closed.
-func replaceKeys(ctx context.Context, nc *nats.Conn, l limits, log *slog.Logger) error {
+func replaceKeys(ctx context.Context, nc *nats.Conn, states *bound, log *slog.Logger) error {
 	js, err := jetstream.New(nc)
 	if err == nil {
-		r := &replacer{nc: nc, js: js, limits: l}
+		r := &replacer{nc: nc, js: js, states: states}
 		_, err = nc.Subscribe(layout.ReplacePrefix+">", func(m *nats.Msg) {
 			answer, err := r.replace(ctx, m)
 			if err != nil {
@@ -72,6 +72,8 @@ func (r *replacer) replace(ctx context.Context, m *nats.Msg) ([]byte, error) {
 	}
 	next := &nats.Msg{Subject: strings.TrimPrefix(m.Subject, layout.ReplacePrefix), Header: m.Header, Data: m.Data}
 	next.Header.Del(layout.ReplaceBy)
+	r.states.changing.Lock()
+	defer r.states.changing.Unlock()
 	stream, err := r.js.Stream(ctx, layout.StreamState)
 	if err != nil {
 		return nil, err
@@ -88,11 +90,12 @@ func (r *replacer) replace(ctx context.Context, m *nats.Msg) ([]byte, error) {
 	}
 	next.Header.Set(layout.NATSExpected, strconv.FormatUint(old.Sequence, 10))
 	config, kept := stream.CachedInfo().Config, int64(stream.CachedInfo().State.Bytes)
-	if most := r.limits.state + r.limits.reserve; kept > most {
+	limit, reserve := r.states.state()
+	if most := limit + reserve; kept > most {
 		return nil, fmt.Errorf("the store is full: it keeps %d bytes, and may keep %d", kept, most)
 	}
 	// Others may publish meanwhile. What they take of it is little, and the reserve bounds it.
-	config.MaxBytes = max(kept, r.limits.state) + 2*int64(next.Size()) + maxGrowth
+	config.MaxBytes = max(kept, limit) + 2*int64(next.Size()) + maxGrowth
 	if _, err := r.js.UpdateStream(ctx, config); err != nil {
 		return nil, err
 	}
@@ -100,7 +103,7 @@ func (r *replacer) replace(ctx context.Context, m *nats.Msg) ([]byte, error) {
 	// The limit must be lowered though the time is over.
 	lower, cancel := context.WithTimeout(context.WithoutCancel(ctx), replaceTimeout)
 	defer cancel()
-	config.MaxBytes = r.limits.state
+	config.MaxBytes = limit
 	if _, errLower := r.js.UpdateStream(lower, config); err == nil && errLower != nil {
 		err = errLower
 	}

@@ -20,6 +20,9 @@ import (
 const (
 	// rollEvery is how often the bus looks whether its streams have come to rest.
 	rollEvery = 20 * time.Second
+	// calmBytes is how much the last block of a stream at rest may grow by between two looks. The server notes each
+	// tombstone that expires with 30 bytes, so what follows a burst of a hundred pods is some 20 kB.
+	calmBytes = 64 << 10
 	// rollBytes is how large the last block of a stream must be, and how much of the states' files must be unused, to be
 	// worth it.
 	rollBytes = 1 << 20
@@ -37,10 +40,10 @@ const (
 type roller struct {
 	stream string
 	dir    string // with the blocks
-	// limit is that of a stream that isn't compressed; 0 for others.
-	limit int64
-	log   *slog.Logger
-	seen  blocks
+	// states is the limit of a stream that isn't compressed; nil for others.
+	states *bound
+	log    *slog.Logger
+	seen   blocks
 	// used are the blocks of which nothing is to be gained, until they change.
 	used blocks
 }
@@ -51,10 +54,10 @@ type blocks struct {
 	index     int   // of the last block
 }
 
-// roll looks after the states and the histories until ctx ends.
-func (s *Server) roll(ctx context.Context, own *admin, limit int64) {
+// roll looks after the states and the histories until ctx ends, and after the limit of the states.
+func (s *Server) roll(ctx context.Context, own *admin, states *bound) {
 	rollers := []*roller{
-		{stream: layout.StreamState, limit: limit}, {stream: layout.StreamHistory}, {stream: layout.StreamEvent},
+		{stream: layout.StreamState, states: states}, {stream: layout.StreamHistory}, {stream: layout.StreamEvent},
 	}
 	for _, r := range rollers {
 		r.dir, r.log = blockDir(s.options.StoreDir, r.stream), s.options.Log
@@ -63,6 +66,9 @@ func (s *Server) roll(ctx context.Context, own *admin, limit int64) {
 		pause.For(ctx, cmp.Or(s.options.rollEvery, rollEvery))
 		if ctx.Err() != nil {
 			return
+		}
+		if err := states.follow(ctx, s.options.StoreDir, own, s.options.Log); err != nil && ctx.Err() == nil {
+			s.options.Log.Debug("the limit of the states stays", "error", err)
 		}
 		for _, r := range rollers {
 			if !r.rested() || !room(s.options.StoreDir) {
@@ -75,10 +81,11 @@ func (s *Server) roll(ctx context.Context, own *admin, limit int64) {
 	}
 }
 
-// rested reports whether the blocks are as they were at the last look, and the last one is large.
+// rested reports whether next to nothing was written since the last look, and the last block is large.
 func (r *roller) rested() bool {
 	now := look(r.dir)
-	rested := now == r.seen
+	grown := now.last - r.seen.last
+	rested := now.index == r.seen.index && grown >= 0 && grown < calmBytes
 	r.seen = now
 	return rested && now.last >= rollBytes && now != r.used
 }
@@ -119,8 +126,8 @@ func (r *roller) fill(ctx context.Context, js jetstream.JetStream) error {
 	if err != nil {
 		return fmt.Errorf("look at the stream %s: %w", r.stream, err)
 	}
-	if used := int64(stream.CachedInfo().State.Bytes); r.limit > 0 &&
-		(r.seen.all-used < rollBytes || used > r.limit-rollBytes) {
+	if used := int64(stream.CachedInfo().State.Bytes); r.states != nil &&
+		(r.seen.all-used < rollBytes || used > r.states.limit.Load()-rollBytes) {
 		r.used = r.seen
 		return nil
 	}

@@ -54,6 +54,25 @@ func testGivenUp(t *testing.T, b *liveBus) {
 	}
 }
 
+// A burst is over when next to nothing is written: the tombstones of its end expire for a while, each with a note.
+func TestTheLastBlockIsGivenUpWhileLittleIsWritten(t *testing.T) {
+	b := startBus(t, func(b *liveBus) {
+		b.options.compactEvery, b.options.rollEvery = 100*time.Millisecond, 300*time.Millisecond
+	})
+	fillLastBlock(t, b)
+	w := bussuite.Things.Writer(conn(t, b, "writer"))
+	deadline := time.Now().Add(time.Minute)
+	for n := 0; stateBytes(t, b) > 256<<10; n++ {
+		if time.Now().After(deadline) {
+			t.Fatalf("the states take %d bytes for two keys", stateBytes(t, b))
+		}
+		if err := w.Set("notes", bussuite.Thing{N: n}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
 // The histories are compressed at rest, and keep nearly all that they have.
 func TestHistoriesAreCompressedAtRest(t *testing.T) {
 	b := startBus(t, func(b *liveBus) { b.options.rollEvery = 300 * time.Millisecond })

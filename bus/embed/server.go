@@ -58,7 +58,7 @@ type Options struct {
 	Metrics prometheus.Registerer
 	// Pulse receives work only while the embedded server answers; the daemon's beats depend on it. It may be nil.
 	Pulse <-chan func()
-	// compactEvery is how often the store's files are compacted, if not every minute.
+	// compactEvery is how often the store's files are compacted, if not every half minute.
 	compactEvery time.Duration
 	// rollEvery is how often the roller looks at the states, if not every 20 s.
 	rollEvery time.Duration
@@ -67,7 +67,7 @@ type Options struct {
 // compactEvery is how often the server compacts files of which half is unused, and drops the notes of what
 // it has removed. It does both when it syncs its files. A tmpfs needs no sync, but without it each removed pod leaves
 // some 2 KiB in the store.
-const compactEvery = time.Minute
+const compactEvery = 30 * time.Second
 
 // DefaultOptions is a bus under the run directory, such as /run/kubelot.
 func DefaultOptions(runDir string) Options {
@@ -181,7 +181,8 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	defer ns.WaitForShutdown()
 	defer ns.Shutdown()
-	s.metrics.alive(serving{server: ns, names: names, limit: limits.state})
+	states := newBound(limits.state)
+	s.metrics.alive(serving{server: ns, names: names, states: states})
 	defer s.metrics.alive(serving{})
 	own.server = ns
 	if s.admin == nil {
@@ -198,7 +199,7 @@ func (s *Server) serve(ctx context.Context) error {
 		return err
 	}
 	defer recorder.Close()
-	if err := replaceKeys(ctx, recorder, limits, s.options.Log); err != nil {
+	if err := replaceKeys(ctx, recorder, states, s.options.Log); err != nil {
 		return err
 	}
 	listeners, err := s.listen(ctx)
@@ -213,7 +214,7 @@ func (s *Server) serve(ctx context.Context) error {
 		group.Go(func() error { return gate.run(ctx, listener) })
 	}
 	group.Go(func() error { return s.guard(ctx, own, log) })
-	group.Go(func() error { s.roll(ctx, own, limits.state); return nil })
+	group.Go(func() error { s.roll(ctx, own, states); return nil })
 	group.Go(func() error { pulse(ctx, asker(recorder), s.options.Pulse); return nil })
 	s.opened()
 	s.options.Told(nil)

@@ -33,6 +33,8 @@ const (
 	// minState and maxState bound the limit of the states. The store is on a tmpfs and counts as memory of the bus, so all
 	// of it is at most half of MemoryHigh of kubelot-bus.service; the other half is for what the process itself needs.
 	minState, maxState = 16 << 20, 128 << 20
+	// reserveShare is the share of it that a full store has in addition, for what makes room.
+	reserveShare = 8
 	// maxStore is for all streams together, and bounds nothing: each has a limit of its own. The server adapts no stream
 	// while all together may have more, and those of an earlier bus may have had larger limits.
 	maxStore = 4 << 30
@@ -44,7 +46,7 @@ type space struct {
 	states    int64 // the files of the states, which an earlier bus has left
 }
 
-// limitsFor derives the limits from the space at the start of the bus. What others use of the file system doesn't
+// limitsFor derives the limits from the space under the store. What others use of the file system doesn't
 // count, and the states never have more than half of it. The limit isn't lower than what they take already, so that
 // those can still change, nor than a floor, for which there may be no room: then the guard waits for room. The history
 // of a pod is compressed to a fifth of its size.
@@ -55,7 +57,7 @@ func limitsFor(s space) limits {
 	}
 	state := clamp(max((s.free+s.states)/4, s.states), least, clamp(s.all/4, least, maxState))
 	return limits{
-		state: state, reserve: state / 8,
+		state: state, reserve: state / reserveShare,
 		history: clamp(s.all/40, 2<<20, 5<<20), event: clamp(s.all/80, 1<<20, 2<<20),
 	}
 }
@@ -66,7 +68,7 @@ func clamp(n, low, high int64) int64 { return min(max(n, low), high) }
 func spaceOf(store string) (space, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(store, &fs); err != nil {
-		return space{}, fmt.Errorf("start the bus: read the size of the file system of %s: %w", store, err)
+		return space{}, fmt.Errorf("read the size of the file system under the bus's store %s: %w", store, err)
 	}
 	states := look(blockDir(store, layout.StreamState)).all
 	return space{int64(fs.Blocks) * fs.Bsize, int64(fs.Bavail) * fs.Bsize, states}, nil

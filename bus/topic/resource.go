@@ -97,6 +97,8 @@ type NodeResources struct {
 	// SharedMemoryNodes are the NUMA nodes of all containers without memory of their own, as a list. It is set where
 	// containers may still be kept to some of them, as after a change of the policy; empty where nobody decides on that.
 	SharedMemoryNodes string `json:"sharedMemoryNodes,omitempty"`
+	// RegistrationError is why device plugins can't register; empty where they can.
+	RegistrationError string `json:"registrationError,omitempty"`
 }
 
 // DeviceCount is how many devices of a resource there are.

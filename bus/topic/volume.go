@@ -41,6 +41,9 @@ type Volume struct {
 	ReadOnly bool `json:"readOnly,omitempty"`
 	// SELinuxRelabel tells the runtime to relabel the files.
 	SELinuxRelabel bool `json:"seLinuxRelabel,omitempty"`
+	// HostIDs is true where the files of a pod in a user namespace belong to the pod's own IDs on the host, because the
+	// kernel can't map the IDs of their filesystem: the runtime gets no ID mapping for them.
+	HostIDs bool `json:"hostIDs,omitempty"`
 	// SupplementalGroup is a group that containers need to use the volume.
 	SupplementalGroup *int64 `json:"supplementalGroup,omitempty"`
 	// Measured is true where volume.usage says how full the volume is.
@@ -62,6 +65,9 @@ type DriverCall struct {
 	// Call is the method, such as NodeStageVolume, or CallAttach.
 	Call  string    `json:"call"`
 	Since time.Time `json:"since"`
+	// Pod is the other pod, as NAMESPACE/NAME, for which the driver is at it, where a volume waits for that; empty for
+	// the volume's own calls and for those that are for no pod.
+	Pod string `json:"pod,omitempty"`
 }
 
 // CallAttach is the attachment of a volume, on which the attach-detach controller and the driver's attacher work.

@@ -12,7 +12,7 @@ var Contract = bus.Contract{
 	Reads: []bus.Topic{
 		topic.PodUpdate, topic.PodSources, topic.PodMirror, topic.MergedStatus, topic.StatusPatch,
 		topic.PodStep, topic.PLEGEvent, topic.NodeObject,
-		topic.Health,
+		topic.Health, topic.ResourcesOfNode,
 	},
 	Calls: []bus.Topic{topic.StatsSummary},
 }

@@ -5,9 +5,10 @@
 // # Reads
 //
 // pod.update, pod.sources, pod.mirror, pod.status (what /pods shows), status.patch and pleg.event (which containers
-// there are, and where their logs are), node.object (addresses of the serving certificate), health; podsync.step if
-// there are traces to be made. From the runtime: streams, and what pleg has not told yet. From the API server:
-// authentication and authorization. From the other daemons: the pages next to their metrics, and stats.summary.
+// there are, and where their logs are), node.object (addresses of the serving certificate), health, node.resources
+// (whether device plugins can register); podsync.step if there are traces to be made. From the runtime: streams, and
+// what pleg has not told yet. From the API server: authentication and authorization. From the other daemons: the pages
+// next to their metrics, and stats.summary.
 //
 // # Writes
 //

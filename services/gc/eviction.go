@@ -50,7 +50,7 @@ func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.
 	ending := p.freeing.UID != p.awaited && !s.gone(p.freeing.UID)
 	if len(due) == 0 {
 		p.rest, p.waits, p.since = time.Time{}, nil, time.Time{}
-		if !ending {
+		if !ending && s.disks != nil {
 			p.freeing = evict.Freeing{}
 		}
 		if s.gone(p.awaited) || p.unsure != nil && s.state.pods[p.awaited].Lifecycle == topic.Syncing {
@@ -75,6 +75,27 @@ func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.
 	}
 	if relieve {
 		s.start(ctx, j, s.relieve(j, due, now))
+	}
+}
+
+// resume goes on with the evictions of an earlier process. Each condition that held waits for the end of the last one,
+// and disk space is waited for in any case: it may be that of a pod over its own limit, or of one that has just gone.
+func resume(s *Service, now time.Time) {
+	disk := &s.passes[jobDisk]
+	if left := freedTimeout - max(now.Sub(s.state.went), 0); left > 0 {
+		disk.freeing = evict.Freeing{Pod: "pods that have gone", Until: now.Add(left)}
+	}
+	for _, b := range evict.Underway(s.state.pods, s.settings.Load().maxGrace, now) {
+		until := b.Until.Add(goneTimeout)
+		if !b.Soft {
+			s.evicted[b.UID] = until
+			disk.freeing = evict.Freeing{Pod: b.Pod, UID: b.UID, Until: b.Until.Add(reclaimTimeout)}
+		}
+		for j := range s.passes {
+			if p := &s.passes[j]; s.held[j] {
+				p.awaited, p.until, p.soft = b.UID, until, b.Soft
+			}
+		}
 	}
 }
 

@@ -19,6 +19,9 @@ func (s *Service) subscribe(ctx context.Context) error {
 	return errors.Join(
 		follow(ctx, s, topic.PodUpdate, func(c bus.Change[topic.Pod]) {
 			loop.Into(known.pods)(c)
+			if (c.Deleted || c.Value.Released) && c.At.After(known.went) {
+				known.went = c.At
+			}
 			if c.Deleted {
 				delete(s.evicted, c.Key)
 				known.left[c.Key] = time.Now()
@@ -43,6 +46,9 @@ func follow[T any](ctx context.Context, s *Service, t bus.State[T], handle func(
 	return loop.Follow(ctx, s.loop, t, func(c bus.Change[T]) {
 		handle(c)
 		if c.Synced {
+			if s.state.unread[t.Name()] && len(s.state.unread) == 1 { // the last one
+				resume(s, time.Now())
+			}
 			delete(s.state.unread, t.Name())
 			// The bus was away, and may have lost what it had: everything counts as just learned.
 			s.state.settled = time.Time{}
@@ -69,5 +75,5 @@ func (s *Service) restore(c bus.Change[topic.Pressure]) {
 		},
 		Relieved: p.Relieved,
 	}, time.Now())
-	s.pressure = p
+	s.pressure, s.held = p, [jobs]bool{jobMemory: p.Memory, jobDisk: p.Disk, jobPID: p.PID}
 }

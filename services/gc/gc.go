@@ -97,6 +97,7 @@ type Service struct {
 	disks    evict.Observations
 	disksAt  time.Time // of the last reading, before the first one of Run's begin
 	restored bool
+	held     [jobs]bool // the conditions that an earlier process has stated, by their reliefs
 	pressure topic.Pressure
 	passes   [jobs]pass
 	// evicted are the pods that were evicted and are still there, and until when they should be gone.

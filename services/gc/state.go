@@ -32,6 +32,8 @@ type state struct {
 	unread map[string]bool
 	// left are pods that are gone, with the time at which they went, until it is known whether they have left something.
 	left map[string]time.Time
+	// went is when the last pod has gone, or was released.
+	went time.Time
 	// settled is since when all topics have been read; zero while they aren't.
 	settled time.Time
 }

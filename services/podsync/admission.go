@@ -3,10 +3,13 @@ package podsync
 import (
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
@@ -17,6 +20,39 @@ import (
 	"kubelot.dev/services/podsync/internal/worker/plan"
 	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
+
+// leastPreemption is how long pods that don't end are waited for at least.
+const leastPreemption = 10 * time.Second
+
+// takeIn gives each wanted pod a worker, or its worker the pod's newest form, and returns how many pods wait for facts
+// of the node. Pods that are on the node already come first: they count when the others are judged.
+func takeIn(d *dispatcher) (waiting int) {
+	var others []*source.Pod
+	for i := range d.wanted.pods {
+		p := &d.wanted.pods[i]
+		switch e := d.workers[string(p.Pod.UID)]; {
+		case e != nil:
+			e.wantedIn = d.pacing.round
+			d.renew(e, p)
+		case d.known.isHere(p.Pod) && d.recovery.pods[string(p.Pod.UID)].Resize == nil:
+			d.admit(p)
+		default:
+			others = append(others, p)
+		}
+	}
+	for _, p := range others {
+		if !d.admit(p) {
+			waiting++
+		}
+	}
+	return waiting
+}
+
+// isHere reports whether the pod, which has no worker, has begun on this node or only has to end.
+func (k *known) isHere(pod *corev1.Pod) bool {
+	return len(k.observed[string(pod.UID)].Sandboxes) > 0 || podstatus.Terminal(pod.Status.Phase) ||
+		pod.DeletionTimestamp != nil
+}
 
 // admit starts a worker for a pod that has none. A static pod waits until the pod that it replaces is gone. Every pod
 // waits until the leftovers of an earlier pod with its UID are removed. A pod of the API server waits for the Node
@@ -46,13 +82,14 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	if last, ok := d.recovery.statuses[uid]; ok && !podstatus.Terminal(p.Pod.Status.Phase) {
 		cfg.Previous = last.Status
 	}
-	admitted := cfg.Restored != nil || len(obs.Sandboxes) > 0 || podstatus.Terminal(p.Pod.Status.Phase) ||
-		p.Pod.DeletionTimestamp != nil
+	admitted := cfg.Restored != nil || d.known.isHere(p.Pod)
 	cfg.Allocates = admission.AsksForItself(p.Pod, d.facts.Policies)
-	if !admitted && !judgeable(p, d.node.Node(), cfg.Allocates && !d.known.heard) {
+	if !admitted && (p.Source == topic.SourceAPI && d.node.Node().UID == "" || cfg.Allocates && !d.known.heard) {
 		return false
 	}
-	if !admitted {
+	if admitted {
+		cfg.Room = awaitedRoom(d, cfg.Pod)
+	} else {
 		cfg.Reject, cfg.Room = d.refuse(cfg.Pod)
 	}
 	measureStart(d.metrics, p, !admitted && cfg.Reject == nil)
@@ -60,12 +97,6 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	e.wantedIn = d.pacing.round
 	e.renew(p.Pod)
 	return true
-}
-
-// judgeable reports whether enough is known of the node to admit a pod or to reject it for good; deaf is true where
-// nobody has said which resources are devices, of which the pod wants some.
-func judgeable(p *source.Pod, node *corev1.Node, deaf bool) bool {
-	return (p.Source != topic.SourceAPI || node.UID != "") && !deaf
 }
 
 // refuse judges a new pod, and reports it if it isn't admitted. If it is, room is as makeRoom returns it.
@@ -112,30 +143,64 @@ func (r *recovery) predecessor(p *source.Pod,
 	return "", obs, false
 }
 
-// makeRoom returns why the pod can't be admitted; nil if it can. For a critical pod it evicts less important pods, if
-// that makes enough room: room waits for their ends.
+// makeRoom returns why the pod can't have what it asks for; nil if it can. For a critical pod it evicts less important
+// pods, if that makes enough room. room is as awaitedRoom returns it.
 func (d *dispatcher) makeRoom(pod *corev1.Pod) (r *admission.Rejection, room worker.Room) {
-	active := d.workers.active()
-	if r = admission.Admit(pod, d.node.Node(), active, d.facts); r == nil {
-		return nil, room
+	held := allHeld(d)
+	if r = admission.Admit(pod, d.node.Node(), held, d.facts); r == nil {
+		return nil, awaitedRoom(d, pod)
 	}
-	victims := admission.Victims(pod, r, active)
+	victims := admission.Victims(pod, r, held)
 	for _, victim := range victims {
 		d.log.Warn("pod is preempted by a critical one", "pod", victim.Name, "namespace", victim.Namespace,
 			"uid", string(victim.UID), "critical", pod.Name)
 		d.report.Event(victim, "", corev1.EventTypeWarning, admission.ReasonPreempting, admission.MessagePreempting)
 		d.metrics.Preempted(r.Lacks())
 		e := d.workers[string(victim.UID)]
+		if e == nil {
+			e = takeUp(d, string(victim.UID), d.known.observed[string(victim.UID)])
+		}
 		e.Evict(worker.Eviction{
 			Reason: admission.ReasonPreempting, Message: admission.MessagePreempting,
 			Disruption: corev1.PodReasonTerminationByKubelet, DisruptionMessage: admission.MessageDisrupting,
 		})
-		room.Await(e.Worker, plan.PodGrace(victim))
+		e.yield()
 	}
 	if len(victims) > 0 {
-		return nil, room
+		return nil, awaitedRoom(d, pod)
 	}
 	return r, room
+}
+
+// allHeld is what is held on the node: by the active pods, and by those of an earlier run that have no worker yet. Of
+// these, all count that run, and the others unless their source doesn't have them any more.
+func allHeld(d *dispatcher) []admission.Held {
+	held, wanted, waiting := d.workers.active(), d.wanted.uids(), d.wanted.merge.Waiting()
+	for uid, before := range d.recovery.pods {
+		begins := before.Lifecycle == topic.Syncing &&
+			(wanted[types.UID(uid)] || slices.Contains(waiting, before.Source))
+		if d.workers[uid] == nil && before.Pod != nil && (begins || plan.Runs(d.known.observed[uid])) {
+			held = append(held, admission.Hold(before.Pod))
+		}
+	}
+	return held
+}
+
+// awaitedRoom is what the pod waits for that has the place of pods that were preempted: that they end, where it doesn't
+// fit beside them.
+func awaitedRoom(d *dispatcher, pod *corev1.Pod) (room worker.Room) {
+	var ending []admission.Held
+	now := time.Now()
+	for _, e := range d.workers {
+		if e.yields.After(now) && !e.Over() {
+			ending = append(ending, e.held)
+			room.Await(e.Worker, e.yields)
+		}
+	}
+	if len(ending) == 0 || admission.Admit(pod, d.node.Node(), append(ending, allHeld(d)...), d.facts) == nil {
+		return worker.Room{}
+	}
+	return room
 }
 
 // admissionFacts are the facts of the machine that admission asks for, except the node's pressure, which changes.
@@ -180,6 +245,9 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 		shutDown: cfg.Previous.Reason == topic.ReasonShutdown ||
 			cfg.Reject != nil && cfg.Reject.Reason == admission.ReasonShutdown,
 	}
+	if cfg.Restored != nil && cfg.Previous.Reason == admission.ReasonPreempting {
+		e.yield()
+	}
 	e.hold(cfg.Pod)
 	d.workers[uid] = e
 	volumes, known := d.known.volumes[uid]
@@ -203,6 +271,15 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 	return e
 }
 
-func (e *entry) active() bool {
-	return e.admitted && !e.Ending() && !podstatus.Terminal(e.pod.Status.Phase)
+// active reports whether the pod was admitted and something of it runs or may run still, unless its place is another
+// pod's already.
+func (e *entry) active() bool { return e.admitted && e.yields.IsZero() && !e.Over() }
+
+// ending reports whether the pod has ended, or is to end.
+func (e *entry) ending() bool {
+	return e.removed || e.evicted || !e.yields.IsZero() || e.Over() || e.pod.DeletionTimestamp != nil ||
+		podstatus.Terminal(e.pod.Status.Phase)
 }
+
+// yield promises the pod's place. Where it doesn't end, half its grace period again is waited for it.
+func (e *entry) yield() { e.yields = time.Now().Add(max(plan.PodGrace(e.pod)*3/2, leastPreemption)) }

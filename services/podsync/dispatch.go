@@ -149,18 +149,7 @@ func (d *dispatcher) sync() {
 		return
 	}
 	d.pacing.round++
-	waiting := 0
-	for i := range d.wanted.pods {
-		p := &d.wanted.pods[i]
-		if e := d.workers[string(p.Pod.UID)]; e != nil {
-			e.wantedIn = d.pacing.round
-			d.renew(e, p)
-			continue
-		}
-		if !d.admit(p) {
-			waiting++
-		}
-	}
+	waiting := takeIn(d)
 	d.workers.revive(d.known)
 	d.resizes()
 	d.wanted.reportMirrors()
@@ -233,6 +222,9 @@ type entry struct {
 	told     bool // the worker knows all of this
 	stray    bool // only the runtime knew of it
 	shutDown bool // the node's shutdown has ended it
+	evicted  bool // pod.evict has
+	// yields is how long the pod is waited for that was preempted: its place is promised. It is zero for any other pod.
+	yields time.Time
 }
 
 // active are the pods that were admitted and have not ended: they hold resources and ports.

@@ -22,17 +22,18 @@
 // # Guarantees
 //
 // One worker per pod UID. A pod goes from syncing to terminating to terminated and never back. Containers that run are
-// adopted after a restart and never started twice: a worker plans only on a reading of the runtime that began after
-// its last action. When podsync is killed, the runtime finishes what it was asked for, and the next podsync adopts it:
-// the supervisor keeps the connection open (systemd's file descriptor store, or kubelot up). Nothing is removed before
+// adopted after a restart and never started twice: a worker plans only on a reading of the runtime that began after its
+// last action. When podsync is killed, the runtime finishes what it was asked for, and the next podsync adopts it: the
+// supervisor keeps the connection open (systemd's file descriptor store, or kubelot up). Nothing is removed before
 // every pod source has delivered once, except static pods that their own source doesn't have any more. Starts are
 // granted in order of arrival. A failed start goes to the end of the queue. A slow start does not block the others.
 // Stops are granted in the order in which the pods' ends began. A stop that takes its grace period does not block the
 // others, and a pod that is evicted or preempted waits for nobody. Admission is asked once: a pod that runs is not
-// judged again. A pod of the API server is judged by the Node object at the API server. A static pod doesn't wait for
-// that: the node's own draft of it is enough. Pods with a network of their own wait for the node's network. Work that
-// looks at all pods begins at once after a single change, and is done once for many changes that come together. Pods
-// of the API server may appear in pod.sources later than in pod.update, by up to a millisecond for each pod of the
-// node; static pods appear at once. The loop waits on nothing outside of the process, so a disk or a systemd that
-// hangs keeps no other pod from its start.
+// judged again. It counts when others are judged, from before its source has delivered it until its last container has
+// ended. Who gets the place of a preempted pod, by admission or resize, waits for that end. A pod of the API server is
+// judged by the Node object at the API server. A static pod doesn't wait for that: the node's own draft is enough. Pods
+// with a network of their own wait for the node's network. Work that looks at all pods begins at once after a single
+// change, and is done once for many changes that come together. Pods of the API server may appear in pod.sources later
+// than in pod.update, by up to a millisecond for each pod of the node; static pods appear at once. The loop waits on
+// nothing outside of the process, so a disk or a systemd that hangs keeps no other pod from its start.
 package podsync

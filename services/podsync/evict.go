@@ -9,7 +9,6 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/podsync/internal/worker"
-	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
 
 // leastGrace is the least grace period of an evicted pod. gc asks for it at hard thresholds; a request for a shorter
@@ -60,10 +59,10 @@ func (d *dispatcher) evict(req topic.Eviction) (topic.EvictionReply, error) {
 			fmt.Errorf("the pod with the UID %s is %s/%s, not %s/%s", req.UID, e.pod.Namespace, e.pod.Name,
 				req.Namespace, req.Name))
 	}
-	if e.Over() || podstatus.Terminal(e.pod.Status.Phase) {
+	if e.Over() {
 		return topic.EvictionReply{Ending: true, Ended: true}, nil
 	}
-	ending := e.removed || e.pod.DeletionTimestamp != nil || e.Ending() || podstatus.Terminal(e.pod.Status.Phase)
+	ending := e.ending()
 	d.log.Warn("pod is evicted", "pod", req.Name, "namespace", req.Namespace, "uid", req.UID, "reason", req.Reason,
 		"message", req.Message)
 	eviction := worker.Eviction{Reason: req.Reason, Message: req.Message, Disruption: req.Disruption}
@@ -71,6 +70,6 @@ func (d *dispatcher) evict(req topic.Eviction) (topic.EvictionReply, error) {
 		eviction.Grace = max(time.Duration(*s)*time.Second, leastGrace)
 	}
 	e.Evict(eviction)
-	e.shutDown = req.Reason == topic.ReasonShutdown
+	e.evicted, e.shutDown = true, req.Reason == topic.ReasonShutdown
 	return topic.EvictionReply{Ending: ending}, nil
 }

@@ -66,7 +66,7 @@ func (o operators) retried(req topic.Retry) (*worker.Worker, error) {
 	case e == nil:
 		return nil, bus.WithKind(bus.ErrNotFound, fmt.Errorf("pod %s/%s (UID %s) has no worker on this node: it is gone "+
 			"or was never admitted", req.Namespace, req.Name, req.UID))
-	case e.Ending():
+	case e.ending():
 		return nil, bus.WithKind(bus.ErrRefused,
 			errors.New("the pod is ending, or has ended: nothing of it is started again"))
 	case req.Container != "" && plan.Container(e.pod, req.Container) == nil:

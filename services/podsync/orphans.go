@@ -59,19 +59,25 @@ func (d *dispatcher) wantedAndObserved() (wanted, observed map[types.UID]bool) {
 
 // endOrphan gives a pod that nobody wants a worker that ends it.
 func (d *dispatcher) endOrphan(uid string, obs topic.PodObservation) {
+	e := takeUp(d, uid, obs)
+	d.log.Info("ending a pod that no source wants", "pod", e.pod.Name, "namespace", e.pod.Namespace, "uid", uid)
+	e.removed = true
+	e.Remove()
+}
+
+// takeUp gives a pod of an earlier run a worker that no source has delivered.
+func takeUp(d *dispatcher, uid string, obs topic.PodObservation) *entry {
 	cfg := worker.Config{Source: topic.SourceAPI, FirstSeen: time.Now(), Pod: skeleton(obs)}
 	if before, ok := d.recovery.pods[uid]; ok && before.Pod != nil {
 		cfg.Pod, cfg.Source, cfg.Restored, cfg.FirstSeen = before.Pod, before.Source, &before, before.FirstSeen
 		cfg.Previous = d.recovery.statuses[uid].Status
 	}
-	d.log.Info("ending a pod that no source wants", "pod", cfg.Pod.Name, "namespace", cfg.Pod.Namespace, "uid", uid)
 	e := d.launch(cfg, obs)
 	if cfg.Restored == nil {
 		d.metrics.Orphaned()
 		e.stray = true
 	}
-	e.removed = true
-	e.Remove()
+	return e
 }
 
 // skeleton is the part of a pod that the runtime knows.

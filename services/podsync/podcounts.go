@@ -53,6 +53,8 @@ func (d *dispatcher) reap(uid string) {
 	delete(d.workers, uid)
 	if before.Gone() {
 		d.known.forget(uid)
+		delete(d.recovery.pods, uid)
+		delete(d.recovery.statuses, uid)
 	}
 	d.objects.Release(uid)
 	d.metrics.Gone(uid)
@@ -98,7 +100,7 @@ func (e *entry) work() metrics.Work {
 	switch {
 	case e.Over():
 		w.Lifecycle = metrics.Terminated
-	case e.removed || e.Ending() || e.pod.DeletionTimestamp != nil:
+	case e.ending():
 		w.Lifecycle = metrics.Terminating
 	}
 	switch {

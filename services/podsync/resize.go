@@ -12,7 +12,6 @@ import (
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
 	"kubelot.dev/services/podsync/internal/runtime/criconfig"
 	"kubelot.dev/services/podsync/internal/worker"
-	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
 
 // renew takes the newest form of the pod. The pod keeps the resources that it held.
@@ -34,10 +33,7 @@ func (e *entry) hold(pod *corev1.Pod) {
 }
 
 // wants reports whether the pod asks for other resources than it holds and may get them.
-func (e *entry) wants() bool {
-	return e.held.Pod != e.pod && e.admitted && !e.removed && !e.Ending() && e.pod.DeletionTimestamp == nil &&
-		!podstatus.Terminal(e.pod.Status.Phase)
-}
+func (e *entry) wants() bool { return e.held.Pod != e.pod && e.admitted && !e.ending() }
 
 // resizes allocates what pods ask for, one pod after the other, as far as the node has it, and then tells the workers
 // what is new. It runs whenever a pod or the node has changed, as there may be room then for a pod that was put off.
@@ -76,8 +72,9 @@ func (d *dispatcher) resize(e *entry) {
 		})
 		return
 	}
-	r, _ := d.makeRoom(e.pod)
+	r, room := d.makeRoom(e.pod)
 	if r == nil {
+		e.Await(room)
 		if e.pending != nil {
 			d.metrics.DeferredAccepted(d.pacing.trigger)
 		}

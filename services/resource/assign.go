@@ -43,20 +43,20 @@ func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 	}
 	p.held = s.holdings.pods()[uid]
 	began := time.Now()
-	kept, err := s.holdings.reserve(p.spec)
+	reserved, err := s.holdings.reserve(p.spec)
 	if err != nil && !p.held {
 		s.release(uid) // at once: it is the next pod's
 	}
 	s.loop.Go(func() {
-		for i := 0; i < len(kept) && err == nil; i++ {
-			err = s.assignDevices(ctx, kept[i:])
+		for err == nil && reserved.Next() != "" {
+			err = s.assignDevices(ctx, reserved)
 		}
 		s.holdings.metrics.duration(time.Since(began))
 		if err == nil {
 			err = s.keep(ctx, uid)
 		}
 		s.loop.Do(alive, func() {
-			s.holdings.drop(kept)
+			reserved.Drop()
 			s.end(uid, p, err)
 		})
 	})
@@ -119,33 +119,29 @@ func refuse(err error) *refusal {
 	return &refusal{reasonUnexpected, fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 }
 
-// assignDevices gives a container the devices of one resource that are the first of what is kept for its pod. They may
-// become others: those that the plugin prefers.
-func (s *Service) assignDevices(ctx context.Context, kept []*devices.Kept) error {
-	book, first := s.holdings.devices, kept[0]
-	choice, err := ask(ctx, s.loop, func() (devices.Choice, error) { return devices.Offer(book, kept) })
+// assignDevices gives a container the devices of one resource that are the first of what is reserved for its pod. They
+// may become others: those that the plugin prefers.
+func (s *Service) assignDevices(ctx context.Context, reserved *devices.Reservation) error {
+	resource := reserved.Next()
+	choice, err := ask(ctx, s.loop, reserved.Offer)
 	if err != nil {
 		return err
 	}
 	var preferred []string
 	if choice.Open() {
-		if preferred, err = s.plugins.Preferred(ctx, first.Resource, choice.Available(), choice.Fixed,
-			choice.Size); err != nil {
+		if preferred, err = s.plugins.Preferred(ctx, resource, choice.Available(), choice.Fixed, choice.Size); err != nil {
 			return err
 		}
 	}
-	ids, err := ask(ctx, s.loop, func() ([]string, error) {
-		err := devices.Prefer(book, kept, preferred)
-		return first.IDs, err
-	})
+	ids, err := ask(ctx, s.loop, func() ([]string, error) { return reserved.Prefer(preferred) })
 	if err != nil {
 		return err
 	}
-	response, err := s.plugins.Allocate(ctx, first.Resource, ids)
+	response, err := s.plugins.Allocate(ctx, resource, ids)
 	if err != nil {
 		return err
 	}
-	_, err = ask(ctx, s.loop, func() (bool, error) { return book.Confirm(first, response), nil })
+	_, err = ask(ctx, s.loop, func() (bool, error) { return reserved.Confirm(response), nil })
 	return err
 }
 

@@ -211,14 +211,14 @@ func TestContradictionsAreLoggedOnce(t *testing.T) {
 	spec := asks("a", "gpu=1 nic=1")
 	for name, value := range map[string]string{gpu: "1", nic: "2"} {
 		h.devices.Listed(name, []devices.Device{{ID: "d", Healthy: true}})
-		k, err := h.devices.Keep(devices.Request{Pod: spec, Need: devices.Need{
+		r := h.devices.Reserve()
+		if err := r.Keep(devices.Request{Pod: spec, Need: devices.Need{
 			Container: "c0", Resource: name, Count: 1,
-		}}, nil)
-		if err != nil {
+		}}); err != nil {
 			t.Fatal(err)
 		}
 		answer, err := proto.Marshal(&pluginapi.ContainerAllocateResponse{Envs: map[string]string{"SAME": value}})
-		if err != nil || !h.devices.Confirm(k, answer) {
+		if err != nil || !r.Confirm(answer) {
 			t.Fatal(err)
 		}
 	}

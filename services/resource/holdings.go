@@ -31,59 +31,45 @@ type holdings struct {
 // reserve gives a pod's containers their CPUs and their memory and keeps devices for them, for one after the other. A
 // pod that is aligned as a whole is aligned once: what its first container has got by then says nothing about all of
 // it. The error refuses the pod; then nothing is kept.
-func (h *holdings) reserve(pod *corev1.Pod) (kept []*devices.Kept, err error) {
+func (h *holdings) reserve(pod *corev1.Pod) (r *devices.Reservation, err error) {
+	r = h.devices.Reserve()
 	var near numa.Hint
 	aligned := false
 	for c := range containers(pod) {
 		if !aligned || !h.policy.PerPod() {
-			if near, err = h.affinity(pod, c); err != nil {
-				break
-			}
+			near, err = h.affinity(pod, c)
 			aligned = true
 		}
-		var more []*devices.Kept
-		more, err = h.share(pod, c, near)
-		if kept = append(kept, more...); err != nil {
+		if err == nil {
+			err = h.share(pod, c, near, r)
+		}
+		if err != nil {
+			r.Drop()
 			break
 		}
 	}
-	if err != nil {
-		h.drop(kept)
-		return nil, err
-	}
-	return kept, nil
-}
-
-// drop frees what of this is still kept.
-func (h *holdings) drop(kept []*devices.Kept) {
-	for _, k := range kept {
-		h.devices.Drop(k)
-	}
+	return r, err
 }
 
 // share gives a container its CPUs and its memory, and keeps the devices for it that it doesn't have, near to them. It
 // may be called again for a container that has them already. The error refuses the pod.
-func (h *holdings) share(pod *corev1.Pod, c *corev1.Container, affinity numa.Hint) (kept []*devices.Kept, err error) {
+func (h *holdings) share(pod *corev1.Pod, c *corev1.Container, affinity numa.Hint, r *devices.Reservation) error {
 	if err := h.pin(pod, c, affinity.Nodes); err != nil {
-		return nil, err
+		return err
 	}
 	near := memory.Hint{Nodes: affinity.Nodes.Nodes(), Preferred: affinity.Preferred}
 	if blocks, err := h.memory.Allocate(pod, c, near); err != nil || len(blocks) > 0 {
 		h.metrics.remembered(err == nil)
 		if err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, q := range h.needs(pod, c, affinity) {
-		k, err := h.devices.Keep(q, nil)
-		if err != nil {
-			return kept, err
-		}
-		if k != nil {
-			kept = append(kept, k)
+		if err := r.Keep(q); err != nil {
+			return err
 		}
 	}
-	return kept, nil
+	return nil
 }
 
 // pin gives a container its CPUs.

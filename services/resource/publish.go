@@ -26,6 +26,8 @@ type publisher struct {
 	unpinned struct{ cpus, memory bool }
 	// leftover are devices that the Node has of an earlier agent.
 	leftover []corev1.ResourceName
+	// unregistrable is why device plugins can't register; empty where they can.
+	unregistrable string
 
 	allocations *bus.Writer[topic.Allocation]
 	node        *bus.Writer[topic.NodeResources]
@@ -70,7 +72,7 @@ func (b *publisher) forget(uid string) {
 
 // nodeResources is what the Node has of devices, and which CPUs are shared.
 func (b *publisher) nodeResources(now time.Time) topic.NodeResources {
-	r := topic.NodeResources{SharedCPUs: b.holdings.cpus.Shared().String()}
+	r := topic.NodeResources{SharedCPUs: b.holdings.cpus.Shared().String(), RegistrationError: b.unregistrable}
 	if b.unpinned.cpus {
 		r.SharedCPUs = b.holdings.cpus.All().String()
 	}

@@ -14,13 +14,13 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/loop"
-	"kubelot.dev/services/resource/internal/devices"
 )
 
 // Service is the resource daemon. Its Run is the goroutine that owns the state.
 type Service struct {
-	env  daemon.Env
-	loop *loop.Loop
+	env      daemon.Env
+	problems *daemon.Problems
+	loop     *loop.Loop
 	// plugins are the device plugins; claims are nil where there is no API server.
 	plugins  Plugins
 	announce announced
@@ -56,12 +56,12 @@ type known struct {
 // New makes the daemon, whose plugins and claims are to be set. save writes the state files. It starts nothing.
 func New(env daemon.Env, h *holdings, save func(snapshot) error) *Service {
 	s := &Service{
-		env: env, loop: loop.New(env.Bus), holdings: h, pods: map[string]*pod{},
+		env: env, problems: daemon.NewProblems(env.Health, ""), loop: loop.New(env.Bus), holdings: h, pods: map[string]*pod{},
 		all: map[string]topic.Pod{}, registered: map[string]topic.Plugin{}, going: map[string]bool{}, changed: true,
 		now: time.Now,
 	}
 	s.store = &store{
-		snapshot: s.snapshot, write: save, health: env.Health, log: env.Log, wake: make(chan struct{}, 1),
+		snapshot: s.snapshot, write: save, problems: s.problems, log: env.Log, wake: make(chan struct{}, 1),
 	}
 	return s
 }
@@ -76,7 +76,7 @@ func (s *Service) Run(ctx context.Context) error {
 		unpinned: s.found.unpinned, leftover: s.found.gone,
 		allocations: topic.PodAllocation.Writer(s.env.Bus), node: topic.ResourcesOfNode.Writer(s.env.Bus),
 	}
-	devices.Left(s.holdings.devices, s.found.gone)
+	s.holdings.devices.Left(s.found.gone)
 	if err := s.follow(ctx); err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (s *Service) Run(ctx context.Context) error {
 	serving := make(chan error, 1)
 	s.loop.Go(func() { serving <- topic.ResourcePreStart.Serve(ctx, s.env.Bus, s.preStart) })
 	s.env.Pulse.Of(ctx, s.loop.Inbox())
-	s.env.Health.Set(topic.Healthy, "")
+	s.problems.Set("", nil)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

@@ -3,6 +3,7 @@ package resource
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,26 +19,44 @@ import (
 
 // sleepless is a sleeper that never sleeps: it notes when it should.
 type sleepless struct {
-	alarm  time.Time // since when the alarm is set; zero while it isn't
-	asked  []time.Time
 	answer error
 	unable bool
+
+	mu    sync.Mutex
+	alarm time.Time // since when the alarm is set; zero while it isn't
+	asked []time.Time
 }
 
 func (s *sleepless) Able() bool { return !s.unable }
 
 func (s *sleepless) Set(context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.alarm.IsZero() {
 		s.alarm = time.Now()
 	}
 	return nil
 }
 
-func (s *sleepless) Unset() { s.alarm = time.Time{} }
+func (s *sleepless) Unset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.alarm = time.Time{}
+}
 
 func (s *sleepless) Sleep(string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.asked = append(s.asked, time.Now())
 	return s.answer
+}
+
+// noted is what it has noted once everything has come to rest.
+func (s *sleepless) noted() (alarm time.Time, asked []time.Time) {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.alarm, s.asked
 }
 
 // nowhere is where device plugins of plugins_registry go.
@@ -106,20 +125,22 @@ func TestSleepsWhereNothingNeedsIt(t *testing.T) {
 		s := b.tired()
 		began := time.Now()
 		time.Sleep(sleepAfter + lookEvery + time.Second)
-		if len(s.asked) != 1 {
-			b.t.Fatalf("it sleeps at %v, having begun at %v", s.asked, began)
+		_, asked := s.noted()
+		if len(asked) != 1 {
+			b.t.Fatalf("it sleeps at %v, having begun at %v", asked, began)
 		}
-		if ahead := s.asked[0].Sub(began); ahead < sleepAfter-time.Second {
+		if ahead := asked[0].Sub(began); ahead < sleepAfter-time.Second {
 			b.t.Errorf("it sleeps after %v already", ahead)
 		}
 		// A client was there: the next time is as far away.
-		time.Sleep(time.Until(s.asked[0].Add(sleepAfter - time.Second)))
-		if len(s.asked) != 1 || s.alarm.IsZero() {
-			b.t.Errorf("it sleeps at %v, the alarm is set at %v", s.asked, s.alarm)
+		time.Sleep(time.Until(asked[0].Add(sleepAfter - time.Second)))
+		alarm, asked := s.noted()
+		if len(asked) != 1 || alarm.IsZero() {
+			b.t.Errorf("it sleeps at %v, the alarm is set at %v", asked, alarm)
 		}
 		time.Sleep(2 * time.Second)
-		if len(s.asked) != 2 {
-			b.t.Errorf("it sleeps at %v", s.asked)
+		if _, asked = s.noted(); len(asked) != 2 {
+			b.t.Errorf("it sleeps at %v", asked)
 		}
 	})
 }
@@ -128,21 +149,23 @@ func TestSleepsWhereNothingNeedsIt(t *testing.T) {
 func TestAlarmIsSetBeforeTheSleep(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		s := b.tired()
-		for s.alarm.IsZero() {
+		alarm, _ := s.noted()
+		for ; alarm.IsZero(); alarm, _ = s.noted() {
 			time.Sleep(time.Second)
 		}
-		time.Sleep(time.Until(s.alarm.Add(sleep.Drowsy - time.Second)))
-		if s.alarm.IsZero() || len(s.asked) > 0 {
-			b.t.Fatalf("alarm set at %v, sleeps at %v", s.alarm, s.asked)
+		time.Sleep(time.Until(alarm.Add(sleep.Drowsy - time.Second)))
+		alarm, asked := s.noted()
+		if alarm.IsZero() || len(asked) > 0 {
+			b.t.Fatalf("alarm set at %v, sleeps at %v", alarm, asked)
 		}
 		// Work comes in the last moment.
 		pod := b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
-		if !s.alarm.IsZero() {
+		if alarm, _ = s.noted(); !alarm.IsZero() {
 			b.t.Error("the alarm is still set")
 		}
 		time.Sleep(time.Hour)
-		if len(s.asked) > 0 {
-			b.t.Fatalf("it sleeps at %v, although a pod waits", s.asked)
+		if _, asked = s.noted(); len(asked) > 0 {
+			b.t.Fatalf("it sleeps at %v, although a pod waits", asked)
 		}
 		b.state(pod, topic.Terminated)
 		if err := b.pods.Delete("a"); err != nil {
@@ -151,8 +174,8 @@ func TestAlarmIsSetBeforeTheSleep(t *testing.T) {
 		b.settle()
 		gone := time.Now()
 		time.Sleep(sleepAfter + lookEvery + time.Second)
-		if len(s.asked) != 1 || s.asked[0].Sub(gone) < sleepAfter-time.Second {
-			b.t.Errorf("the pod has gone at %v, and it sleeps at %v", gone, s.asked)
+		if _, asked = s.noted(); len(asked) != 1 || asked[0].Sub(gone) < sleepAfter-time.Second {
+			b.t.Errorf("the pod has gone at %v, and it sleeps at %v", gone, asked)
 		}
 	})
 }
@@ -176,8 +199,8 @@ func TestWhatKeepsItAwake(t *testing.T) {
 				given(b)
 				s := b.tired()
 				time.Sleep(time.Hour)
-				if len(s.asked) > 0 || !s.alarm.IsZero() {
-					b.t.Errorf("it sleeps at %v", s.asked)
+				if alarm, asked := s.noted(); len(asked) > 0 || !alarm.IsZero() {
+					b.t.Errorf("it sleeps at %v", asked)
 				}
 			})
 		})
@@ -188,7 +211,7 @@ func TestWhatKeepsItAwake(t *testing.T) {
 			b.registers(nil)
 			s := b.tired()
 			time.Sleep(sleepAfter + lookEvery + time.Second)
-			if len(s.asked) == 0 {
+			if _, asked := s.noted(); len(asked) == 0 {
 				b.t.Error("it doesn't sleep")
 			}
 		})
@@ -198,7 +221,7 @@ func TestWhatKeepsItAwake(t *testing.T) {
 			b.plug(topic.Plugin{Type: topic.CSIPlugin, Name: "csi.example"})
 			s := b.tired()
 			time.Sleep(sleepAfter + lookEvery + time.Second)
-			if len(s.asked) == 0 {
+			if _, asked := s.noted(); len(asked) == 0 {
 				b.t.Error("it doesn't sleep")
 			}
 		})
@@ -208,8 +231,8 @@ func TestWhatKeepsItAwake(t *testing.T) {
 			s := b.tired()
 			b.lists(gpu, "gpu-0")
 			time.Sleep(time.Hour)
-			if len(s.asked) > 0 {
-				b.t.Errorf("it sleeps at %v", s.asked)
+			if _, asked := s.noted(); len(asked) > 0 {
+				b.t.Errorf("it sleeps at %v", asked)
 			}
 		})
 	})
@@ -220,8 +243,8 @@ func TestWhatKeepsItAwake(t *testing.T) {
 			b.mu.Unlock()
 			s := b.tired()
 			time.Sleep(time.Hour)
-			if len(s.asked) > 0 {
-				b.t.Errorf("it sleeps at %v", s.asked)
+			if _, asked := s.noted(); len(asked) > 0 {
+				b.t.Errorf("it sleeps at %v", asked)
 			}
 		})
 	})

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"kubelot.dev/bus/pause"
-	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 )
 
 const saveRetryFirst, saveRetryMax = 100 * time.Millisecond, 10 * time.Second
+
+// unwritten is the problem of files that can't be written.
+const unwritten = "can't write what pods have to the state files, so that pods wait for devices and CPUs"
 
 // store writes what pods have to the state files: one writer, which takes what is newest each time. While a disk hangs
 // or is full nobody gets anything, and everybody keeps what they have.
@@ -19,7 +21,7 @@ type store struct {
 	// snapshot is what pods have; it asks the loop.
 	snapshot func(ctx context.Context) (snapshot, error)
 	write    func(snapshot) error
-	health   daemon.HealthReporter
+	problems *daemon.Problems
 	log      *slog.Logger
 	wake     chan struct{}
 
@@ -41,7 +43,7 @@ func (s *store) run(ctx context.Context) {
 		waiters := s.waiters
 		s.waiters, s.writing = nil, true
 		s.mu.Unlock()
-		for !s.once(ctx, failures) {
+		for !s.once(ctx) {
 			failures++
 			pause.For(ctx, pause.After(failures, saveRetryFirst, saveRetryMax))
 			if ctx.Err() != nil {
@@ -49,7 +51,7 @@ func (s *store) run(ctx context.Context) {
 			}
 		}
 		if failures > 0 {
-			s.health.Set(topic.Healthy, "")
+			s.problems.Set(unwritten, nil)
 		}
 		failures = 0
 		s.mu.Lock()
@@ -62,17 +64,13 @@ func (s *store) run(ctx context.Context) {
 }
 
 // once reports whether the files were written.
-func (s *store) once(ctx context.Context, failures int) bool {
+func (s *store) once(ctx context.Context) bool {
 	now, err := s.snapshot(ctx)
 	if err == nil {
 		err = s.write(now)
 	}
-	if err != nil && ctx.Err() == nil {
-		s.health.Set(topic.Degraded,
-			"can't write what pods have to the state files, so that pods wait for devices and CPUs: "+err.Error())
-		if failures == 0 {
-			s.log.Error("can't write what pods have to the state files, retrying", "error", err)
-		}
+	if err != nil && ctx.Err() == nil && !s.problems.Set(unwritten, err) {
+		s.log.Error("can't write what pods have to the state files, retrying", "error", err)
 	}
 	return err == nil
 }

@@ -9,7 +9,6 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
-	"kubelot.dev/services/resource/internal/devices"
 )
 
 // reasonReleased is that of the Event about what a pod's containers don't have for themselves any more.
@@ -36,7 +35,7 @@ func (b *publisher) leave(node *corev1.Node) {
 		return !q.IsZero()
 	}
 	b.leftover = slices.DeleteFunc(b.leftover, func(name corev1.ResourceName) bool { return !left(name) })
-	defer func() { devices.Left(b.holdings.devices, b.leftover) }()
+	defer func() { b.holdings.devices.Left(b.leftover) }()
 	if !b.holdings.untold {
 		return
 	}

@@ -121,12 +121,24 @@ func (w *wiring) servePlugins(ctx context.Context, dir string) error {
 		return err
 	}
 	server := deviceplugin.New(dir, deviceplugin.Ports{
-		Report: w.service.report, Metrics: metrics, Log: w.env.Log,
+		Report: w.service.report, Registering: w.registering, Metrics: metrics, Log: w.env.Log,
 		Door: w.env.Sleep.Door("device-plugins", deviceplugin.SocketOf(dir)),
 	})
 	w.service.plugins, w.service.announce = server, server
 	w.working.Go(func() { w.keep(ctx, "device plugins can't register", server.Run) })
 	return nil
+}
+
+// registering takes why device plugins can't register; nil where they can.
+func (w *wiring) registering(ctx context.Context, err error) {
+	s := w.service
+	s.loop.Do(ctx, func() {
+		s.problems.Set("device plugins can't register", err)
+		s.publisher.unregistrable, s.changed = "", true
+		if err != nil {
+			s.publisher.unregistrable = err.Error()
+		}
+	})
 }
 
 // serveAPIs serves the PodResources API, and the Pods API where the configuration asks for it.

@@ -95,6 +95,53 @@ func TestSlowDriverIsNamed(t *testing.T) {
 	})
 }
 
+// sharing is a plugin whose volumes are one, on which one pod works at a time.
+type sharing struct {
+	caller
+	locks *plugin.Locks
+}
+
+func (s sharing) Mount(ctx context.Context, r plugin.Request) (plugin.Result, error) {
+	giveBack, err := s.locks.Take(ctx, "v")
+	if err != nil {
+		return plugin.Result{}, err
+	}
+	defer giveBack()
+	return s.caller.Mount(ctx, r)
+}
+
+// A pod that waits until a driver has answered another pod's call names the driver, the call and the other pod, also
+// once it has given up for a moment.
+func TestAnotherPodsSlowDriverIsNamed(t *testing.T) {
+	inWorld(t, func(w *world) {
+		s := sharing{caller{make(chan error)}, new(plugin.Locks)}
+		w.kinds = plugin.List{{Dir: "d", Plugin: s, Claims: func(v *corev1.Volume) bool { return v.Name == "disk" }}}
+		w.start()
+		w.update(podSpec("u2", corev1.Volume{Name: "disk"}), topic.Syncing)
+		w.advance(time.Second)
+		since := time.Now().Add(-time.Second)
+		w.update(podSpec("u1", corev1.Volume{Name: "disk"}), topic.Syncing)
+		w.advance(slowAfter)
+		said := "the CSI driver d has not answered NodeStageVolume since " + clock(since) + ", for the pod shop/pod-u2"
+		w.expect("u1", `pending: disk=pending(volume "disk": `+said+")")
+		if got := w.doing(); got != (topic.DriverCall{
+			Driver: "d", Call: "NodeStageVolume", Since: since.UTC(), Pod: "shop/pod-u2",
+		}) {
+			t.Errorf("it waits for %+v", got)
+		}
+		w.advance(opTimeout - slowAfter + time.Second)
+		if got := w.state("u1"); !strings.Contains(got, "other work on v goes on: ") || !strings.Contains(got, said) {
+			t.Errorf("given up: %s", got)
+		}
+		for range 4 {
+			s.ends <- nil
+			w.rest()
+		}
+		w.expect("u2", "mounted: disk=mounted")
+		w.expect("u1", "mounted: disk=mounted")
+	})
+}
+
 // What an attacher is waited for is said with the driver and since when. The Event is in the kubelet's words.
 func TestAttacherIsNamed(t *testing.T) {
 	inWorld(t, func(w *world) {

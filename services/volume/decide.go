@@ -133,7 +133,7 @@ func describe(v *volume) topic.Volume {
 	if v.phase == topic.VolumeMounted {
 		d.HostPath, d.Image = v.result.HostPath, v.result.Image
 		d.Device, d.PersistentVolume = v.result.Device, v.result.PersistentVolume
-		d.Measured, d.Size = v.result.Measured, v.result.Size
+		d.Measured, d.Size, d.HostIDs = v.result.Measured, v.result.Size, v.result.HostIDs
 		d.ReadOnly, d.SELinuxRelabel, d.SupplementalGroup = v.result.ReadOnly, v.result.SELinuxRelabel,
 			v.result.SupplementalGroup
 	}

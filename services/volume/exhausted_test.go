@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,30 +39,38 @@ func TestPodWithoutRoomForItsVolumes(t *testing.T) {
 			{Name: "full", Claims: func(v *corev1.Volume) bool { return v.Name == "data" }, Plugin: exhausted{}},
 			{Name: "broken", Claims: func(v *corev1.Volume) bool { return v.Name == "config" }, Plugin: broken{}},
 		}
-		var rejected []topic.Eviction
+		var mu sync.Mutex
+		var list []topic.Eviction
+		rejected := func() []topic.Eviction {
+			mu.Lock()
+			defer mu.Unlock()
+			return list
+		}
 		ctx, cancel := context.WithCancel(context.Background())
 		served := make(chan error, 1)
 		go func() {
 			served <- topic.PodEvict.Serve(ctx, w.podsync, func(_ context.Context, e topic.Eviction) (topic.EvictionReply,
 				error,
 			) {
-				rejected = append(rejected, e)
+				mu.Lock()
+				defer mu.Unlock()
+				list = append(list, e)
 				return topic.EvictionReply{}, nil
 			})
 		}()
 		w.start()
 		w.update(podSpec("u1", claim("data"), claim("config")), topic.Syncing)
 		w.advance(waitsLong - time.Second)
-		if len(rejected) > 0 {
-			t.Fatalf("rejected too early: %+v", rejected[0])
+		if early := rejected(); len(early) > 0 {
+			t.Fatalf("rejected too early: %+v", early[0])
 		}
 		w.advance(2 * lastPause)
 		message := "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[config data], " +
 			"unattached volumes=[data], failed to process volumes=[]: MountVolume.WaitForAttach failed : " +
 			plugin.ErrExhausted.Error() + ": no room"
-		if len(rejected) == 0 || rejected[0].Reason != reasonExhausted || rejected[0].UID != "u1" ||
-			rejected[0].Message != "Pod was rejected: "+message {
-			t.Errorf("rejected: %+v", rejected)
+		if list := rejected(); len(list) == 0 || list[0].Reason != reasonExhausted || list[0].UID != "u1" ||
+			list[0].Message != "Pod was rejected: "+message {
+			t.Errorf("rejected: %+v", list)
 		}
 		if events := strings.Join(w.events.all(), "\n"); !strings.Contains(events, reasonExhausted+" pod-u1: "+message) {
 			t.Errorf("events:\n%s", events)

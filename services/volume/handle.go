@@ -268,7 +268,7 @@ func (s *Service) start(ctx context.Context, p *pod, v *volume, what op, do job)
 	if v != nil {
 		v.op, v.since, v.alive, v.cancel = what, s.now(), s.now(), stop
 		v.slow, v.late, v.unmounting = false, false, what == opUnmount
-		ctx = plugin.Watched(ctx, func(call *topic.DriverCall) {
+		ctx = plugin.Watched(ctx, p.ref.Namespace+"/"+p.ref.Name, func(call *topic.DriverCall) {
 			s.tell(func() {
 				if called(v, call) {
 					p.touched = true

@@ -112,12 +112,8 @@ func called(v *volume, call *topic.DriverCall) bool {
 
 // takesLong says what a volume that takes long waits for.
 func takesLong(v *volume) string {
-	switch c := v.calling; {
-	case c != nil && c.Driver == "":
-		return fmt.Sprintf("volume %q: %s has not ended since %s", v.spec.Name, c.Call, clock(c.Since))
-	case c != nil:
-		return fmt.Sprintf("volume %q: the CSI driver %s has not answered %s since %s", v.spec.Name, c.Driver, c.Call,
-			clock(c.Since))
+	if v.calling != nil {
+		return fmt.Sprintf("volume %q: %s", v.spec.Name, plugin.Waits(v.calling))
 	}
 	return fmt.Sprintf("volume %q: the %s takes longer than %s", v.spec.Name, v.op, slowAfter)
 }

@@ -125,22 +125,26 @@ func (r *retry) fail(now time.Time, limit time.Duration) {
 // wake ends the pause, and spares an attempt that is under way the next one.
 func (r *retry) wake() { r.notBefore, r.woken = time.Time{}, true }
 
-// told is what the last Event said of a volume.
-type told struct {
-	what string
-	retry
-}
+// told is what Events have said of a volume since it was last well, and when each may be said again.
+type told map[string]retry
+
+// mostTold is how many messages of a volume are told apart; the others count as one. The kubelet's Events combine as
+// many.
+const mostTold = 10
 
 // due reports whether an Event is to say that now. The same is said again after pauses that grow, however often the
-// volume is tried: status sends 25 Events of one pod, and then one in five minutes, so that others would be lost.
-func (t *told) due(what string, now time.Time) bool {
-	if t.what != what {
-		*t = told{what: what}
+// volume is tried and whatever was said in between: status sends 25 Events of one pod, and then one in five minutes, so
+// that others would be lost.
+func (t told) due(what string, now time.Time) bool {
+	if _, known := t[what]; !known && len(t) >= mostTold {
+		what = ""
 	}
-	if now.Before(t.notBefore) {
+	r := t[what]
+	if now.Before(r.notBefore) {
 		return false
 	}
-	t.fail(now, 0)
+	r.fail(now, 0)
+	t[what] = r
 	return true
 }
 
@@ -166,7 +170,7 @@ func (p *pod) addVolumes(root layout, kinds plugin.List, before topic.PodVolumes
 		kind := kinds.For(spec)
 		v := &volume{
 			spec: spec, kind: kind, dir: kind.VolumeDir(root.pod(p.ref.UID), spec.Name),
-			phase: topic.VolumePending, dirty: true, objects: objectsOf(p.update.Pod.Namespace, spec),
+			phase: topic.VolumePending, dirty: true, told: told{}, objects: objectsOf(p.update.Pod.Namespace, spec),
 		}
 		v.followsPod, v.followsNode = follows(spec)
 		v.remember(before.Volumes[spec.Name])

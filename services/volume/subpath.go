@@ -97,7 +97,7 @@ func (s *Service) planBind(r topic.SubPathRequest) bindPlan {
 		}
 		plan.mounts = append(plan.mounts, subpath.Mount{
 			PodDir: s.root.pod(r.UID), Volume: v.innerName(), VolumePath: v.result.HostPath,
-			Container: r.Container, Index: m.Index, SubPath: m.SubPath,
+			Container: r.Container, Index: m.Index, SubPath: m.SubPath, Inherit: v.result.HostIDs,
 		})
 	}
 	if p.binds == nil {

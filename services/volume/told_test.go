@@ -1,13 +1,14 @@
 package volume
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
 
 // A volume that is tried every two seconds for an hour leaves room for other Events of its pod.
 func TestTheSameIsToldMoreAndMoreSeldom(t *testing.T) {
-	var events told
+	events := told{}
 	begin := time.Unix(0, 0)
 	times := map[time.Duration]int{}
 	for after := time.Duration(0); after < time.Hour; after += 2 * time.Second {
@@ -23,5 +24,37 @@ func TestTheSameIsToldMoreAndMoreSeldom(t *testing.T) {
 	}
 	if !events.due("another failure", begin.Add(time.Hour)) {
 		t.Error("another failure isn't told at once")
+	}
+}
+
+// Two failures that take turns are told as seldom as each would be alone.
+func TestFailuresThatTakeTurnsAreToldSeldom(t *testing.T) {
+	events := told{}
+	begin := time.Unix(0, 0)
+	times := map[string]int{}
+	for n := range 300 {
+		what := []string{"no driver", "no Secret"}[n%2]
+		if events.due(what, begin.Add(time.Duration(n)*2*time.Second)) {
+			times[what]++
+		}
+	}
+	for what, n := range times {
+		if n < 5 || n > 15 {
+			t.Errorf("%q was told %d times in ten minutes", what, n)
+		}
+	}
+}
+
+// Failures that say something else each time, such as the time of day, don't take the place of other Events.
+func TestFailuresThatAreNeverTheSameAreToldSeldom(t *testing.T) {
+	events := told{}
+	begin, times := time.Unix(0, 0), 0
+	for n := range 300 {
+		if events.due(fmt.Sprint("the server said no at ", n), begin.Add(time.Duration(n)*2*time.Second)) {
+			times++
+		}
+	}
+	if times > 25 {
+		t.Errorf("they were told %d times in ten minutes", times)
 	}
 }

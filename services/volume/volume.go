@@ -45,6 +45,8 @@ type Ports struct {
 	Drivers *driver.Drivers
 	// Labels may be nil.
 	Labels *selinux.Book
+	// Kernel is the running one's release, see plugin.Objects.
+	Kernel string
 	// State writes volume.state; a process has one such writer.
 	State  *bus.Writer[topic.PodVolumes]
 	Events daemon.EventRecorder
@@ -90,7 +92,9 @@ type Service struct {
 
 // New makes the daemon for the pods below rootDir. It starts nothing.
 func New(rootDir string, conn *bus.Conn, ports Ports, log *slog.Logger) *Service {
-	kinds := plugin.All(plugin.Objects{ConfigMaps: ports.ConfigMaps, Secrets: ports.Secrets, Tokens: ports.Tokens})
+	kinds := plugin.All(plugin.Objects{
+		ConfigMaps: ports.ConfigMaps, Secrets: ports.Secrets, Tokens: ports.Tokens, Kernel: ports.Kernel,
+	})
 	if ports.CSI != nil {
 		kinds = slices.Concat(kinds, persistent.Kinds(rootDir, ports.Claims, ports.CSI, ports.CSI.Others),
 			ports.CSI.Kinds())

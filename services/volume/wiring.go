@@ -77,7 +77,7 @@ func newPorts(env daemon.Env) (Ports, error) {
 	return Ports{
 		State:  topic.VolumeState.Writer(env.Bus),
 		Events: env.Events, Health: env.Health, Pulse: env.Pulse,
-		Metrics: m, Labels: selinux.NewBook(selinux.OfNode(), everyMode),
+		Metrics: m, Labels: selinux.NewBook(selinux.OfNode(), everyMode), Kernel: mounts.Kernel(),
 	}, err
 }
 

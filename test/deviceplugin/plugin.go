@@ -1,7 +1,7 @@
 // Package deviceplugin is a device plugin for tests and benchmarks. Its devices are the node's own /dev/null, each
 // under a name of its own.
 //
-// Reads and writes: the node agent's directory of device plugins. Owns: its own socket there.
+// Reads and writes: the node agent's directory of device plugins, or its plugins_registry. Owns: its own sockets there.
 //
 // Guarantees: it registers each time that the agent asks for it, until it is told to end.
 package deviceplugin
@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	devicepluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
 // KubeletDir is where the kubelet has the plugins of devices, whatever its root directory is.
@@ -29,20 +31,28 @@ type Plugin struct {
 	devicepluginapi.UnimplementedDevicePluginServer
 	// Resource is what containers ask for.
 	Resource string
+	// Registry is the agent's plugins_registry, where the plugin is to be found; empty for one that registers itself.
+	Registry string
+	// Prefers has the agent ask which devices the plugin prefers: the last ones.
+	Prefers bool
+	// CDI is the kind of CDI devices that containers get besides, by the names of their devices; empty for none.
+	CDI string
 
 	dir string
 
 	mu      sync.Mutex
 	health  map[string]bool
 	changed chan struct{}
-	// prestarted counts PreStartContainer by device; fault is called at the begin of each call about a container.
+	// prestarted counts PreStartContainer by device; fault is called at the begin of each call.
 	prestarted map[string]int
 	fault      func(call string)
 	registered int
-	serving    *grpc.Server
+	lists      int
+	serving    []*grpc.Server
 }
 
-// New makes a plugin with healthy devices for the agent that has this directory of device plugins.
+// New makes a plugin with healthy devices whose socket is in the directory. That is the agent's own for device plugins,
+// unless the plugin is in the registry.
 func New(dir, resource string, ids ...string) *Plugin {
 	p := &Plugin{
 		Resource: resource, dir: dir, health: map[string]bool{}, changed: make(chan struct{}), prestarted: map[string]int{},
@@ -76,24 +86,42 @@ func (p *Plugin) Run(ctx context.Context, failed func(error)) {
 
 func (p *Plugin) begin(ctx context.Context) error {
 	p.Stop()
-	listener, err := new(net.ListenConfig).Listen(ctx, "unix", p.socket())
-	if err != nil {
+	if err := p.serve(ctx, p.socket(), func(s *grpc.Server) {
+		devicepluginapi.RegisterDevicePluginServer(s, p)
+	}); err != nil {
 		return err
 	}
-	server := grpc.NewServer()
-	devicepluginapi.RegisterDevicePluginServer(server, p)
-	go func() { _ = server.Serve(listener) }()
-	p.mu.Lock()
-	p.serving = server
-	p.mu.Unlock()
+	if p.Registry != "" {
+		return p.serve(ctx, filepath.Join(p.Registry, filepath.Base(p.socket())), func(s *grpc.Server) {
+			registerapi.RegisterRegistrationServer(s, registration{plugin: p})
+		})
+	}
 	if err := p.register(ctx); err != nil {
 		_ = os.Remove(p.socket())
 		return err
 	}
-	p.mu.Lock()
-	p.registered++
-	p.mu.Unlock()
+	p.countRegistration()
 	return nil
+}
+
+func (p *Plugin) serve(ctx context.Context, socket string, register func(*grpc.Server)) error {
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", socket)
+	if err != nil {
+		return err
+	}
+	server := grpc.NewServer()
+	register(server)
+	p.mu.Lock()
+	p.serving = append(p.serving, server)
+	p.mu.Unlock()
+	go func() { _ = server.Serve(listener) }()
+	return nil
+}
+
+func (p *Plugin) countRegistration() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.registered++
 }
 
 func (p *Plugin) register(ctx context.Context) error {
@@ -107,18 +135,18 @@ func (p *Plugin) register(ctx context.Context) error {
 	defer cancel()
 	_, err = devicepluginapi.NewRegistrationClient(conn).Register(ctx, &devicepluginapi.RegisterRequest{
 		Version: devicepluginapi.Version, Endpoint: filepath.Base(p.socket()), ResourceName: p.Resource,
-		Options: &devicepluginapi.DevicePluginOptions{PreStartRequired: true},
+		Options: p.options(),
 	})
 	return err
 }
 
-// Stop ends the service. Its socket goes with it.
+// Stop ends the service. Its sockets go with it.
 func (p *Plugin) Stop() {
 	p.mu.Lock()
-	server := p.serving
+	servers := p.serving
 	p.serving = nil
 	p.mu.Unlock()
-	if server != nil {
+	for _, server := range servers {
 		server.Stop()
 	}
 }
@@ -130,6 +158,13 @@ func (p *Plugin) Registrations() int {
 	return p.registered
 }
 
+// Lists is how often the agent has begun to watch the plugin's devices.
+func (p *Plugin) Lists() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.lists
+}
+
 // PreStarts is how often a container with the device was about to start.
 func (p *Plugin) PreStarts(id string) int {
 	p.mu.Lock()
@@ -137,7 +172,8 @@ func (p *Plugin) PreStarts(id string) int {
 	return p.prestarted[id]
 }
 
-// OnCall has f called, from other goroutines, at the begin of each Allocate and PreStartContainer.
+// OnCall has f called, from other goroutines, at the begin of each call of the agent. While the plugin registers the
+// agent asks for its options, or for GetInfo where it is in the registry.
 func (p *Plugin) OnCall(f func(call string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -165,11 +201,20 @@ func (p *Plugin) SetHealth(id string, healthy bool) {
 // GetDevicePluginOptions implements the plugin's service.
 func (p *Plugin) GetDevicePluginOptions(context.Context, *devicepluginapi.Empty,
 ) (*devicepluginapi.DevicePluginOptions, error) {
-	return &devicepluginapi.DevicePluginOptions{PreStartRequired: true}, nil
+	p.called("GetDevicePluginOptions")
+	return p.options(), nil
+}
+
+func (p *Plugin) options() *devicepluginapi.DevicePluginOptions {
+	return &devicepluginapi.DevicePluginOptions{PreStartRequired: true, GetPreferredAllocationAvailable: p.Prefers}
 }
 
 // ListAndWatch implements the plugin's service.
 func (p *Plugin) ListAndWatch(_ *devicepluginapi.Empty, stream devicepluginapi.DevicePlugin_ListAndWatchServer) error {
+	p.mu.Lock()
+	p.lists++
+	p.mu.Unlock()
+	p.called("ListAndWatch")
 	for {
 		p.mu.Lock()
 		list, changed := &devicepluginapi.ListAndWatchResponse{}, p.changed
@@ -192,6 +237,24 @@ func (p *Plugin) ListAndWatch(_ *devicepluginapi.Empty, stream devicepluginapi.D
 	}
 }
 
+// GetPreferredAllocation implements the plugin's service.
+func (p *Plugin) GetPreferredAllocation(_ context.Context, r *devicepluginapi.PreferredAllocationRequest,
+) (*devicepluginapi.PreferredAllocationResponse, error) {
+	p.called("GetPreferredAllocation")
+	answer := &devicepluginapi.PreferredAllocationResponse{}
+	for _, c := range r.GetContainerRequests() {
+		ids := c.GetMustIncludeDeviceIDs()
+		for _, id := range slices.Backward(slices.Sorted(slices.Values(c.GetAvailableDeviceIDs()))) {
+			if len(ids) < int(c.GetAllocationSize()) && !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+		answer.ContainerResponses = append(answer.ContainerResponses,
+			&devicepluginapi.ContainerPreferredAllocationResponse{DeviceIDs: ids})
+	}
+	return answer, nil
+}
+
 // Allocate implements the plugin's service.
 func (p *Plugin) Allocate(_ context.Context, r *devicepluginapi.AllocateRequest,
 ) (*devicepluginapi.AllocateResponse, error) {
@@ -207,6 +270,9 @@ func (p *Plugin) Allocate(_ context.Context, r *devicepluginapi.AllocateRequest,
 			one.Devices = append(one.Devices, &devicepluginapi.DeviceSpec{
 				ContainerPath: "/dev/" + id, HostPath: "/dev/null", Permissions: "rw",
 			})
+			if p.CDI != "" {
+				one.CdiDevices = append(one.CdiDevices, &devicepluginapi.CDIDevice{Name: p.CDI + "=" + id})
+			}
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, one)
 	}

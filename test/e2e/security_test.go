@@ -139,6 +139,49 @@ func TestUserNamespace(t *testing.T) {
 	}
 }
 
+// The files in memory of such a pod have the owners that it expects, also on a kernel that can't map the IDs of a tmpfs
+// (before Linux 6.3), and after they were written anew.
+func TestUserNamespaceInMemory(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	const secret = `
+apiVersion: v1
+kind: Secret
+metadata: {name: s}
+stringData: {key: %s}
+`
+	ns.Apply(fmt.Sprintf(secret, "first") + "\n---\n" + pod("mapped", `
+  hostUsers: false
+  securityContext: {fsGroup: 2000, runAsUser: 1000, runAsGroup: 1000}
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: $FOREVER
+    volumeMounts:
+    - {name: secret, mountPath: /secret}
+    - {name: token, mountPath: /token}
+    - {name: memory, mountPath: /memory}
+    - {name: memory, mountPath: /part, subPath: a/b}
+  volumes:
+  - {name: secret, secret: {secretName: s, defaultMode: 0400}}
+  - {name: token, projected: {sources: [{serviceAccountToken: {path: token}}]}}
+  - {name: memory, emptyDir: {medium: Memory}}
+`))
+	p := ns.Running("mapped")
+	ns.Equal(p, "app", "cat /secret/key; stat -L -c %u:%g /secret/key /token/token", "first0:2000\n1000:2000")
+	ns.Equal(p, "app", "head -c 2 /token/token", "ey")
+	ns.Equal(p, "app", "touch /memory/x /part/x && stat -c %u:%g /memory /part /memory/x /memory/a/b/x",
+		"0:2000\n0:2000\n1000:2000\n1000:2000")
+	ns.Apply(fmt.Sprintf(secret, "second"))
+	kit.Eventually(t, "the Secret's change to be in the pod", func() error {
+		const want = "second0:2000"
+		if got := ns.Exec(p, "app", "cat /secret/key; stat -L -c %u:%g /secret/key"); strings.TrimSpace(got) != want {
+			return fmt.Errorf("the pod sees %q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
 // The cgroup of a pod has its limits.
 func TestResources(t *testing.T) {
 	t.Parallel()

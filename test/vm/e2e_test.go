@@ -14,8 +14,8 @@ import (
 // endToEnd are the end-to-end tests that run in the machine: those that say something about systemd, cgroup v2 and this
 // kernel.
 var endToEnd = []string{
-	"TestResources", "TestResize", "TestResizeThatCannotBe", "TestUserNamespace", "TestSecurityContext",
-	"TestSharedNamespaces",
+	"TestResources", "TestResize", "TestResizeThatCannotBe", "TestUserNamespace",
+	"TestUserNamespaceInMemory", "TestSecurityContext", "TestSharedNamespaces",
 	"TestNodeVolumes", "TestFilledVolumes", "TestRecursiveReadOnly", "TestMountPropagation", "TestInitContainers",
 	"TestSidecars", "TestGracePeriod", "TestStatsSummary",
 }

@@ -62,6 +62,9 @@ func describeResources(_ string, now topic.NodeResources, _ *topic.NodeResources
 	if n := len(now.Gone); n > 0 {
 		parts = append(parts, words.Plural(n, "resource")+" gone")
 	}
+	if now.RegistrationError != "" {
+		parts = append(parts, "device plugins can't register: "+now.RegistrationError)
+	}
 	if now.SharedCPUs != "" {
 		parts = append(parts, "containers share the CPUs "+now.SharedCPUs)
 	}

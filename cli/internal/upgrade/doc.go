@@ -13,6 +13,7 @@
 //
 // # Guarantees
 //
+//   - What packages own is left to their manager: nothing is moved, and the error names its commands.
 //   - Nothing is moved before each of the new executables has run and said its version.
 //   - The bus goes first, because it knows the permissions of all daemons, and last on the way to an older version.
 //   - The next daemon is moved only when the one before runs the new version and the whole crew is as well as it was.

@@ -18,7 +18,10 @@ import (
 
 // prepare finds all that is to be moved, and runs each new executable once.
 func (u *upgrade) prepare(ctx context.Context) ([]move, error) {
-	var err error
+	err := u.packaged(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if u.dir, err = versionDir(u.BinDir, u.To); err != nil {
 		return nil, err
 	}

@@ -122,10 +122,7 @@ func inhibit(t *testing.T, logind dbus.BusObject) *os.File {
 // locks is how many of the kubelet's delay locks there are.
 func locks(t *testing.T, logind dbus.BusObject) int {
 	t.Helper()
-	var all []struct {
-		What, Who, Why, Mode string
-		UID, PID             uint32
-	}
+	var all []inhibitor
 	if err := logind.Call(manager+".ListInhibitors", 0).Store(&all); err != nil {
 		t.Fatal(err)
 	}

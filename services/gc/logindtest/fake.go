@@ -308,21 +308,16 @@ func (s *sent) about(m *dbus.Message) {
 	}
 }
 
-// ListInhibitors implements the call of that name.
-func (m methods) ListInhibitors() ([]struct {
+// inhibitor is a lock in the answer of ListInhibitors.
+type inhibitor struct {
 	What, Who, Why, Mode string
 	UID, PID             uint32
-}, *dbus.Error,
-) {
-	var list []struct {
-		What, Who, Why, Mode string
-		UID, PID             uint32
-	}
+}
+
+// ListInhibitors implements the call of that name.
+func (m methods) ListInhibitors() (list []inhibitor, _ *dbus.Error) {
 	for _, k := range m.Locks() {
-		list = append(list, struct {
-			What, Who, Why, Mode string
-			UID, PID             uint32
-		}{k.What, k.Who, k.Why, k.Mode, 0, 0})
+		list = append(list, inhibitor{k.What, k.Who, k.Why, k.Mode, 0, 0})
 	}
 	return list, nil
 }

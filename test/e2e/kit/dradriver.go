@@ -2,10 +2,8 @@ package kit
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -17,9 +15,6 @@ import (
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
-
-// cdiDir is one of those that container runtimes read (Container Device Interface).
-const cdiDir = "/var/run/cdi"
 
 // DRADriver is a driver of dynamic resource allocation on the bed's node: for each of its devices, containers get an
 // environment variable by CDI.
@@ -38,6 +33,7 @@ type DRADriver struct {
 	calls []string
 	fail  error
 	fault func(call string)
+	stop  func()
 }
 
 // DRADriver makes a driver with these devices, their ResourceSlice and a DeviceClass of the driver's name. It registers
@@ -52,25 +48,10 @@ func (b *Bed) DRADriver(t testing.TB, name string, devices ...string) *DRADriver
 			Driver: name, NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, ResourceSliceCount: 1, Generation: 1},
 		},
 	}
-	spec := map[string]any{"cdiVersion": "0.6.0", "kind": name + "/toy"}
-	var named []map[string]any
 	for _, device := range devices {
 		d.slice.Spec.Devices = append(d.slice.Spec.Devices, resourcev1.Device{Name: device})
-		edits := map[string]any{"env": []string{"TOY=" + device}}
-		named = append(named, map[string]any{"name": device, "containerEdits": edits})
 	}
-	spec["devices"] = named
-	data, err := json.Marshal(spec)
-	file := filepath.Join(cdiDir, "kubelot-"+name+".json")
-	if err == nil {
-		err = os.MkdirAll(cdiDir, 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(file, data, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	CDI(t, name+"/toy", "TOY", devices...)
 	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.DeviceClassSpec{
 		Selectors: []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{
 			Expression: fmt.Sprintf("device.driver == %q", name),
@@ -81,7 +62,6 @@ func (b *Bed) DRADriver(t testing.TB, name string, devices ...string) *DRADriver
 	}
 	d.publish()
 	t.Cleanup(func() {
-		_ = os.Remove(file)
 		_ = api.DeviceClasses().Delete(context.Background(), name, metav1.DeleteOptions{})
 		_ = api.ResourceSlices().Delete(context.Background(), d.slice.Name, metav1.DeleteOptions{})
 	})
@@ -105,23 +85,34 @@ func (d *DRADriver) publish() {
 func (d *DRADriver) Serve() (stop func()) {
 	d.t.Helper()
 	d.publish()
-	serve := func(path string, register func(*grpc.Server)) *grpc.Server {
+	own, registration := grpc.NewServer(), grpc.NewServer()
+	drapb.RegisterDRAPluginServer(own, d)
+	registerapi.RegisterRegistrationServer(registration, d)
+	stop = sync.OnceFunc(func() {
+		registration.Stop()
+		own.Stop()
+	})
+	d.mu.Lock()
+	d.stop = stop
+	d.mu.Unlock()
+	serve := func(path string, server *grpc.Server) {
 		listener, err := new(net.ListenConfig).Listen(d.t.Context(), "unix", path)
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		server := grpc.NewServer()
-		register(server)
 		go func() { _ = server.Serve(listener) }()
-		return server
 	}
-	own := serve(d.socket(), func(s *grpc.Server) { drapb.RegisterDRAPluginServer(s, d) })
-	registration := serve(filepath.Join(d.bed.Node.RootDir, "plugins_registry", d.Name+"-reg.sock"),
-		func(s *grpc.Server) { registerapi.RegisterRegistrationServer(s, d) })
-	return sync.OnceFunc(func() {
-		registration.Stop()
-		own.Stop()
-	})
+	serve(d.socket(), own)
+	serve(filepath.Join(d.bed.Node.RootDir, "plugins_registry", d.Name+"-reg.sock"), registration)
+	return stop
+}
+
+// Stop ends the driver that was served last.
+func (d *DRADriver) Stop() {
+	d.mu.Lock()
+	stop := d.stop
+	d.mu.Unlock()
+	stop()
 }
 
 func (d *DRADriver) socket() string { return filepath.Join(d.dir, "dra.sock") }
@@ -140,20 +131,25 @@ func (d *DRADriver) Fail(err error) {
 	d.fail = err
 }
 
-// OnCall has f called, from other goroutines, at the begin of each call about a claim: "prepare" or "unprepare".
+// OnCall has f called, from other goroutines, at the begin of each call about a claim, "prepare" or "unprepare", and of
+// "GetInfo".
 func (d *DRADriver) OnCall(f func(call string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.fault = f
 }
 
-func (d *DRADriver) asked(what string, c *drapb.Claim) error {
+func (d *DRADriver) called(what string) {
 	d.mu.Lock()
 	fault := d.fault
 	d.mu.Unlock()
 	if fault != nil {
 		fault(what)
 	}
+}
+
+func (d *DRADriver) asked(what string, c *drapb.Claim) error {
+	d.called(what)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, what+" "+c.GetNamespace()+"/"+c.GetName())
@@ -162,6 +158,7 @@ func (d *DRADriver) asked(what string, c *drapb.Claim) error {
 
 // GetInfo implements the registration.
 func (d *DRADriver) GetInfo(context.Context, *registerapi.InfoRequest) (*registerapi.PluginInfo, error) {
+	d.called("GetInfo")
 	return &registerapi.PluginInfo{
 		Type: registerapi.DRAPlugin, Name: d.Name, Endpoint: d.socket(),
 		SupportedVersions: []string{drapb.DRAPluginService},

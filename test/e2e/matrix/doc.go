@@ -6,8 +6,8 @@
 // Each cell of the table is a subtest, TestMatrix/<part>/<action>. docs/matrix.md has the table with the results. It is
 // written from the results of a run (RESULTS), and a test checks that it has all cells.
 //
-//	GOWORK=off go -C test test ./e2e/matrix -run 'TestMatrix/podsync'        # short times
-//	MATRIX=full GOWORK=off go -C test test ./e2e/matrix -timeout 5h          # SIGSTOP for 60 s, away for 5 minutes
+//	make matrix FOCUS='TestMatrix/podsync'   # short times
+//	make matrix FULL=1 UPDATE=1              # SIGSTOP for 60 s, away for 5 minutes; docs/matrix.md is written
 //
 // Of the latter, more than one and a half hours are pauses.
 //

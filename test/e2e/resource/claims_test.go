@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +24,14 @@ spec:
   spec:
     devices:
       requests: [{name: one, exactly: {deviceClassName: $DRIVER}}]
+`
+
+const sharedClaim = `apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: toy}
+spec:
+  devices:
+    requests: [{name: one, exactly: {deviceClassName: $DRIVER}}]
 `
 
 const claimingPod = `
@@ -105,11 +112,7 @@ func TestClaimsAreGivenBackBeforeThePhaseIsTerminal(t *testing.T) {
 	})
 	once := strings.Replace(claimingPod, "command: $FOREVER", "command: ['true']", 1) + "  restartPolicy: Never\n"
 	ns.Apply(strings.ReplaceAll(claimed, "$DRIVER", driver.Name) + "---\n" + pod("claims", once))
-	select {
-	case <-asked:
-	case <-time.After(kit.Patience):
-		t.Fatal("the driver isn't asked to take back the claim")
-	}
+	await(t, "the driver to be asked to take back the claim", asked)
 	// What the node writes of the pod's end without waiting for the driver comes with this at the latest.
 	p := ns.Wait("claims", "its container's end", func(p *corev1.Pod) bool {
 		s := kit.Status(p, "app")
@@ -120,6 +123,39 @@ func TestClaimsAreGivenBackBeforeThePhaseIsTerminal(t *testing.T) {
 	}
 	close(goOn)
 	ns.Phase("claims", corev1.PodSucceeded)
+}
+
+// Two pods that come together share a claim. Its device is prepared once, for both, and given back when the last of
+// them has gone.
+func TestPodsShareAClaim(t *testing.T) {
+	t.Parallel()
+	driver := bed.DRADriver(t, "shared.test", "toy-0", "toy-1")
+	t.Cleanup(driver.Serve())
+	ns := bed.Namespace(t)
+	undisturbed(t) // a daemon that dies while it asks has to ask again
+	spec := strings.ReplaceAll(claimingPod, "resourceClaimTemplateName", "resourceClaimName")
+	ns.Apply(strings.ReplaceAll(sharedClaim, "$DRIVER", driver.Name) + "---\n" + pod("first", spec) + "---\n" +
+		pod("second", spec))
+	first, second := ns.Running("first"), ns.Running("second")
+	toy := ns.Exec(first, "app", "echo $TOY")
+	if toy != "toy-0" && toy != "toy-1" {
+		t.Errorf("the first container has %q", toy)
+	}
+	ns.Equal(second, "app", "echo $TOY", toy)
+	prepared := []string{"prepare " + ns.Name + "/toy"}
+	ns.Delete("first", 1)
+	ns.Gone(first)
+	if calls := driver.Calls(); !slices.Equal(calls, prepared) {
+		t.Errorf("while the second pod runs the driver has been asked %v, want %v", calls, prepared)
+	}
+	if s := kit.Status(ns.Running("second"), "app"); s.RestartCount != 0 {
+		t.Errorf("the second pod: %+v", s)
+	}
+	ns.Delete("second", 1)
+	ns.Gone(second)
+	if calls, want := driver.Calls(), append(prepared, "unprepare "+ns.Name+"/toy"); !slices.Equal(calls, want) {
+		t.Errorf("the driver was asked %v, want %v", calls, want)
+	}
 }
 
 // A driver is removed for good while a pod has its device. The pod stays, the command line shows for what, and gives up

@@ -1,10 +1,15 @@
 package resource
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
+
+	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"kubelot.dev/test/e2e/kit"
 )
@@ -12,8 +17,22 @@ import (
 // Whoever dies while a plugin is asked: the pod gets its device, nobody gets one that is another's, and in the end all
 // are free.
 func TestKilledAtEveryCall(t *testing.T) {
-	const name = "toys.test/killed"
-	plugin := bed.DevicePlugin(t, name, "toy-0", "toy-1", "toy-2")
+	plugin := bed.DevicePlugin(t, "toys.test/killed", "toy-0", "toy-1", "toy-2")
+	plugin.Prefers = true
+	killedAt(t, plugin, []string{"resource", "podsync", "plugin"}, "GetDevicePluginOptions", "ListAndWatch",
+		"GetPreferredAllocation", "Allocate", "PreStartContainer")
+}
+
+// As TestKilledAtEveryCall, for a plugin of plugins_registry, where the volume daemon finds it.
+func TestKilledWhileAPluginIsFound(t *testing.T) {
+	plugin := bed.DevicePluginInRegistry(t, "toys.test/found", "toy-0", "toy-1", "toy-2")
+	killedAt(t, plugin, []string{"volume", "resource", "plugin"}, "GetInfo")
+}
+
+// killedAt kills each victim at each call of the plugin, which has three devices.
+func killedAt(t *testing.T, plugin *kit.DevicePlugin, victims []string, calls ...string) {
+	t.Helper()
+	name := plugin.Resource
 	plugin.Serve()
 	devices(t, name, "3", "3")
 	ns := bed.Namespace(t)
@@ -21,18 +40,24 @@ func TestKilledAtEveryCall(t *testing.T) {
 	other := ns.Running("other")
 	others := ns.Exec(other, "app", "echo $TOYS")
 
-	kills := map[string]func(){
-		"resource": func() { bed.Signal(t, "resource", syscall.SIGKILL) },
-		"podsync":  func() { bed.Signal(t, "podsync", syscall.SIGKILL) },
-		"plugin":   plugin.Stop,
-	}
-	for _, call := range []string{"Allocate", "PreStartContainer"} {
-		for victim, kill := range kills {
+	for _, call := range calls {
+		// While it registers it is asked for its options.
+		registers := slices.Contains([]string{"GetInfo", "GetDevicePluginOptions", "ListAndWatch"}, call)
+		for _, victim := range victims {
+			if registers && victim == "podsync" {
+				continue // it has no part in that
+			}
+			kill := func() { bed.Signal(t, victim, syscall.SIGKILL) }
+			if victim == "plugin" {
+				kill = plugin.Stop
+			}
 			var once sync.Once
+			var lists, registrations int
 			killed := make(chan struct{})
 			plugin.OnCall(func(c string) {
 				if c == call {
 					once.Do(func() {
+						lists, registrations = plugin.Lists(), plugin.Registrations()
 						go func() {
 							defer close(killed)
 							kill()
@@ -41,10 +66,15 @@ func TestKilledAtEveryCall(t *testing.T) {
 					})
 				}
 			})
+			if registers {
+				plugin.Stop() // it comes again
+				await(t, call, killed)
+				comesAgain(t, plugin, lists, registrations)
+			}
 			pods := strings.ToLower("at-" + call + "-" + victim)
 			ns.Apply(pod(pods, toys(name, "2")))
 			p := ns.Running(pods)
-			<-killed
+			await(t, call, killed)
 			plugin.OnCall(nil)
 			got := strings.Split(ns.Exec(p, "app", "echo $TOYS"), ",")
 			if len(got) != 2 || got[0] == got[1] || got[0] == others || got[1] == others {
@@ -66,23 +96,61 @@ func TestKilledAtEveryCall(t *testing.T) {
 	ns.Running("all")
 }
 
+// await waits for the end of what is called so.
+func await(t *testing.T, what string, end <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-end:
+	case <-time.After(kit.Patience):
+		t.Fatalf("waited %v for %s", kit.Patience, what)
+	}
+}
+
+// comesAgain waits until the plugin has registered more often, its devices are watched once more, and the daemon has
+// all three. Until then it would refuse a pod that wants them, which may come: the Node may still have those of before.
+func comesAgain(t *testing.T, plugin *kit.DevicePlugin, lists, registrations int) {
+	t.Helper()
+	watchedAgain(t, plugin, lists)
+	api := podresourcesapi.NewPodResourcesListerClient(bed.PodResourcesConn(t))
+	kit.Eventually(t, "the devices of "+plugin.Resource, func() error {
+		if n := plugin.Registrations(); n <= registrations {
+			return fmt.Errorf("it has registered %d times", n)
+		}
+		all, err := api.GetAllocatableResources(t.Context(), &podresourcesapi.AllocatableResourcesRequest{})
+		n := 0
+		for _, d := range all.GetDevices() {
+			if d.GetResourceName() == plugin.Resource {
+				n += len(d.GetDeviceIds())
+			}
+		}
+		if err == nil && n != 3 {
+			err = fmt.Errorf("there are %d", n)
+		}
+		return err
+	})
+}
+
 // Whoever dies while a DRA driver is asked: the pod gets the device that it claims, its claim is given back in the end,
 // and all devices are free then.
 func TestKilledAtEveryCallOfADriver(t *testing.T) {
 	driver := bed.DRADriver(t, "killed.test", "toy-0", "toy-1")
-	stop := driver.Serve()
-	t.Cleanup(func() { stop() })
+	driver.Serve()
+	t.Cleanup(driver.Stop)
 	ns := bed.Namespace(t)
 	ns.Apply(strings.ReplaceAll(claimed, "$DRIVER", driver.Name))
 	kills := map[string]func(){
 		"resource": func() { bed.Signal(t, "resource", syscall.SIGKILL) },
 		"podsync":  func() { bed.Signal(t, "podsync", syscall.SIGKILL) },
-		"driver":   func() { stop() },
+		"volume":   func() { bed.Signal(t, "volume", syscall.SIGKILL) }, // which finds drivers
+		"driver":   driver.Stop,
 	}
-	for _, call := range []string{"prepare", "unprepare"} {
+	for _, call := range []string{"GetInfo", "prepare", "unprepare"} {
 		for victim, kill := range kills {
 			var once sync.Once
 			killed := make(chan struct{})
+			if call == "GetInfo" {
+				driver.Stop()
+			}
 			driver.OnCall(func(c string) {
 				if c == call {
 					once.Do(func() {
@@ -92,14 +160,17 @@ func TestKilledAtEveryCallOfADriver(t *testing.T) {
 				}
 			})
 			back := func() {
-				<-killed
+				await(t, call, killed)
 				if victim == "driver" {
-					stop = driver.Serve()
+					driver.Serve()
 				}
 			}
-			name := "at-" + call + "-" + victim
+			name := strings.ToLower("at-" + call + "-" + victim)
+			if call == "GetInfo" {
+				driver.Serve()
+			}
 			ns.Apply(pod(name, claimingPod))
-			if call == "prepare" {
+			if call != "unprepare" {
 				back()
 			}
 			p := ns.Running(name)

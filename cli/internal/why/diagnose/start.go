@@ -51,6 +51,11 @@ var starts = []rule{
 		"set securityContext.runAsUser (and runAsGroup) in the spec of container {container}, or correct the image's USER",
 	},
 	{
+		"mount-ids", "set MOUNT_ATTR_IDMAP on ([^:]+): |mount_setattr `([^`]+)`: Invalid argument",
+		`this node's kernel can't map the user IDs of the filesystem of "{1}{2}", as a pod with hostUsers: false needs it`,
+		"", "use a volume on a disk, or Linux 6.3 or later for a tmpfs; or leave out hostUsers: false",
+	},
+	{
 		"mount-file-on-directory", `error mounting "([^"]*)" to rootfs at "([^"]*)".*not a directory`,
 		`"{1}" can't be mounted at "{2}": one is a file, the other a directory`, "",
 		"set subPath: in the volumeMounts of container {container}, or correct mountPath:",

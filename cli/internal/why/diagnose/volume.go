@@ -219,6 +219,18 @@ var volumes = []rule{
 		"bring its server back, or umount -f it on this node",
 	},
 	{
+		"csi-other-pod-slow", `the CSI driver (\S+) has not answered (\w+) since (.+), for the pod (\S+)$`,
+		"its CSI driver {1} has not answered {2} for the pod {4} since {3}, and does one thing at a time with a volume",
+		"the driver's answer; after 2 minutes it is asked again",
+		"see the log of the driver's pod on this node, and restart it if it hangs; kubelot why {4}",
+	},
+	{
+		"csi-unstage-slow", `the CSI driver (\S+) has not answered NodeUnstageVolume since (.+)$`,
+		"the pod that had it before has ended, but its CSI driver {1} has not answered NodeUnstageVolume since {2}",
+		"the driver's answer; after 2 minutes it is asked again",
+		"see the log of the driver's pod on this node, and restart it if it hangs",
+	},
+	{
 		"csi-call-slow", `the CSI driver (\S+) has not answered (\w+) since (.+)$`,
 		"its CSI driver {1} has not answered {2} since {3}", "the driver's answer; after 2 minutes it is asked again",
 		"see the log of the driver's pod on this node, and restart it if it hangs",

@@ -58,6 +58,8 @@ type bed struct {
 	statuses *bus.Writer[topic.PodStatus]
 	seen     *bus.Writer[topic.PodObservation]
 	health   map[string]*bus.Writer[topic.DaemonHealth]
+	// resources are the resource daemon's word.
+	resources *bus.Writer[topic.NodeResources]
 }
 
 // reported is the last health that the daemon told.
@@ -86,7 +88,7 @@ func newBedOn(t *testing.T, on *bustest.Bus, lines string) *bed {
 		topic.StatusPatch, topic.Health,
 	}},
 		bus.Contract{Daemon: "pleg", Writes: []bus.Topic{topic.PLEGEvent, topic.Health}},
-		bus.Contract{Daemon: "resource", Writes: []bus.Topic{topic.Health}})
+		bus.Contract{Daemon: "resource", Writes: []bus.Topic{topic.Health, topic.ResourcesOfNode}})
 	conn := func(name string) *bus.Conn {
 		c := b.bus.Conn(name)
 		t.Cleanup(c.Close)
@@ -96,7 +98,8 @@ func newBedOn(t *testing.T, on *bustest.Bus, lines string) *bed {
 	b.pods, b.statuses, b.seen = topic.PodUpdate.Writer(podsync), topic.StatusPatch.Writer(podsync),
 		topic.PLEGEvent.Writer(pleg)
 	b.health["podsync"], b.health["pleg"] = topic.Health.Writer(podsync), topic.Health.Writer(pleg)
-	b.health["resource"] = topic.Health.Writer(conn("resource"))
+	resource := conn("resource")
+	b.health["resource"], b.resources = topic.Health.Writer(resource), topic.ResourcesOfNode.Writer(resource)
 	env := daemon.Env{
 		Config: b.config(lines), Bus: conn("api"), Log: slog.New(slog.DiscardHandler),
 		Metrics: prometheus.NewPedanticRegistry(),

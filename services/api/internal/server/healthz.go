@@ -38,8 +38,8 @@ func (s *Service) checks() []check {
 	}
 }
 
-// devicePlugins says why device plugins can't register: the daemon that they register with is unhealthy or silent. One
-// that sleeps is woken by them.
+// devicePlugins says why device plugins can't register: the daemon that they register with is unhealthy or silent, or
+// says why. One that sleeps is woken by them.
 func devicePlugins(w *state.State, now time.Time) error {
 	switch h, known := w.Health["resource"]; {
 	case !known:
@@ -48,6 +48,9 @@ func devicePlugins(w *state.State, now time.Time) error {
 		return fmt.Errorf("kubelot-resource is not healthy: %s", h.Message)
 	case h.Silent(now):
 		return fmt.Errorf("kubelot-resource last reported at %s", h.Beat.UTC().Format(time.RFC3339))
+	}
+	if why := w.Resources[""].RegistrationError; why != "" {
+		return fmt.Errorf("device plugins can't register: %s", why)
 	}
 	return nil
 }

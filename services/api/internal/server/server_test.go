@@ -166,6 +166,18 @@ func TestHealthz(t *testing.T) {
 			return code == c.code && strings.Contains(body, c.says)
 		})
 	}
+
+	says("resource", topic.DaemonHealth{State: topic.Degraded, Beat: time.Now()})
+	for _, why := range []string{"the address is in use", ""} {
+		if err := b.resources.Set("", topic.NodeResources{RegistrationError: why}); err != nil {
+			t.Fatal(err)
+		}
+		b.until(func() bool {
+			code, body := b.call("GET", "/healthz/device-plugin")
+			return code == 500 && why != "" && strings.Contains(body, "device plugins can't register: "+why) ||
+				code == 200 && why == ""
+		})
+	}
 }
 
 // A port that another agent holds is taken over once it is free, and the daemon is healthy again.

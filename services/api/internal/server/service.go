@@ -136,6 +136,7 @@ func (s *Service) subscribe(ctx context.Context) error {
 		follow(ctx, s, topic.PLEGEvent, loop.Into(w.Seen)),
 		loop.Follow(ctx, s.loop, topic.NodeObject, loop.Into(w.Node)),
 		loop.Follow(ctx, s.loop, topic.Health, loop.Into(w.Health)),
+		loop.Follow(ctx, s.loop, topic.ResourcesOfNode, loop.Into(w.Resources)),
 	)
 }
 

@@ -24,9 +24,10 @@ type State struct {
 	Computed map[string]topic.PodStatus
 	Seen     map[string]topic.PodObservation // the runtime's view
 	Health   map[string]topic.DaemonHealth   // by daemon
-	// Node and Sources have one value each, with an empty key.
-	Node    map[string]corev1.Node
-	Sources map[string]topic.Sources
+	// Node, Sources and Resources have one value each, with an empty key.
+	Node      map[string]corev1.Node
+	Sources   map[string]topic.Sources
+	Resources map[string]topic.NodeResources
 }
 
 // New makes an empty state.
@@ -35,7 +36,7 @@ func New() *State {
 		Updates: map[string]topic.Pod{}, Mirrors: map[string]topic.MirrorPod{}, Merged: map[string]topic.Merged{},
 		Computed: map[string]topic.PodStatus{}, Seen: map[string]topic.PodObservation{},
 		Health: map[string]topic.DaemonHealth{},
-		Node:   map[string]corev1.Node{}, Sources: map[string]topic.Sources{},
+		Node:   map[string]corev1.Node{}, Sources: map[string]topic.Sources{}, Resources: map[string]topic.NodeResources{},
 	}
 }
 

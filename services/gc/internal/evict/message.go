@@ -78,11 +78,14 @@ func containerUsage(name corev1.ResourceName, s *statsv1alpha1.ContainerStats) *
 	return nil
 }
 
-// GracePeriod is how long the pod may take to end, in seconds: one after a hard threshold, else its own, bounded by
+// hardGrace is how long a pod may take to end after a hard threshold, in seconds.
+const hardGrace = 1
+
+// GracePeriod is how long the pod may take to end, in seconds: hardGrace, or after a soft threshold its own, bounded by
 // evictionMaxPodGracePeriod unless that is negative.
 func GracePeriod(t Threshold, most int32, pod *corev1.Pod) int64 {
 	if t.Hard {
-		return 1
+		return hardGrace
 	}
 	switch own := pod.Spec.TerminationGracePeriodSeconds; {
 	case own != nil && (most < 0 || *own < int64(most)):

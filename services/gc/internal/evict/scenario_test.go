@@ -16,6 +16,7 @@ import (
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"sigs.k8s.io/yaml"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/daemon/scenariotest"
 )
@@ -37,10 +38,12 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //	usage NAME                         lines "memory N", "processes N", "volume NAME N", "ephemeral N", "CONTAINER memory|root|logs N [INODES]"
 //	rank SIGNAL [image] [container]    the ranking, where images or containers have filesystems of their own
 //	message NAME SIGNAL VALUE AVAILABLE CAPACITY    what an evicted pod is told, and the annotations of its Event
+//	ending NAME grace=N deadline=T [static] [released] [LIFECYCLE]    podsync says that the pod ends, or has ended
+//	underway at=T most=N               the evictions that gc finds under way when it starts, in its order
 //	limits [image]                     who uses more local storage than it may
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		s := &scenario{pods: map[string]*Candidate{}}
+		s := &scenario{pods: map[string]*Candidate{}, ending: map[string]topic.Pod{}}
 		datadriven.RunTest(t, path, s.run)
 	})
 }
@@ -48,6 +51,7 @@ func TestScenarios(t *testing.T) {
 type scenario struct {
 	tracker *Tracker
 	pods    map[string]*Candidate
+	ending  map[string]topic.Pod
 	chooser
 }
 
@@ -86,6 +90,11 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 			message += fmt.Sprintf("\n%s=%s", key, annotations[key])
 		}
 		return message + "\n"
+	case "ending":
+		s.ending[words[0]] = ending(t, words, args)
+		return ""
+	case "underway":
+		return s.underway(t, args)
 	case "limits":
 		return s.limits(layout)
 	case "figures", "silent", "answers", "gone", "choose":

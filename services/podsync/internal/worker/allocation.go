@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"slices"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
@@ -34,9 +32,7 @@ func refuse(w *Worker) {
 
 // alive reports whether a container of the pod runs, or may run for all that is known.
 func (v *view) alive() bool {
-	return !v.certain(false) || slices.ContainsFunc(v.obs.Containers, func(c topic.Container) bool {
-		return c.State == topic.ContainerRunning || c.State == topic.ContainerUnknown
-	})
+	return !v.certain(false) || plan.Runs(v.obs)
 }
 
 // allocating reports whether nothing may be created yet, because the pod waits for what it is to have for itself.

@@ -94,7 +94,7 @@ type Config struct {
 	Previous corev1.PodStatus
 	// Reject ends the pod before it began: it failed admission with this reason.
 	Reject *Failed
-	// Room is what the pod waits for before it has a sandbox.
+	// Room is what the pod waits for before it has a sandbox, or is resized.
 	Room Room
 	// Restored is what the bus still has of the pod from before a restart of this daemon.
 	Restored *topic.Pod

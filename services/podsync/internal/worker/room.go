@@ -2,19 +2,16 @@ package worker
 
 import "time"
 
-// leastPreemption is how long a pod waits at least for others that don't end.
-const leastPreemption = 10 * time.Second
-
 // Room is what a pod waits for that others were ended for. A zero Room is there at once.
 type Room struct {
 	ends  []<-chan struct{}
 	until time.Time
 }
 
-// Await adds the end of a pod with that grace period. Where it doesn't end, half as long again is waited for it.
-func (r *Room) Await(w *Worker, grace time.Duration) {
+// Await adds the end of a pod that is waited for at most until then.
+func (r *Room) Await(w *Worker, until time.Time) {
 	r.ends = append(r.ends, w.over)
-	if until := time.Now().Add(max(grace*3/2, leastPreemption)); until.After(r.until) {
+	if until.After(r.until) {
 		r.until = until
 	}
 }

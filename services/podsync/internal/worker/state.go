@@ -70,9 +70,11 @@ func (s *state) restore() {
 	}
 }
 
-// endedBefore reports whether the pod had ended, with all its containers, before the worker was made.
+// endedBefore reports whether the pod had ended, with all its containers, before the worker was made. Others may have
+// declared it ended while it runs.
 func (s *state) endedBefore() bool {
-	return podstatus.Terminal(s.Previous.Phase) || s.Restored != nil && s.Restored.Lifecycle == topic.Terminated
+	return !s.view.alive() &&
+		(podstatus.Terminal(s.Previous.Phase) || s.Restored != nil && s.Restored.Lifecycle == topic.Terminated)
 }
 
 // desired is what the pod should be.

@@ -40,7 +40,6 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 	w.announcer.awaitBackoff(p)
 	if ending && p.Stopped && !w.actions.starting() && w.state.view.certain(ending) {
 		w.state.ending.terminated()
-		w.ended.Store(true)
 		if !w.Over() {
 			close(w.over)
 		}
@@ -70,7 +69,8 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 	if !w.actions.free(a) || ending && a.Starts() || w.state.view.blocks(a) {
 		return
 	}
-	if a.Kind == plan.CreateSandbox && !w.state.Room.due(time.Now()).IsZero() {
+	if (a.Kind == plan.CreateSandbox || a.Kind == plan.ResizePod || a.Reason == "replace") &&
+		!w.state.Room.due(time.Now()).IsZero() {
 		return
 	}
 	if needsNetwork(w.state.Pod, a) {

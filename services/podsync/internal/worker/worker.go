@@ -10,7 +10,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,7 +29,6 @@ type Worker struct {
 	done    chan struct{}
 	// background are the goroutines of actions, and of readers of termination messages.
 	background sync.WaitGroup
-	ended      atomic.Bool
 	over       chan struct{}
 
 	// The rest is owned by the goroutine of Run.
@@ -51,16 +49,14 @@ func New(cfg Config, obs topic.PodObservation, executor Executor, report Reporte
 	}
 	w.publisher = newPublisher(w.state, w.actions, report)
 	w.announcer = &announcer{state: w.state, report: report, log: w.log}
-	w.ended.Store(w.state.endedBefore())
+	if w.state.endedBefore() {
+		close(w.over)
+	}
 	return w
 }
 
 // Gone reports, after Run has returned, whether the pod is gone for good, not only the daemon stopped.
 func (w *Worker) Gone() bool { return w.state.ending.gone }
-
-// Ending reports whether the pod's resources are free, or promised to another pod by its eviction. It may be called
-// from any goroutine.
-func (w *Worker) Ending() bool { return w.ended.Load() }
 
 // Over reports whether no container of the pod runs or ever will. It may be called from any goroutine.
 func (w *Worker) Over() bool {
@@ -78,6 +74,13 @@ func (w *Worker) Update(pod *corev1.Pod, pending *Pending) {
 	w.send(func(w *Worker) { w.update(pod, pending) })
 }
 
+// Await has the pod's next resize wait for room, where there is any to wait for.
+func (w *Worker) Await(room Room) {
+	if len(room.ends) > 0 {
+		w.send(func(w *Worker) { w.state.Room = room })
+	}
+}
+
 // Remove says that no source wants the pod any more.
 func (w *Worker) Remove() { w.send(func(w *Worker) { w.state.ending.removed = true }) }
 
@@ -86,10 +89,7 @@ func (w *Worker) Wake() { w.send(func(*Worker) {}) }
 
 // Evict ends the pod as Failed. A pod that the node is ending already keeps its reason, and may only get less time. A
 // pod whose containers have all ended keeps its phase.
-func (w *Worker) Evict(e Eviction) {
-	w.ended.Store(true)
-	w.send(func(w *Worker) { w.evict(e) })
-}
+func (w *Worker) Evict(e Eviction) { w.send(func(w *Worker) { w.evict(e) }) }
 
 // Observe hands over a reading of the runtime. One from before the last action is at most a reason to read the pod
 // again.

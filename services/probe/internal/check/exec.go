@@ -39,10 +39,11 @@ type endless struct {
 	work  sync.WaitGroup
 }
 
-func (e *endless) has(key string) bool {
+// has takes a function, since there is hardly ever anything to look for, and runs are many.
+func (e *endless) has(key func() string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.calls[key] > 0
+	return len(e.calls) > 0 && e.calls[key()] > 0
 }
 
 func (e *endless) add(key string, n int) {
@@ -60,11 +61,14 @@ func (c *Checker) Wait() { c.endless.work.Wait() }
 // runtime doesn't end has failed, as if the runtime had ended it. So it has each time until it ends.
 func (c *Checker) runExec(ctx context.Context, t Target, words []string, timeout time.Duration) (Result, error) {
 	command := expanded(words, t.Container.Env)
-	timedOut := failure("command timed out: %q timed out after %s", strings.Join(command, " "), timeout)
-	key := t.ContainerID + "\x00" + strings.Join(command, "\x00")
-	if c.endless.has(key) {
-		return timedOut, nil
+	timedOut := func() Result {
+		return failure("command timed out: %q timed out after %s", strings.Join(command, " "), timeout)
 	}
+	key := func() string { return t.ContainerID + "\x00" + strings.Join(command, "\x00") }
+	if c.endless.has(key) {
+		return timedOut(), nil
+	}
+	// The call has a goroutine of its own (docs/adr/0014): it may outlive the run.
 	callCtx, cancel := context.WithTimeout(ctx, timeout+endlessTime)
 	ended := make(chan outcome, 1)
 	c.endless.work.Go(func() {
@@ -94,13 +98,14 @@ func (c *Checker) runExec(ctx context.Context, t Target, words []string, timeout
 			"its timeout of %s, and does not answer; see whether it hangs (its log, crictl info): %w",
 			t.ContainerID, answerTime, timeout, silence)}
 	}
-	c.endless.add(key, 1)
+	which := key()
+	c.endless.add(which, 1)
 	c.endless.work.Go(func() {
 		defer cancel()
 		<-ended
-		c.endless.add(key, -1)
+		c.endless.add(which, -1)
 	})
-	return timedOut, nil
+	return timedOut(), nil
 }
 
 // alive is an error if the runtime doesn't answer at all.
@@ -112,7 +117,7 @@ func (c *Checker) alive(ctx context.Context) error {
 }
 
 // result is what the call's end says of the probe; timedOut is the result of a command whose time is over.
-func (o outcome) result(ctx context.Context, timeout time.Duration, timedOut Result) (Result, error) {
+func (o outcome) result(ctx context.Context, timeout time.Duration, timedOut func() Result) (Result, error) {
 	err := o.err
 	switch {
 	case err == nil:
@@ -125,7 +130,7 @@ func (o outcome) result(ctx context.Context, timeout time.Duration, timedOut Res
 		return Result{}, RuntimeError{Cause: err}
 	case cri.IsDeadline(err):
 		// That the command's own time is over is the runtime's answer.
-		return timedOut, nil
+		return timedOut(), nil
 	case cri.IsUnavailable(err):
 		return Result{}, RuntimeError{Cause: err}
 	}

@@ -35,6 +35,8 @@ type bed struct {
 	mu      sync.Mutex
 	reports []string
 	news    chan struct{}
+	// barred is why plugins can't register, as it was told each time.
+	barred []string
 }
 
 // newBed makes a server that doesn't run yet. change may change it.
@@ -46,7 +48,7 @@ func newBed(t *testing.T, change func(*bed)) *bed {
 		t.Fatal(err)
 	}
 	b.Server = New(filepath.Join(t.TempDir(), "d"), Ports{
-		Report: b.report, Metrics: metrics, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Report: b.report, Registering: b.bar, Metrics: metrics, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if change != nil {
 		change(b)
@@ -86,6 +88,12 @@ func (b *bed) served() {
 }
 
 func (b *bed) socket() string { return filepath.Join(b.dir, socketName) }
+
+func (b *bed) bar(_ context.Context, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.barred = append(b.barred, fmt.Sprint(err))
+}
 
 func (b *bed) report(ctx context.Context, r Report) {
 	if b.hold[r.Resource] {

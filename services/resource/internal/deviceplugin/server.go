@@ -52,8 +52,10 @@ type Report struct {
 type Ports struct {
 	// Report is called with news of a resource, from several goroutines, but for one resource from one at a time. It may
 	// wait until ctx ends, which holds up only that resource.
-	Report  func(ctx context.Context, r Report)
-	Metrics *Metrics
+	Report func(ctx context.Context, r Report)
+	// Registering is called with why plugins can't register, and with nil when they can. It may wait until ctx ends.
+	Registering func(ctx context.Context, err error)
+	Metrics     *Metrics
 	// Door is where plugins come in; nil for a socket that closes when the daemon sleeps.
 	Door *sleep.Door
 	Log  *slog.Logger
@@ -99,7 +101,8 @@ func New(dir string, ports Ports) *Server {
 }
 
 // Run has plugins register until ctx ends. The error says why they can't. It may be called again when it has returned.
-func (s *Server) Run(ctx context.Context) error {
+func (s *Server) Run(ctx context.Context) (err error) {
+	defer func() { s.ports.Registering(ctx, err) }()
 	listener, err := s.ports.Door.Open(func() (*net.UnixListener, error) { return s.listen(ctx) })
 	if err != nil {
 		return err
@@ -109,6 +112,7 @@ func (s *Server) Run(ctx context.Context) error {
 	pluginapi.RegisterRegistrationServer(server, registration{server: s})
 	served := make(chan error, 1)
 	s.work.Go(func() { served <- server.Serve(listener) })
+	s.ports.Registering(ctx, nil)
 	err = s.own(ctx, served)
 	s.stop()
 	server.Stop()

@@ -126,6 +126,27 @@ func TestTooManyPlugins(t *testing.T) {
 	}
 }
 
+// The owner hears why plugins can't register, and that they can.
+func TestTheSocketCannotBeBound(t *testing.T) {
+	b := newBed(t, nil)
+	if err := os.MkdirAll(filepath.Join(b.socket(), "in the way"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	err := b.Server.Run(t.Context())
+	if err == nil || !slices.Equal(b.barred, []string{err.Error()}) {
+		t.Fatalf("Run says %v, and the owner heard %q", err, b.barred)
+	}
+	if err := os.RemoveAll(b.socket()); err != nil {
+		t.Fatal(err)
+	}
+	b.run()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.barred) != 2 || b.barred[1] != "<nil>" {
+		t.Errorf("the owner heard %q", b.barred)
+	}
+}
+
 // At the start sockets vanish, which tells plugins to register again; the checkpoint stays.
 func TestTheDirectory(t *testing.T) {
 	b := newBed(t, nil)

@@ -24,17 +24,6 @@ type assignment struct {
 	before *assignment
 }
 
-// Kept are devices that are kept for a container while its plugin is asked.
-type Kept struct {
-	PodUID string
-	Need
-	// IDs are the devices, sorted.
-	IDs []string
-
-	request    Request
-	assignment *assignment
-}
-
 // Assigned is a device that a container has.
 type Assigned struct {
 	Resource, ID string
@@ -50,50 +39,6 @@ type Answer struct {
 	Resource string
 	// Response is a v1beta1.ContainerAllocateResponse in protobuf's encoding.
 	Response []byte
-}
-
-// Keep chooses the container's devices and keeps them for it. What the plugin prefers comes first; nil is for nothing.
-// It returns nil where the container has its devices already. The error refuses the pod.
-func (b *Book) Keep(q Request, preferred []string) (*Kept, error) {
-	choice, err := b.Pick(q)
-	if err != nil || choice.Size == 0 {
-		return nil, err
-	}
-	k := &Kept{PodUID: string(q.Pod.UID), Need: q.Need, IDs: choice.Choose(preferred), request: q}
-	k.assignment = &assignment{
-		nodes: b.resources[q.Resource].byNode(k.IDs), kept: true, before: b.pods[k.PodUID][q.Container][q.Resource],
-	}
-	b.put(k.PodUID, q.Container, q.Resource, k.assignment)
-	return k, nil
-}
-
-// Confirm gives the container what was kept for it, with the plugin's answer. It reports whether it still was: the pod
-// may have ended meanwhile.
-func (b *Book) Confirm(k *Kept, response []byte) bool {
-	if !b.holds(k) {
-		return false
-	}
-	k.assignment.kept, k.assignment.response, k.assignment.before = false, response, nil
-	return true
-}
-
-// Drop frees what was kept. Stale devices stay the container's.
-func (b *Book) Drop(k *Kept) {
-	if !b.holds(k) {
-		return
-	}
-	containers := b.pods[k.PodUID]
-	if before := k.assignment.before; before != nil {
-		containers[k.Container][k.Resource] = before
-		return
-	}
-	delete(containers[k.Container], k.Resource)
-	if len(containers[k.Container]) == 0 {
-		delete(containers, k.Container)
-	}
-	if len(containers) == 0 {
-		delete(b.pods, k.PodUID)
-	}
 }
 
 // Release frees all that the pod has, or is kept for it. It reports whether there was anything.
@@ -131,18 +76,26 @@ func (b *Book) Answers(podUID, container string) (answers []Answer) {
 	return answers
 }
 
-func (b *Book) holds(k *Kept) bool {
-	return k.assignment.kept && b.pods[k.PodUID][k.Container][k.Resource] == k.assignment
-}
-
+// put has a container have this of a resource; nil stands for nothing.
 func (b *Book) put(podUID, container, resource string, a *assignment) {
-	if b.pods[podUID] == nil {
-		b.pods[podUID] = map[string]map[string]*assignment{}
+	containers := b.pods[podUID]
+	if a == nil {
+		if delete(containers[container], resource); len(containers[container]) == 0 {
+			delete(containers, container)
+		}
+		if len(containers) == 0 {
+			delete(b.pods, podUID)
+		}
+		return
 	}
-	if b.pods[podUID][container] == nil {
-		b.pods[podUID][container] = map[string]*assignment{}
+	if containers == nil {
+		containers = map[string]map[string]*assignment{}
+		b.pods[podUID] = containers
 	}
-	b.pods[podUID][container][resource] = a
+	if containers[container] == nil {
+		containers[container] = map[string]*assignment{}
+	}
+	containers[container][resource] = a
 }
 
 // assigned are the devices that the container has or that are kept for it.

@@ -158,7 +158,7 @@ func (b *Book) Waiting(name string, now time.Time) (until time.Time, waiting boo
 }
 
 // Left takes which resources the Node still has of plugins that were gone before the start.
-func Left(b *Book, names []corev1.ResourceName) {
+func (b *Book) Left(names []corev1.ResourceName) {
 	maps.DeleteFunc(b.gone, func(_ string, since bool) bool { return !since })
 	for _, name := range names {
 		if !b.gone[string(name)] {

@@ -21,8 +21,8 @@ type world struct {
 	book *Book
 	now  time.Time
 	pods map[string]*corev1.Pod
-	// open are the devices that are kept, of a pod each.
-	open [][]*Kept
+	// open is what is kept, for a pod each.
+	open []*Reservation
 	// listed are the healthy devices by resource.
 	listed map[string]sets.Set[string]
 	// given is how often devices were given, made how many pods there were.
@@ -112,53 +112,54 @@ func (w *world) answer() {
 		return
 	}
 	i := w.rand.IntN(len(w.open))
-	kept := w.open[i]
+	r := w.open[i]
 	w.open = slices.Delete(w.open, i, i+1)
-	_, there := w.pods[kept[0].PodUID]
-	healthy := w.listed[kept[0].Resource].HasAll(kept[0].IDs...)
-	_, err := Offer(w.book, kept)
+	first := r.kept[0]
+	_, there := w.pods[string(first.Pod.UID)]
+	healthy := w.listed[first.Resource].HasAll(first.ids...)
+	_, err := r.Offer()
 	if offered := err == nil; offered != there && (offered || healthy) {
-		w.Fatalf("%v is offered something: %v, and its pod is there: %v", kept[0], err, there)
+		w.Fatalf("%v is offered something: %v, and its pod is there: %v", first, err, there)
 	}
 	if err == nil {
-		err = w.prefer(kept, healthy)
+		err = w.prefer(r, healthy)
 	}
 	if err != nil || w.rand.IntN(4) == 0 {
-		for _, k := range kept {
-			w.book.Drop(k)
-		}
+		r.Drop()
 		return
 	}
-	if taken := w.book.Confirm(kept[0], []byte("x")); taken != there {
-		w.Fatalf("%v is confirmed: %v, and its pod is there: %v", kept[0], taken, there)
+	if taken := r.Confirm([]byte("x")); taken != there {
+		w.Fatalf("%v is confirmed: %v, and its pod is there: %v", first, taken, there)
 	}
-	if kept = kept[1:]; len(kept) > 0 {
-		w.open = append(w.open, kept)
+	if r.Next() != "" {
+		w.open = append(w.open, r)
 	}
 }
 
 // prefer has nobody get fewer devices that are near, as long as those that were kept for the first are healthy.
-func (w *world) prefer(kept []*Kept, healthy bool) error {
-	stale := kept[0].assignment.before
-	var before []int
-	for _, k := range kept {
-		before = append(before, near(w.book, k))
+func (w *world) prefer(r *Reservation, healthy bool) error {
+	before, stale := r.kept, r.kept[0].assignment.before
+	var nearBefore []int
+	for _, k := range before {
+		nearBefore = append(nearBefore, r.near(k))
 	}
-	if err := Prefer(w.book, kept, w.preferred()); err != nil {
+	ids, err := r.Prefer(w.preferred())
+	first := r.kept[0]
+	if err != nil {
 		if healthy {
-			w.Fatalf("%v can't have what was kept for it: %v", kept[0], err)
+			w.Fatalf("%v can't have what was kept for it: %v", first, err)
 		}
 		return err
 	}
-	if !w.listed[kept[0].Resource].HasAll(kept[0].IDs...) || len(kept[0].IDs) != kept[0].Count {
-		w.Fatalf("%v is to get %v, of which are healthy: %v", kept[0].Need, kept[0].IDs, w.listed[kept[0].Resource])
+	if !w.listed[first.Resource].HasAll(ids...) || len(ids) != first.Count {
+		w.Fatalf("%v is to get %v, of which are healthy: %v", first.Need, ids, w.listed[first.Resource])
 	}
-	if stale != nil && !sets.New(stale.ids()...).Equal(sets.New(kept[0].IDs...)) {
-		w.Fatalf("%v gets %v, and had %v before the reboot", kept[0].Need, kept[0].IDs, stale.ids())
+	if stale != nil && !sets.New(stale.ids()...).Equal(sets.New(ids...)) {
+		w.Fatalf("%v gets %v, and had %v before the reboot", first.Need, ids, stale.ids())
 	}
-	for i, k := range kept {
-		if healthy && near(w.book, k) < before[i] {
-			w.Fatalf("%v gets %v, of which %d are near; %d were kept", k.Need, k.IDs, near(w.book, k), before[i])
+	for i, k := range r.kept {
+		if n := r.near(k); healthy && n < nearBefore[i] {
+			w.Fatalf("%v gets %v, of which %d are near; %d were kept", k.Need, k.ids, n, nearBefore[i])
 		}
 	}
 	return nil
@@ -174,31 +175,23 @@ func (w *world) preferred() (ids []string) {
 // reserve keeps all that a pod wants for it.
 func (w *world) reserve() {
 	uid := w.somePod()
-	var kept []*Kept
+	r := w.book.Reserve()
 	for _, need := range w.book.Needs(w.pods[uid]) {
-		k, err := w.book.Keep(w.request(uid, need), nil)
-		if err != nil {
-			for _, k := range kept {
-				w.book.Drop(k)
-			}
+		if err := r.Keep(w.request(uid, need)); err != nil {
+			r.Drop()
 			return
 		}
-		if k != nil {
-			kept = append(kept, k)
-		}
 	}
-	if w.given += len(kept); len(kept) > 0 {
-		w.open = append(w.open, kept)
+	if w.given += len(r.kept); r.Next() != "" {
+		w.open = append(w.open, r)
 	}
 }
 
 // restart begins anew with what is on the disk, perhaps after a reboot. Who was asked for something isn't any more.
 func (w *world) restart() {
 	saved := w.book.Export()
-	for _, kept := range w.open {
-		for _, k := range kept {
-			w.book.Drop(k)
-		}
+	for _, r := range w.open {
+		r.Drop()
 	}
 	if dropped := w.book.Export(); !reflect.DeepEqual(dropped.PodDeviceEntries, saved.PodDeviceEntries) {
 		w.Fatalf("on the disk is %v; without what plugins are asked for it is %v", saved, dropped)
@@ -234,14 +227,14 @@ func (w *world) assign() {
 		return
 	}
 	preferred := w.preferred()
-	k, err := w.book.Keep(q, preferred)
-	switch {
+	r := w.book.Reserve()
+	switch err := r.keep(q, preferred); {
 	case err != nil:
 		w.Fatalf("picked %v, but not kept: %v", before, err)
-	case k == nil && before.Size != 0:
+	case r.Next() != "":
+		w.kept(r, before, preferred)
+	case before.Size != 0:
 		w.Fatalf("picked %v, but nothing is kept", before)
-	case k != nil:
-		w.kept(q, k, before, preferred)
 	}
 }
 
@@ -265,24 +258,25 @@ func (w *world) request(uid string, need Need) Request {
 	return q
 }
 
-func (w *world) kept(q Request, k *Kept, choice Choice, preferred []string) {
+func (w *world) kept(r *Reservation, choice Choice, preferred []string) {
 	w.given++
-	w.open = append(w.open, []*Kept{k})
-	got := sets.New(k.IDs...)
+	w.open = append(w.open, r)
+	q := r.kept[0]
+	got := sets.New(q.ids...)
 	switch {
-	case got.Len() != q.Count || len(k.IDs) != q.Count:
-		w.Fatalf("%v wants %d and gets %v", q.Need, q.Count, k.IDs)
+	case got.Len() != q.Count || len(q.ids) != q.Count:
+		w.Fatalf("%v wants %d and gets %v", q.Need, q.Count, q.ids)
 	case !got.HasAll(choice.Fixed...):
-		w.Fatalf("gets %v without what is fixed: %v", k.IDs, choice)
+		w.Fatalf("gets %v without what is fixed: %v", q.ids, choice)
 	case !sets.New(choice.Available()...).IsSuperset(got):
-		w.Fatalf("gets %v, which isn't available: %v", k.IDs, choice)
+		w.Fatalf("gets %v, which isn't available: %v", q.ids, choice)
 	case !w.listed[q.Resource].IsSuperset(got):
-		w.Fatalf("gets %v, which aren't healthy devices: %v", k.IDs, w.listed[q.Resource])
+		w.Fatalf("gets %v, which aren't healthy devices: %v", q.ids, w.listed[q.Resource])
 	}
 	liked := sets.New(preferred...).Intersection(sets.New(choice.Among...))
 	if open := q.Count - len(choice.Fixed); liked.Len() > 0 && open > 0 {
 		if n := got.Intersection(liked).Len(); n != min(open, liked.Len()) {
-			w.Fatalf("gets %v of %v, though the plugin prefers %v", k.IDs, choice, preferred)
+			w.Fatalf("gets %v of %v, though the plugin prefers %v", q.ids, choice, preferred)
 		}
 	}
 }
@@ -368,9 +362,10 @@ func (w *world) end() {
 		pod := &corev1.Pod{}
 		pod.Spec.Containers = []corev1.Container{{Name: "c"}}
 		if healthy := w.listed[name]; healthy.Len() > 0 {
-			k, err := w.book.Keep(Request{Pod: pod, Need: Need{Container: "c", Resource: name, Count: healthy.Len()}}, nil)
-			if err != nil || !healthy.Equal(sets.New(k.IDs...)) {
-				w.Fatalf("of %v are %v, %v free", healthy, k, err)
+			r := w.book.Reserve()
+			err := r.Keep(Request{Pod: pod, Need: Need{Container: "c", Resource: name, Count: healthy.Len()}})
+			if err != nil || !healthy.Equal(sets.New(r.kept[0].ids...)) {
+				w.Fatalf("of %v are %v, %v free", healthy, r.kept, err)
 			}
 		}
 		w.book.Release("")

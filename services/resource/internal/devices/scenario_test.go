@@ -41,7 +41,7 @@ var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 //	capacity  at=T; expire at=T; settled at=T; waiting RESOURCE at=T; wake; export; allocatable
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
-		s := &scenario{book: New(), pods: map[string]*corev1.Pod{}, kept: map[string]*Kept{}}
+		s := &scenario{book: New(), pods: map[string]*corev1.Pod{}, kept: map[string]*Reservation{}}
 		datadriven.RunTest(t, path, s.run)
 	})
 }
@@ -49,7 +49,7 @@ func TestScenarios(t *testing.T) {
 type scenario struct {
 	book *Book
 	pods map[string]*corev1.Pod
-	kept map[string]*Kept
+	kept map[string]*Reservation
 }
 
 // args are the words of a command that have no value, and the values of the others.
@@ -119,19 +119,19 @@ func (s *scenario) runPod(t *testing.T, d *datadriven.TestData, words []string, 
 		}
 		return fmt.Sprintf("fixed %v among %v size %d open %v\n", c.Fixed, c.Among, c.Size, c.Open())
 	case "keep":
-		k, err := s.book.Keep(s.request(t, words, values), values["prefer"])
-		switch {
+		r := s.book.Reserve()
+		switch err := r.keep(s.request(t, words, values), values["prefer"]); {
 		case err != nil:
 			return fmt.Sprintln("refused:", err)
-		case k == nil:
+		case r.Next() == "":
 			return "nothing to do\n"
 		}
-		s.kept[strings.Join(words, " ")] = k
-		return fmt.Sprintln(k.IDs)
+		s.kept[strings.Join(words, " ")] = r
+		return fmt.Sprintln(r.kept[0].ids)
 	case "confirm":
-		return fmt.Sprintln(s.book.Confirm(s.kept[strings.Join(words, " ")], []byte(d.Input)))
+		return fmt.Sprintln(s.kept[strings.Join(words, " ")].Confirm([]byte(d.Input)))
 	case "drop":
-		s.book.Drop(s.kept[strings.Join(words, " ")])
+		s.kept[strings.Join(words, " ")].Drop()
 	case "assigned":
 		all := s.book.Assigned(words[0])
 		for _, container := range slices.Sorted(maps.Keys(all)) {

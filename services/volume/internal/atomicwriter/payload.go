@@ -23,6 +23,29 @@ type File struct {
 	UID *int64
 }
 
+// Owner is whom the files and directories of a volume belong to.
+type Owner struct {
+	// GID is a group that can read them; nil means that they belong to root's.
+	GID *int64
+	// First is the ID on the host of a pod's root, if all IDs are to be the pod's on the host; 0 means that they stay what
+	// they are.
+	First int64
+}
+
+// ids are what chown takes for a file of that owner; -1 leaves what is there.
+func (o Owner) ids(uid *int64) (user, group int) {
+	one := func(id *int64) int {
+		switch {
+		case id != nil:
+			return int(o.First + *id)
+		case o.First > 0:
+			return int(o.First)
+		}
+		return -1
+	}
+	return one(uid), one(o.GID)
+}
+
 // Payload are the files of a volume by their path in it.
 type Payload map[string]File
 

@@ -44,7 +44,8 @@ func (w writer) sameFile(name string, entry fs.DirEntry, file File) bool {
 		return false
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || (file.UID != nil && int64(stat.Uid) != *file.UID) || (w.gid != nil && int64(stat.Gid) != *w.gid) {
+	uid, gid := w.owner.ids(file.UID)
+	if !ok || uid >= 0 && int(stat.Uid) != uid || gid >= 0 && int(stat.Gid) != gid {
 		return false
 	}
 	data, err := readAtMost(w.root, name, int64(len(file.Data)))

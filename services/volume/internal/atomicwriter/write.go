@@ -25,8 +25,8 @@ const (
 )
 
 // Write makes p the content of the directory dir, which exists, and reports whether it changed anything
-// that readers see. With a gid, files and directories belong to that group and are readable by it.
-func Write(dir string, p Payload, gid *int64) (changed bool, err error) {
+// that readers see.
+func Write(dir string, p Payload, owner Owner) (changed bool, err error) {
 	payload, err := clean(p)
 	if err != nil {
 		return false, err
@@ -36,7 +36,7 @@ func Write(dir string, p Payload, gid *int64) (changed bool, err error) {
 		return false, err
 	}
 	defer func() { _ = root.Close() }()
-	w := writer{root: root, gid: gid}
+	w := writer{root: root, owner: owner}
 	current := w.current()
 	if current == "" || !w.same(current, payload) {
 		changed = true
@@ -96,8 +96,8 @@ func readAtMost(root *os.Root, name string, limit int64) ([]byte, error) {
 }
 
 type writer struct {
-	root *os.Root
-	gid  *int64
+	root  *os.Root
+	owner Owner
 }
 
 // current is the name of the directory behind ..data; empty where there is none.
@@ -146,11 +146,11 @@ func (w writer) mkdir(name string) error {
 		return err
 	}
 	mode := fs.FileMode(dirMode)
-	if w.gid != nil {
+	if w.owner.GID != nil {
 		mode |= fs.ModeSetgid
-		if err := w.root.Lchown(name, -1, int(*w.gid)); err != nil {
-			return err
-		}
+	}
+	if err := w.give(name); err != nil {
+		return err
 	}
 	return w.root.Chmod(name, mode)
 }
@@ -191,8 +191,8 @@ func (w writer) file(name string, file File) error {
 		return err
 	}
 	_, err = f.Write(file.Data)
-	if err == nil && (file.UID != nil || w.gid != nil) {
-		err = f.Chown(id(file.UID), id(w.gid))
+	if uid, gid := w.owner.ids(file.UID); err == nil && (uid >= 0 || gid >= 0) {
+		err = f.Chown(uid, gid)
 	}
 	if err == nil {
 		err = f.Chmod(w.mode(file))
@@ -201,7 +201,7 @@ func (w writer) file(name string, file File) error {
 }
 
 func (w writer) mode(file File) fs.FileMode {
-	if w.gid != nil {
+	if w.owner.GID != nil {
 		return file.Mode | groupFile
 	}
 	return file.Mode
@@ -211,18 +211,16 @@ func (w writer) link(target, name string) error {
 	if err := w.root.Symlink(target, name); err != nil {
 		return err
 	}
-	if w.gid == nil {
-		return nil
-	}
-	return w.root.Lchown(name, -1, int(*w.gid))
+	return w.give(name)
 }
 
-// id is what chown takes: -1 leaves the owner as it is.
-func id(n *int64) int {
-	if n == nil {
-		return -1
+// give gives a directory or link to the owner.
+func (w writer) give(name string) error {
+	uid, gid := w.owner.ids(nil)
+	if uid < 0 && gid < 0 {
+		return nil
 	}
-	return int(*n)
+	return w.root.Lchown(name, uid, gid)
 }
 
 // show makes a link for each first component of the payload's paths.

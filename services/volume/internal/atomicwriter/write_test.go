@@ -88,7 +88,7 @@ func TestWrite(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		for i, s := range steps {
-			changed, err := Write(dir, s.payload, nil)
+			changed, err := Write(dir, s.payload, Owner{})
 			must(t, err)
 			if got := visible(t, dir); got != s.want || changed != s.changed {
 				t.Errorf("step %d: changed %v, content %q; want %v, %q", i, changed, got, s.changed, s.want)
@@ -104,7 +104,7 @@ func TestWriteSetsModesAndOwners(t *testing.T) {
 	uid, gid := int64(1234), int64(4711)
 	dir := t.TempDir()
 	p := Payload{"token": {Data: []byte("x"), Mode: 0o600, UID: &uid}, "d/file": {Mode: 0o200}}
-	_, err := Write(dir, p, &gid)
+	_, err := Write(dir, p, Owner{GID: &gid})
 	must(t, err)
 	for name, want := range map[string]fs.FileMode{
 		"token": 0o640, "d/file": 0o640,
@@ -120,11 +120,11 @@ func TestWriteSetsModesAndOwners(t *testing.T) {
 			t.Errorf("token belongs to %d", stat.Uid)
 		}
 	}
-	if changed, err := Write(dir, p, &gid); changed || err != nil {
+	if changed, err := Write(dir, p, Owner{GID: &gid}); changed || err != nil {
 		t.Errorf("the same files were written again: %v, %v", changed, err)
 	}
 	p["token"] = File{Data: []byte("x"), Mode: 0o400, UID: &uid}
-	if changed, err := Write(dir, p, &gid); !changed || err != nil {
+	if changed, err := Write(dir, p, Owner{GID: &gid}); !changed || err != nil {
 		t.Errorf("another mode was not written: %v, %v", changed, err)
 	}
 }
@@ -135,14 +135,14 @@ func TestWriteRefuses(t *testing.T) {
 		strings.Repeat("n", maxName+1), strings.Repeat("n/", maxPath),
 	} {
 		dir := t.TempDir()
-		if _, err := Write(dir, files(name, "x"), nil); err == nil {
+		if _, err := Write(dir, files(name, "x"), Owner{}); err == nil {
 			t.Errorf("path %q was accepted", name)
 		}
 		if entries, _ := os.ReadDir(dir); len(entries) > 0 {
 			t.Errorf("path %q: something was written", name)
 		}
 	}
-	if _, err := Write(t.TempDir(), files("a", "1", "a/b", "2"), nil); err == nil {
+	if _, err := Write(t.TempDir(), files("a", "1", "a/b", "2"), Owner{}); err == nil {
 		t.Error("a file that is also a directory was accepted")
 	}
 }
@@ -151,7 +151,7 @@ func TestWriteLeavesOthersAlone(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(dir, "mountpoint"), 0o755))
 	must(t, os.Symlink("/elsewhere", filepath.Join(dir, "link")))
-	_, err := Write(dir, files("a", "1", "mountpoint", "hidden"), nil)
+	_, err := Write(dir, files("a", "1", "mountpoint", "hidden"), Owner{})
 	must(t, err)
 	if info, err := os.Lstat(filepath.Join(dir, "mountpoint")); err != nil || !info.IsDir() {
 		t.Errorf("the mount point was replaced: %v", err)
@@ -180,10 +180,10 @@ func TestWriteAfterInterruption(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			_, err := Write(dir, files("a", "1", "d/b", "2"), nil)
+			_, err := Write(dir, files("a", "1", "d/b", "2"), Owner{})
 			must(t, err)
 			damage(dir)
-			_, err = Write(dir, files("a", "1", "d/b", "2"), nil)
+			_, err = Write(dir, files("a", "1", "d/b", "2"), Owner{})
 			must(t, err)
 			if got := visible(t, dir); got != "a=1 d/b=2" {
 				t.Errorf("content %q", got)
@@ -198,7 +198,7 @@ func TestWriteAfterInterruption(t *testing.T) {
 // Readers that resolve ..data once see files of one write only.
 func TestWriteIsAtomic(t *testing.T) {
 	dir := t.TempDir()
-	_, err := Write(dir, files("a", "0", "b", "0"), nil)
+	_, err := Write(dir, files("a", "0", "b", "0"), Owner{})
 	must(t, err)
 	stop := make(chan struct{})
 	var readers sync.WaitGroup
@@ -227,7 +227,7 @@ func TestWriteIsAtomic(t *testing.T) {
 		}
 	})
 	for i := range 300 {
-		_, err := Write(dir, files("a", fmt.Sprint(i), "b", fmt.Sprint(i)), nil)
+		_, err := Write(dir, files("a", fmt.Sprint(i), "b", fmt.Sprint(i)), Owner{})
 		must(t, err)
 	}
 	close(stop)
@@ -236,7 +236,7 @@ func TestWriteIsAtomic(t *testing.T) {
 
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
-	_, err := Write(dir, files("d/a", "1"), nil)
+	_, err := Write(dir, files("d/a", "1"), Owner{})
 	must(t, err)
 	if data, err := Read(dir, "d/a"); err != nil || string(data) != "1" {
 		t.Errorf("got %q, %v", data, err)
@@ -259,7 +259,7 @@ func FuzzWrite(f *testing.F) {
 		dir := filepath.Join(parent, "volume")
 		must(t, os.Mkdir(dir, 0o755))
 		p := files(one, "1", two, "2")
-		_, err := Write(dir, p, nil)
+		_, err := Write(dir, p, Owner{})
 		if entries, readErr := os.ReadDir(parent); readErr != nil || len(entries) != 1 {
 			t.Fatalf("paths %q and %q: %v next to the volume", one, two, entries)
 		}
@@ -279,7 +279,7 @@ func FuzzWrite(f *testing.F) {
 
 func TestReadOfAFileThatMemoryCanNotHold(t *testing.T) {
 	dir := t.TempDir()
-	_, err := Write(dir, files("token", "t"), nil)
+	_, err := Write(dir, files("token", "t"), Owner{})
 	must(t, err)
 	if err := os.Truncate(filepath.Join(dir, "..data", "token"), 1<<40); err != nil {
 		t.Skip("the file system has no sparse files of this size:", err)

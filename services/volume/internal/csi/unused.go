@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"kubelot.dev/bus/pause"
+	"kubelot.dev/services/volume/internal/plugin"
 )
 
 const (
@@ -53,7 +54,7 @@ func (v *Volumes) Run(ctx context.Context) {
 	defer workers.Wait()
 	start := func(dir string) {
 		workers.Go(func() {
-			l := looked{dir, v.unstageIfUnused(ctx, dir)}
+			l := looked{dir, v.unstageIfUnused(plugin.Watched(ctx, "", nil), dir)}
 			select {
 			case results <- l:
 			case <-ctx.Done():

@@ -16,8 +16,8 @@ type Tmpfs struct {
 	SizeBytes int64
 	// Mode is the mode of its root directory.
 	Mode fs.FileMode
-	// GID is the group of its root directory; nil means root's.
-	GID *int64
+	// UID and GID are owner and group of its root directory; nil means root's.
+	UID, GID *int64
 }
 
 // swappable is set once the kernel refused the noswap option (Linux before 6.4).
@@ -46,23 +46,28 @@ func (o Tmpfs) data() string {
 	if o.SizeBytes > 0 {
 		options += fmt.Sprintf(",size=%d", o.SizeBytes)
 	}
-	if o.GID != nil {
-		options += fmt.Sprintf(",gid=%d", *o.GID)
+	return options + owners(o.UID, o.GID)
+}
+
+// owners are the options for a root directory's owner and group.
+func owners(uid, gid *int64) (options string) {
+	if uid != nil {
+		options += fmt.Sprintf(",uid=%d", *uid)
+	}
+	if gid != nil {
+		options += fmt.Sprintf(",gid=%d", *gid)
 	}
 	return options
 }
 
 // EnsureHugetlbfs mounts huge pages of that size at dir, which exists, unless something is mounted there already.
-func EnsureHugetlbfs(dir string, pageBytes int64, mode fs.FileMode, gid *int64) error {
+func EnsureHugetlbfs(dir string, pageBytes int64, mode fs.FileMode, uid, gid *int64) error {
 	mounted, err := Mounted(dir)
 	if err != nil || mounted {
 		return err
 	}
 	options := fmt.Sprintf("pagesize=%d,mode=%o", pageBytes, unixMode(mode))
-	if gid != nil {
-		options += fmt.Sprintf(",gid=%d", *gid)
-	}
-	return mount("hugetlbfs", dir, options)
+	return mount("hugetlbfs", dir, options+owners(uid, gid))
 }
 
 // Bind makes the file or directory behind an open descriptor appear at target, whatever

@@ -17,9 +17,9 @@ import (
 
 // emptyDir is a directory that lives as long as its pod: on disk, in memory or in huge pages.
 // Nothing is ever changed in one that exists, for the pod may have set modes and owners of its own.
-type emptyDir struct{}
+type emptyDir struct{ kernel string }
 
-func (emptyDir) Mount(ctx context.Context, r Request) (Result, error) {
+func (e emptyDir) Mount(ctx context.Context, r Request) (Result, error) {
 	source := r.Volume.EmptyDir
 	if source == nil {
 		source = &corev1.EmptyDirVolumeSource{}
@@ -33,15 +33,26 @@ func (emptyDir) Mount(ctx context.Context, r Request) (Result, error) {
 	case medium == corev1.StorageMediumDefault:
 		return result, nil
 	case medium == corev1.StorageMediumMemory:
+		own, err := ownerOf(ctx, r, mounts.MapsTmpfs(e.kernel))
+		if err != nil {
+			return Result{}, err
+		}
+		result.HostIDs = own.onHost()
 		return result, mounts.EnsureTmpfs(r.Dir, mounts.Tmpfs{
-			SizeBytes: memorySize(r.Pod, source.SizeLimit, r.Allocatable), Mode: shared(gid) | fs.ModeSticky, GID: gid,
+			SizeBytes: memorySize(r.Pod, source.SizeLimit, r.Allocatable), Mode: shared(gid) | fs.ModeSticky,
+			UID: own.uid, GID: own.gid,
 		})
 	case strings.HasPrefix(string(medium), string(corev1.StorageMediumHugePages)):
 		size, err := pageSize(r.Pod, medium)
 		if err != nil {
 			return Result{}, err
 		}
-		return result, mounts.EnsureHugetlbfs(r.Dir, size, shared(gid), gid)
+		own, err := ownerOf(ctx, r, mounts.MapsHugetlbfs(e.kernel))
+		if err != nil {
+			return Result{}, err
+		}
+		result.HostIDs = own.onHost()
+		return result, mounts.EnsureHugetlbfs(r.Dir, size, shared(gid), own.uid, own.gid)
 	default:
 		return Result{}, fmt.Errorf("unknown storage medium %q", medium)
 	}

@@ -18,13 +18,18 @@ type fileVolume struct {
 	collect collector
 	// memory is true for secret material, which never goes to a disk.
 	memory bool
+	kernel string
 }
 
 func (v fileVolume) Mount(ctx context.Context, r Request) (Result, error) {
+	own, err := ownerOf(ctx, r, !v.memory || mounts.MapsTmpfs(v.kernel))
+	if err != nil {
+		return Result{}, err
+	}
 	content, err := v.collect(ctx, r)
 	if err != nil && v.present(r.Dir) {
 		// What was written before, by an earlier run perhaps, serves until the source is there again.
-		return fileResult(r.Dir, content), err
+		return fileResult(r.Dir, own, content), err
 	}
 	if err != nil {
 		return Result{}, err
@@ -32,12 +37,17 @@ func (v fileVolume) Mount(ctx context.Context, r Request) (Result, error) {
 	if err := atomicwriter.Check(content.files); err != nil {
 		return Result{}, err
 	}
+	belong, err := own.files(r, content.files)
+	if err != nil {
+		return Result{}, err
+	}
 	gid := payload.FSGroup(r.Pod)
 	if _, err := mounts.EnsureDir(ctx, r.Dir, shared(gid), gid); err != nil {
 		return Result{}, err
 	}
 	if v.memory {
-		if err := mounts.EnsureTmpfs(r.Dir, mounts.Tmpfs{Mode: shared(gid) | fs.ModeSticky, GID: gid}); err != nil {
+		o := mounts.Tmpfs{Mode: shared(gid) | fs.ModeSticky, UID: own.uid, GID: own.gid}
+		if err := mounts.EnsureTmpfs(r.Dir, o); err != nil {
 			return Result{}, err
 		}
 	}
@@ -47,15 +57,15 @@ func (v fileVolume) Mount(ctx context.Context, r Request) (Result, error) {
 	if err := context.Cause(ctx); err != nil {
 		return Result{}, err
 	}
-	if _, err := atomicwriter.Write(r.Dir, content.files, gid); err != nil {
+	if _, err := atomicwriter.Write(r.Dir, content.files, belong); err != nil {
 		return Result{}, fmt.Errorf("write the files: %w", err)
 	}
-	return fileResult(r.Dir, content), nil
+	return fileResult(r.Dir, own, content), nil
 }
 
-func fileResult(dir string, content collected) Result {
+func fileResult(dir string, own owner, content collected) Result {
 	return Result{
-		HostPath: dir, ReadOnly: true, SELinuxRelabel: true, RefreshAt: content.refreshAt,
+		HostPath: dir, ReadOnly: true, SELinuxRelabel: true, HostIDs: own.onHost(), RefreshAt: content.refreshAt,
 		Warning: content.warning,
 	}
 }

@@ -4,41 +4,68 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
+
+	"kubelot.dev/bus/topic"
 )
+
+// askEvery is how often those who wait for a lock look what its holder is at.
+const askEvery = time.Second
 
 // Locks let one worker at a time work on what has a name. Unlike a mutex they can be waited for with a deadline:
 // whoever has one may hang in the kernel.
 type Locks struct {
 	mu   sync.Mutex
-	held map[string]chan struct{} // closed when the lock is given back
+	held map[string]lock
 }
 
-// Take waits for the lock and answers with the function that gives it back.
+// lock is what a worker has.
+type lock struct {
+	ended chan struct{} // closed when it is given back
+	work  *work
+}
+
+// Take waits for the lock and answers with the function that gives it back. The calls of who has the lock meanwhile are
+// told to the waiter; see Watched.
 func (l *Locks) Take(ctx context.Context, name string) (func(), error) {
+	w := workOf(ctx)
+	var call *topic.DriverCall
 	for {
 		l.mu.Lock()
-		busy := l.held[name]
-		if busy == nil {
+		busy, held := l.held[name]
+		if !held {
 			if l.held == nil {
-				l.held = map[string]chan struct{}{}
+				l.held = map[string]lock{}
 			}
-			mine := make(chan struct{})
+			mine := lock{make(chan struct{}), w}
 			l.held[name] = mine
 			l.mu.Unlock()
+			if call != nil {
+				w.tell(nil, nil)
+			}
 			return func() { l.giveBack(name, mine) }, nil
 		}
 		l.mu.Unlock()
+		if now := busy.work.call.Load(); now != call {
+			call = now
+			w.tell(call, call)
+		}
 		select {
-		case <-busy:
+		case <-busy.ended:
+		case <-time.After(askEvery):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("another pod's work on %s goes on: %w", name, context.Cause(ctx))
+			err := fmt.Errorf("other work on %s goes on: %w", name, context.Cause(ctx))
+			if call != nil {
+				err = fmt.Errorf("%w: %s", err, Waits(call))
+			}
+			return nil, err
 		}
 	}
 }
 
-func (l *Locks) giveBack(name string, mine chan struct{}) {
+func (l *Locks) giveBack(name string, mine lock) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.held, name)
-	close(mine)
+	close(mine.ended)
 }

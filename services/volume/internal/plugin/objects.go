@@ -34,6 +34,8 @@ type Objects struct {
 	ConfigMaps Source[corev1.ConfigMap]
 	Secrets    Source[corev1.Secret]
 	Tokens     Tokens
+	// Kernel is the running one's release; empty means one that can map the IDs of every filesystem.
+	Kernel string
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }

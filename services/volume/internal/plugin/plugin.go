@@ -83,6 +83,8 @@ type Result struct {
 	// ReadOnly is true where the source itself can't be written to.
 	ReadOnly       bool
 	SELinuxRelabel bool
+	// HostIDs is true where the files belong to the pod's own IDs on the host.
+	HostIDs bool
 	// Measured is true where the volume's driver says how full it is.
 	Measured bool
 	// SupplementalGroup is a group that containers need to use the volume.
@@ -117,11 +119,11 @@ type List []Kind
 
 // All are the kinds of volumes that need no persistent volume.
 func All(o Objects) List {
-	files := func(collect collector, memory bool) Plugin { return fileVolume{collect: collect, memory: memory} }
+	files := func(collect collector, memory bool) Plugin { return fileVolume{collect, memory, o.Kernel} }
 	return List{
 		{Name: "kubernetes.io/empty-dir", Dir: "kubernetes.io~empty-dir", Claims: func(v *corev1.Volume) bool {
 			return v.EmptyDir != nil || v.VolumeSource == corev1.VolumeSource{}
-		}, Plugin: emptyDir{}},
+		}, Plugin: emptyDir{o.Kernel}},
 		{Name: "kubernetes.io/configmap", Dir: "kubernetes.io~configmap", Claims: func(v *corev1.Volume) bool {
 			return v.ConfigMap != nil
 		}, Plugin: files(o.configMap, false)},

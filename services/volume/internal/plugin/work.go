@@ -2,45 +2,70 @@ package plugin
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 
 	"kubelot.dev/bus/topic"
 )
 
 // work is what a call to a driver is told of the volume for which it is made, through the context.
 type work struct {
-	// calling is told of each call, and by nil of its end.
-	calling  func(*topic.DriverCall)
+	// calling is told of each call, and by nil of its end; nil where nobody is.
+	calling func(*topic.DriverCall)
+	// pod is the one for which the work is done; empty for none.
+	pod string
+	// call is the one under way, as it is told to those who wait for this work.
+	call     atomic.Pointer[topic.DriverCall]
 	migrated bool
 }
 
 type workKey struct{}
 
-func workOf(ctx context.Context) work {
-	w, _ := ctx.Value(workKey{}).(work)
-	return w
+func workOf(ctx context.Context) *work {
+	if w, ok := ctx.Value(workKey{}).(*work); ok {
+		return w
+	}
+	return &work{}
 }
 
-// Watched has calling told of each call to a driver that is made with the context, and by nil of its end.
-func Watched(ctx context.Context, calling func(*topic.DriverCall)) context.Context {
-	w := workOf(ctx)
-	w.calling = calling
-	return context.WithValue(ctx, workKey{}, w)
+// Watched has calling, which may be nil, told of each call to a driver that is made with the context, and by nil of its
+// end. While the work waits for a lock, these are the calls of the lock's holder. pod is the one for which the work is
+// done; empty for none.
+func Watched(ctx context.Context, pod string, calling func(*topic.DriverCall)) context.Context {
+	return context.WithValue(ctx, workKey{}, &work{pod: pod, calling: calling, migrated: workOf(ctx).migrated})
 }
 
 // Migrated says that the volume is one of a kind that has become a CSI driver's.
 func Migrated(ctx context.Context) context.Context {
 	w := workOf(ctx)
-	w.migrated = true
-	return context.WithValue(ctx, workKey{}, w)
+	return context.WithValue(ctx, workKey{}, &work{pod: w.pod, calling: w.calling, migrated: true})
 }
 
 // Call is for a call to a driver: ended is to be called when it has ended, and migrated reports whether the volume is
 // one of a kind that has become the driver's.
 func Call(ctx context.Context, c topic.DriverCall) (ended func(), migrated bool) {
-	w := workOf(ctx)
-	if w.calling == nil {
-		return func() {}, w.migrated
+	w, others := workOf(ctx), c
+	others.Pod = w.pod
+	w.tell(&c, &others)
+	return func() { w.tell(nil, nil) }, w.migrated
+}
+
+// tell tells of a call, and of it as others see it.
+func (w *work) tell(c, others *topic.DriverCall) {
+	w.call.Store(others)
+	if w.calling != nil {
+		w.calling(c)
 	}
-	w.calling(&c)
-	return func() { w.calling(nil) }, w.migrated
+}
+
+// Waits says what is waited for while a call is under way.
+func Waits(c *topic.DriverCall) string {
+	since, pod := c.Since.UTC().Format("15:04:05 UTC"), ""
+	if c.Pod != "" {
+		pod = ", for the pod " + c.Pod
+	}
+	if c.Driver == "" {
+		return fmt.Sprintf("%s has not ended since %s%s", c.Call, since, pod)
+	}
+	return fmt.Sprintf("the CSI driver %s has not answered %s since %s%s", c.Driver, c.Call, since, pod)
 }

@@ -27,6 +27,8 @@ type Mount struct {
 	Index int
 	// SubPath is the path in the volume.
 	SubPath string
+	// Inherit is true where directories that are made belong to the owner of the volume's root, and not to root.
+	Inherit bool
 }
 
 // Bind makes the subPath appear on the host and returns where. Missing directories are created. The error says
@@ -45,7 +47,7 @@ func Bind(ctx context.Context, m Mount) (string, error) {
 		return "", reason(fmt.Errorf("%w: %w", fs.ErrNotExist, err))
 	}
 	defer func() { _ = unix.Close(root) }()
-	fd, err := openOrCreate(root, filepath.Clean(m.SubPath))
+	fd, err := openOrCreate(root, filepath.Clean(m.SubPath), m.Inherit)
 	if errors.Is(err, errEscapes) {
 		fd, err = openAbsolute(root, m)
 	}

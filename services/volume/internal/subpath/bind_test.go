@@ -246,3 +246,30 @@ func FuzzBind(f *testing.F) {
 		}
 	})
 }
+
+// Directories of a volume whose files belong to a pod's own IDs on the host belong to these, too.
+func TestMadeDirectoriesInheritTheOwner(t *testing.T) {
+	for _, inherit := range []bool{false, true} {
+		podDir, volume := t.TempDir(), t.TempDir()
+		if err := os.Chown(volume, 70000, 71000); err != nil {
+			t.Skip("not as root:", err)
+		}
+		at, err := Bind(t.Context(), Mount{
+			PodDir: podDir, Volume: "v", VolumePath: volume, Container: "app", SubPath: "a/b", Inherit: inherit,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = Clean(context.Background(), podDir, "") })
+		want := [2]uint32{}
+		if inherit {
+			want = [2]uint32{70000, 71000}
+		}
+		for _, dir := range []string{at, filepath.Join(volume, "a")} {
+			var stat unix.Stat_t
+			if err := unix.Stat(dir, &stat); err != nil || [2]uint32{stat.Uid, stat.Gid} != want {
+				t.Errorf("%s belongs to %d:%d, %v; want %v", dir, stat.Uid, stat.Gid, err, want)
+			}
+		}
+	}
+}

@@ -76,8 +76,8 @@ func openAbsolute(root int, m Mount) (int, error) {
 }
 
 // openOrCreate opens what sub names and creates the directories that are missing, with the mode of the
-// volume's root; a setgid bit on it hands its group down.
-func openOrCreate(root int, sub string) (int, error) {
+// volume's root; a setgid bit on it hands its group down. They inherit its owner too if they are to.
+func openOrCreate(root int, sub string, inherit bool) (int, error) {
 	fd, err := openBeneath(root, sub)
 	if !errors.Is(err, unix.ENOENT) {
 		return fd, err
@@ -86,9 +86,13 @@ func openOrCreate(root int, sub string) (int, error) {
 	if err := unix.Fstat(root, &stat); err != nil {
 		return -1, err
 	}
+	like := traits{uid: -1, gid: -1, mode: stat.Mode & 0o7777}
+	if inherit {
+		like.uid, like.gid = int(stat.Uid), int(stat.Gid)
+	}
 	parent := ""
 	for part := range strings.SplitSeq(sub, "/") {
-		if err := ensureChild(root, parent, part, stat.Mode&0o7777); err != nil {
+		if err := ensureChild(root, parent, part, like); err != nil {
 			return -1, err
 		}
 		parent = path.Join(parent, part)
@@ -96,8 +100,14 @@ func openOrCreate(root int, sub string) (int, error) {
 	return openBeneath(root, sub)
 }
 
+// traits are those of new directories; a uid of -1 leaves owner and group as they are.
+type traits struct {
+	uid, gid int
+	mode     uint32
+}
+
 // ensureChild makes the directory name in parent, a path in the volume, unless there is something of that name.
-func ensureChild(root int, parent, name string, mode uint32) error {
+func ensureChild(root int, parent, name string, like traits) error {
 	if parent == "" {
 		parent = "."
 	}
@@ -120,7 +130,12 @@ func ensureChild(root int, parent, name string, mode uint32) error {
 		return errEscapes
 	}
 	defer func() { _ = unix.Close(fd) }()
-	return unix.Fchmod(fd, mode)
+	if like.uid >= 0 {
+		if err := unix.Fchown(fd, like.uid, like.gid); err != nil {
+			return err
+		}
+	}
+	return unix.Fchmod(fd, like.mode)
 }
 
 // reason is err in words that tell nothing about the host.

@@ -46,6 +46,7 @@ func inputFor(pod *corev1.Pod, c *corev1.Container) ContainerInput {
 		in.Volumes[v.Name] = topic.Volume{
 			HostPath: "/pods/u/volumes/" + v.Name, ReadOnly: v.Secret != nil,
 			SELinuxRelabel: v.EmptyDir != nil,
+			HostIDs:        v.EmptyDir != nil && v.EmptyDir.Medium == corev1.StorageMediumMemory,
 		}
 	}
 	if pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers {

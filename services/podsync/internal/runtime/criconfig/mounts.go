@@ -22,13 +22,13 @@ func mounts(node *Node, in ContainerInput) ([]*runtimeapi.Mount, error) {
 			HostPath: m.HostPath, ContainerPath: m.ContainerPath, Readonly: m.ReadOnly,
 		})
 	}
-	hosts := in.HostsFile != ""
+	hosts, own := in.HostsFile != "", map[*runtimeapi.Mount]bool{}
 	for i := range in.Container.VolumeMounts {
 		m, err := volumeMount(node, in, i)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, m)
+		out, own[m] = append(out, m), in.Volumes[in.Container.VolumeMounts[i].Name].HostIDs
 		hosts = hosts && in.Container.VolumeMounts[i].MountPath != hostsPath
 	}
 	if hosts {
@@ -42,7 +42,9 @@ func mounts(node *Node, in ContainerInput) ([]*runtimeapi.Mount, error) {
 	}
 	if in.UserNamespace != nil {
 		for _, m := range out {
-			m.UidMappings, m.GidMappings = in.UserNamespace.Uids, in.UserNamespace.Gids
+			if !own[m] {
+				m.UidMappings, m.GidMappings = in.UserNamespace.Uids, in.UserNamespace.Gids
+			}
 		}
 	}
 	return out, nil

@@ -44,7 +44,7 @@ func FuzzUserNamespaceFile(f *testing.F) {
 		if err := os.MkdirAll(filepath.Join(dir, "pods", "a"), 0o750); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "pods", "a", userNSFile), data, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "pods", "a", "userns"), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		u, err := NewUserNamespaces(dir, 65536, 4)

@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/userns"
 	"kubelot.dev/services/podsync/internal/node/orphans"
 	"kubelot.dev/services/podsync/internal/worker"
 	"kubelot.dev/services/podsync/internal/worker/plan"
@@ -106,7 +107,7 @@ func (sb *sandboxes) run(ctx context.Context, s worker.Snapshot, config *runtime
 // grantable says why a pod can't be given the user namespace that it asks for; nil where it can, or asks for none. A
 // runtime that can't make one would run the pod in the host's, as root of the node.
 func (sb *sandboxes) grantable(ctx context.Context, pod *corev1.Pod) error {
-	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
+	if !userns.Wanted(pod) {
 		return nil
 	}
 	handler, err := handler(ctx, sb.node, pod)

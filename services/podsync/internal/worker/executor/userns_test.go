@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/daemon/userns"
 )
 
 // Two pods with IDs in common could read each other's files.
@@ -16,7 +18,7 @@ func TestRangesDontOverlapAfterTheirLengthHasChanged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			var all []idMapping
+			var all []userns.Range
 			give := func(u *UserNamespaces, uids ...string) {
 				t.Helper()
 				for _, uid := range uids {
@@ -38,7 +40,7 @@ func TestRangesDontOverlapAfterTheirLengthHasChanged(t *testing.T) {
 			give(u, "f", "g", "h", "i", "j", "k")
 			for i, one := range all {
 				for _, other := range all[i+1:] {
-					if one.HostID < other.HostID+other.Length && other.HostID < one.HostID+one.Length {
+					if one.First < other.First+other.Length && other.First < one.First+one.Length {
 						t.Errorf("%+v and %+v overlap", one, other)
 					}
 				}
@@ -47,7 +49,7 @@ func TestRangesDontOverlapAfterTheirLengthHasChanged(t *testing.T) {
 	}
 }
 
-func rangeOf(t *testing.T, u *UserNamespaces, uid string) idMapping {
+func rangeOf(t *testing.T, u *UserNamespaces, uid string) userns.Range {
 	t.Helper()
 	no := false
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}, Spec: corev1.PodSpec{HostUsers: &no}}
@@ -55,5 +57,5 @@ func rangeOf(t *testing.T, u *UserNamespaces, uid string) idMapping {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return idMapping{HostID: ns.GetUids()[0].GetHostId(), Length: ns.GetUids()[0].GetLength()}
+	return userns.Range{First: ns.GetUids()[0].GetHostId(), Length: ns.GetUids()[0].GetLength()}
 }

@@ -262,14 +262,12 @@ func (p *planner) run() {
 
 // renewSandbox plans a new sandbox, once nothing runs in the old ones.
 func (p *planner) renewSandbox() {
-	running := false
 	for _, c := range p.obs.Containers {
-		if c.State == topic.ContainerRunning || c.State == topic.ContainerUnknown {
-			running = true
+		if alive(c) {
 			p.do(Action{Kind: StopContainer, Container: c.Name, ID: c.ID, Grace: PodGrace(p.Pod), Message: "Stopping container"})
 		}
 	}
-	if running {
+	if Runs(p.obs) {
 		return
 	}
 	if failure, ok := p.facts.Failures[""]; ok && p.now.Before(failure.RetryAt) {

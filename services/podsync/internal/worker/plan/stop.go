@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -124,6 +125,9 @@ func (p stopper) doStop(c topic.Container, grace time.Duration) {
 func (p stopper) remaining() time.Duration {
 	return max(p.Grace-p.now.Sub(p.StopSince), 0)
 }
+
+// Runs reports whether a container of the pod runs, or may run for all that is known.
+func Runs(obs topic.PodObservation) bool { return slices.ContainsFunc(obs.Containers, alive) }
 
 func alive(c topic.Container) bool {
 	return c.State == topic.ContainerRunning || c.State == topic.ContainerUnknown
