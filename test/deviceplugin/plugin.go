@@ -49,6 +49,7 @@ type Plugin struct {
 	registered int
 	lists      int
 	serving    []*grpc.Server
+	stops      int // that are under way
 }
 
 // New makes a plugin with healthy devices whose socket is in the directory. That is the agent's own for device plugins,
@@ -72,7 +73,7 @@ func (p *Plugin) socket() string {
 func (p *Plugin) Run(ctx context.Context, failed func(error)) {
 	defer p.Stop()
 	for ctx.Err() == nil {
-		if _, err := os.Stat(p.socket()); err != nil {
+		if _, err := os.Stat(p.socket()); err != nil && !p.stopping() {
 			if err := p.begin(ctx); err != nil {
 				failed(fmt.Errorf("device plugin %s: %w", p.Resource, err))
 			}
@@ -92,9 +93,13 @@ func (p *Plugin) begin(ctx context.Context) error {
 		return err
 	}
 	if p.Registry != "" {
-		return p.serve(ctx, filepath.Join(p.Registry, filepath.Base(p.socket())), func(s *grpc.Server) {
+		err := p.serve(ctx, filepath.Join(p.Registry, filepath.Base(p.socket())), func(s *grpc.Server) {
 			registerapi.RegisterRegistrationServer(s, registration{plugin: p})
 		})
+		if err != nil {
+			p.Stop()
+		}
+		return err
 	}
 	if err := p.register(ctx); err != nil {
 		_ = os.Remove(p.socket())
@@ -145,10 +150,22 @@ func (p *Plugin) Stop() {
 	p.mu.Lock()
 	servers := p.serving
 	p.serving = nil
+	p.stops++
 	p.mu.Unlock()
 	for _, server := range servers {
 		server.Stop()
 	}
+	p.mu.Lock()
+	p.stops--
+	p.mu.Unlock()
+}
+
+// stopping reports whether a service is being ended: that removes its sockets, also where new ones have taken their
+// place meanwhile.
+func (p *Plugin) stopping() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stops > 0
 }
 
 // Registrations is how often the plugin has registered.

@@ -38,6 +38,18 @@ func devices(t *testing.T, resource, capacity, allocatable string) {
 	})
 }
 
+// noDevices waits until the Node offers none of them. The tests that run beside this one kill the daemon, and one that was
+// started since the plugin went counts none as capacity either.
+func noDevices(t *testing.T, resource string) {
+	t.Helper()
+	kit.Eventually(t, "the Node to offer no devices", func() error {
+		if can := bed.KubeNode(t).Status.Allocatable[corev1.ResourceName(resource)]; !can.IsZero() {
+			return fmt.Errorf("%s %s", can.String(), resource)
+		}
+		return nil
+	})
+}
+
 // A pod gets devices of a plugin, keeps them over a kill of the resource daemon and over restarts of its container, and
 // gives them back. What there isn't is refused in the kubelet's words.
 func TestDevicePlugin(t *testing.T) {

@@ -26,7 +26,7 @@ func TestPodsWaitForAPluginThatWasThereBefore(t *testing.T) {
 	has := ns.Exec(runs, "app", "echo $TOYS")
 
 	stop()
-	devices(t, name, "2", "0")
+	noDevices(t, name)
 	killResourceDaemon(t)
 	// No scheduler sends pods for devices that the Node hasn't. Those that wait after a reboot were sent before.
 	ns.Apply(pod("waits", "\n  nodeName: "+kit.NodeName+toys(name, "1")))
@@ -84,5 +84,5 @@ func TestDevicePluginInTheRegistry(t *testing.T) {
 	ns.Equal(ns.Running("second"), "app", "echo $TOYS", "toy-0,toy-1")
 
 	stop()
-	devices(t, name, "3", "0")
+	noDevices(t, name)
 }
