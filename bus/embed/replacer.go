@@ -74,6 +74,9 @@ func (r *replacer) replace(ctx context.Context, m *nats.Msg) ([]byte, error) {
 	next.Header.Del(layout.ReplaceBy)
 	r.states.changing.Lock()
 	defer r.states.changing.Unlock()
+	if time.Now().UnixMilli() > by { // its writer may have said a newer value since
+		return nil, errors.New("the time for it is over")
+	}
 	stream, err := r.js.Stream(ctx, layout.StreamState)
 	if err != nil {
 		return nil, err

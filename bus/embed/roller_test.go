@@ -84,6 +84,13 @@ func TestHistoriesAreCompressedAtRest(t *testing.T) {
 		flush(t, w)
 	}
 	kept := b.messages(t, layout.StreamHistory)
+	// It comes after the states.
+	for deadline := time.Now().Add(time.Minute); kept < 400; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the history has %d messages", kept)
+		}
+		kept = b.messages(t, layout.StreamHistory)
+	}
 	dir := blockDir(b.options.StoreDir, layout.StreamHistory)
 	for deadline := time.Now().Add(time.Minute); look(dir).all > 1<<20; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {

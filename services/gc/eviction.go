@@ -50,7 +50,7 @@ func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.
 	ending := p.freeing.UID != p.awaited && !s.gone(p.freeing.UID)
 	if len(due) == 0 {
 		p.rest, p.waits, p.since = time.Time{}, nil, time.Time{}
-		if !ending && s.disks != nil {
+		if _, placed := s.disks[evict.ImageFSAvailable]; !ending && (placed || j != jobDisk) {
 			p.freeing = evict.Freeing{}
 		}
 		if s.gone(p.awaited) || p.unsure != nil && s.state.pods[p.awaited].Lifecycle == topic.Syncing {

@@ -41,7 +41,10 @@ func takeIn(d *dispatcher) (waiting int) {
 		}
 	}
 	for _, p := range others {
-		if !d.admit(p) {
+		if e := d.workers[string(p.Pod.UID)]; e != nil { // it was preempted for one of the others
+			e.wantedIn = d.pacing.round
+			d.renew(e, p)
+		} else if !d.admit(p) {
 			waiting++
 		}
 	}
@@ -87,9 +90,11 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	if !admitted && (p.Source == topic.SourceAPI && d.node.Node().UID == "" || cfg.Allocates && !d.known.heard) {
 		return false
 	}
-	if admitted {
-		cfg.Room = awaitedRoom(d, cfg.Pod)
-	} else {
+	switch {
+	case admitted && len(obs.Sandboxes) > 0 && (cfg.Restored == nil || cfg.Restored.Resize == nil): // it has its place
+	case admitted:
+		cfg.Room = awaitedRoom(d, cfg.Pod, nil)
+	default:
 		cfg.Reject, cfg.Room = d.refuse(cfg.Pod)
 	}
 	measureStart(d.metrics, p, !admitted && cfg.Reject == nil)
@@ -148,8 +153,9 @@ func (r *recovery) predecessor(p *source.Pod,
 func (d *dispatcher) makeRoom(pod *corev1.Pod) (r *admission.Rejection, room worker.Room) {
 	held := allHeld(d)
 	if r = admission.Admit(pod, d.node.Node(), held, d.facts); r == nil {
-		return nil, awaitedRoom(d, pod)
+		return nil, awaitedRoom(d, pod, nil)
 	}
+	own := map[*entry]bool{}
 	victims := admission.Victims(pod, r, held)
 	for _, victim := range victims {
 		d.log.Warn("pod is preempted by a critical one", "pod", victim.Name, "namespace", victim.Namespace,
@@ -165,42 +171,67 @@ func (d *dispatcher) makeRoom(pod *corev1.Pod) (r *admission.Rejection, room wor
 			Disruption: corev1.PodReasonTerminationByKubelet, DisruptionMessage: admission.MessageDisrupting,
 		})
 		e.yield()
+		own[e] = true
 	}
 	if len(victims) > 0 {
-		return nil, awaitedRoom(d, pod)
+		return nil, awaitedRoom(d, pod, own)
 	}
 	return r, room
 }
 
 // allHeld is what is held on the node: by the active pods, and by those of an earlier run that have no worker yet. Of
-// these, all count that run, and the others unless their source doesn't have them any more.
+// these, those count that run, and those that are to begin. A static pod that its source doesn't have any more is ended
+// when all sources have delivered, and one that replaces it under another name needn't wait for that.
 func allHeld(d *dispatcher) []admission.Held {
 	held, wanted, waiting := d.workers.active(), d.wanted.uids(), d.wanted.merge.Waiting()
 	for uid, before := range d.recovery.pods {
-		begins := before.Lifecycle == topic.Syncing &&
-			(wanted[types.UID(uid)] || slices.Contains(waiting, before.Source))
-		if d.workers[uid] == nil && before.Pod != nil && (begins || plan.Runs(d.known.observed[uid])) {
+		stays := wanted[types.UID(uid)] || slices.Contains(waiting, before.Source)
+		runs := plan.Runs(d.known.observed[uid])
+		if d.workers[uid] == nil && before.Pod != nil && (stays && (runs || before.Lifecycle == topic.Syncing) ||
+			runs && before.Source == topic.SourceAPI) {
 			held = append(held, admission.Hold(before.Pod))
 		}
 	}
 	return held
 }
 
-// awaitedRoom is what the pod waits for that has the place of pods that were preempted: that they end, where it doesn't
-// fit beside them.
-func awaitedRoom(d *dispatcher, pod *corev1.Pod) (room worker.Room) {
+// awaitedRoom is what the pod waits for: the ends of the pods that were preempted for it, and of those that yield to
+// others too where it doesn't fit beside these.
+func awaitedRoom(d *dispatcher, pod *corev1.Pod, own map[*entry]bool) (room worker.Room) {
+	var others []*entry
 	var ending []admission.Held
 	now := time.Now()
 	for _, e := range d.workers {
-		if e.yields.After(now) && !e.Over() {
-			ending = append(ending, e.held)
+		switch {
+		case !e.yields.After(now) || e.Over():
+		case own[e]:
 			room.Await(e.Worker, e.yields)
+		default:
+			others, ending = append(others, e), append(ending, e.held)
 		}
 	}
-	if len(ending) == 0 || admission.Admit(pod, d.node.Node(), append(ending, allHeld(d)...), d.facts) == nil {
-		return worker.Room{}
+	if len(others) == 0 {
+		return room
+	}
+	r := admission.Admit(pod, d.node.Node(), append(ending, occupied(d, now)...), d.facts)
+	if r == nil || !r.Passes() {
+		return room
+	}
+	for _, e := range others {
+		room.Await(e.Worker, e.yields)
 	}
 	return room
+}
+
+// occupied is allHeld without the pods that wait for room themselves: nothing of them runs.
+func occupied(d *dispatcher, now time.Time) []admission.Held {
+	waits := map[types.UID]bool{}
+	for uid, e := range d.workers {
+		if e.room.Pending(now) && len(d.known.observed[uid].Sandboxes) == 0 {
+			waits[types.UID(uid)] = true
+		}
+	}
+	return slices.DeleteFunc(allHeld(d), func(h admission.Held) bool { return waits[h.Pod.UID] })
 }
 
 // admissionFacts are the facts of the machine that admission asks for, except the node's pressure, which changes.
@@ -241,7 +272,7 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 	d.objects.Hold(cfg.Pod)
 	e := &entry{
 		Worker: worker.New(cfg, obs, l.executor, d.report, d.log), pod: cfg.Pod, source: cfg.Source,
-		admitted: cfg.Reject == nil, told: true,
+		admitted: cfg.Reject == nil, told: true, room: cfg.Room,
 		shutDown: cfg.Previous.Reason == topic.ReasonShutdown ||
 			cfg.Reject != nil && cfg.Reject.Reason == admission.ReasonShutdown,
 	}

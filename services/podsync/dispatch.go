@@ -225,6 +225,8 @@ type entry struct {
 	evicted  bool // pod.evict has
 	// yields is how long the pod is waited for that was preempted: its place is promised. It is zero for any other pod.
 	yields time.Time
+	// room is what the pod waited for when it got its worker.
+	room worker.Room
 }
 
 // active are the pods that were admitted and have not ended: they hold resources and ports.

@@ -90,6 +90,41 @@ func TestAStaticPodPreemptsAPodOfASourceThatIsLate(t *testing.T) {
 	})
 }
 
+// A critical pod preempts one that was admitted before the restart, has no sandbox yet and comes later in the list. It
+// isn't begun with a second time.
+func TestAPodIsPreemptedBeforeItsTurn(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		set(b, topic.PodUpdate, "u1", topic.Pod{Pod: pod("plain", "u1"), Source: fromAPI, Lifecycle: topic.Syncing})
+		b.start(fromAPI)
+		b.node(1)
+		urgent := critical(pod("critical", "u2"))
+		b.deliver(fromAPI, urgent, pod("plain", "u1"))
+		b.pass(time.Minute)
+		b.wantRunning("critical")
+		b.wantFailed("u1", "Preempting")
+		b.deliver(fromAPI, urgent)
+		b.pass(time.Minute)
+		b.wantRunning("critical")
+	})
+}
+
+// Under another name a static pod has the place of the one that its source had before the restart.
+func TestAStaticPodUnderAnotherNameIsAdmitted(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		stop := b.start(fromAPI, fromFile)
+		b.node(1)
+		b.deliver(fromAPI)
+		b.deliver(fromFile, pod("before", "u1"))
+		stop()
+		b.start(fromAPI, fromFile)
+		b.node(1)
+		b.deliver(fromFile, pod("after", "u2"))
+		b.deliver(fromAPI)
+		b.pass(time.Minute)
+		b.wantRunning("after")
+	})
+}
+
 // A pod that is gone and comes again before every source has delivered begins anew, whatever the bus had of it.
 func TestAPodThatComesAgainBeforeASourceDeliversIsJudged(t *testing.T) {
 	inBubble(t, func(b *bed) {

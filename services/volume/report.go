@@ -118,10 +118,16 @@ func takesLong(v *volume) string {
 	return fmt.Sprintf("volume %q: the %s takes longer than %s", v.spec.Name, v.op, slowAfter)
 }
 
+// waitedFor is the longest pause where another daemon is waited for, and it costs little to look.
+const waitedFor = 2 * time.Second
+
 // longestPause is the longest pause after such failures; 0 means the kubelet's.
 func longestPause(kind plugin.Kind, err error) time.Duration {
-	if failureOf(err).Costly {
+	switch f := failureOf(err); {
+	case f.Costly:
 		return 0
+	case f.OnItsWay && kind.LastPause == 0:
+		return waitedFor
 	}
 	return kind.LastPause
 }

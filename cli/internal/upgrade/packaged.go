@@ -13,18 +13,18 @@ import (
 type manager struct {
 	// ask is the command, to which the file's path is added. Its answer begins with the package's name and a colon.
 	ask []string
-	// install and back are commands, with the package's name for %s.
-	install, back string
+	// install and back are commands to which files are added; file is that of a package, with its name for %s.
+	install, back, file string
 }
 
 var managers = []manager{
 	{
 		ask:     []string{"dpkg-query", "--search"},
-		install: "apt install ./%s_*.deb", back: "apt install --allow-downgrades ./%s_OLDER_*.deb",
+		install: "apt install", back: "apt install --allow-downgrades", file: "./%s_*.deb",
 	},
 	{
 		ask:     []string{"rpm", "--query", "--queryformat", "%{NAME}:", "--file"},
-		install: "dnf install ./%s-*.rpm", back: "dnf downgrade ./%s-OLDER.rpm",
+		install: "dnf install", back: "dnf downgrade", file: "./%s-*.rpm",
 	},
 }
 
@@ -44,21 +44,39 @@ func (u *upgrade) packaged(ctx context.Context) error {
 			if owner == "" {
 				continue
 			}
-			first, rest := prefix+busName, ", then the same with each other daemon's package"
-			if filepath.Base(path) == prefix+compactName {
-				first, rest = owner, ""
-			} else if len(u.Daemons) > 0 {
-				first, rest = prefix+u.Daemons[0], ""
-			}
-			if len(u.Daemons) > 1 {
-				rest = ", then " + strings.Join(u.Daemons[1:], ", ") + " in the same way"
-			}
 			return fmt.Errorf("nothing was moved: packages own the executables (%s is of the package %s), and each package "+
-				"restarts its daemon when it is upgraded. In the directory with the packages of %s: "+m.install+"%s. After "+
-				"each, look at kubelot doctor; to go back with a daemon: "+m.back, path, owner, u.To, first, rest, first)
+				"restarts its daemon when it is upgraded. In the directory with the packages of %s: %s. After each, look at "+
+				"kubelot doctor. To go back: %s with the older packages, those that the others share last", path, owner, u.To,
+				strings.Join(u.packageCommands(m, owner), ", then "), m.back)
 		}
 	}
 	return nil
+}
+
+// packageCommands have the manager move the daemons: first what all share, since a daemon may ask more of it than there
+// is now.
+func (u *upgrade) packageCommands(m manager, owner string) []string {
+	with := func(packages ...string) string {
+		command := m.install
+		for _, name := range packages {
+			command += " " + fmt.Sprintf(m.file, name)
+		}
+		return command
+	}
+	const cli, common, bus = prefix + "cli", prefix + "common", prefix + busName
+	if owner == prefix+compactName {
+		return []string{with(cli, common, owner)}
+	}
+	all := []string{with(cli, common, bus)}
+	for _, name := range u.Daemons {
+		if name != busName {
+			all = append(all, with(prefix+name))
+		}
+	}
+	if len(u.Daemons) == 0 {
+		all = append(all, with(prefix+"podsync")+" and each other daemon's package in the same way")
+	}
+	return all
 }
 
 // owner is the package that a file belongs to; empty if it is none of this manager, or there is no such manager.

@@ -29,18 +29,19 @@ func TestPackagesMoveTheirExecutables(t *testing.T) {
 		want      []string
 	}{
 		"Debian": {dpkg, "", "bus", nil, []string{
-			"kubelot-bus is of the package kubelot-bus)", "packages of v2: apt install ./kubelot-bus_*.deb, then the same with",
-			"to go back with a daemon: apt install --allow-downgrades ./kubelot-bus_OLDER_*.deb",
+			"kubelot-bus is of the package kubelot-bus)",
+			"of v2: apt install ./kubelot-cli_*.deb ./kubelot-common_*.deb ./kubelot-bus_*.deb, then apt install " +
+				"./kubelot-podsync_*.deb and each other", "To go back: apt install --allow-downgrades with the older packages",
 		}},
 		"some daemons": {dpkg, "", "bus", []string{"pleg", "gc", "volume"}, []string{
-			": apt install ./kubelot-pleg_*.deb, then gc, volume in the same way. Look",
+			"./kubelot-bus_*.deb, then apt install ./kubelot-pleg_*.deb, then apt install ./kubelot-gc_*.deb, then",
 		}},
-		"one daemon":  {dpkg, "", "bus", []string{"gc"}, []string{": apt install ./kubelot-gc_*.deb. Look"}},
-		"one process": {dpkg, "", "compact", nil, []string{": apt install ./kubelot-compact_*.deb. Look"}},
+		"one daemon":  {dpkg, "", "bus", []string{"gc"}, []string{"bus_*.deb, then apt install ./kubelot-gc_*.deb. After"}},
+		"one process": {dpkg, "", "compact", nil, []string{"common_*.deb ./kubelot-compact_*.deb. After"}},
 		// rpm may be there to look at packages of others.
 		"Red Hat": {"", rpm, "bus", nil, []string{
-			"is of the package kubelot-bus)", ": dnf install ./kubelot-bus-*.rpm, then the same with",
-			"dnf downgrade ./kubelot-bus-OLDER.rpm",
+			"is of the package kubelot-bus)", "./kubelot-bus-*.rpm, then dnf install ./kubelot-podsync-*.rpm and each other",
+			"dnf downgrade with the older",
 		}},
 		"Red Hat with dpkg": {no, rpm, "bus", nil, []string{"dnf install"}},
 		"nobody's":          {no, no, "bus", nil, nil},

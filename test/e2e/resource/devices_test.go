@@ -38,8 +38,8 @@ func devices(t *testing.T, resource, capacity, allocatable string) {
 	})
 }
 
-// noDevices waits until the Node offers none of them. The tests that run beside this one kill the daemon, and one that was
-// started since the plugin went counts none as capacity either.
+// noDevices waits until the Node offers none of them. The tests that run beside this one kill the daemon, and one that
+// was started since the plugin went counts none as capacity either.
 func noDevices(t *testing.T, resource string) {
 	t.Helper()
 	kit.Eventually(t, "the Node to offer no devices", func() error {

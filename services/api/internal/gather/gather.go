@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// patience is how long a daemon may take; one that doesn't answer is left out. Prometheus waits for 10 s, and on a busy
-	// node of two processors three seconds were not enough for eleven daemons.
+	// patience is how long a daemon may take; one that doesn't answer is left out. Prometheus waits for 10 s, and on a
+	// busy node of two processors three seconds were not enough for eleven daemons.
 	patience = 8 * time.Second
 	// label distinguishes the daemons.
 	label = "daemon"

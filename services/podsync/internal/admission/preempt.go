@@ -43,6 +43,9 @@ func Victims(pod *corev1.Pod, r *Rejection, active []Held) []*corev1.Pod {
 	return spare(need, pick(need, candidates))
 }
 
+// Passes reports whether the end of other pods may be all that the pod needs.
+func (r *Rejection) Passes() bool { return len(r.short) > 0 || r.Reason == reasonNodePorts }
+
 // Lacks is the first resource that the node lacks for the pod; empty where something else is amiss.
 func (r *Rejection) Lacks() string {
 	if len(r.short) == 0 {

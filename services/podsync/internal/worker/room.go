@@ -26,6 +26,18 @@ func (r *Room) next() <-chan struct{} {
 
 func (r *Room) ended() { r.ends = r.ends[1:] }
 
+// Pending reports whether something is waited for still. The worker waits with a copy of its own.
+func (r Room) Pending(now time.Time) bool {
+	for _, end := range r.ends {
+		select {
+		case <-end:
+		default:
+			return now.Before(r.until)
+		}
+	}
+	return false
+}
+
 // due is when the wait is over by time alone; zero for never.
 func (r *Room) due(now time.Time) time.Time {
 	if len(r.ends) == 0 || !now.Before(r.until) {

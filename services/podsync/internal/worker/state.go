@@ -98,7 +98,7 @@ func (s *state) facts(failures map[string]plan.Failure) plan.Facts {
 		Allocating:     s.allocating(), AllocatingWhy: s.allocatingWhy(),
 		Containers: s.containerFacts(), Failures: failures, SandboxesStopped: s.stopped,
 		MaxBackoff: s.Node.MaxBackoff(), Hash: labels.ContainerHash,
-		Resize: s.resize, Settling: s.Settling != nil && s.Settling(),
+		Resize: s.resize, ResizeWaits: !s.Room.due(time.Now()).IsZero(), Settling: s.Settling != nil && s.Settling(),
 	}
 }
 

@@ -69,7 +69,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 	if !w.actions.free(a) || ending && a.Starts() || w.state.view.blocks(a) {
 		return
 	}
-	if (a.Kind == plan.CreateSandbox || a.Kind == plan.ResizePod || a.Reason == "replace") &&
+	if (a.Kind == plan.CreateSandbox || a.Kind == plan.ResizePod || a.Reason == plan.ForResize) &&
 		!w.state.Room.due(time.Now()).IsZero() {
 		return
 	}
@@ -88,7 +88,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 	if a.Kind == plan.StartContainer {
 		w.state.containers.of(a.Container).busy = true
 	}
-	if a.Kind == plan.StopContainer && a.Reason == "replace" {
+	if a.Kind == plan.StopContainer && (a.Reason == plan.ToReplace || a.Reason == plan.ForResize) {
 		w.state.containers.of(a.Container).run(a.ID).Replaced = true
 	}
 	s := Snapshot{

@@ -128,7 +128,7 @@ func (w *Worker) triggers(now time.Time) {
 }
 
 func (w *Worker) evict(e Eviction) {
-	if w.state.ending.lifecycle == topic.Terminated || podstatus.Terminal(w.publisher.computed.Phase) {
+	if w.state.ending.lifecycle == topic.Terminated {
 		return // it has ended by itself
 	}
 	failing := w.state.ending.stop != nil && w.state.ending.stop.fail
@@ -138,8 +138,8 @@ func (w *Worker) evict(e Eviction) {
 	}
 	w.beginStop(&stop{since: time.Now(), grace: grace, killing: stopping})
 	w.state.ending.hurry()
-	if failing {
-		return // the first reason stays
+	if failing || podstatus.Terminal(w.publisher.computed.Phase) {
+		return // the first reason stays, or it has ended by itself
 	}
 	end := w.state.ending.stop
 	end.fail, end.reason, end.message = true, e.Reason, e.Message

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"path"
 	"sync"
 	"time"
 
@@ -46,7 +47,7 @@ func (l *Locks) Take(ctx context.Context, name string) (func(), error) {
 			return func() { l.giveBack(name, mine) }, nil
 		}
 		l.mu.Unlock()
-		if now := busy.work.call.Load(); now != call {
+		if now := shownTo(w, busy.work.call.Load()); now != call {
 			call = now
 			w.tell(call, call)
 		}
@@ -61,6 +62,15 @@ func (l *Locks) Take(ctx context.Context, name string) (func(), error) {
 			return nil, err
 		}
 	}
+}
+
+// shownTo is a call as another pod may hear of it: nothing of those of other namespaces. One that is for no pod has no
+// namespace.
+func shownTo(w *work, call *topic.DriverCall) *topic.DriverCall {
+	if call == nil || call.Pod == "" || path.Dir(call.Pod) == path.Dir(w.pod) {
+		return call
+	}
+	return nil
 }
 
 func (l *Locks) giveBack(name string, mine lock) {

@@ -209,7 +209,7 @@ func (p *planner) replace(c *corev1.Container, cur *topic.Container, grace time.
 		Message: fmt.Sprintf("Container %s %s", c.Name, why),
 	}
 	if again {
-		a.Reason = "replace"
+		a.Reason = ToReplace
 		a.Message += ", will be restarted"
 	}
 	if p.isInit(c.Name) {

@@ -52,7 +52,8 @@ type Action struct {
 	Grace time.Duration
 	// HookRan means that the container to be stopped has had its preStop hook, and its Killing event, by RunPreStop.
 	HookRan bool
-	// Reason and Message say why a container is stopped, in the words of the Killing event.
+	// Reason is ToReplace or ForResize where a container is stopped to be started anew. Message says why it is stopped, in
+	// the words of the Killing event.
 	Reason  string
 	Message string
 	// Cpuset is what SetCPUs sets.
@@ -115,6 +116,8 @@ type Facts struct {
 	MaxBackoff time.Duration
 	// Resize is the resize to be done; nil for none.
 	Resize *topic.Resize
+	// ResizeWaits is true while pods that were preempted for it have not ended.
+	ResizeWaits bool
 	// Settling means that calls of an earlier process of the daemon may be under way still.
 	Settling bool
 	// Hash is the kubelet's container hash.
@@ -146,6 +149,12 @@ type RunFacts struct {
 	// Cpuset is what it was last given by SetCPUs.
 	Cpuset
 }
+
+// The reasons of the stops of containers that are started anew.
+const (
+	ToReplace = "replace"
+	ForResize = "resize"
+)
 
 // Waiting says why a container doesn't run yet.
 type Waiting struct {

@@ -10,7 +10,7 @@ import (
 )
 
 // resize plans an in-place resize: containers that must be restarted for it are stopped, then the pod and those that
-// run on get their new size, and then what must be started is. A resize that failed holds up no start.
+// run on get their new size, and then what must be started is. A resize that failed, or has to wait, holds up no start.
 func (p *planner) resize() {
 	if p.facts.Resize == nil {
 		return
@@ -24,14 +24,14 @@ func (p *planner) resize() {
 		if has, differs := p.facts.Resize.Before[cur.ID]; differs && allocation.Restarts(c, &has) {
 			stopping = true
 			p.do(Action{
-				Kind: StopContainer, Container: c.Name, ID: cur.ID, Grace: PodGrace(p.Pod), Reason: "replace",
+				Kind: StopContainer, Container: c.Name, ID: cur.ID, Grace: PodGrace(p.Pod), Reason: ForResize,
 				Message: fmt.Sprintf("Container %s resize requires restart", c.Name),
 			})
 		}
 	})
 	do := Action{Kind: ResizePod}
 	_, failed := p.facts.Failures[do.Key()]
-	p.resizing = !failed
+	p.resizing = !failed && !p.facts.ResizeWaits
 	if !stopping {
 		p.do(do)
 	}
