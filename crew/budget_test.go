@@ -34,8 +34,8 @@ const (
 // podsync asks credential providers for pulls. Their machinery is in kube/credentialprovider; what joins it with the
 // pods' own credentials, the records of pulls and the metrics is podsync's. So is what the feature gates MemoryQoS and
 // QOSReserved have it write: into containers, pods' cgroups and those above them. Its containers get their CFS quota
-// back when they lose the CPUs that they had alone. Who gets the place of a preempted pod waits for its end, also over a
-// restart.
+// back when they lose the CPUs that they had alone. Who gets the place of a preempted pod waits for its end, also over
+// a restart.
 // The types have ceilings of their own, see largeTypes.
 var split = map[string]int{"api": 4930, "gc": 6440, "podsync": 20190, "volume": 14340, "resource": 13540}
 

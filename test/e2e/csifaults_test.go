@@ -122,7 +122,7 @@ func notStagedMeanwhile(t *testing.T, ns *kit.Namespace, driver *kit.Driver) {
 	driver.Called("NodeUnstageVolume", 0)
 	before := len(driver.Calls("NodeStageVolume", "NodeUnstageVolume"))
 	ns.Apply(pod("next", strings.ReplaceAll(claimPod, "CLAIM", "held")))
-	ns.Because("next", "volume-slow", "its mount takes longer than")
+	ns.Because("next", "csi-unstage-slow", "has not answered NodeUnstageVolume since")
 	if calls := driver.Calls("NodeStageVolume", "NodeUnstageVolume"); len(calls) != before {
 		t.Errorf("the driver was called %q while it unstages", calls)
 	}

@@ -172,7 +172,7 @@ stringData: {key: %s}
 	ns.Equal(p, "app", "head -c 2 /token/token", "ey")
 	ns.Equal(p, "app", "touch /memory/x /part/x && stat -c %u:%g /memory /part /memory/x /memory/a/b/x",
 		"0:2000\n0:2000\n1000:2000\n1000:2000")
-	ns.Apply(fmt.Sprintf(secret, "second"))
+	ns.Kubectl("patch", "secret", "s", "--patch", `{"stringData": {"key": "second"}}`)
 	kit.Eventually(t, "the Secret's change to be in the pod", func() error {
 		const want = "second0:2000"
 		if got := ns.Exec(p, "app", "cat /secret/key; stat -L -c %u:%g /secret/key"); strings.TrimSpace(got) != want {
