@@ -90,18 +90,24 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	if !admitted && (p.Source == topic.SourceAPI && d.node.Node().UID == "" || cfg.Allocates && !d.known.heard) {
 		return false
 	}
-	switch {
-	case admitted && len(obs.Sandboxes) > 0 && (cfg.Restored == nil || cfg.Restored.Resize == nil): // it has its place
-	case admitted:
-		cfg.Room = awaitedRoom(d, cfg.Pod, nil)
-	default:
-		cfg.Reject, cfg.Room = d.refuse(cfg.Pod)
-	}
+	cfg.Reject, cfg.Room = judge(d, &cfg, obs, admitted)
 	measureStart(d.metrics, p, !admitted && cfg.Reject == nil)
 	e := d.launch(cfg, obs)
 	e.wantedIn = d.pacing.round
 	e.renew(p.Pod)
 	return true
+}
+
+// judge says whether a pod is refused, or else what it waits for. One that was admitted before is never refused, and has
+// its place if it has begun and isn't being resized.
+func judge(d *dispatcher, cfg *worker.Config, obs topic.PodObservation, admitted bool) (*worker.Failed, worker.Room) {
+	switch {
+	case !admitted:
+		return d.refuse(cfg.Pod)
+	case len(obs.Sandboxes) > 0 && (cfg.Restored == nil || cfg.Restored.Resize == nil):
+		return nil, worker.Room{}
+	}
+	return nil, awaitedRoom(d, cfg.Pod, nil)
 }
 
 // refuse judges a new pod, and reports it if it isn't admitted. If it is, room is as makeRoom returns it.
