@@ -98,8 +98,8 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	return true
 }
 
-// judge says whether a pod is refused, or else what it waits for. One that was admitted before is never refused, and has
-// its place if it has begun and isn't being resized.
+// judge says whether a pod is refused, or else what it waits for. One that was admitted before is never refused, and
+// has its place if it has begun and isn't being resized.
 func judge(d *dispatcher, cfg *worker.Config, obs topic.PodObservation, admitted bool,
 ) (refused *worker.Failed, waits worker.Room) {
 	switch {
