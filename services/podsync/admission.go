@@ -27,26 +27,26 @@ const leastPreemption = 10 * time.Second
 // takeIn gives each wanted pod a worker, or its worker the pod's newest form, and returns how many pods wait for facts
 // of the node. Pods that are on the node already come first: they count when the others are judged.
 func takeIn(d *dispatcher) (waiting int) {
-	var others []*source.Pod
-	for i := range d.wanted.pods {
-		p := &d.wanted.pods[i]
-		switch e := d.workers[string(p.Pod.UID)]; {
-		case e != nil:
-			e.wantedIn = d.pacing.round
-			d.renew(e, p)
-		case d.known.isHere(p.Pod) && d.recovery.pods[string(p.Pod.UID)].Resize == nil:
-			d.admit(p)
-		default:
-			others = append(others, p)
-		}
-	}
-	for _, p := range others {
-		if e := d.workers[string(p.Pod.UID)]; e != nil { // it was preempted for one of the others
+	take := func(p *source.Pod) {
+		if e := d.workers[string(p.Pod.UID)]; e != nil {
 			e.wantedIn = d.pacing.round
 			d.renew(e, p)
 		} else if !d.admit(p) {
 			waiting++
 		}
+	}
+	var others []*source.Pod
+	for i := range d.wanted.pods {
+		p := &d.wanted.pods[i]
+		uid := string(p.Pod.UID)
+		if d.workers[uid] != nil || d.known.isHere(p.Pod) && d.recovery.pods[uid].Resize == nil {
+			take(p)
+		} else {
+			others = append(others, p)
+		}
+	}
+	for _, p := range others {
+		take(p) // it may have a worker by now, which ends it for one of the others
 	}
 	return waiting
 }
