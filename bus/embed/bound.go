@@ -30,12 +30,6 @@ func newBound(limit int64) *bound {
 	return b
 }
 
-// state is what the states may have, and how much more in a full store.
-func (b *bound) state() (limit, reserve int64) {
-	limit = b.limit.Load()
-	return limit, limit / reserveShare
-}
-
 // follow looks at the space under the store, and adapts the limit where that changes it much. What counts is what holds
 // at two looks: others may need the space for a moment, and a block that is being replaced may be overlooked.
 func (b *bound) follow(ctx context.Context, store string, own *admin, log *slog.Logger) error {

@@ -93,8 +93,8 @@ func (r *replacer) replace(ctx context.Context, m *nats.Msg) ([]byte, error) {
 	}
 	next.Header.Set(layout.NATSExpected, strconv.FormatUint(old.Sequence, 10))
 	config, kept := stream.CachedInfo().Config, int64(stream.CachedInfo().State.Bytes)
-	limit, reserve := r.states.state()
-	if most := limit + reserve; kept > most {
+	limit := r.states.limit.Load()
+	if most := limit + reserveOf(limit); kept > most {
 		return nil, fmt.Errorf("the store is full: it keeps %d bytes, and may keep %d", kept, most)
 	}
 	// Others may publish meanwhile. What they take of it is little, and the reserve bounds it.

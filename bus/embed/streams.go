@@ -23,8 +23,8 @@ const (
 
 // limits are how much the bus keeps, in bytes of messages.
 type limits struct {
-	// state bounds the states: beyond it no keys are taken, and with reserve no value at all.
-	state, reserve int64
+	// state bounds the states: beyond it no keys are taken, and with reserveOf it no value at all.
+	state int64
 	// history bounds the old values of states, event the events; the oldest go first.
 	history, event int64
 }
@@ -33,8 +33,6 @@ const (
 	// minState and maxState bound the limit of the states. The store is on a tmpfs and counts as memory of the bus, so all
 	// of it is at most half of MemoryHigh of kubelot-bus.service; the other half is for what the process itself needs.
 	minState, maxState = 16 << 20, 128 << 20
-	// reserveShare is the share of it that a full store has in addition, for what makes room.
-	reserveShare = 8
 	// maxStore is for all streams together, and bounds nothing: each has a limit of its own. The server adapts no stream
 	// while all together may have more, and those of an earlier bus may have had larger limits.
 	maxStore = 4 << 30
@@ -57,10 +55,13 @@ func limitsFor(s space) limits {
 	}
 	state := clamp(max((s.free+s.states)/4, s.states), least, clamp(s.all/4, least, maxState))
 	return limits{
-		state: state, reserve: state / reserveShare,
+		state:   state,
 		history: clamp(s.all/40, 2<<20, 5<<20), event: clamp(s.all/80, 1<<20, 2<<20),
 	}
 }
+
+// reserveOf is what a full store has beside the limit of the states, for what makes room.
+func reserveOf(limit int64) int64 { return limit / 8 }
 
 func clamp(n, low, high int64) int64 { return min(max(n, low), high) }
 

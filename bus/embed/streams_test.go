@@ -35,8 +35,9 @@ func TestLimitsFollowTheSpace(t *testing.T) {
 		{1 << 10, 20, 60, 60, 5, 2},   // no less than there is
 		{1 << 10, 20, 600, 128, 5, 2}, // but no more than ever
 	} {
-		want := limits{test.state << 20, test.state << 17, test.history << 20, test.event << 20}
-		if l := limitsFor(space{test.all << 20, test.free << 20, test.states << 20}); l != want {
+		want := limits{test.state << 20, test.history << 20, test.event << 20}
+		l := limitsFor(space{test.all << 20, test.free << 20, test.states << 20})
+		if l != want || reserveOf(l.state) != test.state<<17 {
 			t.Errorf("%+v: %+v; want %+v", test, l, want)
 		}
 	}
@@ -56,7 +57,7 @@ func TestTheStoreStaysBelowMemoryHigh(t *testing.T) {
 	}
 	l := limitsFor(space{all: 1 << 40, free: 1 << 40})
 	// A replacement raises the limit by two messages and a little.
-	all := l.state + l.reserve + 2*bus.MaxPayload + maxGrowth + l.history + l.event + 2*smallBytes
+	all := l.state + reserveOf(l.state) + 2*bus.MaxPayload + maxGrowth + l.history + l.event + 2*smallBytes
 	if all>>20 > high/2 {
 		t.Errorf("the store may have %d MiB, more than half of MemoryHigh, %d MiB", all>>20, high)
 	}
