@@ -14,6 +14,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,9 +26,13 @@ import (
 )
 
 const (
-	// patience is how long a daemon may take; one that doesn't answer is left out. Prometheus waits for 10 s, and on a
-	// busy node of two processors three seconds were not enough for eleven daemons.
+	// patience is how long a daemon may take where the client doesn't say how long it waits; one that doesn't answer is
+	// left out. On a busy node of two processors three seconds were not enough for eleven daemons.
 	patience = 8 * time.Second
+	// longest bounds what a client may ask for.
+	longest = time.Minute
+	// waits is the header in which Prometheus says for how many seconds it waits.
+	waits = "X-Prometheus-Scrape-Timeout-Seconds"
 	// label distinguishes the daemons.
 	label = "daemon"
 	// self is the daemon that this process is.
@@ -94,7 +99,9 @@ type answer struct {
 
 // ServeHTTP writes the metrics of all daemons in the form that the client asks for.
 func (g *Gatherer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	families := g.Gather(r.Context())
+	ctx, cancel := context.WithTimeout(r.Context(), g.patienceFor(r.Header))
+	defer cancel()
+	families := g.Gather(ctx)
 	format := expfmt.NegotiateAccept(r.Header, g.formats...)
 	if format.FormatType() == expfmt.TypeOpenMetrics {
 		for name, family := range families {
@@ -114,10 +121,19 @@ func (g *Gatherer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Gather reads all daemons, side by side, and puts their families together.
+// patienceFor is how long the daemons may take if the client is to have the page in time: a fifth is left for writing
+// and reading it.
+func (g *Gatherer) patienceFor(header http.Header) time.Duration {
+	seconds, err := strconv.ParseFloat(header.Get(waits), 64)
+	if err != nil || !(seconds > 0) {
+		return g.patience
+	}
+	return time.Duration(min(0.8*seconds, longest.Seconds()) * float64(time.Second))
+}
+
+// Gather reads all daemons, side by side, and puts their families together. Those that don't answer before ctx ends are
+// left out.
 func (g *Gatherer) Gather(ctx context.Context) map[string]*dto.MetricFamily {
-	ctx, cancel := context.WithTimeout(ctx, g.patience)
-	defer cancel()
 	daemons := g.Daemons()
 	answers := make([]answer, len(daemons)+1)
 	answers[len(daemons)] = answer{daemon: self, families: g.own()}

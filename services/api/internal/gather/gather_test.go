@@ -139,3 +139,25 @@ func TestGatherWithoutTheSick(t *testing.T) {
 		}
 	}
 }
+
+// A client that says how long it waits has the page before, with what has answered by then.
+func TestPageInTimeForItsReader(t *testing.T) {
+	dir := t.TempDir()
+	release := make(chan struct{})
+	defer serveFunc(t, dir, "hanging", func(http.ResponseWriter, *http.Request) { <-release })()
+	defer close(release)
+	g := New(dir, prometheus.NewRegistry(), nil, false)
+	g.patience = 24 * time.Hour // without the header the test would not end
+	request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	request.Header.Set("X-Prometheus-Scrape-Timeout-Seconds", "0.1")
+	g.ServeHTTP(httptest.NewRecorder(), request)
+	for told, want := range map[string]time.Duration{
+		"": g.patience, "soon": g.patience, "NaN": g.patience, "0": g.patience, "-3": g.patience,
+		"5": 4 * time.Second, "10": 8 * time.Second, "1e300": longest, "+Inf": longest,
+	} {
+		request.Header.Set("X-Prometheus-Scrape-Timeout-Seconds", told)
+		if got := g.patienceFor(request.Header); got != want {
+			t.Errorf("a client that waits for %q s: the daemons have %v, not %v", told, got, want)
+		}
+	}
+}
