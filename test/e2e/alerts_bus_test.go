@@ -103,7 +103,7 @@ func fullness(t *testing.T, own *kit.Bed) (float64, error) {
 	return figures["kubelot_bus_store_bytes"] / limit, nil
 }
 
-// largePod makes a pod of this node with as many annotations as there may be. It waits for ever.
+// largePod makes a pod of this node with as many annotations as there may be. It waits for ever for a ConfigMap.
 func largePod(t *testing.T, own *kit.Bed, ns *kit.Namespace, number int) *corev1.Pod {
 	t.Helper()
 	noise := make([]byte, (256<<10-64)/2) // it can't be compressed
@@ -118,9 +118,11 @@ func largePod(t *testing.T, own *kit.Bed, ns *kit.Namespace, number int) *corev1
 			Name: fmt.Sprintf("large-%d", number), Annotations: map[string]string{"noise": hex.EncodeToString(noise)},
 		},
 		Spec: corev1.PodSpec{
-			NodeName:   kit.NodeName,
-			Containers: []corev1.Container{{Name: "app", Image: "busybox:1.36"}},
-			Volumes:    []corev1.Volume{{Name: "none", VolumeSource: none}},
+			NodeName: kit.NodeName,
+			Containers: []corev1.Container{{
+				Name: "app", Image: "busybox:1.36", VolumeMounts: []corev1.VolumeMount{{Name: "none", MountPath: "/none"}},
+			}},
+			Volumes: []corev1.Volume{{Name: "none", VolumeSource: none}},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
