@@ -31,7 +31,8 @@ func newBound(limit int64) *bound {
 }
 
 // follow looks at the space under the store, and adapts the limit where that changes it much. What counts is what holds
-// at two looks: others may need the space for a moment, and a block that is being replaced may be overlooked.
+// at two looks: others may need the space for a moment, and a block that is being replaced may be overlooked. The
+// limit is lowered also where little space is left: that takes next to none.
 func (b *bound) follow(ctx context.Context, store string, own *admin, log *slog.Logger) error {
 	space, err := spaceOf(store)
 	if err != nil {
@@ -40,7 +41,11 @@ func (b *bound) follow(ctx context.Context, store string, own *admin, log *slog.
 	old, now := b.limit.Load(), limitsFor(space).state
 	next := clamp(old, min(now, b.last), max(now, b.last))
 	b.last = now
-	if change := next - old; max(change, -change) < old/boundShare || !room(store) {
+	enough := tried
+	if next > old {
+		enough = room
+	}
+	if change := next - old; max(change, -change) < old/boundShare || !enough(store) {
 		return nil
 	}
 	b.changing.Lock()

@@ -52,6 +52,27 @@ func TestTheLimitFollowsTheSpace(t *testing.T) {
 	}
 }
 
+// It follows where others leave less room than a broken store is opened again with: there it matters most.
+func TestTheLimitFollowsWhereLittleSpaceIsLeft(t *testing.T) {
+	b, dir := busOn(t, 128)
+	b.options.rollEvery = 100 * time.Millisecond
+	b.start(t)
+	t.Cleanup(func() { b.halt(t) })
+	b.awaitLimit(t, 31<<20, 32<<20)
+	w := bussuite.Things.Writer(conn(t, b, "writer"))
+	for i := range 160 {
+		if err := w.Set("k"+strconv.Itoa(i), bussuite.Thing{N: i, Text: filling(128 << 10)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush(t, w)
+	take(t, filepath.Join(dir, "other"), 95)
+	if room(b.options.StoreDir) {
+		t.Fatal("there is room left")
+	}
+	b.awaitLimit(t, 20<<20, 24<<20)
+}
+
 // take makes others' file of so many MiB.
 func take(t *testing.T, path string, size int64) {
 	t.Helper()

@@ -101,6 +101,11 @@ func room(store string) bool {
 			return false
 		}
 	}
+	return tried(store)
+}
+
+// tried reports whether some kilobytes can be written under the store.
+func tried(store string) bool {
 	trial := filepath.Join(store, "trial")
 	return errors.Join(os.WriteFile(trial, make([]byte, trialSize), 0o600), os.Remove(trial)) == nil
 }

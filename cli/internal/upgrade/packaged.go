@@ -64,8 +64,8 @@ func (u *upgrade) packageCommands(m manager, owner string) []string {
 		return command
 	}
 	const cli, common, bus = prefix + "cli", prefix + "common", prefix + busName
-	if owner == prefix+compactName {
-		return []string{with(cli, common, owner)}
+	if owner == prefix+compactName { // its file is in a directory of its own: it excludes the daemons'
+		return []string{with(cli, common) + " " + fmt.Sprintf("./"+compactName+strings.TrimPrefix(m.file, "."), owner)}
 	}
 	all := []string{with(cli, common, bus)}
 	for _, name := range u.Daemons {

@@ -37,7 +37,7 @@ func TestPackagesMoveTheirExecutables(t *testing.T) {
 			"./kubelot-bus_*.deb, then apt install ./kubelot-pleg_*.deb, then apt install ./kubelot-gc_*.deb, then",
 		}},
 		"one daemon":  {dpkg, "", "bus", []string{"gc"}, []string{"bus_*.deb, then apt install ./kubelot-gc_*.deb. After"}},
-		"one process": {dpkg, "", "compact", nil, []string{"common_*.deb ./kubelot-compact_*.deb. After"}},
+		"one process": {dpkg, "", "compact", nil, []string{"common_*.deb ./compact/kubelot-compact_*.deb. After"}},
 		// rpm may be there to look at packages of others.
 		"Red Hat": {"", rpm, "bus", nil, []string{
 			"is of the package kubelot-bus)", "./kubelot-bus-*.rpm, then dnf install ./kubelot-podsync-*.rpm and each other",

@@ -58,6 +58,7 @@ func (l *Locks) Take(ctx context.Context, name string) (func(), error) {
 			err := fmt.Errorf("other work on %s goes on: %w", name, context.Cause(ctx))
 			if call != nil {
 				err = fmt.Errorf("%w: %s", err, Waits(call))
+				w.tell(nil, nil)
 			}
 			return nil, err
 		}
