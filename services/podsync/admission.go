@@ -15,14 +15,12 @@ import (
 	"kubelot.dev/daemon/config"
 	"kubelot.dev/services/podsync/internal/admission"
 	"kubelot.dev/services/podsync/internal/admission/allocation"
+	"kubelot.dev/services/podsync/internal/admission/ledger"
 	"kubelot.dev/services/podsync/internal/source"
 	"kubelot.dev/services/podsync/internal/worker"
 	"kubelot.dev/services/podsync/internal/worker/plan"
 	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
-
-// leastPreemption is how long pods that don't end are waited for at least.
-const leastPreemption = 10 * time.Second
 
 // takeIn gives each wanted pod a worker, or its worker the pod's newest form, and returns how many pods wait for facts
 // of the node. Pods that are on the node already come first: they count when the others are judged.
@@ -102,18 +100,11 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 // has its place if it has begun and isn't being resized.
 func judge(d *dispatcher, cfg *worker.Config, obs topic.PodObservation, admitted bool,
 ) (refused *worker.Failed, waits worker.Room) {
-	switch {
-	case !admitted:
-		return d.refuse(cfg.Pod)
-	case len(obs.Sandboxes) > 0 && (cfg.Restored == nil || cfg.Restored.Resize == nil):
+	if admitted && len(obs.Sandboxes) > 0 && (cfg.Restored == nil || cfg.Restored.Resize == nil) {
 		return nil, worker.Room{}
 	}
-	return nil, awaitedRoom(d, cfg.Pod, nil)
-}
-
-// refuse judges a new pod, and reports it if it isn't admitted. If it is, room is as makeRoom returns it.
-func (d *dispatcher) refuse(pod *corev1.Pod) (failed *worker.Failed, room worker.Room) {
-	r, room := d.makeRoom(pod)
+	pod := cfg.Pod
+	r, room := d.grant(ledger.Claim{Pod: pod, Granted: admitted})
 	if r == nil {
 		return nil, room
 	}
@@ -155,90 +146,51 @@ func (r *recovery) predecessor(p *source.Pod,
 	return "", obs, false
 }
 
-// makeRoom returns why the pod can't have what it asks for; nil if it can. For a critical pod it evicts less important
-// pods, if that makes enough room. room is as awaitedRoom returns it.
-func (d *dispatcher) makeRoom(pod *corev1.Pod) (r *admission.Rejection, room worker.Room) {
-	held := allHeld(d)
-	if r = admission.Admit(pod, d.node.Node(), held, d.facts); r == nil {
-		return nil, awaitedRoom(d, pod, nil)
-	}
-	own := map[*entry]bool{}
-	victims := admission.Victims(pod, r, held)
-	for _, victim := range victims {
-		d.log.Warn("pod is preempted by a critical one", "pod", victim.Name, "namespace", victim.Namespace,
-			"uid", string(victim.UID), "critical", pod.Name)
-		d.report.Event(victim, "", corev1.EventTypeWarning, admission.ReasonPreempting, admission.MessagePreempting)
-		d.metrics.Preempted(r.Lacks())
-		e := d.workers[string(victim.UID)]
-		if e == nil {
-			e = takeUp(d, string(victim.UID), d.known.observed[string(victim.UID)])
-		}
-		e.Evict(worker.Eviction{
-			Reason: admission.ReasonPreempting, Message: admission.MessagePreempting,
-			Disruption: corev1.PodReasonTerminationByKubelet, DisruptionMessage: admission.MessageDisrupting,
-		})
-		e.yield()
-		own[e] = true
-	}
-	if len(victims) > 0 {
-		return nil, awaitedRoom(d, pod, own)
-	}
-	return r, room
-}
-
-// allHeld is what is held on the node: by the active pods, and by those of an earlier run that have no worker yet. Of
-// these, those count that run, and those that are to begin. A static pod that its source doesn't have any more is ended
-// when all sources have delivered, and one that replaces it under another name needn't wait for that.
-func allHeld(d *dispatcher) []admission.Held {
-	held, wanted, waiting := d.workers.active(), d.wanted.uids(), d.wanted.merge.Waiting()
-	for uid, before := range d.recovery.pods {
-		stays := wanted[types.UID(uid)] || slices.Contains(waiting, before.Source)
-		runs := plan.Runs(d.known.observed[uid])
-		if d.workers[uid] == nil && before.Pod != nil && (stays && (runs || before.Lifecycle == topic.Syncing) ||
-			runs && before.Source == topic.SourceAPI) {
-			held = append(held, admission.Hold(before.Pod))
-		}
-	}
-	return held
-}
-
-// awaitedRoom is what the pod waits for: the ends of the pods that were preempted for it, and of those that yield to
-// others too where it doesn't fit beside these.
-func awaitedRoom(d *dispatcher, pod *corev1.Pod, own map[*entry]bool) (room worker.Room) {
-	var others []*entry
-	var ending []admission.Held
+// grant returns why the pod can't have what it asks for; nil if it can. It ends the pods that must make room for it.
+// room is what the pod has to wait for.
+func (d *dispatcher) grant(c ledger.Claim) (refused *admission.Rejection, room worker.Room) {
 	now := time.Now()
-	for _, e := range d.workers {
-		switch {
-		case !e.yields.After(now) || e.Over():
-		case own[e]:
-			room.Await(e.Worker, e.yields)
-		default:
-			others, ending = append(others, e), append(ending, e.held)
+	decision := onNode(d, now).Judge(c, now)
+	for _, end := range decision.Victims {
+		victim, uid := end.Pod, string(end.Pod.UID)
+		d.log.Warn("pod is preempted by a critical one", "pod", victim.Name, "namespace", victim.Namespace, "uid", uid,
+			"critical", c.Pod.Name)
+		d.report.Event(victim, "", corev1.EventTypeWarning, admission.ReasonPreempting, admission.MessagePreempting)
+		d.metrics.Preempted(decision.Lacks)
+		e := d.workers[uid]
+		if e == nil {
+			e = takeUp(d, uid, d.known.observed[uid])
+		}
+		e.preempt()
+		e.yields = end.Until
+	}
+	for _, end := range decision.Awaits {
+		if e := d.workers[string(end.Pod.UID)]; !e.Over() {
+			room.Await(e.Worker, end.Until)
 		}
 	}
-	if len(others) == 0 {
-		return room
-	}
-	r := admission.Admit(pod, d.node.Node(), append(ending, occupied(d, now)...), d.facts)
-	if r == nil || !r.Passes() {
-		return room
-	}
-	for _, e := range others {
-		room.Await(e.Worker, e.yields)
-	}
-	return room
+	return decision.Refused, room
 }
 
-// occupied is allHeld without the pods that wait for room themselves: nothing of them runs.
-func occupied(d *dispatcher, now time.Time) []admission.Held {
-	waits := map[types.UID]bool{}
+// onNode is who is on the node: the pods that have a worker, and those of an earlier run that have none yet.
+func onNode(d *dispatcher, now time.Time) *ledger.Ledger {
+	l := &ledger.Ledger{Node: d.node.Node(), Facts: d.facts, Grace: plan.PodGrace}
 	for uid, e := range d.workers {
-		if e.room.Pending(now) && len(d.known.observed[uid].Sandboxes) == 0 {
-			waits[types.UID(uid)] = true
+		p := e.place()
+		p.Waits = e.room.Pending(now) && len(d.known.observed[uid].Sandboxes) == 0
+		l.Pods = append(l.Pods, p)
+	}
+	wanted, silent := d.wanted.uids(), d.wanted.merge.Waiting()
+	for uid, before := range d.recovery.pods {
+		if d.workers[uid] == nil && before.Pod != nil {
+			l.Former = append(l.Former, ledger.Former{
+				Pod: before.Pod, Wanted: wanted[types.UID(uid)], Silent: slices.Contains(silent, before.Source),
+				FromAPI: before.Source == topic.SourceAPI, Runs: plan.Runs(d.known.observed[uid]),
+				Begins: before.Lifecycle == topic.Syncing,
+			})
 		}
 	}
-	return slices.DeleteFunc(allHeld(d), func(h admission.Held) bool { return waits[h.Pod.UID] })
+	return l
 }
 
 // admissionFacts are the facts of the machine that admission asks for, except the node's pressure, which changes.
@@ -284,7 +236,7 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 			cfg.Reject != nil && cfg.Reject.Reason == admission.ReasonShutdown,
 	}
 	if cfg.Restored != nil && cfg.Previous.Reason == admission.ReasonPreempting {
-		e.yield()
+		e.yields = time.Now().Add(ledger.Patience(plan.PodGrace(cfg.Pod)))
 	}
 	e.hold(cfg.Pod)
 	d.workers[uid] = e
@@ -309,9 +261,13 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 	return e
 }
 
-// active reports whether the pod was admitted and something of it runs or may run still, unless its place is another
-// pod's already.
-func (e *entry) active() bool { return e.admitted && e.yields.IsZero() && !e.Over() }
+// place is what the pod has of the node.
+func (e *entry) place() ledger.Pod {
+	return ledger.Pod{Held: e.held, Admitted: e.admitted, Over: e.Over(), Yields: e.yields}
+}
+
+// active reports whether the pod holds its place.
+func (e *entry) active() bool { return e.place().Active() }
 
 // ending reports whether the pod has ended, or is to end.
 func (e *entry) ending() bool {
@@ -319,5 +275,10 @@ func (e *entry) ending() bool {
 		podstatus.Terminal(e.pod.Status.Phase)
 }
 
-// yield promises the pod's place. Where it doesn't end, half its grace period again is waited for it.
-func (e *entry) yield() { e.yields = time.Now().Add(max(plan.PodGrace(e.pod)*3/2, leastPreemption)) }
+// preempt ends the pod for one that is critical.
+func (e *entry) preempt() {
+	e.Evict(worker.Eviction{
+		Reason: admission.ReasonPreempting, Message: admission.MessagePreempting,
+		Disruption: corev1.PodReasonTerminationByKubelet, DisruptionMessage: admission.MessageDisrupting,
+	})
+}

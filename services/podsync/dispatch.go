@@ -149,6 +149,7 @@ func (d *dispatcher) sync() {
 		return
 	}
 	d.pacing.round++
+	endPreempted(d)
 	waiting := takeIn(d)
 	d.workers.revive(d.known)
 	d.resizes()
@@ -227,17 +228,6 @@ type entry struct {
 	yields time.Time
 	// room is what the pod waited for when it got its worker.
 	room worker.Room
-}
-
-// active are the pods that were admitted and have not ended: they hold resources and ports.
-func (w workers) active() []admission.Held {
-	var pods []admission.Held
-	for _, e := range w {
-		if e.active() {
-			pods = append(pods, e.held)
-		}
-	}
-	return pods
 }
 
 // requests is what the active pods request.

@@ -8,8 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/admission"
 	"kubelot.dev/services/podsync/internal/node/orphans"
 	"kubelot.dev/services/podsync/internal/worker"
+	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
 const (
@@ -63,6 +65,19 @@ func (d *dispatcher) endOrphan(uid string, obs topic.PodObservation) {
 	d.log.Info("ending a pod that no source wants", "pod", e.pod.Name, "namespace", e.pod.Namespace, "uid", uid)
 	e.removed = true
 	e.Remove()
+}
+
+// endPreempted goes on ending the pods that an earlier run has preempted: others wait for that, and their source may be
+// away.
+func endPreempted(d *dispatcher) {
+	for uid, before := range d.recovery.pods {
+		preempted := before.Pod != nil && d.recovery.statuses[uid].Status.Reason == admission.ReasonPreempting
+		if obs := d.known.observed[uid]; preempted && d.workers[uid] == nil && plan.Runs(obs) {
+			d.log.Info("ending a pod that was preempted before the restart", "pod", before.Pod.Name, "namespace",
+				before.Pod.Namespace, "uid", uid)
+			takeUp(d, uid, obs).preempt()
+		}
+	}
 }
 
 // takeUp gives a pod of an earlier run a worker that no source has delivered.

@@ -8,6 +8,7 @@ import (
 
 	"kubelot.dev/services/podsync/internal/admission"
 	"kubelot.dev/services/podsync/internal/admission/allocation"
+	"kubelot.dev/services/podsync/internal/admission/ledger"
 	"kubelot.dev/services/podsync/internal/node/events"
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
 	"kubelot.dev/services/podsync/internal/runtime/criconfig"
@@ -72,7 +73,7 @@ func (d *dispatcher) resize(e *entry) {
 		})
 		return
 	}
-	r, room := d.makeRoom(e.pod)
+	r, room := d.grant(ledger.Claim{Pod: e.pod})
 	if r == nil {
 		e.Await(room)
 		if e.pending != nil {

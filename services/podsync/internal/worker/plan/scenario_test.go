@@ -21,7 +21,7 @@ import (
 //
 //	pod       a PodSpec in YAML
 //	runtime   lines "sandbox ID key=value..." and "container ID name=NAME key=value...", newest first, "error TEXT..."
-//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX", "hook ID", "settling", "resize ID=CPU...",
+//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX", "hook ID", "settling", "resize ID=CPU...", "resize-waits",
 //	          "base NAME RESTARTS", "hash HASH", "longest-backoff D", "allocating WHY...", "cpus NAME LIST", "has-cpus ID LIST"
 //	plan      at=T, and for a pod that is to stop: stop=T grace=D
 func TestScenarios(t *testing.T) {
@@ -103,6 +103,8 @@ func (s *scenario) fact(t *testing.T, words []string) {
 				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
 			}
 		}
+	case "resize-waits":
+		s.facts.ResizeWaits = true
 	case "hash":
 		s.facts.Hash = func(*corev1.Container) string { return words[1] }
 	case "failure":

@@ -1,0 +1,72 @@
+package podsync
+
+import (
+	"testing"
+	"time"
+
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/admission"
+)
+
+// A preempted pod is ended after a restart too while its source is away, here the API server.
+func TestAPreemptedPodEndsWhileItsSourceIsAway(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		stop := b.start(fromAPI)
+		b.node(1)
+		plain, urgent := pod("plain", "u1"), critical(pod("critical", "u2"))
+		b.deliver(fromAPI, plain)
+		b.stubborn("plain")
+		b.deliver(fromAPI, plain, urgent)
+		stop()
+		b.start(fromAPI)
+		b.pass(10 * time.Second) // of the grace period of 30 s
+		b.wantRunning("plain")
+		b.pass(30 * time.Second)
+		b.wantRunning()
+		b.wantFailed("u1", "Preempting")
+		b.deliver(fromAPI, plain, urgent)
+		b.wantRunning("critical")
+		b.wantFailed("u1", "Preempting")
+	})
+}
+
+// A static pod comes back before the source of the pod that it has preempted, and waits for its end all the same.
+func TestAStaticPodWaitsForThePodThatItPreemptedBeforeARestart(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		stop := b.start(fromAPI, fromFile)
+		b.node(1)
+		static := pod("static", "u2")
+		static.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+		b.deliver(fromAPI, pod("plain", "u1"))
+		b.stubborn("plain")
+		b.deliver(fromFile, static)
+		stop()
+		b.start(fromAPI, fromFile)
+		b.deliver(fromFile, static)
+		b.pass(10 * time.Second)
+		b.wantRunning("plain")
+		if n := b.sandboxes(); n != 1 {
+			t.Errorf("%d sandboxes while the preempted pod still ends, want its own alone", n)
+		}
+		b.pass(30 * time.Second)
+		b.wantRunning("static")
+		b.wantFailed("u1", "Preempting")
+	})
+}
+
+// podsync may be killed when it has written the status of a preempted pod, and not yet that the pod ends.
+func TestAPreemptedPodEndsThoughTheBusHasItAsSyncing(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		stop := b.start(fromAPI)
+		b.node(110)
+		b.deliver(fromAPI, pod("plain", "u1"), pod("other", "u2"))
+		stop()
+		s, _ := get(b, topic.StatusPatch, "u1")
+		s.Status.Reason, s.Status.Message = admission.ReasonPreempting, admission.MessagePreempting
+		set(b, topic.StatusPatch, "u1", s)
+		b.start(fromAPI)
+		b.settle()
+		b.wantRunning("other")
+		b.wantFailed("u1", "Preempting")
+	})
+}
