@@ -149,7 +149,7 @@ func (d *dispatcher) sync() {
 		return
 	}
 	d.pacing.round++
-	endPreempted(d)
+	resumeEnds(d)
 	waiting := takeIn(d)
 	d.workers.revive(d.known)
 	d.resizes()

@@ -11,7 +11,6 @@ import (
 	"kubelot.dev/services/podsync/internal/admission"
 	"kubelot.dev/services/podsync/internal/node/orphans"
 	"kubelot.dev/services/podsync/internal/worker"
-	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
 const (
@@ -67,15 +66,19 @@ func (d *dispatcher) endOrphan(uid string, obs topic.PodObservation) {
 	e.Remove()
 }
 
-// endPreempted goes on ending the pods that an earlier run has preempted: others wait for that, and their source may be
-// away.
-func endPreempted(d *dispatcher) {
+// resumeEnds goes on ending the pods whose end an earlier run has begun: their deadlines hold and others wait for them,
+// also while their source is away. Of a preempted pod the bus may have its status, and not yet that it ends.
+func resumeEnds(d *dispatcher) {
 	for uid, before := range d.recovery.pods {
-		preempted := before.Pod != nil && d.recovery.statuses[uid].Status.Reason == admission.ReasonPreempting
-		if obs := d.known.observed[uid]; preempted && d.workers[uid] == nil && plan.Runs(obs) {
-			d.log.Info("ending a pod that was preempted before the restart", "pod", before.Pod.Name, "namespace",
-				before.Pod.Namespace, "uid", uid)
-			takeUp(d, uid, obs).preempt()
+		preempted := d.recovery.statuses[uid].Status.Reason == admission.ReasonPreempting
+		ends := before.Lifecycle != topic.Terminated && (preempted || before.Deadline != nil)
+		if !ends || before.Pod == nil || d.workers[uid] != nil {
+			continue
+		}
+		d.log.Info("going on with the end of a pod that began before the restart", "pod", before.Pod.Name, "namespace",
+			before.Pod.Namespace, "uid", uid)
+		if e := takeUp(d, uid, d.known.observed[uid]); preempted {
+			e.preempt()
 		}
 	}
 }
@@ -85,7 +88,7 @@ func takeUp(d *dispatcher, uid string, obs topic.PodObservation) *entry {
 	cfg := worker.Config{Source: topic.SourceAPI, FirstSeen: time.Now(), Pod: skeleton(obs)}
 	if before, ok := d.recovery.pods[uid]; ok && before.Pod != nil {
 		cfg.Pod, cfg.Source, cfg.Restored, cfg.FirstSeen = before.Pod, before.Source, &before, before.FirstSeen
-		cfg.Previous = d.recovery.statuses[uid].Status
+		cfg.Previous, cfg.Allocates = d.recovery.statuses[uid].Status, before.Allocates
 	}
 	e := d.launch(cfg, obs)
 	if cfg.Restored == nil {

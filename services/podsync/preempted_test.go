@@ -70,3 +70,36 @@ func TestAPreemptedPodEndsThoughTheBusHasItAsSyncing(t *testing.T) {
 		b.wantFailed("u1", "Preempting")
 	})
 }
+
+// What others did for a pod that had begun to end stays known: its claims of devices are given back last.
+func TestAPodThatIsTakenUpHasItsDevicesStill(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		before := topic.Pod{Pod: pod("plain", "u1"), Source: fromAPI, Lifecycle: topic.Syncing, Allocates: true}
+		set(b, topic.PodUpdate, "u1", before)
+		status := topic.PodStatus{Ref: topic.RefOf(before.Pod)}
+		status.Status.Reason, status.Status.Message = admission.ReasonPreempting, admission.MessagePreempting
+		set(b, topic.StatusPatch, "u1", status)
+		b.start(fromAPI)
+		b.node(1)
+		if now, _ := get(b, topic.PodUpdate, "u1"); now.Lifecycle == topic.Syncing || !now.Allocates {
+			t.Errorf("the bus has %s, with devices: %v", now.Lifecycle, now.Allocates)
+		}
+	})
+}
+
+// A deleted pod's deadline holds over a restart, and while the API server is away.
+func TestADeletedPodEndsInTimeWhileItsSourceIsAway(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		stop := b.start(fromAPI)
+		b.node(110)
+		b.deliver(fromAPI, pod("plain", "u1"), pod("other", "u2"))
+		b.stubborn("plain")
+		b.deliver(fromAPI, deletedWithin(pod("plain", "u1"), 30), pod("other", "u2"))
+		stop()
+		b.start(fromAPI)
+		b.pass(10 * time.Second)
+		b.wantRunning("other", "plain")
+		b.pass(30 * time.Second)
+		b.wantRunning("other")
+	})
+}
