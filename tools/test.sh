@@ -2,7 +2,8 @@
 # Runs the tests: first those of the product's modules, in one go, then the suites on real parts, several side by side.
 # LANES says how many suites run at a time: they wait more than they compute. The end says how busy the processors were.
 # BUDGET is for continuous integration, which ends after a fixed time: a suite whose turn comes later than so many
-# seconds after the start isn't run, and the end says so.
+# seconds after the start isn't run, and the end says so. FORGIVEN is how many tests may pass at their second run only,
+# over all suites; without it none may.
 # With --unit it runs the unit tests alone. With --compact it runs the crash suite alone, or those of its tests that
 # FOCUS names, on the crew in one process.
 . "$(dirname "$0")/lib.sh"
@@ -156,5 +157,7 @@ for failed in "$logs"/*.failed; do
   [ ! -e "$failed" ] || failures+=("tests of $(basename "$failed" .failed)")
 done
 cat "$logs"/*.twice
+twice=$(cat "$logs"/*.twice | grep -c 'SECOND RUN: .* failed at first' || true)
+[ "$twice" -le "${FORGIVEN:-0}" ] || failures+=("$twice tests passed at their second run only")
 [ ! -e "$logs/left-out" ] || cat "$logs/left-out"
 verdict test
