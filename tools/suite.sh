@@ -3,8 +3,8 @@
 #   suite.sh MODULE PACKAGE... [-- more flags of go test]
 # The machines are shared: a test that fails is run once more, on a bed of its own, to tell chance from a fault. More
 # than four failures, or a panic, are no chance and aren't run again. A test that passes at its second run fails the
-# suite too, unless test/flakes.txt (or the file that FLAKES names) has it with the text of an issue, or FORGIVEN is more
-# than 0: then test.sh counts them.
+# suite too, unless test/flakes.txt (or the file that FLAKES names) has it with the text of an issue, or FORGIVEN is
+# more than 0: then test.sh counts them.
 . "$(dirname "$0")/lib.sh"
 module=$1
 shift
