@@ -103,14 +103,13 @@ func judge(d *dispatcher, cfg *worker.Config, obs topic.PodObservation, admitted
 	if admitted && len(obs.Sandboxes) > 0 && (cfg.Restored == nil || cfg.Restored.Resize == nil) {
 		return nil, worker.Room{}
 	}
-	pod := cfg.Pod
-	r, room := d.grant(ledger.Claim{Pod: pod, Granted: admitted})
+	r, room := d.grant(ledger.Claim{Pod: cfg.Pod, Granted: admitted})
 	if r == nil {
 		return nil, room
 	}
-	d.log.Warn("pod is not admitted", "pod", pod.Name, "namespace", pod.Namespace, "uid", string(pod.UID),
+	d.log.Warn("pod is not admitted", "pod", cfg.Pod.Name, "namespace", cfg.Pod.Namespace, "uid", string(cfg.Pod.UID),
 		"reason", r.Reason, "message", r.Message)
-	d.report.Event(pod, "", corev1.EventTypeWarning, r.Reason, r.Message)
+	d.report.Event(cfg.Pod, "", corev1.EventTypeWarning, r.Reason, r.Message)
 	d.metrics.Rejected(r.Reason)
 	return &worker.Failed{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}, room
 }
@@ -130,8 +129,7 @@ func (w workers) hasNamesake(p *source.Pod) bool {
 
 // predecessor is a pod with the static pod's name that an earlier run of this daemon has started. Its own source has
 // replaced it by this pod, so it needn't wait for the other sources before it is ended.
-func (r *recovery) predecessor(p *source.Pod,
-	observed map[string]topic.PodObservation,
+func (r *recovery) predecessor(p *source.Pod, observed map[string]topic.PodObservation,
 ) (uid string, obs topic.PodObservation, found bool) {
 	if p.Source == topic.SourceAPI {
 		return "", obs, false
@@ -179,6 +177,9 @@ func onNode(d *dispatcher, now time.Time) *ledger.Ledger {
 		p := e.place()
 		p.Waits = e.room.Pending(now) && len(d.known.observed[uid].Sandboxes) == 0
 		l.Pods = append(l.Pods, p)
+	}
+	if len(d.recovery.pods) == 0 {
+		return l
 	}
 	wanted, silent := d.wanted.uids(), d.wanted.merge.Waiting()
 	for uid, before := range d.recovery.pods {

@@ -12,16 +12,14 @@ func TestACriticalPodStartsWhenThePreemptedPodHasEnded(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.start(fromAPI)
 		b.node(1)
-		plain, critical := pod("plain", "u1"), pod("critical", "u2")
-		priority := int32(2000000000)
-		critical.Spec.Priority = &priority
+		plain, urgent := pod("plain", "u1"), critical(pod("critical", "u2"))
 		b.deliver(fromAPI, plain)
 		list, err := b.client.ListContainers(b.t.Context(), nil)
 		if err != nil || len(list) != 1 {
 			t.Fatalf("%d containers, %v", len(list), err)
 		}
 		b.fake.Stubborn(list[0].GetId())
-		b.deliver(fromAPI, plain, critical)
+		b.deliver(fromAPI, plain, urgent)
 		b.pass(20 * time.Second) // of the grace period of 30 s
 		b.wantRunning("plain")
 		if n := b.sandboxes(); n != 1 {
@@ -38,12 +36,10 @@ func TestACriticalPodWaitsForNoPodThatDoesNotEnd(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.start(fromAPI)
 		b.node(1)
-		plain, critical := pod("plain", "u1"), pod("critical", "u2")
-		priority := int32(2000000000)
-		critical.Spec.Priority = &priority
+		plain, urgent := pod("plain", "u1"), critical(pod("critical", "u2"))
 		b.deliver(fromAPI, plain)
 		b.fake.On("StopContainer", critest.Hang)
-		b.deliver(fromAPI, plain, critical)
+		b.deliver(fromAPI, plain, urgent)
 		b.pass(40 * time.Second)
 		b.wantRunning("plain")
 		b.pass(10 * time.Second)

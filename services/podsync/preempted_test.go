@@ -11,14 +11,7 @@ import (
 // A preempted pod is ended after a restart too while its source is away, here the API server.
 func TestAPreemptedPodEndsWhileItsSourceIsAway(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		stop := b.start(fromAPI)
-		b.node(1)
-		plain, urgent := pod("plain", "u1"), critical(pod("critical", "u2"))
-		b.deliver(fromAPI, plain)
-		b.stubborn("plain")
-		b.deliver(fromAPI, plain, urgent)
-		stop()
-		b.start(fromAPI)
+		plain, urgent := b.preemptedBeforeARestart()
 		b.pass(10 * time.Second) // of the grace period of 30 s
 		b.wantRunning("plain")
 		b.pass(30 * time.Second)

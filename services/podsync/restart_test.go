@@ -188,17 +188,24 @@ func TestAPodThatEndsHoldsItsPlace(t *testing.T) {
 	}
 }
 
+// preemptedBeforeARestart has a critical pod preempt a plain one that ignores SIGTERM, on a node for one, and starts
+// podsync again meanwhile.
+func (b *bed) preemptedBeforeARestart() (plain, urgent *corev1.Pod) {
+	stop := b.start(fromAPI)
+	b.node(1)
+	plain, urgent = pod("plain", "u1"), critical(pod("critical", "u2"))
+	b.deliver(fromAPI, plain)
+	b.stubborn("plain")
+	b.deliver(fromAPI, plain, urgent)
+	stop()
+	b.start(fromAPI)
+	return plain, urgent
+}
+
 // The wait for preempted pods outlives a restart, and others that come have to wait with the critical pod.
 func TestACriticalPodWaitsForThePreemptedOneAcrossARestart(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		stop := b.start(fromAPI)
-		b.node(1)
-		plain, urgent := pod("plain", "u1"), critical(pod("critical", "u2"))
-		b.deliver(fromAPI, plain)
-		b.stubborn("plain")
-		b.deliver(fromAPI, plain, urgent)
-		stop()
-		b.start(fromAPI)
+		plain, urgent := b.preemptedBeforeARestart()
 		b.node(1)
 		b.deliver(fromAPI, urgent, plain)
 		b.pass(10 * time.Second)

@@ -65,7 +65,7 @@ func (u *upgrade) packageCommands(m manager, owner string) []string {
 	}
 	const cli, common, bus = prefix + "cli", prefix + "common", prefix + busName
 	if owner == prefix+compactName { // its file is in a directory of its own: it excludes the daemons'
-		return []string{with(cli, common) + " " + fmt.Sprintf("./"+compactName+strings.TrimPrefix(m.file, "."), owner)}
+		return []string{with(cli, common, compactName+"/"+owner)}
 	}
 	all := []string{with(cli, common, bus)}
 	for _, name := range u.Daemons {

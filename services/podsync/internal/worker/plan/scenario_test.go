@@ -21,8 +21,10 @@ import (
 //
 //	pod       a PodSpec in YAML
 //	runtime   lines "sandbox ID key=value..." and "container ID name=NAME key=value...", newest first, "error TEXT..."
-//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed", "replaced ID", "stopped SANDBOX", "hook ID", "settling", "resize ID=CPU...", "resize-waits",
-//	          "base NAME RESTARTS", "hash HASH", "longest-backoff D", "allocating WHY...", "cpus NAME LIST", "has-cpus ID LIST"
+//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed",
+//	          "replaced ID", "stopped SANDBOX", "hook ID", "settling", "resize ID=CPU...", "resize-waits",
+//	          "base NAME RESTARTS", "hash HASH", "longest-backoff D", "allocating WHY...", "cpus NAME LIST",
+//	          "has-cpus ID LIST"
 //	plan      at=T, and for a pod that is to stop: stop=T grace=D
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
