@@ -112,8 +112,8 @@ func TestNodeStatus(t *testing.T) {
 	}
 }
 
-// checkRuntime checks what the node says of its runtime, its images and itself.
-func checkRuntime(t *testing.T, n *corev1.Node) {
+// checkHandlers checks what the node says of what its runtime can do.
+func checkHandlers(t *testing.T, n *corev1.Node) {
 	t.Helper()
 	if handlers := n.Status.RuntimeHandlers; !slices.ContainsFunc(handlers, func(h corev1.NodeRuntimeHandler) bool {
 		return h.Name == "runc" && h.Features != nil && h.Features.RecursiveReadOnlyMounts != nil &&
@@ -123,6 +123,14 @@ func checkRuntime(t *testing.T, n *corev1.Node) {
 	}
 	if f := n.Status.Features; f == nil || f.SupplementalGroupsPolicy == nil {
 		t.Errorf("features %+v", f)
+	}
+}
+
+// checkRuntime checks what the node says of its runtime, its images and itself.
+func checkRuntime(t *testing.T, n *corev1.Node) {
+	t.Helper()
+	if !bed.Containerd1(t) {
+		checkHandlers(t, n)
 	}
 	if want := []string{"ExtendWebSocketsToKubelet"}; !slices.Equal(n.Status.DeclaredFeatures, want) {
 		t.Errorf("declared features %v; want %v", n.Status.DeclaredFeatures, want)

@@ -15,6 +15,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/test/testbed/cluster"
 	"kubelot.dev/test/testbed/node"
@@ -68,6 +70,16 @@ func (b *Bed) NotCompact(t testing.TB, reason string) {
 	if b.Compact() {
 		t.Skip("not in the compact layout: " + reason)
 	}
+}
+
+// Containerd1 reports whether the container runtime is a containerd before 2.0, which lacks much (docs/parity.md).
+func (b *Bed) Containerd1(t testing.TB) bool {
+	t.Helper()
+	v, err := b.Containerd.Runtime().Version(t.Context(), &runtimeapi.VersionRequest{})
+	if err != nil {
+		t.Fatal("ask the container runtime for its version:", err)
+	}
+	return strings.HasPrefix(strings.TrimPrefix(v.GetRuntimeVersion(), "v"), "1.")
 }
 
 // Bed is a running node with its control plane.

@@ -157,21 +157,27 @@ func (b *Bed) unmountAll() error {
 // removeShimSockets removes the sockets that containerd's shims keep in
 // /run/containerd/s, whatever the state directory: a killed shim leaves them.
 func (b *Bed) removeShimSockets() {
-	bundles, _ := filepath.Glob(b.Path("containerd", "state", "io.containerd.runtime.v2.task", "*", "*", "bootstrap.json"))
-	for _, bundle := range bundles {
-		data, err := os.ReadFile(bundle)
-		if err != nil {
-			continue
-		}
+	bundles := b.Path("containerd", "state", "io.containerd.runtime.v2.task", "*", "*")
+	described, _ := filepath.Glob(filepath.Join(bundles, "bootstrap.json"))
+	for _, file := range described {
 		var boot struct {
 			Address string `json:"address"`
 		}
-		if json.Unmarshal(data, &boot) != nil {
-			continue
+		if data, err := os.ReadFile(file); err == nil && json.Unmarshal(data, &boot) == nil {
+			removeSocket(boot.Address)
 		}
-		if socket, ok := strings.CutPrefix(boot.Address, "unix://"); ok {
-			_ = os.Remove(socket)
+	}
+	addresses, _ := filepath.Glob(filepath.Join(bundles, "address")) // of containerd 1.6
+	for _, file := range addresses {
+		if data, err := os.ReadFile(file); err == nil {
+			removeSocket(string(data))
 		}
+	}
+}
+
+func removeSocket(address string) {
+	if socket, ok := strings.CutPrefix(address, "unix://"); ok {
+		_ = os.Remove(socket)
 	}
 }
 

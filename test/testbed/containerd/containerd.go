@@ -34,12 +34,8 @@ import (
 // startTimeout covers a cold machine that does something else too.
 const startTimeout = 3 * time.Minute
 
-var (
-	//go:embed config.toml
-	configTemplate string
-	//go:embed cni.conflist
-	cniTemplate string
-)
+//go:embed cni.conflist
+var cniTemplate string
 
 // Containerd is a running containerd.
 type Containerd struct {
@@ -47,13 +43,18 @@ type Containerd struct {
 
 	bed     *bed.Bed
 	box     *tools.Box
+	release release
 	process *proc.Process
 	conn    *grpc.ClientConn
 }
 
 // Start configures and runs containerd and imports the images.
 func Start(ctx context.Context, b *bed.Bed, box *tools.Box, all ...images.Image) (*Containerd, error) {
-	c := &Containerd{Socket: b.ContainerdSocket(), bed: b, box: box}
+	r, err := chosen(ctx, box)
+	if err != nil {
+		return nil, err
+	}
+	c := &Containerd{Socket: b.ContainerdSocket(), bed: b, box: box, release: r}
 	if err := c.configure(); err != nil {
 		return nil, err
 	}
@@ -69,7 +70,7 @@ func Start(ctx context.Context, b *bed.Bed, box *tools.Box, all ...images.Image)
 
 func (c *Containerd) configure() error {
 	files := map[string]string{
-		c.path("config.toml"):                    configTemplate,
+		c.path("config.toml"):                    c.release.config,
 		c.bed.Path("cni", "10-testbed.conflist"): cniTemplate,
 	}
 	for path, text := range files {
@@ -93,7 +94,7 @@ func (c *Containerd) settings() map[string]any {
 		"SandboxImage": images.PauseRef, "RegistryConfig": c.bed.Path("certs.d"),
 		"RestrictOOMScore": !hasSysResource(),
 		"CNIBin":           c.box.CNIDir(), "CNIConf": c.bed.Path("cni"),
-		"Runc": c.box.Path("runc"), "RuncRoot": c.path("runc"), "Opt": c.path("opt"),
+		"Runc": c.release.runc, "RuncRoot": c.path("runc"), "Opt": c.path("opt"),
 		"Network": c.bed.Network(), "Bridge": c.bed.Bridge, "IPAM": c.path("ipam"),
 		"Subnet": c.bed.Subnet, "Gateway": c.bed.Gateway,
 	}
@@ -102,10 +103,10 @@ func (c *Containerd) settings() map[string]any {
 // Launch runs containerd, for the first time or after Stop or Kill.
 func (c *Containerd) Launch(ctx context.Context) error {
 	process, err := proc.Start(proc.Spec{
-		Name: "containerd", Path: c.box.Path("containerd"), Dir: c.bed.Logs(),
+		Name: "containerd", Path: c.release.containerd, Dir: c.bed.Logs(),
 		Args: []string{"--config", c.path("config.toml")},
 		// containerd finds its shim on the PATH.
-		Env: []string{"PATH=" + c.box.Bin + ":" + os.Getenv("PATH")},
+		Env: []string{"PATH=" + c.release.shims + ":" + os.Getenv("PATH")},
 	})
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 // ctr runs containerd's own client in the namespace of the CRI.
 func (c *Containerd) ctr(ctx context.Context, args ...string) error {
 	args = append([]string{"--address", c.Socket, "--namespace", "k8s.io"}, args...)
-	out, err := exec.CommandContext(ctx, c.box.Path("ctr"), args...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, c.release.ctr, args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("ctr %s: %w: %s", strings.Join(args, " "), err, out)
 	}

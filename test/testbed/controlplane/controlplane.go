@@ -26,7 +26,10 @@ import (
 )
 
 const (
-	startTimeout = 3 * time.Minute
+	// startTimeout only bounds a failure.
+	startTimeout = 6 * time.Minute
+	// apiserverTries is how often the API server is started until it is ready.
+	apiserverTries = 3
 	// stopGrace is short: the API server would wait for its watchers.
 	stopGrace = 2 * time.Second
 	// quitGrace is what the kubelet gives the API server's static pod.
@@ -131,13 +134,10 @@ func (c *ControlPlane) launch(ctx context.Context) error {
 	if err := c.etcd.WaitReady(ctx, c.etcdReady); err != nil {
 		return err
 	}
-	if c.apiserver, err = c.start("kube-apiserver", c.apiserverArgs()); err != nil {
-		return err
-	}
 	if c.client, err = c.connect(); err != nil {
 		return err
 	}
-	if err := c.apiserver.WaitReady(ctx, c.apiserverReady); err != nil {
+	if err := c.startAPIServer(ctx); err != nil {
 		return err
 	}
 	if c.scheduler, err = c.start("kube-scheduler", c.schedulerArgs()); err != nil {
@@ -188,11 +188,26 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("waited %v", startTimeout))
 	defer cancel()
-	var err error
-	if c.apiserver, err = c.start("kube-apiserver", c.apiserverArgs()); err != nil {
-		return err
+	return c.startAPIServer(ctx)
+}
+
+// startAPIServer starts the API server and waits until it is ready. It ends by itself where etcd doesn't answer for
+// some seconds while it starts, which a busy machine is enough for. On a node of kubeadm it is started again then.
+func (c *ControlPlane) startAPIServer(ctx context.Context) (err error) {
+	for range apiserverTries {
+		if c.apiserver, err = c.start("kube-apiserver", c.apiserverArgs()); err != nil {
+			return err
+		}
+		if err = c.apiserver.WaitReady(ctx, c.apiserverReady); err == nil {
+			return nil
+		}
+		select {
+		case <-c.apiserver.Done():
+		default:
+			return err
+		}
 	}
-	return c.apiserver.WaitReady(ctx, c.apiserverReady)
+	return err
 }
 
 // RestartControllers restarts the controller-manager with more flags, such as another --cluster-signing-duration.

@@ -109,6 +109,19 @@ func (b *Box) runc() build {
 	return what
 }
 
+// debianContainerd is what a user of Debian 12 has: containerd 1.6 and runc 1.1.
+func (b *Box) debianContainerd() build {
+	const name = "debian-containerd"
+	script := fmt.Sprintf("rm -rf %[1]s; mkdir %[1]s; cd %[1]s; apt-get update -q -o %[2]s; "+
+		"apt-get download -q containerd runc; for package in *.deb; do dpkg -x $package .; done; rm *.deb", name, lockPatience)
+	return build{
+		name:     name,
+		stamp:    "1",
+		programs: []string{name + "/usr/bin/containerd", name + "/usr/bin/ctr", name + "/usr/sbin/runc"},
+		command:  []string{"sh", "-e", "-c", script},
+	}
+}
+
 func (b *Box) install(name, version, cgo string, flags ...string) build {
 	command := append([]string{"nice", "go", "install", "-v"}, flags...)
 	return build{

@@ -113,6 +113,12 @@ func (b *Box) EnsureAgnhost(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.agnhost())
 }
 
+// EnsureDebianContainerd fetches the containerd and runc of Debian's packages on demand and returns the directory that
+// stands for their root. They aren't installed, so that no service of theirs runs.
+func (b *Box) EnsureDebianContainerd(ctx context.Context) (string, error) {
+	return b.onDemand(ctx, b.debianContainerd())
+}
+
 // EnsureTestServer builds the server that probes are tried on, on demand, and returns its path.
 func (b *Box) EnsureTestServer(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.testServer())
