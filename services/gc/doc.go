@@ -33,8 +33,9 @@
 //   - For each of the node's conditions one pod is evicted at a time. The next is chosen when that one has ended,
 //     podsync has freed what it used and the signals have been read again, or 30 s after its grace period.
 //   - So it is over a restart of gc: a pod that was evicted before is in pod.update, with its deadline. Then the
-//     condition that held waits for any pod that ends as quickly. The space of a pod that has just gone is waited for,
-//     20 s at most. Thresholds are judged anew: a soft one by its whole grace period, and without minimum reclaim.
+//     condition that held, and any shortage of disk space, waits for a pod that ends as quickly. The space of one that
+//     has gone is waited for, 20 s at most. Thresholds are judged anew: a soft one by its whole grace period, without
+//     minimum reclaim.
 //   - Conditions and thresholds don't wait for each other. If a hard threshold is crossed, a pod that ends slowly
 //     because of a soft one is ended at once.
 //   - On disk pressure dead containers and unused images are removed first, for a minute at most. gc waits up to 5 s

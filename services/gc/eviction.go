@@ -46,6 +46,7 @@ func (s *Service) evict(ctx context.Context, due []evict.Due, now time.Time) {
 // advance takes the next step about a condition whose thresholds are due.
 func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.Time) {
 	p := &s.passes[j]
+	awaitUnknown(s, p, now)
 	// What a pod has that was evicted for its own limit may end a shortage that begins before it is gone.
 	ending := p.freeing.UID != p.awaited && !s.gone(p.freeing.UID)
 	if len(due) == 0 {
@@ -82,20 +83,20 @@ func (s *Service) advance(ctx context.Context, j job, due []evict.Due, now time.
 // and disk space is waited for in any case: it may be that of a pod over its own limit, or of one that has just gone.
 func resume(s *Service, now time.Time) {
 	disk := &s.passes[jobDisk]
-	if left := freedTimeout - max(now.Sub(s.state.went), 0); left > 0 {
-		disk.freeing = evict.Freeing{Pod: "pods that have gone", Until: now.Add(left)}
-	}
 	for _, b := range evict.Underway(s.state.pods, s.settings.Load().maxGrace, now) {
 		until := b.Until.Add(goneTimeout)
 		if !b.Soft {
 			s.evicted[b.UID] = until
-			disk.freeing = evict.Freeing{Pod: b.Pod, UID: b.UID, Until: b.Until.Add(reclaimTimeout)}
+			disk.freeing = evict.Freeing{Pod: b.Pod, UID: b.UID, Until: until}
 		}
 		for j := range s.passes {
 			if p := &s.passes[j]; s.held[j] {
 				p.awaited, p.until, p.soft = b.UID, until, b.Soft
 			}
 		}
+	}
+	if left := freedTimeout - max(now.Sub(s.state.went), 0); left > 0 && !now.Before(disk.freeing.Until) {
+		disk.freeing = evict.Freeing{Pod: "pods that have gone", Until: now.Add(left)}
 	}
 }
 
@@ -108,10 +109,15 @@ func (p *pass) awaitSpace(gone bool, now time.Time) {
 	case p.freeing.UID != p.awaited:
 	case !gone:
 		p.freeing = evict.Freeing{}
-	case p.freeing.Becomes == nil:
-		p.freeing.Until = now.Add(freedTimeout)
 	default:
 		p.freeing.Until = now.Add(reclaimTimeout)
+	}
+}
+
+// awaitUnknown begins the wait for the space of a pod that is gone where nobody knows how much it is.
+func awaitUnknown(s *Service, p *pass, now time.Time) {
+	if f := &p.freeing; f.UID != "" && f.Becomes == nil && s.gone(f.UID) {
+		*f = evict.Freeing{Pod: f.Pod, Until: now.Add(freedTimeout)}
 	}
 }
 

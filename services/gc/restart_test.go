@@ -167,29 +167,42 @@ func TestAHardThresholdAfterARestart(t *testing.T) {
 }
 
 // The space of a pod that was evicted before a restart is waited for, as it would be without one: 20 s where nobody
-// knows how much it is. This holds where its object has gone too.
+// knows how much it is. This holds where its object has gone too, and where the shortage has begun meanwhile.
 func TestSpaceIsWaitedForOverARestart(t *testing.T) {
+	released := func(b *bed) { b.released("hog") }
 	for name, c := range map[string]struct {
-		gone func(*bed)
-		// again is how long after the first restart another follows.
+		// fresh is true for a shortage that begins while gc is away, stays for a pod that never ends.
+		fresh, stays bool
+		gone         func(*bed)
+		// again is how long after the first restart another follows, freed when the space is free; zero for never.
 		again, freed time.Duration
 		want         string
 	}{
-		"it ends after the restart":     {nil, 0, time.Hour, "38s second grace 1 TerminationByKubelet"},
-		"its space is freed":            {nil, 0, 10 * time.Second, ""},
-		"it has ended before":           {func(b *bed) { b.released("hog") }, 0, time.Hour, "20s second"},
-		"it has ended, and there again": {func(b *bed) { b.released("hog") }, 5 * time.Second, time.Hour, "20s second"},
-		"it has gone before": {func(b *bed) {
+		"it ends after the restart":         {want: "38s second grace 1 TerminationByKubelet"},
+		"it ends, and the shortage is new":  {fresh: true, want: "38s second grace 1 TerminationByKubelet"},
+		"it never ends":                     {stays: true, want: "31s second"},
+		"nor then, and the shortage is new": {fresh: true, stays: true, want: "31s second"},
+		"its space is freed":                {freed: 10 * time.Second},
+		"it is freed in a new shortage":     {fresh: true, freed: 10 * time.Second},
+		"it has ended before":               {gone: released, want: "20s second"},
+		"it has ended, and there again":     {gone: released, again: 5 * time.Second, want: "20s second"},
+		"it has gone before": {gone: func(b *bed) {
 			b.released("hog")
 			b.must(b.pods.Delete("hog"))
-		}, 0, time.Hour, "20s second grace 1 TerminationByKubelet"},
+		}, want: "20s second grace 1 TerminationByKubelet"},
+		"it has ended, and another one hangs": {fresh: true, gone: func(b *bed) {
+			b.ends("other", 1, topic.Terminating)
+			b.after(time.Minute)
+			b.released("hog")
+			b.began = time.Now()
+		}, want: "20s second"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
 				b.ready()
 				b.pod("second", "1Mi", topic.Syncing, data)
 				b.usage, b.volumes = map[string]int64{"second": mib}, map[string]int64{"second": mib}
-				b.held(topic.Pressure{Disk: true})
+				b.held(topic.Pressure{Disk: !c.fresh})
 				b.disk = 50 * mib
 				b.ends("hog", 1, topic.Terminating)
 				if c.gone != nil {
@@ -201,10 +214,12 @@ func TestSpaceIsWaitedForOverARestart(t *testing.T) {
 				b.run(func() {
 					b.after(18*time.Second - c.again)
 					b.want("evictions at first", b.evictions(), "")
-					if c.gone == nil {
+					if c.gone == nil && !c.stays {
 						b.released("hog")
 					}
-					time.AfterFunc(c.freed, func() { b.set(func() { b.disk = 350 * mib }) })
+					if c.freed > 0 {
+						time.AfterFunc(c.freed, func() { b.set(func() { b.disk = 350 * mib }) })
+					}
 					b.after(30 * time.Second)
 					if got := b.evictions(); !strings.HasPrefix(got, c.want) || (c.want == "") != (got == "") {
 						t.Errorf("evictions %q, want %q", got, c.want)

@@ -39,7 +39,8 @@ func (s *Service) reportHealth() {
 	s.ports.Health.Set(topic.Healthy, "")
 }
 
-// fail records why a volume's worker failed, and sends an Event while the pod is starting.
+// fail records why a volume's worker failed, and warns of it, also by an Event while the pod is starting. The same is
+// said more and more seldom, however often the volume is tried.
 func (s *Service) fail(p *pod, v *volume, reason, what string) {
 	starting := v.phase != topic.VolumeMounted
 	v.problem, v.reason, p.touched = what+v.attacher(), reason, true
@@ -52,8 +53,11 @@ func (s *Service) fail(p *pod, v *volume, reason, what string) {
 	if starting {
 		v.phase = topic.VolumeFailed
 	}
+	if !v.told.due(what, s.now()) {
+		return
+	}
 	log.Warn("volume failed, retrying", "error", what)
-	if s.stage(p) == topic.Syncing && v.told.due(what, s.now()) {
+	if s.stage(p) == topic.Syncing {
 		s.ports.Events.Record(topic.Event{Kind: "Pod", Ref: p.ref, Type: "Warning", Reason: reason, Message: what})
 	}
 }

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -142,6 +143,7 @@ type world struct {
 	configMaps *objects[corev1.ConfigMap]
 	claims     claims
 	events     *recorded
+	log        bytes.Buffer // warnings and errors; read at rest
 	health     health
 	labels     *selinux.Book
 	kinds      plugin.List // added before the real ones
@@ -198,7 +200,7 @@ func (w *world) startWith(m metrics) {
 		ConfigMaps: w.configMaps, Secrets: newObjects[corev1.Secret](), Tokens: noTokens{}, Claims: &w.claims,
 		State: topic.VolumeState.Writer(conn), Events: w.events, Health: &w.health, Metrics: m,
 		Labels: w.labels,
-	}, slog.New(slog.DiscardHandler))
+	}, slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelWarn})))
 	s.kinds = append(slices.Clone(w.kinds), s.kinds...)
 	w.service = s
 	if w.clock != nil {

@@ -125,16 +125,16 @@ func (r *retry) fail(now time.Time, limit time.Duration) {
 // wake ends the pause, and spares an attempt that is under way the next one.
 func (r *retry) wake() { r.notBefore, r.woken = time.Time{}, true }
 
-// told is what Events have said of a volume since it was last well, and when each may be said again.
+// told is what the log and Events have said of a volume since it was last well, and when each may be said again.
 type told map[string]retry
 
 // mostTold is how many messages of a volume are told apart; the others count as one. The kubelet's Events combine as
 // many.
 const mostTold = 10
 
-// due reports whether an Event is to say that now. The same is said again after pauses that grow, however often the
-// volume is tried and whatever was said in between: status sends 25 Events of one pod, and then one in five minutes, so
-// that others would be lost.
+// due reports whether that is to be said now. The same is said again after pauses that grow, however often the volume
+// is tried and whatever was said in between: status sends 25 Events of one pod, and then one in five minutes, so that
+// others would be lost.
 func (t told) due(what string, now time.Time) bool {
 	if _, known := t[what]; !known && len(t) >= mostTold {
 		what = ""

@@ -246,9 +246,10 @@ func (d *remote) takeAway(ctx context.Context, global string) error {
 // leftoverLimit is how long the disks that no pod has may take to be detached after the start.
 const leftoverLimit = time.Minute
 
-// Leftovers detaches the disks that no pod has: somebody was killed between taking one from its last pod and this.
+// Leftovers detaches the disks that no pod has: somebody was killed between taking one from its last pod and this. Pods
+// that wait for it are told of its calls.
 func (d *remote) Leftovers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), leftoverLimit,
+	ctx, cancel := context.WithTimeoutCause(plugin.Watched(context.WithoutCancel(ctx), "", nil), leftoverLimit,
 		fmt.Errorf("the disks that no pod has are not detached after %s", leftoverLimit))
 	defer cancel()
 	var errs []error

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/services/volume/internal/device"
 	"kubelot.dev/services/volume/internal/iscsi"
@@ -281,4 +285,59 @@ func TestRemoteDevice(t *testing.T) {
 	b.again(c, fake)
 	b.unmount(two, second)
 	b.ended(c, fake)
+}
+
+// detaching is a network with one disk, whose end a test gives.
+type detaching struct {
+	network
+	global string
+	ends   chan struct{}
+}
+
+func (d detaching) globals(block bool) ([]string, error) {
+	if block {
+		return nil, nil
+	}
+	return []string{d.global}, nil
+}
+
+func (d detaching) detach(ctx context.Context, global string) error {
+	ended, _ := plugin.Call(ctx, topic.DriverCall{Call: "iscsiadm --logout", Since: time.Unix(0, 0)})
+	defer ended()
+	<-d.ends
+	return os.Remove(global)
+}
+
+// Who waits until a disk that no pod had is detached is told by which call.
+func TestWhoWaitsForALeftoverIsToldOfItsCall(t *testing.T) {
+	root := t.TempDir()
+	global := filepath.Join(root, "plugins", "disk")
+	must(t, os.MkdirAll(global, 0o750))
+	synctest.Test(t, func(t *testing.T) {
+		n := detaching{global: global, ends: make(chan struct{})}
+		d := &remote{network: n, local: &local{root: root}}
+		freed, got := make(chan error), make(chan error)
+		go func() { freed <- d.Leftovers(t.Context()) }()
+		synctest.Wait()
+		var told []string
+		waiter := plugin.Watched(t.Context(), "ns/waiter", func(c *topic.DriverCall) {
+			if c != nil {
+				told = append(told, plugin.Waits(c))
+			}
+		})
+		go func() {
+			giveBack, err := d.locks.Take(waiter, global)
+			if err == nil {
+				giveBack()
+			}
+			got <- err
+		}()
+		synctest.Wait()
+		if want := []string{"iscsiadm --logout has not ended since 00:00:00 UTC"}; !slices.Equal(told, want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+		close(n.ends)
+		must(t, <-freed)
+		must(t, <-got)
+	})
 }

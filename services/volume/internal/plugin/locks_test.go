@@ -16,15 +16,6 @@ func TestWhoWaitsForALockIsToldOfTheHoldersCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Locks
 		var own, told []string
-		note := func(list *[]string) func(*topic.DriverCall) {
-			return func(c *topic.DriverCall) {
-				if c == nil {
-					*list = append(*list, "nothing")
-				} else {
-					*list = append(*list, Waits(c))
-				}
-			}
-		}
 		holder := Watched(t.Context(), "ns/holder", note(&own))
 		giveBack, err := l.Take(holder, "v")
 		must(t, err)
@@ -69,6 +60,51 @@ func TestWhoWaitsForALockIsToldOfTheHoldersCalls(t *testing.T) {
 		giveBack()
 		must(t, <-got)
 		wants(t, told, made+", for the pod ns/holder", "nothing")
+	})
+}
+
+// note notes what is told.
+func note(list *[]string) func(*topic.DriverCall) {
+	return func(c *topic.DriverCall) {
+		if c == nil {
+			*list = append(*list, "nothing")
+		} else {
+			*list = append(*list, Waits(c))
+		}
+	}
+}
+
+// The calls for a volume of a kind that has become a driver's are those of the work that has the lock.
+func TestWhoWaitsIsToldOfTheCallsForAMigratedVolume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l Locks
+		var own, told []string
+		holder := Watched(t.Context(), "ns/holder", note(&own))
+		giveBack, err := l.Take(holder, "claim")
+		must(t, err)
+		ended, migrated := Call(Migrated(holder), topic.DriverCall{
+			Driver: "d", Call: "NodeExpandVolume", Since: time.Unix(0, 0),
+		})
+		if !migrated {
+			t.Error("the driver isn't told that the volume is migrated")
+		}
+		got := make(chan error)
+		go func() {
+			giveBack, err := l.Take(Watched(t.Context(), "ns/waiter", note(&told)), "claim")
+			if err == nil {
+				giveBack()
+			}
+			got <- err
+		}()
+		synctest.Wait()
+		const growing = "the CSI driver d has not answered NodeExpandVolume since 00:00:00 UTC"
+		wants(t, own, growing)
+		wants(t, told, growing+", for the pod ns/holder")
+		ended()
+		giveBack()
+		must(t, <-got)
+		wants(t, own, growing, "nothing")
+		wants(t, told, growing+", for the pod ns/holder", "nothing")
 	})
 }
 

@@ -15,11 +15,12 @@ type work struct {
 	// pod is the one for which the work is done; empty for none.
 	pod string
 	// call is the one under way, as it is told to those who wait for this work.
-	call     atomic.Pointer[topic.DriverCall]
-	migrated bool
+	call atomic.Pointer[topic.DriverCall]
 }
 
 type workKey struct{}
+
+type migratedKey struct{}
 
 func workOf(ctx context.Context) *work {
 	if w, ok := ctx.Value(workKey{}).(*work); ok {
@@ -32,13 +33,12 @@ func workOf(ctx context.Context) *work {
 // end. While the work waits for a lock, these are the calls of the lock's holder. pod is the one for which the work is
 // done; empty for none.
 func Watched(ctx context.Context, pod string, calling func(*topic.DriverCall)) context.Context {
-	return context.WithValue(ctx, workKey{}, &work{pod: pod, calling: calling, migrated: workOf(ctx).migrated})
+	return context.WithValue(ctx, workKey{}, &work{pod: pod, calling: calling})
 }
 
-// Migrated says that the volume is one of a kind that has become a CSI driver's.
+// Migrated says that the volume is one of a kind that has become a CSI driver's. The work stays the same.
 func Migrated(ctx context.Context) context.Context {
-	w := workOf(ctx)
-	return context.WithValue(ctx, workKey{}, &work{pod: w.pod, calling: w.calling, migrated: true})
+	return context.WithValue(ctx, migratedKey{}, true)
 }
 
 // Call is for a call to a driver: ended is to be called when it has ended, and migrated reports whether the volume is
@@ -47,7 +47,7 @@ func Call(ctx context.Context, c topic.DriverCall) (ended func(), migrated bool)
 	w, others := workOf(ctx), c
 	others.Pod = w.pod
 	w.tell(&c, &others)
-	return func() { w.tell(nil, nil) }, w.migrated
+	return func() { w.tell(nil, nil) }, ctx.Value(migratedKey{}) != nil
 }
 
 // tell tells of a call, and of it as others see it.
