@@ -16,6 +16,8 @@ type word struct {
 	// pod is nil for one that is gone.
 	pod   *corev1.Pod
 	ended bool
+	// again is true where the pod was gone in between: the daemon has forgotten what it had heard of it.
+	again bool
 }
 
 // mailbox is what the daemon says and hears. Its methods may be called from any goroutine, and none waits.
@@ -61,9 +63,11 @@ func (b *mailbox) Forget(uid types.UID) { b.say(uid, word{}) }
 func (b *mailbox) say(uid types.UID, w word) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, said := b.words[uid]; !said {
+	before, said := b.words[uid]
+	if !said {
 		b.order = append(b.order, uid)
 	}
+	w.again = said && w.pod != nil && (before.again || before.pod == nil)
 	b.words[uid] = w
 	if w.pod == nil {
 		delete(b.out, uid)
@@ -107,8 +111,8 @@ func (b *mailbox) Take() map[types.UID]Status {
 func (b *mailbox) tell(uid types.UID, s Status) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w, said := b.words[uid]; said && w.pod == nil {
-		return // it is gone, and nobody wants to hear of it
+	if w, said := b.words[uid]; said && (w.pod == nil || w.again) {
+		return // it is gone, and nobody wants to hear of it; one that is back is told of when that is read
 	}
 	b.out[uid] = s
 	wake(b.changes)

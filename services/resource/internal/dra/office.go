@@ -64,7 +64,8 @@ func (o Office) user(uid types.UID) topic.ClaimPod {
 }
 
 // Forget answers resource.forget: it takes the drivers of a claim that are gone for having given it back, so that its
-// pods can go. It is refused as long as a pod runs with the claim, and where no driver is gone.
+// pods can go. It is refused as long as a pod runs with the claim or a driver is being called about it, and where no
+// driver is gone.
 func (o Office) Forget(ctx context.Context, req topic.ForgetRequest) (topic.ForgetReply, error) {
 	name := types.NamespacedName{Namespace: req.Namespace, Name: req.Name}
 	if o.m == nil {
@@ -96,7 +97,7 @@ func (o Office) forget(name types.NamespacedName) ([]string, error) {
 			return nil, bus.WithKind(bus.ErrRefused, err)
 		}
 	}
-	drivers := c.Abandon(o.m.drivers.Registered)
+	drivers := o.m.book.Abandon(c, o.m.drivers.Registered)
 	if len(drivers) == 0 {
 		return nil, bus.WithKind(bus.ErrRefused, nothingToForget(c))
 	}
@@ -119,11 +120,13 @@ func unknown(name types.NamespacedName) error {
 
 func nothingToForget(c *claims.Claim) error {
 	for _, name := range c.DriverNames() {
-		switch d := c.Drivers[name]; {
-		case d.Calling:
+		if c.Drivers[name].Calling {
 			return fmt.Errorf("the driver %s is being called about the ResourceClaim %s: try again when it has answered, "+
 				"or the call has timed out", name, c.NamespacedName)
-		case d.Standing != claims.Idle:
+		}
+	}
+	for _, name := range c.DriverNames() {
+		if c.Drivers[name].Standing != claims.Idle {
 			return fmt.Errorf("the driver %s of the ResourceClaim %s is there, and is asked to give it back", name,
 				c.NamespacedName)
 		}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
@@ -74,11 +75,93 @@ func TestForgetDriversAndDie(t *testing.T) {
 		if err != nil || !slices.Equal(got.Drivers, []string{"d"}) {
 			b.t.Fatalf("forgot %v, %v", got, err)
 		}
-		b.disk("uid-one")
+		b.disk("-uid-one")
 		b.restart("a")
 		b.register()
 		b.m.Synced()
 		b.ended(a)
+		b.is("a", topic.AllocationReleased, "", "")
+		b.disk("-uid-one")
+	})
+}
+
+// A pod may be back in the second in which its claim is released, as what told of its end was wrong. It has its devices
+// only when the driver that a person has given up on has prepared them again.
+func TestForgetDriversOfAPodThatIsBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		drivers string
+		between func(b *bed)
+	}{
+		"its only driver": {"d", func(*bed) {}},
+		"one of two":      {"d e", func(*bed) {}},
+		"its only driver, and the daemon begins anew":  {"d", func(b *bed) { b.restart("a"); b.register("e") }},
+		"one of two, and the daemon begins anew":       {"d e", func(b *bed) { b.restart("a"); b.register("e") }},
+		"one of two, and the other one is called then": {"d e", func(b *bed) { b.wait(period) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(b *bed) {
+				b.api.claim("one", c.drivers, "a")
+				d, e := b.serve("d"), b.serve("e")
+				b.register("d", "e")
+				b.wait(2 * time.Second)
+				a := podWith("a", "one")
+				b.want(a)
+				b.is("a", topic.Allocated, "test/dev=one", "")
+				b.crash("d", d)
+				b.register()
+				b.ended(a) // no driver is there
+				b.register("e")
+				got, err := OfficeOf(b.m).Forget(b.t.Context(), topic.ForgetRequest{Namespace: "ns", Name: "one"})
+				if err != nil || !slices.Equal(got.Drivers, []string{"d"}) {
+					b.t.Fatalf("forgot %v, %v", got, err)
+				}
+				c.between(b)
+				b.want(a)
+				b.wait(time.Second)
+				b.is("a", topic.Allocating, "", "DRA driver d is not registered")
+				d = b.serve("d")
+				b.register("d", "e")
+				b.wait(period)
+				b.is("a", topic.Allocated, "test/dev=one", "")
+				b.calls(d, "prepare one")
+				if last := e.Calls(); strings.Contains(c.drivers, "e") && last[len(last)-1] != "prepare one" {
+					b.t.Errorf("the other driver was called %q", last)
+				}
+			})
+		})
+	}
+}
+
+// Nothing is given up while a driver is being called about the claim: what it answers would be taken for all of it.
+func TestForgetDriversWhileAnotherIsCalled(t *testing.T) {
+	run(t, func(b *bed) {
+		b.api.claim("one", "d e", "a")
+		d, e := b.serve("d"), b.serve("e")
+		b.register("d", "e")
+		b.wait(2 * time.Second)
+		d.Set(dratest.Fault{Err: errors.New("busy")})
+		e.Set(dratest.Fault{Hang: true})
+		a := podWith("a", "one")
+		b.want(a)
+		b.crash("d", d)
+		b.register("e")
+		b.ended(a)
+		one := topic.ForgetRequest{Namespace: "ns", Name: "one"}
+		const words = "the driver e is being called about the ResourceClaim ns/one: try again"
+		if got, err := OfficeOf(b.m).Forget(b.t.Context(), one); !errors.Is(err, bus.ErrRefused) ||
+			!strings.Contains(err.Error(), words) {
+			b.t.Errorf("forgot %v, %v", got, err)
+		}
+		b.want(a)
+		e.Set(dratest.Fault{})
+		b.wait(time.Second)
+		b.is("a", topic.Allocating, "", "DRA driver d is not registered")
+		b.ended(a)
+		b.wait(period)
+		if got, err := OfficeOf(b.m).Forget(b.t.Context(), one); err != nil || !slices.Equal(got.Drivers, []string{"d"}) {
+			b.t.Errorf("forgot %v, %v", got, err)
+		}
+		b.wait(2 * time.Second)
 		b.is("a", topic.AllocationReleased, "", "")
 		b.disk("-uid-one")
 	})

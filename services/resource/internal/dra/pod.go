@@ -69,6 +69,9 @@ func (p *pod) log(l *slog.Logger) *slog.Logger {
 
 // hear takes what the daemon says of the pod.
 func (p *pod) hear(w word) {
+	if w.pod == nil || w.again {
+		p.told = Status{}
+	}
 	if w.pod != nil {
 		p.object = w.pod
 		needs, err := claims.Needs(w.pod)

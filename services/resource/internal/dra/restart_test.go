@@ -291,6 +291,31 @@ func TestAClaimThatIsMadeAgain(t *testing.T) {
 	})
 }
 
+// A pod that is gone and comes again under its UID, before all is given back that it had, is told of anew: the daemon
+// has forgotten what it had heard.
+func TestAPodThatIsForgottenAndBack(t *testing.T) {
+	for name, forget := range map[string]func(b *bed){
+		"at once":                    func(b *bed) { b.m.Forget("a") },
+		"when that was heard":        func(b *bed) { b.m.Forget("a"); b.wait(0) },
+		"and its end was said first": func(b *bed) { b.m.Ended(podWith("a", "one")); b.m.Forget("a") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(b *bed) {
+				b.api.claim("one", "d", "a")
+				d := b.driver("d")
+				b.want(podWith("a", "one"))
+				b.is("a", topic.Allocated, "test/dev=one", "")
+				b.crash("d", d)
+				b.register() // so that the claim isn't unprepared meanwhile
+				forget(b)
+				delete(b.status, "a")
+				b.want(podWith("a", "one"))
+				b.is("a", topic.Allocated, "test/dev=one", "")
+			})
+		})
+	}
+}
+
 // Nobody hears of a pod after having said that it is gone.
 func TestForgottenPods(t *testing.T) {
 	b := newMailbox()
@@ -301,7 +326,18 @@ func TestForgottenPods(t *testing.T) {
 	if all := b.Take(); len(all) != 1 || all["b"].Phase != topic.Allocated {
 		t.Errorf("%v", all)
 	}
-	if l := b.next(); len(l.order) != 1 || l.words["a"].pod != nil {
+	// What is said of its earlier life isn't heard in the next one.
+	b.Want(podWith("a"))
+	b.Want(podWith("a"))
+	b.tell("a", Status{Phase: topic.Allocated})
+	if all := b.Take(); len(all) != 0 {
+		t.Errorf("%v", all)
+	}
+	if l := b.next(); len(l.order) != 1 || l.words["a"].pod == nil || !l.words["a"].again {
 		t.Errorf("%v", l)
+	}
+	b.tell("a", Status{Phase: topic.Allocating})
+	if all := b.Take(); len(all) != 1 {
+		t.Errorf("%v", all)
 	}
 }

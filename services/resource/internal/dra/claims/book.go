@@ -70,20 +70,6 @@ func (c *Claim) unprepared() []string {
 	return slices.DeleteFunc(c.DriverNames(), func(name string) bool { return c.Drivers[name].Standing == Prepared })
 }
 
-// Abandon takes drivers that aren't there for having no part in the claim, and returns their names. What they have
-// prepared is theirs to find when they come back.
-func (c *Claim) Abandon(registered func(driver string) bool) (gone []string) {
-	for _, name := range c.DriverNames() {
-		d := c.Drivers[name]
-		if d.Standing == Idle || d.Calling || registered(name) {
-			continue
-		}
-		delete(c.Drivers, name) // the file says no more of a driver than that it has a part
-		gone = append(gone, name)
-	}
-	return gone
-}
-
 // calling is a driver that is being called about the claim; empty if none is.
 func (c *Claim) calling() string {
 	for _, name := range c.DriverNames() {
@@ -105,6 +91,31 @@ func (b Book) All() []*Claim {
 // Of are the claims that the pod uses, sorted by their names.
 func (b Book) Of(pod types.UID) []*Claim {
 	return slices.DeleteFunc(b.All(), func(c *Claim) bool { return !c.Pods[pod] })
+}
+
+// Abandon takes drivers that aren't there for having no part in the claim, and returns their names. What they have
+// prepared is theirs to find when they come back. A pod that comes back gets all of the claim anew: the others have
+// perhaps prepared it, and where there are none the claim is gone. Nothing is done while a driver is being called.
+func (b Book) Abandon(c *Claim, registered func(driver string) bool) (gone []string) {
+	if c.calling() != "" {
+		return nil
+	}
+	for _, name := range c.DriverNames() {
+		if c.Drivers[name].Standing != Idle && !registered(name) {
+			delete(c.Drivers, name) // the file says no more of a driver than that it has a part
+			gone = append(gone, name)
+		}
+	}
+	left := false
+	for _, d := range c.Drivers {
+		if len(gone) > 0 && d.Standing != Idle {
+			left, d.Standing, d.Devices = true, Unsure, nil // also by what a later process finds on the disk
+		}
+	}
+	if len(gone) > 0 && !left {
+		delete(b, c.NamespacedName)
+	}
+	return gone
 }
 
 // add notes that the pod uses the claim, and reports whether that is new.
