@@ -3,7 +3,6 @@ package lease
 import (
 	"maps"
 	"runtime"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,11 +26,6 @@ const (
 	// imageNamesMax bounds the names that a Node lists for one image.
 	imageNamesMax = 5
 )
-
-// declaredFeatures are those features of a node, of the list in k8s.io/component-helpers/nodedeclaredfeatures, that
-// kubelot has (KEP-5328), in order of their names. Pods that need another one aren't scheduled to the node, and changes
-// of pods that need one are refused by the API server.
-var declaredFeatures = []string{"ExtendWebSocketsToKubelet"}
 
 // Facts are what the node's object follows from.
 type Facts struct {
@@ -80,7 +74,7 @@ func build(c *config.Config, f Facts, current *corev1.Node) *corev1.Node {
 	}
 	setCSI(node, f)
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = c.Kubelet.Port
-	node.Status.DeclaredFeatures = slices.Clone(declaredFeatures)
+	node.Status.DeclaredFeatures = kube.DeclaredFeatures()
 	node.Status.Conditions = Conditions(f, node.Status)
 	return node
 }

@@ -237,7 +237,7 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 			cfg.Reject != nil && cfg.Reject.Reason == admission.ReasonShutdown,
 	}
 	if cfg.Restored != nil && cfg.Previous.Reason == admission.ReasonPreempting {
-		e.yields = time.Now().Add(ledger.Patience(plan.PodGrace(cfg.Pod)))
+		e.yields = ledger.Promised(cfg.Restored, plan.PodGrace(cfg.Pod), time.Now())
 	}
 	e.hold(cfg.Pod)
 	d.workers[uid] = e

@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/admission/allocation"
+	"kubelot.dev/services/podsync/internal/admission/features"
 	"kubelot.dev/services/podsync/internal/source"
 	"kubelot.dev/services/podsync/internal/worker/metrics"
 )
@@ -15,18 +15,18 @@ const (
 	triggerRemoved = "pods_removed"
 )
 
-// renew gives the pod's worker the pod's newest form, and measures what has changed.
+// renew gives the pod's worker the pod's newest form, and measures what has changed. As with the kubelet, a change that
+// needs a feature which the node doesn't declare only has an Event: the API server refuses it.
 func (d *dispatcher) renew(e *entry, p *source.Pod) {
 	if e.pod == p.Pod {
 		return
 	}
 	if e.pod.Generation != p.Pod.Generation {
 		d.objects.Hold(p.Pod)
-		allocation.Each(&p.Pod.Spec, func(c *corev1.Container) {
-			if before := allocation.Of(e.pod, c.Name); before != nil {
-				d.metrics.ResizeAsked(before, &c.Resources)
-			}
-		})
+		d.metrics.ResizeAsked(e.pod, p.Pod)
+	}
+	if why := features.MissingFor(e.pod, p.Pod); why != "" {
+		d.report.Event(p.Pod, "", corev1.EventTypeWarning, features.ReasonChanged, why)
 	}
 	e.renew(p.Pod)
 	if p.Source == topic.SourceAPI {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri/critest"
 	"kubelot.dev/services/podsync/internal/admission"
 )
 
@@ -20,6 +21,34 @@ func TestAPreemptedPodEndsWhileItsSourceIsAway(t *testing.T) {
 		b.deliver(fromAPI, plain, urgent)
 		b.wantRunning("critical")
 		b.wantFailed("u1", "Preempting")
+	})
+}
+
+// However often podsync restarts, a pod that can't be ended keeps a critical one from its start no longer than without
+// that: for its grace period of 30 s and half of that again.
+func TestRestartsDoNotProlongTheWaitForAPreemptedPod(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		stop := b.start(fromAPI)
+		b.node(1)
+		plain, urgent := pod("plain", "u1"), critical(pod("critical", "u2"))
+		b.deliver(fromAPI, plain)
+		b.fake.On("StopContainer", critest.Hang)
+		preempted := time.Now()
+		b.deliver(fromAPI, plain, urgent)
+		for time.Since(preempted) < 35*time.Second {
+			stop() // what is under way has 5 s
+			stop = b.start(fromAPI)
+			b.deliver(fromAPI, plain, urgent)
+		}
+		b.wantRunning("plain")
+		b.pass(50*time.Second - time.Since(preempted))
+		b.wantRunning("critical", "plain")
+		for range 2 { // nor is the critical pod ended, or put off, afterwards
+			stop()
+			stop = b.start(fromAPI)
+			b.deliver(fromAPI, plain, urgent)
+			b.wantRunning("critical", "plain")
+		}
 	})
 }
 

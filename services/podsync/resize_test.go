@@ -118,3 +118,37 @@ func TestAResizeUnderAStaticPolicyIsInfeasible(t *testing.T) {
 		}
 	})
 }
+
+// The API server refuses a change that needs a feature which the node hasn't. Where one comes nevertheless, from an
+// older API server or a manifest, the user is told once.
+func TestAChangeThatNeedsAFeatureHasAnEvent(t *testing.T) {
+	const reason = "FailedNodeDeclaredFeaturesCheck"
+	inBubble(t, func(b *bed) {
+		stop := b.start(fromAPI)
+		b.node(110)
+		plain, changed := asking(pod("plain", "u1"), "1", 1), asking(pod("plain", "u1"), "1500m", 2)
+		b.deliver(fromAPI, plain)
+		b.deliver(fromAPI, changed)
+		if e := b.event(reason); e.Reason != "" {
+			t.Errorf("a container is resized, and there is the Event %+v", e)
+		}
+		changed = changed.DeepCopy()
+		changed.Generation, changed.Spec.Resources = 3, changed.Spec.Containers[0].Resources.DeepCopy()
+		b.deliver(fromAPI, changed)
+		const why = "Pod requires node features that are not available: InPlacePodLevelResourcesVerticalScaling"
+		if e := b.event(reason); e.Name != "plain" || e.Type != corev1.EventTypeWarning || e.Message != why {
+			t.Errorf("Event %+v", e)
+		}
+		b.wantRunning("plain")
+		b.mu.Lock()
+		b.events = nil
+		b.mu.Unlock()
+		stop()
+		b.start(fromAPI)
+		b.deliver(fromAPI, changed)
+		b.deliver(fromAPI, changed.DeepCopy())
+		if e := b.event(reason); e.Reason != "" {
+			t.Errorf("after a restart there is the Event %+v", e)
+		}
+	})
+}

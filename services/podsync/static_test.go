@@ -3,8 +3,32 @@ package podsync
 import (
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubelot.dev/bus/topic"
 )
+
+// No scheduler keeps a static pod away from a node that hasn't what the pod needs.
+func TestAStaticPodThatNeedsAFeatureIsRefused(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.start(fromFile)
+		b.node(1)
+		needs := pod("needs", "u1")
+		needs.Spec.Containers[0].RestartPolicyRules = []corev1.ContainerRestartRule{{
+			Action: corev1.ContainerRestartRuleActionRestartAllContainers,
+		}}
+		b.deliver(fromFile, needs, pod("other", "u2"))
+		b.wantRunning("other")
+		b.wantFailed("u1", "PodFeatureUnsupported")
+		const why = "Pod requires node features that are not available: RestartAllContainersOnContainerExits"
+		if e := b.event("PodFeatureUnsupported"); e.Name != "needs" || e.Message != why {
+			t.Errorf("Event %+v", e)
+		}
+		if s, _ := get(b, topic.StatusPatch, "u1"); s.Status.Message != "Pod was rejected: "+why {
+			t.Errorf("message %q", s.Status.Message)
+		}
+	})
+}
 
 // The pod may be the API server: the corrected manifest can't wait for it.
 func TestACorrectedManifestDoesNotWaitForTheAPIServer(t *testing.T) {

@@ -14,6 +14,19 @@ import (
 	"kubelot.dev/test/testbed/node"
 )
 
+// restartsAll is the spec of a pod that needs a feature which kubelot doesn't declare, featureMissing what is said of
+// it.
+const (
+	restartsAll = `  containers:
+  - name: app
+    image: "busybox:1.36"
+    command: $FOREVER
+    restartPolicy: Never
+    restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]
+`
+	featureMissing = "Pod requires node features that are not available: RestartAllContainersOnContainerExits"
+)
+
 // Pods that the node refuses, with the reasons and sentences that tools know.
 func TestAdmission(t *testing.T) {
 	t.Parallel()
@@ -82,6 +95,11 @@ func TestAdmission(t *testing.T) {
 			"os", container + "  os: {name: windows}\n", "PodOSNotSupported",
 			"Failed to admit pod as the OS field doesn't match node OS",
 		},
+		{"feature", restartsAll, "PodFeatureUnsupported", featureMissing},
+		{
+			"order", restartsAll + "  nodeSelector: {no: where}\n", "NodeAffinity",
+			"Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if enabled, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled"); c.reason == "AppArmor" &&
@@ -99,6 +117,22 @@ func TestAdmission(t *testing.T) {
 	if p := ns.Running("holder"); kit.Status(p, "app").RestartCount != 0 {
 		t.Errorf("the pod that was there first: %+v", p.Status)
 	}
+}
+
+// No scheduler keeps a static pod away from a node that hasn't what the pod needs.
+func TestStaticPodThatNeedsAFeature(t *testing.T) {
+	t.Parallel()
+	ns := bed.Namespace(t)
+	manifest(t, ns.Name+".yaml", inNamespace(ns, pod("static", restartsAll)))
+	const mirror = "static-" + kit.NodeName
+	p := ns.Phase(mirror, corev1.PodFailed)
+	if p.Status.Reason != "PodFeatureUnsupported" || p.Status.Message != "Pod was rejected: "+featureMissing {
+		t.Errorf("reason %s, message %q; want PodFeatureUnsupported, %q", p.Status.Reason, p.Status.Message, featureMissing)
+	}
+	if len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].ContainerID != "" {
+		t.Errorf("it has the container %+v", p.Status.ContainerStatuses[0])
+	}
+	ns.Event(mirror, "PodFeatureUnsupported", featureMissing)
 }
 
 // A node with taints, few places and labels of its own refuses what doesn't fit it, and takes what does.

@@ -141,7 +141,7 @@ var refusals = []string{
 	"Preempting", "SysctlForbidden", "AppArmor", "NodeAffinity", "NodeName", "NodePorts", "TaintToleration",
 	"NodeShutdown", "InvalidNodeInfo", "UnexpectedAdmissionError", "VolumeAttachmentLimitExceeded", "PodOSNotSupported",
 	"PodOSSelectorNodeLabelDoesNotMatch", "SupplementalGroupsPolicyNotSupported", "TopologyAffinityError",
-	"SMTAlignmentError",
+	"SMTAlignmentError", "PodFeatureUnsupported",
 }
 
 // farewells are the pods that the node has ended or refused, the last first.

@@ -36,6 +36,11 @@ var ends = []rule{
 		again + "without the policy, or on a node with containerd 2.0",
 	},
 	{
+		"rejected-features", `^PodFeatureUnsupported: .*not available: (.*)`,
+		"it needs features that this node doesn't have: {1}", "", again + "without them, or on a node with them in " +
+			"status.declaredFeatures",
+	},
+	{
 		"rejected-affinity", `^NodeAffinity`,
 		"its nodeSelector or node affinity doesn't match this node's labels", "",
 		again + "and compare: kubectl get node --show-labels",

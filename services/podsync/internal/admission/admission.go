@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/podsync/internal/admission/features"
 	"kubelot.dev/services/podsync/internal/node/qos"
 )
 
@@ -71,15 +72,21 @@ type Facts struct {
 // Active are the pods that were admitted and have not ended; pod itself is left out if it is among them.
 func Admit(pod *corev1.Pod, node *corev1.Node, active []Held, facts Facts) *Rejection {
 	r := judge(pod, node, active, facts)
-	// The kubelet asks for a shutdown last. What else is amiss is told first, but nobody is preempted for a pod that
-	// can't come.
-	if facts.ShuttingDown && (r == nil || critical(pod) && len(r.short) > 0) {
+	// The kubelet asks for features and a shutdown last. What else is amiss is told first, but nobody is preempted for a
+	// pod that can't come.
+	if r != nil && (!critical(pod) || len(r.short) == 0) {
+		return r
+	}
+	if why := features.Missing(pod); why != "" {
+		return &Rejection{Reason: features.ReasonRefused, Message: why}
+	}
+	if facts.ShuttingDown {
 		return &Rejection{Reason: ReasonShutdown, Message: "Pod was rejected as the node is shutting down."}
 	}
 	return r
 }
 
-// judge is Admit on a node that doesn't shut down.
+// judge is Admit on a node that has the features that pods need, and doesn't shut down.
 func judge(pod *corev1.Pod, node *corev1.Node, active []Held, facts Facts) *Rejection {
 	for _, check := range []func(*corev1.Pod, Facts) *Rejection{pressure, sysctls, appArmor, operatingSystem} {
 		if r := check(pod, facts); r != nil {

@@ -3,7 +3,7 @@
 // The reasons and messages are the kubelet's, word for word: they end up in the pod's status, and controllers,
 // alerts and people know them. The checks and their order follow the kubelet's admission handlers of
 // Kubernetes 1.36: pressure, sysctls, AppArmor, operating system, resources, node affinity, node name, host ports,
-// taints.
+// taints, features of the node, shutdown.
 //
 // # Guarantees
 //

@@ -7,6 +7,7 @@
 //     restart. A preempted pod holds nothing: its place is promised.
 //   - Nobody waits for more ends than it needs. Who gets the place of a preempted pod waits for its end. Another pod
 //     waits for it too where it doesn't fit beside it.
+//   - Restarts of the daemon don't prolong the wait for a pod that can't be ended.
 package ledger
 
 import (
@@ -16,15 +17,32 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/admission"
 )
 
 // leastPatience is how long pods that don't end are waited for at least.
 const leastPatience = 10 * time.Second
 
-// Patience is how long the end of a preempted pod with the grace period is waited for at most: where it doesn't end,
+// patience is how long the end of a preempted pod with the grace period is waited for at most: where it doesn't end,
 // half of that again.
-func Patience(grace time.Duration) time.Duration { return max(grace*3/2, leastPatience) }
+func patience(grace time.Duration) time.Duration { return max(grace*3/2, leastPatience) }
+
+// Promised is until when the end of a pod is waited for that was preempted before a restart of the daemon. It counts
+// from when the end began, as the bus has it: otherwise each restart would make the wait longer. What the bus doesn't
+// know yet begins now. grace is the pod's own grace period.
+func Promised(before *topic.Pod, grace time.Duration, now time.Time) time.Time {
+	latest := now.Add(patience(grace))
+	if before.Deadline == nil || before.GracePeriodSeconds == nil {
+		return latest
+	}
+	grace = time.Duration(*before.GracePeriodSeconds) * time.Second
+	// The clock may have been set back.
+	if until := before.Deadline.Add(patience(grace) - grace); until.Before(latest) {
+		return until
+	}
+	return latest
+}
 
 // Ledger is who is on the node.
 type Ledger struct {
@@ -107,7 +125,7 @@ func (l *Ledger) Judge(c Claim, now time.Time) Decision {
 	}
 	var victims []End
 	for _, pod := range admission.Victims(c.Pod, r, held) {
-		victims = append(victims, End{pod, now.Add(Patience(l.Grace(pod)))})
+		victims = append(victims, End{pod, now.Add(patience(l.Grace(pod)))})
 	}
 	if len(victims) == 0 {
 		return Decision{Refused: r}

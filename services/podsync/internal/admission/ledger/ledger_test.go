@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/admission"
 )
 
@@ -316,4 +317,28 @@ func elsewhere(p *corev1.Pod) *corev1.Pod {
 	p = p.DeepCopy()
 	p.Spec.NodeSelector = map[string]string{"disk": "fast"}
 	return p
+}
+
+func TestTheWaitGoesOnAfterARestart(t *testing.T) {
+	began := func(ago, grace int64) *topic.Pod {
+		end := now.Add(time.Duration(grace-ago) * time.Second)
+		return &topic.Pod{GracePeriodSeconds: &grace, Deadline: &end}
+	}
+	for _, c := range []struct {
+		intent  string
+		before  *topic.Pod
+		seconds int // from now, of a pod with a grace period of 30 s
+	}{
+		{"A wait of 45 s that has just begun.", began(0, 30), 45},
+		{"20 s of it are over.", began(20, 30), 25},
+		{"All of it is over.", began(60, 30), -15},
+		{"The grace period was shortened, and so is the wait.", began(2, 10), 13},
+		{"A runtime has 10 s at least.", began(2, 0), 8},
+		{"The bus hasn't heard that the pod ends.", &topic.Pod{}, 45},
+		{"The clock was set back by a day.", began(-24*60*60, 30), 45},
+	} {
+		if got := Promised(c.before, 30*time.Second, now).Sub(now); got != time.Duration(c.seconds)*time.Second {
+			t.Errorf("%s: waited for %s, want %d s", c.intent, got, c.seconds)
+		}
+	}
 }

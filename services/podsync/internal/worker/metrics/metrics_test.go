@@ -269,7 +269,7 @@ func TestRejections(t *testing.T) {
 	m, r := newMetrics(t)
 	for _, reason := range []string{
 		"OutOfcpu", "OutOfexample.com/gpu", "OutOfexample.com/nic",
-		"Evicted", "NodeAffinity",
+		"Evicted", "NodeAffinity", "PodFeatureUnsupported",
 	} {
 		m.Rejected(reason)
 	}
@@ -280,6 +280,7 @@ func TestRejections(t *testing.T) {
 		kubelet_admission_rejections_total{reason="Other"} 1
 		kubelet_admission_rejections_total{reason="OutOfExtendedResources"} 2
 		kubelet_admission_rejections_total{reason="OutOfcpu"} 1
+		kubelet_admission_rejections_total{reason="PodFeatureUnsupported"} 1
 	`, "kubelet_admission_rejections_total")
 }
 
@@ -295,9 +296,18 @@ func TestResizeRequests(t *testing.T) {
 		}
 		return l
 	}
-	m.ResizeAsked(&corev1.ResourceRequirements{Requests: list("1", "1Gi"), Limits: list("", "2Gi")},
-		&corev1.ResourceRequirements{Requests: list("1500m", "512Mi"), Limits: list("2", "2048Mi")})
-	m.ResizeAsked(&corev1.ResourceRequirements{Limits: list("1", "")}, &corev1.ResourceRequirements{})
+	pod := func(first, second corev1.ResourceRequirements, others ...corev1.Container) *corev1.Pod {
+		return &corev1.Pod{Spec: corev1.PodSpec{
+			InitContainers: []corev1.Container{{Name: "second", Resources: second}},
+			Containers:     append(others, corev1.Container{Name: "first", Resources: first}),
+		}}
+	}
+	m.ResizeAsked(
+		pod(corev1.ResourceRequirements{Requests: list("1", "1Gi"), Limits: list("", "2Gi")},
+			corev1.ResourceRequirements{Limits: list("1", "")}),
+		pod(corev1.ResourceRequirements{Requests: list("1500m", "512Mi"), Limits: list("2", "2048Mi")},
+			corev1.ResourceRequirements{},
+			corev1.Container{Name: "new", Resources: corev1.ResourceRequirements{Requests: list("1", "1Gi")}}))
 	expect(t, r, `
 		# HELP kubelet_container_requested_resizes_total Changes of resources asked for by container, resource (cpu or memory), requirement (requests or limits) and operation (add, remove, increase or decrease).
 		# TYPE kubelet_container_requested_resizes_total counter

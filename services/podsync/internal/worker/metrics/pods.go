@@ -6,6 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"kubelot.dev/services/podsync/internal/admission/allocation"
 )
 
 // podMetrics are those of the pods as a whole, which the dispatcher records.
@@ -120,7 +122,7 @@ var rejections = map[string]bool{
 	"AppArmor": true, "PodOSSelectorNodeLabelDoesNotMatch": true, "PodOSNotSupported": true, "InvalidNodeInfo": true,
 	"SupplementalGroupsPolicyNotSupported": true, "UnexpectedAdmissionError": true, "OutOfcpu": true, "OutOfmemory": true,
 	"OutOfephemeral-storage": true, "OutOfpods": true, "Evicted": true, "SysctlForbidden": true,
-	"node(s) had taints that the pod didn't tolerate": true,
+	"node(s) had taints that the pod didn't tolerate": true, "PodFeatureUnsupported": true,
 }
 
 // Rejected records a pod that wasn't admitted.
@@ -146,12 +148,18 @@ func (p *podMetrics) DeferredAccepted(trigger string) {
 // Infeasible records a request for resources that can't be met while the pod runs.
 func (p *podMetrics) Infeasible(detail string) { p.infeasible.WithLabelValues(detail).Inc() }
 
-// ResizeAsked records the container's request for other resources.
-func (p *podMetrics) ResizeAsked(before, wanted *corev1.ResourceRequirements) {
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		p.resizeAsked(name, "requests", before.Requests[name], wanted.Requests[name])
-		p.resizeAsked(name, "limits", before.Limits[name], wanted.Limits[name])
-	}
+// ResizeAsked records the requests of the pod's containers for other resources than the pod had before.
+func (p *podMetrics) ResizeAsked(before, wanted *corev1.Pod) {
+	allocation.Each(&wanted.Spec, func(c *corev1.Container) {
+		has := allocation.Of(before, c.Name)
+		if has == nil {
+			return
+		}
+		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			p.resizeAsked(name, "requests", has.Requests[name], c.Resources.Requests[name])
+			p.resizeAsked(name, "limits", has.Limits[name], c.Resources.Limits[name])
+		}
+	})
 }
 
 func (p *podMetrics) resizeAsked(name corev1.ResourceName, requirement string, before, wanted resource.Quantity) {
