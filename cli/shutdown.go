@@ -18,9 +18,6 @@ import (
 	"kubelot.dev/daemon/config"
 )
 
-// systemCritical is the least priority of critical pods (API PriorityClass system-cluster-critical).
-const systemCritical = 2000000000
-
 func shutdownCommand(stdout *os.File) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "shutdown",
@@ -139,10 +136,7 @@ func groupsOf(whole, critical time.Duration) ([]topic.ShutdownGroup, error) {
 	case critical < 0 || critical > whole:
 		return nil, fmt.Errorf("--critical-grace-period %s: want a part of --grace-period %s", critical, whole)
 	}
-	return []topic.ShutdownGroup{
-		{Priority: 0, GracePeriodSeconds: int64((whole - critical) / time.Second)},
-		{Priority: systemCritical, GracePeriodSeconds: int64(critical / time.Second)},
-	}, nil
+	return topic.ShutdownGroups(whole, critical), nil
 }
 
 func shutdownState(stdout *os.File) *cobra.Command {

@@ -58,18 +58,9 @@ func (c *Client) ListContainers(ctx context.Context,
 
 // ContainerStatus reads one container.
 func (c *Client) ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error) {
-	resp, err := c.ContainerStatusVerbose(ctx, id, false)
-	return resp.GetStatus(), err
-}
-
-// ContainerStatusVerbose reads one container, with the runtime's own info where verbose is set.
-func (c *Client) ContainerStatusVerbose(ctx context.Context, id string,
-	verbose bool,
-) (*runtimeapi.ContainerStatusResponse, error) {
 	op := operation{name: "ContainerStatus", metric: "container_status", object: id}
-	resp, err := do(ctx, c, op, c.runtime.ContainerStatus,
-		&runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: verbose})
-	return resp, c.answered(op, err, resp.GetStatus().GetId())
+	resp, err := do(ctx, c, op, c.runtime.ContainerStatus, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+	return resp.GetStatus(), c.answered(op, err, resp.GetStatus().GetId())
 }
 
 // UpdateContainerResources changes the resources of a container (in-place resize).

@@ -15,16 +15,9 @@ func (c *Client) ListImages(ctx context.Context, filter *runtimeapi.ImageFilter)
 
 // ImageStatus reads one image; nil without an error means that the runtime doesn't have it.
 func (c *Client) ImageStatus(ctx context.Context, image *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
-	resp, err := c.ImageStatusVerbose(ctx, image, false)
-	return resp.GetImage(), err
-}
-
-// ImageStatusVerbose reads one image, with the runtime's own info where verbose is set.
-func (c *Client) ImageStatusVerbose(ctx context.Context, image *runtimeapi.ImageSpec,
-	verbose bool,
-) (*runtimeapi.ImageStatusResponse, error) {
 	op := operation{name: "ImageStatus", metric: "image_status", object: image.GetImage(), endpoint: c.images.endpoint}
-	return do(ctx, c, op, c.images.ImageStatus, &runtimeapi.ImageStatusRequest{Image: image, Verbose: verbose})
+	resp, err := do(ctx, c, op, c.images.ImageStatus, &runtimeapi.ImageStatusRequest{Image: image})
+	return resp.GetImage(), err
 }
 
 // PullImage pulls an image and returns the reference under which the runtime knows it. auth may be

@@ -28,27 +28,6 @@ func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigRe
 	return do(ctx, c, op, c.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
 }
 
-// UpdateRuntimeConfig gives the runtime the node's pod CIDR.
-func (c *Client) UpdateRuntimeConfig(ctx context.Context, config *runtimeapi.RuntimeConfig) error {
-	op := operation{name: "UpdateRuntimeConfig", metric: "update_runtime_config"}
-	_, err := do(ctx, c, op, c.runtime.UpdateRuntimeConfig, &runtimeapi.UpdateRuntimeConfigRequest{RuntimeConfig: config})
-	return err
-}
-
-// ListMetricDescriptors reads which pod metrics the runtime offers.
-func (c *Client) ListMetricDescriptors(ctx context.Context) ([]*runtimeapi.MetricDescriptor, error) {
-	op := operation{name: "ListMetricDescriptors", metric: "list_metric_descriptors"}
-	resp, err := do(ctx, c, op, c.runtime.ListMetricDescriptors, &runtimeapi.ListMetricDescriptorsRequest{})
-	return resp.GetDescriptors(), err
-}
-
-// ListPodSandboxMetrics reads the runtime's own pod metrics.
-func (c *Client) ListPodSandboxMetrics(ctx context.Context) ([]*runtimeapi.PodSandboxMetrics, error) {
-	op := operation{name: "ListPodSandboxMetrics", metric: "list_podsandbox_metrics"}
-	resp, err := do(ctx, c, op, c.runtime.ListPodSandboxMetrics, &runtimeapi.ListPodSandboxMetricsRequest{})
-	return resp.GetPodMetrics(), err
-}
-
 // GetContainerEvents hands every container event to handle, in order, until ctx ends or the
 // stream breaks; the error says why and is never nil. A runtime without events answers with an
 // error for which IsUnimplemented is true, at once. handle must not block: containerd 2 holds up its

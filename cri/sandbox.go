@@ -40,18 +40,9 @@ func (c *Client) RemovePodSandbox(ctx context.Context, id string) error {
 
 // PodSandboxStatus reads one sandbox.
 func (c *Client) PodSandboxStatus(ctx context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
-	resp, err := c.PodSandboxStatusVerbose(ctx, id, false)
-	return resp.GetStatus(), err
-}
-
-// PodSandboxStatusVerbose reads one sandbox, with the runtime's own info where verbose is set.
-func (c *Client) PodSandboxStatusVerbose(ctx context.Context, id string,
-	verbose bool,
-) (*runtimeapi.PodSandboxStatusResponse, error) {
 	op := operation{name: "PodSandboxStatus", metric: "podsandbox_status", object: id}
-	resp, err := do(ctx, c, op, c.runtime.PodSandboxStatus,
-		&runtimeapi.PodSandboxStatusRequest{PodSandboxId: id, Verbose: verbose})
-	return resp, c.answered(op, err, resp.GetStatus().GetId())
+	resp, err := do(ctx, c, op, c.runtime.PodSandboxStatus, &runtimeapi.PodSandboxStatusRequest{PodSandboxId: id})
+	return resp.GetStatus(), c.answered(op, err, resp.GetStatus().GetId())
 }
 
 // ListPodSandbox lists the sandboxes that match filter; nil means all.
@@ -63,37 +54,9 @@ func (c *Client) ListPodSandbox(ctx context.Context,
 	return resp.GetItems(), err
 }
 
-// UpdatePodSandboxResources tells the runtime about the pod's new resources (in-place resize).
-func (c *Client) UpdatePodSandboxResources(ctx context.Context,
-	req *runtimeapi.UpdatePodSandboxResourcesRequest,
-) error {
-	op := operation{
-		name: "UpdatePodSandboxResources", metric: "update_podsandbox_resources",
-		object: req.GetPodSandboxId(),
-	}
-	_, err := do(ctx, c, op, c.runtime.UpdatePodSandboxResources, req)
-	return err
-}
-
 // PortForward prepares a streaming server and returns the URL to connect to.
 func (c *Client) PortForward(ctx context.Context, req *runtimeapi.PortForwardRequest) (url string, err error) {
 	op := operation{name: "PortForward", metric: "port_forward", object: req.GetPodSandboxId()}
 	resp, err := do(ctx, c, op, c.runtime.PortForward, req)
 	return resp.GetUrl(), err
-}
-
-// PodSandboxStats reads the usage of one sandbox and its containers.
-func (c *Client) PodSandboxStats(ctx context.Context, id string) (*runtimeapi.PodSandboxStats, error) {
-	op := operation{name: "PodSandboxStats", metric: "podsandbox_stats", object: id}
-	resp, err := do(ctx, c, op, c.runtime.PodSandboxStats, &runtimeapi.PodSandboxStatsRequest{PodSandboxId: id})
-	return resp.GetStats(), err
-}
-
-// ListPodSandboxStats reads the usage of the sandboxes that match filter; nil means all.
-func (c *Client) ListPodSandboxStats(ctx context.Context,
-	filter *runtimeapi.PodSandboxStatsFilter,
-) ([]*runtimeapi.PodSandboxStats, error) {
-	op := operation{name: "ListPodSandboxStats", metric: "list_podsandbox_stats"}
-	resp, err := do(ctx, c, op, c.runtime.ListPodSandboxStats, &runtimeapi.ListPodSandboxStatsRequest{Filter: filter})
-	return resp.GetStats(), err
 }

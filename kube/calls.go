@@ -92,7 +92,7 @@ func (c *Client) CreateToken(ctx context.Context, namespace, serviceAccount stri
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	type tokens = Resource[authenticationv1.TokenRequest, *authenticationv1.TokenRequest]
-	return tokens{c.core, "serviceaccounts", namespace}.CreateBelow(ctx, serviceAccount, "token", req,
+	return tokens{c.core, "serviceaccounts", namespace}.createBelow(ctx, serviceAccount, "token", req,
 		metav1.CreateOptions{})
 }
 

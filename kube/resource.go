@@ -46,8 +46,8 @@ func (r Resource[T, P]) Create(ctx context.Context, obj *T, o metav1.CreateOptio
 	return r.object(ctx, req.Body(P(obj)))
 }
 
-// CreateBelow creates what stands for a subresource, such as "token", of the object of that name.
-func (r Resource[T, P]) CreateBelow(
+// createBelow creates what stands for a subresource, such as "token", of the object of that name.
+func (r Resource[T, P]) createBelow(
 	ctx context.Context, name, subresource string, obj *T, o metav1.CreateOptions,
 ) (*T, error) {
 	req := r.request(r.client.Post()).Name(name).SubResource(subresource)

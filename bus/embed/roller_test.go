@@ -1,8 +1,6 @@
 package embed
 
 import (
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -107,11 +105,8 @@ func TestHistoriesAreCompressedAtRest(t *testing.T) {
 func stateBytes(t *testing.T, b *liveBus) int64 {
 	t.Helper()
 	var sum int64
-	for _, file := range files(t, b.options.StoreDir) {
-		info, err := os.Stat(file)
-		if err == nil && strings.Contains(file, layout.StreamState) && filepath.Ext(file) == ".blk" {
-			sum += info.Size()
-		}
+	for _, file := range stateFiles(t, b, ".blk") {
+		sum += file.Size()
 	}
 	return sum
 }
@@ -160,10 +155,8 @@ func connections(t *testing.T, b *liveBus) uint64 {
 func blockNames(t *testing.T, b *liveBus) string {
 	t.Helper()
 	var names []string
-	for _, file := range files(t, b.options.StoreDir) {
-		if strings.Contains(file, layout.StreamState) && filepath.Ext(file) == ".blk" {
-			names = append(names, filepath.Base(file))
-		}
+	for _, file := range stateFiles(t, b, ".blk") {
+		names = append(names, file.Name())
 	}
 	return strings.Join(names, " ")
 }

@@ -17,6 +17,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/bussuite"
+	"kubelot.dev/bus/internal/layout"
 )
 
 // files are the store's files of one name, relative to it.
@@ -33,6 +34,21 @@ func files(t *testing.T, store string) []string {
 		t.Fatalf("%d files, %v", len(all), err)
 	}
 	return all
+}
+
+// stateFiles are the files of the states whose names have that suffix, which is .blk for those with the messages.
+func stateFiles(t *testing.T, b *liveBus, suffix string) (found []fs.FileInfo) {
+	t.Helper()
+	for _, path := range files(t, b.options.StoreDir) {
+		if !strings.Contains(path, layout.StreamState) || !strings.HasSuffix(path, suffix) {
+			continue
+		}
+		// A file may be replaced meanwhile.
+		if info, err := os.Stat(path); err == nil {
+			found = append(found, info)
+		}
+	}
+	return found
 }
 
 // Whatever a crash or a bad memory has made of the store's files: the bus comes up, and the writers say again what they

@@ -18,7 +18,10 @@ const (
 	Terminated Lifecycle = "terminated"
 )
 
-// Source is where a pod comes from; the values of the kubelet's kubernetes.io/config.source annotation.
+// SourceAnnotation is the kubelet's annotation with a pod's Source.
+const SourceAnnotation = "kubernetes.io/config.source"
+
+// Source is where a pod comes from.
 type Source string
 
 const (
@@ -26,6 +29,9 @@ const (
 	SourceFile Source = "file"
 	SourceHTTP Source = "http"
 )
+
+// SystemCritical is the least priority of critical pods (API PriorityClass system-cluster-critical).
+const SystemCritical = 2_000_000_000
 
 // Ref names a pod.
 type Ref struct {

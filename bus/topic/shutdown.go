@@ -46,6 +46,14 @@ type ShutdownGroup struct {
 	GracePeriodSeconds int64 `json:"gracePeriodSeconds"`
 }
 
+// ShutdownGroups are those of a shutdown that has one time for all pods, the last part of which is for critical ones.
+func ShutdownGroups(whole, critical time.Duration) []ShutdownGroup {
+	return []ShutdownGroup{
+		{Priority: 0, GracePeriodSeconds: int64((whole - critical) / time.Second)},
+		{Priority: SystemCritical, GracePeriodSeconds: int64(critical / time.Second)},
+	}
+}
+
 // ShutdownAction is what a shutdown.request asks for.
 type ShutdownAction string
 

@@ -61,6 +61,6 @@ func write(out io.Writer, r Report, output string) error {
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(r)
 	}
-	_, err := io.WriteString(out, r.Text())
+	_, err := io.WriteString(out, r.text())
 	return err
 }

@@ -358,7 +358,7 @@ func FuzzCheck(f *testing.F) {
 		f.Add([]byte(head + line))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if report, err := judge(bytes.NewReader(data), ownCores()); err == nil && report.Text() == "" {
+		if report, err := judge(bytes.NewReader(data), ownCores()); err == nil && report.text() == "" {
 			t.Error("there is no report")
 		}
 	})

@@ -56,7 +56,7 @@ func TestRecordings(t *testing.T) {
 				same += core.Same
 			}
 			if len(report.Differences) > 0 || same == 0 {
-				t.Errorf("%d decisions are the same:\n%s", same, report.Text())
+				t.Errorf("%d decisions are the same:\n%s", same, report.text())
 			}
 		})
 	}
@@ -69,7 +69,7 @@ func TestRecordingsThatEndAnywhere(t *testing.T) {
 			lines := bytes.SplitAfter(data, []byte("\n"))
 			for n := 1; n < len(lines); n++ {
 				if report := checked(t, bytes.Join(lines[:n], nil), ownCores()); len(report.Differences) > 0 {
-					t.Errorf("the first %d lines:\n%s", n, report.Text())
+					t.Errorf("the first %d lines:\n%s", n, report.text())
 				}
 			}
 		})
@@ -208,7 +208,7 @@ func TestChangedCoresAreFound(t *testing.T) {
 				}
 			}
 			if found == 0 {
-				t.Errorf("it isn't found:\n%s", report.Text())
+				t.Errorf("it isn't found:\n%s", report.text())
 			}
 		})
 	}

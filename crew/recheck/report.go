@@ -68,8 +68,8 @@ func (r *Report) finish() {
 	})
 }
 
-// Text is the report for a person.
-func (r *Report) Text() string {
+// text is the report for a person.
+func (r *Report) text() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%d messages of %s, about %d pods", r.Messages, r.To.Sub(r.From).Round(time.Second), r.Pods)
 	if r.Kubelot != "" {

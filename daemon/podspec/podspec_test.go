@@ -31,4 +31,7 @@ func TestContainers(t *testing.T) {
 	if spec.EphemeralContainers[0].Image != "seen" || spec.Containers[1].Image != "seen" {
 		t.Errorf("the containers are copies: %+v", spec)
 	}
+	if n := len(slices.Collect(InitAndMain(spec))); n != 3 {
+		t.Errorf("%d init containers and containers, want 3", n)
+	}
 }

@@ -187,14 +187,14 @@ func TestThreshold(t *testing.T) {
 	var got []string
 	count := Threshold{}
 	for _, success := range []bool{true, true, true, false, false, true, false, false, false, false} {
-		count = count.Next(success)
-		got = append(got, fmt.Sprint(count.Reached(spec)))
+		count = count.next(success)
+		got = append(got, fmt.Sprint(count.reached(spec)))
 	}
 	if want := "false true true false false false false false true true"; strings.Join(got, " ") != want {
 		t.Errorf("got  %v\nwant %s", got, want)
 	}
-	if !(Threshold{}.Next(true).Reached(&corev1.Probe{})) ||
-		(Threshold{}.Next(false).Next(false).Reached(&corev1.Probe{})) {
+	if !(Threshold{}.next(true).reached(&corev1.Probe{})) ||
+		(Threshold{}.next(false).next(false).reached(&corev1.Probe{})) {
 		t.Error("the defaults are one success and three failures")
 	}
 }

@@ -86,8 +86,8 @@ func (t *tracker) done(now time.Time, p *probe, result check.Result, err error) 
 	p.errors = 0
 	p.due = p.schedule.next(p.began, now)
 	t.tell(p, result)
-	p.count = p.count.Next(result.Success)
-	if p.count.Reached(p.spec) {
+	p.count = p.count.next(result.Success)
+	if p.count.reached(p.spec) {
 		if old, known := owner.verdict(p.target); !known || old.Success != result.Success {
 			t.decide(owner, p.target, topic.Probe{
 				ContainerID: p.id, Success: result.Success,

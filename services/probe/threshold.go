@@ -19,16 +19,16 @@ type Threshold struct {
 	run     int32
 }
 
-// Next is the count after one more run.
-func (t Threshold) Next(success bool) Threshold {
+// next is the count after one more run.
+func (t Threshold) next(success bool) Threshold {
 	if t.run > 0 && t.success == success {
 		return Threshold{success, t.run + 1}
 	}
 	return Threshold{success, 1}
 }
 
-// Reached reports whether the runs in a row decide the probe.
-func (t Threshold) Reached(spec *corev1.Probe) bool {
+// reached reports whether the runs in a row decide the probe.
+func (t Threshold) reached(spec *corev1.Probe) bool {
 	if t.success {
 		return t.run >= cmp.Or(spec.SuccessThreshold, defaultSuccessThreshold)
 	}

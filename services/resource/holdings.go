@@ -1,12 +1,12 @@
 package resource
 
 import (
-	"iter"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/devices"
 	"kubelot.dev/services/resource/internal/memory"
@@ -35,7 +35,7 @@ func (h *holdings) reserve(pod *corev1.Pod) (r *devices.Reservation, err error) 
 	r = h.devices.Reserve()
 	var near numa.Hint
 	aligned := false
-	for c := range containers(pod) {
+	for c := range podspec.InitAndMain(&pod.Spec) {
 		if !aligned || !h.policy.PerPod() {
 			near, err = h.affinity(pod, c)
 			aligned = true
@@ -172,17 +172,4 @@ func (h *holdings) pods() map[string]bool {
 		pods[string(uid)] = true
 	}
 	return pods
-}
-
-// containers are those of a pod that can have resources, in the order in which they get them.
-func containers(pod *corev1.Pod) iter.Seq[*corev1.Container] {
-	return func(yield func(*corev1.Container) bool) {
-		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-			for i := range list {
-				if !yield(&list[i]) {
-					return
-				}
-			}
-		}
-	}
 }

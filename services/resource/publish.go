@@ -12,6 +12,7 @@ import (
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 )
 
@@ -130,7 +131,7 @@ func (p *pod) because(a *topic.Allocation) {
 // containerAllocations are what the pod's containers have.
 func (b *publisher) containerAllocations(uid string, p *pod) map[string]topic.ContainerAllocation {
 	all, assigned := map[string]topic.ContainerAllocation{}, b.holdings.devices.Assigned(uid)
-	for c := range containers(p.spec) {
+	for c := range podspec.InitAndMain(&p.spec.Spec) {
 		a := b.answers(uid, c.Name, p)
 		if p.claims != nil {
 			claimed := p.claims.Containers[c.Name]

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/resource/internal/dra/claims"
 	"kubelot.dev/services/resource/internal/memory"
 	"kubelot.dev/services/resource/internal/podresources"
@@ -42,7 +43,7 @@ func (s source) Pods(ctx context.Context) ([]podresources.Pod, error) {
 // held is what the pod's containers have.
 func (s source) held(uid string, p *pod) map[string]podresources.Resources {
 	held, assigned := map[string]podresources.Resources{}, s.holdings.devices.Assigned(uid)
-	for c := range containers(p.spec) {
+	for c := range podspec.InitAndMain(&p.spec.Spec) {
 		var r podresources.Resources
 		for _, d := range assigned[c.Name] {
 			r.Devices = append(r.Devices, podresources.Device{Resource: d.Resource, ID: d.ID, NUMANodes: d.Nodes})

@@ -53,8 +53,8 @@ const (
 	rated
 )
 
-// Summary answers stats.summary. Where there is no summary, what it is made from could not be read.
-func (a *answers) Summary(ctx context.Context, req topic.SummaryRequest) (statsapi.Summary, error) {
+// reply answers stats.summary. Where there is no summary, what it is made from could not be read.
+func (a *answers) reply(ctx context.Context, req topic.SummaryRequest) (statsapi.Summary, error) {
 	summary, err := a.summary(ctx, req, rated)
 	if err != nil {
 		err = bus.WithKind(bus.ErrUnavailable, err)

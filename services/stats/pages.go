@@ -30,7 +30,7 @@ func (s *Service) pages() {
 
 // summaryPage is the summary API for people with curl; programs use the call on the bus or api.
 func (s *Service) summaryPage(w http.ResponseWriter, r *http.Request) {
-	summary, err := s.answers.Summary(r.Context(),
+	summary, err := s.answers.reply(r.Context(),
 		topic.SummaryRequest{OnlyCPUAndMemory: r.FormValue("only_cpu_and_memory") == "true"})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

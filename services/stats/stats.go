@@ -134,7 +134,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 	failed := make(chan error, 1)
 	s.loop.Go(func() {
-		if err := topic.StatsSummary.Serve(ctx, s.env.Bus, s.answers.Summary); err != nil {
+		if err := topic.StatsSummary.Serve(ctx, s.env.Bus, s.answers.reply); err != nil {
 			failed <- err
 		}
 	})

@@ -9,6 +9,7 @@ package crew
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -92,6 +93,25 @@ func (r Reading) Bus() (Process, error) {
 		}
 	}
 	return Process{}, fmt.Errorf("no process kubelot-bus among %d", len(r.Processes))
+}
+
+// Restarted is an error that names the processes of an earlier reading that are other ones now, or aren't there. A
+// daemon that sleeps keeps its process (docs/adr/0034).
+func (r Reading) Restarted(before Reading) error {
+	now := map[string]int{} // processes by name
+	for _, p := range r.Processes {
+		now[p.Name] = p.PID
+	}
+	var errs []error
+	for _, p := range before.Processes {
+		switch pid, there := now[p.Name]; {
+		case !there:
+			errs = append(errs, fmt.Errorf("kubelot-%s isn't there any more", p.Name))
+		case pid != p.PID:
+			errs = append(errs, fmt.Errorf("kubelot-%s was started again: its process was %d and is %d", p.Name, p.PID, pid))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // PSS is that of all processes.

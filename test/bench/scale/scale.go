@@ -4,11 +4,13 @@
 // Reads: the crew's processes and files, by package crew. Writes, owns: nothing.
 //
 // Guarantees: CPU time and bytes are counted and not derived from clocks; the sizes are taken in turns, up in one
-// round and down in the next, so that what drifts isn't taken for what grows with the size.
+// round and down in the next, so that what drifts isn't taken for what grows with the size. A daemon that is started
+// again ends the run: what its processes took is no figure.
 package scale
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -28,6 +30,8 @@ type Pods interface {
 
 // Plan says what is measured.
 type Plan struct {
+	// Warm is how many pods come and go first: what a daemon does once in its life isn't the first size's.
+	Warm   int
 	Sizes  []int
 	Rounds int
 	// Settle is how long the crew rests after a start or a stop, which its CPU time and bytes include.
@@ -71,6 +75,13 @@ type Point struct {
 
 // Run measures all sizes in turns.
 func Run(ctx context.Context, pods Pods, read Reader, plan Plan) ([]Point, error) {
+	read = steady(read)
+	if _, err := read(ctx); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(pods.Up(ctx, plan.Warm), pods.Down(ctx)); err != nil {
+		return nil, fmt.Errorf("warm up: %w", explained(ctx, err, read))
+	}
 	var points []Point
 	for round := range plan.Rounds {
 		sizes := slices.Sorted(slices.Values(plan.Sizes))
@@ -90,6 +101,25 @@ func Run(ctx context.Context, pods Pods, read Reader, plan Plan) ([]Point, error
 	return points, nil
 }
 
+// steady is a reader that fails where a daemon isn't the process that it was at the reading before.
+func steady(read Reader) Reader {
+	var before crew.Reading
+	return func(ctx context.Context) (crew.Reading, error) {
+		now, err := read(ctx)
+		if err == nil {
+			err = now.Restarted(before)
+		}
+		before = now
+		return now, err
+	}
+}
+
+// explained adds to what is wrong with pods which daemon was started again.
+func explained(ctx context.Context, err error, read Reader) error {
+	_, why := read(ctx)
+	return errors.Join(err, why)
+}
+
 // one is one size, from its first pod to its last one's end.
 func one(ctx context.Context, pods Pods, read Reader, plan Plan, size int) (Point, error) {
 	p := Point{Pods: size, By: map[string]Used{}}
@@ -100,7 +130,7 @@ func one(ctx context.Context, pods Pods, read Reader, plan Plan, size int) (Poin
 		}
 		begin := time.Now()
 		if err = did(); err != nil {
-			return before, after, err
+			return before, after, explained(ctx, err, read)
 		}
 		*took = time.Since(begin).Seconds()
 		select {
@@ -152,7 +182,7 @@ func one(ctx context.Context, pods Pods, read Reader, plan Plan, size int) (Poin
 	return p, nil
 }
 
-// add puts what each process took between two readings where set says. A process that was started again isn't the same.
+// add puts what each process took between two readings where set says. One that came meanwhile is left out.
 func (p *Point) add(before, after crew.Reading, set func(u *Used, cpu time.Duration, read, written float64)) {
 	for _, now := range after.Processes {
 		for _, then := range before.Processes {

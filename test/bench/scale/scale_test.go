@@ -167,6 +167,52 @@ func (n *node) read(context.Context) (crew.Reading, error) {
 	return crew.Reading{Time: time.Now(), Processes: []crew.Process{n.bus}}, nil
 }
 
+// Whenever a daemon is started again, the run ends at the next reading and says which it was.
+func TestARestartEndsTheRun(t *testing.T) {
+	const readings = 1 + 2*8 // one before the first pods, and two for each of a size's four stages
+	for at := 1; at <= readings; at++ {
+		synctest.Test(t, func(t *testing.T) {
+			n, taken := &node{bus: crew.Process{Process: measure.Process{Name: "bus", PID: 7}}}, 0
+			read := func(ctx context.Context) (crew.Reading, error) {
+				if taken == at {
+					n.bus.PID = 8
+				}
+				taken++
+				return n.read(ctx)
+			}
+			points, err := Run(t.Context(), n, read, Plan{
+				Warm: 5, Sizes: []int{10, 20}, Rounds: 1, Settle: time.Second, Idle: time.Minute, More: 4, Told: func(Point) {},
+			})
+			if at == readings {
+				if err != nil || taken != readings || len(points) != 2 {
+					t.Errorf("without a restart %d readings and %d points, %v", taken, len(points), err)
+				}
+				return
+			}
+			const want = "kubelot-bus was started again: its process was 7 and is 8"
+			if taken != at+1 || err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("restarted before reading %d: %d readings, %v", at, taken, err)
+			}
+		})
+	}
+}
+
+// stuck are pods that don't start, since a daemon has crashed.
+type stuck struct{ node }
+
+func (s *stuck) Up(context.Context, int) error {
+	s.bus.PID = 8
+	return errors.New("they wait")
+}
+
+func TestWhatIsWrongWithPodsIsExplained(t *testing.T) {
+	s := &stuck{node{bus: crew.Process{Process: measure.Process{Name: "bus", PID: 7}}}}
+	_, err := Run(t.Context(), s, s.read, Plan{Sizes: []int{10}, Rounds: 1})
+	if err == nil || !strings.Contains(err.Error(), "they wait\nkubelot-bus was started again") {
+		t.Errorf("%v, want the pods' error and the restart", err)
+	}
+}
+
 func TestRunMeasuresStages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &node{bus: crew.Process{Process: measure.Process{Name: "bus", PID: 7}}}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -124,28 +123,13 @@ func Verdict(samples []Sample, all []Growth) error {
 	return errors.Join(errs...)
 }
 
-// restarted is an error where a daemon isn't the process that it was, or isn't there. One that sleeps keeps its process
-// (docs/adr/0034).
+// restarted is an error where a daemon wasn't the same process at two samples in a row.
 func restarted(samples []Sample) error {
 	var errs []error
-	known := map[string]int{} // processes by name
-	for i, s := range samples {
-		now := map[string]int{}
-		for _, p := range s.Processes {
-			now[p.Name] = p.PID
-		}
-		for _, name := range slices.Sorted(maps.Keys(known)) {
-			if _, there := now[name]; !there {
-				errs = append(errs, fmt.Errorf("kubelot-%s isn't there after %d pods", name, s.Pods))
-				delete(known, name)
-			}
-		}
-		for _, p := range s.Processes {
-			if before, was := known[p.Name]; was && before != p.PID {
-				errs = append(errs, fmt.Errorf("kubelot-%s was started again between %d and %d pods: its process was %d and is %d",
-					p.Name, samples[i-1].Pods, s.Pods, before, p.PID))
-			}
-			known[p.Name] = p.PID
+	for i := 1; i < len(samples); i++ {
+		before, now := samples[i-1], samples[i]
+		if err := now.Restarted(before.Reading); err != nil {
+			errs = append(errs, fmt.Errorf("between %d and %d pods: %w", before.Pods, now.Pods, err))
 		}
 	}
 	return errors.Join(errs...)

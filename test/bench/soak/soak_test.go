@@ -264,15 +264,15 @@ func TestARestartFails(t *testing.T) {
 	}{
 		"another process": {func(_ *crew.Reading, bus *crew.Process, i int, _ int64) {
 			bus.PID += i / 20
-		}, "kubelot-bus was started again between 10000 and 10500 pods: its process was 7 and is 8"},
+		}, "between 10000 and 10500 pods: kubelot-bus was started again: its process was 7 and is 8"},
 		"in the first half": {func(_ *crew.Reading, bus *crew.Process, i int, _ int64) {
 			bus.PID += min(i, 1)
-		}, "kubelot-bus was started again between 500 and 1000 pods"},
+		}, "between 500 and 1000 pods: kubelot-bus was started again"},
 		"none at a sample": {func(_ *crew.Reading, bus *crew.Process, i int, _ int64) {
 			if i == 5 {
 				bus.Name = "other"
 			}
-		}, "kubelot-bus isn't there after 3000 pods"},
+		}, "between 2500 and 3000 pods: kubelot-bus isn't there any more"},
 		"a process that comes late": {func(_ *crew.Reading, bus *crew.Process, i int, _ int64) {
 			if i < 5 {
 				bus.Name = ""

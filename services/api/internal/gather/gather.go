@@ -101,7 +101,7 @@ type answer struct {
 func (g *Gatherer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), g.patienceFor(r.Header))
 	defer cancel()
-	families := g.Gather(ctx)
+	families := g.gather(ctx)
 	format := expfmt.NegotiateAccept(r.Header, g.formats...)
 	if format.FormatType() == expfmt.TypeOpenMetrics {
 		for name, family := range families {
@@ -131,9 +131,9 @@ func (g *Gatherer) patienceFor(header http.Header) time.Duration {
 	return time.Duration(min(0.8*seconds, longest.Seconds()) * float64(time.Second))
 }
 
-// Gather reads all daemons, side by side, and puts their families together. Those that don't answer before ctx ends are
+// gather reads all daemons, side by side, and puts their families together. Those that don't answer before ctx ends are
 // left out.
-func (g *Gatherer) Gather(ctx context.Context) map[string]*dto.MetricFamily {
+func (g *Gatherer) gather(ctx context.Context) map[string]*dto.MetricFamily {
 	daemons := g.Daemons()
 	answers := make([]answer, len(daemons)+1)
 	answers[len(daemons)] = answer{daemon: self, families: g.own()}

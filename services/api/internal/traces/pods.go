@@ -93,15 +93,15 @@ func (p *Pods) Status(m *topic.Merged, at time.Time, kept bool) []Span {
 	return t.due()
 }
 
-// StatusGone forgets a pod of which only a status was there.
-func (p *Pods) StatusGone(uid string) {
+// statusGone forgets a pod of which only a status was there.
+func (p *Pods) statusGone(uid string) {
 	if t := p.pods[uid]; t != nil && t.seen.IsZero() {
 		delete(p.pods, uid)
 	}
 }
 
-// Step is the span of a step that has ended; false for none.
-func (p *Pods) Step(s *topic.Step) (Span, bool) {
+// step is the span of a step that has ended; false for none.
+func (p *Pods) step(s *topic.Step) (Span, bool) {
 	if s.Phase != topic.StepEnd || !p.traced.Has(s.UID) {
 		return Span{}, false
 	}

@@ -92,7 +92,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		return s.told(s.pods.Status(&m, now, kept))
 	case "step":
-		span, ok := s.pods.Step(&topic.Step{
+		span, ok := s.pods.step(&topic.Step{
 			Ref: ref, Name: first, Container: args["in"], Image: args["image"], Phase: cmp.Or(args["phase"], topic.StepEnd),
 			Duration: scenariotest.Duration(t, args["took"]), At: now, Error: d.Input,
 			Span: args["span"], Parent: args["parent"],

@@ -82,7 +82,7 @@ func (t *Tracer) Begin(ctx context.Context, l *loop.Loop) {
 		for o := range topic.PodStep.Subscribe(ctx, t.bus, bus.From{Durable: position, Since: time.Now()}) {
 			pause.For(ctx, settling-time.Since(o.At))
 			l.Do(ctx, func() {
-				if span, ok := t.pods.Step(&o.Value); ok && time.Since(o.At) < worth {
+				if span, ok := t.pods.step(&o.Value); ok && time.Since(o.At) < worth {
 					t.sender.add(span.message())
 				}
 				o.Ack()
@@ -111,7 +111,7 @@ func (t *Tracer) Status(c bus.Change[topic.Merged]) {
 	switch {
 	case t == nil:
 	case c.Deleted:
-		t.pods.StatusGone(c.Key)
+		t.pods.statusGone(c.Key)
 	case c.Synced:
 		t.statusesKnown = true
 	default:

@@ -7,10 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	statsv1alpha1 "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
-)
 
-// systemCritical is the priority from which on pods are critical (scheduling.k8s.io, system-cluster-critical).
-const systemCritical = 2_000_000_000
+	"kubelot.dev/bus/topic"
+)
 
 // Candidate is a pod that may be evicted.
 type Candidate struct {
@@ -26,7 +25,7 @@ type Candidate struct {
 
 // Critical reports whether the pod is never evicted.
 func (c Candidate) Critical() bool {
-	return c.Static || c.Pod.Spec.Priority != nil && *c.Pod.Spec.Priority >= systemCritical
+	return c.Static || c.Pod.Spec.Priority != nil && *c.Pod.Spec.Priority >= topic.SystemCritical
 }
 
 // Ranked is a candidate with what its place follows from.

@@ -10,9 +10,6 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// systemCritical is the least priority of critical pods (API PriorityClass system-cluster-critical).
-const systemCritical = 2000000000
-
 // againAfter is how long podsync may take to begin the end of a pod before it is asked again.
 const againAfter = 2 * time.Second
 
@@ -25,21 +22,11 @@ func Groups(k *kubeletv1beta1.KubeletConfiguration) []topic.ShutdownGroup {
 			Priority: g.Priority, GracePeriodSeconds: g.ShutdownGracePeriodSeconds,
 		})
 	}
-	if len(groups) == 0 {
-		groups = simple(k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration)
+	whole, critical := k.ShutdownGracePeriod.Duration, k.ShutdownGracePeriodCriticalPods.Duration
+	if len(groups) == 0 && whole > 0 && critical >= 0 && critical <= whole {
+		groups = topic.ShutdownGroups(whole, critical)
 	}
 	return sorted(groups)
-}
-
-// simple are the groups of a shutdown that has one time for all pods, the last part of which is for critical ones.
-func simple(whole, critical time.Duration) []topic.ShutdownGroup {
-	if whole <= 0 || critical < 0 || critical > whole {
-		return nil
-	}
-	return []topic.ShutdownGroup{
-		{Priority: 0, GracePeriodSeconds: int64((whole - critical) / time.Second)},
-		{Priority: systemCritical, GracePeriodSeconds: int64(critical / time.Second)},
-	}
 }
 
 func sorted(groups []topic.ShutdownGroup) []topic.ShutdownGroup {

@@ -82,7 +82,7 @@ func inBubble(t *testing.T, test func(r *rig)) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{
 			t: t, bus: bustest.New(), dir: dir, states: map[string]*topic.Pod{},
-			groups: simple(30*time.Second, 10*time.Second),
+			groups: topic.ShutdownGroups(30*time.Second, 10*time.Second),
 		}
 		r.others = r.bus.Conn("others")
 		t.Cleanup(r.others.Close)

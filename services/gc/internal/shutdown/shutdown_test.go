@@ -284,7 +284,7 @@ func TestACommandShutsDown(t *testing.T) {
 				t.Errorf("error %v, want %q", err, text)
 			}
 		}
-		r.must(r.ask(topic.StartShutdown, simple(10*time.Second, 0)...))
+		r.must(r.ask(topic.StartShutdown, topic.ShutdownGroups(10*time.Second, 0)...))
 		r.wantAsked("web 10")
 		if s := r.state(); s.Trigger != topic.ByCommand || !s.Active {
 			t.Errorf("state %+v", s)

@@ -12,9 +12,9 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
-// The annotations that the kubelet keeps about a pod's origin. Runtimes and log collectors read them.
+// The annotations that the kubelet keeps about a pod's origin, with topic.SourceAnnotation. Runtimes and log collectors
+// read them.
 const (
-	annotationSource = "kubernetes.io/config.source"
 	annotationSeen   = "kubernetes.io/config.seen"
 	annotationMirror = "kubernetes.io/config.mirror"
 )
@@ -122,7 +122,7 @@ func (a *arrival) deliver(pod *corev1.Pod) {
 	if own.Annotations == nil {
 		own.Annotations = map[string]string{}
 	}
-	own.Annotations[annotationSource] = string(a.Source)
+	own.Annotations[topic.SourceAnnotation] = string(a.Source)
 	own.Annotations[annotationSeen] = a.FirstSeen.Format(time.RFC3339Nano)
 	a.raw, a.Pod.Pod = pod, &own
 }

@@ -57,7 +57,7 @@ func TestMergeKeepsArrivalOrderAndFirstSeen(t *testing.T) {
 		t.Fatalf("order is %s", got)
 	}
 	first := before.Pods[0]
-	if first.Pod.Annotations[annotationSource] != "api" ||
+	if first.Pod.Annotations[topic.SourceAnnotation] != "api" ||
 		first.Pod.Annotations[annotationSeen] != "2026-01-02T12:00:00Z" || !first.FirstSeen.Equal(noon) {
 		t.Errorf("annotations are %v, first seen %s", first.Pod.Annotations, first.FirstSeen)
 	}

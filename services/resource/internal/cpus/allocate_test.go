@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/numa"
 )
@@ -130,7 +131,8 @@ func TestNobodyAlone(t *testing.T) {
 		corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi"),
 	}
 	level.Spec.Resources = &corev1.ResourceRequirements{Requests: two, Limits: two}
-	stated := pod("s", "app=2")
+	empty, stated := pod("e", "app=2"), pod("s", "app=2")
+	empty.Spec.Resources = &corev1.ResourceRequirements{}
 	stated.Status.QOSClass = corev1.PodQOSBurstable
 	for _, c := range []struct {
 		name  string
@@ -140,6 +142,7 @@ func TestNobodyAlone(t *testing.T) {
 		{"policy none", none, pod("a", "app=2")},
 		{"a Burstable pod", static(t, grid(1, 1, 4, 1), "0"), burstable},
 		{"Burstable as the API server says", static(t, grid(1, 1, 4, 1), "0"), stated},
+		{"BestEffort as a whole", static(t, grid(1, 1, 4, 1), "0"), empty},
 		{"a pod with resources of its own", static(t, grid(1, 1, 4, 1), "0"), level},
 		{"no CPUs asked for", static(t, grid(1, 1, 4, 1), "0"), pod("z", "app=0")},
 	} {
@@ -199,7 +202,7 @@ func TestLives(t *testing.T) {
 		ends := func(_ types.UID, name string) bool { return strings.HasPrefix(name, "init") }
 		for i := range 30 {
 			p := inventPod(r, i)
-			for c := range containers(p) {
+			for c := range podspec.InitAndMain(&p.Spec) {
 				got, err := s.Allocate(p, c, numa.Mask(r.IntN(8)))
 				if err != nil {
 					break

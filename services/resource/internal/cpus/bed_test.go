@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/cpuset"
 
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/resource/internal/machine"
 )
 
@@ -77,7 +78,7 @@ func pod(uid string, containers ...string) *corev1.Pod {
 // run allocates all containers and answers what they have, and the error of the first that got none.
 func run(s *State, p *corev1.Pod) (string, error) {
 	var got []string
-	for c := range containers(p) {
+	for c := range podspec.InitAndMain(&p.Spec) {
 		cpus, err := s.Allocate(p, c, 0)
 		if err != nil {
 			return strings.Join(got, " "), err

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/cpuset"
 
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/numa"
 )
@@ -31,7 +32,7 @@ func (s *State) PodHints(pod *corev1.Pod) numa.ProviderHints {
 		return nil
 	}
 	assigned := cpuset.New()
-	for c := range containers(pod) {
+	for c := range podspec.InitAndMain(&pod.Spec) {
 		has, ok := s.Exclusive(pod.UID, c.Name)
 		if ok && has.Size() != wanted(pod, c) {
 			return impossible()

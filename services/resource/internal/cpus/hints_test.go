@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/numa"
 )
@@ -76,7 +77,7 @@ func TestHints(t *testing.T) {
 				s.Adopt(PolicyStatic, Entries{"other": {"app": set(t, c.before)}})
 			}
 			var next *corev1.Container
-			for container := range containers(c.pod) {
+			for container := range podspec.InitAndMain(&c.pod.Spec) {
 				next = container
 				if c.had--; c.had < 0 {
 					break

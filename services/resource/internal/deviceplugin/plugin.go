@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync/atomic"
 	"time"
-	"unicode"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -17,6 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"kubelot.dev/daemon/oneline"
 )
 
 const (
@@ -187,15 +187,4 @@ func (p *plugin) explain(ctx context.Context, err error) error {
 }
 
 // line makes a text of a plugin one of one line and bounded length.
-func line(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, text)
-	if len(text) > maxError {
-		text = strings.ToValidUTF8(text[:maxError], "") + "..."
-	}
-	return text
-}
+func line(text string) string { return oneline.Of(text, maxError) }

@@ -167,10 +167,10 @@ func (b *Book) Left(names []corev1.ResourceName) {
 	}
 }
 
-// Known reports whether the resource is a device plugin's: one has it, or had it as long as the Node has it, or pods
+// known reports whether the resource is a device plugin's: one has it, or had it as long as the Node has it, or pods
 // have devices of it. A pod that wants devices of a plugin that is gone for good is refused, it never runs without
 // them.
-func (b *Book) Known(name string) bool {
+func (b *Book) known(name string) bool {
 	_, gone := b.gone[name]
 	return b.resources[name] != nil || gone || b.used(name).Len() > 0
 }

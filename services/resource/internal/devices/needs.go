@@ -22,7 +22,7 @@ func (b *Book) Needs(pod *corev1.Pod) (needs []Need) {
 	for c := range containers(pod) {
 		var own []Need
 		for name, q := range c.Resources.Limits {
-			if q.Sign() > 0 && b.Known(string(name)) && !claimed(pod, c.Name, string(name)) {
+			if q.Sign() > 0 && b.known(string(name)) && !claimed(pod, c.Name, string(name)) {
 				own = append(own, Need{c.Name, string(name), int(q.Value())})
 			}
 		}

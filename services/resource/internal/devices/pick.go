@@ -46,8 +46,8 @@ func (c Choice) Choose(preferred []string) []string {
 	return sets.List(taken)
 }
 
-// Pick finds which devices the container can get. The error refuses the pod.
-func (b *Book) Pick(q Request) (Choice, error) {
+// pick finds which devices the container can get. The error refuses the pod.
+func (b *Book) pick(q Request) (Choice, error) {
 	has := b.assigned(string(q.Pod.UID), q.Container, q.Resource)
 	if has.Len() > 0 && has.Len() != q.Count {
 		return Choice{}, fmt.Errorf("pod %q container %q changed request for resource %q from %d to %d", q.Pod.UID,

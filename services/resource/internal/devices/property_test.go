@@ -222,7 +222,7 @@ func (w *world) assign() {
 		return
 	}
 	q := w.request(uid, needs[w.rand.IntN(len(needs))])
-	before, err := w.book.Pick(q)
+	before, err := w.book.pick(q)
 	if err != nil {
 		return
 	}

@@ -33,7 +33,7 @@ func (r *Reservation) Keep(q Request) error { return r.keep(q, nil) }
 
 // keep is Keep where the plugin prefers these devices.
 func (r *Reservation) keep(q Request, preferred []string) error {
-	choice, err := r.book.Pick(q)
+	choice, err := r.book.pick(q)
 	if err != nil || choice.Size == 0 {
 		return err
 	}
@@ -64,7 +64,7 @@ func (r *Reservation) Offer() (Choice, error) {
 	}
 	r.Drop()
 	defer r.undrop()
-	choice, err := r.book.Pick(first.Request)
+	choice, err := r.book.pick(first.Request)
 	if err != nil && r.healthy(first) { // a later container has got some of them
 		return Choice{Fixed: first.ids, Size: first.Count}, nil
 	}

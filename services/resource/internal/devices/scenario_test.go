@@ -113,7 +113,7 @@ func (s *scenario) runPod(t *testing.T, d *datadriven.TestData, words []string, 
 			fmt.Fprintln(&b, n.Container, n.Resource, n.Count)
 		}
 	case "pick":
-		c, err := s.book.Pick(s.request(t, words, values))
+		c, err := s.book.pick(s.request(t, words, values))
 		if err != nil {
 			return fmt.Sprintln("refused:", err)
 		}

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/daemon/podspec"
 )
 
 // Hint is a set of NUMA nodes that a container's memory may come from.
@@ -37,11 +39,9 @@ func (s *State) PodHints(pod *corev1.Pod) map[corev1.ResourceName][]Hint {
 	if err != nil || len(asked) == 0 || s.policy == PolicyNone || !eligible(pod) {
 		return nil
 	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if blocks, ok := s.entries[string(pod.UID)][list[i].Name]; ok {
-				return hintsOf(blocks, asked)
-			}
+	for c := range podspec.InitAndMain(&pod.Spec) {
+		if blocks, ok := s.entries[string(pod.UID)][c.Name]; ok {
+			return hintsOf(blocks, asked)
 		}
 	}
 	return byType(s.candidates(asker{pod: pod}, asked), asked)

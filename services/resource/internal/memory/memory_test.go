@@ -190,9 +190,12 @@ func TestWhoGetsNothing(t *testing.T) {
 	s := newState(t, 2)
 	whole := newPod("p", nil, container("a", 1, 0))
 	whole.Spec.Resources = &corev1.ResourceRequirements{Limits: whole.Spec.Containers[0].Resources.Limits}
-	burstable := newPod("p", nil, container("a", 1, 0))
+	empty, burstable := newPod("p", nil, container("a", 1, 0)), newPod("p", nil, container("a", 1, 0))
+	empty.Spec.Resources = &corev1.ResourceRequirements{}
 	burstable.Status.QOSClass = corev1.PodQOSBurstable
-	for name, pod := range map[string]*corev1.Pod{"resources of the whole pod": whole, "burstable": burstable} {
+	for name, pod := range map[string]*corev1.Pod{
+		"resources of the whole pod": whole, "best effort as a whole": empty, "burstable": burstable,
+	} {
 		c := &pod.Spec.Containers[0]
 		blocks, err := s.Allocate(pod, c, Hint{})
 		if blocks != nil || err != nil || s.Hints(pod, c) != nil || s.PodHints(pod) != nil {

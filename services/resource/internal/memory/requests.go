@@ -84,32 +84,7 @@ func podRequests(pod *corev1.Pod) (requests, error) {
 // eligible reports whether the pod's containers get memory of their own. Those of a pod with resources for the whole
 // pod don't, since they may share them (KEP-2837).
 func eligible(pod *corev1.Pod) bool {
-	return guaranteed(pod) && !resourcehelper.IsPodLevelResourcesSet(pod)
-}
-
-// guaranteed reports whether the pod is of that class: by the API server, else by the documented rule.
-func guaranteed(pod *corev1.Pod) bool {
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass == corev1.PodQOSGuaranteed
-	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if !limited(&list[i].Resources) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func limited(r *corev1.ResourceRequirements) bool {
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		request, limit := r.Requests[name], r.Limits[name]
-		if limit.Sign() <= 0 || request.Cmp(limit) != 0 {
-			return false
-		}
-	}
-	return true
+	return podspec.QOSClass(pod) == corev1.PodQOSGuaranteed && !resourcehelper.IsPodLevelResourcesSet(pod)
 }
 
 // isPlainInit reports whether the container ends before the pod's main containers start.

@@ -37,9 +37,6 @@ func (m Mask) Nodes() []int {
 // Count is the number of nodes.
 func (m Mask) Count() int { return bits.OnesCount64(uint64(m)) }
 
-// Has reports whether the node is in the set.
-func (m Mask) Has(node int) bool { return m&NewMask(node) != 0 }
-
 // String is the set as a list, such as 0-1,4.
 func (m Mask) String() string { return cpuset.New(m.Nodes()...).String() }
 

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unicode"
 
 	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc"
@@ -20,6 +19,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	authenticationv1 "k8s.io/api/authentication/v1"
+
+	"kubelot.dev/daemon/oneline"
 )
 
 const (
@@ -197,18 +198,7 @@ func tokensIn(text string) []string {
 }
 
 // Line makes a text of a driver one of one line and bounded length.
-func Line(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, text)
-	if len(text) > maxError {
-		text = strings.ToValidUTF8(text[:maxError], "") + "..."
-	}
-	return text
-}
+func Line(text string) string { return oneline.Of(text, maxError) }
 
 // Known are the capabilities that the driver told last; nil while it hasn't been asked, or is being asked.
 func (c *Client) Known() *Capabilities {

@@ -6,16 +6,16 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/daemon/podspec"
 )
 
 // Nested are the directories inside the volume at which a container mounts other volumes. They must exist
 // beforehand, since the volume itself is read-only to the runtime. Of nested ones only the outermost is named.
 func Nested(volume string, pod *corev1.Pod) []string {
 	var dirs []string
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			dirs = append(dirs, nestedIn(volume, list[i].VolumeMounts)...)
-		}
+	for c := range podspec.InitAndMain(&pod.Spec) {
+		dirs = append(dirs, nestedIn(volume, c.VolumeMounts)...)
 	}
 	slices.Sort(dirs)
 	return slices.Compact(dirs)

@@ -19,9 +19,6 @@ import (
 	"kubelot.dev/test/bench/scale"
 )
 
-// warm is how many pods come and go first: what a daemon does once in its life isn't the first size's.
-const warm = 100
-
 type options struct {
 	rig      rig.Options
 	plan     scale.Plan
@@ -31,7 +28,7 @@ type options struct {
 }
 
 func newCommand() *cobra.Command {
-	var o options
+	o := options{plan: scale.Plan{Warm: 100}}
 	c := &cobra.Command{
 		Use:   "scale",
 		Short: "Measure how CPU time, memory and bytes on the bus depend on the number of pods",
@@ -39,7 +36,7 @@ func newCommand() *cobra.Command {
 go while they run. The run fails where what all pods take at rest has a quadratic part, significant and more than a
 tenth of the figure at the largest size; where the bytes to start or stop them have one of more than a fifth; and where
 the processor time or the bytes for the same number of more pods grow by more than a fifth with the number of the
-others.`,
+others. A daemon that is started again ends it, and fails it too.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -71,7 +68,7 @@ func (o *options) run(ctx context.Context) (err error) {
 		return errors.New("no numbers of pods are given")
 	}
 	most := slices.Max(o.plan.Sizes)
-	o.rig.MaxPods = most + max(warm, o.plan.More)
+	o.rig.MaxPods = most + max(o.plan.Warm, o.plan.More)
 	r, err := rig.Start(ctx, o.rig)
 	if err != nil {
 		return err
@@ -80,9 +77,6 @@ func (o *options) run(ctx context.Context) (err error) {
 	pods, err := r.Churn(ctx, kinds, 20)
 	if err != nil {
 		return err
-	}
-	if err := errors.Join(pods.Up(ctx, warm), pods.Down(ctx)); err != nil {
-		return fmt.Errorf("warm up: %w", err)
 	}
 	begin := time.Now()
 	o.plan.Told = func(p scale.Point) {

@@ -1,9 +1,13 @@
-// Package qos computes a pod's quality-of-service class.
+// Package qos has what follows from a pod's quality-of-service class for its CPUs and memory.
 package qos
 
 import (
+	"strconv"
+
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
+
+	"kubelot.dev/daemon/podspec"
 )
 
 // WholeCPUs reports whether the container has CPUs of its own under the static policy. Pods with resources as a whole
@@ -14,44 +18,26 @@ func WholeCPUs(pod *corev1.Pod, c *corev1.Container) bool {
 		!resourcehelper.IsPodLevelResourcesSet(pod)
 }
 
-// Class is the pod's QoS class as the API server computed it, or by the documented rule: Guaranteed when every
-// container has equal CPU and memory requests and limits, BestEffort when none has any, else Burstable. Resources
-// of the whole pod (KEP-2837) count instead of the containers' where they are given, even if they are empty.
-func Class(pod *corev1.Pod) corev1.PodQOSClass {
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass
-	}
-	if r := pod.Spec.Resources; r != nil {
-		return classOf([]corev1.ResourceRequirements{*r})
-	}
-	var all []corev1.ResourceRequirements
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			all = append(all, list[i].Resources)
-		}
-	}
-	return classOf(all)
-}
+// Class is podspec.QOSClass, by which the kernel's settings of the pod are decided.
+func Class(pod *corev1.Pod) corev1.PodQOSClass { return podspec.QOSClass(pod) }
 
-func classOf(all []corev1.ResourceRequirements) corev1.PodQOSClass {
-	guaranteed, asks := true, false
-	for _, r := range all {
-		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-			request, limit := r.Requests[name], r.Limits[name]
-			if !request.IsZero() || !limit.IsZero() {
-				asks = true
-			}
-			if limit.IsZero() || request.Cmp(limit) != 0 {
-				guaranteed = false
-			}
-		}
-	}
+// The files of cgroup v2 with the memory that the kernel doesn't take from a cgroup, and that it takes last.
+const (
+	MemoryMin = "memory.min"
+	MemoryLow = "memory.low"
+)
+
+// Protection is the value by the file of cgroup v2 with which the kernel takes no memory that a guaranteed pod or a
+// container of one requests, and what others request last; nil where nothing is requested.
+//
+// Source: KEP-2570 as in Kubernetes 1.36, memoryReservationPolicy TieredReservation.
+func Protection(class corev1.PodQOSClass, request int64) map[string]string {
+	file := MemoryLow
 	switch {
-	case !asks:
-		return corev1.PodQOSBestEffort
-	case guaranteed:
-		return corev1.PodQOSGuaranteed
-	default:
-		return corev1.PodQOSBurstable
+	case request <= 0:
+		return nil
+	case class == corev1.PodQOSGuaranteed:
+		file = MemoryMin
 	}
+	return map[string]string{file: strconv.FormatInt(request, 10)}
 }

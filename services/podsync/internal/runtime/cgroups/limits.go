@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,8 +64,8 @@ func LimitsOf(pod *corev1.Pod, cfg Config) Limits {
 		memoryLimited = memoryLimited || !pod.Spec.Resources.Limits.Memory().IsZero()
 	}
 	out := Limits{
-		CPUShares: cpuShares(requests.Cpu().MilliValue()), CPUQuota: unlimited, Memory: unlimited,
-		HugePages: hugePages(requests), Unified: cfg.Memory.ofPod(qos.Class(pod), requests.Memory().Value()),
+		CPUShares: CPUShares(requests.Cpu().MilliValue()), CPUQuota: unlimited, Memory: unlimited,
+		HugePages: HugePages(requests), Unified: cfg.Memory.ofPod(qos.Class(pod), requests.Memory().Value()),
 	}
 	if cfg.PodPidsLimit > 0 {
 		out.Pids = cfg.PodPidsLimit
@@ -78,7 +79,7 @@ func LimitsOf(pod *corev1.Pod, cfg Config) Limits {
 	}
 	if cpuLimited && cfg.CPUCFSQuota && (!cfg.StaticCPUs || !exclusiveCPUs(pod)) {
 		out.CPUPeriod = uint64(cfg.CPUCFSQuotaPeriod.Microseconds())
-		out.CPUQuota = quota(limits.Cpu().MilliValue(), int64(out.CPUPeriod))
+		out.CPUQuota = cmp.Or(CPUQuota(limits.Cpu().MilliValue(), int64(out.CPUPeriod)), unlimited)
 	}
 	if memoryLimited && !limits.Memory().IsZero() {
 		out.Memory = limits.Memory().Value()
@@ -95,27 +96,28 @@ func exclusiveCPUs(pod *corev1.Pod) (some bool) {
 	return some
 }
 
-// cpuShares is the weight of an amount of CPU.
-func cpuShares(milliCPU int64) uint64 {
+// CPUShares is the weight of an amount of CPU.
+func CPUShares(milliCPU int64) uint64 {
 	return uint64(min(max(milliCPU*sharesOfCPU/1000, minShares), maxShares))
 }
 
-func quota(milliCPU, period int64) int64 {
+// CPUQuota is the CPU time in a period that an amount of CPU is, 0 for none. Times are in microseconds.
+func CPUQuota(milliCPU, period int64) int64 {
 	if milliCPU == 0 {
-		return unlimited
+		return 0
 	}
 	return max(milliCPU*period/1000, minQuota)
 }
 
-// hugePages are the bytes by page size.
-func hugePages(list corev1.ResourceList) map[int64]int64 {
+// HugePages are the bytes in huge pages by page size.
+func HugePages(list corev1.ResourceList) map[int64]int64 {
 	pages := map[int64]int64{}
 	for name, q := range list {
 		size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
 		if !ok {
 			continue
 		}
-		if page, err := resource.ParseQuantity(size); err == nil {
+		if page, err := resource.ParseQuantity(size); err == nil && page.Sign() > 0 {
 			pages[page.Value()] += q.Value()
 		}
 	}
@@ -127,7 +129,7 @@ func nodeLimits(list corev1.ResourceList, enforce bool) Limits {
 	out := Limits{Memory: unlimited, Pids: unlimited}
 	if q, ok := list[corev1.ResourceCPU]; ok {
 		// The kernel's default of one CPU would starve the pods of a larger machine, enforced or not.
-		out.CPUShares = cpuShares(q.MilliValue())
+		out.CPUShares = CPUShares(q.MilliValue())
 	}
 	if !enforce {
 		return out
@@ -138,7 +140,7 @@ func nodeLimits(list corev1.ResourceList, enforce bool) Limits {
 	if q, ok := list[PIDs]; ok {
 		out.Pids = q.Value()
 	}
-	out.HugePages = hugePages(list)
+	out.HugePages = HugePages(list)
 	return out
 }
 
@@ -176,7 +178,7 @@ func (l Limits) library(v2 bool, pageSizes []string) *cgroups.Resources {
 	}
 	sizes := map[string]int64{}
 	for size, bytes := range l.HugePages {
-		sizes[pageSize(size)] = bytes
+		sizes[PageSize(size)] = bytes
 	}
 	for _, size := range slices.Sorted(slices.Values(pageSizes)) {
 		r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: size, Limit: uint64(sizes[size])})
@@ -193,8 +195,8 @@ func weight(shares uint64) uint64 {
 	return 1 + (min(max(shares, minShares), maxShares)-minShares)*9999/(maxShares-minShares)
 }
 
-// pageSize is the kernel's spelling of a huge page's size, such as 2MB.
-func pageSize(bytes int64) string {
+// PageSize is the kernel's spelling of a huge page's size, such as 2MB.
+func PageSize(bytes int64) string {
 	units := []string{"B", "KB", "MB", "GB", "TB", "PB"}
 	i := 0
 	for bytes >= 1024 && bytes%1024 == 0 && i < len(units)-1 {

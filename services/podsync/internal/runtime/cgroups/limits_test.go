@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"maps"
 	"reflect"
 	"testing"
 	"time"
@@ -124,10 +125,20 @@ func TestLibraryForm(t *testing.T) {
 			t.Errorf("weight(%d) = %d, want %d", shares, got, want)
 		}
 	}
-	for size, want := range map[int64]string{64 << 10: "64KB", 2 << 20: "2MB", 1 << 30: "1GB"} {
-		if got := pageSize(size); got != want {
-			t.Errorf("pageSize(%d) = %s, want %s", size, got, want)
+	for size, want := range map[int64]string{
+		100: "100B", 64 << 10: "64KB", 2 << 20: "2MB", 1 << 30: "1GB", 16 << 30: "16GB",
+	} {
+		if got := PageSize(size); got != want {
+			t.Errorf("PageSize(%d) = %s, want %s", size, got, want)
 		}
+	}
+}
+
+func TestHugePages(t *testing.T) {
+	got := HugePages(list(
+		"hugepages-2Mi", "4Mi", "hugepages-1Gi", "1Gi", "hugepages-x", "1", "hugepages-0", "1", "memory", "1"))
+	if want := map[int64]int64{2 << 20: 4 << 20, 1 << 30: 1 << 30}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

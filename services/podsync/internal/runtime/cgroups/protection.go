@@ -9,12 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/cri/cgroupname"
-)
-
-// The files of cgroup v2 with the memory that the kernel doesn't take from a cgroup, and that it takes last.
-const (
-	fileMin = "memory.min"
-	fileLow = "memory.low"
+	"kubelot.dev/services/podsync/internal/node/qos"
 )
 
 // Protection is how the memory that pods request is protected. With cgroup v1 it isn't: only Percent has an effect.
@@ -23,8 +18,8 @@ const (
 type Protection struct {
 	// On is the feature gate MemoryQoS. Without it no protection is written, and none is taken away.
 	On bool
-	// Tiered is memoryReservationPolicy TieredReservation: the kernel takes no memory that guaranteed pods request, and
-	// what burstable ones request last. Without it nothing that pods request is protected.
+	// Tiered is memoryReservationPolicy TieredReservation (qos.Protection). Without it nothing that pods request is
+	// protected.
 	Tiered bool
 	// Report is called with what is protected of guaranteed and of burstable pods, in bytes. It may be nil.
 	Report func(guaranteed, burstable int64)
@@ -35,14 +30,10 @@ type Protection struct {
 
 // ofPod is the protection of a pod by its request.
 func (p Protection) ofPod(class corev1.PodQOSClass, request int64) map[string]string {
-	switch {
-	case !p.On || !p.Tiered || request <= 0:
+	if !p.On || !p.Tiered {
 		return nil
-	case class == corev1.PodQOSGuaranteed:
-		return unified(fileMin, request)
-	default:
-		return unified(fileLow, request)
 	}
+	return qos.Protection(class, request)
 }
 
 // ofReserved is the protection of what is reserved for others than pods, whatever the policy is for pods.
@@ -50,7 +41,7 @@ func (p Protection) ofReserved(bytes int64) map[string]string {
 	if !p.On {
 		return nil
 	}
-	return unified(fileMin, bytes)
+	return unified(qos.MemoryMin, bytes)
 }
 
 // protected is the memory that the cgroups above those of pods protect, in bytes: those of all pods, which must cover
@@ -77,13 +68,13 @@ func (c *classes) protect(want protected) error {
 		return nil
 	}
 	if want.all != c.has.memory.all {
-		if err := c.write(c.at.kubepods, Limits{Unified: unified(fileMin, want.all)}); err != nil {
+		if err := c.write(c.at.kubepods, Limits{Unified: unified(qos.MemoryMin, want.all)}); err != nil {
 			return err
 		}
 		c.has.memory.all = want.all
 	}
 	if want.burstable != c.has.memory.burstable {
-		if err := c.write(c.burstable(), Limits{Unified: unified(fileLow, want.burstable)}); err != nil {
+		if err := c.write(c.burstable(), Limits{Unified: unified(qos.MemoryLow, want.burstable)}); err != nil {
 			return err
 		}
 		c.has.memory.burstable = want.burstable
@@ -96,7 +87,9 @@ func (c *classes) protected() protected {
 	if !c.memory.On {
 		return protected{}
 	}
-	return protected{all: c.protectedBy(c.at.kubepods, fileMin), burstable: c.protectedBy(c.burstable(), fileLow)}
+	return protected{
+		all: c.protectedBy(c.at.kubepods, qos.MemoryMin), burstable: c.protectedBy(c.burstable(), qos.MemoryLow),
+	}
 }
 
 // protectedBy is 0 where the cgroup doesn't exist, and -1 where the file isn't a number.

@@ -12,6 +12,7 @@ import (
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
 	"kubelot.dev/cri/cgroupname"
+	"kubelot.dev/services/podsync/internal/node/qos"
 )
 
 func TestProtectionOfPods(t *testing.T) {
@@ -168,7 +169,7 @@ func TestWhatIsProtectedIsReported(t *testing.T) {
 func TestProtectionIsFound(t *testing.T) {
 	for text, want := range map[string]int64{"0\n": 0, "33554432\n": 33554432, "max\n": -1} {
 		m, _ := onVersion2(t, Protection{On: true})
-		for file, dir := range map[string]string{fileMin: "kubepods", fileLow: "kubepods/burstable"} {
+		for file, dir := range map[string]string{qos.MemoryMin: "kubepods", qos.MemoryLow: "kubepods/burstable"} {
 			dir := filepath.Join(m.mounts[""], dir)
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				t.Fatal(err)
@@ -221,10 +222,10 @@ func TestMemoryQoSOnThisMachine(t *testing.T) {
 		file string
 		want int64
 	}{
-		{n, fileLow, 32 << 20},
-		{m.kubepods.Child(cgroupname.Burstable), fileLow, 32 << 20},
-		{m.kubepods, fileMin, 32 << 20},
-		{others, fileMin, 1 << 30},
+		{n, qos.MemoryLow, 32 << 20},
+		{m.kubepods.Child(cgroupname.Burstable), qos.MemoryLow, 32 << 20},
+		{m.kubepods, qos.MemoryMin, 32 << 20},
+		{others, qos.MemoryMin, 1 << 30},
 	} {
 		if got := m.qos.protectedBy(c.n, c.file); got != c.want {
 			t.Errorf("%s of %s is %d, want %d", c.file, m.path(c.n), got, c.want)

@@ -86,7 +86,7 @@ func (c *classes) update(r Requests, complete bool) error {
 	if err := c.protect(c.memory.ofClasses(r, least.memory)); err != nil {
 		return err
 	}
-	if want := max(cpuShares(r.BurstableCPU), least.shares); want != c.has.shares {
+	if want := max(CPUShares(r.BurstableCPU), least.shares); want != c.has.shares {
 		if err := c.write(c.burstable(), Limits{CPUShares: want}); err != nil {
 			return err
 		}

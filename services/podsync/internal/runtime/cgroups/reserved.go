@@ -40,7 +40,7 @@ func (m *Manager) Hold(r Reserved) error {
 func reservedLimits(r Reserved, protection Protection) Limits {
 	var out Limits
 	if q, ok := r.List[corev1.ResourceCPU]; ok {
-		out.CPUShares = cpuShares(q.MilliValue())
+		out.CPUShares = CPUShares(q.MilliValue())
 	}
 	if r.Compressible {
 		return out
@@ -51,7 +51,7 @@ func reservedLimits(r Reserved, protection Protection) Limits {
 	if q, ok := r.List[PIDs]; ok {
 		out.Pids = q.Value()
 	}
-	if pages := hugePages(r.List); len(pages) > 0 {
+	if pages := HugePages(r.List); len(pages) > 0 {
 		out.HugePages = pages
 	}
 	return out

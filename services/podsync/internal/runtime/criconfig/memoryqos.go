@@ -1,6 +1,7 @@
 package criconfig
 
 import (
+	"maps"
 	"os"
 	"strconv"
 
@@ -10,13 +11,8 @@ import (
 	"kubelot.dev/services/podsync/internal/node/qos"
 )
 
-// The files of cgroup v2 with the memory that the kernel doesn't take from a container, that it takes last, and above
-// which it throttles the container.
-const (
-	fileMin  = "memory.min"
-	fileLow  = "memory.low"
-	fileHigh = "memory.high"
-)
+// fileHigh is the file of cgroup v2 with the memory above which the kernel throttles a container.
+const fileHigh = "memory.high"
 
 // MemoryQoS is how the memory of containers is protected and throttled.
 //
@@ -43,13 +39,10 @@ func setMemoryQoS(node *Node, r *runtimeapi.LinuxContainerResources, pod *corev1
 		r.Unified = map[string]string{}
 	}
 	request, limit := container.Resources.Requests.Memory().Value(), container.Resources.Limits.Memory().Value()
-	switch {
-	case request == 0 || !q.Tiered:
-		r.Unified[fileMin], r.Unified[fileLow] = "0", "0"
-	case qos.Class(pod) == corev1.PodQOSGuaranteed:
-		r.Unified[fileMin] = strconv.FormatInt(request, 10)
-	default:
-		r.Unified[fileLow] = strconv.FormatInt(request, 10)
+	if protection := qos.Protection(qos.Class(pod), request); q.Tiered && protection != nil {
+		maps.Copy(r.Unified, protection)
+	} else {
+		r.Unified[qos.MemoryMin], r.Unified[qos.MemoryLow] = "0", "0"
 	}
 	if high := q.high(request, limit); high > request {
 		r.Unified[fileHigh] = strconv.FormatInt(high, 10)

@@ -1,26 +1,18 @@
 package criconfig
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	resourcehelper "k8s.io/component-helpers/resource"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/node/qos"
+	"kubelot.dev/services/podsync/internal/runtime/cgroups"
 )
 
-const (
-	// The kernel's bounds of cpu.shares, and of a CFS quota in microseconds.
-	minShares, maxShares = 2, 262144
-	minQuota             = 1000
-
-	limitedSwap = "LimitedSwap"
-	// criticalPriority is the lowest priority of a critical pod (system-cluster-critical).
-	criticalPriority = 2_000_000_000
-)
+const limitedSwap = "LimitedSwap"
 
 // resourcesOf gives a container's limits for its creation.
 func resourcesOf(node *Node, pod *corev1.Pod, container *corev1.Container,
@@ -71,10 +63,12 @@ func linuxResources(node *Node, requests, limits corev1.ResourceList) *runtimeap
 		cpuRequest = cpuLimit
 	}
 	memory := limits[corev1.ResourceMemory]
-	r := &runtimeapi.LinuxContainerResources{CpuShares: shares(cpuRequest), MemoryLimitInBytes: memory.Value()}
+	r := &runtimeapi.LinuxContainerResources{
+		CpuShares: int64(cgroups.CPUShares(cpuRequest.MilliValue())), MemoryLimitInBytes: memory.Value(),
+	}
 	if node.CPUCFSQuota {
 		r.CpuPeriod = node.CPUCFSQuotaPeriod.Microseconds()
-		r.CpuQuota = quota(cpuLimit, r.CpuPeriod)
+		r.CpuQuota = cgroups.CPUQuota(cpuLimit.MilliValue(), r.CpuPeriod)
 	}
 	if node.CgroupV2 && !node.SingleProcessOOMKill {
 		r.Unified = map[string]string{"memory.oom.group": "1"}
@@ -89,29 +83,13 @@ func unlimitCPU(node *Node, r *runtimeapi.LinuxContainerResources) {
 	}
 }
 
-// shares weighs containers against each other: 1024 a CPU.
-func shares(cpu resource.Quantity) int64 {
-	return min(max(cpu.MilliValue()*1024/1000, minShares), maxShares)
-}
-
-// quota is how many microseconds of CPU time a period has; 0 means no limit.
-func quota(cpu resource.Quantity, period int64) int64 {
-	milli := cpu.MilliValue()
-	if milli == 0 {
-		return 0
-	}
-	return max(milli*period/1000, minQuota)
-}
-
 // hugePages limits every page size of the machine; those that aren't asked for to nothing. A container's
 // own limit goes before the pod's.
 func hugePages(node *Node, pod *corev1.Pod, container *corev1.Container) []*runtimeapi.HugepageLimit {
 	wanted := map[string]uint64{}
 	add := func(limits corev1.ResourceList) {
-		for name, q := range limits {
-			if size, ok := pageSize(name); ok {
-				wanted[size] = uint64(max(q.Value(), 0))
-			}
+		for size, bytes := range cgroups.HugePages(limits) {
+			wanted[cgroups.PageSize(size)] = uint64(max(bytes, 0))
 		}
 	}
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
@@ -123,26 +101,6 @@ func hugePages(node *Node, pod *corev1.Pod, container *corev1.Container) []*runt
 		limits = append(limits, &runtimeapi.HugepageLimit{PageSize: size, Limit: wanted[size]})
 	}
 	return limits
-}
-
-// pageSize turns hugepages-2Mi into 2MB, the name in the hugetlb controller's files.
-func pageSize(name corev1.ResourceName) (string, bool) {
-	text, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix)
-	if !ok {
-		return "", false
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil || q.Sign() <= 0 {
-		return "", false
-	}
-	size, unit := q.Value(), 0
-	for units := "BKMGTP"; size >= 1024 && size%1024 == 0 && unit < len(units)-1; unit++ {
-		size /= 1024
-	}
-	if unit == 0 {
-		return fmt.Sprintf("%dB", size), true
-	}
-	return fmt.Sprintf("%d%cB", size, "BKMGTP"[unit]), true
 }
 
 // setSwap lets burstable containers use the node's swap in proportion to their memory request where the node
@@ -188,12 +146,11 @@ func swapShare(node *Node, pod *corev1.Pod, container *corev1.Container) int64 {
 
 // isCritical reports whether the node depends on the pod: static and mirror pods, and those of the system's priority.
 func isCritical(pod *corev1.Pod) bool {
-	const source, mirror = "kubernetes.io/config.source", corev1.MirrorPodAnnotationKey
-	if s, ok := pod.Annotations[source]; ok && s != "api" {
+	if s, ok := pod.Annotations[topic.SourceAnnotation]; ok && topic.Source(s) != topic.SourceAPI {
 		return true
 	}
-	if _, ok := pod.Annotations[mirror]; ok {
+	if _, ok := pod.Annotations[corev1.MirrorPodAnnotationKey]; ok {
 		return true
 	}
-	return pod.Spec.Priority != nil && *pod.Spec.Priority >= criticalPriority
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= topic.SystemCritical
 }

@@ -120,15 +120,3 @@ func TestOOMKillsTheGroup(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
-
-func TestPageSizes(t *testing.T) {
-	for name, want := range map[corev1.ResourceName]string{
-		"hugepages-2Mi": "2MB", "hugepages-1Gi": "1GB", "hugepages-64Ki": "64KB", "hugepages-16Gi": "16GB",
-		"hugepages-x": "", "hugepages-0": "", "memory": "", "hugepages-100": "100B",
-	} {
-		got, ok := pageSize(name)
-		if got != want || ok != (want != "") {
-			t.Errorf("%s: got %q, %v", name, got, ok)
-		}
-	}
-}

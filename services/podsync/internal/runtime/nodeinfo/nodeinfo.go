@@ -103,7 +103,7 @@ func (f *Info) SetMachine(m *topic.Machine) {
 	}
 	node.MemoryQoS = f.memoryQoS(m)
 	for kib := range m.HugePages {
-		node.HugePageSizes = append(node.HugePageSizes, pageSize(kib))
+		node.HugePageSizes = append(node.HugePageSizes, cgroups.PageSize(int64(kib)<<10))
 	}
 	slices.Sort(node.HugePageSizes)
 	node.SELinux = exists("/sys/fs/selinux/enforce")
@@ -148,18 +148,6 @@ func (f *Info) memoryQoS(m *topic.Machine) criconfig.MemoryQoS {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-// pageSize is a huge page size as cgroups name it, such as 2MB.
-func pageSize(kib uint64) string {
-	switch {
-	case kib >= 1<<20:
-		return fmt.Sprintf("%dGB", kib>>20)
-	case kib >= 1<<10:
-		return fmt.Sprintf("%dMB", kib>>10)
-	default:
-		return fmt.Sprintf("%dKB", kib)
-	}
 }
 
 // CRI are the facts that CRI configurations are built from.

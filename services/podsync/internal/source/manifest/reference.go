@@ -2,6 +2,8 @@ package manifest
 
 import (
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/daemon/podspec"
 )
 
 // apiReference names the first kind of API object that the pod needs, or nothing. A static pod must start
@@ -15,11 +17,9 @@ func apiReference(pod *corev1.Pod) string {
 	case len(pod.Spec.ResourceClaims) > 0:
 		return "resourceclaims"
 	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if what := envReference(&list[i]); what != "" {
-				return what
-			}
+	for c := range podspec.InitAndMain(&pod.Spec) {
+		if what := envReference(c); what != "" {
+			return what
 		}
 	}
 	for i := range pod.Spec.Volumes {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 )
 
 // Kind is what an Action does.
@@ -295,11 +296,9 @@ func (p *planner) renewSandbox() {
 
 // waitForStart gives every container that must be started the reason it has before the sandbox is there.
 func (p *planner) waitForStart() {
-	for _, list := range [][]corev1.Container{p.Pod.Spec.InitContainers, p.Pod.Spec.Containers} {
-		for i := range list {
-			if p.isDue(&list[i]) {
-				p.wait(list[i].Name, p.creating(), p.facts.AllocatingWhy)
-			}
+	for c := range podspec.InitAndMain(&p.Pod.Spec) {
+		if p.isDue(c) {
+			p.wait(c.Name, p.creating(), p.facts.AllocatingWhy)
 		}
 	}
 }

@@ -8,11 +8,11 @@
 package health
 
 import (
-	"strings"
 	"time"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"kubelot.dev/daemon/oneline"
 )
 
 const (
@@ -93,17 +93,7 @@ func limit(seconds int64) time.Duration {
 
 // Text makes a driver's message one that the API takes.
 func Text(message string) string {
-	message = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, message)
-	const end = "..."
-	if len(message) > corev1.ResourceHealthMessageMaxLength {
-		return strings.ToValidUTF8(message[:corev1.ResourceHealthMessageMaxLength-len(end)], "") + end
-	}
-	return message
+	return oneline.Of(message, corev1.ResourceHealthMessageMaxLength)
 }
 
 // Expire forgets the devices whose time is over, and returns their drivers.

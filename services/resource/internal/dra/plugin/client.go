@@ -19,6 +19,7 @@ import (
 	drav1beta1 "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/oneline"
 	"kubelot.dev/services/resource/internal/dra/claims"
 )
 
@@ -143,18 +144,7 @@ func reason(ctx context.Context, s *status.Status) (codes.Code, string) {
 }
 
 // line makes a text of a driver one of one line and bounded length.
-func line(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return ' '
-	}, text)
-	if len(text) > maxError {
-		text = strings.ToValidUTF8(text[:maxError], "") + "..."
-	}
-	return text
-}
+func line(text string) string { return oneline.Of(text, maxError) }
 
 // Question is a claim that a driver is asked about.
 type Question struct {
