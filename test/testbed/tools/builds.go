@@ -113,7 +113,8 @@ func (b *Box) runc() build {
 func (b *Box) debianContainerd() build {
 	const name = "debian-containerd"
 	script := fmt.Sprintf("rm -rf %[1]s; mkdir %[1]s; cd %[1]s; apt-get update -q -o %[2]s; "+
-		"apt-get download -q containerd runc; for package in *.deb; do dpkg -x $package .; done; rm *.deb", name, lockPatience)
+		"apt-get download -q containerd runc; for package in *.deb; do dpkg -x $package .; done; rm *.deb",
+		name, lockPatience)
 	return build{
 		name:     name,
 		stamp:    "1",
