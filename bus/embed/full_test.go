@@ -122,8 +122,11 @@ func TestReplacementsThatAreTooLate(t *testing.T) {
 		m.Data = []byte(`{"n":2}`)
 		m.Header.Set(layout.ReplaceBy, test.by)
 		answer, err := nc.RequestMsg(m, time.Minute)
-		if err != nil || strings.Contains(string(answer.Data), `"error"`) != (test.stored == 1) {
-			t.Errorf("%s by %q: %s, %v", test.key, test.by, answer.Data, err)
+		if err != nil {
+			t.Fatalf("%s by %q: %v", test.key, test.by, err)
+		}
+		if strings.Contains(string(answer.Data), `"error"`) != (test.stored == 1) {
+			t.Errorf("%s by %q: %s", test.key, test.by, answer.Data)
 		}
 		values, err := bussuite.Things.Read(within(t), conn(t, b, "reader"))
 		if err != nil || len(values) != 1 || values["k"].N != test.stored {

@@ -48,6 +48,9 @@ func replaceKeys(ctx context.Context, nc *nats.Conn, states *bound, log *slog.Lo
 			_ = m.Respond(answer) // fails only on a connection that is gone; the writer asks again
 		})
 	}
+	if err == nil {
+		err = nc.Flush() // before writers come: one that finds nobody gives its value up for a while
+	}
 	if err != nil {
 		return fmt.Errorf("serve replacements: %w", err)
 	}
