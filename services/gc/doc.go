@@ -34,8 +34,8 @@
 //     podsync has freed what it used and the signals have been read again, or 30 s after its grace period.
 //   - So it is over a restart of gc: a pod that was evicted before is in pod.update, with its deadline. Then the
 //     condition that held, and any shortage of disk space, waits for a pod that ends as quickly. The space of one that
-//     has gone is waited for, 20 s at most. Thresholds are judged anew: a soft one by its whole grace period, without
-//     minimum reclaim.
+//     has gone is waited for, 20 s at most, unless a soft threshold took it and it goes after the restart. Thresholds
+//     are judged anew: a soft one by its whole grace period, without minimum reclaim.
 //   - Conditions and thresholds don't wait for each other. If a hard threshold is crossed, a pod that ends slowly
 //     because of a soft one is ended at once.
 //   - On disk pressure dead containers and unused images are removed first, for a minute at most. gc waits up to 5 s

@@ -95,8 +95,9 @@ func resume(s *Service, now time.Time) {
 			}
 		}
 	}
-	if left := freedTimeout - max(now.Sub(s.state.went), 0); left > 0 && !now.Before(disk.freeing.Until) {
-		disk.freeing = evict.Freeing{Pod: "pods that have gone", Until: now.Add(left)}
+	freed := now.Add(freedTimeout - max(now.Sub(s.state.went), 0))
+	if freed.After(now) && freed.After(disk.freeing.Until) {
+		disk.freeing = evict.Freeing{Pod: "pods that have gone", Until: freed}
 	}
 }
 

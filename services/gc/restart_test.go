@@ -196,6 +196,12 @@ func TestSpaceIsWaitedForOverARestart(t *testing.T) {
 			b.released("hog")
 			b.began = time.Now()
 		}, want: "20s second"},
+		"it has ended, and another one is soon given up": {fresh: true, gone: func(b *bed) {
+			b.ends("other", 1, topic.Terminating)
+			b.after(28 * time.Second)
+			b.released("hog")
+			b.began = time.Now()
+		}, want: "20s second"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
