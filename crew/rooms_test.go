@@ -11,7 +11,7 @@ import (
 // import. docs/adr/0018 has the reasons.
 var roomArrows = map[string][]string{
 	"source":    nil,
-	"admission": {"node"},
+	"admission": nil,
 	"worker":    {"admission", "image", "runtime", "node"},
 	"image":     nil,
 	"runtime":   {"node"},

@@ -13,6 +13,7 @@ import (
 	"kubelot.dev/cli/internal/health"
 	"kubelot.dev/cli/internal/why/diagnose"
 	"kubelot.dev/cli/internal/words"
+	"kubelot.dev/daemon/podspec"
 )
 
 // grace is how long the pod may take to end.
@@ -141,11 +142,9 @@ func inParentheses(text string) string {
 
 // preStop is the hook of a container; nil if it has none.
 func (v view) preStop(container string) *corev1.LifecycleHandler {
-	for _, list := range [][]corev1.Container{v.pod.Spec.InitContainers, v.pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == container && list[i].Lifecycle != nil {
-				return list[i].Lifecycle.PreStop
-			}
+	for c := range podspec.InitAndMain(&v.pod.Spec) {
+		if c.Name == container && c.Lifecycle != nil {
+			return c.Lifecycle.PreStop
 		}
 	}
 	return nil

@@ -166,11 +166,9 @@ func find(statuses []corev1.ContainerStatus, name string) *corev1.ContainerStatu
 
 // containerOf is the pod's container of that name; an empty one if it has none.
 func containerOf(pod *corev1.Pod, name string) *corev1.Container {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
+	for c := range podspec.InitAndMain(&pod.Spec) {
+		if c.Name == name {
+			return c
 		}
 	}
 	return &corev1.Container{Name: name}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/podsync/internal/admission/features"
-	"kubelot.dev/services/podsync/internal/node/qos"
 )
 
 // Reasons of a rejection. Shortages have the reason OutOf<resource>.
@@ -32,12 +32,6 @@ const (
 	ReasonShutdown = "NodeShutdown"
 	outOf          = "OutOf"
 )
-
-// systemCritical is the least priority of critical pods (API PriorityClass system-cluster-critical).
-const systemCritical = 2000000000
-
-// annotationSource says where a pod comes from (package source).
-const annotationSource = "kubernetes.io/config.source"
 
 // Rejection is why a pod may not run here: the reason and message of its Failed status.
 type Rejection struct {
@@ -123,13 +117,13 @@ func judge(pod *corev1.Pod, node *corev1.Node, active []Held, facts Facts) *Reje
 
 // static reports whether the pod comes from a manifest.
 func static(pod *corev1.Pod) bool {
-	source := topic.Source(pod.Annotations[annotationSource])
+	source := topic.Source(pod.Annotations[topic.SourceAnnotation])
 	return source != "" && source != topic.SourceAPI
 }
 
 // critical reports whether the pod is among those that the node or the cluster can't do without.
 func critical(pod *corev1.Pod) bool {
-	return static(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+	return static(pod) || pod.Spec.Priority != nil && *pod.Spec.Priority >= topic.SystemCritical
 }
 
 // pressure keeps pods away that eviction would soon remove: BestEffort ones under memory pressure, all of them
@@ -151,7 +145,7 @@ func pressure(pod *corev1.Pod, facts Facts) *Rejection {
 	if len(conditions) == 0 || critical(pod) {
 		return nil
 	}
-	if facts.Pressure.Memory && len(conditions) == 1 && (qos.Class(pod) != corev1.PodQOSBestEffort ||
+	if facts.Pressure.Memory && len(conditions) == 1 && (podspec.QOSClass(pod) != corev1.PodQOSBestEffort ||
 		toleratesMemoryPressure(pod)) {
 		return nil
 	}

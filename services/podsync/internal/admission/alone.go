@@ -5,8 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubelot.dev/services/podsync/internal/admission/allocation"
-	"kubelot.dev/services/podsync/internal/node/qos"
+	"kubelot.dev/daemon/podspec"
 )
 
 // Policies are those by which containers get CPUs and memory of their own (KubeletConfiguration.cpuManagerPolicy,
@@ -32,11 +31,11 @@ func AsksForItself(pod *corev1.Pod, p Policies) bool {
 		return true
 	}
 	asks := false
-	allocation.Each(&pod.Spec, func(c *corev1.Container) {
+	for c := range podspec.InitAndMain(&pod.Spec) {
 		for name := range c.Resources.Limits {
 			asks = asks || !native(name)
 		}
-	})
+	}
 	return asks
 }
 
@@ -54,7 +53,7 @@ func (p Policies) Infeasible(wanted, held *corev1.Pod, swaps func(*corev1.Pod, *
 	if swapChanges(wanted, held, swaps) {
 		return &Infeasible{"In-place resize of containers with swap is not supported.", "swap_limitation"}
 	}
-	if qos.Class(wanted) != corev1.PodQOSGuaranteed {
+	if podspec.QOSClass(wanted) != corev1.PodQOSGuaranteed {
 		return nil
 	}
 	const text = "Resize is infeasible for Guaranteed Pods alongside %s Manager policy %q"
@@ -102,10 +101,12 @@ func restartsForMemory(c *corev1.Container) bool {
 // pairs visits the containers of both forms of a pod.
 func pairs(wanted, held *corev1.Pod, visit func(want, has *corev1.Container)) {
 	has := map[string]*corev1.Container{}
-	allocation.Each(&held.Spec, func(c *corev1.Container) { has[c.Name] = c })
-	allocation.Each(&wanted.Spec, func(c *corev1.Container) {
+	for c := range podspec.InitAndMain(&held.Spec) {
+		has[c.Name] = c
+	}
+	for c := range podspec.InitAndMain(&wanted.Spec) {
 		if before := has[c.Name]; before != nil {
 			visit(c, before)
 		}
-	})
+	}
 }

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"kubelot.dev/services/podsync/internal/node/qos"
+	"kubelot.dev/daemon/podspec"
 )
 
 // Reason and message of pods that make room for a critical one, as the kubelet has them.
@@ -72,7 +72,7 @@ func yields(victim, pod *corev1.Pod) bool {
 
 func classRank(pod *corev1.Pod) int {
 	return slices.Index([]corev1.PodQOSClass{corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed},
-		qos.Class(pod))
+		podspec.QOSClass(pod))
 }
 
 // freed is what the end of a pod gives back.

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/node/util/sysctl"
+
+	"kubelot.dev/daemon/podspec"
 )
 
 // safeSysctls are namespaced and harm no other pod. The youngest of them is in Linux since 4.15.
@@ -79,11 +81,9 @@ func appArmorProfiles(pod *corev1.Pod) []*corev1.AppArmorProfile {
 	if sc := pod.Spec.SecurityContext; sc != nil {
 		profiles = append(profiles, sc.AppArmorProfile)
 	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if sc := list[i].SecurityContext; sc != nil {
-				profiles = append(profiles, sc.AppArmorProfile)
-			}
+	for c := range podspec.InitAndMain(&pod.Spec) {
+		if sc := c.SecurityContext; sc != nil {
+			profiles = append(profiles, sc.AppArmorProfile)
 		}
 	}
 	return profiles

@@ -6,8 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/admission/allocation"
-	"kubelot.dev/services/podsync/internal/node/qos"
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/podsync/internal/worker/plan"
 	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
@@ -49,7 +48,7 @@ func (b *publisher) publish(p plan.Plan, now time.Time) {
 		Pod: s.Pod, Obs: s.view.obs, Waiting: p.Waiting, Busy: s.containers.busy(), Messages: s.containers.messages(),
 		Previous: b.computed,
 		Ending:   s.ending.stop != nil, Ended: ended, Rejected: s.Reject != nil,
-		StartTime: s.start, QOS: qos.Class(s.Pod),
+		StartTime: s.start, QOS: podspec.QOSClass(s.Pod),
 		Node: podstatus.Node{
 			HostIPs: s.Node.HostIPs(), RuntimeName: s.Node.RuntimeName(),
 			RecursiveReadOnly: s.Node.RecursiveReadOnly(s.Pod),
@@ -96,13 +95,13 @@ func (b *publisher) inCgroup() *corev1.ResourceRequirements {
 		return b.state.Applied(b.state.Pod)
 	}
 	pod := b.state.Pod.DeepCopy()
-	allocation.Each(&pod.Spec, func(c *corev1.Container) {
+	for c := range podspec.InitAndMain(&pod.Spec) {
 		if cur := b.state.view.newest(c.Name); cur != nil && cur.State == topic.ContainerRunning {
 			if has, differs := before[cur.ID]; differs {
 				c.Resources = has
 			}
 		}
-	})
+	}
 	return b.state.Applied(pod)
 }
 

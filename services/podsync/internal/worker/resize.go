@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/podsync/internal/admission/allocation"
 )
 
@@ -36,16 +37,16 @@ func (s *state) beginResize(next *corev1.Pod) bool {
 		before = map[string]corev1.ResourceRequirements{}
 	}
 	whole := s.Pod.Spec.Resources != nil || next.Spec.Resources != nil // a container without limits has those of the pod
-	allocation.Each(&s.Pod.Spec, func(c *corev1.Container) {
+	for c := range podspec.InitAndMain(&s.Pod.Spec) {
 		cur, wanted := s.view.newest(c.Name), allocation.Of(next, c.Name)
 		if cur == nil || cur.State != topic.ContainerRunning || wanted == nil || !whole &&
 			allocation.SameResources(&c.Resources, wanted) {
-			return
+			continue
 		}
 		if _, known := before[cur.ID]; !known {
 			before[cur.ID] = c.Resources
 		}
-	})
+	}
 	s.resize = &topic.Resize{Generation: next.Generation, Before: before}
 	return true
 }
@@ -86,11 +87,11 @@ func (s *state) resized(r result, report Reporter) {
 		return
 	}
 	next.Error, next.Before = "", map[string]corev1.ResourceRequirements{}
-	allocation.Each(&r.pod.Spec, func(c *corev1.Container) {
+	for c := range podspec.InitAndMain(&r.pod.Spec) {
 		if cur := s.view.newest(c.Name); cur != nil && cur.State == topic.ContainerRunning {
 			next.Before[cur.ID] = c.Resources
 		}
-	})
+	}
 	s.resize = &next
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresource "k8s.io/component-helpers/resource"
 
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/payload"
 )
@@ -143,10 +144,8 @@ func requestedPages(pod *corev1.Pod) map[int64]bool {
 	if pod.Spec.Resources != nil {
 		add(pod.Spec.Resources.Requests)
 	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			add(list[i].Resources.Requests)
-		}
+	for c := range podspec.InitAndMain(&pod.Spec) {
+		add(c.Resources.Requests)
 	}
 	return sizes
 }

@@ -5,6 +5,8 @@ package allocation
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+
+	"kubelot.dev/daemon/podspec"
 )
 
 // Keep returns the pod with the resources that it holds, and whether it asks for others. before is the pod as it was
@@ -16,10 +18,10 @@ func Keep(pod, before *corev1.Pod) (kept *corev1.Pod, resize bool) {
 	}
 	same := equality.Semantic.DeepEqual
 	differs := allocated.pod != nil && !same(*allocated.pod, pod.Spec.Resources)
-	Each(&pod.Spec, func(c *corev1.Container) {
+	for c := range podspec.InitAndMain(&pod.Spec) {
 		r, known := allocated.containers[c.Name]
 		differs = differs || known && !same(r, c.Resources)
-	})
+	}
 	if !differs {
 		return pod, false
 	}
@@ -27,11 +29,11 @@ func Keep(pod, before *corev1.Pod) (kept *corev1.Pod, resize bool) {
 	if allocated.pod != nil {
 		kept.Spec.Resources = (*allocated.pod).DeepCopy()
 	}
-	Each(&kept.Spec, func(c *corev1.Container) {
+	for c := range podspec.InitAndMain(&kept.Spec) {
 		if r, known := allocated.containers[c.Name]; known {
 			c.Resources = *r.DeepCopy()
 		}
-	})
+	}
 	return kept, true
 }
 
@@ -43,7 +45,9 @@ type allocation struct {
 
 func fromSpec(pod *corev1.Pod) allocation {
 	a := allocation{pod: &pod.Spec.Resources, containers: map[string]corev1.ResourceRequirements{}}
-	Each(&pod.Spec, func(c *corev1.Container) { a.containers[c.Name] = c.Resources })
+	for c := range podspec.InitAndMain(&pod.Spec) {
+		a.containers[c.Name] = c.Resources
+	}
 	return a
 }
 
@@ -71,27 +75,17 @@ func fromStatus(pod *corev1.Pod) allocation {
 	return a
 }
 
-// Each visits the containers that can have resources.
-func Each(spec *corev1.PodSpec, visit func(*corev1.Container)) {
-	for i := range spec.InitContainers {
-		visit(&spec.InitContainers[i])
-	}
-	for i := range spec.Containers {
-		visit(&spec.Containers[i])
-	}
-}
-
 // Same reports whether both forms of a pod have the same CPU and memory, all in all and in each container.
 func Same(a, b *corev1.Pod) bool {
 	if !equality.Semantic.DeepEqual(a.Spec.Resources, b.Spec.Resources) {
 		return false
 	}
-	same := true
-	Each(&a.Spec, func(c *corev1.Container) {
-		other := Of(b, c.Name)
-		same = same && other != nil && SameResources(&c.Resources, other)
-	})
-	return same
+	for c := range podspec.InitAndMain(&a.Spec) {
+		if other := Of(b, c.Name); other == nil || !SameResources(&c.Resources, other) {
+			return false
+		}
+	}
+	return true
 }
 
 // SameResources compares CPU and memory, which is all that can be resized.
@@ -106,13 +100,13 @@ func SameResources(a, b *corev1.ResourceRequirements) bool {
 }
 
 // Of are the resources of the container with that name; nil if there is none.
-func Of(pod *corev1.Pod, container string) (found *corev1.ResourceRequirements) {
-	Each(&pod.Spec, func(c *corev1.Container) {
+func Of(pod *corev1.Pod, container string) *corev1.ResourceRequirements {
+	for c := range podspec.InitAndMain(&pod.Spec) {
 		if c.Name == container {
-			found = &c.Resources
+			return &c.Resources
 		}
-	})
-	return found
+	}
+	return nil
 }
 
 // Restarts reports whether a container has to be restarted to get from the resources it has to those of its spec.

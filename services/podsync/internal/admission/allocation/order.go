@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
 
-	"kubelot.dev/services/podsync/internal/node/qos"
+	"kubelot.dev/daemon/podspec"
 )
 
 // Waiting is a pod that asks for other resources than it holds.
@@ -26,8 +26,8 @@ func Order(a, b Waiting) int {
 	if c := cmp.Compare(priority(b.Wanted), priority(a.Wanted)); c != 0 {
 		return c
 	}
-	if c := cmp.Compare(number(qos.Class(a.Wanted) != corev1.PodQOSGuaranteed),
-		number(qos.Class(b.Wanted) != corev1.PodQOSGuaranteed)); c != 0 {
+	if c := cmp.Compare(number(podspec.QOSClass(a.Wanted) != corev1.PodQOSGuaranteed),
+		number(podspec.QOSClass(b.Wanted) != corev1.PodQOSGuaranteed)); c != 0 {
 		return c
 	}
 	switch {

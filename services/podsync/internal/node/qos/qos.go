@@ -14,12 +14,9 @@ import (
 // (KEP-2837) get none.
 func WholeCPUs(pod *corev1.Pod, c *corev1.Container) bool {
 	cpu := c.Resources.Requests.Cpu().MilliValue()
-	return cpu > 0 && cpu%1000 == 0 && Class(pod) == corev1.PodQOSGuaranteed &&
+	return cpu > 0 && cpu%1000 == 0 && podspec.QOSClass(pod) == corev1.PodQOSGuaranteed &&
 		!resourcehelper.IsPodLevelResourcesSet(pod)
 }
-
-// Class is podspec.QOSClass, by which the kernel's settings of the pod are decided.
-func Class(pod *corev1.Pod) corev1.PodQOSClass { return podspec.QOSClass(pod) }
 
 // The files of cgroup v2 with the memory that the kernel doesn't take from a cgroup, and that it takes last.
 const (

@@ -65,12 +65,12 @@ func LimitsOf(pod *corev1.Pod, cfg Config) Limits {
 	}
 	out := Limits{
 		CPUShares: CPUShares(requests.Cpu().MilliValue()), CPUQuota: unlimited, Memory: unlimited,
-		HugePages: HugePages(requests), Unified: cfg.Memory.ofPod(qos.Class(pod), requests.Memory().Value()),
+		HugePages: HugePages(requests), Unified: cfg.Memory.ofPod(podspec.QOSClass(pod), requests.Memory().Value()),
 	}
 	if cfg.PodPidsLimit > 0 {
 		out.Pids = cfg.PodPidsLimit
 	}
-	switch qos.Class(pod) {
+	switch podspec.QOSClass(pod) {
 	case corev1.PodQOSBestEffort:
 		out.CPUShares = minShares
 		return out

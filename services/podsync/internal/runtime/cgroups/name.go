@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/cri/cgroupname"
-	"kubelot.dev/services/podsync/internal/node/qos"
+	"kubelot.dev/daemon/podspec"
 )
 
 // layout is where cgroups are.
@@ -29,7 +29,7 @@ func (y *layout) podName(pod *corev1.Pod) (cgroupname.Name, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch qos.Class(pod) {
+	switch podspec.QOSClass(pod) {
 	case corev1.PodQOSBurstable:
 		return y.kubepods.Child(cgroupname.Burstable).Child(part), nil
 	case corev1.PodQOSBestEffort:

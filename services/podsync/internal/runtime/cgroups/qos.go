@@ -10,7 +10,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	"kubelot.dev/cri/cgroupname"
-	"kubelot.dev/services/podsync/internal/node/qos"
+	"kubelot.dev/daemon/podspec"
 )
 
 // Requests are what active pods request, as far as the cgroups of the QoS classes follow from it.
@@ -23,7 +23,7 @@ type Requests struct {
 
 // RequestsOf is what a pod, while it is active, adds to the classes.
 func RequestsOf(pod *corev1.Pod) (r Requests) {
-	class := qos.Class(pod)
+	class := podspec.QOSClass(pod)
 	if class == corev1.PodQOSBestEffort {
 		return r
 	}

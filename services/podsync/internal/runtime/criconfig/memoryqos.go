@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/podsync/internal/node/qos"
 )
 
@@ -39,7 +40,7 @@ func setMemoryQoS(node *Node, r *runtimeapi.LinuxContainerResources, pod *corev1
 		r.Unified = map[string]string{}
 	}
 	request, limit := container.Resources.Requests.Memory().Value(), container.Resources.Limits.Memory().Value()
-	if protection := qos.Protection(qos.Class(pod), request); q.Tiered && protection != nil {
+	if protection := qos.Protection(podspec.QOSClass(pod), request); q.Tiered && protection != nil {
 		maps.Copy(r.Unified, protection)
 	} else {
 		r.Unified[qos.MemoryMin], r.Unified[qos.MemoryLow] = "0", "0"

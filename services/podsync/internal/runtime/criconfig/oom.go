@@ -3,7 +3,6 @@ package criconfig
 import (
 	corev1 "k8s.io/api/core/v1"
 	resourcehelper "k8s.io/component-helpers/resource"
-	"kubelot.dev/services/podsync/internal/node/qos"
 
 	"kubelot.dev/daemon/podspec"
 )
@@ -26,7 +25,7 @@ func oomScoreAdj(node *Node, pod *corev1.Pod, container *corev1.Container) int64
 	if pod.Spec.PriorityClassName == nodeCriticalName {
 		return oomGuaranteed
 	}
-	switch qos.Class(pod) {
+	switch podspec.QOSClass(pod) {
 	case corev1.PodQOSGuaranteed:
 		return oomGuaranteed
 	case corev1.PodQOSBestEffort:

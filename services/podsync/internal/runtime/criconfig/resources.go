@@ -8,7 +8,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/node/qos"
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
 )
 
@@ -129,7 +129,7 @@ func Swaps(node *Node, pod *corev1.Pod, container *corev1.Container) bool {
 
 func swaps(node *Node, pod *corev1.Pod, container *corev1.Container) bool {
 	request, limit := container.Resources.Requests.Memory(), container.Resources.Limits.Memory()
-	return node.SwapBehavior == limitedSwap && !isCritical(pod) && qos.Class(pod) == corev1.PodQOSBurstable &&
+	return node.SwapBehavior == limitedSwap && !isCritical(pod) && podspec.QOSClass(pod) == corev1.PodQOSBurstable &&
 		(!request.IsZero() || !limit.IsZero()) && request.Cmp(*limit) != 0
 }
 

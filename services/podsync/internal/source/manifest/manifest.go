@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"kubelot.dev/bus/topic"
 )
 
 // MaxBytes is the largest manifest that is read, as in the kubelet.
@@ -146,7 +148,7 @@ func systemPriority(class string) *int32 {
 	var p int32
 	switch class {
 	case "system-cluster-critical":
-		p = 2000000000
+		p = topic.SystemCritical
 	case "system-node-critical":
 		p = 2000001000
 	default:

@@ -10,6 +10,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/podsync/internal/admission/allocation"
 	"kubelot.dev/services/podsync/internal/node/qos"
 	"kubelot.dev/services/podsync/internal/runtime/criconfig"
@@ -100,14 +101,14 @@ func ownCPUs(s worker.Snapshot, container string) bool {
 func resizing(s worker.Snapshot,
 	visit func(c *corev1.Container, cur *topic.Container, has corev1.ResourceRequirements),
 ) {
-	allocation.Each(&s.Pod.Spec, func(c *corev1.Container) {
+	for c := range podspec.InitAndMain(&s.Pod.Spec) {
 		for i := range s.Obs.Containers {
 			cur := &s.Obs.Containers[i]
 			if has, differs := s.Before[cur.ID]; differs && cur.Name == c.Name && cur.State == topic.ContainerRunning {
 				visit(c, cur, has)
 			}
 		}
-	})
+	}
 }
 
 // fits is an error where a memory limit is to sink below what is used: the kernel would kill what it bounds.

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/podsync/internal/admission/allocation"
 )
 
@@ -150,16 +151,16 @@ func (p *podMetrics) Infeasible(detail string) { p.infeasible.WithLabelValues(de
 
 // ResizeAsked records the requests of the pod's containers for other resources than the pod had before.
 func (p *podMetrics) ResizeAsked(before, wanted *corev1.Pod) {
-	allocation.Each(&wanted.Spec, func(c *corev1.Container) {
+	for c := range podspec.InitAndMain(&wanted.Spec) {
 		has := allocation.Of(before, c.Name)
 		if has == nil {
-			return
+			continue
 		}
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			p.resizeAsked(name, "requests", has.Requests[name], c.Resources.Requests[name])
 			p.resizeAsked(name, "limits", has.Limits[name], c.Resources.Limits[name])
 		}
-	})
+	}
 }
 
 func (p *podMetrics) resizeAsked(name corev1.ResourceName, requirement string, before, wanted resource.Quantity) {

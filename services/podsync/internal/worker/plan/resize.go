@@ -3,9 +3,8 @@ package plan
 import (
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/podsync/internal/admission/allocation"
 )
 
@@ -16,10 +15,10 @@ func (p *planner) resize() {
 		return
 	}
 	stopping := false
-	allocation.Each(&p.Pod.Spec, func(c *corev1.Container) {
+	for c := range podspec.InitAndMain(&p.Pod.Spec) {
 		cur := p.current(c.Name)
 		if cur == nil || cur.State != topic.ContainerRunning {
-			return
+			continue
 		}
 		if has, differs := p.facts.Resize.Before[cur.ID]; differs && allocation.Restarts(c, &has) {
 			stopping = true
@@ -28,7 +27,7 @@ func (p *planner) resize() {
 				Message: fmt.Sprintf("Container %s resize requires restart", c.Name),
 			})
 		}
-	})
+	}
 	do := Action{Kind: ResizePod}
 	_, failed := p.facts.Failures[do.Key()]
 	p.resizing = !failed && !p.facts.ResizeWaits

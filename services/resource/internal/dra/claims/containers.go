@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon/podspec"
 )
 
 // Health says how a device is, and more about it.
@@ -39,7 +40,7 @@ type part struct {
 // are left out.
 func (b Book) Containers(pod *corev1.Pod, needs []Need, health Health) map[string]topic.ContainerAllocation {
 	out := map[string]topic.ContainerAllocation{}
-	for c := range containers(pod) {
+	for c := range podspec.InitAndMain(&pod.Spec) {
 		var a topic.ContainerAllocation
 		for _, p := range b.parts(pod, needs, c) {
 			p.into(&a, health)
@@ -57,7 +58,7 @@ func (b Book) Containers(pod *corev1.Pod, needs []Need, health Health) map[strin
 // Uses are the claims that each of the pod's containers uses, with all their devices.
 func (b Book) Uses(pod *corev1.Pod, needs []Need) map[string][]Use {
 	out := map[string][]Use{}
-	for c := range containers(pod) {
+	for c := range podspec.InitAndMain(&pod.Spec) {
 		seen := map[*Claim]bool{}
 		for _, p := range b.parts(pod, needs, c) {
 			if seen[p.claim] {
@@ -74,19 +75,6 @@ func (b Book) Uses(pod *corev1.Pod, needs []Need) map[string][]Use {
 		}
 	}
 	return out
-}
-
-// containers are all of the pod's that can have claims.
-func containers(pod *corev1.Pod) func(yield func(*corev1.Container) bool) {
-	return func(yield func(*corev1.Container) bool) {
-		for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-			for i := range list {
-				if !yield(&list[i]) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // parts are what the container uses, in the order of its spec.
