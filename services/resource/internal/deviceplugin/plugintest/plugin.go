@@ -97,6 +97,9 @@ func Register(ctx context.Context, kubelet string, q *pluginapi.RegisterRequest)
 	conn, err := grpc.NewClient("unix://"+kubelet, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 2, MaxDelay: time.Second},
+			// Without it a connection has the time of the backoff to come up. One that comes up just then is closed
+			// under its first call.
+			MinConnectTimeout: 20 * time.Second,
 		}))
 	if err != nil {
 		return err
