@@ -1,6 +1,7 @@
 // Package running finds the processes of daemons by the paths that they were started by.
 //
-// Reads: /proc. Guarantees: a process whose executable was replaced or removed is found too.
+// Reads: /proc. Guarantees: a process whose executable was replaced or removed is found too. Processes of pods and of
+// other users, which may call themselves what they like, are not found, and nothing is run that is theirs.
 package running
 
 import (
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -46,7 +48,7 @@ func Of(path string) Process {
 		}
 		dir := filepath.Dir(file)
 		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil {
+		if err != nil || !onHost(dir) || !ofCrew(dir) {
 			continue
 		}
 		executable, err := os.Readlink(filepath.Join(dir, "exe"))
@@ -57,6 +59,34 @@ func Of(path string) Process {
 		return Process{pid, executable, gone, unitOf(filepath.Join(dir, "cgroup"), filepath.Base(path))}
 	}
 	return Process{}
+}
+
+// onHost reports whether the process has the root directory of this one. Those in containers have another.
+func onHost(dir string) bool {
+	root, err := os.Stat(filepath.Join(dir, "root"))
+	own, errOwn := os.Stat("/proc/self/root")
+	return err == nil && errOwn == nil && os.SameFile(root, own)
+}
+
+// ofCrew reports whether the process was started by root or by this user, or runs as one of the daemons' users.
+func ofCrew(dir string) bool {
+	status, err := os.ReadFile(filepath.Join(dir, "status"))
+	if err != nil {
+		return false // it has ended
+	}
+	for line := range strings.Lines(string(status)) {
+		ids, found := strings.CutPrefix(line, "Uid:")
+		if !found {
+			continue
+		}
+		uid, _, _ := strings.Cut(strings.TrimSpace(ids), "\t") // the real one
+		if uid == "0" || uid == strconv.Itoa(os.Geteuid()) {
+			return true
+		}
+		u, err := user.LookupId(uid)
+		return err == nil && strings.HasPrefix(u.Username, "kubelot-")
+	}
+	return false
 }
 
 // unitOf is the unit of that name whose cgroup the process is in.
@@ -129,7 +159,29 @@ func LoadState(ctx context.Context, unit string) (string, error) {
 
 // Version asks the process's own executable, whatever its path leads to now.
 func (p Process) Version(ctx context.Context, name string) (string, error) {
-	return version(ctx, fmt.Sprintf("/proc/%d/exe", p.PID), name)
+	f, err := os.Open(fmt.Sprintf("/proc/%d/exe", p.PID))
+	if err != nil {
+		return "", fmt.Errorf("ask process %d for its version: %w", p.PID, err)
+	}
+	defer f.Close()
+	if err := trusted(f); err != nil {
+		return "", fmt.Errorf("ask process %d for its version: %w", p.PID, err)
+	}
+	return version(ctx, "/proc/self/fd/3", name, f)
+}
+
+// trusted is an error unless the file is root's or this user's, and nobody else's to write. A daemon that was taken
+// over may have become another program.
+func trusted(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	if owner != 0 && int(owner) != os.Geteuid() || info.Mode()&0o022 != 0 {
+		return fmt.Errorf("its executable belongs to the user %d, and has the mode %v", owner, info.Mode())
+	}
+	return nil
 }
 
 // VersionOf runs the executable and returns the version that it says. That it runs shows that it is one for this
@@ -141,13 +193,14 @@ func VersionOf(ctx context.Context, executable string) (string, error) {
 // saysVersion is what each daemon answers to --version.
 var saysVersion = regexp.MustCompile(`^kubelot-\S+ version (\S+)\n`)
 
-// version runs a file by a name, by which a multi-call executable knows what it is to be.
-func version(ctx context.Context, file, name string) (string, error) {
+// version runs a file by a name, by which a multi-call executable knows what it is to be. It has the open files from 3
+// on.
+func version(ctx context.Context, file, name string, open ...*os.File) (string, error) {
 	cmd := exec.CommandContext(ctx, file, "--version")
 	if filepath.Base(name) == "kubelot-compact" {
 		cmd = exec.CommandContext(ctx, file, "run", "bus", "--version")
 	}
-	cmd.Args[0] = name
+	cmd.Args[0], cmd.ExtraFiles = name, open
 	out, err := apart(cmd).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s --version: %w: %s", name, err, bytes.TrimSpace(out))

@@ -1,10 +1,12 @@
 package running
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -75,5 +77,58 @@ func TestReplaced(t *testing.T) {
 		if err := p.Terminate(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Whoever runs a program may give it any name. It isn't taken for a daemon, and root doesn't run it.
+func TestOthersProcessesAreNotFound(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it runs a program as another user")
+	}
+	const path = "/usr/lib/kubelot/bin/kubelot-of-a-test"
+	start := func(as *syscall.SysProcAttr) *exec.Cmd {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "/bin/sleep")
+		cmd.Args, cmd.Dir, cmd.SysProcAttr = []string{path, "1000"}, "/", as
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cmd.Wait() })
+		return cmd
+	}
+	start(&syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}})
+	if p := Of(path); p.PID != 0 {
+		t.Errorf("another user's process is found: %+v", p)
+	}
+	if own := start(nil); Of(path).PID != own.Process.Pid {
+		t.Errorf("%+v, want process %d", Of(path), own.Process.Pid)
+	}
+}
+
+// Only what nobody else can have made is run.
+func TestTrusted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubelot-gc")
+	if err := os.WriteFile(path, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := trusted(f); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(f.Chmod(0o775), trusted(f)); err == nil {
+		t.Error("a file that others can write is trusted")
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	if err := errors.Join(f.Chmod(0o755), f.Chown(65534, 65534)); err != nil {
+		t.Fatal(err)
+	}
+	if trusted(f) == nil {
+		t.Error("another user's file is trusted")
 	}
 }
