@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"kubelot.dev/daemon/atomicfile"
+	"kubelot.dev/deploy"
 )
 
 // Variable names the environment variable with the path of the file that the daemons' units read their flags from. It
@@ -21,17 +22,29 @@ const Variable = "KUBELOT_HAND_OVER"
 // crew is the unit of all daemons.
 const crew = "kubelot.target"
 
-// Do writes the flags into the file and restarts all daemons with them. It doesn't wait for the daemons: systemd
-// holds them up until this process has begun, which it does in their stead.
+// Do writes the flags into the file and starts all daemons with them, those that run already again. It doesn't wait for
+// the daemons: systemd holds them up until this process has begun, which it does in their stead.
 func Do(ctx context.Context, file string, args []string, out io.Writer) error {
 	const comment = "Written by kubelet.service. To change a flag, change it there, and: systemctl restart kubelet"
 	if err := Write(file, comment, args, os.Environ()); err != nil {
 		return err
 	}
 	// --no-block: a unit that waits here for the crew would keep the crew waiting for the unit.
-	answer, err := exec.CommandContext(ctx, "systemctl", "--no-block", "restart", crew).CombinedOutput()
+	again := []string{"--no-block", "try-restart"}
+	daemons, err := deploy.Daemons()
 	if err != nil {
-		return fmt.Errorf("start %s: %w: %s", crew, err, strings.TrimSpace(string(answer)))
+		return err
+	}
+	for _, name := range append(daemons, deploy.Compact) {
+		// A pattern, since a unit that isn't there is no error then.
+		again = append(again, "kubelot-"+name+"*.service")
+	}
+	// Not by a restart of the target: since systemd 253 that stops what the target propagates its stop to, which is the
+	// unit of this process.
+	for _, args := range [][]string{again, {"--no-block", "start", crew}} {
+		if answer, err := exec.CommandContext(ctx, "systemctl", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("start %s: %w: %s", crew, err, strings.TrimSpace(string(answer)))
+		}
 	}
 	fmt.Fprintf(
 		out,

@@ -3,6 +3,7 @@ package handover
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -79,8 +80,19 @@ func TestDo(t *testing.T) {
 		!strings.Contains(string(text), "HTTPS_PROXY=\"http://proxy:3128\"\n") {
 		t.Errorf("file %q, %v", text, err)
 	}
-	if calls, err := os.ReadFile(log); err != nil || string(calls) != "--no-block restart kubelot.target\n" {
+	calls, err := os.ReadFile(log)
+	again, start, _ := strings.Cut(string(calls), "\n")
+	// A restart of the target would stop kubelet.service.
+	if err != nil || start != "--no-block start kubelot.target\n" || !strings.HasPrefix(again, "--no-block try-restart ") {
 		t.Errorf("systemctl was called with %q, %v", calls, err)
+	}
+	for _, unit := range []string{"kubelot-bus.service", "kubelot-status.service", "kubelot-compact.service"} {
+		if !slices.ContainsFunc(strings.Fields(again), func(word string) bool {
+			is, err := filepath.Match(word, unit)
+			return is && err == nil
+		}) {
+			t.Errorf("%s isn't started again: %s", unit, again)
+		}
 	}
 	if !strings.Contains(out.String(), file) {
 		t.Errorf("it says %q", out.String())
