@@ -255,10 +255,11 @@ func outlive() (stop func()) {
 func (o *takeoverOptions) takeFlags(ctx context.Context, flags *config.Flags, environ []string) error {
 	args := slices.DeleteFunc(flags.Args(), func(arg string) bool { return strings.HasPrefix(arg, "--run-dir=") })
 	same, err := sameFlags(defaultFlags, args)
-	if err != nil || same && !handover.NamesProxies(environ) {
+	if err != nil {
 		return err
 	}
-	if err := takeover.KeepFlags(ctx, args, environ); err != nil {
+	kept, err := takeover.TakeFlags(ctx, same && !handover.NamesProxies(environ), args, environ)
+	if err != nil || !kept {
 		return err
 	}
 	fmt.Fprintf(o.stdout, "the kubelet's flags are in %s now, in place of those in %s\n", takeover.FlagsFile, defaultFlags)
@@ -308,7 +309,7 @@ kubelet, and the code is the kubelet's.`,
 			if len(args) > 0 {
 				return becomeKubelet(c.Context(), stdout, runDir, args)
 			}
-			return startKubelet(c.Context(), stdout, unit)
+			return startKubelet(c.Context(), stdout, runDir, unit)
 		},
 	}
 	c.Flags().StringVar(&runDir, "run-dir", config.RunDir, "directory with kubelot's sockets and keys")
@@ -341,11 +342,14 @@ func becomeKubelet(ctx context.Context, out io.Writer, runDir string, command []
 }
 
 // startKubelet changes the units. If the kubelet's doesn't start, the crew goes on.
-func startKubelet(ctx context.Context, out io.Writer, unit string) error {
+func startKubelet(ctx context.Context, out io.Writer, runDir, unit string) error {
 	if !onSystemd() {
 		return errors.New("there is no systemd here: give the kubelet's command line after --")
 	}
 	if err := running.Systemctl(ctx, "cat", unit); err != nil {
+		return fmt.Errorf("nothing was changed: %w", err)
+	}
+	if err := takeover.Returnable(ctx, runDir, unit); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
 	err := takeover.Swap(ctx, crewUnit, unit, func(ctx context.Context) error { return takeover.Stays(ctx, unit) })

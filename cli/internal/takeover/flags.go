@@ -23,27 +23,39 @@ const (
 	FlagsFile = flagsDir + "/" + flagsName
 )
 
-// KeepFlags has all units run with these flags, in place of those in /etc/default/kubelot, and with the proxies that
-// the kubelet's environment names.
-func KeepFlags(ctx context.Context, args, environ []string) error {
-	if err := keepFlags(flagsDir, args, environ); err != nil {
-		return errors.Join(err, dropFlags(flagsDir))
+// TakeFlags has all units run with these flags, in place of those in /etc/default/kubelot, and with the proxies that
+// the kubelet's environment names. If there says that all of it is in that file, they have it from there. It reports
+// whether they have it from FlagsFile.
+func TakeFlags(ctx context.Context, there bool, args, environ []string) (kept bool, err error) {
+	return takeFlags(ctx, flagsDir, there, args, environ)
+}
+
+func takeFlags(ctx context.Context, dir string, there bool, args, environ []string) (kept bool, err error) {
+	if there {
+		// Those of an earlier takeover come before that file. They are left where the kubelet was started again by its
+		// own name, and not by a handback.
+		return false, undo(ctx, dir)
+	}
+	if err := keepFlags(dir, args, environ); err != nil {
+		return false, errors.Join(err, dropFlags(dir))
 	}
 	if err := running.Systemctl(ctx, "daemon-reload"); err != nil {
-		return errors.Join(err, dropFlags(flagsDir))
+		return false, errors.Join(err, dropFlags(dir))
 	}
-	return nil
+	return true, nil
 }
 
-// DropFlags undoes KeepFlags.
-func DropFlags(ctx context.Context) error {
-	if _, err := os.Stat(filepath.Join(flagsDir, dropInOf)); errors.Is(err, fs.ErrNotExist) {
+// DropFlags undoes TakeFlags.
+func DropFlags(ctx context.Context) error { return undo(ctx, flagsDir) }
+
+func undo(ctx context.Context, dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, dropInOf)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return errors.Join(dropFlags(flagsDir), running.Systemctl(ctx, "daemon-reload"))
+	return errors.Join(dropFlags(dir), running.Systemctl(ctx, "daemon-reload"))
 }
 
-// DropFlagsBelow removes the files of KeepFlags below a directory that has a machine's files.
+// DropFlagsBelow removes the files of TakeFlags below a directory that has a machine's files.
 func DropFlagsBelow(dest string) error { return dropFlags(filepath.Join(dest, flagsDir)) }
 
 func keepFlags(dir string, args, environ []string) error {

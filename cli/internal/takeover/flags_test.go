@@ -2,6 +2,7 @@ package takeover
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,6 +52,27 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// Flags that an earlier takeover has kept are not this one's: they come before those in /etc/default/kubelot.
+func TestEarlierFlagsGo(t *testing.T) {
+	calls := systemctl(t, "")
+	dir := filepath.Join(t.TempDir(), "kubelot-.service.d")
+	if kept, err := takeFlags(t.Context(), dir, false, []string{"--node-ip=10.0.0.1"}, nil); !kept || err != nil {
+		t.Fatal(kept, err)
+	}
+	// kubeadm has started the kubelet, which has the flags of /etc/default/kubelot by now.
+	for range 2 {
+		if kept, err := takeFlags(t.Context(), dir, true, []string{"--v=2"}, nil); kept || err != nil {
+			t.Fatal(kept, err)
+		}
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the earlier flags are left: %v", err)
+	}
+	if got := calls(); got != "daemon-reload\ndaemon-reload\n" {
+		t.Errorf("systemctl is called with\n%s", got)
+	}
+}
+
 // A file that only root can read is opened for the daemons' group, and nobody loses a right.
 func TestGrant(t *testing.T) {
 	if os.Geteuid() != 0 {
@@ -84,6 +106,13 @@ func TestGrant(t *testing.T) {
 	}
 	if err := grant(filepath.Join(t.TempDir(), "none"), daemons); err != nil {
 		t.Error(err)
+	}
+	dir := filepath.Join(t.TempDir(), "drop-ins")
+	if err := errors.Join(os.Mkdir(dir, 0o700), grant(dir, daemons)); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o750 {
+		t.Errorf("a directory of drop-ins became %v, %v", info.Mode(), err)
 	}
 }
 
@@ -142,5 +171,48 @@ func TestReadable(t *testing.T) {
 	}
 	if err := readable(t.Context(), nobody, "", ""); err != nil {
 		t.Errorf("without files: %v", err)
+	}
+}
+
+// Where a directory is closed, the directory is what is to be changed, whatever it has. Drop-ins may lie in directories
+// below that of --config-dir.
+func TestClosedDirectories(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it looks as other users")
+	}
+	root := t.TempDir()
+	for dir := root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nobody := &syscall.Credential{Uid: 65534, Gid: 65534}
+	dir := filepath.Join(root, "drop-ins")
+	below := filepath.Join(dir, "more")
+	file := filepath.Join(below, "2.conf")
+	enter := "chgrp kubelot " + dir + " && chmod g+rx " + dir
+	for _, c := range []struct {
+		mode        os.FileMode // of dir
+		remove      string
+		config, say string
+	}{
+		{0o755, "", "", "chmod 0640 " + file},
+		{0o700, "", "", enter},
+		{0o744, "", "", enter},
+		{0o700, "", file, enter},
+		{0o700, below, "", enter},
+	} {
+		if err := errors.Join(os.MkdirAll(below, 0o755), os.WriteFile(file, nil, 0o600), os.RemoveAll(c.remove),
+			os.Chmod(dir, c.mode)); err != nil {
+			t.Fatal(err)
+		}
+		drops := dir
+		if c.config != "" {
+			drops = ""
+		}
+		err := readable(t.Context(), nobody, c.config, drops)
+		if err == nil || !strings.Contains(err.Error(), c.say) {
+			t.Errorf("mode %o, without %q: %v, want %q", c.mode, c.remove, err, c.say)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kubelot.dev/bus/pause"
+	"kubelot.dev/cli/internal/handover"
 	"kubelot.dev/cli/internal/running"
 )
 
@@ -35,6 +36,28 @@ func Swap(ctx context.Context, from, to string, well func(context.Context) error
 		return errors.Join(err, stopped, fmt.Errorf("%s doesn't start again: %w: no agent may run now", from, back))
 	}
 	return errors.Join(fmt.Errorf("%w; %s runs again", err, from), stopped)
+}
+
+// Returnable is an error if the node can't be given to the unit by Swap: the unit is the crew by another name, as where
+// kubeadm starts kubelot, or a crew runs that systemd wouldn't stop.
+func Returnable(ctx context.Context, runDir, unit string) error {
+	up, err := Up(runDir)
+	if err != nil {
+		return err
+	}
+	if up.PID != 0 {
+		return fmt.Errorf("kubelot up runs the crew (process %d), which would go on beside the kubelet: stop it, then run "+
+			"systemctl enable --now %s", up.PID, unit)
+	}
+	out, err := exec.CommandContext(ctx, "systemctl", "show", "--value", "--property=Environment", unit).Output()
+	if err != nil {
+		return fmt.Errorf("systemctl show %s: %w", unit, err)
+	}
+	if strings.Contains(string(out), handover.Variable+"=") {
+		return fmt.Errorf("%s is kubelot's own, which starts the crew again: install the kubelet in its place (apt install "+
+			"kubelet removes kubelot-kubelet), then run systemctl enable --now %[1]s", unit)
+	}
+	return nil
 }
 
 // stay is how long a kubelet must run to have arrived. What is wrong with its configuration or its machine ends it

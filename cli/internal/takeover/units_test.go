@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -101,4 +102,44 @@ func TestStays(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node isn't given back to the unit by which kubeadm starts kubelot, nor to a kubelet beside a crew that systemd
+// doesn't stop.
+func TestReturnable(t *testing.T) {
+	dir := t.TempDir()
+	for script, says := range map[string]string{
+		"echo":                                  "",
+		"echo KUBELET_EXTRA_ARGS=":              "",
+		"echo A=b KUBELOT_HAND_OVER=/run/x.env": "kubelet.service is kubelot's own",
+		"exit 1":                                "systemctl show",
+	} {
+		systemctl(t, script)
+		err := Returnable(t.Context(), dir, "kubelet.service")
+		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("systemctl does %q: %v, want %q", script, err, says)
+		}
+	}
+
+	systemctl(t, "echo")
+	if err := os.WriteFile(filepath.Join(dir, "up"), []byte("read end\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	up := exec.CommandContext(t.Context(), "/bin/sh")
+	up.Args, up.Dir = []string{"kubelot", "up", "--run-dir=" + dir}, dir
+	stdin, err := up.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Returnable(t.Context(), dir, "kubelet.service"); err == nil ||
+		!strings.Contains(err.Error(), "kubelot up runs the crew") {
+		t.Errorf("beside kubelot up: %v", err)
+	}
+	if err := stdin.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = up.Wait() // its exit code says that there was nothing to read
 }
