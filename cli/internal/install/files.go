@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"kubelot.dev/daemon/atomicfile"
@@ -35,7 +36,8 @@ func (o Options) copyVersion() error {
 			continue
 		}
 		if err := transfer(filepath.Join(o.From, name), filepath.Join(fresh, name)); err != nil {
-			return fmt.Errorf("install version %s: %w", o.Version, err)
+			// Half a version would take space, which may be what is missing.
+			return fmt.Errorf("install version %s: %w", o.Version, errors.Join(err, os.RemoveAll(fresh)))
 		}
 	}
 	if err := errors.Join(os.RemoveAll(into), os.Rename(fresh, into)); err != nil {
@@ -146,6 +148,22 @@ func (o Options) readManifest() ([]string, error) {
 		paths = append(paths, line)
 	}
 	return paths, nil
+}
+
+// announce adds to the list what is going to be put on the machine, so that it is known to be kubelot's even if the
+// installation breaks off.
+func (o Options) announce(before []string, links []link, files []deploy.File) error {
+	paths := slices.Clone(before)
+	for _, l := range links {
+		paths = append(paths, l.path)
+	}
+	for _, file := range files {
+		if !file.Config {
+			paths = append(paths, file.Path)
+		}
+	}
+	slices.Sort(paths)
+	return o.writeManifest(slices.Compact(paths))
 }
 
 func (o Options) writeManifest(paths []string) error {

@@ -9,6 +9,7 @@
 //
 //   - A version is replaced as a whole, and there is no moment without a link. A daemon that runs goes on, and its link
 //     stays where it is: package upgrade moves it.
+//   - An installation or a removal that broke off can be repeated, and an installation that broke off can be removed.
 //   - Files that the administrator may change are never overwritten.
 //   - All users can read what is installed, whatever the umask is, or was at an earlier installation. A directory above
 //     it that they can't enter isn't kubelot's to change: Install names it.
@@ -80,10 +81,16 @@ func Install(ctx context.Context, o Options) (kept []string, err error) {
 		return nil, err
 	}
 	links := o.links(files)
+	if err := o.foreign(files, before); err != nil {
+		return nil, err
+	}
 	if err := o.check(links, before); err != nil {
 		return nil, err
 	}
 	if err := o.copyVersion(); err != nil {
+		return nil, err
+	}
+	if err := o.announce(before, links, files); err != nil {
 		return nil, err
 	}
 	kept, owned, err := o.makeLinks(links)
@@ -197,13 +204,33 @@ func (o Options) check(links []link, before []string) error {
 			return fmt.Errorf("look at what is installed: %w", err)
 		}
 		if info.Mode()&fs.ModeSymlink == 0 || !slices.Contains(before, l.path) {
-			return fmt.Errorf(
-				"%s is there and wasn't put there by kubelot install: remove the package or the program that it belongs to",
-				o.at(l.path),
-			)
+			return o.another(l.path)
 		}
 	}
 	return nil
+}
+
+// foreign finds a file that somebody else has put where one of kubelot's goes, such as a kubelet's own unit.
+func (o Options) foreign(files []deploy.File, before []string) error {
+	for _, file := range files {
+		_, err := os.Lstat(o.at(file.Path))
+		switch {
+		case file.Config || errors.Is(err, fs.ErrNotExist) || slices.Contains(before, file.Path):
+		case err != nil:
+			return fmt.Errorf("look at what is installed: %w", err)
+		default:
+			return o.another(file.Path)
+		}
+	}
+	return nil
+}
+
+// another says that a path is another's.
+func (o Options) another(path string) error {
+	return fmt.Errorf(
+		"%s is there and wasn't put there by kubelot install: remove the package or the program that it belongs to",
+		o.at(path),
+	)
 }
 
 // settle writes down what is installed, and removes what an earlier install had and this one hasn't.

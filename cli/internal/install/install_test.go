@@ -311,6 +311,17 @@ func TestRefusals(t *testing.T) {
 			}
 			o.Kubelet = true
 		}, "/usr/bin/kubelet is there"},
+		"a unit of somebody": {func(t *testing.T, o *Options) {
+			units := o.Dest + "/usr/lib/systemd/system"
+			if err := os.MkdirAll(units, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			// As Kubernetes' own instructions put it there, with the program in /usr/local/bin.
+			if err := os.WriteFile(units+"/kubelet.service", []byte("theirs"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			o.Kubelet = true
+		}, "/usr/lib/systemd/system/kubelet.service is there"},
 		"a damaged list": {func(t *testing.T, o *Options) {
 			if err := os.MkdirAll(o.Dest+"/usr/lib/kubelot", 0o755); err != nil {
 				t.Fatal(err)

@@ -36,8 +36,7 @@ func (o Options) machine(ctx context.Context, commands []string) error {
 		if filepath.IsAbs(last) && !exists(last) {
 			continue
 		}
-		if last == "kubelet.service" && !exists(filepath.Join(o.Prefix, "lib/systemd/system", last)) {
-			// It is another's.
+		if o.lacks(last) {
 			continue
 		}
 		out, err := exec.CommandContext(ctx, words[0], words[1:]...).CombinedOutput()
@@ -46,6 +45,14 @@ func (o Options) machine(ctx context.Context, commands []string) error {
 		}
 	}
 	return nil
+}
+
+// lacks reports whether the unit that a command is about isn't there: it is another's, or what was done before broke
+// off. systemctl disable would fail.
+func (o Options) lacks(unit string) bool {
+	ext := filepath.Ext(unit)
+	return (ext == ".target" || ext == ".service") && !strings.Contains(unit, "*") &&
+		!exists(filepath.Join(o.Prefix, "lib/systemd/system", unit))
 }
 
 // passes reports whether a failure matters to nobody: of systemd-tmpfiles, a line that one before systemd 252 doesn't
