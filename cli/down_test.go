@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"net"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -34,4 +36,21 @@ func TestPodsOfAnotherAgentStay(t *testing.T) {
 		t.Error(err)
 	}
 	_ = kubelet.Wait() // its exit code says that there was nothing to read
+}
+
+// Containers that a crew looks after would only be started again.
+func TestContainersOfACrewGoOn(t *testing.T) {
+	dir := t.TempDir()
+	bus, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, "bus.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, _, stderr := call(t, "kubelot", "shutdown", "containers", "--run-dir="+dir, "--hostname-override=n",
+		"--container-runtime-endpoint=unix://"+dir+"/none.sock")
+	if code != 1 || !strings.Contains(stderr, "a bus already answers") {
+		t.Errorf("while a crew runs: exit code %d, %s", code, stderr)
+	}
+	if err := bus.Close(); err != nil {
+		t.Error(err)
+	}
 }

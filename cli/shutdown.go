@@ -13,6 +13,7 @@ import (
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cli/internal/shutdown"
+	"kubelot.dev/cli/internal/up"
 	"kubelot.dev/cli/internal/words"
 	"kubelot.dev/cri"
 	"kubelot.dev/daemon/config"
@@ -246,6 +247,10 @@ the crew runs.`,
 				}
 			}
 			resolved, err := flags.Load()
+			if err == nil && !system {
+				// When the system stops, the bus may stop last.
+				err = up.NotRunning(c.Context(), resolved.BusSocket)
+			}
 			if err != nil {
 				return err
 			}
