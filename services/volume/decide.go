@@ -55,6 +55,11 @@ func retryFailed(pods map[string]*pod, changed map[*pod]bool, onlyAttaching bool
 				v.retry.wake()
 				changed[p] = true
 			}
+			// The driver may want by now that it is published again and again.
+			if !onlyAttaching && v.phase == topic.VolumeMounted && v.result.RefreshAt.IsZero() &&
+				(v.spec.CSI != nil || v.persistent != "") {
+				v.dirty, changed[p] = true, true
+			}
 		}
 	}
 }

@@ -94,13 +94,14 @@ func runService(ctx context.Context, env daemon.Env, ports Ports, api apiServer,
 		Tokens: api, Secrets: api, Attachments: api, Log: env.Log,
 		Alone: !inCluster || attaches != nil && !*attaches, Labels: ports.Labels,
 	})
+	service := New(env.Config.RootDir, env.Bus, ports, env.Log) // it notes the disks in use before they are published
 	ctx, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup
 	working.Go(func() { ports.CSI.Run(ctx) })
 	if inCluster {
 		working.Go(func() { csi.PublishInUse(ctx, ports.CSI, topic.CSIVolumes.Writer(env.Bus)) })
 	}
-	err := New(env.Config.RootDir, env.Bus, ports, env.Log).Run(ctx)
+	err := service.Run(ctx)
 	stop()
 	working.Wait()
 	return err

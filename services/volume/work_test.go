@@ -208,3 +208,25 @@ func TestAPluginThatComesDuringAnAttempt(t *testing.T) {
 		t.Error("there is no pause though nothing came")
 	}
 }
+
+// What the cluster says of a driver may change while pods have its volumes: they are looked at, and no others are.
+func TestADriverThatWantsToPublishAgain(t *testing.T) {
+	source := corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "d"}}
+	inline := &volume{phase: topic.VolumeMounted, spec: &corev1.Volume{VolumeSource: source}}
+	behind := &volume{phase: topic.VolumeMounted, spec: &corev1.Volume{}, persistent: "pv"}
+	timed := &volume{phase: topic.VolumeMounted, spec: &corev1.Volume{VolumeSource: source}}
+	timed.result.RefreshAt = time.Now()
+	other := &volume{phase: topic.VolumeMounted, spec: &corev1.Volume{}}
+	p := &pod{volumes: []*volume{inline, behind, timed, other}}
+	for _, onlyAttaching := range []bool{true, false} {
+		changed := map[*pod]bool{}
+		retryFailed(map[string]*pod{"u": p}, changed, onlyAttaching)
+		if inline.dirty == onlyAttaching || behind.dirty == onlyAttaching || changed[p] == onlyAttaching {
+			t.Errorf("the Node's lists alone have changed: %v; looked at are the pod's own volume: %v, the claim's: %v",
+				onlyAttaching, inline.dirty, behind.dirty)
+		}
+	}
+	if timed.dirty || other.dirty {
+		t.Errorf("looked at are one that is due at its time: %v, and one without a driver: %v", timed.dirty, other.dirty)
+	}
+}

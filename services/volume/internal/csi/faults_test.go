@@ -65,6 +65,20 @@ func TestUnpublishWithoutARecord(t *testing.T) {
 	b.calls("publish", "unpublish")
 }
 
+// On a disk that is full what a volume holds is kept up to date: its record stays what it is.
+func TestRepublishWithoutARecord(t *testing.T) {
+	yes := true
+	b := newBed(t, storagev1.CSIDriverSpec{RequiresRepublish: &yes})
+	b.mounts("")
+	// Nobody can make a file of that name, as on a full disk.
+	if err := os.MkdirAll(filepath.Join(b.dir(), recordName+".tmp", "in the way"), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	b.mounts("")
+	b.is(stepPublished)
+	b.calls("publish", "publish")
+}
+
 // A process that was killed while it wrote the first record leaves an unfinished one.
 func TestUnfinishedRecord(t *testing.T) {
 	b := newBed(t, storagev1.CSIDriverSpec{})

@@ -223,6 +223,7 @@ func (v *Volumes) Unmount(ctx context.Context, dir string) error {
 }
 
 func (v *Volumes) unmount(ctx context.Context, t target) error {
+	v.tokens.Forget(t.dir) // a volume that the driver has refused has no record
 	r, err := readRecord(t.dir)
 	if r == nil && err == nil && t.block {
 		r, err = readRecord(v.stageDir(t)) // the kubelet has only this one
@@ -242,7 +243,6 @@ func (v *Volumes) unmount(ctx context.Context, t target) error {
 		return err
 	}
 	defer giveBack()
-	v.tokens.Forget(t.dir)
 	err = v.settle(ctx, task{target: t, podOnly: true})
 	if err == nil && t.block {
 		err = t.device.RemoveLink()

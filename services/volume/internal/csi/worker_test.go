@@ -133,6 +133,24 @@ func TestTokensAreKept(t *testing.T) {
 	})
 }
 
+// The tokens of a pod that never had its volume go with the pod.
+func TestTokensOfAPodThatNeverHadIt(t *testing.T) {
+	b := newBed(t, storagev1.CSIDriverSpec{TokenRequests: []storagev1.TokenRequest{{Audience: "a"}}})
+	b.api.life = time.Hour
+	b.node.answers["publish"] = []error{status.Error(codes.Internal, "no"), status.Error(codes.Internal, "no")}
+	b.mounts("no")
+	b.mounts("no")
+	if b.api.asked != 1 {
+		t.Errorf("the API server was asked for %d tokens, want 1", b.api.asked)
+	}
+	b.unmounts("")
+	b.mounts("")
+	if b.api.asked != 2 {
+		t.Error("the token is kept though the pod has lost the volume")
+	}
+	b.calls("publish", "publish", "publish")
+}
+
 // What a driver writes anew is given to the pod's group too.
 func TestRepublishedFilesAreTheGroups(t *testing.T) {
 	yes, all, group := true, storagev1.FileFSGroupPolicy, int64(4321)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -79,7 +80,13 @@ func Globals(root string, block bool) ([]string, error) {
 	entries, err := scsi.Entries(scsi.Top(root, Name, block), "")
 	var all []string
 	for _, path := range entries {
-		if name := filepath.Base(path); name != plugin.DevicesDir && !strings.HasPrefix(name, ".") {
+		// The record may be all that is left: the directory of a device goes before the disk does.
+		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "."), ".json")
+		if global := filepath.Join(filepath.Dir(path), name); scsi.Beside(global) == path {
+			path = global
+		}
+		name = filepath.Base(path)
+		if name != plugin.DevicesDir && !strings.HasPrefix(name, ".") && !slices.Contains(all, path) {
 			all = append(all, path)
 		}
 	}

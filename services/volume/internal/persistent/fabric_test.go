@@ -177,6 +177,34 @@ func TestFabricDevice(t *testing.T) {
 	f.over()
 }
 
+// A disk that can't be taken away when its last pod has given back the device is taken away later, also by the next
+// process.
+func TestFabricDeviceThatStaysAtFirst(t *testing.T) {
+	f := fabricBed(t)
+	f.volume.Spec.VolumeMode = ptr(corev1.PersistentVolumeBlock)
+	r := f.request("u-1")
+	result := f.mount(r)
+	file := filepath.Join(f.dir, "sys/block", f.disk, "device/delete")
+	must(t, os.Remove(file))
+	must(t, os.Mkdir(file, 0o755)) // nobody can write to it
+	kind, _, _ := f.kinds.ByPath(filepath.Join(f.root, "pods/u-1"), result.Device)
+	for range 2 {
+		if err := kind.Plugin.Unmount(t.Context(), result.Device); err == nil {
+			t.Error("no error, though the disk is still there")
+		}
+		f.c.used = map[string]string{}
+		f.restart()
+		if len(f.c.used) != 1 {
+			t.Errorf("after a restart the node is said to use %v", f.c.used)
+		}
+		kind, _, _ = f.kinds.ByPath(filepath.Join(f.root, "pods/u-1"), result.Device)
+	}
+	must(t, os.Remove(file))
+	must(t, os.WriteFile(file, nil, 0o600))
+	f.unmount(r, result)
+	f.over()
+}
+
 // A kubelet has mounted the disk and left no record of its own.
 func TestFabricDiskOfAKubelet(t *testing.T) {
 	f := fabricBed(t)

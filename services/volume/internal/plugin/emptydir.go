@@ -29,34 +29,32 @@ func (e emptyDir) Mount(ctx context.Context, r Request) (Result, error) {
 	if _, err := mounts.EnsureDir(ctx, r.Dir, shared(gid), gid); err != nil {
 		return Result{}, err
 	}
-	result := Result{HostPath: r.Dir, SELinuxRelabel: true}
+	var own owner
+	var err error
 	switch medium := source.Medium; {
 	case medium == corev1.StorageMediumDefault:
-		return result, nil
 	case medium == corev1.StorageMediumMemory:
-		own, err := ownerOf(ctx, r, mounts.MapsTmpfs(e.kernel))
-		if err != nil {
-			return Result{}, err
+		if own, err = ownerOf(ctx, r, mounts.MapsTmpfs(e.kernel)); err == nil {
+			err = mounts.EnsureTmpfs(r.Dir, mounts.Tmpfs{
+				SizeBytes: memorySize(r.Pod, source.SizeLimit, r.Allocatable), Mode: shared(gid) | fs.ModeSticky,
+				UID: own.uid, GID: own.gid,
+			})
 		}
-		result.HostIDs = own.onHost()
-		return result, mounts.EnsureTmpfs(r.Dir, mounts.Tmpfs{
-			SizeBytes: memorySize(r.Pod, source.SizeLimit, r.Allocatable), Mode: shared(gid) | fs.ModeSticky,
-			UID: own.uid, GID: own.gid,
-		})
 	case strings.HasPrefix(string(medium), string(corev1.StorageMediumHugePages)):
-		size, err := pageSize(r.Pod, medium)
-		if err != nil {
-			return Result{}, err
+		var size int64
+		if size, err = pageSize(r.Pod, medium); err == nil {
+			own, err = ownerOf(ctx, r, mounts.MapsHugetlbfs(e.kernel))
 		}
-		own, err := ownerOf(ctx, r, mounts.MapsHugetlbfs(e.kernel))
-		if err != nil {
-			return Result{}, err
+		if err == nil {
+			err = mounts.EnsureHugetlbfs(r.Dir, size, shared(gid), own.uid, own.gid)
 		}
-		result.HostIDs = own.onHost()
-		return result, mounts.EnsureHugetlbfs(r.Dir, size, shared(gid), own.uid, own.gid)
 	default:
-		return Result{}, fmt.Errorf("unknown storage medium %q", medium)
+		err = fmt.Errorf("unknown storage medium %q", medium)
 	}
+	if err != nil {
+		return Result{}, err // what is below is on the disk, and not the volume
+	}
+	return Result{HostPath: r.Dir, SELinuxRelabel: true, HostIDs: own.onHost()}, nil
 }
 
 func (emptyDir) Unmount(ctx context.Context, dir string) error { return mounts.Release(ctx, dir) }

@@ -130,6 +130,19 @@ func TestEmptyDirInMemory(t *testing.T) {
 	}
 }
 
+// A volume in memory that can't be mounted isn't its directory on the disk instead. No kernel has pages of that size.
+func TestEmptyDirThatCannotBeMounted(t *testing.T) {
+	kind, r := request(t, All(Objects{}), corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+		Medium: corev1.StorageMediumHugePagesPrefix + "3Mi",
+	}})
+	r.Pod.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{"hugepages-3Mi": resource.MustParse("3Mi")},
+	}}}
+	if result, err := kind.Plugin.Mount(context.Background(), r); err == nil || result != (Result{}) {
+		t.Errorf("result %+v, %v", result, err)
+	}
+}
+
 func TestMemorySize(t *testing.T) {
 	container := func(limit string) corev1.Container {
 		c := corev1.Container{}

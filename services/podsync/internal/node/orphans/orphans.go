@@ -47,15 +47,20 @@ func podDirs(rootDir string) ([]types.UID, error) {
 	return uids, nil
 }
 
-// RemovePodDir removes <rootDir>/pods/<uid>. It refuses while something is mounted below and names the mount.
-// It is no error if there is none.
+// RemovePodDir removes <rootDir>/pods/<uid>. It refuses while something is mounted below and names the mount, and
+// while a CSI driver has not taken a volume back, of which nothing is mounted after a reboot. It is no error if there
+// is none.
 //
 //nolint:contextcheck,nolintlint // it has no context: half a directory is of no use. contextcheck reads this for its callers, unknown to nolintlint
 func RemovePodDir(rootDir string, uid types.UID) error {
 	if !element(string(uid)) {
 		return fmt.Errorf("remove the directory of pod %q: the UID is not the name of a directory", uid)
 	}
-	if err := tree.Remove(context.Background(), filepath.Join(rootDir, "pods", string(uid))); err != nil {
+	dir := filepath.Join(rootDir, "pods", string(uid))
+	if records, _ := filepath.Glob(filepath.Join(dir, "volumes/kubernetes.io~csi/*/vol_data.json")); len(records) > 0 {
+		return fmt.Errorf("remove the directory of pod %s: its driver has not taken back the volume of %s", uid, records[0])
+	}
+	if err := tree.Remove(context.Background(), dir); err != nil {
 		return fmt.Errorf("remove the directory of pod %s: %w", uid, err)
 	}
 	return nil

@@ -119,6 +119,24 @@ func TestMountsAreRefused(t *testing.T) {
 	}
 }
 
+// By its record the volume daemon has a driver take a volume back, also after a reboot, when nothing of it is mounted
+// and the driver isn't there yet.
+func TestVolumesOfDriversAreRefused(t *testing.T) {
+	root := t.TempDir()
+	record := root + "/pods/u/volumes/kubernetes.io~csi/pv/vol_data.json"
+	write(t, record)
+	write(t, root+"/pods/u/etc-hosts")
+	if err := RemovePodDir(root, "u"); err == nil || !strings.Contains(err.Error(), record) || !exists(record) {
+		t.Errorf("got %v; the record is there: %v", err, exists(record))
+	}
+	if err := os.Remove(record); err != nil {
+		t.Fatal(err)
+	}
+	if err := RemovePodDir(root, "u"); err != nil || exists(root+"/pods/u") {
+		t.Errorf("after the driver has taken it back: %v", err)
+	}
+}
+
 func TestLogs(t *testing.T) {
 	logs := t.TempDir()
 	dir := LogDir(logs, "default", "web", "u-1")
