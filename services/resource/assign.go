@@ -165,11 +165,14 @@ func ask[T any](ctx context.Context, l *loop.Loop, question func() (T, error)) (
 func (s *Service) preStart(ctx context.Context, req topic.PreStartRequest) (topic.PreStartReply, error) {
 	ids, err := ask(ctx, s.loop, func() (map[string][]string, error) {
 		ids := map[string][]string{}
-		if p := s.pods[req.UID]; p != nil && s.holdings.memory.Starting(p.spec, req.Container) {
+		p := s.pods[req.UID]
+		if p != nil && s.holdings.memory.Starting(p.spec, req.Container) {
 			s.store.soon()
 		}
 		for _, d := range s.holdings.devices.Assigned(req.UID)[req.Container] {
-			ids[d.Resource] = append(ids[d.Resource], d.ID)
+			if s.publisher.needsPreStart(d.Resource, p != nil && p.toldBefore(req.Container)) {
+				ids[d.Resource] = append(ids[d.Resource], d.ID)
+			}
 		}
 		return ids, nil
 	})

@@ -115,6 +115,35 @@ func TestAPodThatComesAgainUnderItsUID(t *testing.T) {
 	}
 }
 
+// A container is told of for its memory. After a restart its plugin, which never wanted to know, may be away.
+func TestAStartThatIsToldOfForMemoryWaitsForNoPlugin(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(nic, "n0")
+		pod := asks("a", "nic=1")
+		pod.Spec.InitContainers = []corev1.Container{{Name: "init"}}
+		b.state(pod, topic.Syncing)
+		b.says("a", "allocated")
+		b.stop()
+		said := b.allocation("a")
+		c := said.Containers["c0"]
+		c.PreStart, c.MemoryNodes = true, "0"
+		said.Containers["c0"] = c
+		if err := topic.PodAllocation.Writer(b.others).Set("a", said); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		b.strange = true
+		b.start()
+		asked := len(b.calls())
+		_, err := topic.ResourcePreStart.Do(b.t.Context(), b.others, topic.PreStartRequest{
+			Ref: topic.RefOf(pod), Container: "c0",
+		})
+		if err != nil || len(b.calls()) != asked {
+			t.Errorf("it asks for %v, %v", b.calls()[asked:], err)
+		}
+	})
+}
+
 // podsync ends a pod that was deleted while nobody ran here, without asking for anything for it.
 func TestAnOrphanGivesBackWhatItHas(t *testing.T) {
 	limits := map[corev1.ResourceName]string{gpu: "1", "cpu": "3", "memory": "1Mi"}

@@ -141,7 +141,7 @@ func (b *publisher) containerAllocations(uid string, p *pod) map[string]topic.Co
 			a.CPUs = cpus.String()
 		}
 		a.MemoryNodes = cpuset.New(b.holdings.memory.MemoryNodes(uid, c.Name)...).String()
-		before := p.before != nil && p.before.Containers[c.Name].PreStart
+		before := p.toldBefore(c.Name)
 		plugins := make([]topic.AllocatedDevice, 0, len(assigned[c.Name])+len(a.Devices))
 		for _, d := range assigned[c.Name] {
 			health := corev1.ResourceHealthStatusHealthy
@@ -168,6 +168,16 @@ func (b *publisher) containerAllocations(uid string, p *pod) map[string]topic.Co
 func (b *publisher) needsPreStart(resource string, before bool) bool {
 	options, known := b.plugins.Options(resource)
 	return options.PreStart || before && !known
+}
+
+// toldBefore reports whether an earlier process has told plugins of the container's starts. Where it may have been told
+// of them for the container's memory only, a plugin that isn't back holds up nothing, as in the kubelet.
+func (p *pod) toldBefore(container string) bool {
+	if p.before == nil {
+		return false
+	}
+	said := p.before.Containers[container]
+	return said.PreStart && (said.MemoryNodes == "" || len(p.spec.Spec.InitContainers) == 0)
 }
 
 // answers are what plugins have answered about the container's devices. That they contradict each other is logged once.

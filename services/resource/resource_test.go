@@ -274,6 +274,32 @@ func TestPodResourcesAnswersWhilePodsyncWaits(t *testing.T) {
 	})
 }
 
+// A client that has woken the daemon asks before the bus has told of the pods. It is answered all the same.
+func TestPodResourcesAnswersWhoHasWokenIt(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		if err := b.sources.Set("", topic.Sources{Waiting: []topic.Source{topic.SourceAPI}}); err != nil {
+			t.Fatal(err)
+		}
+		b.stop()
+		b.start()
+		shown := make(chan int, 1)
+		go func() {
+			pods, err := source{b.service}.Pods(b.t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			shown <- len(pods)
+		}()
+		time.Sleep(time.Second)
+		b.settle("a")
+		if n := <-shown; n != 1 {
+			t.Errorf("it shows %d pods, want 1", n)
+		}
+	})
+}
+
 func TestCPUsOfOnesOwn(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.stop()

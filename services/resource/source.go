@@ -3,10 +3,12 @@ package resource
 import (
 	"context"
 	"errors"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubelot.dev/bus/pause"
 	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/resource/internal/dra/claims"
 	"kubelot.dev/services/resource/internal/memory"
@@ -15,11 +17,24 @@ import (
 
 var errUntold = errors.New("the node's pods are not all known yet (pod.sources, by kubelot-podsync)")
 
+// untoldFor bounds how long a client waits for a daemon that has just started: the one that has woken it asks before
+// the bus has told of the pods. untoldEvery is how often it is looked whether it has.
+const untoldFor, untoldEvery = 5 * time.Second, 20 * time.Millisecond
+
 // source is what the PodResources API shows.
 type source struct{ *Service }
 
 // Pods are all pods of the node with what they have.
-func (s source) Pods(ctx context.Context) ([]podresources.Pod, error) {
+func (s source) Pods(ctx context.Context) (pods []podresources.Pod, err error) {
+	for end := time.Now().Add(untoldFor); ; pause.For(ctx, untoldEvery) {
+		if pods, err = s.podsNow(ctx); !errors.Is(err, errUntold) || !time.Now().Before(end) {
+			return pods, err
+		}
+	}
+}
+
+// podsNow is Pods, or errUntold where they aren't all known yet.
+func (s source) podsNow(ctx context.Context) ([]podresources.Pod, error) {
 	return ask(ctx, s.loop, func() ([]podresources.Pod, error) {
 		// What was known once still is while a podsync that has started again waits for the API server.
 		if !s.known.settled {
