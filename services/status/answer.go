@@ -18,7 +18,7 @@ type answer struct {
 
 // settle records an answer. It returns the error if the action must be tried again.
 func (s *state) settle(a answer) error {
-	if a.action.verb != doCreate && otherPod(a) {
+	if a.action.verb != doCreate && otherPod(s, a) {
 		s.lost(a.action)
 		return nil
 	}
@@ -62,11 +62,12 @@ func refused(s *state, a answer) {
 }
 
 // otherPod reports whether the API server has no pod of that name and UID. A conflict doesn't say so: somebody may have
-// written the pod meanwhile. That it finds none to delete says nothing, see kube.Client.DeletePod: it is asked again
-// until podsync's watch of the pods, or a reading, reports that the pod is gone.
-func otherPod(a answer) bool {
+// written the pod meanwhile. That it finds none says nothing of a pod that podsync's watch still has: a load balancer
+// may say so too, and of one to delete see kube.Client.DeletePod. It is asked again until the watch, or a reading that
+// finds another pod, reports that the pod is gone. Of a mirror pod it is true: the watch may never have reported it.
+func otherPod(s *state, a answer) bool {
 	if a.err != nil {
-		return apierrors.IsNotFound(a.err) && a.action.verb != doDelete
+		return apierrors.IsNotFound(a.err) && a.action.verb != doDelete && s.pods[a.action.UID] == nil
 	}
 	return a.pod != nil && string(a.pod.UID) != a.action.UID
 }

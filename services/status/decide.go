@@ -80,7 +80,7 @@ func (p *pod) write(ref topic.Ref, has *served, wanted *corev1.PodStatus) (actio
 func (s *state) decideStatic(key string, p *pod, now time.Time) (action, error) {
 	m := s.mirrorOf(p.update.Pod)
 	switch {
-	case m == nil && s.wanted(key, p) && s.node.UID != "":
+	case m == nil && s.wanted(key, p) && owns(s.node):
 		ref := topic.Ref{Namespace: p.update.Pod.Namespace, Name: p.update.Pod.Name}
 		return action{verb: doCreate, key: key, Ref: ref, pod: mirrorPod(p.update.Pod, s.node)}, nil
 	case m == nil || !m.usable(p.update.Pod) || p.patch == nil:
@@ -90,6 +90,9 @@ func (s *state) decideStatic(key string, p *pod, now time.Time) (action, error) 
 	a.key = key
 	return a, err
 }
+
+// owns reports whether mirror pods can be made for the Node: it is registered, and isn't being deleted.
+func owns(node corev1.Node) bool { return node.UID != "" && node.DeletionTimestamp == nil }
 
 // wanted reports whether a static pod's manifest is still there.
 func (s *state) wanted(uid string, p *pod) bool {

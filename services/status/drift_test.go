@@ -134,6 +134,33 @@ func TestAConflictIsNotAnotherPod(t *testing.T) {
 	})
 }
 
+// A load balancer that has lost its servers answers so too. Nobody writes the pod afterwards, so the watch has no news.
+func TestAPodThatIsNotFoundOnceIsWrittenAgain(t *testing.T) {
+	p := apiPod()
+	server := newServer(p.Pod)
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		r.must(r.pods.Set(uid, p))
+		server.set(func() { server.fails = apierrors.NewNotFound(corev1.Resource("pods"), "web") })
+		r.must(r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "one"))))
+		server.set(func() { server.fails = nil })
+		time.Sleep(retryMax)
+		synctest.Wait()
+		if got := server.pod("default/web").Status.Phase; got != corev1.PodRunning {
+			t.Errorf("phase %q", got)
+		}
+		// One that is gone is asked for until the watch says so.
+		server.set(func() { delete(server.pods, "default/web") })
+		r.must(r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "two"))))
+		r.must(r.patches.Delete(uid), r.pods.Delete(uid))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.server.calls()
+		time.Sleep(time.Hour)
+		r.wantCalls()
+	})
+}
+
 // An answer may arrive after the watch has told of a later state: somebody else has written in between.
 func TestALateAnswerDoesNotHideWhatTheWatchHasTold(t *testing.T) {
 	p := apiPod(func(p *corev1.Pod) {

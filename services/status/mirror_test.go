@@ -63,6 +63,28 @@ func TestADeletedMirrorPodComesBack(t *testing.T) {
 	})
 }
 
+// A Node with a finalizer stays for a while: what removes the machine deletes its pods, too.
+func TestANodeThatIsBeingDeletedGetsNoMirrorPod(t *testing.T) {
+	p, patch := staticPod()
+	server := newServer()
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		r.wants(p, patch)
+		made := server.pod("default/web")
+		ref := topic.Ref{Namespace: "default", Name: "web", UID: string(made.UID)}
+		leaving, now := registeredNode(), metav1.Now()
+		leaving.DeletionTimestamp = &now
+		r.must(r.node.Set("", leaving), r.mirrors.Set(ref.UID, topic.MirrorPod{Ref: ref, Hash: "h1", Deleting: true}))
+		r.server.calls()
+		r.must(r.mirrors.Delete(ref.UID))
+		time.Sleep(time.Hour)
+		r.wantCalls()
+		// Another Node of its name.
+		r.must(r.node.Set("", corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-uid-2"}}))
+		r.wantCalls("create default/web", "patch default/web")
+	})
+}
+
 func TestAnOutdatedMirrorPodIsReplaced(t *testing.T) {
 	p, patch := staticPod()
 	old := apiPod(func(p *corev1.Pod) { p.UID = "old-mirror" }).Pod

@@ -230,7 +230,7 @@ func (s *state) setSources(v topic.Sources) {
 }
 
 func (s *state) setNode(n corev1.Node) {
-	if s.node.UID == n.UID && s.node.Name == n.Name {
+	if s.node.UID == n.UID && s.node.Name == n.Name && owns(s.node) == owns(n) {
 		return
 	}
 	s.node = corev1.Node{ObjectMeta: n.ObjectMeta}

@@ -52,7 +52,7 @@ func (s *state) written(uid string, now time.Time) bool {
 	switch {
 	case !p.update.Static() && (!p.watched || p.gone || p.deleted):
 		return true
-	case p.update.Static() && s.mirrorOf(p.update.Pod) == nil && (!s.wanted(uid, p) || s.node.UID == ""):
+	case p.update.Static() && s.mirrorOf(p.update.Pod) == nil && (!s.wanted(uid, p) || !owns(s.node)):
 		return true // it has no mirror pod and gets none
 	}
 	a, err := s.decide(uid, now)
