@@ -135,7 +135,13 @@ func (s *Service) subscribe(ctx context.Context) error {
 		follow(ctx, s, topic.MergedStatus, also(s.traces.Status, loop.Into(w.Merged))),
 		follow(ctx, s, topic.PLEGEvent, loop.Into(w.Seen)),
 		loop.Follow(ctx, s.loop, topic.NodeObject, loop.Into(w.Node)),
-		loop.Follow(ctx, s.loop, topic.Health, loop.Into(w.Health)),
+		loop.Follow(ctx, s.loop, topic.Health, also(loop.Into(w.Health), func(c bus.Change[topic.DaemonHealth]) {
+			if h, known := w.Health[c.Key]; known {
+				// From now on its age is told by the clock that nobody sets.
+				h.Beat = time.Now().Add(-max(0, time.Since(h.Beat)))
+				w.Health[c.Key] = h
+			}
+		})),
 		loop.Follow(ctx, s.loop, topic.ResourcesOfNode, loop.Into(w.Resources)),
 	)
 }
