@@ -68,6 +68,9 @@ type Pod struct {
 	StartedBefore []string `json:"startedBefore,omitempty"`
 	// Resize is an in-place resize that was allocated and isn't done yet.
 	Resize *Resize `json:"resize,omitempty"`
+	// PostStart are the names of containers that are being started and have a postStart hook. They aren't probed before
+	// it has ended.
+	PostStart []string `json:"postStart,omitempty"`
 	// Allocates is true for a pod of which nothing is created before pod.allocation says that it has what it asks for.
 	Allocates bool `json:"allocates,omitempty"`
 }

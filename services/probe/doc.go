@@ -23,9 +23,9 @@
 //     is not started and not ready, and alive.
 //   - A startup probe that has succeeded never runs again for that container, and gates the others. A liveness or
 //     startup probe that has failed for good doesn't run again before there is a new container.
-//   - Only running containers are probed: main containers and sidecars. While a pod terminates, readiness probes go on
-//     and the others stop. (The kubelet then calls a container started whose startup probe had not succeeded yet;
-//     kubelot leaves it as it is.)
+//   - Only running containers are probed: main containers and sidecars, not before their postStart hooks have ended.
+//     While a pod terminates, readiness probes go on and the others stop. (The kubelet then calls a container started
+//     whose startup probe had not succeeded yet; kubelot leaves it as it is.)
 //   - The first startup and readiness probe of a container runs as soon as its initial delay allows, and readiness at
 //     once after startup. All other runs are at times that follow from the container's ID, so that neither pods that
 //     start together nor a restart of this daemon make them run together.

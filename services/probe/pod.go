@@ -14,7 +14,8 @@ func (p *pod) targets(nodeIP string) []target {
 	if p.update == nil || p.seen == nil || p.update.Lifecycle == topic.Terminated {
 		return nil
 	}
-	return targets(p.update.Pod, *p.seen, nodeIP)
+	all := targets(p.update.Pod, *p.seen, nodeIP)
+	return slices.DeleteFunc(all, func(t target) bool { return slices.Contains(p.update.PostStart, t.container) })
 }
 
 // terminates reports whether the pod is to end.

@@ -27,7 +27,8 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // again; read the difference before you keep it. All commands but the last two take uid=UID (default u1) and at=T
 // (default 0s).
 //
-//	pod [lifecycle=L]    pod.update: a PodSpec in YAML, or "gone"; status=STARTED-ID says that the pod's status has that container as started
+//	pod [lifecycle=L]    pod.update: a PodSpec in YAML, or "gone"; status=STARTED-ID says that the pod's status has that container as started;
+//	                     poststart=NAME that the container's hook runs
 //	pods n=N period=P    N pods u1, u2 ... whose container runs since 0s, with a readiness probe that had its first verdict before
 //	runtime              pleg.event: lines "sandbox ID [IP]", "container ID NAME STATE [since=T]", newest first, "error TEXT", or "gone"
 //	node                 node.object: the node's address
@@ -106,7 +107,7 @@ func (s *scenario) pod(t *testing.T, text string, args map[string]string, now ti
 	}
 	s.tracker.setPod(now, uid, topic.Pod{
 		Pod: pod, Lifecycle: topic.Lifecycle(cmp.Or(args["lifecycle"], string(topic.Syncing))),
-		StartedBefore: strings.Fields(args["started"]),
+		StartedBefore: strings.Fields(args["started"]), PostStart: strings.Fields(args["poststart"]),
 	})
 }
 

@@ -128,14 +128,20 @@ func (t *tracker) dropSeen(now time.Time, uid string) {
 	t.setSeen(now, uid, topic.PodObservation{Ref: topic.Ref{UID: uid}})
 }
 
-func (t *tracker) setNode(now time.Time, node corev1.Node) {
-	ip := ""
-	for _, a := range node.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			ip = a.Address
-			break
+// hostIP is the address of pods on the host network: the first internal one, or else the first external one.
+func hostIP(node corev1.Node) string {
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, a := range node.Status.Addresses {
+			if a.Type == kind {
+				return a.Address
+			}
 		}
 	}
+	return ""
+}
+
+func (t *tracker) setNode(now time.Time, node corev1.Node) {
+	ip := hostIP(node)
 	if ip == t.nodeIP {
 		return
 	}

@@ -50,6 +50,11 @@ func (b *publisher) podUpdate() topic.Pod {
 		FirstSeen: s.FirstSeen, BackoffBase: s.containers.backoffBases(), StartedBefore: b.stated.started, Resize: s.resize,
 		Allocates: s.Allocates,
 	}
+	for c := range podspec.InitAndMain(&s.Pod.Spec) {
+		if c.Lifecycle != nil && c.Lifecycle.PostStart != nil && s.containers.busy()[c.Name] {
+			t.PostStart = append(t.PostStart, c.Name)
+		}
+	}
 	if s.ending.stop != nil {
 		if t.Lifecycle == topic.Syncing {
 			t.Lifecycle = topic.Terminating

@@ -39,8 +39,11 @@ func (s *state) beginResize(next *corev1.Pod) bool {
 	whole := s.Pod.Spec.Resources != nil || next.Spec.Resources != nil // a container without limits has those of the pod
 	for c := range podspec.InitAndMain(&s.Pod.Spec) {
 		cur, wanted := s.view.newest(c.Name), allocation.Of(next, c.Name)
-		if cur == nil || cur.State != topic.ContainerRunning || wanted == nil || !whole &&
-			allocation.SameResources(&c.Resources, wanted) {
+		differs := wanted != nil && !allocation.SameResources(&c.Resources, wanted)
+		if differs { // the kubelet keeps its crash back-off by resources too: they may be what was missing
+			s.containers.of(c.Name).beginBackoff(restarts(s.view.obs, c.Name))
+		}
+		if cur == nil || cur.State != topic.ContainerRunning || wanted == nil || !whole && !differs {
 			continue
 		}
 		if _, known := before[cur.ID]; !known {

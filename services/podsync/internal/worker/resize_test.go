@@ -82,6 +82,30 @@ func TestAResizeIsDone(t *testing.T) {
 	})
 }
 
+// A resize may be what a container needs that crashes, for want of memory say: it doesn't wait for its back-off.
+func TestAResizeEndsACrashBackOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		obs := crashed(9, "app")
+		h := &fakeExecutor{obs: obs}
+		// The pod was known before, so that all nine restarts count.
+		restored := &topic.Pod{Pod: sized("1", 1), Lifecycle: topic.Syncing, BackoffBase: map[string]int{"app": 0}}
+		w, r := launch(t, Config{Pod: sized("1", 1), Restored: restored}, obs, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		if n := h.count("start container app"); n != 0 {
+			t.Fatalf("the container was started %d times during its back-off", n)
+		}
+		w.Update(sized("2", 2), nil)
+		settle()
+		if n := h.count("start container app"); n != 1 {
+			t.Errorf("started %d times after the resize, want once", n)
+		}
+		if p, _ := r.last(); p.BackoffBase["app"] != 9 {
+			t.Errorf("the back-off begins at %v; want it at the ninth restart", p.BackoffBase)
+		}
+	})
+}
+
 // The status of the pod as a whole follows its containers.
 func TestTheWholePodHasWhatItsContainersHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

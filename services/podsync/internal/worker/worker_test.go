@@ -55,6 +55,27 @@ func TestAPodStartsAndGoes(t *testing.T) {
 	})
 }
 
+// Who probes containers waits for the ends of their postStart hooks.
+func TestAPostStartHookThatRunsIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := without()
+		pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+			Sleep: &corev1.SleepAction{Seconds: 60},
+		}}
+		h := &fakeExecutor{slow: map[plan.Kind]time.Duration{plan.StartContainer: time.Minute}}
+		_, r := launch(t, Config{Pod: pod}, topic.PodObservation{}, h)
+		settle()
+		if p, _ := r.last(); !slices.Equal(p.PostStart, []string{"app"}) {
+			t.Errorf("postStart hooks of %q are said to run, want that of app", p.PostStart)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if p, _ := r.last(); len(p.PostStart) != 0 {
+			t.Errorf("postStart hooks of %q are said to run after their end", p.PostStart)
+		}
+	})
+}
+
 func TestAStaleReportStartsNothingTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &fakeExecutor{}

@@ -24,6 +24,7 @@ import (
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
 	"kubelot.dev/services/podsync/internal/runtime/criconfig"
 	"kubelot.dev/services/podsync/internal/runtime/dns"
+	"kubelot.dev/services/podsync/internal/runtime/env"
 )
 
 // Info is what is known of the node. Its readers may be in any goroutine; each setter belongs to one.
@@ -179,19 +180,21 @@ func (f *Info) DNS() (dns.Node, error) {
 // Node is the Node object; nil until it is known.
 func (f *Info) Node() *corev1.Node { return f.node.Load() }
 
-// HostIPs are the node's internal addresses, primary first.
+// HostIPs are the node's addresses as pods have them, primary first: one of each family, an internal one if there is.
 func (f *Info) HostIPs() []string {
 	n := f.node.Load()
 	if n == nil {
 		return nil
 	}
 	var ips []string
-	for _, a := range n.Status.Addresses {
-		if a.Type == corev1.NodeInternalIP {
-			ips = append(ips, a.Address)
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, a := range n.Status.Addresses {
+			if a.Type == kind {
+				ips = append(ips, a.Address)
+			}
 		}
 	}
-	return ips
+	return env.OrderIPs(ips, ips)
 }
 
 // Capacity is the node's, and the number of processes that the machine can have, which the Node object doesn't tell.

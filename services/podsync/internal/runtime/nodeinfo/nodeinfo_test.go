@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -107,5 +108,44 @@ func TestQuotaWithExclusiveCPUs(t *testing.T) {
 		if got := newFacts(t, cfg).CRI().QuotaWithExclusiveCPUs; got != want {
 			t.Errorf("gate %q off: %t, want %t", gate, got, want)
 		}
+	}
+}
+
+// The API server refuses the status of a pod that has two addresses of one family. A cloud may name as many of the node
+// as it has network interfaces.
+func TestPodsHaveOneAddressOfTheNodeOfEachFamily(t *testing.T) {
+	f := newFacts(t, &config.Config{})
+	internal := func(ip string) corev1.NodeAddress {
+		return corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip}
+	}
+	external := func(ip string) corev1.NodeAddress {
+		return corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: ip}
+	}
+	for _, c := range []struct{ has, want []string }{
+		{nil, nil},
+		{[]string{"10.0.0.5", "10.1.0.5"}, []string{"10.0.0.5"}},
+		{[]string{"10.0.0.5", "10.1.0.5", "fd00::5", "fd01::5"}, []string{"10.0.0.5", "fd00::5"}},
+		{[]string{"fd00::5", "10.0.0.5"}, []string{"fd00::5", "10.0.0.5"}},
+	} {
+		n := &corev1.Node{}
+		for _, ip := range c.has {
+			n.Status.Addresses = append(n.Status.Addresses, internal(ip))
+		}
+		f.SetNode(n)
+		if got := f.HostIPs(); !slices.Equal(got, c.want) {
+			t.Errorf("of the internal addresses %v pods have %v, want %v", c.has, got, c.want)
+		}
+	}
+	n := &corev1.Node{}
+	n.Status.Addresses = []corev1.NodeAddress{external("203.0.113.5"), external("2001:db8::5")}
+	f.SetNode(n)
+	if got, want := f.HostIPs(), []string{"203.0.113.5", "2001:db8::5"}; !slices.Equal(got, want) {
+		t.Errorf("without an internal address pods have %v, want %v", got, want)
+	}
+	n = n.DeepCopy()
+	n.Status.Addresses = append(n.Status.Addresses, internal("10.0.0.5"))
+	f.SetNode(n)
+	if got, want := f.HostIPs(), []string{"10.0.0.5", "2001:db8::5"}; !slices.Equal(got, want) {
+		t.Errorf("with an internal address pods have %v, want %v", got, want)
 	}
 }

@@ -43,9 +43,11 @@ func (ct *containers) stop(ctx context.Context, s worker.Snapshot, action plan.A
 	return nil
 }
 
-// runPreStop runs the hook of a container whose turn to be stopped comes later. It fails only if it is broken off.
+// runPreStop runs the hook of a container whose turn to be stopped comes later. It fails only if it is broken off. It
+// may outlast the grace period by the least time that its container has to end then.
 func (ct *containers) runPreStop(ctx context.Context, s worker.Snapshot, action plan.Action) error {
 	ct.killing(s.Pod, action)
+	action.Grace += minGrace
 	// A failure has been reported, and the container is stopped all the same.
 	_ = ct.preStop(ctx, s, plan.Container(s.Pod, action.Container), action)
 	return context.Cause(ctx)

@@ -50,6 +50,24 @@ func TestAHookThatIsBrokenOffHasNotFailed(t *testing.T) {
 	}
 }
 
+// The hook of a sidecar isn't ended by the end of the grace period, when its container gets its SIGTERM, but with it.
+func TestAHookGoesOnWhileItsContainerEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, _ := newExecutor(t, &busyRuntime{})
+		pod := hooked()
+		pod.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
+			Sleep: &corev1.SleepAction{Seconds: 60},
+		}}
+		began := time.Now()
+		a.Do(t.Context(), worker.Snapshot{Pod: pod}, plan.Action{
+			Kind: plan.RunPreStop, Container: "app", ID: "x", Grace: 30 * time.Second,
+		})
+		if took := time.Since(began); took != 32*time.Second {
+			t.Errorf("the hook was ended after %s, want the grace period and 2 s", took)
+		}
+	})
+}
+
 // stopper ends containers and sandboxes after a while, and keeps when each call began, and the grace period it was
 // given.
 type stopper struct {

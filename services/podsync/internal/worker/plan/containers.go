@@ -35,7 +35,7 @@ func (p *planner) ensureImages() {
 
 // mayStart reports whether the container's next start could be now, as far as its own state says.
 func (s *situation) mayStart(c *corev1.Container) bool {
-	if s.isInit(c.Name) && !podspec.IsSidecar(c) && s.mainsBegun() {
+	if s.isInit(c.Name) && !podspec.IsSidecar(c) && s.past(c.Name) {
 		return false
 	}
 	last := s.current(c.Name)
@@ -57,30 +57,39 @@ func (s *situation) mayStart(c *corev1.Container) bool {
 func (p *planner) ephemeral() {
 	for i := range p.Pod.Spec.EphemeralContainers {
 		c := corev1.Container(p.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)
-		if p.known(c.Name).Busy {
+		last := p.latest(c.Name)
+		switch {
+		case p.known(c.Name).Busy:
 			p.wait(c.Name, p.creating(), "")
-			continue
-		}
-		if last := p.latest(c.Name); last == nil || last.State == topic.ContainerCreated {
+		case last == nil && p.awaitsTarget(&p.Pod.Spec.EphemeralContainers[i]):
+			p.wait(c.Name, p.creating(), "its target container doesn't run")
+		case last == nil || last.State == topic.ContainerCreated:
 			p.start(&c, last)
 		}
 	}
 }
 
+// awaitsTarget reports whether the container is to share the PID namespace of one that doesn't run.
+func (s *situation) awaitsTarget(e *corev1.EphemeralContainer) bool {
+	target, shared := s.current(e.TargetContainerName), s.Pod.Spec.ShareProcessNamespace
+	return e.TargetContainerName != "" && !s.Pod.Spec.HostPID && (shared == nil || !*shared) &&
+		(target == nil || target.State != topic.ContainerRunning)
+}
+
 // driveInits drives the init containers in order, and reports whether the main containers may start.
 func (p *planner) driveInits() bool {
-	begun := p.mainsBegun()
 	for i := range p.Pod.Spec.InitContainers {
 		c := &p.Pod.Spec.InitContainers[i]
+		past := p.past(c.Name)
 		if podspec.IsSidecar(c) {
 			up := p.keep(c)
-			if !begun && !up {
+			if !past && !up {
 				p.waitRest(i + 1)
 				return false
 			}
 			continue
 		}
-		if begun {
+		if past {
 			continue
 		}
 		cur := p.current(c.Name)
@@ -96,12 +105,15 @@ func (p *planner) driveInits() bool {
 	return true
 }
 
-// mainsBegun reports whether a main container was created in the usable sandbox: the init containers are then done.
-func (s *situation) mainsBegun() bool {
-	for i := range s.Pod.Spec.Containers {
-		if s.current(s.Pod.Spec.Containers[i].Name) != nil {
+// past reports whether a later container was created in the usable sandbox: the init container has then done its work,
+// or was up once if it is a sidecar, even if the runtime has forgotten it.
+func (s *situation) past(name string) bool {
+	later := false
+	for c := range podspec.InitAndMain(&s.Pod.Spec) {
+		if later && s.current(c.Name) != nil {
 			return true
 		}
+		later = later || c.Name == name
 	}
 	return false
 }

@@ -50,7 +50,9 @@ func (s *situation) restarts(c *corev1.Container, last *topic.Container) bool {
 		// A container that was stopped because its specification changed is started again with the new one.
 		return s.known(last.Name).Runs[last.ID].Replaced && s.changed(c, last)
 	case corev1.RestartPolicyOnFailure:
-		return last.ExitCode != 0 || s.known(last.Name).Runs[last.ID].Replaced
+		// The verdict is known after a restart of podsync, too.
+		return last.ExitCode != 0 || s.known(last.Name).Runs[last.ID].Replaced ||
+			s.probeFailed(c.Name, topic.ProbeLiveness, last.ID) || s.probeFailed(c.Name, topic.ProbeStartup, last.ID)
 	default:
 		return true
 	}

@@ -15,7 +15,8 @@ type stopper struct{ *planner }
 
 // stop plans a pod that should end: the main, ephemeral and running init containers at once, then the
 // sidecars one after the other in reverse order, then the sandboxes. The sidecars' preStop hooks don't wait for their
-// turn, and nobody's turn comes later than the end of the grace period (KEP-753).
+// turn, and nobody's turn comes later than the end of the grace period (KEP-753). Ephemeral
+// containers are waited for by nobody.
 func (p stopper) stop() {
 	p.setCPUs()
 	running := p.stopContainers()
@@ -33,7 +34,7 @@ func (p stopper) stop() {
 
 func (p stopper) stopContainers() (running bool) {
 	running = p.clearCreated()
-	names := p.sidecars()
+	waits, names := running, p.sidecars()
 	var sidecars []topic.Container
 	for _, c := range p.obs.Containers {
 		switch _, sidecar := names[c.Name]; {
@@ -42,6 +43,7 @@ func (p stopper) stopContainers() (running bool) {
 			sidecars = append(sidecars, c)
 		default:
 			running = true
+			waits = waits || !p.isEphemeral(c.Name)
 			p.doStop(c, p.remaining())
 		}
 	}
@@ -60,7 +62,7 @@ func (p stopper) stopContainers() (running bool) {
 			p.do(Action{Kind: RunPreStop, Container: c.Name, ID: c.ID, Grace: p.remaining(), Message: p.StopMessage})
 		}
 	}
-	if !running {
+	if !waits {
 		p.stopLast(sidecars)
 	}
 	return true
