@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
+	"strings"
+	"sync"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -26,6 +29,34 @@ func (c *Client) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusRe
 func (c *Client) RuntimeConfig(ctx context.Context) (*runtimeapi.RuntimeConfigResponse, error) {
 	op := operation{name: "RuntimeConfig", metric: "runtime_config"}
 	return do(ctx, c, op, c.runtime.RuntimeConfig, &runtimeapi.RuntimeConfigRequest{})
+}
+
+// PodCIDRs returns a function that tells the runtime the ranges of addresses of the node's pods, unless it has told it
+// the same before. containerd makes a CNI configuration of them if it has a template of one (conf_template). The
+// function may be called from several goroutines. It logs a failure, and the next call tries again.
+func (c *Client) PodCIDRs(log *slog.Logger) (tell func(ctx context.Context, cidrs []string)) {
+	op := operation{name: "UpdateRuntimeConfig", metric: "update_runtime_config"}
+	var mu sync.Mutex
+	told := ""
+	return func(ctx context.Context, cidrs []string) {
+		mu.Lock()
+		defer mu.Unlock()
+		text := strings.Join(cidrs, ",")
+		if text == "" || text == told {
+			return
+		}
+		network := &runtimeapi.NetworkConfig{PodCidr: text}
+		_, err := do(ctx, c, op, c.runtime.UpdateRuntimeConfig, &runtimeapi.UpdateRuntimeConfigRequest{
+			RuntimeConfig: &runtimeapi.RuntimeConfig{NetworkConfig: network},
+		})
+		switch {
+		case err == nil, IsUnimplemented(err):
+			told = text
+		case ctx.Err() == nil:
+			log.Warn("can't tell the runtime the addresses of the node's pods, retrying with the Node's next state",
+				"pod_cidrs", text, "error", err)
+		}
+	}
 }
 
 // GetContainerEvents hands every container event to handle, in order, until ctx ends or the

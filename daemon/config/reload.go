@@ -39,7 +39,7 @@ func readers() map[string]string {
 			"containerLogMaxWorkers containerLogMonitorInterval shutdownGracePeriod shutdownGracePeriodCriticalPods " +
 			"shutdownGracePeriodByPodPriority",
 		"lease": "nodeStatusUpdateFrequency nodeStatusReportFrequency nodeLeaseDurationSeconds podsPerCore providerID " +
-			"registerNode registerWithTaints port",
+			"registerNode registerWithTaints port podCIDR",
 		"pleg": "nodeStatusMaxImages",
 		"podsync": "staticPodPath staticPodURL staticPodURLHeader fileCheckFrequency httpCheckFrequency clusterDNS " +
 			"clusterDomain resolvConf cgroupsPerQOS cpuCFSQuota cpuCFSQuotaPeriod podPidsLimit allowedUnsafeSysctls " +

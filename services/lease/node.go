@@ -3,6 +3,7 @@ package lease
 import (
 	"maps"
 	"runtime"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,6 +87,11 @@ func initial(c *config.Config) *corev1.Node {
 		Spec:       corev1.NodeSpec{ProviderID: c.ProviderID},
 	}
 	maps.Copy(node.Labels, c.NodeLabels)
+	if c.Standalone() && c.Kubelet.PodCIDR != "" {
+		// Nobody else gives the node addresses for its pods.
+		node.Spec.PodCIDRs = strings.Split(c.Kubelet.PodCIDR, ",")
+		node.Spec.PodCIDR = node.Spec.PodCIDRs[0]
+	}
 	node.Spec.Taints = append(node.Spec.Taints, c.RegisterTaints...)
 	if external(c) {
 		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{

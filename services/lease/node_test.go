@@ -220,3 +220,17 @@ func TestThePatchReplacesAllAddresses(t *testing.T) {
 		t.Error("the patched Node isn't the wanted one")
 	}
 }
+
+// In a cluster the control plane gives a node the addresses of its pods.
+func TestPodCIDRIsOfStandaloneNodes(t *testing.T) {
+	c := testConfig()
+	c.Kubelet.PodCIDR = "10.2.0.0/24,fd00:2::/64"
+	if got := build(c, goodFacts(), nil).Spec; got.PodCIDR != "" || got.PodCIDRs != nil {
+		t.Errorf("in a cluster: %q, %q", got.PodCIDR, got.PodCIDRs)
+	}
+	c.Kubeconfig = ""
+	want := []string{"10.2.0.0/24", "fd00:2::/64"}
+	if got := build(c, goodFacts(), nil).Spec; got.PodCIDR != want[0] || !slices.Equal(got.PodCIDRs, want) {
+		t.Errorf("standalone: %q, %q; want %q", got.PodCIDR, got.PodCIDRs, want)
+	}
+}

@@ -6,8 +6,7 @@ import (
 	"kubelot.dev/services/podsync/internal/runtime/nodeinfo"
 )
 
-// allocations are what the resource daemon last said: of each pod, by UID, and whether it has said anything of the
-// node.
+// allocations are what the resource daemon last said of each pod, by UID, and whether it has spoken of the node.
 type allocations struct {
 	allocated map[string]topic.Allocation
 	heard     bool

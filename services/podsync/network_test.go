@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
@@ -79,5 +81,39 @@ func TestPodsThatWaitForTheNetworkLeaveItsAgentATurn(t *testing.T) {
 		b.deliver(fromAPI, append(pods, agent)...)
 		b.pass(10 * time.Second)
 		b.wantRunning("agent")
+	})
+}
+
+// containerd makes its CNI configuration of the node's ranges of addresses if it has a template of one. Without them
+// the node would have no network.
+func TestTheRuntimeIsToldThePodCIDRs(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		var told []string
+		answer := errors.New("the template is missing")
+		b.fake.On("UpdateRuntimeConfig", func(_ context.Context, req any) error {
+			config := req.(*runtimeapi.UpdateRuntimeConfigRequest).GetRuntimeConfig()
+			told = append(told, config.GetNetworkConfig().GetPodCidr())
+			return answer
+		})
+		b.start(fromAPI)
+		version := 0
+		state := func(want []string, cidrs ...string) {
+			t.Helper()
+			version++
+			set(b, topic.NodeObject, "", corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-1", ResourceVersion: fmt.Sprint(version)},
+				Spec:       corev1.NodeSpec{PodCIDRs: cidrs},
+			})
+			if !slices.Equal(told, want) {
+				t.Errorf("the runtime was told %q, want %q", told, want)
+			}
+		}
+		const both = "10.2.0.0/24,fd00:2::/64"
+		state(nil)
+		state([]string{both}, "10.2.0.0/24", "fd00:2::/64")
+		answer = nil
+		state([]string{both, both}, "10.2.0.0/24", "fd00:2::/64")
+		state([]string{both, both}, "10.2.0.0/24", "fd00:2::/64")
+		state([]string{both, both, "10.3.0.0/24"}, "10.3.0.0/24")
 	})
 }

@@ -31,8 +31,7 @@ func newKnown() known {
 	}
 }
 
-// forget drops what was said of a pod that is gone for good. A static pod may come again under its UID: that is another
-// life.
+// forget drops what was said of a pod that is gone. A static pod that comes again under its UID has another life.
 func (k *known) forget(uid string) {
 	delete(k.volumes, uid)
 	delete(k.allocated, uid)
@@ -44,6 +43,7 @@ func (k *known) forget(uid string) {
 
 // subscribe has the messages of every topic that the dispatcher reads handled in its loop.
 func (d *dispatcher) subscribe() error {
+	tellCIDRs := d.recovery.runtime.PodCIDRs(d.log)
 	return errors.Join(
 		follow(d, topic.PLEGEvent, d.onObservation),
 		follow(d, topic.VolumeState, d.onVolumes),
@@ -56,6 +56,7 @@ func (d *dispatcher) subscribe() error {
 		follow(d, topic.NodeObject, onValue(func(n *corev1.Node) {
 			d.node.SetNode(n)
 			d.pacing.stale = true
+			d.tasks.Go(func() { tellCIDRs(d.tasks.ctx, n.Spec.PodCIDRs) })
 		})),
 		followSlowly(d, topic.NodeMachine, func(change bus.Change[topic.Machine]) (answer func()) {
 			onValue(d.node.SetMachine)(change) // reads sysfs
