@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
@@ -141,6 +142,60 @@ func TestDropInsMergeInLexicalOrderBelowFlags(t *testing.T) {
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("merged:\n got %v\nwant %v", got, want)
+	}
+}
+
+// As with the kubelet, a drop-in changes single entries, also of the default thresholds. A flag takes the place of all
+// entries, except for feature gates.
+func TestMapsInDropInsAndFlags(t *testing.T) {
+	base := header + "systemReserved: {memory: 1Gi}\nfeatureGates: {PodsAPI: true}\n"
+	dropIns := map[string]string{
+		"10.conf": header + "evictionHard: {memory.available: 200Mi}\nsystemReserved: {cpu: 100m}\n",
+	}
+	hard := maps.Clone(defaultEvictionHard)
+	hard["memory.available"] = "200Mi"
+	both := map[string]string{"memory": "1Gi", "cpu": "100m"}
+	if k := mustLoad(t, base, dropIns).Kubelet; !maps.Equal(k.EvictionHard, hard) || !maps.Equal(k.SystemReserved, both) {
+		t.Errorf("with a drop-in: thresholds %v, reserved %v", k.EvictionHard, k.SystemReserved)
+	}
+	if k := mustLoad(t, "", dropIns).Kubelet; !maps.Equal(k.EvictionHard, hard) {
+		t.Errorf("with a drop-in alone: thresholds %v", k.EvictionHard)
+	}
+	alone := map[string]string{"memory.available": "5%"}
+	if k := mustLoad(t, "", nil, "--eviction-hard=memory.available<5%").Kubelet; !maps.Equal(k.EvictionHard, alone) {
+		t.Errorf("with a flag alone: thresholds %v", k.EvictionHard)
+	}
+	k := mustLoad(t, base, dropIns, "--eviction-hard=memory.available<5%", "--system-reserved=cpu=200m",
+		"--feature-gates=SELinuxMount=true").Kubelet
+	got := []any{k.EvictionHard, k.SystemReserved, k.FeatureGates}
+	want := []any{
+		map[string]string{"memory.available": "5%"}, map[string]string{"cpu": "200m"},
+		map[string]bool{"PodsAPI": true, "SELinuxMount": true},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("with flags:\n got %v\nwant %v", got, want)
+	}
+}
+
+// The older of the two fields sets both in the file of --config only.
+func TestNodeStatusFrequencies(t *testing.T) {
+	older := header + "nodeStatusUpdateFrequency: 20s\n"
+	for name, c := range map[string]struct {
+		base   string
+		dropIn map[string]string
+		args   []string
+		report time.Duration
+	}{
+		"neither":   {base: header, report: 5 * time.Minute},
+		"--config":  {base: older, report: 20 * time.Second},
+		"kubeadm's": {base: older + "nodeStatusReportFrequency: 0s\n", report: 20 * time.Second},
+		"a drop-in": {base: header, dropIn: map[string]string{"10.conf": older}, report: 5 * time.Minute},
+		"a flag":    {base: header, args: []string{"--node-status-update-frequency=20s"}, report: 5 * time.Minute},
+		"no file":   {args: []string{"--node-status-update-frequency=20s"}, report: 5 * time.Minute},
+	} {
+		if got := mustLoad(t, c.base, c.dropIn, c.args...).Kubelet.NodeStatusReportFrequency.Duration; got != c.report {
+			t.Errorf("%s: the status is reported every %s, want %s", name, got, c.report)
+		}
 	}
 }
 

@@ -35,6 +35,29 @@ func setDefaults(k *kubeletv1beta1.KubeletConfiguration) {
 	logsapi.SetRecommendedLoggingConfiguration(&k.Logging)
 }
 
+// preset fills in, in the fields of --config or in none, those defaults that the kubelet has in force when it reads
+// drop-ins and flags. These change single thresholds, or one of two periods.
+func preset(file map[string]any) {
+	if file["evictionHard"] == nil {
+		hard := map[string]any{}
+		for signal, threshold := range defaultEvictionHard {
+			hard[signal] = threshold
+		}
+		file["evictionHard"] = hard
+	}
+	update, report := file["nodeStatusUpdateFrequency"], file["nodeStatusReportFrequency"]
+	if !isPeriod(report) && isPeriod(update) {
+		file["nodeStatusReportFrequency"] = update // the older field alone sets both
+	}
+}
+
+// isPeriod reports whether a field of a file is a duration other than zero.
+func isPeriod(field any) bool {
+	text, _ := field.(string)
+	period, err := time.ParseDuration(text)
+	return err == nil && period != 0
+}
+
 func defaultServer(k *kubeletv1beta1.KubeletConfiguration) {
 	orPointer(&k.EnableServer, true)
 	or(&k.Address, "0.0.0.0")
@@ -55,10 +78,6 @@ func defaultServer(k *kubeletv1beta1.KubeletConfiguration) {
 }
 
 func defaultNodeStatus(k *kubeletv1beta1.KubeletConfiguration) {
-	if k.NodeStatusReportFrequency.Duration == 0 && k.NodeStatusUpdateFrequency.Duration != 0 {
-		// The older field alone sets both.
-		k.NodeStatusReportFrequency = k.NodeStatusUpdateFrequency
-	}
 	orDuration(&k.NodeStatusReportFrequency, 5*time.Minute)
 	orDuration(&k.NodeStatusUpdateFrequency, 10*time.Second)
 	or(&k.NodeLeaseDurationSeconds, 40)

@@ -37,6 +37,8 @@ type layer struct {
 	fields map[string]any
 	// ignored says what of it has no meaning: fields that are unknown, or are there twice in --config.
 	ignored []string
+	// whole are its objects that aren't merged with those of earlier layers, but take their place.
+	whole []string
 }
 
 // readLayer reads the file of --config. A field of a wrong type is an error that names the file and the field. Unknown
@@ -241,11 +243,14 @@ type merged struct {
 	ignored []string
 }
 
-// merge applies the layers in order as JSON merge patches (RFC 7386): objects are merged, lists and
-// plain values replaced, null removes.
+// merge applies the layers in order as JSON merge patches (RFC 7386): objects are merged unless the layer says
+// otherwise, lists and plain values replaced, null removes.
 func merge(layers []layer) merged {
 	m := merged{fields: map[string]any{}, origin: map[string]string{}}
 	for _, l := range layers {
+		for _, field := range l.whole {
+			delete(m.fields, field)
+		}
 		m.apply(m.fields, l.fields, "", l.source)
 		m.ignored = append(m.ignored, l.ignored...)
 	}

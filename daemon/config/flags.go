@@ -147,8 +147,14 @@ func FlagName(name string) string { return strings.ReplaceAll(name, "_", "-") }
 func (f *Flags) layer() (layer, error) {
 	l := layer{source: "the command line", fields: map[string]any{}}
 	for _, name := range slices.Sorted(maps.Keys(f.fields)) {
-		if f.set.Changed(name) {
-			put(l.fields, f.fields[name].path, f.fields[name].value)
+		if !f.set.Changed(name) {
+			continue
+		}
+		path, value := f.fields[name].path, f.fields[name].value
+		put(l.fields, path, value)
+		// The kubelet adds a flag to what the files say for feature gates only. All fields that are maps are at the top.
+		if _, object := value.(map[string]any); object && path != "featureGates" {
+			l.whole = append(l.whole, path)
 		}
 	}
 	dir, err := os.Getwd()

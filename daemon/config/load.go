@@ -53,14 +53,15 @@ func (f *Flags) Load() (*Config, error) {
 }
 
 func (f *Flags) mergeLayers() (merged, error) {
-	var layers []layer
+	base := layer{fields: map[string]any{}}
 	if f.ConfigFile != "" {
-		base, err := readLayer(f.ConfigFile)
-		if err != nil {
+		var err error
+		if base, err = readLayer(f.ConfigFile); err != nil {
 			return merged{}, err
 		}
-		layers = append(layers, base)
 	}
+	preset(base.fields)
+	layers := []layer{base}
 	if f.ConfigDir != "" {
 		dropIns, err := readDropIns(f.ConfigDir)
 		if err != nil {
