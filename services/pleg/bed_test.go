@@ -31,6 +31,7 @@ type bed struct {
 	fake     *critest.Runtime
 	bus      *bustest.Bus
 	client   *cri.Client
+	wrap     func(*cri.Client) Runtime // what pleg talks to; nil for the client itself
 	registry *prometheus.Registry
 	health   healthLog
 }
@@ -73,7 +74,11 @@ func (b *bed) run() (stop func()) {
 	env := daemon.Env{Bus: conn, Log: slog.New(slog.DiscardHandler), Metrics: b.registry, Health: &b.health}
 	ctx, cancel := context.WithCancel(b.t.Context())
 	end := make(chan error, 1)
-	service := New(b.client, env, Options{MaxImages: 2})
+	var runtime Runtime = b.client
+	if b.wrap != nil {
+		runtime = b.wrap(b.client)
+	}
+	service := New(runtime, env, Options{MaxImages: 2})
 	go func() { end <- service.Run(ctx) }()
 	var once sync.Once
 	stop = func() {

@@ -12,6 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/cri"
 	"kubelot.dev/cri/critest"
 )
 
@@ -134,6 +135,38 @@ func TestBrokenStreamLosesNothing(t *testing.T) {
 		if !b.node().EventStream {
 			t.Error("the stream didn't come back")
 		}
+	})
+}
+
+// sharing is containerd 1.7, which gives each event to one of its streams: the first goes to an earlier pleg's.
+type sharing struct{ *cri.Client }
+
+func (sharing) Version(context.Context) (*runtimeapi.VersionResponse, error) {
+	return &runtimeapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "1.7.24~ds1"}, nil
+}
+
+func (r sharing) GetContainerEvents(ctx context.Context, handle func(*runtimeapi.ContainerEventResponse)) error {
+	taken := false
+	return r.Client.GetContainerEvents(ctx, func(e *runtimeapi.ContainerEventResponse) {
+		if taken {
+			handle(e)
+		}
+		taken = true
+	})
+}
+
+func TestAnEventThatAnotherStreamTakes(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.wrap = func(c *cri.Client) Runtime { return sharing{c} }
+		id := b.container("u", b.sandbox("u"), "app")
+		b.run()
+		b.after(10 * time.Second)
+		if !b.node().EventStream {
+			t.Fatal("the stream isn't open")
+		}
+		b.fake.Exit(id, 1, "")
+		b.after(1100 * time.Millisecond)
+		b.wantState("u", topic.ContainerExited)
 	})
 }
 

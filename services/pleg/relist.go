@@ -3,6 +3,7 @@ package pleg
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"kubelot.dev/bus/topic"
@@ -26,10 +27,16 @@ func (s *Service) relistIn(pause time.Duration) {
 
 // interval is the pause between relists.
 func (s *Service) interval() time.Duration {
-	if s.streamOpen && !s.relist.failed {
+	if s.streamOpen && !s.relist.failed && !sharesEvents(s.now) {
 		return relistOpen
 	}
 	return relistClosed
+}
+
+// sharesEvents reports whether the runtime gives each event to one of its streams only. That is so with containerd 1.7:
+// the first event after a restart of pleg goes to the stream that has ended, and is lost (containerd issue 7318).
+func sharesEvents(r topic.Runtime) bool {
+	return r.Name == "containerd" && strings.HasPrefix(strings.TrimPrefix(r.Version, "v"), "1.")
 }
 
 func (s *Service) startRelist(ctx context.Context) {
@@ -89,7 +96,11 @@ func (s *Service) onNode(now topic.Runtime) {
 	if s.known && s.now.Reachable != now.Reachable {
 		s.relistIn(0)
 	}
+	first := !s.known
 	s.now, s.known = now, true
+	if first && !s.relist.running {
+		s.relistIn(s.interval()) // now it is known whether events are enough
+	}
 	s.publishNode()
 }
 
