@@ -29,7 +29,7 @@ func takeIn(d *dispatcher) (waiting int) {
 		if e := d.workers[string(p.Pod.UID)]; e != nil {
 			e.wantedIn = d.pacing.round
 			d.renew(e, p)
-		} else if !d.admit(p) {
+		} else if !d.doubted(p) && !d.admit(p) {
 			waiting++
 		}
 	}
@@ -53,6 +53,15 @@ func takeIn(d *dispatcher) (waiting int) {
 func (k *known) isHere(pod *corev1.Pod) bool {
 	return len(k.observed[string(pod.UID)].Sandboxes) > 0 || podstatus.Terminal(pod.Status.Phase) ||
 		pod.DeletionTimestamp != nil
+}
+
+// doubted reports whether a pod waits for the Node as the API server has it now. The known one may be older than the
+// label for which the scheduler has chosen this node, and a rejection is final.
+func (d *dispatcher) doubted(p *source.Pod) bool {
+	_, before := d.recovery.pods[string(p.Pod.UID)]
+	return p.Source == topic.SourceAPI && !before && !d.known.isHere(p.Pod) &&
+		!admission.Attracts(p.Pod, d.node.Node(), d.facts) &&
+		d.node.Renew(d.tasks.ctx, string(p.Pod.UID), d.tasks.slow, func() { d.pacing.stale = true })
 }
 
 // admit starts a worker for a pod that has none. A static pod waits until the pod that it replaces is gone. Every pod
@@ -89,7 +98,9 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 		return false
 	}
 	cfg.Reject, cfg.Room = judge(d, &cfg, obs, admitted)
-	measureStart(d.metrics, p, !admitted && cfg.Reject == nil)
+	if p.Source == topic.SourceAPI {
+		d.metrics.Appeared(p.Pod)
+	}
 	e := d.launch(cfg, obs)
 	e.wantedIn = d.pacing.round
 	e.renew(p.Pod)
@@ -105,6 +116,9 @@ func judge(d *dispatcher, cfg *worker.Config, obs topic.PodObservation, admitted
 	}
 	r, room := d.grant(ledger.Claim{Pod: cfg.Pod, Granted: admitted})
 	if r == nil {
+		if !admitted {
+			d.metrics.WorkerStarted(cfg.Pod, cfg.FirstSeen)
+		}
 		return nil, room
 	}
 	d.log.Warn("pod is not admitted", "pod", cfg.Pod.Name, "namespace", cfg.Pod.Namespace, "uid", string(cfg.Pod.UID),

@@ -55,6 +55,7 @@ func (p *parts) newSources() []source.Source {
 	cfg, k := p.Config, &p.Config.Kubelet
 	if p.clients.Kube != nil {
 		list = append(list, source.NewAPI(p.reflectPods))
+		p.node.AskBy(p.clients.Kube.GetNode) // this source may know of a label before node.object has it
 	}
 	if k.StaticPodPath != "" {
 		list = append(list, source.NewFile(source.FileConfig{

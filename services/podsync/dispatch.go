@@ -65,7 +65,7 @@ func newDispatcher(p parts, sources []topic.Source) *dispatcher {
 		cgroups: nodeCgroups{manager: p.cgroups, cfg: p.Config, health: p.Health, log: p.Log},
 		orphans: orphanRemoval{remover: p.newRemover()},
 		wanted:  newWanted(sources, p.report, p.manifestProblem), known: newKnown(), workers: workers{},
-		pacing: pacing{trigger: triggerUpdated, gone: map[string]bool{}},
+		pacing: pacing{trigger: metrics.PodUpdated, gone: map[string]bool{}},
 		tasks:  newTasks(p.Bus), recovered: make(chan struct{}),
 	}
 	d.cgroups.onMade = func() { d.pacing.stale = true }

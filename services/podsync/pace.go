@@ -55,7 +55,7 @@ func (p *pacing) measureRestarts(w workers, m *metrics.Metrics) {
 		}
 	}
 	clear(p.gone)
-	p.trigger = triggerUpdated
+	p.trigger = metrics.PodUpdated
 }
 
 // drain handles all messages that wait, so that one sync serves them all. Sets of the sources wait for the end of a

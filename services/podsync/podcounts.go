@@ -9,12 +9,6 @@ import (
 	"kubelot.dev/services/podsync/internal/worker/metrics"
 )
 
-// Why a resize that was put off is tried again, in the words of the kubelet's metric.
-const (
-	triggerUpdated = "pod_updated"
-	triggerRemoved = "pods_removed"
-)
-
 // renew gives the pod's worker the pod's newest form, and measures what has changed. As with the kubelet, a change that
 // needs a feature which the node doesn't declare only has an Event: the API server refuses it.
 func (d *dispatcher) renew(e *entry, p *source.Pod) {
@@ -35,16 +29,6 @@ func (d *dispatcher) renew(e *entry, p *source.Pod) {
 	}
 }
 
-// measureStart measures a pod that gets its worker; fresh is true if the pod is admitted and hasn't run before.
-func measureStart(m *metrics.Metrics, p *source.Pod, fresh bool) {
-	if fresh {
-		m.WorkerStarted(p.Pod, p.FirstSeen)
-	}
-	if p.Source == topic.SourceAPI {
-		m.Appeared(p.Pod)
-	}
-}
-
 // reap forgets a worker that has ended; other pods may have its place and resources now. A pod that is gone for good is
 // forgotten even if pleg still reports something of it: a pod that comes again with the same UID, as static pods do,
 // begins from scratch.
@@ -58,7 +42,7 @@ func (d *dispatcher) reap(uid string) {
 	}
 	d.objects.Release(uid)
 	d.metrics.Gone(uid)
-	d.pacing.trigger, d.pacing.stale = triggerRemoved, true
+	d.pacing.trigger, d.pacing.stale = metrics.PodsRemoved, true
 	d.pacing.gone[uid] = before.removed
 }
 

@@ -192,7 +192,7 @@ func supplementalGroups(pod *corev1.Pod, node *corev1.Node) *Rejection {
 
 // predicates are the scheduler's filters that the node checks again, except for resources.
 func predicates(pod *corev1.Pod, node *corev1.Node, others []Held, facts Facts) *Rejection {
-	if ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(labelled(node, facts)); !ok || err != nil {
+	if !Attracts(pod, node, facts) {
 		return predicate(reasonNodeAffinity, "node(s) didn't match Pod's node affinity/selector")
 	}
 	if pod.Spec.NodeName != "" && pod.Spec.NodeName != node.Name {
@@ -208,6 +208,12 @@ func predicates(pod *corev1.Pod, node *corev1.Node, others []Held, facts Facts) 
 		return predicate(reasonTaints, "node(s) had taints that the pod didn't tolerate")
 	}
 	return nil
+}
+
+// Attracts reports whether the node has the labels that the pod's selector and affinity ask for.
+func Attracts(pod *corev1.Pod, node *corev1.Node, facts Facts) bool {
+	ok, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(labelled(node, facts))
+	return ok && err == nil
 }
 
 func predicate(name, why string) *Rejection {

@@ -115,6 +115,10 @@ func (a auth) hash() string {
 //
 // Source: Kubernetes documentation "Images", Interpretation of config.json.
 func (k keyring) lookup(repository string) []credential {
+	// What the node has is a keyring of its own: it doesn't take the place of what the pod has for Docker Hub.
+	if node := slices.IndexFunc(k, func(c credential) bool { return c.secret == nil }); node > 0 {
+		return append(k[:node].lookup(repository), k[node:].lookup(repository)...)
+	}
 	var found, hub []credential
 	for _, c := range k {
 		switch {

@@ -114,6 +114,20 @@ func TestMalformedCredentialsAreNamedButNotShown(t *testing.T) {
 	}
 }
 
+// podman login names Docker Hub docker.io, kubectl create secret docker-registry names it as docker login does.
+func TestDockerHubOfPodAndNode(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "config.json")
+	if err := os.WriteFile(file, []byte(`{"auths":{"docker.io":{"username":"node"}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	secret := dockerSecret(`{"auths":{"https://index.docker.io/v1/":{"username":"pod"}}}`)
+	k, _ := credentialsOf([]corev1.Secret{secret}, []string{dir})
+	if got, want := users(k, "docker.io/me/app"), []string{"pod:", "node:"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 func TestNodeCredentials(t *testing.T) {
 	root, home := t.TempDir(), t.TempDir()
 	write := func(dir, file, text string) {

@@ -159,7 +159,7 @@ func (r *fileRun) wait(ctx context.Context, again time.Duration) {
 				r.unwatch()
 				return
 			}
-			if strings.HasPrefix(filepath.Base(n.path), ".") {
+			if n.path != "" && strings.HasPrefix(filepath.Base(n.path), ".") {
 				continue
 			}
 			n.apply(&r.act)

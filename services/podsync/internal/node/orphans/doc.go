@@ -8,6 +8,8 @@
 //
 //   - A mount is never entered: a directory with a mount below it is refused as a whole, and the error
 //     names the mount.
+//   - The record of a volume that a CSI driver has not taken back (vol_data.json) stays, and with it the directory of
+//     its pod.
 //   - Symbolic links are removed, never followed, even if they are swapped in meanwhile.
 //   - Names that aren't a single path element name nothing.
 package orphans

@@ -33,6 +33,7 @@ type Info struct {
 	objects *objects.Objects
 	log     *slog.Logger
 	dns     dns.Node
+	renewal renewal
 
 	node    atomic.Pointer[corev1.Node]
 	machine atomic.Pointer[topic.Machine]

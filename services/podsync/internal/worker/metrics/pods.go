@@ -141,6 +141,12 @@ func (p *podMetrics) Rejected(reason string) {
 // Preempted records a pod that made room; resource is what was lacking.
 func (p *podMetrics) Preempted(resource string) { p.preemptions.WithLabelValues(resource).Inc() }
 
+// Why a resize that was put off is tried again, in the words of the kubelet's metric.
+const (
+	PodUpdated  = "pod_updated"
+	PodsRemoved = "pods_removed"
+)
+
 // DeferredAccepted records a resize that was granted after it had been put off.
 func (p *podMetrics) DeferredAccepted(trigger string) {
 	p.deferredAccepted.WithLabelValues(trigger).Inc()

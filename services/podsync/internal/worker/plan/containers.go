@@ -194,14 +194,14 @@ func (p *planner) checkRunning(c *corev1.Container, cur *topic.Container) bool {
 		p.replace(c, cur, PodGrace(p.Pod), "definition changed", true)
 		return false
 	}
-	if p.probeFailed(c.Name, topic.ProbeLiveness, cur.ID) {
+	if p.probeFailed(topic.ProbeLiveness, cur) {
 		p.replace(c, cur, probeGrace(c.LivenessProbe, PodGrace(p.Pod)), "failed liveness probe", p.restartsUnhealthy(c))
 		return false
 	}
 	if c.StartupProbe == nil {
 		return true
 	}
-	if p.probeFailed(c.Name, topic.ProbeStartup, cur.ID) {
+	if p.probeFailed(topic.ProbeStartup, cur) {
 		p.replace(c, cur, probeGrace(c.StartupProbe, PodGrace(p.Pod)), "failed startup probe", p.restartsUnhealthy(c))
 		return false
 	}
@@ -239,9 +239,11 @@ func (s *situation) restartsUnhealthy(c *corev1.Container) bool {
 	return s.Pod.Spec.RestartPolicy != corev1.RestartPolicyNever
 }
 
-func (s *situation) probeFailed(container, kind, id string) bool {
-	result, ok := s.known(container).Probes[kind]
-	return ok && result.ContainerID == id && !result.Success
+// probeFailed reports whether a probe of the kind has failed for good, and not because the container had just ended.
+func (s *situation) probeFailed(kind string, c *topic.Container) bool {
+	result, ok := s.known(c.Name).Probes[kind]
+	return ok && result.ContainerID == c.ID && !result.Success &&
+		(c.State != topic.ContainerExited || !c.FinishedAt.Before(result.Since))
 }
 
 // probeGrace is the probe's own termination grace period (KEP-2238), else the pod's.

@@ -52,7 +52,7 @@ func (s *situation) restarts(c *corev1.Container, last *topic.Container) bool {
 	case corev1.RestartPolicyOnFailure:
 		// The verdict is known after a restart of podsync, too.
 		return last.ExitCode != 0 || s.known(last.Name).Runs[last.ID].Replaced ||
-			s.probeFailed(c.Name, topic.ProbeLiveness, last.ID) || s.probeFailed(c.Name, topic.ProbeStartup, last.ID)
+			s.probeFailed(topic.ProbeLiveness, last) || s.probeFailed(topic.ProbeStartup, last)
 	default:
 		return true
 	}

@@ -21,8 +21,9 @@ import (
 //
 //	pod       a PodSpec in YAML
 //	runtime   lines "sandbox ID key=value..." and "container ID name=NAME key=value...", newest first, "error TEXT..."
-//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T", "probe NAME KIND ID ok|failed",
-//	          "replaced ID", "stopped SANDBOX", "hook ID", "settling", "resize ID=CPU...", "resize-waits",
+//	facts     lines "volumes", "image NAME", "busy NAME", "failure NAME reason=R retry=T",
+//	          "probe NAME KIND ID ok|failed [T]", "replaced ID", "stopped SANDBOX", "hook ID", "settling",
+//	          "resize ID=CPU...", "resize-waits",
 //	          "base NAME RESTARTS", "hash HASH", "longest-backoff D", "allocating WHY...", "cpus NAME LIST",
 //	          "has-cpus ID LIST"
 //	plan      at=T, and for a pod that is to stop: stop=T grace=D
@@ -124,7 +125,11 @@ func (s *scenario) fact(t *testing.T, words []string) {
 			if c.Probes == nil {
 				c.Probes = map[string]topic.Probe{}
 			}
-			c.Probes[words[2]] = topic.Probe{ContainerID: words[3], Success: words[4] == "ok"}
+			verdict := topic.Probe{ContainerID: words[3], Success: words[4] == "ok"}
+			if len(words) > 5 {
+				verdict.Since = plantest.At(t, words[5])
+			}
+			c.Probes[words[2]] = verdict
 		})
 	default:
 		t.Fatalf("unknown fact %v", words)
