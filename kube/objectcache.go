@@ -119,6 +119,9 @@ func (o *ObjectCache[T]) Run(ctx context.Context) error {
 	o.ctx = nil
 	for _, e := range o.entries {
 		o.stopLocked(e)
+		if e.expiry != nil {
+			e.expiry.Stop()
+		}
 	}
 	o.mu.Unlock()
 	o.wg.Wait()

@@ -221,6 +221,26 @@ func TestAReleasedObjectLingers(t *testing.T) {
 	})
 }
 
+// Nobody may ever refer to it again.
+func TestAnObjectThatIsImmutableByThenGoesToo(t *testing.T) {
+	c := newCollection()
+	yes := true
+	c.set("a", "1")
+	caching(t, c, StrategyWatch, func(t *testing.T, cache *ObjectCache[corev1.ConfigMap]) {
+		cache.Hold("pod", key)
+		value(t, cache, "1")
+		cache.Hold("pod")
+		c.set("a", "2", func(o *corev1.ConfigMap) { o.Immutable = &yes })
+		synctest.Wait()
+		time.Sleep(2 * linger)
+		cache.mu.Lock()
+		defer cache.mu.Unlock()
+		if n := len(cache.entries); n != 0 {
+			t.Errorf("%d objects are kept that nobody holds", n)
+		}
+	})
+}
+
 func TestStrategiesWithoutAWatch(t *testing.T) {
 	for _, strategy := range []Strategy{StrategyCache, StrategyGet} {
 		t.Run(string(strategy), func(t *testing.T) {

@@ -59,9 +59,6 @@ func (o *ObjectCache[T]) stopLocked(e *entry[T]) {
 		e.cancel()
 		e.cancel = nil
 	}
-	if e.expiry != nil {
-		e.expiry.Stop()
-	}
 }
 
 func (o *ObjectCache[T]) frozenEntry(e *entry[T]) bool {
