@@ -2,6 +2,7 @@ package status
 
 import (
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,9 +68,19 @@ func refused(s *state, a answer) {
 // finds another pod, reports that the pod is gone. Of a mirror pod it is true: the watch may never have reported it.
 func otherPod(s *state, a answer) bool {
 	if a.err != nil {
-		return apierrors.IsNotFound(a.err) && a.action.verb != doDelete && s.pods[a.action.UID] == nil
+		return apierrors.IsNotFound(a.err) && a.action.verb != doDelete && !watched(s, a.action.UID)
 	}
 	return a.pod != nil && string(a.pod.UID) != a.action.UID
+}
+
+// watched reports whether podsync's watch has the pod, for all that is known. pod.object doesn't say so: of a pod that
+// was deleted by force it stays until its containers and volumes are gone, which may take hours.
+func watched(s *state, uid string) bool {
+	p := s.pods[uid]
+	if p == nil || p.update == nil {
+		return false
+	}
+	return p.update.Lifecycle == topic.Syncing || !s.sources.Ready || slices.Contains(s.sources.Pods, uid)
 }
 
 // served is what is known of the status of the pod or mirror pod with that UID; nil where there is none.

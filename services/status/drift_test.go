@@ -161,6 +161,26 @@ func TestAPodThatIsNotFoundOnceIsWrittenAgain(t *testing.T) {
 	})
 }
 
+// A pod that was deleted by force is gone at once, while its containers take their time to end. Nobody asks for it.
+func TestAPodThatWasDeletedByForceIsNotAskedFor(t *testing.T) {
+	p := apiPod()
+	server := newServer(p.Pod)
+	run(t, server, func(r *rig) {
+		defer r.start()()
+		r.must(r.sources.Set("", topic.Sources{Ready: true, Pods: []string{uid}}), r.pods.Set(uid, p),
+			r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "one"))))
+		server.set(func() { delete(server.pods, "default/web") })
+		p.Lifecycle = topic.Terminating
+		r.must(r.sources.Set("", topic.Sources{Ready: true}), r.pods.Set(uid, p))
+		r.must(r.patches.Set(uid, patchOf(corev1.PodRunning, exited("app", 137))))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		r.server.calls()
+		time.Sleep(time.Hour)
+		r.wantCalls()
+	})
+}
+
 // An answer may arrive after the watch has told of a later state: somebody else has written in between.
 func TestALateAnswerDoesNotHideWhatTheWatchHasTold(t *testing.T) {
 	p := apiPod(func(p *corev1.Pod) {
