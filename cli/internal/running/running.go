@@ -48,7 +48,7 @@ func Of(path string) Process {
 		}
 		dir := filepath.Dir(file)
 		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil || !onHost(dir) || !ofCrew(dir) {
+		if err != nil || !Ours(pid) {
 			continue
 		}
 		executable, err := os.Readlink(filepath.Join(dir, "exe"))
@@ -59,6 +59,12 @@ func Of(path string) Process {
 		return Process{pid, executable, gone, unitOf(filepath.Join(dir, "cgroup"), filepath.Base(path))}
 	}
 	return Process{}
+}
+
+// Ours reports whether the process may be one of this node's crew: it is no pod's, and no other user's.
+func Ours(pid int) bool {
+	dir := fmt.Sprintf("/proc/%d", pid)
+	return onHost(dir) && ofCrew(dir)
 }
 
 // onHost reports whether the process has the root directory of this one. Those in containers have another.

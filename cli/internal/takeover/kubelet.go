@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"kubelot.dev/bus/pause"
+	"kubelot.dev/cli/internal/running"
 	"kubelot.dev/daemon/config"
 )
 
@@ -33,11 +34,12 @@ func Kubelet(root string) (Process, error) {
 	})
 }
 
-// Up is the kubelot up that runs the crew of the run directory; PID 0 if there is none.
+// Up is the kubelot up that runs the crew of the run directory; PID 0 if there is none. One in a pod, such as the node
+// of a cluster in containers, runs another node's crew.
 func Up(runDir string) (Process, error) {
 	return only("kubelot up", func(p Process) bool {
 		return filepath.Base(p.Args[0]) == "kubelot" && len(p.Args) > 1 && (p.Args[1] == "up" || p.Args[1] == "takeover") &&
-			valueOf(p.Args, "run-dir", config.RunDir) == filepath.Clean(runDir)
+			valueOf(p.Args, "run-dir", config.RunDir) == filepath.Clean(runDir) && running.Ours(p.PID)
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 )
@@ -137,6 +138,39 @@ func TestReturnable(t *testing.T) {
 	if err := Returnable(t.Context(), dir, "kubelet.service"); err == nil ||
 		!strings.Contains(err.Error(), "kubelot up runs the crew") {
 		t.Errorf("beside kubelot up: %v", err)
+	}
+	if err := stdin.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = up.Wait() // its exit code says that there was nothing to read
+}
+
+// A process of a pod or of another user may call itself as it likes: it keeps nobody from giving the node back.
+func TestWhatAnotherUserCallsKubelotUp(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it runs a process as another user")
+	}
+	dir := t.TempDir()
+	for above := dir; above != os.TempDir() && above != "/"; above = filepath.Dir(above) {
+		if err := os.Chmod(above, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "up"), []byte("read end\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	up := exec.CommandContext(t.Context(), "/bin/sh")
+	up.Args, up.Dir = []string{"kubelot", "up", "--run-dir=" + dir}, dir
+	up.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	stdin, err := up.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := up.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := Up(dir); err != nil || p.PID != 0 {
+		t.Errorf("the crew is said to be run by %+v, %v", p, err)
 	}
 	if err := stdin.Close(); err != nil {
 		t.Error(err)
