@@ -2,6 +2,7 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -23,6 +24,25 @@ func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, erro
 func (c *Client) Status(ctx context.Context, verbose bool) (*runtimeapi.StatusResponse, error) {
 	op := operation{name: "Status", metric: "status"}
 	return do(ctx, c, op, c.runtime.Status, &runtimeapi.StatusRequest{Verbose: verbose})
+}
+
+// SandboxImage reads which image the runtime makes sandboxes from. No list of containers shows that it is in use, and
+// containerd before 1.6.22, such as Debian 12's, doesn't pin it. It is empty where the runtime doesn't tell: containerd
+// before 2.0 does.
+func (c *Client) SandboxImage(ctx context.Context) (string, error) {
+	status, err := c.Status(ctx, true)
+	return sandboxImage(status.GetInfo()), err
+}
+
+// sandboxImage is the name in the info of a runtime's status.
+func sandboxImage(info map[string]string) string {
+	var config struct {
+		SandboxImage string `json:"sandboxImage"`
+	}
+	if json.Unmarshal([]byte(info["config"]), &config) != nil {
+		return "" // another runtime's configuration is something else
+	}
+	return config.SandboxImage
 }
 
 // RuntimeConfig reads the runtime's configuration, such as its cgroup driver; containerd before 2.0 doesn't offer it.

@@ -82,7 +82,8 @@ func TestSystemdIsToldStartHealthAndStop(t *testing.T) {
 
 func TestWatchdogIsFed(t *testing.T) {
 	next := systemdSocket(t)
-	t.Setenv("WATCHDOG_USEC", "20000")
+	// Half of it passes before the first beat, in which the start is told.
+	t.Setenv("WATCHDOG_USEC", "1000000")
 	env, conn := testEnv(&recorder{})
 	defer conn.Close()
 	spec := Spec{Name: "test", Run: func(context.Context, Env) error {

@@ -14,7 +14,7 @@ patterns() { modules | sed 's|$|/...|'; }
 # wait: those of bus/embed for 40 s.
 unit() {
   # shellcheck disable=SC2046 # one pattern per module
-  go -C "$root" test -vet=off -p $(($(nproc) + 1)) "$@" $(patterns)
+  go -C "$root" test -vet=off -timeout 30m -p $(($(nproc) + 1)) "$@" $(patterns)
 }
 packager() { GOWORK=off go -C "$root/tools/packages" test -vet=off ./...; }
 units() {

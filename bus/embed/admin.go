@@ -30,16 +30,21 @@ func newAdmin() (*admin, error) {
 	return &admin{pair: pair, public: public}, nil
 }
 
+// ownTries is how often a connection within the process is tried. Client and server give each other two seconds for the
+// handshake, and the machine may stand still meanwhile.
+const ownTries = 5
+
 // connect makes a connection within the process. It ends with its first failure, unless heals is among the options.
-func (a *admin) connect(more ...nats.Option) (*nats.Conn, error) {
-	options := []nats.Option{
+func (a *admin) connect(more ...nats.Option) (nc *nats.Conn, err error) {
+	options := append([]nats.Option{
 		nats.InProcessServer(a.server), nats.Nkey(a.public, a.pair.Sign), nats.Name("kubelot-bus"), nats.NoReconnect(),
+	}, more...)
+	for range ownTries {
+		if nc, err = nats.Connect("", options...); err == nil {
+			return nc, nil
+		}
 	}
-	nc, err := nats.Connect("", append(options, more...)...)
-	if err != nil {
-		return nil, fmt.Errorf("connect to the embedded server: %w", err)
-	}
-	return nc, nil
+	return nil, fmt.Errorf("connect to the embedded server: %w", err)
 }
 
 // ownPause is before the bus's own connection is made again.

@@ -89,7 +89,7 @@ func take(t *testing.T, path string, size int64) {
 // awaitLimit waits until the states may have at least and at most so much.
 func (b *liveBus) awaitLimit(t *testing.T, least, most int64) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		got := b.stateLimit(t)
 		if got >= least && got <= most {
 			return

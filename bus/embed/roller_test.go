@@ -95,8 +95,12 @@ func TestHistoriesAreCompressedAtRest(t *testing.T) {
 			t.Fatalf("the history takes %d bytes", look(dir).all)
 		}
 	}
-	time.Sleep(time.Second) // the last message that fills is removed
-	if n := b.messages(t, layout.StreamHistory); n > kept || n < kept-fillBytes/(8<<10)-1 {
+	n := b.messages(t, layout.StreamHistory)
+	for deadline := time.Now().Add(time.Minute); n > kept && time.Now().Before(deadline); {
+		time.Sleep(50 * time.Millisecond) // the last message that fills is removed
+		n = b.messages(t, layout.StreamHistory)
+	}
+	if n > kept || n < kept-fillBytes/(8<<10)-1 {
 		t.Errorf("the history had %d messages, and has %d", kept, n)
 	}
 }
@@ -128,14 +132,14 @@ func TestSmallOrUsedBlocksStay(t *testing.T) {
 				}
 				flush(t, w)
 			}
-			before := blockNames(t, b)
-			time.Sleep(time.Second)
-			connected := connections(t, b)
-			time.Sleep(time.Second)
+			before, connected := blockNames(t, b), connections(t, b)
+			time.Sleep(2 * time.Second)
 			if after := blockNames(t, b); after != before {
 				t.Errorf("the blocks were %s and are %s", before, after)
 			}
-			if n := connections(t, b) - connected; n > 0 {
+			// It connects once for the states, to learn that they are in use, and once to fill up the history. When that is
+			// depends on the machine.
+			if n := connections(t, b) - connected; n > 2 {
 				t.Errorf("the roller has connected %d times for blocks that it leaves alone", n)
 			}
 		})

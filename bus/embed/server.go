@@ -189,6 +189,10 @@ func (s *Server) serve(ctx context.Context) error {
 		s.admin = own
 	}
 	err = own.do(ctx, func(ctx context.Context, js jetstream.JetStream) error {
+		// A store that can't be adapted is thrown away. The client's own limit is 5 s for each question, and a disk may stand
+		// still for longer.
+		ctx, cancel := context.WithTimeout(ctx, startTimeout)
+		defer cancel()
 		return prepareStreams(ctx, js, s.options.Crew, limits)
 	})
 	if err != nil {

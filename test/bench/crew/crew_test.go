@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,18 +68,23 @@ func TestReading(t *testing.T) {
 	}
 }
 
-// settled is the process once it has begun and its memory changes no more.
-func settled(t *testing.T, pid int) (last measure.Process) {
+// settled is the process once it has begun and its memory changes no more: it sleeps. One that begins may stand still
+// too, on a busy machine, but waits for a processor or a disk then.
+func settled(t *testing.T, pid int) measure.Process {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		all, err := measure.Processes(pid)
+		stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 		if err != nil || time.Now().After(deadline) {
-			t.Fatalf("%+v, %v", all, err)
+			t.Fatalf("it doesn't sleep: %s, %v", stat, err)
 		}
-		if all[0].Private > 0 && all[0].Private == last.Private {
-			return last
+		if !strings.Contains(string(stat), ") S ") {
+			continue
 		}
-		last = all[0]
+		all, err := measure.Processes(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all[0]
 	}
 }
 

@@ -124,7 +124,7 @@ func TestHTTPRedirects(t *testing.T) {
 func TestHTTPFailures(t *testing.T) {
 	checker := New(nil)
 	hang := httpGet(t, "", "/", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	hang.TimeoutSeconds = 1
+	hang.TimeoutSeconds = 3 // in which it has asked
 	r, err := checker.Run(t.Context(), here(), hang)
 	if err != nil || r.Success ||
 		!strings.HasSuffix(r.Output, "context deadline exceeded (Client.Timeout exceeded while awaiting headers)") {
@@ -172,6 +172,7 @@ func (healthServer) Check(ctx context.Context, r *health.HealthCheckRequest) (*h
 		return &health.HealthCheckResponse{Status: health.HealthCheckResponse_NOT_SERVING}, nil
 	case "slow":
 		<-ctx.Done()
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	return nil, status.Error(codes.NotFound, "unknown service")
 }
@@ -214,7 +215,7 @@ func TestGRPC(t *testing.T) {
 			patience, port, name("none"), false,
 			"error: health rpc probe failed: rpc error: code = NotFound desc = unknown service",
 		},
-		{1, port, name("slow"), false, "timeout: health rpc did not complete within 1s"},
+		{3, port, name("slow"), false, "timeout: health rpc did not complete within 3s"},
 		{patience, bare, nil, false, "error: this server does not implement the grpc health protocol " +
 			"(grpc.health.v1.Health): unknown service grpc.health.v1.Health"},
 		{1, 1, nil, false, `timeout: failed to connect service "127.0.0.1:1" within 1s: context deadline exceeded`},

@@ -50,6 +50,7 @@ func newBed(t *testing.T, change func(*bed)) *bed {
 	b.Server = New(filepath.Join(t.TempDir(), "d"), Ports{
 		Report: b.report, Registering: b.bar, Metrics: metrics, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
+	b.limits.dial, b.limits.options = 5*time.Minute, 5*time.Minute // the machine may stand still
 	if change != nil {
 		change(b)
 	}

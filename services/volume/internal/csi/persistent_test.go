@@ -2,7 +2,6 @@ package csi
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -191,30 +190,6 @@ func TestRequestsOfStageAndUnstage(t *testing.T) {
 	if !isUnstage || unstage.GetVolumeId() != "h/1" || unstage.GetStagingTargetPath() != staging {
 		t.Errorf("unstaged by %v", unstage)
 	}
-}
-
-// On a disk that is full a volume is given back too, for another node may wait for it; and none is taken.
-func TestUnstageOnAFullDisk(t *testing.T) {
-	b := newBed(t, unattached())
-	b.root = filepath.Join(b.root, "small")
-	if err := errors.Join(os.Mkdir(b.root, 0o750), unix.Mount("tmpfs", b.root, "tmpfs", 0, "size=64k")); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(b.root, unix.MNT_DETACH) })
-	b.restart()
-	b.claims("u1", "")
-	b.gives("u1")
-	if err := os.WriteFile(filepath.Join(b.root, "fills"), make([]byte, 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
-		t.Fatalf("the disk isn't full: %v", err)
-	}
-	b.node.answers["unstage"] = []error{status.Error(codes.DeadlineExceeded, "late")}
-	if err := b.volumes.unstageIfUnused(t.Context(), b.stageDir()); err == nil {
-		t.Error("no error")
-	}
-	b.claims("u2", "no space left on device")
-	b.gives("u2")
-	b.volumes.unstageIfUnusedOrFail(t, b.stageDir())
-	b.calls("stage", "publish", "unpublish", "unstage", "unstage")
 }
 
 // A driver that refuses to unstage keeps no later pod from the volume.

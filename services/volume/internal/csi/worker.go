@@ -246,12 +246,12 @@ func (v *Volumes) call(ctx context.Context, t task, n recorded) error {
 		return err
 	}
 	if err := v.note(n.place.dir, n.content, during(k, n.before)); err != nil {
-		if k != unpublish && k != unstage {
+		if k != unpublish {
 			return err
 		}
-		// The disk is full, perhaps: the end of a pod frees some of it, and another node may wait for the volume. The record
-		// that is there says that the pod or the node has it, so that a crash now makes the next process call again.
-		v.ports.Log.Warn("taking back a volume without a record of it", "path", n.place.dir, "error", err)
+		// The disk is full, perhaps: the end of a pod frees some of it. The record that is there says that the pod has the
+		// volume, so that a crash now makes the next process unpublish it again.
+		v.ports.Log.Warn("unpublishing a volume without a record of it", "path", n.place.dir, "error", err)
 	}
 	calling, cancel := driver.CallContext(ctx)
 	err = doIt(calling)

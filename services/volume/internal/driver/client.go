@@ -83,7 +83,7 @@ func dial(endpoint string, watch grpc.UnaryClientInterceptor) (*Client, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: reconnect / 10, Multiplier: 1.6, Jitter: 0.1, MaxDelay: reconnect},
-			MinConnectTimeout: reconnect,
+			MinConnectTimeout: 5 * time.Second, // the machine may stand still for a while
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithChainUnaryInterceptor(watch, plain),

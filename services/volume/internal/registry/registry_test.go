@@ -268,8 +268,10 @@ func TestARefusedPluginHearsWhy(t *testing.T) {
 		t.Errorf("it hears %v", told)
 	}
 	rival := csi("b")
-	serve(t, filepath.Join(dir, "b1.sock"), csi("b"))
+	first := csi("b")
+	serve(t, filepath.Join(dir, "b1.sock"), first)
 	b.until(t, "the first", has("CSIPlugin.b"))
+	<-first.told // one that couldn't be told would lose the name
 	serve(t, filepath.Join(dir, "b2.sock"), rival)
 	if told := <-rival.told; told.GetPluginRegistered() || !strings.Contains(told.GetError(), "registered already") {
 		t.Errorf("the second of a name hears %v", told)

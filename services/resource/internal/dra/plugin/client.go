@@ -89,7 +89,7 @@ func newClient(driver string, at topic.PluginEndpoint, dial Dialer, observe Obse
 		grpc.WithIdleTimeout(0),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: reconnect / 10, Multiplier: 1.6, Jitter: 0.1, MaxDelay: reconnect},
-			MinConnectTimeout: reconnect,
+			MinConnectTimeout: 5 * time.Second, // the machine may stand still for a while
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithUnaryInterceptor(interceptor(driver, observe)),
