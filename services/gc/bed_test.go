@@ -74,13 +74,15 @@ type bed struct {
 	message              string
 	events               []string
 	health               string
-	deaf                 bool // stats doesn't answer
+	deaf                 bool      // stats doesn't answer
+	empty                time.Time // until then podsync has no pods
 	think                time.Duration
 	allowed              time.Duration // how old the figures may be that were asked for last
 	reads                int           // of what isn't a disk
 	hang                 time.Duration // of the disk
 	lost                 bool          // the runtime doesn't say where its images are
-	mute                 int           // so many answers of podsync's about evictions are lost
+	sandboxImage         string
+	mute                 int // so many answers of podsync's about evictions are lost
 }
 
 func inBubble(t *testing.T, test func(b *bed)) {

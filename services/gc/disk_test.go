@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"kubelot.dev/bus/topic"
 )
@@ -35,6 +36,31 @@ func TestDiskPressure(t *testing.T) {
 			}
 			if p := b.pressure(); !p.Disk || p.Memory {
 				t.Errorf("pressure %+v", p)
+			}
+		})
+	})
+}
+
+// The image of sandboxes stays though the runtime doesn't pin it and no container has it: without it no pod starts.
+func TestTheImageOfSandboxes(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		const pause = "registry.k8s.io/pause:3.6"
+		b.runtime.AddImage(pause, mib)
+		b.sandboxImage = pause
+		b.ready()
+		b.run(func() {
+			b.after(2 * time.Minute)
+			b.want("plan", b.plans(pause), "in use by the sandboxes of pods")
+			b.set(func() { b.disk = 50 * mib })
+			b.after(time.Second)
+			client := b.runtime.Client(b.t, 0)
+			defer client.Close()
+			for image, stays := range map[string]bool{pause: true, busybox: false} {
+				left, err := client.ImageStatus(b.t.Context(), &runtimeapi.ImageSpec{Image: image})
+				b.must(err)
+				if (left != nil) != stays {
+					t.Errorf("image %s is there: %v, want %v", image, left != nil, stays)
+				}
 			}
 		})
 	})

@@ -23,10 +23,10 @@
 //
 // # Guarantees
 //
-//   - It deletes nothing until all sources have delivered, and until podsync's and pleg's states have been known for
-//     ten seconds without a break. It reads both from the bus again before each deletion. Rotation of logs and
-//     eviction of pods don't wait for that. An eviction for disk waits up to a minute if something else can be removed
-//     first.
+//   - It deletes nothing until podsync's and pleg's states have been known for ten seconds without a break, and what
+//     pods have that may be gone only when all sources have delivered. It reads both from the bus again before each
+//     deletion. Rotation of logs and eviction of pods don't wait for that. An eviction for disk waits up to a minute if
+//     something else can be removed first.
 //   - Signals are read twice a second, and at once when the kernel reports that tasks stall for memory. gc acts within
 //     two seconds after a threshold is crossed, unless something else is removed first or figures are missing. Slow
 //     calls are made outside the loop, so no signal waits for one.

@@ -75,9 +75,15 @@ func (f fsInfo) ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, e
 	}}, nil
 }
 
+// SandboxImage is what a runtime says that doesn't pin it.
+func (f fsInfo) SandboxImage(context.Context) (string, error) { return f.sandboxImage, nil }
+
 func (b *bed) evict(_ context.Context, e topic.Eviction) (topic.EvictionReply, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if time.Now().Before(b.empty) {
+		return topic.EvictionReply{}, bus.WithKind(bus.ErrNotFound, errors.New("it has no worker"))
+	}
 	switch e.Name {
 	case "refused":
 		return topic.EvictionReply{}, errors.New("no such pod")

@@ -29,6 +29,9 @@ func (s *Service) subscribe(ctx context.Context) error {
 		}),
 		follow(ctx, s, topic.PLEGEvent, loop.Into(known.seen)),
 		follow(ctx, s, topic.PodSources, func(c bus.Change[topic.Sources]) {
+			if !c.Synced && c.Value.Ready != known.sources.Ready {
+				known.settled = time.Time{} // from now on other things may be deleted
+			}
 			switch {
 			case c.Deleted:
 				known.sources = topic.Sources{}

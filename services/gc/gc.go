@@ -43,6 +43,7 @@ type images interface {
 	ListImages(context.Context, *runtimeapi.ImageFilter) ([]*runtimeapi.Image, error)
 	RemoveImage(context.Context, *runtimeapi.ImageSpec) error
 	ImageFsInfo(context.Context) (*runtimeapi.ImageFsInfoResponse, error)
+	SandboxImage(context.Context) (string, error)
 }
 
 // sensor reads the signals.

@@ -49,6 +49,39 @@ func TestDeletesNothingWithoutKnowing(t *testing.T) {
 	})
 }
 
+// After a boot without the API server nobody knows which of its pods are gone: all that they have stays. What is of no
+// use to any pod goes, or a static pod that crashes would leave a container each time.
+func TestCollectionWhileASourceIsAway(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.dead("static", 4)
+		b.runtime.KillSandbox(b.dead("unknown", 1))
+		b.runtime.AddImage("docker.io/library/unused:1", 500*mib)
+		dir := filepath.Join(b.config.PodLogsDir, "default_unknown_unknown")
+		writeFile(t, filepath.Join(dir, "app", "0.log"), "")
+		b.must(os.Chtimes(dir, time.Unix(0, 0), time.Unix(0, 0)))
+		b.pod("static", "1Mi", topic.Syncing)
+		b.must(b.sources.Set("", topic.Sources{Waiting: []topic.Source{topic.SourceAPI}, Pods: []string{"static"}}))
+		b.run(func() {
+			b.after(3 * time.Minute)
+			b.want("without the API server", b.inRuntime(), "2 containers, 2 sandboxes")
+			if _, err := os.Stat(dir); err != nil {
+				t.Errorf("the logs of a pod that may be wanted: %v", err)
+			}
+			b.set(func() { b.disk = 50 * mib })
+			b.after(time.Second)
+			if b.runtime.Calls("RemoveImage") == 0 {
+				t.Error("no image that nobody uses was removed on disk pressure")
+			}
+			b.set(func() { b.disk = 1000 * mib })
+			b.ready()
+			b.after(5 * time.Second)
+			b.want("just when it has delivered", b.inRuntime(), "2 containers, 2 sandboxes")
+			b.after(3 * time.Minute)
+			b.want("in the end", b.inRuntime(), "1 containers, 1 sandboxes")
+		})
+	})
+}
+
 // The logs of a pod that comes while a slow runtime removes what is dead stay.
 func TestLogsOfAPodThatComesDuringTheSweep(t *testing.T) {
 	inBubble(t, func(b *bed) {

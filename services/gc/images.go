@@ -91,7 +91,7 @@ func (s *Service) usedBy(ctx context.Context) func(*runtimeapi.Image) string {
 		if err != nil {
 			return "" // ctx has ended, and so does the removal
 		}
-		return image.InUse([]*runtimeapi.Image{i}, nil, running(snap.known))[image.Key(i)]
+		return image.InUse([]*runtimeapi.Image{i}, nil, running(snap.known), "")[image.Key(i)]
 	}
 }
 
@@ -108,6 +108,10 @@ func (s *Service) imageInput(ctx context.Context, known map[string]topic.Pod,
 	if err != nil {
 		return image.Input{}, err
 	}
+	sandbox, err := s.Images.SandboxImage(ctx)
+	if err != nil {
+		return image.Input{}, err
+	}
 	now := time.Now()
 	// Only the images' filesystem matters here, so errors of the others are ignored.
 	obs, _ := s.Sensor.Disks(now, signal.Filesystems{Image: s.fs.Load().Image})
@@ -117,8 +121,8 @@ func (s *Service) imageInput(ctx context.Context, known map[string]topic.Pod,
 		return image.Input{}, errors.New(invalidCapacityMessage)
 	}
 	in := image.Input{
-		Policy: s.settings.Load().images, Images: images, InUse: image.InUse(images, c.containers, c.pods), Now: now,
-		FS: image.Filesystem{Capacity: fs.Capacity, Available: fs.Available},
+		Policy: s.settings.Load().images, Images: images, InUse: image.InUse(images, c.containers, c.pods, sandbox),
+		FS: image.Filesystem{Capacity: fs.Capacity, Available: fs.Available}, Now: now,
 	}
 	in.Records = image.Update(records, images, in.InUse, now)
 	return in, nil

@@ -218,7 +218,10 @@ func (r *relief) evictFirst(ctx context.Context, t evict.Threshold, choice evict
 		}
 		errs = append(errs, err)
 		if refused(err) {
-			continue // podsync may have no such pod any more
+			if errors.Is(err, bus.ErrNotFound) { // it is gone, or podsync was started again
+				r.awaits, r.silent = time.Now().Add(againAfter), true
+			}
+			continue
 		}
 		if err != nil {
 			// podsync may end the pod although its answer is missing, so no other one goes in its place.

@@ -90,6 +90,18 @@ func TestAnEvictionGoesOnOverARestart(t *testing.T) {
 	}
 }
 
+// podsync was started again, and has no workers before the pod sources have delivered. It is asked again soon.
+func TestARestartOfPodsyncBeforeAnEviction(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.short()
+		b.set(func() { b.empty = time.Now().Add(3 * time.Second) })
+		b.run(func() {
+			b.after(6 * time.Second)
+			b.want("evictions", b.evictions(), "4s hog grace 1 TerminationByKubelet")
+		})
+	})
+}
+
 // The daemon is killed when the pod has gone, before anything was read: what is read after the restart decides.
 func TestARestartAfterTheEndOfAnEvictedPod(t *testing.T) {
 	for name, c := range map[string]struct {

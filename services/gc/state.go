@@ -48,12 +48,15 @@ func newState() state {
 // update must be called after each change.
 func (s *state) update(now time.Time) {
 	switch {
-	case len(s.unread) > 0 || !s.sources.Ready:
+	case len(s.unread) > 0 || !stated(s.sources):
 		s.settled = time.Time{}
 	case s.settled.IsZero():
 		s.settled = now
 	}
 }
+
+// stated reports whether podsync has said which sources have delivered.
+func stated(s topic.Sources) bool { return s.Ready || len(s.Waiting) > 0 }
 
 // leftovers reports whether the runtime still has something of a pod that has been gone for a moment. podsync removes
 // what a pod has in the runtime before the pod is gone, so that an inventory of all pods for each that goes would be
@@ -75,10 +78,8 @@ func (s *state) waiting(now time.Time) string {
 	switch {
 	case len(s.unread) > 0:
 		return "the bus has not delivered what should run and what runs"
-	case !s.sources.Ready && len(s.sources.Waiting) > 0:
-		return fmt.Sprintf("pod sources have not delivered: %v", s.sources.Waiting)
-	case !s.sources.Ready:
-		return "podsync has not said that all pod sources have delivered"
+	case s.settled.IsZero():
+		return "podsync has not said which pod sources have delivered"
 	case now.Sub(s.settled) < settleTime:
 		return fmt.Sprintf("what should run has been known for %s only, and must be for %s",
 			now.Sub(s.settled).Round(time.Second), settleTime)
@@ -96,13 +97,20 @@ type inventory struct {
 	lives      map[string]container.Life
 	// pods are those that have not ended.
 	pods []*corev1.Pod
+	// partial is true while a source has not delivered: it may want any pod.
+	partial bool
 }
 
-func (c inventory) life(uid string) container.Life { return c.lives[uid] }
+func (c inventory) life(uid string) container.Life {
+	if life := c.lives[uid]; life != container.Gone || !c.partial {
+		return life
+	}
+	return container.Wanted
+}
 
 // known reports whether the pod exists or the runtime has something of it.
 func (c inventory) known(uid string) bool {
-	return c.lives[uid] != container.Gone ||
+	return c.life(uid) != container.Gone ||
 		slices.ContainsFunc(c.containers, func(o *runtimeapi.Container) bool {
 			return labels.Pod(o.GetLabels()).UID == uid
 		}) ||
@@ -132,8 +140,8 @@ func takeInventory(ctx context.Context, conn *bus.Conn, runtime containers,
 	if err != nil {
 		return c, err
 	}
-	if !sources[""].Ready {
-		return c, errors.New("not all pod sources have delivered, so it isn't known which pods are wanted")
+	if c.partial = !sources[""].Ready; !stated(sources[""]) {
+		return c, errors.New("podsync has not said which pod sources have delivered, so what is wanted isn't known")
 	}
 	all := maps.Clone(known)
 	maps.Copy(all, pods)

@@ -105,6 +105,7 @@ func TestInUse(t *testing.T) {
 		{Id: "e", RepoTags: []string{"registry.example/init:1"}},
 		{Id: "f", Spec: &runtimeapi.ImageSpec{RuntimeHandler: "kata"}},
 		{Id: "g", RepoTags: []string{"registry.example/unused:1"}},
+		{Id: "h", RepoTags: []string{"registry.k8s.io/pause:3.6"}},
 	}
 	containers := []*runtimeapi.Container{
 		{ImageId: id},
@@ -119,8 +120,9 @@ func TestInUse(t *testing.T) {
 			{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "registry.example/volume:1"}}}, {},
 		},
 	}}}
-	inUse := InUse(images, containers, pods)
-	if got, want := slices.Sorted(maps.Keys(inUse)), []string{"b", "c", "d", "e", "f,kata", id}; !slices.Equal(got, want) {
+	inUse := InUse(images, containers, pods, "registry.k8s.io/pause:3.6")
+	want := []string{"b", "c", "d", "e", "f,kata", "h", id}
+	if got := slices.Sorted(maps.Keys(inUse)); !slices.Equal(got, want) {
 		t.Errorf("in use are %q, want %q", got, want)
 	}
 	if inUse["f,kata"] != "container c of n/p" || inUse["b"] != "pod n/web" {
@@ -153,6 +155,39 @@ func TestTimeInWhichNobodyLooked(t *testing.T) {
 		first := Pick(in)[0]
 		if got := fmt.Sprintf("%s %s: %s", first.Action, first.Object, first.Reason); !strings.HasPrefix(got, c.want+";") {
 			t.Errorf("after %s: %s, want %s", c.away, got, c.want)
+		}
+	}
+}
+
+// The time from the last look of an earlier process to the first of this one makes no image older, however short it is:
+// the image may have been in use until a moment ago. At that look none goes for its age, as with the kubelet; what was
+// counted before counts at the next.
+func TestARestartMakesNoImageOlder(t *testing.T) {
+	images := []*runtimeapi.Image{{Id: "a"}}
+	path := filepath.Join(t.TempDir(), "images.json")
+	records := Update(nil, images, nil, epoch)
+	records = Update(records, images, nil, epoch.Add(5*time.Minute))
+	if err := Save(path, nil, records); err != nil {
+		t.Fatal(err)
+	}
+	records, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := Input{Policy: Policy{High: 85, Low: 80, MaxAge: 4 * time.Minute}, Images: images}
+	for _, c := range []struct {
+		at   time.Duration
+		want string
+	}{
+		{9 * time.Minute, "keep a: unused for 5m0s;"},
+		{10 * time.Minute, "remove image a: unused for 6m0s,"},
+	} {
+		in.Now = epoch.Add(c.at)
+		records = Update(records, images, nil, in.Now)
+		in.Records = records
+		first := Pick(in)[0]
+		if got := fmt.Sprintf("%s %s: %s", first.Action, first.Object, first.Reason); !strings.HasPrefix(got, c.want) {
+			t.Errorf("at %s: %s, want %s", c.at, got, c.want)
 		}
 	}
 }

@@ -31,6 +31,7 @@ type Record struct {
 	LastUsed  time.Time `json:"lastUsed,omitzero"`
 	// LastLooked is when gc last looked whether it is used; earlier releases have not kept that.
 	LastLooked time.Time `json:"lastLooked,omitzero"`
+	Loaded     int       `json:"-"` // by how many looks an earlier process's record has still to be confirmed
 }
 
 // since is when the image was last of use.
@@ -116,7 +117,7 @@ func Pick(in Input) []Choice {
 			c.Reason = "in use by " + in.InUse[c.Key]
 		case c.Image.GetPinned():
 			c.Reason = "pinned by the runtime"
-		case in.Policy.MaxAge > 0 && unused > in.Policy.MaxAge:
+		case in.Policy.MaxAge > 0 && unused > in.Policy.MaxAge && record.Loaded == 0:
 			c.Why, c.Reason = forAge, fmt.Sprintf("unused for %s, longer than imageMaximumGCAge (%s)",
 				round(unused), in.Policy.MaxAge)
 		case free <= 0 && because != "":

@@ -18,6 +18,9 @@ import (
 // lookedEvery is the longest time between two looks at the images that counts as watched: some periods of collection.
 const lookedEvery = 15 * time.Minute
 
+// unconfirmed is a record that was loaded. After the first look the image may go, but not yet for its age.
+const unconfirmed = 2
+
 // Update is the records with the images as they are now: new ones are seen for the first time, those in use are used
 // now, those that are gone are forgotten. One from the future, since the clock was set back, counts as new. Time in
 // which nobody looked makes no image older, because it may have been in use.
@@ -28,15 +31,16 @@ func Update(records map[string]Record, images []*runtimeapi.Image, inUse map[str
 	for _, i := range images {
 		key := Key(i)
 		record, known := records[key]
+		away := max(min(now.Sub(record.LastLooked), now.Sub(record.since())), 0)
 		if !known || record.since().After(now) {
 			record = Record{FirstSeen: now}
-		} else if away := min(now.Sub(record.LastLooked), now.Sub(record.since())); away > lookedEvery {
+		} else if away > lookedEvery || record.Loaded == unconfirmed {
 			record.FirstSeen = record.FirstSeen.Add(away)
 			if !record.LastUsed.IsZero() {
 				record.LastUsed = record.LastUsed.Add(away)
 			}
 		}
-		record.LastLooked = now
+		record.LastLooked, record.Loaded = now, max(record.Loaded-1, 0)
 		if inUse[key] != "" {
 			record.LastUsed = now
 		}
@@ -57,6 +61,10 @@ func Load(path string) (map[string]Record, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the image records: %w: every image counts as new", err)
+	}
+	for key, record := range records {
+		record.Loaded = unconfirmed
+		records[key] = record
 	}
 	return records, nil
 }

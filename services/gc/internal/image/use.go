@@ -12,8 +12,9 @@ import (
 	"kubelot.dev/daemon/podspec"
 )
 
-// InUse says who uses each image, by its key: containers of any state, and pods that have not ended by their specs.
-func InUse(images []*runtimeapi.Image, containers []*runtimeapi.Container, pods []*corev1.Pod) map[string]string {
+// InUse says who uses each image, by its key: containers of any state, pods that have not ended, and sandboxes.
+func InUse(images []*runtimeapi.Image, containers []*runtimeapi.Container, pods []*corev1.Pod, sandbox string,
+) map[string]string {
 	keys := index(images)
 	inUse := map[string]string{}
 	use := func(name, by string) {
@@ -36,6 +37,7 @@ func InUse(images []*runtimeapi.Image, containers []*runtimeapi.Container, pods 
 			use(name, fmt.Sprintf("pod %s/%s", pod.Namespace, pod.Name))
 		}
 	}
+	use(sandbox, "the sandboxes of pods")
 	return inUse
 }
 
