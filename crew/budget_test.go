@@ -20,7 +20,8 @@ const (
 
 // split are the daemons that are larger because their work is, with the ceiling of each; they are held together by
 // small packages. gc has two works: what it collects, and the shutdown of the node, which shares the process only (ADR
-// 0027) and brings a logind for tests. It also goes on with what an earlier process has evicted.
+// 0027) and brings a logind for tests. It also goes on with what an earlier process has evicted, and collects what
+// nobody can want while a source of pods is away.
 // volume has the drivers of others too: their registration, and CSI (ADR 0029), of which each answer is checked, and
 // each call and each connection is watched; and network volumes (NFS, iSCSI, fibre channel), whose servers may hang. It
 // decides which pods may share a volume that is mounted with an SELinux label, and gives files in memory to the IDs of
@@ -37,9 +38,10 @@ const (
 // back when they lose the CPUs that they had alone. Who gets the place of a preempted pod waits for its end, also over
 // a restart. What that is decided from is spelled out for a package of its own, admission/ledger. It refuses pods that
 // need features which the node doesn't declare. Containers whose postStart hooks run aren't probed, so it says which
-// they are, and it keeps the records of volumes that a driver has not taken back.
+// they are, and it keeps the records of volumes that a driver has not taken back. It asks the API server for the node's
+// labels before it refuses a pod for them.
 // The types have ceilings of their own, see largeTypes.
-var split = map[string]int{"api": 4950, "gc": 6440, "podsync": 20370, "volume": 14340, "resource": 13540}
+var split = map[string]int{"api": 4950, "gc": 6470, "podsync": 20450, "volume": 14340, "resource": 13540}
 
 func TestArchFilesAreShort(t *testing.T) {
 	for path, lines := range goFiles(t, "..") {
