@@ -169,7 +169,8 @@ func TestMapsInDropInsAndFlags(t *testing.T) {
 		"--feature-gates=SELinuxMount=true").Kubelet
 	got := []any{k.EvictionHard, k.SystemReserved, k.FeatureGates}
 	want := []any{
-		map[string]string{"memory.available": "5%"}, map[string]string{"cpu": "200m"},
+		map[string]string{"memory.available": "5%"},
+		map[string]string{"cpu": "200m"},
 		map[string]bool{"PodsAPI": true, "SELinuxMount": true},
 	}
 	if !reflect.DeepEqual(got, want) {
