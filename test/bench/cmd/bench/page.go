@@ -17,10 +17,12 @@ const (
 
 Written by make bench; don't edit.
 kubelot %s, %s, %d CPUs, %.0f GiB, Linux %s.
-Rounds: %s, in alternating order on %s. %d pods at once, probes on %d pods,
-memory after %d pods have come and gone. "baseline" is the bare CRI calls. "hollow" adds the requests to the API server
-that every agent needs. Memory is the PSS of all processes and everything in the run directory, a tmpfs. It includes the
-supervisor "up", whose work systemd does on a node. Private memory is what a process alone has written to.%s
+Rounds: %s,
+in alternating order on %s. %d pods at once, probes on %d pods,
+memory after %d pods have come and gone. "baseline" is the bare CRI calls. "hollow" adds the requests to the API
+server that every agent needs. Memory is the PSS of all processes and everything in the run directory, a tmpfs. It
+includes the supervisor "up", whose work systemd does on a node. Private memory is what a process alone has written
+to.%s
 
 `
 	measures = `

@@ -37,7 +37,7 @@ func TestRenderJoinsParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"Rounds: 2 (memory 1), in alternating order on one containerd and control plane for each of 2 runs.",
+		"Rounds: 2 (memory 1),\nin alternating order on one containerd and control plane for each of 2 runs.",
 		"rests for 165 s", "kubelot v7", "0.150 s", "at most 25.0 MiB | 30.0 MiB", "| missed |", "(latency.svg)",
 	} {
 		if !strings.Contains(string(page), want) {
