@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -104,21 +103,12 @@ func address(pod *corev1.Pod, seen topic.PodObservation, sandboxID, nodeIP strin
 		return nodeIP
 	}
 	for i := range seen.Sandboxes {
-		if s := &seen.Sandboxes[i]; s.ID == sandboxID && len(s.IPs) > 0 {
-			return primary(s.IPs, nodeIP)
+		if s := &seen.Sandboxes[i]; s.ID == sandboxID {
+			// The first is podIP in the pod's status, whichever the runtime names first.
+			if ips := podspec.OrderIPs(s.IPs, []string{nodeIP}); len(ips) > 0 {
+				return ips[0]
+			}
 		}
 	}
 	return ""
-}
-
-// primary is the address that the pod's status has as podIP: the first of the node's family, whichever the runtime
-// names first. containerd names the IPv4 one first, on nodes whose primary address is an IPv6 one too.
-func primary(ips []string, nodeIP string) string {
-	isIPv6 := func(ip string) bool { return strings.Contains(ip, ":") }
-	for _, ip := range ips {
-		if isIPv6(ip) == isIPv6(nodeIP) {
-			return ip
-		}
-	}
-	return ips[0]
 }

@@ -8,6 +8,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/agenda"
+	"kubelot.dev/daemon/podspec"
 )
 
 // tracker knows the pods and their verdicts, and decides which probes run next and what follows from their ends. It
@@ -128,20 +129,11 @@ func (t *tracker) dropSeen(now time.Time, uid string) {
 	t.setSeen(now, uid, topic.PodObservation{Ref: topic.Ref{UID: uid}})
 }
 
-// hostIP is the address of pods on the host network: the first internal one, or else the first external one.
-func hostIP(node corev1.Node) string {
-	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
-		for _, a := range node.Status.Addresses {
-			if a.Type == kind {
-				return a.Address
-			}
-		}
-	}
-	return ""
-}
-
 func (t *tracker) setNode(now time.Time, node corev1.Node) {
-	ip := hostIP(node)
+	ip := ""
+	if ips := podspec.HostIPs(&node); len(ips) > 0 {
+		ip = ips[0]
+	}
 	if ip == t.nodeIP {
 		return
 	}

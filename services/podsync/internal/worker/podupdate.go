@@ -51,7 +51,7 @@ func (b *publisher) podUpdate() topic.Pod {
 		Allocates: s.Allocates,
 	}
 	for c := range podspec.InitAndMain(&s.Pod.Spec) {
-		if c.Lifecycle != nil && c.Lifecycle.PostStart != nil && s.containers.busy()[c.Name] {
+		if known := s.containers[c.Name]; c.Lifecycle != nil && c.Lifecycle.PostStart != nil && known != nil && known.busy {
 			t.PostStart = append(t.PostStart, c.Name)
 		}
 	}

@@ -2,8 +2,6 @@ package env
 
 import (
 	"fmt"
-	"net/netip"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,35 +52,13 @@ func addressValue(path string, in Input) (string, error) {
 		}
 		return strings.Join(in.HostIPs, ","), nil
 	case "status.podIP", "status.podIPs":
-		ips := OrderIPs(in.PodIPs, in.HostIPs)
+		ips := podspec.OrderIPs(in.PodIPs, in.HostIPs)
 		if path == "status.podIP" {
 			ips = ips[:min(1, len(ips))]
 		}
 		return strings.Join(ips, ","), nil
 	}
 	return "", fmt.Errorf("field label not supported: %s", path)
-}
-
-// OrderIPs puts a pod's addresses in the order that its status reports: the first of the family of the node's
-// primary address, then the first of the other family. Without node addresses IPv4 comes first.
-func OrderIPs(podIPs, hostIPs []string) []string {
-	v6First := len(hostIPs) > 0 && isIPv6(hostIPs[0])
-	var ips []string
-	for _, v6 := range []bool{v6First, !v6First} {
-		i := slices.IndexFunc(podIPs, func(ip string) bool {
-			_, err := netip.ParseAddr(ip)
-			return err == nil && isIPv6(ip) == v6
-		})
-		if i >= 0 {
-			ips = append(ips, podIPs[i])
-		}
-	}
-	return ips
-}
-
-func isIPv6(ip string) bool {
-	addr, err := netip.ParseAddr(ip)
-	return err == nil && addr.Is6() && !addr.Is4In6()
 }
 
 // mapValue gives one label or annotation; one that isn't there has the empty value.

@@ -20,11 +20,11 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/config"
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/podsync/internal/node/objects"
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
 	"kubelot.dev/services/podsync/internal/runtime/criconfig"
 	"kubelot.dev/services/podsync/internal/runtime/dns"
-	"kubelot.dev/services/podsync/internal/runtime/env"
 )
 
 // Info is what is known of the node. Its readers may be in any goroutine; each setter belongs to one.
@@ -44,7 +44,7 @@ type Info struct {
 
 // New reads the resolver configuration; everything else arrives by the setters.
 func New(cfg *config.Config, o *objects.Objects, log *slog.Logger) (*Info, error) {
-	f := &Info{cfg: cfg, objects: o, log: log}
+	f := &Info{cfg: cfg, objects: o, log: log, renewal: renewal{asked: map[string]time.Time{}}}
 	f.dns = dns.Node{ClusterDNS: cfg.Kubelet.ClusterDNS, ClusterDomain: cfg.Kubelet.ClusterDomain, IPs: cfg.NodeIPs}
 	_, err := f.resolv()
 	return f, err
@@ -181,21 +181,13 @@ func (f *Info) DNS() (dns.Node, error) {
 // Node is the Node object; nil until it is known.
 func (f *Info) Node() *corev1.Node { return f.node.Load() }
 
-// HostIPs are the node's addresses as pods have them, primary first: one of each family, an internal one if there is.
+// HostIPs are the node's addresses as pods have them; none until the Node is known.
 func (f *Info) HostIPs() []string {
 	n := f.node.Load()
 	if n == nil {
 		return nil
 	}
-	var ips []string
-	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
-		for _, a := range n.Status.Addresses {
-			if a.Type == kind {
-				ips = append(ips, a.Address)
-			}
-		}
-	}
-	return env.OrderIPs(ips, ips)
+	return podspec.HostIPs(n)
 }
 
 // Capacity is the node's, and the number of processes that the machine can have, which the Node object doesn't tell.

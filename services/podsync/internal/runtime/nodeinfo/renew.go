@@ -41,9 +41,6 @@ func (f *Info) Renew(ctx context.Context, uid string, slow func(string, func() f
 			if known := f.Node(); err == nil && (n.UID != known.UID || !kube.Older(n, known)) {
 				f.SetNode(n)
 			}
-			if r.asked == nil {
-				r.asked = map[string]time.Time{}
-			}
 			r.asked[uid] = time.Now()
 			changed()
 		}

@@ -13,10 +13,9 @@ import (
 // stopper plans the end of a pod.
 type stopper struct{ *planner }
 
-// stop plans a pod that should end: the main, ephemeral and running init containers at once, then the
-// sidecars one after the other in reverse order, then the sandboxes. The sidecars' preStop hooks don't wait for their
-// turn, and nobody's turn comes later than the end of the grace period (KEP-753). Ephemeral
-// containers are waited for by nobody.
+// stop plans a pod that should end: the main, ephemeral and running init containers at once, then the sidecars one
+// after the other in reverse order, then the sandboxes. The sidecars' preStop hooks don't wait for their turn, and
+// nobody's turn comes later than the end of the grace period (KEP-753). Sidecars don't wait for ephemeral containers.
 func (p stopper) stop() {
 	p.setCPUs()
 	running := p.stopContainers()

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/podsync/internal/runtime/env"
+	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
@@ -118,7 +118,7 @@ func addresses(status *corev1.PodStatus, in Input) {
 			ips = in.Node.HostIPs
 		}
 	case len(in.Obs.Sandboxes) > 0 && len(in.Obs.Sandboxes[0].IPs) > 0:
-		ips = env.OrderIPs(in.Obs.Sandboxes[0].IPs, in.Node.HostIPs)
+		ips = podspec.OrderIPs(in.Obs.Sandboxes[0].IPs, in.Node.HostIPs)
 	case in.Ending:
 		for _, ip := range in.Previous.PodIPs {
 			ips = append(ips, ip.IP)
