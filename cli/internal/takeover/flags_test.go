@@ -116,18 +116,24 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// Whether the daemons' users can read the configuration depends on modes, groups and directories.
-func TestReadable(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("it looks as other users")
-	}
+// openDir is a temporary directory that all users can enter.
+func openDir(t *testing.T) string {
+	t.Helper()
 	root := t.TempDir()
-	// The temporary directory belongs to root alone.
 	for dir := root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return root
+}
+
+// Whether the daemons' users can read the configuration depends on modes, groups and directories.
+func TestReadable(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it looks as other users")
+	}
+	root := openDir(t)
 	const group = 4711
 	nobody := &syscall.Credential{Uid: 65534, Gid: 65534, Groups: []uint32{group}}
 	file, dir := filepath.Join(root, "config.yaml"), filepath.Join(root, "drop-ins")
@@ -180,12 +186,7 @@ func TestClosedDirectories(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it looks as other users")
 	}
-	root := t.TempDir()
-	for dir := root; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
+	root := openDir(t)
 	nobody := &syscall.Credential{Uid: 65534, Gid: 65534}
 	dir := filepath.Join(root, "drop-ins")
 	below := filepath.Join(dir, "more")
