@@ -134,7 +134,7 @@ flood='^TestAnnotationsUpToTheirLimit$'
 # Many pods that crash and wait: few of these tests run at a time, by themselves.
 why='^TestWhy'
 # Most of those with beds of their own.
-own='^Test(GarbageOnTheBus|NothingThereAtStart|RuntimeAnswersErrors.*|HangingRuntime|FullDisk|CompactLayout|Upgrade)$'
+own='^Test(GarbageOnTheBus|NothingThereAtStart|RuntimeAnswersErrors.*|HangingRuntime|FullDisk|CompactLayout|Upgrade|RuntimeUpgrade)$'
 read -r computed all < <(busy)
 alongside e2e "$test" ./e2e -- -skip "$why"
 alongside parity "$test" ./e2e/parity -- -skip "$stories"

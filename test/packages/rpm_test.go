@@ -99,9 +99,8 @@ func TestRPMUnderSystemd(t *testing.T) {
 	if got := s.running(t); len(got) > 0 || s.state("kubelot.target") != "inactive" {
 		t.Errorf("after the removal there run %v, kubelot.target is %s", got, s.state("kubelot.target"))
 	}
-	for _, path := range []string{"/etc/systemd/system/multi-user.target.wants/kubelot.target", "/usr/lib/kubelot/bin"} {
-		if s.has(path) {
-			t.Errorf("after the removal there is %s", path)
-		}
+	left := s.run(t, "find", "/usr", "/etc/systemd", "-name", "kubelot*")
+	if left != "" {
+		t.Errorf("after the removal there are\n%s", left)
 	}
 }

@@ -5,8 +5,11 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 
@@ -141,7 +144,24 @@ func (s *stage) contents(p *pack, format string) (files.Contents, error) {
 			add(kind, file, part.Path, 0o644)
 		}
 	}
+	if format == "rpm" {
+		for _, dir := range ownDirectories(list) {
+			add(files.TypeDir, "", dir, 0o755)
+		}
+	}
 	return list, nil
+}
+
+// ownDirectories are those of the files' directories that are kubelot's, in order. rpm removes only directories that
+// belong to a package; several may have one in common.
+func ownDirectories(list files.Contents) []string {
+	all := map[string]bool{}
+	for _, c := range list {
+		for dir := path.Dir(c.Destination); strings.Contains(dir, "/kubelot"); dir = path.Dir(dir) {
+			all[dir] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
 }
 
 // configOf are the administrator's files that only packages of this format bring.

@@ -48,7 +48,7 @@ func missing(part string, a action) string {
 	}
 	switch part {
 	case containerd:
-		return "another containerd is not built for the tests yet"
+		return "TestRuntimeUpgrade of test/e2e/crash has it"
 	case apiserver:
 		return "the API server's version is the cluster's affair"
 	}

@@ -125,6 +125,17 @@ func (c *Containerd) Launch(ctx context.Context) error {
 	return nil
 }
 
+// Upgrade has the release of .bin take the place of the one that runs, as an upgrade of its package does: containers
+// and their shims go on, and so do the files.
+func (c *Containerd) Upgrade(ctx context.Context) error {
+	c.Stop()
+	c.release = current(c.box)
+	if err := c.configure(); err != nil {
+		return err
+	}
+	return c.Launch(ctx)
+}
+
 // Attach connects to a containerd that runs already. It can't be started or ended, or be given images.
 func Attach(socket string) (*Containerd, error) {
 	c := &Containerd{Socket: socket}

@@ -32,10 +32,7 @@ type release struct {
 func chosen(ctx context.Context, box *tools.Box) (release, error) {
 	switch name := os.Getenv(ReleaseEnv); name {
 	case "":
-		return release{
-			containerd: box.Path("containerd"), ctr: box.Path("ctr"), runc: box.Path("runc"), shims: box.Bin,
-			config: currentConfig,
-		}, nil
+		return current(box), nil
 	case "debian":
 		root, err := box.EnsureDebianContainerd(ctx)
 		if err != nil {
@@ -48,5 +45,13 @@ func chosen(ctx context.Context, box *tools.Box) (release, error) {
 		}, nil
 	default:
 		return release{}, fmt.Errorf("%s=%s: want debian or nothing", ReleaseEnv, name)
+	}
+}
+
+// current is the release that is built into .bin.
+func current(box *tools.Box) release {
+	return release{
+		containerd: box.Path("containerd"), ctr: box.Path("ctr"), runc: box.Path("runc"), shims: box.Bin,
+		config: currentConfig,
 	}
 }
