@@ -51,7 +51,7 @@ soak: ## pods come and go; fails on what grows with each (FOR=10m, or PODS=2000,
 scale: ## CPU, memory and bytes on the bus with 125 to 1,000 pods, and how they grow (PODS=, PROFILES=directory) (root)
 	@tools/scale.sh
 
-conformance: ## Kubernetes' conformance specs on kubelot (AGENT=kubelet, QUICK=1, FOCUS=expression, REPEAT=3) (root)
+conformance: ## Kubernetes' conformance specs on kubelot (AGENT=kubelet, QUICK=1, FOCUS=, REPEAT=3, VM=1) (root)
 	@tools/conformance.sh
 
 conformance-node: ## Kubernetes' suite of a node: devices, CPUs, memory, topology, DRA (AGENT=, QUICK=1, FOCUS=) (root)

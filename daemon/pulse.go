@@ -10,45 +10,45 @@ import (
 const patience = 20 * time.Second
 
 // Pulse makes a daemon's beats depend on its loop. A daemon whose loop hangs must not be reported as healthy, and
-// systemd's watchdog must restart it. Daemons name their loop with Of (docs/adr/0011). A nil Pulse doesn't look at any
+// systemd's watchdog must restart it. Daemons name their loops with Of (docs/adr/0011). A nil Pulse doesn't look at any
 // loop.
 type Pulse struct {
-	mu   sync.Mutex
-	ctx  context.Context //nolint:containedctx // the loop's, which outlives the call
-	loop chan<- func()
+	mu    sync.Mutex
+	ctx   context.Context //nolint:containedctx // the loops', which outlives the call
+	loops []chan<- func()
 }
 
-// Of makes the beats depend on a loop until ctx ends. The loop runs the functions that it receives from the channel.
-func (p *Pulse) Of(ctx context.Context, loop chan<- func()) {
+// Of makes the beats depend on each of the loops until ctx ends. A loop runs the functions that it receives from its
+// channel.
+func (p *Pulse) Of(ctx context.Context, loops ...chan<- func()) {
 	if p == nil {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ctx, p.loop = ctx, loop
+	p.ctx, p.loops = ctx, loops
 }
 
-// beats reports whether the loop answers, or there is no loop. It is false when ctx ends before that is known.
+// beats reports whether all loops answer, or there is none. It is false when ctx ends before that is known.
 func (p *Pulse) beats(ctx context.Context) bool {
 	if p == nil {
 		return true
 	}
 	p.mu.Lock()
-	loopCtx, loop := p.ctx, p.loop
+	loopCtx, loops := p.ctx, p.loops
 	p.mu.Unlock()
-	if loop == nil {
-		return true
-	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	select {
-	case loop <- func() {}:
-		return true
-	case <-loopCtx.Done():
-		return true
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return false
+	for _, loop := range loops {
+		select {
+		case loop <- func() {}:
+		case <-loopCtx.Done():
+			return true
+		case <-ctx.Done():
+			return false
+		case <-timer.C:
+			return false
+		}
 	}
+	return true
 }

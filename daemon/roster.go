@@ -109,7 +109,11 @@ func (r *roster) allLocked(is func(*seat) bool) bool {
 	return true
 }
 
-// summaryLocked is the status line: who isn't healthy and why.
+// maxStatus is how long the status of a group may be, in bytes. systemd ignores a notification of more than 4 KiB as a
+// whole, with the READY=1 that is in it.
+const maxStatus = 3 << 10
+
+// summaryLocked is the status line: who isn't healthy and why. Where the reasons are long, each has an equal part.
 func (r *roster) summaryLocked() string {
 	var parts []string
 	for _, s := range r.members {
@@ -124,6 +128,9 @@ func (r *roster) summaryLocked() string {
 	}
 	if len(parts) == 0 {
 		return "STATUS=healthy"
+	}
+	for i, text := range parts {
+		parts[i] = cut(text, maxStatus/len(parts))
 	}
 	return "STATUS=" + strings.Join(parts, "; ")
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/topic"
@@ -57,6 +58,25 @@ func TestRosterIsReadyOnceAndSummarises(t *testing.T) {
 		if got := n.since(); got != step.want {
 			t.Errorf("step %d: told %q, want %q", i, got, step.want)
 		}
+	}
+}
+
+// systemd ignores a notification of more than 4,096 bytes. Each member that isn't well is in it all the same.
+func TestManyLongReasonsFitANotification(t *testing.T) {
+	n := &told{}
+	r := newRoster(n.notify, []string{"bus", "podsync", "gc"})
+	for _, s := range r.members {
+		s.state(topic.Degraded, strings.Repeat("ü", maxMessage/2))
+	}
+	list := n.list
+	for _, message := range list {
+		if len(message) > 4096 || !utf8.ValidString(message) {
+			t.Errorf("told %d bytes: %q", len(message), message)
+		}
+	}
+	last := list[len(list)-1]
+	if !strings.HasPrefix(last, "READY=1 STATUS=bus degraded: ü") || !strings.Contains(last, "; gc degraded: ü") {
+		t.Errorf("told %q", last)
 	}
 }
 

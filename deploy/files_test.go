@@ -87,6 +87,63 @@ func TestPartsAreTheDaemonsAndThree(t *testing.T) {
 	}
 }
 
+// When the system stops, systemd stops a unit before those that it comes after: pods end, and are reported, while all
+// daemons, the runtime and the network are there.
+func TestPodsEndBeforeTheDaemonsStop(t *testing.T) {
+	daemons, err := Daemons()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"containerd.service", "crio.service", "network.target"}
+	for _, name := range append(daemons, Compact) {
+		want = append(want, "kubelot-"+name+".service")
+	}
+	var after []string
+	for line := range strings.Lines(string(read("kubelot-shutdown.service"))) {
+		if units, ok := strings.CutPrefix(line, "After="); ok {
+			after = append(after, strings.Fields(units)...)
+		}
+	}
+	for _, unit := range want {
+		if !slices.Contains(after, unit) {
+			t.Errorf("kubelot-shutdown.service doesn't come after %s", unit)
+		}
+	}
+}
+
+// writable is what the daemons may write to for which all else is read-only (docs/security.md).
+var writable = map[string]string{
+	"api":      "/run/kubelot/metrics -/var/lib/kubelet/pki -/var/lib/kubelet/checkpoints",
+	"bus":      "/run/kubelot",
+	"lease":    "/run/kubelot/metrics -/var/lib/kubelet/pki -/etc/kubernetes",
+	"pleg":     "/run/kubelot/metrics",
+	"probe":    "/run/kubelot/metrics",
+	"resource": "/run/kubelot/metrics -/run/kubelot/wake /var/lib/kubelet",
+	"stats":    "/run/kubelot/metrics",
+	"status":   "/run/kubelot/metrics",
+}
+
+// The score of systemd doesn't tell how much a daemon may write to.
+func TestDaemonsWriteToLittle(t *testing.T) {
+	daemons, err := Daemons()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range daemons {
+		unit := string(read("kubelot-" + name + ".service"))
+		var paths []string
+		for line := range strings.Lines(unit) {
+			if list, ok := strings.CutPrefix(line, "ReadWritePaths="); ok {
+				paths = append(paths, strings.Fields(list)...)
+			}
+		}
+		strict := strings.Contains(unit, "\nProtectSystem=strict\n")
+		if got := strings.Join(paths, " "); got != writable[name] || strict != (got != "") {
+			t.Errorf("kubelot-%s may write to %q, want %q, and all else is read-only: %v", name, got, writable[name], strict)
+		}
+	}
+}
+
 // Where it is installed elsewhere, no unit names /usr/lib/kubelot or /usr/bin/kubelet, and only /etc is outside the
 // prefix.
 func TestPrefix(t *testing.T) {

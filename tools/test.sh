@@ -134,7 +134,8 @@ flood='^TestAnnotationsUpToTheirLimit$'
 # Many pods that crash and wait: few of these tests run at a time, by themselves.
 why='^TestWhy'
 # Most of those with beds of their own.
-own='^Test(GarbageOnTheBus|NothingThereAtStart|RuntimeAnswersErrors.*|HangingRuntime|FullDisk|CompactLayout|Upgrade|RuntimeUpgrade)$'
+own='GarbageOnTheBus|NothingThereAtStart|RuntimeAnswersErrors.*|HangingRuntime|FullDisk|CompactLayout'
+own="^Test($own|(Runtime)?Upgrade)\$"
 read -r computed all < <(busy)
 alongside e2e "$test" ./e2e -- -skip "$why"
 alongside parity "$test" ./e2e/parity -- -skip "$stories"

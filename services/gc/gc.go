@@ -60,6 +60,7 @@ type alarm interface {
 // shutdowns ends the pods of a node that shuts down. It has a loop of its own: nothing that gc collects delays it.
 type shutdowns interface {
 	Run(ctx context.Context, problem func(error))
+	Inbox() chan<- func()
 }
 
 // Ports are what gc works on.
@@ -185,7 +186,9 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.subscribe(ctx); err != nil {
 		return err
 	}
+	loops := []chan<- func(){s.loop.Inbox()}
 	if s.Shutdowns != nil {
+		loops = append(loops, s.Shutdowns.Inbox())
 		s.loop.Go(func() {
 			s.Shutdowns.Run(ctx, func(err error) { s.report.problems.Set("shutdown of the node", err) })
 		})
@@ -197,7 +200,7 @@ func (s *Service) Run(ctx context.Context) error {
 			s.env.Log.Error("can't serve gc.plan", "error", err)
 		}
 	})
-	s.env.Pulse.Of(ctx, s.loop.Inbox())
+	s.env.Pulse.Of(ctx, loops...)
 	s.env.Reloads.Take(func(c *config.Config) error { return s.reload(ctx, c) }, reloadable...)
 	for ctx.Err() == nil {
 		select {

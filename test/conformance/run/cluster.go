@@ -41,16 +41,22 @@ func (s *onCluster) program() string { return s.cluster.Tools.Path("ginkgo") }
 func (s *onCluster) env() []string { return nil }
 
 func (s *onCluster) args(o Options, dir string) []string {
+	return clusterArgs(o, dir, s.cluster, s.node.RootDir, s.cluster.Containerd.Socket)
+}
+
+// clusterArgs are ginkgo's arguments for test/e2e against the cluster, with the node's directory and its runtime's
+// socket.
+func clusterArgs(o Options, dir string, c *cluster.Cluster, rootDir, socket string) []string {
 	args := append([]string{
 		"--procs=" + strconv.Itoa(o.Procs), "--timeout=" + o.Timeout.String(), "--no-color", "--silence-skips",
 		// Children that outlive a spec would hold up the end of an intercepted output.
 		"--output-interceptor-mode=none",
 	}, o.Scope.Flags()...)
-	return append(args, s.cluster.Tools.Path("e2e.test"), "--",
-		"--kubeconfig="+s.cluster.ControlPlane.AdminKubeconfig(),
-		"--kubectl-path="+s.cluster.Tools.Path("kubectl"),
-		"--kubelet-root-dir="+s.node.RootDir,
-		"--container-runtime-endpoint=unix://"+s.cluster.Containerd.Socket,
+	return append(args, c.Tools.Path("e2e.test"), "--",
+		"--kubeconfig="+c.ControlPlane.AdminKubeconfig(),
+		"--kubectl-path="+c.Tools.Path("kubectl"),
+		"--kubelet-root-dir="+rootDir,
+		"--container-runtime-endpoint=unix://"+socket,
 		"--provider=skeleton",
 		"--num-nodes=1",
 		"--report-dir="+dir,

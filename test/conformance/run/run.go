@@ -21,6 +21,7 @@ import (
 	"kubelot.dev/test/conformance"
 	"kubelot.dev/test/testbed/node"
 	"kubelot.dev/test/testbed/proc"
+	"kubelot.dev/test/vm/guest"
 )
 
 const (
@@ -40,6 +41,10 @@ type Options struct {
 	Repeat int
 	// Timeout is for one run of the suite, with what is run again alone.
 	Timeout time.Duration
+	// Machine is what kubelot is installed from in a virtual machine, whose node the suite is run on; empty is a node on
+	// this host. Runtime is that machine's.
+	Machine string
+	Runtime guest.Runtime
 	// Passes are the specs that must be run, as far as they are in scope.
 	Passes []string
 	// Log gets the progress.
@@ -87,6 +92,9 @@ func (o Options) begin(ctx context.Context) (stage, error) {
 	case conformance.Storage().Target:
 		return storageStage(ctx, o)
 	default:
+		if o.Machine != "" {
+			return machineStage(ctx, o)
+		}
 		return clusterStage(ctx, o)
 	}
 }

@@ -34,17 +34,22 @@ func (c *Cluster) ImportTestServer(ctx context.Context) error {
 	return c.Containerd.Import(ctx, img)
 }
 
-// PushE2EImages makes the images of Kubernetes' end-to-end suite and puts them into the registry, which
-// must run. They are pulled like any others when a pod asks for them.
-func (c *Cluster) PushE2EImages(ctx context.Context) error {
+// E2EImages makes the images of Kubernetes' end-to-end suite.
+func (c *Cluster) E2EImages(ctx context.Context) ([]images.Image, error) {
 	source, err := c.Tools.KubernetesSource(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	all, err := images.E2EImages(images.E2E{
+	return images.E2EImages(images.E2E{
 		Busybox: "/bin/busybox", Agnhost: c.Tools.Path("agnhost"), Nnp: c.Tools.Path("nonewprivs"),
 		Pause: c.Tools.Path("pause"), Certs: filepath.Join(source, "test", "images", "agnhost", "porter"),
 	})
+}
+
+// PushE2EImages puts the images of Kubernetes' end-to-end suite into the registry, which must run. They are pulled like
+// any others when a pod asks for them.
+func (c *Cluster) PushE2EImages(ctx context.Context) error {
+	all, err := c.E2EImages(ctx)
 	if err != nil {
 		return err
 	}

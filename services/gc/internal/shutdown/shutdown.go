@@ -110,6 +110,9 @@ func (s *Service) Run(ctx context.Context, problem func(error)) {
 	}
 }
 
+// Inbox is where the loop of Run receives from, for daemon.Pulse.
+func (s *Service) Inbox() chan<- func() { return s.loop.Inbox() }
+
 // recall reads what an earlier process has published. It tries until the bus answers.
 func (s *Service) recall(ctx context.Context) {
 	for failures := 1; ctx.Err() == nil; failures++ {

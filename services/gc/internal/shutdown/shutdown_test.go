@@ -1,6 +1,7 @@
 package shutdown
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"kubelot.dev/bus"
@@ -60,6 +62,31 @@ func TestAShutdownEndsTheGroupsInOrder(t *testing.T) {
 		}
 		if !slices.Equal(r.events, []string{"Node Shutdown: Shutdown manager detected shutdown event"}) {
 			t.Errorf("events %q", r.events)
+		}
+	})
+}
+
+// The watchdog asks the loop, also in the middle of a shutdown.
+func TestTheLoopAnswersTheWatchdog(t *testing.T) {
+	inBubble(t, func(r *rig) {
+		s, conn := r.service()
+		defer conn.Close()
+		ctx, cancel := context.WithCancel(r.t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			s.Run(ctx, func(error) {})
+		}()
+		defer func() { cancel(); <-done }()
+		synctest.Wait()
+		r.pod("web", 0, 60)
+		r.announce(true)
+		r.wantAsked("web 20")
+		answered := false
+		s.Inbox() <- func() { answered = true }
+		synctest.Wait()
+		if !answered {
+			t.Error("the loop has not run what it was given")
 		}
 	})
 }

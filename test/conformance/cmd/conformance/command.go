@@ -19,6 +19,7 @@ import (
 	"kubelot.dev/test/conformance"
 	"kubelot.dev/test/conformance/run"
 	"kubelot.dev/test/testbed/node"
+	"kubelot.dev/test/vm/guest"
 )
 
 type options struct {
@@ -31,11 +32,16 @@ type options struct {
 	repeat  int
 	timeout time.Duration
 	update  string
+	machine string
+	runtime string
 }
 
 func (o options) scope() conformance.Scope {
 	return conformance.Scope{Suite: o.suite, Quick: o.quick, Focus: o.focus}
 }
+
+// emulated is how many times longer a machine without KVM may take.
+const emulated = 12
 
 // suites are those that can be run, by name.
 var suites = map[string]conformance.Suite{
@@ -70,6 +76,10 @@ func newCommand() *cobra.Command {
 	cmd.Flags().IntVar(&o.repeat, "repeat", 1, "runs in a row; a spec must pass in all of them")
 	cmd.Flags().DurationVar(&o.timeout, "timeout", 0, "of one run of the specs (default by suite and --quick)")
 	cmd.Flags().StringVar(&o.update, "update", "", "file to write with the specs that the kubelet passes")
+	cmd.Flags().StringVar(&o.machine, "machine", "", "directory with what kubelot is installed from (deb packages or "+
+		"executables) in a virtual machine, whose node the suite is run on")
+	cmd.Flags().StringVar(&o.runtime, "runtime", string(guest.Containerd), "container runtime of that machine: "+
+		string(guest.Containerd)+" or "+string(guest.DebianContainerd))
 	// It fails for an undefined flag only.
 	_ = cmd.MarkFlagRequired("out")
 	return cmd
@@ -81,6 +91,10 @@ func (o options) check() error {
 		if agent != string(node.Kubelot) && agent != string(node.Kubelet) {
 			return fmt.Errorf("agent %q: want kubelot or kubelet", agent)
 		}
+	}
+	other := o.suite.Target != conformance.Cluster().Target || !slices.Equal(o.agents, []string{string(node.Kubelot)})
+	if o.machine != "" && other {
+		return errors.New("in the virtual machine only the suite cluster is run, and only under kubelot")
 	}
 	if o.update != "" && (o.quick || !slices.Contains(o.agents, string(node.Kubelet))) {
 		return errors.New("the list of specs that must pass is written from a run under the kubelet: UPDATE=1 " +
@@ -113,12 +127,16 @@ func compare(ctx context.Context, o options) error {
 	}
 	if o.timeout == 0 {
 		o.timeout = o.scope().TimeLimit()
+		if o.machine != "" {
+			o.timeout *= emulated
+		}
 	}
 	results := map[string]conformance.Results{}
 	for _, agent := range o.agents {
 		results[agent], err = run.Suite(ctx, run.Options{
 			Agent: node.Agent(agent), Scope: o.scope(), Passes: rules.Passes,
 			Out: o.out, Procs: o.procs, Repeat: o.repeat, Timeout: o.timeout, Log: os.Stderr,
+			Machine: o.machine, Runtime: guest.Runtime(o.runtime),
 		})
 		if err != nil {
 			return fmt.Errorf("run the suite under %s: %w", agent, err)

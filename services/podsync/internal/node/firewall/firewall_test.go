@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -96,14 +98,45 @@ func TestWithoutIPTables(t *testing.T) {
 	})
 }
 
-// The real iptables has afterwards what the kubelet makes, in a network of the test's own.
+// The real iptables has afterwards what the kubelet makes, in a network of the test's own: the node's kind, and each of
+// the two as if it were the node's.
 func TestRealTables(t *testing.T) {
-	if _, err := exec.LookPath("iptables"); err != nil {
-		t.Skip(err)
+	for _, kind := range []string{"", "-legacy", "-nft"} {
+		t.Run("iptables"+kind, func(t *testing.T) {
+			useKind(t, kind)
+			realTables(t, kind)
+		})
 	}
+}
+
+// useKind has iptables and the programs that go with it be of that kind for the rest of the test.
+func useKind(t *testing.T, kind string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"iptables", "ip6tables"} {
+		for _, of := range []string{"", "-save"} {
+			path, err := exec.LookPath(name + kind + of)
+			if err == nil {
+				err = os.Symlink(path, filepath.Join(dir, name+of))
+			}
+			if err != nil {
+				t.Skip(err)
+			}
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+}
+
+func realTables(t *testing.T, kind string) {
 	runtime.LockOSThread() // it ends with the test, and its network with it
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Skipf("only root may make a network: %v", err)
+	}
+	for _, command := range []string{"iptables", "ip6tables"} {
+		out, err := exec.Command(command, "-t", "mangle", "-S").CombinedOutput()
+		if err != nil && kind != "" {
+			t.Skipf("this kernel has no tables of %s%s: %v: %s", command, kind, err, out)
+		}
 	}
 	for round := range 2 {
 		for _, f := range families {
