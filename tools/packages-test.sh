@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the packages for this machine's architecture, the same again from a copy of the source, a later version of two
 # of them, and one that is too late for the others, and executables of two versions for kubelot install, and tests them
-# on Debian systems of their own (test/packages).
+# on Debian systems of their own (test/packages). It also builds a release for the other architecture.
 . "$(dirname "$0")/lib.sh"
 
 need_root packages-test
@@ -20,6 +20,11 @@ again() {
 next() { VERSION=v0.0.2 OUT=$dir/next build "$root/tools/packages.sh" --only kubelot-lease,kubelot; }
 # There is a release between v0.0.1 and this.
 far() { VERSION=v99.0.0 OUT=$dir/far build "$root/tools/packages.sh" --only kubelot-lease; }
+other() {
+  local arch=arm64
+  [ "$(go env GOARCH)" != arm64 ] || arch=amd64
+  SOURCE_DATE_EPOCH=1700000000 ARCH=$arch VERSION=v0.0.1 OUT=$dir/release "$root/tools/packages.sh" --release
+}
 first() { VERSION=v0.0.1 OUT=$dir/one build "$root/tools/packages.sh"; }
 executables() {
   VERSION=v0.0.1 "$root/tools/build.sh" "$dir/executables/one" &&
@@ -31,8 +36,9 @@ step "build them again" again
 step "build a later version of two" next
 step "build one of a version that is too late" far
 step "build executables of two versions" executables
+step "build a release for another architecture" other
 cd "$root/test"
 KUBELOT_PACKAGES=$dir/one KUBELOT_PACKAGES_AGAIN=$dir/again KUBELOT_PACKAGES_NEXT=$dir/next \
-  KUBELOT_PACKAGES_FAR=$dir/far \
+  KUBELOT_PACKAGES_FAR=$dir/far KUBELOT_RELEASE=$dir/release \
   KUBELOT_EXECUTABLES=$dir/executables/one KUBELOT_EXECUTABLES_NEXT=$dir/executables/two GOWORK=off \
   go test -count=1 -timeout 30m ./packages "$@"

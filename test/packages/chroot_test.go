@@ -2,6 +2,7 @@ package packages
 
 import (
 	"crypto/sha256"
+	"debug/elf"
 	"fmt"
 	"os"
 	"os/exec"
@@ -59,6 +60,36 @@ func TestSameSourceSameBytes(t *testing.T) {
 		t.Errorf("built twice from two directories, they differ:\n%s\n%s", first, second)
 	}
 	run(t, "sh", "-c", "cd "+one+" && sha256sum --quiet -c SHA256SUMS")
+}
+
+// The packages for the other architecture are of that one, and so is what is in them; a release has a bill of materials
+// and an archive beside them.
+func TestReleaseForAnotherArchitecture(t *testing.T) {
+	dir := built(t, "KUBELOT_RELEASE")
+	deb, rpm, machine := "arm64", "aarch64", elf.EM_AARCH64
+	if runtime.GOARCH == deb {
+		deb, rpm, machine = "amd64", "x86_64", elf.EM_X86_64
+	}
+	run(t, "sh", "-c", "cd "+dir+" && sha256sum --quiet -c SHA256SUMS && "+
+		"ls kubelot-v0.0.1-linux-"+deb+".tar.gz kubelot-v0.0.1-linux-"+deb+".cdx.json")
+	for _, name := range crew[2:] {
+		of := func(pattern string) string {
+			list, err := filepath.Glob(filepath.Join(dir, deb, name+pattern))
+			if err != nil || len(list) != 1 {
+				t.Fatalf("%s%s: %q, %v", name, pattern, list, err)
+			}
+			return list[0]
+		}
+		got := run(t, "dpkg-deb", "--field", of("_*.deb"), "Architecture")
+		if got += run(t, "rpm", "-qp", "--nosignature", "--qf", "%{ARCH}", of("-0.0.1*.rpm")); got != deb+"\n"+rpm {
+			t.Errorf("the packages of %s are for %q", name, got)
+		}
+		program := strings.Replace(name, "kubelot-cli", "kubelot", 1)
+		text := run(t, "sh", "-c", "dpkg-deb --fsys-tarfile "+of("_*.deb")+" | tar -xO ./usr/lib/kubelot/bin/"+program)
+		if file, err := elf.NewFile(strings.NewReader(text)); err != nil || file.Machine != machine {
+			t.Errorf("%s is no program for %s: %v", program, deb, err)
+		}
+	}
 }
 
 // In a chroot there is no systemd, running or installed: images of machines are made so.

@@ -102,6 +102,8 @@ func TestUnderSystemd(t *testing.T) {
 	s.put(t, "/var/lib/kubelet/config.yaml", config)
 	s.put(t, "/etc/default/kubelot", "KUBELOT_ARGS=--config=/var/lib/kubelet/config.yaml\n")
 	s.run(t, "systemctl", "enable", "--now", "kubelot.target")
+	s.awaitCrew(t, daemons)
+	s.slowsDown(t)
 	before := s.awaitCrew(t, daemons)
 
 	s.apt(t, "install", "/packages/next/kubelot-lease.deb")
@@ -134,6 +136,44 @@ func TestUnderSystemd(t *testing.T) {
 	}
 	if _, err := s.try("test", "!", "-e", "/run/kubelot"); err != nil {
 		t.Error("after the purge there is /run/kubelot")
+	}
+}
+
+// slowsDown breaks the configuration of one daemon. systemd starts it again and again, and it waits longer each time
+// and says why, in one line of its log and where systemctl status shows it. With a mended configuration it starts at
+// once.
+func (s *system) slowsDown(t *testing.T) {
+	t.Helper()
+	const dir = "/etc/systemd/system/kubelot-lease.service.d"
+	s.put(t, dir+"/broken.conf", "[Service]\nExecStart=\n"+
+		"ExecStart=/usr/lib/kubelot/bin/kubelot-lease --config=/nowhere.yaml\n")
+	s.run(t, "systemctl", "daemon-reload")
+	s.run(t, "systemctl", "restart", "--no-block", "kubelot-lease")
+	eventually(t, "kubelot-lease waits 2 s before a start", func() error {
+		out, err := s.try("systemctl", "show", "--value", "--property=StatusText", "kubelot-lease")
+		if err == nil && (!strings.Contains(out, "times in a row and waits 2s ") || !strings.Contains(out, "/nowhere.yaml")) {
+			err = fmt.Errorf("systemd says %q of it", out)
+		}
+		return err
+	})
+	var waits []string
+	for line := range strings.Lines(s.journal("-u", "kubelot-lease")) {
+		if _, rest, found := strings.Cut(line, " times in a row and waits "); found {
+			wait, why, _ := strings.Cut(rest, " before it starts again; the last time: ")
+			waits = append(waits, wait)
+			if !strings.Contains(why, "/nowhere.yaml") {
+				t.Errorf("it doesn't say why: %q", line)
+			}
+		}
+	}
+	if len(waits) < 2 || !slices.Equal(waits[:2], []string{"1s", "2s"}) {
+		t.Errorf("the waits are %q", waits)
+	}
+	s.run(t, "rm", "-r", dir)
+	s.run(t, "systemctl", "daemon-reload")
+	s.run(t, "systemctl", "restart", "kubelot-lease")
+	if lines := strings.Count(s.journal("-u", "kubelot-lease"), " times in a row "); lines > len(waits)+1 {
+		t.Errorf("after the mending it has waited too: %d lines, and %d before", lines, len(waits))
 	}
 }
 

@@ -79,10 +79,8 @@ func inPod(t testing.TB, ns *kit.Namespace, pod, command string) string {
 	return out
 }
 
-// works shows that the crew does all of its work: a pod is started, answers and goes. It returns that pod.
-func works(t testing.TB, ns *kit.Namespace) *corev1.Pod {
-	t.Helper()
-	ns.Apply(strings.ReplaceAll(`
+// fresh is a pod that shows that the crew works.
+var fresh = strings.ReplaceAll(`
 apiVersion: v1
 kind: Pod
 metadata: {name: fresh}
@@ -95,7 +93,12 @@ spec:
     readinessProbe: {exec: {command: ["true"]}, periodSeconds: 1, timeoutSeconds: 60}
     volumeMounts: [{name: settings, mountPath: /settings}]
   volumes: [{name: settings, configMap: {name: settings}}]
-`, "$FOREVER", forever))
+`, "$FOREVER", forever)
+
+// works shows that the crew does all of its work: a pod is started, answers and goes. It returns that pod.
+func works(t testing.TB, ns *kit.Namespace) *corev1.Pod {
+	t.Helper()
+	ns.Apply(fresh)
 	p := ns.Running("fresh")
 	if got := inPod(t, ns, "fresh", "cat /settings/colour"); got != "blue" {
 		t.Errorf("the new pod's file has %q", got)

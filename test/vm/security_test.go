@@ -16,6 +16,7 @@ import (
 func hardened(t *testing.T, _ *workload) {
 	t.Run("exposure", exposed)
 	t.Run("resource", resourceIsKeptOut)
+	t.Run("writes", writesAreNarrow)
 	t.Run("runtime", runtimeIsHidden)
 	t.Run("iptables", func(t *testing.T) {
 		for _, command := range []string{"iptables", "ip6tables"} {
@@ -23,6 +24,13 @@ func hardened(t *testing.T, _ *workload) {
 				_, err := node.Machine.Run(ctx, command+" -t mangle -S KUBE-IPTABLES-HINT")
 				return err
 			})
+		}
+	})
+	t.Run("the kernel's log", func(t *testing.T) {
+		// ProtectClock= would hide it.
+		pid := crew(t)["kubelot-stats.service"].MainPID
+		if got := in(t, "ls -l /proc/"+pid+"/fd | grep -c /dev/kmsg || true"); got != "1" {
+			t.Errorf("stats holds %s descriptors of the kernel's log, want one", got)
 		}
 	})
 	t.Run("mounts are shared", func(t *testing.T) {
@@ -89,6 +97,32 @@ func resourceIsKeptOut(t *testing.T) {
 		"see keys":    "cat /run/kubelot/keys/podsync.nk",
 	} {
 		in(t, "! "+inside(command)+" # "+what)
+	}
+}
+
+// writesAreNarrow shows where the daemons with users of their own may write, and where not. Here root tries it, whom no
+// mode keeps out.
+func writesAreNarrow(t *testing.T) {
+	units := crew(t)
+	for name, c := range map[string]struct{ may, not []string }{
+		"api": {
+			[]string{"/var/lib/kubelet/pki", "/var/lib/kubelet/checkpoints"},
+			[]string{"/var/lib/kubelet", "/etc/kubernetes", "/run/kubelot", "/etc", "/usr"},
+		},
+		"lease": {
+			[]string{"/var/lib/kubelet/pki", "/etc/kubernetes"},
+			[]string{"/var/lib/kubelet", "/etc/kubernetes/manifests", "/etc/kubernetes/pki", "/run/kubelot", "/etc"},
+		},
+		"status": {nil, []string{"/var/lib/kubelet/pki", "/etc/kubernetes", "/run/kubelot", "/etc"}},
+		"bus":    {[]string{"/run/kubelot"}, []string{"/var/lib/kubelet", "/etc/kubernetes", "/etc", "/run/systemd"}},
+	} {
+		pid := units["kubelot-"+name+".service"].MainPID
+		for _, dir := range append([]string{"/run/kubelot/metrics"}, c.may...) {
+			in(t, fmt.Sprintf("nsenter --target %s --mount -- sh -c 'touch %[2]s/x && rm %[2]s/x'", pid, dir))
+		}
+		for _, dir := range c.not {
+			in(t, fmt.Sprintf("! nsenter --target %s --mount -- touch %s/x 2>&1 # %s", pid, dir, name))
+		}
 	}
 }
 

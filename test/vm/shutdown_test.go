@@ -60,14 +60,7 @@ func TestGracefulShutdown(t *testing.T) {
 	ns.Apply(deaf)
 	ns.Running("deaf")
 	powerOff(t)
-	p := pod(t, ns, "deaf")
-	if p.Status.Phase != corev1.PodFailed || p.Status.Reason != "Terminated" ||
-		p.Status.Message != "Pod was terminated in response to imminent node shutdown." ||
-		kit.Condition(p, corev1.DisruptionTarget) != corev1.ConditionTrue {
-		t.Errorf("status at the API server: %+v", p.Status)
-	} else if end := p.Status.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 137 {
-		t.Errorf("the container ended with %+v", end)
-	}
+	ended(t, pod(t, ns, "deaf"))
 	n, err := node.KubeNode(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -78,6 +71,33 @@ func TestGracefulShutdown(t *testing.T) {
 		}
 	}
 	boot(t)
+}
+
+// Without logind nothing delays the shutdown but kubelot-shutdown.service, which systemd stops before the daemons and
+// before the network.
+func TestShutdownWithoutLogind(t *testing.T) {
+	notQuick(t)
+	in(t, "systemctl mask -q --runtime --now systemd-logind") // until the next boot
+	undo(t, "systemctl unmask -q --runtime systemd-logind")
+	configure(t, "shutdownGracePeriod: 5m\nshutdownGracePeriodCriticalPods: 1m\n")
+	ns := bed.Namespace(t)
+	ns.Apply(deaf)
+	ns.Running("deaf")
+	powerOff(t)
+	ended(t, pod(t, ns, "deaf"))
+	boot(t)
+}
+
+// ended checks what the API server knows of the deaf pod when the machine is off.
+func ended(t *testing.T, p *corev1.Pod) {
+	t.Helper()
+	if p.Status.Phase != corev1.PodFailed || p.Status.Reason != "Terminated" ||
+		p.Status.Message != "Pod was terminated in response to imminent node shutdown." ||
+		kit.Condition(p, corev1.DisruptionTarget) != corev1.ConditionTrue {
+		t.Errorf("status at the API server: %+v", p.Status)
+	} else if end := p.Status.ContainerStatuses[0].State.Terminated; end == nil || end.ExitCode != 137 {
+		t.Errorf("the container ended with %+v", end)
+	}
 }
 
 // What package logind of gc relies on holds for the real logind.

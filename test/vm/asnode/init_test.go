@@ -18,7 +18,7 @@ const initConfig = `apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
 nodeRegistration:
   kubeletExtraArgs: [{name: node-labels, value: example.org/by=kubeadm}]
-timeouts: {kubeletHealthCheck: 20m, controlPlaneComponentHealthCheck: 30m, kubernetesAPICall: 10m}
+timeouts: {kubeletHealthCheck: 20m, controlPlaneComponentHealthCheck: 30m, kubernetesAPICall: 30m}
 ---
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration

@@ -84,7 +84,8 @@ func TestJoin(t *testing.T) {
 	answers(t, ns, "stays")
 	stayed := true
 	ok := t.Run("configuration", kubeadmsFiles) &&
-		t.Run("serving certificate", servingCertificate) &&
+		t.Run("serving certificate", func(t *testing.T) { servingCertificate(t) }) &&
+		t.Run("serving certificate renewed", servingCertificateAgain) &&
 		t.Run("client certificate", clientCertificate) &&
 		t.Run("upgrade", func(t *testing.T) { stayed = upgradeNode(t) })
 	after := held(ns.Running("stays"))
@@ -171,8 +172,9 @@ func kubeadmsFiles(t *testing.T) {
 	}
 }
 
-// servingCertificate checks that the node's API has the certificate that the cluster has signed.
-func servingCertificate(t *testing.T) {
+// servingCertificate waits until the node's API has a certificate that the cluster has signed, and returns it.
+func servingCertificate(t *testing.T) (cert *x509.Certificate) {
+	t.Helper()
 	roots := x509.NewCertPool()
 	ca, err := os.ReadFile(node.ControlPlane.CAFile())
 	if err != nil || !roots.AppendCertsFromPEM(ca) {
@@ -190,12 +192,13 @@ func servingCertificate(t *testing.T) {
 		if !ok {
 			return errors.New("no TLS")
 		}
-		cert := secure.ConnectionState().PeerCertificates[0]
+		cert = secure.ConnectionState().PeerCertificates[0]
 		if cert.Subject.CommonName != "system:node:"+guest.Name {
 			return fmt.Errorf("it is that of %s", cert.Subject)
 		}
 		return cert.VerifyHostname(guest.Name)
 	})
+	return cert
 }
 
 // maxPods is the change that the upgrade brings.

@@ -62,6 +62,8 @@ type Options struct {
 	// EndToEnd is the binary of the end-to-end tests, which the machine then has as /payload/bin/e2e.test, with kubectl
 	// beside it; empty leaves both out.
 	EndToEnd string
+	// Suite gives the runtime the images of Kubernetes' end-to-end suite.
+	Suite bool
 }
 
 // Guest is the node, with its control plane.
@@ -145,7 +147,7 @@ func (g *Guest) boot(ctx context.Context) error {
 		return err
 	}
 	payload := g.Bed.Path("payload")
-	if err := g.fill(payload); err != nil {
+	if err := g.fill(ctx, payload); err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(payload) }() // the machine has a copy
@@ -276,16 +278,21 @@ func (g *Guest) Journal(lines int) string {
 // Kubeconfig is the administrator's.
 func (g *Guest) Kubeconfig() string { return g.ControlPlane.AdminKubeconfig() }
 
-// End is Stop after tests that ended with code. If they failed, it writes the machine's journal next to the other logs,
-// which stay. It returns the code that the process is to end with.
+// KeepJournal writes the machine's journal next to the other logs, which stay.
+func (g *Guest) KeepJournal() {
+	path := filepath.Join(g.Bed.Logs(), "journal.log")
+	if err := os.WriteFile(path, []byte(g.Journal(5000)), 0o644); err != nil {
+		fmt.Fprintln(g.opts.Out, "vm: keep the machine's journal:", err)
+	} else {
+		fmt.Fprintln(g.opts.Out, "vm: the machine's journal is in", path)
+	}
+}
+
+// End is Stop after tests that ended with code. If they failed, the machine's journal is kept. It returns the code that
+// the process is to end with.
 func (g *Guest) End(code int) int {
 	if code != 0 {
-		path := filepath.Join(g.Bed.Logs(), "journal.log")
-		if err := os.WriteFile(path, []byte(g.Journal(5000)), 0o644); err != nil {
-			fmt.Fprintln(g.opts.Out, "vm: keep the machine's journal:", err)
-		} else {
-			fmt.Fprintln(g.opts.Out, "vm: the machine's journal is in", path)
-		}
+		g.KeepJournal()
 	}
 	if err := g.Stop(); err != nil {
 		fmt.Fprintln(g.opts.Out, "vm: stop the machine:", err)

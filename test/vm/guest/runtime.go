@@ -109,7 +109,7 @@ func text(name string) string {
 }
 
 // fill makes the payload: the runtime's programs, the images of the tests' pods, and kubelot.
-func (g *Guest) fill(dir string) error {
+func (g *Guest) fill(ctx context.Context, dir string) error {
 	for _, name := range []string{"bin", "images"} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			return fmt.Errorf("fill the machine's payload: %w", err)
@@ -140,7 +140,16 @@ func (g *Guest) fill(dir string) error {
 	if g.Busybox, err = images.Busybox("/bin/busybox"); err != nil {
 		return err
 	}
-	if err := images.Archive(filepath.Join(dir, "images", "tests.tar"), pause, g.Busybox); err != nil {
+	all := []images.Image{pause, g.Busybox}
+	if g.opts.Suite {
+		of, err := g.E2EImages(ctx)
+		if err != nil {
+			return err
+		}
+		// Its pause image is the runtime's too.
+		all = append(of, g.Busybox)
+	}
+	if err := images.Archive(filepath.Join(dir, "images", "tests.tar"), all...); err != nil {
 		return err
 	}
 	if g.opts.Install == nil {
