@@ -2,6 +2,9 @@ package topic
 
 import "time"
 
+// ReasonExhausted is the reason of a pod that is rejected because its volumes can't be attached, the kubelet's.
+const ReasonExhausted = "VolumeAttachmentLimitExceeded"
+
 // Eviction is the request of pod.evict.
 type Eviction struct {
 	Ref

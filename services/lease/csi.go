@@ -22,8 +22,8 @@ const (
 	annotationNodeIDs = "csi.volume.kubernetes.io/nodeid"
 	// csiNodePeriod is how often the CSINode is compared with what it should be though nothing has changed.
 	csiNodePeriod = 5 * time.Minute
-	// unspokenAfter is how long a driver in the CSINode stays of which nobody has spoken since the start: its registration
-	// may be under way still.
+	// unspokenAfter is how long a driver of which nobody has spoken since the start stays in the CSINode and in the Node's
+	// annotation: its registration may be under way still.
 	unspokenAfter = 2 * time.Minute
 	// csiRetryFirst and csiRetryMax bound the pause after the API server has not taken the CSINode.
 	csiRetryFirst, csiRetryMax = 100 * time.Millisecond, 10 * time.Second
@@ -80,16 +80,17 @@ func (s *Service) reconcileCSINode(ctx context.Context, now time.Time) time.Dura
 	}
 	n.underway, n.changed = true, false
 	told, problems := placed(s.facts.CSI.Drivers, s.node.Labels)
+	late := takeUnlabelled(told, s.node.Labels)
 	if text := strings.Join(problems, "; "); text != n.problems {
 		if n.problems = text; text != "" {
 			s.env.Log.Error("a CSI driver is left out of the CSINode", "error", text)
 		}
 	}
-	gone, forgets := maps.Clone(s.facts.CSI.Gone), now.Sub(s.facts.Listening) > unspokenAfter
+	gone, forgets := maps.Clone(s.facts.CSI.Gone), s.facts.unspoken()
 	all := maps.Clone(s.facts.CSI.Drivers)
 	wanted := csinode.Wanted{Node: s.env.Config.NodeName, UID: s.node.UID, Drivers: told, Keeps: func(name string) bool {
 		_, isMisplaced := all[name]
-		return !gone[name] && !forgets && !isMisplaced
+		return late[name] || !gone[name] && !forgets && !isMisplaced
 	}}
 	s.loop.Go(func() {
 		err := csinode.Reconcile(ctx, s.api, wanted)
@@ -141,6 +142,27 @@ func placed(drivers map[string]topic.CSINodeInfo, labels map[string]string) (map
 	return fit, problems
 }
 
+// unspoken reports whether drivers of which nobody has spoken since the start are gone.
+func (f Facts) unspoken() bool {
+	return !f.Listening.IsZero() && f.Now.Sub(f.Listening) > unspokenAfter
+}
+
+// takeUnlabelled takes from the drivers those whose topology the Node's labels don't have yet, and returns their names.
+// Who reads a topology key in the CSINode looks for that label: a provisioner fails where it is missing. The kubelet
+// writes the Node first, too.
+func takeUnlabelled(drivers map[string]topic.CSINodeInfo, labels map[string]string) map[string]bool {
+	late := map[string]bool{}
+	for name, info := range drivers {
+		for key, value := range info.Topology {
+			if labels[key] != value {
+				late[name] = true
+			}
+		}
+	}
+	maps.DeleteFunc(drivers, func(name string, _ topic.CSINodeInfo) bool { return late[name] })
+	return late
+}
+
 // misfit is why a driver is left out; of a collision in the kubelet's words.
 func misfit(info topic.CSINodeInfo, labels map[string]string) string {
 	if err := info.Validate(); err != nil {
@@ -168,6 +190,9 @@ func setCSI(node *corev1.Node, f Facts) {
 	before := maps.Clone(ids)
 	for name := range f.CSI.Gone {
 		delete(ids, name)
+	}
+	if f.unspoken() {
+		maps.DeleteFunc(ids, func(name, _ string) bool { return f.CSI.Drivers[name].Name == "" })
 	}
 	for name, info := range f.CSI.Drivers {
 		if _, fits := fit[name]; !fits {

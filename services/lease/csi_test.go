@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
 )
@@ -66,6 +67,39 @@ func TestDriversOnTheNode(t *testing.T) {
 	})
 }
 
+// The labels of a driver's topology are on the Node at once, not with the next report, and before the CSINode has their
+// keys: a provisioner that reads a key there fails where the label is missing.
+func TestLabelsComeBeforeTheCSINode(t *testing.T) {
+	server := &server{}
+	run(t, server, func(r *rig) {
+		defer r.up()()
+		expect := func(label string, drivers ...string) {
+			t.Helper()
+			synctest.Wait()
+			node, _ := server.get()
+			if got := server.csiDrivers(); node.Labels["late.example/zone"] != label || !slices.Equal(got, drivers) {
+				t.Errorf("labels %v, the CSINode has the drivers %q; want %q, %q", node.Labels, got, label, drivers)
+			}
+		}
+		mislead := func(on bool) {
+			server.mu.Lock()
+			defer server.mu.Unlock()
+			server.misled = on
+		}
+		r.must(r.drivers.Set(topic.CSIDriverKey("ebs.example"), ebs("a")))
+		time.Sleep(time.Second)
+		expect("", "ebs.example")
+		mislead(true)
+		late := topic.CSINodeInfo{Name: "late.example", NodeID: "2", Topology: map[string]string{"late.example/zone": "b"}}
+		r.must(r.drivers.Set(topic.CSIDriverKey(late.Name), late))
+		time.Sleep(3 * time.Second)
+		expect("", "ebs.example")
+		mislead(false)
+		time.Sleep(2 * writeRetryMax)
+		expect("b", "ebs.example", "late.example")
+	})
+}
+
 // A driver that answers nonsense is left out, and keeps no other from the node: the API server would refuse the whole
 // Node and CSINode.
 func TestPlacedLeavesOutNonsense(t *testing.T) {
@@ -108,20 +142,28 @@ func TestPlacedLeavesOutNonsense(t *testing.T) {
 
 // What an earlier process has written of drivers stays until they have had time to register.
 func TestDriversOfAnEarlierProcess(t *testing.T) {
-	server := &server{csiNode: &storagev1.CSINode{Spec: storagev1.CSINodeSpec{
-		Drivers: []storagev1.CSINodeDriver{{Name: "late", NodeID: "1"}},
-	}}}
+	const ids = `{"late":"1"}`
+	server := &server{
+		node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: "n1", UID: "uid-1", Annotations: map[string]string{annotationNodeIDs: ids},
+		}},
+		csiNode: &storagev1.CSINode{Spec: storagev1.CSINodeSpec{
+			Drivers: []storagev1.CSINodeDriver{{Name: "late", NodeID: "1"}},
+		}},
+	}
 	run(t, server, func(r *rig) {
 		defer r.up()()
 		time.Sleep(unspokenAfter - time.Second)
 		synctest.Wait()
-		if got := server.csiDrivers(); !slices.Equal(got, []string{"late"}) {
-			t.Errorf("the CSINode has the drivers %q", got)
+		node, _ := server.get()
+		if got := server.csiDrivers(); !slices.Equal(got, []string{"late"}) || node.Annotations[annotationNodeIDs] != ids {
+			t.Errorf("the CSINode has the drivers %q, the Node the annotations %v", got, node.Annotations)
 		}
 		time.Sleep(csiNodePeriod + 10*time.Second)
 		synctest.Wait()
-		if got := server.csiDrivers(); len(got) > 0 {
-			t.Errorf("the CSINode has the drivers %q", got)
+		node, _ = server.get()
+		if got := server.csiDrivers(); len(got) > 0 || node.Annotations[annotationNodeIDs] != "" {
+			t.Errorf("the CSINode has the drivers %q, the Node the annotations %v", got, node.Annotations)
 		}
 	})
 }

@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -244,6 +245,9 @@ func (s *Service) adopt(n *corev1.Node) {
 func (s *Service) take(n *corev1.Node) {
 	if s.node != nil && s.node.Spec.Unschedulable != n.Spec.Unschedulable {
 		s.tellReason(map[bool]string{true: "NodeNotSchedulable", false: "NodeSchedulable"}[n.Spec.Unschedulable])
+	}
+	if s.node == nil || !maps.Equal(s.node.Labels, n.Labels) {
+		s.csiNode.changed = true // drivers may have waited for their labels
 	}
 	s.node = n
 	s.metrics.seen(n)

@@ -96,8 +96,8 @@ func (s *Service) unclaimed() bool {
 	return s.api == nil || s.absent || s.bus.read && !s.bus.claimed
 }
 
-// due reports whether the wanted Node must be written now: at once where a condition changes (but see turnEvery), else
-// with the next tick, and in any case after the report period.
+// due reports whether the wanted Node must be written now: at once where a condition changes or a CSI driver comes or
+// goes (but see turnEvery), else with the next tick, and in any case after the report period.
 func (s *Service) due(wanted *corev1.Node, now time.Time) bool {
 	k := s.env.Config.Kubelet
 	switch {
@@ -109,8 +109,12 @@ func (s *Service) due(wanted *corev1.Node, now time.Time) bool {
 		return true
 	case !slices.Equal(s.node.Status.VolumesInUse, wanted.Status.VolumesInUse):
 		return true // pods wait until the attach-detach controller knows
+	case !s.writes.turns.may(now):
+		return false
+	case s.node.Annotations[annotationNodeIDs] != wanted.Annotations[annotationNodeIDs]:
+		return true // a CSI driver came or went: pods wait until its labels are on the Node
 	}
-	return s.writes.turns.may(now) && len(turned(s.node.Status.Conditions, wanted.Status.Conditions)) > 0
+	return len(turned(s.node.Status.Conditions, wanted.Status.Conditions)) > 0
 }
 
 // turned are the conditions of wanted whose status is another than in current.

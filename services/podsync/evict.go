@@ -41,23 +41,17 @@ func (d *dispatcher) serveEvictions(fail context.CancelCauseFunc) {
 
 // evict ends a pod by force, unless it is ending already.
 func (d *dispatcher) evict(req topic.Eviction) (topic.EvictionReply, error) {
-	e := d.workers[req.UID]
+	e, id := d.workers[req.UID], fmt.Sprintf("pod %s/%s (UID %s)", req.Namespace, req.Name, req.UID)
 	switch {
 	case req.Reason == "":
-		return topic.EvictionReply{}, bus.WithKind(bus.ErrInvalid,
-			fmt.Errorf("pod %s/%s (UID %s) can't be evicted without a reason", req.Namespace, req.Name, req.UID))
+		return notEvicted(bus.ErrInvalid, "%s can't be evicted without a reason", id)
 	case req.GracePeriodSeconds != nil && *req.GracePeriodSeconds < 0:
-		return topic.EvictionReply{}, bus.WithKind(bus.ErrInvalid,
-			fmt.Errorf("pod %s/%s (UID %s) can't be evicted with a grace period of %d s", req.Namespace, req.Name, req.UID,
-				*req.GracePeriodSeconds))
+		return notEvicted(bus.ErrInvalid, "%s can't be evicted with a grace period of %d s", id, *req.GracePeriodSeconds)
 	case e == nil:
-		return topic.EvictionReply{}, bus.WithKind(bus.ErrNotFound,
-			fmt.Errorf("pod %s/%s (UID %s) has no worker on this node: it is gone or was never admitted", req.Namespace,
-				req.Name, req.UID))
+		return notEvicted(bus.ErrNotFound, "%s has no worker on this node: it is gone or was never admitted", id)
 	case e.pod.Name != req.Name || e.pod.Namespace != req.Namespace:
-		return topic.EvictionReply{}, bus.WithKind(bus.ErrNotFound,
-			fmt.Errorf("the pod with the UID %s is %s/%s, not %s/%s", req.UID, e.pod.Namespace, e.pod.Name,
-				req.Namespace, req.Name))
+		return notEvicted(bus.ErrNotFound, "the pod with the UID %s is %s/%s, not %s/%s", req.UID, e.pod.Namespace,
+			e.pod.Name, req.Namespace, req.Name)
 	}
 	if e.Over() {
 		return topic.EvictionReply{Ending: true, Ended: true}, nil
@@ -70,6 +64,13 @@ func (d *dispatcher) evict(req topic.Eviction) (topic.EvictionReply, error) {
 		eviction.Grace = max(time.Duration(*s)*time.Second, leastGrace)
 	}
 	e.Evict(eviction)
+	if !ending && req.Reason == topic.ReasonExhausted {
+		d.metrics.Rejected(req.Reason) // the kubelet counts it so, though the pod was admitted
+	}
 	e.evicted, e.shutDown = true, req.Reason == topic.ReasonShutdown
 	return topic.EvictionReply{Ending: ending}, nil
+}
+
+func notEvicted(kind error, format string, args ...any) (topic.EvictionReply, error) {
+	return topic.EvictionReply{}, bus.WithKind(kind, fmt.Errorf(format, args...))
 }

@@ -55,6 +55,25 @@ func TestAnEvictedPodFailsWithItsReason(t *testing.T) {
 	})
 }
 
+// A pod whose volumes can't be attached counts as one that wasn't admitted, once.
+func TestAPodWithoutRoomForItsVolumesIsCounted(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.start(fromAPI)
+		b.node(110)
+		b.deliver(fromAPI, pod("full", "u1"))
+		for range 2 {
+			e := eviction("full", "u1", 1)
+			e.Reason = topic.ReasonExhausted
+			if _, err := b.evict(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.settle()
+		b.wantFailed("u1", topic.ReasonExhausted)
+		b.metrics(map[string]float64{"admission_rejections_total{reason=" + topic.ReasonExhausted + "}": 1})
+	})
+}
+
 // What has succeeded isn't failed for a shortage to which it adds nothing.
 func TestAPodThatHasEndedIsNotEvicted(t *testing.T) {
 	inBubble(t, func(b *bed) {

@@ -78,7 +78,7 @@ func New(env daemon.Env, clients Clients) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := rootdir.Make(cfg.RootDir, cfg.PodLogsDir); err != nil {
+	if err := rootdir.Make(cfg.RootDir, cfg.PodLogsDir, env.Log); err != nil {
 		return nil, err
 	}
 	s := &Service{clients: clients, sets: make(chan source.Set)}

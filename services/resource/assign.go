@@ -86,6 +86,7 @@ func (s *Service) end(uid string, p *pod, err error) {
 		return
 	case err == nil:
 		p.assigned = true
+		s.holdings.got(p.spec)
 		return
 	}
 	// What its containers may run with stays its own until it has ended. Others would get it too.

@@ -9,17 +9,19 @@
 //
 // # Reads
 //
-// pod.update, pod.sources, plugin.registered; once after the start its own pod.allocation. For the Pods API, if that is
-// on, pod.status. ResourceClaims of the API server. The machine's topology in sysfs. The sockets of plugins.
+// pod.update, pod.sources, plugin.registered; node.object, for devices of an earlier agent; once after the start its
+// own pod.allocation and node.resources. For the Pods API, if that is on, pod.status. ResourceClaims of the API server.
+// The machine's topology in sysfs. The sockets of plugins.
 //
 // # Writes
 //
-// pod.allocation, node.resources. Events about claims. It deletes ResourceSlices of drivers that are gone.
+// pod.allocation, node.resources. Events about claims, and about CPUs and memory that containers lose after a change of
+// the configuration or the machine. It deletes ResourceSlices of drivers that are gone.
 //
 // # Calls and serves
 //
-// It serves resource.prestart. It serves device plugins at device-plugins/kubelet.sock, and the PodResources and Pods
-// API on sockets in the root directory.
+// It serves resource.prestart, and for the command line resource.claims and resource.forget. It serves device plugins
+// at device-plugins/kubelet.sock, and the PodResources and Pods API on sockets in the root directory.
 //
 // # Owns
 //

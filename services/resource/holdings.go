@@ -116,11 +116,21 @@ func (h *holdings) affinity(pod *corev1.Pod, c *corev1.Container) (numa.Hint, er
 		}
 	}
 	affinity, admit := numa.Merge(h.policy, providers)
-	h.metrics.alignment(h.policy, admit)
 	if !admit {
+		h.metrics.alignment(h.policy, false)
 		return affinity, numa.AffinityError{}
 	}
 	return affinity, nil
+}
+
+// got counts that the pod has all that it asked for: as a whole, or each of its containers.
+func (h *holdings) got(pod *corev1.Pod) {
+	for range podspec.InitAndMain(&pod.Spec) {
+		h.metrics.alignment(h.policy, true)
+		if h.policy.PerPod() {
+			return
+		}
+	}
 }
 
 func deviceHints(all map[string][]devices.Hint) numa.ProviderHints {

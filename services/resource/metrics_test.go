@@ -1,13 +1,18 @@
 package resource
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/numa"
 )
@@ -111,6 +116,29 @@ func TestMetricsOfAlignment(t *testing.T) {
 	}
 }
 
+// A pod counts as aligned once it has all that it asked for, not before its plugin has refused it.
+func TestARefusedPodIsNotAligned(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.two("pod")
+		b.on(0)
+		b.fail = errors.New("it is broken")
+		b.come(asks("a", "cpu=2 gpu=1"))
+		want := []string{"aligned container uncore_cache 1", "errors 1", "requests 1"}
+		if got := counted(t, b.registry); !slices.Equal(got, want) {
+			t.Errorf("after a refusal it has counted %q, want %q", got, want)
+		}
+		b.mu.Lock()
+		b.fail = nil
+		b.mu.Unlock()
+		b.come(asks("b", "cpu=2 gpu=1", "cpu=1"))
+		b.says("b", "allocated")
+		want = []string{"aligned container uncore_cache 3", "aligned pod numa_node 1", "errors 1", "requests 2"}
+		if got := counted(t, b.registry); !slices.Equal(got, want) {
+			t.Errorf("counted %q, want %q", got, want)
+		}
+	})
+}
+
 // counted are the admissions, and all that is known of alignment, in order.
 func counted(t *testing.T, registry *prometheus.Registry) (lines []string) {
 	t.Helper()
@@ -144,4 +172,57 @@ func counted(t *testing.T, registry *prometheus.Registry) (lines []string) {
 	}
 	slices.Sort(lines)
 	return lines
+}
+
+// What is counted of CPUs of one's own, and of memory, under the kubelet's names.
+func TestWhatPodsHaveIsCounted(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.stop()
+		b.policy = cpus.PolicyStatic
+		b.start()
+		two := map[corev1.ResourceName]string{"cpu": "2", "memory": "1Mi"}
+		pod := b.wants("a", two)
+		b.wants("b", two) // of four CPUs one is left, and one is the system's
+		b.service.holdings.metrics.remembered(true)
+		b.service.holdings.metrics.remembered(false)
+		want := map[string]float64{
+			"kubelet_cpu_manager_pinning_requests_total":         2,
+			"kubelet_cpu_manager_pinning_errors_total":           1,
+			"kubelet_cpu_manager_shared_pool_size_millicores":    1000,
+			"kubelet_cpu_manager_exclusive_cpu_allocation_count": 2,
+			"kubelet_memory_manager_pinning_requests_total":      2,
+			"kubelet_memory_manager_pinning_errors_total":        1,
+			"kubelet_topology_manager_admission_requests_total":  2,
+			"kubelet_topology_manager_admission_errors_total":    0,
+			"kubelet_topology_manager_admission_duration_ms":     2,
+		}
+		if got := unlabelled(t, b.registry); !maps.Equal(got, want) {
+			t.Errorf("counted %v, want %v", got, want)
+		}
+		b.state(pod, topic.Terminated)
+		want["kubelet_cpu_manager_shared_pool_size_millicores"] = 3000
+		want["kubelet_cpu_manager_exclusive_cpu_allocation_count"] = 0
+		if got := unlabelled(t, b.registry); !maps.Equal(got, want) {
+			t.Errorf("counted %v, want %v", got, want)
+		}
+	})
+}
+
+// unlabelled are the values of metrics without labels, by their names; of a histogram it is how often it was measured.
+func unlabelled(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if len(m.GetLabel()) == 0 {
+				values[family.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue() +
+					float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return values
 }

@@ -51,7 +51,7 @@ func retryFailed(pods map[string]*pod, changed map[*pod]bool, onlyAttaching bool
 			changed[p] = true
 		}
 		for _, v := range p.volumes {
-			if v.op != opNone || v.onItsWay || !onlyAttaching && v.problem != "" {
+			if v.op != opNone || v.unattached || !onlyAttaching && v.problem != "" {
 				v.retry.wake()
 				changed[p] = true
 			}

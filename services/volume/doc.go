@@ -20,8 +20,8 @@
 // # Writes
 //
 // volume.state, plugin.registered, csi.driver and csi.volumes. Events: FailedMount, FailedMapVolume, those about the
-// group of a volume's files, and those about its growth. The status of claims, as far as the growth of their volumes
-// goes.
+// group of a volume's files, those about its growth, VolumeAttachmentLimitExceeded, and of the Node
+// PossibleMemoryBackedVolumesOnDisk. The status of claims, as far as the growth of their volumes goes.
 //
 // # Calls and serves
 //

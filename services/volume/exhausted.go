@@ -13,9 +13,6 @@ import (
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
-// reasonExhausted is the reason of a pod that is rejected because its volumes can't be attached, the kubelet's.
-const reasonExhausted = "VolumeAttachmentLimitExceeded"
-
 // rejectTimeout bounds the wait for podsync's answer; the volume's next failure asks again.
 const rejectTimeout = 10 * time.Second
 
@@ -31,7 +28,7 @@ func rejectExhausted(s *Service, p *pod, v *volume, why error) {
 		ctx, cancel := context.WithTimeout(context.Background(), rejectTimeout)
 		defer cancel()
 		_, err := topic.PodEvict.Do(ctx, s.conn, topic.Eviction{
-			Ref: ref, Reason: reasonExhausted, Message: "Pod was rejected: " + message,
+			Ref: ref, Reason: topic.ReasonExhausted, Message: "Pod was rejected: " + message,
 		})
 		if err != nil {
 			s.log.Warn("can't have a pod rejected whose volumes can't be attached, retrying", "namespace", ref.Namespace,
@@ -39,7 +36,7 @@ func rejectExhausted(s *Service, p *pod, v *volume, why error) {
 			return
 		}
 		s.ports.Events.Record(topic.Event{
-			Kind: "Pod", Ref: ref, Type: corev1.EventTypeWarning, Reason: reasonExhausted, Message: message,
+			Kind: "Pod", Ref: ref, Type: corev1.EventTypeWarning, Reason: topic.ReasonExhausted, Message: message,
 		})
 	})
 }

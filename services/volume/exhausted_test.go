@@ -68,11 +68,12 @@ func TestPodWithoutRoomForItsVolumes(t *testing.T) {
 		message := "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[config data], " +
 			"unattached volumes=[data], failed to process volumes=[]: MountVolume.WaitForAttach failed : " +
 			plugin.ErrExhausted.Error() + ": no room"
-		if list := rejected(); len(list) == 0 || list[0].Reason != reasonExhausted || list[0].UID != "u1" ||
+		if list := rejected(); len(list) == 0 || list[0].Reason != topic.ReasonExhausted || list[0].UID != "u1" ||
 			list[0].Message != "Pod was rejected: "+message {
 			t.Errorf("rejected: %+v", list)
 		}
-		if events := strings.Join(w.events.all(), "\n"); !strings.Contains(events, reasonExhausted+" pod-u1: "+message) {
+		events := strings.Join(w.events.all(), "\n")
+		if !strings.Contains(events, topic.ReasonExhausted+" pod-u1: "+message) {
 			t.Errorf("events:\n%s", events)
 		}
 		cancel()

@@ -178,18 +178,25 @@ func TestCleanUpGoesOnAfterAFailure(t *testing.T) {
 	}
 }
 
-// A change of the Node's lists is news for volumes that wait to be attached, and for no others.
+// A change of the Node's lists is news for volumes that wait to be attached, also for those of which the attacher has
+// failed before, and for no others.
 func TestTheNodesListsChange(t *testing.T) {
 	now := time.Now()
-	waits, failed := &volume{onItsWay: true, problem: "x"}, &volume{problem: "x"}
-	waits.retry.fail(now, 0)
-	failed.retry.fail(now, 0)
-	p := &pod{volumes: []*volume{waits, failed}}
-	changed := map[*pod]bool{}
-	retryFailed(map[string]*pod{"u": p}, changed, true)
-	if waits.retry.notBefore.After(now) || !failed.retry.notBefore.After(now) || !changed[p] {
-		t.Errorf("the volume that waits is tried in %s, the other one in %s", waits.retry.notBefore.Sub(now),
-			failed.retry.notBefore.Sub(now))
+	for name, c := range map[string]struct {
+		onItsWay, unattached, atOnce bool
+	}{
+		"is being attached":      {true, true, true},
+		"couldn't be attached":   {false, true, true},
+		"waits for another pod":  {true, false, false},
+		"has failed in some way": {false, false, false},
+	} {
+		v := &volume{onItsWay: c.onItsWay, waiting: waiting{unattached: c.unattached}, problem: "x"}
+		v.retry.fail(now, 0)
+		p, changed := &pod{volumes: []*volume{v}}, map[*pod]bool{}
+		retryFailed(map[string]*pod{"u": p}, changed, true)
+		if atOnce := !v.retry.notBefore.After(now); atOnce != c.atOnce || changed[p] != c.atOnce {
+			t.Errorf("a volume that %s is tried at once: %v, the pod is looked at: %v", name, atOnce, changed[p])
+		}
 	}
 }
 

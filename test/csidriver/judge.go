@@ -255,7 +255,8 @@ func (h *history) endOfNode(o *judged, code codes.Code, unsure bool, at time.Tim
 			h.staged.excused = true // the driver has forgotten it
 		}
 	case "NodeUnstageVolume":
-		h.unstaging = unsure
+		// A driver that says itself that its time was over has given up.
+		h.unstaging = unsure && (o.gone || code != codes.DeadlineExceeded)
 		if ok && !unsure {
 			h.staged = mark{}
 		}

@@ -87,9 +87,10 @@ func TestJudge(t *testing.T) {
 		"staged for nobody":           {log: "1 stage, 1 gone, 1 OK, 2 publish", want: "it isn't staged"},
 		"staged during unstaging":     {log: up + "3 unpublish, 3 OK, 4 unstage, 4 gone, 5 stage", want: "isn't answered"},
 		"staged after a hung unstage": {
-			log: up + "3 unpublish, 3 OK, 4 unstage, 4 DeadlineExceeded, 5 stage", want: "isn't answered",
+			log: up + "3 unpublish, 3 OK, 4 unstage, 4 gone, 4 DeadlineExceeded, 5 stage", want: "isn't answered",
 		},
 		"staged after its death":   {log: up + "3 unpublish, 3 OK, 4 unstage, start, 5 stage", want: "isn't answered"},
+		"staged after it gave up":  {log: up + "3 unpublish, 3 OK, 4 unstage, 4 DeadlineExceeded, 5 stage, 5 OK"},
 		"staged after a refusal":   {log: up + "3 unpublish, 3 OK, 4 unstage, 4 Internal, 5 stage, 5 OK"},
 		"staged twice":             {log: up + "5 stage", want: "it is staged"},
 		"published twice":          {log: up + "5 publish", want: "it is published at /a"},

@@ -132,7 +132,7 @@ func (d *DRADriver) Fail(err error) {
 }
 
 // OnCall has f called, from other goroutines, at the begin of each call about a claim, "prepare" or "unprepare", and of
-// "GetInfo".
+// "GetInfo" and "NotifyRegistrationStatus".
 func (d *DRADriver) OnCall(f func(call string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -168,6 +168,7 @@ func (d *DRADriver) GetInfo(context.Context, *registerapi.InfoRequest) (*registe
 // NotifyRegistrationStatus implements the registration.
 func (d *DRADriver) NotifyRegistrationStatus(_ context.Context, s *registerapi.RegistrationStatus,
 ) (*registerapi.RegistrationStatusResponse, error) {
+	d.called("NotifyRegistrationStatus")
 	if !s.GetPluginRegistered() {
 		d.t.Errorf("the driver %s is refused: %s", d.Name, s.GetError())
 	}

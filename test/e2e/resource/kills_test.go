@@ -144,11 +144,12 @@ func TestKilledAtEveryCallOfADriver(t *testing.T) {
 		"volume":   func() { bed.Signal(t, "volume", syscall.SIGKILL) }, // which finds drivers
 		"driver":   driver.Stop,
 	}
-	for _, call := range []string{"GetInfo", "prepare", "unprepare"} {
+	for _, call := range []string{"GetInfo", "NotifyRegistrationStatus", "prepare", "unprepare"} {
+		registers := call == "GetInfo" || call == "NotifyRegistrationStatus"
 		for victim, kill := range kills {
 			var once sync.Once
 			killed := make(chan struct{})
-			if call == "GetInfo" {
+			if registers {
 				driver.Stop()
 			}
 			driver.OnCall(func(c string) {
@@ -166,7 +167,7 @@ func TestKilledAtEveryCallOfADriver(t *testing.T) {
 				}
 			}
 			name := strings.ToLower("at-" + call + "-" + victim)
-			if call == "GetInfo" {
+			if registers {
 				driver.Serve()
 			}
 			ns.Apply(pod(name, claimingPod))

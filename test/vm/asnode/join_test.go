@@ -91,8 +91,7 @@ func TestJoin(t *testing.T) {
 	after := held(ns.Running("stays"))
 	if !stayed {
 		// A node that isn't Ready has no pods that are.
-		before, _, _ = strings.Cut(before, readyWord)
-		after, _, _ = strings.Cut(after, readyWord)
+		before, after = withoutReady(before), withoutReady(after)
 	}
 	if after != before {
 		t.Errorf("the pod is %s, and was %s", after, before)

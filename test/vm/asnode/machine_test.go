@@ -181,6 +181,12 @@ func held(p *corev1.Pod) string {
 	return text
 }
 
+// withoutReady is what held says without the Ready condition.
+func withoutReady(held string) string {
+	text, _, _ := strings.Cut(held, readyWord)
+	return text
+}
+
 // answers waits until a command in the pod has run by way of the API server and the agent.
 func answers(t *testing.T, ns *kit.Namespace, pod string) {
 	t.Helper()

@@ -60,6 +60,12 @@ var volumes = []rule{
 		"kubectl get volumeattachment, and the log of kube-controller-manager",
 	},
 	{
+		"volume-attach-controller", `status\.volumesAttached yet \(driver (\S+), since (.+)\)`,
+		"the driver {1} has attached it, and the Node's status has not said so since {2}",
+		"the attach-detach controller of kube-controller-manager",
+		"kubectl get node -o yaml has status.volumesAttached; then the log of kube-controller-manager",
+	},
+	{
 		"volume-attach-waits", `is not attached for volume attachment .*\(driver (\S+), since (.+)\)`,
 		"the driver {1} hasn't attached it to this node since {2}", "the driver's external-attacher",
 		"kubectl describe volumeattachment, and the log of the driver's controller",

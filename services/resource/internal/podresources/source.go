@@ -22,7 +22,7 @@ type Source interface {
 type Pod struct {
 	// Update is the pod as in pod.update.
 	Update topic.Pod
-	// Phase is that of the newest status, or Failed for a pod that was refused; empty where neither is known.
+	// Phase is Failed for a pod that was refused; empty where it isn't known, as of others.
 	Phase corev1.PodPhase
 	// Containers are those that have something, by name.
 	Containers map[string]Resources

@@ -63,25 +63,24 @@ func (a *Attached) SetNode(status corev1.NodeStatus) bool {
 	return !same
 }
 
-// state reports whether the API server knows that the volume of that name is in use by this node, and whether it has
-// been attached since.
-func (a *Attached) state(name string) (used, ready bool) {
+// state reports whether the API server knows that the volume of that name is in use by this node, and what the Node's
+// status lacks of it; empty where it has been attached since.
+func (a *Attached) state(name string) (used bool, lacks string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	used = slices.Contains(a.used, corev1.UniqueVolumeName(name))
-	ready = slices.ContainsFunc(a.ready, func(v corev1.AttachedVolume) bool { return string(v.Name) == name })
-	return used, used && ready
+	switch {
+	case !slices.Contains(a.used, corev1.UniqueVolumeName(name)):
+		return false, fmt.Sprintf("volume %s is not in the Node's status.volumesInUse yet", name)
+	case !slices.ContainsFunc(a.ready, func(v corev1.AttachedVolume) bool { return string(v.Name) == name }):
+		return true, fmt.Sprintf("volume %s is not in the Node's status.volumesAttached yet", name)
+	}
+	return true, ""
 }
 
 // Waits is what the volume of that name waits for, which has no VolumeAttachment; empty where it is attached.
 func (a *Attached) Waits(name string) string {
-	switch used, ready := a.state(name); {
-	case !used:
-		return fmt.Sprintf("volume %s is not in the Node's status.volumesInUse yet", name)
-	case !ready:
-		return fmt.Sprintf("volume %s is not in the Node's status.volumesAttached yet", name)
-	}
-	return ""
+	_, lacks := a.state(name)
+	return lacks
 }
 
 // Attachment is what a volume must wait for before it is attached, and what its attacher has said of it.
@@ -99,16 +98,16 @@ func Must(object *storagev1.CSIDriver) bool {
 // know that the node uses the volume, or it would detach it below the pod. An error beside an attached volume is one of
 // a later attempt, such as the attacher's when it looks at all volumes again: the volume is attached nevertheless.
 func (a *Attached) Look(ctx context.Context, v ID) (Attachment, error) {
-	used, ready := a.state(v.Name())
+	used, lacks := a.state(v.Name())
 	if !used {
-		return Attachment{Waits: fmt.Sprintf("volume %s is not in the Node's status.volumesInUse yet", v.Name())}, nil
+		return Attachment{Waits: lacks}, nil
 	}
 	name := v.AttachmentOn(a.node)
 	va, err := plugin.Ask(ctx, apierrors.IsForbidden, func(ctx context.Context) (*storagev1.VolumeAttachment, error) {
 		return a.api.GetVolumeAttachment(ctx, name)
 	})
 	switch {
-	case err != nil && !ready && apierrors.IsNotFound(err):
+	case err != nil && lacks != "" && apierrors.IsNotFound(err):
 		return Attachment{Waits: fmt.Sprintf("the attach-detach controller has not made volume attachment %v of volume %v "+
 			"yet", name, v.Handle)}, nil
 	case err != nil:
@@ -121,10 +120,10 @@ func (a *Attached) Look(ctx context.Context, v ID) (Attachment, error) {
 			err = fmt.Errorf("%w: %w", plugin.ErrExhausted, err)
 		}
 		return Attachment{}, err
-	case !va.Status.Attached || !ready:
+	case !va.Status.Attached:
 		return Attachment{Waits: fmt.Sprintf("volume %v is not attached for volume attachment %v", v.Handle, name)}, nil
 	}
-	return Attachment{Context: va.Status.AttachmentMetadata}, nil
+	return Attachment{Waits: lacks, Context: va.Status.AttachmentMetadata}, nil
 }
 
 // exhausted is gRPC's ResourceExhausted in a VolumeAttachment's error: the node can have no more volumes of the driver.

@@ -72,12 +72,16 @@ func TestAttach(t *testing.T) {
 	b.api.attachment.Status = storagev1.VolumeAttachmentStatus{
 		Attached: true, AttachmentMetadata: map[string]string{"device": "sdb"},
 	}
-	b.claims("u1", "volume h/1 is not attached for volume attachment csi-")
+	// The attacher has done its part: it is the controller that is waited for.
+	b.claims("u1", "volume "+attachedName+" is not in the Node's status.volumesAttached yet")
 	now := metav1.Now()
 	b.tells(true, true)
 	b.api.attachment.DeletionTimestamp = &now
 	b.claims("u1", "volume attachment is being deleted")
 	b.api.attachment.DeletionTimestamp = nil
+	b.api.err = errors.New("away")
+	b.claims("u1", "volume h/1 has GET error for volume attachment csi-"+hexSum("h/1dn1")+": away")
+	b.api.err = nil
 	b.calls()
 	b.claims("u1", "")
 	if got := b.node.last.GetPublishContext(); got["device"] != "sdb" {

@@ -4,14 +4,18 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/volume/internal/plugin"
 )
 
 // What a driver repeats of what it was given is in no error.
@@ -151,4 +155,27 @@ func TestRepublishAfterARestart(t *testing.T) {
 	}
 	b.mounts("")
 	b.calls("publish", "publish")
+}
+
+// A driver's name becomes part of paths: one that leads elsewhere is refused, and nothing is made of it.
+func TestNamesThatLeadElsewhere(t *testing.T) {
+	b := newBed(t, unattached())
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u1"}}
+	for _, name := range []string{"", "..", "../../etc", "a/b", "a\nb", strings.Repeat("a", 64)} {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: name, VolumeHandle: "h"}
+		_, err := b.volumes.MountPersistent(t.Context(), plugin.Request{Pod: pod, Calls: silent{}}, pv, false)
+		if err == nil || !strings.Contains(err.Error(), `persistent volume "pv" can't be mounted: its CSI driver is`) {
+			t.Errorf("%q behind a claim: %v", name, err)
+		}
+		v := &corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: name}}}
+		_, err = b.volumes.Mount(t.Context(), plugin.Request{Pod: pod, Volume: v, Dir: b.dir(), Calls: silent{}})
+		if err == nil || !strings.Contains(err.Error(), "can't be the name of a CSI driver") {
+			t.Errorf("%q in the pod's spec: %v", name, err)
+		}
+	}
+	if entries, err := os.ReadDir(b.root); err != nil || len(entries) != 1 {
+		t.Errorf("there is more than the socket: %v, %v", entries, err)
+	}
+	b.calls()
 }

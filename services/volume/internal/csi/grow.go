@@ -60,9 +60,6 @@ func (v *kept) Grow(ctx context.Context, r plugin.Request, pv *corev1.Persistent
 	calling, cancel := driver.CallContext(ctx)
 	defer cancel()
 	_, err = c.Node.NodeExpandVolume(calling, v.expansion(t, can, size.Value(), secrets))
-	if status.Code(err) == codes.Unavailable {
-		c.Forget()
-	}
 	return ofGrowth(err)
 }
 

@@ -3,8 +3,10 @@ package csi
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	csiapi "github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +27,8 @@ func TestGrow(t *testing.T) {
 	}
 	b.claimsVolume("u1", pv, "")
 	pv.Spec.CSI.NodeExpandSecretRef = &corev1.SecretReference{Namespace: "other", Name: "grow"}
+	pv.Spec.CSI.FSType, pv.Spec.MountOptions = "xfs", []string{"noatime"}
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	if err := grow(); err != nil {
 		t.Error(err)
 	}
@@ -33,6 +37,11 @@ func TestGrow(t *testing.T) {
 		r.GetStagingTargetPath() != filepath.Join(b.stageDir(), "globalmount") ||
 		r.GetCapacityRange().GetRequiredBytes() != 2<<30 || r.GetSecrets()["key"] != "s3cret of other/grow" {
 		t.Errorf("request %v", r)
+	}
+	if can := r.GetVolumeCapability(); can.GetMount().GetFsType() != "xfs" ||
+		!slices.Equal(can.GetMount().GetMountFlags(), pv.Spec.MountOptions) ||
+		can.GetAccessMode().GetMode() != csiapi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER {
+		t.Errorf("the volume is to be used as %v", can)
 	}
 	for code, want := range map[codes.Code]error{
 		codes.FailedPrecondition: growth.ErrInUse, codes.OutOfRange: growth.ErrInfeasible,

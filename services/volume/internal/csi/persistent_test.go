@@ -129,7 +129,7 @@ func TestNeverStagedDuringUnstage(t *testing.T) {
 	b.claims("u1", "")
 	b.gives("u1")
 	b.node.answers["unstage"] = []error{
-		status.Error(codes.DeadlineExceeded, "late"), status.Error(codes.Unavailable, "gone"),
+		status.Error(codes.Aborted, "at it"), status.Error(codes.Unavailable, "gone"),
 	}
 	if err := b.volumes.unstageIfUnused(t.Context(), b.stageDir()); err == nil {
 		t.Error("no error")
@@ -192,17 +192,44 @@ func TestRequestsOfStageAndUnstage(t *testing.T) {
 	}
 }
 
-// A driver that refuses to unstage keeps no later pod from the volume.
+// A driver that refuses to unstage, or says itself that it has run out of time, keeps no later pod from the volume.
+// Kubernetes' own tests of CSI (csi_node_stage_error_cases.go) want both.
 func TestUnstageIsRefused(t *testing.T) {
+	for _, code := range []codes.Code{codes.FailedPrecondition, codes.DeadlineExceeded} {
+		b := newBed(t, unattached())
+		b.claims("u1", "")
+		b.gives("u1")
+		b.node.answers["unstage"] = []error{status.Error(code, "busy")}
+		if err := b.volumes.unstageIfUnused(t.Context(), b.stageDir()); err == nil {
+			t.Error("no error")
+		}
+		b.claims("u2", "")
+		b.calls("stage", "publish", "unpublish", "unstage", "stage", "publish")
+	}
+}
+
+// An Unstage that the caller doesn't wait for any more is repeated: the driver may be at it.
+func TestUnstageThatHangs(t *testing.T) {
 	b := newBed(t, unattached())
 	b.claims("u1", "")
 	b.gives("u1")
-	b.node.answers["unstage"] = []error{status.Error(codes.FailedPrecondition, "busy")}
-	if err := b.volumes.unstageIfUnused(t.Context(), b.stageDir()); err == nil {
+	hangs := func(method string) {
+		b.node.mu.Lock()
+		defer b.node.mu.Unlock()
+		b.node.hang = method
+	}
+	hangs("unstage")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- b.volumes.unstageIfUnused(ctx, b.stageDir()) }()
+	<-b.node.entered
+	cancel(context.DeadlineExceeded)
+	if err := <-ended; err == nil {
 		t.Error("no error")
 	}
+	hangs("")
 	b.claims("u2", "")
-	b.calls("stage", "publish", "unpublish", "unstage", "stage", "publish")
+	b.calls("stage", "publish", "unpublish", "unstage", "unstage", "stage", "publish")
 }
 
 // A driver that has forgotten what it staged is asked to stage again, once for each refusal.

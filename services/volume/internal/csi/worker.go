@@ -234,8 +234,8 @@ type recorded struct {
 // call makes a call: what is recorded before it says that it may have happened, what is recorded after it what the
 // outcome says.
 func (v *Volumes) call(ctx context.Context, t task, n recorded) error {
-	k, f, c := n.kind, n.facts, n.client
-	doIt, err := v.prepare(ctx, t, k, f, c)
+	k, f := n.kind, n.facts
+	doIt, err := v.prepare(ctx, t, k, f, n.client)
 	if err != nil {
 		return err
 	}
@@ -255,11 +255,12 @@ func (v *Volumes) call(ctx context.Context, t task, n recorded) error {
 	}
 	calling, cancel := driver.CallContext(ctx)
 	err = doIt(calling)
-	cancel()
-	if status.Code(err) == codes.Unavailable {
-		c.Forget() // the driver that comes back may be another version
+	o := outcomeOf(err)
+	if k == unstage && status.Code(err) == codes.DeadlineExceeded && calling.Err() == nil {
+		o = failed // it is the driver's word: it has given up, and is not at it any more
 	}
-	switch s := after(k, f, n.before, outcomeOf(err)); s {
+	cancel()
+	switch s := after(k, f, n.before, o); s {
 	case stepNone, stepWanted:
 		return errors.Join(err, v.takeBack(ctx, t, n))
 	case stepStaged, stepMounted, stepPublished:

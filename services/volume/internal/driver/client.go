@@ -86,7 +86,7 @@ func dial(endpoint string, watch grpc.UnaryClientInterceptor) (*Client, error) {
 			MinConnectTimeout: 5 * time.Second, // the machine may stand still for a while
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-		grpc.WithChainUnaryInterceptor(watch, plain),
+		grpc.WithChainUnaryInterceptor(watch, c.plain),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("CSI driver at %q: %w", endpoint, err)
@@ -144,14 +144,17 @@ func (c *Client) Forget() { c.ends.Add(1) }
 // what a driver repeats of its secrets isn't either.
 //
 //nolint:revive // the many arguments are those of a grpc.UnaryClientInterceptor
-func plain(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
-	options ...grpc.CallOption,
+func (c *Client) plain(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, options ...grpc.CallOption,
 ) error {
 	err := invoke(ctx, method, req, reply, conn, options...)
 	if err == nil {
 		return nil
 	}
 	s := status.Convert(err)
+	if s.Code() == codes.Unavailable {
+		c.Forget() // the driver that comes back may be another version
+	}
 	if s.Code() == codes.Canceled || s.Code() == codes.DeadlineExceeded {
 		if why := context.Cause(ctx); why != nil && !errors.Is(why, ctx.Err()) {
 			return status.Error(s.Code(), Line(why.Error()))

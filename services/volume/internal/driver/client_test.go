@@ -79,12 +79,17 @@ type able struct {
 	csiapi.UnimplementedNodeServer
 	stages bool
 	asked  int
+	// more are capabilities that mean nothing.
+	more int
 }
 
 func (a *able) NodeGetCapabilities(context.Context, *csiapi.NodeGetCapabilitiesRequest,
 ) (*csiapi.NodeGetCapabilitiesResponse, error) {
 	a.asked++
-	answer := &csiapi.NodeGetCapabilitiesResponse{}
+	answer := &csiapi.NodeGetCapabilitiesResponse{Capabilities: make([]*csiapi.NodeServiceCapability, a.more)}
+	for i := range answer.Capabilities {
+		answer.Capabilities[i] = &csiapi.NodeServiceCapability{}
+	}
 	if a.stages {
 		answer.Capabilities = []*csiapi.NodeServiceCapability{{
 			Type: &csiapi.NodeServiceCapability_Rpc{Rpc: &csiapi.NodeServiceCapability_RPC{
@@ -157,5 +162,22 @@ func TestCapabilitiesOfADriverThatWasStartedAgain(t *testing.T) {
 	}
 	if can := c.Known(); can == nil || can.Stage {
 		t.Errorf("known is %+v", can)
+	}
+}
+
+// What a driver can do has an end, and what means nothing is passed over.
+func TestCapabilitiesWithoutEnd(t *testing.T) {
+	for more, want := range map[int]string{maxCapabilities: "", maxCapabilities + 1: "the driver names 257 capabilities"} {
+		socket := filepath.Join(t.TempDir(), "s")
+		(&able{more: more}).run(t, socket)
+		c, err := dial(socket, New().watch("d"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Capabilities(t.Context())
+		c.retire()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%d capabilities: %v; want %q", more, err, want)
+		}
 	}
 }

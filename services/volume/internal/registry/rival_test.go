@@ -64,3 +64,59 @@ func TestASilentDriverLosesItsName(t *testing.T) {
 	serve(t, next, csi("a"))
 	b.until(t, "the next of the name", func(all map[string]topic.Plugin) bool { return all[key].Socket == next })
 }
+
+// A driver of a later version takes the name of one that is there, and the earlier one has it again afterwards.
+func TestALaterVersionTakesTheName(t *testing.T) {
+	dir, b := start(t, nil, nil)
+	at := func(socket string) func(map[string]topic.Plugin) bool {
+		return func(all map[string]topic.Plugin) bool { return filepath.Base(all["CSIPlugin.a"].Socket) == socket }
+	}
+	first, later := csi("a", "1.0.0"), csi("a", "1.0.0", "1.1.0")
+	serve(t, filepath.Join(dir, "first.sock"), first)
+	b.until(t, "the first", at("first.sock"))
+	<-first.told
+	serve(t, filepath.Join(dir, "later.sock"), later)
+	b.until(t, "the later", at("later.sock"))
+	if told := <-later.told; !told.GetPluginRegistered() {
+		t.Errorf("the later one hears %v", told)
+	}
+	if err := os.Remove(filepath.Join(dir, "later.sock")); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, "the first again", at("first.sock"))
+}
+
+// A driver that was refused is tried again, and has the name as soon as that is free.
+func TestARefusedDriverIsTriedAgain(t *testing.T) {
+	dir, b := start(t, nil, nil)
+	first, second := csi("a"), csi("a")
+	serve(t, filepath.Join(dir, "1.sock"), first)
+	<-first.told
+	serve(t, filepath.Join(dir, "2.sock"), second)
+	if told := <-second.told; told.GetPluginRegistered() {
+		t.Errorf("the second hears %v", told)
+	}
+	if err := os.Remove(filepath.Join(dir, "1.sock")); err != nil {
+		t.Fatal(err)
+	}
+	b.until(t, "the second", func(all map[string]topic.Plugin) bool {
+		return filepath.Base(all["CSIPlugin.a"].Socket) == "2.sock"
+	})
+}
+
+// Where the kernel gives no notices the directory is scanned each second, else now and then; a notice has it scanned
+// almost at once.
+func TestWhenTheDirectoryIsScanned(t *testing.T) {
+	r := New(t.TempDir(), Ports{})
+	r.scanned = time.Unix(1000, 0)
+	for want, prepare := range map[time.Duration]func(){
+		unwatched: func() { r.watcher, r.noticed = nil, false },
+		period:    func() { r.watcher, r.noticed = nobody, false },
+		gather:    func() { r.watcher, r.noticed = nil, true },
+	} {
+		prepare()
+		if got := r.scanAt().Sub(r.scanned); got != want {
+			t.Errorf("it is scanned after %s, want %s", got, want)
+		}
+	}
+}

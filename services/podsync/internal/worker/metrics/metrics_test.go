@@ -269,7 +269,7 @@ func TestRejections(t *testing.T) {
 	m, r := newMetrics(t)
 	for _, reason := range []string{
 		"OutOfcpu", "OutOfexample.com/gpu", "OutOfexample.com/nic",
-		"Evicted", "NodeAffinity", "PodFeatureUnsupported",
+		"Evicted", "NodeAffinity", "PodFeatureUnsupported", "NodeShutdown", "TopologyAffinityError", "SMTAlignmentError",
 	} {
 		m.Rejected(reason)
 	}
@@ -277,10 +277,12 @@ func TestRejections(t *testing.T) {
 		# HELP kubelet_admission_rejections_total Pods that weren't admitted, by the reason.
 		# TYPE kubelet_admission_rejections_total counter
 		kubelet_admission_rejections_total{reason="Evicted"} 1
-		kubelet_admission_rejections_total{reason="Other"} 1
+		kubelet_admission_rejections_total{reason="NodeShutdown"} 1
+		kubelet_admission_rejections_total{reason="Other"} 2
 		kubelet_admission_rejections_total{reason="OutOfExtendedResources"} 2
 		kubelet_admission_rejections_total{reason="OutOfcpu"} 1
 		kubelet_admission_rejections_total{reason="PodFeatureUnsupported"} 1
+		kubelet_admission_rejections_total{reason="TopologyAffinityError"} 1
 	`, "kubelet_admission_rejections_total")
 }
 

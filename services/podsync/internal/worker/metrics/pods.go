@@ -123,7 +123,8 @@ var rejections = map[string]bool{
 	"AppArmor": true, "PodOSSelectorNodeLabelDoesNotMatch": true, "PodOSNotSupported": true, "InvalidNodeInfo": true,
 	"SupplementalGroupsPolicyNotSupported": true, "UnexpectedAdmissionError": true, "OutOfcpu": true, "OutOfmemory": true,
 	"OutOfephemeral-storage": true, "OutOfpods": true, "Evicted": true, "SysctlForbidden": true,
-	"node(s) had taints that the pod didn't tolerate": true, "PodFeatureUnsupported": true,
+	"node(s) had taints that the pod didn't tolerate": true, "PodFeatureUnsupported": true, "NodeShutdown": true,
+	"TopologyAffinityError": true, "VolumeAttachmentLimitExceeded": true,
 }
 
 // Rejected records a pod that wasn't admitted.
