@@ -21,6 +21,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -156,6 +157,11 @@ func (g *Guest) boot(ctx context.Context) error {
 		Memory: memory, CPUs: cpus, Accelerator: accelerator,
 		Forwards: []machine.Forward{{Host: net.JoinHostPort(g.Address.String(), strconv.Itoa(nodePort)), Guest: nodePort}},
 	})
+	if err != nil {
+		return err
+	}
+	// The boot doesn't wait for it.
+	_, err = g.Machine.Run(ctx, "systemctl start "+strings.TrimPrefix(machine.Payload, "/")+".mount")
 	return err
 }
 

@@ -49,7 +49,9 @@ func (g *Guest) files() ([]machine.File, error) {
 	list := []machine.File{
 		{Path: "/etc/hostname", Text: Name + "\n"},
 		{Path: "/etc/hosts", Text: "127.0.0.1 localhost\n" + g.Address.String() + " " + Name + "\n"},
-		{Path: "/etc/fstab", Text: machine.PayloadDevice + " " + machine.Payload + " ext4 ro,nofail 0 0\n"},
+		// An emulated machine may need longer than systemd's 90 s until it has found its disks.
+		{Path: "/etc/fstab", Text: machine.PayloadDevice + " " + machine.Payload +
+			" ext4 ro,nofail,x-systemd.device-timeout=20min 0 0\n"},
 		// The node's address, see the package's comment.
 		{Path: "/etc/systemd/network/node.netdev", Text: "[NetDev]\nName=node\nKind=dummy\n"},
 		{Path: "/etc/systemd/network/node.network", Text: "[Match]\nName=node\n[Network]\nAddress=" + g.Address.String() +
