@@ -94,14 +94,28 @@ func (s *stage) info(p *pack, format string) (*nfpm.Info, error) {
 	}, nil
 }
 
-// contents are the files of a package.
+// contents are the files of a package, and the directories that it has.
 func (s *stage) contents(p *pack, format string) (files.Contents, error) {
+	list, err := s.files(p, format)
+	for _, dir := range ownDirectories(list, format) {
+		list = append(list, s.entry(files.TypeDir, "", dir, 0o755))
+	}
+	return list, err
+}
+
+// entry is a file, link or directory of a package.
+func (s *stage) entry(kind, source, target string, mode os.FileMode) *files.Content {
+	return &files.Content{
+		Source: source, Destination: target, Type: kind,
+		FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: s.time},
+	}
+}
+
+// files are those of a package.
+func (s *stage) files(p *pack, format string) (files.Contents, error) {
 	var list files.Contents
 	add := func(kind, source, target string, mode os.FileMode) {
-		list = append(list, &files.Content{
-			Source: source, Destination: target, Type: kind,
-			FileInfo: &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode, MTime: s.time},
-		})
+		list = append(list, s.entry(kind, source, target, mode))
 	}
 	for _, program := range p.programs {
 		add(files.TypeFile, s.executables[program], binDir+program, 0o755)
@@ -144,17 +158,15 @@ func (s *stage) contents(p *pack, format string) (files.Contents, error) {
 			add(kind, file, part.Path, 0o644)
 		}
 	}
-	if format == "rpm" {
-		for _, dir := range ownDirectories(list) {
-			add(files.TypeDir, "", dir, 0o755)
-		}
-	}
 	return list, nil
 }
 
-// ownDirectories are those of the files' directories that are kubelot's, in order. rpm removes only directories that
-// belong to a package; several may have one in common.
-func ownDirectories(list files.Contents) []string {
+// ownDirectories are those of the files' directories that are kubelot's, in order, for rpm: it removes only directories
+// that belong to a package, and several may have one in common. dpkg removes all that are empty.
+func ownDirectories(list files.Contents, format string) []string {
+	if format != "rpm" {
+		return nil
+	}
 	all := map[string]bool{}
 	for _, c := range list {
 		for dir := path.Dir(c.Destination); strings.Contains(dir, "/kubelot"); dir = path.Dir(dir) {

@@ -14,7 +14,7 @@ func TestOwnDirectories(t *testing.T) {
 		{Destination: "/usr/lib/systemd/system/kubelot-lease.service"},
 		{Destination: "/usr/lib/systemd/system/kubelot.target.wants/kubelot-lease.service"},
 		{Destination: "/etc/default/kubelot"},
-	})
+	}, "rpm")
 	want := []string{"/usr/lib/kubelot", "/usr/lib/kubelot/bin", "/usr/lib/systemd/system/kubelot.target.wants"}
 	if !slices.Equal(got, want) {
 		t.Errorf("the directories are %q, want %q", got, want)
