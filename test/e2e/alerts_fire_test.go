@@ -116,13 +116,13 @@ func alertsFire(t *testing.T, own *kit.Bed) {
 	misconfigured(t, own, p)
 	pressed(t, own, p)
 	serverHangs(t, own, ns, p)
-	own.Containerd.Stop()
+	own.CRI.Stop()
 	p.fireAll(t, map[string]string{
 		"KubelotRuntimeFails": "", "KubelotNodeNotReady": "is not Ready", "KubelotDaemonUnhealthy": "can't do its job",
 		"KubelotRuntimeEventsBreak": "breaks off its stream of events", "KubelotPLEGOld": "what runs on",
 	})
 	figuresMissing(t, own, p)
-	if err := own.Containerd.Launch(t.Context()); err != nil {
+	if err := own.CRI.Launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	own.Signal(t, "api", syscall.SIGSTOP)

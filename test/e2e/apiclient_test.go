@@ -20,7 +20,7 @@ import (
 
 func reopenLog(t *testing.T, id string) {
 	t.Helper()
-	if _, err := bed.Containerd.Runtime().ReopenContainerLog(t.Context(),
+	if _, err := bed.CRI.Runtime().ReopenContainerLog(t.Context(),
 		&runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
 		t.Fatal(err)
 	}

@@ -162,7 +162,7 @@ func awaitRequest(t *testing.T, own *kit.Bed, user string) (name string) {
 // runs reports whether a container of the pod runs on the node.
 func runs(t *testing.T, own *kit.Bed, pod string) error {
 	t.Helper()
-	list, err := own.Containerd.Runtime().ListContainers(t.Context(), &runtimeapi.ListContainersRequest{
+	list, err := own.CRI.Runtime().ListContainers(t.Context(), &runtimeapi.ListContainersRequest{
 		Filter: &runtimeapi.ContainerFilter{State: &runtimeapi.ContainerStateValue{
 			State: runtimeapi.ContainerState_CONTAINER_RUNNING,
 		}},

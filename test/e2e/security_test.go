@@ -221,7 +221,7 @@ func TestResources(t *testing.T) {
 	// The runtime learns of it and of the container's end on two ways; with the end first it says nothing of memory.
 	_, id, _ := strings.Cut(kit.Status(p, "app").ContainerID, "://")
 	kit.Eventually(t, "the runtime to know of the OOM kill", func() error {
-		answer, err := bed.Containerd.Runtime().ContainerStatus(t.Context(),
+		answer, err := bed.CRI.Runtime().ContainerStatus(t.Context(),
 			&runtimeapi.ContainerStatusRequest{ContainerId: id})
 		if err == nil && answer.GetStatus().GetReason() != "OOMKilled" {
 			err = fmt.Errorf("it says %v", answer.GetStatus())

@@ -156,7 +156,7 @@ func newShell(t *testing.T, own *kit.Bed) *tourShell {
 	}
 	s.env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH"), "NO_COLOR=1",
 		"KUBECONFIG="+own.ControlPlane.AdminKubeconfig())
-	s.names = strings.NewReplacer(run, "/run/kubelot", own.Bed.ContainerdSocket(), "/run/containerd/containerd.sock",
+	s.names = strings.NewReplacer(run, "/run/kubelot", own.Bed.CRISocket(), "/run/containerd/containerd.sock",
 		own.Node.ConfigFile(), "/var/lib/kubelet/config.yaml", own.Node.RootDir, "/var/lib/kubelet",
 		own.Node.PodLogs, "/var/log/pods", own.Node.ManifestDir, "/etc/kubernetes/manifests", own.Bed.Path(""), "/srv/bed",
 		s.dir, "/root")

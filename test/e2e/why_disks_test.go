@@ -109,14 +109,14 @@ func TestWhyPoorNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := own.Containerd.Images().RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{
+	if _, err := own.CRI.Images().RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{
 		Image: &runtimeapi.ImageSpec{Image: pause.Ref},
 	}); err != nil {
 		t.Fatal(err)
 	}
 	ns.Apply(pod("sandbox", container("", "")))
 	ns.Because("sandbox", "sandbox-image", "the pod can't start: the image of sandboxes, "+pause.Ref+", can't be had")
-	if err := own.Containerd.Import(t.Context(), pause); err != nil {
+	if err := own.CRI.Import(t.Context(), pause); err != nil {
 		t.Fatal(err)
 	}
 	sandbox := ns.Running("sandbox")

@@ -69,7 +69,7 @@ func digest(data []byte) string { return fmt.Sprintf("sha256:%x", sha256.Sum256(
 func TestWhyPullProgress(t *testing.T) {
 	t.Parallel()
 	registry := slowRegistry(t)
-	if err := bed.Containerd.UseRegistry(registry, false); err != nil {
+	if err := bed.CRI.UseRegistry(registry, false); err != nil {
 		t.Fatal(err)
 	}
 	image := registry + "/slow/image:1"

@@ -84,7 +84,7 @@ func troubled(t *testing.T) (addr string) {
 func TestWhyRegistryAnswers(t *testing.T) {
 	t.Parallel()
 	addr := troubled(t)
-	if err := bed.Containerd.UseRegistry(addr, false); err != nil {
+	if err := bed.CRI.UseRegistry(addr, false); err != nil {
 		t.Fatal(err)
 	}
 	ns := bed.Namespace(t)

@@ -10,7 +10,7 @@ import (
 
 	"kubelot.dev/test/bench/report"
 	"kubelot.dev/test/testbed/cluster"
-	"kubelot.dev/test/testbed/containerd"
+	"kubelot.dev/test/testbed/cri"
 )
 
 func TestCheckFindsMistakesFirst(t *testing.T) {
@@ -47,7 +47,7 @@ func TestQuickLeavesWhatWasAskedFor(t *testing.T) {
 }
 
 func TestTheBriefFormReachesTheAgents(t *testing.T) {
-	b := &bench{Options: Default(), cluster: &cluster.Cluster{Containerd: &containerd.Containerd{}}}
+	b := &bench{Options: Default(), cluster: &cluster.Cluster{CRI: &cri.Runtime{}}}
 	if b.options("n1").Brief {
 		t.Error("the default is brief")
 	}

@@ -37,7 +37,7 @@ func (b *bench) baseline(ctx context.Context, round *report.Round) error {
 	if !b.has(Latency) && pods == 0 {
 		return nil
 	}
-	result, err := baseline.Measure(ctx, b.cluster.Containerd.Socket, b.baselineOptions(), b.Repeat, pods)
+	result, err := baseline.Measure(ctx, b.cluster.CRI.Socket, b.baselineOptions(), b.Repeat, pods)
 	round.Figures.Add(result.Figures(b.Pods))
 	if result.Starts.Parallel > 0 {
 		b.parallel = result.Starts.Parallel
@@ -47,7 +47,7 @@ func (b *bench) baseline(ctx context.Context, round *report.Round) error {
 
 // hollow runs the hollow agent within this process, as many pods at a time as were best for the bare calls.
 func (b *bench) hollow(ctx context.Context, round *report.Round) error {
-	client, err := baseline.Dial(b.cluster.Containerd.Socket, b.baselineOptions())
+	client, err := baseline.Dial(b.cluster.CRI.Socket, b.baselineOptions())
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (b *bench) forget(ctx context.Context, name string) error {
 
 func (b *bench) options(name string) agent.Options {
 	return agent.Options{
-		Node: name, Client: b.client, Runtime: b.cluster.Containerd.Runtime(),
+		Node: name, Client: b.client, Runtime: b.cluster.CRI.Runtime(),
 		Say:     func(format string, args ...any) { b.say(strings.TrimPrefix(name, "bench-")+": "+format, args...) },
 		IdleFor: b.Idle, RestFor: b.Rest, Brief: b.Brief,
 		PauseRef: images.PauseRef, ShellRef: images.BusyboxRef, ServerRef: images.TestServerRef,

@@ -41,7 +41,7 @@ func (s *onCluster) program() string { return s.cluster.Tools.Path("ginkgo") }
 func (s *onCluster) env() []string { return nil }
 
 func (s *onCluster) args(o Options, dir string) []string {
-	return clusterArgs(o, dir, s.cluster, s.node.RootDir, s.cluster.Containerd.Socket)
+	return clusterArgs(o, dir, s.cluster, s.node.RootDir, s.cluster.CRI.Socket)
 }
 
 // clusterArgs are ginkgo's arguments for test/e2e against the cluster, with the node's directory and its runtime's

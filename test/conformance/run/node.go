@@ -148,7 +148,7 @@ func (s *onNode) args(o Options, dir string) []string {
 	}
 	return append(args,
 		"--node-name="+nodeName,
-		"--container-runtime-endpoint=unix://"+s.cluster.Containerd.Socket,
+		"--container-runtime-endpoint=unix://"+s.cluster.CRI.Socket,
 		"--k8s-bin-dir="+s.shims(),
 		"--kubelet-config-file="+b.Path("kubelet.yaml"),
 		"--kubelet-flags=--node-ip="+b.Gateway.String()+" --kubelet-cgroups= --cert-dir="+b.Path("kubelet-pki"),

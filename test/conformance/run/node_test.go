@@ -10,7 +10,7 @@ import (
 	"kubelot.dev/test/conformance"
 	"kubelot.dev/test/testbed/bed"
 	"kubelot.dev/test/testbed/cluster"
-	"kubelot.dev/test/testbed/containerd"
+	"kubelot.dev/test/testbed/cri"
 	"kubelot.dev/test/testbed/proc"
 	"kubelot.dev/test/testbed/tools"
 )
@@ -18,7 +18,7 @@ import (
 // The test binary parses its flags itself: ginkgo's have a prefix there, and one dash would be something else.
 func TestNodeArgs(t *testing.T) {
 	s := &onNode{cluster: &cluster.Cluster{
-		Bed: &bed.Bed{Dir: "/b"}, Tools: &tools.Box{Bin: "/bin"}, Containerd: &containerd.Containerd{Socket: "/c"},
+		Bed: &bed.Bed{Dir: "/b"}, Tools: &tools.Box{Bin: "/bin"}, CRI: &cri.Runtime{Socket: "/c"},
 	}}
 	scope := conformance.Scope{Suite: conformance.Node(), Focus: "one"}
 	args := s.args(Options{Scope: scope, Timeout: time.Minute}, "/out")

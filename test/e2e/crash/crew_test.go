@@ -147,7 +147,7 @@ func startAPIServerAgain(t *testing.T) func() {
 // attempts is an error unless the running containers with that label have just these attempts.
 func attempts(t *testing.T, label, value, want string) error {
 	t.Helper()
-	answer, err := bed.Containerd.Runtime().ListContainers(t.Context(),
+	answer, err := bed.CRI.Runtime().ListContainers(t.Context(),
 		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 			LabelSelector: map[string]string{label: value},
 			State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},

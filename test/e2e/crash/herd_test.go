@@ -99,8 +99,8 @@ func (h *herd) running(size int) {
 		h.pods = append(h.pods, p)
 	}
 	if stuck {
-		h.ns.Bed().Containerd.Stop()
-		if err := h.ns.Bed().Containerd.Launch(h.t.Context()); err != nil {
+		h.ns.Bed().CRI.Stop()
+		if err := h.ns.Bed().CRI.Launch(h.t.Context()); err != nil {
 			h.t.Fatal(err)
 		}
 	}
@@ -152,7 +152,7 @@ func (h *herd) startedOnce(p *corev1.Pod) error {
 		errs = append(errs, fmt.Errorf("its containers wrote %q, want %q", lines, wantStarts))
 	}
 	filter := map[string]string{"io.kubernetes.pod.uid": string(p.UID)}
-	answer, err := h.ns.Bed().Containerd.Runtime().ListContainers(h.t.Context(),
+	answer, err := h.ns.Bed().CRI.Runtime().ListContainers(h.t.Context(),
 		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: filter}})
 	errs = append(errs, err)
 	var seen []string
@@ -163,7 +163,7 @@ func (h *herd) startedOnce(p *corev1.Pod) error {
 		errs = append(errs, fmt.Errorf("containers in containerd, with attempts: %v", seen))
 	}
 	// What is left of a sandbox whose creation was broken off stays until the pod goes.
-	sandboxes, err := h.ns.Bed().Containerd.Runtime().ListPodSandbox(h.t.Context(),
+	sandboxes, err := h.ns.Bed().CRI.Runtime().ListPodSandbox(h.t.Context(),
 		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
 			LabelSelector: filter, State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY},
 		}})
@@ -248,7 +248,7 @@ func (h *herd) gone() {
 // alive counts the herd's running main containers, as the runtime tells.
 func (h *herd) alive() int {
 	h.t.Helper()
-	answer, err := h.ns.Bed().Containerd.Runtime().ListContainers(h.t.Context(),
+	answer, err := h.ns.Bed().CRI.Runtime().ListContainers(h.t.Context(),
 		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 			State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 			LabelSelector: map[string]string{"io.kubernetes.pod.namespace": h.ns.Name, "io.kubernetes.container.name": "main"},

@@ -320,7 +320,7 @@ func TestNothingThereAtStart(t *testing.T) {
 
 	bed.Node.Stop()
 	bed.ControlPlane.StopAPIServer()
-	bed.Containerd.Stop()
+	bed.CRI.Stop()
 	log := newJournal(t, bed)
 	launched := make(chan error, 1)
 	go func() { launched <- bed.Node.Launch(t.Context()) }()

@@ -81,7 +81,7 @@ func TestContainerdRestart(t *testing.T) {
 	going := newHerd(t, ns, "going", 3)
 	going.running(3)
 
-	bed.Containerd.Stop()
+	bed.CRI.Stop()
 	h := newHerd(t, ns, "meanwhile", outageHerd)
 	going.delete()
 	// The daemons see pods come and go without a runtime, and one of them has just begun.
@@ -102,7 +102,7 @@ func TestContainerdRestart(t *testing.T) {
 
 func launchContainerd(t *testing.T) {
 	t.Helper()
-	if err := bed.Containerd.Launch(t.Context()); err != nil {
+	if err := bed.CRI.Launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -111,13 +111,13 @@ func launchContainerd(t *testing.T) {
 // is known to nobody then, not even to itself; such are taken away here, so that what the tests find left is kubelot's.
 func crashContainerd(t *testing.T) {
 	t.Helper()
-	bed.Containerd.Kill()
+	bed.CRI.Kill()
 	forgotten, err := bed.Networks()
 	if err != nil {
 		t.Fatal(err)
 	}
 	launchContainerd(t)
-	runtime := bed.Containerd.Runtime()
+	runtime := bed.CRI.Runtime()
 	list, err := runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
 	if err != nil {
 		t.Fatal(err)

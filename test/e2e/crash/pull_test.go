@@ -23,7 +23,7 @@ func TestKilledAmidAPull(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if err := bed.Containerd.UseRegistry(r.Addr, false); err != nil {
+	if err := bed.CRI.UseRegistry(r.Addr, false); err != nil {
 		t.Fatal(err)
 	}
 	img, err := images.Variant(bed.Busybox, "docker.io/private/app:1", "private")
@@ -57,7 +57,7 @@ func TestKilledAmidAPull(t *testing.T) {
 	kill(t, bed, "podsync")
 	ns.Delete("owner", 0)
 	kit.Eventually(t, "the image", func() error {
-		got, err := bed.Containerd.Images().ImageStatus(t.Context(),
+		got, err := bed.CRI.Images().ImageStatus(t.Context(),
 			&runtimeapi.ImageStatusRequest{Image: &runtimeapi.ImageSpec{Image: ref}})
 		if err == nil && got.GetImage() == nil {
 			err = errors.New("it isn't there")

@@ -89,7 +89,7 @@ func TestHangingRuntime(t *testing.T) {
 	going.running(3)
 	log := newJournal(t, own)
 	signal := func(s syscall.Signal) {
-		if err := syscall.Kill(own.Containerd.PID(), s); err != nil {
+		if err := syscall.Kill(own.CRI.PID(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,9 +102,9 @@ func TestHangingRuntime(t *testing.T) {
 	}()
 	h := newHerd(t, ns, "meanwhile", 3)
 	going.delete()
-	nodeReady(t, own, corev1.ConditionFalse, "container runtime is down", own.Containerd.Socket,
+	nodeReady(t, own, corev1.ConditionFalse, "container runtime is down", own.CRI.Socket,
 		"gave no answer", "crictl info")
-	log.says(t, "pleg", own.Containerd.Socket, "gave no answer within "+patience, "crictl info")
+	log.says(t, "pleg", own.CRI.Socket, "gave no answer within "+patience, "crictl info")
 	own.NodeSays(t, "the container runtime of this node hangs: it doesn't answer in time")
 	signal(syscall.SIGCONT)
 	thawed = true
@@ -232,7 +232,7 @@ func meetAll(t *testing.T, faults map[string]fault) {
 	own := ownBed(t, func(b *kit.Bed) []string {
 		var err error
 		socket := b.Bed.Path("proxy.sock")
-		if proxy, err = criproxy.Start(socket, b.Containerd.Socket); err != nil {
+		if proxy, err = criproxy.Start(socket, b.CRI.Socket); err != nil {
 			t.Fatal(err)
 		}
 		return []string{"--container-runtime-endpoint=unix://" + socket}

@@ -86,7 +86,7 @@ func (h *herd) awaitStart() bool {
 
 // starting is an error unless the runtime is starting one of the herd's containers: it makes the log first.
 func (h *herd) starting() error {
-	answer, err := bed.Containerd.Runtime().ListContainers(h.t.Context(),
+	answer, err := bed.CRI.Runtime().ListContainers(h.t.Context(),
 		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 			State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_CREATED},
 			LabelSelector: map[string]string{"io.kubernetes.pod.namespace": h.ns.Name},

@@ -71,11 +71,11 @@ func TestWhyOutages(t *testing.T) {
 	ns.Says("probed", "its readiness probe (TCP :81) has failed for ")
 	ends := ns.Running("ends")
 
-	own.Containerd.Stop()
+	own.CRI.Stop()
 	ns.Apply(waitingPod("late", ""))
 	own.NodeSays(t, "the container runtime of this node isn't running, or has its socket elsewhere")
 	ns.Says("late", "the container runtime of this node isn't running, or has its socket elsewhere", "kubelot doctor")
-	if err := own.Containerd.Launch(t.Context()); err != nil {
+	if err := own.CRI.Launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	late := ns.Running("late")

@@ -160,7 +160,7 @@ func TestImages(t *testing.T) {
 		return nil
 	})
 	t.Logf("freed to %d%% after %s", percent(t, root), time.Since(begin))
-	list, err := bed.Containerd.Images().ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+	list, err := bed.CRI.Images().ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func newImageDisk(t *testing.T) *imageDisk {
 	calm := d.bed.KubeNode(t)
 	trigger(d.ns, d.hog, d.filling("much", imageThreshold-imageSpare))
 	kit.Eventually(t, "the unused image and its files to go", func() error {
-		list, err := d.bed.Containerd.Images().ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
+		list, err := d.bed.CRI.Images().ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
 		mib, statErr := d.available()
 		err = errors.Join(err, statErr)
 		if err == nil && (strings.Contains(fmt.Sprint(list.GetImages()), unused) || mib <= imageThreshold) {
@@ -266,7 +266,7 @@ func (d *imageDisk) evicted(want ...string) {
 // proxied puts a proxy before the runtime, at the socket.
 func proxied(t *testing.T, b *kit.Bed, socket string) *criproxy.Proxy {
 	t.Helper()
-	proxy, err := criproxy.Start(socket, b.Containerd.Socket)
+	proxy, err := criproxy.Start(socket, b.CRI.Socket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,20 +298,20 @@ func layered(name, does string) string {
 // that.
 func imagesOn(t *testing.T, b *kit.Bed, mib int) string {
 	t.Helper()
-	b.Containerd.Stop()
+	b.CRI.Stop()
 	root := b.Bed.Path("containerd", "root")
 	if err := os.RemoveAll(root); err != nil {
 		t.Fatal(err)
 	}
 	kit.Loopback(t, root, mib)
-	if err := b.Containerd.Launch(t.Context()); err != nil {
+	if err := b.CRI.Launch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	pause, err := images.Pause(b.Tools.Path("pause"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Containerd.Import(t.Context(), pause, b.Busybox); err != nil {
+	if err := b.CRI.Import(t.Context(), pause, b.Busybox); err != nil {
 		t.Fatal(err)
 	}
 	return root
@@ -324,7 +324,7 @@ func load(t *testing.T, b *kit.Bed, ref string, mib int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Containerd.Import(t.Context(), img); err != nil {
+	if err := b.CRI.Import(t.Context(), img); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -78,7 +78,7 @@ func deadContainers(t *testing.T, bed *kit.Bed) {
 		return s != nil && s.RestartCount >= 2 && s.State.Waiting != nil
 	})
 	kit.Eventually(t, "one dead container", func() error {
-		list, err := bed.Containerd.Runtime().ListContainers(t.Context(),
+		list, err := bed.CRI.Runtime().ListContainers(t.Context(),
 			&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 				LabelSelector: map[string]string{"io.kubernetes.pod.namespace": ns.Name},
 				State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_EXITED},

@@ -75,7 +75,7 @@ func (b *Bed) NotCompact(t testing.TB, reason string) {
 // Containerd1 reports whether the container runtime is a containerd before 2.0, which lacks much (docs/parity.md).
 func (b *Bed) Containerd1(t testing.TB) bool {
 	t.Helper()
-	v, err := b.Containerd.Runtime().Version(t.Context(), &runtimeapi.VersionRequest{})
+	v, err := b.CRI.Runtime().Version(t.Context(), &runtimeapi.VersionRequest{})
 	if err != nil {
 		t.Fatal("ask the container runtime for its version:", err)
 	}

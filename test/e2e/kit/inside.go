@@ -40,7 +40,7 @@ func (n *Namespace) Try(pod *corev1.Pod, container, command string) (string, err
 	_, id, _ := strings.Cut(status.ContainerID, "://")
 	var answer *runtimeapi.ExecSyncResponse
 	if _, err := OnceShimAnswers(func() (err error) {
-		answer, err = n.bed.Containerd.Runtime().ExecSync(n.t.Context(), &runtimeapi.ExecSyncRequest{
+		answer, err = n.bed.CRI.Runtime().ExecSync(n.t.Context(), &runtimeapi.ExecSyncRequest{
 			ContainerId: id, Cmd: []string{"sh", "-c", command}, Timeout: 60,
 		})
 		return err

@@ -21,7 +21,7 @@ func NodeUID(p *corev1.Pod) string {
 // KillSandboxes kills the processes that hold the pod's namespaces.
 func (b *Bed) KillSandboxes(t testing.TB, p *corev1.Pod) {
 	t.Helper()
-	runtime := b.Containerd.Runtime()
+	runtime := b.CRI.Runtime()
 	list, err := runtime.ListPodSandbox(t.Context(),
 		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{
 			LabelSelector: map[string]string{"io.kubernetes.pod.uid": NodeUID(p)},
@@ -43,7 +43,7 @@ func (b *Bed) KillSandboxes(t testing.TB, p *corev1.Pod) {
 func (b *Bed) KillContainer(t testing.TB, p *corev1.Pod, container string) {
 	t.Helper()
 	_, id, _ := strings.Cut(Status(p, container).ContainerID, "://")
-	status, err := b.Containerd.Runtime().ContainerStatus(t.Context(),
+	status, err := b.CRI.Runtime().ContainerStatus(t.Context(),
 		&runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
 		t.Fatal(err)

@@ -71,7 +71,7 @@ func (b *Bed) Networks() ([]string, error) {
 }
 
 func (b *Bed) inRuntime(ctx context.Context, labels map[string]string) ([]string, error) {
-	runtime := b.Containerd.Runtime()
+	runtime := b.CRI.Runtime()
 	sandboxes, err := runtime.ListPodSandbox(ctx,
 		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: labels}})
 	if err != nil {

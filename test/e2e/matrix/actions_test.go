@@ -102,7 +102,7 @@ func (r *rig) toCrew(t *testing.T, a action) {
 
 func (r *rig) toContainerd(t *testing.T, a action) {
 	t.Helper()
-	c := r.bed.Containerd
+	c := r.bed.CRI
 	switch a {
 	case kill:
 		c.Kill()

@@ -183,7 +183,7 @@ func (s *stage) end(t *testing.T, y story, p *corev1.Pod) string {
 func (s *stage) curtain(t *testing.T) {
 	t.Helper()
 	kit.Eventually(t, "the containers to be gone", func() error {
-		list, err := s.bed.Containerd.Runtime().ListContainers(t.Context(),
+		list, err := s.bed.CRI.Runtime().ListContainers(t.Context(),
 			&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
 				LabelSelector: map[string]string{"io.kubernetes.pod.namespace": s.ns.Name},
 				State:         &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},

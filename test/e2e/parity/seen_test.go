@@ -56,7 +56,7 @@ func seen(t *testing.T, bed *kit.Bed, ns *kit.Namespace, p *corev1.Pod) string {
 // asked are the configurations that the agent gave the runtime for the pod's newest sandbox and containers.
 func asked(t *testing.T, bed *kit.Bed, p *corev1.Pod) map[string]string {
 	t.Helper()
-	ctx, runtime := t.Context(), bed.Containerd.Runtime()
+	ctx, runtime := t.Context(), bed.CRI.Runtime()
 	labels := map[string]string{"io.kubernetes.pod.uid": kit.NodeUID(p)}
 	all := map[string]string{}
 	sandboxes, err := runtime.ListPodSandbox(ctx,

@@ -56,7 +56,7 @@ func newStage(t *testing.T, bed *kit.Bed) *stage {
 			t.Fatal(err)
 		}
 		t.Cleanup(started.Close)
-		if err := bed.Containerd.UseRegistry(started.Addr, false); err != nil {
+		if err := bed.CRI.UseRegistry(started.Addr, false); err != nil {
 			t.Fatal(err)
 		}
 		*r = started
@@ -270,7 +270,7 @@ func (s *stage) strike(t *testing.T) {
 	if err := s.bed.Client.CoreV1().Nodes().Delete(t.Context(), kit.NodeName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	store := s.bed.Containerd.Images()
+	store := s.bed.CRI.Images()
 	list, err := store.ListImages(t.Context(), &runtimeapi.ListImagesRequest{})
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 func environment(t *testing.T, p *corev1.Pod) []string {
 	t.Helper()
 	_, id, _ := strings.Cut(kit.Status(p, "app").ContainerID, "://")
-	status, err := bed.Containerd.Runtime().ContainerStatus(t.Context(),
+	status, err := bed.CRI.Runtime().ContainerStatus(t.Context(),
 		&runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
 		t.Fatal(err)

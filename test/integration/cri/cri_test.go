@@ -52,7 +52,7 @@ func run(m *testing.M) int {
 
 func dial(t *testing.T) *cri.Client {
 	t.Helper()
-	client, err := cri.Dial("unix://"+bed.Containerd.Socket, cri.Options{Timeout: time.Minute})
+	client, err := cri.Dial("unix://"+bed.CRI.Socket, cri.Options{Timeout: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +251,7 @@ func TestPLEGOutlivesContainerd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bed.Containerd.Stop()
+	bed.CRI.Stop()
 	begin := time.Now()
 	for change := range nodes {
 		if !change.Synced && !change.Value.Reachable {
@@ -262,7 +262,7 @@ func TestPLEGOutlivesContainerd(t *testing.T) {
 	if seen, err := topic.PLEGEvent.Read(ctx, reader); err != nil || len(seen["cri-outlive"].Containers) != 1 {
 		t.Errorf("while containerd is away the bus has %+v, %v", seen, err)
 	}
-	if err := bed.Containerd.Launch(ctx); err != nil {
+	if err := bed.CRI.Launch(ctx); err != nil {
 		t.Fatal(err)
 	}
 	waitForStream(ctx, t, reader)

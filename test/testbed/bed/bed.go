@@ -65,7 +65,7 @@ func Open(dir string) (*Bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	if path := b.ContainerdSocket() + ".ttrpc"; len(path) > maxSocketPath {
+	if path := b.CRISocket() + ".ttrpc"; len(path) > maxSocketPath {
 		return nil, fmt.Errorf("open test bed: %s is longer than the %d bytes a unix socket's path may have; take a "+
 			"shorter directory", path, maxSocketPath)
 	}
@@ -155,8 +155,8 @@ func (b *Bed) Path(elem ...string) string {
 // Logs is where every program of the bed has its log and PID file.
 func (b *Bed) Logs() string { return b.Path(logDir) }
 
-// ContainerdSocket is the path of the bed's CRI socket.
-func (b *Bed) ContainerdSocket() string { return b.Path("containerd.sock") }
+// CRISocket is the path of the bed's CRI socket.
+func (b *Bed) CRISocket() string { return b.Path("containerd.sock") }
 
 // Network is the name of the CNI network; the CNI plugins write it into the
 // comments of their iptables rules.

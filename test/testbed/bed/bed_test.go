@@ -102,7 +102,7 @@ func TestCleanAfterKilledRun(t *testing.T) {
 	}
 	shim := exec.Command("/bin/sh", "-c", "sleep 600 & sleep 600")
 	shim.Args[0] = "containerd-shim-runc-v2"
-	shim.Args = append(shim.Args, "-address", b.ContainerdSocket())
+	shim.Args = append(shim.Args, "-address", b.CRISocket())
 	if err := shim.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func (b *Bed) processes() ([]int, error) {
 		return nil, err
 	}
 	pids := append(b.programs(table), b.agents(table)...)
-	shims := shimsOf(table, b.ContainerdSocket())
+	shims := shimsOf(table, b.CRISocket())
 	pids = append(pids, shims...)
 	pids = append(pids, descendants(table, shims)...)
 	inCgroup, err := b.cgroupPIDs()

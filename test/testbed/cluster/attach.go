@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"kubelot.dev/test/testbed/bed"
-	"kubelot.dev/test/testbed/containerd"
 	"kubelot.dev/test/testbed/controlplane"
+	"kubelot.dev/test/testbed/cri"
 	"kubelot.dev/test/testbed/images"
 	"kubelot.dev/test/testbed/tools"
 )
@@ -31,6 +31,6 @@ func Attach(dir string) (*Cluster, error) {
 	if c.ControlPlane, err = controlplane.Attach(b); err != nil {
 		return nil, err
 	}
-	c.Containerd, err = containerd.Attach("/run/containerd/containerd.sock")
+	c.CRI, err = cri.Attach("/run/containerd/containerd.sock")
 	return c, err
 }

@@ -1,4 +1,4 @@
-// Package cluster puts a test bed together: containerd or the scripted runtime, and on
+// Package cluster puts a test bed together: a container runtime or the scripted one, and on
 // demand a control plane and a registry, in one directory.
 //
 // Reads: .bin. Writes and owns: the bed in Options.Dir.
@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"kubelot.dev/test/testbed/bed"
-	"kubelot.dev/test/testbed/containerd"
 	"kubelot.dev/test/testbed/controlplane"
+	"kubelot.dev/test/testbed/cri"
 	"kubelot.dev/test/testbed/images"
 	"kubelot.dev/test/testbed/proc"
 	"kubelot.dev/test/testbed/registry"
@@ -36,7 +36,7 @@ type Options struct {
 	Images       []images.Image
 	// Remote leaves the container runtime out: the node is another machine.
 	Remote bool
-	// Scripted runs the scripted container runtime, which starts no processes, instead of containerd.
+	// Scripted runs the scripted container runtime, which starts no processes, instead of a real one.
 	Scripted bool
 }
 
@@ -44,7 +44,7 @@ type Options struct {
 type Cluster struct {
 	Bed          *bed.Bed
 	Tools        *tools.Box
-	Containerd   *containerd.Containerd     // nil with the scripted runtime and a remote one
+	CRI          *cri.Runtime               // nil with the scripted runtime and a remote one
 	Scripted     *scripted.Runtime          // nil unless asked for
 	ControlPlane *controlplane.ControlPlane // nil unless asked for
 	Registry     *registry.Registry         // nil unless asked for
@@ -111,7 +111,7 @@ func (c *Cluster) start(ctx context.Context, opts Options) error {
 				c.Scripted, err = scripted.Start(ctx, c.Bed, c.Tools)
 				return err
 			}
-			return c.startContainerd(ctx, opts.Images)
+			return c.startRuntime(ctx, opts.Images)
 		})
 	}
 	if opts.ControlPlane {
@@ -123,7 +123,7 @@ func (c *Cluster) start(ctx context.Context, opts Options) error {
 	return group.Wait()
 }
 
-func (c *Cluster) startContainerd(ctx context.Context, extra []images.Image) error {
+func (c *Cluster) startRuntime(ctx context.Context, extra []images.Image) error {
 	pause, err := images.Pause(c.Tools.Path("pause"))
 	if err != nil {
 		return err
@@ -132,11 +132,11 @@ func (c *Cluster) startContainerd(ctx context.Context, extra []images.Image) err
 		return err
 	}
 	all := append([]images.Image{pause, c.Busybox}, extra...)
-	if c.Containerd, err = containerd.Start(ctx, c.Bed, c.Tools, all...); err != nil {
+	if c.CRI, err = cri.Start(ctx, c.Bed, c.Tools, all...); err != nil {
 		return err
 	}
 	if c.Registry != nil {
-		return c.Containerd.UseRegistry(c.Registry.Addr, true)
+		return c.CRI.UseRegistry(c.Registry.Addr, true)
 	}
 	return nil
 }
@@ -172,8 +172,8 @@ func (c *Cluster) Stop() error {
 	if c.ControlPlane != nil {
 		c.ControlPlane.Stop()
 	}
-	if c.Containerd != nil {
-		c.Containerd.Kill()
+	if c.CRI != nil {
+		c.CRI.Kill()
 	}
 	if c.Scripted != nil {
 		c.Scripted.Kill()

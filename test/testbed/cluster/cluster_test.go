@@ -60,7 +60,7 @@ func beKilled(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Containerd.Runtime().RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
+	_, err = c.CRI.Runtime().RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
 		Config: &runtimeapi.PodSandboxConfig{
 			Metadata: &runtimeapi.PodSandboxMetadata{Name: "doomed", Namespace: "test", Uid: "1"},
 			Linux:    &runtimeapi.LinuxPodSandboxConfig{CgroupParent: c.Bed.CgroupRoot + "/doomed"},

@@ -11,9 +11,9 @@ import (
 func (c *Cluster) WriteEnv() (string, error) {
 	lines := []string{
 		"export PATH=" + c.Tools.Bin + ":$PATH",
-		"export CONTAINERD_ADDRESS=" + c.Containerd.Socket,
+		"export CONTAINERD_ADDRESS=" + c.CRI.Socket,
 		"export CONTAINERD_NAMESPACE=k8s.io",
-		"export CONTAINER_RUNTIME_ENDPOINT=unix://" + c.Containerd.Socket,
+		"export CONTAINER_RUNTIME_ENDPOINT=unix://" + c.CRI.Socket,
 		"export KUBELOT_CGROUP_ROOT=" + c.Bed.CgroupRoot,
 		"export KUBELOT_NODE_IP=" + c.Bed.Gateway.String(),
 	}

@@ -18,7 +18,7 @@ func (c *Cluster) ImportAgnhost(ctx context.Context) (images.Image, error) {
 	if err != nil {
 		return images.Image{}, err
 	}
-	return img, c.Containerd.Import(ctx, img)
+	return img, c.CRI.Import(ctx, img)
 }
 
 // ImportTestServer builds the server that probes are tried on, if that wasn't done before, and gives it to containerd.
@@ -31,7 +31,7 @@ func (c *Cluster) ImportTestServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.Containerd.Import(ctx, img)
+	return c.CRI.Import(ctx, img)
 }
 
 // E2EImages makes the images of Kubernetes' end-to-end suite.

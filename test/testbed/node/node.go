@@ -138,7 +138,7 @@ func (n *Node) writeConfig() error {
 	var out bytes.Buffer
 	settings := map[string]any{
 		"Bed": n.cluster.Bed, "Node": n, "Standalone": n.opts.Standalone,
-		"Socket": n.cluster.Bed.ContainerdSocket(), "Resolv": n.cluster.Bed.Path("resolv.conf"),
+		"Socket": n.cluster.Bed.CRISocket(), "Resolv": n.cluster.Bed.Path("resolv.conf"),
 		"Plugins": n.cluster.Bed.Path("volumeplugins"),
 	}
 	if !n.opts.Standalone {

@@ -35,7 +35,7 @@ func Start(ctx context.Context, b *bed.Bed, box *tools.Box) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	socket := b.ContainerdSocket()
+	socket := b.CRISocket()
 	process, err := proc.Start(proc.Spec{
 		Name: "scripted-cri", Path: program, Args: []string{"--socket=" + socket}, Dir: b.Logs(),
 	})
