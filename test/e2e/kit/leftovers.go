@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"kubelot.dev/test/testbed/cri"
 )
 
 // Leftovers is an error that names what the node still has of the pods: sandboxes, containers, mounts, cgroups,
@@ -65,8 +67,11 @@ func (b *Bed) Clean(ctx context.Context) error {
 	return nil
 }
 
-// Networks are the files of the network namespaces that containerd has made.
+// Networks are the files of the network namespaces that the container runtime has made.
 func (b *Bed) Networks() ([]string, error) {
+	if cri.IsCRIO() {
+		return filepath.Glob(b.Bed.Path("crio", "namespaces", "netns", "*"))
+	}
 	return filepath.Glob(b.Bed.Path("containerd", "state", "*", "netns", "*"))
 }
 

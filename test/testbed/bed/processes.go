@@ -80,13 +80,14 @@ func (b *Bed) programs(table map[int]process) []int {
 	return pids
 }
 
-// agents are the daemons that kubelot's supervisor started; they have no PID
+// agents are the daemons that kubelot's supervisor started, and the monitors of CRI-O's containers; they have no PID
 // file, but arguments that point into the bed.
 func (b *Bed) agents(table map[int]process) []int {
 	var pids []int
 	for pid, p := range table {
 		program, rest, _ := strings.Cut(p.cmdline, "\x00")
-		if strings.HasPrefix(filepath.Base(program), "kubelot") && strings.Contains(rest, b.Dir+"/") {
+		name := filepath.Base(program)
+		if (strings.HasPrefix(name, "kubelot") || name == "conmon") && strings.Contains(rest, b.Dir+"/") {
 			pids = append(pids, pid)
 		}
 	}

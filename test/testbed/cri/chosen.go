@@ -6,18 +6,22 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"testing"
 
 	"kubelot.dev/test/testbed/bed"
 	"kubelot.dev/test/testbed/tools"
 )
 
 // RuntimeEnv names the environment variable that says which container runtime beds run: debian-containerd for the
-// containerd and runc that Debian has, else the
-// containerd and runc of .bin.
+// containerd and runc that Debian has, crio for CRI-O with Debian's conmon and the runc of .bin, else the containerd and
+// runc of .bin.
 const RuntimeEnv = "TESTBED_RUNTIME"
 
-// The value of RuntimeEnv.
-const debianContainerd = "debian-containerd"
+// The values of RuntimeEnv.
+const (
+	debianContainerd = "debian-containerd"
+	crioRuntime      = "crio"
+)
 
 // chosen is the runtime that RuntimeEnv asks for. It is built or fetched if it isn't there.
 func chosen(ctx context.Context, b *bed.Bed, box *tools.Box) (product, error) {
@@ -26,8 +30,21 @@ func chosen(ctx context.Context, b *bed.Bed, box *tools.Box) (product, error) {
 		return newContainerd(b, box), nil
 	case debianContainerd:
 		return newDebianContainerd(ctx, b, box)
+	case crioRuntime:
+		return newCRIO(ctx, b, box)
 	default:
-		return nil, fmt.Errorf("%s=%s: want %s or nothing", RuntimeEnv, name, debianContainerd)
+		return nil, fmt.Errorf("%s=%s: want %s, %s or nothing", RuntimeEnv, name, debianContainerd, crioRuntime)
+	}
+}
+
+// IsCRIO reports whether beds run CRI-O.
+func IsCRIO() bool { return os.Getenv(RuntimeEnv) == crioRuntime }
+
+// OnlyContainerd skips a test of what only containerd has, or only its bed.
+func OnlyContainerd(t *testing.T, what string) {
+	t.Helper()
+	if IsCRIO() {
+		t.Skip("not with CRI-O: " + what)
 	}
 }
 

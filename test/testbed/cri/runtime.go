@@ -1,7 +1,7 @@
 // Package cri runs a container runtime of a test bed's own: root, state, socket, CNI network and the state of runc
 // are in the bed, so that it can't meet another runtime of the machine. RuntimeEnv says which one.
 //
-// Reads: .bin, the bed. Writes: <bed>/containerd, <bed>/registries, <bed>/cni.
+// Reads: .bin, the bed. Writes: <bed>/containerd or <bed>/crio, <bed>/registries, <bed>/cni.
 // Owns: the runtime's process; its shims or monitors and containers until the bed is cleared.
 //
 // Guarantees: Start returns when the CRI answers, the network is ready and the sandbox image is there. Stop leaves
@@ -100,7 +100,7 @@ func (r *Runtime) configure() error {
 func (r *Runtime) settings() map[string]any {
 	return map[string]any{
 		"Product": r.product, "Bed": r.bed, "Socket": r.Socket, "SandboxImage": images.PauseRef,
-		"LowersOOMScore": hasSysResource(), "CNIBin": r.box.CNIDir(), "Bin": r.box.Bin,
+		"LowersOOMScore": hasSysResource(), "Hugetlb": hasHugetlb(), "CNIBin": r.box.CNIDir(), "Bin": r.box.Bin,
 	}
 }
 

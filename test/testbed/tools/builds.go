@@ -23,6 +23,9 @@ var debianPackages = []string{
 // testPackages are installed by tests that need them, and before all suites by EnsureForTests.
 var testPackages = []string{"prometheus", "jq"}
 
+// crioPackages are what CRI-O runs containers with.
+var crioPackages = []string{"conmon"}
+
 // lockPatience has apt wait, in seconds, for another apt at work: a fresh machine may just be updating itself.
 const lockPatience = "DPkg::Lock::Timeout=300"
 
@@ -119,6 +122,23 @@ func (b *Box) debianContainerd() build {
 		name:     name,
 		stamp:    "1",
 		programs: []string{name + "/usr/bin/containerd", name + "/usr/bin/ctr", name + "/usr/sbin/runc"},
+		command:  []string{"sh", "-e", "-c", script},
+	}
+}
+
+// crio is CRI-O, its helper pinns, which is a program in C of the same module, and what loads images into its storage.
+func (b *Box) crio() build {
+	dir := b.testbedDir("programs", "crio")
+	const tags = "seccomp containers_image_openpgp containers_image_ostree_stub exclude_graphdriver_btrfs"
+	script := fmt.Sprintf("nice go build -v -tags %q -ldflags '-s -w' -o %[2]s github.com/cri-o/cri-o/cmd/crio "+
+		"./cmd/crio-load; gcc -std=c99 -Os -s -static -o %[2]s/pinns "+
+		"$(go list -m -f {{.Dir}} github.com/cri-o/cri-o)/pinns/src/*.c", tags, b.Bin)
+	return build{
+		name:     "crio",
+		stamp:    hashFiles(sources(dir)...) + tags,
+		programs: []string{"crio", "crio-load", "pinns"},
+		dir:      dir,
+		env:      []string{"CGO_ENABLED=1", "GOWORK=off"},
 		command:  []string{"sh", "-e", "-c", script},
 	}
 }
@@ -265,7 +285,7 @@ func sources(dir string) []string {
 
 func isSource(path string) bool {
 	switch filepath.Ext(path) {
-	case ".mod", ".sum", ".c", ".toml", ".conflist", ".yaml":
+	case ".mod", ".sum", ".c", ".toml", ".conflist", ".yaml", ".sh":
 		return true
 	default:
 		return strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go")

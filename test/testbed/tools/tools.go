@@ -119,6 +119,15 @@ func (b *Box) EnsureDebianContainerd(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.debianContainerd())
 }
 
+// EnsureCRIO builds CRI-O on demand, and installs Debian's conmon.
+func (b *Box) EnsureCRIO(ctx context.Context) error {
+	if err := b.EnsurePackages(ctx, crioPackages); err != nil {
+		return err
+	}
+	_, err := b.onDemand(ctx, b.crio())
+	return err
+}
+
 // EnsureTestServer builds the server that probes are tried on, on demand, and returns its path.
 func (b *Box) EnsureTestServer(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.testServer())
