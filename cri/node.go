@@ -97,10 +97,11 @@ func (c *Client) GetContainerEvents(ctx context.Context, handle func(*runtimeapi
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		err = errStreamEnded
+		err = ErrStreamEnded
 	}
 	return newError(ctx, ctx, op, err)
 }
 
-// errStreamEnded is what a runtime's regular end of the event stream becomes.
-var errStreamEnded = errors.New("the runtime ended the event stream")
+// ErrStreamEnded is what a runtime's regular end of the event stream becomes. CRI-O ends it at once where its setting
+// enable_pod_events is off, which is so by default.
+var ErrStreamEnded = errors.New("the runtime ended the event stream")

@@ -135,6 +135,9 @@ func (r *Runtime) GetContainerEvents(_ *runtimeapi.GetEventsRequest,
 	if !r.events {
 		return status.Error(codes.Unimplemented, "unknown method GetContainerEvents")
 	}
+	if r.eventsOff {
+		return nil
+	}
 	events := make(chan *runtimeapi.ContainerEventResponse, 4096)
 	r.mu.Lock()
 	r.streams[events] = struct{}{}

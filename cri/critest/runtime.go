@@ -30,10 +30,11 @@ type Runtime struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
 
-	endpoint string
-	memory   bool
-	events   bool
-	logs     bool
+	endpoint  string
+	memory    bool
+	events    bool
+	eventsOff bool
+	logs      bool
 
 	mu         sync.Mutex
 	server     *grpc.Server
@@ -57,6 +58,9 @@ type Option func(*Runtime)
 
 // WithoutEvents makes a runtime without an event stream, as containerd 1.6.
 func WithoutEvents() Option { return func(r *Runtime) { r.events = false } }
+
+// WithEventsOff makes a runtime that ends each event stream at once and regularly, as CRI-O without enable_pod_events.
+func WithEventsOff() Option { return func(r *Runtime) { r.eventsOff = true } }
 
 // WithLogs makes the runtime create each container's log file, empty, when the container starts.
 func WithLogs() Option { return func(r *Runtime) { r.logs = true } }

@@ -100,6 +100,21 @@ func TestWithoutEventsTheRelistFindsEverything(t *testing.T) {
 	}, critest.WithoutEvents())
 }
 
+// TestEventsThatAreOff has the runtime end each stream at once: it isn't asked for another again and again.
+func TestEventsThatAreOff(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.run()
+		b.after(5 * time.Minute)
+		if n := b.fake.Calls("GetContainerEvents"); n > 6 {
+			t.Errorf("the event stream was asked for %d times in five minutes, want 6 at most", n)
+		}
+		box := b.sandbox("u")
+		b.container("u", box, "app")
+		b.after(1100 * time.Millisecond)
+		b.wantState("u", topic.ContainerRunning)
+	}, critest.WithEventsOff())
+}
+
 func TestPodsThatEndedWhileNoPLEGRanAreRemoved(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		box := b.sandbox("gone")

@@ -2,6 +2,7 @@ package pleg
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -13,8 +14,8 @@ import (
 const (
 	// Nothing says that a stream is open: without an event it counts as open after streamGrace.
 	streamGrace = time.Second
-	// streamRetry is the pause after a broken stream, streamUnknownRetry after a runtime said that it has none.
-	streamRetry, streamUnknownRetry = 200 * time.Millisecond, time.Minute
+	// streamRetry is the pause after a broken stream, streamNoneRetry after a runtime said that it has none.
+	streamRetry, streamNoneRetry = 200 * time.Millisecond, time.Minute
 )
 
 // streamState is what the loop learns about the event stream.
@@ -26,14 +27,16 @@ type streamState struct {
 // follow keeps the event stream open until ctx ends. Events go to s.events; if that is full, s.missed is signalled.
 func (s *Service) follow(ctx context.Context) {
 	for ctx.Err() == nil {
+		begin := time.Now()
 		err := s.stream(ctx)
 		if ctx.Err() == nil {
 			s.metrics.streamErrors.Inc()
 		}
 		s.tell(ctx, streamState{err: err})
 		again := streamRetry
-		if cri.IsUnimplemented(err) {
-			again = streamUnknownRetry
+		endedAtOnce := errors.Is(err, cri.ErrStreamEnded) && time.Since(begin) < streamGrace
+		if cri.IsUnimplemented(err) || endedAtOnce {
+			again = streamNoneRetry
 		}
 		pause.For(ctx, again)
 	}
