@@ -79,7 +79,7 @@ func (b *Bed) Containerd1(t testing.TB) bool {
 	if err != nil {
 		t.Fatal("ask the container runtime for its version:", err)
 	}
-	return strings.HasPrefix(strings.TrimPrefix(v.GetRuntimeVersion(), "v"), "1.")
+	return v.GetRuntimeName() == "containerd" && strings.HasPrefix(strings.TrimPrefix(v.GetRuntimeVersion(), "v"), "1.")
 }
 
 // Bed is a running node with its control plane.
