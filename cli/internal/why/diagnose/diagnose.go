@@ -58,6 +58,7 @@ func (r rule) finding(groups []string, names Names) Finding {
 
 // otherwise is the finding of the first rule that knows the text, or the text's innermost part.
 func otherwise(rules []rule, text string, names Names, unknown Finding) Finding {
+	text = unlogged(text)
 	if f, ok := first(rules, text, names); ok {
 		return f
 	}
@@ -83,12 +84,26 @@ const wrapper = `^(?:rpc error: code = \w+ desc = |rpc error: |failed to pull an
 	`|failed to start sandbox "[^"]*": ` +
 	`|failed to create containerd task: |failed to start containerd task "[^"]*": |failed to create shim task: ` +
 	`|OCI runtime create failed: |runc create failed: |unable to start container process: ` +
+	`|container create failed: |creating pod sandbox with name "[^"]*": ` +
+	`|unable to pull image(?: or OCI artifact)?: |pull image err: |initializing source \S+: ` +
 	`|error during container init: |failed to create container: |\w+\.\w+ failed for volume "[^"]*" : )+`
+
+// unlogged takes the messages out of the lines of runc's log, which CRI-O's errors consist of.
+func unlogged(text string) string {
+	line := regexp.MustCompile(`time="[^"]*" level=\w+ msg=("(?:[^"\\]|\\.)*")\n?`)
+	return line.ReplaceAllStringFunc(text, func(found string) string {
+		message, err := strconv.Unquote(line.FindStringSubmatch(found)[1])
+		if err != nil {
+			return found
+		}
+		return message
+	})
+}
 
 // Innermost is the part of a nested error that says most: what is left without the wrappers that are known, and if that
 // is long, its last parts.
 func Innermost(text string) string {
-	text = strings.TrimSpace(text)
+	text = strings.TrimSpace(unlogged(text))
 	if rest := regexp.MustCompile(wrapper).ReplaceAllString(text, ""); rest != "" {
 		text = rest
 	}

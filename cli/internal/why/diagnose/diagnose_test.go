@@ -103,6 +103,38 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// CRI-O wraps what containers/image says, and hands on the lines that runc logs.
+func TestTextsOfCRIO(t *testing.T) {
+	names := Names{Image: "r.example/app:1", Container: "app"}
+	for kind, f := range map[string]Finding{
+		"command-not-found": Start(`container create failed: time="2026-11-29T10:14:23Z" level=error msg="runc create `+
+			`failed: unable to start container process: error during container init: exec: \"nosuch\": executable file not `+
+			`found in $PATH"`+"\n", names),
+		"mount-file-on-directory": Start(`container create failed: time="2026-11-29T10:14:23Z" level=error msg="runc create `+
+			`failed: unable to start container process: error during container init: error mounting \"/a\" to rootfs at `+
+			`\"/b\": mount src=/a, dst=/b, dstFd=/proc/thread-self/fd/16, flags=MS_BIND|MS_REC: not a directory"`, names),
+		"registry-unauthorized": Pull("unable to pull image or OCI artifact: pull image err: initializing source "+
+			"docker://r.example/app:1: reading manifest 1 in r.example/app: unauthorized; artifact err: image reference: "+
+			"get manifest from ref: reading manifest 1 in r.example/app: unauthorized", names),
+		"image-denied": Pull("initializing source docker://library/nosuch:latest: reading manifest latest in "+
+			"docker.io/library/nosuch: requested access to the resource is denied", names),
+		"image-other-platform": Pull("choosing image instance: no image found in image index for architecture \"amd64\", "+
+			"variant \"\", OS \"linux\"", names),
+		"sandbox-image": Sandbox(`creating pod sandbox with name "k8s_a_b_c_0": unable to pull image: initializing source `+
+			`docker://r.example/pause:3: pinging container registry r.example: Get "https://r.example/v2/": dial tcp: lookup `+
+			`r.example on 10.0.0.2:53: no such host`, names),
+		"runtime-handler": Sandbox(`failed to find runtime handler heavy from runtime list map[runc:0xc0004]`, names),
+	} {
+		if f.Kind != kind {
+			t.Errorf("%s: %+v", kind, f)
+		}
+	}
+	log := `container create failed: time="2026-11-29T10:14:23Z" level=error msg="runc create failed: \"a\" is odd"`
+	if got := Innermost(log); got != `"a" is odd` {
+		t.Errorf("the innermost part of a log line is %q", got)
+	}
+}
+
 func TestExit(t *testing.T) {
 	if Exit(127) == "" || Exit(1) != "" || Exit(137) == Exit(139) {
 		t.Error("the meanings of exit codes")

@@ -57,7 +57,8 @@ var pulls = []rule{
 			"--docker-password=PASSWORD, and name it in the pod's imagePullSecrets",
 	},
 	{
-		"image-denied", `pull access denied|insufficient_scope|may require authorization`,
+		"image-denied",
+		`pull access denied|insufficient_scope|may require authorization|requested access to the resource is denied`,
 		"the image {image} doesn't exist, or the registry {registry} doesn't let this pod have it", "",
 		"correct the image's name; if it is private, name a secret with its password in the pod's imagePullSecrets",
 	},
@@ -69,7 +70,7 @@ var pulls = []rule{
 			"--docker-password=PASSWORD, and name it in the pod's imagePullSecrets",
 	},
 	{
-		"image-other-platform", `no match for platform in manifest|no matching manifest for`,
+		"image-other-platform", `no match for platform in manifest|no matching manifest for|no image found in image index for`,
 		"the image {image} isn't made for this node's kind of machine", "",
 		"choose an image for it (uname -m on this node), or a node for the image: nodeSelector kubernetes.io/arch",
 	},

@@ -47,13 +47,15 @@ var sandboxes = []rule{
 		"see the log of the network's DaemonSet on this node, and /etc/cni/net.d",
 	},
 	{
-		"sandbox-image", `failed to (?:get|start|pull) (?:sandbox )?image "?([^":]+[^"\s]*)"?.*`,
-		"the image of sandboxes, {1}, can't be had", "that image",
+		"sandbox-image",
+		`failed to (?:get|start|pull) (?:sandbox )?image "?([^":]+[^"\s]*)"?.*|unable to pull image: .*docker://(\S+?): `,
+		"the image of sandboxes, {1}{2}, can't be had", "that image",
 		"crictl pull {1} on this node, or set sandbox in the runtime's configuration (pinned_images)",
 	},
 	{
-		"runtime-handler", `no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)`,
-		`the runtime on this node has no handler "{1}{2}", which the pod's RuntimeClass names`, "",
+		"runtime-handler", `no runtime for "([^"]+)" is configured|unknown runtime handler "?([^"\s]+)|` +
+			`failed to find runtime handler (\S+) from runtime list`,
+		`the runtime on this node has no handler "{1}{2}{3}", which the pod's RuntimeClass names`, "",
 		"configure the handler in /etc/containerd/config.toml on this node, or choose nodes that have it",
 	},
 	{
