@@ -117,6 +117,19 @@ func TestVersion2(t *testing.T) {
 	}
 }
 
+// With systemd, crun has the processes of a container in a cgroup within the container's.
+func TestNestedProcesses(t *testing.T) {
+	nested := strings.ReplaceAll(cgrouptest.V1, cgrouptest.Box+"/cgroup.procs", cgrouptest.Box+"/container/cgroup.procs")
+	if nested == cgrouptest.V1 {
+		t.Fatal("nothing was nested")
+	}
+	tree := recorded(t, nested, "cgroupfs")
+	s, box := read(t, tree, cgrouptest.Box)
+	if net := tree.Network(box); s.Tasks.Processes != 1 || len(net) != 1 {
+		t.Errorf("tasks %+v, network %+v; want 1 of each", s.Tasks, net)
+	}
+}
+
 // The root of version 2 has no memory.current.
 func TestRootOfVersion2(t *testing.T) {
 	tree := recorded(t, cgrouptest.V2, "systemd")

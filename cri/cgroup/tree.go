@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -176,7 +177,7 @@ func (t *Tree) CPUTime(cgroup string) (at time.Time, total uint64, ok bool) {
 
 func (t *Tree) tasks(f *files, cgroup string) *Tasks {
 	dir := t.dir("pids", cgroup)
-	tasks := &Tasks{Processes: f.lines(dir, "cgroup.procs")}
+	tasks := &Tasks{Processes: f.lines(dir, "cgroup.procs") + f.lines(dir, nestedProcs)}
 	if limit := f.number(dir, "pids.max", Unlimited); limit != Unlimited {
 		tasks.ThreadsMax = limit
 	}
@@ -184,11 +185,15 @@ func (t *Tree) tasks(f *files, cgroup string) *Tasks {
 	return tasks
 }
 
+// nestedProcs has the processes of a container whose cgroup has another one in it: so does crun with systemd.
+const nestedProcs = "container/cgroup.procs"
+
 // Network are the interfaces that the cgroup's first process sees.
 func (t *Tree) Network(cgroup string) []Interface {
 	f := t.files()
 	defer t.pool.Put(f)
-	line, _, _ := strings.Cut(string(f.read(t.dir("pids", cgroup), "cgroup.procs")), "\n")
+	dir := t.dir("pids", cgroup)
+	line, _, _ := strings.Cut(cmp.Or(string(f.read(dir, "cgroup.procs")), string(f.read(dir, nestedProcs))), "\n")
 	pid, err := strconv.Atoi(line)
 	if err != nil || pid <= 0 {
 		return nil

@@ -139,13 +139,12 @@ func PodUID(class Name, driver, dir string) (string, bool) {
 	return strings.ReplaceAll(uid, "_", systemdSlash), true
 }
 
-// ContainerID is the ID in the name of a container's or sandbox's cgroup, which is the last part of path: the ID itself
-// with the cgroupfs driver, a scope such as cri-containerd-<id>.scope or crio-<id>.scope with systemd.
+// ContainerID is the ID in the name of a container's or sandbox's cgroup, which is the last part of path. With the
+// cgroupfs driver it is the ID itself (containerd) or crio-<id>, with systemd a scope such as cri-containerd-<id>.scope
+// or crio-<id>.scope.
 func ContainerID(cgroup string) (string, bool) {
-	name := path.Base(cgroup)
-	if scope, ok := strings.CutSuffix(name, scopeSuffix); ok {
-		name = scope[strings.LastIndex(scope, systemdSlash)+1:]
-	}
+	name := strings.TrimSuffix(path.Base(cgroup), scopeSuffix)
+	name = name[strings.LastIndex(name, systemdSlash)+1:]
 	if len(name) != idLength || strings.Trim(name, "0123456789abcdef") != "" {
 		return "", false
 	}

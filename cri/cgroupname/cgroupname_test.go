@@ -13,6 +13,7 @@ func TestContainerIDs(t *testing.T) {
 	for name, want := range map[string]string{
 		"/kubepods/burstable/pod12-34/" + id:                                  id,
 		"/kubepods.slice/kubepods-pod1.slice/cri-containerd-" + id + ".scope": id,
+		"/kubepods/pod12-34/crio-" + id:                                       id,
 		"crio-" + id + ".scope":                                               id,
 		"crio-conmon-" + id + ".scope":                                        id,
 		"crio-" + id[1:] + ".scope":                                           "",

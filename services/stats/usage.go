@@ -153,13 +153,30 @@ func (r *cgroups) pod(path string, pod *podView, all bool, errs *[]error) (podUs
 			}
 		}
 	}
-	if at, ok := below[pod.sandbox]; ok && all {
+	if !all {
+		return p, true
+	}
+	if at, ok := below[pod.sandbox]; ok {
 		if s, ok := r.read(at, all, errs); ok {
 			p.containers[pod.sandbox] = s
 		}
-		p.network = r.tree.Network(at)
 	}
+	p.network = r.network(below, pod)
 	return p, true
+}
+
+// network is what the sandbox's process sees of the network, or a container's: CRI-O runs no process in a sandbox that
+// needs none.
+func (r *cgroups) network(below map[string]string, pod *podView) []cgroup.Interface {
+	if at, ok := below[pod.sandbox]; ok {
+		return r.tree.Network(at)
+	}
+	for _, c := range pod.containers {
+		if at, ok := below[c.id]; ok && c.running {
+			return r.tree.Network(at)
+		}
+	}
+	return nil
 }
 
 // rate takes a second sample of what has no rate yet.
