@@ -75,11 +75,32 @@ func (b *Bed) NotCompact(t testing.TB, reason string) {
 // Containerd1 reports whether the container runtime is a containerd before 2.0, which lacks much (docs/parity.md).
 func (b *Bed) Containerd1(t testing.TB) bool {
 	t.Helper()
+	name, version := b.runtime(t)
+	return name == "containerd" && strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.")
+}
+
+// CRIO reports whether the container runtime is CRI-O.
+func (b *Bed) CRIO(t testing.TB) bool {
+	t.Helper()
+	name, _ := b.runtime(t)
+	return name == "cri-o"
+}
+
+// NotCRIO leaves a test out where the container runtime is CRI-O; reason says what that lacks or does otherwise.
+func (b *Bed) NotCRIO(t testing.TB, reason string) {
+	t.Helper()
+	if b.CRIO(t) {
+		t.Skip("not with CRI-O: " + reason)
+	}
+}
+
+func (b *Bed) runtime(t testing.TB) (name, version string) {
+	t.Helper()
 	v, err := b.CRI.Runtime().Version(t.Context(), &runtimeapi.VersionRequest{})
 	if err != nil {
 		t.Fatal("ask the container runtime for its version:", err)
 	}
-	return v.GetRuntimeName() == "containerd" && strings.HasPrefix(strings.TrimPrefix(v.GetRuntimeVersion(), "v"), "1.")
+	return v.GetRuntimeName(), v.GetRuntimeVersion()
 }
 
 // Bed is a running node with its control plane.

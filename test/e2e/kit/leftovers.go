@@ -11,8 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"kubelot.dev/test/testbed/cri"
 )
 
 // Leftovers is an error that names what the node still has of the pods: sandboxes, containers, mounts, cgroups,
@@ -69,10 +67,12 @@ func (b *Bed) Clean(ctx context.Context) error {
 
 // Networks are the files of the network namespaces that the container runtime has made.
 func (b *Bed) Networks() ([]string, error) {
-	if cri.IsCRIO() {
-		return filepath.Glob(b.Bed.Path("crio", "namespaces", "netns", "*"))
+	ofCRIO, err := filepath.Glob(b.Bed.Path("crio", "namespaces", "netns", "*"))
+	if err != nil {
+		return nil, err
 	}
-	return filepath.Glob(b.Bed.Path("containerd", "state", "*", "netns", "*"))
+	ofContainerd, err := filepath.Glob(b.Bed.Path("containerd", "state", "*", "netns", "*"))
+	return append(ofContainerd, ofCRIO...), err
 }
 
 func (b *Bed) inRuntime(ctx context.Context, labels map[string]string) ([]string, error) {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"testing"
 
 	"kubelot.dev/test/testbed/bed"
 	"kubelot.dev/test/testbed/tools"
@@ -34,17 +33,6 @@ func chosen(ctx context.Context, b *bed.Bed, box *tools.Box) (product, error) {
 		return newCRIO(ctx, b, box)
 	default:
 		return nil, fmt.Errorf("%s=%s: want %s, %s or nothing", RuntimeEnv, name, debianContainerd, crioRuntime)
-	}
-}
-
-// IsCRIO reports whether beds run CRI-O.
-func IsCRIO() bool { return os.Getenv(RuntimeEnv) == crioRuntime }
-
-// OnlyContainerd skips a test of what only containerd has, or only its bed.
-func OnlyContainerd(t *testing.T, what string) {
-	t.Helper()
-	if IsCRIO() {
-		t.Skip("not with CRI-O: " + what)
 	}
 }
 
