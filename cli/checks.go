@@ -77,7 +77,7 @@ func checkRuntime(ctx context.Context, c *config.Config) health.Finding {
 		if !condition.Status {
 			if cause, advice := unready(condition.Type); cause != "" {
 				problem := strings.TrimSpace(fmt.Sprintf("%s is false: %s %s", condition.Type, condition.Reason, condition.Message))
-				return health.Bad(health.Runtime, "runtime", problem, cause, advice)
+				return health.Bad(health.Runtime, "runtime", problem, cause, health.OfRuntime(advice, version.RuntimeName))
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func checkRuntime(ctx context.Context, c *config.Config) health.Finding {
 func runtimeAway(c *config.Config, err error) health.Finding {
 	f := diagnose.Runtime(err.Error())
 	return health.Bad(health.Runtime, "runtime", err.Error(), f.Why,
-		f.Do+"; if its socket isn't "+c.RuntimeEndpoint+", name it with --container-runtime-endpoint")
+		health.OfRuntime(f.Do, c.RuntimeEndpoint)+"; if its socket isn't "+c.RuntimeEndpoint+", name it with --container-runtime-endpoint")
 }
 
 // unready is why a condition of the runtime is false, and what to do; nothing for one that nobody needs.

@@ -104,11 +104,11 @@ func Explain(w Snapshot, ref topic.Ref, now time.Time) Answer {
 	return a
 }
 
-// units names in the advice the systemd units of the layout.
+// units names in the advice the systemd units of the layout, and what the node's container runtime has.
 func (w Snapshot) units(causes []Cause) {
 	pids := health.Processes(w.Healths)
 	for i := range causes {
-		causes[i].Advice = health.Units(causes[i].Advice, pids)
+		causes[i].Advice = health.OfRuntime(health.Units(causes[i].Advice, pids), w.Runtime.Name)
 	}
 }
 

@@ -123,6 +123,14 @@ func TestTextsOfCRIO(t *testing.T) {
 		"sandbox-image": Sandbox(`creating pod sandbox with name "k8s_a_b_c_0": unable to pull image: initializing source `+
 			`docker://r.example/pause:3: pinging container registry r.example: Get "https://r.example/v2/": dial tcp: lookup `+
 			`r.example on 10.0.0.2:53: no such host`, names),
+		"registry-not-one": Pull("initializing image from source docker://r.example/app:1: invalid character '<' looking for "+
+			"beginning of value; artifact err: image reference: parse manifest: invalid character '<'", names),
+		"image-damaged": Pull("writing blob: setting up to decompress blob: happened during read: Digest did not match, "+
+			"expected sha256:b2, got sha256:80", names),
+		"working-directory":    Start("mkdir /var/lib/containers/storage/overlay/5913/merged/etc/passwd: not a directory", names),
+		"memory-limit-too-low": Sandbox("pod set memory limit 524288 too low; should be at least 12582912 bytes", names),
+		"sysctl": Sandbox("failed to pin namespaces [0x21]: [pinns:w]: failed to write to /proc/sys/net/ipv4/"+
+			"ip_local_port_range: Invalid argument | [pinns:e]: Failed to configure sysctls after unshare", names),
 		"runtime-handler": Sandbox(`failed to find runtime handler heavy from runtime list map[runc:0xc0004]`, names),
 	} {
 		if f.Kind != kind {

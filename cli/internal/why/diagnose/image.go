@@ -80,6 +80,11 @@ var pulls = []rule{
 		"correct the image's name; if a proxy or a network's login page answers: curl -v https://{registry}/v2/ on this node",
 	},
 	{
+		"registry-not-one", `invalid character '<' looking for beginning of value`,
+		"what answers for the registry {registry} sends a page (HTML) and no image", "",
+		"correct the image's name; if a proxy or a network's login page answers: curl -v https://{registry}/v2/ on this node",
+	},
+	{
 		"image-not-found",
 		`(?i): not found|manifest unknown|name unknown|manifest_unknown|name_unknown|` + status + `404` + ended,
 		"the image {image} doesn't exist in the registry {registry}", "the image to be pushed",
@@ -121,7 +126,8 @@ var pulls = []rule{
 		"kubelot gc --dry-run --disk-pressure shows what can go; df -h /var/lib/containerd on this node",
 	},
 	{
-		"image-damaged", `(?i)failed to extract layer|unexpected commit digest|checksum|invalid tar|failed size validation`,
+		"image-damaged", `(?i)failed to extract layer|unexpected commit digest|digest did not match|checksum|invalid tar|` +
+			`failed size validation`,
 		"what the registry {registry} delivers of the image {image} is damaged", "",
 		"push the image again; " + tryPull,
 	},

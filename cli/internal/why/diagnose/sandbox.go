@@ -74,7 +74,7 @@ var sandboxes = []rule{
 		"if that lasts for minutes: crictl pods, and the runtime's log: journalctl -u containerd",
 	},
 	{
-		"memory-limit-too-low", `container init was OOM-killed|memory limit too low`,
+		"memory-limit-too-low", `container init was OOM-killed|memory limit (?:\d+ )?too low`,
 		"the memory limit of the pod is too low to even begin", "", "raise resources.limits.memory in the spec",
 	},
 	{
@@ -92,7 +92,7 @@ var sandboxes = []rule{
 		"its cgroup can't be made: {1}", "", "kubelot doctor; kubelot and the runtime must use the same cgroup driver",
 	},
 	{
-		"sysctl", `(?:write|set|sysctl) (?:sysctl )?(?:key )?"?((?:kernel|net|fs|vm|user)[./][A-Za-z0-9_./-]+)`,
+		"sysctl", `(?:write|set|sysctl) (?:to /proc/sys/)?(?:sysctl )?(?:key )?"?((?:kernel|net|fs|vm|user)[./][A-Za-z0-9_./-]+)`,
 		"the kernel parameter {1} can't be set", "", "correct securityContext.sysctls in the spec",
 	},
 	{

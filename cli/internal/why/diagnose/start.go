@@ -36,8 +36,8 @@ var starts = []rule{
 	},
 	{
 		"working-directory", `chdir to cwd \("([^"]*)"\).*(?:no such file|permission denied|not a directory)|` +
-			`container init: mkdir ([^:]+): not a directory`,
-		`it can't enter its working directory "{1}{2}"`, "",
+			`container init: mkdir ([^:]+): not a directory|mkdir \S+/merged(/[^:]+): not a directory`,
+		`it can't enter its working directory "{1}{2}{3}"`, "",
 		"correct workingDir: in the spec of container {container}",
 	},
 	{
@@ -86,7 +86,7 @@ var starts = []rule{
 		"see the volumes and volumeMounts of container {container} in the spec",
 	},
 	{
-		"memory-limit-too-low", `container init was OOM-killed|memory limit too low`,
+		"memory-limit-too-low", `container init was OOM-killed|memory limit (?:\d+ )?too low`,
 		"its memory limit is too low to even begin", "",
 		"raise resources.limits.memory of container {container}",
 	},
