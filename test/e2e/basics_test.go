@@ -45,7 +45,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("container status: %+v", s)
 	}
 	if s.Image != "docker.io/library/busybox:1.36" || !strings.Contains(s.ImageID, "sha256:") ||
-		!strings.HasPrefix(s.ContainerID, "containerd://") {
+		!strings.HasPrefix(s.ContainerID, bed.RuntimeName(t)+"://") {
 		t.Errorf("image %q, imageID %q, containerID %q", s.Image, s.ImageID, s.ContainerID)
 	}
 	if got := s.AllocatedResources.Memory().String(); got != "16Mi" {

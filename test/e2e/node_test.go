@@ -94,7 +94,7 @@ func TestNodeStatus(t *testing.T) {
 	}
 	info := n.Status.NodeInfo
 	if info.KernelVersion == "" || info.OSImage == "" || info.BootID == "" || info.OperatingSystem != "linux" ||
-		!strings.HasPrefix(info.ContainerRuntimeVersion, "containerd://") {
+		!strings.HasPrefix(info.ContainerRuntimeVersion, bed.RuntimeName(t)+"://") {
 		t.Errorf("node info: %+v", info)
 	}
 	if port := n.Status.DaemonEndpoints.KubeletEndpoint.Port; int(port) != bed.Node.Port {

@@ -221,6 +221,10 @@ func TestResources(t *testing.T) {
 	// The runtime learns of it and of the container's end on two ways; with the end first it says nothing of memory.
 	_, id, _ := strings.Cut(kit.Status(p, "app").ContainerID, "://")
 	kit.Eventually(t, "the runtime to know of the OOM kill", func() error {
+		if bed.CRIO(t) { // it says so when the container has ended, by this file of conmon
+			_, err := os.Stat(bed.Bed.Path("crio", "run", "overlay-containers", id, "userdata", "oom"))
+			return err
+		}
 		answer, err := bed.CRI.Runtime().ContainerStatus(t.Context(),
 			&runtimeapi.ContainerStatusRequest{ContainerId: id})
 		if err == nil && answer.GetStatus().GetReason() != "OOMKilled" {

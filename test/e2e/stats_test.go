@@ -80,7 +80,7 @@ func TestStatsSummary(t *testing.T) {
 		c := p.Containers[0]
 		if c.CPU == nil || c.Memory == nil || c.Rootfs == nil || c.Logs == nil || p.EphemeralStorage == nil ||
 			p.Network == nil || p.ProcessStats == nil {
-			return fmt.Errorf("figures are missing: %+v", c)
+			return fmt.Errorf("figures are missing: %+v, of the pod: %+v", c, p)
 		}
 		volumes := map[string]*uint64{}
 		for _, v := range p.VolumeStats {

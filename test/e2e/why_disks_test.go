@@ -120,7 +120,9 @@ func TestWhyPoorNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	sandbox := ns.Running("sandbox")
-	poorNetwork(t, own, ns)
+	if !own.CRIO(t) { // it judges a configuration of the network by itself, and isn't ready with one of no use
+		poorNetwork(t, own, ns)
+	}
 
 	config, err := os.ReadFile(own.Node.ConfigFile())
 	if err != nil {

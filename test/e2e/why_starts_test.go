@@ -48,6 +48,10 @@ func TestWhyPrograms(t *testing.T) {
 	named := pushAs(t, "why/named", func(c *v1.Config) { c.User = "app" })
 	unknown := pushAs(t, "why/unknown", func(c *v1.Config) { c.User = "nobody2" })
 	empty := pushAs(t, "why/empty", func(c *v1.Config) { c.Cmd, c.Entrypoint = nil, nil })
+	userUnknown := "the image doesn't know the user that its USER names"
+	if bed.CRIO(t) {
+		userUnknown = `the image knows no user "nobody2"`
+	}
 	explained(t, ns, []stuck{
 		{"directory", container(`command: [/etc]`, ""), []string{
 			`container app can't start: "/etc", which it shall run, is a directory`,
@@ -72,7 +76,7 @@ func TestWhyPrograms(t *testing.T) {
 			`it must not run as root (runAsNonRoot: true), and nobody can tell whether the image's user "app" is root`,
 		}},
 		{"unknown", container(`image: "`+unknown+`"`, ""), []string{
-			"the image doesn't know the user that its USER names", "-> set securityContext.runAsUser",
+			userUnknown, "securityContext.runAsUser",
 		}},
 		{"empty", "  containers: [{name: app, image: \"" + empty + "\"}]\n", []string{
 			"neither its spec nor its image says what to run", "-> set command: in the spec of container app",
@@ -174,6 +178,10 @@ func TestWhySandboxes(t *testing.T) {
 	ns.Kubectl("patch", "pod", "class", "--type=merge", "-p", `{"spec":{"schedulingGates":null}}`)
 	ns.Apply(strings.Replace(pod("bandwidth", container("", "")), "metadata:\n",
 		"metadata:\n  annotations: {kubernetes.io/ingress-bandwidth: \"1\"}\n", 1))
+	parameter := "net.ipv4.ip_local_port_range"
+	if bed.CRIO(t) {
+		parameter = strings.ReplaceAll(parameter, ".", "/")
+	}
 	explained(t, ns, []stuck{
 		{"handler", "  runtimeClassName: " + lost + "\n" + container("", ""), []string{
 			`the pod can't start: the runtime on this node has no handler "no-such-handler", which the pod's RuntimeClass ` +
@@ -181,9 +189,13 @@ func TestWhySandboxes(t *testing.T) {
 		}},
 		{
 			"sysctl", "  securityContext: {sysctls: [{name: net.ipv4.ip_local_port_range, value: none}]}\n" + container("", ""),
-			[]string{"the pod can't start: the kernel parameter net.ipv4.ip_local_port_range can't be set"},
+			[]string{"the pod can't start: the kernel parameter " + parameter + " can't be set"},
 		},
 	})
 	says(t, ns, "class", `the pod can't start: the RuntimeClass "`+brief+`" doesn't exist`)
+	if bed.CRIO(t) {
+		ns.Running("bandwidth") // CRI-O leaves the checks of bandwidths to the plugins
+		return
+	}
 	says(t, ns, "bandwidth", "unreasonably small")
 }

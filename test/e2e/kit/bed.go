@@ -79,11 +79,17 @@ func (b *Bed) Containerd1(t testing.TB) bool {
 	return name == "containerd" && strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.")
 }
 
+// RuntimeName is what the container runtime calls itself, as in the IDs of containers.
+func (b *Bed) RuntimeName(t testing.TB) string {
+	t.Helper()
+	name, _ := b.runtime(t)
+	return name
+}
+
 // CRIO reports whether the container runtime is CRI-O.
 func (b *Bed) CRIO(t testing.TB) bool {
 	t.Helper()
-	name, _ := b.runtime(t)
-	return name == "cri-o"
+	return b.RuntimeName(t) == "cri-o"
 }
 
 // NotCRIO leaves a test out where the container runtime is CRI-O; reason says what that lacks or does otherwise.

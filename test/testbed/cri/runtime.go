@@ -100,7 +100,7 @@ func (r *Runtime) configure() error {
 func (r *Runtime) settings() map[string]any {
 	return map[string]any{
 		"Product": r.product, "Bed": r.bed, "Socket": r.Socket, "SandboxImage": images.PauseRef,
-		"LowersOOMScore": hasSysResource(), "Hugetlb": hasHugetlb(), "CNIBin": r.box.CNIDir(), "Bin": r.box.Bin,
+		"SysResource": hasSysResource(), "Hugetlb": hasHugetlb(), "CNIBin": r.box.CNIDir(), "Bin": r.box.Bin,
 	}
 }
 
