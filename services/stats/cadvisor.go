@@ -125,12 +125,7 @@ func (in *metricsInput) pod(pod *podView, add func(*reading, text.Labels) *subje
 	// A cgroup's files don't tell for sure when it was made; the runtime does.
 	u.Created = pod.created
 	add(&u.reading, cgroupLabels(u.path, containerView{}, pod.ref))
-	r, ok := u.containers[pod.sandbox]
-	if !ok && u.network != nil { // the sandbox has no process
-		r, ok = reading{path: path.Join(u.path, pod.sandbox)}, true
-		r.At = u.At
-	}
-	if ok {
+	if r, ok := u.containers[pod.sandbox]; ok {
 		r.Created = pod.created
 		add(&r, cgroupLabels(r.path, containerView{id: pod.sandbox}, pod.ref)).network = u.network
 	}

@@ -169,7 +169,9 @@ func (r *cgroups) pod(path string, pod *podView, all bool, errs *[]error) (podUs
 // needs none.
 func (r *cgroups) network(below map[string]string, pod *podView) []cgroup.Interface {
 	if at, ok := below[pod.sandbox]; ok {
-		return r.tree.Network(at)
+		if found := r.tree.Network(at); len(found) > 0 {
+			return found
+		}
 	}
 	for _, c := range pod.containers {
 		if at, ok := below[c.id]; ok && c.running {

@@ -11,7 +11,8 @@ import (
 
 // CRI-O names its cgroups otherwise than containerd, and runs no process in most sandboxes.
 func TestPodsOfCRIO(t *testing.T) {
-	names := strings.NewReplacer(cgrouptest.App, strings.Repeat("0", 64), cgrouptest.Box, "crio-"+cgrouptest.App)
+	names := strings.NewReplacer(cgrouptest.App, strings.Repeat("0", 64), cgrouptest.Box, "crio-"+cgrouptest.App,
+		cgrouptest.Other, "crio-"+cgrouptest.Box)
 	tree, err := cgroup.New(cgrouptest.Unpack(t, names.Replace(cgrouptest.V1)), "cgroupfs", "/")
 	if err != nil {
 		t.Fatal(err)
@@ -34,8 +35,8 @@ func TestPodsOfCRIO(t *testing.T) {
 	if err := writeCadvisor(&page, &metricsInput{usage: u, view: v}); err != nil {
 		t.Fatal(err)
 	}
-	want := `container_network_receive_bytes_total{container="",id="/kubepods/burstable/pod` + cgrouptest.UID + "/" +
-		cgrouptest.Box
+	want := `container_network_receive_bytes_total{container="",id="/kubepods/burstable/pod` + cgrouptest.UID +
+		"/crio-" + cgrouptest.Box
 	if !strings.Contains(page.String(), want) {
 		t.Errorf("no %s in\n%s", want, page.String())
 	}
