@@ -89,7 +89,8 @@ func checkRuntime(ctx context.Context, c *config.Config) health.Finding {
 func runtimeAway(c *config.Config, err error) health.Finding {
 	f := diagnose.Runtime(err.Error())
 	return health.Bad(health.Runtime, "runtime", err.Error(), f.Why,
-		health.OfRuntime(f.Do, c.RuntimeEndpoint)+"; if its socket isn't "+c.RuntimeEndpoint+", name it with --container-runtime-endpoint")
+		health.OfRuntime(f.Do, c.RuntimeEndpoint)+"; if its socket isn't "+c.RuntimeEndpoint+", name it with "+
+			"--container-runtime-endpoint")
 }
 
 // unready is why a condition of the runtime is false, and what to do; nothing for one that nobody needs.

@@ -21,7 +21,7 @@
 //     milliseconds after the event. After a creation or a deletion it waits a moment for what follows.
 //   - No pod is read twice at the same time. A pod that changes while it is read is read again.
 //   - The runtime's lists are the truth. They are compared every minute while the event stream is open, every second
-//     without it (CRI-O has it only with enable_pod_events) and with containerd 1.x, whose streams take events from each
+//     without it (CRI-O needs enable_pod_events for it) and with containerd 1.x, whose streams take events from each
 //     other, and at once when the stream opens or breaks. So what no event has reported is found, too.
 //   - A container or sandbox that can't be inspected is named in its pod's Errors and tried again; no other pod waits
 //     for it.

@@ -159,7 +159,7 @@ func newShell(t *testing.T, own *kit.Bed) *tourShell {
 	s.names = strings.NewReplacer(run, "/run/kubelot", own.Bed.CRISocket(), "/run/containerd/containerd.sock",
 		own.Node.ConfigFile(), "/var/lib/kubelet/config.yaml", own.Node.RootDir, "/var/lib/kubelet",
 		own.Node.PodLogs, "/var/log/pods", own.Node.ManifestDir, "/etc/kubernetes/manifests", own.Bed.Path(""), "/srv/bed",
-		s.dir, "/root")
+		s.dir, "/root", own.RuntimeName(t), "containerd")
 	return s
 }
 

@@ -12,8 +12,8 @@ import (
 )
 
 // RuntimeEnv names the environment variable that says which container runtime beds run: debian-containerd for the
-// containerd and runc that Debian has, crio for CRI-O with Debian's conmon and the runc of .bin, else the containerd and
-// runc of .bin.
+// containerd and runc that Debian has, crio for CRI-O with Debian's conmon and the runc of .bin, nothing for the
+// containerd and runc of .bin.
 const RuntimeEnv = "TESTBED_RUNTIME"
 
 // The values of RuntimeEnv.

@@ -24,8 +24,13 @@ var (
 )
 
 const (
-	anySignature  = `{"default": [{"type": "insecureAcceptAnything"}]}`
-	registriesTop = `unqualified-search-registries = ["docker.io"]`
+	anySignature = `{"default": [{"type": "insecureAcceptAnything"}]}`
+	// registriesTop has plain HTTP spoken with the registries of this machine, as containerd does by itself.
+	registriesTop = `unqualified-search-registries = ["docker.io"]
+[[registry]]
+location = "127.0.0.1"
+insecure = true
+`
 	// reloaded is what CRI-O logs after SIGHUP.
 	reloaded = "Configuration reload completed"
 )

@@ -11,7 +11,8 @@ for argument; do
   option=$argument
 done
 if [ -n "$spec" ]; then
-  sed -i {{if not .SysResource}}-e 's/"oomScoreAdj": *-[0-9]*/"oomScoreAdj": 0/; s/"CAP_SYS_RESOURCE"/"CAP_CHOWN"/g' {{end -}}
+  sed -i {{if not .SysResource -}}
+    -e 's/"oomScoreAdj": *-[0-9]*/"oomScoreAdj": 0/; s/"CAP_SYS_RESOURCE"/"CAP_CHOWN"/g' {{end -}}
     {{if not .Hugetlb}}-e 's/"hugepageLimits"/"hugetlb is not mounted"/' {{end}}-e '' "$spec"
 fi
 exec {{.Bin}}/runc "$@"

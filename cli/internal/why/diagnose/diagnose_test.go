@@ -127,7 +127,7 @@ func TestTextsOfCRIO(t *testing.T) {
 			"beginning of value; artifact err: image reference: parse manifest: invalid character '<'", names),
 		"image-damaged": Pull("writing blob: setting up to decompress blob: happened during read: Digest did not match, "+
 			"expected sha256:b2, got sha256:80", names),
-		"working-directory":    Start("mkdir /var/lib/containers/storage/overlay/5913/merged/etc/passwd: not a directory", names),
+		"working-directory":    Start("mkdir /var/lib/containers/overlay/5/merged/etc/passwd: not a directory", names),
 		"memory-limit-too-low": Sandbox("pod set memory limit 524288 too low; should be at least 12582912 bytes", names),
 		"sysctl": Sandbox("failed to pin namespaces [0x21]: [pinns:w]: failed to write to /proc/sys/net/ipv4/"+
 			"ip_local_port_range: Invalid argument | [pinns:e]: Failed to configure sysctls after unshare", names),
