@@ -96,6 +96,11 @@ func (h *herd) running(size int) {
 			h.t.Logf("pod %s: its start was cut, and containerd removes the container only when it is started again", p.Name)
 			continue
 		}
+		if h.cutStarts > 0 && h.ns.Bed().CRIO(h.t) && restarts(p) == 1 {
+			h.cutStarts--
+			h.t.Logf("pod %s: its start was cut, which CRI-O takes for a run that failed", p.Name)
+			continue
+		}
 		h.pods = append(h.pods, p)
 	}
 	if stuck {
@@ -128,14 +133,19 @@ func leftTask(p *corev1.Pod) bool {
 // diedOnce reports whether one of the pod's containers was restarted, once, and its first run didn't come to an end of
 // its own that the runtime knows of.
 func diedOnce(p *corev1.Pod) bool {
-	restarts := 0
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-		restarts += int(s.RestartCount)
 		if last := s.LastTerminationState.Terminated; last != nil && (last.Reason == "Completed" || last.Reason == "Error") {
 			return false
 		}
 	}
-	return restarts == 1
+	return restarts(p) == 1
+}
+
+func restarts(p *corev1.Pod) (n int) {
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		n += int(s.RestartCount)
+	}
+	return n
 }
 
 func (h *herd) startedOnce(p *corev1.Pod) error {

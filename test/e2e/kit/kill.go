@@ -18,7 +18,8 @@ func NodeUID(p *corev1.Pod) string {
 	return string(p.UID)
 }
 
-// KillSandboxes kills the processes that hold the pod's namespaces.
+// KillSandboxes kills the processes that hold the pod's namespaces. With CRI-O there are none, and the sandboxes are
+// stopped behind kubelot's back.
 func (b *Bed) KillSandboxes(t testing.TB, p *corev1.Pod) {
 	t.Helper()
 	runtime := b.CRI.Runtime()
@@ -30,6 +31,13 @@ func (b *Bed) KillSandboxes(t testing.TB, p *corev1.Pod) {
 		t.Fatal(err)
 	}
 	for _, sandbox := range list.GetItems() {
+		if b.CRIO(t) {
+			if _, err := runtime.StopPodSandbox(t.Context(),
+				&runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox.GetId()}); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
 		status, err := runtime.PodSandboxStatus(t.Context(),
 			&runtimeapi.PodSandboxStatusRequest{PodSandboxId: sandbox.GetId(), Verbose: true})
 		if err != nil {
@@ -51,7 +59,7 @@ func (b *Bed) KillContainer(t testing.TB, p *corev1.Pod, container string) {
 	kill(t, status.GetInfo())
 }
 
-// kill kills the process that a verbose answer of containerd is about.
+// kill kills the process that a verbose answer of the runtime is about.
 func kill(t testing.TB, answer map[string]string) {
 	t.Helper()
 	var info struct {
