@@ -65,8 +65,11 @@ func (b *Bed) createBridge() error {
 		return nil
 	}
 	gateway := netip.PrefixFrom(b.Gateway, b.Subnet.Bits()).String()
+	// Without an address of its own a bridge has that of one of its ports, and the plugin's CHECK, which CRI-O asks for,
+	// fails when the port goes. The plugin gives it one where it makes the bridge.
+	hardware := "02:" + b.ID[:2] + ":" + b.ID[2:4] + ":" + b.ID[4:6] + ":" + b.ID[6:8] + ":01"
 	for _, args := range [][]string{
-		{"link", "add", b.Bridge, "type", "bridge"},
+		{"link", "add", b.Bridge, "address", hardware, "type", "bridge"},
 		{"addr", "add", gateway, "dev", b.Bridge},
 		{"link", "set", b.Bridge, "up"},
 	} {
