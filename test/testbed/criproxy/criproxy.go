@@ -172,7 +172,8 @@ func (f Fault) answer(caller grpc.ServerStream) error {
 // raw is the codec of messages that stay as they are.
 type raw struct{}
 
-func (raw) Name() string { return "proto" }
+// Name is no name, so that the content's type is application/grpc: CRI-O closes the connection at any other.
+func (raw) Name() string { return "" }
 
 func (raw) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
 
