@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/testbed/containerd"
+	"kubelot.dev/test/testbed/cri"
 )
 
 // asked is a container that fails its liveness probe when it is asked to.
@@ -29,7 +29,7 @@ spec:
 // an administrator does who installs another package. What ran goes on in the same containers; the node shows the new
 // version, and the pods of before are probed, restarted and deleted by it like those that came after.
 func TestRuntimeUpgrade(t *testing.T) {
-	t.Setenv(containerd.ReleaseEnv, "debian")
+	t.Setenv(cri.RuntimeEnv, cri.DebianContainerd)
 	own := kit.StartWithoutNode(t)
 	if err := own.StartNode(t.Context(), "kubelot"); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestRuntimeUpgrade(t *testing.T) {
 
 	going.delete()
 	h := newHerd(t, ns, "meanwhile", 3)
-	if err := own.Containerd.Upgrade(t.Context()); err != nil {
+	if err := own.CRI.Upgrade(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	going.gone()

@@ -18,7 +18,7 @@ const RuntimeEnv = "TESTBED_RUNTIME"
 
 // The values of RuntimeEnv.
 const (
-	debianContainerd = "debian-containerd"
+	DebianContainerd = "debian-containerd"
 	crioRuntime      = "crio"
 )
 
@@ -27,12 +27,12 @@ func chosen(ctx context.Context, b *bed.Bed, box *tools.Box) (product, error) {
 	switch name := os.Getenv(RuntimeEnv); name {
 	case "":
 		return newContainerd(b, box), nil
-	case debianContainerd:
+	case DebianContainerd:
 		return newDebianContainerd(ctx, b, box)
 	case crioRuntime:
 		return newCRIO(ctx, b, box)
 	default:
-		return nil, fmt.Errorf("%s=%s: want %s, %s or nothing", RuntimeEnv, name, debianContainerd, crioRuntime)
+		return nil, fmt.Errorf("%s=%s: want %s, %s or nothing", RuntimeEnv, name, DebianContainerd, crioRuntime)
 	}
 }
 

@@ -124,6 +124,17 @@ func (r *Runtime) Launch(ctx context.Context) error {
 	return nil
 }
 
+// Upgrade has the containerd of .bin take the place of the runtime, an older containerd, as an upgrade of its package
+// does: containers and their shims go on, and so do the files.
+func (r *Runtime) Upgrade(ctx context.Context) error {
+	r.Stop()
+	r.product = newContainerd(r.bed, r.box)
+	if err := r.configure(); err != nil {
+		return err
+	}
+	return r.Launch(ctx)
+}
+
 // Attach connects to a runtime that runs already. It can't be started or ended, or be given images.
 func Attach(socket string) (*Runtime, error) {
 	r := &Runtime{Socket: socket}
