@@ -72,7 +72,7 @@ func (p *pod) container(name string, command ...string) *runtimeapi.ContainerCon
 	spec := &corev1.Container{Name: name, Image: p.target.Image}
 	return &runtimeapi.ContainerConfig{
 		Metadata:    &runtimeapi.ContainerMetadata{Name: name},
-		Image:       &runtimeapi.ImageSpec{Image: p.target.Image},
+		Image:       &runtimeapi.ImageSpec{Image: p.target.Image, UserSpecifiedImage: p.target.Image},
 		Command:     command,
 		Labels:      labels.Container(p.api, name),
 		Annotations: labels.ContainerAnnotations(p.api, spec, 4, nil),

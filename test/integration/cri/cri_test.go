@@ -61,8 +61,14 @@ func dial(t *testing.T) *cri.Client {
 }
 
 func TestContainerdMeetsTheSuite(t *testing.T) {
+	client := dial(t)
+	version, err := client.Version(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	critest.Suite(t, critest.Target{
-		Client: dial(t), Image: images.BusyboxRef, LogDir: t.TempDir(), CgroupParent: bed.Bed.CgroupRoot,
+		Client: client, Image: images.BusyboxRef, LogDir: t.TempDir(), CgroupParent: bed.Bed.CgroupRoot,
+		NoSandboxEvents: version.GetRuntimeName() == "cri-o",
 	})
 }
 
@@ -325,9 +331,10 @@ func startContainer(ctx context.Context, t *testing.T, client *cri.Client, box s
 	t.Helper()
 	config := &runtimeapi.ContainerConfig{
 		Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: uint32(n)},
-		Image:    &runtimeapi.ImageSpec{Image: images.BusyboxRef}, Command: []string{"sleep", "3600"},
-		LogPath: fmt.Sprintf("app%d.log", n),
-		Labels:  map[string]string{labels.PodUID: sandbox.GetMetadata().GetUid(), labels.ContainerName: "app"},
+		Image:    &runtimeapi.ImageSpec{Image: images.BusyboxRef, UserSpecifiedImage: images.BusyboxRef},
+		Command:  []string{"sleep", "3600"},
+		LogPath:  fmt.Sprintf("app%d.log", n),
+		Labels:   map[string]string{labels.PodUID: sandbox.GetMetadata().GetUid(), labels.ContainerName: "app"},
 	}
 	id, err := client.CreateContainer(ctx, box, config, sandbox)
 	if err != nil {
