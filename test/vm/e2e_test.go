@@ -28,8 +28,8 @@ func TestEndToEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in(t, fmt.Sprintf("mkdir -p %[1]s/pki && ln -sfn %[2]s/bin %[1]s/bin && ln -sfn /run/kubelot %[1]s/run && "+
-		"ln -sf /etc/kubernetes/pki/ca.crt %[1]s/pki/ca.crt && echo %[3]s >%[1]s/address",
+	in(t, fmt.Sprintf("mkdir -p %[1]s/pki %[1]s/bin && ln -sf %[2]s/bin/* /usr/bin/kubelot %[1]s/bin && "+
+		"ln -sfn /run/kubelot %[1]s/run && ln -sf /etc/kubernetes/pki/ca.crt %[1]s/pki/ca.crt && echo %[3]s >%[1]s/address",
 		dir, machine.Payload, node.Address))
 	if err := node.Machine.Write(t.Context(), dir+"/admin.kubeconfig", 0o600, kubeconfig); err != nil {
 		t.Fatal(err)

@@ -34,19 +34,22 @@ func start(t testing.TB) {
 	if _, err := node.Systemctl(t.Context(), "start kubelot.target"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all daemons to run", func(ctx context.Context) error {
-		names, err := node.Units(ctx)
-		if err != nil {
-			return err
-		}
-		units, err := node.Show(ctx, names...)
-		for _, u := range units {
-			if !u.Running() {
-				return fmt.Errorf("%s is %s", u.Name, u.ActiveState)
-			}
-		}
+	eventually(t, "all daemons to run", allRun)
+}
+
+// allRun is an error until all daemons run.
+func allRun(ctx context.Context) error {
+	names, err := node.Units(ctx)
+	if err != nil {
 		return err
-	})
+	}
+	units, err := node.Show(ctx, names...)
+	for _, u := range units {
+		if !u.Running() {
+			return fmt.Errorf("%s is %s", u.Name, u.ActiveState)
+		}
+	}
+	return err
 }
 
 // noneRuns waits until no daemon of kubelot is left: systemctl waits for the end of the target alone.
