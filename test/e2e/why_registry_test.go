@@ -147,7 +147,7 @@ func secured(t *testing.T, certificate *tls.Certificate, change func(*tls.Config
 // askByHTTPS makes containerd ask the host itself, and not the mirror that has all other images.
 func askByHTTPS(t *testing.T, host string) {
 	t.Helper()
-	file := bed.Bed.Path("certs.d", host, "hosts.toml")
+	file := bed.Bed.Path("registries", host, "hosts.toml")
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		t.Fatal(err)
 	}
