@@ -51,6 +51,7 @@ func TestExpected(t *testing.T) {
 	}{
 		{Scope{Suite: Cluster()}, listed},
 		{Scope{Suite: Cluster(), Quick: true}, listed[:1]},
+		{Scope{Suite: Cluster().Without("Pods a")}, listed[1:]},
 		{Scope{Suite: Cluster(), Focus: "Pods"}, nil},
 		{Scope{Suite: Cluster(), Focus: "Pods", Quick: true}, nil},
 		{Scope{Suite: Suite{brief: []string{"Pods"}}, Quick: true}, listed[:1]},

@@ -36,11 +36,9 @@ func (s Scope) Expected(listed []string) []string {
 	if s.Focus != "" {
 		return nil
 	}
-	if !s.Quick {
-		return listed
-	}
 	return slices.DeleteFunc(slices.Clone(listed), func(spec string) bool {
-		return matches(s.Suite.slow, spec) || len(s.Suite.brief) > 0 && !matches(s.Suite.brief, spec)
+		slow := matches(s.Suite.slow, spec) || len(s.Suite.brief) > 0 && !matches(s.Suite.brief, spec)
+		return matches(s.Suite.lacks, spec) || s.Quick && slow
 	})
 }
 
@@ -50,7 +48,7 @@ func matches(expressions []string, spec string) bool {
 
 // Flags are ginkgo's flags that choose the specs.
 func (s Scope) Flags() []string {
-	focus, skip := strings.Join(s.Suite.scope, "|"), slices.Clone(s.Suite.never)
+	focus, skip := strings.Join(s.Suite.scope, "|"), slices.Concat(s.Suite.never, s.Suite.lacks)
 	if s.Quick {
 		skip = append(skip, s.Suite.slow...)
 		if len(s.Suite.brief) > 0 {

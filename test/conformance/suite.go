@@ -15,9 +15,16 @@ type Suite struct {
 	never  []string // of these, the ones that are left out
 	slow   []string // left out of the quick part
 	brief  []string // what the quick part has; empty is all but the slow ones
+	lacks  []string // left out because the container runtime has none of it
 
 	passes, limits, differs string // content of the files
 	quickLimit, fullLimit   time.Duration
+}
+
+// Without is the suite without specs of what the node's container runtime lacks, given by expressions for their names.
+func (s Suite) Without(specs ...string) Suite {
+	s.lacks = specs
+	return s
 }
 
 // Passes are the specs that must pass, in order: those in the suite's passes.txt. There are none as long as that is

@@ -18,6 +18,7 @@ import (
 
 	"kubelot.dev/test/conformance"
 	"kubelot.dev/test/conformance/run"
+	"kubelot.dev/test/testbed/cri"
 	"kubelot.dev/test/testbed/node"
 	"kubelot.dev/test/vm/guest"
 )
@@ -37,8 +38,18 @@ type options struct {
 }
 
 func (o options) scope() conformance.Scope {
-	return conformance.Scope{Suite: o.suite, Quick: o.quick, Focus: o.focus}
+	suite, runtime := o.suite, os.Getenv(cri.RuntimeEnv)
+	if o.machine != "" {
+		runtime = o.runtime
+	}
+	if runtime == cri.DebianContainerd {
+		suite = suite.Without(imageVolumes)
+	}
+	return conformance.Scope{Suite: suite, Quick: o.quick, Focus: o.focus}
 }
+
+// imageVolumes are specs of what containerd 1.6 lacks.
+const imageVolumes = `\[sig-node\] ImageVolume`
 
 // emulated is how many times longer a machine without KVM may take.
 const emulated = 12
