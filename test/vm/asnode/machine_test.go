@@ -88,7 +88,7 @@ systemctl daemon-reload && systemctl reset-failed`)
 // The sections of the install page.
 const (
 	kubeadmNode   = "A kubeadm node in five commands"
-	standaloneBox = "A standalone box in four commands"
+	standaloneBox = "A standalone box in three commands"
 )
 
 // commands are those of a section of the install page.
