@@ -192,7 +192,10 @@ func setCSI(node *corev1.Node, f Facts) {
 		delete(ids, name)
 	}
 	if f.unspoken() {
-		maps.DeleteFunc(ids, func(name, _ string) bool { return f.CSI.Drivers[name].Name == "" })
+		maps.DeleteFunc(ids, func(name, _ string) bool {
+			_, known := f.CSI.Drivers[name]
+			return !known
+		})
 	}
 	for name, info := range f.CSI.Drivers {
 		if _, fits := fit[name]; !fits {

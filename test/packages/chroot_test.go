@@ -62,8 +62,8 @@ func TestSameSourceSameBytes(t *testing.T) {
 	run(t, "sh", "-c", "cd "+one+" && sha256sum --quiet -c SHA256SUMS")
 }
 
-// The packages for the other architecture are of that one, and so is what is in them; a release has a bill of materials
-// and an archive beside them.
+// The packages for the other architecture name it, and their programs are built for it. The release also has a bill of
+// materials and an archive.
 func TestReleaseForAnotherArchitecture(t *testing.T) {
 	dir := built(t, "KUBELOT_RELEASE")
 	deb, rpm, machine := "arm64", "aarch64", elf.EM_AARCH64

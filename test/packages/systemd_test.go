@@ -140,8 +140,7 @@ func TestUnderSystemd(t *testing.T) {
 }
 
 // slowsDown breaks the configuration of one daemon. systemd starts it again and again, and it waits longer each time
-// and says why, in one line of its log and where systemctl status shows it. With a mended configuration it starts at
-// once.
+// and says why, in one line of its log and in systemctl status. With a correct configuration it starts at once.
 func (s *system) slowsDown(t *testing.T) {
 	t.Helper()
 	const dir = "/etc/systemd/system/kubelot-lease.service.d"

@@ -10,7 +10,8 @@ import (
 	"kubelot.dev/deploy"
 )
 
-// releaseOf makes what a release has beside its packages, all programs being the same one, and returns its text.
+// releaseOf makes the archive, the bill of materials and the sums of a release, with the same program under all names,
+// and returns their text.
 func releaseOf(t *testing.T, program string) (archive, bill, hashes string) {
 	t.Helper()
 	s := &stage{

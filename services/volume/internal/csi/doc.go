@@ -25,7 +25,8 @@
 //
 // # Guarantees
 //
-//   - One call at a time changes a volume; how full it is is asked beside it. A driver holds up its own volumes only.
+//   - One call at a time changes a volume. NodeGetVolumeStats may run beside it.
+//   - A driver holds up its own volumes only.
 //   - A call is recorded on disk before it is made. One without a certain outcome is made again, or its opposite.
 //   - A volume isn't staged while its unstaging isn't answered.
 //   - Nothing is ever removed but records and empty directories on which nothing is mounted.
