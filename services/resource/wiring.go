@@ -164,7 +164,7 @@ func (w *wiring) serveAPIs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ports := podsapi.Ports{Source: podsapi.FromBus(w.env.Bus), Metrics: own}
+	ports := podsapi.Ports{Source: podsapi.FromBus(w.env.Bus), Metrics: own, Watched: w.env.Pulse.Of}
 	w.working.Go(func() {
 		w.keep(ctx, "the Pods API can't be served", func(ctx context.Context) error {
 			return podsapi.New(w.env.Config.RootDir, ports, w.env.Log).Run(ctx)
@@ -207,7 +207,9 @@ func (w *wiring) newClaims(client *kube.Client) error {
 	}
 	claims, err := dra.New(dra.Config{
 		RootDir: w.env.Config.RootDir, Node: w.env.Config.NodeName, Allocated: allocated,
-	}, dra.Ports{Claims: api, Slices: api, Events: w.env.Events, Metrics: w.env.Metrics, Log: w.env.Log})
+	}, dra.Ports{
+		Claims: api, Slices: api, Events: w.env.Events, Metrics: w.env.Metrics, Watched: w.env.Pulse.Of, Log: w.env.Log,
+	})
 	if err == nil {
 		w.service.claims, w.office = claims, dra.OfficeOf(claims)
 	}

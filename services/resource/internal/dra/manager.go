@@ -65,17 +65,21 @@ type Ports struct {
 	Metrics prometheus.Registerer
 	// Dial connects to drivers; nil for plugin.Unix.
 	Dial plugin.Dialer
-	Log  *slog.Logger
+	// Watched is told of the loop that is to go on until ctx ends (daemon.Pulse); nil for nobody.
+	Watched func(ctx context.Context, loops ...chan<- func())
+	Log     *slog.Logger
 }
 
 // Manager has pods' claims prepared and unprepared. Its methods besides Run may be called from any goroutine, also
 // before Run, and don't wait.
 type Manager struct {
 	*mailbox
-	cfg     Config
-	ports   Ports
-	log     *slog.Logger
-	loop    *loop.Loop
+	cfg   Config
+	ports Ports
+	log   *slog.Logger
+	loop  *loop.Loop
+	// pulse is where it is asked whether the loop goes on.
+	pulse   chan func()
 	now     func() time.Time
 	metrics *metrics
 
@@ -102,8 +106,8 @@ func Used(pod *corev1.Pod) bool { return claims.Used(pod) }
 // New makes a manager. It starts nothing.
 func New(cfg Config, ports Ports) (*Manager, error) {
 	m := &Manager{
-		mailbox: newMailbox(), cfg: cfg, ports: ports, log: ports.Log, loop: loop.New(nil), now: time.Now,
-		stale: stale.New(), health: health.Book{}, book: claims.Book{}, pods: map[types.UID]*pod{},
+		mailbox: newMailbox(), cfg: cfg, ports: ports, log: ports.Log, loop: loop.New(nil), pulse: make(chan func()),
+		now: time.Now, stale: stale.New(), health: health.Book{}, book: claims.Book{}, pods: map[types.UID]*pod{},
 	}
 	dial := ports.Dial
 	if dial == nil {
@@ -125,6 +129,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer cancel(errors.New("the allocation of ResourceClaims stops"))
 	defer m.drivers.Close()
 	m.load()
+	if m.ports.Watched != nil {
+		m.ports.Watched(ctx, m.pulse)
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -135,6 +142,8 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.read(ctx)
 		case change := <-m.loop.Changes():
 			change()
+		case beat := <-m.pulse:
+			beat()
 		case <-timer.C:
 		}
 		m.look(ctx)
@@ -291,7 +300,7 @@ func (m *Manager) save() error {
 	if !m.dirty {
 		return nil
 	}
-	if err := state.WriteClaims(m.cfg.RootDir, m.book); err != nil {
+	if err := m.write(func() error { return state.WriteClaims(m.cfg.RootDir, m.book) }); err != nil {
 		return err
 	}
 	m.dirty = false
@@ -315,8 +324,22 @@ func (m *Manager) reported(driver string, list []health.Report) {
 }
 
 func (m *Manager) saveHealth() {
-	if err := state.WriteHealth(m.cfg.RootDir, m.health); err != nil {
+	if err := m.write(func() error { return state.WriteHealth(m.cfg.RootDir, m.health) }); err != nil {
 		m.log.Error("can't keep the health of devices", "error", err)
+	}
+}
+
+// write writes a file. A disk that hangs is no loop that hangs: the node need not lose its Ready for it.
+func (m *Manager) write(file func() error) error {
+	written := make(chan error, 1)
+	m.loop.Go(func() { written <- file() })
+	for {
+		select {
+		case err := <-written:
+			return err
+		case beat := <-m.pulse:
+			beat()
+		}
 	}
 }
 

@@ -34,6 +34,8 @@ func NewMetrics(r prometheus.Registerer) (Metrics, error) {
 type Ports struct {
 	Source  Source
 	Metrics Metrics
+	// Watched is told of the loop that is to go on until ctx ends (daemon.Pulse); nil for nobody.
+	Watched func(ctx context.Context, loops ...chan<- func())
 }
 
 // Server is the API. Its Run is the goroutine that owns the book and the watchers.
@@ -77,6 +79,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.endpoint.Run(ctx) }()
+	if s.ports.Watched != nil {
+		s.ports.Watched(ctx, s.loop.Inbox())
+	}
 	return s.own(ctx, inputs{pods, statuses, served}, cancel)
 }
 
