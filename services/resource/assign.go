@@ -44,6 +44,7 @@ func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 	p.held = s.holdings.pods()[uid]
 	began := time.Now()
 	reserved, err := s.holdings.reserve(p.spec)
+	tally := s.holdings.tally
 	if err != nil && !p.held {
 		s.release(uid) // at once: it is the next pod's
 	}
@@ -51,13 +52,18 @@ func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 		for err == nil && reserved.Next() != "" {
 			err = s.assignDevices(ctx, reserved)
 		}
-		s.holdings.metrics.duration(time.Since(began))
+		took := time.Since(began)
 		if err == nil {
 			err = s.keep(ctx, uid)
 		}
 		s.loop.Do(alive, func() {
 			reserved.Drop()
-			s.end(uid, p, err)
+			if s.end(uid, p, err); p.assigned || p.refused != nil {
+				s.holdings.metrics.duration(took)
+				for _, count := range tally {
+					count()
+				}
+			}
 		})
 	})
 }

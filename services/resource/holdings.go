@@ -24,15 +24,20 @@ type holdings struct {
 	devices            *devices.Book
 	// untold is true where nobody has left which resources of the Node are devices.
 	untold bool
-	// metrics counts what is done; nil for nothing.
+	// metrics counts what is done; nil for nothing. tally is what the last reserve has it count if that is the pod's
+	// outcome: a pod may be tried many times.
 	metrics *metrics
+	tally   []func()
 }
+
+// count has something counted if what is being reserved is the pod's outcome.
+func (h *holdings) count(f func()) { h.tally = append(h.tally, f) }
 
 // reserve gives a pod's containers their CPUs and their memory and keeps devices for them, for one after the other. A
 // pod that is aligned as a whole is aligned once: what its first container has got by then says nothing about all of
 // it. The error refuses the pod; then nothing is kept.
 func (h *holdings) reserve(pod *corev1.Pod) (r *devices.Reservation, err error) {
-	r = h.devices.Reserve()
+	r, h.tally = h.devices.Reserve(), nil
 	var near numa.Hint
 	aligned := false
 	for c := range podspec.InitAndMain(&pod.Spec) {
@@ -59,7 +64,7 @@ func (h *holdings) share(pod *corev1.Pod, c *corev1.Container, affinity numa.Hin
 	}
 	near := memory.Hint{Nodes: affinity.Nodes.Nodes(), Preferred: affinity.Preferred}
 	if blocks, err := h.memory.Allocate(pod, c, near); err != nil || len(blocks) > 0 {
-		h.metrics.remembered(err == nil)
+		h.count(func() { h.metrics.remembered(err == nil) })
 		if err != nil {
 			return err
 		}
@@ -72,14 +77,14 @@ func (h *holdings) share(pod *corev1.Pod, c *corev1.Container, affinity numa.Hin
 	return nil
 }
 
-// pin gives a container its CPUs.
+// pin gives a container its CPUs. One that has had them, as after a restart, counts too, as with the kubelet.
 func (h *holdings) pin(pod *corev1.Pod, c *corev1.Container, near numa.Mask) error {
 	_, had := h.cpus.Exclusive(pod.UID, c.Name)
 	has, err := h.cpus.Allocate(pod, c, near)
-	if had || err == nil && has.IsEmpty() {
-		return err
+	if err == nil && has.IsEmpty() {
+		return nil
 	}
-	h.metrics.pinned(err == nil, h.cpus.FullCores(), h.cpus.OneCache(has))
+	h.count(func() { h.metrics.pinned(err == nil, h.cpus.FullCores(), !had && h.cpus.OneCache(has)) })
 	return err
 }
 
@@ -117,7 +122,7 @@ func (h *holdings) affinity(pod *corev1.Pod, c *corev1.Container) (numa.Hint, er
 	}
 	affinity, admit := numa.Merge(h.policy, providers)
 	if !admit {
-		h.metrics.alignment(h.policy, false)
+		h.count(func() { h.metrics.alignment(h.policy, false) })
 		return affinity, numa.AffinityError{}
 	}
 	return affinity, nil

@@ -7,12 +7,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/resource/internal/cpus"
+	"kubelot.dev/services/resource/internal/deviceplugin"
+	"kubelot.dev/services/resource/internal/devices"
 	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/numa"
 )
@@ -137,6 +140,45 @@ func TestARefusedPodIsNotAligned(t *testing.T) {
 			t.Errorf("counted %q, want %q", got, want)
 		}
 	})
+}
+
+// A pod whose plugin is away is tried again and again. It counts once, when it has what it asks for or is refused.
+func TestAPodThatIsTriedAgainCountsOnce(t *testing.T) {
+	const pinned, took = "kubelet_cpu_manager_pinning_requests_total", "kubelet_topology_manager_admission_duration_ms"
+	for name, c := range map[string]struct {
+		comesBack bool
+		want      []string
+	}{
+		"the plugin comes back": {true, []string{
+			"aligned container numa_node 1", "aligned container uncore_cache 1", "requests 1",
+		}},
+		"the plugin stays away": {false, []string{"aligned container uncore_cache 1", "errors 1", "requests 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.two("container")
+				b.on(0)
+				b.fail = deviceplugin.ErrAway
+				b.come(asks("a", "cpu=2 gpu=1"))
+				time.Sleep(4 * tryAgain)
+				if got := unlabelled(t, b.registry); got[pinned] != 0 || got[took] != 0 {
+					t.Errorf("before its outcome is known it has counted %v", got)
+				}
+				if c.comesBack {
+					b.mu.Lock()
+					b.fail = nil
+					b.mu.Unlock()
+				}
+				time.Sleep(devices.Grace)
+				if got := counted(t, b.registry); !slices.Equal(got, c.want) {
+					t.Errorf("counted %q, want %q", got, c.want)
+				}
+				if got := unlabelled(t, b.registry); got[pinned] != 1 || got[took] != 1 {
+					t.Errorf("counted %v", got)
+				}
+			})
+		})
+	}
 }
 
 // counted are the admissions, and all that is known of alignment, in order.
