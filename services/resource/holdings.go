@@ -113,11 +113,11 @@ func (h *holdings) affinity(pod *corev1.Pod, c *corev1.Container) (numa.Hint, er
 		return numa.Hint{}, nil
 	}
 	providers := []numa.ProviderHints{
-		deviceHints(h.devices.Hints(pod, c.Name, h.nodes)), h.cpus.Hints(pod, c), memoryHints(h.memory.Hints(pod, c)),
+		hints(h.devices.Hints(pod, c.Name, h.nodes)), h.cpus.Hints(pod, c), hints(h.memory.Hints(pod, c)),
 	}
 	if h.policy.PerPod() {
 		providers = []numa.ProviderHints{
-			deviceHints(h.devices.PodHints(pod, h.nodes)), h.cpus.PodHints(pod), memoryHints(h.memory.PodHints(pod)),
+			hints(h.devices.PodHints(pod, h.nodes)), h.cpus.PodHints(pod), hints(h.memory.PodHints(pod)),
 		}
 	}
 	affinity, admit := numa.Merge(h.policy, providers)
@@ -138,36 +138,21 @@ func (h *holdings) got(pod *corev1.Pod) {
 	}
 }
 
-func deviceHints(all map[string][]devices.Hint) numa.ProviderHints {
-	hints := numa.ProviderHints{}
+// hints converts hints. No preference (nil) and no possibility (an empty list) stay what they are.
+func hints[K ~string, H devices.Hint | memory.Hint](all map[K][]H) numa.ProviderHints {
+	converted := numa.ProviderHints{}
 	for name, list := range all {
-		hints[name] = convert(list, func(h devices.Hint) numa.Hint {
-			return numa.Hint{Nodes: numa.NewMask(h.Nodes...), Preferred: h.Preferred}
-		})
+		var to []numa.Hint
+		if list != nil {
+			to = make([]numa.Hint, 0, len(list))
+		}
+		for _, one := range list {
+			h := devices.Hint(one)
+			to = append(to, numa.Hint{Nodes: numa.NewMask(h.Nodes...), Preferred: h.Preferred})
+		}
+		converted[string(name)] = to
 	}
-	return hints
-}
-
-func memoryHints(all map[corev1.ResourceName][]memory.Hint) numa.ProviderHints {
-	hints := numa.ProviderHints{}
-	for name, list := range all {
-		hints[string(name)] = convert(list, func(h memory.Hint) numa.Hint {
-			return numa.Hint{Nodes: numa.NewMask(h.Nodes...), Preferred: h.Preferred}
-		})
-	}
-	return hints
-}
-
-// convert converts hints. No preference (nil) and no possibility (an empty list) stay what they are.
-func convert[T any](list []T, one func(T) numa.Hint) []numa.Hint {
-	if list == nil {
-		return nil
-	}
-	hints := make([]numa.Hint, 0, len(list))
-	for _, h := range list {
-		hints = append(hints, one(h))
-	}
-	return hints
+	return converted
 }
 
 // release takes everything from a pod, and reports whether it had anything.

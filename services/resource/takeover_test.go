@@ -58,6 +58,32 @@ func TestAPolicyThatIsSwitchedOffLeavesNobodyOnFewCPUs(t *testing.T) {
 	})
 }
 
+// A file of version 1 has no pods: what it says is passed over, which the node's users hear once. The pods get CPUs anew.
+func TestAStateFileOfVersion1(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.stop()
+		b.policy = cpus.PolicyStatic
+		path := filesOf(b.dir, b.dir).cpus
+		const old = `{"policyName":"static","defaultCpuSet":"0,3","entries":{"id":"1-2"},"checksum":0}`
+		if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			b.start()
+			b.wants("alone", oneCPU)
+			b.says("alone", "allocated")
+			b.stop()
+		}
+		b.start()
+		want := []string{"n1 ExclusiveResourcesReleased: The state file " + path + " is of version 1, which doesn't say of " +
+			"which pods containers are: 1 of them don't have the CPUs 1-2 for themselves any more, until their pods are given " +
+			"CPUs anew"}
+		if !slices.Equal(b.events, want) {
+			t.Errorf("Events %q, want %q", b.events, want)
+		}
+	})
+}
+
 func TestANodeThatNeverHadAPolicyLeavesCPUsAlone(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.stop()

@@ -46,7 +46,7 @@ func (s *Server) checkRequest(q *pluginapi.RegisterRequest) error {
 	case !slices.Contains(pluginapi.SupportedVersions[:], q.GetVersion()):
 		return fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q",
 			line(q.GetVersion()), pluginapi.SupportedVersions)
-	case !extended(q.GetResourceName()):
+	case !Extended(q.GetResourceName()):
 		return fmt.Errorf("the ResourceName %q is invalid", line(q.GetResourceName()))
 	case !filepath.IsLocal(endpoint) || filepath.Clean(endpoint) == socketName || filepath.Clean(endpoint) == ".":
 		return fmt.Errorf("the endpoint %q must be the name of a socket in %s", line(endpoint), s.dir)
@@ -54,8 +54,9 @@ func (s *Server) checkRequest(q *pluginapi.RegisterRequest) error {
 	return nil
 }
 
-// extended reports whether a name is an extended resource's: one of a vendor's domain that can have a quota.
-func extended(name string) bool {
+// Extended reports whether a name is an extended resource's: one of a vendor's domain that can have a quota. Domains
+// that only end in Kubernetes' own, such as mykubernetes.io, are no vendor's, as in the kubelet.
+func Extended(name string) bool {
 	const quota = "requests."
 	return strings.Contains(name, "/") && !strings.Contains(name, "kubernetes.io/") && !strings.HasPrefix(name, quota) &&
 		len(validation.IsQualifiedName(quota+name)) == 0

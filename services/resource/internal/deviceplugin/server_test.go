@@ -84,6 +84,7 @@ func TestARegistrationIsRefused(t *testing.T) {
 		"no name":   {"v1beta1", "", "p.sock", `the ResourceName "" is invalid`},
 		"native":    {"v1beta1", "cpu", "p.sock", `the ResourceName "cpu" is invalid`},
 		"ours":      {"v1beta1", "x.kubernetes.io/gpu", "p.sock", "is invalid"},
+		"like ours": {"v1beta1", "mykubernetes.io/gpu", "p.sock", "is invalid"},
 		"quota":     {"v1beta1", "requests.vendor.example/gpu", "p.sock", "is invalid"},
 		"long":      {"v1beta1", "vendor.example/" + strings.Repeat("x", 64), "p.sock", "is invalid"},
 		"very long": {"v1beta1", strings.Repeat("x", 60_000), "p.sock", "is invalid"},
