@@ -228,6 +228,10 @@ func TestRefused(t *testing.T) {
 			&registerapi.PluginInfo{Type: "DevicePlugin", Name: "x.kubernetes.io/a", SupportedVersions: []string{"v1beta1"}},
 			"extended resource",
 		},
+		"like ours": {
+			&registerapi.PluginInfo{Type: "DevicePlugin", Name: "mykubernetes.io/a", SupportedVersions: []string{"v1beta1"}},
+			"extended resource",
+		},
 		"device version": {
 			&registerapi.PluginInfo{Type: "DevicePlugin", Name: "a.example/b", SupportedVersions: []string{"v2"}},
 			"manager version, v1beta1, is not among",

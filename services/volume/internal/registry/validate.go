@@ -121,8 +121,8 @@ func validateDevice(p topic.Plugin) error {
 	if !slices.Contains(p.Versions, deviceVersion) {
 		return fmt.Errorf("manager version, %s, is not among plugin supported versions %q", deviceVersion, p.Versions)
 	}
-	domain, _, qualified := strings.Cut(p.Name, "/")
-	if !qualified || domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io") ||
+	// A domain that only ends in Kubernetes' own, such as mykubernetes.io, is no vendor's either, as in the kubelet.
+	if !strings.Contains(p.Name, "/") || strings.Contains(p.Name, "kubernetes.io/") ||
 		strings.HasPrefix(p.Name, "requests.") || len(validation.IsQualifiedName("requests."+p.Name)) > 0 {
 		return fmt.Errorf("%q can't be an extended resource: it is a domain of the vendor's, a slash and a name",
 			short(p.Name))
