@@ -3,6 +3,8 @@ package run
 import (
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -99,5 +101,21 @@ func TestASubjectThatFailsIsSavedAsFarAsItCame(t *testing.T) {
 	}
 	if err := b.keep(report.Round{Round: 1, Subject: report.Baseline}, nil); err != nil || len(saved[1].Rounds) != 1 {
 		t.Errorf("a round without figures is kept: %+v, %v", saved[1], err)
+	}
+}
+
+func TestNothingIsLeftOfDevices(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "kubelet_internal_checkpoint")
+	if err := os.WriteFile(path, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time there is none
+		if err := removeCheckpoint(dir); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(path); err == nil {
+			t.Error("the next agent finds devices of the last one")
+		}
 	}
 }

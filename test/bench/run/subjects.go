@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -69,14 +71,26 @@ func (b *bench) agent(ctx context.Context, name node.Agent, round *report.Round)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, n.Remove(), b.forget(ctx, n.Name)) }()
 	o := b.options(n.Name)
+	defer func() {
+		err = errors.Join(err, n.Remove(), removeCheckpoint(o.DevicePlugins), b.forget(ctx, n.Name))
+	}()
 	o.Agent, o.RootDir, o.DevicePlugins = n, n.RootDir, deviceplugin.KubeletDir
 	if strings.HasPrefix(string(name), string(node.Kubelot)) {
 		o.RunDir, o.DevicePlugins = n.RunDir(), filepath.Join(n.RootDir, "device-plugins")
 	}
 	o.State, o.Attacher = b.cluster.Bed.Path("drivers"), b.attacher
 	return b.parts(ctx, o, round)
+}
+
+// removeCheckpoint removes what an agent that has ended has left of devices. The kubelet's is in the machine's own
+// directory, whatever its root directory is, and the next one would give the Node devices that nobody has any more.
+func removeCheckpoint(devicePlugins string) error {
+	err := os.Remove(filepath.Join(devicePlugins, "kubelet_internal_checkpoint"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // attacher runs the external-attacher.
