@@ -80,7 +80,7 @@ func (s *Service) keep(ctx context.Context, uid string) error {
 // end takes the end of an assignment.
 func (s *Service) end(uid string, p *pod, err error) {
 	p.stop(nil)
-	p.waiting, s.changed = "", true
+	p.waiting, p.changed, s.changed = "", true, true
 	log := s.env.Log.With("pod", p.spec.Name, "namespace", p.spec.Namespace, "uid", uid)
 	switch {
 	case s.pods[uid] != p: // it is gone; another one of its UID waits for this
@@ -175,6 +175,7 @@ func (s *Service) preStart(ctx context.Context, req topic.PreStartRequest) (topi
 		p := s.pods[req.UID]
 		if p != nil && s.holdings.memory.Starting(p.spec, req.Container) {
 			s.store.soon()
+			p.changed = true
 		}
 		for _, d := range s.holdings.devices.Assigned(req.UID)[req.Container] {
 			if s.publisher.needsPreStart(d.Resource, p != nil && p.toldBefore(req.Container)) {

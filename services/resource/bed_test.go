@@ -72,8 +72,9 @@ type bed struct {
 	hang    map[string]chan struct{}
 	deaf    chan struct{} // until it is closed Allocate doesn't return, whatever its context says
 	fail    error
-	written error // what writing the state files fails with
-	strange bool  // whether nobody knows yet what plugins want to be asked
+	written error          // what writing the state files fails with
+	strange bool           // whether nobody knows yet what plugins want to be asked
+	options map[string]int // how often it was looked what they want, by resource
 	events  []string
 	health  string
 }
@@ -84,6 +85,7 @@ func inBubble(t *testing.T, test func(b *bed)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bed{
 			t: t, bus: bustest.New(), dir: dir, policy: cpus.PolicyNone, hang: map[string]chan struct{}{},
+			options:  map[string]int{},
 			reserved: cpuset.New(0), align: numa.Config{Policy: numa.PolicyNone, Nodes: []machine.Node{{ID: 0}}},
 		}
 		b.others = b.bus.Conn("podsync")
@@ -181,6 +183,9 @@ func (b *bed) Record(e topic.Event) {
 
 // Options implements Plugins.
 func (b *bed) Options(name string) (deviceplugin.Options, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.options[name]++
 	if b.strange {
 		return deviceplugin.Options{}, false
 	}

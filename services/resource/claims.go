@@ -49,7 +49,7 @@ func (s *Service) seeClaims(p *pod) {
 func (s *Service) takeClaims() {
 	for uid, status := range s.claims.Take() {
 		if p := s.pods[string(uid)]; p != nil {
-			p.claims, s.changed = &status, true
+			p.claims, p.changed, s.changed = &status, true, true
 		}
 	}
 }

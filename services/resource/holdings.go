@@ -30,9 +30,6 @@ type holdings struct {
 	tally   []func()
 }
 
-// count has something counted if what is being reserved is the pod's outcome.
-func (h *holdings) count(f func()) { h.tally = append(h.tally, f) }
-
 // reserve gives a pod's containers their CPUs and their memory and keeps devices for them, for one after the other. A
 // pod that is aligned as a whole is aligned once: what its first container has got by then says nothing about all of
 // it. The error refuses the pod; then nothing is kept.
@@ -64,7 +61,7 @@ func (h *holdings) share(pod *corev1.Pod, c *corev1.Container, affinity numa.Hin
 	}
 	near := memory.Hint{Nodes: affinity.Nodes.Nodes(), Preferred: affinity.Preferred}
 	if blocks, err := h.memory.Allocate(pod, c, near); err != nil || len(blocks) > 0 {
-		h.count(func() { h.metrics.remembered(err == nil) })
+		h.tally = append(h.tally, func() { h.metrics.remembered(err == nil) })
 		if err != nil {
 			return err
 		}
@@ -84,7 +81,8 @@ func (h *holdings) pin(pod *corev1.Pod, c *corev1.Container, near numa.Mask) err
 	if err == nil && has.IsEmpty() {
 		return nil
 	}
-	h.count(func() { h.metrics.pinned(err == nil, h.cpus.FullCores(), !had && h.cpus.OneCache(has)) })
+	aligned := !had && h.cpus.OneCache(has)
+	h.tally = append(h.tally, func() { h.metrics.pinned(err == nil, h.cpus.FullCores(), aligned) })
 	return err
 }
 
@@ -122,7 +120,7 @@ func (h *holdings) affinity(pod *corev1.Pod, c *corev1.Container) (numa.Hint, er
 	}
 	affinity, admit := numa.Merge(h.policy, providers)
 	if !admit {
-		h.count(func() { h.metrics.alignment(h.policy, false) })
+		h.tally = append(h.tally, func() { h.metrics.alignment(h.policy, false) })
 		return affinity, numa.AffinityError{}
 	}
 	return affinity, nil

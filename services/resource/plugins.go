@@ -48,7 +48,7 @@ func (s *Service) report(ctx context.Context, r deviceplugin.Report) {
 		s.holdings.devices.Listed(r.Resource, r.Devices)
 		s.store.soon()
 		for _, p := range s.pods { // of those that wait for it the first is to be tried first
-			p.notBefore = time.Time{}
+			p.notBefore, p.changed = time.Time{}, true
 		}
 	})
 }

@@ -31,6 +31,8 @@ type pod struct {
 	claims *dra.Status
 	// contradicted are the containers about which it was logged that plugins contradict each other.
 	contradicted map[string]bool
+	// changed is true where what is said of it may have changed.
+	changed bool
 	// stated is what this process has said of it, before what an earlier one has; nil for nothing.
 	stated, before *topic.Allocation
 }

@@ -35,7 +35,7 @@ type publisher struct {
 	stated      *topic.NodeResources
 }
 
-// publish says what is new of the node and of its pods.
+// publish says what is new of the node and of its pods. In a burst, what the other pods have isn't found out each time.
 func (b *publisher) publish(pods map[string]*pod, now time.Time) {
 	if node := b.nodeResources(now); b.stated == nil || !reflect.DeepEqual(node, *b.stated) {
 		if err := b.node.Set("", node); err != nil {
@@ -45,16 +45,20 @@ func (b *publisher) publish(pods map[string]*pod, now time.Time) {
 		}
 	}
 	for uid, p := range pods {
+		if !p.changed {
+			continue
+		}
 		a := b.allocation(uid, p)
 		// What an earlier process has said is said again: podsync may have lost it since.
 		if p.stated != nil && reflect.DeepEqual(a, *p.stated) || regresses(p.last(), a.Phase) {
+			p.changed = false
 			continue
 		}
 		if err := b.allocations.Set(uid, a); err != nil {
 			b.log.Error("can't put an allocation on the bus", "pod", a.Name, "namespace", a.Namespace, "uid", uid, "error", err)
 			continue
 		}
-		p.stated = &a
+		p.stated, p.changed = &a, false
 	}
 }
 

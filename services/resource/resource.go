@@ -36,7 +36,7 @@ type Service struct {
 	registered map[string]topic.Plugin
 	sources    topic.Sources
 	known      known
-	// changed is true where something of what is said may have changed.
+	// changed is true where what is said of the node or of some pods (pod.changed) may have changed.
 	changed bool
 	// going are UIDs of pods that are gone and whose assignment is still under way.
 	going     map[string]bool
@@ -179,7 +179,7 @@ func (s *Service) see(uid string, v topic.Pod) {
 		s.pods[uid] = p
 	}
 	p.spec, p.firstSeen, p.lifecycle = v.Pod, v.FirstSeen, v.Lifecycle
-	s.changed = true
+	p.changed, s.changed = true, true
 	s.seeClaims(p)
 	if p.ended() {
 		s.letGo(uid, p)
@@ -233,6 +233,9 @@ func (s *Service) release(uid string) {
 func (s *Service) advance(ctx context.Context, now time.Time) time.Duration {
 	if expired := s.holdings.devices.Expire(now); len(expired) > 0 {
 		s.env.Log.Warn("the plugins of devices have not come back; the Node has none of them any more", "resources", expired)
+		for _, p := range s.pods {
+			p.changed = true
+		}
 		s.changed = true
 		s.store.soon()
 	}
@@ -333,7 +336,7 @@ func (s *Service) count() {
 func (s *Service) decide(ctx context.Context, uid string, p *pod, now time.Time) time.Time {
 	if s.claims == nil && p.wantsClaims() {
 		p.refused = &refusal{reasonUnexpected, "claims of devices need an API server, which this node hasn't"}
-		s.changed = true
+		p.changed, s.changed = true, true
 		return time.Time{}
 	}
 	if now.Before(p.notBefore) {
@@ -346,12 +349,12 @@ func (s *Service) decide(ctx context.Context, uid string, p *pod, now time.Time)
 			waiting += "; until " + until.UTC().Format(time.RFC3339)
 		}
 		if p.waiting != waiting {
-			p.waiting, s.changed = waiting, true
+			p.waiting, p.changed, s.changed = waiting, true, true
 		}
 		return until
 	}
 	s.begin(ctx, uid, p)
-	s.changed = true
+	p.changed, s.changed = true, true
 	return time.Time{}
 }
 

@@ -56,6 +56,22 @@ func TestAPodGetsDevices(t *testing.T) {
 	})
 }
 
+// With each pod of a burst there is something new to say. What the others have isn't found out again for that.
+func TestWhatOtherPodsHaveIsNotFoundOutAgain(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(nic, "n0")
+		b.lists(gpu, "g0")
+		b.wants("a", map[corev1.ResourceName]string{nic: "1"})
+		b.says("a", "allocated")
+		before := b.options[nic]
+		b.wants("b", map[corev1.ResourceName]string{gpu: "1"})
+		b.says("b", "allocated")
+		if more := b.options[nic] - before; before == 0 || more != 0 {
+			t.Errorf("what the first pod has was found out %d times, and %d times more for another pod", before, more)
+		}
+	})
+}
+
 func TestAnUnhealthyDeviceIsToldOf(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.lists(gpu, "g0")
