@@ -58,7 +58,8 @@ func TestAPolicyThatIsSwitchedOffLeavesNobodyOnFewCPUs(t *testing.T) {
 	})
 }
 
-// A file of version 1 has no pods: what it says is passed over, which the node's users hear once. The pods get CPUs anew.
+// A file of version 1 has no pods: what it says is passed over, which the node's users hear once, and the pods get CPUs
+// anew.
 func TestAStateFileOfVersion1(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.stop()
