@@ -12,6 +12,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -66,6 +67,16 @@ func (b *Bed) DRADriver(t testing.TB, name string, devices ...string) *DRADriver
 		_ = api.ResourceSlices().Delete(context.Background(), d.slice.Name, metav1.DeleteOptions{})
 	})
 	return d
+}
+
+// OfferAs has the driver's DeviceClass give its devices to pods that ask for the extended resource (KEP-5004).
+func (d *DRADriver) OfferAs(resource string) {
+	d.t.Helper()
+	patch := fmt.Sprintf(`{"spec": {"extendedResourceName": %q}}`, resource)
+	if _, err := d.bed.Client.ResourceV1().DeviceClasses().Patch(d.t.Context(), d.Name, types.MergePatchType,
+		[]byte(patch), metav1.PatchOptions{}); err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // publish creates the slice, as drivers do whenever it is gone.

@@ -86,6 +86,12 @@ func TestClaims(t *testing.T) {
 	if calls := driver.Calls(); !slices.Contains(calls, "unprepare "+ns.Name+"/"+claim) {
 		t.Errorf("the driver was asked %v", calls)
 	}
+	claimGone(t, ns, claim)
+}
+
+// claimGone waits until the control plane has deleted the claim.
+func claimGone(t *testing.T, ns *kit.Namespace, claim string) {
+	t.Helper()
 	kit.Eventually(t, "the claim's end", func() error {
 		_, err := bed.Client.ResourceV1().ResourceClaims(ns.Name).Get(t.Context(), claim, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
