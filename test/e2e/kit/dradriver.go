@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -28,7 +29,8 @@ type DRADriver struct {
 	bed *Bed
 	dir string
 	// slice has its devices.
-	slice *resourcev1.ResourceSlice
+	slice  *resourcev1.ResourceSlice
+	health draHealth
 
 	mu    sync.Mutex
 	calls []string
@@ -99,6 +101,9 @@ func (d *DRADriver) Serve() (stop func()) {
 	own, registration := grpc.NewServer(), grpc.NewServer()
 	drapb.RegisterDRAPluginServer(own, d)
 	registerapi.RegisterRegistrationServer(registration, d)
+	if d.health.used() {
+		healthv1alpha1.RegisterDRAResourceHealthServer(own, &d.health)
+	}
 	stop = sync.OnceFunc(func() {
 		registration.Stop()
 		own.Stop()
