@@ -72,6 +72,8 @@ type Options struct {
 	// Memory is in MiB.
 	Memory int
 	CPUs   int
+	// Topology arranges the processors; without one they are CPUs sockets of a single NUMA node.
+	Topology Topology
 	// Accelerator is what qemu is told with -accel.
 	Accelerator string
 }
@@ -138,13 +140,13 @@ func (m *Machine) args() []string {
 	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-serial", "stdio",
-		"-accel", m.opts.Accelerator, "-cpu", processor,
-		"-smp", strconv.Itoa(m.opts.CPUs), "-m", strconv.Itoa(m.opts.Memory),
+		"-accel", m.opts.Accelerator, "-m", strconv.Itoa(m.opts.Memory),
 		"-kernel", m.opts.Image.Kernel, "-initrd", m.path("initrd.cpio"),
 		// The first console is the one that the kernel's messages go to; interfaces have their old names.
 		"-append", "console=ttyS0 net.ifnames=0 panic=-1 loglevel=5 systemd.show_status=1 " + quick,
 		"-drive", "if=virtio,format=qcow2,cache=unsafe,discard=unmap,file=" + m.path("disk.qcow2"),
 	}
+	args = append(args, m.opts.processors()...)
 	if m.opts.Payload != "" {
 		args = append(args, "-drive", "if=virtio,format=raw,readonly=on,file="+m.path("payload.img"))
 	}

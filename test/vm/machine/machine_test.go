@@ -34,6 +34,32 @@ func TestArgs(t *testing.T) {
 	}
 }
 
+func TestTopology(t *testing.T) {
+	m := &Machine{opts: Options{
+		Image: &image.Image{}, Memory: 4096, CPUs: 3, Accelerator: emulation,
+		Topology: Topology{Sockets: 2, Cores: 4, Threads: 1},
+	}}
+	args := strings.Join(m.args(), " ")
+	for _, want := range []string{
+		"-smp sockets=2,cores=4,threads=1 ", processor + intel + " ", "-m 4096 ",
+		"-object memory-backend-ram,id=memory0,size=2048M -numa node,nodeid=0,memdev=memory0 ",
+		"-object memory-backend-ram,id=memory1,size=2048M -numa node,nodeid=1,memdev=memory1 ",
+		"-numa cpu,node-id=0,socket-id=0 ", "-numa cpu,node-id=1,socket-id=1 ",
+	} {
+		if !strings.Contains(args, want) {
+			t.Errorf("no %q in %q", want, args)
+		}
+	}
+	m.opts.Accelerator = "kvm"
+	if args := strings.Join(m.args(), " "); strings.Contains(args, intel) {
+		t.Errorf("with KVM the processor is of another vendor: %q", args)
+	}
+	m.opts.Topology = Topology{}
+	if args := strings.Join(m.args(), " "); strings.Contains(args, "-numa") || !strings.Contains(args, "-smp 3 ") {
+		t.Errorf("a machine without a topology: %q", args)
+	}
+}
+
 func TestPrintable(t *testing.T) {
 	if got := printable("[\x1b[0;32m  OK  \x1b[0m] Started\r\n\x1b[2Jx"); got != "[  OK  ] Started\nx" {
 		t.Errorf("printable = %q", got)
