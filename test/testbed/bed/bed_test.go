@@ -163,6 +163,24 @@ func TestCgroupIn(t *testing.T) {
 	}
 }
 
+// All controllers that a hierarchy has are passed down; one that has none, or is of version 1, is left alone.
+func TestPassDown(t *testing.T) {
+	for controllers, want := range map[string]string{"cpuset cpu io\n": "+cpuset +cpu +io", "\n": "", "none": ""} {
+		dir := t.TempDir()
+		if controllers != "none" {
+			if err := os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte(controllers), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := passDown(dir); err != nil {
+			t.Errorf("controllers %q: %v", controllers, err)
+		}
+		if got, _ := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control")); string(got) != want {
+			t.Errorf("controllers %q: passed down %q, want %q", controllers, got, want)
+		}
+	}
+}
+
 func TestRunning(t *testing.T) {
 	ended := exec.Command("/bin/true")
 	if err := ended.Start(); err != nil {

@@ -3,6 +3,7 @@ package bed
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,11 +33,28 @@ func (b *Bed) CoverCgroups() error {
 		return err
 	}
 	for _, m := range all {
-		if err := b.cover(m); err != nil {
+		if err := errors.Join(passDown(m.point), b.cover(m)); err != nil {
 			return fmt.Errorf("show the bed's cgroups at %s: %w", m.point, err)
 		}
 	}
 	return nil
+}
+
+// passDown gives all controllers of a hierarchy of version 2 to the cgroups below its root: whoever sees one of those
+// in its place can't ask for more. In version 1 there is nothing to do.
+func passDown(point string) error {
+	controllers, err := os.ReadFile(filepath.Join(point, "cgroup.controllers"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	var wanted []string
+	for _, controller := range strings.Fields(string(controllers)) {
+		wanted = append(wanted, "+"+controller)
+	}
+	if err != nil || wanted == nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(point, "cgroup.subtree_control"), []byte(strings.Join(wanted, " ")), 0o644)
 }
 
 // cover shows one hierarchy's. runc takes the first mount of a hierarchy for it: the machine's own has to come later.

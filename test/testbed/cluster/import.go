@@ -34,8 +34,11 @@ func (c *Cluster) ImportTestServer(ctx context.Context) error {
 	return c.CRI.Import(ctx, img)
 }
 
-// E2EImages makes the images of Kubernetes' end-to-end suite.
+// E2EImages makes the images of Kubernetes' end-to-end suite, or reads them where all programs are given.
 func (c *Cluster) E2EImages(ctx context.Context) ([]images.Image, error) {
+	if c.Tools.Given {
+		return images.Read(c.Tools.Path(images.SuiteArchive))
+	}
 	source, err := c.Tools.KubernetesSource(ctx)
 	if err != nil {
 		return nil, err

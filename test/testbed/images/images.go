@@ -8,6 +8,8 @@ package images
 
 import (
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -28,6 +30,10 @@ const (
 	// TestServerRef is an image of the test bed's own.
 	TestServerRef = "kubelot.dev/testserver:1"
 )
+
+// SuiteArchive is the file of Kubernetes' end-to-end suite's images, among the programs of a machine that can't make
+// them.
+const SuiteArchive = "suite-images.tar"
 
 // Image is an image with the reference it goes by.
 type Image struct {
@@ -92,6 +98,29 @@ func Archive(path string, all ...Image) error {
 		return fmt.Errorf("write image archive: %w", err)
 	}
 	return nil
+}
+
+// Read opens the images of a file that Archive wrote, which has to stay.
+func Read(path string) ([]Image, error) {
+	manifest, err := tarball.LoadManifest(func() (io.ReadCloser, error) { return os.Open(path) })
+	if err != nil {
+		return nil, fmt.Errorf("read images: %w", err)
+	}
+	var all []Image
+	for _, described := range manifest {
+		for _, ref := range described.RepoTags {
+			tag, err := name.NewTag(ref)
+			if err != nil {
+				return nil, fmt.Errorf("read images: %q in %s: %w", ref, path, err)
+			}
+			img, err := tarball.ImageFromPath(path, &tag)
+			if err != nil {
+				return nil, fmt.Errorf("read images: %s in %s: %w", ref, path, err)
+			}
+			all = append(all, Image{Ref: ref, Image: img})
+		}
+	}
+	return all, nil
 }
 
 func (l *layer) image(ref string, config v1.Config) (Image, error) {
