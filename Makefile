@@ -54,7 +54,7 @@ scale: ## CPU, memory and bytes on the bus with 125 to 1,000 pods, and how they 
 conformance: ## Kubernetes' conformance specs on kubelot (AGENT=kubelet, QUICK=1, FOCUS=, REPEAT=3, VM=1) (root)
 	@tools/conformance.sh
 
-conformance-node: ## Kubernetes' suite of a node: devices, CPUs, memory, topology, DRA (AGENT=, QUICK=1, FOCUS=) (root)
+conformance-node: ## Kubernetes' node suite: devices, CPUs, topology, DRA (AGENT=, QUICK=1, FOCUS=, VM=1) (root)
 	@tools/conformance-node.sh
 
 conformance-storage: ## Kubernetes' storage suite with a CSI driver and sidecars (AGENT=kubelet, QUICK=1, FOCUS=) (root)

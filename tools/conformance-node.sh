@@ -5,6 +5,9 @@
 #   AGENT=kubelot|kubelet|kubelot,kubelet   QUICK=1 a part of some minutes   FOCUS=expression   REPEAT=3 in a row
 #   UPDATE=1, with AGENT=kubelet: write test/conformance/node/passes.txt again, with FOCUS only what that means
 #   OUT=directory for the results, so that parts can run side by side
+#   VM=1     the specs of the CPU, memory and topology manager, or those of FOCUS, in a virtual machine with NUMA nodes
+#            and cgroup v2; the results stay in .run/conformance-node-vm, the list is test/conformance/numa/passes.txt
+#            TOPOLOGY=2,2,2 are its sockets, each a NUMA node, the cores of each, and the threads of each core
 . "$(dirname "$0")/lib.sh"
 
 # node_suite builds the suite and the device plugin of its specs, once per version: minutes. They are packages of
@@ -27,10 +30,11 @@ node_suite() {
 }
 
 need_root conformance-node
-args=(--suite node --out "${OUT:-$root/.run/conformance-node}" --agent "${AGENT:-kubelot}" --repeat "${REPEAT:-1}")
-args+=(--focus "${FOCUS:-}")
+suite=node out=$root/.run/conformance-node
+if [ -n "${VM:-}" ]; then suite=numa out=$root/.run/conformance-node-vm; fi
+args=(--suite "$suite" --out "${OUT:-$out}" --agent "${AGENT:-kubelot}" --repeat "${REPEAT:-1}" --focus "${FOCUS:-}")
 if [ -n "${QUICK:-}" ]; then args+=(--quick); fi
-if [ -n "${UPDATE:-}" ]; then args+=(--update "$root/test/conformance/node/passes.txt"); fi
+if [ -n "${UPDATE:-}" ]; then args+=(--update "$root/test/conformance/$suite/passes.txt"); fi
 
 # conformance is the program that runs the suite and answers its calls of systemctl.
 conformance() { CGO_ENABLED=0 GOWORK=off go -C "$root/test" build -o "$bin/conformance" ./conformance/cmd/conformance; }
@@ -39,15 +43,7 @@ programs
 step "programs of the suite's images" "$bin/testbed" suite --images-only
 step "Kubernetes' suite of a node" node_suite
 step "build conformance" conformance
-# The suite's paths and ports are those of the machine (/var/lib/kubelet, 6443, 10250): it has mounts and a network of
-# its own. Its API server looks for the address of the default route.
-KUBELOT_MACHINES_MOUNTS=$(readlink /proc/self/ns/mnt)
-export KUBELOT_MACHINES_MOUNTS
-# shellcheck disable=SC2016 # $0 and $@ are the inner shell's
-exec nice unshare --mount --net --propagation private bash -ec '
-  ip link set lo up
-  ip link add uplink type bridge
-  ip address add 192.0.2.1/24 dev uplink
-  ip link set uplink up
-  ip route add default via 192.0.2.2
-  exec "$0" "$@"' "$bin/conformance" "${args[@]}" "$@"
+if [ -n "${VM:-}" ]; then
+  exec "$bin/conformance" "${args[@]}" --machine "$bin" --topology "${TOPOLOGY:-2,2,2}" "$@"
+fi
+exec nice "$root/test/conformance/run/apart.sh" "$bin/conformance" "${args[@]}" "$@"

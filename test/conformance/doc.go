@@ -1,7 +1,7 @@
 // Package conformance says which specs of Kubernetes' own suites are run on a node, what may fail there because of the
-// machine, and how the results of two agents are compared. There are three suites: Cluster is test/e2e; Storage is the
+// machine, and how the results of two agents are compared. The suites are: Cluster is test/e2e; Storage is the
 // part of it that judges a CSI driver; Node is test/e2e_node, which drives the agent itself: it writes its
-// configuration, stops and restarts it.
+// configuration, stops and restarts it; NUMA is the part of Node that is run in a virtual machine with NUMA nodes.
 //
 // Reads: JUnit files that the suite wrote. Writes: nothing; package run runs the suites, cmd/conformance does both.
 //
@@ -17,5 +17,5 @@
 // storage suite has the driver of package csidriver with the real external-provisioner, external-attacher and
 // external-resizer. The node suite has an API server in its own process, fixed paths and ports, and calls systemd:
 // package node/units answers in systemd's place, and the whole run has mounts and a network of its own
-// (tools/conformance-node.sh).
+// (run/apart.sh). In the virtual machine it is the same program that runs the suite, and its results are copied back.
 package conformance

@@ -7,7 +7,7 @@ import (
 )
 
 func TestLimitsFileIsWellFormed(t *testing.T) {
-	for _, suite := range []Suite{Cluster(), Node(), Storage()} {
+	for _, suite := range []Suite{Cluster(), Node(), NUMA(), Storage()} {
 		_, err := suite.Limits()
 		_, err2 := suite.Differs()
 		if err := errors.Join(err, err2); err != nil {

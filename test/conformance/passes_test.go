@@ -10,7 +10,7 @@ import (
 )
 
 func TestPassesAreInScope(t *testing.T) {
-	for _, suite := range []Suite{Cluster(), Node(), Storage()} {
+	for _, suite := range []Suite{Cluster(), Node(), NUMA(), Storage()} {
 		specs, err := suite.Passes()
 		if err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestExpected(t *testing.T) {
 
 // Each expression that takes specs out of the quick part must mean a spec that exists.
 func TestQuickPartByTheList(t *testing.T) {
-	for _, suite := range []Suite{Cluster(), Node(), Storage()} {
+	for _, suite := range []Suite{Cluster(), Node(), NUMA(), Storage()} {
 		specs, err := suite.Passes()
 		if err != nil {
 			t.Fatal(err)

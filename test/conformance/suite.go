@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Suite is one of Kubernetes' suites, as far as it is run here: Cluster or Node.
+// Suite is one of Kubernetes' suites, as far as it is run here: Cluster, Storage, Node or NUMA.
 type Suite struct {
 	// Target is make's target for it.
 	Target string

@@ -30,7 +30,7 @@ func ownMounts() error {
 	}
 	if machines := os.Getenv(machinesMounts); machines == "" || machines == mine {
 		return errors.New("the node suite mounts over /var/lib/kubelet: run it with mounts of its own, as make " +
-			"conformance-node does (unshare --mount)")
+			"conformance-node does (test/conformance/run/apart.sh)")
 	}
 	return nil
 }

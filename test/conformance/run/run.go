@@ -22,6 +22,7 @@ import (
 	"kubelot.dev/test/testbed/node"
 	"kubelot.dev/test/testbed/proc"
 	"kubelot.dev/test/vm/guest"
+	"kubelot.dev/test/vm/machine"
 )
 
 const (
@@ -42,9 +43,10 @@ type Options struct {
 	// Timeout is for one run of the suite, with what is run again alone.
 	Timeout time.Duration
 	// Machine is what kubelot is installed from in a virtual machine, whose node the suite is run on; empty is a node on
-	// this host. Runtime is that machine's.
-	Machine string
-	Runtime guest.Runtime
+	// this host. Runtime is that machine's, and Topology that of the machine of the suite NUMA.
+	Machine  string
+	Runtime  guest.Runtime
+	Topology machine.Topology
 	// Passes are the specs that must be run, as far as they are in scope.
 	Passes []string
 	// Log gets the progress.
@@ -66,6 +68,9 @@ type stage interface {
 // Suite starts a test bed with the agent and runs the suite on it, as often as asked. The results are the worst of all
 // runs.
 func Suite(ctx context.Context, o Options) (results conformance.Results, err error) {
+	if o.Machine != "" && o.Scope.Suite.Target == conformance.NUMA().Target {
+		return inside(ctx, o)
+	}
 	on, err := o.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -87,7 +92,7 @@ func Suite(ctx context.Context, o Options) (results conformance.Results, err err
 // begin makes the stage of the suite.
 func (o Options) begin(ctx context.Context) (stage, error) {
 	switch o.Scope.Suite.Target {
-	case conformance.Node().Target:
+	case conformance.Node().Target, conformance.NUMA().Target:
 		return nodeStage(ctx, o)
 	case conformance.Storage().Target:
 		return storageStage(ctx, o)

@@ -21,6 +21,7 @@ import (
 	"kubelot.dev/test/testbed/cri"
 	"kubelot.dev/test/testbed/node"
 	"kubelot.dev/test/vm/guest"
+	"kubelot.dev/test/vm/machine"
 )
 
 type options struct {
@@ -35,6 +36,8 @@ type options struct {
 	update  string
 	machine string
 	runtime string
+	// topology of that machine: sockets, cores of each, threads of each core.
+	topology []int
 }
 
 func (o options) scope() conformance.Scope {
@@ -56,7 +59,8 @@ const emulated = 12
 
 // suites are those that can be run, by name.
 var suites = map[string]conformance.Suite{
-	"cluster": conformance.Cluster(), "node": conformance.Node(), "storage": conformance.Storage(),
+	"cluster": conformance.Cluster(), "node": conformance.Node(), "numa": conformance.NUMA(),
+	"storage": conformance.Storage(),
 }
 
 func newCommand() *cobra.Command {
@@ -71,13 +75,13 @@ func newCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var ok bool
 			if o.suite, ok = suites[suite]; !ok {
-				return fmt.Errorf("suite %q: want cluster, node or storage", suite)
+				return fmt.Errorf("suite %q: want cluster, node, numa or storage", suite)
 			}
 			return compare(cmd.Context(), o)
 		},
 	}
 	cmd.Flags().StringVar(&suite, "suite", "cluster", "Kubernetes' suite: cluster (test/e2e), node "+
-		"(test/e2e_node) or storage (test/e2e/storage/external)")
+		"(test/e2e_node), numa (its part for a machine with NUMA nodes) or storage (test/e2e/storage/external)")
 	cmd.Flags().StringSliceVar(&o.agents, "agent", []string{"kubelot"},
 		"agents to run, one after the other: kubelot, kubelet")
 	cmd.Flags().StringVar(&o.out, "out", "", "directory of the results, where those of the other agent are looked for too")
@@ -91,6 +95,8 @@ func newCommand() *cobra.Command {
 		"executables) in a virtual machine, whose node the suite is run on")
 	cmd.Flags().StringVar(&o.runtime, "runtime", string(guest.Containerd), "container runtime of that machine: "+
 		string(guest.Containerd)+" or "+string(guest.DebianContainerd))
+	cmd.Flags().IntSliceVar(&o.topology, "topology", []int{2, 2, 2}, "processors of that machine for the suite numa: "+
+		"sockets, each a NUMA node, cores of a socket, threads of a core")
 	// It fails for an undefined flag only.
 	_ = cmd.MarkFlagRequired("out")
 	return cmd
@@ -103,15 +109,38 @@ func (o options) check() error {
 			return fmt.Errorf("agent %q: want kubelot or kubelet", agent)
 		}
 	}
-	other := o.suite.Target != conformance.Cluster().Target || !slices.Equal(o.agents, []string{string(node.Kubelot)})
-	if o.machine != "" && other {
-		return errors.New("in the virtual machine only the suite cluster is run, and only under kubelot")
+	if o.machine != "" {
+		if err := o.checkMachine(); err != nil {
+			return err
+		}
 	}
 	if o.update != "" && (o.quick || !slices.Contains(o.agents, string(node.Kubelet))) {
 		return errors.New("the list of specs that must pass is written from a run under the kubelet: UPDATE=1 " +
 			"AGENT=kubelet, without QUICK; with FOCUS only what that means changes")
 	}
 	return nil
+}
+
+// checkMachine is an error for what can't be run in a virtual machine, or not in such a one.
+func (o options) checkMachine() error {
+	numa := o.suite.Target == conformance.NUMA().Target
+	kubelot := slices.Equal(o.agents, []string{string(node.Kubelot)})
+	if !numa && (o.suite.Target != conformance.Cluster().Target || !kubelot) {
+		return errors.New("in the virtual machine only the suites cluster, under kubelot alone, and numa are run")
+	}
+	if numa && (len(o.topology) != 3 || slices.Min(o.topology) < 1) {
+		return fmt.Errorf("topology %v: want the numbers of sockets, of cores of each, and of threads of each core, such "+
+			"as 2,2,2", o.topology)
+	}
+	return nil
+}
+
+// arranged is the topology of the machine, where there is one.
+func (o options) arranged() machine.Topology {
+	if o.suite.Target != conformance.NUMA().Target || o.machine == "" {
+		return machine.Topology{}
+	}
+	return machine.Topology{Sockets: o.topology[0], Cores: o.topology[1], Threads: o.topology[2]}
 }
 
 // rules are what the results will be judged by; a list that is written again is not asked.
@@ -147,7 +176,7 @@ func compare(ctx context.Context, o options) error {
 		results[agent], err = run.Suite(ctx, run.Options{
 			Agent: node.Agent(agent), Scope: o.scope(), Passes: rules.Passes,
 			Out: o.out, Procs: o.procs, Repeat: o.repeat, Timeout: o.timeout, Log: os.Stderr,
-			Machine: o.machine, Runtime: guest.Runtime(o.runtime),
+			Machine: o.machine, Runtime: guest.Runtime(o.runtime), Topology: o.arranged(),
 		})
 		if err != nil {
 			return fmt.Errorf("run the suite under %s: %w", agent, err)

@@ -10,6 +10,7 @@ import (
 )
 
 func TestCheck(t *testing.T) {
+	numa, both := conformance.NUMA(), []string{"kubelot", "kubelet"}
 	for _, c := range []struct {
 		name string
 		o    options
@@ -20,6 +21,10 @@ func TestCheck(t *testing.T) {
 		{"the list from the kubelet", options{agents: []string{"kubelet"}, update: "x"}, ""},
 		{"the list from kubelot", options{agents: []string{"kubelot"}, update: "x"}, "AGENT=kubelet"},
 		{"the list from a part", options{agents: []string{"kubelet"}, update: "x", quick: true}, "without QUICK"},
+		{"numa on a machine", options{suite: numa, agents: both, machine: "x", topology: []int{2, 4, 1}}, ""},
+		{"half a topology", options{suite: numa, agents: both, machine: "x", topology: []int{2, 4}}, "2,2,2"},
+		{"no socket", options{suite: numa, agents: both, machine: "x", topology: []int{0, 4, 1}}, "2,2,2"},
+		{"node on a machine", options{suite: conformance.Node(), agents: both, machine: "x"}, "numa"},
 		{"the list from a choice", options{agents: []string{"kubelet"}, update: "x", focus: "Pods"}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
