@@ -22,7 +22,7 @@ func (c *Disks) Detach(ctx context.Context, global string) error {
 		return err
 	}
 	defer giveBack()
-	// What can't be taken away goes with the session.
+	// What can't be taken away goes with the session, of which the next try makes sure.
 	failed := c.removeDevices(ctx, d)
 	a := &admin{programs: &c.programs, disk: d, limit: longest}
 	portals, err := c.idle(d, global)
@@ -34,6 +34,9 @@ func (c *Disks) Detach(ctx context.Context, global string) error {
 		if err := a.logout(ctx, portal); err != nil && !errors.Is(err, errNoProgram) {
 			return errors.Join(fmt.Errorf("iscsi: failed to detach disk: %w", err), failed)
 		}
+	}
+	if failed != nil {
+		return fmt.Errorf("iscsi: failed to detach disk: %w", failed)
 	}
 	if d.cloned() {
 		_, err := a.run(ctx, "iface", "-I", d.Iface, "-o", "delete")
@@ -50,7 +53,13 @@ func (c *Disks) removeDevices(ctx context.Context, d Disk) error {
 		return nil
 	}
 	disks, err := c.sys.disks(d.Iqn, d.Lun)
-	return errors.Join(err, c.sys.Flush(ctx, &c.programs, disks), c.sys.Delete(disks))
+	if err == nil {
+		err = c.sys.Flush(ctx, &c.programs, disks)
+	}
+	if err == nil { // else its paths are needed for the next try
+		err = c.sys.Delete(disks)
+	}
+	return err
 }
 
 // globals are the global directories of both kinds.
