@@ -150,6 +150,45 @@ func TestInUseWithoutAttachment(t *testing.T) {
 	}
 }
 
+// toldInUse is the topic csi.volumes.
+type toldInUse chan []string
+
+func (c toldInUse) Set(_ string, v topic.VolumesInUse) error {
+	c <- v.Names
+	return nil
+}
+
+// become waits until these volumes are told of.
+func (c toldInUse) become(t *testing.T, want ...string) {
+	t.Helper()
+	select {
+	case got := <-c:
+		if !slices.Equal(got, want) {
+			t.Errorf("in use are %q, want %q", got, want)
+		}
+	case <-time.After(lookAgain / 2):
+		t.Errorf("nothing is told, want %q", want)
+	}
+}
+
+// Whether the volumes of a driver must be attached counts as soon as the cluster says so.
+func TestInUseFollowsTheDriver(t *testing.T) {
+	b := newBed(t, attached())
+	b.claims("u1", "not in the Node's status.volumesInUse yet")
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	told := make(toldInUse, 10)
+	running.Go(func() { b.volumes.Run(ctx) })
+	running.Go(func() { PublishInUse(ctx, b.volumes, told) })
+	told.become(t, attachedName)
+	b.drivers.SetObject("d", &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: unattached()})
+	told.become(t)
+	b.drivers.SetObject("d", &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: attached()})
+	told.become(t, attachedName)
+	cancel()
+	running.Wait()
+}
+
 // infos is the topic csi.driver.
 type infos struct {
 	mu   sync.Mutex

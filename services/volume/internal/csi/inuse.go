@@ -55,12 +55,12 @@ func (u *inUse) set(dir string, r record) {
 	default:
 		u.byDir[dir] = id
 	}
-	u.wake()
+	signal(u.changes)
 }
 
-func (u *inUse) wake() {
+func signal(to chan struct{}) {
 	select {
-	case u.changes <- struct{}{}:
+	case to <- struct{}{}:
 	default:
 	}
 }

@@ -27,7 +27,7 @@ func (o Others) Use(place, name string) {
 	if u.others[place] = name; name == "" {
 		delete(u.others, place)
 	}
-	u.wake()
+	signal(u.changes)
 }
 
 // Waits is what the volume waits for before the node may have it; empty for nothing, as where nobody attaches volumes.

@@ -39,13 +39,6 @@ type looked struct {
 	err error
 }
 
-func (v *Volumes) wake() {
-	select {
-	case v.freed <- struct{}{}:
-	default:
-	}
-}
-
 // Run unstages volumes that no pod has any more, those of an earlier process too, until ctx ends. The end of a pod
 // doesn't wait for that. Each volume has a worker of its own: a driver that hangs holds up its own.
 func (v *Volumes) Run(ctx context.Context) {
@@ -78,6 +71,7 @@ func (v *Volumes) Run(ctx context.Context) {
 		case l := <-results:
 			due = v.took(u, l)
 		case <-v.drivers.Arrivals():
+			signal(v.used.changes) // another set of drivers may need their volumes attached
 			u.forgive()
 			due = look()
 		case <-v.freed:

@@ -252,7 +252,7 @@ func (v *Volumes) unmount(ctx context.Context, t target) error {
 	case errors.As(err, &failure):
 		return failure.Err // the daemon says what it is about
 	case err == nil && t.persistent:
-		v.wake()
+		signal(v.freed)
 	}
 	return err
 }
@@ -279,6 +279,6 @@ func (v *Volumes) unknown(t target, why error) error {
 	if err == nil && t.block {
 		err = t.device.RemoveLink()
 	}
-	v.wake() // it may have been in the way of a volume's unstaging
+	signal(v.freed) // it may have been in the way of a volume's unstaging
 	return err
 }
