@@ -151,7 +151,7 @@ func TestAttacherIsNamed(t *testing.T) {
 		w.update(podSpec("u1", corev1.Volume{Name: "disk"}), topic.Syncing)
 		waits := func() {
 			c.ends <- &plugin.Failure{
-				Reason: "FailedMount", What: "wait : ", Err: errors.New("no"), OnItsWay: true, Attacher: "d",
+				Reason: "FailedMount", What: "wait : ", Err: errors.New("no"), OnItsWay: true, Attacher: "d", Unattached: true,
 			}
 			w.rest()
 		}
@@ -174,6 +174,7 @@ func TestAttacherIsNamed(t *testing.T) {
 		if got := w.doing(); got != (topic.DriverCall{}) {
 			t.Errorf("it still does %+v", got)
 		}
+		w.metric("storage_operation_duration_seconds", 1) // it was not tried to be mounted while it was waited for
 	})
 }
 

@@ -123,6 +123,7 @@ func TestClaimThatCannotBeMapped(t *testing.T) {
 		w.advance(time.Minute)
 		// After 0.5, 1.5, 3.5, 7.5, 15.5 s, and every ten.
 		w.metric("storage_operation_duration_seconds", 10)
+		w.labelled("storage_operation_duration_seconds", "operation_name", "map_volume")
 		if got := len(w.events.all()); got != 7 {
 			t.Errorf("%d Events in a minute, want 7", got)
 		}

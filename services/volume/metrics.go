@@ -36,7 +36,7 @@ func newMetrics(r prometheus.Registerer) (metrics, error) {
 	m := metrics{
 		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "storage_operation_duration_seconds",
-			Help:    "How long it took to set up or tear down a volume.",
+			Help:    "How long it took to set up, tear down or change a volume.",
 			Buckets: []float64{.001, .005, .025, .1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600},
 		}, []string{"volume_plugin", "operation_name", "status", "migrated"}),
 		overall: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -103,19 +103,28 @@ func (m metrics) add(c counts, sign float64) {
 	}
 }
 
-// done counts one operation, and the first mount of a volume, whose phase is as it was before.
+// done counts what a worker has done, and the first mount of a volume, whose phase is as it was before. One that waits
+// to be attached, or that could not grow in use, wasn't mounted.
 func (m metrics) done(v *volume, o outcome, now time.Time) {
-	plugin, what, took, err := cmp.Or(o.result.Plugin, v.plugin()), o.op, now.Sub(v.since), o.err
-	if what == opMount && err == nil && v.phase != topic.VolumeMounted {
+	failure := failureOf(o.err)
+	if failure.OnItsWay && failure.Unattached || failure.Reason == "VolumeResizeFailed" {
+		return
+	}
+	plugin, operation := cmp.Or(o.result.Plugin, v.plugin()), "volume_"+string(o.op)
+	if o.op == opMount && o.err == nil && v.phase != topic.VolumeMounted {
 		m.overall.WithLabelValues(plugin, "overall_volume_mount").Observe(now.Sub(v.wanted).Seconds())
 	}
-	status, operation := "success", "volume_mount"
+	if o.result.Device+v.result.Device != "" || failure.Reason == "FailedMapVolume" {
+		operation = map[op]string{opMount: "map_volume", opUnmount: "unmap_volume"}[o.op]
+	}
+	m.observe(plugin, operation, o.result.Migrated || v.result.Migrated, now.Sub(v.since), o.err)
+}
+
+// observe counts one operation.
+func (m metrics) observe(plugin, operation string, migrated bool, took time.Duration, err error) {
+	status := "success"
 	if err != nil {
 		status = "fail-unknown"
 	}
-	if what == opUnmount {
-		operation = "volume_unmount"
-	}
-	migrated := strconv.FormatBool(o.result.Migrated || v.result.Migrated)
-	m.operations.WithLabelValues(plugin, operation, status, migrated).Observe(took.Seconds())
+	m.operations.WithLabelValues(plugin, operation, status, strconv.FormatBool(migrated)).Observe(took.Seconds())
 }

@@ -95,7 +95,7 @@ func runService(ctx context.Context, env daemon.Env, ports Ports, api apiServer,
 		Alone: !inCluster || attaches != nil && !*attaches, Labels: ports.Labels,
 	})
 	service := New(env.Config.RootDir, env.Bus, ports, env.Log) // it notes the disks in use before they are published
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := context.WithCancel(plugin.Observed(ctx, ports.Metrics.observe))
 	var working sync.WaitGroup
 	working.Go(func() { ports.CSI.Run(ctx) })
 	if inCluster {

@@ -70,6 +70,14 @@ func (silent) Warn(string, string)     {}
 func (silent) Tell(topic.Event)        {}
 func (silent) Alive()                  {}
 
+// events are the Events that are told.
+type events struct {
+	silent
+	told *[]string
+}
+
+func (e events) Tell(event topic.Event) { *e.told = append(*e.told, event.Reason+": "+event.Message) }
+
 // bed is a driver, what it is registered with, and a pod.
 type bed struct {
 	t         *testing.T
@@ -81,6 +89,8 @@ type bed struct {
 	api       api
 	// group is the pod's fsGroup.
 	group *int64
+	// told are the Events of pods with persistent volumes.
+	told []string
 }
 
 func newBed(t *testing.T, spec storagev1.CSIDriverSpec) *bed {

@@ -11,17 +11,12 @@ import (
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
-// devices are volumes that pods get as block devices.
-type devices struct{ volumes *Volumes }
-
-// Mount isn't called: pods name claims, not volumes.
-func (devices) Mount(context.Context, plugin.Request) (plugin.Result, error) {
-	return plugin.Result{}, plugin.ErrUnsupported
-}
+// devices are volumes that pods get as block devices. Mount isn't called: pods name claims, not volumes.
+type devices struct{ *Volumes }
 
 // Unmount takes the device from a pod; link is the link in the pod's directory.
 func (d devices) Unmount(ctx context.Context, link string) error {
-	return d.volumes.unmount(ctx, d.volumes.at(target{block: true, name: filepath.Base(link)}, plugin.PodOf(link)))
+	return d.unmount(ctx, d.at(target{block: true, name: filepath.Base(link)}, plugin.PodOf(link)))
 }
 
 // devicesDir is the kubelet's directory of block devices, or what is in it.
@@ -82,11 +77,15 @@ func (v *Volumes) takeLost(ctx context.Context, t target) error {
 }
 
 // mapDevice gives the pod what the driver has published.
-func (t target) mapDevice() error {
+func (t task) mapDevice() error {
 	if is, err := device.IsDisk(t.point); err != nil || !is {
 		return errors.Join(fmt.Errorf("the driver has published no block device at %s", t.point), err)
 	}
-	return t.device.Make(t.point, t.readOnly)
+	err := t.device.Make(t.point, t.readOnly)
+	if err == nil {
+		t.request.Mapped(t.name, t.device.Point, t.device.Link)
+	}
+	return err
 }
 
 // exists reports whether there is something at the path, without a look behind a link or into a filesystem.

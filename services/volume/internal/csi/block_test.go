@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,6 +130,15 @@ func TestDevice(t *testing.T) {
 	b.claimsDevice("u2", "")
 	b.restart()
 	b.claimsDevice("u1", "") // nothing to do
+	const mapped = `SuccessfulMountVolume: MapVolume.MapPodDevice succeeded for volume "pv" `
+	if want := []string{
+		mapped + `globalMapPath "` + b.devicesDir() + `/pv/dev"`,
+		mapped + `volumeMapPath "` + filepath.Dir(b.link("u1")) + `"`,
+		mapped + `globalMapPath "` + b.devicesDir() + `/pv/dev"`,
+		mapped + `volumeMapPath "` + filepath.Dir(b.link("u2")) + `"`,
+	}; !slices.Equal(b.told, want) {
+		t.Errorf("Events:\n%s\nwant\n%s", strings.Join(b.told, "\n"), strings.Join(want, "\n"))
+	}
 	b.givesDevice("u1", "")
 	b.unstagesDevice() // not due
 	b.givesDevice("u2", "")

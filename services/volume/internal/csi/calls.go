@@ -52,10 +52,13 @@ func (v *Volumes) prepare(ctx context.Context, t task, k kind, f facts, c *drive
 			return err
 		}, nil
 	}
+	operation := map[bool]string{false: "unmount_device", true: "unmap_device"}[t.block]
 	return func(ctx context.Context) error {
+		ended := plugin.Operation(ctx, operation, pluginName+":"+t.driver)
 		_, err := c.Node.NodeUnstageVolume(ctx, &csiapi.NodeUnstageVolumeRequest{
 			VolumeId: t.handle, StagingTargetPath: staging,
 		})
+		ended(err)
 		return err
 	}, nil
 }

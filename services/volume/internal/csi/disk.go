@@ -13,6 +13,7 @@ import (
 
 	"kubelot.dev/daemon/mountpoint"
 	"kubelot.dev/services/volume/internal/device"
+	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
@@ -108,15 +109,11 @@ func (d disk) ofPods() ([]string, error) {
 
 // names are the entries of a directory; none of what isn't one.
 func names(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) {
-		return nil, err
+	list, err := mounts.Names(dir)
+	if errors.Is(err, unix.ENOTDIR) {
+		err = nil
 	}
-	list := make([]string, 0, len(entries))
-	for _, e := range entries {
-		list = append(list, e.Name())
-	}
-	return list, nil
+	return list, err
 }
 
 // stageDir is the volume's own directory, with its record and the staging path.

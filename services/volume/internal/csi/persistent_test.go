@@ -54,7 +54,8 @@ func (b *bed) claimsVolume(uid string, pv *corev1.PersistentVolume, want string)
 		Driver: "d", VolumeHandle: "h/1", NodeStageSecretRef: &corev1.SecretReference{Namespace: "other", Name: "stage"},
 	}
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: types.UID(uid)}}
-	result, err := b.volumes.MountPersistent(b.t.Context(), plugin.Request{Pod: pod, Calls: silent{}}, pv, false)
+	request := plugin.Request{Pod: pod, Calls: events{told: &b.told}}
+	result, err := b.volumes.MountPersistent(b.t.Context(), request, pv, false)
 	if (err == nil) != (want == "") || (err != nil && !strings.Contains(err.Error(), want)) {
 		b.t.Errorf("mount for %s: %v; want %q", uid, err, want)
 	}

@@ -210,8 +210,7 @@ func (t task) giveToGroup(ctx context.Context) error {
 	if policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch && mounts.HasGroup(t.point, *gid) {
 		return nil
 	}
-	name := filepath.Join(string(t.pod.UID), plugin.VolumesDir, dirName, t.name)
-	if err := mounts.GiveToGroup(ctx, t.point, *gid, plugin.NewProgress(*t.request, name).Step); err != nil {
+	if err := plugin.GiveToGroup(ctx, *t.request, pluginName+":"+t.driver, t.name, t.point); err != nil {
 		return fmt.Errorf("applyFSGroup failed for vol %s: %w", t.handle, err)
 	}
 	return nil

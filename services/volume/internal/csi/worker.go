@@ -129,7 +129,11 @@ func (v *Volumes) observe(ctx context.Context, t *task) (facts, *driver.Client, 
 	}
 	f.finish = t.wanted && (t.block || t.setsGroup(f.plugin))
 	if t.wanted && t.persistent && attach.Must(t.object) && next(f).needsAttachment() {
+		ended := plugin.Operation(ctx, "verify_controller_attached_volume", pluginName+":"+t.driver)
 		a, err := v.Attached.Look(ctx, attach.ID{Driver: t.driver, Handle: t.handle})
+		if a.Waits == "" {
+			ended(err)
+		}
 		if err != nil {
 			return f, c, t.failed(attaching, err)
 		}

@@ -10,12 +10,7 @@ import (
 )
 
 // devices are local volumes that pods get as block devices.
-type devices struct{ local *local }
-
-// Mount isn't called: pods name claims, not volumes.
-func (devices) Mount(context.Context, plugin.Request) (plugin.Result, error) {
-	return plugin.Result{}, plugin.ErrUnsupported
-}
+type devices struct{ filesystems }
 
 // Unmount takes the device from a pod; link is the link in the pod's directory.
 func (d devices) Unmount(ctx context.Context, link string) error {
@@ -65,5 +60,6 @@ func (l *local) mapDevice(ctx context.Context, r plugin.Request, b bound) (plugi
 		_ = l.unmap(b.volume.Name, string(r.Pod.UID))
 		return plugin.Result{}, b.failed("", "MapBlockVolume", err)
 	}
+	r.Mapped(b.volume.Name, m.Point, m.Link)
 	return plugin.Result{Device: m.Link, Plugin: localName}, nil
 }

@@ -59,7 +59,7 @@ func Kinds(rootDir string, objects Objects, drivers Drivers, attacher Attacher) 
 			Plugin: claims{objects, local, shares, remotes, drivers, new(plugin.Locks)},
 		},
 		{Name: localName, Dir: localDir, Plugin: filesystems{local}},
-		{Name: localName, Dir: localDir, Block: true, Plugin: devices{local}},
+		{Name: localName, Dir: localDir, Block: true, Plugin: devices{filesystems{local}}},
 		shares.Kind(),
 	}
 	for _, r := range remotes {

@@ -13,8 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/services/volume/internal/device"
-	"kubelot.dev/services/volume/internal/fc"
-	"kubelot.dev/services/volume/internal/iscsi"
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/payload"
 	"kubelot.dev/services/volume/internal/plugin"
@@ -37,25 +35,28 @@ func (f filesystems) Unmount(ctx context.Context, dir string) error {
 		return err
 	}
 	defer giveBack()
-	return f.local.unmount(volume, dir)
+	return f.local.unmount(ctx, volume, dir)
 }
 
 // unmount is called with the volume's lock. The pod's directory goes before the disk is unmounted: what an interruption
 // leaves of the disk is found by Leftovers.
-func (l *local) unmount(volume, dir string) error {
+func (l *local) unmount(ctx context.Context, volume, dir string) error {
 	if err := mounts.UnmountAndRemove(dir); err != nil {
 		return err
 	}
-	return l.unmountUnused(volume)
+	return l.unmountUnused(ctx, volume)
 }
 
 // unmountUnused unmounts a disk that no pod uses.
-func (l *local) unmountUnused(volume string) error {
+func (l *local) unmountUnused(ctx context.Context, volume string) error {
 	users, err := l.users(volume, false)
 	if err != nil || len(users) > 0 {
 		return err
 	}
-	return mounts.UnmountAndRemove(l.mountPoint(volume))
+	ended := plugin.Operation(ctx, "unmount_device", localName)
+	err = mounts.UnmountAndRemove(l.mountPoint(volume))
+	ended(err)
+	return err
 }
 
 // mountFilesystem makes a directory or disk appear in the pod's directory.
@@ -87,7 +88,7 @@ func (l *local) mountFilesystem(ctx context.Context, r plugin.Request, b bound) 
 	}
 	if err := l.fill(ctx, r, b, path, disk); err != nil {
 		// Should this fail it is done again when the pod goes.
-		_ = l.unmount(b.volume.Name, dir)
+		_ = l.unmount(ctx, b.volume.Name, dir)
 		return plugin.Result{}, err
 	}
 	return result, nil
@@ -164,6 +165,17 @@ func (b bound) fsType() string {
 	return cmp.Or(t, "ext4")
 }
 
+// plugin is the kubelet's name of what mounts the volume, with the driver's where it has one.
+func (b bound) plugin() string {
+	switch source := b.volume.Spec; {
+	case source.CSI != nil:
+		return "kubernetes.io/csi:" + source.CSI.Driver
+	case source.Local != nil:
+		return localName
+	}
+	return "kubernetes.io/" + plugin.SourceName(b.volume.Spec.PersistentVolumeSource)
+}
+
 // group gives the files to the pod's fsGroup, unless another pod has the volume: then they have one already.
 func (l *local) group(ctx context.Context, r plugin.Request, b bound, source string) error {
 	gid := payload.FSGroup(r.Pod)
@@ -181,15 +193,7 @@ func (l *local) group(ctx context.Context, r plugin.Request, b bound, source str
 	if b.readOnly || (policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch && mounts.HasGroup(source, *gid)) {
 		return nil
 	}
-	dir := localDir
-	switch {
-	case b.volume.Spec.ISCSI != nil:
-		dir = iscsi.Dir
-	case b.volume.Spec.FC != nil:
-		dir = fc.Dir
-	}
-	name := filepath.Join(string(r.Pod.UID), plugin.VolumesDir, dir, b.volume.Name)
-	return mounts.GiveToGroup(ctx, source, *gid, plugin.NewProgress(r, name).Step)
+	return plugin.GiveToGroup(ctx, r, b.plugin(), b.volume.Name, source)
 }
 
 // sharedWithPods reports whether some pod has mounted the same directory, by whatever volume.

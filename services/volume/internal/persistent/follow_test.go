@@ -2,6 +2,7 @@ package persistent
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -54,9 +55,16 @@ func TestGrowthOnAnotherNodeIsFollowed(t *testing.T) {
 	}
 	elsewhere("256Mi")
 	driver.err = errors.Join(growth.ErrFinal, errors.New("no"))
-	result, err := b.kinds.For(r.Volume).Plugin.Mount(t.Context(), r)
+	var measured []string
+	ctx := plugin.Observed(t.Context(), func(kind, operation string, _ bool, _ time.Duration, err error) {
+		measured = append(measured, fmt.Sprintf("%s of %s: %t", operation, kind, err == nil))
+	})
+	result, err := b.kinds.For(r.Volume).Plugin.Mount(ctx, r)
 	if err == nil || result.Size != "192Mi" || len(b.claim.Status.Conditions) > 0 || b.conflicts != 1000 {
 		t.Errorf("%+v, %v, claim %+v", result, err, b.claim.Status)
+	}
+	if want := []string{"volume_fs_resize of kubernetes.io/csi:d: false"}; !slices.Equal(measured, want) {
+		t.Errorf("measured are %q, want %q", measured, want)
 	}
 	b.claim.Annotations = map[string]string{"volume.kubernetes.io/node-expansion-not-required": ""}
 	driver.grown = nil

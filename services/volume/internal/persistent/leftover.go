@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 
 	"kubelot.dev/services/volume/internal/mounts"
 	"kubelot.dev/services/volume/internal/plugin"
@@ -19,7 +20,7 @@ func (c claims) Leftovers(ctx context.Context) error {
 	}
 	var errs []error
 	for _, volume := range disks {
-		errs = append(errs, l.locked(ctx, volume, func() error { return l.unmountUnused(volume) }))
+		errs = append(errs, l.locked(ctx, volume, func() error { return l.unmountUnused(ctx, volume) }))
 	}
 	mapped, err := mounts.Names(filepath.Join(l.root, "plugins", localDir, plugin.DevicesDir))
 	errs = append(errs, err)
@@ -48,13 +49,9 @@ func (l *local) unmapUnused(volume string) error {
 	if err != nil {
 		return err
 	}
-	has := map[string]bool{}
-	for _, uid := range users {
-		has[uid] = true
-	}
 	var errs []error
 	for _, uid := range mapped {
-		if !has[uid] {
+		if !slices.Contains(users, uid) {
 			errs = append(errs, l.unmap(volume, uid))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -197,6 +198,16 @@ func TestDevice(t *testing.T) {
 	one.Known, b.asked = first, 0
 	if again := b.mount(one); again != first || b.asked > 0 {
 		t.Errorf("again: %+v, asked %d times", again, b.asked)
+	}
+	said := func(what, path string) string {
+		return fmt.Sprintf("Pod SuccessfulMountVolume: MapVolume.MapPodDevice succeeded for volume \"pv\" %s %q", what,
+			filepath.Dir(path))
+	}
+	if want := []string{
+		said("globalMapPath", point), said("volumeMapPath", first.Device),
+		said("globalMapPath", point), said("volumeMapPath", second.Device),
+	}; !slices.Equal(b.warnings, want) {
+		t.Errorf("Events:\n%s\nwant\n%s", strings.Join(b.warnings, "\n"), strings.Join(want, "\n"))
 	}
 	b.unmount(one, first)
 	if loop, _ := device.LoopOf(point); loop != "" {

@@ -232,11 +232,13 @@ func (d *remote) release(ctx context.Context, global string) error {
 	if err := mounts.UnmountBelow(global); err != nil {
 		return err
 	}
-	return d.takeAway(ctx, global)
+	return d.takeAway(ctx, "unmount_device", global)
 }
 
-func (d *remote) takeAway(ctx context.Context, global string) error {
-	if err := d.detach(ctx, global); err != nil {
+func (d *remote) takeAway(ctx context.Context, operation, global string) error {
+	ended := plugin.Operation(ctx, operation, d.kind().Name)
+	err := d.detach(ctx, global)
+	if ended(err); err != nil {
 		return err
 	}
 	d.use(global, "")

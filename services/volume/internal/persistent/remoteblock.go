@@ -13,13 +13,8 @@ import (
 	"kubelot.dev/services/volume/internal/plugin"
 )
 
-// remoteDevices are disks of the network that pods get as devices.
+// remoteDevices are disks of the network that pods get as devices. Mount isn't called: pods name claims, not volumes.
 type remoteDevices struct{ *remote }
-
-// Mount isn't called: pods name claims, not volumes.
-func (remoteDevices) Mount(context.Context, plugin.Request) (plugin.Result, error) {
-	return plugin.Result{}, plugin.ErrUnsupported
-}
 
 // Leftovers is the other kind's.
 func (remoteDevices) Leftovers(context.Context) error { return nil }
@@ -87,6 +82,7 @@ func (d *remote) mapDevice(ctx context.Context, r plugin.Request, b bound) (plug
 		_ = errors.Join(m.Release(), d.releaseDevice(context.WithoutCancel(ctx), global))
 		return plugin.Result{}, b.failed("", "MapBlockVolume", err)
 	}
+	r.Mapped(b.volume.Name, m.Point, m.Link)
 	return plugin.Result{Device: link, Plugin: d.kind().Name}, nil
 }
 
@@ -134,5 +130,5 @@ func (d *remote) releaseDevice(ctx context.Context, global string) error {
 			return err
 		}
 	}
-	return d.takeAway(ctx, global)
+	return d.takeAway(ctx, "unmap_device", global)
 }

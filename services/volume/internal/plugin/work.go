@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"kubelot.dev/bus/topic"
 )
@@ -20,7 +21,29 @@ type work struct {
 
 type workKey struct{}
 
-type migratedKey struct{}
+type (
+	migratedKey struct{}
+	observerKey struct{}
+)
+
+// observer takes how long an operation took and how it ended. The names of the plug-in and of the operation are the
+// kubelet's.
+type observer func(plugin, operation string, migrated bool, took time.Duration, err error)
+
+// Observed has the operations observed that are done with the context.
+func Observed(ctx context.Context, by observer) context.Context {
+	return context.WithValue(ctx, observerKey{}, by)
+}
+
+// Operation begins an operation; ended is to be called with its outcome.
+func Operation(ctx context.Context, operation, plugin string) (ended func(error)) {
+	began := time.Now()
+	return func(err error) {
+		if observe, ok := ctx.Value(observerKey{}).(observer); ok {
+			observe(plugin, operation, ctx.Value(migratedKey{}) != nil, time.Since(began), err)
+		}
+	}
+}
 
 func workOf(ctx context.Context) *work {
 	if w, ok := ctx.Value(workKey{}).(*work); ok {
