@@ -266,12 +266,12 @@ func (s *stage) driversOnNode(t *testing.T) string {
 const getsClient = "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: "
 
 // ofVolumes leaves the Events of failures to a pod whose volume fails: beside it kubelot has the sandbox made and the
-// image pulled, and the kubelet nothing. Only the kubelet tells of devices that it has mapped.
+// image pulled, and the kubelet nothing.
 func ofVolumes(pod, events string) string {
 	return strings.Join(slices.DeleteFunc(strings.SplitAfter(strings.ReplaceAll(events, getsClient, ""), "\n"),
 		func(line string) bool {
 			fails := pod == "ill" || pod == "absent"
-			return fails && !strings.HasPrefix(line, "Warning ") || strings.HasPrefix(line, "Normal SuccessfulMountVolume ") ||
+			return fails && !strings.HasPrefix(line, "Warning ") ||
 				strings.Contains(line, "no relationship found between node ") // the kubelet may be early, and says so
 		}), "")
 }
