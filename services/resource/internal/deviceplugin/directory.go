@@ -11,8 +11,6 @@ import (
 const (
 	// socketName is that of the registration service. Plugins have it built in.
 	socketName = "kubelet.sock"
-	// deprecation is a file that the kubelet makes beside it; its name says all.
-	deprecation = "DEPRECATION"
 	// maxSocketPath is the kernel's limit of the path of a unix socket.
 	maxSocketPath = 107
 )
@@ -22,11 +20,6 @@ func prepare(dir string) error {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("make the directory of device plugins: %w", err)
 	}
-	file, err := os.OpenFile(filepath.Join(dir, deprecation), os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return fmt.Errorf("make a file in the directory of device plugins: %w", err)
-	}
-	file.Close()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("look for sockets of device plugins: %w", err)

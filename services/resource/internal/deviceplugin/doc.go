@@ -17,7 +17,6 @@
 // # Owns
 //
 //	device-plugins/kubelet.sock     the registration service
-//	device-plugins/DEPRECATION
 //	device-plugins/*.sock           at the start all sockets in the directory are removed: it is the sign at which
 //	                                plugins register again
 //
