@@ -15,6 +15,30 @@ import (
 	"kubelot.dev/test/testbed/node"
 )
 
+// startWithDevices starts the node with the kubelet. That has the sockets of device plugins and its checkpoint at one
+// place of the machine, which becomes the bed's too; in the end nothing is left there of what agents have written.
+func startWithDevices(t *testing.T, bed *kit.Bed) {
+	t.Helper()
+	const plugins = deviceplugin.KubeletDir
+	tidy := func() {
+		// Where the last of them is, plugins of the kubelet's own library don't register. Old agents make it.
+		for _, name := range []string{"kubelet_internal_checkpoint", "kubelot_boot_id", "DEPRECATION"} {
+			_ = os.Remove(filepath.Join(plugins, name))
+		}
+	}
+	tidy()
+	t.Cleanup(tidy)
+	if err := os.MkdirAll(plugins, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := bed.StartNode(t.Context(), node.Kubelet); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(plugins, filepath.Join(bed.Node.RootDir, "device-plugins")); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestDevicesTakenOver has a pod get a device and a CPU of its own from the kubelet, goes on with kubelot, and then
 // with the kubelet again: neither asks for a new one, nor restarts anything, and the next container has the same.
 func TestDevicesTakenOver(t *testing.T) {
@@ -23,17 +47,7 @@ func TestDevicesTakenOver(t *testing.T) {
 	}
 	bed := kit.StartWithoutNode(t)
 	bed.Config = "reservedSystemCPUs: \"0\"\ncpuManagerPolicy: static\n"
-	const plugins = deviceplugin.KubeletDir
-	if err := os.MkdirAll(plugins, 0o750); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.Remove(filepath.Join(plugins, "kubelet_internal_checkpoint")) })
-	if err := bed.StartNode(t.Context(), node.Kubelet); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(plugins, filepath.Join(bed.Node.RootDir, "device-plugins")); err != nil {
-		t.Fatal(err)
-	}
+	startWithDevices(t, bed)
 	const name = "toys.test/taken"
 	plugin := bed.DevicePlugin(t, name, "toy-0", "toy-1", "toy-2")
 	plugin.Serve()

@@ -194,17 +194,23 @@ func (b *Box) ofKubernetes(name string) build {
 	}
 }
 
-func (b *Box) agnhost() build {
-	dir := b.kubernetesDir()
+func (b *Box) agnhost() build { return b.ofImage("agnhost", "agnhost") }
+
+// sampleDevicePlugin is a device plugin made of the kubelet's own library.
+func (b *Box) sampleDevicePlugin() build {
+	return b.ofImage("sampledeviceplugin", "sample-device-plugin")
+}
+
+// ofImage is the program of one of Kubernetes' test images.
+func (b *Box) ofImage(name, image string) build {
 	return build{
-		name:     "agnhost",
+		name:     name,
 		stamp:    KubernetesVersion,
-		programs: []string{"agnhost"},
-		dir:      dir,
+		programs: []string{name},
+		dir:      b.kubernetesDir(),
 		env:      []string{"CGO_ENABLED=0", "GOWORK=off"},
 		command: []string{
-			"nice", "go", "build", "-v", "-ldflags", "-s -w", "-o", b.Path("agnhost"),
-			"k8s.io/kubernetes/test/images/agnhost",
+			"nice", "go", "build", "-v", "-ldflags", "-s -w", "-o", b.Path(name), "k8s.io/kubernetes/test/images/" + image,
 		},
 	}
 }

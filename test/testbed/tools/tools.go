@@ -122,6 +122,11 @@ func (b *Box) EnsureAgnhost(ctx context.Context) (string, error) {
 	return b.onDemand(ctx, b.agnhost())
 }
 
+// EnsureSampleDevicePlugin builds Kubernetes' sample device plugin on demand and returns its path.
+func (b *Box) EnsureSampleDevicePlugin(ctx context.Context) (string, error) {
+	return b.onDemand(ctx, b.sampleDevicePlugin())
+}
+
 // EnsureDebianContainerd fetches the containerd and runc of Debian's packages on demand and returns the directory that
 // stands for their root. They aren't installed, so that no service of theirs runs.
 func (b *Box) EnsureDebianContainerd(ctx context.Context) (string, error) {
@@ -183,7 +188,9 @@ func (b *Box) EnsureForTests(ctx context.Context) error {
 	if err := b.packages(ctx, testPackages); err != nil {
 		return err
 	}
-	wanted := []build{b.testServer(), b.scriptedCRI(), b.csiDriver(), b.csiSanity(), b.agnhost(), b.metricsServer()}
+	wanted := []build{
+		b.testServer(), b.scriptedCRI(), b.csiDriver(), b.csiSanity(), b.agnhost(), b.metricsServer(), b.sampleDevicePlugin(),
+	}
 	for _, s := range []Sidecar{Attacher, Provisioner, Resizer} {
 		wanted = append(wanted, b.sidecar(s))
 	}
