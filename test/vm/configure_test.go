@@ -39,11 +39,11 @@ func configure(t *testing.T, config string) {
 			err = node.AwaitReady(ctx)
 		}
 		if err != nil {
-			t.Error(err)
+			t.Fatal(err)
 		}
 	}
-	put(before + "\n" + config)
 	t.Cleanup(func() { put(before) })
+	put(before + "\n" + config)
 }
 
 // undo runs a command in the machine at the test's end.

@@ -18,7 +18,7 @@ func TestMemoryPressure(t *testing.T) {
 	notQuick(t)
 	const margin = 400 << 20
 	threshold := availableMemory(t) - margin
-	configure(t, fmt.Sprintf("evictionHard: {memory.available: %d}\nevictionPressureTransitionPeriod: 5s\n", threshold))
+	configure(t, fmt.Sprintf("evictionHard: {memory.available: '%d'}\nevictionPressureTransitionPeriod: 5s\n", threshold))
 	pid := crew(t)["kubelot-gc.service"].MainPID
 	if got := in(t, "ls -l /proc/"+pid+"/fd | grep -c /proc/pressure/memory || true"); got != "1" {
 		t.Errorf("gc holds %s descriptors of the kernel's memory pressure, want one", got)
