@@ -132,7 +132,6 @@ func (b *bed) start() {
 		b.t.Fatal(err)
 	}
 	found := h.recall(files, before, b.booted, env.Log)
-	found.tellNode(b, "n1")
 	w := newWriter(files, h, found)
 	b.service = New(env, h, func(s snapshot) error {
 		b.mu.Lock()

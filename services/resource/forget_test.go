@@ -222,7 +222,7 @@ func TestContradictionsAreLoggedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b := publisher{holdings: h, plugins: &bed{}, log: slog.New(slog.NewTextHandler(&log, nil))}
+	b := publisher{holdings: h, plugins: &bed{options: map[string]int{}}, log: slog.New(slog.NewTextHandler(&log, nil))}
 	p := &pod{spec: spec}
 	for range 3 {
 		b.containerAllocations("a", p)

@@ -177,8 +177,6 @@ type recalled struct {
 	before map[string]topic.Allocation
 	// released is what containers don't have any more, by the UIDs of their pods, as sentences for their users.
 	released map[string][]string
-	// nameless is what containers don't have any more whose pods aren't known, as a sentence; empty for nothing.
-	nameless string
 	// unpinned says that containers may be kept to CPUs or NUMA nodes though the policy that did it is off.
 	unpinned struct{ cpus, memory bool }
 	// gone are devices that the Node was to lose: it may not have lost them yet.
@@ -209,7 +207,10 @@ func (h *holdings) recall(f files, before predecessor, booted time.Time, log *sl
 		for _, r := range h.cpus.Adopt(saved.Policy, entries) {
 			found.release(log, string(r.Pod), r.Container, "the CPUs "+r.CPUs.String(), r.Why)
 		}
-		found.releaseByID(log, f.cpus, saved.ByID)
+		if len(saved.ByID) > 0 { // the kubelet asks the runtime whose they are; here their pods get CPUs anew
+			log.Warn("containers lose the CPUs that they had for themselves: the file is of version 1, which doesn't say "+
+				"of which pods they are", "path", f.cpus, "cpus", saved.ByID)
+		}
 		found.unpinned.cpus = found.unpinned.cpus || h.cpus.Policy() != cpus.PolicyStatic && saved.Policy == cpus.PolicyStatic
 	}
 	if saved, err := statefile.ReadMemory(f.memory); usable(log, f.memory, err) {

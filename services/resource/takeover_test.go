@@ -2,15 +2,19 @@ package resource
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/resource/internal/cpus"
+	"kubelot.dev/services/resource/internal/devices"
 	"kubelot.dev/services/resource/internal/memory"
 	"kubelot.dev/services/resource/internal/statefile"
 )
@@ -58,31 +62,26 @@ func TestAPolicyThatIsSwitchedOffLeavesNobodyOnFewCPUs(t *testing.T) {
 	})
 }
 
-// A file of version 1 has no pods: what it says is passed over, which the node's users hear once, and the pods get CPUs
-// anew.
+// A file of version 1 has no pods: what it says is passed over, which is logged.
 func TestAStateFileOfVersion1(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		b.stop()
-		b.policy = cpus.PolicyStatic
-		path := filesOf(b.dir, b.dir).cpus
-		const old = `{"policyName":"static","defaultCpuSet":"0,3","entries":{"id":"1-2"},"checksum":0}`
-		if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		for range 2 {
-			b.start()
-			b.wants("alone", oneCPU)
-			b.says("alone", "allocated")
-			b.stop()
-		}
-		b.start()
-		want := []string{"n1 ExclusiveResourcesReleased: The state file " + path + " is of version 1, which doesn't say of " +
-			"which pods containers are: 1 of them don't have the CPUs 1-2 for themselves any more, until their pods are given " +
-			"CPUs anew"}
-		if !slices.Equal(b.events, want) {
-			t.Errorf("Events %q, want %q", b.events, want)
-		}
-	})
+	h := &holdings{devices: devices.New()}
+	var errs [2]error
+	h.cpus, errs[0] = cpus.New(cpus.Config{Policy: cpus.PolicyNone})
+	h.memory, errs[1] = memory.New(memory.PolicyNone, nil, nil)
+	dir := t.TempDir()
+	f := filesOf(dir, dir)
+	const old = `{"policyName":"static","defaultCpuSet":"0,3","entries":{"c1":"1","c2":"2"},"checksum":0}`
+	if err := errors.Join(errs[0], errs[1], os.WriteFile(f.cpus, []byte(old), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	found := h.recall(f, predecessor{}, time.Time{}, slog.New(slog.NewTextHandler(&said, nil)))
+	if !strings.Contains(said.String(), "map[c1:1 c2:2]") || strings.Count(said.String(), "\n") != 1 {
+		t.Errorf("it says %q", said.String())
+	}
+	if !found.unpinned.cpus {
+		t.Error("the containers are not to have all CPUs")
+	}
 }
 
 func TestANodeThatNeverHadAPolicyLeavesCPUsAlone(t *testing.T) {

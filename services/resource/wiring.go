@@ -68,7 +68,6 @@ func run(ctx context.Context, env daemon.Env) error {
 		return err
 	}
 	found := h.recall(files, before, machine.Booted(), env.Log)
-	found.tellNode(env.Events, env.Config.NodeName)
 	s := New(env, h, newWriter(files, h, found).write)
 	s.found, s.nap = found, nap{sleeper: env.Sleep, kept: keeps(h, faults)}
 	ctx, stop := context.WithCancelCause(ctx)

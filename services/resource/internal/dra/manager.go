@@ -79,7 +79,7 @@ type Manager struct {
 	log   *slog.Logger
 	loop  *loop.Loop
 	// pulse is where it is asked whether the loop goes on.
-	pulse   chan func()
+	pulse   pulse
 	now     func() time.Time
 	metrics *metrics
 
@@ -106,7 +106,7 @@ func Used(pod *corev1.Pod) bool { return claims.Used(pod) }
 // New makes a manager. It starts nothing.
 func New(cfg Config, ports Ports) (*Manager, error) {
 	m := &Manager{
-		mailbox: newMailbox(), cfg: cfg, ports: ports, log: ports.Log, loop: loop.New(nil), pulse: make(chan func()),
+		mailbox: newMailbox(), cfg: cfg, ports: ports, log: ports.Log, loop: loop.New(nil), pulse: make(pulse),
 		now: time.Now, stale: stale.New(), health: health.Book{}, book: claims.Book{}, pods: map[types.UID]*pod{},
 	}
 	dial := ports.Dial
@@ -300,7 +300,7 @@ func (m *Manager) save() error {
 	if !m.dirty {
 		return nil
 	}
-	if err := m.write(func() error { return state.WriteClaims(m.cfg.RootDir, m.book) }); err != nil {
+	if err := m.pulse.during(func() error { return state.WriteClaims(m.cfg.RootDir, m.book) }); err != nil {
 		return err
 	}
 	m.dirty = false
@@ -324,22 +324,8 @@ func (m *Manager) reported(driver string, list []health.Report) {
 }
 
 func (m *Manager) saveHealth() {
-	if err := m.write(func() error { return state.WriteHealth(m.cfg.RootDir, m.health) }); err != nil {
+	if err := m.pulse.during(func() error { return state.WriteHealth(m.cfg.RootDir, m.health) }); err != nil {
 		m.log.Error("can't keep the health of devices", "error", err)
-	}
-}
-
-// write writes a file. A disk that hangs is no loop that hangs: the node need not lose its Ready for it.
-func (m *Manager) write(file func() error) error {
-	written := make(chan error, 1)
-	m.loop.Go(func() { written <- file() })
-	for {
-		select {
-		case err := <-written:
-			return err
-		case beat := <-m.pulse:
-			beat()
-		}
 	}
 }
 

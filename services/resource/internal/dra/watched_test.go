@@ -51,7 +51,7 @@ func TestADiskThatHangsIsNoLoopThatHangs(t *testing.T) {
 		}
 		disk, written := make(chan struct{}), make(chan error, 1)
 		go func() {
-			written <- m.write(func() error {
+			written <- m.pulse.during(func() error {
 				<-disk
 				return errors.New("it is full")
 			})

@@ -294,6 +294,8 @@ type detaching struct {
 	ends   chan struct{}
 }
 
+func (detaching) kind() plugin.Kind { return plugin.Kind{} }
+
 func (d detaching) globals(block bool) ([]string, error) {
 	if block {
 		return nil, nil

@@ -225,10 +225,6 @@ func TestRefused(t *testing.T) {
 			"extended resource",
 		},
 		"ours": {
-			&registerapi.PluginInfo{Type: "DevicePlugin", Name: "x.kubernetes.io/a", SupportedVersions: []string{"v1beta1"}},
-			"extended resource",
-		},
-		"like ours": {
 			&registerapi.PluginInfo{Type: "DevicePlugin", Name: "mykubernetes.io/a", SupportedVersions: []string{"v1beta1"}},
 			"extended resource",
 		},
