@@ -39,6 +39,7 @@ type node struct {
 	registry *prometheus.Registry
 	kills    chan kmsg.Kill
 	volume   string
+	logs     string
 	stop     func()
 }
 
@@ -96,7 +97,8 @@ func start(t *testing.T, tree, driver string) *node {
 			t.Error(err)
 		}
 	})
-	n.publish(cfg.PodLogsDir)
+	n.logs = cfg.PodLogsDir
+	n.publish()
 	synctest.Wait()
 	n.stop = func() {
 		cancel()
@@ -112,14 +114,14 @@ type recorder struct{ out *bus.Publisher[topic.Event] }
 func (r recorder) Record(e topic.Event) { _ = r.out.Publish("stats", e) }
 
 // publish says what the other daemons would say of the pod, and writes its files.
-func (n *node) publish(logs string) {
+func (n *node) publish() {
 	n.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name, UID: cgrouptest.UID}}
 	pod.Spec.Volumes = []corev1.Volume{
 		{Name: "data", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}},
 	}
-	log := filepath.Join(logs, "ns_pod_"+cgrouptest.UID, "app", "0.log")
+	log := filepath.Join(n.logs, "ns_pod_"+cgrouptest.UID, "app", "0.log")
 	err := errors.Join(os.MkdirAll(filepath.Dir(log), 0o755), os.WriteFile(log, make([]byte, 20000), 0o644),
 		os.WriteFile(filepath.Join(n.volume, "file"), make([]byte, 100000), 0o644), os.Link(filepath.Join(n.volume, "file"),
 			filepath.Join(n.volume, "again")),

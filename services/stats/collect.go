@@ -2,14 +2,22 @@ package stats
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// collector shows the last readings of volumes and logs among the daemon's metrics, under the kubelet's names. It reads
-// no disk.
-type collector struct{ answers *answers }
+// collector shows the last readings of volumes and logs among the daemon's metrics, under the kubelet's names. It waits
+// for no disk: what is old is read for the next time.
+type collector struct {
+	answers *answers
+	// reading is locked while that goes on.
+	reading *sync.Mutex
+}
+
+func newCollector(a *answers) collector { return collector{a, &sync.Mutex{}} }
 
 func volumeDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
@@ -42,6 +50,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	defer cancel()
 	// Without a view there is nothing to show: the daemon begins or ends.
 	v, _ := c.answers.view(ctx, nil)
+	go c.read(v)
 	s, seen := c.answers.sources, map[string]bool{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,4 +78,21 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 			}
 		}
 	}
+}
+
+// read reads the logs and the volumes of claims that the next collection shows, where they are old.
+func (c collector) read(v view) {
+	if !c.reading.TryLock() {
+		return
+	}
+	defer c.reading.Unlock()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errSlow)
+	defer cancel()
+	pods := slices.Clone(v.pods)
+	for i := range pods {
+		pods[i].volumes = slices.DeleteFunc(slices.Clone(pods[i].volumes), func(v volumeView) bool { return v.claim == "" })
+	}
+	age := c.answers.volumeAge
+	c.answers.podDisks(ctx, &figures{view: view{pods: pods}}, max(diskAge, age), age)
+	c.answers.sources.keep(v.pods)
 }

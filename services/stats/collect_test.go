@@ -2,6 +2,8 @@ package stats
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +15,8 @@ import (
 	"kubelot.dev/cri/cgroup/cgrouptest"
 )
 
-// The last readings of claims and logs are among the metrics, and showing them reads nothing.
+// The last readings of claims and logs are among the metrics. Showing them waits for no disk, and has the next ones read,
+// without anybody who asks for a summary.
 func TestVolumeAndLogMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, cgrouptest.V1, "cgroupfs")
@@ -44,8 +47,7 @@ func TestVolumeAndLogMetrics(t *testing.T) {
 			len(got["kubelet_container_log_filesystem_used_bytes"]) > 0 {
 			t.Errorf("before anything was read: %v", got)
 		}
-		n.summary(topic.SummaryRequest{})
-		time.Sleep(time.Hour)
+		synctest.Wait()
 		got := n.gathered()
 		for _, name := range []string{
 			"capacity_bytes", "available_bytes", "used_bytes", "inodes",
@@ -83,4 +85,33 @@ func (n *node) gathered() scraped {
 		}
 	}
 	return all
+}
+
+// What is shown was read by the collection before, where it was older than a minute.
+func TestMetricsAreReadAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t, cgrouptest.V1, "cgroupfs")
+		defer n.stop()
+		used := func() float64 {
+			n.gathered()
+			synctest.Wait()
+			series := n.gathered()["kubelet_container_log_filesystem_used_bytes"]
+			if len(series) != 1 {
+				t.Fatalf("logs: %v", series)
+			}
+			return series[0].value
+		}
+		before := used()
+		log := filepath.Join(n.logs, "ns_pod_"+cgrouptest.UID, "app", "1.log")
+		if err := os.WriteFile(log, make([]byte, 8192), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if again := used(); again != before {
+			t.Errorf("%v bytes at once, want %v, which are new enough", again, before)
+		}
+		time.Sleep(2 * time.Minute)
+		if later := used(); later <= before {
+			t.Errorf("%v bytes later, want more than %v", later, before)
+		}
+	})
 }
