@@ -37,8 +37,9 @@ func TestNFS(t *testing.T) {
 	serveNFS(t)
 	ns := bed.Namespace(t)
 	ns.Apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {colour: blue}\n")
-	// What it writes stays in memory while the server doesn't answer, and an unmount has to write it first.
-	ns.Apply(dataPod("writer", `[sh, -c, 'exec 3>>/data/ticks; while :; do echo tick >&3; sleep 1; done']`, inlineNFS))
+	// It keeps a file open, and writes nothing while the server doesn't answer: the kernel lets no process that has
+	// something to write end before the server has it.
+	ns.Apply(dataPod("writer", `[sh, -c, 'exec 3>>/data/open; while :; do sleep 1; done']`, inlineNFS))
 	writer := ns.Running("writer")
 	inPod(t, ns, "writer", "echo hello >/data/greeting")
 	reader := claimNFS(t, ns)
