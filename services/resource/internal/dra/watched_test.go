@@ -15,7 +15,9 @@ func TestTheLoopIsWatched(t *testing.T) {
 		var alive context.Context
 		var loops []chan<- func()
 		m, err := New(Config{RootDir: root, Node: "n"}, Ports{
-			Watched: func(ctx context.Context, all ...chan<- func()) { alive, loops = ctx, all },
+			Watched: func(ctx context.Context, all ...chan<- func()) {
+				alive, loops = ctx, all //nolint:fatcontext // whether it ends is looked at
+			},
 			Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {

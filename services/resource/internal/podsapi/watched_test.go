@@ -20,7 +20,7 @@ func TestTheLoopIsWatched(t *testing.T) {
 	told := make(chan struct{})
 	server := New(t.TempDir(), Ports{
 		Source: newSource(), Metrics: metrics, Watched: func(ctx context.Context, all ...chan<- func()) {
-			alive, loops = ctx, all
+			alive, loops = ctx, all //nolint:fatcontext // whether it ends is looked at
 			close(told)
 		},
 	}, slog.New(slog.NewTextHandler(t.Output(), nil)))
