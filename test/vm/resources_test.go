@@ -15,9 +15,7 @@ import (
 // With swap, pods have of it what their share of the memory is, and only those that ask for memory and may have more.
 func TestLimitedSwap(t *testing.T) {
 	notQuick(t)
-	in(t, "fallocate -l 1G /swapfile && chmod 0600 /swapfile && mkswap /swapfile && swapon /swapfile")
-	undo(t, "swapoff /swapfile && rm /swapfile")
-	configure(t, "failSwapOn: false\nmemorySwap: {swapBehavior: LimitedSwap}\n")
+	swapOn(t, "1G", "memorySwap: {swapBehavior: LimitedSwap}\n")
 	ns := bed.Namespace(t)
 	// The first one takes more than its limit, and needs what it has of swap to live.
 	ns.Apply(strings.ReplaceAll(`
@@ -85,12 +83,21 @@ spec:
 	}
 }
 
+// swapOn gives the machine swap, and kubelot more of its configuration. At the end the swap goes first: kubelot refuses
+// to run with it otherwise.
+func swapOn(t *testing.T, size, config string) {
+	t.Helper()
+	const off = "if [ -e /swapfile ]; then swapoff /swapfile && rm /swapfile; fi"
+	in(t, "fallocate -l "+size+" /swapfile && chmod 0600 /swapfile && mkswap /swapfile && swapon /swapfile")
+	undo(t, off) // where kubelot can't be configured
+	configure(t, "failSwapOn: false\n"+config)
+	undo(t, off)
+}
+
 // Without a setting pods have no swap, though the machine has.
 func TestNoSwap(t *testing.T) {
 	notQuick(t)
-	in(t, "fallocate -l 256M /swapfile && chmod 0600 /swapfile && mkswap /swapfile && swapon /swapfile")
-	undo(t, "swapoff /swapfile && rm /swapfile")
-	configure(t, "failSwapOn: false\n")
+	swapOn(t, "256M", "")
 	ns := bed.Namespace(t)
 	ns.Apply(strings.ReplaceAll(`
 apiVersion: v1

@@ -18,7 +18,7 @@ func TestTheLoopIsWatched(t *testing.T) {
 			Watched: func(ctx context.Context, all ...chan<- func()) {
 				alive, loops = ctx, all //nolint:fatcontext // whether it ends is looked at
 			},
-			Log:     slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err != nil {
 			t.Fatal(err)
