@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
@@ -23,8 +25,9 @@ type hangs struct {
 	release chan struct{} // closed: it hangs no more
 	soft    bool          // limits can't be set the first time
 
-	mu    sync.Mutex
-	calls map[string]int
+	mu     sync.Mutex
+	calls  map[string]int
+	limits corev1.ResourceList // what the node's cgroups were made for last
 }
 
 func (h *hangs) call(name string) {
@@ -49,6 +52,9 @@ func (h *hangs) EnsureNode(limits corev1.ResourceList) error {
 		return &cgroups.LimitsError{Cgroup: "kubepods", Err: errors.New("device or resource busy")}
 	}
 	h.call("make the node's cgroups")
+	h.mu.Lock()
+	h.limits = limits
+	h.mu.Unlock()
 	return h.nodeManager.EnsureNode(limits)
 }
 
@@ -134,6 +140,29 @@ func TestAMachineThatHangsKeepsNoPodFromItsStart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What the node has may change while podsync runs, as when somebody has the kernel set huge pages aside.
+func TestTheNodesCgroupsFollowItsCapacity(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		h, _ := b.hang("")
+		b.start(fromAPI)
+		b.node(110)
+		b.deliver(fromAPI, pod("web", "u1"))
+		b.wantRunning("web")
+		pages, made := corev1.ResourceName("hugepages-2Mi"), h.count("make the node's cgroups")
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-1"}}
+		n.Status.Capacity = corev1.ResourceList{pages: resource.MustParse("32Mi")}
+		for range 2 {
+			set(b, topic.NodeObject, "", *n)
+			b.pass(time.Minute)
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if got := h.limits[pages]; got.Value() != 32<<20 || h.calls["make the node's cgroups"] != made+1 {
+			t.Errorf("made %d times, the last time for %s of huge pages", h.calls["make the node's cgroups"], got.String())
+		}
+	})
 }
 
 // Pods can't run without the node's cgroups. Nothing else waits for them.

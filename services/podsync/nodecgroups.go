@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
@@ -32,15 +33,13 @@ type nodeCgroups struct {
 	health  daemon.HealthReporter
 	log     *slog.Logger
 
-	// onMade is called when they are there and were not before.
-	onMade func()
-
-	next    cgroupWork // what must be done and hasn't begun
-	made    bool       // they are there: pods can run
-	ensured bool       // they are there with their limits
-	err     error      // why they couldn't be made last
-	qos     qosInput   // from which the QoS classes' cgroups were set last
-	qosErr  error      // why they couldn't be set last
+	onMade  func()              // called when they are there and were not before
+	next    cgroupWork          // what must be done and hasn't begun
+	made    bool                // they are there: pods can run
+	ensured corev1.ResourceList // the capacity whose limits they have; nil for none
+	err     error               // why they couldn't be made last
+	qos     qosInput            // from which the QoS classes' cgroups were set last
+	qosErr  error               // why they couldn't be set last
 }
 
 // cgroupWork is what the manager is to do. A later request takes the place of an earlier one.
@@ -55,10 +54,10 @@ type qosInput struct {
 	complete bool
 }
 
-// ensure has the node's cgroups made, once its capacity is known. Limits that can't be set, such as one below what pods
-// use already, don't keep pods from running: they are tried again with the next sync or housekeeping.
+// ensure has the node's cgroups made, and their limits follow its capacity: huge pages may come later. Limits that
+// can't be set, as below what pods use, don't keep pods from running: the next sync or housekeeping tries again.
 func (c *nodeCgroups) ensure(t *tasks, capacity corev1.ResourceList) {
-	if !c.ensured {
+	if c.ensured == nil || !equality.Semantic.DeepEqual(c.ensured, capacity) {
 		c.next.ensure = capacity
 		c.begin(t)
 	}
@@ -98,7 +97,7 @@ func (c *nodeCgroups) begin(t *tasks) {
 		}
 		return func() {
 			if work.ensure != nil {
-				c.ensureEnded(ensureErr)
+				c.ensureEnded(work.ensure, ensureErr)
 			}
 			if work.qos != nil {
 				c.qosEnded(*work.qos, qosErr)
@@ -125,11 +124,11 @@ func (c *nodeCgroups) make(capacity corev1.ResourceList) error {
 }
 
 // ensureEnded takes the answer of make.
-func (c *nodeCgroups) ensureEnded(err error) {
+func (c *nodeCgroups) ensureEnded(capacity corev1.ResourceList, err error) {
 	var soft *cgroups.LimitsError
 	switch {
 	case err == nil:
-		c.ensured = true
+		c.ensured = capacity
 	case errors.As(err, &soft):
 		c.log.Warn("can't set the limits of the node's cgroups, retrying", "error", err, "retry_in", housekeepingEvery)
 	default:

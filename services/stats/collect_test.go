@@ -15,8 +15,8 @@ import (
 	"kubelot.dev/cri/cgroup/cgrouptest"
 )
 
-// The last readings of claims and logs are among the metrics. Showing them waits for no disk, and has the next ones read,
-// without anybody who asks for a summary.
+// The last readings of claims and logs are among the metrics. Showing them waits for no disk, and has the next ones
+// read, without anybody who asks for a summary.
 func TestVolumeAndLogMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t, cgrouptest.V1, "cgroupfs")
