@@ -102,6 +102,12 @@ spec:
 func works(t testing.TB, ns *kit.Namespace) *corev1.Pod {
 	t.Helper()
 	ns.Apply(fresh)
+	return comesAndGoes(t, ns)
+}
+
+// comesAndGoes is works with the pod that is to start already.
+func comesAndGoes(t testing.TB, ns *kit.Namespace) *corev1.Pod {
+	t.Helper()
 	p := ns.Running("fresh")
 	if got := inPod(t, ns, "fresh", "cat /settings/colour"); got != "blue" {
 		t.Errorf("the new pod's file has %q", got)

@@ -102,7 +102,7 @@ func cell(t *testing.T, w *workload, part, units string, c column) {
 	}
 	before := tasks(t)
 	c.do(t, units, func() { w.Apply(fresh) })
-	took := timed(func() { works(t, w.Namespace) })
+	took := timed(func() { comesAndGoes(t, w.Namespace) })
 	t.Logf("%s, %s: a pod had come, answered and gone %.0f s after the return", part, c.name, took.Seconds())
 	w.ready()
 	if after := tasks(t); after != before {
