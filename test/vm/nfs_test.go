@@ -37,9 +37,7 @@ func TestNFS(t *testing.T) {
 	serveNFS(t)
 	ns := bed.Namespace(t)
 	ns.Apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\ndata: {colour: blue}\n")
-	// It keeps a file open, and writes nothing while the server doesn't answer: the kernel lets no process that has
-	// something to write end before the server has it.
-	ns.Apply(dataPod("writer", `[sh, -c, 'exec 3>>/data/open; while :; do sleep 1; done']`, inlineNFS))
+	ns.Apply(dataPod("writer", `[sh, -c, 'exec 3>>/data/ticks; while :; do echo tick >&3; sleep 1; done']`, inlineNFS))
 	writer := ns.Running("writer")
 	inPod(t, ns, "writer", "echo hello >/data/greeting")
 	reader := claimNFS(t, ns)
@@ -61,9 +59,7 @@ func TestNFS(t *testing.T) {
 	}
 	measured(t, ns)
 	usual := timed(func() { works(t, ns) })
-	t.Run("Hung", func(t *testing.T) { hungNFS(t, ns.In(t), writer, usual) })
-	ns.Delete("reader", 1)
-	ns.Gone(reader)
+	t.Run("Hung", func(t *testing.T) { hungNFS(t, ns.In(t), writer, reader, usual) })
 	eventually(t, "the mounts and what unmounts them to go", func(ctx context.Context) error {
 		// The server's rpc.mountd is none of them.
 		out, err := node.Machine.Run(ctx, "grep ' nfs4\\? ' /proc/mounts; pgrep -ax 'u?mount(\\.nfs4?)?'; "+
@@ -114,7 +110,7 @@ func measured(t *testing.T, ns *kit.Namespace) {
 }
 
 // hungNFS is TestNFS while nothing comes to the server any more.
-func hungNFS(t *testing.T, ns *kit.Namespace, writer *corev1.Pod, usual time.Duration) {
+func hungNFS(t *testing.T, ns *kit.Namespace, writer, reader *corev1.Pod, usual time.Duration) {
 	in(t, filter("-I"))
 	undo(t, filter("-D")+" || true")
 	// A list might come from memory.
@@ -151,12 +147,22 @@ func hungNFS(t *testing.T, ns *kit.Namespace, writer *corev1.Pod, usual time.Dur
 	if p := pod(t, ns, "writer"); !kit.Ready(p) || p.Status.ContainerStatuses[0].RestartCount > 0 {
 		t.Errorf("the hung pod is %+v", p.Status)
 	}
-	// It is unmounted by force one minute after the try that hangs.
-	t.Logf("the pod with a volume that hangs is gone after %s", timed(func() {
-		ns.Delete("writer", 5)
-		ns.Gone(writer)
+	// It has no file open there. An unmount that hangs is forced after one minute.
+	t.Logf("a pod with a volume that hangs is gone after %s", timed(func() {
+		ns.Delete("reader", 5)
+		ns.Gone(reader)
 	}))
+	// The kernel lets no process end that writes there before the server answers.
+	ns.Delete("writer", 1)
+	eventually(t, "kubelot why to name the container that doesn't end", func(ctx context.Context) error {
+		out, err := node.Machine.Run(ctx, "kubelot why "+ns.Name+"/writer")
+		if err == nil && !strings.Contains(out, "a process that waits for a disk (state D) can't be killed") {
+			err = fmt.Errorf("it says %q", out)
+		}
+		return err
+	})
 	in(t, filter("-D"))
+	ns.Gone(writer)
 }
 
 // filter adds or deletes the rules that drop what comes to the server.
