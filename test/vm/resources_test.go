@@ -27,7 +27,7 @@ spec:
   containers:
   - name: app
     image: busybox:1.36
-    command: [sh, -c, 'dd if=/dev/zero bs=112M count=1 | (sleep 3600; cat >/dev/null)']
+    command: [sh, -c, 'dd if=/dev/zero bs=104M count=1 | (sleep 3600; cat >/dev/null)']
     resources: {requests: {memory: 96Mi}, limits: {memory: 100Mi}}
 ---
 apiVersion: v1
