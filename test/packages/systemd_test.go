@@ -18,6 +18,7 @@ cgroupsPerQOS: false
 enforceNodeAllocatable: []
 cgroupDriver: cgroupfs
 enableServer: false
+imageGCHighThresholdPercent: 100
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 `
 
