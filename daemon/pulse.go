@@ -10,9 +10,9 @@ import (
 // patience is how long a daemon's loops may take to answer before a beat is left out.
 const patience = 20 * time.Second
 
-// Pulse makes a daemon's beats depend on its loops. A daemon of which a loop hangs must not be reported as healthy, and
-// systemd's watchdog must restart it. Daemons name their loops with Of (docs/adr/0011). A nil Pulse doesn't look at any
-// loop.
+// Pulse makes a daemon's beats depend on its loops. While one of them hangs, the daemon must not be reported as healthy
+// and systemd's watchdog must restart it. Daemons name their loops with Of (docs/adr/0011). A nil Pulse doesn't look at
+// any loop.
 type Pulse struct {
 	mu    sync.Mutex
 	loops []running

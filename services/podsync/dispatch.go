@@ -143,7 +143,7 @@ func (d *dispatcher) sync() {
 		d.health.Set(topic.Degraded, "waiting for the node's facts (node.object, node.machine) before pods are admitted")
 		return
 	}
-	d.cgroups.ensure(d.tasks, d.node.Capacity())
+	d.cgroups.ensure(d.tasks, d.node.Capacity(), !d.cgroups.made)
 	if !d.cgroups.made {
 		d.health.Set(d.cgroups.state())
 		return

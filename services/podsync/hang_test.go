@@ -23,10 +23,10 @@ type hangs struct {
 
 	at      string        // the call that hangs
 	release chan struct{} // closed: it hangs no more
-	soft    bool          // limits can't be set the first time
 
 	mu     sync.Mutex
 	calls  map[string]int
+	fails  error               // what the node's cgroups can't be made for the next time
 	limits corev1.ResourceList // what the node's cgroups were made for last
 }
 
@@ -46,10 +46,12 @@ func (h *hangs) count(name string) int {
 }
 
 func (h *hangs) EnsureNode(limits corev1.ResourceList) error {
-	soft := h.soft
-	h.soft = false
-	if soft {
-		return &cgroups.LimitsError{Cgroup: "kubepods", Err: errors.New("device or resource busy")}
+	h.mu.Lock()
+	err := h.fails
+	h.fails = nil
+	h.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	h.call("make the node's cgroups")
 	h.mu.Lock()
@@ -120,7 +122,9 @@ func TestAMachineThatHangsKeepsNoPodFromItsStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
 				h, release := b.hang(name)
-				h.soft = soft
+				if soft {
+					h.fails = &cgroups.LimitsError{Cgroup: "kubepods", Err: errors.New("device or resource busy")}
+				}
 				b.start(fromAPI)
 				b.node(110)
 				web, late := requesting(pod("web", "u1"), "500m"), requesting(pod("late", "u2"), "500m")
@@ -142,7 +146,8 @@ func TestAMachineThatHangsKeepsNoPodFromItsStart(t *testing.T) {
 	}
 }
 
-// What the node has may change while podsync runs, as when somebody has the kernel set huge pages aside.
+// What the node has may change while podsync runs, as when somebody has the kernel set huge pages aside. Pods run on if
+// systemd, say, doesn't answer just then.
 func TestTheNodesCgroupsFollowItsCapacity(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		h, _ := b.hang("")
@@ -153,9 +158,17 @@ func TestTheNodesCgroupsFollowItsCapacity(t *testing.T) {
 		pages, made := corev1.ResourceName("hugepages-2Mi"), h.count("make the node's cgroups")
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-1"}}
 		n.Status.Capacity = corev1.ResourceList{pages: resource.MustParse("32Mi")}
+		h.mu.Lock()
+		h.fails = errors.New("systemd doesn't answer")
+		h.mu.Unlock()
+		set(b, topic.NodeObject, "", *n)
+		b.settle()
+		if state, message := b.health(); state != topic.Healthy {
+			t.Errorf("health is %s %q, want healthy", state, message)
+		}
 		for range 2 {
-			set(b, topic.NodeObject, "", *n)
 			b.pass(time.Minute)
+			set(b, topic.NodeObject, "", *n)
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()

@@ -33,13 +33,14 @@ type nodeCgroups struct {
 	health  daemon.HealthReporter
 	log     *slog.Logger
 
-	onMade  func()              // called when they are there and were not before
-	next    cgroupWork          // what must be done and hasn't begun
-	made    bool                // they are there: pods can run
-	ensured corev1.ResourceList // the capacity whose limits they have; nil for none
-	err     error               // why they couldn't be made last
-	qos     qosInput            // from which the QoS classes' cgroups were set last
-	qosErr  error               // why they couldn't be set last
+	onMade func()              // called when they are there and were not before
+	next   cgroupWork          // what must be done and hasn't begun
+	made   bool                // they are there: pods can run
+	asked  corev1.ResourceList // the capacity for which they were to be made last; nil for none
+	failed bool                // that has failed, for the cgroups or for their limits
+	err    error               // why they couldn't be made last
+	qos    qosInput            // from which the QoS classes' cgroups were set last
+	qosErr error               // why they couldn't be set last
 }
 
 // cgroupWork is what the manager is to do. A later request takes the place of an earlier one.
@@ -55,10 +56,10 @@ type qosInput struct {
 }
 
 // ensure has the node's cgroups made, and their limits follow its capacity: huge pages may come later. Limits that
-// can't be set, as below what pods use, don't keep pods from running: the next sync or housekeeping tries again.
-func (c *nodeCgroups) ensure(t *tasks, capacity corev1.ResourceList) {
-	if c.ensured == nil || !equality.Semantic.DeepEqual(c.ensured, capacity) {
-		c.next.ensure = capacity
+// can't be set, as below what pods use, don't keep pods from running. retry has what has failed tried again.
+func (c *nodeCgroups) ensure(t *tasks, capacity corev1.ResourceList, retry bool) {
+	if c.asked == nil || retry && c.failed || !equality.Semantic.DeepEqual(c.asked, capacity) {
+		c.asked, c.failed, c.next.ensure = capacity, false, capacity
 		c.begin(t)
 	}
 }
@@ -74,11 +75,10 @@ func (c *nodeCgroups) state() (topic.HealthState, string) {
 // updateQOS gives the QoS classes what follows from the requests of the active pods.
 func (c *nodeCgroups) updateQOS(t *tasks, requests cgroups.Requests, complete bool) {
 	wanted := qosInput{requests, complete}
-	if wanted == c.qos && c.qosErr == nil && c.next.qos == nil {
-		return
+	if wanted != c.qos || c.qosErr != nil || c.next.qos != nil {
+		c.next.qos = &wanted
+		c.begin(t)
 	}
-	c.next.qos = &wanted
-	c.begin(t)
 }
 
 // begin begins what must be done. While the manager is at work, that waits for its answer.
@@ -97,7 +97,7 @@ func (c *nodeCgroups) begin(t *tasks) {
 		}
 		return func() {
 			if work.ensure != nil {
-				c.ensureEnded(work.ensure, ensureErr)
+				c.ensureEnded(ensureErr)
 			}
 			if work.qos != nil {
 				c.qosEnded(*work.qos, qosErr)
@@ -123,16 +123,16 @@ func (c *nodeCgroups) make(capacity corev1.ResourceList) error {
 	return nil
 }
 
-// ensureEnded takes the answer of make.
-func (c *nodeCgroups) ensureEnded(capacity corev1.ResourceList, err error) {
-	var soft *cgroups.LimitsError
+// ensureEnded takes the answer of make. Cgroups that were made once stay: pods run on, whatever fails later.
+func (c *nodeCgroups) ensureEnded(err error) {
+	c.failed = err != nil
 	switch {
 	case err == nil:
-		c.ensured = capacity
-	case errors.As(err, &soft):
+		c.qos = qosInput{} // what the classes get follows from the capacity, too
+	case c.made, errors.As(err, new(*cgroups.LimitsError)):
 		c.log.Warn("can't set the limits of the node's cgroups, retrying", "error", err, "retry_in", housekeepingEvery)
 	default:
-		c.made, c.err = false, fmt.Errorf("set up the node's cgroups: %w", err)
+		c.err = fmt.Errorf("set up the node's cgroups: %w", err)
 		c.log.Warn("can't create the node's cgroups, retrying", "error", err, "retry_in", housekeepingEvery)
 		c.health.Set(c.state())
 		return

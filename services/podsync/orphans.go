@@ -26,7 +26,7 @@ func (d *dispatcher) endOrphans() {
 	if !d.node.Ready() {
 		return
 	}
-	d.cgroups.ensure(d.tasks, d.node.Capacity())
+	d.cgroups.ensure(d.tasks, d.node.Capacity(), true)
 	if !d.orphans.begun {
 		return
 	}

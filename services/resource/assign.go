@@ -175,7 +175,7 @@ func (s *Service) preStart(ctx context.Context, req topic.PreStartRequest) (topi
 		p := s.pods[req.UID]
 		if p != nil && s.holdings.memory.Starting(p.spec, req.Container) {
 			s.store.soon()
-			p.changed = true
+			p.changed, s.changed = true, true
 		}
 		for _, d := range s.holdings.devices.Assigned(req.UID)[req.Container] {
 			if s.publisher.needsPreStart(d.Resource, p != nil && p.toldBefore(req.Container)) {

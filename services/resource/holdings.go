@@ -24,8 +24,8 @@ type holdings struct {
 	devices            *devices.Book
 	// untold is true where nobody has left which resources of the Node are devices.
 	untold bool
-	// metrics counts what is done; nil for nothing. tally is what the last reserve has it count if that is the pod's
-	// outcome: a pod may be tried many times.
+	// metrics counts what is done; nil for nothing. tally counts what the last reserve has done. It is for the attempt
+	// that decides about the pod: there may be many.
 	metrics *metrics
 	tally   []func()
 }

@@ -41,14 +41,14 @@ func (s *Service) plugin(c bus.Change[topic.Plugin]) {
 func (s *Service) report(ctx context.Context, r deviceplugin.Report) {
 	s.loop.Do(ctx, func() {
 		s.changed = true
+		for _, p := range s.pods { // of those that wait for it the first is to be tried first
+			p.notBefore, p.changed = time.Time{}, true
+		}
 		if r.Away {
 			s.holdings.devices.Away(r.Resource, s.now())
 			return
 		}
 		s.holdings.devices.Listed(r.Resource, r.Devices)
 		s.store.soon()
-		for _, p := range s.pods { // of those that wait for it the first is to be tried first
-			p.notBefore, p.changed = time.Time{}, true
-		}
 	})
 }

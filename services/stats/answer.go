@@ -39,6 +39,8 @@ type answers struct {
 	volumeAge time.Duration
 	// view makes a view of the pods; the loop does it.
 	view func(ctx context.Context, uids []string) (view, error)
+	// aside does work beside the loop, until the service ends, which waits for it. It is set before there is a view.
+	aside func(asker context.Context, work func(ctx context.Context))
 
 	// cells are the readings of all cgroups, by extent.
 	cells [everything + rated + 1]ttlcache.Cell[*usage]

@@ -49,8 +49,10 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errSlow) // the other metrics wait for it
 	defer cancel()
 	// Without a view there is nothing to show: the daemon begins or ends.
-	v, _ := c.answers.view(ctx, nil)
-	go c.read(v)
+	v, err := c.answers.view(ctx, nil)
+	if err == nil {
+		c.answers.aside(ctx, func(ctx context.Context) { c.read(ctx, v) })
+	}
 	s, seen := c.answers.sources, map[string]bool{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,12 +83,13 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 }
 
 // read reads the logs and the volumes of claims that the next collection shows, where they are old.
-func (c collector) read(v view) {
+func (c collector) read(ctx context.Context, v view) {
 	if !c.reading.TryLock() {
 		return
 	}
 	defer c.reading.Unlock()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, errSlow)
+	c.answers.sources.keep(v.pods) // before the disks are waited for: pods that come meanwhile aren't in the view
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errSlow)
 	defer cancel()
 	pods := slices.Clone(v.pods)
 	for i := range pods {
@@ -94,5 +97,4 @@ func (c collector) read(v view) {
 	}
 	age := c.answers.volumeAge
 	c.answers.podDisks(ctx, &figures{view: view{pods: pods}}, max(diskAge, age), age)
-	c.answers.sources.keep(v.pods)
 }

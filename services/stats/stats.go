@@ -126,6 +126,9 @@ func (s *Service) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	group := ttlcache.NewGroup(ctx)
 	s.answers.group, s.answers.sources.group = group, group
+	s.answers.aside = func(asker context.Context, work func(context.Context)) {
+		s.loop.Do(asker, func() { s.loop.Go(func() { work(ctx) }) })
+	}
 	defer group.Wait(lastPatience)
 	defer s.loop.Wait()
 	defer cancel(errors.New("stats stops"))

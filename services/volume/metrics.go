@@ -103,11 +103,11 @@ func (m metrics) add(c counts, sign float64) {
 	}
 }
 
-// done counts what a worker has done, and the first mount of a volume, whose phase is as it was before. One that waits
-// to be attached, or that could not grow in use, wasn't mounted.
+// done counts what a worker has done, and the first mount of a volume, whose phase is as it was before. One that isn't
+// attached wasn't mounted. One whose claim was looked at for growth was mounted before, and growth counts by itself.
 func (m metrics) done(v *volume, o outcome, now time.Time) {
-	failure := failureOf(o.err)
-	if failure.OnItsWay && failure.Unattached || failure.Reason == "VolumeResizeFailed" {
+	failure, look := failureOf(o.err), v.result.LookAt
+	if failure.Unattached || o.op == opMount && !look.IsZero() && !v.since.Before(look) {
 		return
 	}
 	plugin, operation := cmp.Or(o.result.Plugin, v.plugin()), "volume_"+string(o.op)

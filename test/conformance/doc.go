@@ -1,6 +1,6 @@
 // Package conformance says which specs of Kubernetes' own suites are run on a node, what may fail there because of the
-// machine, and how the results of two agents are compared. The suites are: Cluster is test/e2e; Storage is the
-// part of it that judges a CSI driver; Node is test/e2e_node, which drives the agent itself: it writes its
+// machine, and how the results of two agents are compared. There are four suites: Cluster is test/e2e; Storage
+// is the part of it that judges a CSI driver; Node is test/e2e_node, which drives the agent itself: it writes its
 // configuration, stops and restarts it; NUMA is the part of Node that is run in a virtual machine with NUMA nodes.
 //
 // Reads: JUnit files that the suite wrote. Writes: nothing; package run runs the suites, cmd/conformance does both.

@@ -32,8 +32,8 @@ const (
 )
 
 const (
-	// insideMemory is in MiB. Specs have 1,100 MiB of the first NUMA node reserved, and pods ask for more than 256 MiB of
-	// each. Next to them are the suite's API server and the registry.
+	// insideMemory is in MiB, less what the NUMA nodes can't share equally. Specs have 1,100 MiB of the first node
+	// reserved, and pods ask for more than 256 MiB of each. Next to them are the suite's API server and the registry.
 	insideMemory = 6144
 	// aroundSuite is what a machine may take for all but the runs of the suite.
 	aroundSuite = 2 * time.Hour
@@ -105,7 +105,7 @@ func (o Options) boot(ctx context.Context, box *tools.Box, b *bed.Bed) (*machine
 	defer func() { _ = os.RemoveAll(payload) }() // the machine has a copy
 	m, err := machine.Start(ctx, machine.Options{
 		Dir: b.Path("machine"), Logs: b.Logs(), Image: img, SSHPort: ports[0], Files: insideFiles(), Payload: payload,
-		Memory: insideMemory, Topology: o.Topology, Accelerator: accelerator,
+		Memory: insideMemory - insideMemory%o.Topology.Sockets, Topology: o.Topology, Accelerator: accelerator,
 	})
 	if err != nil {
 		return nil, err

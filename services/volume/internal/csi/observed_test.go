@@ -53,7 +53,7 @@ func TestOperations(t *testing.T) {
 	}
 	const verified = "verify_controller_attached_volume of kubernetes.io/csi:d, migrated true: OK"
 	if want := []string{
-		verified, verified, // before it is staged, and before it is published
+		verified, // before it is staged, and not once more before it is published
 		"unmount_device of kubernetes.io/csi:d, migrated false: Internal",
 		"unmount_device of kubernetes.io/csi:d, migrated false: OK",
 	}; !slices.Equal(got, want) {

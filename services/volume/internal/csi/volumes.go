@@ -137,13 +137,11 @@ func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.R
 	case err != nil && !there:
 		return plugin.Result{}, err
 	}
-	if t.again = there && t.republishes(); there && !t.again {
+	t.again = there && t.republishes()
+	switch {
+	case there && (!t.again || r.Ending):
 		return v.result(ctx, t), nil
-	}
-	if r.Ending {
-		if there {
-			return v.result(ctx, t), nil
-		}
+	case r.Ending:
 		return plugin.Result{}, plugin.ErrNotMounted
 	}
 	giveBack, err := v.locks.Take(ctx, t.key())

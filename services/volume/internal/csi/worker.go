@@ -59,10 +59,7 @@ func (v *Volumes) advance(ctx context.Context, t *task) (end bool, err error) {
 	case publish:
 		t.again = false
 	}
-	if err := v.do(ctx, *t, a.kind, f, c); err != nil {
-		return false, t.failed(a.kind, err)
-	}
-	return false, nil
+	return false, t.failed(a.kind, v.do(ctx, *t, a.kind, f, c))
 }
 
 // what begins the messages about a call, in the kubelet's words.
@@ -91,6 +88,9 @@ func (t target) reason() string {
 }
 
 func (t task) failed(k kind, err error) error {
+	if err == nil {
+		return nil
+	}
 	return &plugin.Failure{Reason: t.reason(), What: t.what(k), Err: err, Unattached: k == attaching}
 }
 
@@ -128,22 +128,25 @@ func (v *Volumes) observe(ctx context.Context, t *task) (facts, *driver.Client, 
 		return f, c, t.failed(publish, err)
 	}
 	f.finish = t.wanted && (t.block || t.setsGroup(f.plugin))
-	if t.wanted && t.persistent && attach.Must(t.object) && next(f).needsAttachment() {
-		ended := plugin.Operation(ctx, "verify_controller_attached_volume", pluginName+":"+t.driver)
-		a, err := v.Attached.Look(ctx, attach.ID{Driver: t.driver, Handle: t.handle})
-		if a.Waits == "" {
-			ended(err)
-		}
-		if err != nil {
-			return f, c, t.failed(attaching, err)
-		}
-		f.unattached, t.publishContext = a.Waits, a.Context
+	if a := next(f); t.wanted && t.persistent && attach.Must(t.object) && a.needsAttachment() {
+		// The kubelet counts one look: before it stages, or else publishes for the first time.
+		err = v.look(ctx, t, &f, a.kind == stage || !f.stages() && !f.again)
 	}
-	return f, c, nil
+	return f, c, err
 }
 
-// observeDisk is what is on disk. A damaged record of a volume that the pod is to have is one of an uncertain step: the
-// next record replaces it.
+// look looks whether the volume is attached. One that is counts where that is asked for.
+func (v *Volumes) look(ctx context.Context, t *task, f *facts, counts bool) error {
+	ended := plugin.Operation(ctx, "verify_controller_attached_volume", pluginName+":"+t.driver)
+	found, err := v.Attached.Look(ctx, attach.ID{Driver: t.driver, Handle: t.handle})
+	if counts && found.Waits == "" {
+		ended(err)
+	}
+	f.unattached, t.publishContext = found.Waits, found.Context
+	return t.failed(attaching, err)
+}
+
+// observeDisk is what is on disk. A damaged record of a volume that is wanted is one of an uncertain step.
 func (d disk) observeDisk(t task) (facts, error) {
 	f := facts{
 		driver: t.driver, wanted: t.wanted, again: t.again, podOnly: t.podOnly, persistent: t.persistent,

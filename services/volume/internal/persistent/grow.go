@@ -79,7 +79,7 @@ func (c claims) growInUse(ctx context.Context, r plugin.Request, known *plugin.R
 	if err != nil {
 		return nil //nolint:nilerr // as above
 	}
-	ended := plugin.Operation(ctx, "volume_fs_resize", b.plugin())
+	ended := plugin.Operation(b.with(ctx), "volume_fs_resize", b.plugin())
 	size, err := c.grow(ctx, r, b)
 	if size != "" || err != nil {
 		ended(err)
