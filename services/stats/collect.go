@@ -14,10 +14,8 @@ import (
 type collector struct {
 	answers *answers
 	// reading is locked while that goes on.
-	reading *sync.Mutex
+	reading sync.Mutex
 }
-
-func newCollector(a *answers) collector { return collector{a, &sync.Mutex{}} }
 
 func volumeDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("kubelet_volume_stats_"+name, help, []string{"namespace", "persistentvolumeclaim"}, nil)
@@ -38,14 +36,14 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (c collector) Describe(out chan<- *prometheus.Desc) {
+func (c *collector) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range append(volumeDescs, logDesc) {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector. A claim that several pods have is shown once.
-func (c collector) Collect(out chan<- prometheus.Metric) {
+func (c *collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeoutCause(context.Background(), time.Second, errSlow) // the other metrics wait for it
 	defer cancel()
 	// Without a view there is nothing to show: the daemon begins or ends.
@@ -83,7 +81,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 }
 
 // read reads the logs and the volumes of claims that the next collection shows, where they are old.
-func (c collector) read(ctx context.Context, v view) {
+func (c *collector) read(ctx context.Context, v view) {
 	if !c.reading.TryLock() {
 		return
 	}

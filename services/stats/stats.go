@@ -93,7 +93,7 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 		},
 	}
 	if env.Metrics != nil {
-		if err := daemon.RegisterMetrics(env.Metrics, "volumes and logs", newCollector(s.answers)); err != nil {
+		if err := daemon.RegisterMetrics(env.Metrics, "volumes and logs", &collector{answers: s.answers}); err != nil {
 			return nil, err
 		}
 	}
