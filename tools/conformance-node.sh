@@ -10,22 +10,19 @@
 #            TOPOLOGY=2,2,2 are its sockets, each a NUMA node, the cores of each, and the threads of each core
 . "$(dirname "$0")/lib.sh"
 
-# node_suite builds the suite and the device plugin of its specs, once per version: minutes. They are packages of
-# k8s.io/kubernetes itself, whose module is that of the test bed's Kubernetes programs.
+# node_suite builds the suite, once per version: minutes. It is a package of k8s.io/kubernetes itself, whose module is
+# that of the test bed's Kubernetes programs.
 node_suite() {
   local module=$root/test/testbed/programs/kubernetes stamp=$bin/.stamps/e2e_node.test
   local package=k8s.io/component-base/version wanted ldflags
   local release=v1.36.3
   ldflags="-s -w -X $package.gitVersion=$release -X $package.gitMajor=1 -X $package.gitMinor=36"
   wanted=$(cat "$module/go.mod" "$module/go.sum" <(echo "$ldflags") | sha256sum)
-  if [ -x "$bin/e2e_node.test" ] && [ -x "$bin/sampledeviceplugin" ] &&
-    [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+  if [ -x "$bin/e2e_node.test" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
     return 0
   fi
   export CGO_ENABLED=0 GOWORK=off
   nice go -C "$module" test -vet=off -c -ldflags "$ldflags" -o "$bin/e2e_node.test" k8s.io/kubernetes/test/e2e_node &&
-    nice go -C "$module" build -ldflags "-s -w" -o "$bin/sampledeviceplugin" \
-      k8s.io/kubernetes/test/images/sample-device-plugin &&
     echo "$wanted" >"$stamp"
 }
 

@@ -202,8 +202,8 @@ type SuiteParts int
 
 // The parts of the suite.
 const (
-	SuiteImages SuiteParts = iota // the programs of its images: agnhost and nonewprivs
-	WholeSuite                    // also the suite (e2e.test), and ginkgo, which runs it
+	SuiteImages SuiteParts = iota // the programs of its images, with the device plugin of the suite of a node
+	WholeSuite                    // agnhost and nonewprivs, the suite (e2e.test), and ginkgo, which runs it
 )
 
 // EnsureSuite builds what is needed of Kubernetes' end-to-end suite, and installs the Debian packages that its images
@@ -220,6 +220,8 @@ func (b *Box) EnsureSuite(ctx context.Context, parts SuiteParts, packages []stri
 	wanted := []build{b.nonewprivs(), b.agnhost()}
 	if parts == WholeSuite {
 		wanted = append(wanted, b.suite()...)
+	} else {
+		wanted = append(wanted, b.sampleDevicePlugin())
 	}
 	return b.ensureAll(ctx, wanted)
 }
