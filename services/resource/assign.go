@@ -45,6 +45,7 @@ func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 	began := time.Now()
 	reserved, err := s.holdings.reserve(p.spec)
 	tally := s.holdings.tally
+	p.chosen = p.chosen || err == nil
 	if err != nil && !p.held {
 		s.release(uid) // at once: it is the next pod's
 	}
@@ -100,8 +101,7 @@ func (s *Service) end(uid string, p *pod, err error) {
 		s.release(uid)
 	}
 	switch {
-	case (errors.Is(err, deviceplugin.ErrAway) || errors.Is(err, deviceplugin.ErrSlow)) &&
-		s.now().Before(p.began.Add(devices.Grace)):
+	case p.mayPass(err) && s.now().Before(p.began.Add(devices.Grace)):
 		p.waiting, p.notBefore = err.Error(), s.now().Add(tryAgain)
 	case !s.known.settled:
 		// Pods that are gone may have what it lacks. A refusal is final.
@@ -115,6 +115,13 @@ func (s *Service) end(uid string, p *pod, err error) {
 		s.holdings.metrics.refused(s.holdings.policy)
 		log.Warn("a pod can't have what it asks for", "reason", p.refused.reason, "message", p.refused.message)
 	}
+}
+
+// mayPass reports whether the assignment failed because a plugin went or hung meanwhile. Its end may be noticed
+// before its call fails.
+func (p *pod) mayPass(err error) bool {
+	return errors.Is(err, deviceplugin.ErrAway) || errors.Is(err, deviceplugin.ErrSlow) ||
+		p.chosen && errors.Is(err, devices.ErrUnhealthy)
 }
 
 // refuse is what the pod's status says of the error.

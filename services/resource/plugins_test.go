@@ -3,6 +3,7 @@ package resource
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,7 +14,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 )
@@ -79,4 +82,76 @@ func TestTheSocketOfDevicePluginsIsInTheWay(t *testing.T) {
 	}
 	cancel()
 	working.Wait()
+}
+
+// A plugin that goes while it is asked is waited for, as one that was there before a restart.
+func TestAPluginThatGoesWhileItIsAsked(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		b.fail = fmt.Errorf("%w: %s", deviceplugin.ErrAway, gpu)
+		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		b.says("a", "allocating: the device plugin isn't there: "+gpu)
+		b.mu.Lock()
+		b.fail = nil
+		b.mu.Unlock()
+		time.Sleep(tryAgain)
+		b.says("a", "allocated")
+
+		b.lists(nic, "n0")
+		b.mu.Lock()
+		b.fail = deviceplugin.ErrSlow
+		b.mu.Unlock()
+		b.wants("b", map[corev1.ResourceName]string{nic: "1"})
+		time.Sleep(6 * time.Minute)
+		if a := b.allocation("b"); a.Phase != topic.AllocationRefused {
+			t.Errorf("got %+v", a)
+		}
+	})
+}
+
+// It makes no difference whether its call fails first or its end is noticed first. A pod that comes while it is away is
+// refused, as with the kubelet.
+func TestTheEndOfAPluginIsNoticedAtAnyTime(t *testing.T) {
+	away := deviceplugin.Report{Resource: gpu, Away: true}
+	for _, c := range []struct {
+		name, call string
+		// noticed is whether it was before the call has failed or, with the flag answered, has not.
+		noticed, answered bool
+	}{
+		{"before a call fails", gpu, true, false},
+		{"after a call has failed", gpu, false, false},
+		{"before it has answered what it prefers", "preferred " + gpu, true, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.lists(gpu, "g0", "g1")
+				hang := make(chan struct{})
+				b.hang[c.call] = hang
+				if !c.answered {
+					b.fail = deviceplugin.ErrAway
+				}
+				b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+				if c.noticed {
+					b.service.report(b.t.Context(), away)
+					synctest.Wait()
+				}
+				close(hang)
+				synctest.Wait()
+				b.service.report(b.t.Context(), away)
+				if a := b.allocation("a"); a.Phase != topic.Allocating {
+					t.Fatalf("got %+v", a)
+				}
+				b.wants("new", map[corev1.ResourceName]string{gpu: "1"})
+				b.says("new", "refused UnexpectedAdmissionError: Allocate failed due to no healthy devices present; "+
+					"cannot allocate unhealthy devices "+gpu+", which is unexpected")
+				b.mu.Lock()
+				b.fail = nil
+				delete(b.hang, c.call)
+				b.mu.Unlock()
+				time.Sleep(time.Minute + tryAgain/2)
+				b.lists(gpu, "g0", "g1")
+				b.says("a", "allocated")
+			})
+		})
+	}
 }

@@ -24,6 +24,8 @@ type pod struct {
 	began, notBefore time.Time
 	// cancel ends its assignment under way; nil if there is none.
 	cancel context.CancelCauseFunc
+	// chosen is true once devices of plugins that were there have been chosen for it. If they go it waits for them.
+	chosen bool
 	// held is true where it had something before that assignment began, as after a restart: its containers may run with
 	// it.
 	held bool

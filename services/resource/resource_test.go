@@ -2,7 +2,6 @@ package resource
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -127,31 +126,6 @@ func TestAPluginThatRefuses(t *testing.T) {
 		b.mu.Unlock()
 		b.wants("b", map[corev1.ResourceName]string{gpu: "1"})
 		b.says("b", "allocated")
-	})
-}
-
-// A plugin that goes while it is asked is waited for, as one that was there before a restart.
-func TestAPluginThatGoesWhileItIsAsked(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		b.lists(gpu, "g0")
-		b.fail = fmt.Errorf("%w: %s", deviceplugin.ErrAway, gpu)
-		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
-		b.says("a", "allocating: the device plugin isn't there: "+gpu)
-		b.mu.Lock()
-		b.fail = nil
-		b.mu.Unlock()
-		time.Sleep(tryAgain)
-		b.says("a", "allocated")
-
-		b.lists(nic, "n0")
-		b.mu.Lock()
-		b.fail = deviceplugin.ErrSlow
-		b.mu.Unlock()
-		b.wants("b", map[corev1.ResourceName]string{nic: "1"})
-		time.Sleep(6 * time.Minute)
-		if a := b.allocation("b"); a.Phase != topic.AllocationRefused {
-			t.Errorf("got %+v", a)
-		}
 	})
 }
 

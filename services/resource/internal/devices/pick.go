@@ -1,11 +1,15 @@
 package devices
 
 import (
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
+
+// ErrUnhealthy is of a resource without any healthy device, as while its plugin is away.
+var ErrUnhealthy = errors.New("no healthy devices present; cannot allocate unhealthy devices")
 
 // Request asks for the devices of one resource for one container.
 type Request struct {
@@ -60,7 +64,7 @@ func (b *Book) pick(q Request) (Choice, error) {
 	healthy := r.healthy()
 	switch {
 	case healthy.Len() == 0:
-		return Choice{}, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", q.Resource)
+		return Choice{}, fmt.Errorf("%w %s", ErrUnhealthy, q.Resource)
 	case !healthy.IsSuperset(has):
 		return Choice{}, fmt.Errorf("previously allocated devices are no longer healthy; "+
 			"cannot allocate unhealthy devices %s", q.Resource)
