@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A node in a virtual machine: Debian 12 with systemd and kubelot, joined to a control plane on this host.
 #   vm.sh run    leaves it running until Ctrl-C, with a shell and a kubeconfig
-#   vm.sh test   runs the tests of test/vm in it, and then the quick part with Debian's own container runtime
+#   vm.sh test   runs the tests of test/vm in it, then the quick part with Debian's own container runtime, and the quick
+#                conformance specs
 #                QUICK=1 the quick part alone; FOCUS=expression some tests
 #   INSTALL=packages|executables installs deb packages with apt, or executables by kubelot install. The latter takes an
 #                emulated machine less time, so the quick part alone does that unless it is told.
@@ -102,6 +103,7 @@ test)
   if has vm/asnode; then try "tests of a node of kubeadm" kubeadm_tests; fi
   if [ -z "${RUNTIME:-}" ] && [ -z "${FOCUS:-}" ]; then
     try "quick tests in the machine (debian-containerd)" tests debian-containerd -short
+    try "quick conformance specs in the machine" env QUICK=1 VM=1 "$root/tools/conformance.sh"
   fi
   verdict vm-test
   ;;

@@ -82,7 +82,10 @@ func E2EPackages() []string {
 // its shell drops from the environment what is no variable's name ("data-1"), but only busybox complains in the words
 // that specs look for. So "sh", which the path finds, is bash, and "/bin/sh" is busybox.
 func shellLayer(from E2E) *layer {
-	l := userland(from.Busybox)
+	l := newLayer()
+	l.tree()
+	l.users("", "") // the real image names no other group: specs read the numbers of fsGroups from ls
+	l.shell(from.Busybox)
 	l.program("bash")
 	l.dir("/usr/local/bin", 0o755)
 	l.link("/usr/local/bin/sh", "../../bin/bash")

@@ -72,6 +72,9 @@ func (b *bed) join(name string, disks ...string) {
 	for _, disk := range disks {
 		b.write("sys/block/" + name + "/slaves/" + disk)
 	}
+	uuid := "sys/block/" + name + "/dm/uuid"
+	b.write(uuid)
+	must(b.t, os.WriteFile(filepath.Join(b.dir, uuid), []byte("mpath-"+id+"\n"), 0o600))
 }
 
 // reads is what was written into a file of the kernel.
@@ -288,7 +291,10 @@ func TestDiskThatTheNodeUses(t *testing.T) {
 			b.write("sys/block/sda/sda1/dev")
 			must(b.t, os.WriteFile(filepath.Join(b.dir, "sys/block/sda/sda1/dev"), []byte(number), 0o600))
 		},
-		"a logical volume is on it":           func(b *bed) { b.write("sys/block/sda/holders/dm-7") },
+		"a logical volume is on it": func(b *bed) {
+			b.write("sys/block/sda/holders/dm-7")
+			b.write("sys/block/dm-7/slaves/sda")
+		},
 		"a logical volume is on a partition":  func(b *bed) { b.write("sys/block/sda/sda2/holders/dm-7") },
 		"a logical volume is on its multiway": func(b *bed) { b.join("dm-3", "sda"); b.write("sys/block/dm-3/holders/dm-7") },
 	} {

@@ -40,3 +40,34 @@ func TestDeviceThatStaysIsReported(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 }
+
+// The node may have found a logical volume on a disk that a pod has as a device. A pod gets the disk nevertheless, and
+// the disk goes without it: multipath would refuse to flush it for ever.
+func TestLogicalVolumeIsNoMultipathDevice(t *testing.T) {
+	b := newBed(t)
+	b.write("sys/block/dm-7/slaves/1", "") // the disk is luns/1
+	b.write("sys/block/dm-7/slaves/sd2-1", "")
+	b.write("sys/block/dm-7/dm/uuid", "LVM-8yQXDp\n")
+	device, global := b.attach("pv", source(1))
+	if !strings.HasSuffix(device, "-lun-1") {
+		t.Errorf("the pod gets %s", device)
+	}
+	b.detach(global)
+	if line(b.dir, "sys/block/sd2-1/device/delete") != "1" {
+		t.Error("the disk was not taken away")
+	}
+}
+
+func TestMultipathDeviceIsFlushed(t *testing.T) {
+	b := newBed(t)
+	program := "#!/bin/sh\necho \"$@\" >" + b.dir + "/flushed\n"
+	must(t, os.WriteFile(filepath.Join(b.dir, "multipath"), []byte(program), 0o755))
+	t.Setenv("PATH", b.dir+":"+os.Getenv("PATH"))
+	b.write("sys/block/dm-7/slaves/sd2-1", "")
+	b.write("sys/block/dm-7/dm/uuid", "mpath-3600508b400105e21\n")
+	_, global := b.attach("pv", source(1))
+	b.detach(global)
+	if flushed := line(b.dir, "flushed"); flushed != "-f /dev/dm-7" {
+		t.Errorf("multipath was called with %q", flushed)
+	}
+}

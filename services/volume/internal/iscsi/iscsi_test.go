@@ -247,6 +247,7 @@ func TestPathsOfSeveralPortals(t *testing.T) {
 	s := source(0, "10.0.0.2", "[fd00::3]:3261")
 	b.write("fail", "8 -p 10.0.0.2:3260 .*--login\n")
 	must(t, os.MkdirAll(filepath.Join(b.dir, "sys/block/dm-7/slaves/0"), 0o755)) // the disk is luns/0
+	b.write("sys/block/dm-7/dm/uuid", "mpath-3600508b400105e21\n")
 	device, global := b.attach("pv", s)
 	if device != "/dev/dm-7" {
 		t.Errorf("device %s, want that of multipath", device)

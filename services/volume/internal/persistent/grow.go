@@ -81,19 +81,19 @@ func (c claims) growInUse(ctx context.Context, r plugin.Request, known *plugin.R
 	}
 	ended := plugin.Operation(b.with(ctx), "volume_fs_resize", b.plugin())
 	size, err := c.grow(ctx, r, b)
-	if size != "" || err != nil {
-		ended(err)
-	}
 	switch {
 	case errors.Is(err, growth.ErrInUse):
+		ended(nil)                 // the volume serves as it is: no failure to the kubelet either
 		known.LookAt = time.Time{} // until it is mounted again
 		return nil
 	case err != nil:
+		ended(err)
 		failure := plugin.FailedStep(volumeResizeFailed, "NodeExpandVolume.NodeExpandVolume", b.volume.Name, err)
 		failure.Costly = true
 		known.LookAt = look // the daemon's pauses say when
 		return failure
 	case size != "":
+		ended(nil)
 		known.Size = size
 	}
 	return nil

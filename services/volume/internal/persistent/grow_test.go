@@ -265,6 +265,31 @@ func TestClaimOfTwoPodsGrowsOnce(t *testing.T) {
 	}
 }
 
+// Growth in use is measured once for each try. That the volume has to be unmounted first is no failure of the node.
+func TestGrowthInUseIsMeasured(t *testing.T) {
+	late := errors.New("late")
+	for _, c := range []struct{ err, want error }{{nil, nil}, {growth.ErrInUse, nil}, {late, late}} {
+		driver := &growing{in: plugin.InPlace{OfDriver: true, There: true, Grows: true}, err: c.err}
+		b := newBed(t, corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}})
+		b.kinds = Kinds(b.root, b, driver, nil)
+		b.asks("128Mi", corev1.PersistentVolumeClaimNodeResizePending)
+		r := b.request("u-1")
+		r.Known = plugin.Result{HostPath: "/there", PersistentVolume: "pv", LookAt: time.Now().Add(-time.Second)}
+		measured := 0
+		ctx := plugin.Observed(t.Context(), func(_, operation string, _ bool, _ time.Duration, err error) {
+			if measured++; operation != "volume_fs_resize" || !errors.Is(err, c.want) {
+				t.Errorf("%v: measured is %s with the error %v", c.err, operation, err)
+			}
+		})
+		if _, err := b.kinds.For(r.Volume).Plugin.Mount(ctx, r); !errors.Is(err, c.want) {
+			t.Errorf("%v: the pod is told %v", c.err, err)
+		}
+		if measured != 1 {
+			t.Errorf("%v: measured %d times", c.err, measured)
+		}
+	}
+}
+
 // A hostPath has the size that it has.
 func TestHostPathDoesNotGrow(t *testing.T) {
 	b := newBed(t, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: t.TempDir()}})

@@ -50,14 +50,14 @@ func (p Places) Scan(host, what string) error {
 	return tell(p.Path("class", "scsi_host", host, "scan"), what)
 }
 
-// Multipath is the name of the device that has the disk as one of its ways, such as dm-0; empty where there is none.
+// Multipath is the name of the device that has the disk as one of its ways, such as dm-0; empty where there is none. A
+// logical volume or an encrypted device on the disk is a device of the mapper too, but no multipath device.
 func (p Places) Multipath(disk string) string {
-	maps, err := Entries(p.Path("block"), multipathPrefix)
-	if err != nil {
-		return ""
-	}
+	maps, _ := Entries(p.Path("block"), multipathPrefix) // none where they can't be read
 	for _, dir := range maps {
-		if _, err := os.Lstat(filepath.Join(dir, "slaves", disk)); err == nil {
+		id, _ := os.ReadFile(filepath.Join(dir, "dm", "uuid"))
+		_, err := os.Lstat(filepath.Join(dir, "slaves", disk))
+		if err == nil && strings.HasPrefix(string(id), "mpath-") {
 			return filepath.Base(dir)
 		}
 	}
