@@ -167,7 +167,9 @@ func TestCapabilitiesOfADriverThatWasStartedAgain(t *testing.T) {
 
 // What a driver can do has an end, and what means nothing is passed over.
 func TestCapabilitiesWithoutEnd(t *testing.T) {
-	for more, want := range map[int]string{maxCapabilities: "", maxCapabilities + 1: "the driver names 257 capabilities"} {
+	for more, want := range map[int]string{
+		maxCapabilities: "", maxCapabilities + 1: "the driver names 257 capabilities", maxAnswer: "larger than max",
+	} {
 		socket := filepath.Join(t.TempDir(), "s")
 		(&able{more: more}).run(t, socket)
 		c, err := dial(socket, New().watch("d"))
