@@ -27,7 +27,7 @@ func TestCSIKilledWhileAttaching(t *testing.T) {
 	driver := bed.CSIDriver(t, "attachkilled.csi.test", storagev1.CSIDriverSpec{})
 	driver.Start()
 	driver.Sidecars(tools.Attacher)
-	for i := range min(csiRoundsOr(t, csiAttachRounds), 2*len(csiVictims)) {
+	for i := range csiRoundsOr(t, csiAttachRounds) {
 		r := &csiRound{
 			t: t, ns: ns, driver: driver, name: fmt.Sprintf("a%d", i), block: (i+i/len(csiVictims))%2 == 1,
 		}

@@ -120,3 +120,11 @@ func TestWhenTheDirectoryIsScanned(t *testing.T) {
 		}
 	}
 }
+
+// lines are those of a log.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
