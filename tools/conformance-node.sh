@@ -5,8 +5,9 @@
 #   AGENT=kubelot|kubelet|kubelot,kubelet   QUICK=1 a part of some minutes   FOCUS=expression   REPEAT=3 in a row
 #   UPDATE=1, with AGENT=kubelet: write test/conformance/node/passes.txt again, with FOCUS only what that means
 #   OUT=directory for the results, so that parts can run side by side
-#   VM=1     the specs of the CPU, memory and topology manager, or those of FOCUS, in a virtual machine with NUMA nodes
-#            and cgroup v2; the results stay in .run/conformance-node-vm, the list is test/conformance/numa/passes.txt
+#   VM=1     the specs of the CPU, memory and topology manager and of PodResources, or those of FOCUS, in a virtual
+#            machine with NUMA nodes and cgroup v2; the results stay in .run/conformance-node-vm, the list is
+#            test/conformance/numa/passes.txt
 #            TOPOLOGY=2,2,2 are its sockets, each a NUMA node, the cores of each, and the threads of each core
 . "$(dirname "$0")/lib.sh"
 

@@ -21,7 +21,7 @@ func NUMA() Suite {
 	}
 }
 
-var numaScope = []string{`\[sig-node\] (CPU|Memory|Topology) Manager`}
+var numaScope = []string{`\[sig-node\] (CPU|Memory|Topology) Manager`, `\[sig-node\] POD Resources API`}
 
 // numaNever are specs that need hardware which no virtual machine has.
 var numaNever = append([]string{`alignment test suite`}, nodeNever...)

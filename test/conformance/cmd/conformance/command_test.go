@@ -22,6 +22,13 @@ func TestCheck(t *testing.T) {
 		{"the list from kubelot", options{agents: []string{"kubelot"}, update: "x"}, "AGENT=kubelet"},
 		{"the list from a part", options{agents: []string{"kubelet"}, update: "x", quick: true}, "without QUICK"},
 		{"numa on a machine", options{suite: numa, agents: both, machine: "x", topology: []int{2, 4, 1}}, ""},
+		{
+			"the list from another machine",
+			options{suite: numa, agents: both, machine: "x", topology: []int{2, 4, 2}, update: "x"}, "without TOPOLOGY",
+		},
+		{"the list from the usual machine", options{
+			suite: numa, agents: both, machine: "x", topology: []int{2, 2, 2}, update: "x",
+		}, ""},
 		{"half a topology", options{suite: numa, agents: both, machine: "x", topology: []int{2, 4}}, "2,2,2"},
 		{"no socket", options{suite: numa, agents: both, machine: "x", topology: []int{0, 4, 1}}, "2,2,2"},
 		{"node on a machine", options{suite: conformance.Node(), agents: both, machine: "x"}, "numa"},
