@@ -11,8 +11,8 @@ args=(--out "$root/.run/conformance" --agent "${AGENT:-kubelot}" --repeat "${REP
 if [ -n "${QUICK:-}" ]; then args+=(--quick); fi
 if [ -n "${UPDATE:-}" ]; then args+=(--update "$root/test/conformance/passes.txt"); fi
 if [ -n "${VM:-}" ]; then
-  # An emulated machine has a tenth of this one's speed, and the suite has limits of its own.
-  args+=(--out "$root/.run/conformance-vm" --machine "$bin" --runtime "${RUNTIME:-containerd}" --procs 2)
+  # An emulated machine has a tenth of this one's speed, and the suite has limits of its own. Most specs wait.
+  args+=(--out "$root/.run/conformance-vm" --machine "$bin" --runtime "${RUNTIME:-containerd}" --procs 4)
 fi
 
 programs

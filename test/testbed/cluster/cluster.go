@@ -36,6 +36,8 @@ type Options struct {
 	Images       []images.Image
 	// Remote leaves the container runtime out: the node is another machine.
 	Remote bool
+	// Proxied has the API server reach nodes and pods by the proxy that listens at ControlPlane.ProxySocket.
+	Proxied bool
 	// Scripted runs the scripted container runtime, which starts no processes, instead of a real one.
 	Scripted bool
 }
@@ -116,7 +118,7 @@ func (c *Cluster) start(ctx context.Context, opts Options) error {
 	}
 	if opts.ControlPlane {
 		group.Go(func() (err error) {
-			c.ControlPlane, err = controlplane.Start(ctx, c.Bed, c.Tools)
+			c.ControlPlane, err = controlplane.Start(ctx, c.Bed, c.Tools, opts.Proxied)
 			return err
 		})
 	}

@@ -29,9 +29,26 @@ func (c *ControlPlane) etcdArgs() []string {
 	}
 }
 
+// egressConfig has the API server reach what runs in the cluster by a proxy, whose socket is named at the end.
+const egressConfig = `apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+- name: cluster
+  connection:
+    proxyProtocol: HTTPConnect
+    transport:
+      uds:
+        udsName: `
+
+func (c *ControlPlane) egressConfig() string { return c.bed.Path("egress.yaml") }
+
+// ProxySocket is the socket of the proxy that a proxied API server reaches nodes and pods by. It asks for each
+// connection by HTTP's method CONNECT.
+func (c *ControlPlane) ProxySocket() string { return c.bed.Path("egress.sock") }
+
 func (c *ControlPlane) apiserverArgs() []string {
 	address := c.bed.Gateway.String()
-	return []string{
+	args := []string{
 		"--etcd-servers=" + c.etcdURL,
 		"--bind-address=" + address,
 		"--advertise-address=" + address,
@@ -55,6 +72,10 @@ func (c *ControlPlane) apiserverArgs() []string {
 		"--max-mutating-requests-inflight=1000",
 		"--profiling=false",
 	}
+	if c.proxied {
+		args = append(args, "--egress-selector-config-file="+c.egressConfig())
+	}
+	return args
 }
 
 func (c *ControlPlane) schedulerArgs() []string {

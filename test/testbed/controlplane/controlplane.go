@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -49,13 +50,16 @@ type ControlPlane struct {
 	peerURL string
 	port    int
 
+	// proxied is true where the API server reaches nodes and pods by a proxy.
+	proxied bool
+
 	etcd, apiserver, scheduler, controllers *proc.Process
 }
 
 // Start runs a new control plane. The bed must have been set up: the API
-// server listens on the bridge's address.
-func Start(ctx context.Context, b *bed.Bed, box *tools.Box) (*ControlPlane, error) {
-	c := &ControlPlane{bed: b, box: box}
+// server listens on the bridge's address. If it is proxied it reaches nodes and pods by the proxy at ProxySocket alone.
+func Start(ctx context.Context, b *bed.Bed, box *tools.Box, proxied bool) (*ControlPlane, error) {
+	c := &ControlPlane{bed: b, box: box, proxied: proxied}
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
@@ -100,6 +104,7 @@ func (c *ControlPlane) prepare() error {
 		return fmt.Errorf("create service-account key: %w", err)
 	}
 	return errors.Join(
+		os.WriteFile(c.egressConfig(), []byte(egressConfig+c.ProxySocket()+"\n"), 0o644),
 		c.writeKubeconfig(c.AdminKubeconfig(), "kubernetes-admin", "system:masters"),
 		c.writeKubeconfig(c.componentKubeconfig("kube-scheduler"), "system:kube-scheduler"),
 		c.writeKubeconfig(c.componentKubeconfig("kube-controller-manager"), "system:kube-controller-manager"),

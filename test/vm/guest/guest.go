@@ -8,7 +8,7 @@
 //
 // The machine reaches the API server by qemu's network at the address that it has on this host, the bed's. The API
 // server reaches the node at the bed's second address: here qemu forwards that one's port 10250, and in the machine it
-// belongs to an interface of its own, so that the node reports it.
+// belongs to an interface of its own, so that the node reports it. It reaches pods by a proxy, through SSH.
 package guest
 
 import (
@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -73,12 +74,13 @@ type Guest struct {
 	Machine *machine.Machine
 	Address netip.Addr // the node's
 
-	opts Options
+	opts  Options
+	proxy *http.Server // of the API server, to the pods
 }
 
 // Start runs the control plane and the machine, and waits until the node has joined and is Ready.
 func Start(ctx context.Context, opts Options) (*Guest, error) {
-	c, err := cluster.Start(ctx, cluster.Options{Dir: opts.Dir, Out: opts.Out, ControlPlane: true, Remote: true})
+	c, err := cluster.Start(ctx, cluster.Options{Dir: opts.Dir, Out: opts.Out, ControlPlane: true, Remote: true, Proxied: true})
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +91,9 @@ func Start(ctx context.Context, opts Options) (*Guest, error) {
 	type step struct {
 		name string
 		do   func(context.Context) error
+	}
+	if err := g.startProxy(ctx); err != nil {
+		return nil, errors.Join(err, g.Stop())
 	}
 	steps := []step{{"boot the machine", together(g.boot, g.bePatient)}}
 	if opts.Install == nil {
@@ -309,6 +314,9 @@ func (g *Guest) End(code int) int {
 
 // Stop ends the machine and the control plane and removes all but the logs, which go too with a temporary directory.
 func (g *Guest) Stop() error {
+	if g.proxy != nil {
+		_ = g.proxy.Close()
+	}
 	if g.Machine != nil {
 		g.Machine.Stop()
 	}
