@@ -23,7 +23,7 @@ type Suite struct {
 
 // Without is the suite without specs of what the node's container runtime lacks, given by expressions for their names.
 func (s Suite) Without(specs ...string) Suite {
-	s.lacks = specs
+	s.lacks = slices.Concat(s.lacks, specs)
 	return s
 }
 
