@@ -7,12 +7,16 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/test/e2e/kit"
+	"kubelot.dev/test/vm/guest"
 )
 
 // With swap, pods have of it what their share of the memory is, and only those that ask for memory and may have more.
+// An Event says that this kernel can't keep volumes in memory out of it.
 func TestLimitedSwap(t *testing.T) {
 	notQuick(t)
 	swapOn(t, "1G", "memorySwap: {swapBehavior: LimitedSwap}\n")
@@ -81,6 +85,12 @@ spec:
 	if s := n.Status.NodeInfo.Swap; s == nil || s.Capacity == nil || *s.Capacity != swap<<10 {
 		t.Errorf("the node reports swap %+v, want a capacity of %d", s, swap<<10)
 	}
+	const reason = "PossibleMemoryBackedVolumesOnDisk" // noswap came with Linux 6.4
+	kit.Follow(t, "Event "+reason+" on the node", func(ctx context.Context) (kit.Watcher, error) {
+		return bed.Client.CoreV1().Events(metav1.NamespaceDefault).Watch(ctx, metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=Node,involvedObject.name=" + guest.Name + ",reason=" + reason,
+		})
+	}, func(e *corev1.Event) bool { return e.Type == corev1.EventTypeWarning })
 }
 
 // swapOn gives the machine swap, and kubelot more of its configuration. At the end the swap goes first: kubelot refuses
@@ -144,8 +154,7 @@ spec:
   volumes: [{name: pages, emptyDir: {medium: HugePages}}]
 `, "$FOREVER", forever))
 	// Containerd doesn't limit a container's huge pages as it is configured by default, so the pod's cgroup counts.
-	cgroup := "/sys/fs/cgroup/kubepods.slice/kubepods-pod" +
-		strings.ReplaceAll(string(ns.Running("huge").UID), "-", "_") + ".slice/hugetlb.2MB."
+	cgroup := sliceOf(ns.Running("huge")) + "/hugetlb.2MB."
 	exec := func(command string) string { return inPod(t, ns, "huge", command) }
 	if got := in(t, "cat "+cgroup+"max"); got != "8388608" {
 		t.Errorf("the pod may have %q of huge pages", got)
