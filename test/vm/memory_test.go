@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/test/e2e/kit"
-	"kubelot.dev/test/vm/guest"
 )
 
 // The node's memory gets short on cgroup v2. The pod that takes most above its request is evicted, nothing else is
@@ -23,9 +21,39 @@ func TestMemoryPressure(t *testing.T) {
 	if got := in(t, "ls -l /proc/"+pid+"/fd | grep -c /proc/pressure/memory || true"); got != "1" {
 		t.Errorf("gc holds %s descriptors of the kernel's memory pressure, want one", got)
 	}
+	hogged(t, 700, "")
+}
+
+// The pods' own memory gets short on cgroup v2, by the signal allocatableMemory.available: the most that they may have
+// in all is small, and the node has plenty.
+func TestPodsMemoryPressure(t *testing.T) {
+	notQuick(t)
+	const allocatable, threshold, hog = 700, 300, 500 // MiB
+	if has := availableMemory(t) >> 20; has < hog+2*threshold {
+		t.Fatalf("the machine has only %d MiB available: the node's memory would get short too", has)
+	}
+	configure(t, fmt.Sprintf("systemReserved: {memory: %dKi}\nevictionHard: {memory.available: %dMi}\n"+
+		"evictionPressureTransitionPeriod: 20s\n", kilobytes(t, "MemTotal")-allocatable<<10, threshold))
+	cgroupHas(t, kubepods, "memory.max", fmt.Sprint(allocatable<<20))
+	hogged(t, hog, fmt.Sprintf("%dMi, available: ", threshold))
+	var counts []string
+	for line := range strings.Lines(string(nodePage(t, "metrics"))) {
+		if strings.HasPrefix(line, "kubelet_evictions{") {
+			counts = append(counts, strings.TrimSpace(line))
+		}
+	}
+	if len(counts) != 1 || !strings.Contains(counts[0], `eviction_signal="allocatableMemory.available"`) {
+		t.Errorf("the metrics of evictions are %q", counts)
+	}
+}
+
+// hogged runs a pod that takes so many MiB and requests few, and others that must not mind. It is evicted, and the node
+// says that its memory is short, until it is gone. Its Event names the threshold.
+func hogged(t *testing.T, takes int, threshold string) {
+	t.Helper()
 	w := newWorkload(t)
 	s := watchSteady(t, w)
-	w.Apply(`
+	w.Apply(fmt.Sprintf(`
 apiVersion: v1
 kind: Pod
 metadata: {name: hog}
@@ -34,10 +62,10 @@ spec:
   containers:
   - name: app
     image: busybox:1.36
-    command: [sh, -c, 'dd if=/dev/zero bs=700M count=1 | (sleep 3600; cat >/dev/null)']
+    command: [sh, -c, 'dd if=/dev/zero bs=%dM count=1 | (sleep 3600; cat >/dev/null)']
     resources: {requests: {memory: 32Mi}}
-`)
-	w.Event("hog", "Evicted", "The node was low on resource: memory. Threshold quantity: ")
+`, takes))
+	w.Event("hog", "Evicted", "The node was low on resource: memory. Threshold quantity: "+threshold)
 	p := w.Phase("hog", corev1.PodFailed)
 	if p.Status.Reason != "Evicted" || !strings.Contains(p.Status.Message, "Container app was using ") {
 		t.Errorf("status of the evicted pod: %s, %s", p.Status.Reason, p.Status.Message)
@@ -56,21 +84,4 @@ spec:
 	pressure(corev1.ConditionTrue)
 	pressure(corev1.ConditionFalse)
 	s.check(t)
-}
-
-// availableMemory is what the node says that it has, in bytes.
-func availableMemory(t testing.TB) int64 {
-	t.Helper()
-	var summary struct {
-		Node struct {
-			Memory struct {
-				AvailableBytes int64 `json:"availableBytes"`
-			} `json:"memory"`
-		} `json:"node"`
-	}
-	out := bed.Kubectl(t, "get", "--raw", "/api/v1/nodes/"+guest.Name+"/proxy/stats/summary")
-	if err := json.Unmarshal([]byte(out), &summary); err != nil || summary.Node.Memory.AvailableBytes == 0 {
-		t.Fatalf("no available memory in the node's summary: %v\n%s", err, out)
-	}
-	return summary.Node.Memory.AvailableBytes
 }
