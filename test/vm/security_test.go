@@ -33,11 +33,24 @@ func hardened(t *testing.T, _ *workload) {
 			t.Errorf("stats holds %s descriptors of the kernel's log, want one", got)
 		}
 	})
+	t.Run("directories", directoriesHaveModes)
 	t.Run("mounts are shared", func(t *testing.T) {
 		if got := in(t, "findmnt -n -o PROPAGATION -T /var/lib/kubelet"); got != "shared" {
 			t.Errorf("/var/lib/kubelet is on a mount that is %s", got)
 		}
 	})
+}
+
+// directoriesHaveModes shows that the directories below the kubelet's have the modes that a kubelet gives them. Its own
+// is that of kubelot.tmpfiles: daemons with users of their own pass through it.
+func directoriesHaveModes(t *testing.T) {
+	got := in(t, "cd /var/lib/kubelet && stat -c '%n %a' . pods plugins plugins_registry device-plugins pod-resources "+
+		"checkpoints")
+	const want = ". 755\npods 750\nplugins 750\nplugins_registry 750\ndevice-plugins 750\npod-resources 750\n" +
+		"checkpoints 700"
+	if got != want {
+		t.Errorf("the modes of the directories in /var/lib/kubelet are\n%s\nwant\n%s", got, want)
+	}
 }
 
 // exposed holds systemd's own score of each unit that runs.
