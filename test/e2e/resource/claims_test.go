@@ -193,6 +193,8 @@ func TestDriverThatIsGoneForGood(t *testing.T) {
 	ns.Delete("claims", 1)
 	ns.Says("claims", "the driver "+driver.Name+" is gone from this node, and only it can take back what it has prepared",
 		"kubelot claims says how to give up on it")
+	ns.Event("claims", "FailedUnprepareDynamicResources", "DRA driver "+driver.Name+" is not registered: the pod stays "+
+		"until its ResourceClaims are unprepared")
 	command(true, `(?m)^`+claim+` +`+ns.Name+`/claims \(ended\) +`+driver.Name+` \(prepared, gone\)$`, "claims")
 	command(true, "no longer waits for "+driver.Name, "claims", "forget", claim)
 	ns.Gone(p)
