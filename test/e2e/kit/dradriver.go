@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	drabeta "k8s.io/kubelet/pkg/apis/dra/v1beta1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
@@ -24,6 +25,8 @@ type DRADriver struct {
 	drapb.UnimplementedDRAPluginServer
 	registerapi.UnimplementedRegistrationServer
 	Name string
+	// Beta has it serve v1beta1.DRAPlugin instead of v1.DRAPlugin.
+	Beta bool
 
 	t   testing.TB
 	bed *Bed
@@ -99,7 +102,11 @@ func (d *DRADriver) Serve() (stop func()) {
 	d.t.Helper()
 	d.publish()
 	own, registration := grpc.NewServer(), grpc.NewServer()
-	drapb.RegisterDRAPluginServer(own, d)
+	if d.Beta {
+		drabeta.RegisterDRAPluginServer(own, drabeta.V1ServerWrapper{DRAPluginServer: d})
+	} else {
+		drapb.RegisterDRAPluginServer(own, d)
+	}
 	registerapi.RegisterRegistrationServer(registration, d)
 	if d.health.used() {
 		healthv1alpha1.RegisterDRAResourceHealthServer(own, &d.health)
@@ -132,6 +139,14 @@ func (d *DRADriver) Stop() {
 }
 
 func (d *DRADriver) socket() string { return filepath.Join(d.dir, "dra.sock") }
+
+// service is the one of the driver's API that it has.
+func (d *DRADriver) service() string {
+	if d.Beta {
+		return drabeta.DRAPluginService
+	}
+	return drapb.DRAPluginService
+}
 
 // Calls are what the driver was asked, "prepare NAMESPACE/CLAIM" and "unprepare NAMESPACE/CLAIM".
 func (d *DRADriver) Calls() []string {
@@ -177,7 +192,7 @@ func (d *DRADriver) GetInfo(context.Context, *registerapi.InfoRequest) (*registe
 	d.called("GetInfo")
 	return &registerapi.PluginInfo{
 		Type: registerapi.DRAPlugin, Name: d.Name, Endpoint: d.socket(),
-		SupportedVersions: []string{drapb.DRAPluginService},
+		SupportedVersions: []string{d.service()},
 	}, nil
 }
 

@@ -164,6 +164,29 @@ func TestPodsShareAClaim(t *testing.T) {
 	}
 }
 
+// A driver that only speaks v1beta1.DRAPlugin prepares the claim of a pod, whose container gets the device. It takes the
+// claim back when the pod has ended.
+func TestDriverOfV1beta1(t *testing.T) {
+	t.Parallel()
+	driver := bed.DRADriver(t, "beta.test", "toy-0")
+	driver.Beta = true
+	t.Cleanup(driver.Serve())
+	ns := bed.Namespace(t)
+	ns.Apply(strings.ReplaceAll(claimed, "$DRIVER", driver.Name) + "---\n" + pod("claims", claimingPod))
+	p := ns.Running("claims")
+	ns.Equal(p, "app", "echo $TOY", "toy-0")
+	claim := ns.Name + "/" + *p.Status.ResourceClaimStatuses[0].ResourceClaimName
+	showsDevices(t, ns, "claims",
+		fmt.Sprintf("app %s %s/%s/toy-0 %[2]s/toy=toy-0", claim, driver.Name, kit.NodeName))
+	ns.Delete("claims", 1)
+	ns.Gone(p)
+	// The tests that run beside this one kill the daemon, so the driver may be asked more than once.
+	calls := driver.Calls()
+	if calls[0] != "prepare "+claim || calls[len(calls)-1] != "unprepare "+claim {
+		t.Errorf("the driver was asked %v", calls)
+	}
+}
+
 // A driver is removed for good while a pod has its device. The pod stays, the command line shows for what, and gives up
 // on the driver when it is told to.
 func TestDriverThatIsGoneForGood(t *testing.T) {
