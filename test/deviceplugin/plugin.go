@@ -190,7 +190,7 @@ func (p *Plugin) PreStarts(id string) int {
 }
 
 // OnCall has f called, from other goroutines, at the begin of each call of the agent. While the plugin registers the
-// agent asks for its options, or for GetInfo where it is in the registry.
+// agent asks for its options. One in the registry gets GetInfo before, and NotifyRegistrationStatus.
 func (p *Plugin) OnCall(f func(call string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,6 +25,7 @@ func (r registration) GetInfo(context.Context, *registerapi.InfoRequest) (*regis
 // NotifyRegistrationStatus implements the registration.
 func (r registration) NotifyRegistrationStatus(_ context.Context, s *registerapi.RegistrationStatus,
 ) (*registerapi.RegistrationStatusResponse, error) {
+	r.plugin.called("NotifyRegistrationStatus")
 	if s.GetPluginRegistered() {
 		r.plugin.countRegistration()
 	}

@@ -47,6 +47,7 @@ type DRADriver struct {
 func (b *Bed) DRADriver(t testing.TB, name string, devices ...string) *DRADriver {
 	t.Helper()
 	d := &DRADriver{Name: name, t: t, bed: b, dir: t.TempDir()}
+	d.health.called = d.called
 	api, node := b.Client.ResourceV1(), NodeName
 	d.slice = &resourcev1.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "slice-" + name},
@@ -163,7 +164,7 @@ func (d *DRADriver) Fail(err error) {
 }
 
 // OnCall has f called, from other goroutines, at the begin of each call about a claim, "prepare" or "unprepare", and of
-// "GetInfo" and "NotifyRegistrationStatus".
+// "GetInfo", "NotifyRegistrationStatus" and "NodeWatchResources".
 func (d *DRADriver) OnCall(f func(call string)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -19,6 +19,8 @@ const (
 // draHealth streams how a driver's devices are.
 type draHealth struct {
 	healthv1alpha1.UnimplementedDRAResourceHealthServer
+	// called is told of each stream that begins.
+	called func(call string)
 
 	mu sync.Mutex
 	// devices is nil for a driver that reports no health.
@@ -56,6 +58,7 @@ func (h *draHealth) used() bool {
 func (h *draHealth) NodeWatchResources(_ *healthv1alpha1.NodeWatchResourcesRequest,
 	stream healthv1alpha1.DRAResourceHealth_NodeWatchResourcesServer,
 ) error {
+	h.called("NodeWatchResources")
 	for {
 		h.mu.Lock()
 		message := &healthv1alpha1.NodeWatchResourcesResponse{Devices: slices.Collect(maps.Values(h.devices))}

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	podresourcesapi "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"kubelot.dev/test/e2e/kit"
@@ -26,7 +28,12 @@ func TestKilledAtEveryCall(t *testing.T) {
 // As TestKilledAtEveryCall, for a plugin of plugins_registry, where the volume daemon finds it.
 func TestKilledWhileAPluginIsFound(t *testing.T) {
 	plugin := bed.DevicePluginInRegistry(t, "toys.test/found", "toy-0", "toy-1", "toy-2")
-	killedAt(t, plugin, []string{"volume", "resource", "plugin"}, "GetInfo")
+	killedAt(t, plugin, []string{"volume", "resource", "plugin"}, "GetInfo", "NotifyRegistrationStatus")
+}
+
+// registering are the calls of a plugin or a driver that come, without any pod, because it is there.
+var registering = []string{
+	"GetInfo", "NotifyRegistrationStatus", "GetDevicePluginOptions", "ListAndWatch", "NodeWatchResources",
 }
 
 // killedAt kills each victim at each call of the plugin, which has three devices.
@@ -41,40 +48,19 @@ func killedAt(t *testing.T, plugin *kit.DevicePlugin, victims []string, calls ..
 	others := ns.Exec(other, "app", "echo $TOYS")
 
 	for _, call := range calls {
-		// While it registers it is asked for its options.
-		registers := slices.Contains([]string{"GetInfo", "GetDevicePluginOptions", "ListAndWatch"}, call)
+		registers := slices.Contains(registering, call)
 		for _, victim := range victims {
 			if registers && victim == "podsync" {
 				continue // it has no part in that
 			}
-			kill := func() { bed.Signal(t, victim, syscall.SIGKILL) }
-			if victim == "plugin" {
-				kill = plugin.Stop
-			}
-			var once sync.Once
-			var lists, registrations int
-			killed := make(chan struct{})
-			plugin.OnCall(func(c string) {
-				if c == call {
-					once.Do(func() {
-						lists, registrations = plugin.Lists(), plugin.Registrations()
-						go func() {
-							defer close(killed)
-							kill()
-						}()
-						<-killed
-					})
-				}
-			})
+			d := deathAt(t, plugin, call, victim)
 			if registers {
-				plugin.Stop() // it comes again
-				await(t, call, killed)
-				comesAgain(t, plugin, lists, registrations)
+				d.whileItRegisters(t, plugin)
 			}
 			pods := strings.ToLower("at-" + call + "-" + victim)
 			ns.Apply(pod(pods, toys(name, "2")))
 			p := ns.Running(pods)
-			await(t, call, killed)
+			await(t, call, d.over)
 			plugin.OnCall(nil)
 			got := strings.Split(ns.Exec(p, "app", "echo $TOYS"), ",")
 			if len(got) != 2 || got[0] == got[1] || got[0] == others || got[1] == others {
@@ -94,6 +80,61 @@ func killedAt(t *testing.T, plugin *kit.DevicePlugin, victims []string, calls ..
 	ns.Gone(other)
 	ns.Apply(pod("all", toys(name, "3")))
 	ns.Running("all")
+}
+
+// death is that of a victim at a call of a plugin.
+type death struct {
+	call, victim string
+	// over is closed when the victim is dead.
+	over chan struct{}
+	// lists and registrations are how often the plugin had been watched and had registered when the call came.
+	lists, registrations int
+}
+
+// deathAt kills the victim at the next such call, which waits for its death.
+func deathAt(t *testing.T, plugin *kit.DevicePlugin, call, victim string) *death {
+	t.Helper()
+	d := &death{call: call, victim: victim, over: make(chan struct{})}
+	kill := func() { bed.Signal(t, victim, syscall.SIGKILL) }
+	if victim == "plugin" {
+		kill = plugin.Stop
+	}
+	var once sync.Once
+	plugin.OnCall(func(c string) {
+		if c != call {
+			return
+		}
+		once.Do(func() {
+			d.lists, d.registrations = plugin.Lists(), plugin.Registrations()
+			go func() {
+				defer close(d.over)
+				kill()
+			}()
+			<-d.over
+		})
+	})
+	return d
+}
+
+// whileItRegisters has the plugin register, by which the victim dies, and waits until all is well again.
+func (d *death) whileItRegisters(t *testing.T, plugin *kit.DevicePlugin) {
+	t.Helper()
+	before := plugin.Lists()
+	plugin.Stop() // it comes again
+	await(t, d.call, d.over)
+	lists, registrations := d.lists, d.registrations
+	if d.call == "NotifyRegistrationStatus" {
+		// The resource daemon knows of the plugin by then. Perhaps it watches the devices already, and goes on with that
+		// when the volume daemon dies.
+		if d.victim == "volume" {
+			lists = before
+		}
+		// The plugin has counted this call too. It is told once more, unless only the resource daemon has died.
+		if d.victim != "resource" {
+			registrations++
+		}
+	}
+	comesAgain(t, plugin, lists, registrations)
 }
 
 // await waits for the end of what is called so.
@@ -134,6 +175,7 @@ func comesAgain(t *testing.T, plugin *kit.DevicePlugin, lists, registrations int
 // and all devices are free then.
 func TestKilledAtEveryCallOfADriver(t *testing.T) {
 	driver := bed.DRADriver(t, "killed.test", "toy-0", "toy-1")
+	reports(driver, "it is new")
 	driver.Serve()
 	t.Cleanup(driver.Stop)
 	ns := bed.Namespace(t)
@@ -144,52 +186,10 @@ func TestKilledAtEveryCallOfADriver(t *testing.T) {
 		"volume":   func() { bed.Signal(t, "volume", syscall.SIGKILL) }, // which finds drivers
 		"driver":   driver.Stop,
 	}
-	for _, call := range []string{"GetInfo", "NotifyRegistrationStatus", "prepare", "unprepare"} {
-		registers := call == "GetInfo" || call == "NotifyRegistrationStatus"
+	calls := []string{"GetInfo", "NotifyRegistrationStatus", "NodeWatchResources", "prepare", "unprepare"}
+	for _, call := range calls {
 		for victim, kill := range kills {
-			var once sync.Once
-			killed := make(chan struct{})
-			if registers {
-				driver.Stop()
-			}
-			driver.OnCall(func(c string) {
-				if c == call {
-					once.Do(func() {
-						kill()
-						close(killed)
-					})
-				}
-			})
-			back := func() {
-				await(t, call, killed)
-				if victim == "driver" {
-					driver.Serve()
-				}
-			}
-			name := strings.ToLower("at-" + call + "-" + victim)
-			if registers {
-				driver.Serve()
-			}
-			ns.Apply(pod(name, claimingPod))
-			if call != "unprepare" {
-				back()
-			}
-			p := ns.Running(name)
-			if toy := ns.Exec(p, "app", "echo $TOY"); toy != "toy-0" && toy != "toy-1" {
-				t.Errorf("%s: the container has %q", name, toy)
-			}
-			if s := kit.Status(p, "app"); s.RestartCount != 0 {
-				t.Errorf("%s: %+v", name, s)
-			}
-			ns.Delete(name, 1)
-			if call == "unprepare" {
-				back()
-			}
-			ns.Gone(p)
-			want := "unprepare " + ns.Name + "/" + *p.Status.ResourceClaimStatuses[0].ResourceClaimName
-			if calls := driver.Calls(); calls[len(calls)-1] != want {
-				t.Errorf("%s: the driver was asked %v, want %s in the end", name, calls, want)
-			}
+			driverKilledAt(t, ns, driver, call, victim, kill)
 		}
 	}
 	driver.OnCall(nil)
@@ -200,4 +200,76 @@ func TestKilledAtEveryCallOfADriver(t *testing.T) {
 	// The driver ends with the test, and its pods must be gone by then.
 	ns.Delete("all", 1)
 	ns.Gone(p)
+}
+
+// driverKilledAt has a pod claim a device and end, and the victim die at the driver's call meanwhile.
+func driverKilledAt(t *testing.T, ns *kit.Namespace, driver *kit.DRADriver, call, victim string, kill func()) {
+	t.Helper()
+	name := strings.ToLower("at-" + call + "-" + victim)
+	registers := slices.Contains(registering, call)
+	var once sync.Once
+	killed := make(chan struct{})
+	if registers {
+		driver.Stop()
+	}
+	driver.OnCall(func(c string) {
+		if c == call {
+			once.Do(func() {
+				kill()
+				close(killed)
+			})
+		}
+	})
+	back := func() {
+		await(t, call, killed)
+		if victim == "driver" {
+			driver.Serve()
+		}
+	}
+	if registers {
+		driver.Serve()
+	}
+	ns.Apply(pod(name, claimingPod))
+	if call != "unprepare" {
+		back()
+	}
+	p := ns.Running(name)
+	if toy := ns.Exec(p, "app", "echo $TOY"); toy != "toy-0" && toy != "toy-1" {
+		t.Errorf("%s: the container has %q", name, toy)
+	}
+	if s := kit.Status(p, "app"); s.RestartCount != 0 {
+		t.Errorf("%s: %+v", name, s)
+	}
+	if call == "NodeWatchResources" {
+		reports(driver, "it is heard after "+victim)
+		showsHealth(ns, name, "it is heard after "+victim)
+	}
+	ns.Delete(name, 1)
+	if call == "unprepare" {
+		back()
+	}
+	ns.Gone(p)
+	want := "unprepare " + ns.Name + "/" + *p.Status.ResourceClaimStatuses[0].ResourceClaimName
+	if calls := driver.Calls(); calls[len(calls)-1] != want {
+		t.Errorf("%s: the driver was asked %v, want %s in the end", name, calls, want)
+	}
+}
+
+// reports has the driver say that of both its devices, which are healthy.
+func reports(driver *kit.DRADriver, message string) {
+	for _, toy := range []string{"toy-0", "toy-1"} {
+		driver.Report(toy, healthv1alpha1.HealthStatus_HEALTHY, message)
+	}
+}
+
+// showsHealth waits until the pod's status has that message of the device that it claims.
+func showsHealth(ns *kit.Namespace, name, message string) {
+	ns.Wait(name, "its device: "+message, func(p *corev1.Pod) bool {
+		s := kit.Status(p, "app")
+		if s == nil || len(s.AllocatedResourcesStatus) != 1 || len(s.AllocatedResourcesStatus[0].Resources) != 1 {
+			return false
+		}
+		said := s.AllocatedResourcesStatus[0].Resources[0].Message
+		return said != nil && *said == message
+	})
 }
