@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	healthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
@@ -82,6 +83,25 @@ func (d *DRADriver) OfferAs(resource string) {
 	if _, err := d.bed.Client.ResourceV1().DeviceClasses().Patch(d.t.Context(), d.Name, types.MergePatchType,
 		[]byte(patch), metav1.PatchOptions{}); err != nil {
 		d.t.Fatal(err)
+	}
+}
+
+// Share has each of the devices given to several claims, until they have consumed its capacity of that name (KEP-5075).
+// It is for a driver that hasn't been served: Serve publishes the slice again.
+func (d *DRADriver) Share(capacity, amount string) {
+	d.t.Helper()
+	slices, several := d.bed.Client.ResourceV1().ResourceSlices(), true
+	if err := persist(apierrors.IsNotFound, func() error {
+		return slices.Delete(d.t.Context(), d.slice.Name, metav1.DeleteOptions{})
+	}); err != nil && !apierrors.IsNotFound(err) {
+		d.t.Fatal(err)
+	}
+	for i := range d.slice.Spec.Devices {
+		device := &d.slice.Spec.Devices[i]
+		device.AllowMultipleAllocations = &several
+		device.Capacity = map[resourcev1.QualifiedName]resourcev1.DeviceCapacity{
+			resourcev1.QualifiedName(capacity): {Value: resource.MustParse(amount)},
+		}
 	}
 }
 
@@ -225,7 +245,7 @@ func (d *DRADriver) NodePrepareResources(ctx context.Context, r *drapb.NodePrepa
 		for _, result := range claim.Status.Allocation.Devices.Results {
 			one.Devices = append(one.Devices, &drapb.Device{
 				RequestNames: []string{result.Request}, PoolName: result.Pool, DeviceName: result.Device,
-				CdiDeviceIds: []string{d.Name + "/toy=" + result.Device},
+				CdiDeviceIds: []string{d.Name + "/toy=" + result.Device}, ShareId: (*string)(result.ShareID),
 			})
 		}
 	}
