@@ -68,7 +68,7 @@ func (b *Bed) DRADriver(t testing.TB, name string, devices ...string) *DRADriver
 	if _, err := api.DeviceClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	d.publish()
+	d.Publish()
 	t.Cleanup(func() {
 		_ = api.DeviceClasses().Delete(context.Background(), name, metav1.DeleteOptions{})
 		_ = api.ResourceSlices().Delete(context.Background(), d.slice.Name, metav1.DeleteOptions{})
@@ -105,8 +105,8 @@ func (d *DRADriver) Share(capacity, amount string) {
 	}
 }
 
-// publish creates the slice, as drivers do whenever it is gone.
-func (d *DRADriver) publish() {
+// Publish creates the slice, as drivers do whenever it is gone.
+func (d *DRADriver) Publish() {
 	d.t.Helper()
 	slices := d.bed.Client.ResourceV1().ResourceSlices()
 	if err := persist(apierrors.IsAlreadyExists, func() error {
@@ -121,7 +121,7 @@ func (d *DRADriver) publish() {
 // that was away.
 func (d *DRADriver) Serve() (stop func()) {
 	d.t.Helper()
-	d.publish()
+	d.Publish()
 	own, registration := grpc.NewServer(), grpc.NewServer()
 	if d.Beta {
 		drabeta.RegisterDRAPluginServer(own, drabeta.V1ServerWrapper{DRAPluginServer: d})
