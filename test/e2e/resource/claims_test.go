@@ -164,8 +164,8 @@ func TestPodsShareAClaim(t *testing.T) {
 	}
 }
 
-// A driver that only speaks v1beta1.DRAPlugin prepares the claim of a pod, whose container gets the device. It takes the
-// claim back when the pod has ended.
+// A driver that only speaks v1beta1.DRAPlugin prepares the claim of a pod, whose container gets the device. It takes
+// the claim back when the pod has ended.
 func TestDriverOfV1beta1(t *testing.T) {
 	t.Parallel()
 	driver := bed.DRADriver(t, "beta.test", "toy-0")

@@ -52,8 +52,8 @@ func TestSlicesOfADriverThatIsGone(t *testing.T) {
 	}
 }
 
-// serveUntilHeard serves a driver that reports health, and waits until the daemon listens to it. From then on the daemon
-// knows the driver.
+// serveUntilHeard serves a driver that reports health, and waits until the daemon listens to it. From then on the
+// daemon knows the driver.
 func serveUntilHeard(t *testing.T, driver *kit.DRADriver) {
 	t.Helper()
 	heard := make(chan struct{})

@@ -80,7 +80,9 @@ type Guest struct {
 
 // Start runs the control plane and the machine, and waits until the node has joined and is Ready.
 func Start(ctx context.Context, opts Options) (*Guest, error) {
-	c, err := cluster.Start(ctx, cluster.Options{Dir: opts.Dir, Out: opts.Out, ControlPlane: true, Remote: true, Proxied: true})
+	c, err := cluster.Start(ctx, cluster.Options{
+		Dir: opts.Dir, Out: opts.Out, ControlPlane: true, Remote: true, Proxied: true,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,8 @@ func TestTunnels(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "tcp", echo.Addr().String())
 	}))
 	defer proxy.Close()
-	ask := func(request string) (*http.Response, net.Conn, *bufio.Reader) {
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", proxy.Listener.Addr().String())
+	ask := func(request string) (status int, conn net.Conn, from *bufio.Reader) {
+		conn, err = new(net.Dialer).DialContext(t.Context(), "tcp", proxy.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,24 +41,25 @@ func TestTunnels(t *testing.T) {
 		if _, err := io.WriteString(conn, request); err != nil {
 			t.Fatal(err)
 		}
-		from := bufio.NewReader(conn)
+		from = bufio.NewReader(conn)
 		answer, err := http.ReadResponse(from, &http.Request{Method: http.MethodConnect})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return answer, conn, from
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		return answer.StatusCode, conn, from
 	}
 	const header = " HTTP/1.1\r\nHost: x\r\n\r\n"
-	if answer, _, _ := ask("GET /" + header); answer.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("GET: %s", answer.Status)
+	if status, _, _ := ask("GET /" + header); status != http.StatusMethodNotAllowed {
+		t.Errorf("GET: %d", status)
 	}
-	if answer, _, _ := ask("CONNECT 10.88.0.8:80" + header); answer.StatusCode != http.StatusBadGateway {
-		t.Errorf("an address without a way: %s", answer.Status)
+	if status, _, _ := ask("CONNECT 10.88.0.8:80" + header); status != http.StatusBadGateway {
+		t.Errorf("an address without a way: %d", status)
 	}
 	// The first words may come with the request.
-	answer, conn, from := ask("CONNECT 10.88.0.7:80" + header + "early")
-	if answer.StatusCode != http.StatusOK {
-		t.Fatal(answer.Status)
+	status, conn, from := ask("CONNECT 10.88.0.7:80" + header + "early")
+	if status != http.StatusOK {
+		t.Fatal(status)
 	}
 	if _, err := io.WriteString(conn, " late\n"); err != nil {
 		t.Fatal(err)

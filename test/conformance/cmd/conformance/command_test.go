@@ -24,7 +24,8 @@ func TestCheck(t *testing.T) {
 		{"numa on a machine", options{suite: numa, agents: both, machine: "x", topology: []int{2, 4, 1}}, ""},
 		{
 			"the list from another machine",
-			options{suite: numa, agents: both, machine: "x", topology: []int{2, 4, 2}, update: "x"}, "without TOPOLOGY",
+			options{suite: numa, agents: both, machine: "x", topology: []int{2, 4, 2}, update: "x"},
+			"without TOPOLOGY",
 		},
 		{"the list from the usual machine", options{
 			suite: numa, agents: both, machine: "x", topology: []int{2, 2, 2}, update: "x",
