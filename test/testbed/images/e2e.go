@@ -93,7 +93,7 @@ func shellLayer(from E2E) *layer {
 }
 
 // agnhostLayer has bash for its shell: that of Debian 12's busybox runs its own applets whatever the path says, and its
-// nc knows no UDP.
+// nc knows no UDP. Nor does its dd know nocache, by which specs write to devices.
 func agnhostLayer(from E2E) *layer {
 	l := newLayer()
 	l.tree()
@@ -106,7 +106,7 @@ func agnhostLayer(from E2E) *layer {
 		l.copy("/"+file, filepath.Join(from.Certs, file), 0o644)
 	}
 	l.dir("/uploads", 0o755)
-	for _, program := range []string{"bash", "curl", "dig", "nc.openbsd", "getent", "nsenter"} {
+	for _, program := range []string{"bash", "curl", "dd", "dig", "nc.openbsd", "getent", "nsenter"} {
 		l.program(program)
 	}
 	l.link("/bin/sh", "../usr/bin/bash")
