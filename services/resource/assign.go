@@ -37,15 +37,14 @@ type Plugins interface {
 func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 	alive := ctx
 	ctx, p.cancel = context.WithCancelCause(alive)
-	p.waiting = "waiting for device plugins to allocate its devices"
-	if p.began.IsZero() {
-		p.began = s.now()
-	}
 	p.held = s.holdings.pods()[uid]
 	began := time.Now()
 	reserved, err := s.holdings.reserve(p.spec)
 	tally := s.holdings.tally
 	p.chosen = p.chosen || err == nil
+	if err == nil || p.waiting == "" { // else no plugin is asked, and what it waits for is still true
+		p.waiting = "waiting for device plugins to allocate its devices"
+	}
 	if err != nil && !p.held {
 		s.release(uid) // at once: it is the next pod's
 	}
@@ -100,9 +99,14 @@ func (s *Service) end(uid string, p *pod, err error) {
 	if !p.held {
 		s.release(uid)
 	}
+	if p.lost.IsZero() && p.mayPass(err) {
+		p.lost = s.now()
+	}
+	until := p.lost.Add(devices.Grace)
 	switch {
-	case p.mayPass(err) && s.now().Before(p.began.Add(devices.Grace)):
-		p.waiting, p.notBefore = err.Error(), s.now().Add(tryAgain)
+	case p.mayPass(err) && s.now().Before(until):
+		p.waiting = fmt.Sprintf("%v; until %s", err, until.UTC().Format(time.RFC3339))
+		p.notBefore = s.now().Add(tryAgain)
 	case !s.known.settled:
 		// Pods that are gone may have what it lacks. A refusal is final.
 		p.waiting = "waiting for all sources of pods, since pods that are gone may have what it asks for: " + err.Error()
@@ -117,8 +121,8 @@ func (s *Service) end(uid string, p *pod, err error) {
 	}
 }
 
-// mayPass reports whether the assignment failed because a plugin went or hung meanwhile. Its end may be noticed
-// before its call fails.
+// mayPass reports whether the assignment failed because a plugin went or hung meanwhile. Its end may be noticed before
+// its call fails: then none of its devices is healthy. Nor is one while a plugin that is back lists none yet.
 func (p *pod) mayPass(err error) bool {
 	return errors.Is(err, deviceplugin.ErrAway) || errors.Is(err, deviceplugin.ErrSlow) ||
 		p.chosen && errors.Is(err, devices.ErrUnhealthy)

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -121,6 +122,12 @@ func (h *holdings) affinity(pod *corev1.Pod, c *corev1.Container) (numa.Hint, er
 	affinity, admit := numa.Merge(h.policy, providers)
 	if !admit {
 		h.tally = append(h.tally, func() { h.metrics.alignment(h.policy, false) })
+		for _, need := range h.devices.Needs(pod) { // the pod may be one that waits for its plugin
+			if len(h.devices.Allocatable()[need.Resource]) == 0 {
+				err := fmt.Errorf("%w %s", devices.ErrUnhealthy, need.Resource)
+				return affinity, fmt.Errorf("%w: %w", numa.AffinityError{}, err)
+			}
+		}
 		return affinity, numa.AffinityError{}
 	}
 	return affinity, nil

@@ -19,6 +19,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/services/resource/internal/deviceplugin"
+	"kubelot.dev/services/resource/internal/devices"
 )
 
 // As long as device plugins can't register the bus says why, and the daemon is degraded. Whatever else goes well
@@ -84,13 +85,16 @@ func TestTheSocketOfDevicePluginsIsInTheWay(t *testing.T) {
 	working.Wait()
 }
 
+// inGrace is the end of what is said of a pod that waits from now on.
+func inGrace() string { return "; until " + time.Now().Add(devices.Grace).UTC().Format(time.RFC3339) }
+
 // A plugin that goes while it is asked is waited for, as one that was there before a restart.
 func TestAPluginThatGoesWhileItIsAsked(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.lists(gpu, "g0")
 		b.fail = fmt.Errorf("%w: %s", deviceplugin.ErrAway, gpu)
 		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
-		b.says("a", "allocating: the device plugin isn't there: "+gpu)
+		b.says("a", "allocating: the device plugin isn't there: "+gpu+inGrace())
 		b.mu.Lock()
 		b.fail = nil
 		b.mu.Unlock()
@@ -115,7 +119,7 @@ func TestTheEndOfAPluginIsNoticedAtAnyTime(t *testing.T) {
 	away := deviceplugin.Report{Resource: gpu, Away: true}
 	for _, c := range []struct {
 		name, call string
-		// noticed is whether it was before the call has failed or, with the flag answered, has not.
+		// noticed is true where the plugin's end is noticed before the call ends, answered where the call doesn't fail.
 		noticed, answered bool
 	}{
 		{"before a call fails", gpu, true, false},
@@ -138,9 +142,8 @@ func TestTheEndOfAPluginIsNoticedAtAnyTime(t *testing.T) {
 				close(hang)
 				synctest.Wait()
 				b.service.report(b.t.Context(), away)
-				if a := b.allocation("a"); a.Phase != topic.Allocating {
-					t.Fatalf("got %+v", a)
-				}
+				b.says("a", "allocating: no healthy devices present; cannot allocate unhealthy devices "+gpu+inGrace())
+				said := b.phases("a")
 				b.wants("new", map[corev1.ResourceName]string{gpu: "1"})
 				b.says("new", "refused UnexpectedAdmissionError: Allocate failed due to no healthy devices present; "+
 					"cannot allocate unhealthy devices "+gpu+", which is unexpected")
@@ -149,9 +152,35 @@ func TestTheEndOfAPluginIsNoticedAtAnyTime(t *testing.T) {
 				delete(b.hang, c.call)
 				b.mu.Unlock()
 				time.Sleep(time.Minute + tryAgain/2)
+				if again := said(); len(again) > 0 {
+					t.Errorf("while nothing changes it is said to be %v", again)
+				}
 				b.lists(gpu, "g0", "g1")
 				b.says("a", "allocated")
 			})
 		})
 	}
+}
+
+// The wait for a plugin that goes begins then, however long the pod has waited for its answer before, and it has an
+// end.
+func TestTheWaitForAPluginThatGoesBeginsThen(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		hang := make(chan struct{})
+		b.hang[gpu], b.fail = hang, deviceplugin.ErrAway
+		b.wants("a", map[corev1.ResourceName]string{gpu: "1"})
+		time.Sleep(devices.Grace + time.Minute)
+		close(hang)
+		synctest.Wait()
+		b.service.report(b.t.Context(), deviceplugin.Report{Resource: gpu, Away: true})
+		time.Sleep(devices.Grace - time.Second)
+		if a := b.allocation("a"); a.Phase != topic.Allocating {
+			t.Errorf("before the end of the wait: %+v", a)
+		}
+		time.Sleep(time.Second + tryAgain)
+		if a := b.allocation("a"); a.Phase != topic.AllocationRefused {
+			t.Errorf("after it: %+v", a)
+		}
+	})
 }

@@ -18,14 +18,15 @@ type pod struct {
 	// assigned is true once it has its devices, CPUs and memory; refused is why it doesn't get them.
 	assigned bool
 	refused  *refusal
-	// waiting is what it waits for. began is when it was first tried to give it what it asks for, notBefore when to try
-	// that again.
-	waiting          string
-	began, notBefore time.Time
+	// waiting is what it waits for, notBefore when to try again to give it what it asks for.
+	waiting   string
+	notBefore time.Time
 	// cancel ends its assignment under way; nil if there is none.
 	cancel context.CancelCauseFunc
-	// chosen is true once devices of plugins that were there have been chosen for it. If they go it waits for them.
+	// chosen is true once devices have been chosen for it, of plugins that were there. It waits for a plugin that goes
+	// afterwards. lost is when one first went or hung, from which on the wait counts.
 	chosen bool
+	lost   time.Time
 	// held is true where it had something before that assignment began, as after a restart: its containers may run with
 	// it.
 	held bool

@@ -130,6 +130,34 @@ func TestAPodIsAlignedAsAWhole(t *testing.T) {
 	})
 }
 
+// A pod that is to be aligned waits for a plugin that goes while it is asked, as any other does.
+func TestAnAlignedPodWaitsForItsPlugin(t *testing.T) {
+	for _, scope := range []string{"container", "pod"} {
+		t.Run(scope, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.two(scope)
+				b.on(0, 1)
+				b.fail = deviceplugin.ErrAway
+				b.come(asks("a", "cpu=2 gpu=1"))
+				b.service.report(b.t.Context(), deviceplugin.Report{Resource: gpu, Away: true})
+				if a := b.allocation("a"); a.Phase != topic.Allocating {
+					t.Fatalf("got %+v", a)
+				}
+				b.come(asks("new", "cpu=2 gpu=1"))
+				b.says("new", "refused TopologyAffinityError: Resources cannot be allocated with Topology locality")
+				b.mu.Lock()
+				b.fail = nil
+				b.mu.Unlock()
+				b.on(0, 1)
+				b.says("a", "allocated")
+				if got := b.nodes("a"); len(got) != 1 {
+					t.Errorf("it is of the NUMA nodes %v: %+v", got, b.allocation("a").Containers)
+				}
+			})
+		})
+	}
+}
+
 // What a pod runs with isn't given to another one because the pod would not get all of it again after a restart.
 func TestARestartTakesNothingFromAPodThatRuns(t *testing.T) {
 	for name, forgotten := range map[string]bool{"of the daemon": false, "of the machine, or a take-over": true} {

@@ -52,6 +52,7 @@ func TestExpected(t *testing.T) {
 		{Scope{Suite: Cluster()}, listed},
 		{Scope{Suite: Cluster(), Quick: true}, listed[:1]},
 		{Scope{Suite: Cluster().Without("Pods a")}, listed[1:]},
+		{Scope{Suite: Cluster().Without("Pods a").Without("Single Pod")}, nil},
 		{Scope{Suite: Cluster(), Focus: "Pods"}, nil},
 		{Scope{Suite: Cluster(), Focus: "Pods", Quick: true}, nil},
 		{Scope{Suite: Suite{brief: []string{"Pods"}}, Quick: true}, listed[:1]},

@@ -16,13 +16,14 @@ type Suite struct {
 	never  []string // of these, the ones that are left out
 	slow   []string // left out of the quick part
 	brief  []string // what the quick part has; empty is all but the slow ones
-	lacks  []string // left out because the container runtime has none of it
+	lacks  []string // left out because this node or its container runtime can't have them
 
 	passes, limits, differs string // content of the files
 	quickLimit, fullLimit   time.Duration
 }
 
-// Without is the suite without specs of what the node's container runtime lacks, given by expressions for their names.
+// Without is the suite without specs that can't pass on this node or with its container runtime, given by expressions
+// for their names. Those of an earlier call stay left out.
 func (s Suite) Without(specs ...string) Suite {
 	s.lacks = slices.Concat(s.lacks, specs)
 	return s

@@ -217,13 +217,15 @@ func (d *DRADriver) GetInfo(context.Context, *registerapi.InfoRequest) (*registe
 	}, nil
 }
 
-// NotifyRegistrationStatus implements the registration.
-func (d *DRADriver) NotifyRegistrationStatus(_ context.Context, s *registerapi.RegistrationStatus,
+// NotifyRegistrationStatus implements the registration. A daemon that has started meanwhile may have removed the slice:
+// it is there from now on.
+func (d *DRADriver) NotifyRegistrationStatus(ctx context.Context, s *registerapi.RegistrationStatus,
 ) (*registerapi.RegistrationStatusResponse, error) {
 	d.called("NotifyRegistrationStatus")
 	if !s.GetPluginRegistered() {
 		d.t.Errorf("the driver %s is refused: %s", d.Name, s.GetError())
 	}
+	_, _ = d.bed.Client.ResourceV1().ResourceSlices().Create(ctx, d.slice, metav1.CreateOptions{})
 	return &registerapi.RegistrationStatusResponse{}, nil
 }
 

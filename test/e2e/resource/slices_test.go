@@ -27,7 +27,7 @@ func TestSlicesOfADriverThatIsGone(t *testing.T) {
 		driver.Report("toy-0", healthv1alpha1.HealthStatus_HEALTHY, "")
 		serveUntilHeard(t, driver)
 		t.Cleanup(driver.Stop)
-		driver.Publish() // one that started just before may have done so before the driver had registered
+		driver.Publish() // a daemon that had started just before may have deleted the slice before it knew the driver
 	}
 	kept, gone := sliceOf(t, stays), sliceOf(t, goes)
 	if kept == "" || gone == "" {

@@ -42,8 +42,8 @@ egressSelections:
 
 func (c *ControlPlane) egressConfig() string { return c.bed.Path("egress.yaml") }
 
-// ProxySocket is the socket of the proxy that a proxied API server reaches nodes and pods by. It asks for each
-// connection by HTTP's method CONNECT.
+// ProxySocket is the socket of the proxy through which a proxied API server connects to nodes and pods, by the method
+// CONNECT of HTTP.
 func (c *ControlPlane) ProxySocket() string { return c.bed.Path("egress.sock") }
 
 func (c *ControlPlane) apiserverArgs() []string {

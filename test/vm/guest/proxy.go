@@ -13,7 +13,7 @@ import (
 // pods is the network of the pods (files/cni.conflist). Only the machine has a route to it.
 var pods = netip.MustParsePrefix("10.88.0.0/16")
 
-// startProxy serves the API server, which asks by it for each connection to the node or to a pod.
+// startProxy starts the proxy through which the API server connects to the node and to pods.
 func (g *Guest) startProxy(ctx context.Context) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "unix", g.ControlPlane.ProxySocket())
 	if err != nil {

@@ -32,7 +32,7 @@ func TestTunnels(t *testing.T) {
 		return new(net.Dialer).DialContext(ctx, "tcp", echo.Addr().String())
 	}))
 	defer proxy.Close()
-	ask := func(request string) (status int, conn net.Conn, from *bufio.Reader) {
+	ask := func(request string) (status string, conn net.Conn, from *bufio.Reader) {
 		conn, err = new(net.Dialer).DialContext(t.Context(), "tcp", proxy.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -47,18 +47,27 @@ func TestTunnels(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = answer.Body.Close() })
-		return answer.StatusCode, conn, from
+		status = answer.Status
+		if answer.StatusCode != http.StatusOK {
+			why, err := io.ReadAll(answer.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			status += ": " + string(why)
+		}
+		return status, conn, from
 	}
 	const header = " HTTP/1.1\r\nHost: x\r\n\r\n"
-	if status, _, _ := ask("GET /" + header); status != http.StatusMethodNotAllowed {
-		t.Errorf("GET: %d", status)
+	if status, _, _ := ask("GET /" + header); status != "405 Method Not Allowed: want CONNECT\n" {
+		t.Errorf("GET: %s", status)
 	}
-	if status, _, _ := ask("CONNECT 10.88.0.8:80" + header); status != http.StatusBadGateway {
-		t.Errorf("an address without a way: %d", status)
+	status, _, _ := ask("CONNECT 10.88.0.8:80" + header)
+	if status != "502 Bad Gateway: no way to 10.88.0.8:80\n" {
+		t.Errorf("an address without a way: %s", status)
 	}
 	// The first words may come with the request.
 	status, conn, from := ask("CONNECT 10.88.0.7:80" + header + "early")
-	if status != http.StatusOK {
+	if status != "200 OK" {
 		t.Fatal(status)
 	}
 	if _, err := io.WriteString(conn, " late\n"); err != nil {

@@ -186,6 +186,10 @@ func (m *Machine) Dial(ctx context.Context, network, address string) (net.Conn, 
 	}
 	conn, err := client.DialContext(ctx, network, address)
 	if err != nil {
+		// A connection that has broken would fail all that come after.
+		if rejected := (*ssh.OpenChannelError)(nil); !errors.As(err, &rejected) && ctx.Err() == nil {
+			m.disconnect()
+		}
 		return nil, fmt.Errorf("connect to %s in the machine: %w", address, err)
 	}
 	return conn, nil

@@ -102,11 +102,15 @@ var plugins = []rule{
 		lookAtPlugin,
 	},
 	{
-		"device-plugin-missing", `the device plugin isn't there: ([^\s:]+)`,
+		"device-plugin-missing", `the device plugin isn't there: ([^\s:;]+)`,
 		"the device plugin of {1} isn't there", "the device plugin's DaemonSet on this node", lookAtPlugin,
 	},
 	{
-		"device-plugin-slow", `the device plugin does not answer: \S+ of (\S+) has taken longer than (\S+)`,
+		"device-plugin-missing", `cannot allocate unhealthy devices ([^\s;]+)`,
+		"the device plugin of {1} isn't there any more, or has no healthy device", "the device plugin", lookAtPlugin,
+	},
+	{
+		"device-plugin-slow", `the device plugin does not answer: \S+ of (\S+) has taken longer than ([^\s;]+)`,
 		"the device plugin of {1} hasn't answered for {2}", "the device plugin's answer", lookAtPlugin,
 	},
 	{

@@ -51,8 +51,8 @@ func (o options) scope() conformance.Scope {
 	return conformance.Scope{Suite: suite, Quick: o.quick, Focus: o.focus}
 }
 
-// tinyCPU is a spec whose container has a hundredth of a processor. An emulated one needs more than the two minutes for
-// that which each request to the runtime has.
+// tinyCPU is a spec whose container has a hundredth of a processor. Where that is emulated, its start takes longer than
+// the two minutes that a request to the runtime may take.
 const tinyCPU = `resize with equivalents`
 
 // imageVolumes are specs of what containerd 1.6 lacks.

@@ -30,7 +30,7 @@ func (m *Manager) Hold(r Reserved) error {
 			continue
 		}
 		if _, err := os.Stat(filepath.Join(mount, m.path(n))); err != nil {
-			return fmt.Errorf("cgroup %s of reserved resources: %w: make it before kubelot starts", r.Cgroup, err)
+			return fmt.Errorf("cgroup %s of reserved resources: %w: make it: it is looked for again", r.Cgroup, err)
 		}
 	}
 	return m.set(n, reservedLimits(r, m.cfg.Memory))
