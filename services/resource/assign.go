@@ -105,8 +105,7 @@ func (s *Service) end(uid string, p *pod, err error) {
 	until := p.lost.Add(devices.Grace)
 	switch {
 	case p.mayPass(err) && s.now().Before(until):
-		p.waiting = fmt.Sprintf("%v; until %s", err, until.UTC().Format(time.RFC3339))
-		p.notBefore = s.now().Add(tryAgain)
+		p.waiting, p.notBefore = fmt.Sprintf("%v; until %s", err, until.UTC().Format(time.RFC3339)), s.now().Add(tryAgain)
 	case !s.known.settled:
 		// Pods that are gone may have what it lacks. A refusal is final.
 		p.waiting = "waiting for all sources of pods, since pods that are gone may have what it asks for: " + err.Error()

@@ -37,7 +37,6 @@
 //     only if the pod has ended, or if every source of pods has delivered without it.
 //   - A pod that wants devices of a plugin that was there before the start waits for it, for 5 minutes at most once all
 //     pods are known. It never starts without them. After a reboot plugins are asked again about devices that pods had
-//     before.
-//   - A pod for which devices were chosen already waits as long for a plugin that goes or hangs while it is asked.
+//     before. A pod for which devices were chosen waits as long for a plugin that goes or hangs meanwhile.
 //   - A pod that runs keeps what it has until it has ended, also where it would not get it again.
 package resource

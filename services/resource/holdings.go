@@ -124,8 +124,7 @@ func (h *holdings) affinity(pod *corev1.Pod, c *corev1.Container) (numa.Hint, er
 		h.tally = append(h.tally, func() { h.metrics.alignment(h.policy, false) })
 		for _, need := range h.devices.Needs(pod) { // the pod may be one that waits for its plugin
 			if len(h.devices.Allocatable()[need.Resource]) == 0 {
-				err := fmt.Errorf("%w %s", devices.ErrUnhealthy, need.Resource)
-				return affinity, fmt.Errorf("%w: %w", numa.AffinityError{}, err)
+				return affinity, fmt.Errorf("%w: %w %s", numa.AffinityError{}, devices.ErrUnhealthy, need.Resource)
 			}
 		}
 		return affinity, numa.AffinityError{}
