@@ -64,7 +64,7 @@ type Options struct {
 	// EndToEnd is the binary of the end-to-end tests, which the machine then has as /payload/bin/e2e.test, with kubectl
 	// beside it; empty leaves both out.
 	EndToEnd string
-	// Suite gives the runtime the images of Kubernetes' end-to-end suite.
+	// Suite gives the runtime the images of Kubernetes' end-to-end suite, and a registry that has them.
 	Suite bool
 }
 
@@ -81,7 +81,7 @@ type Guest struct {
 // Start runs the control plane and the machine, and waits until the node has joined and is Ready.
 func Start(ctx context.Context, opts Options) (*Guest, error) {
 	c, err := cluster.Start(ctx, cluster.Options{
-		Dir: opts.Dir, Out: opts.Out, ControlPlane: true, Remote: true, Proxied: true,
+		Dir: opts.Dir, Out: opts.Out, ControlPlane: true, Remote: true, Proxied: true, Registry: opts.Suite,
 	})
 	if err != nil {
 		return nil, err

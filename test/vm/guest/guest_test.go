@@ -34,6 +34,13 @@ func TestRuntimes(t *testing.T) {
 	}
 }
 
+func TestMirror(t *testing.T) {
+	want := "server = \"http://10.0.2.2:5000\"\n[host.\"http://10.0.2.2:5000\"]\n  capabilities = [\"pull\", \"resolve\"]\n"
+	if got := mirror("127.0.0.1:5000"); got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
 // What is installed follows from what is in the directory, and a directory with neither is refused.
 func TestFrom(t *testing.T) {
 	empty, executables, packages := t.TempDir(), t.TempDir(), t.TempDir()

@@ -89,7 +89,7 @@ func (g *Guest) ofNode() ([]machine.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("files of the machine: %w", err)
 	}
-	return []machine.File{
+	list := []machine.File{
 		{Path: "/etc/modules-load.d/node.conf", Text: "overlay\nbr_netfilter\n"},
 		{Path: "/etc/sysctl.d/node.conf", Text: "net.ipv4.ip_forward = 1\nnet.bridge.bridge-nf-call-iptables = 1\n"},
 		{Path: "/etc/containerd/config.toml", Text: text(g.opts.Runtime.config())},
@@ -98,7 +98,20 @@ func (g *Guest) ofNode() ([]machine.File, error) {
 		{Path: "/etc/kubernetes/manifests/.keep"},
 		{Path: "/etc/kubernetes/bootstrap-kubelet.conf", Mode: 0o600, Text: string(join)},
 		{Path: "/var/lib/kubelet/config.yaml", Text: text("kubelet.yaml")},
-	}, nil
+	}
+	if g.Registry != nil {
+		list = append(list, machine.File{
+			Path: "/etc/containerd/certs.d/_default/hosts.toml", Text: mirror(g.Registry.Addr),
+		})
+	}
+	return list, nil
+}
+
+// mirror is containerd's configuration of a registry on this host's loopback as the mirror of all others.
+func mirror(addr string) string {
+	_, port, _ := strings.Cut(addr, ":")
+	url := "http://" + machine.Host + ":" + port
+	return fmt.Sprintf("server = %q\n[host.%[1]q]\n  capabilities = [\"pull\", \"resolve\"]\n", url)
 }
 
 // text is an embedded file with the references that belong to it.
@@ -146,6 +159,9 @@ func (g *Guest) fill(ctx context.Context, dir string) error {
 	if g.opts.Suite {
 		of, err := g.E2EImages(ctx)
 		if err != nil {
+			return err
+		}
+		if err := g.PushE2EImages(ctx); err != nil {
 			return err
 		}
 		// Its pause image is the runtime's too.

@@ -59,6 +59,9 @@ type File struct {
 	Link string // makes a symbolic link to it instead
 }
 
+// Host is this host's loopback as the machine reaches it, an address of qemu's network.
+const Host = "10.0.2.2"
+
 // Options say what a machine has.
 type Options struct {
 	Dir     string
