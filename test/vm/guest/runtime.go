@@ -148,24 +148,9 @@ func (g *Guest) fill(ctx context.Context, dir string) error {
 			return fmt.Errorf("fill the machine's payload: %w", err)
 		}
 	}
-	pause, err := images.Pause(g.Tools.Path("pause"))
+	all, err := g.images(ctx)
 	if err != nil {
 		return err
-	}
-	if g.Busybox, err = images.Busybox("/bin/busybox"); err != nil {
-		return err
-	}
-	all := []images.Image{pause, g.Busybox}
-	if g.opts.Suite {
-		of, err := g.E2EImages(ctx)
-		if err != nil {
-			return err
-		}
-		if err := g.PushE2EImages(ctx); err != nil {
-			return err
-		}
-		// Its pause image is the runtime's too.
-		all = append(of, g.Busybox)
 	}
 	if err := images.Archive(filepath.Join(dir, "images", "tests.tar"), all...); err != nil {
 		return err
@@ -174,6 +159,22 @@ func (g *Guest) fill(ctx context.Context, dir string) error {
 		return nil
 	}
 	return g.opts.Install.Fill(filepath.Join(dir, kubelotDir))
+}
+
+// images are those that the runtime has from the start.
+func (g *Guest) images(ctx context.Context) (all []images.Image, err error) {
+	if g.Busybox, err = images.Busybox("/bin/busybox"); err != nil {
+		return nil, err
+	}
+	if !g.opts.Suite {
+		pause, err := images.Pause(g.Tools.Path("pause"))
+		return []images.Image{pause, g.Busybox}, err
+	}
+	if err := g.PushE2EImages(ctx); err != nil {
+		return nil, err
+	}
+	all, err = g.E2EImages(ctx) // its pause image is the runtime's too
+	return append(all, g.Busybox), err
 }
 
 func copyFile(from, to string) error {
