@@ -99,7 +99,7 @@ func (r *rig) cell(t *testing.T, part string, a action) {
 	}
 	defer func(ns *kit.Namespace) { r.ns = ns }(r.ns)
 	r.ns = r.ns.In(t)
-	turns, ends := nodeTurns(part, a, r.times), sessionsEnd(part, a)
+	turns, ends := nodeTurns(part, a, r.times), sessionsEnd(part, a, r.times)
 	converge := r.comings(t)
 	s := r.open(t)
 	o := r.observe(t)

@@ -64,6 +64,8 @@ const (
 	vitalGrace = 30 * time.Second
 	// runtimeGrace is how long the runtime may give no answer; the kubelet's is the same.
 	runtimeGrace = 30 * time.Second
+	// clientGrace is how long kubectl waits for an answer to its pings (client-go's remotecommand).
+	clientGrace = time.Minute
 )
 
 // nodeTurns says why the node may be not Ready for a while, as it must where nobody does a vital daemon's work; empty
@@ -82,14 +84,16 @@ func nodeTurns(part string, a action, t times) string {
 }
 
 // sessionsEnd says why a session ends; empty where it must live on.
-func sessionsEnd(part string, a action) string {
-	if a == freeze {
+func sessionsEnd(part string, a action, t times) string {
+	through := part == "api" || part == crew || part == apiserver
+	switch {
+	case a == freeze && through && t.frozen >= clientGrace:
+		return fmt.Sprintf("kubectl ends one without an answer for %s", clientGrace)
+	case a == freeze:
 		return ""
-	}
-	switch part {
-	case "api", crew, apiserver:
+	case through:
 		return "the session goes through it"
-	case containerd:
+	case part == containerd:
 		return "the runtime carries the session"
 	}
 	return ""
