@@ -26,7 +26,7 @@ func newCluster(ctx context.Context, o Options) (*onCluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.PushE2EImages(ctx); err != nil {
+	if _, err := c.PushE2EImages(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
 	n, err := node.Start(ctx, c, node.Options{Agent: o.Agent})

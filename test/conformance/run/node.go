@@ -62,7 +62,7 @@ func nodeStage(ctx context.Context, o Options) (stage, error) {
 
 func (s *onNode) prepare(ctx context.Context) (err error) {
 	c := s.cluster
-	if err := c.PushE2EImages(ctx); err != nil {
+	if _, err := c.PushE2EImages(ctx); err != nil {
 		return err
 	}
 	plugin, err := images.Named(c.Tools.Path("sampledeviceplugin"), map[string]string{

@@ -50,16 +50,16 @@ func (c *Cluster) E2EImages(ctx context.Context) ([]images.Image, error) {
 }
 
 // PushE2EImages puts the images of Kubernetes' end-to-end suite into the registry, which must run. They are pulled like
-// any others when a pod asks for them.
-func (c *Cluster) PushE2EImages(ctx context.Context) error {
+// any others when a pod asks for them. It returns them.
+func (c *Cluster) PushE2EImages(ctx context.Context) ([]images.Image, error) {
 	all, err := c.E2EImages(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, img := range all {
 		if _, err := c.Registry.Push(ctx, img); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return all, nil
 }

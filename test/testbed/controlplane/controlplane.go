@@ -103,8 +103,12 @@ func (c *ControlPlane) prepare() error {
 	if _, err := newKey(c.ca.path("service-account.key")); err != nil {
 		return fmt.Errorf("create service-account key: %w", err)
 	}
+	if c.proxied {
+		if err := os.WriteFile(c.egressConfig(), []byte(egressConfig+c.ProxySocket()+"\n"), 0o644); err != nil {
+			return fmt.Errorf("configure the proxy of the API server: %w", err)
+		}
+	}
 	return errors.Join(
-		os.WriteFile(c.egressConfig(), []byte(egressConfig+c.ProxySocket()+"\n"), 0o644),
 		c.writeKubeconfig(c.AdminKubeconfig(), "kubernetes-admin", "system:masters"),
 		c.writeKubeconfig(c.componentKubeconfig("kube-scheduler"), "system:kube-scheduler"),
 		c.writeKubeconfig(c.componentKubeconfig("kube-controller-manager"), "system:kube-controller-manager"),

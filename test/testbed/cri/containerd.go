@@ -74,9 +74,14 @@ func (c *containerd) load(ctx context.Context, archive string, _ []images.Image)
 	return nil
 }
 
-func (c *containerd) useRegistry(addr string, mirror bool, _ *proc.Process) error {
-	hosts := fmt.Sprintf("server = \"http://%[1]s\"\n[host.\"http://%[1]s\"]\n  capabilities = [\"pull\", \"resolve\"]\n",
+// RegistryHosts is containerd's hosts.toml that has it speak plain HTTP with the registry at addr.
+func RegistryHosts(addr string) string {
+	return fmt.Sprintf("server = \"http://%[1]s\"\n[host.\"http://%[1]s\"]\n  capabilities = [\"pull\", \"resolve\"]\n",
 		addr)
+}
+
+func (c *containerd) useRegistry(addr string, mirror bool, _ *proc.Process) error {
+	hosts := RegistryHosts(addr)
 	names := []string{addr}
 	if mirror {
 		names = append(names, "_default")

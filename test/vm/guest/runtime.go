@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"kubelot.dev/test/testbed/cri"
 	"kubelot.dev/test/testbed/images"
 	"kubelot.dev/test/vm/machine"
 )
@@ -110,8 +111,7 @@ func (g *Guest) ofNode() ([]machine.File, error) {
 // mirror is containerd's configuration of a registry on this host's loopback as the mirror of all others.
 func mirror(addr string) string {
 	_, port, _ := strings.Cut(addr, ":")
-	url := "http://" + machine.Host + ":" + port
-	return fmt.Sprintf("server = %q\n[host.%[1]q]\n  capabilities = [\"pull\", \"resolve\"]\n", url)
+	return cri.RegistryHosts(machine.Host + ":" + port)
 }
 
 // text is an embedded file with the references that belong to it.
@@ -170,10 +170,7 @@ func (g *Guest) images(ctx context.Context) (all []images.Image, err error) {
 		pause, err := images.Pause(g.Tools.Path("pause"))
 		return []images.Image{pause, g.Busybox}, err
 	}
-	if err := g.PushE2EImages(ctx); err != nil {
-		return nil, err
-	}
-	all, err = g.E2EImages(ctx) // its pause image is the runtime's too
+	all, err = g.PushE2EImages(ctx) // its pause image is the runtime's too
 	return append(all, g.Busybox), err
 }
 
