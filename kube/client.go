@@ -144,7 +144,7 @@ func (o Options) withDefaults() Options {
 // open makes the client in any case except a programmer's error, and reports what is wrong with the credentials.
 func open(kubeconfig string, o Options) (*Client, error) {
 	o = o.withDefaults()
-	c := &Client{outage: &outage{host: unknownServer}, log: o.Log}
+	c := &Client{outage: newOutage(unknownServer), log: o.Log}
 	c.conns = connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext)
 	c.credentials = &credentials{
 		kubeconfig: kubeconfig, certificate: o.Certificate, dial: c.conns.DialContext, log: o.Log,

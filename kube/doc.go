@@ -18,7 +18,7 @@
 // # Guarantees
 //
 // A watch survives any outage of the API server: it lists again and reports what was added,
-// changed and deleted meanwhile. A slow reader is caught up with the latest state of each object;
-// intermediate states may be left out, the last one never is. Objects handed out are shared: callers must
-// not change them.
+// changed and deleted meanwhile. The watches of a client take turns to ask a server that doesn't answer, and all go on
+// when it does. A slow reader is caught up with the latest state of each object; intermediate states may be left out,
+// the last one never is. Objects handed out are shared: callers must not change them.
 package kube

@@ -24,7 +24,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-var errDown = errors.New("dial tcp: connection refused")
+var (
+	errDown    = errors.New("dial tcp: connection refused")
+	errRefused = apierrors.NewForbidden(corev1.Resource("configmaps"), "", errors.New("not yours"))
+)
 
 // collection is one collection of ConfigMaps at an API server.
 type collection struct {
@@ -33,6 +36,8 @@ type collection struct {
 	version  int
 	watchers []*watch.RaceFreeFakeWatcher
 	err      error
+	// refusesEach is that of so many failures one is an answer, a refusal.
+	refusesEach int
 	// stale hides the objects from lists, as a server's cache that lags behind does.
 	stale    bool
 	requests int
@@ -86,6 +91,21 @@ func (c *collection) fail(err error) {
 	c.watchers = nil
 }
 
+func (c *collection) requestLocked() error {
+	c.requests++
+	if c.err != nil && c.refusesEach > 0 && c.requests%c.refusesEach == 0 {
+		return errRefused
+	}
+	return c.err
+}
+
+// watched is how many watches are open.
+func (c *collection) watched() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.watchers)
+}
+
 func (c *collection) asked() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,9 +120,8 @@ func (c *collection) source(name string) source {
 		list: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.requests++
-			if c.err != nil {
-				return nil, c.err
+			if err := c.requestLocked(); err != nil {
+				return nil, err
 			}
 			list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(c.version)}}
 			for _, o := range c.objects {
@@ -115,9 +134,8 @@ func (c *collection) source(name string) source {
 		watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.requests++
-			if c.err != nil {
-				return nil, c.err
+			if err := c.requestLocked(); err != nil {
+				return nil, err
 			}
 			w := watch.NewRaceFreeFake()
 			c.watchers = append(c.watchers, w)
@@ -129,9 +147,8 @@ func (c *collection) source(name string) source {
 func (c *collection) get(_ context.Context, k ObjectKey) (*corev1.ConfigMap, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.requests++
-	if c.err != nil {
-		return nil, c.err
+	if err := c.requestLocked(); err != nil {
+		return nil, err
 	}
 	if o := c.objects[k.Name]; o != nil {
 		return o.DeepCopy(), nil
@@ -140,5 +157,5 @@ func (c *collection) get(_ context.Context, k ObjectKey) (*corev1.ConfigMap, err
 }
 
 func testClient() *Client {
-	return &Client{outage: &outage{}, log: slog.New(slog.DiscardHandler)}
+	return &Client{outage: newOutage(""), log: slog.New(slog.DiscardHandler)}
 }

@@ -14,8 +14,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The delay before a failed list or watch is tried again: from 50 ms, for a node authorizer that
-// doesn't know of a new pod yet, up to 5 to 10 s, so that a node converges within seconds after an outage.
+// The delay before a list or watch that the server refuses is tried again: from 50 ms, for a node authorizer that
+// doesn't know of a new pod yet, up to 5 to 10 s. A server that doesn't answer is asked as outage says.
 const (
 	reflectDelay    = 50 * time.Millisecond
 	reflectDelayMax = 5 * time.Second
@@ -32,8 +32,10 @@ type object[T any] interface {
 type source struct {
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	// asked is called with the outcome of each request.
+	// asked is called with the outcome of each request, and wait after a failure: it returns true when the source should
+	// ask again, and false if the failure is the reflector's affair.
 	asked func(error)
+	wait  func(context.Context, error) bool
 }
 
 func (s source) List(o metav1.ListOptions) (runtime.Object, error) {
@@ -45,21 +47,29 @@ func (s source) Watch(o metav1.ListOptions) (watch.Interface, error) {
 }
 
 func (s source) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	listCtx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	list, err := s.list(listCtx, o)
-	if ctx.Err() == nil {
-		s.asked(err)
-	}
-	return list, err
+	return ask(ctx, s, func() (runtime.Object, error) {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		return s.list(ctx, o)
+	})
 }
 
 func (s source) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	w, err := s.watch(ctx, o)
-	if ctx.Err() == nil {
+	return ask(ctx, s, func() (watch.Interface, error) { return s.watch(ctx, o) })
+}
+
+// ask asks until the server answers: an outage isn't told to the reflector, whose pause would outlast it.
+func ask[T any](ctx context.Context, s source, try func() (T, error)) (T, error) {
+	for {
+		v, err := try()
+		if ctx.Err() != nil {
+			return v, err
+		}
 		s.asked(err)
+		if err == nil || !s.wait(ctx, err) {
+			return v, err
+		}
 	}
-	return w, err
 }
 
 // IsWatchListSemanticsUnSupported keeps the reflector to LIST and WATCH. A streamed list waits for the
@@ -84,6 +94,7 @@ func reflect[T any, P object[T]](ctx context.Context, src source, s sink[T], rep
 			s.failed(err)
 		}
 	}
+	src.wait = report.whole.wait
 	var example P = new(T)
 	cache.NewReflectorWithOptions(src, example, store[T, P]{s}, cache.ReflectorOptions{
 		Name: "kubelot",

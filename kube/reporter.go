@@ -18,13 +18,6 @@ type reporter struct {
 	last  string
 }
 
-// outage is the state that all watches of a client share.
-type outage struct {
-	host string
-	mu   sync.Mutex
-	down bool
-}
-
 func (r *reporter) asked(err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return // there are no credentials yet, which has been told
@@ -43,20 +36,4 @@ func (r *reporter) asked(err error) {
 		r.log.Warn("the API server refuses a watch, retrying", "error", err)
 	}
 	r.last = text
-}
-
-func (o *outage) set(log *slog.Logger, err error) {
-	down := err != nil && retriable(err)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if down == o.down {
-		return
-	}
-	o.down = down
-	if down {
-		log.Warn("can't reach the API server, retrying; the last known objects stay in use",
-			"server", o.host, "error", err)
-		return
-	}
-	log.Info("the API server answers again", "server", o.host)
 }

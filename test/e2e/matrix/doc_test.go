@@ -76,8 +76,8 @@ func TestAllDaemonsAreInTheTable(t *testing.T) {
 
 // A long run sees a storm although the API server forgets Events meanwhile.
 func TestForgottenEventsHideNone(t *testing.T) {
-	before := events{"old": 40, "again": 2}
-	if n := (events{"again": 5, "new": 30}).more(before); n != 33 {
+	before := events{"old": {count: 40}, "again": {count: 2}}
+	if n, _ := (events{"again": {count: 5}, "new": {count: 30}}).more(before); n != 33 {
 		t.Errorf("there are %d more Events, want 33", n)
 	}
 }

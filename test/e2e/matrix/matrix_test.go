@@ -164,8 +164,8 @@ func (r *rig) nodeIsWell(t *testing.T, o *observer, part string, a action, turns
 	if renews && o.oldest > leaseTime {
 		t.Errorf("the lease was not renewed for %s", o.oldest)
 	}
-	if n := r.events(t).more(o.events); n > fewEvents+len(r.steady) {
-		t.Errorf("there are %d more Events on the node and on pods that only live", n)
+	if n, what := r.events(t).more(o.events); n > fewEvents+len(r.steady) {
+		t.Errorf("there are %d more Events on the node and on pods that only live: %q", n, what)
 	}
 }
 

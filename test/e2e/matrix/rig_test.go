@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -92,12 +93,14 @@ metadata: {name: settings}
 data: {color: green}
 `
 
-// comes is a pod that comes, or goes, during the action.
+// comes is a pod that comes, or goes, during the action. It doesn't wait for the scheduler, which after an outage of
+// the API server asks again only after up to a minute.
 const comes = `
 apiVersion: v1
 kind: Pod
 metadata: {name: %s}
 spec:
+  nodeName: ` + kit.NodeName + `
   terminationGracePeriodSeconds: 1
   volumes: [{name: settings, configMap: {name: settings}}]
   containers:
@@ -291,20 +294,29 @@ func (o *observer) look(ctx context.Context) {
 	}
 }
 
-// events are how often each Event was seen.
-type events map[types.UID]int
+// events are by object, reason and reporter how often Events were seen.
+type events map[types.UID]event
 
-// more is how often Events were seen since before. What the API server has forgotten meanwhile, as it does after an
-// hour, doesn't count.
-func (e events) more(before events) int {
-	n := 0
-	for uid, count := range e {
-		n += max(0, count-before[uid])
-	}
-	return n
+type event struct {
+	what  string
+	count int
 }
 
-// events are the Events on the node and on pods that neither come nor go.
+// more are the Events since before. What the API server has forgotten meanwhile, as it does after an hour, doesn't
+// count.
+func (e events) more(before events) (number int, what []string) {
+	for uid, now := range e {
+		if n := now.count - before[uid].count; n > 0 {
+			number += n
+			what = append(what, fmt.Sprintf("%dx %s", n, now.what))
+		}
+	}
+	slices.Sort(what)
+	return number, what
+}
+
+// events are the Events on the node and on pods that neither come nor go. Those of the controllers don't count: they
+// say of each pod that its node isn't ready.
 func (r *rig) events(t *testing.T) events {
 	t.Helper()
 	seen := events{}
@@ -313,9 +325,10 @@ func (r *rig) events(t *testing.T) events {
 		r.must(t, err)
 		for _, e := range list.Items {
 			name := e.InvolvedObject.Name
-			if !strings.HasPrefix(name, "comes-") && !strings.HasPrefix(name, "leaves-") {
-				seen[e.UID] = max(1, int(e.Count))
+			if strings.HasPrefix(name, "comes-") || strings.HasPrefix(name, "leaves-") || e.Source.Component != "kubelet" {
+				continue
 			}
+			seen[e.UID] = event{name + " " + e.Reason + ": " + e.Message, max(1, int(e.Count))}
 		}
 	}
 	return seen
