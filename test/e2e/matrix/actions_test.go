@@ -41,13 +41,13 @@ func (r *rig) toDaemon(t *testing.T, name string, a action) {
 		r.bed.Signal(t, name, syscall.SIGTERM)
 	case freeze:
 		r.bed.Signal(t, name, syscall.SIGSTOP)
-		r.pass(r.times.frozen)
+		r.pass(r.times.Frozen)
 		r.bed.Signal(t, name, syscall.SIGCONT)
 	case absence:
 		back := r.point(t, name, r.idle)
 		r.bed.Signal(t, name, syscall.SIGTERM)
 		pid := r.standIn(t)
-		r.pass(r.times.away)
+		r.pass(r.times.Away)
 		back()
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -56,7 +56,7 @@ func (r *rig) toDaemon(t *testing.T, name string, a action) {
 		back := r.point(t, name, filepath.Join(r.last, "kubelot-"+name))
 		r.bed.Signal(t, name, syscall.SIGTERM)
 		r.runs(t, name)
-		r.pass(r.times.frozen)
+		r.pass(r.times.Frozen)
 		back()
 		r.bed.Signal(t, name, syscall.SIGTERM)
 	}
@@ -75,14 +75,14 @@ func (r *rig) toCrew(t *testing.T, a action) {
 			}
 		}
 		signal(syscall.SIGSTOP)
-		r.pass(r.times.frozen)
+		r.pass(r.times.Frozen)
 		signal(syscall.SIGCONT)
 		return
 	case restart:
 		r.bed.Node.Stop()
 	case absence:
 		r.bed.Node.Stop()
-		r.pass(r.times.away)
+		r.pass(r.times.Away)
 	case version:
 		var back []func()
 		// kubelot up leaves out what the last release doesn't have: the link leads to nothing.
@@ -91,7 +91,7 @@ func (r *rig) toCrew(t *testing.T, a action) {
 		}
 		r.bed.Node.Stop()
 		r.must(t, r.bed.Node.Launch(t.Context()))
-		r.pass(r.times.frozen)
+		r.pass(r.times.Frozen)
 		for _, undo := range back {
 			undo()
 		}
@@ -108,14 +108,14 @@ func (r *rig) toContainerd(t *testing.T, a action) {
 		c.Kill()
 	case freeze:
 		r.must(t, syscall.Kill(c.PID(), syscall.SIGSTOP))
-		r.pass(r.times.frozen)
+		r.pass(r.times.Frozen)
 		r.must(t, syscall.Kill(c.PID(), syscall.SIGCONT))
 		return
 	case restart:
 		c.Stop()
 	case absence:
 		c.Stop()
-		r.pass(r.times.away)
+		r.pass(r.times.Away)
 	case version:
 		t.Fatal("not in this table")
 	}
@@ -128,7 +128,7 @@ func (r *rig) toAPIServer(t *testing.T, a action) {
 	switch a {
 	case freeze:
 		r.must(t, server.SignalAPIServer(syscall.SIGSTOP))
-		r.pass(r.times.frozen)
+		r.pass(r.times.Frozen)
 		r.must(t, server.SignalAPIServer(syscall.SIGCONT))
 		return
 	case kill:
@@ -137,7 +137,7 @@ func (r *rig) toAPIServer(t *testing.T, a action) {
 		server.QuitAPIServer()
 	case absence:
 		server.StopAPIServer()
-		r.pass(r.times.away)
+		r.pass(r.times.Away)
 	case version:
 		t.Fatal("not in this table")
 	}

@@ -56,7 +56,7 @@ func start(t *testing.T) *rig {
 		r.times, r.isFull = full, true
 	}
 	if text := os.Getenv("MATRIX_AWAY"); text != "" {
-		r.times.away, err = time.ParseDuration(text)
+		r.times.Away, err = time.ParseDuration(text)
 		r.must(t, err)
 	}
 	r.must(t, errors.Join(os.Mkdir(r.links, 0o755), os.WriteFile(r.idle, []byte(idle), 0o755)))
@@ -99,9 +99,9 @@ func (r *rig) cell(t *testing.T, part string, a action) {
 	}
 	defer func(ns *kit.Namespace) { r.ns = ns }(r.ns)
 	r.ns = r.ns.In(t)
-	turns, ends := nodeTurns(part, a, r.times), sessionsEnd(part, a, r.times)
+	turns, ends := Allows(part, string(a), r.times)
 	converge := r.comings(t)
-	s := r.open(t)
+	s := r.ns.Talk(t)
 	o := r.observe(t)
 	if part == apiserver || a == kill || a == restart {
 		r.meanwhile()
@@ -109,12 +109,10 @@ func (r *rig) cell(t *testing.T, part string, a action) {
 	r.do(t, part, a)
 	took := converge()
 	if ends == "" {
-		s.works("after")
-		s.whole()
-		s.close()
+		s.GoesOn()
 	} else {
-		s.close()
-		r.open(t).close() // a new one works
+		s.Close()
+		r.ns.Talk(t).Close() // a new one works
 	}
 	o.stop()
 	o.done.Wait()

@@ -3,7 +3,6 @@ package matrix
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +22,7 @@ import (
 type rig struct {
 	bed    *kit.Bed
 	ns     *kit.Namespace
-	times  times
+	times  Times
 	isFull bool
 	// links has the links by which the daemons are started, idle is a program that stands in for one, and last the
 	// directory of the last release's executables; empty where they can't be had.
@@ -78,15 +77,8 @@ spec:
   - {name: other, image: "busybox:1.36", command: $WAIT, volumeMounts: [{name: data, mountPath: /data}]}
 `}
 
-// talks is the pod of the session and the log.
-const talks = `
-apiVersion: v1
-kind: Pod
-metadata: {name: talk}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, 'i=0; while :; do i=$((i+1)); echo line $i; sleep 0.2; done']}]
----
+// settings are for the pods.
+const settings = `
 apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings}
@@ -119,7 +111,7 @@ func waiting(manifest string) string {
 // settle has the steady pods run.
 func (r *rig) settle(t *testing.T, size int) {
 	t.Helper()
-	r.ns.Apply(talks)
+	r.ns.Apply(settings + "---" + kit.TalkPod)
 	names := []string{"talk", "static-" + kit.NodeName}
 	for i := range size {
 		r.ns.Apply(waiting(fmt.Sprintf(steadyPods[i%len(steadyPods)], i)))
@@ -186,61 +178,6 @@ func (r *rig) pass(d time.Duration) {
 	time.Sleep(d / 4)
 	r.meanwhile()
 	time.Sleep(d - d/4)
-}
-
-// session is somebody in the pod, and somebody who follows its log.
-type session struct {
-	t     *testing.T
-	shell *kit.Session
-	log   *kit.Session
-	in    *io.PipeWriter
-}
-
-func (r *rig) open(t *testing.T) *session {
-	t.Helper()
-	in, out := io.Pipe()
-	s := &session{t: t, in: out}
-	s.shell = r.ns.Session(nil, in, "exec", "-i", "talk", "--", "sh")
-	s.log = r.ns.Session(nil, nil, "logs", "-f", "--tail=1", "talk")
-	s.works("before")
-	return s
-}
-
-// works is an exchange with the shell, and a new line of the log.
-func (s *session) works(word string) {
-	s.t.Helper()
-	if _, err := io.WriteString(s.in, "echo "+word+"\n"); err != nil {
-		s.t.Fatal(err)
-	}
-	s.shell.Shows(word + "\n")
-	var last int
-	kit.Eventually(s.t, "a line of the log", func() error {
-		lines := strings.Split(s.log.String(), "\n")
-		_, err := fmt.Sscanf(lines[max(0, len(lines)-2)], "line %d", &last)
-		return err
-	})
-	s.log.Shows(fmt.Sprintf("line %d\n", last+2))
-}
-
-// whole checks that no line of the log was lost or doubled.
-func (s *session) whole() {
-	s.t.Helper()
-	text := s.log.String()
-	before := 0
-	for line := range strings.Lines(text[:strings.LastIndexByte(text, '\n')+1]) {
-		var number int
-		if _, err := fmt.Sscanf(line, "line %d", &number); err != nil || before > 0 && number != before+1 {
-			s.t.Errorf("after line %d of the log comes %q", before, line)
-			return
-		}
-		before = number
-	}
-}
-
-func (s *session) close() {
-	s.in.Close()
-	s.shell.Kill()
-	s.log.Kill()
 }
 
 // observer watches the node and its lease for the time of a cell.

@@ -33,12 +33,12 @@ var (
 	parts   = append(slices.Clone(daemons), crew, containerd, apiserver)
 )
 
-// times are how long a part is frozen and away.
-type times struct{ frozen, away time.Duration }
+// Times are how long a part is frozen and away.
+type Times struct{ Frozen, Away time.Duration }
 
 var (
-	full  = times{frozen: time.Minute, away: 5 * time.Minute}
-	short = times{frozen: 5 * time.Second, away: 15 * time.Second}
+	full  = Times{Frozen: time.Minute, Away: 5 * time.Minute}
+	short = Times{Frozen: 5 * time.Second, Away: 15 * time.Second}
 )
 
 // missing says why a cell can't be, or where it is instead; empty for a cell of this table.
@@ -68,26 +68,33 @@ const (
 	clientGrace = time.Minute
 )
 
+// Allows says why the node may be not Ready while something happens to a part ("podsync", "all daemons"), and why
+// sessions through the API may end; empty where neither may be. What happens is called as in the table: "SIGSTOP",
+// "away".
+func Allows(part, happens string, t Times) (turns, ends string) {
+	return nodeTurns(part, action(happens), t), sessionsEnd(part, action(happens), t)
+}
+
 // nodeTurns says why the node may be not Ready for a while, as it must where nobody does a vital daemon's work; empty
 // where it must stay Ready.
-func nodeTurns(part string, a action, t times) string {
+func nodeTurns(part string, a action, t Times) string {
 	switch {
-	case a == absence && slices.Contains(vital, part) && t.away > vitalGrace:
+	case a == absence && slices.Contains(vital, part) && t.Away > vitalGrace:
 		return fmt.Sprintf("a vital daemon is away for more than %s", vitalGrace)
-	case a == freeze && part == containerd && t.frozen > runtimeGrace,
-		a == absence && part == containerd && t.away > runtimeGrace:
+	case a == freeze && part == containerd && t.Frozen > runtimeGrace,
+		a == absence && part == containerd && t.Away > runtimeGrace:
 		return fmt.Sprintf("the runtime gives no answer for more than %s, as with the kubelet", runtimeGrace)
-	case a == absence && (part == "lease" || part == apiserver) && t.away > controlplane.NodeMonitorGracePeriod:
+	case a == absence && (part == "lease" || part == apiserver) && t.Away > controlplane.NodeMonitorGracePeriod:
 		return "nobody renews the lease"
 	}
 	return ""
 }
 
 // sessionsEnd says why a session ends; empty where it must live on.
-func sessionsEnd(part string, a action, t times) string {
+func sessionsEnd(part string, a action, t Times) string {
 	through := part == "api" || part == crew || part == apiserver
 	switch {
-	case a == freeze && through && t.frozen >= clientGrace:
+	case a == freeze && through && t.Frozen >= clientGrace:
 		return fmt.Sprintf("kubectl ends one without an answer for %s", clientGrace)
 	case a == freeze:
 		return ""

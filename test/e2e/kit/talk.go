@@ -1,0 +1,83 @@
+package kit
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+)
+
+// TalkPod is a pod that writes numbered lines, for Talk.
+const TalkPod = `
+apiVersion: v1
+kind: Pod
+metadata: {name: talk}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, 'i=0; while :; do i=$((i+1)); echo line $i; sleep 0.2; done']}]
+`
+
+// Talk is somebody in TalkPod, and somebody who follows its log.
+type Talk struct {
+	t     *testing.T
+	shell *Session
+	log   *Session
+	in    *io.PipeWriter
+}
+
+// Talk begins one.
+func (n *Namespace) Talk(t *testing.T) *Talk {
+	t.Helper()
+	n = n.In(t)
+	in, out := io.Pipe()
+	s := &Talk{t: t, in: out}
+	s.shell = n.Session(nil, in, "exec", "-i", "talk", "--", "sh")
+	s.log = n.Session(nil, nil, "logs", "-f", "--tail=1", "talk")
+	s.works("before")
+	return s
+}
+
+// GoesOn checks that the same shell answers and that no line of the log was lost or doubled, and ends both.
+func (s *Talk) GoesOn() {
+	s.t.Helper()
+	s.works("after")
+	s.whole()
+	s.Close()
+}
+
+// works is an exchange with the shell, and a new line of the log.
+func (s *Talk) works(word string) {
+	s.t.Helper()
+	if _, err := io.WriteString(s.in, "echo "+word+"\n"); err != nil {
+		s.t.Fatal(err)
+	}
+	s.shell.Shows(word + "\n")
+	var last int
+	Eventually(s.t, "a line of the log", func() error {
+		lines := strings.Split(s.log.String(), "\n")
+		_, err := fmt.Sscanf(lines[max(0, len(lines)-2)], "line %d", &last)
+		return err
+	})
+	s.log.Shows(fmt.Sprintf("line %d\n", last+2))
+}
+
+func (s *Talk) whole() {
+	s.t.Helper()
+	text := s.log.String()
+	before := 0
+	for line := range strings.Lines(text[:strings.LastIndexByte(text, '\n')+1]) {
+		var number int
+		if _, err := fmt.Sscanf(line, "line %d", &number); err != nil || before > 0 && number != before+1 {
+			s.t.Errorf("after line %d of the log comes %q", before, line)
+			return
+		}
+		before = number
+	}
+}
+
+// Close ends the shell and the log.
+func (s *Talk) Close() {
+	s.in.Close()
+	s.shell.Kill()
+	s.log.Kill()
+}
