@@ -125,6 +125,9 @@ func (o *ObjectCache[T]) fail(e *entry[T], err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	e.err, e.failed = err, e.failed+1
+	if retriable(err) {
+		e.failed = 0
+	}
 	o.answerLocked(e)
 }
 

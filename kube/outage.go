@@ -3,8 +3,10 @@ package kube
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"sync"
 	"time"
 
@@ -12,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// During an outage one watch after the other asks, first at once and then each 2 to 3 s. After it all of them go on
-// within firstSpread, and within more where one outage follows the other.
+// During an outage the watches ask one at a time: the first soon, later ones every 2 to 3 s. After it all of them go on
+// within firstSpread. An outage that begins while they go on doubles that, up to lastSpread: the server is hardly there.
 const (
 	turnDelay    = reflectDelay
 	turnDelayMax = 2 * time.Second
@@ -28,7 +30,8 @@ const (
 // late. So they take turns, and when one gets an answer all go on.
 type outage struct {
 	host string
-	// turn is held by the watch that asks next.
+	// turn is held by the watch that pauses before it asks. It is released before the request, so that one that hangs
+	// blocks no other.
 	turn chan struct{}
 
 	mu     sync.Mutex
@@ -40,7 +43,11 @@ type outage struct {
 }
 
 func newOutage(host string) *outage {
-	return &outage{host: host, turn: make(chan struct{}, 1)}
+	return &outage{host: host, turn: make(chan struct{}, 1), spread: firstSpread, pauses: turns()}
+}
+
+func turns() wait.Backoff {
+	return wait.Backoff{Duration: turnDelay, Factor: 2, Jitter: 0.5, Cap: turnDelayMax, Steps: 20}
 }
 
 // set takes the outcome of a request.
@@ -54,10 +61,12 @@ func (o *outage) set(log *slog.Logger, err error) {
 	o.down = down
 	if down {
 		o.over = make(chan struct{})
-		o.pauses = wait.Backoff{Duration: turnDelay, Factor: 2, Jitter: 0.5, Cap: turnDelayMax, Steps: 20}
-		o.spread = min(2*o.spread, lastSpread)
-		if time.Since(o.ended) > calm {
-			o.spread = firstSpread
+		answered := time.Since(o.ended)
+		switch {
+		case answered > calm:
+			o.pauses, o.spread = turns(), firstSpread
+		case unanswered(err) && answered < o.spread+turnDelayMax:
+			o.spread = min(2*o.spread, lastSpread)
 		}
 		log.Warn("can't reach the API server, retrying; the last known objects stay in use",
 			"server", o.host, "error", err)
@@ -68,36 +77,60 @@ func (o *outage) set(log *slog.Logger, err error) {
 	log.Info("the API server answers again", "server", o.host)
 }
 
-// wait returns when a watch whose request failed with err should ask again, or at the end of ctx. It returns false at
-// once if no outage is the cause: the watch has a pause of its own for that.
-func (o *outage) wait(ctx context.Context, err error) bool {
+// unanswered reports that no API server has answered: err is of the network, or of a proxy that has none behind it.
+// Without credentials nobody was asked.
+func unanswered(err error) bool {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
-		return false // the server is there and busy, or refuses
+		code := status.Status().Code
+		return apierrors.IsUnexpectedServerError(err) && code >= http.StatusBadGateway && code <= http.StatusGatewayTimeout
+	}
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// wait reports whether a watch whose request failed with err should ask again, and returns when it should, or at the
+// end of ctx. It returns false if the server has answered, after the time that the server asks for: then the reflector
+// pauses.
+func (o *outage) wait(ctx context.Context, err error) bool {
+	if !unanswered(err) {
+		if seconds, asked := apierrors.SuggestsClientDelay(err); asked && !asksAgain(err) {
+			sleep(ctx, min(time.Duration(seconds)*time.Second, requestTimeout))
+		}
+		return false
 	}
 	o.mu.Lock()
 	down, over := o.down, o.over
 	o.mu.Unlock()
-	if !down {
-		return false
-	}
-	select {
-	case <-over:
-	case <-ctx.Done():
-	case o.turn <- struct{}{}:
-		defer func() { <-o.turn }()
-		select {
-		case <-time.After(o.pause()):
-			return true
-		case <-over:
-		case <-ctx.Done():
-		}
-	}
-	select {
-	case <-time.After(o.share()):
-	case <-ctx.Done():
+	if !down || !o.takeTurn(ctx, over) {
+		sleep(ctx, o.share())
 	}
 	return true
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// takeTurn waits for a turn and reports true, or until the outage is over or the end of ctx.
+func (o *outage) takeTurn(ctx context.Context, over <-chan struct{}) bool {
+	select {
+	case <-over:
+		return false
+	case <-ctx.Done():
+		return false
+	case o.turn <- struct{}{}:
+	}
+	defer func() { <-o.turn }()
+	select {
+	case <-time.After(o.pause()):
+		return true
+	case <-over:
+	case <-ctx.Done():
+	}
+	return false
 }
 
 func (o *outage) pause() time.Duration {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -33,7 +34,7 @@ type source struct {
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	// asked is called with the outcome of each request, and wait after a failure: it returns true when the source should
-	// ask again, and false if the failure is the reflector's affair.
+	// ask again, and false if the reflector should handle the failure.
 	asked func(error)
 	wait  func(context.Context, error) bool
 }
@@ -46,30 +47,39 @@ func (s source) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return s.WatchWithContext(context.Background(), o)
 }
 
+// ListWithContext repeats the request until the server answers. The reflector doesn't see an outage: its pause could
+// last longer than the rest of it.
 func (s source) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	return ask(ctx, s, func() (runtime.Object, error) {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		return s.list(ctx, o)
-	})
-}
-
-func (s source) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	return ask(ctx, s, func() (watch.Interface, error) { return s.watch(ctx, o) })
-}
-
-// ask asks until the server answers: an outage isn't told to the reflector, whose pause would outlast it.
-func ask[T any](ctx context.Context, s source, try func() (T, error)) (T, error) {
 	for {
-		v, err := try()
+		list, err := s.listOnce(ctx, o)
 		if ctx.Err() != nil {
-			return v, err
+			return list, err
 		}
 		s.asked(err)
 		if err == nil || !s.wait(ctx, err) {
-			return v, err
+			return list, err
 		}
 	}
+}
+
+func (s source) listOnce(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return s.list(ctx, o)
+}
+
+// WatchWithContext has the reflector list again after an outage: the server may be one that was restored to an earlier
+// state, and a watch from a later one would be silent.
+func (s source) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	w, err := s.watch(ctx, o)
+	if ctx.Err() != nil {
+		return w, err
+	}
+	s.asked(err)
+	if err != nil && s.wait(ctx, err) {
+		return nil, apierrors.NewResourceExpired("the API server didn't answer")
+	}
+	return w, err
 }
 
 // IsWatchListSemanticsUnSupported keeps the reflector to LIST and WATCH. A streamed list waits for the

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // reporter logs what goes wrong with watches, once per cause: a node that loses its API server has a
@@ -22,8 +23,8 @@ func (r *reporter) asked(err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return // there are no credentials yet, which has been told
 	}
-	if err != nil && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)) {
-		return
+	if asksAgain(err) {
+		err = nil
 	}
 	r.whole.set(r.log, err)
 	text := ""
@@ -36,4 +37,10 @@ func (r *reporter) asked(err error) {
 		r.log.Warn("the API server refuses a watch, retrying", "error", err)
 	}
 	r.last = text
+}
+
+// asksAgain reports an answer after which the reflector asks otherwise at once.
+func asksAgain(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }

@@ -2,6 +2,8 @@ package kube
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,15 +81,28 @@ func (r Resource[T, P]) deleteAll(ctx context.Context, selected metav1.ListOptio
 	return req.Body(&metav1.DeleteOptions{}).Do(ctx).Error()
 }
 
-// Watch streams the changes of the objects that the options select.
+// errNoAnswer stands for an end of the connection or a time-out, which rest.Request.Watch keeps to itself.
+var errNoAnswer = errors.New("the server has ended the connection or didn't answer in time")
+
+// Watch streams the changes of the objects that the options select. It is tried once: what failed is the caller's to
+// know, who tries again when the server answers others.
 func (r Resource[T, P]) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	return r.selected(o).Watch(ctx)
+	w, err := r.selected(o).MaxRetries(0).Watch(ctx)
+	if err == nil && isEmpty(w) {
+		return nil, errNoAnswer
+	}
+	return w, err
 }
 
-// list reads the objects that the options select into a list of theirs.
+// isEmpty reports the watch that rest.Request.Watch returns for a failed connection.
+func isEmpty(w watch.Interface) bool {
+	return fmt.Sprintf("%T", w) == fmt.Sprintf("%T", watch.NewEmptyWatch())
+}
+
+// list reads the objects that the options select into a list of theirs, at one try.
 func (r Resource[T, P]) list(ctx context.Context, o metav1.ListOptions, into runtime.Object) (runtime.Object, error) {
-	err := r.selected(o).Do(ctx).Into(into)
+	err := r.selected(o).MaxRetries(0).Do(ctx).Into(into)
 	return into, err
 }
 

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -140,82 +139,6 @@ func TestAServerThatRefusesIsTriedRarely(t *testing.T) {
 			t.Errorf("%d requests in 10 minutes, want one each 5 to 10 s", n)
 		}
 		v.read(t, changes)
-	})
-}
-
-// many runs as many watches of one client as a node with pods has.
-func many(t *testing.T, c *collection, body func(t *testing.T, watches int)) {
-	t.Helper()
-	const watches = 100
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		client := testClient()
-		var wg sync.WaitGroup
-		for range watches {
-			wg.Go(func() {
-				for range stream[corev1.ConfigMap](ctx, client, c.source(""), "configmaps") {
-					continue
-				}
-			})
-		}
-		synctest.Wait()
-		body(t, watches)
-		cancel()
-		c.fail(nil)
-		wg.Wait()
-	})
-}
-
-func TestWatchesTakeTurnsDuringAnOutage(t *testing.T) {
-	c := newCollection()
-	many(t, c, func(t *testing.T, watches int) {
-		c.fail(errDown)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		c.asked()
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		if n := c.asked(); n < 190 || n > 310 {
-			t.Errorf("%d requests in 10 minutes, want one each 2 to 3 s", n)
-		}
-		c.fail(nil)
-		time.Sleep(turnDelayMax*3/2 + firstSpread)
-		synctest.Wait()
-		if n := c.watched(); n != watches {
-			t.Errorf("%d of %d watches run soon after the outage", n, watches)
-		}
-	})
-}
-
-func TestAShortOutageIsOverAtOnce(t *testing.T) {
-	c := newCollection()
-	many(t, c, func(t *testing.T, watches int) {
-		c.fail(errDown)
-		time.Sleep(100 * time.Millisecond)
-		c.fail(nil)
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if n := c.watched(); n != watches {
-			t.Errorf("%d of %d watches run a second after an outage of 100 ms", n, watches)
-		}
-	})
-}
-
-// TestAServerThatRarelyAnswersIsSpared injects the worst case: each answer ends an outage, so that all watches go on,
-// and most of them fail.
-func TestAServerThatRarelyAnswersIsSpared(t *testing.T) {
-	c := newCollection()
-	many(t, c, func(t *testing.T, watches int) {
-		c.refusesEach = 10
-		c.fail(errDown)
-		time.Sleep(5 * time.Minute)
-		synctest.Wait()
-		c.asked()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if n := c.asked(); n > 15*watches {
-			t.Errorf("%d requests in a minute, want at most one each 4 s from each watch", n)
-		}
 	})
 }
 

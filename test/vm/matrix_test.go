@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/test/e2e/kit"
 	"kubelot.dev/test/e2e/matrix"
@@ -71,7 +72,7 @@ func absent(d time.Duration) column {
 // apiServer is the part that isn't in the machine.
 const apiServer = "API server"
 
-// toAPIServer are the columns of its row. While it is away no pod can come, so one comes before.
+// toAPIServer are the columns of its row. While it is away no pod can be created, so one is created before.
 func toAPIServer() []column {
 	server := bed.ControlPlane
 	again := func(t *testing.T) {
@@ -124,26 +125,27 @@ func TestMatrix(t *testing.T) {
 	t.Logf("a pod comes, answers and goes in %.0f s where nothing happens", usual.Seconds())
 	for _, unit := range guest.DaemonUnits() {
 		name := strings.TrimSuffix(strings.TrimPrefix(unit, "kubelot-"), ".service")
-		row(t, w, name, unit, stopped, absent(away))
+		row(t, w, usual, name, unit, stopped, absent(away))
 	}
-	row(t, w, "all daemons", strings.Join(guest.DaemonUnits(), " "), killed, stopped, restarted, absent(longAway))
-	row(t, w, "containerd", "containerd.service", killed, stopped, restarted, absent(away))
-	row(t, w, apiServer, "", toAPIServer()...)
+	row(t, w, usual, "all daemons", strings.Join(guest.DaemonUnits(), " "), killed, stopped, restarted, absent(longAway))
+	row(t, w, usual, "containerd", "containerd.service", killed, stopped, restarted, absent(away))
+	row(t, w, usual, apiServer, "", toAPIServer()...)
 }
 
 // row runs the cells of a part.
-func row(t *testing.T, w *workload, part, units string, columns ...column) {
+func row(t *testing.T, w *workload, usual time.Duration, part, units string, columns ...column) {
 	t.Run(part, func(t *testing.T) {
 		for _, c := range columns {
-			t.Run(c.name, func(t *testing.T) { cell(t, w.in(t), part, units, c) })
+			t.Run(c.name, func(t *testing.T) { cell(t, w.in(t), usual, part, units, c) })
 		}
 	})
 }
 
-func cell(t *testing.T, w *workload, part, units string, c column) {
+func cell(t *testing.T, w *workload, usual time.Duration, part, units string, c column) {
 	turns, ends := matrix.Allows(part, c.name, matrix.Times{Frozen: c.long, Away: c.long})
 	w.ready()
-	since := readySince(w.list(t))
+	w.Running("talk")
+	since := readySince(t, w)
 	talk := w.Talk(t)
 	var s *steady
 	// Without the API server nobody sees anything.
@@ -151,9 +153,14 @@ func cell(t *testing.T, w *workload, part, units string, c column) {
 		s = watchSteady(t, w, watchNode)
 	}
 	before := tasks(t)
-	c.do(t, units, func() { w.Apply(fresh) })
+	// The pod doesn't wait for the scheduler, which after an outage of the API server asks again only after up to a minute.
+	bound := strings.Replace(fresh, "spec:\n", "spec:\n  nodeName: "+guest.Name+"\n", 1)
+	c.do(t, units, func() { w.Apply(bound) })
 	took := timed(func() { comesAndGoes(t, w.Namespace) })
 	t.Logf("%s, %s: a pod had come, answered and gone %.0f s after the return", part, c.name, took.Seconds())
+	if limit := 2*usual + time.Minute; took > limit {
+		t.Errorf("that took %s, and must take at most %s", took, limit)
+	}
 	if ends == "" {
 		talk.GoesOn()
 	} else {
@@ -161,24 +168,35 @@ func cell(t *testing.T, w *workload, part, units string, c column) {
 		w.Talk(t).Close() // a new one works
 	}
 	w.ready()
+	w.Running("talk")
 	if after := tasks(t); after != before {
 		t.Errorf("processes of containers:\n%s\nbefore:\n%s", after, before)
 	}
 	if s != nil {
 		s.check(t)
 	}
-	if after := readySince(w.list(t)); turns == "" && !maps.Equal(since, after) {
-		t.Errorf("the pods were Ready since %v and are since %v", since, after)
-	}
 	if err := node.AwaitReady(t.Context()); err != nil {
 		t.Error(err)
 	}
+	if after := readySince(t, w); turns == "" && !maps.Equal(since, after) {
+		t.Errorf("the node and the pods were Ready since %v and are since %v", since, after)
+	}
 }
 
-// readySince are the times since when each pod is Ready.
-func readySince(pods []corev1.Pod) map[string]string {
+// readySince are the times since when the node and each pod are Ready.
+func readySince(t *testing.T, w *workload) map[string]string {
+	t.Helper()
 	since := map[string]string{}
-	for _, p := range pods {
+	n, err := bed.Client.CoreV1().Nodes().Get(t.Context(), guest.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			since["the node"] = fmt.Sprintf("%s %s", c.Status, c.LastTransitionTime)
+		}
+	}
+	for _, p := range w.list(t) {
 		for _, c := range p.Status.Conditions {
 			if c.Type == corev1.PodReady {
 				since[p.Name] = fmt.Sprintf("%s %s", c.Status, c.LastTransitionTime)

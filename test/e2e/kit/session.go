@@ -24,6 +24,7 @@ type Session struct {
 	t    testing.TB
 	cmd  *exec.Cmd
 	done chan error
+	over chan struct{} // closed when kubectl has ended
 
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -32,13 +33,16 @@ type Session struct {
 // Session starts a kubectl with additions to its environment; it ends with the test at the latest.
 func (n *Namespace) Session(env []string, stdin io.Reader, args ...string) *Session {
 	n.t.Helper()
-	s := &Session{t: n.t, cmd: n.KubectlCommand(n.t.Context(), args...), done: make(chan error, 1)}
+	s := &Session{t: n.t, cmd: n.KubectlCommand(n.t.Context(), args...), done: make(chan error, 1), over: make(chan struct{})}
 	s.cmd.Env = append(os.Environ(), env...)
 	s.cmd.Stdout, s.cmd.Stderr, s.cmd.Stdin = s, s, stdin
 	if err := s.cmd.Start(); err != nil {
 		n.t.Fatal(err)
 	}
-	go func() { s.done <- s.cmd.Wait() }()
+	go func() {
+		s.done <- s.cmd.Wait()
+		close(s.over)
+	}()
 	return s
 }
 
@@ -56,15 +60,39 @@ func (s *Session) String() string {
 	return s.text.String()
 }
 
-// Shows waits until the text is written.
+// Shows waits until the text is written. A kubectl that ends without it fails the test at once.
 func (s *Session) Shows(text string) {
 	s.t.Helper()
+	if err := s.writes(text); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// writes waits until the text is written, or kubectl has ended without it.
+func (s *Session) writes(text string) (failed error) {
+	s.t.Helper()
 	Eventually(s.t, fmt.Sprintf("%q in what kubectl writes", text), func() error {
-		if out := s.String(); !strings.Contains(out, text) {
-			return fmt.Errorf("so far: %q", out)
+		ended := s.ended()
+		out := s.String()
+		switch {
+		case strings.Contains(out, text):
+			return nil
+		case ended:
+			failed = fmt.Errorf("kubectl has ended and has not written %q, but %q", text, out)
+			return nil
 		}
-		return nil
+		return fmt.Errorf("so far: %q", out)
 	})
+	return failed
+}
+
+func (s *Session) ended() bool {
+	select {
+	case <-s.over:
+		return true
+	default:
+		return false
+	}
 }
 
 // Ends waits until kubectl ends by itself.

@@ -25,33 +25,40 @@ type Talk struct {
 	in    *io.PipeWriter
 }
 
-// Talk begins one.
+// Talk opens a shell in TalkPod and follows its log, and waits until both work.
 func (n *Namespace) Talk(t *testing.T) *Talk {
 	t.Helper()
 	n = n.In(t)
-	in, out := io.Pipe()
-	s := &Talk{t: t, in: out}
-	s.shell = n.Session(nil, in, "exec", "-i", "talk", "--", "sh")
-	s.log = n.Session(nil, nil, "logs", "-f", "--tail=1", "talk")
-	s.works("before")
+	s := &Talk{t: t}
+	// On a slow machine the API server's time for a connection may pass.
+	Eventually(t, "a shell in the pod", func() error {
+		in, out := io.Pipe()
+		s.in, s.shell = out, n.Session(nil, in, "exec", "-i", "talk", "--", "sh")
+		// kubectl is waited for until nobody can write to it any more.
+		t.Cleanup(func() { out.Close() })
+		return s.shell.answers(out, "before")
+	})
+	Eventually(t, "the pod's log", func() error {
+		s.log = n.Session(nil, nil, "logs", "-f", "--tail=1", "talk")
+		return s.log.writes("line ")
+	})
 	return s
 }
 
 // GoesOn checks that the same shell answers and that no line of the log was lost or doubled, and ends both.
 func (s *Talk) GoesOn() {
 	s.t.Helper()
-	s.works("after")
+	s.works()
 	s.whole()
 	s.Close()
 }
 
-// works is an exchange with the shell, and a new line of the log.
-func (s *Talk) works(word string) {
+// works checks that the shell answers and that the log grows.
+func (s *Talk) works() {
 	s.t.Helper()
-	if _, err := io.WriteString(s.in, "echo "+word+"\n"); err != nil {
+	if err := s.shell.answers(s.in, "after"); err != nil {
 		s.t.Fatal(err)
 	}
-	s.shell.Shows(word + "\n")
 	var last int
 	Eventually(s.t, "a line of the log", func() error {
 		lines := strings.Split(s.log.String(), "\n")
@@ -59,6 +66,14 @@ func (s *Talk) works(word string) {
 		return err
 	})
 	s.log.Shows(fmt.Sprintf("line %d\n", last+2))
+}
+
+// answers is an exchange with a shell.
+func (s *Session) answers(in io.Writer, word string) error {
+	if _, err := io.WriteString(in, "echo "+word+"\n"); err != nil {
+		return err
+	}
+	return s.writes(word + "\n")
 }
 
 func (s *Talk) whole() {
