@@ -15,7 +15,8 @@ import (
 )
 
 // During an outage the watches ask one at a time: the first soon, later ones every 2 to 3 s. After it all of them go on
-// within firstSpread. An outage that begins while they go on doubles that, up to lastSpread: the server is hardly there.
+// within firstSpread. An outage that begins while they go on doubles that, up to lastSpread: the server is hardly
+// there.
 const (
 	turnDelay    = reflectDelay
 	turnDelayMax = 2 * time.Second

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
 	"kubelot.dev/services/lease/internal/csinode"
 )
 
@@ -48,8 +50,9 @@ var errNoCSINode = errors.New("CSINode is not yet initialized")
 type csiNode struct {
 	underway, changed bool
 	failures          int
-	// problems is what was last said of drivers that are left out.
+	// problems is what was last said of drivers that are left out, to health too.
 	problems string
+	health   daemon.HealthReporter
 	// due is when the CSINode is to be looked at, unless something changes.
 	due time.Time
 }
@@ -81,11 +84,7 @@ func (s *Service) reconcileCSINode(ctx context.Context, now time.Time) time.Dura
 	n.underway, n.changed = true, false
 	told, problems := placed(s.facts.CSI.Drivers, s.node.Labels)
 	late := takeUnlabelled(told, s.node.Labels)
-	if text := strings.Join(problems, "; "); text != n.problems {
-		if n.problems = text; text != "" {
-			s.env.Log.Error("a CSI driver is left out of the CSINode", "error", text)
-		}
-	}
+	n.leaveOut(strings.Join(problems, "; "), s.env.Log)
 	gone, forgets := maps.Clone(s.facts.CSI.Gone), s.facts.unspoken()
 	all := maps.Clone(s.facts.CSI.Drivers)
 	wanted := csinode.Wanted{Node: s.env.Config.NodeName, UID: s.node.UID, Drivers: told, Keeps: func(name string) bool {
@@ -102,6 +101,20 @@ func (s *Service) reconcileCSINode(ctx context.Context, now time.Time) time.Dura
 		})
 	})
 	return csiNodePeriod
+}
+
+// leaveOut says of drivers why they are left out of the CSINode; the empty text says that none is.
+func (n *csiNode) leaveOut(problems string, log *slog.Logger) {
+	if problems == n.problems {
+		return
+	}
+	n.problems = problems
+	if problems == "" {
+		n.health.Set(topic.Healthy, "")
+		return
+	}
+	log.Error("a CSI driver is left out of the CSINode", "error", problems)
+	n.health.Set(topic.Degraded, problems)
 }
 
 // ended takes the end of a comparison.

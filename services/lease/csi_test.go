@@ -61,6 +61,15 @@ func TestDriversOnTheNode(t *testing.T) {
 		if got := server.csiDrivers(); len(got) > 0 {
 			t.Errorf("the CSINode has the drivers %q, whose topology contradicts the labels", got)
 		}
+		if !strings.HasPrefix(r.said.text, "degraded ") || !strings.Contains(r.said.text, "ebs.example") {
+			t.Errorf("the daemon's health is %q, want what is wrong with the driver", r.said.text)
+		}
+		r.must(r.drivers.Delete(topic.CSIDriverKey("ebs.example")))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if r.said.text != "healthy " {
+			t.Errorf("the daemon's health is %q although the driver is gone", r.said.text)
+		}
 		if time.Since(began) > time.Minute {
 			t.Error("the test sleeps longer than it says")
 		}

@@ -29,9 +29,9 @@ func Run(ctx context.Context, env daemon.Env) error {
 	}
 	defer client.Close()
 	defer heart.Close()
-	health := &joinedHealth{whole: env.Health}
-	env.Health = health.part()
-	identity, err := clientcert.New(env.Config, identityPorts(env, health.part()))
+	health := daemon.JoinHealth(env.Health)
+	env.Health = health.Part()
+	identity, err := clientcert.New(env.Config, identityPorts(env, health.Part()))
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func Run(ctx context.Context, env daemon.Env) error {
 	defer wg.Wait()
 	defer cancel()
 	r := &renewer{
-		api: heart, node: env.Config.NodeName, log: env.Log, health: health.part(), renewed: renewed,
+		api: heart, node: env.Config.NodeName, log: env.Log, health: health.Part(), renewed: renewed,
 		duration: time.Duration(env.Config.Kubelet.NodeLeaseDurationSeconds) * time.Second,
 	}
 	wg.Go(func() { identity.Run(ctx) })
@@ -156,8 +156,11 @@ type answer struct {
 
 // New makes the service; a nil api means standalone mode. It starts nothing.
 func New(env daemon.Env, api nodes, h host) *Service {
+	health := daemon.JoinHealth(env.Health)
+	env.Health = health.Part()
 	s := &Service{
-		env: env, api: api, host: h, loop: loop.New(env.Bus),
+		csiNode: csiNode{health: health.Part()},
+		env:     env, api: api, host: h, loop: loop.New(env.Bus),
 		facts: Facts{
 			Health:  map[string]topic.DaemonHealth{},
 			CSI:     CSI{Drivers: map[string]topic.CSINodeInfo{}, Gone: map[string]bool{}},

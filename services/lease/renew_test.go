@@ -10,7 +10,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubelot.dev/bus/topic"
 )
+
+// said is the health as it was last reported. The tests look at it while its daemon waits.
+type said struct{ text string }
+
+func (s *said) Set(state topic.HealthState, message string) { s.text = string(state) + " " + message }
 
 func newRenewer(s *server, health *said) *renewer {
 	return &renewer{

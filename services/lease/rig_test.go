@@ -22,6 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // rig is the service between a bus and an API server in memory.
 type rig struct {
+	said   said // the daemon's own health
 	t      *testing.T
 	server *server
 	bus    *bustest.Bus
@@ -56,10 +57,6 @@ func (e *events) take() []string {
 	e.reasons = nil
 	return reasons
 }
-
-type noHealth struct{}
-
-func (noHealth) Set(topic.HealthState, string) {}
 
 func run(t *testing.T, server *server, body func(r *rig)) {
 	t.Helper()
@@ -102,7 +99,7 @@ func (r *rig) startWith(api nodes) (stop func()) {
 	conn := r.bus.Conn("lease")
 	r.registry = prometheus.NewRegistry()
 	env := daemon.Env{
-		Config: testConfig(), Bus: conn, Log: slog.New(slog.DiscardHandler), Health: noHealth{},
+		Config: testConfig(), Bus: conn, Log: slog.New(slog.DiscardHandler), Health: &r.said,
 		Events: &r.events, Metrics: r.registry,
 	}
 	ctx, cancel := context.WithCancel(r.t.Context())

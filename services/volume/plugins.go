@@ -65,13 +65,15 @@ func registerPlugins(ctx context.Context, env daemon.Env, writer registry.Publis
 }
 
 // runReport publishes what CSI drivers say of this node, until ctx ends.
-func runReport(ctx context.Context, env daemon.Env, drivers *driver.Drivers) {
+func runReport(ctx context.Context, env daemon.Env, drivers *driver.Drivers, health daemon.HealthReporter) {
 	for ctx.Err() == nil {
 		reading, cancel := context.WithTimeoutCause(ctx, readTimeout, errors.New("the bus has not answered"))
 		published, err := topic.CSIDriver.Read(reading, env.Bus)
 		cancel()
 		if err == nil {
-			drivers.Report(ctx, topic.CSIDriver.Writer(env.Bus), published, env.Log)
+			drivers.Report(ctx, driver.ReportPorts{
+				Out: topic.CSIDriver.Writer(env.Bus), Published: published, Health: health, Log: env.Log,
+			})
 			return
 		}
 		env.Log.Warn("can't read what was published of CSI drivers, retrying", "error", err)

@@ -40,6 +40,8 @@ func run(ctx context.Context, env daemon.Env) error {
 			"error", err)
 	}
 	warnOfSwap(env, "/proc/swaps", mounts.Noswap)
+	health := daemon.JoinHealth(env.Health)
+	env.Health = health.Part()
 	ports, err := newPorts(env)
 	if err != nil {
 		return err
@@ -53,7 +55,7 @@ func run(ctx context.Context, env daemon.Env) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	var registering sync.WaitGroup
 	registering.Go(func() { runRegistry(ctx, env, ports.Drivers) })
-	registering.Go(func() { runReport(ctx, env, ports.Drivers) })
+	registering.Go(func() { runReport(ctx, env, ports.Drivers, health.Part()) })
 	defer registering.Wait()
 	defer stop(errors.New("the volume daemon stops"))
 	if env.Config.Standalone() {

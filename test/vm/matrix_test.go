@@ -113,8 +113,8 @@ func toAPIServer() []column {
 	}
 }
 
-// TestMatrix freezes and stops each unit, all of them, the container runtime and the API server, while a pod comes. What
-// runs goes on: the same containers, Ready all the time where the node is, and somebody's shell and log.
+// TestMatrix freezes and stops each unit, all of them, the container runtime and the API server, while a pod comes.
+// What runs goes on: the same containers, Ready all the time where the node is, and somebody's shell and log.
 // docs/matrix.md has what it said. TestNode restarts and kills each unit.
 func TestMatrix(t *testing.T) {
 	notQuick(t)
@@ -153,7 +153,8 @@ func cell(t *testing.T, w *workload, usual time.Duration, part, units string, c 
 		s = watchSteady(t, w, watchNode)
 	}
 	before := tasks(t)
-	// The pod doesn't wait for the scheduler, which after an outage of the API server asks again only after up to a minute.
+	// The pod doesn't wait for the scheduler, which after an outage of the API server asks again only after up to a
+	// minute.
 	bound := strings.Replace(fresh, "spec:\n", "spec:\n  nodeName: "+guest.Name+"\n", 1)
 	c.do(t, units, func() { w.Apply(bound) })
 	took := timed(func() { comesAndGoes(t, w.Namespace) })

@@ -33,7 +33,8 @@ type Session struct {
 // Session starts a kubectl with additions to its environment; it ends with the test at the latest.
 func (n *Namespace) Session(env []string, stdin io.Reader, args ...string) *Session {
 	n.t.Helper()
-	s := &Session{t: n.t, cmd: n.KubectlCommand(n.t.Context(), args...), done: make(chan error, 1), over: make(chan struct{})}
+	s := &Session{t: n.t, cmd: n.KubectlCommand(n.t.Context(), args...), over: make(chan struct{})}
+	s.done = make(chan error, 1)
 	s.cmd.Env = append(os.Environ(), env...)
 	s.cmd.Stdout, s.cmd.Stderr, s.cmd.Stdin = s, s, stdin
 	if err := s.cmd.Start(); err != nil {

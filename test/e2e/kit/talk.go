@@ -35,7 +35,7 @@ func (n *Namespace) Talk(t *testing.T) *Talk {
 		in, out := io.Pipe()
 		s.in, s.shell = out, n.Session(nil, in, "exec", "-i", "talk", "--", "sh")
 		// kubectl is waited for until nobody can write to it any more.
-		t.Cleanup(func() { out.Close() })
+		t.Cleanup(func() { _ = out.Close() })
 		return s.shell.answers(out, "before")
 	})
 	Eventually(t, "the pod's log", func() error {
@@ -92,7 +92,7 @@ func (s *Talk) whole() {
 
 // Close ends the shell and the log.
 func (s *Talk) Close() {
-	s.in.Close()
+	_ = s.in.Close() // it never fails
 	s.shell.Kill()
 	s.log.Kill()
 }

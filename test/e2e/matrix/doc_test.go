@@ -59,7 +59,8 @@ func TestDocument(t *testing.T) {
 		}
 	}
 	for _, name := range regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(head+tail, -1) {
-		find := exec.CommandContext(t.Context(), "grep", "-rqE", "--include=*_test.go", "^func "+name[1]+"\\(", filepath.Join("..", "..", ".."))
+		find := exec.CommandContext(t.Context(), "grep", "-rqE", "--include=*_test.go", "^func "+name[1]+"\\(",
+			filepath.Join("..", "..", ".."))
 		if find.Run() != nil {
 			t.Errorf("%s names %s, which doesn't exist", docFile, name[1])
 		}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -190,6 +191,13 @@ func TestInUseFollowsTheDriver(t *testing.T) {
 }
 
 // infos is the topic csi.driver.
+// words are what a health has said.
+type words []string
+
+func (w *words) Set(state topic.HealthState, message string) {
+	*w = append(*w, string(state)+" "+message)
+}
+
 type infos struct {
 	mu   sync.Mutex
 	said map[string]topic.CSINodeInfo
@@ -236,7 +244,12 @@ func TestReport(t *testing.T) {
 	out, published := &infos{said: maps.Clone(said)}, maps.Clone(said)
 	ctx, cancel := context.WithCancel(t.Context())
 	var reporting sync.WaitGroup
-	reporting.Go(func() { b.drivers.Report(ctx, out, published, slog.New(slog.DiscardHandler)) })
+	var health words
+	reporting.Go(func() {
+		b.drivers.Report(ctx, driver.ReportPorts{
+			Out: out, Published: published, Health: &health, Log: slog.New(slog.DiscardHandler),
+		})
+	})
 	said["d"] = topic.CSINodeInfo{Name: "d", NodeID: "id", Topology: map[string]string{"zone": "a"}, MaxVolumes: 7}
 	out.become(t, said)
 	b.drivers.Close()
@@ -244,4 +257,7 @@ func TestReport(t *testing.T) {
 	out.become(t, said)
 	cancel()
 	reporting.Wait()
+	if len(health) != 2 || !strings.Contains(health[0], "starting") || health[1] != "healthy " {
+		t.Errorf("the daemon's health was %q, want why the driver doesn't answer, and then its end", health)
+	}
 }

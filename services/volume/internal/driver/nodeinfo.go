@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,17 +33,30 @@ type InfoPublisher interface {
 	Delete(key string) error
 }
 
+// ReportPorts are what Report works with.
+type ReportPorts struct {
+	Out InfoPublisher
+	// Published is what an earlier process has left on the bus: it stays while its driver may come back.
+	Published map[string]topic.CSINodeInfo
+	// Health hears of drivers that don't answer.
+	Health interface {
+		Set(state topic.HealthState, message string)
+	}
+	Log *slog.Logger
+}
+
 // reporter asks the registered drivers what they say of this node, and publishes it. It belongs to the goroutine of
 // Report.
 type reporter struct {
+	ReportPorts
+
 	drivers *Drivers
-	out     InfoPublisher
-	log     *slog.Logger
 	// question asks a driver what it says of this node.
 	question func(ctx context.Context, c *Client, name string) (topic.CSINodeInfo, error)
 	// asking are the drivers that are being asked, by their names.
-	asking    map[string]*asking
-	published map[string]topic.CSINodeInfo
+	asking map[string]*asking
+	// silent is why drivers that are asked haven't told of the node.
+	silent map[string]string
 	// seen are the drivers that have registered since this process began.
 	seen    map[string]bool
 	began   time.Time
@@ -55,23 +71,19 @@ type asking struct {
 	refresh, period chan struct{}
 }
 
-// told is what a driver has said.
+// told is what a driver has said, or why it has said nothing.
 type told struct {
-	from *asking
-	info topic.CSINodeInfo
+	from    *asking
+	info    topic.CSINodeInfo
+	problem string
 }
 
-// Report publishes what each registered driver says of this node until ctx ends. Published is what an earlier process
-// has left on the bus: it stays while its driver may come back.
-func (d *Drivers) Report(ctx context.Context, out InfoPublisher, published map[string]topic.CSINodeInfo,
-	log *slog.Logger,
-) {
-	newReporter(d, out, published, log).run(ctx)
-}
+// Report publishes what each registered driver says of this node until ctx ends.
+func (d *Drivers) Report(ctx context.Context, ports ReportPorts) { newReporter(d, ports).run(ctx) }
 
-func newReporter(d *Drivers, out InfoPublisher, published map[string]topic.CSINodeInfo, log *slog.Logger) *reporter {
+func newReporter(d *Drivers, ports ReportPorts) *reporter {
 	return &reporter{
-		drivers: d, out: out, log: log, question: nodeInfo, asking: map[string]*asking{}, published: published,
+		ReportPorts: ports, drivers: d, question: nodeInfo, asking: map[string]*asking{}, silent: map[string]string{},
 		seen: map[string]bool{}, began: time.Now(),
 	}
 }
@@ -119,6 +131,7 @@ func (r *reporter) follow(ctx context.Context, answers chan told) {
 		if now[name] != a.instance {
 			a.stop()
 			delete(r.asking, name)
+			r.isSilent(name, "")
 		}
 	}
 	for name, instance := range now {
@@ -127,16 +140,16 @@ func (r *reporter) follow(ctx context.Context, answers chan told) {
 			r.start(ctx, name, instance, answers)
 		}
 	}
-	for key, info := range r.published {
+	for key, info := range r.Published {
 		_, still := now[info.Name]
 		if still || (!r.seen[info.Name] && time.Since(r.began) < stalePause) {
 			continue
 		}
-		if err := r.out.Delete(key); err != nil {
-			r.log.Error("can't withdraw what a CSI driver said of this node", "driver", info.Name, "error", err)
+		if err := r.Out.Delete(key); err != nil {
+			r.Log.Error("can't withdraw what a CSI driver said of this node", "driver", info.Name, "error", err)
 			continue
 		}
-		delete(r.published, key)
+		delete(r.Published, key)
 	}
 }
 
@@ -146,15 +159,13 @@ func (r *reporter) start(ctx context.Context, name, instance string, answers cha
 	r.asking[name] = a
 	r.workers.Go(func() {
 		for ctx.Err() == nil {
-			info, ok := r.ask(ctx, name)
+			info, ok := r.ask(ctx, name, func(problem string) {
+				send(ctx, answers, told{from: a, info: topic.CSINodeInfo{Name: name}, problem: problem})
+			})
 			if !ok {
 				return
 			}
-			select {
-			case answers <- told{a, info}:
-			case <-ctx.Done():
-				return
-			}
+			send(ctx, answers, told{from: a, info: info})
 			asked := time.Now()
 			r.drivers.learn(ctx, name)
 			pause.For(ctx, leastRefresh)
@@ -185,8 +196,15 @@ func (d *Drivers) learn(ctx context.Context, name string) {
 	}
 }
 
-// ask asks until the driver answers or is gone.
-func (r *reporter) ask(ctx context.Context, name string) (topic.CSINodeInfo, bool) {
+func send(ctx context.Context, answers chan<- told, t told) {
+	select {
+	case answers <- t:
+	case <-ctx.Done():
+	}
+}
+
+// ask asks until the driver answers or is gone. It fails with a text each time that the cause is another.
+func (r *reporter) ask(ctx context.Context, name string, fail func(string)) (topic.CSINodeInfo, bool) {
 	problem := ""
 	for failures := 1; ; failures++ {
 		c := r.drivers.Client(name)
@@ -203,8 +221,9 @@ func (r *reporter) ask(ctx context.Context, name string) (topic.CSINodeInfo, boo
 		}
 		if text := err.Error(); text != problem {
 			problem = text
-			r.log.Warn("a CSI driver doesn't say how it names this node, so its volumes can't come here, retrying",
+			r.Log.Warn("a CSI driver doesn't say how it names this node, so its volumes can't come here, retrying",
 				"driver", name, "error", text)
+			fail(text)
 		}
 		pause.For(ctx, pause.After(failures, firstAsk, lastAsk))
 	}
@@ -215,15 +234,36 @@ func (r *reporter) take(t told) {
 	if r.asking[t.info.Name] != t.from {
 		return
 	}
+	if r.isSilent(t.info.Name, t.problem); t.problem != "" {
+		return
+	}
 	key := topic.CSIDriverKey(t.info.Name)
-	if old, known := r.published[key]; known && reflect.DeepEqual(old, t.info) {
+	if old, known := r.Published[key]; known && reflect.DeepEqual(old, t.info) {
 		return
 	}
-	if err := r.out.Set(key, t.info); err != nil {
-		r.log.Error("can't publish what a CSI driver says of this node", "driver", t.info.Name, "error", err)
+	if err := r.Out.Set(key, t.info); err != nil {
+		r.Log.Error("can't publish what a CSI driver says of this node", "driver", t.info.Name, "error", err)
 		return
 	}
-	r.published[key] = t.info
+	r.Published[key] = t.info
+}
+
+// isSilent notes why a driver hasn't told of the node; the empty text says that it has, or is gone.
+func (r *reporter) isSilent(name, why string) {
+	if why == r.silent[name] {
+		return
+	}
+	r.silent[name] = why
+	if why == "" {
+		delete(r.silent, name)
+	}
+	state, texts := topic.Healthy, []string(nil)
+	for _, name := range slices.Sorted(maps.Keys(r.silent)) {
+		state = topic.Degraded
+		texts = append(texts, fmt.Sprintf("CSI driver %.80q doesn't say how it names this node, so its volumes can't come "+
+			"here: %.200s", name, r.silent[name]))
+	}
+	r.Health.Set(state, strings.Join(texts, "; "))
 }
 
 // nodeInfo asks what the driver says of this node.

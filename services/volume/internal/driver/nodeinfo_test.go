@@ -63,13 +63,20 @@ func (q *questions) take(name string) int {
 	return n
 }
 
+// deaf hears of the health and forgets it.
+type deaf struct{}
+
+func (deaf) Set(topic.HealthState, string) {}
+
 // reporting reports what the drivers a and b say, until the test ends.
 func reporting(t *testing.T, body func(d *Drivers, q *questions)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		d, q := New(), &questions{asked: map[string]int{}, fails: map[string]bool{}}
-		r := newReporter(d, &said{info: map[string]topic.CSINodeInfo{}}, map[string]topic.CSINodeInfo{},
-			slog.New(slog.DiscardHandler))
+		r := newReporter(d, ReportPorts{
+			Out: &said{info: map[string]topic.CSINodeInfo{}}, Published: map[string]topic.CSINodeInfo{},
+			Health: deaf{}, Log: slog.New(slog.DiscardHandler),
+		})
 		r.question = q.ask
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup

@@ -1,17 +1,16 @@
-package lease
+package daemon
 
 import (
 	"strings"
 	"sync"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/daemon"
 )
 
-// joinedHealth makes the daemon's health of what its parts say of theirs: one that is well doesn't hide that another
+// JoinedHealth makes the daemon's health of what its parts say of theirs: one that is well doesn't hide that another
 // isn't.
-type joinedHealth struct {
-	whole daemon.HealthReporter
+type JoinedHealth struct {
+	whole HealthReporter
 
 	mu    sync.Mutex
 	parts []*partHealth
@@ -19,13 +18,16 @@ type joinedHealth struct {
 
 // partHealth is the health of one part.
 type partHealth struct {
-	of      *joinedHealth
+	of      *JoinedHealth
 	state   topic.HealthState
 	message string
 }
 
-// part is one more part, which is healthy until it says otherwise.
-func (j *joinedHealth) part() *partHealth {
+// JoinHealth is for a daemon of several parts.
+func JoinHealth(whole HealthReporter) *JoinedHealth { return &JoinedHealth{whole: whole} }
+
+// Part is one more part, which is healthy until it says otherwise.
+func (j *JoinedHealth) Part() HealthReporter {
 	p := &partHealth{of: j, state: topic.Healthy}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -33,7 +35,7 @@ func (j *joinedHealth) part() *partHealth {
 	return p
 }
 
-// Set implements daemon.HealthReporter.
+// Set implements HealthReporter.
 func (p *partHealth) Set(state topic.HealthState, message string) {
 	j := p.of
 	j.mu.Lock()

@@ -1,4 +1,4 @@
-package lease
+package daemon
 
 import (
 	"testing"
@@ -13,10 +13,10 @@ func (s *said) Set(state topic.HealthState, message string) { s.text = string(st
 
 func TestNoPartHidesAnothersTrouble(t *testing.T) {
 	var whole said
-	j := &joinedHealth{whole: &whole}
-	node, lease := j.part(), j.part()
+	j := JoinHealth(&whole)
+	node, lease := j.Part(), j.Part()
 	for _, step := range []struct {
-		part    *partHealth
+		part    HealthReporter
 		state   topic.HealthState
 		message string
 		want    string
