@@ -29,6 +29,12 @@ func sliceOf(p *corev1.Pod) string {
 	}
 }
 
+// containerCgroup is the cgroup of the pod's first container.
+func containerCgroup(p *corev1.Pod) string {
+	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
+	return sliceOf(p) + "/cri-containerd-" + id + ".scope"
+}
+
 // cgroupHas waits until the files of the cgroup have the values.
 func cgroupHas(t testing.TB, dir, files, want string) {
 	t.Helper()
@@ -125,9 +131,7 @@ func throttled(request, limit int64) int64 {
 // protects checks memory.min, memory.low and memory.high of the pod's cgroup and of its container's.
 func protects(t *testing.T, p *corev1.Pod, pod, container string) {
 	t.Helper()
-	slice := sliceOf(p)
-	_, id, _ := strings.Cut(p.Status.ContainerStatuses[0].ContainerID, "://")
-	for dir, want := range map[string]string{slice: pod, slice + "/cri-containerd-" + id + ".scope": container} {
+	for dir, want := range map[string]string{sliceOf(p): pod, containerCgroup(p): container} {
 		if got := in(t, "cd "+dir+" && echo $(cat memory.min memory.low memory.high)"); got != want {
 			t.Errorf("pod %s: memory.min, memory.low and memory.high of %s are %q, want %q", p.Name, dir, got, want)
 		}
