@@ -60,7 +60,7 @@ func registerPlugins(ctx context.Context, env daemon.Env, writer registry.Publis
 		return err
 	}
 	return registry.New(env.Config.RootDir, registry.Ports{
-		Publisher: writer, Published: published, Changed: drivers.Registered, Log: env.Log,
+		Publisher: writer, Published: published, Changed: drivers.Registered, Watched: env.Pulse.Of, Log: env.Log,
 	}).Run(ctx)
 }
 

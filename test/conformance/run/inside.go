@@ -79,7 +79,11 @@ func inside(ctx context.Context, o Options) (results conformance.Results, err er
 		return nil, err
 	}
 	if err := o.follow(ctx, m); err != nil {
-		return nil, err
+		// The logs that are there say how far it came. The machine goes now, also where ctx has ended.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerInside)
+		defer cancel()
+		_, lost := o.takeOut(ctx, m)
+		return nil, errors.Join(err, lost)
 	}
 	return o.takeOut(ctx, m)
 }

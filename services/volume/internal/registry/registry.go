@@ -38,6 +38,8 @@ type Ports struct {
 	Published map[string]topic.Plugin
 	// Changed is called with each new set of plugins, from the goroutine of Run; it must not block.
 	Changed func(map[string]topic.Plugin)
+	// Watched is told of the loop that is to go on until ctx ends (daemon.Pulse); nil for nobody.
+	Watched func(ctx context.Context, loops ...chan<- func())
 	Log     *slog.Logger
 }
 
@@ -81,6 +83,9 @@ func (r *Registry) Run(ctx context.Context) error {
 	maps.Copy(r.published, r.ports.Published)
 	if r.ports.Changed != nil {
 		r.ports.Changed(r.published)
+	}
+	if r.ports.Watched != nil {
+		r.ports.Watched(ctx, r.loop.Inbox())
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
