@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
@@ -114,6 +117,16 @@ func (c *collection) asked() int {
 	return n
 }
 
+// askedIn is how many requests come in that time, which begins after another one.
+func (c *collection) askedIn(d, after time.Duration) int {
+	time.Sleep(after)
+	synctest.Wait()
+	c.asked()
+	time.Sleep(d)
+	synctest.Wait()
+	return c.asked()
+}
+
 // source is the collection, or the one object of that name.
 func (c *collection) source(name string) source {
 	return source{
@@ -154,6 +167,19 @@ func (c *collection) get(_ context.Context, k ObjectKey) (*corev1.ConfigMap, err
 		return o.DeepCopy(), nil
 	}
 	return nil, apierrors.NewNotFound(corev1.Resource("configmaps"), k.Name)
+}
+
+// clientOf is a client of that server, until the test's end.
+func clientOf(t *testing.T, url string) *Client {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	replace(t, file, userOf(url, "{}"))
+	c, err := NewClient(file, Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
 }
 
 func testClient() *Client {

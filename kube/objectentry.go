@@ -124,9 +124,10 @@ func (o *ObjectCache[T]) learn(ctx context.Context, k ObjectKey, e *entry[T], v 
 func (o *ObjectCache[T]) fail(e *entry[T], err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	e.err, e.failed = err, e.failed+1
-	if retriable(err) {
+	if e.err = err; retriable(err) {
 		e.failed = 0
+	} else {
+		e.failed++
 	}
 	o.answerLocked(e)
 }
@@ -151,12 +152,7 @@ func (o *ObjectCache[T]) poll(ctx context.Context, k ObjectKey, s sink[T]) {
 			s.failed(err)
 			delay = min(max(2*delay, reflectDelay), reflectDelayMax)
 		}
-		timer := time.NewTimer(delay)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		sleep(ctx, delay)
 	}
 }
 

@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,12 +45,7 @@ func TestWatchesTakeTurnsDuringAnOutage(t *testing.T) {
 	c := newCollection()
 	many(t, c, func(t *testing.T, watches int) {
 		c.fail(errDown)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		c.asked()
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		if n := c.asked(); n < 190 || n > 310 {
+		if n := c.askedIn(10*time.Minute, time.Minute); n < 190 || n > 310 {
 			t.Errorf("%d requests in 10 minutes, want one each 2 to 3 s", n)
 		}
 		c.fail(nil)
@@ -105,12 +98,7 @@ func TestAServerThatRarelyAnswersIsSpared(t *testing.T) {
 	many(t, c, func(t *testing.T, watches int) {
 		c.refusesEach = 10
 		c.fail(errDown)
-		time.Sleep(5 * time.Minute)
-		synctest.Wait()
-		c.asked()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if n := c.asked(); n > 15*watches {
+		if n := c.askedIn(time.Minute, 5*time.Minute); n > 15*watches {
 			t.Errorf("%d requests in a minute, want at most one each 4 s from each watch", n)
 		}
 	})
@@ -124,17 +112,11 @@ func TestAWatchWithoutAnAnswerIsAnError(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}))
 	defer server.Close()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	replace(t, file, userOf(server.URL, "{}"))
-	c, err := NewClient(file, Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := clientOf(t, server.URL)
 	if w, err := c.nodes().Watch(t.Context(), metav1.ListOptions{}); err == nil || !unanswered(err) {
 		t.Errorf("the watch is %v, %v, want an error", w, err)
 	}
-	_, err = c.nodes().list(t.Context(), metav1.ListOptions{}, new(corev1.NodeList))
+	_, err := c.nodes().list(t.Context(), metav1.ListOptions{}, new(corev1.NodeList))
 	if err == nil || !unanswered(err) {
 		t.Errorf("the list is %v, want an error", err)
 	}

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -122,13 +120,7 @@ func TestRequestsAreThoseOfClientGo(t *testing.T) {
 	recorder := &recordingServer{}
 	server := httptest.NewServer(recorder)
 	defer server.Close()
-	file := filepath.Join(t.TempDir(), "kubeconfig")
-	replace(t, file, userOf(server.URL, "{}"))
-	ours, err := NewClient(file, Options{Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ours.Close()
+	ours := clientOf(t, server.URL)
 	cfg := &rest.Config{Host: server.URL}
 	cfg.ContentType, cfg.AcceptContentTypes = ours.config.ContentType, ours.config.AcceptContentTypes
 	theirs, err := kubernetes.NewForConfig(cfg)

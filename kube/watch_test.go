@@ -130,12 +130,7 @@ func TestAServerThatRefusesIsTriedRarely(t *testing.T) {
 	c := newCollection()
 	c.err = errRefused
 	streaming(t, c, func(t *testing.T, changes <-chan Change[corev1.ConfigMap], v *view) {
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		c.asked()
-		time.Sleep(10 * time.Minute)
-		synctest.Wait()
-		if n := c.asked(); n < 60 || n > 130 {
+		if n := c.askedIn(10*time.Minute, time.Minute); n < 60 || n > 130 {
 			t.Errorf("%d requests in 10 minutes, want one each 5 to 10 s", n)
 		}
 		v.read(t, changes)

@@ -18,14 +18,7 @@ import (
 func TestStreamsOutliveDaemons(t *testing.T) {
 	bed.NotCompact(t, "the daemon that carries the stream dies with the others")
 	ns := bed.Namespace(t)
-	ns.Apply(`
-apiVersion: v1
-kind: Pod
-metadata: {name: talk}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, 'i=0; while :; do i=$((i+1)); echo line $i; sleep 0.1; done']}]
-`)
+	ns.Apply(kit.TalkPod)
 	ns.Running("talk")
 	in, out := io.Pipe()
 	shell := ns.Session(nil, in, "exec", "-i", "talk", "--", "sh")

@@ -14,7 +14,10 @@ kind: Pod
 metadata: {name: talk}
 spec:
   terminationGracePeriodSeconds: 1
-  containers: [{name: app, image: "busybox:1.36", command: [sh, -c, 'i=0; while :; do i=$((i+1)); echo line $i; sleep 0.2; done']}]
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: [sh, -c, 'i=0; while :; do i=$((i+1)); echo line $i; sleep 0.2; done']
 `
 
 // Talk is somebody in TalkPod, and somebody who follows its log.

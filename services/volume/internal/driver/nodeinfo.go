@@ -15,6 +15,7 @@ import (
 
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/daemon"
 )
 
 const (
@@ -39,10 +40,8 @@ type ReportPorts struct {
 	// Published is what an earlier process has left on the bus: it stays while its driver may come back.
 	Published map[string]topic.CSINodeInfo
 	// Health hears of drivers that don't answer.
-	Health interface {
-		Set(state topic.HealthState, message string)
-	}
-	Log *slog.Logger
+	Health daemon.HealthReporter
+	Log    *slog.Logger
 }
 
 // reporter asks the registered drivers what they say of this node, and publishes it. It belongs to the goroutine of
@@ -131,7 +130,7 @@ func (r *reporter) follow(ctx context.Context, answers chan told) {
 		if now[name] != a.instance {
 			a.stop()
 			delete(r.asking, name)
-			r.isSilent(name, "")
+			r.setSilent(name, "")
 		}
 	}
 	for name, instance := range now {
@@ -162,10 +161,9 @@ func (r *reporter) start(ctx context.Context, name, instance string, answers cha
 			info, ok := r.ask(ctx, name, func(problem string) {
 				send(ctx, answers, told{from: a, info: topic.CSINodeInfo{Name: name}, problem: problem})
 			})
-			if !ok {
+			if !ok || !send(ctx, answers, told{from: a, info: info}) {
 				return
 			}
-			send(ctx, answers, told{from: a, info: info})
 			asked := time.Now()
 			r.drivers.learn(ctx, name)
 			pause.For(ctx, leastRefresh)
@@ -196,10 +194,13 @@ func (d *Drivers) learn(ctx context.Context, name string) {
 	}
 }
 
-func send(ctx context.Context, answers chan<- told, t told) {
+// send reports false if ctx ends first.
+func send(ctx context.Context, answers chan<- told, t told) bool {
 	select {
 	case answers <- t:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -234,7 +235,7 @@ func (r *reporter) take(t told) {
 	if r.asking[t.info.Name] != t.from {
 		return
 	}
-	if r.isSilent(t.info.Name, t.problem); t.problem != "" {
+	if r.setSilent(t.info.Name, t.problem); t.problem != "" {
 		return
 	}
 	key := topic.CSIDriverKey(t.info.Name)
@@ -248,8 +249,8 @@ func (r *reporter) take(t told) {
 	r.Published[key] = t.info
 }
 
-// isSilent notes why a driver hasn't told of the node; the empty text says that it has, or is gone.
-func (r *reporter) isSilent(name, why string) {
+// setSilent notes why a driver hasn't told of the node; the empty text says that it has, or is gone.
+func (r *reporter) setSilent(name, why string) {
 	if why == r.silent[name] {
 		return
 	}

@@ -147,6 +147,13 @@ func begin(t *testing.T, root string, published map[string]topic.Plugin, log io.
 	if err := os.MkdirAll(r.dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
+	run(t, r)
+	return r.dir, b
+}
+
+// run runs a registry until the test's end.
+func run(t *testing.T, r *Registry) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -155,7 +162,6 @@ func begin(t *testing.T, root string, published map[string]topic.Plugin, log io.
 		}
 	})
 	t.Cleanup(func() { cancel(); running.Wait() })
-	return r.dir, b
 }
 
 func has(key string) func(map[string]topic.Plugin) bool {
