@@ -26,10 +26,7 @@ var numaScope = []string{`\[sig-node\] (CPU|Memory|Topology) Manager`, `\[sig-no
 // numaNever are specs that need hardware which no virtual machine has.
 var numaNever = append([]string{`alignment test suite`}, nodeNever...)
 
-// numaBrief has specs of the CPU and the memory manager that the suite Node can't have on a machine with two CPUs.
+// numaBrief has specs that the suite Node can't have on a machine with two CPUs.
 var numaBrief = []string{
-	`CPU Manager .* running guaranteed pod tests should allocate exclusively CPUs to a multi-container pod \(3\+2\)`,
-	`CPU Manager .* with SMT Alignment should`,
 	`CPU Manager .* CFS quota management should disable for guaranteed pod with exclusive single CPU`,
-	`Memory Manager .* memory request is bigger than free memory on each NUMA node should be rejected`,
 }

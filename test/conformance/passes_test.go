@@ -83,7 +83,9 @@ func TestQuickPartByTheList(t *testing.T) {
 			}
 		}
 		quick := (Scope{Suite: suite, Quick: true}).Expected(specs)
-		if len(quick) == len(specs) || suite.brief == nil && len(quick) < len(specs)/2 {
+		// A list that is as short as its quick part has just begun.
+		all := len(quick) == len(specs) && len(specs) > len(suite.brief)
+		if all || suite.brief == nil && len(quick) < len(specs)/2 {
 			t.Errorf("the quick part of %s has %d of %d specs", suite.Target, len(quick), len(specs))
 		}
 	}
