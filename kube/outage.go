@@ -69,8 +69,11 @@ func (o *outage) set(log *slog.Logger, err error) {
 		case unanswered(err) && answered < o.spread+turnDelayMax:
 			o.spread = min(2*o.spread, lastSpread)
 		}
-		log.Warn("can't reach the API server, retrying; the last known objects stay in use",
-			"server", o.host, "error", err)
+		what := "can't reach the API server"
+		if !unanswered(err) {
+			what = "the API server answers with an error"
+		}
+		log.Warn(what+", retrying; the last known objects stay in use", "server", o.host, "error", err)
 		return
 	}
 	o.ended = time.Now()

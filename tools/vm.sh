@@ -17,10 +17,11 @@ next=$root/.run/vm-next
 
 need_root vm
 
-# what_is_installed makes what the machine installs where it isn't the executables that are built anyway, and of a later
-# version podsync, which a test upgrades.
+# what_is_installed makes what the machine installs where it isn't the executables that are built anyway, and a later
+# version of the daemons, which a test upgrades; the quick part upgrades podsync alone.
 what_is_installed() {
-  local arch packages=$root/.run/vm-packages later=v99.0.0
+  local arch packages=$root/.run/vm-packages later=v99.0.0 upgraded=kubelot-podsync
+  [ -n "${QUICK:-}" ] || upgraded=$(cd "$root/services" && printf 'kubelot-%s,' bus *)
   # A package goes with those of the release before it, which a checkout without history has no version after.
   case ${VERSION:-$("$root/tools/version.sh")} in v*) ;; *) later=v0.0.1 ;; esac
   if [ "$install" = packages ]; then
@@ -29,13 +30,13 @@ what_is_installed() {
     # They lie in a directory for each architecture.
     export ARCH=$arch FORMAT=deb
     if ! { OUT=$packages "$root/tools/packages.sh" &&
-      VERSION=$later OUT=$next "$root/tools/packages.sh" --only kubelot-podsync; } >"$log" 2>&1; then
+      VERSION=$later OUT=$next "$root/tools/packages.sh" --only "${upgraded%,}"; } >"$log" 2>&1; then
       cat "$log"
       return 1
     fi
     installed=$packages/$arch next=$next/$arch
   else
-    VERSION=$later "$root/tools/build.sh" --multi-call "$next"
+    VERSION=$later "$root/tools/build.sh" ${QUICK:+--multi-call} "$next"
   fi
 }
 

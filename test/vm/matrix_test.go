@@ -142,7 +142,8 @@ func row(t *testing.T, w *workload, usual time.Duration, part, units string, col
 }
 
 func cell(t *testing.T, w *workload, usual time.Duration, part, units string, c column) {
-	turns, ends := matrix.Allows(part, c.name, matrix.Times{Frozen: c.long, Away: c.long})
+	times := matrix.Times{Frozen: c.long, Away: c.long}
+	turns, ends := matrix.Allows(part, c.name, times)
 	w.ready()
 	w.Running("talk")
 	since := readySince(t, w)
@@ -151,6 +152,12 @@ func cell(t *testing.T, w *workload, usual time.Duration, part, units string, c 
 	// Without the API server nobody sees anything.
 	if turns == "" && part != apiServer {
 		s = watchSteady(t, w, watchNode)
+	}
+	observer, err := matrix.Observe(t.Context(), matrix.Observed{
+		Client: bed.Client, Node: guest.Name, Namespace: w.Name, Living: len(w.list(t)), Passing: []string{"fresh"},
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	before := tasks(t)
 	// The pod doesn't wait for the scheduler, which after an outage of the API server asks again only after up to a
@@ -178,6 +185,13 @@ func cell(t *testing.T, w *workload, usual time.Duration, part, units string, c 
 	}
 	if err := node.AwaitReady(t.Context()); err != nil {
 		t.Error(err)
+	}
+	faults, err := observer.Faults(t.Context(), part, c.name, times)
+	if err != nil {
+		t.Error(err)
+	}
+	for _, fault := range faults {
+		t.Error(fault)
 	}
 	if after := readySince(t, w); turns == "" && !maps.Equal(since, after) {
 		t.Errorf("the node and the pods were Ready since %v and are since %v", since, after)

@@ -28,7 +28,7 @@ func TestNode(t *testing.T) {
 		{"Hardened", hardened},
 		{"SleepsAgain", sleepsAgain},
 		{"UnitsRestart", unitsRestart},
-		{"UpgradeOne", upgradeOne},
+		{"UpgradeEach", upgradeEach},
 		{"StopLeavesPods", stopLeavesPods},
 		{"RemoveLeavesPods", removeLeavesPods},
 		{"Reboot", reboot},
@@ -147,30 +147,44 @@ func unitsRestart(t *testing.T, w *workload) {
 	s.check(t)
 }
 
-// upgradeOne moves one daemon to another version: its unit alone is restarted, and runs that version.
-func upgradeOne(t *testing.T, w *workload) {
-	const daemon = "podsync"
+// upgradeEach moves one daemon after the other to another version, in the quick part podsync alone: its unit alone is
+// restarted, and runs that version.
+func upgradeEach(t *testing.T, w *workload) {
 	units := crew(t)
+	names := slices.Sorted(maps.Keys(units))
+	moves := names
+	if testing.Short() {
+		moves = []string{"kubelot-podsync.service"}
+	}
 	s := watchSteady(t, w, watchNode)
 	before := tasks(t)
-	version, err := node.Upgrade(t.Context(), daemon)
-	if err != nil {
-		t.Fatal(err)
-	}
-	now := alone(t, units, "kubelot-"+daemon+".service")
-	program := "/usr/lib/kubelot/bin/kubelot-" + daemon
-	if got := in(t, program+" --version"); !strings.HasSuffix(got, " "+version) || version == "" {
-		t.Errorf("the installed %s says %q, want the version %q", daemon, got, version)
-	}
-	in(t, fmt.Sprintf("[ /proc/%s/exe -ef %s ]", now["kubelot-"+daemon+".service"].MainPID, program))
-	if got := in(t, "/usr/lib/kubelot/bin/kubelot-pleg --version"); strings.HasSuffix(got, " "+version) {
-		t.Errorf("another daemon was upgraded too: %s", got)
+	for i, name := range moves {
+		daemon := strings.TrimSuffix(strings.TrimPrefix(name, "kubelot-"), ".service")
+		version, err := node.Upgrade(t.Context(), daemon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		units = alone(t, units, name)
+		for _, other := range names {
+			got := in(t, program(other)+" --version")
+			if moved := slices.Contains(moves[:i+1], other); strings.HasSuffix(got, " "+version) != moved || version == "" {
+				t.Errorf("with %s of version %q, %s says %q", daemon, version, other, got)
+			}
+		}
+		if name != sleeper { // that may sleep, in a program of its own
+			in(t, fmt.Sprintf("[ /proc/%s/exe -ef %s ]", units[name].MainPID, program(name)))
+		}
 	}
 	works(t, w.Namespace)
 	if after := tasks(t); after != before {
 		t.Errorf("processes of containers:\n%s\nbefore the upgrade:\n%s", after, before)
 	}
 	s.check(t)
+}
+
+// program is the executable of a unit.
+func program(unit string) string {
+	return "/usr/lib/kubelot/bin/" + strings.TrimSuffix(unit, ".service")
 }
 
 // stopLeavesPods stops all units together: pods go on, and the units that start again take the pods over.

@@ -16,14 +16,8 @@ import (
 	"kubelot.dev/test/testbed/release"
 )
 
-const (
-	// goal is how long after a part's return all must be as wanted, beside what the machine needs for it anyway.
-	goal = 5 * time.Second
-	// leaseTime is how long a lease counts.
-	leaseTime = 40 * time.Second
-	// fewEvents are about the node: each daemon that starts may say so.
-	fewEvents = 12
-)
+// goal is how long after a part's return all must be as wanted, beside what the machine needs for it anyway.
+const goal = 5 * time.Second
 
 // TestMatrix is the table. MATRIX=full takes the times of the requirement, 30 pods, and holds the goal of convergence;
 // by default the times are short, as a machine that does other things needs.
@@ -102,7 +96,11 @@ func (r *rig) cell(t *testing.T, part string, a action) {
 	turns, ends := Allows(part, string(a), r.times)
 	converge := r.comings(t)
 	s := r.ns.Talk(t)
-	o := r.observe(t)
+	o, err := Observe(t.Context(), Observed{
+		Client: r.bed.Client, Node: kit.NodeName, Namespace: r.ns.Name, Living: len(r.steady),
+		Passing: []string{"comes-", "leaves-"},
+	})
+	r.must(t, err)
 	if part == apiserver || a == kill || a == restart {
 		r.meanwhile()
 	}
@@ -114,9 +112,12 @@ func (r *rig) cell(t *testing.T, part string, a action) {
 		s.Close()
 		r.ns.Talk(t).Close() // a new one works
 	}
-	o.stop()
-	o.done.Wait()
-	r.nodeIsWell(t, o, part, a, turns)
+	r.nodeIsReady(t)
+	faults, err := o.Faults(t.Context(), part, string(a), r.times)
+	r.must(t, err)
+	for _, fault := range faults {
+		t.Error(fault)
+	}
 	for _, was := range r.steady {
 		r.unchanged(t, was, turns != "")
 	}
@@ -145,7 +146,7 @@ func note(turns, ends string) string {
 	return ""
 }
 
-func (r *rig) nodeIsWell(t *testing.T, o *observer, part string, a action, turns string) {
+func (r *rig) nodeIsReady(t *testing.T) {
 	t.Helper()
 	kit.Eventually(t, "a Ready node", func() error {
 		for _, c := range r.bed.KubeNode(t).Status.Conditions {
@@ -155,16 +156,6 @@ func (r *rig) nodeIsWell(t *testing.T, o *observer, part string, a action, turns
 		}
 		return nil
 	})
-	if turns == "" && len(o.turned) > 0 {
-		t.Errorf("the node was not Ready: %s", o.turned[0])
-	}
-	renews := !slices.Contains([]string{"lease", crew, apiserver}, part) || a != freeze && a != absence
-	if renews && o.oldest > leaseTime {
-		t.Errorf("the lease was not renewed for %s", o.oldest)
-	}
-	if n, what := r.events(t).more(o.events); n > fewEvents+len(r.steady) {
-		t.Errorf("there are %d more Events on the node and on pods that only live: %q", n, what)
-	}
 }
 
 // unchanged checks that a pod runs in the same containers and was Ready all the time.

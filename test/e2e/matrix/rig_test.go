@@ -1,19 +1,15 @@
 package matrix
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/test/e2e/kit"
 )
@@ -178,95 +174,4 @@ func (r *rig) pass(d time.Duration) {
 	time.Sleep(d / 4)
 	r.meanwhile()
 	time.Sleep(d - d/4)
-}
-
-// observer watches the node and its lease for the time of a cell.
-type observer struct {
-	r      *rig
-	stop   context.CancelFunc
-	done   sync.WaitGroup
-	mu     sync.Mutex
-	turned []string
-	oldest time.Duration // age of the lease
-	events events        // before
-}
-
-func (r *rig) observe(t *testing.T) *observer {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	o := &observer{r: r, stop: cancel, events: r.events(t)}
-	o.done.Go(func() {
-		for ctx.Err() == nil {
-			o.look(ctx)
-			select {
-			case <-time.After(500 * time.Millisecond):
-			case <-ctx.Done():
-			}
-		}
-	})
-	return o
-}
-
-// look looks once. While the API server is away nothing can be seen.
-func (o *observer) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	node, err := o.r.bed.Client.CoreV1().Nodes().Get(ctx, kit.NodeName, metav1.GetOptions{})
-	if err != nil {
-		return
-	}
-	lease, err := o.r.bed.Client.CoordinationV1().Leases("kube-node-lease").Get(ctx, kit.NodeName, metav1.GetOptions{})
-	if err != nil {
-		return
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if lease.Spec.RenewTime != nil {
-		o.oldest = max(o.oldest, time.Since(lease.Spec.RenewTime.Time))
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
-			o.turned = append(o.turned, fmt.Sprintf("%s: %s", c.Status, c.Message))
-		}
-	}
-}
-
-// events are by object, reason and reporter how often Events were seen.
-type events map[types.UID]event
-
-type event struct {
-	what  string
-	count int
-}
-
-// more are the Events since before. What the API server has forgotten meanwhile, as it does after an hour, doesn't
-// count.
-func (e events) more(before events) (number int, what []string) {
-	for uid, now := range e {
-		if n := now.count - before[uid].count; n > 0 {
-			number += n
-			what = append(what, fmt.Sprintf("%dx %s", n, now.what))
-		}
-	}
-	slices.Sort(what)
-	return number, what
-}
-
-// events are the Events on the node and on pods that neither come nor go. Those of the controllers don't count: they
-// say of each pod that its node isn't ready.
-func (r *rig) events(t *testing.T) events {
-	t.Helper()
-	seen := events{}
-	for _, namespace := range []string{r.ns.Name, "default"} {
-		list, err := r.bed.Client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
-		r.must(t, err)
-		for _, e := range list.Items {
-			name := e.InvolvedObject.Name
-			if strings.HasPrefix(name, "comes-") || strings.HasPrefix(name, "leaves-") || e.Source.Component != "kubelet" {
-				continue
-			}
-			seen[e.UID] = event{name + " " + e.Reason + ": " + e.Message, max(1, int(e.Count))}
-		}
-	}
-	return seen
 }

@@ -90,6 +90,12 @@ func nodeTurns(part string, a action, t Times) string {
 	return ""
 }
 
+// renewed reports whether the lease must be renewed all the time.
+func renewed(part string, a action) bool {
+	holds := part == "lease" || part == crew || part == apiserver
+	return !holds || a != freeze && a != absence
+}
+
 // sessionsEnd says why a session ends; empty where it must live on.
 func sessionsEnd(part string, a action, t Times) string {
 	through := part == "api" || part == crew || part == apiserver
