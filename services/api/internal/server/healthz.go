@@ -1,14 +1,12 @@
 package server
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/api/internal/state"
 )
 
@@ -38,16 +36,11 @@ func (s *Service) checks() []check {
 	}
 }
 
-// devicePlugins says why device plugins can't register: the daemon that they register with is unhealthy or silent, or
-// says why. One that sleeps is woken by them.
+// devicePlugins says why device plugins can't register: the daemon that they register with doesn't work, or says why.
+// One that sleeps is woken by them.
 func devicePlugins(w *state.State, now time.Time) error {
-	switch h, known := w.Health["resource"]; {
-	case !known:
-		return errors.New("kubelot-resource has not reported yet")
-	case h.State == topic.Unhealthy:
-		return fmt.Errorf("kubelot-resource is not healthy: %s", h.Message)
-	case h.Silent(now):
-		return fmt.Errorf("kubelot-resource last reported at %s", h.Beat.UTC().Format(time.RFC3339))
+	if err := w.Works("resource", now); err != nil {
+		return err
 	}
 	if why := w.Resources[""].RegistrationError; why != "" {
 		return fmt.Errorf("device plugins can't register: %s", why)

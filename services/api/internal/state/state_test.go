@@ -1,6 +1,7 @@
 package state
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -126,6 +127,11 @@ func TestSyncLoop(t *testing.T) {
 	}
 	s.Health["pleg"] = topic.DaemonHealth{State: topic.Unhealthy, Message: "runtime is down", Beat: start}
 	if err := s.SyncLoop(start); err == nil || err.Error() != "kubelot-pleg is not healthy: runtime is down" {
+		t.Error(err)
+	}
+	// All were stopped and started, and api is there first: the bus still has what the others said at their end.
+	s.Health["pleg"] = topic.DaemonHealth{State: topic.Stopped, Beat: start}
+	if err := s.SyncLoop(start); err == nil || !strings.HasPrefix(err.Error(), "kubelot-pleg was stopped at ") {
 		t.Error(err)
 	}
 }
