@@ -50,6 +50,15 @@ func TestTopology(t *testing.T) {
 			t.Errorf("no %q in %q", want, args)
 		}
 	}
+	if strings.Contains(args, "-numa dist") {
+		t.Errorf("two nodes have distances: %q", args)
+	}
+	m.opts.Topology.Sockets = 4
+	for _, want := range []string{"-numa dist,src=0,dst=1,val=12 ", "-numa dist,src=2,dst=3,val=12 ", "src=1,dst=2,val=20 "} {
+		if args := strings.Join(m.args(), " "); !strings.Contains(args, want) {
+			t.Errorf("no %q in %q", want, args)
+		}
+	}
 	m.opts.Accelerator = "kvm"
 	if args := strings.Join(m.args(), " "); strings.Contains(args, intel) {
 		t.Errorf("with KVM the processor is of another vendor: %q", args)

@@ -7,7 +7,7 @@ import (
 )
 
 // Topology is how a machine's processors are arranged. Each socket is a NUMA node and has an equal part of the memory,
-// which must be a multiple of their number.
+// which must be a multiple of their number. Of more than two nodes 0 and 1 are near to each other, 2 and 3, and so on.
 type Topology struct {
 	Sockets int // zero is no topology
 	Cores   int // of a socket
@@ -36,6 +36,19 @@ func (o Options) processors() []string {
 			"-object", fmt.Sprintf("memory-backend-ram,id=memory%d,size=%dM", node, o.Memory/t.Sockets),
 			"-numa", fmt.Sprintf("node,nodeid=%d,memdev=memory%[1]d", node),
 			"-numa", fmt.Sprintf("cpu,node-id=%d,socket-id=%[1]d", node))
+		for other := range node {
+			if t.Sockets > 2 {
+				args = append(args, "-numa", fmt.Sprintf("dist,src=%d,dst=%d,val=%d", other, node, distance(other, node)))
+			}
+		}
 	}
 	return args
+}
+
+// distance is how far a NUMA node is from another, where 10 is its distance to itself.
+func distance(a, b int) int {
+	if a/2 == b/2 {
+		return 12
+	}
+	return 20
 }
