@@ -1,6 +1,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -9,16 +10,11 @@ import (
 
 // SyncLoop says why pods are not being looked after: podsync or pleg doesn't work. Nil means that they are.
 func (s *State) SyncLoop(now time.Time) error {
-	for _, name := range []string{"podsync", "pleg"} {
-		if err := s.Works(name, now); err != nil {
-			return err
-		}
-	}
-	return nil
+	return cmp.Or(s.Works("podsync", now), s.Works("pleg", now))
 }
 
-// Works says why a daemon doesn't work: it hasn't reported, says so, has ended in order or is silent. The bus keeps what
-// was reported before all daemons were stopped, so that one that hasn't started again is told from one that runs.
+// Works says why a daemon doesn't work: it hasn't reported, says so, has ended in order or is silent. The bus keeps
+// what was reported before all daemons were stopped, so that one that hasn't started again is told from one that runs.
 func (s *State) Works(name string, now time.Time) error {
 	h, known := s.Health[name]
 	switch {
