@@ -80,10 +80,8 @@ func (n *nap) look(ctx context.Context, needed func() bool, now time.Time) time.
 
 // needed reports whether something needs the daemon now.
 func needed(s *Service) bool {
-	// Containers may be kept to some CPUs or memory by a policy that was on.
-	pinned := s.found.unpinned.cpus || s.found.unpinned.memory
 	// The cheap questions come first: it is asked in each turn of the loop.
-	return pinned || len(s.pods)+len(s.going) > 0 || unclear(s) || s.claims != nil && !s.claims.Idle() ||
+	return len(s.pods)+len(s.going) > 0 || unclear(s) || s.claims != nil && !s.claims.Idle() ||
 		plugged(s.registered) || s.store.busy() || len(s.holdings.pods()) > 0 ||
 		len(s.holdings.devices.Export().RegisteredDevices) > 0
 }

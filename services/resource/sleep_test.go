@@ -216,6 +216,24 @@ func TestWhatKeepsItAwake(t *testing.T) {
 			}
 		})
 	})
+	// What is shared after it stays on the bus.
+	t.Run("a policy that was on doesn't", func(t *testing.T) {
+		inBubble(t, func(b *bed) {
+			b.policy = cpus.PolicyStatic
+			b.tired()
+			b.policy = cpus.PolicyNone
+			for range 2 { // also once it has said so already
+				s := b.tired()
+				time.Sleep(sleepAfter + lookEvery + time.Second)
+				if _, asked := s.noted(); len(asked) == 0 {
+					b.t.Error("it doesn't sleep")
+				}
+				if shared := b.node().SharedCPUs; shared != "0-3" {
+					b.t.Errorf("containers share the CPUs %q", shared)
+				}
+			}
+		})
+	})
 	t.Run("a CSI driver doesn't", func(t *testing.T) {
 		inBubble(t, func(b *bed) {
 			b.plug(topic.Plugin{Type: topic.CSIPlugin, Name: "csi.example"})
