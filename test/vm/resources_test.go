@@ -21,7 +21,8 @@ func TestLimitedSwap(t *testing.T) {
 	notQuick(t)
 	swapOn(t, "1G", "memorySwap: {swapBehavior: LimitedSwap}\n")
 	ns := bed.Namespace(t)
-	// The first one takes more than its limit, and needs what it has of swap to live.
+	// The first one takes more than its limit, and needs what it has of swap to live. It takes that step by step: the
+	// kernel kills who wants more at once than it swaps out in a moment.
 	ns.Apply(strings.ReplaceAll(`
 apiVersion: v1
 kind: Pod
@@ -31,7 +32,10 @@ spec:
   containers:
   - name: app
     image: busybox:1.36
-    command: [sh, -c, 'dd if=/dev/zero bs=104M count=1 | (sleep 3600; cat >/dev/null)']
+    command:
+    - sh
+    - -c
+    - 'for i in $(seq 13); do dd if=/dev/zero bs=8M count=1 | (sleep 3600; cat >/dev/null) & sleep 1; done; wait'
     resources: {requests: {memory: 96Mi}, limits: {memory: 100Mi}}
 ---
 apiVersion: v1
