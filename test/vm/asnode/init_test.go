@@ -51,7 +51,7 @@ func TestInit(t *testing.T) {
 			out, err = node.Machine.Run(ctx, "kubectl --kubeconfig /etc/kubernetes/admin.conf "+args)
 			return err
 		})
-		return out
+		return strings.TrimSpace(out)
 	}
 	// kubectl's own limit, which it needs for a wait.
 	const patience = " --timeout=25m "
