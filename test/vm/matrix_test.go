@@ -124,8 +124,7 @@ func TestMatrix(t *testing.T) {
 	usual := timed(func() { works(t, w.Namespace) })
 	t.Logf("a pod comes, answers and goes in %.0f s where nothing happens", usual.Seconds())
 	for _, unit := range guest.DaemonUnits() {
-		name := strings.TrimSuffix(strings.TrimPrefix(unit, "kubelot-"), ".service")
-		row(t, w, usual, name, unit, stopped, absent(away))
+		row(t, w, usual, daemonOf(unit), unit, stopped, absent(away))
 	}
 	row(t, w, usual, "all daemons", strings.Join(guest.DaemonUnits(), " "), killed, stopped, restarted, absent(longAway))
 	row(t, w, usual, "containerd", "containerd.service", killed, stopped, restarted, absent(away))
@@ -186,12 +185,8 @@ func cell(t *testing.T, w *workload, usual time.Duration, part, units string, c 
 	if err := node.AwaitReady(t.Context()); err != nil {
 		t.Error(err)
 	}
-	faults, err := observer.Faults(t.Context(), part, c.name, times)
-	if err != nil {
+	if err := observer.Check(t.Context(), part, c.name, times); err != nil {
 		t.Error(err)
-	}
-	for _, fault := range faults {
-		t.Error(fault)
 	}
 	if after := readySince(t, w); turns == "" && !maps.Equal(since, after) {
 		t.Errorf("the node and the pods were Ready since %v and are since %v", since, after)

@@ -159,7 +159,7 @@ func upgradeEach(t *testing.T, w *workload) {
 	s := watchSteady(t, w, watchNode)
 	before := tasks(t)
 	for i, name := range moves {
-		daemon := strings.TrimSuffix(strings.TrimPrefix(name, "kubelot-"), ".service")
+		daemon := daemonOf(name)
 		version, err := node.Upgrade(t.Context(), daemon)
 		if err != nil {
 			t.Fatal(err)
@@ -182,10 +182,13 @@ func upgradeEach(t *testing.T, w *workload) {
 	s.check(t)
 }
 
-// program is the executable of a unit.
-func program(unit string) string {
-	return "/usr/lib/kubelot/bin/" + strings.TrimSuffix(unit, ".service")
+// daemonOf is the name of a unit's daemon: podsync.
+func daemonOf(unit string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(unit, "kubelot-"), ".service")
 }
+
+// program is the executable of a unit.
+func program(unit string) string { return "/usr/lib/kubelot/bin/kubelot-" + daemonOf(unit) }
 
 // stopLeavesPods stops all units together: pods go on, and the units that start again take the pods over.
 func stopLeavesPods(t *testing.T, w *workload) {

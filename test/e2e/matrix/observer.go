@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,11 +26,12 @@ const (
 type Observed struct {
 	Client kubernetes.Interface
 	Node   string
-	// Namespace has the pods, beside default. There Living of them only live. The names of those that come or go begin
-	// with one of Passing: their Events don't count.
+	// Namespace is where the pods are. The namespace default is observed too: it has static pods, and the node's Events.
 	Namespace string
-	Living    int
-	Passing   []string
+	// Living is how many pods run all the time.
+	Living int
+	// Passing are the beginnings of the names of pods that come or go. Their Events don't count.
+	Passing []string
 }
 
 // Observer watches for the time of a cell.
@@ -88,26 +90,26 @@ func (o *Observer) look(ctx context.Context) {
 	}
 }
 
-// Faults ends the watch and says what was seen that must not be while something happens to a part. Both are called as
-// in Allows.
-func (o *Observer) Faults(ctx context.Context, part, happens string, t Times) ([]string, error) {
+// Check ends the watch. Its error is what was seen that must not be while something happens to a part; both are named
+// as in Allows.
+func (o *Observer) Check(ctx context.Context, part, happens string, t Times) error {
 	o.stop()
 	o.done.Wait()
 	now, err := o.of.events(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var faults []string
+	var faults []error
 	if nodeTurns(part, action(happens), t) == "" && len(o.turned) > 0 {
-		faults = append(faults, "the node was not Ready: "+o.turned[0])
+		faults = append(faults, fmt.Errorf("the node was not Ready: %s", o.turned[0]))
 	}
 	if renewed(part, action(happens)) && o.oldest > leaseTime {
-		faults = append(faults, fmt.Sprintf("the lease was not renewed for %s", o.oldest))
+		faults = append(faults, fmt.Errorf("the lease was not renewed for %s", o.oldest))
 	}
 	if n, what := now.more(o.before); n > fewEvents+o.of.Living {
-		faults = append(faults, fmt.Sprintf("there are %d more Events on the node and on pods that only live: %q", n, what))
+		faults = append(faults, fmt.Errorf("there are %d more Events on the node and on pods that only live: %q", n, what))
 	}
-	return faults, nil
+	return errors.Join(faults...)
 }
 
 // events are by object, reason and reporter how often Events were seen.

@@ -45,10 +45,11 @@ func TestInit(t *testing.T) {
 	t.Log(in(t, "kubeadm init --config /root/init.yaml 2>&1"))
 	network(t)
 	// The API server shares the machine's processors with all that starts there, and may be too slow for kubectl.
+	const command = "kubectl --kubeconfig /etc/kubernetes/admin.conf "
 	kubectl := func(args string) (out string) {
 		t.Helper()
 		eventually(t, "kubectl "+args, func(ctx context.Context) (err error) {
-			out, err = node.Machine.Run(ctx, "kubectl --kubeconfig /etc/kubernetes/admin.conf "+args)
+			out, err = node.Machine.Run(ctx, command+args)
 			return err
 		})
 		return strings.TrimSpace(out)
@@ -58,7 +59,7 @@ func TestInit(t *testing.T) {
 	kubectl("wait node --all --for=condition=Ready" + patience)
 	// A wait for pods that aren't there yet fails at once.
 	eventually(t, "the control plane's pods at the API server", func(ctx context.Context) error {
-		out, err := node.Machine.Run(ctx, "kubectl --kubeconfig /etc/kubernetes/admin.conf get pods -n kube-system -o name")
+		out, err := node.Machine.Run(ctx, command+"get pods -n kube-system -o name")
 		for _, name := range kubeadm.StaticPods {
 			if err == nil && !slices.Contains(strings.Fields(out), "pod/"+name+"-"+guest.Name) {
 				err = fmt.Errorf("there is no pod of %s: %s", name, out)

@@ -36,8 +36,8 @@ func (o Options) processors() []string {
 			"-object", fmt.Sprintf("memory-backend-ram,id=memory%d,size=%dM", node, o.Memory/t.Sockets),
 			"-numa", fmt.Sprintf("node,nodeid=%d,memdev=memory%[1]d", node),
 			"-numa", fmt.Sprintf("cpu,node-id=%d,socket-id=%[1]d", node))
-		for other := range node {
-			if t.Sockets > 2 {
+		if t.Sockets > 2 {
+			for other := range node {
 				args = append(args, "-numa", fmt.Sprintf("dist,src=%d,dst=%d,val=%d", other, node, distance(other, node)))
 			}
 		}
