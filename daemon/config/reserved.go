@@ -54,8 +54,9 @@ func HeldBack(k *kubeletv1beta1.KubeletConfiguration, capacity corev1.ResourceLi
 			corev1.ResourceMemory:           signalMemory,
 			corev1.ResourceEphemeralStorage: signalNodeFS,
 		}[name]
-		value, err := ParseEvictionValue(k.EvictionHard[signal])
-		if err != nil {
+		text := k.EvictionHard[signal]
+		value, err := ParseEvictionValue(text)
+		if err != nil || NoThreshold(text) {
 			continue
 		}
 		hold := *resource.NewQuantity(int64(value.Share*float64(quantity.Value())), resource.BinarySI)

@@ -11,7 +11,7 @@ import (
 func TestHeldBack(t *testing.T) {
 	capacity := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1000")}
 	for text, want := range map[string]int64{
-		"100": 107, "10%": 107, "0%": 7, "2.5%": 32, "": 7, "ten": 7, "%": 7, "-5%": 7, "NaN%": 7,
+		"100": 107, "10%": 107, "0%": 7, "100%": 7, "2.5%": 32, "": 7, "ten": 7, "%": 7, "-5%": 7, "NaN%": 7,
 	} {
 		k := &kubeletv1beta1.KubeletConfiguration{
 			KubeReserved: map[string]string{"memory": "7"}, EvictionHard: map[string]string{signalMemory: text},
@@ -19,6 +19,17 @@ func TestHeldBack(t *testing.T) {
 		held := HeldBack(k, capacity)
 		if got := held[corev1.ResourceMemory]; got.Value() != want {
 			t.Errorf("with the threshold %q %s are held back, want %d", text, got.String(), want)
+		}
+	}
+}
+
+// The figures are the kubelet's, which counts with a share of 32 bits.
+func TestAShareHoldsBackWhatTheKubeletDoes(t *testing.T) {
+	capacity := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("16779730944")}
+	for text, want := range map[string]int64{"5%": 838986559, "10%": 1677973119, "25%": 4194932736} {
+		held := HeldBack(&kubeletv1beta1.KubeletConfiguration{EvictionHard: map[string]string{signalMemory: text}}, capacity)
+		if got := held[corev1.ResourceMemory]; got.Value() != want {
+			t.Errorf("%s holds back %d, want %d", text, got.Value(), want)
 		}
 	}
 }

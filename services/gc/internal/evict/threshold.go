@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -42,7 +43,8 @@ func (t Threshold) String() string {
 	if t.Value.Quantity != nil {
 		return fmt.Sprintf("%s %s<%s", kind(t), t.Signal, t.Value.Quantity)
 	}
-	return fmt.Sprintf("%s %s<%s%%", kind(t), t.Signal, strconv.FormatFloat(t.Value.Share*100, 'f', -1, 64))
+	percent := math.Round(t.Value.Share*1e6) / 1e4 // a share isn't precise
+	return fmt.Sprintf("%s %s<%s%%", kind(t), t.Signal, strconv.FormatFloat(percent, 'f', -1, 64))
 }
 
 // Figures is what is available, and the threshold.
@@ -69,7 +71,7 @@ func Thresholds(s Settings) ([]Threshold, error) {
 	}{{s.Hard, true}, {s.Soft, false}} {
 		for _, name := range slices.Sorted(maps.Keys(kind.values)) {
 			t := Threshold{Signal: Signal(name), Hard: kind.hard}
-			if t.Signal == ContainerFSAvailable || t.Signal == ContainerFSInodes || none(kind.values[name]) {
+			if t.Signal == ContainerFSAvailable || t.Signal == ContainerFSInodes || config.NoThreshold(kind.values[name]) {
 				continue
 			}
 			if err := t.parse(kind.values[name], s); err != nil {
@@ -124,9 +126,6 @@ func (t *Threshold) parse(text string, s Settings) error {
 	}
 	return nil
 }
-
-// none reports whether the threshold is switched off, as in the kubelet.
-func none(text string) bool { return text == "0%" || text == "100%" }
 
 // rank has memory first: nothing kills a node faster.
 func rank(s Signal) int { return slices.Index(conditions[:], s.Condition()) }

@@ -1,6 +1,9 @@
 package worker
 
 import (
+	"cmp"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
@@ -38,11 +41,16 @@ func (v *view) alive() bool {
 // allocating reports whether nothing may be created yet, because the pod waits for what it is to have for itself.
 func (s *state) allocating() bool { return s.Allocates && s.allocation.Phase != topic.Allocated }
 
+// roomless reports whether the pods that end for this one still have what it is to get. Who allocates would refuse it.
+func (s *state) roomless() bool { return len(s.view.obs.Sandboxes) == 0 && !s.Room.due(time.Now()).IsZero() }
+
 // allocatingWhy is why it waits, for its users.
 func (s *state) allocatingWhy() string {
 	switch {
 	case !s.allocating():
 		return ""
+	case s.roomless():
+		return "waiting for the pods to end that make room for it"
 	case s.allocation.Phase == "":
 		return "waiting for its devices, CPUs or claims to be allocated (pod.allocation, by kubelot-resource)"
 	}
@@ -74,10 +82,7 @@ func (s *state) containerFacts() map[string]plan.ContainerFacts {
 		f := all[name]
 		own := s.allocation.Containers[name]
 		f.CPUs = criconfig.CPUs(own, shared.CPUs)
-		// Its own memory it has since it was created.
-		if own.MemoryNodes == "" {
-			f.MemoryNodes = shared.MemoryNodes
-		}
+		f.MemoryNodes = cmp.Or(own.MemoryNodes, shared.MemoryNodes)
 		all[name] = f
 	}
 	return all

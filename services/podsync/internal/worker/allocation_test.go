@@ -208,7 +208,7 @@ func TestAPodMovesWhenNothingIsSaidOfItAnyMore(t *testing.T) {
 		want      plan.Cpuset
 	}{
 		"it asks for nothing":     {want: plan.Cpuset{CPUs: "0-3", MemoryNodes: "0-1"}},
-		"it needs what was given": {allocates: true, want: plan.Cpuset{CPUs: "2"}},
+		"it needs what was given": {allocates: true, want: plan.Cpuset{CPUs: "2", MemoryNodes: "0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -131,6 +131,7 @@ type record struct {
 	statuses []topic.PodStatus
 	events   []string
 	rounds   []string
+	onPod    func(topic.Pod) // may be nil
 }
 
 func (r *record) Worked(_ types.UID, operation string, took time.Duration) {
@@ -150,6 +151,9 @@ func (r *record) Pod(p *topic.Pod, object *topic.APIPod) {
 	defer r.mu.Unlock()
 	if p != nil {
 		r.pods = append(r.pods, *p)
+		if r.onPod != nil {
+			r.onPod(*p)
+		}
 	}
 	if object != nil {
 		r.objects = append(r.objects, *object)

@@ -145,3 +145,49 @@ func TestRoomIsThereWhenAllHaveEnded(t *testing.T) {
 		}
 	})
 }
+
+// A pod asks for devices and CPUs of its own when those have ended that have them still: it would be refused before.
+func TestAPodAsksForItsOwnWhenThereIsRoom(t *testing.T) {
+	for name, begun := range map[string]bool{"one that begins": false, "one that runs and is resized": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				room, end := awaited()
+				h := &fakeExecutor{}
+				if begun {
+					h.obs = running()
+				}
+				_, r := launch(t, Config{Pod: testPod(), Room: room, Allocates: true}, h.obs, h)
+				settle()
+				if pod, _ := r.last(); pod.Allocates != begun {
+					t.Errorf("without room it asks: %v, want %v", pod.Allocates, begun)
+				}
+				end()
+				settle()
+				if pod, _ := r.last(); !pod.Allocates {
+					t.Error("with room it doesn't ask")
+				}
+			})
+		})
+	}
+}
+
+// Who waits for a pod's end asks for what it had: the bus hears of the end first.
+func TestAnEndIsStatedBeforeItIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := testPod()
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+		w, r := launch(t, Config{Pod: pod}, runs(), &fakeExecutor{})
+		settle()
+		early := false
+		r.mu.Lock()
+		r.onPod = func(p topic.Pod) { early = early || p.Lifecycle == topic.Terminated && w.Over() }
+		r.mu.Unlock()
+		done := runs()
+		done.Containers[0].State, done.Containers[0].FinishedAt = topic.ContainerExited, time.Now()
+		w.Observe(done)
+		settle()
+		if !w.Over() || early {
+			t.Errorf("it is over: %v, before it is stated: %v", w.Over(), early)
+		}
+	})
+}

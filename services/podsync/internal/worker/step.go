@@ -25,6 +25,7 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 		p = w.state.plan(w.actions.failures, now)
 	}
 	ending := w.state.ending.stop != nil
+	over := false
 	if ending {
 		w.actions.cancel(errStopping, func(f *inflightAction) bool { return f.action.Starts() })
 	}
@@ -40,9 +41,7 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 	w.announcer.awaitBackoff(p)
 	if ending && p.Stopped && !w.actions.starting() && w.state.view.certain(ending) {
 		w.state.ending.terminated()
-		if !w.Over() {
-			close(w.over)
-		}
+		over = !w.Over()
 		if a, due := w.state.nextOfEnd(p); due {
 			w.begin(ctx, a)
 		}
@@ -51,6 +50,9 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 		w.rounds.end()
 	}
 	w.publisher.publish(p, now)
+	if over { // who waits for this end asks for what the pod had, and others are to hear of the end before
+		close(w.over)
+	}
 	return sleep(now, p.WakeAt, w.publisher.due(now), w.state.deadline(), w.actions.nextRetry(now), w.state.Room.due(now))
 }
 
