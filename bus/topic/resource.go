@@ -53,6 +53,9 @@ type ContainerAllocation struct {
 	PreStart bool `json:"preStart,omitempty"`
 }
 
+// ClaimPrefix begins AllocatedDevice.Resource where the device is of a claim.
+const ClaimPrefix = "claim:"
+
 // AllocatedDevice is one device of a container.
 type AllocatedDevice struct {
 	// Resource is the name in the container's limits, or claim:<pod claim>[/<request>] for a device of a claim.

@@ -59,7 +59,7 @@ func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 		s.loop.Do(alive, func() {
 			reserved.Drop()
 			if s.end(uid, p, err); p.assigned || p.refused != nil {
-				s.holdings.metrics.duration(took)
+				s.holdings.metrics.Took(took)
 				for _, count := range tally {
 					count()
 				}
@@ -110,12 +110,12 @@ func (s *Service) end(uid string, p *pod, err error) {
 		// Pods that are gone may have what it lacks. A refusal is final.
 		p.waiting = "waiting for all sources of pods, since pods that are gone may have what it asks for: " + err.Error()
 		p.notBefore = s.now().Add(idle)
-	case p.held && p.last() == topic.Allocated:
+	case p.last() == topic.Allocated: // also if all that it had for itself was released
 		p.assigned = true
 		log.Warn("a pod keeps what it has, though it would not get it again", "error", err)
 	default:
 		p.refused = refuse(err)
-		s.holdings.metrics.refused(s.holdings.policy)
+		s.holdings.metrics.Refused(s.holdings.policy)
 		log.Warn("a pod can't have what it asks for", "reason", p.refused.reason, "message", p.refused.message)
 	}
 }
@@ -194,8 +194,13 @@ func (s *Service) preStart(ctx context.Context, req topic.PreStartRequest) (topi
 		}
 		return ids, nil
 	})
+	// Side by side: each may take its whole time.
+	made := make(chan error)
 	for resource, list := range ids {
-		err = errors.Join(err, s.plugins.PreStart(ctx, resource, list))
+		go func() { made <- s.plugins.PreStart(ctx, resource, list) }()
+	}
+	for range ids {
+		err = errors.Join(err, <-made)
 	}
 	return topic.PreStartReply{}, err
 }

@@ -33,6 +33,7 @@ import (
 	"kubelot.dev/services/resource/internal/devices"
 	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/memory"
+	"kubelot.dev/services/resource/internal/metrics"
 	"kubelot.dev/services/resource/internal/numa"
 )
 
@@ -67,16 +68,17 @@ type bed struct {
 	service *Service
 	stop    func()
 
-	mu      sync.Mutex
-	asked   []string // "Allocate RESOURCE IDS"
-	hang    map[string]chan struct{}
-	deaf    chan struct{} // until it is closed Allocate doesn't return, whatever its context says
-	fail    error
-	written error          // what writing the state files fails with
-	strange bool           // whether nobody knows yet what plugins want to be asked
-	options map[string]int // how often it was looked what they want, by resource
-	events  []string
-	health  string
+	mu        sync.Mutex
+	asked     []string // "Allocate RESOURCE IDS"
+	hang      map[string]chan struct{}
+	deaf      chan struct{} // until it is closed Allocate doesn't return, whatever its context says
+	fail      error
+	written   error          // what writing the state files fails with
+	preparing time.Duration  // how long PreStart takes
+	strange   bool           // whether nobody knows yet what plugins want to be asked
+	options   map[string]int // how often it was looked what they want, by resource
+	events    []string
+	health    string
 }
 
 func inBubble(t *testing.T, test func(b *bed)) {
@@ -128,7 +130,7 @@ func (b *bed) start() {
 		b.t.Fatal(err)
 	}
 	b.registry = prometheus.NewRegistry()
-	if h.metrics, err = newMetrics(b.registry); err != nil {
+	if h.metrics, err = metrics.New(b.registry); err != nil {
 		b.t.Fatal(err)
 	}
 	found := h.recall(files, before, b.booted, env.Log)
@@ -188,7 +190,7 @@ func (b *bed) Options(name string) (deviceplugin.Options, bool) {
 	if b.strange {
 		return deviceplugin.Options{}, false
 	}
-	return deviceplugin.Options{PreStart: name == gpu}, true
+	return deviceplugin.Options{PreStart: name != nic}, true
 }
 
 // Preferred implements Plugins.
@@ -236,6 +238,7 @@ func (b *bed) Allocate(ctx context.Context, name string, ids []string) ([]byte, 
 
 // PreStart implements Plugins.
 func (b *bed) PreStart(_ context.Context, name string, ids []string) error {
+	time.Sleep(b.preparing)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.asked = append(b.asked, "PreStart "+name+" "+strings.Join(ids, ","))

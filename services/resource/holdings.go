@@ -11,6 +11,7 @@ import (
 	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/devices"
 	"kubelot.dev/services/resource/internal/memory"
+	"kubelot.dev/services/resource/internal/metrics"
 	"kubelot.dev/services/resource/internal/numa"
 )
 
@@ -27,7 +28,7 @@ type holdings struct {
 	untold bool
 	// metrics counts what is done; nil for nothing. tally counts what the last reserve has done. It is for the attempt
 	// that decides about the pod: there may be many.
-	metrics *metrics
+	metrics *metrics.Metrics
 	tally   []func()
 }
 
@@ -62,7 +63,7 @@ func (h *holdings) share(pod *corev1.Pod, c *corev1.Container, affinity numa.Hin
 	}
 	near := memory.Hint{Nodes: affinity.Nodes.Nodes(), Preferred: affinity.Preferred}
 	if blocks, err := h.memory.Allocate(pod, c, near); err != nil || len(blocks) > 0 {
-		h.tally = append(h.tally, func() { h.metrics.remembered(err == nil) })
+		h.tally = append(h.tally, func() { h.metrics.Remembered(err == nil) })
 		if err != nil {
 			return err
 		}
@@ -83,7 +84,7 @@ func (h *holdings) pin(pod *corev1.Pod, c *corev1.Container, near numa.Mask) err
 		return nil
 	}
 	aligned := !had && h.cpus.OneCache(has)
-	h.tally = append(h.tally, func() { h.metrics.pinned(err == nil, h.cpus.FullCores(), aligned) })
+	h.tally = append(h.tally, func() { h.metrics.Pinned(err == nil, h.cpus.FullCores(), aligned) })
 	return err
 }
 
@@ -121,7 +122,7 @@ func (h *holdings) affinity(pod *corev1.Pod, c *corev1.Container) (numa.Hint, er
 	}
 	affinity, admit := numa.Merge(h.policy, providers)
 	if !admit {
-		h.tally = append(h.tally, func() { h.metrics.alignment(h.policy, false) })
+		h.tally = append(h.tally, func() { h.metrics.Aligned(h.policy, false) })
 		for _, need := range h.devices.Needs(pod) { // the pod may be one that waits for its plugin
 			if len(h.devices.Allocatable()[need.Resource]) == 0 {
 				return affinity, fmt.Errorf("%w: %w %s", numa.AffinityError{}, devices.ErrUnhealthy, need.Resource)
@@ -135,7 +136,7 @@ func (h *holdings) affinity(pod *corev1.Pod, c *corev1.Container) (numa.Hint, er
 // got counts that the pod has all that it asked for: as a whole, or each of its containers.
 func (h *holdings) got(pod *corev1.Pod) {
 	for range podspec.InitAndMain(&pod.Spec) {
-		h.metrics.alignment(h.policy, true)
+		h.metrics.Aligned(h.policy, true)
 		if h.policy.PerPod() {
 			return
 		}

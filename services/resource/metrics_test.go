@@ -17,6 +17,7 @@ import (
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/devices"
 	"kubelot.dev/services/resource/internal/machine"
+	"kubelot.dev/services/resource/internal/metrics"
 	"kubelot.dev/services/resource/internal/numa"
 )
 
@@ -26,7 +27,7 @@ func TestMetricsOfAlignment(t *testing.T) {
 		name          string
 		policy, scope string
 		static        bool
-		do            func(m *metrics, p numa.Policy)
+		do            func(m *metrics.Metrics, p numa.Policy)
 		want          []string // what isn't zero or has labels
 	}{
 		{name: "no policies", policy: numa.PolicyNone},
@@ -38,19 +39,19 @@ func TestMetricsOfAlignment(t *testing.T) {
 		},
 		{
 			name: "nothing is aligned under none", policy: numa.PolicyNone,
-			do: func(m *metrics, p numa.Policy) {
-				m.requested()
-				m.alignment(p, true)
-				m.refused(p)
+			do: func(m *metrics.Metrics, p numa.Policy) {
+				m.Requested()
+				m.Aligned(p, true)
+				m.Refused(p)
 			},
 			want: []string{"requests 1"},
 		},
 		{
 			name: "restricted guarantees nothing", policy: numa.PolicyRestricted, scope: "pod",
-			do: func(m *metrics, p numa.Policy) {
-				m.requested()
-				m.alignment(p, false)
-				m.refused(p)
+			do: func(m *metrics.Metrics, p numa.Policy) {
+				m.Requested()
+				m.Aligned(p, false)
+				m.Refused(p)
 			},
 			want: []string{
 				"requests 1", "errors 1", "aligned container numa_node 0", "aligned pod numa_node 0",
@@ -59,10 +60,10 @@ func TestMetricsOfAlignment(t *testing.T) {
 		},
 		{
 			name: "single-numa-node, by pod", policy: numa.PolicySingleNUMANode, scope: "pod",
-			do: func(m *metrics, p numa.Policy) {
-				m.alignment(p, true)
-				m.alignment(p, true)
-				m.alignment(p, false)
+			do: func(m *metrics.Metrics, p numa.Policy) {
+				m.Aligned(p, true)
+				m.Aligned(p, true)
+				m.Aligned(p, false)
 			},
 			want: []string{
 				"aligned container numa_node 0", "aligned pod numa_node 2", "failed container numa_node 0",
@@ -71,7 +72,7 @@ func TestMetricsOfAlignment(t *testing.T) {
 		},
 		{
 			name: "single-numa-node, by container", policy: numa.PolicySingleNUMANode, scope: "container",
-			do: func(m *metrics, p numa.Policy) { m.alignment(p, true) },
+			do: func(m *metrics.Metrics, p numa.Policy) { m.Aligned(p, true) },
 			want: []string{
 				"aligned container numa_node 1", "aligned pod numa_node 0", "failed container numa_node 0",
 				"failed pod numa_node 0",
@@ -79,9 +80,9 @@ func TestMetricsOfAlignment(t *testing.T) {
 		},
 		{
 			name: "whole cores are for full-pcpus-only", policy: numa.PolicyNone, static: true,
-			do: func(m *metrics, _ numa.Policy) {
-				m.pinned(true, false, true)
-				m.pinned(false, false, false)
+			do: func(m *metrics.Metrics, _ numa.Policy) {
+				m.Pinned(true, false, true)
+				m.Pinned(false, false, false)
 			},
 			want: []string{
 				"aligned container physical_cpu 0", "aligned container uncore_cache 1", "failed container physical_cpu 0",
@@ -89,9 +90,9 @@ func TestMetricsOfAlignment(t *testing.T) {
 		},
 		{
 			name: "full-pcpus-only", policy: numa.PolicyNone, static: true,
-			do: func(m *metrics, _ numa.Policy) {
-				m.pinned(true, true, false)
-				m.pinned(false, true, false)
+			do: func(m *metrics.Metrics, _ numa.Policy) {
+				m.Pinned(true, true, false)
+				m.Pinned(false, true, false)
 			},
 			want: []string{
 				"aligned container physical_cpu 1", "aligned container uncore_cache 0", "failed container physical_cpu 1",
@@ -100,7 +101,7 @@ func TestMetricsOfAlignment(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			registry := prometheus.NewRegistry()
-			m, err := newMetrics(registry)
+			m, err := metrics.New(registry)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +109,7 @@ func TestMetricsOfAlignment(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.begin(p, c.static)
+			m.Begin(p, c.static)
 			if c.do != nil {
 				c.do(m, p)
 			}
@@ -225,8 +226,8 @@ func TestWhatPodsHaveIsCounted(t *testing.T) {
 		two := map[corev1.ResourceName]string{"cpu": "2", "memory": "1Mi"}
 		pod := b.wants("a", two)
 		b.wants("b", two) // of four CPUs one is left, and one is the system's
-		b.service.holdings.metrics.remembered(true)
-		b.service.holdings.metrics.remembered(false)
+		b.service.holdings.metrics.Remembered(true)
+		b.service.holdings.metrics.Remembered(false)
 		want := map[string]float64{
 			"kubelet_cpu_manager_pinning_requests_total":         2,
 			"kubelet_cpu_manager_pinning_errors_total":           1,

@@ -139,7 +139,7 @@ func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
 	case c.Value.Pod != nil:
 		s.begins(c.Key, c.Value)
 		if _, known := s.all[c.Key]; !known && c.Value.Lifecycle == topic.Syncing {
-			s.holdings.metrics.requested()
+			s.holdings.metrics.Requested()
 		}
 		s.all[c.Key] = c.Value
 		s.found.tell(s.env.Events, c.Value.Pod, s.now())
@@ -247,7 +247,7 @@ func (s *Service) advance(ctx context.Context, now time.Time) time.Duration {
 	if s.changed {
 		s.changed = false
 		s.publisher.publish(s.pods, now)
-		s.holdings.metrics.see(s.holdings.cpus)
+		s.holdings.metrics.See(s.holdings.cpus)
 	}
 	wake = earlier(wake, s.holdings.devices.WakeAt())
 	return max(earlier(wake, s.nap.look(ctx, func() bool { return needed(s) }, now)).Sub(now), time.Millisecond)

@@ -242,6 +242,29 @@ func TestPreStartAfterARestart(t *testing.T) {
 	})
 }
 
+// Plugins make the devices of a container ready side by side: each may take its whole time.
+func TestPreStartOfTwoPlugins(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		const fpga = "vendor.example/fpga"
+		b.lists(gpu, "g0")
+		b.lists(fpga, "f0")
+		b.wants("a", map[corev1.ResourceName]string{gpu: "1", fpga: "1"})
+		b.says("a", "allocated")
+		b.preparing = 20 * time.Second
+		before := time.Now()
+		_, err := b.service.preStart(b.t.Context(), topic.PreStartRequest{Ref: topic.Ref{UID: "a"}, Container: "app"})
+		if took := time.Since(before); err != nil || took != b.preparing {
+			t.Errorf("it took %s, %v", took, err)
+		}
+		calls := b.calls()
+		for _, want := range []string{"PreStart " + gpu + " g0", "PreStart " + fpga + " f0"} {
+			if !slices.Contains(calls, want) {
+				t.Errorf("%q isn't among %q", want, calls)
+			}
+		}
+	})
+}
+
 // A podsync that has started again may wait for the API server for long. Which pods there are is known all the same.
 func TestPodResourcesAnswersWhilePodsyncWaits(t *testing.T) {
 	inBubble(t, func(b *bed) {

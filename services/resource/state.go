@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -193,7 +194,7 @@ func (r *recalled) release(log *slog.Logger, uid, container, what, why string) {
 }
 
 // recall takes over what an earlier run, or a kubelet, has left. What doesn't fit the machine or the policy any more is
-// released, and said. A file that can't be used is passed over. Pods whose devices were written down before the machine
+// released, and said. A file that can't be used is passed over; of devices the bus tells then. Pods whose devices were written down before the machine
 // was booted, and that weren't said to have any since, don't run: their plugins are asked again.
 func (h *holdings) recall(f files, before predecessor, booted time.Time, log *slog.Logger) recalled {
 	found := recalled{before: before.pods, gone: before.node.Gone, released: map[string][]string{}}
@@ -230,8 +231,33 @@ func (h *holdings) recall(f files, before predecessor, booted time.Time, log *sl
 		}
 		h.devices.Adopt(kept)
 		found.devices = true
+	} else {
+		h.devices.Adopt(before.devices())
 	}
 	return found
+}
+
+// devices are those of which an earlier run has told. What their plugins have answered is to be asked again: it isn't
+// told by resource.
+func (p predecessor) devices() devices.Checkpoint {
+	told := devices.Checkpoint{RegisteredDevices: map[string][]string{}, Stale: map[string]bool{}}
+	for name := range p.node.Devices {
+		told.RegisteredDevices[string(name)] = nil
+	}
+	for uid, a := range p.pods {
+		for container, c := range a.Containers {
+			for _, d := range c.Devices {
+				if !strings.HasPrefix(d.Resource, topic.ClaimPrefix) {
+					told.PodDeviceEntries = append(told.PodDeviceEntries, devices.Entry{
+						PodUID: uid, ContainerName: container, ResourceName: d.Resource,
+						DeviceIDs: map[int64][]string{devices.NoNode: {d.ID}},
+					})
+					told.Stale[uid] = true
+				}
+			}
+		}
+	}
+	return told
 }
 
 // usable reports whether a state file was read. One that isn't there is no fault.

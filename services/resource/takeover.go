@@ -29,13 +29,15 @@ func (r *recalled) tell(to daemon.EventRecorder, pod *corev1.Pod, now time.Time)
 }
 
 // leave looks for devices that the Node has of an earlier agent, where neither a checkpoint nor the bus tells of a run
-// before: the scheduler would send pods for them. They become 0 once. What somebody advertises on the Node later stays.
+// before: the scheduler would send pods for them. They become 0 once, as those of a plugin that hasn't come back. What
+// somebody advertises on the Node later stays.
 func (b *publisher) leave(node *corev1.Node) {
 	left := func(name corev1.ResourceName) bool {
 		q := node.Status.Capacity[name]
 		return !q.IsZero()
 	}
 	b.leftover = slices.DeleteFunc(b.leftover, func(name corev1.ResourceName) bool { return !left(name) })
+	b.holdings.devices.Cleared(func(name string) bool { return !left(corev1.ResourceName(name)) })
 	defer func() { b.holdings.devices.Left(b.leftover) }()
 	if !b.holdings.untold {
 		return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,9 +12,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/cpuset"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/resource/internal/cpus"
+	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/devices"
 	"kubelot.dev/services/resource/internal/memory"
 	"kubelot.dev/services/resource/internal/statefile"
@@ -225,4 +228,84 @@ func TestARestartLeavesWhatOthersAdvertise(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A pod whose containers lose all that they had for themselves runs on, as the Event says, also if it would not get it
+// again.
+func TestAPodThatLosesAllRunsOn(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.stop()
+		b.policy = cpus.PolicyStatic
+		b.start()
+		pod := b.wants("a", map[corev1.ResourceName]string{"cpu": "2", "memory": "1Mi"})
+		b.wants("b", map[corev1.ResourceName]string{"cpu": "1", "memory": "1Mi"})
+		for range 2 { // the second start knows of the loss from the bus alone
+			b.stop()
+			b.reserved = cpuset.New(0, 1)
+			b.start()
+			if a := b.allocation("a"); a.Phase != topic.Allocated || a.Containers["app"].CPUs != "" {
+				t.Errorf("it doesn't run on with shared CPUs: %+v", a)
+			}
+		}
+		b.state(pod, topic.Terminated)
+		b.state(pod, topic.Syncing)
+		if a := b.allocation("a"); a.Phase != topic.AllocationRefused {
+			t.Errorf("when it begins anew there is one CPU for its two, and got %+v", a)
+		}
+	})
+}
+
+// Without the file of devices the bus tells which pods have which. The plugin is asked again, since its answer is lost.
+func TestWithoutItsFileDevicesStay(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"it is removed": os.Remove,
+		"it is damaged": func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				limits := map[corev1.ResourceName]string{gpu: "1"}
+				b.lists(gpu, "g0", "g1")
+				b.wants("a", limits)
+				b.says("a", "allocated")
+				before := b.allocation("a")
+				b.stop()
+				if err := change(filesOf(b.dir, b.dir).devices); err != nil {
+					t.Fatal(err)
+				}
+				b.start()
+				if a := b.allocation("a"); !reflect.DeepEqual(a, before) {
+					t.Errorf("before its plugin is back the bus says %+v, want %+v", a, before)
+				}
+				b.lists(gpu, "g0", "g1")
+				if a := b.allocation("a"); !reflect.DeepEqual(a, before) {
+					t.Errorf("the bus says %+v, want %+v", a, before)
+				}
+				if calls := b.calls(); len(calls) != 2 || calls[1] != calls[0] {
+					t.Errorf("the plugin was asked: %q", calls)
+				}
+				b.wants("b", map[corev1.ResourceName]string{gpu: "2"})
+				if a := b.allocation("b"); a.Phase != topic.AllocationRefused {
+					t.Errorf("another pod gets its device: %+v", a)
+				}
+			})
+		})
+	}
+}
+
+// What a plugin had that is gone for good becomes 0 once: what somebody advertises later stays.
+func TestWhatIsAdvertisedAfterAPluginStays(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		b.service.report(b.t.Context(), deviceplugin.Report{Resource: gpu, Away: true})
+		b.registers(map[corev1.ResourceName]string{gpu: "1"})
+		time.Sleep(devices.Grace + time.Second)
+		if gone := b.node().Gone; !slices.Equal(gone, []corev1.ResourceName{gpu}) {
+			t.Fatalf("gone are %q", gone)
+		}
+		b.registers(map[corev1.ResourceName]string{gpu: "0"})
+		b.registers(map[corev1.ResourceName]string{gpu: "8"})
+		if gone := b.node().Gone; len(gone) > 0 {
+			t.Errorf("%q would become 0 again", gone)
+		}
+	})
 }

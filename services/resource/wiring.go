@@ -21,6 +21,7 @@ import (
 	"kubelot.dev/services/resource/internal/dra"
 	"kubelot.dev/services/resource/internal/fault"
 	"kubelot.dev/services/resource/internal/machine"
+	"kubelot.dev/services/resource/internal/metrics"
 	"kubelot.dev/services/resource/internal/podresources"
 	"kubelot.dev/services/resource/internal/podsapi"
 )
@@ -57,10 +58,10 @@ func run(ctx context.Context, env daemon.Env) error {
 		env.Log.Error("the configuration of CPUs, memory and topology is wrong", "error", text)
 	}
 	env.Health = withFaults(env.Health, faults)
-	if h.metrics, err = newMetrics(env.Metrics); err != nil {
+	if h.metrics, err = metrics.New(env.Metrics); err != nil {
 		return err
 	}
-	h.metrics.begin(h.policy, h.cpus.Policy() == cpus.PolicyStatic)
+	h.metrics.Begin(h.policy, h.cpus.Policy() == cpus.PolicyStatic)
 	dir := deviceDir(env.Config)
 	files := filesOf(env.Config.RootDir, dir)
 	before, err := readBefore(ctx, env)

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// noNode stands for no NUMA node in the checkpoint.
-const noNode = -1
+// NoNode stands for no NUMA node in the checkpoint.
+const NoNode = -1
 
 // assignment are the devices of one resource that a container has.
 type assignment struct {
@@ -58,7 +58,7 @@ func (b *Book) Assigned(podUID string) map[string][]Assigned {
 	for container, resources := range b.pods[podUID] {
 		for _, name := range slices.Sorted(maps.Keys(resources)) {
 			if a := resources[name]; !a.kept {
-				all[container] = append(all[container], a.list(name, b.resources[name])...)
+				all[container] = append(all[container], a.list(name, b.inventory(name))...)
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func (a *assignment) list(name string, r *inventory) (list []Assigned) {
 	nodes := map[string][]int{}
 	for node, ids := range a.nodes {
 		for _, id := range ids {
-			if node == noNode {
+			if node == NoNode {
 				nodes[id] = nil
 				continue
 			}
@@ -164,7 +164,7 @@ func (r *inventory) byNode(ids []string) map[int64][]string {
 			nodes[int64(node)] = append(nodes[int64(node)], id)
 		}
 		if len(near) == 0 {
-			nodes[noNode] = append(nodes[noNode], id)
+			nodes[NoNode] = append(nodes[NoNode], id)
 		}
 	}
 	return nodes

@@ -39,6 +39,8 @@ type Book struct {
 	// gone are resources whose plugins haven't come back in time: true since the start, false before it, as long as the
 	// Node has them.
 	gone map[string]bool
+	// last are the inventories of plugins that haven't come back in time: pods may have their devices still.
+	last map[string]*inventory
 	// pods are the assignments by pod UID, container and resource.
 	pods map[string]map[string]map[string]*assignment
 }
@@ -60,7 +62,7 @@ var ago = time.Unix(0, 0)
 // New makes an empty book.
 func New() *Book {
 	return &Book{
-		resources: map[string]*inventory{}, gone: map[string]bool{},
+		resources: map[string]*inventory{}, gone: map[string]bool{}, last: map[string]*inventory{},
 		pods: map[string]map[string]map[string]*assignment{},
 	}
 }
@@ -72,7 +74,7 @@ func (b *Book) Settled(now time.Time) { b.settled = now }
 // Listed takes all devices of a resource, as its plugin has listed them. Of two with one ID the last counts. It returns
 // the UIDs of the pods whose devices have become healthy or unhealthy.
 func (b *Book) Listed(name string, list []Device) (changed []string) {
-	before := b.resources[name]
+	before := b.inventory(name)
 	now := &inventory{devices: make(map[string]Device, len(list)), listed: true}
 	for _, d := range list {
 		now.devices[d.ID] = d
@@ -80,6 +82,7 @@ func (b *Book) Listed(name string, list []Device) (changed []string) {
 	now.recalled = before != nil && before.recalled && now.healthy().Len() == 0
 	b.resources[name] = now
 	delete(b.gone, name)
+	delete(b.last, name)
 	for uid, containers := range b.pods {
 		if slices.ContainsFunc(idsOf(containers, name), func(id string) bool {
 			return before.health(id) != now.health(id)
@@ -129,7 +132,7 @@ func (b *Book) Expire(now time.Time) (expired []string) {
 	for name, r := range b.resources {
 		if r.expired(b.settled, now) {
 			delete(b.resources, name)
-			b.gone[name] = true
+			b.gone[name], b.last[name] = true, r
 			expired = append(expired, name)
 		}
 	}
@@ -165,6 +168,19 @@ func (b *Book) Left(names []corev1.ResourceName) {
 			b.gone[string(name)] = false
 		}
 	}
+}
+
+// Cleared takes which resources the Node has none of any more: those that are gone needn't be told of again.
+func (b *Book) Cleared(cleared func(name string) bool) {
+	maps.DeleteFunc(b.gone, func(name string, since bool) bool { return since && cleared(name) })
+}
+
+// inventory is what is known of a resource, also if its plugin hasn't come back in time; nil for nothing.
+func (b *Book) inventory(name string) *inventory {
+	if r := b.resources[name]; r != nil && r.listed || b.last[name] == nil {
+		return r
+	}
+	return b.last[name]
 }
 
 // known reports whether the resource is a device plugin's: one has it, or had it as long as the Node has it, or pods
@@ -214,7 +230,7 @@ func (r *inventory) healthy() sets.Set[string] {
 }
 
 // health is what a pod's status says of its device. As long as no plugin has said anything, it is healthy. It stays as
-// it was while the plugin is away, which says nothing of the device.
+// it was while the plugin is away, for however long, which says nothing of the device.
 func (r *inventory) health(id string) bool {
 	return r == nil || !r.listed || r.devices[id].Healthy
 }

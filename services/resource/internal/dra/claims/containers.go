@@ -86,7 +86,7 @@ func (b Book) parts(pod *corev1.Pod, needs []Need, c *corev1.Container) []part {
 		if i < 0 || find(needs[i]) == nil {
 			continue
 		}
-		p := part{claim: find(needs[i]), resource: "claim:" + use.Name, request: use.Request}
+		p := part{claim: find(needs[i]), resource: topic.ClaimPrefix + use.Name, request: use.Request}
 		if use.Request != "" {
 			p.resource += "/" + use.Request
 		}

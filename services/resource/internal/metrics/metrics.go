@@ -1,4 +1,5 @@
-package resource
+// Package metrics are the kubelet's metrics about CPU, memory and topology manager.
+package metrics
 
 import (
 	"strconv"
@@ -24,8 +25,8 @@ const (
 	scopePod       = "pod"
 )
 
-// metrics are the kubelet's about CPU, memory and topology manager. Nil ones count nothing.
-type metrics struct {
+// Metrics count what pods ask for and get. Nil ones count nothing.
+type Metrics struct {
 	cpuRequests, cpuErrors, memoryRequests, memoryErrors, admissions, admissionErrors prometheus.Counter
 	shared, exclusive                                                                 prometheus.Gauge
 	perNode                                                                           *prometheus.GaugeVec
@@ -33,7 +34,8 @@ type metrics struct {
 	aligned, misaligned                                                               *prometheus.CounterVec
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+// New makes the metrics and registers them.
+func New(r prometheus.Registerer) (*Metrics, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
@@ -43,7 +45,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	alignment := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{"scope", "boundary"})
 	}
-	m := &metrics{
+	m := &Metrics{
 		cpuRequests: counter("kubelet_cpu_manager_pinning_requests_total", "Containers that asked for CPUs of their own."),
 		cpuErrors:   counter("kubelet_cpu_manager_pinning_errors_total", "Containers that could not get them."),
 		memoryRequests: counter("kubelet_memory_manager_pinning_requests_total",
@@ -70,8 +72,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		m.admissions, m.admissionErrors, m.shared, m.exclusive, m.perNode, m.took, m.aligned, m.misaligned)
 }
 
-// begin shows zeros for what may be counted under the configuration, as the kubelet does.
-func (m *metrics) begin(p numa.Policy, static bool) {
+// Begin shows zeros for what may be counted under the configuration, as the kubelet does.
+func (m *Metrics) Begin(p numa.Policy, static bool) {
 	if p.Name() != numa.PolicyNone {
 		for _, scope := range []string{scopeContainer, scopePod} {
 			m.aligned.WithLabelValues(scope, ofNUMANode)
@@ -85,22 +87,22 @@ func (m *metrics) begin(p numa.Policy, static bool) {
 	}
 }
 
-// requested counts a pod that came, whether it asks for something or not, as the kubelet does.
-func (m *metrics) requested() {
+// Requested counts a pod that came, whether it asks for something or not, as the kubelet does.
+func (m *Metrics) Requested() {
 	if m != nil {
 		m.admissions.Inc()
 	}
 }
 
-// refused counts a pod that couldn't get what it asked for. Without a policy nothing is aligned, and nothing fails.
-func (m *metrics) refused(p numa.Policy) {
+// Refused counts a pod that couldn't get what it asked for. Without a policy nothing is aligned, and nothing fails.
+func (m *Metrics) Refused(p numa.Policy) {
 	if m != nil && p.Name() != numa.PolicyNone {
 		m.admissionErrors.Inc()
 	}
 }
 
-// alignment counts the pod or container that has come from one NUMA node or couldn't, where the policy guarantees it.
-func (m *metrics) alignment(p numa.Policy, ok bool) {
+// Aligned counts the pod or container that has come from one NUMA node or couldn't, where the policy guarantees it.
+func (m *Metrics) Aligned(p numa.Policy, ok bool) {
 	if m == nil || !p.Aligns() {
 		return
 	}
@@ -115,16 +117,16 @@ func (m *metrics) alignment(p numa.Policy, ok bool) {
 	}
 }
 
-// duration counts how long it took to give a pod what it asked for.
-func (m *metrics) duration(took time.Duration) {
+// Took counts how long it took to give a pod what it asked for.
+func (m *Metrics) Took(took time.Duration) {
 	if m != nil {
 		m.took.Observe(float64(took) / float64(time.Millisecond))
 	}
 }
 
-// pinned counts a container that has asked for CPUs of its own. Whole cores count where containers get nothing else
+// Pinned counts a container that has asked for CPUs of its own. Whole cores count where containers get nothing else
 // (full-pcpus-only).
-func (m *metrics) pinned(ok, wholeCores, oneCache bool) {
+func (m *Metrics) Pinned(ok, wholeCores, oneCache bool) {
 	if m == nil {
 		return
 	}
@@ -143,8 +145,8 @@ func (m *metrics) pinned(ok, wholeCores, oneCache bool) {
 	}
 }
 
-// remembered counts a container that has asked for memory of its own.
-func (m *metrics) remembered(ok bool) {
+// Remembered counts a container that has asked for memory of its own.
+func (m *Metrics) Remembered(ok bool) {
 	if m == nil {
 		return
 	}
@@ -154,8 +156,8 @@ func (m *metrics) remembered(ok bool) {
 	}
 }
 
-// see shows who has which CPUs.
-func (m *metrics) see(s *cpus.State) {
+// See shows who has which CPUs.
+func (m *Metrics) See(s *cpus.State) {
 	if m == nil {
 		return
 	}
