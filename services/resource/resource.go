@@ -76,7 +76,7 @@ func (s *Service) Run(ctx context.Context) error {
 		unpinned: s.found.unpinned, leftover: s.found.gone,
 		allocations: topic.PodAllocation.Writer(s.env.Bus), node: topic.ResourcesOfNode.Writer(s.env.Bus),
 	}
-	s.holdings.devices.Left(s.found.gone)
+	s.holdings.devices.Left(s.found.gone, nil) // none has gone since the start yet
 	if err := s.follow(ctx); err != nil {
 		return err
 	}

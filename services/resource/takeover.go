@@ -37,8 +37,7 @@ func (b *publisher) leave(node *corev1.Node) {
 		return !q.IsZero()
 	}
 	b.leftover = slices.DeleteFunc(b.leftover, func(name corev1.ResourceName) bool { return !left(name) })
-	b.holdings.devices.Cleared(func(name string) bool { return !left(corev1.ResourceName(name)) })
-	defer func() { b.holdings.devices.Left(b.leftover) }()
+	defer func() { b.holdings.devices.Left(b.leftover, left) }()
 	if !b.holdings.untold {
 		return
 	}

@@ -200,6 +200,37 @@ func TestThePhaseIsTerminalOnlyWhenClaimsAreGivenBack(t *testing.T) {
 	}
 }
 
+// A pod that has ended has its devices no longer. Their health may be why it has failed: its status keeps it.
+func TestTheHealthOfDevicesStaysInTheStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := testPod()
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+		h := &fakeExecutor{obs: runs()}
+		w, r := launch(t, Config{Pod: pod, Allocates: true}, runs(), h)
+		w.Allocation(topic.Allocation{Phase: topic.Allocated, Containers: map[string]topic.ContainerAllocation{"app": {
+			Devices: []topic.AllocatedDevice{{
+				Resource: "vendor.example/gpu", ID: "g0", Health: corev1.ResourceHealthStatusUnhealthy,
+			}},
+		}}})
+		settle()
+		h.mu.Lock()
+		h.obs = exited()
+		h.mu.Unlock()
+		w.Observe(exited())
+		settle()
+		for range 2 { // twice: what was said last counts
+			w.Allocation(topic.Allocation{Phase: topic.AllocationReleased})
+			settle()
+			_, s := r.last()
+			devices := s.Status.ContainerStatuses[0].AllocatedResourcesStatus
+			if s.Status.Phase != corev1.PodSucceeded || len(devices) != 1 || len(devices[0].Resources) != 1 ||
+				devices[0].Resources[0].Health != corev1.ResourceHealthStatusUnhealthy {
+				t.Errorf("%s, with the devices %+v", s.Status.Phase, devices)
+			}
+		}
+	})
+}
+
 // A pod that doesn't ask for anything under the policy of today has nothing when nothing is said of it any more,
 // whatever it had before: its container is moved to where all are.
 func TestAPodMovesWhenNothingIsSaidOfItAnyMore(t *testing.T) {

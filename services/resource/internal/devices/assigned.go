@@ -58,7 +58,7 @@ func (b *Book) Assigned(podUID string) map[string][]Assigned {
 	for container, resources := range b.pods[podUID] {
 		for _, name := range slices.Sorted(maps.Keys(resources)) {
 			if a := resources[name]; !a.kept {
-				all[container] = append(all[container], a.list(name, b.inventory(name))...)
+				all[container] = append(all[container], a.list(name, b.resources[name].or(b.gone[name]))...)
 			}
 		}
 	}

@@ -36,11 +36,8 @@ type Book struct {
 	// settled is since when all pods of the node are known; zero while they aren't.
 	settled   time.Time
 	resources map[string]*inventory
-	// gone are resources whose plugins haven't come back in time: true since the start, false before it, as long as the
-	// Node has them.
-	gone map[string]bool
-	// last are the inventories of plugins that haven't come back in time: pods may have their devices still.
-	last map[string]*inventory
+	// gone are resources whose plugins haven't come back in time.
+	gone map[string]departed
 	// pods are the assignments by pod UID, container and resource.
 	pods map[string]map[string]map[string]*assignment
 }
@@ -56,13 +53,22 @@ type inventory struct {
 	away time.Time
 }
 
+// departed is a resource that is gone.
+type departed struct {
+	// before is true where its plugin was gone before the start; over once the Node has none of it any more, so that what
+	// it has of it later is somebody else's.
+	before, over bool
+	// last is what its plugin has listed last: pods may have its devices still. It is nil where nothing is known.
+	last *inventory
+}
+
 // ago is before any start.
 var ago = time.Unix(0, 0)
 
 // New makes an empty book.
 func New() *Book {
 	return &Book{
-		resources: map[string]*inventory{}, gone: map[string]bool{}, last: map[string]*inventory{},
+		resources: map[string]*inventory{}, gone: map[string]departed{},
 		pods: map[string]map[string]map[string]*assignment{},
 	}
 }
@@ -74,7 +80,7 @@ func (b *Book) Settled(now time.Time) { b.settled = now }
 // Listed takes all devices of a resource, as its plugin has listed them. Of two with one ID the last counts. It returns
 // the UIDs of the pods whose devices have become healthy or unhealthy.
 func (b *Book) Listed(name string, list []Device) (changed []string) {
-	before := b.inventory(name)
+	before := b.resources[name].or(b.gone[name])
 	now := &inventory{devices: make(map[string]Device, len(list)), listed: true}
 	for _, d := range list {
 		now.devices[d.ID] = d
@@ -82,7 +88,6 @@ func (b *Book) Listed(name string, list []Device) (changed []string) {
 	now.recalled = before != nil && before.recalled && now.healthy().Len() == 0
 	b.resources[name] = now
 	delete(b.gone, name)
-	delete(b.last, name)
 	for uid, containers := range b.pods {
 		if slices.ContainsFunc(idsOf(containers, name), func(id string) bool {
 			return before.health(id) != now.health(id)
@@ -99,6 +104,9 @@ func (b *Book) Away(name string, now time.Time) {
 	r := b.resources[name]
 	if r == nil {
 		r = &inventory{}
+		if last := b.gone[name].last; last != nil {
+			r.devices, r.listed = last.devices, last.listed
+		}
 		b.resources[name] = r
 	}
 	delete(b.gone, name)
@@ -111,8 +119,8 @@ func (b *Book) Away(name string, now time.Time) {
 func (b *Book) Capacity(now time.Time) Capacity {
 	c := Capacity{Devices: map[string]Count{}}
 	gone := sets.New[string]()
-	for name, since := range b.gone {
-		if since {
+	for name, d := range b.gone {
+		if !d.before && !d.over {
 			gone.Insert(name)
 		}
 	}
@@ -132,7 +140,7 @@ func (b *Book) Expire(now time.Time) (expired []string) {
 	for name, r := range b.resources {
 		if r.expired(b.settled, now) {
 			delete(b.resources, name)
-			b.gone[name], b.last[name] = true, r
+			b.gone[name] = departed{last: r}
 			expired = append(expired, name)
 		}
 	}
@@ -160,35 +168,27 @@ func (b *Book) Waiting(name string, now time.Time) (until time.Time, waiting boo
 	return until, r != nil && r.recalled && (until.IsZero() || now.Before(until))
 }
 
-// Left takes which resources the Node still has of plugins that were gone before the start.
-func (b *Book) Left(names []corev1.ResourceName) {
-	maps.DeleteFunc(b.gone, func(_ string, since bool) bool { return !since })
+// Left takes which resources the Node still has of plugins that were gone before the start, and whether it has one of a
+// plugin that has gone since.
+func (b *Book) Left(names []corev1.ResourceName, has func(name corev1.ResourceName) bool) {
+	maps.DeleteFunc(b.gone, func(_ string, d departed) bool { return d.before })
+	for name, d := range b.gone {
+		d.over = d.over || !has(corev1.ResourceName(name))
+		b.gone[name] = d
+	}
 	for _, name := range names {
-		if !b.gone[string(name)] {
-			b.gone[string(name)] = false
+		if _, gone := b.gone[string(name)]; !gone {
+			b.gone[string(name)] = departed{before: true}
 		}
 	}
-}
-
-// Cleared takes which resources the Node has none of any more: those that are gone needn't be told of again.
-func (b *Book) Cleared(cleared func(name string) bool) {
-	maps.DeleteFunc(b.gone, func(name string, since bool) bool { return since && cleared(name) })
-}
-
-// inventory is what is known of a resource, also if its plugin hasn't come back in time; nil for nothing.
-func (b *Book) inventory(name string) *inventory {
-	if r := b.resources[name]; r != nil && r.listed || b.last[name] == nil {
-		return r
-	}
-	return b.last[name]
 }
 
 // known reports whether the resource is a device plugin's: one has it, or had it as long as the Node has it, or pods
 // have devices of it. A pod that wants devices of a plugin that is gone for good is refused, it never runs without
 // them.
 func (b *Book) known(name string) bool {
-	_, gone := b.gone[name]
-	return b.resources[name] != nil || gone || b.used(name).Len() > 0
+	d, gone := b.gone[name]
+	return b.resources[name] != nil || gone && !d.over || b.used(name).Len() > 0
 }
 
 // Allocatable are the healthy devices of each resource, by their IDs' order.
@@ -200,6 +200,14 @@ func (b *Book) Allocatable() map[string][]Device {
 		}
 	}
 	return all
+}
+
+// or is what is known of a resource also if its plugin hasn't come back in time; nil for nothing.
+func (r *inventory) or(d departed) *inventory {
+	if r == nil {
+		return d.last
+	}
+	return r
 }
 
 // end is when the resource expires unless its plugin comes back; zero for never.

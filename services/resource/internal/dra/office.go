@@ -97,7 +97,9 @@ func (o Office) forget(name types.NamespacedName) ([]string, error) {
 			return nil, bus.WithKind(bus.ErrRefused, err)
 		}
 	}
-	drivers := o.m.book.Abandon(c, o.m.drivers.Registered)
+	// One that has died may have left its sockets, so that it counts as registered.
+	connected := o.m.drivers.Connected()
+	drivers := o.m.book.Abandon(c, func(driver string) bool { return connected[driver] })
 	if len(drivers) == 0 {
 		return nil, bus.WithKind(bus.ErrRefused, nothingToForget(c))
 	}

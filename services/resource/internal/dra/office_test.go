@@ -15,6 +15,20 @@ import (
 // A driver is removed for good while a pod has its device: the pod goes once a person gives up on the driver, and not
 // before. The next process knows of it.
 func TestForgetDrivers(t *testing.T) {
+	t.Run("it is removed in order", func(t *testing.T) {
+		testForget(t, func(b *bed) { b.register() }, topic.ClaimDriver{Name: "d", Standing: "prepared"},
+			"the pod stays until its ResourceClaims are unprepared")
+	})
+	t.Run("it leaves its sockets", func(t *testing.T) {
+		testForget(t, func(*bed) {}, topic.ClaimDriver{Name: "d", Standing: "unsure", Registered: true},
+			"; if the driver is gone for good")
+	})
+}
+
+// testForget gives up on a driver that is killed and leaves in this way. left is what is listed of it then, and words
+// are what its pod says.
+func testForget(t *testing.T, leave func(b *bed), left topic.ClaimDriver, words string) {
+	t.Helper()
 	run(t, func(b *bed) {
 		one := topic.ForgetRequest{Namespace: "ns", Name: "one"}
 		refused := func(kind error, words string) {
@@ -34,19 +48,18 @@ func TestForgetDrivers(t *testing.T) {
 		b.calls(d, "prepare one")
 		refused(bus.ErrRefused, "has not ended: delete the pod first")
 		b.crash("d", d)
-		b.register()
+		leave(b)
 		refused(bus.ErrRefused, "has not ended: delete the pod first")
 		b.ended(a)
 		b.wait(period)
 		if got := b.status["a"]; got.Phase == topic.AllocationReleased ||
-			!strings.Contains(got.Message, "see kubelot claims forget") {
+			!strings.Contains(got.Message, words) || !strings.Contains(got.Message, "see kubelot claims forget") {
 			b.t.Errorf("status %+v", got)
 		}
 		reply, err := OfficeOf(b.m).List(b.t.Context(), topic.ClaimsRequest{})
 		list := reply.Claims
-		want := topic.ClaimDriver{Name: "d", Standing: "prepared"}
 		if err != nil || len(list) != 1 || list[0].Name != "one" || len(list[0].Pods) != 1 || !list[0].Pods[0].Ended ||
-			list[0].Pods[0].UID != "a" || !slices.Equal(list[0].Drivers, []topic.ClaimDriver{want}) {
+			list[0].Pods[0].UID != "a" || !slices.Equal(list[0].Drivers, []topic.ClaimDriver{left}) {
 			b.t.Errorf("listed %+v, %v", list, err)
 		}
 		if got, err := OfficeOf(b.m).Forget(b.t.Context(), one); err != nil || !slices.Equal(got.Drivers, []string{"d"}) {

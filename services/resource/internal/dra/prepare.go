@@ -80,7 +80,8 @@ func (m *Manager) fetch(ctx context.Context, p *pod) {
 type fetching struct {
 	pod   *corev1.Pod
 	needs []claims.Need
-	// ended is true for a pod that has ended: claims that it can't have had are left out.
+	// ended is true for a pod that has ended: claims that it can't have had are left out, and those that the API server
+	// doesn't show. It shows a node the claims of pods that it has.
 	ended bool
 	api   ResourceClaims
 	stop  context.CancelFunc
@@ -92,7 +93,7 @@ func (f *fetching) read(ctx context.Context) ([]claims.Wanted, error) {
 	for _, n := range f.needs {
 		claim, err := f.api.GetResourceClaim(ctx, f.pod.Namespace, n.Claim)
 		switch {
-		case err != nil && f.ended && apierrors.IsNotFound(err):
+		case err != nil && f.ended && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
 			continue
 		case err != nil && ctx.Err() != nil:
 			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Claim, context.Cause(ctx))
@@ -194,6 +195,9 @@ func (m *Manager) answered(p *pod, call string, err error) {
 	}
 	slices.Sort(p.problems)
 	text := strings.Join(slices.Compact(p.problems), ", ")
+	if call == claims.CallUnprepare && len(p.lacks) > 0 {
+		text += "; if the driver is gone for good, see kubelot claims forget"
+	}
 	if p.ended == (call == claims.CallPrepare) {
 		// What was called for is over: the pod has ended since, or is back.
 		p.log(m.log).Info("a call for a pod that has ended has failed", "error", text)

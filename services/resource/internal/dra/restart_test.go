@@ -2,6 +2,7 @@ package dra
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/resource/internal/dra/dratest"
@@ -152,6 +154,12 @@ func TestADamagedFile(t *testing.T) {
 		b.ended(podWith("b", "two", "other", "none"))
 		b.is("b", topic.AllocationReleased, "", "")
 		b.calls(d, "unprepare two")
+		// The API server shows a node no claims of a pod that was deleted by force.
+		b.api.set(func() {
+			b.api.err = apierrors.NewForbidden(resourceapi.Resource("resourceclaims"), "three", errors.New("no such relation"))
+		})
+		b.ended(podWith("c", "three"))
+		b.is("c", topic.AllocationReleased, "", "")
 		if text, err := os.ReadFile(path + ".damaged"); err != nil || string(text) != `{"Data":"x","Checksum":1}` {
 			t.Errorf("kept is %q, %v", text, err)
 		}

@@ -9,11 +9,15 @@ import (
 )
 
 // setDevices sets the health of the devices of regular containers (KEP-4680). The devices are in the order of their
-// resources.
-func setDevices(statuses []corev1.ContainerStatus, a topic.Allocation) {
+// resources. A pod that has ended has none any more: what was known of them may be why it has failed, and stays.
+func setDevices(statuses []corev1.ContainerStatus, in Input) {
 	for i := range statuses {
-		for _, d := range a.Containers[statuses[i].Name].Devices {
+		for _, d := range in.Allocation.Containers[statuses[i].Name].Devices {
 			addDevice(&statuses[i], d)
+		}
+		if last := find(in.Previous.ContainerStatuses, statuses[i].Name); in.Ending && last != nil &&
+			len(in.Allocation.Containers) == 0 {
+			statuses[i].AllocatedResourcesStatus = last.AllocatedResourcesStatus
 		}
 	}
 }

@@ -74,7 +74,7 @@ func Compute(in Input) corev1.PodStatus {
 	if !rejected(in) {
 		status.InitContainerStatuses = containerStatuses(in, in.Pod.Spec.InitContainers, in.Previous.InitContainerStatuses)
 		status.ContainerStatuses = containerStatuses(in, in.Pod.Spec.Containers, in.Previous.ContainerStatuses)
-		setDevices(status.ContainerStatuses, in.Allocation)
+		setDevices(status.ContainerStatuses, in)
 		status.EphemeralContainerStatuses = containerStatuses(in, ephemeral(in.Pod), in.Previous.EphemeralContainerStatuses)
 	}
 	if in.Ended {

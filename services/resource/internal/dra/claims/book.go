@@ -96,12 +96,12 @@ func (b Book) Of(pod types.UID) []*Claim {
 // Abandon takes drivers that aren't there for having no part in the claim, and returns their names. What they have
 // prepared is theirs to find when they come back. A pod that comes back gets all of the claim anew: the others have
 // perhaps prepared it, and where there are none the claim is gone. Nothing is done while a driver is being called.
-func (b Book) Abandon(c *Claim, registered func(driver string) bool) (gone []string) {
+func (b Book) Abandon(c *Claim, there func(driver string) bool) (gone []string) {
 	if c.calling() != "" {
 		return nil
 	}
 	for _, name := range c.DriverNames() {
-		if c.Drivers[name].Standing != Idle && !registered(name) {
+		if c.Drivers[name].Standing != Idle && !there(name) {
 			delete(c.Drivers, name) // the file says no more of a driver than that it has a part
 			gone = append(gone, name)
 		}
