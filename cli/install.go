@@ -15,12 +15,16 @@ import (
 
 func installCommand(out io.Writer) *cobra.Command {
 	o := install.Options{Out: out, Version: daemon.Version()}
+	var compact, kubelet bool
 	c := &cobra.Command{
 		Use:   "install [daemon...]",
 		Short: "Install this version with its systemd units, on a machine without kubelot's packages.",
 		Long: `Copies the executables in this executable's directory into a directory for their version, makes one link per
 daemon, and installs the systemd units. Daemons that run keep their version until kubelot upgrade moves them. With
 names of daemons, only these are installed. The command starts and restarts nothing, and changes no pod.
+
+What --compact and --kubelet have brought stays with a newer version, also without them: --compact=false and
+--kubelet=false take it away.
 
 Exit codes: 0 if all files are in place, 1 if not.`,
 		Example: `  kubelot install
@@ -32,18 +36,24 @@ Exit codes: 0 if all files are in place, 1 if not.`,
 			if err := locate(&o); err != nil {
 				return err
 			}
-			kept, err := install.Install(c.Context(), o)
+			if c.Flags().Changed("compact") {
+				o.Compact = &compact
+			}
+			if c.Flags().Changed("kubelet") {
+				o.Kubelet = &kubelet
+			}
+			installed, err := install.Install(c.Context(), o)
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprint(out, nextSteps(o, kept))
+			_, err = fmt.Fprint(out, nextSteps(o, installed))
 			return err
 		},
 	}
 	flags := c.Flags()
 	placeFlags(c, &o)
-	flags.BoolVar(&o.Compact, "compact", false, "install the unit that runs all daemons in one process")
-	flags.BoolVar(&o.Kubelet, "kubelet", false, "install kubelet.service and the program kubelet, for kubeadm")
+	flags.BoolVar(&compact, "compact", false, "install the unit that runs all daemons in one process")
+	flags.BoolVar(&kubelet, "kubelet", false, "install kubelet.service and the program kubelet, for kubeadm")
 	return c
 }
 
@@ -99,11 +109,18 @@ func locate(o *install.Options) error {
 	return nil
 }
 
-// nextSteps says what the administrator does next; kept are the daemons that run another version.
-func nextSteps(o install.Options, kept []string) string {
+// removedPackage is there where kubelot-common was removed with apt and not purged.
+const removedPackage = "/var/lib/dpkg/info/kubelot-common.postrm"
+
+// nextSteps says what the administrator does next.
+func nextSteps(o install.Options, installed install.Installed) string {
+	kept := installed.Kept
 	var text strings.Builder
 	line := func(what, how string) { fmt.Fprintf(&text, "  %-32s %s\n", what, how) }
 	text.WriteString("Installed. Next:\n")
+	if _, err := os.Stat(filepath.Join(o.Dest, removedPackage)); err == nil {
+		line("keep /etc/default/kubelot:", "copy it, and put it back after apt-get purge kubelot-common, which takes it away")
+	}
 	switch {
 	case len(kept) > 0:
 		command := "kubelot upgrade " + o.Version
@@ -117,7 +134,7 @@ func nextSteps(o install.Options, kept []string) string {
 	case len(o.Daemons) > 0:
 		units := "kubelot-" + strings.Join(o.Daemons, " kubelot-")
 		line("run this version:", "systemctl restart "+units+"   (at any time: pods go on)")
-	case o.Kubelet:
+	case installed.Kubelet:
 		line("now and at boot:", "systemctl enable kubelet; kubeadm init or kubeadm join starts it")
 	default:
 		line("flags and configuration file:", "/etc/default/kubelot")

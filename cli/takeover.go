@@ -82,6 +82,7 @@ func (o *takeoverOptions) run(ctx context.Context) error {
 		return fmt.Errorf("no kubelet runs with the root directory %s: there is nothing to take over; start kubelot "+
 			"(systemctl enable --now kubelot.target, or kubelot up)", o.rootDir)
 	}
+	kubelet = kubelet.UnderSystemd(ctx)
 	flags, resolved, err := parsed(append(slices.Clone(kubelet.Args[1:]), "--run-dir="+o.runDir))
 	if err != nil {
 		return fmt.Errorf("the kubelet's command line (process %d): %w", kubelet.PID, err)
@@ -228,7 +229,7 @@ func (o *takeoverOptions) withSystemd(ctx context.Context, kubelet takeover.Proc
 	if err := o.takeFlags(lasting, flags, kubelet.Environ()); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	err := takeover.Swap(ctx, kubelet.Unit, crewUnit, func(ctx context.Context) error {
+	err := takeover.Swap(ctx, kubelet.Unit, takeover.Crew, func(ctx context.Context) error {
 		fmt.Fprintf(o.stdout, "%s has stopped; the crew starts\n", kubelet.Unit)
 		return takeover.Well(ctx, o.patience, o.read)
 	})
@@ -238,9 +239,6 @@ func (o *takeoverOptions) withSystemd(ctx context.Context, kubelet takeover.Proc
 	fmt.Fprintln(o.stdout, "kubelot has taken the node over; kubelot handback gives it back")
 	return nil
 }
-
-// crewUnit is the unit of all daemons.
-const crewUnit = "kubelot.target"
 
 // outlive lets this process go on when its terminal is closed, as by a lost SSH connection, or when what reads its
 // output ends. Programs that it runs and becomes aren't affected.
@@ -352,7 +350,7 @@ func startKubelet(ctx context.Context, out io.Writer, runDir, unit string) error
 	if err := takeover.Returnable(ctx, runDir, unit); err != nil {
 		return fmt.Errorf("nothing was changed: %w", err)
 	}
-	err := takeover.Swap(ctx, crewUnit, unit, func(ctx context.Context) error { return takeover.Stays(ctx, unit) })
+	err := takeover.Swap(ctx, takeover.Crew, unit, func(ctx context.Context) error { return takeover.Stays(ctx, unit) })
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
@@ -116,11 +117,29 @@ func (r *retries) well() {
 
 func (r *retries) read() failed {
 	var f failed
-	data, err := os.ReadFile(r.path)
+	data, err := readOwn(r.path)
 	if err != nil || json.Unmarshal(data, &f) != nil || f.Count < 0 {
 		return failed{} // none, or one that nobody can read: the start doesn't wait
 	}
 	return f
+}
+
+// readOwn reads a small file of this daemon's own. Other daemons can write into its directory: what they put there
+// must not hold up the start, as a pipe would, or be taken for this daemon's.
+func readOwn(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); !ok || !info.Mode().IsRegular() || int(stat.Uid) != os.Geteuid() {
+		return nil, fmt.Errorf("%s isn't this daemon's own file", path)
+	}
+	return io.ReadAll(io.LimitReader(file, 8*maxReason))
 }
 
 func (r *retries) write(f failed) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -127,5 +128,37 @@ func TestRetriesWithoutAFile(t *testing.T) {
 	t.Setenv("SYSTEMD_EXEC_PID", "1")
 	if retriesOf("gc", dir, &out) != nil {
 		t.Error("systemd didn't start this test itself")
+	}
+}
+
+// Other daemons write into the same directory. What they put there doesn't hold up a start.
+func TestWhatOthersPutThereIsNotRead(t *testing.T) {
+	many := []byte(`{"count":9,"reason":"mine"}`)
+	for name, put := range map[string]func(path string) error{
+		"a pipe":       func(path string) error { return syscall.Mkfifo(path, 0o666) },
+		"a link":       func(path string) error { return os.Symlink("/dev/zero", path) },
+		"a directory":  func(path string) error { return os.Mkdir(path, 0o755) },
+		"a large file": func(path string) error { return os.WriteFile(path, bytes.Repeat(many, 1<<16), 0o600) },
+		"another's file": func(path string) error {
+			return errors.Join(os.WriteFile(path, many, 0o644), os.Chown(path, 65534, 65534))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "another's file" && os.Geteuid() != 0 {
+				t.Skip("only root can give a file away")
+			}
+			var out bytes.Buffer
+			r := retriesIn(t.TempDir(), &out)
+			if err := errors.Join(os.Mkdir(filepath.Dir(r.path), 0o755), put(r.path)); err != nil {
+				t.Fatal(err)
+			}
+			if got := r.read(); got != (failed{}) {
+				t.Errorf("it has read %+v", got)
+			}
+			began := time.Now()
+			if !r.hold(t.Context()) || strings.Contains(out.String(), "waits") {
+				t.Errorf("it doesn't start at once, after %s: %s", time.Since(began), &out)
+			}
+		})
 	}
 }

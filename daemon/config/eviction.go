@@ -9,8 +9,8 @@ import (
 )
 
 // EvictionValue is a value of evictionHard, evictionSoft or evictionMinimumReclaim: a share of the capacity (0 to 1)
-// or, where Quantity is set, an absolute figure. A share has the precision of 32 bits, as the kubelet's has: what a share
-// holds back of the memory must be the same figure to the byte, since reservedMemory must match it.
+// or, where Quantity is set, an absolute figure. A share has the precision of 32 bits, as the kubelet's has: what a
+// share holds back of the memory must be the same figure to the byte, since reservedMemory must match it.
 type EvictionValue struct {
 	Share    float64
 	Quantity *resource.Quantity

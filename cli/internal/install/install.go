@@ -46,10 +46,10 @@ type Options struct {
 	Dest string
 	// Daemons are the only ones whose links and units are replaced; none means all that there are.
 	Daemons []string
-	// Compact installs the unit of all daemons in one process, in place of one for each.
-	Compact bool
-	// Kubelet installs kubelet.service and the program kubelet, for kubeadm.
-	Kubelet bool
+	// Compact installs the unit of all daemons in one process, in place of one for each; nil means as before.
+	Compact *bool
+	// Kubelet installs kubelet.service and the program kubelet, for kubeadm; nil means as before.
+	Kubelet *bool
 	// Purge removes also what the administrator may have changed, and the state in /run/kubelot.
 	Purge bool
 	Out   io.Writer
@@ -57,6 +57,11 @@ type Options struct {
 
 // umask is that of Install, for the whole process.
 const umask = 0o022
+
+// The units that tell what an earlier install has brought.
+const compactUnit, kubeletUnit = "kubelot-compact.service", "kubelet.service"
+
+func unitBelow(prefix, name string) string { return filepath.Join(prefix, "lib/systemd/system", name) }
 
 // daemonPrefix begins the names of the daemons' executables.
 const daemonPrefix = "kubelot-"
@@ -66,27 +71,58 @@ func (o Options) at(path string) string  { return filepath.Join(o.Dest, path) }
 func (o Options) binary(n string) string { return filepath.Join(o.lib(), "bin", n) }
 func (o Options) programs() string       { return filepath.Join(o.Prefix, "bin") }
 
-// Install installs the executables of a directory as a version, and makes it the one that units run. A daemon that runs
-// keeps its version, so that a restart by chance doesn't change it: Install returns the names of those for which
-// kubelot upgrade is to move the link.
-func Install(ctx context.Context, o Options) (kept []string, err error) {
+// Installed is what there is after Install.
+type Installed struct {
+	// Kept are the daemons that run, which keep their version so that a restart by chance doesn't change it: kubelot
+	// upgrade is to move their links.
+	Kept []string
+	// Kubelet is true where kubeadm starts the daemons.
+	Kubelet bool
+}
+
+// Install installs the executables of a directory as a version, and makes it the one that units run.
+func Install(ctx context.Context, o Options) (Installed, error) {
 	// Most daemons aren't root. They must get to the executables whatever the administrator's umask is.
 	defer syscall.Umask(syscall.Umask(umask))
-	files, err := o.files()
-	if err != nil {
-		return nil, err
-	}
 	before, err := o.readManifest()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
+		return Installed{}, err
+	}
+	asBefore(&o, before)
+	files, err := o.files()
+	if err != nil {
+		return Installed{}, err
 	}
 	links := o.links(files)
 	if err := o.foreign(files, before); err != nil {
-		return nil, err
+		return Installed{}, err
 	}
 	if err := o.check(links, before); err != nil {
-		return nil, err
+		return Installed{}, err
 	}
+	kept, err := o.replace(before, links, files)
+	if err != nil {
+		return Installed{}, err
+	}
+	if err := o.directories(); err != nil {
+		return Installed{}, fmt.Errorf("make the directories of volumes and plugins: %w", err)
+	}
+	return Installed{Kept: kept, Kubelet: *o.Kubelet}, o.machine(ctx, activate)
+}
+
+// asBefore decides what wasn't asked for by what an earlier install has brought: else an install of a newer version
+// would take the unit away by which kubeadm starts the daemons, or change their layout.
+func asBefore(o *Options, before []string) {
+	for unit, part := range map[string]**bool{compactUnit: &o.Compact, kubeletUnit: &o.Kubelet} {
+		if *part == nil {
+			*part = new(len(o.Daemons) == 0 && slices.Contains(before, unitBelow(o.Prefix, unit)))
+		}
+	}
+}
+
+// replace puts the version, the links and the files there, and removes what an earlier install had beyond them. It
+// returns the daemons whose links stay.
+func (o Options) replace(before []string, links []link, files []deploy.File) (kept []string, err error) {
 	if err := o.copyVersion(); err != nil {
 		return nil, err
 	}
@@ -108,13 +144,7 @@ func Install(ctx context.Context, o Options) (kept []string, err error) {
 	if err := o.settle(before, owned); err != nil {
 		return nil, err
 	}
-	if err := o.open(slices.Concat(before, owned)); err != nil {
-		return nil, err
-	}
-	if err := o.directories(); err != nil {
-		return kept, fmt.Errorf("make the directories of volumes and plugins: %w", err)
-	}
-	return kept, o.machine(ctx, activate)
+	return kept, o.open(slices.Concat(before, owned))
 }
 
 // makeLinks makes or moves all links but those of daemons that run. They are owned all the same.
@@ -149,10 +179,10 @@ func (o Options) files() ([]deploy.File, error) {
 	switch {
 	case len(o.Daemons) > 0:
 		parts = o.Daemons
-	case o.Compact:
+	case *o.Compact:
 		parts = []string{deploy.Common, deploy.Compact}
 	}
-	if o.Kubelet {
+	if *o.Kubelet {
 		parts = append(parts, deploy.Kubelet)
 	}
 	files, err := deploy.Files(o.Prefix)
@@ -176,7 +206,7 @@ func (o Options) links(files []deploy.File) []link {
 		list = append(list, link{filepath.Join(o.programs(), "kubelot"), to},
 			link{o.binary("kubelot"), filepath.Join("..", o.Version, "kubelot")})
 	}
-	if o.Kubelet {
+	if *o.Kubelet {
 		list = append(list, link{filepath.Join(o.programs(), "kubelet"), to})
 	}
 	return list
@@ -189,6 +219,9 @@ func (o Options) check(links []link, before []string) error {
 			"nothing is installed below %s yet: install all of kubelot first, without names of daemons",
 			o.at(o.lib()),
 		)
+	}
+	if len(o.Daemons) > 0 && slices.Contains(before, unitBelow(o.Prefix, compactUnit)) {
+		return errors.New("the daemons are installed as one process: install all of kubelot, without names of daemons")
 	}
 	for _, l := range links {
 		source := filepath.Join(o.From, filepath.Base(l.to))
@@ -263,7 +296,7 @@ func Uninstall(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := o.machine(ctx, o.stops(owned)); err != nil {
+	if err := o.machine(ctx, stops(o.Prefix, owned)); err != nil {
 		return err
 	}
 	for _, path := range owned {
@@ -284,8 +317,8 @@ func Uninstall(ctx context.Context, o Options) error {
 
 // stops are the commands that stop what was installed. A kubelet.service that wasn't is the kubelet's own: after a
 // handback it runs.
-func (o Options) stops(owned []string) []string {
-	if slices.Contains(owned, filepath.Join(o.Prefix, "lib/systemd/system/kubelet.service")) {
+func stops(prefix string, owned []string) []string {
+	if slices.Contains(owned, unitBelow(prefix, kubeletUnit)) {
 		return deactivate
 	}
 	others := func(command string) bool { return strings.HasSuffix(command, " kubelet.service") }

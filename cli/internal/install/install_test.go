@@ -43,8 +43,8 @@ func options(t *testing.T, version, dest string) Options {
 
 func mustInstall(t *testing.T, o Options) {
 	t.Helper()
-	if kept, err := Install(t.Context(), o); err != nil || len(kept) > 0 {
-		t.Fatal(kept, err)
+	if got, err := Install(t.Context(), o); err != nil || len(got.Kept) > 0 {
+		t.Fatal(got, err)
 	}
 }
 
@@ -77,7 +77,7 @@ func content(t *testing.T, path string) string {
 func TestAnUmaskHidesNothing(t *testing.T) {
 	dest := t.TempDir()
 	o := options(t, "v1", dest)
-	o.Kubelet = true
+	o.Kubelet = new(true)
 	before := syscall.Umask(0o077)
 	t.Cleanup(func() { syscall.Umask(before) })
 	mustInstall(t, o)
@@ -104,7 +104,7 @@ func TestAnUmaskHidesNothing(t *testing.T) {
 func TestAnEarlierInstallationIsOpened(t *testing.T) {
 	dest := t.TempDir()
 	o := options(t, "v1", dest)
-	o.Kubelet = true
+	o.Kubelet = new(true)
 	mustInstall(t, o)
 	narrow := func(path string, d fs.DirEntry, err error) error {
 		if err != nil || path == dest || d.Type()&fs.ModeSymlink != 0 {
@@ -123,7 +123,7 @@ func TestAnEarlierInstallationIsOpened(t *testing.T) {
 	t.Cleanup(func() { syscall.Umask(before) })
 	var out strings.Builder
 	o = options(t, "v2", dest)
-	o.Kubelet, o.Out = true, &out
+	o.Kubelet, o.Out = new(true), &out
 	mustInstall(t, o)
 	want := map[string]fs.FileMode{
 		"/usr/lib/kubelot": 0o755, "/usr/lib/kubelot/bin": 0o755, "/usr/lib/kubelot/v1": 0o755,
@@ -152,7 +152,7 @@ func TestAnEarlierInstallationIsOpened(t *testing.T) {
 func TestInstallAndUninstallLeaveNothing(t *testing.T) {
 	dest := t.TempDir()
 	o := options(t, "v1", dest)
-	o.Kubelet = true
+	o.Kubelet = new(true)
 	mustInstall(t, o)
 	have := tree(t, dest)
 	for _, path := range []string{
@@ -237,9 +237,9 @@ func TestRunningDaemonsAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Wait() })
-	kept, err := Install(t.Context(), options(t, "v2", dest))
-	if err != nil || !slices.Equal(kept, []string{"api"}) {
-		t.Fatalf("left to kubelot upgrade: %q, %v", kept, err)
+	got, err := Install(t.Context(), options(t, "v2", dest))
+	if err != nil || !slices.Equal(got.Kept, []string{"api"}) {
+		t.Fatalf("left to kubelot upgrade: %q, %v", got.Kept, err)
 	}
 	if target, err := os.Readlink(bin + "api"); err != nil || target != "../v1/kubelot-api" {
 		t.Errorf("the link of the daemon that runs leads to %s, %v", target, err)
@@ -252,21 +252,6 @@ func TestRunningDaemonsAreLeftAlone(t *testing.T) {
 	}
 	if have := tree(t, dest); !slices.Equal(have, []string{"/etc/default/kubelot"}) {
 		t.Errorf("left: %q", have)
-	}
-}
-
-func TestTheLayoutChanges(t *testing.T) {
-	dest := t.TempDir()
-	o := options(t, "v1", dest)
-	mustInstall(t, o)
-	o.Compact = true
-	mustInstall(t, o)
-	units := dest + "/usr/lib/systemd/system/kubelot.target.wants/kubelot-"
-	if exists(units+"bus.service") || !exists(dest+"/usr/lib/systemd/system/kubelot-compact.service") {
-		t.Errorf("after the change there are: %q", tree(t, dest))
-	}
-	if _, err := os.Readlink(units + "compact.service"); err != nil {
-		t.Error(err)
 	}
 }
 
@@ -309,7 +294,7 @@ func TestRefusals(t *testing.T) {
 			if err := os.Symlink("/opt/kubelet", o.Dest+"/usr/bin/kubelet"); err != nil {
 				t.Fatal(err)
 			}
-			o.Kubelet = true
+			o.Kubelet = new(true)
 		}, "/usr/bin/kubelet is there"},
 		"a unit of somebody": {func(t *testing.T, o *Options) {
 			units := o.Dest + "/usr/lib/systemd/system"
@@ -320,7 +305,7 @@ func TestRefusals(t *testing.T) {
 			if err := os.WriteFile(units+"/kubelet.service", []byte("theirs"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			o.Kubelet = true
+			o.Kubelet = new(true)
 		}, "/usr/lib/systemd/system/kubelet.service is there"},
 		"a damaged list": {func(t *testing.T, o *Options) {
 			if err := os.MkdirAll(o.Dest+"/usr/lib/kubelot", 0o755); err != nil {
@@ -352,10 +337,10 @@ func TestAnotherKubeletGoesOn(t *testing.T) {
 	names := func(commands []string) bool {
 		return slices.ContainsFunc(commands, func(c string) bool { return strings.Contains(c, "kubelet.service") })
 	}
-	if got := o.stops([]string{"/usr/lib/systemd/system/kubelot-bus.service"}); names(got) || len(got) == 0 {
+	if got := stops(o.Prefix, []string{"/usr/lib/systemd/system/kubelot-bus.service"}); names(got) || len(got) == 0 {
 		t.Errorf("without --kubelet: %q", got)
 	}
-	if got := o.stops([]string{"/usr/lib/systemd/system/kubelet.service"}); !names(got) {
+	if got := stops(o.Prefix, []string{"/usr/lib/systemd/system/kubelet.service"}); !names(got) {
 		t.Errorf("with --kubelet: %q", got)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // What systemd is told, a command a line. %s is the prefix.
@@ -27,7 +28,15 @@ var (
 
 // machine tells the machine's systemd, unless it is another machine that is installed, or one without systemd.
 func (o Options) machine(ctx context.Context, commands []string) error {
-	if o.Dest != "" || !exists("/run/systemd/system") {
+	if o.Dest != "" {
+		// What systemd does at the next boot for a /usr that has changed, such as to make users. A new file in one of its
+		// directories doesn't show.
+		if now := time.Now(); exists(o.at("/usr")) {
+			return os.Chtimes(o.at("/usr"), now, now)
+		}
+		return nil
+	}
+	if !exists("/run/systemd/system") {
 		return nil
 	}
 	for _, line := range commands {
@@ -52,7 +61,7 @@ func (o Options) machine(ctx context.Context, commands []string) error {
 func (o Options) lacks(unit string) bool {
 	ext := filepath.Ext(unit)
 	return (ext == ".target" || ext == ".service") && !strings.Contains(unit, "*") &&
-		!exists(filepath.Join(o.Prefix, "lib/systemd/system", unit))
+		!exists(unitBelow(o.Prefix, unit))
 }
 
 // passes reports whether a failure matters to nobody: of systemd-tmpfiles, a line that one before systemd 252 doesn't

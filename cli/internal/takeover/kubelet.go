@@ -34,6 +34,20 @@ func Kubelet(root string) (Process, error) {
 	})
 }
 
+// kubeletUnit is the kubelet's unit on most nodes.
+const kubeletUnit = "kubelet.service"
+
+// UnderSystemd is the process with its unit also where it has left the unit's cgroup (kubeletCgroups).
+func (p Process) UnderSystemd(ctx context.Context) Process {
+	if p.Unit != "" {
+		return p
+	}
+	if state, err := stateOf(ctx, kubeletUnit); err == nil && state.mainPID == strconv.Itoa(p.PID) {
+		p.Unit = kubeletUnit
+	}
+	return p
+}
+
 // Up is the kubelot up that runs the crew of the run directory; PID 0 if there is none. One in a pod, such as the node
 // of a cluster in containers, runs another node's crew.
 func Up(runDir string) (Process, error) {

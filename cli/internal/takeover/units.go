@@ -13,12 +13,15 @@ import (
 	"kubelot.dev/cli/internal/running"
 )
 
+// Crew is the unit of all daemons.
+const Crew = "kubelot.target"
+
 // Swap stops and disables one unit, and enables and starts another in its place. Unless well agrees that the second one
 // runs, the first one runs again. The end of ctx is a reason to go back, and never leaves the node without an agent.
 func Swap(ctx context.Context, from, to string, well func(context.Context) error) error {
 	// A command of systemctl that has begun is not interrupted: nobody would know how far it has got.
 	lasting := context.WithoutCancel(ctx)
-	err := running.Systemctl(lasting, "disable", "--now", from)
+	err := disable(lasting, from)
 	if err == nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
@@ -31,11 +34,21 @@ func Swap(ctx context.Context, from, to string, well func(context.Context) error
 	if err == nil {
 		return nil
 	}
-	stopped := running.Systemctl(lasting, "disable", "--now", to)
+	stopped := disable(lasting, to)
 	if back := running.Systemctl(lasting, "enable", "--now", from); back != nil {
 		return errors.Join(err, stopped, fmt.Errorf("%s doesn't start again: %w: no agent may run now", from, back))
 	}
 	return errors.Join(fmt.Errorf("%w; %s runs again", err, from), stopped)
+}
+
+// disable stops and disables a unit. The end of the crew's doesn't wait for the daemons, which would go on for a while
+// beside a kubelet that they don't know by its unit's name; and two services outlive it.
+func disable(ctx context.Context, unit string) error {
+	err := running.Systemctl(ctx, "disable", "--now", unit)
+	if err == nil && unit == Crew {
+		return running.Systemctl(ctx, "stop", "kubelot-*.service")
+	}
+	return err
 }
 
 // Returnable is an error if the node can't be given to the unit by Swap: the unit is the crew by another name, as where

@@ -76,6 +76,51 @@ func TestSwap(t *testing.T) {
 	}
 }
 
+// The crew has ended when the other one starts: its target doesn't wait for its daemons.
+func TestSwapWaitsForTheDaemons(t *testing.T) {
+	stop := "disable --now " + Crew + "\nstop kubelot-*.service\n"
+	for name, c := range map[string]struct {
+		from, to string
+		well     error
+		calls    string
+	}{
+		"a handback": {from: Crew, to: "k.service", calls: stop + "enable --now k.service\n"},
+		"a take-over that fails": {
+			from: "k.service", to: Crew, well: errors.New("ill"),
+			calls: "disable --now k.service\nenable --now " + Crew + "\n" + stop + "enable --now k.service\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			calls := systemctl(t, "")
+			err := Swap(t.Context(), c.from, c.to, func(context.Context) error { return c.well })
+			if !errors.Is(err, c.well) || calls() != c.calls {
+				t.Errorf("%v, and systemctl is called with\n%swant\n%s", err, calls(), c.calls)
+			}
+		})
+	}
+}
+
+// A kubelet may leave its unit's cgroup for that of kubeletCgroups. systemd starts it again all the same.
+func TestAKubeletOutsideItsUnitsCgroup(t *testing.T) {
+	for name, c := range map[string]struct {
+		before Process
+		script string
+		want   string
+	}{
+		"its cgroup is the unit's":   {Process{PID: 7, Unit: "k.service"}, "exit 1", "k.service"},
+		"it has left it":             {Process{PID: 7}, "echo MainPID=7", kubeletUnit},
+		"another one is the unit's":  {Process{PID: 7}, "echo MainPID=77", ""},
+		"there is no systemd to ask": {Process{PID: 7}, "exit 1", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			systemctl(t, c.script)
+			if got := c.before.UnderSystemd(t.Context()).Unit; got != c.want {
+				t.Errorf("its unit is %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 // A kubelet that ends some seconds after its start doesn't have the node, even while systemd starts it again and again.
 func TestStays(t *testing.T) {
 	const alive = "echo MainPID=7; echo NRestarts=0; echo ActiveState=active"
