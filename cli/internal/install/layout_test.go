@@ -16,7 +16,8 @@ func TestTheLayoutChanges(t *testing.T) {
 	is := func(when string, compact bool) {
 		t.Helper()
 		have := tree(t, dest)
-		if slices.Contains(have, wants+"bus.service") == compact || slices.Contains(have, wants+"compact.service") != compact {
+		if slices.Contains(have, wants+"bus.service") == compact ||
+			slices.Contains(have, wants+"compact.service") != compact {
 			t.Errorf("%s there are: %q", when, have)
 		}
 	}
