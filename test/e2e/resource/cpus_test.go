@@ -74,3 +74,37 @@ func TestExclusiveCPUs(t *testing.T) {
 	ns.Gone(again)
 	allowed(t, ns, common, all)
 }
+
+// A critical pod asks for CPUs of its own once its victim has ended, which has them until then.
+func TestACriticalPodGetsTheCPUsOfItsVictim(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("the machine has one CPU, which is the system's")
+	}
+	ns := bed.Namespace(t)
+	// The scheduler would preempt the victim itself.
+	const spec = `
+  nodeName: ` + kit.NodeName + `
+  containers:
+  - name: app
+    image: busybox:1.36
+    command: %s
+    resources: {limits: {cpu: %d, memory: 20Mi}}
+`
+	cpus := runtime.NumCPU() - 1
+	ns.Apply(pod("victim", fmt.Sprintf(spec, `["sh", "-c", 'trap "" TERM; while :; do sleep 1; done']`, cpus)))
+	victim := ns.Running("victim")
+	ns.Apply(pod("critical", fmt.Sprintf(spec, "$FOREVER", cpus)+"  priorityClassName: system-node-critical\n"))
+	critical := ns.Running("critical")
+	want := "1"
+	if cpus > 1 {
+		want = fmt.Sprintf("1-%d", cpus)
+	}
+	allowed(t, ns, critical, want)
+	if v := ns.Phase("victim", corev1.PodFailed); v.Status.Reason != "Preempting" {
+		t.Errorf("the victim has the reason %q", v.Status.Reason)
+	}
+	for _, p := range []*corev1.Pod{victim, critical} {
+		ns.Delete(p.Name, 0)
+		ns.Gone(p)
+	}
+}
