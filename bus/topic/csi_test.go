@@ -36,3 +36,14 @@ func TestValidateCSINodeInfo(t *testing.T) {
 		}
 	}
 }
+
+// One volume's strange name doesn't keep the others from the Node. What the API takes is any text.
+func TestNamesOfVolumesInUseAreAnyText(t *testing.T) {
+	names := []string{"kubernetes.io/csi/d^handle\n", "kubernetes.io/iscsi/10.0.0.1\t:3260:iqn:0"}
+	if err := checkVolumesInUse("", VolumesInUse{Names: names}); err != nil {
+		t.Error(err)
+	}
+	if err := checkVolumesInUse("", VolumesInUse{Names: []string{strings.Repeat("a", maxText+1)}}); err == nil {
+		t.Error("a name of any length is taken")
+	}
+}

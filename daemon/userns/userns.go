@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -97,4 +98,12 @@ func (r Range) Write(podDir string) error {
 		return err
 	}
 	return atomicfile.WriteDurably(filepath.Join(podDir, fileName), data, 0o600)
+}
+
+// Remove forgets the range of the pod with that directory, if it has one.
+func Remove(podDir string) error {
+	if err := os.Remove(filepath.Join(podDir, fileName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

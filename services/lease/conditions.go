@@ -163,10 +163,10 @@ func capacityProblems(status corev1.NodeStatus) []string {
 	return []string{"missing node capacity for resources: " + strings.Join(missing, ", ")}
 }
 
-// silent reports whether all daemons are silent, this one included.
+// silent reports whether all daemons are silent, this one included. One that sleeps says nothing anyway.
 func silent(health map[string]topic.DaemonHealth, now time.Time) bool {
 	for _, h := range health {
-		if !h.Silent(now) {
+		if !h.Asleep && !h.Silent(now) {
 			return false
 		}
 	}

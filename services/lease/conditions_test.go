@@ -172,6 +172,15 @@ func TestReady(t *testing.T) {
 			edit: func(f *Facts) { f.Health = healthy(f.Now.Add(-time.Hour)) }, old: ready,
 			want: corev1.ConditionTrue,
 		},
+		"the bus is away, and a daemon sleeps": {
+			edit: func(f *Facts) {
+				f.Health = healthy(f.Now.Add(-time.Hour))
+				h := f.Health["resource"]
+				h.Asleep = true
+				f.Health["resource"] = h
+			},
+			old: ready, want: corev1.ConditionTrue,
+		},
 		"the bus is away, nothing was known": {edit: func(f *Facts) { f.Health = nil }, want: corev1.ConditionFalse},
 		"this daemon restarts without a bus": {
 			edit: func(f *Facts) { f.Health, f.Runtime = nil, nil }, old: ready,

@@ -180,6 +180,11 @@ func TestABusThatComesBackDoesNotTurnReady(t *testing.T) {
 		r.beats()
 		time.Sleep(30 * time.Second)
 		r.beats()
+		sleeper := r.bus.Conn("resource")
+		asleep := topic.DaemonHealth{State: topic.Healthy, Beat: time.Now(), Asleep: true}
+		r.must(topic.Health.Writer(sleeper).Set("resource", asleep))
+		sleeper.Close()
+		synctest.Wait()
 		before, _ := server.get()
 		if readyOf(before) != corev1.ConditionTrue {
 			t.Fatal("not Ready at first")

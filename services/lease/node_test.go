@@ -78,7 +78,7 @@ func TestCapacityAndAllocatable(t *testing.T) {
 		corev1.ResourceCPU:              {"2", "1800m"},
 		corev1.ResourceMemory:           {"8Gi", "5Gi"}, // less 1 Gi reserved, 1 Gi eviction threshold and 1 Gi of huge pages
 		corev1.ResourcePods:             {"20", "20"},
-		corev1.ResourceEphemeralStorage: {"100Gi", "89Gi"},
+		corev1.ResourceEphemeralStorage: {"100Gi", "95563022176"}, // 89 GiB, as a share of 32 bits has it
 		"hugepages-2Mi":                 {"1Gi", "1Gi"},
 		"hugepages-1Gi":                 {"0", "0"},
 	} {

@@ -122,8 +122,15 @@ func (v *Volumes) MountPersistent(ctx context.Context, r plugin.Request, pv *cor
 		return plugin.Result{}, fmt.Errorf("persistent volume %q can't be mounted: its CSI driver is %.100q and its handle "+
 			"%.100q", pv.Name, t.driver, t.handle)
 	}
+	if len(t.handle) > maxHandle {
+		return plugin.Result{}, fmt.Errorf("persistent volume %q can't be mounted: its volume handle has %d bytes, the limit "+
+			"is %d", pv.Name, len(t.handle), maxHandle)
+	}
 	return v.mount(ctx, r, task{target: t, wanted: true, request: &r})
 }
+
+// maxHandle is the length of a volume handle, in bytes. The specification of CSI wants at most 128.
+const maxHandle = 4 << 10
 
 // mount brings the volume up. A volume that the pod has already, and that can't be published again, serves as it is.
 func (v *Volumes) mount(ctx context.Context, r plugin.Request, t task) (plugin.Result, error) {

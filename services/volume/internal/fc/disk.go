@@ -56,7 +56,7 @@ func New(volume string, s *corev1.FCVolumeSource) (Disk, error) {
 		return Disk{}, errors.New("no fc disk information found: the volume has neither targetWWNs with a lun, nor wwids")
 	}
 	for _, part := range append(d.WWNs, d.WWIDs...) {
-		if part == "" || part == plugin.DevicesDir || strings.HasPrefix(part, ".") || strings.ContainsAny(part, "/\x00\n") {
+		if part == "" || part == plugin.DevicesDir || strings.HasPrefix(part, ".") || !scsi.Nameable(part) {
 			return Disk{}, fmt.Errorf("%q can't be a world wide name or identifier", part)
 		}
 	}

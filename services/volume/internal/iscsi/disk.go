@@ -64,7 +64,7 @@ func New(volume string, s *corev1.ISCSIPersistentVolumeSource) (Disk, error) {
 		d.InitiatorName, d.Iface = *s.InitiatorName, d.Portals[0]+":"+volume
 	}
 	for _, part := range append(d.Portals, d.Iqn, d.Iface) {
-		if part == "" || strings.ContainsAny(part, "/\x00\n") {
+		if part == "" || !scsi.Nameable(part) {
 			return Disk{}, fmt.Errorf("%q can't be a portal, a target or an interface of iSCSI", part)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"kubelot.dev/bus/pause"
 	"kubelot.dev/services/volume/internal/program"
@@ -150,4 +151,14 @@ func tell(path, what string) error {
 	}
 	_, err = file.WriteString(what)
 	return errors.Join(err, file.Close())
+}
+
+// maxName is the length of what Nameable takes, in bytes. The names of iSCSI have at most 223.
+const maxName = 1 << 10
+
+// Nameable reports whether a text of a pod's or volume's specification can be part of a disk's name: of one directory,
+// and of an entry in the Node's status.
+func Nameable(part string) bool {
+	return len(part) <= maxName &&
+		!strings.ContainsFunc(part, func(r rune) bool { return r == '/' || !unicode.IsPrint(r) })
 }

@@ -139,10 +139,10 @@ func (sb *sandboxes) release(ctx context.Context, s worker.Snapshot) error {
 	if err := sb.pods.Cgroups.Destroy(ctx, s.Pod.UID); err != nil {
 		return fmt.Errorf("remove the pod's cgroup: %w", err)
 	}
-	if !s.Going {
-		return nil
+	// A pod that has ended may stay for long, and there are as many ranges as pods that run.
+	if err := sb.pods.UserNS.Release(s.Pod.UID); err != nil || !s.Going {
+		return err
 	}
-	sb.pods.UserNS.Release(s.Pod.UID)
 	return orphans.RemovePodDir(sb.node.CRI().RootDir, s.Pod.UID)
 }
 
@@ -174,7 +174,7 @@ func (sb *sandboxes) remove(ctx context.Context, s worker.Snapshot) error {
 	for _, c := range s.Obs.Containers {
 		failed = errors.Join(failed, removeLogLink(node.ContainerLogsDir, s.Pod, c.Name, c.ID))
 	}
-	return errors.Join(failed,
+	return errors.Join(failed, sb.pods.UserNS.Release(s.Pod.UID),
 		orphans.RemoveLogDir(node.PodLogsDir, s.Pod.Namespace, s.Pod.Name, s.Pod.UID),
 		orphans.RemovePodDir(node.RootDir, s.Pod.UID))
 }

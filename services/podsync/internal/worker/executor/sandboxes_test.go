@@ -3,12 +3,14 @@ package executor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/services/podsync/internal/runtime/dns"
@@ -90,5 +92,32 @@ func TestNothingIsReleasedBeforeTheCgroupIsGone(t *testing.T) {
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the pod's directory after its release: %v", err)
+	}
+}
+
+// A pod that has ended may stay for long, as that of a Job. Others get its IDs.
+func TestAPodThatHasEndedKeepsNoRangeOfIDs(t *testing.T) {
+	var ranges *UserNamespaces
+	a, _ := newExecutor(t, &busyRuntime{}, func(d *Deps) { ranges = d.Pods.UserNS })
+	pod := hooked()
+	pod.Spec.HostUsers = new(false)
+	of := func(uid types.UID) (*corev1.Pod, error) {
+		p := pod.DeepCopy()
+		p.UID = uid
+		_, err := ranges.For(p)
+		return p, err
+	}
+	for i := range 3 * ranges.max {
+		p, err := of(types.UID(fmt.Sprint("ended-", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Do(t.Context(), worker.Snapshot{Pod: p}, plan.Action{Kind: plan.ReleaseNode}).Err; err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, err := NewUserNamespaces(filepath.Dir(ranges.podsDir), ranges.length, ranges.max)
+	if err != nil || len(again.used) > 0 {
+		t.Errorf("after a restart %v are in use, %v", again.used, err)
 	}
 }

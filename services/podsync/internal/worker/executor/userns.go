@@ -65,11 +65,15 @@ func (u *UserNamespaces) For(pod *corev1.Pod) (*runtimeapi.UserNamespace, error)
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids(), Gids: ids()}, nil
 }
 
-// Release gives the pod's range back.
-func (u *UserNamespaces) Release(uid types.UID) {
+// Release gives the range back of a pod of which nothing runs and nothing is mounted any more.
+func (u *UserNamespaces) Release(uid types.UID) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if err := userns.Remove(filepath.Join(u.podsDir, string(uid))); err != nil {
+		return fmt.Errorf("give the pod's range of user IDs back: %w", err)
+	}
 	delete(u.used, uid)
+	return nil
 }
 
 func (u *UserNamespaces) covered(r userns.Range) span {

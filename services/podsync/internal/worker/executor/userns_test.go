@@ -35,7 +35,9 @@ func TestRangesDontOverlapAfterTheirLengthHasChanged(t *testing.T) {
 				t.Fatal(err)
 			}
 			// What several pods share is free when the last of them has gone.
-			u.Release("d")
+			if err := u.Release("d"); err != nil {
+				t.Fatal(err)
+			}
 			all = append(all[:3], all[4:]...)
 			give(u, "f", "g", "h", "i", "j", "k")
 			for i, one := range all {
