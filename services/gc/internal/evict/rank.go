@@ -110,7 +110,8 @@ func Reclaims(s Signal, l Layout) Reclaim {
 	case l.ContainerFS:
 		return Reclaim{Containers: !s.images(), Images: s.images()}
 	case s.node():
-		return Reclaim{}
+		// The logs of pods that have ended, also of those that were evicted for them. The kubelet deletes these anyway.
+		return Reclaim{Containers: true}
 	default:
 		return Reclaim{Containers: true, Images: true}
 	}
