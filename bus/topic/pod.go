@@ -55,6 +55,8 @@ type Pod struct {
 	Lifecycle Lifecycle   `json:"lifecycle"`
 	// Released is true for a terminated pod whose volumes are unmounted and whose cgroup is gone. Its resources are free.
 	Released bool `json:"released,omitempty"`
+	// Removed is true for a pod that no source wanted any more. It ends for good; one that comes with its UID begins anew.
+	Removed bool `json:"removed,omitempty"`
 	// GracePeriodSeconds and Deadline bound the termination; set from the moment it begins.
 	GracePeriodSeconds *int64     `json:"gracePeriodSeconds,omitempty"`
 	Deadline           *time.Time `json:"deadline,omitempty"`

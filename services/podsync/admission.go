@@ -247,6 +247,7 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 	e := &entry{
 		Worker: worker.New(cfg, obs, l.executor, d.report, d.log), pod: cfg.Pod, source: cfg.Source,
 		admitted: cfg.Reject == nil, told: true, room: cfg.Room,
+		removed: cfg.Restored != nil && cfg.Restored.Removed,
 		shutDown: cfg.Previous.Reason == topic.ReasonShutdown ||
 			cfg.Reject != nil && cfg.Reject.Reason == admission.ReasonShutdown,
 	}

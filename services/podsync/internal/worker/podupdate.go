@@ -48,7 +48,7 @@ func (b *publisher) podUpdate() topic.Pod {
 		Pod: b.admitted(), Source: s.Source, Lifecycle: s.ending.lifecycle,
 		Released:  s.ending.lifecycle == topic.Terminated && s.ending.released,
 		FirstSeen: s.FirstSeen, BackoffBase: s.containers.backoffBases(), StartedBefore: b.stated.started, Resize: s.resize,
-		Allocates: s.Allocates && !s.roomless(),
+		Allocates: s.Allocates && !s.roomless(), Removed: s.ending.removed,
 	}
 	for c := range podspec.InitAndMain(&s.Pod.Spec) {
 		if known := s.containers[c.Name]; c.Lifecycle != nil && c.Lifecycle.PostStart != nil && known != nil && known.busy {

@@ -47,6 +47,7 @@ func newState(cfg Config, obs topic.PodObservation) *state {
 // clock was set back meanwhile.
 func (s *state) restore() {
 	r := s.Restored
+	s.ending.removed = r != nil && r.Removed
 	if r == nil || r.Deadline == nil || r.GracePeriodSeconds == nil || r.Lifecycle == topic.Syncing {
 		return
 	}
