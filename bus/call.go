@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 )
 
 // Call is a topic of requests, each with one reply.
@@ -48,10 +49,28 @@ func (t Call[Req, Resp]) Serve(ctx context.Context, c *Conn, handle func(context
 		resp, err := t.answer(ctx, m, c.daemon, handle)
 		reply := Message{Header: c.header(t), Data: resp}
 		if err != nil {
-			reply.Header[HeaderError], reply.Header[HeaderErrorKind] = err.Error(), kindName(ctx, err)
+			reply.Header[HeaderError], reply.Header[HeaderErrorKind] = headerText(err.Error()), kindName(ctx, err)
 		}
 		return reply
 	})
+}
+
+// maxErrorText is how much of an error's text goes with a reply, in bytes. The bus hangs up on a daemon that sends more
+// headers than it takes.
+const maxErrorText = 8 << 10
+
+// headerText is a text as a header may have it.
+func headerText(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) > maxErrorText {
+		text = strings.ToValidUTF8(text[:maxErrorText], "") + "..."
+	}
+	return text
 }
 
 func (t Call[Req, Resp]) answer(ctx context.Context, m Message, server string,

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"kubelot.dev/bus"
 	"kubelot.dev/bus/bustest"
@@ -159,5 +160,35 @@ func TestCallOfAnotherSchema(t *testing.T) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// An error's text goes in a header, which the bus takes only so long, and in which not every character may be.
+func TestCallWhoseErrorIsLong(t *testing.T) {
+	call := bus.NewCall[versioned, versioned](bus.Spec{Name: "ask", Schema: 1})
+	b := bustest.New()
+	server, caller := b.Conn("server"), b.Conn("caller")
+	t.Cleanup(server.Close)
+	t.Cleanup(caller.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- call.Serve(ctx, server, func(context.Context, versioned) (versioned, error) {
+			return versioned{}, errors.New("spec\x00 is wrong:\n" + strings.Repeat("\u00e4", 1<<20))
+		})
+	}()
+	defer func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	var err error
+	for errors.Is(err, bus.ErrNoResponder) || err == nil {
+		_, err = call.Do(ctx, caller, versioned{1})
+	}
+	if text := err.Error(); len(text) > 10<<10 || !strings.Contains(text, "spec  is wrong:\n\u00e4") ||
+		strings.Contains(text, "\x00") || !utf8.ValidString(text) {
+		t.Errorf("%d bytes: %.60q", len(text), text)
 	}
 }

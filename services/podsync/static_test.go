@@ -30,6 +30,31 @@ func TestAStaticPodThatNeedsAFeatureIsRefused(t *testing.T) {
 	})
 }
 
+// Nobody makes a static pod anew that was refused: after a restart it is judged again.
+func TestARefusedStaticPodIsJudgedAgainAfterARestart(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		stop := b.start(fromFile)
+		b.node(1)
+		first, second := pod("first", "u1"), pod("second", "u2")
+		b.deliver(fromFile, first, second)
+		b.wantRunning("first")
+		b.wantFailed("u2", "OutOfpods")
+		stop()
+		stop = b.start(fromFile)
+		b.deliver(fromFile, first, second)
+		b.wantRunning("first")
+		b.wantFailed("u2", "OutOfpods") // there is no more room than before
+		stop()
+		b.node(2)
+		b.start(fromFile)
+		b.deliver(fromFile, first, second)
+		b.wantRunning("first", "second")
+		if s, _ := get(b, topic.StatusPatch, "u2"); s.Status.Phase != corev1.PodRunning || s.Status.Reason != "" {
+			t.Errorf("its status is %s, reason %q", s.Status.Phase, s.Status.Reason)
+		}
+	})
+}
+
 // The pod may be the API server: the corrected manifest can't wait for it.
 func TestACorrectedManifestDoesNotWaitForTheAPIServer(t *testing.T) {
 	inBubble(t, func(b *bed) {

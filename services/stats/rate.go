@@ -70,7 +70,7 @@ func advance(kept [2]point, now point) (next [2]point, rate uint64, ok bool) {
 		older, newer = newer, now
 	}
 	took := now.at.Sub(from.at)
-	if from.at.IsZero() || took <= 0 {
+	if from.at.IsZero() || took < secondSample/2 { // over a moment it would be any figure
 		return [2]point{older, newer}, 0, false
 	}
 	return [2]point{older, newer}, uint64(float64(now.total-from.total) / took.Seconds()), true

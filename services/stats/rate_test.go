@@ -34,6 +34,9 @@ func TestRates(t *testing.T) {
 			{at: 10, total: 1e9},
 			{at: 20, total: 2e9, rate: 100, rated: true},
 		},
+		"not over a moment": {
+			{at: 0}, {at: .003, total: 3e6}, {at: .2, total: 1e8, rate: 500, rated: true},
+		},
 		"twice at one time": {{at: 0, total: 1}, {at: 0, total: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -66,11 +66,10 @@ func (s *Service) serve(ctx context.Context) {
 	if port := *k.HealthzPort; port > 0 {
 		s.loop.Go(func() { s.serveHealthz(ctx, address(k.HealthzBindAddress, port)) })
 	}
-	if !*k.EnableServer {
-		return
+	if *k.EnableServer {
+		s.begin(ctx, s.serveHTTPS)
 	}
-	s.begin(ctx, s.serveHTTPS)
-	if k.ReadOnlyPort > 0 {
+	if k.ReadOnlyPort > 0 { // also alone, as with the kubelet
 		s.begin(ctx, func(ctx context.Context) error {
 			return s.listen(ctx, site{address: address(k.Address, k.ReadOnlyPort), open: true}, open(s.readOnly()))
 		})

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -199,6 +200,25 @@ func TestHealthzPortIsTakenOver(t *testing.T) {
 	b.until(func() bool { return b.reported.is(topic.Healthy) })
 	cancel()
 	<-done
+}
+
+// The read-only port is there also where the server isn't.
+func TestReadOnlyPortAlone(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().(*net.TCPAddr)
+	free.Close()
+	b := newBed(t, fmt.Sprintf("readOnlyPort: %d\naddress: 127.0.0.1\n", address.Port))
+	b.until(func() bool {
+		answer, err := http.Get("http://" + address.String() + "/healthz")
+		if err != nil {
+			return false
+		}
+		answer.Body.Close()
+		return true
+	})
 }
 
 // A fresh node has no directory for checkpoints.

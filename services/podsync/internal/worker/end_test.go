@@ -309,3 +309,37 @@ func TestAPodThatEndsAtOnceIsStatedOnce(t *testing.T) {
 		})
 	}
 }
+
+// A container that could not be started and isn't started again has ended, whatever its last failure was.
+func TestAContainerThatCouldNotStartHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := testPod()
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: "other", Image: "a"})
+		other := runs()
+		other.Containers[0].ID, other.Containers[0].Name = "o", "other"
+		h := &fakeExecutor{obs: other, fail: map[plan.Kind]error{plan.StartContainer: errors.New("no such command")}}
+		w, r := launch(t, Config{Pod: pod}, other, h)
+		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+		settle()
+		of := func() corev1.ContainerState {
+			_, s := r.last()
+			return s.Status.ContainerStatuses[0].State
+		}
+		if s := of(); s.Waiting == nil {
+			t.Fatalf("after its failure it is %+v", s)
+		}
+		both := runs()
+		both.Containers[0].State, both.Containers[0].ExitCode = topic.ContainerExited, 128
+		both.Containers[0].FinishedAt = time.Now()
+		both.Containers = append(both.Containers, other.Containers[0])
+		h.mu.Lock()
+		h.obs = both
+		h.mu.Unlock()
+		w.Observe(both)
+		settle()
+		if s := of(); s.Terminated == nil || s.Terminated.ExitCode != 128 {
+			t.Errorf("when it has ended it is %+v", s)
+		}
+	})
+}

@@ -68,7 +68,9 @@ func (b *publisher) publish(p plan.Plan, now time.Time) {
 		in.Conditions = append(in.Conditions, s.resizeConditions()...)
 	}
 	for name, failure := range b.actions.failures {
-		if _, planned := in.Waiting[name]; !planned {
+		// One that has ended and isn't started again waits for nothing.
+		last := s.view.newest(name)
+		if _, planned := in.Waiting[name]; !planned && (last == nil || last.State != topic.ContainerExited) {
 			in.Waiting[name] = plan.Waiting{Reason: failure.Reason, Message: failure.Message}
 		}
 	}

@@ -141,16 +141,15 @@ func (o outcome) result(ctx context.Context, timeout time.Duration, timedOut fun
 	return Result{}, err
 }
 
-// expanded are the words with their references to variables that have literal values replaced.
+// expanded are the words with their references to variables replaced. As with the kubelet, one whose value comes from
+// elsewhere is empty.
 func expanded(words []string, env []corev1.EnvVar) []string {
 	if !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(word, "$") }) {
 		return words
 	}
 	literal := map[string]string{}
 	for _, v := range env {
-		if v.ValueFrom == nil {
-			literal[v.Name] = v.Value
-		}
+		literal[v.Name] = v.Value
 	}
 	command := make([]string, len(words))
 	for i, word := range words {

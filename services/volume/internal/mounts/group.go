@@ -147,10 +147,16 @@ func (g *giver) give(fd int) error {
 	return passing(unix.Chmod("/proc/self/fd/"+strconv.Itoa(fd), want&^unix.S_IFMT))
 }
 
-// passing lets pass what concerns one file only.
+// passing lets pass what concerns one file only, or what the filesystem can't do or has no room for: a pod without its
+// group may do without it, and is the only one who can make room. The kubelet passes over all that chown and chmod say.
 func passing(err error) error {
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) || errors.Is(err, unix.ENOENT) {
-		return nil
+	for _, pass := range []error{
+		unix.EPERM, unix.EACCES, unix.EROFS, unix.ENOENT, unix.ENOSYS, unix.EOPNOTSUPP, unix.EINVAL, unix.EDQUOT,
+		unix.ENOSPC,
+	} {
+		if errors.Is(err, pass) {
+			return nil
+		}
 	}
 	return err
 }
