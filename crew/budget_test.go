@@ -44,7 +44,7 @@ const (
 // they are, and it keeps the records of volumes that a driver has not taken back. It asks the API server for the node's
 // labels before it refuses a pod for them. A pod asks for what it has alone when those have ended that have it.
 // The types have ceilings of their own, see largeTypes.
-var split = map[string]int{"api": 4950, "gc": 6470, "podsync": 20470, "volume": 14460, "resource": 13600}
+var split = map[string]int{"api": 4950, "gc": 6470, "podsync": 20470, "volume": 14480, "resource": 13600}
 
 func TestArchFilesAreShort(t *testing.T) {
 	for path, lines := range goFiles(t, "..") {

@@ -142,8 +142,8 @@ func (w *stateWatch) put(ctx context.Context, a arrival) {
 	w.seen[a.Subject] = a.seq
 }
 
-// caughtUp counts the parts of the session to which ctx belongs that have delivered what was retained. A part that comes
-// late is none of the next session's.
+// caughtUp counts the parts of the session to which ctx belongs that have delivered what was retained. A part that
+// comes late is none of the next session's.
 func (w *stateWatch) caughtUp(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -92,8 +92,7 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	if last, ok := d.recovery.statuses[uid]; ok && !podstatus.Terminal(p.Pod.Status.Phase) {
 		cfg.Previous = last.Status
 	}
-	if p.Source != topic.SourceAPI && refusedBefore(cfg.Previous, obs) {
-		// Nobody makes a static pod anew. It is judged again, as the reason may be gone.
+	if p.Source != topic.SourceAPI && admission.RefusedBefore(cfg.Previous, obs) { // nobody makes it anew
 		cfg.Restored, cfg.Previous = nil, corev1.PodStatus{}
 	}
 	admitted := cfg.Restored != nil || d.known.isHere(p.Pod)
@@ -109,11 +108,6 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	e.wantedIn = d.pacing.round
 	e.renew(p.Pod)
 	return true
-}
-
-// refusedBefore reports whether an earlier run has refused the pod.
-func refusedBefore(status corev1.PodStatus, obs topic.PodObservation) bool {
-	return status.Phase == corev1.PodFailed && len(status.ContainerStatuses) == 0 && len(obs.Sandboxes) == 0
 }
 
 // judge says whether a pod is refused, or else what it waits for. One that was admitted before is never refused, and

@@ -322,30 +322,6 @@ func TestAStaticPodThatComesBackStartsAnew(t *testing.T) {
 	})
 }
 
-// Its manifest may be moved away, and back while podsync is stopped: it begins anew when its end is over.
-func TestAStaticPodThatComesBackOverARestartStartsAnew(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		stop := b.start(fromFile)
-		b.node(110)
-		static := pod("proxy", "u1")
-		b.deliver(fromFile, static)
-		b.stubborn("proxy")
-		b.deliver(fromFile)
-		b.pass(time.Second)
-		stop()
-		b.start(fromFile)
-		b.deliver(fromFile, static)
-		b.pass(time.Minute)
-		if p, _ := get(b, topic.PodUpdate, "u1"); p.Lifecycle != topic.Syncing || p.Removed {
-			t.Errorf("the pod is %q, removed: %v; want it to sync", p.Lifecycle, p.Removed)
-		}
-		b.wantRunning("proxy")
-		if n := b.fake.Calls("RunPodSandbox"); n != 2 {
-			t.Errorf("%d sandboxes, want one for each life", n)
-		}
-	})
-}
-
 // What an earlier pod left is removed next to the loop; a pod with its UID waits for that.
 func TestLeftoversAreSweptBeforeAPodComesBack(t *testing.T) {
 	inBubble(t, func(b *bed) {

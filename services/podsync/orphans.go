@@ -3,8 +3,6 @@ package podsync
 import (
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
@@ -85,7 +83,7 @@ func resumeEnds(d *dispatcher) {
 
 // takeUp gives a pod of an earlier run a worker that no source has delivered.
 func takeUp(d *dispatcher, uid string, obs topic.PodObservation) *entry {
-	cfg := worker.Config{Source: topic.SourceAPI, FirstSeen: time.Now(), Pod: skeleton(obs)}
+	cfg := worker.Config{Source: topic.SourceAPI, FirstSeen: time.Now(), Pod: orphans.Skeleton(obs)}
 	if before, ok := d.recovery.pods[uid]; ok && before.Pod != nil {
 		cfg.Pod, cfg.Source, cfg.Restored, cfg.FirstSeen = before.Pod, before.Source, &before, before.FirstSeen
 		cfg.Previous, cfg.Allocates = d.recovery.statuses[uid].Status, before.Allocates
@@ -96,19 +94,6 @@ func takeUp(d *dispatcher, uid string, obs topic.PodObservation) *entry {
 		e.stray = true
 	}
 	return e
-}
-
-// skeleton is the part of a pod that the runtime knows.
-func skeleton(obs topic.PodObservation) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: obs.Namespace, Name: obs.Name, UID: types.UID(obs.UID)}}
-	seen := map[string]bool{}
-	for _, c := range obs.Containers {
-		if !seen[c.Name] {
-			seen[c.Name] = true
-			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
-		}
-	}
-	return pod
 }
 
 // orphanRemoval removes the cgroups and directories of pods that are gone. Its fields belong to the loop.

@@ -10,8 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	kubeletv1beta1 "k8s.io/kubelet/config/v1beta1"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/cri"
 	"kubelot.dev/cri/observe"
@@ -90,9 +88,7 @@ func newTurns() executor.Turns {
 
 // newRemover returns the remover of cgroups and directories of pods that are gone.
 func (p *parts) newRemover() *orphans.Remover {
-	dirs := orphans.PodDirectories{RootDir: p.Config.RootDir, Removed: func(uid types.UID) {
-		_ = p.userNS.Release(uid) // its file is gone
-	}}
+	dirs := orphans.PodDirectories{RootDir: p.Config.RootDir, Removed: p.userNS.Release}
 	return &orphans.Remover{Cgroups: p.cgroups, Dirs: dirs, Log: p.Log}
 }
 

@@ -239,3 +239,8 @@ func labelled(node *corev1.Node, facts Facts) *corev1.Node {
 	full.Labels = own
 	return &full
 }
+
+// RefusedBefore reports whether the pod with that status was refused. The reason may be gone since.
+func RefusedBefore(status corev1.PodStatus, obs topic.PodObservation) bool {
+	return status.Phase == corev1.PodFailed && len(status.ContainerStatuses) == 0 && len(obs.Sandboxes) == 0
+}

@@ -118,13 +118,9 @@ func (v *Volumes) Mount(ctx context.Context, r plugin.Request) (plugin.Result, e
 func (v *Volumes) MountPersistent(ctx context.Context, r plugin.Request, pv *corev1.PersistentVolume, readOnly bool,
 ) (plugin.Result, error) {
 	t := v.at(persistent(r.Pod, pv, readOnly), string(r.Pod.UID))
-	if !driverName.MatchString(t.driver) || t.handle == "" {
+	if !driverName.MatchString(t.driver) || t.handle == "" || len(t.handle) > maxHandle {
 		return plugin.Result{}, fmt.Errorf("persistent volume %q can't be mounted: its CSI driver is %.100q and its handle "+
 			"%.100q", pv.Name, t.driver, t.handle)
-	}
-	if len(t.handle) > maxHandle {
-		return plugin.Result{}, fmt.Errorf("persistent volume %q can't be mounted: its volume handle has %d bytes, the limit "+
-			"is %d", pv.Name, len(t.handle), maxHandle)
 	}
 	return v.mount(ctx, r, task{target: t, wanted: true, request: &r})
 }

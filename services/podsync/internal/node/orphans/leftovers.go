@@ -83,7 +83,7 @@ func (l Leftovers) UIDs() map[types.UID]bool {
 type PodDirectories struct {
 	RootDir string
 	// Removed is called for each pod whose directory was removed.
-	Removed func(uid types.UID)
+	Removed func(uid types.UID) error
 }
 
 // List lists the UIDs that have a directory.
@@ -94,6 +94,5 @@ func (p PodDirectories) Remove(uid types.UID) error {
 	if err := RemovePodDir(p.RootDir, uid); err != nil {
 		return err
 	}
-	p.Removed(uid)
-	return nil
+	return p.Removed(uid)
 }

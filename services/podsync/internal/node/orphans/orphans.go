@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/topic"
@@ -107,4 +109,17 @@ func cut(base string) string { return base[:min(len(base), maxName-len(linkSuffi
 // element reports whether s is a single path element.
 func element(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\x00")
+}
+
+// Skeleton is the part of a pod that the runtime knows.
+func Skeleton(obs topic.PodObservation) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: obs.Namespace, Name: obs.Name, UID: types.UID(obs.UID)}}
+	seen := map[string]bool{}
+	for _, c := range obs.Containers {
+		if !seen[c.Name] {
+			seen[c.Name] = true
+			pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+		}
+	}
+	return pod
 }
