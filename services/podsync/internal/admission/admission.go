@@ -240,7 +240,7 @@ func labelled(node *corev1.Node, facts Facts) *corev1.Node {
 	return &full
 }
 
-// RefusedBefore reports whether the pod with that status was refused. The reason may be gone since.
-func RefusedBefore(status corev1.PodStatus, obs topic.PodObservation) bool {
-	return status.Phase == corev1.PodFailed && len(status.ContainerStatuses) == 0 && len(obs.Sandboxes) == 0
+// RefusedBefore reports whether a static pod with that status was refused. The reason may be gone since.
+func RefusedBefore(source topic.Source, status corev1.PodStatus, obs topic.PodObservation) bool {
+	return source != topic.SourceAPI && status.Phase == corev1.PodFailed && len(status.ContainerStatuses) == 0 && len(obs.Sandboxes) == 0
 }
