@@ -110,7 +110,8 @@ func (s *Service) end(uid string, p *pod, err error) {
 		// Pods that are gone may have what it lacks. A refusal is final.
 		p.waiting = "waiting for all sources of pods, since pods that are gone may have what it asks for: " + err.Error()
 		p.notBefore = s.now().Add(idle)
-	case p.last() == topic.Allocated: // also if all that it had for itself was released
+	case p.last() == topic.Allocated && (p.held || len(s.holdings.devices.Needs(p.spec)) == 0):
+		// Its CPUs and memory may have been released, so that it shares them. Without its devices it can't do.
 		p.assigned = true
 		log.Warn("a pod keeps what it has, though it would not get it again", "error", err)
 	default:

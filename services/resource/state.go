@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/atomicfile"
 	"kubelot.dev/services/resource/internal/cpus"
+	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/devices"
 	"kubelot.dev/services/resource/internal/machine"
 	"kubelot.dev/services/resource/internal/statefile"
@@ -233,28 +236,38 @@ func (h *holdings) recall(f files, before predecessor, booted time.Time, log *sl
 		h.devices.Adopt(kept)
 		found.devices = true
 	} else {
-		h.devices.Adopt(before.devices())
+		h.devices.Adopt(before.devices(log))
 	}
 	return found
 }
 
-// devices are those of which an earlier run has told. What their plugins have answered is to be asked again: it isn't
-// told by resource.
-func (p predecessor) devices() devices.Checkpoint {
-	told := devices.Checkpoint{RegisteredDevices: map[string][]string{}, Stale: map[string]bool{}}
+// devices are those of which an earlier run has told, with what their plugins have answered. That isn't told by
+// resource, so the first one of a container has it all.
+func (p predecessor) devices(log *slog.Logger) devices.Checkpoint {
+	told := devices.Checkpoint{RegisteredDevices: map[string][]string{}}
 	for name := range p.node.Devices {
 		told.RegisteredDevices[string(name)] = nil
 	}
 	for uid, a := range p.pods {
 		for container, c := range a.Containers {
+			ids := map[string][]string{}
 			for _, d := range c.Devices {
-				if !strings.HasPrefix(d.Resource, topic.ClaimPrefix) {
-					told.PodDeviceEntries = append(told.PodDeviceEntries, devices.Entry{
-						PodUID: uid, ContainerName: container, ResourceName: d.Resource,
-						DeviceIDs: map[int64][]string{devices.NoNode: {d.ID}},
-					})
-					told.Stale[uid] = true
+				if strings.HasPrefix(d.Resource, topic.ClaimPrefix) {
+					c.CDI = nil // those of claims are among them
+				} else {
+					ids[d.Resource] = append(ids[d.Resource], d.ID)
 				}
+			}
+			answer, err := deviceplugin.Answer(c)
+			if err != nil {
+				log.Error("can't keep what device plugins have answered", "uid", uid, "container", container, "error", err)
+			}
+			for _, name := range slices.Sorted(maps.Keys(ids)) {
+				told.PodDeviceEntries = append(told.PodDeviceEntries, devices.Entry{
+					PodUID: uid, ContainerName: container, ResourceName: name,
+					DeviceIDs: map[int64][]string{devices.NoNode: ids[name]}, AllocResp: answer,
+				})
+				answer = nil
 			}
 		}
 	}

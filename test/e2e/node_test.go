@@ -107,7 +107,8 @@ func TestNodeStatus(t *testing.T) {
 		corev1.ResourcePods: "0",
 	})
 	storage := n.Status.Capacity.StorageEphemeral().Value()
-	if left := n.Status.Allocatable.StorageEphemeral().Value(); left != storage-storage/100 {
+	held := int64(float64(storage) * float64(float32(1)/100)) // in the precision of the kubelet
+	if left := n.Status.Allocatable.StorageEphemeral().Value(); left != storage-held {
 		t.Errorf("%d bytes of %d are left for pods; want all but one per cent", left, storage)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,8 +32,10 @@ func (o Options) machine(ctx context.Context, commands []string) error {
 	if o.Dest != "" {
 		// What systemd does at the next boot for a /usr that has changed, such as to make users. A new file in one of its
 		// directories doesn't show.
-		if now := time.Now(); exists(o.at("/usr")) {
-			return os.Chtimes(o.at("/usr"), now, now)
+		now := time.Now()
+		if err := os.Chtimes(o.at("/usr"), now, now); err != nil && !errors.Is(err, fs.ErrNotExist) &&
+			!errors.Is(err, fs.ErrPermission) { // whose tree it is knows what to do with it
+			return err
 		}
 		return nil
 	}

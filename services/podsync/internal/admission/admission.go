@@ -242,5 +242,6 @@ func labelled(node *corev1.Node, facts Facts) *corev1.Node {
 
 // RefusedBefore reports whether a static pod with that status was refused. The reason may be gone since.
 func RefusedBefore(source topic.Source, status corev1.PodStatus, obs topic.PodObservation) bool {
-	return source != topic.SourceAPI && status.Phase == corev1.PodFailed && len(status.ContainerStatuses) == 0 && len(obs.Sandboxes) == 0
+	return source != topic.SourceAPI && status.Phase == corev1.PodFailed && len(status.ContainerStatuses) == 0 &&
+		len(obs.Sandboxes) == 0
 }

@@ -42,8 +42,9 @@ func (v *view) alive() bool {
 func (s *state) allocating() bool { return s.Allocates && s.allocation.Phase != topic.Allocated }
 
 // roomless reports whether the pods that end for this one still have what it is to get. Who allocates would refuse it.
+// One that ends itself waits for none.
 func (s *state) roomless() bool {
-	return len(s.view.obs.Sandboxes) == 0 && !s.Room.due(time.Now()).IsZero()
+	return s.ending.stop == nil && len(s.view.obs.Sandboxes) == 0 && !s.Room.due(time.Now()).IsZero()
 }
 
 // allocatingWhy is why it waits, for its users.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
 )
@@ -169,6 +170,24 @@ func TestAPodAsksForItsOwnWhenThereIsRoom(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A pod that is deleted before there is room for it has its claims given back, and its end waits for no other's.
+func TestAPodWithoutRoomEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		room, _ := awaited()
+		pod := testPod()
+		pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "toy", ResourceClaimName: new("toy")}}
+		w, r := launch(t, Config{Pod: pod, Room: room, Allocates: true}, topic.PodObservation{}, &fakeExecutor{})
+		settle()
+		gone := pod.DeepCopy()
+		gone.DeletionTimestamp, gone.DeletionGracePeriodSeconds = &metav1.Time{Time: time.Now()}, new(int64(30))
+		w.Update(gone, nil)
+		settle()
+		if pod, _ := r.last(); pod.Lifecycle != topic.Terminated || !pod.Allocates {
+			t.Errorf("it is %s, and its claims are given back: %v", pod.Lifecycle, pod.Allocates)
+		}
+	})
 }
 
 // Who waits for a pod's end asks for what it had: the bus hears of the end first.

@@ -76,6 +76,28 @@ func Merge(into *topic.ContainerAllocation, answers []devices.Answer) (conflicts
 	return m.conflicts, errors.Join(errs...)
 }
 
+// Answer is what plugins may have answered for a container to have this.
+func Answer(has topic.ContainerAllocation) ([]byte, error) {
+	a := &pluginapi.ContainerAllocateResponse{Annotations: has.Annotations, Envs: map[string]string{}}
+	for _, e := range has.Env {
+		a.Envs[e.Name] = e.Value
+	}
+	for _, m := range has.Mounts {
+		a.Mounts = append(a.Mounts, &pluginapi.Mount{
+			ContainerPath: m.ContainerPath, HostPath: m.HostPath, ReadOnly: m.ReadOnly,
+		})
+	}
+	for _, d := range has.DeviceNodes {
+		a.Devices = append(a.Devices, &pluginapi.DeviceSpec{
+			ContainerPath: d.ContainerPath, HostPath: d.HostPath, Permissions: d.Permissions,
+		})
+	}
+	for _, name := range has.CDI {
+		a.CdiDevices = append(a.CdiDevices, &pluginapi.CDIDevice{Name: name})
+	}
+	return proto.Marshal(a)
+}
+
 // begin takes what the configuration has already.
 func (m *merger) begin() {
 	for _, e := range m.into.Env {

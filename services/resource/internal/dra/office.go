@@ -97,9 +97,7 @@ func (o Office) forget(name types.NamespacedName) ([]string, error) {
 			return nil, bus.WithKind(bus.ErrRefused, err)
 		}
 	}
-	// One that has died may have left its sockets, so that it counts as registered.
-	connected := o.m.drivers.Connected()
-	drivers := o.m.book.Abandon(c, func(driver string) bool { return connected[driver] })
+	drivers := o.m.book.Abandon(c, func(driver string) bool { return o.there(driver, c) })
 	if len(drivers) == 0 {
 		return nil, bus.WithKind(bus.ErrRefused, nothingToForget(c))
 	}
@@ -113,6 +111,18 @@ func (o Office) forget(name types.NamespacedName) ([]string, error) {
 		return drivers, fmt.Errorf("it is forgotten, but not beyond the end of this process: %w", err)
 	}
 	return drivers, nil
+}
+
+// there reports whether a driver is registered, unless it isn't connected and a call about the claim has failed: one
+// that has died may have left its sockets.
+func (o Office) there(driver string, c *claims.Claim) bool {
+	connected, registered := o.m.drivers.Connected()[driver]
+	failed := false
+	for uid := range c.Pods {
+		p := o.m.pods[uid]
+		failed = failed || p != nil && slices.Contains(p.lacks, driver)
+	}
+	return registered && (connected || !failed)
 }
 
 // unknown is the error of a claim that the node doesn't know.

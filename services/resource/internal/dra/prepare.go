@@ -62,7 +62,10 @@ func (m *Manager) fetch(ctx context.Context, p *pod) {
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, fetchLimit, fmt.Errorf("no answer for %s", fetchLimit))
 	// What the goroutine reads doesn't change: the daemon tells of a change with another object.
-	f := &fetching{pod: p.object, needs: p.needs, ended: p.ended, api: m.ports.Claims, stop: cancel}
+	f := &fetching{
+		pod: p.object, needs: p.needs, ended: p.ended, forbidden: p.failures >= forbiddenTries, api: m.ports.Claims,
+		stop: cancel,
+	}
 	p.fetching = f
 	m.loop.Go(func() {
 		defer cancel()
@@ -77,12 +80,15 @@ func (m *Manager) fetch(ctx context.Context, p *pod) {
 }
 
 // fetching is the reading of a pod's claims.
+// forbiddenTries is how often, in about a minute, the API server may refuse to show the claims of a pod that has ended.
+const forbiddenTries = 6
+
 type fetching struct {
 	pod   *corev1.Pod
 	needs []claims.Need
-	// ended is true for a pod that has ended: claims that it can't have had are left out, and those that the API server
-	// doesn't show. It shows a node the claims of pods that it has.
-	ended bool
+	// ended is true for a pod that has ended: claims that it can't have had are left out. forbidden also leaves out those
+	// that the API server doesn't show: it shows a node the claims of pods that it knows, some time after its own start.
+	ended, forbidden bool
 	api   ResourceClaims
 	stop  context.CancelFunc
 }
@@ -93,7 +99,7 @@ func (f *fetching) read(ctx context.Context) ([]claims.Wanted, error) {
 	for _, n := range f.needs {
 		claim, err := f.api.GetResourceClaim(ctx, f.pod.Namespace, n.Claim)
 		switch {
-		case err != nil && f.ended && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err)):
+		case err != nil && f.ended && (apierrors.IsNotFound(err) || f.forbidden && apierrors.IsForbidden(err)):
 			continue
 		case err != nil && ctx.Err() != nil:
 			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Claim, context.Cause(ctx))

@@ -159,6 +159,11 @@ func TestADamagedFile(t *testing.T) {
 			b.api.err = apierrors.NewForbidden(resourceapi.Resource("resourceclaims"), "three", errors.New("no such relation"))
 		})
 		b.ended(podWith("c", "three"))
+		b.wait(10 * time.Second)
+		if got := b.status["c"]; got.Phase == topic.AllocationReleased {
+			t.Errorf("an API server that has just started may refuse it, and it is %+v", got)
+		}
+		b.wait(3 * time.Minute)
 		b.is("c", topic.AllocationReleased, "", "")
 		if text, err := os.ReadFile(path + ".damaged"); err != nil || string(text) != `{"Data":"x","Checksum":1}` {
 			t.Errorf("kept is %q, %v", text, err)
