@@ -89,8 +89,8 @@ type fetching struct {
 	// ended is true for a pod that has ended: claims that it can't have had are left out. forbidden also leaves out those
 	// that the API server doesn't show: it shows a node the claims of pods that it knows, some time after its own start.
 	ended, forbidden bool
-	api   ResourceClaims
-	stop  context.CancelFunc
+	api              ResourceClaims
+	stop             context.CancelFunc
 }
 
 // read reads and judges the claims.
