@@ -79,10 +79,10 @@ func (m *Manager) fetch(ctx context.Context, p *pod) {
 	})
 }
 
-// fetching is the reading of a pod's claims.
 // forbiddenTries is how often, in about a minute, the API server may refuse to show the claims of a pod that has ended.
 const forbiddenTries = 6
 
+// fetching is the reading of a pod's claims.
 type fetching struct {
 	pod   *corev1.Pod
 	needs []claims.Need
