@@ -121,6 +121,30 @@ func TestSchemaOfOneMessage(t *testing.T) {
 	}
 }
 
+// fails is the error of a call that the server answers in this way. As long as nobody serves it, it is tried again.
+func fails(t *testing.T, served, called bus.Call[versioned, versioned],
+	handle func(context.Context, versioned) (versioned, error),
+) (err error) {
+	t.Helper()
+	b := bustest.New()
+	server, caller := b.Conn("server"), b.Conn("caller")
+	t.Cleanup(server.Close)
+	t.Cleanup(caller.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	end := make(chan error, 1)
+	go func() { end <- served.Serve(ctx, server, handle) }()
+	defer func() {
+		cancel()
+		if err := <-end; err != nil {
+			t.Error(err)
+		}
+	}()
+	for errors.Is(err, bus.ErrNoResponder) || err == nil {
+		_, err = called.Do(ctx, caller, versioned{1})
+	}
+	return err
+}
+
 // A request and a reply of another schema fail, with words that say whom to upgrade.
 func TestCallOfAnotherSchema(t *testing.T) {
 	old := bus.NewCall[versioned, versioned](bus.Spec{Name: "ask", Schema: 1})
@@ -134,28 +158,10 @@ func TestCallOfAnotherSchema(t *testing.T) {
 		"an older caller": {next, old, "upgrade kubelot-caller"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := bustest.New()
-			server, caller := b.Conn("server"), b.Conn("caller")
-			t.Cleanup(server.Close)
-			t.Cleanup(caller.Close)
-			ctx, cancel := context.WithCancel(t.Context())
-			served := make(chan error, 1)
-			go func() {
-				served <- c.server.Serve(ctx, server, func(context.Context, versioned) (versioned, error) {
-					t.Error("the request was taken")
-					return versioned{}, nil
-				})
-			}()
-			defer func() {
-				cancel()
-				if err := <-served; err != nil {
-					t.Error(err)
-				}
-			}()
-			var err error
-			for errors.Is(err, bus.ErrNoResponder) || err == nil {
-				_, err = c.caller.Do(ctx, caller, versioned{1})
-			}
+			err := fails(t, c.server, c.caller, func(context.Context, versioned) (versioned, error) {
+				t.Error("the request was taken")
+				return versioned{}, nil
+			})
 			if !errors.Is(err, bus.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
@@ -166,27 +172,9 @@ func TestCallOfAnotherSchema(t *testing.T) {
 // An error's text goes in a header, which the bus takes only so long, and in which not every character may be.
 func TestCallWhoseErrorIsLong(t *testing.T) {
 	call := bus.NewCall[versioned, versioned](bus.Spec{Name: "ask", Schema: 1})
-	b := bustest.New()
-	server, caller := b.Conn("server"), b.Conn("caller")
-	t.Cleanup(server.Close)
-	t.Cleanup(caller.Close)
-	ctx, cancel := context.WithCancel(t.Context())
-	served := make(chan error, 1)
-	go func() {
-		served <- call.Serve(ctx, server, func(context.Context, versioned) (versioned, error) {
-			return versioned{}, errors.New("spec\x00 is wrong:\n" + strings.Repeat("\u00e4", 1<<20))
-		})
-	}()
-	defer func() {
-		cancel()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	}()
-	var err error
-	for errors.Is(err, bus.ErrNoResponder) || err == nil {
-		_, err = call.Do(ctx, caller, versioned{1})
-	}
+	err := fails(t, call, call, func(context.Context, versioned) (versioned, error) {
+		return versioned{}, errors.New("spec\x00 is wrong:\n" + strings.Repeat("\u00e4", 1<<20))
+	})
 	if text := err.Error(); len(text) > 10<<10 || !strings.Contains(text, "spec  is wrong:\n\u00e4") ||
 		strings.Contains(text, "\x00") || !utf8.ValidString(text) {
 		t.Errorf("%d bytes: %.60q", len(text), text)

@@ -92,7 +92,7 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	if last, ok := d.recovery.statuses[uid]; ok && !podstatus.Terminal(p.Pod.Status.Phase) {
 		cfg.Previous = last.Status
 	}
-	if admission.RefusedBefore(p.Source, cfg.Previous, obs) { // nobody makes it anew
+	if admission.RefusedBefore(p.Source, cfg.Previous, obs) { // nobody creates it again
 		cfg.Restored, cfg.Previous = nil, corev1.PodStatus{}
 	}
 	admitted := cfg.Restored != nil || d.known.isHere(p.Pod)
