@@ -150,9 +150,9 @@ func (p *planner) mainContainers() {
 }
 
 // isComing reports whether a container that isn't there yet is on its way and not in a back-off.
-func (s *situation) isComing(name string) bool {
-	_, failed := s.facts.Failures[name]
-	return !failed
+func (p *planner) isComing(name string) bool {
+	_, failed := p.facts.Failures[name]
+	return !failed && p.plan.Waiting[name].Reason != ReasonCrashLoopBackOff
 }
 
 // keep makes one container run as its spec and restart policy say, and reports whether it is
@@ -164,10 +164,7 @@ func (p *planner) keep(c *corev1.Container) bool {
 		return false
 	}
 	if cur == nil {
-		if last := p.latest(c.Name); last != nil && !p.restarts(c, last) && !p.isInit(c.Name) {
-			return false
-		}
-		p.start(c, nil)
+		p.startInNewSandbox(c)
 		return false
 	}
 	switch cur.State {
@@ -186,6 +183,19 @@ func (p *planner) keep(c *corev1.Container) bool {
 		})
 	}
 	return false
+}
+
+// startInNewSandbox plans the first run of a container in the usable sandbox. Its runs in older ones count for the
+// back-off, but for one that the runtime lost when the machine went down.
+func (p *planner) startInNewSandbox(c *corev1.Container) {
+	last := p.latest(c.Name)
+	again := last != nil && p.restarts(c, last)
+	switch {
+	case again && last.State == topic.ContainerExited && last.Reason != "Unknown":
+		p.restart(c, last)
+	case again || last == nil || p.isInit(c.Name):
+		p.start(c, nil)
+	}
 }
 
 // checkRunning checks a running container against its spec and its probes, and reports whether it has started.
