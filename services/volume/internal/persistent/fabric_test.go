@@ -127,6 +127,22 @@ func TestFabricDisk(t *testing.T) {
 	f.over()
 }
 
+// Unlike a local volume it gets the group of each pod that mounts it.
+func TestFabricDiskHasTheLastPodsGroup(t *testing.T) {
+	f := fabricBed(t)
+	one, two := f.request("u-1"), f.request("u-2")
+	groups := []int64{4711, 4712}
+	one.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &groups[0]}
+	two.Pod.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: &groups[1]}
+	first, second := f.mount(one), f.mount(two)
+	if info, err := os.Stat(second.HostPath); err != nil || groupOf(info) != groups[1] {
+		t.Errorf("the group is wrong: %v, %v", info, err)
+	}
+	f.unmount(one, first)
+	f.unmount(two, second)
+	f.over()
+}
+
 func TestFabricDiskOfAPodItself(t *testing.T) {
 	f := fabricBed(t)
 	one, two := f.request("u-1"), f.request("u-2")

@@ -176,18 +176,21 @@ func (b bound) plugin() string {
 	return "kubernetes.io/" + plugin.SourceName(b.volume.Spec.PersistentVolumeSource)
 }
 
-// group gives the files to the pod's fsGroup, unless another pod has the volume: then they have one already.
+// group gives the files to the pod's fsGroup. Those of a local volume that another pod has keep the one they have: so
+// the kubelet does with local volumes, and with no others.
 func (l *local) group(ctx context.Context, r plugin.Request, b bound, source string) error {
 	gid := payload.FSGroup(r.Pod)
 	if gid == nil {
 		return nil
 	}
-	shared, err := l.sharedWithPods(source)
-	if err != nil {
-		return err
-	}
-	if shared {
-		return warnOfOtherGroup(r, b, source, *gid)
+	if b.volume.Spec.Local != nil {
+		shared, err := l.sharedWithPods(source)
+		if err != nil {
+			return err
+		}
+		if shared {
+			return warnOfOtherGroup(r, b, source, *gid)
+		}
 	}
 	policy := r.Pod.Spec.SecurityContext.FSGroupChangePolicy
 	if b.readOnly || (policy != nil && *policy == corev1.FSGroupChangeOnRootMismatch && mounts.HasGroup(source, *gid)) {
