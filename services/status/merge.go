@@ -25,14 +25,19 @@ func Merge(patch topic.PodStatus, pod topic.Pod, probes Probes, current corev1.P
 	if terminal(current.Phase) && !pod.Static() {
 		keepTerminal(&s, current)
 	}
-	if !terminal(s.Phase) && s.Reason != "" {
-		// The reason for which the node ends the pod is reported with the phase, once nothing runs any more.
-		s.Reason, s.Message = current.Reason, current.Message
+	if !terminal(s.Phase) {
+		// Why the node ends the pod is reported with the phase, once nothing runs any more.
+		if s.Reason != "" {
+			s.Reason, s.Message = current.Reason, current.Message
+		}
+		s.Conditions = slices.DeleteFunc(s.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.DisruptionTarget
+		})
 	}
 	mergeReadiness(&s, pod.Pod, probes, current)
 	normalize(&s, pod.Pod)
 	s.Conditions = conditions(conditionInput{
-		pod: pod.Pod, status: &s, patch: patch.Status.Conditions, current: current.Conditions, now: metav1.NewTime(now),
+		pod: pod.Pod, status: &s, patch: s.Conditions, current: current.Conditions, now: metav1.NewTime(now),
 	})
 	return s
 }

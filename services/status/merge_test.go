@@ -267,6 +267,22 @@ func TestMergeKeepsWhatOthersOwn(t *testing.T) {
 	}
 }
 
+// Nobody is told that the pod is disrupted before its phase says so: until then it may end by itself.
+func TestDisruptionIsReportedWithThePhase(t *testing.T) {
+	for phase, want := range map[corev1.PodPhase]corev1.ConditionStatus{
+		corev1.PodRunning: "absent", corev1.PodFailed: corev1.ConditionTrue,
+	} {
+		patch := patchOf(phase, running("app", "one"))
+		patch.Status.Reason = "Evicted"
+		patch.Status.Conditions = append(patch.Status.Conditions,
+			corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue})
+		s := Merge(patch, apiPod(), nil, corev1.PodStatus{}, t1)
+		if got := statusOf(s, corev1.DisruptionTarget); got != want {
+			t.Errorf("%s: DisruptionTarget is %s, want %s", phase, got, want)
+		}
+	}
+}
+
 func TestMergeChangesNoArgument(t *testing.T) {
 	patch := patchOf(corev1.PodRunning, running("b", "one"), running("a", "two"))
 	before := patch.Status.DeepCopy()
