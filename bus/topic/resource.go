@@ -30,7 +30,8 @@ type Allocation struct {
 	Message string `json:"message,omitempty"`
 	// Claims is true for a pod with claims of devices (DRA): its end is over when the phase is released.
 	Claims bool `json:"claims,omitempty"`
-	// Containers are those that have something, by name.
+	// Containers are those that have something, by name. It is as true for a pod that waits or is refused: its containers
+	// may run, as after a restart or a change of the policy.
 	Containers map[string]ContainerAllocation `json:"containers,omitempty"`
 }
 

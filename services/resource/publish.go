@@ -120,7 +120,11 @@ func (b *publisher) allocation(uid string, p *pod) topic.Allocation {
 		a.Phase, a.Message = topic.Allocating, "waiting for its claims of devices to be prepared"
 		p.because(&a)
 	default:
-		a.Phase, a.Containers = topic.Allocated, b.containerAllocations(uid, p)
+		a.Phase = topic.Allocated
+	}
+	if !p.ended() {
+		// In each phase: its containers may run, and must leave the CPUs that others have alone.
+		a.Containers = b.containerAllocations(uid, p)
 	}
 	return a
 }

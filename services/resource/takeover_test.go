@@ -316,3 +316,22 @@ func TestWhatIsAdvertisedAfterAPluginStays(t *testing.T) {
 		}
 	})
 }
+
+// A pod that ends while it is taken over from a kubelet is given nothing any more, but runs: what it has is said.
+func TestWhatAPodHasIsSaidWhileItEnds(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.stop()
+		b.policy = cpus.PolicyStatic
+		b.start()
+		pod := b.wants("a", oneCPU)
+		b.says("a", "allocated")
+		has := b.allocation("a").Containers["app"].CPUs
+		b.stop()
+		b.unsaid("a")
+		b.state(pod, topic.Terminating)
+		b.start()
+		if a := b.allocation("a"); a.Phase != topic.Allocating || has == "" || a.Containers["app"].CPUs != has {
+			t.Errorf("it had the CPUs %q, and the bus says %+v", has, a)
+		}
+	})
+}

@@ -77,7 +77,7 @@ func (s *state) containerFacts() map[string]plan.ContainerFacts {
 		shared = s.Shared()
 	}
 	// As long as it isn't known which containers have CPUs of their own, all stay where they are.
-	if s.allocating() || shared == (plan.Cpuset{}) && len(s.allocation.Containers) == 0 {
+	if s.Allocates && s.allocation.Phase == "" || shared == (plan.Cpuset{}) && len(s.allocation.Containers) == 0 {
 		return all
 	}
 	for i := range s.view.obs.Containers {

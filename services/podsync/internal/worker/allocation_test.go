@@ -259,3 +259,35 @@ func TestAPodMovesWhenNothingIsSaidOfItAnyMore(t *testing.T) {
 		})
 	}
 }
+
+// The containers of a pod that waits for its allocation, or doesn't get it, leave the CPUs that others have alone now.
+func TestAPodWithoutItsAllocationLeavesTheCPUsOfOthers(t *testing.T) {
+	for _, phase := range []topic.AllocationPhase{topic.AllocationRefused, topic.Allocating} {
+		for name, c := range map[string]struct {
+			has  string
+			want string
+		}{
+			"it shares": {want: "0,5-7"},
+			"it has":    {has: "3", want: "3"},
+		} {
+			t.Run(string(phase)+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					h := &fakeExecutor{obs: runs()}
+					shared := func() plan.Cpuset { return plan.Cpuset{CPUs: "0,5-7"} }
+					w, _ := launch(t, Config{Pod: testPod(), Allocates: true, Shared: shared}, runs(), h)
+					settle()
+					if got := w.state.containers.of("app").run("x").Cpuset; got != (plan.Cpuset{}) {
+						t.Errorf("before anything is known its container was moved to %+v", got)
+					}
+					w.Allocation(topic.Allocation{Phase: phase, Containers: map[string]topic.ContainerAllocation{
+						"app": {CPUs: c.has},
+					}})
+					settle()
+					if got := w.state.containers.of("app").run("x").Cpuset; got.CPUs != c.want {
+						t.Errorf("its container is on %+v, want %s", got, c.want)
+					}
+				})
+			})
+		}
+	}
+}
