@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -242,7 +243,14 @@ func TestWhatPodsHaveIsCounted(t *testing.T) {
 		if got := unlabelled(t, b.registry); !maps.Equal(got, want) {
 			t.Errorf("counted %v, want %v", got, want)
 		}
+		if err := b.pods.Set("c", topic.Pod{Pod: asks("c", ""), Lifecycle: topic.Syncing}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
 		b.state(pod, topic.Terminated)
+		// One that asks for nothing counts as well.
+		want["kubelet_topology_manager_admission_requests_total"] = 3
+		want["kubelet_topology_manager_admission_duration_ms"] = 3
 		want["kubelet_cpu_manager_shared_pool_size_millicores"] = 3000
 		want["kubelet_cpu_manager_exclusive_cpu_allocation_count"] = 0
 		if got := unlabelled(t, b.registry); !maps.Equal(got, want) {

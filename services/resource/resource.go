@@ -140,6 +140,9 @@ func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
 		s.begins(c.Key, c.Value)
 		if _, known := s.all[c.Key]; !known && c.Value.Lifecycle == topic.Syncing {
 			s.holdings.metrics.Requested()
+			if !c.Value.Allocates {
+				s.holdings.metrics.Took(0)
+			}
 		}
 		s.all[c.Key] = c.Value
 		s.found.tell(s.env.Events, c.Value.Pod, s.now())

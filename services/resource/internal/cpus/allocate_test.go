@@ -238,6 +238,24 @@ func TestLives(t *testing.T) {
 	}
 }
 
+// Where a thread is offline, or cores of two kinds are built in, whole cores are found as long as there are some.
+func TestWholeCoresOfUnequalSize(t *testing.T) {
+	m := grid(1, 1, 4, 2)
+	delete(m.CPUs, 7)
+	s := static(t, m, "0,4", "full-pcpus-only")
+	for _, uid := range []string{"a", "b"} {
+		p := pod(uid, "app=2")
+		if got, err := s.Allocate(p, &p.Spec.Containers[0], 0); err != nil || got.Size() != 2 ||
+			s.machine.WholeCores(got).Size() != 2 {
+			t.Errorf("got %s, %v; want the two threads of a core", got, err)
+		}
+	}
+	p := pod("c", "app=1")
+	if got, err := s.Allocate(p, &p.Spec.Containers[0], 0); err != nil || got.String() != "3" {
+		t.Errorf("got %s, %v; want the core with one thread", got, err)
+	}
+}
+
 func inventPod(r *rand.Rand, i int) *corev1.Pod {
 	var list []string
 	for j := range r.IntN(3) {

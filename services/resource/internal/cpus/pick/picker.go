@@ -121,7 +121,12 @@ func (p *picker) in(l machine.Level, place int) cpuset.CPUSet {
 func (p *picker) takeWhole(levels []machine.Level) {
 	l := levels[len(levels)-1]
 	size, free := p.machine.Tally(p.machine.All(), l), p.machine.Tally(p.free, l)
-	for _, place := range p.order(levels) {
+	places := p.order(levels)
+	if l == machine.Core {
+		// The cores with the most threads first: what is left then fits the smaller ones.
+		slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(size[b], size[a]) })
+	}
+	for _, place := range places {
 		if free[place] == size[place] && size[place] <= p.need {
 			p.take(p.in(l, place))
 		}
