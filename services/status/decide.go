@@ -33,9 +33,17 @@ type action struct {
 	// since is the newest version of the object that is known when the action is decided.
 	since uint64
 	patch []byte
+	says  says
 	pod   *corev1.Pod // to be created
 	// upToDate is true where the API server has the pod's status as it is wanted.
 	upToDate bool
+}
+
+// says stands for what a status says. A write that says the same as the last one undoes what others have written since.
+type says struct {
+	news int // the pod's
+	// ready is the status and the message of the condition Ready, which others change by the pod's readiness gates.
+	ready string
 }
 
 // decide is the next request for a key; more may follow once it has been answered.
@@ -73,7 +81,11 @@ func (p *pod) write(ref topic.Ref, has *served, wanted *corev1.PodStatus) (actio
 	if err != nil || patch == nil || bytes.Equal(patch, has.refused) {
 		return action{upToDate: err == nil}, err
 	}
-	return action{verb: doPatch, Ref: ref, since: has.version, patch: patch}, nil
+	a := action{verb: doPatch, Ref: ref, since: has.version, patch: patch, says: says{news: p.news}}
+	if c := condition(wanted.Conditions, corev1.PodReady); c != nil {
+		a.says.ready = string(c.Status) + c.Message
+	}
+	return a, nil
 }
 
 // decideStatic keeps a static pod's mirror pod there and its status up to date.

@@ -41,6 +41,9 @@ type pod struct {
 	gone, deleted bool
 	// changed is when the status to be written last changed, for the metric; zero when all is written.
 	changed time.Time
+	// news counts the changes of patch and probes. written is what the last write that was answered says.
+	news    int
+	written says
 }
 
 // mirror is a mirror pod.
@@ -155,6 +158,7 @@ func (s *state) dropPod(uid string) {
 func (s *state) setPatch(uid string, v topic.PodStatus, at time.Time) {
 	p := s.pod(uid)
 	p.patch = &v
+	p.news++
 	if p.changed.IsZero() {
 		p.changed = at
 	}
@@ -178,6 +182,7 @@ func (s *state) setProbe(key string, v topic.Probe) {
 		p.probes[k.Container] = map[string]topic.Probe{}
 	}
 	p.probes[k.Container][k.Kind] = v
+	p.news++
 }
 
 func (s *state) dropProbe(key string) {
@@ -186,6 +191,7 @@ func (s *state) dropProbe(key string) {
 		return
 	}
 	p := s.pod(k.UID)
+	p.news++
 	delete(p.probes[k.Container], k.Kind)
 	if len(p.probes[k.Container]) == 0 {
 		delete(p.probes, k.Container)

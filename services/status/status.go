@@ -27,9 +27,11 @@ const (
 	// suspicious is how often a pod isn't found, or is another one, before the log has it: it may be gone before podsync's
 	// watch tells.
 	suspicious = 4
-	// inARow is how many writes of one pod may follow each other at once. A pod that is still to be written after more of
-	// them has a status that the API server, or a webhook there, doesn't keep; it is put off like a failure.
+	// inARow is how many writes of one pod may follow others at once though they say the same. After more of them somebody
+	// at the API server undoes them, such as a webhook or a controller; the next ones are put off like failures. quiet
+	// is how long nothing must have been undone for the next write to be at once again.
 	inARow = 4
+	quiet  = 2 * retryMax
 	// resendEvery is how often patches that have changed nothing are sent again: the API server may have been told to keep
 	// more.
 	resendEvery = 5 * time.Minute
@@ -67,11 +69,13 @@ type Service struct {
 type try struct {
 	busy        bool
 	failures    int
-	writes      int // in a row, each of which left something to write
 	unreachable bool
 	// failsIn is the namespace of an object that the API server fails on; empty where it doesn't answer at all.
 	failsIn string
 	after   time.Time
+	// rewrites is how often in a row the pod was written again since others had undone it, the last time at rewrote.
+	rewrites int
+	rewrote  time.Time
 }
 
 // New makes the service; without an API server api is nil. It starts nothing.
@@ -191,7 +195,7 @@ func (s *Service) start(ctx context.Context) {
 			p.changed = time.Time{}
 		}
 		if a.verb == doNothing {
-			delete(s.tries, key)
+			s.rest(key, now)
 			continue
 		}
 		if s.tries[key] == nil {
@@ -243,20 +247,40 @@ func (s *Service) settle(a answer) {
 	}
 	s.reached(t)
 	if a.action.verb == doPatch {
-		s.wrote(key, t)
+		s.wrote(a.action, t)
 	}
 }
 
-// wrote puts off a key that is written again and again.
-func (s *Service) wrote(key string, t *try) {
-	if t.writes++; t.writes <= inARow {
+// wrote puts off a pod that is written again and again.
+func (s *Service) wrote(a action, t *try) {
+	now := time.Now()
+	if now.Sub(t.rewrote) > quiet {
+		t.rewrites = 0
+	}
+	if p := s.state.pods[a.key]; p != nil {
+		if p.written == a.says {
+			t.rewrites, t.rewrote = t.rewrites+1, now
+		}
+		p.written = a.says
+	}
+	if t.rewrites <= inARow {
 		return
 	}
-	t.after = time.Now().Add(delay(t.writes - inARow))
-	if t.writes == 2*inARow {
+	t.after = now.Add(delay(t.rewrites - inARow))
+	if t.rewrites == 2*inARow {
 		s.env.Log.Warn("something changes the status of a pod at the API server after each write; find out what "+
-			"does it (webhooks, other writers)", "uid", key)
+			"does it (webhooks, other writers)", "uid", a.key)
 	}
+}
+
+// rest forgets the failures of a key for which there is nothing to do. Who undoes a write may do so later than now.
+func (s *Service) rest(key string, now time.Time) {
+	t := s.tries[key]
+	if t == nil || s.state.pods[key] == nil || now.Sub(t.rewrote) > quiet {
+		delete(s.tries, key)
+		return
+	}
+	*t = try{rewrites: t.rewrites, rewrote: t.rewrote}
 }
 
 // delay is how long to wait after that many requests without success.
