@@ -87,7 +87,8 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	if before, ok := d.recovery.pods[uid]; ok {
 		cfg.Restored, cfg.FirstSeen, heldBefore = &before, before.FirstSeen, before.Pod
 	}
-	cfg.Pod, _ = allocation.Keep(p.Pod, heldBefore)
+	var resize bool
+	cfg.Pod, resize = allocation.Keep(p.Pod, heldBefore)
 	// The API server may not have heard yet what this daemon last said of the pod.
 	if last, ok := d.recovery.statuses[uid]; ok && !podstatus.Terminal(p.Pod.Status.Phase) {
 		cfg.Previous = last.Status
@@ -95,6 +96,7 @@ func (d *dispatcher) admit(p *source.Pod) bool {
 	if admission.RefusedBefore(p.Source, cfg.Previous, obs) { // nobody creates it again
 		cfg.Restored, cfg.Previous = nil, corev1.PodStatus{}
 	}
+	cfg.Pending = worker.PendingBefore(&cfg.Previous, resize)
 	admitted := cfg.Restored != nil || d.known.isHere(p.Pod)
 	cfg.Allocates = admission.AsksForItself(p.Pod, d.facts.Policies)
 	if !admitted && (p.Source == topic.SourceAPI && d.node.Node().UID == "" || cfg.Allocates && !d.known.heard) {
@@ -249,7 +251,7 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 	d.objects.Hold(cfg.Pod)
 	e := &entry{
 		Worker: worker.New(cfg, obs, l.executor, d.report, d.log), pod: cfg.Pod, source: cfg.Source,
-		admitted: cfg.Reject == nil, told: true, room: cfg.Room,
+		admitted: cfg.Reject == nil, told: true, room: cfg.Room, pending: cfg.Pending,
 		removed: cfg.Restored != nil && cfg.Restored.Removed,
 		shutDown: cfg.Previous.Reason == topic.ReasonShutdown ||
 			cfg.Reject != nil && cfg.Reject.Reason == admission.ReasonShutdown,

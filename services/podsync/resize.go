@@ -90,15 +90,15 @@ func (d *dispatcher) resize(e *entry) {
 
 // putOff leaves the pod what it has, and says why.
 func (e *entry) putOff(report *events.Reporter, pending worker.Pending) {
+	if e.since.IsZero() {
+		e.since = time.Now()
+	}
 	if e.pending != nil && *e.pending == pending {
 		return
 	}
 	if e.pending == nil || e.pending.Generation != pending.Generation || e.pending.Reason != pending.Reason {
 		report.Event(e.pod, "", corev1.EventTypeWarning, "Resize"+pending.Reason, allocation.Message(
 			"Pod resize "+pending.Reason, e.pod, pending.Generation, pending.Message))
-	}
-	if e.since.IsZero() {
-		e.since = time.Now()
 	}
 	e.pending, e.told = &pending, false
 }

@@ -57,10 +57,16 @@ func TestAResizeWaitsForItsTurn(t *testing.T) {
 			t.Errorf("Event %+v", e)
 		}
 		stop()
+		b.mu.Lock()
+		b.events = nil
+		b.mu.Unlock()
 		b.start(fromAPI)
 		b.deliver(fromAPI, first, second)
 		b.settle()
 		waits()
+		if e := b.event("ResizeDeferred"); e.Name != "" {
+			t.Errorf("after a restart there is again the Event %+v", e)
+		}
 
 		// The smaller request of another pod is met at once, and doesn't take what it holds from the one that waits.
 		second = asking(second, "400m", 2)

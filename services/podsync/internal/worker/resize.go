@@ -18,6 +18,17 @@ type Pending struct {
 	Generation int64
 }
 
+// PendingBefore is what an earlier run has answered to a resize that still waits, as the pod's status says; nil if it
+// has not.
+func PendingBefore(s *corev1.PodStatus, waits bool) *Pending {
+	for _, c := range s.Conditions {
+		if waits && c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue {
+			return &Pending{Reason: c.Reason, Message: c.Message, Generation: c.ObservedGeneration}
+		}
+	}
+	return nil
+}
+
 // before are the resources of running containers that aren't yet those of the spec, by ID.
 func (s *state) before() map[string]corev1.ResourceRequirements {
 	if s.resize == nil {

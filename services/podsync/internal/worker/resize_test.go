@@ -165,3 +165,18 @@ func TestAResizeThatWaits(t *testing.T) {
 		}
 	})
 }
+
+// A worker that takes up a pod whose resize waits says so from its first status on.
+func TestAResizeWaitsInTheFirstStatusToo(t *testing.T) {
+	status := corev1.PodStatus{Conditions: []corev1.PodCondition{{
+		Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: corev1.PodReasonDeferred, Message: "no room",
+		ObservedGeneration: 2,
+	}}}
+	s := newState(Config{Pod: testPod(), Pending: PendingBefore(&status, true)}, topic.PodObservation{})
+	if got := s.resizeConditions(); !slices.Equal(got, status.Conditions) {
+		t.Errorf("conditions %+v, want %+v", got, status.Conditions)
+	}
+	if p := PendingBefore(&status, false); p != nil {
+		t.Errorf("a resize that was met waits: %+v", p)
+	}
+}
