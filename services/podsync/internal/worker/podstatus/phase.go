@@ -22,7 +22,7 @@ func phase(in Input, status *corev1.PodStatus) corev1.PodPhase {
 		return in.Previous.Phase
 	}
 	count := tallyOf(status.ContainerStatuses)
-	pendingInit, failedInit := initProgress(in, status)
+	pendingInit, failedInit := initProgress(in, status, count.running+count.stopped > 0)
 	switch {
 	case in.Ended && (in.Fail || failedInit || !count.succeeded()):
 		return corev1.PodFailed
@@ -64,35 +64,27 @@ func tallyOf(statuses []corev1.ContainerStatus) tally {
 	return t
 }
 
-// initProgress reports whether init containers are still to finish, and whether one failed for good.
-// Once a main container has run, initialization is over. A rejected pod has no statuses.
-func initProgress(in Input, status *corev1.PodStatus) (pending, failed bool) {
+// initProgress reports whether init containers are still to finish, and whether one failed for good. A rejected pod has
+// no statuses. Once a main container has run, initialization is past. If the init containers run again nevertheless, as
+// in a new sandbox, what the runtime has of them counts.
+func initProgress(in Input, status *corev1.PodStatus, past bool) (pending, failed bool) {
 	if rejected(in) {
 		return true, false
-	}
-	for _, s := range status.ContainerStatuses {
-		if s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil {
-			return false, false
-		}
 	}
 	for i := range in.Pod.Spec.InitContainers {
 		c := &in.Pod.Spec.InitContainers[i]
 		s := &status.InitContainerStatuses[i]
-		if podspec.IsSidecar(c) {
-			if s.State.Running == nil {
-				pending = true
-			}
-			continue
-		}
+		ended := s.State.Terminated
 		switch {
-		case s.State.Terminated == nil:
-			pending = true
-		case s.State.Terminated.ExitCode != 0:
-			if plan.Policy(in.Pod, c, s.State.Terminated.ExitCode, true) == corev1.RestartPolicyNever {
-				failed = true
-			} else {
-				pending = true
-			}
+		case podspec.IsSidecar(c):
+			pending = pending || !past && s.State.Running == nil
+		case ended == nil:
+			pending = pending || !past || s.State.Running != nil
+		case ended.ExitCode == 0:
+		case plan.Policy(in.Pod, c, ended.ExitCode, true) == corev1.RestartPolicyNever:
+			failed = failed || !past || s.ContainerID != ""
+		default:
+			pending = pending || !past
 		}
 	}
 	return pending, failed
