@@ -65,6 +65,9 @@ func containerStatus(in Input, c *corev1.Container, newest, before *topic.Contai
 		return status
 	}
 	status.RestartCount = int32(newest.RestartCount)
+	if previous != nil { // a runtime that has lost the runs before begins again
+		status.RestartCount = max(status.RestartCount, previous.RestartCount)
+	}
 	status.ContainerID = runtimeID(in, newest.ID)
 	status.ImageID = newest.ImageRef
 	if newest.Image != "" {
@@ -139,10 +142,14 @@ func current(status *corev1.ContainerStatus, in Input, c *corev1.Container, newe
 
 // last sets the state of the previous run: that of the newest run if it has ended and the container waits for the next
 // one, otherwise that of the run before it. While a hook stops a container it isn't decided whether another run
-// follows.
+// follows, unless the container has waited for it already.
 func last(status *corev1.ContainerStatus, in Input, newest, before *topic.Container, previous *corev1.ContainerStatus) {
+	follows := !in.Busy[status.Name]
+	if previous != nil && previous.LastTerminationState.Terminated != nil {
+		follows = follows || previous.LastTerminationState.Terminated.ContainerID == status.ContainerID
+	}
 	switch {
-	case status.State.Waiting != nil && newest.State == topic.ContainerExited && !in.Busy[status.Name]:
+	case status.State.Waiting != nil && newest.State == topic.ContainerExited && follows:
 		status.LastTerminationState.Terminated = terminated(in, newest, previous)
 	case before != nil:
 		status.LastTerminationState.Terminated = terminated(in, before, previous)
