@@ -2,6 +2,7 @@ package auth
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -72,10 +73,5 @@ func subresources(path string) []string {
 
 // within reports whether path is one of the parents or below one.
 func within(path string, parents ...string) bool {
-	for _, parent := range parents {
-		if path == parent || strings.HasPrefix(path, parent+"/") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(parents, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
 }

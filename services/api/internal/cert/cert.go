@@ -4,7 +4,6 @@ package cert
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -102,13 +101,9 @@ func (f *Files) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 
 func stamps(paths ...string) (all [2]stamp, err error) {
 	for i, path := range paths {
-		info, statErr := os.Stat(path)
-		if statErr != nil {
-			var pathErr *fs.PathError
-			if errors.As(statErr, &pathErr) {
-				statErr = pathErr.Err
-			}
-			return all, fmt.Errorf("%s: %w", path, statErr)
+		info, err := os.Stat(path)
+		if err != nil {
+			return all, err
 		}
 		all[i] = stamp{info.ModTime(), info.Size()}
 	}
@@ -118,15 +113,8 @@ func stamps(paths ...string) (all [2]stamp, err error) {
 // NotAfter is when the certificate ends; false where there is none.
 func NotAfter(get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) (time.Time, bool) {
 	c, err := get(nil)
-	if err != nil || c == nil {
+	if err != nil || c == nil || c.Leaf == nil {
 		return time.Time{}, false
 	}
-	leaf := c.Leaf
-	if leaf == nil && len(c.Certificate) > 0 {
-		leaf, err = x509.ParseCertificate(c.Certificate[0])
-	}
-	if err != nil || leaf == nil {
-		return time.Time{}, false
-	}
-	return leaf.NotAfter, true
+	return c.Leaf.NotAfter, true
 }

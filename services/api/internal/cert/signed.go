@@ -112,22 +112,13 @@ func (s *Signed) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 func template(node string, addresses []corev1.NodeAddress) *x509.CertificateRequest {
 	names, ips := map[string]bool{}, map[string]bool{}
 	for _, a := range addresses {
-		isIP := net.ParseIP(a.Address) != nil
-		switch a.Type {
-		case corev1.NodeExternalIP, corev1.NodeInternalIP:
-			if isIP {
-				ips[a.Address] = true
-			}
-		case corev1.NodeHostName:
-			if isIP {
-				ips[a.Address] = true
-			} else if a.Address != "" {
-				names[a.Address] = true
-			}
-		case corev1.NodeExternalDNS, corev1.NodeInternalDNS:
-			if a.Address != "" {
-				names[a.Address] = true
-			}
+		dns := a.Type == corev1.NodeExternalDNS || a.Type == corev1.NodeInternalDNS
+		switch {
+		case a.Address == "":
+		case net.ParseIP(a.Address) != nil && !dns:
+			ips[a.Address] = true
+		case dns || a.Type == corev1.NodeHostName:
+			names[a.Address] = true
 		}
 	}
 	if len(ips) == 0 {

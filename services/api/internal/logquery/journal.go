@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -58,12 +59,8 @@ func (j Journal) split(ctx context.Context, services []string) (native, files []
 
 // known reports whether one of the units is the service's, which may be named with its suffix.
 func known(units, service string) bool {
-	for line := range strings.Lines(units) {
-		if unit := strings.TrimSpace(line); unit == service || unit == service+".service" {
-			return true
-		}
-	}
-	return false
+	all := strings.Fields(units)
+	return slices.Contains(all, service) || slices.Contains(all, service+".service")
 }
 
 // arguments are journalctl's.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -22,10 +23,7 @@ func (s *Service) checks() []check {
 	looked := func(look func(w *state.State, now time.Time) error) func(*http.Request) error {
 		return func(r *http.Request) error {
 			problem, err := ask(r.Context(), s, func(w *state.State) error { return look(w, time.Now()) })
-			if err != nil {
-				return err
-			}
-			return problem
+			return cmp.Or(err, problem)
 		}
 	}
 	return []check{

@@ -57,14 +57,7 @@ func (s *Service) getContainerLogs(w http.ResponseWriter, r *http.Request) {
 
 // pod finds a pod by name.
 func (s *Service) pod(ctx context.Context, namespace, name string) (state.Pod, error) {
-	type answer struct {
-		pod state.Pod
-		ok  bool
-	}
-	a, err := askPods(ctx, s, func(known *state.State) (a answer) {
-		a.pod, a.ok = known.Pod(namespace, name)
-		return a
-	})
+	a, err := find(ctx, s, namespace, name, "")
 	if err == nil && !a.ok {
 		err = fmt.Errorf("pod %q does not exist", name)
 	}

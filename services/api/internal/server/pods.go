@@ -52,18 +52,23 @@ func (s *Service) getSummary(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, summary)
 }
 
+// found is the pod of a name, if one is named so, and whether uid names it too.
+type found struct {
+	pod       state.Pod
+	named, ok bool
+}
+
+func find(ctx context.Context, s *Service, namespace, name, uid string) (found, error) {
+	return askPods(ctx, s, func(known *state.State) (f found) {
+		f.pod, f.named = known.Pod(namespace, name)
+		f.ok = f.named && known.IsUID(f.pod, uid)
+		return f
+	})
+}
+
 // findPod finds the pod of the request, and answers the request where there is none.
 func (s *Service) findPod(w http.ResponseWriter, r *http.Request) (state.Pod, bool) {
-	type answer struct {
-		pod   state.Pod
-		named bool
-		ok    bool
-	}
-	a, err := askPods(r.Context(), s, func(known *state.State) (a answer) {
-		a.pod, a.named = known.Pod(r.PathValue("namespace"), r.PathValue("pod"))
-		a.ok = a.named && known.IsUID(a.pod, r.PathValue("uid"))
-		return a
-	})
+	a, err := find(r.Context(), s, r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("uid"))
 	switch {
 	case err != nil:
 		fail(w, unanswered(err), err)

@@ -47,8 +47,8 @@ func (s *State) Addresses() []corev1.NodeAddress { return s.Node[""].Status.Addr
 type Pod struct {
 	*corev1.Pod
 	Status corev1.PodStatus
-	// Seen is the runtime's view; nil where it has nothing of the pod.
-	Seen *topic.PodObservation
+	// Seen is the runtime's view; empty where it has nothing of the pod.
+	Seen topic.PodObservation
 }
 
 // Pod finds a pod by name. Of several, the one that is not over wins, then the latest: a new pod of an old name is the
@@ -75,12 +75,9 @@ func preferred(a, b topic.Pod) bool {
 
 func (s *State) whole(p topic.Pod) Pod {
 	uid := string(p.Pod.UID)
-	pod := Pod{Pod: p.Pod, Status: s.Merged[uid].Status}
+	pod := Pod{Pod: p.Pod, Status: s.Merged[uid].Status, Seen: s.Seen[uid]}
 	if computed, ok := s.Computed[uid]; ok {
 		pod.Status = computed.Status
-	}
-	if seen, ok := s.Seen[uid]; ok {
-		pod.Seen = &seen
 	}
 	return pod
 }
@@ -159,21 +156,16 @@ func sortPods(list []corev1.Pod) {
 
 // Container finds the container of that ID in the runtime's view.
 func (p Pod) Container(id string) (topic.Container, bool) {
-	if p.Seen == nil {
-		return topic.Container{}, false
+	for _, c := range p.Seen.Containers {
+		if c.ID == id {
+			return c, true
+		}
 	}
-	i := slices.IndexFunc(p.Seen.Containers, func(c topic.Container) bool { return c.ID == id })
-	if i < 0 {
-		return topic.Container{}, false
-	}
-	return p.Seen.Containers[i], true
+	return topic.Container{}, false
 }
 
 // RunningContainer is the ID of the container of that name that runs.
 func (p Pod) RunningContainer(name string) (id string, ok bool) {
-	if p.Seen == nil {
-		return "", false
-	}
 	for _, c := range p.Seen.Containers {
 		if c.Name == name && c.State == topic.ContainerRunning {
 			return c.ID, true
@@ -184,9 +176,6 @@ func (p Pod) RunningContainer(name string) (id string, ok bool) {
 
 // Sandbox is the ID of the pod's sandbox that is ready.
 func (p Pod) Sandbox() (id string, ok bool) {
-	if p.Seen == nil {
-		return "", false
-	}
 	for _, s := range p.Seen.Sandboxes {
 		if s.Ready {
 			return s.ID, true

@@ -2,6 +2,7 @@ package traces
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -183,10 +184,7 @@ func (t *pod) parent(began time.Time) ID {
 func (t *pod) id(span string) ID { return deriveID(t.UID, t.seen.UTC().Format(time.RFC3339Nano), span) }
 
 func isReady(s *corev1.PodStatus) bool {
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == corev1.PodReady {
-			return s.Conditions[i].Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
