@@ -63,7 +63,7 @@ func New(runDir string, r prometheus.Registerer, local prometheus.Gatherer, exem
 		formats: expfmt.DefaultAcceptedFormats(), patience: patience,
 		local: local, dir: filepath.Join(runDir, "metrics"), shared: map[string]bool{}, known: map[string]bool{},
 		up: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "kubelot_daemon_up", Help: "Whether the daemon's metrics could be read at the last scrape.",
+			Name: "kubelot_daemon_up", Help: "Whether the daemon's metrics could be read at the last scrape that gave it time.",
 		}, []string{label}),
 	}
 	r.MustRegister(g.up)
@@ -134,7 +134,7 @@ func (g *Gatherer) patienceFor(header http.Header) time.Duration {
 // gather reads all daemons, side by side, and puts their families together. Those that don't answer before ctx ends are
 // left out.
 func (g *Gatherer) gather(ctx context.Context) map[string]*dto.MetricFamily {
-	daemons := g.Daemons()
+	began, daemons := time.Now(), g.Daemons()
 	answers := make([]answer, len(daemons)+1)
 	answers[len(daemons)] = answer{daemon: self, families: g.own()}
 	var wg sync.WaitGroup
@@ -148,11 +148,13 @@ func (g *Gatherer) gather(ctx context.Context) map[string]*dto.MetricFamily {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, a := range answers[:len(daemons)] {
-		value := 1.0
-		if a.err != nil {
-			value = 0
+		ended := errors.Is(a.err, context.DeadlineExceeded) || errors.Is(a.err, context.Canceled)
+		switch {
+		case a.err == nil:
+			g.up.WithLabelValues(a.daemon).Set(1)
+		case !ended || time.Since(began) >= g.patience/2: // a client that waits for less tells nothing of the daemon
+			g.up.WithLabelValues(a.daemon).Set(0)
 		}
-		g.up.WithLabelValues(a.daemon).Set(value)
 	}
 	return merge(answers, g.shared)
 }
@@ -253,7 +255,7 @@ func merge(answers []answer, shared map[string]bool) map[string]*dto.MetricFamil
 	owners := map[string]int{}
 	for _, a := range answers {
 		for name, family := range a.families {
-			if !labelled(family) {
+			if slices.ContainsFunc(family.Metric, func(m *dto.Metric) bool { return !told(m) }) {
 				owners[name]++
 			}
 			if owners[name] > 1 {
@@ -277,16 +279,6 @@ func merge(answers []answer, shared map[string]bool) map[string]*dto.MetricFamil
 		}
 	}
 	return all
-}
-
-// labelled reports whether every series says already which daemon it is from.
-func labelled(family *dto.MetricFamily) bool {
-	for _, m := range family.Metric {
-		if !told(m) {
-			return false
-		}
-	}
-	return true
 }
 
 // told reports whether the series says which daemon it is from.

@@ -1,16 +1,19 @@
 package gather
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
 )
 
@@ -160,4 +163,39 @@ func TestPageInTimeForItsReader(t *testing.T) {
 			t.Errorf("a client that waits for %q s: the daemons have %v, not %v", told, got, want)
 		}
 	}
+}
+
+// A client that doesn't wait says nothing of a daemon to others: what was known of it stays.
+func TestImpatientClientsTellNothing(t *testing.T) {
+	dir := t.TempDir()
+	var hangs atomic.Bool
+	release := make(chan struct{})
+	defer serveFunc(t, dir, "one", func(w http.ResponseWriter, _ *http.Request) {
+		if hangs.Load() {
+			<-release
+		}
+	})()
+	defer close(release)
+	g := New(dir, prometheus.NewRegistry(), nil, false)
+	g.patience = 24 * time.Hour
+	up := func(what string, want float64) {
+		t.Helper()
+		if got := testutil.ToFloat64(g.up.WithLabelValues("one")); got != want {
+			t.Errorf("%s: up is %v, want %v", what, got, want)
+		}
+	}
+	scrape(t, g)
+	up("one that answers", 1)
+	hangs.Store(true)
+	request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	request.Header.Set("X-Prometheus-Scrape-Timeout-Seconds", "0.1")
+	g.ServeHTTP(httptest.NewRecorder(), request)
+	up("after a client that waits for little", 1)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	g.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", nil).WithContext(gone))
+	up("after a client that went away", 1)
+	g.patience = 100 * time.Millisecond
+	scrape(t, g)
+	up("one that hangs", 0)
 }
