@@ -9,12 +9,18 @@
 //   - A stranger's connection is closed after a time, even if it is busy.
 //   - What strangers send is bounded: a few kilobytes for each, and more for only a few at a time. The others wait.
 //   - The number of strangers' requests that are handled at a time is bounded. The others wait.
+//   - No address takes more than a share of what the clients wait for.
+//   - The number of requests that are neither allowed nor refused yet is bounded, over all connections. When one more
+//     comes, the address with the most of them loses the connection that has the most. A refused request counts until
+//     the client has taken the answer, since an HTTP/2 client can have the server keep many.
 //   - The number of guests is bounded. When one more comes, the one that has been idle for longest is closed. If none
 //     is idle, the request of the new one is refused.
-//   - The number of allowed requests that are handled at a time is bounded, over all connections. More are refused.
+//   - The number of allowed requests that are handled at a time is bounded, over all connections. More of those that
+//     last are refused. The others wait: they have few places of their own, since answers in the making need memory.
 package crowd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -26,8 +32,8 @@ import (
 	"time"
 )
 
-// Limits are the bounds. All must be set, but Guests and Allowed are of no use to a server without Inside: its clients
-// stay strangers.
+// Limits are the bounds. All must be set, but Guests, Lasts, Pages and Allowed are of no use to a server without
+// Inside: its clients stay strangers.
 type Limits struct {
 	Strangers, Guests int
 	// Patience is how long a stranger may stay.
@@ -37,8 +43,12 @@ type Limits struct {
 	Senders      int
 	// Requests is how many requests of strangers are handled at a time.
 	Requests int
-	// Allowed is how many allowed requests are handled at a time. One HTTP/2 connection may have many.
-	Allowed int
+	// Pending is how many requests there may be that are neither allowed nor refused.
+	Pending int
+	// Lasts reports whether a request may last. Allowed is how many of those that are allowed are handled at a time,
+	// Pages how many of the others. One HTTP/2 connection may have many.
+	Lasts          func(*http.Request) bool
+	Pages, Allowed int
 }
 
 // logEvery is how often it is logged that connections are closed.
@@ -46,23 +56,23 @@ const logEvery = time.Minute
 
 // Crowd is the connections of one server.
 type Crowd struct {
-	limits   Limits
-	log      *slog.Logger
-	senders  chan struct{}
-	requests chan struct{}
-	allowed  chan struct{}
+	limits                            Limits
+	log                               *slog.Logger
+	senders, requests, pages, allowed chan struct{}
 
 	mu      sync.Mutex
 	present map[*Conn]bool
+	homes   map[netip.Prefix]*home
+	pending int // requests, also of connections that are closed by now
 	logged  time.Time
 }
 
 // New returns a crowd without connections.
 func New(limits Limits, log *slog.Logger) *Crowd {
 	return &Crowd{
-		limits: limits, log: log, present: map[*Conn]bool{},
+		limits: limits, log: log, present: map[*Conn]bool{}, homes: map[netip.Prefix]*home{},
 		senders: make(chan struct{}, limits.Senders), requests: make(chan struct{}, limits.Requests),
-		allowed: make(chan struct{}, limits.Allowed),
+		pages: make(chan struct{}, limits.Pages), allowed: make(chan struct{}, limits.Allowed),
 	}
 }
 
@@ -87,42 +97,41 @@ func (c *Crowd) enter(inner net.Conn) *Conn {
 	conn := &Conn{Conn: inner, crowd: c, remote: remote(inner), since: time.Now(), closed: make(chan struct{})}
 	c.mu.Lock()
 	c.present[conn] = true
-	leaves := c.crowdedOutLocked()
+	conn.home = c.homes[conn.remote]
+	if conn.home == nil {
+		conn.home = &home{senders: share(c.senders), requests: share(c.requests), pages: share(c.pages)}
+		c.homes[conn.remote] = conn.home
+	}
+	conn.home.conns++
 	c.mu.Unlock()
 	conn.patience = time.AfterFunc(c.limits.Patience, func() {
 		if conn.isStranger() {
 			c.dismiss(conn, "none of its requests was allowed in time")
 		}
 	})
-	if leaves != nil {
-		c.dismiss(leaves, "there are too many connections of which no request was allowed yet")
-	}
+	c.bound(c.limits.Strangers, (*Conn).strangersLocked, "there are too many of which no request was allowed yet")
 	return conn
 }
 
-// crowdedOutLocked returns the stranger to close, or nil.
-func (c *Crowd) crowdedOutLocked() *Conn {
+// bound closes a connection if there is more than the limit of what is counted.
+func (c *Crowd) bound(limit int, counted func(*Conn) int, why string) {
+	c.mu.Lock()
 	count, all := map[netip.Prefix]int{}, 0
 	for conn := range c.present {
-		if !conn.guest {
-			count[conn.remote]++
-			all++
-		}
-	}
-	if all <= c.limits.Strangers {
-		return nil
+		count[conn.remote] += counted(conn)
+		all += counted(conn)
 	}
 	var leaves *Conn
 	for conn := range c.present {
-		if conn.guest {
-			continue
-		}
-		if leaves == nil || count[conn.remote] > count[leaves.remote] ||
-			count[conn.remote] == count[leaves.remote] && conn.since.Before(leaves.since) {
+		if leaves == nil || cmp.Or(count[conn.remote]-count[leaves.remote], counted(conn)-counted(leaves),
+			leaves.since.Compare(conn.since)) > 0 {
 			leaves = conn
 		}
 	}
-	return leaves
+	c.mu.Unlock()
+	if all > limit {
+		c.dismiss(leaves, why)
+	}
 }
 
 // dismiss closes a connection for a reason that is logged now and then.
@@ -139,9 +148,6 @@ func (c *Crowd) dismiss(conn *Conn, why string) {
 // State is for http.Server.ConnState. It notes since when a connection is idle.
 func (c *Crowd) State(server net.Conn, state http.ConnState) {
 	conn := find(server)
-	if conn == nil {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	conn.idle = time.Time{}
@@ -157,64 +163,12 @@ func (c *Crowd) Context(ctx context.Context, server net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, find(server))
 }
 
-// find is the connection below that of a server, or nil.
+// find is the connection below that of a server.
 func find(server net.Conn) *Conn {
 	if secure, ok := server.(*tls.Conn); ok {
 		server = secure.NetConn()
 	}
-	conn, _ := server.(*Conn)
-	return conn
-}
-
-// Outside wraps the handlers that decide whether a request is allowed. It makes requests of strangers wait for their
-// turn.
-func (c *Crowd) Outside(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, _ := r.Context().Value(connKey{}).(*Conn)
-		if conn == nil || !conn.isStranger() {
-			next.ServeHTTP(w, r)
-			return
-		}
-		select {
-		case c.requests <- struct{}{}:
-		case <-r.Context().Done():
-			http.Error(w, "the node's API has too many requests", http.StatusServiceUnavailable)
-			return
-		}
-		leave := sync.OnceFunc(func() { <-c.requests })
-		defer leave()
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), turnKey{}, leave)))
-	})
-}
-
-type turnKey struct{}
-
-// Inside wraps the handlers that only allowed requests reach. It makes the connection a guest, and refuses requests
-// while too many are handled.
-func (c *Crowd) Inside(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if leave, ok := r.Context().Value(turnKey{}).(func()); ok {
-			leave()
-		}
-		if conn, _ := r.Context().Value(connKey{}).(*Conn); conn != nil && !c.welcome(conn) {
-			w.Header().Set("Connection", "close")
-			refuse(w, "the node's API has too many connections")
-			return
-		}
-		select {
-		case c.allowed <- struct{}{}:
-		default:
-			refuse(w, "the node's API has too many requests and streams")
-			return
-		}
-		defer func() { <-c.allowed }()
-		next.ServeHTTP(w, r)
-	})
-}
-
-func refuse(w http.ResponseWriter, why string) {
-	w.Header().Set("Retry-After", "5")
-	http.Error(w, why, http.StatusServiceUnavailable)
+	return server.(*Conn)
 }
 
 // welcome makes the connection a guest. It reports whether there was room.
@@ -255,15 +209,17 @@ type Conn struct {
 	net.Conn
 	crowd    *Crowd
 	remote   netip.Prefix
+	home     *home
 	since    time.Time
 	patience *time.Timer
 	closed   chan struct{}
 
 	// Below: the crowd's lock.
-	guest bool
-	idle  time.Time // since when the server has had no request; zero while one is under way
-	read  int64     // bytes that it sent as a stranger
-	large bool      // whether it is one of the Senders
+	guest   bool
+	pending int       // requests that are neither allowed nor refused
+	idle    time.Time // since when the server has had no request; zero while one is under way
+	read    int64     // bytes that it sent as a stranger
+	large   bool      // whether it is one of the Senders
 }
 
 // errTooMuch ends the connection of a stranger that sends more than any request needs.
@@ -297,9 +253,7 @@ func (c *Conn) awaitTurn() error {
 	case large:
 		return nil
 	}
-	select {
-	case c.crowd.senders <- struct{}{}:
-	case <-c.closed:
+	if !c.home.senders.take(c.closed) {
 		return net.ErrClosed
 	}
 	c.crowd.mu.Lock()
@@ -315,7 +269,7 @@ func (c *Conn) awaitTurn() error {
 func (c *Conn) releaseLocked() {
 	if c.large {
 		c.large = false
-		<-c.crowd.senders
+		c.home.senders.give()
 	}
 }
 
@@ -324,6 +278,9 @@ func (c *Conn) Close() error {
 	c.crowd.mu.Lock()
 	if c.crowd.present[c] {
 		delete(c.crowd.present, c)
+		if c.home.conns--; c.home.conns == 0 {
+			delete(c.crowd.homes, c.remote)
+		}
 		close(c.closed)
 		c.releaseLocked()
 	}
@@ -339,6 +296,16 @@ func (c *Conn) isStranger() bool {
 	defer c.crowd.mu.Unlock()
 	return !c.guest
 }
+
+// strangersLocked is 1 for a stranger.
+func (c *Conn) strangersLocked() int {
+	if c.guest {
+		return 0
+	}
+	return 1
+}
+
+func (c *Conn) pendingLocked() int { return c.pending }
 
 // remote is the address of the other side. Of an IPv6 address it is the prefix of the network (/64).
 func remote(conn net.Conn) netip.Prefix {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -62,13 +63,25 @@ func serveCrowd(address string) error {
 	return s.listen(ctx, at, func(inside middleware) http.Handler {
 		pods := inside(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "pods") }))
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Header.Get("Authorization") != "Bearer right" {
+			switch r.Header.Get("Authorization") {
+			case "Bearer right":
+			case "Bearer slow":
+				<-r.Context().Done() // as if the review took long
+				return
+			default:
 				http.Error(w, "Unauthorized", http.StatusUnauthorized)
 				return
 			}
 			pods.ServeHTTP(w, r)
 		})
 	})
+}
+
+// siege is a crowd of clients without rights.
+type siege struct {
+	count int
+	tls   []string // protocols; nil for none
+	says  string
 }
 
 // Whatever a crowd of clients without rights does, the daemon's memory stays below its limit, and a client that has the
@@ -82,11 +95,7 @@ func TestACrowdKeepsNobodyOut(t *testing.T) {
 	}
 	const http2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	const request = "GET /pods HTTP/1.1\r\nHost: n1\r\n"
-	for name, c := range map[string]struct {
-		count int
-		tls   []string // protocols; nil for none
-		says  string
-	}{
+	for name, c := range map[string]siege{
 		"say nothing":                 {3000, nil, ""},
 		"half a handshake":            {3000, nil, "\x16\x03\x01\x02\x00\x01"},
 		"a handshake":                 {2000, []string{"http/1.1"}, ""},
@@ -97,19 +106,54 @@ func TestACrowdKeepsNobodyOut(t *testing.T) {
 		"endless headers":             {100, []string{"http/1.1"}, request + "X: " + strings.Repeat("x", 3<<20)},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
-			began := time.Now()
-			crowd := crowded(t, address, c.count, c.tls, c.says)
-			asks(t, address, "127.0.0.2")
-			asks(t, address, "127.0.0.1")
-			memory := resident(t, pid)
-			t.Logf("%d connections in %v, %d KiB", len(crowd), time.Since(began).Round(time.Millisecond), memory)
-			if memory > memoryHigh {
-				t.Errorf("the daemon has %d KiB, which is more than its MemoryHigh", memory)
-			}
-			for _, conn := range crowd {
-				conn.Close()
-			}
+			c.keepsNobodyOut(t, address, pid, "127.0.0.2", "127.0.0.1")
 		})
+	}
+}
+
+// The same is true of connections that each have as many requests as they may. But while the crowd's requests wait for
+// reviews, those of other clients of its address wait too.
+func TestACrowdOfRequestsKeepsNobodyOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		token, settings string
+		served          []string
+	}{
+		"that wait": {"Bearer slow", "\x00\x00\x00\x04\x00\x00\x00\x00\x00", []string{"127.0.0.2"}},
+		"whose answers find no room": {
+			"Bearer junk", "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00",
+			[]string{"127.0.0.2", "127.0.0.1"},
+		},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			address, pid := startCrowdChild(t, "")
+			says := bytes.NewBufferString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + c.settings)
+			// GET, https, / and the header authorization
+			fields := append([]byte("\x82\x87\x84\x0f\x08"), byte(len(c.token)))
+			fields = append(fields, c.token...)
+			for i := range streamsPerConnection {
+				says.Write([]byte{0, 0, byte(len(fields)), 1, 5, 0, 0, 0, byte(2*i + 1)})
+				says.Write(fields)
+			}
+			siege{520, []string{"h2"}, says.String()}.keepsNobodyOut(t, address, pid, c.served...)
+		})
+	}
+}
+
+// keepsNobodyOut wants clients that have the right to be served, and the memory to stay below its limit.
+func (s siege) keepsNobodyOut(t *testing.T, address string, pid int, clients ...string) {
+	t.Helper()
+	began := time.Now()
+	crowd := crowded(t, address, s.count, s.tls, s.says)
+	for _, from := range clients {
+		asks(t, address, from)
+	}
+	memory := resident(t, pid)
+	t.Logf("%d connections in %v, %d KiB", len(crowd), time.Since(began).Round(time.Millisecond), memory)
+	if memory > memoryHigh {
+		t.Errorf("the daemon has %d KiB, which is more than its MemoryHigh", memory)
+	}
+	for _, conn := range crowd {
+		conn.Close()
 	}
 }
 

@@ -46,18 +46,21 @@ const (
 
 // crowdLimits keep the daemon well below the MemoryMax of kubelot-api.service. A connection with a request under way
 // takes up to 100 kB, and headers 20 times their size; all that strangers can send is 512 times 8 KiB, and four
-// times as much as a request may have (an exec has the command in its URL). The API server opens a connection for
-// each exec, so that there must be room for a burst of them. Streams of logs share connections: of a stream, too, up to
-// 100 kB are held.
+// times as much as a request may have (an exec has the command in its URL). A further request on an HTTP/2 connection
+// takes 20 kB until it is allowed or its refusal is sent. The API server opens a connection for each exec, so that
+// there must be room for a burst of them. Streams of logs share connections: of a stream, too, up to 100 kB are held.
+// The answer to a request that doesn't last, such as all metrics, may need several megabytes.
 var crowdLimits = crowd.Limits{
 	Strangers: 512, Guests: 1024, Patience: headerTimeout,
-	Small: 8 << 10, Large: maxHeader + 256<<10, Senders: 4, Requests: 64, Allowed: 1024,
+	Small: 8 << 10, Large: maxHeader + 256<<10, Senders: 4, Requests: 64, Pending: 256,
+	Lasts: lasts, Pages: 16, Allowed: 1024,
 }
 
 // openLimits are for the servers that everybody may use: healthz, and the read-only port. A client that was answered
 // there is known no better than before, so all stay strangers, and a connection has one request only.
 var openLimits = crowd.Limits{
-	Strangers: 256, Patience: headerTimeout, Small: 4 << 10, Large: openHeader + 16<<10, Senders: 4, Requests: 64,
+	Strangers: 256, Patience: headerTimeout, Small: 4 << 10, Large: openHeader + 16<<10, Senders: 4, Requests: 16,
+	Pending: 256,
 }
 
 // serve starts the listeners that the configuration asks for. Their errors go to s.failed.
@@ -162,7 +165,7 @@ func open(handler http.Handler) func(middleware) http.Handler {
 func bounded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
-		if !unbounded[bucket(r.URL.Path)] {
+		if !lasts(r) {
 			end := time.Now().Add(requestTimeout)
 			_ = errors.Join(control.SetReadDeadline(end), control.SetWriteDeadline(end))
 		}

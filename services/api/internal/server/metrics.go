@@ -111,6 +111,8 @@ var (
 	}
 )
 
+func lasts(r *http.Request) bool { return unbounded[bucket(r.URL.Path)] }
+
 func bucket(path string) string {
 	parts := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 3)
 	root := parts[0]
