@@ -41,10 +41,9 @@ type Limits struct {
 	// Small is how many bytes each stranger may send. Up to Senders strangers at a time may send more, up to Large.
 	Small, Large int64
 	Senders      int
-	// Requests is how many requests of strangers are handled at a time.
-	Requests int
-	// Pending is how many requests there may be that are neither allowed nor refused.
-	Pending int
+	// Requests is how many requests of strangers are handled at a time, Pending how many requests there may be that are
+	// neither allowed nor refused.
+	Requests, Pending int
 	// Lasts reports whether a request may last. Allowed is how many of those that are allowed are handled at a time,
 	// Pages how many of the others. One HTTP/2 connection may have many.
 	Lasts          func(*http.Request) bool
@@ -95,6 +94,11 @@ func (l *listener) Accept() (net.Conn, error) {
 // enter takes a new connection in as a stranger.
 func (c *Crowd) enter(inner net.Conn) *Conn {
 	conn := &Conn{Conn: inner, crowd: c, remote: remote(inner), since: time.Now(), closed: make(chan struct{})}
+	conn.patience = time.AfterFunc(c.limits.Patience, func() {
+		if conn.isStranger() {
+			c.dismiss(conn, "none of its requests was allowed in time")
+		}
+	})
 	c.mu.Lock()
 	c.present[conn] = true
 	conn.home = c.homes[conn.remote]
@@ -104,11 +108,6 @@ func (c *Crowd) enter(inner net.Conn) *Conn {
 	}
 	conn.home.conns++
 	c.mu.Unlock()
-	conn.patience = time.AfterFunc(c.limits.Patience, func() {
-		if conn.isStranger() {
-			c.dismiss(conn, "none of its requests was allowed in time")
-		}
-	})
 	c.bound(c.limits.Strangers, (*Conn).strangersLocked, "there are too many of which no request was allowed yet")
 	return conn
 }
@@ -285,9 +284,7 @@ func (c *Conn) Close() error {
 		c.releaseLocked()
 	}
 	c.crowd.mu.Unlock()
-	if c.patience != nil {
-		c.patience.Stop()
-	}
+	c.patience.Stop()
 	return c.Conn.Close()
 }
 
@@ -309,10 +306,7 @@ func (c *Conn) pendingLocked() int { return c.pending }
 
 // remote is the address of the other side. Of an IPv6 address it is the prefix of the network (/64).
 func remote(conn net.Conn) netip.Prefix {
-	addr, ok := conn.RemoteAddr().(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
+	addr, _ := conn.RemoteAddr().(*net.TCPAddr)
 	ip := addr.AddrPort().Addr().Unmap()
 	bits := 64
 	if ip.Is4() {

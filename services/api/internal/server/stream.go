@@ -2,8 +2,10 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -206,7 +208,13 @@ func (w *idleWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil || w.idle <= 0 {
 		return conn, buffer, err
 	}
-	return &idleConn{conn, w.idle}, buffer, nil
+	c := &idleConn{conn, w.idle}
+	// A WebSocket reads and writes through the buffer: after what it has already, that is to be c, too.
+	read, _ := buffer.Peek(buffer.Reader.Buffered())
+	buffer.Reader.Reset(io.MultiReader(bytes.NewReader(bytes.Clone(read)), c))
+	_, _ = buffer.Peek(len(read)) // it still says how much it has
+	buffer.Writer.Reset(c)
+	return c, buffer, nil
 }
 
 // idleConn ends when nothing passes either way for the idle time.
@@ -226,4 +234,12 @@ func (c *idleConn) Write(p []byte) (int, error) {
 }
 
 // extend fails only on a connection that is closed, and any use of it fails then.
-func (c *idleConn) extend() { _ = c.SetDeadline(time.Now().Add(c.idle)) }
+func (c *idleConn) extend() { _ = c.SetDeadline(time.Time{}) }
+
+// SetDeadline ends it sooner at most, since a WebSocket sets its own idle time of four hours.
+func (c *idleConn) SetDeadline(t time.Time) error {
+	if end := time.Now().Add(c.idle); t.IsZero() || t.After(end) {
+		t = end
+	}
+	return c.Conn.SetDeadline(t)
+}

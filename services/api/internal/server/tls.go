@@ -38,7 +38,8 @@ func (s *Service) tlsConfig(ctx context.Context,
 	return config, stop, err
 }
 
-func (s *Service) certificate(ctx context.Context, client kubernetes.Interface) (getCertificate, func(), error) {
+func (s *Service) certificate(ctx context.Context, client kubernetes.Interface) (_ getCertificate, _ func(), err error) {
+	var files *cert.Files
 	c := s.env.Config
 	certFile, keyFile := c.Kubelet.TLSCertFile, c.Kubelet.TLSPrivateKeyFile
 	switch {
@@ -58,13 +59,10 @@ func (s *Service) certificate(ctx context.Context, client kubernetes.Interface) 
 		signed.Start()
 		return signed.Get, signed.Stop, nil
 	case certFile != "" || keyFile != "":
-		files, err := cert.NewFiles(certFile, keyFile, s.env.Log)
-		if err != nil {
-			return nil, nil, err
-		}
-		return files.Get, func() {}, nil
+		files, err = cert.NewFiles(certFile, keyFile, s.env.Log)
+	default:
+		files, err = cert.SelfSigned(c.CertDir, c.NodeName, s.env.Log)
 	}
-	files, err := cert.SelfSigned(c.CertDir, c.NodeName, s.env.Log)
 	if err != nil {
 		return nil, nil, err
 	}
