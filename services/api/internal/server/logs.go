@@ -29,15 +29,15 @@ func (s *Service) getContainerLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	namespace, podName, name := r.PathValue("namespace"), r.PathValue("pod"), r.PathValue("container")
 	pod, err := s.pod(r.Context(), namespace, podName)
-	switch {
-	case errors.Is(err, errUnread):
+	if err == nil && pod.SpecOf(name) == nil {
+		err = fmt.Errorf("container %q not found in pod %q", name, podName)
+	}
+	if errors.Is(err, errUnread) {
 		fail(w, unanswered(err), err)
 		return
-	case err != nil:
+	}
+	if err != nil {
 		fail(w, http.StatusNotFound, err)
-		return
-	case pod.SpecOf(name) == nil:
-		fail(w, http.StatusNotFound, fmt.Errorf("container %q not found in pod %q", name, podName))
 		return
 	}
 	id, err := pod.LogContainer(name, query.Previous)

@@ -38,8 +38,9 @@ func (s *Service) tlsConfig(ctx context.Context,
 	return config, stop, err
 }
 
-func (s *Service) certificate(ctx context.Context, client kubernetes.Interface) (_ getCertificate, _ func(), err error) {
+func (s *Service) certificate(ctx context.Context, client kubernetes.Interface) (getCertificate, func(), error) {
 	var files *cert.Files
+	var err error
 	c := s.env.Config
 	certFile, keyFile := c.Kubelet.TLSCertFile, c.Kubelet.TLSPrivateKeyFile
 	switch {
