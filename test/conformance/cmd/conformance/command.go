@@ -202,19 +202,18 @@ func compare(ctx context.Context, o options) error {
 			return err
 		}
 	}
+	known := map[string]conformance.Results{}
 	for _, agent := range []string{"kubelot", "kubelet"} {
-		if !slices.Contains(o.agents, agent) {
-			if results[agent], err = kept(o.out, agent); err != nil {
-				return err
-			}
+		if known[agent], err = kept(o.out, agent); err != nil {
+			return err
 		}
 	}
-	return judge(o, results, rules)
+	return judge(o, known, results, rules)
 }
 
 // judge writes the table of all that is known and looks at the specs that were run now.
-func judge(o options, results map[string]conformance.Results, rules conformance.Rules) error {
-	all := conformance.Compare(results["kubelot"], results["kubelet"], rules)
+func judge(o options, known, results map[string]conformance.Results, rules conformance.Rules) error {
+	all := conformance.Compare(known["kubelot"], known["kubelet"], rules)
 	path := filepath.Join(o.out, "table.txt")
 	if err := write(path, func(w io.Writer) error { return conformance.WriteTable(w, all) }); err != nil {
 		return err

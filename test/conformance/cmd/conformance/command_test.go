@@ -51,7 +51,7 @@ func TestJudgeByTheListAlone(t *testing.T) {
 	} {
 		o := options{agents: []string{"kubelot"}, out: t.TempDir()}
 		results := map[string]conformance.Results{"kubelot": {"a": {Outcome: conformance.Passed}, "b": {Outcome: outcome}}}
-		if err := judge(o, results, rules); (err == nil) != good {
+		if err := judge(o, results, results, rules); (err == nil) != good {
 			t.Errorf("a listed spec is %s: error %v", outcome, err)
 		}
 		table, err := os.ReadFile(filepath.Join(o.out, "table.txt"))
@@ -62,14 +62,19 @@ func TestJudgeByTheListAlone(t *testing.T) {
 	}
 }
 
-// What an agent that isn't run now did earlier decides nothing.
+// What was found earlier, of another agent or by another part, is in the table and decides nothing.
 func TestJudgeLeavesOldResults(t *testing.T) {
 	o := options{agents: []string{"kubelot"}, out: t.TempDir(), quick: true}
+	now := conformance.Results{"a": {Outcome: conformance.Passed}}
 	err := judge(o, map[string]conformance.Results{
-		"kubelot": {"a": {Outcome: conformance.Passed}},
+		"kubelot": {"a": {Outcome: conformance.Passed}, "earlier": {Outcome: conformance.Failed}},
 		"kubelet": {"a": {Outcome: conformance.Passed}, "slow": {Outcome: conformance.Failed}},
-	}, conformance.Rules{Passes: []string{"a", "slow"}})
+	}, map[string]conformance.Results{"kubelot": now}, conformance.Rules{Passes: []string{"a", "slow", "earlier"}})
 	if err != nil {
 		t.Error(err)
+	}
+	table, err := os.ReadFile(filepath.Join(o.out, "table.txt"))
+	if err != nil || !strings.Contains(string(table), "earlier") || !strings.Contains(string(table), "slow") {
+		t.Errorf("table (error %v):\n%s", err, table)
 	}
 }
