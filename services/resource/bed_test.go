@@ -159,6 +159,13 @@ func (b *bed) start() {
 	synctest.Wait()
 }
 
+// static starts the daemon again, with the CPU manager's policy static.
+func (b *bed) static() {
+	b.stop()
+	b.policy = cpus.PolicyStatic
+	b.start()
+}
+
 // settle says that all sources of pods have delivered these.
 func (b *bed) settle(pods ...string) {
 	b.t.Helper()

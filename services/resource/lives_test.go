@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/resource/internal/cpus"
 )
 
 // A static pod comes again under its UID. The bus may leave out that it was gone.
@@ -154,9 +153,7 @@ func TestAnOrphanGivesBackWhatItHas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
-				b.stop()
-				b.policy = cpus.PolicyStatic
-				b.start()
+				b.static()
 				b.lists(gpu, "g0")
 				orphan := topic.Pod{Pod: b.wants("orphan", limits), Lifecycle: topic.Terminating}
 				b.says("orphan", "allocated")

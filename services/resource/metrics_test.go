@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/devices"
 	"kubelot.dev/services/resource/internal/machine"
@@ -221,9 +220,7 @@ func counted(t *testing.T, registry *prometheus.Registry) (lines []string) {
 // What is counted of CPUs of one's own, and of memory, under the kubelet's names.
 func TestWhatPodsHaveIsCounted(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.stop()
-		b.policy = cpus.PolicyStatic
-		b.start()
+		b.static()
 		two := map[corev1.ResourceName]string{"cpu": "2", "memory": "1Mi"}
 		pod := b.wants("a", two)
 		b.wants("b", two) // of four CPUs one is left, and one is the system's

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/devices"
 )
@@ -315,9 +314,7 @@ func TestPodResourcesAnswersWhoHasWokenIt(t *testing.T) {
 
 func TestCPUsOfOnesOwn(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.stop()
-		b.policy = cpus.PolicyStatic
-		b.start()
+		b.static()
 		if got := b.node().SharedCPUs; got != "0-3" {
 			t.Errorf("shared are %s", got)
 		}

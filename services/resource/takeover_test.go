@@ -28,9 +28,7 @@ var oneCPU = map[corev1.ResourceName]string{"cpu": "1", "memory": "1Gi"}
 // however often the daemon is killed before podsync has seen to it. Their users hear of it.
 func TestAPolicyThatIsSwitchedOffLeavesNobodyOnFewCPUs(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.stop()
-		b.policy = cpus.PolicyStatic
-		b.start()
+		b.static()
 		pod := b.wants("alone", oneCPU)
 		b.says("alone", "allocated")
 		if got := b.node().SharedCPUs; got != "0,2-3" {
@@ -126,9 +124,7 @@ func TestReleasedMemoryComesFromAllNodes(t *testing.T) {
 // A pod that gets nothing for itself under a policy doesn't wait for a disk that is full.
 func TestAPodWithoutAnythingDoesNotWaitForTheDisk(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.stop()
-		b.policy = cpus.PolicyStatic
-		b.start()
+		b.static()
 		b.mu.Lock()
 		b.written = errors.New("no space left on device")
 		b.mu.Unlock()
@@ -145,9 +141,7 @@ func TestAPodWithoutAnythingDoesNotWaitForTheDisk(t *testing.T) {
 // Each write waits for the disk: only the file whose content is another one is written.
 func TestOnlyFilesThatChangeAreWritten(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.stop()
-		b.policy = cpus.PolicyStatic
-		b.start()
+		b.static()
 		b.lists(gpu, "g0")
 		b.wants("first", map[corev1.ResourceName]string{gpu: "1"})
 		synctest.Wait()
@@ -234,9 +228,7 @@ func TestARestartLeavesWhatOthersAdvertise(t *testing.T) {
 // again.
 func TestAPodThatLosesAllRunsOn(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.stop()
-		b.policy = cpus.PolicyStatic
-		b.start()
+		b.static()
 		pod := b.wants("a", map[corev1.ResourceName]string{"cpu": "2", "memory": "1Mi"})
 		b.wants("b", map[corev1.ResourceName]string{"cpu": "1", "memory": "1Mi"})
 		for range 2 { // the second start knows of the loss from the bus alone
@@ -320,9 +312,7 @@ func TestWhatIsAdvertisedAfterAPluginStays(t *testing.T) {
 // A pod that ends while it is taken over from a kubelet is given nothing any more, but runs: what it has is said.
 func TestWhatAPodHasIsSaidWhileItEnds(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.stop()
-		b.policy = cpus.PolicyStatic
-		b.start()
+		b.static()
 		pod := b.wants("a", oneCPU)
 		b.says("a", "allocated")
 		has := b.allocation("a").Containers["app"].CPUs

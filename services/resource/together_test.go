@@ -169,9 +169,7 @@ func TestAPluginPrefersAmongAllThatItsPodGets(t *testing.T) {
 func TestARefusedPodKeepsNothing(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.lists(gpu, "g0")
-		b.stop()
-		b.policy = cpus.PolicyStatic
-		b.start()
+		b.static()
 		b.come(asks("a", "cpu=2 gpu=1", "cpu=2 gpu=1"), asks("b", "cpu=3 gpu=1"))
 		b.lists(gpu, "g0")
 		if a := b.allocation("a"); a.Phase != topic.AllocationRefused {

@@ -16,7 +16,6 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"kubelot.dev/bus/topic"
-	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/devices"
 	"kubelot.dev/services/resource/internal/dra"
@@ -163,9 +162,7 @@ func TestARestartTakesNothingFromAPodThatRuns(t *testing.T) {
 	for name, forgotten := range map[string]bool{"of the daemon": false, "of the machine, or a take-over": true} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(b *bed) {
-				b.stop()
-				b.policy = cpus.PolicyStatic
-				b.start()
+				b.static()
 				b.lists(gpu, "g0")
 				pod := b.wants("a", map[corev1.ResourceName]string{gpu: "1", "cpu": "2", "memory": "1Mi"})
 				b.says("a", "allocated")
@@ -335,9 +332,7 @@ func TestNoPodCountsAsGoneBeforeItIsToldOf(t *testing.T) {
 // Two pods never have a CPU, however the first one's end and the second one's start are interleaved with a restart.
 func TestCPUsAreReleasedWhenTheirPodIsGone(t *testing.T) {
 	inBubble(t, func(b *bed) {
-		b.stop()
-		b.policy = cpus.PolicyStatic
-		b.start()
+		b.static()
 		limits := map[corev1.ResourceName]string{"cpu": "3", "memory": "1Mi"}
 		b.wants("a", limits)
 		b.says("a", "allocated")

@@ -26,6 +26,13 @@ func objectOf(p *corev1.Pod, version string) topic.APIPod {
 	return topic.APIPod{Ref: topic.RefOf(p), ResourceVersion: version, Status: p.Status}
 }
 
+// watched has podsync's watch tell what the server has of the pod.
+func (r *rig) watched() {
+	r.t.Helper()
+	p := r.server.pod("default/web")
+	r.must(r.pods.objects.Set(uid, objectOf(p, p.ResourceVersion)))
+}
+
 // An API server that was restored from a backup has the pod as it was, at a version that has been before.
 func TestARestoredAPIServerGetsTheStatusAgain(t *testing.T) {
 	p := apiPod()
@@ -33,8 +40,7 @@ func TestARestoredAPIServerGetsTheStatusAgain(t *testing.T) {
 	run(t, server, func(r *rig) {
 		defer r.start()()
 		r.must(r.pods.Set(uid, p), r.patches.Set(uid, patchOf(corev1.PodRunning, running("app", "one"))))
-		written := server.pod("default/web")
-		r.must(r.pods.objects.Set(uid, objectOf(written, written.ResourceVersion)))
+		r.watched()
 		r.server.calls()
 
 		server.put(p.Pod)

@@ -27,8 +27,7 @@ func TestAControllerThatUndoesEachWrite(t *testing.T) {
 			if c := condition(pod.Status.Conditions, corev1.PodReady); c.Status == corev1.ConditionTrue {
 				c.Status = corev1.ConditionFalse
 				server.put(pod)
-				pod = server.pod("default/web")
-				r.must(r.pods.objects.Set(uid, objectOf(pod, pod.ResourceVersion)))
+				r.watched()
 			}
 		}
 		server.calls()
@@ -98,8 +97,7 @@ func TestAReadinessGateIsFollowedAtOnce(t *testing.T) {
 					corev1.PodCondition{Type: "example.com/gate", Status: want})
 			}
 			server.put(pod)
-			pod = server.pod("default/web")
-			r.must(r.pods.objects.Set(uid, objectOf(pod, pod.ResourceVersion)))
+			r.watched()
 			if got := statusOf(server.pod("default/web").Status, corev1.PodReady); got != want {
 				t.Errorf("Ready %s while the gate is %s", got, want)
 			}

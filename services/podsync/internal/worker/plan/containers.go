@@ -191,7 +191,7 @@ func (p *planner) startInNewSandbox(c *corev1.Container) {
 	last := p.latest(c.Name)
 	again := last != nil && p.restarts(c, last)
 	switch {
-	case again && last.State == topic.ContainerExited && last.Reason != "Unknown":
+	case again && last.State == topic.ContainerExited && last.Reason != "Unknown": // containerd on an end it missed
 		p.restart(c, last)
 	case again || last == nil || p.isInit(c.Name):
 		p.start(c, nil)
