@@ -119,18 +119,30 @@ func (p *picker) in(l machine.Level, place int) cpuset.CPUSet {
 
 // takeWhole takes places of the last level of which all CPUs are free and needed.
 func (p *picker) takeWhole(levels []machine.Level) {
-	l := levels[len(levels)-1]
-	size, free := p.machine.Tally(p.machine.All(), l), p.machine.Tally(p.free, l)
 	places := p.order(levels)
-	if l == machine.Core {
-		// The cores with the most threads first: what is left then fits the smaller ones.
+	whole := p.whole(levels, places)
+	if whole.Size() < p.need {
+		// Where cores have unequal numbers of threads, small ones may use up what the large ones need.
+		size := p.machine.Tally(p.machine.All(), levels[len(levels)-1])
 		slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(size[b], size[a]) })
-	}
-	for _, place := range places {
-		if free[place] == size[place] && size[place] <= p.need {
-			p.take(p.in(l, place))
+		if more := p.whole(levels, places); more.Size() > whole.Size() {
+			whole = more
 		}
 	}
+	p.take(whole)
+}
+
+// whole are the CPUs of the places that are free and needed as a whole, the first ones first.
+func (p *picker) whole(levels []machine.Level, places []int) cpuset.CPUSet {
+	l := levels[len(levels)-1]
+	size, free := p.machine.Tally(p.machine.All(), l), p.machine.Tally(p.free, l)
+	whole := cpuset.New()
+	for _, place := range places {
+		if free[place] == size[place] && whole.Size()+size[place] <= p.need {
+			whole = whole.Union(p.in(l, place))
+		}
+	}
+	return whole
 }
 
 // takeSingle takes single threads: those of cores that are in use already come first, or with spread the lowest ones of
