@@ -75,6 +75,8 @@ type Pod struct {
 	PostStart []string `json:"postStart,omitempty"`
 	// Allocates is true for a pod of which nothing is created before pod.allocation says that it has what it asks for.
 	Allocates bool `json:"allocates,omitempty"`
+	// Refused is the reason for which the pod may not run here, as OutOfmemory; empty for one that was admitted.
+	Refused string `json:"refused,omitempty"`
 }
 
 // Resize is an in-place resize under way (KEP-1287): the pod of the message has the resources that were allocated.

@@ -196,6 +196,9 @@ func TestARejectedPodFails(t *testing.T) {
 		if e := b.event("NodeAffinity"); e.Type != corev1.EventTypeWarning || e.UID != "u1" {
 			t.Errorf("Event %+v, want a warning on the pod", e)
 		}
+		if u, _ := get(b, topic.PodUpdate, "u1"); u.Refused != "NodeAffinity" {
+			t.Errorf("the others are told that it is refused for %q", u.Refused)
+		}
 		if n := b.fake.Calls("RunPodSandbox"); n > 0 {
 			t.Errorf("%d sandboxes for a pod that was refused", n)
 		}

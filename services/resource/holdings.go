@@ -3,10 +3,12 @@ package resource
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/devices"
@@ -53,6 +55,38 @@ func (h *holdings) reserve(pod *corev1.Pod) (r *devices.Reservation, err error) 
 		}
 	}
 	return r, err
+}
+
+// arrives counts a pod that nobody has told of before; news is false for those of which the bus tells at the start. One
+// that podsync has refused because the node is too small counts as the kubelet counts it, which lets the pod try to get
+// what it asks for first.
+func (h *holdings) arrives(v topic.Pod, news bool) {
+	small := news && v.Allocates && strings.HasPrefix(v.Refused, "OutOf") && !h.pods()[string(v.Pod.UID)]
+	if v.Lifecycle != topic.Syncing && !small {
+		return
+	}
+	h.metrics.Requested()
+	if !v.Allocates || small {
+		h.metrics.Took(0)
+	}
+	if small {
+		h.tryOnly(v.Pod)
+	}
+}
+
+// tryOnly counts what would come of a pod that can't run here and has nothing. It keeps nothing.
+func (h *holdings) tryOnly(pod *corev1.Pod) {
+	r, err := h.reserve(pod)
+	r.Drop()
+	h.release(string(pod.UID))
+	for _, count := range h.tally {
+		count()
+	}
+	if err == nil {
+		h.got(pod)
+	} else {
+		h.metrics.Refused(h.policy)
+	}
 }
 
 // share gives a container its CPUs and its memory, and keeps the devices for it that it doesn't have, near to them. It

@@ -244,10 +244,23 @@ func TestWhatPodsHaveIsCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
+		// What podsync refuses counts here, too, since the kubelet asks for it first. Nobody gets it.
+		large := topic.Pod{
+			Pod: asks("d", "cpu=5"), Lifecycle: topic.Terminating, Allocates: true, Refused: "OutOfcpu",
+		}
+		for range 2 {
+			if err := b.pods.Set("d", large); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			large.Lifecycle = topic.Terminated
+		}
 		b.state(pod, topic.Terminated)
+		want["kubelet_cpu_manager_pinning_requests_total"] = 3
+		want["kubelet_cpu_manager_pinning_errors_total"] = 2
 		// One that asks for nothing counts as well.
-		want["kubelet_topology_manager_admission_requests_total"] = 3
-		want["kubelet_topology_manager_admission_duration_ms"] = 3
+		want["kubelet_topology_manager_admission_requests_total"] = 4
+		want["kubelet_topology_manager_admission_duration_ms"] = 4
 		want["kubelet_cpu_manager_shared_pool_size_millicores"] = 3000
 		want["kubelet_cpu_manager_exclusive_cpu_allocation_count"] = 0
 		if got := unlabelled(t, b.registry); !maps.Equal(got, want) {

@@ -138,11 +138,8 @@ func (s *Service) podUpdate(c bus.Change[topic.Pod]) {
 		s.forget(c.Key)
 	case c.Value.Pod != nil:
 		s.begins(c.Key, c.Value)
-		if _, known := s.all[c.Key]; !known && c.Value.Lifecycle == topic.Syncing {
-			s.holdings.metrics.Requested()
-			if !c.Value.Allocates {
-				s.holdings.metrics.Took(0)
-			}
+		if _, known := s.all[c.Key]; !known {
+			s.holdings.arrives(c.Value, s.known.pods)
 		}
 		s.all[c.Key] = c.Value
 		s.found.tell(s.env.Events, c.Value.Pod, s.now())

@@ -55,6 +55,9 @@ func (b *publisher) podUpdate() topic.Pod {
 			t.PostStart = append(t.PostStart, c.Name)
 		}
 	}
+	if s.Reject != nil {
+		t.Refused = s.Reject.Reason
+	}
 	if s.ending.stop != nil {
 		if t.Lifecycle == topic.Syncing {
 			t.Lifecycle = topic.Terminating
