@@ -24,7 +24,7 @@ func (c planCheck) checkEnds(plans *Core, w *worker) {
 			c.judgeEnd(plans, w, e, "the pod begins to end", func(p podsync.Plan) bool { return p.Complete })
 		}
 		if u.Lifecycle == topic.Terminated {
-			c.judgeEnd(plans, w, e, "the pod has terminated", func(p podsync.Plan) bool { return p.Stopped })
+			c.judgeEnd(plans, w, e, "the pod has terminated", func(p podsync.Plan) bool { return p.Released })
 		}
 		before = u.Lifecycle
 	}

@@ -75,5 +75,5 @@ func (p *pod) stop(cause error) {
 	}
 }
 
-// ended reports whether no container of the pod runs or ever will.
+// ended reports whether no container of the pod runs or ever will, and no sandbox has what it was given.
 func (p *pod) ended() bool { return p.lifecycle == topic.Terminated }

@@ -100,7 +100,7 @@ func TestThePhaseWaitsForACompleteReading(t *testing.T) {
 		obs.Sandboxes[0].Ready = false
 		obs.Containers[0].ExitCode = 0
 		w.Observe(obs)
-		time.Sleep(holdSmallSteps) // its volumes aren't unmounted: there is more to come
+		time.Sleep(time.Minute) // whether its sandbox was stopped, nobody knew either: it is stopped again
 		settle()
 		if _, s := r.last(); s.Status.Phase != corev1.PodSucceeded {
 			t.Errorf("the pod is %s, want Succeeded", s.Status.Phase)

@@ -11,6 +11,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/worker/plan"
+	"kubelot.dev/services/podsync/internal/worker/podstatus"
 )
 
 func runs() topic.PodObservation {
@@ -261,7 +262,10 @@ func TestAPodHasNotEndedBeforeItsLastActionWasSeen(t *testing.T) {
 		if p, _ := r.last(); p.Lifecycle != topic.Terminating || h.count("read pod ") != 1 {
 			t.Errorf("the pod is %s after actions %v, want it read before anything is said of its end", p.Lifecycle, h.actions)
 		}
-		time.Sleep(time.Minute)
+		h.mu.Lock()
+		delete(h.unread, plan.StopSandbox)
+		h.mu.Unlock()
+		time.Sleep(3 * time.Minute) // its sandbox must be stopped, too
 		settle()
 		if p, _ := r.last(); p.Lifecycle != topic.Terminated || h.count("stop container app-1") != 1 {
 			t.Errorf("the pod is %s after actions %v, want the container stopped that came up late", p.Lifecycle, h.actions)
@@ -340,6 +344,41 @@ func TestAContainerThatCouldNotStartHasEnded(t *testing.T) {
 		settle()
 		if s := of(); s.Terminated == nil || s.Terminated.ExitCode != 128 {
 			t.Errorf("when it has ended it is %+v", s)
+		}
+	})
+}
+
+// A sandbox may have the pod's devices and volumes: a network namespace, or a virtual machine. Nobody takes them back,
+// and no other pod gets them, before it is stopped. So it stays over a restart.
+func TestAPodHasNotEndedBeforeItsSandboxIsStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &fakeExecutor{slow: map[plan.Kind]time.Duration{plan.StopSandbox: time.Minute}, obs: runs()}
+		done := testPod()
+		done.Spec.RestartPolicy = corev1.RestartPolicyNever
+		w, r := launch(t, Config{Pod: done}, runs(), h)
+		settle()
+		exited := runs()
+		exited.At = time.Now().Add(time.Second)
+		exited.Containers[0].State = topic.ContainerExited
+		h.obs = exited
+		w.Observe(exited)
+		time.Sleep(30 * time.Second)
+		settle()
+		if p, s := r.last(); p.Lifecycle != topic.Terminating || podstatus.Terminal(s.Status.Phase) {
+			t.Errorf("the pod is %s and %s while its sandbox is being stopped", p.Lifecycle, s.Status.Phase)
+		}
+		w.Evict(Eviction{Reason: "Evicted"})
+		time.Sleep(time.Minute)
+		settle()
+		p, s := r.last()
+		if p.Lifecycle != topic.Terminated || s.Status.Phase != corev1.PodSucceeded {
+			t.Errorf("the pod is %s and %s, want it terminated and Succeeded", p.Lifecycle, s.Status.Phase)
+		}
+
+		_, r = launch(t, Config{Pod: done, Restored: &p, Previous: s.Status}, exited, h)
+		settle()
+		if p, _ := r.last(); p.Lifecycle != topic.Terminated {
+			t.Errorf("after a restart it is %s again", p.Lifecycle)
 		}
 	})
 }

@@ -62,6 +62,9 @@ func (b *publisher) podUpdate() topic.Pod {
 		if t.Lifecycle == topic.Syncing {
 			t.Lifecycle = topic.Terminating
 		}
+		if r := s.Restored; r != nil && r.Lifecycle == topic.Terminated && !s.view.alive() { // it never goes backwards
+			t.Lifecycle = topic.Terminated
+		}
 		seconds := int64(s.ending.stop.grace / time.Second)
 		end := s.ending.stop.since.Add(s.ending.stop.grace)
 		t.GracePeriodSeconds, t.Deadline = &seconds, &end

@@ -40,9 +40,9 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 	}
 	w.announcer.awaitBackoff(p)
 	if ending && p.Stopped && !w.actions.starting() && w.state.view.certain(ending) {
-		w.state.ending.terminated()
-		over = !w.Over()
-		if a, due := w.state.nextOfEnd(p); due {
+		w.state.ending.halted(p.Released)
+		over = p.Released && !w.Over()
+		if a, due := w.state.nextOfEnd(); p.Released && due {
 			w.begin(ctx, a)
 		}
 	}

@@ -74,10 +74,14 @@ func (e *ending) begin(s *stop, rank func() uint64) bool {
 	return true
 }
 
-// terminated takes note that no container runs any more.
-func (e *ending) terminated() {
-	if e.lifecycle != topic.Terminated {
-		e.lifecycle, e.at = topic.Terminated, time.Now()
+// halted takes note that no container runs any more. The pod has terminated when its sandboxes are stopped too: they may
+// have its devices and volumes until then, as a network namespace or a virtual machine has.
+func (e *ending) halted(sandboxes bool) {
+	if e.at.IsZero() {
+		e.at = time.Now()
+	}
+	if sandboxes {
+		e.lifecycle = topic.Terminated
 	}
 }
 
@@ -128,7 +132,7 @@ func (w *Worker) triggers(now time.Time) {
 }
 
 func (w *Worker) evict(e Eviction) {
-	if w.state.ending.lifecycle == topic.Terminated {
+	if !w.state.ending.at.IsZero() {
 		return // it has ended by itself
 	}
 	failing := w.state.ending.stop != nil && w.state.ending.stop.fail
@@ -156,11 +160,11 @@ func (w *Worker) beginStop(s *stop) {
 	})
 }
 
-// nextOfEnd is what must be done when no container runs: wait for the volumes, release the cgroup, and when the pod is
+// nextOfEnd is what must be done when the pod has terminated: wait for the volumes, release the cgroup, and when the pod is
 // to go, remove its sandboxes.
-func (s *state) nextOfEnd(p plan.Plan) (a plan.Action, due bool) {
+func (s *state) nextOfEnd() (a plan.Action, due bool) {
 	switch {
-	case !p.Released, s.volumes.Phase != topic.VolumeUnmounted && len(s.Pod.Spec.Volumes) > 0, s.holdsClaims():
+	case s.volumes.Phase != topic.VolumeUnmounted && len(s.Pod.Spec.Volumes) > 0, s.holdsClaims():
 		return a, false
 	case time.Now().Before(s.containers.messagesDue()):
 		return a, false // what is read goes with the pod's directory
