@@ -14,8 +14,8 @@ const (
 	Syncing Lifecycle = "syncing"
 	// Terminating pods are being stopped; volumes must stay mounted.
 	Terminating Lifecycle = "terminating"
-	// Terminated pods have no running container and never will, and their sandboxes are stopped: volumes must be unmounted,
-	// and who has given something to the pod takes it back.
+	// Terminated pods have no running container and never will, and their sandboxes are stopped: volumes must be
+	// unmounted, and who has given something to the pod takes it back.
 	Terminated Lifecycle = "terminated"
 )
 

@@ -108,7 +108,9 @@ func (w *worker) runs(container string, t time.Time) map[string]podsync.PlanRun 
 			continue
 		}
 		of := all[s.id]
-		of.Replaced = of.Replaced || s.replace && !s.begin.After(t)
+		if s.again != "" && !s.begin.After(t) {
+			of.Replaced, of.Resized = true, of.Resized || s.again == "resize"
+		}
 		of.HookRan = of.HookRan || s.kind() == podsync.ActionRunPreStop && s.Error == "" && over(s.end, t)
 		all[s.id] = of
 	}

@@ -80,7 +80,7 @@ func (c planCheck) checkStep(plans *Core, w *worker, i int) {
 	for now := range c.plansAt(w, s.begin) {
 		for _, a := range now.Actions {
 			if a.Kind == s.kind() && a.Container == s.Container && !w.taken(i, a) {
-				s.id, s.replace = a.ID, a.Reason == "replace"
+				s.id, s.again = a.ID, a.Reason
 				plans.Same++
 				return
 			}

@@ -49,10 +49,9 @@ type pod struct {
 type step struct {
 	topic.Step
 	begin, end time.Time
-	// id is the container or sandbox that it was about, and replace reports whether that was stopped to be started
-	// again. A step doesn't say that: the plan that it follows from does.
-	id      string
-	replace bool
+	// id is the container or sandbox that it was about, and again is why that was stopped if it is to be started again. A
+	// step doesn't say that: the plan that it follows from does.
+	id, again string
 }
 
 func (s step) kind() podsync.ActionKind { return podsync.ActionKind(s.Name) }

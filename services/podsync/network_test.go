@@ -117,3 +117,25 @@ func TestTheRuntimeIsToldThePodCIDRs(t *testing.T) {
 		state([]string{both, both, "10.3.0.0/24"}, "10.3.0.0/24")
 	})
 }
+
+// Runtimes have snapshotters by runtime class, and policies by namespace.
+func TestTheRuntimeIsToldWhoseImageItPulls(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		var told *runtimeapi.PodSandboxConfig
+		b.fake.On("PullImage", func(_ context.Context, req any) error {
+			told = req.(*runtimeapi.PullImageRequest).GetSandboxConfig()
+			return nil
+		})
+		b.start(fromAPI)
+		b.node(110)
+		p := pod("web", "u1")
+		p.Annotations = map[string]string{"io.containerd.cri.runtime-handler": "kata"}
+		p.Spec.Containers[0].Image, p.Spec.Containers[0].ImagePullPolicy = "web:1", corev1.PullAlways
+		b.deliver(fromAPI, p)
+		b.wantRunning("web")
+		if of := told.GetMetadata(); of.GetNamespace() != p.Namespace || of.GetUid() != "u1" ||
+			told.GetAnnotations()["io.containerd.cri.runtime-handler"] != "kata" {
+			t.Errorf("told %v", told)
+		}
+	})
+}

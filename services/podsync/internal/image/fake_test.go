@@ -44,10 +44,10 @@ func (f *fakeRuntime) ImageStatus(_ context.Context, image *runtimeapi.ImageSpec
 }
 
 func (f *fakeRuntime) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig,
-	_ *runtimeapi.PodSandboxConfig,
+	pod *runtimeapi.PodSandboxConfig,
 ) (string, error) {
 	f.mu.Lock()
-	f.pulls = append(f.pulls, image.Image+"@"+auth.GetUsername())
+	f.pulls = append(f.pulls, image.Image+"@"+auth.GetUsername()+pod.GetMetadata().GetNamespace())
 	f.now++
 	f.max = max(f.max, f.now)
 	f.mu.Unlock()

@@ -82,7 +82,7 @@ type Request struct {
 	// Policy is the container's; empty means what the API server would have filled in.
 	Policy  corev1.PullPolicy
 	Secrets []corev1.Secret
-	// Sandbox is handed to the runtime with the pull; it may be nil while there is no sandbox yet.
+	// Sandbox is what the runtime is told of the pod.
 	Sandbox *runtimeapi.PodSandboxConfig
 	// RuntimeHandler is the pod's; empty for the default.
 	RuntimeHandler string

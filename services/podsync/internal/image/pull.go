@@ -28,9 +28,13 @@ type pullSpec struct {
 	sandbox     *runtimeapi.PodSandboxConfig
 }
 
-// key is the same for pulls that can be one. Records know images by the name in the spec.
+// key is the same for pulls that can be one. Records know images by the name in the spec. A runtime may have policies
+// by namespace, and containerd takes the snapshotter of a runtime class by an annotation.
 func (s *pullSpec) key() string {
-	return strings.Join([]string{s.image.UserSpecifiedImage, s.image.RuntimeHandler, fingerprint(s.credentials)}, "\x00")
+	return strings.Join([]string{
+		s.image.UserSpecifiedImage, s.image.RuntimeHandler, fingerprint(s.credentials),
+		s.sandbox.GetMetadata().GetNamespace(), s.sandbox.GetAnnotations()["io.containerd.cri.runtime-handler"],
+	}, "\x00")
 }
 
 // inTurn does one pull, in its turn. Of one that fails, only its beginning is known.

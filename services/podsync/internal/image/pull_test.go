@@ -37,16 +37,19 @@ func TestOnePullForAllWhoWait(t *testing.T) {
 			reqs = append(reqs, request(fmt.Sprint("u", i), "nginx:1", corev1.PullAlways))
 		}
 		private := request("p", "nginx:1", corev1.PullAlways)
+		// The runtime is told for whom it pulls, since it may refuse the image to some namespaces only.
+		other := request("o", "nginx:1", corev1.PullAlways)
+		other.Sandbox = &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{Namespace: "other"}}
 		private.Secrets = []corev1.Secret{dockerSecret(`{"auths":{"docker.io":{"username":"me","password":"x"}}}`)}
-		if err := errors.Join(ensureAll(t, p, append(reqs, private)...)...); err != nil {
+		if err := errors.Join(ensureAll(t, p, append(reqs, private, other)...)...); err != nil {
 			t.Fatal(err)
 		}
 		slices.Sort(rt.pulls)
-		if !slices.Equal(rt.pulls, []string{"nginx:1@", "nginx:1@me"}) {
+		if !slices.Equal(rt.pulls, []string{"nginx:1@", "nginx:1@me", "nginx:1@other"}) {
 			t.Errorf("pulls: %v", rt.pulls)
 		}
-		if n := len(ev.take()); n != 22 {
-			t.Errorf("%d events, want two for each of the eleven", n)
+		if n := len(ev.take()); n != 24 {
+			t.Errorf("%d events, want two for each of the twelve", n)
 		}
 	})
 }

@@ -91,7 +91,8 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		w.state.containers.of(a.Container).busy = true
 	}
 	if a.Kind == plan.StopContainer && (a.Reason == plan.ToReplace || a.Reason == plan.ForResize) {
-		w.state.containers.of(a.Container).run(a.ID).Replaced = true
+		run := w.state.containers.of(a.Container).run(a.ID)
+		run.Replaced, run.Resized = true, run.Resized || a.Reason == plan.ForResize
 	}
 	s := Snapshot{
 		Pod: w.state.Pod, Obs: w.state.view.obs, Volumes: w.state.volumes, Allocation: w.state.allocation,

@@ -74,8 +74,8 @@ func (e *ending) begin(s *stop, rank func() uint64) bool {
 	return true
 }
 
-// halted takes note that no container runs any more. The pod has terminated when its sandboxes are stopped too: they may
-// have its devices and volumes until then, as a network namespace or a virtual machine has.
+// halted takes note that no container runs any more. The pod has terminated when its sandboxes are stopped too: they
+// may have its devices and volumes until then, as a network namespace or a virtual machine has.
 func (e *ending) halted(sandboxes bool) {
 	if e.at.IsZero() {
 		e.at = time.Now()
@@ -160,8 +160,8 @@ func (w *Worker) beginStop(s *stop) {
 	})
 }
 
-// nextOfEnd is what must be done when the pod has terminated: wait for the volumes, release the cgroup, and when the pod is
-// to go, remove its sandboxes.
+// nextOfEnd is what must be done when the pod has terminated: wait for the volumes, release the cgroup, and when the
+// pod is to go, remove its sandboxes.
 func (s *state) nextOfEnd() (a plan.Action, due bool) {
 	switch {
 	case s.volumes.Phase != topic.VolumeUnmounted && len(s.Pod.Spec.Volumes) > 0, s.holdsClaims():

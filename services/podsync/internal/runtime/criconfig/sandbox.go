@@ -23,24 +23,27 @@ func Sandbox(node *Node, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) 
 	if err != nil {
 		return nil, err
 	}
-	config := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{
-			Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID),
-			Attempt: in.Attempt,
-		},
-		Labels:       labels.Sandbox(pod),
-		Annotations:  maps.Clone(pod.Annotations),
-		DnsConfig:    in.DNS,
-		LogDirectory: logDir(node, pod),
-		PortMappings: portMappings(pod),
-		Linux:        linux,
-	}
+	config := ForPull(pod, in.CgroupParent)
+	config.Metadata.Attempt = in.Attempt
+	config.DnsConfig, config.LogDirectory, config.PortMappings = in.DNS, logDir(node, pod), portMappings(pod)
+	config.Linux = linux
 	if !pod.Spec.HostNetwork {
 		if config.Hostname, err = dns.KernelHostname(pod, node.ClusterDomain); err != nil {
 			return nil, err
 		}
 	}
 	return config, nil
+}
+
+// ForPull is what a runtime is told of a pod whose images it pulls: there may be no sandbox yet. By these, containerd
+// chooses the snapshotter of a runtime class, and CRI-O the signature policy of a namespace.
+func ForPull(pod *corev1.Pod, cgroupParent string) *runtimeapi.PodSandboxConfig {
+	return &runtimeapi.PodSandboxConfig{
+		Metadata:    &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)},
+		Labels:      labels.Sandbox(pod),
+		Annotations: maps.Clone(pod.Annotations),
+		Linux:       &runtimeapi.LinuxPodSandboxConfig{CgroupParent: cgroupParent},
+	}
 }
 
 // logDir is the directory of the pod's logs; those of a container are in a directory of its name below.

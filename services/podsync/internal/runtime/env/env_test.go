@@ -24,6 +24,7 @@ type objects struct {
 	secrets     map[string]*corev1.Secret
 	services    []*corev1.Service
 	servicesErr error
+	waited      bool // for Services
 	err         error
 	reads       int
 }
@@ -47,7 +48,8 @@ func (o *objects) Secret(_ context.Context, namespace, name string) (*corev1.Sec
 	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name)
 }
 
-func (o *objects) Services(_ context.Context, namespace string) ([]*corev1.Service, error) {
+func (o *objects) Services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
+	o.waited = ctx.Err() == nil
 	var out []*corev1.Service
 	for _, s := range o.services {
 		if s.Namespace == namespace {
@@ -314,6 +316,12 @@ func TestServices(t *testing.T) {
 	}
 	got, err = resolve(t, src, corev1.Container{}, func(in *Input) { in.Static = true })
 	wantLines(t, got, err)
+	if src.waited {
+		t.Error("a static pod has waited for the API server, which it may be itself")
+	}
+	src.servicesErr = nil
+	got, err = resolve(t, src, corev1.Container{}, func(in *Input) { in.Static = true })
+	wantLines(t, got, err, kubernetes...)
 }
 
 func TestNULIsRefused(t *testing.T) {

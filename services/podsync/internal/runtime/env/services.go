@@ -2,7 +2,6 @@ package env
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -26,15 +25,21 @@ func serviceVars(ctx context.Context, src Sources, in Input) (map[string]string,
 	if src == nil {
 		return vars, nil
 	}
+	asking := ctx
+	if in.Static { // it takes what is known, and waits for nothing
+		var cancel context.CancelFunc
+		asking, cancel = context.WithCancel(ctx)
+		cancel()
+	}
 	byName := map[string]*corev1.Service{}
-	if err := addServices(ctx, src, metav1.NamespaceDefault, byName, func(s *corev1.Service) bool {
+	if err := addServices(asking, src, metav1.NamespaceDefault, byName, func(s *corev1.Service) bool {
 		return s.Name == apiService
 	}); err != nil {
-		return vars, unlessStatic(in, err)
+		return vars, unlessStatic(ctx, in, err)
 	}
 	if in.Pod.Spec.EnableServiceLinks == nil || *in.Pod.Spec.EnableServiceLinks {
-		if err := addServices(ctx, src, in.Pod.Namespace, byName, func(*corev1.Service) bool { return true }); err != nil {
-			return vars, unlessStatic(in, err)
+		if err := addServices(asking, src, in.Pod.Namespace, byName, func(*corev1.Service) bool { return true }); err != nil {
+			return vars, unlessStatic(ctx, in, err)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
@@ -44,8 +49,8 @@ func serviceVars(ctx context.Context, src Sources, in Input) (map[string]string,
 }
 
 // unlessStatic lets static pods start without Services: the API server itself may be one of them.
-func unlessStatic(in Input, err error) error {
-	if in.Static && !errors.Is(err, context.Canceled) {
+func unlessStatic(ctx context.Context, in Input, err error) error {
+	if in.Static && ctx.Err() == nil {
 		return nil
 	}
 	return fmt.Errorf("services have not yet been read at least once, cannot construct envvars: %w", err)

@@ -134,7 +134,9 @@ func New(d Deps) *Executor {
 	b := &builder{node: d.Node, sources: d.Sources, pods: d.Pods}
 	return &Executor{
 		reader: r,
-		images: &images{puller: d.Images, sources: d.Sources, node: d.Node, report: d.Reports.Events},
+		images: &images{
+			puller: d.Images, sources: d.Sources, node: d.Node, report: d.Reports.Events, cgroups: d.Pods.Cgroups,
+		},
 		sandboxes: &sandboxes{
 			calls: d.Runtime.Sandboxes, containers: d.Runtime.Containers, node: d.Node, pods: d.Pods, turns: d.Turns,
 			reports: d.Reports, reader: r, builder: b, forget: d.Images.Forget,

@@ -12,6 +12,7 @@ import (
 
 	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/node/events"
+	"kubelot.dev/services/podsync/internal/runtime/criconfig"
 	"kubelot.dev/services/podsync/internal/runtime/env"
 	"kubelot.dev/services/podsync/internal/worker"
 	"kubelot.dev/services/podsync/internal/worker/plan"
@@ -26,6 +27,7 @@ type images struct {
 	sources env.Sources
 	node    Handlers
 	report  *events.Reporter
+	cgroups Cgroups
 }
 
 // ensureImage makes the images of the container and of the image volumes it mounts present.
@@ -53,6 +55,7 @@ func (im *images) image(ctx context.Context, s worker.Snapshot, req image.Reques
 		return image.Image{}, err
 	}
 	req.Pod, req.Secrets, req.RuntimeHandler, req.Anew = s.Pod, im.pullSecrets(ctx, s.Pod), handler, s.Anew
+	req.Sandbox = criconfig.ForPull(s.Pod, im.cgroups.Parent(s.Pod))
 	got, err := im.puller.Ensure(ctx, req)
 	var failed *image.Error
 	if errors.As(err, &failed) {

@@ -145,6 +145,8 @@ type ContainerFacts struct {
 type RunFacts struct {
 	// Replaced means that it was stopped in order to be started again.
 	Replaced bool
+	// Resized means that this was for other resources: it is started whatever its restart policy.
+	Resized bool
 	// HookRan means that its preStop hook has run by RunPreStop.
 	HookRan bool
 	// Cpuset is what it was last given by SetCPUs.

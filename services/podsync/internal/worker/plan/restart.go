@@ -48,7 +48,8 @@ func (s *situation) restarts(c *corev1.Container, last *topic.Container) bool {
 	switch Policy(s.Pod, c, last.ExitCode, false) {
 	case corev1.RestartPolicyNever:
 		// A container that was stopped because its specification changed is started again with the new one.
-		return s.known(last.Name).Runs[last.ID].Replaced && s.changed(c, last)
+		run := s.known(last.Name).Runs[last.ID]
+		return run.Resized || run.Replaced && s.changed(c, last)
 	case corev1.RestartPolicyOnFailure:
 		// The verdict is known after a restart of podsync, too.
 		return last.ExitCode != 0 || s.known(last.Name).Runs[last.ID].Replaced ||

@@ -93,7 +93,9 @@ func (s *scenario) fact(t *testing.T, words []string) {
 	case "hook":
 		s.runs[words[1]] = RunFacts{Replaced: s.runs[words[1]].Replaced, HookRan: true}
 	case "replaced":
-		s.runs[words[1]] = RunFacts{Replaced: true, HookRan: s.runs[words[1]].HookRan}
+		s.runs[words[1]] = RunFacts{
+			Replaced: true, Resized: slices.Contains(words, "resized"), HookRan: s.runs[words[1]].HookRan,
+		}
 	case "base":
 		s.known(words[1], func(c *ContainerFacts) { c.BackoffBase = plantest.Number(t, words[2]) })
 	case "longest-backoff":
