@@ -25,7 +25,6 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 		p = w.state.plan(w.actions.failures, now)
 	}
 	ending := w.state.ending.stop != nil
-	over := false
 	if ending {
 		w.actions.cancel(errStopping, func(f *inflightAction) bool { return f.action.Starts() })
 	}
@@ -41,8 +40,7 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 	w.announcer.awaitBackoff(p)
 	if ending && p.Stopped && !w.actions.starting() && w.state.view.certain(ending) {
 		w.state.ending.halted(p.Released)
-		over = p.Released && !w.Over()
-		if a, due := w.state.nextOfEnd(); p.Released && due {
+		if a, due := w.state.nextOfEnd(); due {
 			w.begin(ctx, a)
 		}
 	}
@@ -50,10 +48,15 @@ func (w *Worker) step(ctx context.Context) time.Duration {
 		w.rounds.end()
 	}
 	w.publisher.publish(p, now)
-	if over { // who waits for this end asks for what the pod had, and others are to hear of the end before
+	tellOver(w)
+	return sleep(now, p.WakeAt, w.publisher.due(now), w.state.deadline(), w.actions.nextRetry(now), w.state.Room.due(now))
+}
+
+// tellOver tells who waits for the pod's end of it: they ask for what it had. Others are to hear of the end before.
+func tellOver(w *Worker) {
+	if w.state.ending.lifecycle == topic.Terminated && !w.Over() {
 		close(w.over)
 	}
-	return sleep(now, p.WakeAt, w.publisher.due(now), w.state.deadline(), w.actions.nextRetry(now), w.state.Room.due(now))
 }
 
 // sleep is the time until the first of the moments; zero ones are never.
@@ -90,9 +93,8 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 	if a.Kind == plan.StartContainer {
 		w.state.containers.of(a.Container).busy = true
 	}
-	if a.Kind == plan.StopContainer && (a.Reason == plan.ToReplace || a.Reason == plan.ForResize) {
-		run := w.state.containers.of(a.Container).run(a.ID)
-		run.Replaced, run.Resized = true, run.Resized || a.Reason == plan.ForResize
+	if a.Kind == plan.StopContainer {
+		w.state.containers.of(a.Container).run(a.ID).stops(a.Reason)
 	}
 	s := Snapshot{
 		Pod: w.state.Pod, Obs: w.state.view.obs, Volumes: w.state.volumes, Allocation: w.state.allocation,

@@ -164,7 +164,8 @@ func (w *Worker) beginStop(s *stop) {
 // pod is to go, remove its sandboxes.
 func (s *state) nextOfEnd() (a plan.Action, due bool) {
 	switch {
-	case s.volumes.Phase != topic.VolumeUnmounted && len(s.Pod.Spec.Volumes) > 0, s.holdsClaims():
+	case s.ending.lifecycle != topic.Terminated, s.holdsClaims(),
+		s.volumes.Phase != topic.VolumeUnmounted && len(s.Pod.Spec.Volumes) > 0:
 		return a, false
 	case time.Now().Before(s.containers.messagesDue()):
 		return a, false // what is read goes with the pod's directory

@@ -47,9 +47,7 @@ func (s *situation) restarts(c *corev1.Container, last *topic.Container) bool {
 	}
 	switch Policy(s.Pod, c, last.ExitCode, false) {
 	case corev1.RestartPolicyNever:
-		// A container that was stopped because its specification changed is started again with the new one.
-		run := s.known(last.Name).Runs[last.ID]
-		return run.Resized || run.Replaced && s.changed(c, last)
+		return s.goesOn(c, last)
 	case corev1.RestartPolicyOnFailure:
 		// The verdict is known after a restart of podsync, too.
 		return last.ExitCode != 0 || s.known(last.Name).Runs[last.ID].Replaced ||
@@ -57,6 +55,13 @@ func (s *situation) restarts(c *corev1.Container, last *topic.Container) bool {
 	default:
 		return true
 	}
+}
+
+// goesOn reports whether a container that is never started again was stopped for a change of its specification, and is
+// to run with the new one.
+func (s *situation) goesOn(c *corev1.Container, last *topic.Container) bool {
+	run := s.known(last.Name).Runs[last.ID]
+	return run.Resized || run.Replaced && s.changed(c, last)
 }
 
 // Policy is the restart policy that counts for a container that ended with exitCode.
