@@ -250,6 +250,22 @@ func TestEventsOfARuntimeWithoutThem(t *testing.T) {
 	}
 }
 
+// A runtime that doesn't know a sandbox's size refuses none.
+func TestASandboxSizeThatTheRuntimeDoesNotKnow(t *testing.T) {
+	fake := critest.Start(t)
+	client := fake.Client(t, 0)
+	for _, answer := range []error{
+		status.Error(codes.Unimplemented, "unknown method"), status.Error(codes.Unknown, "not implemented yet"),
+		status.Error(codes.Internal, "no memory"),
+	} {
+		fake.On("UpdatePodSandboxResources", func(context.Context, any) error { return answer })
+		err := client.UpdatePodSandboxResources(t.Context(), "s", nil, nil)
+		if refused := status.Code(answer) == codes.Internal; refused != (err != nil) {
+			t.Errorf("%v becomes %v", answer, err)
+		}
+	}
+}
+
 // blank answers everything with nothing.
 type blank struct {
 	runtimeapi.UnimplementedRuntimeServiceServer

@@ -3,7 +3,9 @@ package cri
 import (
 	"context"
 	"fmt"
+	"strings"
 
+	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -52,6 +54,21 @@ func (c *Client) ListPodSandbox(ctx context.Context,
 	op := operation{name: "ListPodSandbox", metric: "list_podsandbox"}
 	resp, err := do(ctx, c, op, c.runtime.ListPodSandbox, &runtimeapi.ListPodSandboxRequest{Filter: filter})
 	return resp.GetItems(), err
+}
+
+// UpdatePodSandboxResources tells the runtime what the sandbox's containers may have together, and its overhead, and
+// the runtime may refuse it. One that doesn't know the call has nothing to say.
+func (c *Client) UpdatePodSandboxResources(ctx context.Context, id string,
+	overhead, resources *runtimeapi.LinuxContainerResources,
+) error {
+	op := operation{name: "UpdatePodSandboxResources", metric: "update_podsandbox_resources", object: id}
+	_, err := do(ctx, c, op, c.runtime.UpdatePodSandboxResources, &runtimeapi.UpdatePodSandboxResourcesRequest{
+		PodSandboxId: id, Overhead: overhead, Resources: resources,
+	})
+	if IsUnimplemented(err) || code(err) == codes.Unknown && strings.Contains(err.Error(), "not implemented") {
+		return nil // the latter is containerd 2.2's answer
+	}
+	return err
 }
 
 // PortForward prepares a streaming server and returns the URL to connect to.

@@ -58,7 +58,8 @@ func New(cfg Config, obs topic.PodObservation, executor Executor, report Reporte
 // Gone reports, after Run has returned, whether the pod is gone for good, not only the daemon stopped.
 func (w *Worker) Gone() bool { return w.state.ending.gone }
 
-// Over reports whether no container of the pod runs or ever will. It may be called from any goroutine.
+// Over reports whether no container of the pod runs or ever will, and no sandbox does. It may be called from any
+// goroutine.
 func (w *Worker) Over() bool {
 	select {
 	case <-w.over:

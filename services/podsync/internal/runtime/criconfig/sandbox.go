@@ -63,9 +63,8 @@ func sandboxLinux(node *Node, in SandboxInput) (*runtimeapi.LinuxPodSandboxConfi
 		CgroupParent:    in.CgroupParent,
 		SecurityContext: security,
 		Sysctls:         map[string]string{},
-		Overhead:        overhead(node, pod),
-		Resources:       sandboxResources(node, pod, in.ExclusiveCPUs),
 	}
+	linux.Overhead, linux.Resources = SandboxResources(node, pod, in.ExclusiveCPUs)
 	sc := pod.Spec.SecurityContext
 	if sc == nil {
 		security.SupplementalGroups = append(security.SupplementalGroups, in.SupplementalGroups...)
@@ -167,22 +166,18 @@ func protocol(p corev1.Protocol) runtimeapi.Protocol {
 	return runtimeapi.Protocol_TCP
 }
 
-// sandboxResources are those of the whole pod without its overhead; runtimes that run pods as virtual machines
-// size them by these.
-func sandboxResources(node *Node, pod *corev1.Pod, exclusiveCPUs bool) *runtimeapi.LinuxContainerResources {
+// SandboxResources are those of the whole pod without its overhead, and the overhead, which is guaranteed to it:
+// request and limit are equal. Runtimes that run pods as virtual machines size them by these.
+func SandboxResources(node *Node, pod *corev1.Pod, exclusiveCPUs bool,
+) (overhead, resources *runtimeapi.LinuxContainerResources) {
 	options := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
 	requests, limits := resourcehelper.PodRequests(pod, options), resourcehelper.PodLimits(pod, options)
-	r := linuxResources(node, requests, limits)
+	resources = linuxResources(node, requests, limits)
 	if exclusiveCPUs {
-		unlimitCPU(node, r)
+		unlimitCPU(node, resources)
 	}
-	return r
-}
-
-// overhead is guaranteed to the pod: request and limit are equal.
-func overhead(node *Node, pod *corev1.Pod) *runtimeapi.LinuxContainerResources {
 	if pod.Spec.Overhead == nil {
-		return &runtimeapi.LinuxContainerResources{}
+		return &runtimeapi.LinuxContainerResources{}, resources
 	}
-	return linuxResources(node, pod.Spec.Overhead, pod.Spec.Overhead)
+	return linuxResources(node, pod.Spec.Overhead, pod.Spec.Overhead), resources
 }

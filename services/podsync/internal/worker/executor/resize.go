@@ -21,6 +21,8 @@ import (
 // Sizes are the runtime's calls about the resources of containers that run.
 type Sizes interface {
 	UpdateContainerResources(ctx context.Context, id string, resources *runtimeapi.LinuxContainerResources) error
+	UpdatePodSandboxResources(ctx context.Context, id string,
+		overhead, resources *runtimeapi.LinuxContainerResources) error
 	ContainerStats(ctx context.Context, id string) (*runtimeapi.ContainerStats, error)
 }
 
@@ -51,6 +53,9 @@ func (rz *resizer) resize(ctx context.Context, s worker.Snapshot) error {
 	if err := rz.fits(ctx, s); err != nil {
 		return fmt.Errorf("cannot decrease memory limits: %w", err)
 	}
+	if err := rz.ask(ctx, s); err != nil {
+		return fmt.Errorf("the runtime refuses the pod's new size: %w", err)
+	}
 	if err := rz.cgroups.Loosen(s.Pod); err != nil {
 		return fmt.Errorf("loosen the pod's limits: %w", err)
 	}
@@ -65,6 +70,16 @@ func (rz *resizer) resize(ctx context.Context, s worker.Snapshot) error {
 		errs = append(errs, fmt.Errorf("set the pod's limits: %w", err))
 	}
 	return errors.Join(errs...)
+}
+
+// ask tells the runtime the pod's new size before anything has it. A virtual machine grows by it, and plugins of the
+// runtime (NRI) may refuse it.
+func (rz *resizer) ask(ctx context.Context, s worker.Snapshot) error {
+	if len(s.Obs.Sandboxes) == 0 {
+		return nil
+	}
+	overhead, resources := criconfig.SandboxResources(rz.node.CRI(), s.Pod, exclusiveCPUs(s))
+	return ignoreNotFound(rz.sizes.UpdatePodSandboxResources(ctx, s.Obs.Sandboxes[0].ID, overhead, resources))
 }
 
 // setCPUs changes the CPUs on which a container may run. One that asks for whole CPUs may have had some of its own, and

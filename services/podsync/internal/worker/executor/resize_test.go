@@ -2,7 +2,9 @@ package executor
 
 import (
 	"context"
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,6 +24,16 @@ type sizes struct {
 	noCgroups
 	given   []*runtimeapi.LinuxContainerResources
 	updates int
+	// asked is the memory that the runtime was asked for, for the whole pod; refuses is its answer.
+	asked   int64
+	refuses error
+}
+
+func (s *sizes) UpdatePodSandboxResources(_ context.Context, _ string,
+	_, all *runtimeapi.LinuxContainerResources,
+) error {
+	s.asked = all.GetMemoryLimitInBytes()
+	return s.refuses
 }
 
 func (s *sizes) UpdateContainerResources(_ context.Context, _ string, r *runtimeapi.LinuxContainerResources) error {
@@ -93,5 +105,30 @@ func TestQuotaFollowsTheCPUs(t *testing.T) {
 				t.Errorf("quotas %v, %d updates of the pod, error %v; want %d, %d", quotas, s.updates, out.Err, c.quota, c.updates)
 			}
 		})
+	}
+}
+
+// The runtime hears of the pod's new size first, and may refuse it: then nothing has changed.
+func TestTheRuntimeMayRefuseAResize(t *testing.T) {
+	pod := hooked()
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"memory": resource.MustParse("1Gi")}
+	for _, refuses := range []error{nil, errors.New("the balloon is full")} {
+		s := &sizes{refuses: refuses}
+		e, _ := newExecutor(t, &busyRuntime{}, func(d *Deps) {
+			d.Node, d.Runtime.Sizes, d.Pods.Cgroups = plainNode{t.TempDir()}, s, s
+		})
+		out := e.Do(t.Context(), worker.Snapshot{
+			Pod:    pod,
+			Before: map[string]corev1.ResourceRequirements{"c1": pod.Spec.Containers[0].Resources},
+			Obs: topic.PodObservation{
+				Sandboxes:  []topic.Sandbox{{ID: "s", Ready: true}},
+				Containers: []topic.Container{{ID: "c1", Name: "app", SandboxID: "s", State: topic.ContainerRunning}},
+			},
+		}, plan.Action{Kind: plan.ResizePod})
+		refused := out.Err != nil &&
+			strings.Contains(out.Err.Error(), "the runtime refuses the pod's new size: the balloon is full")
+		if s.asked != 1<<30 || refused != (refuses != nil) || (len(s.given) == 0) != refused || (s.updates == 0) != refused {
+			t.Errorf("asked for %d bytes, gave %v with %d updates: %v", s.asked, s.given, s.updates, out.Err)
+		}
 	}
 }
