@@ -45,6 +45,13 @@ func nodeStage(ctx context.Context, o Options) (stage, error) {
 	if err := ownMounts(); err != nil {
 		return nil, err
 	}
+	if o.Scope.Suite.Target == conformance.NUMA().Target {
+		// A few processors emulate the eight: of more threads of containerd, runc, the agents and the suite most look for
+		// work in vain, and a container takes seconds from its start to its first word.
+		if err := os.Setenv("GOMAXPROCS", "2"); err != nil {
+			return nil, err
+		}
+	}
 	m, err := mountFirst()
 	if err != nil {
 		return nil, err
@@ -57,10 +64,6 @@ func nodeStage(ctx context.Context, o Options) (stage, error) {
 	s.manager = units.New(func(args []string) (units.Process, error) { return s.launch(o.Agent, args) })
 	if err := s.prepare(ctx); err != nil {
 		return nil, errors.Join(err, s.close())
-	}
-	if o.Scope.Suite.Target == conformance.NUMA().Target {
-		// The eight processors are emulated by a few: of more threads of the suite's API server most look for work in vain.
-		s.extra = append(s.extra, "GOMAXPROCS=2")
 	}
 	return s, nil
 }
