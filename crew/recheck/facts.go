@@ -108,8 +108,8 @@ func (w *worker) runs(container string, t time.Time) map[string]podsync.PlanRun 
 			continue
 		}
 		of := all[s.id]
-		if s.again != "" && !s.begin.After(t) {
-			of.Replaced, of.Resized = true, of.Resized || s.again == "resize"
+		if !s.begin.After(t) {
+			of.Stops(s.again)
 		}
 		of.HookRan = of.HookRan || s.kind() == podsync.ActionRunPreStop && s.Error == "" && over(s.end, t)
 		all[s.id] = of

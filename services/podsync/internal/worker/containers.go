@@ -60,12 +60,6 @@ func (c *container) run(id string) *run {
 	return r
 }
 
-// stops takes note of why it is stopped.
-func (r *run) stops(reason string) {
-	r.Resized = r.Resized || reason == plan.ForResize
-	r.Replaced = r.Replaced || r.Resized || reason == plan.ToReplace
-}
-
 func (c *container) probe(kind string, p topic.Probe) {
 	if c.probes == nil {
 		c.probes = map[string]topic.Probe{}

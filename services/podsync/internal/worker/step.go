@@ -94,7 +94,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		w.state.containers.of(a.Container).busy = true
 	}
 	if a.Kind == plan.StopContainer {
-		w.state.containers.of(a.Container).run(a.ID).stops(a.Reason)
+		w.state.containers.of(a.Container).run(a.ID).Stops(a.Reason)
 	}
 	s := Snapshot{
 		Pod: w.state.Pod, Obs: w.state.view.obs, Volumes: w.state.volumes, Allocation: w.state.allocation,

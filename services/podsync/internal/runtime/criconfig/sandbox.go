@@ -23,7 +23,7 @@ func Sandbox(node *Node, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) 
 	if err != nil {
 		return nil, err
 	}
-	config := ForPull(pod, in.CgroupParent)
+	config := identity(pod)
 	config.Metadata.Attempt = in.Attempt
 	config.DnsConfig, config.LogDirectory, config.PortMappings = in.DNS, logDir(node, pod), portMappings(pod)
 	config.Linux = linux
@@ -38,11 +38,17 @@ func Sandbox(node *Node, in SandboxInput) (*runtimeapi.PodSandboxConfig, error) 
 // ForPull is what a runtime is told of a pod whose images it pulls: there may be no sandbox yet. By these, containerd
 // chooses the snapshotter of a runtime class, and CRI-O the signature policy of a namespace.
 func ForPull(pod *corev1.Pod, cgroupParent string) *runtimeapi.PodSandboxConfig {
+	config := identity(pod)
+	config.Linux = &runtimeapi.LinuxPodSandboxConfig{CgroupParent: cgroupParent}
+	return config
+}
+
+// identity says which pod it is.
+func identity(pod *corev1.Pod) *runtimeapi.PodSandboxConfig {
 	return &runtimeapi.PodSandboxConfig{
 		Metadata:    &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID)},
 		Labels:      labels.Sandbox(pod),
 		Annotations: maps.Clone(pod.Annotations),
-		Linux:       &runtimeapi.LinuxPodSandboxConfig{CgroupParent: cgroupParent},
 	}
 }
 

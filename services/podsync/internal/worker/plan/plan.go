@@ -153,6 +153,12 @@ type RunFacts struct {
 	Cpuset
 }
 
+// Stops takes note of why the run is stopped: the reason is the action's.
+func (r *RunFacts) Stops(reason string) {
+	r.Resized = r.Resized || reason == ForResize
+	r.Replaced = r.Replaced || r.Resized || reason == ToReplace
+}
+
 // The reasons of the stops of containers that are started anew.
 const (
 	ToReplace = "replace"

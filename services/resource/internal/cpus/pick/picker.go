@@ -119,30 +119,27 @@ func (p *picker) in(l machine.Level, place int) cpuset.CPUSet {
 
 // takeWhole takes places of the last level of which all CPUs are free and needed.
 func (p *picker) takeWhole(levels []machine.Level) {
-	places := p.order(levels)
-	whole := p.whole(levels, places)
-	if whole.Size() < p.need {
-		// Where cores have unequal numbers of threads, small ones may use up what the large ones need.
-		size := p.machine.Tally(p.machine.All(), levels[len(levels)-1])
-		slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(size[b], size[a]) })
-		if more := p.whole(levels, places); more.Size() > whole.Size() {
-			whole = more
-		}
-	}
-	p.take(whole)
-}
-
-// whole are the CPUs of the places that are free and needed as a whole, the first ones first.
-func (p *picker) whole(levels []machine.Level, places []int) cpuset.CPUSet {
 	l := levels[len(levels)-1]
 	size, free := p.machine.Tally(p.machine.All(), l), p.machine.Tally(p.free, l)
-	whole := cpuset.New()
-	for _, place := range places {
-		if free[place] == size[place] && whole.Size()+size[place] <= p.need {
-			whole = whole.Union(p.in(l, place))
+	places := p.order(levels)
+	whole := func() cpuset.CPUSet {
+		cpus := cpuset.New()
+		for _, place := range places {
+			if free[place] == size[place] && cpus.Size()+size[place] <= p.need {
+				cpus = cpus.Union(p.in(l, place))
+			}
+		}
+		return cpus
+	}
+	cpus := whole()
+	if cpus.Size() < p.need {
+		// Where cores have unequal numbers of threads, small ones may use up what the large ones need.
+		slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(size[b], size[a]) })
+		if more := whole(); more.Size() > cpus.Size() {
+			cpus = more
 		}
 	}
-	return whole
+	p.take(cpus)
 }
 
 // takeSingle takes single threads: those of cores that are in use already come first, or with spread the lowest ones of
