@@ -64,17 +64,13 @@ func (d *dispatcher) doubted(p *source.Pod) bool {
 		d.node.Renew(d.tasks.ctx, string(p.Pod.UID), d.tasks.slow, func() { d.pacing.stale = true })
 }
 
-// admit starts a worker for a pod that has none. A static pod waits until the pod that it replaces is gone. Every pod
-// waits until the leftovers of an earlier pod with its UID are removed. A pod of the API server waits for the Node
-// object at the API server: the node's own draft of it lacks the labels and taints of others, and a rejection is final.
-// A pod that may ask for devices waits until the resource daemon has said which resources are some. Only in these last
-// two cases admit returns false.
+// admit starts a worker for a pod that has none. A static pod waits until the pod that it replaces holds nothing on the
+// node. Every pod waits until the leftovers of an earlier pod with its UID are removed. A pod of the API server waits for
+// the Node object at the API server: the node's own draft of it lacks the labels and taints of others, and a rejection
+// is final. A pod that may ask for devices waits until the resource daemon has said which resources are some. Only in
+// these last two cases admit returns false.
 func (d *dispatcher) admit(p *source.Pod) bool {
-	if d.workers.hasNamesake(p) {
-		return true
-	}
-	if uid, obs, left := d.recovery.predecessor(p, d.known.observed); left {
-		d.endOrphan(uid, obs)
+	if d.hasPredecessor(p) {
 		return true
 	}
 	if d.orphans.removing[p.Pod.UID] {
@@ -133,34 +129,29 @@ func judge(d *dispatcher, cfg *worker.Config, obs topic.PodObservation, admitted
 	return &worker.Failed{Reason: r.Reason, Message: "Pod was rejected: " + r.Message}, room
 }
 
-// hasNamesake reports whether another static pod with the same name still has a worker.
-func (w workers) hasNamesake(p *source.Pod) bool {
+// hasPredecessor reports whether a static pod with the same name isn't over yet. One that an earlier run of this daemon
+// has started was replaced by its own source, and is ended here: it needn't wait for the other sources.
+func (d *dispatcher) hasPredecessor(p *source.Pod) bool {
 	if p.Source == topic.SourceAPI {
 		return false
 	}
-	for _, e := range w {
-		if e.source != topic.SourceAPI && e.pod.Name == p.Pod.Name && e.pod.Namespace == p.Pod.Namespace {
+	replaces := func(from topic.Source, other *corev1.Pod) bool {
+		return from != topic.SourceAPI && other.Name == p.Pod.Name && other.Namespace == p.Pod.Namespace
+	}
+	for _, e := range d.workers {
+		if !e.released && replaces(e.source, e.pod) {
+			return true
+		}
+	}
+	for uid, before := range d.recovery.pods {
+		obs, runs := d.known.observed[uid]
+		if runs && d.workers[uid] == nil && uid != string(p.Pod.UID) && before.Source == p.Source && before.Pod != nil &&
+			replaces(before.Source, before.Pod) {
+			d.endOrphan(uid, obs)
 			return true
 		}
 	}
 	return false
-}
-
-// predecessor is a pod with the static pod's name that an earlier run of this daemon has started. Its own source has
-// replaced it by this pod, so it needn't wait for the other sources before it is ended.
-func (r *recovery) predecessor(p *source.Pod, observed map[string]topic.PodObservation,
-) (uid string, obs topic.PodObservation, found bool) {
-	if p.Source == topic.SourceAPI {
-		return "", obs, false
-	}
-	for uid, before := range r.pods {
-		obs, runs := observed[uid]
-		if runs && before.Source == p.Source && before.Pod != nil && uid != string(p.Pod.UID) &&
-			before.Pod.Name == p.Pod.Name && before.Pod.Namespace == p.Pod.Namespace {
-			return uid, obs, true
-		}
-	}
-	return "", obs, false
 }
 
 // grant returns why the pod can't have what it asks for; nil if it can. It ends the pods that must make room for it.
@@ -249,7 +240,12 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 	cfg.Node, cfg.Settling, cfg.Crowded, cfg.Applied, cfg.Metrics = d.node, l.settling, l.crowded, l.applied, d.metrics
 	cfg.Shared = func() plan.Cpuset { return plan.Cpuset(d.node.Shared()) }
 	d.objects.Hold(cfg.Pod)
-	e := &entry{
+	var e *entry
+	if cfg.Source != topic.SourceAPI {
+		free := func() { e.released, d.pacing.stale = true, true } // its successor may begin
+		cfg.Released = func() { d.tasks.Go(func() { d.tasks.Do(d.tasks.ctx, free) }) }
+	}
+	e = &entry{
 		Worker: worker.New(cfg, obs, l.executor, d.report, d.log), pod: cfg.Pod, source: cfg.Source,
 		admitted: cfg.Reject == nil, told: true, room: cfg.Room, pending: cfg.Pending,
 		removed: cfg.Restored != nil && cfg.Restored.Removed,

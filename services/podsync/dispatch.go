@@ -222,6 +222,7 @@ type entry struct {
 	admitted bool
 	told     bool // the worker knows all of this
 	stray    bool // only the runtime knew of it
+	released bool // a static pod that holds nothing on the node any more
 	shutDown bool // the node's shutdown has ended it
 	evicted  bool // pod.evict has
 	// yields is how long the pod is waited for that was preempted: its place is promised. It is zero for any other pod.

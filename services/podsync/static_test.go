@@ -1,6 +1,8 @@
 package podsync
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -70,6 +72,68 @@ func TestACorrectedManifestDoesNotWaitForTheAPIServer(t *testing.T) {
 		}
 		if _, known := get(b, topic.PodUpdate, "broken"); known {
 			t.Error("the pod of the manifest before is still there")
+		}
+	})
+}
+
+// The pod may be the API server. Its successor waits for what the two can't have both, not for the runtime to clear up.
+func TestACorrectedManifestDoesNotWaitForTheRemovalOfWhatIsLeft(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		stuck := true
+		b.fake.On("RemovePodSandbox", func(context.Context, any) error {
+			if stuck {
+				return errors.New("device or resource busy")
+			}
+			return nil
+		})
+		stop := b.start(fromAPI, fromFile)
+		b.node(110)
+		b.deliver(fromFile, pod("api", "first"))
+		b.deliver(fromFile, pod("api", "second"))
+		b.wantRunning("api")
+		if p, _ := get(b, topic.PodUpdate, "first"); !p.Released {
+			t.Errorf("the first pod is %q, released: %v; want it to be there still", p.Lifecycle, p.Released)
+		}
+		stop()
+		b.start(fromAPI, fromFile)
+		b.deliver(fromFile, pod("api", "third"))
+		b.wantRunning("api")
+		if p, _ := get(b, topic.PodUpdate, "third"); p.Lifecycle != topic.Syncing {
+			t.Errorf("the third pod is %q after a restart", p.Lifecycle)
+		}
+		stuck = false
+		b.deliver(fromAPI)
+		b.pass(15 * time.Minute)
+		b.wantRunning("api")
+		if n := b.sandboxes(); n != 1 {
+			t.Errorf("%d sandboxes are left in the end, want that of the third pod", n)
+		}
+	})
+}
+
+// It waits for the volumes of the pod that it replaces.
+func TestACorrectedManifestWaitsForVolumes(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.start(fromFile)
+		b.node(110)
+		with := func(uid string) *corev1.Pod {
+			p := pod("db", uid)
+			p.Spec.Volumes = []corev1.Volume{{Name: "data"}}
+			return p
+		}
+		b.deliver(fromFile, with("first"))
+		set(b, topic.VolumeState, "first", topic.PodVolumes{Phase: topic.VolumeMounted})
+		b.wantRunning("db")
+		b.deliver(fromFile, with("second"))
+		b.pass(time.Minute)
+		b.deliver(fromFile, with("second"), pod("other", "u3"))
+		b.wantRunning("other")
+		if _, known := get(b, topic.PodUpdate, "second"); known {
+			t.Error("the second pod has a worker while the volumes of the first are mounted")
+		}
+		set(b, topic.VolumeState, "first", topic.PodVolumes{Phase: topic.VolumeUnmounted})
+		if _, known := get(b, topic.PodUpdate, "second"); !known {
+			t.Error("the second pod has no worker although the first holds nothing")
 		}
 	})
 }

@@ -47,8 +47,6 @@ type Snapshot struct {
 	Static bool
 	// Stopped are the sandboxes, by ID, that were stopped.
 	Stopped map[string]bool
-	// Going is true for a pod that is removed, not only ended: its directory may go too.
-	Going bool
 	// Anew is true for EnsureImage if earlier failures of the pull must not hold it back.
 	Anew bool
 }
@@ -112,6 +110,9 @@ type Config struct {
 	// Applied is the CPU and memory that a pod's cgroup has by its spec, nil if it has none of its own. A nil function
 	// means that for all pods.
 	Applied func(pod *corev1.Pod) *corev1.ResourceRequirements
+	// Released is called once the pod has ended and holds nothing on the node any more. What is left, its sandboxes and
+	// files, is in nobody's way. It must not wait for anything. nil means that nobody asks.
+	Released func()
 	// Metrics takes the measurements.
 	Metrics Metrics
 }

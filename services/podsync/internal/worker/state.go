@@ -117,9 +117,6 @@ func (s *state) forget() {
 	}
 }
 
-// going reports whether the pod is removed, not only ended.
-func (s *state) going() bool { return s.Pod.DeletionTimestamp != nil || s.ending.removed }
-
 // deadline is when activeDeadlineSeconds ends the pod; zero if it has none, or is ending already.
 func (s *state) deadline() time.Time {
 	if seconds := s.Pod.Spec.ActiveDeadlineSeconds; seconds != nil && s.ending.stop == nil {

@@ -101,7 +101,7 @@ func (w *Worker) begin(ctx context.Context, a plan.Action) {
 		Images: w.state.imagesFor(a),
 		Turn:   w.state.takeTurn(a, w.actions.tries[a.Key()]),
 		Before: w.state.before(), Static: w.state.Source != topic.SourceAPI,
-		Stopped: maps.Clone(w.state.stopped), Going: w.state.going(), Anew: w.state.takeAnew(a),
+		Stopped: maps.Clone(w.state.stopped), Anew: w.state.takeAnew(a),
 	}
 	w.background.Go(func() {
 		outcome := w.executor.Do(ctx, s, a)
@@ -141,7 +141,7 @@ func (w *Worker) finish(r result) {
 			w.state.containers.of(a.Container).run(a.ID).Cpuset = a.Cpuset
 		}
 	case plan.ReleaseNode:
-		w.state.ending.released = r.Err == nil
+		release(w, r.Err)
 	case plan.RemoveSandboxes:
 		w.state.ending.gone = r.Err == nil
 	}
@@ -187,7 +187,6 @@ const removals = 4
 const tellStop = 2
 
 func (w *Worker) update(pod *corev1.Pod, pending *Pending) {
-	wasGoing := w.state.Pod.DeletionTimestamp != nil
 	if w.state.Pod.Generation != pod.Generation || w.state.Source != topic.SourceAPI { // manifests have none
 		clear(w.actions.failures) // what failed may be what was mended
 	}
@@ -204,9 +203,6 @@ func (w *Worker) update(pod *corev1.Pod, pending *Pending) {
 	w.actions.cancel(errChanged, func(f *inflightAction) bool {
 		return f.action.Kind == plan.EnsureImage && imageName(f.pod, f.action.Container) != imageName(pod, f.action.Container)
 	})
-	if pod.DeletionTimestamp != nil && !wasGoing {
-		w.state.ending.released = false // the pod's directory goes too, now
-	}
 	if computed.Phase == "" {
 		*computed = *pod.Status.DeepCopy()
 	}

@@ -104,7 +104,7 @@ func (s *state) due(now time.Time) *stop {
 		}
 	case s.Reject != nil && s.ending.stop == nil:
 		return &stop{since: now, fail: true, reason: s.Reject.Reason, message: s.Reject.Message}
-	case s.going():
+	case s.Pod.DeletionTimestamp != nil || s.ending.removed:
 		grace := plan.PodGrace(s.Pod)
 		if seconds := s.Pod.DeletionGracePeriodSeconds; seconds != nil {
 			grace = time.Duration(*seconds) * time.Second
@@ -158,6 +158,14 @@ func (w *Worker) beginStop(s *stop) {
 	w.actions.cancel(errShorter, func(f *inflightAction) bool {
 		return (f.action.Kind == plan.StopContainer || f.action.Kind == plan.RunPreStop) && f.action.Grace > s.grace
 	})
+}
+
+// release takes in how the release of what the pod held on the node has ended.
+func release(w *Worker, err error) {
+	w.state.ending.released = err == nil
+	if err == nil && w.state.Released != nil {
+		w.state.Released()
+	}
 }
 
 // nextOfEnd is what must be done when the pod has terminated: wait for the volumes, release the cgroup, and when the

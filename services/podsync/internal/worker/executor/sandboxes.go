@@ -140,13 +140,10 @@ func (sb *sandboxes) release(ctx context.Context, s worker.Snapshot) error {
 		return fmt.Errorf("remove the pod's cgroup: %w", err)
 	}
 	// A pod that has ended may stay for long, and there are as many ranges as pods that run.
-	if err := sb.pods.UserNS.Release(s.Pod.UID); err != nil || !s.Going {
-		return err
-	}
-	return orphans.RemovePodDir(sb.node.CRI().RootDir, s.Pod.UID)
+	return sb.pods.UserNS.Release(s.Pod.UID)
 }
 
-// remove removes all that the runtime still has of the pod, and its logs.
+// remove removes all that the runtime still has of the pod, its logs and its directory.
 func (sb *sandboxes) remove(ctx context.Context, s worker.Snapshot) error {
 	release, err := slot(ctx, sb.turns.Stops, s, slots.Stop)
 	if err != nil {

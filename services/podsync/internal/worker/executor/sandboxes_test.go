@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/services/podsync/internal/runtime/dns"
+	"kubelot.dev/services/podsync/internal/image"
 	"kubelot.dev/services/podsync/internal/worker"
 	"kubelot.dev/services/podsync/internal/worker/plan"
 )
@@ -71,27 +72,27 @@ func (c *busyCgroups) Destroy(context.Context, types.UID) error {
 
 func TestNothingIsReleasedBeforeTheCgroupIsGone(t *testing.T) {
 	cgroups := &busyCgroups{busy: true}
-	a, _ := newExecutor(t, &busyRuntime{}, func(d *Deps) { d.Pods.Cgroups = cgroups })
+	a, _ := newExecutor(t, &busyRuntime{}, func(d *Deps) { d.Pods.Cgroups, d.Images = cgroups, &image.Puller{} })
 	pod := hooked()
 	dir := filepath.Join(a.containers.builder.node.CRI().RootDir, "pods", string(pod.UID))
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		t.Fatal(err)
 	}
-	release := func() error {
-		return a.Do(t.Context(), worker.Snapshot{Pod: pod, Going: true}, plan.Action{Kind: plan.ReleaseNode}).Err
+	do := func(kind plan.Kind) error {
+		return a.Do(t.Context(), worker.Snapshot{Pod: pod}, plan.Action{Kind: kind}).Err
 	}
-	if err := release(); err == nil || !strings.Contains(err.Error(), "device or resource busy") {
+	if err := do(plan.ReleaseNode); err == nil || !strings.Contains(err.Error(), "device or resource busy") {
 		t.Errorf("error %v, want that of the cgroup", err)
 	}
 	if _, err := os.Stat(dir); err != nil {
 		t.Errorf("the pod's directory went before its cgroup: %v", err)
 	}
 	cgroups.busy = false
-	if err := release(); err != nil {
+	if err := errors.Join(do(plan.ReleaseNode), do(plan.RemoveSandboxes)); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the pod's directory after its release: %v", err)
+		t.Errorf("the pod's directory in the end: %v", err)
 	}
 }
 

@@ -33,11 +33,11 @@ const (
 	SetCPUs Kind = "set CPUs"
 	// RemoveContainer removes the dead container ID.
 	RemoveContainer Kind = "remove container"
-	// ReleaseNode removes the pod's cgroup and, for a pod that goes, its directory, once its volumes are unmounted.
+	// ReleaseNode removes the pod's cgroup and gives back its range of user IDs, once its volumes are unmounted.
 	ReleaseNode Kind = "release node resources"
 	// ReadPod only reads the pod from the runtime.
 	ReadPod Kind = "read pod"
-	// RemoveSandboxes removes all sandboxes with their dead containers, and the logs.
+	// RemoveSandboxes removes all sandboxes with their dead containers, the logs and the pod's directory.
 	RemoveSandboxes Kind = "remove sandboxes"
 )
 
