@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"kubelot.dev/services/podsync/internal/runtime/dns"
 	"kubelot.dev/services/podsync/internal/image"
+	"kubelot.dev/services/podsync/internal/runtime/dns"
 	"kubelot.dev/services/podsync/internal/worker"
 	"kubelot.dev/services/podsync/internal/worker/plan"
 )
