@@ -62,16 +62,28 @@ func (n Name) systemd() string {
 	return p
 }
 
-// ParseRoot splits the configured root (cgroupRoot), which is written as the cgroupfs driver writes it.
+// ParseRoot splits the configured root (cgroupRoot), which is written as the cgroupfs driver writes it. It must have a
+// name with either driver.
 func ParseRoot(root string) (Name, error) {
+	n, err := ParsePath(root)
+	if err == nil && strings.Contains(root, "_") {
+		err = fmt.Errorf("%q has an underscore: use names without, such as /workloads", root)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cgroupRoot: %w", err)
+	}
+	return n, nil
+}
+
+// ParsePath splits the path of a cgroup as the cgroupfs driver writes it.
+func ParsePath(cgroup string) (Name, error) {
 	var n Name
-	for part := range strings.SplitSeq(root, "/") {
-		switch {
-		case part == "":
+	for part := range strings.SplitSeq(cgroup, "/") {
+		switch part {
+		case "":
 			continue
-		case part == "." || part == ".." || strings.Contains(part, "_"):
-			return nil, fmt.Errorf("cgroupRoot %q: the part %q is not allowed: "+
-				"use names without underscores, such as /workloads", root, part)
+		case ".", "..":
+			return nil, fmt.Errorf("the part %q of %q is not allowed: use a path such as /workloads", part, cgroup)
 		}
 		n = append(n, part)
 	}

@@ -1,8 +1,11 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -68,6 +71,20 @@ func HeldBack(k *kubeletv1beta1.KubeletConfiguration, capacity corev1.ResourceLi
 		held[name] = sum
 	}
 	return held
+}
+
+// Reservable returns an error if more is held back from pods than the machine has.
+func Reservable(k *kubeletv1beta1.KubeletConfiguration, capacity corev1.ResourceList) error {
+	var errs []error
+	held := HeldBack(k, capacity)
+	for _, name := range slices.Sorted(maps.Keys(capacity)) {
+		if has, hold := capacity[name], held[name]; hold.Cmp(has) > 0 {
+			errs = append(errs, fmt.Errorf("invalid Node Allocatable configuration. Resource %q has a reservation of %s but "+
+				"capacity of %s. Expected capacity >= reservation: reserve less in systemReserved, kubeReserved or evictionHard",
+				name, hold.String(), has.String()))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // QOSReserved is the part of what the pods of a QoS class request of memory that is kept from the classes below, in

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +21,24 @@ func TestHeldBack(t *testing.T) {
 		if got := held[corev1.ResourceMemory]; got.Value() != want {
 			t.Errorf("with the threshold %q %s are held back, want %d", text, got.String(), want)
 		}
+	}
+}
+
+func TestReservable(t *testing.T) {
+	k := &kubeletv1beta1.KubeletConfiguration{
+		KubeReserved: map[string]string{"memory": "600", "cpu": "1"}, SystemReserved: map[string]string{"memory": "300"},
+		EvictionHard: map[string]string{signalMemory: "100"},
+	}
+	capacity := corev1.ResourceList{
+		corev1.ResourceMemory: resource.MustParse("1000"), corev1.ResourceCPU: resource.MustParse("1"),
+	}
+	if err := Reservable(k, capacity); err != nil {
+		t.Error(err)
+	}
+	capacity[corev1.ResourceMemory] = resource.MustParse("999")
+	const want = `Resource "memory" has a reservation of 1k but capacity of 999.`
+	if err := Reservable(k, capacity); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

@@ -83,14 +83,22 @@ func (b *bed) Record(e topic.Event) {
 
 // event is the first Event with the reason; its zero value where there is none.
 func (b *bed) event(reason string) topic.Event {
+	if all := b.told(reason); len(all) > 0 {
+		return all[0]
+	}
+	return topic.Event{}
+}
+
+// told are the Events with the reason.
+func (b *bed) told(reason string) (all []topic.Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, e := range b.events {
 		if e.Reason == reason {
-			return e
+			all = append(all, e)
 		}
 	}
-	return topic.Event{}
+	return all
 }
 
 // inBubble runs the test on a bed.

@@ -62,7 +62,7 @@ func newDispatcher(p parts, sources []topic.Source) *dispatcher {
 			executor: p.newExecutor(turns), crowded: turns.Crowded, settling: p.settling,
 			applied: p.cgroups.Applied,
 		},
-		cgroups: nodeCgroups{manager: p.cgroups, cfg: p.Config, health: p.Health, log: p.Log},
+		cgroups: nodeCgroups{manager: p.cgroups, cfg: p.Config, health: p.Health, report: p.report, log: p.Log},
 		orphans: orphanRemoval{remover: p.newRemover()},
 		wanted:  newWanted(sources, p.report, p.manifestProblem), known: newKnown(), workers: workers{},
 		pacing: pacing{trigger: metrics.PodUpdated, gone: map[string]bool{}},

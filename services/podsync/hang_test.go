@@ -45,7 +45,7 @@ func (h *hangs) count(name string) int {
 	return h.calls[name]
 }
 
-func (h *hangs) EnsureNode(limits corev1.ResourceList) error {
+func (h *hangs) EnsureNode(capacity, limits corev1.ResourceList) error {
 	h.mu.Lock()
 	err := h.fails
 	h.fails = nil
@@ -57,7 +57,7 @@ func (h *hangs) EnsureNode(limits corev1.ResourceList) error {
 	h.mu.Lock()
 	h.limits = limits
 	h.mu.Unlock()
-	return h.nodeManager.EnsureNode(limits)
+	return h.nodeManager.EnsureNode(capacity, limits)
 }
 
 func (h *hangs) UpdateQOS(requests cgroups.Requests, complete bool) error {

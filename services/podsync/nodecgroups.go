@@ -11,16 +11,23 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/config"
+	"kubelot.dev/services/podsync/internal/node/events"
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
 )
 
 // nodeCgroupWork is the key of the manager's work: one call at a time.
 const nodeCgroupWork = "cgroups of the node"
 
+// The kubelet's reasons of Events on the Node.
+const (
+	reasonHeld    = "NodeAllocatableEnforced"
+	reasonNotHeld = "FailedNodeAllocatableEnforcement"
+)
+
 // nodeManager makes the cgroups above those of pods. Its calls may take as long as systemd does to answer.
 type nodeManager interface {
 	UseDriver(driver string) error
-	EnsureNode(limits corev1.ResourceList) error
+	EnsureNode(capacity, allocatable corev1.ResourceList) error
 	Hold(reserved cgroups.Reserved) error
 	UpdateQOS(requests cgroups.Requests, complete bool) error
 }
@@ -31,6 +38,7 @@ type nodeCgroups struct {
 	manager nodeManager
 	cfg     *config.Config
 	health  daemon.HealthReporter
+	report  *events.Reporter
 	log     *slog.Logger
 
 	onMade func()              // called when they are there and were not before
@@ -38,6 +46,7 @@ type nodeCgroups struct {
 	made   bool                // they are there: pods can run
 	asked  corev1.ResourceList // the capacity for which they were to be made last; nil for none
 	failed bool                // that has failed, for the cgroups or for their limits
+	held   bool                // Events have told that all are held to their limits
 	err    error               // why they couldn't be made last
 	qos    qosInput            // from which the QoS classes' cgroups were set last
 	qosErr error               // why they couldn't be set last
@@ -112,16 +121,24 @@ func (c *nodeCgroups) begin(t *tasks) {
 
 // make makes the node's cgroups, and holds what runs next to pods to what is reserved for it. It is slow.
 func (c *nodeCgroups) make(capacity corev1.ResourceList) error {
-	if err := c.manager.EnsureNode(cgroups.NodeLimits(capacity, config.Reserved(&c.cfg.Kubelet))); err != nil {
+	k := &c.cfg.Kubelet
+	if err := config.Reservable(k, capacity); err != nil {
 		return err
 	}
-	for _, r := range cgroups.ReservedOf(&c.cfg.Kubelet) {
-		if err := c.manager.Hold(r); err != nil {
-			return &cgroups.LimitsError{Cgroup: r.Cgroup, Err: err}
+	err := c.manager.EnsureNode(capacity, cgroups.NodeLimits(capacity, config.Reserved(k)))
+	if err != nil && !softly(err) {
+		return err
+	}
+	for _, r := range cgroups.ReservedOf(k) {
+		if failed := c.manager.Hold(r); failed != nil {
+			err = errors.Join(err, &cgroups.LimitsError{Cgroup: r.Cgroup, Err: failed})
 		}
 	}
-	return nil
+	return err
 }
+
+// softly reports whether only limits couldn't be set: pods can run.
+func softly(err error) bool { return errors.As(err, new(*cgroups.LimitsError)) }
 
 // ensureEnded takes the answer of make. Cgroups that were made once stay: pods run on, whatever fails later.
 func (c *nodeCgroups) ensureEnded(err error) {
@@ -129,8 +146,12 @@ func (c *nodeCgroups) ensureEnded(err error) {
 	switch {
 	case err == nil:
 		c.qos = qosInput{} // what the classes get follows from the capacity, too
-	case c.made, errors.As(err, new(*cgroups.LimitsError)):
+		c.tellHeld()
+	case c.made, softly(err):
 		c.log.Warn("can't set the limits of the node's cgroups, retrying", "error", err, "retry_in", housekeepingEvery)
+		c.held = false
+		c.report.NodeEvent(c.cfg.NodeName, corev1.EventTypeWarning, reasonNotHeld,
+			"Failed to update Node Allocatable Limits: "+err.Error())
 	default:
 		c.err = fmt.Errorf("set up the node's cgroups: %w", err)
 		c.log.Warn("can't create the node's cgroups, retrying", "error", err, "retry_in", housekeepingEvery)
@@ -141,6 +162,23 @@ func (c *nodeCgroups) ensureEnded(err error) {
 	if !c.made {
 		c.made = true
 		c.onMade()
+	}
+}
+
+// tellHeld tells which cgroups are held to their limits: at each start, and when what has failed was mended.
+func (c *nodeCgroups) tellHeld() {
+	if c.held {
+		return
+	}
+	c.held = true
+	tell := func(message string) {
+		c.report.NodeEvent(c.cfg.NodeName, corev1.EventTypeNormal, reasonHeld, message)
+	}
+	if k := &c.cfg.Kubelet; k.CgroupsPerQOS == nil || *k.CgroupsPerQOS {
+		tell("Updated Node Allocatable limit across pods")
+	}
+	for _, r := range cgroups.ReservedOf(&c.cfg.Kubelet) {
+		tell(fmt.Sprintf("Updated limits on %s cgroup %s", r.Of, r.Cgroup))
 	}
 }
 

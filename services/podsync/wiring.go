@@ -24,6 +24,7 @@ import (
 	"kubelot.dev/services/podsync/internal/node/objects"
 	"kubelot.dev/services/podsync/internal/node/orphans"
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
+	"kubelot.dev/services/podsync/internal/runtime/criconfig"
 	"kubelot.dev/services/podsync/internal/runtime/hooks"
 	"kubelot.dev/services/podsync/internal/runtime/nodeinfo"
 	"kubelot.dev/services/podsync/internal/worker/executor"
@@ -132,6 +133,10 @@ func newCgroups(cfg *config.Config, m *metrics.Metrics) (*cgroups.Manager, error
 	if k.FailCgroupV1 != nil && *k.FailCgroupV1 && !cgroups.Unified() {
 		return nil, errors.New("this machine has cgroup v1 and the configuration's failCgroupV1 is true (its default): " +
 			"boot with cgroup v2, or set failCgroupV1: false")
+	}
+	if k.MemorySwap.SwapBehavior == criconfig.LimitedSwap && !cgroups.Unified() {
+		return nil, errors.New("this machine has cgroup v1 and the configuration's memorySwap.swapBehavior is LimitedSwap, " +
+			"which only cgroup v2 can do: boot with cgroup v2, or set NoSwap")
 	}
 	c := cgroups.ConfigOf(k)
 	c.Observe, c.Memory.Report = m.Cgroup, m.MemoryProtected

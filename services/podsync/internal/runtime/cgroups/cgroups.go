@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,9 @@ const (
 	driverSystemd  = cgroupname.DriverSystemd
 	driverCgroupfs = cgroupname.DriverCgroupfs
 )
+
+// hugetlb is the controller of huge pages, which a kernel may lack.
+const hugetlb = "hugetlb"
 
 // unifiedRoot is where version 2 is mounted (systemd's and every runtime's convention).
 const unifiedRoot = "/sys/fs/cgroup"
@@ -113,7 +117,13 @@ func newManager(cfg Config, v2 bool) (*Manager, error) {
 	m.qos = classes{at: &m.layout, v2: v2, memory: m.cfg.Memory, write: m.set, usage: m.memoryUsage}
 	if v2 {
 		m.mounts = map[string]string{"": unifiedRoot}
-		m.pageSizes = cgroups.HugePageSizes()
+		controllers, err := cgroups.GetAllSubsystems()
+		if err != nil {
+			return nil, fmt.Errorf("find the cgroup controllers: %w", err)
+		}
+		if slices.Contains(controllers, hugetlb) {
+			m.pageSizes = cgroups.HugePageSizes()
+		}
 		return m, nil
 	}
 	// The library knows the controllers that runtimes use; the others are left alone.
@@ -131,21 +141,25 @@ func newManager(cfg Config, v2 bool) (*Manager, error) {
 				vital, unifiedRoot, vital)
 		}
 	}
-	if m.mounts["hugetlb"] != "" {
+	if m.mounts[hugetlb] != "" {
 		m.pageSizes = cgroups.HugePageSizes()
 	}
 	return m, nil
 }
 
-// EnsureNode makes kubepods and the cgroups of the QoS classes, and sets kubepods' limits (see NodeLimits). The classes
-// keep the CPU shares and the memory that they have: their pods run on through a restart, and UpdateQOS knows what they
-// request. A LimitsError means that the cgroups are there and pods can run, as when pods use more memory than a limit
-// that was lowered; try again later.
-func (m *Manager) EnsureNode(limits corev1.ResourceList) error {
+// EnsureNode makes kubepods and the cgroups of the QoS classes, and sets kubepods' limits: to what pods may use (see
+// NodeLimits), or, where that isn't enforced, to its share of the machine's capacity. The classes keep the CPU shares and
+// the memory that they have: their pods run on through a restart, and UpdateQOS knows what they request. A LimitsError
+// means that the cgroups are there and pods can run, as when pods use more memory than a limit that was lowered; try
+// again later.
+func (m *Manager) EnsureNode(capacity, allocatable corev1.ResourceList) error {
 	if !m.cfg.PerQOS {
 		return nil
 	}
-	pods := nodeLimits(limits, m.cfg.EnforcePods)
+	pods := unenforced(capacity)
+	if m.cfg.EnforcePods {
+		pods = enforced(allocatable)
+	}
 	nodeErr := m.ensure(m.kubepods, pods)
 	var soft *LimitsError
 	if nodeErr != nil && !errors.As(nodeErr, &soft) {
@@ -161,22 +175,16 @@ func (m *Manager) EnsureNode(limits corev1.ResourceList) error {
 	if err := m.ensure(m.kubepods.Child(cgroupname.Burstable), Limits{CPUShares: has.shares}); err != nil {
 		return err
 	}
-	m.qos.has, m.qos.allocatable = has, limits.Memory().Value()
+	m.qos.has, m.qos.allocatable = has, allocatable.Memory().Value()
 	return nodeErr
 }
 
-// Parent is the pod's cgroup as the CRI's cgroup_parent wants it: a path for cgroupfs, the slice's
-// name alone for systemd. Without PerQOS it is the root.
+// Parent is the pod's cgroup as the CRI's cgroup_parent wants it: with both drivers the path. Without PerQOS it is empty,
+// and the runtime has a parent of its own.
 func (m *Manager) Parent(pod *corev1.Pod) string {
-	n := m.root
-	if m.cfg.PerQOS {
-		var err error
-		if n, err = m.podName(pod); err != nil {
-			return ""
-		}
-	}
-	if m.driver == driverSystemd && len(n) > 0 {
-		return path.Base(m.path(n))
+	n, err := m.podName(pod)
+	if err != nil || !m.cfg.PerQOS {
+		return ""
 	}
 	return m.path(n)
 }

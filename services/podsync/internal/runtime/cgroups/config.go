@@ -35,15 +35,17 @@ func ConfigOf(k *kubeletv1beta1.KubeletConfiguration) Config {
 func ReservedOf(k *kubeletv1beta1.KubeletConfiguration) []Reserved {
 	var all []Reserved
 	for _, r := range []struct {
-		name, cgroup string
-		list         map[string]string
+		of, name, cgroup string
+		list             map[string]string
 	}{
-		{"system-reserved", k.SystemReservedCgroup, k.SystemReserved},
-		{"kube-reserved", k.KubeReservedCgroup, k.KubeReserved},
+		{"system reserved", "system-reserved", k.SystemReservedCgroup, k.SystemReserved},
+		{"kube reserved", "kube-reserved", k.KubeReservedCgroup, k.KubeReserved},
 	} {
 		compressible := enforces(k, r.name+"-compressible")
 		if compressible || enforces(k, r.name) {
-			all = append(all, Reserved{Cgroup: r.cgroup, List: config.Resources(r.list), Compressible: compressible})
+			all = append(all, Reserved{
+				Of: r.of, Cgroup: r.cgroup, List: config.Resources(r.list), Compressible: compressible,
+			})
 		}
 	}
 	return all

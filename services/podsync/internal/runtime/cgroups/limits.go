@@ -27,8 +27,14 @@ const (
 // PIDs is the resource under which node limits give the number of processes.
 const PIDs corev1.ResourceName = "pid"
 
-// unlimited stands for no limit in the kernel's files.
-const unlimited = -1
+const (
+	// unlimited stands for no limit in the kernel's files.
+	unlimited = -1
+	// unlimitedPages is more than any machine has in huge pages, in bytes, as the kubelet sets it.
+	unlimitedPages = 1 << 62
+	// otherPages is the key of Limits.HugePages for all sizes that aren't there.
+	otherPages = 0
+)
 
 // Limits are what a cgroup is held to.
 type Limits struct {
@@ -42,7 +48,8 @@ type Limits struct {
 	Memory int64
 	// Pids is the number of processes; -1 is unlimited, 0 leaves it alone.
 	Pids int64
-	// HugePages are bytes by page size in bytes; a page size that is missing is 0. Nil leaves them alone.
+	// HugePages are bytes by page size in bytes; a page size that is missing has those of otherPages, or none. Nil leaves
+	// them alone.
 	HugePages map[int64]int64
 	// Unified are values by the file of cgroup v2. There is nothing like it with version 1.
 	Unified map[string]string
@@ -124,24 +131,21 @@ func HugePages(list corev1.ResourceList) map[int64]int64 {
 	return pages
 }
 
-// nodeLimits are those of kubepods.
-func nodeLimits(list corev1.ResourceList, enforce bool) Limits {
-	out := Limits{Memory: unlimited, Pids: unlimited}
-	if q, ok := list[corev1.ResourceCPU]; ok {
-		// The kernel's default of one CPU would starve the pods of a larger machine, enforced or not.
-		out.CPUShares = CPUShares(q.MilliValue())
+// unenforced are kubepods' limits where pods may use all of the machine. What an earlier agent has enforced is lifted.
+func unenforced(capacity corev1.ResourceList) Limits {
+	return Limits{
+		// The kernel's default of one CPU would starve the pods of a larger machine.
+		CPUShares: CPUShares(capacity.Cpu().MilliValue()),
+		Memory:    unlimited, Pids: unlimited, HugePages: map[int64]int64{otherPages: unlimitedPages},
 	}
-	if !enforce {
-		return out
+}
+
+// enforced are kubepods' limits where pods are held to what they may use.
+func enforced(allocatable corev1.ResourceList) Limits {
+	return Limits{
+		CPUShares: CPUShares(allocatable.Cpu().MilliValue()), Memory: allocatable.Memory().Value(),
+		Pids: allocatable.Name(PIDs, resource.DecimalSI).Value(), HugePages: HugePages(allocatable),
 	}
-	if q, ok := list[corev1.ResourceMemory]; ok {
-		out.Memory = q.Value()
-	}
-	if q, ok := list[PIDs]; ok {
-		out.Pids = q.Value()
-	}
-	out.HugePages = HugePages(list)
-	return out
 }
 
 // NodeLimits is what pods may use of a machine in all: its capacity less what is reserved. Eviction thresholds are
@@ -181,7 +185,11 @@ func (l Limits) library(v2 bool, pageSizes []string) *cgroups.Resources {
 		sizes[PageSize(size)] = bytes
 	}
 	for _, size := range slices.Sorted(slices.Values(pageSizes)) {
-		r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: size, Limit: uint64(sizes[size])})
+		bytes, known := sizes[size]
+		if !known {
+			bytes = l.HugePages[otherPages]
+		}
+		r.HugetlbLimit = append(r.HugetlbLimit, &cgroups.HugepageLimit{Pagesize: size, Limit: uint64(bytes)})
 	}
 	return r
 }

@@ -98,13 +98,19 @@ func TestResources(t *testing.T) {
 
 func TestNodeLimits(t *testing.T) {
 	l := NodeLimits(list("cpu", "4", "memory", "8Gi", "pid", "1000"), list("cpu", "500m", "pid", "2000", "memory", "1Gi"))
-	got := nodeLimits(l, true)
+	got := enforced(l)
 	want := Limits{CPUShares: 3584, Memory: 7 << 30, Pids: 0, HugePages: map[int64]int64{}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("enforced: %+v", got)
 	}
-	if got := nodeLimits(l, false); got.CPUShares != 3584 || got.Memory != -1 || got.Pids != -1 {
+	got = unenforced(list("cpu", "4", "memory", "8Gi", "pid", "1000"))
+	if got.CPUShares != 4096 || got.Memory != -1 || got.Pids != -1 {
 		t.Errorf("not enforced: %+v", got)
+	}
+	for _, pages := range got.library(true, []string{"2MB", "1GB"}).HugetlbLimit {
+		if pages.Limit != 1<<62 {
+			t.Errorf("not enforced: %+v", pages)
+		}
 	}
 }
 

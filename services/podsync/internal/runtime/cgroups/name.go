@@ -75,7 +75,7 @@ func (y *layout) podDirs(uid types.UID) []string {
 // reservedName reads the name that the configuration gives.
 func (y *layout) reservedName(cgroup string) (cgroupname.Name, error) {
 	if y.driver != driverSystemd {
-		return cgroupname.ParseRoot(cgroup)
+		return cgroupname.ParsePath(cgroup)
 	}
 	return cgroupname.ParseSlice(cgroup)
 }

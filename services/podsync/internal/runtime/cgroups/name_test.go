@@ -1,6 +1,7 @@
 package cgroups
 
 import (
+	"path"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,24 +17,22 @@ func TestNames(t *testing.T) {
 	for _, c := range []struct {
 		driver, root string
 		pod          *corev1.Pod
-		path, parent string
+		path         string
 	}{
 		{
 			driverCgroupfs, "", podWith("12-34", corev1.PodQOSBurstable),
-			"/kubepods/burstable/pod12-34", "/kubepods/burstable/pod12-34",
+			"/kubepods/burstable/pod12-34",
 		},
 		{
 			driverCgroupfs, "/a/b", podWith("12-34", corev1.PodQOSGuaranteed), "/a/b/kubepods/pod12-34",
-			"/a/b/kubepods/pod12-34",
 		},
 		{
 			driverSystemd, "/", podWith("12-34", corev1.PodQOSBestEffort),
-			"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod12_34.slice", "kubepods-besteffort-pod12_34.slice",
+			"/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod12_34.slice",
 		},
 		{
 			driverSystemd, "/work-loads", podWith("12-34", corev1.PodQOSGuaranteed),
 			"/work_loads.slice/work_loads-kubepods.slice/work_loads-kubepods-pod12_34.slice",
-			"work_loads-kubepods-pod12_34.slice",
 		},
 	} {
 		m, err := newManager(Config{Driver: c.driver, Root: c.root, PerQOS: true}, true)
@@ -41,12 +40,12 @@ func TestNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		n, err := m.podName(c.pod)
-		if err != nil || m.path(n) != c.path || m.Parent(c.pod) != c.parent {
+		if err != nil || m.path(n) != c.path || m.Parent(c.pod) != c.path {
 			t.Errorf("%s %s: path %s, parent %s, %v", c.driver, c.root, m.path(n), m.Parent(c.pod), err)
 		}
 		class, dir := n[:len(n)-1], n[len(n)-1]
 		if c.driver == driverSystemd {
-			dir = c.parent
+			dir = path.Base(c.path)
 		}
 		if uid, ok := m.podUID(class, dir); !ok || uid != c.pod.UID {
 			t.Errorf("%s: read back %q, %v", dir, uid, ok)
@@ -87,10 +86,10 @@ func TestWithoutPodCgroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := podWith("1", corev1.PodQOSBurstable)
-	if parent, err := m.Create(pod); err != nil || parent != "/a" {
+	if parent, err := m.Create(pod); err != nil || parent != "" {
 		t.Errorf("parent is %q, %v", parent, err)
 	}
-	if err := m.EnsureNode(nil); err != nil {
+	if err := m.EnsureNode(nil, nil); err != nil {
 		t.Error(err)
 	}
 }

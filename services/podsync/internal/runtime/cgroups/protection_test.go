@@ -196,7 +196,7 @@ func TestMemoryQoSOnThisMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := m.EnsureNode(list("cpu", "2", "memory", "4Gi", "pid", "4000")); err != nil {
+	if err := m.EnsureNode(nil, list("cpu", "2", "memory", "4Gi", "pid", "4000")); err != nil {
 		t.Fatal(err)
 	}
 	pod := burstablePod("protected")

@@ -40,7 +40,7 @@ func onThisMachine(t testing.TB) *Manager {
 			}
 		}
 	})
-	if err := m.EnsureNode(list("cpu", "2", "memory", "4Gi", "pid", "4000")); err != nil {
+	if err := m.EnsureNode(nil, list("cpu", "2", "memory", "4Gi", "pid", "4000")); err != nil {
 		t.Fatal(err)
 	}
 	return m
@@ -116,7 +116,7 @@ func TestPodOnThisMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := again.EnsureNode(list("cpu", "2", "memory", "4Gi", "pid", "4000")); err != nil {
+	if err := again.EnsureNode(nil, list("cpu", "2", "memory", "4Gi", "pid", "4000")); err != nil {
 		t.Fatal(err)
 	}
 	expect(m.kubepods.Child(cgroupname.Burstable), "shares", "512", "20")

@@ -11,6 +11,8 @@ import (
 // Reserved is a cgroup of somebody else's, the system's or that of Kubernetes' daemons, and what is reserved for it
 // (enforceNodeAllocatable).
 type Reserved struct {
+	// Of is whose it is, such as "system reserved".
+	Of string
 	// Cgroup is its name: a path, or a systemd slice.
 	Cgroup string
 	List   corev1.ResourceList

@@ -12,7 +12,8 @@ import (
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
 )
 
-const limitedSwap = "LimitedSwap"
+// LimitedSwap is the behavior that lets Burstable pods use swap.
+const LimitedSwap = "LimitedSwap"
 
 // resourcesOf gives a container's limits for its creation.
 func resourcesOf(node *Node, pod *corev1.Pod, container *corev1.Container,
@@ -129,7 +130,7 @@ func Swaps(node *Node, pod *corev1.Pod, container *corev1.Container) bool {
 
 func swaps(node *Node, pod *corev1.Pod, container *corev1.Container) bool {
 	request, limit := container.Resources.Requests.Memory(), container.Resources.Limits.Memory()
-	return node.SwapBehavior == limitedSwap && !isCritical(pod) && podspec.QOSClass(pod) == corev1.PodQOSBurstable &&
+	return node.SwapBehavior == LimitedSwap && !isCritical(pod) && podspec.QOSClass(pod) == corev1.PodQOSBurstable &&
 		(!request.IsZero() || !limit.IsZero()) && request.Cmp(*limit) != 0
 }
 
