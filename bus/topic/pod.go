@@ -76,6 +76,8 @@ type Pod struct {
 	PostStart []string `json:"postStart,omitempty"`
 	// Allocates is true for a pod of which nothing is created before pod.allocation says that it has what it asks for.
 	Allocates bool `json:"allocates,omitempty"`
+	// Sandboxed is true where Allocates is and a sandbox of the pod is up: what it asks for was made ready before.
+	Sandboxed bool `json:"sandboxed,omitempty"`
 	// Refused is the reason for which the pod may not run here, as OutOfmemory; empty for one that was admitted.
 	Refused string `json:"refused,omitempty"`
 }
@@ -130,8 +132,8 @@ type PodStatus struct {
 	// Status is the status that follows from spec and runtime. It has no ready and started flags and no conditions
 	// that follow from them: the status daemon computes these, see pod.status.
 	Status corev1.PodStatus `json:"status"`
-	// Finished means: no container runs or ever will, volumes are unmounted, the cgroup and the pod's
-	// directory are gone. The API object of a pod with a deletion timestamp may go.
+	// Finished means: no container runs or ever will, volumes are unmounted and the cgroup is gone. The API object of a
+	// pod with a deletion timestamp may go.
 	Finished bool `json:"finished,omitempty"`
 }
 

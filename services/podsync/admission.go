@@ -43,6 +43,7 @@ func takeIn(d *dispatcher) (waiting int) {
 			others = append(others, p)
 		}
 	}
+	d.removeUnwanted() // before others are judged, who get their places
 	for _, p := range others {
 		take(p) // it may have a worker by now, which ends it for one of the others
 	}
@@ -252,7 +253,7 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 		shutDown: cfg.Previous.Reason == topic.ReasonShutdown ||
 			cfg.Reject != nil && cfg.Reject.Reason == admission.ReasonShutdown,
 	}
-	if cfg.Restored != nil && cfg.Previous.Reason == admission.ReasonPreempting {
+	if cfg.Restored != nil && (e.removed || cfg.Previous.Reason == admission.ReasonPreempting) {
 		e.yields = ledger.Promised(cfg.Restored, plan.PodGrace(cfg.Pod), time.Now())
 	}
 	e.hold(cfg.Pod)
@@ -290,6 +291,15 @@ func (e *entry) active() bool { return e.place().Active() }
 func (e *entry) ending() bool {
 	return e.removed || e.evicted || !e.yields.IsZero() || e.Over() || e.pod.DeletionTimestamp != nil ||
 		podstatus.Terminal(e.pod.Status.Phase)
+}
+
+// leave ends the pod, which no source wants any more. Those that come have its place, and wait for its end.
+func (e *entry) leave() {
+	e.removed = true
+	if e.yields.IsZero() {
+		e.yields = ledger.Promised(&topic.Pod{}, plan.PodGrace(e.pod), time.Now())
+	}
+	e.Remove()
 }
 
 // preempt ends the pod for one that is critical.

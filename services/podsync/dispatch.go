@@ -150,6 +150,9 @@ func (d *dispatcher) sync() {
 	}
 	d.pacing.round++
 	resumeEnds(d)
+	if d.wanted.merge.Ready() && !d.orphans.begun {
+		d.endUnwanted()
+	}
 	waiting := takeIn(d)
 	d.workers.revive(d.known)
 	d.resizes()
@@ -157,7 +160,6 @@ func (d *dispatcher) sync() {
 	d.wanted.unreported = true
 	d.pacing.uncounted = true
 	d.cgroups.updateQOS(d.tasks, d.workers.requests(), d.wanted.merge.Ready())
-	d.workers.remove(d.pacing.round, d.wanted.merge.Waiting())
 	if !d.wanted.merge.Ready() {
 		d.health.Set(topic.Healthy, fmt.Sprintf("waiting for the pod sources %v", d.wanted.merge.Waiting()))
 		return
@@ -196,14 +198,16 @@ func (d *dispatcher) recover(ctx context.Context) error {
 // workers are the pods that have a worker, by UID.
 type workers map[string]*entry
 
-// remove ends the pods that no source wanted in the round. Pods of the API server wait until no source is missing. A
-// static pod waits for its own source only: it may be the API server, and the manifest that corrects it its successor.
-func (w workers) remove(round uint64, missing []topic.Source) {
-	for _, e := range w {
+// removeUnwanted ends the pods that no source wanted in this round. Pods of the API server wait until no source is
+// missing. A static pod waits for its own source only: it may be the API server, and the manifest that corrects it its
+// successor.
+func (d *dispatcher) removeUnwanted() {
+	missing := d.wanted.merge.Waiting()
+	for _, e := range d.workers {
 		heard := len(missing) == 0 || e.source != topic.SourceAPI && !slices.Contains(missing, e.source)
-		if heard && e.wantedIn != round && !e.removed {
-			e.removed = true
-			e.Remove()
+		if heard && e.wantedIn != d.pacing.round && !e.removed {
+			e.leave()
+			d.pacing.trigger = metrics.PodsRemoved
 		}
 	}
 }
@@ -225,7 +229,8 @@ type entry struct {
 	released bool // a static pod that holds nothing on the node any more
 	shutDown bool // the node's shutdown has ended it
 	evicted  bool // pod.evict has
-	// yields is how long the pod is waited for that was preempted: its place is promised. It is zero for any other pod.
+	// yields is how long the pod is waited for whose place others get: it was preempted, or nobody wants it any more. It
+	// is zero for any other pod.
 	yields time.Time
 	// room is what the pod waited for when it got its worker.
 	room worker.Room

@@ -28,6 +28,14 @@ func (d *dispatcher) endOrphans() {
 	if !d.orphans.begun {
 		return
 	}
+	d.endUnwanted()
+	d.recovery.forget()
+	d.orphans.begin(d.tasks, d.wantedAndObserved, func() { d.pacing.stale = true })
+	d.cgroups.updateQOS(d.tasks, d.workers.requests(), d.wanted.merge.Ready())
+}
+
+// endUnwanted ends the pods that the runtime or the bus has and nobody wants, once every source has delivered.
+func (d *dispatcher) endUnwanted() {
 	wanted, _ := d.wantedAndObserved()
 	for uid, obs := range d.known.observed {
 		if !wanted[types.UID(uid)] {
@@ -39,9 +47,6 @@ func (d *dispatcher) endOrphans() {
 			d.endOrphan(uid, topic.PodObservation{Ref: topic.RefOf(before.Pod)})
 		}
 	}
-	d.recovery.forget()
-	d.orphans.begin(d.tasks, d.wantedAndObserved, func() { d.pacing.stale = true })
-	d.cgroups.updateQOS(d.tasks, d.workers.requests(), d.wanted.merge.Ready())
 }
 
 // wantedAndObserved are the pods that a source wants or that have a worker, and those that the runtime has.
@@ -60,8 +65,7 @@ func (d *dispatcher) wantedAndObserved() (wanted, observed map[types.UID]bool) {
 func (d *dispatcher) endOrphan(uid string, obs topic.PodObservation) {
 	e := takeUp(d, uid, obs)
 	d.log.Info("ending a pod that no source wants", "pod", e.pod.Name, "namespace", e.pod.Namespace, "uid", uid)
-	e.removed = true
-	e.Remove()
+	e.leave()
 }
 
 // resumeEnds goes on ending the pods whose end an earlier run has begun: their deadlines hold and others wait for them,

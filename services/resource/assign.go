@@ -41,7 +41,7 @@ func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 	began := time.Now()
 	reserved, err := s.holdings.reserve(p.spec)
 	tally := s.holdings.tally
-	p.chosen = p.chosen || err == nil
+	p.chosen, p.taking = p.chosen || err == nil, err == nil
 	if err == nil || p.waiting == "" { // else no plugin is asked, and what it waits for is still true
 		p.waiting = "waiting for device plugins to allocate its devices"
 	}
@@ -80,7 +80,15 @@ func (s *Service) keep(ctx context.Context, uid string) error {
 // end takes the end of an assignment.
 func (s *Service) end(uid string, p *pod, err error) {
 	p.stop(nil)
-	p.waiting, p.changed, s.changed = "", true, true
+	defer func() {
+		if p.assigned {
+			s.seeClaims(p)
+		}
+	}()
+	if p.taking {
+		defer s.wakeBehind()
+	}
+	p.waiting, p.taking, p.behind, p.changed, s.changed = "", false, false, true, true
 	log := s.env.Log.With("pod", p.spec.Name, "namespace", p.spec.Namespace, "uid", uid)
 	switch {
 	case s.pods[uid] != p: // it is gone; another one of its UID waits for this
@@ -114,10 +122,37 @@ func (s *Service) end(uid string, p *pod, err error) {
 		// Its CPUs and memory may have been released, so that it shares them. Without its devices it can't do.
 		p.assigned = true
 		log.Warn("a pod keeps what it has, though it would not get it again", "error", err)
+	case s.mayFree():
+		p.waiting = "waiting for other pods that may get less than is kept for them, or end: " + err.Error()
+		p.behind, p.notBefore = true, s.now().Add(tryAgain)
 	default:
 		p.refused = refuse(err)
 		s.holdings.metrics.Refused(s.holdings.policy)
 		log.Warn("a pod can't have what it asks for", "reason", p.refused.reason, "message", p.refused.message)
+	}
+}
+
+// mayFree reports whether pods have what they may not keep: while it is assigned to them, or since nobody wants them any
+// more. A kubelet knows neither: it admits one pod after the other, and has forgotten a pod that was deleted by force.
+func (s *Service) mayFree() bool {
+	if len(s.going) > 0 {
+		return true
+	}
+	has := s.holdings.pods()
+	for uid, p := range s.pods {
+		if p.taking || s.all[uid].Removed && !p.ended() && has[uid] {
+			return true
+		}
+	}
+	return false
+}
+
+// wakeBehind has the pods tried again that wait for others: something has become free, or won't.
+func (s *Service) wakeBehind() {
+	for _, p := range s.pods {
+		if p.behind {
+			p.notBefore = time.Time{}
+		}
 	}
 }
 
@@ -181,27 +216,49 @@ func ask[T any](ctx context.Context, l *loop.Loop, question func() (T, error)) (
 
 // preStart answers resource.prestart: a container is about to start.
 func (s *Service) preStart(ctx context.Context, req topic.PreStartRequest) (topic.PreStartReply, error) {
-	ids, err := ask(ctx, s.loop, func() (map[string][]string, error) {
-		ids := map[string][]string{}
-		p := s.pods[req.UID]
-		if p != nil && s.holdings.memory.Starting(p.spec, req.Container) {
-			s.store.soon()
-			p.changed, s.changed = true, true
-		}
-		for _, d := range s.holdings.devices.Assigned(req.UID)[req.Container] {
-			if s.publisher.needsPreStart(d.Resource, p != nil && p.toldBefore(req.Container)) {
-				ids[d.Resource] = append(ids[d.Resource], d.ID)
-			}
-		}
-		return ids, nil
+	due, err := onceTold(ctx, func() (starting, error) {
+		return ask(ctx, s.loop, func() (starting, error) { return s.starting(req) })
 	})
+	if err == nil && due.freed {
+		err = s.store.save(ctx) // nobody is told again which of the pod's containers have ended
+	}
+	if err != nil {
+		return topic.PreStartReply{}, err
+	}
 	// Side by side: each may take its whole time.
 	made := make(chan error)
-	for resource, list := range ids {
+	for resource, list := range due.ids {
 		go func() { made <- s.plugins.PreStart(ctx, resource, list) }()
 	}
-	for range ids {
+	for range due.ids {
 		err = errors.Join(err, <-made)
 	}
 	return topic.PreStartReply{}, err
+}
+
+// starting is what the start of a container has brought about: devices that their plugins are to make ready, by
+// resource, and whether memory has become free.
+type starting struct {
+	ids   map[string][]string
+	freed bool
+}
+
+// starting takes note that a container is about to start.
+func (s *Service) starting(req topic.PreStartRequest) (due starting, err error) {
+	if !s.known.pods {
+		return due, errUntold
+	}
+	p := s.pods[req.UID]
+	if p != nil && s.holdings.memory.Starting(p.spec, req.Container) {
+		due.freed, p.changed, s.changed = true, true, true
+	}
+	// Or an attempt before has freed some, and the disk may not have it yet.
+	due.freed = due.freed || s.store.busy() && len(s.holdings.memory.Blocks(req.UID, req.Container)) > 0
+	due.ids = map[string][]string{}
+	for _, d := range s.holdings.devices.Assigned(req.UID)[req.Container] {
+		if s.publisher.needsPreStart(d.Resource, p != nil && p.toldBefore(req.Container)) {
+			due.ids[d.Resource] = append(due.ids[d.Resource], d.ID)
+		}
+	}
+	return due, nil
 }

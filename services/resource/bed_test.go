@@ -51,6 +51,8 @@ type bed struct {
 	sources *bus.Writer[topic.Sources]
 	dir     string
 	policy  string // of the CPU manager
+	// memory is how much of it the machine has, in bytes, under the policy Static of the memory manager; 0 is None.
+	memory uint64
 	// reserved are the CPUs that nobody gets under the policy static.
 	reserved cpuset.CPUSet
 	// align is the topology manager's; its nodes are the machine's NUMA nodes, of which the first has the CPUs. With
@@ -120,7 +122,13 @@ func (b *bed) start() {
 		config.Reserved = b.reserved
 	}
 	h.cpus, errs[1] = cpus.New(config)
-	h.memory, errs[2] = memory.New(memory.PolicyNone, nil, nil)
+	if b.memory > 0 {
+		h.policies.memory = memory.PolicyStatic
+		reserved := memory.Reserved{0: {corev1.ResourceMemory: 1 << 20}}
+		h.memory, errs[2] = memory.New(memory.PolicyStatic, []memory.Node{{ID: 0, Memory: b.memory}}, reserved)
+	} else {
+		h.memory, errs[2] = memory.New(memory.PolicyNone, nil, nil)
+	}
 	if err := errors.Join(errs[:]...); err != nil {
 		b.t.Fatal(err)
 	}
@@ -315,11 +323,16 @@ func (b *bed) unsaid(uid string) {
 // says fails unless the bus says of the pod "PHASE REASON: MESSAGE", where an empty reason or message is left out.
 func (b *bed) says(uid, want string) {
 	b.t.Helper()
-	a := b.allocation(uid)
-	got := strings.TrimSuffix(strings.TrimSpace(fmt.Sprintf("%s %s", a.Phase, a.Reason))+": "+a.Message, ": ")
-	if got != want {
+	if got := b.said(uid); got != want {
 		b.t.Errorf("pod %s: %q, want %q", uid, got, want)
 	}
+}
+
+// said is what the bus says of a pod, in short.
+func (b *bed) said(uid string) string {
+	b.t.Helper()
+	a := b.allocation(uid)
+	return strings.TrimSuffix(strings.TrimSpace(fmt.Sprintf("%s %s", a.Phase, a.Reason))+": "+a.Message, ": ")
 }
 
 // node is what the bus says of the node.

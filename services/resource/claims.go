@@ -25,7 +25,7 @@ type Claims interface {
 // claimNews is what claims need to hear.
 type claimNews interface {
 	// Want says that the pod is to have its claims, Ended that no container of it runs any more, Forget that it is gone.
-	Want(pod *corev1.Pod)
+	Want(pod *corev1.Pod, stage dra.Stage)
 	Ended(pod *corev1.Pod)
 	Forget(uid types.UID)
 	// Synced says that all pods have been told of.
@@ -40,8 +40,12 @@ func (s *Service) seeClaims(p *pod) {
 	case s.claims == nil || !dra.Used(p.spec):
 	case p.ended():
 		s.claims.Ended(p.spec)
+	case p.sandboxed:
+		s.claims.Want(p.spec, dra.Sandboxed)
+	case p.assigned || p.last() == topic.Allocated:
+		s.claims.Want(p.spec, dra.Admitted)
 	default:
-		s.claims.Want(p.spec)
+		s.claims.Want(p.spec, dra.Judged)
 	}
 }
 

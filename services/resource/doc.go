@@ -33,6 +33,9 @@
 //   - A device or a CPU is one pod's at a time. What a pod has is on disk before it is said to have it.
 //   - Pods are assigned in the order of their arrival, each in one step: none comes between the containers of another.
 //   - A plugin or driver that hangs holds up only the pods that want its resource.
+//   - No pod is refused for what may become free at once: what is kept for a pod whose plugins are being asked, or what
+//     a pod has that was deleted by force. It waits.
+//   - Claims are prepared for pods that have got all else, so that no driver hears of a pod that is refused.
 //   - The daemon may be killed at any time. The next process takes over what is on disk. What a pod has is taken back
 //     only if the pod has ended, or if every source of pods has delivered without it.
 //   - A pod that wants devices of a plugin that was there before the start waits for it, for 5 minutes at most once all

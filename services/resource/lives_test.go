@@ -1,14 +1,18 @@
 package resource
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"kubelot.dev/bus/topic"
+	"kubelot.dev/services/resource/internal/cpus"
 )
 
 // A static pod comes again under its UID. The bus may leave out that it was gone.
@@ -139,6 +143,62 @@ func TestAStartThatIsToldOfForMemoryWaitsForNoPlugin(t *testing.T) {
 		})
 		if err != nil || len(b.calls()) != asked {
 			t.Errorf("it asks for %v, %v", b.calls()[asked:], err)
+		}
+	})
+}
+
+// What an init container had is free once another container starts. Nobody says so again after a restart.
+func TestAStartThatFreesMemoryIsOnDiskBeforeItIsAnswered(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.stop()
+		b.memory, b.policy = 11<<20, cpus.PolicyStatic
+		b.start()
+		pod := asks("a", "cpu=1")
+		pod.Spec.InitContainers = []corev1.Container{*pod.Spec.Containers[0].DeepCopy()}
+		init := &pod.Spec.InitContainers[0]
+		init.Name = "init"
+		large := corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("10Mi")}
+		init.Resources = corev1.ResourceRequirements{Limits: large, Requests: large}
+		b.state(pod, topic.Syncing)
+		b.says("a", "allocated")
+		b.mu.Lock()
+		b.written = errors.New("no space left on device")
+		b.mu.Unlock()
+		start := func(limit time.Duration) error {
+			ctx, cancel := context.WithTimeout(b.t.Context(), limit)
+			defer cancel()
+			_, err := b.service.preStart(ctx, topic.PreStartRequest{Ref: topic.RefOf(pod), Container: "c0"})
+			return err
+		}
+		if start(time.Second) == nil {
+			t.Error("the start is answered while the disk doesn't have what it frees")
+		}
+		b.mu.Lock()
+		b.written = nil
+		b.mu.Unlock()
+		if err := start(time.Minute); err != nil {
+			t.Error(err)
+		}
+		b.stop()
+		b.start()
+		other := asks("b", "cpu=1")
+		other.Spec.Containers[0].Resources.Requests["memory"] = resource.MustParse("9Mi")
+		b.state(other, topic.Syncing)
+		b.says("b", "allocated")
+	})
+}
+
+// podsync asks at once where it is told of a start. The bus may tell of the pods later.
+func TestAStartWaitsUntilThePodsAreKnown(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		for known, want := range map[bool]error{false: errUntold, true: nil} {
+			_, err := ask(b.t.Context(), b.service.loop, func() (starting, error) {
+				b.service.known.pods = known
+				return b.service.starting(topic.PreStartRequest{Ref: topic.Ref{UID: "a"}, Container: "app"})
+			})
+			if !errors.Is(err, want) {
+				t.Errorf("the pods are known: %v; got %v", known, err)
+			}
 		}
 	})
 }

@@ -15,6 +15,8 @@ type pod struct {
 	spec      *corev1.Pod
 	firstSeen time.Time
 	lifecycle topic.Lifecycle
+	// sandboxed is true where a sandbox of it is up.
+	sandboxed bool
 	// assigned is true once it has its devices, CPUs and memory; refused is why it doesn't get them.
 	assigned bool
 	refused  *refusal
@@ -27,6 +29,9 @@ type pod struct {
 	// afterwards. lost is when one first went or hung, from which on the wait counts.
 	chosen bool
 	lost   time.Time
+	// taking is true while what is kept for it is being assigned. behind is true where it waits for others that may free
+	// what it asks for.
+	taking, behind bool
 	// held is true where it had something before that assignment began, as after a restart: its containers may run with
 	// it.
 	held bool

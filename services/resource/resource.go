@@ -178,7 +178,7 @@ func (s *Service) see(uid string, v topic.Pod) {
 		}
 		s.pods[uid] = p
 	}
-	p.spec, p.firstSeen, p.lifecycle = v.Pod, v.FirstSeen, v.Lifecycle
+	p.spec, p.firstSeen, p.lifecycle, p.sandboxed = v.Pod, v.FirstSeen, v.Lifecycle, v.Sandboxed
 	p.changed, s.changed = true, true
 	s.seeClaims(p)
 	if p.ended() {
@@ -226,6 +226,7 @@ func (s *Service) release(uid string) {
 	if s.holdings.release(uid) {
 		s.changed = true
 		s.store.soon()
+		s.wakeBehind()
 	}
 }
 

@@ -99,18 +99,46 @@ func TestAPluginThatHangsHoldsUpNoOtherResource(t *testing.T) {
 		b.says("a", "allocating: waiting for device plugins to allocate its devices")
 		b.wants("b", map[corev1.ResourceName]string{nic: "1"})
 		b.says("b", "allocated")
+		// One that comes meanwhile isn't refused for want of what may become free.
 		b.wants("c", map[corev1.ResourceName]string{gpu: "1"})
-		b.says("c", "refused UnexpectedAdmissionError: Allocate failed due to requested number of devices unavailable for "+
-			gpu+". Requested: 1, Available: 0, which is unexpected")
+		b.says("c", "allocating: waiting for other pods that may get less than is kept for them, or end: requested number of "+
+			"devices unavailable for "+gpu+". Requested: 1, Available: 0")
 
-		// A pod that ends meanwhile gives back what is kept for it.
-		b.state(hung, topic.Terminated)
-		b.says("a", "released")
+		// A pod that ends gives back what is kept for it.
 		b.mu.Lock()
 		delete(b.hang, gpu)
 		b.mu.Unlock()
+		b.state(hung, topic.Terminated)
+		b.says("a", "released")
+		b.says("c", "allocated")
 		b.wants("d", map[corev1.ResourceName]string{gpu: "1"})
-		b.says("d", "allocated")
+		b.says("d", "refused UnexpectedAdmissionError: Allocate failed due to requested number of devices unavailable for "+
+			gpu+". Requested: 1, Available: 0, which is unexpected")
+	})
+}
+
+// A pod that was deleted by force has what it had until it has ended. Its successor waits for that.
+func TestThePlaceOfAPodThatNobodyWants(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.static()
+		b.lists(gpu, "g0")
+		old := b.wants("old", map[corev1.ResourceName]string{gpu: "1", corev1.ResourceCPU: "3"})
+		b.says("old", "allocated")
+		b.state(old, topic.Terminating)
+		b.wants("early", map[corev1.ResourceName]string{gpu: "1"})
+		b.says("early", "refused UnexpectedAdmissionError: Allocate failed due to requested number of devices unavailable "+
+			"for "+gpu+". Requested: 1, Available: 0, which is unexpected")
+		if err := b.pods.Set("old", topic.Pod{Pod: old, Lifecycle: topic.Terminating, Removed: true}); err != nil {
+			t.Fatal(err)
+		}
+		b.wants("new", map[corev1.ResourceName]string{gpu: "1", corev1.ResourceCPU: "3"})
+		if got := b.said("new"); !strings.HasPrefix(got, "allocating: waiting for other pods") {
+			t.Errorf("the successor is %q", got)
+		}
+		if err := b.pods.Delete("old"); err != nil {
+			t.Fatal(err)
+		}
+		b.says("new", "allocated")
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/bus/pause"
+	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/podspec"
 	"kubelot.dev/services/resource/internal/dra/claims"
 	"kubelot.dev/services/resource/internal/memory"
@@ -26,9 +27,15 @@ type source struct{ *Service }
 
 // Pods are all pods of the node with what they have.
 func (s source) Pods(ctx context.Context) (pods []podresources.Pod, err error) {
+	return onceTold(ctx, func() ([]podresources.Pod, error) { return s.podsNow(ctx) })
+}
+
+// onceTold asks the question until the answer is another one than errUntold, for some time.
+func onceTold[T any](ctx context.Context, question func() (T, error)) (T, error) {
 	for end := time.Now().Add(untoldFor); ; pause.For(ctx, untoldEvery) {
-		if pods, err = s.podsNow(ctx); !errors.Is(err, errUntold) || !time.Now().Before(end) {
-			return pods, err
+		answer, err := question()
+		if !errors.Is(err, errUntold) || !time.Now().Before(end) {
+			return answer, err
 		}
 	}
 }
@@ -44,6 +51,9 @@ func (s source) podsNow(ctx context.Context) ([]podresources.Pod, error) {
 		for uid, update := range s.all {
 			one := podresources.Pod{Update: update}
 			if p := s.pods[uid]; p != nil {
+				if p.wantsClaims() && p.claims == nil && p.last() == topic.Allocated {
+					return nil, errUntold // a moment after the start
+				}
 				one.Containers = s.held(uid, p)
 				if p.refused != nil {
 					one.Phase = corev1.PodFailed

@@ -287,7 +287,11 @@ type told struct {
 	busy   bool
 }
 
-func (c *told) Want(pod *corev1.Pod)                { c.wanted = append(c.wanted, pod.UID) }
+func (c *told) Want(pod *corev1.Pod, stage dra.Stage) {
+	if stage == dra.Admitted {
+		c.wanted = append(c.wanted, pod.UID)
+	}
+}
 func (*told) Ended(*corev1.Pod)                     {}
 func (*told) Forget(types.UID)                      {}
 func (c *told) Synced()                             { c.synced++ }

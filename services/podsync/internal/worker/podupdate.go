@@ -11,6 +11,7 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/podspec"
+	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
 // stated is what a worker has put on the bus of its pod.
@@ -58,6 +59,8 @@ func (b *publisher) podUpdate() topic.Pod {
 	if s.Reject != nil {
 		t.Refused = s.Reject.Reason
 	}
+	t.Sandboxed = t.Allocates && t.Lifecycle != topic.Terminated &&
+		(plan.Runs(s.view.obs) || slices.ContainsFunc(s.view.obs.Sandboxes, func(b topic.Sandbox) bool { return b.Ready }))
 	if s.ending.stop != nil {
 		if t.Lifecycle == topic.Syncing {
 			t.Lifecycle = topic.Terminating

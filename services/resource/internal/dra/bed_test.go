@@ -245,7 +245,7 @@ func podWith(name string, all ...string) *corev1.Pod {
 func (b *bed) want(pods ...*corev1.Pod) {
 	b.t.Helper()
 	for _, p := range pods {
-		b.m.Want(p)
+		b.m.Want(p, Admitted)
 	}
 	b.wait(0)
 }

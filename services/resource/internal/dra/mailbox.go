@@ -11,10 +11,24 @@ import (
 	"kubelot.dev/bus/topic"
 )
 
+// Stage is how far a pod is that is to have its claims.
+type Stage int
+
+// The stages.
+const (
+	// Judged pods may be refused still. Only what an earlier process has had prepared for them is.
+	Judged Stage = iota
+	// Admitted pods are to run.
+	Admitted
+	// Sandboxed pods have a sandbox that is up. Their claims were prepared before, by whatever agent.
+	Sandboxed
+)
+
 // word is the last that was said of a pod.
 type word struct {
 	// pod is nil for one that is gone.
 	pod   *corev1.Pod
+	stage Stage
 	ended bool
 	// again is true where the pod was gone in between: the daemon has forgotten what it had heard of it.
 	again bool
@@ -52,7 +66,7 @@ func wake(c chan struct{}) {
 func (b *mailbox) Idle() bool { return b.idle.Load() }
 
 // Want says that the pod is to have its claims. It may be said again, with a newer pod.
-func (b *mailbox) Want(pod *corev1.Pod) { b.say(pod.UID, word{pod: pod}) }
+func (b *mailbox) Want(pod *corev1.Pod, stage Stage) { b.say(pod.UID, word{pod: pod, stage: stage}) }
 
 // Ended says that no container of the pod runs any more, nor ever will.
 func (b *mailbox) Ended(pod *corev1.Pod) { b.say(pod.UID, word{pod: pod, ended: true}) }

@@ -160,7 +160,7 @@ func (m *Manager) load() {
 			"come from the API server")
 	} else {
 		m.book = book
-		m.book.Trust(m.cfg.Allocated)
+		m.book.TrustAllocated(m.cfg.Allocated)
 	}
 	devices, err := state.ReadHealth(m.cfg.RootDir)
 	if err != nil {
@@ -198,7 +198,9 @@ func (m *Manager) read(ctx context.Context) {
 			}
 			p = m.add(uid)
 		}
-		p.hear(w)
+		if p.hear(w); p.stage == Sandboxed && !p.prepared {
+			m.book.Trust(p.uid)
+		}
 	}
 }
 
@@ -261,7 +263,7 @@ func (m *Manager) next(ctx context.Context, p *pod) {
 	case m.now().Before(p.notBefore):
 	case p.ended:
 		m.release(ctx, p)
-	default:
+	case p.stage != Judged || m.book.Knows(p.uid):
 		m.begin(ctx, p)
 	}
 }

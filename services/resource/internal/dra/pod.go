@@ -38,6 +38,7 @@ type pod struct {
 	needs  []claims.Need
 	// invalid is why it can't be known what the pod needs.
 	invalid error
+	stage   Stage
 	ended   bool
 
 	// fetching is the reading of its claims, while they are read; wanted is what was read, until the attempt is over.
@@ -87,6 +88,7 @@ func (p *pod) hear(w word) {
 		}
 	}
 	ended := w.ended || w.pod == nil
+	p.stage = w.stage
 	if ended != p.ended {
 		p.ended, p.wanted, p.failures, p.notBefore = ended, nil, 0, time.Time{}
 		p.reason, p.message, p.began = "", "", time.Time{}

@@ -4,7 +4,7 @@
 // # Guarantees
 //
 //   - A pod holds what it has from its admission until nothing of it runs, also while it has no worker yet after a
-//     restart. A preempted pod holds nothing: its place is promised.
+//     restart. A pod that was preempted, or that nobody wants any more, holds nothing: its place is promised.
 //   - Nobody waits for more ends than it needs. Who gets the place of a preempted pod waits for its end. Another pod
 //     waits for it too where it doesn't fit beside it.
 //   - Restarts of the daemon don't prolong the wait for a pod that can't be ended.
@@ -61,7 +61,7 @@ type Pod struct {
 	Admitted bool
 	// Over is true where no container of it runs or ever will.
 	Over bool
-	// Yields is until when its end is waited for, as it was preempted; zero for any other pod.
+	// Yields is until when its end is waited for, as it was preempted or nobody wants it; zero for any other pod.
 	Yields time.Time
 	// Waits is true where it waits for room itself, and nothing of it runs.
 	Waits bool

@@ -260,6 +260,7 @@ func (p *planner) run() {
 	if !p.facts.Allocating {
 		p.ensureImages()
 	}
+	p.setCPUs()
 	if p.sandbox == nil {
 		p.renewSandbox()
 		p.waitForStart()
@@ -271,7 +272,6 @@ func (p *planner) run() {
 		}
 	}
 	p.resize()
-	p.setCPUs()
 	p.ephemeral()
 	if p.driveInits() {
 		p.mainContainers()

@@ -144,21 +144,39 @@ func (b Book) Adopt(pod types.UID, all []Wanted) {
 	}
 }
 
-// Trust takes the claims of these pods for prepared: an earlier process of the same boot has said so. A driver without
-// devices has perhaps been told to unprepare the claim since.
-func (b Book) Trust(pods map[types.UID]bool) {
+// TrustAllocated takes the claims of these pods for prepared: an earlier process of the same boot has said so. A driver
+// without devices has perhaps been told to unprepare the claim since.
+func (b Book) TrustAllocated(pods map[types.UID]bool) {
 	for _, c := range b {
 		for pod := range c.Pods {
-			if !pods[pod] {
-				continue
-			}
-			for _, d := range c.Drivers {
-				if len(d.Devices) > 0 {
-					d.Standing = Prepared
-				}
-			}
+			c.trust(pods[pod], func(d *Driver) bool { return len(d.Devices) > 0 })
 		}
 	}
+}
+
+// Trust takes the pod's claims for prepared: its sandbox is up, so that none has been unprepared.
+func (b Book) Trust(pod types.UID) {
+	for _, c := range b {
+		c.trust(c.Pods[pod], func(d *Driver) bool { return !d.Calling })
+	}
+}
+
+func (c *Claim) trust(known bool, which func(*Driver) bool) {
+	for _, d := range c.Drivers {
+		if known && which(d) {
+			d.Standing = Prepared
+		}
+	}
+}
+
+// Knows reports whether the pod has claims.
+func (b Book) Knows(pod types.UID) bool {
+	for _, c := range b {
+		if c.Pods[pod] {
+			return true
+		}
+	}
+	return false
 }
 
 // Holds reports whether everything that the pod needs is prepared for it.

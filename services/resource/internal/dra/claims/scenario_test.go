@@ -140,7 +140,7 @@ func (s *scenario) restart(d *datadriven.TestData) {
 	}
 	for _, arg := range d.CmdArgs {
 		if arg.Key == "allocated" {
-			s.book.Trust(map[types.UID]bool{types.UID(arg.Vals[0]): true})
+			s.book.TrustAllocated(map[types.UID]bool{types.UID(arg.Vals[0]): true})
 		}
 	}
 }
