@@ -65,11 +65,11 @@ func (d *dispatcher) doubted(p *source.Pod) bool {
 		d.node.Renew(d.tasks.ctx, string(p.Pod.UID), d.tasks.slow, func() { d.pacing.stale = true })
 }
 
-// admit starts a worker for a pod that has none. A static pod waits until the pod that it replaces holds nothing on the
-// node. Every pod waits until the leftovers of an earlier pod with its UID are removed. A pod of the API server waits for
-// the Node object at the API server: the node's own draft of it lacks the labels and taints of others, and a rejection
-// is final. A pod that may ask for devices waits until the resource daemon has said which resources are some. Only in
-// these last two cases admit returns false.
+// admit starts a worker for a pod that has none. A static pod waits until the pod that it replaces holds nothing. Every
+// pod waits until the leftovers of an earlier pod with its UID are removed. A pod of the API server waits for the Node
+// object at the API server: the node's own draft of it lacks the labels and taints of others, and a rejection is final.
+// A pod that may ask for devices waits until the resource daemon has said which resources are some. Only in these last
+// two cases admit returns false.
 func (d *dispatcher) admit(p *source.Pod) bool {
 	if d.hasPredecessor(p) {
 		return true

@@ -30,10 +30,11 @@
 // Stops are granted in the order in which the pods' ends began. A stop that takes its grace period does not block the
 // others, and a pod that is evicted or preempted waits for nobody. Admission is asked once: a pod that runs is not
 // judged again. It counts when others are judged, from before its source has delivered it until its last container has
-// ended. A pod that nobody wants any more, as after a deletion by force, has no place. Who gets the place of that or of a
-// preempted pod, by admission or resize, waits for its end. A pod of the API server is judged by the Node object at the API server. A static pod doesn't wait for that: the node's own draft is enough. Pods
-// with a network of their own wait for the node's network. Work that looks at all pods begins at once after a single
-// change, and is done once for many changes that come together. Pods of the API server may appear in pod.sources later
-// than in pod.update, by up to a millisecond for each pod of the node; static pods appear at once. The loop waits on
-// nothing outside of the process, so a disk or a systemd that hangs keeps no other pod from its start.
+// ended. A pod that nobody wants any more, as after a deletion by force, has no place. Who gets the place of that or of
+// a preempted pod, by admission or resize, waits for its end. A pod of the API server is judged by the Node object at
+// the API server. A static pod doesn't wait for that: the node's own draft is enough. Pods with a network of their own
+// wait for the node's network. Work that looks at all pods begins at once after a single change, and is done once for
+// many changes that come together. Pods of the API server may appear in pod.sources later than in pod.update, by up to
+// a millisecond for each pod of the node; static pods appear at once. The loop waits on nothing outside of the process,
+// so a disk or a systemd that hangs keeps no other pod from its start.
 package podsync

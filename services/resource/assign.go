@@ -132,8 +132,8 @@ func (s *Service) end(uid string, p *pod, err error) {
 	}
 }
 
-// mayFree reports whether pods have what they may not keep: while it is assigned to them, or since nobody wants them any
-// more. A kubelet knows neither: it admits one pod after the other, and has forgotten a pod that was deleted by force.
+// mayFree reports whether pods have what they may not keep: while it is assigned to them, or since nobody wants them
+// any more. A kubelet knows neither: it admits one pod after the other, and forgets a pod that is deleted by force.
 func (s *Service) mayFree() bool {
 	if len(s.going) > 0 {
 		return true

@@ -101,8 +101,8 @@ func TestAPluginThatHangsHoldsUpNoOtherResource(t *testing.T) {
 		b.says("b", "allocated")
 		// One that comes meanwhile isn't refused for want of what may become free.
 		b.wants("c", map[corev1.ResourceName]string{gpu: "1"})
-		b.says("c", "allocating: waiting for other pods that may get less than is kept for them, or end: requested number of "+
-			"devices unavailable for "+gpu+". Requested: 1, Available: 0")
+		b.says("c", "allocating: waiting for other pods that may get less than is kept for them, or end: requested number "+
+			"of devices unavailable for "+gpu+". Requested: 1, Available: 0")
 
 		// A pod that ends gives back what is kept for it.
 		b.mu.Lock()
