@@ -82,6 +82,24 @@ func exited() topic.PodObservation {
 	return obs
 }
 
+// Whether a sandbox is up tells the resource daemon that what the pod has was made ready, also before it says so.
+func TestAPodThatAllocatesTellsOfItsSandbox(t *testing.T) {
+	for name, c := range map[string]struct {
+		at   func() topic.PodObservation
+		want bool
+	}{
+		"it runs": {runs, true}, "its container has ended": {exited, true}, "after a reboot": {dead, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			_, r := launch(t, Config{Pod: testPod(), Allocates: true}, c.at(), &fakeExecutor{obs: c.at()})
+			settle()
+			if p, _ := r.last(); p.Sandboxed != c.want {
+				t.Errorf("%s: sandboxed: %v", name, p.Sandboxed)
+			}
+		})
+	}
+}
+
 // A refusal doesn't end what runs, and holds up its next start, with the reason.
 func TestARefusedPodRunsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
