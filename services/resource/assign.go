@@ -80,33 +80,35 @@ func (s *Service) keep(ctx context.Context, uid string) error {
 // end takes the end of an assignment.
 func (s *Service) end(uid string, p *pod, err error) {
 	p.stop(nil)
-	defer func() {
-		if p.assigned {
-			s.seeClaims(p)
-		}
-	}()
-	if p.taking {
-		defer s.wakeBehind()
-	}
+	taken := p.taking
 	p.waiting, p.taking, p.behind, p.changed, s.changed = "", false, false, true, true
-	log := s.env.Log.With("pod", p.spec.Name, "namespace", p.spec.Namespace, "uid", uid)
+	if taken {
+		s.wakeBehind()
+	}
 	switch {
 	case s.pods[uid] != p: // it is gone; another one of its UID waits for this
 		delete(s.going, uid)
 		s.release(uid)
-		return
 	case p.ended():
 		s.release(uid) // meanwhile
-		return
 	case err == nil:
 		p.assigned = true
 		s.holdings.got(p.spec)
-		return
+	default:
+		// What its containers may run with stays its own until it has ended. Others would get it too.
+		if !p.held {
+			s.release(uid)
+		}
+		s.failed(uid, p, err, !taken && s.mayFree())
 	}
-	// What its containers may run with stays its own until it has ended. Others would get it too.
-	if !p.held {
-		s.release(uid)
+	if p.assigned {
+		s.seeClaims(p)
 	}
+}
+
+// failed decides what becomes of a pod that doesn't get what it asks for. behind is true where others may free it.
+func (s *Service) failed(uid string, p *pod, err error, behind bool) {
+	log := s.env.Log.With("pod", p.spec.Name, "namespace", p.spec.Namespace, "uid", uid)
 	if p.lost.IsZero() && p.mayPass(err) {
 		p.lost = s.now()
 	}
@@ -122,13 +124,22 @@ func (s *Service) end(uid string, p *pod, err error) {
 		// Its CPUs and memory may have been released, so that it shares them. Without its devices it can't do.
 		p.assigned = true
 		log.Warn("a pod keeps what it has, though it would not get it again", "error", err)
-	case s.mayFree():
+	case behind:
 		p.waiting = "waiting for other pods that may get less than is kept for them, or end: " + err.Error()
 		p.behind, p.notBefore = true, s.now().Add(tryAgain)
 	default:
 		p.refused = refuse(err)
 		s.holdings.metrics.Refused(s.holdings.policy)
 		log.Warn("a pod can't have what it asks for", "reason", p.refused.reason, "message", p.refused.message)
+	}
+}
+
+// wakeBehind has the pods tried again that wait for others: something has become free, or won't.
+func (s *Service) wakeBehind() {
+	for _, p := range s.pods {
+		if p.behind {
+			p.notBefore = time.Time{}
+		}
 	}
 }
 
@@ -145,15 +156,6 @@ func (s *Service) mayFree() bool {
 		}
 	}
 	return false
-}
-
-// wakeBehind has the pods tried again that wait for others: something has become free, or won't.
-func (s *Service) wakeBehind() {
-	for _, p := range s.pods {
-		if p.behind {
-			p.notBefore = time.Time{}
-		}
-	}
 }
 
 // mayPass reports whether the assignment failed because a plugin went or hung meanwhile. Its end may be noticed before

@@ -59,8 +59,7 @@ func (b *publisher) podUpdate() topic.Pod {
 	if s.Reject != nil {
 		t.Refused = s.Reject.Reason
 	}
-	t.Sandboxed = t.Allocates && t.Lifecycle != topic.Terminated &&
-		(plan.Runs(s.view.obs) || slices.ContainsFunc(s.view.obs.Sandboxes, func(b topic.Sandbox) bool { return b.Ready }))
+	t.Sandboxed = t.Allocates && sandboxed(s.view.obs)
 	if s.ending.stop != nil {
 		if t.Lifecycle == topic.Syncing {
 			t.Lifecycle = topic.Terminating
@@ -73,6 +72,11 @@ func (b *publisher) podUpdate() topic.Pod {
 		t.GracePeriodSeconds, t.Deadline = &seconds, &end
 	}
 	return t
+}
+
+// sandboxed reports whether the pod has a sandbox that is up, or was when its containers were started.
+func sandboxed(obs topic.PodObservation) bool {
+	return plan.Runs(obs) || slices.ContainsFunc(obs.Sandboxes, func(b topic.Sandbox) bool { return b.Ready })
 }
 
 // admitted is the pod without its status, but for the names of its claims. If only the status was written since, it
