@@ -253,7 +253,8 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 		shutDown: cfg.Previous.Reason == topic.ReasonShutdown ||
 			cfg.Reject != nil && cfg.Reject.Reason == admission.ReasonShutdown,
 	}
-	if cfg.Restored != nil && (e.removed || cfg.Previous.Reason == admission.ReasonPreempting) {
+	if cfg.Restored != nil &&
+		(e.removed && e.source == topic.SourceAPI || cfg.Previous.Reason == admission.ReasonPreempting) {
 		e.yields = ledger.Promised(cfg.Restored, plan.PodGrace(cfg.Pod), time.Now())
 	}
 	e.hold(cfg.Pod)
@@ -293,13 +294,15 @@ func (e *entry) ending() bool {
 		podstatus.Terminal(e.pod.Status.Phase)
 }
 
-// leave ends the pod, which no source wants any more. Those that come have its place, and wait for its end.
+// leave ends the pod, which no source wants any more. Those that come have its place, and wait for its end. A static
+// pod keeps its place until then, for its successor.
 func (e *entry) leave() {
 	e.removed = true
-	if e.yields.IsZero() {
+	if e.yields.IsZero() && e.source == topic.SourceAPI {
 		e.yields = ledger.Promised(&topic.Pod{}, plan.PodGrace(e.pod), time.Now())
 	}
 	e.Remove()
+	e.Wake() // returns when others can know that: those that come may ask for what it has
 }
 
 // preempt ends the pod for one that is critical.

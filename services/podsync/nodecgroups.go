@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -122,7 +123,9 @@ func (c *nodeCgroups) begin(t *tasks) {
 // make makes the node's cgroups, and holds what runs next to pods to what is reserved for it. It is slow.
 func (c *nodeCgroups) make(capacity corev1.ResourceList) error {
 	k := &c.cfg.Kubelet
-	if err := config.Reservable(k, capacity); err != nil {
+	ofNode := maps.Clone(capacity)
+	delete(ofNode, cgroups.PIDs) // it is no resource of the Node
+	if err := config.Reservable(k, ofNode); err != nil {
 		return err
 	}
 	err := c.manager.EnsureNode(capacity, cgroups.NodeLimits(capacity, config.Reserved(k)))

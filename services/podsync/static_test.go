@@ -111,6 +111,29 @@ func TestACorrectedManifestDoesNotWaitForTheRemovalOfWhatIsLeft(t *testing.T) {
 	})
 }
 
+// An edit of a manifest ends no pod of others: nobody gets the place of the pod that is replaced but its successor.
+func TestTheSuccessorOfAStaticPodHasItsPlace(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.start(fromAPI, fromFile)
+		b.node(110)
+		first, web := asking(pod("api", "first"), "1500m", 1), asking(pod("web", "u1"), "500m", 1)
+		b.deliver(fromFile, first)
+		b.deliver(fromAPI, web)
+		b.wantRunning("api", "web")
+		web = asking(web, "1", 2)
+		b.deliver(fromAPI, web)
+		b.stubborn("api")
+		second := asking(pod("api", "second"), "1500m", 1)
+		second.Annotations = map[string]string{"kubernetes.io/config.source": "file"}
+		b.deliver(fromFile, second)
+		b.pass(time.Minute)
+		b.wantRunning("api", "web")
+		if held, pending := b.resizeOf("u1"); held != "500m" || pending == nil {
+			t.Errorf("the other pod has %s, its resize is %v; want it deferred still", held, pending)
+		}
+	})
+}
+
 // It waits for the volumes of the pod that it replaces.
 func TestACorrectedManifestWaitsForVolumes(t *testing.T) {
 	inBubble(t, func(b *bed) {

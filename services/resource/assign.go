@@ -4,16 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/loop"
+	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/devices"
 )
 
 // tryAgain is the pause before a plugin is asked again that was away, or didn't answer.
 const tryAgain = 5 * time.Second
+
+// overdue is how long after its deadline the end of a pod is waited for that nobody wants any more.
+const overdue = 30 * time.Second
 
 // reasonUnexpected is that of a refusal that has none of its own.
 const reasonUnexpected = "UnexpectedAdmissionError"
@@ -99,7 +104,7 @@ func (s *Service) end(uid string, p *pod, err error) {
 		if !p.held {
 			s.release(uid)
 		}
-		s.failed(uid, p, err, !taken && s.mayFree())
+		s.failed(uid, p, err, !taken && curable(err) && s.mayFree())
 	}
 	if p.assigned {
 		s.seeClaims(p)
@@ -151,8 +156,32 @@ func (s *Service) mayFree() bool {
 	}
 	has := s.holdings.pods()
 	for uid, p := range s.pods {
-		if p.taking || s.all[uid].Removed && !p.ended() && has[uid] {
+		v := s.all[uid]
+		ends := v.Removed && !p.ended() && (v.Deadline == nil || s.now().Before(v.Deadline.Add(overdue)))
+		if p.taking || ends && has[uid] {
 			return true
+		}
+	}
+	return false
+}
+
+// curable reports whether a pod may get what it asks for once others have less.
+func curable(err error) bool {
+	var smt cpus.SMTAlignmentError
+	return (!errors.As(err, &smt) || smt.Short) && !errors.Is(err, devices.ErrUnregistered) &&
+		!errors.Is(err, devices.ErrUnhealthy)
+}
+
+// overtakes reports whether the pod would take a device that an earlier one is to get, which waits until its plugin is
+// asked again.
+func (s *Service) overtakes(p *pod, earlier []*pod) bool {
+	for _, need := range s.holdings.devices.Needs(p.spec) {
+		for _, q := range earlier {
+			if !q.lost.IsZero() && slices.ContainsFunc(s.holdings.devices.Needs(q.spec), func(n devices.Need) bool {
+				return n.Resource == need.Resource
+			}) {
+				return true
+			}
 		}
 	}
 	return false

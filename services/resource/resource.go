@@ -242,8 +242,14 @@ func (s *Service) advance(ctx context.Context, now time.Time) time.Duration {
 	}
 	s.dropUnknown()
 	wake := now.Add(idle)
+	var before []*pod
 	for _, uid := range s.undecided() {
-		wake = earlier(wake, s.decide(ctx, uid, s.pods[uid], now))
+		p := s.pods[uid]
+		if p.behind && s.overtakes(p, before) {
+			continue // it is woken when the earlier one is asked about again
+		}
+		wake = earlier(wake, s.decide(ctx, uid, p, now))
+		before = append(before, p)
 	}
 	if s.changed {
 		s.changed = false

@@ -142,6 +142,54 @@ func TestThePlaceOfAPodThatNobodyWants(t *testing.T) {
 	})
 }
 
+// A pod that can't be ended keeps others from being refused for some time only.
+func TestAPodIsRefusedForWhatNobodyElseHas(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		old := b.wants("old", map[corev1.ResourceName]string{gpu: "1"})
+		deadline := time.Now().Add(time.Minute)
+		if err := b.pods.Set("old", topic.Pod{
+			Pod: old, Lifecycle: topic.Terminating, Removed: true, Deadline: &deadline,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		b.wants("new", map[corev1.ResourceName]string{gpu: "1"})
+		if got := b.said("new"); !strings.HasPrefix(got, "allocating: waiting for other pods") {
+			t.Errorf("the successor is %q", got)
+		}
+		time.Sleep(time.Minute + overdue + tryAgain)
+		b.says("new", "refused UnexpectedAdmissionError: Allocate failed due to requested number of devices unavailable for "+
+			gpu+". Requested: 1, Available: 0, which is unexpected")
+	})
+}
+
+// The pod that came first gets the device of a plugin that hung, not the one that has waited behind it.
+func TestAPodThatWaitsBehindAnotherDoesNotOvertakeIt(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.lists(gpu, "g0")
+		b.mu.Lock()
+		b.fail = deviceplugin.ErrSlow
+		b.hang[gpu] = make(chan struct{})
+		hung := b.hang[gpu]
+		b.mu.Unlock()
+		first, second := asks("a", "gpu=1"), asks("b", "gpu=1")
+		b.come(first, second)
+		b.mu.Lock()
+		b.hang[gpu] = nil
+		b.mu.Unlock()
+		close(hung)
+		synctest.Wait()
+		b.mu.Lock()
+		b.fail = nil
+		b.mu.Unlock()
+		time.Sleep(2 * tryAgain)
+		b.says("a", "allocated")
+		if got := b.said("b"); !strings.HasPrefix(got, "refused ") {
+			t.Errorf("the second pod is %q", got)
+		}
+	})
+}
+
 func TestAPluginThatRefuses(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.lists(gpu, "g0")

@@ -11,7 +11,6 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/podspec"
-	"kubelot.dev/services/podsync/internal/worker/plan"
 )
 
 // stated is what a worker has put on the bus of its pod.
@@ -74,9 +73,11 @@ func (b *publisher) podUpdate() topic.Pod {
 	return t
 }
 
-// sandboxed reports whether the pod has a sandbox that is up, or was when its containers were started.
+// sandboxed reports whether the pod has a sandbox that is up, or containers that outlive theirs. A runtime that has
+// lost its files in a reboot says nothing of either.
 func sandboxed(obs topic.PodObservation) bool {
-	return plan.Runs(obs) || slices.ContainsFunc(obs.Sandboxes, func(b topic.Sandbox) bool { return b.Ready })
+	return slices.ContainsFunc(obs.Sandboxes, func(b topic.Sandbox) bool { return b.Ready }) ||
+		slices.ContainsFunc(obs.Containers, func(c topic.Container) bool { return c.State == topic.ContainerRunning })
 }
 
 // admitted is the pod without its status, but for the names of its claims. If only the status was written since, it

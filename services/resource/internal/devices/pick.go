@@ -11,6 +11,9 @@ import (
 // ErrUnhealthy is of a resource without any healthy device, as while its plugin is away.
 var ErrUnhealthy = errors.New("no healthy devices present; cannot allocate unhealthy devices")
 
+// ErrUnregistered is of a resource that no plugin has.
+var ErrUnregistered = errors.New("cannot allocate unregistered device")
+
 // Request asks for the devices of one resource for one container.
 type Request struct {
 	Pod *corev1.Pod
@@ -59,7 +62,7 @@ func (b *Book) pick(q Request) (Choice, error) {
 	}
 	r := b.resources[q.Resource]
 	if r == nil {
-		return Choice{}, fmt.Errorf("cannot allocate unregistered device %s", q.Resource)
+		return Choice{}, fmt.Errorf("%w %s", ErrUnregistered, q.Resource)
 	}
 	healthy := r.healthy()
 	switch {

@@ -149,11 +149,10 @@ func (l *Ledger) held() []admission.Held {
 	return held
 }
 
-// awaits are the ends that the pod waits for: those of the victims, and those of the pods that yield to others where it
-// doesn't fit beside these. Pods that wait for room themselves are no hindrance: nothing of them runs.
+// awaits are the ends that the pod waits for: those of the victims, and those of pods that yield to others beside which
+// it doesn't fit. Pods that wait for room themselves are no hindrance: nothing of them runs.
 func (l *Ledger) awaits(pod *corev1.Pod, victims []End, now time.Time) []End {
-	var others []End
-	var ending []admission.Held
+	var others []Pod
 	gone := map[types.UID]bool{}
 	for _, v := range victims {
 		gone[v.Pod.UID] = true
@@ -161,7 +160,7 @@ func (l *Ledger) awaits(pod *corev1.Pod, victims []End, now time.Time) []End {
 	for i := range l.Pods {
 		p := &l.Pods[i]
 		if p.Yields.After(now) && !p.Over {
-			others, ending = append(others, End{p.Pod, p.Yields}), append(ending, p.Held)
+			others = append(others, *p)
 		}
 		if p.Waits {
 			gone[p.Pod.UID] = true
@@ -171,8 +170,16 @@ func (l *Ledger) awaits(pod *corev1.Pod, victims []End, now time.Time) []End {
 		return victims
 	}
 	there := slices.DeleteFunc(l.held(), func(h admission.Held) bool { return gone[h.Pod.UID] })
-	if r := admission.Admit(pod, l.Node, append(ending, there...), l.Facts); r == nil || !r.Passes() {
-		return victims
+	// Beside those that take longest it may fit.
+	slices.SortStableFunc(others, func(a, b Pod) int { return b.Yields.Compare(a.Yields) })
+	awaits := slices.Clip(victims)
+	for _, p := range others {
+		r := admission.Admit(pod, l.Node, append(slices.Clip(there), p.Held), l.Facts)
+		if r == nil || !r.Passes() {
+			there = append(there, p.Held)
+		} else {
+			awaits = append(awaits, End{p.Pod, p.Yields})
+		}
 	}
-	return append(slices.Clip(victims), others...)
+	return awaits
 }

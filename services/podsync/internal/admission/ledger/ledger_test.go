@@ -258,6 +258,23 @@ func TestWhoMustEnd(t *testing.T) {
 	})
 }
 
+// Of several pods that end the pod waits for those that it doesn't fit beside, the soonest ones.
+func TestNobodyWaitsForMoreEndsThanItNeeds(t *testing.T) {
+	late := yields(now.Add(time.Hour))
+	judge(t, []judgement{
+		{
+			intent: "It fits beside the one that takes longest.",
+			pods:   []Pod{works(pod("a", "500m"), late), works(pod("b", "1500m"), yields(soon))},
+			claim:  Claim{Pod: pod("new", "1")}, want: answer{awaits: []string{"b 20"}},
+		},
+		{
+			intent: "It needs both places.",
+			pods:   []Pod{works(pod("a", "500m"), late), works(pod("b", "1500m"), yields(soon))},
+			claim:  Claim{Pod: pod("new", "1700m")}, want: answer{awaits: []string{"a 3600", "b 20"}},
+		},
+	})
+}
+
 func TestWhoseEndIsAwaited(t *testing.T) {
 	small := Claim{Pod: pod("new", "500m")}
 	judge(t, []judgement{
