@@ -175,13 +175,9 @@ func TestAPodThatWaitsBehindAnotherDoesNotOvertakeIt(t *testing.T) {
 		first, second := asks("a", "gpu=1"), asks("b", "gpu=1")
 		b.come(first, second)
 		b.mu.Lock()
-		b.hang[gpu] = nil
+		b.hang[gpu], b.fail = nil, nil
 		b.mu.Unlock()
 		close(hung)
-		synctest.Wait()
-		b.mu.Lock()
-		b.fail = nil
-		b.mu.Unlock()
 		time.Sleep(2 * tryAgain)
 		b.says("a", "allocated")
 		if got := b.said("b"); !strings.HasPrefix(got, "refused ") {
