@@ -4,21 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon/loop"
-	"kubelot.dev/services/resource/internal/cpus"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/devices"
 )
 
 // tryAgain is the pause before a plugin is asked again that was away, or didn't answer.
 const tryAgain = 5 * time.Second
-
-// overdue is how long after its deadline the end of a pod is waited for that nobody wants any more.
-const overdue = 30 * time.Second
 
 // reasonUnexpected is that of a refusal that has none of its own.
 const reasonUnexpected = "UnexpectedAdmissionError"
@@ -50,13 +45,21 @@ func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 	if err == nil || p.waiting == "" { // else no plugin is asked, and what it waits for is still true
 		p.waiting = "waiting for device plugins to allocate its devices"
 	}
-	if err != nil && !p.held {
+	var asked turn
+	switch {
+	case err == nil:
+		asked = s.turns.take(s.holdings.devices.Needs(p.spec))
+	case !p.held:
 		s.release(uid) // at once: it is the next pod's
 	}
 	s.loop.Go(func() {
+		if err == nil {
+			err = asked.wait(ctx)
+		}
 		for err == nil && reserved.Next() != "" {
 			err = s.assignDevices(ctx, reserved)
 		}
+		asked.end()
 		took := time.Since(began)
 		if err == nil {
 			err = s.keep(ctx, uid)
@@ -88,7 +91,7 @@ func (s *Service) end(uid string, p *pod, err error) {
 	taken := p.taking
 	p.waiting, p.taking, p.behind, p.changed, s.changed = "", false, false, true, true
 	if taken {
-		s.wakeBehind()
+		wakeBehind(s.pods)
 	}
 	switch {
 	case s.pods[uid] != p: // it is gone; another one of its UID waits for this
@@ -104,7 +107,7 @@ func (s *Service) end(uid string, p *pod, err error) {
 		if !p.held {
 			s.release(uid)
 		}
-		s.failed(uid, p, err, !taken && curable(err) && s.mayFree())
+		failed(s, uid, p, err, !taken && curable(err) && mayFree(s))
 	}
 	if p.assigned {
 		s.seeClaims(p)
@@ -112,7 +115,7 @@ func (s *Service) end(uid string, p *pod, err error) {
 }
 
 // failed decides what becomes of a pod that doesn't get what it asks for. behind is true where others may free it.
-func (s *Service) failed(uid string, p *pod, err error, behind bool) {
+func failed(s *Service, uid string, p *pod, err error, behind bool) {
 	log := s.env.Log.With("pod", p.spec.Name, "namespace", p.spec.Namespace, "uid", uid)
 	if p.lost.IsZero() && p.mayPass(err) {
 		p.lost = s.now()
@@ -137,54 +140,6 @@ func (s *Service) failed(uid string, p *pod, err error, behind bool) {
 		s.holdings.metrics.Refused(s.holdings.policy)
 		log.Warn("a pod can't have what it asks for", "reason", p.refused.reason, "message", p.refused.message)
 	}
-}
-
-// wakeBehind has the pods tried again that wait for others: something has become free, or won't.
-func (s *Service) wakeBehind() {
-	for _, p := range s.pods {
-		if p.behind {
-			p.notBefore = time.Time{}
-		}
-	}
-}
-
-// mayFree reports whether pods have what they may not keep: while it is assigned to them, or since nobody wants them
-// any more. A kubelet knows neither: it admits one pod after the other, and forgets a pod that is deleted by force.
-func (s *Service) mayFree() bool {
-	if len(s.going) > 0 {
-		return true
-	}
-	has := s.holdings.pods()
-	for uid, p := range s.pods {
-		v := s.all[uid]
-		ends := v.Removed && !p.ended() && (v.Deadline == nil || s.now().Before(v.Deadline.Add(overdue)))
-		if p.taking || ends && has[uid] {
-			return true
-		}
-	}
-	return false
-}
-
-// curable reports whether a pod may get what it asks for once others have less.
-func curable(err error) bool {
-	var smt cpus.SMTAlignmentError
-	return (!errors.As(err, &smt) || smt.Short) && !errors.Is(err, devices.ErrUnregistered) &&
-		!errors.Is(err, devices.ErrUnhealthy)
-}
-
-// overtakes reports whether the pod would take a device that an earlier one is to get, which waits until its plugin is
-// asked again.
-func (s *Service) overtakes(p *pod, earlier []*pod) bool {
-	for _, need := range s.holdings.devices.Needs(p.spec) {
-		for _, q := range earlier {
-			if !q.lost.IsZero() && slices.ContainsFunc(s.holdings.devices.Needs(q.spec), func(n devices.Need) bool {
-				return n.Resource == need.Resource
-			}) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // mayPass reports whether the assignment failed because a plugin went or hung meanwhile. Its end may be noticed before
@@ -247,8 +202,8 @@ func ask[T any](ctx context.Context, l *loop.Loop, question func() (T, error)) (
 
 // preStart answers resource.prestart: a container is about to start.
 func (s *Service) preStart(ctx context.Context, req topic.PreStartRequest) (topic.PreStartReply, error) {
-	due, err := onceTold(ctx, func() (starting, error) {
-		return ask(ctx, s.loop, func() (starting, error) { return s.starting(req) })
+	due, err := onceTold(ctx, func() (start, error) {
+		return ask(ctx, s.loop, func() (start, error) { return starting(s, req) })
 	})
 	if err == nil && due.freed {
 		err = s.store.save(ctx) // nobody is told again which of the pod's containers have ended
@@ -267,15 +222,15 @@ func (s *Service) preStart(ctx context.Context, req topic.PreStartRequest) (topi
 	return topic.PreStartReply{}, err
 }
 
-// starting is what the start of a container has brought about: devices that their plugins are to make ready, by
+// start is what the start of a container has brought about: devices that their plugins are to make ready, by
 // resource, and whether memory has become free.
-type starting struct {
+type start struct {
 	ids   map[string][]string
 	freed bool
 }
 
 // starting takes note that a container is about to start.
-func (s *Service) starting(req topic.PreStartRequest) (due starting, err error) {
+func starting(s *Service, req topic.PreStartRequest) (due start, err error) {
 	if !s.known.pods {
 		return due, errUntold
 	}

@@ -66,6 +66,8 @@ type bed struct {
 	claims Claims
 	// sleeper is that of the next start; nil for none.
 	sleeper sleeper
+	// announce is that of the next start.
+	announce announced
 
 	service *Service
 	stop    func()
@@ -89,7 +91,7 @@ func inBubble(t *testing.T, test func(b *bed)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bed{
 			t: t, bus: bustest.New(), dir: dir, policy: cpus.PolicyNone, hang: map[string]chan struct{}{},
-			options:  map[string]int{},
+			options: map[string]int{}, announce: nowhere{},
 			reserved: cpuset.New(0), align: numa.Config{Policy: numa.PolicyNone, Nodes: []machine.Node{{ID: 0}}},
 		}
 		b.others = b.bus.Conn("podsync")
@@ -152,7 +154,7 @@ func (b *bed) start() {
 		return w.write(s)
 	})
 	b.service.plugins, b.service.claims = b, b.claims
-	b.service.found, b.service.announce = found, nowhere{}
+	b.service.found, b.service.announce = found, b.announce
 	b.service.nap = nap{sleeper: b.sleeper, kept: keeps(h, nil)}
 	ctx, cancel := context.WithCancelCause(b.t.Context())
 	ended := make(chan error)

@@ -192,9 +192,9 @@ func TestAStartThatFreesMemoryIsOnDiskBeforeItIsAnswered(t *testing.T) {
 func TestAStartWaitsUntilThePodsAreKnown(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		for known, want := range map[bool]error{false: errUntold, true: nil} {
-			_, err := ask(b.t.Context(), b.service.loop, func() (starting, error) {
+			_, err := ask(b.t.Context(), b.service.loop, func() (start, error) {
 				b.service.known.pods = known
-				return b.service.starting(topic.PreStartRequest{Ref: topic.Ref{UID: "a"}, Container: "app"})
+				return starting(b.service, topic.PreStartRequest{Ref: topic.Ref{UID: "a"}, Container: "app"})
 			})
 			if !errors.Is(err, want) {
 				t.Errorf("the pods are known: %v; got %v", known, err)

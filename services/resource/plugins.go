@@ -14,6 +14,8 @@ import (
 type announced interface {
 	Add(resource string, at topic.PluginEndpoint)
 	Remove(resource string)
+	// Idle reports whether no plugin is registered, in plugins_registry or not. One may take long to list its devices.
+	Idle() bool
 }
 
 // plugin takes a plugin that has registered, or is gone.

@@ -40,6 +40,7 @@ type Service struct {
 	changed bool
 	// going are UIDs of pods that are gone and whose assignment is still under way.
 	going     map[string]bool
+	turns     turns
 	found     recalled
 	publisher publisher
 	nap       nap
@@ -57,7 +58,7 @@ type known struct {
 func New(env daemon.Env, h *holdings, save func(snapshot) error) *Service {
 	s := &Service{
 		env: env, problems: daemon.NewProblems(env.Health, ""), loop: loop.New(env.Bus), holdings: h, pods: map[string]*pod{},
-		all: map[string]topic.Pod{}, registered: map[string]topic.Plugin{}, going: map[string]bool{}, changed: true,
+		all: map[string]topic.Pod{}, registered: map[string]topic.Plugin{}, going: map[string]bool{}, turns: turns{}, changed: true,
 		now: time.Now,
 	}
 	s.store = &store{
@@ -226,7 +227,7 @@ func (s *Service) release(uid string) {
 	if s.holdings.release(uid) {
 		s.changed = true
 		s.store.soon()
-		s.wakeBehind()
+		wakeBehind(s.pods)
 	}
 }
 
@@ -245,7 +246,7 @@ func (s *Service) advance(ctx context.Context, now time.Time) time.Duration {
 	var before []*pod
 	for _, uid := range s.undecided() {
 		p := s.pods[uid]
-		if p.behind && s.overtakes(p, before) {
+		if p.behind && overtakes(s.holdings.devices, p, before) {
 			continue // it is woken when the earlier one is asked about again
 		}
 		wake = earlier(wake, s.decide(ctx, uid, p, now))

@@ -117,75 +117,6 @@ func TestAPluginThatHangsHoldsUpNoOtherResource(t *testing.T) {
 	})
 }
 
-// A pod that was deleted by force has what it had until it has ended. Its successor waits for that.
-func TestThePlaceOfAPodThatNobodyWants(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		b.static()
-		b.lists(gpu, "g0")
-		old := b.wants("old", map[corev1.ResourceName]string{gpu: "1", corev1.ResourceCPU: "3"})
-		b.says("old", "allocated")
-		b.state(old, topic.Terminating)
-		b.wants("early", map[corev1.ResourceName]string{gpu: "1"})
-		b.says("early", "refused UnexpectedAdmissionError: Allocate failed due to requested number of devices unavailable "+
-			"for "+gpu+". Requested: 1, Available: 0, which is unexpected")
-		if err := b.pods.Set("old", topic.Pod{Pod: old, Lifecycle: topic.Terminating, Removed: true}); err != nil {
-			t.Fatal(err)
-		}
-		b.wants("new", map[corev1.ResourceName]string{gpu: "1", corev1.ResourceCPU: "3"})
-		if got := b.said("new"); !strings.HasPrefix(got, "allocating: waiting for other pods") {
-			t.Errorf("the successor is %q", got)
-		}
-		if err := b.pods.Delete("old"); err != nil {
-			t.Fatal(err)
-		}
-		b.says("new", "allocated")
-	})
-}
-
-// A pod that can't be ended keeps others from being refused for some time only.
-func TestAPodIsRefusedForWhatNobodyElseHas(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		b.lists(gpu, "g0")
-		old := b.wants("old", map[corev1.ResourceName]string{gpu: "1"})
-		deadline := time.Now().Add(time.Minute)
-		if err := b.pods.Set("old", topic.Pod{
-			Pod: old, Lifecycle: topic.Terminating, Removed: true, Deadline: &deadline,
-		}); err != nil {
-			t.Fatal(err)
-		}
-		b.wants("new", map[corev1.ResourceName]string{gpu: "1"})
-		if got := b.said("new"); !strings.HasPrefix(got, "allocating: waiting for other pods") {
-			t.Errorf("the successor is %q", got)
-		}
-		time.Sleep(time.Minute + overdue + tryAgain)
-		b.says("new", "refused UnexpectedAdmissionError: Allocate failed due to requested number of devices unavailable for "+
-			gpu+". Requested: 1, Available: 0, which is unexpected")
-	})
-}
-
-// The pod that came first gets the device of a plugin that hung, not the one that has waited behind it.
-func TestAPodThatWaitsBehindAnotherDoesNotOvertakeIt(t *testing.T) {
-	inBubble(t, func(b *bed) {
-		b.lists(gpu, "g0")
-		b.mu.Lock()
-		b.fail = deviceplugin.ErrSlow
-		b.hang[gpu] = make(chan struct{})
-		hung := b.hang[gpu]
-		b.mu.Unlock()
-		first, second := asks("a", "gpu=1"), asks("b", "gpu=1")
-		b.come(first, second)
-		b.mu.Lock()
-		b.hang[gpu], b.fail = nil, nil
-		b.mu.Unlock()
-		close(hung)
-		time.Sleep(2 * tryAgain)
-		b.says("a", "allocated")
-		if got := b.said("b"); !strings.HasPrefix(got, "refused ") {
-			t.Errorf("the second pod is %q", got)
-		}
-	})
-}
-
 func TestAPluginThatRefuses(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		b.lists(gpu, "g0")
@@ -354,6 +285,14 @@ func TestPodResourcesAnswersWhilePodsyncWaits(t *testing.T) {
 		b.start()
 		if _, err := (source{b.service}).Pods(b.t.Context()); !errors.Is(err, errUntold) {
 			t.Errorf("after a restart: %v", err)
+		}
+		// Of a server of manifests nobody needs to know.
+		if err := b.sources.Set("", topic.Sources{Waiting: []topic.Source{topic.SourceHTTP}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if pods, err := (source{b.service}).Pods(b.t.Context()); err != nil || len(pods) != 1 {
+			t.Errorf("it shows %+v, %v", pods, err)
 		}
 	})
 }

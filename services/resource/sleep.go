@@ -81,7 +81,7 @@ func (n *nap) look(ctx context.Context, needed func() bool, now time.Time) time.
 // needed reports whether something needs the daemon now.
 func needed(s *Service) bool {
 	// The cheap questions come first: it is asked in each turn of the loop.
-	return len(s.pods)+len(s.going) > 0 || unclear(s) || s.claims != nil && !s.claims.Idle() ||
+	return len(s.pods)+len(s.going) > 0 || unclear(s) || !s.announce.Idle() || s.claims != nil && !s.claims.Idle() ||
 		plugged(s.registered) || s.store.busy() || len(s.holdings.pods()) > 0 ||
 		len(s.holdings.devices.Export().RegisteredDevices) > 0
 }

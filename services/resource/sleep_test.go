@@ -64,6 +64,12 @@ type nowhere struct{}
 
 func (nowhere) Add(string, topic.PluginEndpoint) {}
 func (nowhere) Remove(string)                    {}
+func (nowhere) Idle() bool                       { return true }
+
+// silent is where a plugin has registered that lists nothing.
+type silent struct{ nowhere }
+
+func (silent) Idle() bool { return false }
 
 // tired starts the daemon with a sleeper.
 func (b *bed) tired() *sleepless {
@@ -184,6 +190,7 @@ func TestWhatKeepsItAwake(t *testing.T) {
 	for name, given := range map[string]func(b *bed){
 		"a policy":        func(b *bed) { b.policy = cpus.PolicyStatic },
 		"a device plugin": func(b *bed) { b.plug(topic.Plugin{Type: topic.DevicePlugin, Name: gpu}) },
+		"a silent plugin": func(b *bed) { b.announce = silent{} },
 		"a DRA driver":    func(b *bed) { b.plug(topic.Plugin{Type: topic.DRAPlugin, Name: "gpu.example"}) },
 		"claims": func(b *bed) {
 			b.claims = &told{busy: true}

@@ -3,6 +3,7 @@ package resource
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,8 +44,10 @@ func onceTold[T any](ctx context.Context, question func() (T, error)) (T, error)
 // podsNow is Pods, or errUntold where they aren't all known yet.
 func (s source) podsNow(ctx context.Context) ([]podresources.Pod, error) {
 	return ask(ctx, s.loop, func() ([]podresources.Pod, error) {
-		// What was known once still is while a podsync that has started again waits for the API server.
-		if !s.known.settled {
+		// What was known once still is while a podsync that has started again waits for the API server. A source of
+		// manifests that never answers is waited for by nobody who asks.
+		untold := len(s.sources.Waiting) == 0 || slices.Contains(s.sources.Waiting, topic.SourceAPI)
+		if !s.known.settled && (!s.known.pods || untold) {
 			return nil, errUntold
 		}
 		all := make([]podresources.Pod, 0, len(s.all))

@@ -144,9 +144,10 @@ func TestNoPodTakesTheDevicesThatAnotherIsAlignedTo(t *testing.T) {
 		b.hang["preferred "+gpu] = make(chan struct{})
 		b.come(asks("a", "cpu=2 gpu=1"))
 		b.come(asks("c", "gpu=2"))
-		b.says("c", "allocated")
+		b.says("c", "allocating: waiting for device plugins to allocate its devices")
 		b.release("preferred " + gpu)
 		b.says("a", "allocated")
+		b.says("c", "allocated")
 		if got := b.nodes("a"); len(got) != 1 {
 			t.Errorf("it is of the NUMA nodes %v: %+v", got, b.allocation("a").Containers)
 		}

@@ -17,10 +17,8 @@ import (
 )
 
 const (
-	// maxDevices bounds the devices of a resource, maxID the length of their names. There are plugins that have a device
-	// for each MiB of a memory.
-	maxDevices = 100_000
-	maxID      = 1024
+	// maxID bounds the length of a device's name.
+	maxID = 1024
 	// maxNode is the highest NUMA node that Linux knows.
 	maxNode = 1023
 	// gather is the least pause between two lists of a plugin, in case one sends them without end.
@@ -40,10 +38,7 @@ func (s *Server) watch(ctx context.Context, p *plugin) error {
 		if err != nil {
 			return p.lost(ctx, err)
 		}
-		list, strange, err := judge(message.GetDevices())
-		if err != nil {
-			return err
-		}
+		list, strange := judge(message.GetDevices())
 		if strange != "" && strange != problem {
 			s.ports.Log.Warn("ignoring devices of a device plugin", "resource", p.resource, "error", strange)
 		}
@@ -68,11 +63,9 @@ func (p *plugin) lost(ctx context.Context, err error) error {
 }
 
 // judge makes devices of what a plugin lists, in the order of their IDs. What can't be one is left out, and strange
-// says why. The error is for a list that can't be used at all.
-func judge(message []*pluginapi.Device) (list []devices.Device, strange string, err error) {
-	if len(message) > maxDevices {
-		return nil, "", fmt.Errorf("it lists %d devices, at most %d can be used", len(message), maxDevices)
-	}
+// says why. How many there are is bounded by maxAnswer alone, as with the kubelet: there are plugins that have a device
+// for each MiB of a memory.
+func judge(message []*pluginapi.Device) (list []devices.Device, strange string) {
 	byID := make(map[string]devices.Device, len(message))
 	for _, d := range message {
 		id := d.GetID()
@@ -97,5 +90,5 @@ func judge(message []*pluginapi.Device) (list []devices.Device, strange string, 
 		list = append(list, d)
 	}
 	slices.SortFunc(list, func(x, y devices.Device) int { return strings.Compare(x.ID, y.ID) })
-	return list, strange, nil
+	return list, strange
 }

@@ -214,3 +214,10 @@ func (s *Server) remove(ctx context.Context, p *plugin) {
 		delete(s.plugins, p.resource)
 	}
 }
+
+// Idle reports whether no plugin is registered, nor is being registered.
+func (s *Server) Idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.plugins)+len(s.registering)+len(s.wanted) == 0
+}
