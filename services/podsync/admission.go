@@ -43,7 +43,7 @@ func takeIn(d *dispatcher) (waiting int) {
 			others = append(others, p)
 		}
 	}
-	d.removeUnwanted() // before others are judged, who get their places
+	removeUnwanted(d) // before others are judged, who get their places
 	for _, p := range others {
 		take(p) // it may have a worker by now, which ends it for one of the others
 	}
@@ -71,7 +71,7 @@ func (d *dispatcher) doubted(p *source.Pod) bool {
 // A pod that may ask for devices waits until the resource daemon has said which resources are some. Only in these last
 // two cases admit returns false.
 func (d *dispatcher) admit(p *source.Pod) bool {
-	if d.hasPredecessor(p) {
+	if hasPredecessor(d, p) {
 		return true
 	}
 	if d.orphans.removing[p.Pod.UID] {
@@ -132,7 +132,7 @@ func judge(d *dispatcher, cfg *worker.Config, obs topic.PodObservation, admitted
 
 // hasPredecessor reports whether a static pod with the same name isn't over yet. One that an earlier run of this daemon
 // has started was replaced by its own source, and is ended here: it needn't wait for the other sources.
-func (d *dispatcher) hasPredecessor(p *source.Pod) bool {
+func hasPredecessor(d *dispatcher, p *source.Pod) bool {
 	if p.Source == topic.SourceAPI {
 		return false
 	}

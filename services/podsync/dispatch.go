@@ -16,6 +16,7 @@ import (
 	"kubelot.dev/services/podsync/internal/node/events"
 	"kubelot.dev/services/podsync/internal/node/objects"
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
+	"kubelot.dev/services/podsync/internal/runtime/nodecgroups"
 	"kubelot.dev/services/podsync/internal/runtime/nodeinfo"
 	"kubelot.dev/services/podsync/internal/source"
 	"kubelot.dev/services/podsync/internal/worker"
@@ -40,7 +41,7 @@ type dispatcher struct {
 
 	recovery recovery
 	launcher launcher
-	cgroups  nodeCgroups
+	cgroups  *nodecgroups.Cgroups
 	orphans  orphanRemoval
 	wanted   wanted
 	known    known
@@ -62,13 +63,15 @@ func newDispatcher(p parts, sources []topic.Source) *dispatcher {
 			executor: p.newExecutor(turns), crowded: turns.Crowded, settling: p.settling,
 			applied: p.cgroups.Applied,
 		},
-		cgroups: nodeCgroups{manager: p.cgroups, cfg: p.Config, health: p.Health, report: p.report, log: p.Log},
 		orphans: orphanRemoval{remover: p.newRemover()},
 		wanted:  newWanted(sources, p.report, p.manifestProblem), known: newKnown(), workers: workers{},
 		pacing: pacing{trigger: metrics.PodUpdated, gone: map[string]bool{}},
 		tasks:  newTasks(p.Bus), recovered: make(chan struct{}),
 	}
-	d.cgroups.onMade = func() { d.pacing.stale = true }
+	d.cgroups = nodecgroups.New(nodecgroups.Config{
+		Manager: p.cgroups, Settings: p.Config, Health: p.Health, Report: p.report, Log: p.Log,
+		RetryEvery: housekeepingEvery, OnMade: func() { d.pacing.stale = true },
+	})
 	return d
 }
 
@@ -143,15 +146,15 @@ func (d *dispatcher) sync() {
 		d.health.Set(topic.Degraded, "waiting for the node's facts (node.object, node.machine) before pods are admitted")
 		return
 	}
-	d.cgroups.ensure(d.tasks, d.node.Capacity(), !d.cgroups.made)
-	if !d.cgroups.made {
-		d.health.Set(d.cgroups.state())
+	d.cgroups.Ensure(d.tasks.slow, d.node.Capacity(), !d.cgroups.Made())
+	if !d.cgroups.Made() {
+		d.health.Set(d.cgroups.State())
 		return
 	}
 	d.pacing.round++
 	resumeEnds(d)
 	if d.wanted.merge.Ready() && !d.orphans.begun {
-		d.endUnwanted()
+		endUnwanted(d)
 	}
 	waiting := takeIn(d)
 	d.workers.revive(d.known)
@@ -159,7 +162,7 @@ func (d *dispatcher) sync() {
 	d.wanted.reportMirrors()
 	d.wanted.unreported = true
 	d.pacing.uncounted = true
-	d.cgroups.updateQOS(d.tasks, d.workers.requests(), d.wanted.merge.Ready())
+	d.cgroups.UpdateQOS(d.tasks.slow, d.workers.requests(), d.wanted.merge.Ready())
 	if !d.wanted.merge.Ready() {
 		d.health.Set(topic.Healthy, fmt.Sprintf("waiting for the pod sources %v", d.wanted.merge.Waiting()))
 		return
@@ -185,7 +188,7 @@ func (d *dispatcher) recover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.cgroups.manager.UseDriver(driver); err != nil {
+	if err := d.cgroups.Manager.UseDriver(driver); err != nil {
 		return err
 	}
 	if d.known.observed, err = d.recovery.observed(ctx); err != nil {
@@ -201,7 +204,7 @@ type workers map[string]*entry
 // removeUnwanted ends the pods that no source wanted in this round. Pods of the API server wait until no source is
 // missing. A static pod waits for its own source only: it may be the API server, and the manifest that corrects it its
 // successor.
-func (d *dispatcher) removeUnwanted() {
+func removeUnwanted(d *dispatcher) {
 	missing := d.wanted.merge.Waiting()
 	for _, e := range d.workers {
 		heard := len(missing) == 0 || e.source != topic.SourceAPI && !slices.Contains(missing, e.source)

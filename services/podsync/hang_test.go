@@ -15,11 +15,12 @@ import (
 
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/services/podsync/internal/runtime/cgroups"
+	"kubelot.dev/services/podsync/internal/runtime/nodecgroups"
 )
 
 // hangs is a machine whose cgroups and directories hang where they are told to.
 type hangs struct {
-	nodeManager
+	nodecgroups.Manager
 
 	at      string        // the call that hangs
 	release chan struct{} // closed: it hangs no more
@@ -57,12 +58,12 @@ func (h *hangs) EnsureNode(capacity, limits corev1.ResourceList) error {
 	h.mu.Lock()
 	h.limits = limits
 	h.mu.Unlock()
-	return h.nodeManager.EnsureNode(capacity, limits)
+	return h.Manager.EnsureNode(capacity, limits)
 }
 
 func (h *hangs) UpdateQOS(requests cgroups.Requests, complete bool) error {
 	h.call("set shares")
-	return h.nodeManager.UpdateQOS(requests, complete)
+	return h.Manager.UpdateQOS(requests, complete)
 }
 
 func (h *hangs) List() (map[types.UID]string, error) {
@@ -93,8 +94,8 @@ func (b *bed) hang(at string) (h *hangs, release func()) {
 	h = &hangs{at: at, release: make(chan struct{}), calls: map[string]int{}}
 	b.prepare = func(s *Service) {
 		d := s.dispatcher
-		h.nodeManager = d.cgroups.manager
-		d.cgroups.manager, d.orphans.remover.Cgroups, d.orphans.remover.Dirs = h, h, hangingDirs{h}
+		h.Manager = d.cgroups.Manager
+		d.cgroups.Manager, d.orphans.remover.Cgroups, d.orphans.remover.Dirs = h, h, hangingDirs{h}
 		b.loop = d.tasks
 	}
 	return h, func() { close(h.release) }

@@ -24,18 +24,18 @@ func (d *dispatcher) endOrphans() {
 	if !d.node.Ready() {
 		return
 	}
-	d.cgroups.ensure(d.tasks, d.node.Capacity(), true)
+	d.cgroups.Ensure(d.tasks.slow, d.node.Capacity(), true)
 	if !d.orphans.begun {
 		return
 	}
-	d.endUnwanted()
+	endUnwanted(d)
 	d.recovery.forget()
 	d.orphans.begin(d.tasks, d.wantedAndObserved, func() { d.pacing.stale = true })
-	d.cgroups.updateQOS(d.tasks, d.workers.requests(), d.wanted.merge.Ready())
+	d.cgroups.UpdateQOS(d.tasks.slow, d.workers.requests(), d.wanted.merge.Ready())
 }
 
 // endUnwanted ends the pods that the runtime or the bus has and nobody wants, once every source has delivered.
-func (d *dispatcher) endUnwanted() {
+func endUnwanted(d *dispatcher) {
 	wanted, _ := d.wantedAndObserved()
 	for uid, obs := range d.known.observed {
 		if !wanted[types.UID(uid)] {

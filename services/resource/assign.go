@@ -10,6 +10,7 @@ import (
 	"kubelot.dev/daemon/loop"
 	"kubelot.dev/services/resource/internal/deviceplugin"
 	"kubelot.dev/services/resource/internal/devices"
+	"kubelot.dev/services/resource/internal/turns"
 )
 
 // tryAgain is the pause before a plugin is asked again that was away, or didn't answer.
@@ -45,21 +46,21 @@ func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 	if err == nil || p.waiting == "" { // else no plugin is asked, and what it waits for is still true
 		p.waiting = "waiting for device plugins to allocate its devices"
 	}
-	var asked turn
+	var asked turns.Turn
 	switch {
 	case err == nil:
-		asked = s.turns.take(s.holdings.devices.Needs(p.spec))
+		asked = s.turns.Take(s.holdings.devices.Needs(p.spec))
 	case !p.held:
 		s.release(uid) // at once: it is the next pod's
 	}
 	s.loop.Go(func() {
 		if err == nil {
-			err = asked.wait(ctx)
+			err = asked.Wait(ctx)
 		}
 		for err == nil && reserved.Next() != "" {
 			err = s.assignDevices(ctx, reserved)
 		}
-		asked.end()
+		asked.End()
 		took := time.Since(began)
 		if err == nil {
 			err = s.keep(ctx, uid)
@@ -82,7 +83,7 @@ func (s *Service) keep(ctx context.Context, uid string) error {
 	if err != nil || !has {
 		return err
 	}
-	return s.store.save(ctx)
+	return s.store.Save(ctx)
 }
 
 // end takes the end of an assignment.
@@ -206,7 +207,7 @@ func (s *Service) preStart(ctx context.Context, req topic.PreStartRequest) (topi
 		return ask(ctx, s.loop, func() (start, error) { return starting(s, req) })
 	})
 	if err == nil && due.freed {
-		err = s.store.save(ctx) // nobody is told again which of the pod's containers have ended
+		err = s.store.Save(ctx) // nobody is told again which of the pod's containers have ended
 	}
 	if err != nil {
 		return topic.PreStartReply{}, err
@@ -239,7 +240,7 @@ func starting(s *Service, req topic.PreStartRequest) (due start, err error) {
 		due.freed, p.changed, s.changed = true, true, true
 	}
 	// Or an attempt before has freed some, and the disk may not have it yet.
-	due.freed = due.freed || s.store.busy() && len(s.holdings.memory.Blocks(req.UID, req.Container)) > 0
+	due.freed = due.freed || s.store.Busy() && len(s.holdings.memory.Blocks(req.UID, req.Container)) > 0
 	due.ids = map[string][]string{}
 	for _, d := range s.holdings.devices.Assigned(req.UID)[req.Container] {
 		if s.publisher.needsPreStart(d.Resource, p != nil && p.toldBefore(req.Container)) {

@@ -4,8 +4,8 @@
 // How it works: resource.go is the one goroutine that owns the state. pod.go is a pod that wants something, assign.go
 // how it gets it, claims.go what its claims are about. holdings.go is who has what, with the pure cores in
 // internal/cpus, internal/memory, internal/devices and internal/numa; configure.go makes it from the configuration.
-// store.go and state.go keep it on disk. publish.go is what is said on the bus, source.go what the PodResources API
-// shows. wiring.go connects internal/deviceplugin, internal/dra, internal/podresources and internal/podsapi.
+// internal/store and state.go keep it on disk. publish.go is what is said on the bus, source.go what the PodResources
+// API shows. wiring.go connects internal/deviceplugin, internal/dra, internal/podresources and internal/podsapi.
 //
 // # Reads
 //
@@ -33,8 +33,8 @@
 //   - A device or a CPU is one pod's at a time. What a pod has is on disk before it is said to have it.
 //   - Pods are assigned in the order of their arrival, each in one step: none comes between the containers of another.
 //     So are plugins asked, about one pod after the other, and different plugins at the same time.
-//   - A plugin or driver that hangs holds up only the pods that want its resource, and while it is asked those that come
-//     after such a pod for another of its resources.
+//   - A plugin or driver that hangs holds up only the pods that want its resource, and while it is asked those that
+//     come after such a pod for another of its resources.
 //   - No pod is refused for what may become free at once: what is kept for a pod whose plugins are being asked, or what
 //     a pod has that was deleted by force. It waits.
 //   - Claims are prepared for pods that have got all else, so that no driver hears of a pod that is refused.

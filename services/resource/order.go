@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -12,47 +11,6 @@ import (
 
 // overdue is how long after its deadline the end of a pod is waited for that nobody wants any more.
 const overdue = 30 * time.Second
-
-// turns are those of the pods whose plugins are asked: by resource, the end of the last one. There are plugins that go by
-// the order of the calls, and answer one pod with what is another's where calls overlap.
-type turns map[string]<-chan struct{}
-
-// turn is that of one pod, at the plugins of all its resources. The zero value is of a pod that needs none.
-type turn struct {
-	before []<-chan struct{}
-	over   chan struct{}
-}
-
-// take takes the next turn at each plugin. Nobody waits in a circle: a pod takes all its turns at once.
-func (t turns) take(needs []devices.Need) turn {
-	mine := turn{over: make(chan struct{})}
-	for _, need := range needs {
-		if before := t[need.Resource]; before != nil && before != mine.over {
-			mine.before = append(mine.before, before)
-		}
-		t[need.Resource] = mine.over
-	}
-	return mine
-}
-
-// wait waits for the ends of the turns before this one.
-func (t turn) wait(ctx context.Context) error {
-	for _, before := range t.before {
-		select {
-		case <-before:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	return nil
-}
-
-// end ends the turn. A turn that was given up ends after those before it.
-func (t turn) end() {
-	if t.over != nil {
-		close(t.over)
-	}
-}
 
 // wakeBehind has the pods tried again that wait for others: something has become free, or won't.
 func wakeBehind(pods map[string]*pod) {

@@ -51,6 +51,6 @@ func (s *Service) report(ctx context.Context, r deviceplugin.Report) {
 			return
 		}
 		s.holdings.devices.Listed(r.Resource, r.Devices)
-		s.store.soon()
+		s.store.Soon()
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"kubelot.dev/bus/topic"
 	"kubelot.dev/daemon"
 	"kubelot.dev/daemon/loop"
+	"kubelot.dev/services/resource/internal/store"
+	"kubelot.dev/services/resource/internal/turns"
 )
 
 // Service is the resource daemon. Its Run is the goroutine that owns the state.
@@ -25,7 +27,7 @@ type Service struct {
 	plugins  Plugins
 	announce announced
 	claims   Claims
-	store    *store
+	store    *store.Store[snapshot]
 	now      func() time.Time
 
 	holdings *holdings
@@ -40,7 +42,7 @@ type Service struct {
 	changed bool
 	// going are UIDs of pods that are gone and whose assignment is still under way.
 	going     map[string]bool
-	turns     turns
+	turns     turns.Turns
 	found     recalled
 	publisher publisher
 	nap       nap
@@ -58,12 +60,10 @@ type known struct {
 func New(env daemon.Env, h *holdings, save func(snapshot) error) *Service {
 	s := &Service{
 		env: env, problems: daemon.NewProblems(env.Health, ""), loop: loop.New(env.Bus), holdings: h, pods: map[string]*pod{},
-		all: map[string]topic.Pod{}, registered: map[string]topic.Plugin{}, going: map[string]bool{}, turns: turns{}, changed: true,
-		now: time.Now,
+		all: map[string]topic.Pod{}, registered: map[string]topic.Plugin{}, going: map[string]bool{},
+		turns: turns.Turns{}, changed: true, now: time.Now,
 	}
-	s.store = &store{
-		snapshot: s.snapshot, write: save, problems: s.problems, log: env.Log, wake: make(chan struct{}, 1),
-	}
+	s.store = store.New(store.Config[snapshot]{Snapshot: s.snapshot, Write: save, Problems: s.problems, Log: env.Log})
 	return s
 }
 
@@ -81,8 +81,8 @@ func (s *Service) Run(ctx context.Context) error {
 	if err := s.follow(ctx); err != nil {
 		return err
 	}
-	s.loop.Go(func() { s.store.run(ctx) })
-	s.store.soon()
+	s.loop.Go(func() { s.store.Run(ctx) })
+	s.store.Soon()
 	serving := make(chan error, 1)
 	s.loop.Go(func() { serving <- topic.ResourcePreStart.Serve(ctx, s.env.Bus, s.preStart) })
 	s.env.Pulse.Of(ctx, s.loop.Inbox())
@@ -121,7 +121,7 @@ func (s *Service) follow(ctx context.Context) error {
 		loop.Follow(ctx, s.loop, topic.NodeObject, func(c bus.Change[corev1.Node]) {
 			if !c.Synced && !c.Deleted && c.Value.UID != "" {
 				if s.holdings.untold { // from now on a file tells
-					s.store.soon()
+					s.store.Soon()
 				}
 				s.publisher.leave(&c.Value)
 				s.changed = true
@@ -226,7 +226,7 @@ func (s *Service) forget(uid string) {
 func (s *Service) release(uid string) {
 	if s.holdings.release(uid) {
 		s.changed = true
-		s.store.soon()
+		s.store.Soon()
 		wakeBehind(s.pods)
 	}
 }
@@ -239,7 +239,7 @@ func (s *Service) advance(ctx context.Context, now time.Time) time.Duration {
 			p.changed = true
 		}
 		s.changed = true
-		s.store.soon()
+		s.store.Soon()
 	}
 	s.dropUnknown()
 	wake := now.Add(idle)

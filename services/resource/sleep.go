@@ -82,7 +82,7 @@ func (n *nap) look(ctx context.Context, needed func() bool, now time.Time) time.
 func needed(s *Service) bool {
 	// The cheap questions come first: it is asked in each turn of the loop.
 	return len(s.pods)+len(s.going) > 0 || unclear(s) || !s.announce.Idle() || s.claims != nil && !s.claims.Idle() ||
-		plugged(s.registered) || s.store.busy() || len(s.holdings.pods()) > 0 ||
+		plugged(s.registered) || s.store.Busy() || len(s.holdings.pods()) > 0 ||
 		len(s.holdings.devices.Export().RegisteredDevices) > 0
 }
 

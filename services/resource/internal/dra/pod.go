@@ -26,6 +26,8 @@ type attempt struct {
 	// calls is how many drivers are being called; problems are what those say that have failed.
 	calls    int
 	problems []string
+	// began is when the attempt has begun, and failedAt when the last one has failed.
+	began, failedAt time.Time
 }
 
 // pod is a pod with claims.
@@ -47,8 +49,6 @@ type pod struct {
 	// adopted is true once the book has what the API server says of a pod that has ended.
 	adopted bool
 	attempt
-	// began is when the attempt has begun, and failedAt when the last one has failed.
-	began, failedAt time.Time
 
 	prepared, released bool
 	failures           int

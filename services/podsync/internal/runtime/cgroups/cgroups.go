@@ -148,10 +148,10 @@ func newManager(cfg Config, v2 bool) (*Manager, error) {
 }
 
 // EnsureNode makes kubepods and the cgroups of the QoS classes, and sets kubepods' limits: to what pods may use (see
-// NodeLimits), or, where that isn't enforced, to its share of the machine's capacity. The classes keep the CPU shares and
-// the memory that they have: their pods run on through a restart, and UpdateQOS knows what they request. A LimitsError
-// means that the cgroups are there and pods can run, as when pods use more memory than a limit that was lowered; try
-// again later.
+// NodeLimits), or, where that isn't enforced, to its share of the machine's capacity. The classes keep the CPU shares
+// and the memory that they have: their pods run on through a restart, and UpdateQOS knows what they request. A
+// LimitsError means that the cgroups are there and pods can run, as when pods use more memory than a limit that was
+// lowered; try again later.
 func (m *Manager) EnsureNode(capacity, allocatable corev1.ResourceList) error {
 	if !m.cfg.PerQOS {
 		return nil
@@ -179,8 +179,8 @@ func (m *Manager) EnsureNode(capacity, allocatable corev1.ResourceList) error {
 	return nodeErr
 }
 
-// Parent is the pod's cgroup as the CRI's cgroup_parent wants it: with both drivers the path. Without PerQOS it is empty,
-// and the runtime has a parent of its own.
+// Parent is the pod's cgroup as the CRI's cgroup_parent wants it: with both drivers the path. Without PerQOS it is
+// empty, and the runtime has a parent of its own.
 func (m *Manager) Parent(pod *corev1.Pod) string {
 	n, err := m.podName(pod)
 	if err != nil || !m.cfg.PerQOS {
