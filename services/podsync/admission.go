@@ -41,6 +41,9 @@ func takeIn(d *dispatcher) (waiting int) {
 			take(p)
 		} else {
 			others = append(others, p)
+			if p.Source != topic.SourceAPI {
+				markReplaced(d.workers, p)
+			}
 		}
 	}
 	removeUnwanted(d) // before others are judged, who get their places
@@ -136,24 +139,32 @@ func hasPredecessor(d *dispatcher, p *source.Pod) bool {
 	if p.Source == topic.SourceAPI {
 		return false
 	}
-	replaces := func(from topic.Source, other *corev1.Pod) bool {
-		return from != topic.SourceAPI && other.Name == p.Pod.Name && other.Namespace == p.Pod.Namespace
-	}
-	for _, e := range d.workers {
-		if !e.released && replaces(e.source, e.pod) {
-			return true
-		}
+	if markReplaced(d.workers, p) {
+		return true
 	}
 	for uid, before := range d.recovery.pods {
 		obs, runs := d.known.observed[uid]
 		if runs && d.workers[uid] == nil && uid != string(p.Pod.UID) && before.Source == p.Source && before.Pod != nil &&
-			replaces(before.Source, before.Pod) {
+			namesakes(before.Pod, p.Pod) {
 			d.endOrphan(uid, obs)
-			return true
+			return markReplaced(d.workers, p)
 		}
 	}
 	return false
 }
+
+// markReplaced takes note of the static pods that are to be replaced by the static pod p, and reports whether there are
+// some.
+func markReplaced(all workers, p *source.Pod) (some bool) {
+	for uid, e := range all {
+		if e.source != topic.SourceAPI && !e.released && uid != string(p.Pod.UID) && namesakes(e.pod, p.Pod) {
+			e.replaced, some = true, true
+		}
+	}
+	return some
+}
+
+func namesakes(a, b *corev1.Pod) bool { return a.Name == b.Name && a.Namespace == b.Namespace }
 
 // grant returns why the pod can't have what it asks for; nil if it can. It ends the pods that must make room for it.
 // room is what the pod has to wait for.
@@ -178,6 +189,7 @@ func (d *dispatcher) grant(c ledger.Claim) (refused *admission.Rejection, room w
 			room.Await(e.Worker, end.Until)
 		}
 	}
+	room.Beside = decision.Beside
 	return decision.Refused, room
 }
 
@@ -186,7 +198,7 @@ func onNode(d *dispatcher, now time.Time) *ledger.Ledger {
 	l := &ledger.Ledger{Node: d.node.Node(), Facts: d.facts, Grace: plan.PodGrace}
 	for uid, e := range d.workers {
 		p := e.place()
-		p.Waits = e.room.Pending(now) && len(d.known.observed[uid].Sandboxes) == 0
+		p.Waits, p.Beside = e.room.Pending(now) && len(d.known.observed[uid].Sandboxes) == 0, e.room.Beside
 		l.Pods = append(l.Pods, p)
 	}
 	if len(d.recovery.pods) == 0 {
@@ -253,8 +265,7 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 		shutDown: cfg.Previous.Reason == topic.ReasonShutdown ||
 			cfg.Reject != nil && cfg.Reject.Reason == admission.ReasonShutdown,
 	}
-	if cfg.Restored != nil &&
-		(e.removed && e.source == topic.SourceAPI || cfg.Previous.Reason == admission.ReasonPreempting) {
+	if cfg.Restored != nil && (e.removed || cfg.Previous.Reason == admission.ReasonPreempting) {
 		e.yields = ledger.Promised(cfg.Restored, plan.PodGrace(cfg.Pod), time.Now())
 	}
 	e.hold(cfg.Pod)
@@ -282,7 +293,11 @@ func (d *dispatcher) launch(cfg worker.Config, obs topic.PodObservation) *entry 
 
 // place is what the pod has of the node.
 func (e *entry) place() ledger.Pod {
-	return ledger.Pod{Held: e.held, Admitted: e.admitted, Over: e.Over(), Yields: e.yields}
+	p := ledger.Pod{Held: e.held, Admitted: e.admitted, Over: e.Over(), Yields: e.yields}
+	if e.replaced {
+		p.Over, p.Yields = e.released, time.Time{} // nobody gets its place before its successor
+	}
+	return p
 }
 
 // active reports whether the pod holds its place.
@@ -294,11 +309,10 @@ func (e *entry) ending() bool {
 		podstatus.Terminal(e.pod.Status.Phase)
 }
 
-// leave ends the pod, which no source wants any more. Those that come have its place, and wait for its end. A static
-// pod keeps its place until then, for its successor.
+// leave ends the pod, which no source wants any more. Those that come have its place, and wait for its end.
 func (e *entry) leave() {
 	e.removed = true
-	if e.yields.IsZero() && e.source == topic.SourceAPI {
+	if e.yields.IsZero() {
 		e.yields = ledger.Promised(&topic.Pod{}, plan.PodGrace(e.pod), time.Now())
 	}
 	e.Remove()

@@ -229,6 +229,7 @@ type entry struct {
 	admitted bool
 	told     bool // the worker knows all of this
 	stray    bool // only the runtime knew of it
+	replaced bool // a static pod whose successor waits for its release
 	released bool // a static pod that holds nothing on the node any more
 	shutDown bool // the node's shutdown has ended it
 	evicted  bool // pod.evict has

@@ -134,6 +134,26 @@ func TestTheSuccessorOfAStaticPodHasItsPlace(t *testing.T) {
 	})
 }
 
+// A renamed manifest is another pod, which gets what the one before had, once that has ended.
+func TestARenamedStaticPodGetsThePortOfTheOneBefore(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.start(fromFile)
+		b.node(110)
+		with := func(name string) *corev1.Pod {
+			p := pod(name, name)
+			p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80, ContainerPort: 80, Protocol: corev1.ProtocolTCP}}
+			return p
+		}
+		b.deliver(fromFile, with("haproxy"))
+		b.wantRunning("haproxy")
+		b.stubborn("haproxy")
+		b.deliver(fromFile, with("kube-vip"))
+		b.wantRunning("haproxy")
+		b.pass(time.Minute)
+		b.wantRunning("kube-vip")
+	})
+}
+
 // It waits for the volumes of the pod that it replaces.
 func TestACorrectedManifestWaitsForVolumes(t *testing.T) {
 	inBubble(t, func(b *bed) {

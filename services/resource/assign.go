@@ -60,7 +60,7 @@ func (s *Service) begin(ctx context.Context, uid string, p *pod) {
 		for err == nil && reserved.Next() != "" {
 			err = s.assignDevices(ctx, reserved)
 		}
-		asked.End()
+		asked.End(s.loop.Go)
 		took := time.Since(began)
 		if err == nil {
 			err = s.keep(ctx, uid)

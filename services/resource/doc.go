@@ -33,8 +33,8 @@
 //   - A device or a CPU is one pod's at a time. What a pod has is on disk before it is said to have it.
 //   - Pods are assigned in the order of their arrival, each in one step: none comes between the containers of another.
 //     So are plugins asked, about one pod after the other, and different plugins at the same time.
-//   - A plugin or driver that hangs holds up only the pods that want its resource, and while it is asked those that
-//     come after such a pod for another of its resources.
+//   - A plugin or driver that hangs holds up only the pods that want its resource, and those that come after such a pod
+//     for another of its resources.
 //   - No pod is refused for what may become free at once: what is kept for a pod whose plugins are being asked, or what
 //     a pod has that was deleted by force. It waits.
 //   - Claims are prepared for pods that have got all else, so that no driver hears of a pod that is refused.

@@ -4,6 +4,9 @@ import "time"
 
 // Room is what a pod waits for that others were ended for. A zero Room is there at once.
 type Room struct {
+	// Beside is true where others that leave may be there still when it is over.
+	Beside bool
+
 	ends  []<-chan struct{}
 	until time.Time
 }

@@ -42,9 +42,16 @@ func (t Turn) Wait(ctx context.Context) error {
 	return nil
 }
 
-// End ends the turn. A turn that was given up ends after those before it.
-func (t Turn) End() {
-	if t.over != nil {
-		close(t.over)
+// End ends the turn. One that was given up ends after those before it, in the background: those behind it don't wait for
+// these.
+func (t Turn) End(background func(f func())) {
+	if t.over == nil {
+		return
 	}
+	background(func() {
+		for _, before := range t.before {
+			<-before
+		}
+		close(t.over)
+	})
 }

@@ -63,8 +63,8 @@ type Pod struct {
 	Over bool
 	// Yields is until when its end is waited for, as it was preempted or nobody wants it; zero for any other pod.
 	Yields time.Time
-	// Waits is true where it waits for room itself, and nothing of it runs.
-	Waits bool
+	// Waits is true where it waits for room itself, and nothing of it runs; Beside as in the decision about it.
+	Waits, Beside bool
 }
 
 // Active reports whether the pod was admitted and something of it runs or may run still, unless its place is another
@@ -103,8 +103,10 @@ type Decision struct {
 	Lacks string
 	// Victims are the pods that must be ended for it.
 	Victims []End
-	// Awaits are the ends that the pod waits for, those of its victims first.
+	// Awaits are the ends that the pod waits for, those of its victims first. Beside is true where others that yield may
+	// be there still when these have ended.
 	Awaits []End
+	Beside bool
 }
 
 // End is the end of a pod that is waited for until then at most.
@@ -115,13 +117,14 @@ type End struct {
 
 // Judge decides about a claim. For a critical pod less important ones are victims, if that makes enough room.
 func (l *Ledger) Judge(c Claim, now time.Time) Decision {
-	if c.Granted {
-		return Decision{Awaits: l.awaits(c.Pod, nil, now)}
-	}
 	held := l.held()
-	r := admission.Admit(c.Pod, l.Node, held, l.Facts)
+	var r *admission.Rejection
+	if !c.Granted {
+		r = admission.Admit(c.Pod, l.Node, held, l.Facts)
+	}
 	if r == nil {
-		return Decision{Awaits: l.awaits(c.Pod, nil, now)}
+		ends, beside := l.awaits(c.Pod, nil, now)
+		return Decision{Awaits: ends, Beside: beside}
 	}
 	var victims []End
 	for _, pod := range admission.Victims(c.Pod, r, held) {
@@ -130,7 +133,8 @@ func (l *Ledger) Judge(c Claim, now time.Time) Decision {
 	if len(victims) == 0 {
 		return Decision{Refused: r}
 	}
-	return Decision{Lacks: r.Lacks(), Victims: victims, Awaits: l.awaits(c.Pod, victims, now)}
+	ends, beside := l.awaits(c.Pod, victims, now)
+	return Decision{Lacks: r.Lacks(), Victims: victims, Awaits: ends, Beside: beside}
 }
 
 // held is what is held on the node: by the active pods, and by those of an earlier run that count.
@@ -150,36 +154,42 @@ func (l *Ledger) held() []admission.Held {
 }
 
 // awaits are the ends that the pod waits for: those of the victims, and those of pods that yield to others beside which
-// it doesn't fit. Pods that wait for room themselves are no hindrance: nothing of them runs.
-func (l *Ledger) awaits(pod *corev1.Pod, victims []End, now time.Time) []End {
-	var others []Pod
-	gone := map[types.UID]bool{}
+// it doesn't fit. beside is true where it waits for some only, and will run beside the rest.
+func (l *Ledger) awaits(pod *corev1.Pod, victims []End, now time.Time) (ends []End, beside bool) {
+	var yielding []Pod
+	gone, waiting, crowded := map[types.UID]bool{}, map[types.UID]bool{}, false
 	for _, v := range victims {
 		gone[v.Pod.UID] = true
 	}
 	for i := range l.Pods {
 		p := &l.Pods[i]
 		if p.Yields.After(now) && !p.Over {
-			others = append(others, *p)
+			yielding = append(yielding, *p)
 		}
-		if p.Waits {
-			gone[p.Pod.UID] = true
-		}
-	}
-	if len(others) == 0 {
-		return victims
+		waiting[p.Pod.UID], crowded = p.Waits, crowded || p.Waits && p.Beside
 	}
 	there := slices.DeleteFunc(l.held(), func(h admission.Held) bool { return gone[h.Pod.UID] })
-	// Beside those that take longest it may fit.
-	slices.SortStableFunc(others, func(a, b Pod) int { return b.Yields.Compare(a.Yields) })
-	awaits := slices.Clip(victims)
-	for _, p := range others {
-		r := admission.Admit(pod, l.Node, append(slices.Clip(there), p.Held), l.Facts)
-		if r == nil || !r.Passes() {
-			there = append(there, p.Held)
+	fits := func(others []admission.Held) bool { return admission.Admit(pod, l.Node, others, l.Facts) == nil }
+	if r := admission.Admit(pod, l.Node, there, l.Facts); len(yielding) == 0 || r != nil && !r.Passes() {
+		return victims, false // no end helps
+	}
+	// Pods that wait for all of these ends are no hindrance: nothing of them runs before.
+	runs := slices.DeleteFunc(slices.Clone(there), func(h admission.Held) bool { return waiting[h.Pod.UID] })
+	for _, p := range yielding {
+		runs = append(runs, p.Held)
+	}
+	if !crowded && fits(runs) {
+		return victims, false
+	}
+	// It runs beside those that take longest, if all others that are to run then leave room for that.
+	slices.SortStableFunc(yielding, func(a, b Pod) int { return b.Yields.Compare(a.Yields) })
+	ends = slices.Clip(victims)
+	for _, p := range yielding {
+		if with := append(slices.Clip(there), p.Held); fits(with) {
+			there, beside = with, true
 		} else {
-			awaits = append(awaits, End{p.Pod, p.Yields})
+			ends = append(ends, End{p.Pod, p.Yields})
 		}
 	}
-	return awaits
+	return ends, beside
 }

@@ -272,6 +272,19 @@ func TestNobodyWaitsForMoreEndsThanItNeeds(t *testing.T) {
 			pods:   []Pod{works(pod("a", "500m"), late), works(pod("b", "1500m"), yields(soon))},
 			claim:  Claim{Pod: pod("new", "1700m")}, want: answer{awaits: []string{"a 3600", "b 20"}},
 		},
+		{
+			intent: "Beside the one that takes longest another will run, which waits for the soonest end only.",
+			pods: []Pod{
+				works(pod("a", "600m"), late), works(pod("b", "800m"), yields(soon)),
+				works(pod("other", "1"), waits, func(p *Pod) { p.Beside = true }),
+			},
+			claim: Claim{Pod: pod("new", "600m")}, want: answer{awaits: []string{"a 3600", "b 20"}},
+		},
+		{
+			intent: "It lacks a port and a resource.",
+			pods:   []Pod{works(withPort(pod("a", "1500m")), yields(soon))},
+			claim:  Claim{Pod: withPort(pod("new", "1"))}, want: answer{awaits: []string{"a 20"}},
+		},
 	})
 }
 
@@ -327,6 +340,12 @@ func TestWhoseEndIsAwaited(t *testing.T) {
 			pods:   []Pod{works(pod("a", "2"), yields(soon))}, claim: Claim{Pod: elsewhere(small.Pod), Granted: true},
 		},
 	})
+}
+
+// withPort is the pod with a port of the node.
+func withPort(p *corev1.Pod) *corev1.Pod {
+	p.Spec.Containers[0].Ports = []corev1.ContainerPort{{HostPort: 80, ContainerPort: 80, Protocol: corev1.ProtocolTCP}}
+	return p
 }
 
 // elsewhere is the pod for nodes with a label that this one lacks.
