@@ -42,8 +42,7 @@ func (t Turn) Wait(ctx context.Context) error {
 	return nil
 }
 
-// End ends the turn. One that was given up ends after those before it, in the background: those behind it don't wait for
-// these.
+// End ends the turn. One that was given up ends after those before it, which is waited for in the background.
 func (t Turn) End(background func(f func())) {
 	if t.over == nil {
 		return
