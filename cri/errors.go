@@ -26,13 +26,20 @@ type Error struct {
 // answer DeadlineExceeded too, where a limit of its own has ended: containerd gives a shim 2 s.
 func newError(ctx, callCtx context.Context, op operation, err error) error {
 	e := &Error{Call: op.name, Object: op.object, Endpoint: op.endpoint, Code: status.Code(err), err: err}
-	if e.Code == codes.DeadlineExceeded && ctx.Err() == nil && callCtx.Err() != nil {
+	if e.Code == codes.DeadlineExceeded && ctx.Err() == nil && over(callCtx) {
 		e.Timeout = op.timeout
 	}
 	if (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded) && ctx.Err() != nil {
 		e.err = context.Cause(ctx)
 	}
 	return e
+}
+
+// over reports whether the call has had its time. The runtime, which knows the deadline, may end the call at the same
+// moment, before the context has taken note of it.
+func over(callCtx context.Context) bool {
+	deadline, limited := callCtx.Deadline()
+	return callCtx.Err() != nil || limited && !deadline.After(time.Now())
 }
 
 // Error says what failed, on which object, and what to do where that isn't the runtime's own answer.
