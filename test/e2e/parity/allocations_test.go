@@ -227,9 +227,9 @@ func TestAllocationsTakenOver(t *testing.T) {
 	}
 	asked("by the kubelet", "prepare")
 
-	// What a kubelet has had prepared may be from before a boot, so kubelot asks once more.
+	// The pod's sandbox is up, so what the kubelet has had prepared for it is.
 	a.handTo(node.Kubelot)
-	asked("after the takeover", "prepare", "prepare")
+	asked("after the takeover", "prepare")
 	a.begin("came", allotted("came", ofBoth, ""))
 	a.end("alone")
 	// What is left of the CPUs, the memory and the plugin's devices is what that pod had.
@@ -239,7 +239,7 @@ func TestAllocationsTakenOver(t *testing.T) {
 	}
 
 	a.handTo(node.Kubelet)
-	asked("after the way back", "prepare", "prepare")
+	asked("after the way back", "prepare")
 	a.end("claims")
 	if calls := driver.Calls(); calls[len(calls)-1] != "unprepare "+a.ns.Name+"/"+claim {
 		t.Errorf("when its pod is gone the driver was asked %q", calls)
