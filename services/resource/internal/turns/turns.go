@@ -20,6 +20,9 @@ type Turn struct {
 
 // Take takes the next turn at each plugin. Nobody waits in a circle: a pod takes all its turns at once.
 func (t Turns) Take(needs []devices.Need) Turn {
+	if len(needs) == 0 {
+		return Turn{}
+	}
 	mine := Turn{over: make(chan struct{})}
 	for _, need := range needs {
 		if before := t[need.Resource]; before != nil && before != mine.over {

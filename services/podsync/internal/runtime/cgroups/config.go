@@ -35,16 +35,16 @@ func ConfigOf(k *kubeletv1beta1.KubeletConfiguration) Config {
 func ReservedOf(k *kubeletv1beta1.KubeletConfiguration) []Reserved {
 	var all []Reserved
 	for _, r := range []struct {
-		of, name, cgroup string
-		list             map[string]string
+		name, cgroup string
+		list         map[string]string
 	}{
-		{"system reserved", "system-reserved", k.SystemReservedCgroup, k.SystemReserved},
-		{"kube reserved", "kube-reserved", k.KubeReservedCgroup, k.KubeReserved},
+		{"system-reserved", k.SystemReservedCgroup, k.SystemReserved},
+		{"kube-reserved", k.KubeReservedCgroup, k.KubeReserved},
 	} {
 		compressible := enforces(k, r.name+"-compressible")
 		if compressible || enforces(k, r.name) {
 			all = append(all, Reserved{
-				Of: r.of, Cgroup: r.cgroup, List: config.Resources(r.list), Compressible: compressible,
+				Name: r.name, Cgroup: r.cgroup, List: config.Resources(r.list), Compressible: compressible,
 			})
 		}
 	}

@@ -11,9 +11,9 @@ import (
 // Reserved is a cgroup of somebody else's, the system's or that of Kubernetes' daemons, and what is reserved for it
 // (enforceNodeAllocatable).
 type Reserved struct {
-	// Of is whose it is, such as "system reserved".
-	Of string
-	// Cgroup is its name: a path, or a systemd slice.
+	// Name is that in enforceNodeAllocatable, such as system-reserved.
+	Name string
+	// Cgroup is a path, or a systemd slice.
 	Cgroup string
 	List   corev1.ResourceList
 	// Compressible holds it to its share of the CPUs only, and not to memory and processes.

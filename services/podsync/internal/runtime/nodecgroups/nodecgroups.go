@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -202,7 +203,7 @@ func (c *Cgroups) tellHeld() {
 		tell("Updated Node Allocatable limit across pods")
 	}
 	for _, r := range cgroups.ReservedOf(&c.Settings.Kubelet) {
-		tell(fmt.Sprintf("Updated limits on %s cgroup %s", r.Of, r.Cgroup))
+		tell(fmt.Sprintf("Updated limits on %s cgroup %s", strings.ReplaceAll(r.Name, "-", " "), r.Cgroup))
 	}
 }
 
