@@ -33,6 +33,26 @@ func (b *bed) resizeOf(uid string) (held string, pending *corev1.PodCondition) {
 	return held, pending
 }
 
+// What a pod holds is known after a reboot too, when the bus is empty, from its status at the API server. A resize that
+// was asked for meanwhile is judged as any other.
+func TestAResizeDuringARebootIsJudged(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.start(fromAPI)
+		b.node(110)
+		grown := asking(pod("grown", "u1"), "5", 2)
+		held := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+		grown.Status.Phase = corev1.PodRunning
+		grown.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: "app", AllocatedResources: held, Resources: &corev1.ResourceRequirements{Requests: held},
+		}}
+		b.deliver(fromAPI, grown)
+		b.wantRunning("grown")
+		if held, pending := b.resizeOf("u1"); held != "1" || pending == nil {
+			t.Errorf("holds %s, condition %+v; want 1 and a resize that waits: the node hasn't so much", held, pending)
+		}
+	})
+}
+
 // A resize waits while the node lacks what it takes, and a restart of podsync, and is met when another pod has gone.
 func TestAResizeWaitsForItsTurn(t *testing.T) {
 	inBubble(t, func(b *bed) {

@@ -2,6 +2,8 @@ package worker
 
 import (
 	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -27,6 +29,28 @@ func PendingBefore(s *corev1.PodStatus, waits bool) *Pending {
 		}
 	}
 	return nil
+}
+
+// begunBefore is a resize that was allocated to the pod and isn't done yet, as its status says; nil if there is none. So
+// it may be when the node is taken over from a kubelet, or the bus has lost its state.
+func begunBefore(pod *corev1.Pod, status *corev1.PodStatus) *topic.Resize {
+	begun := slices.IndexFunc(status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodResizeInProgress && c.Status == corev1.ConditionTrue
+	})
+	if begun < 0 {
+		return nil
+	}
+	resize := &topic.Resize{
+		Generation: status.Conditions[begun].ObservedGeneration, Before: map[string]corev1.ResourceRequirements{},
+	}
+	for _, s := range slices.Concat(status.InitContainerStatuses, status.ContainerStatuses) {
+		wanted := allocation.Of(pod, s.Name)
+		if _, id, ok := strings.Cut(s.ContainerID, "://"); ok && s.State.Running != nil && s.Resources != nil &&
+			wanted != nil && !allocation.SameResources(wanted, s.Resources) {
+			resize.Before[id] = *s.Resources
+		}
+	}
+	return resize
 }
 
 // before are the resources of running containers that aren't yet those of the spec, by ID.

@@ -65,19 +65,23 @@ func TestAResizeIsDone(t *testing.T) {
 			t.Errorf("the bus is told %+v; want what the container has still", p.Resize)
 		}
 
-		// Another run of the daemon continues with it.
-		h = &fakeExecutor{obs: running()}
-		w, r = launch(t, Config{Pod: sized("2", 2), Restored: &p, Previous: s.Status}, running(), h)
-		w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		p, s = r.last()
-		if has, allocated := size(s); has != "2" || allocated != "2" || condition(s, corev1.PodResizeInProgress) != nil ||
-			p.Resize != nil {
-			t.Errorf("has %s, allocated %s, conditions %+v; want it done", has, allocated, s.Status.Conditions)
-		}
-		if n := h.count("resize pod "); n != 1 {
-			t.Errorf("resized %d times", n)
+		// Another run of the daemon continues with it, and so does a node that only knows the pod's status, as after a
+		// takeover.
+		said := s.Status
+		for _, restored := range []*topic.Pod{&p, nil} {
+			h = &fakeExecutor{obs: running()}
+			w, r = launch(t, Config{Pod: sized("2", 2), Restored: restored, Previous: said}, running(), h)
+			w.Volumes(topic.PodVolumes{Phase: topic.VolumeMounted})
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			p, s := r.last()
+			if has, allocated := size(s); has != "2" || allocated != "2" ||
+				condition(s, corev1.PodResizeInProgress) != nil || p.Resize != nil {
+				t.Errorf("has %s, allocated %s, conditions %+v; want it done", has, allocated, s.Status.Conditions)
+			}
+			if n := h.count("resize pod "); n != 1 {
+				t.Errorf("resized %d times", n)
+			}
 		}
 	})
 }

@@ -37,6 +37,8 @@ func newState(cfg Config, obs topic.PodObservation) *state {
 			s.containers.of(name).beginBackoff(count)
 		}
 		s.resize = cfg.Restored.Resize
+	} else {
+		s.resize = begunBefore(cfg.Pod, &cfg.Previous)
 	}
 	s.containers.seedBackoff(obs)
 	s.restore()

@@ -3,6 +3,8 @@
 package allocation
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -51,26 +53,22 @@ func fromSpec(pod *corev1.Pod) allocation {
 	return a
 }
 
-// fromStatus is empty unless a resize waits, of this agent or the kubelet that had the node before.
+// fromStatus has the containers that held other resources than they request now, as this agent or the kubelet that had
+// the node before has said. Where the status says that a resize waits, it has all containers: it may be about limits
+// alone.
 func fromStatus(pod *corev1.Pod) allocation {
 	a := allocation{containers: map[string]corev1.ResourceRequirements{}}
-	waits := false
-	for _, c := range pod.Status.Conditions {
-		waits = waits || c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue
-	}
-	if !waits {
-		return a
-	}
+	waits := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodResizePending && c.Status == corev1.ConditionTrue
+	})
 	spec := fromSpec(pod)
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-		for _, s := range list {
-			if s.Resources == nil || s.AllocatedResources == nil {
-				continue
-			}
-			r := spec.containers[s.Name] // with the claims, which stay
-			r.Requests, r.Limits = s.AllocatedResources, s.Resources.Limits
-			a.containers[s.Name] = r
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		r := spec.containers[s.Name] // with the claims, which stay
+		if s.Resources == nil || s.AllocatedResources == nil || !waits && sameAmounts(r.Requests, s.AllocatedResources) {
+			continue
 		}
+		r.Requests, r.Limits = s.AllocatedResources, s.Resources.Limits
+		a.containers[s.Name] = r
 	}
 	return a
 }
@@ -90,13 +88,11 @@ func Same(a, b *corev1.Pod) bool {
 
 // SameResources compares CPU and memory, which is all that can be resized.
 func SameResources(a, b *corev1.ResourceRequirements) bool {
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		if a.Requests.Name(name, "").Cmp(*b.Requests.Name(name, "")) != 0 ||
-			a.Limits.Name(name, "").Cmp(*b.Limits.Name(name, "")) != 0 {
-			return false
-		}
-	}
-	return true
+	return sameAmounts(a.Requests, b.Requests) && sameAmounts(a.Limits, b.Limits)
+}
+
+func sameAmounts(a, b corev1.ResourceList) bool {
+	return a.Cpu().Equal(*b.Cpu()) && a.Memory().Equal(*b.Memory())
 }
 
 // Of are the resources of the container with that name; nil if there is none.

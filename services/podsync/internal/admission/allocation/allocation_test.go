@@ -36,6 +36,13 @@ func TestKeep(t *testing.T) {
 			},
 		}},
 	}
+	asked := waiting.DeepCopy()
+	asked.Status.Conditions = nil
+	done := pod("1", "2")
+	done.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: "app", AllocatedResources: list("1"), // the runtime has rounded the limit
+		Resources: &corev1.ResourceRequirements{Requests: list("1"), Limits: list("1990m")},
+	}}
 	for name, v := range map[string]struct {
 		pod, before *corev1.Pod
 		resize      bool
@@ -45,6 +52,8 @@ func TestKeep(t *testing.T) {
 		"grown":                            {grown, pod("1", "2"), true},
 		"grown as a whole":                 {podLevel, pod("1", "2"), true},
 		"waiting already, says the status": {waiting, nil, true},
+		"asked for while no agent ran":     {asked, nil, true},
+		"what the status has, rounded":     {done, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kept, resize := Keep(v.pod, v.before)
