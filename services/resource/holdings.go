@@ -34,7 +34,7 @@ type holdings struct {
 	tally   []func()
 }
 
-// reserve gives a pod's containers their CPUs and their memory and keeps devices for them, for one after the other. A
+// reserve keeps devices for a pod's containers and gives them their CPUs and their memory, for one after the other. A
 // pod that is aligned as a whole is aligned once: what its first container has got by then says nothing about all of
 // it. The error refuses the pod; then nothing is kept.
 func (h *holdings) reserve(pod *corev1.Pod) (r *devices.Reservation, err error) {
@@ -89,25 +89,24 @@ func (h *holdings) tryOnly(pod *corev1.Pod) {
 	}
 }
 
-// share gives a container its CPUs and its memory, and keeps the devices for it that it doesn't have, near to them. It
-// may be called again for a container that has them already. The error refuses the pod.
+// share keeps the devices for a container that it doesn't have, and gives it its CPUs and its memory, near to them. What
+// is asked first is told and counted where more than one is missing: the order is the kubelet's. It may be called again
+// for a container that has them already. The error refuses the pod.
 func (h *holdings) share(pod *corev1.Pod, c *corev1.Container, affinity numa.Hint, r *devices.Reservation) error {
-	if err := h.pin(pod, c, affinity.Nodes); err != nil {
-		return err
-	}
-	near := memory.Hint{Nodes: affinity.Nodes.Nodes(), Preferred: affinity.Preferred}
-	if blocks, err := h.memory.Allocate(pod, c, near); err != nil || len(blocks) > 0 {
-		h.tally = append(h.tally, func() { h.metrics.Remembered(err == nil) })
-		if err != nil {
-			return err
-		}
-	}
 	for _, q := range h.needs(pod, c, affinity) {
 		if err := r.Keep(q); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := h.pin(pod, c, affinity.Nodes); err != nil {
+		return err
+	}
+	near := memory.Hint{Nodes: affinity.Nodes.Nodes(), Preferred: affinity.Preferred}
+	blocks, err := h.memory.Allocate(pod, c, near)
+	if err != nil || len(blocks) > 0 {
+		h.tally = append(h.tally, func() { h.metrics.Remembered(err == nil) })
+	}
+	return err
 }
 
 // pin gives a container its CPUs. One that has had them, as after a restart, counts too, as with the kubelet.

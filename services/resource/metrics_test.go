@@ -269,6 +269,21 @@ func TestWhatPodsHaveIsCounted(t *testing.T) {
 	})
 }
 
+// A pod that lacks CPUs and devices is told of the devices, and counts for nobody's CPUs, as with the kubelet.
+func TestDevicesAreAskedFirst(t *testing.T) {
+	inBubble(t, func(b *bed) {
+		b.static()
+		b.lists(gpu, "g0")
+		b.wants("a", map[corev1.ResourceName]string{"cpu": "5", "memory": "1Mi", gpu: "2"})
+		if a := b.allocation("a"); a.Reason != reasonUnexpected || !strings.Contains(a.Message, gpu) {
+			t.Errorf("the pod is told %+v, want that it lacks devices", a)
+		}
+		if n := unlabelled(t, b.registry)["kubelet_cpu_manager_pinning_requests_total"]; n != 0 {
+			t.Errorf("%v requests for CPUs, want none", n)
+		}
+	})
+}
+
 // unlabelled are the values of metrics without labels, by their names; of a histogram it is how often it was measured.
 func unlabelled(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()

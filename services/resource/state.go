@@ -197,27 +197,13 @@ func (r *recalled) release(log *slog.Logger, uid, container, what, why string) {
 }
 
 // recall takes over what an earlier run, or a kubelet, has left. What doesn't fit the machine or the policy any more is
-// released, and said. A file that can't be used is passed over; of devices the bus tells then. Pods whose devices were
+// released, and said. A file that can't be used is passed over; of CPUs and devices the bus tells then. Pods whose devices were
 // written down before the machine was booted, and that weren't said to have any since, don't run: their plugins are
 // asked again.
 func (h *holdings) recall(f files, before predecessor, booted time.Time, log *slog.Logger) recalled {
 	found := recalled{before: before.pods, gone: before.node.Gone, released: map[string][]string{}}
-	found.unpinned.cpus = h.cpus.Policy() != cpus.PolicyStatic && before.node.SharedCPUs != ""
 	found.unpinned.memory = before.node.SharedMemoryNodes != ""
-	if saved, err := statefile.ReadCPU(f.cpus); usable(log, f.cpus, err) {
-		entries := cpus.Entries{}
-		for uid, containers := range saved.Containers {
-			entries[types.UID(uid)] = containers
-		}
-		for _, r := range h.cpus.Adopt(saved.Policy, entries) {
-			found.release(log, string(r.Pod), r.Container, "the CPUs "+r.CPUs.String(), r.Why)
-		}
-		if len(saved.ByID) > 0 { // the kubelet asks the runtime whose they are; here their pods get CPUs anew
-			log.Warn("containers lose the CPUs that they had for themselves: the file is of version 1, which doesn't say "+
-				"of which pods they are", "path", f.cpus, "cpus", saved.ByID)
-		}
-		found.unpinned.cpus = found.unpinned.cpus || h.cpus.Policy() != cpus.PolicyStatic && saved.Policy == cpus.PolicyStatic
-	}
+	h.recallCPUs(f.cpus, before, &found, log)
 	if saved, err := statefile.ReadMemory(f.memory); usable(log, f.memory, err) {
 		for _, r := range h.memory.Adopt(saved.Entries) {
 			found.release(log, r.UID, r.Container, "its memory", r.Why)
@@ -239,6 +225,45 @@ func (h *holdings) recall(f files, before predecessor, booted time.Time, log *sl
 		h.devices.Adopt(before.devices(log))
 	}
 	return found
+}
+
+// recallCPUs takes over who has CPUs for itself.
+func (h *holdings) recallCPUs(path string, before predecessor, found *recalled, log *slog.Logger) {
+	policy, entries := cpus.PolicyStatic, cpus.Entries{}
+	saved, err := statefile.ReadCPU(path)
+	if usable(log, path, err) {
+		policy = saved.Policy
+		for uid, containers := range saved.Containers {
+			entries[types.UID(uid)] = containers
+		}
+	} else {
+		entries = before.cpus()
+	}
+	for _, r := range h.cpus.Adopt(policy, entries) {
+		found.release(log, string(r.Pod), r.Container, "the CPUs "+r.CPUs.String(), r.Why)
+	}
+	if len(saved.ByID) > 0 { // the kubelet asks the runtime whose they are; here their pods get CPUs anew
+		log.Warn("containers lose the CPUs that they had for themselves: the file is of version 1, which doesn't say "+
+			"of which pods they are", "path", path, "cpus", saved.ByID)
+	}
+	found.unpinned.cpus = h.cpus.Policy() != cpus.PolicyStatic &&
+		(before.node.SharedCPUs != "" || saved.Policy == cpus.PolicyStatic)
+}
+
+// cpus are those of which an earlier run has told.
+func (p predecessor) cpus() cpus.Entries {
+	told := cpus.Entries{}
+	for uid, a := range p.pods {
+		for container, c := range a.Containers {
+			if list, err := cpuset.Parse(c.CPUs); err == nil && !list.IsEmpty() {
+				if told[types.UID(uid)] == nil {
+					told[types.UID(uid)] = map[string]cpuset.CPUSet{}
+				}
+				told[types.UID(uid)][container] = list
+			}
+		}
+	}
+	return told
 }
 
 // devices are those of which an earlier run has told, with what their plugins have answered. That isn't told by

@@ -247,6 +247,33 @@ func TestAPodThatLosesAllRunsOn(t *testing.T) {
 	})
 }
 
+// Without the file of CPUs the bus tells which containers have which: they run on them, and others mustn't get them.
+func TestWithoutItsFileCPUsStay(t *testing.T) {
+	for name, change := range map[string]func(path string) error{
+		"it is removed": os.Remove,
+		"it is damaged": func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(b *bed) {
+				b.static()
+				one := map[corev1.ResourceName]string{"cpu": "1", "memory": "1Mi"}
+				first := b.wants("a", one)
+				b.wants("b", one)
+				b.state(first, topic.Terminated)
+				before := b.allocation("b").Containers
+				b.stop()
+				if err := change(filesOf(b.dir, b.dir).cpus); err != nil {
+					t.Fatal(err)
+				}
+				b.start()
+				if a := b.allocation("b").Containers; len(a) == 0 || !reflect.DeepEqual(a, before) {
+					t.Errorf("the bus says %+v, want %+v", a, before)
+				}
+			})
+		})
+	}
+}
+
 // Without the file of devices the bus tells which pods have which, and what their plugins have answered.
 func TestWithoutItsFileDevicesStay(t *testing.T) {
 	for name, change := range map[string]func(path string) error{

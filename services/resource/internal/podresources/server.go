@@ -124,7 +124,7 @@ func get(ctx context.Context, ports Ports, namespace, name string) (*v1.PodResou
 	if err != nil {
 		return nil, unknown(ctx, err)
 	}
-	if p := find(shown(all, ports.Ended), namespace, name); p != nil {
+	if p := find(shown(all, false), namespace, name); p != nil {
 		return podAnswer(p), nil
 	}
 	return nil, status.Errorf(codes.NotFound, "pod %s in namespace %s not found", name, namespace)

@@ -127,7 +127,8 @@ func TestV1alpha1(t *testing.T) {
 	b.counted(map[string]float64{"requests_total v1alpha1": 1, "requests_list v1alpha1": 1})
 }
 
-// TestPodsThatAreOver has both versions show them, as with the gate KubeletPodResourcesListUseActivePods off.
+// TestPodsThatAreOver has both versions list them, as with the gate KubeletPodResourcesListUseActivePods off. Get has
+// active pods alone, as with the kubelet.
 func TestPodsThatAreOver(t *testing.T) {
 	b := newBedOf(t, Ports{Ended: true})
 	b.source.pods, _ = node()
@@ -147,11 +148,8 @@ func TestPodsThatAreOver(t *testing.T) {
 	if err != nil || len(alpha.PodResources) != 4 {
 		t.Errorf("v1alpha1 shows %v, %v, want four pods", alpha, err)
 	}
-	one, err := client.Get(b.context(), &v1.GetPodResourcesRequest{PodNamespace: "default", PodName: "refused"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	equal(t, one, &v1.GetPodResourcesResponse{PodResources: list.PodResources[2]})
+	_, err = client.Get(b.context(), &v1.GetPodResourcesRequest{PodNamespace: "default", PodName: "refused"})
+	want(t, err, codes.NotFound, "refused")
 }
 
 // want compares the code of a call's error, and that its text has a part.
