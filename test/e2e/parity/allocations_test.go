@@ -49,6 +49,11 @@ func allotted(name, resources, more string) string {
 		app(forever+", resources: {"+resources+"}") + more
 }
 
+// toyPod is a pod whose container has a device of the driver.
+func toyPod(name string) string {
+	return allotted(name, "claims: [{name: toy}]", "  resourceClaims: [{name: toy, resourceClaimTemplateName: toy}]\n")
+}
+
 // allotment is what a pod has for itself by PodResources, where its container may run, and which container that is.
 type allotment struct {
 	container, devices, cpus, memory, claims, cgroup string
@@ -170,7 +175,7 @@ func startAllotting(t *testing.T) (*allotments, *kit.DRADriver) {
 	t.Helper()
 	bed := kit.StartWithoutNode(t)
 	bed.Config = aligned
-	driver := bed.DRADriver(t, toyDriver, "toy-0")
+	driver := bed.DRADriver(t, toyDriver, "toy-0", "toy-1")
 	startWithDevices(t, bed)
 	// A kubelet that starts removes all ResourceSlices of its node. What the driver makes before that would be lost.
 	kit.Eventually(t, "the kubelet to remove the driver's ResourceSlice", func() error {
@@ -210,26 +215,25 @@ func TestAllocationsTakenOver(t *testing.T) {
 	const ofBoth = "limits: {" + toyDevice + ": 1, " + sampleDevice + ": 1}"
 	alone := a.begin("alone", allotted("alone", ofItsOwn, ""))
 	a.begin("devices", allotted("devices", ofBoth, ""))
-	claims := a.begin("claims", toyTemplate+allotted("claims", "claims: [{name: toy}]",
-		"  resourceClaims: [{name: toy, resourceClaimTemplateName: toy}]\n"))
-	if alone.cpus == "" || alone.memory == "" || !strings.Contains(claims.claims, "toy-0") {
+	claims := a.begin("claims", toyTemplate+toyPod("claims"))
+	if alone.cpus == "" || alone.memory == "" || !strings.Contains(claims.claims, "toy-") {
 		t.Fatalf("the kubelet has given %+v and %+v", alone, claims)
 	}
-	claim := *a.ns.Running("claims").Status.ResourceClaimStatuses[0].ResourceClaimName
+	claimOf := func(pod string) string {
+		return a.ns.Name + "/" + *a.ns.Running(pod).Status.ResourceClaimStatuses[0].ResourceClaimName
+	}
+	claim := claimOf("claims")
 	asked := func(when string, want ...string) {
 		t.Helper()
-		for i := range want {
-			want[i] += " " + a.ns.Name + "/" + claim
-		}
 		if calls := driver.Calls(); !slices.Equal(calls, want) {
 			t.Errorf("%s the driver was asked %q, want %q", when, calls, want)
 		}
 	}
-	asked("by the kubelet", "prepare")
+	asked("by the kubelet", "prepare "+claim)
 
 	// The pod's sandbox is up, so what the kubelet has had prepared for it is.
 	a.handTo(node.Kubelot)
-	asked("after the takeover", "prepare")
+	asked("after the takeover", "prepare "+claim)
 	a.begin("came", allotted("came", ofBoth, ""))
 	a.end("alone")
 	// What is left of the CPUs, the memory and the plugin's devices is what that pod had.
@@ -239,13 +243,26 @@ func TestAllocationsTakenOver(t *testing.T) {
 	}
 
 	a.handTo(node.Kubelet)
-	asked("after the way back", "prepare")
-	a.end("claims")
-	if calls := driver.Calls(); calls[len(calls)-1] != "unprepare "+a.ns.Name+"/"+claim {
-		t.Errorf("when its pod is gone the driver was asked %q", calls)
+	asked("after the way back", "prepare "+claim)
+	// The bus still has kubelot's last word, which knows nothing of the pods that came meanwhile.
+	a.end("next")
+	a.begin("late", allotted("late", ofItsOwn, ""))
+	a.begin("later", toyPod("later"))
+	later := claimOf("later")
+	a.handTo(node.Kubelot)
+	a.end("came") // and by now kubelot knows all pods
+	asked("after the second takeover", "prepare "+claim, "prepare "+later)
+
+	a.handTo(node.Kubelet)
+	for _, pod := range []string{"claims", "later"} {
+		given := "unprepare " + claimOf(pod)
+		a.end(pod)
+		if calls := driver.Calls(); calls[len(calls)-1] != given {
+			t.Errorf("when its pod is gone the driver was asked %q, want %q", calls, given)
+		}
 	}
 	state, err := os.ReadFile(filepath.Join(a.bed.Node.RootDir, "dra_manager_state"))
-	if err != nil || strings.Contains(string(state), claim) {
+	if err != nil || strings.Contains(string(state), strings.TrimPrefix(claim, a.ns.Name+"/")) {
 		t.Errorf("the kubelet's claims are %s, %v", state, err)
 	}
 }

@@ -279,9 +279,21 @@ func (n *Node) Remove() error {
 	return n.cluster.Bed.Discard("kubelet", "podlogs", "manifests", "kubelet-pki", "run")
 }
 
+// tmpfs is TMPFS_MAGIC of statfs(2).
+const tmpfs = 0x01021994
+
+// mountTmpfs mounts a tmpfs on the directory. One that is there stays, with what an earlier agent has left in it, as
+// /run of a real node does.
 func mountTmpfs(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("create run directory: %w", err)
+	}
+	var there syscall.Statfs_t
+	if err := syscall.Statfs(dir, &there); err != nil {
+		return fmt.Errorf("read what is mounted on %s: %w", dir, err)
+	}
+	if there.Type == tmpfs {
+		return nil
 	}
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=0755"); err != nil {
 		return fmt.Errorf("mount tmpfs on %s: %w", dir, err)
