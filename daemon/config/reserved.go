@@ -107,6 +107,19 @@ func percentage(text string) (int64, error) {
 	return percent, err
 }
 
+// Capacity is what a machine has of CPUs, of memory in bytes, and of huge pages. Their number is by page size in KiB.
+func Capacity(cores int, memory uint64, hugePages map[uint64]uint64) corev1.ResourceList {
+	list := corev1.ResourceList{
+		corev1.ResourceCPU:    *resource.NewMilliQuantity(int64(cores)*1000, resource.DecimalSI),
+		corev1.ResourceMemory: Bytes(memory),
+	}
+	for kib, pages := range hugePages {
+		size := Bytes(kib * 1024)
+		list[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size.String())] = Bytes(kib * 1024 * pages)
+	}
+	return list
+}
+
 // Bytes is a number of bytes as a quantity.
 func Bytes(n uint64) resource.Quantity {
 	return *resource.NewQuantity(int64(min(n, math.MaxInt64)), resource.BinarySI)

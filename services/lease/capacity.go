@@ -58,15 +58,8 @@ func capacity(k kubeletv1beta1.KubeletConfiguration, m topic.Machine) corev1.Res
 	if k.PodsPerCore > 0 {
 		pods = min(pods, int64(k.PodsPerCore)*int64(m.NumCores))
 	}
-	list := corev1.ResourceList{
-		corev1.ResourceCPU:    *resource.NewMilliQuantity(int64(m.NumCores)*1000, resource.DecimalSI),
-		corev1.ResourceMemory: config.Bytes(m.MemoryBytes),
-		corev1.ResourcePods:   *resource.NewQuantity(pods, resource.DecimalSI),
-	}
-	for kib, pages := range m.HugePages {
-		size := config.Bytes(kib * 1024)
-		list[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size.String())] = config.Bytes(kib * 1024 * pages)
-	}
+	list := config.Capacity(m.NumCores, m.MemoryBytes, m.HugePages)
+	list[corev1.ResourcePods] = *resource.NewQuantity(pods, resource.DecimalSI)
 	if isolation := k.LocalStorageCapacityIsolation; isolation == nil || *isolation {
 		list[corev1.ResourceEphemeralStorage] = config.Bytes(m.RootFS.CapacityBytes)
 	}

@@ -147,9 +147,9 @@ func TestAMachineThatHangsKeepsNoPodFromItsStart(t *testing.T) {
 	}
 }
 
-// What the node has may change while podsync runs, as when somebody has the kernel set huge pages aside. Pods run on if
-// systemd, say, doesn't answer just then.
-func TestTheNodesCgroupsFollowItsCapacity(t *testing.T) {
+// What the machine has may change while podsync runs, as when somebody has the kernel set huge pages aside. Pods run on
+// if systemd, say, doesn't answer just then. What the Node object says of the machine changes nothing.
+func TestTheNodesCgroupsFollowTheMachine(t *testing.T) {
 	inBubble(t, func(b *bed) {
 		h, _ := b.hang("")
 		b.start(fromAPI)
@@ -158,11 +158,18 @@ func TestTheNodesCgroupsFollowItsCapacity(t *testing.T) {
 		b.wantRunning("web")
 		pages, made := corev1.ResourceName("hugepages-2Mi"), h.count("make the node's cgroups")
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "node-1"}}
-		n.Status.Capacity = corev1.ResourceList{pages: resource.MustParse("32Mi")}
+		n.Status.Capacity = corev1.ResourceList{pages: resource.MustParse("2Mi"), "memory": resource.MustParse("64Mi")}
+		set(b, topic.NodeObject, "", *n)
+		b.settle()
+		if again := h.count("make the node's cgroups") - made; again != 0 {
+			t.Errorf("made %d times for what the Node object says", again)
+		}
 		h.mu.Lock()
 		h.fails = errors.New("systemd doesn't answer")
 		h.mu.Unlock()
-		set(b, topic.NodeObject, "", *n)
+		set(b, topic.NodeMachine, "", topic.Machine{
+			NumCores: 2, MemoryBytes: 1 << 30, HugePages: map[uint64]uint64{2048: 16}, PIDLimit: 4000, CgroupVersion: 2,
+		})
 		b.settle()
 		if state, message := b.health(); state != topic.Healthy {
 			t.Errorf("health is %s %q, want healthy", state, message)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -190,13 +189,21 @@ func (f *Info) HostIPs() []string {
 	return podspec.HostIPs(n)
 }
 
-// Capacity is the node's, and the number of processes that the machine can have, which the Node object doesn't tell.
+// Capacity is what the node's cgroups are made for; nil as long as the node or the machine isn't known. CPUs, memory,
+// huge pages and processes are the machine's. The Node object may say less than the machine has, as after the API
+// server was restored from a backup, and the kernel would kill pods that are held to that. Anything else is the Node's.
 func (f *Info) Capacity() corev1.ResourceList {
-	list := corev1.ResourceList{}
-	if n := f.node.Load(); n != nil {
-		maps.Copy(list, n.Status.Capacity)
+	n, m := f.node.Load(), f.machine.Load()
+	if n == nil || m == nil {
+		return nil
 	}
-	if m := f.machine.Load(); m != nil && m.PIDLimit > 0 {
+	list := config.Capacity(m.NumCores, m.MemoryBytes, m.HugePages)
+	for name, q := range n.Status.Capacity {
+		if _, known := list[name]; !known && !strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix) {
+			list[name] = q
+		}
+	}
+	if m.PIDLimit > 0 {
 		list[cgroups.PIDs] = *resource.NewQuantity(m.PIDLimit, resource.DecimalSI)
 	}
 	return list

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubelot.dev/bus/topic"
@@ -147,5 +149,39 @@ func TestPodsHaveOneAddressOfTheNodeOfEachFamily(t *testing.T) {
 	f.SetNode(n)
 	if got, want := f.HostIPs(), []string{"10.0.0.5", "2001:db8::5"}; !slices.Equal(got, want) {
 		t.Errorf("with an internal address pods have %v, want %v", got, want)
+	}
+}
+
+// The Node's status may be old or written by others. Pods aren't held to it.
+func TestTheCapacityIsTheMachines(t *testing.T) {
+	list := func(cpu, memory, pages2M, pages1G, storage string) corev1.ResourceList {
+		all := corev1.ResourceList{}
+		for name, text := range map[corev1.ResourceName]string{
+			"cpu": cpu, "memory": memory, "hugepages-2Mi": pages2M, "hugepages-1Gi": pages1G, "ephemeral-storage": storage,
+		} {
+			if text != "" {
+				all[name] = resource.MustParse(text)
+			}
+		}
+		return all
+	}
+	machine := &topic.Machine{
+		NumCores: 4, MemoryBytes: 8 << 30, HugePages: map[uint64]uint64{2048: 16}, PIDLimit: 4000, CgroupVersion: 2,
+	}
+	for name, c := range map[string]struct{ node, want corev1.ResourceList }{
+		"less":       {list("2", "1Gi", "0", "", "5Gi"), list("4", "8Gi", "32Mi", "", "5Gi")},
+		"more":       {list("64", "1Ti", "1Gi", "2Gi", "5Gi"), list("4", "8Gi", "32Mi", "", "5Gi")},
+		"new object": {nil, list("4", "8Gi", "32Mi", "", "")},
+	} {
+		f := newFacts(t, &config.Config{})
+		f.SetNode(&corev1.Node{Status: corev1.NodeStatus{Capacity: c.node}})
+		if got := f.Capacity(); got != nil {
+			t.Errorf("%s: %v before the machine is known", name, got)
+		}
+		f.SetMachine(machine)
+		c.want["pid"] = resource.MustParse("4000")
+		if got := f.Capacity(); !equality.Semantic.DeepEqual(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }
