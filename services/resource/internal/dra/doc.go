@@ -28,6 +28,7 @@
 //     missed.
 //   - A restart of the daemon calls no driver about claims with devices of pods that were published as allocated
 //     before, and deletes no ResourceSlices of drivers that are there.
-//   - A damaged file is set aside. Claims of pods that are known then come from the API server.
+//   - A damaged file is set aside. Claims of pods that are known then come from the API server. Their drivers are asked
+//     until they answer, also where a pod's sandbox is up.
 //   - No method but Run waits.
 package dra

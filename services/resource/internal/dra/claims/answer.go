@@ -49,9 +49,9 @@ func Answered(call, driver string, asked []*Claim, answers Answers, failed error
 		case answer.Error != "":
 			problems = append(problems, fmt.Sprintf("%s failed for ResourceClaim %s: %s", call, c.Name, answer.Error))
 		case call == CallPrepare:
-			c.Drivers[driver].Standing, c.Drivers[driver].Devices = Prepared, answer.Devices
+			*c.Drivers[driver] = Driver{Standing: Prepared, Devices: answer.Devices}
 		default:
-			c.Drivers[driver].Standing, c.Drivers[driver].Devices = Idle, nil
+			*c.Drivers[driver] = Driver{Standing: Idle, Unanswered: true}
 		}
 	}
 	if len(problems) > 0 {

@@ -39,7 +39,10 @@ type Driver struct {
 	Standing Standing
 	// Calling is true while the driver is being called about the claim.
 	Calling bool
-	Devices []Device
+	// Unanswered is true from when kubelot notes the driver, or begins to have it unprepare the claim, until the driver
+	// answers that the claim is prepared. What an earlier preparation has given is not known any more.
+	Unanswered bool
+	Devices    []Device
 }
 
 // Claim is a claim that pods of this node use, or have used.
@@ -51,6 +54,9 @@ type Claim struct {
 	// Drivers are all of its allocation, also those without devices.
 	Drivers map[string]*Driver
 }
+
+// doubt takes the claim for unprepared, also in a later process, which finds this on the disk.
+func (d *Driver) doubt() { d.Standing, d.Unanswered, d.Devices = Unsure, true, nil }
 
 // DriverNames are the claim's drivers, sorted.
 func (c *Claim) DriverNames() []string { return slices.Sorted(maps.Keys(c.Drivers)) }
@@ -109,7 +115,8 @@ func (b Book) Abandon(c *Claim, there func(driver string) bool) (gone []string) 
 	left := false
 	for _, d := range c.Drivers {
 		if len(gone) > 0 && d.Standing != Idle {
-			left, d.Standing, d.Devices = true, Unsure, nil // also by what a later process finds on the disk
+			left = true
+			d.doubt()
 		}
 	}
 	if len(gone) > 0 && !left {
@@ -129,7 +136,7 @@ func (b Book) add(pod types.UID, w Wanted, standing Standing) bool {
 	c.Pods[pod] = true
 	for _, name := range w.Drivers {
 		if c.Drivers[name] == nil {
-			c.Drivers[name], fresh = &Driver{Standing: standing}, true
+			c.Drivers[name], fresh = &Driver{Standing: standing, Unanswered: true}, true
 		}
 	}
 	return fresh
@@ -154,10 +161,11 @@ func (b Book) TrustAllocated(pods map[types.UID]bool) {
 	}
 }
 
-// Trust takes the pod's claims for prepared: its sandbox is up, so that none has been unprepared.
+// Trust takes the pod's claims for prepared: its sandbox is up, so that none has been unprepared. An unanswered driver
+// is still asked: the sandbox proves an earlier preparation, whose devices are not known any more.
 func (b Book) Trust(pod types.UID) {
 	for _, c := range b {
-		c.trust(c.Pods[pod], func(d *Driver) bool { return !d.Calling })
+		c.trust(c.Pods[pod], func(d *Driver) bool { return !d.Calling && !d.Unanswered })
 	}
 }
 

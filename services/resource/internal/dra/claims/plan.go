@@ -177,8 +177,8 @@ func (s *Step) unprepare(c *Claim, v View) bool {
 			continue
 		case v.Registered(name):
 			s.Calls.add(name, c)
-			s.Changed = s.Changed || len(d.Devices) > 0
-			d.Standing, d.Devices = Unsure, nil // by what a later process finds on the disk it isn't prepared
+			s.Changed = s.Changed || !d.Unanswered
+			d.doubt()
 		default:
 			s.Lacks = append(s.Lacks, name)
 		}

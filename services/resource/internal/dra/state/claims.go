@@ -51,6 +51,8 @@ type claim struct {
 
 type driver struct {
 	Devices []device `json:"Devices"`
+	// Unanswered is kubelot's own. A kubelet does not read it, and drops it when it writes the file.
+	Unanswered bool `json:"Unanswered,omitempty"`
 }
 
 type device struct {
@@ -123,7 +125,9 @@ func bookOf(list []claim) (claims.Book, error) {
 			entry.Pods[pod] = true
 		}
 		for name, d := range c.DriverState {
-			entry.Drivers[name] = &claims.Driver{Standing: claims.Unsure, Devices: devicesOf(d)}
+			entry.Drivers[name] = &claims.Driver{
+				Standing: claims.Unsure, Unanswered: d.Unanswered, Devices: devicesOf(d),
+			}
 		}
 		book[name] = entry
 	}
@@ -171,7 +175,7 @@ func claimOf(entry *claims.Claim) claim {
 		c.PodUIDs[pod] = struct{}{}
 	}
 	for _, name := range slices.Sorted(maps.Keys(entry.Drivers)) {
-		var d driver
+		d := driver{Unanswered: entry.Drivers[name].Unanswered}
 		for _, e := range entry.Drivers[name].Devices {
 			f := device{PoolName: e.Pool, DeviceName: e.Name, RequestNames: e.Requests, CDIDeviceIDs: e.CDI}
 			if e.ShareID != "" {

@@ -58,6 +58,16 @@ func TestClaims(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, book()) {
 		t.Fatalf("%+v, %v", got, err)
 	}
+	// A driver that has not answered is still asked by a later process. A kubelet doesn't read that.
+	driver := got[types.NamespacedName{Namespace: "ns", Name: "one"}].Drivers["e.example"]
+	driver.Unanswered = true
+	if err := WriteClaims(dir, got); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := ReadClaims(dir); err != nil || !reflect.DeepEqual(again, got) {
+		t.Errorf("%+v, %v", again, err)
+	}
+	driver.Unanswered = false
 	// What is only of this process isn't written.
 	for _, c := range got {
 		c.Drivers["d.example"].Standing, c.Drivers["e.example"].Calling = claims.Prepared, true
