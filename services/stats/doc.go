@@ -23,8 +23,9 @@
 //
 // # Guarantees
 //
-//   - The machine is read at start and each minute. A message is sent when something has changed. Usage is read when a
-//     caller asks. Between two requests only the reader of the kernel's log runs, and it sleeps.
+//   - The machine is read at start and each minute. A message is sent when something has changed. A fact that can't be
+//     read any more keeps its value, and is named in the daemon's health. Usage is read when a caller asks. Between two
+//     requests only the reader of the kernel's log runs, and it sleeps.
 //   - Callers that ask at the same time share one reading. Figures are at most as old as the caller allows, or 5 s
 //     (cgroups), 10 s (filesystems) and volumeStatsAggPeriod (volumes). Writable layers are as old as the runtime's
 //     figures. If the caller allows less, stats counts them itself, if they are overlays as containerd mounts them.

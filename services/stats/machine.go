@@ -1,9 +1,11 @@
 package stats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"runtime"
 	"strings"
 
@@ -26,46 +28,55 @@ const (
 // machineIDFiles are tried in this order, as systemd and D-Bus define them.
 var machineIDFiles = []string{"/etc/machine-id", "/var/lib/dbus/machine-id"}
 
-// readMachine reads the facts of the machine; rootDir is the kubelet's root directory, whose filesystem
-// is the node's. Facts that can't be read are left empty and named in the error.
-func readMachine(rootDir string) (topic.Machine, error) {
-	var errs []error
-	note := func(what string, err error) {
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", what, err))
-		}
+// machineOf reads the machine's facts. rootDir is the kubelet's root directory, whose filesystem is the node's. The
+// error names the facts that can't be read. They keep their last values, as the Node's capacity follows from them;
+// what was never read is empty. There may be one reading at a time.
+func machineOf(rootDir string) machineReader {
+	var last topic.Machine
+	return func() (topic.Machine, error) {
+		err := readMachine(&last, rootDir)
+		return last, err
 	}
+}
+
+// readMachine reads the facts into m. One that can't be read is left as it is and named in the error.
+func readMachine(m *topic.Machine, rootDir string) error {
 	sys := sysfs.NewRealSysFs()
-	m := topic.Machine{
-		NumCores:      runtime.NumCPU(),
-		KernelVersion: machine.KernelVersion(),
-		OSImage:       machine.ContainerOsVersion(),
-		CgroupVersion: cgroupVersion(cgroupRoot),
-	}
+	m.KernelVersion, m.OSImage = machine.KernelVersion(), machine.ContainerOsVersion()
+	m.CgroupVersion = cgroupVersion(cgroupRoot)
 	if _, cores, err := machine.GetTopology(sys); err == nil && cores > 0 {
 		m.NumCores = cores
 	}
-	var err error
-	m.MemoryBytes, err = machine.GetMachineMemoryCapacity()
-	note("memory", err)
-	m.SwapBytes, err = machine.GetMachineSwapCapacity()
-	note("swap", err)
-	m.HugePages, err = hugePages(sys)
-	note("huge pages", err)
-	m.RootFS, err = filesystem(rootDir)
-	note("root filesystem", err)
-	m.PIDLimit, err = cgroup.PIDLimit("/proc")
-	note("pid limit", err)
-	m.MachineID, err = firstFile(machineIDFiles...)
-	note("machine ID", err)
-	m.BootID, err = firstFile(bootIDFile)
-	note("boot ID", err)
-	m.SystemUUID, err = sysinfo.GetSystemUUID(sys)
-	note("system UUID", err)
-	return m, errors.Join(errs...)
+	m.NumCores = cmp.Or(m.NumCores, runtime.NumCPU())
+	return errors.Join(
+		fact("memory", &m.MemoryBytes, machine.GetMachineMemoryCapacity),
+		fact("swap", &m.SwapBytes, machine.GetMachineSwapCapacity),
+		fact("huge pages", &m.HugePages, func() (map[uint64]uint64, error) { return hugePages(sys) }),
+		fact("root filesystem", &m.RootFS, func() (topic.Filesystem, error) { return filesystem(rootDir) }),
+		fact("pid limit", &m.PIDLimit, func() (int64, error) { return cgroup.PIDLimit("/proc") }),
+		fact("machine ID", &m.MachineID, func() (string, error) { return firstFile(machineIDFiles...) }),
+		fact("boot ID", &m.BootID, func() (string, error) { return firstFile(bootIDFile) }),
+		fact("system UUID", &m.SystemUUID, func() (string, error) { return sysinfo.GetSystemUUID(sys) }),
+	)
 }
 
+// fact reads a fact. If that fails, the error names the fact, and a part that was read takes the place of nothing only.
+func fact[T any](name string, to *T, read func() (T, error)) error {
+	value, err := read()
+	if err == nil || reflect.ValueOf(to).Elem().IsZero() {
+		*to = value
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// hugePages are none where the kernel has no support for them. The library takes any failure for that.
 func hugePages(sys sysfs.SysFs) (map[uint64]uint64, error) {
+	if _, err := sys.GetHugePagesInfo(hugePagesDir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
 	sizes, err := sysinfo.GetHugePagesInfo(sys, hugePagesDir)
 	if err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ type Service struct {
 
 // Ports are what the service reads from.
 type Ports struct {
-	// Machine reads the machine's facts; the error names what could not be read.
+	// Machine reads the machine's facts; the error names what could not be read. It is called once at a time.
 	Machine func() (topic.Machine, error)
 	// FSRoot is put before /sys/fs/cgroup and /proc.
 	FSRoot string
@@ -110,9 +110,8 @@ func Run(ctx context.Context, env daemon.Env) error {
 		return err
 	}
 	defer client.Close()
-	root := env.Config.RootDir
 	s, err := New(env, Ports{
-		Machine: func() (topic.Machine, error) { return readMachine(root) }, FSRoot: "/", Runtime: client,
+		Machine: machineOf(env.Config.RootDir), FSRoot: "/", Runtime: client,
 		Kills: func(ctx context.Context, found func(kmsg.Kill)) error { return kmsg.Follow(ctx, kernelLog, found) },
 	})
 	if err != nil {
