@@ -41,6 +41,9 @@ func (v *view) alive() bool {
 // allocating reports whether nothing may be created yet, because the pod waits for what it is to have for itself.
 func (s *state) allocating() bool { return s.Allocates && s.allocation.Phase != topic.Allocated }
 
+// allocationUnknown reports whether it isn't known yet what the pod has for itself.
+func (s *state) allocationUnknown() bool { return s.Allocates && s.allocation.Phase == "" }
+
 // roomless reports whether the pods that end for this one still have what it is to get. Who allocates would refuse it.
 // One that ends itself waits for none.
 func (s *state) roomless() bool {
@@ -54,7 +57,7 @@ func (s *state) allocatingWhy() string {
 		return ""
 	case s.roomless():
 		return "waiting for the pods to end that make room for it"
-	case s.allocation.Phase == "":
+	case s.allocationUnknown():
 		return "waiting for its devices, CPUs or claims to be allocated (pod.allocation, by kubelot-resource)"
 	}
 	return s.allocation.Message
@@ -77,7 +80,7 @@ func (s *state) containerFacts() map[string]plan.ContainerFacts {
 		shared = s.Shared()
 	}
 	// As long as it isn't known which containers have CPUs of their own, all stay where they are.
-	if s.Allocates && s.allocation.Phase == "" || shared == (plan.Cpuset{}) && len(s.allocation.Containers) == 0 {
+	if s.allocationUnknown() || shared == (plan.Cpuset{}) && len(s.allocation.Containers) == 0 {
 		return all
 	}
 	for i := range s.view.obs.Containers {

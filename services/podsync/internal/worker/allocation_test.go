@@ -249,6 +249,40 @@ func TestTheHealthOfDevicesStaysInTheStatus(t *testing.T) {
 	})
 }
 
+// After a restart the status keeps the devices until it is known which ones the pod has.
+func TestTheDevicesStayInTheStatusUntilTheyAreKnown(t *testing.T) {
+	app := corev1.ContainerStatus{Name: "app", AllocatedResourcesStatus: []corev1.ResourceStatus{{
+		Name: "vendor.example/gpu", Resources: []corev1.ResourceHealth{{
+			ResourceID: "g0", Health: corev1.ResourceHealthStatusHealthy,
+		}},
+	}}}
+	before := corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{app}}
+	for name, c := range map[string]struct {
+		allocates bool
+		said      topic.Allocation
+		want      int
+	}{
+		"not known":           {allocates: true, want: 1},
+		"it has none":         {allocates: true, said: topic.Allocation{Phase: topic.Allocated}},
+		"it asks for nothing": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				restored := &topic.Pod{Pod: testPod(), Lifecycle: topic.Syncing, Allocates: c.allocates}
+				w, r := launch(t, Config{
+					Pod: testPod(), Allocates: c.allocates, Restored: restored, Previous: before,
+				}, runs(), &fakeExecutor{obs: runs()})
+				w.Allocation(c.said)
+				settle()
+				_, s := r.last()
+				if got := s.Status.ContainerStatuses[0].AllocatedResourcesStatus; len(got) != c.want {
+					t.Errorf("the status has the devices %+v, want %d", got, c.want)
+				}
+			})
+		})
+	}
+}
+
 // A pod that doesn't ask for anything under the policy of today has nothing when nothing is said of it any more,
 // whatever it had before: its container is moved to where all are.
 func TestAPodMovesWhenNothingIsSaidOfItAnyMore(t *testing.T) {

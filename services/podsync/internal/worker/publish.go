@@ -53,7 +53,7 @@ func (b *publisher) publish(p plan.Plan, now time.Time) {
 			HostIPs: s.Node.HostIPs(), RuntimeName: s.Node.RuntimeName(),
 			RecursiveReadOnly: s.Node.RecursiveReadOnly(s.Pod),
 		},
-		Before: s.before(), Cgroup: b.inCgroup(), Allocation: s.allocation,
+		Before: s.before(), Cgroup: b.inCgroup(), Allocation: s.allocation, AllocationUnknown: s.allocationUnknown(),
 	}
 	if s.ending.stop != nil {
 		in.Fail, in.Reason, in.Message = s.ending.stop.fail, s.ending.stop.reason, s.ending.stop.message

@@ -9,14 +9,15 @@ import (
 )
 
 // setDevices sets the health of the devices of regular containers (KEP-4680). The devices are in the order of their
-// resources. A pod that has ended has none any more: what was known of them may be why it has failed, and stays.
+// resources. A pod that has ended has none any more: what was known of them may be why it has failed, and stays. It
+// also stays as long as it isn't known what the pod has, as after a restart.
 func setDevices(statuses []corev1.ContainerStatus, in Input) {
 	for i := range statuses {
 		for _, d := range in.Allocation.Containers[statuses[i].Name].Devices {
 			addDevice(&statuses[i], d)
 		}
-		if last := find(in.Previous.ContainerStatuses, statuses[i].Name); in.Ending && last != nil &&
-			len(in.Allocation.Containers) == 0 {
+		last := find(in.Previous.ContainerStatuses, statuses[i].Name)
+		if (in.Ending || in.AllocationUnknown) && last != nil && len(in.Allocation.Containers) == 0 {
 			statuses[i].AllocatedResourcesStatus = last.AllocatedResourcesStatus
 		}
 	}

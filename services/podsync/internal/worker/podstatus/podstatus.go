@@ -39,8 +39,9 @@ type Input struct {
 	Before map[string]corev1.ResourceRequirements
 	// Cgroup is the CPU and memory of the pod's cgroup; nil where the spec's must be stated.
 	Cgroup *corev1.ResourceRequirements
-	// Allocation is what the pod has for itself.
-	Allocation topic.Allocation
+	// Allocation is what the pod has for itself. AllocationUnknown is true as long as that isn't known.
+	Allocation        topic.Allocation
+	AllocationUnknown bool
 	// Conditions are extra conditions, such as DisruptionTarget.
 	Conditions []corev1.PodCondition
 	Node       Node
