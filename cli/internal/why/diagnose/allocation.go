@@ -66,7 +66,8 @@ var claims = []rule{
 		"kubectl get resourceclaim -n {ns} -o yaml shows in status.reservedFor who has it",
 	},
 	{
-		"resource-claim-in-use", `ResourceClaim (\S+) is being unprepared|old ResourceClaim with same name (\S+)`,
+		"resource-claim-in-use",
+		`ResourceClaim (\S+) is (?:being unprepared|still used)|old ResourceClaim with same name (\S+)`,
 		"its ResourceClaim {1}{2} is still being taken back from an earlier pod", "the end of that",
 		"kubelot tap --topic pod.allocation --since 10m shows which pod; see the log of the claim's driver",
 	},

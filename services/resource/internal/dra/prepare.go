@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"kubelot.dev/services/resource/internal/dra/claims"
 	"kubelot.dev/services/resource/internal/dra/plugin"
@@ -63,8 +64,8 @@ func (m *Manager) fetch(ctx context.Context, p *pod) {
 	limited, cancel := context.WithTimeoutCause(ctx, fetchLimit, fmt.Errorf("no answer for %s", fetchLimit))
 	// What the goroutine reads doesn't change: the daemon tells of a change with another object.
 	f := &fetching{
-		pod: p.object, needs: p.needs, ended: p.ended, forbidden: p.failures >= forbiddenTries, api: m.ports.Claims,
-		stop: cancel,
+		pod: p.object, needs: p.needs, users: m.book.Users(p.object.Namespace, p.needs), ended: p.ended,
+		forbidden: p.failures >= forbiddenTries, api: m.ports.Claims, stop: cancel,
 	}
 	p.fetching = f
 	m.loop.Go(func() {
@@ -86,6 +87,8 @@ const forbiddenTries = 6
 type fetching struct {
 	pod   *corev1.Pod
 	needs []claims.Need
+	// users are the pods that used the claims when the reading began, by the claims' names.
+	users map[string][]types.UID
 	// ended is true for a pod that has ended: claims that it can't have had are left out. forbidden also leaves out those
 	// that the API server doesn't show: it shows a node the claims of pods that it knows, some time after its own start.
 	ended, forbidden bool
@@ -106,7 +109,7 @@ func (f *fetching) read(ctx context.Context) ([]claims.Wanted, error) {
 		case err != nil:
 			return nil, fmt.Errorf("fetch ResourceClaim %s: %w", n.Claim, err)
 		}
-		w, err := claims.Check(f.pod, n, claim)
+		w, err := claims.Check(f.pod, n, claim, f.users[n.Claim])
 		if err != nil && f.ended {
 			continue
 		}

@@ -99,6 +99,17 @@ func (b Book) Of(pod types.UID) []*Claim {
 	return slices.DeleteFunc(b.All(), func(c *Claim) bool { return !c.Pods[pod] })
 }
 
+// Users are the pods that use the claims, by the claims' names, sorted.
+func (b Book) Users(namespace string, needs []Need) map[string][]types.UID {
+	users := map[string][]types.UID{}
+	for _, n := range needs {
+		if c := b[types.NamespacedName{Namespace: namespace, Name: n.Claim}]; c != nil {
+			users[n.Claim] = slices.Sorted(maps.Keys(c.Pods))
+		}
+	}
+	return users
+}
+
 // Abandon takes drivers that aren't there for having no part in the claim, and returns their names. What they have
 // prepared is theirs to find when they come back. A pod that comes back gets all of the claim anew: the others have
 // perhaps prepared it, and where there are none the claim is gone. Nothing is done while a driver is being called.

@@ -17,16 +17,20 @@ type Wanted struct {
 	UID types.UID
 	// Drivers are those of its allocation, each once, sorted.
 	Drivers []string
+	// Former are pods that used it before it was read, and for which it is not reserved any more. It may have been
+	// allocated anew since, with other devices.
+	Former []types.UID
 }
 
-// Check judges whether the pod may use the claim that it needs. The error is for the pod's user.
-func Check(pod *corev1.Pod, n Need, claim *resourceapi.ResourceClaim) (Wanted, error) {
+// Check judges whether the pod may use the claim that it needs. Users are the pods that used it before it was read. The
+// error is for the pod's user.
+func Check(pod *corev1.Pod, n Need, claim *resourceapi.ResourceClaim, users []types.UID) (Wanted, error) {
 	if n.Generated {
 		if err := isFor(pod, claim); err != nil {
 			return Wanted{}, err
 		}
 	}
-	if !reserved(pod, claim) {
+	if !reserved(pod.UID, claim) {
 		return Wanted{}, fmt.Errorf("pod %s (%s) is not allowed to use ResourceClaim %s (%s)",
 			pod.Name, pod.UID, n.Claim, claim.UID)
 	}
@@ -36,13 +40,14 @@ func Check(pod *corev1.Pod, n Need, claim *resourceapi.ResourceClaim) (Wanted, e
 	}
 	return Wanted{
 		NamespacedName: types.NamespacedName{Namespace: pod.Namespace, Name: n.Claim}, UID: claim.UID, Drivers: drivers,
+		Former: slices.DeleteFunc(slices.Clone(users), func(uid types.UID) bool { return reserved(uid, claim) }),
 	}, nil
 }
 
 // reserved reports whether the claim is the pod's to use.
-func reserved(pod *corev1.Pod, claim *resourceapi.ResourceClaim) bool {
+func reserved(pod types.UID, claim *resourceapi.ResourceClaim) bool {
 	return slices.ContainsFunc(claim.Status.ReservedFor, func(c resourceapi.ResourceClaimConsumerReference) bool {
-		return c.UID == pod.UID
+		return c.UID == pod
 	})
 }
 

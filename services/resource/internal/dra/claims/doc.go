@@ -10,6 +10,6 @@
 //     claim.
 //   - A driver that may have prepared a claim is to be told when the claim's last pod goes. The claim is in the book
 //     until all its drivers have answered.
-//   - A claim whose pods are all leaving is unprepared before it is prepared for another pod: its allocation may be
-//     another one by then.
+//   - A claim whose pods are all leaving, or have lost their reservation, is unprepared before it is prepared for
+//     another pod: its allocation may be another one by then.
 package claims

@@ -101,15 +101,16 @@ func TestCheck(t *testing.T) {
 		"not allocated":  {claim: unallocated, want: "ResourceClaim one: not allocated"},
 		"without driver": {claim: claimFor("u", ""), want: "ResourceClaim one: DRA driver name is empty"},
 	} {
-		w, err := Check(pod, Need{Claim: "one", Generated: c.made}, c.claim)
+		w, err := Check(pod, Need{Claim: "one", Generated: c.made}, c.claim, []types.UID{"u", "y", "z"})
 		switch {
 		case c.want != "" && (err == nil || err.Error() != c.want):
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		case c.want == "" && (err != nil || w.UID != "c1" || w.String() != "ns/one"):
 			t.Errorf("%s: %v, %v", name, w, err)
 		}
-		if name == "allowed" && !reflect.DeepEqual(w.Drivers, []string{"d", "e"}) {
-			t.Errorf("drivers %v", w.Drivers)
+		if name == "allowed" &&
+			(!reflect.DeepEqual(w.Drivers, []string{"d", "e"}) || !reflect.DeepEqual(w.Former, []types.UID{"y", "z"})) {
+			t.Errorf("drivers %v, former users %v", w.Drivers, w.Former)
 		}
 	}
 }
@@ -220,7 +221,7 @@ func TestAClaimWithoutPods(t *testing.T) {
 	c := b.All()[0]
 	c.Pods = map[types.UID]bool{}
 	none := func(types.UID) bool { return false }
-	step, err := b.Prepare("u", []Wanted{{c.NamespacedName, c.UID, []string{"d", "e"}}},
+	step, err := b.Prepare("u", []Wanted{{NamespacedName: c.NamespacedName, UID: c.UID, Drivers: []string{"d", "e"}}},
 		View{Registered: func(string) bool { return true }, Leaving: none})
 	if err != nil || !step.Done || !step.Changed || !c.Pods["u"] {
 		t.Errorf("%+v, %v", step, err)

@@ -124,10 +124,18 @@ func (b Book) blocked(pod types.UID, w Wanted, v View) string {
 	case c.Pods[pod] || len(c.Pods) == 0:
 		return ""
 	}
+	used := false
 	for other := range c.Pods {
-		if !v.Leaving(other) {
-			return ""
+		switch {
+		case v.Leaving(other):
+		case slices.Contains(w.Former, other):
+			used = true
+		default:
+			return "" // its allocation is this one
 		}
+	}
+	if used {
+		return fmt.Sprintf("ResourceClaim %s is still used by a pod for which it is not reserved any more", w.Name)
 	}
 	return fmt.Sprintf("ResourceClaim %s is being unprepared for a pod that has ended", w.Name)
 }

@@ -15,7 +15,7 @@ import (
 // difference before you keep it. Each command but node shows the book after it. All claims are in the namespace ns.
 //
 //	node      lines "registered DRIVER..." and "leaving POD..."
-//	prepare   pod=P; lines "CLAIM UID DRIVER...", which is what the API server says
+//	prepare   pod=P [former=P]; lines "CLAIM UID DRIVER...", which is what the API server says
 //	release   pod=P
 //	call      begins the calls of the last step
 //	answer    driver=D [unprepare]; lines "UID DEVICE[=CDI]...", "UID error TEXT", or one line "failed TEXT"
@@ -43,7 +43,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 		return ""
 	case "prepare":
 		var err error
-		s.step, err = s.book.Prepare(podOf(t, d), wanted(d), s.view())
+		s.step, err = s.book.Prepare(podOf(t, d), wanted(t, d), s.view())
 		s.show(&out, err)
 	case "release":
 		s.step = s.book.Release(podOf(t, d), s.view())
@@ -86,13 +86,17 @@ func podOf(t *testing.T, d *datadriven.TestData) types.UID {
 	return types.UID(name)
 }
 
-func wanted(d *datadriven.TestData) []Wanted {
+func wanted(t *testing.T, d *datadriven.TestData) []Wanted {
 	var all []Wanted
+	var former []types.UID
+	if arg, ok := d.Arg("former"); ok {
+		former = append(former, types.UID(arg.SingleVal(t)))
+	}
 	for line := range strings.Lines(d.Input) {
 		words := strings.Fields(line)
 		all = append(all, Wanted{
 			NamespacedName: types.NamespacedName{Namespace: "ns", Name: words[0]}, UID: types.UID(words[1]),
-			Drivers: words[2:],
+			Drivers: words[2:], Former: former,
 		})
 	}
 	return all
