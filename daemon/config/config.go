@@ -37,6 +37,8 @@ type Config struct {
 	ProviderID string
 	// CloudProvider is "" or "external" (--cloud-provider).
 	CloudProvider string
+	// RuntimeCgroups is the container runtime's cgroup (--runtime-cgroups); empty for that of its unit.
+	RuntimeCgroups string
 	// RegisterNode reports whether the node registers itself (default true).
 	RegisterNode bool
 	// NodeLabels (--node-labels) and RegisterTaints (--register-with-taints or the configuration) are set at registration.

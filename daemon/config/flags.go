@@ -23,6 +23,7 @@ type Flags struct {
 	RootDir             string
 	CertDir             string
 	CloudProvider       string
+	RuntimeCgroups      string
 	NodeLabels          string
 	RunDir              string
 	BusSocket           string
@@ -66,7 +67,6 @@ var ignoredFlags = map[string]string{
 	"log-json-split-stream":                    "log lines are written at once, to one stream",
 	"log-text-info-buffer-size":                "log lines are written at once, to one stream",
 	"log-text-split-stream":                    "log lines are written at once, to one stream",
-	"runtime-cgroups":                          "the runtime's unit decides where it runs",
 	"vmodule":                                  "log levels are per daemon (--v)",
 }
 
@@ -96,6 +96,8 @@ func (f *Flags) Register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.RootDir, "root-dir", RootDir, "directory for pods, plugins and checkpoints")
 	fs.StringVar(&f.CertDir, "cert-dir", certDir, "directory for certificates; --root-dir doesn't change it")
 	fs.StringVar(&f.CloudProvider, "cloud-provider", "", `"external" or nothing`)
+	fs.StringVar(&f.RuntimeCgroups, "runtime-cgroups", "",
+		"the container runtime's cgroup, whose usage is that of the node's system container runtime")
 	fs.StringVar(&f.NodeLabels, "node-labels", "", "labels for the registration of the node, as key=value,...")
 	fs.StringVar(&f.RunDir, "run-dir", RunDir, "directory for kubelot's sockets and keys")
 	fs.StringVar(&f.BusSocket, "bus-socket", "", "the bus's unix socket (default <run-dir>/bus.sock)")

@@ -34,6 +34,7 @@ func (f *Flags) Load() (*Config, error) {
 		Kubelet:        kubelet,
 		ProviderID:     kubelet.ProviderID,
 		CloudProvider:  f.CloudProvider,
+		RuntimeCgroups: f.RuntimeCgroups,
 		RegisterTaints: kubelet.RegisterWithTaints,
 		PodLogsDir:     kubelet.PodLogsDir,
 

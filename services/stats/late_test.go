@@ -43,23 +43,25 @@ func TestAFinishedPodIsNoProblem(t *testing.T) {
 	})
 }
 
-// The runtime may start after this daemon.
+// The runtime may start after this daemon. It is where --runtime-cgroups says, or else in its unit's cgroup.
 func TestRuntimeThatStartsLater(t *testing.T) {
-	root := cgrouptest.Unpack(t, cgrouptest.V2)
-	tree, err := cgroup.New(root, "systemd", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &cgroups{tree: tree, rates: newRates(), system: systemCgroups(tree, "", "")}
-	for _, want := range []bool{false, true} {
-		u, err := r.node(false)
-		if _, ok := u.system[statsapi.SystemContainerRuntime]; ok != want || err != nil {
-			t.Errorf("the runtime's cgroup is read: %v, want %v; %v", ok, want, err)
-		}
-		dir := filepath.Join(root, "sys/fs/cgroup/system.slice/containerd.service")
-		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "cpu.stat"),
-			[]byte("usage_usec 7\n"), 0o644)); err != nil {
+	for given, path := range map[string]string{"": "system.slice/containerd.service", "/runtime.slice": "runtime.slice"} {
+		root := cgrouptest.Unpack(t, cgrouptest.V2)
+		tree, err := cgroup.New(root, "systemd", "")
+		if err != nil {
 			t.Fatal(err)
+		}
+		r := &cgroups{tree: tree, rates: newRates(), system: systemCgroups(tree, "", given, "")}
+		for _, want := range []bool{false, true} {
+			u, err := r.node(false)
+			if _, ok := u.system[statsapi.SystemContainerRuntime]; ok != want || err != nil {
+				t.Errorf("the runtime's cgroup %s is read: %v, want %v; %v", path, ok, want, err)
+			}
+			dir := filepath.Join(root, "sys/fs/cgroup", path)
+			if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "cpu.stat"),
+				[]byte("usage_usec 7\n"), 0o644)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 }

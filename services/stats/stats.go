@@ -74,7 +74,8 @@ func New(env daemon.Env, p Ports) (*Service, error) {
 		read: make(chan struct{}),
 	}
 	s.answers = &answers{
-		cgroups:   &cgroups{tree: tree, rates: newRates(), system: systemCgroups(tree, k.KubeletCgroups, k.SystemCgroups)},
+		cgroups: &cgroups{tree: tree, rates: newRates(), system: systemCgroups(tree, k.KubeletCgroups,
+			env.Config.RuntimeCgroups, k.SystemCgroups)},
 		report:    r,
 		boot:      boot,
 		volumeAge: k.VolumeStatsAggPeriod.Duration,

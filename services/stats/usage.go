@@ -227,7 +227,7 @@ func (u *usage) each(visit func(*reading)) {
 
 // systemCgroups are where the cgroups of the node's system containers may be. The configuration's names go first; else
 // the agent's is the slice of its daemons, and the runtime's that of its unit, which may start later.
-func systemCgroups(tree *cgroup.Tree, kubelet, misc string) map[string][]string {
+func systemCgroups(tree *cgroup.Tree, kubelet, runtime, misc string) map[string][]string {
 	if kubelet == "" {
 		own := tree.Own()
 		if before, _, ok := strings.Cut(own, "kubelot.slice"); ok {
@@ -240,7 +240,8 @@ func systemCgroups(tree *cgroup.Tree, kubelet, misc string) map[string][]string 
 		statsapi.SystemContainerRuntime: {"/system.slice/crio.service", "/system.slice/containerd.service"},
 	}
 	for name, path := range map[string]string{
-		statsapi.SystemContainerKubelet: kubelet, statsapi.SystemContainerMisc: misc,
+		statsapi.SystemContainerKubelet: kubelet, statsapi.SystemContainerRuntime: runtime,
+		statsapi.SystemContainerMisc: misc,
 	} {
 		if path != "" && path != "/" {
 			found[name] = []string{path}
